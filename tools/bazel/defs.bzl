@@ -36,7 +36,8 @@ def starling_cc_test(name, copts = [], deps = [], size = "small", **kwargs):
     """A GoogleTest; main(), gtest and gmock come with it.
 
     Tags that tools/test.sh knows: "no-sanitize" (leave out of the asan run),
-    "tsan" (run under ThreadSanitizer, too).
+    "tsan" (run under ThreadSanitizer, too; not for what uses gRPC or
+    absl::Mutex, whose libraries ThreadSanitizer cannot see into).
     """
     native.cc_test(
         name = name,
