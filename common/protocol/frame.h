@@ -1,0 +1,100 @@
+// The data plane's frame: a fixed header, then the raw payload. Final from the first version.
+//
+// Layout: 192 bytes, little-endian, offsets in frame.cc, zero where unused, CRC32C of the first 188
+// bytes in the last 4. A receiver refuses another magic, version, type, kind or codec, a payload whose
+// length is not `payload_bytes`, and a header whose CRC is wrong; it never trusts a size before that.
+#ifndef STARLING_COMMON_PROTOCOL_FRAME_H_
+#define STARLING_COMMON_PROTOCOL_FRAME_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/protocol/limits.h"
+#include "common/protocol/types.h"
+
+namespace starling {
+
+inline constexpr uint32_t kFrameMagic = 0x474C5453;  // "STLG"
+inline constexpr uint16_t kFrameVersion = 1;
+
+enum class FrameType : uint8_t {
+  kPush = 1,        // worker -> shard: a contribution
+  kClose = 2,       // worker -> shard: unit `clock` of `key.work` is complete; or ENTER, PARK (flags)
+  kCredit = 3,      // receiver -> sender: `elements` bytes left its budget
+  kAck = 4,         // shard -> worker: push or close is durable (see `answer`)
+  kPull = 5,        // worker -> shard: wants the slice at `clock`; stays until answered or superseded
+  kValue = 6,       // shard -> worker: the slice
+  kReplicate = 7,   // primary -> backup: a record (no sender until replication exists)
+  kDecision = 8,    // reserved: job-wide decisions
+  kActivation = 9,  // reserved: pipeline parallelism
+  kError = 10,      // shard -> worker: refused, see `answer` and the text in the payload
+};
+
+enum class PayloadKind : uint8_t { kNone = 0, kDense = 1, kTopK = 2, kRows = 3, kText = 4 };
+enum class Codec : uint8_t { kFp32 = 1, kFp16 = 2, kBf16 = 3, kInt8 = 4 };
+
+// The outcome of a request, in kAck and kError.
+enum class Answer : uint8_t {
+  kNone = 0,
+  kCounted = 1,         // ack: counted now
+  kAlreadyCounted = 2,  // ack: an earlier attempt was
+  // Fenced: what is stale. Nothing was changed. The worker drops the request.
+  kStaleRun = 10,
+  kStaleView = 11,         // `view` of the answer says the current one: reconnect
+  kStaleIncarnation = 12,  // origin is not in the roster: rejoin with a new incarnation
+  kNotHosted = 13,         // the partition is not here (or not yet): retry with a deadline
+  // Refused: the request is wrong.
+  kBadFrame = 20,
+  kBadDigest = 21,   // the payload differs from its digest: send again
+  kNonFinite = 22,   // NaN or Inf: the job stops
+  kOverBudget = 23,  // a byte or count budget is exceeded
+  kStaleClock = 24,  // BSP: that version is gone; `clock` says the current one
+};
+
+namespace frame_flags {
+inline constexpr uint16_t kEnter = 1;     // close: replica becomes active; the ack's clock says where
+inline constexpr uint16_t kPark = 2;      // close: replica leaves the minimum
+inline constexpr uint16_t kSkip = 4;      // close: tick to `clock` without work (after entering behind)
+inline constexpr uint16_t kReader = 8;    // pull by a client: no replica, only cut copies
+}  // namespace frame_flags
+
+struct FrameHeader {
+  FrameType type = FrameType::kError;
+  PayloadKind kind = PayloadKind::kNone;
+  Codec codec = Codec::kFp32;
+  Answer answer = Answer::kNone;
+  uint16_t flags = 0;
+
+  ContributionKey key;     // run, slice, work
+  PartitionId partition;
+  ViewNumber view;
+  RosterNumber roster;
+  Origin origin;
+  uint64_t request_id = 0;  // per stream, chosen by the requester; the answer repeats it
+
+  uint32_t samples = 0;     // in the contribution
+  Clock clock = 0;          // push, close: the unit; pull: the clock to compute at; value: see docs
+  Lsn base_lsn;             // push: position of the value it was computed from; value: its position
+  Lsn min_lsn;              // pull: never answer with less than this
+
+  uint32_t elements = 0;
+  uint32_t payload_bytes = 0;
+  uint64_t digest = 0;      // XXH3-64 of the payload; 0 when there is none
+
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
+};
+
+// Writes exactly kFrameHeaderBytes at `out`.
+void EncodeFrameHeader(const FrameHeader& header, uint8_t* out);
+
+// kInvalidArgument names the field, what was expected and what came. Does not look at the payload.
+absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out);
+
+// "push slice 3 of job 7.0 work train 0:[128,132) by worker 2.17 attempt 1 clock 32": for logs and goldens.
+std::string FrameToString(const FrameHeader& header);
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_PROTOCOL_FRAME_H_

@@ -1,0 +1,42 @@
+// Every limit of the service in one place, related by static_assert.
+#ifndef STARLING_COMMON_PROTOCOL_LIMITS_H_
+#define STARLING_COMMON_PROTOCOL_LIMITS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace starling::limits {
+
+// ---- Layout ----
+inline constexpr uint32_t kSliceElementsMax = 262'144;  // 1 MiB of fp32
+inline constexpr uint32_t kPartitionsDefault = 64;
+inline constexpr uint64_t kParametersPerJobMax = uint64_t{1} << 34;
+inline constexpr uint32_t kTensorsPerJobMax = 100'000;
+inline constexpr uint32_t kTensorDimsMax = 8;
+inline constexpr int64_t kTensorElementsMax = int64_t{1} << 33;
+inline constexpr uint32_t kMicroBatchesMax = 1024;
+inline constexpr uint32_t kGlobalBatchMax = 1 << 20;
+inline constexpr uint32_t kStalenessMax = 10'000;
+inline constexpr uint32_t kWorkersPerJobMax = 4096;
+inline constexpr uint32_t kEpochsMax = 1'000'000;
+inline constexpr int64_t kSamplesMax = int64_t{1} << 40;
+
+// ---- Frames ----
+inline constexpr size_t kFrameHeaderBytes = 192;
+inline constexpr size_t kFramePayloadBytesMax = 4 * size_t{kSliceElementsMax};
+inline constexpr size_t kFrameBytesMax = kFrameHeaderBytes + kFramePayloadBytesMax;
+inline constexpr size_t kStreamInFlightBytesMax = 8 * kFrameBytesMax;  // credit per stream
+inline constexpr size_t kControlMessageBytesMax = 64 << 20;
+static_assert(kFrameHeaderBytes + kFramePayloadBytesMax <= kFrameBytesMax);
+static_assert(kStreamInFlightBytesMax >= 2 * kFrameBytesMax, "never fewer than 2 messages in flight");
+static_assert(kFrameBytesMax < kControlMessageBytesMax);
+
+// ---- Names and texts ----
+inline constexpr size_t kNameBytesMax = 128;
+inline constexpr size_t kJobFileBytesMax = 1 << 20;
+inline constexpr size_t kJobsMax = 10'000;
+inline constexpr size_t kLogEntriesPerJobMax = 10'000;
+
+}  // namespace starling::limits
+
+#endif  // STARLING_COMMON_PROTOCOL_LIMITS_H_
