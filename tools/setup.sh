@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Installs what a build needs, on Debian 12. Quick when everything is there.
+#
+#   tools/setup.sh [--tests]
+#
+# --tests adds what only tests need: shellcheck, and a Python environment with
+# numpy and safetensors, which judge our files from the outside.
+#
+# Exit status: 0 ready; 1 a command must be run by hand (it is printed);
+# 2 another system, or a wrong argument.
+set -euo pipefail
+
+build_packages=(
+  git g++ bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-skylib
+  protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev
+  libabsl-dev libspdlog-dev libfmt-dev libyaml-cpp-dev nlohmann-json3-dev
+  libcli11-dev libsqlite3-dev zlib1g-dev libxxhash-dev libssl-dev
+  libdnnl-dev librandom123-dev libgtest-dev libgmock-dev libbenchmark-dev
+)
+test_packages=(python3 python3-venv shellcheck)
+judge_requirements=(numpy==1.26.4 safetensors==0.4.5)
+judge="${XDG_CACHE_HOME:-$HOME/.cache}/starling/judge"
+
+with_tests=false
+case "${1:-}" in
+  "") ;;
+  --tests) with_tests=true ;;
+  *)
+    echo "usage: tools/setup.sh [--tests]" >&2
+    exit 2
+    ;;
+esac
+
+require_debian_12() {
+  local id="" version=""
+  if [[ -r /etc/os-release ]]; then
+    # shellcheck source=/dev/null
+    id=$(. /etc/os-release && echo "${ID:-}")
+    # shellcheck source=/dev/null
+    version=$(. /etc/os-release && echo "${VERSION_ID:-}")
+  fi
+  [[ "$id" == debian && "$version" == 12 ]] && return
+  cat >&2 <<EOF
+setup: this is ${id:-an unknown system} ${version}, and Starling builds on Debian 12.
+Use a Debian 12 machine or container (for example:
+  docker run --rm -it -v "\$PWD:/starling" -w /starling debian:12
+) and run tools/setup.sh there.
+EOF
+  exit 2
+}
+
+# Prints those of its arguments that are not installed.
+missing_packages() {
+  local installed
+  installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2>/dev/null |
+    awk '$2 == "installed" { print $1 }') || true
+  comm -13 <(sort -u <<<"$installed") <(printf '%s\n' "$@" | sort -u)
+}
+
+install_packages() {
+  local install="apt-get install -y --no-install-recommends $*"
+  echo "setup: installing $*"
+  if [[ $EUID -eq 0 ]]; then
+    sh -c "apt-get update -qq && DEBIAN_FRONTEND=noninteractive $install -qq" >/dev/null
+  elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+    sudo sh -c "apt-get update -qq && DEBIAN_FRONTEND=noninteractive $install -qq" >/dev/null
+  else
+    cat >&2 <<EOF
+setup: packages are missing, and installing them takes root. Run this as root:
+  apt-get update && $install
+EOF
+    exit 1
+  fi
+}
+
+# Tests that need the judges skip themselves, with a reason, where this fails.
+make_judge() {
+  local stamp="$judge/requirements"
+  [[ -f "$stamp" && "$(<"$stamp")" == "${judge_requirements[*]}" ]] && return
+  echo "setup: making the judges' Python environment in $judge"
+  if python3 -m venv --clear "$judge" &&
+    "$judge/bin/pip" install --quiet --disable-pip-version-check \
+      "${judge_requirements[@]}"; then
+    echo "${judge_requirements[*]}" >"$stamp"
+  else
+    rm -rf "$judge"
+    echo "setup: could not install ${judge_requirements[*]};" \
+      "the tests that need them will be skipped" >&2
+  fi
+}
+
+require_debian_12
+packages=("${build_packages[@]}")
+if $with_tests; then packages+=("${test_packages[@]}"); fi
+mapfile -t missing < <(missing_packages "${packages[@]}")
+if ((${#missing[@]} > 0)); then install_packages "${missing[@]}"; fi
+if $with_tests; then make_judge; fi
