@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Acceptance: measures a named suite of promises, line by line.
+#
+#   tools/accept.sh SUITE [--only LINE] [--again]
+#
+# A suite is a folder under tools/accept/ with a file `lines` (one row per
+# line: id | description | bound) and a script `<id>.sh` for each. A script
+# runs in the repository's root, prints `figure: ...` with what it measured,
+# and exits with 0 (the bound holds), 77 (could not run: a miss), or another
+# status (a miss). What else it prints is kept and its place is printed.
+#
+# Verdicts of a clean tree are kept per commit, outside of the tree, and used
+# again unless --again is given. Exit status: 0 all hold, 1 any miss, 2 usage.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() {
+  echo "usage: tools/accept.sh SUITE [--only LINE] [--again]" >&2
+  echo "suites: $(find tools/accept -mindepth 1 -maxdepth 1 -type d -printf '%f ')" >&2
+  exit 2
+}
+
+suite="" only="" again=false
+while (($# > 0)); do
+  case "$1" in
+    --only)
+      (($# >= 2)) || usage
+      only=$2
+      shift
+      ;;
+    --again) again=true ;;
+    -*) usage ;;
+    *)
+      [[ -z "$suite" ]] || usage
+      suite=$1
+      ;;
+  esac
+  shift
+done
+folder="tools/accept/$suite"
+[[ -n "$suite" && -f "$folder/lines" ]] || usage
+
+commit=$(git rev-parse --verify --quiet HEAD) || commit="none"
+clean=false
+[[ "$commit" != none && -z "$(git status --porcelain)" ]] && clean=true
+store="${XDG_CACHE_HOME:-$HOME/.cache}/starling/accept/$suite/$commit"
+$clean || store="${store%/*}/uncommitted"
+mkdir -p "$store"
+
+# measure ID: runs its script, and leaves `verdict|figure` in $store/ID.
+measure() {
+  local id=$1 status=0 figure verdict
+  local log="$store/$id.log"
+  if [[ -x "$folder/$id.sh" ]]; then
+    "$folder/$id.sh" >"$log" 2>&1 </dev/null || status=$?
+    figure=$(sed -n 's/^figure: //p' "$log" | tail -n 1)
+  else
+    status=77 figure="no script $folder/$id.sh"
+  fi
+  case "$status:$figure" in
+    0:) verdict="MISS" figure="printed no figure" ;;
+    0:*) verdict="holds" ;;
+    77:*) verdict="MISS (could not run)" ;;
+    *) verdict="MISS" ;;
+  esac
+  echo "$verdict|${figure:-none (exit status $status)}" >"$store/$id"
+}
+
+trim() { sed 's/^ *//; s/ *$//' <<<"$1"; }
+
+misses=0 shown=0
+row='%-20s  %-28s  %-24s  %s\n'
+# shellcheck disable=SC2059
+printf "$row" line figure bound verdict
+while IFS='|' read -r id description bound; do
+  id=$(trim "$id")
+  [[ -z "$id" || "$id" == "#"* ]] && continue
+  [[ -n "$only" && "$id" != "$only" ]] && continue
+  shown=$((shown + 1))
+  note=""
+  if $clean && ! $again && [[ -f "$store/$id" ]]; then
+    note=" (kept)"
+  else
+    measure "$id"
+  fi
+  IFS='|' read -r verdict figure <"$store/$id"
+  # shellcheck disable=SC2059
+  printf "$row" "$id" "$figure" "$(trim "$bound")" "$verdict$note"
+  if [[ "$verdict" != holds ]]; then
+    misses=$((misses + 1))
+    echo "  $(trim "$description"); log: $store/$id.log"
+  fi
+done <"$folder/lines"
+
+if ((shown == 0)); then
+  echo "accept: the suite $suite has no line ${only:-at all}" >&2
+  exit 2
+fi
+((misses == 0))

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Sets up, builds everything, and runs every test.
+#
+#   tools/test.sh [--no-sanitizers]
+#
+# Then runs C++ tests again under AddressSanitizer and UBSan (all but those
+# tagged "no-sanitize") and those tagged "tsan" under ThreadSanitizer. The
+# last line is `N passed, M failed`: test cases, each counted once and passed
+# only if it passed in every configuration. Exit status 0 only if all is well.
+#
+# STARLING_DATA, if set, is the folder with the datasets that some tests read.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+sanitizers=true
+case "${1:-}" in
+  "") ;;
+  --no-sanitizers) sanitizers=false ;;
+  *)
+    echo "usage: tools/test.sh [--no-sanitizers]" >&2
+    exit 2
+    ;;
+esac
+
+tools/setup.sh --tests
+
+judge="${XDG_CACHE_HOME:-$HOME/.cache}/starling/judge"
+if [[ -x "$judge/bin/python3" ]]; then
+  export STARLING_JUDGE_PYTHON="$judge/bin/python3"
+fi
+
+events=$(mktemp -d)
+trap 'rm -rf "$events"' EXIT
+runs=()
+
+# run NAME FLAG...: `bazel test` over everything, remembered for the report.
+run() {
+  local name=$1 status=0
+  shift
+  echo "== $name"
+  bazel test --noshow_progress --keep_going --test_summary=terse \
+    --build_event_json_file="$events/$name.json" "$@" //... || status=$?
+  ((status == 4)) && status=0 # 4: built, and no test matched the filters.
+  runs+=("$name:$status:$events/$name.json")
+}
+
+run plain
+if $sanitizers; then
+  run asan --config=asan --build_tests_only --test_lang_filters=cc \
+    --test_tag_filters=-no-sanitize
+  run tsan --config=tsan --build_tests_only --test_lang_filters=cc \
+    --test_tag_filters=tsan
+fi
+
+python3 tools/testing/report.py "${runs[@]}"
