@@ -1,0 +1,55 @@
+// A device that computes: memory, streams, operators. The CPU (kernels/cpu) is one; a GPU is a
+// shared object opened at run time. Both pass kernels/conformance_test.cc.
+#ifndef STARLING_KERNELS_DEVICE_H_
+#define STARLING_KERNELS_DEVICE_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/operator.h"
+
+namespace starling {
+
+// An ordered queue of work. Calls on one stream take effect in order, asynchronously; two streams
+// are unordered. Used by one thread at a time. On the CPU a call has run when it returns.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  // Blocks until all work so far has run. kInternal: some of it failed.
+  virtual absl::Status Synchronize() = 0;
+};
+
+// Thread-safe. Outlives everything that it made.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::string name() const = 0;             // "cpu"
+  virtual std::string instruction_set() const = 0;  // "avx512_core_bf16": part of what is reproducible
+
+  // Device memory, aligned to 64 bytes, not cleared. kResourceExhausted.
+  virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
+  virtual void Free(void* memory) = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
+
+  // Host memory must stay as it is until the stream has passed the call.
+  virtual absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) = 0;
+  virtual absl::Status CopyFromDevice(void* to, const void* from, size_t bytes, Stream& stream) = 0;
+  virtual absl::Status Zero(void* to, size_t bytes, Stream& stream) = 0;
+  // to[i] += from[i]. Sums gradients of one value's consumers, in any one format, and gradients of
+  // micro-batches (one addition per element, so the order of the operands does not matter).
+  virtual absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) = 0;
+
+  // kInvalidArgument: shapes, formats or attributes that the operator does not take (says node,
+  // expected, given). kUnimplemented: an unknown operator, or a type that this device lacks.
+  virtual absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(
+      const OperatorSpec& spec) = 0;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_KERNELS_DEVICE_H_
