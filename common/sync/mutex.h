@@ -1,0 +1,83 @@
+// Mutex, MutexLock and CondVar: Abseil's, except under ThreadSanitizer, which cannot see into
+// Debian's Abseil (it is not instrumented) and gets std::mutex and std::condition_variable instead.
+// Use these, not Abseil's, in code that ThreadSanitizer is to judge.
+#ifndef STARLING_COMMON_SYNC_MUTEX_H_
+#define STARLING_COMMON_SYNC_MUTEX_H_
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+
+#ifdef STARLING_TSAN
+#include <condition_variable>
+#include <mutex>
+
+#include "absl/time/clock.h"
+#else
+#include "absl/synchronization/mutex.h"
+#endif
+
+namespace starling {
+
+#ifdef STARLING_TSAN
+
+class ABSL_LOCKABLE Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
+  void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
+
+ private:
+  friend class CondVar;
+  std::mutex mutex_;
+};
+
+class ABSL_SCOPED_LOCKABLE MutexLock {
+ public:
+  explicit MutexLock(Mutex* mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) { mutex_->Lock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+  ~MutexLock() ABSL_UNLOCK_FUNCTION() { mutex_->Unlock(); }
+
+ private:
+  Mutex* const mutex_;
+};
+
+class CondVar {
+ public:
+  // The caller holds `mutex`. Wakes spuriously: call it in a loop over the condition.
+  void Wait(Mutex* mutex) {
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    condition_.wait(lock);
+    lock.release();
+  }
+  // As Wait. True when `deadline` has passed.
+  bool WaitWithDeadline(Mutex* mutex, absl::Time deadline) {
+    if (deadline == absl::InfiniteFuture()) {
+      Wait(mutex);
+      return false;
+    }
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    condition_.wait_until(lock, absl::ToChronoTime(deadline));
+    lock.release();
+    return absl::Now() >= deadline;
+  }
+  void Signal() { condition_.notify_one(); }
+  void SignalAll() { condition_.notify_all(); }
+
+ private:
+  std::condition_variable condition_;
+};
+
+#else
+
+using Mutex = absl::Mutex;
+using MutexLock = absl::MutexLock;
+using CondVar = absl::CondVar;
+
+#endif
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_SYNC_MUTEX_H_
