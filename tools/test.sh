@@ -33,14 +33,19 @@ events=$(mktemp -d)
 trap 'rm -rf "$events"' EXIT
 runs=()
 
+# Bazel's notes on itself; the logs of failed tests are INFO events, too.
+notes='^INFO: (Invocation ID|Build option|Analyzed |Found |Elapsed time|'
+notes+='[0-9]+ process|Build Event|Build completed)|^(Loading|Analyzing): |^$'
+
 # run NAME FLAG...: `bazel test` over everything, remembered for the report.
 run() {
   local name=$1 status=0
   shift
   echo "== $name"
-  bazel test --noshow_progress --keep_going --test_summary=terse \
-    --build_event_json_file="$events/$name.json" "$@" //... || status=$?
-  ((status == 4)) && status=0 # 4: built, and no test matched the filters.
+  bazel test --keep_going --test_summary=terse --show_progress_rate_limit=5 \
+    --build_event_json_file="$events/$name.json" "$@" //... \
+    2>&1 | sed -uE "/$notes/d" || status=${PIPESTATUS[0]}
+  if ((status == 4)); then status=0; fi # 4: no test matched the filters.
   runs+=("$name:$status:$events/$name.json")
 }
 
