@@ -1,0 +1,62 @@
+// A worker's life, decided without I/O: registration, the job that it serves, membership, leases or
+// BSP subtrees, pulls, pushes, closes, retries, draining. docs/protocol.md is the normative text.
+//
+//   Session session({.name = "worker-0"});
+//   session.Step(event::Tick{}, now, [&](Action&& action) { Carry(std::move(action)); });
+//
+// Rules that the adaptor can rely on:
+// * The first Tick registers. After Exit nothing follows.
+// * A shard is sent to only between its StreamUp and its StreamDown or Disconnect; after another StreamUp
+//   everything that was not answered is sent again, the same bytes, in the same order.
+// * InstallValue(kLive, slice) never comes while a unit may still read an older version of it.
+// * A unit's CLOSE to a partition follows, on the same stream, all its pushes to that partition.
+#ifndef STARLING_WORKER_SESSION_SESSION_H_
+#define STARLING_WORKER_SESSION_SESSION_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
+#include "worker/session/events.h"
+
+namespace starling::session {
+
+struct SessionOptions {
+  std::string name;  // for messages
+
+  // Waits before something is tried again, doubled up to the greatest.
+  absl::Duration retry_least = absl::Milliseconds(50);
+  absl::Duration retry_most = absl::Seconds(2);
+  // No two reports closer than this, unless the coordinator answers sooner and has the last one.
+  absl::Duration report_spacing = absl::Milliseconds(10);
+  // A job that was taken away, or a drain, is dropped when finishing it takes longer.
+  absl::Duration leave_deadline = absl::Seconds(10);
+  // Ranges staged ahead.
+  int prefetch_ranges = 8;
+};
+
+using Sink = absl::FunctionRef<void(Action&&)>;
+
+// Not thread-safe: one caller at a time. Owns no threads, reads no clock.
+class Session {
+ public:
+  explicit Session(SessionOptions options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Never blocks. `sink` is called with the actions, in order, before this returns; it must not call Step.
+  void Step(const Event& event, absl::Time now, Sink sink);
+
+  // One line for logs: "serving job 3.0, clock 17, computing unit 41, 6 requests open".
+  std::string ToString() const;
+
+ private:
+  class Core;
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace starling::session
+
+#endif  // STARLING_WORKER_SESSION_SESSION_H_
