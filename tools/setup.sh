@@ -59,10 +59,11 @@ missing_packages() {
 
 install_packages() {
   local install="apt-get install -y --no-install-recommends $*"
-  echo "setup: installing $*"
   if [[ $EUID -eq 0 ]]; then
+    echo "setup: installing $*"
     sh -c "apt-get update -qq && DEBIAN_FRONTEND=noninteractive $install -qq" >/dev/null
   elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+    echo "setup: installing $* (with sudo)"
     sudo sh -c "apt-get update -qq && DEBIAN_FRONTEND=noninteractive $install -qq" >/dev/null
   else
     cat >&2 <<EOF
