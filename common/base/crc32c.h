@@ -1,0 +1,19 @@
+// CRC32C (Castagnoli, reflected polynomial 0x82F63B78; RFC 3720 appendix B.4).
+#ifndef STARLING_COMMON_BASE_CRC32C_H_
+#define STARLING_COMMON_BASE_CRC32C_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace starling {
+
+// Of "123456789": 0xE3069283. Thread-safe. Uses the processor's instruction where it has one.
+uint32_t Crc32c(absl::Span<const uint8_t> bytes);
+
+// The same by table, for processors without the instruction and for tests.
+uint32_t Crc32cPortable(absl::Span<const uint8_t> bytes);
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_BASE_CRC32C_H_

@@ -1,0 +1,158 @@
+#include "common/protocol/frame.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/base/crc32c.h"
+
+namespace starling {
+namespace {
+
+using Bytes = std::array<uint8_t, limits::kFrameHeaderBytes>;
+
+FrameHeader Sample() {
+  FrameHeader h;
+  h.type = FrameType::kPush;
+  h.kind = PayloadKind::kDense;
+  h.codec = Codec::kFp32;
+  h.flags = frame_flags::kEnter;
+  h.key = {{JobUid(7), 3}, SliceId(11), {WorkPurpose::kTrain, 5, 128, 4}};
+  h.partition = PartitionId(13);
+  h.view = ViewNumber(17);
+  h.roster = RosterNumber(19);
+  h.origin = {ReplicaId(23), WorkerId(29), Incarnation(31), 37};
+  h.request_id = 41;
+  h.samples = 43;
+  h.clock = -47;
+  h.base_lsn = Lsn(53);
+  h.min_lsn = Lsn(59);
+  h.elements = 61;
+  h.payload_bytes = 244;
+  h.digest = 0x123456789ABCDEF0;
+  return h;
+}
+
+Bytes Encoded(const FrameHeader& header) {
+  Bytes bytes;
+  EncodeFrameHeader(header, bytes.data());
+  return bytes;
+}
+
+void FixCrc(Bytes* bytes) {
+  const uint32_t crc = Crc32c(absl::MakeConstSpan(bytes->data(), 188));
+  for (int i = 0; i < 4; ++i) (*bytes)[188 + i] = static_cast<uint8_t>(crc >> (8 * i));
+}
+
+TEST(Frame, RoundTripsEveryField) {
+  const Bytes bytes = Encoded(Sample());
+  FrameHeader back;
+  ASSERT_TRUE(DecodeFrameHeader(bytes, &back).ok());
+  EXPECT_EQ(back, Sample());
+}
+
+TEST(Frame, LayoutIsLittleEndianAndFixed) {
+  const Bytes bytes = Encoded(Sample());
+  EXPECT_EQ(std::memcmp(bytes.data(), "STLG", 4), 0);
+  EXPECT_EQ(bytes[4], 1);    // version
+  EXPECT_EQ(bytes[16], 7);   // job
+  EXPECT_EQ(bytes[40], 128);  // first
+  EXPECT_EQ(bytes[136], 0xF0);  // digest, lowest byte
+}
+
+TEST(Frame, NamesWhatIsWrong) {
+  struct Case {
+    const char* field;
+    std::function<void(Bytes*)> spoil;
+  };
+  const std::vector<Case> cases = {
+      {"magic", [](Bytes* b) { (*b)[0] ^= 1; }},
+      {"version", [](Bytes* b) { (*b)[4] = 2; }},
+      {"type", [](Bytes* b) { (*b)[6] = 0; }},
+      {"type", [](Bytes* b) { (*b)[6] = 11; }},
+      {"kind", [](Bytes* b) { (*b)[7] = 5; }},
+      {"codec", [](Bytes* b) { (*b)[8] = 0; }},
+      {"codec", [](Bytes* b) { (*b)[8] = 5; }},
+      {"answer", [](Bytes* b) { (*b)[9] = 3; }},
+      {"flags", [](Bytes* b) { (*b)[11] = 0x80; }},
+      {"work purpose", [](Bytes* b) { (*b)[28] = 4; }},
+      {"reserved", [](Bytes* b) { (*b)[29] = 1; }},
+      {"reserved", [](Bytes* b) { (*b)[132] = 1; }},
+      {"reserved", [](Bytes* b) { (*b)[187] = 1; }},
+      {"work count", [](Bytes* b) { (*b)[36] = 3; }},
+      {"work first", [](Bytes* b) { (*b)[40] = 129; }},
+      {"payload_bytes", [](Bytes* b) { (*b)[128] = 243; }},
+      {"payload_bytes", [](Bytes* b) { (*b)[131] = 1; }},
+      {"payload_bytes", [](Bytes* b) { (*b)[7] = 0; }},  // no payload, but its size
+      {"elements", [](Bytes* b) { (*b)[126] = 0x10; }},
+  };
+  for (const Case& c : cases) {
+    Bytes bytes = Encoded(Sample());
+    c.spoil(&bytes);
+    FixCrc(&bytes);
+    FrameHeader out;
+    const absl::Status status = DecodeFrameHeader(bytes, &out);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.field;
+    EXPECT_NE(status.message().find(c.field), absl::string_view::npos)
+        << c.field << ": " << status;
+    EXPECT_EQ(out, FrameHeader()) << c.field;
+  }
+}
+
+TEST(Frame, DigestWithoutPayloadIsRefused) {
+  FrameHeader header = Sample();
+  header.kind = PayloadKind::kNone;
+  header.payload_bytes = 0;
+  FrameHeader out;
+  const absl::Status status = DecodeFrameHeader(Encoded(header), &out);
+  EXPECT_NE(status.message().find("digest"), absl::string_view::npos) << status;
+}
+
+TEST(Frame, RefusesShortInputOfEveryLength) {
+  const Bytes bytes = Encoded(Sample());
+  for (size_t n = 0; n < bytes.size(); ++n) {
+    FrameHeader out;
+    EXPECT_FALSE(DecodeFrameHeader(absl::MakeConstSpan(bytes.data(), n), &out).ok()) << n;
+  }
+}
+
+TEST(Frame, AnyFlippedBitIsRefused) {
+  for (size_t bit = 0; bit < 8 * limits::kFrameHeaderBytes; ++bit) {
+    Bytes bytes = Encoded(Sample());
+    bytes[bit / 8] ^= static_cast<uint8_t>(1u << (bit % 8));
+    FrameHeader out;
+    EXPECT_FALSE(DecodeFrameHeader(bytes, &out).ok()) << "bit " << bit;
+  }
+}
+
+// Random bytes, with and without a valid envelope: either refused, or accepted and then encoded
+// to the same bytes.
+TEST(Frame, RandomBytesNeverCrash) {
+  std::mt19937_64 random(20240101);
+  int accepted = 0;
+  for (int round = 0; round < 200'000; ++round) {
+    Bytes bytes = Encoded(Sample());
+    const int changes = 1 + static_cast<int>(random() % 8);
+    for (int i = 0; i < changes; ++i) bytes[random() % 188] = static_cast<uint8_t>(random());
+    if (round % 4 != 0) FixCrc(&bytes);
+    FrameHeader out;
+    if (!DecodeFrameHeader(bytes, &out).ok()) continue;
+    ++accepted;
+    ASSERT_EQ(Encoded(out), bytes);
+    ASSERT_FALSE(FrameToString(out).empty());
+  }
+  EXPECT_GT(accepted, 1000);
+}
+
+TEST(Frame, ReadsWell) {
+  EXPECT_EQ(FrameToString(Sample()),
+            "push slice 11 of job 7.3 work train 5:[128,132) by worker 29.31 attempt 37 clock -47");
+}
+
+}  // namespace
+}  // namespace starling
