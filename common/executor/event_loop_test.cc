@@ -1,0 +1,106 @@
+#include "common/executor/event_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+
+namespace starling {
+namespace {
+
+TEST(EventLoop, RunsTasksInOrderOnOneThread) {
+  std::vector<int> order;
+  std::thread::id thread;
+  {
+    EventLoop loop("test");
+    for (int i = 0; i < 1000; ++i) {
+      loop.Post([&, i] {
+        order.push_back(i);
+        thread = std::this_thread::get_id();
+        EXPECT_TRUE(loop.InLoop());
+      });
+    }
+    EXPECT_FALSE(loop.InLoop());
+  }  // stops: what was posted is run
+  ASSERT_EQ(order.size(), 1000u);
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(order[i], i);
+  EXPECT_NE(thread, std::this_thread::get_id());
+}
+
+TEST(EventLoop, TimersRunByTimeNotBeforeIt) {
+  EventLoop loop("test");
+  std::promise<std::vector<int>> done;
+  std::vector<int> order;
+  const absl::Time now = absl::Now();
+  const absl::Time last = now + absl::Milliseconds(30);
+  loop.PostAt(last, [&] {
+    order.push_back(3);
+    EXPECT_GE(absl::Now(), last);
+    done.set_value(order);
+  });
+  loop.PostAt(now + absl::Milliseconds(10), [&] { order.push_back(1); });
+  loop.PostAt(now + absl::Milliseconds(10), [&] { order.push_back(2); });
+  EXPECT_EQ(done.get_future().get(), (std::vector<int>{1, 2, 3}));
+}
+
+TEST(EventLoop, CancelledTimerNeverRuns) {
+  EventLoop loop("test");
+  bool ran = false;
+  std::promise<void> done;
+  const absl::Time when = absl::Now() + absl::Milliseconds(20);
+  const EventLoop::TimerId timer = loop.PostAt(when, [&] { ran = true; });
+  loop.PostAt(when + absl::Milliseconds(1), [&] { done.set_value(); });
+  EXPECT_TRUE(loop.Cancel(timer));
+  EXPECT_FALSE(loop.Cancel(timer));
+  done.get_future().get();
+  EXPECT_FALSE(ran);
+}
+
+TEST(EventLoop, StopDropsTimersAndRefusesMore) {
+  EventLoop loop("test");
+  auto held = std::make_shared<int>(1);
+  loop.PostAfter(absl::Hours(1), [held] { FAIL(); });
+  loop.Stop();
+  EXPECT_EQ(held.use_count(), 1);
+  EXPECT_FALSE(loop.Post([] {}));
+  EXPECT_EQ(loop.PostAfter(absl::ZeroDuration(), [] {}), 0u);
+  loop.Stop();
+}
+
+TEST(EventLoop, StopsFromWithin) {
+  EventLoop loop("test");
+  std::promise<void> stopped;
+  loop.Post([&] {
+    loop.Stop();
+    stopped.set_value();
+  });
+  stopped.get_future().get();
+  EXPECT_FALSE(loop.Post([] {}));
+}
+
+TEST(EventLoop, ManyThreadsPost) {
+  std::atomic<int> posted = 0;
+  int run = 0;
+  {
+    EventLoop loop("test");
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 500; ++i) {
+          if (loop.Post([&] { ++run; })) ++posted;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(run, 2000);
+  EXPECT_EQ(posted, 2000);
+}
+
+}  // namespace
+}  // namespace starling
