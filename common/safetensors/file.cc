@@ -1,0 +1,195 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/safetensors/safetensors.h"
+
+namespace starling::safetensors {
+namespace {
+
+absl::Status SystemError(absl::string_view what, const std::string& path) {
+  const int error = errno;
+  const std::string text = absl::StrCat(what, " ", path, ": ", std::strerror(error));
+  if (error == ENOENT) return absl::NotFoundError(text);
+  if (error == ENOSPC || error == EDQUOT) return absl::ResourceExhaustedError(text);
+  return absl::UnavailableError(text);
+}
+
+absl::Status PReadAll(int fd, const std::string& path, uint64_t offset, absl::Span<uint8_t> out) {
+  while (!out.empty()) {
+    const ssize_t n = pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return SystemError("read", path);
+    if (n == 0) return absl::DataLossError(absl::StrCat(path, " became shorter while it was read"));
+    offset += n;
+    out.remove_prefix(n);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteAll(int fd, const std::string& path, absl::Span<const uint8_t> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return SystemError("write", path);
+    bytes.remove_prefix(n);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SyncFolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return SystemError("open", folder);
+  const absl::Status status = fsync(fd) == 0 ? absl::OkStatus() : SystemError("sync", folder);
+  close(fd);
+  return status;
+}
+
+absl::StatusOr<Header> ReadHeader(int fd, const std::string& path) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return SystemError("stat", path);
+  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError("expected a regular file");
+  const uint64_t file_bytes = static_cast<uint64_t>(info.st_size);
+  if (file_bytes < 8) return absl::InvalidArgumentError("expected at least 8 bytes: truncated");
+  uint8_t length[8];
+  STARLING_RETURN_IF_ERROR(PReadAll(fd, path, 0, length));
+  uint64_t header_bytes = 0;
+  for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | length[i];
+  if (header_bytes > kHeaderBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a header of at most ", kHeaderBytesMax, " bytes, got ", header_bytes));
+  }
+  if (header_bytes > file_bytes - 8) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the header should take ", header_bytes, " bytes, and the file ends after ", file_bytes - 8));
+  }
+  std::string json(header_bytes, '\0');
+  STARLING_RETURN_IF_ERROR(
+      PReadAll(fd, path, 8, absl::MakeSpan(reinterpret_cast<uint8_t*>(json.data()), json.size())));
+  return ParseHeader(json, file_bytes - 8 - header_bytes);
+}
+
+}  // namespace
+
+Reader::Reader(std::string path, int fd, Header header)
+    : path_(std::move(path)), fd_(fd), header_(std::move(header)) {}
+
+Reader::Reader(Reader&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), header_(std::move(other.header_)) {}
+
+Reader& Reader::operator=(Reader&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  std::swap(header_, other.header_);
+  return *this;
+}
+
+Reader::~Reader() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::StatusOr<Reader> Reader::Open(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block us
+  if (fd < 0) return SystemError("open", path);
+  absl::StatusOr<Header> header = ReadHeader(fd, path);
+  if (!header.ok()) {
+    close(fd);
+    if (!absl::IsInvalidArgument(header.status())) return header.status();
+    return absl::InvalidArgumentError(absl::StrCat(path, ": not a safetensors file: ", header.status().message()));
+  }
+  return Reader(path, fd, *std::move(header));
+}
+
+const TensorInfo* Reader::Find(absl::string_view name) const {
+  for (const TensorInfo& tensor : header_.tensors) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+absl::Status Reader::Read(const TensorInfo& tensor, uint64_t offset, absl::Span<uint8_t> out) const {
+  const uint64_t bytes = tensor.end - tensor.begin;
+  if (offset > bytes || out.size() > bytes - offset) {
+    return absl::OutOfRangeError(absl::StrCat("tensor \"", tensor.name, "\" has ", bytes, " bytes: cannot read ",
+                                              out.size(), " at ", offset));
+  }
+  return PReadAll(fd_, path_, header_.data_begin + tensor.begin + offset, out);
+}
+
+absl::StatusOr<std::vector<float>> Reader::ReadFloats(absl::string_view name) const {
+  const TensorInfo* tensor = Find(name);
+  if (tensor == nullptr) return absl::NotFoundError(absl::StrCat(path_, ": no tensor \"", name, "\""));
+  if (tensor->dtype != DType::kF32) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": tensor \"", name, "\": expected F32, got ", DTypeName(tensor->dtype)));
+  }
+  std::vector<float> values((tensor->end - tensor->begin) / sizeof(float));
+  STARLING_RETURN_IF_ERROR(
+      Read(*tensor, 0, absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(float))));
+  return values;
+}
+
+Writer::Writer(std::string path, std::string temporary, int fd, uint64_t data_bytes)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd), data_bytes_(data_bytes) {}
+
+Writer::Writer(Writer&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      fd_(std::exchange(other.fd_, -1)),
+      data_bytes_(other.data_bytes_),
+      written_(other.written_) {}
+
+Writer::~Writer() {
+  if (fd_ < 0) return;
+  close(fd_);
+  unlink(temporary_.c_str());
+}
+
+absl::StatusOr<Writer> Writer::Create(const std::string& path, std::vector<TensorInfo> tensors,
+                                      std::map<std::string, std::string> metadata) {
+  STARLING_ASSIGN_OR_RETURN(const std::string header, EncodeHeader(&tensors, std::move(metadata)));
+  std::string temporary = absl::StrCat(path, ".XXXXXX");
+  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return SystemError("create a file beside", path);
+  Writer writer(path, std::move(temporary), fd, tensors.empty() ? 0 : tensors.back().end);
+  if (fchmod(fd, 0644) != 0) return SystemError("chmod", writer.temporary_);
+  STARLING_RETURN_IF_ERROR(WriteAll(
+      fd, writer.temporary_, absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(header.data()), header.size())));
+  return writer;
+}
+
+absl::Status Writer::Append(absl::Span<const uint8_t> bytes) {
+  if (bytes.size() > data_bytes_ - written_) {
+    return absl::OutOfRangeError(absl::StrCat(path_, ": the tensors have ", data_bytes_, " bytes, got at least ",
+                                              bytes.size() - (data_bytes_ - written_), " more"));
+  }
+  STARLING_RETURN_IF_ERROR(WriteAll(fd_, temporary_, bytes));
+  written_ += bytes.size();
+  return absl::OkStatus();
+}
+
+absl::Status Writer::AppendFloats(absl::Span<const float> values) {
+  return Append(
+      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(float)));
+}
+
+absl::Status Writer::Finish() {
+  if (written_ != data_bytes_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path_, ": the tensors have ", data_bytes_, " bytes, got ", written_));
+  }
+  if (fsync(fd_) != 0) return SystemError("sync", temporary_);
+  if (rename(temporary_.c_str(), path_.c_str()) != 0) return SystemError("rename to", path_);
+  close(std::exchange(fd_, -1));
+  return SyncFolderOf(path_);
+}
+
+}  // namespace starling::safetensors

@@ -1,0 +1,120 @@
+// The safetensors file format (https://github.com/huggingface/safetensors): exports and checkpoints.
+//
+// u64 little-endian N, N bytes of UTF-8 JSON {"name": {"dtype", "shape", "data_offsets"}, ...,
+// "__metadata__": {string: string}}, then the tensors' bytes, which cover the rest without a hole.
+#ifndef STARLING_COMMON_SAFETENSORS_SAFETENSORS_H_
+#define STARLING_COMMON_SAFETENSORS_SAFETENSORS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace starling::safetensors {
+
+inline constexpr uint64_t kHeaderBytesMax = 100'000'000;
+inline constexpr size_t kTensorsMax = 1'000'000;
+inline constexpr size_t kDimsMax = 64;
+
+enum class DType : uint8_t {
+  kBool, kU8, kI8, kF8E5M2, kF8E4M3, kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kF64, kI64, kU64,
+};
+
+const char* DTypeName(DType dtype);   // "F32"
+uint64_t DTypeBytes(DType dtype);     // of one element
+bool ParseDType(absl::string_view name, DType* out);  // false: unknown, *out unchanged
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<uint64_t> shape = {};  // empty: a scalar; a zero: no elements
+  uint64_t begin = 0;           // bytes from the start of the data; the writer sets begin and end
+  uint64_t end = 0;
+  friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
+};
+
+// The product of the dimensions times the element's size. kInvalidArgument when it overflows.
+absl::StatusOr<uint64_t> TensorBytes(DType dtype, absl::Span<const uint64_t> shape);
+
+struct Header {
+  std::map<std::string, std::string> metadata;
+  std::vector<TensorInfo> tensors;  // ascending `begin`, then `end`
+  uint64_t data_begin = 0;          // of the data in the file: 8 + N
+};
+
+// Checks and decodes the JSON text of a header whose data is `data_bytes` long. Refuses (with
+// kInvalidArgument and the tensor's name): what is not JSON, duplicate names, unknown or missing
+// fields, unknown dtypes, wrong sizes, a hole, an overlap, a first offset other than 0, and a last end
+// that is not the data's end. `data_begin` becomes 8 + json.size().
+absl::StatusOr<Header> ParseHeader(absl::string_view json, uint64_t data_bytes);
+
+// Reads a file's tensors one at a time. Open checks the whole header. Read is safe from several
+// threads at once.
+class Reader {
+ public:
+  // kNotFound, kInvalidArgument (malformed, with the path), kUnavailable (the system's error).
+  static absl::StatusOr<Reader> Open(const std::string& path);
+
+  Reader(Reader&& other) noexcept;
+  Reader& operator=(Reader&& other) noexcept;
+  ~Reader();
+
+  const Header& header() const { return header_; }
+  const TensorInfo* Find(absl::string_view name) const;  // nullptr: none of that name
+
+  // Reads bytes [offset, offset + out.size()) of the tensor; kOutOfRange beyond its end.
+  absl::Status Read(const TensorInfo& tensor, uint64_t offset, absl::Span<uint8_t> out) const;
+  absl::StatusOr<std::vector<float>> ReadFloats(absl::string_view name) const;  // F32 only
+
+ private:
+  Reader(std::string path, int fd, Header header);
+
+  std::string path_;
+  int fd_ = -1;
+  Header header_;
+};
+
+// Writes a file of any size with little memory: header first, then the tensors' bytes in the order
+// given. The bytes go to a temporary file beside `path`, which Finish syncs and renames, so that a
+// reader sees the old file or the whole new one. Destroyed before Finish: nothing remains. One
+// thread at a time.
+class Writer {
+ public:
+  // `tensors`: begin and end are ignored and computed. "format": "pt" is added to the metadata unless
+  // it says otherwise: some loaders refuse a file without.
+  static absl::StatusOr<Writer> Create(const std::string& path, std::vector<TensorInfo> tensors,
+                                       std::map<std::string, std::string> metadata);
+
+  Writer(Writer&& other) noexcept;
+  Writer& operator=(Writer&&) = delete;
+  ~Writer();
+
+  // The next bytes of the data: any number of calls per tensor. kOutOfRange beyond the last tensor.
+  absl::Status Append(absl::Span<const uint8_t> bytes);
+  absl::Status AppendFloats(absl::Span<const float> values);
+
+  // kFailedPrecondition when bytes are missing. Then syncs the file, renames it, syncs the folder.
+  absl::Status Finish();
+
+ private:
+  Writer(std::string path, std::string temporary, int fd, uint64_t data_bytes);
+
+  std::string path_;
+  std::string temporary_;
+  int fd_ = -1;
+  uint64_t data_bytes_ = 0;
+  uint64_t written_ = 0;
+};
+
+// The header's bytes, length first, padded so that the data is 8-byte aligned. Sets begin and end.
+absl::StatusOr<std::string> EncodeHeader(std::vector<TensorInfo>* tensors,
+                                         std::map<std::string, std::string> metadata);
+
+}  // namespace starling::safetensors
+
+#endif  // STARLING_COMMON_SAFETENSORS_SAFETENSORS_H_
