@@ -1,0 +1,132 @@
+// The coordinator's pure core: jobs, rosters, views, epochs, leases, results (docs/protocol.md,
+// sections 4, 5 and 7). No I/O, no threads, no clock, no randomness: the same events at the same times
+// give the same actions. The gRPC service (server/coordinator/service) and the simulator (tests/sim)
+// are its adaptors; they decide nothing.
+//
+//   auto core = Coordinator::Create(options, *store->Load());
+//   (*core)->Start(now, sink);
+//   (*core)->Step(WorkerReportEvent{call, report}, now, sink);
+#ifndef STARLING_SERVER_COORDINATOR_CORE_COORDINATOR_H_
+#define STARLING_SERVER_COORDINATOR_CORE_COORDINATOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/protocol/ids.h"
+#include "proto/coordinator.pb.h"
+#include "server/coordinator/store/state_store.h"
+
+namespace starling {
+
+// An RPC that waits for its answer; unique within the process, chosen by the adaptor, which must also
+// be ready to get the answer long after the event (report calls are held up to `report_hold`,
+// registrations up to `liveness` and a second, submissions up to `inspect_deadline`, logs as long as
+// the request says).
+using CallId = Id<struct CallIdTag, uint64_t>;
+
+// ---- Events ---------------------------------------------------------------------------------
+
+struct SubmitEvent { CallId call; SubmitRequest request; };
+struct GetJobEvent { CallId call; JobRequest request; };
+struct ListJobsEvent { CallId call; };
+struct ListWorkersEvent { CallId call; };
+struct ListShardsEvent { CallId call; };
+struct CancelJobEvent { CallId call; JobRequest request; };
+struct DeleteJobEvent { CallId call; JobRequest request; };
+struct LogsEvent { CallId call; LogsRequest request; };
+struct RegisterEvent { CallId call; RegisterRequest request; };
+struct WorkerReportEvent { CallId call; WorkerReport report; };
+struct ShardReportEvent { CallId call; ShardReport report; };
+struct CallGoneEvent { CallId call; };  // the caller hung up: the call needs no answer any more
+struct TickEvent {};                    // at least every kCoordinatorTickPeriod
+
+using CoordinatorEvent =
+    std::variant<SubmitEvent, GetJobEvent, ListJobsEvent, ListWorkersEvent, ListShardsEvent,
+                 CancelJobEvent, DeleteJobEvent, LogsEvent, RegisterEvent, WorkerReportEvent,
+                 ShardReportEvent, CallGoneEvent, TickEvent>;
+
+inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
+
+// ---- Actions --------------------------------------------------------------------------------
+
+// The answer to a call: its reply message, or why not. Each call is answered at most once.
+using CoordinatorReply =
+    std::variant<absl::Status, SubmitReply, JobReply, ListJobsReply, ListWorkersReply,
+                 ListShardsReply, Empty, LogsReply, RegisterReply, WorkerOrders, ShardOrders>;
+
+// Carries out actions, in the order in which they come.
+class CoordinatorSink {
+ public:
+  virtual ~CoordinatorSink() = default;
+
+  // StateStore::Apply. Durable when it returns: what comes next may tell others of it. A store that
+  // fails must end the process (the next start reads what is durable).
+  virtual void Persist(const StoreBatch& batch) = 0;
+
+  virtual void Reply(CallId call, CoordinatorReply reply) = 0;
+
+  // For the daemon's own log, a sentence.
+  virtual void Log(absl::string_view sentence) = 0;
+};
+
+// ---- The core -------------------------------------------------------------------------------
+
+struct CoordinatorOptions {
+  std::string version = "0.1.0";
+  uint32_t protocol = 1;
+  absl::Duration liveness = absl::Seconds(5);      // silence after which a daemon is taken off
+  absl::Duration start_grace = absl::Seconds(5);   // added to it right after a start
+  absl::Duration report_hold = absl::Milliseconds(100);
+  absl::Duration inspect_deadline = absl::Seconds(15);
+  absl::Duration release_deadline = absl::Seconds(30);  // a worker that gives up a job for another
+  absl::Duration metrics_wait = absl::Seconds(1);  // for the last losses, after a job's last cut
+  absl::Duration lease_ahead = absl::Seconds(30);
+  uint32_t lease_items_min = 2;
+  uint32_t lease_items_max = 256;
+  uint32_t partitions_max = 64;
+};
+
+// How daemons meet their orders:
+// * A worker that shall serve a job gets orders with the job, views, policy and roster; it prepares,
+//   reports `prepared` with `run`, and only then becomes a member (the roster grows by it).
+// * Orders without a job (or with another one): finish the unit in hand, park, drop the job, report
+//   `run` unset. The worker stays a member until that report, or until release_deadline.
+// * A lease that is no longer in the orders is dropped if it was not begun; one that was begun may be
+//   finished (its key makes it count once).
+// * Versions of orders are (generation << 32) + n: they grow across a coordinator's restarts, too.
+// * Lease ids say what they cover (server/coordinator/leases/lease_id.h), so that a coordinator that
+//   starts again learns from WorkerReport.leases_held what is being worked on.
+//
+// One thread at a time. `now` never goes backwards, across restarts neither (as far as the machine's
+// clock allows: it is what running times and the wall time of jobs are measured with).
+class Coordinator {
+ public:
+  // From what the store holds; empty: a new cluster. kDataLoss names the record that cannot be read.
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
+                                                             const StoreSnapshot& snapshot);
+  ~Coordinator();
+
+  // Once, before the first Step: takes the next generation.
+  void Start(absl::Time now, CoordinatorSink& sink);
+
+  void Step(const CoordinatorEvent& event, absl::Time now, CoordinatorSink& sink);
+
+  uint64_t generation() const;
+
+  class Core;  // server/coordinator/core/core.h
+
+ private:
+  explicit Coordinator(std::unique_ptr<Core> core);
+
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_CORE_COORDINATOR_H_
