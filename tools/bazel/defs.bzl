@@ -11,6 +11,8 @@ COPTS = [
     "-Werror",
     # GCC 12 sees it inside Abseil's and the standard library's headers.
     "-Wno-maybe-uninitialized",
+    # Designated initializers name what they set; the rest is its default on purpose.
+    "-Wno-missing-field-initializers",
     "-ffp-contract=off",
     "-fno-math-errno",
 ]

@@ -1,0 +1,28 @@
+#include "common/config/duration.h"
+
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace starling::config {
+
+absl::StatusOr<double> ParseDuration(const std::string& text) {
+  std::string number = text;
+  double unit = 1;
+  if (!number.empty()) {
+    const char last = number.back();
+    if (last == 's' || last == 'm' || last == 'h') {
+      unit = last == 's' ? 1 : last == 'm' ? 60 : 3600;
+      number.pop_back();
+    }
+  }
+  double value = 0;
+  if (!absl::SimpleAtod(number, &value) || !std::isfinite(value) || value <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a duration above 0 like 90s, 30m or 2h, got \"", text, "\""));
+  }
+  return value * unit;
+}
+
+}  // namespace starling::config

@@ -1,0 +1,17 @@
+// Durations as people write them.
+#ifndef STARLING_COMMON_CONFIG_DURATION_H_
+#define STARLING_COMMON_CONFIG_DURATION_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace starling::config {
+
+// "90" and "90s" are seconds, "30m" minutes, "2h" hours; result in seconds, finite and > 0.
+// kInvalidArgument says what came.
+absl::StatusOr<double> ParseDuration(const std::string& text);
+
+}  // namespace starling::config
+
+#endif  // STARLING_COMMON_CONFIG_DURATION_H_

@@ -1,0 +1,275 @@
+#include "common/config/job_file.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
+#include "common/config/duration.h"
+#include "common/config/model_section.h"
+#include "common/config/schema.h"
+#include "common/config/section.h"
+#include "common/protocol/limits.h"
+
+namespace starling::config {
+namespace {
+
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+
+// ---- Overrides ------------------------------------------------------------------------------
+
+const Field* FindField(const Field& parent, const std::string& key) {
+  for (const Field& child : parent.children) {
+    if (child.key == key) return &child;
+  }
+  return nullptr;
+}
+
+absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
+  const auto equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--set ", text, ": expected KEY.KEY=VALUE"));
+  }
+  std::vector<std::string> keys = absl::StrSplit(text.substr(0, equals), '.');
+  if (FindField(JobFileSchema(), keys[0]) == nullptr) keys.insert(keys.begin(), "spec");
+  YAML::Node value;
+  try {
+    value = YAML::Load(text.substr(equals + 1));
+  } catch (const YAML::Exception& e) {
+    return absl::InvalidArgumentError(absl::StrCat("--set ", text, ": value is not YAML: ", e.msg));
+  }
+  const Field* field = &JobFileSchema();
+  YAML::Node node = root;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (!node.IsDefined() || node.IsNull() || node.IsScalar()) node = YAML::Node(YAML::NodeType::Map);
+    if (!node.IsMap()) return absl::InvalidArgumentError(absl::StrCat("--set ", text, ": ", keys[i], " is not inside a map"));
+    if (field != nullptr && field->type == FieldType::kOneOf && !node[keys[i]].IsDefined()) {
+      std::vector<std::string> others;
+      for (const auto& entry : node) others.push_back(entry.first.Scalar());
+      for (const std::string& other : others) node.remove(other);
+    }
+    if (i + 1 == keys.size()) {
+      node[keys[i]] = value;
+      return absl::OkStatus();
+    }
+    if (!node[keys[i]].IsDefined() || !node[keys[i]].IsMap()) node[keys[i]] = YAML::Node(YAML::NodeType::Map);
+    node.reset(node[keys[i]]);
+    field = field == nullptr ? nullptr : FindField(*field, keys[i]);
+  }
+  return absl::OkStatus();
+}
+
+// ---- Sections -------------------------------------------------------------------------------
+
+// $VAR and ${VAR}; relative paths start at the job file.
+std::string ExpandPath(const Section& section, const std::string& key, const JobFileOptions& options) {
+  const std::string text = section.Text(key, "");
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    if (text[i] != '$') {
+      out += text[i++];
+      continue;
+    }
+    size_t begin = i + 1;
+    const bool braces = begin < text.size() && text[begin] == '{';
+    if (braces) ++begin;
+    size_t end = begin;
+    while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) ++end;
+    const std::string name = text.substr(begin, end - begin);
+    const auto value = options.environment ? options.environment(name) : absl::nullopt;
+    if (name.empty() || !value || (braces && (end >= text.size() || text[end] != '}'))) {
+      section.Fail(key, absl::StrCat("$", name, " in \"", text, "\" is not set: export it, or write the path out"));
+      return "";
+    }
+    out += *value;
+    i = braces ? end + 1 : end;
+  }
+  if (out.empty() || out.find('\0') != std::string::npos) {
+    section.Fail(key, "expected a path");
+    return "";
+  }
+  const std::filesystem::path path(out);
+  return (path.is_absolute() ? path : std::filesystem::path(options.directory) / path).lexically_normal().string();
+}
+
+void ReadSource(const Section& source, const JobFileOptions& options, DataSource* out) {
+  if (source.Has("idx")) {
+    const Section idx = source.Child("idx");
+    out->mutable_idx()->set_images(ExpandPath(idx, "images", options));
+    out->mutable_idx()->set_labels(ExpandPath(idx, "labels", options));
+  } else if (source.Has("csv")) {
+    const Section csv = source.Child("csv");
+    auto* proto = out->mutable_csv();
+    proto->set_path(ExpandPath(csv, "path", options));
+    proto->set_holdout_fraction(csv.Number("holdoutFraction", 0, 0, 0.99));
+    proto->set_holdout_seed(csv.Integer("holdoutSeed", 0, 0, kInt64Max));
+    const std::string part = csv.Text("part", "all");
+    if (part == "train") proto->set_part(DataSource::Csv::PART_TRAIN);
+    else if (part == "holdout") proto->set_part(DataSource::Csv::PART_HOLDOUT);
+    else if (part != "all") csv.Fail("part", absl::StrCat("expected all, train or holdout, got \"", part, "\""));
+    if (part != "all" && proto->holdout_fraction() == 0) {
+      csv.Fail("part", "with part train or holdout, holdoutFraction must be above 0");
+    }
+  } else if (source.Has("counter")) {
+    out->mutable_counter()->set_samples(source.Child("counter").Integer("samples", 0, 1, limits::kSamplesMax));
+  }
+}
+
+void ReadData(const Section& data, const JobFileOptions& options, JobSpec* out) {
+  ReadSource(data.Child("train"), options, out->mutable_train());
+  if (data.Has("test")) ReadSource(data.Child("test"), options, out->mutable_test());
+  if (data.Has("normalize")) {
+    const Section normalize = data.Child("normalize");
+    for (double mean : normalize.Numbers("mean")) out->mutable_normalize()->add_mean(mean);
+    for (double std : normalize.Numbers("std")) {
+      if (std <= 0) normalize.Fail("std", absl::StrCat("expected numbers above 0, got ", std));
+      out->mutable_normalize()->add_std(std);
+    }
+    if (out->normalize().mean_size() != out->normalize().std_size() || out->normalize().mean_size() == 0) {
+      normalize.Fail("std", absl::StrCat("expected as many numbers as mean, at least one; got ",
+                                         out->normalize().std_size(), " and ", out->normalize().mean_size()));
+    }
+  }
+  for (int64_t dim : data.Integers("shape", 1, limits::kTensorElementsMax)) out->add_sample_shape(dim);
+}
+
+void ReadSchedule(const Section& optimizer, Schedule* out) {
+  constexpr double kRateMax = 1e6;
+  const Section rate = optimizer.Child("learningRate");
+  if (rate.node().IsScalar()) {
+    out->set_constant(optimizer.Number("learningRate", 0, 0, kRateMax));
+    return;
+  }
+  const int kinds = rate.Has("constant") + rate.Has("step") + rate.Has("cosine");
+  if (kinds != 1) {
+    optimizer.Fail("learningRate", "expected a number or exactly one of constant, step, cosine");
+    return;
+  }
+  const Section inner = rate.Has("step") ? rate.Child("step") : rate.Has("cosine") ? rate.Child("cosine") : rate;
+  if (rate.Has("constant")) {
+    out->set_constant(inner.Number("constant", 0, 0, kRateMax));
+  } else if (rate.Has("step")) {
+    out->mutable_step()->set_initial(inner.Number("initial", 0, 0, kRateMax));
+    out->mutable_step()->set_factor(inner.Number("factor", 0.1, 0, kRateMax));
+    out->mutable_step()->set_every_steps(inner.Integer("everySteps", 1, 1, kInt64Max));
+  } else {
+    out->mutable_cosine()->set_peak(inner.Number("peak", 0, 0, kRateMax));
+    out->mutable_cosine()->set_floor(inner.Number("floor", 0, 0, kRateMax));
+  }
+  if (rate.Has("warmupSteps") && !rate.Has("constant")) {
+    rate.Fail("warmupSteps", "belongs inside step or cosine");
+  }
+  out->set_warmup_steps(inner.Integer("warmupSteps", 0, 0, int64_t{1} << 40));
+}
+
+void ReadOptimizer(const Section& optimizer, Optimizer* out) {
+  double default_decay = 0;
+  std::string kind;
+  for (const char* name : {"sgd", "momentum", "adam", "adamw"}) {
+    if (optimizer.Has(name)) kind = name;
+  }
+  const Section section = optimizer.Child(kind);
+  const double below_one = std::nextafter(1.0, 0.0);
+  if (kind == "sgd") {
+    out->mutable_sgd();
+  } else if (kind == "momentum") {
+    out->mutable_momentum()->set_momentum(section.Number("momentum", 0.9, 0, below_one));
+  } else {
+    auto* adam = kind == "adam" ? out->mutable_adam() : out->mutable_adamw();
+    adam->set_beta1(section.Number("beta1", 0.9, 0, below_one));
+    adam->set_beta2(section.Number("beta2", 0.999, 0, below_one));
+    adam->set_epsilon(section.Number("epsilon", 1e-8, 1e-30, 1));
+    if (kind == "adamw") default_decay = 0.01;
+  }
+  out->set_weight_decay(section.Number("weightDecay", default_decay, 0, 1e3));
+  ReadSchedule(section, out->mutable_learning_rate());
+}
+
+void ReadPolicy(const Section& consistency, Policy* out) {
+  if (consistency.Has("ssp")) {
+    out->set_kind(Policy::SSP);
+    out->set_staleness(consistency.Child("ssp").Integer("staleness", 0, 0, limits::kStalenessMax));
+  } else {
+    out->set_kind(consistency.Has("async") ? Policy::ASYNC : Policy::BSP);
+  }
+}
+
+void ReadStop(const Section& spec, Stop* out) {
+  const Section stop = spec.Child("stop");
+  out->set_steps(stop.Integer("steps", 0, 1, kInt64Max));
+  // Steps or time alone mean as many epochs as they need.
+  const bool other = stop.Has("steps") || stop.Has("wallTime");
+  const int64_t default_epochs = other ? limits::kEpochsMax : 1;
+  out->set_epochs(stop.Integer("epochs", default_epochs, 1, limits::kEpochsMax));
+  if (stop.Has("wallTime")) out->set_wall_time_seconds(*ParseDuration(stop.Text("wallTime", "1")));
+}
+
+void ReadWorkers(const Section& workers, JobSpec* out) {
+  out->set_workers_min(workers.Integer("min", 1, 1, limits::kWorkersPerJobMax));
+  out->set_workers_max(workers.Integer("max", out->workers_min(), 1, limits::kWorkersPerJobMax));
+  const std::string device = workers.Text("device", "auto");
+  if (device == "cpu") out->set_device(DEVICE_CPU);
+  else if (device == "gpu") workers.Fail("device", "gpu is not built yet in this version; use auto or cpu");
+  else if (device != "auto") workers.Fail("device", absl::StrCat("expected auto or cpu, got \"", device, "\""));
+}
+
+JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
+  JobSpec out;
+  const Section metadata = root.Child("metadata");
+  out.set_name(metadata.Text("name", ""));
+  if (metadata.Has("labels")) {
+    for (const auto& label : metadata.node()["labels"]) {
+      (*out.mutable_labels())[label.first.Scalar()] = label.second.Scalar();
+    }
+  }
+  if (root.Text("apiVersion", "") != "starling/v1") root.Fail("apiVersion", "expected starling/v1");
+  if (root.Text("kind", "") != "TrainingJob") root.Fail("kind", "expected TrainingJob");
+
+  const Section spec = root.Child("spec");
+  out.set_seed(spec.Integer("seed", 0, 0, kInt64Max));
+  ReadModel(spec.Child("model"), out.mutable_model_source());
+  ReadData(spec.Child("data"), options, &out);
+  const std::string loss = spec.Text("loss", "softmaxCrossEntropy");
+  if (loss != "softmaxCrossEntropy") {
+    spec.Fail("loss", absl::StrCat("expected softmaxCrossEntropy, got \"", loss, "\""));
+  }
+  const Section batch = spec.Child("batch");
+  out.mutable_batch()->set_global(batch.Integer("global", 1, 1, limits::kGlobalBatchMax));
+  out.mutable_batch()->set_micro_batches(batch.Integer("microBatches", 4, 1, limits::kMicroBatchesMax));
+  out.mutable_batch()->set_kernel_threads(batch.Integer("kernelThreads", 1, 1, 256));
+  ReadOptimizer(spec.Child("optimizer"), out.mutable_optimizer());
+  ReadPolicy(spec.Child("consistency"), out.mutable_policy());
+  ReadWorkers(spec.Child("workers"), &out);
+  if (spec.Has("evaluate")) {
+    out.mutable_evaluate()->set_every_epochs(
+        spec.Child("evaluate").Integer("everyEpochs", 1, 1, limits::kEpochsMax));
+  }
+  ReadStop(spec, out.mutable_stop());
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptions& options) {
+  if (text.size() > limits::kJobFileBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("the job file has ", text.size(), " bytes; at most ",
+                                                   limits::kJobFileBytesMax, " are read"));
+  }
+  try {
+    YAML::Node root = YAML::Load(text);
+    if (!root.IsMap()) return absl::InvalidArgumentError("the job file is not a YAML map");
+    for (const std::string& item : options.overrides) STARLING_RETURN_IF_ERROR(ApplyOverride(item, root));
+    STARLING_RETURN_IF_ERROR(CheckStructure(root, JobFileSchema()));
+    absl::Status status;
+    JobSpec spec = ReadSpec(Section(root, "", &status), options);
+    STARLING_RETURN_IF_ERROR(status);
+    STARLING_RETURN_IF_ERROR(ValidateSpec(spec));
+    return spec;
+  } catch (const YAML::Exception& e) {
+    return absl::InvalidArgumentError(absl::StrCat("the job file is not YAML: ", e.what()));
+  }
+}
+
+}  // namespace starling::config

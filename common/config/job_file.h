@@ -1,0 +1,33 @@
+// From a job file's text to a JobSpec, strictly: docs/job_file.md, printed by `starling schema`.
+#ifndef STARLING_COMMON_CONFIG_JOB_FILE_H_
+#define STARLING_COMMON_CONFIG_JOB_FILE_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "proto/job.pb.h"
+
+namespace starling::config {
+
+struct JobFileOptions {
+  std::string directory;  // relative data paths start here; absolute
+  // Looks up $VAR in data paths; nullopt: unset, an error that names it.
+  std::function<absl::optional<std::string>(const std::string&)> environment;
+  // "a.b=value", from the command line: replaces or adds. Paths start at the root or at `spec`;
+  // value is YAML. Inside a one-of the named alternative replaces the other.
+  std::vector<std::string> overrides;
+};
+
+// kInvalidArgument names line, key, what was expected and what came. The model stays a ModelSource:
+// the coordinator resolves it when the data's shape is known. Reads no data file. Thread-safe.
+absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptions& options);
+
+// Checks that need no file: ranges and relations. The coordinator runs them again on what it is sent.
+absl::Status ValidateSpec(const JobSpec& spec);
+
+}  // namespace starling::config
+
+#endif  // STARLING_COMMON_CONFIG_JOB_FILE_H_

@@ -1,0 +1,232 @@
+#include "common/config/job_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
+
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "absl/strings/str_replace.h"
+#include "common/config/duration.h"
+#include "common/config/schema.h"
+
+namespace starling::config {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kGood[] = R"(apiVersion: starling/v1
+kind: TrainingJob
+metadata: {name: digits, labels: {team: vision}}
+spec:
+  seed: 7
+  model: {builtin: mlp, hidden: [32, 16]}
+  data:
+    train: {csv: {path: $DATA/digits.csv.gz, part: train, holdoutFraction: 0.2, holdoutSeed: 3}}
+    test: {csv: {path: $DATA/digits.csv.gz, part: holdout, holdoutFraction: 0.2, holdoutSeed: 3}}
+    normalize: {mean: [8], std: [6]}
+  batch: {global: 64, microBatches: 4, kernelThreads: 2}
+  optimizer: {adamw: {learningRate: {cosine: {peak: 0.001, floor: 0.0001, warmupSteps: 20}}, weightDecay: 0.05}}
+  consistency: {ssp: {staleness: 2}}
+  workers: {min: 1, max: 2, device: cpu}
+  evaluate: {everyEpochs: 2}
+  stop: {epochs: 5, wallTime: 30m}
+)";
+
+absl::StatusOr<JobSpec> Parse(const std::string& text, std::vector<std::string> overrides = {}) {
+  JobFileOptions options;
+  options.directory = "/jobs";
+  options.environment = [](const std::string& name) -> absl::optional<std::string> {
+    if (name == "DATA") return std::string("/data");
+    return absl::nullopt;
+  };
+  options.overrides = std::move(overrides);
+  return ParseJobFile(text, options);
+}
+
+std::string Replaced(const std::string& from, const std::string& to) {
+  const std::string text = absl::StrReplaceAll(kGood, {{from, to}});
+  EXPECT_NE(text, kGood) << from;
+  return text;
+}
+
+TEST(JobFile, ReadsEveryKey) {
+  const auto spec = Parse(kGood);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->name(), "digits");
+  EXPECT_EQ(spec->labels().at("team"), "vision");
+  EXPECT_EQ(spec->seed(), 7u);
+  EXPECT_EQ(spec->model_source().builtin(), "mlp");
+  EXPECT_EQ(spec->model_source().hidden(1), 16);
+  EXPECT_EQ(spec->train().csv().path(), "/data/digits.csv.gz");
+  EXPECT_EQ(spec->train().csv().part(), DataSource::Csv::PART_TRAIN);
+  EXPECT_EQ(spec->test().csv().part(), DataSource::Csv::PART_HOLDOUT);
+  EXPECT_EQ(spec->test().csv().holdout_seed(), 3u);
+  EXPECT_DOUBLE_EQ(spec->test().csv().holdout_fraction(), 0.2);
+  EXPECT_DOUBLE_EQ(spec->normalize().mean(0), 8);
+  EXPECT_DOUBLE_EQ(spec->normalize().std(0), 6);
+  EXPECT_EQ(spec->batch().global(), 64u);
+  EXPECT_EQ(spec->batch().micro_batches(), 4u);
+  EXPECT_EQ(spec->batch().kernel_threads(), 2u);
+  EXPECT_DOUBLE_EQ(spec->optimizer().learning_rate().cosine().peak(), 0.001);
+  EXPECT_DOUBLE_EQ(spec->optimizer().learning_rate().cosine().floor(), 0.0001);
+  EXPECT_EQ(spec->optimizer().learning_rate().warmup_steps(), 20);
+  EXPECT_DOUBLE_EQ(spec->optimizer().weight_decay(), 0.05);
+  EXPECT_DOUBLE_EQ(spec->optimizer().adamw().beta2(), 0.999);
+  EXPECT_EQ(spec->policy().kind(), Policy::SSP);
+  EXPECT_EQ(spec->policy().staleness(), 2u);
+  EXPECT_EQ(spec->workers_min(), 1u);
+  EXPECT_EQ(spec->workers_max(), 2u);
+  EXPECT_EQ(spec->device(), DEVICE_CPU);
+  EXPECT_EQ(spec->evaluate().every_epochs(), 2u);
+  EXPECT_EQ(spec->stop().epochs(), 5u);
+  EXPECT_DOUBLE_EQ(spec->stop().wall_time_seconds(), 1800);
+}
+
+TEST(JobFile, DefaultsAreTheSchemas) {
+  const auto spec = Parse(R"(apiVersion: starling/v1
+kind: TrainingJob
+metadata: {name: a}
+spec:
+  model: {builtin: counter}
+  data: {train: {counter: {samples: 10}}}
+  batch: {global: 4}
+  optimizer: {sgd: {learningRate: 1}}
+)");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->policy().kind(), Policy::BSP);
+  EXPECT_EQ(spec->batch().micro_batches(), 4u);
+  EXPECT_EQ(spec->workers_max(), 1u);
+  EXPECT_EQ(spec->stop().epochs(), 1u);
+  EXPECT_EQ(spec->evaluate().every_epochs(), 0u);
+  EXPECT_DOUBLE_EQ(spec->optimizer().learning_rate().constant(), 1);
+}
+
+TEST(JobFile, ReadsLayers) {
+  const auto spec = Parse(Replaced("{builtin: mlp, hidden: [32, 16]}", R"({layers: [
+    {conv2d: {out: 8, kernel: [3, 5], bias: false, name: stem}}, relu, {dropout: {rate: 0.5}}]})"));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const ModelSource& model = spec->model_source();
+  ASSERT_EQ(model.layers_size(), 3);
+  EXPECT_EQ(model.layers(0).name(), "stem");
+  EXPECT_EQ(model.layers(0).attributes().at("kernel").ints().values(1), 5);
+  EXPECT_EQ(model.layers(0).attributes().at("bias").i(), 0);
+  EXPECT_EQ(model.layers(1).op(), "relu");
+  EXPECT_DOUBLE_EQ(model.layers(2).attributes().at("rate").f(), 0.5);
+  EXPECT_GT(model.layers(2).line(), model.layers(0).line() - 1);
+}
+
+TEST(JobFile, RelativePathsStartAtTheFile) {
+  const auto spec = Parse(absl::StrReplaceAll(kGood, {{"$DATA/", "../d/"}}));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->train().csv().path(), "/d/digits.csv.gz");
+}
+
+TEST(JobFile, OverridesReplaceAndSwitchAlternatives) {
+  const auto spec = Parse(kGood, {"consistency.bsp={}", "spec.seed=9", "metadata.name=other",
+                                  "optimizer.sgd.learningRate=0.5", "stop.steps=12"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->policy().kind(), Policy::BSP);
+  EXPECT_EQ(spec->seed(), 9u);
+  EXPECT_EQ(spec->name(), "other");
+  EXPECT_TRUE(spec->optimizer().has_sgd());
+  EXPECT_DOUBLE_EQ(spec->optimizer().learning_rate().constant(), 0.5);
+  EXPECT_EQ(spec->stop().steps(), 12u);
+}
+
+TEST(JobFile, OverridesAreAsStrictAsTheFile) {
+  EXPECT_THAT(std::string(Parse(kGood, {"seed"}).status().message()), HasSubstr("KEY.KEY=VALUE"));
+  EXPECT_THAT(std::string(Parse(kGood, {"sede=1"}).status().message()), HasSubstr("did you mean \"seed\""));
+  EXPECT_THAT(std::string(Parse(kGood, {"seed=[1"}).status().message()), HasSubstr("not YAML"));
+}
+
+// What is replaced, by what, and what the error must say.
+class Malformed : public ::testing::TestWithParam<std::tuple<const char*, const char*, const char*>> {};
+
+TEST_P(Malformed, IsRefusedByName) {
+  const auto& [from, to, expected] = GetParam();
+  const auto spec = Parse(Replaced(from, to));
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(spec.status().message()), HasSubstr(expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Malformed,
+    ::testing::Values(
+        std::make_tuple("seed: 7", "sede: 7", "line 5: spec.sede: unknown key; did you mean \"seed\"?"),
+        std::make_tuple("seed: 7", "zzzzzzzzzz: 7", "known here: seed, model"),
+        std::make_tuple("seed: 7", "seed: seven", "line 5: spec.seed: expected integer, got \"seven\""),
+        std::make_tuple("seed: 7", "seed: -1", "whole number from 0"),
+        std::make_tuple("seed: 7", "seed: 7\n  seed: 8", "given twice"),
+        std::make_tuple("staleness: 2", "staleness: -1", "spec.consistency.ssp.staleness: expected a whole number from 0"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{ssp: {staleness: 2}, bsp: {}}", "exactly one of bsp, ssp, async"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{ssp: {}}", "\"staleness\" is missing"),
+        std::make_tuple("min: 1, max: 2", "min: 0, max: 2", "workers.min: expected a whole number from 1"),
+        std::make_tuple("min: 1, max: 2", "min: 3, max: 2", "min 3 and max 2"),
+        std::make_tuple("device: cpu", "device: gpu", "gpu is not built yet"),
+        std::make_tuple("device: cpu", "device: tpu", "expected auto or cpu"),
+        std::make_tuple("microBatches: 4", "microBatches: 3", "expected a power of two"),
+        std::make_tuple("global: 64", "global: 66", "do not divide a global batch of 66"),
+        std::make_tuple("global: 64", "global: 0", "batch.global"),
+        std::make_tuple("kernelThreads: 2", "kernelThreads: 0", "batch.kernelThreads"),
+        std::make_tuple("builtin: mlp, ", "builtin: mpl, ", "did you mean \"mlp\"?"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "hidden: [32]", "either builtin or layers"),
+        std::make_tuple("hidden: [32, 16]", "hidden: [32.5]", "expected whole numbers"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: []", "at least one layer"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{a: {}, b: {}}]", "expected one operator"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "onnx: x.onnx", "spec.model.onnx: not built yet"),
+        std::make_tuple("evaluate: {everyEpochs: 2}", "evaluate: {everyEpochs: 2, keep: best}", "spec.evaluate.keep: not built yet"),
+        std::make_tuple("seed: 7", "maxRestarts: 3", "spec.maxRestarts: not built yet"),
+        std::make_tuple("seed: 7", "checkpoint: {everySteps: 5}", "spec.checkpoint: not built yet"),
+        std::make_tuple("wallTime: 30m", "wallTime: soon", "expected duration, like 90s"),
+        std::make_tuple("epochs: 5", "epochs: 0", "stop.epochs"),
+        std::make_tuple("train: {csv: {path: $DATA/", "train: {csv: {path: $NOPE/", "$NOPE in"),
+        std::make_tuple("part: train,", "part: some,", "expected all, train or holdout"),
+        std::make_tuple("train: {csv", "train: {cvs", "did you mean \"csv\"?"),
+        std::make_tuple("mean: [8]", "mean: [8, 9]", "as many numbers as mean"),
+        std::make_tuple("std: [6]", "std: [0]", "above 0"),
+        std::make_tuple("peak: 0.001", "peak: .nan", "finite"),
+        std::make_tuple("floor: 0.0001", "floor: 0.1", "floor is above peak"),
+        std::make_tuple("name: digits", "name: Digits!", "metadata.name"),
+        std::make_tuple("kind: TrainingJob", "kind: Job", "expected TrainingJob"),
+        std::make_tuple("starling/v1", "starling/v2", "expected starling/v1"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "builtin: counter", "go together"),
+        std::make_tuple("spec:", "spec: [", "not YAML")));
+
+TEST(JobFile, EvaluateNeedsTestData) {
+  YAML::Node node = YAML::Load(kGood);
+  node["spec"]["data"].remove("test");
+  EXPECT_THAT(std::string(Parse(YAML::Dump(node)).status().message()), HasSubstr("data.test is missing"));
+}
+
+TEST(JobFile, RandomDamageNeverCrashes) {
+  const std::string good = kGood;
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (const char c : {'\0', '{', ':', '-', '9'}) {
+      std::string text = good;
+      text[i] = c;
+      Parse(text).IgnoreError();
+    }
+    Parse(good.substr(0, i)).IgnoreError();
+  }
+}
+
+TEST(Schema, TextNamesEveryKeyOfAGoodFile) {
+  const std::string text = SchemaText(JobFileSchema());
+  for (const char* key : {"apiVersion:", "staleness:", "microBatches:", "warmupSteps:", "not built yet"}) {
+    EXPECT_THAT(text, HasSubstr(key));
+  }
+}
+
+TEST(Duration, Units) {
+  EXPECT_DOUBLE_EQ(*ParseDuration("90"), 90);
+  EXPECT_DOUBLE_EQ(*ParseDuration("1.5m"), 90);
+  EXPECT_DOUBLE_EQ(*ParseDuration("2h"), 7200);
+  for (const char* bad : {"", "s", "-1s", "nan", "1d", "1 m x"}) EXPECT_FALSE(ParseDuration(bad).ok()) << bad;
+}
+
+}  // namespace
+}  // namespace starling::config

@@ -1,0 +1,152 @@
+// The table behind JobFileSchema(): every key of the job file.
+#include "common/config/schema.h"
+
+namespace starling::config {
+namespace {
+
+using T = FieldType;
+
+Field Leaf(std::string key, T type, std::string default_text, std::string help, bool required = false) {
+  return {.key = std::move(key), .type = type, .default_text = std::move(default_text),
+          .help = std::move(help), .required = required};
+}
+
+Field Group(std::string key, T type, std::string help, std::vector<Field> children, bool required = false) {
+  return {.key = std::move(key), .type = type, .help = std::move(help), .required = required,
+          .children = std::move(children)};
+}
+
+Field NotBuilt(std::string key, std::string help) {
+  return {.key = std::move(key), .type = T::kString, .help = std::move(help), .built = false};
+}
+
+Field DataSourceField(std::string key, std::string help, bool required) {
+  return Group(key, T::kOneOf, help, {
+      Group("idx", T::kMap, "MNIST's format, also .gz", {
+          Leaf("images", T::kString, "", "path of the images", true),
+          Leaf("labels", T::kString, "", "path of the labels", true)}),
+      Group("csv", T::kMap, "rows of numbers, the last column an integer label, no header; also .gz", {
+          Leaf("path", T::kString, "", "path of the file", true),
+          Leaf("part", T::kString, "all", "all, train or holdout"),
+          Leaf("holdoutFraction", T::kNumber, "0", "share of each class that `holdout` takes"),
+          Leaf("holdoutSeed", T::kInteger, "0", "chooses the rows held out")}),
+      Group("counter", T::kMap, "sample i is the number i (for builtin: counter)", {
+          Leaf("samples", T::kInteger, "", "how many", true)}),
+      NotBuilt("webdataset", "tar files of images"),
+      NotBuilt("cifar", "CIFAR binary records"),
+      NotBuilt("text", "bytes or tokens"),
+  }, required);
+}
+
+Field LearningRateField() {
+  Field rate = Group("learningRate", T::kMap, "a number, or one of constant, step, cosine; with warmupSteps", {
+      Leaf("constant", T::kNumber, "", "the same rate throughout"),
+      Group("step", T::kMap, "initial * factor^floor(step / everySteps)", {
+          Leaf("initial", T::kNumber, "", "first rate", true),
+          Leaf("factor", T::kNumber, "0.1", "multiplies the rate"),
+          Leaf("everySteps", T::kInteger, "", "steps between", true),
+          Leaf("warmupSteps", T::kInteger, "0", "linear from 0 over so many steps")}),
+      Group("cosine", T::kMap, "from peak to floor along half a cosine", {
+          Leaf("peak", T::kNumber, "", "greatest rate", true),
+          Leaf("floor", T::kNumber, "0", "last rate"),
+          Leaf("warmupSteps", T::kInteger, "0", "linear from 0 over so many steps")}),
+      Leaf("warmupSteps", T::kInteger, "0", "with constant: linear from 0 over so many steps"),
+  }, true);
+  rate.number_allowed = true;
+  return rate;
+}
+
+Field AdamField(const std::string& key, const std::string& help, const std::string& decay) {
+  return Group(key, T::kMap, help, {
+      LearningRateField(),
+      Leaf("beta1", T::kNumber, "0.9", "decay of the first moment"),
+      Leaf("beta2", T::kNumber, "0.999", "decay of the second moment"),
+      Leaf("epsilon", T::kNumber, "1e-8", "added to the root of the second moment"),
+      Leaf("weightDecay", T::kNumber, decay, key == "adamw" ? "decoupled decay" : "added to the gradient")});
+}
+
+Field OptimizerField() {
+  return Group("optimizer", T::kOneOf, "how a shard applies gradients", {
+      Group("sgd", T::kMap, "w -= rate * g", {
+          LearningRateField(), Leaf("weightDecay", T::kNumber, "0", "added to the gradient")}),
+      Group("momentum", T::kMap, "v = momentum * v + g; w -= rate * v", {
+          LearningRateField(), Leaf("momentum", T::kNumber, "0.9", "share of the velocity kept"),
+          Leaf("weightDecay", T::kNumber, "0", "added to the gradient")}),
+      AdamField("adam", "Kingma and Ba 2015", "0"),
+      AdamField("adamw", "Loshchilov and Hutter 2019", "0.01"),
+      NotBuilt("nesterov", "momentum that looks ahead"),
+      NotBuilt("adagrad", "Duchi et al. 2011"),
+      NotBuilt("lamb", "You et al. 2020"),
+  }, true);
+}
+
+Field ModelField() {
+  return Group("model", T::kMap, "builtin or layers", {
+      Leaf("builtin", T::kString, "", "mlp, lenet (1,199,882 parameters on 28x28) or counter"),
+      Leaf("hidden", T::kNumberList, "[128, 64]", "hidden sizes, with builtin: mlp"),
+      Leaf("layers", T::kLayers, "", "a list of layers: - conv2d: {out: 32, kernel: 3}"),
+      NotBuilt("onnx", "a model file"),
+      NotBuilt("init", "parameters to start from"),
+      NotBuilt("freeze", "parameters to leave as they are"),
+  }, true);
+}
+
+Field SpecField() {
+  return Group("spec", T::kMap, "the job", {
+      Leaf("seed", T::kInteger, "0", "decides initial values, order of samples, dropout"),
+      ModelField(),
+      Group("data", T::kMap, "what to train and test on", {
+          DataSourceField("train", "training samples", true),
+          DataSourceField("test", "test samples, for evaluation", false),
+          Group("normalize", T::kMap, "(x - mean) / std per channel; bytes become 0..1 first", {
+              Leaf("mean", T::kNumberList, "", "one, or one per channel", true),
+              Leaf("std", T::kNumberList, "", "one, or one per channel", true)}),
+          Leaf("shape", T::kNumberList, "", "reshapes a sample: [1, 8, 8] for 64 columns"),
+      }, true),
+      Leaf("loss", T::kString, "softmaxCrossEntropy", "softmaxCrossEntropy (counter brings its own)"),
+      Group("batch", T::kMap, "samples per step and how they are cut", {
+          Leaf("global", T::kInteger, "", "samples per step, whatever the number of workers", true),
+          Leaf("microBatches", T::kInteger, "4", "a power of two that divides global"),
+          Leaf("kernelThreads", T::kInteger, "1", "threads inside one micro-batch: part of the result's bits")}, true),
+      OptimizerField(),
+      NotBuilt("clip", "gradient clipping"),
+      Group("consistency", T::kOneOf, "who waits for whom", {
+          Group("bsp", T::kMap, "every step waits for all: bitwise the same for any number of workers", {}),
+          Group("ssp", T::kMap, "workers at most `staleness` steps apart", {
+              Leaf("staleness", T::kInteger, "", "0 or more", true)}),
+          Group("async", T::kMap, "nobody waits; staleness is measured", {})}),
+      NotBuilt("transfer", "gradient compression"),
+      NotBuilt("precision", "bf16 or fp16"),
+      Group("workers", T::kMap, "how many", {
+          Leaf("min", T::kInteger, "1", "starts with at least so many"),
+          Leaf("max", T::kInteger, "1", "grows to so many; at least min"),
+          Leaf("device", T::kString, "auto", "auto or cpu (gpu is not built yet)")}),
+      Group("evaluate", T::kMap, "measure accuracy on data.test", {
+          Leaf("everyEpochs", T::kInteger, "1", "and always at the end"),
+          NotBuilt("metrics", "which metrics; accuracy and loss are always measured"),
+          NotBuilt("keep", "keeps the best parameters")}),
+      NotBuilt("checkpoint", "saves state to files"),
+      NotBuilt("tensorboard", "event files"),
+      Group("stop", T::kMap, "when the job is done: the first that comes", {
+          Leaf("epochs", T::kInteger, "1", "passes over the data"),
+          Leaf("steps", T::kInteger, "", "global batches; the last epoch is cut short"),
+          Leaf("wallTime", T::kDuration, "", "running time")}),
+      NotBuilt("maxRestarts", "restarts after a failure"),
+  }, true);
+}
+
+}  // namespace
+
+const Field& JobFileSchema() {
+  static const Field* schema = new Field(Group("", T::kMap, "a job file", {
+      Leaf("apiVersion", T::kString, "starling/v1", "version of this schema", true),
+      Leaf("kind", T::kString, "TrainingJob", "what this file describes", true),
+      Group("metadata", T::kMap, "name and labels", {
+          Leaf("name", T::kString, "", "lower-case letters, digits and -; unique until deleted", true),
+          Leaf("labels", T::kLabels, "{}", "for people")}, true),
+      SpecField(),
+  }));
+  return *schema;
+}
+
+}  // namespace starling::config

@@ -1,0 +1,16 @@
+// The `model` section of a job file. Internal to common/config.
+#ifndef STARLING_COMMON_CONFIG_MODEL_SECTION_H_
+#define STARLING_COMMON_CONFIG_MODEL_SECTION_H_
+
+#include "common/config/section.h"
+#include "proto/model.pb.h"
+
+namespace starling::config {
+
+// Errors go into the section's status. Layer names and attributes are checked against
+// common/graph's operators when the graph is built.
+void ReadModel(const Section& model, ModelSource* out);
+
+}  // namespace starling::config
+
+#endif  // STARLING_COMMON_CONFIG_MODEL_SECTION_H_

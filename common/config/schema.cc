@@ -1,0 +1,185 @@
+#include "common/config/schema.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/config/duration.h"
+
+namespace starling::config {
+namespace {
+
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+const char* TypeName(FieldType type) {
+  switch (type) {
+    case FieldType::kString: return "string";
+    case FieldType::kInteger: return "integer";
+    case FieldType::kNumber: return "number";
+    case FieldType::kBoolean: return "true or false";
+    case FieldType::kDuration: return "duration, like 90s, 30m or 2h";
+    case FieldType::kNumberList: return "list of numbers";
+    case FieldType::kLabels: return "map of strings";
+    case FieldType::kLayers: return "list of layers";
+    case FieldType::kMap: return "map";
+    case FieldType::kOneOf: return "map with exactly one key";
+  }
+  return "value";
+}
+
+const char* KindName(const YAML::Node& node) {
+  if (node.IsMap()) return "a map";
+  if (node.IsSequence()) return "a list";
+  if (node.IsScalar()) return "a single value";
+  return "nothing";
+}
+
+absl::Status TypeError(const YAML::Node& node, const std::string& path, FieldType type) {
+  const std::string came = node.IsScalar() ? absl::StrCat("\"", node.Scalar(), "\"") : KindName(node);
+  return absl::InvalidArgumentError(
+      absl::StrCat(Where(node, path), ": expected ", TypeName(type), ", got ", came));
+}
+
+template <typename T>
+bool Converts(const YAML::Node& node) {
+  T value;
+  return node.IsScalar() && YAML::convert<T>::decode(node, value);
+}
+
+std::vector<std::string> Keys(const Field& field) {
+  std::vector<std::string> keys;
+  for (const Field& child : field.children) keys.push_back(child.key);
+  return keys;
+}
+
+absl::Status CheckField(const YAML::Node& node, const Field& field, const std::string& path);
+
+absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::string& path) {
+  if (field.number_allowed && Converts<double>(node)) return absl::OkStatus();
+  // `bsp:` with nothing behind it is an empty map.
+  if (node.IsNull() && field.type == FieldType::kMap) return absl::OkStatus();
+  if (!node.IsMap()) return TypeError(node, path, field.type);
+  std::set<std::string> seen;
+  for (const auto& entry : node) {
+    const std::string key = entry.first.Scalar();
+    const std::string child_path = path.empty() ? key : absl::StrCat(path, ".", key);
+    const auto child = std::find_if(field.children.begin(), field.children.end(),
+                                    [&](const Field& f) { return f.key == key; });
+    if (child == field.children.end()) {
+      const std::string near = NearestName(key, Keys(field));
+      return absl::InvalidArgumentError(absl::StrCat(
+          Where(entry.first, child_path), ": unknown key",
+          near.empty() ? absl::StrCat("; known here: ", absl::StrJoin(Keys(field), ", "))
+                       : absl::StrCat("; did you mean \"", near, "\"?")));
+    }
+    if (!seen.insert(key).second) {
+      return absl::InvalidArgumentError(absl::StrCat(Where(entry.first, child_path), ": given twice"));
+    }
+    if (!child->built) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          Where(entry.first, child_path), ": not built yet in this version; remove the key (",
+          child->help, ")"));
+    }
+    STARLING_RETURN_IF_ERROR(CheckField(entry.second, *child, child_path));
+  }
+  if (field.type == FieldType::kOneOf && seen.size() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(Where(node, path), ": expected exactly one of ",
+                                                   absl::StrJoin(Keys(field), ", "), ", got ",
+                                                   seen.empty() ? "none" : absl::StrJoin(seen, " and ")));
+  }
+  for (const Field& child : field.children) {
+    if (child.required && field.type == FieldType::kMap && seen.count(child.key) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(Where(node, path), ": key \"", child.key,
+                                                     "\" is missing (", child.help, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckField(const YAML::Node& node, const Field& field, const std::string& path) {
+  bool good = true;
+  switch (field.type) {
+    case FieldType::kMap:
+    case FieldType::kOneOf: return CheckMap(node, field, path);
+    case FieldType::kString: good = node.IsScalar(); break;
+    case FieldType::kInteger: good = Converts<int64_t>(node); break;
+    case FieldType::kNumber: good = Converts<double>(node); break;
+    case FieldType::kBoolean: good = Converts<bool>(node); break;
+    case FieldType::kDuration: good = node.IsScalar() && ParseDuration(node.Scalar()).ok(); break;
+    case FieldType::kNumberList:
+      good = node.IsSequence() && std::all_of(node.begin(), node.end(), Converts<double>);
+      break;
+    case FieldType::kLabels:
+      good = node.IsMap() && std::all_of(node.begin(), node.end(),
+                                         [](const auto& e) { return e.second.IsScalar(); });
+      break;
+    case FieldType::kLayers: good = node.IsSequence(); break;
+  }
+  return good ? absl::OkStatus() : TypeError(node, path, field.type);
+}
+
+void AppendText(const Field& field, int depth, std::string* out) {
+  const std::string indent(2 * depth, ' ');
+  for (const Field& child : field.children) {
+    const bool group = child.type == FieldType::kMap || child.type == FieldType::kOneOf;
+    std::string line = absl::StrCat(indent, child.key, ":");
+    if (!group || child.children.empty()) absl::StrAppend(&line, " ", child.default_text);
+    if (child.type == FieldType::kMap && child.children.empty()) absl::StrAppend(&line, "{}");
+    line.resize(std::max<size_t>(line.size() + 1, 44), ' ');
+    absl::StrAppend(&line, "# ", TypeName(child.type), child.required ? ", required" : "",
+                    child.built ? "" : ", not built yet", ": ", child.help, "\n");
+    absl::StrAppend(out, line);
+    AppendText(child, depth + 1, out);
+  }
+}
+
+}  // namespace
+
+std::string Where(const YAML::Node& node, const std::string& path) {
+  const int line = node.Mark().line;
+  const std::string name = path.empty() ? "job file" : path;
+  return line < 0 ? name : absl::StrCat("line ", line + 1, ": ", name);
+}
+
+std::string NearestName(const std::string& word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = EditDistance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+absl::Status CheckStructure(const YAML::Node& root, const Field& schema) {
+  return CheckField(root, schema, "");
+}
+
+std::string SchemaText(const Field& schema) {
+  std::string out;
+  AppendText(schema, 0, &out);
+  return out;
+}
+
+}  // namespace starling::config

@@ -1,0 +1,52 @@
+// Reads one map of a structure-checked job file, with defaults and errors that name the place.
+// Internal to common/config.
+#ifndef STARLING_COMMON_CONFIG_SECTION_H_
+#define STARLING_COMMON_CONFIG_SECTION_H_
+
+#include <yaml-cpp/yaml.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace starling::config {
+
+// Not thread-safe. Collects the first error; values read after it are the defaults. The structure
+// (keys, types) was checked before, so only ranges can be wrong here.
+class Section {
+ public:
+  // Not assignable: assigning a YAML::Node would overwrite the node that both refer to.
+  Section& operator=(const Section&) = delete;
+  Section(const Section&) = default;
+  Section(YAML::Node node, std::string path, absl::Status* status)
+      : node_(node), path_(std::move(path)), status_(status) {}
+
+  bool Has(const std::string& key) const { return node_.IsMap() && node_[key].IsDefined(); }
+  Section Child(const std::string& key) const;
+  const YAML::Node node() const { return node_; }
+  const std::string& path() const { return path_; }
+  absl::Status* status() const { return status_; }
+
+  int64_t Integer(const std::string& key, int64_t fallback, int64_t least, int64_t most) const;
+  double Number(const std::string& key, double fallback,
+                double least = -std::numeric_limits<double>::infinity(),
+                double most = std::numeric_limits<double>::infinity()) const;
+  std::string Text(const std::string& key, const std::string& fallback) const;
+  std::vector<double> Numbers(const std::string& key) const;
+  // Whole numbers in [least, most].
+  std::vector<int64_t> Integers(const std::string& key, int64_t least, int64_t most) const;
+
+  // Records an error about `key` of this section.
+  void Fail(const std::string& key, const std::string& what) const;
+
+ private:
+  YAML::Node node_;
+  std::string path_;
+  absl::Status* status_;
+};
+
+}  // namespace starling::config
+
+#endif  // STARLING_COMMON_CONFIG_SECTION_H_
