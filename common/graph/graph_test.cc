@@ -1,0 +1,162 @@
+#include "common/graph/graph.h"
+
+#include <limits>
+
+#include "common/graph/builders.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Graph SmallNet() {
+  const std::vector<LayerDescription> layers = {
+      {"conv2d", "conv", {{"out_channels", int64_t{2}}, {"kernel", int64_t{3}}}},
+      {"batchnorm", "norm", {}},
+      {"relu", "relu", {}},
+      {"flatten", "flat", {}},
+      {"linear", "fc", {}},
+  };
+  return BuildLayers({{1, 5, 5}, 3}, layers).value();
+}
+
+std::string Error(const Graph& graph) {
+  const absl::StatusOr<ResolvedGraph> resolved = Validate(graph);
+  if (resolved.ok()) return "accepted";
+  EXPECT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(resolved.status().message());
+}
+
+TEST(ValidateTest, ResolvesNamesShapesAndCounts) {
+  const ResolvedGraph graph = Validate(SmallNet()).value();
+  ASSERT_EQ(graph.nodes.size(), 6u);
+  ASSERT_EQ(graph.values.size(), 8u);
+  EXPECT_EQ(graph.values[OutputValue(0)].shape, (Dims{2, 3, 3}));
+  EXPECT_EQ(graph.values[OutputValue(3)].elements, 18);
+  EXPECT_EQ(graph.values[kInputValue].consumers, (std::vector<int>{0}));
+  EXPECT_EQ(graph.values[kLabelValue].consumers, (std::vector<int>{5}));
+  EXPECT_EQ(graph.nodes[5].inputs, (std::vector<int>{OutputValue(4), kLabelValue}));
+  EXPECT_EQ(graph.logits, OutputValue(4));
+  EXPECT_EQ(graph.classes, 3);
+  EXPECT_EQ(graph.parameter_elements, 2 * 9 + 2 + 4 * 2 + 3 * 18 + 3);
+  EXPECT_EQ(graph.parameters[4].name, "norm.running_mean");
+  EXPECT_EQ(graph.parameters[4].kind, STATISTIC);
+  EXPECT_EQ(graph.parameters[4].statistic_momentum, 0.1);
+  EXPECT_EQ(graph.nodes[1].parameters, (std::vector<int>{2, 3, 4, 5}));
+}
+
+TEST(ValidateTest, ErrorsNameNodeOperatorExpectedAndGiven) {
+  Graph graph = SmallNet();
+  graph.mutable_nodes(0)->set_op("conv4d");
+  EXPECT_THAT(Error(graph), AllOf(HasSubstr("node \"conv\" (conv4d)"), HasSubstr("one of conv2d,")));
+
+  graph = SmallNet();
+  graph.mutable_nodes(2)->set_inputs(0, "fc");  // a cycle
+  EXPECT_THAT(Error(graph), HasSubstr("node \"relu\" (relu): input \"fc\" is neither"));
+
+  graph = SmallNet();
+  graph.mutable_nodes(2)->set_name("norm");
+  EXPECT_THAT(Error(graph), HasSubstr("the name is taken"));
+
+  graph = SmallNet();
+  graph.mutable_nodes(2)->set_name("labels");
+  EXPECT_THAT(Error(graph), HasSubstr("the name is taken"));
+
+  graph = SmallNet();
+  graph.mutable_nodes(2)->set_name("a\nb");
+  EXPECT_THAT(Error(graph), HasSubstr("printable ASCII"));
+
+  graph = SmallNet();
+  graph.mutable_nodes(2)->add_inputs("norm");
+  EXPECT_THAT(Error(graph), HasSubstr("expected 1 inputs, got 2"));
+
+  graph = SmallNet();
+  graph.mutable_nodes(2)->set_inputs(0, "labels");
+  EXPECT_THAT(Error(graph), HasSubstr("expected a tensor, got the labels"));
+
+  graph = SmallNet();
+  graph.mutable_nodes(5)->set_inputs(1, "fc");
+  EXPECT_THAT(Error(graph), HasSubstr("expected \"labels\", got \"fc\""));
+
+  graph = SmallNet();
+  graph.mutable_nodes(2)->set_inputs(0, "conv");  // norm's output is left over
+  EXPECT_THAT(Error(graph), HasSubstr("node \"norm\" (batchnorm): nothing reads"));
+}
+
+TEST(ValidateTest, LossAndLogitsMustFit) {
+  Graph graph = SmallNet();
+  graph.mutable_nodes()->RemoveLast();
+  EXPECT_THAT(Error(graph), HasSubstr("the last node must be a loss"));
+
+  graph = SmallNet();
+  graph.set_classes(10);
+  EXPECT_THAT(Error(graph), HasSubstr("its 3 outputs are the logits, but the data has 10"));
+
+  graph = SmallNet();
+  graph.set_logits("flat");
+  EXPECT_THAT(Error(graph), HasSubstr("expected logits to be \"fc\""));
+
+  EXPECT_THAT(Error(Graph()), HasSubstr("no nodes"));
+}
+
+TEST(ValidateTest, ParametersMustBeUsedExactlyAsDeclared) {
+  Graph graph = SmallNet();
+  graph.mutable_parameters(0)->set_shape(1, 3);
+  EXPECT_THAT(Error(graph), AllOf(HasSubstr("parameter \"conv.weight\" (weight)"),
+                                  HasSubstr("expected the shape [2, 1, 3, 3], got [2, 3, 3, 3]")));
+
+  graph = SmallNet();
+  graph.mutable_parameters(4)->set_kind(TRAINABLE);
+  EXPECT_THAT(Error(graph), HasSubstr("expected the kind STATISTIC, got TRAINABLE"));
+
+  graph = SmallNet();
+  graph.mutable_parameters(4)->set_statistic_momentum(0.5);
+  EXPECT_THAT(Error(graph), HasSubstr("expected the statistic_momentum 0.1"));
+
+  graph = SmallNet();
+  graph.mutable_parameters(0)->mutable_init()->set_value(std::numeric_limits<double>::infinity());
+  EXPECT_THAT(Error(graph), HasSubstr("expected an initialiser"));
+
+  graph = SmallNet();
+  graph.mutable_nodes(1)->set_parameters(0, "conv.bias");
+  EXPECT_THAT(Error(graph), HasSubstr("sharing a parameter is not built yet"));
+
+  graph = SmallNet();
+  graph.mutable_parameters()->SwapElements(0, 1);
+  EXPECT_THAT(Error(graph), HasSubstr("declared in forward order"));
+
+  graph = SmallNet();
+  *graph.add_parameters() = graph.parameters(0);
+  EXPECT_THAT(Error(graph), HasSubstr("two parameters are named"));
+
+  graph = SmallNet();
+  graph.add_parameters()->set_name("stray");
+  EXPECT_THAT(Error(graph), HasSubstr("\"stray\" is declared, but no node uses it"));
+
+  graph = SmallNet();
+  graph.mutable_nodes(4)->mutable_parameters()->RemoveLast();
+  EXPECT_THAT(Error(graph), HasSubstr("expected 2 parameters (weight [3, 18], bias [3]), got 1"));
+
+  graph = SmallNet();
+  graph.mutable_nodes(4)->set_parameters(1, "missing");
+  EXPECT_THAT(Error(graph), HasSubstr("not declared"));
+}
+
+TEST(ValidateTest, CraftedSizesAreRefused) {
+  Graph graph = SmallNet();
+  graph.mutable_input()->set_shape(0, std::numeric_limits<int64_t>::max());
+  EXPECT_THAT(Error(graph), HasSubstr("elements"));
+  graph = SmallNet();
+  graph.mutable_input()->set_shape(0, -1);
+  EXPECT_THAT(Error(graph), HasSubstr("at least 1"));
+  graph = SmallNet();
+  (*graph.mutable_nodes(0)->mutable_attributes())["padding"].set_i(
+      std::numeric_limits<int64_t>::max());
+  EXPECT_THAT(Error(graph), HasSubstr("padding"));
+}
+
+}  // namespace
+}  // namespace starling
