@@ -1,0 +1,260 @@
+#include "common/placement/layout.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <numeric>
+#include <string>
+
+#include "absl/container/btree_map.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/protocol/limits.h"
+#include "xxhash.h"
+
+namespace starling {
+namespace {
+
+constexpr ParameterKind kKindsInOrder[] = {TRAINABLE, STATISTIC, FROZEN};
+// A slice closes at an operator's end once it holds this fraction of the model, so that small models overlap.
+constexpr uint64_t kOperatorEndFraction = 8;
+
+absl::Status BadParameter(const Parameter& parameter, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("parameter \"", parameter.name(), "\": ", what));
+}
+
+absl::StatusOr<uint64_t> CountElements(const Parameter& parameter) {
+  if (parameter.shape_size() > static_cast<int>(limits::kTensorDimsMax)) {
+    return BadParameter(parameter, absl::StrCat("has ", parameter.shape_size(), " dimensions; at most ",
+                                                limits::kTensorDimsMax, " are allowed"));
+  }
+  int64_t elements = 1;
+  for (const int64_t dim : parameter.shape()) {
+    if (dim < 1) return BadParameter(parameter, absl::StrCat("has dimension ", dim, "; expected at least 1"));
+    if (dim > limits::kTensorElementsMax / elements) {
+      return BadParameter(parameter, absl::StrCat("has more than ", limits::kTensorElementsMax, " elements"));
+    }
+    elements *= dim;
+  }
+  return static_cast<uint64_t>(elements);
+}
+
+absl::Status CheckKind(const Parameter& parameter) {
+  if (std::find(std::begin(kKindsInOrder), std::end(kKindsInOrder), parameter.kind()) == std::end(kKindsInOrder)) {
+    return BadParameter(parameter, absl::StrCat("has kind ", static_cast<int>(parameter.kind()),
+                                                "; expected trainable, statistic or frozen"));
+  }
+  return absl::OkStatus();
+}
+
+// The index of the first node that reads each parameter; -1 where none does.
+std::vector<int> FirstReaders(const Graph& graph) {
+  absl::btree_map<std::string, int> readers;
+  for (int n = 0; n < graph.nodes_size(); ++n) {
+    for (const std::string& name : graph.nodes(n).parameters()) readers.try_emplace(name, n);
+  }
+  std::vector<int> result;
+  result.reserve(graph.parameters_size());
+  for (const Parameter& parameter : graph.parameters()) {
+    const auto it = readers.find(parameter.name());
+    result.push_back(it == readers.end() ? -1 : it->second);
+  }
+  return result;
+}
+
+// Appends parameters to slices, one kind after the other.
+class Packer {
+ public:
+  Packer(const Graph& graph, Layout* layout)
+      : graph_(graph), layout_(*layout), early_close_(layout->elements / kOperatorEndFraction) {}
+
+  void PackKind(ParameterKind kind) {
+    const std::vector<int> readers = FirstReaders(graph_);
+    int last_reader = -1;
+    open_ = false;
+    for (uint32_t p = 0; p < layout_.parameters.size(); ++p) {
+      const Parameter& parameter = graph_.parameters(static_cast<int>(p));
+      if (parameter.kind() != kind) continue;
+      const double momentum = kind == STATISTIC ? parameter.statistic_momentum() : 0;
+      const bool operator_ended = readers[p] != last_reader;
+      if (open_ && ((operator_ended && Last().elements >= early_close_) || Last().statistic_momentum != momentum)) {
+        open_ = false;
+      }
+      last_reader = readers[p];
+      Append(p, kind, momentum);
+    }
+  }
+
+ private:
+  Slice& Last() { return layout_.slices.back(); }
+
+  void Append(uint32_t param, ParameterKind kind, double momentum) {
+    ParameterPlace& place = layout_.parameters[param];
+    place.flat_begin = flat_end_;
+    for (uint64_t begin = 0; begin < place.elements;) {
+      if (!open_ || Last().elements == limits::kSliceElementsMax) {
+        Open(kind, momentum);
+      }
+      Slice& slice = Last();
+      const uint32_t room = limits::kSliceElementsMax - slice.elements;
+      const uint32_t length = static_cast<uint32_t>(std::min<uint64_t>(room, place.elements - begin));
+      if (begin == 0) place.first_slice = slice.id;
+      place.last_slice = slice.id;
+      slice.segments.push_back({param, begin, slice.elements, length});
+      slice.elements += length;
+      begin += length;
+      flat_end_ += length;
+    }
+  }
+
+  void Open(ParameterKind kind, double momentum) {
+    Slice slice;
+    slice.id = SliceId(static_cast<uint32_t>(layout_.slices.size()));
+    slice.kind = kind;
+    slice.statistic_momentum = momentum;
+    slice.flat_begin = flat_end_;
+    layout_.slices.push_back(std::move(slice));
+    open_ = true;
+  }
+
+  const Graph& graph_;
+  Layout& layout_;
+  const uint64_t early_close_;
+  uint64_t flat_end_ = 0;
+  bool open_ = false;  // the last slice may take more
+};
+
+// Bin of each item: largest first, to the least loaded bin; ties to the lowest index.
+std::vector<uint32_t> Balance(const std::vector<uint64_t>& sizes, size_t bins) {
+  std::vector<uint32_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return sizes[a] > sizes[b]; });
+  std::vector<uint64_t> load(bins, 0);
+  std::vector<uint32_t> bin_of(sizes.size());
+  for (const uint32_t item : order) {
+    const size_t bin = std::min_element(load.begin(), load.end()) - load.begin();
+    bin_of[item] = static_cast<uint32_t>(bin);
+    load[bin] += sizes[item];
+  }
+  return bin_of;
+}
+
+void MakePartitions(Layout* layout) {
+  std::vector<uint64_t> sizes;
+  for (const Slice& slice : layout->slices) sizes.push_back(slice.elements);
+  layout->partitions.resize(std::min<size_t>(limits::kPartitionsDefault, sizes.size()));
+  const std::vector<uint32_t> bin_of = Balance(sizes, layout->partitions.size());
+  for (Slice& slice : layout->slices) {
+    slice.partition = PartitionId(bin_of[slice.id.value]);
+    layout->partitions[slice.partition.value].push_back(slice.id);
+  }
+}
+
+// Little-endian, fixed widths, lengths before contents: no two layouts have one encoding.
+class CanonicalEncoder {
+ public:
+  void Add(uint64_t value) {
+    for (int i = 0; i < 8; ++i) bytes_.push_back(static_cast<char>(value >> (8 * i)));
+  }
+  void Add(const std::string& text) {
+    Add(text.size());
+    bytes_ += text;
+  }
+  uint64_t Digest() const { return XXH3_64bits(bytes_.data(), bytes_.size()); }
+
+ private:
+  std::string bytes_;
+};
+
+uint64_t DigestOf(const Graph& graph, const Layout& layout) {
+  CanonicalEncoder encoder;
+  encoder.Add(layout.parameters.size());
+  for (size_t p = 0; p < layout.parameters.size(); ++p) {
+    encoder.Add(graph.parameters(static_cast<int>(p)).name());
+    encoder.Add(layout.parameters[p].flat_begin);
+    encoder.Add(layout.parameters[p].elements);
+  }
+  encoder.Add(layout.partitions.size());
+  encoder.Add(layout.slices.size());
+  for (const Slice& slice : layout.slices) {
+    encoder.Add(slice.partition.value);
+    encoder.Add(static_cast<uint64_t>(slice.kind));
+    encoder.Add(std::bit_cast<uint64_t>(slice.statistic_momentum));
+    encoder.Add(slice.elements);
+    encoder.Add(slice.segments.size());
+    for (const Segment& segment : slice.segments) {
+      encoder.Add(segment.param);
+      encoder.Add(segment.param_begin);
+      encoder.Add(segment.slice_begin);
+      encoder.Add(segment.length);
+    }
+  }
+  return encoder.Digest();
+}
+
+// [begin, end) as maximal aligned ranges, ascending.
+std::vector<Subtree> AlignedPieces(uint32_t begin, uint32_t end) {
+  std::vector<Subtree> pieces;
+  while (begin < end) {
+    const uint32_t alignment = begin == 0 ? std::bit_floor(end) : begin & (~begin + 1);
+    const uint32_t count = std::min(alignment, std::bit_floor(end - begin));
+    pieces.push_back({begin, count});
+    begin += count;
+  }
+  return pieces;
+}
+
+}  // namespace
+
+uint32_t Layout::PartitionElements(PartitionId partition) const {
+  uint32_t sum = 0;
+  for (const SliceId slice : partitions[partition.value]) sum += slices[slice.value].elements;
+  return sum;
+}
+
+absl::StatusOr<Layout> MakeLayout(const Graph& graph) {
+  if (graph.parameters_size() == 0) {
+    return absl::InvalidArgumentError("the model has no parameters; expected at least one to train");
+  }
+  if (graph.parameters_size() > static_cast<int>(limits::kTensorsPerJobMax)) {
+    return absl::InvalidArgumentError(absl::StrCat("the model has ", graph.parameters_size(), " parameters; at most ",
+                                                   limits::kTensorsPerJobMax, " are allowed"));
+  }
+  Layout layout;
+  layout.parameters.resize(graph.parameters_size());
+  for (int p = 0; p < graph.parameters_size(); ++p) {
+    STARLING_RETURN_IF_ERROR(CheckKind(graph.parameters(p)));
+    STARLING_ASSIGN_OR_RETURN(layout.parameters[p].elements, CountElements(graph.parameters(p)));
+    layout.elements += layout.parameters[p].elements;
+    if (layout.elements > limits::kParametersPerJobMax) {
+      return BadParameter(graph.parameters(p),
+                          absl::StrCat("brings the model above ", limits::kParametersPerJobMax, " elements"));
+    }
+  }
+  Packer packer(graph, &layout);
+  for (const ParameterKind kind : kKindsInOrder) packer.PackKind(kind);
+  MakePartitions(&layout);
+  layout.digest = DigestOf(graph, layout);
+  return layout;
+}
+
+std::vector<ShardId> AssignPartitions(const Layout& layout, absl::Span<const ShardId> shards) {
+  std::vector<uint64_t> sizes;
+  for (uint32_t p = 0; p < layout.partitions.size(); ++p) sizes.push_back(layout.PartitionElements(PartitionId(p)));
+  std::vector<ShardId> result;
+  for (const uint32_t bin : Balance(sizes, shards.size())) result.push_back(shards[bin]);
+  return result;
+}
+
+std::vector<std::vector<Subtree>> AssignSubtrees(uint64_t step, const RosterList& roster, uint32_t micro_batches) {
+  const uint64_t members = roster.members.size();
+  std::vector<std::vector<Subtree>> result(members);
+  for (uint64_t part = 0; part < members; ++part) {
+    const auto begin = static_cast<uint32_t>(part * micro_batches / members);
+    const auto end = static_cast<uint32_t>((part + 1) * micro_batches / members);
+    result[(part + step) % members] = AlignedPieces(begin, end);
+  }
+  return result;
+}
+
+}  // namespace starling

@@ -1,0 +1,83 @@
+// How a job's parameters are cut into slices, slices put into partitions, and partitions put on shards
+// (docs/protocol.md, section 1); and which part of a BSP step each member computes (section 5).
+//
+// All functions are pure: every daemon computes the same from the same graph, and compares digests.
+#ifndef STARLING_COMMON_PLACEMENT_LAYOUT_H_
+#define STARLING_COMMON_PLACEMENT_LAYOUT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/protocol/ids.h"
+#include "common/protocol/types.h"
+#include "proto/model.pb.h"
+
+namespace starling {
+
+// Elements [param_begin, param_begin + length) of graph.parameters(param) are the elements
+// [slice_begin, slice_begin + length) of the slice.
+struct Segment {
+  uint32_t param = 0;
+  uint64_t param_begin = 0;
+  uint32_t slice_begin = 0;
+  uint32_t length = 0;
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+
+// Elements [flat_begin, flat_begin + elements) of the flat buffer; all of one kind and, for statistics,
+// of one momentum.
+struct Slice {
+  SliceId id;  // its index in Layout::slices
+  PartitionId partition;
+  ParameterKind kind = TRAINABLE;
+  double statistic_momentum = 0;  // STATISTIC only
+  uint64_t flat_begin = 0;
+  uint32_t elements = 0;          // at most limits::kSliceElementsMax
+  std::vector<Segment> segments;  // in order, without holes
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+
+// Where a parameter lies: contiguous in the flat buffer, over slices [first_slice, last_slice].
+struct ParameterPlace {
+  uint64_t flat_begin = 0;
+  uint64_t elements = 0;
+  SliceId first_slice;
+  SliceId last_slice;
+  friend bool operator==(const ParameterPlace&, const ParameterPlace&) = default;
+};
+
+struct Layout {
+  std::vector<Slice> slices;                     // trainable, then statistic, then frozen; forward order in each
+  std::vector<ParameterPlace> parameters;        // parallel to graph.parameters()
+  std::vector<std::vector<SliceId>> partitions;  // ascending slices of each
+  uint64_t elements = 0;                         // of the flat buffer
+  uint64_t digest = 0;                           // XXH3-64 of all of the above and the parameters' names
+
+  uint32_t PartitionElements(PartitionId partition) const;
+};
+
+// kInvalidArgument names the parameter: a shape with a dimension below 1 or too many elements
+// (common/protocol/limits.h), a kind that is unset or not built. A graph without parameters is an error.
+absl::StatusOr<Layout> MakeLayout(const Graph& graph);
+
+// The shard of each partition: largest partition first, to the least loaded shard, ties to the first
+// in `shards`. `shards` is not empty; with more shards than partitions some get none.
+std::vector<ShardId> AssignPartitions(const Layout& layout, absl::Span<const ShardId> shards);
+
+// An aligned range of a step's micro-batches, counted from the step's first.
+struct Subtree {
+  uint32_t first = 0;
+  uint32_t count = 0;
+  friend bool operator==(const Subtree&, const Subtree&) = default;
+};
+
+// What each member of `roster` (parallel to its members) computes of job step `step`: disjoint aligned
+// subtrees, ascending, that cover [0, micro_batches) exactly once. Members' loads differ by one at
+// most, and who carries more rotates with the step. `micro_batches` is a power of two.
+std::vector<std::vector<Subtree>> AssignSubtrees(uint64_t step, const RosterList& roster, uint32_t micro_batches);
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_PLACEMENT_LAYOUT_H_

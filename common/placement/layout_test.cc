@@ -1,0 +1,214 @@
+#include "common/placement/layout.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "common/protocol/limits.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+
+void AddLayer(Graph* graph, const std::string& name, std::vector<int64_t> weight, int64_t bias) {
+  Node* node = graph->add_nodes();
+  node->set_name(name);
+  for (const auto& [suffix, shape] : {std::pair(".weight", weight), std::pair(".bias", std::vector<int64_t>{bias})}) {
+    Parameter* parameter = graph->add_parameters();
+    parameter->set_name(name + suffix);
+    parameter->set_kind(TRAINABLE);
+    for (const int64_t dim : shape) parameter->add_shape(dim);
+    node->add_parameters(parameter->name());
+  }
+}
+
+void AddStatistic(Graph* graph, const std::string& name, int64_t elements, double momentum) {
+  Parameter* parameter = graph->add_parameters();
+  parameter->set_name(name);
+  parameter->set_kind(STATISTIC);
+  parameter->add_shape(elements);
+  parameter->set_statistic_momentum(momentum);
+}
+
+Graph Lenet() {
+  Graph graph;
+  AddLayer(&graph, "conv1", {32, 1, 3, 3}, 32);
+  AddStatistic(&graph, "norm.mean", 32, 0.1);
+  AddStatistic(&graph, "norm.variance", 32, 0.1);
+  AddLayer(&graph, "conv2", {64, 32, 3, 3}, 64);
+  AddLayer(&graph, "dense", {128, 9216}, 128);
+  AddLayer(&graph, "logits", {10, 128}, 10);
+  return graph;
+}
+
+void CheckInvariants(const Graph& graph, const Layout& layout) {
+  uint64_t flat = 0;
+  std::vector<uint64_t> placed(layout.parameters.size(), 0);
+  for (uint32_t s = 0; s < layout.slices.size(); ++s) {
+    const Slice& slice = layout.slices[s];
+    EXPECT_EQ(slice.id.value, s);
+    EXPECT_EQ(slice.flat_begin, flat);
+    EXPECT_GT(slice.elements, 0u);
+    EXPECT_LE(slice.elements, limits::kSliceElementsMax);
+    uint32_t in_slice = 0;
+    for (const Segment& segment : slice.segments) {
+      const ParameterPlace& place = layout.parameters[segment.param];
+      EXPECT_EQ(segment.slice_begin, in_slice);
+      EXPECT_EQ(segment.param_begin, placed[segment.param]);
+      EXPECT_EQ(slice.flat_begin + segment.slice_begin, place.flat_begin + segment.param_begin);
+      EXPECT_EQ(graph.parameters(segment.param).kind(), slice.kind);
+      EXPECT_GE(s, place.first_slice.value);
+      EXPECT_LE(s, place.last_slice.value);
+      in_slice += segment.length;
+      placed[segment.param] += segment.length;
+    }
+    EXPECT_EQ(in_slice, slice.elements);
+    flat += slice.elements;
+  }
+  EXPECT_EQ(flat, layout.elements);
+  for (size_t p = 0; p < placed.size(); ++p) EXPECT_EQ(placed[p], layout.parameters[p].elements);
+  size_t in_partitions = 0;
+  for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
+    EXPECT_FALSE(layout.partitions[p].empty());
+    for (const SliceId id : layout.partitions[p]) EXPECT_EQ(layout.slices[id.value].partition.value, p);
+    in_partitions += layout.partitions[p].size();
+  }
+  EXPECT_EQ(in_partitions, layout.slices.size());
+}
+
+TEST(LayoutTest, LenetIsSixTrainableSlicesAndOneOfStatistics) {
+  const Graph graph = Lenet();
+  const Layout layout = MakeLayout(graph).value();
+  CheckInvariants(graph, layout);
+  EXPECT_EQ(layout.elements, 1'199'882u + 64u);
+  ASSERT_EQ(layout.slices.size(), 7u);
+  EXPECT_EQ(layout.slices[5].elements, 1290u);  // the logits', since the dense layer ends with an eighth
+  EXPECT_EQ(layout.slices[6].kind, STATISTIC);
+  EXPECT_EQ(layout.slices[6].elements, 64u);
+  EXPECT_EQ(layout.partitions.size(), 7u);
+}
+
+TEST(LayoutTest, ASliceClosesAtAnOperatorsEndOnceItHoldsAnEighth) {
+  Graph graph;
+  AddLayer(&graph, "a", {10, 10}, 10);  // 110 of 250 elements: closes
+  AddLayer(&graph, "b", {2, 4}, 2);     // 10: below an eighth, goes on
+  AddLayer(&graph, "c", {12, 10}, 10);
+  const Layout layout = MakeLayout(graph).value();
+  CheckInvariants(graph, layout);
+  ASSERT_EQ(layout.slices.size(), 2u);
+  EXPECT_EQ(layout.slices[0].elements, 110u);
+  EXPECT_EQ(layout.slices[1].elements, 140u);
+}
+
+TEST(LayoutTest, StatisticsOfDifferentMomentumDoNotShareASlice) {
+  Graph graph = Lenet();
+  AddStatistic(&graph, "other.mean", 16, 0.01);
+  const Layout layout = MakeLayout(graph).value();
+  CheckInvariants(graph, layout);
+  ASSERT_EQ(layout.slices.size(), 8u);
+  EXPECT_EQ(layout.slices[6].statistic_momentum, 0.1);
+  EXPECT_EQ(layout.slices[7].statistic_momentum, 0.01);
+}
+
+TEST(LayoutTest, LargeModelsHave64BalancedPartitions) {
+  Graph graph;
+  for (int i = 0; i < 24; ++i) AddLayer(&graph, "layer" + std::to_string(i), {1024, 1000 + 37 * i}, 1024);
+  const Layout layout = MakeLayout(graph).value();
+  CheckInvariants(graph, layout);
+  ASSERT_EQ(layout.partitions.size(), 64u);
+  for (uint32_t p = 0; p < 64; ++p) {
+    EXPECT_NEAR(layout.PartitionElements(PartitionId(p)), layout.elements / 64.0, limits::kSliceElementsMax);
+  }
+}
+
+TEST(LayoutTest, TheDigestSeesNamesShapesAndKinds) {
+  const uint64_t digest = MakeLayout(Lenet()).value().digest;
+  EXPECT_EQ(MakeLayout(Lenet()).value().digest, digest);
+  Graph renamed = Lenet();
+  renamed.mutable_parameters(0)->set_name("conv0.weight");
+  EXPECT_NE(MakeLayout(renamed).value().digest, digest);
+  Graph larger = Lenet();
+  larger.mutable_parameters(0)->set_shape(0, 33);
+  EXPECT_NE(MakeLayout(larger).value().digest, digest);
+  Graph frozen = Lenet();
+  frozen.mutable_parameters(0)->set_kind(FROZEN);
+  CheckInvariants(frozen, MakeLayout(frozen).value());
+  EXPECT_NE(MakeLayout(frozen).value().digest, digest);
+}
+
+TEST(LayoutTest, BadParametersAreNamed) {
+  EXPECT_THAT(MakeLayout(Graph()).status().message(), HasSubstr("no parameters"));
+  Graph graph = Lenet();
+  graph.mutable_parameters(1)->set_shape(0, 0);
+  EXPECT_THAT(MakeLayout(graph).status().message(), HasSubstr("\"conv1.bias\": has dimension 0"));
+  graph = Lenet();
+  graph.mutable_parameters(0)->set_shape(0, int64_t{1} << 62);
+  EXPECT_THAT(MakeLayout(graph).status().message(), HasSubstr("more than 8589934592 elements"));
+  graph = Lenet();
+  graph.mutable_parameters(0)->set_kind(SPARSE);
+  EXPECT_THAT(MakeLayout(graph).status().message(), HasSubstr("expected trainable, statistic or frozen"));
+}
+
+TEST(AssignPartitionsTest, BalancedOverAnyNumberOfShards) {
+  Graph graph;
+  for (int i = 0; i < 24; ++i) AddLayer(&graph, "layer" + std::to_string(i), {1024, 1000 + 37 * i}, 1024);
+  const Layout layout = MakeLayout(graph).value();
+  for (uint32_t shards = 1; shards <= 9; ++shards) {
+    std::vector<ShardId> ids;
+    for (uint32_t i = 0; i < shards; ++i) ids.push_back(ShardId(10 + i));
+    const std::vector<ShardId> placed = AssignPartitions(layout, ids);
+    ASSERT_EQ(placed.size(), layout.partitions.size());
+    std::vector<double> load(shards, 0);
+    for (uint32_t p = 0; p < placed.size(); ++p) {
+      load[placed[p].value - 10] += layout.PartitionElements(PartitionId(p));
+    }
+    const auto [least, most] = std::minmax_element(load.begin(), load.end());
+    EXPECT_LE(*most - *least, 2.0 * limits::kSliceElementsMax) << shards << " shards";
+  }
+}
+
+RosterList RosterOf(uint32_t members) {
+  RosterList roster;
+  for (uint32_t i = 0; i < members; ++i) roster.members.push_back({ReplicaId(i + 1), WorkerId(i + 1), Incarnation(1), 0});
+  return roster;
+}
+
+TEST(AssignSubtreesTest, CoversExactlyOnceAlignedBalancedAndRotating) {
+  for (uint32_t members = 1; members <= 9; ++members) {
+    for (uint32_t micro_batches = 1; micro_batches <= 64; micro_batches *= 2) {
+      std::vector<uint64_t> total(members, 0);
+      for (uint64_t step = 0; step < members; ++step) {
+        const auto parts = AssignSubtrees(step, RosterOf(members), micro_batches);
+        ASSERT_EQ(parts.size(), members);
+        std::vector<int> seen(micro_batches, 0);
+        for (uint32_t m = 0; m < members; ++m) {
+          uint32_t load = 0;
+          for (const Subtree& piece : parts[m]) {
+            EXPECT_EQ(piece.count & (piece.count - 1), 0u);
+            EXPECT_EQ(piece.first % piece.count, 0u);
+            for (uint32_t i = 0; i < piece.count; ++i) ++seen.at(piece.first + i);
+            load += piece.count;
+          }
+          EXPECT_GE(load, micro_batches / members);
+          EXPECT_LE(load, (micro_batches + members - 1) / members);
+          total[m] += load;
+        }
+        EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), micro_batches);
+      }
+      // Over as many steps as there are members, each has carried the same.
+      for (const uint64_t carried : total) EXPECT_EQ(carried, micro_batches);
+    }
+  }
+}
+
+TEST(AssignSubtreesTest, OneMemberHasTheWholeTreeInOnePiece) {
+  const auto parts = AssignSubtrees(5, RosterOf(1), 16);
+  ASSERT_EQ(parts[0].size(), 1u);
+  EXPECT_EQ(parts[0][0], (Subtree{0, 16}));
+}
+
+}  // namespace
+}  // namespace starling
