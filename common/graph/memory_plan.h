@@ -1,0 +1,66 @@
+// Where everything of one micro-batch lies in one arena: activations, gradients, what forward saves
+// for backward, scratch. Planned ahead, so that a step allocates nothing.
+//
+// Offsets come from liveness: two blocks may overlap only when they are never needed at one time
+// (greedy by size, Pisarchyk and Lee 2020). An operator that can work in place does, where its
+// input is not needed again. Pure and deterministic: the same request gives the same plan.
+#ifndef STARLING_COMMON_GRAPH_MEMORY_PLAN_H_
+#define STARLING_COMMON_GRAPH_MEMORY_PLAN_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "common/graph/backward.h"
+
+namespace starling {
+
+inline constexpr size_t kBlockAlignment = 64;
+
+// What the planner must know of a node's kernel.
+struct PlanNode {
+  std::vector<int> inputs;  // values
+  int output = 0;           // value
+  size_t saved_bytes = 0;      // from its forward to its backward
+  size_t workspace_bytes = 0;  // scratch, during its forward and again during its backward
+  bool forward_in_place = false;   // output may be the buffer of inputs[0]
+  bool backward_in_place = false;  // the gradient of inputs[0] may be the buffer of the output's
+  std::vector<bool> backward_reads_input;
+  bool backward_reads_output = false;
+};
+
+struct PlanRequest {
+  std::vector<size_t> value_bytes;     // of each value, and of its gradient
+  std::vector<PlanNode> nodes;         // execution order
+  std::vector<BackwardStep> backward;  // empty: forward only
+  std::vector<int> host_reads;         // values that are read between forward and backward
+};
+
+// Live at times [begin, end]. Time 0 is the copy of the inputs, 1 + i the forward of node i, then one
+// for the host's reads, then one for each backward step.
+struct Block {
+  size_t offset = 0;
+  size_t bytes = 0;  // 0: no such block
+  int begin = 0;
+  int end = 0;
+  friend bool operator==(const Block&, const Block&) = default;
+};
+
+struct MemoryPlan {
+  std::vector<Block> values;     // by value
+  std::vector<Block> gradients;  // by value
+  std::vector<Block> saved;      // by node
+  std::vector<Block> forward_workspace;   // by node
+  std::vector<Block> backward_workspace;  // by backward step
+  std::vector<std::vector<Block>> aside;  // by backward step and input: gradients to be added
+  size_t peak_bytes = 0;                  // the arena's size
+
+  friend bool operator==(const MemoryPlan&, const MemoryPlan&) = default;
+};
+
+// Values that work in place share offset and bytes with their source; their `begin` and `end` are
+// their own.
+MemoryPlan PlanMemory(const PlanRequest& request);
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_GRAPH_MEMORY_PLAN_H_
