@@ -1,0 +1,77 @@
+// What a daemon did lately, as spans of time, in a bounded ring: the newest overwrite the oldest, and
+// what was lost is counted. Read through Daemon.Spans (proto/daemon.proto, whose Span has these
+// fields) and made into a trace by tools.
+//
+// Thread-safe. Recording takes a short lock and allocates nothing.
+#ifndef STARLING_COMMON_TRACE_SPAN_RING_H_
+#define STARLING_COMMON_TRACE_SPAN_RING_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "common/sync/mutex.h"
+
+namespace starling {
+
+enum class SpanCategory : uint8_t { kData, kForward, kBackward, kPush, kPull, kApply, kWait };
+
+// "data", "forward", ...
+absl::string_view SpanCategoryName(SpanCategory category);
+
+struct TraceSpan {
+  static constexpr size_t kNameBytes = 48;
+
+  std::array<char, kNameBytes> name_bytes = {};  // truncated where longer; ends with 0
+  SpanCategory category = SpanCategory::kData;
+  uint64_t begin_us = 0;  // SpanRing::NowMicros
+  uint64_t duration_us = 0;
+  uint64_t thread = 0;    // a small number per thread
+  int64_t clock = 0;
+  uint32_t slice = 0;
+  uint64_t flow = 0;      // joins a push with its apply; 0: none
+
+  absl::string_view name() const { return name_bytes.data(); }
+};
+
+// What there is to say besides name and time.
+struct SpanDetail {
+  int64_t clock = 0;
+  uint32_t slice = 0;
+  uint64_t flow = 0;
+};
+
+class SpanRing {
+ public:
+  static constexpr size_t kCapacityDefault = 1 << 15;
+
+  explicit SpanRing(size_t capacity = kCapacityDefault);
+  SpanRing(const SpanRing&) = delete;
+  SpanRing& operator=(const SpanRing&) = delete;
+
+  // Microseconds of this process's steady clock.
+  static uint64_t NowMicros();
+
+  void Record(absl::string_view name, SpanCategory category, uint64_t begin_us, uint64_t end_us,
+              const SpanDetail& detail = {});
+
+  struct Snapshot {
+    std::vector<TraceSpan> spans;  // in the order of recording
+    uint64_t dropped = 0;          // recorded since the start, but overwritten before this call
+  };
+
+  // The spans that end after `after_us`.
+  Snapshot Read(uint64_t after_us) const;
+
+ private:
+  const size_t capacity_;
+  mutable Mutex mutex_;
+  std::vector<TraceSpan> ring_ ABSL_GUARDED_BY(mutex_);
+  uint64_t recorded_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_TRACE_SPAN_RING_H_

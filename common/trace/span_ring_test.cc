@@ -1,0 +1,52 @@
+#include "common/trace/span_ring.h"
+
+#include <string>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace starling {
+namespace {
+
+TEST(SpanRingTest, KeepsTheNewestAndCountsTheLost) {
+  SpanRing ring(3);
+  for (uint64_t i = 0; i < 5; ++i) {
+    ring.Record("s" + std::to_string(i), SpanCategory::kForward, 10 * i, 10 * i + 4, {.clock = 7});
+  }
+  const SpanRing::Snapshot all = ring.Read(0);
+  ASSERT_EQ(all.spans.size(), 3u);
+  EXPECT_EQ(all.dropped, 2u);
+  EXPECT_EQ(all.spans[0].name(), "s2");
+  EXPECT_EQ(all.spans[2].begin_us, 40u);
+  EXPECT_EQ(all.spans[2].duration_us, 4u);
+  EXPECT_EQ(all.spans[2].clock, 7);
+  EXPECT_EQ(ring.Read(34).spans.size(), 1u);
+}
+
+TEST(SpanRingTest, TruncatesLongNames) {
+  SpanRing ring(1);
+  ring.Record(std::string(100, 'x'), SpanCategory::kWait, 1, 2);
+  EXPECT_EQ(ring.Read(0).spans[0].name(), std::string(TraceSpan::kNameBytes - 1, 'x'));
+  EXPECT_EQ(SpanCategoryName(SpanCategory::kWait), "wait");
+}
+
+TEST(SpanRingTest, ManyThreadsRecordAndRead) {
+  SpanRing ring(64);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&ring] {
+      for (int i = 0; i < 500; ++i) {
+        const uint64_t now = SpanRing::NowMicros();
+        ring.Record("span", SpanCategory::kPush, now, now + 1);
+        if (i % 50 == 0) ring.Read(0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const SpanRing::Snapshot all = ring.Read(0);
+  EXPECT_EQ(all.spans.size(), 64u);
+  EXPECT_EQ(all.dropped, 4 * 500u - 64u);
+}
+
+}  // namespace
+}  // namespace starling
