@@ -86,6 +86,7 @@ class ClientStream final : public GrpcStream {
   void OnReadsDone() override { call_->Finish(&status_, Tag(Method(&ClientStream::OnFinished))); }
 
   void Attempt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(attempt_mutex_) {
+    call_.reset();  // lives in the memory of the context's call
     context_ = std::make_unique<grpc::ClientContext>();
     AddIdentity(self_, context_.get());
     call_ = stub_.PrepareCall(context_.get(), kExchangeMethod, queue_);
