@@ -4,6 +4,4 @@ namespace starling {
 
 std::string_view Version() { return "0.1.0"; }
 
-uint32_t ProtocolVersion() { return 1; }
-
 }  // namespace starling

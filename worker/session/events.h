@@ -50,11 +50,13 @@ struct RegisterFailed {
   absl::Status status;  // kFailedPrecondition: refused for good (version, name): the session exits
 };
 
-// The answer to action::Report: exactly one of both per Report.
+// The answer to action::Report: exactly one of both per Report. `incarnation` is the report's.
 struct Orders {
+  Incarnation incarnation;
   WorkerOrders orders;
 };
 struct ReportFailed {
+  Incarnation incarnation;
   absl::Status status;
 };
 
@@ -184,7 +186,8 @@ struct Prefetch {
 };
 
 // Computes `ranges` one after another. An operator runs as soon as all its slices of `params` have
-// the version `clock` (InstallValue). One unit at a time: it begins when an abandoned one has stopped.
+// the version `clock` (InstallValue); a slice that does not contribute: any version. One unit at a time:
+// it begins when an abandoned one has stopped.
 // kTrain: SliceGradients, then UnitComputed. kEvaluate: only UnitComputed.
 struct Compute {
   UnitId unit;
@@ -209,6 +212,7 @@ struct InstallValue {
 };
 
 // The session is done with these bytes: a push that was acked or dropped, a value that came too late.
+// A Send of them may still be queued in the adaptor (which may drop that frame, or keep the bytes alive).
 struct ReleaseBuffer {
   BufferId buffer;
 };

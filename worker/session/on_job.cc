@@ -1,0 +1,121 @@
+// A job's life on this worker: prepared, served, left, closed; and the process's own end.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/data_plan/job_steps.h"
+#include "worker/session/core.h"
+
+namespace starling::session {
+
+void Session::Core::MaybeStartJob() {
+  if (job_.has_value() || draining_ || !have_orders_ || !orders_.has_job()) return;
+  JobState& job = job_.emplace();
+  job.description = orders_.job();
+  job.run = RunOf(job.description.run());
+  job.steps = StepsInFullEpoch(job.description.spec(), job.description.train_samples());
+  job.steps_in_job = JobSteps(job.description.spec(), job.description.train_samples());
+  job.micro_batches = job.description.spec().batch().micro_batches();
+  UpdateJob(orders_);
+  Do(action::Prepare{job.description});
+}
+
+void Session::Core::On(const event::JobPrepared& e) {
+  if (!job_.has_value() || e.run != job_->run || job_->phase == JobPhase::kBroken) return;
+  JobState& job = *job_;
+  if (!e.status.ok()) {
+    if (job.phase != JobPhase::kPreparing) return;
+    const bool data = absl::IsDataLoss(e.status) || absl::IsNotFound(e.status);
+    return Break(data ? Fault::DATA : Fault::MODEL,
+                 absl::StrCat("worker ", options_.name, ": ", std::string(e.status.message())));
+  }
+  job.slices = e.slices;
+  job.contributing.assign(job.description.partitions(), 0);
+  for (const SliceShape& slice : job.slices) {
+    if (slice.contributes) ++job.contributing[slice.partition.value];
+  }
+  job.live.assign(job.slices.size(), Held());
+  job.snapshot.assign(job.slices.size(), Held());
+  job.seen.assign(job.description.partitions(), Lsn());
+  if (job.phase == JobPhase::kPreparing) job.phase = JobPhase::kServing;
+}
+
+// Ready for work: data and memory are, and all streams were up at once.
+void Session::Core::MaybePrepared() {
+  if (!job_.has_value() || job_->prepared || job_->phase != JobPhase::kServing) return;
+  if (job_->views.size() < job_->description.partitions() || streams_.empty()) return;
+  for (const auto& [shard, stream] : streams_) {
+    if (!stream.up) return;
+  }
+  job_->prepared = true;
+  news_ = true;
+}
+
+void Session::Core::On(const event::Drain&) {
+  if (draining_) return;
+  draining_ = true;
+  drain_by_ = now_ + 2 * options_.leave_deadline;
+  news_ = true;
+  Leave();
+}
+
+void Session::Core::Leave() {
+  if (!job_.has_value() || job_->phase == JobPhase::kLeaving) return;
+  if (job_->phase != JobPhase::kServing) return CloseJob();
+  job_->phase = JobPhase::kLeaving;
+  job_->leave_by = now_ + options_.leave_deadline;
+  job_->evaluation.clear();
+  job_->training.clear();
+  if (job_->computing.value != 0 &&
+      job_->units.at(job_->computing).purpose == WorkPurpose::kEvaluate && !draining_) {
+    AbandonComputing();  // its copy may be reused as soon as the job goes
+  }
+}
+
+void Session::Core::MaybeFinishLeaving() {
+  if (!job_.has_value() || job_->phase != JobPhase::kLeaving) return;
+  const bool open = !job_->units.empty() || job_->presence != Presence::kParked;
+  if (!open || now_ >= job_->leave_by) CloseJob();
+}
+
+void Session::Core::CloseJob() {
+  JobState& job = *job_;
+  AbandonComputing();
+  while (!job.requests.empty()) Drop(job.requests.begin()->first);
+  DisconnectAll();
+  Do(action::CloseJob{job.run});
+  job_.reset();
+  fault_.reset();
+  news_ = true;
+  MaybeStartJob();
+}
+
+// The job cannot go on here: nothing more of it leaves this worker, and the coordinator hears why.
+void Session::Core::Break(Fault::Kind kind, std::string message) {
+  JobState& job = *job_;
+  fault_.emplace();
+  fault_->set_kind(kind);
+  fault_->mutable_run()->set_job_uid(job.run.job.value);
+  fault_->mutable_run()->set_era(job.run.era);
+  fault_->set_message(std::move(message));
+  while (!job.units.empty()) DropUnit(job.units.begin()->first);
+  while (!job.requests.empty()) Drop(job.requests.begin()->first);
+  job.phase = JobPhase::kBroken;
+  job.presence = Presence::kParked;
+  job.answers_left = 0;
+  news_ = true;
+}
+
+void Session::Core::MaybeExit() {
+  if (!draining_) return;
+  const bool told = life_ == Life::kRegistered && drained_sequence_ != 0 &&
+                    sequence_taken_ >= drained_sequence_;
+  const bool nobody_to_tell = life_ == Life::kNew;
+  if (!told && !nobody_to_tell && now_ < drain_by_) return;
+  if (job_.has_value()) CloseJob();
+  life_ = Life::kExited;
+  Do(action::Exit{told || nobody_to_tell
+                      ? absl::OkStatus()
+                      : absl::DeadlineExceededError("drained, but the coordinator did not answer in time")});
+}
+
+}  // namespace starling::session

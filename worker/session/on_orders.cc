@@ -1,0 +1,135 @@
+// Orders are the whole desired state: the last ones win, old ones change nothing.
+#include <algorithm>
+
+#include "worker/session/core.h"
+
+namespace starling::session {
+namespace {
+
+bool SameLease(const Lease& a, const Lease& b) {
+  return a.id() == b.id() && a.attempt() == b.attempt() && RangeOf(a.work()) == RangeOf(b.work());
+}
+
+RosterList RosterOf(const Roster& roster) {
+  RosterList list{RosterNumber(roster.number()), {}};
+  for (const Member& m : roster.members()) {
+    list.members.push_back(
+        {ReplicaId(m.replica()), WorkerId(m.worker()), Incarnation(m.incarnation()), m.joined_clock()});
+  }
+  return list;
+}
+
+}  // namespace
+
+void Session::Core::On(const event::Orders& e) {
+  if (life_ != Life::kRegistered || e.incarnation != incarnation_) return;
+  if (reports_under_way_ > 0) --reports_under_way_;
+  const WorkerOrders& orders = e.orders;
+  const Generation generation(orders.generation());
+  if (generation < generation_) return;
+  report_retry_.Succeeded();
+  generation_ = generation;
+  if (orders.rejoin()) return Rejoin("the coordinator says so");
+  sequence_taken_ = std::max(sequence_taken_, orders.sequence_taken());
+  while (!finished_.empty() && finished_.front().sequence != 0 &&
+         finished_.front().sequence <= sequence_taken_) {
+    finished_.pop_front();
+  }
+  if (orders.unchanged() || orders.version() <= orders_version_) return;
+  TakeOrders(orders);
+}
+
+void Session::Core::On(const event::ReportFailed& e) {
+  if (life_ != Life::kRegistered || e.incarnation != incarnation_) return;
+  if (reports_under_way_ > 0) --reports_under_way_;
+  report_retry_.Failed(now_, options_);
+  news_ = true;
+}
+
+void Session::Core::TakeOrders(const WorkerOrders& orders) {
+  orders_version_ = orders.version();
+  orders_ = orders;
+  have_orders_ = true;
+  news_ = true;  // the coordinator waits to hear which orders we have
+  UpdateInspections(orders);
+  if (!job_.has_value()) return;
+  if (!orders.has_job() || RunOf(orders.job().run()) != job_->run) return Leave();
+  UpdateJob(orders);
+}
+
+void Session::Core::UpdateJob(const WorkerOrders& orders) {
+  JobState& job = *job_;
+  job.policy = {static_cast<PolicyKind>(orders.policy().kind()), orders.policy().staleness()};
+  job.epoch = orders.epoch();
+  job.training_open = orders.training_open();
+  UpdateViews(orders);
+  UpdateLeases(orders);
+  if (RosterNumber(orders.roster().number()) < job.roster.number) return;
+  job.roster = RosterOf(orders.roster());
+  const bool was_member = job.member;
+  job.member = std::any_of(job.roster.members.begin(), job.roster.members.end(), [this](const auto& m) {
+    return m.worker == worker_ && m.incarnation == incarnation_;
+  });
+  if (was_member && !job.member) DropTraining();
+}
+
+// A partition whose primary is another one than before gets its open requests again.
+void Session::Core::UpdateViews(const WorkerOrders& orders) {
+  for (const View& view : orders.views()) {
+    View& held = job_->views[PartitionId(view.partition())];
+    if (view.number() <= held.number()) continue;
+    held = view;
+    for (auto& [id, request] : job_->requests) {
+      if (request.header.partition.value == view.partition()) request.again = now_;
+    }
+  }
+}
+
+void Session::Core::UpdateLeases(const WorkerOrders& orders) {
+  JobState& job = *job_;
+  absl::btree_map<uint64_t, Lease> done;
+  job.evaluation.clear();
+  job.training.clear();
+  for (const Lease& lease : orders.leases()) {
+    const auto it = job.done.find(lease.id());
+    if (it != job.done.end() && SameLease(it->second, lease)) {
+      done.insert(*it);
+      continue;
+    }
+    const bool begun = std::any_of(job.units.begin(), job.units.end(), [&](const auto& entry) {
+      return SameLease(entry.second.lease, lease);
+    });
+    if (begun) continue;
+    auto& queue = lease.work().purpose() == EVALUATE ? job.evaluation : job.training;
+    queue.push_back(lease);
+  }
+  job.done = std::move(done);
+  const auto earlier = [](const Lease& a, const Lease& b) {
+    return RangeOf(a.work()) < RangeOf(b.work());
+  };
+  std::sort(job.evaluation.begin(), job.evaluation.end(), earlier);
+  std::sort(job.training.begin(), job.training.end(), earlier);
+}
+
+void Session::Core::UpdateInspections(const WorkerOrders& orders) {
+  decltype(inspections_) asked;
+  for (const InspectRequest& request : orders.inspect()) {
+    const auto it = inspections_.find(request.request());
+    if (it != inspections_.end()) {
+      asked.insert(*it);
+      continue;
+    }
+    asked[request.request()] = std::nullopt;
+    Do(action::Inspect{request});
+  }
+  inspections_ = std::move(asked);
+}
+
+void Session::Core::On(const event::Inspected& e) {
+  const auto it = inspections_.find(e.inspection.request());
+  if (it == inspections_.end()) return;
+  it->second = e.inspection;
+  news_ = true;
+}
+
+}  // namespace starling::session

@@ -1,0 +1,492 @@
+// Transcripts: what goes in ("> "), and what comes out. Each scenario is compared with its golden file.
+#include "worker/session/session.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "worker/session/transcript.h"
+
+namespace starling::session {
+namespace {
+
+// A worker of a job with 3 slices in 2 partitions on 2 shards. Remembers what was sent, so that a test can
+// answer it.
+class Driver {
+ public:
+  explicit Driver(PolicyKind policy = PolicyKind::kSsp) : session_({.name = "w"}) {
+    orders_.set_generation(1);
+    JobDescription& job = *orders_.mutable_job();
+    job.mutable_run()->set_job_uid(7);
+    job.set_partitions(2);
+    job.set_train_samples(64);
+    job.mutable_spec()->mutable_batch()->set_global(16);
+    job.mutable_spec()->mutable_batch()->set_micro_batches(4);
+    job.mutable_spec()->mutable_stop()->set_epochs(2);
+    for (uint32_t p = 0; p < 2; ++p) {
+      View& view = *orders_.add_views();
+      view.set_partition(p);
+      view.set_number(1);
+      view.set_primary(p + 1);
+      view.set_primary_address(absl::StrCat("ps-", p + 1));
+    }
+    orders_.mutable_policy()->set_kind(static_cast<Policy::Kind>(policy));
+    orders_.mutable_policy()->set_staleness(2);
+    SetRoster(1, {});
+  }
+
+  void Step(const Event& event) {
+    text_ += absl::StrCat("> ", ToString(event), "\n");
+    session_.Step(event, now_, [&](Action&& action) { Take(action); });
+  }
+  void Wait(absl::Duration d) {
+    now_ += d;
+    Step(event::Tick{});
+  }
+
+  void SetRoster(uint64_t number, const std::vector<uint32_t>& workers) {
+    Roster& roster = *orders_.mutable_roster();
+    roster.Clear();
+    roster.set_number(number);
+    for (uint32_t w : workers) {
+      Member& m = *roster.add_members();
+      m.set_replica(w);
+      m.set_worker(w);
+      m.set_incarnation(w == 1 ? incarnation_ : 100 + w);
+    }
+  }
+  void AddLease(uint64_t id, WorkRange work) {
+    Lease& lease = *orders_.add_leases();
+    lease.set_id(id);
+    lease.set_attempt(1);
+    lease.mutable_work()->set_purpose(static_cast<Purpose>(work.purpose));
+    lease.mutable_work()->set_epoch(work.epoch);
+    lease.mutable_work()->set_first(work.first);
+    lease.mutable_work()->set_count(work.count);
+  }
+  void GiveOrders() {
+    orders_.set_version(orders_.version() + 1);
+    orders_.set_sequence_taken(sequence_);
+    Step(event::Orders{Incarnation(incarnation_), orders_});
+  }
+
+  void Register() {
+    Step(event::Tick{});
+    Step(event::Registered{WorkerId(1), Incarnation(incarnation_), Generation(1)});
+  }
+  // To the point where the job is prepared, and this worker alone is a member.
+  void Serve() {
+    Register();
+    GiveOrders();
+    Step(event::JobPrepared{{JobUid(7), 0},
+                            absl::OkStatus(),
+                            {{PartitionId(0), 4, true}, {PartitionId(0), 2, true}, {PartitionId(1), 4, true}}});
+    Up(1);
+    Up(2);
+    SetRoster(2, {1});
+    GiveOrders();
+  }
+  void Up(uint32_t shard) { Step(event::StreamUp{ShardId(shard)}); }
+
+  // Answers every open close, enter, park and push (of this slice; -1: any), as a shard would.
+  void Ack(Clock clock = 0, int only_slice = -1) {
+    for (const FrameHeader& h : std::exchange(sent_, {})) {
+      const bool push = h.type == FrameType::kPush;
+      if (h.type == FrameType::kPull || (only_slice >= 0 && (!push || static_cast<int>(h.key.slice.value) != only_slice))) {
+        sent_.push_back(h);
+        continue;
+      }
+      Answer(h, FrameType::kAck, Answer::kCounted, clock);
+    }
+  }
+  // Answers every open pull of these slices.
+  void Values(std::vector<uint32_t> slices = {0, 1, 2}) {
+    for (const FrameHeader& h : std::exchange(sent_, {})) {
+      if (h.type == FrameType::kPull && std::count(slices.begin(), slices.end(), h.key.slice.value) > 0) {
+        Answer(h, FrameType::kValue, Answer::kNone, h.clock);
+      } else {
+        sent_.push_back(h);
+      }
+    }
+  }
+  void Answer(const FrameHeader& request, FrameType type, starling::Answer answer, Clock clock, std::string text = "") {
+    FrameHeader h = request;
+    h.type = type;
+    h.answer = answer;
+    h.clock = clock;
+    h.flags = 0;
+    h.min_lsn = Lsn();
+    h.elements = type == FrameType::kValue ? (h.key.slice.value == 1 ? 2 : 4) : 0;
+    if (type != FrameType::kError) h.base_lsn = Lsn(++lsn_);
+    const BufferId buffer(type == FrameType::kValue ? ++buffer_ : 0);
+    Step(event::Frame{ShardId(h.partition.value + 1), h, buffer, std::move(text)});
+  }
+  void Gradient(uint64_t unit, uint32_t slice, uint32_t range = 0) {
+    Step(event::SliceGradient{UnitId(unit), range, SliceId(slice), BufferId(++buffer_), 16});
+  }
+  void Compute(uint64_t unit, uint32_t ranges = 1) {
+    for (uint32_t slice : {2, 1, 0}) {
+      for (uint32_t r = 0; r < ranges; ++r) Gradient(unit, slice, r);
+    }
+    Step(event::UnitComputed{UnitId(unit), std::vector<event::RangeMetrics>(ranges), true, ""});
+  }
+
+  void Forget() { text_.clear(); }
+  const std::string& text() const { return text_; }
+  std::vector<FrameHeader>& sent() { return sent_; }
+  WorkerOrders& orders() { return orders_; }
+  void set_incarnation(uint64_t incarnation) { incarnation_ = incarnation; }
+
+  size_t Count(absl::string_view what) const {
+    size_t n = 0;
+    for (absl::string_view line : absl::StrSplit(text_, '\n')) {
+      if (line.find(what) != absl::string_view::npos) ++n;
+    }
+    return n;
+  }
+
+ private:
+  void Take(const Action& action) {
+    text_ += absl::StrCat("  ", ToString(action), "\n");
+    if (const auto* send = std::get_if<action::Send>(&action)) sent_.push_back(send->header);
+    if (const auto* report = std::get_if<action::Report>(&action)) sequence_ = report->report.sequence();
+  }
+
+  Session session_;
+  absl::Time now_ = absl::UnixEpoch();
+  WorkerOrders orders_;
+  std::vector<FrameHeader> sent_;
+  std::string text_;
+  uint64_t sequence_ = 0;
+  uint64_t incarnation_ = 101;
+  uint64_t buffer_ = 0;
+  uint64_t lsn_ = 0;
+};
+
+void ExpectGolden(const Driver& driver, const std::string& name) {
+  std::ifstream in(absl::StrCat("worker/session/golden/", name, ".txt"));
+  std::stringstream want;
+  want << in.rdbuf();
+  EXPECT_EQ(want.str(), driver.text()) << "the golden file is worker/session/golden/" << name << ".txt";
+}
+
+WorkRange Item(uint32_t epoch, uint64_t item) { return {WorkPurpose::kTrain, epoch, 4 * item, 4}; }
+
+TEST(Session, RegistersPreparesAndJoins) {
+  Driver d;
+  d.Serve();
+  ExpectGolden(d, "join");
+}
+
+TEST(Session, TrainsTwoItemsUnderSsp) {
+  Driver d;
+  d.Serve();
+  d.Forget();
+  d.AddLease(11, Item(0, 0));
+  d.AddLease(12, Item(0, 1));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Compute(1);
+  d.Values({0, 2});
+  d.Ack();
+  d.Values();
+  d.Compute(2);
+  d.Ack();
+  d.Ack();
+  ExpectGolden(d, "ssp");
+}
+
+TEST(Session, SendsTheSameAgainAfterAReconnect) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Gradient(1, 2);
+  d.Gradient(1, 1);
+  d.Forget();
+  d.Step(event::StreamDown{ShardId(1), absl::UnavailableError("cut")});
+  d.Gradient(1, 0);
+  d.Up(1);
+  ExpectGolden(d, "reconnect");
+}
+
+TEST(Session, SkipsToWhereTheFurthestPartitionIs) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Forget();
+  const std::vector<FrameHeader> enters = std::exchange(d.sent(), {});
+  ASSERT_EQ(enters.size(), 2u);
+  d.Answer(enters[0], FrameType::kAck, Answer::kCounted, 3);
+  d.Answer(enters[1], FrameType::kAck, Answer::kCounted, 5);
+  ExpectGolden(d, "skip");
+}
+
+// Step 0 was pushed as the only worker's. Before it is sealed, another worker joins and goes, and then this
+// one must do all of step 0 again only where it had not.
+TEST(Session, ComputesWhatANewRosterAdds) {
+  Driver d(PolicyKind::kBsp);
+  d.orders().set_training_open(true);
+  d.SetRoster(1, {});
+  d.Serve();
+  d.SetRoster(3, {1, 2});
+  d.GiveOrders();
+  d.Ack(0);
+  d.Forget();
+  d.Values();
+  d.Compute(1);
+  d.Ack(0, 2);         // sealed for slice 2 only:
+  d.Values({2});       // its version 1 is here
+  d.SetRoster(4, {1});  // the other one is gone
+  d.GiveOrders();
+  d.Values();
+  d.Compute(3);
+  d.Ack();
+  ExpectGolden(d, "bsp_roster");
+}
+
+TEST(Session, EvaluatesBeforeItTrains) {
+  Driver d;
+  d.Serve();
+  d.Forget();
+  d.AddLease(11, Item(1, 0));
+  d.AddLease(12, {WorkPurpose::kEvaluate, 0, 0, 4});
+  d.AddLease(13, {WorkPurpose::kEvaluate, 0, 4, 4});
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Step(event::UnitComputed{UnitId(1), {{1.5, 16, 12}}, true, ""});
+  d.Step(event::UnitComputed{UnitId(2), {{1.5, 16, 12}}, true, ""});
+  ExpectGolden(d, "evaluate");
+}
+
+TEST(Session, DrainsAndExits) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.AddLease(12, Item(0, 1));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Gradient(1, 2);
+  d.Forget();
+  d.Step(event::Drain{});
+  d.Gradient(1, 1);
+  d.Gradient(1, 0);
+  d.Step(event::UnitComputed{UnitId(1), {{}}, true, ""});
+  d.Ack();
+  d.Ack();
+  d.Wait(absl::Milliseconds(50));
+  d.GiveOrders();
+  d.Step(event::Tick{});
+  ExpectGolden(d, "drain");
+}
+
+TEST(Session, RejoinsWhenItsIncarnationIsStale) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Gradient(1, 2);
+  d.Forget();
+  for (const FrameHeader& h : std::exchange(d.sent(), {})) {
+    if (h.type == FrameType::kPush) d.Answer(h, FrameType::kError, Answer::kStaleIncarnation, 0, "not in roster 3");
+  }
+  d.Gradient(1, 1);
+  d.Step(event::Orders{Incarnation(101), d.orders()});  // late, to the old incarnation
+  d.set_incarnation(102);
+  d.Step(event::Registered{WorkerId(1), Incarnation(102), Generation(1)});
+  ExpectGolden(d, "rejoin");
+}
+
+TEST(Session, LeavesAJobThatWasTakenAway) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Forget();
+  d.orders().clear_job();
+  d.orders().clear_leases();
+  d.GiveOrders();
+  d.Compute(1);
+  d.Ack();
+  d.Ack();
+  ExpectGolden(d, "leave");
+}
+
+TEST(Session, NamesStepWorkerAndLayerOfALossThatIsNotFinite) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(1, 2));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Forget();
+  d.Wait(absl::Seconds(1));
+  d.Step(event::UnitComputed{UnitId(1), {}, false, "dense1"});
+  EXPECT_EQ(d.Count("fault NON_FINITE: step 6 (epoch 1, micro-batches from 8), worker w (id 1): the loss is not "
+                    "finite; the first such output is layer 'dense1's"),
+            1u)
+      << d.text();
+}
+
+TEST(Session, NamesStepWorkerAndParameterOfARefusedGradient) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 1));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Gradient(1, 2);
+  d.Wait(absl::Seconds(1));
+  d.Forget();
+  const FrameHeader push = d.sent().front();
+  ASSERT_EQ(push.type, FrameType::kPush);
+  d.Answer(push, FrameType::kError, Answer::kNonFinite, 0, "dense1.weight[3] is nan");
+  EXPECT_EQ(d.Count("fault NON_FINITE: step 1 (epoch 0, micro-batches from 4), worker w (id 1): dense1.weight[3] is nan"),
+            1u)
+      << d.text();
+  EXPECT_EQ(d.Count("abandon unit 1"), 1u);
+}
+
+TEST(Session, IgnoresOrdersOfAnOlderGeneration) {
+  Driver d;
+  d.Serve();
+  d.orders().set_generation(3);
+  d.GiveOrders();
+  d.Forget();
+  d.orders().set_generation(2);
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  EXPECT_EQ(d.Count("enter"), 0u) << d.text();
+  d.orders().set_generation(3);
+  d.GiveOrders();
+  EXPECT_EQ(d.Count("enter"), 2u) << d.text();
+}
+
+TEST(Session, IgnoresOrdersThatWereOvertaken) {
+  Driver d;
+  d.Serve();
+  const WorkerOrders old = d.orders();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Forget();
+  d.Step(event::Orders{Incarnation(101), old});
+  d.Ack();
+  EXPECT_EQ(d.Count("compute unit 1"), 1u) << d.text();
+}
+
+TEST(Session, WaitsWhereAViewIsStaleAndGoesToTheNewPrimary) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Forget();
+  const FrameHeader enter = d.sent().front();
+  d.Answer(enter, FrameType::kError, Answer::kStaleView, 0);
+  EXPECT_EQ(d.Count("to shard"), 0u) << d.text();
+  d.orders().mutable_views(0)->set_number(2);
+  d.orders().mutable_views(0)->set_primary(2);
+  d.GiveOrders();
+  EXPECT_EQ(d.Count("disconnect 1"), 1u) << d.text();
+  EXPECT_EQ(d.Count("to shard 2: enter partition 0"), 1u) << d.text();
+}
+
+TEST(Session, TriesAgainWhatIsNotHostedYet) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Answer(d.sent().front(), FrameType::kError, Answer::kNotHosted, 0);
+  d.Forget();
+  d.Wait(absl::Milliseconds(10));
+  EXPECT_EQ(d.Count("to shard 1: enter"), 0u);
+  d.Wait(absl::Milliseconds(100));
+  EXPECT_EQ(d.Count("to shard 1: enter"), 1u) << d.text();
+}
+
+TEST(Session, ReportsUntilTaken) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Compute(1);
+  d.Ack();
+  d.Wait(absl::Seconds(1));
+  for (int i = 0; i < 2; ++i) {
+    d.Forget();
+    d.Step(event::ReportFailed{Incarnation(101), absl::UnavailableError("lost")});
+    d.Step(event::ReportFailed{Incarnation(101), absl::UnavailableError("lost")});
+    d.Wait(absl::Seconds(5));
+    EXPECT_GE(d.Count("done {11} finished train 0:[0,4)"), 1u) << d.text();
+  }
+  d.orders().clear_leases();
+  d.GiveOrders();
+  d.Forget();
+  d.GiveOrders();
+  EXPECT_EQ(d.Count("done {"), 0u) << d.text();
+  EXPECT_EQ(d.Count("finished"), 0u) << d.text();
+}
+
+TEST(Session, AsksForDataToBeInspectedOnce) {
+  Driver d;
+  d.Register();
+  d.orders().clear_job();
+  d.orders().add_inspect()->set_request(5);
+  d.GiveOrders();
+  d.GiveOrders();
+  EXPECT_EQ(d.Count("  inspect 5"), 1u) << d.text();
+  Inspection inspection;
+  inspection.set_request(5);
+  d.Step(event::Inspected{inspection});
+  d.Wait(absl::Seconds(1));
+  EXPECT_GE(d.Count("inspected 5"), 2u) << d.text();
+}
+
+// BSP: the shards are further than the step that this worker asks for: it asks where they are.
+TEST(Session, EntersAgainWhenItsStepIsGone) {
+  Driver d(PolicyKind::kBsp);
+  d.orders().set_training_open(true);
+  d.Serve();
+  d.Ack(0);
+  d.Forget();
+  const auto pull = std::find_if(d.sent().begin(), d.sent().end(),
+                                 [](const FrameHeader& h) { return h.type == FrameType::kPull; });
+  ASSERT_NE(pull, d.sent().end());
+  const FrameHeader request = *pull;
+  d.sent().clear();
+  d.Answer(request, FrameType::kError, Answer::kStaleClock, 3);
+  EXPECT_EQ(d.Count("abandon unit 1"), 1u);
+  EXPECT_EQ(d.Count(": enter"), 2u) << d.text();
+  d.Ack(2);
+  EXPECT_EQ(d.Count("compute unit 2: train 0:[8,12) clock 2 step 2"), 1u) << d.text();
+}
+
+TEST(Session, ExitsWhenRefusedByName) {
+  Driver d;
+  d.Step(event::Tick{});
+  d.Step(event::RegisterFailed{absl::UnavailableError("connection refused")});
+  EXPECT_EQ(d.Count("exit"), 0u);
+  d.Wait(absl::Seconds(1));
+  EXPECT_EQ(d.Count("  register 0"), 2u) << d.text();
+  d.Step(event::RegisterFailed{absl::FailedPreconditionError("protocol 2 is not 1")});
+  EXPECT_EQ(d.Count("exit: FAILED_PRECONDITION: protocol 2 is not 1"), 1u);
+}
+
+}  // namespace
+}  // namespace starling::session
