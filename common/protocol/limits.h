@@ -31,6 +31,16 @@ static_assert(kFrameHeaderBytes + kFramePayloadBytesMax <= kFrameBytesMax);
 static_assert(kStreamInFlightBytesMax >= 2 * kFrameBytesMax, "never fewer than 2 messages in flight");
 static_assert(kFrameBytesMax < kControlMessageBytesMax);
 
+// ---- Requests that wait in a partition ----
+inline constexpr size_t kParkedFramesPerConnectionMax = 4096;  // for a roster, a view or an epoch
+inline constexpr size_t kParkedBytesPerConnectionMax = 64 << 20;
+inline constexpr size_t kJoinedRetriesMax = 64;                // of one contribution
+inline constexpr size_t kWaitingClosesPerReplicaMax = 1024;
+inline constexpr size_t kReaderPullsPerConnectionMax = 4096;
+inline constexpr size_t kRecentRecordsKept = 256;
+inline constexpr size_t kLagBuckets = 32;
+static_assert(kParkedBytesPerConnectionMax >= kStreamInFlightBytesMax, "a full stream can wait");
+
 // ---- Names and texts ----
 inline constexpr size_t kNameBytesMax = 128;
 inline constexpr size_t kJobFileBytesMax = 1 << 20;

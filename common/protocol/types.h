@@ -101,9 +101,10 @@ struct LogRecord {
   SliceId slice;
   WorkRange work;
   Origin origin;  // kApply in SSP and async, kClose
-  Clock clock = 0;
+  Clock clock = 0;      // kClose: the unit closed, or with kEnter and kSkip where the replica is now
+  uint16_t flags = 0;   // kClose: frame_flags
   UpdateScalars scalars;
-  uint64_t digest = 0;  // of the payload as applied
+  uint64_t digest = 0;  // kApply of one contribution: of its payload; 0 for a sum of several
   // kRoster, kPolicy, kCut (work.epoch).
   RosterNumber roster;
   ConsistencyPolicy policy;

@@ -4,4 +4,6 @@ namespace starling {
 
 std::string_view Version() { return "0.1.0"; }
 
+uint32_t ProtocolVersion() { return 1; }
+
 }  // namespace starling

@@ -1,0 +1,236 @@
+#include <grpcpp/alarm.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <set>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/transport/grpc_stream.h"
+#include "common/transport/grpc_util.h"
+
+namespace starling {
+namespace {
+
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+
+// The streams of one client that are not over yet.
+class LiveStreams {
+ public:
+  void Add(std::shared_ptr<GrpcStream> stream) {
+    absl::MutexLock lock(&mutex_);
+    streams_.insert(std::move(stream));
+  }
+  void Remove(const std::shared_ptr<GrpcStream>& stream) {
+    absl::MutexLock lock(&mutex_);
+    streams_.erase(stream);
+  }
+  std::set<std::shared_ptr<GrpcStream>> Get() const {
+    absl::MutexLock lock(&mutex_);
+    return streams_;
+  }
+  void AwaitNone() const {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(
+        +[](const std::set<std::shared_ptr<GrpcStream>>* streams) { return streams->empty(); },
+        &streams_));
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::set<std::shared_ptr<GrpcStream>> streams_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Attempts one after the other until one is accepted, refused, or the deadline comes. `attempt_mutex_`
+// guards what another thread's Close touches; the rest belongs to the queue's thread.
+class ClientStream final : public GrpcStream {
+ public:
+  ClientStream(const ConnectOptions& options, std::shared_ptr<StreamHandler> handler, Identity self,
+               grpc::CompletionQueue* queue, LiveStreams* live)
+      : GrpcStream(options.queue, std::move(handler)),
+        options_(options),
+        self_(std::move(self)),
+        queue_(queue),
+        live_(live),
+        channel_(MakeChannel(options.address)),
+        stub_(channel_),
+        since_(absl::Now()) {}
+
+  void Start() {
+    live_->Add(shared_from_this());
+    absl::MutexLock lock(&attempt_mutex_);
+    deadline_alarm_.Set(queue_, GrpcDeadline(since_ + options_.deadline),
+                        Tag(Method(&ClientStream::OnDeadline)));
+    Attempt();
+  }
+
+ private:
+  template <typename M>
+  static void (GrpcStream::*Method(M method))(bool) {
+    return static_cast<void (GrpcStream::*)(bool)>(method);
+  }
+
+  void StartRead(grpc::ByteBuffer* buffer, void* tag) override { call_->Read(buffer, tag); }
+  void StartWrite(const grpc::ByteBuffer& buffer, void* tag) override {
+    call_->Write(buffer, tag);
+  }
+
+  void StartEnd(const absl::Status&, bool local) override {
+    if (!local) return;  // the call is over already: its reads ended
+    absl::MutexLock lock(&attempt_mutex_);
+    if (context_ != nullptr) context_->TryCancel();
+    retry_alarm_.Cancel();
+    deadline_alarm_.Cancel();
+  }
+
+  void OnReadsDone() override { call_->Finish(&status_, Tag(Method(&ClientStream::OnFinished))); }
+
+  void Attempt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(attempt_mutex_) {
+    call_.reset();  // lives in the memory of the context's call
+    context_ = std::make_unique<grpc::ClientContext>();
+    AddIdentity(self_, context_.get());
+    call_ = stub_.PrepareCall(context_.get(), kExchangeMethod, queue_);
+    call_->StartCall(Tag(Method(&ClientStream::OnStarted)));
+    if (ended()) context_->TryCancel();
+  }
+
+  void OnStarted(bool ok) {
+    if (!ok) {
+      OnReadsDone();
+    } else {
+      call_->ReadInitialMetadata(Tag(Method(&ClientStream::OnMetadata)));
+    }
+  }
+
+  void OnMetadata(bool ok) {
+    absl::StatusOr<PeerIdentity> peer = absl::UnavailableError("no answer");
+    if (ok) {
+      const auto& metadata = context_->GetServerInitialMetadata();
+      if (metadata.find(kIdentityKey) != metadata.end()) {
+        peer = CheckPeer([&](absl::string_view key) -> absl::string_view {
+          const auto it = metadata.find(grpc::string_ref(key.data(), key.size()));
+          if (it == metadata.end()) return {};
+          return {it->second.data(), it->second.size()};
+        });
+        if (!peer.ok()) End(peer.status(), true);
+      }
+    }
+    if (!peer.ok()) {
+      OnReadsDone();  // the call's status says why
+      return;
+    }
+    up_ = true;
+    {
+      absl::MutexLock lock(&attempt_mutex_);
+      deadline_alarm_.Cancel();
+    }
+    SetPeer(*std::move(peer));
+    if (const std::shared_ptr<StreamHandler> up = handler(); up != nullptr && !ended()) up->OnUp();
+    Open();
+  }
+
+  void OnFinished(bool) {
+    const absl::Status status = FromGrpc(status_);
+    const bool again = status.code() == absl::StatusCode::kUnavailable ||
+                       status.code() == absl::StatusCode::kDeadlineExceeded;
+    if (up_ || ended() || !again) {
+      Over(status.ok() || up_ ? status : Explain(status));
+      return;
+    }
+    last_error_ = status;
+    absl::MutexLock lock(&attempt_mutex_);
+    retry_alarm_.Set(queue_, GrpcDeadline(absl::Now() + kRetryDelay),
+                     Tag(Method(&ClientStream::OnRetry)));
+    if (ended()) retry_alarm_.Cancel();
+  }
+
+  void OnRetry(bool) {
+    if (ended()) {
+      Over(absl::CancelledError("closed"));
+      return;
+    }
+    absl::MutexLock lock(&attempt_mutex_);
+    Attempt();
+  }
+
+  void OnDeadline(bool ok) {
+    if (!ok || up_) return;
+    if (last_error_.ok() && channel_->GetState(false) != GRPC_CHANNEL_READY) {
+      last_error_ = absl::UnavailableError("the connection was not made");
+    }
+    End(absl::DeadlineExceededError(Explain(last_error_).message()), true);
+  }
+
+  absl::Status Explain(const absl::Status& error) const {
+    return absl::Status(
+        error.ok() ? absl::StatusCode::kUnavailable : error.code(),
+        absl::StrCat("no stream to ", options_.whom, " at ", options_.address, " after ",
+                     absl::FormatDuration(absl::Trunc(absl::Now() - since_, absl::Milliseconds(1))),
+                     " (since ", absl::FormatTime("%H:%M:%S", since_, absl::UTCTimeZone()), " UTC)",
+                     "; last error: ",
+                     error.ok() ? "the peer did not answer" : error.ToString()));
+  }
+
+  void Over(const absl::Status& status) {
+    {
+      absl::MutexLock lock(&attempt_mutex_);
+      deadline_alarm_.Cancel();
+    }
+    Finished(status);
+    live_->Remove(shared_from_this());
+  }
+
+  const ConnectOptions options_;
+  const Identity self_;
+  grpc::CompletionQueue* const queue_;
+  LiveStreams* const live_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  grpc::GenericStub stub_;
+  const absl::Time since_;
+
+  absl::Mutex attempt_mutex_;
+  std::unique_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  grpc::Alarm deadline_alarm_ ABSL_GUARDED_BY(attempt_mutex_);
+  grpc::Alarm retry_alarm_ ABSL_GUARDED_BY(attempt_mutex_);
+  grpc::Status status_;
+  absl::Status last_error_;
+  bool up_ = false;
+};
+
+class GrpcStreamClient final : public StreamClient {
+ public:
+  explicit GrpcStreamClient(Identity self)
+      : self_(std::move(self)), thread_([this] { ServeCompletions(&queue_); }) {}
+
+  ~GrpcStreamClient() override {
+    for (const std::shared_ptr<GrpcStream>& stream : live_.Get()) {
+      stream->Close(absl::CancelledError("shutting down"));
+    }
+    live_.AwaitNone();
+    queue_.Shutdown();
+    thread_.join();
+  }
+
+  std::shared_ptr<Stream> Connect(const ConnectOptions& options,
+                                  std::shared_ptr<StreamHandler> handler) override {
+    auto stream =
+        std::make_shared<ClientStream>(options, std::move(handler), self_, &queue_, &live_);
+    stream->Start();
+    return stream;
+  }
+
+ private:
+  const Identity self_;
+  LiveStreams live_;
+  grpc::CompletionQueue queue_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<StreamClient> MakeStreamClient(const Identity& self) {
+  return std::make_unique<GrpcStreamClient>(self);
+}
+
+}  // namespace starling

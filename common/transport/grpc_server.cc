@@ -1,0 +1,291 @@
+#include <arpa/inet.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/transport/grpc_stream.h"
+#include "common/transport/grpc_util.h"
+#include "common/version/version.h"
+
+namespace starling {
+namespace {
+
+struct HostPort {
+  std::string host;
+  int port = 0;
+};
+
+absl::StatusOr<HostPort> ParseListenAddress(absl::string_view listen) {
+  const size_t colon = listen.rfind(':');
+  int port = 0;
+  if (colon == absl::string_view::npos || colon == 0 ||
+      !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen address must be host:port, as 127.0.0.1:7070 (port 0: any), not \"",
+                     listen, "\""));
+  }
+  return HostPort{std::string(listen.substr(0, colon)), port};
+}
+
+// Why nobody can listen there, as the system says it.
+std::string WhyNotBind(const HostPort& where) {
+  const bool v6 = where.host[0] == '[';
+  const int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
+  if (fd < 0) return std::strerror(errno);
+  int failed = 0;
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (v6) {
+    sockaddr_in6 address = {};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_loopback;
+    address.sin6_port = htons(static_cast<uint16_t>(where.port));
+    failed = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  } else {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    const std::string host = where.host == "localhost" ? "127.0.0.1" : where.host;
+    inet_pton(AF_INET, host.c_str(), &address.sin_addr);
+    address.sin_port = htons(static_cast<uint16_t>(where.port));
+    failed = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  }
+  const std::string reason = failed != 0 ? std::strerror(errno) : "the port was in use a moment ago";
+  close(fd);
+  return reason;
+}
+
+class GrpcServer;
+
+// A stream as its server sees it. The call is finished at once where no write is under way (then the
+// peer sees the status), and cancelled otherwise.
+class ServerStream final : public GrpcStream {
+ public:
+  explicit ServerStream(GrpcServer* server, const SendQueue::Options& queue)
+      : GrpcStream(queue, nullptr), server_(server), call_(&context_) {}
+
+  void Request();  // waits for the next call
+  void Refuse(const absl::Status& why) { End(why, true); }
+
+ private:
+  template <typename M>
+  static void (GrpcStream::*Method(M method))(bool) {
+    return static_cast<void (GrpcStream::*)(bool)>(method);
+  }
+
+  void StartRead(grpc::ByteBuffer* buffer, void* tag) override { call_.Read(buffer, tag); }
+  void StartWrite(const grpc::ByteBuffer& buffer, void* tag) override { call_.Write(buffer, tag); }
+
+  void StartEnd(const absl::Status& why, bool) override {
+    if (writing()) {
+      context_.TryCancel();
+      return;
+    }
+    {
+      absl::MutexLock lock(&end_mutex_);
+      finishing_ = true;
+    }
+    call_.Finish(ToGrpc(why), Tag(Method(&ServerStream::OnFinished)));
+  }
+
+  void OnReadsDone() override {
+    reads_done_ = true;
+    OverIfDone();
+  }
+  void OnWritesDone() override { OverIfDone(); }
+  void OnFinished(bool) {
+    finished_ = true;
+    OverIfDone();
+  }
+
+  void OnCall(bool ok);
+  void OnMetadataSent(bool) { Open(); }
+
+  void OverIfDone();
+
+  GrpcServer* const server_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter call_;
+
+  absl::Mutex end_mutex_;
+  bool finishing_ ABSL_GUARDED_BY(end_mutex_) = false;
+  // The queue's thread only.
+  bool reads_done_ = true;  // until the first read
+  bool finished_ = false;
+  bool over_ = false;
+};
+
+class GrpcServer final : public RpcServer {
+ public:
+  explicit GrpcServer(Options options) : options_(std::move(options)) {}
+
+  ~GrpcServer() override { Shutdown(absl::Seconds(2)); }
+
+  absl::Status Start() {
+    absl::StatusOr<HostPort> where = ParseListenAddress(options_.listen);
+    if (!where.ok()) return where.status();
+    if (absl::Status status = CheckListenAddress(options_.listen); !status.ok()) return status;
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port_);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, grpc_limits::kKeepaliveIntervalMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, grpc_limits::kKeepaliveTimeoutMs);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                               grpc_limits::kServerMinPingIntervalMs);
+    builder.SetMaxReceiveMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
+    builder.SetMaxSendMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
+    builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+    builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+    builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+    for (grpc::Service* service : options_.services) builder.RegisterService(service);
+    if (options_.accept) {
+      builder.RegisterAsyncGenericService(&generic_);
+      queue_ = builder.AddCompletionQueue();
+    }
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port_ == 0) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", options_.listen, ": ", WhyNotBind(*where)));
+    }
+    host_ = where->host;
+    if (queue_ != nullptr) {
+      RequestNext();
+      thread_ = std::thread([this] { ServeCompletions(queue_.get()); });
+    }
+    return absl::OkStatus();
+  }
+
+  int port() const override { return port_; }
+  std::string address() const override { return absl::StrCat(host_, ":", port_); }
+
+  void SetServing(bool serving) override { server_->GetHealthCheckService()->SetServingStatus(serving); }
+
+  void Shutdown(absl::Duration grace) override {
+    absl::MutexLock once(&shutdown_mutex_);
+    if (server_ == nullptr || shut_down_) return;
+    shut_down_ = true;
+    SetServing(false);
+    for (const std::shared_ptr<ServerStream>& stream : BeginClosing()) {
+      stream->Close(absl::UnavailableError("the server is shutting down"));
+    }
+    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    if (queue_ != nullptr) {
+      queue_->Shutdown();
+      if (thread_.joinable()) thread_.join();
+    }
+  }
+
+  void RequestNext() {
+    std::make_shared<ServerStream>(this, options_.queue)->Request();
+  }
+  const Options& options() const { return options_; }
+  grpc::AsyncGenericService* generic() { return &generic_; }
+  grpc::ServerCompletionQueue* queue() { return queue_.get(); }
+
+  // False once the server is closing.
+  bool Add(std::shared_ptr<ServerStream> stream) {
+    absl::MutexLock lock(&mutex_);
+    if (closing_) return false;
+    streams_.insert(std::move(stream));
+    return true;
+  }
+  void Remove(const std::shared_ptr<ServerStream>& stream) {
+    absl::MutexLock lock(&mutex_);
+    streams_.erase(stream);
+  }
+
+ private:
+  std::set<std::shared_ptr<ServerStream>> BeginClosing() {
+    absl::MutexLock lock(&mutex_);
+    closing_ = true;
+    return streams_;
+  }
+
+  const Options options_;
+  int port_ = 0;
+  std::string host_;
+  grpc::AsyncGenericService generic_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  std::thread thread_;
+  absl::Mutex shutdown_mutex_;
+  bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;
+
+  absl::Mutex mutex_;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<std::shared_ptr<ServerStream>> streams_ ABSL_GUARDED_BY(mutex_);
+};
+
+void ServerStream::Request() {
+  server_->generic()->RequestCall(&context_, &call_, server_->queue(), server_->queue(),
+                                  Tag(Method(&ServerStream::OnCall)));
+}
+
+void ServerStream::OnCall(bool ok) {
+  if (!ok) return;  // the server is shutting down
+  server_->RequestNext();
+  const auto self = std::static_pointer_cast<ServerStream>(shared_from_this());
+  if (context_.method() != kExchangeMethod) {
+    return Refuse(absl::UnimplementedError(absl::StrCat("no method ", context_.method())));
+  }
+  absl::StatusOr<PeerIdentity> peer = CheckCaller(context_);
+  if (!peer.ok()) return Refuse(peer.status());
+  SetPeer(*peer);
+  if (!server_->Add(self)) return Refuse(absl::UnavailableError("the server is shutting down"));
+  absl::StatusOr<std::shared_ptr<StreamHandler>> handler = server_->options().accept(self, *peer);
+  if (!handler.ok()) return Refuse(handler.status());
+  SetHandler(*std::move(handler));
+  if (ended()) return;
+  context_.AddInitialMetadata(kIdentityKey, IdentityToString(server_->options().self));
+  context_.AddInitialMetadata(kVersionKey, std::string(Version()));
+  context_.AddInitialMetadata(kProtocolKey, std::to_string(ProtocolVersion()));
+  reads_done_ = false;
+  call_.SendInitialMetadata(Tag(Method(&ServerStream::OnMetadataSent)));
+}
+
+void ServerStream::OverIfDone() {
+  if (over_ || !reads_done_ || writing()) return;
+  {
+    absl::MutexLock lock(&end_mutex_);
+    if (finishing_ && !finished_) return;
+  }
+  over_ = true;
+  Finished(absl::UnavailableError("the peer ended the stream"));
+  server_->Remove(std::static_pointer_cast<ServerStream>(shared_from_this()));
+}
+
+}  // namespace
+
+absl::Status CheckListenAddress(absl::string_view listen) {
+  absl::StatusOr<HostPort> where = ParseListenAddress(listen);
+  if (!where.ok()) return where.status();
+  in_addr address = {};
+  const bool loopback =
+      where->host == "localhost" || where->host == "[::1]" ||
+      (inet_pton(AF_INET, where->host.c_str(), &address) == 1 &&
+       (ntohl(address.s_addr) >> 24) == 127);
+  if (loopback) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "refusing to listen on ", listen, ": only loopback addresses (127.0.0.1, [::1], localhost) are ",
+      "allowed, because connections are not yet protected by TLS and anyone who reaches the port ",
+      "could use it"));
+}
+
+absl::StatusOr<std::unique_ptr<RpcServer>> StartRpcServer(RpcServer::Options options) {
+  auto server = std::make_unique<GrpcServer>(std::move(options));
+  if (absl::Status status = server->Start(); !status.ok()) return status;
+  return std::unique_ptr<RpcServer>(std::move(server));
+}
+
+}  // namespace starling

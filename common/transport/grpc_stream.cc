@@ -1,0 +1,285 @@
+#include "common/transport/grpc_stream.h"
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace starling {
+namespace {
+
+// Credit is given back in lumps of at least this. Far below the limit, so that a sender never starves
+// for credit that the receiver holds back.
+constexpr size_t kCreditLumpBytes = 256 << 10;
+static_assert(kCreditLumpBytes + limits::kFramePayloadBytesMax <= limits::kStreamInFlightBytesMax);
+
+void DropKeep(void* keep) { delete static_cast<std::shared_ptr<const void>*>(keep); }
+
+// Two slices: the header copied, the payload aliased.
+grpc::ByteBuffer ToByteBuffer(OutgoingFrame frame) {
+  std::array<uint8_t, limits::kFrameHeaderBytes> header;
+  EncodeFrameHeader(frame.header, header.data());
+  grpc::Slice slices[2];
+  slices[0] = grpc::Slice(header.data(), header.size());
+  if (frame.payload.bytes.empty()) return grpc::ByteBuffer(slices, 1);
+  slices[1] = grpc::Slice(const_cast<uint8_t*>(frame.payload.bytes.data()),
+                          frame.payload.bytes.size(), DropKeep,
+                          new std::shared_ptr<const void>(std::move(frame.payload.keep)));
+  return grpc::ByteBuffer(slices, 2);
+}
+
+}  // namespace
+
+void ServeCompletions(grpc::CompletionQueue* queue) {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) {
+    const std::unique_ptr<CompletionTag> completion(static_cast<CompletionTag*>(tag));
+    completion->run(ok);
+  }
+}
+
+// Keeps a received payload's memory; gives its credit back at the end.
+struct Receipt {
+  std::vector<grpc::Slice> slices;
+  std::weak_ptr<GrpcStream> stream;
+  uint32_t credit = 0;
+  ~Receipt() {
+    if (credit == 0) return;
+    if (const std::shared_ptr<GrpcStream> still_there = stream.lock()) {
+      still_there->ReturnCredit(credit);
+    }
+  }
+};
+
+GrpcStream::GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler)
+    : handler_(std::move(handler)), queue_(queue) {}
+
+void* GrpcStream::Tag(void (GrpcStream::*method)(bool ok)) {
+  return new CompletionTag{
+      [self = shared_from_this(), method](bool ok) { (self.get()->*method)(ok); }};
+}
+
+absl::Status GrpcStream::Send(const FrameHeader& header, OutgoingPayload payload,
+                              int64_t urgency) {
+  if (payload.bytes.size() != header.payload_bytes) {
+    return absl::InternalError(absl::StrCat("frame says ", header.payload_bytes,
+                                            " payload bytes and has ", payload.bytes.size()));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ended_) return absl::UnavailableError("the stream is over");
+    const absl::Status status = queue_.Push({header, std::move(payload)}, urgency);
+    if (!status.ok()) return status;
+  }
+  Pump();
+  return absl::OkStatus();
+}
+
+void GrpcStream::Close(const absl::Status& why) {
+  std::shared_ptr<StreamHandler> dropped;
+  {
+    absl::MutexLock lock(&mutex_);
+    dropped.swap(handler_);
+  }
+  End(why.ok() ? absl::CancelledError("closed") : why, true);
+}
+
+PeerIdentity GrpcStream::peer() const {
+  absl::MutexLock lock(&mutex_);
+  return peer_;
+}
+
+Stream::Stats GrpcStream::stats() const {
+  absl::MutexLock lock(&mutex_);
+  Stats stats = stats_;
+  stats.queued_frames = queue_.frames();
+  stats.queued_payload_bytes = queue_.payload_bytes();
+  return stats;
+}
+
+void GrpcStream::SetPeer(PeerIdentity peer) {
+  absl::MutexLock lock(&mutex_);
+  peer_ = std::move(peer);
+}
+
+void GrpcStream::SetHandler(std::shared_ptr<StreamHandler> handler) {
+  absl::MutexLock lock(&mutex_);
+  if (!ended_) handler_ = std::move(handler);
+}
+
+std::shared_ptr<StreamHandler> GrpcStream::handler() const {
+  absl::MutexLock lock(&mutex_);
+  return handler_;
+}
+
+bool GrpcStream::ended() const {
+  absl::MutexLock lock(&mutex_);
+  return ended_;
+}
+
+bool GrpcStream::writing() const {
+  absl::MutexLock lock(&mutex_);
+  return writing_;
+}
+
+void GrpcStream::Open() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!ended_) open_ = true;
+  }
+  StartRead(&incoming_, Tag(&GrpcStream::OnRead));
+  Pump();
+}
+
+void GrpcStream::OnRead(bool ok) {
+  if (!ok) {
+    End(absl::UnavailableError("the peer ended the stream"), false);
+    OnReadsDone();
+    return;
+  }
+  grpc::ByteBuffer buffer;
+  buffer.Swap(&incoming_);
+  StartRead(&incoming_, Tag(&GrpcStream::OnRead));
+  if (ended()) return;
+  const absl::Status status = Receive(&buffer);
+  if (!status.ok()) End(status, true);
+}
+
+absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
+  auto receipt = std::make_shared<Receipt>();
+  const size_t length = buffer->Length();
+  if (length < limits::kFrameHeaderBytes || length > limits::kFrameBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("frame: length must be ",
+                                                   limits::kFrameHeaderBytes, " to ",
+                                                   limits::kFrameBytesMax, ", not ", length));
+  }
+  if (!buffer->Dump(&receipt->slices).ok()) return absl::InternalError("cannot read the buffer");
+  buffer->Clear();
+
+  std::array<uint8_t, limits::kFrameHeaderBytes> bytes;
+  std::vector<ReceivedPayload::Piece> pieces;
+  size_t filled = 0;
+  for (const grpc::Slice& slice : receipt->slices) {
+    ReceivedPayload::Piece piece(slice.begin(), slice.size());
+    if (filled < bytes.size()) {
+      const size_t take = std::min(bytes.size() - filled, piece.size());
+      std::memcpy(bytes.data() + filled, piece.data(), take);
+      filled += take;
+      piece.remove_prefix(take);
+    }
+    if (!piece.empty()) pieces.push_back(piece);
+  }
+  FrameHeader header;
+  if (const absl::Status status = DecodeFrameHeader(bytes, &header); !status.ok()) return status;
+  if (header.payload_bytes != length - bytes.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("frame: payload_bytes says ",
+                                                   header.payload_bytes, ", but ",
+                                                   length - bytes.size(), " came"));
+  }
+  if (header.type == FrameType::kCredit) return TakeCredit(header.elements);
+
+  std::shared_ptr<StreamHandler> handler;
+  {
+    absl::MutexLock lock(&mutex_);
+    stats_.received_payload_bytes += header.payload_bytes;
+    if (NeedsCredit(header)) {
+      if (held_ + header.payload_bytes > limits::kStreamInFlightBytesMax) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("the peer sent more than its credit of ", limits::kStreamInFlightBytesMax,
+                         " bytes"));
+      }
+      held_ += header.payload_bytes;
+      receipt->credit = header.payload_bytes;
+      receipt->stream = weak_from_this();
+    }
+    handler = handler_;
+  }
+  if (handler != nullptr) {
+    handler->OnFrame(header, ReceivedPayload(std::move(pieces), std::move(receipt)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GrpcStream::TakeCredit(uint32_t bytes) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (credit_ + bytes > limits::kStreamInFlightBytesMax) {
+      return absl::InvalidArgumentError("frame: credit for more than was sent");
+    }
+    credit_ += bytes;
+  }
+  Pump();
+  return absl::OkStatus();
+}
+
+void GrpcStream::ReturnCredit(uint32_t bytes) {
+  {
+    absl::MutexLock lock(&mutex_);
+    returnable_ += bytes;
+  }
+  Pump();
+}
+
+// Starts the next write, if none is under way and there is something that may be sent.
+void GrpcStream::Pump() {
+  std::optional<OutgoingFrame> next;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!open_ || writing_ || ended_) return;
+    if (returnable_ >= kCreditLumpBytes) {
+      next.emplace();
+      next->header.type = FrameType::kCredit;
+      next->header.elements = static_cast<uint32_t>(returnable_);
+      held_ -= returnable_;
+      returnable_ = 0;
+    } else {
+      next = queue_.Pop(credit_);
+      if (!next.has_value()) return;
+      if (NeedsCredit(next->header)) credit_ -= next->payload.bytes.size();
+      stats_.sent_payload_bytes += next->payload.bytes.size();
+    }
+    writing_ = true;
+  }
+  StartWrite(ToByteBuffer(*std::move(next)), Tag(&GrpcStream::OnWritten));
+}
+
+void GrpcStream::OnWritten(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+  }
+  // Where the write failed, the read will, too, and says that the stream is over.
+  if (ended()) {
+    OnWritesDone();
+  } else if (ok) {
+    Pump();
+  }
+}
+
+void GrpcStream::End(const absl::Status& why, bool local) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ended_) return;
+    ended_ = true;
+    if (local) local_end_ = why;
+  }
+  StartEnd(why, local);
+}
+
+void GrpcStream::Finished(const absl::Status& status) {
+  std::shared_ptr<StreamHandler> handler;
+  absl::Status why = status.ok() ? absl::UnavailableError("the peer ended the stream") : status;
+  std::vector<OutgoingFrame> dropped;  // released without the mutex
+  {
+    absl::MutexLock lock(&mutex_);
+    ended_ = true;
+    if (!local_end_.ok()) why = local_end_;
+    handler.swap(handler_);
+    while (auto frame = queue_.Pop(SIZE_MAX)) dropped.push_back(*std::move(frame));
+  }
+  if (handler != nullptr) handler->OnDown(why);
+}
+
+}  // namespace starling

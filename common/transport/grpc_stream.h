@@ -1,0 +1,91 @@
+// What both ends of a gRPC stream share: the send queue, credit, parsing, and the end. Internal to
+// common/transport; includes gRPC.
+#ifndef STARLING_COMMON_TRANSPORT_GRPC_STREAM_H_
+#define STARLING_COMMON_TRANSPORT_GRPC_STREAM_H_
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/synchronization/mutex.h"
+#include "common/transport/transport.h"
+
+namespace starling {
+
+inline constexpr char kExchangeMethod[] = "/starling.ParameterServer/Exchange";
+
+// What a completion queue hands back: runs once, then is deleted.
+struct CompletionTag {
+  std::function<void(bool ok)> run;
+};
+
+// Serves `queue` until it is shut down and empty.
+void ServeCompletions(grpc::CompletionQueue* queue);
+
+// Life: made; Open() once the peer is there; from then on one Read and at most one Write are under
+// way; the first failure, ours or theirs, ends it (End, StartEnd); the subclass finishes the call, and
+// Finished() reports it.
+// Completions run on the queue's one thread; Send, Close and the release of payloads on any.
+class GrpcStream : public Stream, public std::enable_shared_from_this<GrpcStream> {
+ public:
+  GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler);
+
+  absl::Status Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) override;
+  void Close(const absl::Status& why) override;
+  PeerIdentity peer() const override;
+  Stats stats() const override;
+
+ protected:
+  void* Tag(void (GrpcStream::*method)(bool ok));  // keeps this stream alive until it ran
+
+  // The call's own operations.
+  virtual void StartRead(grpc::ByteBuffer* buffer, void* tag) = 0;
+  virtual void StartWrite(const grpc::ByteBuffer& buffer, void* tag) = 0;
+  // The stream shall end with `why`: make outstanding operations fail soon, and let the call finish.
+  // Called once, without the mutex, on any thread. `local`: as in End.
+  virtual void StartEnd(const absl::Status& why, bool local) = 0;
+  // After End, on the queue's thread: the last read, or the last write, is over.
+  virtual void OnReadsDone() = 0;
+  virtual void OnWritesDone() {}
+
+  void SetPeer(PeerIdentity peer);
+  void SetHandler(std::shared_ptr<StreamHandler> handler);
+  void Open();
+  void Finished(const absl::Status& status);  // the call is over: tells the handler
+  std::shared_ptr<StreamHandler> handler() const;
+  // Ends the stream once; `local`: we decided it, so that `why` is its status, whatever the call says.
+  void End(const absl::Status& why, bool local);
+  bool ended() const;
+  bool writing() const;
+
+ private:
+  friend struct Receipt;
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void Pump();
+  void ReturnCredit(uint32_t bytes);
+  absl::Status Receive(grpc::ByteBuffer* buffer);
+  absl::Status TakeCredit(uint32_t bytes);
+
+  grpc::ByteBuffer incoming_;  // of the read under way
+
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<StreamHandler> handler_ ABSL_GUARDED_BY(mutex_);
+  PeerIdentity peer_ ABSL_GUARDED_BY(mutex_);
+  SendQueue queue_ ABSL_GUARDED_BY(mutex_);
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status local_end_ ABSL_GUARDED_BY(mutex_);
+  size_t credit_ ABSL_GUARDED_BY(mutex_) = limits::kStreamInFlightBytesMax;
+  size_t held_ ABSL_GUARDED_BY(mutex_) = 0;      // received and not yet given back as credit
+  size_t returnable_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, released by the handler
+  Stats stats_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_TRANSPORT_GRPC_STREAM_H_

@@ -1,0 +1,51 @@
+#include "common/transport/grpc_util.h"
+
+#include "common/protocol/limits.h"
+#include "common/version/version.h"
+
+namespace starling {
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, grpc_limits::kKeepaliveIntervalMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, grpc_limits::kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
+  arguments.SetMaxSendMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+void AddIdentity(const Identity& self, grpc::ClientContext* context) {
+  context->AddMetadata(kIdentityKey, IdentityToString(self));
+  context->AddMetadata(kVersionKey, std::string(Version()));
+  context->AddMetadata(kProtocolKey, std::to_string(ProtocolVersion()));
+}
+
+absl::StatusOr<PeerIdentity> CheckCaller(const grpc::ServerContextBase& context) {
+  const auto& metadata = context.client_metadata();
+  return CheckPeer([&](absl::string_view key) -> absl::string_view {
+    const auto it = metadata.find(grpc::string_ref(key.data(), key.size()));
+    if (it == metadata.end()) return {};
+    return {it->second.data(), it->second.size()};
+  });
+}
+
+std::chrono::system_clock::time_point GrpcDeadline(absl::Time deadline) {
+  return absl::ToChronoTime(deadline);
+}
+
+}  // namespace starling

@@ -1,0 +1,43 @@
+// For the few files that speak gRPC directly: identity on calls, and status translation. Includes gRPC:
+// never include this from a header.
+#ifndef STARLING_COMMON_TRANSPORT_GRPC_UTIL_H_
+#define STARLING_COMMON_TRANSPORT_GRPC_UTIL_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/transport/identity.h"
+
+namespace starling {
+
+grpc::Status ToGrpc(const absl::Status& status);
+absl::Status FromGrpc(const grpc::Status& status);
+
+// A channel to a daemon: keepalive, loopback or later mutual TLS, a message limit of
+// limits::kControlMessageBytesMax, and connections of its own (local subchannel pool).
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
+
+// Every call of ours carries this.
+void AddIdentity(const Identity& self, grpc::ClientContext* context);
+
+// Every method of ours begins with this.
+absl::StatusOr<PeerIdentity> CheckCaller(const grpc::ServerContextBase& context);
+
+// A deadline, for ClientContext::set_deadline.
+std::chrono::system_clock::time_point GrpcDeadline(absl::Time deadline);
+
+namespace grpc_limits {
+inline constexpr int kKeepaliveIntervalMs = 10'000;
+inline constexpr int kKeepaliveTimeoutMs = 10'000;
+inline constexpr int kServerMinPingIntervalMs = 5'000;
+static_assert(kServerMinPingIntervalMs < kKeepaliveIntervalMs, "or the server hangs up on pings");
+}  // namespace grpc_limits
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_TRANSPORT_GRPC_UTIL_H_

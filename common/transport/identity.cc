@@ -1,0 +1,89 @@
+#include "common/transport/identity.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/protocol/limits.h"
+#include "common/version/version.h"
+
+namespace starling {
+namespace {
+
+constexpr PeerRole kRoles[] = {PeerRole::kClient, PeerRole::kWorker, PeerRole::kShard,
+                               PeerRole::kCoordinator};
+
+}  // namespace
+
+const char* PeerRoleName(PeerRole role) {
+  switch (role) {
+    case PeerRole::kClient: return "client";
+    case PeerRole::kWorker: return "worker";
+    case PeerRole::kShard: return "shard";
+    case PeerRole::kCoordinator: return "coordinator";
+  }
+  return "unknown";
+}
+
+absl::Status CheckName(absl::string_view what, absl::string_view name) {
+  if (name.empty() || name.size() > limits::kNameBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat(what, " must have 1 to ", limits::kNameBytesMax,
+                                                   " characters, not ", name.size()));
+  }
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto c = static_cast<unsigned char>(name[i]);
+    if (absl::ascii_isalnum(c)) continue;
+    if (i > 0 && (c == '.' || c == '_' || c == '-')) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " may hold letters, digits, '.', '_' and '-', and begins with a letter or",
+                     " digit; character ", i + 1, " is another"));
+  }
+  return absl::OkStatus();
+}
+
+std::string IdentityToString(const Identity& identity) {
+  return absl::StrCat("local:", PeerRoleName(identity.role), ":", identity.name);
+}
+
+absl::StatusOr<Identity> ParseIdentity(absl::string_view text) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits(':', 2));
+  if (parts.size() != 3 || parts[0] != "local") {
+    return absl::UnauthenticatedError("identity must be local:<role>:<name>");
+  }
+  for (const PeerRole role : kRoles) {
+    if (parts[1] != PeerRoleName(role)) continue;
+    if (const absl::Status status = CheckName("identity's name", parts[2]); !status.ok()) {
+      return absl::UnauthenticatedError(status.message());
+    }
+    return Identity{role, std::string(parts[2])};
+  }
+  return absl::UnauthenticatedError(
+      "identity's role must be client, worker, shard or coordinator");
+}
+
+absl::StatusOr<PeerIdentity> CheckPeer(
+    const std::function<absl::string_view(absl::string_view)>& lookup) {
+  const absl::string_view text = lookup(kIdentityKey);
+  if (text.empty()) {
+    return absl::UnauthenticatedError(
+        absl::StrCat("the call carries no identity; send metadata ", kIdentityKey,
+                     ": local:<role>:<name>, ", kVersionKey, " and ", kProtocolKey));
+  }
+  absl::StatusOr<Identity> identity = ParseIdentity(text);
+  if (!identity.ok()) return std::move(identity).status();
+  PeerIdentity peer{*std::move(identity), std::string(lookup(kVersionKey)), 0};
+  const absl::string_view protocol = lookup(kProtocolKey);
+  if (!absl::SimpleAtoi(protocol, &peer.protocol) || peer.protocol != ProtocolVersion()) {
+    const std::string_view mine = Version();
+    return absl::FailedPreconditionError(absl::StrCat(
+        IdentityToString(peer.identity), " has version ", peer.version, ", protocol ", protocol,
+        "; this side has version ", absl::string_view(mine.data(), mine.size()), ", protocol ",
+        ProtocolVersion(), ": run the same release on both"));
+  }
+  return peer;
+}
+
+}  // namespace starling

@@ -1,0 +1,55 @@
+// Who is calling. Every call between processes carries an identity, a version and a protocol number
+// in its metadata; a server refuses a call without them, by name.
+//
+// The first word of an identity says how it was established. For now that is `local`: claimed by a
+// process on the same machine, which is why daemons listen on loopback only.
+#ifndef STARLING_COMMON_TRANSPORT_IDENTITY_H_
+#define STARLING_COMMON_TRANSPORT_IDENTITY_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace starling {
+
+enum class PeerRole : uint8_t { kClient = 1, kWorker = 2, kShard = 3, kCoordinator = 4 };
+
+// "client", "worker", "shard", "coordinator".
+const char* PeerRoleName(PeerRole role);
+
+struct Identity {
+  PeerRole role = PeerRole::kClient;
+  std::string name;  // see CheckName
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+struct PeerIdentity {
+  Identity identity;
+  std::string version;
+  uint32_t protocol = 0;
+};
+
+// Metadata keys.
+inline constexpr char kIdentityKey[] = "starling-identity";
+inline constexpr char kVersionKey[] = "starling-version";
+inline constexpr char kProtocolKey[] = "starling-protocol";
+
+// 1 to limits::kNameBytesMax letters, digits, '.', '_' and '-', a letter or digit first.
+// `what` names the thing in the error ("job name").
+absl::Status CheckName(absl::string_view what, absl::string_view name);
+
+std::string IdentityToString(const Identity& identity);  // "local:worker:worker-0"
+absl::StatusOr<Identity> ParseIdentity(absl::string_view text);
+
+// Reads a peer's metadata; `lookup` returns a key's value, empty where it is missing.
+// kUnauthenticated: no identity, or not one of ours. kFailedPrecondition: another protocol; names both
+// sides' versions.
+absl::StatusOr<PeerIdentity> CheckPeer(
+    const std::function<absl::string_view(absl::string_view)>& lookup);
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_TRANSPORT_IDENTITY_H_

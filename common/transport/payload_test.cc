@@ -1,0 +1,55 @@
+#include "common/transport/payload.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace starling {
+namespace {
+
+TEST(ReceivedPayload, FloatsComeWholeWhereverThePiecesAreCut) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<float> floats(1 + random() % 5000);
+    std::iota(floats.begin(), floats.end(), 0.5f);
+    const size_t bytes = floats.size() * sizeof(float);
+    std::vector<uint8_t> memory(bytes + 3);
+    uint8_t* const start = memory.data() + round % 4;  // also unaligned
+    std::memcpy(start, floats.data(), bytes);
+    std::vector<ReceivedPayload::Piece> pieces;
+    for (size_t at = 0; at < bytes;) {
+      const size_t n = std::min<size_t>(bytes - at, random() % (round % 2 == 0 ? 5 : 9000));
+      pieces.emplace_back(start + at, n);
+      at += n;
+    }
+    const ReceivedPayload payload(pieces, nullptr);
+    ASSERT_EQ(payload.size(), bytes);
+    std::vector<float> seen;
+    payload.ForEachFloats([&](size_t first, absl::Span<const float> run) {
+      ASSERT_EQ(first, seen.size());
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(run.data()) % alignof(float), 0u);
+      seen.insert(seen.end(), run.begin(), run.end());
+    });
+    ASSERT_EQ(seen, floats);
+    std::vector<float> copied(floats.size());
+    payload.CopyTo(copied.data());
+    ASSERT_EQ(copied, floats);
+  }
+}
+
+TEST(ReceivedPayload, LastCopyReleasesTheOwner) {
+  auto owner = std::make_shared<int>(1);
+  const std::weak_ptr<int> watch = owner;
+  ReceivedPayload first({}, std::move(owner));
+  {
+    const ReceivedPayload second = first;
+    first = ReceivedPayload();
+    EXPECT_FALSE(watch.expired());
+  }
+  EXPECT_TRUE(watch.expired());
+}
+
+}  // namespace
+}  // namespace starling

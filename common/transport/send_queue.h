@@ -1,0 +1,58 @@
+// What a stream has still to send, and in which order. Pure; not thread-safe.
+#ifndef STARLING_COMMON_TRANSPORT_SEND_QUEUE_H_
+#define STARLING_COMMON_TRANSPORT_SEND_QUEUE_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "common/protocol/frame.h"
+#include "common/transport/payload.h"
+
+namespace starling {
+
+// Whether a frame's payload counts against the stream's credit: tensors do, short texts do not.
+inline bool NeedsCredit(const FrameHeader& header) {
+  return header.kind == PayloadKind::kDense || header.kind == PayloadKind::kTopK ||
+         header.kind == PayloadKind::kRows;
+}
+
+struct OutgoingFrame {
+  FrameHeader header;
+  OutgoingPayload payload;
+};
+
+// Two lanes. Frames that need no credit go first, in order. The others wait for credit; the lowest
+// urgency value goes first, and among equals the oldest.
+class SendQueue {
+ public:
+  struct Options {
+    size_t payload_bytes_max = size_t{16} << 30;  // the caller's memory, not copies
+    size_t frames_max = 1 << 18;
+  };
+
+  explicit SendQueue(const Options& options) : options_(options) {}
+
+  // kResourceExhausted, and the frame is not taken, when the queue is full.
+  absl::Status Push(OutgoingFrame frame, int64_t urgency);
+
+  // The next frame that may be sent with `credit` bytes left, if any.
+  std::optional<OutgoingFrame> Pop(size_t credit);
+
+  size_t payload_bytes() const { return payload_bytes_; }
+  size_t frames() const { return control_.size() + bulk_.size(); }
+
+ private:
+  const Options options_;
+  std::deque<OutgoingFrame> control_;
+  std::map<std::pair<int64_t, uint64_t>, OutgoingFrame> bulk_;  // by urgency, then age
+  uint64_t next_ = 0;
+  size_t payload_bytes_ = 0;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_TRANSPORT_SEND_QUEUE_H_

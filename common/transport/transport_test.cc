@@ -1,0 +1,436 @@
+// Conformance of the transport, over loopback.
+#include "common/transport/transport.h"
+
+#include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/support/sync_stream.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "common/transport/grpc_util.h"
+#include "common/version/version.h"
+
+namespace starling {
+namespace {
+
+constexpr absl::Duration kLong = absl::Seconds(30);  // only ever reached by a failure
+
+FrameHeader Bulk(uint64_t id, uint32_t elements) {
+  FrameHeader header;
+  header.type = FrameType::kPush;
+  header.kind = PayloadKind::kDense;
+  header.request_id = id;
+  header.elements = elements;
+  header.payload_bytes = 4 * elements;
+  return header;
+}
+
+FrameHeader Control(uint64_t id) {
+  FrameHeader header;
+  header.type = FrameType::kPull;
+  header.request_id = id;
+  return header;
+}
+
+OutgoingPayload Floats(uint32_t n, float first = 0) {
+  auto values = std::make_shared<std::vector<float>>(n);
+  std::iota(values->begin(), values->end(), first);
+  return {absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(values->data()), 4 * n), values};
+}
+
+// Remembers what happened.
+class Recorder : public StreamHandler {
+ public:
+  struct Frame {
+    FrameHeader header;
+    std::vector<float> floats;
+  };
+
+  void OnUp() override {
+    absl::MutexLock lock(&mutex_);
+    up_ = true;
+  }
+  void OnFrame(const FrameHeader& header, ReceivedPayload payload) override {
+    Frame frame{header, std::vector<float>(payload.size() / 4)};
+    payload.CopyTo(frame.floats.data());
+    absl::MutexLock lock(&mutex_);
+    frames_.push_back(std::move(frame));
+    if (keep_) kept_.push_back(std::move(payload));
+  }
+  void OnDown(const absl::Status& status) override {
+    absl::MutexLock lock(&mutex_);
+    EXPECT_FALSE(down_.has_value());
+    down_ = status;
+  }
+
+  void Keep() {
+    absl::MutexLock lock(&mutex_);
+    keep_ = true;
+  }
+  void LetGo() {
+    std::vector<ReceivedPayload> kept;
+    absl::MutexLock lock(&mutex_);
+    keep_ = false;
+    kept.swap(kept_);
+  }
+
+  bool AwaitUp() { return Await([this] { return up_ || down_.has_value(); }) && up_; }
+  std::vector<Frame> AwaitFrames(size_t n) {
+    EXPECT_TRUE(Await([this, n] { return frames_.size() >= n; })) << "waited for " << n;
+    absl::MutexLock lock(&mutex_);
+    return frames_;
+  }
+  absl::Status AwaitDown() {
+    EXPECT_TRUE(Await([this] { return down_.has_value(); }));
+    absl::MutexLock lock(&mutex_);
+    return down_.value_or(absl::OkStatus());
+  }
+  size_t frames() {
+    absl::MutexLock lock(&mutex_);
+    return frames_.size();
+  }
+
+ private:
+  template <typename Condition>
+  bool Await(Condition condition) {
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&condition), kLong);
+  }
+
+  absl::Mutex mutex_;
+  bool up_ = false;
+  bool keep_ = false;
+  std::vector<Frame> frames_;
+  std::vector<ReceivedPayload> kept_;
+  std::optional<absl::Status> down_;
+};
+
+class Transport : public testing::Test {
+ protected:
+  void SetUp() override {
+    RpcServer::Options options;
+    options.listen = "127.0.0.1:0";
+    options.self = {PeerRole::kShard, "ps-0"};
+    options.accept = [this](std::shared_ptr<Stream> stream, const PeerIdentity& peer)
+        -> absl::StatusOr<std::shared_ptr<StreamHandler>> {
+      if (peer.identity.name == "banned") return absl::PermissionDeniedError("go away");
+      absl::MutexLock lock(&mutex_);
+      accepted_.push_back(stream);
+      handlers_.push_back(std::make_shared<Recorder>());
+      return handlers_.back();
+    };
+    auto server = StartRpcServer(std::move(options));
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    client_ = MakeStreamClient({PeerRole::kWorker, "worker-0"});
+  }
+
+  void TearDown() override {
+    client_.reset();
+    server_.reset();
+  }
+
+  // A stream that is up, with its server side.
+  struct Pair {
+    std::shared_ptr<Recorder> here = std::make_shared<Recorder>();
+    std::shared_ptr<Stream> stream;
+    std::shared_ptr<Recorder> there;
+    std::shared_ptr<Stream> back;
+  };
+  Pair Connect() {
+    Pair pair;
+    pair.stream = client_->Connect({.address = server_->address(), .whom = "shard ps-0"}, pair.here);
+    EXPECT_TRUE(pair.here->AwaitUp()) << pair.here->AwaitDown();
+    absl::MutexLock lock(&mutex_);
+    pair.there = handlers_.back();
+    pair.back = accepted_.back();
+    return pair;
+  }
+
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<StreamClient> client_;
+  absl::Mutex mutex_;
+  std::vector<std::shared_ptr<Stream>> accepted_;
+  std::vector<std::shared_ptr<Recorder>> handlers_;
+};
+
+TEST_F(Transport, FramesArriveWholeAndInOrderBothWays) {
+  Pair pair = Connect();
+  const std::vector<uint32_t> sizes = {1, 2, 3, 1000, 16383, limits::kSliceElementsMax, 5};
+  for (uint32_t i = 0; i < sizes.size(); ++i) {
+    ASSERT_TRUE(pair.stream->Send(Bulk(i, sizes[i]), Floats(sizes[i], i), 0).ok());
+    ASSERT_TRUE(pair.back->Send(Bulk(i, sizes[i]), Floats(sizes[i], 100 + i), 0).ok());
+  }
+  const auto there = pair.there->AwaitFrames(sizes.size());
+  const auto here = pair.here->AwaitFrames(sizes.size());
+  for (uint32_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(there[i].header, Bulk(i, sizes[i]));
+    EXPECT_EQ(here[i].header, Bulk(i, sizes[i]));
+    ASSERT_EQ(there[i].floats.size(), sizes[i]);
+    EXPECT_EQ(there[i].floats.front(), i);
+    EXPECT_EQ(there[i].floats.back(), static_cast<float>(i + sizes[i] - 1));
+    EXPECT_EQ(here[i].floats.back(), static_cast<float>(100 + i + sizes[i] - 1));
+  }
+  EXPECT_EQ(pair.back->peer().identity, (Identity{PeerRole::kWorker, "worker-0"}));
+  EXPECT_EQ(pair.stream->peer().identity, (Identity{PeerRole::kShard, "ps-0"}));
+}
+
+TEST_F(Transport, MuchMoreThanTheCreditFlows) {
+  Pair pair = Connect();
+  constexpr int kFrames = 100;  // 100 MiB against 8
+  const OutgoingPayload payload = Floats(limits::kSliceElementsMax);
+  for (int i = 0; i < kFrames; ++i) {
+    ASSERT_TRUE(pair.stream->Send(Bulk(i, limits::kSliceElementsMax), payload, 0).ok());
+    ASSERT_TRUE(pair.back->Send(Bulk(i, limits::kSliceElementsMax), payload, 0).ok());
+  }
+  pair.there->AwaitFrames(kFrames);
+  pair.here->AwaitFrames(kFrames);
+}
+
+TEST_F(Transport, SlowReaderBoundsWhatIsUnderWayAndControlStillPasses) {
+  Pair pair = Connect();
+  pair.there->Keep();
+  constexpr size_t kFrames = 20;
+  constexpr size_t kCredit = limits::kStreamInFlightBytesMax / limits::kFramePayloadBytesMax;
+  for (size_t i = 0; i < kFrames; ++i) {
+    ASSERT_TRUE(
+        pair.stream->Send(Bulk(i, limits::kSliceElementsMax), Floats(limits::kSliceElementsMax), 0)
+            .ok());
+  }
+  pair.there->AwaitFrames(kCredit);
+  ASSERT_TRUE(pair.stream->Send(Control(99)).ok());
+  const auto frames = pair.there->AwaitFrames(kCredit + 1);
+  EXPECT_EQ(frames.back().header.request_id, 99u);
+  EXPECT_EQ(pair.there->frames(), kCredit + 1);
+  EXPECT_EQ(pair.stream->stats().queued_frames, kFrames - kCredit);
+  EXPECT_LE(pair.stream->stats().sent_payload_bytes, limits::kStreamInFlightBytesMax);
+  pair.there->LetGo();
+  pair.there->AwaitFrames(kFrames + 1);
+}
+
+TEST_F(Transport, UrgentOvertakesWhatWaits) {
+  Pair pair = Connect();
+  pair.there->Keep();
+  constexpr size_t kCredit = limits::kStreamInFlightBytesMax / limits::kFramePayloadBytesMax;
+  const OutgoingPayload payload = Floats(limits::kSliceElementsMax);
+  for (size_t i = 0; i < kCredit; ++i) {
+    ASSERT_TRUE(pair.stream->Send(Bulk(1, limits::kSliceElementsMax), payload, 0).ok());
+  }
+  pair.there->AwaitFrames(kCredit);
+  ASSERT_TRUE(pair.stream->Send(Bulk(4, limits::kSliceElementsMax), payload, 9).ok());
+  ASSERT_TRUE(pair.stream->Send(Bulk(3, limits::kSliceElementsMax), payload, 5).ok());
+  ASSERT_TRUE(pair.stream->Send(Bulk(2, limits::kSliceElementsMax), payload, -1).ok());
+  pair.there->LetGo();
+  const auto frames = pair.there->AwaitFrames(kCredit + 3);
+  EXPECT_EQ(frames[kCredit].header.request_id, 2u);
+  EXPECT_EQ(frames[kCredit + 1].header.request_id, 3u);
+  EXPECT_EQ(frames[kCredit + 2].header.request_id, 4u);
+}
+
+TEST_F(Transport, PayloadIsReleasedOnceSentAndWhenTheStreamEnds) {
+  Pair pair = Connect();
+  OutgoingPayload sent = Floats(1000);
+  const std::weak_ptr<const void> watch_sent = sent.keep;
+  ASSERT_TRUE(pair.stream->Send(Bulk(1, 1000), std::move(sent), 0).ok());
+  pair.there->AwaitFrames(1);
+  const absl::Time deadline = absl::Now() + kLong;
+  while (!watch_sent.expired() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(watch_sent.expired());
+
+  pair.there->Keep();
+  std::vector<std::weak_ptr<const void>> watch;
+  for (int i = 0; i < 20; ++i) {
+    OutgoingPayload queued = Floats(limits::kSliceElementsMax);
+    watch.push_back(queued.keep);
+    ASSERT_TRUE(pair.stream->Send(Bulk(i, limits::kSliceElementsMax), std::move(queued), 0).ok());
+  }
+  pair.stream->Close(absl::CancelledError("enough"));
+  EXPECT_FALSE(pair.there->AwaitDown().ok());
+  client_.reset();
+  for (const auto& payload : watch) EXPECT_TRUE(payload.expired());
+  EXPECT_EQ(pair.stream->Send(Control(1)).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(Transport, ServerStopEndsStreamsSoon) {
+  Pair pair = Connect();
+  const absl::Time begin = absl::Now();
+  server_->Shutdown(absl::Seconds(2));
+  EXPECT_EQ(pair.here->AwaitDown().code(), absl::StatusCode::kUnavailable);
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+}
+
+TEST_F(Transport, ServerTellsThePeerWhy) {
+  Pair pair = Connect();
+  pair.back->Close(absl::FailedPreconditionError("a newer stream took over"));
+  const absl::Status status = pair.here->AwaitDown();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), "a newer stream took over");
+}
+
+TEST_F(Transport, ClientCloseIsSeenByTheServerAndNotByItself) {
+  Pair pair = Connect();
+  pair.stream->Close(absl::CancelledError("bye"));
+  EXPECT_FALSE(pair.there->AwaitDown().ok());
+  client_.reset();
+  EXPECT_EQ(pair.here.use_count(), 1);  // dropped without OnDown
+}
+
+TEST_F(Transport, RefusalIsNotRetried) {
+  const auto banned = MakeStreamClient({PeerRole::kWorker, "banned"});
+  auto handler = std::make_shared<Recorder>();
+  const auto stream =
+      banned->Connect({.address = server_->address(), .whom = "shard ps-0"}, handler);
+  const absl::Status status = handler->AwaitDown();
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_NE(status.message().find("go away"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("shard ps-0"), absl::string_view::npos) << status;
+}
+
+TEST_F(Transport, NobodyThereNamesWhomWhereHowLongAndLastError) {
+  const std::string address = server_->address();
+  server_->Shutdown(absl::ZeroDuration());
+  server_.reset();
+  auto handler = std::make_shared<Recorder>();
+  const absl::Time begin = absl::Now();
+  const auto stream = client_->Connect(
+      {.address = address, .whom = "shard ps-7", .deadline = absl::Milliseconds(700)}, handler);
+  const absl::Status status = handler->AwaitDown();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_GE(absl::Now() - begin, absl::Milliseconds(600));
+  for (const std::string& part :
+       {std::string("shard ps-7"), address, std::string("since"), std::string("last error: UNAVAILABLE")}) {
+    EXPECT_NE(status.message().find(part), absl::string_view::npos) << part << ": " << status;
+  }
+}
+
+// Accepts connections and never says a word.
+TEST_F(Transport, SilentPeerRunsIntoTheDeadline) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(fd, 4), 0);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  auto handler = std::make_shared<Recorder>();
+  const auto stream = client_->Connect({.address = absl::StrCat("127.0.0.1:", ntohs(address.sin_port)),
+                                        .whom = "shard ps-0",
+                                        .deadline = absl::Milliseconds(300)},
+                                       handler);
+  EXPECT_EQ(handler->AwaitDown().code(), absl::StatusCode::kDeadlineExceeded);
+  close(fd);
+}
+
+TEST_F(Transport, ConnectsOnceThePeerComesUp) {
+  const std::string address = server_->address();
+  server_->Shutdown(absl::ZeroDuration());
+  server_.reset();
+  auto handler = std::make_shared<Recorder>();
+  const auto stream =
+      client_->Connect({.address = address, .whom = "shard ps-0", .deadline = kLong}, handler);
+  ASSERT_TRUE(stream->Send(Control(5)).ok());  // waits for the stream
+  absl::SleepFor(absl::Milliseconds(250));     // some attempts fail
+  auto there = std::make_shared<Recorder>();
+  RpcServer::Options options;
+  options.listen = address;
+  options.self = {PeerRole::kShard, "ps-0"};
+  options.accept = [&](auto, const auto&) { return there; };
+  auto server = StartRpcServer(std::move(options));
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_TRUE(handler->AwaitUp());
+  EXPECT_EQ(there->AwaitFrames(1)[0].header.request_id, 5u);
+}
+
+TEST_F(Transport, PortInUseSaysSo) {
+  RpcServer::Options options;
+  options.listen = server_->address();
+  options.self = {PeerRole::kShard, "ps-1"};
+  const absl::Status status = StartRpcServer(std::move(options)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("Address already in use"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find(server_->address()), absl::string_view::npos) << status;
+}
+
+TEST(ListenAddress, OnlyLoopback) {
+  for (const char* good : {"127.0.0.1:0", "127.1.2.3:80", "localhost:7070", "[::1]:0"}) {
+    EXPECT_TRUE(CheckListenAddress(good).ok()) << good;
+  }
+  for (const char* bad : {"0.0.0.0:0", "10.0.0.1:7070", "[::]:0", "example.org:1", "127.0.0.1",
+                          "127.0.0.1:x", ":7070", "127.0.0.1:70000", "128.0.0.1:1", ""}) {
+    EXPECT_EQ(CheckListenAddress(bad).code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+// Calls of the raw method by hand: what other programs might send.
+class RawCaller : public Transport {
+ protected:
+  absl::Status Call(bool identity, const std::string& protocol, const std::string& message,
+                    const std::string& method = "/starling.ParameterServer/Exchange") {
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(absl::Now() + kLong));
+    if (identity) {
+      context.AddMetadata(kIdentityKey, "local:worker:raw");
+      context.AddMetadata(kVersionKey, "7.7.7");
+      context.AddMetadata(kProtocolKey, protocol);
+    }
+    grpc::internal::RpcMethod rpc(method.c_str(), grpc::internal::RpcMethod::BIDI_STREAMING);
+    const auto channel = MakeChannel(server_->address());
+    const std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> call(
+        grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+            channel.get(), rpc, &context));
+    const grpc::Slice slice(message);
+    if (!message.empty()) call->Write(grpc::ByteBuffer(&slice, 1));
+    grpc::ByteBuffer reply;
+    while (call->Read(&reply)) {
+    }
+    return FromGrpc(call->Finish());
+  }
+  const std::string protocol_ = std::to_string(ProtocolVersion());
+};
+
+TEST_F(RawCaller, WithoutIdentity) {
+  EXPECT_EQ(Call(false, "", "").code(), absl::StatusCode::kUnauthenticated);
+}
+
+TEST_F(RawCaller, OtherProtocol) {
+  const absl::Status status = Call(true, "99", "");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("7.7.7"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find(std::string(Version())), absl::string_view::npos) << status;
+}
+
+TEST_F(RawCaller, UnknownMethod) {
+  EXPECT_EQ(Call(true, protocol_, "", "/starling.ParameterServer/Nothing").code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(RawCaller, MalformedFramesEndTheStreamByName) {
+  std::string frame(limits::kFrameHeaderBytes, '\0');
+  EncodeFrameHeader(Bulk(1, 2), reinterpret_cast<uint8_t*>(frame.data()));
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"x", "length"},
+      {std::string(limits::kFrameBytesMax + 1, 'x'), "length"},
+      {std::string(limits::kFrameHeaderBytes, 'x'), "magic"},
+      {frame + "1234567", "payload_bytes"},
+      {frame + "123456789", "payload_bytes"},
+  };
+  for (const auto& [message, field] : cases) {
+    const absl::Status status = Call(true, protocol_, message);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
+    EXPECT_NE(status.message().find(field), absl::string_view::npos) << status;
+  }
+  // And the server lives on.
+  Connect();
+}
+
+}  // namespace
+}  // namespace starling

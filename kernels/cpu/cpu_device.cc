@@ -1,0 +1,156 @@
+#include "kernels/cpu/cpu_device.h"
+
+#include <omp.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/onednn.h"
+
+namespace starling {
+namespace {
+
+using Op = OperatorGeometry::Op;
+
+constexpr size_t kAlignment = 64;
+
+std::string IsaName(dnnl::cpu_isa isa) {
+  switch (isa) {
+    case dnnl::cpu_isa::sse41: return "sse41";
+    case dnnl::cpu_isa::avx: return "avx";
+    case dnnl::cpu_isa::avx2: return "avx2";
+    case dnnl::cpu_isa::avx2_vnni: return "avx2_vnni";
+    case dnnl::cpu_isa::avx512_core: return "avx512_core";
+    case dnnl::cpu_isa::avx512_core_vnni: return "avx512_core_vnni";
+    case dnnl::cpu_isa::avx512_core_bf16: return "avx512_core_bf16";
+    case dnnl::cpu_isa::avx512_core_amx: return "avx512_core_amx";
+    default: return absl::StrCat("isa_", static_cast<int>(isa));
+  }
+}
+
+class CpuDevice : public Device {
+ public:
+  CpuDevice() : engine_(dnnl::engine::kind::cpu, 0), isa_(IsaName(dnnl::get_effective_cpu_isa())) {}
+
+  std::string name() const override { return "cpu"; }
+  std::string instruction_set() const override { return isa_; }
+
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
+    void* memory = rounded > bytes ? std::aligned_alloc(kAlignment, rounded) : nullptr;
+    if (memory == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
+    }
+    return memory;
+  }
+  void Free(void* memory) override { std::free(memory); }
+
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
+    try {
+      return std::make_unique<CpuStream>(engine_);
+    } catch (const dnnl::error& error) {
+      return absl::InternalError(absl::StrCat("oneDNN makes no stream: ", error.what()));
+    }
+  }
+
+  absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream&) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status CopyFromDevice(void* to, const void* from, size_t bytes, Stream&) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status Zero(void* to, size_t bytes, Stream&) override {
+    if (bytes > 0) std::memset(to, 0, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status Add(float* to, const float* from, size_t elements, Stream&) override {
+    AddFloats(to, from, elements);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(const OperatorSpec& spec) override;
+
+ private:
+  CpuKernelPtr Make(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
+
+  const dnnl::engine engine_;
+  const std::string isa_;
+};
+
+absl::Status CheckFormats(const OperatorSpec& spec, const OperatorGeometry& geometry) {
+  for (size_t i = 0; i < spec.input_formats.size(); ++i) {
+    const bool labels = geometry.labels_input && i + 1 == spec.input_formats.size();
+    absl::Status status = DescOf(spec.input_shapes[i], spec.input_formats[i]).status();
+    if (labels && !spec.input_formats[i].plain()) {
+      status = absl::InvalidArgumentError("labels and indices must be plain");
+    }
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("operator '", spec.name, "' (", spec.op,
+                                                     "), input ", i, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+CpuKernelPtr CpuDevice::Make(const OperatorSpec& spec, const OperatorGeometry& geometry) const {
+  switch (geometry.op) {
+    case Op::kConv2d: return MakeConvolution(spec, geometry, engine_);
+    case Op::kMaxPool2d:
+    case Op::kAvgPool2d: return MakePooling(spec, geometry, engine_);
+    case Op::kLinear: return MakeLinear(spec, geometry, engine_);
+    case Op::kBatchNorm: return MakeBatchNorm(spec, geometry, engine_);
+    case Op::kFlatten: return MakeFlatten(spec, geometry, engine_);
+    case Op::kRelu: return MakeRelu(spec, geometry);
+    case Op::kDropout: return MakeDropout(spec, geometry);
+    case Op::kSoftmaxCrossEntropy: return MakeSoftmaxCrossEntropy(spec, geometry);
+    case Op::kGatherRows: return MakeGatherRows(spec, geometry);
+    case Op::kNegativeSum: return MakeNegativeSum(spec, geometry);
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<OperatorKernel>> CpuDevice::CreateOperator(
+    const OperatorSpec& spec) {
+  if (spec.type != DataType::kFp32) {
+    return absl::UnimplementedError(absl::StrCat("operator '", spec.name, "' (", spec.op,
+                                                 "): the CPU computes in fp32, not in ",
+                                                 DataTypeName(spec.type)));
+  }
+  absl::StatusOr<OperatorGeometry> geometry = ResolveGeometry(spec);
+  if (!geometry.ok()) return geometry.status();
+  if (absl::Status status = CheckFormats(spec, *geometry); !status.ok()) return status;
+  if (spec.kernel_threads > omp_get_thread_limit()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("kernel_threads is ", spec.kernel_threads, ", but OMP_THREAD_LIMIT allows ",
+                     omp_get_thread_limit(), ": unset it for this daemon"));
+  }
+  UseKernelThreads(spec.kernel_threads);
+  try {
+    CpuKernelPtr kernel = Make(spec, *geometry);
+    if (spec.plain_output && !kernel->output_format().plain()) {
+      kernel = MakePlainOutput(spec, std::move(kernel), engine_);
+    }
+    return kernel;
+  } catch (const dnnl::error& error) {
+    return DnnlError(spec, error);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice() {
+  // Too late, and without effect, once a kernel was compiled: then an earlier call did it.
+  static_cast<void>(dnnl_set_cpu_isa_hints(dnnl_cpu_isa_no_hints));
+  try {
+    return std::make_unique<CpuDevice>();
+  } catch (const dnnl::error& error) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("oneDNN cannot use this CPU (it needs SSE4.1): ", error.what()));
+  }
+}
+
+}  // namespace starling

@@ -1,0 +1,127 @@
+// Addition, ReLU and dropout. The latter two keep their input's format: elements that pad it are zero and stay zero.
+#include <cstring>
+
+#include "kernels/cpu/onednn.h"
+#include "kernels/random.h"
+
+// One float per element, each on its own: every clone gives the same bits.
+#if defined(__x86_64__) && !defined(STARLING_SANITIZED)
+#define STARLING_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define STARLING_VECTOR_CLONES
+#endif
+
+namespace starling {
+
+STARLING_VECTOR_CLONES void AddFloats(float* to, const float* from, size_t count) {
+  for (size_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+namespace {
+
+// NaN goes through, so that it is found: a comparison with NaN is false.
+STARLING_VECTOR_CLONES void ReluLoop(const float* x, float* y, size_t count) {
+  for (size_t i = 0; i < count; ++i) y[i] = x[i] <= 0 ? 0 : x[i];
+}
+
+STARLING_VECTOR_CLONES void ReluBackwardLoop(const float* y, const float* dy, float* dx,
+                                             size_t count) {
+  for (size_t i = 0; i < count; ++i) dx[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+STARLING_VECTOR_CLONES void DropoutLoop(const uint8_t* keep, float scale, const float* from,
+                                        float* to, size_t count) {
+  for (size_t i = 0; i < count; ++i) to[i] = keep[i] ? from[i] * scale : 0;
+}
+
+class Relu : public CpuKernel {
+ public:
+  Relu(const OperatorSpec& spec, const OperatorGeometry& geometry) : CpuKernel(spec, geometry) {
+    KeepInputFormat();
+    forward_in_place_ok_ = backward_in_place_ok_ = true;
+    backward_reads_output_ = true;  // y > 0 exactly where x > 0
+  }
+
+ protected:
+  void Run(const ForwardArgs& args, const CpuStream&) override {
+    ReluLoop(static_cast<const float*>(args.inputs[0]), static_cast<float*>(args.output),
+             output_bytes_ / sizeof(float));
+  }
+  void RunBackward(const BackwardArgs& args, const CpuStream&) override {
+    if (args.grad_inputs[0] == nullptr) return;
+    ReluBackwardLoop(static_cast<const float*>(args.output),
+                     static_cast<const float*>(args.grad_output),
+                     static_cast<float*>(args.grad_inputs[0]), output_bytes_ / sizeof(float));
+  }
+};
+
+// `saved` holds a byte for each element, 1 where it is kept, in the order of the input's format; the
+// random numbers belong to the row-major order.
+class Dropout : public CpuKernel {
+ public:
+  Dropout(const OperatorSpec& spec, const OperatorGeometry& geometry)
+      : CpuKernel(spec, geometry), scale_(static_cast<float>(1 / (1 - geometry.rate))) {
+    KeepInputFormat();
+    forward_in_place_ok_ = backward_in_place_ok_ = true;
+    if (!spec_.training) return;
+    saved_bytes_ = output_bytes_ / sizeof(float);
+    if (!input_format_.plain()) workspace_bytes_ = ElementCount(spec_.input_shapes[0]);
+  }
+
+ protected:
+  void Run(const ForwardArgs& args, const CpuStream&) override {
+    if (!spec_.training) {
+      if (args.output != args.inputs[0]) std::memcpy(args.output, args.inputs[0], output_bytes_);
+      return;
+    }
+    uint8_t* keep = static_cast<uint8_t*>(args.saved);
+    uint8_t* plain = input_format_.plain() ? keep : static_cast<uint8_t*>(args.workspace);
+    DropoutMask(args.random, geometry_.rate, ElementCount(spec_.input_shapes[0]), plain);
+    if (!input_format_.plain()) Permute(plain, keep);
+    Apply(keep, static_cast<const float*>(args.inputs[0]), static_cast<float*>(args.output));
+  }
+  void RunBackward(const BackwardArgs& args, const CpuStream&) override {
+    if (args.grad_inputs[0] == nullptr) return;
+    Apply(static_cast<const uint8_t*>(args.saved), static_cast<const float*>(args.grad_output),
+          static_cast<float*>(args.grad_inputs[0]));
+  }
+
+ private:
+  void Apply(const uint8_t* keep, const float* from, float* to) const {
+    DropoutLoop(keep, scale_, from, to, output_bytes_ / sizeof(float));
+  }
+
+  // Bytes from row-major order into [N, C/block, H*W, block]; a block past C is 0.
+  void Permute(const uint8_t* plain, uint8_t* keep) const {
+    const Shape& shape = spec_.input_shapes[0];
+    const int64_t channels = shape[1], plane = shape[2] * shape[3];
+    const int64_t block = input_format_.id == kBlocked16  ? 16
+                          : input_format_.id == kBlocked8 ? 8
+                                                          : channels;
+    for (int64_t n = 0; n < shape[0]; ++n) {
+      for (int64_t begin = 0; begin < channels; begin += block) {
+        for (int64_t c = begin; c < begin + block; ++c) {
+          const uint8_t* row = plain + (n * channels + c) * plane;
+          for (int64_t i = 0; i < plane; ++i) {
+            keep[i * block + c - begin] = c < channels ? row[i] : 0;
+          }
+        }
+        keep += plane * block;
+      }
+    }
+  }
+
+  const float scale_;
+};
+
+}  // namespace
+
+CpuKernelPtr MakeRelu(const OperatorSpec& spec, const OperatorGeometry& geometry) {
+  return std::make_unique<Relu>(spec, geometry);
+}
+
+CpuKernelPtr MakeDropout(const OperatorSpec& spec, const OperatorGeometry& geometry) {
+  return std::make_unique<Dropout>(spec, geometry);
+}
+
+}  // namespace starling

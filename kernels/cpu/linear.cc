@@ -1,0 +1,113 @@
+#include <algorithm>
+
+#include "kernels/cpu/onednn.h"
+
+namespace starling {
+namespace {
+
+using dnnl::prop_kind;
+using Inner = dnnl::inner_product_forward;
+using InnerData = dnnl::inner_product_backward_data;
+using InnerWeights = dnnl::inner_product_backward_weights;
+
+// Everything plain: the weights are as large as a large layer's activations, so a layout of
+// oneDNN's own would cost two passes over them in each call.
+class Linear : public CpuKernel {
+ public:
+  Linear(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine);
+
+ protected:
+  void Run(const ForwardArgs& args, const CpuStream& stream) override;
+  void RunBackward(const BackwardArgs& args, const CpuStream& stream) override;
+
+ private:
+  void PlanBackward(const Inner::primitive_desc& forward, const dnnl::engine& engine);
+
+  MemoryDesc weights_, bias_;
+  DnnlCall forward_, data_, grad_;
+  size_t unwanted_[2] = {};  // where the weight's or bias's gradient goes when only the other is asked for
+};
+
+Linear::Linear(const OperatorSpec& spec, const OperatorGeometry& geometry,
+               const dnnl::engine& engine)
+    : CpuKernel(spec, geometry),
+      weights_(PlainDesc({geometry.outputs, geometry.inputs})),
+      bias_(PlainDesc({geometry.outputs})) {
+  const prop_kind kind =
+      spec_.training ? prop_kind::forward_training : prop_kind::forward_inference;
+  const Inner::desc desc = geometry_.bias
+                               ? Inner::desc(kind, input_desc_, weights_, bias_, output_desc_)
+                               : Inner::desc(kind, input_desc_, weights_, output_desc_);
+  const Inner::primitive_desc pd(desc, DefaultAttr(), engine);
+  ScratchPlan plan;
+  forward_ = DnnlCall(Inner(pd), pd, engine, plan);
+  forward_.Add(DNNL_ARG_SRC, input_desc_);
+  forward_.Add(DNNL_ARG_WEIGHTS, weights_);
+  if (geometry_.bias) forward_.Add(DNNL_ARG_BIAS, bias_);
+  forward_.Add(DNNL_ARG_DST, output_desc_);
+  workspace_bytes_ = plan.size();
+  if (spec_.training) PlanBackward(pd, engine);
+}
+
+void Linear::PlanBackward(const Inner::primitive_desc& forward, const dnnl::engine& engine) {
+  ScratchPlan plan;
+  const InnerData::primitive_desc data_pd(InnerData::desc(input_desc_, weights_, output_desc_),
+                                          DefaultAttr(), engine, forward);
+  data_ = DnnlCall(InnerData(data_pd), data_pd, engine, plan);
+  data_.Add(DNNL_ARG_DIFF_DST, output_desc_);
+  data_.Add(DNNL_ARG_WEIGHTS, weights_);
+  data_.Add(DNNL_ARG_DIFF_SRC, input_desc_);
+
+  const InnerWeights::desc desc =
+      geometry_.bias ? InnerWeights::desc(input_desc_, weights_, bias_, output_desc_)
+                     : InnerWeights::desc(input_desc_, weights_, output_desc_);
+  const InnerWeights::primitive_desc grad_pd(desc, DefaultAttr(), engine, forward);
+  grad_ = DnnlCall(InnerWeights(grad_pd), grad_pd, engine, plan);
+  grad_.Add(DNNL_ARG_SRC, input_desc_);
+  grad_.Add(DNNL_ARG_DIFF_DST, output_desc_);
+  grad_.Add(DNNL_ARG_DIFF_WEIGHTS, weights_);
+  if (geometry_.bias) {
+    grad_.Add(DNNL_ARG_DIFF_BIAS, bias_);
+    unwanted_[0] = plan.Take(weights_.get_size());
+    unwanted_[1] = plan.Take(bias_.get_size());
+  }
+  workspace_bytes_ = std::max(workspace_bytes_, plan.size());
+  backward_reads_input_[0] = true;
+}
+
+void Linear::Run(const ForwardArgs& args, const CpuStream& stream) {
+  forward_.Bind(DNNL_ARG_SRC, args.inputs[0]);
+  forward_.Bind(DNNL_ARG_WEIGHTS, args.parameters[0]);
+  if (geometry_.bias) forward_.Bind(DNNL_ARG_BIAS, args.parameters[1]);
+  forward_.Bind(DNNL_ARG_DST, args.output);
+  forward_.Run(stream, args.workspace);
+}
+
+void Linear::RunBackward(const BackwardArgs& args, const CpuStream& stream) {
+  if (args.grad_inputs[0] != nullptr) {
+    data_.Bind(DNNL_ARG_DIFF_DST, args.grad_output);
+    data_.Bind(DNNL_ARG_WEIGHTS, args.parameters[0]);
+    data_.Bind(DNNL_ARG_DIFF_SRC, args.grad_inputs[0]);
+    data_.Run(stream, args.workspace);
+  }
+  const bool bias = geometry_.bias;
+  if (args.grad_parameters[0] == nullptr && (!bias || args.grad_parameters[1] == nullptr)) return;
+  auto target = [&](int i) -> void* {
+    void* wanted = args.grad_parameters[i];
+    return wanted != nullptr ? wanted : static_cast<char*>(args.workspace) + unwanted_[i];
+  };
+  grad_.Bind(DNNL_ARG_SRC, args.inputs[0]);
+  grad_.Bind(DNNL_ARG_DIFF_DST, args.grad_output);
+  grad_.Bind(DNNL_ARG_DIFF_WEIGHTS, target(0));
+  if (bias) grad_.Bind(DNNL_ARG_DIFF_BIAS, target(1));
+  grad_.Run(stream, args.workspace);
+}
+
+}  // namespace
+
+CpuKernelPtr MakeLinear(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                        const dnnl::engine& engine) {
+  return std::make_unique<Linear>(spec, geometry, engine);
+}
+
+}  // namespace starling

@@ -1,0 +1,176 @@
+// What the CPU's kernels share: value formats, oneDNN calls bound to buffers, scratch offsets,
+// exceptions turned into Status. Private to kernels/cpu.
+#ifndef STARLING_KERNELS_CPU_ONEDNN_H_
+#define STARLING_KERNELS_CPU_ONEDNN_H_
+
+#include <cstddef>
+#include <memory>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
+#include <unordered_map>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "kernels/geometry.h"
+
+namespace starling {
+
+using MemoryDesc = dnnl::memory::desc;
+using Tag = dnnl::memory::format_tag;
+
+// Runs inline; Synchronize has nothing to wait for.
+class CpuStream : public Stream {
+ public:
+  explicit CpuStream(const dnnl::engine& engine) : stream_(engine) {}
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+  const dnnl::stream& dnnl() const { return stream_; }
+
+ private:
+  dnnl::stream stream_;
+};
+
+// Makes primitives that are created or run on this thread use exactly `threads` OpenMP threads,
+// whatever OMP_NUM_THREADS, OMP_DYNAMIC or OMP_MAX_ACTIVE_LEVELS say. Cheap when nothing changed.
+void UseKernelThreads(int threads);
+
+// The layouts that values may have on the CPU; their numbers are ValueFormat::id.
+enum CpuFormat : uint32_t { kPlain = 0, kChannelsLast = 1, kBlocked8 = 2, kBlocked16 = 3 };
+
+// The memory of a value. Only values of four dimensions have other formats than plain.
+absl::StatusOr<MemoryDesc> DescOf(const Shape& shape, ValueFormat format);
+MemoryDesc PlainDesc(const Shape& shape);
+// The format that is exactly `desc`; nothing: none of ours.
+std::optional<ValueFormat> FormatOf(const Shape& shape, const MemoryDesc& desc);
+
+// kInternal with the operator's name, from an exception of oneDNN.
+absl::Status DnnlError(const OperatorSpec& spec, const dnnl::error& error);
+
+// Attributes of every primitive: scratch memory comes from us, fp32 stays fp32.
+dnnl::primitive_attr DefaultAttr();
+
+// Offsets of 64-byte aligned pieces of one workspace.
+class ScratchPlan {
+ public:
+  size_t Take(size_t bytes) {
+    const size_t offset = size_;
+    size_ += (bytes + 63) / 64 * 64;
+    return offset;
+  }
+  size_t size() const { return size_; }
+
+ private:
+  size_t size_ = 0;
+};
+
+// A primitive with its memory objects, made once; only addresses change from call to call.
+class DnnlCall {
+ public:
+  DnnlCall() = default;
+  // `pd` was made with DefaultAttr(); its scratchpad is taken from `plan`.
+  template <typename PrimitiveDesc>
+  DnnlCall(const dnnl::primitive& primitive, const PrimitiveDesc& pd, const dnnl::engine& engine,
+           ScratchPlan& plan)
+      : primitive_(primitive), engine_(engine) {
+    const MemoryDesc scratch = pd.scratchpad_desc();
+    if (scratch.get_size() > 0) {
+      scratch_ = plan.Take(scratch.get_size());
+      Add(DNNL_ARG_SCRATCHPAD, scratch);
+    }
+  }
+
+  void Add(int argument, const MemoryDesc& desc) {
+    arguments_[argument] = dnnl::memory(desc, engine_, DNNL_MEMORY_NONE);
+  }
+  void Bind(int argument, const void* data) {
+    arguments_.at(argument).set_data_handle(const_cast<void*>(data));
+  }
+  void Run(const CpuStream& stream, void* workspace) {
+    if (scratch_) Bind(DNNL_ARG_SCRATCHPAD, static_cast<char*>(workspace) + *scratch_);
+    primitive_.execute(stream.dnnl(), arguments_);
+  }
+
+ private:
+  dnnl::primitive primitive_;
+  dnnl::engine engine_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+  std::optional<size_t> scratch_;
+};
+
+// A buffer that lies in one layout while a primitive wants another: a place in the workspace and a
+// reorder, or nothing at all where the layouts agree.
+class Staging {
+ public:
+  Staging() = default;
+  // A reorder from `from` to `to`; whichever of them is the primitive's lies in the workspace.
+  Staging(const MemoryDesc& from, const MemoryDesc& to, const MemoryDesc& staged,
+          const dnnl::engine& engine, ScratchPlan& plan);
+
+  // For a primitive's input: brings `data` into the wanted layout and says where it is.
+  const void* In(const void* data, const CpuStream& stream, void* workspace);
+  // For its output: where to write, before it runs...
+  void* Place(void* data, void* workspace) const;
+  // ...and the way to `data`, after it ran.
+  void Out(void* data, const CpuStream& stream, void* workspace);
+
+ private:
+  std::optional<DnnlCall> reorder_;
+  size_t offset_ = 0;
+};
+
+inline Staging StageIn(const MemoryDesc& have, const MemoryDesc& want, const dnnl::engine& engine,
+                       ScratchPlan& plan) {
+  return Staging(have, want, want, engine, plan);
+}
+inline Staging StageOut(const MemoryDesc& made, const MemoryDesc& want, const dnnl::engine& engine,
+                        ScratchPlan& plan) {
+  return Staging(made, want, made, engine, plan);
+}
+
+// What every CPU kernel does around its arithmetic: threads, exceptions, sizes.
+class CpuKernel : public OperatorKernel {
+ public:
+  absl::Status Forward(const ForwardArgs& args, Stream& stream) final;
+  absl::Status Backward(const BackwardArgs& args, Stream& stream) final;
+
+ protected:
+  // Sizes and formats of the inputs come from the spec (checked before). Backward reads nothing
+  // and the output is plain, until the subclass says otherwise.
+  CpuKernel(const OperatorSpec& spec, const OperatorGeometry& geometry);
+
+  // May throw dnnl::error.
+  virtual void Run(const ForwardArgs& args, const CpuStream& stream) = 0;
+  virtual void RunBackward(const BackwardArgs& args, const CpuStream& stream) = 0;
+
+  void SetOutput(ValueFormat format, const MemoryDesc& desc);
+  void KeepInputFormat() { SetOutput(input_format_, input_desc_); }
+
+  const OperatorSpec spec_;
+  const OperatorGeometry geometry_;
+  ValueFormat input_format_;  // of inputs[0]
+  MemoryDesc input_desc_;
+  MemoryDesc output_desc_;
+};
+
+// to[i] += from[i].
+void AddFloats(float* to, const float* from, size_t count);
+
+// One per group of operators. `geometry` is ResolveGeometry(spec); formats are known ones. May
+// throw dnnl::error.
+using CpuKernelPtr = std::unique_ptr<OperatorKernel>;
+CpuKernelPtr MakeConvolution(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakePooling(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeLinear(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeBatchNorm(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeFlatten(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeRelu(const OperatorSpec&, const OperatorGeometry&);
+CpuKernelPtr MakeDropout(const OperatorSpec&, const OperatorGeometry&);
+CpuKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec&, const OperatorGeometry&);
+CpuKernelPtr MakeGatherRows(const OperatorSpec&, const OperatorGeometry&);
+CpuKernelPtr MakeNegativeSum(const OperatorSpec&, const OperatorGeometry&);
+// `inner`, whose output is not plain, with a plain output.
+CpuKernelPtr MakePlainOutput(const OperatorSpec&, CpuKernelPtr inner, const dnnl::engine&);
+
+}  // namespace starling
+
+#endif  // STARLING_KERNELS_CPU_ONEDNN_H_

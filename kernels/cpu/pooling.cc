@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "kernels/cpu/onednn.h"
+
+namespace starling {
+namespace {
+
+using dnnl::prop_kind;
+using dnnl::memory;
+using Pool = dnnl::pooling_v2_forward;
+using PoolBackward = dnnl::pooling_v2_backward;
+
+// Keeps its input's format. Maximum: `saved` is oneDNN's workspace, the positions of the maxima.
+class Pooling : public CpuKernel {
+ public:
+  Pooling(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine);
+
+ protected:
+  void Run(const ForwardArgs& args, const CpuStream& stream) override;
+  void RunBackward(const BackwardArgs& args, const CpuStream& stream) override;
+
+ private:
+  bool saves() const { return spec_.training && geometry_.op == OperatorGeometry::Op::kMaxPool2d; }
+
+  DnnlCall forward_, backward_;
+  Staging forward_dst_, backward_dst_, backward_src_;
+};
+
+Pooling::Pooling(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                 const dnnl::engine& engine)
+    : CpuKernel(spec, geometry) {
+  const Geometry2d& p = geometry_.plane;
+  const memory::dims dst = {p.batch, p.out_channels, p.out_height, p.out_width};
+  const memory::dims strides = {p.stride_height, p.stride_width};
+  const memory::dims kernel = {p.kernel_height, p.kernel_width};
+  const memory::dims dilation = {0, 0};
+  const memory::dims padding = {p.padding_height, p.padding_width};
+  // oneDNN wants the padding behind the last window, which may be shorter or longer.
+  const memory::dims after = {
+      (p.out_height - 1) * p.stride_height + p.kernel_height - p.in_height - p.padding_height,
+      (p.out_width - 1) * p.stride_width + p.kernel_width - p.in_width - p.padding_width};
+  const dnnl::algorithm algorithm = geometry_.op == OperatorGeometry::Op::kMaxPool2d
+                                        ? dnnl::algorithm::pooling_max
+                                        : dnnl::algorithm::pooling_avg_include_padding;
+  const MemoryDesc any(dst, memory::data_type::f32, Tag::any);
+  const Pool::primitive_desc pd(
+      Pool::desc(spec_.training ? prop_kind::forward_training : prop_kind::forward_inference,
+                 algorithm, input_desc_, any, strides, kernel, dilation, padding, after),
+      DefaultAttr(), engine);
+  const std::optional<ValueFormat> format = FormatOf(dst, pd.dst_desc());
+  if (format) SetOutput(*format, pd.dst_desc());
+
+  ScratchPlan plan;
+  forward_ = DnnlCall(Pool(pd), pd, engine, plan);
+  forward_.Add(DNNL_ARG_SRC, input_desc_);
+  forward_.Add(DNNL_ARG_DST, pd.dst_desc());
+  forward_dst_ = StageOut(pd.dst_desc(), output_desc_, engine, plan);
+  workspace_bytes_ = plan.size();
+  if (saves()) {
+    forward_.Add(DNNL_ARG_WORKSPACE, pd.workspace_desc());
+    saved_bytes_ = pd.workspace_desc().get_size();
+  }
+  if (!spec_.training) return;
+
+  const PoolBackward::primitive_desc back_pd(
+      PoolBackward::desc(algorithm, input_desc_, pd.dst_desc(), strides, kernel, dilation, padding,
+                         after),
+      DefaultAttr(), engine, pd);
+  ScratchPlan back_plan;
+  backward_ = DnnlCall(PoolBackward(back_pd), back_pd, engine, back_plan);
+  backward_.Add(DNNL_ARG_DIFF_DST, back_pd.diff_dst_desc());
+  backward_.Add(DNNL_ARG_DIFF_SRC, back_pd.diff_src_desc());
+  if (saves()) backward_.Add(DNNL_ARG_WORKSPACE, pd.workspace_desc());
+  backward_dst_ = StageIn(output_desc_, back_pd.diff_dst_desc(), engine, back_plan);
+  backward_src_ = StageOut(back_pd.diff_src_desc(), input_desc_, engine, back_plan);
+  workspace_bytes_ = std::max(workspace_bytes_, back_plan.size());
+}
+
+void Pooling::Run(const ForwardArgs& args, const CpuStream& stream) {
+  forward_.Bind(DNNL_ARG_SRC, args.inputs[0]);
+  forward_.Bind(DNNL_ARG_DST, forward_dst_.Place(args.output, args.workspace));
+  if (saves()) forward_.Bind(DNNL_ARG_WORKSPACE, args.saved);
+  forward_.Run(stream, args.workspace);
+  forward_dst_.Out(args.output, stream, args.workspace);
+}
+
+void Pooling::RunBackward(const BackwardArgs& args, const CpuStream& stream) {
+  if (args.grad_inputs[0] == nullptr) return;
+  backward_.Bind(DNNL_ARG_DIFF_DST, backward_dst_.In(args.grad_output, stream, args.workspace));
+  backward_.Bind(DNNL_ARG_DIFF_SRC, backward_src_.Place(args.grad_inputs[0], args.workspace));
+  if (saves()) backward_.Bind(DNNL_ARG_WORKSPACE, args.saved);
+  backward_.Run(stream, args.workspace);
+  backward_src_.Out(args.grad_inputs[0], stream, args.workspace);
+}
+
+}  // namespace
+
+CpuKernelPtr MakePooling(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                         const dnnl::engine& engine) {
+  return std::make_unique<Pooling>(spec, geometry, engine);
+}
+
+}  // namespace starling

@@ -1,0 +1,34 @@
+// The operators and shapes on which every device is judged.
+#ifndef STARLING_KERNELS_TESTING_OPERATOR_CASES_H_
+#define STARLING_KERNELS_TESTING_OPERATOR_CASES_H_
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "kernels/operator.h"
+#include "kernels/reference/reference.h"
+
+namespace starling {
+
+struct OperatorCase {
+  std::string label;  // letters, digits, underscores; unique
+  OperatorSpec spec;
+  int64_t classes = 0;  // labels or indices, which are the last input, are in [0, classes); 0: none
+  bool loss() const;    // has no grad_output
+};
+
+// For GoogleTest's messages.
+inline void PrintTo(const OperatorCase& c, std::ostream* out) { *out << c.label; }
+
+// Batch 1, prime sizes, strides, paddings, dilations, groups, channels that fill no vector, with
+// and without bias, training and inference.
+std::vector<OperatorCase> OperatorCases();
+
+// The same values for the same case, on every machine.
+ReferenceArgs RandomArgs(const OperatorCase& test_case);
+Doubles RandomDoubles(int64_t count, uint64_t seed);
+
+}  // namespace starling
+
+#endif  // STARLING_KERNELS_TESTING_OPERATOR_CASES_H_

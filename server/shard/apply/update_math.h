@@ -1,0 +1,66 @@
+// The element-wise formulas of update.h, for the kernels and nothing else.
+#ifndef STARLING_SERVER_SHARD_APPLY_UPDATE_MATH_H_
+#define STARLING_SERVER_SHARD_APPLY_UPDATE_MATH_H_
+
+#include <cmath>
+
+#include "server/shard/apply/update.h"
+
+namespace starling {
+
+// What is the same for all elements of an update.
+struct UpdateConstants {
+  UpdateConstants(const UpdateRule& rule, const UpdateScalars& scalars);
+
+  float scale;
+  float rate;
+  float decay;      // added to the gradient, times w
+  float keep;       // adamw: 1 - rate * weight_decay; otherwise 1
+  float momentum;   // statistic: share of the new value
+  float rest;       // statistic: 1 - momentum
+  float beta1, beta1_rest;
+  float beta2, beta2_rest;
+  float epsilon;
+  float adam_rate;  // rate / (1 - beta1^t)
+  float adam_root;  // 1 / sqrt(1 - beta2^t)
+};
+
+// Each updates w, and slots, in place; they are inlined into one loop per instruction set.
+struct SgdMath {
+  static constexpr int kSlots = 0;
+  static inline void Step(const UpdateConstants& c, float g, float& w, float&, float&) {
+    g = g * c.scale + c.decay * w;
+    w = w - c.rate * g;
+  }
+};
+
+struct MomentumMath {
+  static constexpr int kSlots = 1;
+  static inline void Step(const UpdateConstants& c, float g, float& w, float& v, float&) {
+    g = g * c.scale + c.decay * w;
+    v = c.momentum * v + g;
+    w = w - c.rate * v;
+  }
+};
+
+// keep is 1 for adam (w * 1 is w), decay is 0 for adamw.
+struct AdamMath {
+  static constexpr int kSlots = 2;
+  static inline void Step(const UpdateConstants& c, float g, float& w, float& m, float& v) {
+    g = g * c.scale + c.decay * w;
+    m = c.beta1 * m + c.beta1_rest * g;
+    v = c.beta2 * v + c.beta2_rest * (g * g);
+    w = w * c.keep - (c.adam_rate * m) / (__builtin_sqrtf(v) * c.adam_root + c.epsilon);
+  }
+};
+
+struct StatisticMath {
+  static constexpr int kSlots = 0;
+  static inline void Step(const UpdateConstants& c, float g, float& w, float&, float&) {
+    w = c.rest * w + c.momentum * (g * c.scale);
+  }
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_APPLY_UPDATE_MATH_H_

@@ -1,0 +1,22 @@
+// Digest and finite check of a payload in one pass over memory.
+#ifndef STARLING_SERVER_SHARD_APPLY_VERIFY_H_
+#define STARLING_SERVER_SHARD_APPLY_VERIFY_H_
+
+#include <cstdint>
+
+#include "server/shard/apply/instruction_set.h"
+#include "server/shard/apply/payload.h"
+
+namespace starling {
+
+struct PayloadVerdict {
+  uint64_t digest = 0;            // XXH3-64 of the bytes
+  int64_t first_non_finite = -1;  // first element that is NaN or infinite; -1: none
+};
+
+// Thread-safe. The payload is taken block by block, so that the second look at each byte comes from the cache.
+PayloadVerdict VerifyPayload(Payload payload, InstructionSet set = BestInstructionSet());
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_APPLY_VERIFY_H_

@@ -1,0 +1,83 @@
+// The members of a partition's roster with their clocks: docs/protocol.md, section 3.
+#ifndef STARLING_SERVER_SHARD_CORE_CLOCK_TABLE_H_
+#define STARLING_SERVER_SHARD_CORE_CLOCK_TABLE_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/container/btree_map.h"
+#include "common/protocol/types.h"
+
+namespace starling {
+
+// Not thread-safe.
+class ClockTable {
+ public:
+  struct Replica {
+    RosterMember member;
+    Clock clock = 0;      // units closed
+    bool active = false;  // counts for the minimum; otherwise parked
+  };
+
+  // New members (and new incarnations of old ones) are parked; who is not listed is gone.
+  void TakeRoster(const RosterList& roster) {
+    absl::btree_map<ReplicaId, Replica> next;
+    for (const RosterMember& member : roster.members) {
+      Replica& replica = next[member.replica];
+      replica.member = member;
+      const auto old = replicas_.find(member.replica);
+      if (old == replicas_.end()) continue;
+      replica.clock = old->second.clock;
+      replica.active = old->second.active && old->second.member.incarnation == member.incarnation;
+    }
+    replicas_ = std::move(next);
+    Recompute();
+  }
+
+  // nullptr: no such replica.
+  const Replica* Find(ReplicaId id) const {
+    const auto it = replicas_.find(id);
+    return it == replicas_.end() ? nullptr : &it->second;
+  }
+  // Whether exactly this process is a member.
+  bool IsMember(const Origin& origin) const {
+    const Replica* replica = Find(origin.replica);
+    return replica != nullptr && replica->member.worker == origin.worker &&
+           replica->member.incarnation == origin.incarnation;
+  }
+
+  // The replica is a member.
+  void Set(ReplicaId id, Clock clock, bool active) {
+    Replica& replica = replicas_.at(id);
+    replica.clock = clock;
+    replica.active = active;
+    Recompute();
+  }
+
+  bool any_active() const { return any_active_; }
+  // Of the active; with none active, as they were when one last was.
+  Clock min() const { return min_; }
+  Clock max() const { return max_; }
+  uint64_t distance() const { return any_active_ ? static_cast<uint64_t>(max_ - min_) : 0; }
+  const absl::btree_map<ReplicaId, Replica>& replicas() const { return replicas_; }
+
+ private:
+  void Recompute() {
+    any_active_ = false;
+    for (const auto& [id, replica] : replicas_) {
+      if (!replica.active) continue;
+      min_ = any_active_ ? std::min(min_, replica.clock) : replica.clock;
+      max_ = any_active_ ? std::max(max_, replica.clock) : replica.clock;
+      any_active_ = true;
+    }
+  }
+
+  absl::btree_map<ReplicaId, Replica> replicas_;
+  bool any_active_ = false;
+  Clock min_ = 0;
+  Clock max_ = 0;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_CORE_CLOCK_TABLE_H_

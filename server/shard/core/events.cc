@@ -1,0 +1,133 @@
+#include "server/shard/core/events.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace starling {
+namespace {
+
+const char* AnswerName(Answer answer) {
+  switch (answer) {
+    case Answer::kNone: return "none";
+    case Answer::kCounted: return "counted";
+    case Answer::kAlreadyCounted: return "already-counted";
+    case Answer::kStaleRun: return "stale-run";
+    case Answer::kStaleView: return "stale-view";
+    case Answer::kStaleIncarnation: return "stale-incarnation";
+    case Answer::kNotHosted: return "not-hosted";
+    case Answer::kBadFrame: return "bad-frame";
+    case Answer::kBadDigest: return "bad-digest";
+    case Answer::kNonFinite: return "non-finite";
+    case Answer::kOverBudget: return "over-budget";
+    case Answer::kStaleClock: return "stale-clock";
+  }
+  return "unknown";
+}
+
+std::string WorkText(const WorkRange& work) {
+  return absl::StrFormat("%s%d:[%d,%d)", work.purpose == WorkPurpose::kEvaluate ? "evaluate " : "", work.epoch,
+                         work.first, work.first + work.count);
+}
+
+const char* CloseName(uint16_t flags) {
+  if (flags & frame_flags::kEnter) return "enter";
+  if (flags & frame_flags::kPark) return "park";
+  if (flags & frame_flags::kSkip) return "skip";
+  return "close";
+}
+
+std::string RequestText(const FrameHeader& h) {
+  switch (h.type) {
+    case FrameType::kPush:
+      return absl::StrFormat("push s%d %s", h.key.slice.value, WorkText(h.key.work));
+    case FrameType::kClose:
+      if (h.flags != 0) return absl::StrFormat("%s clock %d", CloseName(h.flags), h.clock);
+      return absl::StrFormat("close clock %d %s", h.clock, WorkText(h.key.work));
+    case FrameType::kPull:
+      if (h.key.work.purpose == WorkPurpose::kEvaluate) {
+        return absl::StrFormat("pull s%d cut %d", h.key.slice.value, h.key.work.epoch);
+      }
+      return absl::StrFormat("pull s%d clock %d min_lsn %d", h.key.slice.value, h.clock, h.min_lsn.value);
+    default:
+      return absl::StrCat("frame type ", static_cast<int>(h.type));
+  }
+}
+
+std::string RecordText(const LogRecord& r) {
+  switch (r.kind) {
+    case RecordKind::kApply:
+      return absl::StrFormat("lsn %d apply s%d %s rate %g scale %g t %d lag %d", r.lsn.value, r.slice.value,
+                             WorkText(r.work), r.scalars.rate, r.scalars.scale, r.scalars.t, r.scalars.lag);
+    case RecordKind::kClose:
+      return absl::StrFormat("lsn %d %s r%d clock %d", r.lsn.value, CloseName(r.flags), r.origin.replica.value,
+                             r.clock);
+    case RecordKind::kRoster:
+      return absl::StrFormat("lsn %d roster %d", r.lsn.value, r.roster.value);
+    case RecordKind::kPolicy:
+      return absl::StrFormat("lsn %d policy %d(%d)", r.lsn.value, static_cast<int>(r.policy.kind), r.policy.staleness);
+    case RecordKind::kCut:
+      return absl::StrFormat("lsn %d cut %d", r.lsn.value, r.work.epoch);
+    case RecordKind::kDecision:
+      return absl::StrFormat("lsn %d decision", r.lsn.value);
+  }
+  return "unknown record";
+}
+
+struct EventText {
+  std::string operator()(const FrameReceived& e) const {
+    return absl::StrFormat("c%d r%d.%d %s%s", e.connection.value, e.header.origin.replica.value,
+                           e.header.origin.incarnation.value, RequestText(e.header),
+                           e.payload.value == 0 ? "" : absl::StrCat(" b", e.payload.value));
+  }
+  std::string operator()(const Verified& e) const {
+    return e.first_non_finite < 0 ? absl::StrCat("verified b", e.payload.value)
+                                  : absl::StrCat("verified b", e.payload.value, " non-finite at ", e.first_non_finite);
+  }
+  std::string operator()(const Applied& e) const { return absl::StrCat("applied lsn ", e.lsn.value); }
+  std::string operator()(const BackupHas& e) const { return absl::StrCat("backup has lsn ", e.lsn.value); }
+  std::string operator()(const OrdersReceived& e) const {
+    std::string members;
+    for (const RosterMember& m : e.roster.members) {
+      absl::StrAppend(&members, " r", m.replica.value, ".", m.incarnation.value);
+    }
+    return absl::StrFormat("orders generation %d view %d roster %d:%s epoch %d", e.generation.value, e.view.value,
+                           e.roster.number.value, members, e.epoch);
+  }
+  std::string operator()(const ConnectionDown& e) const { return absl::StrCat("down c", e.connection.value); }
+  std::string operator()(const ShardTick&) const { return "tick"; }
+};
+
+struct ActionText {
+  std::string operator()(const Verify& a) const {
+    return absl::StrFormat("verify s%d b%d", a.slice.value, a.payload.value);
+  }
+  std::string operator()(const MergeSums& a) const {
+    return absl::StrFormat("merge s%d b%d += b%d", a.slice.value, a.into.value, a.from.value);
+  }
+  std::string operator()(const Replicate& a) const { return absl::StrCat("replicate ", RecordText(a.record)); }
+  std::string operator()(const ApplyNow& a) const {
+    return absl::StrFormat("%s b%d version %d", RecordText(a.record), a.payload.value, a.version);
+  }
+  std::string operator()(const CopyForCut& a) const { return absl::StrCat("copy for cut ", a.epoch); }
+  std::string operator()(const DropCopy& a) const { return absl::StrCat("drop copy ", a.epoch); }
+  std::string operator()(const SendFrame& a) const {
+    return absl::StrFormat("c%d %s #%d %s clock %d lsn %d%s%s", a.connection.value,
+                           a.header.type == FrameType::kAck ? "ack" : "error", a.header.request_id,
+                           AnswerName(a.header.answer), a.header.clock, a.header.base_lsn.value,
+                           a.text.empty() ? "" : ": ", a.text);
+  }
+  std::string operator()(const SendValue& a) const {
+    return absl::StrFormat("c%d value #%d s%d clock %d lsn %d lag %d %s %d", a.connection.value, a.header.request_id,
+                           a.header.key.slice.value, a.header.clock, a.header.base_lsn.value, a.header.samples,
+                           a.source == ValueSource::kCutCopy ? "copy" : "version", a.version);
+  }
+  std::string operator()(const Release& a) const { return absl::StrCat("release b", a.buffer.value); }
+  std::string operator()(const ReportFault& a) const { return absl::StrCat("fault: ", a.message); }
+};
+
+}  // namespace
+
+std::string ToString(const PartitionEvent& event) { return std::visit(EventText(), event); }
+std::string ToString(const PartitionAction& action) { return std::visit(ActionText(), action); }
+
+}  // namespace starling

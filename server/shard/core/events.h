@@ -1,0 +1,150 @@
+// What the partition core is told and what it asks for (docs/protocol.md, section 7). Payload bytes
+// never enter the core: the adaptor holds them under BufferIds of its own choice, which it does not use
+// again before it was told to Release them.
+#ifndef STARLING_SERVER_SHARD_CORE_EVENTS_H_
+#define STARLING_SERVER_SHARD_CORE_EVENTS_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/protocol/frame.h"
+#include "common/protocol/ids.h"
+#include "common/protocol/types.h"
+
+namespace starling {
+
+// One stream of one peer. Never used again after ConnectionDown.
+using ConnectionId = Id<struct ConnectionIdTag, uint64_t>;
+
+// ---- Events -----------------------------------------------------------------------------------
+
+// A push, close or pull; anything else is answered with kBadFrame. `payload` is 0 where there is none.
+struct FrameReceived {
+  ConnectionId connection;
+  FrameHeader header;
+  BufferId payload;
+};
+
+// The answer to Verify.
+struct Verified {
+  BufferId payload;
+  uint64_t digest = 0;            // XXH3-64 of the bytes
+  int64_t first_non_finite = -1;  // element, or -1
+};
+
+// The answer to ApplyNow: the new value can be read.
+struct Applied {
+  Lsn lsn;
+};
+
+// The backup holds all records up to and including `lsn`.
+struct BackupHas {
+  Lsn lsn;
+};
+
+// All that the coordinator wants of this partition. The last one wins; older generations, views and
+// rosters are ignored, and an epoch never goes back.
+struct OrdersReceived {
+  Generation generation;
+  ViewNumber view;
+  ShardId primary;
+  ShardId backup;  // 0: none
+  RosterList roster;
+  ConsistencyPolicy policy;
+  uint32_t epoch = 0;                // the open one
+  uint32_t discard_cuts_before = 0;  // copies of epochs below may go
+};
+
+struct ConnectionDown {
+  ConnectionId connection;
+};
+
+struct ShardTick {};  // at least every kShardTickPeriod, so that deadlines are kept
+
+using PartitionEvent =
+    std::variant<FrameReceived, Verified, Applied, BackupHas, OrdersReceived, ConnectionDown, ShardTick>;
+
+// ---- Actions ----------------------------------------------------------------------------------
+// Carried out in order, so that an action sees the effects of those before it on the same slice.
+
+// Digest and finite check of the payload in one pass; answer with Verified.
+struct Verify {
+  SliceId slice;
+  BufferId payload;
+};
+
+// into[i] += from[i]. `from` is released by a later action.
+struct MergeSums {
+  SliceId slice;
+  BufferId into;
+  BufferId from;
+};
+
+// Send the record and its payload to the backup; answer with BackupHas. Only in views with a backup.
+struct Replicate {
+  LogRecord record;
+  BufferId payload;  // kApply only
+};
+
+// One update of the slice; answer with Applied. BSP: out of place, from value buffer
+// `version % 2` into `(version + 1) % 2`. SSP and async: in place (version is 0).
+struct ApplyNow {
+  LogRecord record;
+  BufferId payload;
+  uint64_t version = 0;
+};
+
+// Copy all values of the partition for the epoch's cut. At most one copy is live at a time.
+struct CopyForCut {
+  uint32_t epoch = 0;
+};
+
+// The copy of this epoch is not needed any more.
+struct DropCopy {
+  uint32_t epoch = 0;
+};
+
+// A frame without payload, or with `text` as its payload (then kind is kText). The adaptor fills
+// payload_bytes and digest.
+struct SendFrame {
+  ConnectionId connection;
+  FrameHeader header;
+  std::string text;
+};
+
+enum class ValueSource : uint8_t {
+  kCurrent = 1,  // BSP: value buffer `version % 2`
+  kCutCopy = 2,
+};
+
+// A VALUE frame with the slice's bytes as they are now. The adaptor fills payload_bytes and digest.
+struct SendValue {
+  ConnectionId connection;
+  FrameHeader header;
+  ValueSource source = ValueSource::kCurrent;
+  uint64_t version = 0;
+};
+
+// The buffer is free.
+struct Release {
+  BufferId buffer;
+};
+
+// The partition stopped itself: it refuses every further push, and goes on answering pulls. Once.
+struct ReportFault {
+  std::string message;
+  Origin origin;  // who sent what cannot be applied
+};
+
+using PartitionAction = std::variant<Verify, MergeSums, Replicate, ApplyNow, CopyForCut, DropCopy, SendFrame, SendValue,
+                                     Release, ReportFault>;
+
+// One line each, for logs and golden files.
+std::string ToString(const PartitionEvent& event);
+std::string ToString(const PartitionAction& action);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_CORE_EVENTS_H_

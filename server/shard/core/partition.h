@@ -1,0 +1,251 @@
+// One partition of a job on the shard that is its primary, as a pure core: docs/protocol.md, sections 2
+// to 4 and 7. The same events at the same times give the same actions; no I/O, no threads, no clock.
+//
+//   Partition partition(MakePartitionConfig(job, layout, id, self).value());  // values are initialised
+//   partition.Step(OrdersReceived{...}, now, actions);
+//   partition.Step(FrameReceived{connection, header, payload}, now, actions);
+//   for (PartitionAction& action : actions) ...  // in order; then actions.clear()
+//
+// Until the first orders every frame is answered with kNotHosted.
+#ifndef STARLING_SERVER_SHARD_CORE_PARTITION_H_
+#define STARLING_SERVER_SHARD_CORE_PARTITION_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/time/time.h"
+#include "common/protocol/limits.h"
+#include "common/protocol/types.h"
+#include "common/reduce/subtree_sum.h"
+#include "proto/coordinator.pb.h"
+#include "server/shard/core/clock_table.h"
+#include "server/shard/core/coverage.h"
+#include "server/shard/core/events.h"
+#include "server/shard/core/partition_config.h"
+#include "server/shard/core/partition_log.h"
+
+namespace starling {
+
+inline constexpr absl::Duration kShardTickPeriod = absl::Milliseconds(100);
+// A frame of a later roster, view or epoch waits this long for the orders that explain it.
+inline constexpr absl::Duration kParkedFrameDeadline = absl::Seconds(10);
+
+using PartitionActions = std::vector<PartitionAction>;
+
+// How often each path was taken; for `describe`, and for the simulator, which fails where one is zero.
+struct PartitionCounters {
+  uint64_t already_counted = 0;
+  uint64_t joined = 0;
+  uint64_t blocked_pulls = 0;
+  uint64_t superseded_pulls = 0;
+  uint64_t parked = 0;
+  uint64_t fenced = 0;
+  uint64_t refused = 0;
+  uint64_t replaced_sums = 0;
+  uint64_t duplicate_sums = 0;
+  uint64_t sealed = 0;
+  uint64_t cuts = 0;
+};
+
+// One thread at a time.
+class Partition {
+ public:
+  explicit Partition(PartitionConfig config);
+  Partition(const Partition&) = delete;
+  Partition& operator=(const Partition&) = delete;
+
+  // Appends to `actions` what is to be done, in this order. `now` never goes backwards.
+  void Step(const PartitionEvent& event, absl::Time now, PartitionActions& actions);
+
+  // For the shard's report to the coordinator.
+  PartitionStatus Status() const;
+
+  const PartitionConfig& config() const { return config_; }
+  const PartitionCounters& counters() const { return counters_; }
+  const PartitionLog& log() const { return log_; }
+  const ClockTable& clocks() const { return clocks_; }
+
+ private:
+  using Waiter = PartitionLog::Waiter;
+  using Waiters = PartitionLog::Waiters;
+
+  struct SliceState {
+    explicit SliceState(const PartitionConfig::SliceInfo& info, uint32_t leaves) : info(info), tree(leaves) {}
+
+    PartitionConfig::SliceInfo info;
+    uint64_t ordered = 0;   // updates; BSP: versions sealed
+    uint64_t applied = 0;
+    uint64_t applied_in_epoch = 0;
+    std::array<Lsn, 2> version_lsn;                // BSP: of the update that made version v, at v % 2
+    std::deque<Lsn> recent;                        // of the last updates, to tell a contribution's lag
+    absl::btree_map<uint32_t, Coverage> coverage;  // by epoch; of the open one
+    SubtreeSum tree;                               // BSP: of step `ordered`
+    Waiters unsealed;                              // BSP: whose contributions are in the tree
+  };
+
+  // A contribution that is verified, or ordered and not applied yet (SSP and async).
+  struct InFlight {
+    FrameHeader header;
+    Waiters waiters;
+  };
+  using InFlightKey = std::pair<SliceId, WorkRange>;
+
+  struct Parked {
+    FrameReceived frame;
+    absl::Time deadline;
+  };
+  struct ParkedUse {
+    size_t frames = 0;
+    size_t bytes = 0;
+  };
+
+  // What to do with a frame.
+  struct Verdict {
+    enum Kind { kPass, kRefuse, kPark } kind = kPass;
+    Answer answer = Answer::kNone;
+    std::string text;
+  };
+
+  enum class PullState { kWait, kAnswered };
+  // Training pulls: by replica, so that a newer one supersedes. Others: by connection.
+  struct PullKey {
+    SliceId slice;
+    WorkPurpose purpose;
+    uint64_t puller;
+    friend auto operator<=>(const PullKey&, const PullKey&) = default;
+  };
+
+  // on_frame.cc
+  void OnFrame(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
+  Verdict CheckForm(const FrameHeader& header) const;
+  Verdict CheckWork(const FrameHeader& header) const;
+  Verdict CheckFences(const FrameHeader& header) const;
+  void Park(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
+  void Unpark(absl::Time now, PartitionActions& actions);
+  void ExpireParked(absl::Time now, PartitionActions& actions);
+  void OnConnectionDown(ConnectionId connection, PartitionActions& actions);
+
+  // on_push.cc
+  void OnPush(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
+  bool Covers(const SliceState& slice, const FrameHeader& header) const;
+  bool Join(const FrameReceived& frame, SliceState& slice, PartitionActions& actions);
+  bool EpochMustWait(uint32_t epoch) const;
+
+  // on_verified.cc
+  void OnVerified(const Verified& verified, PartitionActions& actions);
+  void RefuseInFlight(BufferId payload, Answer answer, const std::string& text, PartitionActions& actions);
+  void OrderContribution(BufferId payload, PartitionActions& actions);
+  void AddToTree(BufferId payload, PartitionActions& actions);
+  UpdateScalars DecideScalars(const SliceState& slice, const WorkRange& item, uint64_t samples, Lsn base) const;
+
+  // on_applied.cc
+  void Order(LogRecord record, BufferId payload, Waiters waiters, PartitionActions& actions);
+  void Advance(PartitionActions& actions);
+  void OnApplied(Lsn lsn, PartitionActions& actions);
+  void OnBackupHas(Lsn lsn, PartitionActions& actions);
+  void MarkCovered(SliceState& slice, const WorkRange& work);
+
+  // on_close.cc
+  void OnClose(const FrameReceived& frame, PartitionActions& actions);
+  void TryCloses(PartitionActions& actions);
+  bool TryClose(ReplicaId replica, const FrameHeader& request) const;
+  void OrderClose(ReplicaId replica, const Waiter& waiter, PartitionActions& actions);
+  void CommitClose(const PartitionLog::Entry& entry, PartitionActions& actions);
+  Clock EnterClock(ReplicaId replica) const;
+
+  // on_pull.cc
+  void OnPull(const FrameReceived& frame, PartitionActions& actions);
+  PullState TryPull(const Waiter& pull, PartitionActions& actions);
+  PullState TryEvaluationPull(const Waiter& pull, PartitionActions& actions);
+  PullState TryBspPull(const Waiter& pull, PartitionActions& actions);
+  void TryPullsOf(SliceId slice, PartitionActions& actions);
+  void TryAllPulls(PartitionActions& actions);
+  void SendSlice(const Waiter& pull, ValueSource source, uint64_t version, Lsn position, PartitionActions& actions);
+
+  // on_orders.cc
+  void OnOrders(const OrdersReceived& orders, PartitionActions& actions);
+  void TakeView(const OrdersReceived& orders, PartitionActions& actions);
+  void TakeRoster(const RosterList& roster, PartitionActions& actions);
+  void TakePolicy(const ConsistencyPolicy& policy, PartitionActions& actions);
+  void TakeEpoch(const OrdersReceived& orders, PartitionActions& actions);
+  void RefuseWaiting(Answer answer, const std::string& text, bool all, PartitionActions& actions);
+
+  // on_cut.cc
+  void TryCut(PartitionActions& actions);
+  void CommitCut(const LogRecord& record, PartitionActions& actions);
+  void OpenCoverage(uint32_t epoch);
+
+  // partition.cc
+  void Settle(absl::Time now, PartitionActions& actions);
+  SliceState* FindSlice(SliceId id);
+  const SliceState* FindSlice(SliceId id) const;
+  bool bsp() const { return policy_.kind == PolicyKind::kBsp; }
+  uint64_t ItemOf(const WorkRange& work) const { return work.first / config_.micro_batches; }
+  WorkRange ItemRange(const WorkRange& work) const;
+  int64_t JobStep(const WorkRange& work) const;
+  uint64_t LeastSealed() const;
+  bool AllCover(uint32_t epoch, uint64_t item) const;
+  FrameHeader AnswerTo(const FrameHeader& request, FrameType type, Answer answer) const;
+  void Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock, PartitionActions& actions);
+  void Refuse(const Waiter& waiter, Answer answer, const std::string& text, PartitionActions& actions,
+              Clock clock = 0);
+  void Refuse(const FrameReceived& frame, const Verdict& verdict, PartitionActions& actions);
+
+  const PartitionConfig config_;
+  uint32_t updated_slices_ = 0;
+
+  // What was ordered.
+  Generation generation_;
+  ViewNumber view_;
+  ShardId primary_;
+  ShardId backup_;
+  RosterNumber roster_;
+  ConsistencyPolicy policy_;
+  uint32_t open_epoch_ = 0;
+  uint32_t discard_cuts_before_ = 0;
+
+  PartitionLog log_;
+  ClockTable clocks_;
+  absl::btree_map<SliceId, SliceState> slices_;
+  absl::btree_map<uint32_t, Coverage> all_covered_;  // by epoch: items covered on every updated slice
+  absl::btree_map<std::pair<uint32_t, uint64_t>, uint32_t> partly_covered_;  // (epoch, item): on how many slices
+  absl::btree_map<BufferId, InFlight> in_flight_;
+  absl::btree_map<InFlightKey, BufferId> in_flight_by_key_;
+  absl::btree_map<InFlightKey, ReplicaId> counted_from_;  // kept only while kBatchKey is masked
+
+  // Who waits.
+  std::deque<Parked> parked_;
+  absl::btree_map<ConnectionId, ParkedUse> parked_use_;
+  absl::btree_map<ReplicaId, std::deque<Waiter>> closes_;
+  absl::btree_map<PullKey, Waiter> pulls_;
+
+  // Cuts.
+  uint32_t cut_epochs_ = 0;  // epochs [0, cut_epochs_) are cut
+  bool cut_ordered_ = false;
+  std::optional<uint32_t> copy_;  // the epoch of the live copy
+  Lsn copy_lsn_;
+  uint64_t applied_min_ = 0;
+  uint64_t applied_max_ = 0;
+
+  // What the event changed, and Settle has to look at again.
+  bool recheck_cut_ = false;
+  bool recheck_parked_ = false;
+  bool recheck_closes_ = false;
+  bool recheck_pulls_ = false;
+
+  std::string fault_;
+  uint64_t lag_max_ = 0;
+  std::array<uint64_t, limits::kLagBuckets> lag_histogram_{};
+  PartitionCounters counters_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_CORE_PARTITION_H_

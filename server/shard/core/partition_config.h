@@ -1,0 +1,55 @@
+// What a partition of a job needs to know; constant for the life of its run.
+#ifndef STARLING_SERVER_SHARD_CORE_PARTITION_CONFIG_H_
+#define STARLING_SERVER_SHARD_CORE_PARTITION_CONFIG_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/placement/layout.h"
+#include "common/protocol/ids.h"
+#include "common/protocol/types.h"
+#include "proto/coordinator.pb.h"
+
+namespace starling {
+
+struct PartitionConfig {
+  struct SliceInfo {
+    SliceId id;
+    uint32_t elements = 0;
+    bool updated = true;  // false: frozen; never pushed, always as it was made
+  };
+
+  RunId run;
+  PartitionId partition;
+  ShardId self;                   // who hosts it
+  std::vector<SliceInfo> slices;  // ascending
+
+  uint64_t samples = 0;        // n
+  uint32_t batch = 0;          // B
+  uint32_t micro_batches = 0;  // M
+  uint64_t steps = 0;          // of the whole job
+  ConsistencyPolicy policy;
+
+  std::function<float(int64_t step)> rate;               // the schedule; pure
+  std::function<bool(uint32_t epoch)> evaluates_at;      // pure
+  // "dense1.weight[17]", for messages about bad elements; pure.
+  std::function<std::string(SliceId, uint32_t element)> name_of_element;
+
+  uint64_t FullSteps() const { return (samples + batch - 1) / batch; }  // S
+  uint32_t Epochs() const { return static_cast<uint32_t>((steps + FullSteps() - 1) / FullSteps()); }
+  uint64_t StepsIn(uint32_t epoch) const;  // 0 beyond the last epoch
+  // Samples of the micro-batches of `work`.
+  uint64_t SamplesIn(const WorkRange& work) const;
+};
+
+// Of partition `partition` of the job as described, laid out as `layout`, hosted by `self`.
+// kInvalidArgument: the description is not one that the coordinator hands out; names the field.
+absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, const Layout& layout,
+                                                    PartitionId partition, ShardId self);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_CORE_PARTITION_CONFIG_H_

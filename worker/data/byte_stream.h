@@ -1,0 +1,57 @@
+// A file's bytes from beginning to end, inflated on the way where it is gzip (by its magic, not its
+// name). Any number of gzip members, as the format allows.
+#ifndef STARLING_WORKER_DATA_BYTE_STREAM_H_
+#define STARLING_WORKER_DATA_BYTE_STREAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+struct z_stream_s;
+
+namespace starling {
+
+// One thread at a time. Blocks on the disk. Errors name the path: kNotFound, kUnavailable (the
+// system's error), kInvalidArgument (a truncated or corrupt gzip stream, not a regular file).
+class ByteStream {
+ public:
+  static absl::StatusOr<std::unique_ptr<ByteStream>> Open(const std::string& path);
+  ~ByteStream();
+  ByteStream(const ByteStream&) = delete;
+  ByteStream& operator=(const ByteStream&) = delete;
+
+  // Fills `out` and returns how much: less than all of it only at the end. Never makes more than
+  // `out` holds, so whoever bounds `out` bounds what a decompression bomb can do.
+  absl::StatusOr<size_t> Read(absl::Span<uint8_t> out);
+
+  // The most that can still come out: exact for a plain file, an upper bound (deflate's greatest
+  // ratio) for gzip. Only before the first Read.
+  uint64_t bytes_max() const;
+
+  bool gzip() const { return inflate_ != nullptr; }
+  const std::string& path() const { return path_; }
+
+ private:
+  ByteStream(std::string path, int fd, uint64_t file_bytes);
+  absl::Status Start();
+  absl::StatusOr<size_t> ReadFile(uint8_t* out, size_t size);
+  absl::StatusOr<size_t> Inflate(absl::Span<uint8_t> out);
+  absl::Status Refill();
+
+  const std::string path_;
+  const int fd_;
+  const uint64_t file_bytes_;
+  std::vector<uint8_t> input_;           // read, not yet inflated
+  std::unique_ptr<z_stream_s> inflate_;  // gzip only
+  bool file_ended_ = false;
+  bool member_ended_ = false;  // between two gzip members, or after the last
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_DATA_BYTE_STREAM_H_

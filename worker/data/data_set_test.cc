@@ -1,0 +1,224 @@
+#include "worker/data/data_set.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <set>
+
+#include "worker/data/testing/files.h"
+
+namespace starling {
+namespace {
+
+using data_testing::CounterSource;
+using data_testing::CsvSource;
+using data_testing::IdxSource;
+using data_testing::Images;
+using data_testing::Labels;
+using data_testing::WriteFile;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Normalize Of(std::vector<double> mean, std::vector<double> std) {
+  Normalize out;
+  out.mutable_mean()->Add(mean.begin(), mean.end());
+  out.mutable_std()->Add(std.begin(), std.end());
+  return out;
+}
+
+std::string Error(const DataSource& source, const Normalize& normalize = {}, const DataSetOptions& options = {}) {
+  const absl::Status status = DataSet::Open(source, normalize, options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  return std::string(status.message());
+}
+
+DataSource SmallIdx() {
+  return IdxSource(WriteFile("images", Images(5, 3, 5)), WriteFile("labels", Labels(5)));
+}
+
+TEST(DataSet, ScalesAndNormalisesBytes) {
+  const auto data = DataSet::Open(SmallIdx(), Of({0.1307}, {0.3081}), {});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->samples(), 5);
+  EXPECT_EQ((*data)->sample_elements(), 15);
+  EXPECT_EQ((*data)->classes(), 3);
+  EXPECT_THAT((*data)->sample_shape(), ElementsAre(1, 3, 5));
+  const std::vector<int64_t> ids = {4, 0, 4};
+  std::vector<float> inputs(45);
+  std::vector<int32_t> labels(3);
+  (*data)->Gather(ids, inputs.data(), labels.data());
+  EXPECT_THAT(labels, ElementsAre(1, 0, 1));
+  for (int i = 0; i < 3; ++i) {
+    for (int e = 0; e < 15; ++e) {
+      const double expected = ((10.0 * ids[i] + e) / 255 - 0.1307) / 0.3081;
+      EXPECT_NEAR(inputs[15 * i + e], expected, 1e-6);
+    }
+  }
+}
+
+TEST(DataSet, WithoutNormalizeBytesAreInZeroToOne) {
+  const auto data = DataSet::Open(SmallIdx(), {}, {});
+  std::vector<float> inputs(15);
+  int32_t label;
+  (*data)->Gather({3}, inputs.data(), &label);
+  for (int e = 0; e < 15; ++e) EXPECT_FLOAT_EQ(inputs[e], (30 + e) / 255.0f);
+}
+
+TEST(DataSet, CsvValuesAreNotScaled) {
+  const DataSource source = CsvSource(WriteFile("a.csv", "1,2,3,0\n4,5,6,1\n"));
+  std::vector<float> inputs(6);
+  std::vector<int32_t> labels(2);
+  (*DataSet::Open(source, {}, {}))->Gather({1, 0}, inputs.data(), labels.data());
+  EXPECT_THAT(inputs, ElementsAre(4, 5, 6, 1, 2, 3));
+  EXPECT_THAT(labels, ElementsAre(1, 0));
+  (*DataSet::Open(source, Of({1}, {2}), {}))->Gather({0}, inputs.data(), labels.data());
+  EXPECT_FLOAT_EQ(inputs[2], 1);
+  (*DataSet::Open(source, Of({1, 2, 3}, {1, 1, 2}), {}))->Gather({1}, inputs.data(), labels.data());
+  EXPECT_FLOAT_EQ(inputs[0], 3);
+  EXPECT_FLOAT_EQ(inputs[1], 3);
+  EXPECT_FLOAT_EQ(inputs[2], 1.5);
+}
+
+TEST(DataSet, ReshapesSamples) {
+  const DataSource source = CsvSource(WriteFile("a.csv", "1,2,3,4,0\n"));
+  const auto data = DataSet::Open(source, Of({1, 2}, {1, 1}), {.sample_shape = {2, 1, 2}});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_THAT((*data)->sample_shape(), ElementsAre(2, 1, 2));
+  std::vector<float> inputs(4);
+  int32_t label;
+  (*data)->Gather({0}, inputs.data(), &label);
+  EXPECT_THAT(inputs, ElementsAre(0, 1, 1, 2));  // two channels of two
+  EXPECT_THAT(Error(source, {}, {.sample_shape = {2, 3}}), HasSubstr("sample shape [2, 3]: expected 4 elements"));
+  EXPECT_THAT(Error(source, {}, {.sample_shape = {-4}}), HasSubstr("expected 4 elements"));
+  EXPECT_THAT(Error(source, {}, {.sample_shape = {-2, -2}}), HasSubstr("expected 4 elements"));
+  EXPECT_THAT(Error(source, {}, {.sample_shape = {int64_t{1} << 62, 8}}), HasSubstr("expected 4 elements"));
+  EXPECT_THAT(Error(source, {}, {.sample_shape = std::vector<int64_t>(9, 1)}), HasSubstr("at most 8 dimensions"));
+}
+
+TEST(DataSet, RefusesLabelsOutOfRange) {
+  EXPECT_THAT(Error(SmallIdx(), {}, {.classes = 2}), HasSubstr("sample 2 has label 2, expected less than 2"));
+  EXPECT_TRUE(DataSet::Open(SmallIdx(), {}, {.classes = 3}).ok());
+}
+
+TEST(DataSet, RefusesBadNormalize) {
+  EXPECT_THAT(Error(SmallIdx(), Of({0.1}, {})), HasSubstr("expected 1 or 1 values of mean and as many of std"));
+  EXPECT_THAT(Error(SmallIdx(), Of({0.1, 0.2}, {1, 1})), HasSubstr("got 2 and 2"));
+  EXPECT_THAT(Error(SmallIdx(), Of({0.1}, {0})), HasSubstr("std above 0"));
+  EXPECT_THAT(Error(SmallIdx(), Of({0.1}, {-1})), HasSubstr("std above 0"));
+  EXPECT_THAT(Error(SmallIdx(), Of({NAN}, {1})), HasSubstr("finite mean"));
+  EXPECT_THAT(Error(SmallIdx(), Of({0}, {1e-300})), HasSubstr("std above 0"));
+}
+
+TEST(DataSet, HoldoutPartsTileTheFile) {
+  std::string rows;
+  for (int i = 0; i < 50; ++i) rows += std::to_string(i) + "," + std::to_string(i % 2) + "\n";
+  DataSource source = CsvSource(WriteFile("h.csv", rows));
+  source.mutable_csv()->set_holdout_fraction(0.2);
+  source.mutable_csv()->set_holdout_seed(7);
+  std::set<float> seen;
+  int64_t sizes[2];
+  for (const auto part : {DataSource::Csv::PART_TRAIN, DataSource::Csv::PART_HOLDOUT}) {
+    source.mutable_csv()->set_part(part);
+    const auto data = *DataSet::Open(source, {}, {});
+    sizes[part - 1] = data->samples();
+    for (int64_t i = 0; i < data->samples(); ++i) {
+      float value;
+      int32_t label;
+      data->Gather({i}, &value, &label);
+      EXPECT_EQ(label, static_cast<int>(value) % 2);  // rows stay whole
+      EXPECT_TRUE(seen.insert(value).second);
+    }
+  }
+  EXPECT_EQ(sizes[0], 40);
+  EXPECT_EQ(sizes[1], 10);
+  EXPECT_EQ(seen.size(), 50u);
+  source.mutable_csv()->set_part(DataSource::Csv::PART_ALL);
+  EXPECT_EQ((*DataSet::Open(source, {}, {}))->samples(), 50);
+  source.mutable_csv()->set_part(DataSource::Csv::PART_HOLDOUT);
+  source.mutable_csv()->set_holdout_fraction(0);
+  EXPECT_THAT(Error(source), HasSubstr("leaves this part empty"));
+  for (double fraction : {-0.1, 1.0, 1e9, std::nan("")}) {
+    source.mutable_csv()->set_holdout_fraction(fraction);
+    EXPECT_THAT(Error(source), HasSubstr("holdout fraction"));
+  }
+}
+
+TEST(DataSet, CountersSamplesAreTheirIndices) {
+  const auto data = *DataSet::Open(CounterSource(4096), {}, {});
+  EXPECT_EQ(data->samples(), 4096);
+  EXPECT_EQ(data->classes(), 0);
+  EXPECT_THAT(data->sample_shape(), ElementsAre(1));
+  float values[2];
+  int32_t labels[2];
+  data->Gather({4095, 7}, values, labels);
+  EXPECT_THAT(values, ElementsAre(4095, 7));
+  EXPECT_THAT(Error(CounterSource(0)), HasSubstr("expected 1 to 16777216 samples, got 0"));
+  EXPECT_THAT(Error(CounterSource((1 << 24) + 1)), HasSubstr("got 16777217"));
+  EXPECT_THAT(Error(CounterSource(10), Of({0}, {1})), HasSubstr("cannot be normalised"));
+  EXPECT_THAT(Error(DataSource()), HasSubstr("no data source"));
+}
+
+TEST(InspectData, SaysWhatIsThere) {
+  JobSpec spec;
+  *spec.mutable_train() = SmallIdx();
+  *spec.mutable_test() = IdxSource(WriteFile("t-images", Images(2, 3, 5)), WriteFile("t-labels", Labels(2)));
+  const Inspection found = InspectData(spec);
+  EXPECT_EQ(found.error(), "");
+  EXPECT_EQ(found.train_samples(), 5u);
+  EXPECT_EQ(found.test_samples(), 2u);
+  EXPECT_EQ(found.classes(), 3u);
+  EXPECT_THAT(found.sample_shape(), ElementsAre(1, 3, 5));
+  spec.clear_test();
+  EXPECT_EQ(InspectData(spec).test_samples(), 0u);
+  spec.mutable_sample_shape()->Add(15);
+  EXPECT_THAT(InspectData(spec).sample_shape(), ElementsAre(15));
+}
+
+TEST(InspectData, SaysWhatIsWrong) {
+  JobSpec spec;
+  EXPECT_THAT(InspectData(spec).error(), HasSubstr("data.train: no data source"));
+  *spec.mutable_train() = SmallIdx();
+  *spec.mutable_test() = IdxSource("/no/such/file", WriteFile("t-labels", Labels(2)));
+  EXPECT_THAT(InspectData(spec).error(), HasSubstr("data.test: cannot open /no/such/file"));
+  *spec.mutable_test() = IdxSource(WriteFile("t-images", Images(2, 5, 3)), WriteFile("t-labels", Labels(2)));
+  EXPECT_THAT(InspectData(spec).error(), HasSubstr("samples are [1, 5, 3], and those of data.train are [1, 3, 5]"));
+  spec.clear_test();
+  spec.mutable_model()->mutable_input()->mutable_shape()->Add(15);
+  EXPECT_THAT(InspectData(spec).error(), HasSubstr("samples are [1, 3, 5], and the model takes [15]"));
+  spec.mutable_model()->mutable_input()->clear_shape();
+  for (int64_t dim : {1, 3, 5}) spec.mutable_model()->mutable_input()->add_shape(dim);
+  EXPECT_EQ(InspectData(spec).error(), "");
+  spec.mutable_model()->set_classes(2);
+  EXPECT_THAT(InspectData(spec).error(), HasSubstr("label 2, expected less than 2"));
+}
+
+TEST(DataSet, ReadsTheRealMnist) {
+  const char* root = std::getenv("STARLING_DATA");
+  if (root == nullptr) GTEST_SKIP() << "STARLING_DATA is not set";
+  const std::string folder = std::string(root) + "/mnist/";
+  const auto data = DataSet::Open(
+      IdxSource(folder + "train-images-idx3-ubyte.gz", folder + "train-labels-idx1-ubyte.gz"), Of({0.1307}, {0.3081}), {.classes = 10});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->samples(), 60'000);
+  double sum = 0;
+  double squares = 0;
+  std::vector<float> inputs(784);
+  int32_t label;
+  for (int64_t i = 0; i < 60'000; ++i) {
+    (*data)->Gather({i}, inputs.data(), &label);
+    for (float x : inputs) {
+      sum += x;
+      squares += double{x} * x;
+    }
+    if (i == 0) {
+      EXPECT_EQ(label, 5);
+    }
+  }
+  EXPECT_NEAR(sum / (60'000 * 784.0), 0, 1e-3);  // that is what 0.1307 and 0.3081 are
+  EXPECT_NEAR(squares / (60'000 * 784.0), 1, 1e-3);
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,295 @@
+#include "worker/data/loader.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/data_plan/epoch_order.h"
+
+namespace starling {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr int64_t kBatchBytesMax = int64_t{4} << 30;
+
+struct FreeDeleter {
+  void operator()(void* p) const { std::free(p); }
+};
+
+// A micro-batch's memory: one allocation for inputs, sample ids and labels.
+struct Buffer : StagedBatch {
+  int64_t capacity_elements = 0;
+  int64_t capacity_samples = 0;
+  std::unique_ptr<void, FreeDeleter> memory;
+};
+
+size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+std::unique_ptr<Buffer> NewBuffer(int64_t samples, int64_t elements) {
+  auto buffer = std::make_unique<Buffer>();
+  const size_t bytes = Aligned(elements * sizeof(float)) + Aligned(samples * sizeof(int64_t)) +
+                       Aligned(samples * sizeof(int32_t)) + kAlignment;
+  buffer->memory.reset(std::aligned_alloc(kAlignment, bytes));
+  if (buffer->memory == nullptr) throw std::bad_alloc();
+  buffer->capacity_samples = samples;
+  buffer->capacity_elements = elements;
+  return buffer;
+}
+
+}  // namespace
+
+// Buffers that are not in use. Thread-safe.
+class BatchPool {
+ public:
+  // Buffers hold at least that much, so that each serves training and evaluation.
+  BatchPool(int64_t samples_max, int64_t elements_max)
+      : samples_max_(samples_max), elements_max_(elements_max) {}
+
+  // A batch of `samples`, its spans set and its contents not.
+  StagedBatch* Get(int64_t samples, int64_t elements) {
+    std::unique_ptr<Buffer> buffer = Pop();
+    if (buffer == nullptr) buffer = NewBuffer(samples_max_, elements_max_);
+    auto* bytes = static_cast<uint8_t*>(buffer->memory.get());
+    buffer->inputs = absl::MakeSpan(reinterpret_cast<float*>(bytes), elements);
+    bytes += Aligned(buffer->capacity_elements * sizeof(float));
+    buffer->sample_ids = absl::MakeSpan(reinterpret_cast<int64_t*>(bytes), samples);
+    bytes += Aligned(buffer->capacity_samples * sizeof(int64_t));
+    buffer->labels = absl::MakeSpan(reinterpret_cast<int32_t*>(bytes), samples);
+    return buffer.release();
+  }
+
+  void Put(StagedBatch* batch) {
+    MutexLock lock(&mutex_);
+    free_.emplace_back(static_cast<Buffer*>(batch));
+  }
+
+  int64_t elements_max() const { return elements_max_; }
+
+  uint64_t allocated() const {
+    MutexLock lock(&mutex_);
+    return allocated_;
+  }
+
+ private:
+  std::unique_ptr<Buffer> Pop() {
+    MutexLock lock(&mutex_);
+    if (free_.empty()) {
+      ++allocated_;
+      return nullptr;
+    }
+    std::unique_ptr<Buffer> buffer = std::move(free_.back());
+    free_.pop_back();
+    return buffer;
+  }
+
+  const int64_t samples_max_;
+  const int64_t elements_max_;
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Buffer>> free_ ABSL_GUARDED_BY(mutex_);
+  uint64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+void BatchReturner::operator()(StagedBatch* batch) const { pool->Put(batch); }
+
+absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const DataSet> train,
+                                                       std::shared_ptr<const DataSet> test,
+                                                       const LoaderOptions& options) {
+  STARLING_ASSIGN_OR_RETURN(const BatchPlan train_plan,
+                            BatchPlan::Make(train->samples(), options.global_batch, options.micro_batches));
+  std::unique_ptr<Source> test_source;
+  if (test != nullptr) {
+    STARLING_ASSIGN_OR_RETURN(const BatchPlan plan,
+                              BatchPlan::Make(test->samples(), options.global_batch, options.micro_batches));
+    test_source = std::make_unique<Source>(Source{std::move(test), plan});
+  }
+  std::unique_ptr<Loader> loader(
+      new Loader(Source{std::move(train), train_plan}, std::move(test_source), options));
+  const int64_t bytes = loader->pool_->elements_max() * static_cast<int64_t>(sizeof(float));
+  if (bytes > kBatchBytesMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("a micro-batch of ", train_plan.micro_batch_samples(),
+                                                     " samples takes ", bytes, " bytes, more than the limit of ",
+                                                     kBatchBytesMax, ": use more, smaller micro-batches"));
+  }
+  return loader;
+}
+
+Loader::Loader(Source train, std::unique_ptr<Source> test, const LoaderOptions& options)
+    : train_(std::move(train)),
+      test_(std::move(test)),
+      options_(options),
+      pool_(std::make_shared<BatchPool>(
+          train_.plan.micro_batch_samples(),
+          train_.plan.micro_batch_samples() *
+              std::max(train_.data->sample_elements(), test_ == nullptr ? 0 : test_->data->sample_elements()))) {
+  for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+Loader::~Loader() {
+  Cancel();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+absl::StatusOr<const Loader::Source*> Loader::CheckedSource(const WorkRange& work) const {
+  const Source* source = work.purpose == WorkPurpose::kTrain      ? &train_
+                         : work.purpose == WorkPurpose::kEvaluate ? test_.get()
+                                                                  : nullptr;
+  if (source == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no data for work of purpose ", static_cast<int>(work.purpose)));
+  }
+  const uint64_t ids = source->plan.ids();
+  if (work.count == 0 || work.first >= ids || work.count > ids - work.first) {
+    return absl::InvalidArgumentError(absl::StrCat("expected micro-batches within [0, ", ids, "), got ", work.count,
+                                                   " from ", work.first));
+  }
+  return source;
+}
+
+const Loader::Source& Loader::SourceOf(const WorkRange& work) const {
+  return work.purpose == WorkPurpose::kTrain ? train_ : *test_;
+}
+
+uint64_t Loader::BytesOf(const WorkRange& work) const {
+  const Source& source = SourceOf(work);
+  const uint64_t row = source.data->sample_elements() * sizeof(float) + sizeof(int32_t) + sizeof(int64_t);
+  return static_cast<uint64_t>(source.plan.Positions(work.first, work.count).size()) * row;
+}
+
+BatchHandle Loader::Gather(const WorkRange& work) const {
+  const Source& source = SourceOf(work);
+  const PositionRange positions = source.plan.Positions(work.first);
+  BatchHandle batch(pool_->Get(positions.size(), positions.size() * source.data->sample_elements()),
+                    BatchReturner{pool_});
+  batch->work = work;
+  const EpochOrder order(options_.seed, work.epoch, source.data->samples());
+  const bool shuffled = work.purpose == WorkPurpose::kTrain;
+  for (int64_t i = 0; i < positions.size(); ++i) {
+    const int64_t position = positions.begin + i;
+    batch->sample_ids[i] = shuffled ? order.SampleAt(position) : position;
+  }
+  source.data->Gather(batch->sample_ids, batch->inputs.data(), batch->labels.data());
+  return batch;
+}
+
+absl::Status Loader::Prefetch(const WorkRange& work) {
+  STARLING_RETURN_IF_ERROR(CheckedSource(work).status());
+  MutexLock lock(&mutex_);
+  wanted_.push_back(work);
+  changed_.SignalAll();
+  return absl::OkStatus();
+}
+
+// Takes the first micro-batch off wanted_ that is neither staged nor being gathered.
+bool Loader::NextWanted(WorkRange* work) {
+  while (!wanted_.empty()) {
+    WorkRange& range = wanted_.front();
+    *work = range;
+    work->count = 1;
+    if (staged_.count(*work) == 0 && gathering_.count(*work) == 0) {
+      const uint64_t bytes = BytesOf(*work);
+      if (ahead_bytes_ > 0 && ahead_bytes_ + bytes > options_.read_ahead_bytes_max) return false;
+      ahead_bytes_ += bytes;
+    } else {
+      work->count = 0;
+    }
+    ++range.first;
+    if (--range.count == 0) wanted_.pop_front();
+    if (work->count == 1) return true;
+  }
+  return false;
+}
+
+// Removes one micro-batch from wanted_, where it is still there: it is being taken.
+void Loader::DropWanted(const WorkRange& work) {
+  for (auto range = wanted_.begin(); range != wanted_.end(); ++range) {
+    if (range->purpose != work.purpose || range->epoch != work.epoch || work.first < range->first ||
+        work.first - range->first >= range->count) {
+      continue;
+    }
+    WorkRange after = *range;
+    after.first = work.first + 1;
+    after.count = static_cast<uint32_t>(range->first + range->count - after.first);
+    range->count = static_cast<uint32_t>(work.first - range->first);
+    if (after.count > 0) range = wanted_.insert(range + 1, after) - 1;
+    if (range->count == 0) wanted_.erase(range);
+    return;
+  }
+}
+
+void Loader::Run() {
+  MutexLock lock(&mutex_);
+  while (true) {
+    WorkRange work;
+    while (!cancelled_ && !NextWanted(&work)) changed_.Wait(&mutex_);
+    if (cancelled_) return;
+    const uint64_t clears = clears_;
+    gathering_.insert(work);
+    mutex_.Unlock();
+    BatchHandle batch = Gather(work);
+    mutex_.Lock();
+    if (clears == clears_) {
+      gathering_.erase(work);
+      staged_[work] = std::move(batch);
+    }
+    changed_.SignalAll();
+  }
+}
+
+absl::StatusOr<BatchHandle> Loader::Take(const WorkRange& work, absl::Time deadline) {
+  STARLING_RETURN_IF_ERROR(CheckedSource(work).status());
+  if (work.count != 1) return absl::InvalidArgumentError("one micro-batch can be taken at a time");
+  bool waited = false;
+  {
+    MutexLock lock(&mutex_);
+    while (true) {
+      if (cancelled_) return absl::CancelledError("the data loader was cancelled");
+      const auto staged = staged_.find(work);
+      if (staged != staged_.end()) {
+        BatchHandle batch = std::move(staged->second);
+        staged_.erase(staged);
+        ahead_bytes_ -= BytesOf(work);
+        ++(waited ? counts_.waited : counts_.ready);
+        changed_.SignalAll();
+        return batch;
+      }
+      if (gathering_.count(work) == 0) break;
+      waited = true;
+      if (changed_.WaitWithDeadline(&mutex_, deadline) && gathering_.count(work) != 0) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("micro-batch ", work.first, " of epoch ", work.epoch, " is still being gathered"));
+      }
+    }
+    DropWanted(work);
+    ++counts_.waited;
+  }
+  return Gather(work);
+}
+
+void Loader::Clear() {
+  std::map<WorkRange, BatchHandle> dropped;  // returned to the pool after the lock
+  MutexLock lock(&mutex_);
+  wanted_.clear();
+  gathering_.clear();
+  dropped.swap(staged_);
+  ahead_bytes_ = 0;
+  ++clears_;
+  changed_.SignalAll();
+}
+
+void Loader::Cancel() {
+  MutexLock lock(&mutex_);
+  cancelled_ = true;
+  changed_.SignalAll();
+}
+
+Loader::Counts Loader::counts() const {
+  MutexLock lock(&mutex_);
+  Counts counts = counts_;
+  counts.buffers = pool_->allocated();
+  return counts;
+}
+
+}  // namespace starling

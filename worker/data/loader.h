@@ -1,0 +1,121 @@
+// Batches made in the background, ahead of the step that takes them.
+#ifndef STARLING_WORKER_DATA_LOADER_H_
+#define STARLING_WORKER_DATA_LOADER_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/data_plan/batch_plan.h"
+#include "common/protocol/types.h"
+#include "common/sync/mutex.h"
+#include "worker/data/data_set.h"
+
+namespace starling {
+
+// One micro-batch, gathered and normalised. The memory is a 64-byte aligned buffer of the loader's
+// pool, to which it returns with the handle; a handle may outlive the loader.
+struct StagedBatch {
+  WorkRange work;                   // count = 1
+  absl::Span<float> inputs;         // samples() x sample_elements, in the order of the epoch
+  absl::Span<int32_t> labels;       // samples(); zeros for a counter
+  absl::Span<int64_t> sample_ids;   // samples(): rows of the data set
+  int64_t samples() const { return static_cast<int64_t>(labels.size()); }  // 0: an empty micro-batch
+};
+
+class BatchPool;
+struct BatchReturner {
+  std::shared_ptr<BatchPool> pool;
+  void operator()(StagedBatch* batch) const;
+};
+using BatchHandle = std::unique_ptr<StagedBatch, BatchReturner>;
+
+struct LoaderOptions {
+  uint64_t seed = 0;
+  uint32_t global_batch = 0;
+  uint32_t micro_batches = 0;
+  uint64_t read_ahead_bytes_max = 64 << 20;  // of staged batches; at least one is always staged
+  int threads = 1;
+};
+
+// Makes the micro-batches of training (shuffled by seed and epoch, common/data_plan/epoch_order.h) and
+// of evaluation (in the order of the file), by the cut of common/data_plan/batch_plan.h. Ranges asked
+// for by Prefetch are staged in that order by background threads. Thread-safe.
+class Loader {
+ public:
+  // `test` may be null: then there is nothing to evaluate. kInvalidArgument: see BatchPlan::Make.
+  static absl::StatusOr<std::unique_ptr<Loader>> Create(std::shared_ptr<const DataSet> train,
+                                                        std::shared_ptr<const DataSet> test,
+                                                        const LoaderOptions& options);
+  ~Loader();  // cancels, and waits for a batch that is being gathered
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // Asks for all micro-batches of `work`, behind what was asked for before. What is staged is kept until
+  // taken or cleared: ask once for what will be taken. Never blocks. kInvalidArgument: a purpose that has
+  // no data, or ids beyond the epoch.
+  absl::Status Prefetch(const WorkRange& work);
+
+  // Takes micro-batch `work` (count = 1). Not staged yet: gathers it at once, in the caller's thread and
+  // whatever the read-ahead. Being gathered: waits for it, kDeadlineExceeded at `deadline`. kCancelled
+  // after Cancel, also for a waiter. kInvalidArgument as Prefetch.
+  absl::StatusOr<BatchHandle> Take(const WorkRange& work, absl::Time deadline);
+
+  // Forgets what was asked for and what is staged (not what was taken).
+  void Clear();
+
+  // Wakes every waiter; Take fails from now on. Idempotent.
+  void Cancel();
+
+  // For metrics. How many Takes found their batch staged, and how many had to gather or wait.
+  struct Counts {
+    uint64_t ready = 0;
+    uint64_t waited = 0;
+    uint64_t buffers = 0;  // allocated so far: constant in a steady state
+  };
+  Counts counts() const;
+
+ private:
+  struct Source {
+    std::shared_ptr<const DataSet> data;
+    BatchPlan plan;
+  };
+
+  Loader(Source train, std::unique_ptr<Source> test, const LoaderOptions& options);
+
+  absl::StatusOr<const Source*> CheckedSource(const WorkRange& work) const;
+  const Source& SourceOf(const WorkRange& work) const;
+  uint64_t BytesOf(const WorkRange& work) const;
+  BatchHandle Gather(const WorkRange& work) const;
+  void Run();
+  bool NextWanted(WorkRange* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropWanted(const WorkRange& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Source train_;
+  const std::unique_ptr<const Source> test_;
+  const LoaderOptions options_;
+  const std::shared_ptr<BatchPool> pool_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<WorkRange> wanted_ ABSL_GUARDED_BY(mutex_);  // in order; split as they are worked off
+  std::set<WorkRange> gathering_ ABSL_GUARDED_BY(mutex_);
+  std::map<WorkRange, BatchHandle> staged_ ABSL_GUARDED_BY(mutex_);
+  uint64_t ahead_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staged_ and of what threads gather
+  uint64_t clears_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  Counts counts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;  // last: they use all of the above
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_DATA_LOADER_H_

@@ -1,0 +1,178 @@
+#include "worker/data/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "common/data_plan/epoch_order.h"
+#include "worker/data/testing/files.h"
+
+namespace starling {
+namespace {
+
+using data_testing::CounterSource;
+
+constexpr uint64_t kSeed = 7;
+
+WorkRange Train(uint32_t epoch, uint64_t first, uint32_t count = 1) {
+  return {.purpose = WorkPurpose::kTrain, .epoch = epoch, .first = first, .count = count};
+}
+
+WorkRange Eval(uint64_t first, uint32_t count = 1) {
+  return {.purpose = WorkPurpose::kEvaluate, .epoch = 0, .first = first, .count = count};
+}
+
+std::shared_ptr<const DataSet> Counter(int64_t samples) { return *DataSet::Open(CounterSource(samples), {}, {}); }
+
+// 100 training and 21 test samples in steps of 16 by 4 micro-batches.
+std::unique_ptr<Loader> MakeLoader(LoaderOptions options = {}) {
+  options.seed = kSeed;
+  options.global_batch = 16;
+  options.micro_batches = 4;
+  return *Loader::Create(Counter(100), Counter(21), options);
+}
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+
+void ExpectSampleAt(const StagedBatch& batch, int64_t i, int64_t sample) {
+  EXPECT_EQ(batch.sample_ids[i], sample);
+  EXPECT_EQ(batch.inputs[i], static_cast<float>(sample));
+}
+
+TEST(Loader, AnEpochHoldsEachSampleOnce) {
+  const auto loader = MakeLoader({.threads = 2});
+  ASSERT_TRUE(loader->Prefetch(Train(3, 0, 28)).ok());  // 7 steps, the last one of 4 samples
+  std::set<int64_t> seen;
+  for (uint64_t id = 0; id < 28; ++id) {
+    const BatchHandle batch = *loader->Take(Train(3, id), Soon());
+    EXPECT_EQ(batch->samples(), id < 25 ? 4 : 0);
+    EXPECT_EQ(batch->work, Train(3, id));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(batch->inputs.data()) % 64, 0u);
+    for (int64_t i = 0; i < batch->samples(); ++i) {
+      ExpectSampleAt(*batch, i, SampleAt(kSeed, 3, static_cast<int64_t>(id) * 4 + i, 100));
+      EXPECT_TRUE(seen.insert(batch->sample_ids[i]).second);
+    }
+  }
+  EXPECT_EQ(seen.size(), 100u);
+}
+
+TEST(Loader, EvaluationIsInOrder) {
+  const auto loader = MakeLoader();
+  for (uint64_t id = 0; id < 8; ++id) {
+    const BatchHandle batch = *loader->Take(Eval(id), Soon());
+    EXPECT_EQ(batch->samples(), id < 5 ? 4 : id == 5 ? 1 : 0);
+    for (int64_t i = 0; i < batch->samples(); ++i) ExpectSampleAt(*batch, i, static_cast<int64_t>(id) * 4 + i);
+  }
+}
+
+TEST(Loader, WhatWasNotAskedForIsGatheredAtOnce) {
+  const auto loader = MakeLoader({.threads = 0});  // no one else could
+  ASSERT_TRUE(loader->Prefetch(Train(0, 0, 4)).ok());
+  for (uint64_t id : {2, 0, 3, 1, 9}) {
+    EXPECT_EQ((*loader->Take(Train(0, id), Soon()))->work.first, id);
+  }
+  EXPECT_EQ(loader->counts().ready, 0u);
+  EXPECT_EQ(loader->counts().waited, 5u);
+}
+
+TEST(Loader, ReadsNoFurtherAheadThanItMay) {
+  // A batch of 4 samples takes 4 * (4 + 4 + 8) = 64 bytes: two of them fit.
+  const auto loader = MakeLoader({.read_ahead_bytes_max = 130});
+  ASSERT_TRUE(loader->Prefetch(Train(0, 0, 24)).ok());
+  for (uint64_t id = 0; id < 24; ++id) ASSERT_TRUE(loader->Take(Train(0, id), Soon()).ok());
+  EXPECT_LE(loader->counts().buffers, 3u);  // two ahead and one in hand
+  // Smaller than one batch: one at a time, all the same.
+  const auto tiny = MakeLoader({.read_ahead_bytes_max = 1});
+  ASSERT_TRUE(tiny->Prefetch(Train(0, 0, 24)).ok());
+  for (uint64_t id = 0; id < 24; ++id) ASSERT_TRUE(tiny->Take(Train(0, id), Soon()).ok());
+  EXPECT_LE(tiny->counts().buffers, 2u);
+}
+
+TEST(Loader, TakingOutOfOrderDoesNotDeadlockOnTheReadAhead) {
+  const auto loader = MakeLoader({.read_ahead_bytes_max = 130});
+  ASSERT_TRUE(loader->Prefetch(Train(0, 0, 24)).ok());
+  for (uint64_t id = 24; id-- > 0;) EXPECT_EQ((*loader->Take(Train(0, id), Soon()))->work.first, id);
+}
+
+TEST(Loader, BuffersAreUsedAgain) {
+  const auto loader = MakeLoader();
+  uint64_t after_first_epoch = 0;
+  for (uint32_t epoch = 0; epoch < 5; ++epoch) {
+    for (uint64_t step = 0; step < 7; ++step) {
+      ASSERT_TRUE(loader->Prefetch(Train(epoch, step * 4, 4)).ok());
+      std::vector<BatchHandle> in_use;
+      for (uint64_t m = 0; m < 4; ++m) in_use.push_back(*loader->Take(Train(epoch, step * 4 + m), Soon()));
+    }
+    if (epoch == 0) after_first_epoch = loader->counts().buffers;
+    EXPECT_LE(loader->counts().buffers, 8u);
+  }
+  EXPECT_GE(after_first_epoch, 4u);
+}
+
+TEST(Loader, ABatchOutlivesItsLoader) {
+  auto loader = MakeLoader();
+  const BatchHandle batch = *loader->Take(Eval(1), Soon());
+  loader.reset();
+  ExpectSampleAt(*batch, 3, 7);
+}
+
+TEST(Loader, ClearForgetsWhatWasAskedFor) {
+  const auto loader = MakeLoader({.read_ahead_bytes_max = 130});
+  for (int round = 0; round < 200; ++round) {
+    ASSERT_TRUE(loader->Prefetch(Train(0, 0, 28)).ok());
+    if (round % 2 == 0) {
+      ASSERT_TRUE(loader->Take(Train(0, 0), Soon()).ok());
+    }
+    loader->Clear();
+    ASSERT_TRUE(loader->Prefetch(Train(1, 4, 4)).ok());
+    for (uint64_t id = 4; id < 8; ++id) {
+      const BatchHandle batch = *loader->Take(Train(1, id), Soon());
+      ExpectSampleAt(*batch, 0, SampleAt(kSeed, 1, static_cast<int64_t>(id) * 4, 100));
+    }
+  }
+}
+
+TEST(Loader, CancelEndsEveryTake) {
+  const auto loader = MakeLoader();
+  ASSERT_TRUE(loader->Take(Train(0, 0), Soon()).ok());
+  std::thread canceller([&] { loader->Cancel(); });
+  absl::Status status;
+  while (status.ok()) status = loader->Take(Train(0, 1), Soon()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  canceller.join();
+}
+
+TEST(Loader, ManyTakersShareIt) {
+  const auto loader = MakeLoader({.read_ahead_bytes_max = 200, .threads = 2});
+  ASSERT_TRUE(loader->Prefetch(Train(0, 0, 28)).ok());
+  std::vector<std::thread> takers;
+  std::vector<int64_t> counts(4, 0);
+  for (uint64_t t = 0; t < 4; ++t) {
+    takers.emplace_back([&, t] {
+      for (uint64_t id = t; id < 28; id += 4) counts[t] += (*loader->Take(Train(0, id), Soon()))->samples();
+    });
+  }
+  for (std::thread& taker : takers) taker.join();
+  EXPECT_EQ(counts[0] + counts[1] + counts[2] + counts[3], 100);
+}
+
+TEST(Loader, RefusesWorkThatThereIsNot) {
+  const auto loader = MakeLoader();
+  EXPECT_EQ(loader->Prefetch(Train(0, 28)).message(), "expected micro-batches within [0, 28), got 1 from 28");
+  EXPECT_FALSE(loader->Prefetch(Train(0, 24, 8)).ok());
+  EXPECT_FALSE(loader->Prefetch(Train(0, 0, 0)).ok());
+  EXPECT_FALSE(loader->Prefetch(Eval(8)).ok());
+  EXPECT_FALSE(loader->Prefetch({.purpose = WorkPurpose::kOuter, .epoch = 0, .first = 0, .count = 1}).ok());
+  EXPECT_FALSE(loader->Take(Train(0, 0, 2), Soon()).ok());
+  EXPECT_FALSE(loader->Take(Train(0, 100), Soon()).ok());
+  const auto no_test = *Loader::Create(Counter(4), nullptr, {.global_batch = 4, .micro_batches = 2});
+  EXPECT_FALSE(no_test->Prefetch(Eval(0)).ok());
+  EXPECT_FALSE(Loader::Create(Counter(4), nullptr, {.global_batch = 5, .micro_batches = 2}).ok());
+  EXPECT_FALSE(Loader::Create(Counter(4), Counter(4), {.global_batch = 4, .micro_batches = 3}).ok());
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,82 @@
+// Data files for tests, made on the spot.
+#ifndef STARLING_WORKER_DATA_TESTING_FILES_H_
+#define STARLING_WORKER_DATA_TESTING_FILES_H_
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "proto/job.pb.h"
+
+namespace starling::data_testing {
+
+inline std::string WriteFile(const std::string& name, const std::string& bytes) {
+  const std::string path = testing::TempDir() + "/" + name;
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  return path;
+}
+
+// `bytes` as one gzip member.
+inline std::string Gzip(const std::string& bytes) {
+  z_stream stream = {};
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, bytes.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+// An IDX file: the magic of unsigned bytes, the sizes, the bytes.
+inline std::string Idx(const std::vector<uint32_t>& dims, const std::string& bytes) {
+  std::string out = {0, 0, 8, static_cast<char>(dims.size())};
+  for (uint32_t dim : dims) {
+    for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<char>(dim >> shift));
+  }
+  return out + bytes;
+}
+
+// Byte e of image i is 10*i + e (mod 256); label i is i % 3.
+inline std::string Images(int n, int rows, int columns) {
+  std::string bytes;
+  for (int i = 0; i < n; ++i) {
+    for (int e = 0; e < rows * columns; ++e) bytes.push_back(static_cast<char>(10 * i + e));
+  }
+  return Idx({static_cast<uint32_t>(n), static_cast<uint32_t>(rows), static_cast<uint32_t>(columns)}, bytes);
+}
+
+inline std::string Labels(int n) {
+  std::string bytes;
+  for (int i = 0; i < n; ++i) bytes.push_back(static_cast<char>(i % 3));
+  return Idx({static_cast<uint32_t>(n)}, bytes);
+}
+
+inline DataSource IdxSource(const std::string& images, const std::string& labels) {
+  DataSource source;
+  source.mutable_idx()->set_images(images);
+  source.mutable_idx()->set_labels(labels);
+  return source;
+}
+
+inline DataSource CsvSource(const std::string& path) {
+  DataSource source;
+  source.mutable_csv()->set_path(path);
+  return source;
+}
+
+inline DataSource CounterSource(int64_t samples) {
+  DataSource source;
+  source.mutable_counter()->set_samples(samples);
+  return source;
+}
+
+}  // namespace starling::data_testing
+
+#endif  // STARLING_WORKER_DATA_TESTING_FILES_H_
