@@ -7,14 +7,15 @@
 
 namespace starling {
 
-absl::StatusOr<BatchPlan> BatchPlan::Make(int64_t samples, uint32_t global, uint32_t micro_batches) {
+absl::StatusOr<BatchPlan> BatchPlan::Make(int64_t samples, uint32_t global,
+                                          uint32_t micro_batches) {
   if (samples < 1 || samples > limits::kSamplesMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected 1 to ", limits::kSamplesMax, " samples, got ", samples));
   }
   if (global < 1 || global > limits::kGlobalBatchMax) {
-    return absl::InvalidArgumentError(absl::StrCat("batch.global: expected 1 to ",
-                                                   limits::kGlobalBatchMax, ", got ", global));
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch.global: expected 1 to ", limits::kGlobalBatchMax, ", got ", global));
   }
   if (micro_batches < 1 || micro_batches > limits::kMicroBatchesMax ||
       (micro_batches & (micro_batches - 1)) != 0) {
@@ -23,9 +24,8 @@ absl::StatusOr<BatchPlan> BatchPlan::Make(int64_t samples, uint32_t global, uint
                      limits::kMicroBatchesMax, ", got ", micro_batches));
   }
   if (global % micro_batches != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("batch.global ", global,
-                                                   " is not a multiple of batch.microBatches ",
-                                                   micro_batches));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "batch.global ", global, " is not a multiple of batch.microBatches ", micro_batches));
   }
   return BatchPlan(samples, global, micro_batches);
 }

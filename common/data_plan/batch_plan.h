@@ -18,8 +18,8 @@ struct PositionRange {
 };
 
 // How one pass over `samples` samples is cut into steps of `global` samples (B) and these into
-// `micro_batches` (M) of b = B/M. Micro-batch id s*M + m is micro-batch m of step s; since B = M*b, id
-// i covers the positions [i*b, min((i+1)*b, n)), which may be short or empty in the last step.
+// `micro_batches` (M) of b = B/M. Micro-batch id s*M + m is micro-batch m of step s; since B = M*b,
+// id i covers the positions [i*b, min((i+1)*b, n)), which may be short or empty in the last step.
 // Immutable; safe from any thread.
 class BatchPlan {
  public:
@@ -31,7 +31,9 @@ class BatchPlan {
   int64_t samples() const { return samples_; }
   uint32_t global() const { return global_; }
   uint32_t micro_batches() const { return micro_batches_; }
-  uint32_t micro_batch_samples() const { return global_ / micro_batches_; }  // b; the last step may have less
+  uint32_t micro_batch_samples() const {
+    return global_ / micro_batches_;
+  }  // b; the last step may have less
 
   uint64_t steps() const { return (samples_ + global_ - 1) / global_; }  // S, the items of an epoch
   uint64_t ids() const { return steps() * micro_batches_; }              // valid ids are [0, ids())

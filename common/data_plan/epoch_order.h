@@ -2,8 +2,8 @@
 // epoch, number of samples), whatever the number of workers, and costs no memory.
 //
 // A Feistel network over ceil(log2(n)) bits, split into two halves that may differ by one bit, with
-// cycle walking down to [0, n) (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). Its
-// twelve round keys come from Random123's Philox4x32-10.
+// cycle walking down to [0, n) (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+// Its twelve round keys come from Random123's Philox4x32-10.
 #ifndef STARLING_COMMON_DATA_PLAN_EPOCH_ORDER_H_
 #define STARLING_COMMON_DATA_PLAN_EPOCH_ORDER_H_
 

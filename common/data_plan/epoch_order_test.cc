@@ -44,8 +44,8 @@ TEST(EpochOrder, DoesNotChangeBetweenReleases) {  // a change would break resumi
 }
 
 TEST(EpochOrder, ShufflesWell) {
-  // Sample and position are independent: chi-square over 10x10 cells of 20,000 epochs; 81 degrees of
-  // freedom, so 136 is exceeded once in 10,000.
+  // Sample and position are independent: chi-square over 10x10 cells of 20,000 epochs; 81 degrees
+  // of freedom, so 136 is exceeded once in 10,000.
   constexpr int kEpochs = 20'000;
   int cells[10][10] = {};
   for (int epoch = 0; epoch < kEpochs; ++epoch) {

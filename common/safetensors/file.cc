@@ -64,12 +64,13 @@ absl::StatusOr<Header> ReadHeader(int fd, const std::string& path) {
   uint64_t header_bytes = 0;
   for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | length[i];
   if (header_bytes > kHeaderBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected a header of at most ", kHeaderBytesMax, " bytes, got ", header_bytes));
+    return absl::InvalidArgumentError(absl::StrCat("expected a header of at most ", kHeaderBytesMax,
+                                                   " bytes, got ", header_bytes));
   }
   if (header_bytes > file_bytes - 8) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the header should take ", header_bytes, " bytes, and the file ends after ", file_bytes - 8));
+    return absl::InvalidArgumentError(absl::StrCat("the header should take ", header_bytes,
+                                                   " bytes, and the file ends after ",
+                                                   file_bytes - 8));
   }
   std::string json(header_bytes, '\0');
   STARLING_RETURN_IF_ERROR(
@@ -83,7 +84,9 @@ Reader::Reader(std::string path, int fd, Header header)
     : path_(std::move(path)), fd_(fd), header_(std::move(header)) {}
 
 Reader::Reader(Reader&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), header_(std::move(other.header_)) {}
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      header_(std::move(other.header_)) {}
 
 Reader& Reader::operator=(Reader&& other) noexcept {
   std::swap(path_, other.path_);
@@ -103,7 +106,8 @@ absl::StatusOr<Reader> Reader::Open(const std::string& path) {
   if (!header.ok()) {
     close(fd);
     if (!absl::IsInvalidArgument(header.status())) return header.status();
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a safetensors file: ", header.status().message()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": not a safetensors file: ", header.status().message()));
   }
   return Reader(path, fd, *std::move(header));
 }
@@ -115,25 +119,28 @@ const TensorInfo* Reader::Find(absl::string_view name) const {
   return nullptr;
 }
 
-absl::Status Reader::Read(const TensorInfo& tensor, uint64_t offset, absl::Span<uint8_t> out) const {
+absl::Status Reader::Read(const TensorInfo& tensor, uint64_t offset,
+                          absl::Span<uint8_t> out) const {
   const uint64_t bytes = tensor.end - tensor.begin;
   if (offset > bytes || out.size() > bytes - offset) {
-    return absl::OutOfRangeError(absl::StrCat("tensor \"", tensor.name, "\" has ", bytes, " bytes: cannot read ",
-                                              out.size(), " at ", offset));
+    return absl::OutOfRangeError(absl::StrCat("tensor \"", tensor.name, "\" has ", bytes,
+                                              " bytes: cannot read ", out.size(), " at ", offset));
   }
   return PReadAll(fd_, path_, header_.data_begin + tensor.begin + offset, out);
 }
 
 absl::StatusOr<std::vector<float>> Reader::ReadFloats(absl::string_view name) const {
   const TensorInfo* tensor = Find(name);
-  if (tensor == nullptr) return absl::NotFoundError(absl::StrCat(path_, ": no tensor \"", name, "\""));
+  if (tensor == nullptr)
+    return absl::NotFoundError(absl::StrCat(path_, ": no tensor \"", name, "\""));
   if (tensor->dtype != DType::kF32) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, ": tensor \"", name, "\": expected F32, got ", DTypeName(tensor->dtype)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path_, ": tensor \"", name, "\": expected F32, got ", DTypeName(tensor->dtype)));
   }
   std::vector<float> values((tensor->end - tensor->begin) / sizeof(float));
-  STARLING_RETURN_IF_ERROR(
-      Read(*tensor, 0, absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(float))));
+  STARLING_RETURN_IF_ERROR(Read(
+      *tensor, 0,
+      absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(float))));
   return values;
 }
 
@@ -162,13 +169,15 @@ absl::StatusOr<Writer> Writer::Create(const std::string& path, std::vector<Tenso
   Writer writer(path, std::move(temporary), fd, tensors.empty() ? 0 : tensors.back().end);
   if (fchmod(fd, 0644) != 0) return SystemError("chmod", writer.temporary_);
   STARLING_RETURN_IF_ERROR(WriteAll(
-      fd, writer.temporary_, absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(header.data()), header.size())));
+      fd, writer.temporary_,
+      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(header.data()), header.size())));
   return writer;
 }
 
 absl::Status Writer::Append(absl::Span<const uint8_t> bytes) {
   if (bytes.size() > data_bytes_ - written_) {
-    return absl::OutOfRangeError(absl::StrCat(path_, ": the tensors have ", data_bytes_, " bytes, got at least ",
+    return absl::OutOfRangeError(absl::StrCat(path_, ": the tensors have ", data_bytes_,
+                                              " bytes, got at least ",
                                               bytes.size() - (data_bytes_ - written_), " more"));
   }
   STARLING_RETURN_IF_ERROR(WriteAll(fd_, temporary_, bytes));
@@ -177,8 +186,8 @@ absl::Status Writer::Append(absl::Span<const uint8_t> bytes) {
 }
 
 absl::Status Writer::AppendFloats(absl::Span<const float> values) {
-  return Append(
-      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(float)));
+  return Append(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(values.data()),
+                                    values.size() * sizeof(float)));
 }
 
 absl::Status Writer::Finish() {

@@ -12,7 +12,8 @@
 
 namespace starling::safetensors {
 
-static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "tensors are written as they lie in memory");
 
 namespace {
 
@@ -61,10 +62,14 @@ class HeaderHandler : public nlohmann::json_sax<json> {
 
   bool start_object(size_t) override {
     switch (state_) {
-      case State::kStart: return Go(State::kNames);
-      case State::kMetadataObject: return Go(State::kMetadataKeys);
-      case State::kTensorObject: return Go(State::kFields);
-      default: return Unexpected("an object");
+      case State::kStart:
+        return Go(State::kNames);
+      case State::kMetadataObject:
+        return Go(State::kMetadataKeys);
+      case State::kTensorObject:
+        return Go(State::kFields);
+      default:
+        return Unexpected("an object");
     }
   }
 
@@ -72,7 +77,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
     if (state_ == State::kNames) return Name(text);
     if (state_ == State::kMetadataKeys) {
       key_ = text;
-      if (header.metadata.count(key_) != 0) return Fail(absl::StrCat("duplicate metadata key \"", text, "\""));
+      if (header.metadata.count(key_) != 0)
+        return Fail(absl::StrCat("duplicate metadata key \"", text, "\""));
       return Go(State::kMetadataValue);
     }
     return Field(text);
@@ -107,13 +113,15 @@ class HeaderHandler : public nlohmann::json_sax<json> {
       return Go(State::kMetadataKeys);
     }
     if (state_ != State::kDType) return Unexpected("a string");
-    if (!ParseDType(text, &tensor().dtype)) return Fail(absl::StrCat("unknown dtype \"", text, "\""));
+    if (!ParseDType(text, &tensor().dtype))
+      return Fail(absl::StrCat("unknown dtype \"", text, "\""));
     return Go(State::kFields);
   }
 
   bool number_unsigned(number_unsigned_t value) override {
     if (state_ == State::kShapeNumbers) {
-      if (tensor().shape.size() == kDimsMax) return Fail(absl::StrCat("more than ", kDimsMax, " dimensions"));
+      if (tensor().shape.size() == kDimsMax)
+        return Fail(absl::StrCat("more than ", kDimsMax, " dimensions"));
       tensor().shape.push_back(value);
       return true;
     }
@@ -129,14 +137,26 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   bool null() override { return Unexpected("null"); }
   bool boolean(bool) override { return Unexpected("a boolean"); }
   bool binary(binary_t&) override { return Unexpected("binary data"); }
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& why) override {
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& why) override {
     return Fail(absl::StrCat("not JSON at byte ", position, ": ", why.what()));
   }
 
  private:
   enum class State {
-    kStart, kNames, kMetadataObject, kMetadataKeys, kMetadataValue, kTensorObject, kFields, kDType,
-    kShapeArray, kShapeNumbers, kOffsetsArray, kOffsetNumbers, kEnd,
+    kStart,
+    kNames,
+    kMetadataObject,
+    kMetadataKeys,
+    kMetadataValue,
+    kTensorObject,
+    kFields,
+    kDType,
+    kShapeArray,
+    kShapeNumbers,
+    kOffsetsArray,
+    kOffsetNumbers,
+    kEnd,
   };
 
   TensorInfo& tensor() { return header.tensors.back(); }
@@ -147,17 +167,21 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   }
 
   bool Fail(const std::string& what) {
-    if (error.empty()) error = in_tensor_ ? absl::StrCat("tensor \"", tensor().name, "\": ", what) : what;
+    if (error.empty())
+      error = in_tensor_ ? absl::StrCat("tensor \"", tensor().name, "\": ", what) : what;
     return false;
   }
 
-  bool Unexpected(const char* what) { return Fail(absl::StrCat("did not expect ", what, " there")); }
+  bool Unexpected(const char* what) {
+    return Fail(absl::StrCat("did not expect ", what, " there"));
+  }
 
   bool Name(const std::string& name) {
     in_tensor_ = false;
     if (!names_.insert(name).second) return Fail(absl::StrCat("duplicate name \"", name, "\""));
     if (name == kMetadata) return Go(State::kMetadataObject);
-    if (header.tensors.size() == kTensorsMax) return Fail(absl::StrCat("more than ", kTensorsMax, " tensors"));
+    if (header.tensors.size() == kTensorsMax)
+      return Fail(absl::StrCat("more than ", kTensorsMax, " tensors"));
     in_tensor_ = true;
     header.tensors.emplace_back().name = name;
     fields_.clear();
@@ -192,7 +216,8 @@ absl::Status CheckTiling(const std::vector<TensorInfo>& tensors, uint64_t data_b
     if (!bytes.ok()) return error(bytes.status().message());
     if (tensor.end < tensor.begin || tensor.end - tensor.begin != *bytes) {
       return error("expected ", *bytes, " bytes of ", DTypeName(tensor.dtype), "[",
-                   absl::StrJoin(tensor.shape, ","), "], got data_offsets [", tensor.begin, ",", tensor.end, "]");
+                   absl::StrJoin(tensor.shape, ","), "], got data_offsets [", tensor.begin, ",",
+                   tensor.end, "]");
     }
     if (tensor.begin != next) {
       return error("expected its data at byte ", next, ", got ", tensor.begin,
@@ -201,8 +226,9 @@ absl::Status CheckTiling(const std::vector<TensorInfo>& tensors, uint64_t data_b
     next = tensor.end;
   }
   if (next != data_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the tensors end at byte ", next, " of the data, the file at byte ",
-                                                   data_bytes, next > data_bytes ? ": truncated" : ": trailing bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the tensors end at byte ", next, " of the data, the file at byte ",
+                     data_bytes, next > data_bytes ? ": truncated" : ": trailing bytes"));
   }
   return absl::OkStatus();
 }
@@ -235,17 +261,20 @@ absl::StatusOr<uint64_t> TensorBytes(DType dtype, absl::Span<const uint64_t> sha
 
 absl::StatusOr<Header> ParseHeader(absl::string_view text, uint64_t data_bytes) {
   if (text.size() > kHeaderBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected a header of at most ", kHeaderBytesMax, " bytes, got ", text.size()));
+    return absl::InvalidArgumentError(absl::StrCat("expected a header of at most ", kHeaderBytesMax,
+                                                   " bytes, got ", text.size()));
   }
-  if (text.empty() || text[0] != '{') return absl::InvalidArgumentError("expected a header that begins with {");
+  if (text.empty() || text[0] != '{')
+    return absl::InvalidArgumentError("expected a header that begins with {");
   HeaderHandler handler;
-  if (!json::sax_parse(text.begin(), text.end(), &handler)) return absl::InvalidArgumentError(handler.error);
+  if (!json::sax_parse(text.begin(), text.end(), &handler))
+    return absl::InvalidArgumentError(handler.error);
   Header header = std::move(handler.header);
   header.data_begin = 8 + text.size();
-  std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
-    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
-  });
+  std::sort(header.tensors.begin(), header.tensors.end(),
+            [](const TensorInfo& a, const TensorInfo& b) {
+              return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+            });
   STARLING_RETURN_IF_ERROR(CheckTiling(header.tensors, data_bytes));
   return header;
 }
@@ -258,22 +287,27 @@ absl::StatusOr<std::string> EncodeHeader(std::vector<TensorInfo>* tensors,
   uint64_t next = 0;
   for (TensorInfo& tensor : *tensors) {
     if (!names.insert(tensor.name).second) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\": its name is taken"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor \"", tensor.name, "\": its name is taken"));
     }
     STARLING_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(tensor.dtype, tensor.shape));
     tensor.begin = next;
-    if (__builtin_add_overflow(next, bytes, &next)) return absl::InvalidArgumentError("the tensors' size overflows");
+    if (__builtin_add_overflow(next, bytes, &next))
+      return absl::InvalidArgumentError("the tensors' size overflows");
     tensor.end = next;
     // push_back is linear in all: operator[] of an ordered_json looks through all that are there.
     root.get_ref<nlohmann::ordered_json::object_t&>().push_back(
         {tensor.name,
-         {{"dtype", DTypeName(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}}});
+         {{"dtype", DTypeName(tensor.dtype)},
+          {"shape", tensor.shape},
+          {"data_offsets", {tensor.begin, tensor.end}}}});
   }
   std::string text;
   try {  // the one thing that throws: text that is not UTF-8
     text = root.dump();
   } catch (const json::exception& why) {
-    return absl::InvalidArgumentError(absl::StrCat("names and metadata must be UTF-8: ", why.what()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("names and metadata must be UTF-8: ", why.what()));
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > kHeaderBytesMax) {

@@ -1,4 +1,5 @@
-// The safetensors file format (https://github.com/huggingface/safetensors): exports and checkpoints.
+// The safetensors file format (https://github.com/huggingface/safetensors): exports and
+// checkpoints.
 //
 // u64 little-endian N, N bytes of UTF-8 JSON {"name": {"dtype", "shape", "data_offsets"}, ...,
 // "__metadata__": {string: string}}, then the tensors' bytes, which cover the rest without a hole.
@@ -22,18 +23,32 @@ inline constexpr size_t kTensorsMax = 1'000'000;
 inline constexpr size_t kDimsMax = 64;
 
 enum class DType : uint8_t {
-  kBool, kU8, kI8, kF8E5M2, kF8E4M3, kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kF64, kI64, kU64,
+  kBool,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kF64,
+  kI64,
+  kU64,
 };
 
-const char* DTypeName(DType dtype);   // "F32"
-uint64_t DTypeBytes(DType dtype);     // of one element
+const char* DTypeName(DType dtype);                   // "F32"
+uint64_t DTypeBytes(DType dtype);                     // of one element
 bool ParseDType(absl::string_view name, DType* out);  // false: unknown, *out unchanged
 
 struct TensorInfo {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<uint64_t> shape = {};  // empty: a scalar; a zero: no elements
-  uint64_t begin = 0;           // bytes from the start of the data; the writer sets begin and end
+  uint64_t begin = 0;  // bytes from the start of the data; the writer sets begin and end
   uint64_t end = 0;
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
@@ -49,8 +64,8 @@ struct Header {
 
 // Checks and decodes the JSON text of a header whose data is `data_bytes` long. Refuses (with
 // kInvalidArgument and the tensor's name): what is not JSON, duplicate names, unknown or missing
-// fields, unknown dtypes, wrong sizes, a hole, an overlap, a first offset other than 0, and a last end
-// that is not the data's end. `data_begin` becomes 8 + json.size().
+// fields, unknown dtypes, wrong sizes, a hole, an overlap, a first offset other than 0, and a last
+// end that is not the data's end. `data_begin` becomes 8 + json.size().
 absl::StatusOr<Header> ParseHeader(absl::string_view json, uint64_t data_bytes);
 
 // Reads a file's tensors one at a time. Open checks the whole header. Read is safe from several
@@ -85,8 +100,8 @@ class Reader {
 // thread at a time.
 class Writer {
  public:
-  // `tensors`: begin and end are ignored and computed. "format": "pt" is added to the metadata unless
-  // it says otherwise: some loaders refuse a file without.
+  // `tensors`: begin and end are ignored and computed. "format": "pt" is added to the metadata
+  // unless it says otherwise: some loaders refuse a file without.
   static absl::StatusOr<Writer> Create(const std::string& path, std::vector<TensorInfo> tensors,
                                        std::map<std::string, std::string> metadata);
 

@@ -36,14 +36,15 @@ std::string File(const std::string& json, const std::string& data) {
 
 std::string Entry(const std::string& name, const std::string& dtype, const std::string& shape,
                   const std::string& offsets) {
-  return absl::StrCat("\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":", shape, ",\"data_offsets\":", offsets,
-                      "}");
+  return absl::StrCat("\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":", shape,
+                      ",\"data_offsets\":", offsets, "}");
 }
 
 int FilesThatBeginWith(const std::string& prefix) {
   int count = 0;
   DIR* folder = opendir(testing::TempDir().c_str());
-  while (const dirent* entry = readdir(folder)) count += std::string(entry->d_name).rfind(prefix, 0) == 0;
+  while (const dirent* entry = readdir(folder))
+    count += std::string(entry->d_name).rfind(prefix, 0) == 0;
   closedir(folder);
   return count;
 }
@@ -71,7 +72,8 @@ TEST(Safetensors, WhatIsWrittenIsRead) {
   auto reader = Reader::Open(path);
   ASSERT_TRUE(reader.ok()) << reader.status();
   EXPECT_EQ(reader->header().data_begin % 8, 0u);
-  EXPECT_THAT(reader->header().metadata, ElementsAre(Pair("format", "pt"), Pair("model", "{\"a\": 1}")));
+  EXPECT_THAT(reader->header().metadata,
+              ElementsAre(Pair("format", "pt"), Pair("model", "{\"a\": 1}")));
   EXPECT_EQ(*reader->ReadFloats("weight"), weight);
   EXPECT_TRUE(reader->ReadFloats("none")->empty());
   EXPECT_THAT(*reader->ReadFloats("scalar"), ElementsAre(42.0f));
@@ -85,7 +87,8 @@ TEST(Safetensors, WhatIsWrittenIsRead) {
             absl::StatusCode::kOutOfRange);
   EXPECT_EQ(reader->Find("absent"), nullptr);
   EXPECT_EQ(reader->ReadFloats("absent").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(reader->ReadFloats("bytes \"\xC3\xA9\"").status().message()), HasSubstr("expected F32"));
+  EXPECT_THAT(std::string(reader->ReadFloats("bytes \"\xC3\xA9\"").status().message()),
+              HasSubstr("expected F32"));
 }
 
 TEST(Safetensors, TheEmptyFileIsLegal) {
@@ -97,8 +100,8 @@ TEST(Safetensors, TheEmptyFileIsLegal) {
 }
 
 TEST(Safetensors, AcceptsPaddingAndAnyOrderOfEntriesAndFields) {
-  const std::string json =
-      "{\"b\":{\"data_offsets\":[4,12],\"shape\":[2],\"dtype\":\"F32\"}," + Entry("a", "F32", "[]", "[0,4]") + "}   ";
+  const std::string json = "{\"b\":{\"data_offsets\":[4,12],\"shape\":[2],\"dtype\":\"F32\"}," +
+                           Entry("a", "F32", "[]", "[0,4]") + "}   ";
   auto header = ParseHeader(json, 12);
   ASSERT_TRUE(header.ok()) << header.status();
   ASSERT_EQ(header->tensors.size(), 2u);
@@ -109,10 +112,12 @@ TEST(Safetensors, AcceptsPaddingAndAnyOrderOfEntriesAndFields) {
 
 TEST(Safetensors, KnowsEveryDType) {
   const std::vector<std::pair<std::string, uint64_t>> dtypes = {
-      {"BOOL", 1}, {"U8", 1},   {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
-      {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"F64", 8},     {"I64", 8}, {"U64", 8}};
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
+      {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},
+      {"U32", 4},  {"F32", 4}, {"F64", 8}, {"I64", 8},     {"U64", 8}};
   for (const auto& [name, bytes] : dtypes) {
-    auto header = ParseHeader("{" + Entry("t", name, "[3]", absl::StrCat("[0,", 3 * bytes, "]")) + "}", 3 * bytes);
+    auto header = ParseHeader(
+        "{" + Entry("t", name, "[3]", absl::StrCat("[0,", 3 * bytes, "]")) + "}", 3 * bytes);
     ASSERT_TRUE(header.ok()) << name << ": " << header.status();
     EXPECT_EQ(DTypeName(header->tensors[0].dtype), name);
   }
@@ -157,7 +162,8 @@ TEST(Safetensors, RefusesMalformedHeaders) {
       {"{" + Entry("a", "F32", "[1]", "[4,8]") + "}", 8, "a hole"},
       {"{" + a + "," + Entry("b", "F32", "[1]", "[8,12]") + "}", 12, "a hole"},
       {"{" + a + "," + Entry("b", "F32", "[1]", "[0,4]") + "}", 4, "an overlap"},
-      {"{" + Entry("a", "F32", "[2]", "[0,8]") + "," + Entry("b", "F32", "[1]", "[4,8]") + "}", 8, "an overlap"},
+      {"{" + Entry("a", "F32", "[2]", "[0,8]") + "," + Entry("b", "F32", "[1]", "[4,8]") + "}", 8,
+       "an overlap"},
       {"{" + a + "}", 3, "truncated"},
       {"{" + a + "}", 5, "trailing bytes"},
       {"{}", 1, "trailing bytes"},
@@ -166,17 +172,22 @@ TEST(Safetensors, RefusesMalformedHeaders) {
       {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "duplicate metadata key"},
       {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "duplicate name"},
       {"{\"a\":" + std::string(1'000'000, '['), 0, "did not expect an array"},
-      {"{" + Entry("a", "F32", "[" + std::string(200, '1') + "]", "[0,4]") + "}", 4, "beyond 64 bits"},
+      {"{" + Entry("a", "F32", "[" + std::string(200, '1') + "]", "[0,4]") + "}", 4,
+       "beyond 64 bits"},
   };
   for (const BadHeader& bad : cases) {
     const auto header = ParseHeader(bad.json, bad.data_bytes);
-    EXPECT_EQ(header.status().code(), absl::StatusCode::kInvalidArgument) << bad.json.substr(0, 200);
-    EXPECT_THAT(std::string(header.status().message()), HasSubstr(bad.says)) << bad.json.substr(0, 200);
+    EXPECT_EQ(header.status().code(), absl::StatusCode::kInvalidArgument)
+        << bad.json.substr(0, 200);
+    EXPECT_THAT(std::string(header.status().message()), HasSubstr(bad.says))
+        << bad.json.substr(0, 200);
   }
   std::string shape = "[1";
   for (size_t i = 0; i < kDimsMax; ++i) shape += ",1";
-  EXPECT_THAT(std::string(ParseHeader("{" + Entry("a", "F32", shape + "]", "[0,4]") + "}", 4).status().message()),
-              HasSubstr("dimensions"));
+  EXPECT_THAT(
+      std::string(
+          ParseHeader("{" + Entry("a", "F32", shape + "]", "[0,4]") + "}", 4).status().message()),
+      HasSubstr("dimensions"));
 }
 
 TEST(Safetensors, RefusesMalformedFiles) {
@@ -190,14 +201,17 @@ TEST(Safetensors, RefusesMalformedFiles) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(Path("cut")));
   }
   WriteAll(Path("trailing"), good + "5");
-  EXPECT_THAT(std::string(Reader::Open(Path("trailing")).status().message()), HasSubstr("trailing bytes"));
+  EXPECT_THAT(std::string(Reader::Open(Path("trailing")).status().message()),
+              HasSubstr("trailing bytes"));
   std::string huge = good;
   huge[3] = 6;  // 6 << 24 is more than the limit of 100,000,000
   WriteAll(Path("huge"), huge);
-  EXPECT_THAT(std::string(Reader::Open(Path("huge")).status().message()), HasSubstr("at most 100000000"));
+  EXPECT_THAT(std::string(Reader::Open(Path("huge")).status().message()),
+              HasSubstr("at most 100000000"));
   huge[7] = '\xFF';
   WriteAll(Path("huge"), huge);
-  EXPECT_THAT(std::string(Reader::Open(Path("huge")).status().message()), HasSubstr("at most 100000000"));
+  EXPECT_THAT(std::string(Reader::Open(Path("huge")).status().message()),
+              HasSubstr("at most 100000000"));
   EXPECT_EQ(Reader::Open(Path("absent")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Reader::Open(testing::TempDir()).status().code(), absl::StatusCode::kInvalidArgument);
 }
@@ -213,7 +227,8 @@ TEST(SafetensorsWriter, LeavesNothingUnlessFinished) {
   }
   EXPECT_EQ(ReadAll(Path("old.safetensors")), "the old file");
   EXPECT_EQ(FilesThatBeginWith("old.safetensors"), 1);
-  EXPECT_EQ(Writer::Create(Path("no/such/folder"), {}, {}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Writer::Create(Path("no/such/folder"), {}, {}).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 TEST(SafetensorsWriter, RefusesWhatItsReaderWould) {
@@ -223,8 +238,12 @@ TEST(SafetensorsWriter, RefusesWhatItsReaderWould) {
   EXPECT_FALSE(Writer::Create(Path("x"), {}, {{"k", "\xFF"}}).ok());
   EXPECT_FALSE(Writer::Create(Path("x"), {{.name = "a", .shape = {uint64_t{1} << 62}}}, {}).ok());
   const uint64_t half = (uint64_t{1} << 61) - 1;
-  EXPECT_FALSE(Writer::Create(Path("x"), {{.name = "a", .shape = {half}}, {.name = "b", .shape = {half}},
-                                          {.name = "c", .shape = {half}}}, {}).ok());
+  EXPECT_FALSE(Writer::Create(Path("x"),
+                              {{.name = "a", .shape = {half}},
+                               {.name = "b", .shape = {half}},
+                               {.name = "c", .shape = {half}}},
+                              {})
+                   .ok());
   EXPECT_FALSE(Writer::Create(Path("x"), {}, {{"k", std::string(kHeaderBytesMax, 'x')}}).ok());
   EXPECT_EQ(FilesThatBeginWith("x"), 0);
 }

@@ -100,7 +100,8 @@ absl::StatusOr<size_t> ByteStream::Inflate(absl::Span<uint8_t> out) {
   while (got < out.size()) {
     if (inflate_->avail_in == 0 && !file_ended_) STARLING_RETURN_IF_ERROR(Refill());
     if (file_ended_ && member_ended_) break;
-    if (file_ended_) return absl::InvalidArgumentError(absl::StrCat(path_, ": the gzip stream is truncated"));
+    if (file_ended_)
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": the gzip stream is truncated"));
     if (member_ended_) {  // another member follows; anything else fails as a bad header below
       inflateReset(inflate_.get());
       member_ended_ = false;
@@ -113,8 +114,9 @@ absl::StatusOr<size_t> ByteStream::Inflate(absl::Span<uint8_t> out) {
     if (result == Z_STREAM_END) {
       member_ended_ = true;
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      return absl::InvalidArgumentError(absl::StrCat(path_, ": the gzip stream is corrupt: ",
-                                                     inflate_->msg != nullptr ? inflate_->msg : "unknown error"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, ": the gzip stream is corrupt: ",
+                       inflate_->msg != nullptr ? inflate_->msg : "unknown error"));
     }
   }
   return got;

@@ -33,7 +33,8 @@ class CsvParser {
     }
     STARLING_RETURN_IF_ERROR(Label(line.substr(comma + 1), ++columns));
     if (line_ == 1) columns_ = columns;
-    if (columns != columns_) return Error("expected ", columns_, " columns as in line 1, got ", columns);
+    if (columns != columns_)
+      return Error("expected ", columns_, " columns as in line 1, got ", columns);
     return absl::OkStatus();
   }
 
@@ -54,14 +55,17 @@ class CsvParser {
   }
 
  private:
-  static std::string Excerpt(absl::string_view text) { return absl::CHexEscape(text.substr(0, 40)); }
+  static std::string Excerpt(absl::string_view text) {
+    return absl::CHexEscape(text.substr(0, 40));
+  }
 
   // Before a line is taken: what it can add at most, a number for two characters.
   absl::Status Reserve(absl::string_view line) const {
     const uint64_t bytes = sizeof(float) * (samples_.floats.size() + line.size() / 2 + 1) +
                            sizeof(int32_t) * (samples_.labels.size() + 1);
     if (bytes <= limits_.decoded_bytes_max) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat(path_, ": line ", line_, ": more than the limit of ",
+    return absl::ResourceExhaustedError(absl::StrCat(path_, ": line ", line_,
+                                                     ": more than the limit of ",
                                                      limits_.decoded_bytes_max, " bytes of data"));
   }
 
@@ -69,7 +73,8 @@ class CsvParser {
     text = absl::StripAsciiWhitespace(text);
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(static_cast<float>(value))) {
+    if (error != std::errc() || end != text.data() + text.size() ||
+        !std::isfinite(static_cast<float>(value))) {
       return Error("column ", column, ": expected a number, got \"", Excerpt(text), "\"",
                    line_ == 1 ? " (the file must have no header line)" : "");
     }
@@ -82,7 +87,8 @@ class CsvParser {
     int32_t value = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-      return Error("column ", column, ": expected a label, an integer >= 0, got \"", Excerpt(text), "\"");
+      return Error("column ", column, ": expected a label, an integer >= 0, got \"", Excerpt(text),
+                   "\"");
     }
     samples_.labels.push_back(value);
     return absl::OkStatus();
@@ -115,7 +121,8 @@ absl::StatusOr<Samples> Parse(const std::string& path, const DataLimits& limits)
     pending.append(reinterpret_cast<const char*>(chunk.data()), got);
     STARLING_RETURN_IF_ERROR(TakeLines(pending, limits, parser));
   }
-  if (!pending.empty()) STARLING_RETURN_IF_ERROR(parser.Line(pending));  // a last line without its end
+  if (!pending.empty())
+    STARLING_RETURN_IF_ERROR(parser.Line(pending));  // a last line without its end
   return parser.Finish();
 }
 

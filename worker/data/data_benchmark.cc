@@ -1,5 +1,5 @@
-// Images per second of one core: shuffle, gather, normalise MNIST-sized batches. The limit beside it is
-// the same bytes moved by memcpy (784 in, 3,136 out per image).
+// Images per second of one core: shuffle, gather, normalise MNIST-sized batches. The limit beside
+// it is the same bytes moved by memcpy (784 in, 3,136 out per image).
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -19,9 +19,11 @@ std::shared_ptr<const DataSet> Mnist() {
   Normalize normalize;
   normalize.add_mean(0.1307);
   normalize.add_std(0.3081);
-  return *DataSet::Open(data_testing::IdxSource(data_testing::WriteFile("b-images", data_testing::Images(kImages, 28, 28)),
-                                                data_testing::WriteFile("b-labels", data_testing::Labels(kImages))),
-                        normalize, {});
+  return *DataSet::Open(
+      data_testing::IdxSource(
+          data_testing::WriteFile("b-images", data_testing::Images(kImages, 28, 28)),
+          data_testing::WriteFile("b-labels", data_testing::Labels(kImages))),
+      normalize, {});
 }
 
 void BM_ShuffleGatherNormalize(benchmark::State& state) {

@@ -15,7 +15,9 @@ namespace {
 
 constexpr int64_t kCounterSamplesMax = int64_t{1} << 24;  // fp32 holds every index up to here
 
-std::string ShapeText(absl::Span<const int64_t> shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
+std::string ShapeText(absl::Span<const int64_t> shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
 
 // Keeps the given rows, in that order.
 void KeepRows(absl::Span<const int64_t> rows, Samples* samples) {
@@ -36,8 +38,8 @@ void KeepRows(absl::Span<const int64_t> rows, Samples* samples) {
 absl::Status DataSet::KeepPart(const DataSource::Csv& csv, Samples* samples) const {
   const double fraction = csv.holdout_fraction();
   if (!(fraction >= 0 && fraction < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(csv.path(), ": holdout fraction: expected at least 0 and less than 1, got ", fraction));
+    return absl::InvalidArgumentError(absl::StrCat(
+        csv.path(), ": holdout fraction: expected at least 0 and less than 1, got ", fraction));
   }
   if (csv.part() == DataSource::Csv::PART_ALL) return absl::OkStatus();
   const std::vector<int64_t> held_out = HeldOutRows(samples->labels, fraction, csv.holdout_seed());
@@ -54,8 +56,9 @@ absl::Status DataSet::KeepPart(const DataSource::Csv& csv, Samples* samples) con
     }
   }
   if (rows.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(csv.path(), ": a holdout fraction of ", fraction, " of ",
-                                                   samples->labels.size(), " rows leaves this part empty"));
+    return absl::InvalidArgumentError(absl::StrCat(csv.path(), ": a holdout fraction of ", fraction,
+                                                   " of ", samples->labels.size(),
+                                                   " rows leaves this part empty"));
   }
   KeepRows(rows, samples);
   return absl::OkStatus();
@@ -69,9 +72,9 @@ absl::Status DataSet::Reshape(const std::vector<int64_t>& shape) {
     if (elements < 0) break;
   }
   if (elements != elements_ || shape.size() > limits::kTensorDimsMax) {
-    return absl::InvalidArgumentError(absl::StrCat("sample shape ", ShapeText(shape), ": expected ", elements_,
-                                                   " elements in at most ", limits::kTensorDimsMax,
-                                                   " dimensions, as a sample is ", ShapeText(shape_)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sample shape ", ShapeText(shape), ": expected ", elements_, " elements in at most ",
+        limits::kTensorDimsMax, " dimensions, as a sample is ", ShapeText(shape_)));
   }
   shape_ = shape;
   return absl::OkStatus();
@@ -85,10 +88,9 @@ absl::Status DataSet::SetNormalize(const Normalize& normalize, double unit) {
   const int64_t channels = shape_[0];
   if (normalize.mean_size() != normalize.std_size() ||
       (normalize.mean_size() != 1 && normalize.mean_size() != channels)) {
-    return absl::InvalidArgumentError(absl::StrCat("normalize: expected 1 or ", channels,
-                                                   " values of mean and as many of std (samples are ",
-                                                   ShapeText(shape_), "), got ", normalize.mean_size(), " and ",
-                                                   normalize.std_size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "normalize: expected 1 or ", channels, " values of mean and as many of std (samples are ",
+        ShapeText(shape_), "), got ", normalize.mean_size(), " and ", normalize.std_size()));
   }
   scale_.resize(normalize.mean_size());
   shift_.resize(normalize.mean_size());
@@ -98,14 +100,16 @@ absl::Status DataSet::SetNormalize(const Normalize& normalize, double unit) {
     scale_[c] = static_cast<float>(unit / std);
     shift_[c] = static_cast<float>(-mean / std);
     if (!(std > 0) || !std::isfinite(scale_[c]) || !std::isfinite(shift_[c])) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "normalize: expected a finite mean and a std above 0, got mean ", mean, " and std ", std));
+      return absl::InvalidArgumentError(
+          absl::StrCat("normalize: expected a finite mean and a std above 0, got mean ", mean,
+                       " and std ", std));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status DataSet::Take(Samples samples, const Normalize& normalize, const DataSetOptions& options) {
+absl::Status DataSet::Take(Samples samples, const Normalize& normalize,
+                           const DataSetOptions& options) {
   samples_ = static_cast<int64_t>(samples.labels.size());
   shape_ = std::move(samples.shape);
   elements_ = 1;
@@ -116,30 +120,35 @@ absl::Status DataSet::Take(Samples samples, const Normalize& normalize, const Da
   const auto greatest = std::max_element(labels_.begin(), labels_.end());
   classes_ = int64_t{*greatest} + 1;
   if (options.classes > 0 && classes_ > options.classes) {
-    return absl::InvalidArgumentError(absl::StrCat("sample ", greatest - labels_.begin(), " has label ", *greatest,
-                                                   ", expected less than ", options.classes,
-                                                   ", the model's number of classes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("sample ", greatest - labels_.begin(), " has label ", *greatest,
+                     ", expected less than ", options.classes, ", the model's number of classes"));
   }
   STARLING_RETURN_IF_ERROR(Reshape(options.sample_shape));
   return SetNormalize(normalize, bytes_.empty() ? 1.0 : 1.0 / 255.0);
 }
 
-absl::StatusOr<std::shared_ptr<const DataSet>> DataSet::Open(const DataSource& source, const Normalize& normalize,
+absl::StatusOr<std::shared_ptr<const DataSet>> DataSet::Open(const DataSource& source,
+                                                             const Normalize& normalize,
                                                              const DataSetOptions& options) {
   std::shared_ptr<DataSet> out(new DataSet());
   const auto in_file = [](const std::string& file, const absl::Status& status) {
-    return status.ok() ? status : absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
+    return status.ok() ? status
+                       : absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
   };
   switch (source.source_case()) {
     case DataSource::kIdx: {
-      STARLING_ASSIGN_OR_RETURN(Samples samples, ReadIdx(source.idx().images(), source.idx().labels(), options.limits));
-      STARLING_RETURN_IF_ERROR(in_file(source.idx().labels(), out->Take(std::move(samples), normalize, options)));
+      STARLING_ASSIGN_OR_RETURN(
+          Samples samples, ReadIdx(source.idx().images(), source.idx().labels(), options.limits));
+      STARLING_RETURN_IF_ERROR(
+          in_file(source.idx().labels(), out->Take(std::move(samples), normalize, options)));
       return out;
     }
     case DataSource::kCsv: {
       STARLING_ASSIGN_OR_RETURN(Samples samples, ReadCsv(source.csv().path(), options.limits));
       STARLING_RETURN_IF_ERROR(out->KeepPart(source.csv(), &samples));
-      STARLING_RETURN_IF_ERROR(in_file(source.csv().path(), out->Take(std::move(samples), normalize, options)));
+      STARLING_RETURN_IF_ERROR(
+          in_file(source.csv().path(), out->Take(std::move(samples), normalize, options)));
       return out;
     }
     case DataSource::kCounter: {
@@ -149,7 +158,8 @@ absl::StatusOr<std::shared_ptr<const DataSet>> DataSet::Open(const DataSource& s
             absl::StrCat("counter: expected 1 to ", kCounterSamplesMax, " samples, got ", samples));
       }
       if (normalize.mean_size() != 0 || normalize.std_size() != 0) {
-        return absl::InvalidArgumentError("counter: its samples are indices and cannot be normalised");
+        return absl::InvalidArgumentError(
+            "counter: its samples are indices and cannot be normalised");
       }
       out->samples_ = samples;
       out->shape_ = {1};
@@ -181,7 +191,7 @@ void DataSet::Gather(absl::Span<const int64_t> ids, float* inputs, int32_t* labe
   if (labels_.empty()) {  // a counter
     for (size_t i = 0; i < ids.size(); ++i) {
       inputs[i] = static_cast<float>(ids[i]);
-      labels[i] = 0;
+      labels[i] = static_cast<int32_t>(ids[i]);
     }
     return;
   }

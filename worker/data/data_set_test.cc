@@ -28,7 +28,8 @@ Normalize Of(std::vector<double> mean, std::vector<double> std) {
   return out;
 }
 
-std::string Error(const DataSource& source, const Normalize& normalize = {}, const DataSetOptions& options = {}) {
+std::string Error(const DataSource& source, const Normalize& normalize = {},
+                  const DataSetOptions& options = {}) {
   const absl::Status status = DataSet::Open(source, normalize, options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   return std::string(status.message());
@@ -90,20 +91,25 @@ TEST(DataSet, ReshapesSamples) {
   int32_t label;
   (*data)->Gather({0}, inputs.data(), &label);
   EXPECT_THAT(inputs, ElementsAre(0, 1, 1, 2));  // two channels of two
-  EXPECT_THAT(Error(source, {}, {.sample_shape = {2, 3}}), HasSubstr("sample shape [2, 3]: expected 4 elements"));
+  EXPECT_THAT(Error(source, {}, {.sample_shape = {2, 3}}),
+              HasSubstr("sample shape [2, 3]: expected 4 elements"));
   EXPECT_THAT(Error(source, {}, {.sample_shape = {-4}}), HasSubstr("expected 4 elements"));
   EXPECT_THAT(Error(source, {}, {.sample_shape = {-2, -2}}), HasSubstr("expected 4 elements"));
-  EXPECT_THAT(Error(source, {}, {.sample_shape = {int64_t{1} << 62, 8}}), HasSubstr("expected 4 elements"));
-  EXPECT_THAT(Error(source, {}, {.sample_shape = std::vector<int64_t>(9, 1)}), HasSubstr("at most 8 dimensions"));
+  EXPECT_THAT(Error(source, {}, {.sample_shape = {int64_t{1} << 62, 8}}),
+              HasSubstr("expected 4 elements"));
+  EXPECT_THAT(Error(source, {}, {.sample_shape = std::vector<int64_t>(9, 1)}),
+              HasSubstr("at most 8 dimensions"));
 }
 
 TEST(DataSet, RefusesLabelsOutOfRange) {
-  EXPECT_THAT(Error(SmallIdx(), {}, {.classes = 2}), HasSubstr("sample 2 has label 2, expected less than 2"));
+  EXPECT_THAT(Error(SmallIdx(), {}, {.classes = 2}),
+              HasSubstr("sample 2 has label 2, expected less than 2"));
   EXPECT_TRUE(DataSet::Open(SmallIdx(), {}, {.classes = 3}).ok());
 }
 
 TEST(DataSet, RefusesBadNormalize) {
-  EXPECT_THAT(Error(SmallIdx(), Of({0.1}, {})), HasSubstr("expected 1 or 1 values of mean and as many of std"));
+  EXPECT_THAT(Error(SmallIdx(), Of({0.1}, {})),
+              HasSubstr("expected 1 or 1 values of mean and as many of std"));
   EXPECT_THAT(Error(SmallIdx(), Of({0.1, 0.2}, {1, 1})), HasSubstr("got 2 and 2"));
   EXPECT_THAT(Error(SmallIdx(), Of({0.1}, {0})), HasSubstr("std above 0"));
   EXPECT_THAT(Error(SmallIdx(), Of({0.1}, {-1})), HasSubstr("std above 0"));
@@ -154,6 +160,7 @@ TEST(DataSet, CountersSamplesAreTheirIndices) {
   int32_t labels[2];
   data->Gather({4095, 7}, values, labels);
   EXPECT_THAT(values, ElementsAre(4095, 7));
+  EXPECT_THAT(labels, ElementsAre(4095, 7));
   EXPECT_THAT(Error(CounterSource(0)), HasSubstr("expected 1 to 16777216 samples, got 0"));
   EXPECT_THAT(Error(CounterSource((1 << 24) + 1)), HasSubstr("got 16777217"));
   EXPECT_THAT(Error(CounterSource(10), Of({0}, {1})), HasSubstr("cannot be normalised"));
@@ -163,7 +170,8 @@ TEST(DataSet, CountersSamplesAreTheirIndices) {
 TEST(InspectData, SaysWhatIsThere) {
   JobSpec spec;
   *spec.mutable_train() = SmallIdx();
-  *spec.mutable_test() = IdxSource(WriteFile("t-images", Images(2, 3, 5)), WriteFile("t-labels", Labels(2)));
+  *spec.mutable_test() =
+      IdxSource(WriteFile("t-images", Images(2, 3, 5)), WriteFile("t-labels", Labels(2)));
   const Inspection found = InspectData(spec);
   EXPECT_EQ(found.error(), "");
   EXPECT_EQ(found.train_samples(), 5u);
@@ -182,11 +190,14 @@ TEST(InspectData, SaysWhatIsWrong) {
   *spec.mutable_train() = SmallIdx();
   *spec.mutable_test() = IdxSource("/no/such/file", WriteFile("t-labels", Labels(2)));
   EXPECT_THAT(InspectData(spec).error(), HasSubstr("data.test: cannot open /no/such/file"));
-  *spec.mutable_test() = IdxSource(WriteFile("t-images", Images(2, 5, 3)), WriteFile("t-labels", Labels(2)));
-  EXPECT_THAT(InspectData(spec).error(), HasSubstr("samples are [1, 5, 3], and those of data.train are [1, 3, 5]"));
+  *spec.mutable_test() =
+      IdxSource(WriteFile("t-images", Images(2, 5, 3)), WriteFile("t-labels", Labels(2)));
+  EXPECT_THAT(InspectData(spec).error(),
+              HasSubstr("samples are [1, 5, 3], and those of data.train are [1, 3, 5]"));
   spec.clear_test();
   spec.mutable_model()->mutable_input()->mutable_shape()->Add(15);
-  EXPECT_THAT(InspectData(spec).error(), HasSubstr("samples are [1, 3, 5], and the model takes [15]"));
+  EXPECT_THAT(InspectData(spec).error(),
+              HasSubstr("samples are [1, 3, 5], and the model takes [15]"));
   spec.mutable_model()->mutable_input()->clear_shape();
   for (int64_t dim : {1, 3, 5}) spec.mutable_model()->mutable_input()->add_shape(dim);
   EXPECT_EQ(InspectData(spec).error(), "");
@@ -199,7 +210,8 @@ TEST(DataSet, ReadsTheRealMnist) {
   if (root == nullptr) GTEST_SKIP() << "STARLING_DATA is not set";
   const std::string folder = std::string(root) + "/mnist/";
   const auto data = DataSet::Open(
-      IdxSource(folder + "train-images-idx3-ubyte.gz", folder + "train-labels-idx1-ubyte.gz"), Of({0.1307}, {0.3081}), {.classes = 10});
+      IdxSource(folder + "train-images-idx3-ubyte.gz", folder + "train-labels-idx1-ubyte.gz"),
+      Of({0.1307}, {0.3081}), {.classes = 10});
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ((*data)->samples(), 60'000);
   double sum = 0;

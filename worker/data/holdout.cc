@@ -13,7 +13,8 @@ namespace {
 constexpr uint32_t kPurpose = 0x484F4C44;  // "HOLD": keeps these draws apart from all others
 
 uint64_t Hash(uint64_t seed, int64_t row) {
-  const r123::Philox4x32::key_type key = {{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)}};
+  const r123::Philox4x32::key_type key = {
+      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)}};
   const r123::Philox4x32::ctr_type counter = {
       {static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), 0, kPurpose}};
   const auto random = r123::Philox4x32()(counter, key);
@@ -24,7 +25,8 @@ uint64_t Hash(uint64_t seed, int64_t row) {
 
 std::vector<int64_t> HeldOutRows(absl::Span<const int32_t> labels, double fraction, uint64_t seed) {
   std::map<int32_t, std::vector<std::pair<uint64_t, int64_t>>> classes;
-  for (size_t row = 0; row < labels.size(); ++row) classes[labels[row]].emplace_back(Hash(seed, row), row);
+  for (size_t row = 0; row < labels.size(); ++row)
+    classes[labels[row]].emplace_back(Hash(seed, row), row);
   std::vector<int64_t> held_out;
   for (auto& [label, rows] : classes) {
     std::sort(rows.begin(), rows.end());

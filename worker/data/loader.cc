@@ -97,21 +97,23 @@ void BatchReturner::operator()(StagedBatch* batch) const { pool->Put(batch); }
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const DataSet> train,
                                                        std::shared_ptr<const DataSet> test,
                                                        const LoaderOptions& options) {
-  STARLING_ASSIGN_OR_RETURN(const BatchPlan train_plan,
-                            BatchPlan::Make(train->samples(), options.global_batch, options.micro_batches));
+  STARLING_ASSIGN_OR_RETURN(
+      const BatchPlan train_plan,
+      BatchPlan::Make(train->samples(), options.global_batch, options.micro_batches));
   std::unique_ptr<Source> test_source;
   if (test != nullptr) {
-    STARLING_ASSIGN_OR_RETURN(const BatchPlan plan,
-                              BatchPlan::Make(test->samples(), options.global_batch, options.micro_batches));
+    STARLING_ASSIGN_OR_RETURN(
+        const BatchPlan plan,
+        BatchPlan::Make(test->samples(), options.global_batch, options.micro_batches));
     test_source = std::make_unique<Source>(Source{std::move(test), plan});
   }
   std::unique_ptr<Loader> loader(
       new Loader(Source{std::move(train), train_plan}, std::move(test_source), options));
   const int64_t bytes = loader->pool_->elements_max() * static_cast<int64_t>(sizeof(float));
   if (bytes > kBatchBytesMax) {
-    return absl::ResourceExhaustedError(absl::StrCat("a micro-batch of ", train_plan.micro_batch_samples(),
-                                                     " samples takes ", bytes, " bytes, more than the limit of ",
-                                                     kBatchBytesMax, ": use more, smaller micro-batches"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a micro-batch of ", train_plan.micro_batch_samples(), " samples takes ", bytes,
+        " bytes, more than the limit of ", kBatchBytesMax, ": use more, smaller micro-batches"));
   }
   return loader;
 }
@@ -123,7 +125,8 @@ Loader::Loader(Source train, std::unique_ptr<Source> test, const LoaderOptions& 
       pool_(std::make_shared<BatchPool>(
           train_.plan.micro_batch_samples(),
           train_.plan.micro_batch_samples() *
-              std::max(train_.data->sample_elements(), test_ == nullptr ? 0 : test_->data->sample_elements()))) {
+              std::max(train_.data->sample_elements(),
+                       test_ == nullptr ? 0 : test_->data->sample_elements()))) {
   for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -142,8 +145,8 @@ absl::StatusOr<const Loader::Source*> Loader::CheckedSource(const WorkRange& wor
   }
   const uint64_t ids = source->plan.ids();
   if (work.count == 0 || work.first >= ids || work.count > ids - work.first) {
-    return absl::InvalidArgumentError(absl::StrCat("expected micro-batches within [0, ", ids, "), got ", work.count,
-                                                   " from ", work.first));
+    return absl::InvalidArgumentError(absl::StrCat("expected micro-batches within [0, ", ids,
+                                                   "), got ", work.count, " from ", work.first));
   }
   return source;
 }
@@ -154,11 +157,13 @@ const Loader::Source& Loader::SourceOf(const WorkRange& work) const {
 
 uint64_t Loader::BytesOf(const WorkRange& work) const {
   const Source& source = SourceOf(work);
-  const uint64_t row = source.data->sample_elements() * sizeof(float) + sizeof(int32_t) + sizeof(int64_t);
+  const uint64_t row =
+      source.data->sample_elements() * sizeof(float) + sizeof(int32_t) + sizeof(int64_t);
   return static_cast<uint64_t>(source.plan.Positions(work.first, work.count).size()) * row;
 }
 
 BatchHandle Loader::Gather(const WorkRange& work) const {
+  const uint64_t begin_us = SpanRing::NowMicros();
   const Source& source = SourceOf(work);
   const PositionRange positions = source.plan.Positions(work.first);
   BatchHandle batch(pool_->Get(positions.size(), positions.size() * source.data->sample_elements()),
@@ -171,6 +176,9 @@ BatchHandle Loader::Gather(const WorkRange& work) const {
     batch->sample_ids[i] = shuffled ? order.SampleAt(position) : position;
   }
   source.data->Gather(batch->sample_ids, batch->inputs.data(), batch->labels.data());
+  if (options_.spans != nullptr) {
+    options_.spans->Record("gather", SpanCategory::kData, begin_us, SpanRing::NowMicros());
+  }
   return batch;
 }
 
@@ -258,8 +266,8 @@ absl::StatusOr<BatchHandle> Loader::Take(const WorkRange& work, absl::Time deadl
       if (gathering_.count(work) == 0) break;
       waited = true;
       if (changed_.WaitWithDeadline(&mutex_, deadline) && gathering_.count(work) != 0) {
-        return absl::DeadlineExceededError(
-            absl::StrCat("micro-batch ", work.first, " of epoch ", work.epoch, " is still being gathered"));
+        return absl::DeadlineExceededError(absl::StrCat("micro-batch ", work.first, " of epoch ",
+                                                        work.epoch, " is still being gathered"));
       }
     }
     DropWanted(work);

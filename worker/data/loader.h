@@ -17,6 +17,7 @@
 #include "common/data_plan/batch_plan.h"
 #include "common/protocol/types.h"
 #include "common/sync/mutex.h"
+#include "common/trace/span_ring.h"
 #include "worker/data/data_set.h"
 
 namespace starling {
@@ -24,11 +25,13 @@ namespace starling {
 // One micro-batch, gathered and normalised. The memory is a 64-byte aligned buffer of the loader's
 // pool, to which it returns with the handle; a handle may outlive the loader.
 struct StagedBatch {
-  WorkRange work;                   // count = 1
-  absl::Span<float> inputs;         // samples() x sample_elements, in the order of the epoch
-  absl::Span<int32_t> labels;       // samples(); zeros for a counter
-  absl::Span<int64_t> sample_ids;   // samples(): rows of the data set
-  int64_t samples() const { return static_cast<int64_t>(labels.size()); }  // 0: an empty micro-batch
+  WorkRange work;                  // count = 1
+  absl::Span<float> inputs;        // samples() x sample_elements, in the order of the epoch
+  absl::Span<int32_t> labels;      // samples()
+  absl::Span<int64_t> sample_ids;  // samples(): rows of the data set
+  int64_t samples() const {
+    return static_cast<int64_t>(labels.size());
+  }  // 0: an empty micro-batch
 };
 
 class BatchPool;
@@ -44,11 +47,12 @@ struct LoaderOptions {
   uint32_t micro_batches = 0;
   uint64_t read_ahead_bytes_max = 64 << 20;  // of staged batches; at least one is always staged
   int threads = 1;
+  SpanRing* spans = nullptr;  // where gathering is recorded; may be null; outlives the loader
 };
 
-// Makes the micro-batches of training (shuffled by seed and epoch, common/data_plan/epoch_order.h) and
-// of evaluation (in the order of the file), by the cut of common/data_plan/batch_plan.h. Ranges asked
-// for by Prefetch are staged in that order by background threads. Thread-safe.
+// Makes the micro-batches of training (shuffled by seed and epoch, common/data_plan/epoch_order.h)
+// and of evaluation (in the order of the file), by the cut of common/data_plan/batch_plan.h. Ranges
+// asked for by Prefetch are staged in that order by background threads. Thread-safe.
 class Loader {
  public:
   // `test` may be null: then there is nothing to evaluate. kInvalidArgument: see BatchPlan::Make.
@@ -59,14 +63,14 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Asks for all micro-batches of `work`, behind what was asked for before. What is staged is kept until
-  // taken or cleared: ask once for what will be taken. Never blocks. kInvalidArgument: a purpose that has
-  // no data, or ids beyond the epoch.
+  // Asks for all micro-batches of `work`, behind what was asked for before. What is staged is kept
+  // until taken or cleared: ask once for what will be taken. Never blocks. kInvalidArgument: a
+  // purpose that has no data, or ids beyond the epoch.
   absl::Status Prefetch(const WorkRange& work);
 
-  // Takes micro-batch `work` (count = 1). Not staged yet: gathers it at once, in the caller's thread and
-  // whatever the read-ahead. Being gathered: waits for it, kDeadlineExceeded at `deadline`. kCancelled
-  // after Cancel, also for a waiter. kInvalidArgument as Prefetch.
+  // Takes micro-batch `work` (count = 1). Not staged yet: gathers it at once, in the caller's
+  // thread and whatever the read-ahead. Being gathered: waits for it, kDeadlineExceeded at
+  // `deadline`. kCancelled after Cancel, also for a waiter. kInvalidArgument as Prefetch.
   absl::StatusOr<BatchHandle> Take(const WorkRange& work, absl::Time deadline);
 
   // Forgets what was asked for and what is staged (not what was taken).

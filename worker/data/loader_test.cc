@@ -25,7 +25,9 @@ WorkRange Eval(uint64_t first, uint32_t count = 1) {
   return {.purpose = WorkPurpose::kEvaluate, .epoch = 0, .first = first, .count = count};
 }
 
-std::shared_ptr<const DataSet> Counter(int64_t samples) { return *DataSet::Open(CounterSource(samples), {}, {}); }
+std::shared_ptr<const DataSet> Counter(int64_t samples) {
+  return *DataSet::Open(CounterSource(samples), {}, {});
+}
 
 // 100 training and 21 test samples in steps of 16 by 4 micro-batches.
 std::unique_ptr<Loader> MakeLoader(LoaderOptions options = {}) {
@@ -64,7 +66,8 @@ TEST(Loader, EvaluationIsInOrder) {
   for (uint64_t id = 0; id < 8; ++id) {
     const BatchHandle batch = *loader->Take(Eval(id), Soon());
     EXPECT_EQ(batch->samples(), id < 5 ? 4 : id == 5 ? 1 : 0);
-    for (int64_t i = 0; i < batch->samples(); ++i) ExpectSampleAt(*batch, i, static_cast<int64_t>(id) * 4 + i);
+    for (int64_t i = 0; i < batch->samples(); ++i)
+      ExpectSampleAt(*batch, i, static_cast<int64_t>(id) * 4 + i);
   }
 }
 
@@ -94,7 +97,8 @@ TEST(Loader, ReadsNoFurtherAheadThanItMay) {
 TEST(Loader, TakingOutOfOrderDoesNotDeadlockOnTheReadAhead) {
   const auto loader = MakeLoader({.read_ahead_bytes_max = 130});
   ASSERT_TRUE(loader->Prefetch(Train(0, 0, 24)).ok());
-  for (uint64_t id = 24; id-- > 0;) EXPECT_EQ((*loader->Take(Train(0, id), Soon()))->work.first, id);
+  for (uint64_t id = 24; id-- > 0;)
+    EXPECT_EQ((*loader->Take(Train(0, id), Soon()))->work.first, id);
 }
 
 TEST(Loader, BuffersAreUsedAgain) {
@@ -104,12 +108,23 @@ TEST(Loader, BuffersAreUsedAgain) {
     for (uint64_t step = 0; step < 7; ++step) {
       ASSERT_TRUE(loader->Prefetch(Train(epoch, step * 4, 4)).ok());
       std::vector<BatchHandle> in_use;
-      for (uint64_t m = 0; m < 4; ++m) in_use.push_back(*loader->Take(Train(epoch, step * 4 + m), Soon()));
+      for (uint64_t m = 0; m < 4; ++m)
+        in_use.push_back(*loader->Take(Train(epoch, step * 4 + m), Soon()));
     }
     if (epoch == 0) after_first_epoch = loader->counts().buffers;
     EXPECT_LE(loader->counts().buffers, 8u);
   }
   EXPECT_GE(after_first_epoch, 4u);
+}
+
+TEST(Loader, RecordsSpans) {
+  SpanRing spans;
+  const auto loader = MakeLoader({.threads = 0, .spans = &spans});
+  ASSERT_TRUE(loader->Take(Train(0, 0), Soon()).ok());
+  const SpanRing::Snapshot found = spans.Read(0);
+  ASSERT_EQ(found.spans.size(), 1u);
+  EXPECT_EQ(found.spans[0].category, SpanCategory::kData);
+  EXPECT_EQ(found.spans[0].name(), "gather");
 }
 
 TEST(Loader, ABatchOutlivesItsLoader) {
@@ -152,7 +167,8 @@ TEST(Loader, ManyTakersShareIt) {
   std::vector<int64_t> counts(4, 0);
   for (uint64_t t = 0; t < 4; ++t) {
     takers.emplace_back([&, t] {
-      for (uint64_t id = t; id < 28; id += 4) counts[t] += (*loader->Take(Train(0, id), Soon()))->samples();
+      for (uint64_t id = t; id < 28; id += 4)
+        counts[t] += (*loader->Take(Train(0, id), Soon()))->samples();
     });
   }
   for (std::thread& taker : takers) taker.join();
@@ -161,17 +177,21 @@ TEST(Loader, ManyTakersShareIt) {
 
 TEST(Loader, RefusesWorkThatThereIsNot) {
   const auto loader = MakeLoader();
-  EXPECT_EQ(loader->Prefetch(Train(0, 28)).message(), "expected micro-batches within [0, 28), got 1 from 28");
+  EXPECT_EQ(loader->Prefetch(Train(0, 28)).message(),
+            "expected micro-batches within [0, 28), got 1 from 28");
   EXPECT_FALSE(loader->Prefetch(Train(0, 24, 8)).ok());
   EXPECT_FALSE(loader->Prefetch(Train(0, 0, 0)).ok());
   EXPECT_FALSE(loader->Prefetch(Eval(8)).ok());
-  EXPECT_FALSE(loader->Prefetch({.purpose = WorkPurpose::kOuter, .epoch = 0, .first = 0, .count = 1}).ok());
+  EXPECT_FALSE(
+      loader->Prefetch({.purpose = WorkPurpose::kOuter, .epoch = 0, .first = 0, .count = 1}).ok());
   EXPECT_FALSE(loader->Take(Train(0, 0, 2), Soon()).ok());
   EXPECT_FALSE(loader->Take(Train(0, 100), Soon()).ok());
-  const auto no_test = *Loader::Create(Counter(4), nullptr, {.global_batch = 4, .micro_batches = 2});
+  const auto no_test =
+      *Loader::Create(Counter(4), nullptr, {.global_batch = 4, .micro_batches = 2});
   EXPECT_FALSE(no_test->Prefetch(Eval(0)).ok());
   EXPECT_FALSE(Loader::Create(Counter(4), nullptr, {.global_batch = 5, .micro_batches = 2}).ok());
-  EXPECT_FALSE(Loader::Create(Counter(4), Counter(4), {.global_batch = 4, .micro_batches = 3}).ok());
+  EXPECT_FALSE(
+      Loader::Create(Counter(4), Counter(4), {.global_batch = 4, .micro_batches = 3}).ok());
 }
 
 }  // namespace

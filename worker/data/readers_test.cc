@@ -23,7 +23,8 @@ using testing::HasSubstr;
 const DataLimits kLimits;
 
 // `status` has the code, and its message names `path` and says `what`.
-void ExpectError(const absl::Status& status, absl::StatusCode code, const std::string& path, const std::string& what) {
+void ExpectError(const absl::Status& status, absl::StatusCode code, const std::string& path,
+                 const std::string& what) {
   EXPECT_EQ(status.code(), code) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(path));
   EXPECT_THAT(std::string(status.message()), HasSubstr(what));
@@ -64,13 +65,15 @@ TEST_F(IdxTest, ReadsSeveralGzipMembers) {
 }
 
 TEST_F(IdxTest, MissingFile) {
-  ExpectError(ReadIdx("/no/such/file", labels_, kLimits).status(), absl::StatusCode::kNotFound, "/no/such/file",
-              "No such file");
-  ExpectInvalid(ReadIdx(testing::TempDir(), labels_, kLimits).status(), testing::TempDir(), "regular file");
+  ExpectError(ReadIdx("/no/such/file", labels_, kLimits).status(), absl::StatusCode::kNotFound,
+              "/no/such/file", "No such file");
+  ExpectInvalid(ReadIdx(testing::TempDir(), labels_, kLimits).status(), testing::TempDir(),
+                "regular file");
 }
 
 TEST_F(IdxTest, WrongMagic) {
-  ExpectInvalid(Read(Labels(3)), path_, "expected IDX magic 0x00000803 (images), got 0x00000801 (labels)");
+  ExpectInvalid(Read(Labels(3)), path_,
+                "expected IDX magic 0x00000803 (images), got 0x00000801 (labels)");
   ExpectInvalid(Read("PNG, not IDX at all"), path_, "got 0x504e472c");
   ExpectInvalid(Read(Idx({3, 1, 1, 1}, "abc")), path_, "got 0x00000804");
 }
@@ -123,17 +126,20 @@ TEST_F(IdxTest, SizesThatCannotBe) {
 TEST_F(IdxTest, LimitsAndBombs) {
   DataLimits small;
   small.decoded_bytes_max = 23;
-  ExpectError(Read(Images(3, 2, 4), small), absl::StatusCode::kResourceExhausted, path_, "limit of 23");
+  ExpectError(Read(Images(3, 2, 4), small), absl::StatusCode::kResourceExhausted, path_,
+              "limit of 23");
   small.decoded_bytes_max = 24;
   EXPECT_TRUE(Read(Images(3, 2, 4), small).ok());
   // 64 MB of zeros behind 24 bytes that the header asks for: inflating stops after one more.
-  ExpectInvalid(Read(Gzip(Images(3, 2, 4) + std::string(64 << 20, '\0')), small), path_, "trailing bytes");
+  ExpectInvalid(Read(Gzip(Images(3, 2, 4) + std::string(64 << 20, '\0')), small), path_,
+                "trailing bytes");
 }
 
 TEST(ByteStream, ReadsInPieces) {
   std::string text;
   for (int i = 0; i < 200'000; ++i) absl::StrAppend(&text, i, ",");
-  for (const std::string& bytes : {text, Gzip(text), Gzip(text.substr(0, 1000)) + Gzip(text.substr(1000))}) {
+  for (const std::string& bytes :
+       {text, Gzip(text), Gzip(text.substr(0, 1000)) + Gzip(text.substr(1000))}) {
     auto stream = ByteStream::Open(WriteFile("stream", bytes));
     ASSERT_TRUE(stream.ok()) << stream.status();
     EXPECT_GE((*stream)->bytes_max(), text.size());
@@ -159,7 +165,8 @@ class CsvTest : public testing::Test {
 
 TEST_F(CsvTest, ReadsRows) {
   const std::string text = "0,1.5,-2,0\n16, 1e-3 ,3,9\n";
-  for (const std::string& bytes : {text, Gzip(text), text.substr(0, text.size() - 1), std::string("0,1.5,-2,0\r\n16,1e-3,3,9\r\n")}) {
+  for (const std::string& bytes : {text, Gzip(text), text.substr(0, text.size() - 1),
+                                   std::string("0,1.5,-2,0\r\n16,1e-3,3,9\r\n")}) {
     const auto samples = Read(bytes);
     ASSERT_TRUE(samples.ok()) << samples.status();
     EXPECT_THAT(samples->shape, ElementsAre(3));
@@ -183,7 +190,8 @@ TEST_F(CsvTest, ReadsLinesAcrossChunks) {
 TEST_F(CsvTest, NamesTheLineThatIsWrong) {
   const std::pair<std::string, std::string> cases[] = {
       {"", "empty"},
-      {"pixel0,pixel1,label\n1,2,3\n", "line 1: column 1: expected a number, got \"pixel0\" (the file must have no header"},
+      {"pixel0,pixel1,label\n1,2,3\n",
+       "line 1: column 1: expected a number, got \"pixel0\" (the file must have no header"},
       {"1,2,3\n1,2\n", "line 2: expected 3 columns as in line 1, got 2"},
       {"1,2,3\n1,2,3,4\n", "line 2: expected 3 columns as in line 1, got 4"},
       {"1,2,3\n\n1,2,3\n", "line 2: expected numbers separated by commas"},
@@ -210,7 +218,8 @@ TEST_F(CsvTest, LimitsAndBombs) {
   limits.decoded_bytes_max = 10'000;
   std::string rows;
   for (int i = 0; i < 100'000; ++i) rows += "1,2,3\n";
-  ExpectError(Read(Gzip(rows), limits).status(), absl::StatusCode::kResourceExhausted, path_, "limit of 10000");
+  ExpectError(Read(Gzip(rows), limits).status(), absl::StatusCode::kResourceExhausted, path_,
+              "limit of 10000");
   const std::string gzip = Gzip(rows);
   ExpectInvalid(Read(gzip.substr(0, gzip.size() / 2)).status(), path_, "truncated");
 }

@@ -18,16 +18,16 @@ struct DataLimits {
 };
 
 struct Samples {
-  std::vector<int64_t> shape;   // of one sample
-  std::vector<uint8_t> bytes;   // samples one after the other: either bytes or floats
+  std::vector<int64_t> shape;  // of one sample
+  std::vector<uint8_t> bytes;  // samples one after the other: either bytes or floats
   std::vector<float> floats;
   std::vector<int32_t> labels;  // one per sample; never negative
 };
 
-// MNIST's format: big-endian magic 0x00000803 and three sizes, then bytes; labels 0x00000801 and one
-// size. A sample's shape is [1, rows, columns]. Refuses another magic, truncation, trailing bytes, no
-// images, and labels that are not as many as the images. Errors name the file; see ByteStream.
-// kResourceExhausted: beyond `limits`.
+// MNIST's format: big-endian magic 0x00000803 and three sizes, then bytes; labels 0x00000801 and
+// one size. A sample's shape is [1, rows, columns]. Refuses another magic, truncation, trailing
+// bytes, no images, and labels that are not as many as the images. Errors name the file; see
+// ByteStream. kResourceExhausted: beyond `limits`.
 absl::StatusOr<Samples> ReadIdx(const std::string& images, const std::string& labels,
                                 const DataLimits& limits);
 
@@ -35,9 +35,10 @@ absl::StatusOr<Samples> ReadIdx(const std::string& images, const std::string& la
 // sample's shape is [columns - 1]. Errors name the line.
 absl::StatusOr<Samples> ReadCsv(const std::string& path, const DataLimits& limits);
 
-// The rows that are held out, ascending: of each class with c rows, floor(fraction * c + 0.5) of them,
-// those with the least h(seed, row) (ties to the lower row), where h is the first two words (low, then
-// high) of Philox4x32-10 of counter (row low, row high, 0, 0x484F4C44) and key (seed low, seed high).
+// The rows that are held out, ascending: of each class with c rows, floor(fraction * c + 0.5) of
+// them, those with the least h(seed, row) (ties to the lower row), where h is the first two words
+// (low, then high) of Philox4x32-10 of counter (row low, row high, 0, 0x484F4C44) and key (seed
+// low, seed high).
 std::vector<int64_t> HeldOutRows(absl::Span<const int32_t> labels, double fraction, uint64_t seed);
 
 }  // namespace starling

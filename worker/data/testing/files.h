@@ -49,7 +49,9 @@ inline std::string Images(int n, int rows, int columns) {
   for (int i = 0; i < n; ++i) {
     for (int e = 0; e < rows * columns; ++e) bytes.push_back(static_cast<char>(10 * i + e));
   }
-  return Idx({static_cast<uint32_t>(n), static_cast<uint32_t>(rows), static_cast<uint32_t>(columns)}, bytes);
+  return Idx(
+      {static_cast<uint32_t>(n), static_cast<uint32_t>(rows), static_cast<uint32_t>(columns)},
+      bytes);
 }
 
 inline std::string Labels(int n) {
