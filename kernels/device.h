@@ -39,6 +39,8 @@ class Device {
   // Host memory must stay as it is until the stream has passed the call.
   virtual absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) = 0;
   virtual absl::Status CopyFromDevice(void* to, const void* from, size_t bytes, Stream& stream) = 0;
+  // Between two places on the device.
+  virtual absl::Status Copy(void* to, const void* from, size_t bytes, Stream& stream) = 0;
   virtual absl::Status Zero(void* to, size_t bytes, Stream& stream) = 0;
   // to[i] += from[i]. Sums gradients of one value's consumers, in any one format, and gradients of
   // micro-batches (one addition per element, so the order of the operands does not matter).

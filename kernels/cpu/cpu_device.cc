@@ -63,6 +63,10 @@ class CpuDevice : public Device {
     if (bytes > 0) std::memcpy(to, from, bytes);
     return absl::OkStatus();
   }
+  absl::Status Copy(void* to, const void* from, size_t bytes, Stream&) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return absl::OkStatus();
+  }
   absl::Status Zero(void* to, size_t bytes, Stream&) override {
     if (bytes > 0) std::memset(to, 0, bytes);
     return absl::OkStatus();

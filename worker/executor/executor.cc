@@ -1,0 +1,471 @@
+#include "worker/executor/executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/protocol/limits.h"
+#include "worker/executor/gradient_sums.h"
+#include "worker/executor/lanes.h"
+#include "worker/executor/program.h"
+
+namespace starling {
+namespace {
+
+// Device memory that frees itself.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceMemory() {
+    if (memory_ != nullptr) device_->Free(memory_);
+  }
+
+  absl::Status Allocate(Device* device, size_t bytes, Stream& stream) {
+    device_ = device;
+    bytes_ = bytes;
+    STARLING_ASSIGN_OR_RETURN(memory_, device->Allocate(std::max<size_t>(bytes, 1)));
+    return device->Zero(memory_, bytes, stream);
+  }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(memory_);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_ = nullptr;
+  void* memory_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Which slices each node's parameters lie in, and how many backward steps each slice waits for.
+struct SliceUse {
+  std::vector<std::vector<SliceId>> of_node;
+  std::vector<int> nodes_of_slice;
+};
+
+SliceUse FindSliceUse(const ResolvedGraph& graph, const Layout& layout) {
+  SliceUse use;
+  use.nodes_of_slice.assign(layout.slices.size(), 0);
+  for (const ResolvedNode& node : graph.nodes) {
+    std::vector<SliceId> slices;
+    for (int p : node.parameters) {
+      const ParameterPlace& place = layout.parameters[p];
+      for (SliceId s = place.first_slice; s <= place.last_slice; ++s.value) slices.push_back(s);
+    }
+    std::sort(slices.begin(), slices.end());
+    slices.erase(std::unique(slices.begin(), slices.end()), slices.end());
+    for (SliceId s : slices) ++use.nodes_of_slice[s.value];
+    use.of_node.push_back(std::move(slices));
+  }
+  return use;
+}
+
+// A lane's own: nothing here is touched by another thread while a unit runs.
+struct Lane {
+  std::unique_ptr<Stream> stream;
+  DeviceMemory arena;
+  DeviceMemory gradients;  // flat; of one micro-batch
+  std::vector<std::unique_ptr<Program>> train;     // by ExecutorOptions::train_samples
+  std::vector<std::unique_ptr<Program>> evaluate;
+  std::vector<int> steps_left;  // by slice, of the micro-batch under way
+  std::vector<float> losses;
+  std::vector<float> logits;
+  uint64_t slice_wait_us = 0;
+  uint64_t ack_wait_us = 0;
+};
+
+// What a micro-batch adds to its range's result.
+struct Outcome {
+  double loss_sum = 0;
+  uint64_t samples = 0;
+  uint64_t correct = 0;
+};
+
+class ExecutorImpl : public Executor {
+ public:
+  ExecutorImpl(const ResolvedGraph& graph, const Layout& layout, const ExecutorOptions& options,
+               Device* device, SpanRing* spans)
+      : graph_(graph),
+        layout_(layout),
+        options_(options),
+        device_(device),
+        spans_(spans),
+        use_(FindSliceUse(graph_, layout_)),
+        slice_ready_(new std::atomic<bool>[layout_.slices.size()]),
+        threads_(options.lanes) {
+    for (const ResolvedNode& node : graph_.nodes) {
+      forward_names_.push_back(absl::StrCat("forward ", node.name));
+      backward_names_.push_back(absl::StrCat("backward ", node.name));
+    }
+  }
+
+  absl::Status Prepare() {
+    for (int i = 0; i < options_.lanes; ++i) {
+      lanes_.push_back(std::make_unique<Lane>());
+      STARLING_RETURN_IF_ERROR(PrepareLane(*lanes_.back(), i == 0));
+    }
+    STARLING_ASSIGN_OR_RETURN(
+        sums_, GradientSums::Create(layout_, options_.micro_batches, options_.lanes, device_));
+    return absl::OkStatus();
+  }
+
+  float* live_parameters() override { return live_.as<float>(); }
+  float* snapshot_parameters() override { return snapshot_.as<float>(); }
+
+  size_t planned_bytes() const override {
+    size_t bytes = live_.bytes() + snapshot_.bytes() + sums_->bytes();
+    for (const auto& lane : lanes_) bytes += lane->arena.bytes() + lane->gradients.bytes();
+    return bytes;
+  }
+
+  absl::Status Train(const Unit& unit, BatchSource& batches, SliceGate& gate, GradientSink& sink,
+                     UnitResult* result) override {
+    return Run(unit, batches, gate, &sink, result);
+  }
+
+  absl::Status Evaluate(const Unit& unit, BatchSource& batches, SliceGate& gate,
+                        UnitResult* result) override {
+    return Run(unit, batches, gate, nullptr, result);
+  }
+
+ private:
+  // One call of Train or Evaluate. Constant while lanes run, but for what says otherwise.
+  struct UnderWay {
+    const Unit* unit = nullptr;
+    BatchSource* batches = nullptr;
+    SliceGate* gate = nullptr;
+    GradientSink* sink = nullptr;      // nullptr: evaluation
+    std::vector<uint64_t> range_ends;  // micro-batches before the end of each range
+    std::vector<Outcome> outcomes;     // by micro-batch; each written by one lane
+    std::atomic<uint64_t> next{0};
+    std::atomic<bool> stop{false};
+  };
+
+  absl::Status PrepareLane(Lane& lane, bool first) {
+    STARLING_ASSIGN_OR_RETURN(lane.stream, device_->CreateStream());
+    const size_t flat_bytes = layout_.elements * sizeof(float);
+    if (first) STARLING_RETURN_IF_ERROR(live_.Allocate(device_, flat_bytes, *lane.stream));
+    if (first && !options_.evaluate_samples.empty()) {
+      STARLING_RETURN_IF_ERROR(snapshot_.Allocate(device_, flat_bytes, *lane.stream));
+    }
+    STARLING_RETURN_IF_ERROR(lane.gradients.Allocate(device_, flat_bytes, *lane.stream));
+    STARLING_RETURN_IF_ERROR(CreatePrograms(options_.train_samples, true, &lane.train));
+    STARLING_RETURN_IF_ERROR(CreatePrograms(options_.evaluate_samples, false, &lane.evaluate));
+    size_t arena_bytes = 0;
+    int64_t samples = 0;
+    for (const auto* programs : {&lane.train, &lane.evaluate}) {
+      for (const auto& program : *programs) {
+        arena_bytes = std::max(arena_bytes, program->arena_bytes());
+        samples = std::max(samples, program->samples());
+      }
+    }
+    STARLING_RETURN_IF_ERROR(lane.arena.Allocate(device_, arena_bytes, *lane.stream));
+    char* const arena = lane.arena.as<char>();
+    for (const auto& program : lane.train) {
+      program->Bind(arena, layout_, live_.as<float>(), lane.gradients.as<float>());
+    }
+    for (const auto& program : lane.evaluate) {
+      program->Bind(arena, layout_, snapshot_.as<float>(), nullptr);
+    }
+    lane.losses.resize(samples);
+    lane.logits.resize(samples * graph_.classes);
+    return lane.stream->Synchronize();
+  }
+
+  absl::Status CreatePrograms(const std::vector<int64_t>& sizes, bool training,
+                              std::vector<std::unique_ptr<Program>>* out) {
+    for (int64_t samples : sizes) {
+      STARLING_ASSIGN_OR_RETURN(
+          std::unique_ptr<Program> program,
+          Program::Create(graph_, device_,
+                          {samples, training, options_.kernel_threads, options_.global_batch}));
+      out->push_back(std::move(program));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(const Unit& unit, BatchSource& batches, SliceGate& gate, GradientSink* sink,
+                   UnitResult* result) {
+    run_.unit = &unit;
+    run_.batches = &batches;
+    run_.gate = &gate;
+    run_.sink = sink;
+    run_.range_ends.clear();
+    uint64_t micro_batches = 0;
+    for (const WorkRange& range : unit.ranges) {
+      run_.range_ends.push_back(micro_batches += range.count);
+    }
+    if (sink != nullptr && micro_batches > options_.micro_batches) {
+      return absl::InvalidArgumentError(absl::StrCat("expected a unit of at most ",
+                                                     options_.micro_batches,
+                                                     " micro-batches, got ", micro_batches));
+    }
+    run_.outcomes.assign(micro_batches, {});
+    run_.next = 0;
+    run_.stop = false;
+    for (size_t s = 0; s < layout_.slices.size(); ++s) slice_ready_[s] = false;
+    for (const auto& lane : lanes_) lane->slice_wait_us = lane->ack_wait_us = 0;
+    {
+      MutexLock lock(&mutex_);
+      failure_ = absl::OkStatus();
+      bad_layer_.clear();
+      finite_ = true;
+    }
+    if (sink != nullptr) sums_->Begin(unit.ranges);
+    threads_.Run([this](int lane) { RunLane(*lanes_[lane]); });
+    return Finish(result);
+  }
+
+  absl::Status Finish(UnitResult* result) {
+    MutexLock lock(&mutex_);
+    if (finite_ && !failure_.ok()) return failure_;
+    result->finite = finite_;
+    result->bad_layer = bad_layer_;
+    result->bad_micro_batch = bad_micro_batch_;
+    result->ranges.assign(run_.unit->ranges.size(), {});
+    uint64_t index = 0;
+    for (size_t r = 0; r < result->ranges.size(); ++r) {
+      for (; index < run_.range_ends[r]; ++index) {
+        result->ranges[r].loss_sum += run_.outcomes[index].loss_sum;
+        result->ranges[r].samples += run_.outcomes[index].samples;
+        result->ranges[r].correct += run_.outcomes[index].correct;
+      }
+    }
+    uint64_t slice_wait_us = 0, ack_wait_us = 0;
+    for (const auto& lane : lanes_) {
+      slice_wait_us += lane->slice_wait_us;
+      ack_wait_us += lane->ack_wait_us;
+    }
+    result->slice_wait_seconds = 1e-6 * static_cast<double>(slice_wait_us) / options_.lanes;
+    result->ack_wait_seconds = 1e-6 * static_cast<double>(ack_wait_us) / options_.lanes;
+    return absl::OkStatus();
+  }
+
+  bool Stopped() const {
+    return run_.stop || (run_.unit->cancelled != nullptr && *run_.unit->cancelled);
+  }
+
+  // The first failure counts.
+  void Fail(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    if (failure_.ok()) failure_ = status;
+    run_.stop = true;
+  }
+
+  void RunLane(Lane& lane) {
+    const uint64_t micro_batches = run_.outcomes.size();
+    for (;;) {
+      const uint64_t index = run_.next.fetch_add(1);
+      if (index >= micro_batches) return;
+      const absl::Status status = RunMicroBatch(lane, index);
+      if (!status.ok()) return Fail(status);
+    }
+  }
+
+  absl::Status RunMicroBatch(Lane& lane, uint64_t index) {
+    if (Stopped()) return Abandoned();
+    const size_t range = std::upper_bound(run_.range_ends.begin(), run_.range_ends.end(), index) -
+                         run_.range_ends.begin();
+    const WorkRange& work = run_.unit->ranges[range];
+    const uint64_t leaf = index - (run_.range_ends[range] - work.count);
+    const uint64_t id = work.first + leaf;
+    STARLING_ASSIGN_OR_RETURN(const MicroBatch batch, run_.batches->Get(work, id));
+    if (batch.samples == 0) return run_.sink == nullptr ? absl::OkStatus() : AddNothing(lane, range, leaf);
+    STARLING_ASSIGN_OR_RETURN(Program* const program, ProgramFor(lane, batch.samples));
+    const RandomKey random = {options_.seed, static_cast<uint32_t>(run_.unit->job_step),
+                              static_cast<uint32_t>(id), 0};
+    STARLING_RETURN_IF_ERROR(program->Load(batch.inputs, batch.labels, *lane.stream));
+    STARLING_RETURN_IF_ERROR(Forward(lane, *program, random));
+    STARLING_RETURN_IF_ERROR(ReadOutcome(lane, *program, batch, &run_.outcomes[index]));
+    if (!std::isfinite(run_.outcomes[index].loss_sum)) {
+      return ReportNonFinite(lane, *program, batch, random);
+    }
+    if (run_.sink == nullptr) return absl::OkStatus();
+    return Backward(lane, *program, range, leaf);
+  }
+
+  static absl::Status Abandoned() { return absl::CancelledError("the unit was abandoned"); }
+
+  absl::StatusOr<Program*> ProgramFor(const Lane& lane, int64_t samples) const {
+    const auto& programs = run_.sink != nullptr ? lane.train : lane.evaluate;
+    for (const auto& program : programs) {
+      if (program->samples() == samples) return program.get();
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected a micro-batch of ",
+        absl::StrJoin(run_.sink != nullptr ? options_.train_samples : options_.evaluate_samples,
+                      " or "),
+        " samples, got ", samples));
+  }
+
+  absl::Status WaitForSlices(Lane& lane, int node) {
+    for (SliceId slice : use_.of_node[node]) {
+      if (slice_ready_[slice.value].load(std::memory_order_acquire)) continue;
+      const uint64_t begin = SpanRing::NowMicros();
+      if (!run_.gate->Wait(slice)) return Abandoned();
+      const uint64_t end = SpanRing::NowMicros();
+      slice_ready_[slice.value].store(true, std::memory_order_release);
+      lane.slice_wait_us += end - begin;
+      if (end > begin) {
+        spans_->Record("wait slices", SpanCategory::kWait, begin, end,
+                       {.clock = run_.unit->clock, .slice = slice.value});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Forward(Lane& lane, Program& program, const RandomKey& random) {
+    for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
+      STARLING_RETURN_IF_ERROR(WaitForSlices(lane, node));
+      if (Stopped()) return Abandoned();
+      const uint64_t begin = SpanRing::NowMicros();
+      STARLING_RETURN_IF_ERROR(program.Forward(node, random, *lane.stream));
+      spans_->Record(forward_names_[node], SpanCategory::kForward, begin, SpanRing::NowMicros(),
+                     {.clock = run_.unit->clock});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadOutcome(Lane& lane, const Program& program, const MicroBatch& batch,
+                           Outcome* outcome) {
+    const int64_t n = batch.samples, classes = graph_.classes;
+    STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.losses.data(), program.losses(),
+                                                     n * sizeof(float), *lane.stream));
+    STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.logits.data(), program.logits(),
+                                                     n * classes * sizeof(float), *lane.stream));
+    STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
+    outcome->samples = n;
+    for (int64_t i = 0; i < n; ++i) {
+      outcome->loss_sum += lane.losses[i];
+      if (classes == 0) continue;
+      const float* const row = lane.logits.data() + i * classes;
+      outcome->correct += std::max_element(row, row + classes) - row == batch.labels[i];
+    }
+    return absl::OkStatus();
+  }
+
+  // Computes the micro-batch once more, looking at every operator's output.
+  absl::Status ReportNonFinite(Lane& lane, Program& program, const MicroBatch& batch,
+                               const RandomKey& random) {
+    STARLING_RETURN_IF_ERROR(program.Load(batch.inputs, batch.labels, *lane.stream));
+    std::string layer;
+    for (int node = 0; node < static_cast<int>(graph_.nodes.size()) && layer.empty(); ++node) {
+      STARLING_RETURN_IF_ERROR(program.Forward(node, random, *lane.stream));
+      std::vector<float> output(program.output_bytes(node) / sizeof(float));
+      STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(output.data(), program.output(node),
+                                                       output.size() * sizeof(float),
+                                                       *lane.stream));
+      STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
+      if (!std::all_of(output.begin(), output.end(), [](float x) { return std::isfinite(x); })) {
+        const ResolvedNode& resolved = graph_.nodes[node];
+        layer = absl::StrCat(resolved.name, " (", Rule(resolved.kind).name, ")");
+      }
+    }
+    MutexLock lock(&mutex_);
+    run_.stop = true;
+    if (!finite_ && bad_micro_batch_ < random.micro_batch) return absl::OkStatus();
+    finite_ = false;
+    bad_layer_ = layer;
+    bad_micro_batch_ = random.micro_batch;
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(Lane& lane, Program& program, size_t range, uint64_t leaf) {
+    lane.steps_left = use_.nodes_of_slice;
+    const std::vector<BackwardStep>& steps = program.backward_steps();
+    for (size_t step = 0; step < steps.size(); ++step) {
+      if (Stopped()) return Abandoned();
+      const int node = steps[step].node;
+      const uint64_t begin = SpanRing::NowMicros();
+      STARLING_RETURN_IF_ERROR(program.Backward(static_cast<int>(step), *lane.stream));
+      spans_->Record(backward_names_[node], SpanCategory::kBackward, begin, SpanRing::NowMicros(),
+                     {.clock = run_.unit->clock});
+      for (SliceId slice : use_.of_node[node]) {
+        if (--lane.steps_left[slice.value] > 0) continue;
+        STARLING_RETURN_IF_ERROR(
+            AddSlice(lane, range, leaf, slice, static_cast<uint32_t>(program.samples())));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // A micro-batch beyond the last sample contributes +0.0, added like any other.
+  absl::Status AddNothing(Lane& lane, size_t range, uint64_t leaf) {
+    STARLING_RETURN_IF_ERROR(
+        device_->Zero(lane.gradients.as<float>(), lane.gradients.bytes(), *lane.stream));
+    for (uint32_t s = 0; s < layout_.slices.size(); ++s) {
+      if (Stopped()) return Abandoned();
+      STARLING_RETURN_IF_ERROR(AddSlice(lane, range, leaf, SliceId(s), 0));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddSlice(Lane& lane, size_t range, uint64_t leaf, SliceId slice, uint32_t samples) {
+    const float* const gradient =
+        lane.gradients.as<float>() + layout_.slices[slice.value].flat_begin;
+    return sums_->Add(range, static_cast<uint32_t>(leaf), slice, gradient, samples, *run_.sink,
+                      *lane.stream, &lane.ack_wait_us);
+  }
+
+  const ResolvedGraph graph_;
+  const Layout layout_;
+  const ExecutorOptions options_;
+  Device* const device_;
+  SpanRing* const spans_;
+  const SliceUse use_;
+  std::vector<std::string> forward_names_;
+  std::vector<std::string> backward_names_;
+
+  DeviceMemory live_;
+  DeviceMemory snapshot_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::unique_ptr<GradientSums> sums_;
+
+  UnderWay run_;
+  const std::unique_ptr<std::atomic<bool>[]> slice_ready_;  // by slice, of the unit under way
+
+  Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  bool finite_ ABSL_GUARDED_BY(mutex_) = true;
+  std::string bad_layer_ ABSL_GUARDED_BY(mutex_);
+  uint64_t bad_micro_batch_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  Lanes threads_;  // the last: its threads stop before the rest goes
+};
+
+absl::Status CheckOptions(const ResolvedGraph& graph, const Layout& layout,
+                          const ExecutorOptions& options) {
+  if (layout.parameters.size() != graph.parameters.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected a layout of ", graph.parameters.size(),
+                                                   " parameters, got ", layout.parameters.size()));
+  }
+  if (options.lanes < 1 || options.kernel_threads < 1 || options.micro_batches < 1 ||
+      options.micro_batches > limits::kMicroBatchesMax || options.global_batch < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected lanes, kernel threads, micro-batches (at most ", limits::kMicroBatchesMax,
+        ") and the global batch to be at least 1, got ", options.lanes, ", ",
+        options.kernel_threads, ", ", options.micro_batches, ", ", options.global_batch));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const ResolvedGraph& graph,
+                                                           const Layout& layout,
+                                                           const ExecutorOptions& options,
+                                                           Device* device, SpanRing* spans) {
+  STARLING_RETURN_IF_ERROR(CheckOptions(graph, layout, options));
+  auto executor = std::make_unique<ExecutorImpl>(graph, layout, options, device, spans);
+  STARLING_RETURN_IF_ERROR(executor->Prepare());
+  return executor;
+}
+
+}  // namespace starling

@@ -1,0 +1,133 @@
+// Computes units of work on one device: forward and backward of micro-batches, several at once, and
+// the sums of their gradients along the tree of the micro-batch ids (docs/protocol.md, section 2).
+//
+// The bits of a range's gradient do not depend on the number of lanes, nor on which lane computed
+// what; a range's sum is the tree sum of its halves' sums. They do depend on kernel_threads, the seed,
+// the device and its instruction set.
+//
+// Everything is planned in Create. A unit allocates no tensor memory.
+#ifndef STARLING_WORKER_EXECUTOR_EXECUTOR_H_
+#define STARLING_WORKER_EXECUTOR_EXECUTOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/graph/graph.h"
+#include "common/placement/layout.h"
+#include "common/protocol/ids.h"
+#include "common/protocol/types.h"
+#include "common/trace/span_ring.h"
+#include "kernels/device.h"
+
+namespace starling {
+
+// The samples of one micro-batch, in host memory, valid until the unit ends. None at all where the
+// epoch's last batch is short.
+struct MicroBatch {
+  int64_t samples = 0;
+  const float* inputs = nullptr;   // [samples, input shape]; not read where the graph does not
+  const int32_t* labels = nullptr; // [samples]
+};
+
+// Called by several lanes at once.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  // Blocks until the micro-batch is there. kCancelled: the unit was abandoned.
+  virtual absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) = 0;
+};
+
+// Says when parameters may be read. Called by several lanes at once, before each operator, for the
+// slices of its own parameters; not again for a slice that was ready in the same unit.
+class SliceGate {
+ public:
+  virtual ~SliceGate() = default;
+  // Blocks until the slice has the value that the unit is to be computed from. False: abandoned.
+  virtual bool Wait(SliceId slice) = 0;
+};
+
+// Takes gradients, per range of the unit and slice. Called by several lanes at once.
+class GradientSink {
+ public:
+  virtual ~GradientSink() = default;
+  // Memory for the slice's elements, 64-byte aligned, readable and writable by the device; the
+  // executor's until Ready. Once per range and slice, before the first write; blocks until there is
+  // some (an earlier push was acked). nullptr: abandoned.
+  virtual float* Acquire(size_t range, SliceId slice) = 0;
+  // The buffer from Acquire holds the range's sum, over `samples` samples. Called at once, while
+  // backward of earlier layers goes on. With the last range's, this unit does not read the slice's
+  // parameters any more.
+  virtual void Ready(size_t range, SliceId slice, uint32_t samples) = 0;
+};
+
+struct ExecutorOptions {
+  int64_t global_batch = 1;        // samples of a whole step: gradients are scaled by one over it
+  uint32_t micro_batches = 1;      // of a whole step: a training unit has no more
+  std::vector<int64_t> train_samples;     // sizes of micro-batches that training meets, > 0
+  std::vector<int64_t> evaluate_samples;  // the same for evaluation; empty: it does not evaluate
+  int lanes = 1;                   // micro-batches computed at once, each by a thread
+  int kernel_threads = 1;          // threads inside one micro-batch
+  uint64_t seed = 0;               // of dropout
+};
+
+struct Unit {
+  absl::Span<const WorkRange> ranges;  // aligned, disjoint
+  uint64_t job_step = 0;               // random numbers are drawn for it
+  Clock clock = 0;                     // for spans
+  // When true, the unit ends soon: no operator is started any more. May be null. Whoever sets it
+  // also makes blocked Get, Wait and Acquire return.
+  const std::atomic<bool>* cancelled = nullptr;
+};
+
+struct RangeResult {
+  double loss_sum = 0;  // over samples; micro-batches summed in the order of their ids
+  uint64_t samples = 0;
+  uint64_t correct = 0;  // whose greatest logit (the first of equals) is their label's
+};
+
+struct UnitResult {
+  std::vector<RangeResult> ranges;
+  // False: a loss was NaN or infinite, and the unit stopped before anything of it reached a gradient.
+  bool finite = true;
+  std::string bad_layer;         // "conv2 (conv2d)": the first whose output is not finite
+  uint64_t bad_micro_batch = 0;  // its id
+  double slice_wait_seconds = 0;  // that lanes waited in SliceGate, on average over lanes
+  double ack_wait_seconds = 0;    // ... in GradientSink::Acquire
+};
+
+// Train and Evaluate: one call at a time, by any thread, which is lane 0.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // `device` and `spans` outlive the executor. kInvalidArgument: the device refuses an operator;
+  // kResourceExhausted: it has not enough memory.
+  static absl::StatusOr<std::unique_ptr<Executor>> Create(const ResolvedGraph& graph,
+                                                          const Layout& layout,
+                                                          const ExecutorOptions& options,
+                                                          Device* device, SpanRing* spans);
+
+  // The flat buffers that training and evaluation read (layout.elements, device memory). Written by
+  // the owner, slice by slice, under the rules of SliceGate. Snapshot: null without evaluation.
+  virtual float* live_parameters() = 0;
+  virtual float* snapshot_parameters() = 0;
+
+  // kCancelled: abandoned; buffers that were acquired, but not Ready, are the sink's again.
+  // kInvalidArgument: a micro-batch of a size that was not announced.
+  virtual absl::Status Train(const Unit& unit, BatchSource& batches, SliceGate& gate,
+                             GradientSink& sink, UnitResult* result) = 0;
+  virtual absl::Status Evaluate(const Unit& unit, BatchSource& batches, SliceGate& gate,
+                                UnitResult* result) = 0;
+
+  virtual size_t planned_bytes() const = 0;  // of device memory, in all
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_EXECUTOR_EXECUTOR_H_

@@ -1,0 +1,104 @@
+// The graph compiled for one lane and one size of micro-batch: kernels, a memory plan, and every
+// pointer bound beforehand. Private to the executor.
+#ifndef STARLING_WORKER_EXECUTOR_PROGRAM_H_
+#define STARLING_WORKER_EXECUTOR_PROGRAM_H_
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/graph/backward.h"
+#include "common/graph/graph.h"
+#include "common/graph/memory_plan.h"
+#include "common/placement/layout.h"
+#include "kernels/device.h"
+
+namespace starling {
+
+struct ProgramOptions {
+  int64_t samples = 1;  // of the micro-batch
+  bool training = true;
+  int kernel_threads = 1;
+  int64_t global_batch = 1;
+};
+
+// Used by one thread at a time.
+class Program {
+ public:
+  // `graph` and `device` outlive the program.
+  static absl::StatusOr<std::unique_ptr<Program>> Create(const ResolvedGraph& graph, Device* device,
+                                                         const ProgramOptions& options);
+
+  // What Bind's arena must hold; programs that never run at one time may share it.
+  size_t arena_bytes() const { return plan_.peak_bytes; }
+
+  // `parameters` and `gradients` (training only) are flat buffers in the order of `layout`.
+  void Bind(char* arena, const Layout& layout, const float* parameters, float* gradients);
+
+  // Copies a micro-batch in; `inputs` may be null where the graph does not read them.
+  absl::Status Load(const float* inputs, const int32_t* labels, Stream& stream);
+  absl::Status Forward(int node, const RandomKey& random, Stream& stream);
+  // Step of backward_steps(); gradients of the node's parameters are complete afterwards.
+  absl::Status Backward(int step, Stream& stream);
+
+  const std::vector<BackwardStep>& backward_steps() const { return backward_; }
+  int64_t samples() const { return options_.samples; }
+  // Valid between forward and backward.
+  const float* losses() const { return losses_; }  // [samples]
+  const float* logits() const { return logits_; }  // [samples, classes]
+  // Valid right after the node's forward.
+  const void* output(int node) const { return nodes_[node].output; }
+  size_t output_bytes(int node) const { return kernels_[node]->output_bytes(); }
+
+ private:
+  struct BoundNode {
+    std::vector<const void*> inputs;
+    std::vector<const float*> parameters;
+    void* output = nullptr;
+    void* saved = nullptr;
+    void* workspace = nullptr;
+  };
+  struct Addition {
+    float* to = nullptr;
+    const float* from = nullptr;
+    size_t elements = 0;
+  };
+  struct BoundStep {
+    const void* grad_output = nullptr;
+    std::vector<void*> grad_inputs;
+    std::vector<float*> grad_parameters;
+    void* workspace = nullptr;
+    std::vector<Addition> additions;  // of values that several operators read
+  };
+
+  Program(const ResolvedGraph& graph, Device* device, const ProgramOptions& options)
+      : graph_(graph), device_(device), options_(options) {}
+
+  absl::Status CreateKernels();
+  void Plan();
+  void BindStep(int step, char* arena, const Layout& layout, float* gradients);
+
+  const ResolvedGraph& graph_;
+  Device* const device_;
+  const ProgramOptions options_;
+  std::vector<std::unique_ptr<OperatorKernel>> kernels_;  // by node
+  std::vector<size_t> value_bytes_;
+  std::vector<BackwardStep> backward_;
+  MemoryPlan plan_;
+
+  std::vector<BoundNode> nodes_;
+  std::vector<BoundStep> steps_;
+  void* input_ = nullptr;   // null: nothing reads it
+  void* labels_ = nullptr;
+  const float* losses_ = nullptr;
+  const float* logits_ = nullptr;
+};
+
+// The kernel's view of a node. Exposed for tests.
+OperatorSpec KernelSpec(const ResolvedGraph& graph, int node, const ProgramOptions& options);
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_EXECUTOR_PROGRAM_H_
