@@ -248,7 +248,7 @@ void ServerStream::OnCall(bool ok) {
   SetHandler(*std::move(handler));
   if (ended()) return;
   context_.AddInitialMetadata(kIdentityKey, IdentityToString(server_->options().self));
-  context_.AddInitialMetadata(kVersionKey, std::string(Version()));
+  context_.AddInitialMetadata(kVersionKey, std::string(ReleaseVersion()));
   context_.AddInitialMetadata(kProtocolKey, std::to_string(ProtocolVersion()));
   reads_done_ = false;
   call_.SendInitialMetadata(Tag(Method(&ServerStream::OnMetadataSent)));

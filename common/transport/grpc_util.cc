@@ -31,7 +31,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
 
 void AddIdentity(const Identity& self, grpc::ClientContext* context) {
   context->AddMetadata(kIdentityKey, IdentityToString(self));
-  context->AddMetadata(kVersionKey, std::string(Version()));
+  context->AddMetadata(kVersionKey, std::string(ReleaseVersion()));
   context->AddMetadata(kProtocolKey, std::to_string(ProtocolVersion()));
 }
 

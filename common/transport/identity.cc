@@ -77,7 +77,7 @@ absl::StatusOr<PeerIdentity> CheckPeer(
   PeerIdentity peer{*std::move(identity), std::string(lookup(kVersionKey)), 0};
   const absl::string_view protocol = lookup(kProtocolKey);
   if (!absl::SimpleAtoi(protocol, &peer.protocol) || peer.protocol != ProtocolVersion()) {
-    const std::string_view mine = Version();
+    const std::string_view mine = ReleaseVersion();
     return absl::FailedPreconditionError(absl::StrCat(
         IdentityToString(peer.identity), " has version ", peer.version, ", protocol ", protocol,
         "; this side has version ", absl::string_view(mine.data(), mine.size()), ", protocol ",

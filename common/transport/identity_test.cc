@@ -47,7 +47,7 @@ TEST(Identity, OtherProtocolIsRefusedNamingBothVersions) {
   EXPECT_EQ(peer.status().code(), absl::StatusCode::kFailedPrecondition);
   const std::string message(peer.status().message());
   for (const std::string& part :
-       {std::string("9.8.7"), std::string("4000"), std::string(Version()),
+       {std::string("9.8.7"), std::string("4000"), std::string(ReleaseVersion()),
         std::to_string(ProtocolVersion()), std::string("local:worker:w")}) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   }

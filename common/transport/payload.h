@@ -2,8 +2,6 @@
 #ifndef STARLING_COMMON_TRANSPORT_PAYLOAD_H_
 #define STARLING_COMMON_TRANSPORT_PAYLOAD_H_
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -48,55 +46,11 @@ class ReceivedPayload {
     }
   }
 
-  // Calls fn(first, floats) for consecutive runs that make up the payload as little-endian floats;
-  // `first` is the index of the run's first float. Runs that lie aligned in memory are handed out in
-  // place, the others through a small buffer. size() must be a multiple of 4.
-  template <typename Fn>
-  void ForEachFloats(Fn&& fn) const;
-
  private:
   std::vector<Piece> pieces_;
   size_t size_ = 0;
   std::shared_ptr<const void> owner_;
 };
-
-template <typename Fn>
-void ReceivedPayload::ForEachFloats(Fn&& fn) const {
-  alignas(64) std::array<float, 1024> buffer;
-  size_t first = 0;
-  uint8_t carry[sizeof(float)];
-  size_t carried = 0;
-  for (Piece piece : pieces_) {
-    if (carried > 0) {  // finish the float that began in an earlier piece
-      const size_t take = std::min(sizeof(float) - carried, piece.size());
-      if (take > 0) std::memcpy(carry + carried, piece.data(), take);
-      carried += take;
-      piece.remove_prefix(take);
-      if (carried < sizeof(float)) continue;
-      std::memcpy(buffer.data(), carry, sizeof(float));
-      fn(first, absl::MakeConstSpan(buffer.data(), 1));
-      ++first;
-      carried = 0;
-    }
-    size_t floats = piece.size() / sizeof(float);
-    if (reinterpret_cast<uintptr_t>(piece.data()) % alignof(float) == 0) {
-      if (floats > 0) {
-        fn(first, absl::MakeConstSpan(reinterpret_cast<const float*>(piece.data()), floats));
-      }
-      first += floats;
-      piece.remove_prefix(floats * sizeof(float));
-    }
-    for (floats = piece.size() / sizeof(float); floats > 0; floats = piece.size() / sizeof(float)) {
-      const size_t run = std::min(floats, buffer.size());
-      std::memcpy(buffer.data(), piece.data(), run * sizeof(float));
-      fn(first, absl::MakeConstSpan(buffer.data(), run));
-      first += run;
-      piece.remove_prefix(run * sizeof(float));
-    }
-    carried = piece.size();
-    if (carried > 0) std::memcpy(carry, piece.data(), carried);
-  }
-}
 
 }  // namespace starling
 

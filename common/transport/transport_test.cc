@@ -405,7 +405,7 @@ TEST_F(RawCaller, OtherProtocol) {
   const absl::Status status = Call(true, "99", "");
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("7.7.7"), absl::string_view::npos) << status;
-  EXPECT_NE(status.message().find(std::string(Version())), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find(std::string(ReleaseVersion())), absl::string_view::npos) << status;
 }
 
 TEST_F(RawCaller, UnknownMethod) {

@@ -2,7 +2,7 @@
 
 namespace starling {
 
-std::string_view Version() { return "0.1.0"; }
+std::string_view ReleaseVersion() { return "0.1.0"; }
 
 uint32_t ProtocolVersion() { return 1; }
 

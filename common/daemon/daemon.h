@@ -1,0 +1,96 @@
+// What every daemon's main does: flags, logging, the port file, signals.
+//
+//   int main(int argc, char** argv) {
+//     TuneMalloc();
+//     DaemonExit exit_request;                  // before any thread starts
+//     DaemonFlags flags; CLI::App app; AddDaemonFlags(...); ...
+//     SetUpLogging("shard", flags.name, flags.log_level);
+//     ... start ...; WritePortFile(...)
+//     exit_request.Wait();                      // SIGTERM, SIGINT, or Request
+//     ... drain, stop ...
+//   }
+#ifndef STARLING_COMMON_DAEMON_DAEMON_H_
+#define STARLING_COMMON_DAEMON_DAEMON_H_
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/transport/identity.h"
+
+namespace starling {
+
+// Exit statuses of daemons.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitError = 1;
+inline constexpr int kExitUsage = 2;
+
+struct DaemonFlags {
+  std::string name;
+  std::string listen = "127.0.0.1:0";
+  std::string port_file;
+  std::string coordinator;  // workers and shards
+  std::string log_level = "info";
+};
+
+// Parses the command line of the daemon `program`. `extra` are flags of its own, each with a value.
+// Returns an exit status where the process is to end now (help, version, a mistake; the text was
+// printed), nothing where it is to go on.
+struct ExtraFlag {
+  std::string flag;  // "--state"
+  std::string help;
+  std::string* value;
+  bool required = false;
+};
+std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole role,
+                                    const std::vector<ExtraFlag>& extra, DaemonFlags* flags);
+
+// All of the process's logging goes to stderr, one line an event:
+// "2026-01-31T12:00:00.123Z info  shard ps-0: text". Also silences gRPC's own, unless GRPC_VERBOSITY
+// is set. kInvalidArgument names the levels.
+absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::string& level);
+
+// Writes the port in decimal and a newline, atomically.
+absl::Status WritePortFile(const std::string& path, int port);
+
+// "no coordinator at 127.0.0.1:7070 for 12s (since 12:00:00 UTC); last error: ...; start one with:
+// starling-coordinator --listen 127.0.0.1:7070 --state DIR"
+std::string NoCoordinator(absl::string_view address, absl::Time since, absl::Time now,
+                          const absl::Status& last_error);
+
+// Waits for a reason to end. Its constructor blocks SIGTERM and SIGINT for the thread and all that it
+// starts later, and ignores SIGPIPE. One in a process; thread-safe.
+class DaemonExit {
+ public:
+  DaemonExit();
+  ~DaemonExit();
+  DaemonExit(const DaemonExit&) = delete;
+  DaemonExit& operator=(const DaemonExit&) = delete;
+
+  struct Reason {
+    int signal = 0;               // SIGTERM or SIGINT; 0: Request was called
+    int exit_status = kExitOk;  // as requested
+  };
+
+  // Blocks until the next signal or request; what came before counts. May be called again (a second
+  // signal, during a drain).
+  Reason Wait();
+  // As Wait, but until `deadline`; nothing when it passed.
+  std::optional<Reason> WaitUntil(absl::Time deadline);
+
+  // Asks the process to end. The first request's status counts.
+  void Request(int exit_status);
+
+ private:
+  int signal_fd_ = -1;
+  int request_fd_ = -1;
+  std::atomic<int> exit_status_ = -1;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_DAEMON_DAEMON_H_

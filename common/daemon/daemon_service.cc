@@ -1,0 +1,69 @@
+#include "common/daemon/daemon_service.h"
+
+#include "absl/time/clock.h"
+#include "common/transport/grpc_util.h"
+#include "common/version/version.h"
+#include "proto/daemon.grpc.pb.h"
+
+namespace starling {
+namespace {
+
+Role ToProto(PeerRole role) {
+  switch (role) {
+    case PeerRole::kClient: return CLIENT;
+    case PeerRole::kWorker: return WORKER;
+    case PeerRole::kShard: return SHARD;
+    case PeerRole::kCoordinator: return COORDINATOR;
+  }
+  return ROLE_UNSPECIFIED;
+}
+
+class DaemonService final : public Daemon::Service {
+ public:
+  DaemonService(const DaemonInfo& info, const SpanRing* spans) : info_(info), spans_(spans) {}
+
+  grpc::Status Info(grpc::ServerContext* context, const InfoRequest*, InfoReply* reply) override {
+    if (const auto peer = CheckCaller(*context); !peer.ok()) return ToGrpc(peer.status());
+    reply->set_role(ToProto(info_.self.role));
+    reply->set_name(info_.self.name);
+    reply->mutable_version()->set_version(std::string(ReleaseVersion()));
+    reply->mutable_version()->set_protocol(ProtocolVersion());
+    reply->set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - started_));
+    reply->set_instruction_set(info_.instruction_set);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Spans(grpc::ServerContext* context, const SpansRequest* request,
+                     SpansReply* reply) override {
+    if (const auto peer = CheckCaller(*context); !peer.ok()) return ToGrpc(peer.status());
+    reply->set_now_us(SpanRing::NowMicros());
+    if (spans_ == nullptr) return grpc::Status::OK;
+    const SpanRing::Snapshot snapshot = spans_->Read(request->after_us());
+    reply->set_dropped(snapshot.dropped);
+    for (const TraceSpan& from : snapshot.spans) {
+      Span* const to = reply->add_spans();
+      to->set_name(std::string(from.name()));
+      to->set_category(std::string(SpanCategoryName(from.category)));
+      to->set_begin_us(from.begin_us);
+      to->set_duration_us(from.duration_us);
+      to->set_thread(from.thread);
+      to->set_clock(from.clock);
+      to->set_slice(from.slice);
+      to->set_flow(from.flow);
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  const DaemonInfo info_;
+  const SpanRing* const spans_;
+  const absl::Time started_ = absl::Now();
+};
+
+}  // namespace
+
+std::shared_ptr<grpc::Service> MakeDaemonService(const DaemonInfo& info, const SpanRing* spans) {
+  return std::make_shared<DaemonService>(info, spans);
+}
+
+}  // namespace starling

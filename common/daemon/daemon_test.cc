@@ -1,0 +1,117 @@
+#include "common/daemon/daemon.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+
+namespace starling {
+namespace {
+
+struct Parsed {
+  std::optional<int> exit;
+  DaemonFlags flags;
+  std::string state;
+  std::string err;
+};
+
+Parsed Parse(PeerRole role, std::vector<const char*> arguments) {
+  Parsed parsed;
+  arguments.insert(arguments.begin(), "program");
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  parsed.exit = ParseDaemonFlags(static_cast<int>(arguments.size()), arguments.data(), role,
+                                 {{"--state", "folder", &parsed.state}}, &parsed.flags);
+  parsed.err = testing::internal::GetCapturedStderr() + testing::internal::GetCapturedStdout();
+  return parsed;
+}
+
+TEST(DaemonFlags, Parses) {
+  const Parsed parsed =
+      Parse(PeerRole::kShard, {"--name", "ps-0", "--coordinator", "127.0.0.1:7070", "--listen",
+                               "127.0.0.1:0", "--port-file", "/tmp/p", "--state", "/s"});
+  EXPECT_FALSE(parsed.exit.has_value()) << parsed.err;
+  EXPECT_EQ(parsed.flags.name, "ps-0");
+  EXPECT_EQ(parsed.flags.coordinator, "127.0.0.1:7070");
+  EXPECT_EQ(parsed.flags.port_file, "/tmp/p");
+  EXPECT_EQ(parsed.state, "/s");
+}
+
+TEST(DaemonFlags, Mistakes) {
+  struct Case {
+    std::vector<const char*> arguments;
+    const char* says;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{"--coordinator", "127.0.0.1:1"}, "--name"},
+           {{"--name", "a"}, "--coordinator"},
+           {{"--name", "a b", "--coordinator", "127.0.0.1:1"}, "--name"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--listen", "0.0.0.0:0"}, "loopback"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--log-level", "loud"}, "loud"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--frobnicate"}, "frobnicate"}}) {
+    const Parsed parsed = Parse(PeerRole::kWorker, c.arguments);
+    EXPECT_EQ(parsed.exit, kExitUsage) << c.says;
+    EXPECT_NE(parsed.err.find(c.says), std::string::npos) << parsed.err;
+  }
+}
+
+TEST(DaemonFlags, HelpAndVersionExitWithZero) {
+  EXPECT_EQ(Parse(PeerRole::kCoordinator, {"--help"}).exit, kExitOk);
+  const Parsed version = Parse(PeerRole::kCoordinator, {"--version"});
+  EXPECT_EQ(version.exit, kExitOk);
+  EXPECT_NE(version.err.find("starling-coordinator"), std::string::npos) << version.err;
+}
+
+TEST(PortFile, HoldsThePort) {
+  const std::string path = testing::TempDir() + "/port";
+  ASSERT_TRUE(WritePortFile(path, 40123).ok());
+  std::ifstream in(path);
+  int port = 0;
+  in >> port;
+  EXPECT_EQ(port, 40123);
+  EXPECT_FALSE(WritePortFile("/nonexistent/folder/port", 1).ok());
+}
+
+TEST(Logging, OneFormatOnStderr) {
+  testing::internal::CaptureStderr();
+  ASSERT_TRUE(SetUpLogging(PeerRole::kShard, "ps-0", "info").ok());
+  spdlog::info("hello {}", 7);
+  spdlog::debug("not this");
+  const std::string line = testing::internal::GetCapturedStderr();
+  EXPECT_NE(line.find("Z info  shard ps-0: hello 7\n"), std::string::npos) << line;
+  EXPECT_EQ(line.find("not this"), std::string::npos);
+  EXPECT_FALSE(SetUpLogging(PeerRole::kShard, "ps-0", "loud").ok());
+}
+
+TEST(DaemonExit, SignalsAndRequestsInTheOrderOfWaiting) {
+  DaemonExit exit;
+  EXPECT_FALSE(exit.WaitUntil(absl::Now() + absl::Milliseconds(5)).has_value());
+  kill(getpid(), SIGTERM);
+  EXPECT_EQ(exit.Wait().signal, SIGTERM);
+  kill(getpid(), SIGINT);
+  EXPECT_EQ(exit.Wait().signal, SIGINT);
+  std::thread other([&] { exit.Request(kExitError); });
+  const DaemonExit::Reason reason = exit.Wait();
+  other.join();
+  EXPECT_EQ(reason.signal, 0);
+  EXPECT_EQ(reason.exit_status, kExitError);
+}
+
+TEST(NoCoordinator, SaysAllThereIsToKnow) {
+  const absl::Time since = absl::FromUnixSeconds(0);
+  EXPECT_EQ(NoCoordinator("127.0.0.1:7070", since, since + absl::Milliseconds(12345),
+                          absl::UnavailableError("refused")),
+            "no coordinator at 127.0.0.1:7070 for 12.3s (since 00:00:00 UTC); last error: "
+            "UNAVAILABLE: refused; start one with: starling-coordinator --listen 127.0.0.1:7070 "
+            "--state DIR");
+}
+
+}  // namespace
+}  // namespace starling
