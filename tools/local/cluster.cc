@@ -1,0 +1,247 @@
+#include "tools/local/cluster.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "tools/local/process.h"
+
+namespace starling::local {
+namespace {
+
+constexpr absl::Duration kPoll = absl::Milliseconds(50);
+constexpr absl::Duration kSayInterval = absl::Seconds(5);
+constexpr absl::Duration kWorkersStop = absl::Milliseconds(2500);
+constexpr absl::Duration kAllStop = absl::Seconds(5);
+
+bool IsStop(int signal) { return signal != SIGCHLD; }
+
+}  // namespace
+
+Cluster::Cluster(ClusterOptions options) : options_(std::move(options)) {
+  daemons_.push_back({"coordinator", Role::kCoordinator});
+  for (int i = 0; i < options_.shards; ++i) daemons_.push_back({absl::StrCat("shard-", i), Role::kShard});
+  for (int i = 0; i < options_.workers; ++i) daemons_.push_back({absl::StrCat("worker-", i), Role::kWorker});
+}
+
+Cluster::~Cluster() { Stop(); }
+
+absl::Status Cluster::Start() {
+  const absl::Status status = StartAll();
+  if (!status.ok()) Stop();
+  return status;
+}
+
+absl::Status Cluster::StartAll() {
+  STARLING_RETURN_IF_ERROR(options_.directory.Clear());
+  const absl::Time deadline = absl::Now() + options_.start_deadline;
+  address_ = absl::StrCat("127.0.0.1:", options_.port);
+  STARLING_RETURN_IF_ERROR(Launch(daemons_[0]));
+  STARLING_RETURN_IF_ERROR(WaitForAddress(deadline));
+  for (size_t i = 1; i < daemons_.size(); ++i) STARLING_RETURN_IF_ERROR(Launch(daemons_[i]));
+  STARLING_RETURN_IF_ERROR(WaitForRegistration(deadline));
+  return WriteSmallFile(options_.directory.AddressPath(), address_);
+}
+
+absl::Status Cluster::Launch(Daemon& daemon) {
+  const StateDirectory& directory = options_.directory;
+  const bool coordinator = daemon.role == Role::kCoordinator;
+  const std::string& binary = coordinator                       ? options_.binaries.coordinator
+                              : daemon.role == Role::kShard ? options_.binaries.shard
+                                                                : options_.binaries.worker;
+  const std::string port_path = directory.PortPath(daemon.name);
+  unlink(port_path.c_str());
+  std::vector<std::string> argv = {binary, "--name", daemon.name, "--port-file", port_path,
+                                   "--listen", coordinator ? address_ : "127.0.0.1:0"};
+  if (coordinator) {
+    argv.insert(argv.end(), {"--state", directory.CoordinatorStatePath()});
+  } else {
+    argv.insert(argv.end(), {"--coordinator", address_});
+  }
+  daemon.start_again = absl::InfiniteFuture();
+  STARLING_ASSIGN_OR_RETURN(daemon.pid, Spawn(argv, directory.LogPath(daemon.name)));
+  daemon.started = absl::Now();
+  return WriteSmallFile(directory.PidPath(daemon.name), absl::StrCat(daemon.pid));
+}
+
+absl::Status Cluster::WaitForAddress(absl::Time deadline) {
+  for (;;) {
+    const auto text = ReadSmallFile(options_.directory.PortPath("coordinator"));
+    if (text.ok() && !text->empty()) {
+      address_ = absl::StrContains(*text, ':') ? *text : absl::StrCat("127.0.0.1:", *text);
+      return absl::OkStatus();
+    }
+    if (absl::Now() >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "the coordinator did not listen within ", absl::FormatDuration(options_.start_deadline),
+          "; its last words:\n", LastLines(options_.directory.LogPath("coordinator"), 5)));
+    }
+    STARLING_RETURN_IF_ERROR(WaitBriefly(kPoll));
+  }
+}
+
+absl::Status Cluster::WaitForRegistration(absl::Time deadline) {
+  const absl::Time begin = absl::Now();
+  absl::Time next_say = begin + kSayInterval;
+  for (;;) {
+    const auto registered = options_.registered(address_);
+    std::vector<std::string> missing;
+    for (const Daemon& daemon : daemons_) {
+      const bool there = registered.ok() && registered->count(daemon.name) > 0;
+      if (daemon.role != Role::kCoordinator && !there) missing.push_back(daemon.name);
+    }
+    if (registered.ok() && missing.empty()) return absl::OkStatus();
+    const absl::Time now = absl::Now();
+    const std::string waits = absl::StrFormat(
+        "waits for %s to register with %s since %.0f s%s%s", absl::StrJoin(missing, ", "), address_,
+        absl::ToDoubleSeconds(now - begin), registered.ok() ? "" : "; last error: ",
+        registered.ok() ? "" : std::string(registered.status().message()));
+    if (now >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("gave up: ", waits, "; logs: ", options_.directory.root(), "/logs"));
+    }
+    if (now >= next_say) {
+      options_.say(waits);
+      next_say = now + kSayInterval;
+    }
+    STARLING_RETURN_IF_ERROR(WaitBriefly(kPoll));
+  }
+}
+
+absl::Status Cluster::WaitBriefly(absl::Duration patience) {
+  const auto signal = TakeSignal(patience);
+  if (signal && IsStop(*signal)) return absl::CancelledError("stopped while starting");
+  absl::Status status;
+  Reap([&](Daemon& daemon, int wait_status) {
+    status.Update(absl::UnavailableError(absl::StrCat(
+        daemon.name, " ", ExitText(wait_status), " at its start; its last words:\n",
+        LastLines(options_.directory.LogPath(daemon.name), 5))));
+  });
+  return status;
+}
+
+void Cluster::Reap(const std::function<void(Daemon&, int)>& dead) {
+  for (Daemon& daemon : daemons_) {
+    int wait_status = 0;
+    if (daemon.pid < 0 || waitpid(daemon.pid, &wait_status, WNOHANG) != daemon.pid) continue;
+    unlink(options_.directory.PidPath(daemon.name).c_str());
+    dead(daemon, wait_status);
+    daemon.pid = -1;
+  }
+}
+
+void Cluster::OnDeath(Daemon& daemon, int wait_status) {
+  std::string line = absl::StrCat(daemon.name, " (process ", daemon.pid, ") ", ExitText(wait_status));
+  if (daemon.role == Role::kShard) absl::StrAppend(&line, "; the parameters it held are lost, and their jobs fail");
+  if (options_.restart) {
+    const absl::Time now = absl::Now();
+    const absl::Duration delay = daemon.backoff.OnDeath(now - daemon.started);
+    daemon.start_again = now + delay;
+    absl::StrAppend(&line, "; starting it again in ", absl::FormatDuration(delay));
+  }
+  options_.say(line);
+}
+
+void Cluster::LaunchDue() {
+  for (Daemon& daemon : daemons_) {
+    if (daemon.start_again > absl::Now()) continue;
+    const absl::Status status = Launch(daemon);
+    if (status.ok()) continue;
+    const absl::Duration delay = daemon.backoff.OnDeath(absl::ZeroDuration());
+    daemon.start_again = absl::Now() + delay;
+    options_.say(absl::StrCat(daemon.name, ": ", std::string(status.message()), "; again in ", absl::FormatDuration(delay)));
+  }
+}
+
+void Cluster::Supervise() {
+  for (;;) {
+    absl::Time next = absl::Now() + absl::Seconds(1);
+    for (const Daemon& daemon : daemons_) next = std::min(next, daemon.start_again);
+    const auto signal = TakeSignal(next - absl::Now());
+    if (signal && IsStop(*signal)) return;
+    Reap([this](Daemon& daemon, int wait_status) { OnDeath(daemon, wait_status); });
+    LaunchDue();
+  }
+}
+
+void Cluster::Signal(Role role, int signal) {
+  for (const Daemon& daemon : daemons_) {
+    if (daemon.role == role && daemon.pid > 0) kill(daemon.pid, signal);
+  }
+}
+
+bool Cluster::AnyRuns() const {
+  return std::any_of(daemons_.begin(), daemons_.end(), [](const Daemon& daemon) { return daemon.pid > 0; });
+}
+
+void Cluster::WaitForEnd(absl::Time deadline, bool workers_only) {
+  for (;;) {
+    Reap([](Daemon&, int) {});
+    const bool runs = std::any_of(daemons_.begin(), daemons_.end(), [&](const Daemon& daemon) {
+      return daemon.pid > 0 && (!workers_only || daemon.role == Role::kWorker);
+    });
+    if (!runs || killed_ || absl::Now() >= deadline) return;
+    const auto signal = TakeSignal(std::min(kPoll, deadline - absl::Now()));
+    if (signal && IsStop(*signal)) killed_ = true;
+  }
+}
+
+void Cluster::Stop() {
+  if (!AnyRuns()) return;
+  const absl::Time begin = absl::Now();
+  Signal(Role::kWorker, SIGTERM);
+  WaitForEnd(begin + kWorkersStop, /*workers_only=*/true);
+  Signal(Role::kShard, SIGTERM);
+  Signal(Role::kCoordinator, SIGTERM);
+  WaitForEnd(begin + kAllStop, /*workers_only=*/false);
+  for (Daemon& daemon : daemons_) {
+    if (daemon.pid <= 0) continue;
+    options_.say(absl::StrCat(daemon.name, " did not end in time and is killed"));
+    kill(daemon.pid, SIGKILL);
+    waitpid(daemon.pid, nullptr, 0);
+    unlink(options_.directory.PidPath(daemon.name).c_str());
+    daemon.pid = -1;
+  }
+  unlink(options_.directory.AddressPath().c_str());
+}
+
+absl::StatusOr<Binaries> FindBinaries(const std::string& binary_directory, const std::string& client_directory) {
+  namespace fs = std::filesystem;
+  Binaries found;
+  struct Wanted {
+    const char* name;
+    const char* folder;  // in the source tree
+    std::string* path;
+  };
+  for (const Wanted& wanted : {Wanted{"starling-coordinator", "server/coordinator", &found.coordinator},
+                               Wanted{"starling-ps", "server/shard", &found.shard},
+                               Wanted{"starling-worker", "worker", &found.worker}}) {
+    std::vector<fs::path> places;
+    if (!binary_directory.empty()) {
+      places = {fs::path(binary_directory) / wanted.name, fs::path(binary_directory) / wanted.folder / wanted.name};
+    } else {
+      const fs::path client(client_directory);
+      places = {client / wanted.name, client.parent_path().parent_path() / wanted.folder / wanted.name};
+    }
+    const auto place = std::find_if(places.begin(), places.end(), [](const fs::path& path) {
+      return access(path.c_str(), X_OK) == 0;
+    });
+    if (place == places.end()) {
+      return absl::NotFoundError(absl::StrCat("there is no ", wanted.name, " at ", places[0].string(), " nor at ",
+                                              places[1].string(), "; build it with: bazel build //", wanted.folder,
+                                              ":", wanted.name, ", or give --bin-dir"));
+    }
+    *wanted.path = fs::absolute(*place).string();
+  }
+  return found;
+}
+
+}  // namespace starling::local

@@ -1,0 +1,99 @@
+// A cluster of real processes on this machine, and its supervisor.
+#ifndef STARLING_TOOLS_LOCAL_CLUSTER_H_
+#define STARLING_TOOLS_LOCAL_CLUSTER_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tools/local/restart_backoff.h"
+#include "tools/local/state_directory.h"
+
+namespace starling::local {
+
+// Absolute paths of the daemons' programs.
+struct Binaries {
+  std::string coordinator;
+  std::string shard;
+  std::string worker;
+};
+
+// Looks in `binary_directory` when it is not empty; else beside the client, as in an installation, and
+// where Bazel leaves them relative to it. kNotFound says what is missing, where it looked, and how to
+// build it.
+absl::StatusOr<Binaries> FindBinaries(const std::string& binary_directory, const std::string& client_directory);
+
+struct ClusterOptions {
+  StateDirectory directory;  // absolute; created, its lock held by the caller
+  Binaries binaries;
+  int shards = 2;
+  int workers = 2;
+  int port = 0;         // the coordinator's; 0: any free one
+  bool restart = true;  // what dies is started again
+  absl::Duration start_deadline = absl::Seconds(30);
+  // The names of the daemons that have registered with the coordinator at this address. May block for
+  // a second or so.
+  std::function<absl::StatusOr<std::set<std::string>>(const std::string& address)> registered;
+  std::function<void(const std::string& line)> say;  // progress, for people
+};
+
+// Used on the main thread alone, with signals held (process.h). The processes are named coordinator,
+// shard-0, shard-1, ..., worker-0, ...
+class Cluster {
+ public:
+  explicit Cluster(ClusterOptions options);
+  ~Cluster();  // Stop()
+
+  // Starts all processes, and returns when all have registered. kCancelled: a stop signal came;
+  // kUnavailable: a process ended at its start (with its last words); kDeadlineExceeded: for whom it
+  // waited, and how long. On error everything is stopped again.
+  absl::Status Start();
+
+  // Starts dead processes again, until SIGINT, SIGTERM or SIGHUP comes.
+  void Supervise();
+
+  // SIGTERM to the workers, then to the others; what is left after 5 s, or at a second stop signal,
+  // is killed. Idempotent.
+  void Stop();
+
+  const std::string& address() const { return address_; }  // the coordinator's, once started
+
+ private:
+  enum class Role { kCoordinator, kShard, kWorker };
+  struct Daemon {
+    std::string name;
+    Role role;
+    pid_t pid = -1;  // -1: does not run
+    absl::Time started = absl::InfinitePast();
+    absl::Time start_again = absl::InfiniteFuture();
+    RestartBackoff backoff;
+  };
+
+  absl::Status StartAll();
+  absl::Status Launch(Daemon& daemon);
+  absl::Status WaitForAddress(absl::Time deadline);
+  absl::Status WaitForRegistration(absl::Time deadline);
+  absl::Status WaitBriefly(absl::Duration patience);  // while starting: no death is forgiven
+  void OnDeath(Daemon& daemon, int wait_status);
+  void LaunchDue();
+  void Signal(Role role, int signal);
+  bool AnyRuns() const;
+  void WaitForEnd(absl::Time deadline, bool workers_only);
+  // Reaps; calls `dead` for each that ended.
+  void Reap(const std::function<void(Daemon&, int wait_status)>& dead);
+
+  const ClusterOptions options_;
+  std::vector<Daemon> daemons_;  // the coordinator first
+  std::string address_;
+  bool killed_ = false;  // a second stop signal came
+};
+
+}  // namespace starling::local
+
+#endif  // STARLING_TOOLS_LOCAL_CLUSTER_H_

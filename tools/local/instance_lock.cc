@@ -1,0 +1,93 @@
+#include "tools/local/instance_lock.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+extern "C" {  // glibc 2.36 forgets to say so
+#include <sys/pidfd.h>
+}
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+
+namespace starling::local {
+namespace {
+
+absl::Status SystemError(const std::string& what, const std::string& path) {
+  return absl::UnavailableError(absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
+}
+
+struct flock WholeFile() {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+absl::StatusOr<bool> WaitUntilFree(const std::string& path, absl::Time deadline) {
+  for (;;) {
+    STARLING_ASSIGN_OR_RETURN(const pid_t holder, LockHolder(path));
+    if (holder == 0) return true;
+    if (absl::Now() >= deadline) return false;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<InstanceLock> InstanceLock::Take(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return SystemError("open", path);
+  InstanceLock lock(fd);
+  struct flock whole = WholeFile();
+  if (fcntl(fd, F_SETLK, &whole) == 0) return lock;
+  if (errno != EAGAIN && errno != EACCES) return SystemError("lock", path);
+  whole = WholeFile();
+  const pid_t holder = fcntl(fd, F_GETLK, &whole) == 0 ? whole.l_pid : 0;
+  return absl::AlreadyExistsError(absl::StrCat("process ", holder, " holds ", path));
+}
+
+InstanceLock::~InstanceLock() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::StatusOr<pid_t> LockHolder(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) {
+    if (errno == ENOENT) return 0;
+    return SystemError("open", path);
+  }
+  struct flock whole = WholeFile();
+  const int failed = fcntl(fd, F_GETLK, &whole);
+  close(fd);
+  if (failed != 0) return SystemError("look at the lock of", path);
+  return whole.l_type == F_UNLCK ? 0 : whole.l_pid;
+}
+
+absl::StatusOr<bool> StopLockHolder(const std::string& path, absl::Duration patience) {
+  STARLING_ASSIGN_OR_RETURN(const pid_t holder, LockHolder(path));
+  if (holder == 0) return false;
+  const int pidfd = pidfd_open(holder, 0);
+  // It held the lock before and holds it after pidfd_open: the descriptor is its own.
+  const auto still = LockHolder(path);
+  absl::StatusOr<bool> free = true;
+  if (pidfd >= 0 && still.ok() && *still == holder) {
+    pidfd_send_signal(pidfd, SIGTERM, nullptr, 0);
+    free = WaitUntilFree(path, absl::Now() + patience);
+    if (free.ok() && !*free) {
+      pidfd_send_signal(pidfd, SIGKILL, nullptr, 0);
+      free = WaitUntilFree(path, absl::Now() + absl::Seconds(2));
+    }
+  }
+  if (pidfd >= 0) close(pidfd);
+  STARLING_RETURN_IF_ERROR(free.status());
+  if (!*free) return absl::DeadlineExceededError(absl::StrCat("process ", holder, " does not end"));
+  return true;
+}
+
+}  // namespace starling::local

@@ -1,0 +1,284 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/time/clock.h"
+#include "tools/local/cluster.h"
+#include "tools/local/detach.h"
+#include "tools/local/instance_lock.h"
+#include "tools/local/process.h"
+#include "tools/local/restart_backoff.h"
+#include "tools/local/state_directory.h"
+
+namespace starling::local {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+std::string FakeDaemon() {
+  return fs::absolute("tools/local/fake_daemon").string();
+}
+
+class LocalTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::string(std::getenv("TEST_TMPDIR")) + "/local-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = std::make_unique<StateDirectory>(pattern);
+    ASSERT_TRUE(directory_->Create().ok());
+    HoldSignals();
+  }
+  void TearDown() override {
+    unsetenv("FAKE_DAEMON_FAILS");
+    unsetenv("FAKE_DAEMON_STUBBORN");
+  }
+
+  // All whose process runs count as registered, `never` apart.
+  ClusterOptions Options(const std::string& never = "") {
+    ClusterOptions options{.directory = *directory_, .binaries = {FakeDaemon(), FakeDaemon(), FakeDaemon()}};
+    options.registered = [this, never](const std::string&) -> absl::StatusOr<std::set<std::string>> {
+      std::set<std::string> names;
+      for (const auto& entry : fs::directory_iterator(directory_->root() + "/run")) {
+        if (entry.path().extension() == ".pid" && entry.path().stem() != never) names.insert(entry.path().stem());
+      }
+      return names;
+    };
+    options.say = [this](const std::string& line) { said_ += line + "\n"; };
+    return options;
+  }
+
+  pid_t Pid(const std::string& name) {
+    const auto text = ReadSmallFile(directory_->PidPath(name));
+    int pid = -1;
+    if (!text.ok() || !absl::SimpleAtoi(*text, &pid)) return -1;
+    return pid;
+  }
+
+  std::unique_ptr<StateDirectory> directory_;
+  std::string said_;
+};
+
+bool Runs(pid_t pid) { return pid > 0 && kill(pid, 0) == 0; }
+
+TEST_F(LocalTest, StartsAllAndStopsAll) {
+  Cluster cluster(Options());
+  const absl::Status status = cluster.Start();
+  ASSERT_TRUE(status.ok()) << status;
+  const std::vector<std::string> names = {"coordinator", "shard-0", "shard-1", "worker-0", "worker-1"};
+  std::vector<pid_t> pids;
+  for (const std::string& name : names) {
+    pids.push_back(Pid(name));
+    EXPECT_TRUE(Runs(pids.back())) << name;
+  }
+  EXPECT_EQ(directory_->ReadAddress().value_or(""), cluster.address());
+  EXPECT_EQ(cluster.address(), absl::StrCat("127.0.0.1:", pids[0]));
+  cluster.Stop();
+  for (pid_t pid : pids) EXPECT_FALSE(Runs(pid));
+  EXPECT_FALSE(directory_->ReadAddress().ok());
+}
+
+TEST_F(LocalTest, AProcessThatFailsAtItsStartStopsAllAndIsQuoted) {
+  setenv("FAKE_DAEMON_FAILS", "worker-1", 1);
+  Cluster cluster(Options("worker-1"));
+  const absl::Status status = cluster.Start();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("worker-1 exited with status 3"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("worker-1 cannot: the port is in use"));
+  EXPECT_EQ(Pid("coordinator"), -1);
+  EXPECT_EQ(Pid("worker-0"), -1);
+}
+
+TEST_F(LocalTest, SaysForWhomItWaitedAndHowLong) {
+  ClusterOptions options = Options("shard-1");
+  options.start_deadline = absl::Milliseconds(300);
+  Cluster cluster(std::move(options));
+  const absl::Status status = cluster.Start();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("waits for shard-1 to register with 127.0.0.1:"));
+}
+
+TEST_F(LocalTest, AStopSignalWhileStartingStopsAll) {
+  Cluster cluster(Options("shard-1"));
+  kill(getpid(), SIGTERM);
+  EXPECT_TRUE(absl::IsCancelled(cluster.Start()));
+  EXPECT_EQ(Pid("coordinator"), -1);
+}
+
+// Runs Supervise in a child, as the lock and the signals are the process's.
+class Supervised {
+ public:
+  explicit Supervised(ClusterOptions options) {
+    pid_ = fork();
+    if (pid_ != 0) return;
+    Cluster cluster(std::move(options));
+    if (!cluster.Start().ok()) _exit(1);
+    cluster.Supervise();
+    cluster.Stop();
+    _exit(0);
+  }
+  ~Supervised() {
+    if (pid_ > 0) kill(pid_, SIGKILL), waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+  int Join() {
+    int status = -1;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return status;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+template <typename Condition>
+bool Eventually(Condition condition) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (absl::Now() < deadline) {
+    if (condition()) return true;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return false;
+}
+
+TEST_F(LocalTest, StartsDeadProcessesAgainAndTheCoordinatorAtItsAddress) {
+  Supervised supervised(Options());
+  ASSERT_TRUE(Eventually([&] { return directory_->ReadAddress().ok(); }));
+  const std::string address = *directory_->ReadAddress();
+  for (const char* name : {"worker-0", "coordinator", "shard-1"}) {
+    const pid_t before = Pid(name);
+    ASSERT_EQ(kill(before, SIGKILL), 0);
+    EXPECT_TRUE(Eventually([&] { return Pid(name) != before && Runs(Pid(name)); })) << name;
+  }
+  EXPECT_TRUE(Eventually([&] { return ReadSmallFile(directory_->PortPath("coordinator")).value_or("") == address; }));
+  const pid_t worker = Pid("worker-0");
+  kill(supervised.pid(), SIGTERM);
+  EXPECT_EQ(supervised.Join(), 0);
+  EXPECT_FALSE(Runs(worker));
+}
+
+TEST_F(LocalTest, WithoutRestartTheDeadStayDead) {
+  ClusterOptions options = Options();
+  options.restart = false;
+  options.say = [this](const std::string& line) {
+    ASSERT_TRUE(WriteSmallFile(directory_->root() + "/said", line).ok());
+  };
+  Supervised supervised(std::move(options));
+  ASSERT_TRUE(Eventually([&] { return directory_->ReadAddress().ok(); }));
+  const pid_t before = Pid("worker-0");
+  kill(before, SIGKILL);
+  ASSERT_TRUE(Eventually([&] { return ReadSmallFile(directory_->root() + "/said").ok(); }));
+  const std::string said = *ReadSmallFile(directory_->root() + "/said");
+  EXPECT_THAT(said, HasSubstr("worker-0 (process"));
+  EXPECT_THAT(said, HasSubstr("was killed by signal 9"));
+  EXPECT_FALSE(absl::StrContains(said, "again"));
+  EXPECT_EQ(Pid("worker-0"), -1);
+}
+
+TEST_F(LocalTest, NoProcessOutlivesASupervisorThatIsKilled) {
+  Supervised supervised(Options());
+  ASSERT_TRUE(Eventually([&] { return directory_->ReadAddress().ok(); }));
+  const pid_t shard = Pid("shard-0");
+  ASSERT_TRUE(Runs(shard));
+  kill(supervised.pid(), SIGKILL);
+  supervised.Join();
+  // Its new parent may take a moment to reap it: a zombie has no command line.
+  EXPECT_TRUE(Eventually([&] {
+    return !Runs(shard) || ReadSmallFile(absl::StrCat("/proc/", shard, "/cmdline")).value_or("").empty();
+  }));
+}
+
+TEST_F(LocalTest, AStubbornProcessIsKilledWithinFiveSeconds) {
+  setenv("FAKE_DAEMON_STUBBORN", "worker-1", 1);
+  Cluster cluster(Options());
+  ASSERT_TRUE(cluster.Start().ok());
+  const pid_t stubborn = Pid("worker-1");
+  // A second stop signal ends the patience at once.
+  kill(getpid(), SIGINT);
+  cluster.Stop();
+  EXPECT_FALSE(Runs(stubborn));
+  EXPECT_THAT(said_, HasSubstr("worker-1 did not end in time and is killed"));
+}
+
+TEST_F(LocalTest, ALockHasOneHolderAndDiesWithIt) {
+  const std::string path = directory_->LockPath();
+  EXPECT_EQ(LockHolder(path).value_or(-1), 0);
+  EXPECT_EQ(StopLockHolder(path, absl::Seconds(1)).value_or(true), false);
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto lock = InstanceLock::Take(path);
+    [[maybe_unused]] const auto written = write(ready[1], "x", 1);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    for (;;) pause();
+  }
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_EQ(LockHolder(path).value_or(-1), child);
+  const auto second = InstanceLock::Take(path);
+  EXPECT_TRUE(absl::IsAlreadyExists(second.status()));
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(absl::StrCat(child)));
+  EXPECT_EQ(StopLockHolder(path, absl::Seconds(5)).value_or(false), true);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+  EXPECT_TRUE(InstanceLock::Take(path).ok());
+}
+
+TEST_F(LocalTest, ADetachedProcessAnnouncesAndGoesOn) {
+  std::ostringstream out, err;
+  const std::string proof = directory_->root() + "/proof";
+  const auto code = RunDetached(directory_->LogPath("supervisor"), out, err, [&](Announcer& announcer) {
+    announcer.Err("starting\nsecond line");
+    announcer.Out("address=1");
+    announcer.Done(7);
+    announcer.Err("nobody reads this");
+    if (!WriteSmallFile(proof, absl::StrCat(getppid() == getpid() ? "" : "ran on")).ok()) abort();
+  });
+  ASSERT_TRUE(code.ok()) << code.status();
+  EXPECT_EQ(*code, 7);
+  EXPECT_EQ(out.str(), "address=1\n");
+  EXPECT_EQ(err.str(), "starting\nsecond line\n");
+  EXPECT_TRUE(Eventually([&] { return ReadSmallFile(proof).value_or("") == "ran on"; }));
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(LastLines(directory_->LogPath("supervisor"), 5), "nobody reads this");
+  }));
+}
+
+TEST_F(LocalTest, ADetachedProcessThatDiesIsAnError) {
+  std::ostringstream out, err;
+  const auto code = RunDetached(directory_->LogPath("supervisor"), out, err, [](Announcer&) { _exit(1); });
+  EXPECT_TRUE(absl::IsUnavailable(code.status()));
+}
+
+TEST_F(LocalTest, AMissingProgramIsNamedWithTheCommandThatBuildsIt) {
+  const auto binaries = FindBinaries("/nowhere", "/elsewhere");
+  EXPECT_TRUE(absl::IsNotFound(binaries.status()));
+  EXPECT_THAT(std::string(binaries.status().message()), HasSubstr("bazel build //server/coordinator:starling-coordinator"));
+  const auto spawned = Spawn({"/nowhere/daemon"}, directory_->LogPath("x"));
+  EXPECT_TRUE(absl::IsNotFound(spawned.status())) << spawned.status();
+}
+
+TEST(RestartBackoff, DoublesUpToItsLimitAndForgetsAfterAGoodLife) {
+  RestartBackoff backoff;
+  EXPECT_EQ(backoff.OnDeath(absl::Seconds(1)), absl::Milliseconds(250));
+  EXPECT_EQ(backoff.OnDeath(absl::Seconds(1)), absl::Milliseconds(500));
+  for (int i = 0; i < 10; ++i) backoff.OnDeath(absl::Seconds(1));
+  EXPECT_EQ(backoff.OnDeath(absl::Seconds(1)), absl::Seconds(15));
+  EXPECT_EQ(backoff.OnDeath(absl::Seconds(31)), absl::Milliseconds(250));
+}
+
+}  // namespace
+}  // namespace starling::local

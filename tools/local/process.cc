@@ -1,0 +1,91 @@
+#include "tools/local/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace starling::local {
+namespace {
+
+sigset_t HeldSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
+  return set;
+}
+
+// In the child, between fork and exec: nothing but async-signal-safe calls.
+[[noreturn]] void RunChild(char** argv, int log, pid_t parent, int error_pipe) {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it ended before the line above
+  const int null = open("/dev/null", O_RDONLY);
+  dup2(null, STDIN_FILENO);
+  dup2(log, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
+  execv(argv[0], argv);
+  const int error = errno;
+  [[maybe_unused]] const auto written = write(error_pipe, &error, sizeof error);
+  _exit(127);
+}
+
+absl::Status SystemError(int error, const std::string& what) {
+  const std::string message = absl::StrCat("cannot ", what, ": ", std::strerror(error));
+  return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
+}
+
+}  // namespace
+
+absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::string& log_path) {
+  std::vector<char*> raw;
+  for (const std::string& arg : argv) raw.push_back(const_cast<char*>(arg.c_str()));
+  raw.push_back(nullptr);
+  const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (log < 0) return SystemError(errno, absl::StrCat("open ", log_path));
+  int error_pipe[2];
+  if (pipe2(error_pipe, O_CLOEXEC) != 0) {
+    close(log);
+    return SystemError(errno, "make a pipe");
+  }
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) RunChild(raw.data(), log, parent, error_pipe[1]);
+  int error = pid < 0 ? errno : 0;
+  close(log);
+  close(error_pipe[1]);
+  if (pid > 0 && read(error_pipe[0], &error, sizeof error) > 0) waitpid(pid, nullptr, 0);
+  close(error_pipe[0]);
+  if (error != 0) return SystemError(error, absl::StrCat("start ", argv[0]));
+  return pid;
+}
+
+std::string ExitText(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return absl::StrCat("was killed by signal ", WTERMSIG(wait_status));
+  return absl::StrCat("exited with status ", WEXITSTATUS(wait_status));
+}
+
+void HoldSignals() {
+  const sigset_t set = HeldSignals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+absl::optional<int> TakeSignal(absl::Duration patience) {
+  const sigset_t set = HeldSignals();
+  const timespec timeout = absl::ToTimespec(std::max(patience, absl::ZeroDuration()));
+  const int signal = sigtimedwait(&set, nullptr, &timeout);
+  return signal > 0 ? absl::optional<int>(signal) : absl::nullopt;
+}
+
+}  // namespace starling::local

@@ -1,0 +1,33 @@
+// Child processes that cannot outlive their parent.
+#ifndef STARLING_TOOLS_LOCAL_PROCESS_H_
+#define STARLING_TOOLS_LOCAL_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+
+namespace starling::local {
+
+// Starts argv[0] (a path), with its output appended to `log_path`, in a process group of its own, so
+// that Ctrl-C reaches only us. The kernel kills it when the calling thread ends: call it on the main
+// thread. kNotFound, kUnavailable with the system's reason.
+absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::string& log_path);
+
+// "exited with status 1", "was killed by signal 9".
+std::string ExitText(int wait_status);
+
+// From now on SIGINT, SIGTERM, SIGHUP and SIGCHLD wait to be taken by TakeSignal. Before any thread
+// is started.
+void HoldSignals();
+
+// The next of the held signals; nullopt after `patience`.
+absl::optional<int> TakeSignal(absl::Duration patience);
+
+}  // namespace starling::local
+
+#endif  // STARLING_TOOLS_LOCAL_PROCESS_H_

@@ -1,0 +1,83 @@
+#include "tools/local/state_directory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace starling::local {
+namespace fs = std::filesystem;
+namespace {
+
+absl::Status FileError(const std::string& what, const std::string& path, const std::error_code& error) {
+  return absl::UnavailableError(absl::StrCat("cannot ", what, " ", path, ": ", error.message()));
+}
+
+}  // namespace
+
+absl::Status StateDirectory::Create() const {
+  for (const std::string& path : {root_, root_ + "/logs", root_ + "/run"}) {
+    std::error_code error;
+    if (fs::create_directories(path, error); error) return FileError("make the folder", path, error);
+    fs::permissions(path, fs::perms::owner_all, error);
+    if (error) return FileError("protect the folder", path, error);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StateDirectory::Clear() const {
+  std::error_code error;
+  for (const std::string& path : {AddressPath(), CoordinatorStatePath(), root_ + "/run"}) {
+    if (fs::remove_all(path, error); error) return FileError("remove", path, error);
+  }
+  return Create();
+}
+
+absl::StatusOr<std::string> StateDirectory::ReadAddress() const {
+  STARLING_ASSIGN_OR_RETURN(std::string address, ReadSmallFile(AddressPath()));
+  if (address.empty()) return absl::NotFoundError(AddressPath() + " is empty");
+  return address;
+}
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) return absl::NotFoundError(path + " does not exist");
+  std::stringstream text;
+  text << in.rdbuf();
+  return std::string(absl::StripAsciiWhitespace(text.str()));
+}
+
+absl::Status WriteSmallFile(const std::string& path, const std::string& text) {
+  const std::string temporary = absl::StrCat(path, ".", getpid());
+  std::ofstream out(temporary);
+  out << text << "\n";
+  out.close();
+  std::error_code error;
+  if (!out) return absl::UnavailableError(absl::StrCat("cannot write ", temporary));
+  if (fs::rename(temporary, path, error); error) return FileError("rename to", path, error);
+  return absl::OkStatus();
+}
+
+std::string LastLines(const std::string& path, int count) {
+  std::ifstream in(path, std::ios::ate);
+  if (!in) return "";
+  constexpr std::streamoff kTailBytes = 16 << 10;
+  in.seekg(std::max<std::streamoff>(0, in.tellg() - kTailBytes));
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(in, line);) {
+    lines.push_back(line);
+    if (lines.size() > static_cast<size_t>(count)) lines.pop_front();
+  }
+  std::string out;
+  for (const std::string& line : lines) absl::StrAppend(&out, "  ", line, "\n");
+  return out;
+}
+
+}  // namespace starling::local

@@ -1,0 +1,56 @@
+// The folder of a local cluster: what is where in it.
+//
+//   lock                held by the supervisor while the cluster runs
+//   address             the coordinator's host:port, while the cluster runs
+//   coordinator/        the coordinator's durable state
+//   logs/NAME.log       each daemon's log, and the supervisor's
+//   run/NAME.pid        each running daemon's process id
+//   run/NAME.address    where it listens, as it says itself
+#ifndef STARLING_TOOLS_LOCAL_STATE_DIRECTORY_H_
+#define STARLING_TOOLS_LOCAL_STATE_DIRECTORY_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace starling::local {
+
+// Thread-safe; holds nothing but the path.
+class StateDirectory {
+ public:
+  explicit StateDirectory(std::string root) : root_(std::move(root)) {}
+
+  const std::string& root() const { return root_; }
+  std::string LockPath() const { return root_ + "/lock"; }
+  std::string AddressPath() const { return root_ + "/address"; }
+  std::string CoordinatorStatePath() const { return root_ + "/coordinator"; }
+  std::string LogPath(const std::string& name) const { return root_ + "/logs/" + name + ".log"; }
+  std::string PidPath(const std::string& name) const { return root_ + "/run/" + name + ".pid"; }
+  std::string PortPath(const std::string& name) const { return root_ + "/run/" + name + ".address"; }
+
+  // Makes the folder and those in it, readable by nobody else. kUnavailable with the system's reason.
+  absl::Status Create() const;
+
+  // Removes what earlier clusters left, logs apart. Only with the lock held.
+  absl::Status Clear() const;
+
+  // kNotFound: no cluster runs here.
+  absl::StatusOr<std::string> ReadAddress() const;
+
+ private:
+  std::string root_;
+};
+
+// The whole file without surrounding white space; kNotFound.
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
+
+// Whole or not at all: a temporary file, renamed.
+absl::Status WriteSmallFile(const std::string& path, const std::string& text);
+
+// The file's last lines, each indented by two spaces; empty when there is none.
+std::string LastLines(const std::string& path, int count);
+
+}  // namespace starling::local
+
+#endif  // STARLING_TOOLS_LOCAL_STATE_DIRECTORY_H_
