@@ -1,0 +1,198 @@
+#include "tools/cli/app.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/duration.h"
+#include "common/version/version.h"
+#include "tools/cli/address.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/local.h"
+#include "tools/cli/verbs.h"
+
+namespace starling::cli {
+namespace {
+
+// What the flags of all verbs are read into.
+struct Flags {
+  std::string coordinator;
+  std::string name;
+  Kind kind = Kind::kJob;
+  Format format = Format::kTable;
+  SubmitOptions submit;
+  bool follow = false;
+  std::string timeout;
+  LocalUpOptions up;
+  std::string state;
+};
+
+using Action = std::function<int(Flags&, Context&)>;
+using ClientAction = std::function<int(Flags&, Client&, Context&)>;
+
+absl::StatusOr<std::unique_ptr<Client>> Connect(const Flags& flags, const Context& context) {
+  const auto address = CoordinatorAddress(flags.coordinator, context);
+  if (!address.ok()) return address.status();
+  return context.connect(*address);
+}
+
+// Connects first: for verbs that need the coordinator.
+Action WithClient(ClientAction action) {
+  return [action = std::move(action)](Flags& flags, Context& context) {
+    const auto client = Connect(flags, context);
+    return client.ok() ? action(flags, **client, context) : Fail(client.status(), context);
+  };
+}
+
+class Parser {
+ public:
+  Parser() : app_("Trains models on a cluster that losing any process does not stop.", "starling") {
+    app_.require_subcommand(1);
+    app_.fallthrough();
+    app_.set_version_flag("--version", absl::StrCat("starling ", std::string(ReleaseVersion())));
+    app_.add_option("--coordinator", flags_.coordinator,
+                    "the coordinator's host:port (else $STARLING_COORDINATOR, else the local cluster's)");
+    AddLocal();
+    AddJobs();
+    AddInspection();
+    Verb("schema", "print the job file's schema", [](Flags&, Context& context) { return RunSchema(context); });
+    Verb("version", "print the version", [](Flags&, Context& context) { return RunVersion(context); });
+  }
+
+  int Run(std::vector<std::string> args, Context& context) {
+    std::reverse(args.begin(), args.end());  // as CLI11 wants them
+    try {
+      app_.parse(std::move(args));
+    } catch (const CLI::ParseError& error) {
+      const int code = app_.exit(error, context.out, context.err);
+      return code == 0 ? kExitOk : kExitUsage;
+    }
+    return action_(flags_, context);
+  }
+
+ private:
+  CLI::App* Verb(CLI::App& parent, const std::string& name, const std::string& help, Action action) {
+    CLI::App* verb = parent.add_subcommand(name, help);
+    verb->callback([this, action = std::move(action)] { action_ = action; });
+    return verb;
+  }
+  CLI::App* Verb(const std::string& name, const std::string& help, Action action) {
+    return Verb(app_, name, help, std::move(action));
+  }
+
+  void AddName(CLI::App* verb, const std::string& help) { verb->add_option("NAME", flags_.name, help)->required(); }
+
+  void AddKind(CLI::App* verb, const std::string& option) {
+    static const std::map<std::string, Kind> kinds = {
+        {"job", Kind::kJob},       {"jobs", Kind::kJob},     {"worker", Kind::kWorker},
+        {"workers", Kind::kWorker}, {"shard", Kind::kShard}, {"shards", Kind::kShard}};
+    verb->add_option(option, flags_.kind, "jobs, workers or shards")
+        ->required()
+        ->transform(CLI::CheckedTransformer(kinds).description(""));
+  }
+
+  void AddFormat(CLI::App* verb) {
+    static const std::map<std::string, Format> formats = {
+        {"table", Format::kTable}, {"json", Format::kJson}, {"yaml", Format::kYaml}};
+    verb->add_option("-o,--output", flags_.format, "table, json or yaml")
+        ->transform(CLI::CheckedTransformer(formats).description(""));
+  }
+
+  void AddLocal() {
+    CLI::App* group = app_.add_subcommand("local", "a cluster on this machine");
+    group->require_subcommand(1);
+    group->fallthrough();
+    CLI::App* up = Verb(*group, "up", "start one, and keep its processes running", [](Flags& flags, Context& context) {
+      flags.up.state_directory = flags.state;
+      return RunLocalUp(flags.up, context);
+    });
+    up->add_option("--shards", flags_.up.shards, "parameter-server shards")
+        ->check(CLI::Range(1, 64))->capture_default_str();
+    up->add_option("--workers", flags_.up.workers, "workers")->check(CLI::Range(0, 64))->capture_default_str();
+    up->add_flag("--detach", flags_.up.detach, "return once it runs; stop it with: starling local down");
+    up->add_flag("--no-restart", flags_.up.no_restart, "leave dead processes dead");
+    up->add_option("--port", flags_.up.port, "the coordinator's; 0: any free one")
+        ->check(CLI::Range(0, 65535))->capture_default_str();
+    up->add_option("--bin-dir", flags_.up.binary_directory, "where the daemons' binaries are (else beside this one)");
+    AddState(up);
+    AddState(Verb(*group, "down", "stop it", [](Flags& flags, Context& context) {
+      return RunLocalDown(flags.state, context);
+    }));
+  }
+
+  void AddState(CLI::App* verb) {
+    verb->add_option("--state", flags_.state, "its folder: address, logs, state (else ~/.local/state/starling/local)");
+  }
+
+  void AddJobs() {
+    CLI::App* submit = Verb("submit", "submit a job file", [](Flags& flags, Context& context) {
+      return RunSubmit(flags.submit, [&] { return Connect(flags, context); }, context);
+    });
+    submit->add_option("-f,--file", flags_.submit.file, "the job file (see: starling schema)")->required();
+    submit->add_option("--set", flags_.submit.overrides, "KEY.KEY=VALUE: replaces a value of the file; repeatable")
+        ->allow_extra_args(false);
+    submit->add_flag("--watch", flags_.submit.watch, "follow the job to its end");
+    submit->add_flag("--dry-run", flags_.submit.dry_run, "check it, and its data, only");
+
+    CLI::App* wait = app_.add_subcommand("wait", "follow a job to its end");
+    AddName(wait, "the job");
+    wait->add_option("--timeout", flags_.timeout, "at most so long: 90s, 30m, 2h (else without bound)")
+        ->check([](const std::string& text) { return std::string(config::ParseDuration(text).status().message()); });
+    wait->callback([this] {
+      action_ = WithClient([](Flags& flags, Client& client, Context& context) {
+        const absl::Duration timeout = flags.timeout.empty() ? absl::InfiniteDuration()
+                                                             : absl::Seconds(*config::ParseDuration(flags.timeout));
+        return RunWait(flags.name, timeout, client, context);
+      });
+    });
+    AddName(Verb("cancel", "stop a job; its last parameters stay",
+                 WithClient([](Flags& flags, Client& client, Context& context) {
+                   return RunCancel(flags.name, client, context);
+                 })), "the job");
+    AddName(Verb("delete", "forget a job that has ended, and its parameters",
+                 WithClient([](Flags& flags, Client& client, Context& context) {
+                   return RunDelete(flags.name, client, context);
+                 })), "the job");
+  }
+
+  void AddInspection() {
+    CLI::App* get = Verb("get", "list jobs, workers or shards", WithClient([](Flags& flags, Client& client, Context& context) {
+      return RunGet(flags.kind, flags.format, client, context);
+    }));
+    AddKind(get, "KIND");
+    AddFormat(get);
+    CLI::App* describe = Verb("describe", "all about one job, worker or shard",
+                              WithClient([](Flags& flags, Client& client, Context& context) {
+      return RunDescribe(flags.kind, flags.name, flags.format, client, context);
+    }));
+    AddKind(describe, "KIND");
+    AddName(describe, "its name");
+    AddFormat(describe);
+    CLI::App* logs = Verb("logs", "what the coordinator noted about a job",
+                          WithClient([](Flags& flags, Client& client, Context& context) {
+      return RunLogs(flags.name, flags.follow, client, context);
+    }));
+    AddName(logs, "the job");
+    logs->add_flag("-f,--follow", flags_.follow, "until the job has ended");
+  }
+
+  Flags flags_;
+  Action action_;
+  CLI::App app_;
+};
+
+}  // namespace
+
+int Fail(const absl::Status& status, Context& context) {
+  context.err << "starling: " << std::string(status.message()) << "\n" << std::flush;
+  return ExitCodeFor(status);
+}
+
+int RunApp(const std::vector<std::string>& args, Context& context) {
+  Parser parser;
+  return parser.Run(args, context);
+}
+
+}  // namespace starling::cli

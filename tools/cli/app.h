@@ -1,0 +1,18 @@
+// The command line: flags in, exit code out.
+#ifndef STARLING_TOOLS_CLI_APP_H_
+#define STARLING_TOOLS_CLI_APP_H_
+
+#include <string>
+#include <vector>
+
+#include "tools/cli/context.h"
+
+namespace starling::cli {
+
+// `args` without the program's name. Prints what is wrong with them and returns kExitUsage, or runs
+// the verb and returns its exit code.
+int RunApp(const std::vector<std::string>& args, Context& context);
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_APP_H_

@@ -1,0 +1,31 @@
+// The coordinator as the client's verbs see it. Tests fake this interface; grpc_client.h is the real one.
+#ifndef STARLING_TOOLS_CLI_CLIENT_H_
+#define STARLING_TOOLS_CLI_CLIENT_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/coordinator.pb.h"
+
+namespace starling::cli {
+
+// Every call has a deadline. kUnavailable says who was not reached, where, for how long, with which
+// last error, and what would start it. Other errors are the coordinator's own words. Not thread-safe.
+class Client {
+ public:
+  virtual ~Client() = default;
+
+  virtual absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request) = 0;
+  virtual absl::StatusOr<JobReply> GetJob(const std::string& name) = 0;
+  virtual absl::StatusOr<ListJobsReply> ListJobs() = 0;
+  virtual absl::StatusOr<ListWorkersReply> ListWorkers() = 0;
+  virtual absl::StatusOr<ListShardsReply> ListShards() = 0;
+  virtual absl::Status CancelJob(const std::string& name) = 0;
+  virtual absl::Status DeleteJob(const std::string& name) = 0;
+  virtual absl::StatusOr<LogsReply> Logs(const LogsRequest& request) = 0;
+};
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_CLIENT_H_

@@ -1,0 +1,40 @@
+// What a verb may touch of the world outside. main.cc wires the real one, tests a fake.
+#ifndef STARLING_TOOLS_CLI_CONTEXT_H_
+#define STARLING_TOOLS_CLI_CONTEXT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "tools/cli/client.h"
+
+namespace starling::cli {
+
+struct Context {
+  std::ostream& out;      // data
+  std::ostream& err;      // progress and errors
+  bool terminal = false;  // whether `err` is one: then progress is a live line
+  int columns = 80;       // of the terminal
+  std::string executable_directory;  // where this client's own binary lies
+
+  std::function<absl::optional<std::string>(const std::string&)> environment;
+  std::function<absl::Time()> now;
+  std::function<uint64_t()> random;
+  // From now on Ctrl-C does not end the process, but the sleep below.
+  std::function<void()> catch_interrupts;
+  // False as soon as Ctrl-C was pressed.
+  std::function<bool(absl::Duration)> sleep;
+  std::function<std::unique_ptr<Client>(const std::string& address)> connect;
+};
+
+// Prints "starling: MESSAGE" and returns the exit code that belongs to the status.
+int Fail(const absl::Status& status, Context& context);
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_CONTEXT_H_

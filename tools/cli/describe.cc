@@ -1,0 +1,160 @@
+// starling describe: all that is known of one job, worker or shard.
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/output.h"
+#include "tools/cli/progress.h"
+#include "tools/cli/verbs.h"
+
+namespace starling::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string Indented(const Rows& rows) {
+  std::string out;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(TableText(rows), '\n'))) {
+    if (!line.empty()) absl::StrAppend(&out, "  ", line, "\n");
+  }
+  return out;
+}
+
+std::string CoverageText(const JobStatus& status) {
+  if (status.coverage_expected() == 0) return "no epoch is complete yet";
+  return absl::StrCat("min ", status.coverage_min(), ", max ", status.coverage_max(), " of ",
+                      status.coverage_expected(), " updates per slice in the last complete epoch");
+}
+
+std::string LagText(const JobStatus& status) {
+  std::vector<std::string> parts;
+  for (int i = 0; i < status.lag_histogram_size(); ++i) {
+    if (status.lag_histogram(i) == 0) continue;
+    const bool last = i + 1 == status.lag_histogram_size();
+    parts.push_back(absl::StrCat(i, last && i > 0 ? "+" : "", ": ", CountText(status.lag_histogram(i))));
+  }
+  return parts.empty() ? "no pulls yet" : absl::StrJoin(parts, ", ");
+}
+
+Rows JobFacts(const JobReply& reply) {
+  const JobStatus& status = reply.status();
+  const bool bounded = status.staleness_bound() != std::numeric_limits<uint64_t>::max();
+  Rows rows = {{"Name:", status.name()}, {"State:", JobState_Name(status.state())}};
+  if (!status.reason().empty()) rows.push_back({"Reason:", status.reason()});
+  rows.push_back({"Policy:", status.policy()});
+  rows.push_back({"Submitted:", absl::StrCat(status.submitted(), ", running for ",
+                                             DurationText(status.running_seconds()))});
+  rows.push_back({"Progress:", ProgressLine(status, reply.spec())});
+  rows.push_back({"Parameters:", CountText(status.parameters())});
+  rows.push_back({"Staleness:", absl::StrCat("now ", status.staleness(), ", max ", status.staleness_max(), ", bound ",
+                                             bounded ? absl::StrCat(status.staleness_bound()) : "none")});
+  rows.push_back({"Lag of pulls:", LagText(status)});
+  rows.push_back({"Coverage:", CoverageText(status)});
+  rows.push_back({"Reproducible:", status.reproducible() ? "yes" : absl::StrCat("no: ", status.not_reproducible_because())});
+  rows.push_back({"Run:", absl::StrCat("job ", status.uid(), ", era ", status.era(), ", roster ", status.roster(),
+                                       ", coordinator's generation ", status.generation())});
+  return rows;
+}
+
+Rows EpochRows(const JobStatus& status) {
+  Rows rows = {{"EPOCH", "TRAIN LOSS", "TEST LOSS", "TEST ACCURACY", "TIME"}};
+  for (const EpochResult& result : status.epochs_done()) {
+    const bool evaluated = result.evaluated();
+    rows.push_back({CountText(uint64_t{result.epoch()} + 1), absl::StrFormat("%.4f", result.train_loss()),
+                    evaluated ? absl::StrFormat("%.4f", result.test_loss()) : "-",
+                    evaluated ? absl::StrFormat("%.4f", result.test_accuracy()) : "-", DurationText(result.seconds())});
+  }
+  return rows;
+}
+
+Rows JobWorkerRows(const std::string& job, const ListWorkersReply& workers) {
+  Rows rows = {{"WORKER", "STATE", "CLOCK", "ADDRESS", "INCARNATION"}};
+  for (const WorkerStatus& worker : workers.workers()) {
+    if (worker.job() != job) continue;
+    rows.push_back({worker.name(), worker.state(), absl::StrCat(worker.clock()), worker.address(),
+                    absl::StrCat(worker.incarnation())});
+  }
+  return rows;
+}
+
+// "0-3,7" of ascending numbers.
+std::string RangesText(const std::vector<uint32_t>& numbers) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    parts.push_back(end - i == 1 ? absl::StrCat(numbers[i]) : absl::StrCat(numbers[i], "-", numbers[end - 1]));
+    i = end;
+  }
+  return absl::StrJoin(parts, ",");
+}
+
+Rows JobShardRows(const JobReply& reply, const ListShardsReply& shards) {
+  std::map<uint32_t, std::string> names;
+  for (const ShardStatus& shard : shards.shards()) names[shard.id()] = shard.name();
+  std::map<std::pair<uint32_t, std::string>, std::vector<uint32_t>> hosted;
+  for (const View& view : reply.views()) hosted[{view.primary(), view.primary_address()}].push_back(view.partition());
+  Rows rows = {{"SHARD", "ADDRESS", "PARTITIONS"}};
+  for (auto& [shard, partitions] : hosted) {
+    std::sort(partitions.begin(), partitions.end());
+    const auto name = names.find(shard.first);
+    rows.push_back({name == names.end() ? absl::StrCat("shard ", shard.first) : name->second, shard.second,
+                    absl::StrCat(partitions.size(), " (", RangesText(partitions), ")")});
+  }
+  return rows;
+}
+
+int DescribeJob(const std::string& name, Format format, Client& client, Context& context) {
+  const auto reply = client.GetJob(name);
+  if (!reply.ok()) return Fail(reply.status(), context);
+  if (format != Format::kTable) {
+    const Json json = ToJson(*reply);
+    context.out << (format == Format::kJson ? JsonText(json) : YamlText(json));
+    return kExitOk;
+  }
+  const auto workers = client.ListWorkers();
+  if (!workers.ok()) return Fail(workers.status(), context);
+  const auto shards = client.ListShards();
+  if (!shards.ok()) return Fail(shards.status(), context);
+  context.out << TableText(JobFacts(*reply)) << "Epochs:\n" << Indented(EpochRows(reply->status()))
+              << "Workers:\n" << Indented(JobWorkerRows(name, *workers))
+              << "Shards:\n" << Indented(JobShardRows(*reply, *shards));
+  return kExitOk;
+}
+
+// Prints the one of `all` that is called `name`, field by field.
+template <typename All>
+int DescribeOne(const All& all, const char* kind, const std::string& name, Format format, Context& context) {
+  std::vector<std::string> names;
+  for (const auto& one : all) {
+    names.push_back(one.name());
+    if (one.name() != name) continue;
+    const Json json = ToJson(one);
+    context.out << (format == Format::kJson ? JsonText(json) : YamlText(json));
+    return kExitOk;
+  }
+  return Fail(absl::NotFoundError(absl::StrCat("no ", kind, " is called \"", name, "\"; there ",
+                                               names.size() == 1 ? "is " : "are ",
+                                               names.empty() ? "none" : absl::StrJoin(names, ", "))),
+              context);
+}
+
+}  // namespace
+
+int RunDescribe(Kind kind, const std::string& name, Format format, Client& client, Context& context) {
+  if (kind == Kind::kJob) return DescribeJob(name, format, client, context);
+  if (kind == Kind::kWorker) {
+    const auto reply = client.ListWorkers();
+    return reply.ok() ? DescribeOne(reply->workers(), "worker", name, format, context) : Fail(reply.status(), context);
+  }
+  const auto reply = client.ListShards();
+  return reply.ok() ? DescribeOne(reply->shards(), "shard", name, format, context) : Fail(reply.status(), context);
+}
+
+}  // namespace starling::cli

@@ -1,0 +1,90 @@
+#include "tools/cli/grpc_client.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/transport/grpc_util.h"
+#include "proto/coordinator_service.grpc.pb.h"
+
+namespace starling::cli {
+namespace {
+
+constexpr absl::Duration kRetryInterval = absl::Milliseconds(100);
+
+class GrpcClient : public Client {
+ public:
+  explicit GrpcClient(const GrpcClientOptions& options)
+      : options_(options), stub_(CoordinatorService::NewStub(MakeChannel(options.address))) {}
+
+  absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request) override {
+    // Safe to send again: the nonce tells the coordinator that it is the same.
+    return Call(&CoordinatorService::Stub::Submit, request, options_.submit_deadline);
+  }
+  absl::StatusOr<JobReply> GetJob(const std::string& name) override {
+    return Call(&CoordinatorService::Stub::GetJob, Named(name), options_.call_deadline);
+  }
+  absl::StatusOr<ListJobsReply> ListJobs() override {
+    return Call(&CoordinatorService::Stub::ListJobs, ListJobsRequest(), options_.call_deadline);
+  }
+  absl::StatusOr<ListWorkersReply> ListWorkers() override {
+    return Call(&CoordinatorService::Stub::ListWorkers, ListWorkersRequest(), options_.call_deadline);
+  }
+  absl::StatusOr<ListShardsReply> ListShards() override {
+    return Call(&CoordinatorService::Stub::ListShards, ListShardsRequest(), options_.call_deadline);
+  }
+  absl::Status CancelJob(const std::string& name) override {
+    return Call(&CoordinatorService::Stub::CancelJob, Named(name), options_.call_deadline).status();
+  }
+  absl::Status DeleteJob(const std::string& name) override {
+    const absl::Status status = Call(&CoordinatorService::Stub::DeleteJob, Named(name), options_.call_deadline).status();
+    // An earlier attempt did it, and its answer was lost.
+    return absl::IsNotFound(status) && attempts_ > 1 ? absl::OkStatus() : status;
+  }
+  absl::StatusOr<LogsReply> Logs(const LogsRequest& request) override {
+    return Call(&CoordinatorService::Stub::Logs, request,
+                options_.call_deadline + absl::Seconds(request.wait_seconds()));
+  }
+
+ private:
+  static JobRequest Named(const std::string& name) {
+    JobRequest request;
+    request.set_name(name);
+    return request;
+  }
+
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(grpc::Status (CoordinatorService::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                             const Request& request, absl::Duration deadline) {
+    const absl::Time begin = absl::Now();
+    for (attempts_ = 1;; ++attempts_) {
+      grpc::ClientContext context;
+      AddIdentity({PeerRole::kClient, "cli"}, &context);
+      context.set_deadline(GrpcDeadline(absl::Now() + deadline));
+      Reply reply;
+      const absl::Status status = FromGrpc((stub_.get()->*method)(&context, request, &reply));
+      if (status.ok()) return reply;
+      const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+      if (!unreachable) return status;
+      if (absl::Now() - begin >= options_.patience) return Unreachable(status, absl::Now() - begin);
+      absl::SleepFor(kRetryInterval);
+    }
+  }
+
+  absl::Status Unreachable(const absl::Status& last, absl::Duration waited) const {
+    return absl::UnavailableError(absl::StrCat(
+        "the coordinator at ", options_.address, " was not reached for ",
+        absl::StrFormat("%.1f", absl::ToDoubleSeconds(waited)), " s; last error: ", std::string(last.message()),
+        ".\nIf it does not run, start a local cluster with: starling local up --shards 2 --workers 2 --detach"));
+  }
+
+  const GrpcClientOptions options_;
+  std::unique_ptr<CoordinatorService::Stub> stub_;
+  int attempts_ = 0;  // of the last call
+};
+
+}  // namespace
+
+std::unique_ptr<Client> MakeGrpcClient(const GrpcClientOptions& options) {
+  return std::make_unique<GrpcClient>(options);
+}
+
+}  // namespace starling::cli

@@ -1,0 +1,26 @@
+// The coordinator over gRPC.
+#ifndef STARLING_TOOLS_CLI_GRPC_CLIENT_H_
+#define STARLING_TOOLS_CLI_GRPC_CLIENT_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "tools/cli/client.h"
+
+namespace starling::cli {
+
+struct GrpcClientOptions {
+  std::string address;
+  // How long an unreachable coordinator is tried: it may be on its way up again.
+  absl::Duration patience = absl::Seconds(3);
+  absl::Duration call_deadline = absl::Seconds(10);
+  absl::Duration submit_deadline = absl::Seconds(60);  // a worker looks at the data first
+};
+
+// Connects with the first call.
+std::unique_ptr<Client> MakeGrpcClient(const GrpcClientOptions& options);
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_GRPC_CLIENT_H_

@@ -1,0 +1,131 @@
+// starling local up | down.
+#include "tools/cli/local.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "tools/cli/address.h"
+#include "tools/cli/exit_code.h"
+#include "tools/local/cluster.h"
+#include "tools/local/detach.h"
+#include "tools/local/instance_lock.h"
+#include "tools/local/process.h"
+
+namespace starling::cli {
+namespace {
+
+// The stopping cluster's 5 s, and some.
+constexpr absl::Duration kDownPatience = absl::Seconds(8);
+
+absl::StatusOr<local::StateDirectory> Directory(const std::string& flag, const Context& context) {
+  if (flag.empty()) {
+    STARLING_ASSIGN_OR_RETURN(std::string directory, DefaultStateDirectory(context));
+    return local::StateDirectory(directory);
+  }
+  return local::StateDirectory(std::filesystem::absolute(flag).lexically_normal().string());
+}
+
+absl::Status RunsAlready(const local::StateDirectory& directory, pid_t holder) {
+  return absl::AlreadyExistsError(absl::StrCat(
+      "a local cluster runs already in ", directory.root(), " (process ", holder, ", coordinator at ",
+      directory.ReadAddress().value_or("an address not known yet"),
+      ").\nStop it with: starling local down, or choose another folder with --state"));
+}
+
+// Who has registered, and is not lost.
+absl::StatusOr<std::set<std::string>> Registered(Client& client) {
+  std::set<std::string> names;
+  STARLING_ASSIGN_OR_RETURN(const ListShardsReply shards, client.ListShards());
+  for (const ShardStatus& shard : shards.shards()) {
+    if (shard.state() != "lost") names.insert(shard.name());
+  }
+  STARLING_ASSIGN_OR_RETURN(const ListWorkersReply workers, client.ListWorkers());
+  for (const WorkerStatus& worker : workers.workers()) {
+    if (worker.state() != "lost") names.insert(worker.name());
+  }
+  return names;
+}
+
+class StreamAnnouncer : public local::Announcer {
+ public:
+  explicit StreamAnnouncer(Context& context) : context_(context) {}
+  void Out(const std::string& line) override { context_.out << line << "\n" << std::flush; }
+  void Err(const std::string& line) override { context_.err << line << "\n" << std::flush; }
+  void Done(int) override {}
+
+ private:
+  Context& context_;
+};
+
+// The supervisor's whole life. Returns its exit code.
+int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directory, const local::Binaries& binaries,
+                  Context& context, local::Announcer& announcer) {
+  const auto fail = [&](const absl::Status& status) {
+    announcer.Err(absl::StrCat("starling: ", std::string(status.message())));
+    announcer.Done(ExitCodeFor(status));
+    return ExitCodeFor(status);
+  };
+  local::HoldSignals();
+  const auto lock = local::InstanceLock::Take(directory.LockPath());
+  if (!lock.ok()) return fail(lock.status());
+  std::unique_ptr<Client> client;
+  local::ClusterOptions options{.directory = directory, .binaries = binaries, .shards = up.shards,
+                                .workers = up.workers, .port = up.port, .restart = !up.no_restart};
+  options.registered = [&](const std::string& address) {
+    if (client == nullptr) client = context.connect(address);
+    return Registered(*client);
+  };
+  options.say = [&](const std::string& line) { announcer.Err(line); };
+  local::Cluster cluster(std::move(options));
+  const absl::Status started = cluster.Start();
+  client.reset();
+  if (!started.ok()) return fail(started);
+  announcer.Err(absl::StrCat("the local cluster runs: ", up.shards, " shards, ", up.workers, " workers, logs in ",
+                             directory.root(), "/logs. Stop it with ",
+                             up.detach ? "starling local down" : "Ctrl-C"));
+  announcer.Out(absl::StrCat("address=", cluster.address()));
+  announcer.Done(kExitOk);
+  cluster.Supervise();
+  announcer.Err("stopping");
+  cluster.Stop();
+  return kExitOk;
+}
+
+}  // namespace
+
+int RunLocalUp(const LocalUpOptions& options, Context& context) {
+  const auto directory = Directory(options.state_directory, context);
+  if (!directory.ok()) return Fail(directory.status(), context);
+  const auto binaries = local::FindBinaries(options.binary_directory, context.executable_directory);
+  if (!binaries.ok()) {
+    Fail(binaries.status(), context);
+    return kExitError;  // kExitNotFound is for jobs, workers and shards
+  }
+  absl::Status status = directory->Create();
+  if (!status.ok()) return Fail(status, context), kExitError;
+  const auto holder = local::LockHolder(directory->LockPath());
+  if (holder.ok() && *holder != 0) return Fail(RunsAlready(*directory, *holder), context);
+
+  if (!options.detach) {
+    StreamAnnouncer announcer(context);
+    return RunSupervisor(options, *directory, *binaries, context, announcer);
+  }
+  const auto code = local::RunDetached(directory->LogPath("supervisor"), context.out, context.err,
+                                       [&](local::Announcer& announcer) {
+                                         RunSupervisor(options, *directory, *binaries, context, announcer);
+                                       });
+  if (!code.ok()) return Fail(code.status(), context), kExitError;
+  return *code;
+}
+
+int RunLocalDown(const std::string& state_directory, Context& context) {
+  const auto directory = Directory(state_directory, context);
+  if (!directory.ok()) return Fail(directory.status(), context);
+  const auto stopped = local::StopLockHolder(directory->LockPath(), kDownPatience);
+  if (!stopped.ok()) return Fail(stopped.status(), context), kExitError;
+  context.err << (*stopped ? "stopped the local cluster in " : "no local cluster runs in ") << directory->root() << "\n";
+  return kExitOk;
+}
+
+}  // namespace starling::cli

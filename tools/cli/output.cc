@@ -1,0 +1,159 @@
+#include "tools/cli/output.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace starling::cli {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using Json = nlohmann::ordered_json;
+
+Json Unsigned(uint64_t value) {
+  return value == std::numeric_limits<uint64_t>::max() ? Json(nullptr) : Json(value);
+}
+
+Json Real(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+// Element `index` of a repeated field, or the field itself when index is -1.
+Json FieldToJson(const Message& message, const FieldDescriptor* field, int index) {
+  const auto* r = message.GetReflection();
+  const bool one = index < 0;
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return one ? r->GetInt32(message, field) : r->GetRepeatedInt32(message, field, index);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return one ? r->GetInt64(message, field) : r->GetRepeatedInt64(message, field, index);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return one ? r->GetUInt32(message, field) : r->GetRepeatedUInt32(message, field, index);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return Unsigned(one ? r->GetUInt64(message, field) : r->GetRepeatedUInt64(message, field, index));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return Real(one ? r->GetDouble(message, field) : r->GetRepeatedDouble(message, field, index));
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return Real(one ? r->GetFloat(message, field) : r->GetRepeatedFloat(message, field, index));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return one ? r->GetBool(message, field) : r->GetRepeatedBool(message, field, index);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return (one ? r->GetEnum(message, field) : r->GetRepeatedEnum(message, field, index))->name();
+    case FieldDescriptor::CPPTYPE_STRING:
+      return one ? r->GetString(message, field) : r->GetRepeatedString(message, field, index);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return ToJson(one ? r->GetMessage(message, field) : r->GetRepeatedMessage(message, field, index));
+  }
+  return nullptr;
+}
+
+void EmitYaml(const Json& value, YAML::Emitter* out) {
+  if (value.is_object()) {
+    if (value.empty()) *out << YAML::Flow;
+    *out << YAML::BeginMap;
+    for (const auto& [key, child] : value.items()) {
+      *out << YAML::Key << key << YAML::Value;
+      EmitYaml(child, out);
+    }
+    *out << YAML::EndMap;
+  } else if (value.is_array()) {
+    const bool flat = std::none_of(value.begin(), value.end(),
+                                   [](const Json& child) { return child.is_structured(); });
+    if (flat) *out << YAML::Flow;
+    *out << YAML::BeginSeq;
+    for (const Json& child : value) EmitYaml(child, out);
+    *out << YAML::EndSeq;
+  } else if (value.is_string()) {
+    // Quoted, so that a name like "on" or "12" stays a string.
+    *out << YAML::DoubleQuoted << value.get<std::string>();
+  } else {
+    *out << value.dump();
+  }
+}
+
+}  // namespace
+
+nlohmann::ordered_json ToJson(const Message& message) {
+  Json out = Json::object();
+  const auto* descriptor = message.GetDescriptor();
+  const auto* reflection = message.GetReflection();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const FieldDescriptor* field = descriptor->field(i);
+    if (field->is_map()) {
+      Json map = Json::object();
+      for (int k = 0; k < reflection->FieldSize(message, field); ++k) {
+        const Json entry = FieldToJson(message, field, k);
+        map[entry["key"].get<std::string>()] = entry["value"];
+      }
+      out[field->json_name()] = map;
+    } else if (field->is_repeated()) {
+      Json list = Json::array();
+      for (int k = 0; k < reflection->FieldSize(message, field); ++k) {
+        list.push_back(FieldToJson(message, field, k));
+      }
+      out[field->json_name()] = list;
+    } else if (!field->has_presence() || reflection->HasField(message, field)) {
+      out[field->json_name()] = FieldToJson(message, field, -1);
+    }
+  }
+  return out;
+}
+
+std::string JsonText(const Json& value) {
+  return value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string YamlText(const Json& value) {
+  YAML::Emitter out;
+  EmitYaml(value, &out);
+  return absl::StrCat(out.c_str(), "\n");
+}
+
+std::string TableText(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      line.resize(line.size() + widths[i] - row[i].size() + 2, ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    absl::StrAppend(&out, line, "\n");
+  }
+  return out;
+}
+
+std::string CountText(uint64_t count) {
+  std::string text = absl::StrCat(count);
+  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(at, 1, ',');
+  return text;
+}
+
+std::string DurationText(double seconds) {
+  if (!(seconds > 0)) return "0s";
+  if (seconds < 9.95) return absl::StrFormat("%.1fs", seconds);
+  if (seconds > 1e9) return "years";
+  const int64_t whole = std::llround(seconds);
+  if (whole < 60) return absl::StrCat(whole, "s");
+  if (whole < 3600) return absl::StrFormat("%dm%02ds", whole / 60, whole % 60);
+  return absl::StrFormat("%dh%02dm", whole / 3600, whole % 3600 / 60);
+}
+
+std::string BytesText(uint64_t bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  return unit == 0 ? absl::StrCat(bytes, " B") : absl::StrFormat("%.1f %s", value, units[unit]);
+}
+
+}  // namespace starling::cli

@@ -1,0 +1,31 @@
+// Protocol messages as tables, JSON and YAML for people and scripts. Pure.
+#ifndef STARLING_TOOLS_CLI_OUTPUT_H_
+#define STARLING_TOOLS_CLI_OUTPUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/message.h"
+#include "nlohmann/json.hpp"
+
+namespace starling::cli {
+
+// Keys in lowerCamelCase and in the message's order, 64-bit integers as numbers, enums as names, every
+// singular field that is not a message present. UINT64_MAX, "none" in our messages, and numbers that
+// are not finite become null.
+nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
+
+std::string JsonText(const nlohmann::ordered_json& value);  // indented, ends with a newline
+std::string YamlText(const nlohmann::ordered_json& value);  // ends with a newline
+
+// Columns padded with spaces, two between; no trailing spaces; the first row is the heading.
+std::string TableText(const std::vector<std::vector<std::string>>& rows);
+
+std::string CountText(uint64_t count);        // 1199882 -> "1,199,882"
+std::string DurationText(double seconds);     // "0.4s", "42s", "1m12s", "3h05m"
+std::string BytesText(uint64_t bytes);        // "4.6 MiB"
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_OUTPUT_H_

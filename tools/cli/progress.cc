@@ -1,0 +1,71 @@
+#include "tools/cli/progress.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/protocol/limits.h"
+#include "tools/cli/output.h"
+
+namespace starling::cli {
+
+absl::optional<double> SecondsLeft(const JobStatus& status, const JobSpec& spec) {
+  absl::optional<double> left;
+  if (status.samples_per_second() > 0 && status.epochs() < limits::kEpochsMax) {
+    const uint64_t steps = status.steps() - std::min(status.step(), status.steps());
+    left = static_cast<double>(steps) * spec.batch().global() / status.samples_per_second();
+  }
+  if (spec.stop().wall_time_seconds() > 0) {
+    const double wall = std::max(0.0, spec.stop().wall_time_seconds() - status.running_seconds());
+    left = std::min(left.value_or(wall), wall);
+  }
+  return left;
+}
+
+std::string StalenessText(uint64_t now, uint64_t bound) {
+  return bound == std::numeric_limits<uint64_t>::max() ? CountText(now)
+                                                       : absl::StrCat(CountText(now), "/", CountText(bound));
+}
+
+std::string EpochText(uint32_t epoch, const JobStatus& status) {
+  const std::string number = CountText(uint64_t{epoch} + 1);
+  return status.epochs() < limits::kEpochsMax ? absl::StrCat(number, "/", CountText(status.epochs())) : number;
+}
+
+std::string ProgressLine(const JobStatus& status, const JobSpec& spec) {
+  if (status.state() != RUNNING) {
+    return absl::StrCat(status.name(), "  ", JobState_Name(status.state()),
+                        status.reason().empty() ? "" : ": ", status.reason());
+  }
+  std::string line = absl::StrCat(status.name(), "  epoch ", EpochText(status.epoch(), status), "  step ",
+                                  CountText(status.step()));
+  if (status.epochs() < limits::kEpochsMax) absl::StrAppend(&line, "/", CountText(status.steps()));
+  absl::StrAppend(&line, "  ", CountText(static_cast<uint64_t>(std::max(0.0, status.samples_per_second()))),
+                  " samples/s");
+  if (status.step() > 0) absl::StrAppendFormat(&line, "  loss %.4f", status.train_loss());
+  absl::StrAppend(&line, "  staleness ", StalenessText(status.staleness(), status.staleness_bound()));
+  absl::StrAppendFormat(&line, "  %.0f%% hidden", 100 * status.hidden_share());
+  const auto left = SecondsLeft(status, spec);
+  if (left) absl::StrAppend(&line, "  ETA ", DurationText(*left));
+  return line;
+}
+
+std::string EpochLine(const EpochResult& result, const JobStatus& status) {
+  std::string line = absl::StrCat("epoch ", EpochText(result.epoch(), status));
+  absl::StrAppendFormat(&line, ": train loss %.4f", result.train_loss());
+  if (result.evaluated()) {
+    absl::StrAppendFormat(&line, ", test loss %.4f, test accuracy %.4f", result.test_loss(),
+                          result.test_accuracy());
+  }
+  return absl::StrCat(line, ", ", DurationText(result.seconds()));
+}
+
+const EpochResult* LastEvaluation(const JobStatus& status) {
+  for (int i = status.epochs_done_size(); i-- > 0;) {
+    if (status.epochs_done(i).evaluated()) return &status.epochs_done(i);
+  }
+  return nullptr;
+}
+
+}  // namespace starling::cli

@@ -1,0 +1,31 @@
+// A running job in one line. Pure.
+#ifndef STARLING_TOOLS_CLI_PROGRESS_H_
+#define STARLING_TOOLS_CLI_PROGRESS_H_
+
+#include <string>
+
+#include "absl/types/optional.h"
+#include "proto/coordinator.pb.h"
+
+namespace starling::cli {
+
+// Seconds until the job's steps or its wall time are over, at its present speed, evaluation not
+// counted. nullopt while there is no speed to judge by.
+absl::optional<double> SecondsLeft(const JobStatus& status, const JobSpec& spec);
+
+// "digits  epoch 2/5  step 812/2,345  4,213 samples/s  loss 0.1312  staleness 1/2  83% hidden  ETA 1m12s";
+// a pending job's says what it waits for. Totals that are only limits nobody set are left out.
+std::string ProgressLine(const JobStatus& status, const JobSpec& spec);
+
+// "epoch 2/5: train loss 0.0912, test loss 0.0771, test accuracy 0.9768, 9.1s"
+std::string EpochLine(const EpochResult& result, const JobStatus& status);
+
+// The last evaluation's result; nullptr when there was none.
+const EpochResult* LastEvaluation(const JobStatus& status);
+
+std::string StalenessText(uint64_t now, uint64_t bound);  // "1/2"; "7" where there is no bound
+std::string EpochText(uint32_t epoch, const JobStatus& status);  // "2/5" of epoch 1
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_PROGRESS_H_

@@ -1,0 +1,102 @@
+#include "tools/cli/watch.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/output.h"
+#include "tools/cli/progress.h"
+
+namespace starling::cli {
+namespace {
+
+constexpr absl::Duration kPollInterval = absl::Milliseconds(250);
+constexpr absl::Duration kLineInterval = absl::Seconds(2);
+constexpr absl::Duration kUnreachableMax = absl::Seconds(30);
+
+// Writes lines and, on a terminal, one line below them that changes in place.
+class ProgressWriter {
+ public:
+  explicit ProgressWriter(Context& context) : context_(context) {}
+
+  void Line(const std::string& line) {
+    Clear();
+    context_.err << line << "\n" << std::flush;
+  }
+
+  // Shown at once on a terminal; elsewhere when it says something new and the interval is over.
+  void Progress(std::string line) {
+    if (context_.terminal) {
+      if (context_.columns > 1) line = line.substr(0, context_.columns - 1);
+      context_.err << "\r\x1b[K" << line << std::flush;
+      live_ = true;
+      return;
+    }
+    const absl::Time now = context_.now();
+    if (line == last_ || now < next_) return;
+    next_ = now + kLineInterval;
+    last_ = line;
+    context_.err << line << "\n" << std::flush;
+  }
+
+  void Clear() {
+    if (live_) context_.err << "\r\x1b[K" << std::flush;
+    live_ = false;
+  }
+
+ private:
+  Context& context_;
+  bool live_ = false;
+  std::string last_;
+  absl::Time next_ = absl::InfinitePast();
+};
+
+int End(const JobStatus& status, ProgressWriter& progress, Context& context) {
+  progress.Line(absl::StrCat(status.name(), "  ", JobState_Name(status.state()), " after ",
+                             DurationText(status.running_seconds()),
+                             status.reason().empty() ? "" : ": ", status.reason()));
+  const EpochResult* evaluation = LastEvaluation(status);
+  if (status.state() == SUCCEEDED && evaluation != nullptr) {
+    context.out << absl::StrFormat("test_accuracy=%.4f\n", evaluation->test_accuracy()) << std::flush;
+  }
+  return ExitCodeFor(status.state());
+}
+
+}  // namespace
+
+int WatchJob(const std::string& name, absl::Time deadline, Client& client, Context& context) {
+  ProgressWriter progress(context);
+  absl::Time reached = context.now();
+  int epochs_shown = 0;
+  for (;;) {
+    const auto reply = client.GetJob(name);
+    const absl::Time now = context.now();
+    if (reply.ok()) {
+      reached = now;
+      const JobStatus& status = reply->status();
+      for (; epochs_shown < status.epochs_done_size(); ++epochs_shown) {
+        progress.Line(absl::StrCat(name, "  ", EpochLine(status.epochs_done(epochs_shown), status)));
+      }
+      if (IsEnd(status.state())) return End(status, progress, context);
+      progress.Progress(ProgressLine(status, reply->spec()));
+    } else if (absl::IsUnavailable(reply.status()) && now - reached < kUnreachableMax) {
+      progress.Progress("the coordinator does not answer; trying again for 30 s");
+    } else {
+      progress.Clear();
+      return Fail(reply.status(), context);
+    }
+    if (now >= deadline) {
+      progress.Line(absl::StrCat("starling: ", name, " has not ended in the time given; it goes on. ",
+                                 "Come back with: starling wait ", name));
+      return kExitTimeout;
+    }
+    if (!context.sleep(std::min(kPollInterval, deadline - now))) {
+      progress.Line(absl::StrCat("detached: ", name, " goes on. Come back with: starling wait ", name,
+                                 "; stop it with: starling cancel ", name));
+      return kExitOk;
+    }
+  }
+}
+
+}  // namespace starling::cli
