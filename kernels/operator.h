@@ -62,7 +62,7 @@ struct OperatorSpec {
 };
 
 // Where the random numbers of one call come from: a pure function of this key and of the element's
-// row-major index, so they do not depend on threads, formats, workers or order.
+// index (kernels/random.h), so they do not depend on threads, formats, workers or order.
 struct RandomKey {
   uint64_t seed = 0;
   uint32_t step = 0;         // of the whole job

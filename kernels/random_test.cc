@@ -12,17 +12,20 @@ namespace {
 TEST(DropoutMaskTest, IsRandom123sPhilox) {
   const RandomKey key = {.seed = 0x1234567890abcdef, .step = 77, .micro_batch = 3, .node = 9};
   for (double rate : {0.0, 0.1, 0.5, 0.97}) {
-    const int64_t count = 4097;
-    std::vector<uint8_t> mask(count + 1, 7);
-    DropoutMask(key, rate, count, mask.data());
-    EXPECT_EQ(mask[count], 7) << "wrote past the end";
-    for (int64_t i = 0; i < count; ++i) {
-      r123::Philox4x32 philox;
-      const r123::Philox4x32::ctr_type counter = {
-          {static_cast<uint32_t>(i / 4), key.node, key.micro_batch, key.step}};
-      const r123::Philox4x32::key_type words = {{0x90abcdef, 0x12345678}};
-      const bool kept = philox(counter, words)[i % 4] >= DropThreshold(rate);
-      ASSERT_EQ(mask[i], kept ? 1 : 0) << "element " << i << ", rate " << rate;
+    for (int64_t count : {1, 31, 32, 70, 4097}) {
+      std::vector<uint8_t> mask(count + 1, 7), portable(count + 1, 7);
+      DropoutMask(key, rate, count, mask.data());
+      PortableDropoutMask(key, DropThreshold(rate), 0, count, portable.data());
+      EXPECT_EQ(mask[count], 7) << "wrote past the end";
+      EXPECT_EQ(portable, mask);
+      for (int64_t i = 0; i < count; ++i) {
+        r123::Philox4x32 philox;
+        const r123::Philox4x32::ctr_type counter = {
+            {static_cast<uint32_t>(i / 4), key.node, key.micro_batch, key.step}};
+        const r123::Philox4x32::key_type words = {{0x90abcdef, 0x12345678}};
+        const bool kept = philox(counter, words)[i % 4] >= DropThreshold(rate);
+        ASSERT_EQ(mask[i], kept ? 1 : 0) << "element " << i << ", rate " << rate;
+      }
     }
   }
 }

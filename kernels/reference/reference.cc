@@ -105,11 +105,18 @@ ReferenceGradients BatchNormBackward(const OperatorGeometry& g, const ReferenceA
 }
 
 // Both directions: dropout is linear.
-Doubles Dropout(const OperatorGeometry& g, bool training, const RandomKey& key, Doubles x) {
-  if (!training) return x;
+Doubles Dropout(const OperatorGeometry& g, const OperatorSpec& spec, const RandomKey& key,
+                Doubles x) {
+  if (!spec.training) return x;
   std::vector<uint8_t> keep(x.size());
   DropoutMask(key, g.rate, static_cast<int64_t>(x.size()), keep.data());
-  for (size_t i = 0; i < x.size(); ++i) x[i] = keep[i] ? x[i] / (1 - g.rate) : 0;
+  const Shape& shape = spec.input_shapes[0];
+  const int64_t channels = shape.size() == 4 ? shape[1] : 1;
+  const int64_t plane = shape.size() == 4 ? shape[2] * shape[3] : g.inputs;
+  for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
+    const int64_t n = i / plane / channels, c = i / plane % channels, at = i % plane;
+    x[i] = keep[(n * plane + at) * channels + c] ? x[i] / (1 - g.rate) : 0;
+  }
   return x;
 }
 
@@ -205,7 +212,7 @@ absl::StatusOr<Doubles> ReferenceForward(const OperatorSpec& spec, const Referen
     case Op::kLinear: return LinearForward(*g, args);
     case Op::kBatchNorm: return BatchNormForward(*g, spec.training, args);
     case Op::kRelu: return ReluForward(x);
-    case Op::kDropout: return Dropout(*g, spec.training, args.random, x);
+    case Op::kDropout: return Dropout(*g, spec, args.random, x);
     case Op::kFlatten: return x;
     case Op::kSoftmaxCrossEntropy: return CrossEntropyForward(*g, args);
     case Op::kGatherRows: return GatherForward(*g, args);
@@ -228,7 +235,7 @@ absl::StatusOr<ReferenceGradients> ReferenceBackward(const OperatorSpec& spec,
     case Op::kLinear: return LinearBackward(*g, args, grad_output);
     case Op::kBatchNorm: return BatchNormBackward(*g, args, grad_output);
     case Op::kRelu: return Gradients{{ReluBackward(x, grad_output)}, {}};
-    case Op::kDropout: return Gradients{{Dropout(*g, true, args.random, grad_output)}, {}};
+    case Op::kDropout: return Gradients{{Dropout(*g, spec, args.random, grad_output)}, {}};
     case Op::kFlatten: return Gradients{{grad_output}, {}};
     case Op::kSoftmaxCrossEntropy: return Gradients{{CrossEntropyBackward(*g, args), {}}, {}};
     case Op::kGatherRows: return Gradients{{{}}, {GatherBackward(*g, args, grad_output)}};
