@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""The accuracy of an exported model, from the file and the data alone.
+
+    evaluate_export.py EXPORT.safetensors IMAGES LABELS      (IDX, also .gz)
+    evaluate_export.py EXPORT.safetensors ROWS.csv           (also .gz; the part held out is found again)
+
+Prints `test_accuracy=0.xxxx`. Needs NumPy only, computes in float64, shares no code with the product.
+"""
+
+import json
+import sys
+
+import datasets
+import network
+import safetensors_file
+
+
+def accuracy(export, files, batch=500):
+    metadata, parameters = safetensors_file.read(export)
+    net = network.Network(json.loads(metadata["model"]))
+    preprocessing = json.loads(metadata["preprocessing"])
+    source = preprocessing.get("test")
+    if not source:
+        raise ValueError(f"{export} names no test data")
+    x, labels = datasets.load(source, preprocessing.get("normalize") or {}, net.input_shape, files)
+    right = 0
+    for begin in range(0, len(x), batch):
+        part = slice(begin, begin + batch)
+        right += (net.logits(parameters, x[part]).argmax(1) == labels[part]).sum()
+    return right / len(x)
+
+
+def main(arguments):
+    if len(arguments) < 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    print(f"test_accuracy={accuracy(arguments[0], arguments[1:]):.4f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

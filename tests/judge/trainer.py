@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""An independent trainer in float64, which judges the steps that a worker recorded.
+
+    trainer.py RECORD_DIR
+
+RECORD_DIR holds step-000000.safetensors and following, one per step, from the job's first step on:
+  param/NAME      the parameter before the step
+  input, label    the step's samples, in the order of its micro-batches
+  grad/NAME       the step's contribution: of a trainable parameter the gradient of (1/B) * sum of the
+                  losses, of a statistic the sum of (n_m/B) * statistic_m over micro-batches
+  loss            the mean loss of the step's samples
+  metadata        model, optimizer, batch: protobuf JSON; micro_batch_samples: "[32, 32]"; for a cosine
+                  schedule also steps, the length of the job
+
+At each step it starts from the recorded parameters and computes loss, gradients and the update itself;
+the update is compared with the next step's recorded parameters. Momentum, m and v are the judge's own,
+fed by its own gradients. Prints the worst figures, and exits with 1 when one is beyond its bound:
+loss 1e-5 relative; gradients and parameters 1e-4, relative in norm. A gradient whose norm is below 1e-6
+of all gradients' together is compared with that instead: it is zero but for rounding (the bias of a
+convolution before a batch norm).
+"""
+
+import glob
+import json
+import os
+import sys
+
+import numpy as np
+
+import network
+import optimizer
+import safetensors_file
+
+LOSS_BOUND = 1e-5
+NORM_BOUND = 1e-4
+ZERO_GRADIENT = 1e-6  # of the norm of all gradients
+
+
+class Worst:
+    """The greatest error of one kind and where it was."""
+
+    def __init__(self, what, bound):
+        self.what, self.bound, self.error, self.where, self.count = what, bound, 0.0, "", 0
+
+    def add(self, error, where):
+        self.count += 1
+        if not np.isnan(self.error) and not error <= self.error:  # NaN is the worst, and stays
+            self.error, self.where = error, where
+
+    def good(self):
+        return self.count > 0 and self.error <= self.bound
+
+    def __str__(self):
+        verdict = "ok" if self.good() else "MISS" if self.count else "MISS: nothing was compared"
+        return f"{self.what}: worst {self.error:.3g} at {self.where}, bound {self.bound:g}, {self.count} compared: {verdict}"
+
+
+def norm(array):
+    return float(np.sqrt((array.astype(np.float64) ** 2).sum()))
+
+
+def relative(found, expected, floor=0.0):
+    if found.shape != expected.shape:
+        raise ValueError(f"expected shape {expected.shape}, got {found.shape}")
+    scale = max(norm(expected), floor)
+    difference = norm(found - expected)
+    return difference / scale if scale > 0 else (0.0 if difference == 0 else np.inf)
+
+
+class Step:
+    def __init__(self, path):
+        self.metadata, self.tensors = safetensors_file.read(path)
+        self.parameters = {name[6:]: t for name, t in self.tensors.items() if name.startswith("param/")}
+
+    def micro_batches(self):
+        sizes = json.loads(self.metadata["micro_batch_samples"])
+        if sum(sizes) != len(self.tensors["label"]):
+            raise ValueError(f"micro-batches of {sizes} samples, and {len(self.tensors['label'])} labels")
+        begin = 0
+        for size in sizes:
+            yield self.tensors["input"][begin : begin + size], self.tensors["label"][begin : begin + size]
+            begin += size
+
+
+class Judge:
+    def __init__(self, first):
+        self.net = network.Network(json.loads(first.metadata["model"]))
+        self.optimizer = optimizer.Optimizer(json.loads(first.metadata["optimizer"]))
+        self.global_batch = int(json.loads(first.metadata["batch"])["global"])
+        self.steps = int(first.metadata["steps"]) if "steps" in first.metadata else None
+        self.loss = Worst("loss", LOSS_BOUND)
+        self.gradient = Worst("gradient", NORM_BOUND)
+        self.parameter = Worst("updated parameter", NORM_BOUND)
+
+    def judge(self, number, step):
+        """Compares loss and gradients; returns the parameters that the update must give."""
+        loss, gradients, samples = 0.0, {name: 0.0 for name in self.net.used}, 0
+        for x, labels in step.micro_batches():
+            part_loss, part = self.net.contribution(step.parameters, x, labels, self.global_batch)
+            loss, samples = loss + part_loss, samples + len(labels)
+            for name in gradients:
+                gradients[name] = gradients[name] + part[name]
+        if not 0 < samples <= self.global_batch:
+            raise ValueError(f"step {number} has {samples} samples, and a global batch {self.global_batch}")
+        expected = loss / samples
+        self.loss.add(abs(float(step.tensors["loss"]) - expected) / abs(expected), f"step {number}")
+        self.compare_gradients(number, step, gradients)
+        rescaled = {name: g * (self.global_batch / samples) for name, g in gradients.items()}
+        return self.update(number, step.parameters, rescaled)
+
+    def compare_gradients(self, number, step, gradients):
+        everything = np.sqrt(sum(norm(g) ** 2 for n, g in gradients.items() if self.net.kind(n) == "TRAINABLE"))
+        for name, expected in gradients.items():
+            kind = self.net.kind(name)
+            if kind == "FROZEN":
+                continue
+            floor = ZERO_GRADIENT * everything if kind == "TRAINABLE" else 0.0
+            self.gradient.add(relative(step.tensors[f"grad/{name}"], expected, floor), f"step {number}, {name}")
+
+    def update(self, number, parameters, gradients):
+        def of(kind):
+            return {name: parameters[name] for name in gradients if self.net.kind(name) == kind}
+
+        out = self.optimizer.step(of("TRAINABLE"), gradients, number, self.steps) | of("FROZEN")
+        for name, value in of("STATISTIC").items():
+            momentum = self.net.parameters[name]["statistic_momentum"]
+            out[name] = (1 - momentum) * value + momentum * gradients[name]
+        return out
+
+    def compare_parameters(self, number, found, expected):
+        for name, value in expected.items():
+            self.parameter.add(relative(found[name], value), f"step {number}, {name}")
+
+    def verdicts(self):
+        return [self.loss, self.gradient, self.parameter]
+
+
+def run(folder):
+    """The judge, after all recorded steps; each file is read once."""
+    paths = sorted(glob.glob(os.path.join(folder, "step-*.safetensors")))
+    expected_names = [f"step-{i:06d}.safetensors" for i in range(len(paths))]
+    if [os.path.basename(path) for path in paths] != expected_names or len(paths) < 2:
+        raise ValueError(f"{folder}: expected at least two steps, from step-000000.safetensors on without a gap")
+    judge, expected = None, None
+    for number, path in enumerate(paths):
+        step = Step(path)
+        judge = judge or Judge(step)
+        if expected is not None:
+            judge.compare_parameters(number - 1, step.parameters, expected)
+        expected = judge.judge(number, step)
+    return judge, len(paths)
+
+
+def main(arguments):
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    judge, steps = run(arguments[0])
+    print(f"steps={steps} optimizer={judge.optimizer.kind} parameters={len(judge.net.used)}")
+    for worst in judge.verdicts():
+        print(worst)
+    return 0 if all(worst.good() for worst in judge.verdicts()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
