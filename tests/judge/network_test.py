@@ -1,6 +1,7 @@
 """The judge's own gradients against finite differences, and its operators against plain examples."""
 
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -94,11 +95,21 @@ class FiniteDifferences(unittest.TestCase):
         self.check(net_graph, shapes, samples=7)
         self.check(net_graph, shapes, samples=7, micro_batches=2)  # statistics of each micro-batch
 
-    def test_one_value_read_twice(self):
+    def test_a_value_that_the_loss_does_not_depend_on(self):
         nodes = [node("a", "linear", ["input"], ["w"]), node("r", "relu", ["a"]), node("s", "linear", ["a"], ["v"])]
-        net = network.Network(graph([3], nodes))
-        self.assertEqual(net.used, {"w", "v"})
         self.check(graph([3], nodes), {"w": (3, 3), "v": (4, 3)})
+
+    def test_a_value_that_is_read_twice(self):
+        class Add(network.Operator):
+            def forward(self, inputs, parameters, _training):
+                return inputs[0] + inputs[1]
+
+            def backward(self, dy):
+                return [dy, dy], []
+
+        with unittest.mock.patch.dict(network.OPERATORS, add=Add):
+            nodes = [node("a", "linear", ["input"], ["w"]), node("r", "relu", ["a"]), node("s", "add", ["a", "r"])]
+            self.check(graph([3], nodes), {"w": (4, 3)})
 
     def test_gather_rows_and_negative_sum(self):
         nodes = [node("row", "gather_rows", ["labels"], ["rows"])]
@@ -152,6 +163,9 @@ class Examples(unittest.TestCase):
         loss, found = net.contribution({"w": np.ones((2, 2))}, np.zeros((0, 2)), np.zeros(0, int), global_batch=4)
         self.assertEqual(loss, 0)
         self.assertFalse(found["w"].any())
+
+    def test_relu(self):
+        np.testing.assert_array_equal(self.forward("relu", [[-0.5, 0, 2]]), [[0, 0, 2]])
 
     def test_dropout(self):
         self.assertEqual(self.forward("dropout", [[2.0]], rate=0.5), 2)
