@@ -1,0 +1,104 @@
+// Who works on which item of one pass over the data (one epoch's training, or its evaluation):
+// docs/protocol.md, section 5. Pure and deterministic; not thread-safe. Exactly-once does not depend
+// on it (an item that two workers finish counts once by its key): it decides who does what, and when.
+#ifndef STARLING_SERVER_COORDINATOR_LEASES_LEASE_TABLE_H_
+#define STARLING_SERVER_COORDINATOR_LEASES_LEASE_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "proto/coordinator.pb.h"
+
+namespace starling {
+
+struct LeaseTableOptions {
+  Purpose purpose = TRAIN;
+  uint32_t epoch = 0;
+  uint64_t items = 0;          // at most kLeaseItemsMax
+  uint32_t micro_batches = 1;  // an item is the range [item * micro_batches, + micro_batches)
+  absl::Duration ahead = absl::Seconds(30);
+  uint32_t items_min = 2;  // granted ahead while speed is unknown, and at least
+  uint32_t items_max = 256;
+};
+
+// A worker holds `ahead` of work by its own measured speed, within [items_min, items_max], but never
+// more than its share, by speed, of what is left. When nothing is free any more, a worker that is
+// about to run dry takes the newest leases of the one that would finish last, which keeps two. Free
+// items go out in order, those that came back first.
+class LeaseTable {
+ public:
+  explicit LeaseTable(const LeaseTableOptions& options);
+
+  // Takes part from now on. `seconds_per_item`: as measured in an earlier pass, if it was. No effect
+  // on a worker that is here.
+  void AddWorker(uint32_t worker, absl::Time now, std::optional<double> seconds_per_item);
+
+  // What it holds is free again, to be granted with attempt + 1. Returns how many leases that were.
+  uint64_t RemoveWorker(uint32_t worker);
+
+  // Keeps what it holds and gets nothing more, also not by taking it from others.
+  void StopGranting(uint32_t worker);
+
+  // After a coordinator's start: the worker says that it holds this lease. Ignored when the lease is
+  // of another pass, done, or held by somebody else.
+  void Adopt(uint32_t worker, uint64_t lease);
+
+  // The worker has finished these leases. Unknown and repeated ones are ignored; items are done
+  // also where the lease was taken from the worker meanwhile. Returns how many items became done.
+  uint64_t Done(uint32_t worker, absl::Span<const uint64_t> leases, absl::Time now);
+
+  // The item needs no (other) worker: its contributions are counted. A holder keeps its lease until it
+  // reports it done itself.
+  void Covered(uint64_t item);
+
+  // Tops everybody up. True when a worker's leases changed.
+  bool Grant();
+
+  // In the order in which the worker should do them.
+  std::vector<Lease> Held(uint32_t worker) const;
+  uint64_t held_count(uint32_t worker) const;
+
+  bool AllDone() const { return done_count() == options_.items; }
+  uint64_t done_count() const { return done_floor_ + done_.size(); }
+  bool IsDone(uint64_t item) const;
+  std::optional<double> SecondsPerItem(uint32_t worker) const;
+  const LeaseTableOptions& options() const { return options_; }
+
+ private:
+  struct Holding {
+    uint64_t item = 0;
+    uint32_t attempt = 0;
+  };
+  struct Worker {
+    std::vector<Holding> held;  // in the order granted
+    bool granting = true;
+    std::optional<double> seconds_per_item;
+    absl::Time busy_since;  // when it last finished something, or got work after having none
+  };
+
+  void MarkDone(uint64_t item);
+  void GiveBack(const Holding& held);
+  bool GrantFree();
+  bool TakeFromSlow();
+  std::optional<Holding> NextFree();
+  double DefaultSeconds() const;
+  uint64_t Target(const Worker& worker, double default_seconds) const;
+
+  const LeaseTableOptions options_;
+  std::map<uint32_t, Worker> workers_;
+  std::map<uint64_t, uint32_t> free_;  // items that came back, with their next attempt
+  uint64_t next_ = 0;                  // items from here on were never granted
+  std::map<uint64_t, uint32_t> holder_;  // item -> worker
+  uint64_t done_floor_ = 0;            // items below are done
+  std::set<uint64_t> done_;            // and these
+  absl::Time now_;                     // of the last call that said it
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_LEASES_LEASE_TABLE_H_
