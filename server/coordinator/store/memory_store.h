@@ -1,0 +1,20 @@
+// A StateStore that lasts as long as the process: for tests and the simulator.
+#ifndef STARLING_SERVER_COORDINATOR_STORE_MEMORY_STORE_H_
+#define STARLING_SERVER_COORDINATOR_STORE_MEMORY_STORE_H_
+
+#include "server/coordinator/store/state_store.h"
+
+namespace starling {
+
+class MemoryStore : public StateStore {
+ public:
+  absl::Status Apply(const StoreBatch& batch) override;
+  absl::StatusOr<StoreSnapshot> Load() override { return records_; }
+
+ private:
+  StoreSnapshot records_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_STORE_MEMORY_STORE_H_
