@@ -89,7 +89,9 @@ struct CoordinatorOptions {
   absl::Duration lease_ahead = absl::Seconds(30);
   uint32_t lease_items_min = 2;
   uint32_t lease_items_max = 256;
-  uint32_t partitions_max = 64;
+  // What starts a daemon, for messages to people.
+  std::string worker_command = "starling-worker";
+  std::string shard_command = "starling-ps";
 };
 
 // How daemons meet their orders:

@@ -16,13 +16,13 @@ constexpr size_t kKeptByTheSlow = 2;     // one in work and one being read
 
 LeaseTable::LeaseTable(const LeaseTableOptions& options) : options_(options) {}
 
-void LeaseTable::AddWorker(uint32_t worker, absl::Time now,
+bool LeaseTable::AddWorker(uint32_t worker, absl::Time now,
                            std::optional<double> seconds_per_item) {
   now_ = now;
   Worker fresh;
   fresh.seconds_per_item = seconds_per_item;
   fresh.busy_since = now;
-  workers_.try_emplace(worker, fresh);
+  return !workers_.try_emplace(worker, fresh).second;
 }
 
 uint64_t LeaseTable::RemoveWorker(uint32_t worker) {

@@ -35,8 +35,8 @@ class LeaseTable {
   explicit LeaseTable(const LeaseTableOptions& options);
 
   // Takes part from now on. `seconds_per_item`: as measured in an earlier pass, if it was. No effect
-  // on a worker that is here.
-  void AddWorker(uint32_t worker, absl::Time now, std::optional<double> seconds_per_item);
+  // on a worker that is here: then true.
+  bool AddWorker(uint32_t worker, absl::Time now, std::optional<double> seconds_per_item);
 
   // What it holds is free again, to be granted with attempt + 1. Returns how many leases that were.
   uint64_t RemoveWorker(uint32_t worker);

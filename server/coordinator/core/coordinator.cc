@@ -1,0 +1,157 @@
+#include "server/coordinator/core/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+#include "common/protocol/limits.h"
+#include "server/coordinator/core/core.h"
+#include "server/coordinator/core/records.h"
+
+namespace starling {
+
+Coordinator::Coordinator(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+Coordinator::~Coordinator() = default;
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(const CoordinatorOptions& options,
+                                                                 const StoreSnapshot& snapshot) {
+  auto core = std::make_unique<Core>(options);
+  const absl::Status loaded = core->Load(snapshot);
+  if (!loaded.ok()) return loaded;
+  return std::unique_ptr<Coordinator>(new Coordinator(std::move(core)));
+}
+
+void Coordinator::Start(absl::Time now, CoordinatorSink& sink) { core_->Start(now, sink); }
+
+void Coordinator::Step(const CoordinatorEvent& event, absl::Time now, CoordinatorSink& sink) {
+  core_->Step(event, now, sink);
+}
+
+uint64_t Coordinator::generation() const { return core_->generation(); }
+
+// ---- One step ----
+
+void Coordinator::Core::Start(absl::Time now, CoordinatorSink& sink) {
+  now_ = last_step_ = now;
+  cluster_.set_schema(records::kSchema);
+  cluster_.set_generation(cluster_.generation() + 1);
+  SaveCluster();
+  for (auto& [id, worker] : workers_) worker.last_heard = now + options_.start_grace;
+  for (auto& [id, shard] : shards_) shard.last_heard = now + options_.start_grace;
+  for (auto& [uid, job] : jobs_) {
+    if (job.over()) continue;
+    Log(job, absl::StrCat("coordinator started again, generation ", generation()));
+  }
+  Flush(sink, false);
+}
+
+void Coordinator::Core::Step(const CoordinatorEvent& event, absl::Time now, CoordinatorSink& sink) {
+  now_ = std::max(now, now_);
+  NoticePause();
+  Dispatch(event);
+  // Scheduling and progress feed each other; both stop when nothing changes any more.
+  while (schedule_ || !advance_.empty()) {
+    if (schedule_) {
+      schedule_ = false;
+      Schedule();
+    }
+    const std::set<uint64_t> jobs = std::exchange(advance_, {});
+    for (const uint64_t uid : jobs) {
+      auto it = jobs_.find(uid);
+      if (it != jobs_.end() && it->second.running()) Advance(it->second);
+    }
+  }
+  for (const uint32_t id : std::exchange(touched_workers_, {})) {
+    auto it = workers_.find(id);
+    if (it != workers_.end()) Settle(it->second);
+  }
+  for (const uint32_t id : std::exchange(touched_shards_, {})) {
+    auto it = shards_.find(id);
+    if (it != shards_.end()) Settle(it->second);
+  }
+  AnswerLogs();
+  Flush(sink, std::holds_alternative<TickEvent>(event));
+}
+
+void Coordinator::Core::Dispatch(const CoordinatorEvent& event) {
+  std::visit([this](const auto& e) { On(e); }, event);
+}
+
+// A coordinator that was stopped itself (SIGSTOP, a laptop's lid) has heard nobody meanwhile.
+void Coordinator::Core::NoticePause() {
+  const absl::Duration pause = now_ - last_step_;
+  last_step_ = now_;
+  if (pause <= options_.liveness / 4) return;
+  for (auto& [id, worker] : workers_) worker.last_heard += pause;
+  for (auto& [id, shard] : shards_) shard.last_heard += pause;
+}
+
+void Coordinator::Core::Flush(CoordinatorSink& sink, bool tick) {
+  const bool persist = !DefenceMasked(Defence::kCoordinatorPersist) || tick;
+  if (persist && !batch_.empty()) sink.Persist(std::exchange(batch_, {}));
+  for (const std::string& sentence : std::exchange(sentences_, {})) sink.Log(sentence);
+  for (auto& [call, reply] : std::exchange(replies_, {})) sink.Reply(call, std::move(reply));
+}
+
+void Coordinator::Core::On(const CallGoneEvent& event) {
+  for (auto& [id, worker] : workers_) {
+    if (worker.parked && worker.parked->call == event.call) worker.parked.reset();
+  }
+  for (auto& [id, shard] : shards_) {
+    if (shard.parked && shard.parked->call == event.call) shard.parked.reset();
+  }
+  std::erase_if(registrations_, [&](const auto& entry) { return entry.second.call == event.call; });
+  std::erase_if(submissions_, [&](const auto& entry) { return entry.second.call == event.call; });
+  std::erase_if(logs_, [&](const PendingLogs& logs) { return logs.call == event.call; });
+}
+
+// ---- Common ----
+
+void Coordinator::Core::Reply(CallId call, CoordinatorReply reply) {
+  replies_.emplace_back(call, std::move(reply));
+}
+
+void Coordinator::Core::Log(Job& job, const std::string& text) {
+  LogEntry entry;
+  entry.set_number(++job.last_log);
+  entry.set_time(absl::FormatTime(absl::RFC3339_sec, now_, absl::UTCTimeZone()));
+  entry.set_text(text);
+  job.log.push_back(std::move(entry));
+  if (job.log.size() > limits::kLogEntriesPerJobMax) job.log.pop_front();
+  sentences_.push_back(absl::StrCat("job ", job.name(), ": ", text));
+}
+
+Coordinator::Core::Job* Coordinator::Core::FindJob(const std::string& name) {
+  for (auto& [uid, job] : jobs_) {
+    if (job.name() == name) return &job;
+  }
+  return nullptr;
+}
+
+Coordinator::Core::Job* Coordinator::Core::FindRunning(uint64_t uid) {
+  auto it = jobs_.find(uid);
+  return it != jobs_.end() && it->second.running() ? &it->second : nullptr;
+}
+
+void Coordinator::Core::SaveCluster() {
+  batch_.puts[records::Cluster()] = cluster_.SerializeAsString();
+}
+
+void Coordinator::Core::Save(const Worker& worker) {
+  batch_.puts[records::Worker(worker.id())] = worker.stored.SerializeAsString();
+}
+
+void Coordinator::Core::Save(const Shard& shard) {
+  batch_.puts[records::Shard(shard.id())] = shard.stored.SerializeAsString();
+}
+
+void Coordinator::Core::SaveState(const Job& job) {
+  batch_.puts[records::JobState(job.uid())] = job.state.SerializeAsString();
+}
+
+void Coordinator::Core::SaveResult(const Job& job, uint32_t epoch) {
+  batch_.puts[records::JobResult(job.uid(), epoch)] = job.results.at(epoch).SerializeAsString();
+}
+
+}  // namespace starling

@@ -1,0 +1,268 @@
+// The coordinator core's state and its verbs, one file each (on_*.cc). Internal to this folder.
+#ifndef STARLING_SERVER_COORDINATOR_CORE_CORE_H_
+#define STARLING_SERVER_COORDINATOR_CORE_CORE_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/coordinator/core/coordinator.h"
+#include "server/coordinator/core/range_sums.h"
+#include "server/coordinator/core/state.pb.h"
+#include "server/coordinator/leases/lease_table.h"
+
+namespace starling {
+
+class Coordinator::Core {
+ public:
+  Core(const CoordinatorOptions& options) : options_(options) {}
+
+  absl::Status Load(const StoreSnapshot& snapshot);  // snapshot.cc
+  void Start(absl::Time now, CoordinatorSink& sink);
+  void Step(const CoordinatorEvent& event, absl::Time now, CoordinatorSink& sink);
+  uint64_t generation() const { return cluster_.generation(); }
+
+ private:
+  absl::Status LoadRecord(const std::string& key, const std::string& value);
+
+  // ---- State ----
+  struct ParkedCall {  // a report that is held until there is news
+    CallId call;
+    absl::Time until;
+    uint64_t orders_seen = 0;
+  };
+
+  struct Daemon {
+    StoredDaemon stored;      // durable
+    bool heard = false;       // in this generation
+    absl::Time last_heard;    // when not heard: the start and its grace
+    uint64_t sequence = 0;    // of the last report taken
+    uint64_t orders_version = 0;
+    std::string orders_body;  // what that version says, without what never changes
+    std::optional<ParkedCall> parked;
+
+    uint32_t id() const { return stored.id(); }
+    const std::string& name() const { return stored.registration().name(); }
+    bool fenced() const { return stored.fenced(); }
+    bool live() const { return heard && !fenced(); }
+  };
+
+  struct Worker : Daemon {
+    WorkerReport report;         // the last one taken
+    uint64_t job = 0;            // ordered to serve
+    uint64_t member_of = 0;      // in whose roster it is
+    uint64_t ordered_at = 0;     // grows: who came to its job last
+    absl::Time release_since;    // member of a job that it is not ordered to serve any more
+    bool releasing() const { return member_of != 0 && job != member_of; }
+    bool idle() const {
+      return live() && job == 0 && member_of == 0 && !report.draining() && report.run().job_uid() == 0;
+    }
+  };
+
+  struct Shard : Daemon {};
+
+  struct Evaluation {
+    std::optional<LeaseTable> leases;
+    RangeSums sums;
+  };
+
+  struct Job {
+    StoredJob stored;                        // durable, as are:
+    StoredJobState state;
+    std::map<uint32_t, EpochResult> results;
+
+    std::vector<uint64_t> partition_elements;
+    std::vector<std::optional<PartitionStatus>> partitions;  // as last reported by their shards
+    std::optional<LeaseTable> training;      // of state.epoch; SSP and async
+    std::map<uint32_t, Evaluation> evaluations;  // epochs that are cut and not yet evaluated
+    std::map<uint32_t, RangeSums> train_sums;
+    std::map<uint32_t, double> seconds_per_item;  // of workers, over passes
+    bool recovering = false;                 // right after a start: grants wait for reports
+    bool coverage_changed = false;           // free items may turn out to be covered
+    absl::Time last_cut;
+    double loss = 0;                         // smoothed
+    bool has_loss = false;
+    std::deque<LogEntry> log;
+    uint64_t last_log = 0;
+
+    uint64_t uid() const { return stored.description().run().job_uid(); }
+    const JobSpec& spec() const { return stored.description().spec(); }
+    const std::string& name() const { return spec().name(); }
+    uint64_t samples() const { return stored.description().train_samples(); }
+    bool running() const { return state.state() == RUNNING; }
+    bool over() const { return state.state() != RUNNING && state.state() != PENDING; }
+    bool bsp() const { return spec().policy().kind() == Policy::BSP; }
+  };
+
+  struct Submission {  // a worker is looking at its data
+    CallId call;
+    SubmitRequest request;
+    uint64_t inspect = 0;
+    uint32_t worker = 0;  // 0: none found yet
+    absl::Time deadline;
+  };
+
+  struct PendingRegistration {  // waits to learn whether the name's owner lives
+    CallId call;
+    RegisterRequest request;
+    absl::Time since;
+  };
+
+  struct PendingLogs {
+    CallId call;
+    LogsRequest request;
+    uint64_t uid = 0;
+    absl::Time until;
+  };
+
+  static absl::Status PlanPartitions(Job& job);  // snapshot.cc: sizes and slots; checks the digest
+  void RestoreJob(Job& job);                     // snapshot.cc: what follows from the records
+
+  // ---- Verbs: one file each ----
+  void On(const SubmitEvent& event);
+  void On(const GetJobEvent& event);
+  void On(const ListJobsEvent& event);
+  void On(const ListWorkersEvent& event);
+  void On(const ListShardsEvent& event);
+  void On(const CancelJobEvent& event);
+  void On(const DeleteJobEvent& event);
+  void On(const LogsEvent& event);
+  void On(const RegisterEvent& event);
+  void On(const WorkerReportEvent& event);
+  void On(const ShardReportEvent& event);
+  void On(const CallGoneEvent& event);
+  void On(const TickEvent& event);
+
+  // on_submit.cc
+  absl::Status CheckSubmission(const SubmitRequest& request) const;
+  void AskWorkerToInspect(Submission& submission);
+  void FinishSubmission(const std::string& name, const Inspection& inspection);
+  absl::StatusOr<Job> MakeJob(const Submission& submission, const Inspection& inspection) const;
+  void Accept(Job job, CallId call);
+  void RejectSubmission(const std::string& name, absl::Status status);
+
+  // on_register.cc
+  std::string WhyRefused(const RegisterRequest& request) const;
+  Daemon* FindByName(Role role, const std::string& name);
+  void Admit(const RegisterRequest& request, CallId call);
+  void AnswerRegistration(const Daemon& daemon, CallId call);
+  void ResolveRegistration(const Daemon& owner);  // it has reported, or is lost
+
+  // on_worker_report.cc
+  bool RefuseStaleCoordinator(CallId call, uint64_t reported_generation);
+  void AnswerFenced(const Worker& worker, const WorkerReportEvent& event);
+  void TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first);
+  void TakeMembership(Worker& worker, bool first);  // first: of this generation
+  void TakeMetrics(Job& job, const WorkerReport& report);
+  void TakeFault(const Fault& fault, const std::string& who);
+
+  // on_shard_report.cc
+  void TakePartition(const Shard& shard, const PartitionStatus& status);
+
+  // members.cc: rosters and who serves which job
+  void AddMember(Job& job, Worker& worker);
+  void RemoveMember(Worker& worker, const std::string& why);
+  void Order(Worker& worker, uint64_t job);
+  void LoseWorker(Worker& worker, const std::string& why);
+  void LoseShard(Shard& shard, const std::string& why);
+  std::vector<Worker*> Serving(uint64_t job);
+
+  // schedule.cc
+  void Schedule();
+  bool Assign(Job& job, uint32_t count);
+  void StartJob(Job& job);
+  uint32_t Room(const Job& job);
+  void AskForWorkers(const Job& waiting, uint32_t count);
+  std::string WaitsFor(const Job& job, uint32_t missing, uint32_t idle) const;
+
+  // progress.cc: epochs, cuts, leases, evaluation, the end
+  void Advance(Job& job);
+  bool AllCut(const Job& job) const;
+  void CutEpoch(Job& job);
+  void GrantTraining(Job& job);
+  void GrantEvaluation(Job& job);
+  void JoinTable(Job& job, LeaseTable& table);
+  void MarkCovered(Job& job, LeaseTable& table);
+  void UpdateTrainLoss(Job& job, uint32_t epoch);
+  void FinishIfDone(Job& job);
+  void End(Job& job, JobState state, const std::string& reason);
+  bool Recovered(const Job& job) const;
+
+  // orders.cc
+  WorkerOrders BuildOrders(const Worker& worker, bool whole);
+  ShardOrders BuildOrders(const Shard& shard, bool whole);
+  ShardJob BuildShardJob(const Job& job, const Shard& shard, bool whole) const;
+  void Park(Daemon& daemon, CallId call, uint64_t orders_seen, Role role);
+  void Settle(Worker& worker);  // new orders? answers the held report if there is news
+  void Settle(Shard& shard);
+  void AnswerHeld(Worker& worker);
+  void AnswerHeld(Shard& shard);
+  void TellToRejoin(CallId call, Role role);
+  void SetVersion(Daemon& daemon, std::string body);
+  void TouchJob(const Job& job);  // its workers' and shards' orders may have changed
+
+  // status.cc
+  JobStatus StatusOf(const Job& job) const;
+  WorkerStatus StatusOf(const Worker& worker) const;
+  ShardStatus StatusOf(const Shard& shard) const;
+  void AddWorkerFigures(const Job& job, JobStatus& status) const;
+  void AddShardFigures(const Job& job, JobStatus& status) const;
+  uint64_t StepsDone(const Job& job) const;
+  static uint64_t JobStepsOf(const Job& job);
+
+  // on_tick.cc
+  void LoseTheSilent();
+  void ExpireSubmissions();
+
+  // Common.
+  void Dispatch(const CoordinatorEvent& event);
+  void NoticePause();
+  void Reply(CallId call, CoordinatorReply reply);
+  void Log(Job& job, const std::string& text);
+  void AnswerLogs();
+  Job* FindJob(const std::string& name);
+  Job* FindRunning(uint64_t uid);
+  void SaveCluster();
+  void Save(const Worker& worker);
+  void Save(const Shard& shard);
+  void SaveState(const Job& job);
+  void SaveResult(const Job& job, uint32_t epoch);
+  void Flush(CoordinatorSink& sink, bool tick);
+
+  // ---- Constant after construction ----
+  const CoordinatorOptions options_;
+
+  // ---- Durable ----
+  StoredCluster cluster_;
+  std::map<uint32_t, Worker> workers_;
+  std::map<uint32_t, Shard> shards_;
+  std::map<uint64_t, Job> jobs_;
+
+  // ---- Volatile ----
+  std::map<std::string, Submission> submissions_;                        // by job name
+  std::map<std::pair<Role, std::string>, PendingRegistration> registrations_;
+  std::vector<PendingLogs> logs_;
+  uint64_t last_inspect_ = 0;
+  uint64_t last_order_ = 0;
+  absl::Time last_step_;
+
+  // ---- Of the step that is being taken ----
+  absl::Time now_;
+  StoreBatch batch_;
+  std::vector<std::pair<CallId, CoordinatorReply>> replies_;
+  std::vector<std::string> sentences_;
+  std::set<uint32_t> touched_workers_;
+  std::set<uint32_t> touched_shards_;
+  std::set<uint64_t> advance_;  // jobs
+  bool schedule_ = false;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_CORE_CORE_H_

@@ -1,0 +1,143 @@
+// Who serves which job: orders to serve, rosters, losses.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+std::vector<Coordinator::Core::Worker*> Coordinator::Core::Serving(uint64_t job) {
+  std::vector<Worker*> serving;
+  for (auto& [id, worker] : workers_) {
+    if (worker.job == job && !worker.fenced()) serving.push_back(&worker);
+  }
+  return serving;
+}
+
+// The worker shall serve `job` (0: nothing). It enters or leaves the roster when it says so.
+void Coordinator::Core::Order(Worker& worker, uint64_t job) {
+  worker.job = job;
+  worker.ordered_at = ++last_order_;
+  worker.release_since = now_;
+  touched_workers_.insert(worker.id());
+  if (worker.releasing()) {
+    if (Job* left = FindRunning(worker.member_of); left != nullptr) {
+      if (left->training) left->training->StopGranting(worker.id());
+      for (auto& [epoch, evaluation] : left->evaluations) {
+        if (evaluation.leases) evaluation.leases->StopGranting(worker.id());
+      }
+    }
+  }
+}
+
+void Coordinator::Core::AddMember(Job& job, Worker& worker) {
+  Roster& roster = *job.state.mutable_roster();
+  roster.set_number(roster.number() + 1);
+  Member member;
+  member.set_replica(worker.id());
+  member.set_worker(worker.id());
+  member.set_incarnation(worker.stored.incarnation());
+  if (!job.bsp()) {
+    int64_t joined = 0;
+    for (const auto& status : job.partitions) {
+      if (status) joined = std::max(joined, status->clock_min());
+    }
+    member.set_joined_clock(joined);
+  }
+  *roster.add_members() = member;
+  std::sort(roster.mutable_members()->begin(), roster.mutable_members()->end(),
+            [](const Member& a, const Member& b) { return a.replica() < b.replica(); });
+  worker.member_of = job.uid();
+  SaveState(job);
+  Log(job, absl::StrCat(worker.name(), " joined: ", roster.members_size(), " of at most ",
+                        job.spec().workers_max(), " workers"));
+  TouchJob(job);
+  advance_.insert(job.uid());
+}
+
+void Coordinator::Core::RemoveMember(Worker& worker, const std::string& why) {
+  const uint64_t uid = std::exchange(worker.member_of, 0);
+  Job* job = FindRunning(uid);
+  if (job == nullptr) return;
+  Roster& roster = *job->state.mutable_roster();
+  roster.set_number(roster.number() + 1);
+  auto* members = roster.mutable_members();
+  members->erase(std::remove_if(members->begin(), members->end(),
+                                [&](const Member& m) { return m.worker() == worker.id(); }),
+                 members->end());
+  uint64_t leases = 0;
+  if (job->training) {
+    if (const auto seconds = job->training->SecondsPerItem(worker.id())) {
+      job->seconds_per_item[worker.id()] = *seconds;
+    }
+    leases += job->training->RemoveWorker(worker.id());
+  }
+  for (auto& [epoch, evaluation] : job->evaluations) {
+    if (evaluation.leases) leases += evaluation.leases->RemoveWorker(worker.id());
+  }
+  job->coverage_changed = true;
+  SaveState(*job);
+  std::string text = absl::StrCat(worker.name(), " left: ", why);
+  if (leases > 0) absl::StrAppend(&text, "; its ", leases, " leases go to others");
+  Log(*job, text);
+  if (members->empty()) Log(*job, "no worker is left: waits for one");
+  TouchJob(*job);
+  advance_.insert(uid);
+}
+
+// This incarnation of the worker is over: killed, silent, or gone in good order.
+void Coordinator::Core::LoseWorker(Worker& worker, const std::string& why) {
+  if (worker.fenced()) return;
+  worker.stored.set_fenced(true);
+  Save(worker);
+  worker.job = 0;
+  if (worker.member_of != 0) RemoveMember(worker, why);
+  sentences_.push_back(absl::StrCat(worker.name(), " is gone: ", why));
+  if (worker.parked) {
+    TellToRejoin(worker.parked->call, WORKER);
+    worker.parked.reset();
+  }
+  for (auto& [name, submission] : submissions_) {
+    if (submission.worker == worker.id()) AskWorkerToInspect(submission);
+  }
+  schedule_ = true;
+}
+
+// Until shards are replicated, what it hosted is lost.
+void Coordinator::Core::LoseShard(Shard& shard, const std::string& why) {
+  if (shard.fenced()) return;
+  shard.stored.set_fenced(true);
+  Save(shard);
+  sentences_.push_back(absl::StrCat(shard.name(), " is gone: ", why));
+  if (shard.parked) {
+    TellToRejoin(shard.parked->call, SHARD);
+    shard.parked.reset();
+  }
+  for (auto& [uid, job] : jobs_) {
+    std::vector<uint32_t> lost;
+    uint64_t elements = 0;
+    for (const View& view : job.state.views()) {
+      if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation()) continue;
+      lost.push_back(view.partition());
+      elements += job.partition_elements[view.partition()];
+    }
+    if (lost.empty()) continue;
+    const std::string what = absl::StrCat(
+        "shard ", shard.name(), " at ", shard.stored.registration().address(), " is gone (", why,
+        "): lost partition", lost.size() == 1 ? " " : "s ", absl::StrJoin(lost, ", "), " of ",
+        job.partitions.size(), ", ", elements, " of ", job.stored.parameters(), " parameters");
+    if (job.running()) {
+      End(job, FAILED, what);
+    } else if (job.over()) {
+      Log(job, what);
+      if (job.state.state() == SUCCEEDED) {
+        job.state.set_reason(what);
+        SaveState(job);
+      }
+    }
+  }
+  schedule_ = true;
+}
+
+}  // namespace starling

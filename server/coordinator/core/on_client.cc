@@ -1,0 +1,110 @@
+// What people ask about jobs and daemons, and the end of jobs that they want.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator/core/core.h"
+#include "server/coordinator/core/records.h"
+
+namespace starling {
+namespace {
+
+constexpr double kLogsWaitSecondsMax = 60;
+
+absl::Status NoSuchJob(const std::string& name) {
+  return absl::NotFoundError(absl::StrCat("there is no job named ", name.substr(0, 200),
+                                          ": `starling get jobs` lists them"));
+}
+
+}  // namespace
+
+void Coordinator::Core::On(const GetJobEvent& event) {
+  const Job* job = FindJob(event.request.name());
+  if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
+  JobReply reply;
+  *reply.mutable_status() = StatusOf(*job);
+  *reply.mutable_spec() = job->spec();
+  *reply.mutable_views() = job->state.views();
+  Reply(event.call, std::move(reply));
+}
+
+void Coordinator::Core::On(const ListJobsEvent& event) {
+  ListJobsReply reply;
+  for (const auto& [uid, job] : jobs_) *reply.add_jobs() = StatusOf(job);
+  Reply(event.call, std::move(reply));
+}
+
+void Coordinator::Core::On(const ListWorkersEvent& event) {
+  ListWorkersReply reply;
+  for (const auto& [id, worker] : workers_) *reply.add_workers() = StatusOf(worker);
+  Reply(event.call, std::move(reply));
+}
+
+void Coordinator::Core::On(const ListShardsEvent& event) {
+  ListShardsReply reply;
+  for (const auto& [id, shard] : shards_) *reply.add_shards() = StatusOf(shard);
+  Reply(event.call, std::move(reply));
+}
+
+void Coordinator::Core::On(const CancelJobEvent& event) {
+  Job* job = FindJob(event.request.name());
+  if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
+  if (job->over() && job->state.state() != CANCELLED) {
+    return Reply(event.call, absl::FailedPreconditionError(absl::StrCat(
+        "job ", job->name(), " is over (", JobState_Name(job->state.state()), "): nothing to cancel")));
+  }
+  if (!job->over()) End(*job, CANCELLED, "cancelled");
+  Reply(event.call, Empty());
+}
+
+void Coordinator::Core::On(const DeleteJobEvent& event) {
+  Job* job = FindJob(event.request.name());
+  if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
+  if (!job->over()) {
+    return Reply(event.call, absl::FailedPreconditionError(absl::StrCat(
+        "job ", job->name(), " is ", JobState_Name(job->state.state()), ": cancel first (starling cancel ",
+        job->name(), ")")));
+  }
+  const uint64_t uid = job->uid();
+  for (const auto& [epoch, result] : job->results) {
+    batch_.deletes.push_back(records::JobResult(uid, epoch));
+    batch_.puts.erase(records::JobResult(uid, epoch));
+  }
+  for (const std::string& key : {records::JobState(uid), records::Job(uid)}) {
+    batch_.deletes.push_back(key);
+    batch_.puts.erase(key);
+  }
+  TouchJob(*job);
+  for (PendingLogs& logs : logs_) {
+    if (logs.uid == uid) Reply(logs.call, NoSuchJob(event.request.name()));
+  }
+  std::erase_if(logs_, [uid](const PendingLogs& logs) { return logs.uid == uid; });
+  jobs_.erase(uid);
+  Reply(event.call, Empty());
+}
+
+void Coordinator::Core::On(const LogsEvent& event) {
+  const Job* job = FindJob(event.request.name());
+  if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
+  const double wait = std::clamp(event.request.wait_seconds(), 0.0, kLogsWaitSecondsMax);
+  logs_.push_back({event.call, event.request, job->uid(), now_ + absl::Seconds(wait)});
+}
+
+// Held until there is an entry that the caller has not seen, the job is over, or the wait is.
+void Coordinator::Core::AnswerLogs() {
+  std::erase_if(logs_, [this](const PendingLogs& logs) {
+    const Job& job = jobs_.at(logs.uid);
+    const bool news = !job.log.empty() && job.log.back().number() > logs.request.after();
+    if (!news && !job.over() && now_ < logs.until) return false;
+    LogsReply reply;
+    for (const LogEntry& entry : job.log) {
+      if (entry.number() > logs.request.after()) *reply.add_entries() = entry;
+    }
+    reply.set_state(job.state.state());
+    Reply(logs.call, std::move(reply));
+    return true;
+  });
+}
+
+}  // namespace starling

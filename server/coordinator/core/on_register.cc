@@ -1,0 +1,150 @@
+// A daemon comes, or comes again.
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/protocol/limits.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+namespace {
+
+constexpr absl::Duration kProofOfLife = absl::Seconds(1);
+
+bool GoodName(const std::string& name) {
+  const auto good = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
+  return !name.empty() && name.size() <= limits::kNameBytesMax &&
+         std::all_of(name.begin(), name.end(), good);
+}
+
+}  // namespace
+
+std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const {
+  if (request.role() != WORKER && request.role() != SHARD) {
+    return absl::StrCat("only workers and shards register, not role ", request.role());
+  }
+  if (!GoodName(request.name())) {
+    return absl::StrCat("a daemon's name has 1 to ", limits::kNameBytesMax,
+                        " letters, digits, '-', '_' or '.'; got \"", request.name().substr(0, 200), "\"");
+  }
+  if (request.version().protocol() != options_.protocol) {
+    return absl::StrCat(request.name(), " has version ", request.version().version(),
+                        " and speaks protocol ", request.version().protocol(),
+                        "; this coordinator has version ", options_.version, " and speaks protocol ",
+                        options_.protocol, ": run the same version everywhere");
+  }
+  return "";
+}
+
+Coordinator::Core::Daemon* Coordinator::Core::FindByName(Role role, const std::string& name) {
+  if (role == WORKER) {
+    for (auto& [id, worker] : workers_) {
+      if (worker.name() == name) return &worker;
+    }
+  } else {
+    for (auto& [id, shard] : shards_) {
+      if (shard.name() == name) return &shard;
+    }
+  }
+  return nullptr;
+}
+
+void Coordinator::Core::On(const RegisterEvent& event) {
+  const RegisterRequest& request = event.request;
+  const std::string refused = WhyRefused(request);
+  if (!refused.empty()) {
+    RegisterReply reply;
+    reply.set_generation(generation());
+    reply.set_refused(refused);
+    reply.mutable_version()->set_version(options_.version);
+    reply.mutable_version()->set_protocol(options_.protocol);
+    return Reply(event.call, std::move(reply));
+  }
+  Daemon* owner = FindByName(request.role(), request.name());
+  if (owner == nullptr || owner->fenced()) return Admit(request, event.call);
+  const RegisterRequest& known = owner->stored.registration();
+  if (known.nonce() == request.nonce()) return AnswerRegistration(*owner, event.call);
+  // A port has one process: the one that registered from it before is this one, or it is gone.
+  if (known.address() == request.address()) return Admit(request, event.call);
+  // The name's owner may be alive. Its next report, or its silence, will tell.
+  PendingRegistration& pending = registrations_[{request.role(), request.name()}];
+  if (pending.request.nonce() != request.nonce() || pending.since == absl::Time()) pending.since = now_;
+  if (pending.call != CallId()) {
+    Reply(pending.call, absl::AbortedError("another registration of this name came meanwhile"));
+  }
+  pending.call = event.call;
+  pending.request = request;
+}
+
+void Coordinator::Core::Admit(const RegisterRequest& request, CallId call) {
+  Daemon* daemon = FindByName(request.role(), request.name());
+  if (daemon == nullptr) {
+    if (request.role() == WORKER) {
+      cluster_.set_last_worker(cluster_.last_worker() + 1);
+      daemon = &workers_[cluster_.last_worker()];
+      daemon->stored.set_id(cluster_.last_worker());
+    } else {
+      cluster_.set_last_shard(cluster_.last_shard() + 1);
+      daemon = &shards_[cluster_.last_shard()];
+      daemon->stored.set_id(cluster_.last_shard());
+    }
+  } else if (!daemon->fenced()) {
+    const std::string why = "it was started again";
+    if (request.role() == WORKER) LoseWorker(workers_.at(daemon->id()), why);
+    if (request.role() == SHARD) LoseShard(shards_.at(daemon->id()), why);
+  }
+  cluster_.set_last_incarnation(cluster_.last_incarnation() + 1);
+  SaveCluster();
+
+  *daemon->stored.mutable_registration() = request;
+  daemon->stored.set_incarnation(cluster_.last_incarnation());
+  daemon->stored.set_fenced(false);
+  daemon->heard = true;
+  daemon->last_heard = now_;
+  daemon->sequence = 0;
+  daemon->orders_body.clear();
+  if (request.role() == WORKER) {
+    Worker& worker = workers_.at(daemon->id());
+    worker.report = WorkerReport();
+    Save(worker);
+  } else {
+    Save(shards_.at(daemon->id()));
+  }
+  sentences_.push_back(absl::StrCat(request.name(), " registered from ", request.address(),
+                                    ", incarnation ", daemon->stored.incarnation()));
+  AnswerRegistration(*daemon, call);
+  schedule_ = true;
+}
+
+void Coordinator::Core::AnswerRegistration(const Daemon& daemon, CallId call) {
+  RegisterReply reply;
+  reply.set_id(daemon.id());
+  reply.set_incarnation(daemon.stored.incarnation());
+  reply.set_generation(generation());
+  reply.mutable_version()->set_version(options_.version);
+  reply.mutable_version()->set_protocol(options_.protocol);
+  Reply(call, std::move(reply));
+}
+
+// Called when the owner of a name has reported or is fenced. A report may have been under way when the
+// process died: only one that comes a second after the question says that it lives.
+void Coordinator::Core::ResolveRegistration(const Daemon& owner) {
+  const Role role = owner.stored.registration().role();
+  auto it = registrations_.find({role, owner.name()});
+  if (it == registrations_.end()) return;
+  if (!owner.fenced() && now_ < it->second.since + kProofOfLife) return;
+  const PendingRegistration pending = std::move(it->second);
+  registrations_.erase(it);
+  if (owner.fenced()) return Admit(pending.request, pending.call);
+  RegisterReply reply;
+  reply.set_generation(generation());
+  reply.set_refused(absl::StrCat(
+      "the name ", owner.name(), " is in use by a live process at ",
+      owner.stored.registration().address(), ": choose another name, or stop that process"));
+  reply.mutable_version()->set_version(options_.version);
+  reply.mutable_version()->set_protocol(options_.protocol);
+  Reply(pending.call, std::move(reply));
+}
+
+}  // namespace starling

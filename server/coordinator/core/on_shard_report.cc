@@ -1,0 +1,52 @@
+// A shard says how its partitions stand.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+
+void Coordinator::Core::On(const ShardReportEvent& event) {
+  const ShardReport& report = event.report;
+  if (RefuseStaleCoordinator(event.call, report.generation())) return;
+  auto it = shards_.find(report.shard());
+  if (it == shards_.end() || it->second.fenced() ||
+      it->second.stored.incarnation() != report.incarnation()) {
+    return TellToRejoin(event.call, SHARD);
+  }
+  Shard& shard = it->second;
+  if (!shard.heard) schedule_ = true;
+  shard.heard = true;
+  shard.last_heard = now_;
+  if (report.sequence() > shard.sequence || DefenceMasked(Defence::kReportSequence)) {
+    shard.sequence = report.sequence();
+    for (const PartitionStatus& status : report.partitions()) TakePartition(shard, status);
+    for (const Fault& fault : report.faults()) TakeFault(fault, shard.name());
+  }
+  Park(shard, event.call, report.orders_seen(), SHARD);
+  ResolveRegistration(shard);
+}
+
+void Coordinator::Core::TakePartition(const Shard& shard, const PartitionStatus& status) {
+  auto it = jobs_.find(status.run().job_uid());
+  if (it == jobs_.end()) return;
+  Job& job = it->second;
+  const uint32_t partition = status.partition();
+  if (status.run().era() != job.stored.description().run().era()) return;
+  if (partition >= job.partitions.size() ||
+      partition >= static_cast<uint32_t>(job.state.views_size())) {
+    return;
+  }
+  const View& view = job.state.views(static_cast<int>(partition));
+  if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation()) return;
+  job.partitions[partition] = status;
+  if (!job.running()) return;
+  if (!status.fault().empty()) {
+    return End(job, FAILED, absl::StrCat("partition ", partition, " on ", shard.name(), ": ", status.fault()));
+  }
+  advance_.insert(job.uid());
+}
+
+}  // namespace starling

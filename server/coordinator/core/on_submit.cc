@@ -1,0 +1,160 @@
+// A job is submitted: checked, its data looked at by a worker, accepted or refused.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_file.h"
+#include "common/data_plan/job_steps.h"
+#include "common/protocol/limits.h"
+#include "server/coordinator/core/core.h"
+#include "server/coordinator/core/records.h"
+#include "server/coordinator/core/resolve_model.h"
+#include "server/coordinator/leases/lease_id.h"
+
+namespace starling {
+
+absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) const {
+  const JobSpec& spec = request.spec();
+  STARLING_RETURN_IF_ERROR(config::ValidateSpec(spec));
+  if (spec.policy().kind() == Policy::BSP && spec.workers_min() > spec.batch().micro_batches()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "workers.min: ", spec.workers_min(), " workers cannot share the ",
+        spec.batch().micro_batches(), " micro-batches of a BSP step: raise batch.microBatches or "
+        "lower workers.min"));
+  }
+  if (jobs_.size() >= limits::kJobsMax) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "there are ", jobs_.size(), " jobs, and that is the most: delete some that are over"));
+  }
+  return absl::OkStatus();
+}
+
+void Coordinator::Core::On(const SubmitEvent& event) {
+  const SubmitRequest& request = event.request;
+  const std::string& name = request.spec().name();
+  if (Job* job = FindJob(name); job != nullptr) {
+    if (!request.dry_run() && request.nonce() != 0 && job->stored.submit_nonce() == request.nonce()) {
+      SubmitReply reply;
+      reply.set_uid(job->uid());
+      *reply.mutable_status() = StatusOf(*job);
+      return Reply(event.call, std::move(reply));
+    }
+    return Reply(event.call, absl::AlreadyExistsError(absl::StrCat(
+        "a job named ", name, " exists (", JobState_Name(job->state.state()),
+        "): submit under another name, or delete it first: starling ",
+        job->over() ? "" : absl::StrCat("cancel ", name, " && starling "), "delete ", name)));
+  }
+  if (auto it = submissions_.find(name); it != submissions_.end()) {
+    if (request.nonce() == 0 || it->second.request.nonce() != request.nonce()) {
+      return Reply(event.call, absl::AlreadyExistsError(absl::StrCat(
+          "a job named ", name, " is just being submitted: choose another name")));
+    }
+    Reply(it->second.call, absl::AbortedError("the same submission came again meanwhile"));
+    it->second.call = event.call;
+    return;
+  }
+  if (absl::Status status = CheckSubmission(request); !status.ok()) {
+    return Reply(event.call, std::move(status));
+  }
+  Submission& submission = submissions_[name];
+  submission.call = event.call;
+  submission.request = request;
+  submission.inspect = (generation() << 32) + ++last_inspect_;
+  submission.deadline = now_ + options_.inspect_deadline;
+  AskWorkerToInspect(submission);
+  if (submission.worker == 0) {
+    RejectSubmission(name, absl::FailedPreconditionError(absl::StrCat(
+        "no worker to look at the data: start one with `", options_.worker_command, "`")));
+  }
+}
+
+// An idle worker if there is one. Leaves worker = 0 when none is alive.
+void Coordinator::Core::AskWorkerToInspect(Submission& submission) {
+  submission.worker = 0;
+  for (const bool idle : {true, false}) {
+    for (const auto& [id, worker] : workers_) {
+      if (!worker.live() || worker.report.draining() || (idle && !worker.idle())) continue;
+      submission.worker = id;
+      touched_workers_.insert(id);
+      return;
+    }
+  }
+}
+
+void Coordinator::Core::RejectSubmission(const std::string& name, absl::Status status) {
+  auto it = submissions_.find(name);
+  if (it->second.worker != 0) touched_workers_.insert(it->second.worker);
+  Reply(it->second.call, std::move(status));
+  submissions_.erase(it);
+}
+
+void Coordinator::Core::FinishSubmission(const std::string& name, const Inspection& inspection) {
+  const Submission& submission = submissions_.at(name);
+  if (!inspection.error().empty()) {
+    return RejectSubmission(name, absl::InvalidArgumentError(inspection.error()));
+  }
+  absl::StatusOr<Job> job = MakeJob(submission, inspection);
+  if (!job.ok()) return RejectSubmission(name, job.status());
+  touched_workers_.insert(submission.worker);
+  const CallId call = submission.call;
+  const bool dry_run = submission.request.dry_run();
+  submissions_.erase(name);
+  if (dry_run) {
+    SubmitReply reply;
+    *reply.mutable_status() = StatusOf(*job);
+    reply.mutable_status()->set_reason("dry run: the job would be accepted");
+    return Reply(call, std::move(reply));
+  }
+  Accept(*std::move(job), call);
+}
+
+absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
+    const Submission& submission, const Inspection& inspection) const {
+  const auto samples_max = static_cast<uint64_t>(limits::kSamplesMax);
+  if (inspection.train_samples() < 1 || inspection.train_samples() > samples_max ||
+      inspection.test_samples() > samples_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data: expected 1 to ", limits::kSamplesMax, " training samples, found ",
+        inspection.train_samples(), " (and ", inspection.test_samples(), " to test)"));
+  }
+  Job job;
+  JobDescription& description = *job.stored.mutable_description();
+  *description.mutable_spec() = submission.request.spec();
+  JobSpec& spec = *description.mutable_spec();
+  description.set_train_samples(inspection.train_samples());
+  description.set_test_samples(inspection.test_samples());
+  if (spec.evaluate().every_epochs() > 0 && inspection.test_samples() == 0) {
+    return absl::InvalidArgumentError("evaluate: data.test has no samples");
+  }
+  if (StepsInFullEpoch(spec, inspection.train_samples()) > kLeaseItemsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "batch.global: an epoch would have more than ", kLeaseItemsMax, " steps; choose a larger batch"));
+  }
+  STARLING_RETURN_IF_ERROR(ResolveModel(inspection, spec));
+  STARLING_RETURN_IF_ERROR(PlanPartitions(job));
+  job.state.set_state(PENDING);
+  job.stored.set_submit_nonce(submission.request.nonce());
+  job.stored.set_submitted_us(absl::ToUnixMicros(now_));
+  return job;
+}
+
+void Coordinator::Core::Accept(Job accepted, CallId call) {
+  cluster_.set_last_job_uid(cluster_.last_job_uid() + 1);
+  SaveCluster();
+  const uint64_t uid = cluster_.last_job_uid();
+  Job& job = jobs_.emplace(uid, std::move(accepted)).first->second;
+  job.stored.mutable_description()->mutable_run()->set_job_uid(uid);
+  batch_.puts[records::Job(uid)] = job.stored.SerializeAsString();
+  SaveState(job);
+  Log(job, absl::StrCat("accepted: ", job.samples(), " training samples, ", job.stored.parameters(),
+                        " parameters in ", job.partitions.size(), " partitions, ",
+                        JobSteps(job.spec(), job.samples()), " steps in ",
+                        JobEpochs(job.spec(), job.samples()), " epochs"));
+  Schedule();  // now, so that the answer says whether it runs or what it waits for
+  SubmitReply reply;
+  reply.set_uid(uid);
+  *reply.mutable_status() = StatusOf(job);
+  Reply(call, std::move(reply));
+}
+
+}  // namespace starling

@@ -1,0 +1,80 @@
+// Time passes: silence, deadlines, held calls.
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+
+void Coordinator::Core::On(const TickEvent&) {
+  LoseTheSilent();
+  for (auto& [id, worker] : workers_) {
+    if (worker.releasing() && now_ - worker.release_since > options_.release_deadline) {
+      LoseWorker(worker, absl::StrCat("did not give its job back within ",
+                                      absl::FormatDuration(options_.release_deadline)));
+    }
+    if (worker.parked && now_ >= worker.parked->until) AnswerHeld(worker);
+  }
+  for (auto& [id, shard] : shards_) {
+    if (shard.parked && now_ >= shard.parked->until) AnswerHeld(shard);
+  }
+  ExpireSubmissions();
+  for (auto& [uid, job] : jobs_) {
+    if (!job.running()) continue;
+    advance_.insert(uid);
+    const double limit = job.spec().stop().wall_time_seconds();
+    const absl::Time started = absl::FromUnixMicros(job.state.started_us());
+    const bool training = StepsDone(job) < JobStepsOf(job);
+    if (limit <= 0 || job.state.stopping() || !training || now_ - started < absl::Seconds(limit)) continue;
+    job.state.set_stopping(true);
+    SaveState(job);
+    Log(job, "wallTime is over: no more training");
+    TouchJob(job);
+  }
+}
+
+void Coordinator::Core::LoseTheSilent() {
+  const auto silent = [this](const Daemon& daemon) {
+    return !daemon.fenced() && now_ - daemon.last_heard > options_.liveness;
+  };
+  const auto why = [this](const Daemon& daemon) {
+    return daemon.heard ? absl::StrFormat("no report for %.1f s", absl::ToDoubleSeconds(now_ - daemon.last_heard))
+                        : std::string("not heard of since the coordinator started");
+  };
+  std::vector<Daemon*> lost;
+  for (auto& [id, worker] : workers_) {
+    if (!silent(worker)) continue;
+    LoseWorker(worker, why(worker));
+    lost.push_back(&worker);
+  }
+  for (auto& [id, shard] : shards_) {
+    if (!silent(shard)) continue;
+    LoseShard(shard, why(shard));
+    lost.push_back(&shard);
+  }
+  for (const Daemon* daemon : lost) ResolveRegistration(*daemon);
+}
+
+void Coordinator::Core::ExpireSubmissions() {
+  std::vector<std::string> over;
+  for (auto& [name, submission] : submissions_) {
+    if (submission.worker == 0) AskWorkerToInspect(submission);
+    if (now_ >= submission.deadline) over.push_back(name);
+  }
+  for (const std::string& name : over) {
+    const Submission& submission = submissions_.at(name);
+    const std::string waited = absl::FormatDuration(options_.inspect_deadline);
+    if (submission.worker == 0) {
+      RejectSubmission(name, absl::FailedPreconditionError(absl::StrCat(
+          "no worker to look at the data for ", waited, ": start one with `", options_.worker_command, "`")));
+    } else {
+      RejectSubmission(name, absl::DeadlineExceededError(absl::StrCat(
+          workers_.at(submission.worker).name(), " has not looked at the data within ", waited,
+          ": see its log, then submit again")));
+    }
+  }
+}
+
+}  // namespace starling

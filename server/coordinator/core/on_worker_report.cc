@@ -1,0 +1,145 @@
+// A worker says what it has and what it did.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+#include "server/coordinator/core/core.h"
+#include "server/coordinator/leases/lease_id.h"
+
+namespace starling {
+namespace {
+
+constexpr double kLossSmoothing = 0.05;
+
+}  // namespace
+
+// A daemon that has seen a later coordinator must not listen to this one.
+bool Coordinator::Core::RefuseStaleCoordinator(CallId call, uint64_t reported_generation) {
+  if (reported_generation <= generation() || DefenceMasked(Defence::kGeneration)) return false;
+  Reply(call, absl::FailedPreconditionError(absl::StrCat(
+      "this coordinator has generation ", generation(), ", but ", reported_generation,
+      " was seen: another one was started after it, or it was started on old state; stop it")));
+  return true;
+}
+
+void Coordinator::Core::On(const WorkerReportEvent& event) {
+  const WorkerReport& report = event.report;
+  if (RefuseStaleCoordinator(event.call, report.generation())) return;
+  auto it = workers_.find(report.worker());
+  if (it == workers_.end() || it->second.stored.incarnation() != report.incarnation()) {
+    return TellToRejoin(event.call, WORKER);
+  }
+  Worker& worker = it->second;
+  if (worker.fenced()) return AnswerFenced(worker, event);
+  const bool first = !worker.heard;
+  worker.heard = true;
+  worker.last_heard = now_;
+  if (report.sequence() > worker.sequence || DefenceMasked(Defence::kReportSequence)) {
+    worker.sequence = report.sequence();
+    TakeWorkerReport(worker, report, first);
+  }
+  if (first) schedule_ = true;
+  if (worker.fenced()) return AnswerFenced(worker, event);
+  Park(worker, event.call, report.orders_seen(), WORKER);
+  ResolveRegistration(worker);
+}
+
+// One that has left in good order needs no new incarnation: it only waits to be let go.
+void Coordinator::Core::AnswerFenced(const Worker& worker, const WorkerReportEvent& event) {
+  if (!event.report.drained()) return TellToRejoin(event.call, WORKER);
+  WorkerOrders orders;
+  orders.set_generation(generation());
+  orders.set_version(worker.orders_version + 1);
+  orders.set_sequence_taken(event.report.sequence());
+  Reply(event.call, std::move(orders));
+}
+
+void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first) {
+  const bool was_idle = worker.idle();
+  const bool was_draining = worker.report.draining();
+  worker.report = report;
+
+  if (report.fault().kind() != Fault::KIND_UNSPECIFIED) TakeFault(report.fault(), worker.name());
+  for (const Inspection& inspection : report.inspections()) {
+    for (auto& [name, submission] : submissions_) {
+      if (submission.inspect != inspection.request()) continue;
+      FinishSubmission(std::string(name), inspection);
+      break;  // the map has changed
+    }
+  }
+  // A worker that gives a job back reports its last results with `run` unset already.
+  const uint64_t uid = report.run().job_uid() != 0 ? report.run().job_uid() : worker.member_of;
+  if (Job* job = FindRunning(uid); job != nullptr && worker.member_of == uid) {
+    TakeMetrics(*job, report);
+    if (job->training) {
+      job->training->Done(worker.id(),
+                          std::vector<uint64_t>(report.leases_done().begin(), report.leases_done().end()),
+                          now_);
+    }
+    advance_.insert(uid);
+  }
+  if (report.draining() && !was_draining && worker.member_of != 0) {
+    if (Job* job = FindRunning(worker.member_of); job != nullptr) {
+      Log(*job, absl::StrCat(worker.name(), " was asked to stop: it finishes what it is doing and leaves"));
+    }
+  }
+  if (report.drained()) {
+    LoseWorker(worker, "it has left in good order");
+    return;
+  }
+  TakeMembership(worker, first);
+  if (worker.idle() != was_idle || report.draining() != was_draining) schedule_ = true;
+}
+
+void Coordinator::Core::TakeMembership(Worker& worker, bool first) {
+  const uint64_t reported = worker.report.run().job_uid();
+  if (worker.releasing() && reported != worker.member_of) {
+    RemoveMember(worker, "gave the job's place to another job");
+    schedule_ = true;
+  }
+  // After a coordinator's start: it was preparing a job, or is new to the roster.
+  if (first && worker.job == 0 && worker.member_of == 0 && reported != 0) {
+    Job* job = FindRunning(reported);
+    if (job != nullptr && Room(*job) > 0 && !worker.report.draining()) Order(worker, reported);
+  }
+  if (worker.job != 0 && worker.member_of == 0 && reported == worker.job &&
+      worker.report.prepared() && !worker.report.draining()) {
+    if (Job* job = FindRunning(worker.job); job != nullptr) AddMember(*job, worker);
+  }
+}
+
+void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
+  const uint32_t micro_batches = job.spec().batch().micro_batches();
+  for (const StepMetrics& metrics : report.finished()) {
+    const Work& work = metrics.work();
+    if (work.purpose() == EVALUATE) {
+      auto it = job.evaluations.find(work.epoch());
+      if (it == job.evaluations.end() || work.count() != micro_batches || !it->second.leases) continue;
+      const uint64_t item = work.first() / micro_batches;
+      if (item >= it->second.leases->options().items) continue;
+      if (!it->second.sums.Add(metrics)) continue;
+      it->second.leases->Done(report.worker(), {MakeLeaseId(EVALUATE, work.epoch(), item, 1)}, now_);
+    } else if (work.purpose() == TRAIN) {
+      const bool wanted = work.epoch() == job.state.epoch() || work.epoch() + 1 == job.state.epoch();
+      if (!wanted || !job.train_sums[work.epoch()].Add(metrics) || metrics.samples() == 0) continue;
+      const double loss = metrics.loss_sum() / static_cast<double>(metrics.samples());
+      if (!std::isfinite(loss)) continue;
+      job.loss = job.has_loss ? job.loss + kLossSmoothing * (loss - job.loss) : loss;
+      job.has_loss = true;
+    }
+  }
+}
+
+void Coordinator::Core::TakeFault(const Fault& fault, const std::string& who) {
+  Job* job = FindRunning(fault.run().job_uid());
+  if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;
+  std::string what = fault.message().empty() ? absl::StrCat(who, " stopped without saying why") : fault.message();
+  if (fault.kind() == Fault::DATA) what = absl::StrCat("data on ", who, ": ", what);
+  if (fault.kind() == Fault::MODEL) what = absl::StrCat(who, " cannot run the model: ", what);
+  if (fault.kind() == Fault::INTERNAL) what = absl::StrCat("fault inside ", who, ": ", what);
+  End(*job, FAILED, what);
+}
+
+}  // namespace starling

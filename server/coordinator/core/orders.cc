@@ -1,0 +1,140 @@
+// What daemons are told: the whole desired state, numbered, answered to held reports.
+#include <algorithm>
+#include <utility>
+
+#include "common/data_plan/job_steps.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+
+void Coordinator::Core::TouchJob(const Job& job) {
+  for (const auto& [id, worker] : workers_) {
+    if (worker.job == job.uid() || worker.member_of == job.uid()) touched_workers_.insert(id);
+  }
+  for (const View& view : job.state.views()) touched_shards_.insert(view.primary());
+}
+
+// `whole` false leaves out what never changes for the same ids: that is what versions are compared by.
+WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker, bool whole) {
+  WorkerOrders orders;
+  for (const auto& [name, submission] : submissions_) {
+    if (submission.worker != worker.id()) continue;
+    InspectRequest* inspect = orders.add_inspect();
+    inspect->set_request(submission.inspect);
+    if (whole) *inspect->mutable_spec() = submission.request.spec();
+  }
+  Job* job = worker.job == 0 ? nullptr : FindRunning(worker.job);
+  if (job == nullptr) return orders;
+  *orders.mutable_job()->mutable_run() = job->stored.description().run();
+  if (whole) *orders.mutable_job() = job->stored.description();
+  *orders.mutable_views() = job->state.views();
+  *orders.mutable_roster() = job->state.roster();
+  *orders.mutable_policy() = job->spec().policy();
+  const uint32_t epochs = JobEpochs(job->spec(), job->samples());
+  orders.set_epoch(std::min(job->state.epoch(), epochs - 1));
+  orders.set_training_open(job->state.epoch() < epochs && !job->state.stopping());
+  for (const auto& [epoch, evaluation] : job->evaluations) {  // before training
+    if (!evaluation.leases) continue;
+    for (Lease& lease : evaluation.leases->Held(worker.id())) *orders.add_leases() = std::move(lease);
+  }
+  if (job->training) {
+    for (Lease& lease : job->training->Held(worker.id())) *orders.add_leases() = std::move(lease);
+  }
+  return orders;
+}
+
+ShardOrders Coordinator::Core::BuildOrders(const Shard& shard, bool whole) {
+  ShardOrders orders;
+  for (const auto& [uid, job] : jobs_) {
+    ShardJob shard_job = BuildShardJob(job, shard, whole);
+    if (shard_job.partitions_size() > 0) *orders.add_jobs() = std::move(shard_job);
+  }
+  return orders;
+}
+
+ShardJob Coordinator::Core::BuildShardJob(const Job& job, const Shard& shard, bool whole) const {
+  ShardJob orders;
+  for (const View& view : job.state.views()) {
+    if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation()) continue;
+    PartitionOrders* partition = orders.add_partitions();
+    partition->set_partition(view.partition());
+    *partition->mutable_view() = view;
+  }
+  if (orders.partitions_size() == 0) return orders;
+  *orders.mutable_job()->mutable_run() = job.stored.description().run();
+  if (whole) *orders.mutable_job() = job.stored.description();
+  *orders.mutable_roster() = job.state.roster();
+  *orders.mutable_policy() = job.spec().policy();
+  const uint32_t epochs = JobEpochs(job.spec(), job.samples());
+  orders.set_epoch(std::min(job.state.epoch(), epochs - 1));
+  // Copies stay until they are evaluated, the last epoch's until the job is deleted.
+  uint32_t keep = std::min(job.state.epoch(), epochs - 1);
+  if (!job.evaluations.empty()) keep = std::min(keep, job.evaluations.begin()->first);
+  orders.set_discard_cuts_before(keep);
+  return orders;
+}
+
+void Coordinator::Core::SetVersion(Daemon& daemon, std::string body) {
+  if (daemon.orders_version != 0 && body == daemon.orders_body) return;
+  daemon.orders_version = std::max(daemon.orders_version, generation() << 32) + 1;
+  daemon.orders_body = std::move(body);
+}
+
+void Coordinator::Core::Park(Daemon& daemon, CallId call, uint64_t orders_seen, Role role) {
+  if (daemon.parked) {  // only the newest call of a daemon is held
+    if (role == WORKER) AnswerHeld(workers_.at(daemon.id()));
+    if (role == SHARD) AnswerHeld(shards_.at(daemon.id()));
+  }
+  daemon.parked = ParkedCall{call, now_ + options_.report_hold, orders_seen};
+  (role == WORKER ? touched_workers_ : touched_shards_).insert(daemon.id());
+}
+
+void Coordinator::Core::Settle(Worker& worker) {
+  if (worker.fenced()) return;
+  SetVersion(worker, BuildOrders(worker, false).SerializeAsString());
+  if (worker.parked && worker.parked->orders_seen != worker.orders_version) AnswerHeld(worker);
+}
+
+void Coordinator::Core::Settle(Shard& shard) {
+  if (shard.fenced()) return;
+  SetVersion(shard, BuildOrders(shard, false).SerializeAsString());
+  if (shard.parked && shard.parked->orders_seen != shard.orders_version) AnswerHeld(shard);
+}
+
+void Coordinator::Core::AnswerHeld(Worker& worker) {
+  const ParkedCall parked = *std::exchange(worker.parked, std::nullopt);
+  const bool unchanged = parked.orders_seen == worker.orders_version;
+  WorkerOrders orders;
+  if (!unchanged) orders = BuildOrders(worker, true);
+  orders.set_generation(generation());
+  orders.set_version(worker.orders_version);
+  orders.set_unchanged(unchanged);
+  orders.set_sequence_taken(worker.sequence);
+  Reply(parked.call, std::move(orders));
+}
+
+void Coordinator::Core::AnswerHeld(Shard& shard) {
+  const ParkedCall parked = *std::exchange(shard.parked, std::nullopt);
+  const bool unchanged = parked.orders_seen == shard.orders_version;
+  ShardOrders orders;
+  if (!unchanged) orders = BuildOrders(shard, true);
+  orders.set_generation(generation());
+  orders.set_version(shard.orders_version);
+  orders.set_unchanged(unchanged);
+  Reply(parked.call, std::move(orders));
+}
+
+void Coordinator::Core::TellToRejoin(CallId call, Role role) {
+  if (role == WORKER) {
+    WorkerOrders orders;
+    orders.set_generation(generation());
+    orders.set_rejoin(true);
+    return Reply(call, std::move(orders));
+  }
+  ShardOrders orders;
+  orders.set_generation(generation());
+  orders.set_rejoin(true);
+  Reply(call, std::move(orders));
+}
+
+}  // namespace starling

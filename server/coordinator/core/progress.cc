@@ -1,0 +1,236 @@
+// A running job's way: epochs, cuts, leases, evaluation, the end (docs/protocol.md, sections 4 and 5).
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/data_plan/job_steps.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+namespace {
+
+// Calls f(item) for each item of [from, items) that `status` says is covered.
+template <typename F>
+void ForEachCovered(const PartitionStatus& status, uint64_t from, uint64_t items, F f) {
+  const uint64_t floor = std::min<uint64_t>(status.covered_floor(), items);
+  for (uint64_t item = from; item < floor; ++item) f(item);
+  const std::string& bits = status.covered_bits();
+  for (size_t i = 0; i < 8 * bits.size(); ++i) {
+    const uint64_t item = status.covered_floor() + i;
+    if (((static_cast<uint8_t>(bits[i / 8]) >> (i % 8)) & 1) && item >= from && item < items) f(item);
+  }
+}
+
+}  // namespace
+
+void Coordinator::Core::Advance(Job& job) {
+  if (job.recovering && Recovered(job)) {
+    job.recovering = false;
+    Log(job, "all its workers and shards have reported: goes on");
+  }
+  // The next epoch opens at once, unless an evaluation is still under way of an epoch before: shards
+  // keep two copies at most.
+  while (job.running() && AllCut(job) &&
+         (job.evaluations.empty() || job.evaluations.begin()->first >= job.state.epoch())) {
+    CutEpoch(job);
+  }
+  if (!job.recovering) {
+    GrantEvaluation(job);
+    GrantTraining(job);
+  }
+  FinishIfDone(job);
+}
+
+// Whether all that could hold or cover work has said so since the coordinator's start.
+bool Coordinator::Core::Recovered(const Job& job) const {
+  for (const Member& member : job.state.roster().members()) {
+    if (!workers_.at(member.worker()).heard) return false;
+  }
+  return std::all_of(job.partitions.begin(), job.partitions.end(),
+                     [](const auto& status) { return status.has_value(); });
+}
+
+bool Coordinator::Core::AllCut(const Job& job) const {
+  if (job.state.epoch() >= JobEpochs(job.spec(), job.samples())) return false;
+  return std::all_of(job.partitions.begin(), job.partitions.end(), [&](const auto& status) {
+    return status && status->cut_epochs() > job.state.epoch();
+  });
+}
+
+void Coordinator::Core::CutEpoch(Job& job) {
+  const uint32_t epoch = job.state.epoch();
+  EpochResult& result = job.results[epoch];
+  result.set_epoch(epoch);
+  result.set_seconds(absl::ToDoubleSeconds(now_ - absl::FromUnixMicros(job.state.epoch_opened_us())));
+  UpdateTrainLoss(job, epoch);
+  SaveResult(job, epoch);
+  if (epoch > 0 && job.train_sums.contains(epoch - 1)) {
+    UpdateTrainLoss(job, epoch - 1);
+    SaveResult(job, epoch - 1);
+    job.train_sums.erase(epoch - 1);
+  }
+  Log(job, absl::StrFormat("epoch %d is complete: train loss %.4f, %.1f s", epoch + 1,
+                           result.train_loss(), result.seconds()));
+  if (EvaluatesAt(job.spec(), job.samples(), epoch)) job.evaluations[epoch];
+  if (job.training) {
+    for (const Member& member : job.state.roster().members()) {
+      if (const auto seconds = job.training->SecondsPerItem(member.worker())) {
+        job.seconds_per_item[member.worker()] = *seconds;
+      }
+    }
+    job.training.reset();
+  }
+  job.state.set_epoch(epoch + 1);
+  job.state.set_epoch_opened_us(absl::ToUnixMicros(now_));
+  job.last_cut = now_;
+  SaveState(job);
+  TouchJob(job);
+}
+
+void Coordinator::Core::GrantTraining(Job& job) {
+  const uint64_t items = StepsInEpoch(job.spec(), job.samples(), job.state.epoch());
+  if (job.bsp() || items == 0 || job.state.stopping()) return;
+  const bool fresh = !job.training;
+  if (fresh) {
+    LeaseTableOptions options;
+    options.purpose = TRAIN;
+    options.epoch = job.state.epoch();
+    options.items = items;
+    options.micro_batches = job.spec().batch().micro_batches();
+    options.ahead = options_.lease_ahead;
+    options.items_min = options_.lease_items_min;
+    options.items_max = options_.lease_items_max;
+    job.training.emplace(options);
+  }
+  if (fresh || job.coverage_changed) MarkCovered(job, *job.training);
+  job.coverage_changed = false;
+  JoinTable(job, *job.training);
+}
+
+void Coordinator::Core::GrantEvaluation(Job& job) {
+  const uint64_t batch = job.spec().batch().global();
+  for (auto& [epoch, evaluation] : job.evaluations) {
+    if (!evaluation.leases) {
+      LeaseTableOptions options;
+      options.purpose = EVALUATE;
+      options.epoch = epoch;
+      options.items = (job.stored.description().test_samples() + batch - 1) / batch;
+      options.micro_batches = job.spec().batch().micro_batches();
+      options.ahead = options_.lease_ahead;
+      options.items_min = options_.lease_items_min;
+      options.items_max = options_.lease_items_max;
+      evaluation.leases.emplace(options);
+    }
+    JoinTable(job, *evaluation.leases);
+  }
+}
+
+// Lets the members in, with what they hold already, and tops them up.
+void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
+  bool changed = false;
+  for (const Member& member : job.state.roster().members()) {
+    const Worker& worker = workers_.at(member.worker());
+    const auto seconds = job.seconds_per_item.find(worker.id());
+    const bool known = table.AddWorker(
+        worker.id(), now_,
+        seconds == job.seconds_per_item.end() ? std::nullopt : std::optional(seconds->second));
+    if (!known) {
+      changed = true;
+      for (const uint64_t lease : worker.report.leases_held()) table.Adopt(worker.id(), lease);
+    }
+    if (worker.releasing() || worker.report.draining()) table.StopGranting(worker.id());
+  }
+  if (!table.Grant() && !changed) return;
+  for (const Member& member : job.state.roster().members()) touched_workers_.insert(member.worker());
+}
+
+void Coordinator::Core::MarkCovered(Job& job, LeaseTable& table) {
+  const uint64_t items = table.options().items;
+  // Covered on how many partitions? Past the lowest floor only: what is below is covered on all.
+  uint64_t floor = items;
+  for (const auto& status : job.partitions) {
+    if (!status || status->epoch() != job.state.epoch()) return;
+    floor = std::min<uint64_t>(floor, status->covered_floor());
+  }
+  for (uint64_t item = 0; item < floor; ++item) table.Covered(item);
+  std::map<uint64_t, size_t> partitions;
+  for (const auto& status : job.partitions) {
+    ForEachCovered(*status, floor, items, [&](uint64_t item) { ++partitions[item]; });
+  }
+  for (const auto& [item, count] : partitions) {
+    if (count == job.partitions.size()) table.Covered(item);
+  }
+}
+
+void Coordinator::Core::UpdateTrainLoss(Job& job, uint32_t epoch) {
+  auto sums = job.train_sums.find(epoch);
+  auto result = job.results.find(epoch);
+  if (sums == job.train_sums.end() || result == job.results.end()) return;
+  result->second.set_train_loss(sums->second.Sum().loss());
+}
+
+void Coordinator::Core::FinishIfDone(Job& job) {
+  for (auto it = job.evaluations.begin(); it != job.evaluations.end();) {
+    const Evaluation& evaluation = it->second;
+    if (!evaluation.leases || !evaluation.leases->AllDone()) {
+      ++it;
+      continue;
+    }
+    const uint32_t epoch = it->first;
+    const RangeSums::Total total = evaluation.sums.Sum();
+    EpochResult& result = job.results[epoch];
+    result.set_test_loss(total.loss());
+    result.set_test_accuracy(total.accuracy());
+    result.set_evaluated(true);
+    UpdateTrainLoss(job, epoch);
+    SaveResult(job, epoch);
+    Log(job, absl::StrFormat("epoch %d: test loss %.4f, test accuracy %.4f (%d samples)", epoch + 1,
+                             total.loss(), total.accuracy(), total.samples));
+    it = job.evaluations.erase(it);
+    TouchJob(job);
+    advance_.insert(job.uid());  // the next cut may have waited for this
+  }
+  const bool abandoned = job.state.stopping() && job.state.roster().members_size() == 0;
+  if (!job.running() || (!job.evaluations.empty() && !abandoned)) return;
+  const uint32_t epochs = JobEpochs(job.spec(), job.samples());
+  if (job.state.epoch() < epochs) {
+    if (!job.state.stopping()) return;
+    return End(job, SUCCEEDED,
+               absl::StrCat("stopped by wallTime at step ", StepsDone(job), " of ",
+                            JobSteps(job.spec(), job.samples())));
+  }
+  // The last losses may still be on their way.
+  const uint32_t last = epochs - 1;
+  const uint64_t ids = StepsInEpoch(job.spec(), job.samples(), last) * job.spec().batch().micro_batches();
+  auto sums = job.train_sums.find(last);
+  const bool complete = sums != job.train_sums.end() && sums->second.ids() >= ids;
+  if (!complete && now_ < job.last_cut + options_.metrics_wait) return;
+  UpdateTrainLoss(job, last);
+  SaveResult(job, last);
+  End(job, SUCCEEDED, "");
+}
+
+void Coordinator::Core::End(Job& job, JobState state, const std::string& reason) {
+  job.state.set_state(state);
+  job.state.set_reason(reason);
+  job.state.set_ended_us(absl::ToUnixMicros(now_));
+  if (job.state.roster().members_size() > 0) {
+    job.state.mutable_roster()->set_number(job.state.roster().number() + 1);
+    job.state.mutable_roster()->clear_members();
+  }
+  SaveState(job);
+  Log(job, absl::StrCat(JobState_Name(state), reason.empty() ? "" : ": ", reason));
+  TouchJob(job);
+  for (auto& [id, worker] : workers_) {
+    if (worker.job == job.uid()) worker.job = 0;
+    if (worker.member_of == job.uid()) worker.member_of = 0;
+  }
+  job.training.reset();
+  job.evaluations.clear();
+  job.train_sums.clear();
+  job.recovering = false;
+  schedule_ = true;
+}
+
+}  // namespace starling

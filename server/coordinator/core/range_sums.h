@@ -1,0 +1,46 @@
+// Sums of what finished ranges of micro-batches reported, each range once.
+#ifndef STARLING_SERVER_COORDINATOR_CORE_RANGE_SUMS_H_
+#define STARLING_SERVER_COORDINATOR_CORE_RANGE_SUMS_H_
+
+#include <cstdint>
+#include <map>
+
+#include "proto/coordinator.pb.h"
+
+namespace starling {
+
+// Ranges are aligned, so two of them are either disjoint or nested. One inside a range that is here is
+// ignored; one that contains others replaces them. Sums are taken in the order of the ranges, whatever
+// the order in which they came: the same ranges give the same bits.
+class RangeSums {
+ public:
+  // False when it is ignored. Ranges that are not aligned are, too.
+  bool Add(const StepMetrics& metrics);
+
+  uint64_t ids() const { return ids_; }  // micro-batches that the sums stand for
+
+  struct Total {
+    double loss_sum = 0;
+    uint64_t samples = 0;
+    uint64_t correct = 0;
+    double loss() const { return samples == 0 ? 0 : loss_sum / static_cast<double>(samples); }
+    double accuracy() const {
+      return samples == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(samples);
+    }
+  };
+  Total Sum() const;
+
+ private:
+  struct Entry {
+    uint64_t end = 0;
+    double loss_sum = 0;
+    uint64_t samples = 0;
+    uint64_t correct = 0;
+  };
+  std::multimap<uint64_t, Entry> ranges_;  // by first id
+  uint64_t ids_ = 0;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_CORE_RANGE_SUMS_H_

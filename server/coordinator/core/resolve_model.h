@@ -1,0 +1,17 @@
+// From what a job file says of the model, and what a worker saw of the data, to a checked graph.
+#ifndef STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_H_
+#define STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_H_
+
+#include "absl/status/status.h"
+#include "proto/coordinator.pb.h"
+#include "proto/job.pb.h"
+
+namespace starling {
+
+// Sets spec.model from spec.model_source; a spec that comes with a graph and no source keeps it.
+// kInvalidArgument says what does not fit: layers, the sample's shape, the number of classes.
+absl::Status ResolveModel(const Inspection& inspection, JobSpec& spec);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_H_

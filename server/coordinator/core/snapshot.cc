@@ -1,0 +1,115 @@
+// The core's state from what the store holds.
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/data_plan/job_steps.h"
+#include "common/placement/layout.h"
+#include "server/coordinator/core/core.h"
+#include "server/coordinator/core/records.h"
+
+namespace starling {
+namespace {
+
+absl::Status Unreadable(const std::string& key) {
+  return absl::DataLossError(absl::StrCat(
+      "the coordinator's state has a record \"", key,
+      "\" that cannot be read: it was damaged, or written by another program; start on a backup of the "
+      "state, or on an empty one (running jobs are lost then)"));
+}
+
+}  // namespace
+
+absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
+  auto cluster = snapshot.find(records::Cluster());
+  if (cluster == snapshot.end()) {
+    if (snapshot.empty()) return absl::OkStatus();
+    return Unreadable(records::Cluster());
+  }
+  if (!cluster_.ParseFromString(cluster->second)) return Unreadable(cluster->first);
+  if (cluster_.schema() != records::kSchema) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the coordinator's state has schema ", cluster_.schema(), ", this program reads schema ",
+        records::kSchema, ": start the version that wrote it"));
+  }
+  for (const auto& [key, value] : snapshot) STARLING_RETURN_IF_ERROR(LoadRecord(key, value));
+  for (auto& [uid, job] : jobs_) {
+    if (job.uid() != uid || job.state.state() == JOB_STATE_UNSPECIFIED) {
+      return Unreadable(records::Job(uid));
+    }
+    STARLING_RETURN_IF_ERROR(PlanPartitions(job));
+    RestoreJob(job);
+  }
+  schedule_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::Core::LoadRecord(const std::string& key, const std::string& value) {
+  if (key == records::Cluster()) return absl::OkStatus();
+  absl::string_view rest = key;
+  bool parsed = false;
+  if (absl::ConsumePrefix(&rest, "worker/")) {
+    Worker worker;
+    parsed = worker.stored.ParseFromString(value);
+    workers_[worker.id()] = std::move(worker);
+  } else if (absl::ConsumePrefix(&rest, "shard/")) {
+    Shard shard;
+    parsed = shard.stored.ParseFromString(value);
+    shards_[shard.id()] = std::move(shard);
+  } else if (absl::ConsumePrefix(&rest, "job/")) {
+    uint64_t uid = 0;
+    if (!absl::SimpleAtoi(rest.substr(0, rest.find('/')), &uid)) return Unreadable(key);
+    Job& job = jobs_[uid];
+    if (!absl::StrContains(rest, "/")) {
+      parsed = job.stored.ParseFromString(value);
+    } else if (absl::EndsWith(rest, "/state")) {
+      parsed = job.state.ParseFromString(value);
+    } else {
+      EpochResult result;
+      parsed = result.ParseFromString(value);
+      job.results[result.epoch()] = std::move(result);
+    }
+  }
+  return parsed ? absl::OkStatus() : Unreadable(key);
+}
+
+absl::Status Coordinator::Core::PlanPartitions(Job& job) {
+  STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec().model()));
+  JobDescription& description = *job.stored.mutable_description();
+  if (description.partitions() != 0 && description.layout_digest() != layout.digest) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", job.name(), " was laid out by another version of this program: start that one, or "
+        "delete the job with it"));
+  }
+  description.set_partitions(static_cast<uint32_t>(layout.partitions.size()));
+  description.set_layout_digest(layout.digest);
+  job.stored.set_parameters(layout.elements);
+  job.partitions.assign(layout.partitions.size(), std::nullopt);
+  job.partition_elements.clear();
+  for (const auto& slices : layout.partitions) {
+    uint64_t elements = 0;
+    for (const SliceId slice : slices) elements += layout.slices[slice.value].elements;
+    job.partition_elements.push_back(elements);
+  }
+  return absl::OkStatus();
+}
+
+void Coordinator::Core::RestoreJob(Job& job) {
+  if (!job.running()) return;
+  job.recovering = true;
+  for (const Member& member : job.state.roster().members()) {
+    Worker& worker = workers_[member.worker()];
+    worker.member_of = worker.job = job.uid();
+    worker.ordered_at = ++last_order_;
+  }
+  for (uint32_t epoch = 0; epoch < job.state.epoch(); ++epoch) {
+    auto result = job.results.find(epoch);
+    const bool evaluated = result != job.results.end() && result->second.evaluated();
+    if (!evaluated && EvaluatesAt(job.spec(), job.samples(), epoch)) job.evaluations[epoch];
+  }
+}
+
+}  // namespace starling

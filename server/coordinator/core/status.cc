@@ -1,0 +1,168 @@
+// What people see of jobs, workers and shards.
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/data_plan/job_steps.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+namespace {
+
+std::string Time(int64_t micros) {
+  return absl::FormatTime(absl::RFC3339_sec, absl::FromUnixMicros(micros), absl::UTCTimeZone());
+}
+
+std::string PolicyText(const Policy& policy) {
+  switch (policy.kind()) {
+    case Policy::BSP:
+      return "bsp";
+    case Policy::SSP:
+      return absl::StrCat("ssp(", policy.staleness(), ")");
+    default:
+      return "async";
+  }
+}
+
+uint64_t CoveredItems(const PartitionStatus& status) {
+  uint64_t covered = status.covered_floor();
+  for (const char byte : status.covered_bits()) {
+    covered += static_cast<uint64_t>(__builtin_popcount(static_cast<uint8_t>(byte)));
+  }
+  return covered;
+}
+
+}  // namespace
+
+uint64_t Coordinator::Core::JobStepsOf(const Job& job) { return JobSteps(job.spec(), job.samples()); }
+
+// Steps that count on all partitions.
+uint64_t Coordinator::Core::StepsDone(const Job& job) const {
+  const uint64_t items = StepsInEpoch(job.spec(), job.samples(), job.state.epoch());
+  uint64_t open = job.partitions.empty() || job.state.state() == PENDING ? 0 : items;
+  for (const auto& status : job.partitions) {
+    uint64_t covered = 0;
+    if (status && status->cut_epochs() > job.state.epoch()) covered = items;
+    else if (status && status->epoch() == job.state.epoch()) covered = CoveredItems(*status);
+    open = std::min(open, covered);
+  }
+  return std::min(job.state.epoch() * StepsInFullEpoch(job.spec(), job.samples()) + open, JobStepsOf(job));
+}
+
+JobStatus Coordinator::Core::StatusOf(const Job& job) const {
+  JobStatus status;
+  status.set_uid(job.uid());
+  status.set_name(job.name());
+  status.set_state(job.state.state());
+  status.set_reason(job.state.reason());
+  status.set_era(job.stored.description().run().era());
+  status.set_epochs(JobEpochs(job.spec(), job.samples()));
+  status.set_epoch(std::min(job.state.epoch(), status.epochs()));
+  status.set_step(StepsDone(job));
+  status.set_steps(JobStepsOf(job));
+  status.set_train_loss(job.loss);
+  for (const auto& [epoch, result] : job.results) *status.add_epochs_done() = result;
+  if (!job.has_loss && !job.results.empty()) status.set_train_loss(job.results.rbegin()->second.train_loss());
+  status.set_submitted(Time(job.stored.submitted_us()));
+  if (job.state.started_us() != 0) {
+    const int64_t end = job.over() ? job.state.ended_us() : absl::ToUnixMicros(now_);
+    status.set_running_seconds(static_cast<double>(end - job.state.started_us()) / 1e6);
+  }
+  status.set_parameters(job.stored.parameters());
+  status.set_policy(PolicyText(job.spec().policy()));
+  status.set_reproducible(job.bsp());
+  if (!job.bsp()) {
+    status.set_not_reproducible_because(
+        absl::StrCat(status.policy(), " applies contributions in the order in which they come"));
+  }
+  status.set_roster(job.state.roster().number());
+  status.set_generation(generation());
+  AddWorkerFigures(job, status);
+  AddShardFigures(job, status);
+  return status;
+}
+
+void Coordinator::Core::AddWorkerFigures(const Job& job, JobStatus& status) const {
+  double hidden = 0;
+  for (const Member& member : job.state.roster().members()) {
+    const WorkerReport& report = workers_.at(member.worker()).report;
+    status.set_samples_per_second(status.samples_per_second() + report.samples_per_second());
+    hidden += report.hidden_share();
+  }
+  const int members = job.state.roster().members_size();
+  status.set_workers(static_cast<uint32_t>(members));
+  if (members > 0) status.set_hidden_share(hidden / members);
+}
+
+void Coordinator::Core::AddShardFigures(const Job& job, JobStatus& status) const {
+  const Policy& policy = job.spec().policy();
+  status.set_staleness_bound(policy.kind() == Policy::ASYNC ? std::numeric_limits<uint64_t>::max()
+                             : policy.kind() == Policy::SSP ? policy.staleness()
+                                                            : 0);
+  bool first = true;
+  for (const auto& partition : job.partitions) {
+    if (!partition) continue;
+    const auto lag = static_cast<uint64_t>(std::max<int64_t>(0, partition->clock_max() - partition->clock_min()));
+    status.set_staleness(std::max(status.staleness(), job.running() ? lag : 0));
+    status.set_staleness_max(std::max(status.staleness_max(), partition->lag_max()));
+    while (status.lag_histogram_size() < partition->lag_histogram_size()) status.add_lag_histogram(0);
+    for (int i = 0; i < partition->lag_histogram_size(); ++i) {
+      status.set_lag_histogram(i, status.lag_histogram(i) + partition->lag_histogram(i));
+    }
+    if (partition->cut_epochs() == 0) continue;
+    status.set_coverage_min(first ? partition->applied_min() : std::min(status.coverage_min(), partition->applied_min()));
+    status.set_coverage_max(std::max(status.coverage_max(), partition->applied_max()));
+    status.set_coverage_expected(StepsInEpoch(job.spec(), job.samples(), partition->cut_epochs() - 1));
+    first = false;
+  }
+}
+
+WorkerStatus Coordinator::Core::StatusOf(const Worker& worker) const {
+  WorkerStatus status;
+  status.set_id(worker.id());
+  status.set_name(worker.name());
+  status.set_address(worker.stored.registration().address());
+  status.set_incarnation(worker.stored.incarnation());
+  status.set_version(worker.stored.registration().version().version());
+  status.set_clock(worker.report.clock());
+  status.set_seconds_since_report(absl::ToDoubleSeconds(now_ - worker.last_heard));
+  const uint64_t uid = worker.member_of != 0 ? worker.member_of : worker.job;
+  auto job = jobs_.find(uid);
+  if (job != jobs_.end()) status.set_job(job->second.name());
+  bool evaluating = false;
+  if (job != jobs_.end()) {
+    for (const auto& [epoch, evaluation] : job->second.evaluations) {
+      evaluating |= evaluation.leases && evaluation.leases->held_count(worker.id()) > 0;
+    }
+  }
+  status.set_state(worker.fenced()              ? worker.report.drained() ? "left" : "lost"
+                   : !worker.heard              ? "unknown"
+                   : worker.report.draining()   ? "draining"
+                   : evaluating                 ? "evaluating"
+                   : worker.member_of != 0      ? "training"
+                   : worker.job != 0            ? "preparing"
+                                                : "idle");
+  return status;
+}
+
+ShardStatus Coordinator::Core::StatusOf(const Shard& shard) const {
+  ShardStatus status;
+  status.set_id(shard.id());
+  status.set_name(shard.name());
+  status.set_address(shard.stored.registration().address());
+  status.set_incarnation(shard.stored.incarnation());
+  status.set_version(shard.stored.registration().version().version());
+  status.set_seconds_since_report(absl::ToDoubleSeconds(now_ - shard.last_heard));
+  status.set_state(shard.fenced() ? "lost" : shard.heard ? "ready" : "unknown");
+  for (const auto& [uid, job] : jobs_) {
+    for (const View& view : job.state.views()) {
+      if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation()) continue;
+      status.set_partitions(status.partitions() + 1);
+      const auto& partition = job.partitions[view.partition()];
+      if (partition) status.set_value_bytes(status.value_bytes() + partition->value_bytes());
+    }
+  }
+  return status;
+}
+
+}  // namespace starling

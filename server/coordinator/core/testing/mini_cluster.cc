@@ -1,0 +1,343 @@
+#include "server/coordinator/core/testing/mini_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/data_plan/job_steps.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/core/records.h"
+#include "server/coordinator/core/state.pb.h"
+
+namespace starling {
+namespace {
+
+constexpr absl::Duration kRound = absl::Milliseconds(50);
+
+StepMetrics Metrics(const Work& work, uint64_t samples) {
+  StepMetrics metrics;
+  *metrics.mutable_work() = work;
+  metrics.set_samples(samples);
+  metrics.set_loss_sum(0.5 * static_cast<double>(samples));
+  metrics.set_correct(work.purpose() == EVALUATE ? samples - 1 : 0);
+  return metrics;
+}
+
+}  // namespace
+
+MiniCluster::MiniCluster(CoordinatorOptions options) : options_(std::move(options)) { StartCoordinator(); }
+
+void MiniCluster::StartCoordinator() {
+  auto created = Coordinator::Create(options_, store);
+  ASSERT_TRUE(created.ok()) << created.status();
+  core = *std::move(created);
+  core->Start(now, *this);
+  for (auto& [name, worker] : workers) worker.call = CallId();  // the connections broke
+  for (auto& [name, shard] : shards) shard.call = CallId();
+}
+
+void MiniCluster::Step(const CoordinatorEvent& event) { core->Step(event, now, *this); }
+
+const CoordinatorReply* MiniCluster::Answer(CallId call) const {
+  auto it = answers_.find(call.value);
+  return it == answers_.end() ? nullptr : &it->second;
+}
+
+CoordinatorReply MiniCluster::Await(CallId call) {
+  RunUntil([&] { return Answer(call) != nullptr; });
+  const CoordinatorReply* reply = Answer(call);
+  return reply != nullptr ? *reply : CoordinatorReply(absl::DeadlineExceededError("no answer"));
+}
+
+RegisterReply MiniCluster::Register(Role role, const std::string& name, const std::string& address,
+                                    uint64_t nonce) {
+  RegisterRequest request;
+  request.set_role(role);
+  request.set_name(name);
+  request.set_address(address);
+  request.set_nonce(nonce);
+  request.mutable_version()->set_version(options_.version);
+  request.mutable_version()->set_protocol(options_.protocol);
+  return std::get<RegisterReply>(Ask<RegisterEvent>(request));
+}
+
+void MiniCluster::AddWorker(const std::string& name) {
+  MiniWorker worker;
+  worker.nonce = ++last_nonce_;
+  worker.identity = Register(WORKER, name, name + ":1", worker.nonce);
+  ASSERT_EQ(worker.identity.refused(), "");
+  workers[name] = worker;
+}
+
+void MiniCluster::AddShard(const std::string& name) {
+  MiniShard shard;
+  shard.nonce = ++last_nonce_;
+  shard.identity = Register(SHARD, name, name + ":1", shard.nonce);
+  ASSERT_EQ(shard.identity.refused(), "");
+  shards[name] = shard;
+}
+
+void MiniCluster::Rejoin(const std::string& worker) { AddWorker(worker); }
+
+void MiniCluster::Round() {
+  for (auto& [name, worker] : workers) {
+    if (!worker.alive) continue;
+    if (!worker.idle_hands) DoWork(worker);
+    Report(worker);
+  }
+  for (auto& [name, shard] : shards) {
+    if (shard.alive) Report(shard);
+  }
+  now += kRound;
+  Step(TickEvent{});
+}
+
+bool MiniCluster::RunUntil(const std::function<bool()>& condition, absl::Duration limit) {
+  const absl::Time end = now + limit;
+  while (!condition()) {
+    if (now >= end) return false;
+    Round();
+  }
+  return true;
+}
+
+void MiniCluster::RunFor(absl::Duration time) {
+  RunUntil([] { return false; }, time);
+}
+
+// ---- Workers ----
+
+void MiniCluster::Report(MiniWorker& worker) {
+  if (const CoordinatorReply* reply = Answer(worker.call); reply != nullptr) {
+    if (const auto* orders = std::get_if<WorkerOrders>(reply)) TakeOrders(worker, *orders);
+    worker.call = CallId();
+  }
+  WorkerReport report;
+  report.set_worker(worker.identity.id());
+  report.set_incarnation(worker.identity.incarnation());
+  report.set_sequence(++worker.sequence);
+  report.set_generation(worker.generation);
+  report.set_orders_seen(worker.orders_seen);
+  report.set_draining(worker.draining);
+  report.set_drained(worker.drained);
+  *report.mutable_run() = worker.run;
+  report.set_prepared(worker.run.job_uid() != 0);
+  for (const Lease& lease : worker.orders.leases()) {
+    if (!worker.done.contains(lease.id())) report.add_leases_held(lease.id());
+  }
+  for (const uint64_t lease : worker.done) report.add_leases_done(lease);
+  for (const StepMetrics& metrics : std::exchange(worker.finished, {})) *report.add_finished() = metrics;
+  for (const Inspection& inspection : std::exchange(worker.inspections, {})) {
+    *report.add_inspections() = inspection;
+  }
+  if (worker.fault.kind() != Fault::KIND_UNSPECIFIED) *report.mutable_fault() = worker.fault;
+  worker.call = NewCall();
+  Step(WorkerReportEvent{worker.call, report});
+  if (const CoordinatorReply* reply = Answer(worker.call); reply != nullptr) {
+    if (const auto* orders = std::get_if<WorkerOrders>(reply)) TakeOrders(worker, *orders);
+    worker.call = CallId();
+  }
+}
+
+void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
+  ASSERT_GE(orders.generation(), worker.generation) << "orders of a coordinator that is over";
+  worker.generation = orders.generation();
+  if (orders.unchanged() || orders.rejoin()) {
+    worker.orders.set_rejoin(orders.rejoin());
+    return;
+  }
+  ASSERT_TRUE(worker.orders_seen < orders.version()) << "versions grow";
+  worker.orders = orders;
+  worker.orders_seen = orders.version();
+  for (const InspectRequest& request : orders.inspect()) {
+    if (!worker.inspects) continue;
+    Inspection inspection;
+    inspection.set_request(request.request());
+    inspection.set_error(worker.inspect_error);
+    inspection.set_train_samples(train_samples);
+    inspection.set_test_samples(test_samples);
+    inspection.add_sample_shape(4);
+    inspection.set_classes(3);
+    worker.inspections.push_back(inspection);
+  }
+  std::set<uint64_t> held;
+  for (const Lease& lease : orders.leases()) held.insert(lease.id());
+  std::erase_if(worker.done, [&](uint64_t lease) { return !held.contains(lease); });
+  if (worker.stubborn && orders.job().run().job_uid() == 0) return;
+  worker.run = orders.job().run();
+}
+
+void MiniCluster::DoWork(MiniWorker& worker) {
+  const WorkerOrders& orders = worker.orders;
+  const uint64_t uid = orders.job().run().job_uid();
+  if (uid == 0 || worker.drained) return;
+  if (orders.policy().kind() == Policy::BSP && orders.leases_size() == 0) return DoBspWork(worker);
+  for (const Lease& lease : orders.leases()) {
+    if (worker.done.contains(lease.id())) continue;
+    const uint64_t item = lease.work().first() / lease.work().count();
+    const uint64_t all = lease.work().purpose() == EVALUATE ? orders.job().test_samples() : orders.job().train_samples();
+    const uint64_t batch = orders.job().spec().batch().global();
+    worker.finished.push_back(Metrics(lease.work(), std::min(batch, all - item * batch)));
+    if (lease.work().purpose() == TRAIN) ++covered[uid][lease.work().epoch()][item];
+    worker.done.insert(lease.id());
+    ++worker.items;
+    return;
+  }
+}
+
+// The first member does whole steps for everybody.
+void MiniCluster::DoBspWork(MiniWorker& worker) {
+  const WorkerOrders& orders = worker.orders;
+  if (!orders.training_open() || orders.roster().members_size() == 0) return;
+  if (orders.roster().members(0).worker() != worker.identity.id()) return;
+  const JobDescription& job = orders.job();
+  auto& items = covered[job.run().job_uid()][orders.epoch()];
+  const uint64_t step = items.size();
+  if (step >= StepsInEpoch(job.spec(), job.train_samples(), orders.epoch())) return;
+  ++items[step];
+  ++worker.items;
+  starling::Work work;
+  work.set_purpose(TRAIN);
+  work.set_epoch(orders.epoch());
+  work.set_count(job.spec().batch().micro_batches());
+  work.set_first(step * work.count());
+  worker.finished.push_back(Metrics(work, job.spec().batch().global()));
+}
+
+// ---- Shards ----
+
+void MiniCluster::Report(MiniShard& shard) {
+  const auto take = [&] {
+    const CoordinatorReply* reply = Answer(shard.call);
+    if (reply == nullptr) return;
+    const auto* orders = std::get_if<ShardOrders>(reply);
+    shard.call = CallId();
+    if (orders == nullptr) return;
+    shard.generation = orders->generation();
+    if (orders->unchanged()) return;
+    shard.orders = *orders;
+    shard.orders_seen = orders->version();
+  };
+  take();
+  ShardReport report;
+  report.set_shard(shard.identity.id());
+  report.set_incarnation(shard.identity.incarnation());
+  report.set_sequence(++shard.sequence);
+  report.set_generation(shard.generation);
+  report.set_orders_seen(shard.orders_seen);
+  for (const ShardJob& job : shard.orders.jobs()) {
+    const auto& epochs = covered[job.job().run().job_uid()];
+    for (const PartitionOrders& partition : job.partitions()) {
+      PartitionStatus* status = report.add_partitions();
+      *status->mutable_run() = job.job().run();
+      status->set_partition(partition.partition());
+      status->set_ready(true);
+      status->set_epoch(job.epoch());
+      status->set_value_bytes(100);
+      const uint64_t steps = StepsInEpoch(job.job().spec(), job.job().train_samples(), job.epoch());
+      auto items = epochs.find(job.epoch());
+      const uint64_t done = items == epochs.end() ? 0 : items->second.size();
+      status->set_cut_epochs(done == steps ? job.epoch() + 1 : job.epoch());
+      status->set_applied_min(steps);
+      status->set_applied_max(steps);
+      std::string bits((steps + 7) / 8, '\0');
+      if (items != epochs.end()) {
+        for (const auto& [item, count] : items->second) bits[item / 8] |= static_cast<char>(1 << (item % 8));
+      }
+      status->set_covered_bits(bits);
+    }
+  }
+  shard.call = NewCall();
+  Step(ShardReportEvent{shard.call, report});
+  take();
+}
+
+// ---- Questions ----
+
+JobSpec MiniCluster::Spec(const std::string& name, Policy::Kind policy, uint32_t workers_min,
+                          uint32_t workers_max) {
+  JobSpec spec;
+  spec.set_name(name);
+  spec.mutable_model_source()->set_builtin("mlp");
+  spec.mutable_model_source()->add_hidden(8);
+  spec.mutable_train()->mutable_csv()->set_path("/data/train.csv");
+  spec.mutable_test()->mutable_csv()->set_path("/data/test.csv");
+  spec.mutable_batch()->set_global(4);
+  spec.mutable_batch()->set_micro_batches(4);
+  spec.mutable_batch()->set_kernel_threads(1);
+  spec.mutable_optimizer()->mutable_sgd();
+  spec.mutable_optimizer()->mutable_learning_rate()->set_constant(0.1);
+  spec.mutable_policy()->set_kind(policy);
+  if (policy == Policy::SSP) spec.mutable_policy()->set_staleness(2);
+  spec.set_workers_min(workers_min);
+  spec.set_workers_max(workers_max);
+  spec.mutable_evaluate()->set_every_epochs(1);
+  spec.mutable_stop()->set_epochs(2);
+  return spec;
+}
+
+CoordinatorReply MiniCluster::Submit(const JobSpec& spec, uint64_t nonce, bool dry_run) {
+  SubmitRequest request;
+  *request.mutable_spec() = spec;
+  request.set_nonce(nonce);
+  request.set_dry_run(dry_run);
+  return Ask<SubmitEvent>(request);
+}
+
+JobStatus MiniCluster::Status(const std::string& job) {
+  JobRequest request;
+  request.set_name(job);
+  const CoordinatorReply reply = Ask<GetJobEvent>(request);
+  const auto* got = std::get_if<JobReply>(&reply);
+  return got != nullptr ? got->status() : JobStatus();
+}
+
+std::string MiniCluster::JobLog(const std::string& job) {
+  LogsRequest request;
+  request.set_name(job);
+  const CoordinatorReply reply = Ask<LogsEvent>(request);
+  std::string text;
+  if (const auto* logs = std::get_if<LogsReply>(&reply)) {
+    for (const LogEntry& entry : logs->entries()) absl::StrAppend(&text, entry.text(), "\n");
+  }
+  return text;
+}
+
+// ---- CoordinatorSink ----
+
+void MiniCluster::Persist(const StoreBatch& batch) {
+  ASSERT_FALSE(batch.empty());
+  for (const auto& [key, value] : batch.puts) store[key] = value;
+  for (const std::string& key : batch.deletes) {
+    ASSERT_FALSE(batch.puts.contains(key)) << key;
+    store.erase(key);
+  }
+}
+
+// What anybody is told must be durable already.
+void MiniCluster::CheckDurable(const Run& run, const Roster& roster, uint32_t epoch) const {
+  if (run.job_uid() == 0) return;
+  auto stored = store.find(records::JobState(run.job_uid()));
+  ASSERT_NE(stored, store.end());
+  StoredJobState state;
+  ASSERT_TRUE(state.ParseFromString(stored->second));
+  EXPECT_EQ(state.roster().SerializeAsString(), roster.SerializeAsString());
+  EXPECT_LE(epoch, state.epoch());
+}
+
+void MiniCluster::Reply(CallId call, CoordinatorReply reply) {
+  if (const auto* orders = std::get_if<WorkerOrders>(&reply)) {
+    CheckDurable(orders->job().run(), orders->roster(), orders->epoch());
+    if (orders->has_roster()) roster_numbers.push_back(orders->roster().number());
+  } else if (const auto* shard_orders = std::get_if<ShardOrders>(&reply)) {
+    for (const ShardJob& job : shard_orders->jobs()) CheckDurable(job.job().run(), job.roster(), job.epoch());
+  } else if (const auto* registered = std::get_if<RegisterReply>(&reply); registered != nullptr && registered->id() != 0) {
+    StoredCluster cluster;
+    ASSERT_TRUE(cluster.ParseFromString(store[records::Cluster()]));
+    EXPECT_EQ(cluster.generation(), registered->generation());
+    EXPECT_LE(registered->incarnation(), cluster.last_incarnation());
+  }
+  EXPECT_TRUE(answers_.emplace(call.value, std::move(reply)).second) << "a call was answered twice";
+}
+
+}  // namespace starling

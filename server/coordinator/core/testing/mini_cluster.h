@@ -1,0 +1,122 @@
+// For the core's own tests: a coordinator core on a store in memory, with workers and shards that are
+// as simple as can be (they do what orders say, one item a round, and never lose a message). Faults of
+// the network and real sessions and partitions are the business of tests/sim.
+#ifndef STARLING_SERVER_COORDINATOR_CORE_TESTING_MINI_CLUSTER_H_
+#define STARLING_SERVER_COORDINATOR_CORE_TESTING_MINI_CLUSTER_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "server/coordinator/core/coordinator.h"
+
+namespace starling {
+
+class MiniCluster : public CoordinatorSink {
+ public:
+  struct MiniWorker {
+    RegisterReply identity;
+    uint64_t nonce = 0;
+    uint64_t sequence = 0;
+    WorkerOrders orders;
+    uint64_t orders_seen = 0;
+    CallId call;                 // of the report under way; 0: none
+    bool alive = true;           // reports
+    bool idle_hands = false;     // reports, but does no work
+    bool draining = false;
+    bool drained = false;
+    bool stubborn = false;       // never gives a job back
+    std::string inspect_error;
+    bool inspects = true;
+    Run run;
+    std::vector<StepMetrics> finished;
+    std::set<uint64_t> done;     // leases done and still in the orders
+    std::vector<Inspection> inspections;
+    Fault fault;
+    uint64_t generation = 0;
+    uint64_t items = 0;          // done in all
+  };
+  struct MiniShard {
+    RegisterReply identity;
+    uint64_t nonce = 0;
+    uint64_t sequence = 0;
+    ShardOrders orders;
+    uint64_t orders_seen = 0;
+    CallId call;
+    bool alive = true;
+    uint64_t generation = 0;
+  };
+
+  explicit MiniCluster(CoordinatorOptions options = {});
+
+  // ---- The coordinator ----
+  void StartCoordinator();  // on what the store holds
+  void Step(const CoordinatorEvent& event);
+  // The answer, or nullptr while the call is held.
+  const CoordinatorReply* Answer(CallId call) const;
+  // Steps with a new call and returns its answer at once, or after rounds while it is held.
+  template <typename Event, typename... Request>
+  CoordinatorReply Ask(const Request&... request) {
+    const CallId call = NewCall();
+    Step(Event{call, request...});
+    return Await(call);
+  }
+  CoordinatorReply Await(CallId call);
+  CallId NewCall() { return CallId(++last_call_); }
+
+  // ---- Daemons ----
+  RegisterReply Register(Role role, const std::string& name, const std::string& address, uint64_t nonce);
+  void AddWorker(const std::string& name);
+  void AddShard(const std::string& name);
+  void Rejoin(const std::string& worker);
+
+  // ---- Time ----
+  // One round of 50 ms: daemons report and work, the coordinator ticks.
+  void Round();
+  // False when it did not come true within the time.
+  bool RunUntil(const std::function<bool()>& condition, absl::Duration limit = absl::Minutes(2));
+  void RunFor(absl::Duration time);
+
+  // ---- Questions ----
+  static JobSpec Spec(const std::string& name, Policy::Kind policy, uint32_t workers_min, uint32_t workers_max);
+  CoordinatorReply Submit(const JobSpec& spec, uint64_t nonce = 0, bool dry_run = false);
+  JobStatus Status(const std::string& job);
+  bool IsIn(const std::string& job, JobState state) { return Status(job).state() == state; }
+  std::string JobLog(const std::string& job);  // one sentence a line
+
+  // ---- CoordinatorSink ----
+  void Persist(const StoreBatch& batch) override;
+  void Reply(CallId call, CoordinatorReply reply) override;
+  void Log(absl::string_view) override {}
+
+  absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  std::unique_ptr<Coordinator> core;
+  StoreSnapshot store;
+  std::map<std::string, MiniWorker> workers;
+  std::map<std::string, MiniShard> shards;
+  uint64_t train_samples = 40;
+  uint64_t test_samples = 20;
+  // By job uid: items of each epoch that are covered on all partitions, and how often each was counted.
+  std::map<uint64_t, std::map<uint32_t, std::map<uint64_t, int>>> covered;
+  std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
+
+ private:
+  void Report(MiniWorker& worker);
+  void Report(MiniShard& shard);
+  void DoWork(MiniWorker& worker);
+  void DoBspWork(MiniWorker& worker);
+  void TakeOrders(MiniWorker& worker, const WorkerOrders& orders);
+  void CheckDurable(const Run& run, const Roster& roster, uint32_t epoch) const;
+
+  CoordinatorOptions options_;
+  uint64_t last_call_ = 0;
+  uint64_t last_nonce_ = 0;
+  std::map<uint64_t, CoordinatorReply> answers_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_CORE_TESTING_MINI_CLUSTER_H_
