@@ -22,6 +22,8 @@ struct Flags {
   std::string name;
   Kind kind = Kind::kJob;
   Format format = Format::kTable;
+  std::string export_file;
+  std::string export_format;
   SubmitOptions submit;
   bool follow = false;
   std::string timeout;
@@ -175,6 +177,13 @@ class Parser {
       return RunLogs(flags.name, flags.follow, client, context);
     }));
     AddName(logs, "the job");
+    CLI::App* write = Verb("export", "write a job's parameters to a file",
+                           WithClient([](Flags& flags, Client& client, Context& context) {
+      return RunExport(flags.name, flags.export_file, client, context);
+    }));
+    AddName(write, "the job");
+    write->add_option("--format", flags_.export_format, "safetensors")->required()->check(CLI::IsMember({"safetensors"}));
+    write->add_option("-o,--output", flags_.export_file, "the file")->required();
     logs->add_flag("-f,--follow", flags_.follow, "until the job has ended");
   }
 

@@ -79,6 +79,11 @@ int main(int argc, char** argv) {
   context.connect = [](const std::string& address) {
     return starling::cli::MakeGrpcClient({.address = address});
   };
+  context.read_slices = [](const auto& job, const auto& layout, const auto& point, absl::Time deadline,
+                           const auto& consume) {
+    const auto streams = starling::MakeStreamClient({starling::PeerRole::kClient, "cli"});
+    return starling::cli::ReadSlices(*streams, job, layout, point, deadline, consume);
+  };
   const int code = starling::cli::RunApp(std::vector<std::string>(argv + 1, argv + argc), context);
   std::cout.flush();
   return std::cout.good() || code != 0 ? code : 1;

@@ -43,6 +43,10 @@ int RunWait(const std::string& name, absl::Duration timeout, Client& client, Con
 int RunCancel(const std::string& name, Client& client, Context& context);
 int RunDelete(const std::string& name, Client& client, Context& context);
 
+// Its parameters, statistics included, as a safetensors file: those at its end, or while it runs those
+// of the newest epoch that was evaluated. Without either it refuses (kExitError).
+int RunExport(const std::string& name, const std::string& file, Client& client, Context& context);
+
 int RunSchema(Context& context);
 int RunVersion(Context& context);
 

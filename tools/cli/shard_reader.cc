@@ -1,0 +1,146 @@
+#include "tools/cli/shard_reader.h"
+
+#include <xxhash.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/status_macros.h"
+
+namespace starling::cli {
+namespace {
+
+constexpr size_t kSlicesInMemory = 16;
+
+std::string ShardText(const View& view) {
+  return absl::StrCat("shard ", view.primary(), " at ", view.primary_address());
+}
+
+// What has arrived, from all shards.
+class Arrivals {
+ public:
+  explicit Arrivals(const Layout& layout) : layout_(layout) {}
+
+  void OnValue(const FrameHeader& header, const ReceivedPayload& payload) {
+    const uint32_t slice = header.key.slice.value;
+    if (slice >= layout_.slices.size() || payload.size() != 4 * uint64_t{layout_.slices[slice].elements}) {
+      return OnError(absl::DataLossError(absl::StrCat("slice ", slice, " came with ", payload.size(),
+                                                      " bytes: the shard lays the model out in another way")));
+    }
+    std::vector<float> values(layout_.slices[slice].elements);
+    payload.CopyTo(values.data());
+    if (XXH3_64bits(values.data(), payload.size()) != header.digest) {
+      return OnError(absl::DataLossError(absl::StrCat("slice ", slice, " was damaged on its way")));
+    }
+    absl::MutexLock lock(&mutex_);
+    values_[slice] = std::move(values);
+  }
+
+  void OnError(const absl::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    error_.Update(status);
+  }
+
+  // kDeadlineExceeded without a word where it did not come.
+  absl::StatusOr<std::vector<float>> Take(SliceId slice, absl::Time deadline) {
+    absl::MutexLock lock(&mutex_);
+    const auto ready = [&] {
+      mutex_.AssertReaderHeld();
+      return !error_.ok() || values_.count(slice.value) > 0;
+    };
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&ready), deadline)) return absl::DeadlineExceededError("");
+    STARLING_RETURN_IF_ERROR(error_);
+    auto node = values_.extract(slice.value);
+    return std::move(node.mapped());
+  }
+
+ private:
+  const Layout& layout_;
+  absl::Mutex mutex_;
+  std::map<uint32_t, std::vector<float>> values_ ABSL_GUARDED_BY(mutex_);
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+};
+
+class Handler : public StreamHandler {
+ public:
+  Handler(std::string shard, std::shared_ptr<Arrivals> arrivals)
+      : shard_(std::move(shard)), arrivals_(std::move(arrivals)) {}
+
+  void OnFrame(const FrameHeader& header, ReceivedPayload payload) override {
+    if (header.type == FrameType::kValue) return arrivals_->OnValue(header, payload);
+    if (header.type != FrameType::kError) return;
+    std::string text(payload.size(), '\0');
+    payload.CopyTo(text.data());
+    arrivals_->OnError(absl::AbortedError(absl::StrCat(shard_, " refused slice ", header.key.slice.value, ": ", text)));
+  }
+  void OnDown(const absl::Status& status) override {
+    arrivals_->OnError(absl::UnavailableError(absl::StrCat(shard_, ": ", std::string(status.message()))));
+  }
+
+ private:
+  const std::string shard_;
+  const std::shared_ptr<Arrivals> arrivals_;
+};
+
+// The pull of one slice.
+FrameHeader Pull(const JobReply& job, const Slice& slice, const View& view, const ReadPoint& point) {
+  FrameHeader header;
+  header.type = FrameType::kPull;
+  header.flags = frame_flags::kReader;
+  header.key.run = {JobUid(job.status().uid()), job.status().era()};
+  header.key.slice = slice.id;
+  if (point.epoch) header.key.work = {.purpose = WorkPurpose::kEvaluate, .epoch = *point.epoch};
+  header.partition = slice.partition;
+  header.view = ViewNumber(view.number());
+  header.roster = RosterNumber(job.status().roster());
+  header.request_id = slice.id.value + 1;
+  return header;
+}
+
+}  // namespace
+
+absl::Status ReadSlices(StreamClient& client, const JobReply& job, const Layout& layout, const ReadPoint& point,
+                        absl::Time deadline, const SliceConsumer& consume) {
+  std::map<uint32_t, const View*> views;
+  for (const View& view : job.views()) views[view.partition()] = &view;
+  for (uint32_t partition = 0; partition < layout.partitions.size(); ++partition) {
+    if (views.count(partition) == 0) {
+      return absl::FailedPreconditionError(absl::StrCat("no shard holds partition ", partition, " of the job"));
+    }
+  }
+  const auto arrivals = std::make_shared<Arrivals>(layout);
+  std::map<std::string, std::shared_ptr<Stream>> streams;  // by address
+  const auto request = [&](const Slice& slice) {
+    const View& view = *views[slice.partition.value];
+    auto& stream = streams[view.primary_address()];
+    if (stream == nullptr) {
+      ConnectOptions options{.address = view.primary_address(), .whom = ShardText(view)};
+      stream = client.Connect(options, std::make_shared<Handler>(ShardText(view), arrivals));
+    }
+    return stream->Send(Pull(job, slice, view, point));
+  };
+
+  absl::Status status;
+  size_t requested = 0;
+  for (const Slice& slice : layout.slices) {
+    for (; status.ok() && requested < layout.slices.size() && requested < slice.id.value + kSlicesInMemory; ++requested) {
+      status = request(layout.slices[requested]);
+    }
+    if (!status.ok()) break;
+    const auto values = arrivals->Take(slice.id, deadline);
+    status = values.ok() ? consume(slice, *values) : values.status();
+    if (absl::IsDeadlineExceeded(status)) {
+      status = absl::DeadlineExceededError(absl::StrCat("waited too long for slice ", slice.id.value, " from ",
+                                                        ShardText(*views[slice.partition.value])));
+    }
+    if (!status.ok()) break;
+  }
+  for (auto& [address, stream] : streams) stream->Close(absl::OkStatus());
+  return status;
+}
+
+}  // namespace starling::cli
