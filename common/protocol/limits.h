@@ -36,7 +36,6 @@ inline constexpr size_t kParkedFramesPerConnectionMax = 4096;  // for a roster, 
 inline constexpr size_t kParkedBytesPerConnectionMax = 64 << 20;
 inline constexpr size_t kJoinedRetriesMax = 64;                // of one contribution
 inline constexpr size_t kWaitingClosesPerReplicaMax = 1024;
-inline constexpr size_t kReaderPullsPerConnectionMax = 4096;
 inline constexpr size_t kRecentRecordsKept = 256;
 inline constexpr size_t kLagBuckets = 32;
 static_assert(kParkedBytesPerConnectionMax >= kStreamInFlightBytesMax, "a full stream can wait");

@@ -122,13 +122,16 @@ class Partition {
     friend auto operator<=>(const PullKey&, const PullKey&) = default;
   };
 
+  static bool AddWaiter(Waiters& waiters, const FrameReceived& frame, size_t limit);
+  static void Forget(Waiters& waiters, ConnectionId connection);
+
   // on_frame.cc
   void OnFrame(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
   Verdict CheckForm(const FrameHeader& header) const;
   Verdict CheckWork(const FrameHeader& header) const;
   Verdict CheckFences(const FrameHeader& header) const;
   void Park(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
-  void Unpark(absl::Time now, PartitionActions& actions);
+  void Unpark(PartitionActions& actions);
   void ExpireParked(absl::Time now, PartitionActions& actions);
   void OnConnectionDown(ConnectionId connection, PartitionActions& actions);
 
@@ -136,6 +139,9 @@ class Partition {
   void OnPush(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
   bool Covers(const SliceState& slice, const FrameHeader& header) const;
   bool Join(const FrameReceived& frame, SliceState& slice, PartitionActions& actions);
+  Waiters* FindSeal(const SliceState& slice, const WorkRange& work);
+  void TakeWaiter(Waiters& waiters, const FrameReceived& frame, PartitionActions& actions);
+  size_t WaitersMax() const;
   bool EpochMustWait(uint32_t epoch) const;
 
   // on_verified.cc
@@ -143,6 +149,8 @@ class Partition {
   void RefuseInFlight(BufferId payload, Answer answer, const std::string& text, PartitionActions& actions);
   void OrderContribution(BufferId payload, PartitionActions& actions);
   void AddToTree(BufferId payload, PartitionActions& actions);
+  InFlight TakeInFlight(BufferId payload);
+  void Seal(SliceState& slice, const FrameHeader& last, BufferId sum, PartitionActions& actions);
   UpdateScalars DecideScalars(const SliceState& slice, const WorkRange& item, uint64_t samples, Lsn base) const;
 
   // on_applied.cc
@@ -155,7 +163,7 @@ class Partition {
   // on_close.cc
   void OnClose(const FrameReceived& frame, PartitionActions& actions);
   void TryCloses(PartitionActions& actions);
-  bool TryClose(ReplicaId replica, const FrameHeader& request) const;
+  bool CloseIsReady(const ClockTable::Replica& replica, const FrameHeader& request, bool behind_others) const;
   void OrderClose(ReplicaId replica, const Waiter& waiter, PartitionActions& actions);
   void CommitClose(const PartitionLog::Entry& entry, PartitionActions& actions);
   Clock EnterClock(ReplicaId replica) const;
@@ -175,9 +183,11 @@ class Partition {
   void TakeRoster(const RosterList& roster, PartitionActions& actions);
   void TakePolicy(const ConsistencyPolicy& policy, PartitionActions& actions);
   void TakeEpoch(const OrdersReceived& orders, PartitionActions& actions);
+  // Refuses waiting closes and pulls of those that are not members (`all`: of everybody).
   void RefuseWaiting(Answer answer, const std::string& text, bool all, PartitionActions& actions);
 
   // on_cut.cc
+  bool NeedsCopy(uint32_t epoch) const;
   void TryCut(PartitionActions& actions);
   void CommitCut(const LogRecord& record, PartitionActions& actions);
   void OpenCoverage(uint32_t epoch);
@@ -239,6 +249,9 @@ class Partition {
   bool recheck_parked_ = false;
   bool recheck_closes_ = false;
   bool recheck_pulls_ = false;
+  bool lsn_blocked_ = false;  // a pull waits for a position that is not applied yet
+  bool unparking_ = false;
+  std::optional<uint32_t> late_copy_;  // only while kCutBeforeNext is masked
 
   std::string fault_;
   uint64_t lag_max_ = 0;

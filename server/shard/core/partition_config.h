@@ -45,6 +45,9 @@ struct PartitionConfig {
   uint64_t SamplesIn(const WorkRange& work) const;
 };
 
+// kInvalidArgument: a kind that does not exist.
+absl::StatusOr<ConsistencyPolicy> PolicyFromProto(const Policy& policy);
+
 // Of partition `partition` of the job as described, laid out as `layout`, hosted by `self`.
 // kInvalidArgument: the description is not one that the coordinator hands out; names the field.
 absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, const Layout& layout,

@@ -1,0 +1,81 @@
+// The way of a record through the log: ordered, committed, applied. docs/protocol.md, section 2.
+#include <utility>
+
+#include "common/defences.h"
+#include "server/shard/core/partition.h"
+
+namespace starling {
+
+void Partition::Order(LogRecord record, BufferId payload, Waiters waiters, PartitionActions& actions) {
+  record.view = view_;
+  const PartitionLog::Entry& entry = log_.Append(std::move(record), payload, std::move(waiters));
+  if (backup_.value == 0) {
+    log_.CommitUpTo(log_.ordered());
+  } else {
+    actions.push_back(Replicate{entry.record, payload});
+  }
+  Advance(actions);
+}
+
+void Partition::Advance(PartitionActions& actions) {
+  while (PartitionLog::Entry* entry = log_.NextToApply()) {
+    switch (entry->record.kind) {
+      case RecordKind::kApply: {
+        const uint64_t version = bsp() ? static_cast<uint64_t>(entry->record.scalars.t) - 1 : 0;
+        actions.push_back(ApplyNow{entry->record, entry->payload, version});
+        continue;  // until the adaptor says so
+      }
+      case RecordKind::kClose:
+        CommitClose(*entry, actions);
+        break;
+      case RecordKind::kCut:
+        CommitCut(entry->record, actions);
+        break;
+      default:
+        break;  // rosters and policies count from the moment they are ordered
+    }
+    log_.MarkApplied(entry->record.lsn);
+    if (std::exchange(lsn_blocked_, false)) recheck_pulls_ = true;
+  }
+}
+
+void Partition::OnBackupHas(Lsn lsn, PartitionActions& actions) {
+  log_.CommitUpTo(lsn);
+  Advance(actions);
+}
+
+void Partition::OnApplied(Lsn lsn, PartitionActions& actions) {
+  PartitionLog::Entry* entry = log_.Find(lsn);
+  if (entry == nullptr || entry->applied || entry->record.kind != RecordKind::kApply) return;
+  const LogRecord record = entry->record;
+  const BufferId payload = entry->payload;
+  Waiters waiters = std::move(entry->waiters);
+  if (!log_.MarkApplied(lsn)) return;
+
+  SliceState& slice = *FindSlice(record.slice);
+  ++slice.applied;
+  slice.version_lsn[slice.applied % 2] = lsn;
+  if (!bsp()) waiters = TakeInFlight(payload).waiters;
+  if (DefenceMasked(Defence::kBatchKey)) counted_from_[InFlightKey(record.slice, record.work)] = record.origin.replica;
+  MarkCovered(slice, record.work);
+  for (const Waiter& waiter : waiters) Ack(waiter, Answer::kCounted, lsn, waiter.request.clock, actions);
+  actions.push_back(Release{payload});
+  if (bsp()) TryPullsOf(record.slice, actions);
+  if (std::exchange(lsn_blocked_, false)) recheck_pulls_ = true;
+}
+
+void Partition::MarkCovered(SliceState& slice, const WorkRange& work) {
+  const uint64_t item = ItemOf(work);
+  const uint64_t items = config_.StepsIn(work.epoch);
+  ++slice.applied_in_epoch;
+  if (!slice.coverage.try_emplace(work.epoch, items).first->second.Mark(item)) return;
+  uint32_t& slices = partly_covered_[{work.epoch, item}];
+  if (++slices < updated_slices_) return;
+  partly_covered_.erase({work.epoch, item});
+  Coverage& all = all_covered_.try_emplace(work.epoch, items).first->second;
+  all.Mark(item);
+  recheck_closes_ = true;
+  recheck_cut_ = recheck_cut_ || all.complete();
+}
+
+}  // namespace starling

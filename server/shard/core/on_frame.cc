@@ -1,0 +1,185 @@
+// What is the same for all requests: form, fences, and waiting for orders that have not come yet.
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+#include "server/shard/core/partition.h"
+
+namespace starling {
+namespace {
+
+bool IsReaderPull(const FrameHeader& header) {
+  return header.type == FrameType::kPull && (header.flags & frame_flags::kReader) != 0;
+}
+
+std::string ProcessText(const Origin& origin) {
+  return absl::StrCat("worker ", origin.worker.value, " incarnation ", origin.incarnation.value);
+}
+
+}  // namespace
+
+void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions) {
+  Verdict verdict = CheckForm(frame.header);
+  if (verdict.kind == Verdict::kPass) verdict = CheckFences(frame.header);
+  if (verdict.kind == Verdict::kRefuse) return Refuse(frame, verdict, actions);
+  if (verdict.kind == Verdict::kPark) return Park(frame, deadline, actions);
+  switch (frame.header.type) {
+    case FrameType::kPush:
+      return OnPush(frame, deadline, actions);
+    case FrameType::kClose:
+      return OnClose(frame, actions);
+    default:
+      return OnPull(frame, actions);
+  }
+}
+
+Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {
+  const auto bad = [](std::string text) { return Verdict{Verdict::kRefuse, Answer::kBadFrame, std::move(text)}; };
+  if (h.type != FrameType::kPush && h.type != FrameType::kClose && h.type != FrameType::kPull) {
+    return bad(absl::StrCat("frame type ", static_cast<int>(h.type), "; expected push, close or pull"));
+  }
+  if (h.partition != config_.partition) {
+    return {Verdict::kRefuse, Answer::kNotHosted,
+            absl::StrCat("partition ", h.partition.value, "; this is ", config_.partition.value)};
+  }
+  if (h.clock < 0) return bad(absl::StrCat("clock ", h.clock, "; expected at least 0"));
+  if (h.type == FrameType::kClose) return h.flags != 0 ? Verdict() : CheckWork(h);
+  const SliceState* slice = FindSlice(h.key.slice);
+  if (slice == nullptr) {
+    return bad(absl::StrCat("slice ", h.key.slice.value, " is not in partition ", config_.partition.value));
+  }
+  if (h.type == FrameType::kPull) return {};
+  if (!slice->info.updated) return bad(absl::StrCat("slice ", h.key.slice.value, " is frozen: nothing to push"));
+  if (h.kind != PayloadKind::kDense || h.codec != Codec::kFp32) return bad("expected a dense fp32 payload");
+  if (h.elements != slice->info.elements || h.payload_bytes != h.elements * sizeof(float)) {
+    return bad(absl::StrCat("slice ", h.key.slice.value, " has ", slice->info.elements, " elements; came ", h.elements,
+                            " in ", h.payload_bytes, " bytes"));
+  }
+  return CheckWork(h);
+}
+
+Partition::Verdict Partition::CheckWork(const FrameHeader& h) const {
+  const auto bad = [](std::string text) { return Verdict{Verdict::kRefuse, Answer::kBadFrame, std::move(text)}; };
+  const WorkRange& work = h.key.work;
+  if (work.purpose != WorkPurpose::kTrain) return bad("expected training work");
+  if (!std::has_single_bit(work.count) || work.count > config_.micro_batches || work.first % work.count != 0) {
+    return bad(absl::StrCat("[", work.first, ", +", work.count, ") is not an aligned subtree of ",
+                            config_.micro_batches, " micro-batches"));
+  }
+  if (ItemOf(work) >= config_.StepsIn(work.epoch)) {
+    return bad(absl::StrCat("epoch ", work.epoch, " has ", config_.StepsIn(work.epoch), " steps; came step ",
+                            ItemOf(work)));
+  }
+  if (!bsp() && work.count != config_.micro_batches) {
+    return bad(absl::StrCat("the unit of work is a whole step of ", config_.micro_batches, " micro-batches; came ",
+                            work.count));
+  }
+  if (bsp() && h.type == FrameType::kClose && h.clock != JobStep(work)) {
+    return bad(absl::StrCat("the clock of job step ", JobStep(work), " is that number; came ", h.clock));
+  }
+  if (h.type == FrameType::kPush && h.samples != config_.SamplesIn(work)) {
+    return bad(absl::StrCat("the work has ", config_.SamplesIn(work), " samples; came ", h.samples));
+  }
+  return {};
+}
+
+Partition::Verdict Partition::CheckFences(const FrameHeader& h) const {
+  if (view_.value == 0) {
+    return {Verdict::kRefuse, Answer::kNotHosted,
+            absl::StrCat("partition ", config_.partition.value, " has no orders yet: try again")};
+  }
+  if (h.key.run != config_.run && !DefenceMasked(Defence::kRunFence)) {
+    return {Verdict::kRefuse, Answer::kStaleRun,
+            absl::StrCat("run ", h.key.run.job.value, ".", h.key.run.era, "; this is ", config_.run.job.value, ".",
+                         config_.run.era)};
+  }
+  if (!DefenceMasked(Defence::kViewFence)) {
+    if (h.view < view_ || primary_ != config_.self) {
+      return {Verdict::kRefuse, Answer::kStaleView,
+              absl::StrCat("view ", h.view.value, "; partition ", config_.partition.value, " is in view ", view_.value,
+                           " on shard ", primary_.value)};
+    }
+    if (h.view > view_) return {Verdict::kPark, Answer::kNone, ""};
+  }
+  if (IsReaderPull(h) || clocks_.IsMember(h.origin) || DefenceMasked(Defence::kIncarnationFence)) return {};
+  if (h.roster > roster_) return {Verdict::kPark, Answer::kNone, ""};
+  return {Verdict::kRefuse, Answer::kStaleIncarnation,
+          absl::StrCat(ProcessText(h.origin), " is not in roster ", roster_.value, ": register again")};
+}
+
+void Partition::Park(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions) {
+  ParkedUse& use = parked_use_[frame.connection];
+  if (use.frames + 1 > limits::kParkedFramesPerConnectionMax ||
+      use.bytes + frame.header.payload_bytes > limits::kParkedBytesPerConnectionMax) {
+    return Refuse(frame,
+                  {Verdict::kRefuse, Answer::kOverBudget,
+                   absl::StrCat(use.frames, " frames with ", use.bytes, " bytes wait already: try again")},
+                  actions);
+  }
+  ++use.frames;
+  use.bytes += frame.header.payload_bytes;
+  if (!unparking_) ++counters_.parked;
+  parked_.push_back({frame, deadline});
+}
+
+void Partition::Unpark(PartitionActions& actions) {
+  std::deque<Parked> waiting = std::exchange(parked_, {});
+  parked_use_.clear();
+  unparking_ = true;
+  for (const Parked& parked : waiting) OnFrame(parked.frame, parked.deadline, actions);
+  unparking_ = false;
+}
+
+void Partition::ExpireParked(absl::Time now, PartitionActions& actions) {
+  const auto expired = [&](const Parked& parked) {
+    if (parked.deadline > now) return false;
+    ParkedUse& use = parked_use_[parked.frame.connection];
+    --use.frames;
+    use.bytes -= parked.frame.header.payload_bytes;
+    Refuse(parked.frame,
+           {Verdict::kRefuse, Answer::kNotHosted,
+            absl::StrCat("waited ", absl::FormatDuration(kParkedFrameDeadline), " for view ",
+                         parked.frame.header.view.value, ", roster ", parked.frame.header.roster.value, ", epoch ",
+                         parked.frame.header.key.work.epoch, "; here are ", view_.value, ", ", roster_.value, ", ",
+                         open_epoch_, ": try again")},
+           actions);
+    return true;
+  };
+  std::erase_if(parked_, expired);
+}
+
+bool Partition::AddWaiter(Waiters& waiters, const FrameReceived& frame, size_t limit) {
+  for (const Waiter& waiter : waiters) {  // the network's duplicate of one request
+    if (waiter.connection == frame.connection && waiter.request.request_id == frame.header.request_id) return true;
+  }
+  if (waiters.size() >= limit) return false;
+  waiters.push_back({frame.connection, frame.header});
+  return true;
+}
+
+void Partition::Forget(Waiters& waiters, ConnectionId connection) {
+  const auto gone = [&](const Waiter& waiter) { return waiter.connection == connection; };
+  waiters.erase(std::remove_if(waiters.begin(), waiters.end(), gone), waiters.end());
+}
+
+// Contributions that are on their way through the log go on; nobody is told. What only waits is dropped:
+// the peer sends it again on its next stream.
+void Partition::OnConnectionDown(ConnectionId connection, PartitionActions& actions) {
+  for (auto& [payload, in_flight] : in_flight_) Forget(in_flight.waiters, connection);
+  for (auto& [id, slice] : slices_) Forget(slice.unsealed, connection);
+  for (PartitionLog::Entry& entry : log_.pending()) Forget(entry.waiters, connection);
+  for (auto& [replica, queue] : closes_) {
+    std::erase_if(queue, [&](const Waiter& waiter) { return waiter.connection == connection; });
+  }
+  absl::erase_if(pulls_, [&](const auto& pull) { return pull.second.connection == connection; });
+  std::erase_if(parked_, [&](const Parked& parked) {
+    if (parked.frame.connection != connection) return false;
+    if (parked.frame.payload.value != 0) actions.push_back(Release{parked.frame.payload});
+    return true;
+  });
+  parked_use_.erase(connection);
+}
+
+}  // namespace starling

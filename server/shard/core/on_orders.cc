@@ -1,0 +1,91 @@
+// What the coordinator wants: views, rosters, policies, epochs. docs/protocol.md, section 5.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+#include "server/shard/core/partition.h"
+
+namespace starling {
+
+void Partition::OnOrders(const OrdersReceived& orders, PartitionActions& actions) {
+  if (orders.generation < generation_ && !DefenceMasked(Defence::kGeneration)) return;
+  generation_ = std::max(generation_, orders.generation);
+  if (orders.view > view_) TakeView(orders, actions);
+  if (primary_ != config_.self) return;  // somebody else decides
+  if (orders.roster.number > roster_) TakeRoster(orders.roster, actions);
+  if (orders.policy != policy_) TakePolicy(orders.policy, actions);
+  TakeEpoch(orders, actions);
+}
+
+void Partition::TakeView(const OrdersReceived& orders, PartitionActions& actions) {
+  view_ = orders.view;
+  primary_ = orders.primary;
+  backup_ = orders.backup;
+  if (primary_ != config_.self) {
+    RefuseWaiting(Answer::kStaleView, absl::StrCat("view ", view_.value, " is on shard ", primary_.value), /*all=*/true,
+                  actions);
+  } else if (backup_.value == 0) {  // the coordinator has made it durable that this copy stands alone
+    log_.CommitUpTo(log_.ordered());
+    Advance(actions);
+  }
+  recheck_parked_ = true;
+}
+
+void Partition::TakeRoster(const RosterList& roster, PartitionActions& actions) {
+  roster_ = roster.number;
+  clocks_.TakeRoster(roster);
+  LogRecord record;
+  record.kind = RecordKind::kRoster;
+  record.roster = roster.number;
+  Order(std::move(record), BufferId(), {}, actions);
+  if (!DefenceMasked(Defence::kIncarnationFence)) {
+    RefuseWaiting(Answer::kStaleIncarnation, absl::StrCat("not in roster ", roster_.value, ": register again"),
+                  /*all=*/false, actions);
+  }
+  recheck_parked_ = recheck_closes_ = recheck_pulls_ = true;
+}
+
+// Staleness may change at any time, since it is looked at when a pull is answered; from and to BSP the
+// values would have to change their place.
+void Partition::TakePolicy(const ConsistencyPolicy& policy, PartitionActions& actions) {
+  if (bsp() || policy.kind == PolicyKind::kBsp) {
+    if (!fault_.empty()) return;
+    fault_ = "ordered to change between BSP and another policy, which a running job cannot";
+    actions.push_back(ReportFault{fault_, Origin()});
+    return;
+  }
+  policy_ = policy;
+  LogRecord record;
+  record.kind = RecordKind::kPolicy;
+  record.policy = policy;
+  Order(std::move(record), BufferId(), {}, actions);
+  recheck_pulls_ = true;
+}
+
+void Partition::TakeEpoch(const OrdersReceived& orders, PartitionActions& actions) {
+  if (orders.epoch > open_epoch_) {
+    open_epoch_ = orders.epoch;
+    recheck_parked_ = true;
+  }
+  if (copy_.has_value() && *copy_ < orders.discard_cuts_before) {
+    actions.push_back(DropCopy{*copy_});
+    copy_.reset();
+    late_copy_.reset();
+  }
+  recheck_cut_ = true;
+}
+
+void Partition::RefuseWaiting(Answer answer, const std::string& text, bool all, PartitionActions& actions) {
+  const auto refused = [&](const Waiter& waiter) {
+    const bool reader = waiter.request.type == FrameType::kPull && (waiter.request.flags & frame_flags::kReader) != 0;
+    if (!all && (reader || clocks_.IsMember(waiter.request.origin))) return false;
+    Refuse(waiter, answer, text, actions, waiter.request.clock);
+    return true;
+  };
+  for (auto& [replica, queue] : closes_) std::erase_if(queue, refused);
+  absl::erase_if(closes_, [](const auto& queue) { return queue.second.empty(); });
+  absl::erase_if(pulls_, [&](const auto& pull) { return refused(pull.second); });
+}
+
+}  // namespace starling

@@ -1,0 +1,124 @@
+// PULL: answered when the consistency gate is open. docs/protocol.md, sections 3 and 4.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+#include "server/shard/core/partition.h"
+
+namespace starling {
+
+void Partition::OnPull(const FrameReceived& frame, PartitionActions& actions) {
+  if (frame.payload.value != 0) actions.push_back(Release{frame.payload});
+  const FrameHeader& header = frame.header;
+  const bool training =
+      header.key.work.purpose != WorkPurpose::kEvaluate && (header.flags & frame_flags::kReader) == 0;
+  const PullKey key{header.key.slice, training ? WorkPurpose::kTrain : header.key.work.purpose,
+                    training ? header.origin.replica.value : frame.connection.value};
+  if (pulls_.erase(key) != 0) ++counters_.superseded_pulls;
+  const Waiter pull{frame.connection, header};
+  if (TryPull(pull, actions) == PullState::kAnswered) return;
+  ++counters_.blocked_pulls;
+  pulls_.insert_or_assign(key, pull);
+}
+
+Partition::PullState Partition::TryPull(const Waiter& pull, PartitionActions& actions) {
+  const FrameHeader& request = pull.request;
+  if (request.key.work.purpose == WorkPurpose::kEvaluate) return TryEvaluationPull(pull, actions);
+  const SliceState& slice = *FindSlice(request.key.slice);
+  const bool reader = (request.flags & frame_flags::kReader) != 0;
+  if (reader || !slice.info.updated) {
+    SendSlice(pull, ValueSource::kCurrent, bsp() ? slice.applied : 0, log_.applied(), actions);
+    return PullState::kAnswered;
+  }
+  if (bsp()) return TryBspPull(pull, actions);
+  const ClockTable::Replica* replica = clocks_.Find(request.origin.replica);
+  if (replica != nullptr && !replica->active) return PullState::kWait;
+  const bool close_enough = policy_.kind == PolicyKind::kAsync ||
+                            clocks_.min() >= request.clock - static_cast<Clock>(policy_.staleness);
+  if (!close_enough && !DefenceMasked(Defence::kRequiredClock)) return PullState::kWait;
+  if (log_.applied() < request.min_lsn && !DefenceMasked(Defence::kMinLsn)) {
+    lsn_blocked_ = true;
+    return PullState::kWait;
+  }
+  SendSlice(pull, ValueSource::kCurrent, 0, log_.applied(), actions);
+  return PullState::kAnswered;
+}
+
+// After n applied seals versions n and n-1 are there, until the next apply begins to overwrite n-1.
+Partition::PullState Partition::TryBspPull(const Waiter& pull, PartitionActions& actions) {
+  const SliceState& slice = *FindSlice(pull.request.key.slice);
+  auto version = static_cast<uint64_t>(pull.request.clock);
+  if (version > config_.steps) {
+    Refuse(pull, Answer::kBadFrame, absl::StrCat("clock ", version, "; the job has ", config_.steps, " steps"), actions,
+           pull.request.clock);
+    return PullState::kAnswered;
+  }
+  if (version > slice.applied) {
+    if (!DefenceMasked(Defence::kRequiredClock)) return PullState::kWait;
+    version = slice.applied;
+  }
+  if (version + 1 < slice.ordered) {
+    Refuse(pull, Answer::kStaleClock,
+           absl::StrCat("version ", version, " is gone: slice ", pull.request.key.slice.value, " has sealed ",
+                        slice.ordered),
+           actions, static_cast<Clock>(slice.applied));
+    return PullState::kAnswered;
+  }
+  SendSlice(pull, ValueSource::kCurrent, version, slice.version_lsn[version % 2], actions);
+  return PullState::kAnswered;
+}
+
+Partition::PullState Partition::TryEvaluationPull(const Waiter& pull, PartitionActions& actions) {
+  const uint32_t epoch = pull.request.key.work.epoch;
+  if (epoch >= config_.Epochs()) {
+    Refuse(pull, Answer::kBadFrame, absl::StrCat("cut of epoch ", epoch, "; the job has ", config_.Epochs()), actions);
+    return PullState::kAnswered;
+  }
+  if (epoch >= cut_epochs_) return PullState::kWait;
+  if (epoch + 1 == config_.Epochs()) {  // nothing changes the values any more
+    const SliceState& slice = *FindSlice(pull.request.key.slice);
+    SendSlice(pull, ValueSource::kCurrent, bsp() ? slice.applied : 0, log_.applied(), actions);
+    return PullState::kAnswered;
+  }
+  if (late_copy_ == epoch) {
+    actions.push_back(CopyForCut{epoch});
+    late_copy_.reset();
+  }
+  if (copy_ != epoch) {
+    Refuse(pull, Answer::kStaleClock, absl::StrCat("there is no copy of epoch ", epoch, " (any more)"), actions,
+           cut_epochs_);
+    return PullState::kAnswered;
+  }
+  SendSlice(pull, ValueSource::kCutCopy, epoch, copy_lsn_, actions);
+  return PullState::kAnswered;
+}
+
+void Partition::SendSlice(const Waiter& pull, ValueSource source, uint64_t version, Lsn position,
+                          PartitionActions& actions) {
+  SendValue send{pull.connection, AnswerTo(pull.request, FrameType::kValue, Answer::kNone), source, version};
+  send.header.kind = PayloadKind::kDense;
+  send.header.elements = FindSlice(pull.request.key.slice)->info.elements;
+  send.header.base_lsn = position;
+  const uint64_t lag = clocks_.distance();
+  send.header.samples = static_cast<uint32_t>(std::min<uint64_t>(lag, UINT32_MAX));
+  actions.push_back(std::move(send));
+  if (pull.request.key.work.purpose == WorkPurpose::kEvaluate || (pull.request.flags & frame_flags::kReader)) return;
+  lag_max_ = std::max(lag_max_, lag);
+  ++lag_histogram_[std::min<uint64_t>(lag, limits::kLagBuckets - 1)];
+}
+
+void Partition::TryPullsOf(SliceId slice, PartitionActions& actions) {
+  auto it = pulls_.lower_bound(PullKey{slice, WorkPurpose::kNone, 0});
+  while (it != pulls_.end() && it->first.slice == slice) {
+    it = TryPull(it->second, actions) == PullState::kAnswered ? pulls_.erase(it) : std::next(it);
+  }
+}
+
+void Partition::TryAllPulls(PartitionActions& actions) {
+  for (auto it = pulls_.begin(); it != pulls_.end();) {
+    it = TryPull(it->second, actions) == PullState::kAnswered ? pulls_.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace starling

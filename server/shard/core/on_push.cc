@@ -1,0 +1,104 @@
+// PUSH up to the point where its bytes are looked at: docs/protocol.md, section 2, steps 4 and 5.
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+#include "server/shard/core/partition.h"
+
+namespace starling {
+
+void Partition::OnPush(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions) {
+  const FrameHeader& header = frame.header;
+  SliceState& slice = *FindSlice(header.key.slice);
+  if (Covers(slice, header)) {
+    Ack({frame.connection, header}, Answer::kAlreadyCounted, log_.applied(), header.clock, actions);
+    actions.push_back(Release{frame.payload});
+    return;
+  }
+  if (Join(frame, slice, actions)) return;
+  if (EpochMustWait(header.key.work.epoch)) return Park(frame, deadline, actions);
+  if (!fault_.empty()) return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_}, actions);
+  if (bsp() && JobStep(header.key.work) > static_cast<int64_t>(slice.ordered)) {
+    Refuse({frame.connection, header}, Answer::kStaleClock,
+           absl::StrCat("step ", JobStep(header.key.work), "; slice ", header.key.slice.value, " has sealed ",
+                        slice.ordered),
+           actions, static_cast<Clock>(slice.ordered));
+    actions.push_back(Release{frame.payload});
+    return;
+  }
+  in_flight_.try_emplace(frame.payload, InFlight{header, {Waiter{frame.connection, header}}});
+  in_flight_by_key_.insert_or_assign(InFlightKey(header.key.slice, header.key.work), frame.payload);
+  actions.push_back(Verify{header.key.slice, frame.payload});
+}
+
+bool Partition::Covers(const SliceState& slice, const FrameHeader& header) const {
+  if (DefenceMasked(Defence::kDedup)) return false;
+  const WorkRange& work = header.key.work;
+  if (DefenceMasked(Defence::kBatchKey) && !bsp()) {
+    const auto it = counted_from_.find(InFlightKey(header.key.slice, work));
+    return it != counted_from_.end() && it->second == header.origin.replica;
+  }
+  if (work.epoch < cut_epochs_) return true;
+  const auto it = slice.coverage.find(work.epoch);
+  return it != slice.coverage.end() && it->second.Has(ItemOf(work));
+}
+
+bool Partition::EpochMustWait(uint32_t epoch) const {
+  if (DefenceMasked(Defence::kEpochGate)) return false;
+  return epoch > open_epoch_ || epoch > cut_epochs_;
+}
+
+// Many retries may meet one contribution; a BSP step has up to 2M different ranges besides.
+size_t Partition::WaitersMax() const { return limits::kJoinedRetriesMax + 2 * config_.micro_batches; }
+
+void Partition::TakeWaiter(Waiters& waiters, const FrameReceived& frame, PartitionActions& actions) {
+  if (!AddWaiter(waiters, frame, WaitersMax())) {
+    return Refuse(frame,
+                  {Verdict::kRefuse, Answer::kOverBudget,
+                   absl::StrCat(WaitersMax(), " requests wait for this contribution already: try again")},
+                  actions);
+  }
+  actions.push_back(Release{frame.payload});
+}
+
+// The seal that is ordered and not applied yet; nullptr: none.
+Partition::Waiters* Partition::FindSeal(const SliceState& slice, const WorkRange& work) {
+  for (PartitionLog::Entry& entry : log_.pending()) {
+    if (entry.record.kind == RecordKind::kApply && entry.record.slice == slice.info.id &&
+        entry.record.work == ItemRange(work) && !entry.applied) {
+      return &entry.waiters;
+    }
+  }
+  return nullptr;
+}
+
+bool Partition::Join(const FrameReceived& frame, SliceState& slice, PartitionActions& actions) {
+  if (DefenceMasked(Defence::kJoin)) return false;
+  const FrameHeader& header = frame.header;
+  const auto key = in_flight_by_key_.find(InFlightKey(header.key.slice, header.key.work));
+  if (key != in_flight_by_key_.end()) {
+    InFlight& original = in_flight_.at(key->second);
+    if (DefenceMasked(Defence::kBatchKey) && original.header.origin.replica != header.origin.replica) return false;
+    if (original.header.origin == header.origin && original.header.digest != header.digest) {
+      Refuse(frame, {Verdict::kRefuse, Answer::kBadDigest, "the same attempt came with other bytes before"}, actions);
+      return true;
+    }
+    ++counters_.joined;
+    TakeWaiter(original.waiters, frame, actions);
+    return true;
+  }
+  if (!bsp()) return false;
+  const WorkRange& work = header.key.work;
+  if (JobStep(work) == static_cast<int64_t>(slice.ordered) &&
+      slice.tree.Holds(static_cast<uint32_t>(work.first % config_.micro_batches), work.count)) {
+    ++counters_.joined;
+    ++counters_.duplicate_sums;
+    TakeWaiter(slice.unsealed, frame, actions);
+    return true;
+  }
+  Waiters* seal = JobStep(work) < static_cast<int64_t>(slice.ordered) ? FindSeal(slice, work) : nullptr;
+  if (seal == nullptr) return false;
+  ++counters_.joined;
+  TakeWaiter(*seal, frame, actions);
+  return true;
+}
+
+}  // namespace starling

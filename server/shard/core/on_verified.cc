@@ -1,0 +1,142 @@
+// What becomes of a contribution whose bytes were looked at: a record (SSP, async), or a part of its
+// step's tree (BSP). docs/protocol.md, section 2.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+#include "server/shard/core/partition.h"
+
+namespace starling {
+namespace {
+
+constexpr size_t kUpdatesRemembered = 128;  // a greater lag is told as this one
+
+}  // namespace
+
+void Partition::OnVerified(const Verified& verified, PartitionActions& actions) {
+  const auto it = in_flight_.find(verified.payload);
+  if (it == in_flight_.end()) return;
+  const FrameHeader& header = it->second.header;
+  if (verified.digest != header.digest && !DefenceMasked(Defence::kDigest)) {
+    return RefuseInFlight(verified.payload, Answer::kBadDigest,
+                          absl::StrCat("the payload has digest ", verified.digest, ", its header says ", header.digest,
+                                       ": send it again"),
+                          actions);
+  }
+  if (verified.first_non_finite >= 0 && fault_.empty() && !DefenceMasked(Defence::kFiniteCheck)) {
+    fault_ = absl::StrCat("worker ", header.origin.worker.value, " sent a gradient that is not finite for ",
+                          config_.name_of_element(header.key.slice, static_cast<uint32_t>(verified.first_non_finite)),
+                          " in step ", JobStep(header.key.work));
+    actions.push_back(ReportFault{fault_, header.origin});
+  }
+  if (!fault_.empty()) return RefuseInFlight(verified.payload, Answer::kNonFinite, fault_, actions);
+  if (primary_ != config_.self && !DefenceMasked(Defence::kViewFence)) {
+    return RefuseInFlight(verified.payload, Answer::kStaleView, absl::StrCat("view ", view_.value, " is elsewhere"),
+                          actions);
+  }
+  if (bsp()) {
+    AddToTree(verified.payload, actions);
+  } else {
+    OrderContribution(verified.payload, actions);
+  }
+}
+
+Partition::InFlight Partition::TakeInFlight(BufferId payload) {
+  const auto it = in_flight_.find(payload);
+  InFlight taken = std::move(it->second);
+  in_flight_.erase(it);
+  const auto key = in_flight_by_key_.find(InFlightKey(taken.header.key.slice, taken.header.key.work));
+  if (key != in_flight_by_key_.end() && key->second == payload) in_flight_by_key_.erase(key);
+  return taken;
+}
+
+void Partition::RefuseInFlight(BufferId payload, Answer answer, const std::string& text, PartitionActions& actions) {
+  const InFlight refused = TakeInFlight(payload);
+  for (const Waiter& waiter : refused.waiters) Refuse(waiter, answer, text, actions, waiter.request.clock);
+  actions.push_back(Release{payload});
+}
+
+UpdateScalars Partition::DecideScalars(const SliceState& slice, const WorkRange& item, uint64_t samples,
+                                       Lsn base) const {
+  UpdateScalars scalars;
+  scalars.rate = config_.rate(JobStep(item));
+  if (samples > 0 && samples < config_.batch) {
+    scalars.scale = static_cast<float>(static_cast<double>(config_.batch) / static_cast<double>(samples));
+  }
+  scalars.t = static_cast<int64_t>(slice.ordered + 1);
+  // The updates behind `base` are a suffix of those remembered.
+  const auto first_after = std::upper_bound(slice.recent.begin(), slice.recent.end(), base);
+  scalars.lag = bsp() ? 0 : static_cast<uint64_t>(slice.recent.end() - first_after);
+  return scalars;
+}
+
+// It stays in flight until it is applied, so that retries can join.
+void Partition::OrderContribution(BufferId payload, PartitionActions& actions) {
+  const FrameHeader& header = in_flight_.at(payload).header;
+  SliceState& slice = *FindSlice(header.key.slice);
+  LogRecord record;
+  record.kind = RecordKind::kApply;
+  record.slice = header.key.slice;
+  record.work = header.key.work;
+  record.origin = header.origin;
+  record.clock = header.clock;
+  record.scalars = DecideScalars(slice, header.key.work, header.samples, header.base_lsn);
+  record.digest = header.digest;
+  ++slice.ordered;
+  slice.recent.push_back(Lsn(log_.ordered().value + 1));
+  if (slice.recent.size() > kUpdatesRemembered) slice.recent.pop_front();
+  Order(std::move(record), payload, {}, actions);
+}
+
+void Partition::AddToTree(BufferId payload, PartitionActions& actions) {
+  InFlight part = TakeInFlight(payload);
+  SliceState& slice = *FindSlice(part.header.key.slice);
+  const WorkRange& work = part.header.key.work;
+  // While it was verified its step may have been sealed by ranges that contain it.
+  if (JobStep(work) < static_cast<int64_t>(slice.ordered) && !DefenceMasked(Defence::kDedup)) {
+    Waiters* seal = FindSeal(slice, work);
+    for (const Waiter& waiter : part.waiters) {
+      if (seal == nullptr) {
+        Ack(waiter, Answer::kAlreadyCounted, log_.applied(), waiter.request.clock, actions);
+      } else {
+        seal->push_back(waiter);
+      }
+    }
+    actions.push_back(Release{payload});
+    return;
+  }
+  const auto first = static_cast<uint32_t>(work.first % config_.micro_batches);
+  const SubtreeSum::Outcome outcome = slice.tree.Insert(first, work.count, payload);
+  slice.unsealed.insert(slice.unsealed.end(), part.waiters.begin(), part.waiters.end());
+  if (outcome.duplicate) {
+    ++counters_.duplicate_sums;
+    actions.push_back(Release{payload});
+  }
+  for (const BufferId replaced : outcome.replaced) {
+    ++counters_.replaced_sums;
+    actions.push_back(Release{replaced});
+  }
+  for (const SubtreeSum::Merge& merge : outcome.merges) {
+    actions.push_back(MergeSums{slice.info.id, merge.into, merge.from});
+    actions.push_back(Release{merge.from});
+  }
+  if (outcome.complete) Seal(slice, part.header, outcome.root, actions);
+}
+
+void Partition::Seal(SliceState& slice, const FrameHeader& last, BufferId sum, PartitionActions& actions) {
+  LogRecord record;
+  record.kind = RecordKind::kApply;
+  record.slice = slice.info.id;
+  record.work = ItemRange(last.key.work);
+  record.clock = JobStep(record.work);
+  record.scalars = DecideScalars(slice, record.work, config_.SamplesIn(record.work), Lsn());
+  record.digest = last.key.work.count == config_.micro_batches ? last.digest : 0;
+  ++slice.ordered;
+  ++counters_.sealed;
+  Waiters waiters;
+  waiters.swap(slice.unsealed);
+  Order(std::move(record), sum, std::move(waiters), actions);
+}
+
+}  // namespace starling

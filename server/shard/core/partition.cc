@@ -1,0 +1,150 @@
+#include "server/shard/core/partition.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+
+namespace starling {
+
+Partition::Partition(PartitionConfig config) : config_(std::move(config)), policy_(config_.policy) {
+  for (const PartitionConfig::SliceInfo& info : config_.slices) {
+    slices_.try_emplace(info.id, info, config_.micro_batches);
+    updated_slices_ += info.updated ? 1 : 0;
+  }
+  OpenCoverage(0);
+}
+
+void Partition::Step(const PartitionEvent& event, absl::Time now, PartitionActions& actions) {
+  if (const auto* frame = std::get_if<FrameReceived>(&event)) {
+    OnFrame(*frame, now + kParkedFrameDeadline, actions);
+  } else if (const auto* verified = std::get_if<Verified>(&event)) {
+    OnVerified(*verified, actions);
+  } else if (const auto* applied = std::get_if<Applied>(&event)) {
+    OnApplied(applied->lsn, actions);
+  } else if (const auto* backup = std::get_if<BackupHas>(&event)) {
+    OnBackupHas(backup->lsn, actions);
+  } else if (const auto* orders = std::get_if<OrdersReceived>(&event)) {
+    OnOrders(*orders, actions);
+  } else if (const auto* down = std::get_if<ConnectionDown>(&event)) {
+    OnConnectionDown(down->connection, actions);
+  }
+  Settle(now, actions);
+}
+
+// Each pass handles what the pass before made possible; every pass that goes on has ordered a record
+// or answered somebody, so it ends.
+void Partition::Settle(absl::Time now, PartitionActions& actions) {
+  ExpireParked(now, actions);
+  while (recheck_cut_ || recheck_parked_ || recheck_closes_ || recheck_pulls_) {
+    if (std::exchange(recheck_cut_, false)) TryCut(actions);
+    if (std::exchange(recheck_parked_, false)) Unpark(actions);
+    if (std::exchange(recheck_closes_, false)) TryCloses(actions);
+    if (std::exchange(recheck_pulls_, false)) TryAllPulls(actions);
+  }
+}
+
+Partition::SliceState* Partition::FindSlice(SliceId id) {
+  const auto it = slices_.find(id);
+  return it == slices_.end() ? nullptr : &it->second;
+}
+
+const Partition::SliceState* Partition::FindSlice(SliceId id) const {
+  const auto it = slices_.find(id);
+  return it == slices_.end() ? nullptr : &it->second;
+}
+
+WorkRange Partition::ItemRange(const WorkRange& work) const {
+  return {work.purpose, work.epoch, ItemOf(work) * config_.micro_batches, config_.micro_batches};
+}
+
+int64_t Partition::JobStep(const WorkRange& work) const {
+  return static_cast<int64_t>(work.epoch * config_.FullSteps() + ItemOf(work));
+}
+
+uint64_t Partition::LeastSealed() const {
+  if (updated_slices_ == 0) return std::min(config_.steps, cut_epochs_ * config_.FullSteps());
+  uint64_t least = config_.steps;
+  for (const auto& [id, slice] : slices_) {
+    if (slice.info.updated) least = std::min(least, slice.applied);
+  }
+  return least;
+}
+
+bool Partition::AllCover(uint32_t epoch, uint64_t item) const {
+  if (epoch < cut_epochs_ || updated_slices_ == 0) return true;
+  const auto it = all_covered_.find(epoch);
+  return it != all_covered_.end() && it->second.Has(item);
+}
+
+FrameHeader Partition::AnswerTo(const FrameHeader& request, FrameType type, Answer answer) const {
+  FrameHeader header;
+  header.type = type;
+  header.answer = answer;
+  header.flags = request.flags;
+  header.key = request.key;
+  header.key.run = config_.run;
+  header.partition = config_.partition;
+  header.view = view_;
+  header.roster = roster_;
+  header.origin = request.origin;
+  header.request_id = request.request_id;
+  header.clock = request.clock;
+  return header;
+}
+
+void Partition::Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock, PartitionActions& actions) {
+  SendFrame send{waiter.connection, AnswerTo(waiter.request, FrameType::kAck, answer), ""};
+  send.header.base_lsn = position;
+  send.header.clock = clock;
+  if (answer == Answer::kAlreadyCounted) ++counters_.already_counted;
+  actions.push_back(std::move(send));
+}
+
+void Partition::Refuse(const Waiter& waiter, Answer answer, const std::string& text, PartitionActions& actions,
+                       Clock clock) {
+  SendFrame send{waiter.connection, AnswerTo(waiter.request, FrameType::kError, answer), text};
+  send.header.kind = PayloadKind::kText;
+  send.header.clock = clock;
+  ++(answer < Answer::kBadFrame ? counters_.fenced : counters_.refused);
+  actions.push_back(std::move(send));
+}
+
+void Partition::Refuse(const FrameReceived& frame, const Verdict& verdict, PartitionActions& actions) {
+  Refuse(Waiter{frame.connection, frame.header}, verdict.answer, verdict.text, actions, frame.header.clock);
+  if (frame.payload.value != 0) actions.push_back(Release{frame.payload});
+}
+
+PartitionStatus Partition::Status() const {
+  PartitionStatus status;
+  status.mutable_run()->set_job_uid(config_.run.job.value);
+  status.mutable_run()->set_era(config_.run.era);
+  status.set_partition(config_.partition.value);
+  status.set_view(view_.value);
+  status.set_roster(roster_.value);
+  status.set_ready(true);
+  status.set_lsn(log_.applied().value);
+  status.set_state_digest(log_.state_digest());
+  status.set_epoch(open_epoch_);
+  status.set_cut_epochs(cut_epochs_);
+  if (cut_epochs_ > open_epoch_) {
+    status.set_covered_floor(config_.StepsIn(open_epoch_));
+  } else if (const auto it = all_covered_.find(open_epoch_); it != all_covered_.end()) {
+    status.set_covered_floor(it->second.floor());
+    status.set_covered_bits(it->second.BitsAboveFloor());
+  }
+  status.set_applied_min(applied_min_);
+  status.set_applied_max(applied_max_);
+  status.set_clock_min(clocks_.min());
+  status.set_clock_max(clocks_.max());
+  status.set_lag_max(lag_max_);
+  for (const uint64_t count : lag_histogram_) status.add_lag_histogram(count);
+  uint64_t elements = 0;
+  for (const auto& [id, slice] : slices_) elements += slice.info.elements;
+  status.set_value_bytes(elements * sizeof(float));
+  status.set_fault(fault_);
+  return status;
+}
+
+}  // namespace starling

@@ -1,0 +1,289 @@
+// Transcripts of the partition core under BSP: an event a line, its actions indented.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/core/testing/transcript.h"
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto Member = Transcript::Member;
+
+TranscriptOptions Bsp(uint32_t slices = 1) { return {.policy = {PolicyKind::kBsp, 0}, .slices = slices}; }
+
+void Begin(Transcript& t, uint32_t replicas) {
+  t.Quietly([&] {
+    std::vector<RosterMember> members;
+    for (uint32_t r = 1; r <= replicas; ++r) members.push_back(Member(r, 1, 0));
+    t.Orders(1, members);
+    for (uint32_t r = 1; r <= replicas; ++r) t.Mark(r, frame_flags::kEnter);
+  });
+}
+
+TEST(PartitionBspTest, TwoWorkersSealAStep) {
+  Transcript t(Bsp());
+  Begin(t, 2);
+  t.Pull(1, 0, 0);
+  const uint64_t left = t.Push(1, 0, 0, 0, 2);
+  t.Pull(1, 0, 1);
+  t.Close(1, 0, 0, 0, 2);
+  const uint64_t right = t.Push(2, 0, 0, 2, 2);
+  t.Verify(right);
+  t.Verify(left);
+  t.Apply(4);
+  t.Close(2, 0, 0, 2, 2);
+  t.Pull(2, 0, 0);  // the version before is still there
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 pull s0 clock 0 min_lsn 0
+  c1 value #3 s0 clock 0 lsn 0 lag 0 version 0
+c1 r1.1 push s0 0:[0,2) b4
+  verify s0 b4
+c1 r1.1 pull s0 clock 1 min_lsn 0
+c1 r1.1 close clock 0 0:[0,2)
+c2 r2.1 push s0 0:[2,4) b7
+  verify s0 b7
+verified b7
+verified b4
+  merge s0 b7 += b4
+  release b4
+  lsn 4 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0 b7 version 0
+applied lsn 4
+  c2 ack #7 counted clock 0 lsn 4
+  c1 ack #4 counted clock 0 lsn 4
+  release b7
+  c1 value #5 s0 clock 1 lsn 4 lag 0 version 1
+  c1 ack #6 counted clock 1 lsn 5
+c2 r2.1 close clock 0 0:[2,4)
+  c2 ack #8 counted clock 1 lsn 6
+c2 r2.1 pull s0 clock 0 min_lsn 0
+  c2 value #9 s0 clock 0 lsn 0 lag 0 version 0
+)");
+}
+
+TEST(PartitionBspTest, ContainedPartsJoinAndContainingOnesReplace) {
+  Transcript t(Bsp());
+  Begin(t, 3);
+  t.Verify(t.Push(1, 0, 0, 0, 1));
+  t.Push(2, 0, 0, 0, 1);            // held
+  t.Verify(t.Push(2, 0, 0, 0, 2));  // after a roster change: all of the left half
+  t.Push(1, 0, 0, 1, 1);            // contained in what is held
+  t.Verify(t.Push(3, 0, 0, 2, 2));
+  t.Push(1, 0, 0, 1, 1);  // the seal is on its way
+  t.Apply(5);
+  t.Push(2, 0, 0, 0, 2);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[0,1) b4
+  verify s0 b4
+verified b4
+c2 r2.1 push s0 0:[0,1) b5
+  release b5
+c2 r2.1 push s0 0:[0,2) b6
+  verify s0 b6
+verified b6
+  release b4
+c1 r1.1 push s0 0:[1,2) b7
+  release b7
+c3 r3.1 push s0 0:[2,4) b8
+  verify s0 b8
+verified b8
+  merge s0 b6 += b8
+  release b8
+  lsn 5 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0 b6 version 0
+c1 r1.1 push s0 0:[1,2) b9
+  release b9
+applied lsn 5
+  c1 ack #4 counted clock 0 lsn 5
+  c2 ack #5 counted clock 0 lsn 5
+  c2 ack #6 counted clock 0 lsn 5
+  c1 ack #7 counted clock 0 lsn 5
+  c3 ack #8 counted clock 0 lsn 5
+  c1 ack #9 counted clock 0 lsn 5
+  release b6
+c2 r2.1 push s0 0:[0,2) b10
+  c2 ack #10 already-counted clock 0 lsn 5
+  release b10
+)");
+  EXPECT_EQ(t.partition().counters().replaced_sums, 1u);
+  EXPECT_EQ(t.partition().counters().duplicate_sums, 2u);
+}
+
+// Both are verified at once; the one that contains the other seals the step first.
+TEST(PartitionBspTest, APartThatIsVerifiedAfterItsStepWasSealedCountsNothing) {
+  Transcript t(Bsp());
+  Begin(t, 2);
+  const uint64_t part = t.Push(1, 0, 0, 0, 2);
+  const uint64_t whole = t.Push(2, 0, 0, 0, 4);
+  t.Verify(whole);
+  t.Verify(part);
+  t.Apply(4);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[0,2) b3
+  verify s0 b3
+c2 r2.1 push s0 0:[0,4) b4
+  verify s0 b4
+verified b4
+  lsn 4 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0 b4 version 0
+verified b3
+  release b3
+applied lsn 4
+  c2 ack #4 counted clock 0 lsn 4
+  c1 ack #3 counted clock 0 lsn 4
+  release b4
+)");
+}
+
+TEST(PartitionBspTest, VersionsThatAreGoneAndStepsThatCannotBeYet) {
+  Transcript t(Bsp());
+  Begin(t, 1);
+  t.Contribute(1, 0, 0, 0, 4);
+  const uint64_t push = t.Push(1, 0, 0, 4, 4);
+  t.Verify(push);
+  t.Pull(1, 0, 0);  // being overwritten
+  t.Pull(1, 0, 1);
+  t.Apply(4);
+  t.Push(1, 0, 0, 12, 4);
+  t.Pull(1, 0, 9);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[4,8) b3
+  verify s0 b3
+verified b3
+  lsn 4 apply s0 0:[4,8) rate 0.25 scale 1 t 2 lag 0 b3 version 1
+c1 r1.1 pull s0 clock 0 min_lsn 0
+  c1 error #4 stale-clock clock 1 lsn 0: version 0 is gone: slice 0 has sealed 2
+c1 r1.1 pull s0 clock 1 min_lsn 0
+  c1 value #5 s0 clock 1 lsn 3 lag 0 version 1
+applied lsn 4
+  c1 ack #3 counted clock 0 lsn 4
+  release b3
+c1 r1.1 push s0 0:[12,16) b6
+  c1 error #6 stale-clock clock 2 lsn 0: step 3; slice 0 has sealed 2
+  release b6
+c1 r1.1 pull s0 clock 9 min_lsn 0
+  c1 error #7 bad-frame clock 9 lsn 0: clock 9; the job has 8 steps
+)");
+}
+
+TEST(PartitionBspTest, WhoEntersIsToldTheLeastSealedStep) {
+  Transcript t(Bsp(/*slices=*/2));
+  Begin(t, 1);
+  t.Contribute(1, 0, 0, 0, 4);
+  t.Contribute(1, 1, 0, 0, 4);
+  t.Contribute(1, 0, 0, 4, 4);
+  t.Orders(2, {Member(2, 1, 0)});
+  t.Mark(2, frame_flags::kEnter);
+  t.Pull(2, 0, 1);
+  t.Pull(2, 1, 1);
+  t.Push(2, 0, 0, 4, 4);
+  EXPECT_EQ(t.Text(), R"(
+orders generation 1 view 1 roster 2: r2.1 epoch 0
+c2 r2.1 enter clock 0
+  c2 ack #5 counted clock 1 lsn 7
+c2 r2.1 pull s0 clock 1 min_lsn 0
+  c2 value #6 s0 clock 1 lsn 3 lag 0 version 1
+c2 r2.1 pull s1 clock 1 min_lsn 0
+  c2 value #7 s1 clock 1 lsn 4 lag 0 version 1
+c2 r2.1 push s0 0:[4,8) b8
+  c2 ack #8 already-counted clock 0 lsn 7
+  release b8
+)");
+}
+
+TEST(PartitionBspTest, TheLastStepOfAnEpochIsRescaledAndCut) {
+  Transcript t({.policy = {PolicyKind::kBsp, 0}, .samples = 10, .epochs = 2, .evaluate_every = 1});
+  Begin(t, 1);
+  t.Contribute(1, 0, 0, 0, 4);
+  t.Verify(t.Push(1, 0, 0, 4, 2));  // two samples and an empty micro-batch
+  t.Verify(t.Push(1, 0, 0, 6, 2));  // empty ones
+  t.Apply(4);
+  t.PullCut(1, 0, 0);
+  t.PullCut(1, 0, 1);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[4,6) b3
+  verify s0 b3
+verified b3
+c1 r1.1 push s0 0:[6,8) b4
+  verify s0 b4
+verified b4
+  merge s0 b3 += b4
+  release b4
+  lsn 4 apply s0 0:[4,8) rate 0.25 scale 4 t 2 lag 0 b3 version 1
+applied lsn 4
+  c1 ack #3 counted clock 0 lsn 4
+  c1 ack #4 counted clock 0 lsn 4
+  release b3
+  copy for cut 0
+c1 r1.1 pull s0 cut 0
+  c1 value #5 s0 clock 0 lsn 5 lag 0 copy 0
+c1 r1.1 pull s0 cut 1
+)");
+}
+
+// After the last cut the values themselves are read, by clients too.
+TEST(PartitionBspTest, TheLastCutIsTheValueItself) {
+  Transcript t({.policy = {PolicyKind::kBsp, 0}, .samples = 8, .epochs = 1});
+  Begin(t, 1);
+  t.Contribute(1, 0, 0, 0, 4);
+  FrameHeader reader = t.Header(FrameType::kPull, 0);
+  reader.flags = frame_flags::kReader;
+  reader.key.work.purpose = WorkPurpose::kEvaluate;
+  t.Send(reader, /*connection=*/50);
+  reader.key.work.purpose = WorkPurpose::kNone;
+  t.Send(reader, /*connection=*/50);
+  EXPECT_EQ(t.Text(), R"(
+c50 r0.1 pull s0 cut 0
+  c50 value #3 s0 clock 0 lsn 4 lag 0 version 1
+c50 r0.1 pull s0 clock 0 min_lsn 0
+  c50 value #4 s0 clock 0 lsn 4 lag 0 version 1
+)");
+  EXPECT_EQ(t.partition().Status().cut_epochs(), 1u);
+}
+
+TEST(PartitionBspTest, NothingOfAStepIsAppliedWhenAPartIsNotFinite) {
+  Transcript t(Bsp());
+  Begin(t, 2);
+  t.Verify(t.Push(1, 0, 0, 0, 2));
+  t.Verify(t.Push(2, 0, 0, 2, 2), Transcript::kDigest, 0);
+  t.Verify(t.Push(1, 0, 0, 2, 2));
+  EXPECT_THAT(t.Text(), ::testing::Not(HasSubstr("apply")));
+  EXPECT_THAT(t.partition().Status().fault(), HasSubstr("worker 2 sent a gradient that is not finite for w0[0]"));
+}
+
+TEST(PartitionBspTest, ACloseMustNameItsStep) {
+  Transcript t(Bsp());
+  Begin(t, 1);
+  t.Close(1, 3, 0, 0, 4);
+  EXPECT_THAT(t.Text(), HasSubstr("bad-frame clock 3 lsn 0: the clock of job step 0 is that number; came 3"));
+}
+
+TEST(PartitionBspTest, ARunningJobCannotLeaveBsp) {
+  Transcript t(Bsp());
+  Begin(t, 1);
+  OrdersReceived orders = t.Base();
+  orders.policy = {PolicyKind::kSsp, 1};
+  t.Step(orders);
+  t.Step(orders);
+  EXPECT_EQ(t.Text(), R"(
+orders generation 1 view 1 roster 0: epoch 0
+  fault: ordered to change between BSP and another policy, which a running job cannot
+orders generation 1 view 1 roster 0: epoch 0
+)");
+}
+
+// The digest over the log sees every record, in order.
+TEST(PartitionBspTest, TheStateDigestTellsLogsApart) {
+  Transcript a(Bsp());
+  Transcript b(Bsp());
+  for (Transcript* t : {&a, &b}) Begin(*t, 2);
+  EXPECT_EQ(a.partition().log().state_digest(), b.partition().log().state_digest());
+  a.Contribute(1, 0, 0, 0, 4);
+  b.Contribute(1, 0, 0, 0, 4);
+  EXPECT_EQ(a.partition().log().state_digest(), b.partition().log().state_digest());
+  a.Mark(1, frame_flags::kPark);
+  b.Mark(2, frame_flags::kPark);
+  EXPECT_NE(a.partition().log().state_digest(), b.partition().log().state_digest());
+  EXPECT_EQ(a.partition().log().recent().back().lsn, Lsn(5));
+}
+
+}  // namespace
+}  // namespace starling

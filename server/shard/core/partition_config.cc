@@ -1,0 +1,117 @@
+#include "server/shard/core/partition_config.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/container/btree_map.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/data_plan/batch_plan.h"
+#include "common/data_plan/job_steps.h"
+#include "common/schedule/learning_rate.h"
+
+namespace starling {
+namespace {
+
+absl::Status BadJob(const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("job description: ", what));
+}
+
+// Finds the parameter's element behind an element of a slice.
+class ElementNames {
+ public:
+  ElementNames(const Graph& graph, const Layout& layout, PartitionId partition) {
+    for (const SliceId id : layout.partitions[partition.value]) {
+      for (const Segment& segment : layout.slices[id.value].segments) {
+        segments_[id].push_back({segment, graph.parameters(static_cast<int>(segment.param)).name()});
+      }
+    }
+  }
+
+  std::string operator()(SliceId slice, uint32_t element) const {
+    const auto it = segments_.find(slice);
+    if (it != segments_.end()) {
+      for (const auto& [segment, name] : it->second) {
+        if (element - segment.slice_begin >= segment.length) continue;
+        return absl::StrCat(name, "[", segment.param_begin + (element - segment.slice_begin), "]");
+      }
+    }
+    return absl::StrCat("slice ", slice.value, "[", element, "]");
+  }
+
+ private:
+  absl::btree_map<SliceId, std::vector<std::pair<Segment, std::string>>> segments_;
+};
+
+absl::Status FillSteps(const JobDescription& job, PartitionConfig* config) {
+  const JobSpec& spec = job.spec();
+  STARLING_RETURN_IF_ERROR(BatchPlan::Make(static_cast<int64_t>(job.train_samples()), spec.batch().global(),
+                                           spec.batch().micro_batches())
+                               .status());
+  if (spec.stop().epochs() == 0 && spec.stop().steps() == 0) return BadJob("neither stop.epochs nor stop.steps is set");
+  config->samples = job.train_samples();
+  config->batch = spec.batch().global();
+  config->micro_batches = spec.batch().micro_batches();
+  config->steps = JobSteps(spec, job.train_samples());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t PartitionConfig::StepsIn(uint32_t epoch) const {
+  const uint64_t before = epoch * FullSteps();
+  return before >= steps ? 0 : std::min(FullSteps(), steps - before);
+}
+
+uint64_t PartitionConfig::SamplesIn(const WorkRange& work) const {
+  const uint64_t each = batch / micro_batches;
+  const uint64_t begin = std::min(samples, work.first * each);
+  const uint64_t end = std::min(samples, (work.first + work.count) * each);
+  return end - begin;
+}
+
+absl::StatusOr<ConsistencyPolicy> PolicyFromProto(const Policy& policy) {
+  switch (policy.kind()) {
+    case Policy::BSP: return ConsistencyPolicy{PolicyKind::kBsp, 0};
+    case Policy::SSP: return ConsistencyPolicy{PolicyKind::kSsp, policy.staleness()};
+    case Policy::ASYNC: return ConsistencyPolicy{PolicyKind::kAsync, 0};
+    default: break;
+  }
+  return BadJob(absl::StrCat("policy ", static_cast<int>(policy.kind()), "; expected bsp, ssp or async"));
+}
+
+absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, const Layout& layout,
+                                                    PartitionId partition, ShardId self) {
+  if (job.layout_digest() != layout.digest) {
+    return BadJob(absl::StrCat("layout digest ", job.layout_digest(), ", but this build computes ", layout.digest,
+                               ": run the same version everywhere"));
+  }
+  if (partition.value >= layout.partitions.size()) {
+    return BadJob(absl::StrCat("partition ", partition.value, " of ", layout.partitions.size()));
+  }
+  PartitionConfig config;
+  config.run = {JobUid(job.run().job_uid()), job.run().era()};
+  config.partition = partition;
+  config.self = self;
+  for (const SliceId id : layout.partitions[partition.value]) {
+    const Slice& slice = layout.slices[id.value];
+    config.slices.push_back({id, slice.elements, slice.kind != FROZEN});
+  }
+  STARLING_RETURN_IF_ERROR(FillSteps(job, &config));
+  STARLING_ASSIGN_OR_RETURN(config.policy, PolicyFromProto(job.spec().policy()));
+  STARLING_ASSIGN_OR_RETURN(const LearningRate rate,
+                            LearningRate::Make(job.spec().optimizer().learning_rate(), config.steps));
+  config.rate = [rate](int64_t step) { return rate.At(step); };
+  JobSpec lengths;  // what decides about epochs, without the model
+  *lengths.mutable_batch() = job.spec().batch();
+  *lengths.mutable_stop() = job.spec().stop();
+  *lengths.mutable_evaluate() = job.spec().evaluate();
+  config.evaluates_at = [lengths, samples = job.train_samples()](uint32_t epoch) {
+    return EvaluatesAt(lengths, samples, epoch);
+  };
+  config.name_of_element = ElementNames(job.spec().model(), layout, partition);
+  return config;
+}
+
+}  // namespace starling

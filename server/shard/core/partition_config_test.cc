@@ -1,0 +1,79 @@
+#include "server/shard/core/partition_config.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobDescription Job() {
+  JobDescription job;
+  job.mutable_run()->set_job_uid(7);
+  job.set_train_samples(100);
+  JobSpec* spec = job.mutable_spec();
+  for (const char* name : {"a", "b"}) {
+    Parameter* parameter = spec->mutable_model()->add_parameters();
+    parameter->set_name(name);
+    parameter->set_kind(TRAINABLE);
+    parameter->add_shape(300'000);
+  }
+  spec->mutable_batch()->set_global(32);
+  spec->mutable_batch()->set_micro_batches(8);
+  spec->mutable_stop()->set_steps(6);  // S is 4: the second epoch has two
+  spec->mutable_evaluate()->set_every_epochs(1);
+  spec->mutable_policy()->set_kind(Policy::SSP);
+  spec->mutable_policy()->set_staleness(2);
+  spec->mutable_optimizer()->mutable_learning_rate()->set_constant(0.25);
+  return job;
+}
+
+TEST(PartitionConfigTest, TakesWhatTheDescriptionSays) {
+  JobDescription job = Job();
+  const Layout layout = MakeLayout(job.spec().model()).value();
+  job.set_layout_digest(layout.digest);
+  const PartitionConfig config = MakePartitionConfig(job, layout, PartitionId(0), ShardId(3)).value();
+  EXPECT_EQ(config.FullSteps(), 4u);
+  EXPECT_EQ(config.Epochs(), 2u);
+  EXPECT_EQ(config.StepsIn(0), 4u);
+  EXPECT_EQ(config.StepsIn(1), 2u);
+  EXPECT_EQ(config.StepsIn(2), 0u);
+  EXPECT_EQ(config.policy, (ConsistencyPolicy{PolicyKind::kSsp, 2}));
+  EXPECT_EQ(config.rate(3), 0.25f);
+  EXPECT_TRUE(config.evaluates_at(0));
+  EXPECT_EQ(config.SamplesIn({WorkPurpose::kTrain, 0, 0, 8}), 32u);
+  EXPECT_EQ(config.SamplesIn({WorkPurpose::kTrain, 0, 24, 8}), 4u);
+  EXPECT_EQ(config.SamplesIn({WorkPurpose::kTrain, 0, 25, 1}), 0u);
+}
+
+TEST(PartitionConfigTest, NamesElementsAcrossSlices) {
+  JobDescription job = Job();
+  const Layout layout = MakeLayout(job.spec().model()).value();
+  job.set_layout_digest(layout.digest);
+  const Slice& slice = layout.slices.at(1);  // the end of a, the beginning of b
+  const PartitionConfig config = MakePartitionConfig(job, layout, slice.partition, ShardId(1)).value();
+  EXPECT_EQ(config.name_of_element(slice.id, 0), "a[262144]");
+  ASSERT_EQ(slice.segments.size(), 1u + (slice.elements > 300'000 - 262'144));
+  EXPECT_EQ(config.name_of_element(slice.id, 37'855), "a[299999]");
+}
+
+TEST(PartitionConfigTest, AnotherLayoutIsRefused) {
+  JobDescription job = Job();
+  const Layout layout = MakeLayout(job.spec().model()).value();
+  job.set_layout_digest(layout.digest + 1);
+  EXPECT_THAT(MakePartitionConfig(job, layout, PartitionId(0), ShardId(1)).status().message(),
+              HasSubstr("run the same version everywhere"));
+  job.set_layout_digest(layout.digest);
+  EXPECT_THAT(MakePartitionConfig(job, layout, PartitionId(64), ShardId(1)).status().message(),
+              HasSubstr("partition 64 of"));
+  job.mutable_spec()->clear_policy();
+  EXPECT_THAT(MakePartitionConfig(job, layout, PartitionId(0), ShardId(1)).status().message(),
+              HasSubstr("expected bsp, ssp or async"));
+  job.mutable_spec()->clear_stop();
+  EXPECT_THAT(MakePartitionConfig(job, layout, PartitionId(0), ShardId(1)).status().message(),
+              HasSubstr("neither stop.epochs nor stop.steps"));
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,513 @@
+// Transcripts of the partition core under SSP and async: an event a line, its actions indented.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/core/testing/transcript.h"
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto Member = Transcript::Member;
+
+TranscriptOptions Ssp(uint32_t staleness, uint32_t slices = 1) {
+  return {.policy = {PolicyKind::kSsp, staleness}, .slices = slices};
+}
+
+// Replicas 1 to n of roster 1, all entered at clock 0; what led there is not shown.
+void Begin(Transcript& t, uint32_t replicas) {
+  t.Quietly([&] {
+    std::vector<RosterMember> members;
+    for (uint32_t r = 1; r <= replicas; ++r) members.push_back(Member(r, 1, 0));
+    t.Orders(1, members);
+    for (uint32_t r = 1; r <= replicas; ++r) t.Mark(r, frame_flags::kEnter);
+  });
+}
+
+TEST(PartitionSspTest, AUnitOfWork) {
+  Transcript t(Ssp(0));
+  t.Orders(1, {Member(1, 1, 0)});
+  t.Mark(1, frame_flags::kEnter);
+  t.Pull(1, 0, 0);
+  const uint64_t push = t.Push(1, 0, 0, 0, 4);
+  t.Pull(1, 0, 1);
+  t.Close(1, 0, 0, 0, 4);
+  t.Verify(push);
+  t.Apply(3);
+  EXPECT_EQ(t.Text(), R"(
+orders generation 1 view 1 roster 1: r1.1 epoch 0
+c1 r1.1 enter clock 0
+  c1 ack #1 counted clock 0 lsn 2
+c1 r1.1 pull s0 clock 0 min_lsn 0
+  c1 value #2 s0 clock 0 lsn 2 lag 0 version 0
+c1 r1.1 push s0 0:[0,4) b3
+  verify s0 b3
+c1 r1.1 pull s0 clock 1 min_lsn 0
+c1 r1.1 close clock 0 0:[0,4)
+verified b3
+  lsn 3 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0 b3 version 0
+applied lsn 3
+  c1 ack #3 counted clock 0 lsn 3
+  release b3
+  c1 ack #5 counted clock 1 lsn 4
+  c1 value #4 s0 clock 1 lsn 4 lag 0 version 0
+)");
+}
+
+TEST(PartitionSspTest, ARetryJoinsWhatRunsAndIsAckedWhatIsCovered) {
+  Transcript t(Ssp(1));
+  Begin(t, 2);
+  const uint64_t push = t.Push(1, 0, 0, 0, 4);
+  t.Push(2, 0, 0, 0, 4);  // another worker's attempt at the same batch
+  t.Verify(push);
+  t.Push(1, 0, 0, 0, 4);  // the bytes are verified, not applied
+  t.Apply(4);
+  t.Push(2, 0, 0, 0, 4);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[0,4) b3
+  verify s0 b3
+c2 r2.1 push s0 0:[0,4) b4
+  release b4
+verified b3
+  lsn 4 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0 b3 version 0
+c1 r1.1 push s0 0:[0,4) b5
+  release b5
+applied lsn 4
+  c1 ack #3 counted clock 0 lsn 4
+  c2 ack #4 counted clock 0 lsn 4
+  c1 ack #5 counted clock 0 lsn 4
+  release b3
+c2 r2.1 push s0 0:[0,4) b6
+  c2 ack #6 already-counted clock 0 lsn 4
+  release b6
+)");
+  EXPECT_EQ(t.partition().counters().joined, 2u);
+}
+
+TEST(PartitionSspTest, TheSameAttemptWithOtherBytesIsRefused) {
+  Transcript t(Ssp(1));
+  Begin(t, 1);
+  t.Push(1, 0, 0, 0, 4);
+  FrameHeader other = t.PushHeader(1, 0, 0, 0, 4);
+  other.digest = 78;
+  t.Send(other);
+  EXPECT_THAT(t.Text(), HasSubstr("c1 error #3 bad-digest clock 0 lsn 0: the same attempt"));
+}
+
+TEST(PartitionSspTest, APullWaitsUntilTheSlowestIsCloseEnough) {
+  Transcript t(Ssp(1));
+  Begin(t, 2);
+  t.Quietly([&] {  // replica 1 does units 0 and 1, replica 2 nothing
+    t.Contribute(1, 0, 0, 0, 4);
+    t.Close(1, 0, 0, 0, 4);
+    t.Contribute(1, 0, 0, 4, 4);
+    t.Close(1, 1, 0, 4, 4);
+  });
+  t.Pull(1, 0, 1);
+  t.Pull(1, 0, 2);
+  const uint64_t push = t.Push(2, 0, 0, 8, 4);
+  t.Close(2, 0, 0, 8, 4);
+  t.Verify(push);
+  t.Apply(8);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 pull s0 clock 1 min_lsn 0
+  c1 value #7 s0 clock 1 lsn 7 lag 2 version 0
+c1 r1.1 pull s0 clock 2 min_lsn 0
+c2 r2.1 push s0 0:[8,12) b9
+  verify s0 b9
+c2 r2.1 close clock 0 0:[8,12)
+verified b9
+  lsn 8 apply s0 0:[8,12) rate 0.166667 scale 1 t 3 lag 2 b9 version 0
+applied lsn 8
+  c2 ack #9 counted clock 0 lsn 8
+  release b9
+  c2 ack #10 counted clock 1 lsn 9
+  c1 value #8 s0 clock 2 lsn 9 lag 1 version 0
+)");
+  EXPECT_EQ(t.partition().counters().blocked_pulls, 1u);
+  EXPECT_EQ(t.partition().Status().lag_max(), 2u);
+}
+
+TEST(PartitionSspTest, APullIsNeverAnsweredWithLessThanThePullerSaw) {
+  Transcript t(Ssp(5));
+  Begin(t, 1);
+  const uint64_t push = t.Push(1, 0, 0, 0, 4);
+  t.Verify(push);
+  t.Pull(1, 0, 0, /*min_lsn=*/3);
+  t.Apply(3);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[0,4) b2
+  verify s0 b2
+verified b2
+  lsn 3 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0 b2 version 0
+c1 r1.1 pull s0 clock 0 min_lsn 3
+applied lsn 3
+  c1 ack #2 counted clock 0 lsn 3
+  release b2
+  c1 value #3 s0 clock 0 lsn 3 lag 0 version 0
+)");
+}
+
+TEST(PartitionSspTest, ANewerPullSupersedesAndADeadConnectionIsForgotten) {
+  Transcript t(Ssp(0));
+  Begin(t, 1);
+  t.Pull(1, 0, 1);
+  t.Pull(1, 0, 1);
+  const uint64_t push = t.Push(1, 0, 0, 0, 4);
+  t.Step(ConnectionDown{ConnectionId(1)});
+  t.Verify(push);  // the contribution goes on
+  t.Apply(3);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 pull s0 clock 1 min_lsn 0
+c1 r1.1 pull s0 clock 1 min_lsn 0
+c1 r1.1 push s0 0:[0,4) b4
+  verify s0 b4
+down c1
+verified b4
+  lsn 3 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0 b4 version 0
+applied lsn 3
+  release b4
+)");
+  EXPECT_EQ(t.partition().counters().superseded_pulls, 1u);
+}
+
+TEST(PartitionSspTest, JoinersEnterAtTheMinimumOfTheActive) {
+  Transcript t(Ssp(2));
+  Begin(t, 1);
+  t.Quietly([&] {
+    for (uint64_t unit = 0; unit < 3; ++unit) {
+      t.Contribute(1, 0, 0, unit * 4, 4);
+      t.Close(1, static_cast<Clock>(unit), 0, unit * 4, 4);
+    }
+  });
+  t.Orders(2, {Member(1, 1, 0), Member(2, 1, 1)});
+  t.Pull(2, 0, 3);  // parked: not yet
+  t.Mark(2, frame_flags::kEnter);
+  t.Mark(2, frame_flags::kEnter);  // sent again
+  t.Mark(2, frame_flags::kSkip, 4);
+  t.Mark(1, frame_flags::kPark);
+  EXPECT_EQ(t.Text(), R"(
+orders generation 1 view 1 roster 2: r1.1 r2.1 epoch 0
+c2 r2.1 pull s0 clock 3 min_lsn 0
+c2 r2.1 enter clock 0
+  c2 ack #9 counted clock 3 lsn 10
+  c2 value #8 s0 clock 3 lsn 10 lag 0 version 0
+c2 r2.1 enter clock 0
+  c2 ack #10 already-counted clock 3 lsn 10
+c2 r2.1 skip clock 4
+  c2 ack #11 counted clock 4 lsn 11
+c1 r1.1 park clock 0
+  c1 ack #12 counted clock 3 lsn 12
+)");
+  EXPECT_EQ(t.partition().clocks().min(), 4);
+}
+
+TEST(PartitionSspTest, ParkingWaitsForTheUnitsClosedBefore) {
+  Transcript t(Ssp(0));
+  Begin(t, 1);
+  const uint64_t push = t.Push(1, 0, 0, 0, 4);
+  t.Close(1, 0, 0, 0, 4);
+  t.Mark(1, frame_flags::kPark);
+  t.Verify(push);
+  t.Apply(3);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[0,4) b2
+  verify s0 b2
+c1 r1.1 close clock 0 0:[0,4)
+c1 r1.1 park clock 0
+verified b2
+  lsn 3 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0 b2 version 0
+applied lsn 3
+  c1 ack #2 counted clock 0 lsn 3
+  release b2
+  c1 ack #3 counted clock 1 lsn 4
+  c1 ack #4 counted clock 1 lsn 5
+)");
+}
+
+TEST(PartitionSspTest, AMemberThatIsTakenOffUnblocksTheOthersAndIsRefused) {
+  Transcript t(Ssp(0));
+  Begin(t, 2);
+  t.Quietly([&] {
+    t.Contribute(1, 0, 0, 0, 4);
+    t.Close(1, 0, 0, 0, 4);
+    t.Pull(1, 0, 1);
+    t.Pull(2, 0, 1);
+  });
+  t.Orders(2, {Member(1, 1, 0)});
+  t.Push(2, 0, 0, 4, 4);
+  EXPECT_EQ(t.Text(), R"(
+orders generation 1 view 1 roster 2: r1.1 epoch 0
+  c2 error #6 stale-incarnation clock 1 lsn 0: not in roster 2: register again
+  c1 value #5 s0 clock 1 lsn 6 lag 0 version 0
+c2 r2.1 push s0 0:[4,8) b7
+  c2 error #7 stale-incarnation clock 0 lsn 0: worker 2 incarnation 1 is not in roster 2: register again
+  release b7
+)");
+}
+
+TEST(PartitionSspTest, ANewIncarnationIsParkedAndTheOldOneFenced) {
+  Transcript t(Ssp(0));
+  Begin(t, 1);
+  t.Orders(2, {Member(1, 2, 0)});
+  t.Push(1, 0, 0, 0, 4);
+  t.set_incarnation(2);
+  t.Mark(1, frame_flags::kEnter);
+  EXPECT_EQ(t.Text(), R"(
+orders generation 1 view 1 roster 2: r1.2 epoch 0
+c1 r1.1 push s0 0:[0,4) b2
+  c1 error #2 stale-incarnation clock 0 lsn 0: worker 1 incarnation 1 is not in roster 2: register again
+  release b2
+c1 r1.2 enter clock 0
+  c1 ack #3 counted clock 0 lsn 4
+)");
+}
+
+TEST(PartitionSspTest, AFrameOfALaterRosterWaitsForIt) {
+  Transcript t(Ssp(0));
+  Begin(t, 1);
+  t.set_roster(2);
+  t.Push(3, 0, 0, 0, 4);
+  t.Orders(2, {Member(1, 1, 0), Member(3, 1, 0)});
+  EXPECT_EQ(t.Text(), R"(
+c3 r3.1 push s0 0:[0,4) b2
+orders generation 1 view 1 roster 2: r1.1 r3.1 epoch 0
+  verify s0 b2
+)");
+  t.set_roster(3);
+  t.Push(4, 0, 0, 4, 4);
+  t.Advance(absl::Seconds(9));
+  t.Step(ShardTick());
+  t.Advance(absl::Seconds(1));
+  t.Step(ShardTick());
+  EXPECT_EQ(t.Text(), R"(
+c4 r4.1 push s0 0:[4,8) b3
+tick
+tick
+  c4 error #3 not-hosted clock 0 lsn 0: waited 10s for view 1, roster 3, epoch 0; here are 1, 2, 0: try again
+  release b3
+)");
+}
+
+TEST(PartitionSspTest, WhatWaitsIsBudgeted) {
+  Transcript t(Ssp(0));
+  Begin(t, 1);
+  t.set_roster(2);
+  for (size_t i = 0; i < limits::kParkedFramesPerConnectionMax; ++i) t.Pull(3, 0, 0);
+  EXPECT_THAT(t.Text(), ::testing::Not(HasSubstr("error")));
+  t.Pull(3, 0, 0);
+  EXPECT_THAT(t.Text(), HasSubstr("over-budget"));
+  t.Step(ConnectionDown{ConnectionId(3)});
+  t.Pull(3, 0, 0);
+  EXPECT_THAT(t.Text(), ::testing::Not(HasSubstr("error")));
+}
+
+TEST(PartitionSspTest, StaleRunsAndViewsChangeNothing) {
+  Transcript t(Ssp(0));
+  t.Push(1, 0, 0, 0, 4);
+  Begin(t, 1);
+  FrameHeader later_era = t.PushHeader(1, 0, 0, 0, 4);
+  later_era.key.run.era = 1;
+  t.Send(later_era);
+  t.Quietly([&] {
+    OrdersReceived orders = t.Base();
+    orders.view = ViewNumber(2);
+    orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
+    t.Step(orders);
+  });
+  t.Push(1, 0, 0, 0, 4);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[0,4) b1
+  c1 error #1 not-hosted clock 0 lsn 0: partition 0 has no orders yet: try again
+  release b1
+c1 r1.1 push s0 0:[0,4) b3
+  c1 error #3 stale-run clock 0 lsn 0: run 7.1; this is 7.0
+  release b3
+c1 r1.1 push s0 0:[0,4) b4
+  c1 error #4 stale-view clock 0 lsn 0: view 1; partition 0 is in view 2 on shard 1
+  release b4
+)");
+  EXPECT_EQ(t.partition().log().applied(), Lsn(2));  // the roster and the entering
+}
+
+TEST(PartitionSspTest, AnOlderCoordinatorIsIgnored) {
+  Transcript t(Ssp(0));
+  t.Orders(1, {Member(1, 1, 0)}, 0, /*generation=*/5);
+  t.Orders(9, {Member(2, 1, 0)}, 1, /*generation=*/4);
+  EXPECT_EQ(t.partition().Status().roster(), 1u);
+  EXPECT_EQ(t.partition().Status().epoch(), 0u);
+}
+
+TEST(PartitionSspTest, BadBytesAreNotApplied) {
+  Transcript t(Ssp(0));
+  Begin(t, 2);
+  uint64_t push = t.Push(1, 0, 0, 0, 4);
+  t.Verify(push, /*digest=*/78);
+  push = t.Push(1, 0, 0, 0, 4);
+  t.Push(2, 0, 0, 0, 4);
+  t.Verify(push, Transcript::kDigest, /*first_non_finite=*/3);
+  t.Push(2, 0, 0, 4, 4);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[0,4) b3
+  verify s0 b3
+verified b3
+  c1 error #3 bad-digest clock 0 lsn 0: the payload has digest 78, its header says 77: send it again
+  release b3
+c1 r1.1 push s0 0:[0,4) b4
+  verify s0 b4
+c2 r2.1 push s0 0:[0,4) b5
+  release b5
+verified b4 non-finite at 3
+  fault: worker 1 sent a gradient that is not finite for w0[3] in step 0
+  c1 error #4 non-finite clock 0 lsn 0: worker 1 sent a gradient that is not finite for w0[3] in step 0
+  c2 error #5 non-finite clock 0 lsn 0: worker 1 sent a gradient that is not finite for w0[3] in step 0
+  release b4
+c2 r2.1 push s0 0:[4,8) b6
+  c2 error #6 non-finite clock 0 lsn 0: worker 1 sent a gradient that is not finite for w0[3] in step 0
+  release b6
+)");
+}
+
+TEST(PartitionSspTest, MalformedFramesAreRefusedWithWhatWasExpected) {
+  Transcript t(Ssp(0));
+  Begin(t, 1);
+  const auto refused = [&](const std::function<void(FrameHeader&)>& spoil) {
+    FrameHeader header = t.PushHeader(1, 0, 0, 0, 4);
+    spoil(header);
+    t.Send(header);
+    return t.Text();
+  };
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.slice = SliceId(9); }), HasSubstr("slice 9 is not in partition 0"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.elements = 11; }), HasSubstr("slice 0 has 10 elements; came 11"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.payload_bytes = 44; }), HasSubstr("came 10 in 44 bytes"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.codec = Codec::kInt8; }), HasSubstr("expected a dense fp32 payload"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.first = 2; }), HasSubstr("not an aligned subtree"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 3; }), HasSubstr("not an aligned subtree"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 0; }), HasSubstr("not an aligned subtree"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 2; }), HasSubstr("a whole step of 4 micro-batches"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.first = 16; }), HasSubstr("epoch 0 has 4 steps; came step 4"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.epoch = 2; }), HasSubstr("epoch 2 has 0 steps"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.purpose = WorkPurpose::kEvaluate; }),
+              HasSubstr("expected training work"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.samples = 7; }), HasSubstr("the work has 8 samples; came 7"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.clock = -1; }), HasSubstr("clock -1"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.type = FrameType::kReplicate; }), HasSubstr("frame type 7"));
+  EXPECT_EQ(t.partition().counters().refused, 14u);
+}
+
+// The epoch has 3 steps, the last of 4 samples: rescaled by two.
+TEST(PartitionSspTest, AnEpochEndsWithACutAndTheNextOneWaitsForOrders) {
+  Transcript t({.policy = {PolicyKind::kAsync, 0}, .slices = 2, .samples = 20, .epochs = 3, .evaluate_every = 1});
+  Begin(t, 1);
+  t.Quietly([&] {
+    for (uint32_t slice = 0; slice < 2; ++slice) {
+      for (uint64_t unit = 0; unit < 3; ++unit) {
+        if (slice != 1 || unit != 2) t.Contribute(1, slice, 0, unit * 4, 4);
+      }
+    }
+    t.PullCut(1, 1, 0);
+  });
+  EXPECT_EQ(t.partition().Status().covered_floor(), 2u);
+  const uint64_t last = t.Push(1, 1, 0, 8, 4);
+  const uint64_t next = t.Push(1, 0, 1, 0, 4);
+  t.Verify(last);
+  t.Apply(8);
+  t.Orders(1, {Member(1, 1, 0)}, /*epoch=*/1);
+  t.Verify(next);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s1 0:[8,12) b8
+  verify s1 b8
+c1 r1.1 push s0 1:[0,4) b9
+verified b8
+  lsn 8 apply s1 0:[8,12) rate 0.166667 scale 2 t 3 lag 2 b8 version 0
+applied lsn 8
+  c1 ack #8 counted clock 0 lsn 8
+  release b8
+  copy for cut 0
+  c1 value #7 s1 clock 0 lsn 9 lag 0 copy 0
+orders generation 1 view 1 roster 1: r1.1 epoch 1
+  verify s0 b9
+verified b9
+  lsn 10 apply s0 1:[0,4) rate 0.125 scale 1 t 4 lag 3 b9 version 0
+)");
+  const PartitionStatus status = t.partition().Status();
+  EXPECT_EQ(status.cut_epochs(), 1u);
+  EXPECT_EQ(status.applied_min(), 3u);
+  EXPECT_EQ(status.applied_max(), 3u);
+  EXPECT_EQ(status.covered_floor(), 0u);
+}
+
+TEST(PartitionSspTest, ACutWaitsForTheMemoryOfTheLastCopy) {
+  Transcript t({.policy = {PolicyKind::kAsync, 0}, .samples = 8, .epochs = 3, .evaluate_every = 1});
+  Begin(t, 1);
+  t.Quietly([&] {
+    t.Contribute(1, 0, 0, 0, 4);
+    t.Orders(1, {Member(1, 1, 0)}, /*epoch=*/1);
+    t.Contribute(1, 0, 1, 0, 4);
+  });
+  EXPECT_EQ(t.partition().Status().cut_epochs(), 1u);
+  OrdersReceived orders = t.Base();
+  orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
+  orders.epoch = 1;
+  orders.discard_cuts_before = 1;
+  t.Step(orders);
+  t.PullCut(1, 0, 0);
+  EXPECT_EQ(t.Text(), R"(
+orders generation 1 view 1 roster 1: r1.1 epoch 1
+  drop copy 0
+  copy for cut 1
+c1 r1.1 pull s0 cut 0
+  c1 error #4 stale-clock clock 2 lsn 0: there is no copy of epoch 0 (any more)
+)");
+}
+
+// With a backup in the view a record is applied when the backup has it.
+TEST(PartitionSspTest, NothingIsAppliedBeforeTheBackupHasIt) {
+  Transcript t(Ssp(0));
+  Begin(t, 1);
+  OrdersReceived orders = t.Base();
+  orders.view = ViewNumber(2);
+  orders.backup = ShardId(2);
+  orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
+  t.Quietly([&] { t.Step(orders); });
+  t.set_view(2);
+  const uint64_t push = t.Push(1, 0, 0, 0, 4);
+  t.Verify(push);
+  t.Close(1, 0, 0, 0, 4);
+  t.Step(BackupHas{Lsn(3)});
+  t.Apply(3);
+  t.Step(BackupHas{Lsn(4)});
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[0,4) b2
+  verify s0 b2
+verified b2
+  replicate lsn 3 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0
+c1 r1.1 close clock 0 0:[0,4)
+backup has lsn 3
+  lsn 3 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0 b2 version 0
+applied lsn 3
+  c1 ack #2 counted clock 0 lsn 3
+  release b2
+  replicate lsn 4 close r1 clock 0
+backup has lsn 4
+  c1 ack #3 counted clock 1 lsn 4
+)");
+}
+
+TEST(PartitionSspTest, StalenessMayChangeWhileTheJobRuns) {
+  Transcript t(Ssp(0));
+  Begin(t, 1);
+  t.Pull(1, 0, 3);
+  OrdersReceived orders = t.Base();
+  orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
+  orders.policy = {PolicyKind::kAsync, 0};
+  t.Step(orders);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 pull s0 clock 3 min_lsn 0
+orders generation 1 view 1 roster 1: r1.1 epoch 0
+  c1 value #2 s0 clock 3 lsn 3 lag 0 version 0
+)");
+}
+
+}  // namespace
+}  // namespace starling
