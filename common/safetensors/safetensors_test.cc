@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 
@@ -214,6 +215,38 @@ TEST(Safetensors, RefusesMalformedFiles) {
               HasSubstr("at most 100000000"));
   EXPECT_EQ(Reader::Open(Path("absent")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Reader::Open(testing::TempDir()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Good headers damaged at random: an error or tensors that tile the data, under the sanitizers.
+TEST(Safetensors, SurvivesRandomDamage) {
+  std::mt19937 random(1);
+  const std::string good = "{\"__metadata__\":{\"format\":\"pt\"}," +
+                           Entry("a", "F32", "[2,1]", "[0,8]") + "," +
+                           Entry("b", "U8", "[4]", "[8,12]") + "}";
+  int accepted = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string json = good;
+    for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits) {
+      const size_t at = random() % json.size();
+      switch (random() % 4) {
+        case 0: json[at] = static_cast<char>(random()); break;
+        case 1: json.erase(at, 1 + random() % 8); break;
+        case 2: json.insert(at, json.substr(random() % json.size(), 10)); break;
+        default: json[at] = "0123456789,:[]{}\""[random() % 17]; break;
+      }
+    }
+    const auto header = ParseHeader(json, 12);
+    if (!header.ok()) continue;
+    ++accepted;
+    uint64_t next = 0;
+    for (const TensorInfo& tensor : header->tensors) {
+      EXPECT_EQ(tensor.begin, next);
+      EXPECT_EQ(tensor.end - tensor.begin, *TensorBytes(tensor.dtype, tensor.shape));
+      next = tensor.end;
+    }
+    EXPECT_EQ(next, 12u);
+  }
+  EXPECT_GT(accepted, 100);  // of names and metadata that changed
 }
 
 TEST(SafetensorsWriter, LeavesNothingUnlessFinished) {

@@ -5,10 +5,17 @@
     evaluate_export.py EXPORT.safetensors ROWS.csv           (also .gz; the part held out is found again)
 
 Prints `test_accuracy=0.xxxx`. Needs NumPy only, computes in float64, shares no code with the product.
+
+Of the export's metadata it reads `model`, the Graph, and `preprocessing`, {"train": DataSource, "test":
+DataSource, "normalize": Normalize}: protobuf JSON of proto/model.proto and proto/job.proto with the
+fields' own names.
 """
 
 import json
+import os
 import sys
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: threads that spin slow a busy machine
 
 import datasets
 import network

@@ -25,6 +25,8 @@ import json
 import os
 import sys
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: threads that spin slow a busy machine
+
 import numpy as np
 
 import network
