@@ -33,8 +33,8 @@ struct BackwardStep {
 };
 
 // The steps in execution order. `values` counts the values; the last node is the loss, where the
-// gradient starts. A node whose parameters, and whose inputs' ancestors, have nothing to train has no
-// step; nor has one that the loss does not depend on.
+// gradient starts. A node whose parameters, and whose inputs' ancestors, have nothing to train has
+// no step; nor has one that the loss does not depend on.
 std::vector<BackwardStep> DeriveBackward(absl::Span<const DifferentiableNode> nodes, int values);
 
 std::vector<DifferentiableNode> Differentiable(const ResolvedGraph& graph);

@@ -23,19 +23,19 @@ TEST(BackwardTest, AValueUsedTwiceGetsTheSumOfItsGradients) {
   // linear -> 1; two branches of it -> 2, 3; their sum -> 4; loss -> 5.
   const std::vector<DifferentiableNode> nodes = {
       {{0}, 1, true}, {{1}, 2, false}, {{1}, 3, true}, {{2, 3}, 4, false}, {{4}, 5, false}};
-  EXPECT_THAT(DeriveBackward(nodes, 6),
-              ElementsAre(BackwardStep{4, {Use::kWrite}},
-                          BackwardStep{3, {Use::kWrite, Use::kWrite}},
-                          BackwardStep{2, {Use::kWrite}}, BackwardStep{1, {Use::kAdd}},
-                          BackwardStep{0, {Use::kNone}}));
+  EXPECT_THAT(
+      DeriveBackward(nodes, 6),
+      ElementsAre(BackwardStep{4, {Use::kWrite}}, BackwardStep{3, {Use::kWrite, Use::kWrite}},
+                  BackwardStep{2, {Use::kWrite}}, BackwardStep{1, {Use::kAdd}},
+                  BackwardStep{0, {Use::kNone}}));
 }
 
 TEST(BackwardTest, ANodeThatReadsAValueTwiceAddsItsOwnGradients) {
   const std::vector<DifferentiableNode> nodes = {
       {{0}, 1, true}, {{1, 1}, 2, false}, {{2}, 3, false}};
   EXPECT_THAT(DeriveBackward(nodes, 4),
-              ElementsAre(BackwardStep{2, {Use::kWrite}},
-                          BackwardStep{1, {Use::kWrite, Use::kAdd}}, BackwardStep{0, {Use::kNone}}));
+              ElementsAre(BackwardStep{2, {Use::kWrite}}, BackwardStep{1, {Use::kWrite, Use::kAdd}},
+                          BackwardStep{0, {Use::kNone}}));
 }
 
 TEST(BackwardTest, BranchesWithoutAnythingToTrainAreSkipped) {
@@ -43,10 +43,9 @@ TEST(BackwardTest, BranchesWithoutAnythingToTrainAreSkipped) {
   // does not read -> 4; loss -> 5.
   const std::vector<DifferentiableNode> nodes = {
       {{0}, 1, false}, {{0}, 2, true}, {{1, 2}, 3, false}, {{2}, 4, true}, {{3}, 5, false}};
-  EXPECT_THAT(DeriveBackward(nodes, 6),
-              ElementsAre(BackwardStep{4, {Use::kWrite}},
-                          BackwardStep{2, {Use::kNone, Use::kWrite}},
-                          BackwardStep{1, {Use::kNone}}));
+  EXPECT_THAT(DeriveBackward(nodes, 6), ElementsAre(BackwardStep{4, {Use::kWrite}},
+                                                    BackwardStep{2, {Use::kNone, Use::kWrite}},
+                                                    BackwardStep{1, {Use::kNone}}));
 }
 
 TEST(BackwardTest, LabelsGetNoGradient) {

@@ -62,8 +62,8 @@ class Chain {
         if (candidate.loss || candidate.inputs[0] == InputKind::kLabels) continue;
         absl::StrAppend(&names, names.empty() ? "" : ", ", candidate.name);
       }
-      return absl::InvalidArgumentError(
-          absl::StrCat(rule == nullptr ? "unknown operator" : "not a layer", "; expected one of ", names));
+      return absl::InvalidArgumentError(absl::StrCat(
+          rule == nullptr ? "unknown operator" : "not a layer", "; expected one of ", names));
     }
     Node node;
     node.set_name(layer.name);

@@ -27,9 +27,9 @@ struct ModelInput {
 
 using LayerAttribute = std::variant<int64_t, double, bool, std::vector<int64_t>>;
 
-// One entry of `layers:`, already freed from YAML. Each layer reads the one before it, the first the
-// sample. Attributes are those of operators.h; input sizes are inferred, and a `linear` at the end
-// may leave out_features out: it gets one per class.
+// One entry of `layers:`, already freed from YAML. Each layer reads the one before it, the first
+// the sample. Attributes are those of operators.h; input sizes are inferred, and a `linear` at the
+// end may leave out_features out: it gets one per class.
 struct LayerDescription {
   std::string op;
   std::string name;  // empty: the operator and its position, "conv2d0"

@@ -59,8 +59,9 @@ TEST(BuildersTest, CounterHasOneRowPerSample) {
 
 TEST(BuildersTest, LayersInferNamesAndSizes) {
   const std::vector<LayerDescription> layers = {
-      {"conv2d", "", {{"out_channels", int64_t{4}}, {"kernel", std::vector<int64_t>{3, 3}},
-                      {"bias", false}}},
+      {"conv2d",
+       "",
+       {{"out_channels", int64_t{4}}, {"kernel", std::vector<int64_t>{3, 3}}, {"bias", false}}},
       {"batchnorm", "", {{"momentum", 0.2}}},
       {"avgpool2d", "pool", {{"kernel", int64_t{2}}}},
       {"flatten", "", {}},
@@ -83,15 +84,15 @@ TEST(BuildersTest, BadLayersAreNamed) {
               HasSubstr("layer 0 \"d\" (dense): unknown operator; expected one of conv2d"));
   EXPECT_THAT(BuildLayers(input, Layers{{"negative_sum", "n", {}}}).status().message(),
               HasSubstr("not a layer"));
-  EXPECT_THAT(BuildLayers(input, Layers{{"linear", "a", {}}, {"linear", "b", {}}})
-                  .status()
-                  .message(),
-              AllOf(HasSubstr("layer 0 \"a\" (linear)"), HasSubstr("out_features")));
+  EXPECT_THAT(
+      BuildLayers(input, Layers{{"linear", "a", {}}, {"linear", "b", {}}}).status().message(),
+      AllOf(HasSubstr("layer 0 \"a\" (linear)"), HasSubstr("out_features")));
   EXPECT_THAT(BuildLayers(input, Layers{{"relu", "", {}}}).status().message(),
               HasSubstr("parameters"));
   EXPECT_FALSE(BuildLayers(input, {}).ok());
   EXPECT_THAT(BuildLayers(input, Layers{{"linear", "out", {{"out_features", int64_t{7}}}}})
-                  .status().message(),
+                  .status()
+                  .message(),
               HasSubstr("its 7 outputs are the logits, but the data has 10 classes"));
 }
 

@@ -20,9 +20,10 @@ absl::Status CheckName(absl::string_view what, absl::string_view name) {
   bool good = !name.empty() && name.size() <= limits::kNameBytesMax;
   for (char c : name) good &= absl::ascii_isgraph(c) && c != '"' && c != '\'' && c != '\\';
   if (good) return absl::OkStatus();
-  return Invalid(absl::StrCat("the name of a ", what, " must be 1 to ", limits::kNameBytesMax,
-                              " printable ASCII characters without blanks, quotes and backslashes, got ",
-                              name.size(), " bytes: \"", absl::CHexEscape(name.substr(0, 64)), "\""));
+  return Invalid(
+      absl::StrCat("the name of a ", what, " must be 1 to ", limits::kNameBytesMax,
+                   " printable ASCII characters without blanks, quotes and backslashes, got ",
+                   name.size(), " bytes: \"", absl::CHexEscape(name.substr(0, 64)), "\""));
 }
 
 std::string KindName(int kind) {
@@ -41,9 +42,10 @@ absl::Status CheckInitializer(const Initializer& init) {
       init.value() >= 0) {
     return absl::OkStatus();
   }
-  return Invalid(absl::StrCat(
-      "expected an initialiser CONSTANT (finite), UNIFORM or NORMAL (finite, not negative), got kind ",
-      static_cast<int>(init.kind()), ", value ", init.value()));
+  return Invalid(
+      absl::StrCat("expected an initialiser CONSTANT (finite), UNIFORM or NORMAL (finite, not "
+                   "negative), got kind ",
+                   static_cast<int>(init.kind()), ", value ", init.value()));
 }
 
 class Validator {
@@ -113,8 +115,8 @@ class Validator {
                                 : "the last node must be a loss");
     }
     if (node.stage() != 0) {
-      return Invalid(absl::StrCat("expected stage 0 (pipelines are not built yet), got ",
-                                  node.stage()));
+      return Invalid(
+          absl::StrCat("expected stage 0 (pipelines are not built yet), got ", node.stage()));
     }
     ResolvedNode resolved;
     resolved.name = node.name();
@@ -133,8 +135,8 @@ class Validator {
   absl::Status ResolveInputs(int index, const OperatorRule& rule, ResolvedNode* resolved) {
     const Node& node = graph_.nodes(index);
     if (node.inputs_size() != static_cast<int>(rule.inputs.size())) {
-      return Invalid(absl::StrCat("expected ", rule.inputs.size(), " inputs, got ",
-                                  node.inputs_size()));
+      return Invalid(
+          absl::StrCat("expected ", rule.inputs.size(), " inputs, got ", node.inputs_size()));
     }
     for (int i = 0; i < node.inputs_size(); ++i) {
       const auto found = value_index_.find(node.inputs(i));
@@ -162,7 +164,8 @@ class Validator {
     if (node.parameters_size() != static_cast<int>(specs.size())) {
       std::string roles;
       for (const ParameterSpec& spec : specs) {
-        absl::StrAppend(&roles, roles.empty() ? "" : ", ", spec.role, " ", DimsToString(spec.shape));
+        absl::StrAppend(&roles, roles.empty() ? "" : ", ", spec.role, " ",
+                        DimsToString(spec.shape));
       }
       return Invalid(absl::StrCat("expected ", specs.size(), " parameters (",
                                   roles.empty() ? "none" : roles, "), got ",
@@ -192,7 +195,8 @@ class Validator {
     }
     if (found->second > expected_index) {
       return Invalid(absl::StrCat("parameters must be declared in forward order: expected \"", name,
-                                  "\" at position ", expected_index, ", got it at ", found->second));
+                                  "\" at position ", expected_index, ", got it at ",
+                                  found->second));
     }
     const Parameter& parameter = graph_.parameters(found->second);
     const Dims shape = ToDims(parameter.shape());
@@ -252,8 +256,8 @@ class Validator {
     const int64_t expected = labelled ? out_.values[out_.logits].elements : 0;
     if (out_.classes == expected) return absl::OkStatus();
     if (!labelled) {
-      return Invalid(absl::StrCat("expected classes to be 0, as the loss takes none, got ",
-                                  out_.classes));
+      return Invalid(
+          absl::StrCat("expected classes to be 0, as the loss takes none, got ", out_.classes));
     }
     return Invalid(absl::StrCat("node \"", out_.values[out_.logits].name, "\": its ", expected,
                                 " outputs are the logits, but the data has ", out_.classes,

@@ -31,9 +31,9 @@ inline constexpr int OutputValue(int node) { return node + 2; }
 
 struct ResolvedValue {
   std::string name;
-  Dims shape;            // without the batch
-  int64_t elements = 0;  // per sample
-  int producer = -1;     // node; -1: the graph's input or the labels
+  Dims shape;                  // without the batch
+  int64_t elements = 0;        // per sample
+  int producer = -1;           // node; -1: the graph's input or the labels
   std::vector<int> consumers;  // nodes, ascending; a node twice when it reads the value twice
 };
 
@@ -56,11 +56,11 @@ struct ResolvedGraph {
   int64_t classes = 0;                        // 0: the loss takes no labels
 };
 
-// Refuses everything that an executor could trip over: unknown operators and attributes, shapes that
-// do not fit, parameters that are missing, left over, shared by two nodes, of another shape or kind
-// than the operator wants or out of forward order, values that nothing reads, cycles (nodes out of
-// topological order), sizes beyond limits.h. kInvalidArgument names the node, its operator, what was
-// expected and what came.
+// Refuses everything that an executor could trip over: unknown operators and attributes, shapes
+// that do not fit, parameters that are missing, left over, shared by two nodes, of another shape or
+// kind than the operator wants or out of forward order, values that nothing reads, cycles (nodes
+// out of topological order), sizes beyond limits.h. kInvalidArgument names the node, its operator,
+// what was expected and what came.
 absl::StatusOr<ResolvedGraph> Validate(const Graph& graph);
 
 }  // namespace starling

@@ -51,7 +51,8 @@ TEST(ValidateTest, ResolvesNamesShapesAndCounts) {
 TEST(ValidateTest, ErrorsNameNodeOperatorExpectedAndGiven) {
   Graph graph = SmallNet();
   graph.mutable_nodes(0)->set_op("conv4d");
-  EXPECT_THAT(Error(graph), AllOf(HasSubstr("node \"conv\" (conv4d)"), HasSubstr("one of conv2d,")));
+  EXPECT_THAT(Error(graph),
+              AllOf(HasSubstr("node \"conv\" (conv4d)"), HasSubstr("one of conv2d,")));
 
   graph = SmallNet();
   graph.mutable_nodes(2)->set_inputs(0, "fc");  // a cycle

@@ -173,14 +173,14 @@ class Planner {
         if (other.end < storage.begin || storage.end < other.begin) continue;
         if ((*offsets)[other_index] >= offset + storage.bytes) break;
         const size_t after = (*offsets)[other_index] + other.bytes;
-        offset = std::max(offset, (after + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment);
+        offset =
+            std::max(offset, (after + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment);
       }
       (*offsets)[index] = offset;
-      placed.insert(std::upper_bound(placed.begin(), placed.end(), index,
-                                     [offsets](int a, int b) {
-                                       return (*offsets)[a] < (*offsets)[b];
-                                     }),
-                    index);
+      placed.insert(
+          std::upper_bound(placed.begin(), placed.end(), index,
+                           [offsets](int a, int b) { return (*offsets)[a] < (*offsets)[b]; }),
+          index);
       peak = std::max(peak, offset + storage.bytes);
     }
     return peak;

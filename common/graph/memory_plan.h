@@ -18,10 +18,10 @@ inline constexpr size_t kBlockAlignment = 64;
 
 // What the planner must know of a node's kernel.
 struct PlanNode {
-  std::vector<int> inputs;  // values
-  int output = 0;           // value
-  size_t saved_bytes = 0;      // from its forward to its backward
-  size_t workspace_bytes = 0;  // scratch, during its forward and again during its backward
+  std::vector<int> inputs;         // values
+  int output = 0;                  // value
+  size_t saved_bytes = 0;          // from its forward to its backward
+  size_t workspace_bytes = 0;      // scratch, during its forward and again during its backward
   bool forward_in_place = false;   // output may be the buffer of inputs[0]
   bool backward_in_place = false;  // the gradient of inputs[0] may be the buffer of the output's
   std::vector<bool> backward_reads_input;
@@ -35,8 +35,8 @@ struct PlanRequest {
   std::vector<int> host_reads;         // values that are read between forward and backward
 };
 
-// Live at times [begin, end]. Time 0 is the copy of the inputs, 1 + i the forward of node i, then one
-// for the host's reads, then one for each backward step.
+// Live at times [begin, end]. Time 0 is the copy of the inputs, 1 + i the forward of node i, then
+// one for the host's reads, then one for each backward step.
 struct Block {
   size_t offset = 0;
   size_t bytes = 0;  // 0: no such block
@@ -46,9 +46,9 @@ struct Block {
 };
 
 struct MemoryPlan {
-  std::vector<Block> values;     // by value
-  std::vector<Block> gradients;  // by value
-  std::vector<Block> saved;      // by node
+  std::vector<Block> values;              // by value
+  std::vector<Block> gradients;           // by value
+  std::vector<Block> saved;               // by node
   std::vector<Block> forward_workspace;   // by node
   std::vector<Block> backward_workspace;  // by backward step
   std::vector<std::vector<Block>> aside;  // by backward step and input: gradients to be added

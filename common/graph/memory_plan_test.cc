@@ -71,7 +71,6 @@ TEST(MemoryPlanTest, AnInputThatIsNeededAgainIsNotOverwritten) {
 
 // ---- Random graphs ----------------------------------------------------------------------------
 
-
 PlanRequest RandomRequest(std::mt19937& random) {
   auto pick = [&random](int n) { return static_cast<int>(random() % n); };
   PlanRequest request;
@@ -176,7 +175,8 @@ class Interpreter {
       if (backward.inputs[i] == GradientUse::kWrite) {
         const Block& gradient = plan_.gradients[value];
         ASSERT_GT(gradient.bytes, 0u);
-        overwritten |= i == 0 && node.backward_in_place && gradient.offset == output_gradient.offset;
+        overwritten |=
+            i == 0 && node.backward_in_place && gradient.offset == output_gradient.offset;
         Write(gradient, GradientTag(value));
       } else if (backward.inputs[i] == GradientUse::kAdd) {
         Write(plan_.aside[step][i], 8);

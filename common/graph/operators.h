@@ -1,25 +1,25 @@
-// The operators that a graph may use: attributes, parameters, shapes. One table (operators.cc); the
-// kernels (kernels/operator.h) are keyed by the same OpKind and read the same OperatorAttributes.
+// The operators that a graph may use: attributes, parameters, shapes, in one table (operators.cc).
+// An executor tells its device what to compute in the words of kernels/operator.h.
 //
-// Layouts: images are [channels, height, width] (the batch in front makes NCHW), convolution weights
-// [out, in, height, width], linear weights [out, in]. Shapes here never include the batch.
+// Layouts: images are [channels, height, width] (the batch in front makes NCHW), convolution
+// weights [out, in, height, width], linear weights [out, in]. Shapes here never include the batch.
 //
-//   op                     inputs       parameters                                   output
-//   conv2d                 CHW          weight [O,C,kh,kw], bias [O]                 [O,H',W']
-//   maxpool2d, avgpool2d   CHW                                                       [C,H',W']
-//   linear                 [in]         weight [out,in], bias [out]                  [out]
-//   batchnorm              CHW or C     weight, bias, running_mean, running_var [C]  as the input
-//   relu, dropout          any                                                       as the input
-//   flatten                any                                                       [elements]
-//   softmax_cross_entropy  [K], labels                                               scalar; the loss
-//   gather_rows            labels       weight [R]                                   [1]
-//   negative_sum           any                                                       scalar; the loss
+//   op                     inputs       parameters                                  output
+//   conv2d                 CHW          weight [O,C,kh,kw], bias [O]                [O,H',W']
+//   maxpool2d, avgpool2d   CHW                                                      [C,H',W']
+//   linear                 [in]         weight [out,in], bias [out]                 [out]
+//   batchnorm              CHW or C     weight, bias, running_mean, running_var [C] as the input
+//   relu, dropout          any                                                      as the input
+//   flatten                any                                                      [elements]
+//   softmax_cross_entropy  [K], labels                                              scalar: loss
+//   gather_rows            labels       weight [R]                                  [1]
+//   negative_sum           any                                                      scalar: loss
 //
-// H' = floor((H + 2*padding - kernel) / stride) + 1. Average pooling counts the padding. "labels" is
-// the value of that name that every graph has: one int32 per sample (gather_rows: the row's index).
+// H' = floor((H + 2*padding - kernel) / stride) + 1. Average pooling counts the padding. "labels"
+// is the value of that name that every graph has: one int32 per sample (gather_rows: the row).
 //
-// Pure functions of their arguments; safe from any thread. Bad input gives kInvalidArgument with what
-// was expected and what came; arithmetic on sizes from outside is checked.
+// Pure functions of their arguments; safe from any thread. Bad input gives kInvalidArgument with
+// what was expected and what came; arithmetic on sizes from outside is checked.
 #ifndef STARLING_COMMON_GRAPH_OPERATORS_H_
 #define STARLING_COMMON_GRAPH_OPERATORS_H_
 
@@ -54,12 +54,12 @@ enum class OpKind : uint8_t {
 
 inline constexpr char kLabelsValue[] = "labels";
 inline constexpr int64_t kGatherRowsMax = (int64_t{1} << 31) - 1;  // labels are int32
-inline constexpr double kStatisticMomentum = 0.1;            // PyTorch's default
+inline constexpr double kStatisticMomentum = 0.1;                  // PyTorch's default
 
 // A node's attributes after checks and defaults. Fields that the operator has not are left alone.
 struct OperatorAttributes {
-  int64_t out_channels = 0;              // conv2d
-  std::array<int64_t, 2> kernel = {};    // conv2d, pools: height, width
+  int64_t out_channels = 0;            // conv2d
+  std::array<int64_t, 2> kernel = {};  // conv2d, pools: height, width
   std::array<int64_t, 2> stride = {1, 1};
   std::array<int64_t, 2> padding = {0, 0};
   bool bias = true;                      // conv2d, linear
@@ -74,15 +74,15 @@ struct OperatorAttributes {
 
 enum class AttributeType : uint8_t { kInt, kFloat, kPair, kBool };
 
-// How an attribute is written. kPair: two integers, or one for both; kBool: 0 or 1. An attribute that
-// is not required takes the default of OperatorAttributes (a pool's stride: its kernel).
+// How an attribute is written. kPair: two integers, or one for both; kBool: 0 or 1. An attribute
+// that is not required takes the default of OperatorAttributes (a pool's stride: its kernel).
 struct AttributeSpec {
   const char* name;
   AttributeType type;
   bool required;
   double minimum;
-  double maximum;        // inclusive
-  const char* meaning;   // for documentation and messages
+  double maximum;       // inclusive
+  const char* meaning;  // for documentation and messages
 };
 
 enum class InputKind : uint8_t { kTensor, kLabels };

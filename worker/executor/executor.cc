@@ -9,40 +9,13 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
+#include "worker/executor/device_memory.h"
 #include "worker/executor/gradient_sums.h"
 #include "worker/executor/lanes.h"
 #include "worker/executor/program.h"
 
 namespace starling {
 namespace {
-
-// Device memory that frees itself.
-class DeviceMemory {
- public:
-  DeviceMemory() = default;
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  ~DeviceMemory() {
-    if (memory_ != nullptr) device_->Free(memory_);
-  }
-
-  absl::Status Allocate(Device* device, size_t bytes, Stream& stream) {
-    device_ = device;
-    bytes_ = bytes;
-    STARLING_ASSIGN_OR_RETURN(memory_, device->Allocate(std::max<size_t>(bytes, 1)));
-    return device->Zero(memory_, bytes, stream);
-  }
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(memory_);
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  Device* device_ = nullptr;
-  void* memory_ = nullptr;
-  size_t bytes_ = 0;
-};
 
 // Which slices each node's parameters lie in, and how many backward steps each slice waits for.
 struct SliceUse {
@@ -71,8 +44,8 @@ SliceUse FindSliceUse(const ResolvedGraph& graph, const Layout& layout) {
 struct Lane {
   std::unique_ptr<Stream> stream;
   DeviceMemory arena;
-  DeviceMemory gradients;  // flat; of one micro-batch
-  std::vector<std::unique_ptr<Program>> train;     // by ExecutorOptions::train_samples
+  DeviceMemory gradients;                       // flat; of one micro-batch
+  std::vector<std::unique_ptr<Program>> train;  // by ExecutorOptions::train_samples
   std::vector<std::unique_ptr<Program>> evaluate;
   std::vector<int> steps_left;  // by slice, of the micro-batch under way
   std::vector<float> losses;
@@ -109,8 +82,15 @@ class ExecutorImpl : public Executor {
   absl::Status Prepare() {
     for (int i = 0; i < options_.lanes; ++i) {
       lanes_.push_back(std::make_unique<Lane>());
-      STARLING_RETURN_IF_ERROR(PrepareLane(*lanes_.back(), i == 0));
+      STARLING_RETURN_IF_ERROR(CompileLane(*lanes_.back()));
     }
+    STARLING_RETURN_IF_ERROR(PlanBytes());
+    Stream& stream = *lanes_[0]->stream;
+    STARLING_RETURN_IF_ERROR(live_.Allocate(device_, flat_bytes(), stream));
+    if (!options_.evaluate_samples.empty()) {
+      STARLING_RETURN_IF_ERROR(snapshot_.Allocate(device_, flat_bytes(), stream));
+    }
+    for (const auto& lane : lanes_) STARLING_RETURN_IF_ERROR(BindLane(*lane));
     STARLING_ASSIGN_OR_RETURN(
         sums_, GradientSums::Create(layout_, options_.micro_batches, options_.lanes, device_));
     return absl::OkStatus();
@@ -119,11 +99,7 @@ class ExecutorImpl : public Executor {
   float* live_parameters() override { return live_.as<float>(); }
   float* snapshot_parameters() override { return snapshot_.as<float>(); }
 
-  size_t planned_bytes() const override {
-    size_t bytes = live_.bytes() + snapshot_.bytes() + sums_->bytes();
-    for (const auto& lane : lanes_) bytes += lane->arena.bytes() + lane->gradients.bytes();
-    return bytes;
-  }
+  size_t planned_bytes() const override { return planned_bytes_; }
 
   absl::Status Train(const Unit& unit, BatchSource& batches, SliceGate& gate, GradientSink& sink,
                      UnitResult* result) override {
@@ -148,25 +124,37 @@ class ExecutorImpl : public Executor {
     std::atomic<bool> stop{false};
   };
 
-  absl::Status PrepareLane(Lane& lane, bool first) {
+  size_t flat_bytes() const { return layout_.elements * sizeof(float); }
+
+  absl::Status CompileLane(Lane& lane) {
     STARLING_ASSIGN_OR_RETURN(lane.stream, device_->CreateStream());
-    const size_t flat_bytes = layout_.elements * sizeof(float);
-    if (first) STARLING_RETURN_IF_ERROR(live_.Allocate(device_, flat_bytes, *lane.stream));
-    if (first && !options_.evaluate_samples.empty()) {
-      STARLING_RETURN_IF_ERROR(snapshot_.Allocate(device_, flat_bytes, *lane.stream));
-    }
-    STARLING_RETURN_IF_ERROR(lane.gradients.Allocate(device_, flat_bytes, *lane.stream));
     STARLING_RETURN_IF_ERROR(CreatePrograms(options_.train_samples, true, &lane.train));
-    STARLING_RETURN_IF_ERROR(CreatePrograms(options_.evaluate_samples, false, &lane.evaluate));
-    size_t arena_bytes = 0;
-    int64_t samples = 0;
-    for (const auto* programs : {&lane.train, &lane.evaluate}) {
+    return CreatePrograms(options_.evaluate_samples, false, &lane.evaluate);
+  }
+
+  // The lanes share nothing but parameters and sums; a lane's programs share one arena.
+  absl::Status PlanBytes() {
+    for (const auto* programs : {&lanes_[0]->train, &lanes_[0]->evaluate}) {
       for (const auto& program : *programs) {
-        arena_bytes = std::max(arena_bytes, program->arena_bytes());
-        samples = std::max(samples, program->samples());
+        arena_bytes_ = std::max(arena_bytes_, program->arena_bytes());
+        samples_max_ = std::max(samples_max_, program->samples());
       }
     }
-    STARLING_RETURN_IF_ERROR(lane.arena.Allocate(device_, arena_bytes, *lane.stream));
+    const size_t parameter_copies = options_.evaluate_samples.empty() ? 1 : 2;
+    const size_t flats = parameter_copies + options_.lanes +
+                         GradientSums::SpareBuffers(options_.micro_batches, options_.lanes);
+    planned_bytes_ = options_.lanes * arena_bytes_ + flats * flat_bytes();
+    if (planned_bytes_ <= options_.bytes_max) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the model needs ", planned_bytes_ >> 20, " MiB here (", options_.lanes, " x ",
+                     arena_bytes_ >> 20, " MiB of activations, ", flats, " x ", flat_bytes() >> 20,
+                     " MiB of parameters and gradients), but ", options_.bytes_max >> 20,
+                     " MiB are allowed: use smaller micro-batches or fewer lanes"));
+  }
+
+  absl::Status BindLane(Lane& lane) {
+    STARLING_RETURN_IF_ERROR(lane.gradients.Allocate(device_, flat_bytes(), *lane.stream));
+    STARLING_RETURN_IF_ERROR(lane.arena.Allocate(device_, arena_bytes_, *lane.stream));
     char* const arena = lane.arena.as<char>();
     for (const auto& program : lane.train) {
       program->Bind(arena, layout_, live_.as<float>(), lane.gradients.as<float>());
@@ -174,8 +162,8 @@ class ExecutorImpl : public Executor {
     for (const auto& program : lane.evaluate) {
       program->Bind(arena, layout_, snapshot_.as<float>(), nullptr);
     }
-    lane.losses.resize(samples);
-    lane.logits.resize(samples * graph_.classes);
+    lane.losses.resize(samples_max_);
+    lane.logits.resize(samples_max_ * graph_.classes);
     return lane.stream->Synchronize();
   }
 
@@ -204,8 +192,8 @@ class ExecutorImpl : public Executor {
     }
     if (sink != nullptr && micro_batches > options_.micro_batches) {
       return absl::InvalidArgumentError(absl::StrCat("expected a unit of at most ",
-                                                     options_.micro_batches,
-                                                     " micro-batches, got ", micro_batches));
+                                                     options_.micro_batches, " micro-batches, got ",
+                                                     micro_batches));
     }
     run_.outcomes.assign(micro_batches, {});
     run_.next = 0;
@@ -277,7 +265,9 @@ class ExecutorImpl : public Executor {
     const uint64_t leaf = index - (run_.range_ends[range] - work.count);
     const uint64_t id = work.first + leaf;
     STARLING_ASSIGN_OR_RETURN(const MicroBatch batch, run_.batches->Get(work, id));
-    if (batch.samples == 0) return run_.sink == nullptr ? absl::OkStatus() : AddNothing(lane, range, leaf);
+    if (batch.samples == 0) {
+      return run_.sink == nullptr ? absl::OkStatus() : AddNothing(lane, range, leaf);
+    }
     STARLING_ASSIGN_OR_RETURN(Program* const program, ProgramFor(lane, batch.samples));
     const RandomKey random = {options_.seed, static_cast<uint32_t>(run_.unit->job_step),
                               static_cast<uint32_t>(id), 0};
@@ -359,9 +349,8 @@ class ExecutorImpl : public Executor {
     for (int node = 0; node < static_cast<int>(graph_.nodes.size()) && layer.empty(); ++node) {
       STARLING_RETURN_IF_ERROR(program.Forward(node, random, *lane.stream));
       std::vector<float> output(program.output_bytes(node) / sizeof(float));
-      STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(output.data(), program.output(node),
-                                                       output.size() * sizeof(float),
-                                                       *lane.stream));
+      STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(
+          output.data(), program.output(node), output.size() * sizeof(float), *lane.stream));
       STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
       if (!std::all_of(output.begin(), output.end(), [](float x) { return std::isfinite(x); })) {
         const ResolvedNode& resolved = graph_.nodes[node];
@@ -423,6 +412,9 @@ class ExecutorImpl : public Executor {
   std::vector<std::string> forward_names_;
   std::vector<std::string> backward_names_;
 
+  size_t arena_bytes_ = 0;   // of one lane
+  int64_t samples_max_ = 0;  // of a micro-batch
+  size_t planned_bytes_ = 0;
   DeviceMemory live_;
   DeviceMemory snapshot_;
   std::vector<std::unique_ptr<Lane>> lanes_;

@@ -2,15 +2,17 @@
 // the sums of their gradients along the tree of the micro-batch ids (docs/protocol.md, section 2).
 //
 // The bits of a range's gradient do not depend on the number of lanes, nor on which lane computed
-// what; a range's sum is the tree sum of its halves' sums. They do depend on kernel_threads, the seed,
-// the device and its instruction set.
+// what; a range's sum is the tree sum of its halves' sums. They do depend on kernel_threads, the
+// seed, the device and its instruction set.
 //
 // Everything is planned in Create. A unit allocates no tensor memory.
 #ifndef STARLING_WORKER_EXECUTOR_EXECUTOR_H_
 #define STARLING_WORKER_EXECUTOR_EXECUTOR_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,8 +33,8 @@ namespace starling {
 // epoch's last batch is short.
 struct MicroBatch {
   int64_t samples = 0;
-  const float* inputs = nullptr;   // [samples, input shape]; not read where the graph does not
-  const int32_t* labels = nullptr; // [samples]
+  const float* inputs = nullptr;    // [samples, input shape]; not read where the graph does not
+  const int32_t* labels = nullptr;  // [samples]
 };
 
 // Called by several lanes at once.
@@ -67,13 +69,14 @@ class GradientSink {
 };
 
 struct ExecutorOptions {
-  int64_t global_batch = 1;        // samples of a whole step: gradients are scaled by one over it
-  uint32_t micro_batches = 1;      // of a whole step: a training unit has no more
+  int64_t global_batch = 1;    // samples of a whole step: gradients are scaled by one over it
+  uint32_t micro_batches = 1;  // of a whole step: a training unit has no more
   std::vector<int64_t> train_samples;     // sizes of micro-batches that training meets, > 0
   std::vector<int64_t> evaluate_samples;  // the same for evaluation; empty: it does not evaluate
-  int lanes = 1;                   // micro-batches computed at once, each by a thread
-  int kernel_threads = 1;          // threads inside one micro-batch
-  uint64_t seed = 0;               // of dropout
+  int lanes = 1;                          // micro-batches computed at once, each by a thread
+  int kernel_threads = 1;                 // threads inside one micro-batch
+  uint64_t seed = 0;                      // of dropout
+  size_t bytes_max = std::numeric_limits<size_t>::max();  // of device memory that may be planned
 };
 
 struct Unit {
@@ -93,10 +96,11 @@ struct RangeResult {
 
 struct UnitResult {
   std::vector<RangeResult> ranges;
-  // False: a loss was NaN or infinite, and the unit stopped before anything of it reached a gradient.
+  // False: a loss was NaN or infinite, and the unit stopped before anything of it reached a
+  // gradient.
   bool finite = true;
-  std::string bad_layer;         // "conv2 (conv2d)": the first whose output is not finite
-  uint64_t bad_micro_batch = 0;  // its id
+  std::string bad_layer;          // "conv2 (conv2d)": the first whose output is not finite
+  uint64_t bad_micro_batch = 0;   // its id
   double slice_wait_seconds = 0;  // that lanes waited in SliceGate, on average over lanes
   double ack_wait_seconds = 0;    // ... in GradientSink::Acquire
 };
@@ -107,7 +111,7 @@ class Executor {
   virtual ~Executor() = default;
 
   // `device` and `spans` outlive the executor. kInvalidArgument: the device refuses an operator;
-  // kResourceExhausted: it has not enough memory.
+  // kResourceExhausted: it has not enough memory, or bytes_max would be exceeded (says by what).
   static absl::StatusOr<std::unique_ptr<Executor>> Create(const ResolvedGraph& graph,
                                                           const Layout& layout,
                                                           const ExecutorOptions& options,

@@ -76,8 +76,7 @@ TEST_F(FlowTest, AnOperatorWaitsOnlyForItsOwnSlices) {
   ASSERT_GT(model_.layout.slices.size(), 2u);
   LateGate gate(model_.layout.parameters[4].first_slice,  // fc3.weight
                 [this] { return Recorded("forward fc2"); });
-  const absl::Status status =
-      model_.executor->Train({ranges_}, batches_, gate, sink_, &result_);
+  const absl::Status status = model_.executor->Train({ranges_}, batches_, gate, sink_, &result_);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(Recorded("wait slices"));
   EXPECT_GT(result_.slice_wait_seconds, 0);
@@ -204,12 +203,19 @@ TEST_F(FlowTest, MemoryIsPlannedAheadAndShared) {
 TEST(ExecutorCreateTest, ImpossibleOptionsAreRefused) {
   TestModel model = MakeTestModel(DeepMlp(), Options(1));
   ExecutorOptions options = Options(1);
+  options.bytes_max = 1000;
+  const absl::Status too_large =
+      Executor::Create(model.resolved, model.layout, options, model.device.get(), model.spans.get())
+          .status();
+  EXPECT_EQ(too_large.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(too_large.message().find("0 MiB are allowed"), absl::string_view::npos) << too_large;
+  options = Options(1);
   options.lanes = 0;
-  EXPECT_EQ(Executor::Create(model.resolved, model.layout, options, model.device.get(),
-                             model.spans.get())
-                .status()
-                .code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      Executor::Create(model.resolved, model.layout, options, model.device.get(), model.spans.get())
+          .status()
+          .code(),
+      absl::StatusCode::kInvalidArgument);
   OpenGate gate;
   CollectingSink sink(&model.layout);
   UnitResult result;

@@ -72,11 +72,11 @@ TEST(ExecutorTest, BitsDependNeitherOnLanesNorOnHowTheRangeIsSplit) {
       const TrainOutput whole = TrainOnce(model, batches, {TrainRange(0, 8)}, 3);
       EXPECT_TRUE(SameBits(whole.gradients[0], expected)) << lanes << " lanes";
       EXPECT_EQ(whole.result.ranges[0].samples, 26u);
-      const TrainOutput split = TrainOnce(
-          model, batches, {TrainRange(6, 2), TrainRange(0, 4), TrainRange(5, 1), TrainRange(4, 1)},
-          3);
-      const std::vector<float> right = Plus(Plus(split.gradients[3], split.gradients[2]),
-                                            split.gradients[0]);
+      const TrainOutput split =
+          TrainOnce(model, batches,
+                    {TrainRange(6, 2), TrainRange(0, 4), TrainRange(5, 1), TrainRange(4, 1)}, 3);
+      const std::vector<float> right =
+          Plus(Plus(split.gradients[3], split.gradients[2]), split.gradients[0]);
       EXPECT_TRUE(SameBits(Plus(split.gradients[1], right), expected)) << lanes << " lanes";
     }
   }
@@ -151,8 +151,7 @@ TEST(ExecutorTest, GradientsAgreeWithFiniteDifferences) {
 
 TEST(ExecutorTest, StatisticsAreWeightedBySamples) {
   // Without anything before it, batch norm's statistics are those of the data.
-  const std::vector<LayerDescription> layers = {
-      {"batchnorm", "norm", {}}, {"linear", "fc", {}}};
+  const std::vector<LayerDescription> layers = {{"batchnorm", "norm", {}}, {"linear", "fc", {}}};
   const Samples32 samples = MakeSamples(6, 2, kClasses, 4);
   MemoryBatches batches(&samples, 4);
   ExecutorOptions options = ConvOptions(1);
@@ -256,9 +255,8 @@ TEST(ExecutorTest, UnannouncedSizesAreRefused) {
   CollectingSink sink(&model.layout);
   UnitResult result;
   const std::vector<WorkRange> ranges = {TrainRange(0, 1)};
-  EXPECT_THAT(
-      std::string(model.executor->Train({ranges}, batches, gate, sink, &result).message()),
-      testing::HasSubstr("a micro-batch of 4 or 2 samples, got 3"));
+  EXPECT_THAT(std::string(model.executor->Train({ranges}, batches, gate, sink, &result).message()),
+              testing::HasSubstr("a micro-batch of 4 or 2 samples, got 3"));
 }
 
 }  // namespace

@@ -8,16 +8,12 @@
 #include "common/base/status_macros.h"
 
 namespace starling {
-namespace {
-
-size_t SpareBuffers(uint32_t micro_batches, int lanes) {
+size_t GradientSums::SpareBuffers(uint32_t micro_batches, int lanes) {
   const size_t pairs = micro_batches / 2;
   const size_t in_order = static_cast<size_t>(lanes + 1) * std::bit_width(micro_batches);
   const size_t waiting = std::min(pairs, in_order);
   return waiting == 0 ? 0 : waiting - 1;  // one of them lies in the sink's buffer
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<GradientSums>> GradientSums::Create(const Layout& layout,
                                                                    uint32_t micro_batches,

@@ -20,14 +20,16 @@ namespace starling {
 
 // Add is thread-safe; Begin is not, and needs that no Add runs.
 //
-// A sum that waits for its sibling lies in the sink's buffer of the slice or, where that is taken by
-// another sum of the same range, in one of the spare flat buffers. Whoever finishes the second of two
-// siblings adds; the last addition ends in the sink's buffer.
+// A sum that waits for its sibling lies in the sink's buffer of the slice or, where that is taken
+// by another sum of the same range, in one of the spare flat buffers. Whoever finishes the second
+// of two siblings adds; the last addition ends in the sink's buffer.
 class GradientSums {
  public:
-  // `micro_batches` and `lanes` bound how many sums wait at one time: of each pair of siblings one,
-  // and since lanes take micro-batches in order, log2(micro_batches) for the finished ones and as
-  // many again around each one under way.
+  // How many flat buffers there are besides the sink's: a bound on the sums that wait at one time.
+  // Of each pair of siblings one waits; and since lanes take micro-batches in order,
+  // log2(micro_batches) for the finished ones and as many again around each one under way.
+  static size_t SpareBuffers(uint32_t micro_batches, int lanes);
+
   static absl::StatusOr<std::unique_ptr<GradientSums>> Create(const Layout& layout,
                                                               uint32_t micro_batches, int lanes,
                                                               Device* device);
@@ -37,13 +39,11 @@ class GradientSums {
 
   void Begin(absl::Span<const WorkRange> ranges);
 
-  // Adds micro-batch `leaf` of the range: `gradient` has the slice's elements. `samples` counts those
-  // of the micro-batch. Calls sink.Ready when it was the last. `waited_us` grows by the time spent in
-  // sink.Acquire. kCancelled: the sink gave no buffer.
+  // Adds micro-batch `leaf` of the range: `gradient` has the slice's elements. `samples` counts
+  // those of the micro-batch. Calls sink.Ready when it was the last. `waited_us` grows by the time
+  // spent in sink.Acquire. kCancelled: the sink gave no buffer.
   absl::Status Add(size_t range, uint32_t leaf, SliceId slice, const float* gradient,
                    uint32_t samples, GradientSink& sink, Stream& stream, uint64_t* waited_us);
-
-  size_t bytes() const { return spare_.size() * layout_.elements * sizeof(float); }
 
  private:
   // The sum of one slice over one range.
@@ -58,15 +58,17 @@ class GradientSums {
   GradientSums(const Layout& layout, Device* device) : layout_(layout), device_(device) {}
 
   absl::Status Merge(Slot& slot, const SubtreeSum::Merge& merge, SliceId slice,
-                     const float* gradient, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
+                     const float* gradient, Stream& stream)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
   float* TakeSpare(SliceId slice);
   void GiveBackSpare(SliceId slice, float* buffer);
   uint32_t elements(SliceId slice) const { return layout_.slices[slice.value].elements; }
 
   const Layout& layout_;
   Device* const device_;
-  std::vector<float*> spare_;                             // flat buffers
-  std::vector<std::vector<std::unique_ptr<Slot>>> slots_;  // by range, then slice; grows, never shrinks
+  std::vector<float*> spare_;  // flat buffers
+  std::vector<std::vector<std::unique_ptr<Slot>>>
+      slots_;  // by range, then slice; grows, never shrinks
 
   Mutex mutex_;
   std::vector<std::vector<float*>> free_ ABSL_GUARDED_BY(mutex_);  // by slice: pieces of spare_

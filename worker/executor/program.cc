@@ -129,7 +129,8 @@ void Program::Bind(char* arena, const Layout& layout, const float* parameters, f
   for (size_t i = 0; i < kernels_.size(); ++i) {
     const ResolvedNode& node = graph_.nodes[i];
     BoundNode bound;
-    for (int input : node.inputs) bound.inputs.push_back(At<const void>(arena, plan_.values[input]));
+    for (int input : node.inputs)
+      bound.inputs.push_back(At<const void>(arena, plan_.values[input]));
     for (int p : node.parameters) {
       bound.parameters.push_back(parameters + layout.parameters[p].flat_begin);
     }

@@ -90,7 +90,7 @@ class Program {
 
   std::vector<BoundNode> nodes_;
   std::vector<BoundStep> steps_;
-  void* input_ = nullptr;   // null: nothing reads it
+  void* input_ = nullptr;  // null: nothing reads it
   void* labels_ = nullptr;
   const float* losses_ = nullptr;
   const float* logits_ = nullptr;

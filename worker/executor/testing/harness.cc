@@ -98,8 +98,8 @@ void TestModel::Initialise(uint32_t seed) {
                                                   static_cast<float>(init.value()));
     float* const values = executor->live_parameters() + layout.parameters[p].flat_begin;
     for (uint64_t i = 0; i < layout.parameters[p].elements; ++i) {
-      values[i] = init.kind() == Initializer::UNIFORM ? uniform(random)
-                                                      : static_cast<float>(init.value());
+      values[i] =
+          init.kind() == Initializer::UNIFORM ? uniform(random) : static_cast<float>(init.value());
     }
   }
 }
@@ -111,9 +111,9 @@ TestModel MakeTestModel(Graph graph, const ExecutorOptions& options) {
   model.layout = MakeLayout(model.graph).value();
   model.device = CreateCpuDevice().value();
   model.spans = std::make_unique<SpanRing>();
-  model.executor = Executor::Create(model.resolved, model.layout, options, model.device.get(),
-                                    model.spans.get())
-                       .value();
+  model.executor =
+      Executor::Create(model.resolved, model.layout, options, model.device.get(), model.spans.get())
+          .value();
   model.Initialise(1);
   return model;
 }
@@ -127,8 +127,8 @@ TrainOutput TrainOnce(TestModel& model, BatchSource& batches, const std::vector<
   OpenGate gate;
   CollectingSink sink(&model.layout);
   TrainOutput output;
-  const absl::Status status = model.executor->Train({ranges, job_step, 0, nullptr}, batches, gate,
-                                                    sink, &output.result);
+  const absl::Status status =
+      model.executor->Train({ranges, job_step, 0, nullptr}, batches, gate, sink, &output.result);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(output.result.finite) << output.result.bad_layer;
   for (size_t r = 0; r < ranges.size() && status.ok(); ++r) {
