@@ -7,11 +7,9 @@
 Prints `test_accuracy=0.xxxx`. Needs NumPy only, computes in float64, shares no code with the product.
 
 Of the export's metadata it reads `model`, the Graph, and `preprocessing`, {"train": DataSource, "test":
-DataSource, "normalize": Normalize}: protobuf JSON of proto/model.proto and proto/job.proto with the
-fields' own names.
+DataSource, "normalize": Normalize}: protobuf JSON of proto/model.proto and proto/job.proto.
 """
 
-import json
 import os
 import sys
 
@@ -19,13 +17,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: threads that
 
 import datasets
 import network
+import proto_json
 import safetensors_file
 
 
 def accuracy(export, files, batch=500):
     metadata, parameters = safetensors_file.read(export)
-    net = network.Network(json.loads(metadata["model"]))
-    preprocessing = json.loads(metadata["preprocessing"])
+    net = network.Network(proto_json.loads(metadata["model"]))
+    preprocessing = proto_json.loads(metadata["preprocessing"])
     source = preprocessing.get("test")
     if not source:
         raise ValueError(f"{export} names no test data")

@@ -71,6 +71,9 @@ class EvaluateExport(unittest.TestCase):
         values = held_out % 3
         expected = (np.where(values >= 1, 0, 1) == labels[held_out]).mean()
         self.assertEqual(evaluate_export.accuracy(export, [path]), expected)
+        camel = {"holdoutFraction": 0.25, "holdoutSeed": "7", "part": "PART_HOLDOUT"}
+        export = self.export(LINEAR, [[1, 0], [0, 1]], {"test": {"csv": camel}})
+        self.assertEqual(evaluate_export.accuracy(export, [path]), expected)
         csv["part"] = "PART_TRAIN"
         x, train_labels = datasets.load({"csv": csv}, {}, (2,), [path])
         self.assertEqual(len(x), 30)

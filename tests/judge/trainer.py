@@ -31,6 +31,7 @@ import numpy as np
 
 import network
 import optimizer
+import proto_json
 import safetensors_file
 
 LOSS_BOUND = 1e-5
@@ -86,9 +87,9 @@ class Step:
 
 class Judge:
     def __init__(self, first):
-        self.net = network.Network(json.loads(first.metadata["model"]))
-        self.optimizer = optimizer.Optimizer(json.loads(first.metadata["optimizer"]))
-        self.global_batch = int(json.loads(first.metadata["batch"])["global"])
+        self.net = network.Network(proto_json.loads(first.metadata["model"]))
+        self.optimizer = optimizer.Optimizer(proto_json.loads(first.metadata["optimizer"]))
+        self.global_batch = int(proto_json.loads(first.metadata["batch"])["global"])
         self.steps = int(first.metadata["steps"]) if "steps" in first.metadata else None
         self.loss = Worst("loss", LOSS_BOUND)
         self.gradient = Worst("gradient", NORM_BOUND)
