@@ -90,8 +90,8 @@ OperatorCase ForInference(OperatorCase c) {
 }
 
 void AddPlanes(std::vector<OperatorCase>& cases) {
-  cases.push_back(Conv("lenet1", {4, 1, 28, 28}, 32, {.kernel = {3, 3}}));
-  cases.push_back(Conv("lenet2", {2, 32, 26, 26}, 64, {.kernel = {3, 3}}));
+  cases.push_back(Conv("lenet1", {2, 1, 28, 28}, 32, {.kernel = {3, 3}}));
+  cases.push_back(Conv("lenet2", {2, 32, 12, 12}, 64, {.kernel = {3, 3}}));
   cases.push_back(Conv("one_sample", {1, 3, 8, 8}, 4, {.kernel = {3, 3}, .padding = {1, 1}}));
   cases.push_back(Conv("primes", {3, 5, 13, 11}, 7, {.kernel = {5, 3}, .padding = {2, 1}}));
   cases.push_back(Conv("strides", {2, 16, 17, 19}, 16,
