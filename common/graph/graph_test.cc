@@ -1,9 +1,13 @@
 #include "common/graph/graph.h"
 
+#include <cmath>
+#include <cstdint>
 #include <limits>
+#include <random>
 
 #include "common/graph/builders.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 
 namespace starling {
@@ -157,6 +161,60 @@ TEST(ValidateTest, CraftedSizesAreRefused) {
   (*graph.mutable_nodes(0)->mutable_attributes())["padding"].set_i(
       std::numeric_limits<int64_t>::max());
   EXPECT_THAT(Error(graph), HasSubstr("padding"));
+}
+
+// Damages one field, of any message in the tree, to an extreme or to another field's value.
+void Damage(google::protobuf::Message* message, std::mt19937& random) {
+  const google::protobuf::Reflection& reflection = *message->GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(*message, &fields);
+  if (fields.empty()) return;
+  const auto* const field = fields[random() % fields.size()];
+  const int size = field->is_repeated() ? reflection.FieldSize(*message, field) : 0;
+  const int index = size > 0 ? static_cast<int>(random() % size) : 0;
+  constexpr int64_t kInts[] = {0, -1, 1, 2, 1 << 16, int64_t{1} << 33, INT64_MAX, INT64_MIN};
+  switch (field->cpp_type()) {
+    case google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE:
+      if (!field->is_repeated()) return Damage(reflection.MutableMessage(message, field), random);
+      if (random() % 8 == 0) return reflection.RemoveLast(message, field);
+      return Damage(reflection.MutableRepeatedMessage(message, field, index), random);
+    case google::protobuf::FieldDescriptor::CPPTYPE_INT64:
+      if (field->is_repeated()) {
+        return reflection.SetRepeatedInt64(message, field, index, kInts[random() % 8]);
+      }
+      return reflection.SetInt64(message, field, kInts[random() % 8]);
+    case google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE:
+      return reflection.SetDouble(message, field, random() % 2 == 0 ? NAN : -1e308);
+    case google::protobuf::FieldDescriptor::CPPTYPE_STRING:
+      if (field->is_repeated()) {
+        return reflection.SetRepeatedString(message, field, index, random() % 2 ? "conv" : "\xff");
+      }
+      return reflection.SetString(message, field, random() % 2 ? "relu" : "");
+    default:
+      return reflection.ClearField(message, field);
+  }
+}
+
+TEST(ValidateTest, DamagedGraphsAreRefusedOrHarmless) {
+  std::mt19937 random(3);
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    Graph graph = SmallNet();
+    for (uint32_t times = 1 + random() % 3; times > 0; --times) Damage(&graph, random);
+    const absl::StatusOr<ResolvedGraph> resolved = Validate(graph);
+    if (!resolved.ok()) {
+      EXPECT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_FALSE(resolved.status().message().empty());
+      ++refused;
+      continue;
+    }
+    for (const ResolvedValue& value : resolved->values) EXPECT_GE(value.elements, 1);
+    for (const ResolvedParameter& parameter : resolved->parameters) {
+      EXPECT_GE(parameter.elements, 1);
+      EXPECT_TRUE(std::isfinite(parameter.init.value()));
+    }
+  }
+  EXPECT_GT(refused, 2000);
 }
 
 }  // namespace
