@@ -186,6 +186,29 @@ TEST_F(CoordinatorTest, ARestartAtAnyTimeEndsTheSame) {
   }
 }
 
+TEST_F(CoordinatorTest, LeasesFromBeforeARestartStandWhileADeadWorkerIsAwaited) {
+  cluster.train_samples = 4000;
+  cluster.AddShard("ps-0");
+  Workers(2);
+  Submit(Ssp("a", 1, 2));
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() >= 200; }));
+  cluster.workers["worker-1"].alive = false;
+  MiniCluster::MiniWorker& worker = cluster.workers["worker-0"];
+  const int held = worker.orders.leases_size();
+  const uint64_t before = worker.items;
+  ASSERT_GT(held, 100);
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(4));
+  EXPECT_GE(worker.items - before, 78u) << "works on what it holds";
+  EXPECT_EQ(worker.orders.leases_size(), held);
+  EXPECT_EQ(worker.generation, 2u);
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_EQ(cluster.covered[1][0].size(), 1000u);
+  uint64_t twice = 0;
+  for (const auto& [item, count] : cluster.covered[1][0]) twice += count > 1;
+  EXPECT_EQ(twice, 0u);
+}
+
 TEST_F(CoordinatorTest, NobodyIsTakenOffWithinTheGraceOfAStart) {
   cluster.train_samples = 40'000;
   cluster.AddShard("ps-0");

@@ -187,6 +187,7 @@ class Coordinator::Core {
   void CutEpoch(Job& job);
   void GrantTraining(Job& job);
   void GrantEvaluation(Job& job);
+  static uint64_t EvaluationItems(const Job& job);
   void JoinTable(Job& job, LeaseTable& table);
   void MarkCovered(Job& job, LeaseTable& table);
   void UpdateTrainLoss(Job& job, uint32_t epoch);
@@ -202,6 +203,7 @@ class Coordinator::Core {
   void Settle(Worker& worker);  // new orders? answers the held report if there is news
   void Settle(Shard& shard);
   void AnswerHeld(Worker& worker);
+  bool KeepsOldOrders(const Worker& worker);
   void AnswerHeld(Shard& shard);
   void TellToRejoin(CallId call, Role role);
   void SetVersion(Daemon& daemon, std::string body);

@@ -74,9 +74,13 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
   if (Job* job = FindRunning(uid); job != nullptr && worker.member_of == uid) {
     TakeMetrics(*job, report);
     if (job->training) {
-      job->training->Done(worker.id(),
-                          std::vector<uint64_t>(report.leases_done().begin(), report.leases_done().end()),
-                          now_);
+      const auto& done = report.leases_done();
+      job->training->Done(worker.id(), absl::MakeConstSpan(done.data(), done.size()), now_);
+    }
+    // An evaluation that is done without its sums: they went to the coordinator before this one.
+    for (auto& [epoch, evaluation] : job->evaluations) {
+      if (!evaluation.leases) continue;
+      for (const uint64_t lease : report.leases_done()) evaluation.leases->Return(worker.id(), lease);
     }
     advance_.insert(uid);
   }
@@ -116,10 +120,10 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
     const Work& work = metrics.work();
     if (work.purpose() == EVALUATE) {
       auto it = job.evaluations.find(work.epoch());
-      if (it == job.evaluations.end() || work.count() != micro_batches || !it->second.leases) continue;
+      if (it == job.evaluations.end() || work.count() != micro_batches) continue;
+      if (work.first() >= EvaluationItems(job) * micro_batches || !it->second.sums.Add(metrics)) continue;
+      if (!it->second.leases) continue;
       const uint64_t item = work.first() / micro_batches;
-      if (item >= it->second.leases->options().items) continue;
-      if (!it->second.sums.Add(metrics)) continue;
       it->second.leases->Done(report.worker(), {MakeLeaseId(EVALUATE, work.epoch(), item, 1)}, now_);
     } else if (work.purpose() == TRAIN) {
       const bool wanted = work.epoch() == job.state.epoch() || work.epoch() + 1 == job.state.epoch();

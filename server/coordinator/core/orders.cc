@@ -89,10 +89,19 @@ void Coordinator::Core::Park(Daemon& daemon, CallId call, uint64_t orders_seen, 
   (role == WORKER ? touched_workers_ : touched_shards_).insert(daemon.id());
 }
 
+// Right after a start, what a member was told before stands until all members have reported: it may hold
+// leases that this coordinator does not know of yet.
+bool Coordinator::Core::KeepsOldOrders(const Worker& worker) {
+  const Job* job = FindRunning(worker.member_of);
+  return job != nullptr && job->recovering && worker.parked && worker.parked->orders_seen != 0;
+}
+
 void Coordinator::Core::Settle(Worker& worker) {
   if (worker.fenced()) return;
   SetVersion(worker, BuildOrders(worker, false).SerializeAsString());
-  if (worker.parked && worker.parked->orders_seen != worker.orders_version) AnswerHeld(worker);
+  if (worker.parked && worker.parked->orders_seen != worker.orders_version && !KeepsOldOrders(worker)) {
+    AnswerHeld(worker);
+  }
 }
 
 void Coordinator::Core::Settle(Shard& shard) {
@@ -102,12 +111,13 @@ void Coordinator::Core::Settle(Shard& shard) {
 }
 
 void Coordinator::Core::AnswerHeld(Worker& worker) {
+  const bool keeps_old = KeepsOldOrders(worker);
   const ParkedCall parked = *std::exchange(worker.parked, std::nullopt);
-  const bool unchanged = parked.orders_seen == worker.orders_version;
+  const bool unchanged = keeps_old || parked.orders_seen == worker.orders_version;
   WorkerOrders orders;
   if (!unchanged) orders = BuildOrders(worker, true);
   orders.set_generation(generation());
-  orders.set_version(worker.orders_version);
+  orders.set_version(unchanged ? parked.orders_seen : worker.orders_version);
   orders.set_unchanged(unchanged);
   orders.set_sequence_taken(worker.sequence);
   Reply(parked.call, std::move(orders));

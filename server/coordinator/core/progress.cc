@@ -28,6 +28,7 @@ void Coordinator::Core::Advance(Job& job) {
   if (job.recovering && Recovered(job)) {
     job.recovering = false;
     Log(job, "all its workers and shards have reported: goes on");
+    TouchJob(job);
   }
   // The next epoch opens at once, unless an evaluation is still under way of an epoch before: shards
   // keep two copies at most.
@@ -108,19 +109,26 @@ void Coordinator::Core::GrantTraining(Job& job) {
   JoinTable(job, *job.training);
 }
 
-void Coordinator::Core::GrantEvaluation(Job& job) {
+uint64_t Coordinator::Core::EvaluationItems(const Job& job) {
   const uint64_t batch = job.spec().batch().global();
+  return (job.stored.description().test_samples() + batch - 1) / batch;
+}
+
+void Coordinator::Core::GrantEvaluation(Job& job) {
   for (auto& [epoch, evaluation] : job.evaluations) {
     if (!evaluation.leases) {
       LeaseTableOptions options;
       options.purpose = EVALUATE;
       options.epoch = epoch;
-      options.items = (job.stored.description().test_samples() + batch - 1) / batch;
+      options.items = EvaluationItems(job);
       options.micro_batches = job.spec().batch().micro_batches();
       options.ahead = options_.lease_ahead;
       options.items_min = options_.lease_items_min;
       options.items_max = options_.lease_items_max;
       evaluation.leases.emplace(options);
+      for (uint64_t item = 0; item < options.items; ++item) {
+        if (evaluation.sums.Has(item * options.micro_batches)) evaluation.leases->Covered(item);
+      }
     }
     JoinTable(job, *evaluation.leases);
   }
@@ -138,6 +146,10 @@ void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
     if (!known) {
       changed = true;
       for (const uint64_t lease : worker.report.leases_held()) table.Adopt(worker.id(), lease);
+      if (table.options().purpose == TRAIN) {
+        const auto& done = worker.report.leases_done();
+        table.Done(worker.id(), absl::MakeConstSpan(done.data(), done.size()), now_);
+      }
     }
     if (worker.releasing() || worker.report.draining()) table.StopGranting(worker.id());
   }

@@ -11,6 +11,7 @@ bool RangeSums::Add(const StepMetrics& metrics) {
   const uint64_t count = metrics.work().count();
   if (count == 0 || (count & (count - 1)) != 0 || first % count != 0) return false;
   const uint64_t end = first + count;
+  if (end < first) return false;
 
   if (!DefenceMasked(Defence::kEvaluationRangeOnce)) {
     auto after = ranges_.upper_bound(first);
@@ -24,6 +25,11 @@ bool RangeSums::Add(const StepMetrics& metrics) {
   ranges_.emplace(first, Entry{end, metrics.loss_sum(), metrics.samples(), metrics.correct()});
   ids_ += count;
   return true;
+}
+
+bool RangeSums::Has(uint64_t id) const {
+  auto after = ranges_.upper_bound(id);
+  return after != ranges_.begin() && std::prev(after)->second.end > id;
 }
 
 RangeSums::Total RangeSums::Sum() const {

@@ -17,6 +17,9 @@ class RangeSums {
   // False when it is ignored. Ranges that are not aligned are, too.
   bool Add(const StepMetrics& metrics);
 
+  // Whether micro-batch `id` is in a range that was added.
+  bool Has(uint64_t id) const;
+
   uint64_t ids() const { return ids_; }  // micro-batches that the sums stand for
 
   struct Total {

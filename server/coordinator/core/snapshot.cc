@@ -99,7 +99,6 @@ absl::Status Coordinator::Core::PlanPartitions(Job& job) {
 
 void Coordinator::Core::RestoreJob(Job& job) {
   if (!job.running()) return;
-  job.recovering = true;
   for (const Member& member : job.state.roster().members()) {
     Worker& worker = workers_[member.worker()];
     worker.member_of = worker.job = job.uid();
@@ -110,6 +109,7 @@ void Coordinator::Core::RestoreJob(Job& job) {
     const bool evaluated = result != job.results.end() && result->second.evaluated();
     if (!evaluated && EvaluatesAt(job.spec(), job.samples(), epoch)) job.evaluations[epoch];
   }
+  job.recovering = !job.bsp() || !job.evaluations.empty();  // BSP trains without leases
 }
 
 }  // namespace starling

@@ -82,6 +82,19 @@ uint64_t LeaseTable::Done(uint32_t worker, absl::Span<const uint64_t> leases, ab
   return done_count() - before;
 }
 
+void LeaseTable::Return(uint32_t worker, uint64_t lease) {
+  auto it = workers_.find(worker);
+  if (it == workers_.end() || !LeaseIsOf(lease, options_.purpose, options_.epoch)) return;
+  auto& held = it->second.held;
+  auto found = std::find_if(held.begin(), held.end(), [&](const Holding& h) {
+    return MakeLeaseId(options_.purpose, options_.epoch, h.item, h.attempt) == lease;
+  });
+  if (found == held.end()) return;
+  const Holding holding = *found;
+  held.erase(found);
+  GiveBack(holding);
+}
+
 void LeaseTable::Covered(uint64_t item) {
   if (item < options_.items && !holder_.contains(item) && !IsDone(item)) MarkDone(item);
 }

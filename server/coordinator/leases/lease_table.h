@@ -52,6 +52,10 @@ class LeaseTable {
   // also where the lease was taken from the worker meanwhile. Returns how many items became done.
   uint64_t Done(uint32_t worker, absl::Span<const uint64_t> leases, absl::Time now);
 
+  // The worker is through with the lease, but there is no result: free again, with attempt + 1. Ignored
+  // unless the worker holds exactly this lease.
+  void Return(uint32_t worker, uint64_t lease);
+
   // The item needs no (other) worker: its contributions are counted. A holder keeps its lease until it
   // reports it done itself.
   void Covered(uint64_t item);

@@ -155,6 +155,22 @@ TEST(LeaseTable, AfterARestartOnlyWhatIsNeitherHeldNorCoveredIsGranted) {
   EXPECT_EQ(table.Held(1)[0].attempt(), 7u);
 }
 
+TEST(LeaseTable, ALeaseWithoutResultIsGrantedAgainUnderAnotherId) {
+  LeaseTable table(Items(1));
+  table.AddWorker(1, kStart, std::nullopt);
+  table.Grant();
+  const uint64_t lease = FirstLease(table, 1);
+  table.Return(2, lease);
+  table.Return(1, lease + 1);
+  EXPECT_EQ(table.held_count(1), 1u);
+  table.Return(1, lease);
+  EXPECT_EQ(table.held_count(1), 0u);
+  table.Grant();
+  EXPECT_EQ(table.Held(1)[0].attempt(), 2u);
+  table.Return(1, lease);  // the old one again
+  EXPECT_EQ(table.held_count(1), 1u);
+}
+
 TEST(LeaseTable, CoveredItemsOfAHolderStayUntilItSaysDone) {
   LeaseTable table(Items(2));
   table.AddWorker(1, kStart, std::nullopt);

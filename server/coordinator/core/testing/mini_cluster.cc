@@ -131,11 +131,13 @@ void MiniCluster::Report(MiniWorker& worker) {
     *report.add_inspections() = inspection;
   }
   if (worker.fault.kind() != Fault::KIND_UNSPECIFIED) *report.mutable_fault() = worker.fault;
-  worker.call = NewCall();
+  const CallId held = std::exchange(worker.call, NewCall());
   Step(WorkerReportEvent{worker.call, report});
-  if (const CoordinatorReply* reply = Answer(worker.call); reply != nullptr) {
+  for (const CallId call : {held, worker.call}) {
+    const CoordinatorReply* reply = Answer(call);
+    if (reply == nullptr) continue;
     if (const auto* orders = std::get_if<WorkerOrders>(reply)) TakeOrders(worker, *orders);
-    worker.call = CallId();
+    if (call == worker.call) worker.call = CallId();
   }
 }
 

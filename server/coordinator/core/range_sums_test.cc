@@ -1,0 +1,68 @@
+#include "server/coordinator/core/range_sums.h"
+
+#include <limits>
+
+#include "gtest/gtest.h"
+
+namespace starling {
+namespace {
+
+StepMetrics Range(uint64_t first, uint32_t count, double loss, uint64_t samples = 10) {
+  StepMetrics metrics;
+  metrics.mutable_work()->set_first(first);
+  metrics.mutable_work()->set_count(count);
+  metrics.set_loss_sum(loss);
+  metrics.set_samples(samples);
+  metrics.set_correct(samples / 2);
+  return metrics;
+}
+
+TEST(RangeSums, EachRangeCountsOnce) {
+  RangeSums sums;
+  EXPECT_TRUE(sums.Add(Range(4, 4, 2.0)));
+  EXPECT_FALSE(sums.Add(Range(4, 4, 2.0)));
+  EXPECT_FALSE(sums.Add(Range(6, 2, 1.0))) << "inside";
+  EXPECT_TRUE(sums.Add(Range(0, 4, 1.0)));
+  EXPECT_EQ(sums.ids(), 8u);
+  EXPECT_EQ(sums.Sum().samples, 20u);
+  EXPECT_EQ(sums.Sum().correct, 10u);
+  EXPECT_DOUBLE_EQ(sums.Sum().loss(), 0.15);
+  EXPECT_TRUE(sums.Has(7));
+  EXPECT_FALSE(sums.Has(8));
+}
+
+TEST(RangeSums, AGreaterRangeReplacesItsParts) {
+  RangeSums sums;
+  sums.Add(Range(0, 1, 1.0, 1));
+  sums.Add(Range(2, 2, 1.0, 2));
+  sums.Add(Range(4, 1, 5.0, 1));
+  EXPECT_TRUE(sums.Add(Range(0, 4, 2.5, 4)));
+  EXPECT_EQ(sums.ids(), 5u);
+  EXPECT_EQ(sums.Sum().samples, 5u);
+  EXPECT_DOUBLE_EQ(sums.Sum().loss_sum, 7.5);
+}
+
+TEST(RangeSums, TheOrderOfArrivalDoesNotChangeABit) {
+  RangeSums forward;
+  RangeSums backward;
+  for (uint64_t i = 0; i < 100; ++i) forward.Add(Range(i, 1, 1.0 / static_cast<double>(i + 3)));
+  for (uint64_t i = 100; i-- > 0;) backward.Add(Range(i, 1, 1.0 / static_cast<double>(i + 3)));
+  EXPECT_EQ(forward.Sum().loss_sum, backward.Sum().loss_sum);
+}
+
+TEST(RangeSums, RangesThatAreNotAlignedAreIgnored) {
+  RangeSums sums;
+  EXPECT_FALSE(sums.Add(Range(0, 0, 1)));
+  EXPECT_FALSE(sums.Add(Range(0, 3, 1)));
+  EXPECT_FALSE(sums.Add(Range(2, 4, 1)));
+  EXPECT_FALSE(sums.Add(Range(std::numeric_limits<uint64_t>::max(), 1, 1))) << "its end does not exist";
+  EXPECT_EQ(sums.ids(), 0u);
+}
+
+TEST(RangeSums, NothingGivesZero) {
+  EXPECT_EQ(RangeSums().Sum().loss(), 0);
+  EXPECT_EQ(RangeSums().Sum().accuracy(), 0);
+}
+
+}  // namespace
+}  // namespace starling
