@@ -1,0 +1,20 @@
+// How much memory there is, and floats aligned for vector units.
+#ifndef STARLING_COMMON_BASE_MEMORY_H_
+#define STARLING_COMMON_BASE_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace starling {
+
+// Bytes that this process may still take without swapping: what the system says is available, or what
+// the control group leaves, whichever is less. UINT64_MAX where neither is known.
+uint64_t AvailableMemoryBytes();
+
+// `n` floats on a 64-byte boundary, not initialised; nullptr where there is no memory.
+std::shared_ptr<float> AllocateFloats(size_t n);
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_BASE_MEMORY_H_

@@ -1,0 +1,121 @@
+#include "server/coordinator/service/coordinator_host.h"
+
+#include <spdlog/spdlog.h>
+
+#include <future>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace starling {
+
+absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
+    const CoordinatorOptions& options, std::unique_ptr<StateStore> store,
+    std::function<void(const absl::Status&)> on_fatal) {
+  absl::StatusOr<StoreSnapshot> snapshot = store->Load();
+  if (!snapshot.ok()) return snapshot.status();
+  absl::StatusOr<std::unique_ptr<Coordinator>> core = Coordinator::Create(options, *snapshot);
+  if (!core.ok()) return core.status();
+  std::unique_ptr<CoordinatorHost> host(
+      new CoordinatorHost(*std::move(core), std::move(store), std::move(on_fatal)));
+  std::promise<absl::Status> started;
+  host->loop_.Post([&] {
+    host->core_->Start(host->Now(), *host);
+    host->generation_ = host->core_->generation();
+    host->Tick();
+    started.set_value(host->closed_);
+  });
+  if (absl::Status status = started.get_future().get(); !status.ok()) return status;
+  return host;
+}
+
+CoordinatorHost::CoordinatorHost(std::unique_ptr<Coordinator> core,
+                                 std::unique_ptr<StateStore> store,
+                                 std::function<void(const absl::Status&)> on_fatal)
+    : on_fatal_(std::move(on_fatal)),
+      core_(std::move(core)),
+      store_(std::move(store)),
+      loop_("coordinator") {}
+
+CoordinatorHost::~CoordinatorHost() { Stop(); }
+
+CallId CoordinatorHost::Call(MakeEvent make_event, Done done) {
+  const CallId call(next_call_.fetch_add(1));
+  auto shared = std::make_shared<Done>(std::move(done));
+  const bool posted = loop_.Post([this, call, make_event = std::move(make_event), shared] {
+    if (!closed_.ok()) return (*shared)(closed_);
+    waiting_.emplace(call, std::move(*shared));
+    Step(make_event(call));
+  });
+  if (!posted) (*shared)(absl::UnavailableError("the coordinator is shutting down"));
+  return call;
+}
+
+void CoordinatorHost::Gone(CallId call) {
+  loop_.Post([this, call] {
+    if (waiting_.count(call) == 0) return;
+    if (closed_.ok()) Step(CallGoneEvent{call});
+    Answer(call, absl::CancelledError("the caller hung up"));
+  });
+}
+
+void CoordinatorHost::BeginShutdown() {
+  std::promise<void> done;
+  const bool posted = loop_.Post([&] {
+    AnswerAll(absl::UnavailableError("the coordinator is shutting down"));
+    done.set_value();
+  });
+  if (posted) done.get_future().get();
+}
+
+void CoordinatorHost::Stop() {
+  BeginShutdown();
+  loop_.Stop();
+}
+
+absl::Time CoordinatorHost::Now() {
+  last_now_ = std::max(last_now_, absl::Now());
+  return last_now_;
+}
+
+void CoordinatorHost::Step(const CoordinatorEvent& event) { core_->Step(event, Now(), *this); }
+
+void CoordinatorHost::Tick() {
+  if (!closed_.ok()) return;
+  Step(TickEvent{});
+  loop_.PostAfter(kCoordinatorTickPeriod, [this] { Tick(); });
+}
+
+void CoordinatorHost::Persist(const StoreBatch& batch) {
+  if (!closed_.ok()) return;
+  const absl::Status status = store_->Apply(batch);
+  if (status.ok()) return;
+  // Nothing that follows may be seen: it is not durable.
+  AnswerAll(absl::UnavailableError(
+      absl::StrCat("the coordinator cannot store its state: ", status.message())));
+  on_fatal_(status);
+}
+
+void CoordinatorHost::Reply(CallId call, CoordinatorReply reply) {
+  if (closed_.ok()) Answer(call, std::move(reply));
+}
+
+void CoordinatorHost::Log(absl::string_view sentence) {
+  spdlog::info("{}", std::string(sentence));
+}
+
+void CoordinatorHost::Answer(CallId call, CoordinatorReply reply) {
+  const auto it = waiting_.find(call);
+  if (it == waiting_.end()) return;
+  const Done done = std::move(it->second);
+  waiting_.erase(it);
+  done(std::move(reply));
+}
+
+void CoordinatorHost::AnswerAll(const absl::Status& status) {
+  if (closed_.ok()) closed_ = status;
+  while (!waiting_.empty()) Answer(waiting_.begin()->first, status);
+}
+
+}  // namespace starling
