@@ -52,6 +52,9 @@ def starling_proto_library(name, srcs, deps = [], grpc = False, visibility = Non
         name = name,
         srcs = ccs,
         hdrs = hdrs,
+        # The reflection service finds a service through its file's static registration, which no
+        # symbol refers to.
+        alwayslink = grpc,
         linkstatic = True,
         testonly = testonly,
         visibility = visibility,

@@ -1,0 +1,91 @@
+// starling-coordinator: jobs, rosters, leases, results; see server/coordinator/core.
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/daemon/daemon.h"
+#include "common/daemon/daemon_service.h"
+#include "common/daemon/malloc.h"
+#include "common/transport/transport.h"
+#include "common/version/version.h"
+#include "server/coordinator/service/coordinator_host.h"
+#include "server/coordinator/store/sqlite_store.h"
+
+namespace starling {
+namespace {
+
+constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+
+absl::StatusOr<std::unique_ptr<StateStore>> OpenState(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot make the state folder ", folder, ": ", std::strerror(errno)));
+  }
+  return SqliteStore::Open(absl::StrCat(folder, "/coordinator.db"));
+}
+
+absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit* exit_request,
+                 int* exit_status) {
+  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenState(state);
+  if (!store.ok()) return store.status();
+  CoordinatorOptions options;
+  options.version = std::string(ReleaseVersion());
+  options.protocol = ProtocolVersion();
+  absl::StatusOr<std::unique_ptr<CoordinatorHost>> host =
+      CoordinatorHost::Start(options, *std::move(store), [exit_request](const absl::Status& status) {
+        spdlog::critical("cannot store state, ending: {}", status.ToString());
+        exit_request->Request(kExitError);
+      });
+  if (!host.ok()) return host.status();
+
+  const Identity self{PeerRole::kCoordinator, flags.name};
+  const std::shared_ptr<grpc::Service> daemon = MakeDaemonService({self, ""}, nullptr);
+  const std::shared_ptr<grpc::Service> service = MakeCoordinatorService(host->get());
+  absl::StatusOr<std::unique_ptr<RpcServer>> server = StartRpcServer(
+      {.listen = flags.listen, .self = self, .services = {daemon.get(), service.get()}, .accept = {}});
+  if (!server.ok()) return server.status();
+  if (!flags.port_file.empty()) {
+    if (absl::Status status = WritePortFile(flags.port_file, (*server)->port()); !status.ok()) {
+      return status;
+    }
+  }
+  spdlog::info("version {} listens on {}, state in {}, generation {}",
+               std::string(ReleaseVersion()), (*server)->address(), state, (*host)->generation());
+
+  *exit_status = exit_request->Wait().exit_status;
+  spdlog::info("shutting down");
+  (*host)->BeginShutdown();
+  (*server)->Shutdown(kShutdownGrace);
+  (*host)->Stop();
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  DaemonFlags flags;
+  flags.listen = "127.0.0.1:7070";
+  std::string state;
+  const std::optional<int> ends = ParseDaemonFlags(
+      argc, argv, PeerRole::kCoordinator,
+      {{"--state", "Folder of the durable state; created if it is not there", &state, true}}, &flags);
+  if (ends.has_value()) return *ends;
+  DaemonExit exit_request;
+  absl::Status status = SetUpLogging(PeerRole::kCoordinator, flags.name, flags.log_level);
+  int exit_status = kExitOk;
+  if (status.ok()) status = Run(flags, state, &exit_request, &exit_status);
+  if (status.ok()) return exit_status;
+  std::cerr << "starling-coordinator: " << std::string(status.message()) << std::endl;
+  return kExitError;
+}
+
+}  // namespace
+}  // namespace starling
+
+int main(int argc, char** argv) {
+  starling::TuneMalloc();
+  return starling::Main(argc, argv);
+}
