@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/defences.h"
+#include "proto/coordinator.pb.h"
 
 namespace starling {
 

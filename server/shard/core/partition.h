@@ -24,7 +24,6 @@
 #include "common/protocol/limits.h"
 #include "common/protocol/types.h"
 #include "common/reduce/subtree_sum.h"
-#include "proto/coordinator.pb.h"
 #include "server/shard/core/clock_table.h"
 #include "server/shard/core/coverage.h"
 #include "server/shard/core/events.h"
@@ -32,6 +31,8 @@
 #include "server/shard/core/partition_log.h"
 
 namespace starling {
+
+class PartitionStatus;  // proto/coordinator.proto
 
 inline constexpr absl::Duration kShardTickPeriod = absl::Milliseconds(100);
 // A frame of a later roster, view or epoch waits this long for the orders that explain it.

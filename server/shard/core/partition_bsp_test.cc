@@ -1,6 +1,7 @@
 // Transcripts of the partition core under BSP: an event a line, its actions indented.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/coordinator.pb.h"
 #include "server/shard/core/testing/transcript.h"
 
 namespace starling {

@@ -9,7 +9,9 @@
 #include "common/base/status_macros.h"
 #include "common/data_plan/batch_plan.h"
 #include "common/data_plan/job_steps.h"
+#include "common/placement/layout.h"
 #include "common/schedule/learning_rate.h"
+#include "proto/coordinator.pb.h"
 
 namespace starling {
 namespace {

@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/placement/layout.h"
 #include "common/protocol/ids.h"
 #include "common/protocol/types.h"
-#include "proto/coordinator.pb.h"
 
 namespace starling {
+
+class JobDescription;  // proto/coordinator.proto
+class Policy;          // proto/job.proto
+struct Layout;         // common/placement/layout.h
 
 struct PartitionConfig {
   struct SliceInfo {

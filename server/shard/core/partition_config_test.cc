@@ -1,7 +1,9 @@
 #include "server/shard/core/partition_config.h"
 
+#include "common/placement/layout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/coordinator.pb.h"
 
 namespace starling {
 namespace {
