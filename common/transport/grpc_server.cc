@@ -283,6 +283,7 @@ absl::Status CheckListenAddress(absl::string_view listen) {
 }
 
 absl::StatusOr<std::unique_ptr<RpcServer>> StartRpcServer(RpcServer::Options options) {
+  KeepGrpcRunning();
   auto server = std::make_unique<GrpcServer>(std::move(options));
   if (absl::Status status = server->Start(); !status.ok()) return status;
   return std::unique_ptr<RpcServer>(std::move(server));

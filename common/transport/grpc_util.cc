@@ -1,5 +1,7 @@
 #include "common/transport/grpc_util.h"
 
+#include <grpc/grpc.h>
+
 #include "common/protocol/limits.h"
 #include "common/version/version.h"
 
@@ -14,7 +16,13 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
+void KeepGrpcRunning() {
+  static const bool running = (grpc_init(), true);
+  (void)running;
+}
+
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  KeepGrpcRunning();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, grpc_limits::kKeepaliveIntervalMs);

@@ -18,6 +18,10 @@ namespace starling {
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 
+// Starts gRPC for the rest of the process's life. Without it the last channel or server to go stops
+// gRPC, and that waits at times for ten seconds. What makes channels and servers here calls it.
+void KeepGrpcRunning();
+
 // A channel to a daemon: keepalive, loopback or later mutual TLS, a message limit of
 // limits::kControlMessageBytesMax, and connections of its own (local subchannel pool).
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
