@@ -1,0 +1,248 @@
+"""A real cluster on loopback for end-to-end tests: real daemons, real kills.
+
+    with Cluster(shards=2, workers=3) as cluster:
+        cluster.submit(job)                      # a dict in the job file's schema
+        cluster.kill("worker-1")                 # kill -9
+        assert cluster.wait("job") == 0
+
+Each daemon is a child with a log file of its own under `cluster.directory`, which is kept, and
+named, when the block ends with an exception. Nothing survives the block. Standard library only.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Timeout(Exception):
+    """A condition that did not come true in time; says which, and what was seen last."""
+
+
+def wait_until(condition, timeout, what, interval=0.05):
+    """Polls `condition` until it returns something true, which is returned."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise Timeout(f"waited {timeout} s for {what}; last seen: {value!r}")
+        time.sleep(interval)
+
+
+def binary(label):
+    """The path of a built binary: from the runfiles of a Bazel test, else from bazel-bin."""
+    for base in (Path(os.environ.get("TEST_SRCDIR", "/nonexistent")) / "starling", ROOT / "bazel-bin"):
+        path = base / label
+        if path.exists():
+            return str(path)
+    raise FileNotFoundError(f"{label} is not built: bazel build //{label.rsplit('/', 1)[0]}:all")
+
+
+class Cluster:
+    """Starts on entry, stops on exit. Not thread-safe."""
+
+    def __init__(self, shards=1, workers=1, worker_flags=(), flags_of=None):
+        self.shards = shards
+        self.workers = workers
+        self.worker_flags = list(worker_flags)
+        self.flags_of = flags_of or {}  # name -> more flags
+        self.processes = {}
+        self.directory = Path(tempfile.mkdtemp(prefix="starling-e2e-"))
+        self.coordinator = None
+
+    # ---- Life -------------------------------------------------------------------------------
+
+    def __enter__(self):
+        try:
+            self.start_coordinator()
+            for i in range(self.shards):
+                self.start_shard(f"shard-{i}")
+            for i in range(self.workers):
+                self.start_worker(f"worker-{i}")
+            self.wait_registered(self.shards, self.workers)
+        except BaseException as e:
+            self.stop(keep=True)
+            raise RuntimeError(f"the cluster did not start; logs: {self.directory}") from e
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.stop(keep=kind is not None)
+        if kind is not None:
+            print(f"cluster logs: {self.directory}")
+            for log in sorted(self.directory.glob("*.log")):
+                print(f"--- {log.name} (last lines)")
+                print("\n".join(log.read_text(errors="replace").splitlines()[-25:]))
+
+    def stop(self, keep=False):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        deadline = time.monotonic() + 10
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if not keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _spawn(self, name, command):
+        log = open(self.directory / f"{name}.log", "ab")
+        self.processes[name] = subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory)
+        log.close()
+
+    def start_coordinator(self):
+        """Starts it, or starts it again on its state and its old port."""
+        port_file = self.directory / "coordinator.port"
+        listen = self.coordinator or "127.0.0.1:0"
+        port_file.unlink(missing_ok=True)
+        self._spawn("coordinator", [
+            binary("server/coordinator/starling-coordinator"), "--listen", listen,
+            "--state", str(self.directory / "state"), "--port-file", str(port_file)])
+        wait_until(lambda: port_file.exists() and port_file.read_text().strip(), 20,
+                   "the coordinator's port file")
+        self.coordinator = f"127.0.0.1:{int(port_file.read_text())}"
+
+    def _start_daemon(self, name, label, more):
+        self._spawn(name, [binary(label), "--coordinator", self.coordinator, "--name", name,
+                           "--listen", "127.0.0.1:0", *more, *self.flags_of.get(name, [])])
+
+    def start_shard(self, name):
+        self._start_daemon(name, "server/shard/starling-ps", [])
+
+    def start_worker(self, name, *more):
+        self._start_daemon(name, "worker/starling-worker", [*self.worker_flags, *more])
+
+    def kill(self, name, sig=signal.SIGKILL):
+        """Sends `sig` and, where it is deadly at once, reaps the process."""
+        self.processes[name].send_signal(sig)
+        if sig == signal.SIGKILL:
+            self.processes[name].wait()
+
+    def exit_status(self, name, timeout=15):
+        return self.processes[name].wait(timeout)
+
+    # ---- Client -----------------------------------------------------------------------------
+
+    def cli(self, *args, timeout=120):
+        """Runs the client; returns the CompletedProcess with text output."""
+        return subprocess.run(
+            [binary("tools/cli/starling"), *args, "--coordinator", self.coordinator],
+            capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, check=False)
+
+    def _json(self, *args):
+        result = self.cli(*args, "-o", "json")
+        if result.returncode != 0:
+            raise RuntimeError(f"starling {' '.join(args)}: exit {result.returncode}: {result.stderr}")
+        return json.loads(result.stdout)
+
+    def wait_registered(self, shards, workers, timeout=30):
+        def ready():
+            live = [d for d in self.get("shards") if d["state"] == "ready"]
+            idle = [d for d in self.get("workers") if d["state"] != "lost"]
+            return len(live) >= shards and len(idle) >= workers
+        wait_until(ready, timeout, f"{shards} shards and {workers} workers to register")
+
+    def get(self, what):
+        """The list behind `starling get jobs|workers|shards -o json`."""
+        return self._json("get", what)
+
+    def describe(self, job):
+        return self._json("describe", "job", job)
+
+    def submit(self, job, *more):
+        """Submits a dict in the job file's schema; raises with the client's words if refused."""
+        path = self.directory / f"{job['metadata']['name']}.json"
+        path.write_text(json.dumps(job))  # JSON is YAML
+        result = self.cli("submit", "-f", str(path), *more)
+        if result.returncode != 0:
+            raise RuntimeError(f"submit: exit {result.returncode}: {result.stderr}")
+        return result
+
+    def wait(self, job, timeout=300):
+        """Exit status of `starling wait` (0 succeeded, 3 failed, 4 cancelled, 7 timeout)."""
+        return self.cli("wait", job, "--timeout", f"{timeout}s", timeout=timeout + 30).returncode
+
+    def wait_progress(self, job, epoch=0, step=1, timeout=120):
+        """Until the job has begun `epoch` and finished `step` steps in all; the status seen."""
+        def there():
+            status = self.describe(job)
+            if status["state"] in ("FAILED", "CANCELLED"):
+                raise RuntimeError(f"job {job} is {status['state']}: {status['reason']}")
+            done = status["state"] == "SUCCEEDED"
+            return status if done or (status["epoch"] >= epoch and status["step"] >= step) else None
+        return wait_until(there, timeout, f"job {job} to reach epoch {epoch}, step {step}")
+
+    def export(self, job):
+        """The exported parameters: name -> (dtype, shape, bytes), in the file's order."""
+        path = self.directory / f"{job}.safetensors"
+        result = self.cli("export", job, "--format", "safetensors", "-o", str(path))
+        if result.returncode != 0:
+            raise RuntimeError(f"export: exit {result.returncode}: {result.stderr}")
+        return read_safetensors(path)
+
+
+# ---- Results --------------------------------------------------------------------------------
+
+def read_safetensors(path):
+    data = Path(path).read_bytes()
+    size, = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + size])
+    body = data[8 + size:]
+    header.pop("__metadata__", None)
+    return {name: (entry["dtype"], tuple(entry["shape"]), body[slice(*entry["data_offsets"])])
+            for name, entry in sorted(header.items())}
+
+
+def parameters_sha256(tensors):
+    """One digest of names, types, shapes and bytes."""
+    import hashlib
+    digest = hashlib.sha256()
+    for name, (dtype, shape, data) in sorted(tensors.items()):
+        digest.update(f"{name} {dtype} {shape}\n".encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def floats(tensor):
+    """A tensor of read_safetensors as a flat tuple of Python floats."""
+    dtype, _, data = tensor
+    assert dtype == "F32", dtype
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
+def free_port():
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def job_file(name, model, data, *, optimizer=None, batch=None, consistency=None, workers=None,
+             evaluate=None, stop=None, seed=1):
+    """A job file as a dict, with short defaults."""
+    spec = {
+        "seed": seed, "model": model, "data": data,
+        "batch": batch or {"global": 32, "microBatches": 4},
+        "optimizer": optimizer or {"sgd": {"learningRate": 0.1}},
+        "consistency": consistency or {"bsp": {}},
+        "workers": workers or {"min": 1, "max": 1},
+        "stop": stop or {"epochs": 1},
+    }
+    if evaluate:
+        spec["evaluate"] = evaluate
+    return {"apiVersion": "starling/v1", "kind": "TrainingJob", "metadata": {"name": name},
+            "spec": spec}

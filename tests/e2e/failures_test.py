@@ -1,0 +1,152 @@
+"""Bad input and dead processes: a clear error, the right exit status, and nothing else lost."""
+
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from tests.e2e.bsp_matrix_test import write_idx
+from tests.e2e.cluster import Cluster, binary, free_port, job_file, parameters_sha256, wait_until
+
+MLP = {"builtin": "mlp", "hidden": [32, 16]}
+
+
+class Failures(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.images, cls.labels = write_idx(cls.folder.name, samples=640)
+        cls.data = {"train": {"idx": {"images": cls.images, "labels": cls.labels}}}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def job(self, name, **more):
+        return job_file(name, MLP, self.data, **more)
+
+    def refused(self, cluster, job, *words):
+        with self.assertRaises(RuntimeError) as refusal:
+            cluster.submit(job)
+        for word in words:
+            self.assertIn(word, str(refusal.exception))
+
+    def test_bad_jobs_are_refused_and_a_good_one_still_runs(self):
+        with Cluster(shards=1, workers=1) as cluster:
+            missing = self.job("missing")
+            missing["spec"]["data"]["train"]["idx"]["images"] = "/nonexistent/images.gz"
+            self.refused(cluster, missing, "exit 2", "/nonexistent/images.gz")
+
+            short = Path(self.folder.name) / "short-labels"
+            short.write_bytes(Path(self.labels).read_bytes()[:-10])
+            truncated = self.job("truncated")
+            truncated["spec"]["data"]["train"]["idx"]["labels"] = str(short)
+            self.refused(cluster, truncated, "exit 2", "short-labels")
+
+            magic = Path(self.folder.name) / "magic-labels"
+            magic.write_bytes(b"\x00\x00\x09\x01" + Path(self.labels).read_bytes()[4:])
+            wrong = self.job("magic")
+            wrong["spec"]["data"]["train"]["idx"]["labels"] = str(magic)
+            self.refused(cluster, wrong, "exit 2", "magic")
+
+            shapes = job_file("shapes", {"layers": [{"conv2d": {"out": 4, "kernel": 30, "name": "huge"}},
+                                                    "flatten", {"linear": {"out": 10}}]}, self.data)
+            self.refused(cluster, shapes, "exit 2", "huge")
+
+            cluster.submit(self.job("good"))
+            self.refused(cluster, self.job("good"), "good")
+            self.assertEqual(cluster.wait("good"), 0)
+            self.assertEqual(cluster.cli("describe", "job", "nobody").returncode, 5)
+
+    def test_non_finite_loss_stops_the_job_and_names_the_place(self):
+        with Cluster(shards=1, workers=1) as cluster:
+            for policy in ({"bsp": {}}, {"ssp": {"staleness": 1}}, {"async": {}}):
+                name = f"nan-{next(iter(policy))}"
+                cluster.submit(self.job(name, optimizer={"sgd": {"learningRate": 100000}},
+                                        consistency=policy, stop={"epochs": 20}))
+                self.assertEqual(cluster.wait(name), 3)
+                reason = cluster.describe(name)["reason"]
+                for word in ("step", "worker-0"):
+                    self.assertIn(word, reason)
+                cluster.export(name)  # the last good parameters are kept
+            cluster.submit(self.job("after"))
+            self.assertEqual(cluster.wait("after"), 0)
+
+    def test_a_dead_shard_fails_its_job_by_name_and_the_cluster_stays(self):
+        with Cluster(shards=2, workers=2) as cluster:
+            cluster.submit(self.job("victim", stop={"epochs": 100000}, workers={"min": 1, "max": 2},
+                                    consistency={"ssp": {"staleness": 2}}))
+            cluster.wait_progress("victim", step=5)
+            cluster.kill("shard-1")
+            self.assertEqual(cluster.wait("victim", 30), 3)
+            self.assertIn("shard-1", cluster.describe("victim")["reason"])
+            cluster.start_shard("shard-1")
+            cluster.wait_registered(2, 2)
+            cluster.submit(self.job("next", workers={"min": 2, "max": 2}))
+            self.assertEqual(cluster.wait("next"), 0)
+
+    def test_a_coordinator_that_dies_and_comes_back_changes_no_bit(self):
+        def run(kill):
+            with Cluster(shards=2, workers=2) as cluster:
+                cluster.submit(self.job("steady", stop={"epochs": 60}, workers={"min": 2, "max": 2}))
+                if kill:
+                    before = cluster.wait_progress("steady", step=30)
+                    cluster.kill("coordinator")
+                    cluster.start_coordinator()
+                    after = wait_until(lambda: cluster.cli("describe", "job", "steady").returncode == 0
+                                       and cluster.describe("steady"), 20, "the coordinator to answer")
+                    self.assertGreater(int(after["generation"]), int(before["generation"]))
+                self.assertEqual(cluster.wait("steady", 120), 0)
+                return parameters_sha256(cluster.export("steady"))
+        self.assertEqual(run(kill=True), run(kill=False))
+
+    def test_sigterm_in_the_middle_of_a_step(self):
+        with Cluster(shards=1, workers=2) as cluster:
+            cluster.submit(self.job("drained", stop={"epochs": 100000}, workers={"min": 1, "max": 2},
+                                    consistency={"ssp": {"staleness": 2}}))
+            cluster.wait_progress("drained", step=20)
+            cluster.kill("worker-1", signal.SIGTERM)
+            self.assertEqual(cluster.exit_status("worker-1"), 0)
+            status = cluster.describe("drained")
+            cluster.wait_progress("drained", step=int(status["step"]) + 20)
+            self.assertEqual(cluster.cli("cancel", "drained").returncode, 0)
+            self.assertEqual(cluster.wait("drained"), 4)
+            for name in ("shard-0", "coordinator"):
+                begin = time.monotonic()
+                cluster.kill(name, signal.SIGTERM)
+                self.assertEqual(cluster.exit_status(name), 0)
+                print(f"{name} stopped in {time.monotonic() - begin:.1f} s")
+
+    def test_a_port_in_use_and_an_open_address_are_refused(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            for listen, word in ((f"127.0.0.1:{taken.getsockname()[1]}", str(taken.getsockname()[1])),
+                                 ("0.0.0.0:0", "loopback")):
+                with tempfile.TemporaryDirectory() as state:
+                    result = subprocess.run(
+                        [binary("server/coordinator/starling-coordinator"), "--listen", listen,
+                         "--state", state], capture_output=True, text=True, timeout=20, check=False)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(word, result.stderr)
+
+    def test_a_coordinator_that_is_not_there(self):
+        address = f"127.0.0.1:{free_port()}"
+        result = subprocess.run(
+            [binary("worker/starling-worker"), "--coordinator", address, "--name", "alone",
+             "--coordinator-timeout", "2s"], capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual(result.returncode, 1)
+        for word in (address, "starling-coordinator"):
+            self.assertIn(word, result.stderr)
+        client = subprocess.run([binary("tools/cli/starling"), "get", "jobs", "--coordinator", address],
+                                capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(client.returncode, 6)
+        self.assertIn(address, client.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
