@@ -212,7 +212,7 @@ class GrpcStreamClient final : public StreamClient {
     thread_.join();
   }
 
-  std::shared_ptr<Stream> Connect(const ConnectOptions& options,
+  std::shared_ptr<FrameStream> Connect(const ConnectOptions& options,
                                   std::shared_ptr<StreamHandler> handler) override {
     auto stream =
         std::make_shared<ClientStream>(options, std::move(handler), self_, &queue_, &live_);

@@ -91,7 +91,7 @@ PeerIdentity GrpcStream::peer() const {
   return peer_;
 }
 
-Stream::Stats GrpcStream::stats() const {
+FrameStream::Stats GrpcStream::stats() const {
   absl::MutexLock lock(&mutex_);
   Stats stats = stats_;
   stats.queued_frames = queue_.frames();

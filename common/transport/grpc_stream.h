@@ -29,7 +29,7 @@ void ServeCompletions(grpc::CompletionQueue* queue);
 // way; the first failure, ours or theirs, ends it (End, StartEnd); the subclass finishes the call, and
 // Finished() reports it.
 // Completions run on the queue's one thread; Send, Close and the release of payloads on any.
-class GrpcStream : public Stream, public std::enable_shared_from_this<GrpcStream> {
+class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcStream> {
  public:
   GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler);
 

@@ -32,14 +32,14 @@ class StreamHandler {
   // In the order in which they were sent. The header is well-formed and the payload has its length;
   // the digest is not yet checked. The peer gets credit for the payload when its last copy is gone.
   virtual void OnFrame(const FrameHeader& header, ReceivedPayload payload) = 0;
-  // The stream is over; nothing more comes. Not called after Stream::Close.
+  // The stream is over; nothing more comes. Not called after FrameStream::Close.
   virtual void OnDown(const absl::Status& status) = 0;
 };
 
 // One bidirectional stream. Thread-safe.
-class Stream {
+class FrameStream {
  public:
-  virtual ~Stream() = default;
+  virtual ~FrameStream() = default;
 
   // Queues a frame; never blocks. Frames without a tensor go first, then the lowest urgency; equals
   // in order. Frames sent before OnUp wait for it. At most limits::kStreamInFlightBytesMax of tensor
@@ -78,7 +78,7 @@ class StreamClient {
   virtual ~StreamClient() = default;  // closes all streams; must not be called from a callback
   // Returns at once and keeps trying until the deadline. Then, or when the peer refuses, OnDown says
   // for whom it waited, at which address, how long, and the last error.
-  virtual std::shared_ptr<Stream> Connect(const ConnectOptions& options,
+  virtual std::shared_ptr<FrameStream> Connect(const ConnectOptions& options,
                                           std::shared_ptr<StreamHandler> handler) = 0;
 };
 
@@ -89,7 +89,7 @@ class RpcServer {
  public:
   // Called on the transport's thread for each new stream. An error is what the peer gets.
   using Accept = std::function<absl::StatusOr<std::shared_ptr<StreamHandler>>(
-      std::shared_ptr<Stream> stream, const PeerIdentity& peer)>;
+      std::shared_ptr<FrameStream> stream, const PeerIdentity& peer)>;
 
   struct Options {
     std::string listen;                     // "127.0.0.1:0"; see CheckListenAddress

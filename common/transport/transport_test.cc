@@ -119,7 +119,7 @@ class Transport : public testing::Test {
     RpcServer::Options options;
     options.listen = "127.0.0.1:0";
     options.self = {PeerRole::kShard, "ps-0"};
-    options.accept = [this](std::shared_ptr<Stream> stream, const PeerIdentity& peer)
+    options.accept = [this](std::shared_ptr<FrameStream> stream, const PeerIdentity& peer)
         -> absl::StatusOr<std::shared_ptr<StreamHandler>> {
       if (peer.identity.name == "banned") return absl::PermissionDeniedError("go away");
       absl::MutexLock lock(&mutex_);
@@ -141,9 +141,9 @@ class Transport : public testing::Test {
   // A stream that is up, with its server side.
   struct Pair {
     std::shared_ptr<Recorder> here = std::make_shared<Recorder>();
-    std::shared_ptr<Stream> stream;
+    std::shared_ptr<FrameStream> stream;
     std::shared_ptr<Recorder> there;
-    std::shared_ptr<Stream> back;
+    std::shared_ptr<FrameStream> back;
   };
   Pair Connect() {
     Pair pair;
@@ -158,7 +158,7 @@ class Transport : public testing::Test {
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<StreamClient> client_;
   absl::Mutex mutex_;
-  std::vector<std::shared_ptr<Stream>> accepted_;
+  std::vector<std::shared_ptr<FrameStream>> accepted_;
   std::vector<std::shared_ptr<Recorder>> handlers_;
 };
 

@@ -110,7 +110,7 @@ class FakeShard {
   FakeShard(const Layout& layout, uint32_t damaged_slice, uint32_t refused_slice)
       : layout_(layout), damaged_(damaged_slice), refused_(refused_slice) {
     RpcServer::Options options{.listen = "127.0.0.1:0", .self = {PeerRole::kShard, "shard"}};
-    options.accept = [this](std::shared_ptr<Stream> stream, const PeerIdentity&) -> absl::StatusOr<std::shared_ptr<StreamHandler>> {
+    options.accept = [this](std::shared_ptr<FrameStream> stream, const PeerIdentity&) -> absl::StatusOr<std::shared_ptr<StreamHandler>> {
       return std::make_shared<Handler>(this, std::move(stream));
     };
     server_ = *StartRpcServer(std::move(options));
@@ -123,7 +123,7 @@ class FakeShard {
 
  private:
   struct Handler : StreamHandler {
-    Handler(FakeShard* shard, std::shared_ptr<Stream> stream) : shard(shard), stream(std::move(stream)) {}
+    Handler(FakeShard* shard, std::shared_ptr<FrameStream> stream) : shard(shard), stream(std::move(stream)) {}
     void OnFrame(const FrameHeader& pull, ReceivedPayload) override {
       absl::MutexLock lock(&shard->mutex_);
       shard->pulls_.push_back(pull);
@@ -134,11 +134,11 @@ class FakeShard {
     }
     void OnDown(const absl::Status&) override {}
     FakeShard* shard;
-    std::shared_ptr<Stream> stream;
+    std::shared_ptr<FrameStream> stream;
     std::vector<FrameHeader> held;
   };
 
-  void Answer(FrameHeader header, Stream& stream) {
+  void Answer(FrameHeader header, FrameStream& stream) {
     const Slice& slice = layout_.slices[header.key.slice.value];
     if (slice.id.value == refused_) {
       const auto text = std::make_shared<std::string>("no copy of that epoch is here");

@@ -113,7 +113,7 @@ absl::Status ReadSlices(StreamClient& client, const JobReply& job, const Layout&
     }
   }
   const auto arrivals = std::make_shared<Arrivals>(layout);
-  std::map<std::string, std::shared_ptr<Stream>> streams;  // by address
+  std::map<std::string, std::shared_ptr<FrameStream>> streams;  // by address
   const auto request = [&](const Slice& slice) {
     const View& view = *views[slice.partition.value];
     auto& stream = streams[view.primary_address()];
