@@ -335,7 +335,6 @@ absl::StatusOr<OperatorGeometry> Resolver::Resolve() {
     case Op::kSoftmaxCrossEntropy: SoftmaxCrossEntropy(); break;
     case Op::kGatherRows: GatherRows(); break;
     case Op::kNegativeSum:
-      ExpectRank("the input", input(), 2);
       ExpectShape("the output", spec_.output_shape, {g_.batch});
       g_.mean_reduction = MeanReduction(false);
       break;

@@ -21,7 +21,7 @@
 //                  of the losses. A label out of range: loss NaN, gradient NaN, no crash.
 // gather_rows      indices int32 [N]; weight [R,D] -> [N,D]; the gradient is dense, [R,D]. An index
 //                  out of range: a row of NaN, no gradient.
-// negative_sum     [N,I] -> losses [N]: minus the sum of a sample's elements; reduction="sum" or
+// negative_sum     [N,...] -> losses [N]: minus the sum of a sample's elements; reduction="sum" or
 //                  "mean", as above
 #ifndef STARLING_KERNELS_GEOMETRY_H_
 #define STARLING_KERNELS_GEOMETRY_H_

@@ -112,7 +112,7 @@ CpuKernelPtr CpuDevice::Make(const OperatorSpec& spec, const OperatorGeometry& g
     case Op::kDropout: return MakeDropout(spec, geometry);
     case Op::kSoftmaxCrossEntropy: return MakeSoftmaxCrossEntropy(spec, geometry);
     case Op::kGatherRows: return MakeGatherRows(spec, geometry);
-    case Op::kNegativeSum: return MakeNegativeSum(spec, geometry);
+    case Op::kNegativeSum: return MakeNegativeSum(spec, geometry, engine_);
   }
   return nullptr;
 }

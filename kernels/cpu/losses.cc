@@ -104,13 +104,21 @@ class GatherRows : public CpuKernel {
 
 class NegativeSum : public CpuKernel {
  public:
-  NegativeSum(const OperatorSpec& spec, const OperatorGeometry& geometry)
-      : CpuKernel(spec, geometry) {}
+  NegativeSum(const OperatorSpec& spec, const OperatorGeometry& geometry,
+              const dnnl::engine& engine)
+      : CpuKernel(spec, geometry) {
+    const MemoryDesc plain = PlainDesc(spec.input_shapes[0]);
+    ScratchPlan plan;
+    to_plain_ = StageIn(input_desc_, plain, engine, plan);
+    from_plain_ = StageOut(plain, input_desc_, engine, plan);
+    workspace_bytes_ = plan.size();
+  }
 
  protected:
-  void Run(const ForwardArgs& args, const CpuStream&) override {
+  void Run(const ForwardArgs& args, const CpuStream& stream) override {
     const int64_t width = geometry_.inputs;
-    const float* x = static_cast<const float*>(args.inputs[0]);
+    const float* x =
+        static_cast<const float*>(to_plain_.In(args.inputs[0], stream, args.workspace));
     float* losses = static_cast<float*>(args.output);
     for (int64_t n = 0; n < geometry_.batch; ++n, x += width) {
       double sum = 0;
@@ -119,11 +127,17 @@ class NegativeSum : public CpuKernel {
     }
   }
 
-  void RunBackward(const BackwardArgs& args, const CpuStream&) override {
-    if (args.grad_inputs[0] == nullptr) return;
-    std::fill_n(static_cast<float*>(args.grad_inputs[0]), geometry_.batch * geometry_.inputs,
+  void RunBackward(const BackwardArgs& args, const CpuStream& stream) override {
+    void* gradient = args.grad_inputs[0];
+    if (gradient == nullptr) return;
+    std::fill_n(static_cast<float*>(from_plain_.Place(gradient, args.workspace)),
+                geometry_.batch * geometry_.inputs,
                 static_cast<float>(-LossScale(geometry_, args)));
+    from_plain_.Out(gradient, stream, args.workspace);
   }
+
+ private:
+  Staging to_plain_, from_plain_;
 };
 
 }  // namespace
@@ -136,8 +150,9 @@ CpuKernelPtr MakeGatherRows(const OperatorSpec& spec, const OperatorGeometry& ge
   return std::make_unique<GatherRows>(spec, geometry);
 }
 
-CpuKernelPtr MakeNegativeSum(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<NegativeSum>(spec, geometry);
+CpuKernelPtr MakeNegativeSum(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                             const dnnl::engine& engine) {
+  return std::make_unique<NegativeSum>(spec, geometry, engine);
 }
 
 }  // namespace starling

@@ -163,11 +163,11 @@ CpuKernelPtr MakePooling(const OperatorSpec&, const OperatorGeometry&, const dnn
 CpuKernelPtr MakeLinear(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeBatchNorm(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeFlatten(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeNegativeSum(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeRelu(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeDropout(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeGatherRows(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeNegativeSum(const OperatorSpec&, const OperatorGeometry&);
 // `inner`, whose output is not plain, with a plain output.
 CpuKernelPtr MakePlainOutput(const OperatorSpec&, CpuKernelPtr inner, const dnnl::engine&);
 

@@ -157,6 +157,8 @@ std::vector<OperatorCase> OperatorCases() {
   cases.push_back(WithLabels(Case("gather_rows", "gather_rows", {11}, {11, 1}, {{29, 1}}), 29));
   cases.push_back(WithLabels(Case("gather_wide_rows", "gather_rows", {6}, {6, 5}, {{4, 5}}), 4));
   cases.push_back(Case("negative_sum", "negative_sum", {7, 3}, {7}));
+  cases.push_back(Case("negative_sum_planes", "negative_sum", {3, 19, 4, 5}, {3}));
+  cases.push_back(Case("negative_sum_scalars", "negative_sum", {3}, {3}));
   cases.push_back(Case("negative_sum_mean", "negative_sum", {7, 3}, {7}, {},
                        {{"reduction", std::string("mean")}}));
   return cases;
