@@ -1,0 +1,35 @@
+"""The product's executor and updates agree with the judge, step by step: every optimizer on an MLP and
+a CNN with batch norm, with micro-batches in parallel, short and empty ones."""
+
+import contextlib
+import io
+import os
+import subprocess
+import tempfile
+import unittest
+
+import trainer
+
+
+class Product(unittest.TestCase):
+    def judge(self, model, optimizer):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([os.environ["RECORD_STEPS"], folder, model, optimizer], check=True)
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                status = trainer.main([folder])
+            print(f"{model} {optimizer}\n{out.getvalue()}", flush=True)
+            self.assertIn("steps=24", out.getvalue())
+            self.assertEqual(status, 0, out.getvalue())
+
+
+def add(model, optimizer):
+    setattr(Product, f"test_{model}_{optimizer}", lambda self: self.judge(model, optimizer))
+
+
+for net in ("mlp", "cnn"):
+    for kind in ("sgd", "momentum", "adam", "adamw"):
+        add(net, kind)
+
+if __name__ == "__main__":
+    unittest.main()
