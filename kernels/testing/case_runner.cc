@@ -1,0 +1,185 @@
+#include "kernels/testing/case_runner.h"
+
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "kernels/geometry.h"
+
+namespace starling {
+namespace {
+
+// Parameters lie 4 bytes off alignment, as they do in the middle of a slice.
+constexpr size_t kOffset = sizeof(float);
+
+}  // namespace
+
+Buffer::Buffer(Device& device, Stream& stream, size_t bytes)
+    : device_(device), bytes_(bytes), data_(*device.Allocate(bytes)) {
+  const std::vector<uint8_t> nan(bytes, 0xff);
+  EXPECT_TRUE(device.CopyToDevice(data_, nan.data(), bytes, stream).ok());
+  EXPECT_TRUE(stream.Synchronize().ok());
+}
+
+CaseRunner::CaseRunner(Device& device, const OperatorCase& test_case, bool device_format, int threads)
+    : device_(device), case_(test_case), spec_(test_case.spec), stream_(*device.CreateStream()) {
+  spec_.kernel_threads = threads;
+  spec_.plain_output = true;
+  if (device_format) {
+    MakeIdentity(threads);
+    spec_.input_formats.assign(spec_.input_shapes.size(), ValueFormat{});
+    spec_.input_formats[0] = identity_->output_format();
+  }
+  absl::StatusOr<std::unique_ptr<OperatorKernel>> kernel = device.CreateOperator(spec_);
+  EXPECT_TRUE(kernel.ok()) << kernel.status();
+  if (kernel.ok()) kernel_ = *std::move(kernel);
+}
+
+BufferPtr CaseRunner::Upload(const Doubles& values, bool integers, size_t offset) {
+  std::vector<float> floats(values.begin(), values.end());
+  std::vector<int32_t> labels;
+  if (integers) labels.assign(values.begin(), values.end());
+  BufferPtr buffer = New(values.size() * sizeof(float) + offset);
+  const void* from = integers ? static_cast<const void*>(labels.data()) : floats.data();
+  EXPECT_TRUE(device_.CopyToDevice(static_cast<char*>(buffer->data()) + offset, from,
+                                   values.size() * sizeof(float), *stream_).ok());
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  return buffer;
+}
+
+Doubles CaseRunner::Download(const void* data, int64_t count) {
+  std::vector<float> floats(count);
+  EXPECT_TRUE(device_.CopyFromDevice(floats.data(), data, count * sizeof(float), *stream_).ok());
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  return Doubles(floats.begin(), floats.end());
+}
+
+void CaseRunner::MakeIdentity(int threads) {
+  const Shape& shape = spec_.input_shapes[0];
+  OperatorSpec spec;
+  spec.name = "identity";
+  spec.op = "conv2d";
+  spec.kernel_threads = threads;
+  spec.input_shapes = {shape};
+  spec.output_shape = shape;
+  spec.parameter_shapes = {{shape[1], shape[1], 1, 1}};
+  identity_ = *device_.CreateOperator(spec);
+  Doubles weight(shape[1] * shape[1], 0.0);
+  for (int64_t c = 0; c < shape[1]; ++c) weight[c * shape[1] + c] = 1;
+  identity_weight_ = Upload(weight, false);
+  identity_work_ = New(identity_->workspace_bytes());
+}
+
+void CaseRunner::LoadInputs(const ReferenceArgs& args) {
+  for (size_t i = 0; i < args.inputs.size(); ++i) {
+    const bool integers = case_.classes > 0 && i + 1 == args.inputs.size();
+    BufferPtr plain = Upload(args.inputs[i], integers);
+    if (identity_ && i == 0) {
+      BufferPtr formatted = New(identity_->output_bytes());
+      const void* from = plain->data();
+      const float* weight = static_cast<const float*>(identity_weight_->data());
+      ForwardArgs forward;
+      forward.inputs = absl::MakeConstSpan(&from, 1);
+      forward.parameters = absl::MakeConstSpan(&weight, 1);
+      forward.output = formatted->data();
+      forward.workspace = identity_work_->data();
+      EXPECT_TRUE(identity_->Forward(forward, *stream_).ok());
+      EXPECT_TRUE(stream_->Synchronize().ok());
+      plain = std::move(formatted);
+    }
+    EXPECT_EQ(plain->bytes(), kernel_->input_bytes(i));
+    inputs_.push_back(std::move(plain));
+  }
+  for (const Doubles& values : args.parameters) parameters_.push_back(Upload(values, false, kOffset));
+  for (const BufferPtr& input : inputs_) input_data_.push_back(input->data());
+  for (const BufferPtr& parameter : parameters_) {
+    parameter_data_.push_back(static_cast<const float*>(parameter->data()) + 1);
+  }
+}
+
+Outcome CaseRunner::Run(const ReferenceArgs& args, const Doubles& grad_output) {
+  if (!kernel_) return Outcome();  // the constructor's failure
+  LoadInputs(args);
+  output_ = New(kernel_->output_bytes());
+  saved_ = New(kernel_->saved_bytes());
+  work_ = New(kernel_->workspace_bytes());
+  ForwardArgs forward;
+  forward.inputs = input_data_;
+  forward.parameters = parameter_data_;
+  forward.output = output_->data();
+  forward.saved = saved_->data();
+  forward.workspace = work_->data();
+  forward.random = args.random;
+  const absl::Status status = kernel_->Forward(forward, *stream_);
+  EXPECT_TRUE(status.ok()) << status;
+  Outcome outcome;
+  outcome.output = Download(output_->data(), ElementCount(spec_.output_shape));
+  if (spec_.training) outcome.gradients = Backward(args, grad_output);
+  return outcome;
+}
+
+ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const Doubles& grad_output) {
+  const BufferPtr dy = Upload(grad_output, false);
+  const BufferPtr work = New(kernel_->workspace_bytes());  // nothing survives in the workspace
+  std::vector<BufferPtr> input_grads, parameter_grads;
+  std::vector<void*> input_targets;
+  std::vector<float*> parameter_targets;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    input_grads.push_back(New(kernel_->input_bytes(i)));
+    const bool integers = case_.classes > 0 && i + 1 == inputs_.size();
+    input_targets.push_back(integers ? nullptr : input_grads[i]->data());
+    if (!kernel_->backward_reads_input(i)) input_data_[i] = nullptr;
+  }
+  for (const BufferPtr& parameter : parameters_) {
+    parameter_grads.push_back(New(parameter->bytes()));
+    parameter_targets.push_back(static_cast<float*>(parameter_grads.back()->data()) + 1);
+  }
+  BackwardArgs backward;
+  backward.inputs = input_data_;
+  backward.parameters = parameter_data_;
+  backward.output = kernel_->backward_reads_output() ? output_->data() : nullptr;
+  backward.grad_output = case_.loss() ? nullptr : dy->data();
+  backward.grad_inputs = absl::MakeConstSpan(input_targets);
+  backward.grad_parameters = absl::MakeConstSpan(parameter_targets);
+  backward.saved = saved_->data();
+  backward.workspace = work->data();
+  backward.global_batch = args.global_batch;
+  const absl::Status status = kernel_->Backward(backward, *stream_);
+  EXPECT_TRUE(status.ok()) << status;
+
+  ReferenceGradients gradients;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const int64_t count = static_cast<int64_t>(args.inputs[i].size());
+    gradients.inputs.push_back(input_targets[i] ? InputGradient(*input_grads[i], i == 0 ? count : 0)
+                                                : Doubles());
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    gradients.parameters.push_back(
+        Download(parameter_targets[i], static_cast<int64_t>(args.parameters[i].size())));
+  }
+  return gradients;
+}
+
+Doubles CaseRunner::InputGradient(Buffer& gradient, int64_t count) {
+  if (!identity_) return Download(gradient.data(), count);
+  BufferPtr plain = New(identity_->input_bytes(0));
+  const float* weight = static_cast<const float*>(identity_weight_->data());
+  void* target = plain->data();
+  float* no_weight_gradient = nullptr;
+  const void* no_input = nullptr;
+  BackwardArgs backward;
+  backward.inputs = absl::MakeConstSpan(&no_input, 1);
+  backward.parameters = absl::MakeConstSpan(&weight, 1);
+  backward.grad_output = gradient.data();
+  backward.grad_inputs = absl::MakeConstSpan(&target, 1);
+  backward.grad_parameters = absl::MakeConstSpan(&no_weight_gradient, 1);
+  backward.workspace = identity_work_->data();
+  EXPECT_TRUE(identity_->Backward(backward, *stream_).ok());
+  return Download(plain->data(), count);
+}
+
+Doubles GradOutput(const OperatorCase& test_case) {
+  return RandomDoubles(ElementCount(test_case.spec.output_shape), 4711);
+}
+
+}  // namespace starling
