@@ -1,0 +1,121 @@
+// starling-worker: computes gradients for one job at a time. It keeps nothing that matters.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "common/config/duration.h"
+#include "common/daemon/daemon.h"
+#include "common/daemon/daemon_service.h"
+#include "common/daemon/malloc.h"
+#include "common/transport/transport.h"
+#include "common/version/version.h"
+#include "kernels/cpu/cpu_device.h"
+#include "worker/runtime/runtime.h"
+
+namespace starling {
+namespace {
+
+constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+// A drain finishes a unit and its pushes; the session gives up before this.
+constexpr absl::Duration kDrainDeadline = absl::Seconds(20);
+
+struct WorkerFlags {
+  DaemonFlags daemon;
+  std::string lanes;
+  std::string coordinator_timeout = "60s";
+  std::string record_steps;
+  std::string record_limit = "200";
+};
+
+absl::StatusOr<int64_t> PositiveInteger(const std::string& flag, const std::string& text, int64_t most) {
+  int64_t value = 0;
+  if (absl::SimpleAtoi(text, &value) && value >= 1 && value <= most) return value;
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": expected 1 to ", most, ", got \"", text, "\""));
+}
+
+absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_status) {
+  const Identity self{PeerRole::kWorker, flags.daemon.name};
+  WorkerRuntimeOptions options;
+  options.name = flags.daemon.name;
+  options.coordinator = flags.daemon.coordinator;
+  options.job.lanes = std::max(1u, std::thread::hardware_concurrency());
+  if (!flags.lanes.empty()) {
+    STARLING_ASSIGN_OR_RETURN(options.job.lanes, PositiveInteger("--lanes", flags.lanes, 1024));
+  }
+  STARLING_ASSIGN_OR_RETURN(const double timeout, config::ParseDuration(flags.coordinator_timeout));
+  options.coordinator_timeout = absl::Seconds(timeout);
+  std::unique_ptr<StepRecorder> recorder;
+  if (!flags.record_steps.empty()) {
+    STARLING_ASSIGN_OR_RETURN(const int64_t limit,
+                              PositiveInteger("--record-limit", flags.record_limit, 1'000'000));
+    recorder = std::make_unique<StepRecorder>(flags.record_steps, limit);
+  }
+
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, CreateCpuDevice());
+  SpanRing spans;
+  const std::shared_ptr<grpc::Service> daemon = MakeDaemonService({self, device->instruction_set()}, &spans);
+  STARLING_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RpcServer> server,
+      StartRpcServer({.listen = flags.daemon.listen, .self = self, .services = {daemon.get()}, .accept = {}}));
+  if (!flags.daemon.port_file.empty()) {
+    STARLING_RETURN_IF_ERROR(WritePortFile(flags.daemon.port_file, server->port()));
+  }
+  spdlog::info("version {} listens on {}, computes on {} ({}) with {} lanes", std::string(ReleaseVersion()),
+               server->address(), device->name(), device->instruction_set(), options.job.lanes);
+
+  options.registration = MakeRegisterRequest(self, server->address());
+  absl::Status ended;  // written before the request to exit is made
+  WorkerRuntime runtime(options, MakeCoordinatorClient(options.coordinator, self), MakeStreamClient(self),
+                        device.get(), &spans, recorder.get(), [&](const absl::Status& status) {
+                          ended = status;
+                          exit_request->Request(status.ok() ? kExitOk : kExitError);
+                        });
+  runtime.Start();
+  DaemonExit::Reason reason = exit_request->Wait();
+  if (reason.signal != 0) {
+    spdlog::info("draining: finishing the unit under way; a second signal ends at once");
+    runtime.Drain();
+    const auto drained = exit_request->WaitUntil(absl::Now() + kDrainDeadline);
+    if (!drained.has_value()) spdlog::warn("did not drain within {}", absl::FormatDuration(kDrainDeadline));
+    if (drained.has_value() && drained->signal == 0) reason = *drained;
+  }
+  server->Shutdown(kShutdownGrace);
+  *exit_status = reason.exit_status;
+  return ended;
+}
+
+int Main(int argc, char** argv) {
+  WorkerFlags flags;
+  const std::optional<int> ends = ParseDaemonFlags(
+      argc, argv, PeerRole::kWorker,
+      {{"--lanes", "Micro-batches computed at once (default: one per core)", &flags.lanes},
+       {"--coordinator-timeout", "How long to look for the coordinator at the start", &flags.coordinator_timeout},
+       {"--record-steps", "Folder in which steps are written down for tests/judge/trainer.py",
+        &flags.record_steps},
+       {"--record-limit", "How many steps are written down", &flags.record_limit}},
+      &flags.daemon);
+  if (ends.has_value()) return *ends;
+  DaemonExit exit_request;
+  absl::Status status = SetUpLogging(PeerRole::kWorker, flags.daemon.name, flags.daemon.log_level);
+  int exit_status = kExitOk;
+  if (status.ok()) status = Run(flags, &exit_request, &exit_status);
+  if (status.ok()) return exit_status;
+  std::cerr << "starling-worker: " << std::string(status.message()) << std::endl;
+  return kExitError;
+}
+
+}  // namespace
+}  // namespace starling
+
+int main(int argc, char** argv) {
+  starling::TuneMalloc();
+  return starling::Main(argc, argv);
+}

@@ -1,0 +1,45 @@
+// What a BufferId of the session stands for: bytes that the runtime holds.
+#ifndef STARLING_WORKER_RUNTIME_BUFFER_TABLE_H_
+#define STARLING_WORKER_RUNTIME_BUFFER_TABLE_H_
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "common/protocol/ids.h"
+#include "common/transport/payload.h"
+#include "worker/runtime/gradient_pool.h"
+
+namespace starling {
+
+struct HeldGradient {
+  std::shared_ptr<GradientBuffer> buffer;
+  uint64_t digest = 0;
+};
+using HeldBuffer = std::variant<HeldGradient, ReceivedPayload>;
+
+// Used by one thread.
+class BufferTable {
+ public:
+  BufferId Add(HeldBuffer buffer) {
+    const BufferId id(++last_);
+    held_.emplace(id, std::move(buffer));
+    return id;
+  }
+  // nullptr: no such buffer.
+  const HeldBuffer* Find(BufferId id) const {
+    const auto it = held_.find(id);
+    return it == held_.end() ? nullptr : &it->second;
+  }
+  void Release(BufferId id) { held_.erase(id); }
+  size_t size() const { return held_.size(); }
+
+ private:
+  uint64_t last_ = 0;
+  std::map<BufferId, HeldBuffer> held_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_RUNTIME_BUFFER_TABLE_H_

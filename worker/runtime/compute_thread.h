@@ -1,0 +1,69 @@
+// The thread that computes units, one after another, and tells the session what came of them.
+#ifndef STARLING_WORKER_RUNTIME_COMPUTE_THREAD_H_
+#define STARLING_WORKER_RUNTIME_COMPUTE_THREAD_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/executor/event_loop.h"
+#include "common/trace/span_ring.h"
+#include "worker/runtime/served_job.h"
+#include "worker/session/events.h"
+
+namespace starling {
+
+class StepRecorder;
+
+// A finished sum on its way to the session.
+struct FinishedGradient {
+  session::UnitId unit;
+  uint32_t range = 0;
+  SliceId slice;
+  std::shared_ptr<GradientBuffer> buffer;
+  uint64_t digest = 0;  // XXH3-64 of its bytes
+  uint32_t samples = 0;
+};
+
+struct FinishedUnit {
+  session::UnitId unit;
+  absl::Status status;
+  UnitResult result;
+};
+
+// Called on the computing thread or one of the executor's lanes; must be quick.
+struct ComputeListener {
+  std::function<void(session::UnitId)> on_begin;
+  std::function<void(FinishedGradient)> on_gradient;
+  std::function<void(FinishedUnit)> on_unit;  // not for units that were abandoned
+};
+
+// Start and Abandon are called by one thread.
+class ComputeThread {
+ public:
+  // `recorder` may be null; it and `listener`'s captures outlive this.
+  ComputeThread(ComputeListener listener, StepRecorder* recorder);
+  ~ComputeThread();  // abandons, and waits
+
+  // The unit begins when the one before has stopped.
+  void Start(std::shared_ptr<ServedJob> job, session::action::Compute compute);
+
+  // Makes the unit stop soon; what it still says may be ignored.
+  void Abandon(session::UnitId unit);
+
+ private:
+  struct Task;
+  void Run(const std::shared_ptr<Task>& task);
+
+  const ComputeListener listener_;
+  StepRecorder* const recorder_;
+  std::shared_ptr<Task> current_;  // the caller's: the last one started
+  EventLoop loop_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_RUNTIME_COMPUTE_THREAD_H_

@@ -1,0 +1,57 @@
+// Memory for pushes: sums of gradients that leave from where the executor wrote them, and must stay as
+// they are until the shard has acknowledged them and the transport has let go.
+#ifndef STARLING_WORKER_RUNTIME_GRADIENT_POOL_H_
+#define STARLING_WORKER_RUNTIME_GRADIENT_POOL_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/placement/layout.h"
+#include "common/sync/mutex.h"
+#include "kernels/device.h"
+
+namespace starling {
+
+// A buffer on loan. Returns to the pool when the last copy of its shared_ptr is gone, on any thread;
+// it keeps the pool's memory alive.
+struct GradientBuffer {
+  float* data = nullptr;
+  uint32_t elements = 0;
+};
+
+// Thread-safe. Buffers are made as they are first needed and kept: a steady state allocates nothing.
+class GradientPool {
+ public:
+  // `device` outlives every buffer.
+  GradientPool(const Layout& layout, Device* device);
+  ~GradientPool();  // no buffer may be on loan
+
+  // Blocks while `most` buffers of the slice are on loan. nullptr: cancelled, or no memory.
+  static std::shared_ptr<GradientBuffer> Acquire(const std::shared_ptr<GradientPool>& pool,
+                                                 SliceId slice, int most);
+
+  // Between Cancel and Resume nothing blocks and Acquire answers nullptr.
+  void Cancel();
+  void Resume();
+
+ private:
+  struct OfSlice {
+    uint32_t elements = 0;
+    int loaned = 0;
+    std::vector<float*> free;
+  };
+
+  void Return(SliceId slice, float* data);
+
+  Device* const device_;
+  Mutex mutex_;
+  CondVar returned_;
+  std::vector<OfSlice> slices_ ABSL_GUARDED_BY(mutex_);
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_RUNTIME_GRADIENT_POOL_H_

@@ -1,0 +1,385 @@
+#include "worker/runtime/runtime.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
+#include "common/daemon/daemon.h"
+#include "common/trace/flow.h"
+#include "worker/data/data_set.h"
+#include "worker/runtime/payload_digest.h"
+
+namespace starling {
+
+namespace action = session::action;
+namespace event = session::event;
+
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(20);
+constexpr absl::Duration kCallTimeout = absl::Seconds(2);
+constexpr absl::Duration kMeterWindow = absl::Seconds(2);
+
+session::SessionOptions MakeSessionOptions(const WorkerRuntimeOptions& options) {
+  session::SessionOptions session;
+  session.name = options.name;
+  return session;
+}
+
+}  // namespace
+
+// Hands a stream's callbacks to the session's thread, tagged with the connection that they belong to.
+class WorkerRuntime::ShardStream : public StreamHandler {
+ public:
+  ShardStream(WorkerRuntime* runtime, ShardId shard, uint64_t connection)
+      : runtime_(runtime), shard_(shard), connection_(connection) {}
+
+  void OnUp() override {
+    runtime_->loop_.Post([runtime = runtime_, shard = shard_, connection = connection_] {
+      if (runtime->IsCurrent(shard, connection)) runtime->Step(event::StreamUp{shard});
+    });
+  }
+  void OnFrame(const FrameHeader& header, ReceivedPayload payload) override {
+    runtime_->loop_.Post([runtime = runtime_, shard = shard_, connection = connection_, header,
+                          payload = std::move(payload)]() mutable {
+      runtime->OnFrame(shard, connection, header, std::move(payload));
+    });
+  }
+  void OnDown(const absl::Status& status) override {
+    runtime_->loop_.Post([runtime = runtime_, shard = shard_, connection = connection_, status] {
+      runtime->OnStreamDown(shard, connection, status);
+    });
+  }
+
+  uint64_t connection() const { return connection_; }
+  // Session's thread.
+  std::shared_ptr<FrameStream> stream;
+
+ private:
+  WorkerRuntime* const runtime_;
+  const ShardId shard_;
+  const uint64_t connection_;
+};
+
+WorkerRuntime::WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<CoordinatorClient> coordinator,
+                             std::unique_ptr<StreamClient> streams, Device* device, SpanRing* spans,
+                             StepRecorder* recorder, std::function<void(absl::Status)> on_exit)
+    : options_(std::move(options)),
+      device_(device),
+      spans_(spans),
+      recorder_(recorder),
+      on_exit_(std::move(on_exit)),
+      session_(MakeSessionOptions(options_)),
+      meter_(kMeterWindow),
+      started_(absl::Now()),
+      loop_("session"),
+      background_("background"),
+      coordinator_(std::move(coordinator)),
+      stream_client_(std::move(streams)) {
+  ComputeListener listener;
+  listener.on_begin = [this](session::UnitId) {
+    loop_.Post([this] { meter_.UnitBegan(absl::Now()); });
+  };
+  listener.on_gradient = [this](FinishedGradient gradient) {
+    loop_.Post([this, gradient = std::move(gradient)]() mutable { OnGradient(std::move(gradient)); });
+  };
+  listener.on_unit = [this](FinishedUnit unit) {
+    loop_.Post([this, unit = std::move(unit)]() mutable { OnUnit(std::move(unit)); });
+  };
+  compute_ = std::make_unique<ComputeThread>(std::move(listener), recorder_);
+}
+
+WorkerRuntime::~WorkerRuntime() {
+  coordinator_.reset();
+  stream_client_.reset();
+  background_.Stop();
+  compute_.reset();
+  loop_.Stop();
+}
+
+void WorkerRuntime::Start() { loop_.Post([this] { Tick(); }); }
+
+void WorkerRuntime::Drain() {
+  loop_.Post([this] { Step(event::Drain{}); });
+}
+
+void WorkerRuntime::Tick() {
+  if (exited_) return;
+  Step(event::Tick{});
+  loop_.PostAfter(kTick, [this] { Tick(); });
+}
+
+void WorkerRuntime::Step(session::Event event) {
+  if (exited_) return;
+  session_.Step(event, absl::Now(), [this](session::Action&& next) {
+    std::visit([this](auto&& typed) { Carry(std::move(typed)); }, std::move(next));
+  });
+}
+
+// ---- Coordinator ----------------------------------------------------------------------------
+
+void WorkerRuntime::Carry(action::Register action) {
+  RegisterRequest request = options_.registration;
+  request.set_nonce(request.nonce() + action.registration);
+  coordinator_->Register(request, kCallTimeout, [this](absl::StatusOr<RegisterReply> reply) {
+    loop_.Post([this, reply = std::move(reply)] {
+      if (!reply.ok()) return OnRegisterFailed(reply.status());
+      registered_once_ = true;
+      if (!reply->refused().empty()) {
+        return Step(event::RegisterFailed{absl::FailedPreconditionError(reply->refused())});
+      }
+      Step(event::Registered{WorkerId(reply->id()), Incarnation(reply->incarnation()),
+                             Generation(reply->generation())});
+    });
+  });
+}
+
+void WorkerRuntime::OnRegisterFailed(const absl::Status& status) {
+  const absl::Time now = absl::Now();
+  const std::string text = NoCoordinator(options_.coordinator, started_, now, status);
+  if (!registered_once_ && now - started_ > options_.coordinator_timeout) {
+    return Carry(action::Exit{absl::UnavailableError(text)});
+  }
+  spdlog::warn("{}", text);
+  Step(event::RegisterFailed{status});
+}
+
+void WorkerRuntime::Carry(action::Report action) {
+  const absl::Time now = absl::Now();
+  action.report.set_hidden_share(meter_.hidden_share(now));
+  action.report.set_samples_per_second(meter_.samples_per_second(now));
+  const Incarnation incarnation(action.report.incarnation());
+  coordinator_->ReportWorker(action.report, kCallTimeout,
+                             [this, incarnation](absl::StatusOr<WorkerOrders> orders) {
+    loop_.Post([this, incarnation, orders = std::move(orders)] {
+      if (orders.ok()) {
+        Step(event::Orders{incarnation, *orders});
+      } else {
+        Step(event::ReportFailed{incarnation, orders.status()});
+      }
+    });
+  });
+}
+
+void WorkerRuntime::Carry(action::Exit action) {
+  exited_ = true;
+  on_exit_(action.status);
+}
+
+// ---- Streams --------------------------------------------------------------------------------
+
+void WorkerRuntime::Carry(action::Connect action) {
+  auto stream = std::make_shared<ShardStream>(this, action.shard, ++last_connection_);
+  ConnectOptions connect;
+  connect.address = action.address;
+  connect.whom = absl::StrCat("shard ", action.shard.value);
+  streams_[action.shard] = stream;
+  stream->stream = stream_client_->Connect(connect, stream);
+}
+
+void WorkerRuntime::Carry(action::Disconnect action) {
+  const auto it = streams_.find(action.shard);
+  if (it == streams_.end()) return;
+  it->second->stream->Close(absl::CancelledError("the worker is done here"));
+  streams_.erase(it);
+  meter_.Forget(action.shard, absl::Now());
+}
+
+bool WorkerRuntime::IsCurrent(ShardId shard, uint64_t connection) const {
+  const auto it = streams_.find(shard);
+  return it != streams_.end() && it->second->connection() == connection;
+}
+
+void WorkerRuntime::OnStreamDown(ShardId shard, uint64_t connection, const absl::Status& status) {
+  if (!IsCurrent(shard, connection)) return;
+  spdlog::warn("stream to shard {} is down: {}", shard.value, status.ToString());
+  streams_.erase(shard);
+  meter_.Forget(shard, absl::Now());
+  Step(event::StreamDown{shard, status});
+}
+
+void WorkerRuntime::OnFrame(ShardId shard, uint64_t connection, const FrameHeader& header,
+                            ReceivedPayload payload) {
+  if (!IsCurrent(shard, connection)) return;
+  event::Frame frame{shard, header, BufferId(), ""};
+  if (header.type == FrameType::kValue) {
+    if (PayloadDigest(payload) != header.digest) {
+      streams_[shard]->stream->Close(absl::DataLossError("a value's digest was wrong"));
+      return OnStreamDown(shard, connection,
+                          absl::DataLossError(absl::StrCat("digest of ", FrameToString(header),
+                                                           " differs from its bytes")));
+    }
+    frame.buffer = buffers_.Add(std::move(payload));
+  } else if (header.kind == PayloadKind::kText) {
+    frame.text.resize(payload.size());
+    payload.CopyTo(frame.text.data());
+    spdlog::warn("shard {} answers: {}: {}", shard.value, FrameToString(header), frame.text);
+  }
+  Answered(shard, header);
+  Step(std::move(frame));
+}
+
+void WorkerRuntime::Carry(action::Send action) {
+  const auto it = streams_.find(action.shard);
+  if (it == streams_.end()) return;  // its StreamDown is on the way to the session
+  OutgoingPayload payload;
+  if (action.buffer.value != 0) {
+    const auto* gradient = std::get_if<HeldGradient>(buffers_.Find(action.buffer));
+    action.header.digest = gradient->digest;
+    payload.bytes = absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(gradient->buffer->data),
+                                        gradient->buffer->elements * sizeof(float));
+    payload.keep = gradient->buffer;
+  }
+  Remember(action.shard, action.header);
+  // Slices that forward needs first are the most urgent; a pull stays behind its slice's push.
+  const absl::Status sent =
+      it->second->stream->Send(action.header, std::move(payload), action.header.key.slice.value);
+  if (!sent.ok() && absl::IsResourceExhausted(sent)) {
+    it->second->stream->Close(sent);
+    // After the step that sent this: the session must not be stepped from within.
+    loop_.Post([this, shard = action.shard, connection = it->second->connection(), sent] {
+      OnStreamDown(shard, connection, sent);
+    });
+  }
+}
+
+void WorkerRuntime::Remember(ShardId shard, const FrameHeader& header) {
+  const bool push = header.type == FrameType::kPush;
+  if (!push && header.type != FrameType::kPull) return;
+  const uint64_t flow =
+      !push || job_ == nullptr ? 0
+                               : FlowOf(header.key.run, header.key.slice, header.key.work,
+                                        job_->description().spec().batch().micro_batches());
+  open_requests_[{shard, header.request_id}] = {
+      .push = push, .begin_us = SpanRing::NowMicros(), .clock = header.clock,
+      .slice = header.key.slice, .flow = flow};
+  meter_.Sent(shard, header.request_id, absl::Now());
+}
+
+void WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
+  const auto it = open_requests_.find({shard, header.request_id});
+  if (it == open_requests_.end()) return;
+  const OpenRequest& request = it->second;
+  spans_->Record(absl::StrCat(request.push ? "push slice " : "pull slice ", request.slice.value),
+                 request.push ? SpanCategory::kPush : SpanCategory::kPull, request.begin_us,
+                 SpanRing::NowMicros(),
+                 {.clock = request.clock, .slice = request.slice.value, .flow = request.flow});
+  open_requests_.erase(it);
+  meter_.Answered(shard, header.request_id, absl::Now());
+}
+
+// ---- Jobs and data --------------------------------------------------------------------------
+
+void WorkerRuntime::Carry(action::Prepare action) {
+  background_.Post([this, description = std::move(action.job)] {
+    auto job = ServedJob::Open(description, options_.job, device_, spans_);
+    loop_.Post([this, description, job = std::move(job)] {
+      event::JobPrepared prepared;
+      prepared.run = {JobUid(description.run().job_uid()), description.run().era()};
+      if (job.ok()) {
+        job_ = *job;
+        asked_.clear();
+        prepared.slices = job_->SliceShapes();
+        if (recorder_ != nullptr) recorder_->BeginJob(job_);
+        spdlog::info("prepared job \"{}\": {} slices, {} bytes planned", description.spec().name(),
+                     prepared.slices.size(), job_->executor().planned_bytes());
+      } else {
+        prepared.status = job.status();
+        spdlog::error("cannot serve job \"{}\": {}", description.spec().name(), job.status().ToString());
+      }
+      Step(std::move(prepared));
+    });
+  });
+}
+
+void WorkerRuntime::Carry(action::CloseJob action) {
+  if (job_ != nullptr && job_->run() == action.run) job_.reset();
+  open_requests_.clear();
+}
+
+void WorkerRuntime::Carry(action::Inspect action) {
+  background_.Post([this, request = std::move(action.request)] {
+    Inspection inspection = InspectData(request.spec());
+    inspection.set_request(request.request());
+    loop_.Post([this, inspection = std::move(inspection)] { Step(event::Inspected{inspection}); });
+  });
+}
+
+void WorkerRuntime::Carry(action::Prefetch action) {
+  if (job_ == nullptr) return;
+  const std::set<WorkRange> wanted(action.ranges.begin(), action.ranges.end());
+  bool stale = false;
+  for (const WorkRange& range : asked_) stale = stale || wanted.count(range) == 0;
+  if (stale) {
+    job_->loader().Clear();
+    asked_.clear();
+  }
+  for (const WorkRange& range : action.ranges) {
+    if (!asked_.insert(range).second) continue;
+    const absl::Status status = job_->loader().Prefetch(range);
+    if (!status.ok()) spdlog::error("cannot stage batches: {}", status.ToString());
+  }
+}
+
+// ---- Computing ------------------------------------------------------------------------------
+
+void WorkerRuntime::Carry(action::Compute action) {
+  for (const WorkRange& range : action.ranges) asked_.erase(range);
+  computing_ = action;
+  compute_->Start(job_, std::move(action));
+}
+
+void WorkerRuntime::Carry(action::Abandon action) { compute_->Abandon(action.unit); }
+
+void WorkerRuntime::OnGradient(FinishedGradient gradient) {
+  if (recorder_ != nullptr && gradient.unit == computing_.unit) {
+    recorder_->Gradient(gradient.slice, computing_.clock,
+                        absl::MakeConstSpan(gradient.buffer->data, gradient.buffer->elements));
+  }
+  event::SliceGradient ready;
+  ready.unit = gradient.unit;
+  ready.range = gradient.range;
+  ready.slice = gradient.slice;
+  ready.samples = gradient.samples;
+  ready.buffer = buffers_.Add(HeldGradient{std::move(gradient.buffer), gradient.digest});
+  Step(ready);
+}
+
+void WorkerRuntime::OnUnit(FinishedUnit unit) {
+  uint64_t samples = 0;
+  for (const RangeResult& range : unit.result.ranges) samples += range.samples;
+  const double waited = unit.result.slice_wait_seconds + unit.result.ack_wait_seconds;
+  const bool train = computing_.purpose == WorkPurpose::kTrain;
+  meter_.UnitEnded(absl::Seconds(waited), train ? samples : 0, absl::Now());
+  if (!unit.status.ok()) {
+    if (absl::IsCancelled(unit.status)) return;
+    return Step(event::UnitFailed{unit.unit, unit.status});
+  }
+  event::UnitComputed computed;
+  computed.unit = unit.unit;
+  computed.finite = unit.result.finite;
+  computed.bad_layer = unit.result.bad_layer;
+  for (const RangeResult& range : unit.result.ranges) {
+    computed.metrics.push_back({range.loss_sum, range.samples, range.correct});
+  }
+  Step(std::move(computed));
+}
+
+void WorkerRuntime::Carry(action::InstallValue action) {
+  const auto* payload = std::get_if<ReceivedPayload>(buffers_.Find(action.buffer));
+  if (job_ != nullptr) {
+    const Slice& slice = job_->layout().slices[action.slice.value];
+    float* to = job_->parameters(action.params) + slice.flat_begin;
+    payload->CopyTo(to);
+    if (recorder_ != nullptr && action.params == session::Params::kLive) {
+      recorder_->Value(action.slice, action.clock, absl::MakeConstSpan(to, slice.elements));
+    }
+    job_->versions(action.params).Set(action.slice, action.clock);
+  }
+  buffers_.Release(action.buffer);
+}
+
+void WorkerRuntime::Carry(action::ReleaseBuffer action) { buffers_.Release(action.buffer); }
+
+}  // namespace starling

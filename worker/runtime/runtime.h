@@ -1,0 +1,121 @@
+// The adaptor around a worker's session (worker/session): turns streams, coordinator, executor and
+// loader into events, and carries out actions in order. It decides nothing.
+#ifndef STARLING_WORKER_RUNTIME_RUNTIME_H_
+#define STARLING_WORKER_RUNTIME_RUNTIME_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/daemon/coordinator_client.h"
+#include "common/executor/event_loop.h"
+#include "common/trace/span_ring.h"
+#include "common/transport/transport.h"
+#include "kernels/device.h"
+#include "worker/runtime/buffer_table.h"
+#include "worker/runtime/compute_thread.h"
+#include "worker/runtime/overlap_meter.h"
+#include "worker/runtime/served_job.h"
+#include "worker/runtime/step_recorder.h"
+#include "worker/session/session.h"
+
+namespace starling {
+
+struct WorkerRuntimeOptions {
+  std::string name;
+  RegisterRequest registration;  // its nonce is the process's
+  std::string coordinator;       // address, for messages
+  absl::Duration coordinator_timeout = absl::Seconds(60);  // without a first registration: give up
+  ServedJobOptions job;
+};
+
+// Threads: the session's (an EventLoop, which owns everything here that is not said to be another's),
+// the computing one and the executor's lanes, one that opens jobs and inspects data, and the
+// transport's. See docs/thread_model.md.
+class WorkerRuntime {
+ public:
+  // Pointers outlive the runtime; `recorder` may be null. `on_exit` is called once, on the session's
+  // thread, when the session has ended; destroying the runtime there is not allowed.
+  WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<CoordinatorClient> coordinator,
+                std::unique_ptr<StreamClient> streams, Device* device, SpanRing* spans,
+                StepRecorder* recorder, std::function<void(absl::Status)> on_exit);
+  ~WorkerRuntime();
+  WorkerRuntime(const WorkerRuntime&) = delete;
+  WorkerRuntime& operator=(const WorkerRuntime&) = delete;
+
+  void Start();
+  // Thread-safe. Finish the unit, push, leave, exit.
+  void Drain();
+
+ private:
+  class ShardStream;
+  struct OpenRequest {  // a push or pull that was sent: for spans and the overlap meter
+    bool push = false;
+    uint64_t begin_us = 0;
+    Clock clock = 0;
+    SliceId slice;
+    uint64_t flow = 0;
+  };
+
+  void Step(session::Event event);
+  void Tick();
+
+  // One per action; see worker/session/events.h.
+  void Carry(session::action::Register action);
+  void Carry(session::action::Report action);
+  void Carry(session::action::Connect action);
+  void Carry(session::action::Disconnect action);
+  void Carry(session::action::Send action);
+  void Carry(session::action::Prepare action);
+  void Carry(session::action::CloseJob action);
+  void Carry(session::action::Inspect action);
+  void Carry(session::action::Prefetch action);
+  void Carry(session::action::Compute action);
+  void Carry(session::action::Abandon action);
+  void Carry(session::action::InstallValue action);
+  void Carry(session::action::ReleaseBuffer action);
+  void Carry(session::action::Exit action);
+
+  void OnFrame(ShardId shard, uint64_t connection, const FrameHeader& header, ReceivedPayload payload);
+  void OnStreamDown(ShardId shard, uint64_t connection, const absl::Status& status);
+  bool IsCurrent(ShardId shard, uint64_t connection) const;
+  void OnRegisterFailed(const absl::Status& status);
+  void Remember(ShardId shard, const FrameHeader& header);
+  void Answered(ShardId shard, const FrameHeader& header);
+  void OnGradient(FinishedGradient gradient);
+  void OnUnit(FinishedUnit unit);
+
+  const WorkerRuntimeOptions options_;
+  Device* const device_;
+  SpanRing* const spans_;
+  StepRecorder* const recorder_;
+  const std::function<void(absl::Status)> on_exit_;
+
+  // The session's thread only.
+  session::Session session_;
+  BufferTable buffers_;
+  OverlapMeter meter_;
+  std::map<ShardId, std::shared_ptr<ShardStream>> streams_;
+  uint64_t last_connection_ = 0;
+  std::map<std::pair<ShardId, uint64_t>, OpenRequest> open_requests_;
+  std::shared_ptr<ServedJob> job_;
+  std::set<WorkRange> asked_;  // of the loader
+  session::action::Compute computing_;
+  bool exited_ = false;
+  bool registered_once_ = false;
+  absl::Time started_;
+
+  // What calls back: destroyed first, in the destructor.
+  EventLoop loop_;
+  EventLoop background_;
+  std::unique_ptr<ComputeThread> compute_;
+  std::unique_ptr<CoordinatorClient> coordinator_;
+  std::unique_ptr<StreamClient> stream_client_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_RUNTIME_RUNTIME_H_

@@ -1,0 +1,69 @@
+// Everything that a worker holds of the job it serves: data, executor, parameters, push buffers.
+#ifndef STARLING_WORKER_RUNTIME_SERVED_JOB_H_
+#define STARLING_WORKER_RUNTIME_SERVED_JOB_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/graph/graph.h"
+#include "common/placement/layout.h"
+#include "common/protocol/types.h"
+#include "common/trace/span_ring.h"
+#include "kernels/device.h"
+#include "proto/coordinator.pb.h"
+#include "worker/data/loader.h"
+#include "worker/executor/executor.h"
+#include "worker/runtime/gradient_pool.h"
+#include "worker/runtime/slice_versions.h"
+#include "worker/session/events.h"
+
+namespace starling {
+
+struct ServedJobOptions {
+  int lanes = 1;
+  uint64_t read_ahead_bytes_max = 64 << 20;
+};
+
+// Made on a background thread, then shared by the session's and the computing thread; each member
+// says who may use it by its own contract.
+class ServedJob {
+ public:
+  // Opens the data, resolves graph and layout, plans memory: blocks for seconds. kFailedPrecondition:
+  // this build lays the job out differently than the coordinator's. Else the errors of the parts.
+  static absl::StatusOr<std::shared_ptr<ServedJob>> Open(const JobDescription& description,
+                                                         const ServedJobOptions& options,
+                                                         Device* device, SpanRing* spans);
+
+  const JobDescription& description() const { return description_; }
+  RunId run() const;
+  const ResolvedGraph& graph() const { return graph_; }
+  const Layout& layout() const { return layout_; }
+  std::vector<session::SliceShape> SliceShapes() const;
+
+  Loader& loader() { return *loader_; }
+  Executor& executor() { return *executor_; }
+  const std::shared_ptr<GradientPool>& gradients() { return gradients_; }
+  SliceVersions& versions(session::Params params);
+  float* parameters(session::Params params);
+
+  // Makes a unit that computes, or waits, return soon; Resume before the next.
+  void Cancel();
+  void Resume();
+
+ private:
+  ServedJob() = default;
+
+  JobDescription description_;
+  ResolvedGraph graph_;
+  Layout layout_;
+  std::unique_ptr<Loader> loader_;
+  std::shared_ptr<GradientPool> gradients_;
+  std::unique_ptr<SliceVersions> live_;
+  std::unique_ptr<SliceVersions> snapshot_;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_RUNTIME_SERVED_JOB_H_

@@ -1,0 +1,133 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "worker/runtime/gradient_pool.h"
+#include "worker/runtime/slice_versions.h"
+
+namespace starling {
+namespace {
+
+// Counts what is allocated; can run out of memory.
+class CountingDevice : public Device {
+ public:
+  std::string name() const override { return "counting"; }
+  std::string instruction_set() const override { return "none"; }
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    if (exhausted) return absl::ResourceExhaustedError("no memory");
+    ++allocated;
+    return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  }
+  void Free(void* memory) override {
+    --allocated;
+    std::free(memory);
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return absl::UnimplementedError(""); }
+  absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status Add(float*, const float*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(const OperatorSpec&) override {
+    return absl::UnimplementedError("");
+  }
+
+  std::atomic<int> allocated = 0;
+  bool exhausted = false;
+};
+
+Layout TwoSlices() {
+  Layout layout;
+  for (uint32_t i = 0; i < 2; ++i) {
+    Slice slice;
+    slice.id = SliceId(i);
+    slice.elements = 8 + i;
+    layout.slices.push_back(slice);
+  }
+  return layout;
+}
+
+TEST(GradientPool, ReusesWhatCameBack) {
+  CountingDevice device;
+  {
+    const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
+    float* first = nullptr;
+    for (int i = 0; i < 5; ++i) {
+      const auto buffer = GradientPool::Acquire(pool, SliceId(1), 1);
+      ASSERT_NE(buffer, nullptr);
+      EXPECT_EQ(buffer->elements, 9u);
+      if (i > 0) {
+        EXPECT_EQ(buffer->data, first);
+      }
+      first = buffer->data;
+    }
+    EXPECT_EQ(device.allocated, 1);
+  }
+  EXPECT_EQ(device.allocated, 0);
+}
+
+TEST(GradientPool, BlocksUntilABufferComesBack) {
+  CountingDevice device;
+  const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
+  auto held = GradientPool::Acquire(pool, SliceId(0), 1);
+  float* const data = held->data;
+  std::shared_ptr<GradientBuffer> next;
+  std::thread waiter([&] { next = GradientPool::Acquire(pool, SliceId(0), 1); });
+  held = nullptr;
+  waiter.join();
+  ASSERT_NE(next, nullptr);
+  EXPECT_EQ(next->data, data);
+}
+
+TEST(GradientPool, CancelWakesWaiters) {
+  CountingDevice device;
+  const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
+  const auto held = GradientPool::Acquire(pool, SliceId(0), 1);
+  std::shared_ptr<GradientBuffer> next = held;
+  std::thread waiter([&] { next = GradientPool::Acquire(pool, SliceId(0), 1); });
+  pool->Cancel();
+  waiter.join();
+  EXPECT_EQ(next, nullptr);
+  pool->Resume();
+  EXPECT_NE(GradientPool::Acquire(pool, SliceId(0), 2), nullptr);
+}
+
+TEST(GradientPool, WithoutMemoryNothingIsOnLoan) {
+  CountingDevice device;
+  const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
+  device.exhausted = true;
+  EXPECT_EQ(GradientPool::Acquire(pool, SliceId(0), 1), nullptr);
+  device.exhausted = false;
+  EXPECT_NE(GradientPool::Acquire(pool, SliceId(0), 1), nullptr);
+}
+
+TEST(SliceVersions, WaitsForTheVersion) {
+  SliceVersions versions(2);
+  versions.Set(SliceId(1), 6);
+  bool got = false;
+  std::thread waiter([&] { got = versions.Wait(SliceId(1), 7); });
+  versions.Set(SliceId(0), 7);  // another slice's
+  versions.Set(SliceId(1), 7);
+  waiter.join();
+  EXPECT_TRUE(got);
+}
+
+TEST(SliceVersions, CancelWakesWaitersUntilResumed) {
+  SliceVersions versions(1);
+  bool got = true;
+  std::thread waiter([&] { got = versions.Wait(SliceId(0), 0); });
+  versions.Cancel();
+  waiter.join();
+  EXPECT_FALSE(got);
+  versions.Set(SliceId(0), 0);
+  EXPECT_FALSE(versions.Wait(SliceId(0), 0));
+  versions.Resume();
+  EXPECT_TRUE(versions.Wait(SliceId(0), 0));
+}
+
+}  // namespace
+}  // namespace starling
