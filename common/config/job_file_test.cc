@@ -106,7 +106,7 @@ spec:
 
 TEST(JobFile, ReadsLayers) {
   const auto spec = Parse(Replaced("{builtin: mlp, hidden: [32, 16]}", R"({layers: [
-    {conv2d: {out: 8, kernel: [3, 5], bias: false, name: stem}}, relu, {dropout: {rate: 0.5}}]})"));
+    {conv2d: {out_channels: 8, kernel: [3, 5], bias: false, name: stem}}, relu, {dropout: {rate: 0.5}}]})"));
   ASSERT_TRUE(spec.ok()) << spec.status();
   const ModelSource& model = spec->model_source();
   ASSERT_EQ(model.layers_size(), 3);

@@ -84,7 +84,7 @@ Field ModelField() {
   return Group("model", T::kMap, "builtin or layers", {
       Leaf("builtin", T::kString, "", "mlp, lenet (1,199,882 parameters on 28x28) or counter"),
       Leaf("hidden", T::kNumberList, "[128, 64]", "hidden sizes, with builtin: mlp"),
-      Leaf("layers", T::kLayers, "", "a list of layers: - conv2d: {out: 32, kernel: 3}"),
+      Leaf("layers", T::kLayers, "", "a list of layers: - conv2d: {out_channels: 32, kernel: 3}"),
       NotBuilt("onnx", "a model file"),
       NotBuilt("init", "parameters to start from"),
       NotBuilt("freeze", "parameters to leave as they are"),

@@ -50,7 +50,7 @@ void ReadLayer(const Section& model, const YAML::Node& node, ModelSource::Layer*
     return;
   }
   if (!node.IsMap() || node.size() != 1) {
-    return fail("expected one operator, like \"relu\" or \"conv2d: {out: 32, kernel: 3}\"");
+    return fail("expected one operator, like \"relu\" or \"conv2d: {out_channels: 32, kernel: 3}\"");
   }
   const auto entry = *node.begin();
   layer->set_op(entry.first.Scalar());

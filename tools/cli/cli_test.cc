@@ -192,6 +192,27 @@ TEST_F(CliTest, HelpVersionAndSchemaNeedNoCoordinator) {
   EXPECT_EQ(out_.str(), config::SchemaText(config::JobFileSchema()));
 }
 
+std::string Contents(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_FALSE(text.str().empty()) << path;
+  return text.str();
+}
+
+TEST_F(CliTest, TheManualHasTheSchemaAsItIs) {
+  // When this fails: put what `starling schema` prints into the page.
+  EXPECT_THAT(Contents("docs/job_file.md"), HasSubstr("```yaml\n" + config::SchemaText(config::JobFileSchema()) + "```"));
+}
+
+TEST_F(CliTest, TheExamplesAreValid) {
+  environment_["STARLING_DATA"] = "/data";
+  environment_["STARLING_DIGITS"] = "/digits.csv.gz";
+  for (const char* file : {"examples/mnist_cnn.yaml", "examples/digits_mlp.yaml"}) {
+    EXPECT_EQ(Run({"submit", "-f", file}), 0) << file << ": " << err_.str();
+  }
+  EXPECT_EQ(cluster_.submitted.at(0).spec().train().idx().images(), "/data/mnist/train-images-idx3-ubyte.gz");
+}
+
 TEST_F(CliTest, TheFlagsAddressWinsThenTheVariableThenTheLocalCluster) {
   EXPECT_EQ(Run({"get", "jobs", "--coordinator", "127.0.0.1:2"}), 0);
   EXPECT_EQ(cluster_.address, "127.0.0.1:2");

@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# From a fresh Debian 12 to a trained model: installs, builds, starts a cluster
+# on this machine, trains on real data, kills a worker on the way, reports,
+# and stops everything.
+#
+#   tools/quickstart.sh
+#
+# Trains on MNIST where $STARLING_DATA/mnist has it, else on the UCI
+# handwritten digits. Its cluster has a folder of its own: one that already
+# runs is not touched. Exit status 0 only if the model was trained.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+began=$SECONDS
+state=$(mktemp -d "${TMPDIR:-/tmp}/starling-quickstart.XXXXXX")
+log="$state/quickstart.log"
+client=bazel-bin/tools/cli/starling
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/starling"
+workers=2 shards=2
+train_seconds=30
+killer=""
+phase=0 phases=6
+
+say() { printf '       %s\n' "$*"; }
+
+begin_phase() {
+  phase=$((phase + 1))
+  printf '[%d/%d %4ds] %s\n' "$phase" "$phases" $((SECONDS - began)) "$*"
+}
+
+# quietly COMMAND...: output to the log; on failure its end is shown.
+quietly() {
+  local status=0
+  echo "== $*" >>"$log"
+  "$@" >>"$log" 2>&1 || status=$?
+  if ((status != 0)); then
+    echo "quickstart: failed with status $status: $*" >&2
+    tail -n 20 "$log" >&2
+    exit 1
+  fi
+}
+
+# A Bazel server that was running before stays; ours goes.
+bazel_server_runs() {
+  local pid
+  pid=$(cat "$HOME/.cache/bazel/_bazel_$(id -un)/$(printf %s "$PWD" | md5sum | cut -d' ' -f1)/server/server.pid.txt" \
+    2>/dev/null) && kill -0 "$pid" 2>/dev/null
+}
+bazel_ran=false
+if bazel_server_runs; then bazel_ran=true; fi
+
+# shellcheck disable=SC2317
+finish() {
+  local status=$?
+  trap - EXIT
+  trap '' INT TERM
+  if [[ -n "$killer" ]]; then kill "$killer" 2>/dev/null || true; fi
+  if [[ -x "$client" ]]; then "$client" local down --state "$state/cluster" >>"$log" 2>&1 || true; fi
+  if ! $bazel_ran && bazel_server_runs; then bazel shutdown >>"$log" 2>&1 || true; fi
+  if ((status == 0)); then
+    rm -rf "$state"
+  else
+    echo "quickstart: stopped; no process was left. Log: $log" >&2
+  fi
+  exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+cat <<EOF
+Starling's quickstart: set up, build, start a cluster of $shards shards and $workers workers
+on this machine, train, kill a worker on the way, report, stop.
+  downloads  Debian packages that are missing (up to 300 MB on a fresh machine),
+             and 2 MB of training data unless STARLING_DATA has MNIST
+  disk       up to 2 GB on a fresh machine (packages, build)
+  time       up to 10 minutes on 2 cores without the download; the second time, 1
+  log        $log
+EOF
+
+begin_phase "install what is missing"
+quietly tools/setup.sh
+
+begin_phase "build"
+quietly bazel build --noshow_progress //tools/cli:starling \
+  //server/coordinator:starling-coordinator //server/shard:starling-ps //worker:starling-worker
+
+begin_phase "training data"
+# fetch_digits: unpacks them from Debian's package, without installing it.
+fetch_digits() {
+  local folder="$cache/digits" unpacked
+  export STARLING_DIGITS="$folder/digits.csv.gz"
+  if [[ -f "$STARLING_DIGITS" ]]; then return; fi
+  say "fetching Debian's package python3-sklearn (2 MB), which carries the digits"
+  unpacked="$state/sklearn"
+  mkdir -p "$unpacked" "$folder"
+  if ! (cd "$unpacked" && apt-get download python3-sklearn) >>"$log" 2>&1; then
+    cat >&2 <<EOF
+quickstart: apt cannot download python3-sklearn (see $log). If its lists are empty or old,
+run this as root: apt-get update
+EOF
+    exit 1
+  fi
+  quietly dpkg-deb -x "$unpacked"/python3-sklearn_*.deb "$unpacked"
+  quietly gzip -t "$unpacked/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
+  # Renamed last, so that what is there is whole.
+  cp "$unpacked/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz" "$folder/new.$$"
+  mv "$folder/new.$$" "$STARLING_DIGITS"
+}
+mnist="${STARLING_DATA:-}/mnist"
+if [[ -n "${STARLING_DATA:-}" && -f "$mnist/train-images-idx3-ubyte.gz" && -f "$mnist/train-labels-idx1-ubyte.gz" &&
+  -f "$mnist/t10k-images-idx3-ubyte.gz" && -f "$mnist/t10k-labels-idx1-ubyte.gz" ]]; then
+  job=mnist-cnn file=examples/mnist_cnn.yaml
+  export STARLING_DATA
+  say "MNIST, from $mnist"
+else
+  job=digits-mlp file=examples/digits_mlp.yaml
+  fetch_digits
+  say "UCI handwritten digits, from $STARLING_DIGITS"
+fi
+
+begin_phase "start the cluster"
+quietly "$client" local up --shards "$shards" --workers "$workers" --detach --state "$state/cluster"
+STARLING_COORDINATOR=$(<"$state/cluster/address")
+export STARLING_COORDINATOR
+"$client" get workers | sed 's/^/       /'
+
+# number KEY <JSON: the first number of that name.
+number() { sed -nE "s/^ +\"$1\": ([0-9.e+-]+),?$/\1/p" | head -n 1; }
+
+begin_phase "train, and kill a worker on the way"
+steps=()
+if [[ "$job" == mnist-cnn ]]; then
+  quietly "$client" submit -f "$file" --watch --set metadata.name=speed-test --set stop.steps=60
+  measured=$("$client" describe job speed-test -o json | number runningSeconds)
+  fitting=$(awk -v t="$measured" -v all="$train_seconds" 'BEGIN { n = int(60 * all / t); print n > 2345 ? 2345 : n }')
+  quietly "$client" delete speed-test
+  steps=(--set "stop.steps=$fitting")
+  say "60 steps took $measured s: training for $fitting steps, about $train_seconds s (5 epochs are 2,345)"
+fi
+quietly "$client" submit -f "$file" "${steps[@]}"
+
+# In the background: kill -9 of one worker, once a third of the steps are done.
+kill_a_worker() {
+  local status done_steps=0 all_steps=1 pid
+  until ((all_steps > 1 && 3 * done_steps >= all_steps)); do
+    sleep 0.1
+    status=$("$client" describe job "$job" -o json)
+    done_steps=$(number step <<<"$status") all_steps=$(number steps <<<"$status")
+  done
+  if ((done_steps >= all_steps)); then return 1; fi
+  pid=$(<"$state/cluster/run/worker-0.pid")
+  kill -9 "$pid"
+  printf '\n       == kill -9 of worker-0 (process %s) at step %s: training goes on\n' "$pid" "$done_steps"
+}
+kill_a_worker >&2 &
+killer=$!
+accuracy=$("$client" wait "$job" --timeout 10m)
+if ! wait "$killer"; then
+  echo "quickstart: the job ended before a worker could be killed" >&2
+  exit 1
+fi
+killer=""
+
+begin_phase "report"
+"$client" describe job "$job" | sed -n '/^\(Name\|State\|Policy\|Parameters\|Staleness\|Coverage\)/s/^/       /p'
+say "worker-0 was started again: $("$client" get workers | awk '$1 == "worker-0" { print "incarnation " $6 ", " $2 }')"
+quietly "$client" local down --state "$state/cluster"
+say "all processes are stopped; $((SECONDS - began)) s in all"
+say "next: examples/, tools/starling --help, README.md"
+echo "$accuracy"
