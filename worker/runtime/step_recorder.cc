@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/data_plan/job_steps.h"
 #include "common/safetensors/safetensors.h"
 #include "google/protobuf/util/json_util.h"
 #include "spdlog/spdlog.h"
@@ -132,6 +133,7 @@ absl::Status StepRecorder::Write(Clock clock, const Step& step) {
           {{"model", Json(spec.model())},
            {"optimizer", Json(spec.optimizer())},
            {"batch", Json(spec.batch())},
+           {"steps", absl::StrCat(JobSteps(spec, job_->description().train_samples()))},
            {"clock", absl::StrCat(clock)},
            {"micro_batch_samples", absl::StrCat("[", absl::StrJoin(step.micro_batch_samples, ", "), "]")}}));
   for (const std::vector<float>* flat : {&step.values, &step.gradients}) {

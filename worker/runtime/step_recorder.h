@@ -3,7 +3,8 @@
 //
 // One safetensors file per step, step-000000.safetensors: param/NAME and grad/NAME (fp32, the
 // parameter's shape), input [n, ...], label [n] (I32), loss [] (F64, mean over the n samples);
-// metadata: model, optimizer, batch (protobuf JSON), clock, micro_batch_samples ("[32, 32]").
+// metadata: model, optimizer, batch (protobuf JSON), steps (of the
+// job), clock, micro_batch_samples ("[32, 32]").
 // Meaningful where this worker computes the whole step as one range: one worker, BSP.
 #ifndef STARLING_WORKER_RUNTIME_STEP_RECORDER_H_
 #define STARLING_WORKER_RUNTIME_STEP_RECORDER_H_

@@ -32,6 +32,7 @@ class CountingDevice : public Device {
   absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status Add(float*, const float*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status Copy(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(const OperatorSpec&) override {
     return absl::UnimplementedError("");
   }
