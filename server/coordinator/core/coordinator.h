@@ -1,7 +1,7 @@
 // The coordinator's pure core: jobs, rosters, views, epochs, leases, results (docs/protocol.md,
-// sections 4, 5 and 7). No I/O, no threads, no clock, no randomness: the same events at the same times
-// give the same actions. The gRPC service (server/coordinator/service) and the simulator (tests/sim)
-// are its adaptors; they decide nothing.
+// sections 4, 5 and 7). No I/O, no threads, no clock, no randomness: the same events at the same
+// times give the same actions. The gRPC service (server/coordinator/service) and the simulator
+// (tests/sim) are its adaptors; they decide nothing.
 //
 //   auto core = Coordinator::Create(options, *store->Load());
 //   (*core)->Start(now, sink);
@@ -24,27 +24,59 @@
 
 namespace starling {
 
-// An RPC that waits for its answer; unique within the process, chosen by the adaptor, which must also
-// be ready to get the answer long after the event (report calls are held up to `report_hold`,
-// registrations up to `liveness` and a second, submissions up to `inspect_deadline`, logs as long as
-// the request says).
+// An RPC that waits for its answer; unique within the process, chosen by the adaptor, which must
+// also be ready to get the answer long after the event (report calls are held up to `report_hold`,
+// registrations up to `liveness` and, after a start, `start_grace`, submissions up to
+// `inspect_deadline`, logs as long as the request says).
 using CallId = Id<struct CallIdTag, uint64_t>;
 
 // ---- Events ---------------------------------------------------------------------------------
 
-struct SubmitEvent { CallId call; SubmitRequest request; };
-struct GetJobEvent { CallId call; JobRequest request; };
-struct ListJobsEvent { CallId call; };
-struct ListWorkersEvent { CallId call; };
-struct ListShardsEvent { CallId call; };
-struct CancelJobEvent { CallId call; JobRequest request; };
-struct DeleteJobEvent { CallId call; JobRequest request; };
-struct LogsEvent { CallId call; LogsRequest request; };
-struct RegisterEvent { CallId call; RegisterRequest request; };
-struct WorkerReportEvent { CallId call; WorkerReport report; };
-struct ShardReportEvent { CallId call; ShardReport report; };
-struct CallGoneEvent { CallId call; };  // the caller hung up: the call needs no answer any more
-struct TickEvent {};                    // at least every kCoordinatorTickPeriod
+struct SubmitEvent {
+  CallId call;
+  SubmitRequest request;
+};
+struct GetJobEvent {
+  CallId call;
+  JobRequest request;
+};
+struct ListJobsEvent {
+  CallId call;
+};
+struct ListWorkersEvent {
+  CallId call;
+};
+struct ListShardsEvent {
+  CallId call;
+};
+struct CancelJobEvent {
+  CallId call;
+  JobRequest request;
+};
+struct DeleteJobEvent {
+  CallId call;
+  JobRequest request;
+};
+struct LogsEvent {
+  CallId call;
+  LogsRequest request;
+};
+struct RegisterEvent {
+  CallId call;
+  RegisterRequest request;
+};
+struct WorkerReportEvent {
+  CallId call;
+  WorkerReport report;
+};
+struct ShardReportEvent {
+  CallId call;
+  ShardReport report;
+};
+struct CallGoneEvent {
+  CallId call;
+};                    // the caller hung up: the call needs no answer any more
+struct TickEvent {};  // at least every kCoordinatorTickPeriod
 
 using CoordinatorEvent =
     std::variant<SubmitEvent, GetJobEvent, ListJobsEvent, ListWorkersEvent, ListShardsEvent,
@@ -80,8 +112,8 @@ class CoordinatorSink {
 struct CoordinatorOptions {
   std::string version = "0.1.0";
   uint32_t protocol = 1;
-  absl::Duration liveness = absl::Seconds(5);      // silence after which a daemon is taken off
-  absl::Duration start_grace = absl::Seconds(5);   // added to it right after a start
+  absl::Duration liveness = absl::Seconds(5);     // silence after which a daemon is taken off
+  absl::Duration start_grace = absl::Seconds(5);  // added to it right after a start
   absl::Duration report_hold = absl::Milliseconds(100);
   absl::Duration inspect_deadline = absl::Seconds(15);
   absl::Duration release_deadline = absl::Seconds(30);  // a worker that gives up a job for another
@@ -95,21 +127,25 @@ struct CoordinatorOptions {
 };
 
 // How daemons meet their orders:
-// * A worker that shall serve a job gets orders with the job, views, policy and roster; it prepares,
+// * A worker that shall serve a job gets orders with the job, views, policy and roster; it
+// prepares,
 //   reports `prepared` with `run`, and only then becomes a member (the roster grows by it).
 // * Orders without a job (or with another one): finish the unit in hand, park, drop the job, report
 //   `run` unset. The worker stays a member until that report, or until release_deadline.
-// * A lease that is no longer in the orders is dropped if it was not begun; one that was begun may be
+// * A lease that is no longer in the orders is dropped if it was not begun; one that was begun may
+// be
 //   finished (its key makes it count once).
 // * Versions of orders are (generation << 32) + n: they grow across a coordinator's restarts, too.
-// * Lease ids say what they cover (server/coordinator/leases/lease_id.h), so that a coordinator that
+// * Lease ids say what they cover (server/coordinator/leases/lease_id.h), so that a coordinator
+// that
 //   starts again learns from WorkerReport.leases_held what is being worked on.
 //
-// One thread at a time. `now` never goes backwards, across restarts neither (as far as the machine's
-// clock allows: it is what running times and the wall time of jobs are measured with).
+// One thread at a time. `now` never goes backwards, across restarts neither (as far as the
+// machine's clock allows: it is what running times and the wall time of jobs are measured with).
 class Coordinator {
  public:
-  // From what the store holds; empty: a new cluster. kDataLoss names the record that cannot be read.
+  // From what the store holds; empty: a new cluster. kDataLoss names the record that cannot be
+  // read.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
                                                              const StoreSnapshot& snapshot);
   ~Coordinator();

@@ -39,10 +39,10 @@ class Coordinator::Core {
   };
 
   struct Daemon {
-    StoredDaemon stored;      // durable
-    bool heard = false;       // in this generation
-    absl::Time last_heard;    // when not heard: the start and its grace
-    uint64_t sequence = 0;    // of the last report taken
+    StoredDaemon stored;    // durable
+    bool heard = false;     // in this generation
+    absl::Time last_heard;  // when not heard: the start and its grace
+    uint64_t sequence = 0;  // of the last report taken
     uint64_t orders_version = 0;
     std::string orders_body;  // what that version says, without what never changes
     std::optional<ParkedCall> parked;
@@ -54,14 +54,15 @@ class Coordinator::Core {
   };
 
   struct Worker : Daemon {
-    WorkerReport report;         // the last one taken
-    uint64_t job = 0;            // ordered to serve
-    uint64_t member_of = 0;      // in whose roster it is
-    uint64_t ordered_at = 0;     // grows: who came to its job last
-    absl::Time release_since;    // member of a job that it is not ordered to serve any more
+    WorkerReport report;       // the last one taken
+    uint64_t job = 0;          // ordered to serve
+    uint64_t member_of = 0;    // in whose roster it is
+    uint64_t ordered_at = 0;   // grows: who came to its job last
+    absl::Time release_since;  // member of a job that it is not ordered to serve any more
     bool releasing() const { return member_of != 0 && job != member_of; }
     bool idle() const {
-      return live() && job == 0 && member_of == 0 && !report.draining() && report.run().job_uid() == 0;
+      return live() && job == 0 && member_of == 0 && !report.draining() &&
+             report.run().job_uid() == 0;
     }
   };
 
@@ -73,20 +74,20 @@ class Coordinator::Core {
   };
 
   struct Job {
-    StoredJob stored;                        // durable, as are:
+    StoredJob stored;  // durable, as are:
     StoredJobState state;
     std::map<uint32_t, EpochResult> results;
 
     std::vector<uint64_t> partition_elements;
     std::vector<std::optional<PartitionStatus>> partitions;  // as last reported by their shards
-    std::optional<LeaseTable> training;      // of state.epoch; SSP and async
+    std::optional<LeaseTable> training;                      // of state.epoch; SSP and async
     std::map<uint32_t, Evaluation> evaluations;  // epochs that are cut and not yet evaluated
     std::map<uint32_t, RangeSums> train_sums;
     std::map<uint32_t, double> seconds_per_item;  // of workers, over passes
-    bool recovering = false;                 // right after a start: grants wait for reports
-    bool coverage_changed = false;           // free items may turn out to be covered
+    bool recovering = false;                      // right after a start: grants wait for reports
+    bool coverage_changed = false;                // free items may turn out to be covered
     absl::Time last_cut;
-    double loss = 0;                         // smoothed
+    double loss = 0;  // smoothed
     bool has_loss = false;
     std::deque<LogEntry> log;
     uint64_t last_log = 0;
@@ -121,6 +122,7 @@ class Coordinator::Core {
     absl::Time until;
   };
 
+  absl::Status CheckReferences(const Job& job) const;  // snapshot.cc
   static absl::Status PlanPartitions(Job& job);  // snapshot.cc: sizes and slots; checks the digest
   void RestoreJob(Job& job);                     // snapshot.cc: what follows from the records
 
@@ -247,7 +249,7 @@ class Coordinator::Core {
   std::map<uint64_t, Job> jobs_;
 
   // ---- Volatile ----
-  std::map<std::string, Submission> submissions_;                        // by job name
+  std::map<std::string, Submission> submissions_;  // by job name
   std::map<std::pair<Role, std::string>, PendingRegistration> registrations_;
   std::vector<PendingLogs> logs_;
   uint64_t last_inspect_ = 0;

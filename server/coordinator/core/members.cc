@@ -118,7 +118,8 @@ void Coordinator::Core::LoseShard(Shard& shard, const std::string& why) {
     std::vector<uint32_t> lost;
     uint64_t elements = 0;
     for (const View& view : job.state.views()) {
-      if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation()) continue;
+      if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
+        continue;
       lost.push_back(view.partition());
       elements += job.partition_elements[view.partition()];
     }

@@ -52,7 +52,8 @@ void Coordinator::Core::On(const CancelJobEvent& event) {
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   if (job->over() && job->state.state() != CANCELLED) {
     return Reply(event.call, absl::FailedPreconditionError(absl::StrCat(
-        "job ", job->name(), " is over (", JobState_Name(job->state.state()), "): nothing to cancel")));
+                                 "job ", job->name(), " is over (",
+                                 JobState_Name(job->state.state()), "): nothing to cancel")));
   }
   if (!job->over()) End(*job, CANCELLED, "cancelled");
   Reply(event.call, Empty());
@@ -63,8 +64,8 @@ void Coordinator::Core::On(const DeleteJobEvent& event) {
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   if (!job->over()) {
     return Reply(event.call, absl::FailedPreconditionError(absl::StrCat(
-        "job ", job->name(), " is ", JobState_Name(job->state.state()), ": cancel first (starling cancel ",
-        job->name(), ")")));
+                                 "job ", job->name(), " is ", JobState_Name(job->state.state()),
+                                 ": cancel first (starling cancel ", job->name(), ")")));
   }
   const uint64_t uid = job->uid();
   for (const auto& [epoch, result] : job->results) {

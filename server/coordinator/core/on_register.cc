@@ -13,7 +13,9 @@ namespace {
 constexpr absl::Duration kProofOfLife = absl::Seconds(1);
 
 bool GoodName(const std::string& name) {
-  const auto good = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
+  const auto good = [](unsigned char c) {
+    return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+  };
   return !name.empty() && name.size() <= limits::kNameBytesMax &&
          std::all_of(name.begin(), name.end(), good);
 }
@@ -26,13 +28,14 @@ std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const 
   }
   if (!GoodName(request.name())) {
     return absl::StrCat("a daemon's name has 1 to ", limits::kNameBytesMax,
-                        " letters, digits, '-', '_' or '.'; got \"", request.name().substr(0, 200), "\"");
+                        " letters, digits, '-', '_' or '.'; got \"", request.name().substr(0, 200),
+                        "\"");
   }
   if (request.version().protocol() != options_.protocol) {
-    return absl::StrCat(request.name(), " has version ", request.version().version(),
-                        " and speaks protocol ", request.version().protocol(),
-                        "; this coordinator has version ", options_.version, " and speaks protocol ",
-                        options_.protocol, ": run the same version everywhere");
+    return absl::StrCat(
+        request.name(), " has version ", request.version().version(), " and speaks protocol ",
+        request.version().protocol(), "; this coordinator has version ", options_.version,
+        " and speaks protocol ", options_.protocol, ": run the same version everywhere");
   }
   return "";
 }
@@ -69,7 +72,8 @@ void Coordinator::Core::On(const RegisterEvent& event) {
   if (known.address() == request.address()) return Admit(request, event.call);
   // The name's owner may be alive. Its next report, or its silence, will tell.
   PendingRegistration& pending = registrations_[{request.role(), request.name()}];
-  if (pending.request.nonce() != request.nonce() || pending.since == absl::Time()) pending.since = now_;
+  if (pending.request.nonce() != request.nonce() || pending.since == absl::Time())
+    pending.since = now_;
   if (pending.call != CallId()) {
     Reply(pending.call, absl::AbortedError("another registration of this name came meanwhile"));
   }
@@ -127,8 +131,8 @@ void Coordinator::Core::AnswerRegistration(const Daemon& daemon, CallId call) {
   Reply(call, std::move(reply));
 }
 
-// Called when the owner of a name has reported or is fenced. A report may have been under way when the
-// process died: only one that comes a second after the question says that it lives.
+// Called when the owner of a name has reported or is fenced. A report may have been under way when
+// the process died: only one that comes a second after the question says that it lives.
 void Coordinator::Core::ResolveRegistration(const Daemon& owner) {
   const Role role = owner.stored.registration().role();
   auto it = registrations_.find({role, owner.name()});
@@ -139,9 +143,9 @@ void Coordinator::Core::ResolveRegistration(const Daemon& owner) {
   if (owner.fenced()) return Admit(pending.request, pending.call);
   RegisterReply reply;
   reply.set_generation(generation());
-  reply.set_refused(absl::StrCat(
-      "the name ", owner.name(), " is in use by a live process at ",
-      owner.stored.registration().address(), ": choose another name, or stop that process"));
+  reply.set_refused(absl::StrCat("the name ", owner.name(), " is in use by a live process at ",
+                                 owner.stored.registration().address(),
+                                 ": choose another name, or stop that process"));
   reply.mutable_version()->set_version(options_.version);
   reply.mutable_version()->set_protocol(options_.protocol);
   Reply(pending.call, std::move(reply));

@@ -40,11 +40,13 @@ void Coordinator::Core::TakePartition(const Shard& shard, const PartitionStatus&
     return;
   }
   const View& view = job.state.views(static_cast<int>(partition));
-  if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation()) return;
+  if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
+    return;
   job.partitions[partition] = status;
   if (!job.running()) return;
   if (!status.fault().empty()) {
-    return End(job, FAILED, absl::StrCat("partition ", partition, " on ", shard.name(), ": ", status.fault()));
+    return End(job, FAILED,
+               absl::StrCat("partition ", partition, " on ", shard.name(), ": ", status.fault()));
   }
   advance_.insert(job.uid());
 }

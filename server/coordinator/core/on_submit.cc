@@ -17,10 +17,11 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
   const JobSpec& spec = request.spec();
   STARLING_RETURN_IF_ERROR(config::ValidateSpec(spec));
   if (spec.policy().kind() == Policy::BSP && spec.workers_min() > spec.batch().micro_batches()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "workers.min: ", spec.workers_min(), " workers cannot share the ",
-        spec.batch().micro_batches(), " micro-batches of a BSP step: raise batch.microBatches or "
-        "lower workers.min"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("workers.min: ", spec.workers_min(), " workers cannot share the ",
+                     spec.batch().micro_batches(),
+                     " micro-batches of a BSP step: raise batch.microBatches or "
+                     "lower workers.min"));
   }
   if (jobs_.size() >= limits::kJobsMax) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -33,21 +34,25 @@ void Coordinator::Core::On(const SubmitEvent& event) {
   const SubmitRequest& request = event.request;
   const std::string& name = request.spec().name();
   if (Job* job = FindJob(name); job != nullptr) {
-    if (!request.dry_run() && request.nonce() != 0 && job->stored.submit_nonce() == request.nonce()) {
+    if (!request.dry_run() && request.nonce() != 0 &&
+        job->stored.submit_nonce() == request.nonce()) {
       SubmitReply reply;
       reply.set_uid(job->uid());
       *reply.mutable_status() = StatusOf(*job);
       return Reply(event.call, std::move(reply));
     }
-    return Reply(event.call, absl::AlreadyExistsError(absl::StrCat(
-        "a job named ", name, " exists (", JobState_Name(job->state.state()),
-        "): submit under another name, or delete it first: starling ",
-        job->over() ? "" : absl::StrCat("cancel ", name, " && starling "), "delete ", name)));
+    return Reply(
+        event.call,
+        absl::AlreadyExistsError(absl::StrCat(
+            "a job named ", name, " exists (", JobState_Name(job->state.state()),
+            "): submit under another name, or delete it first: starling ",
+            job->over() ? "" : absl::StrCat("cancel ", name, " && starling "), "delete ", name)));
   }
   if (auto it = submissions_.find(name); it != submissions_.end()) {
     if (request.nonce() == 0 || it->second.request.nonce() != request.nonce()) {
-      return Reply(event.call, absl::AlreadyExistsError(absl::StrCat(
-          "a job named ", name, " is just being submitted: choose another name")));
+      return Reply(event.call,
+                   absl::AlreadyExistsError(absl::StrCat(
+                       "a job named ", name, " is just being submitted: choose another name")));
     }
     Reply(it->second.call, absl::AbortedError("the same submission came again meanwhile"));
     it->second.call = event.call;
@@ -63,8 +68,9 @@ void Coordinator::Core::On(const SubmitEvent& event) {
   submission.deadline = now_ + options_.inspect_deadline;
   AskWorkerToInspect(submission);
   if (submission.worker == 0) {
-    RejectSubmission(name, absl::FailedPreconditionError(absl::StrCat(
-        "no worker to look at the data: start one with `", options_.worker_command, "`")));
+    RejectSubmission(name, absl::FailedPreconditionError(
+                               absl::StrCat("no worker to look at the data: start one with `",
+                                            options_.worker_command, "`")));
   }
 }
 
@@ -113,9 +119,9 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   const auto samples_max = static_cast<uint64_t>(limits::kSamplesMax);
   if (inspection.train_samples() < 1 || inspection.train_samples() > samples_max ||
       inspection.test_samples() > samples_max) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data: expected 1 to ", limits::kSamplesMax, " training samples, found ",
-        inspection.train_samples(), " (and ", inspection.test_samples(), " to test)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("data: expected 1 to ", limits::kSamplesMax, " training samples, found ",
+                     inspection.train_samples(), " (and ", inspection.test_samples(), " to test)"));
   }
   Job job;
   JobDescription& description = *job.stored.mutable_description();
@@ -127,8 +133,9 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
     return absl::InvalidArgumentError("evaluate: data.test has no samples");
   }
   if (StepsInFullEpoch(spec, inspection.train_samples()) > kLeaseItemsMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "batch.global: an epoch would have more than ", kLeaseItemsMax, " steps; choose a larger batch"));
+    return absl::InvalidArgumentError(absl::StrCat("batch.global: an epoch would have more than ",
+                                                   kLeaseItemsMax,
+                                                   " steps; choose a larger batch"));
   }
   STARLING_RETURN_IF_ERROR(ResolveModel(inspection, spec));
   STARLING_RETURN_IF_ERROR(PlanPartitions(job));

@@ -27,7 +27,8 @@ void Coordinator::Core::On(const TickEvent&) {
     const double limit = job.spec().stop().wall_time_seconds();
     const absl::Time started = absl::FromUnixMicros(job.state.started_us());
     const bool training = StepsDone(job) < JobStepsOf(job);
-    if (limit <= 0 || job.state.stopping() || !training || now_ - started < absl::Seconds(limit)) continue;
+    if (limit <= 0 || job.state.stopping() || !training || now_ - started < absl::Seconds(limit))
+      continue;
     job.state.set_stopping(true);
     SaveState(job);
     Log(job, "wallTime is over: no more training");
@@ -40,7 +41,8 @@ void Coordinator::Core::LoseTheSilent() {
     return !daemon.fenced() && now_ - daemon.last_heard > options_.liveness;
   };
   const auto why = [this](const Daemon& daemon) {
-    return daemon.heard ? absl::StrFormat("no report for %.1f s", absl::ToDoubleSeconds(now_ - daemon.last_heard))
+    return daemon.heard ? absl::StrFormat("no report for %.1f s",
+                                          absl::ToDoubleSeconds(now_ - daemon.last_heard))
                         : std::string("not heard of since the coordinator started");
   };
   std::vector<Daemon*> lost;
@@ -67,12 +69,14 @@ void Coordinator::Core::ExpireSubmissions() {
     const Submission& submission = submissions_.at(name);
     const std::string waited = absl::FormatDuration(options_.inspect_deadline);
     if (submission.worker == 0) {
-      RejectSubmission(name, absl::FailedPreconditionError(absl::StrCat(
-          "no worker to look at the data for ", waited, ": start one with `", options_.worker_command, "`")));
+      RejectSubmission(name, absl::FailedPreconditionError(
+                                 absl::StrCat("no worker to look at the data for ", waited,
+                                              ": start one with `", options_.worker_command, "`")));
     } else {
-      RejectSubmission(name, absl::DeadlineExceededError(absl::StrCat(
-          workers_.at(submission.worker).name(), " has not looked at the data within ", waited,
-          ": see its log, then submit again")));
+      RejectSubmission(
+          name, absl::DeadlineExceededError(absl::StrCat(
+                    workers_.at(submission.worker).name(), " has not looked at the data within ",
+                    waited, ": see its log, then submit again")));
     }
   }
 }

@@ -18,9 +18,11 @@ constexpr double kLossSmoothing = 0.05;
 // A daemon that has seen a later coordinator must not listen to this one.
 bool Coordinator::Core::RefuseStaleCoordinator(CallId call, uint64_t reported_generation) {
   if (reported_generation <= generation() || DefenceMasked(Defence::kGeneration)) return false;
-  Reply(call, absl::FailedPreconditionError(absl::StrCat(
-      "this coordinator has generation ", generation(), ", but ", reported_generation,
-      " was seen: another one was started after it, or it was started on old state; stop it")));
+  Reply(
+      call,
+      absl::FailedPreconditionError(absl::StrCat(
+          "this coordinator has generation ", generation(), ", but ", reported_generation,
+          " was seen: another one was started after it, or it was started on old state; stop it")));
   return true;
 }
 
@@ -80,13 +82,15 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
     // An evaluation that is done without its sums: they went to the coordinator before this one.
     for (auto& [epoch, evaluation] : job->evaluations) {
       if (!evaluation.leases) continue;
-      for (const uint64_t lease : report.leases_done()) evaluation.leases->Return(worker.id(), lease);
+      for (const uint64_t lease : report.leases_done())
+        evaluation.leases->Return(worker.id(), lease);
     }
     advance_.insert(uid);
   }
   if (report.draining() && !was_draining && worker.member_of != 0) {
     if (Job* job = FindRunning(worker.member_of); job != nullptr) {
-      Log(*job, absl::StrCat(worker.name(), " was asked to stop: it finishes what it is doing and leaves"));
+      Log(*job, absl::StrCat(worker.name(),
+                             " was asked to stop: it finishes what it is doing and leaves"));
     }
   }
   if (report.drained()) {
@@ -121,12 +125,15 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
     if (work.purpose() == EVALUATE) {
       auto it = job.evaluations.find(work.epoch());
       if (it == job.evaluations.end() || work.count() != micro_batches) continue;
-      if (work.first() >= EvaluationItems(job) * micro_batches || !it->second.sums.Add(metrics)) continue;
+      if (work.first() >= EvaluationItems(job) * micro_batches || !it->second.sums.Add(metrics))
+        continue;
       if (!it->second.leases) continue;
       const uint64_t item = work.first() / micro_batches;
-      it->second.leases->Done(report.worker(), {MakeLeaseId(EVALUATE, work.epoch(), item, 1)}, now_);
+      it->second.leases->Done(report.worker(), {MakeLeaseId(EVALUATE, work.epoch(), item, 1)},
+                              now_);
     } else if (work.purpose() == TRAIN) {
-      const bool wanted = work.epoch() == job.state.epoch() || work.epoch() + 1 == job.state.epoch();
+      const bool wanted =
+          work.epoch() == job.state.epoch() || work.epoch() + 1 == job.state.epoch();
       if (!wanted || !job.train_sums[work.epoch()].Add(metrics) || metrics.samples() == 0) continue;
       const double loss = metrics.loss_sum() / static_cast<double>(metrics.samples());
       if (!std::isfinite(loss)) continue;
@@ -139,11 +146,10 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
 void Coordinator::Core::TakeFault(const Fault& fault, const std::string& who) {
   Job* job = FindRunning(fault.run().job_uid());
   if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;
-  std::string what = fault.message().empty() ? absl::StrCat(who, " stopped without saying why") : fault.message();
-  if (fault.kind() == Fault::DATA) what = absl::StrCat("data on ", who, ": ", what);
-  if (fault.kind() == Fault::MODEL) what = absl::StrCat(who, " cannot run the model: ", what);
-  if (fault.kind() == Fault::INTERNAL) what = absl::StrCat("fault inside ", who, ": ", what);
-  End(*job, FAILED, what);
+  if (!fault.message().empty()) return End(*job, FAILED, fault.message());
+  End(*job, FAILED,
+      absl::StrCat(who, " reported a fault of kind ", Fault::Kind_Name(fault.kind()),
+                   " without saying more: see its log"));
 }
 
 }  // namespace starling

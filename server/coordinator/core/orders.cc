@@ -14,7 +14,8 @@ void Coordinator::Core::TouchJob(const Job& job) {
   for (const View& view : job.state.views()) touched_shards_.insert(view.primary());
 }
 
-// `whole` false leaves out what never changes for the same ids: that is what versions are compared by.
+// `whole` false leaves out what never changes for the same ids: that is what versions are compared
+// by.
 WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker, bool whole) {
   WorkerOrders orders;
   for (const auto& [name, submission] : submissions_) {
@@ -35,7 +36,8 @@ WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker, bool whole) {
   orders.set_training_open(job->state.epoch() < epochs && !job->state.stopping());
   for (const auto& [epoch, evaluation] : job->evaluations) {  // before training
     if (!evaluation.leases) continue;
-    for (Lease& lease : evaluation.leases->Held(worker.id())) *orders.add_leases() = std::move(lease);
+    for (Lease& lease : evaluation.leases->Held(worker.id()))
+      *orders.add_leases() = std::move(lease);
   }
   if (job->training) {
     for (Lease& lease : job->training->Held(worker.id())) *orders.add_leases() = std::move(lease);
@@ -55,7 +57,8 @@ ShardOrders Coordinator::Core::BuildOrders(const Shard& shard, bool whole) {
 ShardJob Coordinator::Core::BuildShardJob(const Job& job, const Shard& shard, bool whole) const {
   ShardJob orders;
   for (const View& view : job.state.views()) {
-    if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation()) continue;
+    if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
+      continue;
     PartitionOrders* partition = orders.add_partitions();
     partition->set_partition(view.partition());
     *partition->mutable_view() = view;
@@ -89,8 +92,8 @@ void Coordinator::Core::Park(Daemon& daemon, CallId call, uint64_t orders_seen, 
   (role == WORKER ? touched_workers_ : touched_shards_).insert(daemon.id());
 }
 
-// Right after a start, what a member was told before stands until all members have reported: it may hold
-// leases that this coordinator does not know of yet.
+// Right after a start, what a member was told before stands until all members have reported: it may
+// hold leases that this coordinator does not know of yet.
 bool Coordinator::Core::KeepsOldOrders(const Worker& worker) {
   const Job* job = FindRunning(worker.member_of);
   return job != nullptr && job->recovering && worker.parked && worker.parked->orders_seen != 0;
@@ -99,7 +102,8 @@ bool Coordinator::Core::KeepsOldOrders(const Worker& worker) {
 void Coordinator::Core::Settle(Worker& worker) {
   if (worker.fenced()) return;
   SetVersion(worker, BuildOrders(worker, false).SerializeAsString());
-  if (worker.parked && worker.parked->orders_seen != worker.orders_version && !KeepsOldOrders(worker)) {
+  if (worker.parked && worker.parked->orders_seen != worker.orders_version &&
+      !KeepsOldOrders(worker)) {
     AnswerHeld(worker);
   }
 }

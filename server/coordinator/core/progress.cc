@@ -1,4 +1,5 @@
-// A running job's way: epochs, cuts, leases, evaluation, the end (docs/protocol.md, sections 4 and 5).
+// A running job's way: epochs, cuts, leases, evaluation, the end (docs/protocol.md, sections 4 and
+// 5).
 #include <algorithm>
 #include <utility>
 
@@ -18,7 +19,8 @@ void ForEachCovered(const PartitionStatus& status, uint64_t from, uint64_t items
   const std::string& bits = status.covered_bits();
   for (size_t i = 0; i < 8 * bits.size(); ++i) {
     const uint64_t item = status.covered_floor() + i;
-    if (((static_cast<uint8_t>(bits[i / 8]) >> (i % 8)) & 1) && item >= from && item < items) f(item);
+    if (((static_cast<uint8_t>(bits[i / 8]) >> (i % 8)) & 1) && item >= from && item < items)
+      f(item);
   }
 }
 
@@ -30,8 +32,8 @@ void Coordinator::Core::Advance(Job& job) {
     Log(job, "all its workers and shards have reported: goes on");
     TouchJob(job);
   }
-  // The next epoch opens at once, unless an evaluation is still under way of an epoch before: shards
-  // keep two copies at most.
+  // The next epoch opens at once, unless an evaluation is still under way of an epoch before:
+  // shards keep two copies at most.
   while (job.running() && AllCut(job) &&
          (job.evaluations.empty() || job.evaluations.begin()->first >= job.state.epoch())) {
     CutEpoch(job);
@@ -63,7 +65,8 @@ void Coordinator::Core::CutEpoch(Job& job) {
   const uint32_t epoch = job.state.epoch();
   EpochResult& result = job.results[epoch];
   result.set_epoch(epoch);
-  result.set_seconds(absl::ToDoubleSeconds(now_ - absl::FromUnixMicros(job.state.epoch_opened_us())));
+  result.set_seconds(
+      absl::ToDoubleSeconds(now_ - absl::FromUnixMicros(job.state.epoch_opened_us())));
   UpdateTrainLoss(job, epoch);
   SaveResult(job, epoch);
   if (epoch > 0 && job.train_sums.contains(epoch - 1)) {
@@ -154,7 +157,8 @@ void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
     if (worker.releasing() || worker.report.draining()) table.StopGranting(worker.id());
   }
   if (!table.Grant() && !changed) return;
-  for (const Member& member : job.state.roster().members()) touched_workers_.insert(member.worker());
+  for (const Member& member : job.state.roster().members())
+    touched_workers_.insert(member.worker());
 }
 
 void Coordinator::Core::MarkCovered(Job& job, LeaseTable& table) {
@@ -214,7 +218,8 @@ void Coordinator::Core::FinishIfDone(Job& job) {
   }
   // The last losses may still be on their way.
   const uint32_t last = epochs - 1;
-  const uint64_t ids = StepsInEpoch(job.spec(), job.samples(), last) * job.spec().batch().micro_batches();
+  const uint64_t ids =
+      StepsInEpoch(job.spec(), job.samples(), last) * job.spec().batch().micro_batches();
   auto sums = job.train_sums.find(last);
   const bool complete = sums != job.train_sums.end() && sums->second.ids() >= ids;
   if (!complete && now_ < job.last_cut + options_.metrics_wait) return;

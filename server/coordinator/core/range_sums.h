@@ -9,9 +9,9 @@
 
 namespace starling {
 
-// Ranges are aligned, so two of them are either disjoint or nested. One inside a range that is here is
-// ignored; one that contains others replaces them. Sums are taken in the order of the ranges, whatever
-// the order in which they came: the same ranges give the same bits.
+// Ranges are aligned, so two of them are either disjoint or nested. One inside a range that is here
+// is ignored; one that contains others replaces them. Sums are taken in the order of the ranges,
+// whatever the order in which they came: the same ranges give the same bits.
 class RangeSums {
  public:
   // False when it is ignored. Ranges that are not aligned are, too.

@@ -55,7 +55,8 @@ TEST(RangeSums, RangesThatAreNotAlignedAreIgnored) {
   EXPECT_FALSE(sums.Add(Range(0, 0, 1)));
   EXPECT_FALSE(sums.Add(Range(0, 3, 1)));
   EXPECT_FALSE(sums.Add(Range(2, 4, 1)));
-  EXPECT_FALSE(sums.Add(Range(std::numeric_limits<uint64_t>::max(), 1, 1))) << "its end does not exist";
+  EXPECT_FALSE(sums.Add(Range(std::numeric_limits<uint64_t>::max(), 1, 1)))
+      << "its end does not exist";
   EXPECT_EQ(sums.ids(), 0u);
 }
 

@@ -12,12 +12,18 @@ namespace starling::records {
 
 inline constexpr uint32_t kSchema = 1;
 
-inline std::string Cluster() { return "cluster"; }                                // StoredCluster
-inline std::string Worker(uint32_t id) { return absl::StrFormat("worker/%010u", id); }  // StoredDaemon
-inline std::string Shard(uint32_t id) { return absl::StrFormat("shard/%010u", id); }    // StoredDaemon
-inline std::string Job(uint64_t uid) { return absl::StrFormat("job/%020u", uid); }      // StoredJob
-inline std::string JobState(uint64_t uid) { return absl::StrCat(Job(uid), "/state"); }  // StoredJobState
-inline std::string JobResult(uint64_t uid, uint32_t epoch) {                      // EpochResult
+inline std::string Cluster() { return "cluster"; }  // StoredCluster
+inline std::string Worker(uint32_t id) {
+  return absl::StrFormat("worker/%010u", id);
+}  // StoredDaemon
+inline std::string Shard(uint32_t id) {
+  return absl::StrFormat("shard/%010u", id);
+}  // StoredDaemon
+inline std::string Job(uint64_t uid) { return absl::StrFormat("job/%020u", uid); }  // StoredJob
+inline std::string JobState(uint64_t uid) {
+  return absl::StrCat(Job(uid), "/state");
+}  // StoredJobState
+inline std::string JobResult(uint64_t uid, uint32_t epoch) {  // EpochResult
   return absl::StrFormat("%s/result/%010u", Job(uid), epoch);
 }
 

@@ -31,10 +31,9 @@ absl::StatusOr<LayerDescription> ReadLayer(const ModelSource::Layer& layer) {
                                                            attribute.ints().values().end());
         break;
       default:
-        return absl::InvalidArgumentError(
-            absl::StrCat("model.layers, line ", layer.line(), ": ", layer.op(), ".", key,
-                         ": expected a number or a list of whole numbers, got \"", attribute.s(),
-                         "\""));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "model.layers, line ", layer.line(), ": ", layer.op(), ".", key,
+            ": expected a number or a list of whole numbers, got \"", attribute.s(), "\""));
     }
   }
   return description;
@@ -54,7 +53,8 @@ absl::StatusOr<Graph> Build(const ModelInput& input, int64_t samples, const Mode
   if (source.builtin() == "lenet") return BuildLenet(input);
   if (source.builtin() == "mlp") {
     MlpOptions options;
-    if (source.hidden_size() > 0) options.hidden.assign(source.hidden().begin(), source.hidden().end());
+    if (source.hidden_size() > 0)
+      options.hidden.assign(source.hidden().begin(), source.hidden().end());
     return BuildMlp(input, options);
   }
   if (!source.builtin().empty()) {

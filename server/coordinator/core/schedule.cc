@@ -37,11 +37,13 @@ void Coordinator::Core::Schedule() {
     const bool shards = std::any_of(shards_.begin(), shards_.end(),
                                     [](const auto& entry) { return entry.second.live(); });
     uint32_t idle = 0;
-    for (const auto& [id, worker] : workers_) idle += worker.idle() && CanServe(worker.stored, job.spec());
+    for (const auto& [id, worker] : workers_)
+      idle += worker.idle() && CanServe(worker.stored, job.spec());
     if (idle_are_spoken_for) {
       reason = "waits for the jobs before it";
     } else if (!shards) {
-      reason = absl::StrCat("needs at least one shard: start one with `", options_.shard_command, "`");
+      reason =
+          absl::StrCat("needs at least one shard: start one with `", options_.shard_command, "`");
     } else if (idle < job.spec().workers_min()) {
       const uint32_t missing = job.spec().workers_min() - idle;
       AskForWorkers(job, missing);
@@ -139,8 +141,8 @@ void Coordinator::Core::AskForWorkers(const Job& waiting, uint32_t count) {
 }
 
 std::string Coordinator::Core::WaitsFor(const Job& job, uint32_t missing, uint32_t idle) const {
-  const std::string workers = absl::StrCat(Count(missing, "more worker"), " (", idle, " idle, workers.min is ",
-                                           job.spec().workers_min(), ")");
+  const std::string workers = absl::StrCat(Count(missing, "more worker"), " (", idle,
+                                           " idle, workers.min is ", job.spec().workers_min(), ")");
   for (const auto& [uid, other] : jobs_) {
     if (other.running()) {
       return absl::StrCat("waits for job ", other.name(), " to finish or for ", workers);

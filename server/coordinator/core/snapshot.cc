@@ -15,10 +15,11 @@ namespace starling {
 namespace {
 
 absl::Status Unreadable(const std::string& key) {
-  return absl::DataLossError(absl::StrCat(
-      "the coordinator's state has a record \"", key,
-      "\" that cannot be read: it was damaged, or written by another program; start on a backup of the "
-      "state, or on an empty one (running jobs are lost then)"));
+  return absl::DataLossError(
+      absl::StrCat("the coordinator's state has a record \"", key,
+                   "\" that cannot be read: it was damaged, or written by another program; start "
+                   "on a backup of the "
+                   "state, or on an empty one (running jobs are lost then)"));
 }
 
 }  // namespace
@@ -40,6 +41,7 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
     if (job.uid() != uid || job.state.state() == JOB_STATE_UNSPECIFIED) {
       return Unreadable(records::Job(uid));
     }
+    STARLING_RETURN_IF_ERROR(CheckReferences(job));
     STARLING_RETURN_IF_ERROR(PlanPartitions(job));
     RestoreJob(job);
   }
@@ -76,16 +78,32 @@ absl::Status Coordinator::Core::LoadRecord(const std::string& key, const std::st
   return parsed ? absl::OkStatus() : Unreadable(key);
 }
 
+// Whoever a job names must be there.
+absl::Status Coordinator::Core::CheckReferences(const Job& job) const {
+  for (const Member& member : job.state.roster().members()) {
+    if (!workers_.contains(member.worker())) return Unreadable(records::Worker(member.worker()));
+  }
+  for (const View& view : job.state.views()) {
+    if (!shards_.contains(view.primary())) return Unreadable(records::Shard(view.primary()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Coordinator::Core::PlanPartitions(Job& job) {
   STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec().model()));
   JobDescription& description = *job.stored.mutable_description();
   if (description.partitions() != 0 && description.layout_digest() != layout.digest) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", job.name(), " was laid out by another version of this program: start that one, or "
-        "delete the job with it"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.name(),
+                     " was laid out by another version of this program: start that one, or "
+                     "delete the job with it"));
   }
   description.set_partitions(static_cast<uint32_t>(layout.partitions.size()));
   description.set_layout_digest(layout.digest);
+  if (job.state.views_size() != 0 &&
+      static_cast<size_t>(job.state.views_size()) != layout.partitions.size()) {
+    return Unreadable(records::JobState(job.uid()));
+  }
   job.stored.set_parameters(layout.elements);
   job.partitions.assign(layout.partitions.size(), std::nullopt);
   job.partition_elements.clear();

@@ -34,7 +34,9 @@ uint64_t CoveredItems(const PartitionStatus& status) {
 
 }  // namespace
 
-uint64_t Coordinator::Core::JobStepsOf(const Job& job) { return JobSteps(job.spec(), job.samples()); }
+uint64_t Coordinator::Core::JobStepsOf(const Job& job) {
+  return JobSteps(job.spec(), job.samples());
+}
 
 // Steps that count on all partitions.
 uint64_t Coordinator::Core::StepsDone(const Job& job) const {
@@ -42,11 +44,14 @@ uint64_t Coordinator::Core::StepsDone(const Job& job) const {
   uint64_t open = job.partitions.empty() || job.state.state() == PENDING ? 0 : items;
   for (const auto& status : job.partitions) {
     uint64_t covered = 0;
-    if (status && status->cut_epochs() > job.state.epoch()) covered = items;
-    else if (status && status->epoch() == job.state.epoch()) covered = CoveredItems(*status);
+    if (status && status->cut_epochs() > job.state.epoch())
+      covered = items;
+    else if (status && status->epoch() == job.state.epoch())
+      covered = CoveredItems(*status);
     open = std::min(open, covered);
   }
-  return std::min(job.state.epoch() * StepsInFullEpoch(job.spec(), job.samples()) + open, JobStepsOf(job));
+  return std::min(job.state.epoch() * StepsInFullEpoch(job.spec(), job.samples()) + open,
+                  JobStepsOf(job));
 }
 
 JobStatus Coordinator::Core::StatusOf(const Job& job) const {
@@ -62,7 +67,8 @@ JobStatus Coordinator::Core::StatusOf(const Job& job) const {
   status.set_steps(JobStepsOf(job));
   status.set_train_loss(job.loss);
   for (const auto& [epoch, result] : job.results) *status.add_epochs_done() = result;
-  if (!job.has_loss && !job.results.empty()) status.set_train_loss(job.results.rbegin()->second.train_loss());
+  if (!job.has_loss && !job.results.empty())
+    status.set_train_loss(job.results.rbegin()->second.train_loss());
   status.set_submitted(Time(job.stored.submitted_us()));
   if (job.state.started_us() != 0) {
     const int64_t end = job.over() ? job.state.ended_us() : absl::ToUnixMicros(now_);
@@ -102,17 +108,21 @@ void Coordinator::Core::AddShardFigures(const Job& job, JobStatus& status) const
   bool first = true;
   for (const auto& partition : job.partitions) {
     if (!partition) continue;
-    const auto lag = static_cast<uint64_t>(std::max<int64_t>(0, partition->clock_max() - partition->clock_min()));
+    const auto lag = static_cast<uint64_t>(
+        std::max<int64_t>(0, partition->clock_max() - partition->clock_min()));
     status.set_staleness(std::max(status.staleness(), job.running() ? lag : 0));
     status.set_staleness_max(std::max(status.staleness_max(), partition->lag_max()));
-    while (status.lag_histogram_size() < partition->lag_histogram_size()) status.add_lag_histogram(0);
+    while (status.lag_histogram_size() < partition->lag_histogram_size())
+      status.add_lag_histogram(0);
     for (int i = 0; i < partition->lag_histogram_size(); ++i) {
       status.set_lag_histogram(i, status.lag_histogram(i) + partition->lag_histogram(i));
     }
     if (partition->cut_epochs() == 0) continue;
-    status.set_coverage_min(first ? partition->applied_min() : std::min(status.coverage_min(), partition->applied_min()));
+    status.set_coverage_min(first ? partition->applied_min()
+                                  : std::min(status.coverage_min(), partition->applied_min()));
     status.set_coverage_max(std::max(status.coverage_max(), partition->applied_max()));
-    status.set_coverage_expected(StepsInEpoch(job.spec(), job.samples(), partition->cut_epochs() - 1));
+    status.set_coverage_expected(
+        StepsInEpoch(job.spec(), job.samples(), partition->cut_epochs() - 1));
     first = false;
   }
 }
@@ -135,13 +145,13 @@ WorkerStatus Coordinator::Core::StatusOf(const Worker& worker) const {
       evaluating |= evaluation.leases && evaluation.leases->held_count(worker.id()) > 0;
     }
   }
-  status.set_state(worker.fenced()              ? worker.report.drained() ? "left" : "lost"
-                   : !worker.heard              ? "unknown"
-                   : worker.report.draining()   ? "draining"
-                   : evaluating                 ? "evaluating"
-                   : worker.member_of != 0      ? "training"
-                   : worker.job != 0            ? "preparing"
-                                                : "idle");
+  status.set_state(worker.fenced()            ? worker.report.drained() ? "left" : "lost"
+                   : !worker.heard            ? "unknown"
+                   : worker.report.draining() ? "draining"
+                   : evaluating               ? "evaluating"
+                   : worker.member_of != 0    ? "training"
+                   : worker.job != 0          ? "preparing"
+                                              : "idle");
   return status;
 }
 
@@ -156,7 +166,8 @@ ShardStatus Coordinator::Core::StatusOf(const Shard& shard) const {
   status.set_state(shard.fenced() ? "lost" : shard.heard ? "ready" : "unknown");
   for (const auto& [uid, job] : jobs_) {
     for (const View& view : job.state.views()) {
-      if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation()) continue;
+      if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
+        continue;
       status.set_partitions(status.partitions() + 1);
       const auto& partition = job.partitions[view.partition()];
       if (partition) status.set_value_bytes(status.value_bytes() + partition->value_bytes());

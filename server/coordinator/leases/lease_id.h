@@ -1,5 +1,5 @@
-// A lease's number says what it covers, so that a coordinator that starts again, and knows nothing of
-// leases, understands WorkerReport.leases_held. Unique within a job's era for 2,047 attempts.
+// A lease's number says what it covers, so that a coordinator that starts again, and knows nothing
+// of leases, understands WorkerReport.leases_held. Unique within a job's era for 2,047 attempts.
 #ifndef STARLING_SERVER_COORDINATOR_LEASES_LEASE_ID_H_
 #define STARLING_SERVER_COORDINATOR_LEASES_LEASE_ID_H_
 
@@ -9,8 +9,8 @@
 
 namespace starling {
 
-// Bits, from the top: 1 purpose (1: evaluation), 11 attempt, 16 epoch, 36 item. Never 0, since attempts
-// start at 1.
+// Bits, from the top: 1 purpose (1: evaluation), 11 attempt, 16 epoch, 36 item. Never 0, since
+// attempts start at 1.
 inline constexpr int kLeaseItemBits = 36;
 inline constexpr int kLeaseEpochBits = 16;
 inline constexpr int kLeaseAttemptBits = 11;

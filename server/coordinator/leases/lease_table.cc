@@ -8,9 +8,9 @@
 namespace starling {
 namespace {
 
-constexpr double kSmoothing = 0.3;       // weight of the newest measurement
-constexpr double kSecondsMin = 1e-6;     // per item: keeps shares finite
-constexpr size_t kKeptByTheSlow = 2;     // one in work and one being read
+constexpr double kSmoothing = 0.3;    // weight of the newest measurement
+constexpr double kSecondsMin = 1e-6;  // per item: keeps shares finite
+constexpr size_t kKeptByTheSlow = 2;  // one in work and one being read
 
 }  // namespace
 
@@ -74,9 +74,8 @@ uint64_t LeaseTable::Done(uint32_t worker, absl::Span<const uint64_t> leases, ab
     Worker& w = it->second;
     const double sample =
         std::max(kSecondsMin, absl::ToDoubleSeconds(now - w.busy_since) / static_cast<double>(own));
-    w.seconds_per_item = w.seconds_per_item
-                             ? (1 - kSmoothing) * *w.seconds_per_item + kSmoothing * sample
-                             : sample;
+    w.seconds_per_item =
+        w.seconds_per_item ? (1 - kSmoothing) * *w.seconds_per_item + kSmoothing * sample : sample;
     w.busy_since = now;
   }
   return done_count() - before;
@@ -182,8 +181,7 @@ uint64_t LeaseTable::Target(const Worker& worker, double default_seconds) const 
     if (other.granting) speeds += 1 / other.seconds_per_item.value_or(default_seconds);
   }
   const double left = static_cast<double>(options_.items - done_count());
-  const double share =
-      std::ceil(left / worker.seconds_per_item.value_or(default_seconds) / speeds);
+  const double share = std::ceil(left / worker.seconds_per_item.value_or(default_seconds) / speeds);
   return static_cast<uint64_t>(std::max(1.0, std::min(ahead, share)));
 }
 

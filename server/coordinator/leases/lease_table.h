@@ -1,6 +1,7 @@
 // Who works on which item of one pass over the data (one epoch's training, or its evaluation):
-// docs/protocol.md, section 5. Pure and deterministic; not thread-safe. Exactly-once does not depend
-// on it (an item that two workers finish counts once by its key): it decides who does what, and when.
+// docs/protocol.md, section 5. Pure and deterministic; not thread-safe. Exactly-once does not
+// depend on it (an item that two workers finish counts once by its key): it decides who does what,
+// and when.
 #ifndef STARLING_SERVER_COORDINATOR_LEASES_LEASE_TABLE_H_
 #define STARLING_SERVER_COORDINATOR_LEASES_LEASE_TABLE_H_
 
@@ -26,16 +27,16 @@ struct LeaseTableOptions {
   uint32_t items_max = 256;
 };
 
-// A worker holds `ahead` of work by its own measured speed, within [items_min, items_max], but never
-// more than its share, by speed, of what is left. When nothing is free any more, a worker that is
-// about to run dry takes the newest leases of the one that would finish last, which keeps two. Free
-// items go out in order, those that came back first.
+// A worker holds `ahead` of work by its own measured speed, within [items_min, items_max], but
+// never more than its share, by speed, of what is left. When nothing is free any more, a worker
+// that is about to run dry takes the newest leases of the one that would finish last, which keeps
+// two. Free items go out in order, those that came back first.
 class LeaseTable {
  public:
   explicit LeaseTable(const LeaseTableOptions& options);
 
-  // Takes part from now on. `seconds_per_item`: as measured in an earlier pass, if it was. No effect
-  // on a worker that is here: then true.
+  // Takes part from now on. `seconds_per_item`: as measured in an earlier pass, if it was. No
+  // effect on a worker that is here: then true.
   bool AddWorker(uint32_t worker, absl::Time now, std::optional<double> seconds_per_item);
 
   // What it holds is free again, to be granted with attempt + 1. Returns how many leases that were.
@@ -44,20 +45,20 @@ class LeaseTable {
   // Keeps what it holds and gets nothing more, also not by taking it from others.
   void StopGranting(uint32_t worker);
 
-  // After a coordinator's start: the worker says that it holds this lease. Ignored when the lease is
-  // of another pass, done, or held by somebody else.
+  // After a coordinator's start: the worker says that it holds this lease. Ignored when the lease
+  // is of another pass, done, or held by somebody else.
   void Adopt(uint32_t worker, uint64_t lease);
 
   // The worker has finished these leases. Unknown and repeated ones are ignored; items are done
   // also where the lease was taken from the worker meanwhile. Returns how many items became done.
   uint64_t Done(uint32_t worker, absl::Span<const uint64_t> leases, absl::Time now);
 
-  // The worker is through with the lease, but there is no result: free again, with attempt + 1. Ignored
-  // unless the worker holds exactly this lease.
+  // The worker is through with the lease, but there is no result: free again, with attempt + 1.
+  // Ignored unless the worker holds exactly this lease.
   void Return(uint32_t worker, uint64_t lease);
 
-  // The item needs no (other) worker: its contributions are counted. A holder keeps its lease until it
-  // reports it done itself.
+  // The item needs no (other) worker: its contributions are counted. A holder keeps its lease until
+  // it reports it done itself.
   void Covered(uint64_t item);
 
   // Tops everybody up. True when a worker's leases changed.
@@ -95,12 +96,12 @@ class LeaseTable {
 
   const LeaseTableOptions options_;
   std::map<uint32_t, Worker> workers_;
-  std::map<uint64_t, uint32_t> free_;  // items that came back, with their next attempt
-  uint64_t next_ = 0;                  // items from here on were never granted
+  std::map<uint64_t, uint32_t> free_;    // items that came back, with their next attempt
+  uint64_t next_ = 0;                    // items from here on were never granted
   std::map<uint64_t, uint32_t> holder_;  // item -> worker
-  uint64_t done_floor_ = 0;            // items below are done
-  std::set<uint64_t> done_;            // and these
-  absl::Time now_;                     // of the last call that said it
+  uint64_t done_floor_ = 0;              // items below are done
+  std::set<uint64_t> done_;              // and these
+  absl::Time now_;                       // of the last call that said it
 };
 
 }  // namespace starling

@@ -203,8 +203,8 @@ TEST(LeaseTable, TheSlowKeepsTwo) {
   EXPECT_EQ(table.held_count(2), 0u);
 }
 
-// Plays a whole epoch in simulated time: workers of different speed do what they hold, in order, and
-// report at once. Returns how long each was without work before the last item was done.
+// Plays a whole epoch in simulated time: workers of different speed do what they hold, in order,
+// and report at once. Returns how long each was without work before the last item was done.
 std::map<uint32_t, double> IdleSeconds(uint64_t items, const std::map<uint32_t, double>& seconds) {
   LeaseTable table(Items(items));
   std::map<uint32_t, double> free_at, idle;

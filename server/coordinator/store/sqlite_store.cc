@@ -61,11 +61,15 @@ absl::Status SqliteStore::Initialize() {
   STARLING_RETURN_IF_ERROR(Execute("PRAGMA journal_mode = WAL"));
   STARLING_RETURN_IF_ERROR(Execute("PRAGMA synchronous = FULL"));
   STARLING_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE"));
-  STARLING_RETURN_IF_ERROR(Execute("CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"));
-  STARLING_RETURN_IF_ERROR(Execute(absl::StrCat("PRAGMA application_id = ", kApplicationId).c_str()));
+  STARLING_RETURN_IF_ERROR(
+      Execute("CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY, value BLOB NOT NULL) "
+              "WITHOUT ROWID"));
+  STARLING_RETURN_IF_ERROR(
+      Execute(absl::StrCat("PRAGMA application_id = ", kApplicationId).c_str()));
   STARLING_RETURN_IF_ERROR(Execute(absl::StrCat("PRAGMA user_version = ", kSchema).c_str()));
   STARLING_RETURN_IF_ERROR(Execute("COMMIT"));
-  const char* put = "INSERT INTO records (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2";
+  const char* put =
+      "INSERT INTO records (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2";
   const char* remove = "DELETE FROM records WHERE key = ?1";
   if (sqlite3_prepare_v2(db_, put, -1, &put_, nullptr) != SQLITE_OK ||
       sqlite3_prepare_v2(db_, remove, -1, &delete_, nullptr) != SQLITE_OK) {
@@ -86,13 +90,15 @@ absl::Status SqliteStore::CheckSchema() {
   // New, or its first opening was cut short.
   if (application == 0 && tables == 0) return absl::OkStatus();
   if (application != kApplicationId) {
-    return absl::DataLossError(absl::StrCat(path_, " is a database of another program: name another file for "
-                                            "the coordinator's state"));
+    return absl::DataLossError(
+        absl::StrCat(path_,
+                     " is a database of another program: name another file for "
+                     "the coordinator's state"));
   }
   if (schema > kSchema) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path_, " was written by a newer version (schema ", schema, "; this one knows ", kSchema,
-        "): start that version, or name another file"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path_, " was written by a newer version (schema ", schema, "; this one knows ",
+                     kSchema, "): start that version, or name another file"));
   }
   return absl::OkStatus();
 }
@@ -129,7 +135,8 @@ absl::Status SqliteStore::RunOnce(sqlite3_stmt* statement) {
 
 absl::StatusOr<StoreSnapshot> SqliteStore::Load() {
   sqlite3_stmt* statement = nullptr;
-  if (sqlite3_prepare_v2(db_, "SELECT key, value FROM records", -1, &statement, nullptr) != SQLITE_OK) {
+  if (sqlite3_prepare_v2(db_, "SELECT key, value FROM records", -1, &statement, nullptr) !=
+      SQLITE_OK) {
     return Error("read");
   }
   absl::Cleanup finalize = [statement] { sqlite3_finalize(statement); };
@@ -149,18 +156,22 @@ absl::Status SqliteStore::Execute(const char* sql) {
 
 absl::Status SqliteStore::Error(const std::string& doing) const {
   const int code = sqlite3_errcode(db_) & 0xff;
-  const std::string what = absl::StrCat("cannot ", doing, " the coordinator's state in ", path_, ": ", sqlite3_errmsg(db_));
+  const std::string what = absl::StrCat("cannot ", doing, " the coordinator's state in ", path_,
+                                        ": ", sqlite3_errmsg(db_));
   switch (code) {
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
-      return absl::DataLossError(absl::StrCat(
-          what, ". The file is damaged or no state file: restore a copy, or name another file (running jobs are "
-          "lost then)"));
+      return absl::DataLossError(absl::StrCat(what,
+                                              ". The file is damaged or no state file: restore a "
+                                              "copy, or name another file (running jobs are "
+                                              "lost then)"));
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      return absl::FailedPreconditionError(absl::StrCat(what, ". Another coordinator has it open: stop that one first"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(what, ". Another coordinator has it open: stop that one first"));
     case SQLITE_FULL:
-      return absl::ResourceExhaustedError(absl::StrCat(what, ". Make room on the disk, then start again"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat(what, ". Make room on the disk, then start again"));
     case SQLITE_CANTOPEN:
       return absl::NotFoundError(absl::StrCat(what, ". Its folder must exist and be writable"));
     default:

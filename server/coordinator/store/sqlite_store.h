@@ -12,13 +12,13 @@ struct sqlite3_stmt;
 
 namespace starling {
 
-// Write-ahead log with synchronous=FULL: a batch is on the disk when Apply returns. The file is locked
-// for as long as the store is open, so that two coordinators cannot share it.
+// Write-ahead log with synchronous=FULL: a batch is on the disk when Apply returns. The file is
+// locked for as long as the store is open, so that two coordinators cannot share it.
 class SqliteStore : public StateStore {
  public:
   // Creates the file if it is not there (not its folder). kDataLoss: not a state file, or damaged;
-  // kFailedPrecondition: of another schema, or open in another process; each names the file and says
-  // what to do.
+  // kFailedPrecondition: of another schema, or open in another process; each names the file and
+  // says what to do.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& path);
   ~SqliteStore() override;
   SqliteStore(const SqliteStore&) = delete;

@@ -1,14 +1,13 @@
 // What every StateStore promises, over all implementations; then what only the one in a file does.
 #include "server/coordinator/store/state_store.h"
 
+#include <sqlite3.h>
 #include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
-
-#include <sqlite3.h>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -56,8 +55,11 @@ TEST_P(StateStoreTest, KeepsAnyBytes) {
   std::string all;
   for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
   const std::string large(3 << 20, 'x');
-  ASSERT_TRUE(store->Apply({{{all, all}, {"", "empty key"}, {"empty value", ""}, {"large", large}}, {}}).ok());
-  EXPECT_EQ(*store->Load(), (StoreSnapshot{{all, all}, {"", "empty key"}, {"empty value", ""}, {"large", large}}));
+  ASSERT_TRUE(
+      store->Apply({{{all, all}, {"", "empty key"}, {"empty value", ""}, {"large", large}}, {}})
+          .ok());
+  EXPECT_EQ(*store->Load(),
+            (StoreSnapshot{{all, all}, {"", "empty key"}, {"empty value", ""}, {"large", large}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -85,13 +87,15 @@ TEST(SqliteStore, WhatWasAppliedSurvivesAKill) {
   const std::string folder = NewFolder();
   auto store = MustOpen(folder + "/state.db");
   for (int i = 0; i < 100; ++i) {
-    ASSERT_TRUE(store->Apply({{{"counter", std::to_string(i)}, {"other", std::to_string(i)}}, {}}).ok());
+    ASSERT_TRUE(
+        store->Apply({{{"counter", std::to_string(i)}, {"other", std::to_string(i)}}, {}}).ok());
   }
   const std::string copy = NewFolder();
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
     std::filesystem::copy(file, copy + "/" + file.path().filename().string());
   }
-  EXPECT_EQ(*MustOpen(copy + "/state.db")->Load(), (StoreSnapshot{{"counter", "99"}, {"other", "99"}}));
+  EXPECT_EQ(*MustOpen(copy + "/state.db")->Load(),
+            (StoreSnapshot{{"counter", "99"}, {"other", "99"}}));
 }
 
 // The log is cut anywhere: each batch is there as a whole or not at all.
@@ -155,7 +159,8 @@ TEST(SqliteStore, RefusesANewerSchemaAndForeignDatabases) {
   ASSERT_EQ(sqlite3_open(foreign.c_str(), &db), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(db, "CREATE TABLE t (x)", nullptr, nullptr, nullptr), SQLITE_OK);
   sqlite3_close(db);
-  EXPECT_THAT(std::string(SqliteStore::Open(foreign).status().message()), HasSubstr("another program"));
+  EXPECT_THAT(std::string(SqliteStore::Open(foreign).status().message()),
+              HasSubstr("another program"));
 }
 
 TEST(SqliteStore, OneOwnerAtATime) {

@@ -25,7 +25,9 @@ StepMetrics Metrics(const Work& work, uint64_t samples) {
 
 }  // namespace
 
-MiniCluster::MiniCluster(CoordinatorOptions options) : options_(std::move(options)) { StartCoordinator(); }
+MiniCluster::MiniCluster(CoordinatorOptions options) : options_(std::move(options)) {
+  StartCoordinator();
+}
 
 void MiniCluster::StartCoordinator() {
   auto created = Coordinator::Create(options_, store);
@@ -126,7 +128,8 @@ void MiniCluster::Report(MiniWorker& worker) {
     if (!worker.done.contains(lease.id())) report.add_leases_held(lease.id());
   }
   for (const uint64_t lease : worker.done) report.add_leases_done(lease);
-  for (const StepMetrics& metrics : std::exchange(worker.finished, {})) *report.add_finished() = metrics;
+  for (const StepMetrics& metrics : std::exchange(worker.finished, {}))
+    *report.add_finished() = metrics;
   for (const Inspection& inspection : std::exchange(worker.inspections, {})) {
     *report.add_inspections() = inspection;
   }
@@ -177,7 +180,8 @@ void MiniCluster::DoWork(MiniWorker& worker) {
   for (const Lease& lease : orders.leases()) {
     if (worker.done.contains(lease.id())) continue;
     const uint64_t item = lease.work().first() / lease.work().count();
-    const uint64_t all = lease.work().purpose() == EVALUATE ? orders.job().test_samples() : orders.job().train_samples();
+    const uint64_t all = lease.work().purpose() == EVALUATE ? orders.job().test_samples()
+                                                            : orders.job().train_samples();
     const uint64_t batch = orders.job().spec().batch().global();
     worker.finished.push_back(Metrics(lease.work(), std::min(batch, all - item * batch)));
     if (lease.work().purpose() == TRAIN) ++covered[uid][lease.work().epoch()][item];
@@ -244,7 +248,8 @@ void MiniCluster::Report(MiniShard& shard) {
       status->set_applied_max(steps);
       std::string bits((steps + 7) / 8, '\0');
       if (items != epochs.end()) {
-        for (const auto& [item, count] : items->second) bits[item / 8] |= static_cast<char>(1 << (item % 8));
+        for (const auto& [item, count] : items->second)
+          bits[item / 8] |= static_cast<char>(1 << (item % 8));
       }
       status->set_covered_bits(bits);
     }
@@ -332,8 +337,10 @@ void MiniCluster::Reply(CallId call, CoordinatorReply reply) {
     CheckDurable(orders->job().run(), orders->roster(), orders->epoch());
     if (orders->has_roster()) roster_numbers.push_back(orders->roster().number());
   } else if (const auto* shard_orders = std::get_if<ShardOrders>(&reply)) {
-    for (const ShardJob& job : shard_orders->jobs()) CheckDurable(job.job().run(), job.roster(), job.epoch());
-  } else if (const auto* registered = std::get_if<RegisterReply>(&reply); registered != nullptr && registered->id() != 0) {
+    for (const ShardJob& job : shard_orders->jobs())
+      CheckDurable(job.job().run(), job.roster(), job.epoch());
+  } else if (const auto* registered = std::get_if<RegisterReply>(&reply);
+             registered != nullptr && registered->id() != 0) {
     StoredCluster cluster;
     ASSERT_TRUE(cluster.ParseFromString(store[records::Cluster()]));
     EXPECT_EQ(cluster.generation(), registered->generation());

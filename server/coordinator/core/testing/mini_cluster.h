@@ -1,6 +1,6 @@
-// For the core's own tests: a coordinator core on a store in memory, with workers and shards that are
-// as simple as can be (they do what orders say, one item a round, and never lose a message). Faults of
-// the network and real sessions and partitions are the business of tests/sim.
+// For the core's own tests: a coordinator core on a store in memory, with workers and shards that
+// are as simple as can be (they do what orders say, one item a round, and never lose a message).
+// Faults of the network and real sessions and partitions are the business of tests/sim.
 #ifndef STARLING_SERVER_COORDINATOR_CORE_TESTING_MINI_CLUSTER_H_
 #define STARLING_SERVER_COORDINATOR_CORE_TESTING_MINI_CLUSTER_H_
 
@@ -23,21 +23,21 @@ class MiniCluster : public CoordinatorSink {
     uint64_t sequence = 0;
     WorkerOrders orders;
     uint64_t orders_seen = 0;
-    CallId call;                 // of the report under way; 0: none
-    bool alive = true;           // reports
-    bool idle_hands = false;     // reports, but does no work
+    CallId call;              // of the report under way; 0: none
+    bool alive = true;        // reports
+    bool idle_hands = false;  // reports, but does no work
     bool draining = false;
     bool drained = false;
-    bool stubborn = false;       // never gives a job back
+    bool stubborn = false;  // never gives a job back
     std::string inspect_error;
     bool inspects = true;
     Run run;
     std::vector<StepMetrics> finished;
-    std::set<uint64_t> done;     // leases done and still in the orders
+    std::set<uint64_t> done;  // leases done and still in the orders
     std::vector<Inspection> inspections;
     Fault fault;
     uint64_t generation = 0;
-    uint64_t items = 0;          // done in all
+    uint64_t items = 0;  // done in all
   };
   struct MiniShard {
     RegisterReply identity;
@@ -68,7 +68,8 @@ class MiniCluster : public CoordinatorSink {
   CallId NewCall() { return CallId(++last_call_); }
 
   // ---- Daemons ----
-  RegisterReply Register(Role role, const std::string& name, const std::string& address, uint64_t nonce);
+  RegisterReply Register(Role role, const std::string& name, const std::string& address,
+                         uint64_t nonce);
   void AddWorker(const std::string& name);
   void AddShard(const std::string& name);
   void Rejoin(const std::string& worker);
@@ -81,7 +82,8 @@ class MiniCluster : public CoordinatorSink {
   void RunFor(absl::Duration time);
 
   // ---- Questions ----
-  static JobSpec Spec(const std::string& name, Policy::Kind policy, uint32_t workers_min, uint32_t workers_max);
+  static JobSpec Spec(const std::string& name, Policy::Kind policy, uint32_t workers_min,
+                      uint32_t workers_max);
   CoordinatorReply Submit(const JobSpec& spec, uint64_t nonce = 0, bool dry_run = false);
   JobStatus Status(const std::string& job);
   bool IsIn(const std::string& job, JobState state) { return Status(job).state() == state; }
@@ -99,7 +101,8 @@ class MiniCluster : public CoordinatorSink {
   std::map<std::string, MiniShard> shards;
   uint64_t train_samples = 40;
   uint64_t test_samples = 20;
-  // By job uid: items of each epoch that are covered on all partitions, and how often each was counted.
+  // By job uid: items of each epoch that are covered on all partitions, and how often each was
+  // counted.
   std::map<uint64_t, std::map<uint32_t, std::map<uint64_t, int>>> covered;
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
 

@@ -1,0 +1,238 @@
+// Submissions, registrations, held calls: one exchange each.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/core/coordinator.h"
+#include "server/coordinator/core/testing/coordinator_fixture.h"
+
+namespace starling {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using CoordinatorCallsTest = CoordinatorTest;
+
+// ---- Submission ----
+
+TEST_F(CoordinatorCallsTest, ASubmissionNeedsAWorkerThatLooksAtTheData) {
+  const absl::Status none = SubmitError(Ssp("a", 1, 1));
+  EXPECT_EQ(none.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(none.message()),
+              HasSubstr("no worker to look at the data: start one with"));
+
+  Workers(1);
+  cluster.workers["worker-0"].inspect_error = "/data/train.csv: no such file";
+  const absl::Status bad = SubmitError(Ssp("a", 1, 1));
+  EXPECT_EQ(bad.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(bad.message()), HasSubstr("/data/train.csv: no such file"));
+
+  cluster.workers["worker-0"].inspects = false;
+  const absl::Time begin = cluster.now;
+  const absl::Status late = SubmitError(Ssp("a", 1, 1));
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(late.message()),
+              HasSubstr("worker-0 has not looked at the data within 15s"));
+  EXPECT_LT(cluster.now - begin, absl::Seconds(16));
+}
+
+TEST_F(CoordinatorCallsTest, AnotherWorkerLooksWhenTheFirstDies) {
+  Workers(2);
+  cluster.workers["worker-0"].alive = false;
+  Submit(Ssp("a", 1, 1));
+}
+
+TEST_F(CoordinatorCallsTest, ImpossibleValuesAreRefusedOnTheServerToo) {
+  Workers(1);
+  JobSpec spec = Ssp("a", 0, 1);
+  EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("workers"));
+  spec = MiniCluster::Spec("a", Policy::BSP, 5, 8);
+  EXPECT_THAT(std::string(SubmitError(spec).message()),
+              HasSubstr("5 workers cannot share the 4 micro-batches"));
+  spec = Ssp("a", 1, 1);
+  spec.mutable_model_source()->set_builtin("resnet");
+  EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("resnet"));
+  spec = Ssp("a", 1, 1);
+  spec.add_sample_shape(5);
+  EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("a sample of the data has 4"));
+  EXPECT_TRUE(std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>()).jobs().empty());
+}
+
+TEST_F(CoordinatorCallsTest, ADryRunChecksEverythingAndLeavesNothing) {
+  Workers(1);
+  const CoordinatorReply reply = cluster.Submit(Ssp("a", 1, 1), 7, true);
+  ASSERT_TRUE(std::holds_alternative<SubmitReply>(reply));
+  EXPECT_EQ(std::get<SubmitReply>(reply).status().parameters(), 67u);
+  EXPECT_EQ(AskJob<GetJobEvent>("a").code(), absl::StatusCode::kNotFound);
+  cluster.workers["worker-0"].inspect_error = "truncated";
+  EXPECT_TRUE(std::holds_alternative<absl::Status>(cluster.Submit(Ssp("a", 1, 1), 8, true)));
+}
+
+TEST_F(CoordinatorCallsTest, ARetriedSubmissionGetsTheSameJobAndAnotherOfItsNameIsRefused) {
+  Workers(1);
+  const CoordinatorReply first = cluster.Submit(Ssp("a", 1, 1), 7);
+  const CoordinatorReply again = cluster.Submit(Ssp("a", 1, 1), 7);
+  EXPECT_EQ(std::get<SubmitReply>(first).uid(), std::get<SubmitReply>(again).uid());
+  const absl::Status other = SubmitError(Ssp("a", 1, 1));
+  EXPECT_EQ(other.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(other.message()), HasSubstr("starling cancel a && starling delete a"));
+  cluster.StartCoordinator();
+  const CoordinatorReply after = cluster.Submit(Ssp("a", 1, 1), 7);
+  EXPECT_EQ(std::get<SubmitReply>(first).uid(), std::get<SubmitReply>(after).uid());
+}
+
+TEST_F(CoordinatorCallsTest, CancelAndDelete) {
+  cluster.train_samples = 40'000;
+  cluster.AddShard("ps-0");
+  Workers(1);
+  Submit(Ssp("a", 1, 1));
+  const absl::Status running = AskJob<DeleteJobEvent>("a");
+  EXPECT_EQ(running.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(running.message()), HasSubstr("cancel first"));
+  EXPECT_TRUE(AskJob<CancelJobEvent>("a").ok());
+  EXPECT_TRUE(AskJob<CancelJobEvent>("a").ok()) << "a retry";
+  EXPECT_TRUE(cluster.IsIn("a", CANCELLED));
+  EXPECT_TRUE(AskJob<DeleteJobEvent>("a").ok());
+  EXPECT_EQ(AskJob<CancelJobEvent>("a").code(), absl::StatusCode::kNotFound);
+  Submit(Ssp("a", 1, 1));
+  EXPECT_EQ(cluster.Status("a").uid(), 2u) << "uids are never used again";
+}
+
+// ---- Daemons ----
+
+TEST_F(CoordinatorCallsTest, AnotherProtocolIsRefusedByName) {
+  RegisterRequest request;
+  request.set_role(WORKER);
+  request.set_name("worker-9");
+  request.mutable_version()->set_version("0.9.0");
+  request.mutable_version()->set_protocol(2);
+  const auto reply = std::get<RegisterReply>(cluster.Ask<RegisterEvent>(request));
+  EXPECT_THAT(reply.refused(), AllOf(HasSubstr("worker-9 has version 0.9.0 and speaks protocol 2"),
+                                     HasSubstr("version 0.1.0 and speaks protocol 1")));
+  EXPECT_EQ(reply.id(), 0u);
+}
+
+TEST_F(CoordinatorCallsTest, ANameInUseIsRefusedAndARetryGetsTheSameAnswer) {
+  Workers(1);
+  const RegisterReply first = cluster.workers["worker-0"].identity;
+  const RegisterReply retry = cluster.Register(WORKER, "worker-0", "worker-0:1", 1);
+  EXPECT_EQ(retry.incarnation(), first.incarnation());
+  EXPECT_THAT(cluster.Register(WORKER, "worker-0", "elsewhere:1", 99).refused(),
+              HasSubstr("the name worker-0 is in use by a live process at worker-0:1"));
+}
+
+TEST_F(CoordinatorCallsTest, AProcessThatWasKilledAndStartedAgainTakesItsNameBack) {
+  Workers(1);
+  const RegisterReply first = cluster.workers["worker-0"].identity;
+  cluster.workers["worker-0"].alive = false;
+  const absl::Time begin = cluster.now;
+  const RegisterReply second = cluster.Register(WORKER, "worker-0", "worker-0:2", 99);
+  EXPECT_EQ(second.refused(), "");
+  EXPECT_EQ(second.id(), first.id());
+  EXPECT_GT(second.incarnation(), first.incarnation());
+  EXPECT_LT(cluster.now - begin, absl::Seconds(6));
+  // From the same port: at once.
+  const RegisterReply third = cluster.Register(WORKER, "worker-0", "worker-0:2", 100);
+  EXPECT_GT(third.incarnation(), second.incarnation());
+}
+
+TEST_F(CoordinatorCallsTest, AnOldCoordinatorIsNotServed) {
+  Workers(1);
+  WorkerReport report;
+  report.set_worker(1);
+  report.set_incarnation(cluster.workers["worker-0"].identity.incarnation());
+  report.set_sequence(1'000'000);
+  report.set_generation(7);
+  report.set_draining(true);
+  const CoordinatorReply reply = cluster.Ask<WorkerReportEvent>(report);
+  const auto* status = std::get_if<absl::Status>(&reply);
+  ASSERT_NE(status, nullptr);
+  EXPECT_THAT(std::string(status->message()), HasSubstr("generation 1, but 7 was seen"));
+}
+
+TEST_F(CoordinatorCallsTest, AnOvertakenReportIsNotTaken) {
+  Workers(1);
+  WorkerReport report;
+  report.set_worker(1);
+  report.set_incarnation(cluster.workers["worker-0"].identity.incarnation());
+  report.set_sequence(50);
+  report.set_clock(5);
+  cluster.Step(WorkerReportEvent{cluster.NewCall(), report});
+  report.set_sequence(49);
+  report.set_draining(true);
+  report.set_clock(4);
+  cluster.Step(WorkerReportEvent{cluster.NewCall(), report});
+  const auto workers = std::get<ListWorkersReply>(cluster.Ask<ListWorkersEvent>());
+  EXPECT_EQ(workers.workers(0).state(), "idle");
+  EXPECT_EQ(workers.workers(0).clock(), 5);
+}
+
+TEST_F(CoordinatorCallsTest, AReportIsHeldUntilThereIsNewsAndATenthOfASecondAtMost) {
+  Workers(1);
+  WorkerReport report;
+  report.set_worker(1);
+  report.set_incarnation(cluster.workers["worker-0"].identity.incarnation());
+  report.set_sequence(1);
+  const CallId first = cluster.NewCall();
+  cluster.Step(WorkerReportEvent{first, report});
+  ASSERT_NE(cluster.Answer(first), nullptr) << "orders that it has not seen";
+  report.set_orders_seen(std::get<WorkerOrders>(*cluster.Answer(first)).version());
+  report.set_sequence(2);
+  const CallId held = cluster.NewCall();
+  cluster.Step(WorkerReportEvent{held, report});
+  EXPECT_EQ(cluster.Answer(held), nullptr);
+  report.set_sequence(3);
+  const CallId newer = cluster.NewCall();
+  cluster.Step(WorkerReportEvent{newer, report});
+  ASSERT_NE(cluster.Answer(held), nullptr) << "a newer call of the same worker";
+  EXPECT_TRUE(std::get<WorkerOrders>(*cluster.Answer(held)).unchanged());
+  EXPECT_EQ(cluster.Answer(newer), nullptr);
+  cluster.now += absl::Milliseconds(99);
+  cluster.Step(TickEvent{});
+  EXPECT_EQ(cluster.Answer(newer), nullptr);
+  cluster.now += absl::Milliseconds(1);
+  cluster.Step(TickEvent{});
+  ASSERT_NE(cluster.Answer(newer), nullptr);
+  EXPECT_EQ(std::get<WorkerOrders>(*cluster.Answer(newer)).sequence_taken(), 3u);
+}
+
+TEST_F(CoordinatorCallsTest, LogsWaitForNews) {
+  Workers(1);
+  Submit(Ssp("a", 1, 1));
+  LogsRequest request;
+  request.set_name("a");
+  const auto seen = std::get<LogsReply>(cluster.Ask<LogsEvent>(request));
+  ASSERT_GT(seen.entries_size(), 0);
+  request.set_after(seen.entries(seen.entries_size() - 1).number());
+  request.set_wait_seconds(30);
+  const CallId call = cluster.NewCall();
+  cluster.Step(LogsEvent{call, request});
+  EXPECT_EQ(cluster.Answer(call), nullptr);
+  cluster.AddShard("ps-0");
+  ASSERT_NE(cluster.Answer(call), nullptr);
+  EXPECT_EQ(std::get<LogsReply>(*cluster.Answer(call)).entries(0).number(), request.after() + 1);
+}
+
+TEST(CoordinatorState, DamagedRecordsAreNamed) {
+  EXPECT_EQ(Coordinator::Create({}, {{"cluster", "\xff\xff"}}).status().code(),
+            absl::StatusCode::kDataLoss);
+  const auto missing = Coordinator::Create({}, {{"worker/0000000001", ""}});
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("\"cluster\""));
+}
+
+TEST(CoordinatorState, ARecordThatAJobNeedsIsMissed) {
+  MiniCluster cluster;
+  cluster.AddShard("ps-0");
+  cluster.AddWorker("worker-0");
+  cluster.Submit(MiniCluster::Spec("a", Policy::SSP, 1, 1));
+  cluster.RunFor(absl::Seconds(0.3));
+  for (const std::string key :
+       {"worker/0000000001", "shard/0000000001", "job/00000000000000000001/state"}) {
+    StoreSnapshot damaged = cluster.store;
+    ASSERT_EQ(damaged.erase(key), 1u) << key;
+    EXPECT_EQ(Coordinator::Create({}, damaged).status().code(), absl::StatusCode::kDataLoss) << key;
+  }
+  EXPECT_TRUE(Coordinator::Create({}, cluster.store).ok());
+}
+
+}  // namespace
+}  // namespace starling
