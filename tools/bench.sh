@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Benches: each measures its own limit in the same run and prints the ratio.
+#
+#   tools/bench.sh overhead [--rounds N] [--seconds S] [--lanes N]
+#       1 worker + 2 shards against the same worker with a local update
+#
+# STARLING_DATA is the folder with the datasets.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() {
+  sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2
+  exit 2
+}
+
+bench=${1:-}
+[[ "$bench" == overhead ]] || usage
+shift
+bazel build --ui_event_filters=-info,-debug //tools/bench/... //tools/cli:starling //worker:starling-worker \
+  //server/shard:starling-ps //server/coordinator:starling-coordinator >&2
+exec python3 "tools/bench/$bench.py" "$@"

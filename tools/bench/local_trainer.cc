@@ -1,0 +1,176 @@
+// Trains a job in one process with no parameter server at all: the same data, executor and update
+// kernels, gradients applied where they were summed. What `tools/bench.sh overhead` measures against.
+//
+//   local_trainer JOB_FILE LANES STEPS   prints: samples_per_second=... loss=...
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_file.h"
+#include "common/data_plan/job_steps.h"
+#include "common/schedule/learning_rate.h"
+#include "kernels/cpu/cpu_device.h"
+#include "server/coordinator/core/resolve_model.h"
+#include "server/shard/apply/init.h"
+#include "server/shard/apply/update.h"
+#include "worker/data/data_set.h"
+#include "worker/runtime/served_job.h"
+
+namespace starling {
+namespace {
+
+// Every slice is always ready: the update is done before the next step begins.
+class OpenGate : public SliceGate {
+ public:
+  bool Wait(SliceId) override { return true; }
+};
+
+class Batches : public BatchSource {
+ public:
+  explicit Batches(Loader& loader) : loader_(loader) {}
+  absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) override {
+    WorkRange micro = range;
+    micro.first = id;
+    micro.count = 1;
+    STARLING_ASSIGN_OR_RETURN(BatchHandle batch, loader_.Take(micro, absl::Now() + absl::Seconds(60)));
+    const MicroBatch view{batch->samples(), batch->inputs.data(), batch->labels.data()};
+    MutexLock lock(&mutex_);
+    taken_.push_back(std::move(batch));
+    return view;
+  }
+
+ private:
+  Loader& loader_;
+  Mutex mutex_;
+  std::vector<BatchHandle> taken_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Updates the slice in place as soon as its gradient is complete.
+class LocalUpdate : public GradientSink {
+ public:
+  LocalUpdate(ServedJob& job, const LearningRate& rate) : job_(job), rate_(rate) {
+    for (const Slice& slice : job.layout().slices) {
+      rules_.push_back(MakeUpdateRule(job.description().spec().optimizer(), slice).value());
+      gradients_.emplace_back(slice.elements);
+      for (auto& slots : slots_) slots.emplace_back(slice.elements);
+    }
+  }
+
+  void BeginStep(int64_t step) { step_ = step; }
+  float* Acquire(size_t, SliceId slice) override { return gradients_[slice.value].data(); }
+  void Ready(size_t, SliceId id, uint32_t samples) override {
+    const Slice& slice = job_.layout().slices[id.value];
+    const uint32_t batch = job_.description().spec().batch().global();
+    float* value = job_.parameters(session::Params::kLive) + slice.flat_begin;
+    const PayloadPiece gradient(reinterpret_cast<const uint8_t*>(gradients_[id.value].data()),
+                                slice.elements * sizeof(float));
+    UpdateScalars scalars;
+    scalars.rate = rate_.At(step_);
+    scalars.scale = samples == 0 ? 0 : static_cast<float>(batch) / samples;
+    scalars.t = step_ + 1;
+    ApplyUpdate(rules_[id.value], scalars, Payload(&gradient, 1),
+                {.in = value, .out = value, .slot0 = slots_[0][id.value].data(),
+                 .slot1 = slots_[1][id.value].data(), .elements = slice.elements});
+  }
+
+ private:
+  ServedJob& job_;
+  const LearningRate& rate_;
+  int64_t step_ = 0;
+  std::vector<UpdateRule> rules_;
+  std::vector<std::vector<float>> gradients_;
+  std::vector<std::vector<float>> slots_[2];
+};
+
+absl::StatusOr<JobDescription> Describe(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
+  config::JobFileOptions options;
+  options.directory = ".";
+  options.environment = [](const std::string& name) -> absl::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? absl::nullopt : absl::make_optional<std::string>(value);
+  };
+  JobDescription job;
+  STARLING_ASSIGN_OR_RETURN(*job.mutable_spec(), config::ParseJobFile(text.str(), options));
+  const Inspection inspection = InspectData(job.spec());
+  if (!inspection.error().empty()) return absl::InvalidArgumentError(inspection.error());
+  job.set_train_samples(inspection.train_samples());
+  job.set_test_samples(inspection.test_samples());
+  STARLING_RETURN_IF_ERROR(ResolveModel(inspection, *job.mutable_spec()));
+  STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec().model()));
+  job.set_layout_digest(layout.digest);
+  return job;
+}
+
+absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
+  constexpr int64_t kWarmUp = 10;
+  STARLING_ASSIGN_OR_RETURN(const JobDescription description, Describe(path));
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, CreateCpuDevice());
+  SpanRing spans;
+  STARLING_ASSIGN_OR_RETURN(const std::shared_ptr<ServedJob> job,
+                            ServedJob::Open(description, {.lanes = lanes}, device.get(), &spans));
+  const JobSpec& spec = description.spec();
+  for (const Slice& slice : job->layout().slices) {
+    InitSlice(spec.seed(), spec.model(), slice, job->parameters(session::Params::kLive) + slice.flat_begin);
+  }
+  const uint64_t per_epoch = StepsInFullEpoch(spec, description.train_samples());
+  STARLING_ASSIGN_OR_RETURN(const LearningRate rate, LearningRate::Make(spec.optimizer().learning_rate(),
+                                                                        JobSteps(spec, description.train_samples())));
+  const auto range_of = [&](int64_t step) {
+    return WorkRange{WorkPurpose::kTrain, static_cast<uint32_t>(step / per_epoch),
+                     step % per_epoch * spec.batch().micro_batches(), spec.batch().micro_batches()};
+  };
+  LocalUpdate update(*job, rate);
+  OpenGate gate;
+  UnitResult result;
+  uint64_t samples = 0;
+  double loss = 0;
+  absl::Time began;
+  for (int64_t step = 0; step < kWarmUp + steps; ++step) {
+    if (step == kWarmUp) began = absl::Now();
+    constexpr int64_t kAhead = 4;
+    for (int64_t next = step == 0 ? 0 : step + kAhead - 1; next < step + kAhead; ++next) {
+      STARLING_RETURN_IF_ERROR(job->loader().Prefetch(range_of(next)));
+    }
+    const WorkRange range = range_of(step);
+    update.BeginStep(step);
+    Batches batches(job->loader());
+    Unit unit;
+    unit.ranges = absl::MakeConstSpan(&range, 1);
+    unit.job_step = step;
+    unit.clock = step;
+    STARLING_RETURN_IF_ERROR(job->executor().Train(unit, batches, gate, update, &result));
+    if (step < kWarmUp) continue;
+    samples += result.ranges[0].samples;
+    loss = result.ranges[0].loss_sum / result.ranges[0].samples;
+  }
+  std::printf("samples_per_second=%.1f loss=%.4f\n", samples / absl::ToDoubleSeconds(absl::Now() - began), loss);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace starling
+
+int main(int argc, char** argv) {
+  int lanes = 0;
+  int64_t steps = 0;
+  if (argc != 4 || !absl::SimpleAtoi(argv[2], &lanes) || !absl::SimpleAtoi(argv[3], &steps) || lanes < 1 ||
+      steps < 1) {
+    std::fprintf(stderr, "usage: local_trainer JOB_FILE LANES STEPS\n");
+    return 2;
+  }
+  const absl::Status status = starling::TrainLocally(argv[1], lanes, steps);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "local_trainer: %s\n", status.ToString().c_str());
+  return 1;
+}

@@ -1,0 +1,87 @@
+"""What the parameter server costs: 1 worker + 2 shards against the same worker with a local update.
+
+lenet (1,199,882 parameters), MNIST, batch 128, SSP(0), the same number of threads; docs/benchmarks.
+The two take turns in one run, so that a machine that drifts drifts for both.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from tests.e2e.cluster import Cluster, binary, job_file, wait_until  # noqa: E402
+
+BATCH = 128
+
+
+def mnist_job(name):
+    data = Path(os.environ["STARLING_DATA"]) / "mnist"
+    return job_file(
+        name, {"builtin": "lenet"},
+        {"train": {"idx": {"images": str(data / "train-images-idx3-ubyte.gz"),
+                           "labels": str(data / "train-labels-idx1-ubyte.gz")}},
+         "normalize": {"mean": [0.1307], "std": [0.3081]}},
+        batch={"global": BATCH, "microBatches": 4}, optimizer={"momentum": {"learningRate": 0.01}},
+        consistency={"ssp": {"staleness": 0}}, workers={"min": 1, "max": 1}, stop={"epochs": 100})
+
+
+def cluster_rate(cluster, name, seconds):
+    """Samples per second of a job between its 10th step and `seconds` later."""
+    cluster.submit(mnist_job(name))
+    cluster.wait_progress(name, step=10)
+    begin, first = time.monotonic(), int(cluster.describe(name)["step"])
+    time.sleep(seconds)
+    end, last = time.monotonic(), cluster.describe(name)
+    cluster.cli("cancel", name)
+    cluster.wait(name)
+    cluster.cli("delete", name)
+    wait_until(lambda: all(w["state"] == "idle" for w in cluster.get("workers")), 30, "an idle worker")
+    return (int(last["step"]) - first) * BATCH / (end - begin), float(last.get("hidden_share", 0))
+
+
+def local_rate(job, lanes, steps):
+    result = subprocess.run([binary("tools/bench/local_trainer"), job, str(lanes), str(steps)],
+                            capture_output=True, text=True, check=True)
+    return float(re.search(r"samples_per_second=([0-9.]+)", result.stdout).group(1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--lanes", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    if "STARLING_DATA" not in os.environ:
+        print("SKIPPED: STARLING_DATA is not set: the bench trains on MNIST")
+        return 77
+    ratios, hidden = [], []
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as job, \
+            Cluster(shards=2, workers=1, worker_flags=["--lanes", str(args.lanes)]) as cluster:
+        json.dump(mnist_job("local"), job)
+        job.flush()
+        steps = max(20, int(local_rate(job.name, args.lanes, 20) * args.seconds / BATCH))
+        print(f"{'round':>5} {'cluster':>9} {'local':>9} {'ratio':>6}   samples/s, {args.lanes} lanes")
+        for i in range(args.rounds):
+            ours, share = cluster_rate(cluster, f"overhead-{i}", args.seconds)
+            local = local_rate(job.name, args.lanes, steps)
+            ratios.append(ours / local)
+            hidden.append(share)
+            print(f"{i:>5} {ours:>9.0f} {local:>9.0f} {ours / local:>6.3f}", flush=True)
+    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+                if line.startswith("model name")), "?")
+    print(f"overhead ratio: median {statistics.median(ratios):.3f} "
+          f"(min {min(ratios):.3f}, max {max(ratios):.3f}); hidden share {statistics.median(hidden):.2f}; "
+          f"limit: the local trainer of the same run; {cpu}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
