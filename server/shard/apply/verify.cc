@@ -70,8 +70,9 @@ class FiniteScan {
   void Look(const uint8_t* bytes, size_t count) {
     const auto* bits = reinterpret_cast<const UnalignedBits*>(bytes);
     if (first_ < 0 && check_(bits, count)) {
-      const auto* bad = std::find_if(bits, bits + count, [](uint32_t b) { return (b & kExponent) == kExponent; });
-      first_ = static_cast<int64_t>(element_) + (bad - bits);
+      size_t bad = 0;
+      while ((bits[bad] & kExponent) != kExponent) ++bad;
+      first_ = static_cast<int64_t>(element_ + bad);
     }
     element_ += count;
   }

@@ -54,7 +54,7 @@ struct OrdersReceived {
   RosterList roster;
   ConsistencyPolicy policy;
   uint32_t epoch = 0;                // the open one
-  uint32_t discard_cuts_before = 0;  // copies of epochs below may go
+  uint32_t discard_cuts_before = 0;  // the memory of copies of epochs below may be used again
 };
 
 struct ConnectionDown {
@@ -101,7 +101,7 @@ struct CopyForCut {
   uint32_t epoch = 0;
 };
 
-// The copy of this epoch is not needed any more.
+// The copy of this epoch is not read any more: right before the next CopyForCut, which needs its memory.
 struct DropCopy {
   uint32_t epoch = 0;
 };

@@ -18,7 +18,8 @@ void Partition::TryCut(PartitionActions& actions) {
   const uint32_t epoch = cut_epochs_;
   if (cut_ordered_ || epoch >= config_.Epochs() || epoch > open_epoch_ || view_.value == 0) return;
   if (updated_slices_ != 0 && !all_covered_.at(epoch).complete()) return;
-  if (NeedsCopy(epoch) && copy_.has_value()) return;  // its memory is in use: orders will say when not
+  // While the last copy is evaluated, its memory is in use: orders will say when it is not.
+  if (NeedsCopy(epoch) && copy_.has_value() && *copy_ >= discard_cuts_before_) return;
   cut_ordered_ = true;
   LogRecord record;
   record.kind = RecordKind::kCut;
@@ -37,6 +38,7 @@ void Partition::CommitCut(const LogRecord& record, PartitionActions& actions) {
     applied_max_ = std::max(applied_max_, slice.applied_in_epoch);
   }
   if (NeedsCopy(epoch)) {
+    if (copy_.has_value()) actions.push_back(DropCopy{*copy_});
     copy_ = epoch;
     copy_lsn_ = record.lsn;
     if (DefenceMasked(Defence::kCutBeforeNext)) {

@@ -15,7 +15,7 @@ void Partition::OnOrders(const OrdersReceived& orders, PartitionActions& actions
   if (primary_ != config_.self) return;  // somebody else decides
   if (orders.roster.number > roster_) TakeRoster(orders.roster, actions);
   if (orders.policy != policy_) TakePolicy(orders.policy, actions);
-  TakeEpoch(orders, actions);
+  TakeEpoch(orders);
 }
 
 void Partition::TakeView(const OrdersReceived& orders, PartitionActions& actions) {
@@ -63,16 +63,12 @@ void Partition::TakePolicy(const ConsistencyPolicy& policy, PartitionActions& ac
   recheck_pulls_ = true;
 }
 
-void Partition::TakeEpoch(const OrdersReceived& orders, PartitionActions& actions) {
+void Partition::TakeEpoch(const OrdersReceived& orders) {
   if (orders.epoch > open_epoch_) {
     open_epoch_ = orders.epoch;
     recheck_parked_ = true;
   }
-  if (copy_.has_value() && *copy_ < orders.discard_cuts_before) {
-    actions.push_back(DropCopy{*copy_});
-    copy_.reset();
-    late_copy_.reset();
-  }
+  discard_cuts_before_ = std::max(discard_cuts_before_, orders.discard_cuts_before);
   recheck_cut_ = true;
 }
 

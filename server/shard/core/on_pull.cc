@@ -75,8 +75,8 @@ Partition::PullState Partition::TryEvaluationPull(const Waiter& pull, PartitionA
     Refuse(pull, Answer::kBadFrame, absl::StrCat("cut of epoch ", epoch, "; the job has ", config_.Epochs()), actions);
     return PullState::kAnswered;
   }
-  if (epoch >= cut_epochs_) return PullState::kWait;
-  if (epoch + 1 == config_.Epochs()) {  // nothing changes the values any more
+  if (epoch >= cut_epochs_ && (pull.request.flags & frame_flags::kReader) == 0) return PullState::kWait;
+  if (epoch + 1 == config_.Epochs() && epoch < cut_epochs_) {  // nothing changes the values any more
     const SliceState& slice = *FindSlice(pull.request.key.slice);
     SendSlice(pull, ValueSource::kCurrent, bsp() ? slice.applied : 0, log_.applied(), actions);
     return PullState::kAnswered;
@@ -86,8 +86,10 @@ Partition::PullState Partition::TryEvaluationPull(const Waiter& pull, PartitionA
     late_copy_.reset();
   }
   if (copy_ != epoch) {
-    Refuse(pull, Answer::kStaleClock, absl::StrCat("there is no copy of epoch ", epoch, " (any more)"), actions,
-           cut_epochs_);
+    Refuse(pull, Answer::kStaleClock,
+           absl::StrCat("there is no copy of epoch ", epoch, "; epochs cut: ", cut_epochs_, ", copy held: ",
+                        copy_.has_value() ? absl::StrCat(*copy_) : "none"),
+           actions, cut_epochs_);
     return PullState::kAnswered;
   }
   SendSlice(pull, ValueSource::kCutCopy, epoch, copy_lsn_, actions);

@@ -183,7 +183,7 @@ class Partition {
   void TakeView(const OrdersReceived& orders, PartitionActions& actions);
   void TakeRoster(const RosterList& roster, PartitionActions& actions);
   void TakePolicy(const ConsistencyPolicy& policy, PartitionActions& actions);
-  void TakeEpoch(const OrdersReceived& orders, PartitionActions& actions);
+  void TakeEpoch(const OrdersReceived& orders);
   // Refuses waiting closes and pulls of those that are not members (`all`: of everybody).
   void RefuseWaiting(Answer answer, const std::string& text, bool all, PartitionActions& actions);
 

@@ -438,7 +438,7 @@ verified b9
   EXPECT_EQ(status.covered_floor(), 0u);
 }
 
-TEST(PartitionSspTest, ACutWaitsForTheMemoryOfTheLastCopy) {
+TEST(PartitionSspTest, ACutWaitsWhileTheLastCopyIsEvaluated) {
   Transcript t({.policy = {PolicyKind::kAsync, 0}, .samples = 8, .epochs = 3, .evaluate_every = 1});
   Begin(t, 1);
   t.Quietly([&] {
@@ -458,7 +458,30 @@ orders generation 1 view 1 roster 1: r1.1 epoch 1
   drop copy 0
   copy for cut 1
 c1 r1.1 pull s0 cut 0
-  c1 error #4 stale-clock clock 2 lsn 0: there is no copy of epoch 0 (any more)
+  c1 error #4 stale-clock clock 2 lsn 0: there is no copy of epoch 0; epochs cut: 2, copy held: 1
+)");
+}
+
+TEST(PartitionSspTest, ACopyIsReadUntilAnotherNeedsItsMemoryAndReadersNeverWait) {
+  Transcript t({.policy = {PolicyKind::kAsync, 0}, .samples = 8, .epochs = 3, .evaluate_every = 1});
+  Begin(t, 1);
+  t.Contribute(1, 0, 0, 0, 4);
+  OrdersReceived orders = t.Base();
+  orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
+  orders.epoch = 1;
+  orders.discard_cuts_before = 1;
+  t.Quietly([&] { t.Step(orders); });
+  FrameHeader reader = t.Header(FrameType::kPull, 0);
+  reader.flags = frame_flags::kReader;
+  reader.key.work.purpose = WorkPurpose::kEvaluate;
+  t.Send(reader, /*connection=*/50);
+  reader.key.work.epoch = 1;
+  t.Send(reader, /*connection=*/50);
+  EXPECT_EQ(t.Text(), R"(
+c50 r0.1 pull s0 cut 0
+  c50 value #3 s0 clock 0 lsn 4 lag 0 copy 0
+c50 r0.1 pull s0 cut 1
+  c50 error #4 stale-clock clock 1 lsn 0: there is no copy of epoch 1; epochs cut: 1, copy held: 0
 )");
 }
 
