@@ -13,24 +13,25 @@ absl::Status SendQueue::Push(OutgoingFrame frame, int64_t urgency) {
                      options_.payload_bytes_max, ")"));
   }
   payload_bytes_ += bytes;
-  if (NeedsCredit(frame.header)) {
-    bulk_.emplace(std::pair(urgency, next_++), std::move(frame));
+  if (urgency < 0 && !NeedsCredit(frame.header)) {
+    first_.push_back(std::move(frame));
   } else {
-    control_.push_back(std::move(frame));
+    ordered_.emplace(std::pair(urgency, next_++), std::move(frame));
   }
   return absl::OkStatus();
 }
 
 std::optional<OutgoingFrame> SendQueue::Pop(size_t credit) {
   std::optional<OutgoingFrame> frame;
-  if (!control_.empty()) {
-    frame = std::move(control_.front());
-    control_.pop_front();
-  } else if (!bulk_.empty() && bulk_.begin()->second.payload.bytes.size() <= credit) {
-    frame = std::move(bulk_.begin()->second);
-    bulk_.erase(bulk_.begin());
+  if (!first_.empty()) {
+    frame = std::move(first_.front());
+    first_.pop_front();
   } else {
-    return frame;
+    const auto next = ordered_.begin();
+    if (next == ordered_.end()) return frame;
+    if (NeedsCredit(next->second.header) && next->second.payload.bytes.size() > credit) return frame;
+    frame = std::move(next->second);
+    ordered_.erase(next);
   }
   payload_bytes_ -= frame->payload.bytes.size();
   return frame;

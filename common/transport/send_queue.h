@@ -25,8 +25,10 @@ struct OutgoingFrame {
   OutgoingPayload payload;
 };
 
-// Two lanes. Frames that need no credit go first, in order. The others wait for credit; the lowest
-// urgency value goes first, and among equals the oldest.
+// Two lanes. Negative urgency is for small frames that must never wait: acks, errors, closes. The other
+// lane goes by urgency, lowest first, and among equals by age, so that a frame never overtakes an older
+// one of the same urgency (a PULL the PUSH before it). A frame that needs credit and has none holds up
+// its lane.
 class SendQueue {
  public:
   struct Options {
@@ -43,12 +45,12 @@ class SendQueue {
   std::optional<OutgoingFrame> Pop(size_t credit);
 
   size_t payload_bytes() const { return payload_bytes_; }
-  size_t frames() const { return control_.size() + bulk_.size(); }
+  size_t frames() const { return first_.size() + ordered_.size(); }
 
  private:
   const Options options_;
-  std::deque<OutgoingFrame> control_;
-  std::map<std::pair<int64_t, uint64_t>, OutgoingFrame> bulk_;  // by urgency, then age
+  std::deque<OutgoingFrame> first_;
+  std::map<std::pair<int64_t, uint64_t>, OutgoingFrame> ordered_;  // by urgency, then age
   uint64_t next_ = 0;
   size_t payload_bytes_ = 0;
 };

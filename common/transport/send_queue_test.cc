@@ -29,22 +29,33 @@ uint64_t PopId(SendQueue* queue, size_t credit) {
   return frame.has_value() ? frame->header.request_id : 0;
 }
 
-TEST(SendQueue, ControlFirstThenUrgencyThenAge) {
+TEST(SendQueue, NegativeFirstThenUrgencyThenAge) {
   SendQueue queue({});
   ASSERT_TRUE(queue.Push(Bulk(1, 10), 5).ok());
   ASSERT_TRUE(queue.Push(Bulk(2, 10), 5).ok());
-  ASSERT_TRUE(queue.Push(Bulk(3, 10), -1).ok());
-  ASSERT_TRUE(queue.Push(Control(4), 9).ok());
-  ASSERT_TRUE(queue.Push(Control(5), 0).ok());
+  ASSERT_TRUE(queue.Push(Bulk(3, 10), 2).ok());
+  ASSERT_TRUE(queue.Push(Control(4), -1).ok());
+  ASSERT_TRUE(queue.Push(Control(5), -1).ok());
   EXPECT_EQ(queue.payload_bytes(), 30u);
   for (const uint64_t id : {4, 5, 3, 1, 2, 0}) EXPECT_EQ(PopId(&queue, 1000), id);
   EXPECT_EQ(queue.payload_bytes(), 0u);
 }
 
-TEST(SendQueue, WithoutCreditOnlyControlMoves) {
+TEST(SendQueue, APullStaysBehindThePushOfItsUrgency) {
+  SendQueue queue({});
+  ASSERT_TRUE(queue.Push(Bulk(1, 10), 5).ok());
+  ASSERT_TRUE(queue.Push(Control(2), 5).ok());
+  ASSERT_TRUE(queue.Push(Control(3), 4).ok());
+  EXPECT_EQ(PopId(&queue, 9), 3u);
+  EXPECT_EQ(PopId(&queue, 9), 0u);  // 1 waits for credit, 2 for 1
+  EXPECT_EQ(PopId(&queue, 10), 1u);
+  EXPECT_EQ(PopId(&queue, 0), 2u);
+}
+
+TEST(SendQueue, WithoutCreditNegativeUrgencyStillMoves) {
   SendQueue queue({});
   ASSERT_TRUE(queue.Push(Bulk(1, 10), 0).ok());
-  ASSERT_TRUE(queue.Push(Control(2), 0).ok());
+  ASSERT_TRUE(queue.Push(Control(2), -1).ok());
   EXPECT_EQ(PopId(&queue, 9), 2u);
   EXPECT_EQ(PopId(&queue, 9), 0u);
   EXPECT_EQ(PopId(&queue, 10), 1u);

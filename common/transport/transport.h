@@ -41,13 +41,13 @@ class FrameStream {
  public:
   virtual ~FrameStream() = default;
 
-  // Queues a frame; never blocks. Frames without a tensor go first, then the lowest urgency; equals
-  // in order. Frames sent before OnUp wait for it. At most limits::kStreamInFlightBytesMax of tensor
+  // Queues a frame; never blocks. Negative urgency, for small frames alone, goes before everything;
+  // then the lowest urgency, equals in order (SendQueue). Frames sent before OnUp wait for it. At most limits::kStreamInFlightBytesMax of tensor
   // bytes are under way; the rest waits here. On error the frame is dropped: kUnavailable when the
   // stream is over, kResourceExhausted when the queue is full (then Close: a frame is missing).
   // Checks that payload.bytes has header.payload_bytes bytes.
   virtual absl::Status Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) = 0;
-  absl::Status Send(const FrameHeader& header) { return Send(header, {}, 0); }
+  absl::Status Send(const FrameHeader& header) { return Send(header, {}, -1); }
 
   // Ends the stream and drops what is queued. A server's peer sees `why`. No callback begins after
   // it returned, except one that is running already. Idempotent.

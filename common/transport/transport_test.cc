@@ -227,7 +227,7 @@ TEST_F(Transport, UrgentOvertakesWhatWaits) {
   pair.there->AwaitFrames(kCredit);
   ASSERT_TRUE(pair.stream->Send(Bulk(4, limits::kSliceElementsMax), payload, 9).ok());
   ASSERT_TRUE(pair.stream->Send(Bulk(3, limits::kSliceElementsMax), payload, 5).ok());
-  ASSERT_TRUE(pair.stream->Send(Bulk(2, limits::kSliceElementsMax), payload, -1).ok());
+  ASSERT_TRUE(pair.stream->Send(Bulk(2, limits::kSliceElementsMax), payload, 2).ok());
   pair.there->LetGo();
   const auto frames = pair.there->AwaitFrames(kCredit + 3);
   EXPECT_EQ(frames[kCredit].header.request_id, 2u);
