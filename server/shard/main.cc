@@ -1,0 +1,62 @@
+// starling-ps: a parameter-server shard; see server/shard/service/shard_runtime.h.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "common/daemon/daemon.h"
+#include "common/daemon/malloc.h"
+#include "common/version/version.h"
+#include "server/shard/service/shard_runtime.h"
+
+namespace starling {
+namespace {
+
+absl::Status Run(const DaemonFlags& flags, DaemonExit* exit_request, int* exit_status) {
+  ShardOptions options;
+  options.name = flags.name;
+  options.listen = flags.listen;
+  options.coordinator = flags.coordinator;
+  options.owner_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 8);
+  absl::StatusOr<std::unique_ptr<ShardRuntime>> shard =
+      StartShard(options, [exit_request](const absl::Status& status) {
+        spdlog::critical("{}", std::string(status.message()));
+        exit_request->Request(kExitError);
+      });
+  if (!shard.ok()) return shard.status();
+  if (!flags.port_file.empty()) {
+    if (absl::Status status = WritePortFile(flags.port_file, (*shard)->port()); !status.ok()) {
+      return status;
+    }
+  }
+  spdlog::info("version {} listens on {}, coordinator {}", std::string(ReleaseVersion()),
+               (*shard)->address(), flags.coordinator);
+  *exit_status = exit_request->Wait().exit_status;
+  spdlog::info("shutting down");
+  (*shard)->Stop();
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  DaemonFlags flags;
+  const std::optional<int> ends = ParseDaemonFlags(argc, argv, PeerRole::kShard, {}, &flags);
+  if (ends.has_value()) return *ends;
+  DaemonExit exit_request;
+  absl::Status status = SetUpLogging(PeerRole::kShard, flags.name, flags.log_level);
+  int exit_status = kExitOk;
+  if (status.ok()) status = Run(flags, &exit_request, &exit_status);
+  if (status.ok()) return exit_status;
+  std::cerr << "starling-ps: " << std::string(status.message()) << std::endl;
+  return kExitError;
+}
+
+}  // namespace
+}  // namespace starling
+
+int main(int argc, char** argv) {
+  starling::TuneMalloc();
+  return starling::Main(argc, argv);
+}

@@ -1,0 +1,32 @@
+#include "server/shard/service/orders.h"
+
+#include <algorithm>
+
+namespace starling {
+
+OrdersReceived ToPartitionOrders(const ShardJob& job, const PartitionOrders& partition,
+                                 uint64_t generation) {
+  OrdersReceived orders;
+  orders.generation = Generation(generation);
+  orders.view = ViewNumber(partition.view().number());
+  orders.primary = ShardId(partition.view().primary());
+  orders.backup = ShardId(partition.view().backup());
+  orders.roster.number = RosterNumber(job.roster().number());
+  for (const Member& member : job.roster().members()) {
+    orders.roster.members.push_back({ReplicaId(member.replica()), WorkerId(member.worker()),
+                                     Incarnation(member.incarnation()), member.joined_clock()});
+  }
+  std::sort(orders.roster.members.begin(), orders.roster.members.end(),
+            [](const RosterMember& a, const RosterMember& b) { return a.replica < b.replica; });
+  switch (job.policy().kind()) {
+    case Policy::SSP: orders.policy.kind = PolicyKind::kSsp; break;
+    case Policy::ASYNC: orders.policy.kind = PolicyKind::kAsync; break;
+    default: orders.policy.kind = PolicyKind::kBsp; break;
+  }
+  orders.policy.staleness = job.policy().staleness();
+  orders.epoch = job.epoch();
+  orders.discard_cuts_before = job.discard_cuts_before();
+  return orders;
+}
+
+}  // namespace starling

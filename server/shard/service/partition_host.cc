@@ -1,0 +1,284 @@
+#include "server/shard/service/partition_host.h"
+
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/memory.h"
+#include "common/base/status_macros.h"
+#include "common/trace/flow.h"
+#include "server/shard/apply/init.h"
+#include "server/shard/apply/verify.h"
+
+namespace starling {
+namespace {
+
+absl::Span<const uint8_t> AsBytes(const float* values, size_t elements) {
+  return absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(values), elements * sizeof(float));
+}
+
+// Also true when the last other holder, on another thread, has just let go; then its reads came before
+// our writes.
+bool OnlyOurs(const std::shared_ptr<float>& data) {
+  if (data.use_count() != 1) return false;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return true;
+}
+
+absl::StatusOr<std::shared_ptr<float>> Allocate(size_t elements) {
+  std::shared_ptr<float> memory = AllocateFloats(elements);
+  if (memory == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", elements, " elements"));
+  }
+  return memory;
+}
+
+// For memory that was planned when the job was accepted.
+std::shared_ptr<float> MustAllocate(size_t elements) {
+  std::shared_ptr<float> memory = AllocateFloats(elements);
+  if (memory == nullptr) {
+    spdlog::critical("out of memory: the system has less than it said when the job was accepted");
+    std::abort();
+  }
+  return memory;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PartitionHost>> PartitionHost::Create(
+    std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self, SpanRing* spans,
+    Report report) {
+  STARLING_ASSIGN_OR_RETURN(
+      PartitionConfig config,
+      MakePartitionConfig(plan->description, plan->layout, partition, self));
+  std::unique_ptr<PartitionHost> host(
+      new PartitionHost(std::move(plan), std::move(config), spans, std::move(report)));
+  STARLING_RETURN_IF_ERROR(host->MakeFirstValues());
+  host->PublishIfDue(false);
+  return host;
+}
+
+PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
+                             SpanRing* spans, Report report)
+    : plan_(std::move(plan)),
+      spans_(spans),
+      report_(std::move(report)),
+      micro_batches_(config.micro_batches),
+      core_(std::move(config)) {}
+
+absl::Status PartitionHost::MakeFirstValues() {
+  const JobSpec& spec = plan_->description.spec();
+  for (const SliceId id : plan_->layout.partitions[core_.config().partition.value]) {
+    SliceStore& store = slices_[id];
+    store.slice = &plan_->layout.slices[id.value];
+    store.rule = &plan_->rules[id.value];
+    const size_t elements = store.slice->elements;
+    STARLING_ASSIGN_OR_RETURN(store.versions[0].data, Allocate(elements));
+    InitSlice(spec.seed(), spec.model(), *store.slice, store.versions[0].data.get());
+    if (store.slice->kind == FROZEN) continue;
+    if (plan_->bsp()) {
+      STARLING_ASSIGN_OR_RETURN(store.versions[1].data, Allocate(elements));
+      std::memset(store.versions[1].data.get(), 0, elements * sizeof(float));
+    }
+    for (int slot = 0; slot < store.rule->slots(); ++slot) {
+      std::shared_ptr<float>& memory = slot == 0 ? store.slot0 : store.slot1;
+      STARLING_ASSIGN_OR_RETURN(memory, Allocate(elements));
+      std::memset(memory.get(), 0, elements * sizeof(float));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void PartitionHost::OnFrame(std::shared_ptr<ShardConnection> connection, const FrameHeader& header,
+                            ReceivedPayload payload) {
+  const ConnectionId id = connection->id();
+  connections_.try_emplace(id, std::move(connection));
+  BufferId buffer;
+  if (payload.size() > 0) {
+    buffer = BufferId(++last_buffer_);
+    const size_t elements = payload.size() / sizeof(float);
+    buffers_.emplace(buffer, Buffer{std::move(payload), nullptr, elements, header});
+    new_buffers_.push_back(buffer);
+  }
+  Handle(FrameReceived{id, header, buffer});
+}
+
+void PartitionHost::OnConnectionDown(ConnectionId connection) {
+  if (connections_.erase(connection) > 0) Handle(ConnectionDown{connection});
+}
+
+void PartitionHost::OnOrders(OrdersReceived orders) {
+  at_once_ = true;
+  Handle(std::move(orders));
+}
+
+void PartitionHost::OnTick() {
+  Handle(ShardTick{});
+  PublishIfDue(true);
+}
+
+void PartitionHost::Handle(PartitionEvent event) {
+  last_now_ = std::max(last_now_, absl::Now());
+  if (!std::holds_alternative<ShardTick>(event)) changed_ = true;
+  events_.push_back(std::move(event));
+  while (!events_.empty()) {
+    const PartitionEvent next = std::move(events_.front());
+    events_.pop_front();
+    core_.Step(next, last_now_, actions_);
+    PartitionActions actions;
+    actions.swap(actions_);
+    for (const PartitionAction& action : actions) {
+      std::visit([this](const auto& a) { Do(a); }, action);
+      if (!std::holds_alternative<SendFrame>(action)) changed_ = true;
+    }
+  }
+  for (const BufferId id : new_buffers_) MoveToOwnMemory(id);
+  new_buffers_.clear();
+  if (core_.counters().cuts != cuts_reported_) {
+    cuts_reported_ = core_.counters().cuts;
+    at_once_ = true;
+  }
+  PublishIfDue(false);
+}
+
+void PartitionHost::PublishIfDue(bool tick) {
+  if (!at_once_ && !(tick && changed_)) return;
+  report_(core_.Status(), at_once_);
+  at_once_ = false;
+  changed_ = false;
+}
+
+// What the core keeps beyond the event: sums that wait for siblings, frames that wait for orders.
+void PartitionHost::MoveToOwnMemory(BufferId id) {
+  const auto it = buffers_.find(id);
+  if (it == buffers_.end() || it->second.own != nullptr) return;
+  Buffer& buffer = it->second;
+  buffer.own = MustAllocate((buffer.received.size() + sizeof(float) - 1) / sizeof(float));
+  buffer.received.CopyTo(buffer.own.get());
+  buffer.received = ReceivedPayload();
+}
+
+template <typename Fn>
+void PartitionHost::WithPayload(const Buffer& buffer, Fn&& fn) {
+  if (buffer.own == nullptr) return fn(buffer.received.pieces());
+  const PayloadPiece piece = AsBytes(buffer.own.get(), buffer.elements);
+  fn(Payload(&piece, 1));
+}
+
+PartitionHost::SliceStore& PartitionHost::Store(SliceId slice) { return slices_.at(slice); }
+
+void PartitionHost::Do(const Verify& action) {
+  const Buffer& buffer = buffers_.at(action.payload);
+  const uint64_t begin = SpanRing::NowMicros();
+  WithPayload(buffer, [&](Payload payload) {
+    const PayloadVerdict verdict = VerifyPayload(payload);
+    events_.push_back(Verified{action.payload, verdict.digest, verdict.first_non_finite});
+  });
+  spans_->Record(absl::StrCat("push slice ", action.slice.value), SpanCategory::kPush, begin,
+                 SpanRing::NowMicros(),
+                 {buffer.header.clock, action.slice.value,
+                  FlowOf(plan_->run, action.slice, buffer.header.key.work, micro_batches_)});
+}
+
+void PartitionHost::Do(const MergeSums& action) {
+  MoveToOwnMemory(action.into);
+  Buffer& into = buffers_.at(action.into);
+  WithPayload(buffers_.at(action.from),
+              [&](Payload payload) { AddPayload(payload, into.own.get()); });
+}
+
+void PartitionHost::Do(const Replicate& action) {
+  // Orders with a backup are refused before they reach the core.
+  spdlog::critical("a record at {} is to be replicated, but there is no replication",
+                   action.record.lsn.value);
+  std::abort();
+}
+
+// Where the next value may be written: in place, or new memory while somebody still reads the old.
+std::shared_ptr<float> PartitionHost::Writable(const Value& value, size_t elements) {
+  return OnlyOurs(value.data) ? value.data : MustAllocate(elements);
+}
+
+void PartitionHost::Do(const ApplyNow& action) {
+  const uint64_t begin = SpanRing::NowMicros();
+  SliceStore& store = Store(action.record.slice);
+  const uint32_t into = plan_->bsp() ? (action.version + 1) % 2 : 0;
+  const Value& from = store.versions[plan_->bsp() ? action.version % 2 : 0];
+  std::shared_ptr<float> out = Writable(store.versions[into], store.slice->elements);
+  WithPayload(buffers_.at(action.payload), [&](Payload payload) {
+    ApplyUpdate(*store.rule, action.record.scalars, payload,
+                {from.data.get(), out.get(), store.slot0.get(), store.slot1.get(),
+                 store.slice->elements});
+  });
+  store.versions[into] = Value{std::move(out), 0};
+  store.current = into;
+  events_.push_back(Applied{action.record.lsn});
+  spans_->Record(absl::StrCat("apply slice ", action.record.slice.value), SpanCategory::kApply,
+                 begin, SpanRing::NowMicros(),
+                 {action.record.clock, action.record.slice.value,
+                  FlowOf(plan_->run, action.record.slice, action.record.work, micro_batches_)});
+}
+
+// The copy is a reference: the next update of a slice that is kept so goes to new memory.
+void PartitionHost::Do(const CopyForCut&) {
+  for (auto& [id, store] : slices_) store.cut = store.versions[store.current];
+}
+
+void PartitionHost::Do(const DropCopy&) {
+  for (auto& [id, store] : slices_) store.cut = Value();
+}
+
+void PartitionHost::Do(const SendFrame& action) {
+  const auto connection = connections_.find(action.connection);
+  if (connection == connections_.end()) return;
+  FrameHeader header = action.header;
+  OutgoingPayload payload;
+  if (!action.text.empty()) {
+    auto text = std::make_shared<const std::string>(action.text);
+    payload.bytes = absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(text->data()), text->size());
+    payload.keep = text;
+    header.kind = PayloadKind::kText;
+    header.payload_bytes = static_cast<uint32_t>(text->size());
+    header.digest = VerifyPayload(Payload(&payload.bytes, 1)).digest;
+  }
+  connection->second->Send(header, std::move(payload), -1);
+}
+
+void PartitionHost::Do(const SendValue& action) {
+  const auto connection = connections_.find(action.connection);
+  if (connection == connections_.end()) return;
+  const uint64_t begin = SpanRing::NowMicros();
+  const SliceId id = action.header.key.slice;
+  SliceStore& store = Store(id);
+  const bool two_versions = plan_->bsp() && store.slice->kind != FROZEN;
+  Value& value = action.source == ValueSource::kCutCopy
+                     ? store.cut
+                     : store.versions[two_versions ? action.version % 2 : 0];
+  OutgoingPayload payload{AsBytes(value.data.get(), store.slice->elements), value.data};
+  if (value.digest == 0) value.digest = VerifyPayload(Payload(&payload.bytes, 1)).digest;
+  FrameHeader header = action.header;
+  header.kind = PayloadKind::kDense;
+  header.codec = Codec::kFp32;
+  header.elements = store.slice->elements;
+  header.payload_bytes = static_cast<uint32_t>(payload.bytes.size());
+  header.digest = value.digest;
+  // Forward order: the slices that are needed first are sent first.
+  connection->second->Send(header, std::move(payload), id.value);
+  spans_->Record(absl::StrCat("value slice ", id.value), SpanCategory::kPull, begin,
+                 SpanRing::NowMicros(), {header.clock, id.value, 0});
+}
+
+void PartitionHost::Do(const Release& action) { buffers_.erase(action.buffer); }
+
+void PartitionHost::Do(const ReportFault& action) {
+  spdlog::error("job {} partition {} stopped: {}", plan_->description.spec().name(),
+                core_.config().partition.value, action.message);
+  at_once_ = true;
+}
+
+}  // namespace starling

@@ -1,0 +1,125 @@
+// One partition on its shard: the core, the memory that the core decides about, and the carrying out
+// of the core's actions. Decides nothing.
+#ifndef STARLING_SERVER_SHARD_SERVICE_PARTITION_HOST_H_
+#define STARLING_SERVER_SHARD_SERVICE_PARTITION_HOST_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/trace/span_ring.h"
+#include "common/transport/transport.h"
+#include "server/shard/core/partition.h"
+#include "server/shard/service/shard_job.h"
+
+namespace starling {
+
+// A peer's stream, as partitions see it. Thread-safe.
+class ShardConnection {
+ public:
+  virtual ~ShardConnection() = default;
+  virtual ConnectionId id() const = 0;
+  virtual void Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) = 0;
+};
+
+// One thread at a time: that of the partition's owner.
+class PartitionHost {
+ public:
+  // Makes the first values. `spans` outlives the host. `report` is called with the partition's status
+  // when it changed in a way that the coordinator waits for (ready, orders taken, a cut, a fault), and
+  // otherwise at ticks.
+  using Report = std::function<void(const PartitionStatus& status, bool at_once)>;
+  static absl::StatusOr<std::unique_ptr<PartitionHost>> Create(
+      std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self,
+      SpanRing* spans, Report report);
+
+  PartitionHost(const PartitionHost&) = delete;
+  PartitionHost& operator=(const PartitionHost&) = delete;
+
+  void OnFrame(std::shared_ptr<ShardConnection> connection, const FrameHeader& header,
+               ReceivedPayload payload);
+  void OnConnectionDown(ConnectionId connection);
+  void OnOrders(OrdersReceived orders);
+  void OnTick();
+
+ private:
+  // A value that is never written while anybody else reads it: who sends or keeps it holds `data`,
+  // and an update then goes to new memory.
+  struct Value {
+    std::shared_ptr<float> data;
+    uint64_t digest = 0;  // of the bytes; 0: not known yet
+  };
+
+  struct SliceStore {
+    const Slice* slice = nullptr;
+    const UpdateRule* rule = nullptr;
+    std::array<Value, 2> versions;  // BSP: version v at v % 2; others: [0]
+    uint32_t current = 0;           // index of the newest
+    std::shared_ptr<float> slot0, slot1;
+    Value cut;
+  };
+
+  // A contribution: where gRPC left it, or in memory of its own. The first keeps credit from the
+  // sender, so it does not outlive the event that brought it.
+  struct Buffer {
+    ReceivedPayload received;
+    std::shared_ptr<float> own;
+    size_t elements = 0;
+    FrameHeader header;
+  };
+
+  PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config, SpanRing* spans,
+                Report report);
+
+  absl::Status MakeFirstValues();
+  void Handle(PartitionEvent event);
+  void MoveToOwnMemory(BufferId id);
+  void PublishIfDue(bool tick);
+
+  void Do(const Verify& action);
+  void Do(const MergeSums& action);
+  void Do(const Replicate& action);
+  void Do(const ApplyNow& action);
+  void Do(const CopyForCut& action);
+  void Do(const DropCopy& action);
+  void Do(const SendFrame& action);
+  void Do(const SendValue& action);
+  void Do(const Release& action);
+  void Do(const ReportFault& action);
+
+  SliceStore& Store(SliceId slice);
+  static std::shared_ptr<float> Writable(const Value& value, size_t elements);
+  // Calls fn(Payload) with the buffer's bytes.
+  template <typename Fn>
+  void WithPayload(const Buffer& buffer, Fn&& fn);
+
+  const std::shared_ptr<const ShardJobPlan> plan_;
+  SpanRing* const spans_;
+  const Report report_;
+  const uint32_t micro_batches_;
+
+  Partition core_;
+  std::map<SliceId, SliceStore> slices_;
+  std::map<BufferId, Buffer> buffers_;
+  uint64_t last_buffer_ = 0;
+  std::vector<BufferId> new_buffers_;  // received in the event under way
+  std::map<ConnectionId, std::shared_ptr<ShardConnection>> connections_;
+  std::deque<PartitionEvent> events_;
+  PartitionActions actions_;
+  absl::Time last_now_ = absl::InfinitePast();
+
+  uint64_t cuts_reported_ = 0;
+  bool changed_ = true;   // since the last report
+  bool at_once_ = true;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_SERVICE_PARTITION_HOST_H_

@@ -1,0 +1,55 @@
+#include "server/shard/service/shard_job.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace starling {
+
+uint64_t ShardJobPlan::PlannedBytes(PartitionId partition) const {
+  const JobSpec& spec = description.spec();
+  uint64_t bytes = 0;
+  for (const SliceId id : layout.partitions[partition.value]) {
+    const Slice& slice = layout.slices[id.value];
+    uint64_t buffers = 1;
+    if (slice.kind != FROZEN) {
+      buffers = 2 + static_cast<uint64_t>(rules[id.value].slots());
+      if (bsp()) {
+        // Each member sends at most two ranges per level of the tree, and ranges are disjoint.
+        const uint64_t leaves = spec.batch().micro_batches();
+        const uint64_t ranges = 2 * spec.workers_max() * static_cast<uint64_t>(std::bit_width(leaves));
+        buffers += std::min(leaves, ranges) / 2 + 1;
+      }
+    }
+    if (spec.evaluate().every_epochs() > 0) ++buffers;
+    bytes += buffers * slice.elements * sizeof(float);
+  }
+  return bytes;
+}
+
+absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDescription& job) {
+  auto plan = std::make_shared<ShardJobPlan>();
+  plan->description = job;
+  plan->run = {JobUid(job.run().job_uid()), job.run().era()};
+  STARLING_ASSIGN_OR_RETURN(plan->layout, MakeLayout(job.spec().model()));
+  if (plan->layout.digest != job.layout_digest() ||
+      plan->layout.partitions.size() != job.partitions()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this shard cuts the model of job ", job.spec().name(), " into ",
+        plan->layout.partitions.size(), " partitions with layout digest ", plan->layout.digest,
+        ", the coordinator into ", job.partitions(), " with ", job.layout_digest(),
+        ": run the same release on both"));
+  }
+  for (const Slice& slice : plan->layout.slices) {
+    UpdateRule rule;
+    if (slice.kind != FROZEN) {
+      STARLING_ASSIGN_OR_RETURN(rule, MakeUpdateRule(job.spec().optimizer(), slice));
+    }
+    plan->rules.push_back(rule);
+  }
+  return std::shared_ptr<const ShardJobPlan>(std::move(plan));
+}
+
+}  // namespace starling

@@ -1,0 +1,36 @@
+// What a shard knows of a job whose partitions it hosts. Constant once made.
+#ifndef STARLING_SERVER_SHARD_SERVICE_SHARD_JOB_H_
+#define STARLING_SERVER_SHARD_SERVICE_SHARD_JOB_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/placement/layout.h"
+#include "proto/coordinator.pb.h"
+#include "server/shard/apply/update.h"
+
+namespace starling {
+
+struct ShardJobPlan {
+  JobDescription description;
+  RunId run;
+  Layout layout;
+  std::vector<UpdateRule> rules;  // by slice; frozen ones have kSgd, never used
+
+  bool bsp() const { return description.spec().policy().kind() == Policy::BSP; }
+
+  // Memory that the partition needs at most: values (BSP: two versions, others: one more while an older
+  // one is being sent), optimizer slots, the copy for evaluation, and in BSP the sums that wait for
+  // their siblings.
+  uint64_t PlannedBytes(PartitionId partition) const;
+};
+
+// kFailedPrecondition: this build cuts the model differently than the coordinator's.
+// kInvalidArgument: a field of the description is impossible.
+absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDescription& job);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_SERVICE_SHARD_JOB_H_

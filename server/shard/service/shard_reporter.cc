@@ -1,0 +1,168 @@
+#include "server/shard/service/shard_reporter.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/daemon/daemon.h"
+
+namespace starling {
+namespace {
+
+constexpr absl::Duration kCallTimeout = absl::Seconds(5);
+constexpr absl::Duration kRegisterTimeout = absl::Seconds(15);  // held while a name's owner is checked
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
+constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
+constexpr int kReportsMax = 2;  // one that the coordinator holds, one with news
+
+bool Final(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kFailedPrecondition ||
+         status.code() == absl::StatusCode::kUnauthenticated ||
+         status.code() == absl::StatusCode::kPermissionDenied ||
+         status.code() == absl::StatusCode::kInvalidArgument ||
+         status.code() == absl::StatusCode::kUnimplemented;
+}
+
+}  // namespace
+
+ShardReporter::ShardReporter(EventLoop* loop, Options options, Callbacks callbacks)
+    : loop_(loop),
+      options_(std::move(options)),
+      callbacks_(std::move(callbacks)),
+      client_(MakeCoordinatorClient(options_.coordinator, options_.self)) {}
+
+void ShardReporter::Start() {
+  request_ = MakeRegisterRequest(options_.self, options_.address);
+  silent_since_ = absl::Now();
+  silent_ = true;
+  complained_ = silent_since_;
+  Register();
+}
+
+void ShardReporter::Register() {
+  if (client_ == nullptr) return;
+  client_->Register(request_, kRegisterTimeout, [this](absl::StatusOr<RegisterReply> reply) {
+    loop_->Post([this, reply = std::move(reply)]() mutable { OnRegistered(std::move(reply)); });
+  });
+}
+
+void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
+  if (reply.ok() && !reply->refused().empty()) {
+    reply = absl::FailedPreconditionError(
+        absl::StrCat("the coordinator at ", options_.coordinator, " refuses ",
+                     IdentityToString(options_.self), ": ", reply->refused()));
+  }
+  if (!reply.ok()) {
+    const absl::Time now = absl::Now();
+    if (Final(reply.status())) return callbacks_.on_failed(reply.status());
+    if (!ever_registered_ && now - silent_since_ >= options_.register_deadline) {
+      return callbacks_.on_failed(absl::DeadlineExceededError(
+          NoCoordinator(options_.coordinator, silent_since_, now, reply.status())));
+    }
+    Complain(reply.status());
+    loop_->PostAfter(kRetryDelay, [this] { Register(); });
+    return;
+  }
+  silent_ = false;
+  registered_ = ever_registered_ = true;
+  shard_ = ShardId(reply->id());
+  incarnation_ = Incarnation(reply->incarnation());
+  generation_ = std::max(generation_, reply->generation());
+  orders_version_ = 0;
+  sequence_ = 0;
+  spdlog::info("registered with the coordinator at {} as shard {}, incarnation {}",
+               options_.coordinator, shard_.value, incarnation_.value);
+  callbacks_.on_registered(shard_, incarnation_);
+  Send();
+}
+
+void ShardReporter::Complain(const absl::Status& status) {
+  const absl::Time now = absl::Now();
+  if (!silent_) {
+    silent_ = true;
+    silent_since_ = now;
+    complained_ = now;
+    return;
+  }
+  if (now - complained_ < kComplaintInterval) return;
+  complained_ = now;
+  spdlog::warn("{}", NoCoordinator(options_.coordinator, silent_since_, now, status));
+}
+
+void ShardReporter::Update(const PartitionStatus& status, bool at_once) {
+  statuses_[{status.run().job_uid(), status.partition()}] = status;
+  if (!at_once) return;
+  news_ = true;
+  Send();
+}
+
+void ShardReporter::Remove(JobUid job, PartitionId partition) {
+  statuses_.erase({job.value, partition.value});
+}
+
+void ShardReporter::Send() {
+  if (client_ == nullptr || !registered_ || under_way_ >= kReportsMax || retry_set_) return;
+  ShardReport report;
+  report.set_shard(shard_.value);
+  report.set_incarnation(incarnation_.value);
+  report.set_sequence(++sequence_);
+  report.set_generation(generation_);
+  report.set_orders_seen(orders_version_);
+  for (const auto& [key, status] : statuses_) *report.add_partitions() = status;
+  news_ = false;
+  ++under_way_;
+  client_->ReportShard(
+      report, kCallTimeout, [this, incarnation = incarnation_](absl::StatusOr<ShardOrders> orders) {
+        loop_->Post([this, incarnation, orders = std::move(orders)]() mutable {
+          OnOrders(incarnation, std::move(orders));
+        });
+      });
+}
+
+void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders> orders) {
+  --under_way_;
+  if (!registered_ || incarnation != incarnation_) {
+    if (registered_ && under_way_ == 0) Send();
+    return;
+  }
+  if (!orders.ok()) {
+    Complain(orders.status());
+    if (Final(orders.status())) {
+      registered_ = false;
+      return callbacks_.on_failed(orders.status());
+    }
+    if (retry_set_) return;
+    retry_set_ = true;
+    loop_->PostAfter(kRetryDelay, [this] {
+      retry_set_ = false;
+      if (under_way_ == 0) Send();
+    });
+    return;
+  }
+  if (silent_) spdlog::info("the coordinator at {} answers again", options_.coordinator);
+  silent_ = false;
+  if (orders->generation() < generation_) {
+    spdlog::warn("ignored orders of coordinator generation {}, have seen {}", orders->generation(),
+                 generation_);
+  } else if (orders->rejoin()) {
+    spdlog::warn("the coordinator has given this shard up; dropping all partitions to join anew");
+    generation_ = orders->generation();
+    registered_ = false;
+    statuses_.clear();
+    callbacks_.on_rejoin();
+    request_ = MakeRegisterRequest(options_.self, options_.address);
+    Register();
+    return;
+  } else {
+    generation_ = orders->generation();
+    if (!orders->unchanged() && orders->version() > orders_version_) {
+      orders_version_ = orders->version();
+      callbacks_.on_orders(*orders);
+    }
+  }
+  if (under_way_ == 0 || news_) Send();
+}
+
+}  // namespace starling

@@ -1,0 +1,84 @@
+// Keeps a shard registered with its coordinator, and reports to it continuously.
+#ifndef STARLING_SERVER_SHARD_SERVICE_SHARD_REPORTER_H_
+#define STARLING_SERVER_SHARD_SERVICE_SHARD_REPORTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/daemon/coordinator_client.h"
+#include "common/executor/event_loop.h"
+#include "common/protocol/ids.h"
+
+namespace starling {
+
+// Runs on one event loop, which it does not own: all methods, and all callbacks, are called there.
+class ShardReporter {
+ public:
+  struct Options {
+    std::string coordinator;  // address
+    Identity self;
+    std::string address;      // of this shard's own server
+    absl::Duration register_deadline = absl::Seconds(60);  // for the first registration
+  };
+
+  struct Callbacks {
+    // Registered, for the first time or anew: from now on everything is of this incarnation.
+    std::function<void(ShardId, Incarnation)> on_registered;
+    // New orders: the whole desired state.
+    std::function<void(const ShardOrders&)> on_orders;
+    // The coordinator has given this incarnation up: drop all partitions. A registration follows.
+    std::function<void()> on_rejoin;
+    // There is no hope: no coordinator for the deadline, or it refuses us. Once; nothing follows.
+    std::function<void(const absl::Status&)> on_failed;
+  };
+
+  ShardReporter(EventLoop* loop, Options options, Callbacks callbacks);
+
+  void Start();
+
+  // A partition's status; `at_once`: the coordinator waits for it.
+  void Update(const PartitionStatus& status, bool at_once);
+  void Remove(JobUid job, PartitionId partition);
+
+  // Cancels calls and waits until they have ended. Nothing follows.
+  void Stop() { client_.reset(); }
+
+ private:
+  void Register();
+  void OnRegistered(absl::StatusOr<RegisterReply> reply);
+  void Send();
+  void OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders> orders);
+  void Complain(const absl::Status& status);
+
+  EventLoop* const loop_;
+  const Options options_;
+  const Callbacks callbacks_;
+
+  bool registered_ = false;
+  bool ever_registered_ = false;
+  RegisterRequest request_;
+  ShardId shard_;
+  Incarnation incarnation_;
+  uint64_t generation_ = 0;
+  uint64_t orders_version_ = 0;
+  uint64_t sequence_ = 0;
+  int under_way_ = 0;      // reports
+  bool news_ = false;      // that no report under way carries
+  bool retry_set_ = false;
+  absl::Time silent_since_;          // the coordinator, when it last failed to answer
+  absl::Time complained_ = absl::InfinitePast();
+  bool silent_ = false;
+  std::map<std::pair<uint64_t, uint32_t>, PartitionStatus> statuses_;  // by job, partition
+
+  std::unique_ptr<CoordinatorClient> client_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_SERVICE_SHARD_REPORTER_H_

@@ -1,0 +1,382 @@
+#include "server/shard/service/shard_runtime.h"
+
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/memory.h"
+#include "common/daemon/daemon_service.h"
+#include "common/executor/event_loop.h"
+#include "common/sync/mutex.h"
+#include "common/trace/span_ring.h"
+#include "common/transport/transport.h"
+#include "server/shard/apply/instruction_set.h"
+#include "server/shard/service/orders.h"
+#include "server/shard/service/partition_host.h"
+#include "server/shard/service/shard_reporter.h"
+
+namespace starling {
+namespace {
+
+// Share of the memory that is available when a job arrives that its plan may take.
+constexpr double kMemoryShareMax = 0.9;
+
+// A partition in the hands of its owner. `host` belongs to the owner's thread.
+struct HostedPartition {
+  EventLoop* owner = nullptr;
+  std::unique_ptr<PartitionHost> host;
+};
+
+using PartitionKey = std::pair<JobUid, PartitionId>;
+using Plan = std::shared_ptr<const ShardJobPlan>;
+
+class Routes {
+ public:
+  std::shared_ptr<HostedPartition> Find(const PartitionKey& key) const {
+    MutexLock lock(&mutex_);
+    const auto it = routes_.find(key);
+    return it == routes_.end() ? nullptr : it->second;
+  }
+  void Set(const PartitionKey& key, std::shared_ptr<HostedPartition> partition) {
+    MutexLock lock(&mutex_);
+    routes_[key] = std::move(partition);
+  }
+  std::shared_ptr<HostedPartition> Remove(const PartitionKey& key) {
+    MutexLock lock(&mutex_);
+    const auto it = routes_.find(key);
+    if (it == routes_.end()) return nullptr;
+    std::shared_ptr<HostedPartition> partition = std::move(it->second);
+    routes_.erase(it);
+    return partition;
+  }
+  std::map<PartitionKey, std::shared_ptr<HostedPartition>> All() const {
+    MutexLock lock(&mutex_);
+    return routes_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::map<PartitionKey, std::shared_ptr<HostedPartition>> routes_ ABSL_GUARDED_BY(mutex_);
+};
+
+FrameHeader Refusal(const FrameHeader& request, const std::string& text, Answer answer) {
+  FrameHeader header = request;
+  header.type = FrameType::kError;
+  header.kind = PayloadKind::kText;
+  header.codec = Codec::kFp32;
+  header.answer = answer;
+  header.elements = 0;
+  header.payload_bytes = static_cast<uint32_t>(text.size());
+  header.digest = 0;
+  return header;
+}
+
+// A stream, from its first frame to its end. Frames come on the transport's thread.
+class Connection final : public StreamHandler,
+                         public ShardConnection,
+                         public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(ConnectionId id, std::shared_ptr<FrameStream> stream, std::string peer, const Routes* routes)
+      : id_(id), stream_(std::move(stream)), peer_(std::move(peer)), routes_(routes) {}
+
+  ConnectionId id() const override { return id_; }
+
+  void OnFrame(const FrameHeader& header, ReceivedPayload payload) override {
+    const PartitionKey key(header.key.run.job, header.partition);
+    std::shared_ptr<HostedPartition> partition = routes_->Find(key);
+    if (partition == nullptr) {
+      const auto text = std::make_shared<const std::string>(
+          absl::StrCat("partition ", header.partition.value, " of job ", header.key.run.job.value,
+                       " is not hosted here"));
+      Send(Refusal(header, *text, Answer::kNotHosted),
+           {absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(text->data()), text->size()), text},
+           -1);
+      return;
+    }
+    {
+      MutexLock lock(&mutex_);
+      if (down_) return;
+      partitions_.insert(partition);
+    }
+    EventLoop* const owner = partition->owner;
+    owner->Post([self = shared_from_this(), partition = std::move(partition), header,
+                 payload = std::move(payload)]() mutable {
+      if (partition->host != nullptr) {
+        partition->host->OnFrame(std::move(self), header, std::move(payload));
+      }
+    });
+  }
+
+  void OnDown(const absl::Status& status) override {
+    spdlog::debug("stream of {} ended: {}", peer_, status.ToString());
+    Forget();
+  }
+
+  void Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) override {
+    const absl::Status status = stream_->Send(header, std::move(payload), urgency);
+    if (status.code() != absl::StatusCode::kResourceExhausted) return;  // or its OnDown is near
+    spdlog::warn("closing the stream of {}: {}", peer_, status.ToString());
+    stream_->Close(status);
+    Forget();
+  }
+
+ private:
+  // Tells the partitions that it is gone. Once.
+  void Forget() {
+    std::set<std::shared_ptr<HostedPartition>> partitions;
+    {
+      MutexLock lock(&mutex_);
+      down_ = true;
+      partitions.swap(partitions_);
+    }
+    for (const std::shared_ptr<HostedPartition>& partition : partitions) {
+      partition->owner->Post([id = id_, partition] {
+        if (partition->host != nullptr) partition->host->OnConnectionDown(id);
+      });
+    }
+  }
+
+  const ConnectionId id_;
+  const std::shared_ptr<FrameStream> stream_;
+  const std::string peer_;
+  const Routes* const routes_;
+  Mutex mutex_;
+  bool down_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<std::shared_ptr<HostedPartition>> partitions_ ABSL_GUARDED_BY(mutex_);
+};
+
+class GrpcShard final : public ShardRuntime {
+ public:
+  GrpcShard(const ShardOptions& options, std::function<void(const absl::Status&)> on_failed)
+      : options_(options),
+        self_{PeerRole::kShard, options.name},
+        on_failed_(std::move(on_failed)),
+        daemon_(MakeDaemonService({self_, InstructionSetName(BestInstructionSet())}, &spans_)) {
+    for (int i = 0; i < options.owner_threads; ++i) {
+      owners_.push_back(std::make_unique<EventLoop>(absl::StrCat("owner-", i)));
+    }
+  }
+
+  ~GrpcShard() override { Stop(); }
+
+  absl::Status Start() {
+    RpcServer::Options server;
+    server.listen = options_.listen;
+    server.self = self_;
+    server.services = {daemon_.get()};
+    server.accept = [this](std::shared_ptr<FrameStream> stream, const PeerIdentity& peer)
+        -> absl::StatusOr<std::shared_ptr<StreamHandler>> { return Accept(std::move(stream), peer); };
+    absl::StatusOr<std::unique_ptr<RpcServer>> started = StartRpcServer(std::move(server));
+    if (!started.ok()) return started.status();
+    server_ = *std::move(started);
+    reporter_ = std::make_unique<ShardReporter>(
+        &control_,
+        ShardReporter::Options{options_.coordinator, self_, server_->address(),
+                               options_.register_deadline},
+        ShardReporter::Callbacks{
+            [this](ShardId id, Incarnation) { id_ = id; },
+            [this](const ShardOrders& orders) { TakeOrders(orders); },
+            [this] { DropAll(); },
+            [this](const absl::Status& status) { on_failed_(status); },
+        });
+    control_.Post([this] { reporter_->Start(); });
+    for (const auto& owner : owners_) Tick(owner.get());
+    return absl::OkStatus();
+  }
+
+  int port() const override { return server_->port(); }
+  std::string address() const override { return server_->address(); }
+
+  void Stop() override {
+    if (stopped_.exchange(true)) return;
+    control_.Post([this] {
+      if (reporter_ != nullptr) reporter_->Stop();
+    });
+    control_.Stop();
+    if (server_ != nullptr) server_->Shutdown(absl::Seconds(1));
+    for (const auto& owner : owners_) owner->Stop();
+  }
+
+ private:
+  absl::StatusOr<std::shared_ptr<StreamHandler>> Accept(std::shared_ptr<FrameStream> stream,
+                                                        const PeerIdentity& peer) {
+    if (peer.identity.role != PeerRole::kWorker && peer.identity.role != PeerRole::kClient) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("a shard serves workers and clients, not ", IdentityToString(peer.identity)));
+    }
+    return std::make_shared<Connection>(ConnectionId(next_connection_.fetch_add(1)),
+                                        std::move(stream), IdentityToString(peer.identity), &routes_);
+  }
+
+  void Tick(EventLoop* owner) {
+    owner->PostAfter(kShardTickPeriod, [this, owner] {
+      for (const auto& [key, partition] : routes_.All()) {
+        if (partition->owner == owner && partition->host != nullptr) partition->host->OnTick();
+      }
+      Tick(owner);
+    });
+  }
+
+  // ---- The control thread ----
+
+  void TakeOrders(const ShardOrders& orders) {
+    std::set<PartitionKey> wanted;
+    for (const ShardJob& job : orders.jobs()) {
+      for (const PartitionOrders& partition : job.partitions()) {
+        wanted.emplace(JobUid(job.job().run().job_uid()), PartitionId(partition.partition()));
+      }
+    }
+    for (const auto& [key, partition] : routes_.All()) {
+      if (wanted.count(key) == 0) Drop(key);
+    }
+    for (auto plan = plans_.begin(); plan != plans_.end();) {
+      const auto first = wanted.lower_bound({plan->first, PartitionId(0)});
+      const bool keep = first != wanted.end() && first->first == plan->first;
+      plan = keep ? std::next(plan) : plans_.erase(plan);
+    }
+    for (const ShardJob& job : orders.jobs()) TakeJob(job, orders.generation());
+  }
+
+  void TakeJob(const ShardJob& job, uint64_t generation) {
+    const JobUid uid(job.job().run().job_uid());
+    auto it = plans_.find(uid);
+    if (it != plans_.end() && it->second->run.era != job.job().run().era()) {
+      for (const PartitionOrders& partition : job.partitions()) {
+        Drop({uid, PartitionId(partition.partition())});
+      }
+      plans_.erase(it);
+      it = plans_.end();
+    }
+    if (it == plans_.end()) {
+      absl::StatusOr<std::shared_ptr<const ShardJobPlan>> plan = MakeShardJobPlan(job.job());
+      absl::Status status = plan.status();
+      if (status.ok()) status = CheckMemory(**plan, job);
+      if (!status.ok()) {
+        for (const PartitionOrders& partition : job.partitions()) Refuse(job, partition, status);
+        return;
+      }
+      it = plans_.emplace(uid, *std::move(plan)).first;
+    }
+    for (const PartitionOrders& partition : job.partitions()) {
+      TakePartition(it->second, job, partition, generation);
+    }
+  }
+
+  absl::Status CheckMemory(const ShardJobPlan& plan, const ShardJob& job) const {
+    uint64_t wanted = 0;
+    for (const PartitionOrders& partition : job.partitions()) {
+      if (partition.partition() >= plan.layout.partitions.size()) {
+        return absl::InvalidArgumentError(absl::StrCat("the job has no partition ", partition.partition()));
+      }
+      wanted += plan.PlannedBytes(PartitionId(partition.partition()));
+    }
+    const uint64_t available = AvailableMemoryBytes();
+    if (static_cast<double>(wanted) <= kMemoryShareMax * static_cast<double>(available)) {
+      return absl::OkStatus();
+    }
+    return absl::ResourceExhaustedError(
+        absl::StrCat("shard ", options_.name, " would need ", wanted >> 20, " MiB for its part of job ",
+                     job.job().spec().name(), ", and ", available >> 20,
+                     " MiB are available; add shards, or memory"));
+  }
+
+  void TakePartition(const Plan& plan, const ShardJob& job, const PartitionOrders& partition,
+                     uint64_t generation) {
+    if (partition.view().backup() != 0) {
+      return Refuse(job, partition, absl::UnimplementedError("this release keeps no backups"));
+    }
+    const PartitionKey key(plan->run.job, PartitionId(partition.partition()));
+    std::shared_ptr<HostedPartition> hosted = routes_.Find(key);
+    const bool is_new = hosted == nullptr;
+    if (is_new) {
+      hosted = std::make_shared<HostedPartition>();
+      hosted->owner = owners_[key.second.value % owners_.size()].get();
+    }
+    hosted->owner->Post([this, hosted, is_new, plan, key, id = id_,
+                         orders = ToPartitionOrders(job, partition, generation)] {
+      if (is_new) Create(hosted.get(), plan, key, id);
+      if (hosted->host != nullptr) hosted->host->OnOrders(orders);
+    });
+    // Frames find it only behind its creation.
+    if (is_new) routes_.Set(key, std::move(hosted));
+  }
+
+  // On the owner's thread.
+  void Create(HostedPartition* hosted, const Plan& plan, const PartitionKey& key, ShardId id) {
+    auto report = [this](const PartitionStatus& status, bool at_once) {
+      control_.Post([this, status, at_once] {
+        const PartitionKey key(JobUid(status.run().job_uid()), PartitionId(status.partition()));
+        if (routes_.Find(key) != nullptr) reporter_->Update(status, at_once);
+      });
+    };
+    absl::StatusOr<std::unique_ptr<PartitionHost>> host =
+        PartitionHost::Create(plan, key.second, id, &spans_, report);
+    if (host.ok()) {
+      hosted->host = *std::move(host);
+      return;
+    }
+    PartitionStatus status;
+    *status.mutable_run() = plan->description.run();
+    status.set_partition(key.second.value);
+    status.set_fault(std::string(host.status().message()));
+    report(status, true);
+  }
+
+  void Refuse(const ShardJob& job, const PartitionOrders& partition, const absl::Status& why) {
+    spdlog::error("cannot host partition {} of job {}: {}", partition.partition(),
+                  job.job().spec().name(), why.ToString());
+    PartitionStatus status;
+    *status.mutable_run() = job.job().run();
+    status.set_partition(partition.partition());
+    status.set_view(partition.view().number());
+    status.set_fault(std::string(why.message()));
+    reporter_->Update(status, true);
+  }
+
+  void Drop(const PartitionKey& key) {
+    std::shared_ptr<HostedPartition> partition = routes_.Remove(key);
+    reporter_->Remove(key.first, key.second);
+    if (partition == nullptr) return;
+    EventLoop* const owner = partition->owner;
+    owner->Post([partition = std::move(partition)] { partition->host.reset(); });
+  }
+
+  void DropAll() {
+    for (const auto& [key, partition] : routes_.All()) Drop(key);
+    plans_.clear();
+  }
+
+  const ShardOptions options_;
+  const Identity self_;
+  const std::function<void(const absl::Status&)> on_failed_;
+  SpanRing spans_;
+  Routes routes_;
+  std::atomic<uint64_t> next_connection_ = 1;
+  std::atomic<bool> stopped_ = false;
+  const std::shared_ptr<grpc::Service> daemon_;
+
+  // The control thread only.
+  ShardId id_;
+  std::map<JobUid, Plan> plans_;
+  std::unique_ptr<ShardReporter> reporter_;
+
+  std::vector<std::unique_ptr<EventLoop>> owners_;
+  EventLoop control_{"control"};
+  std::unique_ptr<RpcServer> server_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardRuntime>> StartShard(
+    const ShardOptions& options, std::function<void(const absl::Status&)> on_failed) {
+  auto shard = std::make_unique<GrpcShard>(options, std::move(on_failed));
+  if (absl::Status status = shard->Start(); !status.ok()) return status;
+  return std::unique_ptr<ShardRuntime>(std::move(shard));
+}
+
+}  // namespace starling
