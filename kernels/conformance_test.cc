@@ -60,7 +60,8 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
   ASSERT_EQ(got.gradients.inputs.size(), expected.inputs.size());
   ASSERT_EQ(got.gradients.parameters.size(), expected.parameters.size());
   for (size_t i = 0; i < expected.inputs.size(); ++i) {
-    EXPECT_LE(NormRelative(got.gradients.inputs[i], expected.inputs[i]), kTolerance) << "input " << i;
+    EXPECT_LE(NormRelative(got.gradients.inputs[i], expected.inputs[i]), kTolerance)
+        << "input " << i;
   }
   for (size_t i = 0; i < expected.parameters.size(); ++i) {
     EXPECT_LE(NormRelative(got.gradients.parameters[i], expected.parameters[i]), kTolerance)
@@ -90,7 +91,8 @@ double Objective(const OperatorCase& c, const ReferenceArgs& args, const Doubles
   double sum = 0;
   for (size_t i = 0; i < y.size(); ++i) sum += c.loss() ? y[i] : y[i] * grad_output[i];
   if (!c.loss()) return sum;
-  return ResolveGeometry(c.spec)->mean_reduction ? sum / static_cast<double>(args.global_batch) : sum;
+  return ResolveGeometry(c.spec)->mean_reduction ? sum / static_cast<double>(args.global_batch)
+                                                 : sum;
 }
 
 void CheckGradient(const OperatorCase& c, ReferenceArgs args, const Doubles& grad_output,
@@ -142,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(Reference, GradientTest, ::testing::ValuesIn(OperatorCa
                            return info.param.label;
                          });
 
-// ---- What a device refuses -------------------------------------------------------------------------
+// ---- What a device refuses ---------------------------------------------------------------------
 
 TEST(RefusalTest, NamesWhatItLacks) {
   const std::unique_ptr<Device> device = MakeDevice("cpu");

@@ -27,8 +27,9 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual std::string name() const = 0;             // "cpu"
-  virtual std::string instruction_set() const = 0;  // "avx512_core_bf16": part of what is reproducible
+  virtual std::string name() const = 0;  // "cpu"
+  // "avx512_core_bf16": part of what is reproducible.
+  virtual std::string instruction_set() const = 0;
 
   // Device memory, aligned to 64 bytes, not cleared. kResourceExhausted.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;

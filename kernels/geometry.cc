@@ -41,7 +41,9 @@ constexpr std::array<OpRow, 11> kOps = {{
     {"negative_sum", Op::kNegativeSum, 1, 0, 0},
 }};
 
-std::string ShapeText(const Shape& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
+std::string ShapeText(const Shape& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
 
 // Collects one operator's facts; the first error wins and makes every later step a no-op.
 class Resolver {
@@ -122,7 +124,8 @@ std::pair<int64_t, int64_t> Resolver::Pair(const char* name, std::pair<int64_t, 
   }
   for (int64_t x : {pair.first, pair.second}) {
     if (x < least || x >= kMaxDimension) {
-      Fail("attribute '", name, "' must be an integer or a pair (height, width) of at least ", least);
+      Fail("attribute '", name, "' must be an integer or a pair (height, width) of at least ",
+           least);
       return otherwise;
     }
   }
@@ -159,7 +162,8 @@ void Resolver::CheckCounts(const OpRow& row) {
          row.parameters_max > row.parameters_min ? absl::StrCat(" to ", row.parameters_max) : "");
   }
   if (!spec_.input_formats.empty() && spec_.input_formats.size() != spec_.input_shapes.size()) {
-    Fail("has ", spec_.input_formats.size(), " input formats for ", spec_.input_shapes.size(), " inputs");
+    Fail("has ", spec_.input_formats.size(), " input formats for ", spec_.input_shapes.size(),
+         " inputs");
   }
   if (spec_.kernel_threads < 1 || spec_.kernel_threads > 1024) {
     Fail("kernel_threads is ", spec_.kernel_threads, ", expected 1 to 1024");
@@ -186,8 +190,8 @@ void Resolver::Windows(int64_t* out_height, int64_t* out_width) {
                         int64_t dilation, const char* what) -> int64_t {
     const int64_t reach = size + 2 * padding - dilation * (kernel - 1) - 1;
     if (reach < 0) {
-      Fail("the kernel does not fit: it spans ", dilation * (kernel - 1) + 1, " of a ", what, " of ",
-           size, " with ", padding, " of padding on both sides");
+      Fail("the kernel does not fit: it spans ", dilation * (kernel - 1) + 1, " of a ", what,
+           " of ", size, " with ", padding, " of padding on both sides");
       return 1;
     }
     return reach / stride + 1;
@@ -225,7 +229,8 @@ void Resolver::Conv() {
               {p.out_channels, p.in_channels / p.groups, p.kernel_height, p.kernel_width});
   if (p.bias) ExpectShape("the bias", spec_.parameter_shapes[1], {p.out_channels});
   Windows(&p.out_height, &p.out_width);
-  ExpectShape("the output", spec_.output_shape, {p.batch, p.out_channels, p.out_height, p.out_width});
+  ExpectShape("the output", spec_.output_shape,
+              {p.batch, p.out_channels, p.out_height, p.out_width});
 }
 
 void Resolver::Pool() {
@@ -241,11 +246,12 @@ void Resolver::Pool() {
   std::tie(p.stride_height, p.stride_width) = Pair("stride", {p.kernel_height, p.kernel_width}, 1);
   std::tie(p.padding_height, p.padding_width) = Pair("padding", {0, 0}, 0);
   if (p.padding_height > p.kernel_height / 2 || p.padding_width > p.kernel_width / 2) {
-    Fail("padding (", p.padding_height, ", ", p.padding_width, ") is more than half of the kernel (",
-         p.kernel_height, ", ", p.kernel_width, ")");
+    Fail("padding (", p.padding_height, ", ", p.padding_width,
+         ") is more than half of the kernel (", p.kernel_height, ", ", p.kernel_width, ")");
   }
   Windows(&p.out_height, &p.out_width);
-  ExpectShape("the output", spec_.output_shape, {p.batch, p.out_channels, p.out_height, p.out_width});
+  ExpectShape("the output", spec_.output_shape,
+              {p.batch, p.out_channels, p.out_height, p.out_width});
 }
 
 void Resolver::Linear() {

@@ -8,10 +8,10 @@
 // avgpool2d        as maxpool2d; padding counts as zeros in the mean
 // linear           [N,I]; weight [O,I], bias [O] (optional) -> [N,O]
 // batchnorm        [N,C] or [N,C,H,W]; weight, bias, mean, variance, each [C] -> the same;
-//                  epsilon=1e-5 (double). Training normalises with the micro-batch's mean and biased
-//                  variance (Ioffe and Szegedy 2015); the gradients of `mean` and `variance` are
-//                  these two times n/global_batch: contributions to a moving average, no gradients.
-//                  Inference normalises with the parameters `mean` and `variance`.
+//                  epsilon=1e-5 (double). Training normalises with the micro-batch's mean and
+//                  biased variance (Ioffe and Szegedy 2015); the gradients of `mean` and `variance`
+//                  are these two times n/global_batch: contributions to a moving average, no
+//                  gradients. Inference normalises with the parameters `mean` and `variance`.
 // relu             any -> the same
 // dropout          any -> the same; rate (double, in [0,1)). Training: an element is 0 where its
 //                  random number says so (kernels/random.h), else times 1/(1-rate).
@@ -76,7 +76,8 @@ struct OperatorGeometry {
 };
 
 // Checks all of `spec` but `type` and the formats, and works out the geometry. Unknown attributes
-// are refused. kInvalidArgument (node, what was expected, what came) or kUnimplemented (unknown op).
+// are refused. kInvalidArgument (node, what was expected, what came), or kUnimplemented for an
+// unknown operator.
 absl::StatusOr<OperatorGeometry> ResolveGeometry(const OperatorSpec& spec);
 
 // The names of all operators, for messages: "conv2d, maxpool2d, ...".

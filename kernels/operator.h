@@ -52,13 +52,15 @@ struct OperatorSpec {
   std::string op;    // "conv2d", "linear", ...: see kernels/geometry.h
   AttributeMap attributes;
   DataType type = DataType::kFp32;
-  bool training = true;         // false: no Backward; dropout is the identity, batch norm uses its statistics
-  int kernel_threads = 1;       // threads inside one call: results may depend on it, and on no other thread count
-  std::vector<Shape> input_shapes;           // micro-batch first
-  std::vector<ValueFormat> input_formats;    // of each input; empty: all plain
-  std::vector<Shape> parameter_shapes;       // in the operator's order (weight, bias, mean, variance)
-  Shape output_shape;                        // micro-batch first; checked against the operator's own rule
-  bool plain_output = false;                 // the output must be plain (logits, losses)
+  // False: no Backward; dropout is the identity, batch norm uses its statistics.
+  bool training = true;
+  // Threads inside one call: results may depend on it, and on no other thread count.
+  int kernel_threads = 1;
+  std::vector<Shape> input_shapes;         // micro-batch first
+  std::vector<ValueFormat> input_formats;  // of each input; empty: all plain
+  std::vector<Shape> parameter_shapes;     // in the operator's order (weight, bias, mean, variance)
+  Shape output_shape;         // micro-batch first; checked against the operator's own rule
+  bool plain_output = false;  // the output must be plain (logits, losses)
 };
 
 // Where the random numbers of one call come from: a pure function of this key and of the element's

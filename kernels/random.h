@@ -18,7 +18,8 @@ inline constexpr int kPhiloxRounds = 10;
 // An element is dropped where its word is below this: with probability rate, to 2^-32.
 inline uint32_t DropThreshold(double rate) { return static_cast<uint32_t>(rate * 4294967296.0); }
 
-// keep[i] = 1 where the element of index i of `count` is kept, else 0. The same bytes on every machine.
+// keep[i] = 1 where the element of index i of `count` is kept, else 0. The same bytes on every
+// machine.
 void DropoutMask(const RandomKey& key, double rate, int64_t count, uint8_t* keep);
 
 // What DropoutMask does where there is no AVX-512, from element 4 * first_block on; for its test.

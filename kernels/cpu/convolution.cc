@@ -43,7 +43,8 @@ class Convolution : public CpuKernel {
   Staging data_dst_, data_weights_, data_src_;
   DnnlCall grad_;
   Staging grad_src_, grad_dst_, grad_weights_;
-  size_t unwanted_[2] = {};  // where the weight's or bias's gradient goes when only the other is asked for
+  // Where the weight's or bias's gradient goes when only the other is asked for.
+  size_t unwanted_[2] = {};
 };
 
 Convolution::Convolution(const OperatorSpec& spec, const OperatorGeometry& geometry,
@@ -115,7 +116,8 @@ void Convolution::PlanBackwardWeights(const dnnl::engine& engine, ScratchPlan& p
   const ConvWeights::desc desc =
       geometry_.plane.bias
           ? ConvWeights::desc(algorithm::convolution_direct, AnyDesc(src_), AnyDesc(weights_),
-                              PlainDesc(bias_), AnyDesc(dst_), strides_, dilates_, padding_, padding_)
+                              PlainDesc(bias_), AnyDesc(dst_), strides_, dilates_, padding_,
+                              padding_)
           : ConvWeights::desc(algorithm::convolution_direct, AnyDesc(src_), AnyDesc(weights_),
                               AnyDesc(dst_), strides_, dilates_, padding_, padding_);
   const ConvWeights::primitive_desc pd(desc, DefaultAttr(), engine, forward_pd_);

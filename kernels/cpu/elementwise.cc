@@ -1,4 +1,5 @@
-// Addition, ReLU and dropout. The latter two keep their input's format: elements that pad it are zero and stay zero.
+// Addition, ReLU and dropout. The latter two keep their input's format: elements that pad it are
+// zero and stay zero.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -64,8 +65,8 @@ class Relu : public CpuKernel {
   }
 };
 
-// `saved` holds a byte for each element, 1 where it is kept, in the order of the input's format; the
-// random numbers come channels last.
+// `saved` holds a byte for each element, 1 where it is kept, in the order of the input's format;
+// the random numbers come channels last.
 class Dropout : public CpuKernel {
  public:
   Dropout(const OperatorSpec& spec, const OperatorGeometry& geometry)
@@ -105,12 +106,15 @@ class Dropout : public CpuKernel {
   void Permute(const uint8_t* drawn, uint8_t* keep) const {
     const Shape& shape = spec_.input_shapes[0];
     const int64_t channels = shape[1], plane = shape[2] * shape[3];
-    const int64_t block = input_format_.id == kBlocked16 ? 16 : input_format_.id == kBlocked8 ? 8 : 1;
+    const int64_t block = input_format_.id == kBlocked16  ? 16
+                          : input_format_.id == kBlocked8 ? 8
+                                                          : 1;
     for (int64_t n = 0; n < shape[0]; ++n, drawn += channels * plane) {
       for (int64_t c = 0; c < channels; c += block) {
         const int64_t width = std::min(block, channels - c);
         if (width == 16) {  // a constant length, so one load and one store
-          for (int64_t i = 0; i < plane; ++i) std::memcpy(keep + i * 16, drawn + i * channels + c, 16);
+          for (int64_t i = 0; i < plane; ++i)
+            std::memcpy(keep + i * 16, drawn + i * channels + c, 16);
         } else {
           std::memset(keep, 0, plane * block);
           for (int64_t i = 0; i < plane; ++i) {

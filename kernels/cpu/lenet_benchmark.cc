@@ -45,7 +45,8 @@ std::vector<Layer> Lenet() {
 // A buffer of floats in [-0.1, 0.1).
 std::vector<float> Floats(size_t bytes) {
   std::vector<float> values(bytes / sizeof(float) + 16);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = 0.2f * (i * 2654435761u % 1000) / 1000 - 0.1f;
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = 0.2f * (i * 2654435761u % 1000) / 1000 - 0.1f;
   return values;
 }
 

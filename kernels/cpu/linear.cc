@@ -26,7 +26,8 @@ class Linear : public CpuKernel {
 
   MemoryDesc weights_, bias_;
   DnnlCall forward_, data_, grad_;
-  size_t unwanted_[2] = {};  // where the weight's or bias's gradient goes when only the other is asked for
+  // Where the weight's or bias's gradient goes when only the other is asked for.
+  size_t unwanted_[2] = {};
 };
 
 Linear::Linear(const OperatorSpec& spec, const OperatorGeometry& geometry,

@@ -58,8 +58,9 @@ std::optional<ValueFormat> FormatOf(const Shape& shape, const MemoryDesc& desc) 
 }
 
 absl::Status DnnlError(const OperatorSpec& spec, const dnnl::error& error) {
-  return absl::InternalError(absl::StrCat("operator '", spec.name, "' (", spec.op, "): oneDNN: ",
-                                          error.what(), " (status ", static_cast<int>(error.status), ")"));
+  return absl::InternalError(absl::StrCat("operator '", spec.name, "' (", spec.op,
+                                          "): oneDNN: ", error.what(), " (status ",
+                                          static_cast<int>(error.status), ")"));
 }
 
 dnnl::primitive_attr DefaultAttr() {

@@ -21,7 +21,8 @@ Buffer::Buffer(Device& device, Stream& stream, size_t bytes)
   EXPECT_TRUE(stream.Synchronize().ok());
 }
 
-CaseRunner::CaseRunner(Device& device, const OperatorCase& test_case, bool device_format, int threads)
+CaseRunner::CaseRunner(Device& device, const OperatorCase& test_case, bool device_format,
+                       int threads)
     : device_(device), case_(test_case), spec_(test_case.spec), stream_(*device.CreateStream()) {
   spec_.kernel_threads = threads;
   spec_.plain_output = true;
@@ -90,7 +91,8 @@ void CaseRunner::LoadInputs(const ReferenceArgs& args) {
     EXPECT_EQ(plain->bytes(), kernel_->input_bytes(i));
     inputs_.push_back(std::move(plain));
   }
-  for (const Doubles& values : args.parameters) parameters_.push_back(Upload(values, false, kOffset));
+  for (const Doubles& values : args.parameters)
+    parameters_.push_back(Upload(values, false, kOffset));
   for (const BufferPtr& input : inputs_) input_data_.push_back(input->data());
   for (const BufferPtr& parameter : parameters_) {
     parameter_data_.push_back(static_cast<const float*>(parameter->data()) + 1);

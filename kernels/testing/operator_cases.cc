@@ -102,7 +102,8 @@ void AddPlanes(std::vector<OperatorCase>& cases) {
   cases.push_back(Conv("depthwise", {2, 32, 9, 7}, 32,
                        {.kernel = {3, 3}, .padding = {1, 1}, .groups = 32}));
   cases.push_back(Conv("pointwise", {3, 31, 7, 7}, 15, {.kernel = {1, 1}}));
-  cases.push_back(Conv("pointwise_stride", {2, 16, 8, 8}, 32, {.kernel = {1, 1}, .stride = {2, 2}}));
+  cases.push_back(
+      Conv("pointwise_stride", {2, 16, 8, 8}, 32, {.kernel = {1, 1}, .stride = {2, 2}}));
   cases.push_back(Conv("no_bias", {2, 8, 6, 6}, 8, {.kernel = {3, 3}}, false));
   cases.push_back(Conv("whole_image", {2, 6, 5, 5}, 12, {.kernel = {5, 5}}));
   for (const char* op : {"maxpool2d", "avgpool2d"}) {
