@@ -468,7 +468,8 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   worker->set_name("worker-7");
   worker->set_job("digits");
   EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
-  for (const char* line : {"State:         RUNNING\n", "Parameters:    1,199,882\n",
+  for (const char* line : {"State:         RUNNING\n", "Parameters:    1,199,882\n", "Progress:      epoch 2/5, step 812/2,345\n",
+                           "Speed:         1,533 samples/s, 83% of communication hidden\n",
                            "Staleness:     now 1, max 2, bound 2\n", "Lag of pulls:  0: 1,203, 2+: 10\n",
                            "Coverage:      min 469, max 469 of 469 updates per slice in the last complete epoch\n",
                            "Reproducible:  no: ssp(2) lets workers overtake each other\n",

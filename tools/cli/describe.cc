@@ -50,7 +50,10 @@ Rows JobFacts(const JobReply& reply) {
   rows.push_back({"Policy:", status.policy()});
   rows.push_back({"Submitted:", absl::StrCat(status.submitted(), ", running for ",
                                              DurationText(status.running_seconds()))});
-  rows.push_back({"Progress:", ProgressLine(status, reply.spec())});
+  rows.push_back({"Progress:", PositionText(status, ", ")});
+  rows.push_back({"Speed:", absl::StrFormat("%s samples/s, %.0f%% of communication hidden",
+                                            CountText(static_cast<uint64_t>(status.samples_per_second())),
+                                            100 * status.hidden_share())});
   rows.push_back({"Parameters:", CountText(status.parameters())});
   rows.push_back({"Staleness:", absl::StrCat("now ", status.staleness(), ", max ", status.staleness_max(), ", bound ",
                                              bounded ? absl::StrCat(status.staleness_bound()) : "none")});

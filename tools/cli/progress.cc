@@ -33,14 +33,18 @@ std::string EpochText(uint32_t epoch, const JobStatus& status) {
   return status.epochs() < limits::kEpochsMax ? absl::StrCat(number, "/", CountText(status.epochs())) : number;
 }
 
+std::string PositionText(const JobStatus& status, const char* separator) {
+  const bool total = status.epochs() < limits::kEpochsMax;
+  return absl::StrCat("epoch ", EpochText(status.epoch(), status), separator, "step ", CountText(status.step()),
+                      total ? absl::StrCat("/", CountText(status.steps())) : "");
+}
+
 std::string ProgressLine(const JobStatus& status, const JobSpec& spec) {
   if (status.state() != RUNNING) {
     return absl::StrCat(status.name(), "  ", JobState_Name(status.state()),
                         status.reason().empty() ? "" : ": ", status.reason());
   }
-  std::string line = absl::StrCat(status.name(), "  epoch ", EpochText(status.epoch(), status), "  step ",
-                                  CountText(status.step()));
-  if (status.epochs() < limits::kEpochsMax) absl::StrAppend(&line, "/", CountText(status.steps()));
+  std::string line = absl::StrCat(status.name(), "  ", PositionText(status, "  "));
   absl::StrAppend(&line, "  ", CountText(static_cast<uint64_t>(std::max(0.0, status.samples_per_second()))),
                   " samples/s");
   if (status.step() > 0) absl::StrAppendFormat(&line, "  loss %.4f", status.train_loss());

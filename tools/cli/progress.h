@@ -23,6 +23,8 @@ std::string EpochLine(const EpochResult& result, const JobStatus& status);
 // The last evaluation's result; nullptr when there was none.
 const EpochResult* LastEvaluation(const JobStatus& status);
 
+// "epoch 2/5, step 812/2,345": without the totals where they are limits that nobody set.
+std::string PositionText(const JobStatus& status, const char* separator);
 std::string StalenessText(uint64_t now, uint64_t bound);  // "1/2"; "7" where there is no bound
 std::string EpochText(uint32_t epoch, const JobStatus& status);  // "2/5" of epoch 1
 
