@@ -285,6 +285,26 @@ TEST_F(CliTest, WatchEndsWithTheAccuracyOnStandardOutput) {
   EXPECT_THAT(err_.str(), HasSubstr("digits  SUCCEEDED"));
 }
 
+TEST_F(CliTest, AnEvaluatingJobsEpochsAreShownOnceTheyAreEvaluated) {
+  JobStatus status = Running();
+  AddEpoch(&status, 0.9);
+  AddEpoch(&status, 0.9);
+  status.mutable_epochs_done(0)->set_evaluated(false);  // and never is
+  status.mutable_epochs_done(1)->set_evaluated(false);  // not yet
+  JobReply reply = Reply(status);
+  reply.mutable_spec()->mutable_evaluate()->set_every_epochs(2);
+  cluster_.jobs = {reply};
+  reply.mutable_status()->mutable_epochs_done(1)->set_evaluated(true);
+  cluster_.jobs.push_back(reply);
+  reply.mutable_status()->set_state(SUCCEEDED);
+  cluster_.jobs.push_back(reply);
+  EXPECT_EQ(Run({"wait", "digits"}), 0);
+  EXPECT_THAT(err_.str(), Not(HasSubstr("epoch 1/5: ")));
+  const std::string line = "digits  epoch 2/5: train loss 0.5000, test loss 0.2500, test accuracy 0.9000, 9.1s\n";
+  ASSERT_THAT(err_.str(), HasSubstr(line));
+  EXPECT_EQ(err_.str().find(line), err_.str().rfind(line));
+}
+
 TEST_F(CliTest, TheEndsStateIsTheExitCode) {
   const std::map<int, JobState> ends = {{0, SUCCEEDED}, {3, FAILED}, {4, CANCELLED}};
   for (const auto& [code, state] : ends) {
@@ -382,6 +402,12 @@ TEST(Progress, WhatHasNoBoundShowsNone) {
   reply.mutable_spec()->mutable_stop()->set_wall_time_seconds(30);
   status->set_running_seconds(21);
   EXPECT_THAT(ProgressLine(*status, reply.spec()), HasSubstr("ETA 9.0s"));
+}
+
+TEST(Progress, BehindTheLastEpochNoneIsOpen) {
+  JobReply reply = Reply(Running());
+  reply.mutable_status()->set_epoch(5);
+  EXPECT_THAT(ProgressLine(reply.status(), reply.spec()), HasSubstr("epoch 5/5"));
 }
 
 TEST(Progress, APendingJobSaysWhatItWaitsFor) {

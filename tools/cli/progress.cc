@@ -29,8 +29,9 @@ std::string StalenessText(uint64_t now, uint64_t bound) {
 }
 
 std::string EpochText(uint32_t epoch, const JobStatus& status) {
-  const std::string number = CountText(uint64_t{epoch} + 1);
-  return status.epochs() < limits::kEpochsMax ? absl::StrCat(number, "/", CountText(status.epochs())) : number;
+  if (status.epochs() >= limits::kEpochsMax) return CountText(uint64_t{epoch} + 1);
+  // Behind the last epoch none is open any more.
+  return absl::StrCat(CountText(std::min(uint64_t{epoch} + 1, uint64_t{status.epochs()})), "/", CountText(status.epochs()));
 }
 
 std::string PositionText(const JobStatus& status, const char* separator) {

@@ -1,6 +1,7 @@
 #include "tools/cli/watch.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -68,15 +69,20 @@ int End(const JobStatus& status, ProgressWriter& progress, Context& context) {
 int WatchJob(const std::string& name, absl::Time deadline, Client& client, Context& context) {
   ProgressWriter progress(context);
   absl::Time reached = context.now();
-  int epochs_shown = 0;
+  std::set<uint32_t> shown;  // epochs
   for (;;) {
     const auto reply = client.GetJob(name);
     const absl::Time now = context.now();
     if (reply.ok()) {
       reached = now;
       const JobStatus& status = reply->status();
-      for (; epochs_shown < status.epochs_done_size(); ++epochs_shown) {
-        progress.Line(absl::StrCat(name, "  ", EpochLine(status.epochs_done(epochs_shown), status)));
+      const bool evaluates = reply->spec().evaluate().every_epochs() > 0;
+      for (const EpochResult& result : status.epochs_done()) {
+        // An epoch's losses come before its evaluation.
+        if (evaluates && !result.evaluated()) continue;
+        if (shown.insert(result.epoch()).second) {
+          progress.Line(absl::StrCat(name, "  ", EpochLine(result, status)));
+        }
       }
       if (IsEnd(status.state())) return End(status, progress, context);
       progress.Progress(ProgressLine(status, reply->spec()));
