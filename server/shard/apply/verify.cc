@@ -68,7 +68,7 @@ class FiniteScan {
 
  private:
   void Look(const uint8_t* bytes, size_t count) {
-    const auto* bits = reinterpret_cast<const UnalignedBits*>(bytes);
+    const UnalignedBits* bits = reinterpret_cast<const UnalignedBits*>(bytes);  // auto would lose the alignment
     if (first_ < 0 && check_(bits, count)) {
       size_t bad = 0;
       while ((bits[bad] & kExponent) != kExponent) ++bad;
