@@ -1,5 +1,5 @@
-// The defences behind the promises G1 to G7, one name each. A test-only build (-DSTARLING_MUTANTS) can
-// mask one at a time, to prove that the checker of its promise bites. In every other build
+// The defences behind the promises G1 to G7, one name each. A test-only build (-DSTARLING_MUTANTS)
+// can mask one at a time, to prove that the checker of its promise bites. In every other build
 // DefenceMasked is a constant false and the mask does not exist.
 #ifndef STARLING_COMMON_DEFENCES_H_
 #define STARLING_COMMON_DEFENCES_H_
@@ -10,34 +10,48 @@
 namespace starling {
 
 enum class Defence : uint8_t {
-  kDedup,              // covered work is not counted again
-  kDigest,             // a payload that differs from its digest is not applied
-  kJoin,               // a retry that arrives while the original runs joins it
-  kIncarnationFence,   // who is not in the roster changes nothing
-  kRunFence,           // what is from another run changes nothing
-  kViewFence,          // what is from another view changes nothing
-  kRequiredClock,      // a pull waits until the slowest replica is close enough
-  kMinLsn,             // a pull is never answered with less than the puller saw
-  kJoinerClock,        // a joiner enters at the minimum of the active, not below
-  kBatchKey,           // the key is the batch, not who sends it
-  kReductionOrder,     // only siblings merge
-  kFiniteCheck,        // NaN and Inf are not applied
-  kCommitBeforeApply,  // nothing is applied or acked before the backup has it
-  kEpochGate,          // an epoch's contributions wait until the epoch is open
-  kCutBeforeNext,      // an epoch's values are copied before the next epoch changes them
-  kGeneration,         // orders of an older coordinator change nothing
-  kCoordinatorPersist, // the coordinator's state is durable before anyone sees it
-  kReportSequence,     // a report that a later one has overtaken is not taken
+  kDedup,                // covered work is not counted again
+  kDigest,               // a payload that differs from its digest is not applied
+  kJoin,                 // a retry that arrives while the original runs joins it
+  kIncarnationFence,     // who is not in the roster changes nothing
+  kRunFence,             // what is from another run changes nothing
+  kViewFence,            // what is from another view changes nothing
+  kRequiredClock,        // a pull waits until the slowest replica is close enough
+  kMinLsn,               // a pull is never answered with less than the puller saw
+  kJoinerClock,          // a joiner enters at the minimum of the active, not below
+  kBatchKey,             // the key is the batch, not who sends it
+  kReductionOrder,       // only siblings merge
+  kFiniteCheck,          // NaN and Inf are not applied
+  kCommitBeforeApply,    // nothing is applied or acked before the backup has it
+  kEpochGate,            // an epoch's contributions wait until the epoch is open
+  kCutBeforeNext,        // an epoch's values are copied before the next epoch changes them
+  kGeneration,           // orders of an older coordinator change nothing
+  kCoordinatorPersist,   // the coordinator's state is durable before anyone sees it
+  kReportSequence,       // a report that a later one has overtaken is not taken
   kEvaluationRangeOnce,  // a range's evaluation counts once
   kCount,
 };
 
 constexpr const char* DefenceName(Defence defence) {
-  constexpr const char* kNames[] = {
-      "dedup",         "digest",         "join",           "incarnation-fence", "run-fence",
-      "view-fence",    "required-clock", "min-lsn",        "joiner-clock",      "batch-key",
-      "reduction-order", "finite-check", "commit-before-apply", "epoch-gate",   "cut-before-next",
-      "generation",    "coordinator-persist", "report-sequence", "evaluation-range-once"};
+  constexpr const char* kNames[] = {"dedup",
+                                    "digest",
+                                    "join",
+                                    "incarnation-fence",
+                                    "run-fence",
+                                    "view-fence",
+                                    "required-clock",
+                                    "min-lsn",
+                                    "joiner-clock",
+                                    "batch-key",
+                                    "reduction-order",
+                                    "finite-check",
+                                    "commit-before-apply",
+                                    "epoch-gate",
+                                    "cut-before-next",
+                                    "generation",
+                                    "coordinator-persist",
+                                    "report-sequence",
+                                    "evaluation-range-once"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];
 }
@@ -50,7 +64,8 @@ inline std::atomic<uint64_t> mask{0};
 
 // Until the next call, `defence` alone is masked; kCount: none is.
 inline void MaskDefence(Defence defence) {
-  internal_defences::mask = defence == Defence::kCount ? 0 : uint64_t{1} << static_cast<int>(defence);
+  internal_defences::mask =
+      defence == Defence::kCount ? 0 : uint64_t{1} << static_cast<int>(defence);
 }
 inline bool DefenceMasked(Defence defence) {
   return (internal_defences::mask.load(std::memory_order_relaxed) >> static_cast<int>(defence)) & 1;

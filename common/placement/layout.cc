@@ -16,7 +16,8 @@ namespace starling {
 namespace {
 
 constexpr ParameterKind kKindsInOrder[] = {TRAINABLE, STATISTIC, FROZEN};
-// A slice closes at an operator's end once it holds this fraction of the model, so that small models overlap.
+// A slice closes at an operator's end once it holds this fraction of the model, so that small
+// models overlap.
 constexpr uint64_t kOperatorEndFraction = 8;
 
 absl::Status BadParameter(const Parameter& parameter, const std::string& what) {
@@ -25,14 +26,17 @@ absl::Status BadParameter(const Parameter& parameter, const std::string& what) {
 
 absl::StatusOr<uint64_t> CountElements(const Parameter& parameter) {
   if (parameter.shape_size() > static_cast<int>(limits::kTensorDimsMax)) {
-    return BadParameter(parameter, absl::StrCat("has ", parameter.shape_size(), " dimensions; at most ",
-                                                limits::kTensorDimsMax, " are allowed"));
+    return BadParameter(parameter,
+                        absl::StrCat("has ", parameter.shape_size(), " dimensions; at most ",
+                                     limits::kTensorDimsMax, " are allowed"));
   }
   int64_t elements = 1;
   for (const int64_t dim : parameter.shape()) {
-    if (dim < 1) return BadParameter(parameter, absl::StrCat("has dimension ", dim, "; expected at least 1"));
+    if (dim < 1)
+      return BadParameter(parameter, absl::StrCat("has dimension ", dim, "; expected at least 1"));
     if (dim > limits::kTensorElementsMax / elements) {
-      return BadParameter(parameter, absl::StrCat("has more than ", limits::kTensorElementsMax, " elements"));
+      return BadParameter(parameter,
+                          absl::StrCat("has more than ", limits::kTensorElementsMax, " elements"));
     }
     elements *= dim;
   }
@@ -40,7 +44,8 @@ absl::StatusOr<uint64_t> CountElements(const Parameter& parameter) {
 }
 
 absl::Status CheckKind(const Parameter& parameter) {
-  if (std::find(std::begin(kKindsInOrder), std::end(kKindsInOrder), parameter.kind()) == std::end(kKindsInOrder)) {
+  if (std::find(std::begin(kKindsInOrder), std::end(kKindsInOrder), parameter.kind()) ==
+      std::end(kKindsInOrder)) {
     return BadParameter(parameter, absl::StrCat("has kind ", static_cast<int>(parameter.kind()),
                                                 "; expected trainable, statistic or frozen"));
   }
@@ -77,7 +82,8 @@ class Packer {
       if (parameter.kind() != kind) continue;
       const double momentum = kind == STATISTIC ? parameter.statistic_momentum() : 0;
       const bool operator_ended = readers[p] != last_reader;
-      if (open_ && ((operator_ended && Last().elements >= early_close_) || Last().statistic_momentum != momentum)) {
+      if (open_ && ((operator_ended && Last().elements >= early_close_) ||
+                    Last().statistic_momentum != momentum)) {
         open_ = false;
       }
       last_reader = readers[p];
@@ -97,7 +103,8 @@ class Packer {
       }
       Slice& slice = Last();
       const uint32_t room = limits::kSliceElementsMax - slice.elements;
-      const uint32_t length = static_cast<uint32_t>(std::min<uint64_t>(room, place.elements - begin));
+      const uint32_t length =
+          static_cast<uint32_t>(std::min<uint64_t>(room, place.elements - begin));
       if (begin == 0) place.first_slice = slice.id;
       place.last_slice = slice.id;
       slice.segments.push_back({param, begin, slice.elements, length});
@@ -128,7 +135,8 @@ class Packer {
 std::vector<uint32_t> Balance(const std::vector<uint64_t>& sizes, size_t bins) {
   std::vector<uint32_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return sizes[a] > sizes[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return sizes[a] > sizes[b]; });
   std::vector<uint64_t> load(bins, 0);
   std::vector<uint32_t> bin_of(sizes.size());
   for (const uint32_t item : order) {
@@ -214,10 +222,12 @@ uint32_t Layout::PartitionElements(PartitionId partition) const {
 
 absl::StatusOr<Layout> MakeLayout(const Graph& graph) {
   if (graph.parameters_size() == 0) {
-    return absl::InvalidArgumentError("the model has no parameters; expected at least one to train");
+    return absl::InvalidArgumentError(
+        "the model has no parameters; expected at least one to train");
   }
   if (graph.parameters_size() > static_cast<int>(limits::kTensorsPerJobMax)) {
-    return absl::InvalidArgumentError(absl::StrCat("the model has ", graph.parameters_size(), " parameters; at most ",
+    return absl::InvalidArgumentError(absl::StrCat("the model has ", graph.parameters_size(),
+                                                   " parameters; at most ",
                                                    limits::kTensorsPerJobMax, " are allowed"));
   }
   Layout layout;
@@ -227,8 +237,9 @@ absl::StatusOr<Layout> MakeLayout(const Graph& graph) {
     STARLING_ASSIGN_OR_RETURN(layout.parameters[p].elements, CountElements(graph.parameters(p)));
     layout.elements += layout.parameters[p].elements;
     if (layout.elements > limits::kParametersPerJobMax) {
-      return BadParameter(graph.parameters(p),
-                          absl::StrCat("brings the model above ", limits::kParametersPerJobMax, " elements"));
+      return BadParameter(
+          graph.parameters(p),
+          absl::StrCat("brings the model above ", limits::kParametersPerJobMax, " elements"));
     }
   }
   Packer packer(graph, &layout);
@@ -240,13 +251,15 @@ absl::StatusOr<Layout> MakeLayout(const Graph& graph) {
 
 std::vector<ShardId> AssignPartitions(const Layout& layout, absl::Span<const ShardId> shards) {
   std::vector<uint64_t> sizes;
-  for (uint32_t p = 0; p < layout.partitions.size(); ++p) sizes.push_back(layout.PartitionElements(PartitionId(p)));
+  for (uint32_t p = 0; p < layout.partitions.size(); ++p)
+    sizes.push_back(layout.PartitionElements(PartitionId(p)));
   std::vector<ShardId> result;
   for (const uint32_t bin : Balance(sizes, shards.size())) result.push_back(shards[bin]);
   return result;
 }
 
-std::vector<std::vector<Subtree>> AssignSubtrees(uint64_t step, const RosterList& roster, uint32_t micro_batches) {
+std::vector<std::vector<Subtree>> AssignSubtrees(uint64_t step, const RosterList& roster,
+                                                 uint32_t micro_batches) {
   const uint64_t members = roster.members.size();
   std::vector<std::vector<Subtree>> result(members);
   for (uint64_t part = 0; part < members; ++part) {

@@ -1,5 +1,6 @@
-// How a job's parameters are cut into slices, slices put into partitions, and partitions put on shards
-// (docs/protocol.md, section 1); and which part of a BSP step each member computes (section 5).
+// How a job's parameters are cut into slices, slices put into partitions, and partitions put on
+// shards (docs/protocol.md, section 1); and which part of a BSP step each member computes (section
+// 5).
 //
 // All functions are pure: every daemon computes the same from the same graph, and compares digests.
 #ifndef STARLING_COMMON_PLACEMENT_LAYOUT_H_
@@ -26,8 +27,8 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-// Elements [flat_begin, flat_begin + elements) of the flat buffer; all of one kind and, for statistics,
-// of one momentum.
+// Elements [flat_begin, flat_begin + elements) of the flat buffer; all of one kind and, for
+// statistics, of one momentum.
 struct Slice {
   SliceId id;  // its index in Layout::slices
   PartitionId partition;
@@ -49,21 +50,22 @@ struct ParameterPlace {
 };
 
 struct Layout {
-  std::vector<Slice> slices;                     // trainable, then statistic, then frozen; forward order in each
+  std::vector<Slice> slices;  // trainable, then statistic, then frozen; forward order in each
   std::vector<ParameterPlace> parameters;        // parallel to graph.parameters()
   std::vector<std::vector<SliceId>> partitions;  // ascending slices of each
   uint64_t elements = 0;                         // of the flat buffer
-  uint64_t digest = 0;                           // XXH3-64 of all of the above and the parameters' names
+  uint64_t digest = 0;  // XXH3-64 of all of the above and the parameters' names
 
   uint32_t PartitionElements(PartitionId partition) const;
 };
 
 // kInvalidArgument names the parameter: a shape with a dimension below 1 or too many elements
-// (common/protocol/limits.h), a kind that is unset or not built. A graph without parameters is an error.
+// (common/protocol/limits.h), a kind that is unset or not built. A graph without parameters is an
+// error.
 absl::StatusOr<Layout> MakeLayout(const Graph& graph);
 
-// The shard of each partition: largest partition first, to the least loaded shard, ties to the first
-// in `shards`. `shards` is not empty; with more shards than partitions some get none.
+// The shard of each partition: largest partition first, to the least loaded shard, ties to the
+// first in `shards`. `shards` is not empty; with more shards than partitions some get none.
 std::vector<ShardId> AssignPartitions(const Layout& layout, absl::Span<const ShardId> shards);
 
 // An aligned range of a step's micro-batches, counted from the step's first.
@@ -73,10 +75,11 @@ struct Subtree {
   friend bool operator==(const Subtree&, const Subtree&) = default;
 };
 
-// What each member of `roster` (parallel to its members) computes of job step `step`: disjoint aligned
-// subtrees, ascending, that cover [0, micro_batches) exactly once. Members' loads differ by one at
-// most, and who carries more rotates with the step. `micro_batches` is a power of two.
-std::vector<std::vector<Subtree>> AssignSubtrees(uint64_t step, const RosterList& roster, uint32_t micro_batches);
+// What each member of `roster` (parallel to its members) computes of job step `step`: disjoint
+// aligned subtrees, ascending, that cover [0, micro_batches) exactly once. Members' loads differ by
+// one at most, and who carries more rotates with the step. `micro_batches` is a power of two.
+std::vector<std::vector<Subtree>> AssignSubtrees(uint64_t step, const RosterList& roster,
+                                                 uint32_t micro_batches);
 
 }  // namespace starling
 

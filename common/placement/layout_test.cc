@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 void AddLayer(Graph* graph, const std::string& name, std::vector<int64_t> weight, int64_t bias) {
   Node* node = graph->add_nodes();
   node->set_name(name);
-  for (const auto& [suffix, shape] : {std::pair(".weight", weight), std::pair(".bias", std::vector<int64_t>{bias})}) {
+  for (const auto& [suffix, shape] :
+       {std::pair(".weight", weight), std::pair(".bias", std::vector<int64_t>{bias})}) {
     Parameter* parameter = graph->add_parameters();
     parameter->set_name(name + suffix);
     parameter->set_kind(TRAINABLE);
@@ -73,7 +74,8 @@ void CheckInvariants(const Graph& graph, const Layout& layout) {
   size_t in_partitions = 0;
   for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
     EXPECT_FALSE(layout.partitions[p].empty());
-    for (const SliceId id : layout.partitions[p]) EXPECT_EQ(layout.slices[id.value].partition.value, p);
+    for (const SliceId id : layout.partitions[p])
+      EXPECT_EQ(layout.slices[id.value].partition.value, p);
     in_partitions += layout.partitions[p].size();
   }
   EXPECT_EQ(in_partitions, layout.slices.size());
@@ -85,7 +87,8 @@ TEST(LayoutTest, LenetIsSixTrainableSlicesAndOneOfStatistics) {
   CheckInvariants(graph, layout);
   EXPECT_EQ(layout.elements, 1'199'882u + 64u);
   ASSERT_EQ(layout.slices.size(), 7u);
-  EXPECT_EQ(layout.slices[5].elements, 1290u);  // the logits', since the dense layer ends with an eighth
+  EXPECT_EQ(layout.slices[5].elements,
+            1290u);  // the logits', since the dense layer ends with an eighth
   EXPECT_EQ(layout.slices[6].kind, STATISTIC);
   EXPECT_EQ(layout.slices[6].elements, 64u);
   EXPECT_EQ(layout.partitions.size(), 7u);
@@ -115,12 +118,14 @@ TEST(LayoutTest, StatisticsOfDifferentMomentumDoNotShareASlice) {
 
 TEST(LayoutTest, LargeModelsHave64BalancedPartitions) {
   Graph graph;
-  for (int i = 0; i < 24; ++i) AddLayer(&graph, "layer" + std::to_string(i), {1024, 1000 + 37 * i}, 1024);
+  for (int i = 0; i < 24; ++i)
+    AddLayer(&graph, "layer" + std::to_string(i), {1024, 1000 + 37 * i}, 1024);
   const Layout layout = MakeLayout(graph).value();
   CheckInvariants(graph, layout);
   ASSERT_EQ(layout.partitions.size(), 64u);
   for (uint32_t p = 0; p < 64; ++p) {
-    EXPECT_NEAR(layout.PartitionElements(PartitionId(p)), layout.elements / 64.0, limits::kSliceElementsMax);
+    EXPECT_NEAR(layout.PartitionElements(PartitionId(p)), layout.elements / 64.0,
+                limits::kSliceElementsMax);
   }
 }
 
@@ -149,12 +154,14 @@ TEST(LayoutTest, BadParametersAreNamed) {
   EXPECT_THAT(MakeLayout(graph).status().message(), HasSubstr("more than 8589934592 elements"));
   graph = Lenet();
   graph.mutable_parameters(0)->set_kind(SPARSE);
-  EXPECT_THAT(MakeLayout(graph).status().message(), HasSubstr("expected trainable, statistic or frozen"));
+  EXPECT_THAT(MakeLayout(graph).status().message(),
+              HasSubstr("expected trainable, statistic or frozen"));
 }
 
 TEST(AssignPartitionsTest, BalancedOverAnyNumberOfShards) {
   Graph graph;
-  for (int i = 0; i < 24; ++i) AddLayer(&graph, "layer" + std::to_string(i), {1024, 1000 + 37 * i}, 1024);
+  for (int i = 0; i < 24; ++i)
+    AddLayer(&graph, "layer" + std::to_string(i), {1024, 1000 + 37 * i}, 1024);
   const Layout layout = MakeLayout(graph).value();
   for (uint32_t shards = 1; shards <= 9; ++shards) {
     std::vector<ShardId> ids;
@@ -172,7 +179,8 @@ TEST(AssignPartitionsTest, BalancedOverAnyNumberOfShards) {
 
 RosterList RosterOf(uint32_t members) {
   RosterList roster;
-  for (uint32_t i = 0; i < members; ++i) roster.members.push_back({ReplicaId(i + 1), WorkerId(i + 1), Incarnation(1), 0});
+  for (uint32_t i = 0; i < members; ++i)
+    roster.members.push_back({ReplicaId(i + 1), WorkerId(i + 1), Incarnation(1), 0});
   return roster;
 }
 

@@ -9,7 +9,9 @@
 
 namespace starling {
 
-SubtreeSum::SubtreeSum(uint32_t leaves) : leaves_(leaves) { ABSL_RAW_CHECK(std::has_single_bit(leaves), "leaves must be a power of two"); }
+SubtreeSum::SubtreeSum(uint32_t leaves) : leaves_(leaves) {
+  ABSL_RAW_CHECK(std::has_single_bit(leaves), "leaves must be a power of two");
+}
 
 bool SubtreeSum::Holds(uint32_t first, uint32_t count) const {
   auto it = held_.upper_bound(first);
@@ -23,12 +25,14 @@ SubtreeSum::Held::iterator SubtreeSum::SiblingOf(Held::iterator node) {
     return node != held_.begin() ? held_.begin() : std::next(node);
   }
   const auto sibling = held_.find(node->first ^ node->second.count);
-  return sibling != held_.end() && sibling->second.count == node->second.count ? sibling : held_.end();
+  return sibling != held_.end() && sibling->second.count == node->second.count ? sibling
+                                                                               : held_.end();
 }
 
 SubtreeSum::Outcome SubtreeSum::Insert(uint32_t first, uint32_t count, BufferId buffer) {
-  ABSL_RAW_CHECK(std::has_single_bit(count) && first % count == 0 && uint64_t{first} + count <= leaves_,
-                 "range is not an aligned subtree");
+  ABSL_RAW_CHECK(
+      std::has_single_bit(count) && first % count == 0 && uint64_t{first} + count <= leaves_,
+      "range is not an aligned subtree");
   Outcome outcome;
   if (Holds(first, count)) {
     outcome.duplicate = true;

@@ -1,7 +1,7 @@
-// The bookkeeping of a sum along a complete binary tree of 2^k leaves (docs/protocol.md, section 2):
-// node = left + right, so the bits of the sum do not depend on the order in which parts arrive (a+b
-// and b+a have equal bits). Used by the shard for unsealed contributions of a BSP step, and by the
-// worker for its micro-batches.
+// The bookkeeping of a sum along a complete binary tree of 2^k leaves (docs/protocol.md, section
+// 2): node = left + right, so the bits of the sum do not depend on the order in which parts arrive
+// (a+b and b+a have equal bits). Used by the shard for unsealed contributions of a BSP step, and by
+// the worker for its micro-batches.
 //
 // Pure: knows buffers by their ids only; whoever owns the bytes carries out the merges, in order.
 // Not thread-safe.
@@ -37,8 +37,8 @@ class SubtreeSum {
   // `leaves` is a power of two.
   explicit SubtreeSum(uint32_t leaves);
 
-  // Takes the sum of leaves [first, first + count). An aligned range inside the tree: CHECKed, because
-  // whoever receives it from outside has checked it.
+  // Takes the sum of leaves [first, first + count). An aligned range inside the tree: CHECKed,
+  // because whoever receives it from outside has checked it.
   Outcome Insert(uint32_t first, uint32_t count, BufferId buffer);
 
   // Whether Insert would say duplicate.

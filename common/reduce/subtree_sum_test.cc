@@ -60,7 +60,8 @@ struct Range {
 };
 
 // Covers [first, first + count) by random aligned ranges, now and then more than once.
-void AddRandomRanges(uint32_t first, uint32_t count, std::mt19937* random, std::vector<Range>* ranges) {
+void AddRandomRanges(uint32_t first, uint32_t count, std::mt19937* random,
+                     std::vector<Range>* ranges) {
   const bool whole = count == 1 || (*random)() % 3 == 0;
   if (whole) ranges->push_back({first, count});
   if (count > 1 && (!whole || (*random)() % 4 == 0)) {
@@ -76,7 +77,8 @@ TEST(SubtreeSumTest, AnyOrderOfAnyRangesGivesTheBitsOfTheTree) {
   for (int round = 0; round < 400; ++round) {
     const uint32_t leaves = 1u << (random() % 7);
     std::vector<float> values;
-    for (uint32_t i = 0; i < leaves; ++i) values.push_back((random() % 2 ? 1 : -1) * std::exp2(exponent(random)));
+    for (uint32_t i = 0; i < leaves; ++i)
+      values.push_back((random() % 2 ? 1 : -1) * std::exp2(exponent(random)));
     float in_line = 0;
     for (const float value : values) in_line += value;
     const float expected = TreeSum(values, 0, leaves);
@@ -88,7 +90,8 @@ TEST(SubtreeSumTest, AnyOrderOfAnyRangesGivesTheBitsOfTheTree) {
     Owner owner(leaves);
     bool complete = false;
     for (const Range& range : ranges) {
-      const auto outcome = owner.Insert(range.first, range.count, TreeSum(values, range.first, range.count));
+      const auto outcome =
+          owner.Insert(range.first, range.count, TreeSum(values, range.first, range.count));
       if (!outcome.complete) continue;
       EXPECT_EQ(Bits(owner.at(outcome.root)), Bits(expected));
       EXPECT_EQ(owner.live(), 1u);

@@ -13,14 +13,15 @@ namespace {
 
 absl::Status CheckRate(const char* field, double value) {
   if (std::isfinite(value) && value >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("learning rate schedule: ", field, " is ", value, "; expected a finite number, at least 0"));
+  return absl::InvalidArgumentError(absl::StrCat("learning rate schedule: ", field, " is ", value,
+                                                 "; expected a finite number, at least 0"));
 }
 
 absl::Status CheckSchedule(const Schedule& schedule) {
   if (schedule.warmup_steps() < 0) {
     return absl::InvalidArgumentError(absl::StrCat("learning rate schedule: warmup_steps is ",
-                                                   schedule.warmup_steps(), "; expected at least 0"));
+                                                   schedule.warmup_steps(),
+                                                   "; expected at least 0"));
   }
   switch (schedule.kind_case()) {
     case Schedule::kConstant:
@@ -29,8 +30,9 @@ absl::Status CheckSchedule(const Schedule& schedule) {
       STARLING_RETURN_IF_ERROR(CheckRate("step.initial", schedule.step().initial()));
       STARLING_RETURN_IF_ERROR(CheckRate("step.factor", schedule.step().factor()));
       if (schedule.step().every_steps() < 1) {
-        return absl::InvalidArgumentError(absl::StrCat("learning rate schedule: step.every_steps is ",
-                                                       schedule.step().every_steps(), "; expected at least 1"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("learning rate schedule: step.every_steps is ",
+                         schedule.step().every_steps(), "; expected at least 1"));
       }
       return absl::OkStatus();
     case Schedule::kCosine:
@@ -39,7 +41,8 @@ absl::Status CheckSchedule(const Schedule& schedule) {
     case Schedule::KIND_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("learning rate schedule: expected one of constant, step and cosine");
+  return absl::InvalidArgumentError(
+      "learning rate schedule: expected one of constant, step and cosine");
 }
 
 }  // namespace
@@ -57,8 +60,10 @@ double LearningRate::BeforeWarmup(int64_t step) const {
     }
     case Schedule::kCosine: {
       const Schedule::Cosine& c = schedule_.cosine();
-      const double length = static_cast<double>(total_steps_) - static_cast<double>(schedule_.warmup_steps());
-      const double done = static_cast<double>(std::max<int64_t>(0, step - schedule_.warmup_steps()));
+      const double length =
+          static_cast<double>(total_steps_) - static_cast<double>(schedule_.warmup_steps());
+      const double done =
+          static_cast<double>(std::max<int64_t>(0, step - schedule_.warmup_steps()));
       const double progress = length > 0 ? std::min(1.0, done / length) : 0;
       return c.floor() + (c.peak() - c.floor()) * (1 + std::cos(std::numbers::pi * progress)) / 2;
     }

@@ -21,7 +21,8 @@ class LearningRate {
   float At(int64_t step) const;
 
  private:
-  LearningRate(const Schedule& schedule, uint64_t total_steps) : schedule_(schedule), total_steps_(total_steps) {}
+  LearningRate(const Schedule& schedule, uint64_t total_steps)
+      : schedule_(schedule), total_steps_(total_steps) {}
 
   double BeforeWarmup(int64_t step) const;
 

@@ -11,7 +11,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-LearningRate Make(const Schedule& schedule, uint64_t steps = 100) { return LearningRate::Make(schedule, steps).value(); }
+LearningRate Make(const Schedule& schedule, uint64_t steps = 100) {
+  return LearningRate::Make(schedule, steps).value();
+}
 
 TEST(LearningRateTest, ConstantWithLinearWarmup) {
   Schedule schedule;
@@ -59,7 +61,8 @@ TEST(LearningRateTest, AWarmupAsLongAsTheJobNeverDividesByZero) {
 
 TEST(LearningRateTest, BadSchedulesAreNamed) {
   Schedule schedule;
-  EXPECT_THAT(LearningRate::Make(schedule, 1).status().message(), HasSubstr("one of constant, step and cosine"));
+  EXPECT_THAT(LearningRate::Make(schedule, 1).status().message(),
+              HasSubstr("one of constant, step and cosine"));
   schedule.set_constant(std::numeric_limits<double>::quiet_NaN());
   EXPECT_THAT(LearningRate::Make(schedule, 1).status().message(), HasSubstr("constant is nan"));
   schedule.set_constant(-1);

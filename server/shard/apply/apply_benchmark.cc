@@ -1,5 +1,6 @@
-// GB/s of the kernels over a working set far beyond the caches, with DRAM bytes counted as in one pass in
-// place (momentum 20, Adam 28 per element), against a triad of the same size measured in the same run.
+// GB/s of the kernels over a working set far beyond the caches, with DRAM bytes counted as in one
+// pass in place (momentum 20, Adam 28 per element), against a triad of the same size measured in
+// the same run.
 #include <random>
 #include <vector>
 
@@ -10,11 +11,15 @@
 namespace starling {
 namespace {
 
-constexpr size_t kElements = 24 << 20;       // 96 MiB a stream
+constexpr size_t kElements = 24 << 20;        // 96 MiB a stream
 constexpr size_t kSliceElements = 256 << 10;  // one frame's
 
 struct Memory {
-  Memory() : value(kElements, 0.5f), slot0(kElements, 0.01f), slot1(kElements, 0.01f), gradient(kElements, 0.1f) {}
+  Memory()
+      : value(kElements, 0.5f),
+        slot0(kElements, 0.01f),
+        slot1(kElements, 0.01f),
+        gradient(kElements, 0.1f) {}
   std::vector<float> value, slot0, slot1, gradient;
 };
 
@@ -24,7 +29,8 @@ Memory& SharedMemory() {
 }
 
 PayloadPiece GradientBytes(size_t first) {
-  return {reinterpret_cast<const uint8_t*>(SharedMemory().gradient.data() + first), kSliceElements * sizeof(float)};
+  return {reinterpret_cast<const uint8_t*>(SharedMemory().gradient.data() + first),
+          kSliceElements * sizeof(float)};
 }
 
 void RunRule(benchmark::State& state, const UpdateRule& rule, int bytes_per_element) {
@@ -53,7 +59,8 @@ void BM_Adam(benchmark::State& state) {
   RunRule(state, {.kind = UpdateRule::kAdam, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}, 28);
 }
 
-void BM_Triad(benchmark::State& state) {  // a = b + s * c: 3 streams read (one for ownership) and one written
+void BM_Triad(
+    benchmark::State& state) {  // a = b + s * c: 3 streams read (one for ownership) and one written
   Memory& m = SharedMemory();
   for (auto _ : state) {
     for (size_t i = 0; i < kElements; ++i) m.slot0[i] = m.value[i] + 0.5f * m.gradient[i];

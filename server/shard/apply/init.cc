@@ -30,18 +30,20 @@ float UniformElement(double value, const Philox::ctr_type& random) {
 
 }  // namespace
 
-void InitParameter(uint64_t seed, absl::string_view name, const Initializer& init, uint64_t begin, uint64_t length,
-                   float* out) {
+void InitParameter(uint64_t seed, absl::string_view name, const Initializer& init, uint64_t begin,
+                   uint64_t length, float* out) {
   if (init.kind() != Initializer::UNIFORM && init.kind() != Initializer::NORMAL) {
-    std::fill_n(out, length, init.kind() == Initializer::CONSTANT ? static_cast<float>(init.value()) : 0.0f);
+    std::fill_n(out, length,
+                init.kind() == Initializer::CONSTANT ? static_cast<float>(init.value()) : 0.0f);
     return;
   }
   const Philox philox;
   const Philox::key_type key = {{seed, XXH3_64bits(name.data(), name.size())}};
   for (uint64_t i = 0; i < length; ++i) {
     const Philox::ctr_type random = philox(Philox::ctr_type{{begin + i, 0, 0, 0}}, key);
-    out[i] = init.kind() == Initializer::UNIFORM ? UniformElement(init.value(), random)
-                                                 : static_cast<float>(init.value() * StandardNormal(random));
+    out[i] = init.kind() == Initializer::UNIFORM
+                 ? UniformElement(init.value(), random)
+                 : static_cast<float>(init.value() * StandardNormal(random));
   }
 }
 

@@ -16,7 +16,8 @@ Initializer Make(Initializer::Kind kind, double value) {
   return init;
 }
 
-std::vector<float> Values(uint64_t seed, const char* name, const Initializer& init, uint64_t begin, uint64_t length) {
+std::vector<float> Values(uint64_t seed, const char* name, const Initializer& init, uint64_t begin,
+                          uint64_t length) {
   std::vector<float> values(length);
   InitParameter(seed, name, init, begin, length, values.data());
   return values;
@@ -34,11 +35,14 @@ TEST(InitTest, SlicingDoesNotChangeTheValues) {
   const Layout layout = MakeLayout(graph).value();
   ASSERT_GT(layout.slices.size(), 2u);
   std::vector<float> flat(layout.elements);
-  for (const Slice& slice : layout.slices) InitSlice(9, graph, slice, flat.data() + slice.flat_begin);
+  for (const Slice& slice : layout.slices)
+    InitSlice(9, graph, slice, flat.data() + slice.flat_begin);
   for (int p = 0; p < 2; ++p) {
     const Parameter& parameter = graph.parameters(p);
-    const std::vector<float> whole = Values(9, parameter.name().c_str(), parameter.init(), 0, 300'000);
-    EXPECT_TRUE(std::equal(whole.begin(), whole.end(), flat.begin() + layout.parameters[p].flat_begin));
+    const std::vector<float> whole =
+        Values(9, parameter.name().c_str(), parameter.init(), 0, 300'000);
+    EXPECT_TRUE(
+        std::equal(whole.begin(), whole.end(), flat.begin() + layout.parameters[p].flat_begin));
   }
 }
 

@@ -26,7 +26,8 @@ struct Run {
 // Each element is independent and the loads and stores of one index may meet (in == out), so the
 // compiler is told that there is no dependence between different indices.
 template <typename Math>
-__attribute__((always_inline)) inline void UpdateLoop(const UpdateConstants& constants, const Run& r) {
+__attribute__((always_inline)) inline void UpdateLoop(const UpdateConstants& constants,
+                                                      const Run& r) {
   const UpdateConstants c = constants;  // in registers: no store below can change it
   float none0 = 0;
   float none1 = 0;
@@ -50,7 +51,8 @@ __attribute__((always_inline)) inline void UpdateLoop(const UpdateConstants& con
   }
 }
 
-__attribute__((always_inline)) inline void AddLoop(const UnalignedFloat* from, float* into, size_t count) {
+__attribute__((always_inline)) inline void AddLoop(const UnalignedFloat* from, float* into,
+                                                   size_t count) {
 #pragma GCC ivdep
   for (size_t i = 0; i < count; ++i) into[i] = into[i] + from[i];
 }
@@ -59,25 +61,32 @@ using UpdateKernel = void (*)(const UpdateConstants&, const Run&);
 using AddKernel = void (*)(const UnalignedFloat*, float*, size_t);
 
 // The same loop, compiled for each instruction set.
-#define STARLING_KERNELS(SUFFIX, ATTRIBUTE)                                                                 \
-  template <typename Math>                                                                                  \
-  ATTRIBUTE void Update##SUFFIX(const UpdateConstants& c, const Run& r) {                                    \
-    UpdateLoop<Math>(c, r);                                                                                 \
-  }                                                                                                         \
-  ATTRIBUTE void Add##SUFFIX(const UnalignedFloat* from, float* into, size_t n) { AddLoop(from, into, n); }  \
-  UpdateKernel Kernel##SUFFIX(UpdateRule::Kind kind) {                                                      \
-    switch (kind) {                                                                                         \
-      case UpdateRule::kSgd: return Update##SUFFIX<SgdMath>;                                                \
-      case UpdateRule::kMomentum: return Update##SUFFIX<MomentumMath>;                                      \
-      case UpdateRule::kStatistic: return Update##SUFFIX<StatisticMath>;                                    \
-      default: return Update##SUFFIX<AdamMath>;                                                             \
-    }                                                                                                       \
+#define STARLING_KERNELS(SUFFIX, ATTRIBUTE)                                       \
+  template <typename Math>                                                        \
+  ATTRIBUTE void Update##SUFFIX(const UpdateConstants& c, const Run& r) {         \
+    UpdateLoop<Math>(c, r);                                                       \
+  }                                                                               \
+  ATTRIBUTE void Add##SUFFIX(const UnalignedFloat* from, float* into, size_t n) { \
+    AddLoop(from, into, n);                                                       \
+  }                                                                               \
+  UpdateKernel Kernel##SUFFIX(UpdateRule::Kind kind) {                            \
+    switch (kind) {                                                               \
+      case UpdateRule::kSgd:                                                      \
+        return Update##SUFFIX<SgdMath>;                                           \
+      case UpdateRule::kMomentum:                                                 \
+        return Update##SUFFIX<MomentumMath>;                                      \
+      case UpdateRule::kStatistic:                                                \
+        return Update##SUFFIX<StatisticMath>;                                     \
+      default:                                                                    \
+        return Update##SUFFIX<AdamMath>;                                          \
+    }                                                                             \
   }
 
 STARLING_KERNELS(Portable, )
 #if defined(__x86_64__)
 STARLING_KERNELS(Avx2, __attribute__((target("avx2"))))
-STARLING_KERNELS(Avx512, __attribute__((target("avx512f,avx512vl,avx512dq,prefer-vector-width=512"))))
+STARLING_KERNELS(Avx512,
+                 __attribute__((target("avx512f,avx512vl,avx512dq,prefer-vector-width=512"))))
 #endif
 #undef STARLING_KERNELS
 
@@ -101,7 +110,8 @@ AddKernel AddKernelFor(InstructionSet set) {
 
 absl::Status CheckRange(const char* field, double value, bool good, const char* expected) {
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("optimizer: ", field, " is ", value, "; expected ", expected));
+  return absl::InvalidArgumentError(
+      absl::StrCat("optimizer: ", field, " is ", value, "; expected ", expected));
 }
 
 absl::Status CheckFraction(const char* field, double value) {
@@ -125,7 +135,8 @@ absl::StatusOr<UpdateRule> MakeUpdateRule(const Optimizer& optimizer, const Slic
   if (slice.kind == STATISTIC) {
     rule.kind = UpdateRule::kStatistic;
     rule.momentum = slice.statistic_momentum;
-    STARLING_RETURN_IF_ERROR(CheckRange("statistic_momentum", rule.momentum, rule.momentum >= 0 && rule.momentum <= 1,
+    STARLING_RETURN_IF_ERROR(CheckRange("statistic_momentum", rule.momentum,
+                                        rule.momentum >= 0 && rule.momentum <= 1,
                                         "a number in [0, 1]"));
     return rule;
   }
@@ -174,9 +185,10 @@ UpdateConstants::UpdateConstants(const UpdateRule& rule, const UpdateScalars& sc
   adam_root = static_cast<float>(1 / std::sqrt(1 - std::pow(rule.beta2, t)));
 }
 
-void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient, const SliceMemory& memory,
-                 InstructionSet set) {
-  ABSL_RAW_CHECK(PayloadBytes(gradient) == memory.elements * sizeof(float), "gradient and slice differ in size");
+void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient,
+                 const SliceMemory& memory, InstructionSet set) {
+  ABSL_RAW_CHECK(PayloadBytes(gradient) == memory.elements * sizeof(float),
+                 "gradient and slice differ in size");
   const UpdateConstants constants(rule, scalars);
   const UpdateKernel kernel = UpdateKernelFor(rule.kind, set);
   ForEachRun(gradient, kRunElements, [&](const UnalignedFloat* values, size_t first, size_t count) {
@@ -191,8 +203,9 @@ void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload g
 
 void AddPayload(Payload from, float* into, InstructionSet set) {
   const AddKernel kernel = AddKernelFor(set);
-  ForEachRun(from, kRunElements,
-             [&](const UnalignedFloat* values, size_t first, size_t count) { kernel(values, into + first, count); });
+  ForEachRun(from, kRunElements, [&](const UnalignedFloat* values, size_t first, size_t count) {
+    kernel(values, into + first, count);
+  });
 }
 
 void CopyPayload(Payload from, float* to) {

@@ -14,10 +14,10 @@ struct UpdateConstants {
 
   float scale;
   float rate;
-  float decay;      // added to the gradient, times w
-  float keep;       // adamw: 1 - rate * weight_decay; otherwise 1
-  float momentum;   // statistic: share of the new value
-  float rest;       // statistic: 1 - momentum
+  float decay;     // added to the gradient, times w
+  float keep;      // adamw: 1 - rate * weight_decay; otherwise 1
+  float momentum;  // statistic: share of the new value
+  float rest;      // statistic: 1 - momentum
   float beta1, beta1_rest;
   float beta2, beta2_rest;
   float epsilon;

@@ -75,13 +75,22 @@ std::vector<UpdateRule> AllRules() {
       {.kind = UpdateRule::kSgd, .weight_decay = 0.01},
       {.kind = UpdateRule::kSgd},
       {.kind = UpdateRule::kMomentum, .momentum = 0.9, .weight_decay = 0.01},
-      {.kind = UpdateRule::kAdam, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01},
-      {.kind = UpdateRule::kAdamW, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.1},
+      {.kind = UpdateRule::kAdam,
+       .beta1 = 0.9,
+       .beta2 = 0.999,
+       .epsilon = 1e-8,
+       .weight_decay = 0.01},
+      {.kind = UpdateRule::kAdamW,
+       .beta1 = 0.9,
+       .beta2 = 0.999,
+       .epsilon = 1e-8,
+       .weight_decay = 0.1},
       {.kind = UpdateRule::kStatistic, .momentum = 0.1},
   };
 }
 
-void Apply(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient, State* state, InstructionSet set) {
+void Apply(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient, State* state,
+           InstructionSet set) {
   ApplyUpdate(rule, scalars, gradient,
               {.in = state->value.data(),
                .out = state->value.data(),
@@ -92,7 +101,8 @@ void Apply(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradien
 }
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 TEST(UpdateTest, AgreesWithTheFormulasInDouble) {
@@ -107,7 +117,8 @@ TEST(UpdateTest, AgreesWithTheFormulasInDouble) {
       for (size_t i = 0; i < gradient.size(); ++i) {
         Reference reference{before.value[i], before.slot0[i], before.slot1[i]};
         reference.Step(rule, scalars, gradient[i]);
-        EXPECT_NEAR(after.value[i], reference.w, 2e-6 * (1 + std::abs(reference.w))) << rule.kind << " element " << i;
+        EXPECT_NEAR(after.value[i], reference.w, 2e-6 * (1 + std::abs(reference.w)))
+            << rule.kind << " element " << i;
         EXPECT_NEAR(after.slot0[i], reference.s0, 1e-6 * (1 + std::abs(reference.s0)));
         EXPECT_NEAR(after.slot1[i], reference.s1, 1e-6 * (1 + std::abs(reference.s1)));
       }
@@ -120,11 +131,13 @@ TEST(UpdateTest, AllPathsAreBitwiseEqual) {
   std::mt19937 random(2);
   for (const UpdateRule& rule : AllRules()) {
     for (const size_t count : {1, 2, 7, 15, 16, 17, 31, 33, 63, 100, 8191, 20'005}) {
-      const UpdateScalars scalars{.rate = 0.01f, .scale = 1.0f / 3, .t = static_cast<int64_t>(1 + count), .lag = 0};
+      const UpdateScalars scalars{
+          .rate = 0.01f, .scale = 1.0f / 3, .t = static_cast<int64_t>(1 + count), .lag = 0};
       const State before = RandomState(count, &random);
       const std::vector<float> gradient = RandomGradient(count, &random);
       State expected = before;
-      Apply(rule, scalars, CutPayload(gradient, 1, &random).payload(), &expected, InstructionSet::kPortable);
+      Apply(rule, scalars, CutPayload(gradient, 1, &random).payload(), &expected,
+            InstructionSet::kPortable);
       for (const InstructionSet set : UsableInstructionSets()) {
         for (const size_t pieces : {1, 3, 8}) {
           const CutPayload cut(gradient, pieces, &random);
@@ -133,9 +146,14 @@ TEST(UpdateTest, AllPathsAreBitwiseEqual) {
           State other = before;
           std::vector<float> out(count, -1.0f);
           ApplyUpdate(rule, scalars, cut.payload(),
-                      {.in = other.value.data(), .out = out.data(), .slot0 = other.slot0.data(),
-                       .slot1 = other.slot1.data(), .elements = count}, set);
-          EXPECT_TRUE(SameBits(in_place.value, expected.value)) << rule.kind << " " << InstructionSetName(set);
+                      {.in = other.value.data(),
+                       .out = out.data(),
+                       .slot0 = other.slot0.data(),
+                       .slot1 = other.slot1.data(),
+                       .elements = count},
+                      set);
+          EXPECT_TRUE(SameBits(in_place.value, expected.value))
+              << rule.kind << " " << InstructionSetName(set);
           EXPECT_TRUE(SameBits(in_place.slot0, expected.slot0));
           EXPECT_TRUE(SameBits(in_place.slot1, expected.slot1));
           EXPECT_TRUE(SameBits(out, expected.value));
@@ -182,7 +200,8 @@ TEST(MakeUpdateRuleTest, StatisticsAreAveragedWhateverTheOptimizer) {
 
 TEST(MakeUpdateRuleTest, BadOptimizersAreNamed) {
   Optimizer optimizer;
-  EXPECT_THAT(MakeUpdateRule(optimizer, Slice()).status().message(), HasSubstr("one of sgd, momentum"));
+  EXPECT_THAT(MakeUpdateRule(optimizer, Slice()).status().message(),
+              HasSubstr("one of sgd, momentum"));
   optimizer.mutable_momentum()->set_momentum(1);
   EXPECT_THAT(MakeUpdateRule(optimizer, Slice()).status().message(), HasSubstr("momentum is 1"));
   optimizer.mutable_adam()->set_beta1(0.9);
@@ -192,7 +211,8 @@ TEST(MakeUpdateRuleTest, BadOptimizersAreNamed) {
   EXPECT_THAT(MakeUpdateRule(optimizer, Slice()).status().message(), HasSubstr("epsilon is 0"));
   optimizer.mutable_sgd();
   optimizer.set_weight_decay(-1);
-  EXPECT_THAT(MakeUpdateRule(optimizer, Slice()).status().message(), HasSubstr("weight_decay is -1"));
+  EXPECT_THAT(MakeUpdateRule(optimizer, Slice()).status().message(),
+              HasSubstr("weight_decay is -1"));
 }
 
 }  // namespace

@@ -24,13 +24,15 @@ __attribute__((always_inline)) inline bool AnyNonFinite(const UnalignedBits* bit
   return found != 0;
 }
 
-bool AnyNonFinitePortable(const UnalignedBits* bits, size_t count) { return AnyNonFinite(bits, count); }
+bool AnyNonFinitePortable(const UnalignedBits* bits, size_t count) {
+  return AnyNonFinite(bits, count);
+}
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) bool AnyNonFiniteAvx2(const UnalignedBits* bits, size_t count) {
   return AnyNonFinite(bits, count);
 }
-__attribute__((target("avx512f,avx512vl,avx512dq,prefer-vector-width=512"))) bool AnyNonFiniteAvx512(
-    const UnalignedBits* bits, size_t count) {
+__attribute__((target("avx512f,avx512vl,avx512dq,prefer-vector-width=512"))) bool
+AnyNonFiniteAvx512(const UnalignedBits* bits, size_t count) {
   return AnyNonFinite(bits, count);
 }
 #endif
@@ -68,7 +70,8 @@ class FiniteScan {
 
  private:
   void Look(const uint8_t* bytes, size_t count) {
-    const UnalignedBits* bits = reinterpret_cast<const UnalignedBits*>(bytes);  // auto would lose the alignment
+    const UnalignedBits* bits =
+        reinterpret_cast<const UnalignedBits*>(bytes);  // auto would lose the alignment
     if (first_ < 0 && check_(bits, count)) {
       size_t bad = 0;
       while ((bits[bad] & kExponent) != kExponent) ++bad;

@@ -14,7 +14,8 @@ struct PayloadVerdict {
   int64_t first_non_finite = -1;  // first element that is NaN or infinite; -1: none
 };
 
-// Thread-safe. The payload is taken block by block, so that the second look at each byte comes from the cache.
+// Thread-safe. The payload is taken block by block, so that the second look at each byte comes from
+// the cache.
 PayloadVerdict VerifyPayload(Payload payload, InstructionSet set = BestInstructionSet());
 
 }  // namespace starling

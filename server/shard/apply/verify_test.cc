@@ -38,8 +38,9 @@ TEST(VerifyTest, DigestIsThatOfTheWholeWhateverThePieces) {
 TEST(VerifyTest, FindsTheFirstBadElementAtEveryPosition) {
   std::mt19937 random(2);
   const std::vector<float> clean = RandomValues(515, &random);
-  const float bad[] = {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
-                       std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::signaling_NaN()};
+  const float bad[] = {
+      std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+      std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::signaling_NaN()};
   for (const InstructionSet set : UsableInstructionSets()) {
     for (size_t i = 0; i < clean.size(); ++i) {
       std::vector<float> values = clean;
@@ -54,7 +55,8 @@ TEST(VerifyTest, FindsTheFirstBadElementAtEveryPosition) {
 TEST(VerifyTest, TheGreatestAndTheSmallestNumbersAreFinite) {
   using Limits = std::numeric_limits<float>;
   std::mt19937 random(3);
-  const CutPayload cut({Limits::max(), Limits::lowest(), Limits::denorm_min(), -0.0f, Limits::min()}, 1, &random);
+  const CutPayload cut(
+      {Limits::max(), Limits::lowest(), Limits::denorm_min(), -0.0f, Limits::min()}, 1, &random);
   EXPECT_EQ(VerifyPayload(cut.payload()).first_non_finite, -1);
 }
 

@@ -8,25 +8,37 @@ namespace {
 
 const char* AnswerName(Answer answer) {
   switch (answer) {
-    case Answer::kNone: return "none";
-    case Answer::kCounted: return "counted";
-    case Answer::kAlreadyCounted: return "already-counted";
-    case Answer::kStaleRun: return "stale-run";
-    case Answer::kStaleView: return "stale-view";
-    case Answer::kStaleIncarnation: return "stale-incarnation";
-    case Answer::kNotHosted: return "not-hosted";
-    case Answer::kBadFrame: return "bad-frame";
-    case Answer::kBadDigest: return "bad-digest";
-    case Answer::kNonFinite: return "non-finite";
-    case Answer::kOverBudget: return "over-budget";
-    case Answer::kStaleClock: return "stale-clock";
+    case Answer::kNone:
+      return "none";
+    case Answer::kCounted:
+      return "counted";
+    case Answer::kAlreadyCounted:
+      return "already-counted";
+    case Answer::kStaleRun:
+      return "stale-run";
+    case Answer::kStaleView:
+      return "stale-view";
+    case Answer::kStaleIncarnation:
+      return "stale-incarnation";
+    case Answer::kNotHosted:
+      return "not-hosted";
+    case Answer::kBadFrame:
+      return "bad-frame";
+    case Answer::kBadDigest:
+      return "bad-digest";
+    case Answer::kNonFinite:
+      return "non-finite";
+    case Answer::kOverBudget:
+      return "over-budget";
+    case Answer::kStaleClock:
+      return "stale-clock";
   }
   return "unknown";
 }
 
 std::string WorkText(const WorkRange& work) {
-  return absl::StrFormat("%s%d:[%d,%d)", work.purpose == WorkPurpose::kEvaluate ? "evaluate " : "", work.epoch,
-                         work.first, work.first + work.count);
+  return absl::StrFormat("%s%d:[%d,%d)", work.purpose == WorkPurpose::kEvaluate ? "evaluate " : "",
+                         work.epoch, work.first, work.first + work.count);
 }
 
 const char* CloseName(uint16_t flags) {
@@ -47,7 +59,8 @@ std::string RequestText(const FrameHeader& h) {
       if (h.key.work.purpose == WorkPurpose::kEvaluate) {
         return absl::StrFormat("pull s%d cut %d", h.key.slice.value, h.key.work.epoch);
       }
-      return absl::StrFormat("pull s%d clock %d min_lsn %d", h.key.slice.value, h.clock, h.min_lsn.value);
+      return absl::StrFormat("pull s%d clock %d min_lsn %d", h.key.slice.value, h.clock,
+                             h.min_lsn.value);
     default:
       return absl::StrCat("frame type ", static_cast<int>(h.type));
   }
@@ -56,15 +69,17 @@ std::string RequestText(const FrameHeader& h) {
 std::string RecordText(const LogRecord& r) {
   switch (r.kind) {
     case RecordKind::kApply:
-      return absl::StrFormat("lsn %d apply s%d %s rate %g scale %g t %d lag %d", r.lsn.value, r.slice.value,
-                             WorkText(r.work), r.scalars.rate, r.scalars.scale, r.scalars.t, r.scalars.lag);
+      return absl::StrFormat("lsn %d apply s%d %s rate %g scale %g t %d lag %d", r.lsn.value,
+                             r.slice.value, WorkText(r.work), r.scalars.rate, r.scalars.scale,
+                             r.scalars.t, r.scalars.lag);
     case RecordKind::kClose:
-      return absl::StrFormat("lsn %d %s r%d clock %d", r.lsn.value, CloseName(r.flags), r.origin.replica.value,
-                             r.clock);
+      return absl::StrFormat("lsn %d %s r%d clock %d", r.lsn.value, CloseName(r.flags),
+                             r.origin.replica.value, r.clock);
     case RecordKind::kRoster:
       return absl::StrFormat("lsn %d roster %d", r.lsn.value, r.roster.value);
     case RecordKind::kPolicy:
-      return absl::StrFormat("lsn %d policy %d(%d)", r.lsn.value, static_cast<int>(r.policy.kind), r.policy.staleness);
+      return absl::StrFormat("lsn %d policy %d(%d)", r.lsn.value, static_cast<int>(r.policy.kind),
+                             r.policy.staleness);
     case RecordKind::kCut:
       return absl::StrFormat("lsn %d cut %d", r.lsn.value, r.work.epoch);
     case RecordKind::kDecision:
@@ -80,20 +95,27 @@ struct EventText {
                            e.payload.value == 0 ? "" : absl::StrCat(" b", e.payload.value));
   }
   std::string operator()(const Verified& e) const {
-    return e.first_non_finite < 0 ? absl::StrCat("verified b", e.payload.value)
-                                  : absl::StrCat("verified b", e.payload.value, " non-finite at ", e.first_non_finite);
+    return e.first_non_finite < 0
+               ? absl::StrCat("verified b", e.payload.value)
+               : absl::StrCat("verified b", e.payload.value, " non-finite at ", e.first_non_finite);
   }
-  std::string operator()(const Applied& e) const { return absl::StrCat("applied lsn ", e.lsn.value); }
-  std::string operator()(const BackupHas& e) const { return absl::StrCat("backup has lsn ", e.lsn.value); }
+  std::string operator()(const Applied& e) const {
+    return absl::StrCat("applied lsn ", e.lsn.value);
+  }
+  std::string operator()(const BackupHas& e) const {
+    return absl::StrCat("backup has lsn ", e.lsn.value);
+  }
   std::string operator()(const OrdersReceived& e) const {
     std::string members;
     for (const RosterMember& m : e.roster.members) {
       absl::StrAppend(&members, " r", m.replica.value, ".", m.incarnation.value);
     }
-    return absl::StrFormat("orders generation %d view %d roster %d:%s epoch %d", e.generation.value, e.view.value,
-                           e.roster.number.value, members, e.epoch);
+    return absl::StrFormat("orders generation %d view %d roster %d:%s epoch %d", e.generation.value,
+                           e.view.value, e.roster.number.value, members, e.epoch);
   }
-  std::string operator()(const ConnectionDown& e) const { return absl::StrCat("down c", e.connection.value); }
+  std::string operator()(const ConnectionDown& e) const {
+    return absl::StrCat("down c", e.connection.value);
+  }
   std::string operator()(const ShardTick&) const { return "tick"; }
 };
 
@@ -104,11 +126,15 @@ struct ActionText {
   std::string operator()(const MergeSums& a) const {
     return absl::StrFormat("merge s%d b%d += b%d", a.slice.value, a.into.value, a.from.value);
   }
-  std::string operator()(const Replicate& a) const { return absl::StrCat("replicate ", RecordText(a.record)); }
+  std::string operator()(const Replicate& a) const {
+    return absl::StrCat("replicate ", RecordText(a.record));
+  }
   std::string operator()(const ApplyNow& a) const {
     return absl::StrFormat("%s b%d version %d", RecordText(a.record), a.payload.value, a.version);
   }
-  std::string operator()(const CopyForCut& a) const { return absl::StrCat("copy for cut ", a.epoch); }
+  std::string operator()(const CopyForCut& a) const {
+    return absl::StrCat("copy for cut ", a.epoch);
+  }
   std::string operator()(const DropCopy& a) const { return absl::StrCat("drop copy ", a.epoch); }
   std::string operator()(const SendFrame& a) const {
     return absl::StrFormat("c%d %s #%d %s clock %d lsn %d%s%s", a.connection.value,
@@ -117,11 +143,14 @@ struct ActionText {
                            a.text.empty() ? "" : ": ", a.text);
   }
   std::string operator()(const SendValue& a) const {
-    return absl::StrFormat("c%d value #%d s%d clock %d lsn %d lag %d %s %d", a.connection.value, a.header.request_id,
-                           a.header.key.slice.value, a.header.clock, a.header.base_lsn.value, a.header.samples,
+    return absl::StrFormat("c%d value #%d s%d clock %d lsn %d lag %d %s %d", a.connection.value,
+                           a.header.request_id, a.header.key.slice.value, a.header.clock,
+                           a.header.base_lsn.value, a.header.samples,
                            a.source == ValueSource::kCutCopy ? "copy" : "version", a.version);
   }
-  std::string operator()(const Release& a) const { return absl::StrCat("release b", a.buffer.value); }
+  std::string operator()(const Release& a) const {
+    return absl::StrCat("release b", a.buffer.value);
+  }
   std::string operator()(const ReportFault& a) const { return absl::StrCat("fault: ", a.message); }
 };
 

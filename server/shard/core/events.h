@@ -1,6 +1,6 @@
 // What the partition core is told and what it asks for (docs/protocol.md, section 7). Payload bytes
-// never enter the core: the adaptor holds them under BufferIds of its own choice, which it does not use
-// again before it was told to Release them.
+// never enter the core: the adaptor holds them under BufferIds of its own choice, which it does not
+// use again before it was told to Release them.
 #ifndef STARLING_SERVER_SHARD_CORE_EVENTS_H_
 #define STARLING_SERVER_SHARD_CORE_EVENTS_H_
 
@@ -20,7 +20,8 @@ using ConnectionId = Id<struct ConnectionIdTag, uint64_t>;
 
 // ---- Events -----------------------------------------------------------------------------------
 
-// A push, close or pull; anything else is answered with kBadFrame. `payload` is 0 where there is none.
+// A push, close or pull; anything else is answered with kBadFrame. `payload` is 0 where there is
+// none.
 struct FrameReceived {
   ConnectionId connection;
   FrameHeader header;
@@ -63,8 +64,8 @@ struct ConnectionDown {
 
 struct ShardTick {};  // at least every kShardTickPeriod, so that deadlines are kept
 
-using PartitionEvent =
-    std::variant<FrameReceived, Verified, Applied, BackupHas, OrdersReceived, ConnectionDown, ShardTick>;
+using PartitionEvent = std::variant<FrameReceived, Verified, Applied, BackupHas, OrdersReceived,
+                                    ConnectionDown, ShardTick>;
 
 // ---- Actions ----------------------------------------------------------------------------------
 // Carried out in order, so that an action sees the effects of those before it on the same slice.
@@ -82,7 +83,8 @@ struct MergeSums {
   BufferId from;
 };
 
-// Send the record and its payload to the backup; answer with BackupHas. Only in views with a backup.
+// Send the record and its payload to the backup; answer with BackupHas. Only in views with a
+// backup.
 struct Replicate {
   LogRecord record;
   BufferId payload;  // kApply only
@@ -101,7 +103,8 @@ struct CopyForCut {
   uint32_t epoch = 0;
 };
 
-// The copy of this epoch is not read any more: right before the next CopyForCut, which needs its memory.
+// The copy of this epoch is not read any more: right before the next CopyForCut, which needs its
+// memory.
 struct DropCopy {
   uint32_t epoch = 0;
 };
@@ -138,8 +141,8 @@ struct ReportFault {
   Origin origin;  // who sent what cannot be applied
 };
 
-using PartitionAction = std::variant<Verify, MergeSums, Replicate, ApplyNow, CopyForCut, DropCopy, SendFrame, SendValue,
-                                     Release, ReportFault>;
+using PartitionAction = std::variant<Verify, MergeSums, Replicate, ApplyNow, CopyForCut, DropCopy,
+                                     SendFrame, SendValue, Release, ReportFault>;
 
 // One line each, for logs and golden files.
 std::string ToString(const PartitionEvent& event);

@@ -6,7 +6,8 @@
 
 namespace starling {
 
-void Partition::Order(LogRecord record, BufferId payload, Waiters waiters, PartitionActions& actions) {
+void Partition::Order(LogRecord record, BufferId payload, Waiters waiters,
+                      PartitionActions& actions) {
   record.view = view_;
   const PartitionLog::Entry& entry = log_.Append(std::move(record), payload, std::move(waiters));
   if (backup_.value == 0) {
@@ -56,9 +57,11 @@ void Partition::OnApplied(Lsn lsn, PartitionActions& actions) {
   ++slice.applied;
   slice.version_lsn[slice.applied % 2] = lsn;
   if (!bsp()) waiters = TakeInFlight(payload).waiters;
-  if (DefenceMasked(Defence::kBatchKey)) counted_from_[InFlightKey(record.slice, record.work)] = record.origin.replica;
+  if (DefenceMasked(Defence::kBatchKey))
+    counted_from_[InFlightKey(record.slice, record.work)] = record.origin.replica;
   MarkCovered(slice, record.work);
-  for (const Waiter& waiter : waiters) Ack(waiter, Answer::kCounted, lsn, waiter.request.clock, actions);
+  for (const Waiter& waiter : waiters)
+    Ack(waiter, Answer::kCounted, lsn, waiter.request.clock, actions);
   actions.push_back(Release{payload});
   if (bsp()) TryPullsOf(record.slice, actions);
   if (std::exchange(lsn_blocked_, false)) recheck_pulls_ = true;

@@ -54,7 +54,8 @@ bool Partition::CloseIsReady(const ClockTable::Replica& replica, const FrameHead
   if (request.flags & frame_flags::kPark) return !behind_others;
   if (request.flags & (frame_flags::kEnter | frame_flags::kSkip)) return true;
   if (request.clock < replica.clock) return true;
-  return request.clock == replica.clock && AllCover(request.key.work.epoch, ItemOf(request.key.work));
+  return request.clock == replica.clock &&
+         AllCover(request.key.work.epoch, ItemOf(request.key.work));
 }
 
 Clock Partition::EnterClock(ReplicaId id) const {
@@ -106,7 +107,8 @@ void Partition::CommitClose(const PartitionLog::Entry& entry, PartitionActions& 
   clocks_.Set(record.origin.replica, clock, active);
   recheck_pulls_ = true;
   recheck_closes_ = true;
-  for (const Waiter& waiter : entry.waiters) Ack(waiter, Answer::kCounted, record.lsn, clock, actions);
+  for (const Waiter& waiter : entry.waiters)
+    Ack(waiter, Answer::kCounted, record.lsn, clock, actions);
 }
 
 }  // namespace starling

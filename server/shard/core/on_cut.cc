@@ -30,7 +30,8 @@ void Partition::TryCut(PartitionActions& actions) {
 
 void Partition::CommitCut(const LogRecord& record, PartitionActions& actions) {
   const uint32_t epoch = record.work.epoch;
-  applied_min_ = updated_slices_ == 0 ? config_.StepsIn(epoch) : std::numeric_limits<uint64_t>::max();
+  applied_min_ =
+      updated_slices_ == 0 ? config_.StepsIn(epoch) : std::numeric_limits<uint64_t>::max();
   applied_max_ = updated_slices_ == 0 ? config_.StepsIn(epoch) : 0;
   for (const auto& [id, slice] : slices_) {
     if (!slice.info.updated) continue;

@@ -20,7 +20,8 @@ std::string ProcessText(const Origin& origin) {
 
 }  // namespace
 
-void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions) {
+void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline,
+                        PartitionActions& actions) {
   Verdict verdict = CheckForm(frame.header);
   if (verdict.kind == Verdict::kPass) verdict = CheckFences(frame.header);
   if (verdict.kind == Verdict::kRefuse) return Refuse(frame, verdict, actions);
@@ -36,9 +37,12 @@ void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline, Partiti
 }
 
 Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {
-  const auto bad = [](std::string text) { return Verdict{Verdict::kRefuse, Answer::kBadFrame, std::move(text)}; };
+  const auto bad = [](std::string text) {
+    return Verdict{Verdict::kRefuse, Answer::kBadFrame, std::move(text)};
+  };
   if (h.type != FrameType::kPush && h.type != FrameType::kClose && h.type != FrameType::kPull) {
-    return bad(absl::StrCat("frame type ", static_cast<int>(h.type), "; expected push, close or pull"));
+    return bad(
+        absl::StrCat("frame type ", static_cast<int>(h.type), "; expected push, close or pull"));
   }
   if (h.partition != config_.partition) {
     return {Verdict::kRefuse, Answer::kNotHosted,
@@ -48,39 +52,47 @@ Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {
   if (h.type == FrameType::kClose) return h.flags != 0 ? Verdict() : CheckWork(h);
   const SliceState* slice = FindSlice(h.key.slice);
   if (slice == nullptr) {
-    return bad(absl::StrCat("slice ", h.key.slice.value, " is not in partition ", config_.partition.value));
+    return bad(absl::StrCat("slice ", h.key.slice.value, " is not in partition ",
+                            config_.partition.value));
   }
   if (h.type == FrameType::kPull) return {};
-  if (!slice->info.updated) return bad(absl::StrCat("slice ", h.key.slice.value, " is frozen: nothing to push"));
-  if (h.kind != PayloadKind::kDense || h.codec != Codec::kFp32) return bad("expected a dense fp32 payload");
+  if (!slice->info.updated)
+    return bad(absl::StrCat("slice ", h.key.slice.value, " is frozen: nothing to push"));
+  if (h.kind != PayloadKind::kDense || h.codec != Codec::kFp32)
+    return bad("expected a dense fp32 payload");
   if (h.elements != slice->info.elements || h.payload_bytes != h.elements * sizeof(float)) {
-    return bad(absl::StrCat("slice ", h.key.slice.value, " has ", slice->info.elements, " elements; came ", h.elements,
-                            " in ", h.payload_bytes, " bytes"));
+    return bad(absl::StrCat("slice ", h.key.slice.value, " has ", slice->info.elements,
+                            " elements; came ", h.elements, " in ", h.payload_bytes, " bytes"));
   }
   return CheckWork(h);
 }
 
 Partition::Verdict Partition::CheckWork(const FrameHeader& h) const {
-  const auto bad = [](std::string text) { return Verdict{Verdict::kRefuse, Answer::kBadFrame, std::move(text)}; };
+  const auto bad = [](std::string text) {
+    return Verdict{Verdict::kRefuse, Answer::kBadFrame, std::move(text)};
+  };
   const WorkRange& work = h.key.work;
   if (work.purpose != WorkPurpose::kTrain) return bad("expected training work");
-  if (!std::has_single_bit(work.count) || work.count > config_.micro_batches || work.first % work.count != 0) {
+  if (!std::has_single_bit(work.count) || work.count > config_.micro_batches ||
+      work.first % work.count != 0) {
     return bad(absl::StrCat("[", work.first, ", +", work.count, ") is not an aligned subtree of ",
                             config_.micro_batches, " micro-batches"));
   }
   if (ItemOf(work) >= config_.StepsIn(work.epoch)) {
-    return bad(absl::StrCat("epoch ", work.epoch, " has ", config_.StepsIn(work.epoch), " steps; came step ",
-                            ItemOf(work)));
+    return bad(absl::StrCat("epoch ", work.epoch, " has ", config_.StepsIn(work.epoch),
+                            " steps; came step ", ItemOf(work)));
   }
   if (!bsp() && work.count != config_.micro_batches) {
-    return bad(absl::StrCat("the unit of work is a whole step of ", config_.micro_batches, " micro-batches; came ",
-                            work.count));
+    return bad(absl::StrCat("the unit of work is a whole step of ", config_.micro_batches,
+                            " micro-batches; came ", work.count));
   }
   if (bsp() && h.type == FrameType::kClose && h.clock != JobStep(work)) {
-    return bad(absl::StrCat("the clock of job step ", JobStep(work), " is that number; came ", h.clock));
+    return bad(
+        absl::StrCat("the clock of job step ", JobStep(work), " is that number; came ", h.clock));
   }
   if (h.type == FrameType::kPush && h.samples != config_.SamplesIn(work)) {
-    return bad(absl::StrCat("the work has ", config_.SamplesIn(work), " samples; came ", h.samples));
+    return bad(
+        absl::StrCat("the work has ", config_.SamplesIn(work), " samples; came ", h.samples));
   }
   return {};
 }
@@ -92,31 +104,34 @@ Partition::Verdict Partition::CheckFences(const FrameHeader& h) const {
   }
   if (h.key.run != config_.run && !DefenceMasked(Defence::kRunFence)) {
     return {Verdict::kRefuse, Answer::kStaleRun,
-            absl::StrCat("run ", h.key.run.job.value, ".", h.key.run.era, "; this is ", config_.run.job.value, ".",
-                         config_.run.era)};
+            absl::StrCat("run ", h.key.run.job.value, ".", h.key.run.era, "; this is ",
+                         config_.run.job.value, ".", config_.run.era)};
   }
   if (!DefenceMasked(Defence::kViewFence)) {
     if (h.view < view_ || primary_ != config_.self) {
       return {Verdict::kRefuse, Answer::kStaleView,
-              absl::StrCat("view ", h.view.value, "; partition ", config_.partition.value, " is in view ", view_.value,
-                           " on shard ", primary_.value)};
+              absl::StrCat("view ", h.view.value, "; partition ", config_.partition.value,
+                           " is in view ", view_.value, " on shard ", primary_.value)};
     }
     if (h.view > view_) return {Verdict::kPark, Answer::kNone, ""};
   }
-  if (IsReaderPull(h) || clocks_.IsMember(h.origin) || DefenceMasked(Defence::kIncarnationFence)) return {};
+  if (IsReaderPull(h) || clocks_.IsMember(h.origin) || DefenceMasked(Defence::kIncarnationFence))
+    return {};
   if (h.roster > roster_) return {Verdict::kPark, Answer::kNone, ""};
-  return {Verdict::kRefuse, Answer::kStaleIncarnation,
-          absl::StrCat(ProcessText(h.origin), " is not in roster ", roster_.value, ": register again")};
+  return {
+      Verdict::kRefuse, Answer::kStaleIncarnation,
+      absl::StrCat(ProcessText(h.origin), " is not in roster ", roster_.value, ": register again")};
 }
 
 void Partition::Park(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions) {
   ParkedUse& use = parked_use_[frame.connection];
   if (use.frames + 1 > limits::kParkedFramesPerConnectionMax ||
       use.bytes + frame.header.payload_bytes > limits::kParkedBytesPerConnectionMax) {
-    return Refuse(frame,
-                  {Verdict::kRefuse, Answer::kOverBudget,
-                   absl::StrCat(use.frames, " frames with ", use.bytes, " bytes wait already: try again")},
-                  actions);
+    return Refuse(
+        frame,
+        {Verdict::kRefuse, Answer::kOverBudget,
+         absl::StrCat(use.frames, " frames with ", use.bytes, " bytes wait already: try again")},
+        actions);
   }
   ++use.frames;
   use.bytes += frame.header.payload_bytes;
@@ -138,13 +153,14 @@ void Partition::ExpireParked(absl::Time now, PartitionActions& actions) {
     ParkedUse& use = parked_use_[parked.frame.connection];
     --use.frames;
     use.bytes -= parked.frame.header.payload_bytes;
-    Refuse(parked.frame,
-           {Verdict::kRefuse, Answer::kNotHosted,
-            absl::StrCat("waited ", absl::FormatDuration(kParkedFrameDeadline), " for view ",
-                         parked.frame.header.view.value, ", roster ", parked.frame.header.roster.value, ", epoch ",
-                         parked.frame.header.key.work.epoch, "; here are ", view_.value, ", ", roster_.value, ", ",
-                         open_epoch_, ": try again")},
-           actions);
+    Refuse(
+        parked.frame,
+        {Verdict::kRefuse, Answer::kNotHosted,
+         absl::StrCat("waited ", absl::FormatDuration(kParkedFrameDeadline), " for view ",
+                      parked.frame.header.view.value, ", roster ", parked.frame.header.roster.value,
+                      ", epoch ", parked.frame.header.key.work.epoch, "; here are ", view_.value,
+                      ", ", roster_.value, ", ", open_epoch_, ": try again")},
+        actions);
     return true;
   };
   std::erase_if(parked_, expired);
@@ -152,7 +168,9 @@ void Partition::ExpireParked(absl::Time now, PartitionActions& actions) {
 
 bool Partition::AddWaiter(Waiters& waiters, const FrameReceived& frame, size_t limit) {
   for (const Waiter& waiter : waiters) {  // the network's duplicate of one request
-    if (waiter.connection == frame.connection && waiter.request.request_id == frame.header.request_id) return true;
+    if (waiter.connection == frame.connection &&
+        waiter.request.request_id == frame.header.request_id)
+      return true;
   }
   if (waiters.size() >= limit) return false;
   waiters.push_back({frame.connection, frame.header});
@@ -164,8 +182,8 @@ void Partition::Forget(Waiters& waiters, ConnectionId connection) {
   waiters.erase(std::remove_if(waiters.begin(), waiters.end(), gone), waiters.end());
 }
 
-// Contributions that are on their way through the log go on; nobody is told. What only waits is dropped:
-// the peer sends it again on its next stream.
+// Contributions that are on their way through the log go on; nobody is told. What only waits is
+// dropped: the peer sends it again on its next stream.
 void Partition::OnConnectionDown(ConnectionId connection, PartitionActions& actions) {
   for (auto& [payload, in_flight] : in_flight_) Forget(in_flight.waiters, connection);
   for (auto& [id, slice] : slices_) Forget(slice.unsealed, connection);

@@ -23,9 +23,11 @@ void Partition::TakeView(const OrdersReceived& orders, PartitionActions& actions
   primary_ = orders.primary;
   backup_ = orders.backup;
   if (primary_ != config_.self) {
-    RefuseWaiting(Answer::kStaleView, absl::StrCat("view ", view_.value, " is on shard ", primary_.value), /*all=*/true,
+    RefuseWaiting(Answer::kStaleView,
+                  absl::StrCat("view ", view_.value, " is on shard ", primary_.value), /*all=*/true,
                   actions);
-  } else if (backup_.value == 0) {  // the coordinator has made it durable that this copy stands alone
+  } else if (backup_.value ==
+             0) {  // the coordinator has made it durable that this copy stands alone
     log_.CommitUpTo(log_.ordered());
     Advance(actions);
   }
@@ -40,14 +42,15 @@ void Partition::TakeRoster(const RosterList& roster, PartitionActions& actions) 
   record.roster = roster.number;
   Order(std::move(record), BufferId(), {}, actions);
   if (!DefenceMasked(Defence::kIncarnationFence)) {
-    RefuseWaiting(Answer::kStaleIncarnation, absl::StrCat("not in roster ", roster_.value, ": register again"),
+    RefuseWaiting(Answer::kStaleIncarnation,
+                  absl::StrCat("not in roster ", roster_.value, ": register again"),
                   /*all=*/false, actions);
   }
   recheck_parked_ = recheck_closes_ = recheck_pulls_ = true;
 }
 
-// Staleness may change at any time, since it is looked at when a pull is answered; from and to BSP the
-// values would have to change their place.
+// Staleness may change at any time, since it is looked at when a pull is answered; from and to BSP
+// the values would have to change their place.
 void Partition::TakePolicy(const ConsistencyPolicy& policy, PartitionActions& actions) {
   if (bsp() || policy.kind == PolicyKind::kBsp) {
     if (!fault_.empty()) return;
@@ -72,9 +75,11 @@ void Partition::TakeEpoch(const OrdersReceived& orders) {
   recheck_cut_ = true;
 }
 
-void Partition::RefuseWaiting(Answer answer, const std::string& text, bool all, PartitionActions& actions) {
+void Partition::RefuseWaiting(Answer answer, const std::string& text, bool all,
+                              PartitionActions& actions) {
   const auto refused = [&](const Waiter& waiter) {
-    const bool reader = waiter.request.type == FrameType::kPull && (waiter.request.flags & frame_flags::kReader) != 0;
+    const bool reader = waiter.request.type == FrameType::kPull &&
+                        (waiter.request.flags & frame_flags::kReader) != 0;
     if (!all && (reader || clocks_.IsMember(waiter.request.origin))) return false;
     Refuse(waiter, answer, text, actions, waiter.request.clock);
     return true;

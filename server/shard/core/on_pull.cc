@@ -11,8 +11,8 @@ namespace starling {
 void Partition::OnPull(const FrameReceived& frame, PartitionActions& actions) {
   if (frame.payload.value != 0) actions.push_back(Release{frame.payload});
   const FrameHeader& header = frame.header;
-  const bool training =
-      header.key.work.purpose != WorkPurpose::kEvaluate && (header.flags & frame_flags::kReader) == 0;
+  const bool training = header.key.work.purpose != WorkPurpose::kEvaluate &&
+                        (header.flags & frame_flags::kReader) == 0;
   const PullKey key{header.key.slice, training ? WorkPurpose::kTrain : header.key.work.purpose,
                     training ? header.origin.replica.value : frame.connection.value};
   if (pulls_.erase(key) != 0) ++counters_.superseded_pulls;
@@ -50,7 +50,8 @@ Partition::PullState Partition::TryBspPull(const Waiter& pull, PartitionActions&
   const SliceState& slice = *FindSlice(pull.request.key.slice);
   auto version = static_cast<uint64_t>(pull.request.clock);
   if (version > config_.steps) {
-    Refuse(pull, Answer::kBadFrame, absl::StrCat("clock ", version, "; the job has ", config_.steps, " steps"), actions,
+    Refuse(pull, Answer::kBadFrame,
+           absl::StrCat("clock ", version, "; the job has ", config_.steps, " steps"), actions,
            pull.request.clock);
     return PullState::kAnswered;
   }
@@ -60,8 +61,8 @@ Partition::PullState Partition::TryBspPull(const Waiter& pull, PartitionActions&
   }
   if (version + 1 < slice.ordered) {
     Refuse(pull, Answer::kStaleClock,
-           absl::StrCat("version ", version, " is gone: slice ", pull.request.key.slice.value, " has sealed ",
-                        slice.ordered),
+           absl::StrCat("version ", version, " is gone: slice ", pull.request.key.slice.value,
+                        " has sealed ", slice.ordered),
            actions, static_cast<Clock>(slice.applied));
     return PullState::kAnswered;
   }
@@ -72,11 +73,14 @@ Partition::PullState Partition::TryBspPull(const Waiter& pull, PartitionActions&
 Partition::PullState Partition::TryEvaluationPull(const Waiter& pull, PartitionActions& actions) {
   const uint32_t epoch = pull.request.key.work.epoch;
   if (epoch >= config_.Epochs()) {
-    Refuse(pull, Answer::kBadFrame, absl::StrCat("cut of epoch ", epoch, "; the job has ", config_.Epochs()), actions);
+    Refuse(pull, Answer::kBadFrame,
+           absl::StrCat("cut of epoch ", epoch, "; the job has ", config_.Epochs()), actions);
     return PullState::kAnswered;
   }
-  if (epoch >= cut_epochs_ && (pull.request.flags & frame_flags::kReader) == 0) return PullState::kWait;
-  if (epoch + 1 == config_.Epochs() && epoch < cut_epochs_) {  // nothing changes the values any more
+  if (epoch >= cut_epochs_ && (pull.request.flags & frame_flags::kReader) == 0)
+    return PullState::kWait;
+  if (epoch + 1 == config_.Epochs() &&
+      epoch < cut_epochs_) {  // nothing changes the values any more
     const SliceState& slice = *FindSlice(pull.request.key.slice);
     SendSlice(pull, ValueSource::kCurrent, bsp() ? slice.applied : 0, log_.applied(), actions);
     return PullState::kAnswered;
@@ -87,8 +91,8 @@ Partition::PullState Partition::TryEvaluationPull(const Waiter& pull, PartitionA
   }
   if (copy_ != epoch) {
     Refuse(pull, Answer::kStaleClock,
-           absl::StrCat("there is no copy of epoch ", epoch, "; epochs cut: ", cut_epochs_, ", copy held: ",
-                        copy_.has_value() ? absl::StrCat(*copy_) : "none"),
+           absl::StrCat("there is no copy of epoch ", epoch, "; epochs cut: ", cut_epochs_,
+                        ", copy held: ", copy_.has_value() ? absl::StrCat(*copy_) : "none"),
            actions, cut_epochs_);
     return PullState::kAnswered;
   }
@@ -98,14 +102,17 @@ Partition::PullState Partition::TryEvaluationPull(const Waiter& pull, PartitionA
 
 void Partition::SendSlice(const Waiter& pull, ValueSource source, uint64_t version, Lsn position,
                           PartitionActions& actions) {
-  SendValue send{pull.connection, AnswerTo(pull.request, FrameType::kValue, Answer::kNone), source, version};
+  SendValue send{pull.connection, AnswerTo(pull.request, FrameType::kValue, Answer::kNone), source,
+                 version};
   send.header.kind = PayloadKind::kDense;
   send.header.elements = FindSlice(pull.request.key.slice)->info.elements;
   send.header.base_lsn = position;
   const uint64_t lag = clocks_.distance();
   send.header.samples = static_cast<uint32_t>(std::min<uint64_t>(lag, UINT32_MAX));
   actions.push_back(std::move(send));
-  if (pull.request.key.work.purpose == WorkPurpose::kEvaluate || (pull.request.flags & frame_flags::kReader)) return;
+  if (pull.request.key.work.purpose == WorkPurpose::kEvaluate ||
+      (pull.request.flags & frame_flags::kReader))
+    return;
   lag_max_ = std::max(lag_max_, lag);
   ++lag_histogram_[std::min<uint64_t>(lag, limits::kLagBuckets - 1)];
 }

@@ -15,11 +15,12 @@ void Partition::OnPush(const FrameReceived& frame, absl::Time deadline, Partitio
   }
   if (Join(frame, slice, actions)) return;
   if (EpochMustWait(header.key.work.epoch)) return Park(frame, deadline, actions);
-  if (!fault_.empty()) return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_}, actions);
+  if (!fault_.empty())
+    return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_}, actions);
   if (bsp() && JobStep(header.key.work) > static_cast<int64_t>(slice.ordered)) {
     Refuse({frame.connection, header}, Answer::kStaleClock,
-           absl::StrCat("step ", JobStep(header.key.work), "; slice ", header.key.slice.value, " has sealed ",
-                        slice.ordered),
+           absl::StrCat("step ", JobStep(header.key.work), "; slice ", header.key.slice.value,
+                        " has sealed ", slice.ordered),
            actions, static_cast<Clock>(slice.ordered));
     actions.push_back(Release{frame.payload});
     return;
@@ -47,14 +48,18 @@ bool Partition::EpochMustWait(uint32_t epoch) const {
 }
 
 // Many retries may meet one contribution; a BSP step has up to 2M different ranges besides.
-size_t Partition::WaitersMax() const { return limits::kJoinedRetriesMax + 2 * config_.micro_batches; }
+size_t Partition::WaitersMax() const {
+  return limits::kJoinedRetriesMax + 2 * config_.micro_batches;
+}
 
-void Partition::TakeWaiter(Waiters& waiters, const FrameReceived& frame, PartitionActions& actions) {
+void Partition::TakeWaiter(Waiters& waiters, const FrameReceived& frame,
+                           PartitionActions& actions) {
   if (!AddWaiter(waiters, frame, WaitersMax())) {
-    return Refuse(frame,
-                  {Verdict::kRefuse, Answer::kOverBudget,
-                   absl::StrCat(WaitersMax(), " requests wait for this contribution already: try again")},
-                  actions);
+    return Refuse(
+        frame,
+        {Verdict::kRefuse, Answer::kOverBudget,
+         absl::StrCat(WaitersMax(), " requests wait for this contribution already: try again")},
+        actions);
   }
   actions.push_back(Release{frame.payload});
 }
@@ -76,9 +81,14 @@ bool Partition::Join(const FrameReceived& frame, SliceState& slice, PartitionAct
   const auto key = in_flight_by_key_.find(InFlightKey(header.key.slice, header.key.work));
   if (key != in_flight_by_key_.end()) {
     InFlight& original = in_flight_.at(key->second);
-    if (DefenceMasked(Defence::kBatchKey) && original.header.origin.replica != header.origin.replica) return false;
+    if (DefenceMasked(Defence::kBatchKey) &&
+        original.header.origin.replica != header.origin.replica)
+      return false;
     if (original.header.origin == header.origin && original.header.digest != header.digest) {
-      Refuse(frame, {Verdict::kRefuse, Answer::kBadDigest, "the same attempt came with other bytes before"}, actions);
+      Refuse(
+          frame,
+          {Verdict::kRefuse, Answer::kBadDigest, "the same attempt came with other bytes before"},
+          actions);
       return true;
     }
     ++counters_.joined;
@@ -94,7 +104,8 @@ bool Partition::Join(const FrameReceived& frame, SliceState& slice, PartitionAct
     TakeWaiter(slice.unsealed, frame, actions);
     return true;
   }
-  Waiters* seal = JobStep(work) < static_cast<int64_t>(slice.ordered) ? FindSeal(slice, work) : nullptr;
+  Waiters* seal =
+      JobStep(work) < static_cast<int64_t>(slice.ordered) ? FindSeal(slice, work) : nullptr;
   if (seal == nullptr) return false;
   ++counters_.joined;
   TakeWaiter(*seal, frame, actions);

@@ -1,5 +1,5 @@
-// What becomes of a contribution whose bytes were looked at: a record (SSP, async), or a part of its
-// step's tree (BSP). docs/protocol.md, section 2.
+// What becomes of a contribution whose bytes were looked at: a record (SSP, async), or a part of
+// its step's tree (BSP). docs/protocol.md, section 2.
 #include <algorithm>
 #include <utility>
 
@@ -20,20 +20,21 @@ void Partition::OnVerified(const Verified& verified, PartitionActions& actions) 
   const FrameHeader& header = it->second.header;
   if (verified.digest != header.digest && !DefenceMasked(Defence::kDigest)) {
     return RefuseInFlight(verified.payload, Answer::kBadDigest,
-                          absl::StrCat("the payload has digest ", verified.digest, ", its header says ", header.digest,
-                                       ": send it again"),
+                          absl::StrCat("the payload has digest ", verified.digest,
+                                       ", its header says ", header.digest, ": send it again"),
                           actions);
   }
   if (verified.first_non_finite >= 0 && fault_.empty() && !DefenceMasked(Defence::kFiniteCheck)) {
-    fault_ = absl::StrCat("worker ", header.origin.worker.value, " sent a gradient that is not finite for ",
-                          config_.name_of_element(header.key.slice, static_cast<uint32_t>(verified.first_non_finite)),
-                          " in step ", JobStep(header.key.work));
+    fault_ = absl::StrCat(
+        "worker ", header.origin.worker.value, " sent a gradient that is not finite for ",
+        config_.name_of_element(header.key.slice, static_cast<uint32_t>(verified.first_non_finite)),
+        " in step ", JobStep(header.key.work));
     actions.push_back(ReportFault{fault_, header.origin});
   }
   if (!fault_.empty()) return RefuseInFlight(verified.payload, Answer::kNonFinite, fault_, actions);
   if (primary_ != config_.self && !DefenceMasked(Defence::kViewFence)) {
-    return RefuseInFlight(verified.payload, Answer::kStaleView, absl::StrCat("view ", view_.value, " is elsewhere"),
-                          actions);
+    return RefuseInFlight(verified.payload, Answer::kStaleView,
+                          absl::StrCat("view ", view_.value, " is elsewhere"), actions);
   }
   if (bsp()) {
     AddToTree(verified.payload, actions);
@@ -46,23 +47,27 @@ Partition::InFlight Partition::TakeInFlight(BufferId payload) {
   const auto it = in_flight_.find(payload);
   InFlight taken = std::move(it->second);
   in_flight_.erase(it);
-  const auto key = in_flight_by_key_.find(InFlightKey(taken.header.key.slice, taken.header.key.work));
+  const auto key =
+      in_flight_by_key_.find(InFlightKey(taken.header.key.slice, taken.header.key.work));
   if (key != in_flight_by_key_.end() && key->second == payload) in_flight_by_key_.erase(key);
   return taken;
 }
 
-void Partition::RefuseInFlight(BufferId payload, Answer answer, const std::string& text, PartitionActions& actions) {
+void Partition::RefuseInFlight(BufferId payload, Answer answer, const std::string& text,
+                               PartitionActions& actions) {
   const InFlight refused = TakeInFlight(payload);
-  for (const Waiter& waiter : refused.waiters) Refuse(waiter, answer, text, actions, waiter.request.clock);
+  for (const Waiter& waiter : refused.waiters)
+    Refuse(waiter, answer, text, actions, waiter.request.clock);
   actions.push_back(Release{payload});
 }
 
-UpdateScalars Partition::DecideScalars(const SliceState& slice, const WorkRange& item, uint64_t samples,
-                                       Lsn base) const {
+UpdateScalars Partition::DecideScalars(const SliceState& slice, const WorkRange& item,
+                                       uint64_t samples, Lsn base) const {
   UpdateScalars scalars;
   scalars.rate = config_.rate(JobStep(item));
   if (samples > 0 && samples < config_.batch) {
-    scalars.scale = static_cast<float>(static_cast<double>(config_.batch) / static_cast<double>(samples));
+    scalars.scale =
+        static_cast<float>(static_cast<double>(config_.batch) / static_cast<double>(samples));
   }
   scalars.t = static_cast<int64_t>(slice.ordered + 1);
   // The updates behind `base` are a suffix of those remembered.
@@ -124,7 +129,8 @@ void Partition::AddToTree(BufferId payload, PartitionActions& actions) {
   if (outcome.complete) Seal(slice, part.header, outcome.root, actions);
 }
 
-void Partition::Seal(SliceState& slice, const FrameHeader& last, BufferId sum, PartitionActions& actions) {
+void Partition::Seal(SliceState& slice, const FrameHeader& last, BufferId sum,
+                     PartitionActions& actions) {
   LogRecord record;
   record.kind = RecordKind::kApply;
   record.slice = slice.info.id;

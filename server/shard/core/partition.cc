@@ -34,8 +34,8 @@ void Partition::Step(const PartitionEvent& event, absl::Time now, PartitionActio
   Settle(now, actions);
 }
 
-// Each pass handles what the pass before made possible; every pass that goes on has ordered a record
-// or answered somebody, so it ends.
+// Each pass handles what the pass before made possible; every pass that goes on has ordered a
+// record or answered somebody, so it ends.
 void Partition::Settle(absl::Time now, PartitionActions& actions) {
   ExpireParked(now, actions);
   while (recheck_cut_ || recheck_parked_ || recheck_closes_ || recheck_pulls_) {
@@ -95,7 +95,8 @@ FrameHeader Partition::AnswerTo(const FrameHeader& request, FrameType type, Answ
   return header;
 }
 
-void Partition::Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock, PartitionActions& actions) {
+void Partition::Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock,
+                    PartitionActions& actions) {
   SendFrame send{waiter.connection, AnswerTo(waiter.request, FrameType::kAck, answer), ""};
   send.header.base_lsn = position;
   send.header.clock = clock;
@@ -103,8 +104,8 @@ void Partition::Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clo
   actions.push_back(std::move(send));
 }
 
-void Partition::Refuse(const Waiter& waiter, Answer answer, const std::string& text, PartitionActions& actions,
-                       Clock clock) {
+void Partition::Refuse(const Waiter& waiter, Answer answer, const std::string& text,
+                       PartitionActions& actions, Clock clock) {
   SendFrame send{waiter.connection, AnswerTo(waiter.request, FrameType::kError, answer), text};
   send.header.kind = PayloadKind::kText;
   send.header.clock = clock;
@@ -112,8 +113,10 @@ void Partition::Refuse(const Waiter& waiter, Answer answer, const std::string& t
   actions.push_back(std::move(send));
 }
 
-void Partition::Refuse(const FrameReceived& frame, const Verdict& verdict, PartitionActions& actions) {
-  Refuse(Waiter{frame.connection, frame.header}, verdict.answer, verdict.text, actions, frame.header.clock);
+void Partition::Refuse(const FrameReceived& frame, const Verdict& verdict,
+                       PartitionActions& actions) {
+  Refuse(Waiter{frame.connection, frame.header}, verdict.answer, verdict.text, actions,
+         frame.header.clock);
   if (frame.payload.value != 0) actions.push_back(Release{frame.payload});
 }
 

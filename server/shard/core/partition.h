@@ -1,8 +1,9 @@
-// One partition of a job on the shard that is its primary, as a pure core: docs/protocol.md, sections 2
-// to 4 and 7. The same events at the same times give the same actions; no I/O, no threads, no clock.
+// One partition of a job on the shard that is its primary, as a pure core: docs/protocol.md,
+// sections 2 to 4 and 7. The same events at the same times give the same actions; no I/O, no
+// threads, no clock.
 //
-//   Partition partition(MakePartitionConfig(job, layout, id, self).value());  // values are initialised
-//   partition.Step(OrdersReceived{...}, now, actions);
+//   Partition partition(MakePartitionConfig(job, layout, id, self).value());  // values are
+//   initialised partition.Step(OrdersReceived{...}, now, actions);
 //   partition.Step(FrameReceived{connection, header, payload}, now, actions);
 //   for (PartitionAction& action : actions) ...  // in order; then actions.clear()
 //
@@ -40,7 +41,8 @@ inline constexpr absl::Duration kParkedFrameDeadline = absl::Seconds(10);
 
 using PartitionActions = std::vector<PartitionAction>;
 
-// How often each path was taken; for `describe`, and for the simulator, which fails where one is zero.
+// How often each path was taken; for `describe`, and for the simulator, which fails where one is
+// zero.
 struct PartitionCounters {
   uint64_t already_counted = 0;
   uint64_t joined = 0;
@@ -78,14 +80,15 @@ class Partition {
   using Waiters = PartitionLog::Waiters;
 
   struct SliceState {
-    explicit SliceState(const PartitionConfig::SliceInfo& info, uint32_t leaves) : info(info), tree(leaves) {}
+    explicit SliceState(const PartitionConfig::SliceInfo& info, uint32_t leaves)
+        : info(info), tree(leaves) {}
 
     PartitionConfig::SliceInfo info;
-    uint64_t ordered = 0;   // updates; BSP: versions sealed
+    uint64_t ordered = 0;  // updates; BSP: versions sealed
     uint64_t applied = 0;
     uint64_t applied_in_epoch = 0;
-    std::array<Lsn, 2> version_lsn;                // BSP: of the update that made version v, at v % 2
-    std::deque<Lsn> recent;                        // of the last updates, to tell a contribution's lag
+    std::array<Lsn, 2> version_lsn;  // BSP: of the update that made version v, at v % 2
+    std::deque<Lsn> recent;          // of the last updates, to tell a contribution's lag
     absl::btree_map<uint32_t, Coverage> coverage;  // by epoch; of the open one
     SubtreeSum tree;                               // BSP: of step `ordered`
     Waiters unsealed;                              // BSP: whose contributions are in the tree
@@ -147,12 +150,14 @@ class Partition {
 
   // on_verified.cc
   void OnVerified(const Verified& verified, PartitionActions& actions);
-  void RefuseInFlight(BufferId payload, Answer answer, const std::string& text, PartitionActions& actions);
+  void RefuseInFlight(BufferId payload, Answer answer, const std::string& text,
+                      PartitionActions& actions);
   void OrderContribution(BufferId payload, PartitionActions& actions);
   void AddToTree(BufferId payload, PartitionActions& actions);
   InFlight TakeInFlight(BufferId payload);
   void Seal(SliceState& slice, const FrameHeader& last, BufferId sum, PartitionActions& actions);
-  UpdateScalars DecideScalars(const SliceState& slice, const WorkRange& item, uint64_t samples, Lsn base) const;
+  UpdateScalars DecideScalars(const SliceState& slice, const WorkRange& item, uint64_t samples,
+                              Lsn base) const;
 
   // on_applied.cc
   void Order(LogRecord record, BufferId payload, Waiters waiters, PartitionActions& actions);
@@ -164,7 +169,8 @@ class Partition {
   // on_close.cc
   void OnClose(const FrameReceived& frame, PartitionActions& actions);
   void TryCloses(PartitionActions& actions);
-  bool CloseIsReady(const ClockTable::Replica& replica, const FrameHeader& request, bool behind_others) const;
+  bool CloseIsReady(const ClockTable::Replica& replica, const FrameHeader& request,
+                    bool behind_others) const;
   void OrderClose(ReplicaId replica, const Waiter& waiter, PartitionActions& actions);
   void CommitClose(const PartitionLog::Entry& entry, PartitionActions& actions);
   Clock EnterClock(ReplicaId replica) const;
@@ -176,7 +182,8 @@ class Partition {
   PullState TryBspPull(const Waiter& pull, PartitionActions& actions);
   void TryPullsOf(SliceId slice, PartitionActions& actions);
   void TryAllPulls(PartitionActions& actions);
-  void SendSlice(const Waiter& pull, ValueSource source, uint64_t version, Lsn position, PartitionActions& actions);
+  void SendSlice(const Waiter& pull, ValueSource source, uint64_t version, Lsn position,
+                 PartitionActions& actions);
 
   // on_orders.cc
   void OnOrders(const OrdersReceived& orders, PartitionActions& actions);
@@ -204,9 +211,10 @@ class Partition {
   uint64_t LeastSealed() const;
   bool AllCover(uint32_t epoch, uint64_t item) const;
   FrameHeader AnswerTo(const FrameHeader& request, FrameType type, Answer answer) const;
-  void Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock, PartitionActions& actions);
-  void Refuse(const Waiter& waiter, Answer answer, const std::string& text, PartitionActions& actions,
-              Clock clock = 0);
+  void Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock,
+           PartitionActions& actions);
+  void Refuse(const Waiter& waiter, Answer answer, const std::string& text,
+              PartitionActions& actions, Clock clock = 0);
   void Refuse(const FrameReceived& frame, const Verdict& verdict, PartitionActions& actions);
 
   const PartitionConfig config_;
@@ -225,8 +233,10 @@ class Partition {
   PartitionLog log_;
   ClockTable clocks_;
   absl::btree_map<SliceId, SliceState> slices_;
-  absl::btree_map<uint32_t, Coverage> all_covered_;  // by epoch: items covered on every updated slice
-  absl::btree_map<std::pair<uint32_t, uint64_t>, uint32_t> partly_covered_;  // (epoch, item): on how many slices
+  absl::btree_map<uint32_t, Coverage>
+      all_covered_;  // by epoch: items covered on every updated slice
+  absl::btree_map<std::pair<uint32_t, uint64_t>, uint32_t>
+      partly_covered_;  // (epoch, item): on how many slices
   absl::btree_map<BufferId, InFlight> in_flight_;
   absl::btree_map<InFlightKey, BufferId> in_flight_by_key_;
   absl::btree_map<InFlightKey, ReplicaId> counted_from_;  // kept only while kBatchKey is masked

@@ -11,20 +11,13 @@ using ::testing::HasSubstr;
 
 constexpr auto Member = Transcript::Member;
 
-TranscriptOptions Bsp(uint32_t slices = 1) { return {.policy = {PolicyKind::kBsp, 0}, .slices = slices}; }
-
-void Begin(Transcript& t, uint32_t replicas) {
-  t.Quietly([&] {
-    std::vector<RosterMember> members;
-    for (uint32_t r = 1; r <= replicas; ++r) members.push_back(Member(r, 1, 0));
-    t.Orders(1, members);
-    for (uint32_t r = 1; r <= replicas; ++r) t.Mark(r, frame_flags::kEnter);
-  });
+TranscriptOptions Bsp(uint32_t slices = 1) {
+  return {.policy = {PolicyKind::kBsp, 0}, .slices = slices};
 }
 
 TEST(PartitionBspTest, TwoWorkersSealAStep) {
   Transcript t(Bsp());
-  Begin(t, 2);
+  t.Begin(2);
   t.Pull(1, 0, 0);
   const uint64_t left = t.Push(1, 0, 0, 0, 2);
   t.Pull(1, 0, 1);
@@ -64,7 +57,7 @@ c2 r2.1 pull s0 clock 0 min_lsn 0
 
 TEST(PartitionBspTest, ContainedPartsJoinAndContainingOnesReplace) {
   Transcript t(Bsp());
-  Begin(t, 3);
+  t.Begin(3);
   t.Verify(t.Push(1, 0, 0, 0, 1));
   t.Push(2, 0, 0, 0, 1);            // held
   t.Verify(t.Push(2, 0, 0, 0, 2));  // after a roster change: all of the left half
@@ -112,7 +105,7 @@ c2 r2.1 push s0 0:[0,2) b10
 // Both are verified at once; the one that contains the other seals the step first.
 TEST(PartitionBspTest, APartThatIsVerifiedAfterItsStepWasSealedCountsNothing) {
   Transcript t(Bsp());
-  Begin(t, 2);
+  t.Begin(2);
   const uint64_t part = t.Push(1, 0, 0, 0, 2);
   const uint64_t whole = t.Push(2, 0, 0, 0, 4);
   t.Verify(whole);
@@ -136,7 +129,7 @@ applied lsn 4
 
 TEST(PartitionBspTest, VersionsThatAreGoneAndStepsThatCannotBeYet) {
   Transcript t(Bsp());
-  Begin(t, 1);
+  t.Begin(1);
   t.Contribute(1, 0, 0, 0, 4);
   const uint64_t push = t.Push(1, 0, 0, 4, 4);
   t.Verify(push);
@@ -167,7 +160,7 @@ c1 r1.1 pull s0 clock 9 min_lsn 0
 
 TEST(PartitionBspTest, WhoEntersIsToldTheLeastSealedStep) {
   Transcript t(Bsp(/*slices=*/2));
-  Begin(t, 1);
+  t.Begin(1);
   t.Contribute(1, 0, 0, 0, 4);
   t.Contribute(1, 1, 0, 0, 4);
   t.Contribute(1, 0, 0, 4, 4);
@@ -192,7 +185,7 @@ c2 r2.1 push s0 0:[4,8) b8
 
 TEST(PartitionBspTest, TheLastStepOfAnEpochIsRescaledAndCut) {
   Transcript t({.policy = {PolicyKind::kBsp, 0}, .samples = 10, .epochs = 2, .evaluate_every = 1});
-  Begin(t, 1);
+  t.Begin(1);
   t.Contribute(1, 0, 0, 0, 4);
   t.Verify(t.Push(1, 0, 0, 4, 2));  // two samples and an empty micro-batch
   t.Verify(t.Push(1, 0, 0, 6, 2));  // empty ones
@@ -223,7 +216,7 @@ c1 r1.1 pull s0 cut 1
 // After the last cut the values themselves are read, by clients too.
 TEST(PartitionBspTest, TheLastCutIsTheValueItself) {
   Transcript t({.policy = {PolicyKind::kBsp, 0}, .samples = 8, .epochs = 1});
-  Begin(t, 1);
+  t.Begin(1);
   t.Contribute(1, 0, 0, 0, 4);
   FrameHeader reader = t.Header(FrameType::kPull, 0);
   reader.flags = frame_flags::kReader;
@@ -242,24 +235,26 @@ c50 r0.1 pull s0 clock 0 min_lsn 0
 
 TEST(PartitionBspTest, NothingOfAStepIsAppliedWhenAPartIsNotFinite) {
   Transcript t(Bsp());
-  Begin(t, 2);
+  t.Begin(2);
   t.Verify(t.Push(1, 0, 0, 0, 2));
   t.Verify(t.Push(2, 0, 0, 2, 2), Transcript::kDigest, 0);
   t.Verify(t.Push(1, 0, 0, 2, 2));
   EXPECT_THAT(t.Text(), ::testing::Not(HasSubstr("apply")));
-  EXPECT_THAT(t.partition().Status().fault(), HasSubstr("worker 2 sent a gradient that is not finite for w0[0]"));
+  EXPECT_THAT(t.partition().Status().fault(),
+              HasSubstr("worker 2 sent a gradient that is not finite for w0[0]"));
 }
 
 TEST(PartitionBspTest, ACloseMustNameItsStep) {
   Transcript t(Bsp());
-  Begin(t, 1);
+  t.Begin(1);
   t.Close(1, 3, 0, 0, 4);
-  EXPECT_THAT(t.Text(), HasSubstr("bad-frame clock 3 lsn 0: the clock of job step 0 is that number; came 3"));
+  EXPECT_THAT(t.Text(),
+              HasSubstr("bad-frame clock 3 lsn 0: the clock of job step 0 is that number; came 3"));
 }
 
 TEST(PartitionBspTest, ARunningJobCannotLeaveBsp) {
   Transcript t(Bsp());
-  Begin(t, 1);
+  t.Begin(1);
   OrdersReceived orders = t.Base();
   orders.policy = {PolicyKind::kSsp, 1};
   t.Step(orders);
@@ -275,7 +270,7 @@ orders generation 1 view 1 roster 0: epoch 0
 TEST(PartitionBspTest, TheStateDigestTellsLogsApart) {
   Transcript a(Bsp());
   Transcript b(Bsp());
-  for (Transcript* t : {&a, &b}) Begin(*t, 2);
+  for (Transcript* t : {&a, &b}) t->Begin(2);
   EXPECT_EQ(a.partition().log().state_digest(), b.partition().log().state_digest());
   a.Contribute(1, 0, 0, 0, 4);
   b.Contribute(1, 0, 0, 0, 4);

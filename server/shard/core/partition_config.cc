@@ -26,7 +26,8 @@ class ElementNames {
   ElementNames(const Graph& graph, const Layout& layout, PartitionId partition) {
     for (const SliceId id : layout.partitions[partition.value]) {
       for (const Segment& segment : layout.slices[id.value].segments) {
-        segments_[id].push_back({segment, graph.parameters(static_cast<int>(segment.param)).name()});
+        segments_[id].push_back(
+            {segment, graph.parameters(static_cast<int>(segment.param)).name()});
       }
     }
   }
@@ -48,10 +49,11 @@ class ElementNames {
 
 absl::Status FillSteps(const JobDescription& job, PartitionConfig* config) {
   const JobSpec& spec = job.spec();
-  STARLING_RETURN_IF_ERROR(BatchPlan::Make(static_cast<int64_t>(job.train_samples()), spec.batch().global(),
-                                           spec.batch().micro_batches())
+  STARLING_RETURN_IF_ERROR(BatchPlan::Make(static_cast<int64_t>(job.train_samples()),
+                                           spec.batch().global(), spec.batch().micro_batches())
                                .status());
-  if (spec.stop().epochs() == 0 && spec.stop().steps() == 0) return BadJob("neither stop.epochs nor stop.steps is set");
+  if (spec.stop().epochs() == 0 && spec.stop().steps() == 0)
+    return BadJob("neither stop.epochs nor stop.steps is set");
   config->samples = job.train_samples();
   config->batch = spec.batch().global();
   config->micro_batches = spec.batch().micro_batches();
@@ -75,19 +77,24 @@ uint64_t PartitionConfig::SamplesIn(const WorkRange& work) const {
 
 absl::StatusOr<ConsistencyPolicy> PolicyFromProto(const Policy& policy) {
   switch (policy.kind()) {
-    case Policy::BSP: return ConsistencyPolicy{PolicyKind::kBsp, 0};
-    case Policy::SSP: return ConsistencyPolicy{PolicyKind::kSsp, policy.staleness()};
-    case Policy::ASYNC: return ConsistencyPolicy{PolicyKind::kAsync, 0};
-    default: break;
+    case Policy::BSP:
+      return ConsistencyPolicy{PolicyKind::kBsp, 0};
+    case Policy::SSP:
+      return ConsistencyPolicy{PolicyKind::kSsp, policy.staleness()};
+    case Policy::ASYNC:
+      return ConsistencyPolicy{PolicyKind::kAsync, 0};
+    default:
+      break;
   }
-  return BadJob(absl::StrCat("policy ", static_cast<int>(policy.kind()), "; expected bsp, ssp or async"));
+  return BadJob(
+      absl::StrCat("policy ", static_cast<int>(policy.kind()), "; expected bsp, ssp or async"));
 }
 
 absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, const Layout& layout,
                                                     PartitionId partition, ShardId self) {
   if (job.layout_digest() != layout.digest) {
-    return BadJob(absl::StrCat("layout digest ", job.layout_digest(), ", but this build computes ", layout.digest,
-                               ": run the same version everywhere"));
+    return BadJob(absl::StrCat("layout digest ", job.layout_digest(), ", but this build computes ",
+                               layout.digest, ": run the same version everywhere"));
   }
   if (partition.value >= layout.partitions.size()) {
     return BadJob(absl::StrCat("partition ", partition.value, " of ", layout.partitions.size()));
@@ -102,8 +109,9 @@ absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, c
   }
   STARLING_RETURN_IF_ERROR(FillSteps(job, &config));
   STARLING_ASSIGN_OR_RETURN(config.policy, PolicyFromProto(job.spec().policy()));
-  STARLING_ASSIGN_OR_RETURN(const LearningRate rate,
-                            LearningRate::Make(job.spec().optimizer().learning_rate(), config.steps));
+  STARLING_ASSIGN_OR_RETURN(
+      const LearningRate rate,
+      LearningRate::Make(job.spec().optimizer().learning_rate(), config.steps));
   config.rate = [rate](int64_t step) { return rate.At(step); };
   JobSpec lengths;  // what decides about epochs, without the model
   *lengths.mutable_batch() = job.spec().batch();

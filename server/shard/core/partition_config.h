@@ -35,8 +35,8 @@ struct PartitionConfig {
   uint64_t steps = 0;          // of the whole job
   ConsistencyPolicy policy;
 
-  std::function<float(int64_t step)> rate;               // the schedule; pure
-  std::function<bool(uint32_t epoch)> evaluates_at;      // pure
+  std::function<float(int64_t step)> rate;           // the schedule; pure
+  std::function<bool(uint32_t epoch)> evaluates_at;  // pure
   // "dense1.weight[17]", for messages about bad elements; pure.
   std::function<std::string(SliceId, uint32_t element)> name_of_element;
 

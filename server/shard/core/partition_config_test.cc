@@ -35,7 +35,8 @@ TEST(PartitionConfigTest, TakesWhatTheDescriptionSays) {
   JobDescription job = Job();
   const Layout layout = MakeLayout(job.spec().model()).value();
   job.set_layout_digest(layout.digest);
-  const PartitionConfig config = MakePartitionConfig(job, layout, PartitionId(0), ShardId(3)).value();
+  const PartitionConfig config =
+      MakePartitionConfig(job, layout, PartitionId(0), ShardId(3)).value();
   EXPECT_EQ(config.FullSteps(), 4u);
   EXPECT_EQ(config.Epochs(), 2u);
   EXPECT_EQ(config.StepsIn(0), 4u);
@@ -54,7 +55,8 @@ TEST(PartitionConfigTest, NamesElementsAcrossSlices) {
   const Layout layout = MakeLayout(job.spec().model()).value();
   job.set_layout_digest(layout.digest);
   const Slice& slice = layout.slices.at(1);  // the end of a, the beginning of b
-  const PartitionConfig config = MakePartitionConfig(job, layout, slice.partition, ShardId(1)).value();
+  const PartitionConfig config =
+      MakePartitionConfig(job, layout, slice.partition, ShardId(1)).value();
   EXPECT_EQ(config.name_of_element(slice.id, 0), "a[262144]");
   ASSERT_EQ(slice.segments.size(), 1u + (slice.elements > 300'000 - 262'144));
   EXPECT_EQ(config.name_of_element(slice.id, 37'855), "a[299999]");

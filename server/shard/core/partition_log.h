@@ -1,5 +1,5 @@
-// A partition's log: ordered, then committed (the backup has it, or there is none), then applied. Holds
-// the records that are not applied yet and the last ones that were, and a digest over all.
+// A partition's log: ordered, then committed (the backup has it, or there is none), then applied.
+// Holds the records that are not applied yet and the last ones that were, and a digest over all.
 #ifndef STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 #define STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 
@@ -47,9 +47,11 @@ class PartitionLog {
 
   Lsn ordered() const { return ordered_; }
   Lsn committed() const { return committed_; }
-  Lsn applied() const { return applied_; }  // all records up to here are
+  Lsn applied() const { return applied_; }           // all records up to here are
   uint64_t state_digest() const { return digest_; }  // of all ordered records
-  const std::deque<LogRecord>& recent() const { return recent_; }  // the last applied ones, ascending
+  const std::deque<LogRecord>& recent() const {
+    return recent_;
+  }  // the last applied ones, ascending
   std::deque<Entry>& pending() { return pending_; }
 
  private:

@@ -1,6 +1,6 @@
-// The partition core in random company: workers that duplicate, retry, reconnect, die and come back, and
-// an adaptor that takes its time. Whatever happens, each item counts once, each buffer is released
-// once, and all work is done in the end.
+// The partition core in random company: workers that duplicate, retry, reconnect, die and come
+// back, and an adaptor that takes its time. Whatever happens, each item counts once, each buffer is
+// released once, and all work is done in the end.
 #include <deque>
 #include <map>
 #include <random>
@@ -39,7 +39,8 @@ PartitionConfig Config(PolicyKind policy) {
 
 class RandomCompany {
  public:
-  RandomCompany(PolicyKind policy, uint32_t seed) : bsp_(policy == PolicyKind::kBsp), core_(Config(policy)), random_(seed) {
+  RandomCompany(PolicyKind policy, uint32_t seed)
+      : bsp_(policy == PolicyKind::kBsp), core_(Config(policy)), random_(seed) {
     for (uint32_t r = 1; r <= kReplicas; ++r) Revive(r);
     SendOrders();
   }
@@ -108,7 +109,8 @@ class RandomCompany {
     orders.policy = core_.config().policy;
     orders.roster.number = RosterNumber(roster_);
     for (const auto& [replica, process] : processes_) {
-      orders.roster.members.push_back({ReplicaId(replica), WorkerId(replica), Incarnation(process.incarnation), 0});
+      orders.roster.members.push_back(
+          {ReplicaId(replica), WorkerId(replica), Incarnation(process.incarnation), 0});
     }
     orders.epoch = std::min(core_.Status().cut_epochs(), kEpochs - 1);
     orders.discard_cuts_before = orders.epoch;
@@ -123,7 +125,8 @@ class RandomCompany {
     h.view = ViewNumber(1);
     h.roster = RosterNumber(roster_ + (Pick(20) == 0 ? 1 : 0));
     const uint64_t stale = Pick(10) == 0 ? 1 : 0;
-    h.origin = {ReplicaId(replica), WorkerId(replica), Incarnation(processes_[replica].incarnation - stale), 1};
+    h.origin = {ReplicaId(replica), WorkerId(replica),
+                Incarnation(processes_[replica].incarnation - stale), 1};
     h.request_id = ++last_request_;
     return h;
   }
@@ -137,7 +140,8 @@ class RandomCompany {
     const uint32_t step = bsp_ ? std::min(done, kEpochs * kSteps - 1) : Pick(kEpochs * kSteps);
     const uint32_t count = bsp_ ? 1u << Pick(4) : kMicroBatches;
     const uint32_t first = Pick(kMicroBatches / count) * count;
-    h.key.work = {WorkPurpose::kTrain, step / kSteps, (step % kSteps) * kMicroBatches + first, count};
+    h.key.work = {WorkPurpose::kTrain, step / kSteps, (step % kSteps) * kMicroBatches + first,
+                  count};
     h.elements = 4;
     h.payload_bytes = 16;
     h.samples = 2 * count;
@@ -189,12 +193,15 @@ class RandomCompany {
         EXPECT_EQ(apply->version, applied.size());
       }
       EXPECT_EQ(static_cast<uint64_t>(record.scalars.t), applied.size() + 1);
-      EXPECT_TRUE(applied.insert(record.work.epoch * kSteps + record.work.first / kMicroBatches).second) << "twice";
+      EXPECT_TRUE(
+          applied.insert(record.work.epoch * kSteps + record.work.first / kMicroBatches).second)
+          << "twice";
       applying_.push_back(record);
     } else if (const auto* release = std::get_if<Release>(&action)) {
       EXPECT_EQ(live_.erase(release->buffer), 1u) << "released twice";
     } else if (const auto* copy = std::get_if<CopyForCut>(&action)) {
-      for (uint32_t s = 0; s < kSlices; ++s) EXPECT_EQ(applied_[s].size(), (copy->epoch + 1) * kSteps);
+      for (uint32_t s = 0; s < kSlices; ++s)
+        EXPECT_EQ(applied_[s].size(), (copy->epoch + 1) * kSteps);
       EXPECT_FALSE(copied_);
       copied_ = true;
     } else if (std::get_if<DropCopy>(&action) != nullptr) {
@@ -203,7 +210,8 @@ class RandomCompany {
     } else if (const auto* send = std::get_if<SendFrame>(&action)) {
       if (send->header.answer == Answer::kCounted) {
         const WorkRange& work = send->header.key.work;
-        EXPECT_TRUE(applied_[send->header.key.slice.value].count(work.epoch * kSteps + work.first / kMicroBatches));
+        EXPECT_TRUE(applied_[send->header.key.slice.value].count(work.epoch * kSteps +
+                                                                 work.first / kMicroBatches));
       }
     }
   }

@@ -15,16 +15,6 @@ TranscriptOptions Ssp(uint32_t staleness, uint32_t slices = 1) {
   return {.policy = {PolicyKind::kSsp, staleness}, .slices = slices};
 }
 
-// Replicas 1 to n of roster 1, all entered at clock 0; what led there is not shown.
-void Begin(Transcript& t, uint32_t replicas) {
-  t.Quietly([&] {
-    std::vector<RosterMember> members;
-    for (uint32_t r = 1; r <= replicas; ++r) members.push_back(Member(r, 1, 0));
-    t.Orders(1, members);
-    for (uint32_t r = 1; r <= replicas; ++r) t.Mark(r, frame_flags::kEnter);
-  });
-}
-
 TEST(PartitionSspTest, AUnitOfWork) {
   Transcript t(Ssp(0));
   t.Orders(1, {Member(1, 1, 0)});
@@ -57,7 +47,7 @@ applied lsn 3
 
 TEST(PartitionSspTest, ARetryJoinsWhatRunsAndIsAckedWhatIsCovered) {
   Transcript t(Ssp(1));
-  Begin(t, 2);
+  t.Begin(2);
   const uint64_t push = t.Push(1, 0, 0, 0, 4);
   t.Push(2, 0, 0, 0, 4);  // another worker's attempt at the same batch
   t.Verify(push);
@@ -87,7 +77,7 @@ c2 r2.1 push s0 0:[0,4) b6
 
 TEST(PartitionSspTest, TheSameAttemptWithOtherBytesIsRefused) {
   Transcript t(Ssp(1));
-  Begin(t, 1);
+  t.Begin(1);
   t.Push(1, 0, 0, 0, 4);
   FrameHeader other = t.PushHeader(1, 0, 0, 0, 4);
   other.digest = 78;
@@ -97,7 +87,7 @@ TEST(PartitionSspTest, TheSameAttemptWithOtherBytesIsRefused) {
 
 TEST(PartitionSspTest, APullWaitsUntilTheSlowestIsCloseEnough) {
   Transcript t(Ssp(1));
-  Begin(t, 2);
+  t.Begin(2);
   t.Quietly([&] {  // replica 1 does units 0 and 1, replica 2 nothing
     t.Contribute(1, 0, 0, 0, 4);
     t.Close(1, 0, 0, 0, 4);
@@ -131,7 +121,7 @@ applied lsn 8
 
 TEST(PartitionSspTest, APullIsNeverAnsweredWithLessThanThePullerSaw) {
   Transcript t(Ssp(5));
-  Begin(t, 1);
+  t.Begin(1);
   const uint64_t push = t.Push(1, 0, 0, 0, 4);
   t.Verify(push);
   t.Pull(1, 0, 0, /*min_lsn=*/3);
@@ -151,7 +141,7 @@ applied lsn 3
 
 TEST(PartitionSspTest, ANewerPullSupersedesAndADeadConnectionIsForgotten) {
   Transcript t(Ssp(0));
-  Begin(t, 1);
+  t.Begin(1);
   t.Pull(1, 0, 1);
   t.Pull(1, 0, 1);
   const uint64_t push = t.Push(1, 0, 0, 0, 4);
@@ -174,7 +164,7 @@ applied lsn 3
 
 TEST(PartitionSspTest, JoinersEnterAtTheMinimumOfTheActive) {
   Transcript t(Ssp(2));
-  Begin(t, 1);
+  t.Begin(1);
   t.Quietly([&] {
     for (uint64_t unit = 0; unit < 3; ++unit) {
       t.Contribute(1, 0, 0, unit * 4, 4);
@@ -205,7 +195,7 @@ c1 r1.1 park clock 0
 
 TEST(PartitionSspTest, ParkingWaitsForTheUnitsClosedBefore) {
   Transcript t(Ssp(0));
-  Begin(t, 1);
+  t.Begin(1);
   const uint64_t push = t.Push(1, 0, 0, 0, 4);
   t.Close(1, 0, 0, 0, 4);
   t.Mark(1, frame_flags::kPark);
@@ -228,7 +218,7 @@ applied lsn 3
 
 TEST(PartitionSspTest, AMemberThatIsTakenOffUnblocksTheOthersAndIsRefused) {
   Transcript t(Ssp(0));
-  Begin(t, 2);
+  t.Begin(2);
   t.Quietly([&] {
     t.Contribute(1, 0, 0, 0, 4);
     t.Close(1, 0, 0, 0, 4);
@@ -249,7 +239,7 @@ c2 r2.1 push s0 0:[4,8) b7
 
 TEST(PartitionSspTest, ANewIncarnationIsParkedAndTheOldOneFenced) {
   Transcript t(Ssp(0));
-  Begin(t, 1);
+  t.Begin(1);
   t.Orders(2, {Member(1, 2, 0)});
   t.Push(1, 0, 0, 0, 4);
   t.set_incarnation(2);
@@ -266,7 +256,7 @@ c1 r1.2 enter clock 0
 
 TEST(PartitionSspTest, AFrameOfALaterRosterWaitsForIt) {
   Transcript t(Ssp(0));
-  Begin(t, 1);
+  t.Begin(1);
   t.set_roster(2);
   t.Push(3, 0, 0, 0, 4);
   t.Orders(2, {Member(1, 1, 0), Member(3, 1, 0)});
@@ -292,7 +282,7 @@ tick
 
 TEST(PartitionSspTest, WhatWaitsIsBudgeted) {
   Transcript t(Ssp(0));
-  Begin(t, 1);
+  t.Begin(1);
   t.set_roster(2);
   for (size_t i = 0; i < limits::kParkedFramesPerConnectionMax; ++i) t.Pull(3, 0, 0);
   EXPECT_THAT(t.Text(), ::testing::Not(HasSubstr("error")));
@@ -306,7 +296,7 @@ TEST(PartitionSspTest, WhatWaitsIsBudgeted) {
 TEST(PartitionSspTest, StaleRunsAndViewsChangeNothing) {
   Transcript t(Ssp(0));
   t.Push(1, 0, 0, 0, 4);
-  Begin(t, 1);
+  t.Begin(1);
   FrameHeader later_era = t.PushHeader(1, 0, 0, 0, 4);
   later_era.key.run.era = 1;
   t.Send(later_era);
@@ -341,7 +331,7 @@ TEST(PartitionSspTest, AnOlderCoordinatorIsIgnored) {
 
 TEST(PartitionSspTest, BadBytesAreNotApplied) {
   Transcript t(Ssp(0));
-  Begin(t, 2);
+  t.Begin(2);
   uint64_t push = t.Push(1, 0, 0, 0, 4);
   t.Verify(push, /*digest=*/78);
   push = t.Push(1, 0, 0, 0, 4);
@@ -371,124 +361,47 @@ c2 r2.1 push s0 0:[4,8) b6
 
 TEST(PartitionSspTest, MalformedFramesAreRefusedWithWhatWasExpected) {
   Transcript t(Ssp(0));
-  Begin(t, 1);
+  t.Begin(1);
   const auto refused = [&](const std::function<void(FrameHeader&)>& spoil) {
     FrameHeader header = t.PushHeader(1, 0, 0, 0, 4);
     spoil(header);
     t.Send(header);
     return t.Text();
   };
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.slice = SliceId(9); }), HasSubstr("slice 9 is not in partition 0"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.elements = 11; }), HasSubstr("slice 0 has 10 elements; came 11"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.payload_bytes = 44; }), HasSubstr("came 10 in 44 bytes"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.codec = Codec::kInt8; }), HasSubstr("expected a dense fp32 payload"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.first = 2; }), HasSubstr("not an aligned subtree"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 3; }), HasSubstr("not an aligned subtree"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 0; }), HasSubstr("not an aligned subtree"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 2; }), HasSubstr("a whole step of 4 micro-batches"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.first = 16; }), HasSubstr("epoch 0 has 4 steps; came step 4"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.epoch = 2; }), HasSubstr("epoch 2 has 0 steps"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.slice = SliceId(9); }),
+              HasSubstr("slice 9 is not in partition 0"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.elements = 11; }),
+              HasSubstr("slice 0 has 10 elements; came 11"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.payload_bytes = 44; }),
+              HasSubstr("came 10 in 44 bytes"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.codec = Codec::kInt8; }),
+              HasSubstr("expected a dense fp32 payload"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.first = 2; }),
+              HasSubstr("not an aligned subtree"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 3; }),
+              HasSubstr("not an aligned subtree"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 0; }),
+              HasSubstr("not an aligned subtree"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 2; }),
+              HasSubstr("a whole step of 4 micro-batches"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.first = 16; }),
+              HasSubstr("epoch 0 has 4 steps; came step 4"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.epoch = 2; }),
+              HasSubstr("epoch 2 has 0 steps"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.purpose = WorkPurpose::kEvaluate; }),
               HasSubstr("expected training work"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.samples = 7; }), HasSubstr("the work has 8 samples; came 7"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.samples = 7; }),
+              HasSubstr("the work has 8 samples; came 7"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.clock = -1; }), HasSubstr("clock -1"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.type = FrameType::kReplicate; }), HasSubstr("frame type 7"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.type = FrameType::kReplicate; }),
+              HasSubstr("frame type 7"));
   EXPECT_EQ(t.partition().counters().refused, 14u);
-}
-
-// The epoch has 3 steps, the last of 4 samples: rescaled by two.
-TEST(PartitionSspTest, AnEpochEndsWithACutAndTheNextOneWaitsForOrders) {
-  Transcript t({.policy = {PolicyKind::kAsync, 0}, .slices = 2, .samples = 20, .epochs = 3, .evaluate_every = 1});
-  Begin(t, 1);
-  t.Quietly([&] {
-    for (uint32_t slice = 0; slice < 2; ++slice) {
-      for (uint64_t unit = 0; unit < 3; ++unit) {
-        if (slice != 1 || unit != 2) t.Contribute(1, slice, 0, unit * 4, 4);
-      }
-    }
-    t.PullCut(1, 1, 0);
-  });
-  EXPECT_EQ(t.partition().Status().covered_floor(), 2u);
-  const uint64_t last = t.Push(1, 1, 0, 8, 4);
-  const uint64_t next = t.Push(1, 0, 1, 0, 4);
-  t.Verify(last);
-  t.Apply(8);
-  t.Orders(1, {Member(1, 1, 0)}, /*epoch=*/1);
-  t.Verify(next);
-  EXPECT_EQ(t.Text(), R"(
-c1 r1.1 push s1 0:[8,12) b8
-  verify s1 b8
-c1 r1.1 push s0 1:[0,4) b9
-verified b8
-  lsn 8 apply s1 0:[8,12) rate 0.166667 scale 2 t 3 lag 2 b8 version 0
-applied lsn 8
-  c1 ack #8 counted clock 0 lsn 8
-  release b8
-  copy for cut 0
-  c1 value #7 s1 clock 0 lsn 9 lag 0 copy 0
-orders generation 1 view 1 roster 1: r1.1 epoch 1
-  verify s0 b9
-verified b9
-  lsn 10 apply s0 1:[0,4) rate 0.125 scale 1 t 4 lag 3 b9 version 0
-)");
-  const PartitionStatus status = t.partition().Status();
-  EXPECT_EQ(status.cut_epochs(), 1u);
-  EXPECT_EQ(status.applied_min(), 3u);
-  EXPECT_EQ(status.applied_max(), 3u);
-  EXPECT_EQ(status.covered_floor(), 0u);
-}
-
-TEST(PartitionSspTest, ACutWaitsWhileTheLastCopyIsEvaluated) {
-  Transcript t({.policy = {PolicyKind::kAsync, 0}, .samples = 8, .epochs = 3, .evaluate_every = 1});
-  Begin(t, 1);
-  t.Quietly([&] {
-    t.Contribute(1, 0, 0, 0, 4);
-    t.Orders(1, {Member(1, 1, 0)}, /*epoch=*/1);
-    t.Contribute(1, 0, 1, 0, 4);
-  });
-  EXPECT_EQ(t.partition().Status().cut_epochs(), 1u);
-  OrdersReceived orders = t.Base();
-  orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
-  orders.epoch = 1;
-  orders.discard_cuts_before = 1;
-  t.Step(orders);
-  t.PullCut(1, 0, 0);
-  EXPECT_EQ(t.Text(), R"(
-orders generation 1 view 1 roster 1: r1.1 epoch 1
-  drop copy 0
-  copy for cut 1
-c1 r1.1 pull s0 cut 0
-  c1 error #4 stale-clock clock 2 lsn 0: there is no copy of epoch 0; epochs cut: 2, copy held: 1
-)");
-}
-
-TEST(PartitionSspTest, ACopyIsReadUntilAnotherNeedsItsMemoryAndReadersNeverWait) {
-  Transcript t({.policy = {PolicyKind::kAsync, 0}, .samples = 8, .epochs = 3, .evaluate_every = 1});
-  Begin(t, 1);
-  t.Contribute(1, 0, 0, 0, 4);
-  OrdersReceived orders = t.Base();
-  orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
-  orders.epoch = 1;
-  orders.discard_cuts_before = 1;
-  t.Quietly([&] { t.Step(orders); });
-  FrameHeader reader = t.Header(FrameType::kPull, 0);
-  reader.flags = frame_flags::kReader;
-  reader.key.work.purpose = WorkPurpose::kEvaluate;
-  t.Send(reader, /*connection=*/50);
-  reader.key.work.epoch = 1;
-  t.Send(reader, /*connection=*/50);
-  EXPECT_EQ(t.Text(), R"(
-c50 r0.1 pull s0 cut 0
-  c50 value #3 s0 clock 0 lsn 4 lag 0 copy 0
-c50 r0.1 pull s0 cut 1
-  c50 error #4 stale-clock clock 1 lsn 0: there is no copy of epoch 1; epochs cut: 1, copy held: 0
-)");
 }
 
 // With a backup in the view a record is applied when the backup has it.
 TEST(PartitionSspTest, NothingIsAppliedBeforeTheBackupHasIt) {
   Transcript t(Ssp(0));
-  Begin(t, 1);
+  t.Begin(1);
   OrdersReceived orders = t.Base();
   orders.view = ViewNumber(2);
   orders.backup = ShardId(2);
@@ -520,7 +433,7 @@ backup has lsn 4
 
 TEST(PartitionSspTest, StalenessMayChangeWhileTheJobRuns) {
   Transcript t(Ssp(0));
-  Begin(t, 1);
+  t.Begin(1);
   t.Pull(1, 0, 3);
   OrdersReceived orders = t.Base();
   orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};

@@ -1,4 +1,5 @@
-// For tests: feeds a partition core and writes down what happens, an event a line, its actions indented.
+// For tests: feeds a partition core and writes down what happens, an event a line, its actions
+// indented.
 #ifndef STARLING_SERVER_SHARD_CORE_TESTING_TRANSCRIPT_H_
 #define STARLING_SERVER_SHARD_CORE_TESTING_TRANSCRIPT_H_
 
@@ -25,8 +26,19 @@ class Transcript {
  public:
   explicit Transcript(const TranscriptOptions& options) : partition_(Config(options)) {}
 
+  // Replicas 1 to n of roster 1, all entered at clock 0; what led there is not written down.
+  void Begin(uint32_t replicas) {
+    Quietly([&] {
+      std::vector<RosterMember> members;
+      for (uint32_t r = 1; r <= replicas; ++r) members.push_back(Member(r));
+      Orders(1, members);
+      for (uint32_t r = 1; r <= replicas; ++r) Mark(r, frame_flags::kEnter);
+    });
+  }
+
   // ---- Events ----
-  void Orders(uint64_t roster, std::vector<RosterMember> members, uint32_t epoch = 0, uint64_t generation = 1) {
+  void Orders(uint64_t roster, std::vector<RosterMember> members, uint32_t epoch = 0,
+              uint64_t generation = 1) {
     OrdersReceived orders = Base();
     orders.generation = Generation(generation);
     orders.roster = {RosterNumber(roster), std::move(members)};
@@ -42,7 +54,8 @@ class Transcript {
     return orders;
   }
   // The payload of request n is buffer n.
-  FrameHeader PushHeader(uint32_t replica, uint32_t slice, uint32_t epoch, uint64_t first, uint32_t count) {
+  FrameHeader PushHeader(uint32_t replica, uint32_t slice, uint32_t epoch, uint64_t first,
+                         uint32_t count) {
     FrameHeader h = Header(FrameType::kPush, replica);
     h.kind = PayloadKind::kDense;
     h.key.slice = SliceId(slice);
@@ -88,7 +101,8 @@ class Transcript {
   }
   void Apply(uint64_t lsn) { Step(Applied{Lsn(lsn)}); }
   // A push with all that follows, left out of the text.
-  void Contribute(uint32_t replica, uint32_t slice, uint32_t epoch, uint64_t first, uint32_t count) {
+  void Contribute(uint32_t replica, uint32_t slice, uint32_t epoch, uint64_t first,
+                  uint32_t count) {
     const std::string before = text_;
     Verify(Push(replica, slice, epoch, first, count));
     Apply(partition_.log().ordered().value);
@@ -113,14 +127,16 @@ class Transcript {
   uint64_t Send(FrameHeader header, uint64_t connection = 0) {
     header.request_id = ++last_request_;
     const BufferId payload(header.payload_bytes != 0 ? last_request_ : 0);
-    Step(FrameReceived{ConnectionId(connection != 0 ? connection : header.origin.replica.value), header, payload});
+    Step(FrameReceived{ConnectionId(connection != 0 ? connection : header.origin.replica.value),
+                       header, payload});
     return last_request_;
   }
   void Step(const PartitionEvent& event) {
     absl::StrAppend(&text_, ToString(event), "\n");
     PartitionActions actions;
     partition_.Step(event, now_, actions);
-    for (const PartitionAction& action : actions) absl::StrAppend(&text_, "  ", ToString(action), "\n");
+    for (const PartitionAction& action : actions)
+      absl::StrAppend(&text_, "  ", ToString(action), "\n");
   }
 
   // ---- What is stamped on later frames ----
@@ -145,7 +161,8 @@ class Transcript {
     PartitionConfig config;
     config.run = {JobUid(7), 0};
     config.self = ShardId(1);
-    for (uint32_t s = 0; s < options.slices; ++s) config.slices.push_back({SliceId(s), kElements, true});
+    for (uint32_t s = 0; s < options.slices; ++s)
+      config.slices.push_back({SliceId(s), kElements, true});
     config.samples = options.samples;
     config.batch = 8;
     config.micro_batches = 4;
