@@ -1,9 +1,13 @@
 // A daemon's own services and calls to the coordinator, over loopback.
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/client_unary_call.h>
+#include <grpcpp/support/sync_stream.h>
 #include <gtest/gtest.h>
 
 #include <future>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "common/daemon/coordinator_client.h"
@@ -96,6 +100,55 @@ TEST_F(Services, AnonymousCallsAreRefused) {
   EXPECT_EQ(stub->Info(&info, {}, &info_reply).error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(stub->Spans(&spans, {}, &spans_reply).error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_TRUE(info_reply.name().empty());
+}
+
+grpc::ByteBuffer Bytes(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+std::string Text(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(buffer.Dump(&slices).ok());
+  std::string text;
+  for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
+  return text;
+}
+
+// Probes of a supervisor carry no identity. HealthCheckResponse{status: SERVING} is 08 01.
+TEST_F(Services, HealthAnswersAnybody) {
+  const auto channel = MakeChannel(server_->address());
+  grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
+                                   grpc::internal::RpcMethod::NORMAL_RPC);
+  grpc::ClientContext serving;
+  grpc::ByteBuffer reply;
+  ASSERT_TRUE(grpc::internal::BlockingUnaryCall(channel.get(), method, &serving, Bytes(""), &reply).ok());
+  EXPECT_EQ(Text(reply), std::string("\x08\x01"));
+  server_->SetServing(false);
+  grpc::ClientContext not_serving;
+  ASSERT_TRUE(
+      grpc::internal::BlockingUnaryCall(channel.get(), method, &not_serving, Bytes(""), &reply).ok());
+  EXPECT_EQ(Text(reply), std::string("\x08\x02"));
+}
+
+// ServerReflectionRequest{list_services: "*"} is 3a 01 2a.
+TEST_F(Services, ReflectionListsTheServices) {
+  const auto channel = MakeChannel(server_->address());
+  grpc::internal::RpcMethod method("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                                   grpc::internal::RpcMethod::BIDI_STREAMING);
+  grpc::ClientContext context;
+  const std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> call(
+      grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+          channel.get(), method, &context));
+  ASSERT_TRUE(call->Write(Bytes("\x3a\x01*")));
+  grpc::ByteBuffer reply;
+  ASSERT_TRUE(call->Read(&reply));
+  const std::string services = Text(reply);
+  for (const char* name : {"starling.Daemon", "starling.CoordinatorService", "grpc.health.v1.Health"}) {
+    EXPECT_NE(services.find(name), std::string::npos) << name;
+  }
+  call->WritesDone();
+  EXPECT_TRUE(call->Finish().ok());
 }
 
 TEST_F(Services, RegistersWithIdentity) {

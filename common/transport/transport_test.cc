@@ -125,6 +125,7 @@ class Transport : public testing::Test {
       absl::MutexLock lock(&mutex_);
       accepted_.push_back(stream);
       handlers_.push_back(std::make_shared<Recorder>());
+      if (keep_all_) handlers_.back()->Keep();
       return handlers_.back();
     };
     auto server = StartRpcServer(std::move(options));
@@ -158,6 +159,7 @@ class Transport : public testing::Test {
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<StreamClient> client_;
   absl::Mutex mutex_;
+  bool keep_all_ = false;  // what is received keeps its credit
   std::vector<std::shared_ptr<FrameStream>> accepted_;
   std::vector<std::shared_ptr<Recorder>> handlers_;
 };
@@ -374,7 +376,8 @@ TEST(ListenAddress, OnlyLoopback) {
 class RawCaller : public Transport {
  protected:
   absl::Status Call(bool identity, const std::string& protocol, const std::string& message,
-                    const std::string& method = "/starling.ParameterServer/Exchange") {
+                    const std::string& method = "/starling.ParameterServer/Exchange",
+                    int times = 1) {
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(absl::Now() + kLong));
     if (identity) {
@@ -388,7 +391,9 @@ class RawCaller : public Transport {
         grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
             channel.get(), rpc, &context));
     const grpc::Slice slice(message);
-    if (!message.empty()) call->Write(grpc::ByteBuffer(&slice, 1));
+    for (int i = 0; i < times && !message.empty(); ++i) {
+      if (!call->Write(grpc::ByteBuffer(&slice, 1))) break;
+    }
     grpc::ByteBuffer reply;
     while (call->Read(&reply)) {
     }
@@ -411,6 +416,14 @@ TEST_F(RawCaller, OtherProtocol) {
 TEST_F(RawCaller, UnknownMethod) {
   EXPECT_EQ(Call(true, protocol_, "", "/starling.ParameterServer/Nothing").code(),
             absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(RawCaller, WhoSendsMoreThanItsCreditIsCutOff) {
+  keep_all_ = true;
+  std::string frame(limits::kFrameBytesMax, '\0');
+  EncodeFrameHeader(Bulk(1, limits::kSliceElementsMax), reinterpret_cast<uint8_t*>(frame.data()));
+  const absl::Status status = Call(true, protocol_, frame, "/starling.ParameterServer/Exchange", 20);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
 TEST_F(RawCaller, MalformedFramesEndTheStreamByName) {
