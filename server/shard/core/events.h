@@ -15,7 +15,7 @@
 
 namespace starling {
 
-// One stream of one peer. Never used again after ConnectionDown.
+// One stream of one peer. Ids grow in the order in which streams are opened, and are never used again.
 using ConnectionId = Id<struct ConnectionIdTag, uint64_t>;
 
 // ---- Events -----------------------------------------------------------------------------------

@@ -26,6 +26,10 @@ void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline,
   if (verdict.kind == Verdict::kPass) verdict = CheckFences(frame.header);
   if (verdict.kind == Verdict::kRefuse) return Refuse(frame, verdict, actions);
   if (verdict.kind == Verdict::kPark) return Park(frame, deadline, actions);
+  if (!IsReaderPull(frame.header) && IsOvertaken(frame)) {
+    if (frame.payload.value != 0) actions.push_back(Release{frame.payload});
+    return;
+  }
   switch (frame.header.type) {
     case FrameType::kPush:
       return OnPush(frame, deadline, actions);
@@ -34,6 +38,18 @@ void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline,
     default:
       return OnPull(frame, actions);
   }
+}
+
+// A worker that opened another stream sends everything again there. What was still under way on the old
+// one and comes later is dropped: an old PULL must not replace its retry, nor an old PARK undo an ENTER.
+bool Partition::IsOvertaken(const FrameReceived& frame) {
+  const Origin& origin = frame.header.origin;
+  const auto [it, first] = streams_.try_emplace(origin.replica, origin.incarnation, frame.connection);
+  auto& [incarnation, newest] = it->second;
+  if (origin.incarnation == incarnation && frame.connection < newest) return true;
+  incarnation = origin.incarnation;
+  newest = frame.connection;
+  return false;
 }
 
 Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {

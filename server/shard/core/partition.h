@@ -131,6 +131,7 @@ class Partition {
 
   // on_frame.cc
   void OnFrame(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
+  bool IsOvertaken(const FrameReceived& frame);
   Verdict CheckForm(const FrameHeader& header) const;
   Verdict CheckWork(const FrameHeader& header) const;
   Verdict CheckFences(const FrameHeader& header) const;
@@ -232,6 +233,7 @@ class Partition {
 
   PartitionLog log_;
   ClockTable clocks_;
+  absl::btree_map<ReplicaId, std::pair<Incarnation, ConnectionId>> streams_;  // the newest of each member
   absl::btree_map<SliceId, SliceState> slices_;
   absl::btree_map<uint32_t, Coverage>
       all_covered_;  // by epoch: items covered on every updated slice

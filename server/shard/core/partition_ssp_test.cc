@@ -162,6 +162,23 @@ applied lsn 3
   EXPECT_EQ(t.partition().counters().superseded_pulls, 1u);
 }
 
+// The worker's stream broke; what was under way on it comes after the retry on the next stream.
+TEST(PartitionSspTest, AnOldStreamDoesNotUndoWhatCameOnANewer) {
+  Transcript t(Ssp(0));
+  Begin(t, 1);
+  FrameHeader pull = t.Header(FrameType::kPull, 1);
+  pull.key.slice = SliceId(0);
+  pull.clock = 1;  // waits
+  t.Send(pull, 8);
+  t.Send(pull, 7);
+  FrameHeader park = t.Header(FrameType::kClose, 1);
+  park.flags = frame_flags::kPark;
+  t.Send(park, 7);
+  t.Step(ConnectionDown{ConnectionId(7)});
+  EXPECT_TRUE(t.partition().clocks().any_active());
+  EXPECT_EQ(t.partition().counters().superseded_pulls, 0u);
+}
+
 TEST(PartitionSspTest, JoinersEnterAtTheMinimumOfTheActive) {
   Transcript t(Ssp(2));
   t.Begin(1);
