@@ -380,6 +380,11 @@ void WorkerRuntime::Carry(action::InstallValue action) {
   buffers_.Release(action.buffer);
 }
 
+void WorkerRuntime::Carry(action::ForgetValues) {
+  if (job_ == nullptr) return;
+  for (const session::Params params : {session::Params::kLive, session::Params::kSnapshot}) job_->versions(params).Forget();
+}
+
 void WorkerRuntime::Carry(action::ReleaseBuffer action) { buffers_.Release(action.buffer); }
 
 }  // namespace starling

@@ -76,6 +76,7 @@ class WorkerRuntime {
   void Carry(session::action::Compute action);
   void Carry(session::action::Abandon action);
   void Carry(session::action::InstallValue action);
+  void Carry(session::action::ForgetValues action);
   void Carry(session::action::ReleaseBuffer action);
   void Carry(session::action::Exit action);
 

@@ -11,6 +11,11 @@ void SliceVersions::Set(SliceId slice, Clock version) {
   changed_.SignalAll();
 }
 
+void SliceVersions::Forget() {
+  MutexLock lock(&mutex_);
+  versions_.assign(versions_.size(), kNone);
+}
+
 bool SliceVersions::Wait(SliceId slice, Clock version) {
   constexpr absl::Duration kSay = absl::Seconds(10);
   MutexLock lock(&mutex_);

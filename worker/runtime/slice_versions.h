@@ -18,6 +18,9 @@ class SliceVersions {
   // The slice's bytes in the buffer are complete and have this version.
   void Set(SliceId slice, Clock version);
 
+  // What the buffer holds is void: no slice has a version.
+  void Forget();
+
   // Blocks until the slice has `version`. False: cancelled. Says so when it takes long.
   bool Wait(SliceId slice, Clock version);
 

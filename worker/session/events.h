@@ -211,6 +211,9 @@ struct InstallValue {
   Clock clock = 0;
 };
 
+// What either copy of the parameters holds is void: no unit may start on it, whatever its version.
+struct ForgetValues {};
+
 // The session is done with these bytes: a push that was acked or dropped, a value that came too late.
 // A Send of them may still be queued in the adaptor (which may drop that frame, or keep the bytes alive).
 struct ReleaseBuffer {
@@ -227,7 +230,7 @@ struct Exit {
 using Action = std::variant<action::Register, action::Report, action::Connect, action::Disconnect,
                             action::Send, action::Prepare, action::CloseJob, action::Inspect,
                             action::Prefetch, action::Compute, action::Abandon, action::InstallValue,
-                            action::ReleaseBuffer, action::Exit>;
+                            action::ForgetValues, action::ReleaseBuffer, action::Exit>;
 
 }  // namespace starling::session
 

@@ -46,6 +46,7 @@ void Session::Core::Rejoin(absl::string_view) {
     while (!job_->requests.empty()) Drop(job_->requests.begin()->first);
     for (Held& held : job_->live) held = Held();
     for (Held& held : job_->snapshot) held = Held();
+    Do(action::ForgetValues{});
     job_->done.clear();
     job_->evaluation.clear();
     job_->training.clear();

@@ -126,6 +126,7 @@ struct ActionText {
     return absl::StrCat("install slice ", a.slice.value, " version ", a.clock,
                         a.params == Params::kSnapshot ? " in the snapshot" : "");
   }
+  std::string operator()(const action::ForgetValues&) const { return "forget values"; }
   std::string operator()(const action::ReleaseBuffer& a) const { return absl::StrCat("release ", a.buffer.value); }
   std::string operator()(const action::Exit& a) const { return absl::StrCat("exit: ", a.status.ToString()); }
 };
