@@ -1,0 +1,251 @@
+#include "tests/sim/checker.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/data_plan/job_steps.h"
+
+namespace starling::sim {
+namespace {
+
+std::pair<uint32_t, uint64_t> ItemKey(const WorkRange& work, uint32_t micro_batches) {
+  return {work.epoch, work.first / micro_batches * micro_batches};
+}
+
+std::string Text(const WorkRange& work) {
+  return absl::StrCat(work.epoch, ":[", work.first, ",", work.first + work.count, ")");
+}
+
+}  // namespace
+
+JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription& description)
+    : world_(world), workload_(workload), layout_(MakeLayout(description.spec().model()).value()) {
+  slices_.resize(layout_.slices.size());
+}
+
+void JobTruth::OnRoster(PartitionId partition, const RosterList& roster) {
+  RosterList& held = rosters_[partition];
+  if (roster.number >= held.number) held = roster;
+}
+
+// G1, fencing: whoever is not a member, or speaks of another run or view, changes nothing.
+void JobTruth::OnAccepted(PartitionId partition, const FrameHeader& push, RunId run, ViewNumber view) {
+  const auto& members = rosters_[partition].members;
+  const bool member = std::any_of(members.begin(), members.end(), [&](const RosterMember& m) {
+    return m.worker == push.origin.worker && m.incarnation == push.origin.incarnation;
+  });
+  if (!member) {
+    world_->Violate(Promise::kG1, absl::StrCat("a push of worker ", push.origin.worker.value, ".",
+                                               push.origin.incarnation.value, " was taken by partition ",
+                                               partition.value, ", in whose roster it is not"));
+  }
+  if (push.key.run != run) world_->Violate(Promise::kG1, "a push of another run was taken");
+  if (push.view != view) world_->Violate(Promise::kG1, "a push of another view was taken");
+}
+
+// G6: each item once for each slice.
+void JobTruth::OnApplied(PartitionId partition, const LogRecord& record) {
+  SliceTruth& slice = slices_[record.slice.value];
+  const auto key = ItemKey(record.work, workload_->spec.batch().micro_batches());
+  const int times = ++slice.times[key];
+  if (times > 1) {
+    world_->Violate(Promise::kG6, absl::StrCat("work ", Text(record.work), " counted ", times, " times for slice ",
+                                               record.slice.value, " in partition ", partition.value));
+  }
+  slice.order.try_emplace(key, slice.applied);
+  ++slice.applied;
+}
+
+// The copy for evaluation is the epoch's end, not more and not less.
+void JobTruth::OnCut(SliceId slice, uint32_t epoch, const Values& values) {
+  if (workload_->gradient != GradientKind::kCounting || workload_->poisoned) return;
+  if (values == ExpectedAfter(*workload_, layout_, slice, epoch + 1)) return;
+  world_->Violate(Promise::kG7, absl::StrCat("the copy at the cut of epoch ", epoch, " of slice ", slice.value,
+                                             " is not the sum of the epoch's contributions"));
+}
+
+ValueTruth JobTruth::OnValueSent(PartitionId partition, SliceId slice, uint64_t version, Lsn lsn) const {
+  ValueTruth truth;
+  truth.version = version;
+  truth.applied = slices_[slice.value].applied;
+  truth.lsn = lsn;
+  const auto roster = rosters_.find(partition);
+  if (roster == rosters_.end()) return truth;
+  for (const RosterMember& member : roster->second.members) {
+    const auto it = replicas_.find(member.incarnation);
+    if (it != replicas_.end() && it->second.active) truth.active.push_back({member.incarnation, it->second.joined});
+  }
+  return truth;
+}
+
+// G2: who joins is not further behind the fastest than the bound.
+void JobTruth::OnEntered(WorkerId worker, Incarnation incarnation, Clock clock) {
+  Replica& replica = replicas_[incarnation];
+  replica.active = true;
+  replica.joined = clock;
+  replica.units.clear();
+  replica.computing = -1;
+  if (workload_->spec.policy().kind() != Policy::SSP) return;
+  const Clock bound = workload_->spec.policy().staleness();
+  for (const auto& [other, state] : replicas_) {
+    if (other == incarnation || !state.active || state.computing - bound <= clock) continue;
+    const bool member = std::all_of(rosters_.begin(), rosters_.end(), [&](const auto& entry) {
+      const auto& members = entry.second.members;
+      return std::any_of(members.begin(), members.end(), [&](const auto& m) { return m.incarnation == other; });
+    });
+    if (!member) continue;
+    world_->Violate(Promise::kG2, absl::StrCat("worker ", worker.value, " joins at clock ", clock,
+                                               " while another computes at ", state.computing, ", bound ", bound));
+  }
+}
+
+void JobTruth::OnParked(Incarnation incarnation) { replicas_[incarnation].active = false; }
+void JobTruth::OnGone(Incarnation incarnation) { replicas_[incarnation].computing = -1; }
+
+void JobTruth::OnUnit(Incarnation incarnation, Clock clock, const WorkRange& item) {
+  replicas_[incarnation].units[clock] = item;
+}
+
+void JobTruth::OnAllValues(Incarnation incarnation, Clock clock) { replicas_[incarnation].computing = clock; }
+
+// G1: an ack is a promise that it was applied.
+void JobTruth::OnPushAcked(const FrameHeader& ack, SliceId slice, const WorkRange& work) {
+  if (ack.answer == Answer::kAlreadyCounted) world_->Count("ALREADY_COUNTED");
+  const auto key = ItemKey(work, workload_->spec.batch().micro_batches());
+  if (slices_[slice.value].times.contains(key)) return;
+  world_->Violate(Promise::kG1, absl::StrCat("the push of ", Text(work), " for slice ", slice.value,
+                                             " was acked, but not applied"));
+}
+
+bool JobTruth::Counted(SliceId slice, const WorkRange& item, size_t before) const {
+  const auto& order = slices_[slice.value].order;
+  const auto it = order.find(ItemKey(item, workload_->spec.batch().micro_batches()));
+  return it != order.end() && it->second < before;
+}
+
+// G2: what a reader at clock c gets holds all updates stamped up to c - s - 1 of everybody who counts,
+// and no less than it had.
+void JobTruth::OnInstalled(Incarnation incarnation, SliceId slice, Clock clock, const ValueTruth& value) {
+  if (bsp()) {
+    if (value.version == static_cast<uint64_t>(clock)) return;
+    world_->Violate(Promise::kG2, absl::StrCat("a pull at step ", clock, " got version ", value.version));
+    return;
+  }
+  Lsn& seen = replicas_[incarnation].seen[slice];
+  if (value.lsn < seen) {
+    world_->Violate(Promise::kG2, absl::StrCat("slice ", slice.value, " went back from position ", seen.value,
+                                               " to ", value.lsn.value));
+  }
+  seen = std::max(seen, value.lsn);
+  if (workload_->spec.policy().kind() != Policy::SSP) return;
+  const Clock needed = clock - static_cast<Clock>(workload_->spec.policy().staleness()) - 1;
+  for (const ValueTruth::Active& active : value.active) {
+    const auto& units = replicas_[active.incarnation].units;
+    for (Clock k = std::max(active.joined, needed - 4); k <= needed; ++k) {
+      const auto unit = units.find(k);
+      if (unit != units.end() && Counted(slice, unit->second, value.applied)) continue;
+      if (active.joined != replicas_[active.incarnation].joined) continue;  // it has left and come again since
+      world_->Violate(Promise::kG2, absl::StrCat("a pull at clock ", clock, " does not have the update of clock ", k,
+                                                 " by incarnation ", active.incarnation.value, ", which ",
+                                                 unit == units.end() ? "has not begun" : "is not applied"));
+      return;
+    }
+  }
+}
+
+void JobTruth::CheckFinite(const std::vector<ValuesPtr>& values) const {
+  for (const ValuesPtr& slice : values) {
+    if (slice == nullptr) continue;
+    for (float v : *slice) {
+      if (!std::isfinite(v)) return world_->Violate(Promise::kFinite, "a value is not finite");
+    }
+  }
+}
+
+void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus& status) {
+  over_ = true;
+  CheckFinite(values);
+  const JobSpec& spec = workload_->spec;
+  if (workload_->poisoned) world_->Violate(Promise::kFinite, "a job with a gradient that is not a number succeeded");
+  uint64_t items = 0;
+  const uint32_t epochs = JobEpochs(spec, workload_->train_samples);
+  for (uint32_t e = 0; e < epochs; ++e) items += StepsInEpoch(spec, workload_->train_samples, e);
+  for (size_t s = 0; s < slices_.size(); ++s) {
+    if (slices_[s].times.size() != items) {
+      world_->Violate(Promise::kG6, absl::StrCat("slice ", s, " has ", slices_[s].times.size(), " of ", items, " items"));
+    }
+    for (float v : *values[s]) {
+      uint32_t bits;
+      std::memcpy(&bits, &v, sizeof(bits));
+      final_hash_ = Mix(final_hash_, bits);
+    }
+    if (workload_->gradient != GradientKind::kCounting) continue;
+    if (*values[s] != ExpectedAfter(*workload_, layout_, SliceId(static_cast<uint32_t>(s)), epochs)) {
+      world_->Violate(Promise::kG1, absl::StrCat("slice ", s, " is not the sum of the acknowledged contributions"));
+    }
+  }
+  for (const EpochResult& result : status.epochs_done()) {
+    if (!result.evaluated()) continue;
+    world_->Count("epochs evaluated");
+    const double expected = ExpectedAccuracy(*workload_, result.epoch());
+    if (std::abs(result.test_accuracy() - expected) > 1e-12) {
+      world_->Violate(Promise::kG6, absl::StrCat("accuracy of epoch ", result.epoch(), " is ", result.test_accuracy(),
+                                                 ", each sample once gives ", expected));
+    }
+  }
+}
+
+// What was counted before it failed was counted once.
+void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobStatus& status) {
+  over_ = true;
+  CheckFinite(values);
+  if (workload_->poisoned) {
+    world_->Count("jobs stopped by NaN");
+    const std::string& why = status.reason();
+    if (why.find("step") == std::string::npos || why.find("worker") == std::string::npos) {
+      world_->Violate(Promise::kFinite, absl::StrCat("the reason names no step and worker: ", why));
+    }
+  }
+  if (workload_->gradient != GradientKind::kCounting) return;
+  const uint32_t micro = workload_->spec.batch().micro_batches();
+  for (size_t s = 0; s < slices_.size(); ++s) {
+    if (values[s] == nullptr) continue;
+    std::vector<std::pair<WorkRange, int>> times;
+    for (const auto& [key, count] : slices_[s].times) {
+      times.push_back({{WorkPurpose::kTrain, key.first, key.second, micro}, count});
+    }
+    if (*values[s] != ExpectedWith(*workload_, layout_, SliceId(static_cast<uint32_t>(s)), times)) {
+      world_->Violate(Promise::kG1, absl::StrCat("slice ", s, " of the failed job is not what was applied"));
+    }
+  }
+}
+
+void ControlTruth::OnStarted(Generation generation) {
+  if (generation <= last_) {
+    world_->Violate(Promise::kG5, absl::StrCat("generation ", generation.value, " after ", last_.value));
+  }
+  last_ = std::max(last_, generation);
+}
+
+void ControlTruth::OnRegistered(uint64_t nonce, uint32_t id, Incarnation incarnation) {
+  const auto [it, fresh] = incarnations_.try_emplace(incarnation, nonce);
+  if (it->second == nonce) return;
+  world_->Violate(Promise::kG5, absl::StrCat("incarnation ", incarnation.value, " was given twice, now to ", id));
+}
+
+void ControlTruth::OnSubmitted(uint64_t uid, const std::string& name) {
+  const auto [it, fresh] = submitted_.try_emplace(uid, name);
+  if (it->second != name) world_->Violate(Promise::kG5, absl::StrCat("uid ", uid, " was given twice"));
+}
+
+void ControlTruth::OnListed(const std::vector<std::pair<uint64_t, std::string>>& jobs, Generation generation) {
+  for (const auto& [uid, name] : submitted_) {
+    if (std::find(jobs.begin(), jobs.end(), std::make_pair(uid, name)) != jobs.end()) continue;
+    world_->Violate(Promise::kG5, absl::StrCat("job ", name, " (", uid, ") was accepted, and generation ",
+                                               generation.value, " does not know it"));
+  }
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,113 @@
+// The promises, checked against what really happened. Knows everything; decides nothing in the cluster.
+#ifndef STARLING_TESTS_SIM_CHECKER_H_
+#define STARLING_TESTS_SIM_CHECKER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/placement/layout.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/types.h"
+#include "tests/sim/workload.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+// What a VALUE really is, beside its bytes.
+struct ValueTruth {
+  RunId run;
+  uint64_t version = 0;  // BSP: sealed steps
+  size_t applied = 0;    // SSP, async: updates in it
+  Lsn lsn;
+  struct Active {
+    Incarnation incarnation;
+    Clock joined = 0;
+  };
+  std::vector<Active> active;  // members that counted when it was sent
+};
+
+// One job as it really is.
+class JobTruth {
+ public:
+  JobTruth(World* world, const Workload* workload, const JobDescription& description);
+
+  const Workload& workload() const { return *workload_; }
+  const Layout& layout() const { return layout_; }
+  bool bsp() const { return workload_->spec.policy().kind() == Policy::BSP; }
+
+  // ---- Shards ----
+  void OnRoster(PartitionId partition, const RosterList& roster);
+  // A partition takes the payload of a push for counting.
+  void OnAccepted(PartitionId partition, const FrameHeader& push, RunId run, ViewNumber view);
+  void OnApplied(PartitionId partition, const LogRecord& record);
+  // The epoch's copy was made, of these values.
+  void OnCut(SliceId slice, uint32_t epoch, const Values& values);
+  ValueTruth OnValueSent(PartitionId partition, SliceId slice, uint64_t version, Lsn lsn) const;
+
+  // ---- Workers ----
+  void OnEntered(WorkerId worker, Incarnation incarnation, Clock clock);
+  void OnParked(Incarnation incarnation);
+  void OnGone(Incarnation incarnation);  // the process died or was fenced
+  void OnUnit(Incarnation incarnation, Clock clock, const WorkRange& item);
+  void OnAllValues(Incarnation incarnation, Clock clock);  // the unit's forward pass has all that it waited for
+  void OnPushAcked(const FrameHeader& ack, SliceId slice, const WorkRange& work);
+  void OnInstalled(Incarnation incarnation, SliceId slice, Clock clock, const ValueTruth& value);
+
+  // ---- The end ----
+  void OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus& status);
+  void OnFailed(const std::vector<ValuesPtr>& values, const JobStatus& status);
+  uint64_t final_hash() const { return final_hash_; }
+  bool over() const { return over_; }
+
+ private:
+  struct Replica {
+    bool active = false;
+    Clock joined = 0;
+    Clock computing = -1;
+    std::map<Clock, WorkRange> units;
+    std::map<SliceId, Lsn> seen;
+  };
+  struct SliceTruth {
+    std::map<std::pair<uint32_t, uint64_t>, int> times;     // (epoch, first): counted so often
+    std::map<std::pair<uint32_t, uint64_t>, size_t> order;  // when first
+    size_t applied = 0;
+  };
+
+  bool Counted(SliceId slice, const WorkRange& item, size_t before) const;
+  void CheckFinite(const std::vector<ValuesPtr>& values) const;
+
+  World* const world_;
+  const Workload* const workload_;
+  Layout layout_;
+  std::vector<SliceTruth> slices_;
+  std::map<PartitionId, RosterList> rosters_;
+  std::map<Incarnation, Replica> replicas_;
+  uint64_t final_hash_ = 0;
+  bool over_ = false;
+};
+
+// Promises about the coordinator.
+class ControlTruth {
+ public:
+  explicit ControlTruth(World* world) : world_(world) {}
+
+  void OnStarted(Generation generation);
+  void OnRegistered(uint64_t nonce, uint32_t id, Incarnation incarnation);
+  void OnSubmitted(uint64_t uid, const std::string& name);  // acked
+  void OnListed(const std::vector<std::pair<uint64_t, std::string>>& jobs, Generation generation);
+
+ private:
+  World* const world_;
+  Generation last_;
+  std::map<Incarnation, uint64_t> incarnations_;
+  std::map<uint64_t, std::string> submitted_;
+};
+
+}  // namespace starling::sim
+
+#endif  // STARLING_TESTS_SIM_CHECKER_H_

@@ -1,0 +1,137 @@
+// What goes wrong in a seed, and when.
+#include <utility>
+
+#include "tests/sim/cluster.h"
+
+namespace starling::sim {
+namespace {
+
+template <typename T>
+const T& Pick(Random& random, const std::vector<T>& from) {
+  return from[random.Below(from.size())];
+}
+
+}  // namespace
+
+void Cluster::PlanFaults() {
+  Random& random = world_.random();
+  NetworkFaults& faults = network_.faults();
+  faults.cut = Pick(random, std::vector<double>{0, 0.0005, 0.002, 0.01});
+  faults.corrupt = Pick(random, std::vector<double>{0, 0, 0.005});
+  faults.forge = Pick(random, std::vector<double>{0, 0, 0.01});
+  faults.call_lost = Pick(random, std::vector<double>{0, 0.01, 0.05});
+  faults.reply_lost = Pick(random, std::vector<double>{0, 0.01, 0.05});
+  faults.duplicate = Pick(random, std::vector<double>{0, 0.02, 0.1});
+  faults.slow = Pick(random, std::vector<double>{0, 0.002, 0.02});
+  faults.slow_most = Pick(random, std::vector<absl::Duration>{absl::Milliseconds(20), absl::Milliseconds(150)});
+  fault_interval_ = Pick(random, std::vector<absl::Duration>{absl::Milliseconds(40), absl::Milliseconds(150), absl::Milliseconds(600)});
+  may_crash_shard_ = random.Chance(0.04);
+  heal_at_ = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(8));
+  NextFault();
+  world_.After(heal_at_ - world_.now(), nullptr, [this] { Heal(); });
+}
+
+void Cluster::NextFault() {
+  Random& random = world_.random();
+  world_.After(random.Between(absl::ZeroDuration(), 2 * fault_interval_), nullptr, [this] {
+    if (world_.now() >= heal_at_) return;
+    struct Row {
+      int weight;
+      void (Cluster::*happen)();
+    };
+    static constexpr Row kRows[] = {{25, &Cluster::CutWorker},       {25, &Cluster::Pause},      {20, &Cluster::CrashWorker},
+                                    {15, &Cluster::CrashCoordinator}, {8, &Cluster::DrainWorker}, {7, &Cluster::CrashShard}};
+    uint64_t at = world_.random().Below(100);
+    for (const Row& row : kRows) {
+      if (at < static_cast<uint64_t>(row.weight)) {
+        (this->*row.happen)();
+        break;
+      }
+      at -= row.weight;
+    }
+    NextFault();
+  });
+}
+
+// From here on everything works. Whoever is down or paused comes back as planned, or now.
+void Cluster::Heal() {
+  network_.faults() = NetworkFaults();
+  coordinator_.paused_until = absl::InfinitePast();
+  for (auto& shard : shards_) shard->paused_until = absl::InfinitePast();
+  for (auto& worker : workers_) worker->paused_until = absl::InfinitePast();
+}
+
+void Cluster::CutWorker() { Pick(world_.random(), workers_)->CutStreams(); }
+
+void Cluster::CrashWorker() {
+  WorkerNode* worker = Pick(world_.random(), workers_).get();
+  if (!worker->alive) return;
+  world_.Count("fault: worker crash");
+  worker->Crash();
+  Revive(worker, world_.random().Between(absl::Milliseconds(5), absl::Milliseconds(2500)));
+}
+
+void Cluster::Revive(WorkerNode* worker, absl::Duration after) {
+  world_.After(after, nullptr, [worker] {
+    if (!worker->alive) worker->Start();
+  });
+}
+
+// SIGTERM. Supervisors start it again.
+void Cluster::DrainWorker() {
+  WorkerNode* worker = Pick(world_.random(), workers_).get();
+  if (!worker->alive) return;
+  world_.Count("fault: SIGTERM");
+  world_.After(absl::ZeroDuration(), worker, [worker] { worker->Drain(); });
+  for (int seconds : {1, 4, 8}) Revive(worker, absl::Seconds(seconds));
+}
+
+void Cluster::CrashCoordinator() {
+  if (!coordinator_.alive) return;
+  Random& random = world_.random();
+  if (random.Chance(0.3)) coordinator_.LeaveZombie();
+  if (random.Chance(0.5)) {
+    coordinator_.CrashAfterActions(static_cast<int>(random.Below(6)));
+    world_.After(absl::Milliseconds(100), nullptr, [this] { coordinator_.Crash(); });
+  } else {
+    coordinator_.Crash();
+  }
+  world_.Count("fault: coordinator crash");
+  world_.After(absl::Milliseconds(101) + random.Between(absl::Milliseconds(1), absl::Milliseconds(500)), nullptr, [this] {
+    if (coordinator_.alive) return;
+    coordinator_.Start();
+    world_.Count("coordinator restarts");
+  });
+}
+
+// Until shards are replicated, its jobs fail, and say so; others go on.
+void Cluster::CrashShard() {
+  if (!may_crash_shard_ || std::exchange(shard_crashed_, true)) return;
+  world_.Count("fault: shard crash");
+  ShardNode* shard = Pick(world_.random(), shards_).get();
+  shard->Crash();
+  world_.After(absl::Milliseconds(300), nullptr, [shard] { shard->Start(); });
+}
+
+// As SIGSTOP and SIGCONT. Shards only for less than makes them lost.
+void Cluster::Pause() {
+  Random& random = world_.random();
+  const uint64_t who = random.Below(10);
+  Process* process = nullptr;
+  absl::Duration time = random.Between(absl::Milliseconds(5), absl::Milliseconds(300));
+  if (who < 6) {
+    process = Pick(random, workers_).get();
+    if (random.Chance(0.3)) time = random.Between(absl::Seconds(1), absl::Seconds(4));
+    world_.Count("fault: paused worker");
+  } else if (who < 8) {
+    process = Pick(random, shards_).get();
+    world_.Count("fault: paused shard");
+  } else {
+    process = &coordinator_;
+    if (random.Chance(0.3)) time = random.Between(absl::Seconds(1), absl::Seconds(3));
+    world_.Count("fault: paused coordinator");
+  }
+  process->paused_until = std::max(process->paused_until, world_.now() + time);
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,67 @@
+#include "tests/sim/network.h"
+
+#include <algorithm>
+
+namespace starling::sim {
+
+absl::Duration Network::Delay() {
+  Random& random = world_->random();
+  if (faults_.slow > 0 && random.Chance(faults_.slow)) {
+    world_->Count("fault: long delay");
+    return random.Between(absl::Milliseconds(1), faults_.slow_most);
+  }
+  return random.Between(absl::Microseconds(50), absl::Milliseconds(2));
+}
+
+Network::StreamPtr Network::Open(End worker, End shard) {
+  auto stream = std::make_shared<Stream>();
+  stream->id = ++streams_;
+  stream->ends[0] = std::move(worker);
+  stream->ends[1] = std::move(shard);
+  return stream;
+}
+
+void Network::Send(const StreamPtr& stream, int to, Message message) {
+  const auto lost = [&] {
+    world_->Count(to == 1 ? "fault: lost request (frame)" : "fault: lost reply (frame)");
+  };
+  if (stream->cut) return lost();
+  absl::Time& last = stream->last[to];
+  last = std::max(last, world_->now() + Delay());
+  const bool cut = faults_.cut > 0 && world_->random().Chance(faults_.cut);
+  world_->After(last - world_->now(), stream->ends[to].process,
+                [this, stream, to, held = std::move(message)] { Deliver(stream, to, held); });
+  if (cut) Cut(stream);
+}
+
+void Network::Deliver(const StreamPtr& stream, int to, const Message& message) {
+  const End& end = stream->ends[to];
+  if (stream->down[to] || end.process->life != end.life) {
+    return world_->Count(to == 1 ? "fault: lost request (frame)" : "fault: lost reply (frame)");
+  }
+  world_->Trace(static_cast<uint64_t>(message.header.type) << 8 | to, message.header.request_id ^ stream->id << 32);
+  end.deliver(message);
+}
+
+void Network::TellDown(const StreamPtr& stream, int end, absl::Duration delay) {
+  world_->After(delay, stream->ends[end].process, [stream, end] {
+    if (std::exchange(stream->down[end], true)) return;
+    if (stream->ends[end].process->life == stream->ends[end].life) stream->ends[end].down();
+  });
+}
+
+void Network::Cut(const StreamPtr& stream) {
+  if (std::exchange(stream->cut, true)) return;
+  world_->Count("fault: cut stream");
+  for (int end = 0; end < 2; ++end) {
+    TellDown(stream, end, world_->random().Between(absl::ZeroDuration(), absl::Milliseconds(5)));
+  }
+}
+
+void Network::Close(const StreamPtr& stream, int end) {
+  stream->cut = true;
+  stream->down[end] = true;
+  TellDown(stream, 1 - end, world_->random().Between(absl::ZeroDuration(), absl::Milliseconds(20)));
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,132 @@
+// Streams between workers and shards, and unary calls to the coordinator, with everything that can go
+// wrong with them: delays, cuts that lose what is under way in one or both directions, lost requests,
+// lost replies, duplicates, reordering.
+#ifndef STARLING_TESTS_SIM_NETWORK_H_
+#define STARLING_TESTS_SIM_NETWORK_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/protocol/frame.h"
+#include "tests/sim/checker.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+// How bad it is; all zero once faults have healed.
+struct NetworkFaults {
+  double cut = 0;             // per frame
+  double corrupt = 0;         // per push: a flipped bit
+  double forge = 0;           // per push: a copy of another run or view comes along
+  double call_lost = 0;       // per call: request
+  double reply_lost = 0;
+  double duplicate = 0;       // per call
+  double slow = 0;            // per frame or call: a long delay
+  absl::Duration slow_most = absl::ZeroDuration();
+};
+
+struct Message {
+  FrameHeader header;
+  ValuesPtr payload;
+  std::string text;
+  ValueTruth truth;  // kValue
+};
+
+class Network {
+ public:
+  explicit Network(World* world) : world_(world) {}
+
+  NetworkFaults& faults() { return faults_; }
+
+  // One stream: messages of a direction arrive in order, or not at all once it was cut.
+  struct End {
+    Process* process = nullptr;
+    uint32_t life = 0;
+    std::function<void(const Message&)> deliver;
+    std::function<void()> down;  // at most once; nothing is delivered after it
+  };
+  class Stream {
+   public:
+    uint64_t id = 0;
+
+   private:
+    friend class Network;
+    End ends[2];
+    absl::Time last[2] = {absl::InfinitePast(), absl::InfinitePast()};  // towards ends[i]
+    bool down[2] = {false, false};
+    bool cut = false;
+  };
+  using StreamPtr = std::shared_ptr<Stream>;
+
+  StreamPtr Open(End worker, End shard);
+  // To ends[to]: 0 the worker, 1 the shard.
+  void Send(const StreamPtr& stream, int to, Message message);
+  // Both ends learn of it, at different times; what is under way until then may still arrive.
+  void Cut(const StreamPtr& stream);
+  // One end is gone (crash, disconnect): it hears nothing any more; the other learns of it.
+  void Close(const StreamPtr& stream, int end);
+
+  // Carries a request to a server and its reply back. `serve` runs at the server, maybe twice, and gets
+  // a function that answers; `done` runs at the caller once, with the first answer, or with false when
+  // none came in time. `gone` runs at the server when the caller has given up.
+  template <typename Reply>
+  void Call(Process* caller, Process* server, std::function<void(std::function<void(Reply)>)> serve,
+            std::function<void(std::optional<Reply>)> done) {
+    auto state = std::make_shared<bool>(false);  // answered
+    const auto finish = [state, done](std::optional<Reply> reply) {
+      if (std::exchange(*state, true)) return;
+      done(std::move(reply));
+    };
+    if (!server->alive) {
+      world_->After(Delay(), caller, [finish] { finish(std::nullopt); });
+      return;
+    }
+    world_->After(kCallDeadline, caller, [this, finish, state] {
+      if (!*state) world_->Count("calls without answer");
+      finish(std::nullopt);
+    });
+    Random& random = world_->random();
+    // Never so many in a row that a live daemon looks dead: then its jobs would rightly fail.
+    const bool may_fail = caller->calls_lost < kCallsLostInARowMost;
+    if (may_fail && random.Chance(faults_.call_lost)) {
+      ++caller->calls_lost;
+      return world_->Count("fault: lost request (call)");
+    }
+    const int copies = random.Chance(faults_.duplicate) ? 2 : 1;
+    if (copies == 2) world_->Count("fault: duplicate (call)");
+    for (int i = 0; i < copies; ++i) {
+      world_->After(Delay(), server, [this, caller, serve, finish, may_fail] {
+        serve([this, caller, finish, may_fail](Reply reply) {
+          if (may_fail && world_->random().Chance(faults_.reply_lost)) {
+            ++caller->calls_lost;
+            return world_->Count("fault: lost reply (call)");
+          }
+          caller->calls_lost = 0;
+          auto held = std::make_shared<Reply>(std::move(reply));
+          world_->After(Delay(), caller, [finish, held] { finish(std::move(*held)); });
+        });
+      });
+    }
+  }
+
+  static constexpr absl::Duration kCallDeadline = absl::Milliseconds(300);
+  static constexpr int kCallsLostInARowMost = 2;
+  absl::Duration Delay();
+
+ private:
+  void Deliver(const StreamPtr& stream, int to, const Message& message);
+  void TellDown(const StreamPtr& stream, int end, absl::Duration delay);
+
+  World* const world_;
+  NetworkFaults faults_;
+  uint64_t streams_ = 0;
+};
+
+}  // namespace starling::sim
+
+#endif  // STARLING_TESTS_SIM_NETWORK_H_

@@ -1,0 +1,368 @@
+#include "tests/sim/shard_node.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+#include "server/shard/apply/verify.h"
+#include "tests/sim/cluster.h"
+
+namespace starling::sim {
+namespace {
+
+PayloadPiece BytesOf(const Values& values) {
+  return {reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(float)};
+}
+
+RosterList RosterOf(const Roster& roster) {
+  RosterList list{RosterNumber(roster.number()), {}};
+  for (const Member& m : roster.members()) {
+    list.members.push_back(
+        {ReplicaId(m.replica()), WorkerId(m.worker()), Incarnation(m.incarnation()), m.joined_clock()});
+  }
+  return list;
+}
+
+RunId RunOf(const Run& run) { return {JobUid(run.job_uid()), run.era()}; }
+
+}  // namespace
+
+ShardNode::ShardNode(Cluster* cluster, const std::string& process_name, uint64_t seed)
+    : cluster_(cluster), world_(&cluster->world()), seed_(seed) {
+  name = process_name;
+}
+
+void ShardNode::Start() {
+  ++life;
+  alive = true;
+  registered_ = false;
+  nonce_ = Mix(seed_, life);
+  generation_ = 0;
+  reports_under_way_ = 0;
+  Register();
+  Tick();
+}
+
+void ShardNode::Crash() {
+  alive = false;
+  ++life;
+  for (auto& [key, hosted] : hosted_) Count(hosted);
+  hosted_.clear();
+  for (auto& [id, stream] : streams_) cluster_->network().Close(stream, 1);
+  streams_.clear();
+}
+
+void ShardNode::Register() {
+  RegisterRequest request;
+  request.set_role(SHARD);
+  request.set_name(name);
+  request.set_address(name);
+  request.set_nonce(nonce_);
+  request.mutable_version()->set_version("0.1.0");
+  request.mutable_version()->set_protocol(1);
+  cluster_->Register(this, request, [this, nonce = nonce_](std::optional<RegisterReply> reply) {
+    if (registered_ || nonce != nonce_) return;
+    if (!reply.has_value()) {
+      return world_->After(absl::Milliseconds(100), this, [this, nonce] {
+        if (!registered_ && nonce == nonce_) Register();
+      });
+    }
+    registered_ = true;
+    id_ = reply->id();
+    incarnation_ = reply->incarnation();
+    generation_ = std::max(generation_, reply->generation());
+    sequence_ = 0;
+    orders_version_ = 0;
+    Report();
+  });
+}
+
+void ShardNode::Report() {
+  ShardReport report;
+  report.set_shard(id_);
+  report.set_incarnation(incarnation_);
+  report.set_sequence(++sequence_);
+  report.set_generation(generation_);
+  report.set_orders_seen(orders_version_);
+  for (const auto& [key, hosted] : hosted_) *report.add_partitions() = hosted.core->Status();
+  ++reports_under_way_;
+  CoordinatorNode& coordinator = cluster_->coordinator();
+  cluster_->Call<ShardOrders>(
+      this, generation_, [report](CallId call) { return ShardReportEvent{call, report}; },
+      [this, incarnation = incarnation_](std::optional<ShardOrders> orders) {
+        if (!registered_ || incarnation != incarnation_) return;
+        --reports_under_way_;
+        if (orders.has_value()) OnOrders(*orders);
+        if (!registered_) return;
+        const absl::Duration wait = orders.has_value() ? absl::ZeroDuration() : absl::Milliseconds(50);
+        world_->After(wait, this, [this, incarnation] {
+          if (registered_ && incarnation == incarnation_ && reports_under_way_ == 0) Report();
+        });
+      });
+  (void)coordinator;
+}
+
+void ShardNode::OnOrders(const ShardOrders& orders) {
+  const bool old = orders.generation() < generation_;
+  if (old) world_->Count("orders of an old generation");
+  if (old && !DefenceMasked(Defence::kGeneration)) return;
+  generation_ = std::max(generation_, orders.generation());
+  if (orders.rejoin()) {
+    if (old) world_->Violate(Promise::kG5, "a shard rejoined for an old coordinator");
+    for (auto& [key, hosted] : hosted_) Count(hosted);
+    hosted_.clear();
+    registered_ = false;
+    nonce_ = Mix(nonce_, 1);
+    world_->Count("shard rejoins");
+    return Register();
+  }
+  if (orders.unchanged() || orders.version() <= orders_version_) return;
+  if (old) world_->Violate(Promise::kG5, "a shard took orders of an old coordinator");
+  orders_version_ = orders.version();
+  std::vector<Key> wanted;
+  for (const ShardJob& job : orders.jobs()) {
+    for (const PartitionOrders& p : job.partitions()) {
+      wanted.push_back({RunOf(job.job().run()), PartitionId(p.partition())});
+    }
+  }
+  for (auto it = hosted_.begin(); it != hosted_.end();) {
+    const Key key = it->first;
+    ++it;
+    if (std::find(wanted.begin(), wanted.end(), key) == wanted.end()) Drop(key);
+  }
+  for (const ShardJob& job : orders.jobs()) TakeJob(job, Generation(orders.generation()));
+}
+
+void ShardNode::TakeJob(const ShardJob& job, Generation generation) {
+  for (const PartitionOrders& p : job.partitions()) {
+    Hosted* hosted = Host(job.job(), PartitionId(p.partition()));
+    if (hosted == nullptr) continue;
+    OrdersReceived orders;
+    orders.generation = generation;
+    orders.view = ViewNumber(p.view().number());
+    orders.primary = ShardId(p.view().primary());
+    orders.backup = ShardId(p.view().backup());
+    orders.roster = RosterOf(job.roster());
+    orders.policy = {static_cast<PolicyKind>(job.policy().kind()), job.policy().staleness()};
+    orders.epoch = job.epoch();
+    orders.discard_cuts_before = job.discard_cuts_before();
+    hosted->orders = orders;
+    hosted->truth->OnRoster(hosted->id, orders.roster);
+    Step(*hosted, orders);
+  }
+}
+
+ShardNode::Hosted* ShardNode::Host(const JobDescription& job, PartitionId partition) {
+  const Key key{RunOf(job.run()), partition};
+  if (const auto it = hosted_.find(key); it != hosted_.end()) return &it->second;
+  JobTruth* truth = cluster_->Truth(job);
+  const Layout& layout = truth->layout();
+  auto config = MakePartitionConfig(job, layout, partition, ShardId(id_));
+  if (!config.ok() || layout.digest != job.layout_digest()) {
+    world_->Violate(Promise::kG8, absl::StrCat("a partition cannot be made: ", std::string(config.status().message())));
+    return nullptr;
+  }
+  Hosted& hosted = hosted_[key];
+  hosted.number = ++last_number_;
+  hosted.run = key.first;
+  hosted.id = partition;
+  hosted.truth = truth;
+  hosted.core = std::make_unique<Partition>(*std::move(config));
+  for (const Slice& slice : layout.slices) {
+    if (slice.partition != partition) continue;
+    SliceStore& store = hosted.slices[slice.id];
+    store.rule = MakeUpdateRule(job.spec().optimizer(), slice).value();
+    for (Values& values : store.versions) values = InitialValues(slice);
+    for (Values& values : store.slots) values.assign(slice.elements, 0);
+  }
+  return &hosted;
+}
+
+void ShardNode::Drop(const Key& key) {
+  Count(hosted_.at(key));
+  hosted_.erase(key);
+}
+
+void ShardNode::Tick() {
+  world_->After(kShardTickPeriod, this, [this] {
+    for (auto& [key, hosted] : hosted_) Step(hosted, ShardTick{});
+    Tick();
+  });
+}
+
+void ShardNode::OnConnected(const Network::StreamPtr& stream) { streams_[ConnectionId(stream->id)] = stream; }
+
+void ShardNode::OnDown(const Network::StreamPtr& stream) {
+  streams_.erase(ConnectionId(stream->id));
+  for (auto& [key, hosted] : hosted_) Step(hosted, ConnectionDown{ConnectionId(stream->id)});
+}
+
+void ShardNode::OnFrame(const Network::StreamPtr& stream, const Message& message) {
+  const FrameHeader& h = message.header;
+  // The run's era is the core's to judge: a job is found by its uid and partition.
+  const auto it = std::find_if(hosted_.begin(), hosted_.end(), [&](const auto& entry) {
+    return entry.first.first.job == h.key.run.job && entry.first.second == h.partition;
+  });
+  if (it == hosted_.end()) {
+    Message answer;
+    answer.header = h;
+    answer.header.type = FrameType::kError;
+    answer.header.answer = Answer::kNotHosted;
+    answer.text = "not hosted";
+    world_->Count("frames for partitions that are not hosted");
+    return cluster_->network().Send(stream, 0, std::move(answer));
+  }
+  Hosted& hosted = it->second;
+  BufferId buffer;
+  if (message.payload != nullptr) {
+    buffer = BufferId(++last_buffer_);
+    hosted.buffers[buffer] = std::make_shared<Values>(*message.payload);
+    hosted.pushes[buffer] = h;
+  }
+  Step(hosted, FrameReceived{ConnectionId(stream->id), h, buffer});
+}
+
+void ShardNode::Step(Hosted& hosted, const PartitionEvent& event) {
+  PartitionActions actions;
+  const uint32_t cuts = hosted.core->Status().cut_epochs();
+  hosted.core->Step(event, world_->now(), actions);
+  for (const PartitionAction& action : actions) {
+    std::visit([&](const auto& a) { Do(hosted, a); }, action);
+  }
+  if (hosted.core->Status().cut_epochs() != cuts && registered_ && reports_under_way_ < 2) Report();
+}
+
+void ShardNode::Later(const Hosted& hosted, absl::Duration delay, PartitionEvent event) {
+  const Key key{hosted.run, hosted.id};
+  world_->After(delay, this, [this, key, number = hosted.number, event = std::move(event)] {
+    const auto it = hosted_.find(key);
+    if (it != hosted_.end() && it->second.number == number) Step(it->second, event);
+  });
+}
+
+void ShardNode::Do(Hosted& hosted, const Verify& a) {
+  const FrameHeader& push = hosted.pushes.at(a.payload);
+  hosted.truth->OnAccepted(hosted.id, push, hosted.run, hosted.orders.view);
+  const PayloadPiece piece = BytesOf(*hosted.buffers.at(a.payload));
+  const PayloadVerdict verdict = VerifyPayload({&piece, 1}, InstructionSet::kPortable);
+  Random& random = world_->random();
+  // Sometimes long enough for a reconnect and a retry.
+  const absl::Duration most = random.Chance(0.05) ? absl::Milliseconds(30) : absl::Microseconds(300);
+  Later(hosted, random.Between(absl::Microseconds(10), most),
+        Verified{a.payload, verdict.digest, verdict.first_non_finite});
+}
+
+void ShardNode::Do(Hosted& hosted, const MergeSums& a) {
+  const Values& from = *hosted.buffers.at(a.from);
+  Values& into = *hosted.buffers.at(a.into);
+  for (size_t i = 0; i < into.size(); ++i) into[i] += from[i];
+  world_->Count("merged subtrees");
+}
+
+void ShardNode::Do(Hosted&, const Replicate&) {
+  world_->Violate(Promise::kG8, "a record is replicated although no view has a backup");
+}
+
+void ShardNode::Do(Hosted& hosted, const ApplyNow& a) {
+  SliceStore& store = hosted.slices.at(a.record.slice);
+  const bool bsp = hosted.truth->bsp();
+  const Values& in = store.versions[bsp ? a.version % 2 : 0];
+  Values& out = store.versions[bsp ? (a.version + 1) % 2 : 0];
+  const PayloadPiece piece = BytesOf(*hosted.buffers.at(a.payload));
+  const int slots = store.rule.slots();
+  ApplyUpdate(store.rule, a.record.scalars, {&piece, 1},
+              {in.data(), out.data(), slots > 0 ? store.slots[0].data() : nullptr,
+               slots > 1 ? store.slots[1].data() : nullptr, in.size()},
+              InstructionSet::kPortable);
+  store.sealed = a.version + 1;
+  hosted.truth->OnApplied(hosted.id, a.record);
+  world_->Trace(a.record.lsn.value, a.record.work.first);
+  Later(hosted, world_->random().Between(absl::Microseconds(5), absl::Microseconds(200)), Applied{a.record.lsn});
+}
+
+void ShardNode::Do(Hosted& hosted, const CopyForCut& a) {
+  for (auto& [slice, store] : hosted.slices) {
+    store.copy = store.versions[hosted.truth->bsp() ? store.sealed % 2 : 0];
+    hosted.truth->OnCut(slice, a.epoch, store.copy);
+  }
+  world_->Count("copies for evaluation");
+}
+
+void ShardNode::Do(Hosted&, const DropCopy&) {}
+
+void ShardNode::Do(Hosted&, const SendFrame& a) {
+  const auto it = streams_.find(a.connection);
+  if (it == streams_.end()) return;
+  Message message;
+  message.header = a.header;
+  message.text = a.text;
+  cluster_->network().Send(it->second, 0, std::move(message));
+}
+
+void ShardNode::Do(Hosted& hosted, const SendValue& a) {
+  const auto it = streams_.find(a.connection);
+  if (it == streams_.end()) return;
+  const SliceId slice = a.header.key.slice;
+  const SliceStore& store = hosted.slices.at(slice);
+  const bool copy = a.source == ValueSource::kCutCopy;
+  Message message;
+  message.header = a.header;
+  message.payload = std::make_shared<Values>(copy                  ? store.copy
+                                             : hosted.truth->bsp() ? store.versions[a.version % 2]
+                                                                   : store.versions[0]);
+  message.truth = hosted.truth->OnValueSent(hosted.id, slice, a.version, a.header.base_lsn);
+  message.truth.run = hosted.run;
+  cluster_->network().Send(it->second, 0, std::move(message));
+}
+
+void ShardNode::Do(Hosted& hosted, const Release& a) {
+  hosted.buffers.erase(a.buffer);
+  hosted.pushes.erase(a.buffer);
+}
+
+void ShardNode::Do(Hosted& hosted, const ReportFault& a) {
+  world_->Count("partitions that stopped themselves");
+  (void)hosted;
+  (void)a;
+}
+
+ValuesPtr ShardNode::ValuesOf(RunId run, SliceId slice) const {
+  for (const auto& [key, hosted] : hosted_) {
+    if (key.first != run) continue;
+    const auto it = hosted.slices.find(slice);
+    if (it == hosted.slices.end()) continue;
+    return std::make_shared<Values>(it->second.versions[hosted.truth->bsp() ? it->second.sealed % 2 : 0]);
+  }
+  return nullptr;
+}
+
+void ShardNode::Count(const Hosted& hosted) const {
+  const PartitionCounters& c = hosted.core->counters();
+  world_->Count("dedup hits", c.already_counted);
+  world_->Count("joined retries", c.joined);
+  world_->Count("blocked pulls", c.blocked_pulls);
+  world_->Count("superseded pulls", c.superseded_pulls);
+  world_->Count("frames that waited for orders", c.parked);
+  world_->Count("fenced requests", c.fenced);
+  world_->Count("refused requests", c.refused);
+  world_->Count("replaced subtrees", c.replaced_sums);
+  world_->Count("duplicate subtrees", c.duplicate_sums);
+  world_->Count("sealed steps", c.sealed);
+  world_->Count("cuts", c.cuts);
+}
+
+std::string ShardNode::ToString() const {
+  std::string text = absl::StrCat(name, alive ? "" : " is down");
+  for (const auto& [key, hosted] : hosted_) {
+    const PartitionStatus status = hosted.core->Status();
+    absl::StrAppend(&text, " [job ", key.first.job.value, " partition ", key.second.value, " epoch ", status.epoch(), " cut ",
+                    status.cut_epochs(), " covered ", status.covered_floor(), " roster ", status.roster(), "]");
+  }
+  return text;
+}
+
+void ShardNode::AddCounters() const {
+  for (const auto& [key, hosted] : hosted_) Count(hosted);
+}
+
+}  // namespace starling::sim

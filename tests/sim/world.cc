@@ -1,0 +1,52 @@
+#include "tests/sim/world.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
+namespace starling::sim {
+
+const char* PromiseName(Promise promise) {
+  switch (promise) {
+    case Promise::kG1: return "G1 exactly once";
+    case Promise::kG2: return "G2 bounded staleness";
+    case Promise::kG3: return "G3 equal bits";
+    case Promise::kG5: return "G5 coordinator's crash";
+    case Promise::kG6: return "G6 each sample once";
+    case Promise::kG7: return "G7 cuts";
+    case Promise::kG8: return "G8 progress";
+    case Promise::kFinite: return "finite values";
+  }
+  return "?";
+}
+
+void World::After(absl::Duration delay, Process* process, std::function<void()> run) {
+  queue_.push({now_ + delay, ++numbers_, process, process == nullptr ? 0 : process->life, std::move(run)});
+}
+
+bool World::RunOne() {
+  if (queue_.empty()) return false;
+  Entry entry = std::move(const_cast<Entry&>(queue_.top()));
+  queue_.pop();
+  now_ = entry.at;
+  const Process* process = entry.process;
+  if (process != nullptr) {
+    if (!process->alive || process->life != entry.life) return true;
+    if (process->paused_until > now_) {  // all at once, in order, when it goes on
+      entry.at = process->paused_until;
+      entry.number = ++numbers_;
+      queue_.push(std::move(entry));
+      return true;
+    }
+  }
+  entry.run();
+  return true;
+}
+
+void World::Violate(Promise promise, const std::string& what) {
+  violated_.insert(promise);
+  if (violations_.size() < 10) {
+    violations_.push_back({promise, absl::StrCat(absl::FormatDuration(elapsed()), ": ", what)});
+  }
+}
+
+}  // namespace starling::sim

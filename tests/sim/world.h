@@ -1,0 +1,119 @@
+// Simulated time: one queue of events for all processes of a cluster, in one thread. Everything that
+// happens is a function of the seed.
+#ifndef STARLING_TESTS_SIM_WORLD_H_
+#define STARLING_TESTS_SIM_WORLD_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <queue>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace starling::sim {
+
+// xoshiro would do as well: splitmix64 (Steele, Lea and Flood 2014) is short and good enough here.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t Next() {
+    uint64_t z = (state_ += 0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return z ^ (z >> 31);
+  }
+  // In [0, n).
+  uint64_t Below(uint64_t n) { return Next() % n; }
+  // In [least, most].
+  int64_t Between(int64_t least, int64_t most) { return least + static_cast<int64_t>(Below(most - least + 1)); }
+  bool Chance(double p) { return static_cast<double>(Next() >> 11) * 0x1p-53 < p; }
+  absl::Duration Between(absl::Duration least, absl::Duration most) {
+    return least + absl::Nanoseconds(Below(absl::ToInt64Nanoseconds(most - least) + 1));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+inline uint64_t Mix(uint64_t a, uint64_t b) { return Random(a * 0x9E3779B97F4A7C15 + b).Next(); }
+
+// A process slot: what is scheduled for one life of it does not happen in the next.
+struct Process {
+  std::string name;
+  uint32_t life = 0;
+  bool alive = false;
+  absl::Time paused_until = absl::InfinitePast();
+  int calls_lost = 0;  // in a row
+};
+
+enum class Promise { kG1, kG2, kG3, kG5, kG6, kG7, kG8, kFinite };
+const char* PromiseName(Promise promise);
+
+struct Violation {
+  Promise promise;
+  std::string what;
+};
+
+class World {
+ public:
+  explicit World(uint64_t seed) : random_(seed) {}
+
+  absl::Time now() const { return now_; }
+  absl::Duration elapsed() const { return now_ - absl::UnixEpoch(); }
+  Random& random() { return random_; }
+
+  // `run` happens after `delay` if `process` (nullptr: the world) is in the same life then; later, when
+  // it is paused then.
+  void After(absl::Duration delay, Process* process, std::function<void()> run);
+
+  // False: nothing is scheduled any more.
+  bool RunOne();
+
+  // The trace: what happened, where.
+  void Trace(uint64_t what, uint64_t where) { trace_ = Mix(trace_ ^ what, where ^ absl::ToUnixNanos(now_)); }
+  uint64_t trace() const { return trace_; }
+
+  // The process whose events and actions are printed to stdout; empty: none.
+  static std::string& transcript_of() {
+    static std::string name;
+    return name;
+  }
+
+  // What was reached, by name.
+  void Count(const char* what, uint64_t times = 1) { counts_[what] += times; }
+  const std::map<std::string, uint64_t>& counts() const { return counts_; }
+
+  // Kept: the first few of each promise.
+  void Violate(Promise promise, const std::string& what);
+  const std::vector<Violation>& violations() const { return violations_; }
+  bool violated(Promise promise) const { return violated_.count(promise) > 0; }
+
+ private:
+  struct Entry {
+    absl::Time at;
+    uint64_t number;
+    Process* process;
+    uint32_t life;
+    std::function<void()> run;
+    bool operator>(const Entry& other) const {
+      return at != other.at ? at > other.at : number > other.number;
+    }
+  };
+
+  absl::Time now_ = absl::UnixEpoch();
+  uint64_t numbers_ = 0;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
+  Random random_;
+  uint64_t trace_ = 0;
+  std::map<std::string, uint64_t> counts_;
+  std::vector<Violation> violations_;
+  std::set<Promise> violated_;
+};
+
+}  // namespace starling::sim
+
+#endif  // STARLING_TESTS_SIM_WORLD_H_
