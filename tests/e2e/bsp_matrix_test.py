@@ -19,15 +19,15 @@ from tests.e2e.cluster import Cluster, job_file, parameters_sha256
 FULL = False
 
 LAYERS = [
-    {"conv2d": {"out": 6, "kernel": 3, "padding": 1, "name": "conv1"}},
+    {"conv2d": {"out_channels": 6, "kernel": 3, "padding": 1, "name": "conv1"}},
     {"batchnorm": {"name": "bn1"}},
     "relu",
     {"maxpool2d": {"kernel": 2}},
     {"dropout": {"rate": 0.3}},
     "flatten",
-    {"linear": {"out": 24, "name": "fc1"}},
+    {"linear": {"out_features": 24, "name": "fc1"}},
     "relu",
-    {"linear": {"out": 10, "name": "fc2"}},
+    {"linear": {"out_features": 10, "name": "fc2"}},
 ]
 
 

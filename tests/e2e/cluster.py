@@ -84,17 +84,20 @@ class Cluster:
                 print("\n".join(log.read_text(errors="replace").splitlines()[-25:]))
 
     def stop(self, keep=False):
-        for process in self.processes.values():
-            if process.poll() is None:
+        """Workers first, so that they can leave in good order; then shards; then the coordinator."""
+        for prefix in ("worker", "shard", "coordinator", ""):
+            group = [p for name, p in self.processes.items()
+                     if name.startswith(prefix) and p.poll() is None]
+            for process in group:
                 process.send_signal(signal.SIGCONT)
                 process.terminate()
-        deadline = time.monotonic() + 10
-        for process in self.processes.values():
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            deadline = time.monotonic() + 10
+            for process in group:
+                try:
+                    process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
         if not keep:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -161,7 +164,8 @@ class Cluster:
         return self._json("get", what)
 
     def describe(self, job):
-        return self._json("describe", "job", job)
+        """The job's status (proto/coordinator.proto, JobStatus, in JSON's spelling)."""
+        return self._json("describe", "job", job)["status"]
 
     def submit(self, job, *more):
         """Submits a dict in the job file's schema; raises with the client's words if refused."""

@@ -51,7 +51,7 @@ class Counter(unittest.TestCase):
         self.assertEqual(cluster.wait("counter", 120), 0)
         self.assertEqual(self.check_rows(cluster, [EPOCHS]), EPOCHS)
         status = cluster.describe("counter")
-        self.assertEqual((int(status["coverage_min"]), int(status["coverage_max"])), (steps, steps))
+        self.assertEqual((int(status["coverageMin"]), int(status["coverageMax"])), (steps, steps))
         self.assertEqual(cluster.cli("delete", "counter").returncode, 0)
         return seen
 

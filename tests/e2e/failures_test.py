@@ -1,5 +1,6 @@
 """Bad input and dead processes: a clear error, the right exit status, and nothing else lost."""
 
+import copy
 import signal
 import socket
 import subprocess
@@ -27,7 +28,7 @@ class Failures(unittest.TestCase):
         cls.folder.cleanup()
 
     def job(self, name, **more):
-        return job_file(name, MLP, self.data, **more)
+        return job_file(name, MLP, copy.deepcopy(self.data), **more)
 
     def refused(self, cluster, job, *words):
         with self.assertRaises(RuntimeError) as refusal:
@@ -53,8 +54,8 @@ class Failures(unittest.TestCase):
             wrong["spec"]["data"]["train"]["idx"]["labels"] = str(magic)
             self.refused(cluster, wrong, "exit 2", "magic")
 
-            shapes = job_file("shapes", {"layers": [{"conv2d": {"out": 4, "kernel": 30, "name": "huge"}},
-                                                    "flatten", {"linear": {"out": 10}}]}, self.data)
+            shapes = job_file("shapes", {"layers": [{"conv2d": {"out_channels": 4, "kernel": 30, "name": "huge"}},
+                                                    "flatten", {"linear": {"out_features": 10}}]}, self.data)
             self.refused(cluster, shapes, "exit 2", "huge")
 
             cluster.submit(self.job("good"))
@@ -66,7 +67,10 @@ class Failures(unittest.TestCase):
         with Cluster(shards=1, workers=1) as cluster:
             for policy in ({"bsp": {}}, {"ssp": {"staleness": 1}}, {"async": {}}):
                 name = f"nan-{next(iter(policy))}"
-                cluster.submit(self.job(name, optimizer={"sgd": {"learningRate": 100000}},
+                # A linear net: its weights grow without a bound until they overflow.
+                layers = ["flatten", {"linear": {"out_features": 16, "name": "fc1"}}, {"linear": {"out_features": 10, "name": "fc2"}}]
+                cluster.submit(job_file(name, {"layers": layers}, copy.deepcopy(self.data),
+                                        optimizer={"sgd": {"learningRate": 100000}},
                                         consistency=policy, stop={"epochs": 20}))
                 self.assertEqual(cluster.wait(name), 3)
                 reason = cluster.describe(name)["reason"]
@@ -125,13 +129,13 @@ class Failures(unittest.TestCase):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
-            for listen, word in ((f"127.0.0.1:{taken.getsockname()[1]}", str(taken.getsockname()[1])),
-                                 ("0.0.0.0:0", "loopback")):
+            port = taken.getsockname()[1]
+            for listen, word, status in ((f"127.0.0.1:{port}", str(port), 1), ("0.0.0.0:0", "loopback", 2)):
                 with tempfile.TemporaryDirectory() as state:
                     result = subprocess.run(
                         [binary("server/coordinator/starling-coordinator"), "--listen", listen,
                          "--state", state], capture_output=True, text=True, timeout=20, check=False)
-                self.assertEqual(result.returncode, 1)
+                self.assertEqual(result.returncode, status, result.stderr)
                 self.assertIn(word, result.stderr)
 
     def test_a_coordinator_that_is_not_there(self):

@@ -44,7 +44,7 @@ def cluster_rate(cluster, name, seconds):
     cluster.wait(name)
     cluster.cli("delete", name)
     wait_until(lambda: all(w["state"] == "idle" for w in cluster.get("workers")), 30, "an idle worker")
-    return (int(last["step"]) - first) * BATCH / (end - begin), float(last.get("hidden_share", 0))
+    return (int(last["step"]) - first) * BATCH / (end - begin), float(last.get("hiddenShare", 0))
 
 
 def local_rate(job, lanes, steps):

@@ -129,6 +129,8 @@ void WorkerRuntime::Carry(action::Register action) {
       if (!reply->refused().empty()) {
         return Step(event::RegisterFailed{absl::FailedPreconditionError(reply->refused())});
       }
+      spdlog::info("registered as worker {}, incarnation {}, with generation {} of the coordinator",
+                   reply->id(), reply->incarnation(), reply->generation());
       Step(event::Registered{WorkerId(reply->id()), Incarnation(reply->incarnation()),
                              Generation(reply->generation())});
     });

@@ -58,7 +58,14 @@ class ClockTable {
   // Of the active; with none active, as they were when one last was.
   Clock min() const { return min_; }
   Clock max() const { return max_; }
-  uint64_t distance() const { return any_active_ ? static_cast<uint64_t>(max_ - min_) : 0; }
+  // How far a replica that computes at `clock` is ahead of the slowest other active one.
+  uint64_t Lead(ReplicaId id, Clock clock) const {
+    Clock lead = 0;
+    for (const auto& [other, replica] : replicas_) {
+      if (replica.active && other != id) lead = std::max(lead, clock - replica.clock);
+    }
+    return static_cast<uint64_t>(lead);
+  }
   const absl::btree_map<ReplicaId, Replica>& replicas() const { return replicas_; }
 
  private:

@@ -107,12 +107,13 @@ void Partition::SendSlice(const Waiter& pull, ValueSource source, uint64_t versi
   send.header.kind = PayloadKind::kDense;
   send.header.elements = FindSlice(pull.request.key.slice)->info.elements;
   send.header.base_lsn = position;
-  const uint64_t lag = clocks_.distance();
+  const bool training =
+      pull.request.key.work.purpose != WorkPurpose::kEvaluate && (pull.request.flags & frame_flags::kReader) == 0;
+  // How far the puller is ahead of the slowest: that is what the gate bounds. A BSP value is exact.
+  const uint64_t lag = training && !bsp() ? clocks_.Lead(pull.request.origin.replica, pull.request.clock) : 0;
   send.header.samples = static_cast<uint32_t>(std::min<uint64_t>(lag, UINT32_MAX));
   actions.push_back(std::move(send));
-  if (pull.request.key.work.purpose == WorkPurpose::kEvaluate ||
-      (pull.request.flags & frame_flags::kReader))
-    return;
+  if (!training) return;
   lag_max_ = std::max(lag_max_, lag);
   ++lag_histogram_[std::min<uint64_t>(lag, limits::kLagBuckets - 1)];
 }
