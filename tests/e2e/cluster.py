@@ -192,11 +192,21 @@ class Cluster:
 
     def export(self, job):
         """The exported parameters: name -> (dtype, shape, bytes), in the file's order."""
+        tensors, error = self._export(job)
+        if tensors is None:
+            raise RuntimeError(error)
+        return tensors
+
+    def try_export(self, job):
+        """As export; None where there is nothing to export at this moment."""
+        return self._export(job)[0]
+
+    def _export(self, job):
         path = self.directory / f"{job}.safetensors"
         result = self.cli("export", job, "--format", "safetensors", "-o", str(path))
         if result.returncode != 0:
-            raise RuntimeError(f"export: exit {result.returncode}: {result.stderr}")
-        return read_safetensors(path)
+            return None, f"export: exit {result.returncode}: {result.stderr}"
+        return read_safetensors(path), ""
 
 
 # ---- Results --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import random
 import sys
 import unittest
 
-from tests.e2e.cluster import Cluster, floats, job_file
+from tests.e2e.cluster import Cluster, floats, job_file, wait_until
 
 SEEDS = 1
 SAMPLES = 4096
@@ -22,7 +22,8 @@ class Counter(unittest.TestCase):
 
     def check_rows(self, cluster, expected_epochs):
         """Exports the newest cut; returns its number of epochs, after checking all rows."""
-        rows = floats(cluster.export("counter")["counter"])
+        tensors = wait_until(lambda: cluster.try_export("counter"), 30, "a copy of the parameters")
+        rows = floats(tensors["counter"])
         self.assertEqual(len(rows), SAMPLES)
         least, greatest = min(rows), max(rows)
         self.assertEqual(least, greatest, "rows differ at a cut: a sample was lost or counted twice")

@@ -19,6 +19,8 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(20);
 constexpr absl::Duration kCallTimeout = absl::Seconds(2);
+// The coordinator holds a registration while the name's owner before may be alive.
+constexpr absl::Duration kRegisterTimeout = absl::Seconds(12);
 constexpr absl::Duration kMeterWindow = absl::Seconds(2);
 
 session::SessionOptions MakeSessionOptions(const WorkerRuntimeOptions& options) {
@@ -122,7 +124,7 @@ void WorkerRuntime::Step(session::Event event) {
 void WorkerRuntime::Carry(action::Register action) {
   RegisterRequest request = options_.registration;
   request.set_nonce(request.nonce() + action.registration);
-  coordinator_->Register(request, kCallTimeout, [this](absl::StatusOr<RegisterReply> reply) {
+  coordinator_->Register(request, kRegisterTimeout, [this](absl::StatusOr<RegisterReply> reply) {
     loop_.Post([this, reply = std::move(reply)] {
       if (!reply.ok()) return OnRegisterFailed(reply.status());
       registered_once_ = true;

@@ -165,7 +165,7 @@ applied lsn 3
 // The worker's stream broke; what was under way on it comes after the retry on the next stream.
 TEST(PartitionSspTest, AnOldStreamDoesNotUndoWhatCameOnANewer) {
   Transcript t(Ssp(0));
-  Begin(t, 1);
+  t.Begin(1);
   FrameHeader pull = t.Header(FrameType::kPull, 1);
   pull.key.slice = SliceId(0);
   pull.clock = 1;  // waits
