@@ -133,7 +133,7 @@ steps=()
 if [[ "$job" == mnist-cnn ]]; then
   quietly "$client" submit -f "$file" --watch --set metadata.name=speed-test --set stop.steps=60
   measured=$("$client" describe job speed-test -o json | number runningSeconds)
-  fitting=$(awk -v t="$measured" -v all="$train_seconds" 'BEGIN { n = int(60 * all / t); print n > 2345 ? 2345 : n }')
+  fitting=$(awk -v t="$measured" -v all="$train_seconds" 'BEGIN { n = int(60 * all / t); print (n > 2345 ? 2345 : n) }')
   quietly "$client" delete speed-test
   steps=(--set "stop.steps=$fitting")
   say "60 steps took $measured s: training for $fitting steps, about $train_seconds s (5 epochs are 2,345)"
