@@ -381,7 +381,7 @@ TEST_F(CliTest, OnATerminalOneLineChangesInPlaceAndFits) {
   end.set_state(SUCCEEDED);
   cluster_.jobs = {Reply(Running()), Reply(end)};
   EXPECT_EQ(Run({"wait", "digits"}), 0);
-  EXPECT_THAT(err_.str(), StartsWith("\r\x1b[Kdigits  epoch 2/5  step 812/2\r\x1b[Kdigits  epoch 1/5: train loss"));
+  EXPECT_THAT(err_.str(), StartsWith("\r\x1b[Kepoch 2/5 step 812/2,345 1,53\r\x1b[Kdigits  epoch 1/5: train loss"));
 }
 
 // ---- Lines ----------------------------------------------------------------------------------
@@ -402,6 +402,12 @@ TEST(Progress, WhatHasNoBoundShowsNone) {
   reply.mutable_spec()->mutable_stop()->set_wall_time_seconds(30);
   status->set_running_seconds(21);
   EXPECT_THAT(ProgressLine(*status, reply.spec()), HasSubstr("ETA 9.0s"));
+}
+
+TEST(Progress, TheShortLineFitsATerminal) {
+  const JobReply reply = Reply(Running());
+  EXPECT_EQ(ShortProgressLine(reply.status(), reply.spec()),
+            "epoch 2/5 step 812/2,345 1,533/s loss 0.1312 stale 1/2 83% hidden ETA 1m40s");
 }
 
 TEST(Progress, BehindTheLastEpochNoneIsOpen) {

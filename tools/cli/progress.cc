@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/protocol/limits.h"
 #include "tools/cli/output.h"
 
@@ -40,20 +42,39 @@ std::string PositionText(const JobStatus& status, const char* separator) {
                       total ? absl::StrCat("/", CountText(status.steps())) : "");
 }
 
-std::string ProgressLine(const JobStatus& status, const JobSpec& spec) {
-  if (status.state() != RUNNING) {
-    return absl::StrCat(status.name(), "  ", JobState_Name(status.state()),
-                        status.reason().empty() ? "" : ": ", status.reason());
-  }
-  std::string line = absl::StrCat(status.name(), "  ", PositionText(status, "  "));
-  absl::StrAppend(&line, "  ", CountText(static_cast<uint64_t>(std::max(0.0, status.samples_per_second()))),
-                  " samples/s");
-  if (status.step() > 0) absl::StrAppendFormat(&line, "  loss %.4f", status.train_loss());
-  absl::StrAppend(&line, "  staleness ", StalenessText(status.staleness(), status.staleness_bound()));
-  absl::StrAppendFormat(&line, "  %.0f%% hidden", 100 * status.hidden_share());
+namespace {
+
+// How a running job's numbers are named.
+struct Words {
+  const char* separator;
+  const char* samples;
+  const char* staleness;
+};
+
+std::string RunningLine(const JobStatus& status, const JobSpec& spec, const Words& words) {
+  std::vector<std::string> parts = {
+      PositionText(status, words.separator),
+      absl::StrCat(CountText(static_cast<uint64_t>(std::max(0.0, status.samples_per_second()))), words.samples)};
+  if (status.step() > 0) parts.push_back(absl::StrFormat("loss %.4f", status.train_loss()));
+  parts.push_back(absl::StrCat(words.staleness, StalenessText(status.staleness(), status.staleness_bound())));
+  parts.push_back(absl::StrFormat("%.0f%% hidden", 100 * status.hidden_share()));
   const auto left = SecondsLeft(status, spec);
-  if (left) absl::StrAppend(&line, "  ETA ", DurationText(*left));
-  return line;
+  if (left) parts.push_back(absl::StrCat("ETA ", DurationText(*left)));
+  return absl::StrJoin(parts, words.separator);
+}
+
+}  // namespace
+
+std::string ProgressLine(const JobStatus& status, const JobSpec& spec) {
+  if (status.state() == RUNNING) {
+    return absl::StrCat(status.name(), "  ", RunningLine(status, spec, {"  ", " samples/s", "staleness "}));
+  }
+  return absl::StrCat(status.name(), "  ", JobState_Name(status.state()), status.reason().empty() ? "" : ": ",
+                      status.reason());
+}
+
+std::string ShortProgressLine(const JobStatus& status, const JobSpec& spec) {
+  return status.state() == RUNNING ? RunningLine(status, spec, {" ", "/s", "stale "}) : ProgressLine(status, spec);
 }
 
 std::string EpochLine(const EpochResult& result, const JobStatus& status) {

@@ -17,6 +17,9 @@ absl::optional<double> SecondsLeft(const JobStatus& status, const JobSpec& spec)
 // a pending job's says what it waits for. Totals that are only limits nobody set are left out.
 std::string ProgressLine(const JobStatus& status, const JobSpec& spec);
 
+// The same without the job's name and in fewer words, for a terminal of 80 columns.
+std::string ShortProgressLine(const JobStatus& status, const JobSpec& spec);
+
 // "epoch 2/5: train loss 0.0912, test loss 0.0771, test accuracy 0.9768, 9.1s"
 std::string EpochLine(const EpochResult& result, const JobStatus& status);
 

@@ -85,7 +85,11 @@ int WatchJob(const std::string& name, absl::Time deadline, Client& client, Conte
         }
       }
       if (IsEnd(status.state())) return End(status, progress, context);
-      progress.Progress(ProgressLine(status, reply->spec()));
+      std::string line = ProgressLine(status, reply->spec());
+      if (context.terminal && line.size() >= static_cast<size_t>(context.columns)) {
+        line = ShortProgressLine(status, reply->spec());
+      }
+      progress.Progress(line);
     } else if (absl::IsUnavailable(reply.status()) && now - reached < kUnreachableMax) {
       progress.Progress("the coordinator does not answer; trying again for 30 s");
     } else {

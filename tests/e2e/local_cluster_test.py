@@ -1,0 +1,153 @@
+"""`starling local`: a cluster of real processes that is started, watched over, and stopped."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from cluster import binary, wait_until
+
+JOB = """
+apiVersion: starling/v1
+kind: TrainingJob
+metadata: {name: count}
+spec:
+  model: {builtin: counter}
+  data: {train: {counter: {samples: 4096}}}
+  batch: {global: 32, microBatches: 4}
+  optimizer: {sgd: {learningRate: 1}}
+  consistency: {ssp: {staleness: 2}}
+  workers: {min: 1, max: 2}
+  stop: {epochs: 3}
+"""
+
+
+def alive(pid):
+    """Whether the process runs: zombies do not."""
+    try:
+        return not Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class LocalClusterTest(unittest.TestCase):
+
+    def setUp(self):
+        self.home = Path(tempfile.mkdtemp(prefix="starling-local-"))
+        self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(self.home)}
+        self.environment.pop("STARLING_COORDINATOR", None)
+        self.state = self.home / "starling" / "local"
+        (self.home / "job.yaml").write_text(JOB)
+        self.addCleanup(self.starling, "local", "down", expect=None)
+
+    def starling(self, *args, expect=0):
+        result = subprocess.run([binary("tools/cli/starling"), *args], env=self.environment,
+                                capture_output=True, text=True, timeout=120)
+        if expect is not None:
+            self.assertEqual(result.returncode, expect, f"{args}: {result.stdout}{result.stderr}")
+        return result
+
+    def up(self, *more):
+        result = self.starling("local", "up", "--shards", "2", "--workers", "2", "--detach", *more)
+        self.assertRegex(result.stdout, r"^address=127\.0\.0\.1:\d+\n$")
+        return result.stdout.strip().removeprefix("address=")
+
+    def pid(self, name):
+        try:
+            return int((self.state / "run" / f"{name}.pid").read_text())
+        except FileNotFoundError:
+            return None
+
+    def pids(self):
+        return [int(path.read_text()) for path in (self.state / "run").glob("*.pid")]
+
+    def incarnation(self, worker):
+        workers = json.loads(self.starling("get", "workers", "-o", "json").stdout)
+        return next((w["incarnation"] for w in workers if w["name"] == worker and w["state"] != "lost"), None)
+
+    def test_trains_and_leaves_nothing_behind(self):
+        address = self.up()
+        pids = self.pids()
+        self.assertEqual(len(pids), 5)
+        second = self.starling("local", "up", expect=1)
+        self.assertIn(f"runs already in {self.state}", second.stderr)
+        self.assertIn(address, second.stderr)
+
+        # Without any flag the client finds it.
+        self.starling("submit", "-f", str(self.home / "job.yaml"), "--watch")
+        job = json.loads(self.starling("describe", "job", "count", "-o", "json").stdout)
+        self.assertEqual(job["status"]["state"], "SUCCEEDED")
+        self.assertEqual((job["status"]["coverageMin"], job["status"]["coverageMax"]), (128, 128))
+        self.starling("submit", "-f", str(self.home / "job.yaml"), expect=1)  # the name is taken
+        self.starling("delete", "count")
+        self.starling("wait", "count", expect=5)
+
+        self.starling("local", "down")
+        self.assertEqual([pid for pid in pids if alive(pid)], [])
+        self.starling("get", "jobs", expect=6)
+        self.assertIn("no local cluster runs", self.starling("local", "down").stderr)
+
+    def test_starts_what_dies_again(self):
+        address = self.up()
+        before = self.incarnation("worker-0")
+        worker, coordinator = self.pid("worker-0"), self.pid("coordinator")
+        os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: self.pid("worker-0") not in (None, worker), 20, "another worker-0")
+        wait_until(lambda: (self.incarnation("worker-0") or 0) > before, 30, "worker-0 to register again")
+
+        # The coordinator comes back where it was.
+        os.kill(coordinator, signal.SIGKILL)
+        wait_until(lambda: self.pid("coordinator") not in (None, coordinator), 20, "another coordinator")
+        wait_until(lambda: self.starling("get", "jobs", expect=None).returncode == 0, 30, "the coordinator")
+        self.assertEqual((self.state / "address").read_text().strip(), address)
+        for name in ("worker-0", "worker-1"):
+            wait_until(lambda: self.incarnation(name), 30, f"{name} to report to it")
+        self.starling("submit", "-f", str(self.home / "job.yaml"), "--watch")
+
+    def test_no_process_outlives_the_supervisor(self):
+        self.up("--no-restart")
+        pids = self.pids()
+        supervisor = int(Path(f"/proc/{pids[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        os.kill(supervisor, signal.SIGKILL)
+        wait_until(lambda: not any(alive(pid) for pid in pids), 10, "all to end")
+        # What it left behind is no obstacle.
+        self.up()
+
+    def test_ctrl_c_stops_a_cluster_in_the_foreground(self):
+        process = subprocess.Popen([binary("tools/cli/starling"), "local", "up"], env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(process.kill)
+        self.assertIn("address=", process.stdout.readline())
+        pids = self.pids()
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=10), 0)
+        process.stdout.close()
+        self.assertEqual([pid for pid in pids if alive(pid)], [])
+
+    def test_ctrl_c_on_a_watch_leaves_the_job_alone(self):
+        self.up()
+        process = subprocess.Popen(
+            [binary("tools/cli/starling"), "submit", "-f", str(self.home / "job.yaml"), "--watch",
+             "--set", "stop.epochs=100000"],
+            env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        for line in process.stderr:
+            if "samples/s" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        process.stderr.close()
+        self.assertEqual(process.wait(timeout=15), 0)
+        self.assertIn("starling wait count", rest)
+        self.starling("wait", "count", "--timeout", "1s", expect=7)
+        self.starling("cancel", "count")
+        self.starling("wait", "count", "--timeout", "30s", expect=4)
+
+
+if __name__ == "__main__":
+    unittest.main()
