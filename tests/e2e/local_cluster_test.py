@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from cluster import binary, wait_until
+from tests.e2e.cluster import binary, wait_until
 
 JOB = """
 apiVersion: starling/v1
@@ -105,9 +105,11 @@ class LocalClusterTest(unittest.TestCase):
         wait_until(lambda: self.pid("coordinator") not in (None, coordinator), 20, "another coordinator")
         wait_until(lambda: self.starling("get", "jobs", expect=None).returncode == 0, 30, "the coordinator")
         self.assertEqual((self.state / "address").read_text().strip(), address)
-        for name in ("worker-0", "worker-1"):
-            wait_until(lambda: self.incarnation(name), 30, f"{name} to report to it")
-        self.starling("submit", "-f", str(self.home / "job.yaml"), "--watch")
+        # It takes jobs as soon as a worker has reported to it.
+        job = str(self.home / "job.yaml")
+        wait_until(lambda: self.starling("submit", "-f", job, "--dry-run", expect=None).returncode == 0, 30,
+                   "a worker to report")
+        self.starling("submit", "-f", job, "--watch")
 
     def test_no_process_outlives_the_supervisor(self):
         self.up("--no-restart")
