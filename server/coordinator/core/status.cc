@@ -110,7 +110,10 @@ void Coordinator::Core::AddShardFigures(const Job& job, JobStatus& status) const
     if (!partition) continue;
     const auto lag = static_cast<uint64_t>(
         std::max<int64_t>(0, partition->clock_max() - partition->clock_min()));
-    status.set_staleness(std::max(status.staleness(), job.running() ? lag : 0));
+    // A replica that has closed more units than the bound allows waits at the gate: it computes at
+    // the bound's distance, or not at all.
+    const uint64_t now = job.running() ? std::min<uint64_t>(lag, status.staleness_bound()) : 0;
+    status.set_staleness(std::max(status.staleness(), now));
     status.set_staleness_max(std::max(status.staleness_max(), partition->lag_max()));
     while (status.lag_histogram_size() < partition->lag_histogram_size())
       status.add_lag_histogram(0);
