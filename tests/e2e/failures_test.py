@@ -106,7 +106,9 @@ class Failures(unittest.TestCase):
                     self.assertGreater(int(after["generation"]), int(before["generation"]))
                 self.assertEqual(cluster.wait("steady", 120), 0)
                 return parameters_sha256(cluster.export("steady"))
-        self.assertEqual(run(kill=True), run(kill=False))
+        killed, steady = run(kill=True), run(kill=False)
+        print(f"figure: {killed[:16]}... with the kill, {steady[:16]}... without")
+        self.assertEqual(killed, steady)
 
     def test_sigterm_in_the_middle_of_a_step(self):
         with Cluster(shards=1, workers=2) as cluster:
