@@ -69,7 +69,10 @@ class PushSink : public GradientSink {
     // In BSP all ranges of a step stay until its seal: one buffer for each, and the next unit's first.
     const int most = static_cast<int>(compute_.ranges.size()) + 1;
     auto buffer = GradientPool::Acquire(pool_, slice, most);
-    if (buffer == nullptr) return nullptr;
+    if (buffer == nullptr) {
+      failed_ = true;
+      return nullptr;
+    }
     float* data = buffer->data;
     MutexLock lock(&mutex_);
     held_[{range, slice}] = std::move(buffer);
@@ -90,8 +93,12 @@ class PushSink : public GradientSink {
     deliver_(std::move(gradient));
   }
 
+  // Some Acquire had no memory to give, or was cancelled.
+  bool failed() const { return failed_; }
+
  private:
   const std::shared_ptr<GradientPool>& pool_;
+  std::atomic<bool> failed_ = false;
   const session::action::Compute& compute_;
   const std::function<void(FinishedGradient)>& deliver_;
   Mutex mutex_;
@@ -143,6 +150,9 @@ void ComputeThread::Run(const std::shared_ptr<Task>& task) {
   if (compute.purpose == WorkPurpose::kTrain) {
     PushSink sink(job.gradients(), compute, listener_.on_gradient);
     finished.status = job.executor().Train(unit, batches, gate, sink, &finished.result);
+    if (absl::IsCancelled(finished.status) && sink.failed() && !task->cancelled) {
+      finished.status = absl::ResourceExhaustedError("no memory for the gradients of a unit");
+    }
     if (recorder_ != nullptr && finished.status.ok() && finished.result.finite) {
       recorder_->Batches(compute, batches.taken(), finished.result);
     }

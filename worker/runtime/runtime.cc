@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "common/daemon/daemon.h"
@@ -21,6 +22,7 @@ constexpr absl::Duration kTick = absl::Milliseconds(20);
 constexpr absl::Duration kCallTimeout = absl::Seconds(2);
 // The coordinator holds a registration while the name's owner before may be alive.
 constexpr absl::Duration kRegisterTimeout = absl::Seconds(12);
+constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
 constexpr absl::Duration kMeterWindow = absl::Seconds(2);
 
 session::SessionOptions MakeSessionOptions(const WorkerRuntimeOptions& options) {
@@ -93,6 +95,13 @@ WorkerRuntime::WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<Coord
 }
 
 WorkerRuntime::~WorkerRuntime() {
+  // From here on the session asks for nothing, so what it would ask may go.
+  absl::Notification silent;
+  loop_.Post([this, &silent] {
+    exited_ = true;
+    silent.Notify();
+  });
+  silent.WaitForNotification();
   coordinator_.reset();
   stream_client_.reset();
   background_.Stop();
@@ -128,6 +137,7 @@ void WorkerRuntime::Carry(action::Register action) {
     loop_.Post([this, reply = std::move(reply)] {
       if (!reply.ok()) return OnRegisterFailed(reply.status());
       registered_once_ = true;
+      last_answer_ = absl::Now();
       if (!reply->refused().empty()) {
         return Step(event::RegisterFailed{absl::FailedPreconditionError(reply->refused())});
       }
@@ -145,8 +155,19 @@ void WorkerRuntime::OnRegisterFailed(const absl::Status& status) {
   if (!registered_once_ && now - started_ > options_.coordinator_timeout) {
     return Carry(action::Exit{absl::UnavailableError(text)});
   }
+  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
+    return Carry(action::Exit{status});  // asking again changes nothing
+  }
   spdlog::warn("{}", text);
   Step(event::RegisterFailed{status});
+}
+
+void WorkerRuntime::OnReportFailed(const absl::Status& status) {
+  const absl::Time now = absl::Now();
+  if (now - last_complaint_ < kComplaintInterval) return;
+  last_complaint_ = now;
+  spdlog::warn("{}; going on with what was leased",
+               NoCoordinator(options_.coordinator, last_answer_, now, status));
 }
 
 void WorkerRuntime::Carry(action::Report action) {
@@ -158,8 +179,10 @@ void WorkerRuntime::Carry(action::Report action) {
                              [this, incarnation](absl::StatusOr<WorkerOrders> orders) {
     loop_.Post([this, incarnation, orders = std::move(orders)] {
       if (orders.ok()) {
+        last_answer_ = absl::Now();
         Step(event::Orders{incarnation, *orders});
       } else {
+        OnReportFailed(orders.status());
         Step(event::ReportFailed{incarnation, orders.status()});
       }
     });
@@ -357,7 +380,6 @@ void WorkerRuntime::OnUnit(FinishedUnit unit) {
   const bool train = computing_.purpose == WorkPurpose::kTrain;
   meter_.UnitEnded(absl::Seconds(waited), train ? samples : 0, absl::Now());
   if (!unit.status.ok()) {
-    if (absl::IsCancelled(unit.status)) return;
     return Step(event::UnitFailed{unit.unit, unit.status});
   }
   event::UnitComputed computed;

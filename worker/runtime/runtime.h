@@ -84,6 +84,7 @@ class WorkerRuntime {
   void OnStreamDown(ShardId shard, uint64_t connection, const absl::Status& status);
   bool IsCurrent(ShardId shard, uint64_t connection) const;
   void OnRegisterFailed(const absl::Status& status);
+  void OnReportFailed(const absl::Status& status);
   void Remember(ShardId shard, const FrameHeader& header);
   void Answered(ShardId shard, const FrameHeader& header);
   void OnGradient(FinishedGradient gradient);
@@ -108,6 +109,8 @@ class WorkerRuntime {
   bool exited_ = false;
   bool registered_once_ = false;
   absl::Time started_;
+  absl::Time last_answer_;  // of the coordinator
+  absl::Time last_complaint_ = absl::InfinitePast();
 
   // What calls back: destroyed first, in the destructor.
   EventLoop loop_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/memory.h"
 #include "common/base/status_macros.h"
 #include "common/data_plan/batch_plan.h"
 #include "common/version/version.h"
@@ -26,7 +27,8 @@ absl::StatusOr<std::vector<int64_t>> MicroBatchSizes(int64_t samples, const Batc
   return std::vector<int64_t>(sizes.begin(), sizes.end());
 }
 
-absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobSpec& spec, const ServedJobOptions& options) {
+absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobSpec& spec, const ServedJobOptions& options,
+                                                 SpanRing* spans) {
   DataSetOptions data_options;
   data_options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
   data_options.classes = spec.model().classes();
@@ -41,6 +43,7 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobSpec& spec, const Serv
   loader.global_batch = spec.batch().global();
   loader.micro_batches = spec.batch().micro_batches();
   loader.read_ahead_bytes_max = options.read_ahead_bytes_max;
+  loader.spans = spans;
   return Loader::Create(std::move(train), std::move(test), loader);
 }
 
@@ -60,7 +63,12 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
         "coordinator (digests ", absl::Hex(job->layout_.digest), " and ",
         absl::Hex(description.layout_digest()), "): run the same version everywhere"));
   }
-  STARLING_ASSIGN_OR_RETURN(job->loader_, OpenData(spec, options));
+  if (job->layout_.partitions.size() != description.partitions()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the coordinator speaks of ", description.partitions(), " partitions; the job has ",
+                     job->layout_.partitions.size()));
+  }
+  STARLING_ASSIGN_OR_RETURN(job->loader_, OpenData(spec, options, spans));
 
   ExecutorOptions executor;
   executor.global_batch = spec.batch().global();
@@ -68,6 +76,8 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   executor.lanes = std::min<int>(options.lanes, spec.batch().micro_batches());
   executor.kernel_threads = spec.batch().kernel_threads();
   executor.seed = spec.seed();
+  // The rest is for batches that are staged and values under way.
+  executor.bytes_max = AvailableMemoryBytes() / 10 * 9;
   STARLING_ASSIGN_OR_RETURN(executor.train_samples,
                             MicroBatchSizes(description.train_samples(), spec.batch()));
   if (spec.evaluate().every_epochs() > 0) {

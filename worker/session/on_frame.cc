@@ -64,12 +64,15 @@ void Session::Core::OnValue(uint64_t id, const event::Frame& e) {
   const FrameHeader& h = e.header;
   const SliceId slice = request.header.key.slice;
   const bool fits = request.kind == RequestKind::kPull && h.key.slice == slice &&
-                    h.elements == job.slices[slice.value].elements;
+                    h.elements == job.slices[slice.value].elements &&
+                    h.kind == PayloadKind::kDense && h.codec == Codec::kFp32 &&
+                    h.payload_bytes == h.elements * sizeof(float);
   if (!fits) {
     Release(e.buffer);
     return Break(Fault::INTERNAL, absl::StrCat("a shard answered the pull of slice ", slice.value,
-                                               " of job ", job.run.job.value, " with slice ",
-                                               h.key.slice.value, " of ", h.elements, " elements"));
+                                               " of job ", job.run.job.value, " with ",
+                                               h.payload_bytes, " bytes for ", h.elements,
+                                               " elements of slice ", h.key.slice.value));
   }
   const bool snapshot = request.header.key.work.purpose == WorkPurpose::kEvaluate;
   Held& held = (snapshot ? job.snapshot : job.live)[slice.value];

@@ -122,6 +122,10 @@ class Driver {
     h.flags = 0;
     h.min_lsn = Lsn();
     h.elements = type == FrameType::kValue ? (h.key.slice.value == 1 ? 2 : 4) : 0;
+    if (type == FrameType::kValue) {
+      h.kind = value_kind_;
+      h.payload_bytes = h.elements * sizeof(float);
+    }
     if (type != FrameType::kError) h.base_lsn = Lsn(++lsn_);
     const BufferId buffer(type == FrameType::kValue ? ++buffer_ : 0);
     Step(event::Frame{ShardId(h.partition.value + 1), h, buffer, std::move(text)});
@@ -135,6 +139,8 @@ class Driver {
     }
     Step(event::UnitComputed{UnitId(unit), std::vector<event::RangeMetrics>(ranges), true, ""});
   }
+
+  void set_value_kind(PayloadKind kind) { value_kind_ = kind; }
 
   void Forget() { text_.clear(); }
   const std::string& text() const { return text_; }
@@ -166,6 +172,7 @@ class Driver {
   uint64_t incarnation_ = 101;
   uint64_t buffer_ = 0;
   uint64_t lsn_ = 0;
+  PayloadKind value_kind_ = PayloadKind::kDense;
 };
 
 void ExpectGolden(const Driver& driver, const std::string& name) {
@@ -360,6 +367,20 @@ TEST(Session, NamesStepWorkerAndParameterOfARefusedGradient) {
             1u)
       << d.text();
   EXPECT_EQ(d.Count("abandon unit 1"), 1u);
+}
+
+// Its bytes would not be the slice's: a text may be longer than the slice.
+TEST(Session, RefusesAValueThatIsNotDense) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 1));
+  d.GiveOrders();
+  d.Ack();
+  d.set_value_kind(PayloadKind::kText);
+  d.Values({0});
+  d.Wait(absl::Seconds(1));
+  EXPECT_EQ(d.Count("install"), 0u) << d.text();
+  EXPECT_EQ(d.Count("fault INTERNAL: a shard answered the pull of slice 0"), 1u) << d.text();
 }
 
 TEST(Session, IgnoresOrdersOfAnOlderGeneration) {
