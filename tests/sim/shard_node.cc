@@ -307,6 +307,7 @@ void ShardNode::Do(Hosted& hosted, const SendValue& a) {
   const bool copy = a.source == ValueSource::kCutCopy;
   Message message;
   message.header = a.header;
+  message.header.payload_bytes = a.header.elements * sizeof(float);
   message.payload = std::make_shared<Values>(copy                  ? store.copy
                                              : hosted.truth->bsp() ? store.versions[a.version % 2]
                                                                    : store.versions[0]);
