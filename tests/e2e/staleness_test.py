@@ -5,6 +5,7 @@ The straggler is a real worker that is stopped nine tenths of the time. --full s
 """
 
 import argparse
+import re
 import signal
 import sys
 import tempfile
@@ -63,33 +64,43 @@ class Staleness(unittest.TestCase):
             self.assertLessEqual(int(status["stalenessMax"]), 2)
             self.assertGreater(sum(histogram[1:]), 0, "nobody was ever ahead: the straggler was not one")
 
+    def stop_and_continue(self, cluster, seconds):
+        """Stops worker-1 until it was taken off the roster and others went on; then until it rejoined."""
+        def incarnation(state):
+            return [int(w["incarnation"]) for w in cluster.get("workers")
+                    if w["name"] == "worker-1" and w["state"] == state]
+        before = max(wait_until(lambda: incarnation("training"), 30, "worker-1 to train"))
+        began = time.monotonic()
+        cluster.kill("worker-1", signal.SIGSTOP)
+        wait_until(lambda: incarnation("lost"), 30, "worker-1 to be taken off")
+        step = int(cluster.describe("stopped")["step"])
+        cluster.wait_progress("stopped", step=step + 50)
+        wait_until(lambda: time.monotonic() - began >= seconds, seconds + 30, "time to pass", interval=0.5)
+        stopped = time.monotonic() - began
+        cluster.kill("worker-1", signal.SIGCONT)
+        wait_until(lambda: max(incarnation("training"), default=0) > before, 30, "worker-1 to rejoin")
+        step = int(cluster.describe("stopped")["step"])
+        cluster.wait_progress("stopped", step=step + 50)
+        return stopped
+
     def test_a_stopped_worker_is_fenced_and_rejoins(self):
         with Cluster(shards=2, workers=2) as cluster:
-            # Large enough that the worker is stopped while it computes, so that it has something to push.
+            # Large slices and little computing, so that it is likely to be stopped with pushes under way. What
+            # it has to say when it goes on races with the coordinator's word that it was taken off; where
+            # that was quicker, there was nothing to refuse, and the worker is stopped again.
             cluster.submit(self.job("stopped", epochs=100000,
                                     model={"builtin": "mlp", "hidden": [1024, 1024]}))
             cluster.wait_progress("stopped", step=20)
-            before = {w["name"]: int(w["incarnation"]) for w in cluster.get("workers")}
-            cluster.kill("worker-1", signal.SIGSTOP)
-            began = time.monotonic()
-            wait_until(lambda: any(w["name"] == "worker-1" and w["state"] == "lost"
-                                   for w in cluster.get("workers")), 30, "worker-1 to be taken off")
-            step = int(cluster.describe("stopped")["step"])
-            cluster.wait_progress("stopped", step=step + 50)
-            if FULL:
-                time.sleep(max(0.0, 60 - (time.monotonic() - began)))
-            stopped = time.monotonic() - began
-            cluster.kill("worker-1", signal.SIGCONT)
-            wait_until(lambda: any(w["name"] == "worker-1" and w["state"] == "training"
-                                   and int(w["incarnation"]) > before["worker-1"]
-                                   for w in cluster.get("workers")), 30, "worker-1 to rejoin")
-            step = int(cluster.describe("stopped")["step"])
-            cluster.wait_progress("stopped", step=step + 50)
-            log = (cluster.directory / "worker-1.log").read_text()
-            self.assertRegex(log, r"answers: error .*not in roster", "its stale push was not refused")
-            self.assertIn("registered as worker", log.split("not in roster")[-1])
+            longest, refused, tries = 0, False, 0
+            while not refused and tries < 10:
+                longest = max(longest, self.stop_and_continue(cluster, 60 if FULL and tries == 0 else 0))
+                tries += 1
+                log = (cluster.directory / "worker-1.log").read_text()
+                refused = re.search("answers: error .*not in roster", log) is not None
+            self.assertTrue(refused, "no stale request was ever refused")
             self.assertLessEqual(int(cluster.describe("stopped")["stalenessMax"]), 2)
-            print(f"figure: stopped for {stopped:.0f} s, rejoined with a new incarnation")
+            print(f"figure: stopped for {longest:.0f} s, {tries} stops until a stale request was refused, "
+                  "rejoined each time")
             self.assertEqual(cluster.cli("cancel", "stopped").returncode, 0)
 
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -59,9 +60,13 @@ absl::Status Cluster::Launch(Daemon& daemon) {
                               : daemon.role == Role::kShard ? options_.binaries.shard
                                                                 : options_.binaries.worker;
   const std::string port_path = directory.PortPath(daemon.name);
+  // A daemon that is started again listens where it did: from the same address, the coordinator takes
+  // it for the successor at once instead of waiting for the old one's silence.
+  const std::string port = std::string(absl::StripAsciiWhitespace(ReadSmallFile(port_path).value_or("")));
+  const std::string again = port.empty() || daemon.started == absl::InfinitePast() ? "0" : port;
   unlink(port_path.c_str());
-  std::vector<std::string> argv = {binary, "--name", daemon.name, "--port-file", port_path,
-                                   "--listen", coordinator ? address_ : "127.0.0.1:0"};
+  std::vector<std::string> argv = {binary, "--name", daemon.name, "--port-file", port_path, "--listen",
+                                   coordinator ? address_ : absl::StrCat("127.0.0.1:", again)};
   if (coordinator) {
     argv.insert(argv.end(), {"--state", directory.CoordinatorStatePath()});
   } else {

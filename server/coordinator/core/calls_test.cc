@@ -35,6 +35,13 @@ TEST_F(CoordinatorCallsTest, ASubmissionNeedsAWorkerThatLooksAtTheData) {
   EXPECT_LT(cluster.now - begin, absl::Seconds(16));
 }
 
+TEST_F(CoordinatorCallsTest, ASubmissionRightAfterARestartWaitsForTheWorkersToReport) {
+  cluster.AddShard("ps-0");
+  Workers(1);
+  cluster.StartCoordinator();
+  Submit(Ssp("a", 1, 1));
+}
+
 TEST_F(CoordinatorCallsTest, AnotherWorkerLooksWhenTheFirstDies) {
   Workers(2);
   cluster.workers["worker-0"].alive = false;

@@ -33,7 +33,7 @@ uint64_t Coordinator::generation() const { return core_->generation(); }
 // ---- One step ----
 
 void Coordinator::Core::Start(absl::Time now, CoordinatorSink& sink) {
-  now_ = last_step_ = now;
+  now_ = last_step_ = started_ = now;
   cluster_.set_schema(records::kSchema);
   cluster_.set_generation(cluster_.generation() + 1);
   SaveCluster();

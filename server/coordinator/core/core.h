@@ -255,6 +255,7 @@ class Coordinator::Core {
   uint64_t last_inspect_ = 0;
   uint64_t last_order_ = 0;
   absl::Time last_step_;
+  absl::Time started_;
 
   // ---- Of the step that is being taken ----
   absl::Time now_;

@@ -67,7 +67,9 @@ void Coordinator::Core::On(const SubmitEvent& event) {
   submission.inspect = (generation() << 32) + ++last_inspect_;
   submission.deadline = now_ + options_.inspect_deadline;
   AskWorkerToInspect(submission);
-  if (submission.worker == 0) {
+  // Right after a start the workers that there were may only not have reported yet.
+  const bool may_report = !workers_.empty() && now_ < started_ + options_.liveness + options_.start_grace;
+  if (submission.worker == 0 && !may_report) {
     RejectSubmission(name, absl::FailedPreconditionError(
                                absl::StrCat("no worker to look at the data: start one with `",
                                             options_.worker_command, "`")));
