@@ -69,6 +69,32 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
   }
 }
 
+// An image's background: most values far from zero on one side. In every format.
+TEST(BatchNormTest, SumsAreExactFarFromZero) {
+  const std::unique_ptr<Device> device = MakeDevice("cpu");
+  for (const char* label : {"batchnorm_background", "batchnorm_vector_channels"}) {
+    for (const OperatorCase& test_case : OperatorCases()) {
+      if (test_case.label != label) continue;
+      for (bool device_format : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(label, device_format ? ", formatted" : ", plain"));
+        CaseRunner runner(*device, test_case, device_format, /*threads=*/1);
+        ReferenceArgs args = RandomArgs(test_case);
+        for (size_t i = 0; i < args.inputs[0].size(); ++i) {
+          double& x = args.inputs[0][i];
+          x = i % 5 == 0 ? static_cast<float>(x) : -3.25;
+        }
+        const Doubles grad_output = GradOutput(test_case);
+        const Outcome got = runner.Run(args, grad_output);
+        const auto expected = *ReferenceBackward(test_case.spec, args, grad_output);
+        EXPECT_LE(NormRelative(got.gradients.inputs[0], expected.inputs[0]), 1e-6);
+        for (size_t i = 0; i < expected.parameters.size(); ++i) {
+          EXPECT_LE(NormRelative(got.gradients.parameters[i], expected.parameters[i]), 1e-6) << i;
+        }
+      }
+    }
+  }
+}
+
 std::string Name(const ::testing::TestParamInfo<Parameter>& info) {
   const auto& [device, test_case, device_format, threads] = info.param;
   return absl::StrCat(device, "_", test_case.label, device_format ? "_formatted" : "_plain",

@@ -106,7 +106,7 @@ CpuKernelPtr CpuDevice::Make(const OperatorSpec& spec, const OperatorGeometry& g
     case Op::kMaxPool2d:
     case Op::kAvgPool2d: return MakePooling(spec, geometry, engine_);
     case Op::kLinear: return MakeLinear(spec, geometry, engine_);
-    case Op::kBatchNorm: return MakeBatchNorm(spec, geometry, engine_);
+    case Op::kBatchNorm: return MakeBatchNorm(spec, geometry);
     case Op::kFlatten: return MakeFlatten(spec, geometry, engine_);
     case Op::kRelu: return MakeRelu(spec, geometry);
     case Op::kDropout: return MakeDropout(spec, geometry);

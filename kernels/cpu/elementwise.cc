@@ -9,12 +9,6 @@
 
 // One float per element, each on its own: every clone gives the same bits. `ivdep`: buffers are the
 // same one (in place) or apart, never shifted.
-#if defined(__x86_64__) && !defined(STARLING_SANITIZED)
-#define STARLING_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define STARLING_VECTOR_CLONES
-#endif
-
 namespace starling {
 
 STARLING_VECTOR_CLONES void AddFloats(float* to, const float* from, size_t count) {

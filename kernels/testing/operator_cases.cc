@@ -133,6 +133,7 @@ std::vector<OperatorCase> OperatorCases() {
   cases.push_back(BatchNorm("rows", {16, 13}));
   cases.push_back(BatchNorm("planes", {4, 6, 5, 7}));
   cases.push_back(BatchNorm("vector_channels", {3, 32, 6, 6}));
+  cases.push_back(BatchNorm("background", {16, 8, 28, 28}));
   cases.push_back(BatchNorm("odd_channels", {2, 19, 4, 4}, 1e-3));
   cases.push_back(ForInference(BatchNorm("planes", {4, 6, 5, 7})));
   cases.push_back(ForInference(BatchNorm("rows", {1, 13})));
