@@ -13,7 +13,7 @@ constexpr absl::Duration kRetryInterval = absl::Milliseconds(100);
 class GrpcClient : public Client {
  public:
   explicit GrpcClient(const GrpcClientOptions& options)
-      : options_(options), stub_(CoordinatorService::NewStub(MakeChannel(options.address))) {}
+      : options_(options), channel_(MakeChannel(options.address)), stub_(CoordinatorService::NewStub(channel_)) {}
 
   absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request) override {
     // Safe to send again: the nonce tells the coordinator that it is the same.
@@ -65,7 +65,10 @@ class GrpcClient : public Client {
       const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
       if (!unreachable) return status;
       if (absl::Now() - begin >= options_.patience) return Unreachable(status, absl::Now() - begin);
-      absl::SleepFor(kRetryInterval);
+      // Not asleep: gRPC makes connections only while somebody waits for it.
+      const absl::Time next = absl::Now() + kRetryInterval;
+      channel_->WaitForConnected(GrpcDeadline(next));
+      absl::SleepFor(next - absl::Now());
     }
   }
 
@@ -77,7 +80,8 @@ class GrpcClient : public Client {
   }
 
   const GrpcClientOptions options_;
-  std::unique_ptr<CoordinatorService::Stub> stub_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<CoordinatorService::Stub> stub_;
   int attempts_ = 0;  // of the last call
 };
 
