@@ -15,7 +15,6 @@ began=$SECONDS
 state=$(mktemp -d "${TMPDIR:-/tmp}/starling-quickstart.XXXXXX")
 log="$state/quickstart.log"
 client=bazel-bin/tools/cli/starling
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/starling"
 workers=2 shards=2
 train_seconds=30
 killer=""
@@ -86,27 +85,6 @@ quietly bazel build --noshow_progress //tools/cli:starling \
   //server/coordinator:starling-coordinator //server/shard:starling-ps //worker:starling-worker
 
 begin_phase "training data"
-# fetch_digits: unpacks them from Debian's package, without installing it.
-fetch_digits() {
-  local folder="$cache/digits" unpacked
-  export STARLING_DIGITS="$folder/digits.csv.gz"
-  if [[ -f "$STARLING_DIGITS" ]]; then return; fi
-  say "fetching Debian's package python3-sklearn (2 MB), which carries the digits"
-  unpacked="$state/sklearn"
-  mkdir -p "$unpacked" "$folder"
-  if ! (cd "$unpacked" && apt-get download python3-sklearn) >>"$log" 2>&1; then
-    cat >&2 <<EOF
-quickstart: apt cannot download python3-sklearn (see $log). If its lists are empty or old,
-run this as root: apt-get update
-EOF
-    exit 1
-  fi
-  quietly dpkg-deb -x "$unpacked"/python3-sklearn_*.deb "$unpacked"
-  quietly gzip -t "$unpacked/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
-  # Renamed last, so that what is there is whole.
-  cp "$unpacked/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz" "$folder/new.$$"
-  mv "$folder/new.$$" "$STARLING_DIGITS"
-}
 mnist="${STARLING_DATA:-}/mnist"
 if [[ -n "${STARLING_DATA:-}" && -f "$mnist/train-images-idx3-ubyte.gz" && -f "$mnist/train-labels-idx1-ubyte.gz" &&
   -f "$mnist/t10k-images-idx3-ubyte.gz" && -f "$mnist/t10k-labels-idx1-ubyte.gz" ]]; then
@@ -115,7 +93,11 @@ if [[ -n "${STARLING_DATA:-}" && -f "$mnist/train-images-idx3-ubyte.gz" && -f "$
   say "MNIST, from $mnist"
 else
   job=digits-mlp file=examples/digits_mlp.yaml
-  fetch_digits
+  if ! STARLING_DIGITS=$(tools/fetch_digits.sh 2>>"$log"); then
+    tail -n 3 "$log" >&2
+    exit 1
+  fi
+  export STARLING_DIGITS
   say "UCI handwritten digits, from $STARLING_DIGITS"
 fi
 

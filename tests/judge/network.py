@@ -30,6 +30,19 @@ class Operator:
     def __init__(self, node):
         self.node = node
 
+    def kinks(self, _bound):
+        """Where the input of the last forward lies so close to a kink of this operator that float32 may
+        have been on its other side: flat indices of the output, distance at most bound * rms(input)."""
+        return []
+
+    def cross(self, index):
+        """Makes backward differentiate on the other side of the kink at this index."""
+        raise NotImplementedError
+
+
+def rms(x):
+    return np.sqrt((x**2).mean()) if x.size else 0.0
+
 
 class Windows(Operator):
     """What convolution and pooling share: [N,C,H,W] as windows [N,C,kh,kw,H',W']."""
@@ -90,7 +103,20 @@ class MaxPool2d(Windows):
         n, c, kh, kw, h, w = windows.shape
         windows = windows.reshape(n, c, kh * kw, h, w)
         self.first = windows.argmax(2)[:, :, None]  # among equals the first, row by row
+        self.windows, self.scale = windows, rms(inputs[0])
         return np.take_along_axis(windows, self.first, 2)[:, :, 0]
+
+    def kinks(self, bound):
+        """Equals do not count: in them lie the same inputs, and it does not matter which is taken."""
+        if self.windows.shape[2] < 2:
+            return []
+        second, first = np.moveaxis(np.partition(self.windows, -2, axis=2)[:, :, -2:], 2, 0)
+        gap = first - second
+        return np.flatnonzero((gap > 1e-12 * self.scale) & (gap <= bound * self.scale))
+
+    def cross(self, index):
+        n, c, h, w = np.unravel_index(index, np.delete(self.windows.shape, 2))
+        self.first[n, c, 0, h, w] = self.windows[n, c, :, h, w].argsort()[-2]
 
     def backward(self, dy):
         n, c, h, w = dy.shape
@@ -146,8 +172,14 @@ class BatchNorm(Operator):
 
 class Relu(Operator):
     def forward(self, inputs, parameters, _training):
-        self.positive = inputs[0] > 0
-        return inputs[0] * self.positive
+        self.x, self.positive = inputs[0], inputs[0] > 0
+        return self.x * self.positive
+
+    def kinks(self, bound):
+        return np.flatnonzero(np.abs(self.x) <= bound * rms(self.x))
+
+    def cross(self, index):
+        self.positive.flat[index] ^= True
 
     def backward(self, dy):
         return [dy * self.positive], []
@@ -246,13 +278,20 @@ class Network:
         unused = np.zeros(len(x), int)
         return self.run(parameters, x, unused, training=False)[self.graph["logits"]]
 
-    def contribution(self, parameters, x, labels, global_batch):
+    def kinks(self, bound):
+        """Of the last micro-batch: [(node's name, index)]."""
+        return [(node["name"], index) for node, operator in self.nodes for index in operator.kinks(bound)]
+
+    def contribution(self, parameters, x, labels, global_batch, crossed=()):
         """One micro-batch: the sum of its losses, and for each parameter the gradient of (1/B) times
-        that sum, or for a statistic (n/B) times the batch's mean or variance."""
+        that sum, or for a statistic (n/B) times the batch's mean or variance. At the kinks `crossed` the
+        derivative is that of the other side."""
         gradients = {name: np.zeros_like(parameters[name]) for name in self.used}
         if len(x) == 0:
             return 0.0, gradients
         losses = self.run(parameters, x, labels, training=True)[self.nodes[-1][0]["name"]]
+        for name, index in crossed:
+            next(operator for node, operator in self.nodes if node["name"] == name).cross(index)
         flowing = {self.nodes[-1][0]["name"]: np.full(len(x), 1.0 / global_batch)}
         for node, operator in reversed(self.nodes):
             if node["name"] not in flowing:

@@ -167,6 +167,25 @@ class Examples(unittest.TestCase):
     def test_relu(self):
         np.testing.assert_array_equal(self.forward("relu", [[-0.5, 0, 2]]), [[0, 0, 2]])
 
+    def test_the_other_side_of_a_kink(self):
+        net = network.Network(graph((4,), [node("r", "relu", ["input"]), node("w", "linear", ["r"], ["weight"])]))
+        x, weight = np.array([[1e-9, -1e-9, 2.0, -2.0]]), np.ones((1, 4))
+        net.contribution({"weight": weight}, x, np.array([0]), 1)
+        self.assertEqual(net.kinks(1e-6), [("r", 0), ("r", 1)])
+        relu = net.nodes[0][1]
+        self.assertEqual(relu.backward(np.ones((1, 4)))[0][0].tolist(), [[1, 0, 1, 0]])
+        net.contribution({"weight": weight}, x, np.array([0]), 1, crossed=net.kinks(1e-6))
+        self.assertEqual(relu.backward(np.ones((1, 4)))[0][0].tolist(), [[0, 1, 1, 0]])
+
+    def test_the_other_maximum(self):
+        pool = network.MaxPool2d(node("p", "maxpool2d", ["input"], kernel=2))
+        x = np.array([1, 5, 5 - 1e-7, 2, 3, 3, 1, 0]).reshape(1, 2, 2, 2)  # the two equal ones are no kink
+        pool.forward([x], [], True)
+        self.assertEqual(list(pool.kinks(1e-6)), [0])
+        self.assertEqual(pool.backward(np.ones((1, 2, 1, 1)))[0][0].flatten().tolist(), [0, 1, 0, 0, 1, 0, 0, 0])
+        pool.cross(0)
+        self.assertEqual(pool.backward(np.ones((1, 2, 1, 1)))[0][0].flatten().tolist(), [0, 0, 1, 0, 1, 0, 0, 0])
+
     def test_dropout(self):
         self.assertEqual(self.forward("dropout", [[2.0]], rate=0.5), 2)
         with self.assertRaises(NotImplementedError):

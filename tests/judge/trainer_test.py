@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -131,6 +132,34 @@ class Trainer(unittest.TestCase):
             status, out = self.spoiled(f"grad/{name}", 1 + 2e-4)
             self.assertEqual(status, 1)
             self.assertRegex(out, rf"gradient: worst 0.0002 at step 3, {name}, bound 0.0001, 42 compared: MISS")
+
+    def test_the_other_side_of_a_kink_is_right_too(self):
+        def crossed(bound):
+            """Step 3's gradients with the derivative at one kink that matters the other way."""
+
+            def spoil(number, tensors):
+                if number != 3:
+                    return
+                net = network.Network(GRAPH)
+                parameters = {n[6:]: t.astype(float) for n, t in tensors.items() if n.startswith("param/")}
+                batch = parameters, tensors["input"][:4].astype(float), tensors["label"][:4], 16
+                _, right = net.contribution(*batch)
+                others = [net.contribution(*batch, crossed=[kink])[1] for kink in net.kinks(bound)]
+                other = next(o for o in others if abs(o["n.bias"] - right["n.bias"]).max() > 1e-3)
+                for name in SHAPES:
+                    tensors[f"grad/{name}"] = (tensors[f"grad/{name}"] + other[name] - right[name]).astype(np.float32)
+
+            return spoil
+
+        # With random inputs nothing is as near to a kink as 1e-5: the same difference far from one is wrong.
+        status, out = self.judge(spoil=crossed(0.1))
+        self.assertEqual(status, 1)
+        self.assertIn("kinks on whose other side float32 was: 0, in 0 steps", out)
+        self.assertRegex(out, "gradient: worst .* at step 3, .*: MISS")
+        with unittest.mock.patch.object(trainer, "KINK", 0.1), unittest.mock.patch.object(trainer, "NORM_BOUND", 1e-3):
+            status, out = self.judge(spoil=crossed(0.1))
+        self.assertRegex(out, "kinks on whose other side float32 was: 1, in 1 steps")
+        self.assertRegex(out, "gradient: worst .*: ok")
 
     def test_a_wrong_update(self):
         for name in ("c.weight", "l.weight", "l.bias"):

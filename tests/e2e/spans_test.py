@@ -1,0 +1,107 @@
+"""Recorded spans of a real step show communication hidden behind computing.
+
+lenet, two shards, one worker, BSP. In a step the first push leaves before backward ends, and its first
+forward operator starts before its last pull has arrived; each push has its apply, on some shard, by
+flow id. Default: at least one step shows it. --full: the median step does, and the figures are printed.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections import defaultdict
+
+from tests.e2e.bsp_matrix_test import write_idx
+from tests.e2e.cluster import Cluster, binary, job_file
+
+FULL = False
+STEPS = 40
+WARM = 5  # the first steps, in which memory is touched for the first time
+
+
+def spans_of(address):
+    """A daemon's spans as dicts with numbers; none may have been lost."""
+    result = subprocess.run([binary("tests/e2e/spans"), address], capture_output=True, text=True, check=True)
+    reply = json.loads(result.stdout)
+    assert reply["dropped"] == "0", reply["dropped"]
+    for span in reply["spans"]:
+        for field in ("begin_us", "duration_us", "clock", "flow"):
+            span[field] = int(span[field])
+        span["end_us"] = span["begin_us"] + span["duration_us"]
+    return reply["spans"]
+
+
+def by_step(spans):
+    """step -> category -> spans. A pull's clock is the step that will use it."""
+    steps = defaultdict(lambda: defaultdict(list))
+    for span in spans:
+        steps[span["clock"]][span["category"]].append(span)
+    return steps
+
+
+class Spans(unittest.TestCase):
+
+    def record(self):
+        """The spans of the worker and of all shards after a job of STEPS steps."""
+        with tempfile.TemporaryDirectory() as directory, \
+                Cluster(shards=2, workers=1, worker_flags=["--lanes", "2"]) as cluster:
+            images, labels = write_idx(directory, samples=1024, size=28)
+            cluster.submit(job_file(
+                "traced", {"builtin": "lenet"}, {"train": {"idx": {"images": images, "labels": labels}}},
+                optimizer={"adamw": {"learningRate": 0.001}}, batch={"global": 4, "microBatches": 1},
+                stop={"epochs": 100, "steps": STEPS}))
+            self.assertEqual(cluster.wait("traced", 240), 0, cluster.describe("traced"))
+            worker, = (spans_of(daemon["address"]) for daemon in cluster.get("workers"))
+            shards = [span for daemon in cluster.get("shards") for span in spans_of(daemon["address"])]
+            return worker, shards
+
+    def test_overlap(self):
+        worker, shards = self.record()
+        steps = by_step(worker)
+        early_push, early_forward = [], []
+        for number in range(WARM, STEPS):
+            step = steps[number]
+            first_push = min(span["begin_us"] for span in step["push"])
+            backward_end = max(span["end_us"] for span in step["backward"])
+            last_pull = max(span["end_us"] for span in step["pull"])
+            first_forward = min(span["begin_us"] for span in step["forward"])
+            early_push.append(backward_end - first_push)
+            early_forward.append(last_pull - first_forward)
+        for what, leads in (("push before backward's end", early_push), ("forward before the last pull", early_forward)):
+            print(f"first {what}, us: median {statistics.median(leads):.0f}, "
+                  f"least {min(leads)}, most {max(leads)}, in {sum(lead > 0 for lead in leads)} of {len(leads)} steps")
+        print(f"figure: first push {statistics.median(early_push):.0f} us before backward's end, first forward "
+              f"{statistics.median(early_forward):.0f} us before the last pull (medians of {len(early_push)} steps)",
+              flush=True)
+        worth = statistics.median if FULL else max
+        self.assertGreater(worth(early_push), 0)
+        self.assertGreater(worth(early_forward), 0)
+        self.check_flows(steps, shards)
+
+    def check_flows(self, steps, shards):
+        """Each push of a step is joined with exactly one apply, which lies behind its beginning."""
+        applies = defaultdict(list)
+        for span in shards:
+            if span["category"] == "apply":
+                applies[span["flow"]].append(span)
+        pushes = [span for number in range(STEPS) for span in steps[number]["push"]]
+        slices = {span["slice"] for span in pushes}
+        self.assertEqual(len(pushes), STEPS * len(slices))
+        self.assertEqual(len({span["flow"] for span in pushes} - {0}), len(pushes))
+        for push in pushes:
+            apply, = applies.pop(push["flow"])
+            self.assertEqual((apply["slice"], apply["clock"]), (push["slice"], push["clock"]))
+            # One machine, one monotonic clock; the ack follows the apply's order, not its end.
+            self.assertGreaterEqual(apply["begin_us"], push["begin_us"])
+        self.assertFalse(applies, "applies without a push")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--full", action="store_true")
+    known, rest = parser.parse_known_args()
+    FULL = known.full
+    unittest.main(argv=[sys.argv[0], *rest])
