@@ -20,6 +20,8 @@ inline constexpr uint32_t kStalenessMax = 10'000;
 inline constexpr uint32_t kWorkersPerJobMax = 4096;
 inline constexpr uint32_t kEpochsMax = 1'000'000;
 inline constexpr int64_t kSamplesMax = int64_t{1} << 40;
+inline constexpr int64_t kClockMax = int64_t{1} << 62;  // a request's; the next one can still be counted
+static_assert(kClockMax >= kEpochsMax * kSamplesMax, "a job's steps have a clock each");
 
 // ---- Frames ----
 inline constexpr size_t kFrameHeaderBytes = 192;

@@ -52,6 +52,11 @@ struct Request {
   int bad_digests = 0;
 };
 
+inline bool IsEvaluationPull(const Request& request) {
+  return request.kind == RequestKind::kPull &&
+         request.header.key.work.purpose == WorkPurpose::kEvaluate;
+}
+
 struct Unit {
   UnitId id;
   WorkPurpose purpose = WorkPurpose::kTrain;
@@ -188,6 +193,7 @@ class Session::Core {
   void OnAck(uint64_t id, const FrameHeader& header);
   void OnValue(uint64_t id, const event::Frame& e);
   void OnRefused(uint64_t id, const event::Frame& e);
+  bool DropStaleEvaluation(uint64_t id);
   void Answered(uint64_t id, bool dropped);
   void Drop(uint64_t id);
 

@@ -88,6 +88,30 @@ void Session::Core::OnValue(uint64_t id, const event::Frame& e) {
   Do(action::InstallValue{slice, e.buffer, snapshot ? Params::kSnapshot : Params::kLive, version});
 }
 
+// The copy that the pull was for is gone: its epoch's evaluation is over, or the lease went to somebody
+// else. While the orders still have the lease, true is what they will say next: the pull is sent again
+// until then.
+bool Session::Core::DropStaleEvaluation(uint64_t id) {
+  JobState& job = *job_;
+  const auto computing = job.units.find(job.computing);
+  const bool wanted = computing != job.units.end() &&
+                      computing->second.purpose == WorkPurpose::kEvaluate &&
+                      job.requests.at(id).header.key.work.epoch == computing->second.item.epoch;
+  if (!wanted) {
+    Drop(id);
+    return true;
+  }
+  const uint64_t lease = computing->second.lease.id();
+  const bool ordered = std::any_of(orders_.leases().begin(), orders_.leases().end(),
+                                   [&](const Lease& held) { return held.id() == lease; });
+  if (ordered) return false;
+  AbandonComputing();
+  for (const Held& held : job.snapshot) {
+    if (held.request != 0) Drop(held.request);
+  }
+  return true;
+}
+
 // What each refusal means is in docs/protocol.md, section 2.
 void Session::Core::OnRefused(uint64_t id, const event::Frame& e) {
   JobState& job = *job_;
@@ -101,7 +125,9 @@ void Session::Core::OnRefused(uint64_t id, const event::Frame& e) {
       if (leaving) return Answered(id, /*dropped=*/true);
       break;
     case Answer::kStaleClock:
-      return Resync();
+      if (!IsEvaluationPull(request)) return Resync();
+      if (DropStaleEvaluation(id)) return;
+      break;
     case Answer::kBadDigest:
       if (++request.bad_digests < kBadDigestsMax) return Transmit(id, request);
       [[fallthrough]];

@@ -150,8 +150,7 @@ void Session::Core::DropTraining() {
   }
   for (auto it = job.requests.begin(); it != job.requests.end();) {
     const uint64_t id = it->first;
-    const bool evaluation = it->second.kind == RequestKind::kPull &&
-                            it->second.header.key.work.purpose == WorkPurpose::kEvaluate;
+    const bool evaluation = IsEvaluationPull(it->second);
     ++it;
     if (!evaluation) Drop(id);
   }

@@ -261,6 +261,39 @@ TEST(Session, ComputesWhatANewRosterAdds) {
   ExpectGolden(d, "bsp_roster");
 }
 
+// The copy of epoch 0 was taken by another epoch while this worker still pulled it.
+TEST(Session, AnEvaluationWhoseCopyIsGoneEndsWithItsLease) {
+  Driver d;
+  d.Serve();
+  d.AddLease(12, {WorkPurpose::kEvaluate, 0, 0, 4});
+  d.GiveOrders();
+  ASSERT_EQ(d.sent().size(), 3u);
+  d.Forget();
+  // The orders still have the lease: they will say more, and until then it is asked for again.
+  const FrameHeader first = d.sent()[0];
+  d.Answer(first, FrameType::kError, Answer::kStaleClock, 2, "there is no copy of epoch 0");
+  EXPECT_EQ(d.Count("abandon"), 0u) << d.text();
+  d.Wait(absl::Seconds(1));
+  EXPECT_EQ(d.Count("to shard"), 1u) << d.text();
+  EXPECT_EQ(d.sent().back(), first);
+  // Without it there is nothing to evaluate: training goes on.
+  d.orders().clear_leases();
+  d.AddLease(13, Item(0, 1));
+  d.GiveOrders();
+  EXPECT_EQ(d.Count("abandon"), 0u) << "a copy that is there may be read to the end";
+  d.Answer(first, FrameType::kError, Answer::kStaleClock, 2, "there is no copy of epoch 0");
+  EXPECT_EQ(d.Count("abandon"), 1u) << d.text();
+  d.Ack();
+  EXPECT_EQ(d.Count("compute"), 1u) << d.text();
+  d.Forget();
+  for (const FrameHeader& pull : std::exchange(d.sent(), {})) {  // late answers change nothing
+    if (pull.key.work.purpose == WorkPurpose::kEvaluate) {
+      d.Answer(pull, FrameType::kError, Answer::kStaleClock, 2, "there is no copy of epoch 0");
+    }
+  }
+  EXPECT_EQ(d.Count("abandon"), 0u) << d.text();
+}
+
 TEST(Session, EvaluatesBeforeItTrains) {
   Driver d;
   d.Serve();

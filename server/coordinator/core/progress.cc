@@ -33,7 +33,7 @@ void Coordinator::Core::Advance(Job& job) {
     TouchJob(job);
   }
   // The next epoch opens at once, unless an evaluation is still under way of an epoch before:
-  // shards keep two copies at most.
+  // shards keep the copy of one epoch.
   while (job.running() && AllCut(job) &&
          (job.evaluations.empty() || job.evaluations.begin()->first >= job.state.epoch())) {
     CutEpoch(job);

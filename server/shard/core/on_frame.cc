@@ -64,7 +64,13 @@ Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {
     return {Verdict::kRefuse, Answer::kNotHosted,
             absl::StrCat("partition ", h.partition.value, "; this is ", config_.partition.value)};
   }
-  if (h.clock < 0) return bad(absl::StrCat("clock ", h.clock, "; expected at least 0"));
+  if (h.clock < 0 || h.clock > limits::kClockMax) {
+    return bad(absl::StrCat("clock ", h.clock, "; expected 0 to ", limits::kClockMax));
+  }
+  if (h.type != FrameType::kPush && h.kind != PayloadKind::kNone) {
+    return bad(absl::StrCat("payload kind ", static_cast<int>(h.kind), " with ", h.payload_bytes,
+                            " bytes; a close or a pull has no payload"));
+  }
   if (h.type == FrameType::kClose) return h.flags != 0 ? Verdict() : CheckWork(h);
   const SliceState* slice = FindSlice(h.key.slice);
   if (slice == nullptr) {

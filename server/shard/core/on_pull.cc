@@ -9,7 +9,6 @@
 namespace starling {
 
 void Partition::OnPull(const FrameReceived& frame, PartitionActions& actions) {
-  if (frame.payload.value != 0) actions.push_back(Release{frame.payload});
   const FrameHeader& header = frame.header;
   const bool training = header.key.work.purpose != WorkPurpose::kEvaluate &&
                         (header.flags & frame_flags::kReader) == 0;

@@ -1,4 +1,6 @@
 // Transcripts of the partition core under SSP and async: an event a line, its actions indented.
+#include <limits>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
@@ -461,6 +463,38 @@ c1 r1.1 pull s0 clock 3 min_lsn 0
 orders generation 1 view 1 roster 1: r1.1 epoch 0
   c1 value #2 s0 clock 3 lsn 3 lag 0 version 0
 )");
+}
+
+TEST(PartitionSspTest, ACloseOrAPullHasNoPayload) {
+  Transcript t(Ssp(0));
+  t.Begin(1);
+  for (const FrameType type : {FrameType::kClose, FrameType::kPull}) {
+    FrameHeader h = t.Header(type, 1);
+    h.kind = PayloadKind::kText;
+    h.payload_bytes = 12;
+    h.key.work = {WorkPurpose::kTrain, 0, 0, 4};
+    const uint64_t payload = t.Send(h);
+    const std::string text = t.Text();
+    EXPECT_THAT(text, HasSubstr("bad-frame"));
+    EXPECT_THAT(text, HasSubstr("has no payload"));
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("release b", payload)));
+  }
+}
+
+TEST(PartitionSspTest, AClockThatNoUnitHasIsRefused) {
+  Transcript t(Ssp(0));
+  t.Begin(1);
+  t.Mark(1, frame_flags::kSkip, std::numeric_limits<Clock>::max());
+  EXPECT_THAT(t.Text(), HasSubstr("bad-frame"));
+  // The greatest that is taken can still be closed once; then it is over.
+  t.Mark(1, frame_flags::kSkip, limits::kClockMax);
+  EXPECT_THAT(t.Text(), HasSubstr(absl::StrCat("counted clock ", limits::kClockMax)));
+  t.Contribute(1, 0, 0, 0, 4);
+  t.Close(1, limits::kClockMax, 0, 0, 4);
+  EXPECT_THAT(t.Text(), HasSubstr(absl::StrCat("counted clock ", limits::kClockMax + 1)));
+  t.Close(1, limits::kClockMax + 1, 0, 0, 4);
+  EXPECT_THAT(t.Text(), HasSubstr("bad-frame"));
+  EXPECT_EQ(t.partition().clocks().min(), limits::kClockMax + 1);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
 constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
 constexpr int kReportsMax = 2;  // one that the coordinator holds, one with news
 
-bool Final(const absl::Status& status) {
+// The coordinator is there and will not have us. Another one may.
+bool Refused(const absl::Status& status) {
   return status.code() == absl::StatusCode::kFailedPrecondition ||
          status.code() == absl::StatusCode::kUnauthenticated ||
          status.code() == absl::StatusCode::kPermissionDenied ||
@@ -27,11 +28,12 @@ bool Final(const absl::Status& status) {
 
 }  // namespace
 
-ShardReporter::ShardReporter(EventLoop* loop, Options options, Callbacks callbacks)
+ShardReporter::ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient> client,
+                             Options options, Callbacks callbacks)
     : loop_(loop),
       options_(std::move(options)),
       callbacks_(std::move(callbacks)),
-      client_(MakeCoordinatorClient(options_.coordinator, options_.self)) {}
+      client_(std::move(client)) {}
 
 void ShardReporter::Start() {
   request_ = MakeRegisterRequest(options_.self, options_.address);
@@ -56,7 +58,7 @@ void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
   }
   if (!reply.ok()) {
     const absl::Time now = absl::Now();
-    if (Final(reply.status())) return callbacks_.on_failed(reply.status());
+    if (Refused(reply.status())) return callbacks_.on_failed(reply.status());
     if (!ever_registered_ && now - silent_since_ >= options_.register_deadline) {
       return callbacks_.on_failed(absl::DeadlineExceededError(
           NoCoordinator(options_.coordinator, silent_since_, now, reply.status())));
@@ -83,23 +85,33 @@ void ShardReporter::Complain(const absl::Status& status) {
   if (!silent_) {
     silent_ = true;
     silent_since_ = now;
-    complained_ = now;
-    return;
+    complained_ = Refused(status) ? absl::InfinitePast() : now;
   }
   if (now - complained_ < kComplaintInterval) return;
   complained_ = now;
-  spdlog::warn("{}", NoCoordinator(options_.coordinator, silent_since_, now, status));
+  if (!Refused(status)) {
+    spdlog::warn("{}", NoCoordinator(options_.coordinator, silent_since_, now, status));
+    return;
+  }
+  spdlog::error(
+      "the coordinator at {} refuses this shard, which keeps its {} partitions and asks again; start "
+      "the coordinator on the state it had, or end this shard: {}",
+      options_.coordinator, statuses_.size(), status.ToString());
 }
 
 void ShardReporter::Update(const PartitionStatus& status, bool at_once) {
-  statuses_[{status.run().job_uid(), status.partition()}] = status;
+  statuses_[{JobUid(status.run().job_uid()), PartitionId(status.partition())}] = status;
   if (!at_once) return;
   news_ = true;
   Send();
 }
 
 void ShardReporter::Remove(JobUid job, PartitionId partition) {
-  statuses_.erase({job.value, partition.value});
+  statuses_.erase({job, partition});
+}
+
+void ShardReporter::KeepOnly(const std::set<std::pair<JobUid, PartitionId>>& partitions) {
+  std::erase_if(statuses_, [&](const auto& entry) { return partitions.count(entry.first) == 0; });
 }
 
 void ShardReporter::Send() {
@@ -129,10 +141,6 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
   }
   if (!orders.ok()) {
     Complain(orders.status());
-    if (Final(orders.status())) {
-      registered_ = false;
-      return callbacks_.on_failed(orders.status());
-    }
     if (retry_set_) return;
     retry_set_ = true;
     loop_->PostAfter(kRetryDelay, [this] {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -34,17 +35,22 @@ class ShardReporter {
     std::function<void(const ShardOrders&)> on_orders;
     // The coordinator has given this incarnation up: drop all partitions. A registration follows.
     std::function<void()> on_rejoin;
-    // There is no hope: no coordinator for the deadline, or it refuses us. Once; nothing follows.
+    // There is no hope: no coordinator for the deadline, or it refuses to register us, who hold nothing
+    // then. Once; nothing follows. A report that is refused is never the end: what this shard holds is
+    // held nowhere else, and a coordinator that takes it may come back.
     std::function<void(const absl::Status&)> on_failed;
   };
 
-  ShardReporter(EventLoop* loop, Options options, Callbacks callbacks);
+  ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient> client, Options options,
+                Callbacks callbacks);
 
   void Start();
 
   // A partition's status; `at_once`: the coordinator waits for it.
   void Update(const PartitionStatus& status, bool at_once);
   void Remove(JobUid job, PartitionId partition);
+  // Of all others nothing more is reported.
+  void KeepOnly(const std::set<std::pair<JobUid, PartitionId>>& partitions);
 
   // Cancels calls and waits until they have ended. Nothing follows.
   void Stop() { client_.reset(); }
@@ -74,7 +80,7 @@ class ShardReporter {
   absl::Time silent_since_;          // the coordinator, when it last failed to answer
   absl::Time complained_ = absl::InfinitePast();
   bool silent_ = false;
-  std::map<std::pair<uint64_t, uint32_t>, PartitionStatus> statuses_;  // by job, partition
+  std::map<std::pair<JobUid, PartitionId>, PartitionStatus> statuses_;
 
   std::unique_ptr<CoordinatorClient> client_;
 };

@@ -16,6 +16,7 @@
 #include "common/trace/span_ring.h"
 #include "common/transport/transport.h"
 #include "server/shard/apply/instruction_set.h"
+#include "server/shard/apply/verify.h"
 #include "server/shard/service/orders.h"
 #include "server/shard/service/partition_host.h"
 #include "server/shard/service/shard_reporter.h"
@@ -64,6 +65,11 @@ class Routes {
   std::map<PartitionKey, std::shared_ptr<HostedPartition>> routes_ ABSL_GUARDED_BY(mutex_);
 };
 
+uint64_t DigestOfText(const std::string& text) {
+  const PayloadPiece piece(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  return VerifyPayload(Payload(&piece, 1)).digest;
+}
+
 FrameHeader Refusal(const FrameHeader& request, const std::string& text, Answer answer) {
   FrameHeader header = request;
   header.type = FrameType::kError;
@@ -72,7 +78,7 @@ FrameHeader Refusal(const FrameHeader& request, const std::string& text, Answer 
   header.answer = answer;
   header.elements = 0;
   header.payload_bytes = static_cast<uint32_t>(text.size());
-  header.digest = 0;
+  header.digest = DigestOfText(text);
   return header;
 }
 
@@ -175,7 +181,7 @@ class GrpcShard final : public ShardRuntime {
     if (!started.ok()) return started.status();
     server_ = *std::move(started);
     reporter_ = std::make_unique<ShardReporter>(
-        &control_,
+        &control_, MakeCoordinatorClient(options_.coordinator, self_),
         ShardReporter::Options{options_.coordinator, self_, server_->address(),
                                options_.register_deadline},
         ShardReporter::Callbacks{
@@ -234,6 +240,7 @@ class GrpcShard final : public ShardRuntime {
     for (const auto& [key, partition] : routes_.All()) {
       if (wanted.count(key) == 0) Drop(key);
     }
+    reporter_->KeepOnly(wanted);  // those that were refused have no route
     for (auto plan = plans_.begin(); plan != plans_.end();) {
       const auto first = wanted.lower_bound({plan->first, PartitionId(0)});
       const bool keep = first != wanted.end() && first->first == plan->first;

@@ -1,0 +1,164 @@
+#include "server/shard/service/shard_reporter.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace starling {
+namespace {
+
+// A coordinator whose answers a test gives by hand. Used on the loop's thread alone.
+class FakeCoordinator : public CoordinatorClient {
+ public:
+  struct Calls {
+    std::deque<Done<RegisterReply>> registrations;
+    std::deque<std::pair<ShardReport, Done<ShardOrders>>> reports;
+  };
+
+  explicit FakeCoordinator(Calls* calls) : calls_(calls) {}
+  void Register(const RegisterRequest&, absl::Duration, Done<RegisterReply> done) override {
+    calls_->registrations.push_back(std::move(done));
+  }
+  void ReportWorker(const WorkerReport&, absl::Duration, Done<WorkerOrders>) override {
+    FAIL() << "a shard is no worker";
+  }
+  void ReportShard(const ShardReport& report, absl::Duration, Done<ShardOrders> done) override {
+    calls_->reports.emplace_back(report, std::move(done));
+  }
+
+ private:
+  Calls* const calls_;
+};
+
+class ShardReporterTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    On([this] {
+      reporter_ = std::make_unique<ShardReporter>(
+          &loop_, std::make_unique<FakeCoordinator>(&calls_),
+          ShardReporter::Options{"127.0.0.1:7070", {PeerRole::kShard, "ps-0"}, "127.0.0.1:1"},
+          ShardReporter::Callbacks{
+              [](ShardId, Incarnation) {},
+              [this](const ShardOrders& orders) { orders_ = orders; },
+              [this] { ++rejoins_; },
+              [this](const absl::Status& status) { failures_.push_back(status); },
+          });
+      reporter_->Start();
+    });
+  }
+  void TearDown() override {
+    On([this] { reporter_->Stop(); });
+    loop_.Stop();
+  }
+
+  // Runs it on the loop, behind what was posted before.
+  void On(const std::function<void()>& step) {
+    std::promise<void> done;
+    loop_.Post([&] {
+      step();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  // A coordinator's answer, and what the reporter does on it.
+  void Register() {
+    On([this] {
+      RegisterReply reply;
+      reply.set_id(3);
+      reply.set_incarnation(9);
+      reply.set_generation(5);
+      std::exchange(calls_.registrations, {}).front()(reply);
+    });
+    On([] {});
+  }
+  ShardReport Answer(absl::StatusOr<ShardOrders> orders) {
+    ShardReport report;
+    On([&] {
+      ASSERT_FALSE(calls_.reports.empty());
+      auto [sent, done] = std::move(calls_.reports.front());
+      calls_.reports.pop_front();
+      report = sent;
+      done(std::move(orders));
+    });
+    On([] {});
+    return report;
+  }
+  // Waits for the next report, which may come after a delay.
+  void AwaitReport() {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);  // only ever reached by a failure
+    for (bool there = false; !there;) {
+      ASSERT_LT(absl::Now(), deadline);
+      On([&] { there = !calls_.reports.empty(); });
+    }
+  }
+  static ShardOrders Orders(uint64_t version, uint64_t generation = 5) {
+    ShardOrders orders;
+    orders.set_generation(generation);
+    orders.set_version(version);
+    return orders;
+  }
+  static PartitionStatus Status(uint64_t job, uint32_t partition) {
+    PartitionStatus status;
+    status.mutable_run()->set_job_uid(job);
+    status.set_partition(partition);
+    return status;
+  }
+
+  EventLoop loop_{"test"};
+  FakeCoordinator::Calls calls_;
+  std::unique_ptr<ShardReporter> reporter_;
+  ShardOrders orders_;
+  int rejoins_ = 0;
+  std::vector<absl::Status> failures_;
+};
+
+TEST_F(ShardReporterTest, ARefusedReportIsNotTheEnd) {
+  Register();
+  On([this] { reporter_->Update(Status(7, 0), false); });
+  Answer(Orders(1));
+  // As a coordinator on older state answers, or of another release, or one that does not know us.
+  for (const absl::Status& refusal :
+       {absl::FailedPreconditionError("generation 2 is older than 5"),
+        absl::UnauthenticatedError("who?"), absl::PermissionDeniedError("not you"),
+        absl::InvalidArgumentError("what?"), absl::UnimplementedError("no such call")}) {
+    Answer(refusal);
+    EXPECT_TRUE(failures_.empty()) << failures_.front();
+    EXPECT_EQ(rejoins_, 0);
+    AwaitReport();
+  }
+  // The right one is back: it hears of what was held all the time.
+  const ShardReport report = Answer(Orders(2, 6));
+  ASSERT_EQ(report.partitions_size(), 1);
+  EXPECT_EQ(report.incarnation(), 9u);
+  EXPECT_EQ(orders_.version(), 2u);
+}
+
+TEST_F(ShardReporterTest, ARefusedRegistrationIs) {
+  On([this] { calls_.registrations.front()(absl::FailedPreconditionError("protocol 99")); });
+  On([] {});
+  ASSERT_EQ(failures_.size(), 1u);
+}
+
+TEST_F(ShardReporterTest, ReportsNothingOfJobsThatAreGone) {
+  Register();
+  Answer(Orders(1));
+  On([this] {
+    reporter_->Update(Status(7, 0), false);
+    reporter_->Update(Status(8, 0), false);  // refused: there is nothing else of it here
+    reporter_->Update(Status(8, 1), false);
+    reporter_->KeepOnly({{JobUid(7), PartitionId(0)}, {JobUid(8), PartitionId(1)}});
+  });
+  Answer(Orders(2));
+  const ShardReport report = Answer(Orders(3));
+  ASSERT_EQ(report.partitions_size(), 2);
+  EXPECT_EQ(report.partitions(0).run().job_uid(), 7u);
+  EXPECT_EQ(report.partitions(1).partition(), 1u);
+}
+
+}  // namespace
+}  // namespace starling
