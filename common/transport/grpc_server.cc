@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -18,6 +19,9 @@
 
 namespace starling {
 namespace {
+
+// Far more than cancelled calls take to be over.
+constexpr absl::Duration kQuietDeadline = absl::Seconds(10);
 
 struct HostPort {
   std::string host;
@@ -85,16 +89,14 @@ class ServerStream final : public GrpcStream {
   void StartWrite(const grpc::ByteBuffer& buffer, void* tag) override { call_.Write(buffer, tag); }
 
   void StartEnd(const absl::Status& why, bool) override {
-    if (writing()) {
-      context_.TryCancel();
-      return;
-    }
     {
       absl::MutexLock lock(&end_mutex_);
-      finishing_ = true;
+      end_ = why;
+      if (sending_metadata_) return;  // OnMetadataSent goes on
     }
-    call_.Finish(ToGrpc(why), Tag(Method(&ServerStream::OnFinished)));
+    FinishCall();
   }
+  void FinishCall();
 
   void OnReadsDone() override {
     reads_done_ = true;
@@ -107,7 +109,8 @@ class ServerStream final : public GrpcStream {
   }
 
   void OnCall(bool ok);
-  void OnMetadataSent(bool) { Open(); }
+  void Accept();
+  void OnMetadataSent(bool);
 
   void OverIfDone();
 
@@ -116,6 +119,10 @@ class ServerStream final : public GrpcStream {
   grpc::GenericServerAsyncReaderWriter call_;
 
   absl::Mutex end_mutex_;
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(end_mutex_);
+  bool sending_metadata_ ABSL_GUARDED_BY(end_mutex_) = false;
+  // How the call ends is settled: it is being finished, or was cancelled because of a write under way.
+  bool settled_ ABSL_GUARDED_BY(end_mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(end_mutex_) = false;
   // The queue's thread only.
   bool reads_done_ = true;  // until the first read
@@ -181,13 +188,24 @@ class GrpcServer final : public RpcServer {
     }
     server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
     if (queue_ != nullptr) {
+      AwaitQuiet();
       queue_->Shutdown();
       if (thread_.joinable()) thread_.join();
     }
   }
 
+  // Waits for one more call, unless the server is closing.
   void RequestNext() {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (closing_) return;
+      ++requests_;
+    }
     std::make_shared<ServerStream>(this, options_.queue)->Request();
+  }
+  void RequestDone() {
+    absl::MutexLock lock(&mutex_);
+    --requests_;
   }
   const Options& options() const { return options_; }
   grpc::AsyncGenericService* generic() { return &generic_; }
@@ -212,6 +230,14 @@ class GrpcServer final : public RpcServer {
     return streams_;
   }
 
+  // Nothing may be begun on a queue that is shut down, and every stream that is not over, and every
+  // request for a call, may begin something. All calls are cancelled by now: it takes a moment.
+  void AwaitQuiet() {
+    const auto quiet = [this] { return requests_ == 0 && streams_.empty(); };
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(&quiet), kQuietDeadline);
+  }
+
   const Options options_;
   int port_ = 0;
   std::string host_;
@@ -224,6 +250,7 @@ class GrpcServer final : public RpcServer {
 
   absl::Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  int requests_ ABSL_GUARDED_BY(mutex_) = 0;  // calls waited for, or being accepted
   std::set<std::shared_ptr<ServerStream>> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -233,7 +260,11 @@ void ServerStream::Request() {
 }
 
 void ServerStream::OnCall(bool ok) {
-  if (!ok) return;  // the server is shutting down
+  if (ok) Accept();  // otherwise the server is shutting down
+  server_->RequestDone();
+}
+
+void ServerStream::Accept() {
   server_->RequestNext();
   const auto self = std::static_pointer_cast<ServerStream>(shared_from_this());
   if (context_.method() != kExchangeMethod) {
@@ -246,7 +277,11 @@ void ServerStream::OnCall(bool ok) {
   absl::StatusOr<std::shared_ptr<StreamHandler>> handler = server_->options().accept(self, *peer);
   if (!handler.ok()) return Refuse(handler.status());
   SetHandler(*std::move(handler));
-  if (ended()) return;
+  {
+    absl::MutexLock lock(&end_mutex_);
+    if (end_.has_value()) return;
+    sending_metadata_ = true;
+  }
   context_.AddInitialMetadata(kIdentityKey, IdentityToString(server_->options().self));
   context_.AddInitialMetadata(kVersionKey, std::string(ReleaseVersion()));
   context_.AddInitialMetadata(kProtocolKey, std::to_string(ProtocolVersion()));
@@ -254,10 +289,34 @@ void ServerStream::OnCall(bool ok) {
   call_.SendInitialMetadata(Tag(Method(&ServerStream::OnMetadataSent)));
 }
 
+void ServerStream::OnMetadataSent(bool) {
+  bool ending = false;
+  {
+    absl::MutexLock lock(&end_mutex_);
+    sending_metadata_ = false;
+    ending = end_.has_value();
+  }
+  if (ending) FinishCall();
+  Open();  // a stream that has ended reads, too: that read is its last
+}
+
+void ServerStream::FinishCall() {
+  absl::Status why;
+  {
+    absl::MutexLock lock(&end_mutex_);
+    settled_ = true;
+    finishing_ = !writing();
+    if (!finishing_) return context_.TryCancel();
+    why = *end_;
+  }
+  call_.Finish(ToGrpc(why), Tag(Method(&ServerStream::OnFinished)));
+}
+
 void ServerStream::OverIfDone() {
   if (over_ || !reads_done_ || writing()) return;
   {
     absl::MutexLock lock(&end_mutex_);
+    if (end_.has_value() && !settled_) return;  // the completion of what is begun comes back here
     if (finishing_ && !finished_) return;
   }
   over_ = true;

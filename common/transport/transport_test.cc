@@ -352,6 +352,30 @@ TEST_F(Transport, ConnectsOnceThePeerComesUp) {
   EXPECT_EQ(there->AwaitFrames(1)[0].header.request_id, 5u);
 }
 
+// A server that stops while callers come and talk: nothing is begun on a queue that is shut down.
+TEST_F(Transport, StopsWhileCallersComeAndTalk) {
+  for (int round = 0; round < 40; ++round) {
+    std::atomic<int> accepted = 0;
+    RpcServer::Options options;
+    options.listen = "127.0.0.1:0";
+    options.self = {PeerRole::kShard, "ps-1"};
+    options.accept = [&](auto, const auto&) {
+      ++accepted;
+      return std::make_shared<Recorder>();
+    };
+    auto server = StartRpcServer(std::move(options));
+    ASSERT_TRUE(server.ok()) << server.status();
+    auto client = MakeStreamClient({PeerRole::kWorker, "worker-1"});
+    std::vector<std::shared_ptr<FrameStream>> streams;
+    while (accepted < 1 + round % 3 || streams.size() < 4) {
+      streams.push_back(client->Connect({.address = (*server)->address(), .whom = "shard ps-1"},
+                                        std::make_shared<Recorder>()));
+      for (int i = 0; i < 20; ++i) (void)streams.back()->Send(Control(i));
+    }
+    (*server)->Shutdown(absl::ZeroDuration());
+  }
+}
+
 TEST_F(Transport, PortInUseSaysSo) {
   RpcServer::Options options;
   options.listen = server_->address();
