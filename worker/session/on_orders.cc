@@ -1,6 +1,7 @@
 // Orders are the whole desired state: the last ones win, old ones change nothing.
 #include <algorithm>
 
+#include "common/defences.h"
 #include "worker/session/core.h"
 
 namespace starling::session {
@@ -26,9 +27,9 @@ void Session::Core::On(const event::Orders& e) {
   if (reports_under_way_ > 0) --reports_under_way_;
   const WorkerOrders& orders = e.orders;
   const Generation generation(orders.generation());
-  if (generation < generation_) return;
+  if (generation < generation_ && !DefenceMasked(Defence::kGeneration)) return;
   report_retry_.Succeeded();
-  generation_ = generation;
+  generation_ = std::max(generation_, generation);
   if (orders.rejoin()) return Rejoin("the coordinator says so");
   sequence_taken_ = std::max(sequence_taken_, orders.sequence_taken());
   while (!finished_.empty() && finished_.front().sequence != 0 &&

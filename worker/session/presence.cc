@@ -1,5 +1,6 @@
 // Membership in the partitions' minimum: enter, skip, park (docs/protocol.md, section 3).
 #include <algorithm>
+#include <optional>
 
 #include "worker/session/core.h"
 
@@ -72,11 +73,14 @@ void Session::Core::SendToAll(RequestKind kind, uint16_t flags) {
 // (BSP: at the step that is not sealed everywhere).
 void Session::Core::BecomeActive() {
   JobState& job = *job_;
-  Clock start = job.entered_at.empty() ? job.clock : job.entered_at.begin()->second;
+  std::optional<Clock> found;
   for (const auto& [partition, clock] : job.entered_at) {
-    start = job.bsp() ? std::min(start, clock) : std::max(start, clock);
+    // Where all slices are frozen no step is sealed.
+    if (job.bsp() && job.contributing[partition.value] == 0) continue;
+    const Clock so_far = found.value_or(clock);
+    found = job.bsp() ? std::min(so_far, clock) : std::max(so_far, clock);
   }
-  job.clock = start;
+  const Clock start = job.clock = found.value_or(job.clock);
   for (const auto& [partition, clock] : job.entered_at) {
     if (clock >= start) continue;
     uint64_t id;
