@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 #include <iterator>
 
 #include "absl/base/internal/raw_logging.h"
@@ -21,9 +22,6 @@ bool SubtreeSum::Holds(uint32_t first, uint32_t count) const {
 }
 
 SubtreeSum::Held::iterator SubtreeSum::SiblingOf(Held::iterator node) {
-  if (DefenceMasked(Defence::kReductionOrder)) {  // whichever came before
-    return node != held_.begin() ? held_.begin() : std::next(node);
-  }
   const auto sibling = held_.find(node->first ^ node->second.count);
   return sibling != held_.end() && sibling->second.count == node->second.count ? sibling
                                                                                : held_.end();
@@ -38,16 +36,21 @@ SubtreeSum::Outcome SubtreeSum::Insert(uint32_t first, uint32_t count, BufferId 
     outcome.duplicate = true;
     return outcome;
   }
+  const bool in_order_of_arrival = DefenceMasked(Defence::kReductionOrder);
+  if (in_order_of_arrival) {
+    if (running_.value != 0) outcome.merges.push_back({running_, buffer});
+    if (running_.value == 0) running_ = buffer;
+  }
   auto it = held_.lower_bound(first);
   while (it != held_.end() && it->first < first + count) {
-    outcome.replaced.push_back(it->second.buffer);
+    if (!in_order_of_arrival) outcome.replaced.push_back(it->second.buffer);
     it = held_.erase(it);
   }
   auto node = held_.insert_or_assign(first, Node{count, buffer}).first;
   for (auto sibling = SiblingOf(node); sibling != held_.end(); sibling = SiblingOf(node)) {
     // The older buffer stays: it lies where sums are kept, the new one where frames arrive.
     const Node parent{node->second.count + sibling->second.count, sibling->second.buffer};
-    outcome.merges.push_back({sibling->second.buffer, node->second.buffer});
+    if (!in_order_of_arrival) outcome.merges.push_back({sibling->second.buffer, node->second.buffer});
     const uint32_t parent_first = std::min(node->first, sibling->first);
     const uint32_t other_first = std::max(node->first, sibling->first);
     held_.erase(other_first);
@@ -55,7 +58,7 @@ SubtreeSum::Outcome SubtreeSum::Insert(uint32_t first, uint32_t count, BufferId 
   }
   if (node->second.count == leaves_) {
     outcome.complete = true;
-    outcome.root = node->second.buffer;
+    outcome.root = in_order_of_arrival ? std::exchange(running_, BufferId()) : node->second.buffer;
     held_.clear();
   }
   return outcome;
@@ -63,6 +66,10 @@ SubtreeSum::Outcome SubtreeSum::Insert(uint32_t first, uint32_t count, BufferId 
 
 absl::InlinedVector<BufferId, 4> SubtreeSum::Clear() {
   absl::InlinedVector<BufferId, 4> buffers;
+  if (running_.value != 0) {
+    held_.clear();
+    return {std::exchange(running_, BufferId())};
+  }
   for (const auto& [first, node] : held_) buffers.push_back(node.buffer);
   held_.clear();
   return buffers;

@@ -61,6 +61,7 @@ class SubtreeSum {
 
   uint32_t leaves_;
   Held held_;
+  BufferId running_;  // of all that came, in that order: only while kReductionOrder is masked
 };
 
 }  // namespace starling

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/defences.h"
 #include "server/coordinator/core/core.h"
 
 namespace starling {
@@ -20,7 +19,7 @@ void Coordinator::Core::On(const ShardReportEvent& event) {
   if (!shard.heard) schedule_ = true;
   shard.heard = true;
   shard.last_heard = now_;
-  if (report.sequence() > shard.sequence || DefenceMasked(Defence::kReportSequence)) {
+  if (report.sequence() > shard.sequence) {
     shard.sequence = report.sequence();
     for (const PartitionStatus& status : report.partitions()) TakePartition(shard, status);
     for (const Fault& fault : report.faults()) TakeFault(fault, shard.name());

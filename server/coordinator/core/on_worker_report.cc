@@ -38,7 +38,7 @@ void Coordinator::Core::On(const WorkerReportEvent& event) {
   const bool first = !worker.heard;
   worker.heard = true;
   worker.last_heard = now_;
-  if (report.sequence() > worker.sequence || DefenceMasked(Defence::kReportSequence)) {
+  if (report.sequence() > worker.sequence) {
     worker.sequence = report.sequence();
     TakeWorkerReport(worker, report, first);
   }
