@@ -23,11 +23,21 @@ std::string Text(const WorkRange& work) {
 JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription& description)
     : world_(world), workload_(workload), layout_(MakeLayout(description.spec().model()).value()) {
   slices_.resize(layout_.slices.size());
+  if (workload->partitions == 0) return;
+  // Small models have one slice to a partition; several, and none, must do as well.
+  for (auto& partition : layout_.partitions) partition.clear();
+  for (Slice& slice : layout_.slices) {
+    slice.partition = PartitionId(slice.id.value % workload->partitions % description.partitions());
+    layout_.partitions[slice.partition.value].push_back(slice.id);
+  }
 }
 
 void JobTruth::OnRoster(PartitionId partition, const RosterList& roster) {
   RosterList& held = rosters_[partition];
-  if (roster.number >= held.number) held = roster;
+  if (roster.number > held.number) {
+    world_->Count("roster changes");
+    held = roster;
+  }
 }
 
 // G1, fencing: whoever is not a member, or speaks of another run or view, changes nothing.
@@ -88,17 +98,21 @@ void JobTruth::OnEntered(WorkerId worker, Incarnation incarnation, Clock clock) 
   replica.units.clear();
   replica.computing = -1;
   if (workload_->spec.policy().kind() != Policy::SSP) return;
+  if (!IsMember(incarnation)) return;  // was paused, and does not know yet
   const Clock bound = workload_->spec.policy().staleness();
   for (const auto& [other, state] : replicas_) {
-    if (other == incarnation || !state.active || state.computing - bound <= clock) continue;
-    const bool member = std::all_of(rosters_.begin(), rosters_.end(), [&](const auto& entry) {
-      const auto& members = entry.second.members;
-      return std::any_of(members.begin(), members.end(), [&](const auto& m) { return m.incarnation == other; });
-    });
-    if (!member) continue;
+    if (other == incarnation || !state.active || state.computing - bound <= clock || !IsMember(other)) continue;
     world_->Violate(Promise::kG2, absl::StrCat("worker ", worker.value, " joins at clock ", clock,
                                                " while another computes at ", state.computing, ", bound ", bound));
   }
+}
+
+// Of all partitions.
+bool JobTruth::IsMember(Incarnation incarnation) const {
+  return std::all_of(rosters_.begin(), rosters_.end(), [&](const auto& entry) {
+    const auto& members = entry.second.members;
+    return std::any_of(members.begin(), members.end(), [&](const auto& m) { return m.incarnation == incarnation; });
+  });
 }
 
 void JobTruth::OnParked(Incarnation incarnation) { replicas_[incarnation].active = false; }
@@ -201,9 +215,10 @@ void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus
 void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobStatus& status) {
   over_ = true;
   CheckFinite(values);
-  if (workload_->poisoned) {
+  const std::string& why = status.reason();
+  const bool lost_shard = why.find("lost partition") != std::string::npos;
+  if (workload_->poisoned && !lost_shard) {
     world_->Count("jobs stopped by NaN");
-    const std::string& why = status.reason();
     if (why.find("step") == std::string::npos || why.find("worker") == std::string::npos) {
       world_->Violate(Promise::kFinite, absl::StrCat("the reason names no step and worker: ", why));
     }

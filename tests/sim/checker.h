@@ -78,6 +78,7 @@ class JobTruth {
     size_t applied = 0;
   };
 
+  bool IsMember(Incarnation incarnation) const;
   bool Counted(SliceId slice, const WorkRange& item, size_t before) const;
   void CheckFinite(const std::vector<ValuesPtr>& values) const;
 

@@ -210,7 +210,7 @@ SeedResult RunSeed(uint64_t seed) {
     }
     for (const Violation& v : reference.world().violations()) world.Violate(v.promise, "solo run: " + v.what);
   }
-  return {seed, world.trace(), world.violations(), world.counts(), world.elapsed()};
+  return {seed, world.trace(), world.violations(), world.violated(), world.counts(), world.elapsed()};
 }
 
 }  // namespace starling::sim

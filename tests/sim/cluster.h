@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -118,7 +119,8 @@ class Cluster {
 struct SeedResult {
   uint64_t seed = 0;
   uint64_t trace = 0;
-  std::vector<Violation> violations;
+  std::vector<Violation> violations;  // the first ones
+  std::set<Promise> violated;
   std::map<std::string, uint64_t> counts;
   absl::Duration simulated;
 };

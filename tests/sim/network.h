@@ -4,6 +4,7 @@
 #ifndef STARLING_TESTS_SIM_NETWORK_H_
 #define STARLING_TESTS_SIM_NETWORK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -99,8 +100,11 @@ class Network {
     }
     const int copies = random.Chance(faults_.duplicate) ? 2 : 1;
     if (copies == 2) world_->Count("fault: duplicate (call)");
+    const uint64_t number = ++caller->calls;
     for (int i = 0; i < copies; ++i) {
-      world_->After(Delay(), server, [this, caller, serve, finish, may_fail] {
+      world_->After(Delay(), server, [this, caller, serve, finish, may_fail, number] {
+        if (number < caller->last_call_served) world_->Count("fault: reordered (call)");
+        caller->last_call_served = std::max(caller->last_call_served, number);
         serve([this, caller, finish, may_fail](Reply reply) {
           if (may_fail && world_->random().Chance(faults_.reply_lost)) {
             ++caller->calls_lost;

@@ -277,7 +277,9 @@ void ShardNode::Do(Hosted& hosted, const ApplyNow& a) {
   store.sealed = a.version + 1;
   hosted.truth->OnApplied(hosted.id, a.record);
   world_->Trace(a.record.lsn.value, a.record.work.first);
-  Later(hosted, world_->random().Between(absl::Microseconds(5), absl::Microseconds(200)), Applied{a.record.lsn});
+  Random& random = world_->random();
+  const absl::Duration most = random.Chance(0.05) ? absl::Milliseconds(10) : absl::Microseconds(200);
+  Later(hosted, random.Between(absl::Microseconds(5), most), Applied{a.record.lsn});
 }
 
 void ShardNode::Do(Hosted& hosted, const CopyForCut& a) {

@@ -1,102 +1,202 @@
-// Runs seeds, prints what was reached and what was violated.
-//   sim --seeds N [--first S] [--twice K] [--mutant DEFENCE] [--transcript PROCESS] [--verbose]
+// Runs seeds, prints what was reached and what was violated; tools/sim.sh builds it.
+//   sim --seeds N [--seed FIRST] [--jobs J] [--verbose]
+//   sim --seeds 1 --seed S --transcript PROCESS    what the session of worker-0 heard and did
+//   sim --mutants                                  masks each defence (a build with STARLING_MUTANTS)
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "common/defences.h"
 #include "tests/sim/cluster.h"
 
 namespace starling::sim {
 namespace {
 
+// Every so many seeds one is run twice: the trace must be the same.
+constexpr uint64_t kTwiceEvery = 20;
+// Of fewer seeds it is not asked that they reach everything.
+constexpr uint64_t kSeedsThatReachAll = 300;
+constexpr uint64_t kSeedsPerMutant = 2000;
+
+// What a run that never reached it has not shown.
+constexpr const char* kMustReach[] = {
+    "fault: lost request (frame)", "fault: lost reply (frame)", "fault: lost request (call)", "fault: lost reply (call)",
+    "fault: duplicate (call)", "fault: long delay", "fault: reordered (call)", "fault: cut stream", "fault: paused worker",
+    "fault: paused shard", "fault: paused coordinator", "fault: worker crash", "fault: coordinator crash",
+    "fault: coordinator crash within a step", "fault: zombie coordinator", "calls that reached a zombie coordinator",
+    "fault: SIGTERM", "fault: shard crash", "fault: slow worker", "fault: corrupted payload", "fault: push of another era",
+    "fault: push of an old view", "fault: push of the next epoch", "ALREADY_COUNTED", "abandoned units", "blocked pulls",
+    "coordinator restarts", "copies for evaluation", "cuts", "dedup hits", "drained workers", "duplicate subtrees",
+    "epochs evaluated", "fenced requests", "frames that waited for orders", "jobs stopped by NaN",
+    "jobs that failed with their shard", "joined retries", "merged subtrees", "polls of a queued job", "pushes sent again",
+    "refused requests", "replaced subtrees", "roster changes", "runs compared with a solo run", "sealed steps",
+    "seeds run twice", "superseded pulls", "worker rejoins"};
+
 struct Options {
   uint64_t seeds = 100;
   uint64_t first = 1;
-  uint64_t twice = 10;  // every so many seeds one is run twice; 0: none
-  std::string mutant;
+  uint64_t jobs = std::max(1u, std::thread::hardware_concurrency());
   bool verbose = false;
+  bool mutants = false;
 };
 
-int Usage() {
-  std::fprintf(stderr, "usage: sim [--seeds N] [--first SEED] [--twice K] [--mutant DEFENCE] [--transcript PROCESS] [--verbose]\n");
-  return 2;
-}
-
-bool Mask(const std::string& name) {
-#ifdef STARLING_MUTANTS
-  for (int i = 0; i < static_cast<int>(Defence::kCount); ++i) {
-    if (name != DefenceName(static_cast<Defence>(i))) continue;
-    MaskDefence(static_cast<Defence>(i));
-    return true;
+// Runs f(seed) for each seed on all threads. f returns false to stop early.
+template <typename F>
+void ForEachSeed(const Options& options, const F& f) {
+  std::atomic<uint64_t> next{options.first};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < options.jobs; ++i) {
+    threads.emplace_back([&] {
+      while (!stop) {
+        const uint64_t seed = next.fetch_add(1);
+        if (seed >= options.first + options.seeds) return;
+        if (!f(seed)) stop = true;
+      }
+    });
   }
-#else
-  (void)name;
-#endif
-  return false;
+  for (std::thread& thread : threads) thread.join();
 }
 
 int Run(const Options& options) {
+  std::vector<SeedResult> results(options.seeds);
+  std::vector<char> differs(options.seeds);
+  ForEachSeed(options, [&](uint64_t seed) {
+    SeedResult& result = results[seed - options.first] = RunSeed(seed);
+    if (seed % kTwiceEvery != 0) return true;
+    ++result.counts["seeds run twice"];
+    differs[seed - options.first] = RunSeed(seed).trace != result.trace;
+    return true;
+  });
   std::map<std::string, uint64_t> counts;
-  std::map<std::string, uint64_t> violated;  // promise: seeds
   uint64_t bad = 0;
-  for (uint64_t seed = options.first; seed < options.first + options.seeds; ++seed) {
-    const SeedResult result = RunSeed(seed);
+  absl::Duration simulated;
+  for (const SeedResult& result : results) {
+    simulated += result.simulated;
     for (const auto& [what, times] : result.counts) counts[what] += times;
-    std::set<std::string> promises;
     for (const Violation& v : result.violations) {
-      promises.insert(PromiseName(v.promise));
-      if (options.mutant.empty()) {
-        std::printf("seed %lu: %s: %s\n", seed, PromiseName(v.promise), v.what.c_str());
-      }
+      std::printf("seed %lu: %s: %s\n", result.seed, PromiseName(v.promise), v.what.c_str());
     }
-    for (const std::string& promise : promises) ++violated[promise];
-    if (!promises.empty()) ++bad;
-    if (options.verbose) std::printf("seed %lu: trace %016lx, %s\n", seed, result.trace, absl::FormatDuration(result.simulated).c_str());
-    if (options.twice == 0 || seed % options.twice != 0) continue;
-    ++counts["seeds run twice"];
-    if (RunSeed(seed).trace == result.trace) continue;
-    std::printf("seed %lu: another trace the second time\n", seed);
+    const bool other = differs[result.seed - options.first] != 0;
+    if (other) std::printf("seed %lu: another trace the second time\n", result.seed);
+    if (other || !result.violations.empty()) ++bad;
+    if (options.verbose) std::printf("seed %lu: trace %016lx\n", result.seed, result.trace);
+  }
+  for (const auto& [what, times] : counts) std::printf("%-48s %lu\n", what.c_str(), times);
+  for (const char* what : kMustReach) {
+    if (options.seeds < kSeedsThatReachAll || counts[what] > 0) continue;
+    std::printf("never reached: %s\n", what);
     ++bad;
   }
-  for (const auto& [what, times] : counts) std::printf("count %s: %lu\n", what.c_str(), times);
-  for (const auto& [promise, seeds] : violated) std::printf("violated %s: %lu seeds\n", promise.c_str(), seeds);
-  std::printf("seeds %lu, with a violation %lu\n", options.seeds, bad);
+  std::printf("%lu seeds, %s simulated, %lu violations\n", options.seeds,
+              absl::FormatDuration(absl::Trunc(simulated, absl::Seconds(1))).c_str(), bad);
   return bad == 0 ? 0 : 1;
 }
 
-}  // namespace
-}  // namespace starling::sim
+#ifdef STARLING_MUTANTS
 
-int main(int argc, char** argv) {
-  using namespace starling::sim;
+// The checker that must bite when the defence is masked; none: nothing that it defends against exists yet.
+std::optional<Promise> PromiseOf(Defence defence) {
+  switch (defence) {
+    case Defence::kDedup:
+    case Defence::kDigest:
+    case Defence::kJoin:
+    case Defence::kIncarnationFence:
+    case Defence::kRunFence:
+    case Defence::kViewFence: return Promise::kG1;
+    case Defence::kRequiredClock:
+    case Defence::kMinLsn:
+    case Defence::kJoinerClock: return Promise::kG2;
+    case Defence::kReductionOrder: return Promise::kG3;
+    case Defence::kGeneration:
+    case Defence::kCoordinatorPersist: return Promise::kG5;
+    case Defence::kBatchKey:
+    case Defence::kEvaluationRangeOnce: return Promise::kG6;
+    case Defence::kEpochGate:
+    case Defence::kCutBeforeNext: return Promise::kG7;
+    case Defence::kFiniteCheck: return Promise::kFinite;
+    case Defence::kCommitBeforeApply:
+    case Defence::kCount: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+int RunMutants(Options options) {
+  int escaped = 0;
+  options.seeds = kSeedsPerMutant;
+  std::printf("%-24s %-24s %s\n", "masked defence", "promise", "verdict");
+  for (int i = 0; i < static_cast<int>(Defence::kCount); ++i) {
+    const auto defence = static_cast<Defence>(i);
+    const std::optional<Promise> promise = PromiseOf(defence);
+    if (!promise.has_value()) {
+      std::printf("%-24s %-24s waits for replicated shards\n", DefenceName(defence), "-");
+      continue;
+    }
+    MaskDefence(defence);
+    std::atomic<uint64_t> caught_by{0};
+    std::atomic<uint64_t> seeds{0};
+    ForEachSeed(options, [&](uint64_t seed) {
+      ++seeds;
+      const SeedResult result = RunSeed(seed);
+      const bool caught = result.violated.contains(*promise);
+      if (caught) caught_by = seed;
+      return !caught;
+    });
+    MaskDefence(Defence::kCount);
+    if (caught_by == 0) ++escaped;
+    std::printf("%-24s %-24s %s %lu\n", DefenceName(defence), PromiseName(*promise),
+                caught_by == 0 ? "ESCAPED in seeds:" : "caught by seed", caught_by == 0 ? seeds.load() : caught_by.load());
+    std::fflush(stdout);
+  }
+  std::printf("%d escaped\n", escaped);
+  return escaped == 0 ? 0 : 1;
+}
+
+#else
+
+int RunMutants(const Options&) {
+  std::fprintf(stderr, "sim: this build cannot mask defences; run tools/sim.sh --mutants\n");
+  return 2;
+}
+
+#endif
+
+int Usage() {
+  std::fprintf(stderr, "usage: sim [--seeds N] [--seed FIRST] [--jobs J] [--verbose] [--transcript PROCESS] | --mutants\n");
+  return 2;
+}
+
+int Main(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--verbose") {
       options.verbose = true;
-      continue;
-    }
-    if (++i == argc) return Usage();
-    uint64_t* number = flag == "--seeds" ? &options.seeds : flag == "--first" ? &options.first : flag == "--twice" ? &options.twice : nullptr;
-    if (number != nullptr) {
-      if (!absl::SimpleAtoi(argv[i], number)) return Usage();
-    } else if (flag == "--transcript") {
-      World::transcript_of() = argv[i];
-    } else if (flag == "--mutant") {
-      options.mutant = argv[i];
-      if (!Mask(options.mutant)) {
-        std::fprintf(stderr, "no such defence in this build: %s\n", argv[i]);
-        return 2;
-      }
-    } else {
+    } else if (flag == "--mutants") {
+      options.mutants = true;
+    } else if (i + 1 == argc) {
       return Usage();
+    } else if (flag == "--transcript") {
+      World::transcript_of() = argv[++i];
+    } else {
+      uint64_t* number = flag == "--seeds" ? &options.seeds
+                         : flag == "--seed" ? &options.first
+                         : flag == "--jobs" ? &options.jobs
+                                            : nullptr;
+      if (number == nullptr || !absl::SimpleAtoi(argv[++i], number) || *number == 0) return Usage();
     }
   }
-  return Run(options);
+  return options.mutants ? RunMutants(options) : Run(options);
 }
+
+}  // namespace
+}  // namespace starling::sim
+
+int main(int argc, char** argv) { return starling::sim::Main(argc, argv); }

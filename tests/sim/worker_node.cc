@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_plan/job_steps.h"
 #include "server/shard/apply/verify.h"
 #include "tests/sim/cluster.h"
 #include "worker/session/transcript.h"
@@ -52,6 +53,7 @@ void WorkerNode::Start() {
   buffers_.clear();
   truths_.clear();
   pushes_.clear();
+  pulls_.clear();
   entering_ = false;
   Tick();
 }
@@ -200,6 +202,7 @@ void WorkerNode::Do(action::Send& a) {
     return world_->Violate(Promise::kG8, absl::StrCat(name, " sends without a stream"));
   }
   Track(a.header);
+  if (a.header.type == FrameType::kPull) pulls_[a.header.request_id] = a.header.min_lsn;
   Message message;
   message.header = a.header;
   if (a.buffer.value != 0) {
@@ -222,21 +225,36 @@ void WorkerNode::Do(action::Send& a) {
   cluster_->network().Send(stream->second, 1, std::move(message));
 }
 
-// Something from another time: the same key in another era, or through another view.
+// Something from another time: the same key in another era, or through another view; or an item of the next
+// epoch, whose turn has not come.
 void WorkerNode::Forge(const Network::StreamPtr& stream, const action::Send& a) {
+  const Workload& workload = job_->truth->workload();
   Message message;
-  message.header = a.header;
-  message.header.request_id = std::numeric_limits<uint64_t>::max();
-  auto payload = std::make_shared<Values>(buffers_.at(a.buffer)->size(), 1000.0F);
-  message.header.digest = DigestOf(*payload);
-  message.payload = payload;
-  if (world_->random().Chance(0.5)) {
-    ++message.header.key.run.era;
-    world_->Count("fault: push of another era");
-  } else {
-    message.header.view = ViewNumber(a.header.view.value - 1);
-    world_->Count("fault: push of an old view");
+  FrameHeader& h = message.header = a.header;
+  h.request_id = std::numeric_limits<uint64_t>::max();
+  ValuesPtr payload = std::make_shared<Values>(buffers_.at(a.buffer)->size(), 1000.0F);
+  switch (world_->random().Below(3)) {
+    case 0:
+      ++h.key.run.era;
+      world_->Count("fault: push of another era");
+      break;
+    case 1:
+      --h.view.value;
+      world_->Count("fault: push of an old view");
+      break;
+    default: {
+      WorkRange& work = h.key.work;
+      ++work.epoch;
+      const uint64_t steps = StepsInEpoch(workload.spec, workload.train_samples, work.epoch);
+      const bool counts = workload.gradient == GradientKind::kCounting && !job_->truth->bsp();
+      if (!counts || work.first / workload.spec.batch().micro_batches() >= steps) return;
+      payload = std::make_shared<Values>(Contribution(workload, job_->truth->layout(), {}, h.key.slice, work));
+      h.samples = static_cast<uint32_t>(SamplesIn(workload, work));
+      world_->Count("fault: push of the next epoch");
+    }
   }
+  h.digest = DigestOf(*payload);
+  message.payload = payload;
   cluster_->network().Send(stream, 1, std::move(message));
 }
 
@@ -254,6 +272,12 @@ void WorkerNode::OnMessage(ShardId shard, uint64_t stream, const Message& messag
   if (h.type == FrameType::kAck && push != pushes_.end() && job_.has_value() &&
       push->second.key.run == job_->run) {
     job_->truth->OnPushAcked(h, push->second.key.slice, push->second.key.work);
+  }
+  const auto pull = pulls_.find(h.request_id);
+  if (h.type == FrameType::kValue && pull != pulls_.end() && job_.has_value() && !job_->truth->bsp() &&
+      h.base_lsn < pull->second) {
+    world_->Violate(Promise::kG2, absl::StrCat("a pull that had seen position ", pull->second.value, " got ",
+                                               h.base_lsn.value));
   }
   if (h.type == FrameType::kError) world_->Count(absl::StrCat("answers: error ", static_cast<int>(h.answer)).c_str());
   Step(event::Frame{shard, h, buffer, message.text});
@@ -392,7 +416,7 @@ void WorkerNode::RunTraining(const std::vector<ValuesPtr>& values) {
 
 void WorkerNode::RunEvaluation() {
   const action::Compute unit = *job_->unit;
-  world_->After(unit.ranges.front().count * micro_batch_time_ * 0.3, this, [this, unit] {
+  world_->After(unit.ranges.front().count * micro_batch_time_ * 0.5, this, [this, unit] {
     if (!job_.has_value() || !job_->unit.has_value() || job_->unit->unit != unit.unit) return;
     event::UnitComputed computed;
     computed.unit = unit.unit;

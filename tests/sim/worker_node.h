@@ -86,6 +86,7 @@ class WorkerNode : public Process {
   std::map<BufferId, ValuesPtr> buffers_;
   std::map<BufferId, ValueTruth> truths_;
   std::map<uint64_t, FrameHeader> pushes_;  // sent, by request
+  std::map<uint64_t, Lsn> pulls_;           // their lower bounds, by request
   uint64_t last_buffer_ = 0;
   std::optional<Job> job_;
   bool entering_ = false;  // ENTER was sent, and no pull after it

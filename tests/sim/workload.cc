@@ -117,8 +117,9 @@ Workload MakeWorkload(uint64_t seed, int number) {
   if (random.Chance(0.5)) {
     w.spec.mutable_test()->mutable_csv()->set_path("/simulated/test");
     w.spec.mutable_evaluate()->set_every_epochs(static_cast<uint32_t>(random.Between(1, 2)));
-    w.test_samples = static_cast<uint64_t>(random.Between(1, 6 * batch));
+    w.test_samples = static_cast<uint64_t>(random.Between(1, 16 * batch));
   }
+  if (random.Chance(0.5)) w.partitions = static_cast<uint32_t>(random.Between(1, 3));
   if (random.Chance(0.04)) {
     w.poisoned = true;
     w.poison = {WorkPurpose::kTrain, static_cast<uint32_t>(random.Below(epochs)), random.Below(steps) * micro, micro};

@@ -24,6 +24,7 @@ struct Workload {
   uint64_t train_samples = 0;
   uint64_t test_samples = 0;
   GradientKind gradient = GradientKind::kCounting;
+  uint32_t partitions = 0;   // all slices in the first so many, the others empty; 0: as placed
   bool poisoned = false;     // one gradient is not a number: the job must fail
   WorkRange poison;          // the item
   bool queued = false;       // waits for the job before it

@@ -31,15 +31,29 @@ bool World::RunOne() {
   const Process* process = entry.process;
   if (process != nullptr) {
     if (!process->alive || process->life != entry.life) return true;
-    if (process->paused_until > now_) {  // all at once, in order, when it goes on
-      entry.at = process->paused_until;
-      entry.number = ++numbers_;
-      queue_.push(std::move(entry));
+    if (process->paused_until > now_) {
+      std::vector<Entry>& held = held_[process];
+      if (held.empty()) WakeAt(process->paused_until, process);
+      held.push_back(std::move(entry));
       return true;
     }
   }
   entry.run();
   return true;
+}
+
+// What a paused process missed comes all at once, in order, when it goes on.
+void World::WakeAt(absl::Time at, const Process* process) {
+  After(at - now_, nullptr, [this, process] {
+    if (process->paused_until > now_) return WakeAt(process->paused_until, process);
+    std::vector<Entry> held = std::move(held_[process]);
+    held_.erase(process);
+    for (Entry& entry : held) {
+      entry.at = now_;
+      entry.number = ++numbers_;
+      queue_.push(std::move(entry));
+    }
+  });
 }
 
 void World::Violate(Promise promise, const std::string& what) {

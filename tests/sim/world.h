@@ -48,6 +48,8 @@ struct Process {
   bool alive = false;
   absl::Time paused_until = absl::InfinitePast();
   int calls_lost = 0;  // in a row
+  uint64_t calls = 0;
+  uint64_t last_call_served = 0;
 };
 
 enum class Promise { kG1, kG2, kG3, kG5, kG6, kG7, kG8, kFinite };
@@ -90,7 +92,7 @@ class World {
   // Kept: the first few of each promise.
   void Violate(Promise promise, const std::string& what);
   const std::vector<Violation>& violations() const { return violations_; }
-  bool violated(Promise promise) const { return violated_.count(promise) > 0; }
+  const std::set<Promise>& violated() const { return violated_; }
 
  private:
   struct Entry {
@@ -104,9 +106,12 @@ class World {
     }
   };
 
+  void WakeAt(absl::Time at, const Process* process);
+
   absl::Time now_ = absl::UnixEpoch();
   uint64_t numbers_ = 0;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
+  std::map<const Process*, std::vector<Entry>> held_;  // of paused processes
   Random random_;
   uint64_t trace_ = 0;
   std::map<std::string, uint64_t> counts_;

@@ -1,0 +1,32 @@
+// A bounded run of the simulator; tools/sim.sh runs more.
+#include <gtest/gtest.h>
+
+#include "tests/sim/cluster.h"
+
+namespace starling::sim {
+namespace {
+
+constexpr uint64_t kSeeds = 50;
+
+TEST(Simulation, KeepsItsPromises) {
+  std::map<std::string, uint64_t> counts;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const SeedResult result = RunSeed(seed);
+    for (const Violation& v : result.violations) {
+      ADD_FAILURE() << "seed " << seed << ": " << PromiseName(v.promise) << ": " << v.what;
+    }
+    for (const auto& [what, times] : result.counts) counts[what] += times;
+  }
+  for (const char* what : {"dedup hits", "joined retries", "blocked pulls", "fenced requests", "replaced subtrees",
+                           "coordinator restarts", "worker rejoins", "runs compared with a solo run"}) {
+    EXPECT_GT(counts[what], 0u) << what;
+  }
+}
+
+TEST(Simulation, SameSeedSameTrace) {
+  for (uint64_t seed : {3, 17, 29}) EXPECT_EQ(RunSeed(seed).trace, RunSeed(seed).trace) << seed;
+  EXPECT_NE(RunSeed(3).trace, RunSeed(4).trace);
+}
+
+}  // namespace
+}  // namespace starling::sim

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Simulates whole clusters, one thread and one seed each, under faults (tests/sim/).
+#   tools/sim.sh --seeds N [--seed FIRST]   N seeds; prints what was reached; 1 on a violation or a zero
+#   tools/sim.sh --mutants                  masks each defence in turn: its own checker must bite
+set -eu
+cd "$(dirname "$0")/.."
+
+usage() {
+  sed -n 's/^#   //p' "$0" >&2
+  exit 2
+}
+
+config=
+for argument in "$@"; do
+  case "$argument" in
+    --mutants) config=--config=mutants ;;
+    --help | -h) usage ;;
+  esac
+done
+[ $# -gt 0 ] || usage
+
+# $config is one word or none.
+# shellcheck disable=SC2086
+bazel build $config //tests/sim:sim
+# shellcheck disable=SC2086
+exec "$(bazel info $config bazel-bin 2>/dev/null)/tests/sim/sim" "$@"
