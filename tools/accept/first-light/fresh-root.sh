@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# In a fresh Debian 12 root with git alone: the quickstart, a second time too,
+# and the tests. Takes about an hour on 2 cores. Needs root, mmdebstrap, and
+# the machine's own apt configuration.
+set -euo pipefail
+
+if [[ $EUID -ne 0 ]] || ! command -v mmdebstrap >/dev/null; then
+  echo "figure: needs root and mmdebstrap (apt-get install mmdebstrap)"
+  exit 77
+fi
+root=$(mktemp -d "${TMPDIR:-/tmp}/starling-root.XXXXXX")
+mounts=()
+cleanup() {
+  local i
+  for ((i = ${#mounts[@]} - 1; i >= 0; i--)); do umount -l "${mounts[i]}" || true; done
+  rm -rf --one-file-system "$root"
+}
+trap cleanup EXIT
+
+mmdebstrap --quiet --variant=minbase --include=git,ca-certificates bookworm "$root" >&2
+cp -rL /etc/apt/. "$root/etc/apt/"
+cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+if [[ -f /etc/pip.conf ]]; then cp -L /etc/pip.conf "$root/etc/pip.conf"; fi
+for place in proc dev sys; do
+  mount --rbind "/$place" "$root/$place"
+  mount --make-rslave "$root/$place"
+  mounts+=("$root/$place")
+done
+git clone --quiet . "$root/starling"
+
+# How pip reaches packages from this machine goes along, and nothing else.
+mapfile -t pip_settings < <(env | grep '^PIP_' || true)
+if [[ -f "${PIP_CERT:-}" ]]; then
+  mkdir -p "$root$(dirname "$PIP_CERT")"
+  cp -L "$PIP_CERT" "$root$PIP_CERT"
+fi
+
+# inside COMMAND: in the root, without this machine's environment.
+inside() {
+  env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 "${pip_settings[@]}" \
+    chroot "$root" bash -c "cd /starling && $1"
+}
+
+accuracy_of() { sed -n 's/^.*test_accuracy=\([0-9.]*\).*$/\1/p' <<<"$1" | tail -n 1; }
+
+began=$SECONDS
+first=$(inside tools/quickstart.sh)
+first_seconds=$((SECONDS - began))
+echo "$first"
+began=$SECONDS
+second=$(inside tools/quickstart.sh)
+second_seconds=$((SECONDS - began))
+accuracy=$(accuracy_of "$first")
+tests=$(inside tools/test.sh | tee /dev/stderr | tail -n 1)
+echo "figure: accuracy $accuracy, first run ${first_seconds} s with the download, second ${second_seconds} s; $tests"
+awk -v a="${accuracy:-0}" 'BEGIN { exit !(a >= 0.96) }'
+[[ -n "$(accuracy_of "$second")" ]] && ((second_seconds <= 60))
+[[ "$tests" =~ ^[0-9]+\ passed,\ 0\ failed$ ]]
