@@ -109,6 +109,7 @@ absl::StatusOr<JobDescription> Describe(const std::string& path) {
   STARLING_RETURN_IF_ERROR(ResolveModel(inspection, *job.mutable_spec()));
   STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec().model()));
   job.set_layout_digest(layout.digest);
+  job.set_partitions(static_cast<uint32_t>(layout.partitions.size()));
   return job;
 }
 

@@ -49,7 +49,7 @@ def cluster_rate(cluster, name, seconds):
 
 def local_rate(job, lanes, steps):
     result = subprocess.run([binary("tools/bench/local_trainer"), job, str(lanes), str(steps)],
-                            capture_output=True, text=True, check=True)
+                            stdout=subprocess.PIPE, text=True, check=True)
     return float(re.search(r"samples_per_second=([0-9.]+)", result.stdout).group(1))
 
 
