@@ -27,7 +27,6 @@ enum class Defence : uint8_t {
   kCutBeforeNext,        // an epoch's values are copied before the next epoch changes them
   kGeneration,           // orders of an older coordinator change nothing
   kCoordinatorPersist,   // the coordinator's state is durable before anyone sees it
-  kReportSequence,       // a report that a later one has overtaken is not taken
   kEvaluationRangeOnce,  // a range's evaluation counts once
   kCount,
 };
@@ -50,7 +49,6 @@ constexpr const char* DefenceName(Defence defence) {
                                     "cut-before-next",
                                     "generation",
                                     "coordinator-persist",
-                                    "report-sequence",
                                     "evaluation-range-once"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];
