@@ -91,7 +91,7 @@ kind: TrainingJob
 metadata: {name: a}
 spec:
   model: {builtin: counter}
-  data: {train: {counter: {samples: 10}}}
+  data: {train: {counter: {samples: 12}}}
   batch: {global: 4}
   optimizer: {sgd: {learningRate: 1}}
 )");
@@ -200,6 +200,24 @@ TEST(JobFile, EvaluateNeedsTestData) {
   YAML::Node node = YAML::Load(kGood);
   node["spec"]["data"].remove("test");
   EXPECT_THAT(std::string(Parse(YAML::Dump(node)).status().message()), HasSubstr("data.test is missing"));
+}
+
+TEST(JobFile, ACounterIsWholeBatches) {
+  const std::string text = R"(
+apiVersion: starling/v1
+kind: TrainingJob
+metadata: {name: counter}
+spec:
+  model: {builtin: counter}
+  data: {train: {counter: {samples: 100}}}
+  batch: {global: 64, microBatches: 4}
+  optimizer: {sgd: {learningRate: 1}}
+  stop: {epochs: 1}
+)";
+  EXPECT_THAT(std::string(Parse(text).status().message()), HasSubstr("multiple of batch.global 64, got 100"));
+  std::string whole = text;
+  whole.replace(whole.find("100"), 3, "128");
+  EXPECT_TRUE(Parse(whole).ok()) << Parse(whole).status();
 }
 
 TEST(JobFile, RandomDamageNeverCrashes) {

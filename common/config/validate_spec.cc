@@ -10,6 +10,8 @@
 namespace starling::config {
 namespace {
 
+constexpr int64_t kCounterSamplesMax = int64_t{1} << 24;  // fp32 counts exactly up to here
+
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
 
 absl::Status CheckName(const std::string& name) {
@@ -46,6 +48,14 @@ absl::Status CheckOptimizer(const Optimizer& optimizer) {
                        rate.cosine().floor(), optimizer.weight_decay(), optimizer.momentum().momentum()}) {
     if (!std::isfinite(value) || value < 0) return Invalid(absl::StrCat("optimizer: expected finite numbers of 0 or more, got ", value));
   }
+  const Optimizer::Adam& adam = optimizer.has_adamw() ? optimizer.adamw() : optimizer.adam();
+  if (optimizer.has_adam() || optimizer.has_adamw()) {
+    for (double beta : {adam.beta1(), adam.beta2()}) {
+      if (!(beta >= 0 && beta < 1)) return Invalid(absl::StrCat("optimizer: expected beta1 and beta2 of at least 0 and less than 1, got ", beta));
+    }
+    if (!(adam.epsilon() > 0 && adam.epsilon() <= 1)) return Invalid(absl::StrCat("optimizer: expected an epsilon above 0 and at most 1, got ", adam.epsilon()));
+  }
+  if (rate.warmup_steps() < 0) return Invalid(absl::StrCat("optimizer.learningRate.warmupSteps: expected at least 0, got ", rate.warmup_steps()));
   if (rate.kind_case() == Schedule::KIND_NOT_SET) return Invalid("optimizer.learningRate: expected constant, step or cosine");
   if (rate.has_step() && rate.step().every_steps() < 1) return Invalid("optimizer.learningRate.step.everySteps: expected at least 1");
   if (rate.has_cosine() && rate.cosine().floor() > rate.cosine().peak()) {
@@ -54,13 +64,45 @@ absl::Status CheckOptimizer(const Optimizer& optimizer) {
   return absl::OkStatus();
 }
 
+absl::Status CheckText(const char* what, const std::string& text) {
+  if (text.find('\0') == std::string::npos) return absl::OkStatus();
+  return Invalid(absl::StrCat(what, ": expected a path without a zero byte"));
+}
+
+absl::Status CheckSource(const char* what, const DataSource& source) {
+  STARLING_RETURN_IF_ERROR(CheckText(what, source.idx().images()));
+  STARLING_RETURN_IF_ERROR(CheckText(what, source.idx().labels()));
+  STARLING_RETURN_IF_ERROR(CheckText(what, source.csv().path()));
+  if (!(source.csv().holdout_fraction() >= 0 && source.csv().holdout_fraction() < 1)) {
+    return Invalid(absl::StrCat(what, ": holdout fraction: expected at least 0 and less than 1, got ", source.csv().holdout_fraction()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPolicy(const Policy& policy) {
+  if (policy.kind() != Policy::BSP && policy.kind() != Policy::SSP && policy.kind() != Policy::ASYNC) {
+    return Invalid("consistency: expected bsp, ssp or async");
+  }
+  if (policy.staleness() <= limits::kStalenessMax) return absl::OkStatus();
+  return Invalid(absl::StrCat("consistency.ssp.staleness: expected 0 to ", limits::kStalenessMax, ", got ", policy.staleness()));
+}
+
 absl::Status CheckModel(const JobSpec& spec) {
   const bool counter_model = spec.model_source().builtin() == "counter";
   if (counter_model != spec.train().has_counter()) {
     return Invalid("model.builtin counter and data.train.counter go together: give both or neither");
   }
-  if (counter_model && !spec.optimizer().has_sgd()) {
+  if (!counter_model) return absl::OkStatus();
+  if (!spec.optimizer().has_sgd()) {
     return Invalid("model.builtin counter: expected optimizer sgd, whose update is exact");
+  }
+  const int64_t samples = spec.train().counter().samples();
+  if (samples < 1 || samples > kCounterSamplesMax) {
+    return Invalid(absl::StrCat("data.train.counter.samples: expected 1 to ", kCounterSamplesMax, ", got ", samples));
+  }
+  if (samples % spec.batch().global() != 0) {
+    return Invalid(absl::StrCat("data.train.counter.samples: expected a multiple of batch.global ", spec.batch().global(), ", got ", samples,
+                                ": a short last batch is scaled up, and its rows would grow by more than 1"));
   }
   return absl::OkStatus();
 }
@@ -73,10 +115,9 @@ absl::Status ValidateSpec(const JobSpec& spec) {
   STARLING_RETURN_IF_ERROR(CheckOptimizer(spec.optimizer()));
   if (spec.train().source_case() == DataSource::SOURCE_NOT_SET) return Invalid("data.train: expected idx, csv or counter");
   STARLING_RETURN_IF_ERROR(CheckModel(spec));
-  if (spec.policy().kind() == Policy::KIND_UNSPECIFIED) return Invalid("consistency: expected bsp, ssp or async");
-  if (spec.policy().staleness() > limits::kStalenessMax) {
-    return Invalid(absl::StrCat("consistency.ssp.staleness: expected 0 to ", limits::kStalenessMax, ", got ", spec.policy().staleness()));
-  }
+  STARLING_RETURN_IF_ERROR(CheckSource("data.train", spec.train()));
+  STARLING_RETURN_IF_ERROR(CheckSource("data.test", spec.test()));
+  STARLING_RETURN_IF_ERROR(CheckPolicy(spec.policy()));
   if (spec.workers_min() < 1 || spec.workers_max() < spec.workers_min() || spec.workers_max() > limits::kWorkersPerJobMax) {
     return Invalid(absl::StrCat("workers: expected 1 <= min <= max <= ", limits::kWorkersPerJobMax, ", got min ",
                                 spec.workers_min(), " and max ", spec.workers_max()));

@@ -56,7 +56,8 @@ using absl::little_endian::Store32;
 using absl::little_endian::Store64;
 
 constexpr uint16_t kKnownFlags =
-    frame_flags::kEnter | frame_flags::kPark | frame_flags::kSkip | frame_flags::kReader;
+    frame_flags::kEnter | frame_flags::kPark | frame_flags::kSkip | frame_flags::kReader |
+    frame_flags::kVersion;
 
 absl::Status Refuse(absl::string_view field, absl::string_view expected, uint64_t came) {
   return absl::InvalidArgumentError(

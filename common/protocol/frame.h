@@ -57,7 +57,8 @@ namespace frame_flags {
 inline constexpr uint16_t kEnter = 1;     // close: replica becomes active; the ack's clock says where
 inline constexpr uint16_t kPark = 2;      // close: replica leaves the minimum
 inline constexpr uint16_t kSkip = 4;      // close: tick to `clock` without work (after entering behind)
-inline constexpr uint16_t kReader = 8;    // pull by a client: no replica, only cut copies
+inline constexpr uint16_t kReader = 8;    // pull by a client: no replica; never waits
+inline constexpr uint16_t kVersion = 16;  // with kReader, in BSP: exactly the version `clock`
 }  // namespace frame_flags
 
 struct FrameHeader {

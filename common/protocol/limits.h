@@ -47,6 +47,12 @@ inline constexpr size_t kNameBytesMax = 128;
 inline constexpr size_t kJobFileBytesMax = 1 << 20;
 inline constexpr size_t kJobsMax = 10'000;
 inline constexpr size_t kLogEntriesPerJobMax = 10'000;
+inline constexpr size_t kJobSpecBytesMax = 4 << 20;   // with its model resolved
+inline constexpr size_t kSubmissionsMax = 8;          // whose data is being looked at
+inline constexpr size_t kFaultBytesMax = 4096;        // of a message from a daemon; the rest is cut off
+inline constexpr size_t kAddressBytesMax = 512;
+inline constexpr size_t kDaemonsMax = 16'384;         // names, of each kind: they are remembered for good
+static_assert(kSubmissionsMax * kJobSpecBytesMax < kControlMessageBytesMax, "all fit into one worker's orders");
 
 }  // namespace starling::limits
 

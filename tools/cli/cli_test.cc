@@ -640,6 +640,22 @@ TEST_F(ExportTest, ARunningJobGivesItsNewestEvaluatedEpoch) {
   EXPECT_THAT(err_.str(), HasSubstr("after epoch 2"));
 }
 
+// It may have ended in the middle of a step; the least that all slices have is consistent.
+TEST_F(ExportTest, ABspJobIsReadAtTheVersionThatAllSlicesHave) {
+  reply_.mutable_spec()->mutable_policy()->set_kind(Policy::BSP);
+  reply_.mutable_status()->set_state(FAILED);
+  cluster_.jobs = {reply_};
+  EXPECT_EQ(Export(), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("not all shards of digits have reported"));
+  reply_.mutable_status()->set_sealed_steps(411);
+  cluster_.jobs = {reply_};
+  EXPECT_EQ(Export(), 0);
+  EXPECT_EQ(points_.at(0).version, 411u);
+  const auto file = safetensors::Reader::Open(path_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->header().metadata.at("step"), "411");
+}
+
 TEST_F(ExportTest, ACopyThatIsReplacedIsReadAnew) {
   refusals_ = {absl::AbortedError("that copy is gone")};
   EXPECT_EQ(Export(), 0);

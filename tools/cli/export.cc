@@ -16,11 +16,24 @@ namespace {
 
 constexpr absl::Duration kReadDeadline = absl::Minutes(5);
 constexpr int kAttempts = 3;  // a copy may be replaced by the next epoch's while it is read
+constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(300);  // shards report what changed
+
+// The coordinator was reached: another exit code than where it was not.
+absl::Status NotUnreachable(const absl::Status& status) {
+  return absl::IsUnavailable(status) ? absl::InternalError(status.message()) : status;
+}
 
 // The end's values, or the newest epoch's copy.
 absl::StatusOr<ReadPoint> WhatToRead(const JobReply& job) {
   const JobStatus& status = job.status();
-  if (IsEnd(status.state()) && job.views_size() > 0) return ReadPoint();
+  if (IsEnd(status.state()) && job.views_size() > 0) {
+    if (job.spec().policy().kind() != Policy::BSP) return ReadPoint();
+    // A job may end in the middle of a step: then some slices have sealed it, and others not.
+    if (status.has_sealed_steps()) return ReadPoint{.version = status.sealed_steps()};
+    return absl::UnavailableError(absl::StrCat(
+        "not all shards of ", status.name(),
+        " have reported to the coordinator since it started: try again, or see starling get shards"));
+  }
   const EpochResult* evaluation = LastEvaluation(status);
   if (status.state() == RUNNING && evaluation != nullptr) return ReadPoint{.epoch = evaluation->epoch()};
   return absl::FailedPreconditionError(absl::StrCat(
@@ -50,6 +63,8 @@ std::map<std::string, std::string> Metadata(const JobReply& job, const ReadPoint
                                                  {"seed", absl::StrCat(job.spec().seed())}};
   if (point.epoch) {
     metadata["epochs"] = absl::StrCat(*point.epoch + 1);
+  } else if (point.version) {
+    metadata["step"] = absl::StrCat(*point.version);
   } else {
     metadata["step"] = absl::StrCat(job.status().step());
   }
@@ -89,17 +104,17 @@ int RunExport(const std::string& name, const std::string& file, Client& client, 
     const auto job = client.GetJob(name);
     if (!job.ok()) return Fail(job.status(), context);
     const auto point = WhatToRead(*job);
-    if (!point.ok()) return Fail(point.status(), context);
+    if (!point.ok()) return Fail(NotUnreachable(point.status()), context);
     status = WriteFile(*job, *point, file, context);
     if (status.ok()) {
       context.err << "wrote " << CountText(job->status().parameters()) << " parameters of " << name << " to " << file
                   << (point->epoch ? absl::StrCat(", as they were after epoch ", *point->epoch + 1) : "") << "\n";
       return kExitOk;
     }
-    if (!absl::IsAborted(status)) break;
+    if (!absl::IsAborted(status) || !context.sleep(kBetweenAttempts)) break;
   }
-  return Fail(absl::Status(absl::IsUnavailable(status) ? absl::StatusCode::kInternal : status.code(),
-                           absl::StrCat("cannot export ", name, ": ", std::string(status.message()))),
+  return Fail(NotUnreachable(absl::Status(
+                  status.code(), absl::StrCat("cannot export ", name, ": ", std::string(status.message())))),
               context);
 }
 

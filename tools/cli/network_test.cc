@@ -222,6 +222,16 @@ TEST_F(StreamsTest, SlicesOfTwoShardsComeInOrder) {
   EXPECT_EQ(pull.view.value, pull.partition.value + 1);
 }
 
+TEST_F(StreamsTest, AVersionIsAskedForByItsNumber) {
+  FakeShard shard(layout_, kNone, kNone);
+  const absl::Status status = Read({shard.address()}, {.version = 17});
+  ASSERT_TRUE(status.ok()) << status;
+  const FrameHeader pull = shard.pulls().at(0);
+  EXPECT_EQ(pull.flags, frame_flags::kReader | frame_flags::kVersion);
+  EXPECT_EQ(pull.clock, 17);
+  EXPECT_EQ(pull.key.work.purpose, WorkPurpose::kNone);
+}
+
 TEST_F(StreamsTest, ADamagedSliceIsRefused) {
   FakeShard shard(layout_, 4, kNone);
   const absl::Status status = Read({shard.address()});

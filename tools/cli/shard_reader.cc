@@ -93,6 +93,10 @@ FrameHeader Pull(const JobReply& job, const Slice& slice, const View& view, cons
   header.flags = frame_flags::kReader;
   header.key.run = {JobUid(job.status().uid()), job.status().era()};
   header.key.slice = slice.id;
+  if (point.version && !point.epoch) {
+    header.flags |= frame_flags::kVersion;
+    header.clock = static_cast<Clock>(*point.version);
+  }
   if (point.epoch) header.key.work = {.purpose = WorkPurpose::kEvaluate, .epoch = *point.epoch};
   header.partition = slice.partition;
   header.view = ViewNumber(view.number());

@@ -20,6 +20,8 @@ struct ReadPoint {
   // The copy made at the cut of this epoch; unset: the values as they are, which stand still once the
   // job has ended.
   absl::optional<uint32_t> epoch;
+  // Without `epoch`, in BSP: exactly the values after so many steps (JobStatus.sealed_steps).
+  absl::optional<uint64_t> version;
 };
 
 using SliceConsumer = std::function<absl::Status(const Slice& slice, absl::Span<const float> values)>;

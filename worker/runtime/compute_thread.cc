@@ -61,14 +61,13 @@ class VersionGate : public SliceGate {
 
 class PushSink : public GradientSink {
  public:
-  PushSink(const std::shared_ptr<GradientPool>& pool, const session::action::Compute& compute,
+  PushSink(const std::shared_ptr<GradientPool>& pool, int most,
+           const session::action::Compute& compute,
            const std::function<void(FinishedGradient)>& deliver)
-      : pool_(pool), compute_(compute), deliver_(deliver) {}
+      : pool_(pool), most_(most), compute_(compute), deliver_(deliver) {}
 
   float* Acquire(size_t range, SliceId slice) override {
-    // In BSP all ranges of a step stay until its seal: one buffer for each, and the next unit's first.
-    const int most = static_cast<int>(compute_.ranges.size()) + 1;
-    auto buffer = GradientPool::Acquire(pool_, slice, most);
+    auto buffer = GradientPool::Acquire(pool_, slice, most_);
     if (buffer == nullptr) {
       failed_ = true;
       return nullptr;
@@ -98,6 +97,7 @@ class PushSink : public GradientSink {
 
  private:
   const std::shared_ptr<GradientPool>& pool_;
+  const int most_;
   std::atomic<bool> failed_ = false;
   const session::action::Compute& compute_;
   const std::function<void(FinishedGradient)>& deliver_;
@@ -148,7 +148,7 @@ void ComputeThread::Run(const std::shared_ptr<Task>& task) {
   FinishedUnit finished;
   finished.unit = compute.unit;
   if (compute.purpose == WorkPurpose::kTrain) {
-    PushSink sink(job.gradients(), compute, listener_.on_gradient);
+    PushSink sink(job.gradients(), job.push_buffers_max(), compute, listener_.on_gradient);
     finished.status = job.executor().Train(unit, batches, gate, sink, &finished.result);
     if (absl::IsCancelled(finished.status) && sink.failed() && !task->cancelled) {
       finished.status = absl::ResourceExhaustedError("no memory for the gradients of a unit");

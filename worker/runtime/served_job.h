@@ -44,6 +44,10 @@ class ServedJob {
   Loader& loader() { return *loader_; }
   Executor& executor() { return *executor_; }
   const std::shared_ptr<GradientPool>& gradients() { return gradients_; }
+  int push_buffers_max() const {
+    return PushBuffersMax(description_.spec().policy().kind() == Policy::BSP,
+                          description_.spec().batch().micro_batches());
+  }
   SliceVersions& versions(session::Params params);
   float* parameters(session::Params params);
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "worker/runtime/gradient_pool.h"
@@ -69,6 +70,25 @@ TEST(GradientPool, ReusesWhatCameBack) {
     EXPECT_EQ(device.allocated, 1);
   }
   EXPECT_EQ(device.allocated, 0);
+}
+
+// Of three workers one dies. Who held [2,4) and [4,5) of eight micro-batches gets [0,2) besides: neither
+// push is acked before that third one is there, so its buffer must not wait for them.
+TEST(GradientPool, EveryPartOfABspStepFitsBeforeAnyIsAcked) {
+  CountingDevice device;
+  const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
+  const int most = PushBuffersMax(/*bsp=*/true, /*micro_batches=*/8);
+  std::vector<std::shared_ptr<GradientBuffer>> held;
+  std::thread compute([&] {
+    for (int part = 0; part <= 8; ++part) {
+      auto buffer = GradientPool::Acquire(pool, SliceId(0), most);
+      if (buffer == nullptr) return;
+      held.push_back(std::move(buffer));
+    }
+  });
+  compute.join();
+  EXPECT_EQ(held.size(), 9u);
+  EXPECT_EQ(PushBuffersMax(/*bsp=*/false, 8), 2);
 }
 
 TEST(GradientPool, BlocksUntilABufferComesBack) {

@@ -1,4 +1,9 @@
 // Submissions, registrations, held calls: one exchange each.
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "common/protocol/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/coordinator.h"
@@ -62,6 +67,79 @@ TEST_F(CoordinatorCallsTest, ImpossibleValuesAreRefusedOnTheServerToo) {
   spec.add_sample_shape(5);
   EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("a sample of the data has 4"));
   EXPECT_TRUE(std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>()).jobs().empty());
+}
+
+// Sent straight to the coordinator, past the client's checks: refused, with nothing left behind.
+TEST_F(CoordinatorCallsTest, WhatNoJobFileCanSayIsRefusedToo) {
+  Workers(1);
+  const double nan = std::nan("");
+  const auto refusal = [&](const std::function<void(JobSpec&)>& spoil) {
+    JobSpec spec = Ssp("a", 1, 1);
+    spoil(spec);
+    const absl::Status status = SubmitError(spec);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal([](JobSpec& s) { s.Clear(); }), HasSubstr("metadata.name"));
+  EXPECT_THAT(refusal([](JobSpec& s) { s.mutable_policy()->set_kind(static_cast<Policy::Kind>(77)); }),
+              HasSubstr("consistency"));
+  EXPECT_THAT(refusal([&](JobSpec& s) { s.mutable_optimizer()->mutable_adam()->set_beta1(nan); }),
+              HasSubstr("beta1"));
+  EXPECT_THAT(refusal([](JobSpec& s) { s.mutable_optimizer()->mutable_adamw()->set_epsilon(-1); }),
+              HasSubstr("epsilon"));
+  EXPECT_THAT(refusal([](JobSpec& s) {
+                s.mutable_optimizer()->mutable_learning_rate()->set_warmup_steps(INT64_MIN);
+              }),
+              HasSubstr("warmupSteps"));
+  EXPECT_THAT(refusal([&](JobSpec& s) { s.mutable_train()->mutable_csv()->set_holdout_fraction(nan); }),
+              HasSubstr("data.train: holdout"));
+  EXPECT_THAT(refusal([](JobSpec& s) {
+                s.mutable_train()->mutable_csv()->set_path(std::string("/d\0x", 4));
+              }),
+              HasSubstr("zero byte"));
+  EXPECT_THAT(refusal([](JobSpec& s) {
+                (*s.mutable_labels())["x"].assign(limits::kJobSpecBytesMax, 'x');
+              }),
+              HasSubstr("bytes; expected at most"));
+  EXPECT_THAT(refusal([](JobSpec& s) {
+                s.clear_model_source();
+                s.mutable_model()->add_nodes()->set_op("linear");
+              }),
+              HasSubstr("the name of a graph input"));
+  EXPECT_TRUE(std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>()).jobs().empty());
+}
+
+TEST_F(CoordinatorCallsTest, ACounterThatItsBatchesDoNotDivideIsRefused) {
+  Workers(1);
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.mutable_model_source()->Clear();
+  spec.mutable_model_source()->set_builtin("counter");
+  spec.mutable_train()->mutable_counter()->set_samples(41);
+  EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("multiple of batch.global 4, got 41"));
+  spec.mutable_train()->mutable_counter()->set_samples(-4);
+  EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("expected 1 to"));
+}
+
+TEST_F(CoordinatorCallsTest, NamesAndAddressesHaveALength) {
+  RegisterRequest request;
+  request.set_role(WORKER);
+  request.set_name("long");
+  request.set_address(std::string(10'000, '1'));
+  request.mutable_version()->set_protocol(1);
+  const auto reply = std::get<RegisterReply>(cluster.Ask<RegisterEvent>(request));
+  EXPECT_THAT(reply.refused(), HasSubstr("10000 bytes"));
+}
+
+TEST_F(CoordinatorCallsTest, AWaitForLogsThatIsNoNumberEndsAtOnce) {
+  Workers(1);
+  Submit(Ssp("a", 2, 2));  // pending: its log stands still
+  LogsRequest request;
+  request.set_name("a");
+  request.set_after(1'000'000);
+  request.set_wait_seconds(std::nan(""));
+  const absl::Time begin = cluster.now;
+  EXPECT_TRUE(std::get<LogsReply>(cluster.Ask<LogsEvent>(request)).entries().empty());
+  EXPECT_LT(cluster.now - begin, absl::Seconds(1));
 }
 
 TEST_F(CoordinatorCallsTest, ADryRunChecksEverythingAndLeavesNothing) {

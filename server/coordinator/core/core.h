@@ -151,6 +151,7 @@ class Coordinator::Core {
 
   // on_register.cc
   std::string WhyRefused(const RegisterRequest& request) const;
+  bool Knows(Role role, const std::string& name) const;
   Daemon* FindByName(Role role, const std::string& name);
   void Admit(const RegisterRequest& request, CallId call);
   void AnswerRegistration(const Daemon& daemon, CallId call);
@@ -218,6 +219,7 @@ class Coordinator::Core {
   void AddWorkerFigures(const Job& job, JobStatus& status) const;
   void AddShardFigures(const Job& job, JobStatus& status) const;
   uint64_t StepsDone(const Job& job) const;
+  static std::optional<uint64_t> SealedSteps(const Job& job);
   static uint64_t JobStepsOf(const Job& job);
 
   // on_tick.cc

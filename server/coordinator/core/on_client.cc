@@ -88,7 +88,8 @@ void Coordinator::Core::On(const DeleteJobEvent& event) {
 void Coordinator::Core::On(const LogsEvent& event) {
   const Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
-  const double wait = std::clamp(event.request.wait_seconds(), 0.0, kLogsWaitSecondsMax);
+  const double asked = event.request.wait_seconds();
+  const double wait = asked > 0 ? std::min(asked, kLogsWaitSecondsMax) : 0;  // NaN: 0
   logs_.push_back({event.call, event.request, job->uid(), now_ + absl::Seconds(wait)});
 }
 

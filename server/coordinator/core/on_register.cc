@@ -31,6 +31,15 @@ std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const 
                         " letters, digits, '-', '_' or '.'; got \"", request.name().substr(0, 200),
                         "\"");
   }
+  const size_t texts = request.address().size() + request.host().size() + request.version().version().size();
+  if (texts > limits::kAddressBytesMax) {
+    return absl::StrCat(request.name(), " registers with an address, host and version of ", texts,
+                        " bytes; expected at most ", limits::kAddressBytesMax, " together");
+  }
+  const size_t names = request.role() == WORKER ? workers_.size() : shards_.size();
+  if (names >= limits::kDaemonsMax && !Knows(request.role(), request.name())) {
+    return absl::StrCat(names, " names are known already, and that is the most: use one of theirs again");
+  }
   if (request.version().protocol() != options_.protocol) {
     return absl::StrCat(
         request.name(), " has version ", request.version().version(), " and speaks protocol ",
@@ -38,6 +47,12 @@ std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const 
         " and speaks protocol ", options_.protocol, ": run the same version everywhere");
   }
   return "";
+}
+
+bool Coordinator::Core::Knows(Role role, const std::string& name) const {
+  const auto has_name = [&](const auto& entry) { return entry.second.name() == name; };
+  return role == WORKER ? std::any_of(workers_.begin(), workers_.end(), has_name)
+                        : std::any_of(shards_.begin(), shards_.end(), has_name);
 }
 
 Coordinator::Core::Daemon* Coordinator::Core::FindByName(Role role, const std::string& name) {

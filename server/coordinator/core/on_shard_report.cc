@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
 namespace starling {
@@ -42,10 +43,12 @@ void Coordinator::Core::TakePartition(const Shard& shard, const PartitionStatus&
   if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
     return;
   job.partitions[partition] = status;
+  std::string& fault = *job.partitions[partition]->mutable_fault();
+  if (fault.size() > limits::kFaultBytesMax) fault.resize(limits::kFaultBytesMax);
   if (!job.running()) return;
   if (!status.fault().empty()) {
     return End(job, FAILED,
-               absl::StrCat("partition ", partition, " on ", shard.name(), ": ", status.fault()));
+               absl::StrCat("partition ", partition, " on ", shard.name(), ": ", status.fault().substr(0, limits::kFaultBytesMax)));
   }
   advance_.insert(job.uid());
 }

@@ -13,8 +13,22 @@
 
 namespace starling {
 
+namespace {
+
+// What is kept for each job, in memory and durably, and told to all its daemons.
+absl::Status CheckSpecSize(const JobSpec& spec) {
+  const size_t bytes = spec.ByteSizeLong();
+  if (bytes <= limits::kJobSpecBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the job's specification has ", bytes,
+                                                 " bytes; expected at most ",
+                                                 limits::kJobSpecBytesMax));
+}
+
+}  // namespace
+
 absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) const {
   const JobSpec& spec = request.spec();
+  STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));
   STARLING_RETURN_IF_ERROR(config::ValidateSpec(spec));
   if (spec.policy().kind() == Policy::BSP && spec.workers_min() > spec.batch().micro_batches()) {
     return absl::InvalidArgumentError(
@@ -26,6 +40,10 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
   if (jobs_.size() >= limits::kJobsMax) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "there are ", jobs_.size(), " jobs, and that is the most: delete some that are over"));
+  }
+  if (submissions_.size() >= limits::kSubmissionsMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(submissions_.size(), " jobs are just being submitted: try again in a moment"));
   }
   return absl::OkStatus();
 }
@@ -140,6 +158,7 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
                                                    " steps; choose a larger batch"));
   }
   STARLING_RETURN_IF_ERROR(ResolveModel(inspection, spec));
+  STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));
   STARLING_RETURN_IF_ERROR(PlanPartitions(job));
   job.state.set_state(PENDING);
   job.stored.set_submit_nonce(submission.request.nonce());

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data_plan/job_steps.h"
 #include "common/defences.h"
+#include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/leases/lease_id.h"
 
@@ -66,7 +68,7 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
   if (report.fault().kind() != Fault::KIND_UNSPECIFIED) TakeFault(report.fault(), worker.name());
   for (const Inspection& inspection : report.inspections()) {
     for (auto& [name, submission] : submissions_) {
-      if (submission.inspect != inspection.request()) continue;
+      if (submission.inspect != inspection.request() || submission.worker != worker.id()) continue;
       FinishSubmission(std::string(name), inspection);
       break;  // the map has changed
     }
@@ -134,7 +136,9 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
     } else if (work.purpose() == TRAIN) {
       const bool wanted =
           work.epoch() == job.state.epoch() || work.epoch() + 1 == job.state.epoch();
-      if (!wanted || !job.train_sums[work.epoch()].Add(metrics) || metrics.samples() == 0) continue;
+      const uint64_t ids = StepsInEpoch(job.spec(), job.samples(), work.epoch()) * micro_batches;
+      const bool exists = work.first() < ids && work.count() <= ids - work.first();
+      if (!wanted || !exists || !std::isfinite(metrics.loss_sum()) || !job.train_sums[work.epoch()].Add(metrics) || metrics.samples() == 0) continue;
       const double loss = metrics.loss_sum() / static_cast<double>(metrics.samples());
       if (!std::isfinite(loss)) continue;
       job.loss = job.has_loss ? job.loss + kLossSmoothing * (loss - job.loss) : loss;
@@ -146,7 +150,9 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
 void Coordinator::Core::TakeFault(const Fault& fault, const std::string& who) {
   Job* job = FindRunning(fault.run().job_uid());
   if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;
-  if (!fault.message().empty()) return End(*job, FAILED, fault.message());
+  if (!fault.message().empty()) {
+    return End(*job, FAILED, fault.message().substr(0, limits::kFaultBytesMax));
+  }
   End(*job, FAILED,
       absl::StrCat(who, " reported a fault of kind ", Fault::Kind_Name(fault.kind()),
                    " without saying more: see its log"));

@@ -100,11 +100,23 @@ void Coordinator::Core::AddWorkerFigures(const Job& job, JobStatus& status) cons
   if (members > 0) status.set_hidden_share(hidden / members);
 }
 
+std::optional<uint64_t> Coordinator::Core::SealedSteps(const Job& job) {
+  std::optional<uint64_t> sealed;
+  if (!job.bsp()) return sealed;
+  for (const auto& partition : job.partitions) {
+    if (!partition) return std::nullopt;
+    if (!partition->has_sealed_steps()) continue;
+    sealed = std::min(sealed.value_or(partition->sealed_steps()), partition->sealed_steps());
+  }
+  return sealed;
+}
+
 void Coordinator::Core::AddShardFigures(const Job& job, JobStatus& status) const {
   const Policy& policy = job.spec().policy();
   status.set_staleness_bound(policy.kind() == Policy::ASYNC ? std::numeric_limits<uint64_t>::max()
                              : policy.kind() == Policy::SSP ? policy.staleness()
                                                             : 0);
+  if (const std::optional<uint64_t> sealed = SealedSteps(job)) status.set_sealed_steps(*sealed);
   bool first = true;
   for (const auto& partition : job.partitions) {
     if (!partition) continue;

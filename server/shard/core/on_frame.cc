@@ -71,7 +71,7 @@ Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {
     return bad(absl::StrCat("payload kind ", static_cast<int>(h.kind), " with ", h.payload_bytes,
                             " bytes; a close or a pull has no payload"));
   }
-  if (h.type == FrameType::kClose) return h.flags != 0 ? Verdict() : CheckWork(h);
+  if (h.type == FrameType::kClose) return CheckClose(h);
   const SliceState* slice = FindSlice(h.key.slice);
   if (slice == nullptr) {
     return bad(absl::StrCat("slice ", h.key.slice.value, " is not in partition ",
@@ -87,6 +87,20 @@ Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {
                             " elements; came ", h.elements, " in ", h.payload_bytes, " bytes"));
   }
   return CheckWork(h);
+}
+
+Partition::Verdict Partition::CheckClose(const FrameHeader& h) const {
+  switch (h.flags) {
+    case 0:
+      return CheckWork(h);
+    case frame_flags::kEnter:
+    case frame_flags::kSkip:
+    case frame_flags::kPark:
+      return {};
+    default:
+      return {Verdict::kRefuse, Answer::kBadFrame,
+              absl::StrCat("a close with flags ", h.flags, "; expected none, or one of enter, skip, park")};
+  }
 }
 
 Partition::Verdict Partition::CheckWork(const FrameHeader& h) const {

@@ -26,6 +26,8 @@ Partition::PullState Partition::TryPull(const Waiter& pull, PartitionActions& ac
   if (request.key.work.purpose == WorkPurpose::kEvaluate) return TryEvaluationPull(pull, actions);
   const SliceState& slice = *FindSlice(request.key.slice);
   const bool reader = (request.flags & frame_flags::kReader) != 0;
+  const bool exact = reader && bsp() && (request.flags & frame_flags::kVersion) != 0;
+  if (exact && slice.info.updated) return ReadVersion(pull, actions);
   if (reader || !slice.info.updated) {
     SendSlice(pull, ValueSource::kCurrent, bsp() ? slice.applied : 0, log_.applied(), actions);
     return PullState::kAnswered;
@@ -66,6 +68,21 @@ Partition::PullState Partition::TryBspPull(const Waiter& pull, PartitionActions&
     return PullState::kAnswered;
   }
   SendSlice(pull, ValueSource::kCurrent, version, slice.version_lsn[version % 2], actions);
+  return PullState::kAnswered;
+}
+
+// Slices are at most one step apart, so the least number of sealed steps is a version that all have.
+Partition::PullState Partition::ReadVersion(const Waiter& pull, PartitionActions& actions) {
+  const SliceState& slice = *FindSlice(pull.request.key.slice);
+  const auto version = static_cast<uint64_t>(pull.request.clock);
+  if (version > slice.applied || version + 1 < slice.ordered) {
+    Refuse(pull, Answer::kStaleClock,
+           absl::StrCat("version ", version, " is not here: slice ", slice.info.id.value,
+                        " has sealed ", slice.applied),
+           actions, static_cast<Clock>(slice.applied));
+  } else {
+    SendSlice(pull, ValueSource::kCurrent, version, slice.version_lsn[version % 2], actions);
+  }
   return PullState::kAnswered;
 }
 

@@ -147,6 +147,7 @@ PartitionStatus Partition::Status() const {
   uint64_t elements = 0;
   for (const auto& [id, slice] : slices_) elements += slice.info.elements;
   status.set_value_bytes(elements * sizeof(float));
+  if (bsp() && updated_slices_ > 0) status.set_sealed_steps(LeastSealed());
   status.set_fault(fault_);
   return status;
 }

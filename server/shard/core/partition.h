@@ -133,6 +133,7 @@ class Partition {
   void OnFrame(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
   bool IsOvertaken(const FrameReceived& frame);
   Verdict CheckForm(const FrameHeader& header) const;
+  Verdict CheckClose(const FrameHeader& header) const;
   Verdict CheckWork(const FrameHeader& header) const;
   Verdict CheckFences(const FrameHeader& header) const;
   void Park(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
@@ -181,6 +182,7 @@ class Partition {
   PullState TryPull(const Waiter& pull, PartitionActions& actions);
   PullState TryEvaluationPull(const Waiter& pull, PartitionActions& actions);
   PullState TryBspPull(const Waiter& pull, PartitionActions& actions);
+  PullState ReadVersion(const Waiter& pull, PartitionActions& actions);
   void TryPullsOf(SliceId slice, PartitionActions& actions);
   void TryAllPulls(PartitionActions& actions);
   void SendSlice(const Waiter& pull, ValueSource source, uint64_t version, Lsn position,

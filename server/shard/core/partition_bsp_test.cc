@@ -244,6 +244,81 @@ TEST(PartitionBspTest, NothingOfAStepIsAppliedWhenAPartIsNotFinite) {
               HasSubstr("worker 2 sent a gradient that is not finite for w0[0]"));
 }
 
+// A job that ends in the middle of a step: slice 0 has sealed it, slice 1 never will. What both have is
+// the version before, and a reader gets exactly that.
+TEST(PartitionBspTest, AReaderGetsTheVersionThatAllSlicesHave) {
+  Transcript t(Bsp(/*slices=*/2));
+  t.Begin(1);
+  t.Contribute(1, 0, 0, 0, 4);
+  t.Contribute(1, 1, 0, 0, 4);
+  t.Contribute(1, 0, 0, 4, 4);
+  t.Quietly([&] { t.Verify(t.Push(1, 1, 0, 4, 4), Transcript::kDigest, 0); });
+  EXPECT_EQ(t.partition().Status().sealed_steps(), 1u);
+  t.Quietly([&] { t.Orders(2, {}); });
+  FrameHeader reader = t.Header(FrameType::kPull, 0);
+  reader.origin = Origin();
+  reader.flags = frame_flags::kReader | frame_flags::kVersion;
+  for (const uint32_t slice : {0, 1}) {
+    reader.key.slice = SliceId(slice);
+    for (const Clock version : {0, 1, 2, 3}) {
+      reader.clock = version;
+      t.Send(reader, /*connection=*/50);
+    }
+  }
+  EXPECT_EQ(t.Text(), R"(
+c50 r0.0 pull s0 clock 0 min_lsn 0
+  c50 error #6 stale-clock clock 2 lsn 0: version 0 is not here: slice 0 has sealed 2
+c50 r0.0 pull s0 clock 1 min_lsn 0
+  c50 value #7 s0 clock 1 lsn 3 lag 0 version 1
+c50 r0.0 pull s0 clock 2 min_lsn 0
+  c50 value #8 s0 clock 2 lsn 5 lag 0 version 2
+c50 r0.0 pull s0 clock 3 min_lsn 0
+  c50 error #9 stale-clock clock 2 lsn 0: version 3 is not here: slice 0 has sealed 2
+c50 r0.0 pull s1 clock 0 min_lsn 0
+  c50 value #10 s1 clock 0 lsn 0 lag 0 version 0
+c50 r0.0 pull s1 clock 1 min_lsn 0
+  c50 value #11 s1 clock 1 lsn 4 lag 0 version 1
+c50 r0.0 pull s1 clock 2 min_lsn 0
+  c50 error #12 stale-clock clock 1 lsn 0: version 2 is not here: slice 1 has sealed 1
+c50 r0.0 pull s1 clock 3 min_lsn 0
+  c50 error #13 stale-clock clock 1 lsn 0: version 3 is not here: slice 1 has sealed 1
+)");
+}
+
+// Nothing of these may be kept, or counted on.
+TEST(PartitionBspTest, FramesThatNoWorkerSendsAreRefused) {
+  Transcript t(Bsp());
+  t.Begin(1);
+  FrameHeader loaded = t.Header(FrameType::kClose, 1);
+  loaded.flags = frame_flags::kPark;
+  loaded.kind = PayloadKind::kText;
+  loaded.payload_bytes = 8;
+  t.Send(loaded);
+  t.Mark(1, frame_flags::kEnter | frame_flags::kPark);
+  t.Mark(1, frame_flags::kReader);
+  t.Mark(1, frame_flags::kSkip, limits::kClockMax + 1);
+  t.Pull(1, 0, limits::kClockMax + 1);
+  FrameHeader far = t.PushHeader(1, 0, 0, 0, 4);
+  far.key.work.epoch = UINT32_MAX;
+  t.Send(far);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 park clock 0 b2
+  c1 error #2 bad-frame clock 0 lsn 0: payload kind 4 with 8 bytes; a close or a pull has no payload
+  release b2
+c1 r1.1 enter clock 0
+  c1 error #3 bad-frame clock 0 lsn 0: a close with flags 3; expected none, or one of enter, skip, park
+c1 r1.1 close clock 0
+  c1 error #4 bad-frame clock 0 lsn 0: a close with flags 8; expected none, or one of enter, skip, park
+c1 r1.1 skip clock 4611686018427387905
+  c1 error #5 bad-frame clock 4611686018427387905 lsn 0: clock 4611686018427387905; expected 0 to 4611686018427387904
+c1 r1.1 pull s0 clock 4611686018427387905 min_lsn 0
+  c1 error #6 bad-frame clock 4611686018427387905 lsn 0: clock 4611686018427387905; expected 0 to 4611686018427387904
+c1 r1.1 push s0 4294967295:[0,4) b7
+  c1 error #7 bad-frame clock 0 lsn 0: epoch 4294967295 has 0 steps; came step 0
+  release b7
+)");
+}
+
 TEST(PartitionBspTest, ACloseMustNameItsStep) {
   Transcript t(Bsp());
   t.Begin(1);

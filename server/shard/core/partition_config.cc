@@ -64,6 +64,7 @@ absl::Status FillSteps(const JobDescription& job, PartitionConfig* config) {
 }  // namespace
 
 uint64_t PartitionConfig::StepsIn(uint32_t epoch) const {
+  if (epoch >= Epochs()) return 0;  // before it is multiplied: an epoch may come from a frame
   const uint64_t before = epoch * FullSteps();
   return before >= steps ? 0 : std::min(FullSteps(), steps - before);
 }

@@ -70,6 +70,10 @@ uint64_t DigestOfText(const std::string& text) {
   return VerifyPayload(Payload(&piece, 1)).digest;
 }
 
+bool IsReaderPull(const FrameHeader& header) {
+  return header.type == FrameType::kPull && (header.flags & frame_flags::kReader) != 0;
+}
+
 FrameHeader Refusal(const FrameHeader& request, const std::string& text, Answer answer) {
   FrameHeader header = request;
   header.type = FrameType::kError;
@@ -87,22 +91,28 @@ class Connection final : public StreamHandler,
                          public ShardConnection,
                          public std::enable_shared_from_this<Connection> {
  public:
-  Connection(ConnectionId id, std::shared_ptr<FrameStream> stream, std::string peer, const Routes* routes)
-      : id_(id), stream_(std::move(stream)), peer_(std::move(peer)), routes_(routes) {}
+  Connection(ConnectionId id, std::shared_ptr<FrameStream> stream, const Identity& peer,
+             const Routes* routes)
+      : id_(id),
+        stream_(std::move(stream)),
+        peer_(IdentityToString(peer)),
+        reads_only_(peer.role == PeerRole::kClient),
+        routes_(routes) {}
 
   ConnectionId id() const override { return id_; }
 
   void OnFrame(const FrameHeader& header, ReceivedPayload payload) override {
+    if (reads_only_ && !IsReaderPull(header)) {
+      return Refuse(header, absl::StrCat(peer_, " may only read: pulls with the reader's flag"),
+                    Answer::kBadFrame);
+    }
     const PartitionKey key(header.key.run.job, header.partition);
     std::shared_ptr<HostedPartition> partition = routes_->Find(key);
     if (partition == nullptr) {
-      const auto text = std::make_shared<const std::string>(
-          absl::StrCat("partition ", header.partition.value, " of job ", header.key.run.job.value,
-                       " is not hosted here"));
-      Send(Refusal(header, *text, Answer::kNotHosted),
-           {absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(text->data()), text->size()), text},
-           -1);
-      return;
+      return Refuse(header,
+                    absl::StrCat("partition ", header.partition.value, " of job ",
+                                 header.key.run.job.value, " is not hosted here"),
+                    Answer::kNotHosted);
     }
     {
       MutexLock lock(&mutex_);
@@ -132,6 +142,13 @@ class Connection final : public StreamHandler,
   }
 
  private:
+  void Refuse(const FrameHeader& header, std::string why, Answer answer) {
+    const auto text = std::make_shared<const std::string>(std::move(why));
+    Send(Refusal(header, *text, answer),
+         {absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(text->data()), text->size()), text},
+         -1);
+  }
+
   // Tells the partitions that it is gone. Once.
   void Forget() {
     std::set<std::shared_ptr<HostedPartition>> partitions;
@@ -150,6 +167,7 @@ class Connection final : public StreamHandler,
   const ConnectionId id_;
   const std::shared_ptr<FrameStream> stream_;
   const std::string peer_;
+  const bool reads_only_;
   const Routes* const routes_;
   Mutex mutex_;
   bool down_ ABSL_GUARDED_BY(mutex_) = false;
@@ -216,7 +234,7 @@ class GrpcShard final : public ShardRuntime {
           absl::StrCat("a shard serves workers and clients, not ", IdentityToString(peer.identity)));
     }
     return std::make_shared<Connection>(ConnectionId(next_connection_.fetch_add(1)),
-                                        std::move(stream), IdentityToString(peer.identity), &routes_);
+                                        std::move(stream), peer.identity, &routes_);
   }
 
   void Tick(EventLoop* owner) {
