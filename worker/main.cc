@@ -23,7 +23,8 @@
 namespace starling {
 namespace {
 
-constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
+constexpr absl::Duration kTeardownDeadline = absl::Milliseconds(1500);
 // A drain finishes a unit and its pushes; the session gives up before this.
 constexpr absl::Duration kDrainDeadline = absl::Seconds(20);
 
@@ -34,6 +35,15 @@ struct WorkerFlags {
   std::string record_steps;
   std::string record_limit = "200";
 };
+
+// Reading a data file cannot be interrupted, and nothing of a worker must be kept.
+void EndWithin(absl::Duration deadline, int exit_status) {
+  std::thread([deadline, exit_status] {
+    absl::SleepFor(deadline);
+    spdlog::warn("ends at once: still opening data after {}", absl::FormatDuration(deadline));
+    _exit(exit_status);
+  }).detach();
+}
 
 absl::StatusOr<int64_t> PositiveInteger(const std::string& flag, const std::string& text, int64_t most) {
   int64_t value = 0;
@@ -87,9 +97,10 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
     if (!drained.has_value()) spdlog::warn("did not drain within {}", absl::FormatDuration(kDrainDeadline));
     if (drained.has_value() && drained->signal == 0) reason = *drained;
   }
-  server->Shutdown(kShutdownGrace);
   *exit_status = reason.exit_status;
-  return ended;
+  EndWithin(kTeardownDeadline, reason.exit_status);
+  server->Shutdown(kShutdownGrace);
+  return reason.signal == 0 ? ended : absl::OkStatus();
 }
 
 int Main(int argc, char** argv) {

@@ -21,7 +21,10 @@ namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 constexpr absl::Duration kSayInterval = absl::Seconds(5);
+// Since the beginning of the end: workers finish their units with shards that are there, and deregister
+// with a coordinator that is there.
 constexpr absl::Duration kWorkersStop = absl::Milliseconds(2500);
+constexpr absl::Duration kShardsStop = absl::Milliseconds(4000);
 constexpr absl::Duration kAllStop = absl::Seconds(5);
 
 bool IsStop(int signal) { return signal != SIGCHLD; }
@@ -187,11 +190,11 @@ bool Cluster::AnyRuns() const {
   return std::any_of(daemons_.begin(), daemons_.end(), [](const Daemon& daemon) { return daemon.pid > 0; });
 }
 
-void Cluster::WaitForEnd(absl::Time deadline, bool workers_only) {
+void Cluster::WaitForEnd(absl::Time deadline, const std::set<Role>& roles) {
   for (;;) {
     Reap([](Daemon&, int) {});
     const bool runs = std::any_of(daemons_.begin(), daemons_.end(), [&](const Daemon& daemon) {
-      return daemon.pid > 0 && (!workers_only || daemon.role == Role::kWorker);
+      return daemon.pid > 0 && roles.count(daemon.role) > 0;
     });
     if (!runs || killed_ || absl::Now() >= deadline) return;
     const auto signal = TakeSignal(std::min(kPoll, deadline - absl::Now()));
@@ -203,10 +206,11 @@ void Cluster::Stop() {
   if (!AnyRuns()) return;
   const absl::Time begin = absl::Now();
   Signal(Role::kWorker, SIGTERM);
-  WaitForEnd(begin + kWorkersStop, /*workers_only=*/true);
+  WaitForEnd(begin + kWorkersStop, {Role::kWorker});
   Signal(Role::kShard, SIGTERM);
+  WaitForEnd(begin + kShardsStop, {Role::kWorker, Role::kShard});
   Signal(Role::kCoordinator, SIGTERM);
-  WaitForEnd(begin + kAllStop, /*workers_only=*/false);
+  WaitForEnd(begin + kAllStop, {Role::kWorker, Role::kShard, Role::kCoordinator});
   for (Daemon& daemon : daemons_) {
     if (daemon.pid <= 0) continue;
     options_.say(absl::StrCat(daemon.name, " did not end in time and is killed"));

@@ -58,8 +58,8 @@ class Cluster {
   // Starts dead processes again, until SIGINT, SIGTERM or SIGHUP comes.
   void Supervise();
 
-  // SIGTERM to the workers, then to the others; what is left after 5 s, or at a second stop signal,
-  // is killed. Idempotent.
+  // SIGTERM to the workers, then to the shards, then to the coordinator; what is left after 5 s, or at a
+  // second stop signal, is killed. Idempotent.
   void Stop();
 
   const std::string& address() const { return address_; }  // the coordinator's, once started
@@ -84,7 +84,7 @@ class Cluster {
   void LaunchDue();
   void Signal(Role role, int signal);
   bool AnyRuns() const;
-  void WaitForEnd(absl::Time deadline, bool workers_only);
+  void WaitForEnd(absl::Time deadline, const std::set<Role>& roles);
   // Reaps; calls `dead` for each that ended.
   void Reap(const std::function<void(Daemon&, int wait_status)>& dead);
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "tools/local/cluster.h"
 #include "tools/local/detach.h"
@@ -195,6 +196,24 @@ TEST_F(LocalTest, NoProcessOutlivesASupervisorThatIsKilled) {
   EXPECT_TRUE(Eventually([&] {
     return !Runs(shard) || ReadSmallFile(absl::StrCat("/proc/", shard, "/cmdline")).value_or("").empty();
   }));
+}
+
+// Each finds those that it still needs.
+TEST_F(LocalTest, WorkersStopBeforeShardsAndTheCoordinatorLast) {
+  const std::string log = directory_->root() + "/ends";
+  setenv("FAKE_DAEMON_LOG", log.c_str(), 1);
+  Cluster cluster(Options());
+  ASSERT_TRUE(cluster.Start().ok());
+  for (const char* name : {"shard-0", "shard-1", "worker-0", "worker-1"}) {  // they hold signals from then on
+    ASSERT_TRUE(Eventually([&] { return fs::exists(directory_->PortPath(name)); })) << name;
+  }
+  cluster.Stop();
+  unsetenv("FAKE_DAEMON_LOG");
+  std::string roles;
+  for (const absl::string_view name : absl::StrSplit(ReadSmallFile(log).value_or(""), '\n', absl::SkipEmpty())) {
+    roles += name[0];
+  }
+  EXPECT_EQ(roles, "wwssc");
 }
 
 TEST_F(LocalTest, AStubbornProcessIsKilledWithinFiveSeconds) {

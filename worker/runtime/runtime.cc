@@ -262,7 +262,8 @@ void WorkerRuntime::Carry(action::Send action) {
   // Slices that forward needs first are the most urgent; a pull stays behind its slice's push.
   const absl::Status sent =
       it->second->stream->Send(action.header, std::move(payload), action.header.key.slice.value);
-  if (!sent.ok() && absl::IsResourceExhausted(sent)) {
+  // A stream that is over says so itself. After any other error a frame is missing: the next stream has it.
+  if (!sent.ok() && !absl::IsUnavailable(sent)) {
     it->second->stream->Close(sent);
     // After the step that sent this: the session must not be stepped from within.
     loop_.Post([this, shard = action.shard, connection = it->second->connection(), sent] {
@@ -278,6 +279,15 @@ void WorkerRuntime::Remember(ShardId shard, const FrameHeader& header) {
       !push || job_ == nullptr ? 0
                                : FlowOf(header.key.run, header.key.slice, header.key.work,
                                         job_->description().spec().batch().micro_batches());
+  if (!push) {
+    const bool evaluation = header.key.work.purpose == WorkPurpose::kEvaluate;
+    const std::pair<ShardId, uint64_t> request(shard, header.request_id);
+    auto& newest = newest_pull_[{header.key.slice, evaluation}];
+    if (newest != request && open_requests_.erase(newest) > 0) {
+      meter_.Answered(newest.first, newest.second, absl::Now());
+    }
+    newest = request;
+  }
   open_requests_[{shard, header.request_id}] = {
       .push = push, .begin_us = SpanRing::NowMicros(), .clock = header.clock,
       .slice = header.key.slice, .flow = flow};
@@ -299,9 +309,10 @@ void WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
 // ---- Jobs and data --------------------------------------------------------------------------
 
 void WorkerRuntime::Carry(action::Prepare action) {
-  background_.Post([this, description = std::move(action.job)] {
+  background_.Post([this, number = ++last_prepare_, description = std::move(action.job)] {
     auto job = ServedJob::Open(description, options_.job, device_, spans_);
-    loop_.Post([this, description, job = std::move(job)] {
+    loop_.Post([this, number, description, job = std::move(job)] {
+      if (number != last_prepare_) return;  // closed meanwhile, and perhaps prepared anew
       event::JobPrepared prepared;
       prepared.run = {JobUid(description.run().job_uid()), description.run().era()};
       if (job.ok()) {
@@ -321,8 +332,10 @@ void WorkerRuntime::Carry(action::Prepare action) {
 }
 
 void WorkerRuntime::Carry(action::CloseJob action) {
+  ++last_prepare_;
   if (job_ != nullptr && job_->run() == action.run) job_.reset();
   open_requests_.clear();
+  newest_pull_.clear();
 }
 
 void WorkerRuntime::Carry(action::Inspect action) {

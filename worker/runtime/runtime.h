@@ -103,6 +103,9 @@ class WorkerRuntime {
   std::map<ShardId, std::shared_ptr<ShardStream>> streams_;
   uint64_t last_connection_ = 0;
   std::map<std::pair<ShardId, uint64_t>, OpenRequest> open_requests_;
+  // The newest pull of each slice (second: for evaluation): it replaces the one before, which is not answered.
+  std::map<std::pair<SliceId, bool>, std::pair<ShardId, uint64_t>> newest_pull_;
+  uint64_t last_prepare_ = 0;   // what an older one prepared is dropped
   std::shared_ptr<ServedJob> job_;
   std::set<WorkRange> asked_;  // of the loader
   session::action::Compute computing_;

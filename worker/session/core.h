@@ -92,6 +92,7 @@ struct StreamState {
   Incarnation incarnation;
   bool up = false;
   bool connecting = false;
+  absl::Time down_since = absl::InfinitePast();
   Retry retry;
 };
 
@@ -175,6 +176,7 @@ class Session::Core {
   void MaybeFinishLeaving();
   void MaybePrepared();
   void MaybeExit();
+  bool NobodyFinishesWithUs() const;
   void Leave();
   void CloseJob();
   void Break(Fault::Kind kind, std::string message);
@@ -255,7 +257,11 @@ class Session::Core {
   Generation generation_;  // the highest seen
 
   bool draining_ = false;
+  absl::Time drain_began_;
   absl::Time drain_by_ = absl::InfiniteFuture();
+  absl::Time drained_at_ = absl::InfiniteFuture();         // no job is left
+  absl::Time coordinator_heard_ = absl::InfinitePast();
+  absl::Time shard_heard_ = absl::InfinitePast();
   uint64_t drained_sequence_ = 0;  // of the first report that said drained
 
   uint64_t sequence_ = 0;

@@ -12,6 +12,7 @@ constexpr int kBadDigestsMax = 5;
 }  // namespace
 
 void Session::Core::On(const event::Frame& e) {
+  shard_heard_ = now_;
   const bool open = job_.has_value() && job_->requests.contains(e.header.request_id);
   if (!open) return Release(e.buffer);
   const uint64_t id = e.header.request_id;

@@ -1,4 +1,5 @@
 // A job's life on this worker: prepared, served, left, closed; and the process's own end.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,6 +54,7 @@ void Session::Core::MaybePrepared() {
 void Session::Core::On(const event::Drain&) {
   if (draining_) return;
   draining_ = true;
+  drain_began_ = now_;
   drain_by_ = now_ + 2 * options_.leave_deadline;
   news_ = true;
   Leave();
@@ -74,7 +76,18 @@ void Session::Core::Leave() {
 void Session::Core::MaybeFinishLeaving() {
   if (!job_.has_value() || job_->phase != JobPhase::kLeaving) return;
   const bool open = !job_->units.empty() || job_->presence != Presence::kParked;
-  if (!open || now_ >= job_->leave_by) CloseJob();
+  if (!open || now_ >= job_->leave_by || NobodyFinishesWithUs()) CloseJob();
+}
+
+// A drain needs all shards of the job, and somebody who says something.
+bool Session::Core::NobodyFinishesWithUs() const {
+  if (!draining_) return false;
+  for (const auto& [shard, stream] : streams_) {
+    const absl::Time since = std::max(stream.down_since, drain_began_);
+    if (!stream.up && now_ >= since + options_.silence_deadline) return true;
+  }
+  const absl::Time heard = std::max({coordinator_heard_, shard_heard_, drain_began_});
+  return job_->computing.value == 0 && now_ >= heard + options_.silence_deadline;
 }
 
 void Session::Core::CloseJob() {
@@ -109,8 +122,14 @@ void Session::Core::MaybeExit() {
   if (!draining_) return;
   const bool told = life_ == Life::kRegistered && drained_sequence_ != 0 &&
                     sequence_taken_ >= drained_sequence_;
-  const bool nobody_to_tell = life_ == Life::kNew;
-  if (!told && !nobody_to_tell && now_ < drain_by_) return;
+  if (!job_.has_value()) drained_at_ = std::min(drained_at_, now_);
+  // A coordinator that has been silent for long is asked once more, shortly.
+  const absl::Time heard = std::max(coordinator_heard_, drain_began_);
+  const absl::Time silent_at = std::max(heard + options_.silence_deadline,
+                                        drained_at_ + options_.silence_deadline / 4);
+  const bool nobody_to_tell =
+      life_ == Life::kNew || (life_ == Life::kRegistering && now_ >= silent_at);
+  if (!told && !nobody_to_tell && now_ < std::min(drain_by_, silent_at)) return;
   if (job_.has_value()) CloseJob();
   life_ = Life::kExited;
   Do(action::Exit{told || nobody_to_tell

@@ -29,6 +29,7 @@ void Session::Core::On(const event::Orders& e) {
   const Generation generation(orders.generation());
   if (generation < generation_ && !DefenceMasked(Defence::kGeneration)) return;
   report_retry_.Succeeded();
+  coordinator_heard_ = now_;
   generation_ = std::max(generation_, generation);
   if (orders.rejoin()) return Rejoin("the coordinator says so");
   sequence_taken_ = std::max(sequence_taken_, orders.sequence_taken());

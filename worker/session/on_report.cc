@@ -1,10 +1,15 @@
 // Reports say the whole of what this worker has; what was not taken is said again.
+#include <algorithm>
+
 #include "worker/session/core.h"
 
 namespace starling::session {
 
 void Session::Core::MaybeReport() {
-  if (now_ < report_retry_.at) return;
+  // Who drains has no time for long waits.
+  const absl::Time again =
+      draining_ ? std::min(report_retry_.at, reported_at_ + options_.retry_least) : report_retry_.at;
+  if (now_ < again) return;
   const bool first = reports_under_way_ == 0;
   const bool second = reports_under_way_ == 1 && news_ && now_ >= reported_at_ + options_.report_spacing;
   if (!first && !second) return;

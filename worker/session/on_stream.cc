@@ -56,6 +56,7 @@ void Session::Core::On(const event::StreamDown& e) {
   if (it == streams_.end()) return;
   // A stream that was up is tried again at once; one that could not be opened, later.
   if (!it->second.up) it->second.retry.Failed(now_, options_);
+  if (it->second.up) it->second.down_since = now_;
   it->second.up = false;
   it->second.connecting = false;
 }

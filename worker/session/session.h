@@ -32,6 +32,9 @@ struct SessionOptions {
   absl::Duration report_spacing = absl::Milliseconds(10);
   // A job that was taken away, or a drain, is dropped when finishing it takes longer.
   absl::Duration leave_deadline = absl::Seconds(10);
+  // A drain does not wait longer than this for a shard without a stream, nor for a coordinator or for shards
+  // that say nothing. Who answers is waited for as long as leave_deadline.
+  absl::Duration silence_deadline = absl::Seconds(2);
   // Ranges staged ahead.
   int prefetch_ranges = 8;
 };

@@ -309,6 +309,60 @@ TEST(Session, EvaluatesBeforeItTrains) {
   ExpectGolden(d, "evaluate");
 }
 
+// The whole cluster was told to stop at once, and the others were quicker.
+TEST(Session, ADrainThatNobodyAnswersEndsWithinFiveSeconds) {
+  for (const bool streams_break : {true, false}) {
+    for (const bool computes : {true, false}) {
+      if (!streams_break && computes) continue;  // shards that are there may still take what it computes
+      Driver d;
+      d.Serve();
+      d.AddLease(11, Item(0, 0));
+      d.GiveOrders();
+      d.Ack();
+      d.Values();
+      if (!computes) {
+        for (uint32_t slice : {2, 1, 0}) d.Gradient(1, slice);
+        d.Step(event::UnitComputed{UnitId(1), {{}}, true, ""});
+      }
+      d.Step(event::Drain{});
+      if (streams_break) {
+        for (uint32_t shard : {1, 2}) d.Step(event::StreamDown{ShardId(shard), absl::UnavailableError("gone")});
+      }
+      absl::Duration waited;
+      for (; d.Count("exit:") == 0 && waited < absl::Seconds(30); waited += absl::Milliseconds(100)) {
+        d.Wait(absl::Milliseconds(100));
+      }
+      EXPECT_EQ(d.Count("exit:"), 1u) << d.text();
+      EXPECT_LE(waited, absl::Seconds(4)) << d.text();
+      EXPECT_EQ(d.Count("the coordinator did not answer in time"), 1u) << d.text();
+      EXPECT_EQ(d.Count("abandon unit 1"), computes ? 1u : 0u) << d.text();
+    }
+  }
+}
+
+TEST(Session, ADrainIsNotCutShortWhileSomebodyAnswers) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Step(event::Drain{});
+  for (int i = 0; i < 80; ++i) {  // a unit of eight seconds
+    d.Wait(absl::Milliseconds(100));
+    d.GiveOrders();
+  }
+  EXPECT_EQ(d.Count("abandon"), 0u);
+  for (uint32_t slice : {2, 1, 0}) d.Gradient(1, slice);
+  d.Step(event::UnitComputed{UnitId(1), {{}}, true, ""});
+  d.Ack();  // pushes and closes
+  d.Ack();  // parks
+  d.Wait(absl::Milliseconds(100));
+  d.GiveOrders();
+  d.Step(event::Tick{});
+  EXPECT_EQ(d.Count("exit: OK"), 1u) << d.text();
+}
+
 TEST(Session, DrainsAndExits) {
   Driver d;
   d.Serve();
@@ -535,7 +589,7 @@ TEST(Session, ExitsWhenRefusedByName) {
   Driver d;
   d.Step(event::Tick{});
   d.Step(event::RegisterFailed{absl::UnavailableError("connection refused")});
-  EXPECT_EQ(d.Count("exit"), 0u);
+  EXPECT_EQ(d.Count("exit:"), 0u);
   d.Wait(absl::Seconds(1));
   EXPECT_EQ(d.Count("  register 0"), 2u) << d.text();
   d.Step(event::RegisterFailed{absl::FailedPreconditionError("protocol 2 is not 1")});

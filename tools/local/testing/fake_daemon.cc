@@ -39,5 +39,6 @@ int main(int argc, char** argv) {
   std::ofstream(flags["--port-file"]) << (any_port ? "127.0.0.1:" + std::to_string(getpid()) : listen) << "\n";
   int signal = 0;
   sigwait(&set, &signal);
+  if (const char* log = std::getenv("FAKE_DAEMON_LOG")) std::ofstream(log, std::ios::app) << name << "\n";
   return 0;
 }
