@@ -130,6 +130,11 @@ void ComputeThread::Abandon(session::UnitId unit) {
 }
 
 void ComputeThread::Run(const std::shared_ptr<Task>& task) {
+  Compute(task);
+  listener_.on_stopped(task->compute.unit);
+}
+
+void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   ServedJob& job = *task->job;
   const session::action::Compute& compute = task->compute;
   if (task->cancelled) return;

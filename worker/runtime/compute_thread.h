@@ -39,6 +39,8 @@ struct ComputeListener {
   std::function<void(session::UnitId)> on_begin;
   std::function<void(FinishedGradient)> on_gradient;
   std::function<void(FinishedUnit)> on_unit;  // not for units that were abandoned
+  // The last of each unit that was started, abandoned or not: it reads no values any more.
+  std::function<void(session::UnitId)> on_stopped;
 };
 
 // Start and Abandon are called by one thread.
@@ -57,6 +59,7 @@ class ComputeThread {
  private:
   struct Task;
   void Run(const std::shared_ptr<Task>& task);
+  void Compute(const std::shared_ptr<Task>& task);
 
   const ComputeListener listener_;
   StepRecorder* const recorder_;

@@ -91,6 +91,11 @@ WorkerRuntime::WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<Coord
   listener.on_unit = [this](FinishedUnit unit) {
     loop_.Post([this, unit = std::move(unit)]() mutable { OnUnit(std::move(unit)); });
   };
+  listener.on_stopped = [this](session::UnitId unit) {
+    loop_.Post([this, unit] {
+      for (const action::InstallValue& value : gate_.Stopped(unit)) Install(value);
+    });
+  };
   compute_ = std::make_unique<ComputeThread>(std::move(listener), recorder_);
 }
 
@@ -336,6 +341,7 @@ void WorkerRuntime::Carry(action::CloseJob action) {
   if (job_ != nullptr && job_->run() == action.run) job_.reset();
   open_requests_.clear();
   newest_pull_.clear();
+  ReleaseForgotten();
 }
 
 void WorkerRuntime::Carry(action::Inspect action) {
@@ -367,10 +373,14 @@ void WorkerRuntime::Carry(action::Prefetch action) {
 void WorkerRuntime::Carry(action::Compute action) {
   for (const WorkRange& range : action.ranges) asked_.erase(range);
   computing_ = action;
+  gate_.Started(action.unit, action.params);
   compute_->Start(job_, std::move(action));
 }
 
-void WorkerRuntime::Carry(action::Abandon action) { compute_->Abandon(action.unit); }
+void WorkerRuntime::Carry(action::Abandon action) {
+  gate_.Abandoned(action.unit);
+  compute_->Abandon(action.unit);
+}
 
 void WorkerRuntime::OnGradient(FinishedGradient gradient) {
   if (recorder_ != nullptr && gradient.unit == computing_.unit) {
@@ -406,6 +416,14 @@ void WorkerRuntime::OnUnit(FinishedUnit unit) {
 }
 
 void WorkerRuntime::Carry(action::InstallValue action) {
+  if (gate_.Admit(action)) Install(action);
+}
+
+void WorkerRuntime::ReleaseForgotten() {
+  for (const action::InstallValue& value : gate_.Forget()) buffers_.Release(value.buffer);
+}
+
+void WorkerRuntime::Install(const action::InstallValue& action) {
   const auto* payload = std::get_if<ReceivedPayload>(buffers_.Find(action.buffer));
   if (job_ != nullptr) {
     const Slice& slice = job_->layout().slices[action.slice.value];
@@ -420,6 +438,7 @@ void WorkerRuntime::Carry(action::InstallValue action) {
 }
 
 void WorkerRuntime::Carry(action::ForgetValues) {
+  ReleaseForgotten();
   if (job_ == nullptr) return;
   for (const session::Params params : {session::Params::kLive, session::Params::kSnapshot}) job_->versions(params).Forget();
 }

@@ -17,6 +17,7 @@
 #include "kernels/device.h"
 #include "worker/runtime/buffer_table.h"
 #include "worker/runtime/compute_thread.h"
+#include "worker/runtime/install_gate.h"
 #include "worker/runtime/overlap_meter.h"
 #include "worker/runtime/served_job.h"
 #include "worker/runtime/step_recorder.h"
@@ -87,6 +88,8 @@ class WorkerRuntime {
   void OnReportFailed(const absl::Status& status);
   void Remember(ShardId shard, const FrameHeader& header);
   void Answered(ShardId shard, const FrameHeader& header);
+  void Install(const session::action::InstallValue& action);
+  void ReleaseForgotten();
   void OnGradient(FinishedGradient gradient);
   void OnUnit(FinishedUnit unit);
 
@@ -109,6 +112,7 @@ class WorkerRuntime {
   std::shared_ptr<ServedJob> job_;
   std::set<WorkRange> asked_;  // of the loader
   session::action::Compute computing_;
+  InstallGate gate_;
   bool exited_ = false;
   bool registered_once_ = false;
   absl::Time started_;

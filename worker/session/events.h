@@ -198,7 +198,8 @@ struct Compute {
   Params params = Params::kLive;
 };
 
-// Nobody wants the unit any more. Events of it that still come are ignored (their buffers released).
+// Nobody wants the unit any more. Events of it that still come are ignored (their buffers released). It may
+// go on reading values for a moment: an InstallValue into its copy waits in the adaptor until it has stopped.
 struct Abandon {
   UnitId unit;
 };

@@ -8,7 +8,9 @@
 // * The first Tick registers. After Exit nothing follows.
 // * A shard is sent to only between its StreamUp and its StreamDown or Disconnect; after another StreamUp
 //   everything that was not answered is sent again, the same bytes, in the same order.
-// * InstallValue(kLive, slice) never comes while a unit may still read an older version of it.
+// * InstallValue never comes for a slice that a unit may still read an older version of, but for a unit that
+//   was abandoned: the adaptor keeps the value until that one has stopped, and drops it at ForgetValues and
+//   CloseJob.
 // * A unit's CLOSE to a partition follows, on the same stream, all its pushes to that partition.
 #ifndef STARLING_WORKER_SESSION_SESSION_H_
 #define STARLING_WORKER_SESSION_SESSION_H_
