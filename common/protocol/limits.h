@@ -28,6 +28,9 @@ inline constexpr size_t kFrameHeaderBytes = 192;
 inline constexpr size_t kFramePayloadBytesMax = 4 * size_t{kSliceElementsMax};
 inline constexpr size_t kFrameBytesMax = kFrameHeaderBytes + kFramePayloadBytesMax;
 inline constexpr size_t kStreamInFlightBytesMax = 8 * kFrameBytesMax;  // credit per stream
+// Received on one stream and not yet handled: beyond either, nothing more is read from it.
+inline constexpr size_t kStreamFramesUnhandledMax = 4096;
+inline constexpr size_t kStreamUncreditedBytesMax = 4 << 20;  // headers, and payloads that need no credit
 inline constexpr size_t kControlMessageBytesMax = 64 << 20;
 static_assert(kFrameHeaderBytes + kFramePayloadBytesMax <= kFrameBytesMax);
 static_assert(kStreamInFlightBytesMax >= 2 * kFrameBytesMax, "never fewer than 2 messages in flight");
@@ -36,11 +39,13 @@ static_assert(kFrameBytesMax < kControlMessageBytesMax);
 // ---- Requests that wait in a partition ----
 inline constexpr size_t kParkedFramesPerConnectionMax = 4096;  // for a roster, a view or an epoch
 inline constexpr size_t kParkedBytesPerConnectionMax = 64 << 20;
+inline constexpr size_t kParkedBytesPerShardMax = 512 << 20;  // of all partitions and connections
 inline constexpr size_t kJoinedRetriesMax = 64;                // of one contribution
 inline constexpr size_t kWaitingClosesPerReplicaMax = 1024;
 inline constexpr size_t kRecentRecordsKept = 256;
 inline constexpr size_t kLagBuckets = 32;
 static_assert(kParkedBytesPerConnectionMax >= kStreamInFlightBytesMax, "a full stream can wait");
+static_assert(kParkedBytesPerShardMax >= 8 * kParkedBytesPerConnectionMax);
 
 // ---- Names and texts ----
 inline constexpr size_t kNameBytesMax = 128;

@@ -1,4 +1,5 @@
 #include <arpa/inet.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <netinet/in.h>
@@ -69,8 +70,11 @@ std::string WhyNotBind(const HostPort& where) {
 
 class GrpcServer;
 
-// A stream as its server sees it. The call is finished at once where no write is under way (then the
-// peer sees the status), and cancelled otherwise.
+// How long a peer may take for the frame that is being written when the stream ends.
+constexpr absl::Duration kLastWriteTimeout = absl::Seconds(1);
+
+// A stream as its server sees it. When we end it, the call is finished as soon as no write is under way, so
+// that the peer sees the status; it is cancelled when that takes too long, or when the peer is gone.
 class ServerStream final : public GrpcStream {
  public:
   explicit ServerStream(GrpcServer* server, const SendQueue::Options& queue)
@@ -88,21 +92,25 @@ class ServerStream final : public GrpcStream {
   void StartRead(grpc::ByteBuffer* buffer, void* tag) override { call_.Read(buffer, tag); }
   void StartWrite(const grpc::ByteBuffer& buffer, void* tag) override { call_.Write(buffer, tag); }
 
-  void StartEnd(const absl::Status& why, bool) override {
+  void StartEnd(const absl::Status& why, bool local) override {
     {
       absl::MutexLock lock(&end_mutex_);
       end_ = why;
+      local_ = local;
       if (sending_metadata_) return;  // OnMetadataSent goes on
     }
     FinishCall();
   }
   void FinishCall();
+  void OnWriteTimeout(bool expired) {
+    if (expired) context_.TryCancel();
+  }
 
   void OnReadsDone() override {
     reads_done_ = true;
     OverIfDone();
   }
-  void OnWritesDone() override { OverIfDone(); }
+  void OnWritesDone() override;
   void OnFinished(bool) {
     finished_ = true;
     OverIfDone();
@@ -124,6 +132,9 @@ class ServerStream final : public GrpcStream {
   // How the call ends is settled: it is being finished, or was cancelled because of a write under way.
   bool settled_ ABSL_GUARDED_BY(end_mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(end_mutex_) = false;
+  bool awaits_write_ ABSL_GUARDED_BY(end_mutex_) = false;  // and finishes then
+  bool local_ ABSL_GUARDED_BY(end_mutex_) = false;         // we end it: the peer shall hear why
+  grpc::Alarm write_alarm_;
   // The queue's thread only.
   bool reads_done_ = true;  // until the first read
   bool finished_ = false;
@@ -304,12 +315,29 @@ void ServerStream::FinishCall() {
   absl::Status why;
   {
     absl::MutexLock lock(&end_mutex_);
+    if (writing() && local_) {
+      awaits_write_ = true;
+      write_alarm_.Set(server_->queue(), GrpcDeadline(absl::Now() + kLastWriteTimeout),
+                       Tag(Method(&ServerStream::OnWriteTimeout)));
+      return;
+    }
     settled_ = true;
     finishing_ = !writing();
     if (!finishing_) return context_.TryCancel();
     why = *end_;
   }
   call_.Finish(ToGrpc(why), Tag(Method(&ServerStream::OnFinished)));
+}
+
+void ServerStream::OnWritesDone() {
+  bool finish = false;
+  {
+    absl::MutexLock lock(&end_mutex_);
+    std::swap(finish, awaits_write_);
+  }
+  if (!finish) return OverIfDone();
+  write_alarm_.Cancel();
+  FinishCall();
 }
 
 void ServerStream::OverIfDone() {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -40,15 +41,15 @@ void ServeCompletions(grpc::CompletionQueue* queue) {
   }
 }
 
-// Keeps a received payload's memory; gives its credit back at the end.
+// Keeps a received payload's memory. At the end the frame is handled, and its credit goes back.
 struct Receipt {
   std::vector<grpc::Slice> slices;
   std::weak_ptr<GrpcStream> stream;
   uint32_t credit = 0;
+  uint32_t uncredited = 0;
   ~Receipt() {
-    if (credit == 0) return;
     if (const std::shared_ptr<GrpcStream> still_there = stream.lock()) {
-      still_there->ReturnCredit(credit);
+      still_there->Handled(credit, uncredited);
     }
   }
 };
@@ -141,10 +142,21 @@ void GrpcStream::OnRead(bool ok) {
   }
   grpc::ByteBuffer buffer;
   buffer.Swap(&incoming_);
+  if (!ended()) {
+    const absl::Status status = Receive(&buffer);
+    if (!status.ok()) End(status, true);
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    paused_ = !ended_ && TooManyUnhandled();
+    if (paused_) return;
+  }
   StartRead(&incoming_, Tag(&GrpcStream::OnRead));
-  if (ended()) return;
-  const absl::Status status = Receive(&buffer);
-  if (!status.ok()) End(status, true);
+}
+
+bool GrpcStream::TooManyUnhandled() const {
+  return unhandled_frames_ >= limits::kStreamFramesUnhandledMax ||
+         uncredited_bytes_ >= limits::kStreamUncreditedBytesMax;
 }
 
 absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
@@ -184,16 +196,22 @@ absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
   {
     absl::MutexLock lock(&mutex_);
     stats_.received_payload_bytes += header.payload_bytes;
+    receipt->stream = weak_from_this();
+    receipt->uncredited = static_cast<uint32_t>(bytes.size());
     if (NeedsCredit(header)) {
       if (held_ + header.payload_bytes > limits::kStreamInFlightBytesMax) {
+        receipt->stream.reset();
         return absl::ResourceExhaustedError(
             absl::StrCat("the peer sent more than its credit of ", limits::kStreamInFlightBytesMax,
                          " bytes"));
       }
       held_ += header.payload_bytes;
       receipt->credit = header.payload_bytes;
-      receipt->stream = weak_from_this();
+    } else {
+      receipt->uncredited += header.payload_bytes;
     }
+    ++unhandled_frames_;
+    uncredited_bytes_ += receipt->uncredited;
     handler = handler_;
   }
   if (handler != nullptr) {
@@ -214,12 +232,18 @@ absl::Status GrpcStream::TakeCredit(uint32_t bytes) {
   return absl::OkStatus();
 }
 
-void GrpcStream::ReturnCredit(uint32_t bytes) {
+void GrpcStream::Handled(uint32_t credit, uint32_t uncredited) {
+  bool resume = false;
   {
     absl::MutexLock lock(&mutex_);
-    returnable_ += bytes;
+    --unhandled_frames_;
+    uncredited_bytes_ -= uncredited;
+    returnable_ += credit;
+    resume = paused_ && !TooManyUnhandled();
+    if (resume) paused_ = false;
   }
-  Pump();
+  if (resume) StartRead(&incoming_, Tag(&GrpcStream::OnRead));
+  if (credit > 0) Pump();
 }
 
 // Starts the next write, if none is under way and there is something that may be sent.
@@ -259,13 +283,16 @@ void GrpcStream::OnWritten(bool ok) {
 }
 
 void GrpcStream::End(const absl::Status& why, bool local) {
+  bool resume = false;
   {
     absl::MutexLock lock(&mutex_);
     if (ended_) return;
     ended_ = true;
     if (local) local_end_ = why;
+    resume = std::exchange(paused_, false);
   }
   StartEnd(why, local);
+  if (resume) StartRead(&incoming_, Tag(&GrpcStream::OnRead));  // fails, and so says that reading is over
 }
 
 void GrpcStream::Finished(const absl::Status& status) {

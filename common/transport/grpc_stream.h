@@ -25,8 +25,8 @@ struct CompletionTag {
 // Serves `queue` until it is shut down and empty.
 void ServeCompletions(grpc::CompletionQueue* queue);
 
-// Life: made; Open() once the peer is there; from then on one Read and at most one Write are under
-// way; the first failure, ours or theirs, ends it (End, StartEnd); the subclass finishes the call, and
+// Life: made; Open() once the peer is there; from then on one Read (none while the handler has too much
+// to do: paused_) and at most one Write are under way; the first failure, ours or theirs, ends it (End, StartEnd); the subclass finishes the call, and
 // Finished() reports it.
 // Completions run on the queue's one thread; Send, Close and the release of payloads on any.
 class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcStream> {
@@ -66,7 +66,8 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   void OnRead(bool ok);
   void OnWritten(bool ok);
   void Pump();
-  void ReturnCredit(uint32_t bytes);
+  void Handled(uint32_t credit, uint32_t uncredited);
+  bool TooManyUnhandled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Receive(grpc::ByteBuffer* buffer);
   absl::Status TakeCredit(uint32_t bytes);
 
@@ -83,6 +84,9 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   size_t credit_ ABSL_GUARDED_BY(mutex_) = limits::kStreamInFlightBytesMax;
   size_t held_ ABSL_GUARDED_BY(mutex_) = 0;      // received and not yet given back as credit
   size_t returnable_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, released by the handler
+  size_t unhandled_frames_ ABSL_GUARDED_BY(mutex_) = 0;  // received, and their payload not yet dropped
+  size_t uncredited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, but for tensors
+  bool paused_ ABSL_GUARDED_BY(mutex_) = false;  // no read is under way, since there are too many of these
   Stats stats_ ABSL_GUARDED_BY(mutex_);
 };
 

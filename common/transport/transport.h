@@ -30,7 +30,10 @@ class StreamHandler {
   // The peer has accepted the stream. Client side only.
   virtual void OnUp() {}
   // In the order in which they were sent. The header is well-formed and the payload has its length;
-  // the digest is not yet checked. The peer gets credit for the payload when its last copy is gone.
+  // the digest is not yet checked. The frame is handled, and the peer gets credit for the payload, when
+  // the payload's last copy is gone, also where it is empty: who posts a frame to another thread takes it
+  // along. Beyond limits::kStreamFramesUnhandledMax or kStreamUncreditedBytesMax nothing more is read
+  // until some are handled, so no frame may wait for a later one with its payload in hand.
   virtual void OnFrame(const FrameHeader& header, ReceivedPayload payload) = 0;
   // The stream is over; nothing more comes. Not called after FrameStream::Close.
   virtual void OnDown(const absl::Status& status) = 0;
@@ -49,8 +52,9 @@ class FrameStream {
   virtual absl::Status Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) = 0;
   absl::Status Send(const FrameHeader& header) { return Send(header, {}, -1); }
 
-  // Ends the stream and drops what is queued. A server's peer sees `why`. No callback begins after
-  // it returned, except one that is running already. Idempotent.
+  // Ends the stream and drops what is queued. A server's peer sees `why`, unless a frame is being written
+  // that it does not take within 1 s: that is cut off, and it sees kCancelled. No callback begins after
+  // this returned, except one that is running already. Idempotent.
   virtual void Close(const absl::Status& why) = 0;
 
   // Who is at the other end; empty on the client side before OnUp.

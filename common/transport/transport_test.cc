@@ -82,6 +82,14 @@ class Recorder : public StreamHandler {
     kept.swap(kept_);
   }
 
+  // Only the oldest; what comes is still kept.
+  void LetOneGo() {
+    ReceivedPayload oldest;
+    absl::MutexLock lock(&mutex_);
+    oldest = std::move(kept_.front());
+    kept_.erase(kept_.begin());
+  }
+
   bool AwaitUp() { return Await([this] { return up_ || down_.has_value(); }) && up_; }
   std::vector<Frame> AwaitFrames(size_t n) {
     EXPECT_TRUE(Await([this, n] { return frames_.size() >= n; })) << "waited for " << n;
@@ -218,6 +226,59 @@ TEST_F(Transport, SlowReaderBoundsWhatIsUnderWayAndControlStillPasses) {
   pair.there->AwaitFrames(kFrames + 1);
 }
 
+// Frames that need no credit are bounded, too: beyond the limit they stay with their sender.
+TEST_F(Transport, WhatIsNotHandledHoldsUpReading) {
+  Pair pair = Connect();
+  pair.there->Keep();
+  constexpr size_t kMost = limits::kStreamFramesUnhandledMax;
+  for (size_t i = 0; i < kMost + 100; ++i) ASSERT_TRUE(pair.stream->Send(Control(i)).ok());
+  ASSERT_EQ(pair.there->AwaitFrames(kMost).size(), kMost);
+  for (size_t i = 1; i <= 50; ++i) {
+    pair.there->LetOneGo();
+    ASSERT_EQ(pair.there->AwaitFrames(kMost + i).size(), kMost + i);
+  }
+  pair.there->LetGo();
+  EXPECT_EQ(pair.there->AwaitFrames(kMost + 100).back().header.request_id, kMost + 99);
+}
+
+TEST_F(Transport, TextsThatAreNotHandledHoldUpReading) {
+  Pair pair = Connect();
+  pair.there->Keep();
+  constexpr uint32_t kText = 1 << 20;
+  FrameHeader header = Control(1);
+  header.type = FrameType::kError;
+  header.kind = PayloadKind::kText;
+  header.payload_bytes = kText;
+  constexpr size_t kMost = limits::kStreamUncreditedBytesMax / kText;
+  for (size_t i = 0; i < 3 * kMost; ++i) {
+    ASSERT_TRUE(pair.stream->Send(header, Floats(kText / 4), -1).ok());
+  }
+  for (size_t i = 0; i < kMost; ++i) {
+    ASSERT_EQ(pair.there->AwaitFrames(kMost + i).size(), kMost + i);
+    pair.there->LetOneGo();
+  }
+  pair.there->LetGo();
+  pair.there->AwaitFrames(3 * kMost);
+}
+
+TEST_F(Transport, AStreamThatIsHeldUpCanBeEndedByBoth) {
+  constexpr size_t kMost = limits::kStreamFramesUnhandledMax;
+  for (const bool by_server : {true, false}) {
+    Pair pair = Connect();
+    pair.there->Keep();
+    for (size_t i = 0; i < 2 * kMost; ++i) ASSERT_TRUE(pair.stream->Send(Control(i)).ok());
+    pair.there->AwaitFrames(kMost);
+    if (by_server) {
+      pair.back->Close(absl::ResourceExhaustedError("too much"));
+      EXPECT_EQ(pair.here->AwaitDown().code(), absl::StatusCode::kResourceExhausted);
+    } else {
+      pair.stream->Close(absl::CancelledError("bye"));
+      pair.there->LetGo();  // reads on, and finds the end
+      EXPECT_FALSE(pair.there->AwaitDown().ok());
+    }
+  }
+}
+
 TEST_F(Transport, UrgentOvertakesWhatWaits) {
   Pair pair = Connect();
   pair.there->Keep();
@@ -275,6 +336,18 @@ TEST_F(Transport, ServerTellsThePeerWhy) {
   const absl::Status status = pair.here->AwaitDown();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(), "a newer stream took over");
+}
+
+TEST_F(Transport, ServerTellsThePeerWhyAlsoBehindAFrameThatIsBeingWritten) {
+  const OutgoingPayload payload = Floats(limits::kSliceElementsMax);
+  for (int round = 0; round < 10; ++round) {
+    Pair pair = Connect();
+    ASSERT_TRUE(pair.back->Send(Bulk(1, limits::kSliceElementsMax), payload, 0).ok());
+    ASSERT_TRUE(pair.back->Send(Bulk(2, limits::kSliceElementsMax), payload, 0).ok());
+    pair.back->Close(absl::FailedPreconditionError("a newer stream took over"));
+    const absl::Status status = pair.here->AwaitDown();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  }
 }
 
 TEST_F(Transport, ClientCloseIsSeenByTheServerAndNotByItself) {

@@ -38,12 +38,12 @@ constexpr uint32_t kMicroBatches = 4;
 constexpr uint32_t kSteps = kSamples / kBatch;
 constexpr float kRate = 0.5f;
 
-JobSpec Spec(const std::string& name, Policy::Kind policy) {
+JobSpec Spec(const std::string& name, Policy::Kind policy, uint32_t hidden = 8) {
   JobSpec spec;
   spec.set_name(name);
   spec.set_seed(7);
   spec.mutable_model_source()->set_builtin("mlp");
-  spec.mutable_model_source()->add_hidden(8);
+  spec.mutable_model_source()->add_hidden(hidden);
   spec.mutable_train()->mutable_csv()->set_path("/data/train.csv");
   spec.mutable_batch()->set_global(kBatch);
   spec.mutable_batch()->set_micro_batches(kMicroBatches);
@@ -346,10 +346,10 @@ class ClusterTest : public testing::Test {
   }
 
   // Submitted, accepted, and the worker a member with a stream to the shard.
-  void BeginJob(Policy::Kind policy) {
+  void BeginJob(Policy::Kind policy, uint32_t hidden = 8) {
     worker_->Register();
     std::future<absl::Status> submitted =
-        std::async(std::launch::async, [this, policy] { return Submit(Spec("job", policy)); });
+        std::async(std::launch::async, [=, this] { return Submit(Spec("job", policy, hidden)); });
     const absl::Time deadline = absl::Now() + kLong;
     while (!worker_->IsMember()) {
       ASSERT_LT(absl::Now(), deadline);
@@ -565,6 +565,56 @@ TEST_F(ClusterTest, NoSpecificationEndsADaemon) {
   const absl::Status status = submit(endless);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(Status("endless").steps(), 2 * kSteps);
+}
+
+// Answers nothing and lets nothing go.
+class Hoarder : public StreamHandler {
+ public:
+  void OnFrame(const FrameHeader&, ReceivedPayload payload) override {
+    absl::MutexLock lock(&mutex_);
+    kept_.push_back(std::move(payload));
+  }
+  void OnDown(const absl::Status& status) override {
+    absl::MutexLock lock(&mutex_);
+    down_ = status;
+  }
+  absl::Status AwaitDown() {
+    absl::MutexLock lock(&mutex_);
+    const auto over = [&] { return down_.has_value(); };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&over), kLong));
+    return down_.value_or(absl::OkStatus());
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<ReceivedPayload> kept_;
+  std::optional<absl::Status> down_;
+};
+
+TEST_P(CoordinatorShardTest, WhoAsksForMoreThanItReadsIsCutOff) {
+  ASSERT_NO_FATAL_FAILURE(BeginJob(GetParam(), /*hidden=*/4000));
+  worker_->Enter();
+  const auto streams = MakeStreamClient({PeerRole::kClient, "hoarder"});
+  const auto hoarder = std::make_shared<Hoarder>();
+  const auto stream = streams->Connect(
+      {.address = worker_->orders().views(0).primary_address(), .whom = "the shard"}, hoarder);
+  const Slice& slice = worker_->layout().slices[0];
+  FrameHeader pull = worker_->Header(FrameType::kPull, slice.partition, 0);
+  pull.key.slice = slice.id;
+  pull.flags = frame_flags::kReader;
+  uint64_t values = 0;
+  for (const Slice& each : worker_->layout().slices) values += each.elements * sizeof(float);
+  // The window, what may wait, and what more is surely too much.
+  const uint64_t pulls =
+      2 * (2 * limits::kStreamInFlightBytesMax + 2 * values) / (slice.elements * sizeof(float));
+  for (uint64_t i = 0; i < pulls; ++i) {
+    if (!stream->Send(pull).ok()) break;  // it is over already
+  }
+  const absl::Status status = hoarder->AwaitDown();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_NE(status.message().find("asks for more than it reads"), absl::string_view::npos) << status;
+  // The others go on.
+  ASSERT_NO_FATAL_FAILURE(worker_->Step(0, 0));
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, CoordinatorShardTest,

@@ -26,6 +26,9 @@ struct FrameReceived {
   ConnectionId connection;
   FrameHeader header;
   BufferId payload;
+  // False: the adaptor has no memory to keep the payload for later; where it would have to wait for
+  // orders it is refused with kOverBudget.
+  bool may_wait = true;
 };
 
 // The answer to Verify.

@@ -160,6 +160,12 @@ Partition::Verdict Partition::CheckFences(const FrameHeader& h) const {
 }
 
 void Partition::Park(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions) {
+  if (!frame.may_wait) {
+    return Refuse(frame,
+                  {Verdict::kRefuse, Answer::kOverBudget,
+                   "the shard has no room for more frames that wait for orders: try again"},
+                  actions);
+  }
   ParkedUse& use = parked_use_[frame.connection];
   if (use.frames + 1 > limits::kParkedFramesPerConnectionMax ||
       use.bytes + frame.header.payload_bytes > limits::kParkedBytesPerConnectionMax) {
@@ -173,6 +179,12 @@ void Partition::Park(const FrameReceived& frame, absl::Time deadline, PartitionA
   use.bytes += frame.header.payload_bytes;
   if (!unparking_) ++counters_.parked;
   parked_.push_back({frame, deadline});
+}
+
+uint64_t Partition::parked_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [connection, use] : parked_use_) bytes += use.bytes;
+  return bytes;
 }
 
 void Partition::Unpark(PartitionActions& actions) {

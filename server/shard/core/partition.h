@@ -74,6 +74,8 @@ class Partition {
   const PartitionCounters& counters() const { return counters_; }
   const PartitionLog& log() const { return log_; }
   const ClockTable& clocks() const { return clocks_; }
+  // Payload of the frames that wait for orders.
+  uint64_t parked_bytes() const;
 
  private:
   using Waiter = PartitionLog::Waiter;

@@ -30,46 +30,68 @@ bool OnlyOurs(const std::shared_ptr<float>& data) {
   return true;
 }
 
-absl::StatusOr<std::shared_ptr<float>> Allocate(size_t elements) {
-  std::shared_ptr<float> memory = AllocateFloats(elements);
+absl::StatusOr<std::shared_ptr<float>> Allocate(ShardMemory& from, size_t elements) {
+  std::shared_ptr<float> memory = from.Allocate(elements);
   if (memory == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("no memory for ", elements, " elements"));
   }
   return memory;
 }
 
-// For memory that was planned when the job was accepted.
-std::shared_ptr<float> MustAllocate(size_t elements) {
-  std::shared_ptr<float> memory = AllocateFloats(elements);
-  if (memory == nullptr) {
-    spdlog::critical("out of memory: the system has less than it said when the job was accepted");
-    std::abort();
-  }
-  return memory;
+// Makes `text` the frame's payload.
+OutgoingPayload TextPayload(std::string text, FrameHeader* header) {
+  const auto keep = std::make_shared<const std::string>(std::move(text));
+  OutgoingPayload payload{
+      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(keep->data()), keep->size()), keep};
+  header->kind = PayloadKind::kText;
+  header->codec = Codec::kFp32;
+  header->elements = 0;
+  header->payload_bytes = static_cast<uint32_t>(keep->size());
+  header->digest = VerifyPayload(Payload(&payload.bytes, 1)).digest;
+  return payload;
 }
 
 }  // namespace
 
+void SendRefusal(ShardConnection& to, const FrameHeader& request, Answer answer, std::string text) {
+  FrameHeader header = request;
+  header.type = FrameType::kError;
+  header.answer = answer;
+  OutgoingPayload payload = TextPayload(std::move(text), &header);
+  to.Send(header, std::move(payload), -1);
+}
+
 absl::StatusOr<std::unique_ptr<PartitionHost>> PartitionHost::Create(
-    std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self, SpanRing* spans,
-    Report report) {
+    std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self,
+    std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report) {
   STARLING_ASSIGN_OR_RETURN(
       PartitionConfig config,
       MakePartitionConfig(plan->description, plan->layout, partition, self));
   std::unique_ptr<PartitionHost> host(
-      new PartitionHost(std::move(plan), std::move(config), spans, std::move(report)));
+      new PartitionHost(std::move(plan), std::move(config), std::move(memory), spans, std::move(report)));
   STARLING_RETURN_IF_ERROR(host->MakeFirstValues());
   host->PublishIfDue(false);
   return host;
 }
 
 PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
-                             SpanRing* spans, Report report)
+                             std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report)
     : plan_(std::move(plan)),
+      memory_(std::move(memory)),
       spans_(spans),
       report_(std::move(report)),
       micro_batches_(config.micro_batches),
-      core_(std::move(config)) {}
+      core_(std::move(config)) {
+  for (const SliceId id : plan_->layout.partitions[core_.config().partition.value]) {
+    value_bytes_ += plan_->layout.slices[id.value].elements * sizeof(float);
+  }
+  memory_->AddHosted(value_bytes_);
+}
+
+PartitionHost::~PartitionHost() {
+  memory_->RemoveHosted(value_bytes_);
+  memory_->ReturnWaiting(waiting_bytes_);
+}
 
 absl::Status PartitionHost::MakeFirstValues() {
   const JobSpec& spec = plan_->description.spec();
@@ -78,16 +100,16 @@ absl::Status PartitionHost::MakeFirstValues() {
     store.slice = &plan_->layout.slices[id.value];
     store.rule = &plan_->rules[id.value];
     const size_t elements = store.slice->elements;
-    STARLING_ASSIGN_OR_RETURN(store.versions[0].data, Allocate(elements));
+    STARLING_ASSIGN_OR_RETURN(store.versions[0].data, Allocate(*memory_, elements));
     InitSlice(spec.seed(), spec.model(), *store.slice, store.versions[0].data.get());
     if (store.slice->kind == FROZEN) continue;
     if (plan_->bsp()) {
-      STARLING_ASSIGN_OR_RETURN(store.versions[1].data, Allocate(elements));
+      STARLING_ASSIGN_OR_RETURN(store.versions[1].data, Allocate(*memory_, elements));
       std::memset(store.versions[1].data.get(), 0, elements * sizeof(float));
     }
     for (int slot = 0; slot < store.rule->slots(); ++slot) {
       std::shared_ptr<float>& memory = slot == 0 ? store.slot0 : store.slot1;
-      STARLING_ASSIGN_OR_RETURN(memory, Allocate(elements));
+      STARLING_ASSIGN_OR_RETURN(memory, Allocate(*memory_, elements));
       std::memset(memory.get(), 0, elements * sizeof(float));
     }
   }
@@ -96,16 +118,20 @@ absl::Status PartitionHost::MakeFirstValues() {
 
 void PartitionHost::OnFrame(std::shared_ptr<ShardConnection> connection, const FrameHeader& header,
                             ReceivedPayload payload) {
+  if (!fault_.empty()) return SendRefusal(*connection, header, Answer::kNotHosted, fault_);
   const ConnectionId id = connection->id();
   connections_.try_emplace(id, std::move(connection));
   BufferId buffer;
+  bool may_wait = true;
   if (payload.size() > 0) {
+    may_wait = memory_->ReserveWaiting(payload.size());
+    if (may_wait) waiting_bytes_ += payload.size();
     buffer = BufferId(++last_buffer_);
     const size_t elements = payload.size() / sizeof(float);
     buffers_.emplace(buffer, Buffer{std::move(payload), nullptr, elements, header});
     new_buffers_.push_back(buffer);
   }
-  Handle(FrameReceived{id, header, buffer});
+  Handle(FrameReceived{id, header, buffer, may_wait});
 }
 
 void PartitionHost::OnConnectionDown(ConnectionId connection) {
@@ -123,22 +149,20 @@ void PartitionHost::OnTick() {
 }
 
 void PartitionHost::Handle(PartitionEvent event) {
+  if (!fault_.empty()) return PublishIfDue(false);
   last_now_ = std::max(last_now_, absl::Now());
   if (!std::holds_alternative<ShardTick>(event)) changed_ = true;
   events_.push_back(std::move(event));
-  while (!events_.empty()) {
+  while (!events_.empty() && fault_.empty()) {
     const PartitionEvent next = std::move(events_.front());
     events_.pop_front();
-    core_.Step(next, last_now_, actions_);
-    PartitionActions actions;
-    actions.swap(actions_);
-    for (const PartitionAction& action : actions) {
-      std::visit([this](const auto& a) { Do(a); }, action);
-      if (!std::holds_alternative<SendFrame>(action)) changed_ = true;
-    }
+    Carry(next);
   }
   for (const BufferId id : new_buffers_) MoveToOwnMemory(id);
   new_buffers_.clear();
+  const uint64_t waiting = core_.parked_bytes();
+  memory_->ReturnWaiting(waiting_bytes_ - waiting);
+  waiting_bytes_ = waiting;
   if (core_.counters().cuts != cuts_reported_) {
     cuts_reported_ = core_.counters().cuts;
     at_once_ = true;
@@ -146,21 +170,49 @@ void PartitionHost::Handle(PartitionEvent event) {
   PublishIfDue(false);
 }
 
+void PartitionHost::Carry(const PartitionEvent& event) {
+  core_.Step(event, last_now_, actions_);
+  PartitionActions actions;
+  actions.swap(actions_);
+  for (const PartitionAction& action : actions) {
+    std::visit([this](const auto& a) { Do(a); }, action);
+    if (!std::holds_alternative<SendFrame>(action)) changed_ = true;
+    if (!fault_.empty()) return;
+  }
+}
+
 void PartitionHost::PublishIfDue(bool tick) {
   if (!at_once_ && !(tick && changed_)) return;
-  report_(core_.Status(), at_once_);
+  PartitionStatus status = core_.Status();
+  if (!fault_.empty()) status.set_fault(fault_);
+  report_(status, at_once_);
   at_once_ = false;
   changed_ = false;
 }
 
-// What the core keeps beyond the event: sums that wait for siblings, frames that wait for orders.
-void PartitionHost::MoveToOwnMemory(BufferId id) {
+// What the core keeps beyond the event: sums that wait for siblings, frames that wait for orders. False,
+// and they stay where they are, where there is no memory.
+bool PartitionHost::MoveToOwnMemory(BufferId id) {
   const auto it = buffers_.find(id);
-  if (it == buffers_.end() || it->second.own != nullptr) return;
+  if (it == buffers_.end() || it->second.own != nullptr) return true;
   Buffer& buffer = it->second;
-  buffer.own = MustAllocate((buffer.received.size() + sizeof(float) - 1) / sizeof(float));
+  buffer.own = memory_->Allocate((buffer.received.size() + sizeof(float) - 1) / sizeof(float));
+  if (buffer.own == nullptr) return false;
   buffer.received.CopyTo(buffer.own.get());
   buffer.received = ReceivedPayload();
+  return true;
+}
+
+// Nothing was changed: the values are those of the last update. What is still to be done of the step is
+// not, so the core must not be asked again.
+void PartitionHost::OutOfMemory(size_t elements) {
+  fault_ = absl::StrCat("the shard has no memory for ", elements, " elements more (",
+                        memory_->allocated() >> 20,
+                        " MiB are in use): add shards, or memory, or look for readers that do not read");
+  spdlog::error("job {} partition {} stopped: {}", plan_->description.spec().name(),
+                core_.config().partition.value, fault_);
+  events_.clear();
+  at_once_ = true;
 }
 
 template <typename Fn>
@@ -186,8 +238,8 @@ void PartitionHost::Do(const Verify& action) {
 }
 
 void PartitionHost::Do(const MergeSums& action) {
-  MoveToOwnMemory(action.into);
   Buffer& into = buffers_.at(action.into);
+  if (!MoveToOwnMemory(action.into)) return OutOfMemory(into.elements);
   WithPayload(buffers_.at(action.from),
               [&](Payload payload) { AddPayload(payload, into.own.get()); });
 }
@@ -199,9 +251,10 @@ void PartitionHost::Do(const Replicate& action) {
   std::abort();
 }
 
-// Where the next value may be written: in place, or new memory while somebody still reads the old.
+// Where the next value may be written: in place, or new memory while somebody still reads the old;
+// nullptr where there is none.
 std::shared_ptr<float> PartitionHost::Writable(const Value& value, size_t elements) {
-  return OnlyOurs(value.data) ? value.data : MustAllocate(elements);
+  return OnlyOurs(value.data) ? value.data : memory_->Allocate(elements);
 }
 
 void PartitionHost::Do(const ApplyNow& action) {
@@ -210,6 +263,7 @@ void PartitionHost::Do(const ApplyNow& action) {
   const uint32_t into = plan_->bsp() ? (action.version + 1) % 2 : 0;
   const Value& from = store.versions[plan_->bsp() ? action.version % 2 : 0];
   std::shared_ptr<float> out = Writable(store.versions[into], store.slice->elements);
+  if (out == nullptr) return OutOfMemory(store.slice->elements);
   WithPayload(buffers_.at(action.payload), [&](Payload payload) {
     ApplyUpdate(*store.rule, action.record.scalars, payload,
                 {from.data.get(), out.get(), store.slot0.get(), store.slot1.get(),
@@ -238,14 +292,7 @@ void PartitionHost::Do(const SendFrame& action) {
   if (connection == connections_.end()) return;
   FrameHeader header = action.header;
   OutgoingPayload payload;
-  if (!action.text.empty()) {
-    auto text = std::make_shared<const std::string>(action.text);
-    payload.bytes = absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(text->data()), text->size());
-    payload.keep = text;
-    header.kind = PayloadKind::kText;
-    header.payload_bytes = static_cast<uint32_t>(text->size());
-    header.digest = VerifyPayload(Payload(&payload.bytes, 1)).digest;
-  }
+  if (!action.text.empty()) payload = TextPayload(action.text, &header);
   connection->second->Send(header, std::move(payload), -1);
 }
 

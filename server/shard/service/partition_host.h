@@ -18,6 +18,7 @@
 #include "common/transport/transport.h"
 #include "server/shard/core/partition.h"
 #include "server/shard/service/shard_job.h"
+#include "server/shard/service/shard_memory.h"
 
 namespace starling {
 
@@ -29,16 +30,22 @@ class ShardConnection {
   virtual void Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) = 0;
 };
 
+// Answers `request` with an error and a text.
+void SendRefusal(ShardConnection& to, const FrameHeader& request, Answer answer, std::string text);
+
 // One thread at a time: that of the partition's owner.
 class PartitionHost {
  public:
   // Makes the first values. `spans` outlives the host. `report` is called with the partition's status
   // when it changed in a way that the coordinator waits for (ready, orders taken, a cut, a fault), and
-  // otherwise at ticks.
+  // otherwise at ticks. kResourceExhausted: no memory for the values.
+  // When `memory` runs out later, the partition stops: it reports a fault, which fails the job, and
+  // refuses every frame.
   using Report = std::function<void(const PartitionStatus& status, bool at_once)>;
   static absl::StatusOr<std::unique_ptr<PartitionHost>> Create(
       std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self,
-      SpanRing* spans, Report report);
+      std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report);
+  ~PartitionHost();
 
   PartitionHost(const PartitionHost&) = delete;
   PartitionHost& operator=(const PartitionHost&) = delete;
@@ -67,7 +74,7 @@ class PartitionHost {
   };
 
   // A contribution: where gRPC left it, or in memory of its own. The first keeps credit from the
-  // sender, so it does not outlive the event that brought it.
+  // sender, so it outlives the event that brought it only where there is no memory.
   struct Buffer {
     ReceivedPayload received;
     std::shared_ptr<float> own;
@@ -75,12 +82,14 @@ class PartitionHost {
     FrameHeader header;
   };
 
-  PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config, SpanRing* spans,
-                Report report);
+  PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
+                std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report);
 
   absl::Status MakeFirstValues();
   void Handle(PartitionEvent event);
-  void MoveToOwnMemory(BufferId id);
+  void Carry(const PartitionEvent& event);
+  bool MoveToOwnMemory(BufferId id);
+  void OutOfMemory(size_t elements);
   void PublishIfDue(bool tick);
 
   void Do(const Verify& action);
@@ -95,12 +104,13 @@ class PartitionHost {
   void Do(const ReportFault& action);
 
   SliceStore& Store(SliceId slice);
-  static std::shared_ptr<float> Writable(const Value& value, size_t elements);
+  std::shared_ptr<float> Writable(const Value& value, size_t elements);
   // Calls fn(Payload) with the buffer's bytes.
   template <typename Fn>
   void WithPayload(const Buffer& buffer, Fn&& fn);
 
   const std::shared_ptr<const ShardJobPlan> plan_;
+  const std::shared_ptr<ShardMemory> memory_;
   SpanRing* const spans_;
   const Report report_;
   const uint32_t micro_batches_;
@@ -115,6 +125,9 @@ class PartitionHost {
   PartitionActions actions_;
   absl::Time last_now_ = absl::InfinitePast();
 
+  uint64_t value_bytes_ = 0;     // of one version of all slices
+  uint64_t waiting_bytes_ = 0;   // reserved of memory_
+  std::string fault_;            // set: stopped for want of memory
   uint64_t cuts_reported_ = 0;
   bool changed_ = true;   // since the last report
   bool at_once_ = true;

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,9 @@ class FakeConnection : public ShardConnection {
       float value = 0;
       std::memcpy(&value, payload.bytes.data(), sizeof(value));
       return value;
+    }
+    std::string Text() const {
+      return std::string(reinterpret_cast<const char*>(payload.bytes.data()), payload.bytes.size());
     }
   };
 
@@ -70,7 +74,7 @@ class PartitionHostTest : public testing::Test {
     plan_ = MakeShardJobPlan(job).value();
     // The slices of partition 0 alone.
     slice_ = plan_->layout.slices[plan_->layout.partitions[0][0].value];
-    auto host = PartitionHost::Create(plan_, PartitionId(0), ShardId(1), &spans_,
+    auto host = PartitionHost::Create(plan_, PartitionId(0), ShardId(1), memory_, &spans_,
                                       [this](const PartitionStatus& status, bool at_once) {
                                         status_ = status;
                                         if (at_once) ++urgent_reports_;
@@ -84,6 +88,13 @@ class PartitionHostTest : public testing::Test {
       host_->OnFrame(connection_, enter, {});
       ASSERT_EQ(Last().header.type, FrameType::kAck);
     }
+  }
+
+  // Anew, with no more memory than memory_limit_.
+  void Restart(Policy::Kind policy) {
+    host_.reset();
+    memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{.bytes_max = memory_limit_});
+    Start(policy);
   }
 
   void Orders(uint32_t epoch, uint32_t discard_before) {
@@ -164,9 +175,11 @@ class PartitionHostTest : public testing::Test {
   }
 
   SpanRing spans_;
+  std::shared_ptr<ShardMemory> memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{});
   std::shared_ptr<const ShardJobPlan> plan_;
   Slice slice_;
   std::shared_ptr<FakeConnection> connection_ = std::make_shared<FakeConnection>(1);
+  uint64_t memory_limit_ = 0;
   PartitionStatus status_;
   int urgent_reports_ = 0;
   uint64_t last_request_ = 0;
@@ -271,6 +284,90 @@ TEST_F(PartitionHostTest, NothingIsSentToAConnectionThatIsGone) {
   host_->OnConnectionDown(connection_->id());
   EXPECT_EQ(connection_.use_count(), 1);
   EXPECT_EQ(connection_->sent.size(), before);
+}
+
+TEST_F(PartitionHostTest, FramesThatWaitForOrdersHaveABudgetOfTheWholeShard) {
+  const uint64_t bytes = kRows * sizeof(float);
+  memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{.waiting_bytes_max = bytes});
+  Start(Policy::SSP);
+  ASSERT_LE(slice_.elements, kRows);
+  ASSERT_TRUE(memory_->ReserveWaiting(bytes));  // another partition's
+  Push(1, Step(1, 0), 1);
+  EXPECT_EQ(Last().header.answer, Answer::kOverBudget);
+  Push(1, Step(0, 0), 1);
+  EXPECT_EQ(Last().header.answer, Answer::kCounted) << "what need not wait needs no room";
+  memory_->ReturnWaiting(bytes);
+
+  const size_t before = connection_->sent.size();
+  Push(1, Step(1, 0), 1);
+  EXPECT_EQ(connection_->sent.size(), before) << "waits";
+  EXPECT_EQ(memory_->waiting(), slice_.elements * sizeof(float));
+  host_->OnConnectionDown(connection_->id());
+  EXPECT_EQ(memory_->waiting(), 0u);
+  Push(1, Step(1, 0), 1);
+  EXPECT_GT(memory_->waiting(), 0u);
+  host_.reset();
+  EXPECT_EQ(memory_->waiting(), 0u);
+  EXPECT_EQ(memory_->StreamQueueBytesMax(), limits::kStreamInFlightBytesMax);
+}
+
+TEST_F(PartitionHostTest, WithoutMemoryAFrameThatWaitsStaysWithTheTransport) {
+  Start(Policy::SSP);
+  memory_limit_ = memory_->allocated() + slice_.elements * sizeof(float);
+  Restart(Policy::SSP);
+  auto taken = memory_->Allocate(slice_.elements);
+  const auto watch = Push(1, Step(1, 0), 1);
+  EXPECT_FALSE(watch.expired());
+  taken.reset();  // the next value, beside the cut's copy, has room
+  for (uint32_t step = 0; step < 2; ++step) {
+    Push(1, Step(0, step), 1);
+    PushOtherSlicesOfThePartition(Step(0, step));
+  }
+  Orders(1, 0);
+  EXPECT_EQ(Last().header.answer, Answer::kCounted);
+  EXPECT_TRUE(watch.expired());
+}
+
+// A reader that keeps an old value while there is no memory for the next: the partition stops, the process
+// does not.
+TEST_F(PartitionHostTest, WithoutMemoryForAValueThePartitionStopsByName) {
+  Start(Policy::SSP);
+  memory_limit_ = memory_->allocated();
+  Restart(Policy::SSP);
+  Pull(0);
+  ASSERT_EQ(Last().header.type, FrameType::kValue);
+  const FakeConnection::Sent kept = Last();
+  const int before = urgent_reports_;
+  Push(1, Step(0, 0), 1);
+  EXPECT_EQ(urgent_reports_, before + 1);
+  EXPECT_NE(status_.fault().find("no memory"), std::string::npos) << status_.fault();
+  EXPECT_EQ(kept.First(), 0);
+  Push(1, Step(0, 1), 1);
+  EXPECT_EQ(Last().header.answer, Answer::kNotHosted);
+  EXPECT_NE(Last().Text().find("no memory"), std::string::npos) << Last().Text();
+  host_->OnTick();
+  Orders(0, 0);
+  host_->OnConnectionDown(connection_->id());
+}
+
+TEST_F(PartitionHostTest, WithoutMemoryForASumThePartitionStopsByName) {
+  Start(Policy::BSP);
+  memory_limit_ = memory_->allocated();
+  Restart(Policy::BSP);
+  Push(1, {WorkPurpose::kTrain, 0, 0, 2}, 1);
+  EXPECT_EQ(status_.fault(), "") << "one sum may stay with the transport";
+  Push(2, {WorkPurpose::kTrain, 0, 2, 2}, 2);
+  EXPECT_NE(status_.fault().find("no memory"), std::string::npos) << status_.fault();
+}
+
+TEST_F(PartitionHostTest, WithoutMemoryForItsFirstValuesThereIsNoPartition) {
+  Start(Policy::SSP);
+  memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{.bytes_max = 1});
+  EXPECT_EQ(PartitionHost::Create(plan_, PartitionId(0), ShardId(1), memory_, &spans_,
+                                  [](const PartitionStatus&, bool) {})
+                .status()
+                .code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(PartitionHostTest, RecordsWhatItDid) {

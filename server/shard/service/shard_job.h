@@ -21,9 +21,10 @@ struct ShardJobPlan {
 
   bool bsp() const { return description.spec().policy().kind() == Policy::BSP; }
 
-  // Memory that the partition needs at most: values (BSP: two versions, others: one more while an older
-  // one is being sent), optimizer slots, the copy for evaluation, and in BSP the sums that wait for
-  // their siblings.
+  // Memory that the partition itself needs at most: values (BSP: two versions; others: one, and one more
+  // while it is being sent), optimizer slots, the copy for evaluation, and in BSP the sums that wait for
+  // their siblings. Values of older versions that slower readers have not read yet come on top: see
+  // ShardMemory::StreamQueueBytesMax.
   uint64_t PlannedBytes(PartitionId partition) const;
 };
 

@@ -16,7 +16,6 @@
 #include "common/trace/span_ring.h"
 #include "common/transport/transport.h"
 #include "server/shard/apply/instruction_set.h"
-#include "server/shard/apply/verify.h"
 #include "server/shard/service/orders.h"
 #include "server/shard/service/partition_host.h"
 #include "server/shard/service/shard_reporter.h"
@@ -24,7 +23,8 @@
 namespace starling {
 namespace {
 
-// Share of the memory that is available when a job arrives that its plan may take.
+// Share of the memory that is available when a job arrives that its plan may take; and of what is
+// available at the start that all tensors may.
 constexpr double kMemoryShareMax = 0.9;
 
 // A partition in the hands of its owner. `host` belongs to the owner's thread.
@@ -65,25 +65,8 @@ class Routes {
   std::map<PartitionKey, std::shared_ptr<HostedPartition>> routes_ ABSL_GUARDED_BY(mutex_);
 };
 
-uint64_t DigestOfText(const std::string& text) {
-  const PayloadPiece piece(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  return VerifyPayload(Payload(&piece, 1)).digest;
-}
-
 bool IsReaderPull(const FrameHeader& header) {
   return header.type == FrameType::kPull && (header.flags & frame_flags::kReader) != 0;
-}
-
-FrameHeader Refusal(const FrameHeader& request, const std::string& text, Answer answer) {
-  FrameHeader header = request;
-  header.type = FrameType::kError;
-  header.kind = PayloadKind::kText;
-  header.codec = Codec::kFp32;
-  header.answer = answer;
-  header.elements = 0;
-  header.payload_bytes = static_cast<uint32_t>(text.size());
-  header.digest = DigestOfText(text);
-  return header;
 }
 
 // A stream, from its first frame to its end. Frames come on the transport's thread.
@@ -92,27 +75,27 @@ class Connection final : public StreamHandler,
                          public std::enable_shared_from_this<Connection> {
  public:
   Connection(ConnectionId id, std::shared_ptr<FrameStream> stream, const Identity& peer,
-             const Routes* routes)
+             const Routes* routes, const ShardMemory* memory)
       : id_(id),
         stream_(std::move(stream)),
         peer_(IdentityToString(peer)),
         reads_only_(peer.role == PeerRole::kClient),
-        routes_(routes) {}
+        routes_(routes),
+        memory_(memory) {}
 
   ConnectionId id() const override { return id_; }
 
   void OnFrame(const FrameHeader& header, ReceivedPayload payload) override {
     if (reads_only_ && !IsReaderPull(header)) {
-      return Refuse(header, absl::StrCat(peer_, " may only read: pulls with the reader's flag"),
-                    Answer::kBadFrame);
+      return SendRefusal(*this, header, Answer::kBadFrame,
+                         absl::StrCat(peer_, " may only read: pulls with the reader's flag"));
     }
     const PartitionKey key(header.key.run.job, header.partition);
     std::shared_ptr<HostedPartition> partition = routes_->Find(key);
     if (partition == nullptr) {
-      return Refuse(header,
-                    absl::StrCat("partition ", header.partition.value, " of job ",
-                                 header.key.run.job.value, " is not hosted here"),
-                    Answer::kNotHosted);
+      return SendRefusal(*this, header, Answer::kNotHosted,
+                         absl::StrCat("partition ", header.partition.value, " of job ",
+                                      header.key.run.job.value, " is not hosted here"));
     }
     {
       MutexLock lock(&mutex_);
@@ -134,7 +117,8 @@ class Connection final : public StreamHandler,
   }
 
   void Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) override {
-    const absl::Status status = stream_->Send(header, std::move(payload), urgency);
+    absl::Status status = CheckQueue(payload.bytes.size());
+    if (status.ok()) status = stream_->Send(header, std::move(payload), urgency);
     if (status.code() != absl::StatusCode::kResourceExhausted) return;  // or its OnDown is near
     spdlog::warn("closing the stream of {}: {}", peer_, status.ToString());
     stream_->Close(status);
@@ -142,11 +126,14 @@ class Connection final : public StreamHandler,
   }
 
  private:
-  void Refuse(const FrameHeader& header, std::string why, Answer answer) {
-    const auto text = std::make_shared<const std::string>(std::move(why));
-    Send(Refusal(header, *text, answer),
-         {absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(text->data()), text->size()), text},
-         -1);
+  // Values that wait to be sent keep their memory, so there is an end to them.
+  absl::Status CheckQueue(size_t bytes) const {
+    const uint64_t queued = stream_->stats().queued_payload_bytes;
+    const uint64_t most = memory_->StreamQueueBytesMax();
+    if (queued + bytes <= most) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the peer asks for more than it reads: ", queued, " bytes wait to be sent, ", bytes,
+                     " more would exceed ", most, " (twice what this shard holds, and the window)"));
   }
 
   // Tells the partitions that it is gone. Once.
@@ -169,6 +156,7 @@ class Connection final : public StreamHandler,
   const std::string peer_;
   const bool reads_only_;
   const Routes* const routes_;
+  const ShardMemory* const memory_;
   Mutex mutex_;
   bool down_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<std::shared_ptr<HostedPartition>> partitions_ ABSL_GUARDED_BY(mutex_);
@@ -234,7 +222,8 @@ class GrpcShard final : public ShardRuntime {
           absl::StrCat("a shard serves workers and clients, not ", IdentityToString(peer.identity)));
     }
     return std::make_shared<Connection>(ConnectionId(next_connection_.fetch_add(1)),
-                                        std::move(stream), peer.identity, &routes_);
+                                        std::move(stream), peer.identity, &routes_,
+                                        memory_.get());
   }
 
   void Tick(EventLoop* owner) {
@@ -340,7 +329,7 @@ class GrpcShard final : public ShardRuntime {
       });
     };
     absl::StatusOr<std::unique_ptr<PartitionHost>> host =
-        PartitionHost::Create(plan, key.second, id, &spans_, report);
+        PartitionHost::Create(plan, key.second, id, memory_, &spans_, report);
     if (host.ok()) {
       hosted->host = *std::move(host);
       return;
@@ -380,6 +369,8 @@ class GrpcShard final : public ShardRuntime {
   const Identity self_;
   const std::function<void(const absl::Status&)> on_failed_;
   SpanRing spans_;
+  const std::shared_ptr<ShardMemory> memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{
+      .bytes_max = static_cast<uint64_t>(kMemoryShareMax * static_cast<double>(AvailableMemoryBytes()))});
   Routes routes_;
   std::atomic<uint64_t> next_connection_ = 1;
   std::atomic<bool> stopped_ = false;
