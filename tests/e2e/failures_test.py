@@ -127,6 +127,22 @@ class Failures(unittest.TestCase):
                 self.assertEqual(cluster.exit_status(name), 0)
                 print(f"{name} stopped in {time.monotonic() - begin:.1f} s")
 
+    def test_sigterm_to_all_at_once(self):
+        # Nobody is left to answer anybody: each gives up in time.
+        for policy in ({"bsp": {}}, {"ssp": {"staleness": 2}}):
+            with Cluster(shards=2, workers=2) as cluster:
+                cluster.submit(self.job("cut", stop={"epochs": 100000}, workers={"min": 2, "max": 2},
+                                        consistency=policy))
+                cluster.wait_progress("cut", step=20)
+                begin = time.monotonic()
+                for name in ("coordinator", "shard-0", "shard-1", "worker-0", "worker-1"):
+                    cluster.kill(name, signal.SIGTERM)
+                for name in ("coordinator", "shard-0", "shard-1", "worker-0", "worker-1"):
+                    cluster.exit_status(name)
+                    took = time.monotonic() - begin
+                    print(f"figure: {name} stopped after {took:.1f} s")
+                    self.assertLess(took, 5, name)
+
     def test_a_port_in_use_and_an_open_address_are_refused(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

@@ -490,6 +490,20 @@ TEST_F(ClusterTest, AClientMayOnlyRead) {
   EXPECT_EQ(client.PullAll(0, frame_flags::kReader), before);
 }
 
+// A worker that takes another's place in a frame is told so; the other goes on.
+TEST_F(ClusterTest, NoWorkerSpeaksForAnother) {
+  ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::SSP));
+  worker_->Enter();
+  HandWorker other(server_->address(), {PeerRole::kWorker, "w-1"});
+  other.ReadAs(*worker_);
+  FrameHeader park = worker_->Header(FrameType::kClose, worker_->layout().slices[0].partition, 0);
+  park.flags = frame_flags::kPark;
+  const Mailbox::Letter refused = other.Ask(park);
+  EXPECT_EQ(refused.header.answer, Answer::kBadFrame);
+  EXPECT_NE(refused.text.find("w-1 is not worker"), std::string::npos) << refused.text;
+  ASSERT_NO_FATAL_FAILURE(worker_->Step(0, 0));
+}
+
 // Job specifications made by hand, past the client: the daemons refuse or run them, and live.
 TEST_F(ClusterTest, NoSpecificationEndsADaemon) {
   worker_->Register();

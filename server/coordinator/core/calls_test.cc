@@ -130,6 +130,20 @@ TEST_F(CoordinatorCallsTest, NamesAndAddressesHaveALength) {
   EXPECT_THAT(reply.refused(), HasSubstr("10000 bytes"));
 }
 
+TEST_F(CoordinatorCallsTest, AJobThatNoWorkerGetsReadyForIsOver) {
+  cluster.AddShard("shard-0");
+  Workers(1);
+  cluster.workers["worker-0"].prepares = false;
+  Submit(Ssp("a", 1, 1));
+  const absl::Time begin = cluster.now;
+  EXPECT_TRUE(cluster.RunUntil([&] { return cluster.IsIn("a", FAILED); }, absl::Minutes(10)));
+  EXPECT_GE(cluster.now - begin, absl::Minutes(5));
+  JobRequest request;
+  request.set_name("a");
+  EXPECT_THAT(std::get<JobReply>(cluster.Ask<GetJobEvent>(request)).status().reason(),
+              HasSubstr("worker-0 did not get ready within 5m"));
+}
+
 TEST_F(CoordinatorCallsTest, AWaitForLogsThatIsNoNumberEndsAtOnce) {
   Workers(1);
   Submit(Ssp("a", 2, 2));  // pending: its log stands still

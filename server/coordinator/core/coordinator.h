@@ -65,13 +65,16 @@ struct RegisterEvent {
   CallId call;
   RegisterRequest request;
 };
+// `caller`: the name that the connection's identity carries; empty where there is none (the simulator).
 struct WorkerReportEvent {
   CallId call;
   WorkerReport report;
+  std::string caller = {};
 };
 struct ShardReportEvent {
   CallId call;
   ShardReport report;
+  std::string caller = {};
 };
 struct CallGoneEvent {
   CallId call;
@@ -117,6 +120,7 @@ struct CoordinatorOptions {
   absl::Duration report_hold = absl::Milliseconds(100);
   absl::Duration inspect_deadline = absl::Seconds(15);
   absl::Duration release_deadline = absl::Seconds(30);  // a worker that gives up a job for another
+  absl::Duration prepare_deadline = absl::Minutes(5);  // for data to be opened and shards to be reached
   absl::Duration metrics_wait = absl::Seconds(1);  // for the last losses, after a job's last cut
   absl::Duration lease_ahead = absl::Seconds(30);
   uint32_t lease_items_min = 2;

@@ -159,6 +159,7 @@ class Coordinator::Core {
 
   // on_worker_report.cc
   bool RefuseStaleCoordinator(CallId call, uint64_t reported_generation);
+  bool RefuseImpostor(CallId call, const Daemon& daemon, const std::string& caller);
   void AnswerFenced(const Worker& worker, const WorkerReportEvent& event);
   void TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first);
   void TakeMembership(Worker& worker, bool first);  // first: of this generation
@@ -224,6 +225,7 @@ class Coordinator::Core {
 
   // on_tick.cc
   void LoseTheSilent();
+  void TakeBack(Worker& worker);
   void ExpireSubmissions();
 
   // Common.

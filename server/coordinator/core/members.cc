@@ -38,6 +38,7 @@ void Coordinator::Core::AddMember(Job& job, Worker& worker) {
   member.set_replica(worker.id());
   member.set_worker(worker.id());
   member.set_incarnation(worker.stored.incarnation());
+  member.set_name(worker.name());
   if (!job.bsp()) {
     int64_t joined = 0;
     for (const auto& status : job.partitions) {

@@ -17,6 +17,7 @@ void Coordinator::Core::On(const ShardReportEvent& event) {
     return TellToRejoin(event.call, SHARD);
   }
   Shard& shard = it->second;
+  if (RefuseImpostor(event.call, shard, event.caller)) return;
   if (!shard.heard) schedule_ = true;
   shard.heard = true;
   shard.last_heard = now_;

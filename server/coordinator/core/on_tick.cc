@@ -15,6 +15,8 @@ void Coordinator::Core::On(const TickEvent&) {
       LoseWorker(worker, absl::StrCat("did not give its job back within ",
                                       absl::FormatDuration(options_.release_deadline)));
     }
+    const bool preparing = worker.job != 0 && worker.member_of == 0 && !worker.fenced();
+    if (preparing && now_ - worker.release_since > options_.prepare_deadline) TakeBack(worker);
     if (worker.parked && now_ >= worker.parked->until) AnswerHeld(worker);
   }
   for (auto& [id, shard] : shards_) {
@@ -34,6 +36,20 @@ void Coordinator::Core::On(const TickEvent&) {
     Log(job, "wallTime is over: no more training");
     TouchJob(job);
   }
+}
+
+// It lives, but does not get ready: another may. A job that nobody gets ready for is over.
+void Coordinator::Core::TakeBack(Worker& worker) {
+  const uint64_t uid = worker.job;
+  const std::string text = absl::StrCat(
+      worker.name(), " did not get ready within ", absl::FormatDuration(options_.prepare_deadline),
+      " (it opens the data, plans memory and connects to the shards): see its log");
+  Order(worker, 0);
+  schedule_ = true;
+  Job* job = FindRunning(uid);
+  if (job == nullptr) return;
+  if (job->state.roster().members_size() == 0) return End(*job, FAILED, text);
+  Log(*job, text);
 }
 
 void Coordinator::Core::LoseTheSilent() {

@@ -28,6 +28,14 @@ bool Coordinator::Core::RefuseStaleCoordinator(CallId call, uint64_t reported_ge
   return true;
 }
 
+// Nobody reports for another: that would keep a dead one alive, or take a live one's place.
+bool Coordinator::Core::RefuseImpostor(CallId call, const Daemon& daemon, const std::string& caller) {
+  if (caller.empty() || caller == daemon.name()) return false;
+  Reply(call, absl::PermissionDeniedError(
+                  absl::StrCat(caller, " reports as ", daemon.id(), ", which is ", daemon.name())));
+  return true;
+}
+
 void Coordinator::Core::On(const WorkerReportEvent& event) {
   const WorkerReport& report = event.report;
   if (RefuseStaleCoordinator(event.call, report.generation())) return;
@@ -36,6 +44,7 @@ void Coordinator::Core::On(const WorkerReportEvent& event) {
     return TellToRejoin(event.call, WORKER);
   }
   Worker& worker = it->second;
+  if (RefuseImpostor(event.call, worker, event.caller)) return;
   if (worker.fenced()) return AnswerFenced(worker, event);
   const bool first = !worker.heard;
   worker.heard = true;

@@ -70,11 +70,11 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
 
   Reactor* ReportWorker(Context* context, const WorkerReport* request,
                         WorkerOrders* reply) override {
-    return Start<WorkerReportEvent>(CheckRole(*context, PeerRole::kWorker), request, reply);
+    return StartReport<WorkerReportEvent>(*context, PeerRole::kWorker, request, reply);
   }
 
   Reactor* ReportShard(Context* context, const ShardReport* request, ShardOrders* reply) override {
-    return Start<ShardReportEvent>(CheckRole(*context, PeerRole::kShard), request, reply);
+    return StartReport<ShardReportEvent>(*context, PeerRole::kShard, request, reply);
   }
 
   Reactor* Submit(Context* context, const SubmitRequest* request, SubmitReply* reply) override {
@@ -111,12 +111,19 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
   }
 
  private:
-  static absl::Status CheckRole(const Context& context, PeerRole role) {
+  template <typename Event, typename Request, typename Reply>
+  Reactor* StartReport(const Context& context, PeerRole role, const Request* request, Reply* reply) {
     absl::StatusOr<PeerIdentity> peer = CheckCaller(context);
-    if (!peer.ok() || peer->identity.role == role) return peer.status();
-    return absl::PermissionDeniedError(absl::StrCat("only a ", PeerRoleName(role),
-                                                    " may make this call, not ",
-                                                    IdentityToString(peer->identity)));
+    if (!peer.ok()) return new CallReactor<Reply>(peer.status());
+    if (peer->identity.role != role) {
+      return new CallReactor<Reply>(absl::PermissionDeniedError(
+          absl::StrCat("only a ", PeerRoleName(role), " may make this call, not ",
+                       IdentityToString(peer->identity))));
+    }
+    return new CallReactor<Reply>(
+        host_, reply, [request = *request, caller = peer->identity.name](CallId call) {
+          return Event{call, request, caller};
+        });
   }
 
   template <typename Event, typename Request, typename Reply>

@@ -119,6 +119,20 @@ TEST_F(CoordinatorServiceTest, NobodyRegistersAsAnother) {
   EXPECT_EQ(done.get_future().get().code(), absl::StatusCode::kPermissionDenied);
 }
 
+TEST_F(CoordinatorServiceTest, NobodyReportsForAnother) {
+  const auto client = MakeCoordinatorClient(server_->address(), shard_);
+  const auto registered = Register(client.get(), MakeRegisterRequest(shard_, "127.0.0.1:1"));
+  ASSERT_TRUE(registered.ok()) << registered.status();
+  ShardReport report;
+  report.set_shard(registered->id());
+  report.set_incarnation(registered->incarnation());
+  report.set_sequence(1);
+  const auto other = MakeCoordinatorClient(server_->address(), {PeerRole::kShard, "ps-1"});
+  std::promise<absl::Status> done;
+  other->ReportShard(report, kLong, [&](auto orders) { done.set_value(orders.status()); });
+  EXPECT_EQ(done.get_future().get().code(), absl::StatusCode::kPermissionDenied);
+}
+
 TEST_F(CoordinatorServiceTest, UnknownJobIsNotFound) {
   const auto stub = CoordinatorService::NewStub(MakeChannel(server_->address()));
   grpc::ClientContext context;

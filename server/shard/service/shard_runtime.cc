@@ -60,9 +60,23 @@ class Routes {
     return routes_;
   }
 
+  // Which worker has which name, as the rosters say it. Ids are durable per name.
+  void SetNames(std::map<WorkerId, std::string> names) {
+    MutexLock lock(&mutex_);
+    names_ = std::move(names);
+  }
+  // Whether a stream of the worker `name` may speak for `worker`. Of one that no roster knows the partition
+  // decides, which then knows it no more than we do.
+  bool MaySpeakFor(const std::string& name, WorkerId worker) const {
+    MutexLock lock(&mutex_);
+    const auto it = names_.find(worker);
+    return it == names_.end() || it->second == name;
+  }
+
  private:
   mutable Mutex mutex_;
   std::map<PartitionKey, std::shared_ptr<HostedPartition>> routes_ ABSL_GUARDED_BY(mutex_);
+  std::map<WorkerId, std::string> names_ ABSL_GUARDED_BY(mutex_);
 };
 
 bool IsReaderPull(const FrameHeader& header) {
@@ -79,6 +93,7 @@ class Connection final : public StreamHandler,
       : id_(id),
         stream_(std::move(stream)),
         peer_(IdentityToString(peer)),
+        name_(peer.name),
         reads_only_(peer.role == PeerRole::kClient),
         routes_(routes),
         memory_(memory) {}
@@ -89,6 +104,10 @@ class Connection final : public StreamHandler,
     if (reads_only_ && !IsReaderPull(header)) {
       return SendRefusal(*this, header, Answer::kBadFrame,
                          absl::StrCat(peer_, " may only read: pulls with the reader's flag"));
+    }
+    if (!IsReaderPull(header) && !routes_->MaySpeakFor(name_, header.origin.worker)) {
+      return SendRefusal(*this, header, Answer::kBadFrame,
+                         absl::StrCat(peer_, " is not worker ", header.origin.worker.value));
     }
     const PartitionKey key(header.key.run.job, header.partition);
     std::shared_ptr<HostedPartition> partition = routes_->Find(key);
@@ -154,6 +173,7 @@ class Connection final : public StreamHandler,
   const ConnectionId id_;
   const std::shared_ptr<FrameStream> stream_;
   const std::string peer_;
+  const std::string name_;
   const bool reads_only_;
   const Routes* const routes_;
   const ShardMemory* const memory_;
@@ -239,11 +259,14 @@ class GrpcShard final : public ShardRuntime {
 
   void TakeOrders(const ShardOrders& orders) {
     std::set<PartitionKey> wanted;
+    std::map<WorkerId, std::string> names;
     for (const ShardJob& job : orders.jobs()) {
+      for (const Member& member : job.roster().members()) names[WorkerId(member.worker())] = member.name();
       for (const PartitionOrders& partition : job.partitions()) {
         wanted.emplace(JobUid(job.job().run().job_uid()), PartitionId(partition.partition()));
       }
     }
+    routes_.SetNames(std::move(names));
     for (const auto& [key, partition] : routes_.All()) {
       if (wanted.count(key) == 0) Drop(key);
     }

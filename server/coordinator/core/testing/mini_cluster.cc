@@ -123,7 +123,7 @@ void MiniCluster::Report(MiniWorker& worker) {
   report.set_draining(worker.draining);
   report.set_drained(worker.drained);
   *report.mutable_run() = worker.run;
-  report.set_prepared(worker.run.job_uid() != 0);
+  report.set_prepared(worker.run.job_uid() != 0 && worker.prepares);
   for (const Lease& lease : worker.orders.leases()) {
     if (!worker.done.contains(lease.id())) report.add_leases_held(lease.id());
   }

@@ -31,6 +31,7 @@ class MiniCluster : public CoordinatorSink {
     bool stubborn = false;  // never gives a job back
     std::string inspect_error;
     bool inspects = true;
+    bool prepares = true;
     Run run;
     std::vector<StepMetrics> finished;
     std::set<uint64_t> done;  // leases done and still in the orders
