@@ -266,7 +266,12 @@ class ExecutorImpl : public Executor {
     const uint64_t id = work.first + leaf;
     STARLING_ASSIGN_OR_RETURN(const MicroBatch batch, run_.batches->Get(work, id));
     if (batch.samples == 0) {
-      return run_.sink == nullptr ? absl::OkStatus() : AddNothing(lane, range, leaf);
+      if (run_.sink == nullptr) return absl::OkStatus();
+      // Nothing is read, but a push before the step's values are there would be of a step too early.
+      for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
+        STARLING_RETURN_IF_ERROR(WaitForSlices(lane, node));
+      }
+      return AddNothing(lane, range, leaf);
     }
     STARLING_ASSIGN_OR_RETURN(Program* const program, ProgramFor(lane, batch.samples));
     const RandomKey random = {options_.seed, static_cast<uint32_t>(run_.unit->job_step),

@@ -82,6 +82,19 @@ TEST_F(FlowTest, AnOperatorWaitsOnlyForItsOwnSlices) {
   EXPECT_GT(result_.slice_wait_seconds, 0);
 }
 
+// The shard has not sealed the step before yet: a push would be refused as too early.
+TEST_F(FlowTest, AnEmptyMicroBatchWaitsForTheValuesToo) {
+  class ClosedGate : public SliceGate {
+   public:
+    bool Wait(SliceId) override { return false; }
+  } gate;
+  sink_.on_ready = [](size_t, SliceId slice) { ADD_FAILURE() << "slice " << slice.value << " left"; };
+  const std::vector<WorkRange> beyond_the_end = {TrainRange(4, 4)};
+  const absl::Status status =
+      model_.executor->Train({beyond_the_end}, batches_, gate, sink_, &result_);
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+}
+
 TEST_F(OneLaneFlowTest, SlicesLeaveWhileBackwardGoesOn) {
   std::vector<SliceId> order;
   bool first_layer_done_at_first_ready = true;
