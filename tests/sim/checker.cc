@@ -41,15 +41,17 @@ void JobTruth::OnRoster(PartitionId partition, const RosterList& roster) {
 }
 
 // G1, fencing: whoever is not a member, or speaks of another run or view, changes nothing.
-void JobTruth::OnAccepted(PartitionId partition, const FrameHeader& push, RunId run, ViewNumber view) {
+void JobTruth::OnAccepted(PartitionId partition, const FrameHeader& push, RunId run,
+                          ViewNumber view) {
   const auto& members = rosters_[partition].members;
   const bool member = std::any_of(members.begin(), members.end(), [&](const RosterMember& m) {
     return m.worker == push.origin.worker && m.incarnation == push.origin.incarnation;
   });
   if (!member) {
-    world_->Violate(Promise::kG1, absl::StrCat("a push of worker ", push.origin.worker.value, ".",
-                                               push.origin.incarnation.value, " was taken by partition ",
-                                               partition.value, ", in whose roster it is not"));
+    world_->Violate(Promise::kG1,
+                    absl::StrCat("a push of worker ", push.origin.worker.value, ".",
+                                 push.origin.incarnation.value, " was taken by partition ",
+                                 partition.value, ", in whose roster it is not"));
   }
   if (push.key.run != run) world_->Violate(Promise::kG1, "a push of another run was taken");
   if (push.view != view) world_->Violate(Promise::kG1, "a push of another view was taken");
@@ -61,8 +63,9 @@ void JobTruth::OnApplied(PartitionId partition, const LogRecord& record) {
   const auto key = ItemKey(record.work, workload_->spec.batch().micro_batches());
   const int times = ++slice.times[key];
   if (times > 1) {
-    world_->Violate(Promise::kG6, absl::StrCat("work ", Text(record.work), " counted ", times, " times for slice ",
-                                               record.slice.value, " in partition ", partition.value));
+    world_->Violate(Promise::kG6, absl::StrCat("work ", Text(record.work), " counted ", times,
+                                               " times for slice ", record.slice.value,
+                                               " in partition ", partition.value));
   }
   slice.order.try_emplace(key, slice.applied);
   ++slice.applied;
@@ -72,11 +75,13 @@ void JobTruth::OnApplied(PartitionId partition, const LogRecord& record) {
 void JobTruth::OnCut(SliceId slice, uint32_t epoch, const Values& values) {
   if (workload_->gradient != GradientKind::kCounting || workload_->poisoned) return;
   if (values == ExpectedAfter(*workload_, layout_, slice, epoch + 1)) return;
-  world_->Violate(Promise::kG7, absl::StrCat("the copy at the cut of epoch ", epoch, " of slice ", slice.value,
-                                             " is not the sum of the epoch's contributions"));
+  world_->Violate(Promise::kG7,
+                  absl::StrCat("the copy at the cut of epoch ", epoch, " of slice ", slice.value,
+                               " is not the sum of the epoch's contributions"));
 }
 
-ValueTruth JobTruth::OnValueSent(PartitionId partition, SliceId slice, uint64_t version, Lsn lsn) const {
+ValueTruth JobTruth::OnValueSent(PartitionId partition, SliceId slice, uint64_t version,
+                                 Lsn lsn) const {
   ValueTruth truth;
   truth.version = version;
   truth.applied = slices_[slice.value].applied;
@@ -85,7 +90,8 @@ ValueTruth JobTruth::OnValueSent(PartitionId partition, SliceId slice, uint64_t 
   if (roster == rosters_.end()) return truth;
   for (const RosterMember& member : roster->second.members) {
     const auto it = replicas_.find(member.incarnation);
-    if (it != replicas_.end() && it->second.active) truth.active.push_back({member.incarnation, it->second.joined});
+    if (it != replicas_.end() && it->second.active)
+      truth.active.push_back({member.incarnation, it->second.joined});
   }
   return truth;
 }
@@ -95,15 +101,18 @@ void JobTruth::OnEntered(WorkerId worker, Incarnation incarnation, Clock clock) 
   Replica& replica = replicas_[incarnation];
   replica.active = true;
   replica.joined = clock;
-  replica.units.clear();
+  replica.units.erase(replica.units.begin(), replica.units.lower_bound(clock));
   replica.computing = -1;
   if (workload_->spec.policy().kind() != Policy::SSP) return;
   if (!IsMember(incarnation)) return;  // was paused, and does not know yet
   const Clock bound = workload_->spec.policy().staleness();
   for (const auto& [other, state] : replicas_) {
-    if (other == incarnation || !state.active || state.computing - bound <= clock || !IsMember(other)) continue;
+    if (other == incarnation || !state.active || state.computing - bound <= clock ||
+        !IsMember(other))
+      continue;
     world_->Violate(Promise::kG2, absl::StrCat("worker ", worker.value, " joins at clock ", clock,
-                                               " while another computes at ", state.computing, ", bound ", bound));
+                                               " while another computes at ", state.computing,
+                                               ", bound ", bound));
   }
 }
 
@@ -111,7 +120,8 @@ void JobTruth::OnEntered(WorkerId worker, Incarnation incarnation, Clock clock) 
 bool JobTruth::IsMember(Incarnation incarnation) const {
   return std::all_of(rosters_.begin(), rosters_.end(), [&](const auto& entry) {
     const auto& members = entry.second.members;
-    return std::any_of(members.begin(), members.end(), [&](const auto& m) { return m.incarnation == incarnation; });
+    return std::any_of(members.begin(), members.end(),
+                       [&](const auto& m) { return m.incarnation == incarnation; });
   });
 }
 
@@ -122,7 +132,9 @@ void JobTruth::OnUnit(Incarnation incarnation, Clock clock, const WorkRange& ite
   replicas_[incarnation].units[clock] = item;
 }
 
-void JobTruth::OnAllValues(Incarnation incarnation, Clock clock) { replicas_[incarnation].computing = clock; }
+void JobTruth::OnAllValues(Incarnation incarnation, Clock clock) {
+  replicas_[incarnation].computing = clock;
+}
 
 // G1: an ack is a promise that it was applied.
 void JobTruth::OnPushAcked(const FrameHeader& ack, SliceId slice, const WorkRange& work) {
@@ -139,18 +151,20 @@ bool JobTruth::Counted(SliceId slice, const WorkRange& item, size_t before) cons
   return it != order.end() && it->second < before;
 }
 
-// G2: what a reader at clock c gets holds all updates stamped up to c - s - 1 of everybody who counts,
-// and no less than it had.
-void JobTruth::OnInstalled(Incarnation incarnation, SliceId slice, Clock clock, const ValueTruth& value) {
+// G2: what a reader at clock c gets holds all updates stamped up to c - s - 1 of everybody who
+// counts, and no less than it had.
+void JobTruth::OnInstalled(Incarnation incarnation, SliceId slice, Clock clock,
+                           const ValueTruth& value) {
   if (bsp()) {
     if (value.version == static_cast<uint64_t>(clock)) return;
-    world_->Violate(Promise::kG2, absl::StrCat("a pull at step ", clock, " got version ", value.version));
+    world_->Violate(Promise::kG2,
+                    absl::StrCat("a pull at step ", clock, " got version ", value.version));
     return;
   }
   Lsn& seen = replicas_[incarnation].seen[slice];
   if (value.lsn < seen) {
-    world_->Violate(Promise::kG2, absl::StrCat("slice ", slice.value, " went back from position ", seen.value,
-                                               " to ", value.lsn.value));
+    world_->Violate(Promise::kG2, absl::StrCat("slice ", slice.value, " went back from position ",
+                                               seen.value, " to ", value.lsn.value));
   }
   seen = std::max(seen, value.lsn);
   if (workload_->spec.policy().kind() != Policy::SSP) return;
@@ -160,10 +174,12 @@ void JobTruth::OnInstalled(Incarnation incarnation, SliceId slice, Clock clock, 
     for (Clock k = std::max(active.joined, needed - 4); k <= needed; ++k) {
       const auto unit = units.find(k);
       if (unit != units.end() && Counted(slice, unit->second, value.applied)) continue;
-      if (active.joined != replicas_[active.incarnation].joined) continue;  // it has left and come again since
-      world_->Violate(Promise::kG2, absl::StrCat("a pull at clock ", clock, " does not have the update of clock ", k,
-                                                 " by incarnation ", active.incarnation.value, ", which ",
-                                                 unit == units.end() ? "has not begun" : "is not applied"));
+      if (active.joined != replicas_[active.incarnation].joined)
+        continue;  // it has left and come again since
+      world_->Violate(Promise::kG2,
+                      absl::StrCat("a pull at clock ", clock, " does not have the update of clock ",
+                                   k, " by incarnation ", active.incarnation.value, ", which ",
+                                   unit == units.end() ? "has not begun" : "is not applied"));
       return;
     }
   }
@@ -182,13 +198,15 @@ void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus
   over_ = true;
   CheckFinite(values);
   const JobSpec& spec = workload_->spec;
-  if (workload_->poisoned) world_->Violate(Promise::kFinite, "a job with a gradient that is not a number succeeded");
+  if (workload_->poisoned)
+    world_->Violate(Promise::kFinite, "a job with a gradient that is not a number succeeded");
   uint64_t items = 0;
   const uint32_t epochs = JobEpochs(spec, workload_->train_samples);
   for (uint32_t e = 0; e < epochs; ++e) items += StepsInEpoch(spec, workload_->train_samples, e);
   for (size_t s = 0; s < slices_.size(); ++s) {
     if (slices_[s].times.size() != items) {
-      world_->Violate(Promise::kG6, absl::StrCat("slice ", s, " has ", slices_[s].times.size(), " of ", items, " items"));
+      world_->Violate(Promise::kG6, absl::StrCat("slice ", s, " has ", slices_[s].times.size(),
+                                                 " of ", items, " items"));
     }
     for (float v : *values[s]) {
       uint32_t bits;
@@ -196,8 +214,11 @@ void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus
       final_hash_ = Mix(final_hash_, bits);
     }
     if (workload_->gradient != GradientKind::kCounting) continue;
-    if (*values[s] != ExpectedAfter(*workload_, layout_, SliceId(static_cast<uint32_t>(s)), epochs)) {
-      world_->Violate(Promise::kG1, absl::StrCat("slice ", s, " is not the sum of the acknowledged contributions"));
+    if (*values[s] !=
+        ExpectedAfter(*workload_, layout_, SliceId(static_cast<uint32_t>(s)), epochs)) {
+      world_->Violate(
+          Promise::kG1,
+          absl::StrCat("slice ", s, " is not the sum of the acknowledged contributions"));
     }
   }
   for (const EpochResult& result : status.epochs_done()) {
@@ -205,8 +226,9 @@ void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus
     world_->Count("epochs evaluated");
     const double expected = ExpectedAccuracy(*workload_, result.epoch());
     if (std::abs(result.test_accuracy() - expected) > 1e-12) {
-      world_->Violate(Promise::kG6, absl::StrCat("accuracy of epoch ", result.epoch(), " is ", result.test_accuracy(),
-                                                 ", each sample once gives ", expected));
+      world_->Violate(Promise::kG6,
+                      absl::StrCat("accuracy of epoch ", result.epoch(), " is ",
+                                   result.test_accuracy(), ", each sample once gives ", expected));
     }
   }
 }
@@ -232,14 +254,16 @@ void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobStatus& s
       times.push_back({{WorkPurpose::kTrain, key.first, key.second, micro}, count});
     }
     if (*values[s] != ExpectedWith(*workload_, layout_, SliceId(static_cast<uint32_t>(s)), times)) {
-      world_->Violate(Promise::kG1, absl::StrCat("slice ", s, " of the failed job is not what was applied"));
+      world_->Violate(Promise::kG1,
+                      absl::StrCat("slice ", s, " of the failed job is not what was applied"));
     }
   }
 }
 
 void ControlTruth::OnStarted(Generation generation) {
   if (generation <= last_) {
-    world_->Violate(Promise::kG5, absl::StrCat("generation ", generation.value, " after ", last_.value));
+    world_->Violate(Promise::kG5,
+                    absl::StrCat("generation ", generation.value, " after ", last_.value));
   }
   last_ = std::max(last_, generation);
 }
@@ -247,19 +271,23 @@ void ControlTruth::OnStarted(Generation generation) {
 void ControlTruth::OnRegistered(uint64_t nonce, uint32_t id, Incarnation incarnation) {
   const auto [it, fresh] = incarnations_.try_emplace(incarnation, nonce);
   if (it->second == nonce) return;
-  world_->Violate(Promise::kG5, absl::StrCat("incarnation ", incarnation.value, " was given twice, now to ", id));
+  world_->Violate(Promise::kG5,
+                  absl::StrCat("incarnation ", incarnation.value, " was given twice, now to ", id));
 }
 
 void ControlTruth::OnSubmitted(uint64_t uid, const std::string& name) {
   const auto [it, fresh] = submitted_.try_emplace(uid, name);
-  if (it->second != name) world_->Violate(Promise::kG5, absl::StrCat("uid ", uid, " was given twice"));
+  if (it->second != name)
+    world_->Violate(Promise::kG5, absl::StrCat("uid ", uid, " was given twice"));
 }
 
-void ControlTruth::OnListed(const std::vector<std::pair<uint64_t, std::string>>& jobs, Generation generation) {
+void ControlTruth::OnListed(const std::vector<std::pair<uint64_t, std::string>>& jobs,
+                            Generation generation) {
   for (const auto& [uid, name] : submitted_) {
     if (std::find(jobs.begin(), jobs.end(), std::make_pair(uid, name)) != jobs.end()) continue;
-    world_->Violate(Promise::kG5, absl::StrCat("job ", name, " (", uid, ") was accepted, and generation ",
-                                               generation.value, " does not know it"));
+    world_->Violate(Promise::kG5,
+                    absl::StrCat("job ", name, " (", uid, ") was accepted, and generation ",
+                                 generation.value, " does not know it"));
   }
 }
 

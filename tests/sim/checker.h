@@ -1,4 +1,5 @@
-// The promises, checked against what really happened. Knows everything; decides nothing in the cluster.
+// The promises, checked against what really happened. Knows everything; decides nothing in the
+// cluster.
 #ifndef STARLING_TESTS_SIM_CHECKER_H_
 #define STARLING_TESTS_SIM_CHECKER_H_
 
@@ -54,7 +55,8 @@ class JobTruth {
   void OnParked(Incarnation incarnation);
   void OnGone(Incarnation incarnation);  // the process died or was fenced
   void OnUnit(Incarnation incarnation, Clock clock, const WorkRange& item);
-  void OnAllValues(Incarnation incarnation, Clock clock);  // the unit's forward pass has all that it waited for
+  void OnAllValues(Incarnation incarnation,
+                   Clock clock);  // the unit's forward pass has all that it waited for
   void OnPushAcked(const FrameHeader& ack, SliceId slice, const WorkRange& work);
   void OnInstalled(Incarnation incarnation, SliceId slice, Clock clock, const ValueTruth& value);
 

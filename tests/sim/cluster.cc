@@ -15,16 +15,25 @@ constexpr absl::Duration kPollPeriod = absl::Milliseconds(100);
 }  // namespace
 
 Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
-    : seed_(seed), shape_(shape), world_(Mix(seed, 1)), network_(&world_), control_(&world_), coordinator_(&world_, &control_) {
+    : seed_(seed),
+      shape_(shape),
+      world_(Mix(seed, 1)),
+      network_(&world_),
+      control_(&world_),
+      coordinator_(&world_, &control_) {
   for (int i = 0; i < shape.shards; ++i) {
-    shards_.push_back(std::make_unique<ShardNode>(this, absl::StrCat("ps-", i), Mix(seed, 1000 + i)));
+    shards_.push_back(
+        std::make_unique<ShardNode>(this, absl::StrCat("ps-", i), Mix(seed, 1000 + i)));
   }
   for (int i = 0; i < shape.workers; ++i) {
-    workers_.push_back(std::make_unique<WorkerNode>(this, absl::StrCat("worker-", i), Mix(seed, 2000 + i)));
-    workers_.back()->set_micro_batch_time(world_.random().Between(absl::Milliseconds(3), absl::Milliseconds(12)));
+    workers_.push_back(
+        std::make_unique<WorkerNode>(this, absl::StrCat("worker-", i), Mix(seed, 2000 + i)));
+    workers_.back()->set_micro_batch_time(
+        world_.random().Between(absl::Milliseconds(3), absl::Milliseconds(12)));
   }
   if (shape.faults && world_.random().Chance(0.2)) {
-    workers_.front()->set_micro_batch_time(absl::Milliseconds(250) / MakeWorkload(seed, 0).spec.batch().micro_batches());
+    workers_.front()->set_micro_batch_time(absl::Milliseconds(250) /
+                                           MakeWorkload(seed, 0).spec.batch().micro_batches());
     world_.Count("fault: slow worker");
   }
   const int jobs = shape.second_job ? 2 : 1;
@@ -64,14 +73,17 @@ void Cluster::Run() {
     }
     for (const auto& worker : workers_) absl::StrAppend(&stuck, "; ", worker->ToString());
     for (const auto& shard : shards_) absl::StrAppend(&stuck, "; ", shard->ToString());
-    world_.Violate(Promise::kG8, absl::StrCat("no end within ", absl::FormatDuration(kProgressBound),
-                                              " after faults healed:", stuck));
+    world_.Violate(Promise::kG8,
+                   absl::StrCat("no end within ", absl::FormatDuration(kProgressBound),
+                                " after faults healed:", stuck));
     break;
   }
   for (const auto& shard : shards_) shard->AddCounters();
 }
 
-uint64_t Cluster::final_hash() const { return jobs_.front().truth == nullptr ? 0 : jobs_.front().truth->final_hash(); }
+uint64_t Cluster::final_hash() const {
+  return jobs_.front().truth == nullptr ? 0 : jobs_.front().truth->final_hash();
+}
 
 bool Cluster::AllOver() const {
   return std::all_of(jobs_.begin(), jobs_.end(), [](const ClientJob& job) { return job.over; });
@@ -87,22 +99,26 @@ ShardNode* Cluster::ShardAt(const std::string& address) {
 JobTruth* Cluster::Truth(const JobDescription& description) {
   for (ClientJob& job : jobs_) {
     if (job.workload.spec.name() != description.spec().name()) continue;
-    if (job.truth == nullptr) job.truth = std::make_unique<JobTruth>(&world_, &job.workload, description);
+    if (job.truth == nullptr)
+      job.truth = std::make_unique<JobTruth>(&world_, &job.workload, description);
     return job.truth.get();
   }
   return nullptr;
 }
 
 const Workload& Cluster::WorkloadOf(const std::string& job_name) const {
-  return std::find_if(jobs_.begin(), jobs_.end(), [&](const ClientJob& job) {
-           return job.workload.spec.name() == job_name;
-         })->workload;
+  return std::find_if(jobs_.begin(), jobs_.end(),
+                      [&](const ClientJob& job) { return job.workload.spec.name() == job_name; })
+      ->workload;
 }
 
 void Cluster::Register(Process* caller, const RegisterRequest& request,
                        std::function<void(std::optional<RegisterReply>)> done) {
   Call<RegisterReply>(
-      caller, 0, [request](CallId call) { return RegisterEvent{call, request}; },
+      caller, 0,
+      [request](CallId call) {
+        return RegisterEvent{call, request};
+      },
       [this, request, done](std::optional<RegisterReply> reply) {
         if (reply.has_value() && reply->refused().empty()) {
           control_.OnRegistered(request.nonce(), reply->id(), Incarnation(reply->incarnation()));
@@ -112,10 +128,12 @@ void Cluster::Register(Process* caller, const RegisterRequest& request,
       });
 }
 
-// Nothing that is asked for here is wrong: calls may only come too early, or to the wrong coordinator.
+// Nothing that is asked for here is wrong: calls may only come too early, or to the wrong
+// coordinator.
 void Cluster::OnRefusedCall(const absl::Status& status) {
   if (!absl::IsInvalidArgument(status) && !absl::IsNotFound(status)) return;
-  world_.Violate(absl::IsNotFound(status) ? Promise::kG5 : Promise::kG8, std::string(status.message()));
+  world_.Violate(absl::IsNotFound(status) ? Promise::kG5 : Promise::kG8,
+                 std::string(status.message()));
 }
 
 void Cluster::Submit(size_t i) {
@@ -124,7 +142,10 @@ void Cluster::Submit(size_t i) {
   *request.mutable_spec() = job.workload.spec;
   request.set_nonce(job.nonce);
   Call<SubmitReply>(
-      &client_, 0, [request](CallId call) { return SubmitEvent{call, request}; },
+      &client_, 0,
+      [request](CallId call) {
+        return SubmitEvent{call, request};
+      },
       [this, i](std::optional<SubmitReply> reply) {
         if (jobs_[i].uid != 0) return;
         if (!reply.has_value()) {
@@ -140,11 +161,16 @@ void Cluster::Poll(size_t i) {
   JobRequest request;
   request.set_name(jobs_[i].workload.spec.name());
   Call<JobReply>(
-      &client_, 0, [request](CallId call) { return GetJobEvent{call, request}; },
+      &client_, 0,
+      [request](CallId call) {
+        return GetJobEvent{call, request};
+      },
       [this, i](std::optional<JobReply> reply) {
-        const bool over = reply.has_value() && reply->status().state() != PENDING && reply->status().state() != RUNNING;
+        const bool over = reply.has_value() && reply->status().state() != PENDING &&
+                          reply->status().state() != RUNNING;
         if (over) return Finish(i, reply->status());
-        if (reply.has_value() && i > 0 && reply->status().state() == PENDING) world_.Count("polls of a queued job");
+        if (reply.has_value() && i > 0 && reply->status().state() == PENDING)
+          world_.Count("polls of a queued job");
         world_.After(kPollPeriod, &client_, [this, i] { Poll(i); });
       });
 }
@@ -154,7 +180,9 @@ void Cluster::Finish(size_t i, const JobStatus& status) {
   job.over = true;
   const bool excused = job.workload.poisoned || shard_crashed_;
   if (status.state() != SUCCEEDED && !excused) {
-    world_.Violate(Promise::kG8, absl::StrCat(status.name(), " ended as ", JobState_Name(status.state()), ": ", status.reason()));
+    world_.Violate(Promise::kG8,
+                   absl::StrCat(status.name(), " ended as ", JobState_Name(status.state()), ": ",
+                                status.reason()));
   }
   if (shard_crashed_ && status.state() == FAILED) world_.Count("jobs that failed with their shard");
   if (job.truth == nullptr) return;
@@ -170,7 +198,9 @@ void Cluster::Finish(size_t i, const JobStatus& status) {
   }
   if (status.state() != SUCCEEDED) return job.truth->OnFailed(values, status);
   if (all) return job.truth->OnSucceeded(values, status);
-  if (!shard_crashed_) world_.Violate(Promise::kG1, absl::StrCat("values of ", status.name(), ", which succeeded, are gone"));
+  if (!shard_crashed_)
+    world_.Violate(Promise::kG1,
+                   absl::StrCat("values of ", status.name(), ", which succeeded, are gone"));
 }
 
 void Cluster::ListJobs() {
@@ -181,7 +211,8 @@ void Cluster::ListJobs() {
           return world_.After(kPollPeriod, &client_, [this] { ListJobs(); });
         }
         std::vector<std::pair<uint64_t, std::string>> listed;
-        for (const JobStatus& status : reply->jobs()) listed.push_back({status.uid(), status.name()});
+        for (const JobStatus& status : reply->jobs())
+          listed.push_back({status.uid(), status.name()});
         control_.OnListed(listed, Generation(coordinator_.generation()));
         listed_ = true;
       });
@@ -206,11 +237,14 @@ SeedResult RunSeed(uint64_t seed) {
     reference.Run();
     world.Count("runs compared with a solo run");
     if (reference.final_hash() != cluster.final_hash()) {
-      world.Violate(Promise::kG3, "the values are not those of one worker on one shard without faults");
+      world.Violate(Promise::kG3,
+                    "the values are not those of one worker on one shard without faults");
     }
-    for (const Violation& v : reference.world().violations()) world.Violate(v.promise, "solo run: " + v.what);
+    for (const Violation& v : reference.world().violations())
+      world.Violate(v.promise, "solo run: " + v.what);
   }
-  return {seed, world.trace(), world.violations(), world.violated(), world.counts(), world.elapsed()};
+  return {seed,           world.trace(),  world.violations(), world.violated(),
+          world.counts(), world.elapsed()};
 }
 
 }  // namespace starling::sim

@@ -73,14 +73,16 @@ void CoordinatorNode::Start() {
 
 void CoordinatorNode::Tick(std::shared_ptr<Instance> instance, absl::Time until) {
   // A zombie's ticks are the world's: the process slot lives on in another life.
-  world_->After(kCoordinatorTickPeriod, instance == zombie_ ? nullptr : this, [this, instance, until] {
-    if (instance->dead || world_->now() > until) return;
-    Step(instance, TickEvent{});
-    Tick(instance, until);
-  });
+  world_->After(kCoordinatorTickPeriod, instance == zombie_ ? nullptr : this,
+                [this, instance, until] {
+                  if (instance->dead || world_->now() > until) return;
+                  Step(instance, TickEvent{});
+                  Tick(instance, until);
+                });
 }
 
-void CoordinatorNode::Step(const std::shared_ptr<Instance>& instance, const CoordinatorEvent& event) {
+void CoordinatorNode::Step(const std::shared_ptr<Instance>& instance,
+                           const CoordinatorEvent& event) {
   if (instance->dead) return;
   world_->Trace(event.index(), 1);
   instance->core->Step(event, world_->now(), *instance);

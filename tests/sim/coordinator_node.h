@@ -25,7 +25,8 @@ class CoordinatorNode : public Process {
   void Crash();
   // Crashes in the middle of a step, after so many of its actions were carried out.
   void CrashAfterActions(int actions) { actions_left_ = actions; }
-  // The process before this one goes on for a while, on state of its own that nobody will read again.
+  // The process before this one goes on for a while, on state of its own that nobody will read
+  // again.
   void LeaveZombie() { leave_zombie_ = true; }
 
   void Serve(const MakeEvent& event, uint64_t generation_seen, Answer answer);

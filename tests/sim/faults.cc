@@ -23,8 +23,11 @@ void Cluster::PlanFaults() {
   faults.reply_lost = Pick(random, std::vector<double>{0, 0.01, 0.05});
   faults.duplicate = Pick(random, std::vector<double>{0, 0.02, 0.1});
   faults.slow = Pick(random, std::vector<double>{0, 0.002, 0.02});
-  faults.slow_most = Pick(random, std::vector<absl::Duration>{absl::Milliseconds(20), absl::Milliseconds(150)});
-  fault_interval_ = Pick(random, std::vector<absl::Duration>{absl::Milliseconds(40), absl::Milliseconds(150), absl::Milliseconds(600)});
+  faults.slow_most =
+      Pick(random, std::vector<absl::Duration>{absl::Milliseconds(20), absl::Milliseconds(150)});
+  fault_interval_ =
+      Pick(random, std::vector<absl::Duration>{absl::Milliseconds(40), absl::Milliseconds(150),
+                                               absl::Milliseconds(600)});
   may_crash_shard_ = random.Chance(0.04);
   heal_at_ = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(8));
   NextFault();
@@ -39,8 +42,9 @@ void Cluster::NextFault() {
       int weight;
       void (Cluster::*happen)();
     };
-    static constexpr Row kRows[] = {{25, &Cluster::CutWorker},       {25, &Cluster::Pause},      {20, &Cluster::CrashWorker},
-                                    {15, &Cluster::CrashCoordinator}, {8, &Cluster::DrainWorker}, {7, &Cluster::CrashShard}};
+    static constexpr Row kRows[] = {{25, &Cluster::CutWorker},   {25, &Cluster::Pause},
+                                    {20, &Cluster::CrashWorker}, {15, &Cluster::CrashCoordinator},
+                                    {8, &Cluster::DrainWorker},  {7, &Cluster::CrashShard}};
     uint64_t at = world_.random().Below(100);
     for (const Row& row : kRows) {
       if (at < static_cast<uint64_t>(row.weight)) {
@@ -92,11 +96,13 @@ void Cluster::CrashCoordinator() {
     coordinator_.Crash();
   }
   world_.Count("fault: coordinator crash");
-  world_.After(absl::Milliseconds(101) + random.Between(absl::Milliseconds(1), absl::Milliseconds(500)), nullptr, [this] {
-    if (coordinator_.alive) return;
-    coordinator_.Start();
-    world_.Count("coordinator restarts");
-  });
+  world_.After(
+      absl::Milliseconds(101) + random.Between(absl::Milliseconds(1), absl::Milliseconds(500)),
+      nullptr, [this] {
+        if (coordinator_.alive) return;
+        coordinator_.Start();
+        world_.Count("coordinator restarts");
+      });
 }
 
 // Until shards are replicated, its jobs fail, and say so; others go on.

@@ -39,7 +39,8 @@ void Network::Deliver(const StreamPtr& stream, int to, const Message& message) {
   if (stream->down[to] || end.process->life != end.life) {
     return world_->Count(to == 1 ? "fault: lost request (frame)" : "fault: lost reply (frame)");
   }
-  world_->Trace(static_cast<uint64_t>(message.header.type) << 8 | to, message.header.request_id ^ stream->id << 32);
+  world_->Trace(static_cast<uint64_t>(message.header.type) << 8 | to,
+                message.header.request_id ^ stream->id << 32);
   end.deliver(message);
 }
 

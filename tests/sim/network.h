@@ -1,6 +1,6 @@
-// Streams between workers and shards, and unary calls to the coordinator, with everything that can go
-// wrong with them: delays, cuts that lose what is under way in one or both directions, lost requests,
-// lost replies, duplicates, reordering.
+// Streams between workers and shards, and unary calls to the coordinator, with everything that can
+// go wrong with them: delays, cuts that lose what is under way in one or both directions, lost
+// requests, lost replies, duplicates, reordering.
 #ifndef STARLING_TESTS_SIM_NETWORK_H_
 #define STARLING_TESTS_SIM_NETWORK_H_
 
@@ -21,13 +21,13 @@ namespace starling::sim {
 
 // How bad it is; all zero once faults have healed.
 struct NetworkFaults {
-  double cut = 0;             // per frame
-  double corrupt = 0;         // per push: a flipped bit
-  double forge = 0;           // per push: a copy of another run or view comes along
-  double call_lost = 0;       // per call: request
+  double cut = 0;        // per frame
+  double corrupt = 0;    // per push: a flipped bit
+  double forge = 0;      // per push: a copy of another run or view comes along
+  double call_lost = 0;  // per call: request
   double reply_lost = 0;
-  double duplicate = 0;       // per call
-  double slow = 0;            // per frame or call: a long delay
+  double duplicate = 0;  // per call
+  double slow = 0;       // per frame or call: a long delay
   absl::Duration slow_most = absl::ZeroDuration();
 };
 
@@ -72,9 +72,9 @@ class Network {
   // One end is gone (crash, disconnect): it hears nothing any more; the other learns of it.
   void Close(const StreamPtr& stream, int end);
 
-  // Carries a request to a server and its reply back. `serve` runs at the server, maybe twice, and gets
-  // a function that answers; `done` runs at the caller once, with the first answer, or with false when
-  // none came in time. `gone` runs at the server when the caller has given up.
+  // Carries a request to a server and its reply back. `serve` runs at the server, maybe twice, and
+  // gets a function that answers; `done` runs at the caller once, with the first answer, or with
+  // false when none came in time. `gone` runs at the server when the caller has given up.
   template <typename Reply>
   void Call(Process* caller, Process* server, std::function<void(std::function<void(Reply)>)> serve,
             std::function<void(std::optional<Reply>)> done) {

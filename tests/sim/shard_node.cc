@@ -17,8 +17,8 @@ PayloadPiece BytesOf(const Values& values) {
 RosterList RosterOf(const Roster& roster) {
   RosterList list{RosterNumber(roster.number()), {}};
   for (const Member& m : roster.members()) {
-    list.members.push_back(
-        {ReplicaId(m.replica()), WorkerId(m.worker()), Incarnation(m.incarnation()), m.joined_clock()});
+    list.members.push_back({ReplicaId(m.replica()), WorkerId(m.worker()),
+                            Incarnation(m.incarnation()), m.joined_clock()});
   }
   return list;
 }
@@ -88,13 +88,17 @@ void ShardNode::Report() {
   ++reports_under_way_;
   CoordinatorNode& coordinator = cluster_->coordinator();
   cluster_->Call<ShardOrders>(
-      this, generation_, [report](CallId call) { return ShardReportEvent{call, report}; },
+      this, generation_,
+      [report](CallId call) {
+        return ShardReportEvent{call, report};
+      },
       [this, incarnation = incarnation_](std::optional<ShardOrders> orders) {
         if (!registered_ || incarnation != incarnation_) return;
         --reports_under_way_;
         if (orders.has_value()) OnOrders(*orders);
         if (!registered_) return;
-        const absl::Duration wait = orders.has_value() ? absl::ZeroDuration() : absl::Milliseconds(50);
+        const absl::Duration wait =
+            orders.has_value() ? absl::ZeroDuration() : absl::Milliseconds(50);
         world_->After(wait, this, [this, incarnation] {
           if (registered_ && incarnation == incarnation_ && reports_under_way_ == 0) Report();
         });
@@ -159,7 +163,8 @@ ShardNode::Hosted* ShardNode::Host(const JobDescription& job, PartitionId partit
   const Layout& layout = truth->layout();
   auto config = MakePartitionConfig(job, layout, partition, ShardId(id_));
   if (!config.ok() || layout.digest != job.layout_digest()) {
-    world_->Violate(Promise::kG8, absl::StrCat("a partition cannot be made: ", std::string(config.status().message())));
+    world_->Violate(Promise::kG8, absl::StrCat("a partition cannot be made: ",
+                                               std::string(config.status().message())));
     return nullptr;
   }
   Hosted& hosted = hosted_[key];
@@ -190,7 +195,9 @@ void ShardNode::Tick() {
   });
 }
 
-void ShardNode::OnConnected(const Network::StreamPtr& stream) { streams_[ConnectionId(stream->id)] = stream; }
+void ShardNode::OnConnected(const Network::StreamPtr& stream) {
+  streams_[ConnectionId(stream->id)] = stream;
+}
 
 void ShardNode::OnDown(const Network::StreamPtr& stream) {
   streams_.erase(ConnectionId(stream->id));
@@ -247,7 +254,8 @@ void ShardNode::Do(Hosted& hosted, const Verify& a) {
   const PayloadVerdict verdict = VerifyPayload({&piece, 1}, InstructionSet::kPortable);
   Random& random = world_->random();
   // Sometimes long enough for a reconnect and a retry.
-  const absl::Duration most = random.Chance(0.05) ? absl::Milliseconds(30) : absl::Microseconds(300);
+  const absl::Duration most =
+      random.Chance(0.05) ? absl::Milliseconds(30) : absl::Microseconds(300);
   Later(hosted, random.Between(absl::Microseconds(10), most),
         Verified{a.payload, verdict.digest, verdict.first_non_finite});
 }
@@ -278,7 +286,8 @@ void ShardNode::Do(Hosted& hosted, const ApplyNow& a) {
   hosted.truth->OnApplied(hosted.id, a.record);
   world_->Trace(a.record.lsn.value, a.record.work.first);
   Random& random = world_->random();
-  const absl::Duration most = random.Chance(0.05) ? absl::Milliseconds(10) : absl::Microseconds(200);
+  const absl::Duration most =
+      random.Chance(0.05) ? absl::Milliseconds(10) : absl::Microseconds(200);
   Later(hosted, random.Between(absl::Microseconds(5), most), Applied{a.record.lsn});
 }
 
@@ -334,7 +343,8 @@ ValuesPtr ShardNode::ValuesOf(RunId run, SliceId slice) const {
     if (key.first != run) continue;
     const auto it = hosted.slices.find(slice);
     if (it == hosted.slices.end()) continue;
-    return std::make_shared<Values>(it->second.versions[hosted.truth->bsp() ? it->second.sealed % 2 : 0]);
+    return std::make_shared<Values>(
+        it->second.versions[hosted.truth->bsp() ? it->second.sealed % 2 : 0]);
   }
   return nullptr;
 }
@@ -358,8 +368,9 @@ std::string ShardNode::ToString() const {
   std::string text = absl::StrCat(name, alive ? "" : " is down");
   for (const auto& [key, hosted] : hosted_) {
     const PartitionStatus status = hosted.core->Status();
-    absl::StrAppend(&text, " [job ", key.first.job.value, " partition ", key.second.value, " epoch ", status.epoch(), " cut ",
-                    status.cut_epochs(), " covered ", status.covered_floor(), " roster ", status.roster(), "]");
+    absl::StrAppend(&text, " [job ", key.first.job.value, " partition ", key.second.value,
+                    " epoch ", status.epoch(), " cut ", status.cut_epochs(), " covered ",
+                    status.covered_floor(), " roster ", status.roster(), "]");
   }
   return text;
 }

@@ -1,5 +1,5 @@
-// A shard's process: real partition cores, real small buffers, the real update and verify code. Verifying
-// and applying take simulated time, so that retries can meet originals.
+// A shard's process: real partition cores, real small buffers, the real update and verify code.
+// Verifying and applying take simulated time, so that retries can meet originals.
 #ifndef STARLING_TESTS_SIM_SHARD_NODE_H_
 #define STARLING_TESTS_SIM_SHARD_NODE_H_
 
@@ -33,7 +33,8 @@ class ShardNode : public Process {
 
   // nullptr: not hosted here.
   ValuesPtr ValuesOf(RunId run, SliceId slice) const;
-  // Adds the counters of all partitions to the world's counts; those of dropped ones were added then.
+  // Adds the counters of all partitions to the world's counts; those of dropped ones were added
+  // then.
   void AddCounters() const;
   std::string ToString() const;
 

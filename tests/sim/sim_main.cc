@@ -1,7 +1,8 @@
 // Runs seeds, prints what was reached and what was violated; tools/sim.sh builds it.
 //   sim --seeds N [--seed FIRST] [--jobs J] [--verbose]
 //   sim --seeds 1 --seed S --transcript PROCESS    what the session of worker-0 heard and did
-//   sim --mutants                                  masks each defence (a build with STARLING_MUTANTS)
+//   sim --mutants                                  masks each defence (a build with
+//   STARLING_MUTANTS)
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -26,18 +27,55 @@ constexpr uint64_t kSeedsThatReachAll = 300;
 constexpr uint64_t kSeedsPerMutant = 2000;
 
 // What a run that never reached it has not shown.
-constexpr const char* kMustReach[] = {
-    "fault: lost request (frame)", "fault: lost reply (frame)", "fault: lost request (call)", "fault: lost reply (call)",
-    "fault: duplicate (call)", "fault: long delay", "fault: reordered (call)", "fault: cut stream", "fault: paused worker",
-    "fault: paused shard", "fault: paused coordinator", "fault: worker crash", "fault: coordinator crash",
-    "fault: coordinator crash within a step", "fault: zombie coordinator", "calls that reached a zombie coordinator",
-    "fault: SIGTERM", "fault: shard crash", "fault: slow worker", "fault: corrupted payload", "fault: push of another era",
-    "fault: push of an old view", "fault: push of the next epoch", "ALREADY_COUNTED", "abandoned units", "blocked pulls",
-    "coordinator restarts", "copies for evaluation", "cuts", "dedup hits", "drained workers", "duplicate subtrees",
-    "epochs evaluated", "fenced requests", "frames that waited for orders", "jobs stopped by NaN",
-    "jobs that failed with their shard", "joined retries", "merged subtrees", "polls of a queued job", "pushes sent again",
-    "refused requests", "replaced subtrees", "roster changes", "runs compared with a solo run", "sealed steps",
-    "seeds run twice", "superseded pulls", "worker rejoins"};
+constexpr const char* kMustReach[] = {"fault: lost request (frame)",
+                                      "fault: lost reply (frame)",
+                                      "fault: lost request (call)",
+                                      "fault: lost reply (call)",
+                                      "fault: duplicate (call)",
+                                      "fault: long delay",
+                                      "fault: reordered (call)",
+                                      "fault: cut stream",
+                                      "fault: paused worker",
+                                      "fault: paused shard",
+                                      "fault: paused coordinator",
+                                      "fault: worker crash",
+                                      "fault: coordinator crash",
+                                      "fault: coordinator crash within a step",
+                                      "fault: zombie coordinator",
+                                      "calls that reached a zombie coordinator",
+                                      "fault: SIGTERM",
+                                      "fault: shard crash",
+                                      "fault: slow worker",
+                                      "fault: corrupted payload",
+                                      "fault: push of another era",
+                                      "fault: push of an old view",
+                                      "fault: push of the next epoch",
+                                      "ALREADY_COUNTED",
+                                      "abandoned units",
+                                      "blocked pulls",
+                                      "coordinator restarts",
+                                      "copies for evaluation",
+                                      "cuts",
+                                      "dedup hits",
+                                      "drained workers",
+                                      "duplicate subtrees",
+                                      "epochs evaluated",
+                                      "fenced requests",
+                                      "frames that waited for orders",
+                                      "jobs stopped by NaN",
+                                      "jobs that failed with their shard",
+                                      "joined retries",
+                                      "merged subtrees",
+                                      "polls of a queued job",
+                                      "pushes sent again",
+                                      "refused requests",
+                                      "replaced subtrees",
+                                      "roster changes",
+                                      "runs compared with a solo run",
+                                      "sealed steps",
+                                      "seeds run twice",
+                                      "superseded pulls",
+                                      "worker rejoins"};
 
 struct Options {
   uint64_t seeds = 100;
@@ -102,7 +140,8 @@ int Run(const Options& options) {
 
 #ifdef STARLING_MUTANTS
 
-// The checker that must bite when the defence is masked; none: nothing that it defends against exists yet.
+// The checker that must bite when the defence is masked; none: nothing that it defends against
+// exists yet.
 std::optional<Promise> PromiseOf(Defence defence) {
   switch (defence) {
     case Defence::kDedup:
@@ -110,20 +149,28 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kJoin:
     case Defence::kIncarnationFence:
     case Defence::kRunFence:
-    case Defence::kViewFence: return Promise::kG1;
+    case Defence::kViewFence:
+      return Promise::kG1;
     case Defence::kRequiredClock:
     case Defence::kMinLsn:
-    case Defence::kJoinerClock: return Promise::kG2;
-    case Defence::kReductionOrder: return Promise::kG3;
+    case Defence::kJoinerClock:
+      return Promise::kG2;
+    case Defence::kReductionOrder:
+      return Promise::kG3;
     case Defence::kGeneration:
-    case Defence::kCoordinatorPersist: return Promise::kG5;
+    case Defence::kCoordinatorPersist:
+      return Promise::kG5;
     case Defence::kBatchKey:
-    case Defence::kEvaluationRangeOnce: return Promise::kG6;
+    case Defence::kEvaluationRangeOnce:
+      return Promise::kG6;
     case Defence::kEpochGate:
-    case Defence::kCutBeforeNext: return Promise::kG7;
-    case Defence::kFiniteCheck: return Promise::kFinite;
+    case Defence::kCutBeforeNext:
+      return Promise::kG7;
+    case Defence::kFiniteCheck:
+      return Promise::kFinite;
     case Defence::kCommitBeforeApply:
-    case Defence::kCount: return std::nullopt;
+    case Defence::kCount:
+      return std::nullopt;
   }
   return std::nullopt;
 }
@@ -152,7 +199,8 @@ int RunMutants(Options options) {
     MaskDefence(Defence::kCount);
     if (caught_by == 0) ++escaped;
     std::printf("%-24s %-24s %s %lu\n", DefenceName(defence), PromiseName(*promise),
-                caught_by == 0 ? "ESCAPED in seeds:" : "caught by seed", caught_by == 0 ? seeds.load() : caught_by.load());
+                caught_by == 0 ? "ESCAPED in seeds:" : "caught by seed",
+                caught_by == 0 ? seeds.load() : caught_by.load());
     std::fflush(stdout);
   }
   std::printf("%d escaped\n", escaped);
@@ -169,7 +217,9 @@ int RunMutants(const Options&) {
 #endif
 
 int Usage() {
-  std::fprintf(stderr, "usage: sim [--seeds N] [--seed FIRST] [--jobs J] [--verbose] [--transcript PROCESS] | --mutants\n");
+  std::fprintf(stderr,
+               "usage: sim [--seeds N] [--seed FIRST] [--jobs J] [--verbose] [--transcript "
+               "PROCESS] | --mutants\n");
   return 2;
 }
 
@@ -186,7 +236,7 @@ int Main(int argc, char** argv) {
     } else if (flag == "--transcript") {
       World::transcript_of() = argv[++i];
     } else {
-      uint64_t* number = flag == "--seeds" ? &options.seeds
+      uint64_t* number = flag == "--seeds"  ? &options.seeds
                          : flag == "--seed" ? &options.first
                          : flag == "--jobs" ? &options.jobs
                                             : nullptr;

@@ -17,8 +17,9 @@ TEST(Simulation, KeepsItsPromises) {
     }
     for (const auto& [what, times] : result.counts) counts[what] += times;
   }
-  for (const char* what : {"dedup hits", "joined retries", "blocked pulls", "fenced requests", "replaced subtrees",
-                           "coordinator restarts", "worker rejoins", "runs compared with a solo run"}) {
+  for (const char* what :
+       {"dedup hits", "joined retries", "blocked pulls", "fenced requests", "replaced subtrees",
+        "coordinator restarts", "worker rejoins", "runs compared with a solo run"}) {
     EXPECT_GT(counts[what], 0u) << what;
   }
 }

@@ -18,16 +18,18 @@ namespace action = session::action;
 namespace event = session::event;
 
 uint64_t DigestOf(const Values& values) {
-  const PayloadPiece piece(reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(float));
+  const PayloadPiece piece(reinterpret_cast<const uint8_t*>(values.data()),
+                           values.size() * sizeof(float));
   return VerifyPayload({&piece, 1}, InstructionSet::kPortable).digest;
 }
 
 // What nothing but orders can bring about.
 bool ComesOfOrders(const session::Action& a) {
-  return std::holds_alternative<action::Register>(a) || std::holds_alternative<action::Prepare>(a) ||
-         std::holds_alternative<action::CloseJob>(a) || std::holds_alternative<action::Compute>(a) ||
-         std::holds_alternative<action::Abandon>(a) || std::holds_alternative<action::Disconnect>(a) ||
-         std::holds_alternative<action::Exit>(a);
+  return std::holds_alternative<action::Register>(a) ||
+         std::holds_alternative<action::Prepare>(a) ||
+         std::holds_alternative<action::CloseJob>(a) ||
+         std::holds_alternative<action::Compute>(a) || std::holds_alternative<action::Abandon>(a) ||
+         std::holds_alternative<action::Disconnect>(a) || std::holds_alternative<action::Exit>(a);
 }
 
 }  // namespace
@@ -87,9 +89,11 @@ void WorkerNode::Step(session::Event event) {
   if (!alive) return;
   world_->Trace(event.index(), Mix(seed_, life));
   std::vector<session::Action> actions;
-  session_->Step(event, world_->now(), [&](session::Action&& a) { actions.push_back(std::move(a)); });
+  session_->Step(event, world_->now(),
+                 [&](session::Action&& a) { actions.push_back(std::move(a)); });
   if (World::transcript_of() == name) {
-    std::printf("%s > %s\n", absl::FormatDuration(world_->elapsed()).c_str(), session::ToString(event).c_str());
+    std::printf("%s > %s\n", absl::FormatDuration(world_->elapsed()).c_str(),
+                session::ToString(event).c_str());
     for (const session::Action& a : actions) std::printf("    %s\n", session::ToString(a).c_str());
   }
   if (const auto* orders = std::get_if<event::Orders>(&event)) {
@@ -98,8 +102,8 @@ void WorkerNode::Step(session::Event event) {
       world_->Count("orders of an old generation");
       for (const session::Action& a : actions) {
         if (ComesOfOrders(a)) {
-          world_->Violate(Promise::kG5, absl::StrCat(name, " followed orders of generation ", generation, " after ",
-                                                     generation_));
+          world_->Violate(Promise::kG5, absl::StrCat(name, " followed orders of generation ",
+                                                     generation, " after ", generation_));
         }
       }
     }
@@ -134,9 +138,12 @@ void WorkerNode::Do(action::Report& a) {
   const Incarnation incarnation(a.report.incarnation());
   cluster_->Call<WorkerOrders>(
       this, a.report.generation(),
-      [report = std::move(a.report)](CallId call) { return WorkerReportEvent{call, report}; },
+      [report = std::move(a.report)](CallId call) {
+        return WorkerReportEvent{call, report};
+      },
       [this, incarnation](std::optional<WorkerOrders> orders) {
-        if (!orders.has_value()) return Step(event::ReportFailed{incarnation, absl::UnavailableError("no answer")});
+        if (!orders.has_value())
+          return Step(event::ReportFailed{incarnation, absl::UnavailableError("no answer")});
         Step(event::Orders{incarnation, *std::move(orders)});
       });
 }
@@ -144,36 +151,44 @@ void WorkerNode::Do(action::Report& a) {
 void WorkerNode::Do(action::Connect& a) {
   const uint64_t number = ++connects_;
   connecting_[a.shard] = number;
-  world_->After(cluster_->network().Delay(), this, [this, number, shard = a.shard, address = a.address] {
-    const auto it = connecting_.find(shard);
-    if (it == connecting_.end() || it->second != number) return;
-    connecting_.erase(it);
-    ShardNode* node = cluster_->ShardAt(address);
-    if (node == nullptr || !node->alive) return Step(event::StreamDown{shard, absl::UnavailableError("refused")});
-    auto place = std::make_shared<std::weak_ptr<Network::Stream>>();
-    Network::End mine{this, life, [this, shard, place](const Message& m) {
+  world_->After(cluster_->network().Delay(), this,
+                [this, number, shard = a.shard, address = a.address] {
+                  const auto it = connecting_.find(shard);
+                  if (it == connecting_.end() || it->second != number) return;
+                  connecting_.erase(it);
+                  ShardNode* node = cluster_->ShardAt(address);
+                  if (node == nullptr || !node->alive)
+                    return Step(event::StreamDown{shard, absl::UnavailableError("refused")});
+                  auto place = std::make_shared<std::weak_ptr<Network::Stream>>();
+                  Network::End mine{
+                      this, life,
+                      [this, shard, place](const Message& m) {
                         const auto stream = place->lock();
                         if (stream != nullptr) OnMessage(shard, stream->id, m);
                       },
                       [this, shard, place] {
                         const auto stream = place->lock();
                         const auto open = streams_.find(shard);
-                        if (stream == nullptr || open == streams_.end() || open->second != stream) return;
+                        if (stream == nullptr || open == streams_.end() || open->second != stream)
+                          return;
                         streams_.erase(open);
                         Step(event::StreamDown{shard, absl::UnavailableError("cut")});
                       }};
-    Network::End theirs{node, node->life, [node, place](const Message& m) {
-                          if (const auto stream = place->lock()) node->OnFrame(stream, m);
-                        },
-                        [node, place] {
-                          if (const auto stream = place->lock()) node->OnDown(stream);
-                        }};
-    const Network::StreamPtr stream = cluster_->network().Open(std::move(mine), std::move(theirs));
-    *place = stream;
-    node->OnConnected(stream);
-    streams_[shard] = stream;
-    Step(event::StreamUp{shard});
-  });
+                  Network::End theirs{node, node->life,
+                                      [node, place](const Message& m) {
+                                        if (const auto stream = place->lock())
+                                          node->OnFrame(stream, m);
+                                      },
+                                      [node, place] {
+                                        if (const auto stream = place->lock()) node->OnDown(stream);
+                                      }};
+                  const Network::StreamPtr stream =
+                      cluster_->network().Open(std::move(mine), std::move(theirs));
+                  *place = stream;
+                  node->OnConnected(stream);
+                  streams_[shard] = stream;
+                  Step(event::StreamUp{shard});
+                });
 }
 
 void WorkerNode::Do(action::Disconnect& a) {
@@ -190,7 +205,8 @@ void WorkerNode::Track(const FrameHeader& sent) {
   const bool close = sent.type == FrameType::kClose;
   if (close && (sent.flags & frame_flags::kEnter)) entering_ = true;
   if (close && (sent.flags & frame_flags::kPark)) job_->truth->OnParked(incarnation_);
-  if (entering_ && sent.type == FrameType::kPull && sent.key.work.purpose != WorkPurpose::kEvaluate) {
+  if (entering_ && sent.type == FrameType::kPull &&
+      sent.key.work.purpose != WorkPurpose::kEvaluate) {
     entering_ = false;
     job_->truth->OnEntered(id_, incarnation_, sent.clock);
   }
@@ -208,11 +224,13 @@ void WorkerNode::Do(action::Send& a) {
   if (a.buffer.value != 0) {
     const auto buffer = buffers_.find(a.buffer);
     if (buffer == buffers_.end()) {
-      return world_->Violate(Promise::kG8, absl::StrCat(name, " sends a buffer that it has released"));
+      return world_->Violate(Promise::kG8,
+                             absl::StrCat(name, " sends a buffer that it has released"));
     }
     message.payload = buffer->second;
     message.header.digest = DigestOf(*message.payload);
-    if (!pushes_.try_emplace(a.header.request_id, a.header).second) world_->Count("pushes sent again");
+    if (!pushes_.try_emplace(a.header.request_id, a.header).second)
+      world_->Count("pushes sent again");
     Random& random = world_->random();
     if (random.Chance(cluster_->network().faults().corrupt)) {
       auto spoiled = std::make_shared<Values>(*message.payload);
@@ -225,8 +243,8 @@ void WorkerNode::Do(action::Send& a) {
   cluster_->network().Send(stream->second, 1, std::move(message));
 }
 
-// Something from another time: the same key in another era, or through another view; or an item of the next
-// epoch, whose turn has not come.
+// Something from another time: the same key in another era, or through another view; or an item of
+// the next epoch, whose turn has not come.
 void WorkerNode::Forge(const Network::StreamPtr& stream, const action::Send& a) {
   const Workload& workload = job_->truth->workload();
   Message message;
@@ -248,7 +266,8 @@ void WorkerNode::Forge(const Network::StreamPtr& stream, const action::Send& a) 
       const uint64_t steps = StepsInEpoch(workload.spec, workload.train_samples, work.epoch);
       const bool counts = workload.gradient == GradientKind::kCounting && !job_->truth->bsp();
       if (!counts || work.first / workload.spec.batch().micro_batches() >= steps) return;
-      payload = std::make_shared<Values>(Contribution(workload, job_->truth->layout(), {}, h.key.slice, work));
+      payload = std::make_shared<Values>(
+          Contribution(workload, job_->truth->layout(), {}, h.key.slice, work));
       h.samples = static_cast<uint32_t>(SamplesIn(workload, work));
       world_->Count("fault: push of the next epoch");
     }
@@ -274,12 +293,13 @@ void WorkerNode::OnMessage(ShardId shard, uint64_t stream, const Message& messag
     job_->truth->OnPushAcked(h, push->second.key.slice, push->second.key.work);
   }
   const auto pull = pulls_.find(h.request_id);
-  if (h.type == FrameType::kValue && pull != pulls_.end() && job_.has_value() && !job_->truth->bsp() &&
-      h.base_lsn < pull->second) {
-    world_->Violate(Promise::kG2, absl::StrCat("a pull that had seen position ", pull->second.value, " got ",
-                                               h.base_lsn.value));
+  if (h.type == FrameType::kValue && pull != pulls_.end() && job_.has_value() &&
+      !job_->truth->bsp() && h.base_lsn < pull->second) {
+    world_->Violate(Promise::kG2, absl::StrCat("a pull that had seen position ", pull->second.value,
+                                               " got ", h.base_lsn.value));
   }
-  if (h.type == FrameType::kError) world_->Count(absl::StrCat("answers: error ", static_cast<int>(h.answer)).c_str());
+  if (h.type == FrameType::kError)
+    world_->Count(absl::StrCat("answers: error ", static_cast<int>(h.answer)).c_str());
   Step(event::Frame{shard, h, buffer, message.text});
 }
 
@@ -292,7 +312,8 @@ void WorkerNode::Do(action::Prepare& a) {
   for (auto& copy : job.copies) copy.resize(truth->layout().slices.size());
   event::JobPrepared prepared;
   prepared.run = run;
-  for (const Slice& slice : truth->layout().slices) prepared.slices.push_back({slice.partition, slice.elements, true});
+  for (const Slice& slice : truth->layout().slices)
+    prepared.slices.push_back({slice.partition, slice.elements, true});
   world_->After(world_->random().Between(absl::Milliseconds(1), absl::Milliseconds(20)), this,
                 [this, prepared] { Step(prepared); });
 }
@@ -314,7 +335,8 @@ void WorkerNode::Do(action::Inspect& a) {
 void WorkerNode::Do(action::Prefetch&) {}
 
 void WorkerNode::Do(action::Compute& a) {
-  if (job_->unit.has_value()) world_->Violate(Promise::kG8, absl::StrCat(name, " computes two units at once"));
+  if (job_->unit.has_value())
+    world_->Violate(Promise::kG8, absl::StrCat(name, " computes two units at once"));
   job_->unit = a;
   job_->running = false;
   if (a.purpose == WorkPurpose::kTrain && !job_->truth->bsp()) {
@@ -333,7 +355,8 @@ void WorkerNode::Do(action::InstallValue& a) {
   const ValueTruth& truth = truths_.at(a.buffer);
   if (truth.run != job_->run) world_->Violate(Promise::kG2, "a value of another run was installed");
   if (a.params == Params::kLive) {
-    const bool wanted = job_->unit.has_value() && job_->unit->purpose == WorkPurpose::kTrain && job_->running;
+    const bool wanted =
+        job_->unit.has_value() && job_->unit->purpose == WorkPurpose::kTrain && job_->running;
     if (wanted && a.clock <= job_->unit->clock) {
       world_->Violate(Promise::kG2, absl::StrCat(name, " overwrites values that are being read"));
     }
@@ -383,21 +406,27 @@ void WorkerNode::RunTraining(const std::vector<ValuesPtr>& values) {
   absl::Duration at = absl::ZeroDuration();
   for (uint32_t r = 0; r < unit.ranges.size(); ++r) {
     const WorkRange range = unit.ranges[r];
-    const absl::Duration time = range.count * micro_batch_time_ * (0.8 + 0.1 * world_->random().Below(5));
+    const absl::Duration time =
+        range.count * micro_batch_time_ * (0.8 + 0.1 * world_->random().Below(5));
     for (uint32_t i = 0; i < slices; ++i) {
       const SliceId slice(slices - 1 - i);
-      world_->After(at + time * (0.5 + 0.5 * (i + 1) / slices), this, [this, unit, r, range, slice, values] {
-        if (!job_.has_value() || !job_->unit.has_value() || job_->unit->unit != unit.unit) return;
-        const Workload& workload = job_->truth->workload();
-        auto sum = std::make_shared<Values>(Contribution(workload, job_->truth->layout(), values, slice, range));
-        const bool poisoned = workload.poisoned && slice.value == 0 && range.epoch == workload.poison.epoch &&
-                              range.first <= workload.poison.first &&
-                              workload.poison.first < range.first + range.count;
-        if (poisoned) sum->back() = std::numeric_limits<float>::quiet_NaN();
-        const BufferId buffer(++last_buffer_);
-        buffers_[buffer] = sum;
-        Step(event::SliceGradient{unit.unit, r, slice, buffer, static_cast<uint32_t>(SamplesIn(workload, range))});
-      });
+      world_->After(
+          at + time * (0.5 + 0.5 * (i + 1) / slices), this, [this, unit, r, range, slice, values] {
+            if (!job_.has_value() || !job_->unit.has_value() || job_->unit->unit != unit.unit)
+              return;
+            const Workload& workload = job_->truth->workload();
+            auto sum = std::make_shared<Values>(
+                Contribution(workload, job_->truth->layout(), values, slice, range));
+            const bool poisoned = workload.poisoned && slice.value == 0 &&
+                                  range.epoch == workload.poison.epoch &&
+                                  range.first <= workload.poison.first &&
+                                  workload.poison.first < range.first + range.count;
+            if (poisoned) sum->back() = std::numeric_limits<float>::quiet_NaN();
+            const BufferId buffer(++last_buffer_);
+            buffers_[buffer] = sum;
+            Step(event::SliceGradient{unit.unit, r, slice, buffer,
+                                      static_cast<uint32_t>(SamplesIn(workload, range))});
+          });
     }
     at += time;
   }
@@ -423,7 +452,8 @@ void WorkerNode::RunEvaluation() {
     const Workload& workload = job_->truth->workload();
     for (const WorkRange& range : unit.ranges) {
       const uint64_t samples = TestSamplesIn(workload, range);
-      computed.metrics.push_back({static_cast<double>(samples), samples, CorrectIn(workload, range)});
+      computed.metrics.push_back(
+          {static_cast<double>(samples), samples, CorrectIn(workload, range)});
     }
     job_->unit.reset();
     Step(computed);

@@ -22,17 +22,20 @@ uint64_t SamplesOfMicroBatch(const Workload& w, uint64_t id, uint64_t of) {
   return first >= of ? 0 : std::min(size, of - first);
 }
 
-uint64_t SamplesOfMicroBatch(const Workload& w, uint64_t id) { return SamplesOfMicroBatch(w, id, w.train_samples); }
+uint64_t SamplesOfMicroBatch(const Workload& w, uint64_t id) {
+  return SamplesOfMicroBatch(w, id, w.train_samples);
+}
 
 // In [0, 3], and 0 for an empty micro-batch.
-float CountingGradient(const Workload& w, uint32_t slice, uint32_t element, const WorkRange& range, uint64_t id) {
+float CountingGradient(const Workload& w, uint32_t slice, uint32_t element, const WorkRange& range,
+                       uint64_t id) {
   const uint64_t samples = SamplesOfMicroBatch(w, id);
   if (samples == 0) return 0;
   return static_cast<float>(Mix(Mix(slice, element), Mix(range.epoch, id)) & 3);
 }
 
-void MicroBatch(const Workload& w, const std::vector<ValuesPtr>& values, uint32_t slice, const WorkRange& range,
-                uint64_t id, Values* out) {
+void MicroBatch(const Workload& w, const std::vector<ValuesPtr>& values, uint32_t slice,
+                const WorkRange& range, uint64_t id, Values* out) {
   const auto elements = static_cast<uint32_t>(out->size());
   if (w.gradient == GradientKind::kCounting) {
     for (uint32_t e = 0; e < elements; ++e) (*out)[e] = CountingGradient(w, slice, e, range, id);
@@ -42,13 +45,15 @@ void MicroBatch(const Workload& w, const std::vector<ValuesPtr>& values, uint32_
   float all = 0;
   for (const ValuesPtr& v : values) all += v->front() + v->back();
   for (uint32_t e = 0; e < elements; ++e) {
-    const float noise = static_cast<float>(Mix(Mix(slice, e), Mix(range.epoch, id)) >> 40) * 0x1p-24F - 0.5F;
-    (*out)[e] = samples * ((*values[slice])[e] * 0.37F + all * 0.013F + noise) / static_cast<float>(w.spec.batch().global());
+    const float noise =
+        static_cast<float>(Mix(Mix(slice, e), Mix(range.epoch, id)) >> 40) * 0x1p-24F - 0.5F;
+    (*out)[e] = samples * ((*values[slice])[e] * 0.37F + all * 0.013F + noise) /
+                static_cast<float>(w.spec.batch().global());
   }
 }
 
-void Sum(const Workload& w, const std::vector<ValuesPtr>& values, uint32_t slice, const WorkRange& range,
-         uint64_t first, uint64_t count, Values* out) {
+void Sum(const Workload& w, const std::vector<ValuesPtr>& values, uint32_t slice,
+         const WorkRange& range, uint64_t first, uint64_t count, Values* out) {
   if (count == 1) return MicroBatch(w, values, slice, range, first, out);
   Sum(w, values, slice, range, first, count / 2, out);
   Values right(out->size());
@@ -60,15 +65,19 @@ void SetPolicy(Random& random, Workload& w) {
   Policy& policy = *w.spec.mutable_policy();
   switch (random.Below(5)) {
     case 0:
-    case 1: policy.set_kind(Policy::BSP); break;
+    case 1:
+      policy.set_kind(Policy::BSP);
+      break;
     case 2:
     case 3:
       policy.set_kind(Policy::SSP);
       policy.set_staleness(static_cast<uint32_t>(random.Below(4)));
       break;
-    default: policy.set_kind(Policy::ASYNC);
+    default:
+      policy.set_kind(Policy::ASYNC);
   }
-  w.gradient = policy.kind() == Policy::BSP && random.Chance(0.7) ? GradientKind::kDependent : GradientKind::kCounting;
+  w.gradient = policy.kind() == Policy::BSP && random.Chance(0.7) ? GradientKind::kDependent
+                                                                  : GradientKind::kCounting;
 }
 
 void SetOptimizer(Workload& w) {
@@ -122,7 +131,8 @@ Workload MakeWorkload(uint64_t seed, int number) {
   if (random.Chance(0.5)) w.partitions = static_cast<uint32_t>(random.Between(1, 3));
   if (random.Chance(0.04)) {
     w.poisoned = true;
-    w.poison = {WorkPurpose::kTrain, static_cast<uint32_t>(random.Below(epochs)), random.Below(steps) * micro, micro};
+    w.poison = {WorkPurpose::kTrain, static_cast<uint32_t>(random.Below(epochs)),
+                random.Below(steps) * micro, micro};
   }
   return w;
 }
@@ -135,8 +145,8 @@ uint64_t SamplesIn(const Workload& workload, const WorkRange& range) {
   return samples;
 }
 
-Values Contribution(const Workload& w, const Layout& layout, const std::vector<ValuesPtr>& values, SliceId slice,
-                    const WorkRange& range) {
+Values Contribution(const Workload& w, const Layout& layout, const std::vector<ValuesPtr>& values,
+                    SliceId slice, const WorkRange& range) {
   Values sum(layout.slices[slice.value].elements);
   Sum(w, values, slice.value, range, range.first, range.count, &sum);
   return sum;
@@ -149,7 +159,8 @@ Values ExpectedWith(const Workload& w, const Layout& layout, SliceId slice,
   for (const auto& [range, count] : times) {
     const Values sum = Contribution(w, layout, {}, slice, range);
     const auto samples = static_cast<float>(SamplesIn(w, range));
-    for (size_t e = 0; e < values.size(); ++e) values[e] -= static_cast<float>(count) * sum[e] * (batch / samples);
+    for (size_t e = 0; e < values.size(); ++e)
+      values[e] -= static_cast<float>(count) * sum[e] * (batch / samples);
   }
   return values;
 }
@@ -159,14 +170,16 @@ Values ExpectedAfter(const Workload& w, const Layout& layout, SliceId slice, uin
   const uint32_t micro = w.spec.batch().micro_batches();
   for (uint32_t epoch = 0; epoch < epochs; ++epoch) {
     const uint64_t steps = StepsInEpoch(w.spec, w.train_samples, epoch);
-    for (uint64_t step = 0; step < steps; ++step) all.push_back({{WorkPurpose::kTrain, epoch, step * micro, micro}, 1});
+    for (uint64_t step = 0; step < steps; ++step)
+      all.push_back({{WorkPurpose::kTrain, epoch, step * micro, micro}, 1});
   }
   return ExpectedWith(w, layout, slice, all);
 }
 
 Values InitialValues(const Slice& slice) {
   Values values(slice.elements);
-  for (uint32_t e = 0; e < slice.elements; ++e) values[e] = static_cast<float>(Mix(slice.id.value, e) & 7);
+  for (uint32_t e = 0; e < slice.elements; ++e)
+    values[e] = static_cast<float>(Mix(slice.id.value, e) & 7);
   return values;
 }
 
@@ -187,7 +200,8 @@ double ExpectedAccuracy(const Workload& workload, uint32_t epoch) {
   const uint32_t micro = workload.spec.batch().micro_batches();
   uint64_t correct = 0;
   WorkRange range{WorkPurpose::kEvaluate, epoch, 0, micro};
-  for (; TestSamplesIn(workload, range) > 0; range.first += micro) correct += CorrectIn(workload, range);
+  for (; TestSamplesIn(workload, range) > 0; range.first += micro)
+    correct += CorrectIn(workload, range);
   return static_cast<double>(correct) / static_cast<double>(workload.test_samples);
 }
 

@@ -15,8 +15,10 @@
 namespace starling::sim {
 
 enum class GradientKind {
-  kCounting,   // small integers, a function of (slice, element, micro-batch) alone: sums are exact in any order
-  kDependent,  // floats that depend on all values: only the same steps in the same order give the same bits
+  kCounting,   // small integers, a function of (slice, element, micro-batch) alone: sums are exact
+               // in any order
+  kDependent,  // floats that depend on all values: only the same steps in the same order give the
+               // same bits
 };
 
 struct Workload {
@@ -24,27 +26,30 @@ struct Workload {
   uint64_t train_samples = 0;
   uint64_t test_samples = 0;
   GradientKind gradient = GradientKind::kCounting;
-  uint32_t partitions = 0;   // all slices in the first so many, the others empty; 0: as placed
-  bool poisoned = false;     // one gradient is not a number: the job must fail
-  WorkRange poison;          // the item
-  bool queued = false;       // waits for the job before it
+  uint32_t partitions = 0;  // all slices in the first so many, the others empty; 0: as placed
+  bool poisoned = false;    // one gradient is not a number: the job must fail
+  WorkRange poison;         // the item
+  bool queued = false;      // waits for the job before it
 };
 
 // A job for this seed. `number`: 0 for the first, 1 for one that is queued behind it.
 Workload MakeWorkload(uint64_t seed, int number);
 
-// The number of the first of `range`'s micro-batches' samples, and behind the last's, in its epoch's order.
+// The number of the first of `range`'s micro-batches' samples, and behind the last's, in its
+// epoch's order.
 uint64_t SamplesIn(const Workload& workload, const WorkRange& range);
 
 using Values = std::vector<float>;
 using ValuesPtr = std::shared_ptr<const Values>;
 
-// The contribution of `range` for one slice, summed along the tree. `values`: of all slices, as pulled.
-Values Contribution(const Workload& workload, const Layout& layout, const std::vector<ValuesPtr>& values,
-                    SliceId slice, const WorkRange& range);
+// The contribution of `range` for one slice, summed along the tree. `values`: of all slices, as
+// pulled.
+Values Contribution(const Workload& workload, const Layout& layout,
+                    const std::vector<ValuesPtr>& values, SliceId slice, const WorkRange& range);
 
 // kCounting: what a slice holds, bit by bit, once all items of epochs [0, epochs) were counted.
-Values ExpectedAfter(const Workload& workload, const Layout& layout, SliceId slice, uint32_t epochs);
+Values ExpectedAfter(const Workload& workload, const Layout& layout, SliceId slice,
+                     uint32_t epochs);
 
 // As ExpectedAfter, with each item counted as often as `times` says.
 Values ExpectedWith(const Workload& workload, const Layout& layout, SliceId slice,

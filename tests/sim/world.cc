@@ -7,20 +7,29 @@ namespace starling::sim {
 
 const char* PromiseName(Promise promise) {
   switch (promise) {
-    case Promise::kG1: return "G1 exactly once";
-    case Promise::kG2: return "G2 bounded staleness";
-    case Promise::kG3: return "G3 equal bits";
-    case Promise::kG5: return "G5 coordinator's crash";
-    case Promise::kG6: return "G6 each sample once";
-    case Promise::kG7: return "G7 cuts";
-    case Promise::kG8: return "G8 progress";
-    case Promise::kFinite: return "finite values";
+    case Promise::kG1:
+      return "G1 exactly once";
+    case Promise::kG2:
+      return "G2 bounded staleness";
+    case Promise::kG3:
+      return "G3 equal bits";
+    case Promise::kG5:
+      return "G5 coordinator's crash";
+    case Promise::kG6:
+      return "G6 each sample once";
+    case Promise::kG7:
+      return "G7 cuts";
+    case Promise::kG8:
+      return "G8 progress";
+    case Promise::kFinite:
+      return "finite values";
   }
   return "?";
 }
 
 void World::After(absl::Duration delay, Process* process, std::function<void()> run) {
-  queue_.push({now_ + delay, ++numbers_, process, process == nullptr ? 0 : process->life, std::move(run)});
+  queue_.push(
+      {now_ + delay, ++numbers_, process, process == nullptr ? 0 : process->life, std::move(run)});
 }
 
 bool World::RunOne() {

@@ -1,5 +1,5 @@
-// Simulated time: one queue of events for all processes of a cluster, in one thread. Everything that
-// happens is a function of the seed.
+// Simulated time: one queue of events for all processes of a cluster, in one thread. Everything
+// that happens is a function of the seed.
 #ifndef STARLING_TESTS_SIM_WORLD_H_
 #define STARLING_TESTS_SIM_WORLD_H_
 
@@ -29,7 +29,9 @@ class Random {
   // In [0, n).
   uint64_t Below(uint64_t n) { return Next() % n; }
   // In [least, most].
-  int64_t Between(int64_t least, int64_t most) { return least + static_cast<int64_t>(Below(most - least + 1)); }
+  int64_t Between(int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(Below(most - least + 1));
+  }
   bool Chance(double p) { return static_cast<double>(Next() >> 11) * 0x1p-53 < p; }
   absl::Duration Between(absl::Duration least, absl::Duration most) {
     return least + absl::Nanoseconds(Below(absl::ToInt64Nanoseconds(most - least) + 1));
@@ -68,15 +70,17 @@ class World {
   absl::Duration elapsed() const { return now_ - absl::UnixEpoch(); }
   Random& random() { return random_; }
 
-  // `run` happens after `delay` if `process` (nullptr: the world) is in the same life then; later, when
-  // it is paused then.
+  // `run` happens after `delay` if `process` (nullptr: the world) is in the same life then; later,
+  // when it is paused then.
   void After(absl::Duration delay, Process* process, std::function<void()> run);
 
   // False: nothing is scheduled any more.
   bool RunOne();
 
   // The trace: what happened, where.
-  void Trace(uint64_t what, uint64_t where) { trace_ = Mix(trace_ ^ what, where ^ absl::ToUnixNanos(now_)); }
+  void Trace(uint64_t what, uint64_t where) {
+    trace_ = Mix(trace_ ^ what, where ^ absl::ToUnixNanos(now_));
+  }
   uint64_t trace() const { return trace_; }
 
   // The process whose events and actions are printed to stdout; empty: none.

@@ -32,8 +32,8 @@ enum class Life : uint8_t { kNew, kRegistering, kRegistered, kExited };
 enum class JobPhase : uint8_t {
   kPreparing,  // the adaptor opens data and plans memory
   kServing,
-  kLeaving,    // no new unit; closes when nothing is open
-  kBroken,     // a fault was reported: waits until orders take the job away
+  kLeaving,  // no new unit; closes when nothing is open
+  kBroken,   // a fault was reported: waits until orders take the job away
 };
 
 // Membership in the partitions' minimum.
@@ -46,8 +46,8 @@ struct Request {
   RequestKind kind = RequestKind::kPush;
   FrameHeader header;
   BufferId buffer;
-  UnitId unit;                                 // kPush, kClose
-  absl::Time again = absl::InfiniteFuture();   // it was refused for now
+  UnitId unit;                                // kPush, kClose
+  absl::Time again = absl::InfiniteFuture();  // it was refused for now
   Retry retry;
   int bad_digests = 0;
 };
@@ -61,30 +61,33 @@ struct Unit {
   UnitId id;
   WorkPurpose purpose = WorkPurpose::kTrain;
   std::vector<WorkRange> ranges;
-  WorkRange item;         // what CLOSE names
-  bool closes = false;    // false: evaluation, and extra work for a step whose closes another unit sends
-  Lease lease;            // id 0: BSP training
+  WorkRange item;  // what CLOSE names
+  bool closes =
+      false;    // false: evaluation, and extra work for a step whose closes another unit sends
+  Lease lease;  // id 0: BSP training
   Clock clock = 0;
   uint64_t job_step = 0;
-  bool dropped = false;   // a request was given up: the lease is not done
+  bool dropped = false;  // a request was given up: the lease is not done
 
   bool computed = false;
-  std::vector<uint32_t> arrived;         // per slice: ranges whose gradient came
-  std::vector<uint32_t> slices_left;     // per partition: slices whose pushes were not all sent
-  uint32_t partitions_left = 0;          // whose CLOSE was not sent
+  std::vector<uint32_t> arrived;      // per slice: ranges whose gradient came
+  std::vector<uint32_t> slices_left;  // per partition: slices whose pushes were not all sent
+  uint32_t partitions_left = 0;       // whose CLOSE was not sent
   uint32_t pushes_open = 0;
   uint32_t closes_open = 0;
 
-  bool done() const { return computed && partitions_left == 0 && closes_open == 0 && pushes_open == 0; }
+  bool done() const {
+    return computed && partitions_left == 0 && closes_open == 0 && pushes_open == 0;
+  }
 };
 
 // One of the executor's copies of a slice's values.
 struct Held {
-  Clock version = -1;      // -1: none
-  Clock newest = -1;       // the highest that was ever seen
+  Clock version = -1;  // -1: none
+  Clock newest = -1;   // the highest that was ever seen
   Lsn lsn;
-  uint64_t request = 0;    // the pull that is open; 0: none
-  Clock wanted = -1;       // its clock
+  uint64_t request = 0;  // the pull that is open; 0: none
+  Clock wanted = -1;     // its clock
 };
 
 struct StreamState {
@@ -106,13 +109,13 @@ struct JobState {
   JobDescription description;
   RunId run;
   JobPhase phase = JobPhase::kPreparing;
-  bool prepared = false;        // data, memory and all streams were ready once
-  bool member = false;          // the roster has this incarnation
+  bool prepared = false;  // data, memory and all streams were ready once
+  bool member = false;    // the roster has this incarnation
   absl::Time leave_by = absl::InfiniteFuture();
 
   std::vector<SliceShape> slices;
-  std::vector<uint32_t> contributing;   // per partition: slices with gradients
-  uint64_t steps = 0;           // per full epoch
+  std::vector<uint32_t> contributing;  // per partition: slices with gradients
+  uint64_t steps = 0;                  // per full epoch
   uint64_t steps_in_job = 0;
   uint32_t micro_batches = 1;
 
@@ -121,23 +124,23 @@ struct JobState {
   ConsistencyPolicy policy;
   uint32_t epoch = 0;
   bool training_open = false;
-  std::vector<Lease> evaluation;        // not begun, as ordered
+  std::vector<Lease> evaluation;  // not begun, as ordered
   std::vector<Lease> training;
 
   Presence presence = Presence::kParked;
-  uint32_t answers_left = 0;            // to ENTER or PARK: partitions
+  uint32_t answers_left = 0;                       // to ENTER or PARK: partitions
   absl::btree_map<PartitionId, Clock> entered_at;  // answers to ENTER so far
-  Clock clock = 0;                      // of the next unit
+  Clock clock = 0;                                 // of the next unit
   std::vector<Held> live;
   std::vector<Held> snapshot;
-  std::vector<Lsn> seen;                // per partition: the highest position seen or acked
+  std::vector<Lsn> seen;  // per partition: the highest position seen or acked
 
   std::map<UnitId, Unit> units;  // not done
-  UnitId computing;                     // 0: none
+  UnitId computing;              // 0: none
   std::map<Clock, StepWork> step_work;
-  std::map<uint64_t, Request> requests;  // by request id: the order of sending
-  absl::btree_map<uint64_t, Lease> done;        // resent until orders drop them
-  std::vector<WorkRange> prefetched;            // as last told, for these
+  std::map<uint64_t, Request> requests;   // by request id: the order of sending
+  absl::btree_map<uint64_t, Lease> done;  // resent until orders drop them
+  std::vector<WorkRange> prefetched;      // as last told, for these
   uint64_t prefetched_orders = 0;
   Clock prefetched_clock = -1;
   UnitId prefetched_unit;
@@ -259,7 +262,7 @@ class Session::Core {
   bool draining_ = false;
   absl::Time drain_began_;
   absl::Time drain_by_ = absl::InfiniteFuture();
-  absl::Time drained_at_ = absl::InfiniteFuture();         // no job is left
+  absl::Time drained_at_ = absl::InfiniteFuture();  // no job is left
   absl::Time coordinator_heard_ = absl::InfinitePast();
   absl::Time shard_heard_ = absl::InfinitePast();
   uint64_t drained_sequence_ = 0;  // of the first report that said drained
@@ -267,15 +270,15 @@ class Session::Core {
   uint64_t sequence_ = 0;
   uint64_t sequence_taken_ = 0;
   int reports_under_way_ = 0;
-  bool news_ = false;              // since the last report
+  bool news_ = false;  // since the last report
   absl::Time reported_at_ = absl::InfinitePast();
   Retry report_retry_;
   uint64_t orders_version_ = 0;
-  WorkerOrders orders_;            // the last whole body
+  WorkerOrders orders_;  // the last whole body
   bool have_orders_ = false;
 
   struct Finished {
-    uint64_t sequence = 0;         // of the first report that carried it; 0: none yet
+    uint64_t sequence = 0;  // of the first report that carried it; 0: none yet
     StepMetrics metrics;
   };
   std::deque<Finished> finished_;
@@ -293,7 +296,8 @@ WorkRange RangeOf(const Work& work);
 void SetWork(const WorkRange& range, Work* work);
 
 // The aligned ranges that make up what of `wanted` is not in `have`, ascending.
-std::vector<WorkRange> Missing(const std::vector<WorkRange>& wanted, const std::vector<WorkRange>& have);
+std::vector<WorkRange> Missing(const std::vector<WorkRange>& wanted,
+                               const std::vector<WorkRange>& have);
 
 }  // namespace starling::session
 

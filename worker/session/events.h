@@ -1,8 +1,8 @@
 // What a worker's session hears and what it asks for (docs/protocol.md, section 7). Plain values.
 //
 // The adaptor (worker runtime) turns the outside into events and carries out actions in order. It
-// decides nothing. Payload bytes stay with the adaptor: the session sees BufferIds, and owns one from
-// the event that carries it until an action that names it (see there).
+// decides nothing. Payload bytes stay with the adaptor: the session sees BufferIds, and owns one
+// from the event that carries it until an action that names it (see there).
 #ifndef STARLING_WORKER_SESSION_EVENTS_H_
 #define STARLING_WORKER_SESSION_EVENTS_H_
 
@@ -19,8 +19,8 @@
 
 namespace starling::session {
 
-// A unit of compute: one item (SSP, async, evaluation), or the subtrees of one step that this worker
-// was assigned (BSP). Never reused within a session.
+// A unit of compute: one item (SSP, async, evaluation), or the subtrees of one step that this
+// worker was assigned (BSP). Never reused within a session.
 using UnitId = Id<struct UnitIdTag, uint64_t>;
 
 // What the session needs to know of one slice of the job's layout.
@@ -80,8 +80,8 @@ struct Frame {
 // The answer to action::Prepare.
 struct JobPrepared {
   RunId run;
-  absl::Status status;              // kDataLoss, kNotFound: the data's fault; else the model's
-  std::vector<SliceShape> slices;   // by SliceId; partitions as JobDescription.partitions
+  absl::Status status;             // kDataLoss, kNotFound: the data's fault; else the model's
+  std::vector<SliceShape> slices;  // by SliceId; partitions as JobDescription.partitions
 };
 
 // The answer to action::Inspect.
@@ -89,13 +89,14 @@ struct Inspected {
   Inspection inspection;
 };
 
-// The sum of range `range` (index in Compute.ranges) for `slice` is complete. With the last range's,
-// the unit does not read the slice's values any more: they may be overwritten by InstallValue.
+// The sum of range `range` (index in Compute.ranges) for `slice` is complete. With the last
+// range's, the unit does not read the slice's values any more: they may be overwritten by
+// InstallValue.
 struct SliceGradient {
   UnitId unit;
   uint32_t range = 0;
   SliceId slice;
-  BufferId buffer;       // the session owns it until ReleaseBuffer
+  BufferId buffer;  // the session owns it until ReleaseBuffer
   uint32_t samples = 0;
 };
 
@@ -111,10 +112,11 @@ struct UnitComputed {
   UnitId unit;
   std::vector<RangeMetrics> metrics;  // per Compute.ranges
   bool finite = true;
-  std::string bad_layer;              // first layer whose output is not finite; may be empty
+  std::string bad_layer;  // first layer whose output is not finite; may be empty
 };
 
-// The unit cannot be computed: a file that was good is not any more (kDataLoss, kNotFound), or our fault.
+// The unit cannot be computed: a file that was good is not any more (kDataLoss, kNotFound), or our
+// fault.
 struct UnitFailed {
   UnitId unit;
   absl::Status status;
@@ -128,10 +130,10 @@ struct Tick {};
 
 }  // namespace event
 
-using Event = std::variant<event::Registered, event::RegisterFailed, event::Orders, event::ReportFailed,
-                           event::StreamUp, event::StreamDown, event::Frame, event::JobPrepared,
-                           event::Inspected, event::SliceGradient, event::UnitComputed,
-                           event::UnitFailed, event::Drain, event::Tick>;
+using Event = std::variant<event::Registered, event::RegisterFailed, event::Orders,
+                           event::ReportFailed, event::StreamUp, event::StreamDown, event::Frame,
+                           event::JobPrepared, event::Inspected, event::SliceGradient,
+                           event::UnitComputed, event::UnitFailed, event::Drain, event::Tick>;
 
 // ---- Actions ----------------------------------------------------------------------------------
 
@@ -186,20 +188,21 @@ struct Prefetch {
 };
 
 // Computes `ranges` one after another. An operator runs as soon as all its slices of `params` have
-// the version `clock` (InstallValue); a slice that does not contribute: any version. One unit at a time:
-// it begins when an abandoned one has stopped.
-// kTrain: SliceGradients, then UnitComputed. kEvaluate: only UnitComputed.
+// the version `clock` (InstallValue); a slice that does not contribute: any version. One unit at a
+// time: it begins when an abandoned one has stopped. kTrain: SliceGradients, then UnitComputed.
+// kEvaluate: only UnitComputed.
 struct Compute {
   UnitId unit;
   std::vector<WorkRange> ranges;
-  Clock clock = 0;     // kSnapshot: the epoch
+  Clock clock = 0;        // kSnapshot: the epoch
   uint64_t job_step = 0;  // random numbers are drawn for it; kEvaluate: 0
   WorkPurpose purpose = WorkPurpose::kTrain;
   Params params = Params::kLive;
 };
 
-// Nobody wants the unit any more. Events of it that still come are ignored (their buffers released). It may
-// go on reading values for a moment: an InstallValue into its copy waits in the adaptor until it has stopped.
+// Nobody wants the unit any more. Events of it that still come are ignored (their buffers
+// released). It may go on reading values for a moment: an InstallValue into its copy waits in the
+// adaptor until it has stopped.
 struct Abandon {
   UnitId unit;
 };
@@ -215,8 +218,9 @@ struct InstallValue {
 // What either copy of the parameters holds is void: no unit may start on it, whatever its version.
 struct ForgetValues {};
 
-// The session is done with these bytes: a push that was acked or dropped, a value that came too late.
-// A Send of them may still be queued in the adaptor (which may drop that frame, or keep the bytes alive).
+// The session is done with these bytes: a push that was acked or dropped, a value that came too
+// late. A Send of them may still be queued in the adaptor (which may drop that frame, or keep the
+// bytes alive).
 struct ReleaseBuffer {
   BufferId buffer;
 };
@@ -228,10 +232,11 @@ struct Exit {
 
 }  // namespace action
 
-using Action = std::variant<action::Register, action::Report, action::Connect, action::Disconnect,
-                            action::Send, action::Prepare, action::CloseJob, action::Inspect,
-                            action::Prefetch, action::Compute, action::Abandon, action::InstallValue,
-                            action::ForgetValues, action::ReleaseBuffer, action::Exit>;
+using Action =
+    std::variant<action::Register, action::Report, action::Connect, action::Disconnect,
+                 action::Send, action::Prepare, action::CloseJob, action::Inspect, action::Prefetch,
+                 action::Compute, action::Abandon, action::InstallValue, action::ForgetValues,
+                 action::ReleaseBuffer, action::Exit>;
 
 }  // namespace starling::session
 

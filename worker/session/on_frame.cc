@@ -17,10 +17,14 @@ void Session::Core::On(const event::Frame& e) {
   if (!open) return Release(e.buffer);
   const uint64_t id = e.header.request_id;
   switch (e.header.type) {
-    case FrameType::kAck: return OnAck(id, e.header);
-    case FrameType::kValue: return OnValue(id, e);
-    case FrameType::kError: return OnRefused(id, e);
-    default: return Release(e.buffer);
+    case FrameType::kAck:
+      return OnAck(id, e.header);
+    case FrameType::kValue:
+      return OnValue(id, e);
+    case FrameType::kError:
+      return OnRefused(id, e);
+    default:
+      return Release(e.buffer);
   }
 }
 
@@ -70,10 +74,10 @@ void Session::Core::OnValue(uint64_t id, const event::Frame& e) {
                     h.payload_bytes == h.elements * sizeof(float);
   if (!fits) {
     Release(e.buffer);
-    return Break(Fault::INTERNAL, absl::StrCat("a shard answered the pull of slice ", slice.value,
-                                               " of job ", job.run.job.value, " with ",
-                                               h.payload_bytes, " bytes for ", h.elements,
-                                               " elements of slice ", h.key.slice.value));
+    return Break(Fault::INTERNAL,
+                 absl::StrCat("a shard answered the pull of slice ", slice.value, " of job ",
+                              job.run.job.value, " with ", h.payload_bytes, " bytes for ",
+                              h.elements, " elements of slice ", h.key.slice.value));
   }
   const bool snapshot = request.header.key.work.purpose == WorkPurpose::kEvaluate;
   Held& held = (snapshot ? job.snapshot : job.live)[slice.value];
@@ -89,9 +93,9 @@ void Session::Core::OnValue(uint64_t id, const event::Frame& e) {
   Do(action::InstallValue{slice, e.buffer, snapshot ? Params::kSnapshot : Params::kLive, version});
 }
 
-// The copy that the pull was for is gone: its epoch's evaluation is over, or the lease went to somebody
-// else. While the orders still have the lease, true is what they will say next: the pull is sent again
-// until then.
+// The copy that the pull was for is gone: its epoch's evaluation is over, or the lease went to
+// somebody else. While the orders still have the lease, true is what they will say next: the pull
+// is sent again until then.
 bool Session::Core::DropStaleEvaluation(uint64_t id) {
   JobState& job = *job_;
   const auto computing = job.units.find(job.computing);
@@ -140,7 +144,8 @@ void Session::Core::OnRefused(uint64_t id, const event::Frame& e) {
       const Unit* blamed = unit == job.units.end() ? nullptr : &unit->second;
       return Break(Fault::NON_FINITE, absl::StrCat(Blame(blamed), ": ", e.text));
     }
-    default: break;
+    default:
+      break;
   }
   // Stale view, not hosted (yet), over budget, an older or newer run: orders or time will tell.
   request.retry.Failed(now_, options_);

@@ -120,21 +120,22 @@ void Session::Core::Break(Fault::Kind kind, std::string message) {
 
 void Session::Core::MaybeExit() {
   if (!draining_) return;
-  const bool told = life_ == Life::kRegistered && drained_sequence_ != 0 &&
-                    sequence_taken_ >= drained_sequence_;
+  const bool told =
+      life_ == Life::kRegistered && drained_sequence_ != 0 && sequence_taken_ >= drained_sequence_;
   if (!job_.has_value()) drained_at_ = std::min(drained_at_, now_);
   // A coordinator that has been silent for long is asked once more, shortly.
   const absl::Time heard = std::max(coordinator_heard_, drain_began_);
-  const absl::Time silent_at = std::max(heard + options_.silence_deadline,
-                                        drained_at_ + options_.silence_deadline / 4);
+  const absl::Time silent_at =
+      std::max(heard + options_.silence_deadline, drained_at_ + options_.silence_deadline / 4);
   const bool nobody_to_tell =
       life_ == Life::kNew || (life_ == Life::kRegistering && now_ >= silent_at);
   if (!told && !nobody_to_tell && now_ < std::min(drain_by_, silent_at)) return;
   if (job_.has_value()) CloseJob();
   life_ = Life::kExited;
-  Do(action::Exit{told || nobody_to_tell
-                      ? absl::OkStatus()
-                      : absl::DeadlineExceededError("drained, but the coordinator did not answer in time")});
+  Do(action::Exit{
+      told || nobody_to_tell
+          ? absl::OkStatus()
+          : absl::DeadlineExceededError("drained, but the coordinator did not answer in time")});
 }
 
 }  // namespace starling::session

@@ -14,8 +14,8 @@ bool SameLease(const Lease& a, const Lease& b) {
 RosterList RosterOf(const Roster& roster) {
   RosterList list{RosterNumber(roster.number()), {}};
   for (const Member& m : roster.members()) {
-    list.members.push_back(
-        {ReplicaId(m.replica()), WorkerId(m.worker()), Incarnation(m.incarnation()), m.joined_clock()});
+    list.members.push_back({ReplicaId(m.replica()), WorkerId(m.worker()),
+                            Incarnation(m.incarnation()), m.joined_clock()});
   }
   return list;
 }
@@ -69,9 +69,9 @@ void Session::Core::UpdateJob(const WorkerOrders& orders) {
   if (RosterNumber(orders.roster().number()) < job.roster.number) return;
   job.roster = RosterOf(orders.roster());
   const bool was_member = job.member;
-  job.member = std::any_of(job.roster.members.begin(), job.roster.members.end(), [this](const auto& m) {
-    return m.worker == worker_ && m.incarnation == incarnation_;
-  });
+  job.member = std::any_of(
+      job.roster.members.begin(), job.roster.members.end(),
+      [this](const auto& m) { return m.worker == worker_ && m.incarnation == incarnation_; });
   if (was_member && !job.member) DropTraining();
 }
 

@@ -7,11 +7,13 @@ namespace starling::session {
 
 void Session::Core::MaybeReport() {
   // Who drains has no time for long waits.
-  const absl::Time again =
-      draining_ ? std::min(report_retry_.at, reported_at_ + options_.retry_least) : report_retry_.at;
+  const absl::Time again = draining_
+                               ? std::min(report_retry_.at, reported_at_ + options_.retry_least)
+                               : report_retry_.at;
   if (now_ < again) return;
   const bool first = reports_under_way_ == 0;
-  const bool second = reports_under_way_ == 1 && news_ && now_ >= reported_at_ + options_.report_spacing;
+  const bool second =
+      reports_under_way_ == 1 && news_ && now_ >= reported_at_ + options_.report_spacing;
   if (!first && !second) return;
   news_ = false;
   ++reports_under_way_;

@@ -6,14 +6,16 @@ namespace starling::session {
 // One stream to each primary, at its present address and incarnation.
 void Session::Core::SyncStreams() {
   absl::btree_map<ShardId, const View*> wanted;
-  if (job_.has_value() && (job_->phase == JobPhase::kServing || job_->phase == JobPhase::kLeaving)) {
+  if (job_.has_value() &&
+      (job_->phase == JobPhase::kServing || job_->phase == JobPhase::kLeaving)) {
     for (const auto& [partition, view] : job_->views) {
       if (view.primary() != 0) wanted[ShardId(view.primary())] = &view;
     }
   }
   for (auto it = streams_.begin(); it != streams_.end();) {
     const auto want = wanted.find(it->first);
-    const bool same = want != wanted.end() && want->second->primary_address() == it->second.address &&
+    const bool same = want != wanted.end() &&
+                      want->second->primary_address() == it->second.address &&
                       Incarnation(want->second->primary_incarnation()) == it->second.incarnation;
     if (same) {
       ++it;
@@ -61,8 +63,8 @@ void Session::Core::On(const event::StreamDown& e) {
   it->second.connecting = false;
 }
 
-// A request keeps its id, its bytes and what it says; only the view may be a newer one, and a pull's
-// lower bound. Without a stream it waits for StreamUp.
+// A request keeps its id, its bytes and what it says; only the view may be a newer one, and a
+// pull's lower bound. Without a stream it waits for StreamUp.
 void Session::Core::Transmit(uint64_t, Request& request) {
   request.again = absl::InfiniteFuture();
   const auto view = job_->views.find(request.header.partition);
@@ -70,7 +72,8 @@ void Session::Core::Transmit(uint64_t, Request& request) {
   const auto stream = streams_.find(ShardId(view->second.primary()));
   if (stream == streams_.end() || !stream->second.up) return;
   request.header.view = ViewNumber(view->second.number());
-  if (request.kind == RequestKind::kPull && request.header.key.work.purpose != WorkPurpose::kEvaluate) {
+  if (request.kind == RequestKind::kPull &&
+      request.header.key.work.purpose != WorkPurpose::kEvaluate) {
     request.header.min_lsn = job_->seen[request.header.partition.value];
   }
   Do(action::Send{stream->first, request.header, request.buffer});
@@ -84,7 +87,8 @@ void Session::Core::SendAgainDue() {
 }
 
 // The caller fills in the rest of the header, and calls Transmit.
-Request& Session::Core::NewRequest(RequestKind kind, FrameType type, PartitionId partition, uint64_t* id) {
+Request& Session::Core::NewRequest(RequestKind kind, FrameType type, PartitionId partition,
+                                   uint64_t* id) {
   *id = next_request_++;
   Request& request = job_->requests[*id];
   request.kind = kind;

@@ -55,7 +55,8 @@ void Session::Core::On(const event::UnitComputed& e) {
   Unit& unit = job.units.at(e.unit);
   if (!e.finite) {
     const std::string layer =
-        e.bad_layer.empty() ? "" : absl::StrCat("; the first such output is layer '", e.bad_layer, "'s");
+        e.bad_layer.empty() ? ""
+                            : absl::StrCat("; the first such output is layer '", e.bad_layer, "'s");
     return Break(Fault::NON_FINITE, absl::StrCat(Blame(&unit), ": the loss is not finite", layer));
   }
   job.computing = UnitId();
@@ -84,8 +85,8 @@ void Session::Core::On(const event::UnitFailed& e) {
         absl::StrCat(Blame(&job_->units.at(e.unit)), ": ", std::string(e.status.message())));
 }
 
-// A unit is over when it was computed, and all that it sent was answered. Then its lease is done; in BSP
-// the step is sealed everywhere, and extra work for it is in vain.
+// A unit is over when it was computed, and all that it sent was answered. Then its lease is done;
+// in BSP the step is sealed everywhere, and extra work for it is in vain.
 void Session::Core::MaybeDone(UnitId id) {
   JobState& job = *job_;
   const auto it = job.units.find(id);
@@ -97,7 +98,8 @@ void Session::Core::MaybeDone(UnitId id) {
   if (!job.bsp() || unit.purpose != WorkPurpose::kTrain) return;
   if (unit.closes && job.computing.value != 0) {
     const Unit& computing = job.units.at(job.computing);
-    if (computing.purpose == WorkPurpose::kTrain && computing.clock == unit.clock) AbandonComputing();
+    if (computing.purpose == WorkPurpose::kTrain && computing.clock == unit.clock)
+      AbandonComputing();
   }
   const bool last = std::none_of(job.units.begin(), job.units.end(), [&](const auto& entry) {
     return entry.second.purpose == WorkPurpose::kTrain && entry.second.clock == unit.clock;
@@ -164,8 +166,8 @@ std::string Session::Core::Blame(const Unit* unit) const {
   if (unit == nullptr || unit->ranges.empty()) return text;
   const WorkRange& range = unit->ranges.front();
   return absl::StrCat(range.purpose == WorkPurpose::kEvaluate ? "evaluation of epoch " : "step ",
-                      range.purpose == WorkPurpose::kEvaluate ? range.epoch : unit->job_step, " (epoch ",
-                      range.epoch, ", micro-batches from ", range.first, "), ", text);
+                      range.purpose == WorkPurpose::kEvaluate ? range.epoch : unit->job_step,
+                      " (epoch ", range.epoch, ", micro-batches from ", range.first, "), ", text);
 }
 
 }  // namespace starling::session

@@ -69,8 +69,8 @@ void Session::Core::SendToAll(RequestKind kind, uint16_t flags) {
   }
 }
 
-// All partitions said where this replica stands: it starts at the furthest of them, and tells the others
-// (BSP: at the step that is not sealed everywhere).
+// All partitions said where this replica stands: it starts at the furthest of them, and tells the
+// others (BSP: at the step that is not sealed everywhere).
 void Session::Core::BecomeActive() {
   JobState& job = *job_;
   std::optional<Clock> found;

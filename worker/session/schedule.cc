@@ -14,7 +14,8 @@ bool Contains(const WorkRange& outer, const WorkRange& inner) {
   return outer.first <= inner.first && inner.first + inner.count <= outer.first + outer.count;
 }
 
-void AppendMissing(const WorkRange& range, const std::vector<WorkRange>& have, std::vector<WorkRange>* out) {
+void AppendMissing(const WorkRange& range, const std::vector<WorkRange>& have,
+                   std::vector<WorkRange>* out) {
   bool touched = false;
   for (const WorkRange& h : have) {
     if (Contains(h, range)) return;
@@ -30,7 +31,8 @@ void AppendMissing(const WorkRange& range, const std::vector<WorkRange>& have, s
 
 }  // namespace
 
-std::vector<WorkRange> Missing(const std::vector<WorkRange>& wanted, const std::vector<WorkRange>& have) {
+std::vector<WorkRange> Missing(const std::vector<WorkRange>& wanted,
+                               const std::vector<WorkRange>& have) {
   std::vector<WorkRange> missing;
   for (const WorkRange& range : wanted) AppendMissing(range, have, &missing);
   return missing;
@@ -102,8 +104,8 @@ bool Session::Core::StartStep() {
   return true;
 }
 
-// A new roster may give this worker more of the steps under way (BSP). What it did is not done again; a
-// later step has to wait, since it cannot get its values before this one is sealed.
+// A new roster may give this worker more of the steps under way (BSP). What it did is not done
+// again; a later step has to wait, since it cannot get its values before this one is sealed.
 void Session::Core::StartMissing() {
   JobState& job = *job_;
   if (!job.member || job.presence != Presence::kActive) return;
@@ -193,7 +195,8 @@ void Session::Core::Want(SliceId slice, Params params, Clock clock) {
   if (held.request != 0) Drop(held.request);
   if (held.version == clock) return;
   uint64_t id;
-  Request& pull = NewRequest(RequestKind::kPull, FrameType::kPull, job.slices[slice.value].partition, &id);
+  Request& pull =
+      NewRequest(RequestKind::kPull, FrameType::kPull, job.slices[slice.value].partition, &id);
   pull.header.key.slice = slice;
   if (live) {
     pull.header.clock = clock;

@@ -28,7 +28,8 @@ void Session::Core::Step(const Event& event, absl::Time now, Sink sink) {
   sink_ = nullptr;
 }
 
-// What follows from the state, whatever the event was: each line does nothing unless something is due.
+// What follows from the state, whatever the event was: each line does nothing unless something is
+// due.
 void Session::Core::Pump() {
   if (life_ == Life::kExited) return;
   MaybeRegister();
@@ -56,9 +57,10 @@ std::string Session::Core::ToString() const {
   if (draining_) absl::StrAppend(&text, " draining");
   if (!job_.has_value()) return absl::StrCat(text, " idle");
   static constexpr absl::string_view kPhases[] = {"preparing", "serving", "leaving", "broken"};
-  absl::StrAppend(&text, " ", kPhases[static_cast<int>(job_->phase)], " job ", job_->run.job.value, ".",
-                  job_->run.era, ", clock ", job_->clock);
-  if (job_->computing.value != 0) absl::StrAppend(&text, ", computing unit ", job_->computing.value);
+  absl::StrAppend(&text, " ", kPhases[static_cast<int>(job_->phase)], " job ", job_->run.job.value,
+                  ".", job_->run.era, ", clock ", job_->clock);
+  if (job_->computing.value != 0)
+    absl::StrAppend(&text, ", computing unit ", job_->computing.value);
   return absl::StrCat(text, ", ", job_->units.size(), " units and ", job_->requests.size(),
                       " requests open");
 }

@@ -6,11 +6,13 @@
 //
 // Rules that the adaptor can rely on:
 // * The first Tick registers. After Exit nothing follows.
-// * A shard is sent to only between its StreamUp and its StreamDown or Disconnect; after another StreamUp
+// * A shard is sent to only between its StreamUp and its StreamDown or Disconnect; after another
+// StreamUp
 //   everything that was not answered is sent again, the same bytes, in the same order.
-// * InstallValue never comes for a slice that a unit may still read an older version of, but for a unit that
-//   was abandoned: the adaptor keeps the value until that one has stopped, and drops it at ForgetValues and
-//   CloseJob.
+// * InstallValue never comes for a slice that a unit may still read an older version of, but for a
+// unit that
+//   was abandoned: the adaptor keeps the value until that one has stopped, and drops it at
+//   ForgetValues and CloseJob.
 // * A unit's CLOSE to a partition follows, on the same stream, all its pushes to that partition.
 #ifndef STARLING_WORKER_SESSION_SESSION_H_
 #define STARLING_WORKER_SESSION_SESSION_H_
@@ -34,8 +36,8 @@ struct SessionOptions {
   absl::Duration report_spacing = absl::Milliseconds(10);
   // A job that was taken away, or a drain, is dropped when finishing it takes longer.
   absl::Duration leave_deadline = absl::Seconds(10);
-  // A drain does not wait longer than this for a shard without a stream, nor for a coordinator or for shards
-  // that say nothing. Who answers is waited for as long as leave_deadline.
+  // A drain does not wait longer than this for a shard without a stream, nor for a coordinator or
+  // for shards that say nothing. Who answers is waited for as long as leave_deadline.
   absl::Duration silence_deadline = absl::Seconds(2);
   // Ranges staged ahead.
   int prefetch_ranges = 8;
@@ -51,7 +53,8 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Never blocks. `sink` is called with the actions, in order, before this returns; it must not call Step.
+  // Never blocks. `sink` is called with the actions, in order, before this returns; it must not
+  // call Step.
   void Step(const Event& event, absl::Time now, Sink sink);
 
   // One line for logs: "serving job 3.0, clock 17, computing unit 41, 6 requests open".

@@ -1,4 +1,5 @@
-// Transcripts: what goes in ("> "), and what comes out. Each scenario is compared with its golden file.
+// Transcripts: what goes in ("> "), and what comes out. Each scenario is compared with its golden
+// file.
 #include "worker/session/session.h"
 
 #include <gtest/gtest.h>
@@ -9,177 +10,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "worker/session/transcript.h"
+#include "worker/session/testing/driver.h"
 
 namespace starling::session {
 namespace {
-
-// A worker of a job with 3 slices in 2 partitions on 2 shards. Remembers what was sent, so that a test can
-// answer it.
-class Driver {
- public:
-  explicit Driver(PolicyKind policy = PolicyKind::kSsp) : session_({.name = "w"}) {
-    orders_.set_generation(1);
-    JobDescription& job = *orders_.mutable_job();
-    job.mutable_run()->set_job_uid(7);
-    job.set_partitions(2);
-    job.set_train_samples(64);
-    job.mutable_spec()->mutable_batch()->set_global(16);
-    job.mutable_spec()->mutable_batch()->set_micro_batches(4);
-    job.mutable_spec()->mutable_stop()->set_epochs(2);
-    for (uint32_t p = 0; p < 2; ++p) {
-      View& view = *orders_.add_views();
-      view.set_partition(p);
-      view.set_number(1);
-      view.set_primary(p + 1);
-      view.set_primary_address(absl::StrCat("ps-", p + 1));
-    }
-    orders_.mutable_policy()->set_kind(static_cast<Policy::Kind>(policy));
-    orders_.mutable_policy()->set_staleness(2);
-    SetRoster(1, {});
-  }
-
-  void Step(const Event& event) {
-    text_ += absl::StrCat("> ", ToString(event), "\n");
-    session_.Step(event, now_, [&](Action&& action) { Take(action); });
-  }
-  void Wait(absl::Duration d) {
-    now_ += d;
-    Step(event::Tick{});
-  }
-
-  void SetRoster(uint64_t number, const std::vector<uint32_t>& workers) {
-    Roster& roster = *orders_.mutable_roster();
-    roster.Clear();
-    roster.set_number(number);
-    for (uint32_t w : workers) {
-      Member& m = *roster.add_members();
-      m.set_replica(w);
-      m.set_worker(w);
-      m.set_incarnation(w == 1 ? incarnation_ : 100 + w);
-    }
-  }
-  void AddLease(uint64_t id, WorkRange work) {
-    Lease& lease = *orders_.add_leases();
-    lease.set_id(id);
-    lease.set_attempt(1);
-    lease.mutable_work()->set_purpose(static_cast<Purpose>(work.purpose));
-    lease.mutable_work()->set_epoch(work.epoch);
-    lease.mutable_work()->set_first(work.first);
-    lease.mutable_work()->set_count(work.count);
-  }
-  void GiveOrders() {
-    orders_.set_version(orders_.version() + 1);
-    orders_.set_sequence_taken(sequence_);
-    Step(event::Orders{Incarnation(incarnation_), orders_});
-  }
-
-  void Register() {
-    Step(event::Tick{});
-    Step(event::Registered{WorkerId(1), Incarnation(incarnation_), Generation(1)});
-  }
-  // To the point where the job is prepared, and this worker alone is a member.
-  void Serve() {
-    Register();
-    GiveOrders();
-    Step(event::JobPrepared{{JobUid(7), 0},
-                            absl::OkStatus(),
-                            {{PartitionId(0), 4, true}, {PartitionId(0), 2, true}, {PartitionId(1), 4, true}}});
-    Up(1);
-    Up(2);
-    SetRoster(2, {1});
-    GiveOrders();
-  }
-  void Up(uint32_t shard) { Step(event::StreamUp{ShardId(shard)}); }
-
-  // Answers every open close, enter, park and push (of this slice; -1: any), as a shard would.
-  void Ack(Clock clock = 0, int only_slice = -1) {
-    for (const FrameHeader& h : std::exchange(sent_, {})) {
-      const bool push = h.type == FrameType::kPush;
-      if (h.type == FrameType::kPull || (only_slice >= 0 && (!push || static_cast<int>(h.key.slice.value) != only_slice))) {
-        sent_.push_back(h);
-        continue;
-      }
-      Answer(h, FrameType::kAck, Answer::kCounted, clock);
-    }
-  }
-  // Answers every open pull of these slices.
-  void Values(std::vector<uint32_t> slices = {0, 1, 2}) {
-    for (const FrameHeader& h : std::exchange(sent_, {})) {
-      if (h.type == FrameType::kPull && std::count(slices.begin(), slices.end(), h.key.slice.value) > 0) {
-        Answer(h, FrameType::kValue, Answer::kNone, h.clock);
-      } else {
-        sent_.push_back(h);
-      }
-    }
-  }
-  void Answer(const FrameHeader& request, FrameType type, starling::Answer answer, Clock clock, std::string text = "") {
-    FrameHeader h = request;
-    h.type = type;
-    h.answer = answer;
-    h.clock = clock;
-    h.flags = 0;
-    h.min_lsn = Lsn();
-    h.elements = type == FrameType::kValue ? (h.key.slice.value == 1 ? 2 : 4) : 0;
-    if (type == FrameType::kValue) {
-      h.kind = value_kind_;
-      h.payload_bytes = h.elements * sizeof(float);
-    }
-    if (type != FrameType::kError) h.base_lsn = Lsn(++lsn_);
-    const BufferId buffer(type == FrameType::kValue ? ++buffer_ : 0);
-    Step(event::Frame{ShardId(h.partition.value + 1), h, buffer, std::move(text)});
-  }
-  void Gradient(uint64_t unit, uint32_t slice, uint32_t range = 0) {
-    Step(event::SliceGradient{UnitId(unit), range, SliceId(slice), BufferId(++buffer_), 16});
-  }
-  void Compute(uint64_t unit, uint32_t ranges = 1) {
-    for (uint32_t slice : {2, 1, 0}) {
-      for (uint32_t r = 0; r < ranges; ++r) Gradient(unit, slice, r);
-    }
-    Step(event::UnitComputed{UnitId(unit), std::vector<event::RangeMetrics>(ranges), true, ""});
-  }
-
-  void set_value_kind(PayloadKind kind) { value_kind_ = kind; }
-
-  void Forget() { text_.clear(); }
-  const std::string& text() const { return text_; }
-  std::vector<FrameHeader>& sent() { return sent_; }
-  WorkerOrders& orders() { return orders_; }
-  void set_incarnation(uint64_t incarnation) { incarnation_ = incarnation; }
-
-  size_t Count(absl::string_view what) const {
-    size_t n = 0;
-    for (absl::string_view line : absl::StrSplit(text_, '\n')) {
-      if (line.find(what) != absl::string_view::npos) ++n;
-    }
-    return n;
-  }
-
- private:
-  void Take(const Action& action) {
-    text_ += absl::StrCat("  ", ToString(action), "\n");
-    if (const auto* send = std::get_if<action::Send>(&action)) sent_.push_back(send->header);
-    if (const auto* report = std::get_if<action::Report>(&action)) sequence_ = report->report.sequence();
-  }
-
-  Session session_;
-  absl::Time now_ = absl::UnixEpoch();
-  WorkerOrders orders_;
-  std::vector<FrameHeader> sent_;
-  std::string text_;
-  uint64_t sequence_ = 0;
-  uint64_t incarnation_ = 101;
-  uint64_t buffer_ = 0;
-  uint64_t lsn_ = 0;
-  PayloadKind value_kind_ = PayloadKind::kDense;
-};
 
 void ExpectGolden(const Driver& driver, const std::string& name) {
   std::ifstream in(absl::StrCat("worker/session/golden/", name, ".txt"));
   std::stringstream want;
   want << in.rdbuf();
-  EXPECT_EQ(want.str(), driver.text()) << "the golden file is worker/session/golden/" << name << ".txt";
+  EXPECT_EQ(want.str(), driver.text())
+      << "the golden file is worker/session/golden/" << name << ".txt";
 }
 
 WorkRange Item(uint32_t epoch, uint64_t item) { return {WorkPurpose::kTrain, epoch, 4 * item, 4}; }
@@ -238,8 +79,8 @@ TEST(Session, SkipsToWhereTheFurthestPartitionIs) {
   ExpectGolden(d, "skip");
 }
 
-// Step 0 was pushed as the only worker's. Before it is sealed, another worker joins and goes, and then this
-// one must do all of step 0 again only where it had not.
+// Step 0 was pushed as the only worker's. Before it is sealed, another worker joins and goes, and
+// then this one must do all of step 0 again only where it had not.
 TEST(Session, ComputesWhatANewRosterAdds) {
   Driver d(PolicyKind::kBsp);
   d.orders().set_training_open(true);
@@ -251,8 +92,8 @@ TEST(Session, ComputesWhatANewRosterAdds) {
   d.Forget();
   d.Values();
   d.Compute(1);
-  d.Ack(0, 2);         // sealed for slice 2 only:
-  d.Values({2});       // its version 1 is here
+  d.Ack(0, 2);          // sealed for slice 2 only:
+  d.Values({2});        // its version 1 is here
   d.SetRoster(4, {1});  // the other one is gone
   d.GiveOrders();
   d.Values();
@@ -313,7 +154,8 @@ TEST(Session, EvaluatesBeforeItTrains) {
 TEST(Session, ADrainThatNobodyAnswersEndsWithinFiveSeconds) {
   for (const bool streams_break : {true, false}) {
     for (const bool computes : {true, false}) {
-      if (!streams_break && computes) continue;  // shards that are there may still take what it computes
+      if (!streams_break && computes)
+        continue;  // shards that are there may still take what it computes
       Driver d;
       d.Serve();
       d.AddLease(11, Item(0, 0));
@@ -326,10 +168,12 @@ TEST(Session, ADrainThatNobodyAnswersEndsWithinFiveSeconds) {
       }
       d.Step(event::Drain{});
       if (streams_break) {
-        for (uint32_t shard : {1, 2}) d.Step(event::StreamDown{ShardId(shard), absl::UnavailableError("gone")});
+        for (uint32_t shard : {1, 2})
+          d.Step(event::StreamDown{ShardId(shard), absl::UnavailableError("gone")});
       }
       absl::Duration waited;
-      for (; d.Count("exit:") == 0 && waited < absl::Seconds(30); waited += absl::Milliseconds(100)) {
+      for (; d.Count("exit:") == 0 && waited < absl::Seconds(30);
+           waited += absl::Milliseconds(100)) {
         d.Wait(absl::Milliseconds(100));
       }
       EXPECT_EQ(d.Count("exit:"), 1u) << d.text();
@@ -395,7 +239,8 @@ TEST(Session, RejoinsWhenItsIncarnationIsStale) {
   d.Gradient(1, 2);
   d.Forget();
   for (const FrameHeader& h : std::exchange(d.sent(), {})) {
-    if (h.type == FrameType::kPush) d.Answer(h, FrameType::kError, Answer::kStaleIncarnation, 0, "not in roster 3");
+    if (h.type == FrameType::kPush)
+      d.Answer(h, FrameType::kError, Answer::kStaleIncarnation, 0, "not in roster 3");
   }
   d.Gradient(1, 1);
   d.Step(event::Orders{Incarnation(101), d.orders()});  // late, to the old incarnation
@@ -431,7 +276,8 @@ TEST(Session, NamesStepWorkerAndLayerOfALossThatIsNotFinite) {
   d.Forget();
   d.Wait(absl::Seconds(1));
   d.Step(event::UnitComputed{UnitId(1), {}, false, "dense1"});
-  EXPECT_EQ(d.Count("fault NON_FINITE: step 6 (epoch 1, micro-batches from 8), worker w (id 1): the loss is not "
+  EXPECT_EQ(d.Count("fault NON_FINITE: step 6 (epoch 1, micro-batches from 8), worker w (id 1): "
+                    "the loss is not "
                     "finite; the first such output is layer 'dense1's"),
             1u)
       << d.text();
@@ -450,7 +296,8 @@ TEST(Session, NamesStepWorkerAndParameterOfARefusedGradient) {
   const FrameHeader push = d.sent().front();
   ASSERT_EQ(push.type, FrameType::kPush);
   d.Answer(push, FrameType::kError, Answer::kNonFinite, 0, "dense1.weight[3] is nan");
-  EXPECT_EQ(d.Count("fault NON_FINITE: step 1 (epoch 0, micro-batches from 4), worker w (id 1): dense1.weight[3] is nan"),
+  EXPECT_EQ(d.Count("fault NON_FINITE: step 1 (epoch 0, micro-batches from 4), worker w (id 1): "
+                    "dense1.weight[3] is nan"),
             1u)
       << d.text();
   EXPECT_EQ(d.Count("abandon unit 1"), 1u);
