@@ -13,9 +13,10 @@ namespace {
 TEST(ReceivedPayload, CopiesWhereverThePiecesAreCut) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
-    std::vector<float> floats(1 + random() % 5000);
+    const size_t count = 1 + random() % 5000;
+    std::vector<float> floats(count);
     std::iota(floats.begin(), floats.end(), 0.5f);
-    const size_t bytes = floats.size() * sizeof(float);
+    const size_t bytes = count * sizeof(float);
     std::vector<uint8_t> memory(bytes + 3);
     uint8_t* const start = memory.data() + round % 4;  // also unaligned
     std::memcpy(start, floats.data(), bytes);

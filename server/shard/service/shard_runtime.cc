@@ -124,7 +124,8 @@ class Connection final : public StreamHandler,
     EventLoop* const owner = partition->owner;
     owner->Post([self = shared_from_this(), partition = std::move(partition), header,
                  payload = std::move(payload)]() mutable {
-      if (partition->host != nullptr) {
+      // Behind its end a frame would bring the connection back for good.
+      if (partition->host != nullptr && !self->down()) {
         partition->host->OnFrame(std::move(self), header, std::move(payload));
       }
     });
@@ -136,6 +137,7 @@ class Connection final : public StreamHandler,
   }
 
   void Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) override {
+    if (down()) return;
     absl::Status status = CheckQueue(payload.bytes.size());
     if (status.ok()) status = stream_->Send(header, std::move(payload), urgency);
     if (status.code() != absl::StatusCode::kResourceExhausted) return;  // or its OnDown is near
@@ -153,6 +155,11 @@ class Connection final : public StreamHandler,
     return absl::ResourceExhaustedError(
         absl::StrCat("the peer asks for more than it reads: ", queued, " bytes wait to be sent, ", bytes,
                      " more would exceed ", most, " (twice what this shard holds, and the window)"));
+  }
+
+  bool down() const {
+    MutexLock lock(&mutex_);
+    return down_;
   }
 
   // Tells the partitions that it is gone. Once.
@@ -177,7 +184,7 @@ class Connection final : public StreamHandler,
   const bool reads_only_;
   const Routes* const routes_;
   const ShardMemory* const memory_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   bool down_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<std::shared_ptr<HostedPartition>> partitions_ ABSL_GUARDED_BY(mutex_);
 };
@@ -232,6 +239,8 @@ class GrpcShard final : public ShardRuntime {
     control_.Stop();
     if (server_ != nullptr) server_->Shutdown(absl::Seconds(1));
     for (const auto& owner : owners_) owner->Stop();
+    // Partitions know the connections that are still open, and those know them.
+    for (const auto& [key, partition] : routes_.All()) partition->host = nullptr;
   }
 
  private:
