@@ -47,6 +47,10 @@ Rows JobFacts(const JobReply& reply) {
   const bool bounded = status.staleness_bound() != std::numeric_limits<uint64_t>::max();
   Rows rows = {{"Name:", status.name()}, {"State:", JobState_Name(status.state())}};
   if (!status.reason().empty()) rows.push_back({"Reason:", status.reason()});
+  if (reply.spec().labels_size() > 0) {
+    const std::map<std::string, std::string> labels(reply.spec().labels().begin(), reply.spec().labels().end());
+    rows.push_back({"Labels:", absl::StrJoin(labels, ", ", absl::PairFormatter("="))});
+  }
   rows.push_back({"Policy:", status.policy()});
   rows.push_back({"Submitted:", absl::StrCat(status.submitted(), ", running for ",
                                              DurationText(status.running_seconds()))});
