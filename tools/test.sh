@@ -7,6 +7,8 @@
 # tagged "no-sanitize") and those tagged "tsan" under ThreadSanitizer. The
 # last line is `N passed, M failed`: test cases, each counted once and passed
 # only if it passed in every configuration. Exit status 0 only if all is well.
+# Tests of real processes and sockets (real_processes below) that fail get one
+# more try, since machines are shared; the report names those that needed it.
 #
 # STARLING_DATA, if set, is the folder with the datasets that some tests read.
 set -euo pipefail
@@ -37,12 +39,16 @@ runs=()
 notes='^INFO: (Invocation ID|Build option|Analyzed |Found |Elapsed time|'
 notes+='[0-9]+ process|Build Event|Build completed)|^(Loading|Analyzing): |^$'
 
+real_processes='//(tests/(e2e|integration)|tools/(local|cli|accept)|common/(transport|daemon)|'
+real_processes+='server/[a-z]+/service|worker/runtime)'
+
 # run NAME FLAG...: `bazel test` over everything, remembered for the report.
 run() {
   local name=$1 status=0
   shift
   echo "== $name"
   bazel test --keep_going --test_summary=terse --show_progress_rate_limit=5 \
+    --flaky_test_attempts="$real_processes@2" \
     --build_event_json_file="$events/$name.json" "$@" //... \
     2>&1 | sed -uE "/$notes/d" || status=${PIPESTATUS[0]}
   if ((status == 4)); then status=0; fi # 4: no test matched the filters.

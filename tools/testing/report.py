@@ -7,7 +7,8 @@ Each argument is one run: its name, bazel's exit status, and the file that
 Python test counts by the last line `N passed, M failed` of its log, or else
 as one case. Such a test skips by printing `SKIPPED: reason` and exiting with 0.
 
-Prints failures, then what was skipped and why, and last `N passed, M failed`.
+Prints failures, then tests that failed and passed when run once more, then
+what was skipped and why, and last `N passed, M failed`.
 Exits with 1 if anything failed or did not build.
 """
 
@@ -27,6 +28,7 @@ class Tally:
         self.verdicts = {}
         self.reasons = {}
         self.failures = []
+        self.flaky = []
 
     def add(self, case, verdict, run, reason=""):
         known = self.verdicts.get(case)
@@ -125,6 +127,8 @@ def add_run(tally, name, status, events_path):
         if "testResult" in event:
             key = event["id"]["testResult"]
             place = (key["label"], key.get("run", 1), key.get("shard", 1))
+            if place in last_attempts and event["testResult"]["status"] == "PASSED":
+                tally.flaky.append(f"{key['label']} [{name}]")
             last_attempts[place] = event["testResult"]
         elif "targetCompleted" in event["id"]:
             completed = event.get("completed", {})
@@ -146,6 +150,8 @@ def main(arguments):
         add_run(tally, name, int(status), path)
     for failure in tally.failures:
         print(f"failed: {failure}")
+    for label in tally.flaky:
+        print(f"flaky: {label}: failed, and passed when run again")
     for case, verdict in sorted(tally.verdicts.items()):
         if verdict == SKIPPED:
             print(f"skipped: {case}: {tally.reasons[case]}")

@@ -104,7 +104,15 @@ class ReportTest(unittest.TestCase):
         _, lines = self.report(("plain", 0, [
             self.result("//a:b", "FAILED", BAZEL_XML, attempt=1),
             self.result("//a:b", "PASSED", BAZEL_XML, attempt=2)]))
-        self.assertEqual(lines[-1], "1 passed, 0 failed")
+        self.assertEqual(lines, ["flaky: //a:b [plain]: failed, and passed when run again",
+                                 "1 passed, 0 failed"])
+
+    def test_failing_twice_is_a_failure_and_not_flaky(self):
+        status, lines = self.report(("plain", 3, [
+            self.result("//a:b", "FAILED", BAZEL_XML, attempt=1),
+            self.result("//a:b", "FAILED", BAZEL_XML, attempt=2)]))
+        self.assertEqual((status, lines[-1]), (1, "0 passed, 1 failed"))
+        self.assertFalse([line for line in lines if line.startswith("flaky")])
 
     def test_what_does_not_build_fails(self):
         event = {"id": {"targetCompleted": {"label": "//a:b"}}, "completed": {}}
