@@ -59,7 +59,7 @@ TEST(JobFile, ReadsEveryKey) {
   EXPECT_EQ(spec->labels().at("team"), "vision");
   EXPECT_EQ(spec->seed(), 7u);
   EXPECT_EQ(spec->model_source().builtin(), "mlp");
-  EXPECT_EQ(spec->model_source().hidden(1), 16);
+  EXPECT_EQ(spec->model_source().arguments().at("hidden").ints().values(1), 16);
   EXPECT_EQ(spec->train().csv().path(), "/data/digits.csv.gz");
   EXPECT_EQ(spec->train().csv().part(), DataSource::Csv::PART_TRAIN);
   EXPECT_EQ(spec->test().csv().part(), DataSource::Csv::PART_HOLDOUT);

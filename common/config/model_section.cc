@@ -90,7 +90,9 @@ void ReadModel(const Section& model, ModelSource* out) {
                                        near.empty() ? "" : absl::StrCat("; did you mean \"", near, "\"?")));
   }
   if (model.Has("hidden") && out->builtin() != "mlp") model.Fail("hidden", "goes with builtin: mlp only");
-  for (int64_t size : model.Integers("hidden", 1, int64_t{1} << 20)) out->add_hidden(size);
+  for (int64_t size : model.Integers("hidden", 1, int64_t{1} << 20)) {
+    (*out->mutable_arguments())["hidden"].mutable_ints()->add_values(size);
+  }
 }
 
 }  // namespace starling::config

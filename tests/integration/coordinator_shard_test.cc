@@ -38,12 +38,16 @@ constexpr uint32_t kMicroBatches = 4;
 constexpr uint32_t kSteps = kSamples / kBatch;
 constexpr float kRate = 0.5f;
 
+void AddHidden(JobSpec& spec, int64_t size) {
+  (*spec.mutable_model_source()->mutable_arguments())["hidden"].mutable_ints()->add_values(size);
+}
+
 JobSpec Spec(const std::string& name, Policy::Kind policy, uint32_t hidden = 8) {
   JobSpec spec;
   spec.set_name(name);
   spec.set_seed(7);
   spec.mutable_model_source()->set_builtin("mlp");
-  spec.mutable_model_source()->add_hidden(hidden);
+  AddHidden(spec, hidden);
   spec.mutable_train()->mutable_csv()->set_path("/data/train.csv");
   spec.mutable_batch()->set_global(kBatch);
   spec.mutable_batch()->set_micro_batches(kMicroBatches);
@@ -552,9 +556,12 @@ TEST_F(ClusterTest, NoSpecificationEndsADaemon) {
       [](JobSpec& spec) { spec.mutable_optimizer()->mutable_learning_rate()->mutable_step()->set_every_steps(0); },
       [](JobSpec& spec) { spec.add_sample_shape(INT64_MIN); },
       [](JobSpec& spec) { for (int i = 0; i < 4; ++i) spec.add_sample_shape(INT64_MAX); },
-      [](JobSpec& spec) { spec.mutable_model_source()->add_hidden(INT64_MAX); },
-      [](JobSpec& spec) { spec.mutable_model_source()->set_hidden(0, -1); },
-      [](JobSpec& spec) { for (int i = 0; i < 200'000; ++i) spec.mutable_model_source()->add_hidden(1); },
+      [](JobSpec& spec) { AddHidden(spec, INT64_MAX); },
+      [](JobSpec& spec) {
+        auto& arguments = *spec.mutable_model_source()->mutable_arguments();
+        arguments["hidden"].mutable_ints()->set_values(0, -1);
+      },
+      [](JobSpec& spec) { for (int i = 0; i < 200'000; ++i) AddHidden(spec, 1); },
       [](JobSpec& spec) { spec.mutable_train()->mutable_counter()->set_samples(INT64_MIN); },
       layers("", {}),
       layers("conv2d", {{"out_channels", INT64_MAX}, {"kernel", INT64_MAX}}),

@@ -53,8 +53,11 @@ absl::StatusOr<Graph> Build(const ModelInput& input, int64_t samples, const Mode
   if (source.builtin() == "lenet") return BuildLenet(input);
   if (source.builtin() == "mlp") {
     MlpOptions options;
-    if (source.hidden_size() > 0)
-      options.hidden.assign(source.hidden().begin(), source.hidden().end());
+    const auto hidden = source.arguments().find("hidden");
+    if (hidden != source.arguments().end()) {
+      const auto& sizes = hidden->second.ints().values();
+      options.hidden.assign(sizes.begin(), sizes.end());
+    }
     return BuildMlp(input, options);
   }
   if (!source.builtin().empty()) {

@@ -266,7 +266,7 @@ JobSpec MiniCluster::Spec(const std::string& name, Policy::Kind policy, uint32_t
   JobSpec spec;
   spec.set_name(name);
   spec.mutable_model_source()->set_builtin("mlp");
-  spec.mutable_model_source()->add_hidden(8);
+  (*spec.mutable_model_source()->mutable_arguments())["hidden"].mutable_ints()->add_values(8);
   spec.mutable_train()->mutable_csv()->set_path("/data/train.csv");
   spec.mutable_test()->mutable_csv()->set_path("/data/test.csv");
   spec.mutable_batch()->set_global(4);
