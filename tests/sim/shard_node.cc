@@ -147,7 +147,8 @@ void ShardNode::TakeJob(const ShardJob& job, Generation generation) {
     orders.primary = ShardId(p.view().primary());
     orders.backup = ShardId(p.view().backup());
     orders.roster = RosterOf(job.roster());
-    orders.policy = {static_cast<PolicyKind>(job.policy().kind()), job.policy().staleness()};
+    const Policy& policy = job.policy().policy();
+    orders.policy = {static_cast<PolicyKind>(policy.kind()), policy.staleness()};
     orders.epoch = job.epoch();
     orders.discard_cuts_before = job.discard_cuts_before();
     hosted->orders = orders;

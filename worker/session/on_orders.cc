@@ -61,7 +61,8 @@ void Session::Core::TakeOrders(const WorkerOrders& orders) {
 
 void Session::Core::UpdateJob(const WorkerOrders& orders) {
   JobState& job = *job_;
-  job.policy = {static_cast<PolicyKind>(orders.policy().kind()), orders.policy().staleness()};
+  const Policy& policy = orders.policy().policy();
+  job.policy = {static_cast<PolicyKind>(policy.kind()), policy.staleness()};
   job.epoch = orders.epoch();
   job.training_open = orders.training_open();
   UpdateViews(orders);

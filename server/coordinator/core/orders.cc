@@ -30,7 +30,7 @@ WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker, bool whole) {
   if (whole) *orders.mutable_job() = job->stored.description();
   *orders.mutable_views() = job->state.views();
   *orders.mutable_roster() = job->state.roster();
-  *orders.mutable_policy() = job->spec().policy();
+  *orders.mutable_policy()->mutable_policy() = job->spec().policy();
   const uint32_t epochs = JobEpochs(job->spec(), job->samples());
   orders.set_epoch(std::min(job->state.epoch(), epochs - 1));
   orders.set_training_open(job->state.epoch() < epochs && !job->state.stopping());
@@ -67,7 +67,7 @@ ShardJob Coordinator::Core::BuildShardJob(const Job& job, const Shard& shard, bo
   *orders.mutable_job()->mutable_run() = job.stored.description().run();
   if (whole) *orders.mutable_job() = job.stored.description();
   *orders.mutable_roster() = job.state.roster();
-  *orders.mutable_policy() = job.spec().policy();
+  *orders.mutable_policy()->mutable_policy() = job.spec().policy();
   const uint32_t epochs = JobEpochs(job.spec(), job.samples());
   orders.set_epoch(std::min(job.state.epoch(), epochs - 1));
   // Copies stay until they are evaluated, the last epoch's until the job is deleted.

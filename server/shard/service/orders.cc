@@ -18,12 +18,12 @@ OrdersReceived ToPartitionOrders(const ShardJob& job, const PartitionOrders& par
   }
   std::sort(orders.roster.members.begin(), orders.roster.members.end(),
             [](const RosterMember& a, const RosterMember& b) { return a.replica < b.replica; });
-  switch (job.policy().kind()) {
+  switch (job.policy().policy().kind()) {
     case Policy::SSP: orders.policy.kind = PolicyKind::kSsp; break;
     case Policy::ASYNC: orders.policy.kind = PolicyKind::kAsync; break;
     default: orders.policy.kind = PolicyKind::kBsp; break;
   }
-  orders.policy.staleness = job.policy().staleness();
+  orders.policy.staleness = job.policy().policy().staleness();
   orders.epoch = job.epoch();
   orders.discard_cuts_before = job.discard_cuts_before();
   return orders;

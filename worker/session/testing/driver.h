@@ -34,8 +34,8 @@ class Driver {
       view.set_primary(p + 1);
       view.set_primary_address(absl::StrCat("ps-", p + 1));
     }
-    orders_.mutable_policy()->set_kind(static_cast<Policy::Kind>(policy));
-    orders_.mutable_policy()->set_staleness(2);
+    orders_.mutable_policy()->mutable_policy()->set_kind(static_cast<Policy::Kind>(policy));
+    orders_.mutable_policy()->mutable_policy()->set_staleness(2);
     SetRoster(1, {});
   }
 

@@ -176,7 +176,7 @@ void MiniCluster::DoWork(MiniWorker& worker) {
   const WorkerOrders& orders = worker.orders;
   const uint64_t uid = orders.job().run().job_uid();
   if (uid == 0 || worker.drained) return;
-  if (orders.policy().kind() == Policy::BSP && orders.leases_size() == 0) return DoBspWork(worker);
+  if (orders.policy().policy().kind() == Policy::BSP && orders.leases_size() == 0) return DoBspWork(worker);
   for (const Lease& lease : orders.leases()) {
     if (worker.done.contains(lease.id())) continue;
     const uint64_t item = lease.work().first() / lease.work().count();
