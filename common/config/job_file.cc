@@ -2,11 +2,10 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <filesystem>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_section.h"
 #include "common/config/duration.h"
 #include "common/config/model_section.h"
 #include "common/config/schema.h"
@@ -62,78 +61,6 @@ absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
 }
 
 // ---- Sections -------------------------------------------------------------------------------
-
-// $VAR and ${VAR}; relative paths start at the job file.
-std::string ExpandPath(const Section& section, const std::string& key, const JobFileOptions& options) {
-  const std::string text = section.Text(key, "");
-  std::string out;
-  for (size_t i = 0; i < text.size();) {
-    if (text[i] != '$') {
-      out += text[i++];
-      continue;
-    }
-    size_t begin = i + 1;
-    const bool braces = begin < text.size() && text[begin] == '{';
-    if (braces) ++begin;
-    size_t end = begin;
-    while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) ++end;
-    const std::string name = text.substr(begin, end - begin);
-    const auto value = options.environment ? options.environment(name) : absl::nullopt;
-    if (name.empty() || !value || (braces && (end >= text.size() || text[end] != '}'))) {
-      section.Fail(key, absl::StrCat("$", name, " in \"", text, "\" is not set: export it, or write the path out"));
-      return "";
-    }
-    out += *value;
-    i = braces ? end + 1 : end;
-  }
-  if (out.empty() || out.find('\0') != std::string::npos) {
-    section.Fail(key, "expected a path");
-    return "";
-  }
-  const std::filesystem::path path(out);
-  return (path.is_absolute() ? path : std::filesystem::path(options.directory) / path).lexically_normal().string();
-}
-
-void ReadSource(const Section& source, const JobFileOptions& options, DataSource* out) {
-  if (source.Has("idx")) {
-    const Section idx = source.Child("idx");
-    out->mutable_idx()->set_images(ExpandPath(idx, "images", options));
-    out->mutable_idx()->set_labels(ExpandPath(idx, "labels", options));
-  } else if (source.Has("csv")) {
-    const Section csv = source.Child("csv");
-    auto* proto = out->mutable_csv();
-    proto->set_path(ExpandPath(csv, "path", options));
-    proto->set_holdout_fraction(csv.Number("holdoutFraction", 0, 0, 0.99));
-    proto->set_holdout_seed(csv.Integer("holdoutSeed", 0, 0, kInt64Max));
-    const std::string part = csv.Text("part", "all");
-    if (part == "train") proto->set_part(DataSource::Csv::PART_TRAIN);
-    else if (part == "holdout") proto->set_part(DataSource::Csv::PART_HOLDOUT);
-    else if (part != "all") csv.Fail("part", absl::StrCat("expected all, train or holdout, got \"", part, "\""));
-    if (part != "all" && proto->holdout_fraction() == 0) {
-      csv.Fail("part", "with part train or holdout, holdoutFraction must be above 0");
-    }
-  } else if (source.Has("counter")) {
-    out->mutable_counter()->set_samples(source.Child("counter").Integer("samples", 0, 1, limits::kSamplesMax));
-  }
-}
-
-void ReadData(const Section& data, const JobFileOptions& options, JobSpec* out) {
-  ReadSource(data.Child("train"), options, out->mutable_train());
-  if (data.Has("test")) ReadSource(data.Child("test"), options, out->mutable_test());
-  if (data.Has("normalize")) {
-    const Section normalize = data.Child("normalize");
-    for (double mean : normalize.Numbers("mean")) out->mutable_normalize()->add_mean(mean);
-    for (double std : normalize.Numbers("std")) {
-      if (std <= 0) normalize.Fail("std", absl::StrCat("expected numbers above 0, got ", std));
-      out->mutable_normalize()->add_std(std);
-    }
-    if (out->normalize().mean_size() != out->normalize().std_size() || out->normalize().mean_size() == 0) {
-      normalize.Fail("std", absl::StrCat("expected as many numbers as mean, at least one; got ",
-                                         out->normalize().std_size(), " and ", out->normalize().mean_size()));
-    }
-  }
-  for (int64_t dim : data.Integers("shape", 1, limits::kTensorElementsMax)) out->add_sample_shape(dim);
-}
 
 void ReadSchedule(const Section& optimizer, Schedule* out) {
   constexpr double kRateMax = 1e6;

@@ -1,42 +1,10 @@
 // The table behind JobFileSchema(): every key of the job file.
+#include "common/config/data_section.h"
+#include "common/config/fields.h"
 #include "common/config/schema.h"
 
 namespace starling::config {
 namespace {
-
-using T = FieldType;
-
-Field Leaf(std::string key, T type, std::string default_text, std::string help, bool required = false) {
-  return {.key = std::move(key), .type = type, .default_text = std::move(default_text),
-          .help = std::move(help), .required = required};
-}
-
-Field Group(std::string key, T type, std::string help, std::vector<Field> children, bool required = false) {
-  return {.key = std::move(key), .type = type, .help = std::move(help), .required = required,
-          .children = std::move(children)};
-}
-
-Field NotBuilt(std::string key, std::string help) {
-  return {.key = std::move(key), .type = T::kString, .help = std::move(help), .built = false};
-}
-
-Field DataSourceField(std::string key, std::string help, bool required) {
-  return Group(key, T::kOneOf, help, {
-      Group("idx", T::kMap, "MNIST's format, also .gz", {
-          Leaf("images", T::kString, "", "path of the images", true),
-          Leaf("labels", T::kString, "", "path of the labels", true)}),
-      Group("csv", T::kMap, "rows of numbers, the last column an integer label, no header; also .gz", {
-          Leaf("path", T::kString, "", "path of the file", true),
-          Leaf("part", T::kString, "all", "all, train or holdout"),
-          Leaf("holdoutFraction", T::kNumber, "0", "share of each class that `holdout` takes"),
-          Leaf("holdoutSeed", T::kInteger, "0", "chooses the rows held out")}),
-      Group("counter", T::kMap, "sample i is the number i (for builtin: counter)", {
-          Leaf("samples", T::kInteger, "", "how many", true)}),
-      NotBuilt("webdataset", "tar files of images"),
-      NotBuilt("cifar", "CIFAR binary records"),
-      NotBuilt("text", "bytes or tokens"),
-  }, required);
-}
 
 Field LearningRateField() {
   Field rate = Group("learningRate", T::kMap, "a number, or one of constant, step, cosine; with warmupSteps", {
@@ -95,14 +63,7 @@ Field SpecField() {
   return Group("spec", T::kMap, "the job", {
       Leaf("seed", T::kInteger, "0", "decides initial values, order of samples, dropout"),
       ModelField(),
-      Group("data", T::kMap, "what to train and test on", {
-          DataSourceField("train", "training samples", true),
-          DataSourceField("test", "test samples, for evaluation", false),
-          Group("normalize", T::kMap, "(x - mean) / std per channel; bytes become 0..1 first", {
-              Leaf("mean", T::kNumberList, "", "one, or one per channel", true),
-              Leaf("std", T::kNumberList, "", "one, or one per channel", true)}),
-          Leaf("shape", T::kNumberList, "", "reshapes a sample: [1, 8, 8] for 64 columns"),
-      }, true),
+      DataField(),
       Leaf("loss", T::kString, "softmaxCrossEntropy", "softmaxCrossEntropy (counter brings its own)"),
       Group("batch", T::kMap, "samples per step and how they are cut", {
           Leaf("global", T::kInteger, "", "samples per step, whatever the number of workers", true),

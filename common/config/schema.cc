@@ -37,6 +37,7 @@ const char* TypeName(FieldType type) {
     case FieldType::kBoolean: return "true or false";
     case FieldType::kDuration: return "duration, like 90s, 30m or 2h";
     case FieldType::kNumberList: return "list of numbers";
+    case FieldType::kStringList: return "list of strings";
     case FieldType::kLabels: return "map of strings";
     case FieldType::kLayers: return "list of layers";
     case FieldType::kMap: return "map";
@@ -126,6 +127,10 @@ absl::Status CheckField(const YAML::Node& node, const Field& field, const std::s
     case FieldType::kDuration: good = node.IsScalar() && ParseDuration(node.Scalar()).ok(); break;
     case FieldType::kNumberList:
       good = node.IsSequence() && std::all_of(node.begin(), node.end(), Converts<double>);
+      break;
+    case FieldType::kStringList:
+      good = node.IsSequence() && std::all_of(node.begin(), node.end(),
+                                              [](const auto& e) { return e.IsScalar(); });
       break;
     case FieldType::kLabels:
       good = node.IsMap() && std::all_of(node.begin(), node.end(),

@@ -23,6 +23,7 @@ enum class FieldType {
   kBoolean,
   kDuration,    // "90", "90s", "30m", "2h"
   kNumberList,
+  kStringList,
   kLabels,      // map of strings
   kLayers,      // list of {op: {attributes}}; checked by the model section
   kMap,         // `children`, any subset

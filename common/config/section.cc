@@ -45,6 +45,17 @@ std::string Section::Text(const std::string& key, const std::string& fallback) c
   return Has(key) ? node_[key].Scalar() : fallback;
 }
 
+std::vector<std::string> Section::Texts(const std::string& key) const {
+  std::vector<std::string> values;
+  if (!Has(key)) return values;
+  for (const auto& item : node_[key]) values.push_back(item.Scalar());
+  return values;
+}
+
+bool Section::Boolean(const std::string& key, bool fallback) const {
+  return Has(key) ? node_[key].as<bool>(fallback) : fallback;
+}
+
 std::vector<double> Section::Numbers(const std::string& key) const {
   std::vector<double> values;
   if (!Has(key)) return values;

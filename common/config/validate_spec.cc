@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
+#include "common/config/validate_data.h"
 #include "common/protocol/limits.h"
 
 namespace starling::config {
@@ -64,21 +65,6 @@ absl::Status CheckOptimizer(const Optimizer& optimizer) {
   return absl::OkStatus();
 }
 
-absl::Status CheckText(const char* what, const std::string& text) {
-  if (text.find('\0') == std::string::npos) return absl::OkStatus();
-  return Invalid(absl::StrCat(what, ": expected a path without a zero byte"));
-}
-
-absl::Status CheckSource(const char* what, const DataSource& source) {
-  STARLING_RETURN_IF_ERROR(CheckText(what, source.idx().images()));
-  STARLING_RETURN_IF_ERROR(CheckText(what, source.idx().labels()));
-  STARLING_RETURN_IF_ERROR(CheckText(what, source.csv().path()));
-  if (!(source.csv().holdout_fraction() >= 0 && source.csv().holdout_fraction() < 1)) {
-    return Invalid(absl::StrCat(what, ": holdout fraction: expected at least 0 and less than 1, got ", source.csv().holdout_fraction()));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckPolicy(const Policy& policy) {
   if (policy.kind() != Policy::BSP && policy.kind() != Policy::SSP && policy.kind() != Policy::ASYNC) {
     return Invalid("consistency: expected bsp, ssp or async");
@@ -113,10 +99,8 @@ absl::Status ValidateSpec(const JobSpec& spec) {
   STARLING_RETURN_IF_ERROR(CheckName(spec.name()));
   STARLING_RETURN_IF_ERROR(CheckBatch(spec.batch()));
   STARLING_RETURN_IF_ERROR(CheckOptimizer(spec.optimizer()));
-  if (spec.train().source_case() == DataSource::SOURCE_NOT_SET) return Invalid("data.train: expected idx, csv or counter");
   STARLING_RETURN_IF_ERROR(CheckModel(spec));
-  STARLING_RETURN_IF_ERROR(CheckSource("data.train", spec.train()));
-  STARLING_RETURN_IF_ERROR(CheckSource("data.test", spec.test()));
+  STARLING_RETURN_IF_ERROR(CheckData(spec));
   STARLING_RETURN_IF_ERROR(CheckPolicy(spec.policy()));
   if (spec.workers_min() < 1 || spec.workers_max() < spec.workers_min() || spec.workers_max() > limits::kWorkersPerJobMax) {
     return Invalid(absl::StrCat("workers: expected 1 <= min <= max <= ", limits::kWorkersPerJobMax, ", got min ",

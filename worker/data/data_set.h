@@ -1,10 +1,11 @@
-// A data source, read whole, checked and kept as it was in the file (MNIST: 47 MB), from which
-// batches are gathered and normalised.
+// A data source: samples by their index, made ready for the model.
 #ifndef STARLING_WORKER_DATA_DATA_SET_H_
 #define STARLING_WORKER_DATA_DATA_SET_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,6 +13,7 @@
 #include "absl/types/span.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
+#include "worker/data/pixels.h"
 #include "worker/data/samples.h"
 
 namespace starling {
@@ -19,50 +21,67 @@ namespace starling {
 struct DataSetOptions {
   std::vector<int64_t> sample_shape = {};  // JobSpec.sample_shape; empty: as read
   int64_t classes = 0;                     // labels must be below; 0: not checked
+  Augment augment = {};                    // what Gather does where it is given a draw
   DataLimits limits = {};
 };
 
-// Immutable; safe from any number of threads.
+// What a data set's samples are. Elements of samples and of labels have 4 bytes each.
+struct SampleFormat {
+  std::vector<int64_t> shape;        // of one sample, without the batch
+  ElementType type = FLOAT32;        // INT32: tokens
+  std::vector<int64_t> label_shape;  // of one sample's labels; empty: a scalar
+  ElementType label_type = INT32;    // INT32: classes, or the tokens to be predicted
+  int64_t classes = 0;     // INT32 labels are below: greatest + 1, or the vocabulary; 0: a counter's
+  int64_t vocabulary = 0;  // INT32 samples: tokens are below
+};
+
+// Safe from any number of threads. The samples never change, except that a file may.
 class DataSet {
  public:
-  // Reads the files: blocks for as long as that takes. Errors name the file (and line) and say what
-  // was expected: kNotFound, kInvalidArgument, kResourceExhausted, kUnavailable.
+  // Opens the files: blocks for as long as that takes. Errors name the file (and line or member) and
+  // say what was expected: kNotFound, kInvalidArgument, kResourceExhausted, kUnavailable.
   static absl::StatusOr<std::shared_ptr<const DataSet>> Open(const DataSource& source,
                                                              const Normalize& normalize,
                                                              const DataSetOptions& options);
+  virtual ~DataSet() = default;
+  DataSet(const DataSet&) = delete;
+  DataSet& operator=(const DataSet&) = delete;
 
-  int64_t samples() const { return samples_; }                         // at least 1
-  const std::vector<int64_t>& sample_shape() const { return shape_; }  // without the batch
+  int64_t samples() const { return samples_; }  // at least 1
+  const SampleFormat& format() const { return format_; }
+  const std::vector<int64_t>& sample_shape() const { return format_.shape; }
   int64_t sample_elements() const { return elements_; }
-  int64_t classes() const {
-    return classes_;
-  }  // greatest label + 1; 0: a counter, whose labels are indices
+  int64_t label_elements() const { return label_elements_; }
+  int64_t classes() const { return format_.classes; }
+  // Names of the classes, where the source has them.
+  virtual absl::Span<const std::string> class_names() const { return {}; }
 
   // Writes the samples `ids`, in that order, to `inputs` (ids.size() x sample_elements()) and
-  // `labels` (ids.size()). Every id is in [0, samples()). A value x becomes (x - mean) / std of its
-  // channel (the first dimension), bytes having been scaled to [0, 1]. The same bits on every
-  // machine.
-  void Gather(absl::Span<const int64_t> ids, float* inputs, int32_t* labels) const;
+  // `labels` (ids.size() x label_elements()), of the types that format() says. Every id is in
+  // [0, samples()). A value x becomes (x - mean) / std of its channel (the first dimension), bytes
+  // having been scaled to [0, 1]. With a `draw`, images are augmented. The same bits on every
+  // machine. Blocks on the disk where samples are read as they are needed; an error (the file is
+  // gone, changed, or too much of it is corrupt) names the file.
+  virtual absl::Status Gather(absl::Span<const int64_t> ids, const AugmentDraw* draw, void* inputs,
+                              void* labels) const = 0;
+
+  // What was found corrupt so far, for people; grows as samples are read.
+  virtual CorruptSamples corrupt() const { return {}; }
+
+ protected:
+  DataSet() = default;
+  void SetFormat(int64_t samples, SampleFormat format);
 
  private:
-  DataSet() = default;
-  absl::Status Take(Samples samples, const Normalize& normalize, const DataSetOptions& options);
-  absl::Status Reshape(const std::vector<int64_t>& shape);
-  absl::Status SetNormalize(const Normalize& normalize, double unit);
-  absl::Status KeepPart(const DataSource::Csv& csv, Samples* samples) const;
-  template <typename T>
-  void GatherRows(const T* values, absl::Span<const int64_t> ids, float* inputs) const;
-
   int64_t samples_ = 0;
   int64_t elements_ = 0;
-  int64_t classes_ = 0;
-  std::vector<int64_t> shape_;
-  std::vector<uint8_t> bytes_;  // one of the two, or none for a counter
-  std::vector<float> floats_;
-  std::vector<int32_t> labels_;
-  std::vector<float> scale_;  // per channel; one: for all
-  std::vector<float> shift_;
+  int64_t label_elements_ = 0;
+  SampleFormat format_;
 };
+
+// `shape` where it has as many elements as `from`; empty: `from`. kInvalidArgument otherwise.
+absl::StatusOr<std::vector<int64_t>> Reshaped(const std::vector<int64_t>& from,
+                                              const std::vector<int64_t>& shape);
 
 // What the coordinator asks a worker before it accepts a job: opens spec.train and spec.test as a
 // worker of the job would, checks that they agree with each other and with spec.model where that is

@@ -35,6 +35,10 @@ std::string Error(const DataSource& source, const Normalize& normalize = {},
   return std::string(status.message());
 }
 
+void Gather(const DataSet& data, const std::vector<int64_t>& ids, void* inputs, void* labels) {
+  EXPECT_EQ(data.Gather(ids, nullptr, inputs, labels), absl::OkStatus());
+}
+
 DataSource SmallIdx() {
   return IdxSource(WriteFile("images", Images(5, 3, 5)), WriteFile("labels", Labels(5)));
 }
@@ -49,7 +53,7 @@ TEST(DataSet, ScalesAndNormalisesBytes) {
   const std::vector<int64_t> ids = {4, 0, 4};
   std::vector<float> inputs(45);
   std::vector<int32_t> labels(3);
-  (*data)->Gather(ids, inputs.data(), labels.data());
+  Gather(**data, ids, inputs.data(), labels.data());
   EXPECT_THAT(labels, ElementsAre(1, 0, 1));
   for (int i = 0; i < 3; ++i) {
     for (int e = 0; e < 15; ++e) {
@@ -63,7 +67,7 @@ TEST(DataSet, WithoutNormalizeBytesAreInZeroToOne) {
   const auto data = DataSet::Open(SmallIdx(), {}, {});
   std::vector<float> inputs(15);
   int32_t label;
-  (*data)->Gather({3}, inputs.data(), &label);
+  Gather(**data, {3}, inputs.data(), &label);
   for (int e = 0; e < 15; ++e) EXPECT_FLOAT_EQ(inputs[e], (30 + e) / 255.0f);
 }
 
@@ -71,12 +75,12 @@ TEST(DataSet, CsvValuesAreNotScaled) {
   const DataSource source = CsvSource(WriteFile("a.csv", "1,2,3,0\n4,5,6,1\n"));
   std::vector<float> inputs(6);
   std::vector<int32_t> labels(2);
-  (*DataSet::Open(source, {}, {}))->Gather({1, 0}, inputs.data(), labels.data());
+  Gather(**DataSet::Open(source, {}, {}), {1, 0}, inputs.data(), labels.data());
   EXPECT_THAT(inputs, ElementsAre(4, 5, 6, 1, 2, 3));
   EXPECT_THAT(labels, ElementsAre(1, 0));
-  (*DataSet::Open(source, Of({1}, {2}), {}))->Gather({0}, inputs.data(), labels.data());
+  Gather(**DataSet::Open(source, Of({1}, {2}), {}), {0}, inputs.data(), labels.data());
   EXPECT_FLOAT_EQ(inputs[2], 1);
-  (*DataSet::Open(source, Of({1, 2, 3}, {1, 1, 2}), {}))->Gather({1}, inputs.data(), labels.data());
+  Gather(**DataSet::Open(source, Of({1, 2, 3}, {1, 1, 2}), {}), {1}, inputs.data(), labels.data());
   EXPECT_FLOAT_EQ(inputs[0], 3);
   EXPECT_FLOAT_EQ(inputs[1], 3);
   EXPECT_FLOAT_EQ(inputs[2], 1.5);
@@ -89,7 +93,7 @@ TEST(DataSet, ReshapesSamples) {
   EXPECT_THAT((*data)->sample_shape(), ElementsAre(2, 1, 2));
   std::vector<float> inputs(4);
   int32_t label;
-  (*data)->Gather({0}, inputs.data(), &label);
+  Gather(**data, {0}, inputs.data(), &label);
   EXPECT_THAT(inputs, ElementsAre(0, 1, 1, 2));  // two channels of two
   EXPECT_THAT(Error(source, {}, {.sample_shape = {2, 3}}),
               HasSubstr("sample shape [2, 3]: expected 4 elements"));
@@ -132,7 +136,7 @@ TEST(DataSet, HoldoutPartsTileTheFile) {
     for (int64_t i = 0; i < data->samples(); ++i) {
       float value;
       int32_t label;
-      data->Gather({i}, &value, &label);
+      Gather(*data, {i}, &value, &label);
       EXPECT_EQ(label, static_cast<int>(value) % 2);  // rows stay whole
       EXPECT_TRUE(seen.insert(value).second);
     }
@@ -158,7 +162,7 @@ TEST(DataSet, CountersSamplesAreTheirIndices) {
   EXPECT_THAT(data->sample_shape(), ElementsAre(1));
   float values[2];
   int32_t labels[2];
-  data->Gather({4095, 7}, values, labels);
+  Gather(*data, {4095, 7}, values, labels);
   EXPECT_THAT(values, ElementsAre(4095, 7));
   EXPECT_THAT(labels, ElementsAre(4095, 7));
   EXPECT_THAT(Error(CounterSource(0)), HasSubstr("expected 1 to 16777216 samples, got 0"));
@@ -193,11 +197,11 @@ TEST(InspectData, SaysWhatIsWrong) {
   *spec.mutable_test() =
       IdxSource(WriteFile("t-images", Images(2, 5, 3)), WriteFile("t-labels", Labels(2)));
   EXPECT_THAT(InspectData(spec).error(),
-              HasSubstr("samples are [1, 5, 3], and those of data.train are [1, 3, 5]"));
+              HasSubstr("samples are float32 [1, 5, 3], and those of data.train are float32 [1, 3, 5]"));
   spec.clear_test();
   spec.mutable_model()->mutable_input()->mutable_shape()->Add(15);
   EXPECT_THAT(InspectData(spec).error(),
-              HasSubstr("samples are [1, 3, 5], and the model takes [15]"));
+              HasSubstr("samples are float32 [1, 3, 5], and the model takes float32 [15]"));
   spec.mutable_model()->mutable_input()->clear_shape();
   for (int64_t dim : {1, 3, 5}) spec.mutable_model()->mutable_input()->add_shape(dim);
   EXPECT_EQ(InspectData(spec).error(), "");
@@ -219,7 +223,7 @@ TEST(DataSet, ReadsTheRealMnist) {
   std::vector<float> inputs(784);
   int32_t label;
   for (int64_t i = 0; i < 60'000; ++i) {
-    (*data)->Gather({i}, inputs.data(), &label);
+    Gather(**data, {i}, inputs.data(), &label);
     for (float x : inputs) {
       sum += x;
       squares += double{x} * x;

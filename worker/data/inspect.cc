@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "worker/data/data_set.h"
 
@@ -9,44 +8,73 @@ namespace starling {
 namespace {
 
 absl::StatusOr<std::shared_ptr<const DataSet>> OpenPart(const char* part, const DataSource& source,
-                                                        const JobSpec& spec,
+                                                        const JobSpec& spec, const Augment& augment,
                                                         const DataLimits& limits) {
   DataSetOptions options;
   options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
   options.classes = spec.model().classes();
+  options.augment = augment;
   options.limits = limits;
   auto data = DataSet::Open(source, spec.normalize(), options);
   if (data.ok()) return data;
   return absl::Status(data.status().code(), absl::StrCat(part, ": ", data.status().message()));
 }
 
-std::string ShapeText(absl::Span<const int64_t> shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+std::string TypeText(ElementType type) { return type == INT32 ? "int32" : "float32"; }
+
+std::string Text(const std::vector<int64_t>& shape, ElementType type) {
+  return absl::StrCat(TypeText(type), " ", ShapeText(shape));
+}
+
+// Whether `data` is what `model` takes; the model's labels are checked where they were resolved.
+absl::Status CheckInput(const Value& model, const SampleFormat& data) {
+  const std::vector<int64_t> wanted(model.shape().begin(), model.shape().end());
+  const ElementType type = model.type() == INT32 ? INT32 : FLOAT32;
+  if (wanted == data.shape && type == data.type) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("data.train: samples are ", Text(data.shape, data.type),
+                   ", and the model takes ", Text(wanted, type)));
+}
+
+absl::Status CheckAlike(const SampleFormat& train, const SampleFormat& test) {
+  if (test.shape != train.shape || test.type != train.type) {
+    return absl::InvalidArgumentError(absl::StrCat("data.test: samples are ",
+                                                   Text(test.shape, test.type),
+                                                   ", and those of data.train are ",
+                                                   Text(train.shape, train.type)));
+  }
+  if (test.label_shape != train.label_shape || test.label_type != train.label_type) {
+    return absl::InvalidArgumentError(absl::StrCat("data.test: labels are ",
+                                                   Text(test.label_shape, test.label_type),
+                                                   ", and those of data.train are ",
+                                                   Text(train.label_shape, train.label_type)));
+  }
+  return absl::OkStatus();
+}
+
+void Describe(const DataSet& train, Inspection* out) {
+  const SampleFormat& format = train.format();
+  out->set_train_samples(train.samples());
+  out->mutable_sample_shape()->Add(format.shape.begin(), format.shape.end());
+  out->set_sample_type(format.type);
+  out->mutable_label_shape()->Add(format.label_shape.begin(), format.label_shape.end());
+  out->set_label_type(format.label_type);
+  out->set_classes(format.classes);
+  out->set_vocabulary(format.vocabulary);
 }
 
 absl::Status Inspect(const JobSpec& spec, const DataLimits& limits, Inspection* out) {
-  STARLING_ASSIGN_OR_RETURN(const auto train, OpenPart("data.train", spec.train(), spec, limits));
-  out->set_train_samples(train->samples());
-  out->mutable_sample_shape()->Add(train->sample_shape().begin(), train->sample_shape().end());
-  out->set_classes(train->classes());
-  if (spec.has_model()) {
-    const std::vector<int64_t> wanted(spec.model().input().shape().begin(),
-                                      spec.model().input().shape().end());
-    if (wanted != train->sample_shape()) {
-      return absl::InvalidArgumentError(absl::StrCat("data.train: samples are ",
-                                                     ShapeText(train->sample_shape()),
-                                                     ", and the model takes ", ShapeText(wanted)));
-    }
-  }
+  STARLING_ASSIGN_OR_RETURN(const auto train,
+                            OpenPart("data.train", spec.train(), spec, spec.augment(), limits));
+  Describe(*train, out);
+  if (spec.has_model()) STARLING_RETURN_IF_ERROR(CheckInput(spec.model().input(), train->format()));
   if (!spec.has_test()) return absl::OkStatus();
-  STARLING_ASSIGN_OR_RETURN(const auto test, OpenPart("data.test", spec.test(), spec, limits));
-  if (test->sample_shape() != train->sample_shape()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.test: samples are ", ShapeText(test->sample_shape()),
-                     ", and those of data.train are ", ShapeText(train->sample_shape())));
-  }
+  STARLING_ASSIGN_OR_RETURN(const auto test,
+                            OpenPart("data.test", spec.test(), spec, Augment(), limits));
+  STARLING_RETURN_IF_ERROR(CheckAlike(train->format(), test->format()));
   out->set_test_samples(test->samples());
   out->set_classes(std::max(train->classes(), test->classes()));
+  out->set_vocabulary(std::max(train->format().vocabulary, test->format().vocabulary));
   return absl::OkStatus();
 }
 

@@ -13,7 +13,8 @@ namespace starling {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr int64_t kBatchBytesMax = int64_t{4} << 30;
+constexpr size_t kBatchBytesMax = size_t{4} << 30;
+constexpr size_t kElementBytes = 4;  // of samples and labels of any type
 
 struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
@@ -21,22 +22,14 @@ struct FreeDeleter {
 
 // A micro-batch's memory: one allocation for inputs, sample ids and labels.
 struct Buffer : StagedBatch {
-  int64_t capacity_elements = 0;
-  int64_t capacity_samples = 0;
-  std::unique_ptr<void, FreeDeleter> memory;
+  std::unique_ptr<uint8_t, FreeDeleter> memory;
 };
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-std::unique_ptr<Buffer> NewBuffer(int64_t samples, int64_t elements) {
-  auto buffer = std::make_unique<Buffer>();
-  const size_t bytes = Aligned(elements * sizeof(float)) + Aligned(samples * sizeof(int64_t)) +
-                       Aligned(samples * sizeof(int32_t)) + kAlignment;
-  buffer->memory.reset(std::aligned_alloc(kAlignment, bytes));
-  if (buffer->memory == nullptr) throw std::bad_alloc();
-  buffer->capacity_samples = samples;
-  buffer->capacity_elements = elements;
-  return buffer;
+template <typename T>
+absl::Span<T> SpanAt(uint8_t* bytes, int64_t n, bool used) {
+  return used ? absl::MakeSpan(reinterpret_cast<T*>(bytes), n) : absl::Span<T>();
 }
 
 }  // namespace
@@ -44,20 +37,31 @@ std::unique_ptr<Buffer> NewBuffer(int64_t samples, int64_t elements) {
 // Buffers that are not in use. Thread-safe.
 class BatchPool {
  public:
-  // Buffers hold at least that much, so that each serves training and evaluation.
-  BatchPool(int64_t samples_max, int64_t elements_max)
-      : samples_max_(samples_max), elements_max_(elements_max) {}
+  // Buffers hold `samples_max` samples of `data`'s format: enough for training and for evaluation.
+  BatchPool(const DataSet& data, int64_t samples_max)
+      : tokens_(data.format().type == INT32),
+        targets_(data.format().label_type == FLOAT32),
+        sample_elements_(data.sample_elements()),
+        label_elements_(data.label_elements()),
+        input_bytes_(Aligned(samples_max * sample_elements_ * kElementBytes)),
+        label_bytes_(Aligned(samples_max * label_elements_ * kElementBytes)),
+        bytes_(input_bytes_ + label_bytes_ + Aligned(samples_max * sizeof(int64_t))) {}
 
   // A batch of `samples`, its spans set and its contents not.
-  StagedBatch* Get(int64_t samples, int64_t elements) {
+  StagedBatch* Get(int64_t samples) {
     std::unique_ptr<Buffer> buffer = Pop();
-    if (buffer == nullptr) buffer = NewBuffer(samples_max_, elements_max_);
-    auto* bytes = static_cast<uint8_t*>(buffer->memory.get());
-    buffer->inputs = absl::MakeSpan(reinterpret_cast<float*>(bytes), elements);
-    bytes += Aligned(buffer->capacity_elements * sizeof(float));
+    if (buffer->memory == nullptr) {
+      buffer->memory.reset(static_cast<uint8_t*>(std::aligned_alloc(kAlignment, bytes_)));
+      if (buffer->memory == nullptr) throw std::bad_alloc();
+    }
+    uint8_t* bytes = buffer->memory.get();
+    buffer->inputs = SpanAt<float>(bytes, samples * sample_elements_, !tokens_);
+    buffer->tokens = SpanAt<int32_t>(bytes, samples * sample_elements_, tokens_);
+    bytes += input_bytes_;
+    buffer->labels = SpanAt<int32_t>(bytes, samples * label_elements_, !targets_);
+    buffer->targets = SpanAt<float>(bytes, samples * label_elements_, targets_);
+    bytes += label_bytes_;
     buffer->sample_ids = absl::MakeSpan(reinterpret_cast<int64_t*>(bytes), samples);
-    bytes += Aligned(buffer->capacity_samples * sizeof(int64_t));
-    buffer->labels = absl::MakeSpan(reinterpret_cast<int32_t*>(bytes), samples);
     return buffer.release();
   }
 
@@ -66,7 +70,7 @@ class BatchPool {
     free_.emplace_back(static_cast<Buffer*>(batch));
   }
 
-  int64_t elements_max() const { return elements_max_; }
+  size_t bytes_per_batch() const { return bytes_; }
 
   uint64_t allocated() const {
     MutexLock lock(&mutex_);
@@ -78,15 +82,20 @@ class BatchPool {
     MutexLock lock(&mutex_);
     if (free_.empty()) {
       ++allocated_;
-      return nullptr;
+      return std::make_unique<Buffer>();
     }
     std::unique_ptr<Buffer> buffer = std::move(free_.back());
     free_.pop_back();
     return buffer;
   }
 
-  const int64_t samples_max_;
-  const int64_t elements_max_;
+  const bool tokens_;
+  const bool targets_;
+  const int64_t sample_elements_;
+  const int64_t label_elements_;
+  const size_t input_bytes_;
+  const size_t label_bytes_;
+  const size_t bytes_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Buffer>> free_ ABSL_GUARDED_BY(mutex_);
   uint64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -102,6 +111,13 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const Dat
       BatchPlan::Make(train->samples(), options.global_batch, options.micro_batches));
   std::unique_ptr<Source> test_source;
   if (test != nullptr) {
+    if (test->sample_shape() != train->sample_shape() ||
+        test->format().type != train->format().type ||
+        test->format().label_shape != train->format().label_shape ||
+        test->format().label_type != train->format().label_type) {
+      return absl::InvalidArgumentError(
+          "the samples of data.test and data.train differ in shape or type");
+    }
     STARLING_ASSIGN_OR_RETURN(
         const BatchPlan plan,
         BatchPlan::Make(test->samples(), options.global_batch, options.micro_batches));
@@ -109,7 +125,7 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const Dat
   }
   std::unique_ptr<Loader> loader(
       new Loader(Source{std::move(train), train_plan}, std::move(test_source), options));
-  const int64_t bytes = loader->pool_->elements_max() * static_cast<int64_t>(sizeof(float));
+  const size_t bytes = loader->pool_->bytes_per_batch();
   if (bytes > kBatchBytesMax) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "a micro-batch of ", train_plan.micro_batch_samples(), " samples takes ", bytes,
@@ -122,12 +138,9 @@ Loader::Loader(Source train, std::unique_ptr<Source> test, const LoaderOptions& 
     : train_(std::move(train)),
       test_(std::move(test)),
       options_(options),
-      pool_(std::make_shared<BatchPool>(
-          train_.plan.micro_batch_samples(),
-          train_.plan.micro_batch_samples() *
-              std::max(train_.data->sample_elements(),
-                       test_ == nullptr ? 0 : test_->data->sample_elements()))) {
-  for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { Run(); });
+      pool_(std::make_shared<BatchPool>(*train_.data, train_.plan.micro_batch_samples())) {
+  const int threads = std::min(options_.threads, kLoaderThreadsMax);
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
 Loader::~Loader() {
@@ -158,16 +171,16 @@ const Loader::Source& Loader::SourceOf(const WorkRange& work) const {
 uint64_t Loader::BytesOf(const WorkRange& work) const {
   const Source& source = SourceOf(work);
   const uint64_t row =
-      source.data->sample_elements() * sizeof(float) + sizeof(int32_t) + sizeof(int64_t);
+      (source.data->sample_elements() + source.data->label_elements()) * kElementBytes +
+      sizeof(int64_t);
   return static_cast<uint64_t>(source.plan.Positions(work.first, work.count).size()) * row;
 }
 
-BatchHandle Loader::Gather(const WorkRange& work) const {
+absl::StatusOr<BatchHandle> Loader::Gather(const WorkRange& work) const {
   const uint64_t begin_us = SpanRing::NowMicros();
   const Source& source = SourceOf(work);
   const PositionRange positions = source.plan.Positions(work.first);
-  BatchHandle batch(pool_->Get(positions.size(), positions.size() * source.data->sample_elements()),
-                    BatchReturner{pool_});
+  BatchHandle batch(pool_->Get(positions.size()), BatchReturner{pool_});
   batch->work = work;
   const EpochOrder order(options_.seed, work.epoch, source.data->samples());
   const bool shuffled = work.purpose == WorkPurpose::kTrain;
@@ -175,7 +188,12 @@ BatchHandle Loader::Gather(const WorkRange& work) const {
     const int64_t position = positions.begin + i;
     batch->sample_ids[i] = shuffled ? order.SampleAt(position) : position;
   }
-  source.data->Gather(batch->sample_ids, batch->inputs.data(), batch->labels.data());
+  const AugmentDraw draw{options_.seed, work.epoch};
+  const absl::Status status = source.data->Gather(batch->sample_ids, shuffled ? &draw : nullptr,
+                                                  batch->input_data(), batch->label_data());
+  // The file was good when it was opened.
+  if (absl::IsInvalidArgument(status)) return absl::DataLossError(status.message());
+  STARLING_RETURN_IF_ERROR(status);
   if (options_.spans != nullptr) {
     options_.spans->Record("gather", SpanCategory::kData, begin_us, SpanRing::NowMicros());
   }
@@ -236,11 +254,11 @@ void Loader::Run() {
     const uint64_t clears = clears_;
     gathering_.insert(work);
     mutex_.Unlock();
-    BatchHandle batch = Gather(work);
+    absl::StatusOr<BatchHandle> batch = Gather(work);
     mutex_.Lock();
     if (clears == clears_) {
       gathering_.erase(work);
-      staged_[work] = std::move(batch);
+      staged_.insert_or_assign(work, std::move(batch));
     }
     changed_.SignalAll();
   }
@@ -256,7 +274,7 @@ absl::StatusOr<BatchHandle> Loader::Take(const WorkRange& work, absl::Time deadl
       if (cancelled_) return absl::CancelledError("the data loader was cancelled");
       const auto staged = staged_.find(work);
       if (staged != staged_.end()) {
-        BatchHandle batch = std::move(staged->second);
+        absl::StatusOr<BatchHandle> batch = std::move(staged->second);
         staged_.erase(staged);
         ahead_bytes_ -= BytesOf(work);
         ++(waited ? counts_.waited : counts_.ready);
@@ -277,7 +295,7 @@ absl::StatusOr<BatchHandle> Loader::Take(const WorkRange& work, absl::Time deadl
 }
 
 void Loader::Clear() {
-  std::map<WorkRange, BatchHandle> dropped;  // returned to the pool after the lock
+  std::map<WorkRange, absl::StatusOr<BatchHandle>> dropped;  // returned to the pool after the lock
   MutexLock lock(&mutex_);
   wanted_.clear();
   gathering_.clear();

@@ -26,12 +26,23 @@ namespace starling {
 // pool, to which it returns with the handle; a handle may outlive the loader.
 struct StagedBatch {
   WorkRange work;                  // count = 1
-  absl::Span<float> inputs;        // samples() x sample_elements, in the order of the epoch
-  absl::Span<int32_t> labels;      // samples()
+  // Samples in the order of the epoch: of each pair of spans, the one of the data set's type has
+  // samples() x elements, and the other is empty.
+  absl::Span<float> inputs;
+  absl::Span<int32_t> tokens;
+  absl::Span<int32_t> labels;
+  absl::Span<float> targets;
   absl::Span<int64_t> sample_ids;  // samples(): rows of the data set
+
   int64_t samples() const {
-    return static_cast<int64_t>(labels.size());
+    return static_cast<int64_t>(sample_ids.size());
   }  // 0: an empty micro-batch
+  void* input_data() const {
+    return tokens.empty() ? static_cast<void*>(inputs.data()) : tokens.data();
+  }
+  void* label_data() const {
+    return targets.empty() ? static_cast<void*>(labels.data()) : targets.data();
+  }
 };
 
 class BatchPool;
@@ -41,21 +52,26 @@ struct BatchReturner {
 };
 using BatchHandle = std::unique_ptr<StagedBatch, BatchReturner>;
 
+inline constexpr int kLoaderThreadsMax = 64;
+
 struct LoaderOptions {
   uint64_t seed = 0;
   uint32_t global_batch = 0;
   uint32_t micro_batches = 0;
-  uint64_t read_ahead_bytes_max = 64 << 20;  // of staged batches; at least one is always staged
-  int threads = 1;
+  // Of staged batches and of those being made; at least one is always staged.
+  uint64_t read_ahead_bytes_max = 64 << 20;
+  int threads = 1;            // at most kLoaderThreadsMax
   SpanRing* spans = nullptr;  // where gathering is recorded; may be null; outlives the loader
 };
 
-// Makes the micro-batches of training (shuffled by seed and epoch, common/data_plan/epoch_order.h)
-// and of evaluation (in the order of the file), by the cut of common/data_plan/batch_plan.h. Ranges
-// asked for by Prefetch are staged in that order by background threads. Thread-safe.
+// Makes the micro-batches of training (shuffled by seed and epoch, common/data_plan/epoch_order.h, and
+// augmented) and of evaluation (in the order of the file, and not), by the cut of
+// common/data_plan/batch_plan.h. Ranges asked for by Prefetch are staged in that order by background
+// threads, which also decode. Thread-safe.
 class Loader {
  public:
-  // `test` may be null: then there is nothing to evaluate. kInvalidArgument: see BatchPlan::Make.
+  // `test` may be null: then there is nothing to evaluate. kInvalidArgument: see BatchPlan::Make, or
+  // the two have samples of different types or shapes.
   static absl::StatusOr<std::unique_ptr<Loader>> Create(std::shared_ptr<const DataSet> train,
                                                         std::shared_ptr<const DataSet> test,
                                                         const LoaderOptions& options);
@@ -70,7 +86,8 @@ class Loader {
 
   // Takes micro-batch `work` (count = 1). Not staged yet: gathers it at once, in the caller's
   // thread and whatever the read-ahead. Being gathered: waits for it, kDeadlineExceeded at
-  // `deadline`. kCancelled after Cancel, also for a waiter. kInvalidArgument as Prefetch.
+  // `deadline`. kCancelled after Cancel, also for a waiter. kInvalidArgument as Prefetch. What
+  // DataSet::Gather failed with comes from here, once for each batch; the next Take tries again.
   absl::StatusOr<BatchHandle> Take(const WorkRange& work, absl::Time deadline);
 
   // Forgets what was asked for and what is staged (not what was taken).
@@ -98,7 +115,7 @@ class Loader {
   absl::StatusOr<const Source*> CheckedSource(const WorkRange& work) const;
   const Source& SourceOf(const WorkRange& work) const;
   uint64_t BytesOf(const WorkRange& work) const;
-  BatchHandle Gather(const WorkRange& work) const;
+  absl::StatusOr<BatchHandle> Gather(const WorkRange& work) const;
   void Run();
   bool NextWanted(WorkRange* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropWanted(const WorkRange& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -112,7 +129,7 @@ class Loader {
   CondVar changed_;
   std::deque<WorkRange> wanted_ ABSL_GUARDED_BY(mutex_);  // in order; split as they are worked off
   std::set<WorkRange> gathering_ ABSL_GUARDED_BY(mutex_);
-  std::map<WorkRange, BatchHandle> staged_ ABSL_GUARDED_BY(mutex_);
+  std::map<WorkRange, absl::StatusOr<BatchHandle>> staged_ ABSL_GUARDED_BY(mutex_);
   uint64_t ahead_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staged_ and of what threads gather
   uint64_t clears_ ABSL_GUARDED_BY(mutex_) = 0;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

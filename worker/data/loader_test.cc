@@ -44,6 +44,43 @@ void ExpectSampleAt(const StagedBatch& batch, int64_t i, int64_t sample) {
   EXPECT_EQ(batch.inputs[i], static_cast<float>(sample));
 }
 
+TEST(Loader, TokensAndTheirLabels) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text.push_back(static_cast<char>(i));
+  const auto data = *DataSet::Open(
+      data_testing::TextSource(data_testing::WriteFile("l.txt", text), 3), {}, {});
+  const auto loader = *Loader::Create(data, data, {.global_batch = 8, .micro_batches = 2});
+  ASSERT_TRUE(loader->Prefetch(Train(0, 0, 2)).ok());
+  const BatchHandle batch = *loader->Take(Train(0, 1), Soon());
+  ASSERT_EQ(batch->samples(), 4);
+  EXPECT_TRUE(batch->inputs.empty());
+  EXPECT_TRUE(batch->targets.empty());
+  ASSERT_EQ(batch->tokens.size(), 12u);
+  ASSERT_EQ(batch->labels.size(), 12u);
+  EXPECT_EQ(batch->input_data(), batch->tokens.data());
+  EXPECT_EQ(batch->label_data(), batch->labels.data());
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_EQ(batch->tokens[i], batch->sample_ids[i / 3] * 3 + i % 3);
+    EXPECT_EQ(batch->labels[i], batch->tokens[i] + 1);
+  }
+  const auto other = *DataSet::Open(CounterSource(10), {}, {});
+  EXPECT_FALSE(Loader::Create(data, other, {.global_batch = 8, .micro_batches = 2}).ok());
+}
+
+TEST(Loader, AFileThatFailsFailsItsBatchAlone) {
+  const std::string path = data_testing::WriteFile("f.txt", std::string(41, 'x'));
+  const auto data = *DataSet::Open(data_testing::TextSource(path, 4), {}, {});  // 10 samples
+  const auto loader = *Loader::Create(data, data, {.global_batch = 10, .micro_batches = 2});
+  data_testing::WriteFile("f.txt", std::string(21, 'x'));
+  ASSERT_TRUE(loader->Prefetch(Eval(0, 2)).ok());
+  EXPECT_TRUE(loader->Take(Eval(0), Soon()).ok());
+  const absl::Status status = loader->Take(Eval(1), Soon()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_NE(status.message().find("f.txt: truncated"), std::string::npos) << status;
+  data_testing::WriteFile("f.txt", std::string(41, 'x'));
+  EXPECT_TRUE(loader->Take(Eval(1), Soon()).ok());
+}
+
 TEST(Loader, AnEpochHoldsEachSampleOnce) {
   const auto loader = MakeLoader({.threads = 2});
   ASSERT_TRUE(loader->Prefetch(Train(3, 0, 28)).ok());  // 7 steps, the last one of 4 samples

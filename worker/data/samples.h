@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "proto/job.pb.h"
 
 namespace starling {
 
@@ -15,13 +16,25 @@ namespace starling {
 struct DataLimits {
   uint64_t decoded_bytes_max = uint64_t{16} << 30;
   uint64_t csv_line_bytes_max = 1 << 20;
+  uint64_t token_scan_bytes_max = 256 << 20;  // looked through when a token file is opened
+};
+
+// Samples that could not be read and were left out or replaced.
+struct CorruptSamples {
+  uint64_t count = 0;
+  std::vector<std::string> names;  // the first ones, with the reason of each
 };
 
 struct Samples {
   std::vector<int64_t> shape;  // of one sample
   std::vector<uint8_t> bytes;  // samples one after the other: either bytes or floats
   std::vector<float> floats;
-  std::vector<int32_t> labels;  // one per sample; never negative
+  std::vector<int32_t> labels;  // one per sample, never negative; or
+  std::vector<float> targets;   // label_shape of them per sample
+  std::vector<int64_t> label_shape;
+  std::vector<std::string> class_names;  // of labels, where the source has names
+
+  int64_t count() const;  // of samples
 };
 
 // MNIST's format: big-endian magic 0x00000803 and three sizes, then bytes; labels 0x00000801 and

@@ -27,22 +27,38 @@ absl::StatusOr<std::vector<int64_t>> MicroBatchSizes(int64_t samples, const Batc
   return std::vector<int64_t>(sizes.begin(), sizes.end());
 }
 
-absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobSpec& spec, const ServedJobOptions& options,
-                                                 SpanRing* spans) {
+// Every worker must see the samples that the job was accepted with, or its epochs would differ.
+absl::Status CheckSamples(const char* part, const DataSet& data, uint64_t accepted) {
+  if (static_cast<uint64_t>(data.samples()) == accepted) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(part, ": this worker sees ", data.samples(), " samples, and the job was accepted with ",
+                   accepted, ": the files changed, or differ between machines"));
+}
+
+absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobDescription& description,
+                                                 const ServedJobOptions& options, SpanRing* spans) {
+  const JobSpec& spec = description.spec();
   DataSetOptions data_options;
   data_options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
   data_options.classes = spec.model().classes();
+  data_options.augment = spec.augment();
   STARLING_ASSIGN_OR_RETURN(std::shared_ptr<const DataSet> train,
                             DataSet::Open(spec.train(), spec.normalize(), data_options));
+  STARLING_RETURN_IF_ERROR(CheckSamples("data.train", *train, description.train_samples()));
+  data_options.augment = Augment();
   std::shared_ptr<const DataSet> test;
   if (spec.evaluate().every_epochs() > 0) {
     STARLING_ASSIGN_OR_RETURN(test, DataSet::Open(spec.test(), spec.normalize(), data_options));
+    STARLING_RETURN_IF_ERROR(CheckSamples("data.test", *test, description.test_samples()));
   }
   LoaderOptions loader;
   loader.seed = spec.seed();
   loader.global_batch = spec.batch().global();
   loader.micro_batches = spec.batch().micro_batches();
-  loader.read_ahead_bytes_max = options.read_ahead_bytes_max;
+  const Loading& loading = spec.loading();
+  if (loading.threads() > 0) loader.threads = static_cast<int>(loading.threads());
+  loader.read_ahead_bytes_max = loading.read_ahead_bytes() > 0 ? loading.read_ahead_bytes()
+                                                               : options.read_ahead_bytes_max;
   loader.spans = spans;
   return Loader::Create(std::move(train), std::move(test), loader);
 }
@@ -68,7 +84,11 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
         absl::StrCat("the coordinator speaks of ", description.partitions(), " partitions; the job has ",
                      job->layout_.partitions.size()));
   }
-  STARLING_ASSIGN_OR_RETURN(job->loader_, OpenData(spec, options, spans));
+  auto loader = OpenData(description, options, spans);
+  // The data was good when the job was accepted.
+  if (absl::IsInvalidArgument(loader.status())) return absl::DataLossError(loader.status().message());
+  if (!loader.ok()) return loader.status();
+  job->loader_ = *std::move(loader);
 
   ExecutorOptions executor;
   executor.global_batch = spec.batch().global();

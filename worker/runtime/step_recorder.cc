@@ -87,7 +87,10 @@ void StepRecorder::Batches(const session::action::Compute& compute,
   for (const auto& [id, batch] : taken) {
     step->micro_batch_samples.push_back(batch->samples());
     step->inputs.insert(step->inputs.end(), batch->inputs.begin(), batch->inputs.end());
+    step->samples += batch->samples();
+    step->tokens.insert(step->tokens.end(), batch->tokens.begin(), batch->tokens.end());
     step->labels.insert(step->labels.end(), batch->labels.begin(), batch->labels.end());
+    step->targets.insert(step->targets.end(), batch->targets.begin(), batch->targets.end());
   }
   step->batches = true;
   WriteIfComplete(compute.clock);
@@ -115,15 +118,19 @@ absl::Status StepRecorder::Write(Clock clock, const Step& step) {
                          .shape = {parameter.shape().begin(), parameter.shape().end()}});
     }
   }
-  const uint64_t samples = step.labels.size();
-  TensorInfo input{.name = "input", .dtype = DType::kF32, .shape = {samples}};
-  if (step.inputs.empty()) {
+  TensorInfo input{.name = "input", .dtype = step.tokens.empty() ? DType::kF32 : DType::kI32,
+                   .shape = {step.samples}};
+  if (step.inputs.empty() && step.tokens.empty()) {
     input.shape.push_back(0);
   } else {
     for (int64_t dim : spec.model().input().shape()) input.shape.push_back(dim);
   }
   tensors.push_back(input);
-  tensors.push_back({.name = "label", .dtype = DType::kI32, .shape = {samples}});
+  TensorInfo label{.name = "label", .dtype = step.targets.empty() ? DType::kI32 : DType::kF32,
+                   .shape = {step.samples}};
+  const size_t elements = step.labels.size() + step.targets.size();
+  if (step.samples > 0 && elements != step.samples) label.shape.push_back(elements / step.samples);
+  tensors.push_back(label);
   tensors.push_back({.name = "loss", .dtype = DType::kF64, .shape = {}});
 
   STARLING_ASSIGN_OR_RETURN(
@@ -143,7 +150,9 @@ absl::Status StepRecorder::Write(Clock clock, const Step& step) {
     }
   }
   STARLING_RETURN_IF_ERROR(writer.AppendFloats(step.inputs));
+  STARLING_RETURN_IF_ERROR(writer.Append(Bytes(step.tokens.data(), step.tokens.size())));
   STARLING_RETURN_IF_ERROR(writer.Append(Bytes(step.labels.data(), step.labels.size())));
+  STARLING_RETURN_IF_ERROR(writer.AppendFloats(step.targets));
   STARLING_RETURN_IF_ERROR(writer.Append(Bytes(&step.loss, 1)));
   return writer.Finish();
 }

@@ -45,8 +45,11 @@ class StepRecorder {
     std::vector<float> values, gradients;  // flat
     std::set<SliceId> values_missing, gradients_missing;
     bool batches = false;
-    std::vector<float> inputs;
+    uint64_t samples = 0;
+    std::vector<float> inputs;  // of each pair, one is in use: see StagedBatch
+    std::vector<int32_t> tokens;
     std::vector<int32_t> labels;
+    std::vector<float> targets;
     std::vector<int64_t> micro_batch_samples;
     double loss = 0;
   };

@@ -73,6 +73,46 @@ inline DataSource CsvSource(const std::string& path) {
   return source;
 }
 
+inline DataSource TextSource(const std::string& path, uint32_t context, uint32_t stride = 0,
+                             double begin = 0, double end = 0) {
+  DataSource source;
+  auto* text = source.mutable_text();
+  text->set_path(path);
+  text->set_context(context);
+  text->set_stride(stride);
+  text->set_begin(begin);
+  text->set_end(end);
+  return source;
+}
+
+inline DataSource TokenSource(const std::string& path, uint32_t context, uint32_t vocabulary,
+                              uint32_t stride = 0, double begin = 0, double end = 0) {
+  DataSource source;
+  auto* tokens = source.mutable_tokens();
+  tokens->set_path(path);
+  tokens->set_context(context);
+  tokens->set_vocabulary(vocabulary);
+  tokens->set_stride(stride);
+  tokens->set_begin(begin);
+  tokens->set_end(end);
+  return source;
+}
+
+// The values as little-endian numbers of type T, one after the other.
+template <typename T>
+std::string Packed(const std::vector<T>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+// llm.c's header, 256 int32.
+inline std::string TokenHeader(int32_t magic, int32_t version, int32_t tokens) {
+  std::vector<int32_t> header(256);
+  header[0] = magic;
+  header[1] = version;
+  header[2] = tokens;
+  return Packed(header);
+}
+
 inline DataSource CounterSource(int64_t samples) {
   DataSource source;
   source.mutable_counter()->set_samples(samples);

@@ -1,0 +1,139 @@
+#include "common/config/data_section.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/fields.h"
+#include "common/config/paths.h"
+#include "common/protocol/limits.h"
+
+namespace starling::config {
+namespace {
+
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+constexpr int64_t kContextMax = 1 << 24;
+constexpr int64_t kLoadingThreadsMax = 64;
+
+Field ContextField() { return Leaf("context", T::kInteger, "", "tokens in a sample", true); }
+
+std::vector<Field> WindowFields() {
+  return {Leaf("stride", T::kInteger, "", "tokens from one sample to the next; by default context"),
+          Leaf("begin", T::kNumber, "0", "share of the file where this part begins"),
+          Leaf("end", T::kNumber, "1", "share of the file where it ends")};
+}
+
+Field WindowsField(const std::string& key, const std::string& help, std::vector<Field> fields) {
+  for (Field& field : WindowFields()) fields.push_back(std::move(field));
+  return Group(key, T::kMap, help, std::move(fields));
+}
+
+Field DataSourceField(std::string key, std::string help, bool required) {
+  return Group(key, T::kOneOf, help, {
+      Group("idx", T::kMap, "MNIST's format, also .gz", {
+          Leaf("images", T::kString, "", "path of the images", true),
+          Leaf("labels", T::kString, "", "path of the labels", true)}),
+      Group("csv", T::kMap, "rows of numbers, the last column an integer label, no header; also .gz", {
+          Leaf("path", T::kString, "", "path of the file", true),
+          Leaf("part", T::kString, "all", "all, train or holdout"),
+          Leaf("holdoutFraction", T::kNumber, "0", "share of each class that `holdout` takes"),
+          Leaf("holdoutSeed", T::kInteger, "0", "chooses the rows held out")}),
+      WindowsField("text", "bytes of a plain text; labels are the next bytes", {
+          Leaf("path", T::kString, "", "path of the file", true), ContextField()}),
+      WindowsField("tokens", "a .bin of nanoGPT or llm.c; labels are the next tokens", {
+          Leaf("path", T::kString, "", "path of the file", true), ContextField(),
+          Leaf("vocabulary", T::kInteger, "", "tokens are below", true)}),
+      Group("counter", T::kMap, "sample i is the number i (for builtin: counter)", {
+          Leaf("samples", T::kInteger, "", "how many", true)}),
+      NotBuilt("webdataset", "tar files of images"),
+      NotBuilt("cifar", "CIFAR binary records"),
+  }, required);
+}
+
+void ReadCsv(const Section& csv, const JobFileOptions& options, DataSource::Csv* out) {
+  out->set_path(ExpandPath(csv, "path", options));
+  out->set_holdout_fraction(csv.Number("holdoutFraction", 0, 0, 0.99));
+  out->set_holdout_seed(csv.Integer("holdoutSeed", 0, 0, kInt64Max));
+  const std::string part = csv.Text("part", "all");
+  if (part == "train") out->set_part(DataSource::Csv::PART_TRAIN);
+  else if (part == "holdout") out->set_part(DataSource::Csv::PART_HOLDOUT);
+  else if (part != "all") csv.Fail("part", absl::StrCat("expected all, train or holdout, got \"", part, "\""));
+  if (part != "all" && out->holdout_fraction() == 0) {
+    csv.Fail("part", "with part train or holdout, holdoutFraction must be above 0");
+  }
+}
+
+// Text or Tokens.
+template <typename Source>
+void ReadWindows(const Section& windows, const JobFileOptions& options, Source* out) {
+  out->set_path(ExpandPath(windows, "path", options));
+  out->set_context(windows.Integer("context", 1, 1, kContextMax));
+  out->set_stride(windows.Integer("stride", 0, 1, std::numeric_limits<int32_t>::max()));
+  out->set_begin(windows.Number("begin", 0, 0, 1));
+  out->set_end(windows.Number("end", 1, 0, 1));
+  if (out->end() <= out->begin()) {
+    windows.Fail("end", absl::StrCat("expected more than begin, which is ", out->begin(), ", got ", out->end()));
+  }
+}
+
+void ReadSource(const Section& source, const JobFileOptions& options, DataSource* out) {
+  if (source.Has("idx")) {
+    const Section idx = source.Child("idx");
+    out->mutable_idx()->set_images(ExpandPath(idx, "images", options));
+    out->mutable_idx()->set_labels(ExpandPath(idx, "labels", options));
+  } else if (source.Has("csv")) {
+    ReadCsv(source.Child("csv"), options, out->mutable_csv());
+  } else if (source.Has("text")) {
+    ReadWindows(source.Child("text"), options, out->mutable_text());
+  } else if (source.Has("tokens")) {
+    const Section tokens = source.Child("tokens");
+    ReadWindows(tokens, options, out->mutable_tokens());
+    out->mutable_tokens()->set_vocabulary(
+        tokens.Integer("vocabulary", 2, 2, std::numeric_limits<int32_t>::max()));
+  } else if (source.Has("counter")) {
+    out->mutable_counter()->set_samples(source.Child("counter").Integer("samples", 0, 1, limits::kSamplesMax));
+  }
+}
+
+void ReadNormalize(const Section& normalize, Normalize* out) {
+  for (double mean : normalize.Numbers("mean")) out->add_mean(mean);
+  for (double std : normalize.Numbers("std")) {
+    if (std <= 0) normalize.Fail("std", absl::StrCat("expected numbers above 0, got ", std));
+    out->add_std(std);
+  }
+  if (out->mean_size() != out->std_size() || out->mean_size() == 0) {
+    normalize.Fail("std", absl::StrCat("expected as many numbers as mean, at least one; got ",
+                                       out->std_size(), " and ", out->mean_size()));
+  }
+}
+
+void ReadLoading(const Section& loading, Loading* out) {
+  constexpr int64_t kMiB = 1 << 20;
+  out->set_threads(loading.Integer("threads", 1, 1, kLoadingThreadsMax));
+  out->set_read_ahead_bytes(loading.Integer("readAheadMiB", 64, 1, 1 << 20) * kMiB);
+}
+
+}  // namespace
+
+Field DataField() {
+  return Group("data", T::kMap, "what to train and test on", {
+      DataSourceField("train", "training samples", true),
+      DataSourceField("test", "test samples, for evaluation", false),
+      Group("normalize", T::kMap, "(x - mean) / std per channel; bytes become 0..1 first", {
+          Leaf("mean", T::kNumberList, "", "one, or one per channel", true),
+          Leaf("std", T::kNumberList, "", "one, or one per channel", true)}),
+      Leaf("shape", T::kNumberList, "", "reshapes a sample: [1, 8, 8] for 64 columns"),
+      Group("loading", T::kMap, "how a worker reads ahead", {
+          Leaf("threads", T::kInteger, "1", "that decode and gather"),
+          Leaf("readAheadMiB", T::kInteger, "64", "of batches made and not yet taken")}),
+  }, true);
+}
+
+void ReadData(const Section& data, const JobFileOptions& options, JobSpec* out) {
+  ReadSource(data.Child("train"), options, out->mutable_train());
+  if (data.Has("test")) ReadSource(data.Child("test"), options, out->mutable_test());
+  if (data.Has("normalize")) ReadNormalize(data.Child("normalize"), out->mutable_normalize());
+  for (int64_t dim : data.Integers("shape", 1, limits::kTensorElementsMax)) out->add_sample_shape(dim);
+  if (data.Has("loading")) ReadLoading(data.Child("loading"), out->mutable_loading());
+}
+
+}  // namespace starling::config

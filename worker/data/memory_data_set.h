@@ -1,0 +1,40 @@
+// Samples kept in memory as they were in the file (MNIST: 47 MB), gathered and normalised from there.
+#ifndef STARLING_WORKER_DATA_MEMORY_DATA_SET_H_
+#define STARLING_WORKER_DATA_MEMORY_DATA_SET_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/data/data_set.h"
+#include "worker/data/pixels.h"
+
+namespace starling {
+
+// Immutable; safe from any number of threads.
+class MemoryDataSet : public DataSet {
+ public:
+  // At least one sample. `file` is named in errors about labels.
+  static absl::StatusOr<std::shared_ptr<const DataSet>> Make(Samples samples,
+                                                             const std::string& file,
+                                                             const Normalize& normalize,
+                                                             const DataSetOptions& options);
+
+  absl::Status Gather(absl::Span<const int64_t> ids, const AugmentDraw* draw, void* inputs,
+                      void* labels) const override;
+  absl::Span<const std::string> class_names() const override { return samples_.class_names; }
+
+ private:
+  explicit MemoryDataSet(Samples samples) : samples_(std::move(samples)) {}
+  template <typename T>
+  void GatherRows(const T* values, absl::Span<const int64_t> ids, const AugmentDraw* draw,
+                  float* inputs) const;
+
+  const Samples samples_;
+  PixelScale scale_;
+  Augmenter augmenter_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_DATA_MEMORY_DATA_SET_H_
