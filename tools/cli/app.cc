@@ -29,6 +29,9 @@ struct Flags {
   std::string timeout;
   LocalUpOptions up;
   std::string state;
+  ModelChoice choice;
+  PredictOptions predict;
+  GenerateVerbOptions generate;
 };
 
 using Action = std::function<int(Flags&, Context&)>;
@@ -59,6 +62,7 @@ class Parser {
     AddLocal();
     AddJobs();
     AddInspection();
+    AddUse();
     Verb("schema", "print the job file's schema", [](Flags&, Context& context) { return RunSchema(context); });
     Verb("version", "print the version", [](Flags&, Context& context) { return RunVersion(context); });
   }
@@ -185,6 +189,43 @@ class Parser {
     write->add_option("--format", flags_.export_format, "safetensors")->required()->check(CLI::IsMember({"safetensors"}));
     write->add_option("-o,--output", flags_.export_file, "the file")->required();
     logs->add_flag("-f,--follow", flags_.follow, "until the job has ended");
+  }
+
+  void AddChoice(CLI::App* verb, int* threads) {
+    verb->add_option("MODEL", flags_.choice.model, "a job, or a safetensors file (whose name has a dot or a slash)")
+        ->required();
+    verb->add_option("-f,--file", flags_.choice.job_file, "the job file, for a file without an embedded model");
+    verb->add_option("--threads", *threads, "that compute (else one per core)")->check(CLI::Range(1, 256));
+  }
+
+  void AddUse() {
+    CLI::App* predict = Verb("predict", "what a model makes of an array", [](Flags& flags, Context& context) {
+      flags.predict.choice = flags.choice;
+      return RunPredict(flags.predict, [&] { return Connect(flags, context); }, context);
+    });
+    AddChoice(predict, &flags_.predict.threads);
+    static const std::map<std::string, PredictAs> as = {{"outputs", PredictAs::kOutputs},
+                                                        {"probabilities", PredictAs::kProbabilities},
+                                                        {"classes", PredictAs::kClasses}};
+    predict->add_option("--input", flags_.predict.input, "a .npy file: samples")->required();
+    predict->add_option("-o,--output", flags_.predict.output, "the .npy file to write")->required();
+    predict->add_option("--as", flags_.predict.as, "outputs (of the last layer), probabilities or classes")
+        ->transform(CLI::CheckedTransformer(as).description(""));
+
+    CLI::App* generate = Verb("generate", "continue a text", [](Flags& flags, Context& context) {
+      flags.generate.choice = flags.choice;
+      return RunGenerate(flags.generate, [&] { return Connect(flags, context); }, context);
+    });
+    AddChoice(generate, &flags_.generate.threads);
+    generate->add_option("--prompt", flags_.generate.prompt, "the text, for models of bytes");
+    generate->add_option("--tokens", flags_.generate.tokens, "the tokens, for all others: 1,2,3");
+    generate->add_option("--max-new", flags_.generate.max_new, "tokens to add")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->capture_default_str();
+    generate->add_option("--temperature", flags_.generate.temperature, "below 1 bolder, 0 always the likeliest")
+        ->check(CLI::Range(0.0, 1000.0))->capture_default_str();
+    generate->add_option("--top-k", flags_.generate.top_k, "draw from the k likeliest; 0: from all")
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))->capture_default_str();
+    generate->add_option("--seed", flags_.generate.seed, "of the draws")->capture_default_str();
   }
 
   Flags flags_;

@@ -1,52 +1,14 @@
 // starling submit: a job file to the coordinator.
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
-#include "absl/strings/str_cat.h"
-#include "common/config/job_file.h"
-#include "common/protocol/limits.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
+#include "tools/cli/read_job_file.h"
 #include "tools/cli/verbs.h"
 #include "tools/cli/watch.h"
 
 namespace starling::cli {
-namespace {
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": no such job file"));
-  }
-  const auto bytes = std::filesystem::file_size(path, error);
-  if (error || bytes > limits::kJobFileBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": more than ", limits::kJobFileBytesMax,
-                                                   " bytes, or not readable; is this a job file?"));
-  }
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  if (!in) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
-  return text.str();
-}
-
-absl::StatusOr<JobSpec> ReadSpec(const SubmitOptions& options, Context& context) {
-  const auto text = ReadFile(options.file);
-  if (!text.ok()) return text.status();
-  config::JobFileOptions parse;
-  parse.directory = std::filesystem::absolute(options.file).parent_path().string();
-  parse.environment = context.environment;
-  parse.overrides = options.overrides;
-  auto spec = config::ParseJobFile(*text, parse);
-  if (spec.ok()) return spec;
-  return absl::Status(spec.status().code(), absl::StrCat(options.file, ": ", spec.status().message()));
-}
-
-}  // namespace
 
 int RunSubmit(const SubmitOptions& options, const Connector& connect, Context& context) {
-  auto spec = ReadSpec(options, context);
+  auto spec = ReadJobFile(options.file, options.overrides, context.environment);
   if (!spec.ok()) return Fail(spec.status(), context);
   const auto client = connect();
   if (!client.ok()) return Fail(client.status(), context);

@@ -3,6 +3,7 @@
 #ifndef STARLING_TOOLS_CLI_VERBS_H_
 #define STARLING_TOOLS_CLI_VERBS_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -46,6 +47,37 @@ int RunDelete(const std::string& name, Client& client, Context& context);
 // Its parameters, statistics included, as a safetensors file: those at its end, or while it runs those
 // of the newest epoch that was evaluated. Without either it refuses (kExitError).
 int RunExport(const std::string& name, const std::string& file, Client& client, Context& context);
+
+// A file of tensors or a job (use_model.h).
+struct ModelChoice {
+  std::string model;
+  std::string job_file;  // -f: describes the model of a file that does not itself
+};
+
+enum class PredictAs { kOutputs, kProbabilities, kClasses };
+
+struct PredictOptions {
+  ModelChoice choice;
+  std::string input;   // .npy files
+  std::string output;
+  PredictAs as = PredictAs::kOutputs;
+  int threads = 0;     // 0: one per core
+};
+// Writes what the model makes of the input's samples, in the same order. Only a job needs a coordinator.
+int RunPredict(const PredictOptions& options, const Connector& connect, Context& context);
+
+struct GenerateVerbOptions {
+  ModelChoice choice;
+  std::string prompt;  // one of the two
+  std::string tokens;  // "1,2,3"
+  int64_t max_new = 200;
+  double temperature = 1;
+  int64_t top_k = 0;
+  uint64_t seed = 0;
+  int threads = 0;
+};
+// The prompt and what follows it, byte by byte or token by token, as it is computed.
+int RunGenerate(const GenerateVerbOptions& options, const Connector& connect, Context& context);
 
 int RunSchema(Context& context);
 int RunVersion(Context& context);

@@ -1,4 +1,4 @@
-// Device memory that frees itself. Private to the executor.
+// Device memory that frees itself. For the executor and worker/inference.
 #ifndef STARLING_WORKER_EXECUTOR_DEVICE_MEMORY_H_
 #define STARLING_WORKER_EXECUTOR_DEVICE_MEMORY_H_
 

@@ -1,5 +1,5 @@
 // The graph compiled for one lane and one size of micro-batch: kernels, a memory plan, and every
-// pointer bound beforehand. Private to the executor.
+// pointer bound beforehand. For the executor and worker/inference.
 #ifndef STARLING_WORKER_EXECUTOR_PROGRAM_H_
 #define STARLING_WORKER_EXECUTOR_PROGRAM_H_
 

@@ -1,0 +1,63 @@
+#include "tools/cli/job_values.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/placement/layout.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/progress.h"
+
+namespace starling::cli {
+namespace {
+
+constexpr absl::Duration kReadDeadline = absl::Minutes(5);
+constexpr int kAttempts = 3;  // a copy may be replaced by the next epoch's while it is read
+constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(300);  // shards report what changed
+
+// The coordinator was reached: another exit code than where it was not.
+absl::Status NotUnreachable(const absl::Status& status) {
+  return absl::IsUnavailable(status) ? absl::InternalError(status.message()) : status;
+}
+
+// The end's values, or the newest epoch's copy.
+absl::StatusOr<ReadPoint> WhatToRead(const JobReply& job) {
+  const JobStatus& status = job.status();
+  if (IsEnd(status.state()) && job.views_size() > 0) {
+    if (job.spec().policy().kind() != Policy::BSP) return ReadPoint();
+    // A job may end in the middle of a step: then some slices have sealed it, and others not.
+    if (status.has_sealed_steps()) return ReadPoint{.version = status.sealed_steps()};
+    return absl::UnavailableError(absl::StrCat(
+        "not all shards of ", status.name(),
+        " have reported to the coordinator since it started: try again, or see starling get shards"));
+  }
+  const EpochResult* evaluation = LastEvaluation(status);
+  if (status.state() == RUNNING && evaluation != nullptr) return ReadPoint{.epoch = evaluation->epoch()};
+  return absl::FailedPreconditionError(absl::StrCat(
+      status.name(), " is ", JobState_Name(status.state()),
+      status.state() == RUNNING
+          ? " and has no complete copy of its parameters yet: wait for an evaluation, or for its end (starling wait "
+          : " and has no parameters (see: starling describe job ",
+      status.name(), ")"));
+}
+
+}  // namespace
+
+absl::Status ReadJobValues(const std::string& name, Client& client, Context& context, const JobValuesUser& use) {
+  absl::Status status;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    STARLING_ASSIGN_OR_RETURN(const JobReply job, client.GetJob(name));
+    const auto point = WhatToRead(job);
+    if (!point.ok()) return NotUnreachable(point.status());
+    STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec().model()));
+    status = use(job, *point, layout, [&](const SliceConsumer& consume) {
+      return context.read_slices(job, layout, *point, context.now() + kReadDeadline, consume);
+    });
+    if (!absl::IsAborted(status) || !context.sleep(kBetweenAttempts)) break;
+  }
+  return NotUnreachable(status);
+}
+
+std::string PointText(const ReadPoint& point) {
+  return point.epoch ? absl::StrCat(", as they were after epoch ", *point.epoch + 1) : "";
+}
+
+}  // namespace starling::cli

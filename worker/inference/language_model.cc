@@ -1,0 +1,54 @@
+// A model as one that continues sequences, once it was seen not to look ahead.
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/inference/generate.h"
+
+namespace starling {
+namespace {
+
+// More than rounding, less than what one token more or less does to logits.
+constexpr double kSameLogits = 1e-3;
+
+// Whether the first position's logits stay when all later tokens change.
+absl::Status LooksNotAhead(const LanguageModel& model) {
+  if (model.context < 2) return absl::OkStatus();
+  const size_t vocabulary = static_cast<size_t>(model.vocabulary);
+  std::vector<int32_t> tokens(static_cast<size_t>(model.context), 0);
+  std::vector<float> before(tokens.size() * vocabulary), after(tokens.size() * vocabulary);
+  STARLING_RETURN_IF_ERROR(model.forward(tokens, absl::MakeSpan(before)));
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<int32_t>(i % static_cast<size_t>(model.vocabulary));
+  }
+  STARLING_RETURN_IF_ERROR(model.forward(tokens, absl::MakeSpan(after)));
+  for (size_t i = 0; i < vocabulary; ++i) {
+    if (std::abs(before[i] - after[i]) <= kSameLogits * (1 + std::abs(before[i]))) continue;
+    return absl::InvalidArgumentError(
+        "the model looks ahead: a position's output changes with later tokens, so it cannot continue "
+        "a text; expected attention with `causal` in every layer");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<LanguageModel> AsLanguageModel(const SavedModel& model, Predictor* predictor) {
+  const Dims& input = model.resolved.values[kInputValue].shape;
+  const Dims& output = model.resolved.values[model.resolved.logits].shape;
+  if (model.graph.input().type() != INT32 || input.size() != 1 || output.size() != 2 ||
+      output[0] != input[0]) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected a model that reads tokens [T] and gives logits [T, V] to generate with, got one "
+        "from ", model.graph.input().type() == INT32 ? "tokens " : "numbers ", DimsToString(input),
+        " to ", DimsToString(output), " (see: starling predict)"));
+  }
+  LanguageModel out{.context = output[0], .vocabulary = output[1]};
+  out.forward = [predictor](absl::Span<const int32_t> tokens, absl::Span<float> logits) {
+    return predictor->Predict(tokens.data(), 1, logits.data());
+  };
+  STARLING_RETURN_IF_ERROR(LooksNotAhead(out));
+  return out;
+}
+
+}  // namespace starling
