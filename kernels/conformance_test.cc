@@ -1,10 +1,13 @@
 // One suite for every device: each operator, forward and backward, against the reference; and the
 // reference against finite differences of itself.
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <memory>
+#include <numeric>
+#include <ostream>
+#include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -38,17 +41,51 @@ std::unique_ptr<Device> MakeDevice(const std::string& name) {
 
 // ---- The fast operators against the reference ------------------------------------------------
 
-using Parameter = std::tuple<std::string, OperatorCase, bool, int>;
+struct Parameter {
+  std::string device;
+  OperatorCase test_case;
+  Formatted formatted = Formatted::kNone;
+  int threads = 1;
+  bool in_place = false;
+};
+
+std::string Label(const Parameter& p) {
+  const char* format = p.formatted == Formatted::kNone    ? "_plain"
+                       : p.formatted == Formatted::kFirst ? "_formatted"
+                                                          : "_all_formatted";
+  return absl::StrCat(p.device, "_", p.test_case.label, format, "_threads", p.threads,
+                      p.in_place ? "_in_place" : "");
+}
+void PrintTo(const Parameter& p, std::ostream* out) { *out << Label(p); }
+
+// Every case with every set of formats that its inputs can have, on one and two threads, and in
+// place.
+std::vector<Parameter> Parameters() {
+  std::vector<Parameter> all;
+  std::set<std::string> operators;
+  const std::vector<OperatorCase> cases = OperatorCases();
+  for (const OperatorCase& c : cases) {
+    operators.insert(c.spec.op);
+    for (int threads : {1, 2}) {
+      all.push_back({"cpu", c, Formatted::kNone, threads, false});
+      all.push_back({"cpu", c, Formatted::kNone, threads, true});
+      if (c.spec.input_shapes[0].size() == 4 && !c.labels(0)) {
+        all.push_back({"cpu", c, Formatted::kFirst, threads, false});
+      }
+      if (PlaneInputs(c) > 1) all.push_back({"cpu", c, Formatted::kAll, threads, false});
+    }
+  }
+  std::printf("conformance: %zu runs of %zu cases of %zu operators\n", all.size(), cases.size(),
+              operators.size());
+  return all;
+}
 
 class ConformanceTest : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(ConformanceTest, AgreesWithTheReference) {
-  const auto& [device_name, test_case, device_format, threads] = GetParam();
-  if (device_format && test_case.spec.input_shapes[0].size() != 4) {
-    return;  // only planes have formats
-  }
+  const auto& [device_name, test_case, formatted, threads, in_place] = GetParam();
   const std::unique_ptr<Device> device = MakeDevice(device_name);
-  CaseRunner runner(*device, test_case, device_format, threads);
+  CaseRunner runner(*device, test_case, formatted, threads, in_place);
   ASSERT_NE(runner.kernel(), nullptr);
   const ReferenceArgs args = RandomArgs(test_case);
   const Doubles grad_output = GradOutput(test_case);
@@ -75,9 +112,9 @@ TEST(BatchNormTest, SumsAreExactFarFromZero) {
   for (const char* label : {"batchnorm_background", "batchnorm_vector_channels"}) {
     for (const OperatorCase& test_case : OperatorCases()) {
       if (test_case.label != label) continue;
-      for (bool device_format : {false, true}) {
-        SCOPED_TRACE(absl::StrCat(label, device_format ? ", formatted" : ", plain"));
-        CaseRunner runner(*device, test_case, device_format, /*threads=*/1);
+      for (Formatted formatted : {Formatted::kNone, Formatted::kFirst}) {
+        SCOPED_TRACE(absl::StrCat(label, ", formatted ", static_cast<int>(formatted)));
+        CaseRunner runner(*device, test_case, formatted, /*threads=*/1);
         ReferenceArgs args = RandomArgs(test_case);
         for (size_t i = 0; i < args.inputs[0].size(); ++i) {
           double& x = args.inputs[0][i];
@@ -95,17 +132,10 @@ TEST(BatchNormTest, SumsAreExactFarFromZero) {
   }
 }
 
-std::string Name(const ::testing::TestParamInfo<Parameter>& info) {
-  const auto& [device, test_case, device_format, threads] = info.param;
-  return absl::StrCat(device, "_", test_case.label, device_format ? "_formatted" : "_plain",
-                      "_threads", threads);
-}
-
-INSTANTIATE_TEST_SUITE_P(Devices, ConformanceTest,
-                         ::testing::Combine(::testing::Values("cpu"),
-                                            ::testing::ValuesIn(OperatorCases()),
-                                            ::testing::Bool(), ::testing::Values(1, 2)),
-                         Name);
+INSTANTIATE_TEST_SUITE_P(Devices, ConformanceTest, ::testing::ValuesIn(Parameters()),
+                         [](const ::testing::TestParamInfo<Parameter>& info) {
+                           return Label(info.param);
+                         });
 
 // ---- The reference against finite differences --------------------------------------------------
 
@@ -189,6 +219,72 @@ TEST(RefusalTest, NamesWhatItLacks) {
   const std::unique_ptr<Stream> stream = *device->CreateStream();
   EXPECT_EQ((*device->CreateOperator(spec))->Backward(BackwardArgs(), *stream).code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RefusalTest, AnIndexOutsideTheTableIsAnError) {
+  const std::unique_ptr<Device> device = MakeDevice("cpu");
+  const std::unique_ptr<Stream> stream = *device->CreateStream();
+  OperatorSpec spec;
+  spec.name = "wte";
+  spec.op = "embedding";
+  spec.input_shapes = {{2, 3}};
+  spec.parameter_shapes = {{5, 1}};
+  spec.output_shape = {2, 3, 1};
+  const std::unique_ptr<OperatorKernel> kernel = *device->CreateOperator(spec);
+  const float table[5] = {1, 2, 3, 4, 5};
+  const float* parameter = table;
+  float output[6];
+  for (int32_t bad : {5, -1, std::numeric_limits<int32_t>::max(),
+                      std::numeric_limits<int32_t>::min()}) {
+    const int32_t ids[6] = {0, 4, 1, 2, bad, 3};
+    const void* input = ids;
+    ForwardArgs args;
+    args.inputs = absl::MakeConstSpan(&input, 1);
+    args.parameters = absl::MakeConstSpan(&parameter, 1);
+    args.output = output;
+    const absl::Status status = kernel->Forward(args, *stream);
+    EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+    EXPECT_NE(status.message().find(absl::StrCat("'wte' (embedding): position 1 of sample 1 in its "
+                                                 "micro-batch holds ", bad, ", expected 0 to 4")),
+              std::string::npos)
+        << status;
+  }
+}
+
+// ---- What operators do with padding and with NaN -------------------------------------------------
+
+// Seventeen channels fill no block: whatever the operator makes of zero, padding stays zero, so that
+// the whole buffer sums up to the value.
+TEST(PaddingTest, StaysZero) {
+  const std::unique_ptr<Device> device = MakeDevice("cpu");
+  int judged = 0;
+  for (const OperatorCase& c : OperatorCases()) {
+    if (PlaneInputs(c) == 0 || c.spec.output_shape.size() != 4 || !c.spec.training) continue;
+    CaseRunner runner(*device, c, Formatted::kAll, /*threads=*/1);
+    double sum = 0, norm = 0;
+    for (float y : runner.RawOutput(RandomArgs(c))) {
+      sum += y;
+      norm += std::abs(y);
+    }
+    const Doubles reference = *ReferenceForward(c.spec, RandomArgs(c));
+    const double expected = std::accumulate(reference.begin(), reference.end(), 0.0);
+    EXPECT_NEAR(sum, expected, 1e-5 * norm + 1e-6) << c.label;
+    ++judged;
+  }
+  EXPECT_GT(judged, 30);
+}
+
+TEST(NanTest, GoesThrough) {
+  const std::unique_ptr<Device> device = MakeDevice("cpu");
+  for (const OperatorCase& c : OperatorCases()) {
+    static const std::set<std::string> kElementwise = {"relu", "gelu", "sigmoid", "tanh", "clip"};
+    if (!kElementwise.contains(c.spec.op) || !c.spec.training) continue;
+    ReferenceArgs args = RandomArgs(c);
+    for (double& x : args.inputs[0]) x = std::numeric_limits<double>::quiet_NaN();
+    const Outcome got =
+        CaseRunner(*device, c, Formatted::kNone, /*threads=*/1).Run(args, GradOutput(c));
+    for (double y : got.output) ASSERT_TRUE(std::isnan(y)) << c.label;
+  }
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ TEST(DeterminismTest, ConcurrentLanesComputeTheSameBits) {
   const std::vector<OperatorCase> cases = OperatorCases();
   auto run = [&](size_t index, int threads) {
     const OperatorCase& c = cases[index];
-    return CaseRunner(*device, c, false, threads).Run(RandomArgs(c), GradOutput(c));
+    return CaseRunner(*device, c, Formatted::kNone, threads).Run(RandomArgs(c), GradOutput(c));
   };
   for (int threads : kKernelThreads) {
     std::vector<Outcome> alone;

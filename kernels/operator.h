@@ -73,7 +73,7 @@ struct RandomKey {
 };
 
 // Pointers are device memory of the sizes that the spec and the kernel say; 64-byte aligned but for
-// parameters. Labels and sample indices are int32.
+// parameters. Labels and indices are int32, but for the losses between values (kernels/geometry.h).
 struct ForwardArgs {
   absl::Span<const void* const> inputs;
   absl::Span<const float* const> parameters;
@@ -100,7 +100,9 @@ struct BackwardArgs {
 // One operator, bound to shapes and formats. Made by Device::CreateOperator; lives no longer than
 // its device. One call at a time: lanes that run concurrently have kernels of their own. A call
 // allocates no memory of ours and only orders work on the stream: arguments must stay valid until
-// the stream has passed it. Errors: kInternal, the device failed.
+// the stream has passed it. Errors: kInternal, the device failed; kOutOfRange, an index that
+// embedding was given lies outside its table (a device that runs behind the host may say so in the
+// stream's Synchronize).
 class OperatorKernel {
  public:
   virtual ~OperatorKernel() = default;

@@ -80,6 +80,8 @@ class CpuDevice : public Device {
 
  private:
   CpuKernelPtr Make(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
+  CpuKernelPtr MakeOfAnyFormat(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
+  CpuKernelPtr MakeOfPlain(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
 
   const dnnl::engine engine_;
   const std::string isa_;
@@ -100,21 +102,57 @@ absl::Status CheckFormats(const OperatorSpec& spec, const OperatorGeometry& geom
   return absl::OkStatus();
 }
 
-CpuKernelPtr CpuDevice::Make(const OperatorSpec& spec, const OperatorGeometry& geometry) const {
+// Operators that take values as they come.
+CpuKernelPtr CpuDevice::MakeOfAnyFormat(const OperatorSpec& spec,
+                                        const OperatorGeometry& geometry) const {
   switch (geometry.op) {
     case Op::kConv2d: return MakeConvolution(spec, geometry, engine_);
     case Op::kMaxPool2d:
     case Op::kAvgPool2d: return MakePooling(spec, geometry, engine_);
-    case Op::kLinear: return MakeLinear(spec, geometry, engine_);
+    case Op::kGlobalAvgPool2d: return MakeGlobalAvgPool(spec, geometry);
     case Op::kBatchNorm: return MakeBatchNorm(spec, geometry);
-    case Op::kFlatten: return MakeFlatten(spec, geometry, engine_);
     case Op::kRelu: return MakeRelu(spec, geometry);
+    case Op::kGelu:
+    case Op::kSigmoid:
+    case Op::kTanh:
+    case Op::kClip: return MakeActivation(spec, geometry);
     case Op::kDropout: return MakeDropout(spec, geometry);
-    case Op::kSoftmaxCrossEntropy: return MakeSoftmaxCrossEntropy(spec, geometry);
-    case Op::kGatherRows: return MakeGatherRows(spec, geometry);
+    case Op::kAdd:
+    case Op::kMul: return MakeArithmetic(spec, geometry, engine_);
+    case Op::kConcat: return MakeConcat(spec, geometry, engine_);
+    case Op::kSlice: return MakeSlice(spec, geometry, engine_);
+    case Op::kReshape:
+    case Op::kTranspose:
+    case Op::kFlatten: return MakeReorder(spec, geometry, engine_);
     case Op::kNegativeSum: return MakeNegativeSum(spec, geometry, engine_);
+    default: return nullptr;
   }
-  return nullptr;
+}
+
+// And those that want rows one after another.
+CpuKernelPtr CpuDevice::MakeOfPlain(const OperatorSpec& spec,
+                                    const OperatorGeometry& geometry) const {
+  switch (geometry.op) {
+    case Op::kLinear: return MakeLinear(spec, geometry, engine_);
+    case Op::kLayerNorm: return MakeLayerNorm(spec, geometry);
+    case Op::kEmbedding:
+    case Op::kGatherRows: return MakeGatherRows(spec, geometry);
+    case Op::kPositionEmbedding: return MakePositionEmbedding(spec, geometry);
+    case Op::kMatMul: return MakeMatMul(spec, geometry, engine_);
+    case Op::kAttention: return MakeAttention(spec, geometry);
+    case Op::kSoftmaxCrossEntropy: return MakeSoftmaxCrossEntropy(spec, geometry);
+    case Op::kMeanSquaredError:
+    case Op::kBinaryCrossEntropy: return MakeElementwiseLoss(spec, geometry);
+    default: return nullptr;
+  }
+}
+
+CpuKernelPtr CpuDevice::Make(const OperatorSpec& spec, const OperatorGeometry& geometry) const {
+  if (CpuKernelPtr kernel = MakeOfAnyFormat(spec, geometry)) return kernel;
+  if (AllPlain(spec)) return MakeOfPlain(spec, geometry);
+  OperatorSpec inside = spec;
+  inside.input_formats.clear();
+  return MakePlainInputs(spec, MakeOfPlain(inside, geometry), engine_);
 }
 
 absl::StatusOr<std::unique_ptr<OperatorKernel>> CpuDevice::CreateOperator(

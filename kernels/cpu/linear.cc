@@ -24,6 +24,8 @@ class Linear : public CpuKernel {
  private:
   void PlanBackward(const dnnl::engine& engine);
 
+  // The input and the output as matrices: one row of features after another.
+  MemoryDesc rows_in_, rows_out_;
   MemoryDesc weights_, bias_;
   DnnlCall forward_, data_, grad_;
   // Where the weight's or bias's gradient goes when only the other is asked for.
@@ -33,21 +35,23 @@ class Linear : public CpuKernel {
 Linear::Linear(const OperatorSpec& spec, const OperatorGeometry& geometry,
                const dnnl::engine& engine)
     : CpuKernel(spec, geometry),
+      rows_in_(PlainDesc({geometry.rows, geometry.inputs})),
+      rows_out_(PlainDesc({geometry.rows, geometry.outputs})),
       weights_(PlainDesc({geometry.outputs, geometry.inputs})),
       bias_(PlainDesc({geometry.outputs})) {
   const MemoryDesc transposed({geometry_.inputs, geometry_.outputs},
                               dnnl::memory::data_type::f32, Tag::ba);
   const MemoryDesc bias_row = PlainDesc({1, geometry_.outputs});
   const dnnl::matmul::desc desc =
-      geometry_.bias ? dnnl::matmul::desc(input_desc_, transposed, bias_row, output_desc_)
-                     : dnnl::matmul::desc(input_desc_, transposed, output_desc_);
+      geometry_.bias ? dnnl::matmul::desc(rows_in_, transposed, bias_row, rows_out_)
+                     : dnnl::matmul::desc(rows_in_, transposed, rows_out_);
   const dnnl::matmul::primitive_desc pd(desc, DefaultAttr(), engine);
   ScratchPlan plan;
   forward_ = DnnlCall(dnnl::matmul(pd), pd, engine, plan);
-  forward_.Add(DNNL_ARG_SRC, input_desc_);
+  forward_.Add(DNNL_ARG_SRC, rows_in_);
   forward_.Add(DNNL_ARG_WEIGHTS, transposed);
   if (geometry_.bias) forward_.Add(DNNL_ARG_BIAS, bias_row);
-  forward_.Add(DNNL_ARG_DST, output_desc_);
+  forward_.Add(DNNL_ARG_DST, rows_out_);
   workspace_bytes_ = plan.size();
   if (spec_.training) PlanBackward(engine);
 }
@@ -55,22 +59,22 @@ Linear::Linear(const OperatorSpec& spec, const OperatorGeometry& geometry,
 void Linear::PlanBackward(const dnnl::engine& engine) {
   ScratchPlan plan;
   const Inner::primitive_desc forward(  // a hint that backward's descriptors ask for
-      Inner::desc(prop_kind::forward_training, input_desc_, weights_, output_desc_), DefaultAttr(),
+      Inner::desc(prop_kind::forward_training, rows_in_, weights_, rows_out_), DefaultAttr(),
       engine);
-  const InnerData::primitive_desc data_pd(InnerData::desc(input_desc_, weights_, output_desc_),
+  const InnerData::primitive_desc data_pd(InnerData::desc(rows_in_, weights_, rows_out_),
                                           DefaultAttr(), engine, forward);
   data_ = DnnlCall(InnerData(data_pd), data_pd, engine, plan);
-  data_.Add(DNNL_ARG_DIFF_DST, output_desc_);
+  data_.Add(DNNL_ARG_DIFF_DST, rows_out_);
   data_.Add(DNNL_ARG_WEIGHTS, weights_);
-  data_.Add(DNNL_ARG_DIFF_SRC, input_desc_);
+  data_.Add(DNNL_ARG_DIFF_SRC, rows_in_);
 
   const InnerWeights::desc desc =
-      geometry_.bias ? InnerWeights::desc(input_desc_, weights_, bias_, output_desc_)
-                     : InnerWeights::desc(input_desc_, weights_, output_desc_);
+      geometry_.bias ? InnerWeights::desc(rows_in_, weights_, bias_, rows_out_)
+                     : InnerWeights::desc(rows_in_, weights_, rows_out_);
   const InnerWeights::primitive_desc grad_pd(desc, DefaultAttr(), engine, forward);
   grad_ = DnnlCall(InnerWeights(grad_pd), grad_pd, engine, plan);
-  grad_.Add(DNNL_ARG_SRC, input_desc_);
-  grad_.Add(DNNL_ARG_DIFF_DST, output_desc_);
+  grad_.Add(DNNL_ARG_SRC, rows_in_);
+  grad_.Add(DNNL_ARG_DIFF_DST, rows_out_);
   grad_.Add(DNNL_ARG_DIFF_WEIGHTS, weights_);
   if (geometry_.bias) {
     grad_.Add(DNNL_ARG_DIFF_BIAS, bias_);

@@ -1,8 +1,9 @@
-// Losses and row gathering: small, plain, and exact to the last bit of what float can say.
+// Losses: one number for each sample, and where gradients start.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/onednn.h"
 
 namespace starling {
@@ -14,92 +15,118 @@ double LossScale(const OperatorGeometry& geometry, const BackwardArgs& args) {
   return geometry.mean_reduction ? 1.0 / static_cast<double>(args.global_batch) : 1.0;
 }
 
+// `saved` holds the maximum of a row of logits and the sum of exp(logit - maximum), row after row.
 class SoftmaxCrossEntropy : public CpuKernel {
  public:
   SoftmaxCrossEntropy(const OperatorSpec& spec, const OperatorGeometry& geometry)
-      : CpuKernel(spec, geometry) {
+      : CpuKernel(spec, geometry), positions_(geometry.rows / geometry.batch) {
+    backward_reads_input_ = {true, true};
+    saved_bytes_ = spec.training ? 2 * geometry.rows * sizeof(float) : 0;
+    workspace_bytes_ = geometry.batch * geometry.outputs * sizeof(float);
+  }
+
+ protected:
+  void Run(const ForwardArgs& args, const CpuStream&) override {
+    const int32_t* labels = static_cast<const int32_t*>(args.inputs[1]);
+    ForSamples([&](int64_t n) {
+      float* const scratch = static_cast<float*>(args.workspace) + n * geometry_.outputs;
+      double loss = 0;
+      for (int64_t r = n * positions_; r < (n + 1) * positions_; ++r) {
+        const float* row = Row(args.inputs[0], r);
+        const float top = MaximumOf(row, geometry_.outputs);
+        ExpOf(row, top, scratch, geometry_.outputs);
+        const float sum = SumOf(scratch, geometry_.outputs);
+        loss += InRange(labels[r]) ? std::log(double{sum}) + top - row[labels[r]] : kNan;
+        if (!spec_.training) continue;
+        float* const saved = static_cast<float*>(args.saved) + 2 * r;
+        saved[0] = top;
+        saved[1] = sum;
+      }
+      static_cast<float*>(args.output)[n] =
+          static_cast<float>(loss / static_cast<double>(positions_));
+    });
+  }
+
+  void RunBackward(const BackwardArgs& args, const CpuStream&) override {
+    if (args.grad_inputs[0] == nullptr) return;
+    const int32_t* labels = static_cast<const int32_t*>(args.inputs[1]);
+    const double scale = LossScale(geometry_, args) / static_cast<double>(positions_);
+    ForSamples([&](int64_t n) {
+      for (int64_t r = n * positions_; r < (n + 1) * positions_; ++r) {
+        const float* const saved = static_cast<const float*>(args.saved) + 2 * r;
+        float* const to = static_cast<float*>(args.grad_inputs[0]) + r * geometry_.outputs;
+        if (!InRange(labels[r])) {
+          std::fill_n(to, geometry_.outputs, kNan);
+          continue;
+        }
+        const float* const row = Row(args.inputs[0], r);
+        ExpOf(row, saved[0], to, geometry_.outputs);
+        const double label = double{to[labels[r]]} / saved[1] - 1;
+        ScaleBy(static_cast<float>(scale / saved[1]), to, geometry_.outputs);
+        to[labels[r]] = static_cast<float>(label * scale);
+      }
+    });
+  }
+
+ private:
+  bool InRange(int32_t label) const { return label >= 0 && label < geometry_.outputs; }
+  const float* Row(const void* logits, int64_t r) const {
+    return static_cast<const float*>(logits) + r * geometry_.outputs;
+  }
+  template <typename Fn>
+  void ForSamples(Fn fn) const {
+    ParallelRanges(spec_.kernel_threads, geometry_.batch, geometry_.rows * geometry_.outputs,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t n = begin; n < end; ++n) fn(n);
+                   });
+  }
+
+  const int64_t positions_;  // of a sample
+};
+
+// Mean squared error and binary cross-entropy: both in double, element by element.
+class ElementwiseLoss : public CpuKernel {
+ public:
+  ElementwiseLoss(const OperatorSpec& spec, const OperatorGeometry& geometry)
+      : CpuKernel(spec, geometry),
+        squared_(geometry.op == OperatorGeometry::Op::kMeanSquaredError) {
     backward_reads_input_ = {true, true};
   }
 
  protected:
   void Run(const ForwardArgs& args, const CpuStream&) override {
-    const int32_t* labels = static_cast<const int32_t*>(args.inputs[1]);
-    float* losses = static_cast<float*>(args.output);
+    const float* x = static_cast<const float*>(args.inputs[0]);
+    const float* labels = static_cast<const float*>(args.inputs[1]);
+    float* const losses = static_cast<float*>(args.output);
     for (int64_t n = 0; n < geometry_.batch; ++n) {
-      const float* row = Row(args.inputs[0], n);
-      losses[n] = InRange(labels[n]) ? static_cast<float>(LogSumExp(row) - row[labels[n]]) : kNan;
+      double sum = 0;
+      for (int64_t i = 0; i < geometry_.inputs; ++i, ++x, ++labels) sum += Loss(*x, *labels);
+      losses[n] = static_cast<float>(sum / static_cast<double>(geometry_.inputs));
     }
   }
 
   void RunBackward(const BackwardArgs& args, const CpuStream&) override {
-    float* to = static_cast<float*>(args.grad_inputs[0]);
+    float* const to = static_cast<float*>(args.grad_inputs[0]);
     if (to == nullptr) return;
-    const int32_t* labels = static_cast<const int32_t*>(args.inputs[1]);
-    const double scale = LossScale(geometry_, args);
-    for (int64_t n = 0; n < geometry_.batch; ++n, to += geometry_.outputs) {
-      const float* row = Row(args.inputs[0], n);
-      if (!InRange(labels[n])) {
-        std::fill_n(to, geometry_.outputs, kNan);
-        continue;
-      }
-      const double log_sum = LogSumExp(row);
-      for (int64_t k = 0; k < geometry_.outputs; ++k) {
-        const double softmax = std::exp(row[k] - log_sum);
-        to[k] = static_cast<float>((softmax - (k == labels[n] ? 1 : 0)) * scale);
-      }
+    const float* const x = static_cast<const float*>(args.inputs[0]);
+    const float* const labels = static_cast<const float*>(args.inputs[1]);
+    const double scale = LossScale(geometry_, args) / static_cast<double>(geometry_.inputs);
+    for (int64_t i = 0; i < geometry_.batch * geometry_.inputs; ++i) {
+      to[i] = static_cast<float>(Slope(x[i], labels[i]) * scale);
     }
   }
 
  private:
-  bool InRange(int32_t label) const { return label >= 0 && label < geometry_.outputs; }
-  const float* Row(const void* logits, int64_t n) const {
-    return static_cast<const float*>(logits) + n * geometry_.outputs;
+  double Loss(double x, double label) const {
+    if (squared_) return (x - label) * (x - label);
+    const double positive = x > 0 ? x : x < 0 ? 0 : x;  // NaN goes through
+    return positive + std::log1p(std::exp(-std::abs(x))) - x * label;
   }
-  double LogSumExp(const float* row) const {
-    const double top = *std::max_element(row, row + geometry_.outputs);
-    double sum = 0;
-    for (int64_t k = 0; k < geometry_.outputs; ++k) sum += std::exp(row[k] - top);
-    return top + std::log(sum);
-  }
-};
-
-class GatherRows : public CpuKernel {
- public:
-  GatherRows(const OperatorSpec& spec, const OperatorGeometry& geometry)
-      : CpuKernel(spec, geometry) {
-    backward_reads_input_ = {true};
+  double Slope(double x, double label) const {
+    return squared_ ? 2 * (x - label) : 1 / (1 + std::exp(-x)) - label;
   }
 
- protected:
-  void Run(const ForwardArgs& args, const CpuStream&) override {
-    const int32_t* indices = static_cast<const int32_t*>(args.inputs[0]);
-    const int64_t width = geometry_.outputs;
-    float* to = static_cast<float*>(args.output);
-    for (int64_t n = 0; n < geometry_.batch; ++n, to += width) {
-      if (InRange(indices[n])) {
-        std::copy_n(args.parameters[0] + indices[n] * width, width, to);
-      } else {
-        std::fill_n(to, width, kNan);
-      }
-    }
-  }
-
-  void RunBackward(const BackwardArgs& args, const CpuStream&) override {
-    float* rows = args.grad_parameters[0];
-    if (rows == nullptr) return;
-    const int32_t* indices = static_cast<const int32_t*>(args.inputs[0]);
-    const int64_t width = geometry_.outputs;
-    const float* from = static_cast<const float*>(args.grad_output);
-    std::fill_n(rows, geometry_.inputs * width, 0.0f);
-    for (int64_t n = 0; n < geometry_.batch; ++n, from += width) {
-      if (!InRange(indices[n])) continue;
-      float* row = rows + indices[n] * width;
-      for (int64_t i = 0; i < width; ++i) row[i] += from[i];
-    }
-  }
-
- private:
-  bool InRange(int32_t index) const { return index >= 0 && index < geometry_.inputs; }
+  const bool squared_;
 };
 
 class NegativeSum : public CpuKernel {
@@ -146,8 +173,8 @@ CpuKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec& spec, const OperatorGeo
   return std::make_unique<SoftmaxCrossEntropy>(spec, geometry);
 }
 
-CpuKernelPtr MakeGatherRows(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<GatherRows>(spec, geometry);
+CpuKernelPtr MakeElementwiseLoss(const OperatorSpec& spec, const OperatorGeometry& geometry) {
+  return std::make_unique<ElementwiseLoss>(spec, geometry);
 }
 
 CpuKernelPtr MakeNegativeSum(const OperatorSpec& spec, const OperatorGeometry& geometry,

@@ -123,6 +123,7 @@ void CpuKernel::SetOutput(ValueFormat format, const MemoryDesc& desc) {
 }
 
 absl::Status CpuKernel::Forward(const ForwardArgs& args, Stream& stream) {
+  if (absl::Status status = Check(args); !status.ok()) return status;
   UseKernelThreads(spec_.kernel_threads);
   try {
     Run(args, static_cast<const CpuStream&>(stream));

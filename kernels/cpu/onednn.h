@@ -146,6 +146,8 @@ class CpuKernel : public OperatorKernel {
   // and the output is plain, until the subclass says otherwise.
   CpuKernel(const OperatorSpec& spec, const OperatorGeometry& geometry);
 
+  // What Run cannot take of its inputs' contents; nothing has been written yet.
+  virtual absl::Status Check(const ForwardArgs&) const { return absl::OkStatus(); }
   // May throw dnnl::error.
   virtual void Run(const ForwardArgs& args, const CpuStream& stream) = 0;
   virtual void RunBackward(const BackwardArgs& args, const CpuStream& stream) = 0;
@@ -168,14 +170,30 @@ void AddFloats(float* to, const float* from, size_t count);
 using CpuKernelPtr = std::unique_ptr<OperatorKernel>;
 CpuKernelPtr MakeConvolution(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakePooling(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-CpuKernelPtr MakeLinear(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeGlobalAvgPool(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeBatchNorm(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeFlatten(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-CpuKernelPtr MakeNegativeSum(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeRelu(const OperatorSpec&, const OperatorGeometry&);
+CpuKernelPtr MakeActivation(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeDropout(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec&, const OperatorGeometry&);
+CpuKernelPtr MakeArithmetic(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeConcat(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeSlice(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeReorder(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeNegativeSum(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+// These take plain inputs only.
+CpuKernelPtr MakeLinear(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeLayerNorm(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeGatherRows(const OperatorSpec&, const OperatorGeometry&);
+CpuKernelPtr MakePositionEmbedding(const OperatorSpec&, const OperatorGeometry&);
+CpuKernelPtr MakeMatMul(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+CpuKernelPtr MakeAttention(const OperatorSpec&, const OperatorGeometry&);
+CpuKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec&, const OperatorGeometry&);
+CpuKernelPtr MakeElementwiseLoss(const OperatorSpec&, const OperatorGeometry&);
+
+// Whether every input of `spec` is plain.
+bool AllPlain(const OperatorSpec& spec);
+// `inner`, made for plain inputs, behind reorders of the inputs that are not.
+CpuKernelPtr MakePlainInputs(const OperatorSpec&, CpuKernelPtr inner, const dnnl::engine&);
 // `inner`, whose output is not plain, with a plain output.
 CpuKernelPtr MakePlainOutput(const OperatorSpec&, CpuKernelPtr inner, const dnnl::engine&);
 

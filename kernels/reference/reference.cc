@@ -6,6 +6,7 @@
 
 #include "kernels/geometry.h"
 #include "kernels/random.h"
+#include "kernels/reference/families.h"
 #include "kernels/reference/planes.h"
 
 namespace starling {
@@ -18,8 +19,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 Doubles LinearForward(const OperatorGeometry& g, const ReferenceArgs& args) {
   const Doubles& x = args.inputs[0];
   const Doubles& w = args.parameters[0];
-  Doubles y(g.batch * g.outputs);
-  for (int64_t n = 0; n < g.batch; ++n) {
+  Doubles y(g.rows * g.outputs);
+  for (int64_t n = 0; n < g.rows; ++n) {
     for (int64_t o = 0; o < g.outputs; ++o) {
       double sum = g.bias ? args.parameters[1][o] : 0;
       for (int64_t i = 0; i < g.inputs; ++i) sum += x[n * g.inputs + i] * w[o * g.inputs + i];
@@ -34,7 +35,7 @@ ReferenceGradients LinearBackward(const OperatorGeometry& g, const ReferenceArgs
   const Doubles& x = args.inputs[0];
   const Doubles& w = args.parameters[0];
   Doubles dx(x.size(), 0.0), dw(w.size(), 0.0), db(g.outputs, 0.0);
-  for (int64_t n = 0; n < g.batch; ++n) {
+  for (int64_t n = 0; n < g.rows; ++n) {
     for (int64_t o = 0; o < g.outputs; ++o) {
       const double d = dy[n * g.outputs + o];
       db[o] += d;
@@ -131,13 +132,15 @@ double LogSumExp(const double* row, int64_t count) {
 }
 
 Doubles CrossEntropyForward(const OperatorGeometry& g, const ReferenceArgs& args) {
-  Doubles losses(g.batch);
-  for (int64_t n = 0; n < g.batch; ++n) {
-    const double* row = &args.inputs[0][n * g.outputs];
-    const double label = args.inputs[1][n];
-    losses[n] = InRange(label, g.outputs)
-                    ? LogSumExp(row, g.outputs) - row[static_cast<int64_t>(label)]
-                    : kNan;
+  Doubles losses(g.batch, 0.0);
+  const int64_t positions = g.rows / g.batch;
+  for (int64_t r = 0; r < g.rows; ++r) {
+    const double* row = &args.inputs[0][r * g.outputs];
+    const double label = args.inputs[1][r];
+    losses[r / positions] += InRange(label, g.outputs) ? (LogSumExp(row, g.outputs) -
+                                                          row[static_cast<int64_t>(label)]) /
+                                                             static_cast<double>(positions)
+                                                       : kNan;
   }
   return losses;
 }
@@ -147,24 +150,24 @@ double LossScale(const OperatorGeometry& g, const ReferenceArgs& args) {
 }
 
 Doubles CrossEntropyBackward(const OperatorGeometry& g, const ReferenceArgs& args) {
-  Doubles dx(g.batch * g.outputs);
-  for (int64_t n = 0; n < g.batch; ++n) {
-    const double* row = &args.inputs[0][n * g.outputs];
-    const double label = args.inputs[1][n];
+  Doubles dx(g.rows * g.outputs);
+  const double scale = LossScale(g, args) * static_cast<double>(g.batch) / static_cast<double>(g.rows);
+  for (int64_t r = 0; r < g.rows; ++r) {
+    const double* row = &args.inputs[0][r * g.outputs];
+    const double label = args.inputs[1][r];
     const double log_sum = LogSumExp(row, g.outputs);
     for (int64_t k = 0; k < g.outputs; ++k) {
       const double softmax = std::exp(row[k] - log_sum);
       const double target = label == static_cast<double>(k) ? 1 : 0;
-      dx[n * g.outputs + k] =
-          InRange(label, g.outputs) ? (softmax - target) * LossScale(g, args) : kNan;
+      dx[r * g.outputs + k] = InRange(label, g.outputs) ? (softmax - target) * scale : kNan;
     }
   }
   return dx;
 }
 
 Doubles GatherForward(const OperatorGeometry& g, const ReferenceArgs& args) {
-  Doubles y(g.batch * g.outputs);
-  for (int64_t i = 0; i < g.batch * g.outputs; ++i) {
+  Doubles y(g.rows * g.outputs);
+  for (int64_t i = 0; i < g.rows * g.outputs; ++i) {
     const double row = args.inputs[0][i / g.outputs];
     y[i] = InRange(row, g.inputs)
                ? args.parameters[0][static_cast<int64_t>(row) * g.outputs + i % g.outputs]
@@ -175,7 +178,7 @@ Doubles GatherForward(const OperatorGeometry& g, const ReferenceArgs& args) {
 
 Doubles GatherBackward(const OperatorGeometry& g, const ReferenceArgs& args, const Doubles& dy) {
   Doubles dw(args.parameters[0].size(), 0.0);
-  for (int64_t i = 0; i < g.batch * g.outputs; ++i) {
+  for (int64_t i = 0; i < g.rows * g.outputs; ++i) {
     const double row = args.inputs[0][i / g.outputs];
     if (!InRange(row, g.inputs)) continue;
     dw[static_cast<int64_t>(row) * g.outputs + i % g.outputs] += dy[i];
@@ -187,6 +190,11 @@ Doubles NegativeSum(const OperatorGeometry& g, const Doubles& x) {
   Doubles losses(g.batch, 0.0);
   for (int64_t i = 0; i < g.batch * g.inputs; ++i) losses[i / g.inputs] -= x[i];
   return losses;
+}
+
+Doubles Sum(Doubles a, const Doubles& b) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  return a;
 }
 
 Doubles ReluForward(Doubles x) {
@@ -209,13 +217,31 @@ absl::StatusOr<Doubles> ReferenceForward(const OperatorSpec& spec, const Referen
     case Op::kConv2d: return ConvForward(g->plane, args);
     case Op::kMaxPool2d: return MaxPoolForward(g->plane, x);
     case Op::kAvgPool2d: return AvgPoolForward(g->plane, x);
+    case Op::kGlobalAvgPool2d: return GlobalAvgPoolForward(*g, x);
     case Op::kLinear: return LinearForward(*g, args);
     case Op::kBatchNorm: return BatchNormForward(*g, spec.training, args);
+    case Op::kLayerNorm: return LayerNormForward(*g, args);
     case Op::kRelu: return ReluForward(x);
+    case Op::kGelu:
+    case Op::kSigmoid:
+    case Op::kTanh:
+    case Op::kClip: return PointwiseForward(*g, x);
+    case Op::kAdd: return Sum(x, args.inputs[1]);
+    case Op::kMul: return Product(x, args.inputs[1]);
+    case Op::kConcat: return ConcatForward(*g, spec, args);
+    case Op::kSlice: return SliceForward(*g, spec, x);
+    case Op::kTranspose: return TransposeForward(*g, spec, x);
+    case Op::kReshape:
     case Op::kDropout: return Dropout(*g, spec, args.random, x);
     case Op::kFlatten: return x;
     case Op::kSoftmaxCrossEntropy: return CrossEntropyForward(*g, args);
+    case Op::kMeanSquaredError:
+    case Op::kBinaryCrossEntropy: return ElementwiseLossForward(*g, args);
+    case Op::kEmbedding:
     case Op::kGatherRows: return GatherForward(*g, args);
+    case Op::kPositionEmbedding: return PositionForward(*g, args);
+    case Op::kMatMul: return MatMulForward(*g, args);
+    case Op::kAttention: return AttentionForward(*g, args);
     case Op::kNegativeSum: return NegativeSum(*g, x);
   }
   return absl::InternalError("an operator without a reference");
@@ -232,12 +258,32 @@ absl::StatusOr<ReferenceGradients> ReferenceBackward(const OperatorSpec& spec,
     case Op::kConv2d: return ConvBackward(g->plane, args, grad_output);
     case Op::kMaxPool2d: return Gradients{{MaxPoolBackward(g->plane, x, grad_output)}, {}};
     case Op::kAvgPool2d: return Gradients{{AvgPoolBackward(g->plane, grad_output)}, {}};
+    case Op::kGlobalAvgPool2d: return Gradients{{GlobalAvgPoolBackward(*g, grad_output)}, {}};
     case Op::kLinear: return LinearBackward(*g, args, grad_output);
     case Op::kBatchNorm: return BatchNormBackward(*g, args, grad_output);
+    case Op::kLayerNorm: return LayerNormBackward(*g, args, grad_output);
+    case Op::kGelu:
+    case Op::kSigmoid:
+    case Op::kTanh:
+    case Op::kClip: return Gradients{{PointwiseBackward(*g, x, grad_output)}, {}};
+    case Op::kAdd: return Gradients{{grad_output, grad_output}, {}};
+    case Op::kMul:
+      return Gradients{{Product(grad_output, args.inputs[1]), Product(grad_output, x)}, {}};
+    case Op::kConcat: return ConcatBackward(*g, spec, grad_output);
+    case Op::kSlice: return Gradients{{SliceBackward(*g, spec, grad_output)}, {}};
+    case Op::kTranspose: return Gradients{{TransposeBackward(*g, spec, grad_output)}, {}};
     case Op::kRelu: return Gradients{{ReluBackward(x, grad_output)}, {}};
     case Op::kDropout: return Gradients{{Dropout(*g, spec, args.random, grad_output)}, {}};
+    case Op::kReshape:
     case Op::kFlatten: return Gradients{{grad_output}, {}};
     case Op::kSoftmaxCrossEntropy: return Gradients{{CrossEntropyBackward(*g, args), {}}, {}};
+    case Op::kMeanSquaredError:
+    case Op::kBinaryCrossEntropy:
+      return Gradients{{ElementwiseLossBackward(*g, args, LossScale(*g, args)), {}}, {}};
+    case Op::kPositionEmbedding: return PositionBackward(*g, grad_output);
+    case Op::kMatMul: return MatMulBackward(*g, args, grad_output);
+    case Op::kAttention: return AttentionBackward(*g, args, grad_output);
+    case Op::kEmbedding:
     case Op::kGatherRows: return Gradients{{{}}, {GatherBackward(*g, args, grad_output)}};
     case Op::kNegativeSum: return Gradients{{Doubles(x.size(), -LossScale(*g, args))}, {}};
   }

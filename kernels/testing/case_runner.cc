@@ -21,15 +21,30 @@ Buffer::Buffer(Device& device, Stream& stream, size_t bytes)
   EXPECT_TRUE(stream.Synchronize().ok());
 }
 
-CaseRunner::CaseRunner(Device& device, const OperatorCase& test_case, bool device_format,
-                       int threads)
-    : device_(device), case_(test_case), spec_(test_case.spec), stream_(*device.CreateStream()) {
+int PlaneInputs(const OperatorCase& test_case) {
+  int planes = 0;
+  for (size_t i = 0; i < test_case.spec.input_shapes.size(); ++i) {
+    planes += test_case.spec.input_shapes[i].size() == 4 && !test_case.labels(i) ? 1 : 0;
+  }
+  return planes;
+}
+
+CaseRunner::CaseRunner(Device& device, const OperatorCase& test_case, Formatted formatted,
+                       int threads, bool in_place)
+    : device_(device),
+      case_(test_case),
+      spec_(test_case.spec),
+      stream_(*device.CreateStream()),
+      in_place_(in_place),
+      identities_(spec_.input_shapes.size()) {
   spec_.kernel_threads = threads;
   spec_.plain_output = true;
-  if (device_format) {
-    MakeIdentity(threads);
-    spec_.input_formats.assign(spec_.input_shapes.size(), ValueFormat{});
-    spec_.input_formats[0] = identity_->output_format();
+  spec_.input_formats.assign(spec_.input_shapes.size(), ValueFormat{});
+  for (size_t i = 0; i < identities_.size(); ++i) {
+    const bool wanted = formatted == Formatted::kAll || (formatted == Formatted::kFirst && i == 0);
+    if (!wanted || spec_.input_shapes[i].size() != 4 || case_.labels(i)) continue;
+    identities_[i] = MakeIdentity(spec_.input_shapes[i], threads);
+    spec_.input_formats[i] = identities_[i].kernel->output_format();
   }
   absl::StatusOr<std::unique_ptr<OperatorKernel>> kernel = device.CreateOperator(spec_);
   EXPECT_TRUE(kernel.ok()) << kernel.status();
@@ -55,8 +70,7 @@ Doubles CaseRunner::Download(const void* data, int64_t count) {
   return Doubles(floats.begin(), floats.end());
 }
 
-void CaseRunner::MakeIdentity(int threads) {
-  const Shape& shape = spec_.input_shapes[0];
+CaseRunner::Identity CaseRunner::MakeIdentity(const Shape& shape, int threads) {
   OperatorSpec spec;
   spec.name = "identity";
   spec.op = "conv2d";
@@ -64,32 +78,35 @@ void CaseRunner::MakeIdentity(int threads) {
   spec.input_shapes = {shape};
   spec.output_shape = shape;
   spec.parameter_shapes = {{shape[1], shape[1], 1, 1}};
-  identity_ = *device_.CreateOperator(spec);
+  Identity identity;
+  identity.kernel = *device_.CreateOperator(spec);
   Doubles weight(shape[1] * shape[1], 0.0);
   for (int64_t c = 0; c < shape[1]; ++c) weight[c * shape[1] + c] = 1;
-  identity_weight_ = Upload(weight, false);
-  identity_work_ = New(identity_->workspace_bytes());
+  identity.weight = Upload(weight, false);
+  identity.work = New(identity.kernel->workspace_bytes());
+  return identity;
+}
+
+BufferPtr CaseRunner::Format(const Identity& identity, BufferPtr plain) {
+  BufferPtr formatted = New(identity.kernel->output_bytes());
+  const void* from = plain->data();
+  const float* weight = static_cast<const float*>(identity.weight->data());
+  ForwardArgs forward;
+  forward.inputs = absl::MakeConstSpan(&from, 1);
+  forward.parameters = absl::MakeConstSpan(&weight, 1);
+  forward.output = formatted->data();
+  forward.workspace = identity.work->data();
+  EXPECT_TRUE(identity.kernel->Forward(forward, *stream_).ok());
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  return formatted;
 }
 
 void CaseRunner::LoadInputs(const ReferenceArgs& args) {
   for (size_t i = 0; i < args.inputs.size(); ++i) {
-    const bool integers = case_.classes > 0 && i + 1 == args.inputs.size();
-    BufferPtr plain = Upload(args.inputs[i], integers);
-    if (identity_ && i == 0) {
-      BufferPtr formatted = New(identity_->output_bytes());
-      const void* from = plain->data();
-      const float* weight = static_cast<const float*>(identity_weight_->data());
-      ForwardArgs forward;
-      forward.inputs = absl::MakeConstSpan(&from, 1);
-      forward.parameters = absl::MakeConstSpan(&weight, 1);
-      forward.output = formatted->data();
-      forward.workspace = identity_work_->data();
-      EXPECT_TRUE(identity_->Forward(forward, *stream_).ok());
-      EXPECT_TRUE(stream_->Synchronize().ok());
-      plain = std::move(formatted);
-    }
-    EXPECT_EQ(plain->bytes(), kernel_->input_bytes(i));
-    inputs_.push_back(std::move(plain));
+    BufferPtr input = Upload(args.inputs[i], case_.classes > 0 && case_.labels(i));
+    if (identities_[i].kernel) input = Format(identities_[i], std::move(input));
+    EXPECT_EQ(input->bytes(), kernel_->input_bytes(i));
+    inputs_.push_back(std::move(input));
   }
   for (const Doubles& values : args.parameters)
     parameters_.push_back(Upload(values, false, kOffset));
@@ -99,28 +116,50 @@ void CaseRunner::LoadInputs(const ReferenceArgs& args) {
   }
 }
 
-Outcome CaseRunner::Run(const ReferenceArgs& args, const Doubles& grad_output) {
-  if (!kernel_) return Outcome();  // the constructor's failure
-  LoadInputs(args);
-  output_ = New(kernel_->output_bytes());
+void CaseRunner::Forward(const ReferenceArgs& args, void* output) {
   saved_ = New(kernel_->saved_bytes());
   work_ = New(kernel_->workspace_bytes());
   ForwardArgs forward;
   forward.inputs = input_data_;
   forward.parameters = parameter_data_;
-  forward.output = output_->data();
+  forward.output = output;
   forward.saved = saved_->data();
   forward.workspace = work_->data();
   forward.random = args.random;
   const absl::Status status = kernel_->Forward(forward, *stream_);
   EXPECT_TRUE(status.ok()) << status;
+}
+
+std::vector<float> CaseRunner::RawOutput(const ReferenceArgs& args) {
+  spec_.plain_output = false;
+  kernel_ = *device_.CreateOperator(spec_);
+  LoadInputs(args);
+  output_ = New(kernel_->output_bytes());
+  Forward(args, output_->data());
+  const Doubles values = Download(output_->data(), output_->bytes() / sizeof(float));
+  return std::vector<float>(values.begin(), values.end());
+}
+
+Outcome CaseRunner::Run(const ReferenceArgs& args, const Doubles& grad_output) {
+  if (!kernel_) return Outcome();  // the constructor's failure
+  LoadInputs(args);
+  const bool in_place = in_place_ && kernel_->forward_in_place_ok();
+  if (in_place) {
+    EXPECT_EQ(kernel_->output_bytes(), kernel_->input_bytes(0));
+    EXPECT_FALSE(spec_.training && kernel_->backward_reads_input(0)) << "it is gone by then";
+  } else {
+    output_ = New(kernel_->output_bytes());
+  }
+  void* const output = in_place ? inputs_[0]->data() : output_->data();
+  Forward(args, output);
   Outcome outcome;
-  outcome.output = Download(output_->data(), ElementCount(spec_.output_shape));
-  if (spec_.training) outcome.gradients = Backward(args, grad_output);
+  outcome.output = Download(output, ElementCount(spec_.output_shape));
+  if (spec_.training) outcome.gradients = Backward(args, output, grad_output);
   return outcome;
 }
 
-ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const Doubles& grad_output) {
+ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const void* output,
+                                        const Doubles& grad_output) {
   const BufferPtr dy = Upload(grad_output, false);
   const BufferPtr work = New(kernel_->workspace_bytes());  // nothing survives in the workspace
   std::vector<BufferPtr> input_grads, parameter_grads;
@@ -128,18 +167,19 @@ ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const Doubles
   std::vector<float*> parameter_targets;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     input_grads.push_back(New(kernel_->input_bytes(i)));
-    const bool integers = case_.classes > 0 && i + 1 == inputs_.size();
-    input_targets.push_back(integers ? nullptr : input_grads[i]->data());
+    input_targets.push_back(case_.labels(i) ? nullptr : input_grads[i]->data());
     if (!kernel_->backward_reads_input(i)) input_data_[i] = nullptr;
   }
   for (const BufferPtr& parameter : parameters_) {
     parameter_grads.push_back(New(parameter->bytes()));
     parameter_targets.push_back(static_cast<float*>(parameter_grads.back()->data()) + 1);
   }
+  const bool in_place = in_place_ && kernel_->backward_in_place_ok() && input_targets[0] != nullptr;
+  if (in_place) input_targets[0] = dy->data();
   BackwardArgs backward;
   backward.inputs = input_data_;
   backward.parameters = parameter_data_;
-  backward.output = kernel_->backward_reads_output() ? output_->data() : nullptr;
+  backward.output = kernel_->backward_reads_output() ? output : nullptr;
   backward.grad_output = case_.loss() ? nullptr : dy->data();
   backward.grad_inputs = absl::MakeConstSpan(input_targets);
   backward.grad_parameters = absl::MakeConstSpan(parameter_targets);
@@ -152,8 +192,10 @@ ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const Doubles
   ReferenceGradients gradients;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const int64_t count = static_cast<int64_t>(args.inputs[i].size());
-    gradients.inputs.push_back(input_targets[i] ? InputGradient(*input_grads[i], i == 0 ? count : 0)
-                                                : Doubles());
+    const Buffer& gradient = in_place && i == 0 ? *dy : *input_grads[i];
+    gradients.inputs.push_back(!input_targets[i]        ? Doubles()
+                               : identities_[i].kernel ? Unformat(identities_[i], gradient, count)
+                                                       : Download(gradient.data(), count));
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     gradients.parameters.push_back(
@@ -162,10 +204,9 @@ ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const Doubles
   return gradients;
 }
 
-Doubles CaseRunner::InputGradient(Buffer& gradient, int64_t count) {
-  if (!identity_) return Download(gradient.data(), count);
-  BufferPtr plain = New(identity_->input_bytes(0));
-  const float* weight = static_cast<const float*>(identity_weight_->data());
+Doubles CaseRunner::Unformat(const Identity& identity, const Buffer& gradient, int64_t count) {
+  BufferPtr plain = New(identity.kernel->input_bytes(0));
+  const float* weight = static_cast<const float*>(identity.weight->data());
   void* target = plain->data();
   float* no_weight_gradient = nullptr;
   const void* no_input = nullptr;
@@ -175,8 +216,8 @@ Doubles CaseRunner::InputGradient(Buffer& gradient, int64_t count) {
   backward.grad_output = gradient.data();
   backward.grad_inputs = absl::MakeConstSpan(&target, 1);
   backward.grad_parameters = absl::MakeConstSpan(&no_weight_gradient, 1);
-  backward.workspace = identity_work_->data();
-  EXPECT_TRUE(identity_->Backward(backward, *stream_).ok());
+  backward.workspace = identity.work->data();
+  EXPECT_TRUE(identity.kernel->Backward(backward, *stream_).ok());
   return Download(plain->data(), count);
 }
 

@@ -38,31 +38,52 @@ struct Outcome {
   }
 };
 
-// Runs one case forward and backward. `device_format`: the input first goes through a convolution
-// with the identity, so that it has whatever format the device likes, and so does its gradient.
+// Which of a case's inputs first go through a convolution with the identity, so that they have
+// whatever format the device likes, and so have their gradients. Planes only; never labels.
+enum class Formatted { kNone, kFirst, kAll };
+
+// How many of a case's inputs can be formatted.
+int PlaneInputs(const OperatorCase& test_case);
+
+// Runs one case forward and backward. `in_place`: in one buffer, where the kernel says it can.
 class CaseRunner {
  public:
-  CaseRunner(Device& device, const OperatorCase& test_case, bool device_format, int threads);
+  CaseRunner(Device& device, const OperatorCase& test_case, Formatted formatted, int threads,
+             bool in_place = false);
 
   const OperatorKernel* kernel() const { return kernel_.get(); }
 
   Outcome Run(const ReferenceArgs& args, const Doubles& grad_output);
 
+  // All of the output's buffer, padding included, in the format that the operator prefers.
+  std::vector<float> RawOutput(const ReferenceArgs& args);
+
  private:
-  void MakeIdentity(int threads);
+  // A convolution that gives its input back, in the device's favourite format.
+  struct Identity {
+    std::unique_ptr<OperatorKernel> kernel;
+    BufferPtr weight, work;
+  };
+
+  Identity MakeIdentity(const Shape& shape, int threads);
+  BufferPtr Format(const Identity& identity, BufferPtr plain);
+  Doubles Unformat(const Identity& identity, const Buffer& gradient, int64_t count);
   BufferPtr New(size_t bytes) { return std::make_unique<Buffer>(device_, *stream_, bytes); }
   BufferPtr Upload(const Doubles& values, bool integers, size_t offset = 0);
   Doubles Download(const void* data, int64_t count);
   void LoadInputs(const ReferenceArgs& args);
-  ReferenceGradients Backward(const ReferenceArgs& args, const Doubles& grad_output);
-  Doubles InputGradient(Buffer& gradient, int64_t count);
+  void Forward(const ReferenceArgs& args, void* output);
+  ReferenceGradients Backward(const ReferenceArgs& args, const void* output,
+                              const Doubles& grad_output);
 
   Device& device_;
   const OperatorCase& case_;
   OperatorSpec spec_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<OperatorKernel> kernel_, identity_;
-  BufferPtr identity_weight_, identity_work_, work_, saved_, output_;
+  const bool in_place_;
+  std::unique_ptr<OperatorKernel> kernel_;
+  std::vector<Identity> identities_;  // of each input; without a kernel: plain
+  BufferPtr work_, saved_, output_;
   std::vector<BufferPtr> inputs_, parameters_;
   std::vector<const void*> input_data_;
   std::vector<const float*> parameter_data_;

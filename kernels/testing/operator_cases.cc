@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/geometry.h"
 
 namespace starling {
@@ -101,6 +102,23 @@ void AddPlanes(std::vector<OperatorCase>& cases) {
   cases.push_back(Conv("groups", {2, 12, 9, 9}, 18, {.kernel = {3, 3}, .groups = 3}));
   cases.push_back(Conv("depthwise", {2, 32, 9, 7}, 32,
                        {.kernel = {3, 3}, .padding = {1, 1}, .groups = 32}));
+  cases.push_back(Conv("depthwise_stride", {2, 24, 9, 7}, 24,
+                       {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .groups = 24},
+                       false));
+  cases.push_back(Conv("depthwise_odd", {1, 29, 7, 5}, 29,
+                       {.kernel = {3, 3}, .padding = {1, 1}, .groups = 29}));
+  cases.push_back(Conv("depthwise_dilation", {3, 16, 11, 9}, 16,
+                       {.kernel = {3, 3}, .padding = {2, 2}, .dilation = {2, 2}, .groups = 16}));
+  cases.push_back(Conv("depthwise_multiplier", {2, 6, 7, 7}, 12,
+                       {.kernel = {3, 3}, .padding = {1, 1}, .groups = 6}));
+  cases.push_back(Conv("groups_blocks", {2, 32, 5, 7}, 64,
+                       {.kernel = {3, 3}, .stride = {2, 1}, .padding = {1, 1}, .groups = 2}));
+  cases.push_back(Conv("groups_pointwise", {1, 30, 5, 5}, 20, {.kernel = {1, 1}, .groups = 5}));
+  cases.push_back(Conv("dilation_groups", {1, 6, 17, 13}, 9,
+                       {.kernel = {3, 3}, .padding = {3, 3}, .dilation = {3, 3}, .groups = 3}));
+  cases.push_back(Conv("dilation_stride", {2, 16, 15, 15}, 16,
+                       {.kernel = {3, 3}, .stride = {2, 2}, .padding = {2, 2}, .dilation = {2, 2}},
+                       false));
   cases.push_back(Conv("pointwise", {3, 31, 7, 7}, 15, {.kernel = {1, 1}}));
   cases.push_back(
       Conv("pointwise_stride", {2, 16, 8, 8}, 32, {.kernel = {1, 1}, .stride = {2, 2}}));
@@ -116,15 +134,215 @@ void AddPlanes(std::vector<OperatorCase>& cases) {
   }
 }
 
+std::string Text(const Shape& shape) { return absl::StrJoin(shape, "x"); }
+
+OperatorCase Several(std::string label, std::string op, std::vector<Shape> inputs, Shape output,
+                     AttributeMap attributes = {}) {
+  OperatorCase c = Case(std::move(label), std::move(op), inputs[0], std::move(output), {},
+                        std::move(attributes));
+  c.spec.input_shapes = std::move(inputs);
+  return c;
+}
+
+void AddElementwise(std::vector<OperatorCase>& cases) {
+  // One element, no whole vector, planes with padding channels, planes of whole blocks, and enough
+  // for two threads.
+  for (const Shape& shape :
+       {Shape{1, 1}, Shape{5, 37}, Shape{2, 17, 5, 3}, Shape{2, 32, 3, 3}, Shape{3, 7, 11, 101}}) {
+    const std::string at = "_" + Text(shape);
+    for (const char* op : {"sigmoid", "tanh", "gelu"}) {
+      cases.push_back(Case(op + at, op, shape, shape));
+    }
+    cases.push_back(
+        Case("gelu_tanh" + at, "gelu", shape, shape, {}, {{"approximate", int64_t{1}}}));
+    cases.push_back(
+        Case("relu6" + at, "clip", shape, shape, {}, {{"minimum", 0.0}, {"maximum", 6.0}}));
+    cases.push_back(
+        Case("clip" + at, "clip", shape, shape, {}, {{"minimum", 0.25}, {"maximum", 1.5}}));
+    for (const char* op : {"add", "mul"}) {
+      cases.push_back(Several(op + at, op, {shape, shape}, shape));
+    }
+  }
+  cases.push_back(ForInference(Case("gelu_rows", "gelu", {5, 37}, {5, 37})));
+  cases.push_back(ForInference(Several("mul_rows", "mul", {{5, 37}, {5, 37}}, {5, 37})));
+  for (const Shape& in : {Shape{1, 1, 1, 1}, Shape{2, 17, 5, 3}, Shape{3, 32, 7, 7},
+                          Shape{2, 5, 13, 11}, Shape{4, 128, 8, 8}}) {
+    cases.push_back(
+        Case("global_avgpool2d_" + Text(in), "global_avgpool2d", in, {in[0], in[1]}));
+  }
+}
+
+OperatorCase Concat(const std::vector<Shape>& inputs, int64_t axis) {
+  Shape output = inputs[0];
+  output[axis + 1] = 0;
+  std::string label = "concat";
+  for (const Shape& shape : inputs) {
+    output[axis + 1] += shape[axis + 1];
+    label += "_" + Text(shape);
+  }
+  return Several(absl::StrCat(label, "_axis", axis), "concat", inputs, output, {{"axis", axis}});
+}
+
+OperatorCase Slice(const Shape& input, int64_t axis, int64_t begin, int64_t length) {
+  Shape output = input;
+  output[axis + 1] = length;
+  return Case(absl::StrCat("slice_", Text(input), "_axis", axis, "_from", begin, "_of", length),
+              "slice", input, output, {},
+              {{"axis", axis}, {"begin", begin}, {"length", length}});
+}
+
+OperatorCase Transpose(const Shape& input, const std::vector<int64_t>& axes) {
+  Shape output = {input[0]};
+  for (int64_t axis : axes) output.push_back(input[axis + 1]);
+  return Case(absl::StrCat("transpose_", Text(input), "_axes", absl::StrJoin(axes, "")),
+              "transpose", input, output, {}, {{"axes", axes}});
+}
+
+OperatorCase Reshape(const Shape& input, const Shape& output, const std::vector<int64_t>& shape) {
+  return Case(absl::StrCat("reshape_", Text(input), "_to_", Text(output)), "reshape", input, output,
+              {}, {{"shape", shape}});
+}
+
+void AddMovement(std::vector<OperatorCase>& cases) {
+  cases.push_back(Concat({{3, 4}, {3, 7}, {3, 1}}, 0));
+  cases.push_back(Concat({{2, 3, 5}, {2, 3, 2}}, 1));
+  cases.push_back(Concat({{1, 1}, {1, 1}}, 0));
+  for (int64_t axis : {0, 1, 2}) {
+    cases.push_back(Concat({{2, 16, 3, 5}, {2, 16, 3, 5}}, axis));
+    cases.push_back(Concat({{2, 19, 3, 5}, {2, 19, 3, 5}}, axis));
+    cases.push_back(Slice({2, 48, 4, 6}, axis, 1, 2));
+    cases.push_back(Slice({2, 19, 7, 5}, axis, 2, 3));
+  }
+  cases.push_back(Concat({{3, 32, 2, 3}, {3, 16, 2, 3}, {3, 7, 2, 3}}, 0));
+  cases.push_back(Slice({2, 48, 4, 6}, 0, 16, 16));
+  cases.push_back(Slice({2, 48, 4, 6}, 0, 32, 16));
+  cases.push_back(Slice({3, 35, 2, 3}, 0, 32, 3));
+  cases.push_back(Slice({5, 13}, 0, 0, 13));
+  cases.push_back(Slice({1, 3, 5}, 1, 4, 1));
+  cases.push_back(Transpose({3, 5, 7}, {1, 0}));
+  cases.push_back(Transpose({2, 17, 3, 5}, {2, 0, 1}));
+  cases.push_back(Transpose({2, 16, 4, 4}, {0, 2, 1}));
+  cases.push_back(Transpose({2, 2, 29, 3, 5}, {1, 0, 2, 3}));  // a channel shuffle's
+  cases.push_back(Transpose({1, 7}, {0}));
+  cases.push_back(Reshape({2, 19, 3, 5}, {2, 3, 5, 19}, {3, 5, 19}));
+  cases.push_back(Reshape({2, 32, 3, 5}, {2, 2, 16, 3, 5}, {2, 16, -1, 5}));
+  cases.push_back(Reshape({3, 12}, {3, 12}, {-1}));
+}
+
+OperatorCase LayerNorm(const Shape& shape, double epsilon = 1e-5) {
+  return Case("layernorm_" + Text(shape), "layernorm", shape, shape,
+              {{shape.back()}, {shape.back()}}, {{"epsilon", epsilon}});
+}
+
+OperatorCase LinearRows(const Shape& in, int64_t outputs, bool bias) {
+  std::vector<Shape> parameters = {{outputs, in.back()}};
+  if (bias) parameters.push_back({outputs});
+  Shape out = in;
+  out.back() = outputs;
+  return Case(absl::StrCat("linear_", Text(in), "_to_", outputs), "linear", in, out, parameters);
+}
+
+OperatorCase MatMul(const Shape& a, int64_t columns, bool transpose_b, double scale) {
+  Shape b = a, y = a;
+  const size_t last = a.size() - 1;
+  b[last - 1] = transpose_b ? columns : a[last];
+  b[last] = transpose_b ? a[last] : columns;
+  y[last] = columns;
+  return Several(
+      absl::StrCat("matmul_", Text(a), "_by_", Text(b), transpose_b ? "_transposed" : ""), "matmul",
+      {a, b}, y, {{"transpose_b", int64_t{transpose_b}}, {"scale", scale}});
+}
+
+OperatorCase Attention(const Shape& shape, int64_t heads, bool causal) {
+  return Several(absl::StrCat("attention_", Text(shape), "_heads", heads, causal ? "_causal" : ""),
+                 "attention", {shape, shape, shape}, shape,
+                 {{"heads", heads}, {"causal", int64_t{causal}}});
+}
+
+OperatorCase Embedding(const Shape& ids, int64_t rows, int64_t features) {
+  Shape output = ids;
+  output.push_back(features);
+  return WithLabels(Case(absl::StrCat("embedding_", Text(ids), "_of_", rows, "x", features),
+                         "embedding", ids, output, {{rows, features}},
+                         {{"rows", rows}, {"features", features}}),
+                    rows);
+}
+
+OperatorCase PositionEmbedding(const Shape& shape, int64_t rows) {
+  return Case(absl::StrCat("position_embedding_", Text(shape), "_of_", rows), "position_embedding",
+              shape, shape, {{rows, shape[2]}}, {{"rows", rows}});
+}
+
+void AddRows(std::vector<OperatorCase>& cases) {
+  for (const Shape& shape : {Shape{1, 2}, Shape{7, 31}, Shape{3, 5, 192}, Shape{2, 67, 131},
+                             Shape{2, 3, 4, 17}, Shape{1, 769}}) {
+    cases.push_back(LayerNorm(shape));
+  }
+  cases.push_back(ForInference(LayerNorm({3, 5, 64}, 1e-3)));
+  cases.push_back(LinearRows({2, 5, 7}, 11, true));
+  cases.push_back(LinearRows({3, 17, 64}, 192, false));
+  cases.push_back(LinearRows({2, 16, 3, 5}, 13, true));
+  for (bool transpose_b : {false, true}) {
+    cases.push_back(MatMul({1, 1, 1}, 1, transpose_b, 1));
+    cases.push_back(MatMul({3, 5, 7}, 11, transpose_b, 0.125));
+    cases.push_back(MatMul({2, 16, 9, 13}, 8, transpose_b, -2));
+    cases.push_back(MatMul({2, 37, 64}, 41, transpose_b, 1));
+  }
+  for (bool causal : {false, true}) {
+    cases.push_back(Attention({1, 1, 1}, 1, causal));
+    cases.push_back(Attention({3, 7, 10}, 2, causal));
+    cases.push_back(Attention({2, 130, 24}, 3, causal));
+    cases.push_back(Attention({1, 64, 32}, 1, causal));
+  }
+  cases.push_back(ForInference(Attention({2, 67, 12}, 3, true)));
+  cases.push_back(Embedding({1}, 1, 1));
+  cases.push_back(Embedding({3, 11}, 29, 7));
+  cases.push_back(Embedding({2, 130}, 5, 64));
+  cases.push_back(Embedding({2, 3, 2, 2}, 13, 5));
+  cases.push_back(PositionEmbedding({1, 1, 1}, 1));
+  cases.push_back(PositionEmbedding({3, 7, 13}, 7));
+  cases.push_back(PositionEmbedding({2, 5, 64}, 11));
+}
+
+void AddLosses(std::vector<OperatorCase>& cases) {
+  for (const char* reduction : {"mean", "sum"}) {
+    const AttributeMap attributes = {{"reduction", std::string(reduction)}};
+    for (const Shape& logits : {Shape{3, 5, 7}, Shape{1, 1, 2}, Shape{3, 37, 211}}) {
+      OperatorCase c = Case(absl::StrCat("cross_entropy_", Text(logits), "_", reduction),
+                            "softmax_cross_entropy", logits, {logits[0]}, {}, attributes);
+      c.spec.input_shapes.push_back({logits[0], logits[1]});
+      c.classes = logits[2];
+      cases.push_back(std::move(c));
+    }
+    for (const char* op : {"mean_squared_error", "binary_cross_entropy"}) {
+      for (const Shape& shape : {Shape{1}, Shape{1, 1}, Shape{7, 13}, Shape{3, 19, 2, 5}}) {
+        cases.push_back(Several(absl::StrCat(op, "_", Text(shape), "_", reduction), op,
+                                {shape, shape}, {shape[0]}, attributes));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 bool OperatorCase::loss() const {
-  return spec.op == "softmax_cross_entropy" || spec.op == "negative_sum";
+  const std::string& op = spec.op;
+  return op == "softmax_cross_entropy" || op == "negative_sum" || op == "mean_squared_error" ||
+         op == "binary_cross_entropy";
+}
+
+bool OperatorCase::labels(size_t i) const {
+  const bool last = i + 1 == spec.input_shapes.size();
+  return last && (classes > 0 || (loss() && spec.input_shapes.size() > 1));
 }
 
 std::vector<OperatorCase> OperatorCases() {
   std::vector<OperatorCase> cases;
   AddPlanes(cases);
+  AddElementwise(cases);
+  AddMovement(cases);
+  AddRows(cases);
+  AddLosses(cases);
   cases.push_back(Linear(1, 1, 1));
   cases.push_back(Linear(1, 64, 10));
   cases.push_back(Linear(7, 31, 13));
@@ -182,6 +400,9 @@ ReferenceArgs RandomArgs(const OperatorCase& test_case) {
   uint64_t seed = 1;
   for (size_t i = 0; i < spec.input_shapes.size(); ++i) {
     args.inputs.push_back(RandomDoubles(ElementCount(spec.input_shapes[i]), seed++));
+    if (spec.op == "binary_cross_entropy" && i == 1) {
+      for (double& label : args.inputs[i]) label = (label + 2) / 4;
+    }
     if (test_case.classes == 0 || i + 1 < spec.input_shapes.size()) continue;
     std::mt19937_64 bits(99);
     for (double& label : args.inputs[i]) {

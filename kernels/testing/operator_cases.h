@@ -16,12 +16,14 @@ struct OperatorCase {
   OperatorSpec spec;
   int64_t classes = 0;  // labels or indices, which are the last input, are in [0, classes); 0: none
   bool loss() const;    // has no grad_output
+  // Whether input i holds labels or indices: plain, and without a gradient.
+  bool labels(size_t i) const;
 };
 
 // For GoogleTest's messages.
 inline void PrintTo(const OperatorCase& c, std::ostream* out) { *out << c.label; }
 
-// Batch 1, prime sizes, strides, paddings, dilations, groups, channels that fill no vector, with
+// Every operator: batch 1, prime sizes, strides, paddings, dilations, groups, channels that fill no vector, with
 // and without bias, training and inference.
 std::vector<OperatorCase> OperatorCases();
 

@@ -1,0 +1,53 @@
+// What loops over floats share: ranges for kernel threads, sums of fixed order, padding. Private to
+// kernels/cpu.
+#ifndef STARLING_KERNELS_CPU_LOOPS_H_
+#define STARLING_KERNELS_CPU_LOOPS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/operator.h"
+
+namespace starling {
+
+// Sixteen floats, at any float's address: one register of AVX-512, and lanes of their own elsewhere.
+typedef float Lanes16 __attribute__((vector_size(64), aligned(4), may_alias));
+inline constexpr int64_t kLanes = 16;
+
+// Elements below which a second thread costs more than it brings.
+inline constexpr int64_t kParallelElements = 1 << 14;
+
+// Calls fn(begin, end) for contiguous ranges that make up [0, count), one on each of `threads`
+// OpenMP threads; inline where the whole is small (`elements`). What fn computes for an index must
+// not depend on its range. fn may not throw.
+template <typename Fn>
+void ParallelRanges(int threads, int64_t count, int64_t elements, Fn fn) {
+  const int64_t parts = elements < kParallelElements ? 1 : std::min<int64_t>(threads, count);
+  if (parts <= 1) {
+    fn(int64_t{0}, count);
+    return;
+  }
+#pragma omp parallel for num_threads(static_cast<int>(parts)) schedule(static, 1)
+  for (int64_t part = 0; part < parts; ++part) {
+    fn(count * part / parts, count * (part + 1) / parts);
+  }
+}
+
+// Sums and the maximum of a row, always in the same order.
+float SumOf(const float* x, int64_t count);
+float SumOfProducts(const float* a, const float* b, int64_t count);
+float SumOfSquares(const float* x, float mean, int64_t count);  // of (x - mean)^2
+float MaximumOf(const float* x, int64_t count);                 // NaN may be overlooked
+
+// y[i] = exp(x[i] - shift); x and y may be one.
+void ExpOf(const float* x, float shift, float* y, int64_t count);
+
+// x[i] *= factor.
+void ScaleBy(float factor, float* x, int64_t count);
+
+// Makes the elements that pad a value's format zero.
+void ZeroPadding(const Shape& shape, ValueFormat format, float* data);
+
+}  // namespace starling
+
+#endif  // STARLING_KERNELS_CPU_LOOPS_H_
