@@ -1,0 +1,49 @@
+"""One run of MNIST under BSP, then SSP(3), then async, then BSP again, changed while it trains.
+
+    policy_switch.py [--epochs N]
+
+Needs STARLING_DATA with mnist/. The changes are asked for after a fifth, two fifths and three fifths of
+the steps. Prints what the job's log says of them, then `figure: ...`; exit status 1 unless the accuracy
+is at least 0.985 and the log names the clock of each change.
+"""
+
+import argparse
+import re
+import sys
+import time
+
+from tests.e2e.cluster import Cluster
+from tests.e2e.trained import finish, submit
+
+LEAST_ACCURACY = 0.985
+CHANGES = [(0.2, "ssp(3)"), (0.4, "async"), (0.6, "bsp")]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=3)
+    options = parser.parse_args()
+    with Cluster(shards=2, workers=2, worker_flags=["--lanes", "1"]) as cluster:
+        began = time.monotonic()
+        submit(cluster, "mnist_cnn.yaml", "switched",
+               {"stop.epochs": options.epochs, "consistency": "{bsp: {}}", "workers.min": 2})
+        steps = int(cluster.wait_progress("switched", step=1)["steps"])
+        for share, policy in CHANGES:
+            cluster.wait_progress("switched", step=int(share * steps), timeout=1800)
+            result = cluster.cli("set", "switched", f"consistency={policy}")
+            if result.returncode != 0:
+                raise RuntimeError(f"set consistency={policy}: exit {result.returncode}: {result.stderr}")
+        result = finish(cluster, "switched", began)
+        log = cluster.cli("logs", "switched").stdout
+    lines = [line for line in log.splitlines() if re.search(r"clock", line) and re.search(r"bsp|ssp|async", line, re.I)]
+    print("\n".join(lines))
+    found = [policy for _, policy in CHANGES
+             if any(re.search(re.escape(policy), line, re.I) and re.search(r"clock\D*\d", line) for line in lines)]
+    print(f"figure: accuracy {result.accuracy:.4f} after {options.epochs} epochs, {len(found)} of {len(CHANGES)} "
+          f"changes in the log with their clocks, now {result.status['policy']}")
+    good = result.accuracy >= LEAST_ACCURACY and len(found) == len(CHANGES)
+    return 0 if good and result.status["policy"] == "bsp" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
