@@ -34,6 +34,7 @@ struct WorkerFlags {
   std::string coordinator_timeout = "60s";
   std::string record_steps;
   std::string record_limit = "200";
+  std::string inject_push_delay;
 };
 
 // Reading a data file cannot be interrupted, and nothing of a worker must be kept.
@@ -62,6 +63,11 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
   }
   STARLING_ASSIGN_OR_RETURN(const double timeout, config::ParseDuration(flags.coordinator_timeout));
   options.coordinator_timeout = absl::Seconds(timeout);
+  if (!flags.inject_push_delay.empty()) {
+    STARLING_ASSIGN_OR_RETURN(const double delay, config::ParseDuration(flags.inject_push_delay));
+    options.push_delay = absl::Seconds(delay);
+    spdlog::warn("--inject-push-delay: each push is held back for {}", absl::FormatDuration(options.push_delay));
+  }
   std::unique_ptr<StepRecorder> recorder;
   if (!flags.record_steps.empty()) {
     STARLING_ASSIGN_OR_RETURN(const int64_t limit,
@@ -111,7 +117,9 @@ int Main(int argc, char** argv) {
        {"--coordinator-timeout", "How long to look for the coordinator at the start", &flags.coordinator_timeout},
        {"--record-steps", "Folder in which steps are written down for tests/judge/trainer.py",
         &flags.record_steps},
-       {"--record-limit", "How many steps are written down", &flags.record_limit}},
+       {"--record-limit", "How many steps are written down", &flags.record_limit},
+       {"--inject-push-delay", "For tests: hold each push back for so long, as 0.02s; updates are stale then",
+        &flags.inject_push_delay}},
       &flags.daemon);
   if (ends.has_value()) return *ends;
   DaemonExit exit_request;

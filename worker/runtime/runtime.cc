@@ -263,15 +263,28 @@ void WorkerRuntime::Carry(action::Send action) {
                                         gradient->buffer->elements * sizeof(float));
     payload.keep = gradient->buffer;
   }
-  Remember(action.shard, action.header);
+  if (options_.push_delay <= absl::ZeroDuration() || action.header.type != FrameType::kPush) {
+    return Transmit(action.shard, action.header, std::move(payload));
+  }
+  loop_.PostAfter(options_.push_delay,
+                  [this, shard = action.shard, connection = it->second->connection(),
+                   header = action.header, payload = std::move(payload)]() mutable {
+                    if (IsCurrent(shard, connection)) Transmit(shard, header, std::move(payload));
+                  });
+}
+
+// There is a stream to the shard.
+void WorkerRuntime::Transmit(ShardId shard, const FrameHeader& header, OutgoingPayload payload) {
+  Remember(shard, header);
   // Slices that forward needs first are the most urgent; a pull stays behind its slice's push.
+  const auto& stream = streams_.at(shard);
   const absl::Status sent =
-      it->second->stream->Send(action.header, std::move(payload), action.header.key.slice.value);
+      stream->stream->Send(header, std::move(payload), header.key.slice.value);
   // A stream that is over says so itself. After any other error a frame is missing: the next stream has it.
   if (!sent.ok() && !absl::IsUnavailable(sent)) {
-    it->second->stream->Close(sent);
+    stream->stream->Close(sent);
     // After the step that sent this: the session must not be stepped from within.
-    loop_.Post([this, shard = action.shard, connection = it->second->connection(), sent] {
+    loop_.Post([this, shard, connection = stream->connection(), sent] {
       OnStreamDown(shard, connection, sent);
     });
   }

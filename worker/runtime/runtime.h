@@ -30,6 +30,7 @@ struct WorkerRuntimeOptions {
   RegisterRequest registration;  // its nonce is the process's
   std::string coordinator;       // address, for messages
   absl::Duration coordinator_timeout = absl::Seconds(60);  // without a first registration: give up
+  absl::Duration push_delay;  // each push is held back for so long; of tests, which need stale updates
   ServedJobOptions job;
 };
 
@@ -86,6 +87,7 @@ class WorkerRuntime {
   bool IsCurrent(ShardId shard, uint64_t connection) const;
   void OnRegisterFailed(const absl::Status& status);
   void OnReportFailed(const absl::Status& status);
+  void Transmit(ShardId shard, const FrameHeader& header, OutgoingPayload payload);
   void Remember(ShardId shard, const FrameHeader& header);
   void Answered(ShardId shard, const FrameHeader& header);
   void Install(const session::action::InstallValue& action);
