@@ -1,0 +1,111 @@
+"""Every job file of examples/, shortened, on a real cluster; and what it trained is used once.
+
+Each example has a line in EXAMPLES: what shortens it, what it reads, and what is done with its result.
+Data that a user brings (CSV, CIFAR's binary files, tokens) is made up here; examples on STARLING_DATA's
+data are skipped, and named, without it. Standard library only.
+"""
+
+import dataclasses
+import os
+import random
+import struct
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from tests.e2e.cluster import ROOT, Cluster
+from tests.e2e.trained import finish, submit
+
+DATA = os.environ.get("STARLING_DATA", "")
+
+
+@dataclasses.dataclass
+class Example:
+    settings: dict                 # what shortens it
+    needs: str = ""                # a folder of STARLING_DATA
+    made: tuple = ()               # (environment variable, function that makes what it names)
+    accuracy: bool = True          # a classifier: it prints one
+    generate: tuple = ()           # arguments of `starling generate`
+    predict: tuple = ()            # (dtype, sample shape) of made-up input for `starling predict`
+
+
+def write_digits(folder):
+    """Rows of 64 numbers of 0..16 with a bright spot that depends on the label, and the label."""
+    source, path = random.Random(5), folder / "digits.csv"
+    with open(path, "w", encoding="ascii") as file:
+        for _ in range(500):
+            label = source.randrange(10)
+            pixels = [source.randrange(10) for _ in range(64)]
+            pixels[label * 5] = 16
+            file.write(",".join(map(str, [*pixels, label])) + "\n")
+    return path
+
+
+EXAMPLES = {
+    "digits_mlp.yaml": Example({"stop.epochs": 2}, made=("STARLING_DIGITS", write_digits), predict=("<f4", (64,))),
+    "mnist_cnn.yaml": Example({"stop.steps": 20}, needs="mnist", predict=("|u1", (28, 28))),
+}
+
+
+def write_npy(path, dtype, shape):
+    """Zeros."""
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    size = int(dtype[2:])
+    for dim in shape:
+        size *= dim
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + bytes(size))
+
+
+class Examples(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def test_each_has_a_line(self):
+        self.assertEqual(sorted(EXAMPLES), sorted(path.name for path in (ROOT / "examples").glob("*.yaml")),
+                         "add the example to EXAMPLES, with what shortens it")
+
+    def run_example(self, name):
+        example = EXAMPLES[name]
+        if example.needs and not (Path(DATA) / example.needs).is_dir():
+            print(f"SKIPPED {name}: STARLING_DATA has no {example.needs}/", flush=True)
+            self.skipTest(f"STARLING_DATA has no {example.needs}/")
+        if example.made:
+            variable, make = example.made
+            os.environ[variable] = str(make(self.folder))
+        with Cluster(shards=2, workers=2) as cluster:
+            submit(cluster, name, "example", example.settings)
+            result = finish(cluster, "example", time.monotonic(), timeout=300)
+            self.assertEqual(result.status["state"], "SUCCEEDED")
+            self.assertTrue(result.train_loss == result.train_loss, "it trained no epoch")
+            if example.accuracy:
+                self.assertTrue(0 <= result.accuracy <= 1, result)
+            self.use(cluster, example)
+
+    def use(self, cluster, example):
+        if example.generate:
+            written = cluster.cli("generate", "example", *example.generate, "--max-new", "4")
+            self.assertEqual(written.returncode, 0, written.stderr)
+            self.assertGreater(len(written.stdout), 4)
+        if example.predict:
+            dtype, shape = example.predict
+            write_npy(self.folder / "x.npy", dtype, (3, *shape))
+            predicted = cluster.cli("predict", "example", "--input", str(self.folder / "x.npy"),
+                                    "-o", str(self.folder / "y.npy"))
+            self.assertEqual(predicted.returncode, 0, predicted.stderr)
+            self.assertIn("(3, ", (self.folder / "y.npy").read_bytes()[:128].decode(errors="replace"))
+
+
+def add_test(name):
+    setattr(Examples, f"test_{name.split('.')[0]}", lambda self: self.run_example(name))
+
+
+for file in EXAMPLES:
+    add_test(file)
+
+if __name__ == "__main__":
+    unittest.main()
