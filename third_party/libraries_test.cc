@@ -7,6 +7,7 @@
 #include <openssl/evp.h>
 #include <spdlog/spdlog.h>
 #include <sqlite3.h>
+#include <turbojpeg.h>
 #include <xxhash.h>
 #include <yaml-cpp/yaml.h>
 #include <zlib.h>
@@ -66,6 +67,12 @@ TEST(Libraries, Sqlite) { EXPECT_GE(sqlite3_libversion_number(), 3040000); }
 TEST(Libraries, Zlib) {
   const unsigned char text[] = "123456789";
   EXPECT_EQ(crc32(0, text, 9), 0xcbf43926u);
+}
+
+TEST(Libraries, TurboJpeg) {
+  const tjhandle handle = tjInitDecompress();
+  ASSERT_NE(handle, nullptr);
+  EXPECT_EQ(tjDestroy(handle), 0);
 }
 
 TEST(Libraries, Xxhash) {

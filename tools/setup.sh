@@ -15,7 +15,7 @@ build_packages=(
   protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev
   libabsl-dev libspdlog-dev libfmt-dev libyaml-cpp-dev nlohmann-json3-dev
   libcli11-dev libsqlite3-dev zlib1g-dev libxxhash-dev libssl-dev
-  libdnnl-dev librandom123-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libdnnl-dev librandom123-dev libturbojpeg0-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
 test_packages=(python3 python3-venv shellcheck)
 judge_requirements=(numpy==1.26.4 safetensors==0.4.5)

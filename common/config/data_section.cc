@@ -13,6 +13,8 @@ namespace {
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 constexpr int64_t kContextMax = 1 << 24;
 constexpr int64_t kLoadingThreadsMax = 64;
+constexpr int64_t kImageSideMax = 8192;
+constexpr int64_t kCorruptMax = int64_t{1} << 30;
 
 Field ContextField() { return Leaf("context", T::kInteger, "", "tokens in a sample", true); }
 
@@ -37,6 +39,18 @@ Field DataSourceField(std::string key, std::string help, bool required) {
           Leaf("part", T::kString, "all", "all, train or holdout"),
           Leaf("holdoutFraction", T::kNumber, "0", "share of each class that `holdout` takes"),
           Leaf("holdoutSeed", T::kInteger, "0", "chooses the rows held out")}),
+      Group("cifar", T::kMap, "CIFAR's binary edition, also .gz", {
+          Leaf("files", T::kStringList, "", "paths of the batches, in order", true),
+          Leaf("labels", T::kString, "cifar10", "cifar10; or of CIFAR-100: fine or coarse")}),
+      Group("webdataset", T::kMap, "tar files of JPEG images and labels", {
+          Leaf("shards", T::kStringList, "", "paths of the tar files, in order", true),
+          Leaf("image", T::kString, "jpg", "what follows a sample's name where its image is"),
+          Leaf("label", T::kString, "cls", "and where its label is"),
+          Leaf("classes", T::kString, "", "path of a file of class names; without, labels are numbers"),
+          Leaf("size", T::kNumberList, "", "[height, width] of a sample; by default the first image's"),
+          Leaf("fit", T::kString, "exact", "images of another size: exact (an error), crop or resize"),
+          Leaf("gray", T::kBoolean, "false", "one channel instead of three"),
+          Leaf("corruptMax", T::kInteger, "100", "images that may be corrupt; one more fails the job")}),
       WindowsField("text", "bytes of a plain text; labels are the next bytes", {
           Leaf("path", T::kString, "", "path of the file", true), ContextField()}),
       WindowsField("tokens", "a .bin of nanoGPT or llm.c; labels are the next tokens", {
@@ -44,8 +58,6 @@ Field DataSourceField(std::string key, std::string help, bool required) {
           Leaf("vocabulary", T::kInteger, "", "tokens are below", true)}),
       Group("counter", T::kMap, "sample i is the number i (for builtin: counter)", {
           Leaf("samples", T::kInteger, "", "how many", true)}),
-      NotBuilt("webdataset", "tar files of images"),
-      NotBuilt("cifar", "CIFAR binary records"),
   }, required);
 }
 
@@ -60,6 +72,39 @@ void ReadCsv(const Section& csv, const JobFileOptions& options, DataSource::Csv*
   if (part != "all" && out->holdout_fraction() == 0) {
     csv.Fail("part", "with part train or holdout, holdoutFraction must be above 0");
   }
+}
+
+void ReadCifar(const Section& cifar, const JobFileOptions& options, DataSource::Cifar* out) {
+  for (const std::string& path : ExpandPaths(cifar, "files", options)) out->add_files(path);
+  const std::string labels = cifar.Text("labels", "cifar10");
+  if (labels == "fine") out->set_labels(DataSource::Cifar::FINE);
+  else if (labels == "coarse") out->set_labels(DataSource::Cifar::COARSE);
+  else if (labels != "cifar10") cifar.Fail("labels", absl::StrCat("expected cifar10, fine or coarse, got \"", labels, "\""));
+}
+
+void ReadWebDataset(const Section& web, const JobFileOptions& options, DataSource::WebDataset* out) {
+  for (const std::string& path : ExpandPaths(web, "shards", options)) out->add_shards(path);
+  out->set_image(web.Text("image", "jpg"));
+  out->set_label(web.Text("label", "cls"));
+  if (web.Has("classes")) out->set_classes(ExpandPath(web, "classes", options));
+  const std::vector<int64_t> size = web.Integers("size", 1, kImageSideMax);
+  if (size.size() == 2) {
+    out->set_height(size[0]);
+    out->set_width(size[1]);
+  } else if (web.Has("size")) {
+    web.Fail("size", absl::StrCat("expected [height, width], got ", size.size(), " numbers"));
+  }
+  const std::string fit = web.Text("fit", "exact");
+  if (fit == "crop") out->set_fit(DataSource::WebDataset::CENTER_CROP);
+  else if (fit == "resize") out->set_fit(DataSource::WebDataset::RESIZE);
+  else if (fit != "exact") web.Fail("fit", absl::StrCat("expected exact, crop or resize, got \"", fit, "\""));
+  out->set_gray(web.Boolean("gray", false));
+  out->set_corrupt_max(web.Integer("corruptMax", 100, 0, kCorruptMax));
+}
+
+void ReadAugment(const Section& augment, Augment* out) {
+  out->set_crop_padding(augment.Integer("cropPadding", 0, 0, kImageSideMax));
+  out->set_horizontal_flip(augment.Boolean("horizontalFlip", false));
 }
 
 // Text or Tokens.
@@ -82,6 +127,10 @@ void ReadSource(const Section& source, const JobFileOptions& options, DataSource
     out->mutable_idx()->set_labels(ExpandPath(idx, "labels", options));
   } else if (source.Has("csv")) {
     ReadCsv(source.Child("csv"), options, out->mutable_csv());
+  } else if (source.Has("cifar")) {
+    ReadCifar(source.Child("cifar"), options, out->mutable_cifar());
+  } else if (source.Has("webdataset")) {
+    ReadWebDataset(source.Child("webdataset"), options, out->mutable_webdataset());
   } else if (source.Has("text")) {
     ReadWindows(source.Child("text"), options, out->mutable_text());
   } else if (source.Has("tokens")) {
@@ -121,6 +170,9 @@ Field DataField() {
       Group("normalize", T::kMap, "(x - mean) / std per channel; bytes become 0..1 first", {
           Leaf("mean", T::kNumberList, "", "one, or one per channel", true),
           Leaf("std", T::kNumberList, "", "one, or one per channel", true)}),
+      Group("augment", T::kMap, "of training images, drawn from (seed, epoch, sample)", {
+          Leaf("cropPadding", T::kInteger, "0", "pads by so many black pixels, then cuts out a sample at random"),
+          Leaf("horizontalFlip", T::kBoolean, "false", "mirrors every other image, at random")}),
       Leaf("shape", T::kNumberList, "", "reshapes a sample: [1, 8, 8] for 64 columns"),
       Group("loading", T::kMap, "how a worker reads ahead", {
           Leaf("threads", T::kInteger, "1", "that decode and gather"),
@@ -132,6 +184,7 @@ void ReadData(const Section& data, const JobFileOptions& options, JobSpec* out) 
   ReadSource(data.Child("train"), options, out->mutable_train());
   if (data.Has("test")) ReadSource(data.Child("test"), options, out->mutable_test());
   if (data.Has("normalize")) ReadNormalize(data.Child("normalize"), out->mutable_normalize());
+  if (data.Has("augment")) ReadAugment(data.Child("augment"), out->mutable_augment());
   for (int64_t dim : data.Integers("shape", 1, limits::kTensorElementsMax)) out->add_sample_shape(dim);
   if (data.Has("loading")) ReadLoading(data.Child("loading"), out->mutable_loading());
 }

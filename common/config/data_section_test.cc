@@ -55,6 +55,46 @@ TEST(DataSection, Tokens) {
   EXPECT_EQ(spec->train().tokens().vocabulary(), 50257u);
 }
 
+TEST(DataSection, Cifar) {
+  auto spec = Parse(R"({train: {cifar: {files: [$DATA/1.bin, 2.bin]}}, test: {cifar: {files: [t.bin], labels: coarse}},
+    augment: {cropPadding: 4, horizontalFlip: true}})");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->train().cifar().files(0), "/data/1.bin");
+  EXPECT_EQ(spec->train().cifar().files(1), "/jobs/2.bin");
+  EXPECT_EQ(spec->train().cifar().labels(), DataSource::Cifar::CIFAR10);
+  EXPECT_EQ(spec->test().cifar().labels(), DataSource::Cifar::COARSE);
+  EXPECT_EQ(spec->augment().crop_padding(), 4u);
+  EXPECT_TRUE(spec->augment().horizontal_flip());
+  spec = Parse("{train: {cifar: {files: [t.bin], labels: fine}}}");
+  EXPECT_EQ(spec->train().cifar().labels(), DataSource::Cifar::FINE);
+}
+
+TEST(DataSection, WebDataset) {
+  auto spec = Parse(R"({train: {webdataset: {shards: [$DATA/a.tar, b.tar], image: png.jpg, label: txt, classes: names.txt,
+    size: [32, 48], fit: resize, gray: true, corruptMax: 3}}, test: {webdataset: {shards: [c.tar]}}})");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const auto& web = spec->train().webdataset();
+  EXPECT_EQ(web.shards(0), "/data/a.tar");
+  EXPECT_EQ(web.shards(1), "/jobs/b.tar");
+  EXPECT_EQ(web.image(), "png.jpg");
+  EXPECT_EQ(web.label(), "txt");
+  EXPECT_EQ(web.classes(), "/jobs/names.txt");
+  EXPECT_EQ(web.height(), 32u);
+  EXPECT_EQ(web.width(), 48u);
+  EXPECT_EQ(web.fit(), DataSource::WebDataset::RESIZE);
+  EXPECT_TRUE(web.gray());
+  EXPECT_EQ(web.corrupt_max(), 3u);
+  const auto& plain = spec->test().webdataset();
+  EXPECT_EQ(plain.image(), "jpg");
+  EXPECT_EQ(plain.label(), "cls");
+  EXPECT_EQ(plain.height(), 0u);
+  EXPECT_EQ(plain.fit(), DataSource::WebDataset::EXACT);
+  EXPECT_FALSE(plain.gray());
+  EXPECT_EQ(plain.corrupt_max(), 100u);
+  spec = Parse("{train: {webdataset: {shards: [c.tar], size: [8, 8], fit: crop}}}");
+  EXPECT_EQ(spec->train().webdataset().fit(), DataSource::WebDataset::CENTER_CROP);
+}
+
 class MalformedData : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 TEST_P(MalformedData, IsRefusedByName) {
@@ -69,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, MalformedData,
     ::testing::Values(
         std::make_tuple("{}", "\"train\" is missing"),
-        std::make_tuple("{train: {}}", "expected exactly one of idx, csv, text"),
+        std::make_tuple("{train: {}}", "expected exactly one of idx, csv, cifar"),
         std::make_tuple("{train: {txt: {path: a}}}", "did you mean \"text\"?"),
         std::make_tuple("{train: {text: {path: a}}}", "\"context\" is missing"),
         std::make_tuple("{train: {text: {context: 8}}}", "\"path\" is missing"),
@@ -78,6 +118,19 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("{train: {text: {path: a, context: 8, stride: 0}}}", "text.stride: expected a whole number from 1"),
         std::make_tuple("{train: {text: {path: a, context: 8, begin: 0.5, end: 0.5}}}", "expected more than begin"),
         std::make_tuple("{train: {text: {path: a, context: 8, end: 1.5}}}", "text.end: expected a finite number from 0 to 1"),
+        std::make_tuple("{train: {cifar: {files: []}}}", "cifar.files: expected at least one path"),
+        std::make_tuple("{train: {cifar: {files: a}}}", "cifar.files: expected list of strings"),
+        std::make_tuple("{train: {cifar: {files: [a], labels: cifar11}}}", "expected cifar10, fine or coarse, got \"cifar11\""),
+        std::make_tuple("{train: {webdataset: {shards: []}}}", "webdataset.shards: expected at least one path"),
+        std::make_tuple("{train: {webdataset: {shards: [$Y/a]}}}", "$Y in"),
+        std::make_tuple("{train: {webdataset: {shards: [a], size: [8]}}}", "expected [height, width], got 1 numbers"),
+        std::make_tuple("{train: {webdataset: {shards: [a], size: [8, 9000]}}}", "whole numbers from 1 to 8192"),
+        std::make_tuple("{train: {webdataset: {shards: [a], fit: stretch}}}", "expected exact, crop or resize"),
+        std::make_tuple("{train: {webdataset: {shards: [a], gray: 7}}}", "expected true or false"),
+        std::make_tuple("{train: {webdataset: {shards: [a], label: jpg}}}", "different names for image and label"),
+        std::make_tuple("{train: {webdataset: {shards: [a], corruptMax: -1}}}", "corruptMax: expected a whole number from 0"),
+        std::make_tuple("{train: {counter: {samples: 8}}, augment: {cropPadding: -1}}", "cropPadding: expected a whole number from 0"),
+        std::make_tuple("{train: {counter: {samples: 8}}, augment: {flip: true}}", "augment.flip: unknown key"),
         std::make_tuple("{train: {tokens: {path: a, context: 8}}}", "\"vocabulary\" is missing"),
         std::make_tuple("{train: {tokens: {path: a, context: 8, vocabulary: 1}}}", "vocabulary: expected a whole number from 2"),
         std::make_tuple("{train: {text: {path: a, context: 8}}, loading: {threads: 65}}", "loading.threads: expected a whole number from 1 to 64"),

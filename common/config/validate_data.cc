@@ -10,6 +10,7 @@ namespace starling::config {
 namespace {
 
 constexpr uint32_t kThreadsMax = 64;
+constexpr uint32_t kImageSideMax = 8192;
 
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
 
@@ -34,6 +35,22 @@ absl::Status CheckCsv(const char* what, const DataSource::Csv& csv) {
   return Invalid(absl::StrCat(what, ": holdout fraction: expected at least 0 and less than 1, got ", csv.holdout_fraction()));
 }
 
+absl::Status CheckWebDataset(const char* what, const DataSource::WebDataset& web) {
+  for (const std::string& path : web.shards()) STARLING_RETURN_IF_ERROR(CheckText(what, path));
+  STARLING_RETURN_IF_ERROR(CheckText(what, web.classes()));
+  if (web.shards().empty()) return Invalid(absl::StrCat(what, ".webdataset: expected at least one shard"));
+  if (web.image().empty() || web.label().empty() || web.image() == web.label()) {
+    return Invalid(absl::StrCat(what, ".webdataset: expected different names for image and label, got \"",
+                                web.image(), "\" and \"", web.label(), "\""));
+  }
+  const bool whole = web.height() == 0 && web.width() == 0;
+  if (whole || (web.height() >= 1 && web.height() <= kImageSideMax && web.width() >= 1 && web.width() <= kImageSideMax)) {
+    return absl::OkStatus();
+  }
+  return Invalid(absl::StrCat(what, ".webdataset: expected sides of 1 to ", kImageSideMax, " pixels, got ",
+                              web.height(), " and ", web.width()));
+}
+
 absl::Status CheckSource(const char* what, const DataSource& source) {
   switch (source.source_case()) {
     case DataSource::kIdx:
@@ -41,6 +58,11 @@ absl::Status CheckSource(const char* what, const DataSource& source) {
       return CheckText(what, source.idx().labels());
     case DataSource::kCsv:
       return CheckCsv(what, source.csv());
+    case DataSource::kCifar:
+      for (const std::string& path : source.cifar().files()) STARLING_RETURN_IF_ERROR(CheckText(what, path));
+      return source.cifar().files_size() > 0 ? absl::OkStatus() : Invalid(absl::StrCat(what, ".cifar: expected at least one file"));
+    case DataSource::kWebdataset:
+      return CheckWebDataset(what, source.webdataset());
     case DataSource::kText:
       return CheckWindows(what, source.text());
     case DataSource::kTokens:
@@ -57,7 +79,7 @@ absl::Status CheckSource(const char* what, const DataSource& source) {
 
 absl::Status CheckData(const JobSpec& spec) {
   if (spec.train().source_case() == DataSource::SOURCE_NOT_SET) {
-    return Invalid("data.train: expected idx, csv, text, tokens or counter");
+    return Invalid("data.train: expected idx, cifar, webdataset, csv, text, tokens or counter");
   }
   STARLING_RETURN_IF_ERROR(CheckSource("data.train", spec.train()));
   STARLING_RETURN_IF_ERROR(CheckSource("data.test", spec.test()));

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
+#include "worker/data/image_data_set.h"
 #include "worker/data/memory_data_set.h"
 #include "worker/data/token_data_set.h"
 
@@ -145,12 +146,17 @@ absl::StatusOr<std::shared_ptr<const DataSet>> DataSet::Open(const DataSource& s
       return TokenDataSet::OpenText(source.text(), options);
     case DataSource::kTokens:
       return TokenDataSet::OpenTokens(source.tokens(), options);
-    case DataSource::kCifar:
+    case DataSource::kCifar: {
+      STARLING_ASSIGN_OR_RETURN(Samples samples, ReadCifar(source.cifar(), options.limits));
+      return MemoryDataSet::Make(std::move(samples), source.cifar().files(0), normalize, options);
+    }
     case DataSource::kWebdataset:
+      return ImageDataSet::Open(source.webdataset(), normalize, options);
     case DataSource::SOURCE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("no data source: expected idx, csv, text, tokens or counter");
+  return absl::InvalidArgumentError(
+      "no data source: expected idx, cifar, webdataset, csv, text, tokens or counter");
 }
 
 }  // namespace starling

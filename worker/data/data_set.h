@@ -18,11 +18,15 @@
 
 namespace starling {
 
+// Told once of each sample that was found corrupt where it was needed. On any thread; quick.
+using DataWarning = std::function<void(const std::string& text)>;
+
 struct DataSetOptions {
   std::vector<int64_t> sample_shape = {};  // JobSpec.sample_shape; empty: as read
   int64_t classes = 0;                     // labels must be below; 0: not checked
   Augment augment = {};                    // what Gather does where it is given a draw
   DataLimits limits = {};
+  DataWarning warn = nullptr;
 };
 
 // What a data set's samples are. Elements of samples and of labels have 4 bytes each.
@@ -64,6 +68,13 @@ class DataSet {
   // gone, changed, or too much of it is corrupt) names the file.
   virtual absl::Status Gather(absl::Span<const int64_t> ids, const AugmentDraw* draw, void* inputs,
                               void* labels) const = 0;
+
+  // Looks at samples that are read as they are needed, from the first on until `bytes_max` of the files
+  // were read, so that corrupt() knows of them. Errors as Gather.
+  virtual absl::Status Probe(uint64_t bytes_max) const {
+    (void)bytes_max;
+    return absl::OkStatus();
+  }
 
   // What was found corrupt so far, for people; grows as samples are read.
   virtual CorruptSamples corrupt() const { return {}; }

@@ -63,15 +63,30 @@ void Describe(const DataSet& train, Inspection* out) {
   out->set_vocabulary(format.vocabulary);
 }
 
+// Looks at the first images, and says which were corrupt.
+absl::Status Probe(const char* part, const DataSet& data, const DataLimits& limits, Inspection* out) {
+  const absl::Status status = data.Probe(limits.probe_bytes_max);
+  if (!status.ok()) return absl::Status(status.code(), absl::StrCat(part, ": ", status.message()));
+  const CorruptSamples corrupt = data.corrupt();
+  for (const std::string& name : corrupt.names)
+    out->add_warnings(absl::StrCat(part, ": corrupt image, not used: ", name));
+  if (corrupt.count > corrupt.names.size()) {
+    out->add_warnings(absl::StrCat(part, ": ", corrupt.count, " corrupt images in all so far"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Inspect(const JobSpec& spec, const DataLimits& limits, Inspection* out) {
   STARLING_ASSIGN_OR_RETURN(const auto train,
                             OpenPart("data.train", spec.train(), spec, spec.augment(), limits));
   Describe(*train, out);
   if (spec.has_model()) STARLING_RETURN_IF_ERROR(CheckInput(spec.model().input(), train->format()));
+  STARLING_RETURN_IF_ERROR(Probe("data.train", *train, limits, out));
   if (!spec.has_test()) return absl::OkStatus();
   STARLING_ASSIGN_OR_RETURN(const auto test,
                             OpenPart("data.test", spec.test(), spec, Augment(), limits));
   STARLING_RETURN_IF_ERROR(CheckAlike(train->format(), test->format()));
+  STARLING_RETURN_IF_ERROR(Probe("data.test", *test, limits, out));
   out->set_test_samples(test->samples());
   out->set_classes(std::max(train->classes(), test->classes()));
   out->set_vocabulary(std::max(train->format().vocabulary, test->format().vocabulary));

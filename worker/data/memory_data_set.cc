@@ -64,6 +64,7 @@ void MemoryDataSet::GatherRows(const T* values, absl::Span<const int64_t> ids,
   const bool placed = draw != nullptr && augmenter_.active();
   const int64_t planes = placed ? sample_shape()[0] : static_cast<int64_t>(scale_.scale.size());
   const int64_t plane = elements / planes;
+  const PlaneLayout layout{augmenter_.height(), augmenter_.width(), 1, augmenter_.width()};
   const bool one_scale = scale_.scale.size() == 1;
   for (size_t i = 0; i < ids.size(); ++i) {
     const T* row = values + ids[i] * elements;
@@ -73,7 +74,7 @@ void MemoryDataSet::GatherRows(const T* values, absl::Span<const int64_t> ids,
       const float scale = scale_.scale[one_scale ? 0 : c];
       const float shift = scale_.shift[one_scale ? 0 : c];
       if (placed) {
-        PlacePlane(row, 1, augmenter_.height(), augmenter_.width(), placement, scale, shift, inputs);
+        PlacePlane(row, layout, placement, scale, shift, inputs);
       } else {
         ScaleShift(row, plane, scale, shift, inputs);
       }

@@ -85,30 +85,31 @@ Placement Augmenter::Draw(const AugmentDraw& draw, int64_t sample) const {
 }
 
 template <typename T>
-void PlacePlane(const T* plane, int64_t pixel_stride, int64_t height, int64_t width,
-                const Placement& placement, float scale, float shift, float* out) {
+void PlacePlane(const T* plane, const PlaneLayout& layout, const Placement& placement, float scale,
+                float shift, float* out) {
+  const int64_t width = layout.width;
   // Columns [begin, end) of the output, before mirroring, lie in the image.
   const int64_t begin = std::clamp<int64_t>(-placement.right, 0, width);
   const int64_t end = std::clamp<int64_t>(width - placement.right, begin, width);
-  for (int64_t y = 0; y < height; ++y, out += width) {
+  for (int64_t y = 0; y < layout.height; ++y, out += width) {
     const int64_t row = y + placement.down;
-    if (row < 0 || row >= height) {
+    if (row < 0 || row >= layout.height) {
       std::fill(out, out + width, shift);
       continue;
     }
-    const T* in = plane + row * width * pixel_stride;
+    const T* in = plane + row * layout.row_stride;
     std::fill(out, out + begin, shift);
     for (int64_t x = begin; x < end; ++x) {
-      out[x] = static_cast<float>(in[(x + placement.right) * pixel_stride]) * scale + shift;
+      out[x] = static_cast<float>(in[(x + placement.right) * layout.pixel_stride]) * scale + shift;
     }
     std::fill(out + end, out + width, shift);
     if (placement.mirrored) std::reverse(out, out + width);
   }
 }
 
-template void PlacePlane<uint8_t>(const uint8_t*, int64_t, int64_t, int64_t, const Placement&,
-                                  float, float, float*);
-template void PlacePlane<float>(const float*, int64_t, int64_t, int64_t, const Placement&, float,
-                                float, float*);
+template void PlacePlane<uint8_t>(const uint8_t*, const PlaneLayout&, const Placement&, float, float,
+                                  float*);
+template void PlacePlane<float>(const float*, const PlaneLayout&, const Placement&, float, float,
+                                float*);
 
 }  // namespace starling

@@ -65,11 +65,19 @@ class Augmenter {
   int64_t width_ = 0;
 };
 
-// One plane of height x width values, read `pixel_stride` apart, placed, scaled and written densely.
-// What lies outside of the image is a raw 0: black.
+// Where an image's values lie.
+struct PlaneLayout {
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t pixel_stride = 1;  // from one value to the next of the plane
+  int64_t row_stride = 0;    // from one row to the next
+};
+
+// One plane of an image, placed, scaled and written densely. What lies outside of the image is a raw
+// 0: black.
 template <typename T>
-void PlacePlane(const T* plane, int64_t pixel_stride, int64_t height, int64_t width,
-                const Placement& placement, float scale, float shift, float* out);
+void PlacePlane(const T* plane, const PlaneLayout& layout, const Placement& placement, float scale,
+                float shift, float* out);
 
 }  // namespace starling
 

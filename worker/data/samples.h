@@ -16,6 +16,7 @@ namespace starling {
 struct DataLimits {
   uint64_t decoded_bytes_max = uint64_t{16} << 30;
   uint64_t csv_line_bytes_max = 1 << 20;
+  uint64_t probe_bytes_max = 32 << 20;  // of images decoded when a job is submitted
   uint64_t token_scan_bytes_max = 256 << 20;  // looked through when a token file is opened
 };
 
@@ -43,6 +44,10 @@ struct Samples {
 // ByteStream. kResourceExhausted: beyond `limits`.
 absl::StatusOr<Samples> ReadIdx(const std::string& images, const std::string& labels,
                                 const DataLimits& limits);
+
+// CIFAR's binary edition, also .gz: records of a label (CIFAR-100: coarse, then fine) and 1,024 bytes
+// each of red, green, blue. A sample's shape is [3, 32, 32]. Errors name the file and record.
+absl::StatusOr<Samples> ReadCifar(const DataSource::Cifar& cifar, const DataLimits& limits);
 
 // Rows of comma-separated numbers, no header, all of one length, the last an integer label >= 0. A
 // sample's shape is [columns - 1]. Errors name the line.

@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/data_plan/batch_plan.h"
 #include "common/version/version.h"
+#include "spdlog/spdlog.h"
 #include "worker/data/data_set.h"
 
 namespace starling {
@@ -42,6 +43,7 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobDescription& descripti
   data_options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
   data_options.classes = spec.model().classes();
   data_options.augment = spec.augment();
+  data_options.warn = [](const std::string& text) { spdlog::warn("{}", text); };
   STARLING_ASSIGN_OR_RETURN(std::shared_ptr<const DataSet> train,
                             DataSet::Open(spec.train(), spec.normalize(), data_options));
   STARLING_RETURN_IF_ERROR(CheckSamples("data.train", *train, description.train_samples()));
