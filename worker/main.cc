@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -31,6 +32,7 @@ constexpr absl::Duration kDrainDeadline = absl::Seconds(20);
 struct WorkerFlags {
   DaemonFlags daemon;
   std::string lanes;
+  std::string memory_bytes;
   std::string coordinator_timeout = "60s";
   std::string record_steps;
   std::string record_limit = "200";
@@ -60,6 +62,11 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
   options.job.lanes = std::max(1u, std::thread::hardware_concurrency());
   if (!flags.lanes.empty()) {
     STARLING_ASSIGN_OR_RETURN(options.job.lanes, PositiveInteger("--lanes", flags.lanes, 1024));
+  }
+  if (!flags.memory_bytes.empty()) {
+    STARLING_ASSIGN_OR_RETURN(
+        options.job.memory_bytes,
+        PositiveInteger("--memory-bytes", flags.memory_bytes, std::numeric_limits<int64_t>::max()));
   }
   STARLING_ASSIGN_OR_RETURN(const double timeout, config::ParseDuration(flags.coordinator_timeout));
   options.coordinator_timeout = absl::Seconds(timeout);
@@ -114,6 +121,10 @@ int Main(int argc, char** argv) {
   const std::optional<int> ends = ParseDaemonFlags(
       argc, argv, PeerRole::kWorker,
       {{"--lanes", "Micro-batches computed at once (default: one per core)", &flags.lanes},
+       {"--memory-bytes",
+        "What a job's parameters, gradients and activations may take here (default: nine tenths of "
+        "what is available); a batch that needs more is refused",
+        &flags.memory_bytes},
        {"--coordinator-timeout", "How long to look for the coordinator at the start", &flags.coordinator_timeout},
        {"--record-steps", "Folder in which steps are written down for tests/judge/trainer.py",
         &flags.record_steps},

@@ -159,8 +159,13 @@ JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
   ReadModel(spec.Child("model"), out.mutable_model_source());
   ReadData(spec.Child("data"), options, &out);
   const std::string loss = spec.Text("loss", "softmaxCrossEntropy");
-  if (loss != "softmaxCrossEntropy") {
-    spec.Fail("loss", absl::StrCat("expected softmaxCrossEntropy, got \"", loss, "\""));
+  if (loss == "meanSquaredError") {
+    out.mutable_model_source()->set_loss("mean_squared_error");
+  } else if (loss == "binaryCrossEntropy") {
+    out.mutable_model_source()->set_loss("binary_cross_entropy");
+  } else if (loss != "softmaxCrossEntropy") {
+    spec.Fail("loss", absl::StrCat("expected softmaxCrossEntropy, meanSquaredError or "
+                                   "binaryCrossEntropy, got \"", loss, "\""));
   }
   const Section batch = spec.Child("batch");
   out.mutable_batch()->set_global(batch.Integer("global", 1, 1, limits::kGlobalBatchMax));

@@ -118,6 +118,46 @@ TEST(JobFile, ReadsLayers) {
   EXPECT_GT(model.layers(2).line(), model.layers(0).line() - 1);
 }
 
+TEST(JobFile, ReadsBranches) {
+  const auto spec = Parse(Replaced("{builtin: mlp, hidden: [32, 16]}", R"({layers: [
+    {linear: {out_features: 8, name: a}}, {linear: {inputs: input, parametersOf: a}},
+    {add: {inputs: [a, linear1]}}]})"));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const ModelSource& model = spec->model_source();
+  EXPECT_EQ(model.layers(0).inputs_size(), 0);
+  EXPECT_EQ(model.layers(1).inputs(0), "input");
+  EXPECT_EQ(model.layers(1).parameters_of(), "a");
+  EXPECT_TRUE(model.layers(1).attributes().empty());
+  ASSERT_EQ(model.layers(2).inputs_size(), 2);
+  EXPECT_EQ(model.layers(2).inputs(1), "linear1");
+}
+
+TEST(JobFile, ReadsArgumentsOfBuiltins) {
+  const auto spec = Parse(Replaced(
+      "{builtin: mlp, hidden: [32, 16]}",
+      "{builtin: gpt2, depth: 4, heads: 2, width: 64, tiedHead: false, dropout: 0.1, context: 32}"));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const auto& arguments = spec->model_source().arguments();
+  EXPECT_EQ(arguments.at("depth").i(), 4);
+  EXPECT_EQ(arguments.at("tiedHead").i(), 0);
+  EXPECT_EQ(arguments.at("dropout").f(), 0.1);
+  EXPECT_EQ(arguments.size(), 6u);
+  const auto resnet =
+      Parse(Replaced("{builtin: mlp, hidden: [32, 16]}", "{builtin: resnet18, stem: cifar}"));
+  ASSERT_TRUE(resnet.ok()) << resnet.status();
+  EXPECT_EQ(resnet->model_source().arguments().at("stem").s(), "cifar");
+}
+
+TEST(JobFile, ReadsTheLoss) {
+  for (const auto& [written, op] :
+       {std::make_pair("softmaxCrossEntropy", ""), std::make_pair("meanSquaredError", "mean_squared_error"),
+        std::make_pair("binaryCrossEntropy", "binary_cross_entropy")}) {
+    const auto spec = Parse(Replaced("  seed: 7\n", absl::StrCat("  seed: 7\n  loss: ", written, "\n")));
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->model_source().loss(), op);
+  }
+}
+
 TEST(JobFile, RelativePathsStartAtTheFile) {
   const auto spec = Parse(absl::StrReplaceAll(kGood, {{"$DATA/", "../d/"}}));
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -175,6 +215,13 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("builtin: mlp, ", "builtin: mpl, ", "did you mean \"mlp\"?"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "hidden: [32]", "either builtin or layers"),
         std::make_tuple("hidden: [32, 16]", "hidden: [32.5]", "expected whole numbers"),
+        std::make_tuple("hidden: [32, 16]", "stem: cifar",
+                        "line 6: spec.model.stem: goes with builtin: resnet18, resnet34, resnet50 only"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [relu], hidden: [3]", "goes with builtin: mlp only"),
+        std::make_tuple("hidden: [32, 16]", "tiedHed: true", "did you mean \"tiedHead\"?"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{add: {inputs: {a: b}}}]", "expected names of layers"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{linear: {parametersOf: [a]}}]", "expected a layer's name"),
+        std::make_tuple("seed: 7", "loss: hinge", "meanSquaredError or binaryCrossEntropy"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: []", "at least one layer"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{a: {}, b: {}}]", "expected one operator"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "onnx: x.onnx", "spec.model.onnx: not built yet"),

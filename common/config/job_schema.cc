@@ -1,7 +1,11 @@
 // The table behind JobFileSchema(): every key of the job file.
 #include "common/config/data_section.h"
 #include "common/config/fields.h"
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "common/config/schema.h"
+#include "common/graph/builders.h"
 
 namespace starling::config {
 namespace {
@@ -48,15 +52,44 @@ Field OptimizerField() {
   }, true);
 }
 
+T TypeOf(BuiltinArgument::Type type) {
+  switch (type) {
+    case BuiltinArgument::Type::kInteger: return T::kInteger;
+    case BuiltinArgument::Type::kNumber: return T::kNumber;
+    case BuiltinArgument::Type::kBoolean: return T::kBoolean;
+    case BuiltinArgument::Type::kText: return T::kString;
+    case BuiltinArgument::Type::kIntegers: return T::kNumberList;
+  }
+  return T::kString;
+}
+
+// A key for each argument of a builtin.
+void AddArguments(Field* model) {
+  for (const Builtin& builtin : Builtins()) {
+    for (const BuiltinArgument& argument : builtin.arguments) {
+      const bool known = std::any_of(model->children.begin(), model->children.end(),
+                                     [&](const Field& field) { return field.key == argument.name; });
+      if (known) continue;
+      model->children.push_back(
+          Leaf(argument.name, TypeOf(argument.type), argument.default_text, argument.meaning));
+    }
+  }
+}
+
 Field ModelField() {
-  return Group("model", T::kMap, "builtin or layers", {
-      Leaf("builtin", T::kString, "", "mlp, lenet (1,199,882 parameters on 28x28) or counter"),
-      Leaf("hidden", T::kNumberList, "[128, 64]", "hidden sizes, with builtin: mlp"),
+  std::string names;
+  for (const Builtin& builtin : Builtins()) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", builtin.name);
+  }
+  Field model = Group("model", T::kMap, "builtin or layers", {
+      Leaf("builtin", T::kString, "", names),
       Leaf("layers", T::kLayers, "", "a list of layers: - conv2d: {out_channels: 32, kernel: 3}"),
       NotBuilt("onnx", "a model file"),
       NotBuilt("init", "parameters to start from"),
       NotBuilt("freeze", "parameters to leave as they are"),
   }, true);
+  AddArguments(&model);
+  return model;
 }
 
 Field SpecField() {
@@ -64,7 +97,8 @@ Field SpecField() {
       Leaf("seed", T::kInteger, "0", "decides initial values, order of samples, dropout"),
       ModelField(),
       DataField(),
-      Leaf("loss", T::kString, "softmaxCrossEntropy", "softmaxCrossEntropy (counter brings its own)"),
+      Leaf("loss", T::kString, "softmaxCrossEntropy",
+           "softmaxCrossEntropy, meanSquaredError or binaryCrossEntropy (counter brings its own)"),
       Group("batch", T::kMap, "samples per step and how they are cut", {
           Leaf("global", T::kInteger, "", "samples per step, whatever the number of workers", true),
           Leaf("microBatches", T::kInteger, "4", "a power of two that divides global"),

@@ -1,5 +1,6 @@
 #include "common/config/model_section.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -7,13 +8,26 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/schema.h"
+#include "common/graph/builders.h"
 
 namespace starling::config {
 namespace {
 
-const std::vector<std::string>& Builtins() {
-  static const auto* names = new std::vector<std::string>{"mlp", "lenet", "counter"};
-  return *names;
+std::vector<std::string> BuiltinNames() {
+  std::vector<std::string> names;
+  for (const Builtin& builtin : Builtins()) names.push_back(builtin.name);
+  return names;
+}
+
+// "goes with builtin: resnet18, resnet34 only"
+std::string GoesWith(const std::string& argument) {
+  std::vector<std::string> names;
+  for (const Builtin& builtin : Builtins()) {
+    for (const BuiltinArgument& candidate : builtin.arguments) {
+      if (argument == candidate.name) names.push_back(builtin.name);
+    }
+  }
+  return absl::StrCat("goes with builtin: ", absl::StrJoin(names, ", "), " only");
 }
 
 // A scalar as the narrowest of integer, number, text.
@@ -34,6 +48,20 @@ bool ReadAttribute(const YAML::Node& node, Attribute* out) {
     int64_t integer = 0;
     if (!item.IsScalar() || !absl::SimpleAtoi(item.Scalar(), &integer)) return false;
     ints->add_values(integer);
+  }
+  return true;
+}
+
+// One name, or a list of them.
+bool ReadInputs(const YAML::Node& node, ModelSource::Layer* layer) {
+  if (node.IsScalar()) {
+    layer->add_inputs(node.Scalar());
+    return !node.Scalar().empty();
+  }
+  if (!node.IsSequence() || node.size() == 0) return false;
+  for (const auto& item : node) {
+    if (!item.IsScalar() || item.Scalar().empty()) return false;
+    layer->add_inputs(item.Scalar());
   }
   return true;
 }
@@ -61,8 +89,41 @@ void ReadLayer(const Section& model, const YAML::Node& node, ModelSource::Layer*
     if (key == "name") {
       layer->set_name(attribute.second.IsScalar() ? attribute.second.Scalar() : "");
       if (layer->name().empty()) return fail("expected a text behind name");
+    } else if (key == "parametersOf") {
+      layer->set_parameters_of(attribute.second.IsScalar() ? attribute.second.Scalar() : "");
+      if (layer->parameters_of().empty()) return fail("expected a layer's name behind parametersOf");
+    } else if (key == "inputs") {
+      if (!ReadInputs(attribute.second, layer)) {
+        return fail("expected names of layers, or input, behind inputs, like [conv1, input]");
+      }
     } else if (!ReadAttribute(attribute.second, &(*layer->mutable_attributes())[key])) {
       return fail(absl::StrCat("expected a number, a text or a list of whole numbers for ", layer->op(), ".", key));
+    }
+  }
+}
+
+// Ranges and choices are checked with the model; here what belongs to which builtin, and types.
+void ReadArguments(const Section& model, const Builtin* builtin, ModelSource* out) {
+  for (const Builtin& candidate : Builtins()) {
+    for (const BuiltinArgument& argument : candidate.arguments) {
+      if (!model.Has(argument.name)) continue;
+      const bool takes =
+          builtin != nullptr &&
+          std::any_of(builtin->arguments.begin(), builtin->arguments.end(),
+                      [&](const BuiltinArgument& a) { return std::string(a.name) == argument.name; });
+      if (!takes) {
+        model.Fail(argument.name, GoesWith(argument.name));
+        continue;
+      }
+      if (argument.type == BuiltinArgument::Type::kIntegers) {
+        const auto sizes = model.Integers(argument.name, static_cast<int64_t>(argument.minimum),
+                                          static_cast<int64_t>(argument.maximum));
+        auto* const ints = (*out->mutable_arguments())[argument.name].mutable_ints();
+        ints->clear_values();
+        for (int64_t size : sizes) ints->add_values(size);
+      } else {
+        ReadAttribute(model.node()[argument.name], &(*out->mutable_arguments())[argument.name]);
+      }
     }
   }
 }
@@ -75,24 +136,23 @@ void ReadModel(const Section& model, ModelSource* out) {
     return;
   }
   if (model.Has("layers")) {
-    if (model.Has("hidden")) model.Fail("hidden", "goes with builtin: mlp only");
+    ReadArguments(model, nullptr, out);
     const YAML::Node layers = model.node()["layers"];
     if (layers.size() == 0) model.Fail("layers", "expected at least one layer, got none");
     for (const auto& layer : layers) ReadLayer(model, layer, out->add_layers());
     return;
   }
   out->set_builtin(model.Text("builtin", ""));
-  const auto& names = Builtins();
-  if (std::find(names.begin(), names.end(), out->builtin()) == names.end()) {
+  const Builtin* const builtin = FindBuiltin(out->builtin());
+  if (builtin == nullptr) {
+    const std::vector<std::string> names = BuiltinNames();
     const std::string near = NearestName(out->builtin(), names);
     model.Fail("builtin", absl::StrCat("expected one of ", absl::StrJoin(names, ", "), ", got \"",
                                        out->builtin(), "\"",
                                        near.empty() ? "" : absl::StrCat("; did you mean \"", near, "\"?")));
+    return;
   }
-  if (model.Has("hidden") && out->builtin() != "mlp") model.Fail("hidden", "goes with builtin: mlp only");
-  for (int64_t size : model.Integers("hidden", 1, int64_t{1} << 20)) {
-    (*out->mutable_arguments())["hidden"].mutable_ints()->add_values(size);
-  }
+  ReadArguments(model, builtin, out);
 }
 
 }  // namespace starling::config

@@ -34,7 +34,10 @@ std::vector<BackwardStep> DeriveBackward(absl::Span<const DifferentiableNode> no
 std::vector<DifferentiableNode> Differentiable(const ResolvedGraph& graph) {
   std::vector<DifferentiableNode> nodes;
   for (const ResolvedNode& node : graph.nodes) {
-    nodes.push_back({node.inputs, node.output, !node.parameters.empty()});
+    const bool wants = std::any_of(node.parameters.begin(), node.parameters.end(), [&](int p) {
+      return graph.parameters[p].kind != FROZEN;
+    });
+    nodes.push_back({node.inputs, node.output, wants});
   }
   return nodes;
 }

@@ -94,6 +94,57 @@ TEST(BuildersTest, BadLayersAreNamed) {
                   .status()
                   .message(),
               HasSubstr("its 7 outputs are the logits, but the data has 10 classes"));
+  EXPECT_THAT(BuildLayers(input, Layers{{"linear", "a", {}}, {"add", "b", {}}}).status().message(),
+              HasSubstr("layer 0 \"a\" (linear)"));
+  EXPECT_THAT(BuildLayers(input, Layers{{"relu", "a", {}}, {"add", "b", {}, {}, "", 12}})
+                  .status()
+                  .message(),
+              HasSubstr("layer 1 \"b\" (add), line 12: expected 2 inputs, got 1"));
+  EXPECT_THAT(
+      BuildLayers(input, Layers{{"relu", "a", {}}, {"add", "b", {}, {"a", "c"}}}).status().message(),
+      HasSubstr("got \"c\""));
+  EXPECT_THAT(BuildLayers(input, Layers{{"relu", "a", {}}, {"linear", "b", {}, {}, "a"}})
+                  .status()
+                  .message(),
+              HasSubstr("expected parametersOf to name a layer before it that has parameters"));
+}
+
+TEST(BuildersTest, BranchesJoin) {
+  const std::vector<LayerDescription> layers = {
+      {"linear", "left", {{"out_features", int64_t{4}}}},
+      {"linear", "right", {{"out_features", int64_t{4}}}, {"input"}},
+      {"add", "sum", {}, {"left", "right"}},
+      {"concat", "", {{"axis", int64_t{0}}}, {"sum", "input", "left"}},
+      {"linear", "fc", {}},
+  };
+  const ResolvedGraph graph = Validate(BuildLayers({{6}, 3}, layers).value()).value();
+  EXPECT_EQ(graph.nodes[1].inputs, (std::vector<int>{kInputValue}));
+  EXPECT_EQ(graph.nodes[2].inputs, (std::vector<int>{OutputValue(0), OutputValue(1)}));
+  EXPECT_EQ(graph.values[OutputValue(3)].shape, (Dims{14}));
+  EXPECT_EQ(graph.values[OutputValue(0)].consumers, (std::vector<int>{2, 3}));
+}
+
+TEST(BuildersTest, LossesTakeTheLabelsThatTheyCan) {
+  ModelInput numbers = {{6}};
+  numbers.label_type = FLOAT32;
+  numbers.label_shape = {2};
+  const std::vector<LayerDescription> layers = {{"linear", "fc", {}}};
+  for (const char* loss : {"mean_squared_error", "binary_cross_entropy"}) {
+    const Graph graph = BuildLayers(numbers, layers, loss).value();
+    EXPECT_EQ(graph.nodes(1).op(), loss);
+    EXPECT_EQ(graph.classes(), 0);
+    EXPECT_EQ(Validate(graph)->parameters[0].shape, (Dims{2, 6}));
+  }
+  EXPECT_THAT(BuildLayers(numbers, layers).status().message(), HasSubstr("labels are numbers"));
+  EXPECT_THAT(BuildLayers({{6}, 3}, layers, "mean_squared_error").status().message(),
+              HasSubstr("labels are classes"));
+  EXPECT_THAT(BuildLayers({{6}, 3}, layers, "relu").status().message(),
+              HasSubstr("loss: expected"));
+  numbers.label_shape = {};
+  EXPECT_EQ(Validate(BuildLayers(numbers, layers, "mean_squared_error").value())
+                ->values[kLabelValue]
+                .shape,
+            (Dims{1}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/graph/backward.h"
 #include "common/protocol/limits.h"
 
 namespace starling {
@@ -42,9 +43,10 @@ absl::Status CheckInitializer(const Initializer& init) {
       init.value() >= 0) {
     return absl::OkStatus();
   }
+  if (init.kind() == Initializer::FILE) return absl::OkStatus();  // whoever reads it checks
   return Invalid(
-      absl::StrCat("expected an initialiser CONSTANT (finite), UNIFORM or NORMAL (finite, not "
-                   "negative), got kind ",
+      absl::StrCat("expected an initialiser CONSTANT (finite), UNIFORM, NORMAL (finite, not "
+                   "negative) or FILE, got kind ",
                    static_cast<int>(init.kind()), ", value ", init.value()));
 }
 
@@ -65,6 +67,7 @@ class Validator {
     STARLING_RETURN_IF_ERROR(CheckParametersUsed());
     STARLING_RETURN_IF_ERROR(CheckValuesUsed());
     STARLING_RETURN_IF_ERROR(CheckOutputs());
+    STARLING_RETURN_IF_ERROR(CheckFrozen());
     return std::move(out_);
   }
 
@@ -78,8 +81,8 @@ class Validator {
                                   " nodes and parameters, got ", graph_.nodes_size(), " and ",
                                   graph_.parameters_size()));
     }
-    STARLING_RETURN_IF_ERROR(AddValue(graph_.input().name(), ToDims(graph_.input().shape()), -1));
-    STARLING_RETURN_IF_ERROR(AddValue(kLabelsValue, {}, -1));
+    STARLING_RETURN_IF_ERROR(AddInput(graph_.input().name(), graph_.input(), FLOAT32));
+    STARLING_RETURN_IF_ERROR(AddInput(kLabelsValue, graph_.labels(), INT32));
     for (int p = 0; p < graph_.parameters_size(); ++p) {
       const std::string& name = graph_.parameters(p).name();
       STARLING_RETURN_IF_ERROR(CheckName("parameter", name));
@@ -87,6 +90,17 @@ class Validator {
         return Invalid(absl::StrCat("two parameters are named \"", name, "\""));
       }
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddInput(const std::string& name, const Value& value, ElementType fallback) {
+    if (!ElementType_IsValid(value.type())) {
+      return Invalid(absl::StrCat("value \"", absl::CHexEscape(name),
+                                  "\": expected the type FLOAT32 or INT32, got ",
+                                  static_cast<int>(value.type())));
+    }
+    STARLING_RETURN_IF_ERROR(AddValue(name, ToDims(value.shape()), -1));
+    out_.values.back().type = value.type() == ELEMENT_TYPE_UNSPECIFIED ? fallback : value.type();
     return absl::OkStatus();
   }
 
@@ -100,7 +114,7 @@ class Validator {
       return Invalid(absl::StrCat(
           "the name is taken by another node, the graph's input or the labels; choose another"));
     }
-    out_.values.push_back({name, std::move(shape), *elements, producer, {}});
+    out_.values.push_back({name, FLOAT32, std::move(shape), *elements, producer, {}});
     return absl::OkStatus();
   }
 
@@ -123,9 +137,10 @@ class Validator {
     resolved.kind = rule->kind;
     STARLING_ASSIGN_OR_RETURN(resolved.attributes, ResolveAttributes(node, *rule));
     STARLING_RETURN_IF_ERROR(ResolveInputs(index, *rule, &resolved));
-    const Dims& input = out_.values[resolved.inputs[0]].shape;
-    STARLING_ASSIGN_OR_RETURN(Dims output, InferShape(rule->kind, resolved.attributes, input));
-    STARLING_RETURN_IF_ERROR(ResolveParameters(index, input, &resolved));
+    std::vector<Dims> shapes;
+    for (int input : resolved.inputs) shapes.push_back(out_.values[input].shape);
+    STARLING_ASSIGN_OR_RETURN(Dims output, InferShape(rule->kind, resolved.attributes, shapes));
+    STARLING_RETURN_IF_ERROR(ResolveParameters(index, shapes, &resolved));
     resolved.output = static_cast<int>(out_.values.size());
     STARLING_RETURN_IF_ERROR(AddValue(node.name(), std::move(output), index));
     out_.nodes.push_back(std::move(resolved));
@@ -134,9 +149,10 @@ class Validator {
 
   absl::Status ResolveInputs(int index, const OperatorRule& rule, ResolvedNode* resolved) {
     const Node& node = graph_.nodes(index);
-    if (node.inputs_size() != static_cast<int>(rule.inputs.size())) {
-      return Invalid(
-          absl::StrCat("expected ", rule.inputs.size(), " inputs, got ", node.inputs_size()));
+    const int least = static_cast<int>(rule.inputs.size());
+    if (rule.variadic() ? node.inputs_size() < least : node.inputs_size() != least) {
+      return Invalid(absl::StrCat("expected ", rule.variadic() ? "at least " : "", least,
+                                  " inputs, got ", node.inputs_size()));
     }
     for (int i = 0; i < node.inputs_size(); ++i) {
       const auto found = value_index_.find(node.inputs(i));
@@ -145,22 +161,46 @@ class Validator {
                                     "\" is neither the graph's input, \"", kLabelsValue,
                                     "\", nor an earlier node"));
       }
-      const bool labels = found->second == kLabelValue;
-      if (labels != (rule.inputs[i] == InputKind::kLabels)) {
-        return Invalid(absl::StrCat("input ", i, ": expected ",
-                                    labels ? "a tensor, got the labels" : "\"labels\", got \"",
-                                    labels ? "" : node.inputs(i), labels ? "" : "\""));
-      }
+      const absl::Status status = CheckInput(rule.inputs[std::min(i, least - 1)], found->second);
+      if (!status.ok()) return Invalid(absl::StrCat("input ", i, ": ", status.message()));
       resolved->inputs.push_back(found->second);
       out_.values[found->second].consumers.push_back(index);
     }
     return absl::OkStatus();
   }
 
-  absl::Status ResolveParameters(int index, const Dims& input, ResolvedNode* resolved) {
+  absl::Status CheckInput(InputKind kind, int index) const {
+    const ResolvedValue& value = out_.values[index];
+    const bool labels = index == kLabelValue, integers = value.type == INT32;
+    std::string expected;
+    switch (kind) {
+      case InputKind::kTensor:
+        if (!labels && !integers) return absl::OkStatus();
+        expected = "a tensor of numbers (tokens go through an embedding first)";
+        break;
+      case InputKind::kTokens:
+        if (!labels && integers) return absl::OkStatus();
+        expected = "int32 tokens: the graph's input, of text or token data";
+        break;
+      case InputKind::kClasses:
+        if (labels && integers) return absl::OkStatus();
+        expected = "\"labels\" that are classes";
+        break;
+      case InputKind::kTargets:
+        if (labels && !integers) return absl::OkStatus();
+        expected = "\"labels\" that are numbers (fp32)";
+        break;
+    }
+    return Invalid(absl::StrCat("expected ", expected, ", got ",
+                                labels ? "the labels" : absl::StrCat("\"", value.name, "\""),
+                                integers ? " (int32)" : " (fp32)"));
+  }
+
+  absl::Status ResolveParameters(int index, absl::Span<const Dims> inputs,
+                                 ResolvedNode* resolved) {
     const Node& node = graph_.nodes(index);
     STARLING_ASSIGN_OR_RETURN(const std::vector<ParameterSpec> specs,
-                              InferParameters(resolved->kind, resolved->attributes, input));
+                              InferParameters(resolved->kind, resolved->attributes, inputs));
     if (node.parameters_size() != static_cast<int>(specs.size())) {
       std::string roles;
       for (const ParameterSpec& spec : specs) {
@@ -173,54 +213,67 @@ class Validator {
     }
     for (int i = 0; i < node.parameters_size(); ++i) {
       const std::string& name = node.parameters(i);
-      const absl::Status status = AddParameter(index, name, specs[i], *resolved);
-      if (!status.ok()) {
+      const absl::StatusOr<int> parameter = UseParameter(index, name, specs[i], *resolved);
+      if (!parameter.ok()) {
         return Invalid(absl::StrCat("parameter \"", absl::CHexEscape(name), "\" (", specs[i].role,
-                                    "): ", status.message()));
+                                    "): ", parameter.status().message()));
       }
-      resolved->parameters.push_back(static_cast<int>(out_.parameters.size()) - 1);
+      resolved->parameters.push_back(*parameter);
     }
     return absl::OkStatus();
   }
 
-  absl::Status AddParameter(int node, const std::string& name, const ParameterSpec& spec,
-                            const ResolvedNode& resolved) {
+  // The index of the parameter, which is added where this is its first user.
+  absl::StatusOr<int> UseParameter(int node, const std::string& name, const ParameterSpec& spec,
+                                   const ResolvedNode& resolved) {
     const auto found = declared_.find(name);
     if (found == declared_.end()) return Invalid("it is not declared among the model's parameters");
-    const int expected_index = static_cast<int>(out_.parameters.size());
-    if (found->second < expected_index) {
-      const int user = out_.parameters[found->second].node;
-      return Invalid(absl::StrCat("node \"", graph_.nodes(user).name(),
-                                  "\" uses it already; sharing a parameter is not built yet"));
-    }
-    if (found->second > expected_index) {
+    const int next = static_cast<int>(out_.parameters.size());
+    if (found->second > next) {
       return Invalid(absl::StrCat("parameters must be declared in forward order: expected \"", name,
-                                  "\" at position ", expected_index, ", got it at ",
-                                  found->second));
+                                  "\" at position ", next, ", got it at ", found->second));
     }
     const Parameter& parameter = graph_.parameters(found->second);
+    STARLING_RETURN_IF_ERROR(CheckParameter(parameter, spec, resolved));
+    if (found->second == next) {
+      STARLING_RETURN_IF_ERROR(AddParameter(parameter));
+    } else if (out_.parameters[found->second].users.back() == node) {
+      return Invalid("the same node uses it already");
+    } else if (spec.kind == STATISTIC) {
+      return Invalid("statistics cannot be shared: each batch norm has its own");
+    }
+    out_.parameters[found->second].users.push_back(node);
+    return found->second;
+  }
+
+  absl::Status CheckParameter(const Parameter& parameter, const ParameterSpec& spec,
+                              const ResolvedNode& resolved) const {
     const Dims shape = ToDims(parameter.shape());
     if (shape != spec.shape) {
       return Invalid(absl::StrCat("expected the shape ", DimsToString(spec.shape), ", got ",
                                   DimsToString(shape)));
     }
-    if (parameter.kind() != spec.kind) {
+    if (parameter.kind() != spec.kind && parameter.kind() != FROZEN) {
       return Invalid(absl::StrCat("expected the kind ", KindName(spec.kind), ", got ",
                                   KindName(parameter.kind())));
     }
-    if (spec.kind == STATISTIC && parameter.statistic_momentum() != resolved.attributes.momentum) {
+    if (parameter.kind() == STATISTIC && parameter.statistic_momentum() != resolved.attributes.momentum) {
       return Invalid(absl::StrCat("expected the statistic_momentum ", resolved.attributes.momentum,
                                   " of its node, got ", parameter.statistic_momentum()));
     }
-    STARLING_RETURN_IF_ERROR(CheckInitializer(parameter.init()));
+    return CheckInitializer(parameter.init());
+  }
+
+  absl::Status AddParameter(const Parameter& parameter) {
+    Dims shape = ToDims(parameter.shape());
     STARLING_ASSIGN_OR_RETURN(const int64_t elements, CheckedElements(shape));
     out_.parameter_elements += elements;  // no overflow: 100,000 times 2^33 at most
     if (out_.parameter_elements > static_cast<int64_t>(limits::kParametersPerJobMax)) {
       return Invalid(absl::StrCat("expected at most ", limits::kParametersPerJobMax,
                                   " parameter elements in the model, got more"));
     }
-    out_.parameters.push_back({name, shape, elements, parameter.kind(), parameter.init(),
-                               parameter.statistic_momentum(), node});
+    out_.parameters.push_back({parameter.name(), std::move(shape), elements, parameter.kind(),
+                               parameter.init(), parameter.statistic_momentum(), {}});
     return absl::OkStatus();
   }
 
@@ -252,16 +305,34 @@ class Validator {
     }
     out_.logits = logits->second;
     out_.classes = graph_.classes();
-    const bool labelled = loss.inputs.size() == 2;
-    const int64_t expected = labelled ? out_.values[out_.logits].elements : 0;
+    const Dims& shape = out_.values[out_.logits].shape;
+    const bool classified = loss.kind == OpKind::kSoftmaxCrossEntropy;
+    const int64_t expected = classified ? shape.back() : 0;
     if (out_.classes == expected) return absl::OkStatus();
-    if (!labelled) {
+    if (!classified) {
       return Invalid(
           absl::StrCat("expected classes to be 0, as the loss takes none, got ", out_.classes));
     }
     return Invalid(absl::StrCat("node \"", out_.values[out_.logits].name, "\": its ", expected,
                                 " outputs are the logits, but the data has ", out_.classes,
                                 " classes; both must be equal"));
+  }
+
+  absl::Status CheckFrozen() const {
+    bool trains = false;
+    for (const ResolvedParameter& parameter : out_.parameters) {
+      trains |= parameter.kind == TRAINABLE;
+    }
+    if (!trains) return Invalid("every parameter is frozen: nothing to train");
+    for (const BackwardStep& step :
+         DeriveBackward(Differentiable(out_), static_cast<int>(out_.values.size()))) {
+      if (!UsesFrozenStatistics(out_, step.node)) continue;
+      return Invalid(absl::StrCat(
+          "node \"", out_.nodes[step.node].name, "\" (batchnorm): its statistics are frozen, but "
+          "its weight, its bias or a layer before it is not; freeze these too, or leave its "
+          "statistics free"));
+    }
+    return absl::OkStatus();
   }
 
   const Graph& graph_;
@@ -271,6 +342,24 @@ class Validator {
 };
 
 }  // namespace
+
+int64_t JudgedLabels(const ResolvedGraph& graph) {
+  const OpKind loss = graph.nodes.back().kind;
+  const bool judged = loss == OpKind::kSoftmaxCrossEntropy || loss == OpKind::kBinaryCrossEntropy;
+  return judged ? graph.values[kLabelValue].elements : 0;
+}
+
+int64_t JudgedLabels(const Graph& graph) {
+  const absl::StatusOr<ResolvedGraph> resolved = Validate(graph);
+  return resolved.ok() ? JudgedLabels(*resolved) : 0;
+}
+
+bool UsesFrozenStatistics(const ResolvedGraph& graph, int node) {
+  const ResolvedNode& resolved = graph.nodes[node];
+  if (resolved.kind != OpKind::kBatchNorm) return false;
+  return graph.parameters[resolved.parameters[2]].kind == FROZEN ||
+         graph.parameters[resolved.parameters[3]].kind == FROZEN;
+}
 
 absl::StatusOr<ResolvedGraph> Validate(const Graph& graph) { return Validator(graph).Run(); }
 

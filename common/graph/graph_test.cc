@@ -80,11 +80,11 @@ TEST(ValidateTest, ErrorsNameNodeOperatorExpectedAndGiven) {
 
   graph = SmallNet();
   graph.mutable_nodes(2)->set_inputs(0, "labels");
-  EXPECT_THAT(Error(graph), HasSubstr("expected a tensor, got the labels"));
+  EXPECT_THAT(Error(graph), HasSubstr("expected a tensor of numbers"));
 
   graph = SmallNet();
   graph.mutable_nodes(5)->set_inputs(1, "fc");
-  EXPECT_THAT(Error(graph), HasSubstr("expected \"labels\", got \"fc\""));
+  EXPECT_THAT(Error(graph), HasSubstr("expected \"labels\" that are classes, got \"fc\""));
 
   graph = SmallNet();
   graph.mutable_nodes(2)->set_inputs(0, "conv");  // norm's output is left over
@@ -127,7 +127,12 @@ TEST(ValidateTest, ParametersMustBeUsedExactlyAsDeclared) {
 
   graph = SmallNet();
   graph.mutable_nodes(1)->set_parameters(0, "conv.bias");
-  EXPECT_THAT(Error(graph), HasSubstr("sharing a parameter is not built yet"));
+  EXPECT_THAT(Error(graph), AllOf(HasSubstr("parameter \"norm.bias\" (bias)"),
+                                  HasSubstr("expected \"norm.bias\" at position 2, got it at 3")));
+
+  graph = SmallNet();
+  graph.mutable_nodes(1)->set_parameters(1, "norm.weight");
+  EXPECT_THAT(Error(graph), HasSubstr("the same node uses it already"));
 
   graph = SmallNet();
   graph.mutable_parameters()->SwapElements(0, 1);
@@ -148,6 +153,66 @@ TEST(ValidateTest, ParametersMustBeUsedExactlyAsDeclared) {
   graph = SmallNet();
   graph.mutable_nodes(4)->set_parameters(1, "missing");
   EXPECT_THAT(Error(graph), HasSubstr("not declared"));
+}
+
+TEST(ValidateTest, AParameterMayHaveSeveralUsers) {
+  const std::vector<LayerDescription> layers = {
+      {"linear", "a", {{"out_features", int64_t{4}}}},
+      {"relu", "r", {}},
+      {"linear", "b", {{"out_features", int64_t{4}}}, {}, "a"},
+      {"linear", "fc", {}},
+  };
+  const Graph graph = BuildLayers({{4}, 3}, layers).value();
+  EXPECT_EQ(graph.parameters_size(), 4);
+  const ResolvedGraph resolved = Validate(graph).value();
+  EXPECT_EQ(resolved.parameters[0].users, (std::vector<int>{0, 2}));
+  EXPECT_EQ(resolved.nodes[2].parameters, (std::vector<int>{0, 1}));
+  EXPECT_EQ(resolved.parameter_elements, 4 * 4 + 4 + 3 * 4 + 3);
+
+  Graph wrong = graph;
+  (*wrong.mutable_nodes(2)->mutable_attributes())["out_features"].set_i(5);
+  EXPECT_THAT(Error(wrong), HasSubstr("expected the shape [5, 4], got [4, 4]"));
+}
+
+TEST(ValidateTest, StatisticsAreNotShared) {
+  const std::vector<LayerDescription> layers = {
+      {"batchnorm", "a", {}}, {"batchnorm", "b", {}, {}, "a"}, {"linear", "fc", {}}};
+  EXPECT_THAT(BuildLayers({{4}, 3}, layers).status().message(), HasSubstr("cannot be shared"));
+}
+
+TEST(ValidateTest, TypesOfSamplesAndLabelsMustFit) {
+  Graph graph = SmallNet();
+  graph.mutable_input()->set_type(INT32);
+  EXPECT_THAT(Error(graph), AllOf(HasSubstr("node \"conv\" (conv2d)"), HasSubstr("embedding")));
+  graph = SmallNet();
+  graph.mutable_labels()->set_type(FLOAT32);
+  EXPECT_THAT(Error(graph), HasSubstr("got the labels (fp32)"));
+  graph = SmallNet();
+  graph.mutable_labels()->add_shape(2);
+  EXPECT_THAT(Error(graph), HasSubstr("for each of the labels [2]"));
+  graph = SmallNet();
+  graph.mutable_input()->set_type(static_cast<ElementType>(7));
+  EXPECT_THAT(Error(graph), HasSubstr("FLOAT32 or INT32, got 7"));
+}
+
+void Freeze(Graph* graph, int begin, int end) {
+  for (int p = begin; p < end; ++p) graph->mutable_parameters(p)->set_kind(FROZEN);
+}
+
+TEST(ValidateTest, FrozenParametersStandForAnyKind) {
+  Graph graph = SmallNet();
+  Freeze(&graph, 0, 6);  // conv and norm
+  const ResolvedGraph resolved = Validate(graph).value();
+  EXPECT_TRUE(UsesFrozenStatistics(resolved, 1));
+  EXPECT_FALSE(UsesFrozenStatistics(resolved, 0));
+  Freeze(&graph, 6, 8);
+  EXPECT_THAT(Error(graph), HasSubstr("nothing to train"));
+  graph = SmallNet();
+  Freeze(&graph, 0, 2);  // conv alone: norm trains, and keeps its statistics
+  EXPECT_FALSE(UsesFrozenStatistics(Validate(graph).value(), 1));
+  graph = SmallNet();
+  Freeze(&graph, 2, 6);  // norm alone: conv's gradient would have to pass
+  EXPECT_THAT(Error(graph), AllOf(HasSubstr("\"norm\""), HasSubstr("its statistics are frozen")));
 }
 
 TEST(ValidateTest, CraftedSizesAreRefused) {

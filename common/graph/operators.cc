@@ -1,8 +1,5 @@
 #include "common/graph/operators.h"
 
-#include <cmath>
-#include <limits>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
@@ -13,35 +10,79 @@ namespace {
 
 constexpr double kSizeMax = 1 << 16;  // kernel, stride, padding
 constexpr double kFeaturesMax = 1 << 24;
+constexpr double kIndexMax = int64_t{1} << 33;
+constexpr double kClipMax = 1e30;
 
 const AttributeSpec kKernel = {"kernel", AttributeType::kPair, true, 1, kSizeMax,
                                "height and width of the window"};
 const AttributeSpec kStride = {"stride", AttributeType::kPair, false, 1, kSizeMax, "step"};
 const AttributeSpec kPadding = {"padding", AttributeType::kPair, false, 0, kSizeMax,
                                 "zeros on each side"};
+const AttributeSpec kEpsilon = {"epsilon", AttributeType::kFloat, false, 1e-12, 1,
+                                "added to the variance"};
+const AttributeSpec kAxis = {"axis", AttributeType::kInt, true, 0, 7, "axis, without the batch"};
 const AttributeSpec kBias = {"bias", AttributeType::kBool, false, 0, 1, "whether to add a bias"};
 
 const std::vector<OperatorRule>& Table() {
   static const auto* const table = new std::vector<OperatorRule>{
       {OpKind::kConv2d, "conv2d", false, {InputKind::kTensor},
        {{"out_channels", AttributeType::kInt, true, 1, kFeaturesMax, "filters"},
-        kKernel, kStride, kPadding, kBias}},
+        kKernel, kStride, kPadding,
+        {"dilation", AttributeType::kPair, false, 1, kSizeMax, "distance of the window's elements"},
+        {"groups", AttributeType::kInt, false, 1, kFeaturesMax,
+         "parts of the channels that are convolved apart"},
+        kBias}},
       {OpKind::kMaxPool2d, "maxpool2d", false, {InputKind::kTensor}, {kKernel, kStride, kPadding}},
       {OpKind::kAvgPool2d, "avgpool2d", false, {InputKind::kTensor}, {kKernel, kStride, kPadding}},
       {OpKind::kLinear, "linear", false, {InputKind::kTensor},
        {{"out_features", AttributeType::kInt, true, 1, kFeaturesMax, "outputs"}, kBias}},
       {OpKind::kBatchNorm, "batchnorm", false, {InputKind::kTensor},
-       {{"epsilon", AttributeType::kFloat, false, 1e-12, 1, "added to the variance"},
-        {"momentum", AttributeType::kFloat, false, 1e-6, 1, "weight of a batch's statistics"}}},
+       {kEpsilon, {"momentum", AttributeType::kFloat, false, 1e-6, 1, "weight of a batch's statistics"}}},
       {OpKind::kRelu, "relu", false, {InputKind::kTensor}, {}},
       {OpKind::kDropout, "dropout", false, {InputKind::kTensor},
        {{"rate", AttributeType::kFloat, false, 0, 0.999, "share of elements set to 0"}}},
       {OpKind::kFlatten, "flatten", false, {InputKind::kTensor}, {}},
       {OpKind::kSoftmaxCrossEntropy, "softmax_cross_entropy", true,
-       {InputKind::kTensor, InputKind::kLabels}, {}},
-      {OpKind::kGatherRows, "gather_rows", false, {InputKind::kLabels},
+       {InputKind::kTensor, InputKind::kClasses}, {}},
+      {OpKind::kGatherRows, "gather_rows", false, {InputKind::kClasses},
        {{"rows", AttributeType::kInt, true, 1, kGatherRowsMax, "rows of the table"}}},
       {OpKind::kNegativeSum, "negative_sum", true, {InputKind::kTensor}, {}},
+      {OpKind::kAdd, "add", false, {InputKind::kTensor, InputKind::kTensor}, {}},
+      {OpKind::kMul, "mul", false, {InputKind::kTensor, InputKind::kTensor}, {}},
+      {OpKind::kConcat, "concat", false, {InputKind::kTensor, InputKind::kTensor}, {kAxis}},
+      {OpKind::kSlice, "slice", false, {InputKind::kTensor},
+       {kAxis,
+        {"begin", AttributeType::kInt, true, 0, kIndexMax, "first element along the axis"},
+        {"length", AttributeType::kInt, true, 1, kIndexMax, "elements along the axis"}}},
+      {OpKind::kReshape, "reshape", false, {InputKind::kTensor},
+       {{"shape", AttributeType::kInts, true, -1, kIndexMax, "of a sample; one -1 is worked out"}}},
+      {OpKind::kTranspose, "transpose", false, {InputKind::kTensor},
+       {{"axes", AttributeType::kInts, true, 0, 7, "a permutation of the sample's axes"}}},
+      {OpKind::kGlobalAvgPool2d, "global_avgpool2d", false, {InputKind::kTensor}, {}},
+      {OpKind::kLayerNorm, "layernorm", false, {InputKind::kTensor}, {kEpsilon}},
+      {OpKind::kGelu, "gelu", false, {InputKind::kTensor},
+       {{"approximate", AttributeType::kBool, false, 0, 1, "the tanh form, as GPT-2 has it"}}},
+      {OpKind::kSigmoid, "sigmoid", false, {InputKind::kTensor}, {}},
+      {OpKind::kTanh, "tanh", false, {InputKind::kTensor}, {}},
+      {OpKind::kClip, "clip", false, {InputKind::kTensor},
+       {{"minimum", AttributeType::kFloat, false, -kClipMax, kClipMax, "least value"},
+        {"maximum", AttributeType::kFloat, false, -kClipMax, kClipMax, "greatest value"}}},
+      {OpKind::kEmbedding, "embedding", false, {InputKind::kTokens},
+       {{"rows", AttributeType::kInt, true, 1, kGatherRowsMax, "rows of the table, one per token"},
+        {"features", AttributeType::kInt, true, 1, kFeaturesMax, "numbers in a row"}}},
+      {OpKind::kPositionEmbedding, "position_embedding", false, {InputKind::kTensor},
+       {{"rows", AttributeType::kInt, true, 1, kGatherRowsMax, "positions that the table has"}}},
+      {OpKind::kMatmul, "matmul", false, {InputKind::kTensor, InputKind::kTensor},
+       {{"transpose_b", AttributeType::kBool, false, 0, 1, "whether b is [..., N, K]"},
+        {"scale", AttributeType::kFloat, false, -kClipMax, kClipMax, "factor of the product"}}},
+      {OpKind::kAttention, "attention", false,
+       {InputKind::kTensor, InputKind::kTensor, InputKind::kTensor},
+       {{"heads", AttributeType::kInt, true, 1, kSizeMax, "heads; they divide the features"},
+        {"causal", AttributeType::kBool, false, 0, 1, "whether a position sees only those up to it"}}},
+      {OpKind::kMeanSquaredError, "mean_squared_error", true,
+       {InputKind::kTensor, InputKind::kTargets}, {}},
+      {OpKind::kBinaryCrossEntropy, "binary_cross_entropy", true,
+       {InputKind::kTensor, InputKind::kTargets}, {}},
   };
   return *table;
 }
@@ -70,6 +111,7 @@ std::string Meaning(const AttributeSpec& spec) {
   const char* const type = spec.type == AttributeType::kInt     ? "an integer"
                            : spec.type == AttributeType::kFloat ? "a number"
                            : spec.type == AttributeType::kPair  ? "an integer or a pair of them"
+                           : spec.type == AttributeType::kInts  ? "integers"
                                                                 : "0 or 1";
   const std::string range =
       spec.type == AttributeType::kFloat
@@ -79,12 +121,15 @@ std::string Meaning(const AttributeSpec& spec) {
   return absl::StrCat(spec.name, " (", spec.meaning, ") to be ", type, " in [", range, "]");
 }
 
-// The attribute's one or two numbers; empty when it has another type.
+// The attribute's numbers; empty when it has another type.
 std::vector<double> Numbers(const AttributeSpec& spec, const Attribute& attribute) {
   if (attribute.has_i()) return {static_cast<double>(attribute.i())};
   if (attribute.has_f() && spec.type == AttributeType::kFloat) return {attribute.f()};
   if (attribute.has_ints() && spec.type == AttributeType::kPair &&
       (attribute.ints().values_size() == 1 || attribute.ints().values_size() == 2)) {
+    return {attribute.ints().values().begin(), attribute.ints().values().end()};
+  }
+  if (attribute.has_ints() && spec.type == AttributeType::kInts) {
     return {attribute.ints().values().begin(), attribute.ints().values().end()};
   }
   return {};
@@ -103,100 +148,21 @@ void Store(absl::string_view name, const std::vector<double>& numbers, OperatorA
   if (name == "momentum") out->momentum = numbers[0];
   if (name == "rate") out->rate = numbers[0];
   if (name == "rows") out->rows = first;
-}
-
-absl::StatusOr<int64_t> CheckedProduct(int64_t a, int64_t b) {
-  int64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product) || product > limits::kTensorElementsMax) {
-    return Expected(absl::StrCat("at most ", limits::kTensorElementsMax, " elements"),
-                    absl::StrCat(a, " * ", b));
-  }
-  return product;
-}
-
-absl::Status ExpectImage(const Dims& input) {
-  if (input.size() == 3) return absl::OkStatus();
-  return Expected("an input [channels, height, width]", DimsToString(input));
-}
-
-absl::StatusOr<Dims> WindowedShape(OpKind kind, const OperatorAttributes& attributes,
-                                   const Dims& input) {
-  STARLING_RETURN_IF_ERROR(ExpectImage(input));
-  Dims output = {kind == OpKind::kConv2d ? attributes.out_channels : input[0], 0, 0};
-  for (int axis = 0; axis < 2; ++axis) {
-    const int64_t kernel = attributes.kernel[axis];
-    const int64_t padding = attributes.padding[axis];
-    if (kind != OpKind::kConv2d && 2 * padding > kernel) {
-      return Expected("a padding of at most half the kernel",
-                      absl::StrCat("padding ", padding, " for kernel ", kernel));
-    }
-    const int64_t padded = input[axis + 1] + 2 * padding;
-    if (padded < kernel) {
-      return Expected(absl::StrCat("an input of at least ", kernel, " in ",
-                                   axis == 0 ? "height" : "width", " with its padding"),
-                      absl::StrCat(padded, " (input ", DimsToString(input), ")"));
-    }
-    output[axis + 1] = (padded - kernel) / attributes.stride[axis] + 1;
-  }
-  return output;
-}
-
-absl::StatusOr<Dims> ShapeOf(OpKind kind, const OperatorAttributes& attributes,
-                             const Dims& input) {
-  switch (kind) {
-    case OpKind::kConv2d:
-    case OpKind::kMaxPool2d:
-    case OpKind::kAvgPool2d:
-      return WindowedShape(kind, attributes, input);
-    case OpKind::kLinear:
-      if (input.size() != 1) {
-        return Expected("an input [features] (put a flatten before it)", DimsToString(input));
-      }
-      return Dims{attributes.out_features};
-    case OpKind::kBatchNorm:
-      if (input.size() != 1) STARLING_RETURN_IF_ERROR(ExpectImage(input));
-      return input;
-    case OpKind::kRelu:
-    case OpKind::kDropout:
-      return input;
-    case OpKind::kFlatten: {
-      STARLING_ASSIGN_OR_RETURN(const int64_t elements, CheckedElements(input));
-      return Dims{elements};
-    }
-    case OpKind::kSoftmaxCrossEntropy:
-      if (input.size() != 1 || input[0] < 2) {
-        return Expected("an input [classes] with at least 2 classes", DimsToString(input));
-      }
-      return Dims{};
-    case OpKind::kGatherRows:
-      return Dims{1};
-    case OpKind::kNegativeSum:
-      return Dims{};
-  }
-  return absl::InternalError("an operator without a shape rule");
-}
-
-Initializer Constant(double value) {
-  Initializer init;
-  init.set_kind(Initializer::CONSTANT);
-  init.set_value(value);
-  return init;
-}
-
-// Kaiming-uniform with a = sqrt(5), as PyTorch initialises weights; its biases use the same bound.
-Initializer UniformByFanIn(int64_t fan_in) {
-  Initializer init;
-  init.set_kind(Initializer::UNIFORM);
-  init.set_value(1.0 / std::sqrt(static_cast<double>(fan_in)));
-  return init;
-}
-
-std::vector<ParameterSpec> WeightAndBias(Dims weight, int64_t fan_in, bool bias) {
-  const int64_t outputs = weight[0];
-  std::vector<ParameterSpec> specs;
-  specs.push_back({"weight", std::move(weight), TRAINABLE, UniformByFanIn(fan_in)});
-  if (bias) specs.push_back({"bias", {outputs}, TRAINABLE, UniformByFanIn(fan_in)});
-  return specs;
+  if (name == "dilation") out->dilation = pair;
+  if (name == "groups") out->groups = first;
+  if (name == "features") out->features = first;
+  if (name == "axis") out->axis = first;
+  if (name == "begin") out->begin = first;
+  if (name == "length") out->length = first;
+  if (name == "shape") out->shape.assign(numbers.begin(), numbers.end());
+  if (name == "axes") out->axes.assign(numbers.begin(), numbers.end());
+  if (name == "approximate") out->approximate = first != 0;
+  if (name == "minimum") out->minimum = numbers[0];
+  if (name == "maximum") out->maximum = numbers[0];
+  if (name == "transpose_b") out->transpose_b = first != 0;
+  if (name == "scale") out->scale = numbers[0];
+  if (name == "heads") out->heads = first;
+  if (name == "causal") out->causal = first != 0;
 }
 
 }  // namespace
@@ -249,70 +215,6 @@ absl::StatusOr<OperatorAttributes> ResolveAttributes(const Node& node, const Ope
     resolved.stride = resolved.kernel;
   }
   return resolved;
-}
-
-absl::StatusOr<Dims> InferShape(OpKind kind, const OperatorAttributes& attributes,
-                                const Dims& input) {
-  STARLING_RETURN_IF_ERROR(CheckedElements(input).status());
-  STARLING_ASSIGN_OR_RETURN(Dims output, ShapeOf(kind, attributes, input));
-  STARLING_RETURN_IF_ERROR(CheckedElements(output).status());
-  return output;
-}
-
-absl::StatusOr<std::vector<ParameterSpec>> InferParameters(OpKind kind,
-                                                           const OperatorAttributes& attributes,
-                                                           const Dims& input) {
-  std::vector<ParameterSpec> specs;
-  switch (kind) {
-    case OpKind::kConv2d: {
-      STARLING_ASSIGN_OR_RETURN(const int64_t window,
-                                CheckedProduct(attributes.kernel[0], attributes.kernel[1]));
-      STARLING_ASSIGN_OR_RETURN(const int64_t fan_in, CheckedProduct(input[0], window));
-      specs = WeightAndBias(
-          {attributes.out_channels, input[0], attributes.kernel[0], attributes.kernel[1]}, fan_in,
-          attributes.bias);
-      break;
-    }
-    case OpKind::kLinear:
-      specs = WeightAndBias({attributes.out_features, input[0]}, input[0], attributes.bias);
-      break;
-    case OpKind::kBatchNorm:
-      specs = {{"weight", {input[0]}, TRAINABLE, Constant(1)},
-               {"bias", {input[0]}, TRAINABLE, Constant(0)},
-               {"running_mean", {input[0]}, STATISTIC, Constant(0)},
-               {"running_var", {input[0]}, STATISTIC, Constant(1)}};
-      break;
-    case OpKind::kGatherRows:
-      specs = {{"weight", {attributes.rows}, TRAINABLE, Constant(0)}};
-      break;
-    default:
-      break;
-  }
-  for (const ParameterSpec& spec : specs) {
-    STARLING_RETURN_IF_ERROR(CheckedElements(spec.shape).status());
-  }
-  return specs;
-}
-
-absl::StatusOr<int64_t> CheckedElements(absl::Span<const int64_t> dims) {
-  if (dims.size() > limits::kTensorDimsMax) {
-    return Expected(absl::StrCat("at most ", limits::kTensorDimsMax, " dimensions"),
-                    absl::StrCat(dims.size()));
-  }
-  int64_t elements = 1;
-  for (int64_t dim : dims) {
-    if (dim < 1) return Expected("dimensions of at least 1", DimsToString(dims));
-    if (__builtin_mul_overflow(elements, dim, &elements) ||
-        elements > limits::kTensorElementsMax) {
-      return Expected(absl::StrCat("at most ", limits::kTensorElementsMax, " elements"),
-                      DimsToString(dims));
-    }
-  }
-  return elements;
-}
-
-std::string DimsToString(absl::Span<const int64_t> dims) {
-  return absl::StrCat("[", absl::StrJoin(dims, ", "), "]");
 }
 
 }  // namespace starling

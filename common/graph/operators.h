@@ -4,19 +4,36 @@
 // Layouts: images are [channels, height, width] (the batch in front makes NCHW), convolution
 // weights [out, in, height, width], linear weights [out, in]. Shapes here never include the batch.
 //
-//   op                     inputs       parameters                                  output
-//   conv2d                 CHW          weight [O,C,kh,kw], bias [O]                [O,H',W']
-//   maxpool2d, avgpool2d   CHW                                                      [C,H',W']
-//   linear                 [in]         weight [out,in], bias [out]                 [out]
-//   batchnorm              CHW or C     weight, bias, running_mean, running_var [C] as the input
-//   relu, dropout          any                                                      as the input
-//   flatten                any                                                      [elements]
-//   softmax_cross_entropy  [K], labels                                              scalar: loss
-//   gather_rows            labels       weight [R]                                  [1]
-//   negative_sum           any                                                      scalar: loss
+//   op                     inputs            parameters                                  output
+//   conv2d                 CHW               weight [O,C/groups,kh,kw], bias [O]         [O,H',W']
+//   maxpool2d, avgpool2d   CHW                                                           [C,H',W']
+//   global_avgpool2d       CHW                                                           [C]
+//   linear                 [..., in]         weight [out,in], bias [out]                 [..., out]
+//   batchnorm              CHW or C          weight, bias, running_mean, running_var [C] the input's
+//   layernorm              [..., D]          weight [D], bias [D]                        the input's
+//   relu, gelu, sigmoid, tanh, clip, dropout any                                         the input's
+//   add, mul               two of one shape                                              the inputs'
+//   concat                 2 or more                                                     summed along axis
+//   slice                  any                                                           length along axis
+//   reshape                any                                                           shape
+//   transpose              any                                                           permuted
+//   flatten                any                                                           [elements]
+//   embedding              int32 [T...]      weight [V,D]                                [T..., D]
+//   position_embedding     [T, D]            weight [rows,D]                             the input's
+//   matmul                 [...,M,K], [...,K,N] (transpose_b: [...,N,K])                 [..., M, N]
+//   attention              q, k, v: [T,D]                                                [T, D]
+//   softmax_cross_entropy  [..., K], int32 labels [...]                                  scalar: loss
+//   mean_squared_error     any, fp32 labels of its shape                                 scalar: loss
+//   binary_cross_entropy   any, fp32 labels of its shape                                 scalar: loss
+//   gather_rows            int32 labels      weight [R]                                  [1]
+//   negative_sum           any                                                           scalar: loss
 //
-// H' = floor((H + 2*padding - kernel) / stride) + 1. Average pooling counts the padding. "labels"
-// is the value of that name that every graph has: one int32 per sample (gather_rows: the row).
+// H' = floor((H + 2*padding - dilation*(kernel-1) - 1) / stride) + 1. Average pooling counts the
+// padding. Axes count from 0 and leave the batch out. clip is max(minimum, min(x, maximum)), so
+// ReLU6 is clip 0..6. gelu is x * Phi(x) or, with approximate, its tanh form (Hendrycks and Gimpel
+// 2016). attention is softmax(q k^T / sqrt(D/heads)) v, head by head; with causal, position t sees
+// those up to t (Vaswani et al. 2017). "labels" is the value of that name that every graph has;
+// gather_rows reads its row there.
 //
 // Pure functions of their arguments; safe from any thread. Bad input gives kInvalidArgument with
 // what was expected and what came; arithmetic on sizes from outside is checked.
@@ -50,6 +67,24 @@ enum class OpKind : uint8_t {
   kSoftmaxCrossEntropy,
   kGatherRows,
   kNegativeSum,
+  kAdd,
+  kMul,
+  kConcat,
+  kSlice,
+  kReshape,
+  kTranspose,
+  kGlobalAvgPool2d,
+  kLayerNorm,
+  kGelu,
+  kSigmoid,
+  kTanh,
+  kClip,
+  kEmbedding,
+  kPositionEmbedding,
+  kMatmul,
+  kAttention,
+  kMeanSquaredError,
+  kBinaryCrossEntropy,
 };
 
 inline constexpr char kLabelsValue[] = "labels";
@@ -62,19 +97,35 @@ struct OperatorAttributes {
   std::array<int64_t, 2> kernel = {};  // conv2d, pools: height, width
   std::array<int64_t, 2> stride = {1, 1};
   std::array<int64_t, 2> padding = {0, 0};
+  std::array<int64_t, 2> dilation = {1, 1};  // conv2d
+  int64_t groups = 1;                        // conv2d: divides input channels and out_channels
   bool bias = true;                      // conv2d, linear
   int64_t out_features = 0;              // linear
-  double epsilon = 1e-5;                 // batchnorm
+  double epsilon = 1e-5;                 // batchnorm, layernorm
   double momentum = kStatisticMomentum;  // batchnorm: becomes the statistics' statistic_momentum
   double rate = 0.5;                     // dropout: share of elements set to 0, in [0, 1)
-  int64_t rows = 0;                      // gather_rows
+  int64_t rows = 0;                      // gather_rows, embedding, position_embedding
+  int64_t features = 0;                  // embedding
+  int64_t axis = 0;                      // concat, slice
+  int64_t begin = 0;                     // slice
+  int64_t length = 0;                    // slice
+  std::vector<int64_t> shape = {};       // reshape: as written, with at most one -1
+  std::vector<int64_t> axes = {};        // transpose: output axis i is input axis axes[i]
+  bool approximate = false;              // gelu
+  double minimum = 0;                    // clip
+  double maximum = 6;                    // clip
+  bool transpose_b = false;              // matmul
+  double scale = 1;                      // matmul: of the product
+  int64_t heads = 1;                     // attention: divides D
+  bool causal = false;                   // attention
 
   friend bool operator==(const OperatorAttributes&, const OperatorAttributes&) = default;
 };
 
-enum class AttributeType : uint8_t { kInt, kFloat, kPair, kBool };
+enum class AttributeType : uint8_t { kInt, kFloat, kPair, kBool, kInts };
 
-// How an attribute is written. kPair: two integers, or one for both; kBool: 0 or 1. An attribute
+// How an attribute is written. kPair: two integers, or one for both; kBool: 0 or 1; kInts: one or
+// more integers. An attribute
 // that is not required takes the default of OperatorAttributes (a pool's stride: its kernel).
 struct AttributeSpec {
   const char* name;
@@ -85,18 +136,30 @@ struct AttributeSpec {
   const char* meaning;  // for documentation and messages
 };
 
-enum class InputKind : uint8_t { kTensor, kLabels };
+enum class InputKind : uint8_t {
+  kTensor,   // fp32: the graph's input or a node's output
+  kTokens,   // int32: the graph's input
+  kClasses,  // int32: the labels
+  kTargets,  // fp32: the labels
+};
 
 struct OperatorRule {
   OpKind kind;
   const char* name;
   bool loss;  // the graph's last node, and only that
-  std::vector<InputKind> inputs;
+  std::vector<InputKind> inputs;  // concat: of the first two; more may follow
   std::vector<AttributeSpec> attributes;
+
+  bool variadic() const { return kind == OpKind::kConcat; }
+  // Whether it reads the labels: as the last input, if so.
+  bool reads_labels() const {
+    return inputs.back() == InputKind::kClasses || inputs.back() == InputKind::kTargets;
+  }
 };
 
-// A parameter that an operator has for given attributes and input shape, with PyTorch's default
-// initialisation: uniform with bound 1/sqrt(fan-in) for conv2d and linear, weight and bias alike.
+// A parameter that an operator has for given attributes and input shapes, with PyTorch's default
+// initialisation: uniform with bound 1/sqrt(fan-in) for conv2d and linear, weight and bias alike;
+// standard normal for embeddings.
 struct ParameterSpec {
   const char* role;  // "weight": a builder names the parameter NODE.ROLE
   Dims shape;
@@ -118,15 +181,15 @@ std::string KnownOperators();
 // Checks names, types and ranges, and fills in defaults.
 absl::StatusOr<OperatorAttributes> ResolveAttributes(const Node& node, const OperatorRule& rule);
 
-// The output's shape, from that of the first input ({} for labels). A loss gives {}: a scalar per
-// sample.
+// The output's shape, from those of the inputs, as many as the operator takes. A loss gives {}: a
+// scalar per sample.
 absl::StatusOr<Dims> InferShape(OpKind kind, const OperatorAttributes& attributes,
-                                const Dims& input);
+                                absl::Span<const Dims> inputs);
 
-// In the operator's order. `input` must have passed InferShape.
+// In the operator's order. `inputs` must have passed InferShape.
 absl::StatusOr<std::vector<ParameterSpec>> InferParameters(OpKind kind,
                                                            const OperatorAttributes& attributes,
-                                                           const Dims& input);
+                                                           absl::Span<const Dims> inputs);
 
 // The product of the dimensions; refuses dimensions < 1, more than limits::kTensorDimsMax of them,
 // and products beyond limits::kTensorElementsMax. {} has one element.

@@ -40,8 +40,7 @@ class Batches : public BatchSource {
     micro.first = id;
     micro.count = 1;
     STARLING_ASSIGN_OR_RETURN(BatchHandle batch, loader_.Take(micro, absl::Now() + absl::Seconds(60)));
-    const MicroBatch view{batch->samples(), static_cast<const float*>(batch->input_data()),
-                          static_cast<const int32_t*>(batch->label_data())};
+    const MicroBatch view{batch->samples(), batch->input_data(), batch->label_data()};
     MutexLock lock(&mutex_);
     taken_.push_back(std::move(batch));
     return view;

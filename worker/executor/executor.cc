@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
@@ -17,9 +19,11 @@
 namespace starling {
 namespace {
 
-// Which slices each node's parameters lie in, and how many backward steps each slice waits for.
+// Which slices each node's parameters lie in, which of them get a gradient from it, and how many
+// backward steps each slice waits for: none, where it is frozen.
 struct SliceUse {
-  std::vector<std::vector<SliceId>> of_node;
+  std::vector<std::vector<SliceId>> read_by_node;
+  std::vector<std::vector<SliceId>> pushed_by_node;
   std::vector<int> nodes_of_slice;
 };
 
@@ -27,17 +31,38 @@ SliceUse FindSliceUse(const ResolvedGraph& graph, const Layout& layout) {
   SliceUse use;
   use.nodes_of_slice.assign(layout.slices.size(), 0);
   for (const ResolvedNode& node : graph.nodes) {
-    std::vector<SliceId> slices;
+    std::vector<SliceId> slices, pushed;
     for (int p : node.parameters) {
       const ParameterPlace& place = layout.parameters[p];
       for (SliceId s = place.first_slice; s <= place.last_slice; ++s.value) slices.push_back(s);
     }
     std::sort(slices.begin(), slices.end());
     slices.erase(std::unique(slices.begin(), slices.end()), slices.end());
-    for (SliceId s : slices) ++use.nodes_of_slice[s.value];
-    use.of_node.push_back(std::move(slices));
+    std::copy_if(slices.begin(), slices.end(), std::back_inserter(pushed),
+                 [&](SliceId s) { return layout.slices[s.value].kind != FROZEN; });
+    for (SliceId s : pushed) ++use.nodes_of_slice[s.value];
+    use.read_by_node.push_back(std::move(slices));
+    use.pushed_by_node.push_back(std::move(pushed));
   }
   return use;
+}
+
+// Labels of one sample that its logits predict.
+uint64_t CountCorrect(const ResolvedGraph& graph, const float* logits, const void* labels,
+                      int64_t sample) {
+  const int64_t count = JudgedLabels(graph);
+  uint64_t correct = 0;
+  if (graph.nodes.back().kind == OpKind::kBinaryCrossEntropy) {
+    const float* const targets = static_cast<const float*>(labels) + sample * count;
+    for (int64_t i = 0; i < count; ++i) correct += (logits[i] > 0) == (targets[i] > 0.5f);
+    return correct;
+  }
+  const int32_t* const classes = static_cast<const int32_t*>(labels) + sample * count;
+  for (int64_t i = 0; i < count; ++i) {
+    const float* const row = logits + i * graph.classes;
+    correct += std::max_element(row, row + graph.classes) - row == classes[i];
+  }
+  return correct;
 }
 
 // A lane's own: nothing here is touched by another thread while a unit runs.
@@ -140,16 +165,51 @@ class ExecutorImpl : public Executor {
         samples_max_ = std::max(samples_max_, program->samples());
       }
     }
-    const size_t parameter_copies = options_.evaluate_samples.empty() ? 1 : 2;
-    const size_t flats = parameter_copies + options_.lanes +
-                         GradientSums::SpareBuffers(options_.micro_batches, options_.lanes);
-    planned_bytes_ = options_.lanes * arena_bytes_ + flats * flat_bytes();
+    planned_bytes_ = BytesWith(arena_bytes_, samples_max_);
     if (planned_bytes_ <= options_.bytes_max) return absl::OkStatus();
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the model needs ", planned_bytes_ >> 20, " MiB here (", options_.lanes, " x ",
-                     arena_bytes_ >> 20, " MiB of activations, ", flats, " x ", flat_bytes() >> 20,
-                     " MiB of parameters and gradients), but ", options_.bytes_max >> 20,
-                     " MiB are allowed: use smaller micro-batches or fewer lanes"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the job needs ", MiB(planned_bytes_), " here with batch.global ",
+        samples_max_ * options_.micro_batches, " in micro-batches of ", samples_max_, " (",
+        options_.lanes, " lanes x ", MiB(arena_bytes_), " of activations, ", FlatBuffers(), " x ",
+        MiB(flat_bytes()), " of parameters and gradients), but ", MiB(options_.bytes_max),
+        " are allowed: ", WhatFits()));
+  }
+
+  static std::string MiB(size_t bytes) {
+    return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+  }
+
+  // Parameters, and gradients of lanes and of sums that wait.
+  size_t FlatBuffers() const {
+    return (options_.evaluate_samples.empty() ? 1 : 2) + options_.lanes +
+           GradientSums::SpareBuffers(options_.micro_batches, options_.lanes);
+  }
+
+  // What is planned in all, for an arena of so many bytes and a micro-batch of so many samples.
+  size_t BytesWith(size_t arena_bytes, int64_t samples) const {
+    const size_t logits = samples * logits_per_sample() * sizeof(float);
+    return options_.lanes * (arena_bytes + logits) + FlatBuffers() * flat_bytes();
+  }
+
+  // Numbers that the host reads to judge a sample's prediction.
+  size_t logits_per_sample() const {
+    return JudgedLabels(graph_) == 0 ? 0 : graph_.values[graph_.logits].elements;
+  }
+
+  // The greatest batch that fits, found by halving.
+  std::string WhatFits() const {
+    for (int64_t samples = samples_max_ / 2; samples >= 1; samples /= 2) {
+      auto program = Program::Create(
+          graph_, device_, {samples, true, options_.kernel_threads, options_.global_batch});
+      if (!program.ok()) continue;  // a batch norm of one value, say
+      const size_t bytes = BytesWith((*program)->arena_bytes(), samples);
+      if (bytes > options_.bytes_max) continue;
+      return absl::StrCat("batch.global ", samples * options_.micro_batches, " with batch.microBatches ",
+                          options_.micro_batches, " would need ", MiB(bytes),
+                          "; or raise batch.microBatches, or give the worker fewer --lanes");
+    }
+    return "not even micro-batches of one sample would fit; a worker with fewer --lanes or more "
+           "memory is needed";
   }
 
   absl::Status BindLane(Lane& lane) {
@@ -163,7 +223,7 @@ class ExecutorImpl : public Executor {
       program->Bind(arena, layout_, snapshot_.as<float>(), nullptr);
     }
     lane.losses.resize(samples_max_);
-    lane.logits.resize(samples_max_ * graph_.classes);
+    lane.logits.resize(samples_max_ * logits_per_sample());
     return lane.stream->Synchronize();
   }
 
@@ -301,7 +361,7 @@ class ExecutorImpl : public Executor {
   }
 
   absl::Status WaitForSlices(Lane& lane, int node) {
-    for (SliceId slice : use_.of_node[node]) {
+    for (SliceId slice : use_.read_by_node[node]) {
       if (slice_ready_[slice.value].load(std::memory_order_acquire)) continue;
       const uint64_t begin = SpanRing::NowMicros();
       if (!run_.gate->Wait(slice)) return Abandoned();
@@ -330,18 +390,18 @@ class ExecutorImpl : public Executor {
 
   absl::Status ReadOutcome(Lane& lane, const Program& program, const MicroBatch& batch,
                            Outcome* outcome) {
-    const int64_t n = batch.samples, classes = graph_.classes;
+    const int64_t n = batch.samples;
+    const size_t logits = logits_per_sample();
     STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.losses.data(), program.losses(),
                                                      n * sizeof(float), *lane.stream));
     STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.logits.data(), program.logits(),
-                                                     n * classes * sizeof(float), *lane.stream));
+                                                     n * logits * sizeof(float), *lane.stream));
     STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
     outcome->samples = n;
     for (int64_t i = 0; i < n; ++i) {
       outcome->loss_sum += lane.losses[i];
-      if (classes == 0) continue;
-      const float* const row = lane.logits.data() + i * classes;
-      outcome->correct += std::max_element(row, row + classes) - row == batch.labels[i];
+      if (logits == 0) continue;
+      outcome->correct += CountCorrect(graph_, lane.logits.data() + i * logits, batch.labels, i);
     }
     return absl::OkStatus();
   }
@@ -381,7 +441,7 @@ class ExecutorImpl : public Executor {
       STARLING_RETURN_IF_ERROR(program.Backward(static_cast<int>(step), *lane.stream));
       spans_->Record(backward_names_[node], SpanCategory::kBackward, begin, SpanRing::NowMicros(),
                      {.clock = run_.unit->clock});
-      for (SliceId slice : use_.of_node[node]) {
+      for (SliceId slice : use_.pushed_by_node[node]) {
         if (--lane.steps_left[slice.value] > 0) continue;
         STARLING_RETURN_IF_ERROR(
             AddSlice(lane, range, leaf, slice, static_cast<uint32_t>(program.samples())));
@@ -395,6 +455,7 @@ class ExecutorImpl : public Executor {
     STARLING_RETURN_IF_ERROR(
         device_->Zero(lane.gradients.as<float>(), lane.gradients.bytes(), *lane.stream));
     for (uint32_t s = 0; s < layout_.slices.size(); ++s) {
+      if (use_.nodes_of_slice[s] == 0) continue;  // frozen
       if (Stopped()) return Abandoned();
       STARLING_RETURN_IF_ERROR(AddSlice(lane, range, leaf, SliceId(s), 0));
     }

@@ -33,8 +33,10 @@ namespace starling {
 // epoch's last batch is short.
 struct MicroBatch {
   int64_t samples = 0;
-  const float* inputs = nullptr;    // [samples, input shape]; not read where the graph does not
-  const int32_t* labels = nullptr;  // [samples]
+  // [samples, shape], of the types that the graph's input and labels have (fp32 or int32); not read
+  // where the graph does not.
+  const void* inputs = nullptr;
+  const void* labels = nullptr;
 };
 
 // Called by several lanes at once.
@@ -54,7 +56,8 @@ class SliceGate {
   virtual bool Wait(SliceId slice) = 0;
 };
 
-// Takes gradients, per range of the unit and slice. Called by several lanes at once.
+// Takes gradients, per range of the unit and slice; of frozen slices none. Called by several lanes
+// at once.
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
@@ -91,7 +94,9 @@ struct Unit {
 struct RangeResult {
   double loss_sum = 0;  // over samples; micro-batches summed in the order of their ids
   uint64_t samples = 0;
-  uint64_t correct = 0;  // whose greatest logit (the first of equals) is their label's
+  // Labels, JudgedLabels() of them per sample, that the greatest logit (the first of equals) or, for
+  // binary cross-entropy, the logit's sign predicts.
+  uint64_t correct = 0;
 };
 
 struct UnitResult {
@@ -111,7 +116,8 @@ class Executor {
   virtual ~Executor() = default;
 
   // `device` and `spans` outlive the executor. kInvalidArgument: the device refuses an operator;
-  // kResourceExhausted: it has not enough memory, or bytes_max would be exceeded (says by what).
+  // kResourceExhausted: it has not enough memory, or bytes_max would be exceeded (says what is
+  // planned and which batch would fit).
   static absl::StatusOr<std::unique_ptr<Executor>> Create(const ResolvedGraph& graph,
                                                           const Layout& layout,
                                                           const ExecutorOptions& options,

@@ -24,45 +24,88 @@ struct ReferenceResult {
   std::vector<double> gradient;  // flat, in the layout's order
 };
 
-// The chain rule over a graph whose nodes each read the one before.
-ReferenceResult ComputeReference(TestModel& model, const MicroBatch& batch, uint32_t id) {
-  const ResolvedGraph& graph = model.resolved;
-  const ProgramOptions options = {batch.samples, true, 1, kGlobal};
-  const int64_t inputs = batch.samples * graph.values[kInputValue].elements;
-  std::vector<Doubles> values(graph.values.size());
-  values[kInputValue].assign(batch.inputs, batch.inputs + inputs);
-  values[kLabelValue].assign(batch.labels, batch.labels + batch.samples);
-  auto args = [&](int node) {
-    ReferenceArgs out;
-    for (int input : graph.nodes[node].inputs) out.inputs.push_back(values[input]);
-    for (int p : graph.nodes[node].parameters) {
-      const float* const begin = model.live().data() + model.layout.parameters[p].flat_begin;
-      out.parameters.emplace_back(begin, begin + model.layout.parameters[p].elements);
+// The chain rule over a graph, in double.
+class ReferenceNet {
+ public:
+  ReferenceNet(TestModel& model, const MicroBatch& batch, uint32_t id)
+      : model_(model), graph_(model.resolved), id_(id), options_{batch.samples, true, 1, kGlobal} {
+    values_.resize(graph_.values.size());
+    gradients_.resize(graph_.values.size());
+    values_[kInputValue] = Read(batch.inputs, kInputValue);
+    values_[kLabelValue] = Read(batch.labels, kLabelValue);
+  }
+
+  ReferenceResult Compute() {
+    for (int i = 0; i < static_cast<int>(graph_.nodes.size()); ++i) {
+      values_[graph_.nodes[i].output] =
+          ReferenceForward(KernelSpec(graph_, i, options_), Arguments(i)).value();
     }
-    out.random = {kSeed, 0, id, static_cast<uint32_t>(node)};
+    ReferenceResult result;
+    for (double loss : values_[graph_.nodes.back().output]) result.loss_sum += loss;
+    result.gradient.resize(model_.layout.elements);
+    for (const BackwardStep& step :
+         DeriveBackward(Differentiable(graph_), static_cast<int>(graph_.values.size()))) {
+      Backward(step.node, &result);
+    }
+    return result;
+  }
+
+ private:
+  Doubles Read(const void* data, int value) const {
+    const int64_t count = options_.samples * graph_.values[value].elements;
+    if (graph_.values[value].type == INT32) {
+      const auto* const integers = static_cast<const int32_t*>(data);
+      return Doubles(integers, integers + count);
+    }
+    const auto* const floats = static_cast<const float*>(data);
+    return Doubles(floats, floats + count);
+  }
+
+  ReferenceArgs Arguments(int node) const {
+    ReferenceArgs out;
+    for (int input : graph_.nodes[node].inputs) out.inputs.push_back(values_[input]);
+    for (int p : graph_.nodes[node].parameters) {
+      const float* const begin = model_.live().data() + model_.layout.parameters[p].flat_begin;
+      out.parameters.emplace_back(begin, begin + model_.layout.parameters[p].elements);
+    }
+    out.random = {kSeed, 0, id_, static_cast<uint32_t>(node)};
     out.global_batch = kGlobal;
     return out;
-  };
-  const int nodes = static_cast<int>(graph.nodes.size());
-  for (int i = 0; i < nodes; ++i) {
-    values[graph.nodes[i].output] =
-        ReferenceForward(KernelSpec(graph, i, options), args(i)).value();
   }
-  ReferenceResult result;
-  for (double loss : values[graph.nodes.back().output]) result.loss_sum += loss;
-  result.gradient.resize(model.layout.elements);
-  Doubles output_gradient;
-  for (int i = nodes - 1; i >= 0; --i) {
-    ReferenceGradients gradients =
-        ReferenceBackward(KernelSpec(graph, i, options), args(i), output_gradient).value();
+
+  void Backward(int index, ReferenceResult* result) {
+    const ResolvedNode& node = graph_.nodes[index];
+    const ReferenceGradients gradients =
+        ReferenceBackward(KernelSpec(graph_, index, options_), Arguments(index),
+                          gradients_[node.output])
+            .value();
     for (size_t k = 0; k < gradients.parameters.size(); ++k) {
-      const int p = graph.nodes[i].parameters[k];
-      std::copy(gradients.parameters[k].begin(), gradients.parameters[k].end(),
-                result.gradient.begin() + model.layout.parameters[p].flat_begin);
+      const int p = node.parameters[k];
+      if (graph_.parameters[p].kind == FROZEN) continue;
+      Accumulate(gradients.parameters[k],
+                 result->gradient.data() + model_.layout.parameters[p].flat_begin);
     }
-    output_gradient = gradients.inputs[0];
+    for (size_t k = 0; k < gradients.inputs.size() && k < node.inputs.size(); ++k) {
+      Doubles& to = gradients_[node.inputs[k]];
+      to.resize(values_[node.inputs[k]].size());
+      Accumulate(gradients.inputs[k], to.data());
+    }
   }
-  return result;
+
+  static void Accumulate(const Doubles& from, double* to) {
+    for (size_t i = 0; i < from.size(); ++i) to[i] += from[i];
+  }
+
+  TestModel& model_;
+  const ResolvedGraph& graph_;
+  const uint32_t id_;
+  const ProgramOptions options_;
+  std::vector<Doubles> values_;
+  std::vector<Doubles> gradients_;  // by value
+};
+
+ReferenceResult ComputeReference(TestModel& model, const MicroBatch& batch, uint32_t id) {
+  return ReferenceNet(model, batch, id).Compute();
 }
 
 std::vector<LayerDescription> RandomLayers(std::mt19937& random, bool image) {

@@ -1,10 +1,12 @@
 // What the executor promises about numbers: sums, bits, losses, learning.
 #include "worker/executor/executor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "common/graph/backward.h"
 #include "common/graph/builders.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -245,6 +247,136 @@ TEST(ExecutorTest, ANonFiniteLossNamesTheFirstBadLayer) {
   // The executor is as good as before.
   model.Initialise(1);
   EXPECT_TRUE(TrainOnce(model, batches, ranges).result.finite);
+}
+
+std::vector<LayerDescription> TwiceUsed() {
+  return {{"linear", "a", {{"out_features", int64_t{6}}}},
+          {"relu", "r1", {}},
+          {"linear", "b", {{"out_features", int64_t{6}}}, {}, "a"},
+          {"relu", "r2", {}},
+          {"linear", "c", {{"out_features", int64_t{6}}}, {}, "a"},
+          {"linear", "fc", {}}};
+}
+
+TEST(ExecutorTest, ASharedParametersGradientIsTheSumOverItsUsers) {
+  const Samples32 samples = MakeSamples(26, 6, kClasses, 2);
+  MemoryBatches batches(&samples, 4);
+  TestModel model =
+      MakeTestModel(BuildLayers({{6}, kClasses}, TwiceUsed()).value(), ConvOptions(1));
+  ASSERT_EQ(model.resolved.parameters[0].users.size(), 3u);
+  const std::vector<float> gradient = TrainOnce(model, batches, {TrainRange(0, 8)}).gradients[0];
+
+  // The same net with three parameters of the same values.
+  std::vector<LayerDescription> apart = TwiceUsed();
+  for (LayerDescription& layer : apart) layer.parameters_of.clear();
+  TestModel other = MakeTestModel(BuildLayers({{6}, kClasses}, apart).value(), ConvOptions(1));
+  const auto place = [](const TestModel& m, int p) { return m.layout.parameters[p].flat_begin; };
+  const int from[] = {0, 1, 0, 1, 0, 1, 2, 3};
+  for (int p = 0; p < 8; ++p) {
+    std::copy_n(model.live().data() + place(model, from[p]), other.layout.parameters[p].elements,
+                other.live().data() + place(other, p));
+  }
+  const std::vector<float> parts = TrainOnce(other, batches, {TrainRange(0, 8)}).gradients[0];
+  for (int p = 0; p < 2; ++p) {
+    for (uint64_t i = 0; i < model.layout.parameters[p].elements; ++i) {
+      const double sum = double{parts[place(other, p) + i]} + parts[place(other, p + 2) + i] +
+                         parts[place(other, p + 4) + i];
+      EXPECT_NEAR(gradient[place(model, p) + i], sum, 1e-6) << p << " " << i;
+    }
+  }
+}
+
+TEST(ExecutorTest, ASharedParametersBitsDependOnNothingEither) {
+  const Samples32 samples = MakeSamples(26, 6, kClasses, 2);
+  MemoryBatches batches(&samples, 4);
+  std::vector<float> first;
+  for (int lanes : {1, 3}) {
+    TestModel model =
+        MakeTestModel(BuildLayers({{6}, kClasses}, TwiceUsed()).value(), ConvOptions(lanes));
+    for (int round = 0; round < 3; ++round) {
+      const std::vector<float> gradient =
+          TrainOnce(model, batches, {TrainRange(0, 8)}).gradients[0];
+      if (first.empty()) first = gradient;
+      EXPECT_TRUE(SameBits(gradient, first)) << lanes << " lanes";
+    }
+  }
+}
+
+TEST(ExecutorTest, FrozenParametersGetNoGradientAndNothingBeforeThemIsComputed) {
+  const Samples32 samples = MakeSamples(26, 64, kClasses, 2);
+  MemoryBatches batches(&samples, 4);
+  TestModel free = MakeTestModel(ConvNet(false), ConvOptions(1));
+  const std::vector<float> all = TrainOnce(free, batches, {TrainRange(0, 8)}).gradients[0];
+  for (int frozen : {2, 6}) {  // conv; conv and norm
+    Graph graph = ConvNet(false);
+    for (int p = 0; p < frozen; ++p) graph.mutable_parameters(p)->set_kind(FROZEN);
+    TestModel model = MakeTestModel(graph, ConvOptions(2));
+    for (size_t p = 0; p < model.resolved.parameters.size(); ++p) {
+      std::copy_n(free.live().data() + free.layout.parameters[p].flat_begin,
+                  free.layout.parameters[p].elements,
+                  model.live().data() + model.layout.parameters[p].flat_begin);
+    }
+    // The sink of the harness fails where a frozen slice is pushed.
+    const std::vector<float> gradient = TrainOnce(model, batches, {TrainRange(0, 8)}).gradients[0];
+    const size_t steps = DeriveBackward(Differentiable(model.resolved),
+                                        static_cast<int>(model.resolved.values.size()))
+                             .size();
+    EXPECT_EQ(steps, frozen == 2 ? 6u : 2u);  // down to norm; down to fc
+    for (size_t p = frozen; frozen == 2 && p < model.resolved.parameters.size(); ++p) {
+      for (uint64_t i = 0; i < model.layout.parameters[p].elements; ++i) {
+        EXPECT_EQ(gradient[model.layout.parameters[p].flat_begin + i],
+                  all[free.layout.parameters[p].flat_begin + i]);
+      }
+    }
+  }
+}
+
+TEST(ExecutorTest, ABatchNormWithFrozenStatisticsNormalisesWithThem) {
+  const std::vector<LayerDescription> layers = {{"batchnorm", "norm", {}}, {"linear", "fc", {}}};
+  Graph graph = BuildLayers({{2}, kClasses}, layers).value();
+  for (int p = 0; p < 4; ++p) graph.mutable_parameters(p)->set_kind(FROZEN);
+  ExecutorOptions options = ConvOptions(1);
+  options.global_batch = 4;
+  options.micro_batches = 1;
+  options.train_samples = options.evaluate_samples = {4};
+  TestModel model = MakeTestModel(graph, options);
+  model.live()[model.layout.parameters[2].flat_begin] = 0.5f;  // a mean
+  const Samples32 samples = MakeSamples(4, 2, kClasses, 4);
+  MemoryBatches batches(&samples, 4);
+  const double trained = TrainOnce(model, batches, {TrainRange(0, 1)}).result.ranges[0].loss_sum;
+  std::memcpy(model.executor->snapshot_parameters(), model.executor->live_parameters(),
+              model.layout.elements * sizeof(float));
+  OpenGate gate;
+  UnitResult result;
+  const std::vector<WorkRange> ranges = {{WorkPurpose::kEvaluate, 0, 0, 1}};
+  ASSERT_TRUE(model.executor->Evaluate({ranges}, batches, gate, &result).ok());
+  EXPECT_EQ(result.ranges[0].loss_sum, trained);
+}
+
+TEST(ExecutorTest, ABatchThatDoesNotFitIsRefusedWithOneThatWould) {
+  ExecutorOptions options = ConvOptions(2);
+  options.global_batch = 2048;
+  options.train_samples = {256};
+  TestModel model = MakeTestModel(ConvNet(true), options);
+  const size_t planned = model.executor->planned_bytes();
+  auto create = [&] {
+    return Executor::Create(model.resolved, model.layout, options, model.device.get(),
+                            model.spans.get())
+        .status();
+  };
+  options.bytes_max = planned;
+  EXPECT_TRUE(create().ok());
+  options.bytes_max = planned / 3;
+  const absl::Status refused = create();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              testing::AllOf(testing::HasSubstr("batch.global 2048 in micro-batches of 256"),
+                             testing::HasSubstr("batch.global 512 with batch.microBatches 8")));
+  options.train_samples = {64};  // what it said
+  options.global_batch = 512;
+  EXPECT_TRUE(create().ok());
+  options.bytes_max = 1;
+  EXPECT_THAT(std::string(create().message()), testing::HasSubstr("not even"));
 }
 
 TEST(ExecutorTest, UnannouncedSizesAreRefused) {

@@ -1,5 +1,6 @@
 #include "worker/executor/program.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,29 +17,64 @@ Shape WithBatch(int64_t samples, const Dims& dims) {
 
 std::vector<int64_t> Pair(const std::array<int64_t, 2>& pair) { return {pair[0], pair[1]}; }
 
-AttributeMap KernelAttributes(const ResolvedNode& node) {
+// What the kernel needs beyond its shapes. `output` is the node's, without the batch.
+AttributeMap KernelAttributes(const ResolvedNode& node, const Dims& output) {
   const OperatorAttributes& a = node.attributes;
+  const auto flag = [](bool set) { return int64_t{set ? 1 : 0}; };
   switch (node.kind) {
     case OpKind::kConv2d:
-      return {{"stride", Pair(a.stride)}, {"padding", Pair(a.padding)}};
+      return {{"stride", Pair(a.stride)},
+              {"padding", Pair(a.padding)},
+              {"dilation", Pair(a.dilation)},
+              {"groups", a.groups}};
     case OpKind::kMaxPool2d:
     case OpKind::kAvgPool2d:
       return {{"kernel", Pair(a.kernel)}, {"stride", Pair(a.stride)}, {"padding", Pair(a.padding)}};
     case OpKind::kBatchNorm:
+    case OpKind::kLayerNorm:
       return {{"epsilon", a.epsilon}};
     case OpKind::kDropout:
       return {{"rate", a.rate}};
+    case OpKind::kGelu:
+      return {{"approximate", flag(a.approximate)}};
+    case OpKind::kClip:
+      return {{"minimum", a.minimum}, {"maximum", a.maximum}};
+    case OpKind::kConcat:
+      return {{"axis", a.axis}};
+    case OpKind::kSlice:
+      return {{"axis", a.axis}, {"begin", a.begin}, {"length", a.length}};
+    case OpKind::kReshape:
+      return {{"shape", output}};
+    case OpKind::kTranspose:
+      return {{"axes", a.axes}};
+    case OpKind::kMatmul:
+      return {{"transpose_b", flag(a.transpose_b)}, {"scale", a.scale}};
+    case OpKind::kAttention:
+      return {{"heads", a.heads}, {"causal", flag(a.causal)}};
     case OpKind::kSoftmaxCrossEntropy:
+    case OpKind::kMeanSquaredError:
+    case OpKind::kBinaryCrossEntropy:
       return {{"reduction", std::string("mean")}};
     case OpKind::kNegativeSum:
       return {{"reduction", std::string("sum")}};
     case OpKind::kLinear:
     case OpKind::kRelu:
+    case OpKind::kSigmoid:
+    case OpKind::kTanh:
     case OpKind::kFlatten:
+    case OpKind::kAdd:
+    case OpKind::kMul:
+    case OpKind::kGlobalAvgPool2d:
+    case OpKind::kEmbedding:
+    case OpKind::kPositionEmbedding:
     case OpKind::kGatherRows:
       return {};
   }
   return {};
+}
+
+size_t Aligned(size_t bytes) {
+  return (bytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
 }
 
 template <typename T>
@@ -53,8 +89,8 @@ OperatorSpec KernelSpec(const ResolvedGraph& graph, int node, const ProgramOptio
   OperatorSpec spec;
   spec.name = resolved.name;
   spec.op = Rule(resolved.kind).name;
-  spec.attributes = KernelAttributes(resolved);
-  spec.training = options.training;
+  spec.attributes = KernelAttributes(resolved, graph.values[resolved.output].shape);
+  spec.training = options.training && !UsesFrozenStatistics(graph, node);
   spec.kernel_threads = options.kernel_threads;
   for (int input : resolved.inputs) {
     spec.input_shapes.push_back(WithBatch(options.samples, graph.values[input].shape));
@@ -80,9 +116,10 @@ absl::StatusOr<std::unique_ptr<Program>> Program::Create(const ResolvedGraph& gr
 absl::Status Program::CreateKernels() {
   std::vector<ValueFormat> formats(graph_.values.size());
   value_bytes_.resize(graph_.values.size());
-  value_bytes_[kInputValue] =
-      sizeof(float) * options_.samples * graph_.values[kInputValue].elements;
-  value_bytes_[kLabelValue] = sizeof(int32_t) * options_.samples;
+  static_assert(sizeof(float) == sizeof(int32_t));  // both element types
+  for (int value : {kInputValue, kLabelValue}) {
+    value_bytes_[value] = sizeof(float) * options_.samples * graph_.values[value].elements;
+  }
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const ResolvedNode& node = graph_.nodes[i];
     OperatorSpec spec = KernelSpec(graph_, static_cast<int>(i), options_);
@@ -107,7 +144,7 @@ void Program::Plan() {
     node.saved_bytes = kernel.saved_bytes();
     node.workspace_bytes = kernel.workspace_bytes();
     node.forward_in_place = kernel.forward_in_place_ok();
-    if (options_.training) {
+    if (options_.training && !UsesFrozenStatistics(graph_, static_cast<int>(i))) {
       node.backward_in_place = kernel.backward_in_place_ok();
       for (size_t k = 0; k < node.inputs.size(); ++k) {
         node.backward_reads_input.push_back(kernel.backward_reads_input(k));
@@ -122,6 +159,24 @@ void Program::Plan() {
   request.backward = backward_;
   request.host_reads = {graph_.nodes.back().output, graph_.logits};
   plan_ = PlanMemory(request);
+  shared_bytes_ = SharedGradientBytes();
+}
+
+// Backward writes a gradient where it belongs; a parameter's second user, in backward's order,
+// writes it aside, and so does every further one.
+size_t Program::SharedGradientBytes() const {
+  size_t most = 0;
+  if (!options_.training) return most;
+  for (const ResolvedNode& node : graph_.nodes) {
+    size_t bytes = 0;
+    for (int p : node.parameters) {
+      const ResolvedParameter& parameter = graph_.parameters[p];
+      if (parameter.users.size() < 2 || parameter.kind == FROZEN) continue;
+      bytes += Aligned(parameter.elements * sizeof(float));
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 void Program::Bind(char* arena, const Layout& layout, const float* parameters, float* gradients) {
@@ -140,8 +195,10 @@ void Program::Bind(char* arena, const Layout& layout, const float* parameters, f
     nodes_.push_back(std::move(bound));
   }
   steps_.assign(backward_.size(), {});
+  std::vector<bool> written(graph_.parameters.size(), false);
   for (size_t step = 0; step < backward_.size(); ++step) {
-    BindStep(static_cast<int>(step), arena, layout, gradients);
+    BindStep(static_cast<int>(step), arena);
+    BindParameterGradients(static_cast<int>(step), arena, layout, gradients, &written);
   }
   input_ = At<void>(arena, plan_.values[kInputValue]);
   labels_ = At<void>(arena, plan_.values[kLabelValue]);
@@ -149,15 +206,34 @@ void Program::Bind(char* arena, const Layout& layout, const float* parameters, f
   logits_ = At<const float>(arena, plan_.values[graph_.logits]);
 }
 
-void Program::BindStep(int step, char* arena, const Layout& layout, float* gradients) {
+void Program::BindParameterGradients(int step, char* arena, const Layout& layout, float* gradients,
+                                     std::vector<bool>* written) {
+  BoundStep& bound = steps_[step];
+  char* aside = arena + Aligned(plan_.peak_bytes);
+  for (int p : graph_.nodes[backward_[step].node].parameters) {
+    if (graph_.parameters[p].kind == FROZEN) {
+      bound.grad_parameters.push_back(nullptr);
+      continue;
+    }
+    float* const place = gradients + layout.parameters[p].flat_begin;
+    if (!(*written)[p]) {
+      bound.grad_parameters.push_back(place);
+    } else {
+      const size_t elements = graph_.parameters[p].elements;
+      bound.grad_parameters.push_back(reinterpret_cast<float*>(aside));
+      bound.additions.push_back({place, reinterpret_cast<const float*>(aside), elements});
+      aside += Aligned(elements * sizeof(float));
+    }
+    (*written)[p] = true;
+  }
+}
+
+void Program::BindStep(int step, char* arena) {
   const BackwardStep& backward = backward_[step];
   const ResolvedNode& node = graph_.nodes[backward.node];
   BoundStep& bound = steps_[step];
   bound.grad_output = At<const void>(arena, plan_.gradients[node.output]);
   bound.workspace = At<void>(arena, plan_.backward_workspace[step]);
-  for (int p : node.parameters) {
-    bound.grad_parameters.push_back(gradients + layout.parameters[p].flat_begin);
-  }
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const int value = node.inputs[i];
     switch (backward.inputs[i]) {
@@ -177,7 +253,7 @@ void Program::BindStep(int step, char* arena, const Layout& layout, float* gradi
   }
 }
 
-absl::Status Program::Load(const float* inputs, const int32_t* labels, Stream& stream) {
+absl::Status Program::Load(const void* inputs, const void* labels, Stream& stream) {
   if (input_ != nullptr) {
     STARLING_RETURN_IF_ERROR(
         device_->CopyToDevice(input_, inputs, value_bytes_[kInputValue], stream));

@@ -32,22 +32,23 @@ class Program {
                                                          const ProgramOptions& options);
 
   // What Bind's arena must hold; programs that never run at one time may share it.
-  size_t arena_bytes() const { return plan_.peak_bytes; }
+  size_t arena_bytes() const { return plan_.peak_bytes + kBlockAlignment + shared_bytes_; }
 
   // `parameters` and `gradients` (training only) are flat buffers in the order of `layout`.
   void Bind(char* arena, const Layout& layout, const float* parameters, float* gradients);
 
   // Copies a micro-batch in; `inputs` may be null where the graph does not read them.
-  absl::Status Load(const float* inputs, const int32_t* labels, Stream& stream);
+  absl::Status Load(const void* inputs, const void* labels, Stream& stream);
   absl::Status Forward(int node, const RandomKey& random, Stream& stream);
-  // Step of backward_steps(); gradients of the node's parameters are complete afterwards.
+  // Step of backward_steps(). The gradient of a parameter is complete after the step of its first
+  // user, the last one in backward's order; those of several users were added in that order.
   absl::Status Backward(int step, Stream& stream);
 
   const std::vector<BackwardStep>& backward_steps() const { return backward_; }
   int64_t samples() const { return options_.samples; }
   // Valid between forward and backward.
   const float* losses() const { return losses_; }  // [samples]
-  const float* logits() const { return logits_; }  // [samples, classes]
+  const float* logits() const { return logits_; }  // [samples, the logits' shape]
   // Valid right after the node's forward.
   const void* output(int node) const { return nodes_[node].output; }
   size_t output_bytes(int node) const { return kernels_[node]->output_bytes(); }
@@ -70,7 +71,7 @@ class Program {
     std::vector<void*> grad_inputs;
     std::vector<float*> grad_parameters;
     void* workspace = nullptr;
-    std::vector<Addition> additions;  // of values that several operators read
+    std::vector<Addition> additions;  // of values and parameters that several operators read
   };
 
   Program(const ResolvedGraph& graph, Device* device, const ProgramOptions& options)
@@ -78,7 +79,11 @@ class Program {
 
   absl::Status CreateKernels();
   void Plan();
-  void BindStep(int step, char* arena, const Layout& layout, float* gradients);
+  size_t SharedGradientBytes() const;
+  void BindStep(int step, char* arena);
+  // `written`: the parameters whose gradient an earlier step writes.
+  void BindParameterGradients(int step, char* arena, const Layout& layout, float* gradients,
+                              std::vector<bool>* written);
 
   const ResolvedGraph& graph_;
   Device* const device_;
@@ -87,6 +92,7 @@ class Program {
   std::vector<size_t> value_bytes_;
   std::vector<BackwardStep> backward_;
   MemoryPlan plan_;
+  size_t shared_bytes_ = 0;  // behind the plan's: gradients of shared parameters, to be added
 
   std::vector<BoundNode> nodes_;
   std::vector<BoundStep> steps_;

@@ -34,8 +34,7 @@ class UnitBatches : public BatchSource {
     micro.count = 1;
     auto batch = loader_.Take(micro, absl::Now() + kDeadline);
     if (!batch.ok()) return batch.status();
-    const MicroBatch view{(*batch)->samples(), static_cast<const float*>((*batch)->input_data()),
-                          static_cast<const int32_t*>((*batch)->label_data())};
+    const MicroBatch view{(*batch)->samples(), (*batch)->input_data(), (*batch)->label_data()};
     MutexLock lock(&mutex_);
     taken_[id] = *std::move(batch);
     return view;

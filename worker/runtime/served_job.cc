@@ -99,7 +99,8 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   executor.kernel_threads = spec.batch().kernel_threads();
   executor.seed = spec.seed();
   // The rest is for batches that are staged and values under way.
-  executor.bytes_max = AvailableMemoryBytes() / 10 * 9;
+  executor.bytes_max =
+      options.memory_bytes > 0 ? options.memory_bytes : AvailableMemoryBytes() / 10 * 9;
   STARLING_ASSIGN_OR_RETURN(executor.train_samples,
                             MicroBatchSizes(description.train_samples(), spec.batch()));
   if (spec.evaluate().every_epochs() > 0) {

@@ -23,6 +23,7 @@ namespace starling {
 struct ServedJobOptions {
   int lanes = 1;
   uint64_t read_ahead_bytes_max = 64 << 20;
+  uint64_t memory_bytes = 0;  // that a job's executor may plan; 0: nine tenths of what is available
 };
 
 // Made on a background thread, then shared by the session's and the computing thread; each member

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/data_plan/job_steps.h"
+#include "common/graph/graph.h"
 #include "server/coordinator/core/core.h"
 
 namespace starling {
@@ -197,12 +198,17 @@ void Coordinator::Core::FinishIfDone(Job& job) {
     const RangeSums::Total total = evaluation.sums.Sum();
     EpochResult& result = job.results[epoch];
     result.set_test_loss(total.loss());
-    result.set_test_accuracy(total.accuracy());
+    const int64_t labels = JudgedLabels(job.spec().model());  // of a sample
+    std::string accuracy;
+    if (labels > 0) {
+      result.set_test_accuracy(total.accuracy() / static_cast<double>(labels));
+      accuracy = absl::StrFormat(", test accuracy %.4f", result.test_accuracy());
+    }
     result.set_evaluated(true);
     UpdateTrainLoss(job, epoch);
     SaveResult(job, epoch);
-    Log(job, absl::StrFormat("epoch %d: test loss %.4f, test accuracy %.4f (%d samples)", epoch + 1,
-                             total.loss(), total.accuracy(), total.samples));
+    Log(job, absl::StrFormat("epoch %d: test loss %.4f%s (%d samples)", epoch + 1, total.loss(),
+                             accuracy, total.samples));
     it = job.evaluations.erase(it);
     TouchJob(job);
     advance_.insert(job.uid());  // the next cut may have waited for this

@@ -18,6 +18,9 @@ absl::StatusOr<LayerDescription> ReadLayer(const ModelSource::Layer& layer) {
   LayerDescription description;
   description.op = layer.op();
   description.name = layer.name();
+  description.inputs.assign(layer.inputs().begin(), layer.inputs().end());
+  description.parameters_of = layer.parameters_of();
+  description.line = layer.line();
   for (const auto& [key, attribute] : layer.attributes()) {
     switch (attribute.value_case()) {
       case Attribute::kI:
@@ -39,35 +42,20 @@ absl::StatusOr<LayerDescription> ReadLayer(const ModelSource::Layer& layer) {
   return description;
 }
 
-absl::StatusOr<Graph> BuildFromLayers(const ModelInput& input, const ModelSource& source) {
+absl::StatusOr<Graph> Build(const ModelInput& input, const ModelSource& source) {
+  const std::string loss = source.loss().empty() ? kDefaultLoss : source.loss();
+  if (!source.builtin().empty()) {
+    return BuildBuiltin(source.builtin(), source.arguments(), input, loss);
+  }
+  if (source.layers_size() == 0) {
+    return absl::InvalidArgumentError("model: expected builtin or layers, got neither");
+  }
   std::vector<LayerDescription> layers;
   for (const ModelSource::Layer& layer : source.layers()) {
     STARLING_ASSIGN_OR_RETURN(LayerDescription description, ReadLayer(layer));
     layers.push_back(std::move(description));
   }
-  return BuildLayers(input, layers);
-}
-
-absl::StatusOr<Graph> Build(const ModelInput& input, int64_t samples, const ModelSource& source) {
-  if (source.builtin() == "counter") return BuildCounter(samples);
-  if (source.builtin() == "lenet") return BuildLenet(input);
-  if (source.builtin() == "mlp") {
-    MlpOptions options;
-    const auto hidden = source.arguments().find("hidden");
-    if (hidden != source.arguments().end()) {
-      const auto& sizes = hidden->second.ints().values();
-      options.hidden.assign(sizes.begin(), sizes.end());
-    }
-    return BuildMlp(input, options);
-  }
-  if (!source.builtin().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model.builtin: expected mlp, lenet or counter, got \"", source.builtin(), "\""));
-  }
-  if (source.layers_size() == 0) {
-    return absl::InvalidArgumentError("model: expected builtin or layers, got neither");
-  }
-  return BuildFromLayers(input, source);
+  return BuildLayers(input, layers, loss);
 }
 
 absl::StatusOr<Dims> SampleShape(const Inspection& inspection, const JobSpec& spec) {
@@ -85,18 +73,26 @@ absl::StatusOr<Dims> SampleShape(const Inspection& inspection, const JobSpec& sp
   return wanted;
 }
 
+absl::StatusOr<ModelInput> InputOf(const Inspection& inspection, const JobSpec& spec) {
+  ModelInput input;
+  STARLING_ASSIGN_OR_RETURN(input.sample_shape, SampleShape(inspection, spec));
+  input.classes = static_cast<int64_t>(inspection.classes());
+  input.vocabulary = static_cast<int64_t>(inspection.vocabulary());
+  input.samples = static_cast<int64_t>(inspection.train_samples());
+  input.label_shape.assign(inspection.label_shape().begin(), inspection.label_shape().end());
+  if (inspection.sample_type() == INT32) input.sample_type = INT32;
+  if (inspection.label_type() == FLOAT32) input.label_type = FLOAT32;
+  return input;
+}
+
 }  // namespace
 
 absl::Status ResolveModel(const Inspection& inspection, JobSpec& spec) {
   const bool has_source =
       !spec.model_source().builtin().empty() || spec.model_source().layers_size() > 0;
   if (has_source || spec.model().nodes_size() == 0) {
-    ModelInput input;
-    STARLING_ASSIGN_OR_RETURN(input.sample_shape, SampleShape(inspection, spec));
-    input.classes = static_cast<int64_t>(inspection.classes());
-    STARLING_ASSIGN_OR_RETURN(
-        *spec.mutable_model(),
-        Build(input, static_cast<int64_t>(inspection.train_samples()), spec.model_source()));
+    STARLING_ASSIGN_OR_RETURN(const ModelInput input, InputOf(inspection, spec));
+    STARLING_ASSIGN_OR_RETURN(*spec.mutable_model(), Build(input, spec.model_source()));
   }
   STARLING_ASSIGN_OR_RETURN(const ResolvedGraph graph, Validate(spec.model()));
   if (graph.classes > 0 && inspection.classes() > static_cast<uint64_t>(graph.classes)) {

@@ -29,13 +29,32 @@ Samples32 MakeSamples(int64_t count, int64_t elements, int64_t classes, uint32_t
   return samples;
 }
 
+Samples32 MakeTokens(int64_t count, int64_t positions, int64_t vocabulary, uint32_t seed) {
+  std::mt19937 random(seed);
+  Samples32 samples;
+  samples.elements = samples.label_elements = positions;
+  for (int64_t i = 0; i < count; ++i) {
+    auto next = static_cast<int32_t>(random() % vocabulary);
+    for (int64_t t = 0; t < positions; ++t) {
+      samples.tokens.push_back(next);
+      next = static_cast<int32_t>(random() % vocabulary);
+      samples.labels.push_back(next);
+    }
+  }
+  return samples;
+}
+
 absl::StatusOr<MicroBatch> MemoryBatches::Get(const WorkRange&, uint64_t id) {
   const int64_t begin = static_cast<int64_t>(id) * size_;
   MicroBatch batch;
   batch.samples = std::clamp<int64_t>(samples_->size() - begin, 0, size_);
   if (batch.samples == 0) return batch;
-  batch.inputs = samples_->inputs.data() + begin * samples_->elements;
-  batch.labels = samples_->labels.data() + begin;
+  const int64_t input = begin * samples_->elements, label = begin * samples_->label_elements;
+  batch.inputs = samples_->tokens.empty() ? static_cast<const void*>(samples_->inputs.data() + input)
+                                          : samples_->tokens.data() + input;
+  batch.labels = samples_->targets.empty()
+                     ? static_cast<const void*>(samples_->labels.data() + label)
+                     : samples_->targets.data() + label;
   return batch;
 }
 
@@ -63,7 +82,13 @@ std::vector<float> CollectingSink::gradient(size_t range) {
   MutexLock lock(&mutex_);
   std::vector<float> flat;
   for (const Slice& slice : layout_->slices) {
-    const Entry& entry = entries_[{range, slice.id.value}];
+    Entry& entry = entries_[{range, slice.id.value}];
+    if (slice.kind == FROZEN) {
+      EXPECT_FALSE(entry.ready) << "a gradient of the frozen slice " << slice.id;
+      entry.values.assign(slice.elements, 0);
+      flat.insert(flat.end(), entry.values.begin(), entry.values.end());
+      continue;
+    }
     EXPECT_TRUE(entry.ready) << "range " << range << " slice " << slice.id;
     flat.insert(flat.end(), entry.values.begin(), entry.values.end());
   }
@@ -78,7 +103,7 @@ uint32_t CollectingSink::samples(size_t range) {
 bool CollectingSink::complete(size_t range) {
   MutexLock lock(&mutex_);
   for (const Slice& slice : layout_->slices) {
-    if (!entries_[{range, slice.id.value}].ready) return false;
+    if (slice.kind != FROZEN && !entries_[{range, slice.id.value}].ready) return false;
   }
   return true;
 }
@@ -96,10 +121,12 @@ void TestModel::Initialise(uint32_t seed) {
     const Initializer& init = resolved.parameters[p].init;
     std::uniform_real_distribution<float> uniform(-static_cast<float>(init.value()),
                                                   static_cast<float>(init.value()));
+    std::normal_distribution<float> normal(0, std::max(1e-9f, static_cast<float>(init.value())));
     float* const values = executor->live_parameters() + layout.parameters[p].flat_begin;
     for (uint64_t i = 0; i < layout.parameters[p].elements; ++i) {
-      values[i] =
-          init.kind() == Initializer::UNIFORM ? uniform(random) : static_cast<float>(init.value());
+      values[i] = init.kind() == Initializer::UNIFORM  ? uniform(random)
+                  : init.kind() == Initializer::NORMAL ? normal(random)
+                                                       : static_cast<float>(init.value());
     }
   }
 }

@@ -17,15 +17,24 @@
 
 namespace starling {
 
+// Inputs are fp32 or tokens, labels classes or fp32 targets: the other one is empty.
 struct Samples32 {
   int64_t elements = 0;  // per sample
   std::vector<float> inputs;
+  std::vector<int32_t> tokens = {};
   std::vector<int32_t> labels;
-  int64_t size() const { return static_cast<int64_t>(labels.size()); }
+  std::vector<float> targets = {};
+  int64_t label_elements = 1;  // per sample
+  int64_t size() const {
+    return static_cast<int64_t>(labels.size() + targets.size()) / label_elements;
+  }
 };
 
 // Standard normal inputs; the label is that of the nearest of `classes` random directions.
 Samples32 MakeSamples(int64_t count, int64_t elements, int64_t classes, uint32_t seed);
+
+// Tokens in [0, vocabulary); the label of each is the one behind it.
+Samples32 MakeTokens(int64_t count, int64_t positions, int64_t vocabulary, uint32_t seed);
 
 // Micro-batch id i has the samples [i * size, (i + 1) * size), fewer or none beyond the end.
 class MemoryBatches : public BatchSource {
@@ -43,7 +52,7 @@ class OpenGate : public SliceGate {
   bool Wait(SliceId) override { return true; }
 };
 
-// Keeps every range's gradient as one flat vector; fails the test where the contract is broken.
+// Keeps every range's gradient as one flat vector, 0 where frozen; fails the test where the contract is broken.
 class CollectingSink : public GradientSink {
  public:
   explicit CollectingSink(const Layout* layout) : layout_(layout) {}
@@ -56,7 +65,7 @@ class CollectingSink : public GradientSink {
 
   std::vector<float> gradient(size_t range);
   uint32_t samples(size_t range);  // as told with slice 0
-  bool complete(size_t range);     // all slices are ready
+  bool complete(size_t range);     // all slices that are not frozen are ready
   size_t ready_slices();
 
  private:

@@ -1,0 +1,49 @@
+// What the builders of convolutional nets share. Internal to common/graph/builders.
+#ifndef STARLING_COMMON_GRAPH_BUILDERS_CONV_NET_H_
+#define STARLING_COMMON_GRAPH_BUILDERS_CONV_NET_H_
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "common/graph/builders/graph_builder.h"
+
+namespace starling::builders {
+
+struct Conv {
+  int64_t out_channels = 0;
+  int64_t kernel = 1;
+  int64_t stride = 1;
+  int64_t groups = 1;
+};
+
+// Kaiming-normal by fan-out, as torchvision initialises residual nets (He et al. 2015).
+inline Initializer KaimingFanOut(const Conv& conv) {
+  return Normal(std::sqrt(2.0 / static_cast<double>(conv.out_channels * conv.kernel * conv.kernel)));
+}
+
+// A convolution without bias that keeps the size but for its stride, then batch norm.
+inline std::string ConvNorm(GraphBuilder& net, const std::string& conv_name,
+                            const std::string& norm_name, const std::string& input,
+                            const Conv& conv, const Parameters& parameters) {
+  const std::string x = net.Add("conv2d", conv_name, {input},
+                                {{"out_channels", conv.out_channels},
+                                 {"kernel", conv.kernel},
+                                 {"stride", conv.stride},
+                                 {"padding", (conv.kernel - 1) / 2},
+                                 {"groups", conv.groups},
+                                 {"bias", false}},
+                                parameters);
+  return net.Add("batchnorm", norm_name, {x});
+}
+
+// As many outputs as were asked for, or as the labels want.
+inline int64_t OutputsOr(int64_t classes, const ModelInput& input) {
+  if (classes > 0) return classes;
+  if (input.label_type == INT32) return input.classes;
+  return input.label_shape.empty() ? 1 : input.label_shape.back();
+}
+
+}  // namespace starling::builders
+
+#endif  // STARLING_COMMON_GRAPH_BUILDERS_CONV_NET_H_

@@ -1,0 +1,73 @@
+// Puts a graph together node by node: infers shapes, makes parameters, keeps the first error.
+// Internal to common/graph/builders.
+#ifndef STARLING_COMMON_GRAPH_BUILDERS_GRAPH_BUILDER_H_
+#define STARLING_COMMON_GRAPH_BUILDERS_GRAPH_BUILDER_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/graph/builders.h"
+#include "proto/model.pb.h"
+
+namespace starling::builders {
+
+inline constexpr char kInputName[] = "input";
+inline constexpr char kLossName[] = "loss";
+
+using Attributes = std::map<std::string, LayerAttribute>;
+
+// How a node's parameters differ from the operator's own.
+struct Parameters {
+  std::map<std::string, Initializer> init = {};  // by role: "weight"
+  // Uses this node's parameters, role by role, instead of new ones.
+  std::string of = "";
+};
+
+Initializer Constant(double value);
+Initializer Uniform(double bound);
+Initializer Normal(double standard_deviation);
+
+// Not thread-safe. After an error everything does nothing, and Finish says what it was.
+class GraphBuilder {
+ public:
+  GraphBuilder(std::string name, const ModelInput& input);
+
+  // Appends a node that reads `inputs` (the graph's input or earlier nodes) and returns its name.
+  // Parameters are called NAME.ROLE.
+  std::string Add(const std::string& op, const std::string& name,
+                  const std::vector<std::string>& inputs, const Attributes& attributes = {},
+                  const Parameters& parameters = {});
+
+  // Of a value; empty after an error.
+  Dims shape(const std::string& value) const;
+  // The next error says that it was of layer `index`, on this line of the job file (0: unknown).
+  void SetPlace(int line) { line_ = line; }
+  void Fail(const absl::Status& status);
+  bool ok() const { return status_.ok(); }
+
+  // Appends the loss, which reads `logits`, and checks the graph.
+  absl::StatusOr<Graph> Finish(const std::string& loss_op, const std::string& logits);
+
+ private:
+  absl::Status AddNode(const std::string& op, const std::string& name,
+                       const std::vector<std::string>& inputs, const Attributes& attributes,
+                       const Parameters& parameters);
+  absl::Status AddParameters(const std::vector<ParameterSpec>& specs,
+                             const OperatorAttributes& attributes, const Parameters& parameters,
+                             Node* node);
+  absl::Status Share(const std::vector<ParameterSpec>& specs, const std::string& of, Node* node);
+
+  const ModelInput input_;
+  Graph graph_;
+  absl::Status status_;
+  int line_ = 0;
+  std::map<std::string, Dims> shapes_;
+  std::map<std::string, std::vector<std::string>> parameters_of_;  // names, by node
+};
+
+}  // namespace starling::builders
+
+#endif  // STARLING_COMMON_GRAPH_BUILDERS_GRAPH_BUILDER_H_

@@ -1,0 +1,124 @@
+#include "server/coordinator/core/resolve_model.h"
+
+#include <string>
+
+#include "common/graph/graph.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Inspection Images() {
+  Inspection inspection;
+  inspection.set_train_samples(100);
+  for (int64_t dim : {3, 8, 8}) inspection.add_sample_shape(dim);
+  inspection.set_sample_type(FLOAT32);
+  inspection.set_label_type(INT32);
+  inspection.set_classes(10);
+  return inspection;
+}
+
+Inspection Text() {
+  Inspection inspection;
+  inspection.set_train_samples(100);
+  inspection.add_sample_shape(16);
+  inspection.set_sample_type(INT32);
+  inspection.add_label_shape(16);
+  inspection.set_label_type(INT32);
+  inspection.set_classes(256);
+  inspection.set_vocabulary(256);
+  return inspection;
+}
+
+ModelSource::Layer& AddLayer(JobSpec& spec, const std::string& op, const std::string& name,
+                             const std::vector<std::string>& inputs = {}) {
+  ModelSource::Layer& layer = *spec.mutable_model_source()->add_layers();
+  layer.set_op(op);
+  layer.set_name(name);
+  for (const std::string& input : inputs) layer.add_inputs(input);
+  return layer;
+}
+
+std::string Error(const Inspection& inspection, JobSpec spec) {
+  const absl::Status status = ResolveModel(inspection, spec);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+JobSpec Branches() {
+  JobSpec spec;
+  (*AddLayer(spec, "conv2d", "stem").mutable_attributes())["out_channels"].set_i(3);
+  (*spec.mutable_model_source()->mutable_layers(0)->mutable_attributes())["kernel"].set_i(3);
+  (*spec.mutable_model_source()->mutable_layers(0)->mutable_attributes())["padding"].set_i(1);
+  AddLayer(spec, "batchnorm", "norm");
+  AddLayer(spec, "add", "sum", {"norm", "input"});
+  AddLayer(spec, "flatten", "flat");
+  AddLayer(spec, "linear", "fc");
+  return spec;
+}
+
+TEST(ResolveModelTest, BranchesOfTheJobFileBecomeTheGraph) {
+  JobSpec spec = Branches();
+  ASSERT_TRUE(ResolveModel(Images(), spec).ok());
+  EXPECT_EQ(spec.model().nodes(2).inputs(1), "input");
+  EXPECT_EQ(spec.model().classes(), 10);
+  spec = Branches();
+  spec.mutable_model_source()->mutable_layers(2)->set_inputs(1, "nowhere");
+  spec.mutable_model_source()->mutable_layers(2)->set_line(17);
+  EXPECT_THAT(Error(Images(), spec), AllOf(HasSubstr("line 17"), HasSubstr("got \"nowhere\"")));
+}
+
+TEST(ResolveModelTest, ArgumentsReachTheBuiltin) {
+  JobSpec spec;
+  spec.mutable_model_source()->set_builtin("resnet18");
+  (*spec.mutable_model_source()->mutable_arguments())["stem"].set_s("cifar");
+  ASSERT_TRUE(ResolveModel(Images(), spec).ok());
+  EXPECT_EQ(spec.model().parameters(0).shape(2), 3);  // the stem's kernel
+  (*spec.mutable_model_source()->mutable_arguments())["stem"].set_s("mnist");
+  EXPECT_THAT(Error(Images(), spec), HasSubstr("model.stem"));
+}
+
+TEST(ResolveModelTest, TokensMakeALanguageModel) {
+  JobSpec spec;
+  spec.mutable_model_source()->set_builtin("gpt2");
+  auto& arguments = *spec.mutable_model_source()->mutable_arguments();
+  arguments["depth"].set_i(1);
+  arguments["width"].set_i(24);
+  ASSERT_TRUE(ResolveModel(Text(), spec).ok());
+  EXPECT_EQ(spec.model().input().type(), INT32);
+  EXPECT_EQ(spec.model().labels().shape(0), 16);
+  EXPECT_EQ(spec.model().classes(), 256);
+  EXPECT_EQ(JudgedLabels(spec.model()), 16);
+  EXPECT_THAT(Error(Images(), spec), HasSubstr("int32 tokens"));
+}
+
+TEST(ResolveModelTest, TheLossFollowsTheLabels) {
+  Inspection numbers = Images();
+  numbers.set_label_type(FLOAT32);
+  numbers.add_label_shape(4);
+  JobSpec spec = Branches();
+  EXPECT_THAT(Error(numbers, spec), HasSubstr("labels are numbers"));
+  spec.mutable_model_source()->set_loss("mean_squared_error");
+  ASSERT_TRUE(ResolveModel(numbers, spec).ok());
+  EXPECT_EQ(spec.model().nodes().rbegin()->op(), "mean_squared_error");
+  EXPECT_EQ(spec.model().labels().type(), FLOAT32);
+  EXPECT_EQ(JudgedLabels(spec.model()), 0);
+  EXPECT_EQ(spec.model().parameters().rbegin()->shape(0), 4);  // fc's bias: one per number
+}
+
+TEST(ResolveModelTest, MoreClassesThanTheModelHasAreRefused) {
+  JobSpec spec;
+  spec.mutable_model_source()->set_builtin("mlp");
+  ASSERT_TRUE(ResolveModel(Images(), spec).ok());
+  spec.clear_model_source();  // a spec that comes with a graph
+  Inspection more = Images();
+  more.set_classes(11);
+  EXPECT_THAT(Error(more, spec), HasSubstr("labels up to 10"));
+}
+
+}  // namespace
+}  // namespace starling
