@@ -1,136 +1,233 @@
 // Batch norm (Ioffe and Szegedy 2015), with sums in double. A sum in float of tens of thousands of
 // values that lie on one side of zero (an image's background) is wrong by 1e-5 or more, and the
-// gradients of what comes before are small differences of such sums.
+// gradients of what comes before are small differences of such sums. Here only sixteen values at a
+// time are summed in float, which is as fast as memory delivers them.
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/vector_math.h"
 
 namespace starling {
 namespace {
 
 enum Parameter { kWeight = 0, kBias = 1, kMean = 2, kVariance = 3 };
 
-// A value in any of the CPU's formats: [outer][blocks][points][lanes], where lane l of block b is
-// channel b * lanes + l. Lanes beyond the last channel are padding.
-struct View {
-  int64_t outer, blocks, points, lanes;
-  int64_t channels() const { return blocks * lanes; }  // padding included
+// Values whose sum in float goes into one in double.
+constexpr int64_t kFloatSums = 16;
+
+// Vectors by width; as members, because a template argument would lose their alignment.
+struct Wide {
+  typedef Lanes16 Lanes;
+  typedef double Doubles __attribute__((vector_size(128), aligned(8), may_alias));
+};
+struct Narrow {
+  typedef float Lanes __attribute__((vector_size(32), aligned(4), may_alias));
+  typedef double Doubles __attribute__((vector_size(64), aligned(8), may_alias));
 };
 
-View ViewOf(const Shape& shape, ValueFormat format) {
+// Some of a value's channels, at most 16, which are computed on their own while they lie in the
+// cache. Channel c of `width` is at base + c; its next point is point_stride on, and after `points`
+// of them follows the next of `runs`.
+struct Group {
+  int64_t channel, width, base, runs, run_stride, points, point_stride;
+  int64_t count() const { return runs * points; }
+};
+
+// One number for each channel of a group; those past the value's last channel are zero.
+struct Row {
+  alignas(64) float at[16] = {};
+};
+struct Sums {
+  alignas(64) double plain[16] = {}, product[16] = {};
+};
+
+// The value's channels in groups, in whatever format. With points side by side (plain planes) a group
+// is one channel.
+std::vector<Group> GroupsOf(const Shape& shape, ValueFormat format) {
   const int64_t samples = shape[0], channels = shape[1];
   int64_t points = 1;
   for (size_t i = 2; i < shape.size(); ++i) points *= shape[i];
-  switch (format.id) {
-    case kBlocked8: return {samples, (channels + 7) / 8, points, 8};
-    case kBlocked16: return {samples, (channels + 15) / 16, points, 16};
-    case kChannelsLast: return {1, 1, samples * points, channels};
-    default: break;
-  }
-  if (points == 1) return {1, 1, samples, channels};
-  return {samples, channels, points, 1};
-}
-
-// sum[l] += (a - shift_a)(b - shift_b), or of (a - shift_a) where b is null, over `points` of `lanes`.
-STARLING_VECTOR_CLONES void AddLanes(const float* a, const float* shift_a, const float* b,
-                                     const float* shift_b, int64_t points, int64_t lanes,
-                                     double* sum) {
-  for (int64_t p = 0; p < points; ++p, a += lanes) {
-    if (b == nullptr) {
-      for (int64_t l = 0; l < lanes; ++l) sum[l] += double{a[l] - shift_a[l]};
-      continue;
+  const int64_t block = format.id == kBlocked16 ? 16 : format.id == kBlocked8 ? 8 : 0;
+  std::vector<Group> groups;
+  if (block > 0) {
+    const int64_t blocks = (channels + block - 1) / block, run = points * block;
+    for (int64_t b = 0; b < blocks; ++b) {
+      groups.push_back({b * block, block, b * run, samples, blocks * run, points, block});
     }
-    for (int64_t l = 0; l < lanes; ++l) {
-      sum[l] += double{a[l] - shift_a[l]} * double{b[l] - shift_b[l]};
+  } else if (format.id == kChannelsLast || points == 1) {
+    for (int64_t c = 0; c < channels; c += 16) {
+      groups.push_back(
+          {c, std::min<int64_t>(16, channels - c), c, 1, 0, samples * points, channels});
     }
-    b += lanes;
-  }
-}
-
-// The same with one lane: eight sums side by side, and then theirs.
-STARLING_VECTOR_CLONES double SumRun(const float* a, float shift_a, const float* b, float shift_b,
-                                     int64_t points) {
-  constexpr int64_t kWidth = 8;
-  double sums[kWidth] = {};
-  const int64_t whole = points / kWidth * kWidth;
-  for (int64_t p = 0; p < whole; p += kWidth) {
-    for (int64_t i = 0; i < kWidth; ++i) {
-      const double factor = b == nullptr ? 1.0 : double{b[p + i] - shift_b};
-      sums[i] += double{a[p + i] - shift_a} * factor;
+  } else {
+    for (int64_t c = 0; c < channels; ++c) {
+      groups.push_back({c, 1, c * points, samples, channels * points, points, 1});
     }
   }
-  for (int64_t p = whole; p < points; ++p) {
-    sums[p - whole] += double{a[p] - shift_a} * (b == nullptr ? 1.0 : double{b[p] - shift_b});
-  }
-  double sum = 0;
-  for (double part : sums) sum += part;
-  return sum;
+  return groups;
 }
 
-// Per channel; see AddLanes.
-void Sum(const View& view, const float* a, const float* shift_a, const float* b,
-         const float* shift_b, double* sum) {
-  std::fill_n(sum, view.channels(), 0.0);
-  const int64_t run = view.points * view.lanes;
-  for (int64_t n = 0; n < view.outer; ++n) {
-    for (int64_t block = 0; block < view.blocks; ++block) {
-      const int64_t c = block * view.lanes;
-      if (view.lanes == 1) {
-        sum[c] += SumRun(a, shift_a[c], b, b == nullptr ? 0 : shift_b[c], view.points);
-      } else {
-        AddLanes(a, shift_a + c, b, b == nullptr ? nullptr : shift_b + c, view.points, view.lanes,
-                 sum + c);
-      }
-      a += run;
-      if (b != nullptr) b += run;
+// plain[l] += a - shift_a, product[l] += (a - shift_a)(b - shift_b), over `points` of one run.
+template <typename Vectors>
+STARLING_INLINE void SumLanes(const float* a, const float* b, const Row& shift_a,
+                              const Row& shift_b, int64_t points, int64_t stride, Sums* sums) {
+  using Lanes = typename Vectors::Lanes;
+  using Doubles = typename Vectors::Doubles;
+  const Lanes less_a = *reinterpret_cast<const Lanes*>(shift_a.at);
+  const Lanes less_b = *reinterpret_cast<const Lanes*>(shift_b.at);
+  Doubles plain = *reinterpret_cast<const Doubles*>(sums->plain);
+  Doubles product = *reinterpret_cast<const Doubles*>(sums->product);
+  for (int64_t begin = 0; begin < points; begin += kFloatSums) {
+    const int64_t end = std::min(begin + kFloatSums, points);
+    Lanes some = {}, products = {};
+    for (int64_t p = begin; p < end; ++p, a += stride, b += stride) {
+      const Lanes d = *reinterpret_cast<const Lanes*>(a) - less_a;
+      some += d;
+      products += d * (*reinterpret_cast<const Lanes*>(b) - less_b);
+    }
+    plain += __builtin_convertvector(some, Doubles);
+    product += __builtin_convertvector(products, Doubles);
+  }
+  *reinterpret_cast<Doubles*>(sums->plain) = plain;
+  *reinterpret_cast<Doubles*>(sums->product) = product;
+}
+
+STARLING_VECTOR_CLONES void SumLanes16(const float* a, const float* b, const Row& shift_a,
+                                       const Row& shift_b, int64_t points, int64_t stride,
+                                       Sums* sums) {
+  SumLanes<Wide>(a, b, shift_a, shift_b, points, stride, sums);
+}
+
+STARLING_VECTOR_CLONES void SumLanes8(const float* a, const float* b, const Row& shift_a,
+                                      const Row& shift_b, int64_t points, int64_t stride,
+                                      Sums* sums) {
+  SumLanes<Narrow>(a, b, shift_a, shift_b, points, stride, sums);
+}
+
+// One channel, its points side by side.
+STARLING_VECTOR_CLONES void SumPoints(const float* a, const float* b, float shift_a, float shift_b,
+                                      int64_t points, Sums* sums) {
+  Wide::Doubles plain = {}, product = {};
+  int64_t p = 0;
+  for (; p + kLanes <= points;) {
+    const int64_t end = std::min(p + kFloatSums * kLanes, points / kLanes * kLanes);
+    Lanes16 some = {}, products = {};
+    for (; p < end; p += kLanes) {
+      const Lanes16 d = *reinterpret_cast<const Lanes16*>(a + p) - shift_a;
+      some += d;
+      products += d * (*reinterpret_cast<const Lanes16*>(b + p) - shift_b);
+    }
+    plain += __builtin_convertvector(some, Wide::Doubles);
+    product += __builtin_convertvector(products, Wide::Doubles);
+  }
+  for (int64_t i = 0; p < points; ++p, ++i) {
+    const float d = a[p] - shift_a;
+    plain[i] += double{d};
+    product[i] += double{d} * double{b[p] - shift_b};
+  }
+  for (int64_t i = 0; i < kLanes; ++i) {
+    sums->plain[0] += plain[i];
+    sums->product[0] += product[i];
+  }
+}
+
+// Any other width.
+void SumFew(const Group& g, const float* a, const float* b, const Row& shift_a, const Row& shift_b,
+            int64_t points, Sums* sums) {
+  for (int64_t p = 0; p < points; ++p, a += g.point_stride, b += g.point_stride) {
+    for (int64_t l = 0; l < g.width; ++l) {
+      const double d = double{a[l] - shift_a.at[l]};
+      sums->plain[l] += d;
+      sums->product[l] += d * double{b[l] - shift_b.at[l]};
     }
   }
 }
 
-// What each channel's elements are scaled by, one array after another.
+// Of `runs` runs of `points` each.
+Sums SumGroup(const Group& g, const float* a, const float* b, const Row& shift_a,
+              const Row& shift_b, int64_t runs, int64_t points) {
+  Sums sums;
+  for (int64_t run = 0; run < runs; ++run) {
+    const int64_t at = g.base + run * g.run_stride;
+    if (g.width == 16) {
+      SumLanes16(a + at, b + at, shift_a, shift_b, points, g.point_stride, &sums);
+    } else if (g.width == 8) {
+      SumLanes8(a + at, b + at, shift_a, shift_b, points, g.point_stride, &sums);
+    } else if (g.width == 1 && g.point_stride == 1) {
+      SumPoints(a + at, b + at, shift_a.at[0], shift_b.at[0], points, &sums);
+    } else {
+      SumFew(g, a + at, b + at, shift_a, shift_b, points, &sums);
+    }
+  }
+  return sums;
+}
+
+// What each channel's elements are scaled by.
 struct Factors {
-  float *mean, *scale, *offset, *slope;
+  Row mean, scale, offset, slope;
 };
 
-// y = (x - mean) * scale + offset.
+// y = (x - mean) * scale + offset; or, with dy, y = (dy - offset - (x - mean) * slope) * scale. `dy`
+// and `y` may be one.
+template <bool kGradient, typename Vectors>
+STARLING_INLINE void MapLanes(const float* x, const float* dy, const Factors& f, int64_t points,
+                              int64_t stride, float* y) {
+  using Lanes = typename Vectors::Lanes;
+  const Lanes mean = *reinterpret_cast<const Lanes*>(f.mean.at);
+  const Lanes scale = *reinterpret_cast<const Lanes*>(f.scale.at);
+  const Lanes offset = *reinterpret_cast<const Lanes*>(f.offset.at);
+  const Lanes slope = *reinterpret_cast<const Lanes*>(f.slope.at);
+  for (int64_t p = 0; p < points * stride; p += stride) {
+    const Lanes d = *reinterpret_cast<const Lanes*>(x + p) - mean;
+    Lanes* const to = reinterpret_cast<Lanes*>(y + p);
+    if (kGradient) {
+      *to = (*reinterpret_cast<const Lanes*>(dy + p) - offset - d * slope) * scale;
+    } else {
+      *to = d * scale + offset;
+    }
+  }
+}
+
+// Likewise, channel by channel.
+template <bool kGradient>
+STARLING_INLINE void MapFew(const float* x, const float* dy, const Factors& f, int64_t points,
+                            int64_t stride, int64_t width, float* y) {
+  for (int64_t l = 0; l < width; ++l) {
+    const float mean = f.mean.at[l], scale = f.scale.at[l], offset = f.offset.at[l],
+                slope = f.slope.at[l];
+#pragma GCC ivdep
+    for (int64_t p = 0; p < points; ++p) {
+      const int64_t at = p * stride + l;
+      const float d = x[at] - mean;
+      y[at] = kGradient ? (dy[at] - offset - d * slope) * scale : d * scale + offset;
+    }
+  }
+}
+
+template <bool kGradient>
+STARLING_INLINE void MapAny(const float* x, const float* dy, const Factors& f, int64_t points,
+                            int64_t stride, int64_t width, float* y) {
+  if (width == 16) {
+    MapLanes<kGradient, Wide>(x, dy, f, points, stride, y);
+  } else if (width == 8) {
+    MapLanes<kGradient, Narrow>(x, dy, f, points, stride, y);
+  } else if (stride == 1) {
+    MapFew<kGradient>(x, dy, f, points, 1, 1, y);
+  } else {
+    MapFew<kGradient>(x, dy, f, points, stride, width, y);
+  }
+}
+
 STARLING_VECTOR_CLONES void Normalize(const float* x, const Factors& f, int64_t points,
-                                      int64_t lanes, float* y) {
-  if (lanes == 1) {
-    const float mean = *f.mean, scale = *f.scale, offset = *f.offset;
-    for (int64_t p = 0; p < points; ++p) y[p] = (x[p] - mean) * scale + offset;
-    return;
-  }
-  for (int64_t p = 0; p < points; ++p, x += lanes, y += lanes) {
-    for (int64_t l = 0; l < lanes; ++l) y[l] = (x[l] - f.mean[l]) * f.scale[l] + f.offset[l];
-  }
+                                      int64_t stride, int64_t width, float* y) {
+  MapAny<false>(x, nullptr, f, points, stride, width, y);
 }
 
-// dx = (dy - offset - (x - mean) * slope) * scale.
-STARLING_VECTOR_CLONES void Denormalize(const float* dy, const float* x, const Factors& f,
-                                        int64_t points, int64_t lanes, float* dx) {
-  if (lanes == 1) {
-    const float mean = *f.mean, scale = *f.scale, offset = *f.offset, slope = *f.slope;
-    for (int64_t p = 0; p < points; ++p) dx[p] = (dy[p] - offset - (x[p] - mean) * slope) * scale;
-    return;
-  }
-  for (int64_t p = 0; p < points; ++p, dy += lanes, x += lanes, dx += lanes) {
-    for (int64_t l = 0; l < lanes; ++l) {
-      dx[l] = (dy[l] - f.offset[l] - (x[l] - f.mean[l]) * f.slope[l]) * f.scale[l];
-    }
-  }
-}
-
-// Calls fn(offset of the run, its factors) for each run of points * lanes elements.
-template <typename Fn>
-void ForEachRun(const View& view, const Factors& f, Fn fn) {
-  int64_t at = 0;
-  for (int64_t n = 0; n < view.outer; ++n) {
-    for (int64_t c = 0; c < view.channels(); c += view.lanes) {
-      fn(at, Factors{f.mean + c, f.scale + c, f.offset + c, f.slope + c});
-      at += view.points * view.lanes;
-    }
-  }
+STARLING_VECTOR_CLONES void Denormalize(const float* x, const float* dy, const Factors& f,
+                                        int64_t points, int64_t stride, int64_t width, float* dx) {
+  MapAny<true>(x, dy, f, points, stride, width, dx);
 }
 
 // Keeps its input's format. `saved` holds the micro-batch's mean, then its biased variance.
@@ -143,107 +240,129 @@ class BatchNorm : public CpuKernel {
   void RunBackward(const BackwardArgs& args, const CpuStream& stream) override;
 
  private:
-  double* Sums(void* workspace, int index) const {
-    return reinterpret_cast<double*>(static_cast<char*>(workspace) + sums_[index]);
-  }
-  // All zero, padding included: what pads the input then pads the output.
-  Factors ZeroFactors(void* workspace) const;
-  void Measure(const float* x, float* saved, const Factors& zero, void* workspace) const;
+  // Channels of a group that are the value's.
+  int64_t Used(const Group& g) const { return std::min(g.width, channels_ - g.channel); }
+  template <typename Fn>
+  void ForEachGroup(Fn fn) const;
+  void Measure(const Group& g, const float* x, float* saved) const;
+  void GroupForward(const ForwardArgs& args, const Group& g) const;
+  void GroupBackward(const BackwardArgs& args, const Group& g) const;
   void WriteStatistics(const BackwardArgs& args) const;
 
-  const View view_;
   const int64_t channels_;
-  const double count_;  // of elements in a channel
-  size_t sums_[2] = {}, factors_ = 0;
+  const std::vector<Group> groups_;
 };
 
 BatchNorm::BatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry)
     : CpuKernel(spec, geometry),
-      view_(ViewOf(spec.input_shapes[0], input_format_)),
       channels_(geometry.inputs),
-      count_(static_cast<double>(view_.outer * view_.points)) {
+      groups_(GroupsOf(spec.input_shapes[0], input_format_)) {
   KeepInputFormat();
-  ScratchPlan plan;
-  for (size_t& sum : sums_) sum = plan.Take(view_.channels() * sizeof(double));
-  factors_ = plan.Take(4 * view_.channels() * sizeof(float));
-  workspace_bytes_ = plan.size();
+  forward_in_place_ok_ = !spec.training;
   if (!spec.training) return;
+  backward_in_place_ok_ = true;
   saved_bytes_ = 2 * channels_ * sizeof(float);
   backward_reads_input_[0] = true;
 }
 
-Factors BatchNorm::ZeroFactors(void* workspace) const {
-  float* const all = reinterpret_cast<float*>(static_cast<char*>(workspace) + factors_);
-  const int64_t stride = view_.channels();
-  std::fill_n(all, 4 * stride, 0.0f);
-  return {all, all + stride, all + 2 * stride, all + 3 * stride};
+template <typename Fn>
+void BatchNorm::ForEachGroup(Fn fn) const {
+  const int64_t count = static_cast<int64_t>(groups_.size());
+  ParallelRanges(spec_.kernel_threads, count, static_cast<int64_t>(output_bytes_ / sizeof(float)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end; ++i) fn(groups_[i]);
+                 });
 }
 
-// The mean first, and then the squares of what lies beside it.
-void BatchNorm::Measure(const float* x, float* saved, const Factors& f, void* workspace) const {
-  double* const sum = Sums(workspace, 0);
-  Sum(view_, x, f.mean, nullptr, nullptr, sum);
-  for (int64_t c = 0; c < channels_; ++c) f.mean[c] = static_cast<float>(sum[c] / count_);
-  std::copy_n(f.mean, channels_, saved);
-  Sum(view_, x, f.mean, x, f.mean, sum);
-  for (int64_t c = 0; c < channels_; ++c) {
-    saved[channels_ + c] = static_cast<float>(sum[c] / count_);
+// One pass about a guess, the mean of the first run's points; where that was far from the mean, so
+// that the variance is a small difference, a second one about the mean.
+void BatchNorm::Measure(const Group& g, const float* x, float* saved) const {
+  const double count = static_cast<double>(g.count());
+  const int64_t few = std::min<int64_t>(g.points, 256);
+  const Sums first = SumGroup(g, x, x, Row(), Row(), 1, few);
+  Row about;
+  for (int64_t l = 0; l < g.width; ++l) {
+    about.at[l] = static_cast<float>(first.plain[l] / static_cast<double>(few));
+  }
+  for (bool again : {true, false}) {
+    const Sums sums = SumGroup(g, x, x, about, about, g.runs, g.points);
+    bool far = false;
+    for (int64_t l = 0; l < Used(g); ++l) {
+      const double beside = sums.plain[l] / count;
+      const double variance = std::max(sums.product[l] / count - beside * beside, 0.0);
+      far |= beside * beside > 16 * variance;
+      const float mean = static_cast<float>(about.at[l] + beside);
+      saved[g.channel + l] = mean;
+      saved[channels_ + g.channel + l] = static_cast<float>(variance);
+      about.at[l] = mean;
+    }
+    if (!again || !far) return;
   }
 }
 
 void BatchNorm::Run(const ForwardArgs& args, const CpuStream&) {
+  ForEachGroup([&](const Group& g) { GroupForward(args, g); });
+}
+
+void BatchNorm::GroupForward(const ForwardArgs& args, const Group& g) const {
   const float* const x = static_cast<const float*>(args.inputs[0]);
-  const Factors f = ZeroFactors(args.workspace);
+  float* const y = static_cast<float*>(args.output);
   const float* mean = args.parameters[kMean];
   const float* variance = args.parameters[kVariance];
   if (spec_.training) {
     float* const saved = static_cast<float*>(args.saved);
-    Measure(x, saved, f, args.workspace);
+    Measure(g, x, saved);
     mean = saved;
     variance = saved + channels_;
   }
-  for (int64_t c = 0; c < channels_; ++c) {
-    f.mean[c] = mean[c];
-    f.scale[c] =
+  Factors f;
+  for (int64_t l = 0; l < Used(g); ++l) {
+    const int64_t c = g.channel + l;
+    f.mean.at[l] = mean[c];
+    f.scale.at[l] =
         static_cast<float>(args.parameters[kWeight][c] / std::sqrt(variance[c] + geometry_.epsilon));
-    f.offset[c] = args.parameters[kBias][c];
+    f.offset.at[l] = args.parameters[kBias][c];
   }
-  float* const y = static_cast<float*>(args.output);
-  ForEachRun(view_, f, [&](int64_t at, const Factors& run) {
-    Normalize(x + at, run, view_.points, view_.lanes, y + at);
-  });
+  for (int64_t run = 0; run < g.runs; ++run) {
+    const int64_t at = g.base + run * g.run_stride;
+    Normalize(x + at, f, g.points, g.point_stride, g.width, y + at);
+  }
+}
+
+void BatchNorm::RunBackward(const BackwardArgs& args, const CpuStream&) {
+  ForEachGroup([&](const Group& g) { GroupBackward(args, g); });
+  WriteStatistics(args);
 }
 
 // With n elements in a channel, d = 1 / sqrt(variance + epsilon) and z = (x - mean) * d:
 // dx = weight * d * (dy - sum(dy) / n - z * sum(dy * z) / n).
-void BatchNorm::RunBackward(const BackwardArgs& args, const CpuStream&) {
+void BatchNorm::GroupBackward(const BackwardArgs& args, const Group& g) const {
   const float* const x = static_cast<const float*>(args.inputs[0]);
   const float* const dy = static_cast<const float*>(args.grad_output);
   const float* const saved = static_cast<const float*>(args.saved);
-  const Factors f = ZeroFactors(args.workspace);
-  double* const plain = Sums(args.workspace, 0);
-  double* const product = Sums(args.workspace, 1);
-  Sum(view_, dy, f.offset, nullptr, nullptr, plain);  // the offsets are still zero
-  std::copy_n(saved, channels_, f.mean);
-  Sum(view_, dy, f.offset, x, f.mean, product);
-  for (int64_t c = 0; c < channels_; ++c) {
+  const double count = static_cast<double>(g.count());
+  Factors f;
+  std::copy_n(saved + g.channel, Used(g), f.mean.at);
+  const Sums sums = SumGroup(g, dy, x, Row(), f.mean, g.runs, g.points);
+  for (int64_t l = 0; l < Used(g); ++l) {
+    const int64_t c = g.channel + l;
     const double d = 1 / std::sqrt(saved[channels_ + c] + geometry_.epsilon);
     if (float* const to = args.grad_parameters[kBias]; to != nullptr) {
-      to[c] = static_cast<float>(plain[c]);
+      to[c] = static_cast<float>(sums.plain[l]);
     }
     if (float* const to = args.grad_parameters[kWeight]; to != nullptr) {
-      to[c] = static_cast<float>(product[c] * d);
+      to[c] = static_cast<float>(sums.product[l] * d);
     }
-    f.offset[c] = static_cast<float>(plain[c] / count_);
-    f.slope[c] = static_cast<float>(product[c] * d * d / count_);
-    f.scale[c] = static_cast<float>(args.parameters[kWeight][c] * d);
+    f.offset.at[l] = static_cast<float>(sums.plain[l] / count);
+    f.slope.at[l] = static_cast<float>(sums.product[l] * d * d / count);
+    f.scale.at[l] = static_cast<float>(args.parameters[kWeight][c] * d);
   }
-  if (float* const dx = static_cast<float*>(args.grad_inputs[0]); dx != nullptr) {
-    ForEachRun(view_, f, [&](int64_t at, const Factors& run) {
-      Denormalize(dy + at, x + at, run, view_.points, view_.lanes, dx + at);
-    });
+  float* const dx = static_cast<float*>(args.grad_inputs[0]);
+  if (dx == nullptr) return;
+  for (int64_t run = 0; run < g.runs; ++run) {
+    const int64_t at = g.base + run * g.run_stride;
+    Denormalize(x + at, dy + at, f, g.points, g.point_stride, g.width, dx + at);
   }
-  WriteStatistics(args);
 }
 
 void BatchNorm::WriteStatistics(const BackwardArgs& args) const {

@@ -7,9 +7,10 @@
 #include <bit>
 #include <cstdint>
 
-namespace starling {
-
+// A function that takes the instruction set of the one that calls it.
 #define STARLING_INLINE inline __attribute__((always_inline))
+
+namespace starling {
 
 // Relative error below 2e-7 in [-87.3, 88.3]; beyond, the value at the end of that range. Cody and
 // Waite's reduction by ln 2 in two parts, Moshier's polynomial (Cephes, expf).
