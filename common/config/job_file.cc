@@ -8,6 +8,7 @@
 #include "common/config/data_section.h"
 #include "common/config/duration.h"
 #include "common/config/model_section.h"
+#include "common/config/optimizer_section.h"
 #include "common/config/schema.h"
 #include "common/config/section.h"
 #include "common/protocol/limits.h"
@@ -24,6 +25,20 @@ const Field* FindField(const Field& parent, const std::string& key) {
     if (child.key == key) return &child;
   }
   return nullptr;
+}
+
+// Makes room for `key` in a one-of; what is beside its alternatives stays.
+void RemoveAlternatives(const Field& one_of, const std::string& key, YAML::Node node) {
+  const auto beside = [&](const std::string& name) {
+    const Field* field = FindField(one_of, name);
+    return field != nullptr && field->beside;
+  };
+  if (beside(key)) return;
+  std::vector<std::string> others;
+  for (const auto& entry : node) {
+    if (!beside(entry.first.Scalar())) others.push_back(entry.first.Scalar());
+  }
+  for (const std::string& other : others) node.remove(other);
 }
 
 absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
@@ -45,9 +60,7 @@ absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
     if (!node.IsDefined() || node.IsNull() || node.IsScalar()) node = YAML::Node(YAML::NodeType::Map);
     if (!node.IsMap()) return absl::InvalidArgumentError(absl::StrCat("--set ", text, ": ", keys[i], " is not inside a map"));
     if (field != nullptr && field->type == FieldType::kOneOf && !node[keys[i]].IsDefined()) {
-      std::vector<std::string> others;
-      for (const auto& entry : node) others.push_back(entry.first.Scalar());
-      for (const std::string& other : others) node.remove(other);
+      RemoveAlternatives(*field, keys[i], node);
     }
     if (i + 1 == keys.size()) {
       node[keys[i]] = value;
@@ -61,58 +74,6 @@ absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
 }
 
 // ---- Sections -------------------------------------------------------------------------------
-
-void ReadSchedule(const Section& optimizer, Schedule* out) {
-  constexpr double kRateMax = 1e6;
-  const Section rate = optimizer.Child("learningRate");
-  if (rate.node().IsScalar()) {
-    out->set_constant(optimizer.Number("learningRate", 0, 0, kRateMax));
-    return;
-  }
-  const int kinds = rate.Has("constant") + rate.Has("step") + rate.Has("cosine");
-  if (kinds != 1) {
-    optimizer.Fail("learningRate", "expected a number or exactly one of constant, step, cosine");
-    return;
-  }
-  const Section inner = rate.Has("step") ? rate.Child("step") : rate.Has("cosine") ? rate.Child("cosine") : rate;
-  if (rate.Has("constant")) {
-    out->set_constant(inner.Number("constant", 0, 0, kRateMax));
-  } else if (rate.Has("step")) {
-    out->mutable_step()->set_initial(inner.Number("initial", 0, 0, kRateMax));
-    out->mutable_step()->set_factor(inner.Number("factor", 0.1, 0, kRateMax));
-    out->mutable_step()->set_every_steps(inner.Integer("everySteps", 1, 1, kInt64Max));
-  } else {
-    out->mutable_cosine()->set_peak(inner.Number("peak", 0, 0, kRateMax));
-    out->mutable_cosine()->set_floor(inner.Number("floor", 0, 0, kRateMax));
-  }
-  if (rate.Has("warmupSteps") && !rate.Has("constant")) {
-    rate.Fail("warmupSteps", "belongs inside step or cosine");
-  }
-  out->set_warmup_steps(inner.Integer("warmupSteps", 0, 0, int64_t{1} << 40));
-}
-
-void ReadOptimizer(const Section& optimizer, Optimizer* out) {
-  double default_decay = 0;
-  std::string kind;
-  for (const char* name : {"sgd", "momentum", "adam", "adamw"}) {
-    if (optimizer.Has(name)) kind = name;
-  }
-  const Section section = optimizer.Child(kind);
-  const double below_one = std::nextafter(1.0, 0.0);
-  if (kind == "sgd") {
-    out->mutable_sgd();
-  } else if (kind == "momentum") {
-    out->mutable_momentum()->set_momentum(section.Number("momentum", 0.9, 0, below_one));
-  } else {
-    auto* adam = kind == "adam" ? out->mutable_adam() : out->mutable_adamw();
-    adam->set_beta1(section.Number("beta1", 0.9, 0, below_one));
-    adam->set_beta2(section.Number("beta2", 0.999, 0, below_one));
-    adam->set_epsilon(section.Number("epsilon", 1e-8, 1e-30, 1));
-    if (kind == "adamw") default_decay = 0.01;
-  }
-  out->set_weight_decay(section.Number("weightDecay", default_decay, 0, 1e3));
-  ReadSchedule(section, out->mutable_learning_rate());
-}
 
 void ReadPolicy(const Section& consistency, Policy* out) {
   if (consistency.Has("ssp")) {
@@ -172,6 +133,7 @@ JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
   out.mutable_batch()->set_micro_batches(batch.Integer("microBatches", 4, 1, limits::kMicroBatchesMax));
   out.mutable_batch()->set_kernel_threads(batch.Integer("kernelThreads", 1, 1, 256));
   ReadOptimizer(spec.Child("optimizer"), out.mutable_optimizer());
+  if (spec.Has("clip")) ReadClip(spec.Child("clip"), out.mutable_clip());
   ReadPolicy(spec.Child("consistency"), out.mutable_policy());
   ReadWorkers(spec.Child("workers"), &out);
   if (spec.Has("evaluate")) {

@@ -28,6 +28,9 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptio
 // Checks that need no file: ranges and relations. The coordinator runs them again on what it is sent.
 absl::Status ValidateSpec(const JobSpec& spec);
 
+// Whether gradients can be clipped so under that policy. kInvalidArgument says why not.
+absl::Status CheckClip(const Clip& clip, Policy::Kind policy);
+
 }  // namespace starling::config
 
 #endif  // STARLING_COMMON_CONFIG_JOB_FILE_H_

@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/config/duration.h"
 #include "common/config/schema.h"
@@ -102,6 +103,70 @@ spec:
   EXPECT_EQ(spec->stop().epochs(), 1u);
   EXPECT_EQ(spec->evaluate().every_epochs(), 0u);
   EXPECT_DOUBLE_EQ(spec->optimizer().learning_rate().constant(), 1);
+}
+
+constexpr char kAdamW[] =
+    "{adamw: {learningRate: {cosine: {peak: 0.001, floor: 0.0001, warmupSteps: 20}}, weightDecay: 0.05}}";
+
+Optimizer ParsedOptimizer(const std::string& text) {
+  const auto spec = Parse(Replaced(kAdamW, text));
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return spec.ok() ? spec->optimizer() : Optimizer();
+}
+
+TEST(JobFile, ReadsEveryOptimizer) {
+  EXPECT_DOUBLE_EQ(ParsedOptimizer("{nesterov: {learningRate: 0.1}}").nesterov().momentum(), 0.9);
+  EXPECT_DOUBLE_EQ(ParsedOptimizer("{nesterov: {learningRate: 0.1, momentum: 0.8}}").nesterov().momentum(), 0.8);
+  const Optimizer adagrad = ParsedOptimizer("{adagrad: {learningRate: 0.1, initialAccumulator: 0.5}}");
+  EXPECT_DOUBLE_EQ(adagrad.adagrad().epsilon(), 1e-10);
+  EXPECT_DOUBLE_EQ(adagrad.adagrad().initial_accumulator(), 0.5);
+  EXPECT_DOUBLE_EQ(adagrad.weight_decay(), 0);
+  const Optimizer lamb = ParsedOptimizer("{lamb: {learningRate: 0.1, beta1: 0.8}}");
+  EXPECT_DOUBLE_EQ(lamb.lamb().beta1(), 0.8);
+  EXPECT_DOUBLE_EQ(lamb.lamb().epsilon(), 1e-6);
+  EXPECT_DOUBLE_EQ(lamb.weight_decay(), 0.01);
+}
+
+TEST(JobFile, ReadsGroups) {
+  const Optimizer optimizer = ParsedOptimizer(R"({lamb: {learningRate: 0.1}, groups: [
+    {match: ["*.bias", "h?.ln*"], weightDecay: 0, trustRatio: false}, {vectors: true, rateScale: 2}]})");
+  ASSERT_EQ(optimizer.groups_size(), 2);
+  EXPECT_EQ(optimizer.groups(0).match(1), "h?.ln*");
+  EXPECT_FALSE(optimizer.groups(0).vectors());
+  EXPECT_TRUE(optimizer.groups(0).has_weight_decay());
+  EXPECT_DOUBLE_EQ(optimizer.groups(0).weight_decay(), 0);
+  EXPECT_FALSE(optimizer.groups(0).has_rate_scale());
+  EXPECT_TRUE(optimizer.groups(0).no_trust_ratio());
+  EXPECT_TRUE(optimizer.groups(1).vectors());
+  EXPECT_DOUBLE_EQ(optimizer.groups(1).rate_scale(), 2);
+  EXPECT_FALSE(optimizer.groups(1).no_trust_ratio());
+}
+
+TEST(JobFile, AnotherOptimizerLeavesTheGroups) {
+  const auto spec = Parse(kGood, {"optimizer.groups=[{vectors: true, weightDecay: 0}]",
+                                  "optimizer.sgd.learningRate=0.5"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(spec->optimizer().has_sgd());
+  EXPECT_EQ(spec->optimizer().groups_size(), 1);
+}
+
+TEST(JobFile, ReadsClip) {
+  const auto spec = Parse(kGood, {"clip={norm: 0.5, scope: parameter}"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->clip().scope(), Clip::PARAMETER);
+  EXPECT_DOUBLE_EQ(spec->clip().norm(), 0.5);
+  EXPECT_FALSE(Parse(kGood)->has_clip());
+}
+
+TEST(JobFile, AClipThatThePolicyCannotDoIsRefusedWithTheReason) {
+  const auto refusal = [](const char* scope, const char* policy) {
+    return std::string(Parse(kGood, {absl::StrCat("clip={norm: 1, scope: ", scope, "}"), policy}).status().message());
+  };
+  EXPECT_THAT(refusal("global", "consistency.async={}"), HasSubstr("only BSP has a step"));
+  EXPECT_THAT(refusal("global", "consistency.ssp.staleness=1"), HasSubstr("only BSP has a step"));
+  EXPECT_THAT(refusal("global", "consistency.bsp={}"), HasSubstr("not built yet"));
+  EXPECT_THAT(refusal("worker", "consistency.bsp={}"), HasSubstr("depends on the number of workers"));
+  EXPECT_THAT(refusal("worker", "consistency.async={}"), HasSubstr("not built yet"));
 }
 
 TEST(JobFile, ReadsLayers) {
@@ -237,6 +302,19 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("std: [6]", "std: [0]", "above 0"),
         std::make_tuple("peak: 0.001", "peak: .nan", "finite"),
         std::make_tuple("floor: 0.0001", "floor: 0.1", "floor is above peak"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: {}}", "spec.optimizer.groups: expected list of maps"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [5]}", "groups[0]: expected map"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{mach: [a]}]}", "groups[0].mach: unknown key; did you mean \"match\"?"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{match: a}]}", "expected list of strings"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{weightDecay: 0}]}", "groups[0]: which parameters?"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{match: [\"\"], weightDecay: 0}]}", "got an empty one"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{vectors: true}]}", "what is special"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{vectors: true, trustRatio: false}]}", "goes with lamb only"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{vectors: true, rateScale: -1}]}", "groups[0].rateScale"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, sgd: {learningRate: 1}}", "got sgd and adamw"),
+        std::make_tuple("seed: 7", "clip: {norm: 0, scope: parameter}", "spec.clip.norm"),
+        std::make_tuple("seed: 7", "clip: {norm: 1}", "\"scope\" is missing"),
+        std::make_tuple("seed: 7", "clip: {norm: 1, scope: layer}", "expected parameter, worker or global"),
         std::make_tuple("name: digits", "name: Digits!", "metadata.name"),
         std::make_tuple("kind: TrainingJob", "kind: Job", "expected TrainingJob"),
         std::make_tuple("starling/v1", "starling/v2", "expected starling/v1"),

@@ -28,27 +28,49 @@ Field LearningRateField() {
   return rate;
 }
 
-Field AdamField(const std::string& key, const std::string& help, const std::string& decay) {
+Field AdamField(const std::string& key, const std::string& help, const std::string& epsilon,
+                const std::string& decay) {
+  const bool decoupled = key != "adam";
   return Group(key, T::kMap, help, {
       LearningRateField(),
       Leaf("beta1", T::kNumber, "0.9", "decay of the first moment"),
       Leaf("beta2", T::kNumber, "0.999", "decay of the second moment"),
-      Leaf("epsilon", T::kNumber, "1e-8", "added to the root of the second moment"),
-      Leaf("weightDecay", T::kNumber, decay, key == "adamw" ? "decoupled decay" : "added to the gradient")});
+      Leaf("epsilon", T::kNumber, epsilon, "added to the root of the second moment"),
+      Leaf("weightDecay", T::kNumber, decay, decoupled ? "decoupled decay" : "added to the gradient")});
+}
+
+Field MomentumField(const std::string& key, const std::string& help) {
+  return Group(key, T::kMap, help, {
+      LearningRateField(), Leaf("momentum", T::kNumber, "0.9", "share of the velocity kept"),
+      Leaf("weightDecay", T::kNumber, "0", "added to the gradient")});
+}
+
+Field GroupsField() {
+  Field groups = Group("groups", T::kMapList, "parameters with settings of their own; the first that has one counts", {
+      Leaf("match", T::kStringList, "", "globs of parameter names, like \"*.bias\""),
+      Leaf("vectors", T::kBoolean, "false", "has all parameters of one dimension: biases, norms"),
+      Leaf("rateScale", T::kNumber, "1", "multiplies the learning rate; 0: not trained"),
+      Leaf("weightDecay", T::kNumber, "", "instead of the optimizer's"),
+      Leaf("trustRatio", T::kBoolean, "true", "false, with lamb: the step keeps its length")});
+  groups.beside = true;
+  return groups;
 }
 
 Field OptimizerField() {
   return Group("optimizer", T::kOneOf, "how a shard applies gradients", {
       Group("sgd", T::kMap, "w -= rate * g", {
           LearningRateField(), Leaf("weightDecay", T::kNumber, "0", "added to the gradient")}),
-      Group("momentum", T::kMap, "v = momentum * v + g; w -= rate * v", {
-          LearningRateField(), Leaf("momentum", T::kNumber, "0.9", "share of the velocity kept"),
+      MomentumField("momentum", "v = momentum * v + g; w -= rate * v"),
+      MomentumField("nesterov", "v = momentum * v + g; w -= rate * (g + momentum * v)"),
+      Group("adagrad", T::kMap, "h += g^2; w -= rate * g / (sqrt(h) + epsilon): Duchi et al. 2011", {
+          LearningRateField(),
+          Leaf("epsilon", T::kNumber, "1e-10", "added to the root of h"),
+          Leaf("initialAccumulator", T::kNumber, "0", "h before the first step"),
           Leaf("weightDecay", T::kNumber, "0", "added to the gradient")}),
-      AdamField("adam", "Kingma and Ba 2015", "0"),
-      AdamField("adamw", "Loshchilov and Hutter 2019", "0.01"),
-      NotBuilt("nesterov", "momentum that looks ahead"),
-      NotBuilt("adagrad", "Duchi et al. 2011"),
-      NotBuilt("lamb", "You et al. 2020"),
+      AdamField("adam", "Kingma and Ba 2015", "1e-8", "0"),
+      AdamField("adamw", "Loshchilov and Hutter 2019", "1e-8", "0.01"),
+      AdamField("lamb", "You et al. 2020: adamw's step, as long as the parameter is, times the rate", "1e-6", "0.01"),
+      GroupsField(),
   }, true);
 }
 
@@ -74,6 +96,12 @@ void AddArguments(Field* model) {
           Leaf(argument.name, TypeOf(argument.type), argument.default_text, argument.meaning));
     }
   }
+}
+
+Field ClipField() {
+  return Group("clip", T::kMap, "scales gradients down to a length", {
+      Leaf("norm", T::kNumber, "", "greatest Euclidean length", true),
+      Leaf("scope", T::kString, "", "of what: parameter (worker and global are not built yet)", true)});
 }
 
 Field ModelField() {
@@ -104,7 +132,7 @@ Field SpecField() {
           Leaf("microBatches", T::kInteger, "4", "a power of two that divides global"),
           Leaf("kernelThreads", T::kInteger, "1", "threads inside one micro-batch: part of the result's bits")}, true),
       OptimizerField(),
-      NotBuilt("clip", "gradient clipping"),
+      ClipField(),
       Group("consistency", T::kOneOf, "who waits for whom", {
           Group("bsp", T::kMap, "every step waits for all: bitwise the same for any number of workers", {}),
           Group("ssp", T::kMap, "workers at most `staleness` steps apart", {

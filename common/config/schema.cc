@@ -42,6 +42,7 @@ const char* TypeName(FieldType type) {
     case FieldType::kLayers: return "list of layers";
     case FieldType::kMap: return "map";
     case FieldType::kOneOf: return "map with exactly one key";
+    case FieldType::kMapList: return "list of maps";
   }
   return "value";
 }
@@ -71,7 +72,29 @@ std::vector<std::string> Keys(const Field& field) {
   return keys;
 }
 
+// The keys of which a one-of has exactly one.
+std::vector<std::string> Alternatives(const Field& field) {
+  std::vector<std::string> keys;
+  for (const Field& child : field.children) {
+    if (!child.beside) keys.push_back(child.key);
+  }
+  return keys;
+}
+
 absl::Status CheckField(const YAML::Node& node, const Field& field, const std::string& path);
+
+absl::Status CheckOneOf(const YAML::Node& node, const Field& field, const std::string& path,
+                        const std::set<std::string>& seen) {
+  const std::vector<std::string> alternatives = Alternatives(field);
+  std::vector<std::string> given;
+  for (const std::string& key : alternatives) {
+    if (seen.count(key) > 0) given.push_back(key);
+  }
+  if (given.size() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(Where(node, path), ": expected exactly one of ",
+                                                 absl::StrJoin(alternatives, ", "), ", got ",
+                                                 given.empty() ? "none" : absl::StrJoin(given, " and ")));
+}
 
 absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::string& path) {
   if (field.number_allowed && Converts<double>(node)) return absl::OkStatus();
@@ -101,16 +124,22 @@ absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::str
     }
     STARLING_RETURN_IF_ERROR(CheckField(entry.second, *child, child_path));
   }
-  if (field.type == FieldType::kOneOf && seen.size() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(Where(node, path), ": expected exactly one of ",
-                                                   absl::StrJoin(Keys(field), ", "), ", got ",
-                                                   seen.empty() ? "none" : absl::StrJoin(seen, " and ")));
-  }
+  if (field.type == FieldType::kOneOf) return CheckOneOf(node, field, path, seen);
   for (const Field& child : field.children) {
-    if (child.required && field.type == FieldType::kMap && seen.count(child.key) == 0) {
+    if (child.required && seen.count(child.key) == 0) {
       return absl::InvalidArgumentError(absl::StrCat(Where(node, path), ": key \"", child.key,
                                                      "\" is missing (", child.help, ")"));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMapList(const YAML::Node& node, const Field& field, const std::string& path) {
+  if (!node.IsSequence()) return TypeError(node, path, field.type);
+  for (size_t i = 0; i < node.size(); ++i) {
+    const std::string item_path = absl::StrCat(path, "[", i, "]");
+    if (!node[i].IsMap()) return TypeError(node[i], item_path, FieldType::kMap);
+    STARLING_RETURN_IF_ERROR(CheckMap(node[i], field, item_path));
   }
   return absl::OkStatus();
 }
@@ -120,6 +149,7 @@ absl::Status CheckField(const YAML::Node& node, const Field& field, const std::s
   switch (field.type) {
     case FieldType::kMap:
     case FieldType::kOneOf: return CheckMap(node, field, path);
+    case FieldType::kMapList: return CheckMapList(node, field, path);
     case FieldType::kString: good = node.IsScalar(); break;
     case FieldType::kInteger: good = Converts<int64_t>(node); break;
     case FieldType::kNumber: good = Converts<double>(node); break;
@@ -141,10 +171,11 @@ absl::Status CheckField(const YAML::Node& node, const Field& field, const std::s
   return good ? absl::OkStatus() : TypeError(node, path, field.type);
 }
 
-void AppendText(const Field& field, int depth, std::string* out) {
-  const std::string indent(2 * depth, ' ');
+// `indent` begins the first child's line; the others have spaces instead.
+void AppendText(const Field& field, std::string indent, std::string* out) {
   for (const Field& child : field.children) {
-    const bool group = child.type == FieldType::kMap || child.type == FieldType::kOneOf;
+    const bool group = child.type == FieldType::kMap || child.type == FieldType::kOneOf ||
+                       child.type == FieldType::kMapList;
     std::string line = absl::StrCat(indent, child.key, ":");
     if (!group || child.children.empty()) absl::StrAppend(&line, " ", child.default_text);
     if (child.type == FieldType::kMap && child.children.empty()) absl::StrAppend(&line, "{}");
@@ -152,7 +183,8 @@ void AppendText(const Field& field, int depth, std::string* out) {
     absl::StrAppend(&line, "# ", TypeName(child.type), child.required ? ", required" : "",
                     child.built ? "" : ", not built yet", ": ", child.help, "\n");
     absl::StrAppend(out, line);
-    AppendText(child, depth + 1, out);
+    indent.assign(indent.size(), ' ');
+    AppendText(child, indent + (child.type == FieldType::kMapList ? "  - " : "  "), out);
   }
 }
 
@@ -183,7 +215,7 @@ absl::Status CheckStructure(const YAML::Node& root, const Field& schema) {
 
 std::string SchemaText(const Field& schema) {
   std::string out;
-  AppendText(schema, 0, &out);
+  AppendText(schema, "", &out);
   return out;
 }
 

@@ -27,7 +27,8 @@ enum class FieldType {
   kLabels,      // map of strings
   kLayers,      // list of {op: {attributes}}; checked by the model section
   kMap,         // `children`, any subset
-  kOneOf,       // `children`, exactly one
+  kOneOf,       // `children`, exactly one, and any of those that are `beside`
+  kMapList,     // a list of maps of `children`
 };
 
 struct Field {
@@ -37,6 +38,7 @@ struct Field {
   std::string help;          // one line
   bool required = false;
   bool built = true;         // false: known, but refused by name as not built yet
+  bool beside = false;       // inside a one-of: not an alternative, goes with each
   std::vector<Field> children;
   // A map that may also be written as a plain number (learningRate: 0.1 is {constant: 0.1}).
   bool number_allowed = false;

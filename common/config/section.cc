@@ -56,6 +56,15 @@ bool Section::Boolean(const std::string& key, bool fallback) const {
   return Has(key) ? node_[key].as<bool>(fallback) : fallback;
 }
 
+std::vector<Section> Section::Items(const std::string& key) const {
+  std::vector<Section> items;
+  if (!Has(key)) return items;
+  const Section list = Child(key);
+  for (size_t i = 0; i < list.node_.size(); ++i)
+    items.emplace_back(list.node_[i], absl::StrCat(list.path_, "[", i, "]"), status_);
+  return items;
+}
+
 std::vector<double> Section::Numbers(const std::string& key) const {
   std::vector<double> values;
   if (!Has(key)) return values;

@@ -34,8 +34,10 @@ class Section {
                 double least = -std::numeric_limits<double>::infinity(),
                 double most = std::numeric_limits<double>::infinity()) const;
   std::string Text(const std::string& key, const std::string& fallback) const;
-  std::vector<std::string> Texts(const std::string& key) const;
   bool Boolean(const std::string& key, bool fallback) const;
+  std::vector<std::string> Texts(const std::string& key) const;
+  // The maps of a list.
+  std::vector<Section> Items(const std::string& key) const;
   std::vector<double> Numbers(const std::string& key) const;
   // Whole numbers in [least, most].
   std::vector<int64_t> Integers(const std::string& key, int64_t least, int64_t most) const;

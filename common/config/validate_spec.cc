@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
+#include "common/config/optimizer_section.h"
 #include "common/config/validate_data.h"
 #include "common/protocol/limits.h"
 
@@ -42,29 +43,6 @@ absl::Status CheckBatch(const Batch& batch) {
   return absl::OkStatus();
 }
 
-absl::Status CheckOptimizer(const Optimizer& optimizer) {
-  if (optimizer.kind_case() == Optimizer::KIND_NOT_SET) return Invalid("optimizer: expected one of sgd, momentum, adam, adamw");
-  const Schedule& rate = optimizer.learning_rate();
-  for (double value : {rate.constant(), rate.step().initial(), rate.step().factor(), rate.cosine().peak(),
-                       rate.cosine().floor(), optimizer.weight_decay(), optimizer.momentum().momentum()}) {
-    if (!std::isfinite(value) || value < 0) return Invalid(absl::StrCat("optimizer: expected finite numbers of 0 or more, got ", value));
-  }
-  const Optimizer::Adam& adam = optimizer.has_adamw() ? optimizer.adamw() : optimizer.adam();
-  if (optimizer.has_adam() || optimizer.has_adamw()) {
-    for (double beta : {adam.beta1(), adam.beta2()}) {
-      if (!(beta >= 0 && beta < 1)) return Invalid(absl::StrCat("optimizer: expected beta1 and beta2 of at least 0 and less than 1, got ", beta));
-    }
-    if (!(adam.epsilon() > 0 && adam.epsilon() <= 1)) return Invalid(absl::StrCat("optimizer: expected an epsilon above 0 and at most 1, got ", adam.epsilon()));
-  }
-  if (rate.warmup_steps() < 0) return Invalid(absl::StrCat("optimizer.learningRate.warmupSteps: expected at least 0, got ", rate.warmup_steps()));
-  if (rate.kind_case() == Schedule::KIND_NOT_SET) return Invalid("optimizer.learningRate: expected constant, step or cosine");
-  if (rate.has_step() && rate.step().every_steps() < 1) return Invalid("optimizer.learningRate.step.everySteps: expected at least 1");
-  if (rate.has_cosine() && rate.cosine().floor() > rate.cosine().peak()) {
-    return Invalid("optimizer.learningRate.cosine: floor is above peak");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckPolicy(const Policy& policy) {
   if (policy.kind() != Policy::BSP && policy.kind() != Policy::SSP && policy.kind() != Policy::ASYNC) {
     return Invalid("consistency: expected bsp, ssp or async");
@@ -82,6 +60,7 @@ absl::Status CheckModel(const JobSpec& spec) {
   if (!spec.optimizer().has_sgd()) {
     return Invalid("model.builtin counter: expected optimizer sgd, whose update is exact");
   }
+  if (spec.has_clip()) return Invalid("clip: model.builtin counter counts, and a clipped gradient miscounts: remove clip");
   const int64_t samples = spec.train().counter().samples();
   if (samples < 1 || samples > kCounterSamplesMax) {
     return Invalid(absl::StrCat("data.train.counter.samples: expected 1 to ", kCounterSamplesMax, ", got ", samples));
@@ -95,10 +74,35 @@ absl::Status CheckModel(const JobSpec& spec) {
 
 }  // namespace
 
+absl::Status CheckClip(const Clip& clip, Policy::Kind policy) {
+  if (!(std::isfinite(clip.norm()) && clip.norm() > 0)) {
+    return Invalid(absl::StrCat("clip.norm: expected a finite number above 0, got ", clip.norm()));
+  }
+  switch (clip.scope()) {
+    case Clip::PARAMETER:
+      return absl::OkStatus();
+    case Clip::WORKER:
+      if (policy == Policy::BSP) {
+        return Invalid("clip.scope worker: in BSP a worker's contribution is a part of the step that depends on the number "
+                       "of workers, and so would the result; use parameter");
+      }
+      return Invalid("clip.scope worker: not built yet in this version; use parameter");
+    case Clip::GLOBAL:
+      if (policy != Policy::BSP) {
+        return Invalid("clip.scope global: only BSP has a step whose whole gradient is known before it is applied; use "
+                       "parameter, or consistency: {bsp: {}}");
+      }
+      return Invalid("clip.scope global: not built yet in this version; use parameter");
+    default:
+      return Invalid("clip.scope: expected parameter, worker or global");
+  }
+}
+
 absl::Status ValidateSpec(const JobSpec& spec) {
   STARLING_RETURN_IF_ERROR(CheckName(spec.name()));
   STARLING_RETURN_IF_ERROR(CheckBatch(spec.batch()));
   STARLING_RETURN_IF_ERROR(CheckOptimizer(spec.optimizer()));
+  if (spec.has_clip()) STARLING_RETURN_IF_ERROR(CheckClip(spec.clip(), spec.policy().kind()));
   STARLING_RETURN_IF_ERROR(CheckModel(spec));
   STARLING_RETURN_IF_ERROR(CheckData(spec));
   STARLING_RETURN_IF_ERROR(CheckPolicy(spec.policy()));

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
@@ -67,68 +68,96 @@ std::vector<int> FirstReaders(const Graph& graph) {
   return result;
 }
 
-// Appends parameters to slices, one kind after the other.
+// Appends parameters to slices, one kind after the other. Of each class of parameters (a group; for
+// statistics a momentum) one slice is open: the classes meet in forward order, slices do not mix them.
 class Packer {
  public:
-  Packer(const Graph& graph, Layout* layout)
-      : graph_(graph), layout_(*layout), early_close_(layout->elements / kOperatorEndFraction) {}
+  Packer(const Graph& graph, const Optimizer& optimizer, Layout* layout)
+      : graph_(graph),
+        optimizer_(optimizer),
+        layout_(*layout),
+        readers_(FirstReaders(graph)),
+        early_close_(layout->elements / kOperatorEndFraction) {}
 
   void PackKind(ParameterKind kind) {
-    const std::vector<int> readers = FirstReaders(graph_);
-    int last_reader = -1;
-    open_ = false;
+    open_.clear();
     for (uint32_t p = 0; p < layout_.parameters.size(); ++p) {
       const Parameter& parameter = graph_.parameters(static_cast<int>(p));
       if (parameter.kind() != kind) continue;
-      const double momentum = kind == STATISTIC ? parameter.statistic_momentum() : 0;
-      const bool operator_ended = readers[p] != last_reader;
-      if (open_ && ((operator_ended && Last().elements >= early_close_) ||
-                    Last().statistic_momentum != momentum)) {
-        open_ = false;
+      Slice like;
+      like.kind = kind;
+      if (kind == STATISTIC) like.statistic_momentum = parameter.statistic_momentum();
+      if (kind == TRAINABLE) like.group = GroupOf(optimizer_, parameter);
+      Append(p, like);
+    }
+  }
+
+  // When all kinds are packed.
+  void PlaceInFlatBuffer() {
+    uint64_t end = 0;
+    for (Slice& slice : layout_.slices) {
+      slice.flat_begin = end;
+      end += slice.elements;
+      for (const Segment& segment : slice.segments) {
+        if (segment.param_begin > 0) continue;
+        layout_.parameters[segment.param].flat_begin = slice.flat_begin + segment.slice_begin;
       }
-      last_reader = readers[p];
-      Append(p, kind, momentum);
     }
   }
 
  private:
-  Slice& Last() { return layout_.slices.back(); }
+  using Class = std::pair<GroupIndex, double>;  // group, momentum
+  struct Open {
+    uint32_t slice;
+    int last_reader;
+  };
 
-  void Append(uint32_t param, ParameterKind kind, double momentum) {
+  Slice& At(uint32_t index) { return layout_.slices[index]; }
+  uint32_t Room(uint32_t index) {
+    return static_cast<uint32_t>(limits::kSliceElementsMax) - At(index).elements;
+  }
+
+  // A parameter's slices follow each other, so that it is contiguous in the flat buffer.
+  bool MayTake(const Open& open, uint32_t param) {
+    const bool operator_ended = readers_[param] != open.last_reader;
+    if (operator_ended && At(open.slice).elements >= early_close_) return false;
+    if (open.slice + 1 == layout_.slices.size()) return Room(open.slice) > 0;
+    return Room(open.slice) >= layout_.parameters[param].elements;
+  }
+
+  void Append(uint32_t param, const Slice& like) {
     ParameterPlace& place = layout_.parameters[param];
-    place.flat_begin = flat_end_;
+    const Class key(like.group, like.statistic_momentum);
+    const auto open = open_.find(key);
+    const bool joins = open != open_.end() && MayTake(open->second, param);
+    uint32_t index = joins ? open->second.slice : AddSlice(like);
+    place.first_slice = At(index).id;
     for (uint64_t begin = 0; begin < place.elements;) {
-      if (!open_ || Last().elements == limits::kSliceElementsMax) {
-        Open(kind, momentum);
-      }
-      Slice& slice = Last();
-      const uint32_t room = limits::kSliceElementsMax - slice.elements;
+      if (Room(index) == 0) index = AddSlice(like);
+      Slice& slice = At(index);
       const uint32_t length =
-          static_cast<uint32_t>(std::min<uint64_t>(room, place.elements - begin));
-      if (begin == 0) place.first_slice = slice.id;
+          static_cast<uint32_t>(std::min<uint64_t>(Room(index), place.elements - begin));
       place.last_slice = slice.id;
       slice.segments.push_back({param, begin, slice.elements, length});
       slice.elements += length;
       begin += length;
-      flat_end_ += length;
     }
+    open_[key] = {index, readers_[param]};
   }
 
-  void Open(ParameterKind kind, double momentum) {
-    Slice slice;
-    slice.id = SliceId(static_cast<uint32_t>(layout_.slices.size()));
-    slice.kind = kind;
-    slice.statistic_momentum = momentum;
-    slice.flat_begin = flat_end_;
-    layout_.slices.push_back(std::move(slice));
-    open_ = true;
+  uint32_t AddSlice(const Slice& like) {
+    const uint32_t index = static_cast<uint32_t>(layout_.slices.size());
+    layout_.slices.push_back(like);
+    layout_.slices.back().id = SliceId(index);
+    return index;
   }
 
   const Graph& graph_;
+  const Optimizer& optimizer_;
   Layout& layout_;
+  const std::vector<int> readers_;
   const uint64_t early_close_;
-  uint64_t flat_end_ = 0;
-  bool open_ = false;  // the last slice may take more
+  absl::btree_map<Class, Open> open_;
 };
 
 // Bin of each item: largest first, to the least loaded bin; ties to the lowest index.
@@ -188,6 +217,7 @@ uint64_t DigestOf(const Graph& graph, const Layout& layout) {
     encoder.Add(slice.partition.value);
     encoder.Add(static_cast<uint64_t>(slice.kind));
     encoder.Add(std::bit_cast<uint64_t>(slice.statistic_momentum));
+    encoder.Add(static_cast<uint64_t>(slice.group));
     encoder.Add(slice.elements);
     encoder.Add(slice.segments.size());
     for (const Segment& segment : slice.segments) {
@@ -220,7 +250,7 @@ uint32_t Layout::PartitionElements(PartitionId partition) const {
   return sum;
 }
 
-absl::StatusOr<Layout> MakeLayout(const Graph& graph) {
+absl::StatusOr<Layout> MakeLayout(const Graph& graph, const Optimizer& optimizer) {
   if (graph.parameters_size() == 0) {
     return absl::InvalidArgumentError(
         "the model has no parameters; expected at least one to train");
@@ -242,8 +272,10 @@ absl::StatusOr<Layout> MakeLayout(const Graph& graph) {
           absl::StrCat("brings the model above ", limits::kParametersPerJobMax, " elements"));
     }
   }
-  Packer packer(graph, &layout);
+  STARLING_RETURN_IF_ERROR(CheckGroups(optimizer, graph));
+  Packer packer(graph, optimizer, &layout);
   for (const ParameterKind kind : kKindsInOrder) packer.PackKind(kind);
+  packer.PlaceInFlatBuffer();
   MakePartitions(&layout);
   layout.digest = DigestOf(graph, layout);
   return layout;

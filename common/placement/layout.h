@@ -12,7 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/protocol/ids.h"
+#include "common/placement/parameter_groups.h"
 #include "common/protocol/types.h"
+#include "proto/job.pb.h"
 #include "proto/model.pb.h"
 
 namespace starling {
@@ -27,13 +29,14 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-// Elements [flat_begin, flat_begin + elements) of the flat buffer; all of one kind and, for
-// statistics, of one momentum.
+// Elements [flat_begin, flat_begin + elements) of the flat buffer; all of one kind and group and,
+// for statistics, of one momentum.
 struct Slice {
   SliceId id;  // its index in Layout::slices
   PartitionId partition;
   ParameterKind kind = TRAINABLE;
   double statistic_momentum = 0;  // STATISTIC only
+  GroupIndex group = kNoGroup;    // TRAINABLE only
   uint64_t flat_begin = 0;
   uint32_t elements = 0;          // at most limits::kSliceElementsMax
   std::vector<Segment> segments;  // in order, without holes
@@ -50,7 +53,8 @@ struct ParameterPlace {
 };
 
 struct Layout {
-  std::vector<Slice> slices;  // trainable, then statistic, then frozen; forward order in each
+  // Trainable, then statistic, then frozen; in each by the first parameter in forward order.
+  std::vector<Slice> slices;
   std::vector<ParameterPlace> parameters;        // parallel to graph.parameters()
   std::vector<std::vector<SliceId>> partitions;  // ascending slices of each
   uint64_t elements = 0;                         // of the flat buffer
@@ -59,10 +63,17 @@ struct Layout {
   uint32_t PartitionElements(PartitionId partition) const;
 };
 
+// The layout of `graph` trained by `optimizer`, of which its groups alone matter.
 // kInvalidArgument names the parameter: a shape with a dimension below 1 or too many elements
-// (common/protocol/limits.h), a kind that is unset or not built. A graph without parameters is an
-// error.
-absl::StatusOr<Layout> MakeLayout(const Graph& graph);
+// (common/protocol/limits.h), a kind that is unset or not built; or a group that matches nothing. A
+// graph without parameters is an error.
+absl::StatusOr<Layout> MakeLayout(const Graph& graph,
+                                  const Optimizer& optimizer = Optimizer::default_instance());
+
+// Of a job whose model is resolved.
+inline absl::StatusOr<Layout> MakeLayout(const JobSpec& spec) {
+  return MakeLayout(spec.model(), spec.optimizer());
+}
 
 // The shard of each partition: largest partition first, to the least loaded shard, ties to the
 // first in `shards`. `shards` is not empty; with more shards than partitions some get none.

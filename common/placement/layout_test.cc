@@ -158,6 +158,82 @@ TEST(LayoutTest, BadParametersAreNamed) {
               HasSubstr("expected trainable, statistic or frozen"));
 }
 
+Optimizer::Group* AddGroup(Optimizer* optimizer, const std::string& glob) {
+  Optimizer::Group* group = optimizer->add_groups();
+  if (!glob.empty()) group->add_match(glob);
+  return group;
+}
+
+TEST(GroupsTest, TheFirstGroupThatHasAParameterCounts) {
+  Optimizer optimizer;
+  AddGroup(&optimizer, "conv1.*")->set_rate_scale(0.5);
+  AddGroup(&optimizer, "")->set_vectors(true);
+  AddGroup(&optimizer, "*.weight");
+  optimizer.mutable_groups(1)->set_weight_decay(0);
+  optimizer.set_weight_decay(0.1);
+  const Graph graph = Lenet();
+  const auto group_of = [&](const std::string& name) {
+    for (const Parameter& parameter : graph.parameters()) {
+      if (parameter.name() == name) return GroupOf(optimizer, parameter);
+    }
+    return GroupIndex{-2};
+  };
+  EXPECT_EQ(group_of("conv1.weight"), 0);
+  EXPECT_EQ(group_of("conv1.bias"), 0);
+  EXPECT_EQ(group_of("conv2.bias"), 1);
+  EXPECT_EQ(group_of("dense.weight"), 2);
+  EXPECT_EQ(SettingsOf(optimizer, 0).rate_scale, 0.5);
+  EXPECT_EQ(SettingsOf(optimizer, 0).weight_decay, 0.1);
+  EXPECT_EQ(SettingsOf(optimizer, 1).rate_scale, 1);
+  EXPECT_EQ(SettingsOf(optimizer, 1).weight_decay, 0);
+  EXPECT_EQ(SettingsOf(optimizer, kNoGroup).weight_decay, 0.1);
+}
+
+TEST(GroupsTest, SlicesHoldOneGroupEach) {
+  Optimizer optimizer;
+  AddGroup(&optimizer, "")->set_vectors(true);
+  const Graph graph = Lenet();
+  const Layout layout = MakeLayout(graph, optimizer).value();
+  CheckInvariants(graph, layout);
+  EXPECT_NE(layout.digest, MakeLayout(graph).value().digest);
+  int of_vectors = 0;
+  for (const Slice& slice : layout.slices) {
+    for (const Segment& segment : slice.segments) {
+      const Parameter& parameter = graph.parameters(static_cast<int>(segment.param));
+      const bool vector = parameter.kind() == TRAINABLE && parameter.shape_size() == 1;
+      EXPECT_EQ(slice.group, vector ? 0 : kNoGroup) << parameter.name();
+    }
+    of_vectors += slice.group == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(of_vectors, 1);                  // all four biases
+  EXPECT_EQ(layout.slices[1].group, 0);      // where the first one is met
+  EXPECT_EQ(layout.slices[1].elements, 32u + 64 + 128 + 10);
+}
+
+// Weights fill several slices while another group's slice stays open.
+TEST(GroupsTest, ParametersStayContiguous) {
+  Graph graph;
+  AddLayer(&graph, "a", {100, 100}, 100);
+  AddLayer(&graph, "b", {700, 1000}, 700);
+  AddLayer(&graph, "c", {10, 10}, 300'000);  // a vector larger than a slice
+  AddLayer(&graph, "d", {700, 1000}, 700);
+  Optimizer optimizer;
+  AddGroup(&optimizer, "*.bias");
+  CheckInvariants(graph, MakeLayout(graph, optimizer).value());
+  AddGroup(&optimizer, "b.*");
+  CheckInvariants(graph, MakeLayout(graph, optimizer).value());
+}
+
+TEST(GroupsTest, AGlobThatMatchesNothingIsRefused) {
+  Optimizer optimizer;
+  AddGroup(&optimizer, "*.bias")->add_match("conv3.*");
+  EXPECT_THAT(MakeLayout(Lenet(), optimizer).status().message(),
+              HasSubstr("optimizer.groups[0]: \"conv3.*\" matches no trainable parameter"));
+  optimizer.clear_groups();
+  AddGroup(&optimizer, "norm.*");  // there, but not trained
+  EXPECT_FALSE(MakeLayout(Lenet(), optimizer).ok());
+}
+
 TEST(AssignPartitionsTest, BalancedOverAnyNumberOfShards) {
   Graph graph;
   for (int i = 0; i < 24; ++i)

@@ -84,8 +84,9 @@ struct RosterList {
 // What the primary decided for one update, computed once and written into the record, so that a
 // backup repeats instead of deciding.
 struct UpdateScalars {
-  float rate = 0;         // learning rate of the contribution's step
+  float rate = 0;         // learning rate of the contribution's step, for the slice's group
   float scale = 1;        // B / samples where the batch is short
+  double decay = 0;       // weight decay of the slice's group
   int64_t t = 0;          // Adam's step: updates of this slice so far, this one included
   uint64_t lag = 0;       // updates of this slice between the pull it was computed from and now
 };

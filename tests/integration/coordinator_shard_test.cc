@@ -155,7 +155,7 @@ class HandWorker {
   }
 
   void Connect() {
-    layout_ = MakeLayout(orders_.job().spec().model()).value();
+    layout_ = MakeLayout(orders_.job().spec()).value();
     EXPECT_EQ(layout_.digest, orders_.job().layout_digest());
     connected_ = orders_;
     mail_ = std::make_shared<Mailbox>();

@@ -1,5 +1,6 @@
 """Updates in float64, as proto/job.proto defines them. Shares no code with the product."""
 
+import fnmatch
 import math
 
 import numpy as np
@@ -22,37 +23,86 @@ def learning_rate(schedule, step, steps):
     return rate * (step + 1) / warmup if step < warmup else rate
 
 
-class Optimizer:
-    """Keeps its own slots (momentum, m, v), fed by the judge's own gradients, from the job's step 0 on."""
+def length(array):
+    return float(np.sqrt((array**2).sum()))
 
-    def __init__(self, spec):
-        self.spec = spec
-        self.kind = next(kind for kind in ("sgd", "momentum", "adam", "adamw") if kind in spec)
-        self.decay = spec.get("weight_decay", 0)
+
+def clipped(gradients, clip):
+    """Each gradient, or all together, scaled down to the norm allowed."""
+    most = clip["norm"]
+    if clip["scope"] == "PARAMETER":
+        return {name: g * min(1, most / length(g)) if length(g) > 0 else g for name, g in gradients.items()}
+    if clip["scope"] != "GLOBAL":
+        raise ValueError(f"clip of scope {clip['scope']}: expected PARAMETER or GLOBAL")
+    together = math.sqrt(sum(length(g) ** 2 for g in gradients.values()))
+    return {name: g * min(1, most / together) if together > 0 else g for name, g in gradients.items()}
+
+
+class Optimizer:
+    """Keeps its own slots (momentum, h, m, v), fed by the judge's own gradients, from the job's step 0 on.
+
+    A parameter is one block: its record has no parameter of more than one slice's elements.
+    """
+
+    KINDS = ("sgd", "momentum", "nesterov", "adagrad", "adam", "adamw", "lamb")
+
+    def __init__(self, spec, clip=None):
+        self.spec, self.clip = spec, clip
+        self.kind = next(kind for kind in self.KINDS if kind in spec)
         self.slots = {}
         self.updates = 0
 
+    def group(self, name, w):
+        """The first group that has the parameter; a group without settings of its own if none has."""
+        for group in self.spec.get("groups", []):
+            globs = group.get("match", [])
+            if any(fnmatch.fnmatchcase(name, glob) for glob in globs) or group.get("vectors") and w.ndim == 1:
+                return group
+        return {}
+
     def step(self, parameters, gradients, step, steps):
-        """The parameters after the update; both arguments are {name: array} of trainable ones."""
+        """The parameters after the update; both arguments are {name: array}, parameters of trainable ones."""
         rate = learning_rate(self.spec["learning_rate"], step, steps)
         self.updates += 1
+        gradients = {name: gradients[name] for name in parameters}
+        if self.clip is not None:
+            gradients = clipped(gradients, self.clip)
         return {name: self.one(name, w, gradients[name], rate) for name, w in parameters.items()}
 
     def one(self, name, w, g, rate):
-        options = self.spec[self.kind]
-        if self.kind != "adamw":
-            g = g + self.decay * w
+        group = self.group(name, w)
+        rate = rate * group.get("rate_scale", 1)
+        decay = group.get("weight_decay", self.spec.get("weight_decay", 0))
+        if self.kind not in ("adamw", "lamb"):
+            g = g + decay * w
         if self.kind == "sgd":
             return w - rate * g
-        if self.kind == "momentum":
-            v = options.get("momentum", 0) * self.slots.get(name, 0) + g
-            self.slots[name] = v
-            return w - rate * v
+        if self.kind in ("momentum", "nesterov"):
+            return w - rate * self.velocity(name, g)
+        if self.kind == "adagrad":
+            return w - rate * self.adapted(name, g)
+        direction = self.moments(name, g)
+        if self.kind == "adam":
+            return w - rate * direction
+        direction = direction + decay * w
+        if self.kind == "lamb" and not group.get("no_trust_ratio") and length(w) > 0 and length(direction) > 0:
+            rate = rate * length(w) / length(direction)
+        return w - rate * direction
+
+    def velocity(self, name, g):
+        momentum = self.spec[self.kind].get("momentum", 0)
+        v = self.slots[name] = momentum * self.slots.get(name, 0) + g
+        return v if self.kind == "momentum" else g + momentum * v
+
+    def adapted(self, name, g):
+        options = self.spec[self.kind]
+        h = self.slots[name] = self.slots.get(name, options.get("initial_accumulator", 0)) + g * g
+        return g / (np.sqrt(h) + options.get("epsilon", 0))
+
+    def moments(self, name, g):
+        options = self.spec[self.kind]
         beta1, beta2 = options.get("beta1", 0), options.get("beta2", 0)
         m, v = self.slots.get(name, (0, 0))
-        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        self.slots[name] = m, v
+        m, v = self.slots[name] = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
         m_hat, v_hat = m / (1 - beta1**self.updates), v / (1 - beta2**self.updates)
-        if self.kind == "adamw":
-            w = w - rate * self.decay * w
-        return w - rate * m_hat / (np.sqrt(v_hat) + options.get("epsilon", 0))
+        return m_hat / (np.sqrt(v_hat) + options.get("epsilon", 0))

@@ -12,9 +12,9 @@ import trainer
 
 
 class Product(unittest.TestCase):
-    def judge(self, model, optimizer):
+    def judge(self, model, optimizer, clip):
         with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([os.environ["RECORD_STEPS"], folder, model, optimizer], check=True)
+            subprocess.run([os.environ["RECORD_STEPS"], folder, model, optimizer, clip], check=True)
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 status = trainer.main([folder])
@@ -23,13 +23,16 @@ class Product(unittest.TestCase):
             self.assertEqual(status, 0, out.getvalue())
 
 
-def add(model, optimizer):
-    setattr(Product, f"test_{model}_{optimizer}", lambda self: self.judge(model, optimizer))
+def add(model, optimizer, clip="none"):
+    name = f"test_{model}_{optimizer}" + ("" if clip == "none" else f"_clip_{clip}")
+    setattr(Product, name, lambda self: self.judge(model, optimizer, clip))
 
 
 for net in ("mlp", "cnn"):
-    for kind in ("sgd", "momentum", "adam", "adamw"):
+    for kind in ("sgd", "momentum", "nesterov", "adagrad", "adam", "adamw", "lamb"):
         add(net, kind)
+add("mlp", "adamw", "parameter")
+add("cnn", "nesterov", "parameter")
 
 if __name__ == "__main__":
     unittest.main()

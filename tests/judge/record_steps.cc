@@ -1,9 +1,10 @@
-// record_steps FOLDER MODEL OPTIMIZER: trains a small net with the product's executor and the
+// record_steps FOLDER MODEL OPTIMIZER CLIP: trains a small net with the product's executor and the
 // shard's update, in one process, and records each step for tests/judge/trainer.py: what a worker
-// records of a real job, without the cluster around it. MODEL: mlp | cnn; OPTIMIZER: sgd | momentum
-// | adam | adamw.
+// records of a real job, without the cluster around it. MODEL: mlp | cnn; OPTIMIZER: one of the
+// job file's, with groups; CLIP: none | parameter.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -55,22 +56,45 @@ Graph MakeGraph(const std::string& model) {
   return BuildLayers({.sample_shape = {2, 10, 8}, .classes = kClasses}, layers).value();
 }
 
-Optimizer MakeOptimizer(const std::string& name) {
-  Optimizer out;
+void SetKind(const std::string& name, Optimizer& out) {
   if (name == "sgd") out.mutable_sgd();
   if (name == "momentum") out.mutable_momentum()->set_momentum(0.9);
+  if (name == "nesterov") out.mutable_nesterov()->set_momentum(0.9);
+  if (name == "adagrad") {
+    out.mutable_adagrad()->set_epsilon(1e-10);
+    out.mutable_adagrad()->set_initial_accumulator(0.1);
+  }
   if (Optimizer::Adam* adam = name == "adam"    ? out.mutable_adam()
                               : name == "adamw" ? out.mutable_adamw()
+                              : name == "lamb"  ? out.mutable_lamb()
                                                 : nullptr) {
     adam->set_beta1(0.9);
     adam->set_beta2(0.999);
     adam->set_epsilon(1e-8);
   }
+}
+
+JobSpec MakeSpec(const std::string& optimizer, const std::string& clip) {
+  JobSpec spec;
+  Optimizer& out = *spec.mutable_optimizer();
+  SetKind(optimizer, out);
   out.set_weight_decay(0.01);
+  const bool adaptive = out.has_adam() || out.has_adamw();
   Schedule* schedule = out.mutable_learning_rate();
-  schedule->mutable_cosine()->set_peak(name == "sgd" || name == "momentum" ? 0.05 : 0.005);
+  schedule->mutable_cosine()->set_peak(adaptive ? 0.005 : 0.05);
   schedule->set_warmup_steps(4);
-  return out;
+  Optimizer::Group* slow = out.add_groups();
+  slow->add_match("fc1.*");
+  slow->set_rate_scale(0.5);
+  Optimizer::Group* vectors = out.add_groups();
+  vectors->set_vectors(true);
+  vectors->set_weight_decay(0);
+  vectors->set_no_trust_ratio(out.has_lamb());
+  if (clip == "parameter") {
+    spec.mutable_clip()->set_scope(Clip::PARAMETER);
+    spec.mutable_clip()->set_norm(0.1);
+  }
+  return spec;
 }
 
 std::string Json(const google::protobuf::Message& message) {
@@ -83,21 +107,26 @@ std::string Json(const google::protobuf::Message& message) {
 
 class Recorder {
  public:
-  Recorder(std::string folder, const std::string& model, const std::string& optimizer)
+  Recorder(std::string folder, const std::string& model, JobSpec spec)
       : folder_(std::move(folder)),
-        optimizer_(MakeOptimizer(optimizer)),
-        rate_(LearningRate::Make(optimizer_.learning_rate(), kSteps).value()) {
+        spec_(std::move(spec)),
+        rate_(LearningRate::Make(spec_.optimizer().learning_rate(), kSteps).value()) {
     ExecutorOptions options;
     options.global_batch = kGlobal;
     options.micro_batches = kMicroBatches;
     options.train_samples = {6, 8};
     options.lanes = 2;
-    model_ = MakeTestModel(MakeGraph(model), options);
+    model_ = MakeTestModel(MakeGraph(model), options, spec_.optimizer());
     int64_t elements = 1;
     for (int64_t dim : model_.graph.input().shape()) elements *= dim;
     samples_ = MakeSamples(kSamples, elements, kClasses, /*seed=*/3);
     slots_[0].resize(model_.layout.elements);
     slots_[1].resize(model_.layout.elements);
+    for (const Slice& slice : model_.layout.slices) {
+      rules_.push_back(MakeUpdateRule(spec_, slice).value());
+      std::fill_n(slots_[0].begin() + static_cast<ptrdiff_t>(slice.flat_begin), slice.elements,
+                  rules_.back().first_slot0);
+    }
   }
 
   absl::Status Run() {
@@ -158,17 +187,20 @@ class Recorder {
     std::vector<int64_t> sizes;
     for (uint64_t id = range.first; id < range.first + range.count; ++id)
       sizes.push_back(plan_.Positions(id).size());
-    return {{"model", Json(model_.graph)},
-            {"optimizer", Json(optimizer_)},
-            {"batch", Json(batch)},
-            {"steps", absl::StrCat(kSteps)},
-            {"micro_batch_samples", absl::StrCat("[", absl::StrJoin(sizes, ", "), "]")}};
+    std::map<std::string, std::string> metadata = {
+        {"model", Json(model_.graph)},
+        {"optimizer", Json(spec_.optimizer())},
+        {"batch", Json(batch)},
+        {"steps", absl::StrCat(kSteps)},
+        {"micro_batch_samples", absl::StrCat("[", absl::StrJoin(sizes, ", "), "]")}};
+    if (spec_.has_clip()) metadata["clip"] = Json(spec_.clip());
+    return metadata;
   }
 
   // What the shard does with a step's sum.
   void Update(uint64_t step, const TrainOutput& out) {
     UpdateScalars scalars;
-    scalars.rate = rate_.At(static_cast<int64_t>(step));
+    const float rate = rate_.At(static_cast<int64_t>(step));
     scalars.scale = static_cast<float>(kGlobal) / static_cast<float>(out.result.ranges[0].samples);
     scalars.t = static_cast<int64_t>(step) + 1;
     for (const Slice& slice : model_.layout.slices) {
@@ -176,7 +208,10 @@ class Recorder {
           reinterpret_cast<const uint8_t*>(&out.gradients[0][slice.flat_begin]),
           slice.elements * sizeof(float));
       float* const values = model_.live().data() + slice.flat_begin;
-      const UpdateRule rule = MakeUpdateRule(optimizer_, slice).value();
+      const UpdateRule& rule = rules_[slice.id.value];
+      const GroupSettings group = SettingsOf(spec_.optimizer(), slice.group);
+      scalars.rate = static_cast<float>(rate * group.rate_scale);
+      scalars.decay = group.weight_decay;
       SliceMemory memory = {.in = values, .out = values, .elements = slice.elements};
       if (rule.slots() > 0) memory.slot0 = &slots_[0][slice.flat_begin];
       if (rule.slots() > 1) memory.slot1 = &slots_[1][slice.flat_begin];
@@ -185,11 +220,12 @@ class Recorder {
   }
 
   const std::string folder_;
-  const Optimizer optimizer_;
+  const JobSpec spec_;
   const LearningRate rate_;
   const BatchPlan plan_ = BatchPlan::Make(kSamples, kGlobal, kMicroBatches).value();
   TestModel model_;
   Samples32 samples_;
+  std::vector<UpdateRule> rules_;  // by slice
   std::vector<float> slots_[2];
 };
 
@@ -197,11 +233,12 @@ class Recorder {
 }  // namespace starling
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: record_steps FOLDER MODEL OPTIMIZER\n");
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: record_steps FOLDER MODEL OPTIMIZER CLIP\n");
     return 2;
   }
-  const absl::Status status = starling::Recorder(argv[1], argv[2], argv[3]).Run();
+  const absl::Status status =
+      starling::Recorder(argv[1], argv[2], starling::MakeSpec(argv[3], argv[4])).Run();
   if (!status.ok()) std::fprintf(stderr, "record_steps: %s\n", status.ToString().c_str());
   return status.ok() && !testing::Test::HasFailure() ? 0 : 1;
 }

@@ -10,7 +10,7 @@ RECORD_DIR holds step-000000.safetensors and following, one per step, from the j
                   losses, of a statistic the sum of (n_m/B) * statistic_m over micro-batches
   loss            the mean loss of the step's samples
   metadata        model, optimizer, batch: protobuf JSON; micro_batch_samples: "[32, 32]"; for a cosine
-                  schedule also steps, the length of the job
+                  schedule also steps, the length of the job; clip where gradients are clipped
 
 At each step it starts from the recorded parameters and computes loss, gradients and the update itself;
 the update is compared with the next step's recorded parameters. Momentum, m and v are the judge's own,
@@ -94,7 +94,8 @@ class Step:
 class Judge:
     def __init__(self, first):
         self.net = network.Network(proto_json.loads(first.metadata["model"]))
-        self.optimizer = optimizer.Optimizer(proto_json.loads(first.metadata["optimizer"]))
+        clip = proto_json.loads(first.metadata["clip"]) if "clip" in first.metadata else None
+        self.optimizer = optimizer.Optimizer(proto_json.loads(first.metadata["optimizer"]), clip)
         self.global_batch = int(proto_json.loads(first.metadata["batch"])["global"])
         self.steps = int(first.metadata["steps"]) if "steps" in first.metadata else None
         self.loss = Worst("loss", LOSS_BOUND)

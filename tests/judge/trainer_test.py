@@ -54,8 +54,17 @@ def plain_update(kind, w, g, slots, t, rate=0.01):
     if kind == "momentum":
         slots["v"] = 0.9 * slots.get("v", 0) + g
         return w - rate * slots["v"]
+    if kind == "nesterov":
+        slots["v"] = 0.9 * slots.get("v", 0) + g
+        return w - rate * (g + 0.9 * slots["v"])
+    if kind == "adagrad":
+        slots["h"] = slots.get("h", 0.5) + g * g
+        return w - rate * g / np.sqrt(slots["h"])
     slots["m"] = 0.9 * slots.get("m", 0) + 0.1 * g
     slots["v"] = 0.999 * slots.get("v", 0) + 0.001 * g * g
+    if kind == "lamb":
+        r = (slots["m"] / (1 - 0.9**t)) / (np.sqrt(slots["v"] / (1 - 0.999**t)) + 1e-8) + 0.01 * w
+        return w - rate * np.linalg.norm(w) / np.linalg.norm(r) * r
     w = w * (1 - rate * 0.01)
     return w - rate * (slots["m"] / (1 - 0.9**t)) / (np.sqrt(slots["v"] / (1 - 0.999**t)) + 1e-8)
 
@@ -107,7 +116,11 @@ class Trainer(unittest.TestCase):
     def test_good_records(self):
         sgd = {"sgd": {}, "learning_rate": {"constant": 0.01}}
         momentum = {"momentum": {"momentum": 0.9}, "learning_rate": {"constant": 0.01}}
-        for spec, kind in ((sgd, "sgd"), (momentum, "momentum"), (ADAMW, "adamw")):
+        nesterov = {"nesterov": {"momentum": 0.9}, "learning_rate": {"constant": 0.01}}
+        adagrad = {"adagrad": {"initial_accumulator": 0.5}, "learning_rate": {"constant": 0.01}}
+        lamb = {"lamb": ADAMW["adamw"], "weight_decay": 0.01, "learning_rate": {"constant": 0.01}}
+        for spec, kind in ((sgd, "sgd"), (momentum, "momentum"), (nesterov, "nesterov"), (adagrad, "adagrad"),
+                           (ADAMW, "adamw"), (lamb, "lamb")):
             status, out = self.judge(spec, kind)
             self.assertEqual(status, 0, out)
             self.assertIn("steps=6", out)
@@ -210,6 +223,26 @@ class Schedules(unittest.TestCase):
         np.testing.assert_allclose(found["w"], [2.01])  # g = -2 + 0.5 * 2 = -1: one rate up
         sgd = optimizer.Optimizer({"sgd": {}, "weight_decay": 0.5, "learning_rate": {"constant": 0.1}})
         np.testing.assert_allclose(sgd.step({"w": np.array([2.0])}, {"w": np.array([1.0])}, 0, None)["w"], [1.8])
+
+    def test_groups(self):
+        sgd = optimizer.Optimizer({"sgd": {}, "weight_decay": 0.5, "learning_rate": {"constant": 0.1}, "groups": [
+            {"match": ["head.*"], "rate_scale": 10.0}, {"vectors": True, "weight_decay": 0.0}]})
+        w = {"head.bias": np.array([2.0]), "body.bias": np.array([2.0]), "body.weight": np.array([[2.0]])}
+        g = {name: np.ones_like(one) for name, one in w.items()}
+        found = sgd.step(w, g, 0, None)
+        self.assertAlmostEqual(found["head.bias"][0], 0)  # the first group: its own rate, the common decay
+        self.assertAlmostEqual(found["body.bias"][0], 1.9)
+        self.assertAlmostEqual(found["body.weight"][0, 0], 1.8)
+
+    def test_clipping(self):
+        g = {"a": np.array([3.0, 4.0]), "b": np.array([0.0, 0.0]), "c": np.array([12.0])}
+        each = optimizer.clipped(g, {"scope": "PARAMETER", "norm": 2.5})
+        np.testing.assert_allclose(each["a"], [1.5, 2])
+        np.testing.assert_allclose(each["b"], [0, 0])
+        np.testing.assert_allclose(each["c"], [2.5])
+        together = optimizer.clipped(g, {"scope": "GLOBAL", "norm": 6.5})
+        np.testing.assert_allclose(together["a"], [1.5, 2])
+        np.testing.assert_allclose(together["c"], [6])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ std::string Text(const WorkRange& work) {
 }  // namespace
 
 JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription& description)
-    : world_(world), workload_(workload), layout_(MakeLayout(description.spec().model()).value()) {
+    : world_(world), workload_(workload), layout_(MakeLayout(description.spec()).value()) {
   slices_.resize(layout_.slices.size());
   if (workload->partitions == 0) return;
   // Small models have one slice to a partition; several, and none, must do as well.

@@ -177,9 +177,10 @@ ShardNode::Hosted* ShardNode::Host(const JobDescription& job, PartitionId partit
   for (const Slice& slice : layout.slices) {
     if (slice.partition != partition) continue;
     SliceStore& store = hosted.slices[slice.id];
-    store.rule = MakeUpdateRule(job.spec().optimizer(), slice).value();
+    store.rule = MakeUpdateRule(job.spec(), slice).value();
     for (Values& values : store.versions) values = InitialValues(slice);
-    for (Values& values : store.slots) values.assign(slice.elements, 0);
+    store.slots[0].assign(slice.elements, store.rule.first_slot0);
+    store.slots[1].assign(slice.elements, 0);
   }
   return &hosted;
 }

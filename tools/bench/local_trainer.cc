@@ -57,9 +57,10 @@ class LocalUpdate : public GradientSink {
  public:
   LocalUpdate(ServedJob& job, const LearningRate& rate) : job_(job), rate_(rate) {
     for (const Slice& slice : job.layout().slices) {
-      rules_.push_back(MakeUpdateRule(job.description().spec().optimizer(), slice).value());
+      rules_.push_back(MakeUpdateRule(job.description().spec(), slice).value());
       gradients_.emplace_back(slice.elements);
-      for (auto& slots : slots_) slots.emplace_back(slice.elements);
+      slots_[0].emplace_back(slice.elements, rules_.back().first_slot0);
+      slots_[1].emplace_back(slice.elements);
     }
   }
 
@@ -72,7 +73,10 @@ class LocalUpdate : public GradientSink {
     const PayloadPiece gradient(reinterpret_cast<const uint8_t*>(gradients_[id.value].data()),
                                 slice.elements * sizeof(float));
     UpdateScalars scalars;
-    scalars.rate = rate_.At(step_);
+    const GroupSettings group =
+        SettingsOf(job_.description().spec().optimizer(), slice.group);
+    scalars.rate = static_cast<float>(rate_.At(step_) * group.rate_scale);
+    scalars.decay = group.weight_decay;
     scalars.scale = samples == 0 ? 0 : static_cast<float>(batch) / samples;
     scalars.t = step_ + 1;
     ApplyUpdate(rules_[id.value], scalars, Payload(&gradient, 1),
@@ -107,7 +111,7 @@ absl::StatusOr<JobDescription> Describe(const std::string& path) {
   job.set_train_samples(inspection.train_samples());
   job.set_test_samples(inspection.test_samples());
   STARLING_RETURN_IF_ERROR(ResolveModel(inspection, *job.mutable_spec()));
-  STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec().model()));
+  STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec()));
   job.set_layout_digest(layout.digest);
   job.set_partitions(static_cast<uint32_t>(layout.partitions.size()));
   return job;

@@ -47,7 +47,7 @@ absl::Status ReadJobValues(const std::string& name, Client& client, Context& con
     STARLING_ASSIGN_OR_RETURN(const JobReply job, client.GetJob(name));
     const auto point = WhatToRead(job);
     if (!point.ok()) return NotUnreachable(point.status());
-    STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec().model()));
+    STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec()));
     status = use(job, *point, layout, [&](const SliceConsumer& consume) {
       return context.read_slices(job, layout, *point, context.now() + kReadDeadline, consume);
     });

@@ -74,7 +74,7 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   job->description_ = description;
   const JobSpec& spec = description.spec();
   STARLING_ASSIGN_OR_RETURN(job->graph_, Validate(spec.model()));
-  STARLING_ASSIGN_OR_RETURN(job->layout_, MakeLayout(spec.model()));
+  STARLING_ASSIGN_OR_RETURN(job->layout_, MakeLayout(spec));
   if (job->layout_.digest != description.layout_digest()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "this worker (version ", std::string(ReleaseVersion()), ") lays the job's parameters out differently than the "

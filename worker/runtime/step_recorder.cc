@@ -1,6 +1,8 @@
 #include "worker/runtime/step_recorder.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -133,16 +135,18 @@ absl::Status StepRecorder::Write(Clock clock, const Step& step) {
   tensors.push_back(label);
   tensors.push_back({.name = "loss", .dtype = DType::kF64, .shape = {}});
 
+  std::map<std::string, std::string> metadata = {
+      {"model", Json(spec.model())},
+      {"optimizer", Json(spec.optimizer())},
+      {"batch", Json(spec.batch())},
+      {"steps", absl::StrCat(JobSteps(spec, job_->description().train_samples()))},
+      {"clock", absl::StrCat(clock)},
+      {"micro_batch_samples", absl::StrCat("[", absl::StrJoin(step.micro_batch_samples, ", "), "]")}};
+  if (spec.has_clip()) metadata["clip"] = Json(spec.clip());
   STARLING_ASSIGN_OR_RETURN(
       safetensors::Writer writer,
-      safetensors::Writer::Create(
-          absl::StrFormat("%s/step-%06d.safetensors", directory_, clock), tensors,
-          {{"model", Json(spec.model())},
-           {"optimizer", Json(spec.optimizer())},
-           {"batch", Json(spec.batch())},
-           {"steps", absl::StrCat(JobSteps(spec, job_->description().train_samples()))},
-           {"clock", absl::StrCat(clock)},
-           {"micro_batch_samples", absl::StrCat("[", absl::StrJoin(step.micro_batch_samples, ", "), "]")}}));
+      safetensors::Writer::Create(absl::StrFormat("%s/step-%06d.safetensors", directory_, clock),
+                                  tensors, metadata));
   for (const std::vector<float>* flat : {&step.values, &step.gradients}) {
     for (const ParameterPlace& place : layout.parameters) {
       STARLING_RETURN_IF_ERROR(writer.AppendFloats(

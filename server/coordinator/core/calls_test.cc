@@ -88,6 +88,13 @@ TEST_F(CoordinatorCallsTest, WhatNoJobFileCanSayIsRefusedToo) {
   EXPECT_THAT(refusal([](JobSpec& s) { s.mutable_optimizer()->mutable_adamw()->set_epsilon(-1); }),
               HasSubstr("epsilon"));
   EXPECT_THAT(refusal([](JobSpec& s) {
+                Optimizer::Group* group = s.mutable_optimizer()->add_groups();
+                group->add_match("nothing.*");
+                group->set_weight_decay(0);
+              }),
+              HasSubstr("\"nothing.*\" matches no trainable parameter"));
+  EXPECT_THAT(refusal([](JobSpec& s) { s.mutable_clip()->set_norm(1); }), HasSubstr("clip.scope"));
+  EXPECT_THAT(refusal([](JobSpec& s) {
                 s.mutable_optimizer()->mutable_learning_rate()->set_warmup_steps(INT64_MIN);
               }),
               HasSubstr("warmupSteps"));

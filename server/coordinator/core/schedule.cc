@@ -89,7 +89,7 @@ void Coordinator::Core::StartJob(Job& job) {
   for (const auto& [id, shard] : shards_) {
     if (shard.live()) live.push_back(ShardId(id));
   }
-  const absl::StatusOr<Layout> layout = MakeLayout(job.spec().model());
+  const absl::StatusOr<Layout> layout = MakeLayout(job.spec());
   if (!layout.ok()) return End(job, FAILED, std::string(layout.status().message()));
   const std::vector<ShardId> places = AssignPartitions(*layout, live);
   job.state.clear_views();

@@ -90,7 +90,7 @@ absl::Status Coordinator::Core::CheckReferences(const Job& job) const {
 }
 
 absl::Status Coordinator::Core::PlanPartitions(Job& job) {
-  STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec().model()));
+  STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec()));
   JobDescription& description = *job.stored.mutable_description();
   if (description.partitions() != 0 && description.layout_digest() != layout.digest) {
     return absl::FailedPreconditionError(

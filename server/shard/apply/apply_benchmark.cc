@@ -1,5 +1,5 @@
 // GB/s of the kernels over a working set far beyond the caches, with DRAM bytes counted as in one
-// pass in place (momentum 20, Adam 28 per element), against a triad of the same size measured in
+// pass in place (momentum, nesterov and adagrad 20, Adam and LAMB 28 per element), against a triad of the same size measured in
 // the same run.
 #include <random>
 #include <vector>
@@ -59,6 +59,32 @@ void BM_Adam(benchmark::State& state) {
   RunRule(state, {.kind = UpdateRule::kAdam, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}, 28);
 }
 
+void BM_Nesterov(benchmark::State& state) {
+  RunRule(state, {.kind = UpdateRule::kNesterov, .momentum = 0.9}, 20);
+}
+void BM_Adagrad(benchmark::State& state) {
+  RunRule(state, {.kind = UpdateRule::kAdagrad, .epsilon = 1e-10}, 20);
+}
+// Norms and step read the slice again, from the caches as far as it fits them.
+void BM_Lamb(benchmark::State& state) {
+  RunRule(state,
+          {.kind = UpdateRule::kLamb,
+           .beta1 = 0.9,
+           .beta2 = 0.999,
+           .epsilon = 1e-6,
+           .trust_ratio = true,
+           .blocks = {kSliceElements / 2, kSliceElements / 2}},
+          28);
+}
+void BM_MomentumClipped(benchmark::State& state) {
+  RunRule(state,
+          {.kind = UpdateRule::kMomentum,
+           .momentum = 0.9,
+           .clip_norm = 1,
+           .blocks = {kSliceElements / 2, kSliceElements / 2}},
+          20);
+}
+
 void BM_Triad(
     benchmark::State& state) {  // a = b + s * c: 3 streams read (one for ownership) and one written
   Memory& m = SharedMemory();
@@ -86,7 +112,11 @@ void ForUsableSets(benchmark::internal::Benchmark* b) {
 
 BENCHMARK(BM_Triad)->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_Momentum)->Apply(ForUsableSets);
+BENCHMARK(BM_Nesterov)->Apply(ForUsableSets);
+BENCHMARK(BM_Adagrad)->Apply(ForUsableSets);
 BENCHMARK(BM_Adam)->Apply(ForUsableSets);
+BENCHMARK(BM_Lamb)->Apply(ForUsableSets);
+BENCHMARK(BM_MomentumClipped)->Apply(ForUsableSets);
 BENCHMARK(BM_Verify)->Unit(benchmark::kMillisecond);
 
 }  // namespace

@@ -4,9 +4,8 @@
 #include <cmath>
 
 #include "absl/base/internal/raw_logging.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
-#include "server/shard/apply/update_math.h"
+#include "absl/container/inlined_vector.h"
+#include "server/shard/apply/update_kernels.h"
 
 namespace starling {
 namespace {
@@ -14,166 +13,78 @@ namespace {
 // A run is taken while its gradient is in the second-level cache at most.
 constexpr size_t kRunElements = 8 << 10;
 
-struct Run {
-  const UnalignedFloat* gradient;
-  const float* in;
-  float* out;
-  float* slot0;
-  float* slot1;
-  size_t count;
-};
+using Blocks = absl::Span<const uint32_t>;
 
-// Each element is independent and the loads and stores of one index may meet (in == out), so the
-// compiler is told that there is no dependence between different indices.
-template <typename Math>
-__attribute__((always_inline)) inline void UpdateLoop(const UpdateConstants& constants,
-                                                      const Run& r) {
-  const UpdateConstants c = constants;  // in registers: no store below can change it
-  float none0 = 0;
-  float none1 = 0;
-#pragma GCC ivdep
-  for (size_t i = 0; i < r.count; ++i) {
-    float w = r.in[i];
-    if constexpr (Math::kSlots == 0) {
-      Math::Step(c, r.gradient[i], w, none0, none1);
-    } else if constexpr (Math::kSlots == 1) {
-      float s0 = r.slot0[i];
-      Math::Step(c, r.gradient[i], w, s0, none1);
-      r.slot0[i] = s0;
-    } else {
-      float s0 = r.slot0[i];
-      float s1 = r.slot1[i];
-      Math::Step(c, r.gradient[i], w, s0, s1);
-      r.slot0[i] = s0;
-      r.slot1[i] = s1;
+// Calls run(values, first_element, count, block, begin_in_block) over the payload's elements in
+// order, in runs inside one block.
+template <typename Fn>
+void ForEachBlockRun(Payload payload, Blocks blocks, const Fn& run) {
+  size_t block = 0;
+  size_t block_begin = 0;
+  ForEachRun(payload, kRunElements, [&](const UnalignedFloat* values, size_t first, size_t count) {
+    while (count > 0) {
+      const size_t block_end = block_begin + blocks[block];
+      const size_t here = std::min(count, block_end - first);
+      run(values, first, here, block, first - block_begin);
+      values += here;
+      first += here;
+      count -= here;
+      if (first < block_end) continue;
+      block_begin = block_end;
+      ++block;
     }
-    r.out[i] = w;
+  });
+}
+
+// What multiplies each block's gradient so that it is not longer than the rule allows.
+absl::InlinedVector<double, 8> Shrinks(const UpdateRule& rule, const UpdateScalars& scalars,
+                                       Payload gradient, const UpdateKernels& kernels) {
+  absl::InlinedVector<NormLanes, 8> lanes(rule.blocks.size(), NormLanes{});
+  ForEachBlockRun(gradient, rule.blocks,
+                  [&](const UnalignedFloat* values, size_t, size_t count, size_t block,
+                      size_t begin) { kernels.add_squares(values, count, begin, lanes[block]); });
+  absl::InlinedVector<double, 8> shrinks;
+  for (const NormLanes& of_block : lanes) {
+    const double norm = std::sqrt(Total(of_block)) * std::abs(static_cast<double>(scalars.scale));
+    shrinks.push_back(norm > rule.clip_norm ? rule.clip_norm / norm : 1);
   }
+  return shrinks;
 }
 
-__attribute__((always_inline)) inline void AddLoop(const UnalignedFloat* from, float* into,
-                                                   size_t count) {
-#pragma GCC ivdep
-  for (size_t i = 0; i < count; ++i) into[i] = into[i] + from[i];
-}
-
-using UpdateKernel = void (*)(const UpdateConstants&, const Run&);
-using AddKernel = void (*)(const UnalignedFloat*, float*, size_t);
-
-// The same loop, compiled for each instruction set.
-#define STARLING_KERNELS(SUFFIX, ATTRIBUTE)                                       \
-  template <typename Math>                                                        \
-  ATTRIBUTE void Update##SUFFIX(const UpdateConstants& c, const Run& r) {         \
-    UpdateLoop<Math>(c, r);                                                       \
-  }                                                                               \
-  ATTRIBUTE void Add##SUFFIX(const UnalignedFloat* from, float* into, size_t n) { \
-    AddLoop(from, into, n);                                                       \
-  }                                                                               \
-  UpdateKernel Kernel##SUFFIX(UpdateRule::Kind kind) {                            \
-    switch (kind) {                                                               \
-      case UpdateRule::kSgd:                                                      \
-        return Update##SUFFIX<SgdMath>;                                           \
-      case UpdateRule::kMomentum:                                                 \
-        return Update##SUFFIX<MomentumMath>;                                      \
-      case UpdateRule::kStatistic:                                                \
-        return Update##SUFFIX<StatisticMath>;                                     \
-      default:                                                                    \
-        return Update##SUFFIX<AdamMath>;                                          \
-    }                                                                             \
+// The moments are updated, `out` still has the old values.
+void StepLamb(const UpdateRule& rule, const UpdateConstants& constants,
+              const UpdateKernels& kernels, const SliceMemory& memory) {
+  size_t first = 0;
+  for (const uint32_t count : rule.blocks) {
+    float* const w = memory.out + first;
+    const float* const m = memory.slot0 + first;
+    const float* const v = memory.slot1 + first;
+    double ratio = 1;
+    if (rule.trust_ratio) {
+      BlockNorms norms;
+      kernels.lamb_norms(constants, w, m, v, count, norms);
+      const double value = Total(norms.value);
+      const double direction = Total(norms.direction);
+      if (value > 0 && direction > 0) ratio = std::sqrt(value) / std::sqrt(direction);
+    }
+    kernels.lamb_step(constants, static_cast<float>(static_cast<double>(constants.rate) * ratio), w,
+                      m, v, count);
+    first += count;
   }
-
-STARLING_KERNELS(Portable, )
-#if defined(__x86_64__)
-STARLING_KERNELS(Avx2, __attribute__((target("avx2"))))
-STARLING_KERNELS(Avx512,
-                 __attribute__((target("avx512f,avx512vl,avx512dq,prefer-vector-width=512"))))
-#endif
-#undef STARLING_KERNELS
-
-UpdateKernel UpdateKernelFor(UpdateRule::Kind kind, InstructionSet set) {
-#if defined(__x86_64__)
-  if (set == InstructionSet::kAvx512) return KernelAvx512(kind);
-  if (set == InstructionSet::kAvx2) return KernelAvx2(kind);
-#endif
-  (void)set;
-  return KernelPortable(kind);
-}
-
-AddKernel AddKernelFor(InstructionSet set) {
-#if defined(__x86_64__)
-  if (set == InstructionSet::kAvx512) return AddAvx512;
-  if (set == InstructionSet::kAvx2) return AddAvx2;
-#endif
-  (void)set;
-  return AddPortable;
-}
-
-absl::Status CheckRange(const char* field, double value, bool good, const char* expected) {
-  if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("optimizer: ", field, " is ", value, "; expected ", expected));
-}
-
-absl::Status CheckFraction(const char* field, double value) {
-  return CheckRange(field, value, value >= 0 && value < 1, "a number in [0, 1)");
-}
-
-absl::Status FillAdam(const Optimizer::Adam& adam, UpdateRule* rule) {
-  rule->beta1 = adam.beta1();
-  rule->beta2 = adam.beta2();
-  rule->epsilon = adam.epsilon();
-  STARLING_RETURN_IF_ERROR(CheckFraction("beta1", rule->beta1));
-  STARLING_RETURN_IF_ERROR(CheckFraction("beta2", rule->beta2));
-  return CheckRange("epsilon", rule->epsilon, std::isfinite(rule->epsilon) && rule->epsilon > 0,
-                    "a finite number above 0");
 }
 
 }  // namespace
 
-absl::StatusOr<UpdateRule> MakeUpdateRule(const Optimizer& optimizer, const Slice& slice) {
-  UpdateRule rule;
-  if (slice.kind == STATISTIC) {
-    rule.kind = UpdateRule::kStatistic;
-    rule.momentum = slice.statistic_momentum;
-    STARLING_RETURN_IF_ERROR(CheckRange("statistic_momentum", rule.momentum,
-                                        rule.momentum >= 0 && rule.momentum <= 1,
-                                        "a number in [0, 1]"));
-    return rule;
-  }
-  rule.weight_decay = optimizer.weight_decay();
-  STARLING_RETURN_IF_ERROR(CheckRange("weight_decay", rule.weight_decay,
-                                      std::isfinite(rule.weight_decay) && rule.weight_decay >= 0,
-                                      "a finite number, at least 0"));
-  switch (optimizer.kind_case()) {
-    case Optimizer::kSgd:
-      return rule;
-    case Optimizer::kMomentum:
-      rule.kind = UpdateRule::kMomentum;
-      rule.momentum = optimizer.momentum().momentum();
-      STARLING_RETURN_IF_ERROR(CheckFraction("momentum", rule.momentum));
-      return rule;
-    case Optimizer::kAdam:
-      rule.kind = UpdateRule::kAdam;
-      STARLING_RETURN_IF_ERROR(FillAdam(optimizer.adam(), &rule));
-      return rule;
-    case Optimizer::kAdamw:
-      rule.kind = UpdateRule::kAdamW;
-      STARLING_RETURN_IF_ERROR(FillAdam(optimizer.adamw(), &rule));
-      return rule;
-    case Optimizer::KIND_NOT_SET:
-      break;
-  }
-  return absl::InvalidArgumentError("optimizer: expected one of sgd, momentum, adam and adamw");
-}
-
-UpdateConstants::UpdateConstants(const UpdateRule& rule, const UpdateScalars& scalars) {
-  const bool decoupled = rule.kind == UpdateRule::kAdamW;
+UpdateConstants::UpdateConstants(const UpdateRule& rule, const UpdateScalars& scalars,
+                                 double shrink) {
+  const bool into_gradient = rule.kind != UpdateRule::kAdamW && rule.kind != UpdateRule::kLamb;
   const double step_rate = scalars.rate;
   const double t = static_cast<double>(scalars.t);
-  scale = scalars.scale;
+  scale = static_cast<float>(static_cast<double>(scalars.scale) * shrink);
   rate = scalars.rate;
-  decay = decoupled ? 0.0f : static_cast<float>(rule.weight_decay);
-  keep = decoupled ? static_cast<float>(1 - step_rate * rule.weight_decay) : 1.0f;
+  decay = into_gradient ? static_cast<float>(scalars.decay) : 0.0f;
+  keep = into_gradient ? 1.0f : static_cast<float>(1 - step_rate * scalars.decay);
+  own_decay = static_cast<float>(scalars.decay);
   momentum = static_cast<float>(rule.momentum);
   rest = static_cast<float>(1 - rule.momentum);
   beta1 = static_cast<float>(rule.beta1);
@@ -181,30 +92,46 @@ UpdateConstants::UpdateConstants(const UpdateRule& rule, const UpdateScalars& sc
   beta2 = static_cast<float>(rule.beta2);
   beta2_rest = static_cast<float>(1 - rule.beta2);
   epsilon = static_cast<float>(rule.epsilon);
-  adam_rate = static_cast<float>(step_rate / (1 - std::pow(rule.beta1, t)));
+  const double moment = 1 - std::pow(rule.beta1, t);
+  adam_rate = static_cast<float>(step_rate / moment);
   adam_root = static_cast<float>(1 / std::sqrt(1 - std::pow(rule.beta2, t)));
+  lamb_moment = static_cast<float>(1 / moment);
 }
 
 void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient,
                  const SliceMemory& memory, InstructionSet set) {
   ABSL_RAW_CHECK(PayloadBytes(gradient) == memory.elements * sizeof(float),
                  "gradient and slice differ in size");
-  const UpdateConstants constants(rule, scalars);
-  const UpdateKernel kernel = UpdateKernelFor(rule.kind, set);
-  ForEachRun(gradient, kRunElements, [&](const UnalignedFloat* values, size_t first, size_t count) {
-    kernel(constants, Run{.gradient = values,
-                          .in = memory.in + first,
-                          .out = memory.out + first,
-                          .slot0 = memory.slot0 == nullptr ? nullptr : memory.slot0 + first,
-                          .slot1 = memory.slot1 == nullptr ? nullptr : memory.slot1 + first,
-                          .count = count});
-  });
+  const UpdateKernels& kernels = UpdateKernelsFor(set);
+  const auto whole = static_cast<uint32_t>(memory.elements);
+  const bool clipped = rule.clip_norm > 0;
+  const Blocks blocks = clipped ? Blocks(rule.blocks) : Blocks(&whole, 1);
+  absl::InlinedVector<UpdateConstants, 2> constants;  // by block
+  if (clipped) {
+    for (const double shrink : Shrinks(rule, scalars, gradient, kernels))
+      constants.emplace_back(rule, scalars, shrink);
+  } else {
+    constants.emplace_back(rule, scalars, 1);
+  }
+  const auto update = kernels.update[rule.kind];
+  ForEachBlockRun(
+      gradient, blocks,
+      [&](const UnalignedFloat* values, size_t first, size_t count, size_t block, size_t) {
+        update(constants[block],
+               UpdateRun{.gradient = values,
+                         .in = memory.in + first,
+                         .out = memory.out + first,
+                         .slot0 = memory.slot0 == nullptr ? nullptr : memory.slot0 + first,
+                         .slot1 = memory.slot1 == nullptr ? nullptr : memory.slot1 + first,
+                         .count = count});
+      });
+  if (rule.kind == UpdateRule::kLamb) StepLamb(rule, constants[0], kernels, memory);
 }
 
 void AddPayload(Payload from, float* into, InstructionSet set) {
-  const AddKernel kernel = AddKernelFor(set);
+  const UpdateKernels& kernels = UpdateKernelsFor(set);
   ForEachRun(from, kRunElements, [&](const UnalignedFloat* values, size_t first, size_t count) {
-    kernel(values, into + first, count);
+    kernels.add(values, into + first, count);
   });
 }
 

@@ -69,8 +69,9 @@ std::string RequestText(const FrameHeader& h) {
 std::string RecordText(const LogRecord& r) {
   switch (r.kind) {
     case RecordKind::kApply:
-      return absl::StrFormat("lsn %d apply s%d %s rate %g scale %g t %d lag %d", r.lsn.value,
+      return absl::StrFormat("lsn %d apply s%d %s rate %g scale %g%s t %d lag %d", r.lsn.value,
                              r.slice.value, WorkText(r.work), r.scalars.rate, r.scalars.scale,
+                             r.scalars.decay == 0 ? "" : absl::StrCat(" decay ", r.scalars.decay),
                              r.scalars.t, r.scalars.lag);
     case RecordKind::kClose:
       return absl::StrFormat("lsn %d %s r%d clock %d", r.lsn.value, CloseName(r.flags),

@@ -107,6 +107,10 @@ absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, c
   for (const SliceId id : layout.partitions[partition.value]) {
     const Slice& slice = layout.slices[id.value];
     config.slices.push_back({id, slice.elements, slice.kind != FROZEN});
+    if (slice.kind != TRAINABLE) continue;
+    const GroupSettings settings = SettingsOf(job.spec().optimizer(), slice.group);
+    config.slices.back().rate_scale = settings.rate_scale;
+    config.slices.back().decay = settings.weight_decay;
   }
   STARLING_RETURN_IF_ERROR(FillSteps(job, &config));
   STARLING_ASSIGN_OR_RETURN(config.policy, PolicyFromProto(job.spec().policy()));

@@ -22,6 +22,8 @@ struct PartitionConfig {
     SliceId id;
     uint32_t elements = 0;
     bool updated = true;  // false: frozen; never pushed, always as it was made
+    double rate_scale = 1;  // multiplies the schedule's rate
+    double decay = 0;       // weight decay
   };
 
   RunId run;

@@ -33,7 +33,7 @@ JobDescription Job() {
 
 TEST(PartitionConfigTest, TakesWhatTheDescriptionSays) {
   JobDescription job = Job();
-  const Layout layout = MakeLayout(job.spec().model()).value();
+  const Layout layout = MakeLayout(job.spec()).value();
   job.set_layout_digest(layout.digest);
   const PartitionConfig config =
       MakePartitionConfig(job, layout, PartitionId(0), ShardId(3)).value();
@@ -50,9 +50,33 @@ TEST(PartitionConfigTest, TakesWhatTheDescriptionSays) {
   EXPECT_EQ(config.SamplesIn({WorkPurpose::kTrain, 0, 25, 1}), 0u);
 }
 
+TEST(PartitionConfigTest, SlicesHaveTheirGroupsRateAndDecay) {
+  JobDescription job = Job();
+  Optimizer& optimizer = *job.mutable_spec()->mutable_optimizer();
+  optimizer.set_weight_decay(0.1);
+  Optimizer::Group* group = optimizer.add_groups();
+  group->add_match("b");
+  group->set_rate_scale(2);
+  group->set_weight_decay(0);
+  const Layout layout = MakeLayout(job.spec()).value();
+  job.set_layout_digest(layout.digest);
+  int of_group = 0;
+  for (const Slice& slice : layout.slices) {
+    const PartitionConfig config =
+        MakePartitionConfig(job, layout, slice.partition, ShardId(1)).value();
+    for (const PartitionConfig::SliceInfo& info : config.slices) {
+      if (info.id != slice.id) continue;
+      of_group += slice.group == 0 ? 1 : 0;
+      EXPECT_EQ(info.rate_scale, slice.group == 0 ? 2 : 1);
+      EXPECT_EQ(info.decay, slice.group == 0 ? 0 : 0.1);
+    }
+  }
+  EXPECT_EQ(of_group, 2);  // 300,000 elements of b
+}
+
 TEST(PartitionConfigTest, NamesElementsAcrossSlices) {
   JobDescription job = Job();
-  const Layout layout = MakeLayout(job.spec().model()).value();
+  const Layout layout = MakeLayout(job.spec()).value();
   job.set_layout_digest(layout.digest);
   const Slice& slice = layout.slices.at(1);  // the end of a, the beginning of b
   const PartitionConfig config =
@@ -64,7 +88,7 @@ TEST(PartitionConfigTest, NamesElementsAcrossSlices) {
 
 TEST(PartitionConfigTest, AnotherLayoutIsRefused) {
   JobDescription job = Job();
-  const Layout layout = MakeLayout(job.spec().model()).value();
+  const Layout layout = MakeLayout(job.spec()).value();
   job.set_layout_digest(layout.digest + 1);
   EXPECT_THAT(MakePartitionConfig(job, layout, PartitionId(0), ShardId(1)).status().message(),
               HasSubstr("run the same version everywhere"));

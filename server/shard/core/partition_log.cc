@@ -12,7 +12,7 @@ namespace starling {
 namespace {
 
 uint64_t DigestWith(uint64_t before, const LogRecord& r) {
-  const std::array<uint64_t, 22> fields = {
+  const std::array<uint64_t, 23> fields = {
       r.lsn.value,
       r.view.value,
       static_cast<uint64_t>(r.kind),
@@ -29,6 +29,7 @@ uint64_t DigestWith(uint64_t before, const LogRecord& r) {
       r.flags,
       std::bit_cast<uint32_t>(r.scalars.rate),
       std::bit_cast<uint32_t>(r.scalars.scale),
+      std::bit_cast<uint64_t>(r.scalars.decay),
       static_cast<uint64_t>(r.scalars.t),
       r.scalars.lag,
       r.digest,

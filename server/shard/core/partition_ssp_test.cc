@@ -47,6 +47,21 @@ applied lsn 3
 )");
 }
 
+TEST(PartitionSspTest, TheRecordHasTheGroupsRateAndDecay) {
+  TranscriptOptions options = Ssp(1);
+  options.rate_scale = 4;
+  options.decay = 0.25;
+  Transcript t(options);
+  t.Begin(1);
+  const uint64_t push = t.Push(1, 0, 0, 0, 4);
+  t.Text();
+  t.Verify(push);
+  EXPECT_EQ(t.Text(), R"(
+verified b2
+  lsn 3 apply s0 0:[0,4) rate 2 scale 1 decay 0.25 t 1 lag 0 b2 version 0
+)");
+}
+
 TEST(PartitionSspTest, ARetryJoinsWhatRunsAndIsAckedWhatIsCovered) {
   Transcript t(Ssp(1));
   t.Begin(2);

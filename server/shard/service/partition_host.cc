@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -110,7 +111,7 @@ absl::Status PartitionHost::MakeFirstValues() {
     for (int slot = 0; slot < store.rule->slots(); ++slot) {
       std::shared_ptr<float>& memory = slot == 0 ? store.slot0 : store.slot1;
       STARLING_ASSIGN_OR_RETURN(memory, Allocate(*memory_, elements));
-      std::memset(memory.get(), 0, elements * sizeof(float));
+      std::fill_n(memory.get(), elements, slot == 0 ? store.rule->first_slot0 : 0.0f);
     }
   }
   return absl::OkStatus();

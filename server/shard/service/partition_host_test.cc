@@ -68,7 +68,7 @@ class PartitionHostTest : public testing::Test {
     spec.mutable_test()->mutable_counter()->set_samples(8);
     job.set_train_samples(8);
     job.set_test_samples(8);
-    const Layout layout = MakeLayout(spec.model()).value();
+    const Layout layout = MakeLayout(spec).value();
     job.set_partitions(static_cast<uint32_t>(layout.partitions.size()));
     job.set_layout_digest(layout.digest);
     plan_ = MakeShardJobPlan(job).value();
@@ -386,7 +386,7 @@ TEST(ShardJobPlan, RefusesAnotherLayout) {
   job.mutable_spec()->set_name("job");
   *job.mutable_spec()->mutable_model() = BuildCounter(kRows).value();
   job.mutable_spec()->mutable_optimizer()->mutable_sgd();
-  const Layout layout = MakeLayout(job.spec().model()).value();
+  const Layout layout = MakeLayout(job.spec()).value();
   job.set_partitions(static_cast<uint32_t>(layout.partitions.size()));
   job.set_layout_digest(layout.digest);
   EXPECT_TRUE(MakeShardJobPlan(job).ok());

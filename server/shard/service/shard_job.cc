@@ -33,7 +33,7 @@ absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDe
   auto plan = std::make_shared<ShardJobPlan>();
   plan->description = job;
   plan->run = {JobUid(job.run().job_uid()), job.run().era()};
-  STARLING_ASSIGN_OR_RETURN(plan->layout, MakeLayout(job.spec().model()));
+  STARLING_ASSIGN_OR_RETURN(plan->layout, MakeLayout(job.spec()));
   if (plan->layout.digest != job.layout_digest() ||
       plan->layout.partitions.size() != job.partitions()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDe
   for (const Slice& slice : plan->layout.slices) {
     UpdateRule rule;
     if (slice.kind != FROZEN) {
-      STARLING_ASSIGN_OR_RETURN(rule, MakeUpdateRule(job.spec().optimizer(), slice));
+      STARLING_ASSIGN_OR_RETURN(rule, MakeUpdateRule(job.spec(), slice));
     }
     plan->rules.push_back(rule);
   }

@@ -131,11 +131,11 @@ void TestModel::Initialise(uint32_t seed) {
   }
 }
 
-TestModel MakeTestModel(Graph graph, const ExecutorOptions& options) {
+TestModel MakeTestModel(Graph graph, const ExecutorOptions& options, const Optimizer& optimizer) {
   TestModel model;
   model.graph = std::move(graph);
   model.resolved = Validate(model.graph).value();
-  model.layout = MakeLayout(model.graph).value();
+  model.layout = MakeLayout(model.graph, optimizer).value();
   model.device = CreateCpuDevice().value();
   model.spans = std::make_unique<SpanRing>();
   model.executor =

@@ -95,7 +95,8 @@ struct TestModel {
   }
 };
 
-TestModel MakeTestModel(Graph graph, const ExecutorOptions& options);
+TestModel MakeTestModel(Graph graph, const ExecutorOptions& options,
+                        const Optimizer& optimizer = Optimizer::default_instance());
 
 WorkRange TrainRange(uint64_t first, uint32_t count);
 

@@ -20,6 +20,8 @@ struct TranscriptOptions {
   uint64_t samples = 32;  // four steps an epoch
   uint64_t epochs = 2;
   uint32_t evaluate_every = 0;
+  double rate_scale = 1;  // of each slice
+  double decay = 0;
 };
 
 class Transcript {
@@ -162,7 +164,7 @@ class Transcript {
     config.run = {JobUid(7), 0};
     config.self = ShardId(1);
     for (uint32_t s = 0; s < options.slices; ++s)
-      config.slices.push_back({SliceId(s), kElements, true});
+      config.slices.push_back({SliceId(s), kElements, true, options.rate_scale, options.decay});
     config.samples = options.samples;
     config.batch = 8;
     config.micro_batches = 4;

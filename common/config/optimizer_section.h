@@ -1,0 +1,19 @@
+// The job file's `optimizer` and `clip`. Internal to common/config.
+#ifndef STARLING_COMMON_CONFIG_OPTIMIZER_SECTION_H_
+#define STARLING_COMMON_CONFIG_OPTIMIZER_SECTION_H_
+
+#include "absl/status/status.h"
+#include "common/config/section.h"
+#include "proto/job.pb.h"
+
+namespace starling::config {
+
+void ReadOptimizer(const Section& optimizer, Optimizer* out);
+void ReadClip(const Section& clip, Clip* out);
+
+// Ranges and relations; kInvalidArgument names the key.
+absl::Status CheckOptimizer(const Optimizer& optimizer);
+
+}  // namespace starling::config
+
+#endif  // STARLING_COMMON_CONFIG_OPTIMIZER_SECTION_H_
