@@ -144,7 +144,8 @@ class Cluster:
         """Runs the client; returns the CompletedProcess with text output."""
         return subprocess.run(
             [binary("tools/cli/starling"), *args, "--coordinator", self.coordinator],
-            capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, check=False)
+            capture_output=True, text=True, errors="replace", timeout=timeout, stdin=subprocess.DEVNULL,
+            check=False)
 
     def _json(self, *args):
         result = self.cli(*args, "-o", "json")

@@ -12,6 +12,7 @@ import struct
 import tempfile
 import time
 import unittest
+import unittest.mock
 from pathlib import Path
 
 from tests.e2e.cluster import ROOT, Cluster
@@ -42,9 +43,24 @@ def write_digits(folder):
     return path
 
 
+def write_tokens(folder):
+    """train.bin and val.bin of u16, as nanoGPT writes them: a cycle of tokens below 100."""
+    for name, tokens in (("train.bin", 4000), ("val.bin", 400)):
+        (folder / name).write_bytes(struct.pack(f"<{tokens}H", *(7 * i % 100 for i in range(tokens))))
+    return folder
+
+
+SMALL_GPT = {"model.depth": 1, "model.width": 32, "model.heads": 2}
 EXAMPLES = {
+    "digits_branched.yaml": Example({"stop.epochs": 2}, made=("STARLING_DIGITS", write_digits), predict=("<f8", (64,))),
     "digits_mlp.yaml": Example({"stop.epochs": 2}, made=("STARLING_DIGITS", write_digits), predict=("<f4", (64,))),
     "mnist_cnn.yaml": Example({"stop.steps": 20}, needs="mnist", predict=("|u1", (28, 28))),
+    "shakespeare_gpt.yaml": Example({**SMALL_GPT, "stop.steps": 10}, needs="tinyshakespeare",
+                                    generate=("--prompt", "ROMEO:")),
+    "tokens_gpt.yaml": Example(
+        {**SMALL_GPT, "data.train.tokens.context": 16, "data.test.tokens.context": 16, "stop.steps": 20,
+         "data.train.tokens.vocabulary": 100, "data.test.tokens.vocabulary": 100, "batch.global": 16},
+        made=("STARLING_TOKENS", write_tokens), generate=("--tokens", "7,14"), predict=("<i4", (16,))),
 }
 
 
@@ -76,7 +92,9 @@ class Examples(unittest.TestCase):
             self.skipTest(f"STARLING_DATA has no {example.needs}/")
         if example.made:
             variable, make = example.made
-            os.environ[variable] = str(make(self.folder))
+            environment = unittest.mock.patch.dict(os.environ, {variable: str(make(self.folder))})
+            environment.start()
+            self.addCleanup(environment.stop)
         with Cluster(shards=2, workers=2) as cluster:
             submit(cluster, name, "example", example.settings)
             result = finish(cluster, "example", time.monotonic(), timeout=300)
