@@ -34,8 +34,15 @@ Field DataSourceField(std::string key, std::string help, bool required) {
       Group("idx", T::kMap, "MNIST's format, also .gz", {
           Leaf("images", T::kString, "", "path of the images", true),
           Leaf("labels", T::kString, "", "path of the labels", true)}),
-      Group("csv", T::kMap, "rows of numbers, the last column an integer label, no header; also .gz", {
+      Group("csv", T::kMap, "rows of values, the last column a class label; also .gz", {
           Leaf("path", T::kString, "", "path of the file", true),
+          Leaf("header", T::kBoolean, "false", "the first line names the columns; without, they are 1, 2, ..."),
+          Leaf("separator", T::kString, "\",\"", "one character"),
+          Leaf("label", T::kStringList, "", "columns that are the label; by default the last"),
+          Leaf("features", T::kStringList, "", "columns that are the sample, in this order; by default all others"),
+          Leaf("ignore", T::kStringList, "", "columns that are neither"),
+          Leaf("labelType", T::kString, "class", "class: one integer or name; number: to be fitted"),
+          Leaf("classes", T::kStringList, "", "names of the classes, in order; without, labels are integers"),
           Leaf("part", T::kString, "all", "all, train or holdout"),
           Leaf("holdoutFraction", T::kNumber, "0", "share of each class that `holdout` takes"),
           Leaf("holdoutSeed", T::kInteger, "0", "chooses the rows held out")}),
@@ -63,6 +70,16 @@ Field DataSourceField(std::string key, std::string help, bool required) {
 
 void ReadCsv(const Section& csv, const JobFileOptions& options, DataSource::Csv* out) {
   out->set_path(ExpandPath(csv, "path", options));
+  out->set_header(csv.Boolean("header", false));
+  out->set_separator(csv.Text("separator", ","));
+  if (out->separator().size() != 1) csv.Fail("separator", "expected one character");
+  for (const std::string& name : csv.Texts("label")) out->add_label(name);
+  for (const std::string& name : csv.Texts("features")) out->add_features(name);
+  for (const std::string& name : csv.Texts("ignore")) out->add_ignore(name);
+  const std::string label_type = csv.Text("labelType", "class");
+  if (label_type == "number") out->set_label_type(DataSource::Csv::LABEL_NUMBER);
+  else if (label_type != "class") csv.Fail("labelType", absl::StrCat("expected class or number, got \"", label_type, "\""));
+  for (const std::string& name : csv.Texts("classes")) out->add_classes(name);
   out->set_holdout_fraction(csv.Number("holdoutFraction", 0, 0, 0.99));
   out->set_holdout_seed(csv.Integer("holdoutSeed", 0, 0, kInt64Max));
   const std::string part = csv.Text("part", "all");

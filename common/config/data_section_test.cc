@@ -95,6 +95,24 @@ TEST(DataSection, WebDataset) {
   EXPECT_EQ(spec->train().webdataset().fit(), DataSource::WebDataset::CENTER_CROP);
 }
 
+TEST(DataSection, CsvSchema) {
+  auto spec = Parse(R"({train: {csv: {path: a.csv, header: true, separator: ";", label: [price, rent], features: [area],
+    ignore: [id], labelType: number}}, test: {csv: {path: b.csv, label: [5], classes: [cat, dog]}}})");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const auto& csv = spec->train().csv();
+  EXPECT_TRUE(csv.header());
+  EXPECT_EQ(csv.separator(), ";");
+  EXPECT_EQ(csv.label(1), "rent");
+  EXPECT_EQ(csv.features(0), "area");
+  EXPECT_EQ(csv.ignore(0), "id");
+  EXPECT_EQ(csv.label_type(), DataSource::Csv::LABEL_NUMBER);
+  EXPECT_FALSE(spec->test().csv().header());
+  EXPECT_EQ(spec->test().csv().separator(), ",");
+  EXPECT_EQ(spec->test().csv().label(0), "5");
+  EXPECT_EQ(spec->test().csv().label_type(), DataSource::Csv::LABEL_CLASS);
+  EXPECT_EQ(spec->test().csv().classes(1), "dog");
+}
+
 class MalformedData : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 TEST_P(MalformedData, IsRefusedByName) {
@@ -118,6 +136,11 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("{train: {text: {path: a, context: 8, stride: 0}}}", "text.stride: expected a whole number from 1"),
         std::make_tuple("{train: {text: {path: a, context: 8, begin: 0.5, end: 0.5}}}", "expected more than begin"),
         std::make_tuple("{train: {text: {path: a, context: 8, end: 1.5}}}", "text.end: expected a finite number from 0 to 1"),
+        std::make_tuple("{train: {csv: {path: a, separator: ab}}}", "csv.separator: expected one character"),
+        std::make_tuple("{train: {csv: {path: a, labelType: float}}}", "expected class or number, got \"float\""),
+        std::make_tuple("{train: {csv: {path: a, label: price}}}", "csv.label: expected list of strings"),
+        std::make_tuple("{train: {csv: {path: a, labelType: number, classes: [x]}}}", "expected one of the two"),
+        std::make_tuple("{train: {csv: {path: a, classes: [x, x]}}}", "classes of different names"),
         std::make_tuple("{train: {cifar: {files: []}}}", "cifar.files: expected at least one path"),
         std::make_tuple("{train: {cifar: {files: a}}}", "cifar.files: expected list of strings"),
         std::make_tuple("{train: {cifar: {files: [a], labels: cifar11}}}", "expected cifar10, fine or coarse, got \"cifar11\""),

@@ -1,5 +1,6 @@
 #include "common/config/validate_data.h"
 
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -31,6 +32,14 @@ absl::Status CheckWindows(const char* what, const Source& source) {
 
 absl::Status CheckCsv(const char* what, const DataSource::Csv& csv) {
   STARLING_RETURN_IF_ERROR(CheckText(what, csv.path()));
+  if (csv.separator().size() > 1) return Invalid(absl::StrCat(what, ".csv: expected a separator of one character"));
+  if (csv.classes_size() > 0 && csv.label_type() == DataSource::Csv::LABEL_NUMBER) {
+    return Invalid(absl::StrCat(what, ".csv: classes and labelType number: expected one of the two"));
+  }
+  const std::set<std::string> names(csv.classes().begin(), csv.classes().end());
+  if (names.size() != static_cast<size_t>(csv.classes_size())) {
+    return Invalid(absl::StrCat(what, ".csv: expected classes of different names"));
+  }
   if (csv.holdout_fraction() >= 0 && csv.holdout_fraction() < 1) return absl::OkStatus();
   return Invalid(absl::StrCat(what, ": holdout fraction: expected at least 0 and less than 1, got ", csv.holdout_fraction()));
 }

@@ -86,7 +86,7 @@ void KeepRows(absl::Span<const int64_t> rows, int64_t count, std::vector<T>* val
 }
 
 absl::StatusOr<Samples> ReadCsvPart(const DataSource::Csv& csv, const DataLimits& limits) {
-  STARLING_ASSIGN_OR_RETURN(Samples samples, ReadCsv(csv.path(), limits));
+  STARLING_ASSIGN_OR_RETURN(Samples samples, ReadCsv(csv, limits));
   STARLING_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, RowsOfPart(csv, samples));
   if (rows.empty()) return samples;
   const int64_t count = samples.count();

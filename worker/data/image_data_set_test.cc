@@ -400,7 +400,7 @@ TEST(WebDataset, RandomDamageIsRefusedOrCounted) {
     std::string tar = good;
     for (int flips = 1 + random() % 4; flips > 0; --flips) tar[random() % tar.size()] = static_cast<char>(random());
     if (random() % 8 == 0) tar.resize(random() % tar.size());
-    const auto data = DataSet::Open(WebSource({WriteFile("f.tar", tar)}), {}, {});
+    const auto data = DataSet::Open(WebSource({data_testing::WriteNewFile("f.tar", tar)}), {}, {});
     if (!data.ok()) {
       EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument) << data.status();
       continue;

@@ -67,6 +67,33 @@ TEST(Loader, TokensAndTheirLabels) {
   EXPECT_FALSE(Loader::Create(data, other, {.global_batch = 8, .micro_batches = 2}).ok());
 }
 
+TEST(Loader, NumbersAsLabels) {
+  DataSource source = data_testing::CsvSource(
+      data_testing::WriteFile("n.csv", "a,b,c\n1,2,0.5\n3,4,1.5\n5,6,2.5\n7,8,3.5\n"));
+  source.mutable_csv()->set_header(true);
+  source.mutable_csv()->add_label("c");
+  source.mutable_csv()->add_label("a");
+  source.mutable_csv()->set_label_type(DataSource::Csv::LABEL_NUMBER);
+  const auto data = *DataSet::Open(source, {}, {.classes = 2});
+  EXPECT_EQ(data->format().label_type, FLOAT32);
+  EXPECT_EQ(data->format().classes, 0);
+  const auto loader = *Loader::Create(data, data, {.global_batch = 4, .micro_batches = 2});
+  const BatchHandle batch = *loader->Take(Eval(1), Soon());
+  EXPECT_EQ(std::vector<float>(batch->inputs.begin(), batch->inputs.end()), (std::vector<float>{6, 8}));
+  EXPECT_EQ(std::vector<float>(batch->targets.begin(), batch->targets.end()), (std::vector<float>{2.5, 5, 3.5, 7}));
+  EXPECT_TRUE(batch->labels.empty());
+  EXPECT_EQ(batch->label_data(), batch->targets.data());
+  // A part of the rows keeps its labels.
+  source.mutable_csv()->set_part(DataSource::Csv::PART_HOLDOUT);
+  source.mutable_csv()->set_holdout_fraction(0.5);
+  const auto part = *DataSet::Open(source, {}, {});
+  ASSERT_EQ(part->samples(), 2);
+  float input = 0;
+  float targets[2];
+  ASSERT_TRUE(part->Gather({1}, nullptr, &input, targets).ok());
+  EXPECT_EQ(targets[1] + 1, input);
+}
+
 TEST(Loader, AFileThatFailsFailsItsBatchAlone) {
   const std::string path = data_testing::WriteFile("f.txt", std::string(41, 'x'));
   const auto data = *DataSet::Open(data_testing::TextSource(path, 4), {}, {});  // 10 samples

@@ -160,8 +160,13 @@ class CsvTest : public testing::Test {
  protected:
   absl::StatusOr<Samples> Read(const std::string& text, const DataLimits& limits = kLimits) {
     path_ = WriteFile("rows.csv", text);
-    return ReadCsv(path_, limits);
+    csv_.set_path(path_);
+    return ReadCsv(csv_, limits);
   }
+  // The error of a schema.
+  std::string Error(const std::string& text) { return std::string(Read(text).status().message()); }
+
+  DataSource::Csv csv_;
   std::string path_;
 };
 
@@ -193,7 +198,7 @@ TEST_F(CsvTest, NamesTheLineThatIsWrong) {
   const std::pair<std::string, std::string> cases[] = {
       {"", "empty"},
       {"pixel0,pixel1,label\n1,2,3\n",
-       "line 1: column 1: expected a number, got \"pixel0\" (the file must have no header"},
+       "line 1: column 1: expected a number, got \"pixel0\" (where this is the header, say header: true)"},
       {"1,2,3\n1,2\n", "line 2: expected 3 columns as in line 1, got 2"},
       {"1,2,3\n1,2,3,4\n", "line 2: expected 3 columns as in line 1, got 4"},
       {"1,2,3\n\n1,2,3\n", "line 2: expected numbers separated by commas"},
@@ -210,6 +215,76 @@ TEST_F(CsvTest, NamesTheLineThatIsWrong) {
       {std::string("1,2,3\n1,\0,3\n", 12), "line 2: column 2: expected a number, got \"\\x00\""},
   };
   for (const auto& [text, what] : cases) ExpectInvalid(Read(text).status(), path_, what);
+}
+
+constexpr char kHouses[] =
+    "id,area,rooms,\"price\",rent\n"
+    "x-1,50.5,2,100,1.5\n"
+    "x-2,70,3,150,-2\n";
+
+TEST_F(CsvTest, ColumnsByName) {
+  csv_.set_header(true);
+  csv_.add_ignore("id");
+  csv_.add_label("price");
+  csv_.add_label("rent");
+  csv_.set_label_type(DataSource::Csv::LABEL_NUMBER);
+  auto samples = Read(kHouses);
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  EXPECT_THAT(samples->shape, ElementsAre(2));
+  EXPECT_THAT(samples->label_shape, ElementsAre(2));
+  EXPECT_THAT(samples->floats, ElementsAre(50.5f, 2, 70, 3));
+  EXPECT_THAT(samples->targets, ElementsAre(100, 1.5f, 150, -2));
+  EXPECT_TRUE(samples->labels.empty());
+  EXPECT_EQ(samples->count(), 2);
+  // Features in the order given; what nobody names is left out; labels in theirs.
+  csv_.clear_ignore();
+  csv_.clear_label();
+  csv_.add_label("rent");
+  csv_.add_label("area");
+  csv_.add_features("price");
+  csv_.add_features("rooms");
+  samples = Read(kHouses);
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  EXPECT_THAT(samples->floats, ElementsAre(100, 2, 150, 3));
+  EXPECT_THAT(samples->targets, ElementsAre(1.5f, 50.5f, -2, 70));
+}
+
+TEST_F(CsvTest, ColumnsByNumberAndClassesByName) {
+  csv_.set_separator(";");
+  csv_.add_label("1");
+  csv_.add_ignore("3");
+  for (const char* name : {"setosa", "virginica"}) csv_.add_classes(name);
+  const auto samples = Read("setosa;1;anything;2\n\"virginica\";3;;4\n");
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  EXPECT_THAT(samples->floats, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(samples->labels, ElementsAre(0, 1));
+  EXPECT_THAT(samples->class_names, ElementsAre("setosa", "virginica"));
+  EXPECT_THAT(Error("setosa;1;;2\nrose;3;;4\n"),
+              HasSubstr("line 2: column 1: unknown class \"rose\"; classes lists setosa, virginica"));
+  EXPECT_THAT(Error("setosa,1,,2\n"), HasSubstr("expected numbers separated by ;"));
+}
+
+TEST_F(CsvTest, SchemasThatDoNotFit) {
+  csv_.set_header(true);
+  csv_.add_label("prize");
+  EXPECT_THAT(Error(kHouses), HasSubstr("rows.csv: line 1: no column \"prize\"; the file has 5: id, area"));
+  csv_.set_label(0, "price");
+  EXPECT_THAT(Error(kHouses), HasSubstr("line 2: column 1 (\"id\"): expected a number, got \"x-1\""));
+  csv_.add_ignore("price");
+  EXPECT_THAT(Error(kHouses), HasSubstr("column \"price\" is named twice among label, features and ignore"));
+  csv_.set_ignore(0, "id");
+  EXPECT_THAT(Error("id,id,price\n1,2,3\n"), HasSubstr("two columns are called \"id\""));
+  csv_.add_label("rent");
+  EXPECT_THAT(Error(kHouses), HasSubstr("a class is one column, and label names 2"));
+  csv_.add_ignore("area");
+  csv_.add_ignore("rooms");
+  EXPECT_THAT(Error(kHouses), HasSubstr("no column is left for the features"));
+  csv_.mutable_ignore()->RemoveLast();
+  csv_.set_label_type(DataSource::Csv::LABEL_NUMBER);
+  EXPECT_THAT(Error("id,area,rooms,price,rent\n"), HasSubstr("empty"));
+  EXPECT_THAT(Error("id,area,rooms,price,rent\n1,2,3,much,5\n"),
+              HasSubstr("line 2: column 4 (\"price\"): expected a number, got \"much\""));
+  EXPECT_THAT(Error("id,area,rooms,price,rent\n1,2,3\n"), HasSubstr("expected 5 columns as in line 1, got 3"));
 }
 
 TEST_F(CsvTest, LimitsAndBombs) {
@@ -246,9 +321,11 @@ TEST(Readers, SurviveRandomDamage) {
         default: bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8)); break;
       }
     }
-    const std::string path = WriteFile("damage", bytes);
+    const std::string path = data_testing::WriteNewFile("damage", bytes);
+    DataSource::Csv source;
+    source.set_path(path);
     for (const auto& samples :
-         {ReadIdx(path, labels, limits), ReadIdx(path, path, limits), ReadCsv(path, limits)}) {
+         {ReadIdx(path, labels, limits), ReadIdx(path, path, limits), ReadCsv(source, limits)}) {
       if (!samples.ok()) continue;
       size_t elements = samples->labels.size();
       for (int64_t dim : samples->shape) elements *= static_cast<size_t>(dim);

@@ -49,9 +49,11 @@ absl::StatusOr<Samples> ReadIdx(const std::string& images, const std::string& la
 // each of red, green, blue. A sample's shape is [3, 32, 32]. Errors name the file and record.
 absl::StatusOr<Samples> ReadCifar(const DataSource::Cifar& cifar, const DataLimits& limits);
 
-// Rows of comma-separated numbers, no header, all of one length, the last an integer label >= 0. A
-// sample's shape is [columns - 1]. Errors name the line.
-absl::StatusOr<Samples> ReadCsv(const std::string& path, const DataLimits& limits);
+// Rows of values between separators, all of one length, their columns as CsvColumns::Resolve says. A
+// sample is its features [n], fp32; its label a class (an integer >= 0, or one of csv.classes), or with
+// LABEL_NUMBER the label columns as fp32 [m]. Ignored columns may hold anything but the separator. Quotes
+// are taken off names alone. Errors name the line and column.
+absl::StatusOr<Samples> ReadCsv(const DataSource::Csv& csv, const DataLimits& limits);
 
 // The rows that are held out, ascending: of each class with c rows, floor(fraction * c + 0.5) of
 // them, those with the least h(seed, row) (ties to the lower row), where h is the first two words

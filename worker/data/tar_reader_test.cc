@@ -14,7 +14,6 @@ namespace {
 using data_testing::Tar;
 using data_testing::TarFile;
 using data_testing::TarHeader;
-using data_testing::WriteFile;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -28,7 +27,7 @@ struct Listing {
 
 Listing List(const std::string& tar) {
   Listing out;
-  const auto file = *RandomAccessFile::Open(WriteFile("x.tar", tar));
+  const auto file = *RandomAccessFile::Open(data_testing::WriteNewFile("x.tar", tar));
   BlockReader block(*file);
   TarReader reader(*file, &block);
   while (true) {

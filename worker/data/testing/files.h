@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <cstdio>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -17,6 +18,13 @@ inline std::string WriteFile(const std::string& name, const std::string& bytes) 
   const std::string path = testing::TempDir() + "/" + name;
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
   return path;
+}
+
+// The same as a file of its own, so that the system does not hurry to save one that was overwritten:
+// for tests that write many.
+inline std::string WriteNewFile(const std::string& name, const std::string& bytes) {
+  std::remove((testing::TempDir() + "/" + name).c_str());
+  return WriteFile(name, bytes);
 }
 
 // `bytes` as one gzip member.

@@ -1,0 +1,34 @@
+// Which column of a CSV file is what.
+#ifndef STARLING_WORKER_DATA_CSV_COLUMNS_H_
+#define STARLING_WORKER_DATA_CSV_COLUMNS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+
+namespace starling {
+
+struct CsvColumns {
+  enum class Kind { kFeature, kLabel, kIgnored };
+  struct Column {
+    std::string name;  // of the header; its number from 1 where there is none
+    Kind kind = Kind::kFeature;
+    size_t place = 0;  // among the sample's values, or among its labels
+  };
+  std::vector<Column> columns;  // as in the file
+  size_t features = 0;
+  size_t labels = 0;
+
+  // `names` are the file's columns. Without `label`, the last column is the label; without `features`,
+  // all that are neither label nor ignored are, in the file's order. kInvalidArgument: a column that
+  // is not there, that is named twice, no features left, more than one class label.
+  static absl::StatusOr<CsvColumns> Resolve(const DataSource::Csv& csv,
+                                            const std::vector<std::string>& names);
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_DATA_CSV_COLUMNS_H_
