@@ -3,6 +3,8 @@
 #
 #   tools/bench.sh overhead [--rounds N] [--seconds S] [--lanes N]
 #       1 worker + 2 shards against the same worker with a local update
+#   tools/bench.sh data [--rounds N] [--seconds S]
+#       MNIST batches against memcpy; tar and JPEG against libturbojpeg alone; augmentation apart
 #
 # STARLING_DATA is the folder with the datasets.
 set -euo pipefail
@@ -14,8 +16,12 @@ usage() {
 }
 
 bench=${1:-}
-[[ "$bench" == overhead ]] || usage
+[[ "$bench" == overhead || "$bench" == data ]] || usage
 shift
+if [[ "$bench" == data ]]; then
+  bazel build --ui_event_filters=-info,-debug //tools/bench:data_bench >&2
+  exec bazel-bin/tools/bench/data_bench "$@"
+fi
 bazel build --ui_event_filters=-info,-debug //tools/bench/... //tools/cli:starling //worker:starling-worker \
   //server/shard:starling-ps //server/coordinator:starling-coordinator >&2
 exec python3 "tools/bench/$bench.py" "$@"
