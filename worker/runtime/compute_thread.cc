@@ -7,7 +7,6 @@
 #include "absl/time/clock.h"
 #include "common/sync/mutex.h"
 #include "worker/runtime/step_recorder.h"
-#include "xxhash.h"
 
 namespace starling {
 
@@ -59,51 +58,14 @@ class VersionGate : public SliceGate {
   const Clock version_;
 };
 
-class PushSink : public GradientSink {
- public:
-  PushSink(const std::shared_ptr<GradientPool>& pool, int most,
-           const session::action::Compute& compute,
-           const std::function<void(FinishedGradient)>& deliver)
-      : pool_(pool), most_(most), compute_(compute), deliver_(deliver) {}
-
-  float* Acquire(size_t range, SliceId slice) override {
-    auto buffer = GradientPool::Acquire(pool_, slice, most_);
-    if (buffer == nullptr) {
-      failed_ = true;
-      return nullptr;
-    }
-    float* data = buffer->data;
-    MutexLock lock(&mutex_);
-    held_[{range, slice}] = std::move(buffer);
-    return data;
-  }
-
-  void Ready(size_t range, SliceId slice, uint32_t samples) override {
-    FinishedGradient gradient;
-    gradient.unit = compute_.unit;
-    gradient.range = static_cast<uint32_t>(range);
-    gradient.slice = slice;
-    gradient.samples = samples;
-    {
-      MutexLock lock(&mutex_);
-      gradient.buffer = std::move(held_.extract({range, slice}).mapped());
-    }
-    gradient.digest = XXH3_64bits(gradient.buffer->data, gradient.buffer->elements * sizeof(float));
-    deliver_(std::move(gradient));
-  }
-
-  // Some Acquire had no memory to give, or was cancelled.
-  bool failed() const { return failed_; }
-
- private:
-  const std::shared_ptr<GradientPool>& pool_;
-  const int most_;
-  std::atomic<bool> failed_ = false;
-  const session::action::Compute& compute_;
-  const std::function<void(FinishedGradient)>& deliver_;
-  Mutex mutex_;
-  std::map<std::pair<size_t, SliceId>, std::shared_ptr<GradientBuffer>> held_ ABSL_GUARDED_BY(mutex_);
-};
+PushSink::Options SinkOptions(const ServedJob& job) {
+  const JobSpec& spec = job.description().spec();
+  PushSink::Options options;
+  options.most = job.push_buffers_max();
+  if (spec.clip().scope() == Clip::WORKER) options.clip_norm = spec.clip().norm();
+  options.batch = spec.batch().global();
+  return options;
+}
 
 }  // namespace
 
@@ -153,8 +115,11 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   FinishedUnit finished;
   finished.unit = compute.unit;
   if (compute.purpose == WorkPurpose::kTrain) {
-    PushSink sink(job.gradients(), job.push_buffers_max(), compute, listener_.on_gradient);
+    PushSink sink(job.layout(), job.gradients(), SinkOptions(job), [&](PushedGradient gradient) {
+      listener_.on_gradient(FinishedGradient{std::move(gradient), compute.unit});
+    });
     finished.status = job.executor().Train(unit, batches, gate, sink, &finished.result);
+    if (finished.status.ok() && finished.result.finite && !task->cancelled) sink.Finish();
     if (absl::IsCancelled(finished.status) && sink.failed() && !task->cancelled) {
       finished.status = absl::ResourceExhaustedError("no memory for the gradients of a unit");
     }

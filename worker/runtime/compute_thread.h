@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/executor/event_loop.h"
 #include "common/trace/span_ring.h"
+#include "worker/runtime/push_sink.h"
 #include "worker/runtime/served_job.h"
 #include "worker/session/events.h"
 
@@ -18,14 +19,8 @@ namespace starling {
 
 class StepRecorder;
 
-// A finished sum on its way to the session.
-struct FinishedGradient {
+struct FinishedGradient : PushedGradient {
   session::UnitId unit;
-  uint32_t range = 0;
-  SliceId slice;
-  std::shared_ptr<GradientBuffer> buffer;
-  uint64_t digest = 0;  // XXH3-64 of its bytes
-  uint32_t samples = 0;
 };
 
 struct FinishedUnit {

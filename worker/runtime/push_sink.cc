@@ -1,0 +1,102 @@
+#include "worker/runtime/push_sink.h"
+
+#include <array>
+#include <cmath>
+
+#include "xxhash.h"
+
+namespace starling {
+namespace {
+
+// In fixed lanes, so that the compiler may take several elements at once.
+double SumOfSquares(const float* values, size_t count) {
+  constexpr size_t kLanes = 8;
+  std::array<double, kLanes> lanes{};
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const double x = values[i + lane];
+      lanes[lane] += x * x;
+    }
+  }
+  for (; i < count; ++i) lanes[0] += static_cast<double>(values[i]) * values[i];
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace
+
+PushSink::PushSink(const Layout& layout, std::shared_ptr<GradientPool> pool,
+                   const Options& options, Deliver deliver)
+    : layout_(layout),
+      pool_(std::move(pool)),
+      options_(options),
+      deliver_(std::move(deliver)) {}
+
+float* PushSink::Acquire(size_t range, SliceId slice) {
+  auto buffer = GradientPool::Acquire(pool_, slice, options_.most);
+  if (buffer == nullptr) {
+    failed_ = true;
+    return nullptr;
+  }
+  float* data = buffer->data;
+  MutexLock lock(&mutex_);
+  held_[{range, slice}] = std::move(buffer);
+  return data;
+}
+
+void PushSink::Ready(size_t range, SliceId slice, uint32_t samples) {
+  PushedGradient gradient;
+  gradient.range = static_cast<uint32_t>(range);
+  gradient.slice = slice;
+  gradient.samples = samples;
+  {
+    MutexLock lock(&mutex_);
+    gradient.buffer = std::move(held_.extract({range, slice}).mapped());
+    if (options_.clip_norm > 0) {
+      kept_.push_back(std::move(gradient));
+      return;
+    }
+  }
+  Send(std::move(gradient));
+}
+
+void PushSink::Send(PushedGradient gradient) {
+  gradient.digest =
+      XXH3_64bits(gradient.buffer->data, gradient.buffer->elements * sizeof(float));
+  deliver_(std::move(gradient));
+}
+
+float PushSink::Shrink(uint32_t range) const {
+  std::map<SliceId, double> squares;  // summed by slice, whatever became ready first
+  uint32_t samples = 0;
+  for (const PushedGradient& gradient : kept_) {
+    if (gradient.range != range || layout_.slices[gradient.slice.value].kind != TRAINABLE) continue;
+    squares[gradient.slice] = SumOfSquares(gradient.buffer->data, gradient.buffer->elements);
+    samples = gradient.samples;
+  }
+  double sum = 0;
+  for (const auto& [slice, of_slice] : squares) sum += of_slice;
+  if (samples == 0 || !std::isfinite(sum)) return 1;
+  const double norm = std::sqrt(sum) * options_.batch / samples;
+  return norm > options_.clip_norm ? static_cast<float>(options_.clip_norm / norm) : 1;
+}
+
+void PushSink::Finish() {
+  std::map<uint32_t, float> shrinks;
+  for (const PushedGradient& gradient : kept_) {
+    if (shrinks.count(gradient.range) == 0) shrinks[gradient.range] = Shrink(gradient.range);
+  }
+  for (PushedGradient& gradient : kept_) {
+    const float shrink = shrinks[gradient.range];
+    if (shrink != 1 && layout_.slices[gradient.slice.value].kind == TRAINABLE) {
+      float* const values = gradient.buffer->data;
+      for (uint32_t i = 0; i < gradient.buffer->elements; ++i) values[i] *= shrink;
+    }
+    Send(std::move(gradient));
+  }
+  kept_.clear();
+}
+
+}  // namespace starling

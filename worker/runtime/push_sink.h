@@ -1,0 +1,73 @@
+// Where the executor's gradients become pushes.
+#ifndef STARLING_WORKER_RUNTIME_PUSH_SINK_H_
+#define STARLING_WORKER_RUNTIME_PUSH_SINK_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/placement/layout.h"
+#include "common/sync/mutex.h"
+#include "worker/executor/executor.h"
+#include "worker/runtime/gradient_pool.h"
+
+namespace starling {
+
+// A finished sum on its way to the session.
+struct PushedGradient {
+  uint32_t range = 0;
+  SliceId slice;
+  std::shared_ptr<GradientBuffer> buffer;
+  uint64_t digest = 0;  // XXH3-64 of its bytes
+  uint32_t samples = 0;
+};
+
+// Of one training unit. Delivers each gradient as soon as it is ready; or, where the worker clips its
+// whole contribution, all of them when the unit is computed.
+class PushSink : public GradientSink {
+ public:
+  struct Options {
+    int most = 1;           // buffers of a slice that may be on loan (PushBuffersMax)
+    double clip_norm = 0;   // of the trainable part of each range, rescaled to a full batch; 0: none
+    uint32_t batch = 0;     // samples of a full one
+  };
+  // Called by the executor's lanes; must be quick.
+  using Deliver = std::function<void(PushedGradient)>;
+
+  // `layout` outlives the sink.
+  PushSink(const Layout& layout, std::shared_ptr<GradientPool> pool, const Options& options,
+           Deliver deliver);
+
+  float* Acquire(size_t range, SliceId slice) override;
+  void Ready(size_t range, SliceId slice, uint32_t samples) override;
+
+  // The unit is computed, and its loss was finite: what was kept back is delivered, in the order in
+  // which it became ready. A gradient that is not finite is left as it is: the shard names it.
+  void Finish();
+
+  // Some Acquire had no memory to give, or was cancelled.
+  bool failed() const { return failed_; }
+
+ private:
+  void Send(PushedGradient gradient);
+  // What multiplies the range's gradients.
+  float Shrink(uint32_t range) const;
+
+  const Layout& layout_;
+  const std::shared_ptr<GradientPool> pool_;
+  const Options options_;
+  const Deliver deliver_;
+  std::atomic<bool> failed_ = false;
+  Mutex mutex_;
+  std::map<std::pair<size_t, SliceId>, std::shared_ptr<GradientBuffer>> held_
+      ABSL_GUARDED_BY(mutex_);
+  std::vector<PushedGradient> kept_;  // written under mutex_, read in Finish when no lane runs
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_RUNTIME_PUSH_SINK_H_
