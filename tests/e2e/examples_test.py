@@ -6,9 +6,11 @@ data are skipped, and named, without it. Standard library only.
 """
 
 import dataclasses
+import io
 import os
 import random
 import struct
+import tarfile
 import tempfile
 import time
 import unittest
@@ -43,6 +45,17 @@ def write_digits(folder):
     return path
 
 
+def write_cifar(folder):
+    """Six files of 128 records: a label, then 3,072 bytes of noise around the label's brightness."""
+    source = random.Random(6)
+    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+        with open(folder / name, "wb") as file:
+            for _ in range(128):
+                label = source.randrange(10)
+                file.write(bytes([label]) + bytes(25 * label + b % 25 for b in source.randbytes(3072)))
+    return folder
+
+
 def write_tokens(folder):
     """train.bin and val.bin of u16, as nanoGPT writes them: a cycle of tokens below 100."""
     for name, tokens in (("train.bin", 4000), ("val.bin", 400)):
@@ -50,10 +63,35 @@ def write_tokens(folder):
     return folder
 
 
+def write_tars(*names):
+    """Makes tar files of the first 24 of CIFAR-10's test images, 32 x 32."""
+    def write(folder):
+        with tarfile.open(Path(DATA) / "cifar10/test-00000.tar") as source:
+            members = [source.next() for _ in range(48)]
+            content = [(member, source.extractfile(member).read()) for member in members]
+        for name in names:
+            (folder / name).parent.mkdir(exist_ok=True)
+            with tarfile.open(folder / name, "w", format=tarfile.USTAR_FORMAT) as tar:
+                for member, data in content:
+                    tar.addfile(member, io.BytesIO(data))
+        return folder
+    return write
+
+
 SMALL_GPT = {"model.depth": 1, "model.width": 32, "model.heads": 2}
+SMALL_IMAGES = {"data.train.webdataset.size": [32, 32], "data.test.webdataset.size": [32, 32], "batch.global": 8,
+                "batch.microBatches": 2, "stop.steps": 3}
+IMAGENET = write_tars("train-000.tar", "train-001.tar", "val-000.tar")
 EXAMPLES = {
+    "cifar_mobilenet.yaml": Example({"batch.global": 16, "stop.steps": 3}, made=("STARLING_CIFAR", write_cifar),
+                                    predict=("|u1", (3, 32, 32))),
+    "cifar_resnet18.yaml": Example({"batch.global": 8, "stop.steps": 2}, needs="cifar10",
+                                   made=("STARLING_DATA", write_tars("cifar10/train-00000.tar", "cifar10/test-00000.tar")),
+                                   predict=("<f4", (3, 32, 32))),
     "digits_branched.yaml": Example({"stop.epochs": 2}, made=("STARLING_DIGITS", write_digits), predict=("<f8", (64,))),
     "digits_mlp.yaml": Example({"stop.epochs": 2}, made=("STARLING_DIGITS", write_digits), predict=("<f4", (64,))),
+    "imagenet_resnet50.yaml": Example(SMALL_IMAGES, needs="cifar10", made=("STARLING_IMAGENET", IMAGENET), predict=("|u1", (3, 32, 32))),
+    "imagenet_shufflenet.yaml": Example(SMALL_IMAGES, needs="cifar10", made=("STARLING_IMAGENET", IMAGENET), predict=("|u1", (3, 32, 32))),
     "mnist_cnn.yaml": Example({"stop.steps": 20}, needs="mnist", predict=("|u1", (28, 28))),
     "shakespeare_gpt.yaml": Example({**SMALL_GPT, "stop.steps": 10}, needs="tinyshakespeare",
                                     generate=("--prompt", "ROMEO:")),
