@@ -19,6 +19,7 @@
 #include "common/transport/transport.h"
 #include "common/version/version.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/openmp.h"
 #include "worker/runtime/runtime.h"
 
 namespace starling {
@@ -146,6 +147,7 @@ int Main(int argc, char** argv) {
 }  // namespace starling
 
 int main(int argc, char** argv) {
+  starling::SleepWhenIdle(argv);
   starling::TuneMalloc();
   return starling::Main(argc, argv);
 }
