@@ -1,6 +1,7 @@
 """BSP is bitwise the same for any number of workers and shards, and with a worker killed (G3).
 
-A small net with convolution, batch norm, dropout and Adam, on data whose last batch is short.
+A small net with convolution, batch norm, dropout and Adam, on data whose last batch is short; and the
+same with LAMB, groups of parameters and clipping.
 Default: a few points of the matrix. --full: 1 to 4 workers x 1 and 3 shards, different numbers of
 micro-batches in parallel, and a kill -9 on the way.
 """
@@ -30,6 +31,13 @@ LAYERS = [
     {"linear": {"out_features": 10, "name": "fc2"}},
 ]
 
+ADAM = {"adam": {"learningRate": {"cosine": {"peak": 0.003, "warmupSteps": 5}}}}
+LAMB = {
+    "lamb": {"learningRate": 0.01},
+    "groups": [{"match": ["fc1.*"], "rateScale": 0.5},
+               {"vectors": True, "weightDecay": 0, "trustRatio": False}],
+}
+
 
 def write_idx(directory, samples, size=8, classes=10):
     """Images of noise around a bright spot that depends on the label; returns both paths."""
@@ -49,15 +57,17 @@ def write_idx(directory, samples, size=8, classes=10):
 
 class BspMatrix(unittest.TestCase):
 
-    def run_one(self, data, shards, workers, lanes, kill):
+    def run_one(self, data, shards, workers, lanes, kill, optimizer=ADAM, clip=None):
         flags = {f"worker-{i}": ["--lanes", str(lane)] for i, lane in enumerate(lanes[:workers])}
         with Cluster(shards=shards, workers=workers, flags_of=flags) as cluster:
             job = job_file(
                 "matrix", {"layers": LAYERS},
                 {"train": {"idx": {"images": data[0], "labels": data[1]}}},
-                optimizer={"adam": {"learningRate": {"cosine": {"peak": 0.003, "warmupSteps": 5}}}},
+                optimizer=optimizer,
                 batch={"global": 64, "microBatches": 8},
                 workers={"min": workers, "max": workers}, stop={"epochs": 4})
+            if clip:
+                job["spec"]["clip"] = clip
             if kill:
                 job["spec"]["workers"]["min"] = 1
             cluster.submit(job)
@@ -84,6 +94,17 @@ class BspMatrix(unittest.TestCase):
                 seen[(shards, workers, kill)] = digest
         print(f"figure: {len(set(seen.values()))} SHA-256 over {len(seen)} runs")
         self.assertEqual(len(set(seen.values())), 1, seen)
+
+    def test_norms_are_those_of_the_whole_step(self):
+        seen = {}
+        with tempfile.TemporaryDirectory() as directory:
+            data = write_idx(directory, samples=1000)
+            for shards, workers, clip in ((1, 1, 0.05), (2, 3, 0.05), (1, 1, 1e9)):
+                seen[(shards, workers, clip)] = self.run_one(
+                    data, shards, workers, [2, 1, 1], False, optimizer=LAMB,
+                    clip={"norm": clip, "scope": "parameter"})
+        self.assertEqual(seen[(1, 1, 0.05)], seen[(2, 3, 0.05)])
+        self.assertNotEqual(seen[(1, 1, 0.05)], seen[(1, 1, 1e9)])
 
 
 if __name__ == "__main__":
