@@ -58,7 +58,8 @@ void PolicyGuard::AddBatch(double loss) {
   if (window_.size() < options_.window()) return;
   const double median = Median({window_.begin(), window_.end()});
   if (trend_.first == 0) trend_.first = trend_.level = median;
-  const double rise = (median - trend_.level) / (kLevelWindows * options_.window());
+  // What is above the limit counts as the limit: an explosion must not become usual.
+  const double rise = (std::min(median, Limit()) - trend_.level) / (kLevelWindows * options_.window());
   trend_.level = std::min(median, trend_.level + rise);
 }
 
