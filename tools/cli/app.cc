@@ -32,6 +32,7 @@ struct Flags {
   ModelChoice choice;
   PredictOptions predict;
   GenerateVerbOptions generate;
+  DataInspectOptions data;
 };
 
 using Action = std::function<int(Flags&, Context&)>;
@@ -63,6 +64,7 @@ class Parser {
     AddJobs();
     AddInspection();
     AddUse();
+    AddData();
     Verb("schema", "print the job file's schema", [](Flags&, Context& context) { return RunSchema(context); });
     Verb("version", "print the version", [](Flags&, Context& context) { return RunVersion(context); });
   }
@@ -189,6 +191,22 @@ class Parser {
     write->add_option("--format", flags_.export_format, "safetensors")->required()->check(CLI::IsMember({"safetensors"}));
     write->add_option("-o,--output", flags_.export_file, "the file")->required();
     logs->add_flag("-f,--follow", flags_.follow, "until the job has ended");
+  }
+
+  void AddData() {
+    CLI::App* group = app_.add_subcommand("data", "what a job trains on");
+    group->require_subcommand(1);
+    group->fallthrough();
+    CLI::App* inspect = Verb(*group, "inspect", "counts, shapes, ranges, classes and a few rows", [](Flags& flags, Context& context) {
+      return RunDataInspect(flags.data, context);
+    });
+    inspect->add_option("-f,--file", flags_.data.file, "the job file")->required();
+    inspect->add_option("--set", flags_.data.overrides, "KEY.KEY=VALUE: replaces a value of the file; repeatable")
+        ->allow_extra_args(false);
+    inspect->add_option("--sheet", flags_.data.sheet, "writes the first images into one picture, .png or .ppm");
+    inspect->add_option("--samples", flags_.data.samples, "looks at so many; 0: at all")
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))->capture_default_str();
+    inspect->add_option("--rows", flags_.data.rows, "shows so many")->check(CLI::Range(0, 1000))->capture_default_str();
   }
 
   void AddChoice(CLI::App* verb, int* threads) {

@@ -204,6 +204,33 @@ TEST_F(CliTest, TheManualHasTheSchemaAsItIs) {
   EXPECT_THAT(Contents("docs/job_file.md"), HasSubstr("```yaml\n" + config::SchemaText(config::JobFileSchema()) + "```"));
 }
 
+// On this machine alone: nothing listens where the coordinator would.
+TEST_F(CliTest, DataInspectShowsWhatAJobWouldTrainOn) {
+  const std::string folder = ::testing::TempDir();
+  std::ofstream(folder + "/rows.csv") << "0,16,4,8,1\n1,2,3,4,0\n16,0,0,16,1\n";
+  const std::string file = folder + "/inspect.yaml";
+  std::ofstream(file) << R"(apiVersion: starling/v1
+kind: TrainingJob
+metadata: {name: a}
+spec:
+  model: {builtin: mlp}
+  batch: {global: 4}
+  optimizer: {sgd: {learningRate: 1}}
+  data: {train: {csv: {path: rows.csv}}, normalize: {mean: [8], std: [8]}, shape: [1, 2, 2]}
+)";
+  const std::string sheet = folder + "/sheet.png";
+  EXPECT_EQ(Run({"data", "inspect", "-f", file, "--rows", "1", "--samples", "2", "--sheet", sheet}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("data.train\nsamples    3\nsample     float32 [1, 2, 2]\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("looked at  the first 2\nvalues     -1 to 1, "));
+  EXPECT_THAT(out_.str(), HasSubstr("classes    2 of 2 occur: 0: 1, 1: 1\nrow 0      [-1, 1, -0.5, 0] -> 1\n"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("row 1")));
+  EXPECT_EQ(Contents(sheet).substr(1, 3), "PNG");
+  EXPECT_NE(Run({"data", "inspect", "-f", file, "--sheet", folder + "/sheet.gif"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("ends in .png or .ppm"));
+  EXPECT_NE(Run({"data", "inspect", "-f", file, "--set", "data.train.csv.path=none.csv"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("data.train: cannot open"));
+}
+
 TEST_F(CliTest, TheExamplesAreValid) {
   environment_["STARLING_DATA"] = "/data";
   environment_["STARLING_DIGITS"] = "/digits.csv.gz";

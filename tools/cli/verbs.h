@@ -79,6 +79,16 @@ struct GenerateVerbOptions {
 // The prompt and what follows it, byte by byte or token by token, as it is computed.
 int RunGenerate(const GenerateVerbOptions& options, const Connector& connect, Context& context);
 
+struct DataInspectOptions {
+  std::string file;
+  std::vector<std::string> overrides;  // --set
+  std::string sheet;       // .png or .ppm; empty: none
+  int64_t samples = 10'000;  // that are looked at; 0: all
+  int64_t rows = 3;
+};
+// What the job's data hold, read on this machine: no coordinator is asked.
+int RunDataInspect(const DataInspectOptions& options, Context& context);
+
 int RunSchema(Context& context);
 int RunVersion(Context& context);
 

@@ -1,0 +1,55 @@
+// starling data inspect: what a job would train on, looked at on this machine.
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/read_job_file.h"
+#include "tools/cli/verbs.h"
+#include "worker/data/contact_sheet.h"
+#include "worker/data/data_report.h"
+
+namespace starling::cli {
+namespace {
+
+absl::Status Report(const std::string& part, const DataSource& source, const JobSpec& spec,
+                    const DataInspectOptions& options, Context& context) {
+  DataSetOptions data_options;
+  data_options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
+  auto data = DataSet::Open(source, spec.normalize(), data_options);
+  if (!data.ok()) return absl::Status(data.status().code(), absl::StrCat(part, ": ", data.status().message()));
+  STARLING_ASSIGN_OR_RETURN(const DataReport report, MakeDataReport(**data, options.samples, options.rows));
+  context.out << part << "\n" << ReportText(report) << std::flush;
+  return absl::OkStatus();
+}
+
+// The training images of the first epoch, as they are augmented.
+absl::Status WriteSheet(const JobSpec& spec, const std::string& file) {
+  const bool png = absl::EndsWithIgnoreCase(file, ".png");
+  if (!png && !absl::EndsWithIgnoreCase(file, ".ppm")) {
+    return absl::InvalidArgumentError(absl::StrCat("--sheet ", file, ": expected a name that ends in .png or .ppm"));
+  }
+  DataSetOptions options;
+  options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
+  options.augment = spec.augment();
+  STARLING_ASSIGN_OR_RETURN(const auto data, DataSet::Open(spec.train(), Normalize(), options));
+  const AugmentDraw draw{spec.seed(), 0};
+  STARLING_ASSIGN_OR_RETURN(const Picture picture, MakeContactSheet(*data, &draw));
+  std::ofstream out(file, std::ios::binary | std::ios::trunc);
+  out << (png ? EncodePng(picture) : EncodePpm(picture)) << std::flush;
+  return out ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", file));
+}
+
+}  // namespace
+
+int RunDataInspect(const DataInspectOptions& options, Context& context) {
+  const auto spec = ReadJobFile(options.file, options.overrides, context.environment);
+  if (!spec.ok()) return Fail(spec.status(), context);
+  absl::Status status = Report("data.train", spec->train(), *spec, options, context);
+  if (status.ok() && spec->has_test()) status = Report("data.test", spec->test(), *spec, options, context);
+  if (status.ok() && !options.sheet.empty()) status = WriteSheet(*spec, options.sheet);
+  return status.ok() ? kExitOk : Fail(status, context);
+}
+
+}  // namespace starling::cli
