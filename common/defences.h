@@ -28,6 +28,9 @@ enum class Defence : uint8_t {
   kGeneration,           // orders of an older coordinator change nothing
   kCoordinatorPersist,   // the coordinator's state is durable before anyone sees it
   kEvaluationRangeOnce,  // a range's evaluation counts once
+  kPolicyHold,           // a policy begins behind all that any member has begun
+  kPolicyDrain,          // a partition switches when all before the policy's step is applied
+  kPolicyFence,          // requests of an earlier policy do not count under a later one
   kCount,
 };
 
@@ -49,7 +52,10 @@ constexpr const char* DefenceName(Defence defence) {
                                     "cut-before-next",
                                     "generation",
                                     "coordinator-persist",
-                                    "evaluation-range-once"};
+                                    "evaluation-range-once",
+                                    "policy-hold",
+                                    "policy-drain",
+                                    "policy-fence"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];
 }

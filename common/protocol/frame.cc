@@ -41,9 +41,9 @@ constexpr size_t kMinLsn = 112;
 constexpr size_t kSamples = 120;
 constexpr size_t kElements = 124;
 constexpr size_t kPayloadBytes = 128;
-constexpr size_t kReserved2 = 132;  // to 136
+constexpr size_t kPolicy = 132;
 constexpr size_t kDigest = 136;
-constexpr size_t kReserved3 = 144;  // to 188
+constexpr size_t kReserved2 = 144;  // to 188
 constexpr size_t kCrc = 188;
 }  // namespace at
 static_assert(at::kCrc + 4 == limits::kFrameHeaderBytes);
@@ -114,7 +114,7 @@ absl::Status CheckEnums(const uint8_t* p) {
   const uint16_t flags = Load16(p + at::kFlags);
   if ((flags & ~kKnownFlags) != 0) return Refuse("flags", "known ones", flags);
   if (!AllZero(p + at::kReserved1, p + at::kEpoch) ||
-      !AllZero(p + at::kReserved2, p + at::kDigest) || !AllZero(p + at::kReserved3, p + at::kCrc)) {
+      !AllZero(p + at::kReserved2, p + at::kCrc)) {
     return absl::InvalidArgumentError("frame: reserved bytes must be 0");
   }
   return absl::OkStatus();
@@ -219,6 +219,7 @@ void EncodeFrameHeader(const FrameHeader& h, uint8_t* out) {
   Store32(out + at::kSamples, h.samples);
   Store32(out + at::kElements, h.elements);
   Store32(out + at::kPayloadBytes, h.payload_bytes);
+  Store32(out + at::kPolicy, h.policy.value);
   Store64(out + at::kDigest, h.digest);
   Store32(out + at::kCrc, Crc32c(absl::MakeConstSpan(out, at::kCrc)));
 }
@@ -254,6 +255,7 @@ absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out
   h.samples = Load32(p + at::kSamples);
   h.elements = Load32(p + at::kElements);
   h.payload_bytes = Load32(p + at::kPayloadBytes);
+  h.policy = PolicyNumber(Load32(p + at::kPolicy));
   h.digest = Load64(p + at::kDigest);
   if (absl::Status status = CheckWork(h.key.work); !status.ok()) return status;
   if (absl::Status status = CheckSizes(h); !status.ok()) return status;

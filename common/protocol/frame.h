@@ -72,6 +72,7 @@ struct FrameHeader {
   PartitionId partition;
   ViewNumber view;
   RosterNumber roster;
+  PolicyNumber policy;     // that the sender follows; an answer repeats it
   Origin origin;
   uint64_t request_id = 0;  // per stream, chosen by the requester; the answer repeats it
 

@@ -36,6 +36,7 @@ using Incarnation = Id<struct IncarnationTag, uint64_t>;  // a process's (re)reg
 using Generation = Id<struct GenerationTag, uint64_t>;    // a coordinator's start
 using ViewNumber = Id<struct ViewNumberTag, uint64_t>;
 using RosterNumber = Id<struct RosterNumberTag, uint64_t>;
+using PolicyNumber = Id<struct PolicyNumberTag, uint32_t>;  // of a job's consistency policy; 0: the job file's
 using Lsn = Id<struct LsnTag, uint64_t>;                  // position in a partition's log; 0: before the first
 
 // Units of work that a replica has closed. A contribution stamped c belongs to unit c.

@@ -68,6 +68,14 @@ struct ConsistencyPolicy {
   friend constexpr auto operator<=>(const ConsistencyPolicy&, const ConsistencyPolicy&) = default;
 };
 
+// The job's policy with this number: of all global batches from `step` on, until the next one's.
+struct PolicyAt {
+  PolicyNumber number;
+  ConsistencyPolicy policy;
+  uint64_t step = 0;
+  friend constexpr auto operator<=>(const PolicyAt&, const PolicyAt&) = default;
+};
+
 struct RosterMember {
   ReplicaId replica;
   WorkerId worker;
@@ -108,7 +116,7 @@ struct LogRecord {
   uint64_t digest = 0;  // kApply of one contribution: of its payload; 0 for a sum of several
   // kRoster, kPolicy, kCut (work.epoch).
   RosterNumber roster;
-  ConsistencyPolicy policy;
+  PolicyAt policy;
 };
 
 }  // namespace starling

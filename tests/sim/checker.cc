@@ -57,6 +57,52 @@ void JobTruth::OnAccepted(PartitionId partition, const FrameHeader& push, RunId 
   if (push.view != view) world_->Violate(Promise::kG1, "a push of another view was taken");
 }
 
+ConsistencyPolicy JobTruth::PolicyOf(PolicyNumber number) const {
+  if (const auto it = policies_.find(number); it != policies_.end()) return it->second.policy;
+  const Policy& policy = workload_->spec.policy();
+  return {static_cast<PolicyKind>(policy.kind()), policy.staleness()};
+}
+
+uint64_t JobTruth::JobStep(const WorkRange& work) const {
+  return work.epoch * StepsInFullEpoch(workload_->spec, workload_->train_samples) +
+         work.first / workload_->spec.batch().micro_batches();
+}
+
+// G2: a policy takes effect at a clock beyond every member's, the same one everywhere.
+void JobTruth::OnPolicyOrdered(PartitionId partition, const PolicyAt& policy) {
+  PolicyNumber& newest = ordered_[partition];
+  if (policy.number <= newest) return;
+  newest = policy.number;
+  const PolicyAt& first = policies_.try_emplace(policy.number, policy).first->second;
+  if (first != policy) {
+    world_->Violate(Promise::kG2, absl::StrCat("policy ", policy.number.value, " takes effect at step ",
+                                               first.step, " and at step ", policy.step));
+  }
+  for (const SliceId slice : layout_.partitions[partition.value]) {
+    for (const auto& [key, times] : slices_[slice.value].times) {
+      const uint64_t step = JobStep({WorkPurpose::kTrain, key.first, key.second, 1});
+      if (step < policy.step) continue;
+      return world_->Violate(
+          Promise::kG2, absl::StrCat("policy ", policy.number.value, " takes effect at step ", policy.step,
+                                     ", but step ", step, " was counted for slice ", slice.value));
+    }
+  }
+}
+
+// G2: all before the step was done under the policy before, nothing after it.
+void JobTruth::OnPolicySwitched(PartitionId partition, PolicyNumber number) {
+  world_->Count("policy switches");
+  followed_[partition] = number;
+  const PolicyAt& policy = policies_.at(number);
+  for (const SliceId slice : layout_.partitions[partition.value]) {
+    const size_t counted = slices_[slice.value].times.size();
+    if (counted == policy.step) continue;
+    return world_->Violate(
+        Promise::kG2, absl::StrCat("partition ", partition.value, " follows policy ", number.value,
+                                   " from step ", policy.step, ", but has counted ", counted));
+  }
+}
+
 // G6: each item once for each slice.
 void JobTruth::OnApplied(PartitionId partition, const LogRecord& record) {
   SliceTruth& slice = slices_[record.slice.value];
@@ -86,28 +132,32 @@ ValueTruth JobTruth::OnValueSent(PartitionId partition, SliceId slice, uint64_t 
   truth.version = version;
   truth.applied = slices_[slice.value].applied;
   truth.lsn = lsn;
+  if (const auto it = followed_.find(partition); it != followed_.end()) truth.policy = it->second;
   const auto roster = rosters_.find(partition);
   if (roster == rosters_.end()) return truth;
   for (const RosterMember& member : roster->second.members) {
     const auto it = replicas_.find(member.incarnation);
-    if (it != replicas_.end() && it->second.active)
+    if (it != replicas_.end() && it->second.active && it->second.policy == truth.policy)
       truth.active.push_back({member.incarnation, it->second.joined});
   }
   return truth;
 }
 
 // G2: who joins is not further behind the fastest than the bound.
-void JobTruth::OnEntered(WorkerId worker, Incarnation incarnation, Clock clock) {
+void JobTruth::OnEntered(WorkerId worker, Incarnation incarnation, Clock clock,
+                         PolicyNumber number) {
   Replica& replica = replicas_[incarnation];
   replica.active = true;
   replica.joined = clock;
   replica.units.erase(replica.units.begin(), replica.units.lower_bound(clock));
   replica.computing = -1;
-  if (workload_->spec.policy().kind() != Policy::SSP) return;
+  replica.policy = number;
+  const ConsistencyPolicy policy = PolicyOf(number);
+  if (policy.kind != PolicyKind::kSsp) return;
   if (!IsMember(incarnation)) return;  // was paused, and does not know yet
-  const Clock bound = workload_->spec.policy().staleness();
+  const Clock bound = policy.staleness;
   for (const auto& [other, state] : replicas_) {
-    if (other == incarnation || !state.active || state.computing - bound <= clock ||
+    if (other == incarnation || !state.active || state.policy != number || state.computing - bound <= clock ||
         !IsMember(other))
       continue;
     world_->Violate(Promise::kG2, absl::StrCat("worker ", worker.value, " joins at clock ", clock,
@@ -154,21 +204,22 @@ bool JobTruth::Counted(SliceId slice, const WorkRange& item, size_t before) cons
 // G2: what a reader at clock c gets holds all updates stamped up to c - s - 1 of everybody who
 // counts, and no less than it had.
 void JobTruth::OnInstalled(Incarnation incarnation, SliceId slice, Clock clock,
-                           const ValueTruth& value) {
-  if (bsp()) {
-    if (value.version == static_cast<uint64_t>(clock)) return;
-    world_->Violate(Promise::kG2,
-                    absl::StrCat("a pull at step ", clock, " got version ", value.version));
-    return;
+                           const ValueTruth& value, const Values& bytes) {
+  if (value.policy != value.pull_policy) {
+    return world_->Violate(Promise::kG2,
+                           absl::StrCat("a pull under policy ", value.pull_policy.value,
+                                        " was answered under policy ", value.policy.value));
   }
+  const ConsistencyPolicy policy = PolicyOf(value.policy);
+  if (policy.kind == PolicyKind::kBsp) return CheckExact(slice, clock, value, bytes);
   Lsn& seen = replicas_[incarnation].seen[slice];
   if (value.lsn < seen) {
     world_->Violate(Promise::kG2, absl::StrCat("slice ", slice.value, " went back from position ",
                                                seen.value, " to ", value.lsn.value));
   }
   seen = std::max(seen, value.lsn);
-  if (workload_->spec.policy().kind() != Policy::SSP) return;
-  const Clock needed = clock - static_cast<Clock>(workload_->spec.policy().staleness()) - 1;
+  if (policy.kind != PolicyKind::kSsp) return;
+  const Clock needed = clock - static_cast<Clock>(policy.staleness) - 1;
   for (const ValueTruth::Active& active : value.active) {
     const auto& units = replicas_[active.incarnation].units;
     for (Clock k = std::max(active.joined, needed - 4); k <= needed; ++k) {
@@ -185,6 +236,43 @@ void JobTruth::OnInstalled(Incarnation incarnation, SliceId slice, Clock clock,
   }
 }
 
+// BSP is s = 0: exactly the updates of the steps before, also right after a switch to it.
+void JobTruth::CheckExact(SliceId slice, Clock clock, const ValueTruth& value, const Values& bytes) {
+  if (value.version != static_cast<uint64_t>(clock)) {
+    return world_->Violate(Promise::kG2,
+                           absl::StrCat("a pull at step ", clock, " got version ", value.version));
+  }
+  if (workload_->gradient != GradientKind::kCounting || workload_->poisoned) return;
+  if (bytes == ExpectedAtStep(slice, value.version)) return;
+  world_->Violate(Promise::kG2, absl::StrCat("version ", clock, " of slice ", slice.value,
+                                             " is not the sum of the steps before"));
+}
+
+const Values& JobTruth::ExpectedAtStep(SliceId slice, uint64_t step) {
+  auto [it, fresh] = expected_.try_emplace(slice, 0, Values());
+  auto& [at, values] = it->second;
+  if (fresh || at > step) {
+    at = 0;
+    values = InitialValues(layout_.slices[slice.value]);
+  }
+  for (; at < step; ++at) AddStep(*workload_, layout_, slice, at, &values);
+  return values;
+}
+
+// Numbers and steps ascend, and what is in force comes first.
+void JobTruth::CheckPolicies(const JobStatus& status) const {
+  uint64_t step = 0;
+  bool in_force = true;
+  for (int i = 0; i < status.policies_size(); ++i) {
+    const PolicyRecord& record = status.policies(i);
+    const bool fits = record.number() == static_cast<uint64_t>(i) &&
+                      (!record.has_step() || record.step() >= step) && record.in_force() <= in_force;
+    if (!fits) world_->Violate(Promise::kG5, absl::StrCat("policies do not ascend: ", record.ShortDebugString()));
+    if (record.has_step()) step = record.step();
+    in_force = record.in_force();
+  }
+}
+
 void JobTruth::CheckFinite(const std::vector<ValuesPtr>& values) const {
   for (const ValuesPtr& slice : values) {
     if (slice == nullptr) continue;
@@ -197,6 +285,7 @@ void JobTruth::CheckFinite(const std::vector<ValuesPtr>& values) const {
 void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus& status) {
   over_ = true;
   CheckFinite(values);
+  CheckPolicies(status);
   const JobSpec& spec = workload_->spec;
   if (workload_->poisoned)
     world_->Violate(Promise::kFinite, "a job with a gradient that is not a number succeeded");

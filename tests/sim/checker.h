@@ -25,6 +25,8 @@ struct ValueTruth {
   uint64_t version = 0;  // BSP: sealed steps
   size_t applied = 0;    // SSP, async: updates in it
   Lsn lsn;
+  PolicyNumber policy;       // that the partition follows
+  PolicyNumber pull_policy;  // that the puller followed
   struct Active {
     Incarnation incarnation;
     Clock joined = 0;
@@ -39,26 +41,29 @@ class JobTruth {
 
   const Workload& workload() const { return *workload_; }
   const Layout& layout() const { return layout_; }
-  bool bsp() const { return workload_->spec.policy().kind() == Policy::BSP; }
+  ConsistencyPolicy PolicyOf(PolicyNumber number) const;
 
   // ---- Shards ----
   void OnRoster(PartitionId partition, const RosterList& roster);
   // A partition takes the payload of a push for counting.
   void OnAccepted(PartitionId partition, const FrameHeader& push, RunId run, ViewNumber view);
+  void OnPolicyOrdered(PartitionId partition, const PolicyAt& policy);
+  void OnPolicySwitched(PartitionId partition, PolicyNumber number);
   void OnApplied(PartitionId partition, const LogRecord& record);
   // The epoch's copy was made, of these values.
   void OnCut(SliceId slice, uint32_t epoch, const Values& values);
   ValueTruth OnValueSent(PartitionId partition, SliceId slice, uint64_t version, Lsn lsn) const;
 
   // ---- Workers ----
-  void OnEntered(WorkerId worker, Incarnation incarnation, Clock clock);
+  void OnEntered(WorkerId worker, Incarnation incarnation, Clock clock, PolicyNumber policy);
   void OnParked(Incarnation incarnation);
   void OnGone(Incarnation incarnation);  // the process died or was fenced
   void OnUnit(Incarnation incarnation, Clock clock, const WorkRange& item);
   void OnAllValues(Incarnation incarnation,
                    Clock clock);  // the unit's forward pass has all that it waited for
   void OnPushAcked(const FrameHeader& ack, SliceId slice, const WorkRange& work);
-  void OnInstalled(Incarnation incarnation, SliceId slice, Clock clock, const ValueTruth& value);
+  void OnInstalled(Incarnation incarnation, SliceId slice, Clock clock, const ValueTruth& value,
+                   const Values& bytes);
 
   // ---- The end ----
   void OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus& status);
@@ -71,6 +76,7 @@ class JobTruth {
     bool active = false;
     Clock joined = 0;
     Clock computing = -1;
+    PolicyNumber policy;
     std::map<Clock, WorkRange> units;
     std::map<SliceId, Lsn> seen;
   };
@@ -82,6 +88,10 @@ class JobTruth {
 
   bool IsMember(Incarnation incarnation) const;
   bool Counted(SliceId slice, const WorkRange& item, size_t before) const;
+  uint64_t JobStep(const WorkRange& work) const;
+  const Values& ExpectedAtStep(SliceId slice, uint64_t step);
+  void CheckExact(SliceId slice, Clock clock, const ValueTruth& value, const Values& bytes);
+  void CheckPolicies(const JobStatus& status) const;
   void CheckFinite(const std::vector<ValuesPtr>& values) const;
 
   World* const world_;
@@ -89,6 +99,10 @@ class JobTruth {
   Layout layout_;
   std::vector<SliceTruth> slices_;
   std::map<PartitionId, RosterList> rosters_;
+  std::map<PolicyNumber, PolicyAt> policies_;                     // as ordered
+  std::map<PartitionId, PolicyNumber> ordered_;                   // the newest
+  std::map<PartitionId, PolicyNumber> followed_;
+  std::map<SliceId, std::pair<uint64_t, Values>> expected_;       // after so many steps
   std::map<Incarnation, Replica> replicas_;
   uint64_t final_hash_ = 0;
   bool over_ = false;

@@ -153,7 +153,44 @@ void Cluster::Submit(size_t i) {
         }
         jobs_[i].uid = reply->uid();
         control_.OnSubmitted(reply->uid(), jobs_[i].workload.spec.name());
+        PlanSwitches(i);
         Poll(i);
+      });
+}
+
+// At any time, also before it runs, and sometimes two at once.
+void Cluster::PlanSwitches(size_t i) {
+  Random& random = world_.random();
+  absl::Duration at;
+  for (uint32_t k = 0; k < jobs_[i].workload.switches; ++k) {
+    if (!random.Chance(0.3)) at += random.Between(absl::Milliseconds(1), absl::Milliseconds(700));
+    Policy policy;
+    policy.set_kind(static_cast<Policy::Kind>(random.Between(1, 3)));
+    if (policy.kind() == Policy::SSP) policy.set_staleness(static_cast<uint32_t>(random.Below(4)));
+    world_.After(at, &client_, [this, i, policy, nonce = random.Next()] { SetPolicy(i, policy, nonce); });
+  }
+}
+
+void Cluster::SetPolicy(size_t i, const Policy& policy, uint64_t nonce) {
+  SetPolicyRequest request;
+  request.set_name(jobs_[i].workload.spec.name());
+  *request.mutable_policy() = policy;
+  request.set_nonce(nonce);
+  Call<SetPolicyReply>(
+      &client_, 0,
+      [request](CallId call) {
+        return SetPolicyEvent{call, request};
+      },
+      [this, i, policy, nonce](std::optional<SetPolicyReply> reply) {
+        if (jobs_[i].over) return;
+        if (reply.has_value()) {
+          const int waiting = static_cast<int>(
+              std::count_if(reply->status().policies().begin(), reply->status().policies().end(),
+                            [](const PolicyRecord& p) { return !p.in_force(); }));
+          if (waiting > 1) world_.Count("policies that waited for another");
+          return;
+        }
+        world_.After(kPollPeriod, &client_, [this, i, policy, nonce] { SetPolicy(i, policy, nonce); });
       });
 }
 

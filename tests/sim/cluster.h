@@ -81,6 +81,8 @@ class Cluster {
   void OnRefusedCall(const absl::Status& status);
   void Submit(size_t job);
   void Poll(size_t job);
+  void PlanSwitches(size_t job);
+  void SetPolicy(size_t job, const Policy& policy, uint64_t nonce);
   void Finish(size_t job, const JobStatus& status);
   void ListJobs();
   bool AllOver() const;

@@ -148,11 +148,15 @@ void ShardNode::TakeJob(const ShardJob& job, Generation generation) {
     orders.backup = ShardId(p.view().backup());
     orders.roster = RosterOf(job.roster());
     const Policy& policy = job.policy().policy();
-    orders.policy = {static_cast<PolicyKind>(policy.kind()), policy.staleness()};
+    orders.policy = {PolicyNumber(static_cast<uint32_t>(job.policy().number())),
+                     {static_cast<PolicyKind>(policy.kind()), policy.staleness()},
+                     job.policy().step()};
+    orders.policy_in_force = job.policy().in_force();
     orders.epoch = job.epoch();
     orders.discard_cuts_before = job.discard_cuts_before();
     hosted->orders = orders;
     hosted->truth->OnRoster(hosted->id, orders.roster);
+    hosted->truth->OnPolicyOrdered(hosted->id, orders.policy);
     Step(*hosted, orders);
   }
 }
@@ -173,6 +177,7 @@ ShardNode::Hosted* ShardNode::Host(const JobDescription& job, PartitionId partit
   hosted.run = key.first;
   hosted.id = partition;
   hosted.truth = truth;
+  hosted.two_versions = config->policy.kind == PolicyKind::kBsp;
   hosted.core = std::make_unique<Partition>(*std::move(config));
   for (const Slice& slice : layout.slices) {
     if (slice.partition != partition) continue;
@@ -233,12 +238,14 @@ void ShardNode::OnFrame(const Network::StreamPtr& stream, const Message& message
 
 void ShardNode::Step(Hosted& hosted, const PartitionEvent& event) {
   PartitionActions actions;
-  const uint32_t cuts = hosted.core->Status().cut_epochs();
+  const PartitionStatus before = hosted.core->Status();
   hosted.core->Step(event, world_->now(), actions);
+  const PartitionStatus after = hosted.core->Status();
   for (const PartitionAction& action : actions) {
     std::visit([&](const auto& a) { Do(hosted, a); }, action);
   }
-  if (hosted.core->Status().cut_epochs() != cuts && registered_ && reports_under_way_ < 2) Report();
+  const bool news = after.policy() != before.policy() || after.cut_epochs() != before.cut_epochs();
+  if (news && registered_ && reports_under_way_ < 2) Report();
 }
 
 void ShardNode::Later(const Hosted& hosted, absl::Duration delay, PartitionEvent event) {
@@ -275,7 +282,7 @@ void ShardNode::Do(Hosted&, const Replicate&) {
 
 void ShardNode::Do(Hosted& hosted, const ApplyNow& a) {
   SliceStore& store = hosted.slices.at(a.record.slice);
-  const bool bsp = hosted.truth->bsp();
+  const bool bsp = hosted.two_versions;
   const Values& in = store.versions[bsp ? a.version % 2 : 0];
   Values& out = store.versions[bsp ? (a.version + 1) % 2 : 0];
   const PayloadPiece piece = BytesOf(*hosted.buffers.at(a.payload));
@@ -293,9 +300,21 @@ void ShardNode::Do(Hosted& hosted, const ApplyNow& a) {
   Later(hosted, random.Between(absl::Microseconds(5), most), Applied{a.record.lsn});
 }
 
+void ShardNode::Do(Hosted& hosted, const SwitchPolicy& a) {
+  hosted.truth->OnPolicySwitched(hosted.id, a.number);
+  constexpr float kNobodyReads = 1e6F;
+  for (auto& [slice, store] : hosted.slices) {
+    const Values newest = store.versions[hosted.two_versions ? store.sealed % 2 : 0];
+    for (Values& values : store.versions) values.assign(newest.size(), kNobodyReads);
+    store.versions[a.two_versions ? a.version % 2 : 0] = newest;
+    store.sealed = a.version;
+  }
+  hosted.two_versions = a.two_versions;
+}
+
 void ShardNode::Do(Hosted& hosted, const CopyForCut& a) {
   for (auto& [slice, store] : hosted.slices) {
-    store.copy = store.versions[hosted.truth->bsp() ? store.sealed % 2 : 0];
+    store.copy = store.versions[hosted.two_versions ? store.sealed % 2 : 0];
     hosted.truth->OnCut(slice, a.epoch, store.copy);
   }
   world_->Count("copies for evaluation");
@@ -322,7 +341,7 @@ void ShardNode::Do(Hosted& hosted, const SendValue& a) {
   message.header = a.header;
   message.header.payload_bytes = a.header.elements * sizeof(float);
   message.payload = std::make_shared<Values>(copy                  ? store.copy
-                                             : hosted.truth->bsp() ? store.versions[a.version % 2]
+                                             : hosted.two_versions ? store.versions[a.version % 2]
                                                                    : store.versions[0]);
   message.truth = hosted.truth->OnValueSent(hosted.id, slice, a.version, a.header.base_lsn);
   message.truth.run = hosted.run;
@@ -346,7 +365,7 @@ ValuesPtr ShardNode::ValuesOf(RunId run, SliceId slice) const {
     const auto it = hosted.slices.find(slice);
     if (it == hosted.slices.end()) continue;
     return std::make_shared<Values>(
-        it->second.versions[hosted.truth->bsp() ? it->second.sealed % 2 : 0]);
+        it->second.versions[hosted.two_versions ? it->second.sealed % 2 : 0]);
   }
   return nullptr;
 }
@@ -364,6 +383,7 @@ void ShardNode::Count(const Hosted& hosted) const {
   world_->Count("duplicate subtrees", c.duplicate_sums);
   world_->Count("sealed steps", c.sealed);
   world_->Count("cuts", c.cuts);
+  world_->Count("requests of an earlier policy", c.earlier_policy);
 }
 
 std::string ShardNode::ToString() const {
@@ -372,7 +392,9 @@ std::string ShardNode::ToString() const {
     const PartitionStatus status = hosted.core->Status();
     absl::StrAppend(&text, " [job ", key.first.job.value, " partition ", key.second.value,
                     " epoch ", status.epoch(), " cut ", status.cut_epochs(), " covered ",
-                    status.covered_floor(), " roster ", status.roster(), "]");
+                    status.covered_floor(), " roster ", status.roster(), " policy ",
+                    status.policy(), " begun ", status.begun_steps(), " clocks ", status.clock_min(),
+                    "-", status.clock_max(), "]");
   }
   return text;
 }

@@ -56,6 +56,7 @@ class ShardNode : public Process {
     std::map<BufferId, std::shared_ptr<Values>> buffers;
     std::map<BufferId, FrameHeader> pushes;  // received and not released
     OrdersReceived orders;
+    bool two_versions = false;
     bool accounted = false;
   };
   using Key = std::pair<RunId, PartitionId>;
@@ -74,6 +75,7 @@ class ShardNode : public Process {
   void Do(Hosted& hosted, const MergeSums& a);
   void Do(Hosted& hosted, const Replicate& a);
   void Do(Hosted& hosted, const ApplyNow& a);
+  void Do(Hosted& hosted, const SwitchPolicy& a);
   void Do(Hosted& hosted, const CopyForCut& a);
   void Do(Hosted& hosted, const DropCopy& a);
   void Do(Hosted& hosted, const SendFrame& a);

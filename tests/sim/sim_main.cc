@@ -66,10 +66,13 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "jobs that failed with their shard",
                                       "joined retries",
                                       "merged subtrees",
+                                      "policies that waited for another",
+                                      "policy switches",
                                       "polls of a queued job",
                                       "pushes sent again",
                                       "refused requests",
                                       "replaced subtrees",
+                                      "requests of an earlier policy",
                                       "roster changes",
                                       "runs compared with a solo run",
                                       "sealed steps",
@@ -154,6 +157,9 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kRequiredClock:
     case Defence::kMinLsn:
     case Defence::kJoinerClock:
+    case Defence::kPolicyHold:
+    case Defence::kPolicyDrain:
+    case Defence::kPolicyFence:
       return Promise::kG2;
     case Defence::kReductionOrder:
       return Promise::kG3;

@@ -57,6 +57,7 @@ void WorkerNode::Start() {
   pushes_.clear();
   pulls_.clear();
   entering_ = false;
+  policy_ = PolicyNumber();
   Tick();
 }
 
@@ -203,12 +204,17 @@ void WorkerNode::Do(action::Disconnect& a) {
 // What the checker knows of the clocks comes from what the worker says to the shards.
 void WorkerNode::Track(const FrameHeader& sent) {
   const bool close = sent.type == FrameType::kClose;
+  if (sent.key.work.purpose != WorkPurpose::kEvaluate && sent.policy != policy_) {
+    policy_ = sent.policy;
+    entering_ = false;
+    job_->truth->OnParked(incarnation_);  // of the policy before
+  }
   if (close && (sent.flags & frame_flags::kEnter)) entering_ = true;
   if (close && (sent.flags & frame_flags::kPark)) job_->truth->OnParked(incarnation_);
   if (entering_ && sent.type == FrameType::kPull &&
       sent.key.work.purpose != WorkPurpose::kEvaluate) {
     entering_ = false;
-    job_->truth->OnEntered(id_, incarnation_, sent.clock);
+    job_->truth->OnEntered(id_, incarnation_, sent.clock, sent.policy);
   }
 }
 
@@ -264,7 +270,9 @@ void WorkerNode::Forge(const Network::StreamPtr& stream, const action::Send& a) 
       WorkRange& work = h.key.work;
       ++work.epoch;
       const uint64_t steps = StepsInEpoch(workload.spec, workload.train_samples, work.epoch);
-      const bool counts = workload.gradient == GradientKind::kCounting && !job_->truth->bsp();
+      const bool counts = workload.gradient == GradientKind::kCounting &&
+                          workload.switches == 0 &&
+                          workload.spec.policy().kind() != Policy::BSP;
       if (!counts || work.first / workload.spec.batch().micro_batches() >= steps) return;
       payload = std::make_shared<Values>(
           Contribution(workload, job_->truth->layout(), {}, h.key.slice, work));
@@ -286,6 +294,7 @@ void WorkerNode::OnMessage(ShardId shard, uint64_t stream, const Message& messag
     buffer = BufferId(++last_buffer_);
     buffers_[buffer] = message.payload;
     truths_[buffer] = message.truth;
+    truths_[buffer].pull_policy = h.policy;
   }
   const auto push = pushes_.find(h.request_id);
   if (h.type == FrameType::kAck && push != pushes_.end() && job_.has_value() &&
@@ -294,7 +303,7 @@ void WorkerNode::OnMessage(ShardId shard, uint64_t stream, const Message& messag
   }
   const auto pull = pulls_.find(h.request_id);
   if (h.type == FrameType::kValue && pull != pulls_.end() && job_.has_value() &&
-      !job_->truth->bsp() && h.base_lsn < pull->second) {
+      job_->truth->PolicyOf(message.truth.policy).kind != PolicyKind::kBsp && h.base_lsn < pull->second) {
     world_->Violate(Promise::kG2, absl::StrCat("a pull that had seen position ", pull->second.value,
                                                " got ", h.base_lsn.value));
   }
@@ -339,7 +348,7 @@ void WorkerNode::Do(action::Compute& a) {
     world_->Violate(Promise::kG8, absl::StrCat(name, " computes two units at once"));
   job_->unit = a;
   job_->running = false;
-  if (a.purpose == WorkPurpose::kTrain && !job_->truth->bsp()) {
+  if (a.purpose == WorkPurpose::kTrain) {
     job_->truth->OnUnit(incarnation_, a.clock, a.ranges.front());
   }
   MaybeRun();
@@ -360,7 +369,7 @@ void WorkerNode::Do(action::InstallValue& a) {
     if (wanted && a.clock <= job_->unit->clock) {
       world_->Violate(Promise::kG2, absl::StrCat(name, " overwrites values that are being read"));
     }
-    job_->truth->OnInstalled(incarnation_, a.slice, a.clock, truth);
+    job_->truth->OnInstalled(incarnation_, a.slice, a.clock, truth, *buffers_.at(a.buffer));
   }
   held.values = buffers_.at(a.buffer);
   held.version = a.clock;
@@ -369,9 +378,10 @@ void WorkerNode::Do(action::InstallValue& a) {
   MaybeRun();
 }
 
-void WorkerNode::Do(action::ForgetValues&) {
-  for (auto& copy : job_->copies) {
-    for (Held& held : copy) held.version = -1;
+void WorkerNode::Do(action::ForgetValues& a) {
+  for (const Params params : {Params::kLive, Params::kSnapshot}) {
+    if (params == Params::kSnapshot && !a.snapshot_too) continue;
+    for (Held& held : job_->copies[static_cast<int>(params)]) held.version = -1;
   }
 }
 

@@ -89,6 +89,7 @@ class WorkerNode : public Process {
   std::map<uint64_t, Lsn> pulls_;           // their lower bounds, by request
   uint64_t last_buffer_ = 0;
   std::optional<Job> job_;
+  PolicyNumber policy_;    // of the frames that it sends
   bool entering_ = false;  // ENTER was sent, and no pull after it
 };
 

@@ -128,6 +128,7 @@ Workload MakeWorkload(uint64_t seed, int number) {
     w.spec.mutable_evaluate()->set_every_epochs(static_cast<uint32_t>(random.Between(1, 2)));
     w.test_samples = static_cast<uint64_t>(random.Between(1, 16 * batch));
   }
+  if (w.gradient == GradientKind::kCounting) w.switches = static_cast<uint32_t>(random.Below(5));
   if (random.Chance(0.5)) w.partitions = static_cast<uint32_t>(random.Between(1, 3));
   if (random.Chance(0.04)) {
     w.poisoned = true;
@@ -163,6 +164,16 @@ Values ExpectedWith(const Workload& w, const Layout& layout, SliceId slice,
       values[e] -= static_cast<float>(count) * sum[e] * (batch / samples);
   }
   return values;
+}
+
+void AddStep(const Workload& w, const Layout& layout, SliceId slice, uint64_t step,
+             Values* values) {
+  const uint64_t full = StepsInFullEpoch(w.spec, w.train_samples);
+  const uint32_t micro = w.spec.batch().micro_batches();
+  const WorkRange item{WorkPurpose::kTrain, static_cast<uint32_t>(step / full), step % full * micro, micro};
+  const Values sum = Contribution(w, layout, {}, slice, item);
+  const float scale = static_cast<float>(w.spec.batch().global()) / static_cast<float>(SamplesIn(w, item));
+  for (size_t e = 0; e < values->size(); ++e) (*values)[e] -= sum[e] * scale;
 }
 
 Values ExpectedAfter(const Workload& w, const Layout& layout, SliceId slice, uint32_t epochs) {

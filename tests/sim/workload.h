@@ -29,6 +29,7 @@ struct Workload {
   uint32_t partitions = 0;  // all slices in the first so many, the others empty; 0: as placed
   bool poisoned = false;    // one gradient is not a number: the job must fail
   WorkRange poison;         // the item
+  uint32_t switches = 0;    // of the policy, while it runs
   bool queued = false;      // waits for the job before it
 };
 
@@ -50,6 +51,11 @@ Values Contribution(const Workload& workload, const Layout& layout,
 // kCounting: what a slice holds, bit by bit, once all items of epochs [0, epochs) were counted.
 Values ExpectedAfter(const Workload& workload, const Layout& layout, SliceId slice,
                      uint32_t epochs);
+
+// kCounting: takes the step's whole batch into account, which turns what a slice holds before it into
+// what it holds after it.
+void AddStep(const Workload& workload, const Layout& layout, SliceId slice, uint64_t step,
+             Values* values);
 
 // As ExpectedAfter, with each item counted as often as `times` says.
 Values ExpectedWith(const Workload& workload, const Layout& layout, SliceId slice,

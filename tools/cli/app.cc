@@ -20,6 +20,7 @@ namespace {
 struct Flags {
   std::string coordinator;
   std::string name;
+  std::string assignment;
   Kind kind = Kind::kJob;
   Format format = Format::kTable;
   std::string export_file;
@@ -155,6 +156,13 @@ class Parser {
         return RunWait(flags.name, timeout, client, context);
       });
     });
+    CLI::App* set = Verb("set", "change the consistency of a running job",
+                         WithClient([](Flags& flags, Client& client, Context& context) {
+                           return RunSet(flags.name, flags.assignment, client, context);
+                         }));
+    AddName(set, "the job");
+    set->add_option("SETTING", flags_.assignment, "consistency=bsp, consistency=ssp:3 or consistency=async")
+        ->required();
     AddName(Verb("cancel", "stop a job; its last parameters stay",
                  WithClient([](Flags& flags, Client& client, Context& context) {
                    return RunCancel(flags.name, client, context);

@@ -74,6 +74,8 @@ struct FakeCluster {
   std::vector<LogsRequest> logs_asked;
   absl::Status cancel, remove;
   std::vector<std::string> cancelled, removed;
+  std::vector<SetPolicyRequest> set;
+  absl::StatusOr<SetPolicyReply> set_reply = SetPolicyReply();
   std::string address;  // that was connected to
 };
 
@@ -100,6 +102,10 @@ class FakeClient : public Client {
   absl::Status DeleteJob(const std::string& name) override {
     cluster_.removed.push_back(name);
     return cluster_.remove;
+  }
+  absl::StatusOr<SetPolicyReply> SetPolicy(const SetPolicyRequest& request) override {
+    cluster_.set.push_back(request);
+    return cluster_.set_reply;
   }
   absl::StatusOr<LogsReply> Logs(const LogsRequest& request) override {
     cluster_.logs_asked.push_back(request);
@@ -568,6 +574,65 @@ TEST_F(CliTest, LogsFollowsToTheEnd) {
   EXPECT_EQ(Run({"logs", "digits", "-f"}), 0);
   EXPECT_EQ(out_.str(), "T  a\nT  b\n");
   EXPECT_GT(cluster_.logs_asked.at(2).wait_seconds(), 0);
+}
+
+TEST_F(CliTest, SetSendsThePolicyAndSaysItsNumber) {
+  cluster_.set_reply->set_number(1);
+  PolicyRecord* record = cluster_.set_reply->mutable_status()->add_policies();
+  record->set_number(1);
+  record->mutable_policy()->set_kind(Policy::SSP);
+  record->mutable_policy()->set_staleness(3);
+  EXPECT_EQ(Run({"set", "digits", "consistency=ssp:3"}), kExitOk);
+  EXPECT_THAT(err_.str(), HasSubstr("digits: policy 1, ssp(3), takes effect"));
+  ASSERT_EQ(cluster_.set.size(), 1u);
+  EXPECT_EQ(cluster_.set[0].name(), "digits");
+  EXPECT_EQ(cluster_.set[0].policy().kind(), Policy::SSP);
+  EXPECT_EQ(cluster_.set[0].policy().staleness(), 3u);
+  EXPECT_NE(cluster_.set[0].nonce(), 0u);
+  EXPECT_EQ(Run({"set", "digits", "consistency=bsp"}), kExitOk);
+  EXPECT_EQ(cluster_.set[1].policy().kind(), Policy::BSP);
+  EXPECT_EQ(Run({"set", "digits", "consistency=async"}), kExitOk);
+  EXPECT_EQ(cluster_.set[2].policy().kind(), Policy::ASYNC);
+}
+
+TEST_F(CliTest, SetRefusesWhatItDoesNotKnow) {
+  for (const char* wrong : {"consistency=ssp", "consistency=ssp:", "consistency=ssp:-1", "consistency=sp:3",
+                            "consistency", "batch=3", "consistency=ssp:99999999"}) {
+    EXPECT_EQ(Run({"set", "digits", wrong}), kExitUsage) << wrong;
+    EXPECT_THAT(err_.str(), HasSubstr("expected")) << wrong;
+  }
+  EXPECT_TRUE(cluster_.set.empty());
+}
+
+TEST_F(CliTest, DescribeTellsThePolicysHistory) {
+  JobStatus status = Running();
+  for (const auto kind : {Policy::BSP, Policy::ASYNC, Policy::BSP}) {
+    PolicyRecord* record = status.add_policies();
+    record->set_number(status.policies_size() - 1);
+    record->mutable_policy()->set_kind(kind);
+    record->set_in_force(status.policies_size() < 3);
+    if (record->in_force()) record->set_step(100 * record->number());
+    record->set_by(record->number() == 0 ? "job file" : "set");
+  }
+  cluster_.jobs = {Reply(status)};
+  EXPECT_EQ(Run({"describe", "job", "digits"}), kExitOk);
+  EXPECT_THAT(out_.str(), HasSubstr("Policies:\n"));
+  EXPECT_THAT(out_.str(), ::testing::ContainsRegex("0 +bsp +0 +was +job file"));
+  EXPECT_THAT(out_.str(), ::testing::ContainsRegex("1 +async +100 +in force +set"));
+  EXPECT_THAT(out_.str(), ::testing::ContainsRegex("2 +bsp +- +waits +set"));
+}
+
+TEST_F(CliTest, ALossThatKnowsNoRightOrWrongHasNoAccuracy) {
+  JobStatus status = Running();
+  AddEpoch(&status, 0);
+  status.mutable_epochs_done(0)->clear_test_accuracy();
+  status.set_state(SUCCEEDED);
+  cluster_.jobs = {Reply(status)};
+  EXPECT_EQ(Run({"wait", "digits"}), kExitOk);
+  EXPECT_EQ(out_.str(), "test_loss=0.2500\n");
+  EXPECT_THAT(err_.str(), Not(HasSubstr("accuracy")));
+  EXPECT_EQ(Run({"describe", "job", "digits"}), kExitOk);
+  EXPECT_THAT(out_.str(), ::testing::ContainsRegex("0\\.2500 +- "));
 }
 
 TEST_F(CliTest, CancelAndDelete) {

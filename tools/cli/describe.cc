@@ -75,9 +75,23 @@ Rows EpochRows(const JobStatus& status) {
     const bool evaluated = result.evaluated();
     rows.push_back({CountText(uint64_t{result.epoch()} + 1), absl::StrFormat("%.4f", result.train_loss()),
                     evaluated ? absl::StrFormat("%.4f", result.test_loss()) : "-",
-                    evaluated ? absl::StrFormat("%.4f", result.test_accuracy()) : "-", DurationText(result.seconds())});
+                    result.has_test_accuracy() ? absl::StrFormat("%.4f", result.test_accuracy()) : "-", DurationText(result.seconds())});
   }
   return rows;
+}
+
+// One that never changed needs no table.
+std::string PoliciesText(const JobStatus& status) {
+  if (status.policies_size() < 2) return "";
+  Rows rows = {{"NUMBER", "POLICY", "FROM CLOCK", "STATE", "BY"}};
+  for (int i = 0; i < status.policies_size(); ++i) {
+    const PolicyRecord& record = status.policies(i);
+    const bool over = i + 1 < status.policies_size() && status.policies(i + 1).in_force();
+    rows.push_back({absl::StrCat(record.number()), PolicyText(record.policy()),
+                    record.has_step() ? CountText(record.step()) : "-",
+                    over ? "was" : record.in_force() ? "in force" : "waits", record.by()});
+  }
+  return absl::StrCat("Policies:\n", Indented(rows));
 }
 
 Rows JobWorkerRows(const std::string& job, const ListWorkersReply& workers) {
@@ -129,7 +143,8 @@ int DescribeJob(const std::string& name, Format format, Client& client, Context&
   if (!workers.ok()) return Fail(workers.status(), context);
   const auto shards = client.ListShards();
   if (!shards.ok()) return Fail(shards.status(), context);
-  context.out << TableText(JobFacts(*reply)) << "Epochs:\n" << Indented(EpochRows(reply->status()))
+  context.out << TableText(JobFacts(*reply)) << PoliciesText(reply->status()) << "Epochs:\n"
+              << Indented(EpochRows(reply->status()))
               << "Workers:\n" << Indented(JobWorkerRows(name, *workers))
               << "Shards:\n" << Indented(JobShardRows(*reply, *shards));
   return kExitOk;

@@ -39,6 +39,9 @@ class GrpcClient : public Client {
     // An earlier attempt did it, and its answer was lost.
     return absl::IsNotFound(status) && attempts_ > 1 ? absl::OkStatus() : status;
   }
+  absl::StatusOr<SetPolicyReply> SetPolicy(const SetPolicyRequest& request) override {
+    return Call(&CoordinatorService::Stub::SetPolicy, request, options_.call_deadline);
+  }
   absl::StatusOr<LogsReply> Logs(const LogsRequest& request) override {
     return Call(&CoordinatorService::Stub::Logs, request,
                 options_.call_deadline + absl::Seconds(request.wait_seconds()));

@@ -138,6 +138,14 @@ std::string CountText(uint64_t count) {
   return text;
 }
 
+std::string PolicyText(const Policy& policy) {
+  switch (policy.kind()) {
+    case Policy::BSP: return "bsp";
+    case Policy::SSP: return absl::StrCat("ssp(", policy.staleness(), ")");
+    default: return "async";
+  }
+}
+
 std::string DurationText(double seconds) {
   if (!(seconds > 0)) return "0s";
   if (seconds < 9.95) return absl::StrFormat("%.1fs", seconds);

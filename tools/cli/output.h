@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/job.pb.h"
 #include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
 
@@ -23,6 +24,7 @@ std::string YamlText(const nlohmann::ordered_json& value);  // ends with a newli
 std::string TableText(const std::vector<std::vector<std::string>>& rows);
 
 std::string CountText(uint64_t count);        // 1199882 -> "1,199,882"
+std::string PolicyText(const Policy& policy);  // "ssp(2)"
 std::string DurationText(double seconds);     // "0.4s", "42s", "1m12s", "3h05m"
 std::string BytesText(uint64_t bytes);        // "4.6 MiB"
 

@@ -81,8 +81,8 @@ std::string EpochLine(const EpochResult& result, const JobStatus& status) {
   std::string line = absl::StrCat("epoch ", EpochText(result.epoch(), status));
   absl::StrAppendFormat(&line, ": train loss %.4f", result.train_loss());
   if (result.evaluated()) {
-    absl::StrAppendFormat(&line, ", test loss %.4f, test accuracy %.4f", result.test_loss(),
-                          result.test_accuracy());
+    absl::StrAppendFormat(&line, ", test loss %.4f", result.test_loss());
+    if (result.has_test_accuracy()) absl::StrAppendFormat(&line, ", test accuracy %.4f", result.test_accuracy());
   }
   return absl::StrCat(line, ", ", DurationText(result.seconds()));
 }

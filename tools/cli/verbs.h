@@ -41,6 +41,10 @@ int RunLogs(const std::string& name, bool follow, Client& client, Context& conte
 // Follows the job to its end: progress on err, then test_accuracy on out. Bounded by `timeout`.
 int RunWait(const std::string& name, absl::Duration timeout, Client& client, Context& context);
 
+// `assignment`: consistency=bsp, consistency=ssp:3 or consistency=async. Returns when the change is
+// durable; it takes effect at a clock that no worker has begun.
+int RunSet(const std::string& name, const std::string& assignment, Client& client, Context& context);
+
 int RunCancel(const std::string& name, Client& client, Context& context);
 int RunDelete(const std::string& name, Client& client, Context& context);
 

@@ -59,7 +59,10 @@ int End(const JobStatus& status, ProgressWriter& progress, Context& context) {
                              status.reason().empty() ? "" : ": ", status.reason()));
   const EpochResult* evaluation = LastEvaluation(status);
   if (status.state() == SUCCEEDED && evaluation != nullptr) {
-    context.out << absl::StrFormat("test_accuracy=%.4f\n", evaluation->test_accuracy()) << std::flush;
+    context.out << (evaluation->has_test_accuracy()
+                        ? absl::StrFormat("test_accuracy=%.4f\n", evaluation->test_accuracy())
+                        : absl::StrFormat("test_loss=%.4f\n", evaluation->test_loss()))
+                << std::flush;
   }
   return ExitCodeFor(status.state());
 }

@@ -23,11 +23,9 @@ struct GradientBuffer {
 
 // How many buffers of a slice may be on loan. In BSP a push stays until its step is sealed, which may need
 // another part of the step from this very worker (a roster change gave it more): all parts of a step must
-// fit, at most one per micro-batch, and then the next unit's first. Otherwise: the push that waits for its
-// ack, and the next.
-constexpr int PushBuffersMax(bool bsp, uint32_t micro_batches) {
-  return bsp ? static_cast<int>(micro_batches) + 1 : 2;
-}
+// fit, at most one per micro-batch, and then the next unit's first. Under the other policies two units are
+// under way with one push of the slice each; a job may change between them.
+constexpr int PushBuffersMax(uint32_t micro_batches) { return static_cast<int>(micro_batches) + 1; }
 
 // Thread-safe. Buffers are made as they are first needed and kept: a steady state allocates nothing.
 class GradientPool {

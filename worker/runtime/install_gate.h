@@ -43,8 +43,16 @@ class InstallGate {
     return ready;
   }
 
-  // What waits is void; returns it, so that its buffers can be let go.
-  std::vector<Install> Forget() { return std::exchange(waiting_, {}); }
+  // What waits for the live copy, or for either, is void; returns it, so that its buffers can be let go.
+  std::vector<Install> Forget(bool snapshot_too) {
+    std::vector<Install> forgotten, kept;
+    for (const Install& install : std::exchange(waiting_, {})) {
+      const bool keep = install.params == session::Params::kSnapshot && !snapshot_too;
+      (keep ? kept : forgotten).push_back(install);
+    }
+    waiting_ = std::move(kept);
+    return forgotten;
+  }
 
  private:
   struct Running {

@@ -46,7 +46,8 @@ TEST(InstallGate, WhatWaitedCanBeVoid) {
   gate.Started(UnitId(1), Params::kSnapshot);
   gate.Abandoned(UnitId(1));
   EXPECT_FALSE(gate.Admit(Value(1, 4, Params::kSnapshot)));
-  const auto forgotten = gate.Forget();
+  EXPECT_TRUE(gate.Forget(/*snapshot_too=*/false).empty());
+  const auto forgotten = gate.Forget(/*snapshot_too=*/true);
   ASSERT_EQ(forgotten.size(), 1u);
   EXPECT_EQ(forgotten[0].buffer, BufferId(104));
   EXPECT_TRUE(gate.Stopped(UnitId(1)).empty());

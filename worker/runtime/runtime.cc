@@ -354,7 +354,7 @@ void WorkerRuntime::Carry(action::CloseJob action) {
   if (job_ != nullptr && job_->run() == action.run) job_.reset();
   open_requests_.clear();
   newest_pull_.clear();
-  ReleaseForgotten();
+  ReleaseForgotten(/*snapshot_too=*/true);
 }
 
 void WorkerRuntime::Carry(action::Inspect action) {
@@ -432,8 +432,8 @@ void WorkerRuntime::Carry(action::InstallValue action) {
   if (gate_.Admit(action)) Install(action);
 }
 
-void WorkerRuntime::ReleaseForgotten() {
-  for (const action::InstallValue& value : gate_.Forget()) buffers_.Release(value.buffer);
+void WorkerRuntime::ReleaseForgotten(bool snapshot_too) {
+  for (const action::InstallValue& value : gate_.Forget(snapshot_too)) buffers_.Release(value.buffer);
 }
 
 void WorkerRuntime::Install(const action::InstallValue& action) {
@@ -450,10 +450,11 @@ void WorkerRuntime::Install(const action::InstallValue& action) {
   buffers_.Release(action.buffer);
 }
 
-void WorkerRuntime::Carry(action::ForgetValues) {
-  ReleaseForgotten();
+void WorkerRuntime::Carry(action::ForgetValues action) {
+  ReleaseForgotten(action.snapshot_too);
   if (job_ == nullptr) return;
-  for (const session::Params params : {session::Params::kLive, session::Params::kSnapshot}) job_->versions(params).Forget();
+  job_->versions(session::Params::kLive).Forget();
+  if (action.snapshot_too) job_->versions(session::Params::kSnapshot).Forget();
 }
 
 void WorkerRuntime::Carry(action::ReleaseBuffer action) { buffers_.Release(action.buffer); }

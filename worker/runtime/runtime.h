@@ -91,7 +91,7 @@ class WorkerRuntime {
   void Remember(ShardId shard, const FrameHeader& header);
   void Answered(ShardId shard, const FrameHeader& header);
   void Install(const session::action::InstallValue& action);
-  void ReleaseForgotten();
+  void ReleaseForgotten(bool snapshot_too);
   void OnGradient(FinishedGradient gradient);
   void OnUnit(FinishedUnit unit);
 

@@ -46,8 +46,7 @@ class ServedJob {
   Executor& executor() { return *executor_; }
   const std::shared_ptr<GradientPool>& gradients() { return gradients_; }
   int push_buffers_max() const {
-    return PushBuffersMax(description_.spec().policy().kind() == Policy::BSP,
-                          description_.spec().batch().micro_batches());
+    return PushBuffersMax(description_.spec().batch().micro_batches());
   }
   SliceVersions& versions(session::Params params);
   float* parameters(session::Params params);

@@ -77,7 +77,7 @@ TEST(GradientPool, ReusesWhatCameBack) {
 TEST(GradientPool, EveryPartOfABspStepFitsBeforeAnyIsAcked) {
   CountingDevice device;
   const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
-  const int most = PushBuffersMax(/*bsp=*/true, /*micro_batches=*/8);
+  const int most = PushBuffersMax(/*micro_batches=*/8);
   std::vector<std::shared_ptr<GradientBuffer>> held;
   std::thread compute([&] {
     for (int part = 0; part <= 8; ++part) {
@@ -88,7 +88,6 @@ TEST(GradientPool, EveryPartOfABspStepFitsBeforeAnyIsAcked) {
   });
   compute.join();
   EXPECT_EQ(held.size(), 9u);
-  EXPECT_EQ(PushBuffersMax(/*bsp=*/false, 8), 2);
 }
 
 TEST(GradientPool, BlocksUntilABufferComesBack) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -121,7 +122,12 @@ struct JobState {
 
   absl::btree_map<PartitionId, View> views;
   RosterList roster;
-  ConsistencyPolicy policy;
+  ConsistencyPolicy policy;  // that is followed; the ordered one as soon as the unit in hand allows
+  PolicyNumber policy_number;
+  ConsistencyPolicy ordered_policy;
+  PolicyNumber ordered_policy_number;
+  uint64_t policy_end = std::numeric_limits<uint64_t>::max();  // steps from here on are of the next
+  bool hold = false;  // no new training unit
   uint32_t epoch = 0;
   bool training_open = false;
   std::vector<Lease> evaluation;  // not begun, as ordered
@@ -167,6 +173,9 @@ class Session::Core {
   void On(const event::ReportFailed& e);
   void TakeOrders(const WorkerOrders& orders);
   void UpdateJob(const WorkerOrders& orders);
+  void UpdatePolicy(const WorkerOrders& orders);
+  void TakePolicy();
+  bool IsDelivered(UnitId id) const;
   void UpdateViews(const WorkerOrders& orders);
   void UpdateLeases(const WorkerOrders& orders);
   void UpdateInspections(const WorkerOrders& orders);
@@ -231,6 +240,7 @@ class Session::Core {
   bool StartTraining();
   bool StartStep();
   void StartMissing();
+  bool MayBegin() const;
   size_t TrainingUnits() const;
   bool Sealed(Clock step) const;
   std::vector<WorkRange> Assigned(Clock step) const;

@@ -215,8 +215,11 @@ struct InstallValue {
   Clock clock = 0;
 };
 
-// What either copy of the parameters holds is void: no unit may start on it, whatever its version.
-struct ForgetValues {};
+// What the live copy of the parameters holds is void: no unit may start on it, whatever its version.
+// `snapshot_too`: what the other holds is, too.
+struct ForgetValues {
+  bool snapshot_too = true;
+};
 
 // The session is done with these bytes: a push that was acked or dropped, a value that came too
 // late. A Send of them may still be queued in the adaptor (which may drop that frame, or keep the

@@ -61,8 +61,7 @@ void Session::Core::TakeOrders(const WorkerOrders& orders) {
 
 void Session::Core::UpdateJob(const WorkerOrders& orders) {
   JobState& job = *job_;
-  const Policy& policy = orders.policy().policy();
-  job.policy = {static_cast<PolicyKind>(policy.kind()), policy.staleness()};
+  UpdatePolicy(orders);
   job.epoch = orders.epoch();
   job.training_open = orders.training_open();
   UpdateViews(orders);
@@ -74,6 +73,41 @@ void Session::Core::UpdateJob(const WorkerOrders& orders) {
       job.roster.members.begin(), job.roster.members.end(),
       [this](const auto& m) { return m.worker == worker_ && m.incarnation == incarnation_; });
   if (was_member && !job.member) DropTraining();
+}
+
+void Session::Core::UpdatePolicy(const WorkerOrders& orders) {
+  JobState& job = *job_;
+  const Policy& policy = orders.policy().policy();
+  job.ordered_policy = {static_cast<PolicyKind>(policy.kind()), policy.staleness()};
+  job.ordered_policy_number = PolicyNumber(static_cast<uint32_t>(orders.policy().number()));
+  job.policy_end = orders.has_policy_end() ? orders.policy_end() : std::numeric_limits<uint64_t>::max();
+  job.hold = orders.hold();
+  if (job.phase != JobPhase::kPreparing) return;
+  job.policy = job.ordered_policy;  // nothing was begun
+  job.policy_number = job.ordered_policy_number;
+}
+
+bool Session::Core::IsDelivered(UnitId id) const {
+  const Unit& unit = job_->units.at(id);
+  return std::all_of(unit.slices_left.begin(), unit.slices_left.end(),
+                     [](uint32_t left) { return left == 0; });
+}
+
+// The ordered policy is in force: what was begun under the one before is applied on all partitions,
+// whoever sent it. Starts anew, as one that joins: its clock is the policy's step. A unit that
+// has only its losses to tell is waited for.
+void Session::Core::TakePolicy() {
+  if (!job_.has_value() || job_->policy_number == job_->ordered_policy_number) return;
+  JobState& job = *job_;
+  if (job.computing.value != 0 && job.units.at(job.computing).purpose == WorkPurpose::kTrain &&
+      IsDelivered(job.computing)) {
+    return;
+  }
+  DropTraining();
+  for (Held& held : job.live) held = {.lsn = held.lsn};
+  if (!job.live.empty()) Do(action::ForgetValues{.snapshot_too = false});
+  job.policy = job.ordered_policy;
+  job.policy_number = job.ordered_policy_number;
 }
 
 // A partition whose primary is another one than before gets its open requests again.

@@ -52,7 +52,9 @@ WorkerReport Session::Core::MakeReport() {
     for (const Lease& lease : *queue) report.add_leases_held(lease.id());
   }
   for (const auto& [id, unit] : job.units) {
-    if (unit.lease.id() != 0) report.add_leases_held(unit.lease.id());
+    if (unit.lease.id() == 0) continue;
+    report.add_leases_held(unit.lease.id());
+    report.add_leases_begun(unit.lease.id());
   }
   for (const auto& [id, lease] : job.done) report.add_leases_done(id);
   return report;

@@ -98,6 +98,7 @@ Request& Session::Core::NewRequest(RequestKind kind, FrameType type, PartitionId
   h.partition = partition;
   h.key.run = job_->run;
   h.roster = job_->roster.number;
+  h.policy = job_->policy_number;
   h.origin = {ReplicaId(worker_.value), worker_, incarnation_, 0};
   return request;
 }

@@ -10,6 +10,7 @@ bool Session::Core::WindingDown() const { return draining_ || job_->phase != Job
 
 bool Session::Core::WantsToEnter() const {
   if (WindingDown() || !job_->member) return false;
+  if (job_->policy_number != job_->ordered_policy_number) return false;
   return job_->bsp() ? job_->training_open : !job_->training.empty();
 }
 

@@ -61,6 +61,11 @@ size_t Session::Core::TrainingUnits() const {
   });
 }
 
+bool Session::Core::MayBegin() const {
+  return !job_->hold && job_->policy_number == job_->ordered_policy_number &&
+         TrainingUnits() < kTrainingUnitsMax;
+}
+
 void Session::Core::StartEvaluation() {
   Unit unit;
   unit.purpose = WorkPurpose::kEvaluate;
@@ -74,7 +79,7 @@ void Session::Core::StartEvaluation() {
 
 bool Session::Core::StartTraining() {
   JobState& job = *job_;
-  if (job.training.empty() || TrainingUnits() >= kTrainingUnitsMax) return false;
+  if (job.training.empty() || !MayBegin()) return false;
   Unit unit;
   unit.lease = job.training.front();
   unit.ranges = {RangeOf(unit.lease.work())};
@@ -90,8 +95,9 @@ bool Session::Core::StartTraining() {
 bool Session::Core::StartStep() {
   JobState& job = *job_;
   const uint64_t step = job.clock;
-  const uint64_t end = std::min((job.epoch + uint64_t{1}) * job.steps, job.steps_in_job);
-  if (!job.training_open || step >= end || TrainingUnits() >= kTrainingUnitsMax) return false;
+  const uint64_t end =
+      std::min({(job.epoch + uint64_t{1}) * job.steps, job.steps_in_job, job.policy_end});
+  if (!job.training_open || step >= end || !MayBegin()) return false;
   Unit unit;
   unit.ranges = Assigned(step);
   unit.item = {WorkPurpose::kTrain, static_cast<uint32_t>(step / job.steps),
@@ -225,7 +231,7 @@ void Session::Core::TellPrefetch() {
     }
   }
   if (job.bsp() && job.member && !WindingDown()) {
-    const uint64_t end = std::min<uint64_t>(job.clock + most, job.steps_in_job);
+    const uint64_t end = std::min({job.clock + most, job.steps_in_job, job.policy_end});
     for (uint64_t step = job.clock; step < end && next.size() < most; ++step) {
       for (const WorkRange& range : Assigned(step)) next.push_back(range);
     }

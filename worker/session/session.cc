@@ -37,6 +37,7 @@ void Session::Core::Pump() {
     MaybeStartJob();
     SyncStreams();
     MaybePrepared();
+    TakePolicy();
     SendAgainDue();
     StepPresence();
     Schedule();

@@ -173,7 +173,9 @@ struct ActionText {
     return absl::StrCat("install slice ", a.slice.value, " version ", a.clock,
                         a.params == Params::kSnapshot ? " in the snapshot" : "");
   }
-  std::string operator()(const action::ForgetValues&) const { return "forget values"; }
+  std::string operator()(const action::ForgetValues& a) const {
+    return a.snapshot_too ? "forget values" : "forget live values";
+  }
   std::string operator()(const action::ReleaseBuffer& a) const {
     return absl::StrCat("release ", a.buffer.value);
   }

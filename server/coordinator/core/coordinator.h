@@ -57,6 +57,10 @@ struct DeleteJobEvent {
   CallId call;
   JobRequest request;
 };
+struct SetPolicyEvent {
+  CallId call;
+  SetPolicyRequest request;
+};
 struct LogsEvent {
   CallId call;
   LogsRequest request;
@@ -83,7 +87,7 @@ struct TickEvent {};  // at least every kCoordinatorTickPeriod
 
 using CoordinatorEvent =
     std::variant<SubmitEvent, GetJobEvent, ListJobsEvent, ListWorkersEvent, ListShardsEvent,
-                 CancelJobEvent, DeleteJobEvent, LogsEvent, RegisterEvent, WorkerReportEvent,
+                 CancelJobEvent, DeleteJobEvent, SetPolicyEvent, LogsEvent, RegisterEvent, WorkerReportEvent,
                  ShardReportEvent, CallGoneEvent, TickEvent>;
 
 inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
@@ -93,7 +97,7 @@ inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 // The answer to a call: its reply message, or why not. Each call is answered at most once.
 using CoordinatorReply =
     std::variant<absl::Status, SubmitReply, JobReply, ListJobsReply, ListWorkersReply,
-                 ListShardsReply, Empty, LogsReply, RegisterReply, WorkerOrders, ShardOrders>;
+                 ListShardsReply, Empty, SetPolicyReply, LogsReply, RegisterReply, WorkerOrders, ShardOrders>;
 
 // Carries out actions, in the order in which they come.
 class CoordinatorSink {

@@ -57,6 +57,8 @@ class Coordinator::Core {
     WorkerReport report;       // the last one taken
     uint64_t job = 0;          // ordered to serve
     uint64_t member_of = 0;    // in whose roster it is
+    uint64_t hold_policy = 0;   // orders from hold_version on say: begin nothing, until this policy's
+    uint64_t hold_version = 0;  // step is decided; 0: they do not
     uint64_t ordered_at = 0;   // grows: who came to its job last
     absl::Time release_since;  // member of a job that it is not ordered to serve any more
     bool releasing() const { return member_of != 0 && job != member_of; }
@@ -98,7 +100,12 @@ class Coordinator::Core {
     uint64_t samples() const { return stored.description().train_samples(); }
     bool running() const { return state.state() == RUNNING; }
     bool over() const { return state.state() != RUNNING && state.state() != PENDING; }
-    bool bsp() const { return spec().policy().kind() == Policy::BSP; }
+    // on_policy.cc
+    const PolicyRecord& policy() const;  // in force
+    PolicyRecord* next_policy();
+    const PolicyRecord* next_policy() const;
+    bool holds() const;
+    bool bsp() const { return policy().policy().kind() == Policy::BSP; }
   };
 
   struct Submission {  // a worker is looking at its data
@@ -134,6 +141,7 @@ class Coordinator::Core {
   void On(const ListShardsEvent& event);
   void On(const CancelJobEvent& event);
   void On(const DeleteJobEvent& event);
+  void On(const SetPolicyEvent& event);
   void On(const LogsEvent& event);
   void On(const RegisterEvent& event);
   void On(const WorkerReportEvent& event);
@@ -146,8 +154,18 @@ class Coordinator::Core {
   void AskWorkerToInspect(Submission& submission);
   void FinishSubmission(const std::string& name, const Inspection& inspection);
   absl::StatusOr<Job> MakeJob(const Submission& submission, const Inspection& inspection) const;
-  void Accept(Job job, CallId call);
+  void Accept(Job job, CallId call, const Inspection& inspection);
   void RejectSubmission(const std::string& name, absl::Status status);
+
+  // on_policy.cc
+  static void StartPolicies(Job& job);
+  static absl::Status CheckShares(const JobSpec& spec);
+  absl::Status CheckPolicyChange(const Job& job, const Policy& policy) const;
+  void AddPolicy(Job& job, const Policy& policy, const std::string& by, uint64_t nonce);
+  void AdvancePolicy(Job& job);
+  std::optional<uint64_t> DecideStep(const Job& job, uint64_t number) const;
+  static uint64_t ItemsOfPolicy(const Job& job, uint64_t items);
+  static void DropTrainingTable(Job& job);
 
   // on_register.cc
   std::string WhyRefused(const RegisterRequest& request) const;
@@ -199,7 +217,11 @@ class Coordinator::Core {
   void End(Job& job, JobState state, const std::string& reason);
   bool Recovered(const Job& job) const;
 
+  // status.cc
+  static std::string PolicyText(const Policy& policy);  // "ssp(2)"
+
   // orders.cc
+  static void SetPolicyOrders(const Job& job, WorkerOrders& orders);
   WorkerOrders BuildOrders(const Worker& worker, bool whole);
   ShardOrders BuildOrders(const Shard& shard, bool whole);
   ShardJob BuildShardJob(const Job& job, const Shard& shard, bool whole) const;
@@ -217,6 +239,7 @@ class Coordinator::Core {
   JobStatus StatusOf(const Job& job) const;
   WorkerStatus StatusOf(const Worker& worker) const;
   ShardStatus StatusOf(const Shard& shard) const;
+  static void AddPolicies(const Job& job, JobStatus& status);
   void AddWorkerFigures(const Job& job, JobStatus& status) const;
   void AddShardFigures(const Job& job, JobStatus& status) const;
   uint64_t StepsDone(const Job& job) const;
@@ -234,6 +257,7 @@ class Coordinator::Core {
   void Reply(CallId call, CoordinatorReply reply);
   void Log(Job& job, const std::string& text);
   void AnswerLogs();
+  static absl::Status NoSuchJob(const std::string& name);
   Job* FindJob(const std::string& name);
   Job* FindRunning(uint64_t uid);
   void SaveCluster();

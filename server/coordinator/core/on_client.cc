@@ -12,12 +12,12 @@ namespace {
 
 constexpr double kLogsWaitSecondsMax = 60;
 
-absl::Status NoSuchJob(const std::string& name) {
+}  // namespace
+
+absl::Status Coordinator::Core::NoSuchJob(const std::string& name) {
   return absl::NotFoundError(absl::StrCat("there is no job named ", name.substr(0, 200),
                                           ": `starling get jobs` lists them"));
 }
-
-}  // namespace
 
 void Coordinator::Core::On(const GetJobEvent& event) {
   const Job* job = FindJob(event.request.name());

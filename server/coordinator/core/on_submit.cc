@@ -30,13 +30,7 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
   const JobSpec& spec = request.spec();
   STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));
   STARLING_RETURN_IF_ERROR(config::ValidateSpec(spec));
-  if (spec.policy().kind() == Policy::BSP && spec.workers_min() > spec.batch().micro_batches()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("workers.min: ", spec.workers_min(), " workers cannot share the ",
-                     spec.batch().micro_batches(),
-                     " micro-batches of a BSP step: raise batch.microBatches or "
-                     "lower workers.min"));
-  }
+  STARLING_RETURN_IF_ERROR(CheckShares(spec));
   if (jobs_.size() >= limits::kJobsMax) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "there are ", jobs_.size(), " jobs, and that is the most: delete some that are over"));
@@ -131,7 +125,7 @@ void Coordinator::Core::FinishSubmission(const std::string& name, const Inspecti
     reply.mutable_status()->set_reason("dry run: the job would be accepted");
     return Reply(call, std::move(reply));
   }
-  Accept(*std::move(job), call);
+  Accept(*std::move(job), call, inspection);
 }
 
 absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
@@ -161,12 +155,13 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));
   STARLING_RETURN_IF_ERROR(PlanPartitions(job));
   job.state.set_state(PENDING);
+  StartPolicies(job);
   job.stored.set_submit_nonce(submission.request.nonce());
   job.stored.set_submitted_us(absl::ToUnixMicros(now_));
   return job;
 }
 
-void Coordinator::Core::Accept(Job accepted, CallId call) {
+void Coordinator::Core::Accept(Job accepted, CallId call, const Inspection& inspection) {
   cluster_.set_last_job_uid(cluster_.last_job_uid() + 1);
   SaveCluster();
   const uint64_t uid = cluster_.last_job_uid();
@@ -178,6 +173,10 @@ void Coordinator::Core::Accept(Job accepted, CallId call) {
                         " parameters in ", job.partitions.size(), " partitions, ",
                         JobSteps(job.spec(), job.samples()), " steps in ",
                         JobEpochs(job.spec(), job.samples()), " epochs"));
+  for (const std::string& warning : inspection.warnings()) {
+    Log(job, absl::StrCat("data: ", warning.substr(0, limits::kFaultBytesMax)));
+    if (job.last_log > limits::kWarningsPerJobMax) break;
+  }
   Schedule();  // now, so that the answer says whether it runs or what it waits for
   SubmitReply reply;
   reply.set_uid(uid);

@@ -7,6 +7,18 @@
 
 namespace starling {
 
+namespace {
+
+// What a daemon needs of it.
+void CopyPolicy(const PolicyRecord& from, PolicyRecord* to) {
+  to->set_number(from.number());
+  *to->mutable_policy() = from.policy();
+  to->set_step(from.step());
+  to->set_in_force(from.in_force());
+}
+
+}  // namespace
+
 void Coordinator::Core::TouchJob(const Job& job) {
   for (const auto& [id, worker] : workers_) {
     if (worker.job == job.uid() || worker.member_of == job.uid()) touched_workers_.insert(id);
@@ -30,7 +42,7 @@ WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker, bool whole) {
   if (whole) *orders.mutable_job() = job->stored.description();
   *orders.mutable_views() = job->state.views();
   *orders.mutable_roster() = job->state.roster();
-  *orders.mutable_policy()->mutable_policy() = job->spec().policy();
+  SetPolicyOrders(*job, orders);
   const uint32_t epochs = JobEpochs(job->spec(), job->samples());
   orders.set_epoch(std::min(job->state.epoch(), epochs - 1));
   orders.set_training_open(job->state.epoch() < epochs && !job->state.stopping());
@@ -43,6 +55,13 @@ WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker, bool whole) {
     for (Lease& lease : job->training->Held(worker.id())) *orders.add_leases() = std::move(lease);
   }
   return orders;
+}
+
+void Coordinator::Core::SetPolicyOrders(const Job& job, WorkerOrders& orders) {
+  CopyPolicy(job.policy(), orders.mutable_policy());
+  const PolicyRecord* next = job.next_policy();
+  if (next != nullptr && next->has_step()) orders.set_policy_end(next->step());
+  orders.set_hold(job.holds());
 }
 
 ShardOrders Coordinator::Core::BuildOrders(const Shard& shard, bool whole) {
@@ -67,7 +86,8 @@ ShardJob Coordinator::Core::BuildShardJob(const Job& job, const Shard& shard, bo
   *orders.mutable_job()->mutable_run() = job.stored.description().run();
   if (whole) *orders.mutable_job() = job.stored.description();
   *orders.mutable_roster() = job.state.roster();
-  *orders.mutable_policy()->mutable_policy() = job.spec().policy();
+  const PolicyRecord* next = job.next_policy();
+  CopyPolicy(next != nullptr && next->has_step() ? *next : job.policy(), orders.mutable_policy());
   const uint32_t epochs = JobEpochs(job.spec(), job.samples());
   orders.set_epoch(std::min(job.state.epoch(), epochs - 1));
   // Copies stay until they are evaluated, the last epoch's until the job is deleted.
@@ -101,7 +121,14 @@ bool Coordinator::Core::KeepsOldOrders(const Worker& worker) {
 
 void Coordinator::Core::Settle(Worker& worker) {
   if (worker.fenced()) return;
-  SetVersion(worker, BuildOrders(worker, false).SerializeAsString());
+  const WorkerOrders orders = BuildOrders(worker, false);
+  SetVersion(worker, orders.SerializeAsString());
+  const Job* job = orders.hold() ? FindRunning(worker.job) : nullptr;
+  const uint64_t holds = job == nullptr ? 0 : job->next_policy()->number();
+  if (holds != worker.hold_policy) {
+    worker.hold_policy = holds;
+    worker.hold_version = holds == 0 ? 0 : worker.orders_version;
+  }
   if (worker.parked && worker.parked->orders_seen != worker.orders_version &&
       !KeepsOldOrders(worker)) {
     AnswerHeld(worker);

@@ -40,6 +40,7 @@ void Coordinator::Core::Advance(Job& job) {
     CutEpoch(job);
   }
   if (!job.recovering) {
+    AdvancePolicy(job);
     GrantEvaluation(job);
     GrantTraining(job);
   }
@@ -78,14 +79,7 @@ void Coordinator::Core::CutEpoch(Job& job) {
   Log(job, absl::StrFormat("epoch %d is complete: train loss %.4f, %.1f s", epoch + 1,
                            result.train_loss(), result.seconds()));
   if (EvaluatesAt(job.spec(), job.samples(), epoch)) job.evaluations[epoch];
-  if (job.training) {
-    for (const Member& member : job.state.roster().members()) {
-      if (const auto seconds = job.training->SecondsPerItem(member.worker())) {
-        job.seconds_per_item[member.worker()] = *seconds;
-      }
-    }
-    job.training.reset();
-  }
+  DropTrainingTable(job);
   job.state.set_epoch(epoch + 1);
   job.state.set_epoch_opened_us(absl::ToUnixMicros(now_));
   job.last_cut = now_;
@@ -95,7 +89,7 @@ void Coordinator::Core::CutEpoch(Job& job) {
 
 void Coordinator::Core::GrantTraining(Job& job) {
   const uint64_t items = StepsInEpoch(job.spec(), job.samples(), job.state.epoch());
-  if (job.bsp() || items == 0 || job.state.stopping()) return;
+  if (job.bsp() || items == 0 || job.state.stopping() || job.holds()) return;
   const bool fresh = !job.training;
   if (fresh) {
     LeaseTableOptions options;
@@ -110,6 +104,7 @@ void Coordinator::Core::GrantTraining(Job& job) {
   }
   if (fresh || job.coverage_changed) MarkCovered(job, *job.training);
   job.coverage_changed = false;
+  job.training->SetEnd(ItemsOfPolicy(job, items));
   JoinTable(job, *job.training);
 }
 

@@ -13,17 +13,6 @@ std::string Time(int64_t micros) {
   return absl::FormatTime(absl::RFC3339_sec, absl::FromUnixMicros(micros), absl::UTCTimeZone());
 }
 
-std::string PolicyText(const Policy& policy) {
-  switch (policy.kind()) {
-    case Policy::BSP:
-      return "bsp";
-    case Policy::SSP:
-      return absl::StrCat("ssp(", policy.staleness(), ")");
-    default:
-      return "async";
-  }
-}
-
 uint64_t CoveredItems(const PartitionStatus& status) {
   uint64_t covered = status.covered_floor();
   for (const char byte : status.covered_bits()) {
@@ -33,6 +22,17 @@ uint64_t CoveredItems(const PartitionStatus& status) {
 }
 
 }  // namespace
+
+std::string Coordinator::Core::PolicyText(const Policy& policy) {
+  switch (policy.kind()) {
+    case Policy::BSP:
+      return "bsp";
+    case Policy::SSP:
+      return absl::StrCat("ssp(", policy.staleness(), ")");
+    default:
+      return "async";
+  }
+}
 
 uint64_t Coordinator::Core::JobStepsOf(const Job& job) {
   return JobSteps(job.spec(), job.samples());
@@ -75,17 +75,25 @@ JobStatus Coordinator::Core::StatusOf(const Job& job) const {
     status.set_running_seconds(static_cast<double>(end - job.state.started_us()) / 1e6);
   }
   status.set_parameters(job.stored.parameters());
-  status.set_policy(PolicyText(job.spec().policy()));
-  status.set_reproducible(job.bsp());
-  if (!job.bsp()) {
-    status.set_not_reproducible_because(
-        absl::StrCat(status.policy(), " applies contributions in the order in which they come"));
-  }
+  AddPolicies(job, status);
   status.set_roster(job.state.roster().number());
   status.set_generation(generation());
   AddWorkerFigures(job, status);
   AddShardFigures(job, status);
   return status;
+}
+
+void Coordinator::Core::AddPolicies(const Job& job, JobStatus& status) {
+  status.set_policy(PolicyText(job.policy().policy()));
+  status.set_reproducible(true);
+  for (const StoredPolicy& stored : job.state.policies()) {
+    const PolicyRecord& record = stored.record();
+    *status.add_policies() = record;
+    if (record.policy().kind() == Policy::BSP || !status.reproducible()) continue;
+    status.set_reproducible(false);
+    status.set_not_reproducible_because(absl::StrCat(
+        PolicyText(record.policy()), " applies contributions in the order in which they come"));
+  }
 }
 
 void Coordinator::Core::AddWorkerFigures(const Job& job, JobStatus& status) const {
@@ -112,7 +120,7 @@ std::optional<uint64_t> Coordinator::Core::SealedSteps(const Job& job) {
 }
 
 void Coordinator::Core::AddShardFigures(const Job& job, JobStatus& status) const {
-  const Policy& policy = job.spec().policy();
+  const Policy& policy = job.policy().policy();
   status.set_staleness_bound(policy.kind() == Policy::ASYNC ? std::numeric_limits<uint64_t>::max()
                              : policy.kind() == Policy::SSP ? policy.staleness()
                                                             : 0);

@@ -14,7 +14,7 @@ constexpr size_t kKeptByTheSlow = 2;  // one in work and one being read
 
 }  // namespace
 
-LeaseTable::LeaseTable(const LeaseTableOptions& options) : options_(options) {}
+LeaseTable::LeaseTable(const LeaseTableOptions& options) : options_(options), end_(options.items) {}
 
 bool LeaseTable::AddWorker(uint32_t worker, absl::Time now,
                            std::optional<double> seconds_per_item) {
@@ -41,7 +41,7 @@ void LeaseTable::StopGranting(uint32_t worker) {
 
 void LeaseTable::Adopt(uint32_t worker, uint64_t lease) {
   const uint64_t item = LeaseItem(lease);
-  if (!LeaseIsOf(lease, options_.purpose, options_.epoch) || item >= options_.items) return;
+  if (!LeaseIsOf(lease, options_.purpose, options_.epoch) || item >= end_) return;
   auto it = workers_.find(worker);
   if (it == workers_.end() || IsDone(item) || holder_.contains(item)) return;
   for (; next_ <= item; ++next_) {
@@ -79,6 +79,17 @@ uint64_t LeaseTable::Done(uint32_t worker, absl::Span<const uint64_t> leases, ab
     w.busy_since = now;
   }
   return done_count() - before;
+}
+
+void LeaseTable::SetEnd(uint64_t end) {
+  end_ = std::min(end, options_.items);
+  for (auto& [id, worker] : workers_) {
+    const auto beyond = [this](const Holding& held) { return held.item >= end_; };
+    for (const Holding& held : worker.held) {
+      if (beyond(held)) GiveBack(held);
+    }
+    std::erase_if(worker.held, beyond);
+  }
 }
 
 void LeaseTable::Return(uint32_t worker, uint64_t lease) {
@@ -147,14 +158,18 @@ void LeaseTable::GiveBack(const Holding& held) {
 }
 
 std::optional<LeaseTable::Holding> LeaseTable::NextFree() {
-  while (next_ < options_.items && IsDone(next_)) ++next_;
-  if (!free_.empty()) {
+  if (!HasFree()) return std::nullopt;
+  if (!free_.empty() && free_.begin()->first < end_) {
     const Holding held{free_.begin()->first, free_.begin()->second};
     free_.erase(free_.begin());
     return held;
   }
-  if (next_ >= options_.items) return std::nullopt;
   return Holding{next_++, 1};
+}
+
+bool LeaseTable::HasFree() {
+  while (next_ < options_.items && IsDone(next_)) ++next_;
+  return next_ < end_ || (!free_.empty() && free_.begin()->first < end_);
 }
 
 // What is assumed of a worker that was not measured yet: the mean of the others.
@@ -180,7 +195,7 @@ uint64_t LeaseTable::Target(const Worker& worker, double default_seconds) const 
   for (const auto& [id, other] : workers_) {
     if (other.granting) speeds += 1 / other.seconds_per_item.value_or(default_seconds);
   }
-  const double left = static_cast<double>(options_.items - done_count());
+  const double left = static_cast<double>(end_ - std::min(end_, done_count()));
   const double share = std::ceil(left / worker.seconds_per_item.value_or(default_seconds) / speeds);
   return static_cast<uint64_t>(std::max(1.0, std::min(ahead, share)));
 }
@@ -219,7 +234,7 @@ bool LeaseTable::GrantFree() {
 }
 
 bool LeaseTable::TakeFromSlow() {
-  if (!free_.empty() || next_ < options_.items) return false;
+  if (HasFree()) return false;
   const double default_seconds = DefaultSeconds();
   bool changed = false;
   for (auto& [id, dry] : workers_) {

@@ -53,6 +53,10 @@ class LeaseTable {
   // also where the lease was taken from the worker meanwhile. Returns how many items became done.
   uint64_t Done(uint32_t worker, absl::Span<const uint64_t> leases, absl::Time now);
 
+  // Items from `end` on are of another pass: nobody gets them, and who holds one that it has not begun
+  // gives it back.
+  void SetEnd(uint64_t end);
+
   // The worker is through with the lease, but there is no result: free again, with attempt + 1.
   // Ignored unless the worker holds exactly this lease.
   void Return(uint32_t worker, uint64_t lease);
@@ -70,6 +74,7 @@ class LeaseTable {
 
   bool AllDone() const { return done_count() == options_.items; }
   uint64_t done_count() const { return done_floor_ + done_.size(); }
+  uint64_t DoneEnd() const { return done_.empty() ? done_floor_ : *done_.rbegin() + 1; }  // none from here on
   bool IsDone(uint64_t item) const;
   std::optional<double> SecondsPerItem(uint32_t worker) const;
   const LeaseTableOptions& options() const { return options_; }
@@ -88,6 +93,7 @@ class LeaseTable {
 
   void MarkDone(uint64_t item);
   void GiveBack(const Holding& held);
+  bool HasFree();
   bool GrantFree();
   bool TakeFromSlow();
   std::optional<Holding> NextFree();
@@ -97,6 +103,7 @@ class LeaseTable {
   const LeaseTableOptions options_;
   std::map<uint32_t, Worker> workers_;
   std::map<uint64_t, uint32_t> free_;    // items that came back, with their next attempt
+  uint64_t end_;                         // items from here on are not granted
   uint64_t next_ = 0;                    // items from here on were never granted
   std::map<uint64_t, uint32_t> holder_;  // item -> worker
   uint64_t done_floor_ = 0;              // items below are done

@@ -106,6 +106,11 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
     return Start<DeleteJobEvent>(CheckCaller(*context).status(), request, reply);
   }
 
+  Reactor* SetPolicy(Context* context, const SetPolicyRequest* request,
+                     SetPolicyReply* reply) override {
+    return Start<SetPolicyEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
   Reactor* Logs(Context* context, const LogsRequest* request, LogsReply* reply) override {
     return Start<LogsEvent>(CheckCaller(*context).status(), request, reply);
   }

@@ -54,6 +54,16 @@ class ClockTable {
     Recompute();
   }
 
+  // All stand at `clock`, and are parked.
+  void ParkAll(Clock clock) {
+    for (auto& [id, replica] : replicas_) {
+      replica.clock = clock;
+      replica.active = false;
+    }
+    any_active_ = false;
+    min_ = max_ = clock;
+  }
+
   bool any_active() const { return any_active_; }
   // Of the active; with none active, as they were when one last was.
   Clock min() const { return min_; }

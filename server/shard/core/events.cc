@@ -79,8 +79,9 @@ std::string RecordText(const LogRecord& r) {
     case RecordKind::kRoster:
       return absl::StrFormat("lsn %d roster %d", r.lsn.value, r.roster.value);
     case RecordKind::kPolicy:
-      return absl::StrFormat("lsn %d policy %d(%d)", r.lsn.value, static_cast<int>(r.policy.kind),
-                             r.policy.staleness);
+      return absl::StrFormat("lsn %d policy %d: %d(%d) at step %d", r.lsn.value,
+                             r.policy.number.value, static_cast<int>(r.policy.policy.kind),
+                             r.policy.policy.staleness, r.policy.step);
     case RecordKind::kCut:
       return absl::StrFormat("lsn %d cut %d", r.lsn.value, r.work.epoch);
     case RecordKind::kDecision:
@@ -111,8 +112,10 @@ struct EventText {
     for (const RosterMember& m : e.roster.members) {
       absl::StrAppend(&members, " r", m.replica.value, ".", m.incarnation.value);
     }
-    return absl::StrFormat("orders generation %d view %d roster %d:%s epoch %d", e.generation.value,
-                           e.view.value, e.roster.number.value, members, e.epoch);
+    const std::string policy =
+        e.policy.number.value == 0 ? "" : absl::StrFormat(" policy %d: %d(%d) at step %d", e.policy.number.value, static_cast<int>(e.policy.policy.kind), e.policy.policy.staleness, e.policy.step);
+    return absl::StrFormat("orders generation %d view %d roster %d:%s epoch %d%s", e.generation.value,
+                           e.view.value, e.roster.number.value, members, e.epoch, policy);
   }
   std::string operator()(const ConnectionDown& e) const {
     return absl::StrCat("down c", e.connection.value);
@@ -132,6 +135,10 @@ struct ActionText {
   }
   std::string operator()(const ApplyNow& a) const {
     return absl::StrFormat("%s b%d version %d", RecordText(a.record), a.payload.value, a.version);
+  }
+  std::string operator()(const SwitchPolicy& a) const {
+    return absl::StrFormat("switch to policy %d: %s, newest %d", a.number.value,
+                           a.two_versions ? "two versions" : "one version", a.version);
   }
   std::string operator()(const CopyForCut& a) const {
     return absl::StrCat("copy for cut ", a.epoch);

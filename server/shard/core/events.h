@@ -48,15 +48,16 @@ struct BackupHas {
   Lsn lsn;
 };
 
-// All that the coordinator wants of this partition. The last one wins; older generations, views and
-// rosters are ignored, and an epoch never goes back.
+// All that the coordinator wants of this partition. The last one wins; older generations, views,
+// rosters and policies are ignored, and an epoch never goes back.
 struct OrdersReceived {
   Generation generation;
   ViewNumber view;
   ShardId primary;
   ShardId backup;  // 0: none
   RosterList roster;
-  ConsistencyPolicy policy;
+  PolicyAt policy;                // the newest whose step is decided
+  bool policy_in_force = true;    // switch to it: all partitions have applied all before its step
   uint32_t epoch = 0;                // the open one
   uint32_t discard_cuts_before = 0;  // the memory of copies of epochs below may be used again
 };
@@ -98,6 +99,14 @@ struct Replicate {
 struct ApplyNow {
   LogRecord record;
   BufferId payload;
+  uint64_t version = 0;
+};
+
+// This policy is in force from here on, and values are kept as it wants them: in BSP two versions, of which
+// the newest, that all slices have, is `version`; otherwise one. Nothing is being applied.
+struct SwitchPolicy {
+  PolicyNumber number;
+  bool two_versions = false;
   uint64_t version = 0;
 };
 
@@ -144,7 +153,7 @@ struct ReportFault {
   Origin origin;  // who sent what cannot be applied
 };
 
-using PartitionAction = std::variant<Verify, MergeSums, Replicate, ApplyNow, CopyForCut, DropCopy,
+using PartitionAction = std::variant<Verify, MergeSums, Replicate, ApplyNow, SwitchPolicy, CopyForCut, DropCopy,
                                      SendFrame, SendValue, Release, ReportFault>;
 
 // One line each, for logs and golden files.

@@ -63,6 +63,7 @@ void Partition::OnApplied(Lsn lsn, PartitionActions& actions) {
   for (const Waiter& waiter : waiters)
     Ack(waiter, Answer::kCounted, lsn, waiter.request.clock, actions);
   actions.push_back(Release{payload});
+  if (next_policy_.has_value()) recheck_policy_ = true;
   if (bsp()) TryPullsOf(record.slice, actions);
   if (std::exchange(lsn_blocked_, false)) recheck_pulls_ = true;
 }

@@ -30,6 +30,7 @@ void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline,
     if (frame.payload.value != 0) actions.push_back(Release{frame.payload});
     return;
   }
+  if (IsOfEarlierPolicy(frame.header)) return OnEarlierPolicy(frame, actions);
   switch (frame.header.type) {
     case FrameType::kPush:
       return OnPush(frame, deadline, actions);
@@ -118,11 +119,12 @@ Partition::Verdict Partition::CheckWork(const FrameHeader& h) const {
     return bad(absl::StrCat("epoch ", work.epoch, " has ", config_.StepsIn(work.epoch),
                             " steps; came step ", ItemOf(work)));
   }
-  if (!bsp() && work.count != config_.micro_batches) {
+  const bool present = h.policy == policy_.number;  // of another one: it is not counted
+  if (present && !bsp() && work.count != config_.micro_batches) {
     return bad(absl::StrCat("the unit of work is a whole step of ", config_.micro_batches,
                             " micro-batches; came ", work.count));
   }
-  if (bsp() && h.type == FrameType::kClose && h.clock != JobStep(work)) {
+  if (present && bsp() && h.type == FrameType::kClose && h.clock != JobStep(work)) {
     return bad(
         absl::StrCat("the clock of job step ", JobStep(work), " is that number; came ", h.clock));
   }
@@ -152,7 +154,7 @@ Partition::Verdict Partition::CheckFences(const FrameHeader& h) const {
     if (h.view > view_) return {Verdict::kPark, Answer::kNone, ""};
   }
   if (IsReaderPull(h) || clocks_.IsMember(h.origin) || DefenceMasked(Defence::kIncarnationFence))
-    return {};
+    return h.policy > policy_.number && IsTrainingRequest(h) ? Verdict{Verdict::kPark, Answer::kNone, ""} : Verdict{};
   if (h.roster > roster_) return {Verdict::kPark, Answer::kNone, ""};
   return {
       Verdict::kRefuse, Answer::kStaleIncarnation,

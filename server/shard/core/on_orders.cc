@@ -14,7 +14,7 @@ void Partition::OnOrders(const OrdersReceived& orders, PartitionActions& actions
   if (orders.view > view_) TakeView(orders, actions);
   if (primary_ != config_.self) return;  // somebody else decides
   if (orders.roster.number > roster_) TakeRoster(orders.roster, actions);
-  if (orders.policy != policy_) TakePolicy(orders.policy, actions);
+  TakePolicy(orders, actions);
   TakeEpoch(orders);
 }
 
@@ -48,23 +48,6 @@ void Partition::TakeRoster(const RosterList& roster, PartitionActions& actions) 
                   /*all=*/false, actions);
   }
   recheck_parked_ = recheck_closes_ = recheck_pulls_ = true;
-}
-
-// Staleness may change at any time, since it is looked at when a pull is answered; from and to BSP
-// the values would have to change their place.
-void Partition::TakePolicy(const ConsistencyPolicy& policy, PartitionActions& actions) {
-  if (bsp() || policy.kind == PolicyKind::kBsp) {
-    if (!fault_.empty()) return;
-    fault_ = "ordered to change between BSP and another policy, which a running job cannot";
-    actions.push_back(ReportFault{fault_, Origin()});
-    return;
-  }
-  policy_ = policy;
-  LogRecord record;
-  record.kind = RecordKind::kPolicy;
-  record.policy = policy;
-  Order(std::move(record), BufferId(), {}, actions);
-  recheck_pulls_ = true;
 }
 
 void Partition::TakeEpoch(const OrdersReceived& orders) {

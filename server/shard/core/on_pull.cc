@@ -35,8 +35,8 @@ Partition::PullState Partition::TryPull(const Waiter& pull, PartitionActions& ac
   if (bsp()) return TryBspPull(pull, actions);
   const ClockTable::Replica* replica = clocks_.Find(request.origin.replica);
   if (replica != nullptr && !replica->active) return PullState::kWait;
-  const bool close_enough = policy_.kind == PolicyKind::kAsync ||
-                            clocks_.min() >= request.clock - static_cast<Clock>(policy_.staleness);
+  const bool close_enough = policy_.policy.kind == PolicyKind::kAsync ||
+                            clocks_.min() >= request.clock - static_cast<Clock>(policy_.policy.staleness);
   if (!close_enough && !DefenceMasked(Defence::kRequiredClock)) return PullState::kWait;
   if (log_.applied() < request.min_lsn && !DefenceMasked(Defence::kMinLsn)) {
     lsn_blocked_ = true;
@@ -60,7 +60,7 @@ Partition::PullState Partition::TryBspPull(const Waiter& pull, PartitionActions&
     if (!DefenceMasked(Defence::kRequiredClock)) return PullState::kWait;
     version = slice.applied;
   }
-  if (version + 1 < slice.ordered) {
+  if (version + 1 < slice.ordered || version < policy_.step) {
     Refuse(pull, Answer::kStaleClock,
            absl::StrCat("version ", version, " is gone: slice ", pull.request.key.slice.value,
                         " has sealed ", slice.ordered),
@@ -75,7 +75,7 @@ Partition::PullState Partition::TryBspPull(const Waiter& pull, PartitionActions&
 Partition::PullState Partition::ReadVersion(const Waiter& pull, PartitionActions& actions) {
   const SliceState& slice = *FindSlice(pull.request.key.slice);
   const auto version = static_cast<uint64_t>(pull.request.clock);
-  if (version > slice.applied || version + 1 < slice.ordered) {
+  if (version > slice.applied || version + 1 < slice.ordered || version < policy_.step) {
     Refuse(pull, Answer::kStaleClock,
            absl::StrCat("version ", version, " is not here: slice ", slice.info.id.value,
                         " has sealed ", slice.applied),

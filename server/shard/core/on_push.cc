@@ -1,4 +1,6 @@
 // PUSH up to the point where its bytes are looked at: docs/protocol.md, section 2, steps 4 and 5.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/defences.h"
 #include "server/shard/core/partition.h"
@@ -25,6 +27,7 @@ void Partition::OnPush(const FrameReceived& frame, absl::Time deadline, Partitio
     actions.push_back(Release{frame.payload});
     return;
   }
+  begun_steps_ = std::max(begun_steps_, static_cast<uint64_t>(JobStep(header.key.work)) + 1);
   in_flight_.try_emplace(frame.payload, InFlight{header, {Waiter{frame.connection, header}}});
   in_flight_by_key_.insert_or_assign(InFlightKey(header.key.slice, header.key.work), frame.payload);
   actions.push_back(Verify{header.key.slice, frame.payload});

@@ -10,11 +10,13 @@
 namespace starling {
 namespace {
 
+constexpr size_t kLagsRemembered = 64;
 constexpr size_t kUpdatesRemembered = 128;  // a greater lag is told as this one
 
 }  // namespace
 
 void Partition::OnVerified(const Verified& verified, PartitionActions& actions) {
+  if (next_policy_.has_value()) recheck_policy_ = true;
   const auto it = in_flight_.find(verified.payload);
   if (it == in_flight_.end()) return;
   const FrameHeader& header = it->second.header;
@@ -90,6 +92,8 @@ void Partition::OrderContribution(BufferId payload, PartitionActions& actions) {
   record.clock = header.clock;
   record.scalars = DecideScalars(slice, header.key.work, header.samples, header.base_lsn);
   record.digest = header.digest;
+  lags_.push_back(record.scalars.lag);
+  if (lags_.size() > kLagsRemembered) lags_.pop_front();
   ++slice.ordered;
   slice.recent.push_back(Lsn(log_.ordered().value + 1));
   if (slice.recent.size() > kUpdatesRemembered) slice.recent.pop_front();

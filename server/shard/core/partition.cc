@@ -9,7 +9,8 @@
 
 namespace starling {
 
-Partition::Partition(PartitionConfig config) : config_(std::move(config)), policy_(config_.policy) {
+Partition::Partition(PartitionConfig config) : config_(std::move(config)) {
+  policy_.policy = config_.policy;
   for (const PartitionConfig::SliceInfo& info : config_.slices) {
     slices_.try_emplace(info.id, info, config_.micro_batches);
     updated_slices_ += info.updated ? 1 : 0;
@@ -38,8 +39,9 @@ void Partition::Step(const PartitionEvent& event, absl::Time now, PartitionActio
 // record or answered somebody, so it ends.
 void Partition::Settle(absl::Time now, PartitionActions& actions) {
   ExpireParked(now, actions);
-  while (recheck_cut_ || recheck_parked_ || recheck_closes_ || recheck_pulls_) {
+  while (recheck_cut_ || recheck_policy_ || recheck_parked_ || recheck_closes_ || recheck_pulls_) {
     if (std::exchange(recheck_cut_, false)) TryCut(actions);
+    if (std::exchange(recheck_policy_, false)) TryPolicy(actions);
     if (std::exchange(recheck_parked_, false)) Unpark(actions);
     if (std::exchange(recheck_closes_, false)) TryCloses(actions);
     if (std::exchange(recheck_pulls_, false)) TryAllPulls(actions);
@@ -89,6 +91,7 @@ FrameHeader Partition::AnswerTo(const FrameHeader& request, FrameType type, Answ
   header.partition = config_.partition;
   header.view = view_;
   header.roster = roster_;
+  header.policy = request.policy;
   header.origin = request.origin;
   header.request_id = request.request_id;
   header.clock = request.clock;
@@ -148,6 +151,9 @@ PartitionStatus Partition::Status() const {
   for (const auto& [id, slice] : slices_) elements += slice.info.elements;
   status.set_value_bytes(elements * sizeof(float));
   if (bsp() && updated_slices_ > 0) status.set_sealed_steps(LeastSealed());
+  status.set_policy(std::max(policy_.number, drained_for_).value);
+  status.set_begun_steps(begun_steps_);
+  if (!lags_.empty()) status.set_recent_lag(*std::max_element(lags_.begin(), lags_.end()));
   status.set_fault(fault_);
   return status;
 }

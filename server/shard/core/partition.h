@@ -55,6 +55,9 @@ struct PartitionCounters {
   uint64_t duplicate_sums = 0;
   uint64_t sealed = 0;
   uint64_t cuts = 0;
+  uint64_t drains = 0;          // for a policy to come
+  uint64_t policies = 0;        // switches
+  uint64_t earlier_policy = 0;  // requests of a policy that had ended
 };
 
 // One thread at a time.
@@ -194,10 +197,18 @@ class Partition {
   void OnOrders(const OrdersReceived& orders, PartitionActions& actions);
   void TakeView(const OrdersReceived& orders, PartitionActions& actions);
   void TakeRoster(const RosterList& roster, PartitionActions& actions);
-  void TakePolicy(const ConsistencyPolicy& policy, PartitionActions& actions);
   void TakeEpoch(const OrdersReceived& orders);
   // Refuses waiting closes and pulls of those that are not members (`all`: of everybody).
   void RefuseWaiting(Answer answer, const std::string& text, bool all, PartitionActions& actions);
+
+  // on_policy.cc
+  void TakePolicy(const OrdersReceived& orders, PartitionActions& actions);
+  void TryPolicy(PartitionActions& actions);
+  bool IsDrained(uint64_t step) const;
+  static bool IsTrainingRequest(const FrameHeader& header);
+  bool IsOfEarlierPolicy(const FrameHeader& header) const;
+  void OnEarlierPolicy(const FrameReceived& frame, PartitionActions& actions);
+  void AnswerEarlierPolicy(const Waiter& waiter, PartitionActions& actions);
 
   // on_cut.cc
   bool NeedsCopy(uint32_t epoch) const;
@@ -209,7 +220,7 @@ class Partition {
   void Settle(absl::Time now, PartitionActions& actions);
   SliceState* FindSlice(SliceId id);
   const SliceState* FindSlice(SliceId id) const;
-  bool bsp() const { return policy_.kind == PolicyKind::kBsp; }
+  bool bsp() const { return policy_.policy.kind == PolicyKind::kBsp; }
   uint64_t ItemOf(const WorkRange& work) const { return work.first / config_.micro_batches; }
   WorkRange ItemRange(const WorkRange& work) const;
   int64_t JobStep(const WorkRange& work) const;
@@ -231,7 +242,11 @@ class Partition {
   ShardId primary_;
   ShardId backup_;
   RosterNumber roster_;
-  ConsistencyPolicy policy_;
+  PolicyAt policy_;                      // in force
+  std::optional<PolicyAt> next_policy_;  // followed once it is in force
+  bool next_in_force_ = false;
+  PolicyNumber drained_for_;             // all before its step is applied
+  bool was_bsp_ = false;                 // the policy before
   uint32_t open_epoch_ = 0;
   uint32_t discard_cuts_before_ = 0;
 
@@ -261,8 +276,12 @@ class Partition {
   uint64_t applied_min_ = 0;
   uint64_t applied_max_ = 0;
 
+  uint64_t begun_steps_ = 0;    // no contribution of a later step of the job came
+  std::deque<uint64_t> lags_;   // of the last updates under this policy
+
   // What the event changed, and Settle has to look at again.
   bool recheck_cut_ = false;
+  bool recheck_policy_ = false;
   bool recheck_parked_ = false;
   bool recheck_closes_ = false;
   bool recheck_pulls_ = false;

@@ -327,20 +327,6 @@ TEST(PartitionBspTest, ACloseMustNameItsStep) {
               HasSubstr("bad-frame clock 3 lsn 0: the clock of job step 0 is that number; came 3"));
 }
 
-TEST(PartitionBspTest, ARunningJobCannotLeaveBsp) {
-  Transcript t(Bsp());
-  t.Begin(1);
-  OrdersReceived orders = t.Base();
-  orders.policy = {PolicyKind::kSsp, 1};
-  t.Step(orders);
-  t.Step(orders);
-  EXPECT_EQ(t.Text(), R"(
-orders generation 1 view 1 roster 0: epoch 0
-  fault: ordered to change between BSP and another policy, which a running job cannot
-orders generation 1 view 1 roster 0: epoch 0
-)");
-}
-
 // The digest over the log sees every record, in order.
 TEST(PartitionBspTest, TheStateDigestTellsLogsApart) {
   Transcript a(Bsp());

@@ -12,7 +12,7 @@ namespace starling {
 namespace {
 
 uint64_t DigestWith(uint64_t before, const LogRecord& r) {
-  const std::array<uint64_t, 23> fields = {
+  const std::array<uint64_t, 25> fields = {
       r.lsn.value,
       r.view.value,
       static_cast<uint64_t>(r.kind),
@@ -34,8 +34,10 @@ uint64_t DigestWith(uint64_t before, const LogRecord& r) {
       r.scalars.lag,
       r.digest,
       r.roster.value,
-      static_cast<uint64_t>(r.policy.kind),
-      r.policy.staleness,
+      r.policy.number.value,
+      static_cast<uint64_t>(r.policy.policy.kind),
+      r.policy.policy.staleness,
+      r.policy.step,
   };
   return XXH3_64bits_withSeed(fields.data(), sizeof(fields), before);
 }

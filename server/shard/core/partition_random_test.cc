@@ -106,7 +106,7 @@ class RandomCompany {
     orders.generation = Generation(1);
     orders.view = ViewNumber(1);
     orders.primary = ShardId(1);
-    orders.policy = core_.config().policy;
+    orders.policy.policy = core_.config().policy;
     orders.roster.number = RosterNumber(roster_);
     for (const auto& [replica, process] : processes_) {
       orders.roster.members.push_back(

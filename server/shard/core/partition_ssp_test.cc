@@ -465,21 +465,6 @@ backup has lsn 4
 )");
 }
 
-TEST(PartitionSspTest, StalenessMayChangeWhileTheJobRuns) {
-  Transcript t(Ssp(0));
-  t.Begin(1);
-  t.Pull(1, 0, 3);
-  OrdersReceived orders = t.Base();
-  orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
-  orders.policy = {PolicyKind::kAsync, 0};
-  t.Step(orders);
-  EXPECT_EQ(t.Text(), R"(
-c1 r1.1 pull s0 clock 3 min_lsn 0
-orders generation 1 view 1 roster 1: r1.1 epoch 0
-  c1 value #2 s0 clock 3 lsn 3 lag 0 version 0
-)");
-}
-
 TEST(PartitionSspTest, ACloseOrAPullHasNoPayload) {
   Transcript t(Ssp(0));
   t.Begin(1);

@@ -18,12 +18,16 @@ OrdersReceived ToPartitionOrders(const ShardJob& job, const PartitionOrders& par
   }
   std::sort(orders.roster.members.begin(), orders.roster.members.end(),
             [](const RosterMember& a, const RosterMember& b) { return a.replica < b.replica; });
+  ConsistencyPolicy& policy = orders.policy.policy;
   switch (job.policy().policy().kind()) {
-    case Policy::SSP: orders.policy.kind = PolicyKind::kSsp; break;
-    case Policy::ASYNC: orders.policy.kind = PolicyKind::kAsync; break;
-    default: orders.policy.kind = PolicyKind::kBsp; break;
+    case Policy::SSP: policy.kind = PolicyKind::kSsp; break;
+    case Policy::ASYNC: policy.kind = PolicyKind::kAsync; break;
+    default: policy.kind = PolicyKind::kBsp; break;
   }
-  orders.policy.staleness = job.policy().policy().staleness();
+  policy.staleness = job.policy().policy().staleness();
+  orders.policy.number = PolicyNumber(static_cast<uint32_t>(job.policy().number()));
+  orders.policy.step = job.policy().step();
+  orders.policy_in_force = job.policy().in_force();
   orders.epoch = job.epoch();
   orders.discard_cuts_before = job.discard_cuts_before();
   return orders;

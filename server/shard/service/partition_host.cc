@@ -82,6 +82,7 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
       spans_(spans),
       report_(std::move(report)),
       micro_batches_(config.micro_batches),
+      two_versions_(plan_->bsp()),
       core_(std::move(config)) {
   for (const SliceId id : plan_->layout.partitions[core_.config().partition.value]) {
     value_bytes_ += plan_->layout.slices[id.value].elements * sizeof(float);
@@ -104,7 +105,7 @@ absl::Status PartitionHost::MakeFirstValues() {
     STARLING_ASSIGN_OR_RETURN(store.versions[0].data, Allocate(*memory_, elements));
     InitSlice(spec.seed(), spec.model(), *store.slice, store.versions[0].data.get());
     if (store.slice->kind == FROZEN) continue;
-    if (plan_->bsp()) {
+    if (two_versions_) {
       STARLING_ASSIGN_OR_RETURN(store.versions[1].data, Allocate(*memory_, elements));
       std::memset(store.versions[1].data.get(), 0, elements * sizeof(float));
     }
@@ -166,6 +167,10 @@ void PartitionHost::Handle(PartitionEvent event) {
   waiting_bytes_ = waiting;
   if (core_.counters().cuts != cuts_reported_) {
     cuts_reported_ = core_.counters().cuts;
+    at_once_ = true;
+  }
+  if (core_.counters().drains != drains_reported_) {
+    drains_reported_ = core_.counters().drains;
     at_once_ = true;
   }
   PublishIfDue(false);
@@ -261,8 +266,8 @@ std::shared_ptr<float> PartitionHost::Writable(const Value& value, size_t elemen
 void PartitionHost::Do(const ApplyNow& action) {
   const uint64_t begin = SpanRing::NowMicros();
   SliceStore& store = Store(action.record.slice);
-  const uint32_t into = plan_->bsp() ? (action.version + 1) % 2 : 0;
-  const Value& from = store.versions[plan_->bsp() ? action.version % 2 : 0];
+  const uint32_t into = two_versions_ ? (action.version + 1) % 2 : 0;
+  const Value& from = store.versions[two_versions_ ? action.version % 2 : 0];
   std::shared_ptr<float> out = Writable(store.versions[into], store.slice->elements);
   if (out == nullptr) return OutOfMemory(store.slice->elements);
   WithPayload(buffers_.at(action.payload), [&](Payload payload) {
@@ -277,6 +282,26 @@ void PartitionHost::Do(const ApplyNow& action) {
                  begin, SpanRing::NowMicros(),
                  {action.record.clock, action.record.slice.value,
                   FlowOf(plan_->run, action.record.slice, action.record.work, micro_batches_)});
+}
+
+// The newest value goes to where the next policy looks for it.
+void PartitionHost::Do(const SwitchPolicy& action) {
+  spdlog::info("job {} partition {} follows policy {} from step {}", plan_->description.spec().name(),
+               core_.config().partition.value, action.number.value, action.version);
+  if (!two_versions_ && !action.two_versions) return;
+  two_versions_ = action.two_versions;
+  for (auto& [id, store] : slices_) {
+    if (store.slice->kind == FROZEN) continue;
+    Value newest = std::move(store.versions[store.current]);
+    store.versions = {};
+    store.current = action.two_versions ? action.version % 2 : 0;
+    store.versions[store.current] = std::move(newest);
+    if (!action.two_versions) continue;
+    Value& other = store.versions[1 - store.current];
+    other.data = memory_->Allocate(store.slice->elements);
+    if (other.data == nullptr) return OutOfMemory(store.slice->elements);
+    std::memset(other.data.get(), 0, store.slice->elements * sizeof(float));
+  }
 }
 
 // The copy is a reference: the next update of a slice that is kept so goes to new memory.
@@ -303,7 +328,7 @@ void PartitionHost::Do(const SendValue& action) {
   const uint64_t begin = SpanRing::NowMicros();
   const SliceId id = action.header.key.slice;
   SliceStore& store = Store(id);
-  const bool two_versions = plan_->bsp() && store.slice->kind != FROZEN;
+  const bool two_versions = two_versions_ && store.slice->kind != FROZEN;
   Value& value = action.source == ValueSource::kCutCopy
                      ? store.cut
                      : store.versions[two_versions ? action.version % 2 : 0];

@@ -67,7 +67,7 @@ class PartitionHost {
   struct SliceStore {
     const Slice* slice = nullptr;
     const UpdateRule* rule = nullptr;
-    std::array<Value, 2> versions;  // BSP: version v at v % 2; others: [0]
+    std::array<Value, 2> versions;  // two: version v at v % 2; else [0]
     uint32_t current = 0;           // index of the newest
     std::shared_ptr<float> slot0, slot1;
     Value cut;
@@ -96,6 +96,7 @@ class PartitionHost {
   void Do(const MergeSums& action);
   void Do(const Replicate& action);
   void Do(const ApplyNow& action);
+  void Do(const SwitchPolicy& action);
   void Do(const CopyForCut& action);
   void Do(const DropCopy& action);
   void Do(const SendFrame& action);
@@ -115,6 +116,7 @@ class PartitionHost {
   const Report report_;
   const uint32_t micro_batches_;
 
+  bool two_versions_;  // of what is not frozen
   Partition core_;
   std::map<SliceId, SliceStore> slices_;
   std::map<BufferId, Buffer> buffers_;
@@ -129,6 +131,7 @@ class PartitionHost {
   uint64_t waiting_bytes_ = 0;   // reserved of memory_
   std::string fault_;            // set: stopped for want of memory
   uint64_t cuts_reported_ = 0;
+  uint64_t drains_reported_ = 0;
   bool changed_ = true;   // since the last report
   bool at_once_ = true;
 };

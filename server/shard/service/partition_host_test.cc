@@ -106,8 +106,8 @@ class PartitionHostTest : public testing::Test {
     for (uint32_t worker = 1; worker <= 2; ++worker) {
       orders.roster.members.push_back({ReplicaId(worker), WorkerId(worker), Incarnation(worker), 0});
     }
-    orders.policy.kind = plan_->bsp() ? PolicyKind::kBsp : PolicyKind::kSsp;
-    orders.policy.staleness = plan_->description.spec().policy().staleness();
+    orders.policy.policy.kind = plan_->bsp() ? PolicyKind::kBsp : PolicyKind::kSsp;
+    orders.policy.policy.staleness = plan_->description.spec().policy().staleness();
     orders.epoch = epoch;
     orders.discard_cuts_before = discard_before;
     host_->OnOrders(std::move(orders));

@@ -128,6 +128,7 @@ void MiniCluster::Report(MiniWorker& worker) {
     if (!worker.done.contains(lease.id())) report.add_leases_held(lease.id());
   }
   for (const uint64_t lease : worker.done) report.add_leases_done(lease);
+  report.set_clock(static_cast<int64_t>(Covered(worker.run.job_uid())));
   for (const StepMetrics& metrics : std::exchange(worker.finished, {}))
     *report.add_finished() = metrics;
   for (const Inspection& inspection : std::exchange(worker.inspections, {})) {
@@ -175,7 +176,7 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
 void MiniCluster::DoWork(MiniWorker& worker) {
   const WorkerOrders& orders = worker.orders;
   const uint64_t uid = orders.job().run().job_uid();
-  if (uid == 0 || worker.drained) return;
+  if (uid == 0 || worker.drained || orders.hold()) return;
   if (orders.policy().policy().kind() == Policy::BSP && orders.leases_size() == 0) return DoBspWork(worker);
   for (const Lease& lease : orders.leases()) {
     if (worker.done.contains(lease.id())) continue;
@@ -199,6 +200,7 @@ void MiniCluster::DoBspWork(MiniWorker& worker) {
   const JobDescription& job = orders.job();
   auto& items = covered[job.run().job_uid()][orders.epoch()];
   const uint64_t step = items.size();
+  if (orders.has_policy_end() && Covered(job.run().job_uid()) >= orders.policy_end()) return;
   if (step >= StepsInEpoch(job.spec(), job.train_samples(), orders.epoch())) return;
   ++items[step];
   ++worker.items;
@@ -211,6 +213,22 @@ void MiniCluster::DoBspWork(MiniWorker& worker) {
 }
 
 // ---- Shards ----
+
+uint64_t MiniCluster::Covered(uint64_t uid) const {
+  uint64_t items = 0;
+  const auto epochs = covered.find(uid);
+  if (epochs == covered.end()) return 0;
+  for (const auto& [epoch, counts] : epochs->second) items += counts.size();
+  return items;
+}
+
+uint64_t MiniCluster::Begun(const ShardJob& job) const {
+  const auto epochs = covered.find(job.job().run().job_uid());
+  if (epochs == covered.end() || epochs->second.empty()) return 0;
+  const auto& [epoch, items] = *epochs->second.rbegin();
+  const uint64_t full = StepsInFullEpoch(job.job().spec(), job.job().train_samples());
+  return items.empty() ? epoch * full : epoch * full + items.rbegin()->first + 1;
+}
 
 void MiniCluster::Report(MiniShard& shard) {
   const auto take = [&] {
@@ -240,6 +258,11 @@ void MiniCluster::Report(MiniShard& shard) {
       status->set_ready(true);
       status->set_epoch(job.epoch());
       status->set_value_bytes(100);
+      status->set_roster(job.roster().number());
+      status->set_begun_steps(Begun(job));
+      uint64_t& policy = policies_[job.job().run().job_uid()];
+      if (Covered(job.job().run().job_uid()) >= job.policy().step()) policy = job.policy().number();
+      status->set_policy(policy);
       const uint64_t steps = StepsInEpoch(job.job().spec(), job.job().train_samples(), job.epoch());
       auto items = epochs.find(job.epoch());
       const uint64_t done = items == epochs.end() ? 0 : items->second.size();

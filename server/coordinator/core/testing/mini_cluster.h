@@ -113,9 +113,12 @@ class MiniCluster : public CoordinatorSink {
   void DoWork(MiniWorker& worker);
   void DoBspWork(MiniWorker& worker);
   void TakeOrders(MiniWorker& worker, const WorkerOrders& orders);
+  uint64_t Covered(uint64_t uid) const;           // items
+  uint64_t Begun(const ShardJob& job) const;      // steps of the job
   void CheckDurable(const Run& run, const Roster& roster, uint32_t epoch) const;
 
   CoordinatorOptions options_;
+  std::map<uint64_t, uint64_t> policies_;  // by job uid: the number that its partitions follow
   uint64_t last_call_ = 0;
   uint64_t last_nonce_ = 0;
   std::map<uint64_t, CoordinatorReply> answers_;

@@ -52,7 +52,7 @@ class Transcript {
     orders.generation = Generation(1);
     orders.view = ViewNumber(1);
     orders.primary = ShardId(1);
-    orders.policy = partition_.config().policy;
+    orders.policy.policy = partition_.config().policy;
     return orders;
   }
   // The payload of request n is buffer n.
@@ -122,6 +122,7 @@ class Transcript {
     h.key.run = partition_.config().run;
     h.view = view_;
     h.roster = roster_;
+    h.policy = policy_;
     h.origin = {ReplicaId(replica), WorkerId(replica), Incarnation(incarnation_), 1};
     return h;
   }
@@ -144,6 +145,7 @@ class Transcript {
   // ---- What is stamped on later frames ----
   void set_view(uint64_t view) { view_ = ViewNumber(view); }
   void set_roster(uint64_t roster) { roster_ = RosterNumber(roster); }
+  void set_policy(uint32_t policy) { policy_ = PolicyNumber(policy); }
   void set_incarnation(uint64_t incarnation) { incarnation_ = incarnation; }
   void Advance(absl::Duration duration) { now_ += duration; }
 
@@ -185,6 +187,7 @@ class Transcript {
   absl::Time now_ = absl::UnixEpoch();
   ViewNumber view_{1};
   RosterNumber roster_{1};
+  PolicyNumber policy_;
   uint64_t incarnation_ = 1;
   uint64_t last_request_ = 0;
 };

@@ -1,0 +1,205 @@
+// The policy changes while a job runs: docs/protocol.md, section 8. A change is a durable, numbered
+// record. First all members hold: they begin nothing new, and say what they have begun. Then its step is
+// decided, behind all of that; the policy before does what is below. When all partitions have applied
+// that, the policy is in force.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_file.h"
+#include "common/data_plan/job_steps.h"
+#include "common/defences.h"
+#include "common/protocol/limits.h"
+#include "server/coordinator/core/core.h"
+#include "server/coordinator/leases/lease_id.h"
+
+namespace starling {
+
+const PolicyRecord& Coordinator::Core::Job::policy() const {
+  for (auto it = state.policies().rbegin(); it != state.policies().rend(); ++it) {
+    if (it->record().in_force()) return it->record();
+  }
+  return state.policies(0).record();
+}
+
+// The change that is under way; nullptr: none.
+PolicyRecord* Coordinator::Core::Job::next_policy() {
+  for (StoredPolicy& stored : *state.mutable_policies()) {
+    if (!stored.record().in_force()) return stored.mutable_record();
+  }
+  return nullptr;
+}
+
+const PolicyRecord* Coordinator::Core::Job::next_policy() const {
+  return const_cast<Job*>(this)->next_policy();
+}
+
+bool Coordinator::Core::Job::holds() const {
+  const PolicyRecord* next = next_policy();
+  return next != nullptr && !next->has_step();
+}
+
+// The job's own policy is the first.
+void Coordinator::Core::StartPolicies(Job& job) {
+  StoredPolicy& first = *job.state.add_policies();
+  *first.mutable_record()->mutable_policy() = job.spec().policy();
+  first.mutable_record()->mutable_policy()->clear_guard();
+  first.mutable_record()->set_step(0);
+  first.mutable_record()->set_in_force(true);
+  first.mutable_record()->set_by("job file");
+}
+
+// BSP gives each worker a part of every step.
+absl::Status Coordinator::Core::CheckShares(const JobSpec& spec) {
+  if (spec.policy().kind() != Policy::BSP || spec.workers_min() <= spec.batch().micro_batches()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("workers.min: ", spec.workers_min(), " workers cannot share the ",
+                   spec.batch().micro_batches(),
+                   " micro-batches of a BSP step: raise batch.microBatches or lower workers.min"));
+}
+
+absl::Status Coordinator::Core::CheckPolicyChange(const Job& job, const Policy& policy) const {
+  if (job.over()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.name(), " is over (", JobState_Name(job.state.state()),
+                     "): its policy cannot change any more"));
+  }
+  JobSpec spec = job.spec();
+  spec.mutable_policy()->set_kind(policy.kind());
+  spec.mutable_policy()->set_staleness(policy.staleness());
+  STARLING_RETURN_IF_ERROR(config::ValidateSpec(spec));
+  STARLING_RETURN_IF_ERROR(CheckShares(spec));
+  const auto waiting = std::count_if(job.state.policies().begin(), job.state.policies().end(),
+                                     [](const auto& p) { return !p.record().in_force(); });
+  if (static_cast<uint32_t>(waiting) >= limits::kPolicyChangesWaitingMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(waiting, " changes of job ", job.name(),
+                     "'s policy wait already: try again when they are in force"));
+  }
+  if (static_cast<uint32_t>(job.state.policies_size()) >= limits::kPoliciesPerJobMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("job ", job.name(), " has had ",
+                                                     job.state.policies_size(),
+                                                     " policies, and that is the most"));
+  }
+  return absl::OkStatus();
+}
+
+void Coordinator::Core::On(const SetPolicyEvent& event) {
+  const SetPolicyRequest& request = event.request;
+  Job* job = FindJob(request.name());
+  if (job == nullptr) return Reply(event.call, NoSuchJob(request.name()));
+  SetPolicyReply reply;
+  const auto answer = [&](uint64_t number) {
+    reply.set_number(number);
+    *reply.mutable_status() = StatusOf(*job);
+    Reply(event.call, std::move(reply));
+  };
+  for (const StoredPolicy& stored : job->state.policies()) {
+    if (request.nonce() != 0 && stored.nonce() == request.nonce()) return answer(stored.record().number());
+  }
+  if (absl::Status status = CheckPolicyChange(*job, request.policy()); !status.ok()) {
+    return Reply(event.call, std::move(status));
+  }
+  Policy policy;
+  policy.set_kind(request.policy().kind());
+  if (policy.kind() == Policy::SSP) policy.set_staleness(request.policy().staleness());
+  const PolicyRecord& newest = job->state.policies().rbegin()->record();
+  if (PolicyText(newest.policy()) != PolicyText(policy)) AddPolicy(*job, policy, "set", request.nonce());
+  answer(job->state.policies().rbegin()->record().number());
+}
+
+void Coordinator::Core::AddPolicy(Job& job, const Policy& policy, const std::string& by,
+                                  uint64_t nonce) {
+  const uint64_t number = job.state.policies().rbegin()->record().number() + 1;
+  StoredPolicy& stored = *job.state.add_policies();
+  stored.set_nonce(nonce);
+  PolicyRecord& record = *stored.mutable_record();
+  record.set_number(number);
+  *record.mutable_policy() = policy;
+  record.set_by(by);
+  record.set_time(absl::FormatTime(absl::RFC3339_sec, now_, absl::UTCTimeZone()));
+  Log(job, absl::StrCat("policy ", number, ", ", PolicyText(policy), ", was asked for: ", by));
+  if (!job.running()) {  // nothing was done under the one before
+    record.set_step(0);
+    record.set_in_force(true);
+  }
+  SaveState(job);
+  TouchJob(job);
+  if (job.running()) advance_.insert(job.uid());
+}
+
+void Coordinator::Core::AdvancePolicy(Job& job) {
+  while (PolicyRecord* next = job.next_policy()) {
+    if (!next->has_step()) {
+      const std::optional<uint64_t> step = DecideStep(job, next->number());
+      if (!step) return;
+      next->set_step(*step);
+      SaveState(job);
+      Log(job, absl::StrCat("policy ", next->number(), ", ", PolicyText(next->policy()),
+                            ", takes effect at clock ", *step, ": no worker has begun it"));
+      TouchJob(job);
+    }
+    const bool drained = std::all_of(
+        job.partitions.begin(), job.partitions.end(),
+        [&](const auto& status) { return status && status->policy() >= next->number(); });
+    if (!drained) return;
+    next->set_in_force(true);
+    next->set_time(absl::FormatTime(absl::RFC3339_sec, now_, absl::UTCTimeZone()));
+    SaveState(job);
+    DropTrainingTable(job);
+    job.coverage_changed = true;
+    Log(job, absl::StrCat("policy ", next->number(), ", ", PolicyText(next->policy()),
+                          ", is in force from clock ", next->step(), " on all ",
+                          job.partitions.size(), " partitions"));
+    TouchJob(job);
+  }
+}
+
+// Behind all that was begun: what members say that were told to hold, and what came to the partitions
+// from those that are none any more (a partition that has this roster takes nothing more from them).
+std::optional<uint64_t> Coordinator::Core::DecideStep(const Job& job, uint64_t number) const {
+  const uint64_t epoch = job.state.epoch();
+  const uint64_t before = epoch * StepsInFullEpoch(job.spec(), job.samples());
+  uint64_t step = std::max(before, job.policy().step());
+  const bool anyhow = DefenceMasked(Defence::kPolicyHold);
+  for (const auto& status : job.partitions) {
+    if (!status || status->roster() < job.state.roster().number()) return std::nullopt;
+    if (!anyhow) step = std::max(step, status->begun_steps());
+  }
+  for (const Member& member : job.state.roster().members()) {
+    const Worker& worker = workers_.at(member.worker());
+    const bool holds = worker.hold_policy == number && worker.report.orders_seen() >= worker.hold_version;
+    if (!holds && !anyhow) return std::nullopt;
+    if (job.bsp()) step = std::max(step, static_cast<uint64_t>(std::max<int64_t>(0, worker.report.clock())));
+    for (const auto* leases : {&worker.report.leases_begun(), &worker.report.leases_done()}) {
+      for (const uint64_t lease : *leases) {
+        if (LeaseIsOf(lease, TRAIN, static_cast<uint32_t>(epoch))) step = std::max(step, before + LeaseItem(lease) + 1);
+      }
+    }
+  }
+  if (job.training) step = std::max(step, before + job.training->DoneEnd());
+  return std::min(step, JobSteps(job.spec(), job.samples()));
+}
+
+// Items of the open epoch that are of the policy in force.
+uint64_t Coordinator::Core::ItemsOfPolicy(const Job& job, uint64_t items) {
+  const PolicyRecord* next = job.next_policy();
+  if (next == nullptr || !next->has_step()) return items;
+  const uint64_t before = job.state.epoch() * StepsInFullEpoch(job.spec(), job.samples());
+  return next->step() <= before ? 0 : std::min(items, next->step() - before);
+}
+
+void Coordinator::Core::DropTrainingTable(Job& job) {
+  if (!job.training) return;
+  for (const Member& member : job.state.roster().members()) {
+    if (const auto seconds = job.training->SecondsPerItem(member.worker())) {
+      job.seconds_per_item[member.worker()] = *seconds;
+    }
+  }
+  job.training.reset();
+}
+
+}  // namespace starling

@@ -1,0 +1,98 @@
+// The job's policy changes at a step: docs/protocol.md, section 8. A partition that has applied all before
+// the step says so, and goes on under the policy before: the same work may have to be done again for
+// another partition, and needs these values as they are. When all have said so, the policy is in force, and
+// requests of the one before change nothing any more.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+#include "server/shard/core/partition.h"
+
+namespace starling {
+
+void Partition::TakePolicy(const OrdersReceived& orders, PartitionActions& actions) {
+  const PolicyAt& policy = orders.policy;
+  if (next_policy_.has_value() && policy.number == next_policy_->number && orders.policy_in_force) {
+    next_in_force_ = recheck_policy_ = true;
+    return;
+  }
+  const PolicyNumber newest = next_policy_.has_value() ? next_policy_->number : policy_.number;
+  if (policy.number <= newest || !fault_.empty()) return;
+  // The coordinator has seen what was begun here; no member begins anything beyond.
+  const uint64_t least = std::max(policy_.step, begun_steps_);
+  if ((policy.step < least || policy.step > config_.steps) && !DefenceMasked(Defence::kPolicyHold)) {
+    fault_ = absl::StrCat("policy ", policy.number.value, " was ordered to take effect at step ",
+                          policy.step, "; expected ", least, " to ", config_.steps);
+    actions.push_back(ReportFault{fault_, Origin()});
+    return;
+  }
+  next_policy_ = policy;
+  next_in_force_ = orders.policy_in_force;
+  recheck_policy_ = true;
+}
+
+bool Partition::IsDrained(uint64_t step) const {
+  if (DefenceMasked(Defence::kPolicyDrain)) return true;
+  if (!in_flight_.empty()) return false;
+  return updated_slices_ == 0 || LeastSealed() >= step;
+}
+
+void Partition::TryPolicy(PartitionActions& actions) {
+  if (!next_policy_.has_value() || !IsDrained(next_policy_->step)) return;
+  if (drained_for_ != next_policy_->number) ++counters_.drains;
+  drained_for_ = next_policy_->number;
+  if (!next_in_force_) return;
+  was_bsp_ = bsp();
+  policy_ = *std::exchange(next_policy_, std::nullopt);
+  lags_.clear();
+  LogRecord record;
+  record.kind = RecordKind::kPolicy;
+  record.policy = policy_;
+  Order(std::move(record), BufferId(), {}, actions);
+  // A clock beyond every member's; everybody enters again, under the new policy.
+  clocks_.ParkAll(static_cast<Clock>(policy_.step));
+  actions.push_back(SwitchPolicy{policy_.number, bsp(), policy_.step});
+  for (const auto& [replica, queue] : closes_) {
+    for (const Waiter& waiter : queue) AnswerEarlierPolicy(waiter, actions);
+  }
+  closes_.clear();
+  absl::erase_if(pulls_, [](const auto& pull) { return IsTrainingRequest(pull.second.request); });
+  ++counters_.policies;
+  recheck_parked_ = true;
+}
+
+bool Partition::IsTrainingRequest(const FrameHeader& header) {
+  return header.key.work.purpose != WorkPurpose::kEvaluate &&
+         (header.flags & frame_flags::kReader) == 0;
+}
+
+bool Partition::IsOfEarlierPolicy(const FrameHeader& header) const {
+  return header.policy < policy_.number && IsTrainingRequest(header) &&
+         !DefenceMasked(Defence::kPolicyFence);
+}
+
+// A close: what it names is applied, or it only moves the replica's clock, which stands anew. A pull
+// gets no answer: the worker drops it when it hears of the policy.
+void Partition::AnswerEarlierPolicy(const Waiter& waiter, PartitionActions& actions) {
+  const FrameHeader& request = waiter.request;
+  ++counters_.earlier_policy;
+  if (request.type == FrameType::kPull) return;
+  Clock clock = request.clock;
+  if ((request.flags & frame_flags::kEnter) && was_bsp_) clock = static_cast<Clock>(policy_.step);
+  Ack(waiter, Answer::kAlreadyCounted, log_.applied(), clock, actions);
+}
+
+void Partition::OnEarlierPolicy(const FrameReceived& frame, PartitionActions& actions) {
+  const FrameHeader& header = frame.header;
+  if (header.type == FrameType::kPush && !Covers(*FindSlice(header.key.slice), header)) {
+    return Refuse(frame,
+                  {Verdict::kRefuse, Answer::kStaleClock,
+                   absl::StrCat("policy ", header.policy.value, " ended at step ", policy_.step)},
+                  actions);
+  }
+  AnswerEarlierPolicy({frame.connection, header}, actions);
+  if (frame.payload.value != 0) actions.push_back(Release{frame.payload});
+}
+
+}  // namespace starling
