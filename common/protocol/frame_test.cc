@@ -26,6 +26,7 @@ FrameHeader Sample() {
   h.partition = PartitionId(13);
   h.view = ViewNumber(17);
   h.roster = RosterNumber(19);
+  h.policy = PolicyNumber(67);
   h.origin = {ReplicaId(23), WorkerId(29), Incarnation(31), 37};
   h.request_id = 41;
   h.samples = 43;
@@ -82,7 +83,7 @@ TEST(Frame, NamesWhatIsWrong) {
       {"flags", [](Bytes* b) { (*b)[11] = 0x80; }},
       {"work purpose", [](Bytes* b) { (*b)[28] = 4; }},
       {"reserved", [](Bytes* b) { (*b)[29] = 1; }},
-      {"reserved", [](Bytes* b) { (*b)[132] = 1; }},
+      {"reserved", [](Bytes* b) { (*b)[144] = 1; }},
       {"reserved", [](Bytes* b) { (*b)[187] = 1; }},
       {"work count", [](Bytes* b) { (*b)[36] = 3; }},
       {"work first", [](Bytes* b) { (*b)[40] = 129; }},

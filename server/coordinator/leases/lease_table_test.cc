@@ -69,6 +69,27 @@ TEST(LeaseTable, HoldsThirtySecondsOfMeasuredWork) {
   EXPECT_EQ(table.held_count(1), 30u);
 }
 
+TEST(LeaseTable, GivesBackWhatIsBeyondTheEndAndGrantsNothingThere) {
+  LeaseTable table(Items(100));
+  table.AddWorker(1, kStart, std::nullopt);
+  table.AddWorker(2, kStart, std::nullopt);
+  table.Grant();
+  EXPECT_EQ(table.DoneEnd(), 0u);
+  table.SetEnd(3);  // 3 is held by the second
+  EXPECT_THAT(HeldItems(table, 1), ElementsAre(0, 2));
+  EXPECT_THAT(HeldItems(table, 2), ElementsAre(1));
+  EXPECT_FALSE(table.Grant());
+  const std::vector<Lease> held = table.Held(1);
+  table.Done(1, {held[0].id(), held[1].id()}, kStart);
+  EXPECT_EQ(table.DoneEnd(), 3u);
+  EXPECT_FALSE(table.Grant());
+  table.RemoveWorker(2);
+  EXPECT_TRUE(table.Grant());
+  EXPECT_THAT(HeldItems(table, 1), ElementsAre(1));
+  table.SetEnd(0);
+  EXPECT_THAT(HeldItems(table, 1), IsEmpty());
+}
+
 TEST(LeaseTable, NeverMoreThanTheMaximumNorLessThanTheMinimum) {
   LeaseTable table(Items(10'000'000));
   table.AddWorker(1, kStart, 0.001);

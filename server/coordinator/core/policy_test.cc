@@ -1,0 +1,117 @@
+// The policy of a running job changes: docs/protocol.md, section 8.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/core/testing/coordinator_fixture.h"
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CoordinatorPolicyTest : public CoordinatorTest {
+ protected:
+  CoordinatorReply Set(const std::string& job, Policy::Kind kind, uint32_t staleness = 0,
+                       uint64_t nonce = 0) {
+    SetPolicyRequest request;
+    request.set_name(job);
+    request.mutable_policy()->set_kind(kind);
+    request.mutable_policy()->set_staleness(staleness);
+    request.set_nonce(nonce);
+    return cluster.Ask<SetPolicyEvent>(request);
+  }
+  absl::Status SetError(const std::string& job, Policy::Kind kind, uint32_t staleness = 0) {
+    const CoordinatorReply reply = Set(job, kind, staleness);
+    const auto* status = std::get_if<absl::Status>(&reply);
+    return status == nullptr ? absl::OkStatus() : *status;
+  }
+  uint64_t SetNumber(const std::string& job, Policy::Kind kind, uint32_t staleness = 0,
+                     uint64_t nonce = 0) {
+    const CoordinatorReply reply = Set(job, kind, staleness, nonce);
+    return std::get<SetPolicyReply>(reply).number();
+  }
+  bool Begins(uint64_t step) {
+    return cluster.RunUntil([&] { return cluster.Status("a").step() >= step; });
+  }
+};
+
+TEST_F(CoordinatorPolicyTest, EachPolicyTakesEffectInOrderAndEachItemCountsOnce) {
+  cluster.train_samples = 400;
+  cluster.AddShard("ps-0");
+  Workers(2);
+  Submit(Ssp("a", 2, 2));
+  ASSERT_TRUE(Begins(3));
+  EXPECT_EQ(SetNumber("a", Policy::BSP), 1u);
+  EXPECT_EQ(SetNumber("a", Policy::ASYNC), 2u);
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 2, 100);
+  const JobStatus status = cluster.Status("a");
+  ASSERT_EQ(status.policies_size(), 3);
+  EXPECT_EQ(status.policies(0).by(), "job file");
+  EXPECT_TRUE(status.policies(2).in_force());
+  EXPECT_GE(status.policies(1).step(), 3u);
+  EXPECT_GE(status.policies(2).step(), status.policies(1).step());
+  EXPECT_EQ(status.policy(), "async");
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("policy 1, bsp, is in force from clock"));
+}
+
+TEST_F(CoordinatorPolicyTest, ARetryIsTheSameChange) {
+  cluster.AddShard("ps-0");
+  Workers(1);
+  cluster.train_samples = 400;
+  Submit(Ssp("a", 1, 1));
+  EXPECT_EQ(SetNumber("a", Policy::BSP, 0, 77), 1u);
+  EXPECT_EQ(SetNumber("a", Policy::ASYNC, 0, 78), 2u);
+  EXPECT_EQ(SetNumber("a", Policy::BSP, 0, 77), 1u);
+  EXPECT_EQ(SetNumber("a", Policy::ASYNC), 2u);  // the newest already
+}
+
+TEST_F(CoordinatorPolicyTest, AJobThatWaitsStartsUnderTheNewPolicy) {
+  cluster.AddShard("ps-0");
+  Workers(1);
+  Submit(Ssp("a", 2, 2));
+  EXPECT_EQ(SetNumber("a", Policy::BSP), 1u);
+  EXPECT_TRUE(cluster.Status("a").policies(1).in_force());
+  cluster.AddWorker("worker-1");
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 2, 10);
+}
+
+TEST_F(CoordinatorPolicyTest, ACoordinatorThatStartsAgainGoesOnWithTheChange) {
+  cluster.train_samples = 400;
+  cluster.AddShard("ps-0");
+  Workers(2);
+  Submit(Ssp("a", 2, 2));
+  ASSERT_TRUE(Begins(3));
+  SetNumber("a", Policy::BSP);
+  cluster.StartCoordinator();
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").policy() == "bsp"; }));
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 2, 100);
+}
+
+TEST_F(CoordinatorPolicyTest, AWorkerThatIsSilentWhileOthersHoldIsTakenOff) {
+  cluster.train_samples = 400;
+  cluster.AddShard("ps-0");
+  Workers(2);
+  Submit(Ssp("a", 1, 2));
+  ASSERT_TRUE(Begins(3));
+  cluster.workers["worker-1"].alive = false;
+  SetNumber("a", Policy::BSP);
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").policy() == "bsp"; }));
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("worker-1 left"));
+}
+
+TEST_F(CoordinatorPolicyTest, RefusedWithTheReason) {
+  cluster.AddShard("ps-0");
+  Workers(1);
+  EXPECT_EQ(SetError("a", Policy::BSP).code(), absl::StatusCode::kNotFound);
+  JobSpec spec = Ssp("a", 5, 8);
+  Submit(spec);
+  EXPECT_THAT(std::string(SetError("a", Policy::BSP).message()), HasSubstr("workers.min: 5 workers cannot share"));
+  EXPECT_THAT(std::string(SetError("a", Policy::SSP, 1u << 30).message()), HasSubstr("consistency.ssp.staleness"));
+  EXPECT_TRUE(AskJob<CancelJobEvent>("a").ok());
+  EXPECT_THAT(std::string(SetError("a", Policy::ASYNC).message()), HasSubstr("is over (CANCELLED)"));
+}
+
+}  // namespace
+}  // namespace starling
