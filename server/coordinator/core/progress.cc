@@ -89,7 +89,7 @@ void Coordinator::Core::CutEpoch(Job& job) {
 
 void Coordinator::Core::GrantTraining(Job& job) {
   const uint64_t items = StepsInEpoch(job.spec(), job.samples(), job.state.epoch());
-  if (job.bsp() || items == 0 || job.state.stopping() || job.holds()) return;
+  if (job.bsp() || items == 0 || job.state.stopping()) return;
   const bool fresh = !job.training;
   if (fresh) {
     LeaseTableOptions options;
@@ -152,7 +152,9 @@ void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
     }
     if (worker.releasing() || worker.report.draining()) table.StopGranting(worker.id());
   }
-  if (!table.Grant() && !changed) return;
+  // While members hold, what they have and what they did is only taken down.
+  const bool holds = table.options().purpose == TRAIN && job.holds();
+  if ((holds || !table.Grant()) && !changed) return;
   for (const Member& member : job.state.roster().members())
     touched_workers_.insert(member.worker());
 }
