@@ -117,7 +117,7 @@ JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
 
   const Section spec = root.Child("spec");
   out.set_seed(spec.Integer("seed", 0, 0, kInt64Max));
-  ReadModel(spec.Child("model"), out.mutable_model_source());
+  ReadModel(spec.Child("model"), options, out.mutable_model_source());
   ReadData(spec.Child("data"), options, &out);
   const std::string loss = spec.Text("loss", "softmaxCrossEntropy");
   if (loss == "meanSquaredError") {

@@ -213,6 +213,16 @@ TEST(JobFile, ReadsArgumentsOfBuiltins) {
   EXPECT_EQ(resnet->model_source().arguments().at("stem").s(), "cifar");
 }
 
+TEST(JobFile, ReadsWhereToStartAndWhatStays) {
+  const auto spec = Parse(Replaced("hidden: [32, 16]",
+                                   "init: $DATA/a.safetensors, freeze: [\"fc1.*\", fc2.bias]"));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->model_source().init().path(), "/data/a.safetensors");
+  ASSERT_EQ(spec->model_source().freeze_size(), 2);
+  EXPECT_EQ(spec->model_source().freeze(0), "fc1.*");
+  EXPECT_FALSE(Parse(kGood)->model_source().has_init());
+}
+
 TEST(JobFile, ReadsTheLoss) {
   for (const auto& [written, op] :
        {std::make_pair("softmaxCrossEntropy", ""), std::make_pair("meanSquaredError", "mean_squared_error"),

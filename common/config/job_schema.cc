@@ -113,8 +113,8 @@ Field ModelField() {
       Leaf("builtin", T::kString, "", names),
       Leaf("layers", T::kLayers, "", "a list of layers: - conv2d: {out_channels: 32, kernel: 3}"),
       NotBuilt("onnx", "a model file"),
-      NotBuilt("init", "parameters to start from"),
-      NotBuilt("freeze", "parameters to leave as they are"),
+      Leaf("init", T::kString, "", "a safetensors file to start from, visible to the shards under the same path"),
+      Leaf("freeze", T::kStringList, "[]", "parameters that stay as they are, by globs over their names: [\"stem.*\"]"),
   }, true);
   AddArguments(&model);
   return model;

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/config/paths.h"
 #include "common/config/schema.h"
 #include "common/graph/builders.h"
 
@@ -130,7 +131,12 @@ void ReadArguments(const Section& model, const Builtin* builtin, ModelSource* ou
 
 }  // namespace
 
-void ReadModel(const Section& model, ModelSource* out) {
+void ReadModel(const Section& model, const JobFileOptions& options, ModelSource* out) {
+  if (model.Has("init")) out->mutable_init()->set_path(ExpandPath(model, "init", options));
+  for (const auto& glob : model.node()["freeze"]) {
+    out->add_freeze(glob.Scalar());
+    if (glob.Scalar().empty()) model.Fail("freeze", "expected globs over parameters' names, got an empty one");
+  }
   if (model.Has("builtin") == model.Has("layers")) {
     model.Fail("builtin", "expected either builtin or layers");
     return;

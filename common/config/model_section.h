@@ -2,6 +2,7 @@
 #ifndef STARLING_COMMON_CONFIG_MODEL_SECTION_H_
 #define STARLING_COMMON_CONFIG_MODEL_SECTION_H_
 
+#include "common/config/job_file.h"
 #include "common/config/section.h"
 #include "proto/model.pb.h"
 
@@ -9,7 +10,7 @@ namespace starling::config {
 
 // Errors go into the section's status. Layer names and attributes are checked against
 // common/graph's operators when the graph is built.
-void ReadModel(const Section& model, ModelSource* out);
+void ReadModel(const Section& model, const JobFileOptions& options, ModelSource* out);
 
 }  // namespace starling::config
 

@@ -125,8 +125,10 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
   STARLING_ASSIGN_OR_RETURN(const std::shared_ptr<ServedJob> job,
                             ServedJob::Open(description, {.lanes = lanes}, device.get(), &spans));
   const JobSpec& spec = description.spec();
+  FirstValues first_values(spec.seed(), spec.model());
   for (const Slice& slice : job->layout().slices) {
-    InitSlice(spec.seed(), spec.model(), slice, job->parameters(session::Params::kLive) + slice.flat_begin);
+    STARLING_RETURN_IF_ERROR(
+        first_values.Make(slice, job->parameters(session::Params::kLive) + slice.flat_begin));
   }
   const uint64_t per_epoch = StepsInFullEpoch(spec, description.train_samples());
   STARLING_ASSIGN_OR_RETURN(const LearningRate rate, LearningRate::Make(spec.optimizer().learning_rate(),

@@ -1,5 +1,6 @@
 // starling submit: a job file to the coordinator.
 #include "tools/cli/exit_code.h"
+#include "tools/cli/init_file.h"
 #include "tools/cli/output.h"
 #include "tools/cli/read_job_file.h"
 #include "tools/cli/verbs.h"
@@ -10,6 +11,7 @@ namespace starling::cli {
 int RunSubmit(const SubmitOptions& options, const Connector& connect, Context& context) {
   auto spec = ReadJobFile(options.file, options.overrides, context.environment);
   if (!spec.ok()) return Fail(spec.status(), context);
+  if (const absl::Status init = ReadInitFile(&*spec); !init.ok()) return Fail(init, context);
   const auto client = connect();
   if (!client.ok()) return Fail(client.status(), context);
   SubmitRequest request;

@@ -50,11 +50,21 @@ class UnitBatches : public BatchSource {
 
 class VersionGate : public SliceGate {
  public:
-  VersionGate(SliceVersions& versions, Clock version) : versions_(versions), version_(version) {}
-  bool Wait(SliceId slice) override { return versions_.Wait(slice, version_); }
+  VersionGate(ServedJob& job, const session::action::Compute& compute)
+      : layout_(job.layout()),
+        versions_(job.versions(compute.params)),
+        live_(compute.params == session::Params::kLive),
+        version_(compute.clock) {}
+  bool Wait(SliceId slice) override {
+    // A frozen slice's live value has version 0, and never another.
+    const bool frozen = live_ && layout_.slices[slice.value].kind == FROZEN;
+    return versions_.Wait(slice, frozen ? 0 : version_);
+  }
 
  private:
+  const Layout& layout_;
   SliceVersions& versions_;
+  const bool live_;
   const Clock version_;
 };
 
@@ -106,7 +116,7 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   listener_.on_begin(compute.unit);
 
   UnitBatches batches(job.loader(), task->cancelled);
-  VersionGate gate(job.versions(compute.params), compute.clock);
+  VersionGate gate(job, compute);
   Unit unit;
   unit.ranges = compute.ranges;
   unit.job_step = compute.job_step;

@@ -10,6 +10,7 @@
 #include "common/graph/builders.h"
 #include "common/graph/graph.h"
 #include "common/protocol/limits.h"
+#include "server/coordinator/core/resolve_model_values.h"
 
 namespace starling {
 namespace {
@@ -93,6 +94,10 @@ absl::Status ResolveModel(const Inspection& inspection, JobSpec& spec) {
   if (has_source || spec.model().nodes_size() == 0) {
     STARLING_ASSIGN_OR_RETURN(const ModelInput input, InputOf(inspection, spec));
     STARLING_ASSIGN_OR_RETURN(*spec.mutable_model(), Build(input, spec.model_source()));
+    STARLING_RETURN_IF_ERROR(FreezeParameters(spec.model_source(), spec.mutable_model()));
+    if (spec.model_source().has_init()) {
+      STARLING_RETURN_IF_ERROR(InitFromFile(spec.model_source().init(), spec.mutable_model()));
+    }
   }
   STARLING_ASSIGN_OR_RETURN(const ResolvedGraph graph, Validate(spec.model()));
   if (graph.classes > 0 && inspection.classes() > static_cast<uint64_t>(graph.classes)) {

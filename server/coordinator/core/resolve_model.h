@@ -9,7 +9,8 @@
 namespace starling {
 
 // Sets spec.model from spec.model_source; a spec that comes with a graph and no source keeps it.
-// kInvalidArgument says what does not fit: layers, the sample's shape, the number of classes.
+// kInvalidArgument says what does not fit: layers, the sample's shape, the number of classes, names
+// to freeze, tensors to start from.
 absl::Status ResolveModel(const Inspection& inspection, JobSpec& spec);
 
 }  // namespace starling

@@ -110,6 +110,69 @@ TEST(ResolveModelTest, TheLossFollowsTheLabels) {
   EXPECT_EQ(spec.model().parameters().rbegin()->shape(0), 4);  // fc's bias: one per number
 }
 
+JobSpec Mlp() {
+  JobSpec spec;
+  spec.mutable_model_source()->set_builtin("mlp");
+  auto& hidden = (*spec.mutable_model_source()->mutable_arguments())["hidden"];
+  hidden.mutable_ints()->add_values(4);
+  return spec;
+}
+
+TEST(ResolveModelTest, GlobsFreeze) {
+  JobSpec spec = Mlp();
+  spec.mutable_model_source()->add_freeze("fc1.*");
+  ASSERT_TRUE(ResolveModel(Images(), spec).ok());
+  EXPECT_EQ(spec.model().parameters(0).kind(), FROZEN);
+  EXPECT_EQ(spec.model().parameters(1).kind(), FROZEN);
+  EXPECT_EQ(spec.model().parameters(2).kind(), TRAINABLE);
+  spec = Mlp();
+  spec.mutable_model_source()->add_freeze("stem.*");
+  EXPECT_THAT(Error(Images(), spec), AllOf(HasSubstr("\"stem.*\" fits no parameter"),
+                                           HasSubstr("fc1.weight, fc1.bias")));
+  spec = Mlp();
+  spec.mutable_model_source()->add_freeze("*");
+  EXPECT_THAT(Error(Images(), spec), HasSubstr("nothing to train"));
+}
+
+void AddTensor(JobSpec& spec, const std::string& name, const std::vector<int64_t>& shape,
+               uint64_t offset, const std::string& type = "F32") {
+  InitFile::Tensor& tensor = *spec.mutable_model_source()->mutable_init()->add_tensors();
+  tensor.set_name(name);
+  tensor.set_type(type);
+  for (int64_t dim : shape) tensor.add_shape(dim);
+  tensor.set_offset(offset);
+  tensor.set_digest(offset + 1);
+}
+
+TEST(ResolveModelTest, AFileGivesFirstValues) {
+  JobSpec spec = Mlp();
+  spec.mutable_model_source()->mutable_init()->set_path("/data/start.safetensors");
+  AddTensor(spec, "fc2.bias", {10}, 64);
+  AddTensor(spec, "fc1.bias", {4}, 128);
+  AddTensor(spec, "fc1.weight", {4, 192}, 256);
+  AddTensor(spec, "fc2.weight", {10, 4}, 8192);
+  AddTensor(spec, "bn.num_batches_tracked", {}, 9000, "I64");
+  ASSERT_TRUE(ResolveModel(Images(), spec).ok());
+  EXPECT_EQ(spec.model().init_file(), "/data/start.safetensors");
+  EXPECT_EQ(spec.model().parameters(0).init().kind(), Initializer::FILE);
+  EXPECT_EQ(spec.model().parameters(0).init().file_offset(), 256u);
+  EXPECT_EQ(spec.model().parameters(3).init().file_digest(), 65u);
+}
+
+TEST(ResolveModelTest, AllMismatchesOfTheFileAreSaidAtOnce) {
+  JobSpec spec = Mlp();
+  spec.mutable_model_source()->mutable_init()->set_path("/data/start.safetensors");
+  AddTensor(spec, "fc1.weight", {4, 191}, 0);
+  AddTensor(spec, "fc1.bias", {4}, 0, "F16");
+  AddTensor(spec, "fc2.weight", {10, 4}, 0);
+  AddTensor(spec, "head.bias", {10}, 0);
+  EXPECT_THAT(Error(Images(), spec),
+              AllOf(HasSubstr("in 4 tensors"), HasSubstr("fc1.weight: expected F32 [4, 192], got F32 [4, 191]"),
+                    HasSubstr("fc1.bias: expected F32 [4], got F16 [4]"),
+                    HasSubstr("fc2.bias: expected F32 [10], got nothing"),
+                    HasSubstr("head.bias: the model has no such parameter")));
+}
+
 TEST(ResolveModelTest, MoreClassesThanTheModelHasAreRefused) {
   JobSpec spec;
   spec.mutable_model_source()->set_builtin("mlp");

@@ -2,10 +2,20 @@
 
 #include <Random123/philox.h>
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numbers>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "xxhash.h"
 
 namespace starling {
@@ -28,6 +38,25 @@ float UniformElement(double value, const Philox::ctr_type& random) {
   return element < end || end <= 0 ? element : std::nextafter(end, 0.0f);
 }
 
+absl::Status Unreadable(const Graph& graph, absl::string_view why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("model.init: ", graph.init_file(), " cannot be read on this shard: ", why,
+                   "; every shard must see it under this path"));
+}
+
+absl::Status ReadAll(const Graph& graph, int file, uint64_t offset, uint64_t bytes, char* out) {
+  static_assert(std::endian::native == std::endian::little);  // as the file is
+  while (bytes > 0) {
+    const ssize_t got = pread(file, out, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return Unreadable(graph, got < 0 ? std::strerror(errno) : "it is too short");
+    offset += static_cast<uint64_t>(got);
+    bytes -= static_cast<uint64_t>(got);
+    out += got;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void InitParameter(uint64_t seed, absl::string_view name, const Initializer& init, uint64_t begin,
@@ -47,12 +76,61 @@ void InitParameter(uint64_t seed, absl::string_view name, const Initializer& ini
   }
 }
 
-void InitSlice(uint64_t seed, const Graph& graph, const Slice& slice, float* out) {
+FirstValues::~FirstValues() {
+  if (file_ >= 0) close(file_);
+}
+
+absl::Status FirstValues::Make(const Slice& slice, float* out) {
   for (const Segment& segment : slice.segments) {
-    const Parameter& parameter = graph.parameters(static_cast<int>(segment.param));
-    InitParameter(seed, parameter.name(), parameter.init(), segment.param_begin, segment.length,
-                  out + segment.slice_begin);
+    const Parameter& parameter = graph_.parameters(static_cast<int>(segment.param));
+    float* const to = out + segment.slice_begin;
+    if (parameter.init().kind() == Initializer::FILE) {
+      STARLING_RETURN_IF_ERROR(Read(segment.param, segment.param_begin, segment.length, to));
+    } else {
+      InitParameter(seed_, parameter.name(), parameter.init(), segment.param_begin, segment.length,
+                    to);
+    }
   }
+  return absl::OkStatus();
+}
+
+absl::Status FirstValues::Open() {
+  if (file_ >= 0) return absl::OkStatus();
+  file_ = open(graph_.init_file().c_str(), O_RDONLY | O_CLOEXEC);
+  if (file_ >= 0) return absl::OkStatus();
+  return Unreadable(graph_, std::strerror(errno));
+}
+
+absl::Status FirstValues::Verify(const Parameter& parameter, uint64_t elements) {
+  constexpr uint64_t kChunkBytes = 1 << 20;
+  std::vector<char> chunk(kChunkBytes);
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> digest(XXH3_createState(),
+                                                                        &XXH3_freeState);
+  XXH3_64bits_reset(digest.get());
+  const uint64_t bytes = elements * sizeof(float);
+  for (uint64_t at = 0; at < bytes; at += kChunkBytes) {
+    const uint64_t length = std::min(kChunkBytes, bytes - at);
+    STARLING_RETURN_IF_ERROR(
+        ReadAll(graph_, file_, parameter.init().file_offset() + at, length, chunk.data()));
+    XXH3_64bits_update(digest.get(), chunk.data(), length);
+  }
+  if (XXH3_64bits_digest(digest.get()) == parameter.init().file_digest()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "model.init: ", graph_.init_file(), " is not the file that the job was submitted with: \"",
+      parameter.name(), "\" has other bytes; every shard must see the same file"));
+}
+
+absl::Status FirstValues::Read(uint32_t param, uint64_t begin, uint64_t length, float* out) {
+  const Parameter& parameter = graph_.parameters(static_cast<int>(param));
+  STARLING_RETURN_IF_ERROR(Open());
+  if (verified_.count(param) == 0) {
+    uint64_t elements = 1;
+    for (const int64_t dim : parameter.shape()) elements *= static_cast<uint64_t>(dim);
+    STARLING_RETURN_IF_ERROR(Verify(parameter, elements));
+    verified_.insert(param);
+  }
+  return ReadAll(graph_, file_, parameter.init().file_offset() + begin * sizeof(float),
+                 length * sizeof(float), reinterpret_cast<char*>(out));
 }
 
 }  // namespace starling

@@ -36,7 +36,7 @@ TEST(InitTest, SlicingDoesNotChangeTheValues) {
   ASSERT_GT(layout.slices.size(), 2u);
   std::vector<float> flat(layout.elements);
   for (const Slice& slice : layout.slices)
-    InitSlice(9, graph, slice, flat.data() + slice.flat_begin);
+    ASSERT_TRUE(FirstValues(9, graph).Make(slice, flat.data() + slice.flat_begin).ok());
   for (int p = 0; p < 2; ++p) {
     const Parameter& parameter = graph.parameters(p);
     const std::vector<float> whole =

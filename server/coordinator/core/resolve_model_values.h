@@ -1,0 +1,21 @@
+// What `model.freeze` and `model.init` do to a graph. Internal to resolve_model.
+#ifndef STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_VALUES_H_
+#define STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_VALUES_H_
+
+#include "absl/status/status.h"
+#include "proto/model.pb.h"
+
+namespace starling {
+
+// Makes the parameters that fit one of `source.freeze` FROZEN. kInvalidArgument names a glob that
+// fits none, with some names that there are.
+absl::Status FreezeParameters(const ModelSource& source, Graph* graph);
+
+// Lets all parameters start from the tensors of `file`, which must be the model's: the same names,
+// shapes and float32. PyTorch's counters "*.num_batches_tracked" are passed over. kInvalidArgument
+// lists every mismatch.
+absl::Status InitFromFile(const InitFile& file, Graph* graph);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_VALUES_H_
