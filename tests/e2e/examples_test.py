@@ -56,6 +56,17 @@ def write_cifar(folder):
     return folder
 
 
+def write_table(folder):
+    """A table with a header: an id, three numbers, and two that depend on them."""
+    source, path = random.Random(7), folder / "table.csv"
+    with open(path, "w", encoding="ascii") as file:
+        file.write("id,temperature,pressure,flow,yield,purity\n")
+        for i in range(400):
+            a, b, c = (source.random() for _ in range(3))
+            file.write(f"{i},{a},{b},{c},{a + b * c},{a * a - c}\n")
+    return path
+
+
 def write_tokens(folder):
     """train.bin and val.bin of u16, as nanoGPT writes them: a cycle of tokens below 100."""
     for name, tokens in (("train.bin", 4000), ("val.bin", 400)):
@@ -95,6 +106,8 @@ EXAMPLES = {
     "mnist_cnn.yaml": Example({"stop.steps": 20}, needs="mnist", predict=("|u1", (28, 28))),
     "shakespeare_gpt.yaml": Example({**SMALL_GPT, "stop.steps": 10}, needs="tinyshakespeare",
                                     generate=("--prompt", "ROMEO:")),
+    "table_regression.yaml": Example({"stop.epochs": 4}, made=("STARLING_TABLE", write_table), accuracy=False,
+                                     predict=("<f8", (3,))),
     "tokens_gpt.yaml": Example(
         {**SMALL_GPT, "data.train.tokens.context": 16, "data.test.tokens.context": 16, "stop.steps": 20,
          "data.train.tokens.vocabulary": 100, "data.test.tokens.vocabulary": 100, "batch.global": 16},
