@@ -82,6 +82,12 @@ void ReadPolicy(const Section& consistency, Policy* out) {
   } else {
     out->set_kind(consistency.Has("async") ? Policy::ASYNC : Policy::BSP);
   }
+  if (!consistency.Has("guard")) return;
+  const Section guard = consistency.Child("guard");
+  out->mutable_guard()->set_window(guard.Integer("window", 16, 4, kGuardWindowMax));
+  out->mutable_guard()->set_loss_factor(guard.Number("lossFactor", 2.5, 1));
+  out->mutable_guard()->set_lag(guard.Integer("lag", 0, 1, kInt64Max));
+  out->mutable_guard()->set_staleness(guard.Integer("staleness", 1, 0, limits::kStalenessMax));
 }
 
 void ReadStop(const Section& spec, Stop* out) {

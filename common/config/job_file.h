@@ -12,6 +12,8 @@
 
 namespace starling::config {
 
+inline constexpr uint32_t kGuardWindowMax = 10'000;  // batches
+
 struct JobFileOptions {
   std::string directory;  // relative data paths start here; absolute
   // Looks up $VAR in data paths; nullopt: unset, an error that names it.

@@ -278,6 +278,13 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("seed: 7", "seed: 7\n  seed: 8", "given twice"),
         std::make_tuple("staleness: 2", "staleness: -1", "spec.consistency.ssp.staleness: expected a whole number from 0"),
         std::make_tuple("{ssp: {staleness: 2}}", "{ssp: {staleness: 2}, bsp: {}}", "exactly one of bsp, ssp, async"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{guard: {}}", "exactly one of bsp, ssp, async, got none"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {windows: 8}}", "did you mean \"window\"?"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {window: 3}}", "guard.window: expected a whole number from 4"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {lossFactor: 1}}", "guard.lossFactor: expected a finite number above 1"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {lossFactor: .inf}}", "lossFactor"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {lag: 0}}", "guard.lag: expected a whole number from 1"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {staleness: -1}}", "guard.staleness: expected a whole number from 0"),
         std::make_tuple("{ssp: {staleness: 2}}", "{ssp: {}}", "\"staleness\" is missing"),
         std::make_tuple("min: 1, max: 2", "min: 0, max: 2", "workers.min: expected a whole number from 1"),
         std::make_tuple("min: 1, max: 2", "min: 3, max: 2", "min 3 and max 2"),
@@ -330,6 +337,34 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("starling/v1", "starling/v2", "expected starling/v1"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "builtin: counter", "go together"),
         std::make_tuple("spec:", "spec: [", "not YAML")));
+
+TEST(JobFile, AGuardStandsBesideThePolicy) {
+  const auto plain = Parse(Replaced("{ssp: {staleness: 2}}", "{async: {}, guard: {}}"));
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->policy().kind(), Policy::ASYNC);
+  EXPECT_EQ(plain->policy().guard().window(), 16u);
+  EXPECT_DOUBLE_EQ(plain->policy().guard().loss_factor(), 2.5);
+  EXPECT_EQ(plain->policy().guard().lag(), 0u);
+  EXPECT_EQ(plain->policy().guard().staleness(), 1u);
+  const auto all = Parse(Replaced("{ssp: {staleness: 2}}",
+                                  "{async: {}, guard: {window: 8, lossFactor: 3, lag: 12, staleness: 0}}"));
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(all->policy().guard().window(), 8u);
+  EXPECT_DOUBLE_EQ(all->policy().guard().loss_factor(), 3);
+  EXPECT_EQ(all->policy().guard().lag(), 12u);
+  EXPECT_EQ(all->policy().guard().staleness(), 0u);
+  EXPECT_FALSE(Parse(kGood)->policy().has_guard());
+  const auto kept = Parse(Replaced("{ssp: {staleness: 2}}", "{async: {}, guard: {}}"), {"consistency.bsp={}"});
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->policy().kind(), Policy::BSP);
+  EXPECT_TRUE(kept->policy().has_guard());
+}
+
+TEST(JobFile, AGuardThatCouldNotEndInBspIsRefused) {
+  const auto spec = Parse(Replaced("{ssp: {staleness: 2}}",
+                                   "{async: {}, guard: {}}\n  clip: {norm: 1, scope: worker}"));
+  EXPECT_THAT(std::string(spec.status().message()), HasSubstr("consistency.guard: it ends in bsp"));
+}
 
 TEST(JobFile, EvaluateNeedsTestData) {
   YAML::Node node = YAML::Load(kGood);

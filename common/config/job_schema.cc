@@ -120,6 +120,16 @@ Field ModelField() {
   return model;
 }
 
+Field GuardField() {
+  Field guard = Group("guard", T::kMap, "tightens by itself when training goes wrong: async to ssp to bsp", {
+      Leaf("window", T::kInteger, "16", "batches whose median loss is looked at"),
+      Leaf("lossFactor", T::kNumber, "2.5", "that median above so many times its best recent one"),
+      Leaf("lag", T::kInteger, "", "greatest lag: updates between pull and apply; not given: none"),
+      Leaf("staleness", T::kInteger, "1", "of the ssp between async and bsp")});
+  guard.beside = true;
+  return guard;
+}
+
 Field SpecField() {
   return Group("spec", T::kMap, "the job", {
       Leaf("seed", T::kInteger, "0", "decides initial values, order of samples, dropout"),
@@ -137,7 +147,8 @@ Field SpecField() {
           Group("bsp", T::kMap, "every step waits for all: bitwise the same for any number of workers", {}),
           Group("ssp", T::kMap, "workers at most `staleness` steps apart", {
               Leaf("staleness", T::kInteger, "", "0 or more", true)}),
-          Group("async", T::kMap, "nobody waits; staleness is measured", {})}),
+          Group("async", T::kMap, "nobody waits; staleness is measured", {}),
+          GuardField()}),
       NotBuilt("transfer", "gradient compression"),
       NotBuilt("precision", "bf16 or fp16"),
       Group("workers", T::kMap, "how many", {

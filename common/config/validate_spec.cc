@@ -51,6 +51,23 @@ absl::Status CheckPolicy(const Policy& policy) {
   return Invalid(absl::StrCat("consistency.ssp.staleness: expected 0 to ", limits::kStalenessMax, ", got ", policy.staleness()));
 }
 
+absl::Status CheckGuard(const JobSpec& spec) {
+  const Guard& guard = spec.policy().guard();
+  if (guard.window() < 4 || guard.window() > kGuardWindowMax) {
+    return Invalid(absl::StrCat("consistency.guard.window: expected 4 to ", kGuardWindowMax, ", got ", guard.window()));
+  }
+  if (!std::isfinite(guard.loss_factor()) || guard.loss_factor() <= 1) {
+    return Invalid(absl::StrCat("consistency.guard.lossFactor: expected a finite number above 1, got ", guard.loss_factor()));
+  }
+  if (guard.staleness() > limits::kStalenessMax) {
+    return Invalid(absl::StrCat("consistency.guard.staleness: expected 0 to ", limits::kStalenessMax, ", got ", guard.staleness()));
+  }
+  if (spec.clip().scope() == Clip::WORKER) {
+    return Invalid("consistency.guard: it ends in bsp, which clip.scope worker does not go with; use parameter, or remove guard");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckModel(const JobSpec& spec) {
   const bool counter_model = spec.model_source().builtin() == "counter";
   if (counter_model != spec.train().has_counter()) {
@@ -102,6 +119,7 @@ absl::Status ValidateSpec(const JobSpec& spec) {
   STARLING_RETURN_IF_ERROR(CheckName(spec.name()));
   STARLING_RETURN_IF_ERROR(CheckBatch(spec.batch()));
   STARLING_RETURN_IF_ERROR(CheckOptimizer(spec.optimizer()));
+  if (spec.policy().has_guard()) STARLING_RETURN_IF_ERROR(CheckGuard(spec));
   if (spec.has_clip()) STARLING_RETURN_IF_ERROR(CheckClip(spec.clip(), spec.policy().kind()));
   STARLING_RETURN_IF_ERROR(CheckModel(spec));
   STARLING_RETURN_IF_ERROR(CheckData(spec));

@@ -15,6 +15,7 @@
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/core/range_sums.h"
 #include "server/coordinator/core/state.pb.h"
+#include "server/coordinator/guard/policy_guard.h"
 #include "server/coordinator/leases/lease_table.h"
 
 namespace starling {
@@ -91,6 +92,8 @@ class Coordinator::Core {
     absl::Time last_cut;
     double loss = 0;  // smoothed
     bool has_loss = false;
+    std::optional<PolicyGuard> guard;  // of a job that asks for one
+    uint64_t guarded_policy = 0;       // the number of the one that it judges
     std::deque<LogEntry> log;
     uint64_t last_log = 0;
 
@@ -166,6 +169,12 @@ class Coordinator::Core {
   std::optional<uint64_t> DecideStep(const Job& job, uint64_t number) const;
   static uint64_t ItemsOfPolicy(const Job& job, uint64_t items);
   static void DropTrainingTable(Job& job);
+
+  // on_guard.cc
+  static PolicyGuard* GuardOf(Job& job);
+  static void WatchLag(Job& job);
+  void AdvanceGuard(Job& job);
+  static void KeepTrend(Job& job);
 
   // on_register.cc
   std::string WhyRefused(const RegisterRequest& request) const;

@@ -50,9 +50,10 @@ void Coordinator::Core::StartPolicies(Job& job) {
   first.mutable_record()->set_by("job file");
 }
 
-// BSP gives each worker a part of every step.
+// BSP gives each worker a part of every step; a guard ends in BSP.
 absl::Status Coordinator::Core::CheckShares(const JobSpec& spec) {
-  if (spec.policy().kind() != Policy::BSP || spec.workers_min() <= spec.batch().micro_batches()) {
+  const bool bsp = spec.policy().kind() == Policy::BSP || spec.policy().has_guard();
+  if (!bsp || spec.workers_min() <= spec.batch().micro_batches()) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(

@@ -51,6 +51,7 @@ void Coordinator::Core::TakePartition(const Shard& shard, const PartitionStatus&
     return End(job, FAILED,
                absl::StrCat("partition ", partition, " on ", shard.name(), ": ", status.fault().substr(0, limits::kFaultBytesMax)));
   }
+  WatchLag(job);
   advance_.insert(job.uid());
 }
 

@@ -40,6 +40,7 @@ void Coordinator::Core::Advance(Job& job) {
     CutEpoch(job);
   }
   if (!job.recovering) {
+    AdvanceGuard(job);
     AdvancePolicy(job);
     GrantEvaluation(job);
     GrantTraining(job);
@@ -83,6 +84,7 @@ void Coordinator::Core::CutEpoch(Job& job) {
   job.state.set_epoch(epoch + 1);
   job.state.set_epoch_opened_us(absl::ToUnixMicros(now_));
   job.last_cut = now_;
+  KeepTrend(job);
   SaveState(job);
   TouchJob(job);
 }

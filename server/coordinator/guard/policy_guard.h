@@ -58,8 +58,8 @@ class PolicyGuard {
   std::optional<std::string> WhyLag() const;
   double Limit() const;
 
-  const Guard options_;
-  const uint64_t batch_;
+  Guard options_;  // constant, as is:
+  uint64_t batch_;
   LossTrend trend_;
 
   double loss_sum_ = 0;  // of the batch that is being put together

@@ -23,6 +23,10 @@ StepMetrics Metrics(const Work& work, uint64_t samples) {
   return metrics;
 }
 
+void SetLoss(double loss, StepMetrics& metrics) {
+  metrics.set_loss_sum(loss * static_cast<double>(metrics.samples()));
+}
+
 }  // namespace
 
 MiniCluster::MiniCluster(CoordinatorOptions options) : options_(std::move(options)) {
@@ -185,6 +189,7 @@ void MiniCluster::DoWork(MiniWorker& worker) {
                                                             : orders.job().train_samples();
     const uint64_t batch = orders.job().spec().batch().global();
     worker.finished.push_back(Metrics(lease.work(), std::min(batch, all - item * batch)));
+    if (lease.work().purpose() == TRAIN) SetLoss(train_loss, worker.finished.back());
     if (lease.work().purpose() == TRAIN) ++covered[uid][lease.work().epoch()][item];
     worker.done.insert(lease.id());
     ++worker.items;
@@ -210,6 +215,7 @@ void MiniCluster::DoBspWork(MiniWorker& worker) {
   work.set_count(job.spec().batch().micro_batches());
   work.set_first(step * work.count());
   worker.finished.push_back(Metrics(work, job.spec().batch().global()));
+  SetLoss(train_loss, worker.finished.back());
 }
 
 // ---- Shards ----
@@ -260,6 +266,7 @@ void MiniCluster::Report(MiniShard& shard) {
       status->set_value_bytes(100);
       status->set_roster(job.roster().number());
       status->set_begun_steps(Begun(job));
+      status->set_recent_lag(recent_lag);
       uint64_t& policy = policies_[job.job().run().job_uid()];
       if (Covered(job.job().run().job_uid()) >= job.policy().step()) policy = job.policy().number();
       status->set_policy(policy);

@@ -102,6 +102,8 @@ class MiniCluster : public CoordinatorSink {
   std::map<std::string, MiniShard> shards;
   uint64_t train_samples = 40;
   uint64_t test_samples = 20;
+  double train_loss = 0.5;  // of each batch from here on
+  uint64_t recent_lag = 0;  // as shards report it
   // By job uid: items of each epoch that are covered on all partitions, and how often each was
   // counted.
   std::map<uint64_t, std::map<uint32_t, std::map<uint64_t, int>>> covered;

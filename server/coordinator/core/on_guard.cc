@@ -1,0 +1,57 @@
+// The guard of a job that asks for one: what it sees, and what it does (server/coordinator/guard).
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+
+// nullptr: the job has none. What it knew before a restart was stored with the last cut.
+PolicyGuard* Coordinator::Core::GuardOf(Job& job) {
+  const Policy& policy = job.spec().policy();
+  if (!policy.has_guard()) return nullptr;
+  if (!job.guard.has_value()) {
+    const LossTrend trend{job.state.guard().first_loss(), job.state.guard().loss_level()};
+    job.guard.emplace(policy.guard(), job.spec().batch().global(), trend);
+    job.guarded_policy = job.policy().number();
+  }
+  return &*job.guard;
+}
+
+void Coordinator::Core::WatchLag(Job& job) {
+  PolicyGuard* guard = GuardOf(job);
+  if (guard == nullptr) return;
+  uint64_t lag = 0;
+  for (const auto& status : job.partitions) {
+    if (status && status->policy() == job.policy().number()) lag = std::max(lag, status->recent_lag());
+  }
+  guard->ObserveLag(lag);
+}
+
+void Coordinator::Core::AdvanceGuard(Job& job) {
+  PolicyGuard* guard = GuardOf(job);
+  if (guard == nullptr || job.next_policy() != nullptr) return;
+  if (job.guarded_policy != job.policy().number()) {
+    job.guarded_policy = job.policy().number();
+    guard->PolicyChanged();
+  }
+  const auto tightening = guard->Judge(job.policy().policy());
+  if (!tightening.has_value()) return;
+  if (const absl::Status status = CheckPolicyChange(job, tightening->policy); !status.ok()) {
+    Log(job, absl::StrCat("guard: ", tightening->reason, ", but the policy stays: ",
+                          std::string(status.message())));
+    guard->PolicyChanged();  // says so again after a whole window
+    return;
+  }
+  KeepTrend(job);
+  AddPolicy(job, tightening->policy, absl::StrCat("guard: ", tightening->reason), 0);
+}
+
+// Into the record that is saved next.
+void Coordinator::Core::KeepTrend(Job& job) {
+  if (!job.guard.has_value()) return;
+  job.state.mutable_guard()->set_first_loss(job.guard->trend().first);
+  job.state.mutable_guard()->set_loss_level(job.guard->trend().level);
+}
+
+}  // namespace starling
