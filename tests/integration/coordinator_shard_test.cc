@@ -565,7 +565,7 @@ TEST_F(ClusterTest, NoSpecificationEndsADaemon) {
       [](JobSpec& spec) { spec.mutable_train()->mutable_counter()->set_samples(INT64_MIN); },
       layers("", {}),
       layers("conv2d", {{"out_channels", INT64_MAX}, {"kernel", INT64_MAX}}),
-      layers("linear", {{"out_features", int64_t{1} << 24}}),
+      layers("linear", {{"out_features", (int64_t{1} << 24) + 1}}),
       layers("gather_rows", {{"rows", 3}}),
       graph([](Graph& g) { g.add_nodes(); }),
       graph([](Graph& g) {
