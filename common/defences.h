@@ -31,6 +31,11 @@ enum class Defence : uint8_t {
   kPolicyHold,           // a policy begins behind all that any member has begun
   kPolicyDrain,          // a partition switches when all before the policy's step is applied
   kPolicyFence,          // requests of an earlier policy do not count under a later one
+  kDecisionHold,         // a sealed sum waits for its step's decision
+  kDecisionStep,         // a decision about another step changes nothing
+  kReportOnce,           // a partition's norm counts once, however often it is reported
+  kReportStep,           // a norm of another step does not count
+  kReportRepeat,         // a report is repeated until it is answered
   kCount,
 };
 
@@ -55,7 +60,12 @@ constexpr const char* DefenceName(Defence defence) {
                                     "evaluation-range-once",
                                     "policy-hold",
                                     "policy-drain",
-                                    "policy-fence"};
+                                    "policy-fence",
+                                    "decision-hold",
+                                    "decision-step",
+                                    "report-once",
+                                    "report-step",
+                                    "report-repeat"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];
 }

@@ -1,5 +1,7 @@
 #include "common/protocol/frame.h"
 
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "absl/base/internal/endian.h"
@@ -43,7 +45,9 @@ constexpr size_t kElements = 124;
 constexpr size_t kPayloadBytes = 128;
 constexpr size_t kPolicy = 132;
 constexpr size_t kDigest = 136;
-constexpr size_t kReserved2 = 144;  // to 188
+constexpr size_t kScalar = 144;
+constexpr size_t kReporter = 152;
+constexpr size_t kReserved2 = 156;  // to 188
 constexpr size_t kCrc = 188;
 }  // namespace at
 static_assert(at::kCrc + 4 == limits::kFrameHeaderBytes);
@@ -161,6 +165,31 @@ absl::Status CheckSizes(const FrameHeader& h) {
   return absl::OkStatus();
 }
 
+// A refused report comes back as an error, which says whose it was.
+absl::Status CheckDecision(const FrameHeader& h) {
+  if (h.type != FrameType::kDecision) {
+    if (std::bit_cast<uint64_t>(h.scalar) != 0) {
+      return absl::InvalidArgumentError("frame: a scalar comes with decisions alone");
+    }
+    if (h.type != FrameType::kError && h.reporter.value != 0) {
+      return Refuse("reporter", "0 but in decisions", h.reporter.value);
+    }
+    return absl::OkStatus();
+  }
+  if (!std::isfinite(h.scalar) || std::signbit(h.scalar)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "frame: a decision's scalar must be finite and not negative, not ", h.scalar));
+  }
+  if (h.clock < 0 || h.clock > limits::kClockMax) {
+    return absl::InvalidArgumentError(absl::StrCat("frame: a decision's step must be 0 to ",
+                                                   limits::kClockMax, ", not ", h.clock));
+  }
+  if (h.kind != PayloadKind::kNone) {
+    return Refuse("kind", "0 (a decision has no payload)", static_cast<uint64_t>(h.kind));
+  }
+  return absl::OkStatus();
+}
+
 const char* TypeName(FrameType type) {
   switch (type) {
     case FrameType::kPush: return "push";
@@ -221,6 +250,8 @@ void EncodeFrameHeader(const FrameHeader& h, uint8_t* out) {
   Store32(out + at::kPayloadBytes, h.payload_bytes);
   Store32(out + at::kPolicy, h.policy.value);
   Store64(out + at::kDigest, h.digest);
+  Store64(out + at::kScalar, std::bit_cast<uint64_t>(h.scalar));
+  Store32(out + at::kReporter, h.reporter.value);
   Store32(out + at::kCrc, Crc32c(absl::MakeConstSpan(out, at::kCrc)));
 }
 
@@ -257,14 +288,21 @@ absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out
   h.payload_bytes = Load32(p + at::kPayloadBytes);
   h.policy = PolicyNumber(Load32(p + at::kPolicy));
   h.digest = Load64(p + at::kDigest);
+  h.scalar = std::bit_cast<double>(Load64(p + at::kScalar));
+  h.reporter = PartitionId(Load32(p + at::kReporter));
   if (absl::Status status = CheckWork(h.key.work); !status.ok()) return status;
   if (absl::Status status = CheckSizes(h); !status.ok()) return status;
+  if (absl::Status status = CheckDecision(h); !status.ok()) return status;
   *out = h;
   return absl::OkStatus();
 }
 
 std::string FrameToString(const FrameHeader& h) {
   if (h.type == FrameType::kCredit) return absl::StrCat("credit ", h.elements, " bytes");
+  if (h.type == FrameType::kDecision) {
+    return absl::StrCat("decision about step ", h.clock, " of job ", h.key.run.job.value, ".",
+                        h.key.run.era, " with partition ", h.reporter.value, ": ", h.scalar);
+  }
   std::string text = absl::StrFormat(
       "%s slice %d of job %d.%d work %s %d:[%d,%d) by worker %d.%d attempt %d clock %d",
       TypeName(h.type), h.key.slice.value, h.key.run.job.value, h.key.run.era,

@@ -27,7 +27,7 @@ enum class FrameType : uint8_t {
   kPull = 5,        // worker -> shard: wants the slice at `clock`; stays until answered or superseded
   kValue = 6,       // shard -> worker: the slice
   kReplicate = 7,   // primary -> backup: a record (no sender until replication exists)
-  kDecision = 8,    // reserved: job-wide decisions
+  kDecision = 8,    // partition -> partition 0: a step's norm; and back: what the step is scaled by
   kActivation = 9,  // reserved: pipeline parallelism
   kError = 10,      // shard -> worker: refused, see `answer` and the text in the payload
 };
@@ -80,6 +80,10 @@ struct FrameHeader {
   Clock clock = 0;          // push, close: the unit; pull: the clock to compute at; value: see docs
   Lsn base_lsn;             // push: position of the value it was computed from; value: its position
   Lsn min_lsn;              // pull: never answer with less than this
+
+  // Decisions only (docs/protocol.md, section 9); `clock` is the job's step.
+  PartitionId reporter;     // who reports, or is answered
+  double scalar = 0;        // report: the squared norm; answer: the scale. Finite, not negative
 
   uint32_t elements = 0;
   uint32_t payload_bytes = 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -55,6 +56,46 @@ TEST(Frame, RoundTripsEveryField) {
   FrameHeader back;
   ASSERT_TRUE(DecodeFrameHeader(bytes, &back).ok());
   EXPECT_EQ(back, Sample());
+}
+
+FrameHeader Report() {
+  FrameHeader h;
+  h.type = FrameType::kDecision;
+  h.key.run = {JobUid(7), 3};
+  h.view = ViewNumber(17);
+  h.reporter = PartitionId(5);
+  h.clock = 41;
+  h.scalar = 0.1;
+  return h;
+}
+
+TEST(Frame, DecisionsCarryANumberThatIsOne) {
+  FrameHeader back;
+  ASSERT_TRUE(DecodeFrameHeader(Encoded(Report()), &back).ok());
+  EXPECT_EQ(back, Report());
+  const auto refusal = [](FrameHeader header) {
+    FrameHeader out;
+    return std::string(DecodeFrameHeader(Encoded(header), &out).message());
+  };
+  FrameHeader h = Report();
+  for (const double bad : {std::nan(""), -1.0, -0.0, HUGE_VAL, -HUGE_VAL}) {
+    h.scalar = bad;
+    EXPECT_NE(refusal(h).find("must be finite and not negative"), std::string::npos) << bad;
+  }
+  h = Report();
+  for (const Clock bad : {Clock{-1}, limits::kClockMax + 1}) {
+    h.clock = bad;
+    EXPECT_NE(refusal(h).find("a decision's step must be"), std::string::npos) << bad;
+  }
+  h = Report();
+  h.kind = PayloadKind::kText;
+  EXPECT_NE(refusal(h).find("a decision has no payload"), std::string::npos);
+  h = Sample();
+  h.scalar = 1;
+  EXPECT_NE(refusal(h).find("with decisions alone"), std::string::npos);
+  h = Sample();
+  h.reporter = PartitionId(1);
+  EXPECT_NE(refusal(h).find("reporter"), std::string::npos);
 }
 
 TEST(Frame, LayoutIsLittleEndianAndFixed) {

@@ -105,6 +105,7 @@ void JobTruth::OnPolicySwitched(PartitionId partition, PolicyNumber number) {
 
 // G6: each item once for each slice.
 void JobTruth::OnApplied(PartitionId partition, const LogRecord& record) {
+  CheckScale(record);
   SliceTruth& slice = slices_[record.slice.value];
   const auto key = ItemKey(record.work, workload_->spec.batch().micro_batches());
   const int times = ++slice.times[key];
@@ -115,6 +116,40 @@ void JobTruth::OnApplied(PartitionId partition, const LogRecord& record) {
   }
   slice.order.try_emplace(key, slice.applied);
   ++slice.applied;
+}
+
+void JobTruth::OnSum(SliceId slice, const WorkRange& work, const Values& sum) {
+  double norm2 = 0;
+  for (const float v : sum) norm2 += static_cast<double>(v) * v;
+  norms2_[ItemKey(work, workload_->spec.batch().micro_batches())][slice] = norm2;
+}
+
+// All slices of a step are scaled by what its whole gradient says, and nothing is applied before that
+// is known.
+void JobTruth::CheckScale(const LogRecord& record) const {
+  if (workload_->spec.clip().scope() != Clip::GLOBAL) return;
+  if (layout_.slices[record.slice.value].kind != TRAINABLE) return;
+  const auto step = norms2_.find(ItemKey(record.work, workload_->spec.batch().micro_batches()));
+  double norm2 = 0;
+  size_t known = 0;
+  if (step != norms2_.end()) {
+    for (const auto& [slice, of_slice] : step->second) norm2 += of_slice;
+    known = step->second.size();
+  }
+  const auto trainable = static_cast<size_t>(
+      std::count_if(layout_.slices.begin(), layout_.slices.end(),
+                    [](const Slice& slice) { return slice.kind == TRAINABLE; }));
+  const double stretch = static_cast<double>(workload_->spec.batch().global()) /
+                         static_cast<double>(SamplesIn(*workload_, record.work));
+  const double clip =
+      std::min(1.0, workload_->spec.clip().norm() / (std::sqrt(norm2) * stretch + 1e-6));
+  world_->Count(clip < 1 ? "updates that were clipped" : "updates below the norm");
+  if (known == trainable && std::abs(record.scalars.scale - stretch * clip) < 1e-5 * stretch * clip)
+    return;
+  world_->Violate(Promise::kDecision,
+                  absl::StrCat("slice ", record.slice.value, " of ", Text(record.work),
+                               " was scaled by ", record.scalars.scale, " with ", known, " of ",
+                               trainable, " norms known, which say ", stretch * clip));
 }
 
 // The copy for evaluation is the epoch's end, not more and not less.

@@ -50,6 +50,8 @@ class JobTruth {
   void OnPolicyOrdered(PartitionId partition, const PolicyAt& policy);
   void OnPolicySwitched(PartitionId partition, PolicyNumber number);
   void OnApplied(PartitionId partition, const LogRecord& record);
+  // The step's gradient of one slice, whole; where the job clips.
+  void OnSum(SliceId slice, const WorkRange& work, const Values& sum);
   // The epoch's copy was made, of these values.
   void OnCut(SliceId slice, uint32_t epoch, const Values& values);
   ValueTruth OnValueSent(PartitionId partition, SliceId slice, uint64_t version, Lsn lsn) const;
@@ -86,6 +88,7 @@ class JobTruth {
     size_t applied = 0;
   };
 
+  void CheckScale(const LogRecord& record) const;
   bool IsMember(Incarnation incarnation) const;
   bool Counted(SliceId slice, const WorkRange& item, size_t before) const;
   uint64_t JobStep(const WorkRange& work) const;
@@ -98,6 +101,7 @@ class JobTruth {
   const Workload* const workload_;
   Layout layout_;
   std::vector<SliceTruth> slices_;
+  std::map<std::pair<uint32_t, uint64_t>, std::map<SliceId, double>> norms2_;  // by item
   std::map<PartitionId, RosterList> rosters_;
   std::map<PolicyNumber, PolicyAt> policies_;                     // as ordered
   std::map<PartitionId, PolicyNumber> ordered_;                   // the newest

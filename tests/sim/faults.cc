@@ -23,6 +23,7 @@ void Cluster::PlanFaults() {
   faults.reply_lost = Pick(random, std::vector<double>{0, 0.01, 0.05});
   faults.duplicate = Pick(random, std::vector<double>{0, 0.02, 0.1});
   faults.slow = Pick(random, std::vector<double>{0, 0.002, 0.02});
+  faults.decision_lost = Pick(random, std::vector<double>{0, 0.01, 0.05});
   faults.slow_most =
       Pick(random, std::vector<absl::Duration>{absl::Milliseconds(20), absl::Milliseconds(150)});
   fault_interval_ =

@@ -34,6 +34,25 @@ void Network::Send(const StreamPtr& stream, int to, Message message) {
   if (cut) Cut(stream);
 }
 
+void Network::SendDecision(Process* to, std::function<void()> deliver) {
+  Random& random = world_->random();
+  if (random.Chance(faults_.decision_lost)) return world_->Count("fault: lost decision frame");
+  const int copies = random.Chance(faults_.decision_lost) ? 2 : 1;
+  if (copies == 2) world_->Count("fault: duplicate decision frame");
+  const uint64_t number = ++decision_frames_;
+  for (int i = 0; i < copies; ++i) {
+    const bool late = random.Chance(faults_.decision_lost);
+    const absl::Duration delay =
+        late ? random.Between(absl::Milliseconds(1), absl::Milliseconds(600)) : Delay();
+    world_->After(delay, to, [this, deliver, number] {
+      if (number < last_decision_frame_) world_->Count("fault: reordered decision frame");
+      last_decision_frame_ = std::max(last_decision_frame_, number);
+      world_->Trace(static_cast<uint64_t>(FrameType::kDecision) << 8, number);
+      deliver();
+    });
+  }
+}
+
 void Network::Deliver(const StreamPtr& stream, int to, const Message& message) {
   const End& end = stream->ends[to];
   if (stream->down[to] || end.process->life != end.life) {

@@ -28,6 +28,7 @@ struct NetworkFaults {
   double reply_lost = 0;
   double duplicate = 0;  // per call
   double slow = 0;       // per frame or call: a long delay
+  double decision_lost = 0;  // per frame between shards; as often doubled or late
   absl::Duration slow_most = absl::ZeroDuration();
 };
 
@@ -71,6 +72,10 @@ class Network {
   void Cut(const StreamPtr& stream);
   // One end is gone (crash, disconnect): it hears nothing any more; the other learns of it.
   void Close(const StreamPtr& stream, int end);
+
+  // A frame between shards about a decision: lost, doubled, late, in any order. `deliver` runs at the
+  // receiver.
+  void SendDecision(Process* to, std::function<void()> deliver);
 
   // Carries a request to a server and its reply back. `serve` runs at the server, maybe twice, and
   // gets a function that answers; `done` runs at the caller once, with the first answer, or with
@@ -129,6 +134,8 @@ class Network {
   World* const world_;
   NetworkFaults faults_;
   uint64_t streams_ = 0;
+  uint64_t decision_frames_ = 0;
+  uint64_t last_decision_frame_ = 0;  // delivered
 };
 
 }  // namespace starling::sim

@@ -154,6 +154,8 @@ void ShardNode::TakeJob(const ShardJob& job, Generation generation) {
     orders.policy_in_force = job.policy().in_force();
     orders.epoch = job.epoch();
     orders.discard_cuts_before = job.discard_cuts_before();
+    orders.decider = ViewNumber(job.decider().number());
+    hosted->decider = job.decider().primary_address();
     hosted->orders = orders;
     hosted->truth->OnRoster(hosted->id, orders.roster);
     hosted->truth->OnPolicyOrdered(hosted->id, orders.policy);
@@ -323,6 +325,11 @@ void ShardNode::Do(Hosted& hosted, const CopyForCut& a) {
 void ShardNode::Do(Hosted&, const DropCopy&) {}
 
 void ShardNode::Do(Hosted&, const SendFrame& a) {
+  if (const auto reporter = reporters_.find(a.connection); reporter != reporters_.end()) {
+    ShardNode* const to = reporter->second;
+    return cluster_->network().SendDecision(
+        to, [to, header = a.header, text = a.text] { to->OnDecision(header, text); });
+  }
   const auto it = streams_.find(a.connection);
   if (it == streams_.end()) return;
   Message message;
@@ -384,6 +391,11 @@ void ShardNode::Count(const Hosted& hosted) const {
   world_->Count("sealed steps", c.sealed);
   world_->Count("cuts", c.cuts);
   world_->Count("requests of an earlier policy", c.earlier_policy);
+  world_->Count("held sums", c.held_sums);
+  world_->Count("decisions", c.decisions);
+  world_->Count("repeated reports", c.repeated_reports);
+  world_->Count("duplicate reports", c.duplicate_reports);
+  world_->Count("stale decisions", c.stale_decisions);
 }
 
 std::string ShardNode::ToString() const {

@@ -31,6 +31,10 @@ class ShardNode : public Process {
   void OnFrame(const Network::StreamPtr& stream, const Message& message);
   void OnDown(const Network::StreamPtr& stream);
 
+  // From another shard, or this one; maybe twice, late, or not at all. decision_link.cc
+  void OnReport(ShardNode* from, const FrameHeader& report);
+  void OnDecision(const FrameHeader& answer, const std::string& text);
+
   // nullptr: not hosted here.
   ValuesPtr ValuesOf(RunId run, SliceId slice) const;
   // Adds the counters of all partitions to the world's counts; those of dropped ones were added
@@ -57,6 +61,7 @@ class ShardNode : public Process {
     std::map<BufferId, FrameHeader> pushes;  // received and not released
     OrdersReceived orders;
     bool two_versions = false;
+    std::string decider;  // the address of the shard that decides
     bool accounted = false;
   };
   using Key = std::pair<RunId, PartitionId>;
@@ -73,6 +78,8 @@ class ShardNode : public Process {
   void Later(const Hosted& hosted, absl::Duration delay, PartitionEvent event);
   void Do(Hosted& hosted, const Verify& a);
   void Do(Hosted& hosted, const MergeSums& a);
+  void Do(Hosted& hosted, const Measure& a);
+  void Do(Hosted& hosted, const ReportNorm& a);
   void Do(Hosted& hosted, const Replicate& a);
   void Do(Hosted& hosted, const ApplyNow& a);
   void Do(Hosted& hosted, const SwitchPolicy& a);
@@ -101,6 +108,7 @@ class ShardNode : public Process {
   uint64_t last_number_ = 0;
   uint64_t last_buffer_ = 0;
   std::map<ConnectionId, Network::StreamPtr> streams_;
+  std::map<ConnectionId, ShardNode*> reporters_;  // shards whose partitions report here
 };
 
 }  // namespace starling::sim

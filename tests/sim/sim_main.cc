@@ -50,17 +50,23 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "fault: push of another era",
                                       "fault: push of an old view",
                                       "fault: push of the next epoch",
+                                      "fault: lost decision frame",
+                                      "fault: duplicate decision frame",
+                                      "fault: reordered decision frame",
                                       "ALREADY_COUNTED",
                                       "abandoned units",
                                       "blocked pulls",
                                       "coordinator restarts",
                                       "copies for evaluation",
                                       "cuts",
+                                      "decisions",
                                       "dedup hits",
                                       "drained workers",
+                                      "duplicate reports",
                                       "duplicate subtrees",
                                       "epochs evaluated",
                                       "fenced requests",
+                                      "held sums",
                                       "frames that waited for orders",
                                       "jobs stopped by NaN",
                                       "jobs that failed with their shard",
@@ -71,13 +77,17 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "polls of a queued job",
                                       "pushes sent again",
                                       "refused requests",
+                                      "repeated reports",
                                       "replaced subtrees",
                                       "requests of an earlier policy",
                                       "roster changes",
                                       "runs compared with a solo run",
                                       "sealed steps",
                                       "seeds run twice",
+                                      "stale decisions",
                                       "superseded pulls",
+                                      "updates below the norm",
+                                      "updates that were clipped",
                                       "worker rejoins"};
 
 struct Options {
@@ -174,6 +184,13 @@ std::optional<Promise> PromiseOf(Defence defence) {
       return Promise::kG7;
     case Defence::kFiniteCheck:
       return Promise::kFinite;
+    case Defence::kDecisionHold:
+    case Defence::kDecisionStep:
+    case Defence::kReportOnce:
+    case Defence::kReportStep:
+      return Promise::kDecision;
+    case Defence::kReportRepeat:
+      return Promise::kG8;
     case Defence::kCommitBeforeApply:
     case Defence::kCount:
       return std::nullopt;

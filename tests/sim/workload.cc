@@ -95,6 +95,15 @@ void SetOptimizer(Workload& w) {
   optimizer.mutable_learning_rate()->mutable_step()->set_every_steps(40);
 }
 
+// Of some jobs whose bits are compared. Draws from numbers of its own.
+void SetClip(uint64_t seed, Workload& w) {
+  Random random(Mix(seed, 900));
+  if (w.spec.policy().kind() != Policy::BSP || w.gradient != GradientKind::kDependent) return;
+  if (!random.Chance(0.6)) return;
+  w.spec.mutable_clip()->set_scope(Clip::GLOBAL);
+  w.spec.mutable_clip()->set_norm(random.Chance(0.5) ? 1 : 15);
+}
+
 }  // namespace
 
 Workload MakeWorkload(uint64_t seed, int number) {
@@ -108,6 +117,7 @@ Workload MakeWorkload(uint64_t seed, int number) {
   AddLinear(*w.spec.mutable_model_source(), 2);  // the classes
   SetPolicy(random, w);
   SetOptimizer(w);
+  SetClip(seed, w);
   const uint32_t micro = 4u << random.Below(3);
   const uint32_t batch = micro * static_cast<uint32_t>(random.Between(1, 3));
   w.spec.mutable_batch()->set_global(batch);

@@ -23,6 +23,8 @@ const char* PromiseName(Promise promise) {
       return "G8 progress";
     case Promise::kFinite:
       return "finite values";
+    case Promise::kDecision:
+      return "one decision a step";
   }
   return "?";
 }

@@ -54,7 +54,7 @@ struct Process {
   uint64_t last_call_served = 0;
 };
 
-enum class Promise { kG1, kG2, kG3, kG5, kG6, kG7, kG8, kFinite };
+enum class Promise { kG1, kG2, kG3, kG5, kG6, kG7, kG8, kFinite, kDecision };
 const char* PromiseName(Promise promise);
 
 struct Violation {

@@ -61,6 +61,8 @@ std::string RequestText(const FrameHeader& h) {
       }
       return absl::StrFormat("pull s%d clock %d min_lsn %d", h.key.slice.value, h.clock,
                              h.min_lsn.value);
+    case FrameType::kDecision:
+      return absl::StrFormat("report of p%d step %d norm2 %g", h.reporter.value, h.clock, h.scalar);
     default:
       return absl::StrCat("frame type ", static_cast<int>(h.type));
   }
@@ -85,7 +87,8 @@ std::string RecordText(const LogRecord& r) {
     case RecordKind::kCut:
       return absl::StrFormat("lsn %d cut %d", r.lsn.value, r.work.epoch);
     case RecordKind::kDecision:
-      return absl::StrFormat("lsn %d decision", r.lsn.value);
+      return absl::StrFormat("lsn %d decision step %d scale %g", r.lsn.value, r.clock,
+                             r.scalars.scale);
   }
   return "unknown record";
 }
@@ -100,6 +103,16 @@ struct EventText {
     return e.first_non_finite < 0
                ? absl::StrCat("verified b", e.payload.value)
                : absl::StrCat("verified b", e.payload.value, " non-finite at ", e.first_non_finite);
+  }
+  std::string operator()(const Measured& e) const {
+    return e.first_non_finite < 0
+               ? absl::StrFormat("measured b%d norm2 %g", e.payload.value, e.norm2)
+               : absl::StrCat("measured b", e.payload.value, " non-finite at ", e.first_non_finite);
+  }
+  std::string operator()(const DecisionReceived& e) const {
+    if (e.header.type != FrameType::kDecision) return absl::StrCat("refused report: ", e.text);
+    if (e.header.answer == Answer::kNone) return absl::StrCat("undecided step ", e.header.clock);
+    return absl::StrFormat("decided step %d scale %g", e.header.clock, e.header.scalar);
   }
   std::string operator()(const Applied& e) const {
     return absl::StrCat("applied lsn ", e.lsn.value);
@@ -130,6 +143,13 @@ struct ActionText {
   std::string operator()(const MergeSums& a) const {
     return absl::StrFormat("merge s%d b%d += b%d", a.slice.value, a.into.value, a.from.value);
   }
+  std::string operator()(const Measure& a) const {
+    return absl::StrFormat("measure s%d b%d", a.slice.value, a.payload.value);
+  }
+  std::string operator()(const ReportNorm& a) const {
+    return absl::StrFormat("report step %d norm2 %g view %d", a.header.clock, a.header.scalar,
+                           a.header.view.value);
+  }
   std::string operator()(const Replicate& a) const {
     return absl::StrCat("replicate ", RecordText(a.record));
   }
@@ -145,6 +165,13 @@ struct ActionText {
   }
   std::string operator()(const DropCopy& a) const { return absl::StrCat("drop copy ", a.epoch); }
   std::string operator()(const SendFrame& a) const {
+    if (a.header.type == FrameType::kDecision) {
+      return absl::StrFormat("c%d decision for p%d step %d %s", a.connection.value,
+                             a.header.reporter.value, a.header.clock,
+                             a.header.answer == Answer::kNone
+                                 ? "waits"
+                                 : absl::StrFormat("scale %g", a.header.scalar));
+    }
     return absl::StrFormat("c%d %s #%d %s clock %d lsn %d%s%s", a.connection.value,
                            a.header.type == FrameType::kAck ? "ack" : "error", a.header.request_id,
                            AnswerName(a.header.answer), a.header.clock, a.header.base_lsn.value,

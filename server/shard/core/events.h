@@ -20,7 +20,8 @@ using ConnectionId = Id<struct ConnectionIdTag, uint64_t>;
 
 // ---- Events -----------------------------------------------------------------------------------
 
-// A push, close or pull; anything else is answered with kBadFrame. `payload` is 0 where there is
+// A push, close or pull, or a report to the partition that decides; anything else is answered with
+// kBadFrame. `payload` is 0 where there is
 // none.
 struct FrameReceived {
   ConnectionId connection;
@@ -36,6 +37,19 @@ struct Verified {
   BufferId payload;
   uint64_t digest = 0;            // XXH3-64 of the bytes
   int64_t first_non_finite = -1;  // element, or -1
+};
+
+// The answer to Measure.
+struct Measured {
+  BufferId payload;
+  double norm2 = 0;               // the squared norm
+  int64_t first_non_finite = -1;  // element, or -1
+};
+
+// The answer to ReportNorm: a decision, or an error with its text. May be lost, come twice or late.
+struct DecisionReceived {
+  FrameHeader header;
+  std::string text;
 };
 
 // The answer to ApplyNow: the new value can be read.
@@ -60,6 +74,7 @@ struct OrdersReceived {
   bool policy_in_force = true;    // switch to it: all partitions have applied all before its step
   uint32_t epoch = 0;                // the open one
   uint32_t discard_cuts_before = 0;  // the memory of copies of epochs below may be used again
+  ViewNumber decider;                // of the partition that decides, where the job has one
 };
 
 struct ConnectionDown {
@@ -68,8 +83,8 @@ struct ConnectionDown {
 
 struct ShardTick {};  // at least every kShardTickPeriod, so that deadlines are kept
 
-using PartitionEvent = std::variant<FrameReceived, Verified, Applied, BackupHas, OrdersReceived,
-                                    ConnectionDown, ShardTick>;
+using PartitionEvent = std::variant<FrameReceived, Verified, Measured, DecisionReceived, Applied,
+                                    BackupHas, OrdersReceived, ConnectionDown, ShardTick>;
 
 // ---- Actions ----------------------------------------------------------------------------------
 // Carried out in order, so that an action sees the effects of those before it on the same slice.
@@ -85,6 +100,17 @@ struct MergeSums {
   SliceId slice;
   BufferId into;
   BufferId from;
+};
+
+// Squared norm and finite check of a sealed sum; answer with Measured.
+struct Measure {
+  SliceId slice;
+  BufferId payload;
+};
+
+// Take it to the partition that decides; what comes back is DecisionReceived. It may get lost.
+struct ReportNorm {
+  FrameHeader header;
 };
 
 // Send the record and its payload to the backup; answer with BackupHas. Only in views with a
@@ -153,8 +179,9 @@ struct ReportFault {
   Origin origin;  // who sent what cannot be applied
 };
 
-using PartitionAction = std::variant<Verify, MergeSums, Replicate, ApplyNow, SwitchPolicy, CopyForCut, DropCopy,
-                                     SendFrame, SendValue, Release, ReportFault>;
+using PartitionAction = std::variant<Verify, MergeSums, Measure, ReportNorm, Replicate, ApplyNow,
+                                     SwitchPolicy, CopyForCut, DropCopy, SendFrame, SendValue,
+                                     Release, ReportFault>;
 
 // One line each, for logs and golden files.
 std::string ToString(const PartitionEvent& event);

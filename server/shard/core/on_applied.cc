@@ -32,6 +32,9 @@ void Partition::Advance(PartitionActions& actions) {
       case RecordKind::kCut:
         CommitCut(entry->record, actions);
         break;
+      case RecordKind::kDecision:
+        CommitDecision(entry->record, actions);
+        break;
       default:
         break;  // rosters and policies count from the moment they are ordered
     }

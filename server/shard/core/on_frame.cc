@@ -22,6 +22,7 @@ std::string ProcessText(const Origin& origin) {
 
 void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline,
                         PartitionActions& actions) {
+  if (frame.header.type == FrameType::kDecision) return OnReport(frame, actions);
   Verdict verdict = CheckForm(frame.header);
   if (verdict.kind == Verdict::kPass) verdict = CheckFences(frame.header);
   if (verdict.kind == Verdict::kRefuse) return Refuse(frame, verdict, actions);
@@ -238,6 +239,8 @@ void Partition::OnConnectionDown(ConnectionId connection, PartitionActions& acti
   for (auto& [payload, in_flight] : in_flight_) Forget(in_flight.waiters, connection);
   for (auto& [id, slice] : slices_) Forget(slice.unsealed, connection);
   for (PartitionLog::Entry& entry : log_.pending()) Forget(entry.waiters, connection);
+  for (auto& [slice, sum] : held_.sums()) Forget(sum.waiters, connection);
+  absl::erase_if(reporters_, [&](const auto& r) { return r.second.connection == connection; });
   for (auto& [replica, queue] : closes_) {
     std::erase_if(queue, [&](const Waiter& waiter) { return waiter.connection == connection; });
   }

@@ -51,6 +51,7 @@ void Partition::TakeRoster(const RosterList& roster, PartitionActions& actions) 
 }
 
 void Partition::TakeEpoch(const OrdersReceived& orders) {
+  decider_view_ = std::max(decider_view_, orders.decider);
   if (orders.epoch > open_epoch_) {
     open_epoch_ = orders.epoch;
     recheck_parked_ = true;

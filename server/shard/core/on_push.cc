@@ -19,11 +19,13 @@ void Partition::OnPush(const FrameReceived& frame, absl::Time deadline, Partitio
   if (EpochMustWait(header.key.work.epoch)) return Park(frame, deadline, actions);
   if (!fault_.empty())
     return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_}, actions);
-  if (bsp() && JobStep(header.key.work) > static_cast<int64_t>(slice.ordered)) {
+  // Nobody can compute a step before the one that waits for its decision.
+  const uint64_t steps = slice.ordered - (held_.Find(slice.info.id) != nullptr ? 1 : 0);
+  if (bsp() && JobStep(header.key.work) > static_cast<int64_t>(steps)) {
     Refuse({frame.connection, header}, Answer::kStaleClock,
            absl::StrCat("step ", JobStep(header.key.work), "; slice ", header.key.slice.value,
-                        " has sealed ", slice.ordered),
-           actions, static_cast<Clock>(slice.ordered));
+                        " has sealed ", steps),
+           actions, static_cast<Clock>(steps));
     actions.push_back(Release{frame.payload});
     return;
   }
@@ -67,8 +69,10 @@ void Partition::TakeWaiter(Waiters& waiters, const FrameReceived& frame,
   actions.push_back(Release{frame.payload});
 }
 
-// The seal that is ordered and not applied yet; nullptr: none.
+// The seal that is held, or ordered and not applied yet; nullptr: none.
 Partition::Waiters* Partition::FindSeal(const SliceState& slice, const WorkRange& work) {
+  HeldStep::Sum* held = held_.Find(slice.info.id);
+  if (held != nullptr && held->record.work == ItemRange(work)) return &held->waiters;
   for (PartitionLog::Entry& entry : log_.pending()) {
     if (entry.record.kind == RecordKind::kApply && entry.record.slice == slice.info.id &&
         entry.record.work == ItemRange(work) && !entry.applied) {

@@ -148,6 +148,8 @@ void Partition::Seal(SliceState& slice, const FrameHeader& last, BufferId sum,
   ++counters_.sealed;
   Waiters waiters;
   waiters.swap(slice.unsealed);
+  if (slice.info.clipped && !DefenceMasked(Defence::kDecisionHold))
+    return Hold(std::move(record), sum, std::move(waiters), actions);
   Order(std::move(record), sum, std::move(waiters), actions);
 }
 

@@ -14,6 +14,10 @@ Partition::Partition(PartitionConfig config) : config_(std::move(config)) {
   for (const PartitionConfig::SliceInfo& info : config_.slices) {
     slices_.try_emplace(info.id, info, config_.micro_batches);
     updated_slices_ += info.updated ? 1 : 0;
+    clipped_slices_ += info.clipped ? 1 : 0;
+  }
+  if (config_.clip_norm > 0 && config_.partition == kDecidingPartition) {
+    decider_.emplace(config_.clipped_partitions);
   }
   OpenCoverage(0);
 }
@@ -23,6 +27,10 @@ void Partition::Step(const PartitionEvent& event, absl::Time now, PartitionActio
     OnFrame(*frame, now + kParkedFrameDeadline, actions);
   } else if (const auto* verified = std::get_if<Verified>(&event)) {
     OnVerified(*verified, actions);
+  } else if (const auto* measured = std::get_if<Measured>(&event)) {
+    OnMeasured(*measured, actions);
+  } else if (const auto* decision = std::get_if<DecisionReceived>(&event)) {
+    OnDecision(*decision, now, actions);
   } else if (const auto* applied = std::get_if<Applied>(&event)) {
     OnApplied(applied->lsn, actions);
   } else if (const auto* backup = std::get_if<BackupHas>(&event)) {
@@ -46,6 +54,7 @@ void Partition::Settle(absl::Time now, PartitionActions& actions) {
     if (std::exchange(recheck_closes_, false)) TryCloses(actions);
     if (std::exchange(recheck_pulls_, false)) TryAllPulls(actions);
   }
+  TryReport(now, actions);
 }
 
 Partition::SliceState* Partition::FindSlice(SliceId id) {
@@ -95,6 +104,7 @@ FrameHeader Partition::AnswerTo(const FrameHeader& request, FrameType type, Answ
   header.origin = request.origin;
   header.request_id = request.request_id;
   header.clock = request.clock;
+  header.reporter = request.reporter;
   return header;
 }
 

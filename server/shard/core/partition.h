@@ -28,8 +28,10 @@
 #include "server/shard/core/clock_table.h"
 #include "server/shard/core/coverage.h"
 #include "server/shard/core/events.h"
+#include "server/shard/core/held_step.h"
 #include "server/shard/core/partition_config.h"
 #include "server/shard/core/partition_log.h"
+#include "server/shard/core/step_decider.h"
 
 namespace starling {
 
@@ -38,6 +40,10 @@ class PartitionStatus;  // proto/coordinator.proto
 inline constexpr absl::Duration kShardTickPeriod = absl::Milliseconds(100);
 // A frame of a later roster, view or epoch waits this long for the orders that explain it.
 inline constexpr absl::Duration kParkedFrameDeadline = absl::Seconds(10);
+// Who decides for the whole job; how often it is asked, and how long it may be silent.
+inline constexpr PartitionId kDecidingPartition(0);
+inline constexpr absl::Duration kReportPeriod = absl::Milliseconds(500);
+inline constexpr absl::Duration kDecisionDeadline = absl::Seconds(60);
 
 using PartitionActions = std::vector<PartitionAction>;
 
@@ -58,6 +64,11 @@ struct PartitionCounters {
   uint64_t drains = 0;          // for a policy to come
   uint64_t policies = 0;        // switches
   uint64_t earlier_policy = 0;  // requests of a policy that had ended
+  uint64_t held_sums = 0;
+  uint64_t decisions = 0;
+  uint64_t repeated_reports = 0;
+  uint64_t duplicate_reports = 0;
+  uint64_t stale_decisions = 0;
 };
 
 // One thread at a time.
@@ -166,6 +177,17 @@ class Partition {
   UpdateScalars DecideScalars(const SliceState& slice, const WorkRange& item, uint64_t samples,
                               Lsn base) const;
 
+  // on_decision.cc
+  void Hold(LogRecord record, BufferId sum, Waiters waiters, PartitionActions& actions);
+  void OnMeasured(const Measured& measured, PartitionActions& actions);
+  void TryReport(absl::Time now, PartitionActions& actions);
+  void StopWaiting(PartitionActions& actions);
+  void OnDecision(const DecisionReceived& decision, absl::Time now, PartitionActions& actions);
+  void OnReport(const FrameReceived& frame, PartitionActions& actions);
+  void OrderDecision(PartitionActions& actions);
+  void CommitDecision(const LogRecord& record, PartitionActions& actions);
+  void AnswerReport(const Waiter& waiter, Answer answer, float scale, PartitionActions& actions);
+
   // on_applied.cc
   void Order(LogRecord record, BufferId payload, Waiters waiters, PartitionActions& actions);
   void Advance(PartitionActions& actions);
@@ -235,6 +257,7 @@ class Partition {
 
   const PartitionConfig config_;
   uint32_t updated_slices_ = 0;
+  uint32_t clipped_slices_ = 0;
 
   // What was ordered.
   Generation generation_;
@@ -267,6 +290,13 @@ class Partition {
   absl::btree_map<ConnectionId, ParkedUse> parked_use_;
   absl::btree_map<ReplicaId, std::deque<Waiter>> closes_;
   absl::btree_map<PullKey, Waiter> pulls_;
+
+  // Decisions about the whole job.
+  ViewNumber decider_view_;
+  HeldStep held_;
+  std::optional<StepDecider> decider_;               // of the partition that decides
+  absl::btree_map<PartitionId, Waiter> reporters_;   // who waits for the decision under way
+  std::optional<StepDecision> decided_;              // the last one committed
 
   // Cuts.
   uint32_t cut_epochs_ = 0;  // epochs [0, cut_epochs_) are cut

@@ -47,6 +47,20 @@ class ElementNames {
   absl::btree_map<SliceId, std::vector<std::pair<Segment, std::string>>> segments_;
 };
 
+void FillClip(const Clip& clip, const Layout& layout, PartitionConfig* config) {
+  if (clip.scope() != Clip::GLOBAL) return;
+  config->clip_norm = clip.norm();
+  for (PartitionConfig::SliceInfo& slice : config->slices)
+    slice.clipped = layout.slices[slice.id.value].kind == TRAINABLE;
+  for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
+    const std::vector<SliceId>& slices = layout.partitions[p];
+    const bool any = std::any_of(slices.begin(), slices.end(), [&](SliceId id) {
+      return layout.slices[id.value].kind == TRAINABLE;
+    });
+    if (any) config->clipped_partitions.push_back(PartitionId(p));
+  }
+}
+
 absl::Status FillSteps(const JobDescription& job, PartitionConfig* config) {
   const JobSpec& spec = job.spec();
   STARLING_RETURN_IF_ERROR(BatchPlan::Make(static_cast<int64_t>(job.train_samples()),
@@ -114,6 +128,7 @@ absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, c
   }
   STARLING_RETURN_IF_ERROR(FillSteps(job, &config));
   STARLING_ASSIGN_OR_RETURN(config.policy, PolicyFromProto(job.spec().policy()));
+  FillClip(job.spec().clip(), layout, &config);
   STARLING_ASSIGN_OR_RETURN(
       const LearningRate rate,
       LearningRate::Make(job.spec().optimizer().learning_rate(), config.steps));

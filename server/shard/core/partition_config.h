@@ -24,6 +24,7 @@ struct PartitionConfig {
     bool updated = true;  // false: frozen; never pushed, always as it was made
     double rate_scale = 1;  // multiplies the schedule's rate
     double decay = 0;       // weight decay
+    bool clipped = false;   // counts for the norm of the whole gradient, and is scaled with it
   };
 
   RunId run;
@@ -36,6 +37,8 @@ struct PartitionConfig {
   uint32_t micro_batches = 0;  // M
   uint64_t steps = 0;          // of the whole job
   ConsistencyPolicy policy;
+  double clip_norm = 0;  // of the step's whole gradient, BSP; 0: none
+  std::vector<PartitionId> clipped_partitions;  // with slices that are clipped; ascending
 
   std::function<float(int64_t step)> rate;           // the schedule; pure
   std::function<bool(uint32_t epoch)> evaluates_at;  // pure

@@ -30,6 +30,7 @@ OrdersReceived ToPartitionOrders(const ShardJob& job, const PartitionOrders& par
   orders.policy_in_force = job.policy().in_force();
   orders.epoch = job.epoch();
   orders.discard_cuts_before = job.discard_cuts_before();
+  orders.decider = ViewNumber(job.decider().number());
   return orders;
 }
 

@@ -14,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/trace/flow.h"
 #include "server/shard/apply/init.h"
+#include "server/shard/apply/measure.h"
 #include "server/shard/apply/verify.h"
 
 namespace starling {
@@ -58,29 +59,33 @@ void SendRefusal(ShardConnection& to, const FrameHeader& request, Answer answer,
   FrameHeader header = request;
   header.type = FrameType::kError;
   header.answer = answer;
+  header.scalar = 0;
   OutgoingPayload payload = TextPayload(std::move(text), &header);
   to.Send(header, std::move(payload), -1);
 }
 
 absl::StatusOr<std::unique_ptr<PartitionHost>> PartitionHost::Create(
     std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self,
-    std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report) {
+    std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report, SendReport send_report) {
   STARLING_ASSIGN_OR_RETURN(
       PartitionConfig config,
       MakePartitionConfig(plan->description, plan->layout, partition, self));
   std::unique_ptr<PartitionHost> host(
-      new PartitionHost(std::move(plan), std::move(config), std::move(memory), spans, std::move(report)));
+      new PartitionHost(std::move(plan), std::move(config), std::move(memory), spans, std::move(report),
+                        std::move(send_report)));
   STARLING_RETURN_IF_ERROR(host->MakeFirstValues());
   host->PublishIfDue(false);
   return host;
 }
 
 PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
-                             std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report)
+                             std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report,
+                             SendReport send_report)
     : plan_(std::move(plan)),
       memory_(std::move(memory)),
       spans_(spans),
       report_(std::move(report)),
+      send_report_(std::move(send_report)),
       micro_batches_(config.micro_batches),
       two_versions_(plan_->bsp()),
       core_(std::move(config)) {
@@ -144,6 +149,10 @@ void PartitionHost::OnConnectionDown(ConnectionId connection) {
 void PartitionHost::OnOrders(OrdersReceived orders) {
   at_once_ = true;
   Handle(std::move(orders));
+}
+
+void PartitionHost::OnDecision(const FrameHeader& answer, std::string text) {
+  Handle(DecisionReceived{answer, std::move(text)});
 }
 
 void PartitionHost::OnTick() {
@@ -250,6 +259,15 @@ void PartitionHost::Do(const MergeSums& action) {
   WithPayload(buffers_.at(action.from),
               [&](Payload payload) { AddPayload(payload, into.own.get()); });
 }
+
+void PartitionHost::Do(const Measure& action) {
+  WithPayload(buffers_.at(action.payload), [&](Payload payload) {
+    const PayloadMeasure measure = MeasurePayload(payload);
+    events_.push_back(Measured{action.payload, measure.norm2, measure.first_non_finite});
+  });
+}
+
+void PartitionHost::Do(const ReportNorm& action) { send_report_(action.header); }
 
 void PartitionHost::Do(const Replicate& action) {
   // Orders with a backup are refused before they reach the core.

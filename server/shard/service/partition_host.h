@@ -42,9 +42,12 @@ class PartitionHost {
   // When `memory` runs out later, the partition stops: it reports a fault, which fails the job, and
   // refuses every frame.
   using Report = std::function<void(const PartitionStatus& status, bool at_once)>;
+  // Takes the partition's norm to where the job decides; what comes back goes to OnDecision.
+  using SendReport = std::function<void(const FrameHeader& report)>;
   static absl::StatusOr<std::unique_ptr<PartitionHost>> Create(
       std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self,
-      std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report);
+      std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report,
+      SendReport send_report);
   ~PartitionHost();
 
   PartitionHost(const PartitionHost&) = delete;
@@ -54,6 +57,7 @@ class PartitionHost {
                ReceivedPayload payload);
   void OnConnectionDown(ConnectionId connection);
   void OnOrders(OrdersReceived orders);
+  void OnDecision(const FrameHeader& answer, std::string text);
   void OnTick();
 
  private:
@@ -83,7 +87,8 @@ class PartitionHost {
   };
 
   PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
-                std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report);
+                std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report,
+                SendReport send_report);
 
   absl::Status MakeFirstValues();
   void Handle(PartitionEvent event);
@@ -94,6 +99,8 @@ class PartitionHost {
 
   void Do(const Verify& action);
   void Do(const MergeSums& action);
+  void Do(const Measure& action);
+  void Do(const ReportNorm& action);
   void Do(const Replicate& action);
   void Do(const ApplyNow& action);
   void Do(const SwitchPolicy& action);
@@ -114,6 +121,7 @@ class PartitionHost {
   const std::shared_ptr<ShardMemory> memory_;
   SpanRing* const spans_;
   const Report report_;
+  const SendReport send_report_;
   const uint32_t micro_batches_;
 
   bool two_versions_;  // of what is not frozen

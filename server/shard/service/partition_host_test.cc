@@ -68,6 +68,10 @@ class PartitionHostTest : public testing::Test {
     spec.mutable_test()->mutable_counter()->set_samples(8);
     job.set_train_samples(8);
     job.set_test_samples(8);
+    if (clip_norm_ > 0) {
+      spec.mutable_clip()->set_scope(Clip::GLOBAL);
+      spec.mutable_clip()->set_norm(clip_norm_);
+    }
     const Layout layout = MakeLayout(spec).value();
     job.set_partitions(static_cast<uint32_t>(layout.partitions.size()));
     job.set_layout_digest(layout.digest);
@@ -78,7 +82,8 @@ class PartitionHostTest : public testing::Test {
                                       [this](const PartitionStatus& status, bool at_once) {
                                         status_ = status;
                                         if (at_once) ++urgent_reports_;
-                                      });
+                                      },
+                                      [this](const FrameHeader& norm) { norms_.push_back(norm); });
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
     Orders(0, 0);
@@ -108,6 +113,7 @@ class PartitionHostTest : public testing::Test {
     }
     orders.policy.policy.kind = plan_->bsp() ? PolicyKind::kBsp : PolicyKind::kSsp;
     orders.policy.policy.staleness = plan_->description.spec().policy().staleness();
+    orders.decider = ViewNumber(1);
     orders.epoch = epoch;
     orders.discard_cuts_before = discard_before;
     host_->OnOrders(std::move(orders));
@@ -180,6 +186,8 @@ class PartitionHostTest : public testing::Test {
   Slice slice_;
   std::shared_ptr<FakeConnection> connection_ = std::make_shared<FakeConnection>(1);
   uint64_t memory_limit_ = 0;
+  double clip_norm_ = 0;
+  std::vector<FrameHeader> norms_;  // reported
   PartitionStatus status_;
   int urgent_reports_ = 0;
   uint64_t last_request_ = 0;
@@ -364,10 +372,54 @@ TEST_F(PartitionHostTest, WithoutMemoryForItsFirstValuesThereIsNoPartition) {
   Start(Policy::SSP);
   memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{.bytes_max = 1});
   EXPECT_EQ(PartitionHost::Create(plan_, PartitionId(0), ShardId(1), memory_, &spans_,
-                                  [](const PartitionStatus&, bool) {})
+                                  [](const PartitionStatus&, bool) {}, [](const FrameHeader&) {})
                 .status()
                 .code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+// Every element's gradient is 3; the whole partition is clipped to a quarter of its norm.
+TEST_F(PartitionHostTest, AClippedStepWaitsForItsScale) {
+  Start(Policy::BSP);
+  uint64_t elements = 0;
+  for (const SliceId id : plan_->layout.partitions[0])
+    elements += plan_->layout.slices[id.value].elements;
+  clip_norm_ = 1;
+  Start(Policy::BSP);
+  EXPECT_TRUE(Push(1, Step(0, 0), 3).expired()) << "what is held is not the transport's memory";
+  const Slice first = slice_;
+  for (const SliceId id : plan_->layout.partitions[0]) {
+    slice_ = plan_->layout.slices[id.value];
+    if (slice_.id != first.id) Push(1, Step(0, 0), 3);
+  }
+  slice_ = first;
+  EXPECT_EQ(status_.sealed_steps(), 0u);
+  ASSERT_EQ(norms_.size(), 1u);
+  EXPECT_EQ(norms_[0].scalar, 9.0 * static_cast<double>(elements));
+  Pull(1);
+  EXPECT_NE(Last().header.type, FrameType::kValue);
+  FrameHeader decision = norms_[0];
+  decision.answer = Answer::kCounted;
+  decision.scalar = 0.25;
+  host_->OnDecision(decision, "");
+  host_->OnDecision(decision, "");
+  Pull(1);
+  ASSERT_EQ(Last().header.type, FrameType::kValue);
+  EXPECT_EQ(Last().First(), -0.75f);
+}
+
+// What a step holds until it is decided was planned for.
+TEST_F(PartitionHostTest, AHeldStepFitsIntoWhatWasPlanned) {
+  clip_norm_ = 1;
+  Start(Policy::BSP);
+  memory_limit_ = plan_->PlannedBytes(PartitionId(0));
+  Restart(Policy::BSP);
+  Push(1, {WorkPurpose::kTrain, 0, 0, 2}, 1);
+  Push(2, {WorkPurpose::kTrain, 0, 2, 2}, 2);
+  PushOtherSlicesOfThePartition(Step(0, 0));
+  EXPECT_EQ(status_.fault(), "");
+  EXPECT_EQ(norms_.size(), 1u);
+  EXPECT_LE(memory_->allocated(), memory_limit_);
 }
 
 TEST_F(PartitionHostTest, RecordsWhatItDid) {

@@ -16,6 +16,7 @@
 #include "common/trace/span_ring.h"
 #include "common/transport/transport.h"
 #include "server/shard/apply/instruction_set.h"
+#include "server/shard/service/decision_links.h"
 #include "server/shard/service/orders.h"
 #include "server/shard/service/partition_host.h"
 #include "server/shard/service/shard_reporter.h"
@@ -94,21 +95,15 @@ class Connection final : public StreamHandler,
         stream_(std::move(stream)),
         peer_(IdentityToString(peer)),
         name_(peer.name),
-        reads_only_(peer.role == PeerRole::kClient),
+        role_(peer.role),
         routes_(routes),
         memory_(memory) {}
 
   ConnectionId id() const override { return id_; }
 
   void OnFrame(const FrameHeader& header, ReceivedPayload payload) override {
-    if (reads_only_ && !IsReaderPull(header)) {
-      return SendRefusal(*this, header, Answer::kBadFrame,
-                         absl::StrCat(peer_, " may only read: pulls with the reader's flag"));
-    }
-    if (!IsReaderPull(header) && !routes_->MaySpeakFor(name_, header.origin.worker)) {
-      return SendRefusal(*this, header, Answer::kBadFrame,
-                         absl::StrCat(peer_, " is not worker ", header.origin.worker.value));
-    }
+    if (const std::string refusal = WhyNot(header); !refusal.empty())
+      return SendRefusal(*this, header, Answer::kBadFrame, refusal);
     const PartitionKey key(header.key.run.job, header.partition);
     std::shared_ptr<HostedPartition> partition = routes_->Find(key);
     if (partition == nullptr) {
@@ -147,6 +142,21 @@ class Connection final : public StreamHandler,
   }
 
  private:
+  // What this peer may not send; empty: it may.
+  std::string WhyNot(const FrameHeader& header) const {
+    if (role_ == PeerRole::kShard) {
+      if (header.type == FrameType::kDecision) return "";
+      return absl::StrCat(peer_, " may only report norms");
+    }
+    if (header.type == FrameType::kDecision)
+      return absl::StrCat(peer_, " may not report norms: shards do");
+    if (IsReaderPull(header)) return "";
+    if (role_ == PeerRole::kClient)
+      return absl::StrCat(peer_, " may only read: pulls with the reader's flag");
+    if (routes_->MaySpeakFor(name_, header.origin.worker)) return "";
+    return absl::StrCat(peer_, " is not worker ", header.origin.worker.value);
+  }
+
   // Values that wait to be sent keep their memory, so there is an end to them.
   absl::Status CheckQueue(size_t bytes) const {
     const uint64_t queued = stream_->stats().queued_payload_bytes;
@@ -181,12 +191,27 @@ class Connection final : public StreamHandler,
   const std::shared_ptr<FrameStream> stream_;
   const std::string peer_;
   const std::string name_;
-  const bool reads_only_;
+  const PeerRole role_;
   const Routes* const routes_;
   const ShardMemory* const memory_;
   mutable Mutex mutex_;
   bool down_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<std::shared_ptr<HostedPartition>> partitions_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Partitions of this shard that ask one of this shard.
+class LocalConnection final : public ShardConnection {
+ public:
+  using Answer = std::function<void(const FrameHeader& header, std::string text)>;
+  LocalConnection(ConnectionId id, Answer answer) : id_(id), answer_(std::move(answer)) {}
+  ConnectionId id() const override { return id_; }
+  void Send(const FrameHeader& header, OutgoingPayload payload, int64_t) override {
+    answer_(header, std::string(payload.bytes.begin(), payload.bytes.end()));
+  }
+
+ private:
+  const ConnectionId id_;
+  const Answer answer_;
 };
 
 class GrpcShard final : public ShardRuntime {
@@ -195,7 +220,15 @@ class GrpcShard final : public ShardRuntime {
       : options_(options),
         self_{PeerRole::kShard, options.name},
         on_failed_(std::move(on_failed)),
-        daemon_(MakeDaemonService({self_, InstructionSetName(BestInstructionSet())}, &spans_)) {
+        daemon_(MakeDaemonService({self_, InstructionSetName(BestInstructionSet())}, &spans_)),
+        local_(std::make_shared<LocalConnection>(
+            ConnectionId(next_connection_.fetch_add(1)),
+            [this](const FrameHeader& answer, std::string text) {
+              TakeDecision(answer, std::move(text));
+            })),
+        links_(self_, {[this](const FrameHeader& answer,
+                              std::string text) { TakeDecision(answer, std::move(text)); },
+                       [this](const FrameHeader& report) { TakeLocalReport(report); }}) {
     for (int i = 0; i < options.owner_threads; ++i) {
       owners_.push_back(std::make_unique<EventLoop>(absl::StrCat("owner-", i)));
     }
@@ -213,6 +246,7 @@ class GrpcShard final : public ShardRuntime {
     absl::StatusOr<std::unique_ptr<RpcServer>> started = StartRpcServer(std::move(server));
     if (!started.ok()) return started.status();
     server_ = *std::move(started);
+    links_.SetOwnAddress(server_->address());
     reporter_ = std::make_unique<ShardReporter>(
         &control_, MakeCoordinatorClient(options_.coordinator, self_),
         ShardReporter::Options{options_.coordinator, self_, server_->address(),
@@ -238,6 +272,7 @@ class GrpcShard final : public ShardRuntime {
     });
     control_.Stop();
     if (server_ != nullptr) server_->Shutdown(absl::Seconds(1));
+    links_.Stop();
     for (const auto& owner : owners_) owner->Stop();
     // Partitions know the connections that are still open, and those know them.
     for (const auto& [key, partition] : routes_.All()) partition->host = nullptr;
@@ -246,9 +281,9 @@ class GrpcShard final : public ShardRuntime {
  private:
   absl::StatusOr<std::shared_ptr<StreamHandler>> Accept(std::shared_ptr<FrameStream> stream,
                                                         const PeerIdentity& peer) {
-    if (peer.identity.role != PeerRole::kWorker && peer.identity.role != PeerRole::kClient) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("a shard serves workers and clients, not ", IdentityToString(peer.identity)));
+    if (peer.identity.role == PeerRole::kCoordinator) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          "a shard serves workers, shards and clients, not ", IdentityToString(peer.identity)));
     }
     return std::make_shared<Connection>(ConnectionId(next_connection_.fetch_add(1)),
                                         std::move(stream), peer.identity, &routes_,
@@ -264,18 +299,43 @@ class GrpcShard final : public ShardRuntime {
     });
   }
 
+  // ---- Decisions: any thread ----
+
+  void TakeDecision(const FrameHeader& answer, std::string text) {
+    const std::shared_ptr<HostedPartition> partition =
+        routes_.Find({answer.key.run.job, answer.reporter});
+    if (partition == nullptr) return;
+    partition->owner->Post([partition, answer, text = std::move(text)]() mutable {
+      if (partition->host != nullptr) partition->host->OnDecision(answer, std::move(text));
+    });
+  }
+
+  // Where the partition is not there (yet), the report is repeated.
+  void TakeLocalReport(const FrameHeader& report) {
+    const std::shared_ptr<HostedPartition> partition =
+        routes_.Find({report.key.run.job, report.partition});
+    if (partition == nullptr) return;
+    partition->owner->Post([partition, report, local = local_] {
+      if (partition->host != nullptr) partition->host->OnFrame(local, report, ReceivedPayload());
+    });
+  }
+
   // ---- The control thread ----
 
   void TakeOrders(const ShardOrders& orders) {
     std::set<PartitionKey> wanted;
     std::map<WorkerId, std::string> names;
+    std::map<JobUid, std::string> deciders;
     for (const ShardJob& job : orders.jobs()) {
+      if (job.has_decider())
+        deciders[JobUid(job.job().run().job_uid())] = job.decider().primary_address();
       for (const Member& member : job.roster().members()) names[WorkerId(member.worker())] = member.name();
       for (const PartitionOrders& partition : job.partitions()) {
         wanted.emplace(JobUid(job.job().run().job_uid()), PartitionId(partition.partition()));
       }
     }
     routes_.SetNames(std::move(names));
+    links_.SetDeciders(std::move(deciders));
     for (const auto& [key, partition] : routes_.All()) {
       if (wanted.count(key) == 0) Drop(key);
     }
@@ -361,7 +421,8 @@ class GrpcShard final : public ShardRuntime {
       });
     };
     absl::StatusOr<std::unique_ptr<PartitionHost>> host =
-        PartitionHost::Create(plan, key.second, id, memory_, &spans_, report);
+        PartitionHost::Create(plan, key.second, id, memory_, &spans_, report,
+                              [this](const FrameHeader& norm) { links_.Send(norm); });
     if (host.ok()) {
       hosted->host = *std::move(host);
       return;
@@ -407,6 +468,8 @@ class GrpcShard final : public ShardRuntime {
   std::atomic<uint64_t> next_connection_ = 1;
   std::atomic<bool> stopped_ = false;
   const std::shared_ptr<grpc::Service> daemon_;
+  const std::shared_ptr<LocalConnection> local_;
+  DecisionLinks links_;
 
   // The control thread only.
   ShardId id_;

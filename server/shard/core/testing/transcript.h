@@ -22,6 +22,9 @@ struct TranscriptOptions {
   uint32_t evaluate_every = 0;
   double rate_scale = 1;  // of each slice
   double decay = 0;
+  double clip_norm = 0;  // of the whole gradient; all slices are clipped
+  uint32_t clipped_partitions = 1;
+  uint32_t partition = 0;
 };
 
 class Transcript {
@@ -53,6 +56,7 @@ class Transcript {
     orders.view = ViewNumber(1);
     orders.primary = ShardId(1);
     orders.policy.policy = partition_.config().policy;
+    orders.decider = ViewNumber(1);
     return orders;
   }
   // The payload of request n is buffer n.
@@ -120,6 +124,7 @@ class Transcript {
     FrameHeader h;
     h.type = type;
     h.key.run = partition_.config().run;
+    h.partition = partition_.config().partition;
     h.view = view_;
     h.roster = roster_;
     h.policy = policy_;
@@ -167,6 +172,11 @@ class Transcript {
     config.self = ShardId(1);
     for (uint32_t s = 0; s < options.slices; ++s)
       config.slices.push_back({SliceId(s), kElements, true, options.rate_scale, options.decay});
+    for (auto& slice : config.slices) slice.clipped = options.clip_norm > 0;
+    config.partition = PartitionId(options.partition);
+    config.clip_norm = options.clip_norm;
+    for (uint32_t p = 0; p < options.clipped_partitions && options.clip_norm > 0; ++p)
+      config.clipped_partitions.push_back(PartitionId(p));
     config.samples = options.samples;
     config.batch = 8;
     config.micro_batches = 4;

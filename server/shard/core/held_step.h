@@ -1,0 +1,92 @@
+// The sums of one step that a partition has sealed and not yet applied, because the whole job has to
+// decide about them first: docs/protocol.md, section 9.
+#ifndef STARLING_SERVER_SHARD_CORE_HELD_STEP_H_
+#define STARLING_SERVER_SHARD_CORE_HELD_STEP_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/container/btree_map.h"
+#include "absl/time/time.h"
+#include "common/protocol/types.h"
+#include "server/shard/core/partition_log.h"
+
+namespace starling {
+
+// Not thread-safe.
+class HeldStep {
+ public:
+  struct Sum {
+    LogRecord record;  // as it will be applied, but for the decision's scale
+    BufferId payload;
+    PartitionLog::Waiters waiters;
+    std::optional<double> norm2;  // once measured
+  };
+  using Sums = absl::btree_map<SliceId, Sum>;
+
+  // All sums held at a time are of one step, one for each slice.
+  void Add(Sum sum) {
+    const SliceId slice = sum.record.slice;
+    sums_.insert_or_assign(slice, std::move(sum));
+  }
+
+  bool empty() const { return sums_.empty(); }
+  Clock step() const { return sums_.begin()->second.record.clock; }  // not empty
+  Sums& sums() { return sums_; }
+
+  // nullptr: none is held.
+  Sum* Find(SliceId slice) {
+    const auto it = sums_.find(slice);
+    return it == sums_.end() ? nullptr : &it->second;
+  }
+  const Sum* Find(SliceId slice) const { return const_cast<HeldStep*>(this)->Find(slice); }
+  Sum* FindPayload(BufferId payload) {
+    for (auto& [slice, sum] : sums_) {
+      if (sum.payload == payload) return &sum;
+    }
+    return nullptr;
+  }
+
+  // Of all `slices` sums together, added in ascending order of slices; nullopt: some are not sealed, or
+  // not measured.
+  std::optional<double> Norm2(size_t slices) const {
+    if (sums_.size() < slices) return std::nullopt;
+    double norm2 = 0;
+    for (const auto& [slice, sum] : sums_) {
+      if (!sum.norm2.has_value()) return std::nullopt;
+      norm2 += *sum.norm2;
+    }
+    return norm2;
+  }
+
+  // It is decided: nothing is held any more.
+  Sums Take() {
+    reported_ = false;
+    last_error_.clear();
+    return std::exchange(sums_, {});
+  }
+
+  // ---- The report ----
+  bool reported() const { return reported_; }
+  absl::Time next_report() const { return next_report_; }
+  absl::Time last_heard() const { return last_heard_; }  // of the decider; the first report counts
+  const std::string& last_error() const { return last_error_; }
+  void Reported(absl::Time now, absl::Time next) {
+    if (!std::exchange(reported_, true)) last_heard_ = now;
+    next_report_ = next;
+  }
+  void Heard(absl::Time now) { last_heard_ = now; }
+  void Refused(std::string error) { last_error_ = std::move(error); }
+
+ private:
+  Sums sums_;
+  bool reported_ = false;
+  absl::Time next_report_;
+  absl::Time last_heard_;
+  std::string last_error_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_CORE_HELD_STEP_H_
