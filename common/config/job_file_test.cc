@@ -156,6 +156,7 @@ TEST(JobFile, ReadsClip) {
   EXPECT_EQ(spec->clip().scope(), Clip::PARAMETER);
   EXPECT_DOUBLE_EQ(spec->clip().norm(), 0.5);
   EXPECT_FALSE(Parse(kGood)->has_clip());
+  EXPECT_EQ(Parse(kGood, {"clip={norm: 0.5, scope: global}", "consistency.bsp={}"})->clip().scope(), Clip::GLOBAL);
 }
 
 TEST(JobFile, AClipThatThePolicyCannotDoIsRefusedWithTheReason) {
@@ -164,7 +165,6 @@ TEST(JobFile, AClipThatThePolicyCannotDoIsRefusedWithTheReason) {
   };
   EXPECT_THAT(refusal("global", "consistency.async={}"), HasSubstr("only BSP has a step"));
   EXPECT_THAT(refusal("global", "consistency.ssp.staleness=1"), HasSubstr("only BSP has a step"));
-  EXPECT_THAT(refusal("global", "consistency.bsp={}"), HasSubstr("not built yet"));
   EXPECT_THAT(refusal("worker", "consistency.bsp={}"), HasSubstr("depends on the number of workers"));
   EXPECT_EQ(refusal("worker", "consistency.async={}"), "");
 }

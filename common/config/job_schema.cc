@@ -101,7 +101,7 @@ void AddArguments(Field* model) {
 Field ClipField() {
   return Group("clip", T::kMap, "scales gradients down to a length", {
       Leaf("norm", T::kNumber, "", "greatest Euclidean length", true),
-      Leaf("scope", T::kString, "", "of what: parameter or worker (global is not built yet)", true)});
+      Leaf("scope", T::kString, "", "of what: parameter; in ssp and async worker; in bsp global", true)});
 }
 
 Field ModelField() {

@@ -159,8 +159,21 @@ class HandWorker {
     EXPECT_EQ(layout_.digest, orders_.job().layout_digest());
     connected_ = orders_;
     mail_ = std::make_shared<Mailbox>();
-    stream_ = streams_->Connect(
-        {.address = orders_.views(0).primary_address(), .whom = "the shard"}, mail_);
+    stream_of_.clear();
+    for (const View& view : orders_.views()) {
+      std::shared_ptr<FrameStream>& stream = stream_of_[view.primary_address()];
+      if (stream == nullptr)
+        stream = streams_->Connect({.address = view.primary_address(), .whom = "the shard"}, mail_);
+    }
+  }
+
+  size_t shards() const { return stream_of_.size(); }
+
+  absl::Status Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) {
+    // A partition that is not there is asked for somewhere.
+    const auto partition = static_cast<int>(header.partition.value);
+    const View& view = connected_.views(partition < connected_.views_size() ? partition : 0);
+    return stream_of_.at(view.primary_address())->Send(header, std::move(payload), urgency);
   }
 
   FrameHeader Header(FrameType type, PartitionId partition, Clock clock) {
@@ -183,7 +196,7 @@ class HandWorker {
   }
 
   Mailbox::Letter Ask(const FrameHeader& header, OutgoingPayload payload = {}, int64_t urgency = 0) {
-    EXPECT_TRUE(stream_->Send(header, std::move(payload), urgency).ok());
+    EXPECT_TRUE(Send(header, std::move(payload), urgency).ok());
     return mail_->Await(header.request_id);
   }
 
@@ -231,13 +244,13 @@ class HandWorker {
       OutgoingPayload payload;
       const FrameHeader push =
           PushHeader(slice, step, clock, std::vector<float>(slice.elements, 1.0f), &payload);
-      ASSERT_TRUE(stream_->Send(push, std::move(payload), slice.id.value).ok());
+      ASSERT_TRUE(Send(push, std::move(payload), slice.id.value).ok());
       requests.push_back(push.request_id);
     }
     for (uint32_t p = 0; p < layout_.partitions.size(); ++p) {
       FrameHeader close = Header(FrameType::kClose, PartitionId(p), clock);
       close.key.work = Item(step);
-      ASSERT_TRUE(stream_->Send(close).ok());
+      ASSERT_TRUE(Send(close, {}, -1).ok());
       requests.push_back(close.request_id);
     }
     for (const uint64_t request : requests) {
@@ -300,7 +313,7 @@ class HandWorker {
   Layout layout_;
   std::unique_ptr<StreamClient> streams_;
   std::shared_ptr<Mailbox> mail_;
-  std::shared_ptr<FrameStream> stream_;
+  std::map<std::string, std::shared_ptr<FrameStream>> stream_of_;  // by the shard's address
   uint64_t last_request_ = 0;
 };
 
@@ -318,20 +331,38 @@ class ClusterTest : public testing::Test {
                                   .accept = {}});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
+    AddShard("ps-0");
+    worker_ = std::make_unique<HandWorker>(server_->address(), Identity{PeerRole::kWorker, "w-0"});
+    stub_ = CoordinatorService::NewStub(MakeChannel(server_->address()));
+  }
+
+  void AddShard(const std::string& name) {
     ShardOptions options;
-    options.name = "ps-0";
+    options.name = name;
     options.coordinator = server_->address();
     auto shard = StartShard(options, [](const absl::Status& status) { FAIL() << status; });
     ASSERT_TRUE(shard.ok()) << shard.status();
-    shard_ = *std::move(shard);
-    worker_ = std::make_unique<HandWorker>(server_->address(), Identity{PeerRole::kWorker, "w-0"});
-    stub_ = CoordinatorService::NewStub(MakeChannel(server_->address()));
+    shards_.push_back(*std::move(shard));
+  }
+
+  // As many of them as were added are registered.
+  void AwaitShards() {
+    const absl::Time deadline = absl::Now() + kLong;
+    for (int ready = 0; ready < static_cast<int>(shards_.size());) {
+      ASSERT_LT(absl::Now(), deadline);
+      grpc::ClientContext context;
+      AddIdentity({PeerRole::kClient, "me"}, &context);
+      ListShardsReply reply;
+      ASSERT_TRUE(stub_->ListShards(&context, ListShardsRequest(), &reply).ok());
+      ready = 0;
+      for (const ShardStatus& shard : reply.shards()) ready += shard.state() == "ready" ? 1 : 0;
+    }
   }
 
   void TearDown() override {
     worker_.reset();
     const absl::Time begin = absl::Now();
-    shard_->Stop();
+    for (const auto& shard : shards_) shard->Stop();
     host_->BeginShutdown();
     server_.reset();
     EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
@@ -358,10 +389,11 @@ class ClusterTest : public testing::Test {
   }
 
   // Submitted, accepted, and the worker a member with a stream to the shard.
-  void BeginJob(Policy::Kind policy, uint32_t hidden = 8) {
+  void BeginJob(Policy::Kind policy, uint32_t hidden = 8) { BeginJob(Spec("job", policy, hidden)); }
+  void BeginJob(const JobSpec& spec) {
     worker_->Register();
     std::future<absl::Status> submitted =
-        std::async(std::launch::async, [=, this] { return Submit(Spec("job", policy, hidden)); });
+        std::async(std::launch::async, [=, this] { return Submit(spec); });
     const absl::Time deadline = absl::Now() + kLong;
     while (!worker_->IsMember()) {
       ASSERT_LT(absl::Now(), deadline);
@@ -375,10 +407,44 @@ class ClusterTest : public testing::Test {
   std::unique_ptr<CoordinatorHost> host_;
   std::shared_ptr<grpc::Service> service_;
   std::unique_ptr<RpcServer> server_;
-  std::unique_ptr<ShardRuntime> shard_;
+  std::vector<std::unique_ptr<ShardRuntime>> shards_;
   std::unique_ptr<HandWorker> worker_;
   std::unique_ptr<CoordinatorService::Stub> stub_;
 };
+
+// Every gradient is 1 everywhere: its norm is the root of the number of parameters.
+class GlobalClipTest : public ClusterTest {
+ protected:
+  // All values after 12 steps, with so many shards.
+  std::vector<float> Train(int shards) {
+    for (int i = 1; i < shards; ++i) AddShard(absl::StrCat("ps-", i));
+    AwaitShards();
+    JobSpec spec = Spec("job", Policy::BSP);
+    spec.mutable_clip()->set_scope(Clip::GLOBAL);
+    spec.mutable_clip()->set_norm(0.5);
+    BeginJob(spec);
+    if (testing::Test::HasFailure()) return {};
+    EXPECT_EQ(worker_->shards(), static_cast<size_t>(shards));
+    worker_->Enter();
+    const std::vector<float> before = worker_->PullAll(0);
+    for (uint64_t step = 0; step < 12 && !testing::Test::HasFailure(); ++step)
+      worker_->Step(step, static_cast<Clock>(step));
+    const std::vector<float> after = worker_->PullAll(12);
+    const auto scale = static_cast<float>(
+        0.5 / (std::sqrt(static_cast<double>(before.size())) + 1e-6));
+    for (size_t i = 0; i < after.size(); ++i) {
+      float expected = before[i];
+      for (int step = 0; step < 12; ++step) expected = expected - kRate * scale;
+      EXPECT_EQ(after[i], expected) << "element " << i;
+    }
+    return after;
+  }
+};
+
+TEST_F(GlobalClipTest, OneShardDecidesForItself) { Train(1); }
+
+// The job has two partitions.
+TEST_F(GlobalClipTest, TwoShardsAgree) { Train(2); }
 
 class CoordinatorShardTest : public ClusterTest, public testing::WithParamInterface<Policy::Kind> {};
 
