@@ -1,0 +1,146 @@
+// Non-finite gradients, clients that push, workers that speak for others, specifications by hand.
+#include "tests/integration/hand_cluster.h"
+
+namespace starling {
+namespace {
+
+// A NaN in the last slice's gradient of step 1: the slices before have sealed it, and the job ends. What a
+// reader gets is step 1's beginning, for all slices.
+TEST_F(ClusterTest, ABspJobThatEndsInAStepIsReadAsItWasBefore) {
+  ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::BSP));
+  worker_->Enter();
+  ASSERT_NO_FATAL_FAILURE(worker_->Step(0, 0));
+  const std::vector<float> before = worker_->PullAll(1);
+  const size_t last = worker_->layout().slices.size() - 1;
+  ASSERT_GT(last, 0u);
+  const std::vector<Answer> answers =
+      worker_->PushAll(1, [&](size_t slice) { return slice == last ? std::nanf("") : 1.0f; });
+  EXPECT_EQ(answers.front(), Answer::kCounted);
+  EXPECT_EQ(answers.back(), Answer::kNonFinite);
+  const absl::Time deadline = absl::Now() + kLong;
+  while (Status("job").state() == RUNNING && absl::Now() < deadline) worker_->Report();
+  JobStatus status = Status("job");
+  while (status.sealed_steps() != 1 && absl::Now() < deadline) status = Status("job");
+  EXPECT_EQ(status.state(), FAILED);
+  EXPECT_EQ(status.sealed_steps(), 1u);
+
+  HandWorker reader(server_->address(), {PeerRole::kClient, "reader"});
+  reader.ReadAs(*worker_);
+  EXPECT_NE(reader.PullAll(0, frame_flags::kReader), before) << "the newest are of two versions";
+  EXPECT_EQ(reader.PullAll(1, frame_flags::kReader | frame_flags::kVersion), before);
+}
+
+// Whatever a client sends, it cannot change a job's parameters.
+TEST_F(ClusterTest, AClientMayOnlyRead) {
+  ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::SSP));
+  worker_->Enter();
+  const std::vector<float> before = worker_->PullAll(0);
+  HandWorker client(server_->address(), {PeerRole::kClient, "reader"});
+  client.ReadAs(*worker_);
+  const Slice& slice = worker_->layout().slices[0];
+  OutgoingPayload payload;
+  // In the name of a member.
+  const FrameHeader push = worker_->PushHeader(slice, 0, 0, std::vector<float>(slice.elements, 1.0f), &payload);
+  EXPECT_EQ(client.Ask(push, payload).header.answer, Answer::kBadFrame);
+  FrameHeader close = worker_->Header(FrameType::kClose, slice.partition, 0);
+  close.flags = frame_flags::kPark;
+  EXPECT_EQ(client.Ask(close).header.answer, Answer::kBadFrame);
+  EXPECT_EQ(client.PullAll(0, frame_flags::kReader), before);
+}
+
+// A worker that takes another's place in a frame is told so; the other goes on.
+TEST_F(ClusterTest, NoWorkerSpeaksForAnother) {
+  ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::SSP));
+  worker_->Enter();
+  HandWorker other(server_->address(), {PeerRole::kWorker, "w-1"});
+  other.ReadAs(*worker_);
+  FrameHeader park = worker_->Header(FrameType::kClose, worker_->layout().slices[0].partition, 0);
+  park.flags = frame_flags::kPark;
+  const Mailbox::Letter refused = other.Ask(park);
+  EXPECT_EQ(refused.header.answer, Answer::kBadFrame);
+  EXPECT_NE(refused.text.find("w-1 is not worker"), std::string::npos) << refused.text;
+  ASSERT_NO_FATAL_FAILURE(worker_->Step(0, 0));
+}
+
+// Job specifications made by hand, past the client: the daemons refuse or run them, and live.
+TEST_F(ClusterTest, NoSpecificationEndsADaemon) {
+  worker_->Register();
+  const auto submit = [&](const JobSpec& spec) {
+    std::future<absl::Status> reply = std::async(std::launch::async, [&] { return Submit(spec); });
+    while (reply.wait_for(std::chrono::seconds(0)) != std::future_status::ready) worker_->Report();
+    return reply.get();
+  };
+  const auto layers = [](const std::string& op, const std::vector<std::pair<std::string, int64_t>>& attributes) {
+    return [=](JobSpec& spec) {
+      spec.mutable_model_source()->Clear();
+      ModelSource::Layer& layer = *spec.mutable_model_source()->add_layers();
+      layer.set_op(op);
+      for (const auto& [name, value] : attributes) (*layer.mutable_attributes())[name].set_i(value);
+    };
+  };
+  const auto graph = [](const std::function<void(Graph&)>& fill) {
+    return [=](JobSpec& spec) {
+      spec.clear_model_source();
+      fill(*spec.mutable_model());
+    };
+  };
+  const std::vector<std::function<void(JobSpec&)>> spoilers = {
+      [](JobSpec& spec) { spec.Clear(); },
+      [](JobSpec& spec) { spec.set_name(std::string("a\0b", 3)); },
+      [](JobSpec& spec) { spec.set_name(std::string(1 << 20, 'a')); },
+      [](JobSpec& spec) { spec.mutable_batch()->set_global(0); },
+      [](JobSpec& spec) { spec.mutable_batch()->set_global(UINT32_MAX); },
+      [](JobSpec& spec) { spec.mutable_batch()->set_micro_batches(1u << 31); },
+      [](JobSpec& spec) { spec.mutable_batch()->set_kernel_threads(UINT32_MAX); },
+      [](JobSpec& spec) { spec.set_workers_max(UINT32_MAX); },
+      [](JobSpec& spec) { spec.mutable_stop()->set_epochs(UINT32_MAX); },
+      [](JobSpec& spec) { spec.mutable_stop()->set_epochs(0); },
+      [](JobSpec& spec) { spec.mutable_stop()->set_wall_time_seconds(-INFINITY); },
+      [](JobSpec& spec) { spec.mutable_evaluate()->set_every_epochs(UINT32_MAX); },
+      [](JobSpec& spec) { spec.mutable_policy()->set_kind(static_cast<Policy::Kind>(-1)); },
+      [](JobSpec& spec) { spec.mutable_optimizer()->Clear(); },
+      [](JobSpec& spec) { spec.mutable_optimizer()->mutable_learning_rate()->mutable_step()->set_every_steps(0); },
+      [](JobSpec& spec) { spec.add_sample_shape(INT64_MIN); },
+      [](JobSpec& spec) { for (int i = 0; i < 4; ++i) spec.add_sample_shape(INT64_MAX); },
+      [](JobSpec& spec) { AddHidden(spec, INT64_MAX); },
+      [](JobSpec& spec) {
+        auto& arguments = *spec.mutable_model_source()->mutable_arguments();
+        arguments["hidden"].mutable_ints()->set_values(0, -1);
+      },
+      [](JobSpec& spec) { for (int i = 0; i < 200'000; ++i) AddHidden(spec, 1); },
+      [](JobSpec& spec) { spec.mutable_train()->mutable_counter()->set_samples(INT64_MIN); },
+      layers("", {}),
+      layers("conv2d", {{"out_channels", INT64_MAX}, {"kernel", INT64_MAX}}),
+      layers("linear", {{"out_features", (int64_t{1} << 24) + 1}}),
+      layers("gather_rows", {{"rows", 3}}),
+      graph([](Graph& g) { g.add_nodes(); }),
+      graph([](Graph& g) {
+        g.mutable_input()->set_name("x");
+        g.mutable_input()->add_shape(4);
+        Node& node = *g.add_nodes();
+        node.set_name("n");
+        node.set_op("linear");
+        node.add_inputs("n");  // itself
+        (*node.mutable_attributes())["out_features"].set_i(3);
+      }),
+      graph([](Graph& g) {
+        for (int i = 0; i < 100'000; ++i) g.add_parameters()->add_shape(-1);
+        g.add_nodes()->set_op("negative_sum");
+      }),
+  };
+  for (size_t i = 0; i < spoilers.size(); ++i) {
+    JobSpec spec = Spec("job", Policy::SSP);
+    spoilers[i](spec);
+    const absl::Status status = submit(spec);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << "spoiler " << i << ": " << status;
+  }
+  // Far more steps than a lifetime has is no mistake.
+  JobSpec endless = Spec("endless", Policy::SSP);
+  endless.mutable_stop()->set_steps(UINT64_MAX);
+  const absl::Status status = submit(endless);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(Status("endless").steps(), 2 * kSteps);
+}
+
+}  // namespace
+}  // namespace starling
