@@ -19,7 +19,8 @@ TEST(Simulation, KeepsItsPromises) {
   }
   for (const char* what :
        {"dedup hits", "joined retries", "blocked pulls", "fenced requests", "replaced subtrees",
-        "coordinator restarts", "worker rejoins", "runs compared with a solo run"}) {
+        "coordinator restarts", "policy switches", "policies that waited for another",
+        "requests of an earlier policy", "worker rejoins", "runs compared with a solo run"}) {
     EXPECT_GT(counts[what], 0u) << what;
   }
 }

@@ -109,6 +109,12 @@ TEST_F(CoordinatorPolicyTest, RefusedWithTheReason) {
   Submit(spec);
   EXPECT_THAT(std::string(SetError("a", Policy::BSP).message()), HasSubstr("workers.min: 5 workers cannot share"));
   EXPECT_THAT(std::string(SetError("a", Policy::SSP, 1u << 30).message()), HasSubstr("consistency.ssp.staleness"));
+  JobSpec clipped = Ssp("clipped", 1, 1);
+  clipped.mutable_clip()->set_norm(1);
+  clipped.mutable_clip()->set_scope(Clip::WORKER);
+  Submit(clipped);
+  EXPECT_THAT(std::string(SetError("clipped", Policy::BSP).message()), HasSubstr("clip.scope worker"));
+  EXPECT_EQ(cluster.Status("clipped").policies_size(), 1);
   EXPECT_TRUE(AskJob<CancelJobEvent>("a").ok());
   EXPECT_THAT(std::string(SetError("a", Policy::ASYNC).message()), HasSubstr("is over (CANCELLED)"));
 }
