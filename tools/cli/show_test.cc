@@ -1,0 +1,209 @@
+// What the verbs show and change of jobs that exist: get, describe, logs, set, cancel, delete.
+#include <limits>
+
+#include "nlohmann/json.hpp"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/output.h"
+#include "tools/cli/testing/cli_fixture.h"
+
+namespace starling::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Output, NumbersForPeople) {
+  EXPECT_EQ(CountText(7), "7");
+  EXPECT_EQ(CountText(999), "999");
+  EXPECT_EQ(CountText(1000), "1,000");
+  EXPECT_EQ(CountText(1234567), "1,234,567");
+  EXPECT_EQ(DurationText(-1), "0s");
+  EXPECT_EQ(DurationText(0.42), "0.4s");
+  EXPECT_EQ(DurationText(59.4), "59s");
+  EXPECT_EQ(DurationText(59.6), "1m00s");
+  EXPECT_EQ(DurationText(11100), "3h05m");
+  EXPECT_EQ(BytesText(512), "512 B");
+  EXPECT_EQ(BytesText(4799528), "4.6 MiB");
+}
+
+// ---- Get, describe, logs --------------------------------------------------------------------
+
+TEST_F(CliTest, GetPrintsTablesAndTheSameAsJsonAndYaml) {
+  *cluster_.job_list.add_jobs() = Running();
+  AddEpoch(cluster_.job_list.mutable_jobs(0), 0.95);
+  cluster_.job_list.mutable_jobs(0)->set_staleness_bound(std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(Run({"get", "jobs"}), 0);
+  EXPECT_EQ(out_.str(),
+            "NAME    STATE    POLICY  EPOCH  STEP  LOSS    ACCURACY  SAMPLES/S  WORKERS  REASON\n"
+            "digits  RUNNING  ssp(2)  2/5    812   0.1312  0.9500    1,533      0\n");
+  EXPECT_EQ(Run({"get", "jobs", "-o", "json"}), 0);
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(json[0]["name"], "digits");
+  EXPECT_EQ(json[0]["state"], "RUNNING");
+  EXPECT_EQ(json[0]["step"], 812);
+  EXPECT_TRUE(json[0]["stalenessBound"].is_null());
+  EXPECT_EQ(json[0]["epochsDone"][0]["testAccuracy"], 0.95);
+  EXPECT_EQ(Run({"get", "jobs", "-o", "yaml"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("  name: \"digits\"\n  state: \"RUNNING\"\n"));
+}
+
+TEST_F(CliTest, GetWorkersAndShards) {
+  WorkerStatus* worker = cluster_.workers.add_workers();
+  worker->set_name("worker-0");
+  worker->set_state("idle");
+  ShardStatus* shard = cluster_.shards.add_shards();
+  shard->set_name("shard-0");
+  shard->set_state("ready");
+  shard->set_value_bytes(4799528);
+  EXPECT_EQ(Run({"get", "workers"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\nworker-0  idle   -    0"));
+  EXPECT_EQ(Run({"get", "shards"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\nshard-0  ready  0           4.6 MiB"));
+  EXPECT_EQ(Run({"describe", "shard", "shard-0", "-o", "json"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["valueBytes"], 4799528);
+  EXPECT_EQ(Run({"describe", "worker", "worker-9"}), 5);
+  EXPECT_THAT(err_.str(), HasSubstr("there is worker-0"));
+}
+
+TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
+  JobStatus status = Running();
+  AddEpoch(&status, 0.95);
+  status.set_staleness_max(2);
+  status.set_coverage_min(469);
+  status.set_coverage_max(469);
+  status.set_coverage_expected(469);
+  status.set_not_reproducible_because("ssp(2) lets workers overtake each other");
+  for (uint64_t count : {1203, 0, 10}) status.add_lag_histogram(count);
+  JobReply reply = Reply(status);
+  (*reply.mutable_spec()->mutable_labels())["team"] = "vision";
+  (*reply.mutable_spec()->mutable_labels())["cost"] = "42";
+  for (uint32_t partition = 0; partition < 5; ++partition) {
+    View* view = reply.add_views();
+    view->set_partition(partition);
+    view->set_primary(partition == 3 ? 2 : 1);
+    view->set_primary_address(partition == 3 ? "127.0.0.1:12" : "127.0.0.1:11");
+  }
+  cluster_.jobs = {reply};
+  ShardStatus* shard = cluster_.shards.add_shards();
+  shard->set_id(1);
+  shard->set_name("shard-0");
+  WorkerStatus* worker = cluster_.workers.add_workers();
+  worker->set_name("worker-7");
+  worker->set_job("digits");
+  EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
+  for (const char* line : {"State:         RUNNING\n", "Labels:        cost=42, team=vision\n", "Parameters:    1,199,882\n", "Progress:      epoch 2/5, step 812/2,345\n",
+                           "Speed:         1,533 samples/s, 83% of communication hidden\n",
+                           "Staleness:     now 1, max 2, bound 2\n", "Lag of pulls:  0: 1,203, 2+: 10\n",
+                           "Coverage:      min 469, max 469 of 469 updates per slice in the last complete epoch\n",
+                           "Reproducible:  no: ssp(2) lets workers overtake each other\n",
+                           "  1      0.5000      0.2500     0.9500         9.1s\n", "  worker-7",
+                           "  shard-0  127.0.0.1:11  4 (0-2,4)\n", "  shard 2  127.0.0.1:12  1 (3)\n"}) {
+    EXPECT_THAT(out_.str(), HasSubstr(line));
+  }
+  EXPECT_EQ(Run({"describe", "job", "digits", "-o", "json"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["status"]["coverageMax"], 469);
+}
+
+LogsReply Logged(std::vector<std::pair<uint64_t, std::string>> entries, JobState state) {
+  LogsReply reply;
+  reply.set_state(state);
+  for (const auto& [number, text] : entries) {
+    LogEntry* entry = reply.add_entries();
+    entry->set_number(number);
+    entry->set_time("T");
+    entry->set_text(text);
+  }
+  return reply;
+}
+
+TEST_F(CliTest, LogsPrintsWhatIsThere) {
+  cluster_.logs = {Logged({{1, "submitted"}, {2, "started"}}, RUNNING), Logged({}, RUNNING)};
+  EXPECT_EQ(Run({"logs", "digits"}), 0);
+  EXPECT_EQ(out_.str(), "T  submitted\nT  started\n");
+  EXPECT_EQ(cluster_.logs_asked.at(1).after(), 2u);
+  EXPECT_EQ(cluster_.logs_asked.at(1).wait_seconds(), 0);
+}
+
+TEST_F(CliTest, LogsFollowsToTheEnd) {
+  cluster_.logs = {Logged({{1, "a"}}, RUNNING), Logged({}, RUNNING), Logged({{2, "b"}}, SUCCEEDED),
+                   Logged({}, SUCCEEDED)};
+  EXPECT_EQ(Run({"logs", "digits", "-f"}), 0);
+  EXPECT_EQ(out_.str(), "T  a\nT  b\n");
+  EXPECT_GT(cluster_.logs_asked.at(2).wait_seconds(), 0);
+}
+
+TEST_F(CliTest, SetSendsThePolicyAndSaysItsNumber) {
+  cluster_.set_reply->set_number(1);
+  PolicyRecord* record = cluster_.set_reply->mutable_status()->add_policies();
+  record->set_number(1);
+  record->mutable_policy()->set_kind(Policy::SSP);
+  record->mutable_policy()->set_staleness(3);
+  EXPECT_EQ(Run({"set", "digits", "consistency=ssp:3"}), kExitOk);
+  EXPECT_THAT(err_.str(), HasSubstr("digits: policy 1, ssp(3), takes effect"));
+  ASSERT_EQ(cluster_.set.size(), 1u);
+  EXPECT_EQ(cluster_.set[0].name(), "digits");
+  EXPECT_EQ(cluster_.set[0].policy().kind(), Policy::SSP);
+  EXPECT_EQ(cluster_.set[0].policy().staleness(), 3u);
+  EXPECT_NE(cluster_.set[0].nonce(), 0u);
+  EXPECT_EQ(Run({"set", "digits", "consistency=bsp"}), kExitOk);
+  EXPECT_EQ(cluster_.set[1].policy().kind(), Policy::BSP);
+  EXPECT_EQ(Run({"set", "digits", "consistency=async"}), kExitOk);
+  EXPECT_EQ(cluster_.set[2].policy().kind(), Policy::ASYNC);
+}
+
+TEST_F(CliTest, SetRefusesWhatItDoesNotKnow) {
+  for (const char* wrong : {"consistency=ssp", "consistency=ssp:", "consistency=ssp:-1", "consistency=sp:3",
+                            "consistency", "batch=3", "consistency=ssp:99999999"}) {
+    EXPECT_EQ(Run({"set", "digits", wrong}), kExitUsage) << wrong;
+    EXPECT_THAT(err_.str(), HasSubstr("expected")) << wrong;
+  }
+  EXPECT_TRUE(cluster_.set.empty());
+}
+
+TEST_F(CliTest, DescribeTellsThePolicysHistory) {
+  JobStatus status = Running();
+  for (const auto kind : {Policy::BSP, Policy::ASYNC, Policy::BSP}) {
+    PolicyRecord* record = status.add_policies();
+    record->set_number(status.policies_size() - 1);
+    record->mutable_policy()->set_kind(kind);
+    record->set_in_force(status.policies_size() < 3);
+    if (record->in_force()) record->set_step(100 * record->number());
+    record->set_by(record->number() == 0 ? "job file" : "set");
+  }
+  cluster_.jobs = {Reply(status)};
+  EXPECT_EQ(Run({"describe", "job", "digits"}), kExitOk);
+  EXPECT_THAT(out_.str(), HasSubstr("Policies:\n"));
+  EXPECT_THAT(out_.str(), ::testing::ContainsRegex("0 +bsp +0 +was +job file"));
+  EXPECT_THAT(out_.str(), ::testing::ContainsRegex("1 +async +100 +in force +set"));
+  EXPECT_THAT(out_.str(), ::testing::ContainsRegex("2 +bsp +- +waits +set"));
+}
+
+TEST_F(CliTest, ALossThatKnowsNoRightOrWrongHasNoAccuracy) {
+  JobStatus status = Running();
+  AddEpoch(&status, 0);
+  status.mutable_epochs_done(0)->clear_test_accuracy();
+  status.set_state(SUCCEEDED);
+  cluster_.jobs = {Reply(status)};
+  EXPECT_EQ(Run({"wait", "digits"}), kExitOk);
+  EXPECT_EQ(out_.str(), "test_loss=0.2500\n");
+  EXPECT_THAT(err_.str(), Not(HasSubstr("accuracy")));
+  EXPECT_EQ(Run({"describe", "job", "digits"}), kExitOk);
+  EXPECT_THAT(out_.str(), ::testing::ContainsRegex("0\\.2500 +- "));
+}
+
+TEST_F(CliTest, CancelAndDelete) {
+  EXPECT_EQ(Run({"cancel", "digits"}), 0);
+  EXPECT_THAT(cluster_.cancelled, ElementsAre("digits"));
+  EXPECT_EQ(Run({"delete", "digits"}), 0);
+  EXPECT_THAT(cluster_.removed, ElementsAre("digits"));
+  cluster_.remove = absl::NotFoundError("no job is called digits");
+  EXPECT_EQ(Run({"delete", "digits"}), 5);
+  cluster_.cancel = absl::FailedPreconditionError("it has ended");
+  EXPECT_EQ(Run({"cancel", "digits"}), 1);
+}
+
+// ---- Export ---------------------------------------------------------------------------------
+
+}  // namespace
+}  // namespace starling::cli

@@ -1,0 +1,170 @@
+// A coordinator that is faked, and the command line in front of it: for tests of the verbs.
+#ifndef STARLING_TOOLS_CLI_TESTING_CLI_FIXTURE_H_
+#define STARLING_TOOLS_CLI_TESTING_CLI_FIXTURE_H_
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tools/cli/app.h"
+
+namespace starling::cli {
+
+inline JobStatus Running() {
+  JobStatus status;
+  status.set_name("digits");
+  status.set_state(RUNNING);
+  status.set_policy("ssp(2)");
+  status.set_epoch(1);
+  status.set_epochs(5);
+  status.set_step(812);
+  status.set_steps(2345);
+  status.set_train_loss(0.13121);
+  status.set_samples_per_second(1533);
+  status.set_hidden_share(0.834);
+  status.set_staleness(1);
+  status.set_staleness_bound(2);
+  status.set_parameters(1199882);
+  return status;
+}
+
+inline JobReply Reply(const JobStatus& status) {
+  JobReply reply;
+  *reply.mutable_status() = status;
+  reply.mutable_spec()->mutable_batch()->set_global(100);
+  return reply;
+}
+
+inline void AddEpoch(JobStatus* status, double accuracy) {
+  EpochResult* result = status->add_epochs_done();
+  result->set_epoch(status->epochs_done_size() - 1);
+  result->set_train_loss(0.5);
+  result->set_test_loss(0.25);
+  result->set_test_accuracy(accuracy);
+  result->set_evaluated(true);
+  result->set_seconds(9.13);
+}
+
+// Answers from what the test put in, and notes what was asked.
+struct FakeCluster {
+  std::vector<SubmitRequest> submitted;
+  absl::StatusOr<SubmitReply> submit_reply = SubmitReply();
+  std::deque<absl::StatusOr<JobReply>> jobs;  // the last one stays
+  ListJobsReply job_list;
+  ListWorkersReply workers;
+  ListShardsReply shards;
+  std::deque<LogsReply> logs;
+  std::vector<LogsRequest> logs_asked;
+  absl::Status cancel, remove;
+  std::vector<std::string> cancelled, removed;
+  std::vector<SetPolicyRequest> set;
+  absl::StatusOr<SetPolicyReply> set_reply = SetPolicyReply();
+  std::string address;  // that was connected to
+};
+
+class FakeClient : public Client {
+ public:
+  explicit FakeClient(FakeCluster& cluster) : cluster_(cluster) {}
+  absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request) override {
+    cluster_.submitted.push_back(request);
+    return cluster_.submit_reply;
+  }
+  absl::StatusOr<JobReply> GetJob(const std::string&) override {
+    if (cluster_.jobs.empty()) return absl::NotFoundError("no job is called that");
+    auto reply = cluster_.jobs.front();
+    if (cluster_.jobs.size() > 1) cluster_.jobs.pop_front();
+    return reply;
+  }
+  absl::StatusOr<ListJobsReply> ListJobs() override { return cluster_.job_list; }
+  absl::StatusOr<ListWorkersReply> ListWorkers() override { return cluster_.workers; }
+  absl::StatusOr<ListShardsReply> ListShards() override { return cluster_.shards; }
+  absl::Status CancelJob(const std::string& name) override {
+    cluster_.cancelled.push_back(name);
+    return cluster_.cancel;
+  }
+  absl::Status DeleteJob(const std::string& name) override {
+    cluster_.removed.push_back(name);
+    return cluster_.remove;
+  }
+  absl::StatusOr<SetPolicyReply> SetPolicy(const SetPolicyRequest& request) override {
+    cluster_.set.push_back(request);
+    return cluster_.set_reply;
+  }
+  absl::StatusOr<LogsReply> Logs(const LogsRequest& request) override {
+    cluster_.logs_asked.push_back(request);
+    LogsReply reply;
+    if (cluster_.logs.empty()) return reply;
+    reply = cluster_.logs.front();
+    cluster_.logs.pop_front();
+    return reply;
+  }
+
+ private:
+  FakeCluster& cluster_;
+};
+
+class CliTest : public ::testing::Test {
+ protected:
+  CliTest() : context_{.out = out_, .err = err_} {
+    environment_["STARLING_COORDINATOR"] = "127.0.0.1:1";
+    context_.environment = [this](const std::string& name) -> absl::optional<std::string> {
+      const auto it = environment_.find(name);
+      return it == environment_.end() ? absl::nullopt : absl::optional<std::string>(it->second);
+    };
+    context_.now = [this] { return now_; };
+    context_.random = [] { return uint64_t{42}; };
+    context_.catch_interrupts = [this] { catches_ = true; };
+    context_.sleep = [this](absl::Duration duration) {
+      now_ += duration;
+      return !catches_ || interrupt_at_ > now_;
+    };
+    context_.connect = [this](const std::string& address) -> std::unique_ptr<Client> {
+      cluster_.address = address;
+      return std::make_unique<FakeClient>(cluster_);
+    };
+  }
+
+  int Run(const std::vector<std::string>& args) {
+    out_.str("");
+    err_.str("");
+    return RunApp(args, context_);
+  }
+
+  std::string JobFile(const std::string& text) {
+    const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/job.yaml");
+    std::ofstream(path) << text;
+    return path;
+  }
+  std::string GoodJobFile() {
+    return JobFile(R"(apiVersion: starling/v1
+kind: TrainingJob
+metadata: {name: digits}
+spec:
+  model: {builtin: mlp}
+  data: {train: {csv: {path: digits.csv}}}
+  batch: {global: 64}
+  optimizer: {sgd: {learningRate: 0.1}}
+)");
+  }
+
+  std::ostringstream out_, err_;
+  std::map<std::string, std::string> environment_;
+  absl::Time now_ = absl::UnixEpoch();
+  bool catches_ = false;
+  absl::Time interrupt_at_ = absl::InfiniteFuture();
+  FakeCluster cluster_;
+  Context context_;
+};
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_TESTING_CLI_FIXTURE_H_
