@@ -109,11 +109,13 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
 // An image's background: most values far from zero on one side. In every format.
 TEST(BatchNormTest, SumsAreExactFarFromZero) {
   const std::unique_ptr<Device> device = MakeDevice("cpu");
+  int judged = 0;
   for (const char* label : {"batchnorm_background", "batchnorm_vector_channels"}) {
     for (const OperatorCase& test_case : OperatorCases()) {
       if (test_case.label != label) continue;
       for (Formatted formatted : {Formatted::kNone, Formatted::kFirst}) {
         SCOPED_TRACE(absl::StrCat(label, ", formatted ", static_cast<int>(formatted)));
+        ++judged;
         CaseRunner runner(*device, test_case, formatted, /*threads=*/1);
         ReferenceArgs args = RandomArgs(test_case);
         for (size_t i = 0; i < args.inputs[0].size(); ++i) {
@@ -130,6 +132,7 @@ TEST(BatchNormTest, SumsAreExactFarFromZero) {
       }
     }
   }
+  EXPECT_EQ(judged, 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, ConformanceTest, ::testing::ValuesIn(Parameters()),
@@ -276,6 +279,7 @@ TEST(PaddingTest, StaysZero) {
 
 TEST(NanTest, GoesThrough) {
   const std::unique_ptr<Device> device = MakeDevice("cpu");
+  std::set<std::string> judged;
   for (const OperatorCase& c : OperatorCases()) {
     static const std::set<std::string> kElementwise = {"relu", "gelu", "sigmoid", "tanh", "clip"};
     if (!kElementwise.contains(c.spec.op) || !c.spec.training) continue;
@@ -284,7 +288,9 @@ TEST(NanTest, GoesThrough) {
     const Outcome got =
         CaseRunner(*device, c, Formatted::kNone, /*threads=*/1).Run(args, GradOutput(c));
     for (double y : got.output) ASSERT_TRUE(std::isnan(y)) << c.label;
+    judged.insert(c.spec.op);
   }
+  EXPECT_EQ(judged.size(), 5u);
 }
 
 }  // namespace

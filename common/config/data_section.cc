@@ -57,7 +57,7 @@ Field DataSourceField(std::string key, std::string help, bool required) {
           Leaf("size", T::kNumberList, "", "[height, width] of a sample; by default the first image's"),
           Leaf("fit", T::kString, "exact", "images of another size: exact (an error), crop or resize"),
           Leaf("gray", T::kBoolean, "false", "one channel instead of three"),
-          Leaf("corruptMax", T::kInteger, "100", "images that may be corrupt; one more fails the job")}),
+          Leaf("corruptMax", T::kInteger, "100", "corrupt images that one worker may meet; one more fails the job")}),
       WindowsField("text", "bytes of a plain text; labels are the next bytes", {
           Leaf("path", T::kString, "", "path of the file", true), ContextField()}),
       WindowsField("tokens", "a .bin of nanoGPT or llm.c; labels are the next tokens", {

@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
@@ -48,7 +49,8 @@ absl::Status CheckWebDataset(const char* what, const DataSource::WebDataset& web
   for (const std::string& path : web.shards()) STARLING_RETURN_IF_ERROR(CheckText(what, path));
   STARLING_RETURN_IF_ERROR(CheckText(what, web.classes()));
   if (web.shards().empty()) return Invalid(absl::StrCat(what, ".webdataset: expected at least one shard"));
-  if (web.image().empty() || web.label().empty() || web.image() == web.label()) {
+  if (web.image().empty() || web.label().empty() || 
+      absl::AsciiStrToLower(web.image()) == absl::AsciiStrToLower(web.label())) {
     return Invalid(absl::StrCat(what, ".webdataset: expected different names for image and label, got \"",
                                 web.image(), "\" and \"", web.label(), "\""));
   }

@@ -142,6 +142,9 @@ absl::StatusOr<Dims> TransposedShape(const OperatorAttributes& attributes, const
 
 absl::StatusOr<Dims> MatmulShape(const OperatorAttributes& attributes, const Dims& a,
                                  const Dims& b) {
+  if (static_cast<float>(attributes.scale) == 0) {
+    return Expected("a scale that is not 0 as a float", absl::StrCat(attributes.scale));
+  }
   const size_t rank = a.size();
   const auto wrong = [&] {
     return Expected(attributes.transpose_b ? "inputs [..., M, K] and [..., N, K]"

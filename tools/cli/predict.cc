@@ -17,7 +17,7 @@
 namespace starling::cli {
 namespace {
 
-constexpr int64_t kBatchBytes = 64 << 20;  // of inputs, at most, computed at once
+constexpr int64_t kBatchBytes = 64 << 20;  // of inputs or outputs, at most, computed at once
 constexpr int64_t kBatchMax = 64;
 
 // All samples' outputs, one after the other.
@@ -27,7 +27,8 @@ absl::StatusOr<std::vector<float>> Outputs(const SavedModel& model, const npy::A
   STARLING_ASSIGN_OR_RETURN(const auto device, CreateCpuDevice());
   const int64_t samples = input.shape[0];
   const int64_t elements = model.resolved.values[kInputValue].elements;
-  const int64_t fitting = std::max<int64_t>(1, kBatchBytes / (4 * elements));
+  const int64_t largest = std::max(elements, model.resolved.values[model.resolved.logits].elements);
+  const int64_t fitting = std::max<int64_t>(1, kBatchBytes / (4 * largest));
   PredictorOptions options;
   options.batch = std::clamp<int64_t>(samples, 1, std::min(fitting, kBatchMax));
   options.kernel_threads = ComputeThreads(threads);

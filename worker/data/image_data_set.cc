@@ -164,7 +164,13 @@ absl::Status ImageDataSet::Probe(uint64_t bytes_max) const {
 }
 
 absl::Status ImageDataSet::NoteCorrupt(int64_t id, const std::string& why) const {
-  const std::string name = index_.NameOf(index_.entries[id], source_);
+  {
+    MutexLock lock(&mutex_);
+    if (damaged_.contains(id)) {
+      return corrupt_.count > source_.corrupt_max() ? TooManyCorrupt(corrupt_) : absl::OkStatus();
+    }
+  }
+  const std::string name = index_.NameOf(index_.entries[id], source_);  // walks the tar file
   bool news = false;
   absl::Status status;
   {

@@ -1,6 +1,5 @@
 #include "worker/data/image_index.h"
 
-#include <limits>
 #include <new>
 #include <utility>
 
@@ -19,6 +18,7 @@
 namespace starling {
 namespace {
 
+constexpr uint64_t kImageBytesMax = 256 << 20;  // each decoding thread may hold one
 constexpr uint64_t kLabelBytesMax = 4096;
 constexpr uint64_t kClassesBytesMax = 16 << 20;
 
@@ -116,8 +116,8 @@ class Indexer {
     sample_.entry.shard = shard_;
     sample_.entry.offset = member.offset;
     sample_.entry.bytes = static_cast<uint32_t>(member.bytes);
-    if (member.bytes > std::numeric_limits<uint32_t>::max()) {
-      sample_.corrupt = "larger than 4 GiB";
+    if (member.bytes > kImageBytesMax) {
+      sample_.corrupt = absl::StrCat("expected at most ", kImageBytesMax, " bytes, got ", member.bytes);
       return absl::OkStatus();
     }
     const auto size = FindJpegSize(member.bytes, [&](uint64_t offset, size_t count) {

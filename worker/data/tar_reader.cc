@@ -73,7 +73,10 @@ uint64_t Padded(uint64_t bytes) { return (bytes + kUnit - 1) / kUnit * kUnit; }
 absl::StatusOr<absl::Span<const uint8_t>> BlockReader::At(uint64_t offset, size_t count) {
   if (offset < begin_ || offset + count > begin_ + block_.size()) {
     const uint64_t left = offset < file_.bytes() ? file_.bytes() - offset : 0;
-    block_.resize(std::max<uint64_t>(std::min<uint64_t>(left, kBlockBytes), count));
+    // Behind a large member only a header is wanted; small ones lie within one block.
+    const bool onward = offset >= begin_ && offset <= begin_ + block_.size();
+    const size_t wanted = onward ? kBlockBytes : kHeaderBytes;
+    block_.resize(std::max<uint64_t>(std::min<uint64_t>(left, wanted), count));
     begin_ = offset;
     const absl::Status status = file_.ReadAt(offset, absl::MakeSpan(block_));
     if (!status.ok()) {

@@ -18,7 +18,7 @@ struct TarMember {
   uint64_t bytes = 0;
 };
 
-// Reads of a file that mostly go forward, a block at a time. One thread at a time.
+// Reads of a file that mostly go forward, a block at a time, and little where they jump. One thread at a time.
 class BlockReader {
  public:
   explicit BlockReader(const RandomAccessFile& file) : file_(file) {}
@@ -28,6 +28,7 @@ class BlockReader {
   absl::StatusOr<absl::Span<const uint8_t>> At(uint64_t offset, size_t count);
 
   static constexpr size_t kBlockBytes = 64 << 10;
+  static constexpr size_t kHeaderBytes = 4 << 10;  // read where the last block does not go on
 
  private:
   const RandomAccessFile& file_;

@@ -80,13 +80,16 @@ void Session::Core::StartEvaluation() {
 bool Session::Core::StartTraining() {
   JobState& job = *job_;
   if (job.training.empty() || !MayBegin()) return false;
+  const WorkRange item = RangeOf(job.training.front().work());
+  const uint64_t job_step = item.epoch * job.steps + item.first / job.micro_batches;
+  if (job_step >= job.policy_end) return false;
   Unit unit;
   unit.lease = job.training.front();
-  unit.ranges = {RangeOf(unit.lease.work())};
-  unit.item = unit.ranges.front();
+  unit.ranges = {item};
+  unit.item = item;
   unit.closes = true;
   unit.clock = job.clock++;
-  unit.job_step = unit.item.epoch * job.steps + unit.item.first / job.micro_batches;
+  unit.job_step = job_step;
   job.training.erase(job.training.begin());
   Begin(std::move(unit));
   return true;

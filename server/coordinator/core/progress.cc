@@ -91,7 +91,11 @@ void Coordinator::Core::CutEpoch(Job& job) {
 
 void Coordinator::Core::GrantTraining(Job& job) {
   const uint64_t items = StepsInEpoch(job.spec(), job.samples(), job.state.epoch());
-  if (job.bsp() || items == 0 || job.state.stopping()) return;
+  if (job.bsp() || items == 0) return;
+  if (job.state.stopping()) {  // what was leased goes on, and ends where its policy does
+    if (job.training) job.training->SetEnd(ItemsOfPolicy(job, items));
+    return;
+  }
   const bool fresh = !job.training;
   if (fresh) {
     LeaseTableOptions options;

@@ -38,6 +38,8 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
   }
   for (const auto& [key, value] : snapshot) STARLING_RETURN_IF_ERROR(LoadRecord(key, value));
   for (auto& [uid, job] : jobs_) {
+    // Written before a policy could change.
+    if (job.state.policies().empty()) StartPolicies(job);
     const bool policies = !job.state.policies().empty() && job.state.policies(0).record().in_force();
     if (job.uid() != uid || job.state.state() == JOB_STATE_UNSPECIFIED || !policies) {
       return Unreadable(records::Job(uid));

@@ -3,6 +3,7 @@
 #include <Random123/philox.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,9 +97,16 @@ absl::Status FirstValues::Make(const Slice& slice, float* out) {
 
 absl::Status FirstValues::Open() {
   if (file_ >= 0) return absl::OkStatus();
-  file_ = open(graph_.init_file().c_str(), O_RDONLY | O_CLOEXEC);
-  if (file_ >= 0) return absl::OkStatus();
-  return Unreadable(graph_, std::strerror(errno));
+  const int fd =
+      open(graph_.init_file().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block us
+  if (fd < 0) return Unreadable(graph_, std::strerror(errno));
+  struct stat info;
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    close(fd);
+    return Unreadable(graph_, "expected a regular file");
+  }
+  file_ = fd;
+  return absl::OkStatus();
 }
 
 absl::Status FirstValues::Verify(const Parameter& parameter, uint64_t elements) {

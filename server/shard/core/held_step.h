@@ -63,6 +63,7 @@ class HeldStep {
   // It is decided: nothing is held any more.
   Sums Take() {
     reported_ = false;
+    unanswered_ = 0;
     last_error_.clear();
     return std::exchange(sums_, {});
   }
@@ -70,20 +71,23 @@ class HeldStep {
   // ---- The report ----
   bool reported() const { return reported_; }
   absl::Time next_report() const { return next_report_; }
-  absl::Time last_heard() const { return last_heard_; }  // of the decider; the first report counts
+  // Reports since the decider was last heard of. Counted, not timed: while the whole process stood
+  // still, nobody was asked.
+  int64_t unanswered() const { return unanswered_; }
   const std::string& last_error() const { return last_error_; }
-  void Reported(absl::Time now, absl::Time next) {
-    if (!std::exchange(reported_, true)) last_heard_ = now;
+  void Reported(absl::Time next) {
+    reported_ = true;
+    ++unanswered_;
     next_report_ = next;
   }
-  void Heard(absl::Time now) { last_heard_ = now; }
+  void Heard() { unanswered_ = 0; }
   void Refused(std::string error) { last_error_ = std::move(error); }
 
  private:
   Sums sums_;
   bool reported_ = false;
   absl::Time next_report_;
-  absl::Time last_heard_;
+  int64_t unanswered_ = 0;
   std::string last_error_;
 };
 

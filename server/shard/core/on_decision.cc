@@ -44,11 +44,12 @@ void Partition::TryReport(absl::Time now, PartitionActions& actions) {
   const std::optional<double> norm2 = held_.Norm2(clipped_slices_);
   if (!norm2.has_value()) return;
   if (held_.reported()) {
-    if (now >= held_.last_heard() + kDecisionDeadline) return StopWaiting(actions);
-    if (now < held_.next_report() || DefenceMasked(Defence::kReportRepeat)) return;
+    if (now < held_.next_report()) return;
+    if (held_.unanswered() >= kUnansweredReportsMax) return StopWaiting(actions);
+    if (DefenceMasked(Defence::kReportRepeat)) return held_.Reported(now + kReportPeriod);
     ++counters_.repeated_reports;
   }
-  held_.Reported(now, now + kReportPeriod);
+  held_.Reported(now + kReportPeriod);
   FrameHeader header;
   header.type = FrameType::kDecision;
   header.key.run = config_.run;
@@ -69,8 +70,7 @@ void Partition::StopWaiting(PartitionActions& actions) {
   actions.push_back(ReportFault{fault_, Origin()});
 }
 
-void Partition::OnDecision(const DecisionReceived& decision, absl::Time now,
-                           PartitionActions& actions) {
+void Partition::OnDecision(const DecisionReceived& decision, PartitionActions& actions) {
   const FrameHeader& h = decision.header;
   const bool ours = h.key.run == config_.run && h.reporter == config_.partition;
   if (!ours || !held_.reported() ||
@@ -79,7 +79,7 @@ void Partition::OnDecision(const DecisionReceived& decision, absl::Time now,
     return;
   }
   if (h.type != FrameType::kDecision) return held_.Refused(decision.text);
-  if (h.answer == Answer::kNone) return held_.Heard(now);
+  if (h.answer == Answer::kNone) return held_.Heard();
   if (!(h.scalar >= 0 && h.scalar <= 1)) {
     return held_.Refused(absl::StrCat("a scale of ", h.scalar, "; expected 0 to 1"));
   }

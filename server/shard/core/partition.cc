@@ -30,7 +30,7 @@ void Partition::Step(const PartitionEvent& event, absl::Time now, PartitionActio
   } else if (const auto* measured = std::get_if<Measured>(&event)) {
     OnMeasured(*measured, actions);
   } else if (const auto* decision = std::get_if<DecisionReceived>(&event)) {
-    OnDecision(*decision, now, actions);
+    OnDecision(*decision, actions);
   } else if (const auto* applied = std::get_if<Applied>(&event)) {
     OnApplied(applied->lsn, actions);
   } else if (const auto* backup = std::get_if<BackupHas>(&event)) {

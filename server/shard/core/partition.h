@@ -44,6 +44,7 @@ inline constexpr absl::Duration kParkedFrameDeadline = absl::Seconds(10);
 inline constexpr PartitionId kDecidingPartition(0);
 inline constexpr absl::Duration kReportPeriod = absl::Milliseconds(500);
 inline constexpr absl::Duration kDecisionDeadline = absl::Seconds(60);
+inline constexpr int64_t kUnansweredReportsMax = 120;  // kDecisionDeadline / kReportPeriod
 
 using PartitionActions = std::vector<PartitionAction>;
 
@@ -182,7 +183,7 @@ class Partition {
   void OnMeasured(const Measured& measured, PartitionActions& actions);
   void TryReport(absl::Time now, PartitionActions& actions);
   void StopWaiting(PartitionActions& actions);
-  void OnDecision(const DecisionReceived& decision, absl::Time now, PartitionActions& actions);
+  void OnDecision(const DecisionReceived& decision, PartitionActions& actions);
   void OnReport(const FrameReceived& frame, PartitionActions& actions);
   void OrderDecision(PartitionActions& actions);
   void CommitDecision(const LogRecord& record, PartitionActions& actions);

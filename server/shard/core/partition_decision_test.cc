@@ -147,20 +147,37 @@ TEST(PartitionDecisionTest, ASilentDeciderIsNamedAtTheDeadline) {
   const uint64_t push = t.Push(1, 0, 0, 0, 4);
   t.Verify(push);
   t.Step(Measured{BufferId(push), 9});
-  t.Advance(kDecisionDeadline - absl::Seconds(1));
+  const auto wait = [&](absl::Duration duration) {
+    for (absl::Duration waited; waited < duration; waited += kReportPeriod) {
+      t.Advance(kReportPeriod);
+      t.Step(ShardTick{});
+    }
+  };
+  wait(kDecisionDeadline - absl::Seconds(1));
   t.Step(Decision(t, 0, 0, Answer::kNone));  // it lives: others are missing
-  t.Advance(absl::Seconds(2));
-  t.Step(ShardTick{});
+  wait(absl::Seconds(2));
   DecisionReceived refused = Decision(t, 0, 0);
   refused.header.type = FrameType::kError;
   refused.text = "view 1; here is 2";
   t.Step(refused);
   EXPECT_EQ(t.partition().Status().fault(), "");
-  t.Advance(kDecisionDeadline);
-  t.Step(ShardTick{});
+  wait(kDecisionDeadline);
   EXPECT_EQ(t.partition().Status().fault(),
             "partition 1 waited 1m for the decision about step 0 by partition 0 (view 1): view 1; "
             "here is 2");
+}
+
+// A machine that was asleep, or a clock that was set: the decider has not been asked all that time.
+TEST(PartitionDecisionTest, ALongPauseIsNoSilence) {
+  Transcript t(Clipped(1, 1, 2));
+  t.Begin(1);
+  const uint64_t push = t.Push(1, 0, 0, 0, 4);
+  t.Verify(push);
+  t.Step(Measured{BufferId(push), 9});
+  t.Advance(10 * kDecisionDeadline);
+  t.Step(ShardTick{});
+  EXPECT_EQ(t.partition().Status().fault(), "");
+  EXPECT_EQ(t.partition().counters().repeated_reports, 1u);
 }
 
 TEST(PartitionDecisionTest, NobodyComputesAStepBeforeTheHeldOne) {

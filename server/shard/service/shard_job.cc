@@ -16,7 +16,7 @@ uint64_t ShardJobPlan::PlannedBytes(PartitionId partition) const {
     uint64_t buffers = 1;
     if (slice.kind != FROZEN) {
       buffers = 2 + static_cast<uint64_t>(rules[id.value].slots());
-      if (bsp()) {
+      if (bsp() || spec.policy().has_guard()) {  // a guard ends in BSP
         // Each member sends at most two ranges per level of the tree, and ranges are disjoint.
         const uint64_t leaves = spec.batch().micro_batches();
         const uint64_t ranges = 2 * spec.workers_max() * static_cast<uint64_t>(std::bit_width(leaves));
