@@ -4,7 +4,7 @@
 
 Needs STARLING_DATA with mnist/ and tinyshakespeare/. Prints a table of the means over the seeds, then
 `figure: ...`; exit status 1 unless on MNIST the accuracy is within 0.3 points of BSP's, and for the GPT
-the validation loss within 1 %.
+the validation loss within 1 %, above or below.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--gpt-steps", type=int, default=800)
+    parser.add_argument("--gpt-steps", type=int, default=400)
     options = parser.parse_args()
     means, rows = {}, []
     with Cluster(shards=2, workers=WORKERS, worker_flags=["--lanes", "1"]) as cluster:
@@ -50,8 +50,8 @@ def main():
     percent = {p: 100 * (means["gpt", p] / means["gpt", "bsp"] - 1) for p in ("ssp2", "ssp4")}
     print(f"figure: against BSP: MNIST SSP(2) {points['ssp2']:+.2f}, SSP(4) {points['ssp4']:+.2f} points; "
           f"GPT SSP(2) {percent['ssp2']:+.2f} %, SSP(4) {percent['ssp4']:+.2f} %")
-    good = all(difference >= -POINTS for difference in points.values())
-    return 0 if good and all(difference <= PERCENT for difference in percent.values()) else 1
+    good = all(abs(difference) <= POINTS for difference in points.values())
+    return 0 if good and all(abs(difference) <= PERCENT for difference in percent.values()) else 1
 
 
 if __name__ == "__main__":
