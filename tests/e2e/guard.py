@@ -4,7 +4,8 @@
 
 Needs STARLING_DATA with mnist/. Four workers train an MLP on MNIST under async with momentum 0.9, while
 --inject-push-delay holds each push back for 20 ms: an update is applied some seven updates after its values
-were pulled, and training diverges. The same job with `guard: {}` is tightened, and learns. Prints each
+were pulled. The rate grows over the first three epochs to what BSP bears and stale updates do not, and
+training diverges. The same job with `guard: {lossFactor: 1.5}` is tightened, and learns. Prints each
 run's accuracy and policies, then `figure: ...`; exit status 1 unless every accuracy is below 0.50
 without the guard and at least 0.95 with it.
 """
@@ -20,7 +21,9 @@ from tests.e2e.cluster import Cluster, job_file
 
 DELAY = "0.02s"
 WORKERS = 4
-EPOCHS = 3
+EPOCHS = 5
+LEARNING_RATE = {"constant": 0.04, "warmupSteps": 1400}
+GUARD = {"lossFactor": 1.5}
 MOST_WITHOUT = 0.50
 LEAST_WITH = 0.95
 
@@ -38,9 +41,9 @@ def train(cluster, seed, guarded):
     begin = time.monotonic()
     cluster.submit(job_file(
         name, {"builtin": "mlp", "hidden": [128, 64]}, data,
-        optimizer={"momentum": {"momentum": 0.9, "learningRate": {"cosine": {"peak": 0.02}}}},
+        optimizer={"momentum": {"momentum": 0.9, "learningRate": LEARNING_RATE}},
         batch={"global": 128, "microBatches": 4},
-        consistency={"async": {}, "guard": {}} if guarded else {"async": {}},
+        consistency={"async": {}, "guard": GUARD} if guarded else {"async": {}},
         workers={"min": WORKERS, "max": WORKERS}, evaluate={"everyEpochs": 1}, stop={"epochs": EPOCHS}, seed=seed))
     result = cluster.cli("wait", name, "--timeout", "10m", timeout=630)
     found = re.search(r"^test_accuracy=(\S+)$", result.stdout, re.M)
