@@ -4,7 +4,7 @@
 
 Needs STARLING_DATA with mnist/. Four workers train an MLP on MNIST under async with momentum 0.9, while
 --inject-push-delay holds each push back for 20 ms: an update is applied some seven updates after its values
-were pulled. The rate grows over the first three epochs to what BSP bears and stale updates do not, and
+were pulled. The rate grows through all five epochs, which BSP bears and stale updates do not, and
 training diverges. The same job with `guard: {lossFactor: 1.5}` is tightened, and learns. Prints each
 run's accuracy and policies, then `figure: ...`; exit status 1 unless every accuracy is below 0.50
 without the guard and at least 0.95 with it.
@@ -22,7 +22,7 @@ from tests.e2e.cluster import Cluster, job_file
 DELAY = "0.02s"
 WORKERS = 4
 EPOCHS = 5
-LEARNING_RATE = {"constant": 0.04, "warmupSteps": 1400}
+LEARNING_RATE = {"constant": 0.06, "warmupSteps": 4000}
 GUARD = {"lossFactor": 1.5}
 MOST_WITHOUT = 0.50
 LEAST_WITH = 0.95
