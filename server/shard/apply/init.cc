@@ -13,6 +13,8 @@
 #include <cstring>
 #include <memory>
 #include <numbers>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -77,68 +79,85 @@ void InitParameter(uint64_t seed, absl::string_view name, const Initializer& ini
   }
 }
 
-FirstValues::~FirstValues() {
-  if (file_ >= 0) close(file_);
-}
+// A regular file, open for reading.
+struct FirstValues::OpenFile {
+  OpenFile(int fd, FileId id) : fd(fd), id(id) {}
+  ~OpenFile() {
+    if (fd >= 0) close(fd);
+  }
+  OpenFile(OpenFile&& other) noexcept : fd(std::exchange(other.fd, -1)), id(other.id) {}
+  OpenFile& operator=(OpenFile&&) = delete;
+
+  int fd;
+  FileId id;
+};
 
 absl::Status FirstValues::Make(const Slice& slice, float* out) {
+  std::optional<OpenFile> file;
   for (const Segment& segment : slice.segments) {
     const Parameter& parameter = graph_.parameters(static_cast<int>(segment.param));
     float* const to = out + segment.slice_begin;
-    if (parameter.init().kind() == Initializer::FILE) {
-      STARLING_RETURN_IF_ERROR(Read(segment.param, segment.param_begin, segment.length, to));
-    } else {
+    if (parameter.init().kind() != Initializer::FILE) {
       InitParameter(seed_, parameter.name(), parameter.init(), segment.param_begin, segment.length,
                     to);
+      continue;
     }
+    if (!file.has_value()) {
+      STARLING_ASSIGN_OR_RETURN(OpenFile opened, Open());
+      file.emplace(std::move(opened));
+    }
+    STARLING_RETURN_IF_ERROR(Read(*file, segment, to));
   }
   return absl::OkStatus();
 }
 
-absl::Status FirstValues::Open() {
-  if (file_ >= 0) return absl::OkStatus();
+absl::StatusOr<FirstValues::OpenFile> FirstValues::Open() const {
   const int fd =
       open(graph_.init_file().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block us
   if (fd < 0) return Unreadable(graph_, std::strerror(errno));
+  OpenFile file(fd, {});
   struct stat info;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    close(fd);
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
     return Unreadable(graph_, "expected a regular file");
-  }
-  file_ = fd;
-  return absl::OkStatus();
+  file.id = {info.st_dev, info.st_ino, static_cast<uint64_t>(info.st_size),
+             int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+  return file;
 }
 
-absl::Status FirstValues::Verify(const Parameter& parameter, uint64_t elements) {
+absl::Status FirstValues::VerifyOnce(const OpenFile& file, uint32_t param) {
+  MutexLock lock(&mutex_);
+  if (file.id != verified_file_) verified_.clear();
+  verified_file_ = file.id;
+  if (verified_.count(param) > 0) return absl::OkStatus();
   constexpr uint64_t kChunkBytes = 1 << 20;
   std::vector<char> chunk(kChunkBytes);
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> digest(XXH3_createState(),
                                                                         &XXH3_freeState);
   XXH3_64bits_reset(digest.get());
-  const uint64_t bytes = elements * sizeof(float);
+  const Parameter& parameter = graph_.parameters(static_cast<int>(param));
+  uint64_t bytes = sizeof(float);
+  for (const int64_t dim : parameter.shape()) bytes *= static_cast<uint64_t>(dim);
   for (uint64_t at = 0; at < bytes; at += kChunkBytes) {
     const uint64_t length = std::min(kChunkBytes, bytes - at);
     STARLING_RETURN_IF_ERROR(
-        ReadAll(graph_, file_, parameter.init().file_offset() + at, length, chunk.data()));
+        ReadAll(graph_, file.fd, parameter.init().file_offset() + at, length, chunk.data()));
     XXH3_64bits_update(digest.get(), chunk.data(), length);
   }
-  if (XXH3_64bits_digest(digest.get()) == parameter.init().file_digest()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "model.init: ", graph_.init_file(), " is not the file that the job was submitted with: \"",
-      parameter.name(), "\" has other bytes; every shard must see the same file"));
+  if (XXH3_64bits_digest(digest.get()) != parameter.init().file_digest()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "model.init: ", graph_.init_file(), " is not the file that the job was submitted with: \"",
+        parameter.name(), "\" has other bytes; every shard must see the same file"));
+  }
+  verified_.insert(param);
+  return absl::OkStatus();
 }
 
-absl::Status FirstValues::Read(uint32_t param, uint64_t begin, uint64_t length, float* out) {
-  const Parameter& parameter = graph_.parameters(static_cast<int>(param));
-  STARLING_RETURN_IF_ERROR(Open());
-  if (verified_.count(param) == 0) {
-    uint64_t elements = 1;
-    for (const int64_t dim : parameter.shape()) elements *= static_cast<uint64_t>(dim);
-    STARLING_RETURN_IF_ERROR(Verify(parameter, elements));
-    verified_.insert(param);
-  }
-  return ReadAll(graph_, file_, parameter.init().file_offset() + begin * sizeof(float),
-                 length * sizeof(float), reinterpret_cast<char*>(out));
+absl::Status FirstValues::Read(const OpenFile& file, const Segment& segment, float* out) {
+  STARLING_RETURN_IF_ERROR(VerifyOnce(file, segment.param));
+  const Parameter& parameter = graph_.parameters(static_cast<int>(segment.param));
+  return ReadAll(graph_, file.fd,
+                 parameter.init().file_offset() + segment.param_begin * sizeof(float),
+                 segment.length * sizeof(float), reinterpret_cast<char*>(out));
 }
 
 }  // namespace starling

@@ -10,9 +10,12 @@
 #include <cstdint>
 #include <set>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/placement/layout.h"
+#include "common/sync/mutex.h"
 #include "proto/model.pb.h"
 
 namespace starling {
@@ -22,28 +25,41 @@ namespace starling {
 void InitParameter(uint64_t seed, absl::string_view name, const Initializer& init, uint64_t begin,
                    uint64_t length, float* out);
 
-// First values of slices, also where they come from the graph's file. One thread at a time.
+// First values of a job's slices, also where they come from the graph's file. Thread-safe: one for all of
+// the job's partitions, so that each parameter's bytes in the file are compared once, not by each partition
+// that has a part of it.
 class FirstValues {
  public:
   // `graph` outlives this.
   FirstValues(uint64_t seed, const Graph& graph) : seed_(seed), graph_(graph) {}
-  ~FirstValues();
   FirstValues(const FirstValues&) = delete;
   FirstValues& operator=(const FirstValues&) = delete;
 
   // `out` has slice.elements elements. kFailedPrecondition: the file is not there, cannot be read,
-  // or does not hold the bytes that the job was accepted with; says which parameter.
+  // or does not hold the bytes that the job was accepted with; says which parameter. The file is open
+  // during the call alone; while one call compares a parameter, others that need the file wait.
   absl::Status Make(const Slice& slice, float* out);
 
  private:
-  absl::Status Read(uint32_t param, uint64_t begin, uint64_t length, float* out);
-  absl::Status Open();
-  absl::Status Verify(const Parameter& parameter, uint64_t elements);
+  // What tells a file from one that was written in its place.
+  struct FileId {
+    uint64_t device = 0;
+    uint64_t inode = 0;
+    uint64_t bytes = 0;
+    int64_t changed_ns = 0;
+    friend bool operator==(const FileId&, const FileId&) = default;
+  };
+  struct OpenFile;
+
+  absl::Status Read(const OpenFile& file, const Segment& segment, float* out);
+  absl::Status VerifyOnce(const OpenFile& file, uint32_t param);
+  absl::StatusOr<OpenFile> Open() const;
 
   const uint64_t seed_;
   const Graph& graph_;
-  int file_ = -1;
-  std::set<uint32_t> verified_;  // parameters whose bytes in the file were compared
+  Mutex mutex_;  // held while a parameter's bytes are compared
+  FileId verified_file_ ABSL_GUARDED_BY(mutex_);
+  std::set<uint32_t> verified_ ABSL_GUARDED_BY(mutex_);  // parameters, in that file
 };
 
 }  // namespace starling

@@ -13,7 +13,6 @@
 #include "common/base/memory.h"
 #include "common/base/status_macros.h"
 #include "common/trace/flow.h"
-#include "server/shard/apply/init.h"
 #include "server/shard/apply/measure.h"
 #include "server/shard/apply/verify.h"
 
@@ -101,15 +100,13 @@ PartitionHost::~PartitionHost() {
 }
 
 absl::Status PartitionHost::MakeFirstValues() {
-  const JobSpec& spec = plan_->description.spec();
-  FirstValues first_values(spec.seed(), spec.model());
   for (const SliceId id : plan_->layout.partitions[core_.config().partition.value]) {
     SliceStore& store = slices_[id];
     store.slice = &plan_->layout.slices[id.value];
     store.rule = &plan_->rules[id.value];
     const size_t elements = store.slice->elements;
     STARLING_ASSIGN_OR_RETURN(store.versions[0].data, Allocate(*memory_, elements));
-    STARLING_RETURN_IF_ERROR(first_values.Make(*store.slice, store.versions[0].data.get()));
+    STARLING_RETURN_IF_ERROR(plan_->first_values->Make(*store.slice, store.versions[0].data.get()));
     if (store.slice->kind == FROZEN) continue;
     if (two_versions_) {
       STARLING_ASSIGN_OR_RETURN(store.versions[1].data, Allocate(*memory_, elements));

@@ -1,8 +1,12 @@
 #include "server/shard/service/partition_host.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
+#include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +14,7 @@
 
 #include "common/graph/builders.h"
 #include "server/shard/apply/verify.h"
+#include "xxhash.h"
 
 namespace starling {
 namespace {
@@ -68,6 +73,7 @@ class PartitionHostTest : public testing::Test {
     spec.mutable_test()->mutable_counter()->set_samples(8);
     job.set_train_samples(8);
     job.set_test_samples(8);
+    if (change_model_) change_model_(*spec.mutable_model());
     if (clip_norm_ > 0) {
       spec.mutable_clip()->set_scope(Clip::GLOBAL);
       spec.mutable_clip()->set_norm(clip_norm_);
@@ -186,6 +192,7 @@ class PartitionHostTest : public testing::Test {
   Slice slice_;
   std::shared_ptr<FakeConnection> connection_ = std::make_shared<FakeConnection>(1);
   uint64_t memory_limit_ = 0;
+  std::function<void(Graph&)> change_model_;
   double clip_norm_ = 0;
   std::vector<FrameHeader> norms_;  // reported
   PartitionStatus status_;
@@ -376,6 +383,41 @@ TEST_F(PartitionHostTest, WithoutMemoryForItsFirstValuesThereIsNoPartition) {
                 .status()
                 .code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+absl::Status CreateHost(std::shared_ptr<const ShardJobPlan> plan) {
+  SpanRing spans;
+  return PartitionHost::Create(std::move(plan), PartitionId(0), ShardId(1),
+                               std::make_shared<ShardMemory>(ShardMemory::Options{}), &spans,
+                               [](const PartitionStatus&, bool) {}, [](const FrameHeader&) {})
+      .status();
+}
+
+// What a file holds is compared by the first partition that needs it, and by others only when the file is
+// another one. That they do not look again is seen by what they miss: other bytes under the same time.
+TEST_F(PartitionHostTest, FirstValuesInAFileAreComparedOnceForAllPartitions) {
+  const std::string path = testing::TempDir() + "/first_values.safetensors";
+  const auto write = [&](float value, time_t changed) {
+    const std::vector<float> values(kRows, value);
+    std::ofstream(path).write(reinterpret_cast<const char*>(values.data()), kRows * sizeof(float));
+    const timespec times[2] = {{changed, 0}, {changed, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  };
+  change_model_ = [&](Graph& graph) {
+    graph.set_init_file(path);
+    Initializer& init = *graph.mutable_parameters(0)->mutable_init();
+    const std::vector<float> values(kRows, 2.0f);
+    init.set_kind(Initializer::FILE);
+    init.set_file_digest(XXH3_64bits(values.data(), kRows * sizeof(float)));
+  };
+  write(2, 1000);
+  Start(Policy::SSP);
+  Pull(0);
+  EXPECT_EQ(Last().First(), 2);
+  write(3, 1000);
+  EXPECT_TRUE(CreateHost(plan_).ok());
+  write(3, 2000);
+  EXPECT_NE(std::string(CreateHost(plan_).message()).find("has other bytes"), std::string::npos);
 }
 
 // Every element's gradient is 3; the whole partition is clipped to a quarter of its norm.

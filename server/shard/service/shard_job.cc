@@ -49,6 +49,8 @@ absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDe
     }
     plan->rules.push_back(rule);
   }
+  const JobSpec& spec = plan->description.spec();
+  plan->first_values = std::make_unique<FirstValues>(spec.seed(), spec.model());
   return std::shared_ptr<const ShardJobPlan>(std::move(plan));
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/placement/layout.h"
 #include "proto/coordinator.pb.h"
+#include "server/shard/apply/init.h"
 #include "server/shard/apply/update.h"
 
 namespace starling {
@@ -18,6 +19,7 @@ struct ShardJobPlan {
   RunId run;
   Layout layout;
   std::vector<UpdateRule> rules;  // by slice; frozen ones have kSgd, never used
+  std::unique_ptr<FirstValues> first_values;  // of `description`, which it refers to; thread-safe
 
   bool bsp() const { return description.spec().policy().kind() == Policy::BSP; }
 
