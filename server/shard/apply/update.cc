@@ -6,6 +6,7 @@
 #include "absl/base/internal/raw_logging.h"
 #include "absl/container/inlined_vector.h"
 #include "server/shard/apply/update_kernels.h"
+#include "server/shard/apply/verify.h"
 
 namespace starling {
 namespace {
@@ -128,11 +129,15 @@ void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload g
   if (rule.kind == UpdateRule::kLamb) StepLamb(rule, constants[0], kernels, memory);
 }
 
-void AddPayload(Payload from, float* into, InstructionSet set) {
+int64_t AddPayload(Payload from, float* into, InstructionSet set) {
   const UpdateKernels& kernels = UpdateKernelsFor(set);
+  int64_t first_non_finite = -1;
   ForEachRun(from, kRunElements, [&](const UnalignedFloat* values, size_t first, size_t count) {
     kernels.add(values, into + first, count);
+    const int64_t bad = first_non_finite < 0 ? FirstNonFinite(into + first, count, set) : -1;
+    if (bad >= 0) first_non_finite = static_cast<int64_t>(first) + bad;
   });
+  return first_non_finite;
 }
 
 void CopyPayload(Payload from, float* to) {

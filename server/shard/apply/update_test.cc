@@ -235,12 +235,25 @@ TEST(UpdateTest, AddAndCopyTakePiecesAsTheyCome) {
     const CutPayload cut(from, 4, &random);
     for (const InstructionSet set : UsableInstructionSets()) {
       std::vector<float> sum = base;
-      AddPayload(cut.payload(), sum.data(), set);
+      EXPECT_EQ(AddPayload(cut.payload(), sum.data(), set), -1);
       EXPECT_TRUE(SameBits(sum, expected));
     }
     std::vector<float> copy(count);
     CopyPayload(cut.payload(), copy.data());
     EXPECT_TRUE(SameBits(copy, from));
+  }
+}
+
+TEST(UpdateTest, AddNamesTheFirstSumThatOverflows) {
+  std::mt19937 random(4);
+  for (const size_t at : {0, 17, 8999}) {
+    std::vector<float> from(9000, 1.0f);
+    from[at] = from.back() = 3e38f;
+    const CutPayload cut(from, 4, &random);
+    for (const InstructionSet set : UsableInstructionSets()) {
+      std::vector<float> sum = from;
+      EXPECT_EQ(AddPayload(cut.payload(), sum.data(), set), static_cast<int64_t>(at));
+    }
   }
 }
 

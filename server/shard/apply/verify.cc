@@ -48,6 +48,14 @@ Check CheckFor(InstructionSet set) {
   return AnyNonFinitePortable;
 }
 
+// -1: none.
+int64_t FirstIn(Check check, const UnalignedBits* bits, size_t count) {
+  if (!check(bits, count)) return -1;
+  int64_t bad = 0;
+  while ((bits[bad] & kExponent) != kExponent) ++bad;
+  return bad;
+}
+
 // Follows the elements through blocks that may begin and end inside one.
 class FiniteScan {
  public:
@@ -72,11 +80,8 @@ class FiniteScan {
   void Look(const uint8_t* bytes, size_t count) {
     const UnalignedBits* bits =
         reinterpret_cast<const UnalignedBits*>(bytes);  // auto would lose the alignment
-    if (first_ < 0 && check_(bits, count)) {
-      size_t bad = 0;
-      while ((bits[bad] & kExponent) != kExponent) ++bad;
-      first_ = static_cast<int64_t>(element_ + bad);
-    }
+    const int64_t bad = first_ < 0 ? FirstIn(check_, bits, count) : -1;
+    if (bad >= 0) first_ = static_cast<int64_t>(element_) + bad;
     element_ += count;
   }
 
@@ -101,6 +106,11 @@ PayloadVerdict VerifyPayload(Payload payload, InstructionSet set) {
     }
   }
   return {XXH3_64bits_digest(&digest), scan.first_non_finite()};
+}
+
+int64_t FirstNonFinite(const float* values, size_t count, InstructionSet set) {
+  const UnalignedBits* bits = reinterpret_cast<const UnalignedBits*>(values);
+  return FirstIn(CheckFor(set), bits, count);
 }
 
 }  // namespace starling

@@ -18,6 +18,10 @@ struct PayloadVerdict {
 // the cache.
 PayloadVerdict VerifyPayload(Payload payload, InstructionSet set = BestInstructionSet());
 
+// The first of `count` values that is NaN or infinite; -1: none. Thread-safe.
+int64_t FirstNonFinite(const float* values, size_t count,
+                       InstructionSet set = BestInstructionSet());
+
 }  // namespace starling
 
 #endif  // STARLING_SERVER_SHARD_APPLY_VERIFY_H_

@@ -115,6 +115,8 @@ struct EventText {
     return absl::StrFormat("decided step %d scale %g", e.header.clock, e.header.scalar);
   }
   std::string operator()(const Applied& e) const {
+    if (e.first_non_finite >= 0)
+      return absl::StrFormat("not applied %d: non-finite at %d", e.lsn.value, e.first_non_finite);
     return absl::StrCat("applied lsn ", e.lsn.value);
   }
   std::string operator()(const BackupHas& e) const {

@@ -52,9 +52,11 @@ struct DecisionReceived {
   std::string text;
 };
 
-// The answer to ApplyNow: the new value can be read.
+// The answer to ApplyNow: the new value can be read. Or nothing was changed, since the sum that was merged for
+// it is not finite.
 struct Applied {
   Lsn lsn;
+  int64_t first_non_finite = -1;  // element of the sum, or -1
 };
 
 // The backup holds all records up to and including `lsn`.

@@ -48,9 +48,23 @@ void Partition::OnBackupHas(Lsn lsn, PartitionActions& actions) {
   Advance(actions);
 }
 
-void Partition::OnApplied(Lsn lsn, PartitionActions& actions) {
+// Nothing of it is applied, and nothing ever will be: the partition has stopped.
+void Partition::RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite,
+                          PartitionActions& actions) {
+  if (fault_.empty()) {
+    fault_ = OverflowText(entry.record.slice, first_non_finite, JobStep(entry.record.work));
+    actions.push_back(ReportFault{fault_, Origin()});
+  }
+  for (const Waiter& waiter : std::exchange(entry.waiters, {}))
+    Refuse(waiter, Answer::kNonFinite, fault_, actions, waiter.request.clock);
+  actions.push_back(Release{entry.payload});
+}
+
+void Partition::OnApplied(const Applied& applied, PartitionActions& actions) {
+  const Lsn lsn = applied.lsn;
   PartitionLog::Entry* entry = log_.Find(lsn);
   if (entry == nullptr || entry->applied || entry->record.kind != RecordKind::kApply) return;
+  if (applied.first_non_finite >= 0) return RefuseSum(*entry, applied.first_non_finite, actions);
   const LogRecord record = entry->record;
   const BufferId payload = entry->payload;
   Waiters waiters = std::move(entry->waiters);

@@ -26,16 +26,19 @@ void Partition::OnMeasured(const Measured& measured, PartitionActions& actions) 
     return;
   }
   if (!fault_.empty()) return;
-  fault_ = absl::StrCat("the sum of the workers' gradients is not finite for ",
-                        config_.name_of_element(
-                            sum->record.slice, static_cast<uint32_t>(measured.first_non_finite)),
-                        " in step ", held_.step(), ", although each worker's own was: it overflowed");
+  fault_ = OverflowText(sum->record.slice, measured.first_non_finite, held_.step());
   actions.push_back(ReportFault{fault_, Origin()});
   for (auto& [slice, held] : held_.Take()) {
     for (const Waiter& waiter : held.waiters)
       Refuse(waiter, Answer::kNonFinite, fault_, actions, waiter.request.clock);
     actions.push_back(Release{held.payload});
   }
+}
+
+std::string Partition::OverflowText(SliceId slice, int64_t element, int64_t step) const {
+  return absl::StrCat("the sum of the workers' gradients is not finite for ",
+                      config_.name_of_element(slice, static_cast<uint32_t>(element)), " in step ",
+                      step, ", although each worker's own was: it overflowed");
 }
 
 // Whatever is lost on the way there or back is made up for by the next repetition.

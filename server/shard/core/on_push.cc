@@ -69,10 +69,11 @@ void Partition::TakeWaiter(Waiters& waiters, const FrameReceived& frame,
   actions.push_back(Release{frame.payload});
 }
 
-// The seal that is held, or ordered and not applied yet; nullptr: none.
+// The seal that is held, or ordered and not applied yet; nullptr: none, or it may never be.
 Partition::Waiters* Partition::FindSeal(const SliceState& slice, const WorkRange& work) {
   HeldStep::Sum* held = held_.Find(slice.info.id);
   if (held != nullptr && held->record.work == ItemRange(work)) return &held->waiters;
+  if (!fault_.empty()) return nullptr;
   for (PartitionLog::Entry& entry : log_.pending()) {
     if (entry.record.kind == RecordKind::kApply && entry.record.slice == slice.info.id &&
         entry.record.work == ItemRange(work) && !entry.applied) {

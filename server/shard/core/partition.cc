@@ -32,7 +32,7 @@ void Partition::Step(const PartitionEvent& event, absl::Time now, PartitionActio
   } else if (const auto* decision = std::get_if<DecisionReceived>(&event)) {
     OnDecision(*decision, actions);
   } else if (const auto* applied = std::get_if<Applied>(&event)) {
-    OnApplied(applied->lsn, actions);
+    OnApplied(*applied, actions);
   } else if (const auto* backup = std::get_if<BackupHas>(&event)) {
     OnBackupHas(backup->lsn, actions);
   } else if (const auto* orders = std::get_if<OrdersReceived>(&event)) {

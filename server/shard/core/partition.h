@@ -181,6 +181,7 @@ class Partition {
   // on_decision.cc
   void Hold(LogRecord record, BufferId sum, Waiters waiters, PartitionActions& actions);
   void OnMeasured(const Measured& measured, PartitionActions& actions);
+  std::string OverflowText(SliceId slice, int64_t element, int64_t step) const;
   void TryReport(absl::Time now, PartitionActions& actions);
   void StopWaiting(PartitionActions& actions);
   void OnDecision(const DecisionReceived& decision, PartitionActions& actions);
@@ -192,7 +193,8 @@ class Partition {
   // on_applied.cc
   void Order(LogRecord record, BufferId payload, Waiters waiters, PartitionActions& actions);
   void Advance(PartitionActions& actions);
-  void OnApplied(Lsn lsn, PartitionActions& actions);
+  void OnApplied(const Applied& applied, PartitionActions& actions);
+  void RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite, PartitionActions& actions);
   void OnBackupHas(Lsn lsn, PartitionActions& actions);
   void MarkCovered(SliceState& slice, const WorkRange& work);
 

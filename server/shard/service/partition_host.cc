@@ -254,7 +254,7 @@ void PartitionHost::Do(const MergeSums& action) {
   Buffer& into = buffers_.at(action.into);
   if (!MoveToOwnMemory(action.into)) return OutOfMemory(into.elements);
   WithPayload(buffers_.at(action.from),
-              [&](Payload payload) { AddPayload(payload, into.own.get()); });
+              [&](Payload payload) { into.first_non_finite = AddPayload(payload, into.own.get()); });
 }
 
 void PartitionHost::Do(const Measure& action) {
@@ -280,6 +280,11 @@ std::shared_ptr<float> PartitionHost::Writable(const Value& value, size_t elemen
 }
 
 void PartitionHost::Do(const ApplyNow& action) {
+  const int64_t first_non_finite = buffers_.at(action.payload).first_non_finite;
+  if (first_non_finite >= 0) {
+    events_.push_back(Applied{action.record.lsn, first_non_finite});
+    return;
+  }
   const uint64_t begin = SpanRing::NowMicros();
   SliceStore& store = Store(action.record.slice);
   const uint32_t into = two_versions_ ? (action.version + 1) % 2 : 0;

@@ -84,6 +84,7 @@ class PartitionHost {
     std::shared_ptr<float> own;
     size_t elements = 0;
     FrameHeader header;
+    int64_t first_non_finite = -1;  // of a sum that was merged here: element, or -1
   };
 
   PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,

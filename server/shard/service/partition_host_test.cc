@@ -75,7 +75,7 @@ class PartitionHostTest : public testing::Test {
     job.set_test_samples(8);
     if (change_model_) change_model_(*spec.mutable_model());
     if (clip_norm_ > 0) {
-      spec.mutable_clip()->set_scope(Clip::GLOBAL);
+      spec.mutable_clip()->set_scope(clip_scope_);
       spec.mutable_clip()->set_norm(clip_norm_);
     }
     const Layout layout = MakeLayout(spec).value();
@@ -194,6 +194,7 @@ class PartitionHostTest : public testing::Test {
   uint64_t memory_limit_ = 0;
   std::function<void(Graph&)> change_model_;
   double clip_norm_ = 0;
+  Clip::Scope clip_scope_ = Clip::GLOBAL;
   std::vector<FrameHeader> norms_;  // reported
   PartitionStatus status_;
   int urgent_reports_ = 0;
@@ -448,6 +449,28 @@ TEST_F(PartitionHostTest, AClippedStepWaitsForItsScale) {
   Pull(1);
   ASSERT_EQ(Last().header.type, FrameType::kValue);
   EXPECT_EQ(Last().First(), -0.75f);
+}
+
+// Clipped, an infinite sum would be infinity times 0.
+TEST_F(PartitionHostTest, ASumThatOverflowsChangesNothingAndStopsTheJobByName) {
+  for (const Clip::Scope scope : {Clip::SCOPE_UNSPECIFIED, Clip::PARAMETER}) {
+    clip_norm_ = scope == Clip::PARAMETER ? 1 : 0;
+    clip_scope_ = scope;
+    Start(Policy::BSP);
+    Push(1, {WorkPurpose::kTrain, 0, 0, 2}, 3e38f);
+    EXPECT_EQ(status_.fault(), "");
+    Push(2, {WorkPurpose::kTrain, 0, 2, 2}, 3e38f);
+    const std::string name = plan_->description.spec().model().parameters(0).name();
+    EXPECT_EQ(status_.fault(), "the sum of the workers' gradients is not finite for " + name +
+                                   "[0] in step 0, although each worker's own was: it overflowed");
+    EXPECT_EQ(Last().header.answer, Answer::kNonFinite);
+    EXPECT_EQ(status_.sealed_steps(), 0u);
+    Pull(0);
+    ASSERT_EQ(Last().header.type, FrameType::kValue);
+    EXPECT_EQ(Last().First(), 0);
+    Push(1, {WorkPurpose::kTrain, 0, 0, 2}, 3e38f);  // again
+    EXPECT_EQ(Last().header.answer, Answer::kNonFinite);
+  }
 }
 
 // What a step holds until it is decided was planned for.
