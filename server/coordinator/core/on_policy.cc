@@ -15,6 +15,19 @@
 #include "server/coordinator/leases/lease_id.h"
 
 namespace starling {
+namespace {
+
+constexpr int kNoncesPerPolicyMax = 64;
+
+// 0: the request has none.
+void AddNonce(StoredPolicy& stored, uint64_t nonce) {
+  if (nonce == 0) return;
+  auto& nonces = *stored.mutable_nonces();
+  if (nonces.size() >= kNoncesPerPolicyMax) nonces.erase(nonces.begin());
+  nonces.Add(nonce);
+}
+
+}  // namespace
 
 const PolicyRecord& Coordinator::Core::Job::policy() const {
   for (auto it = state.policies().rbegin(); it != state.policies().rend(); ++it) {
@@ -99,7 +112,9 @@ void Coordinator::Core::On(const SetPolicyEvent& event) {
     Reply(event.call, std::move(reply));
   };
   for (const StoredPolicy& stored : job->state.policies()) {
-    if (request.nonce() != 0 && stored.nonce() == request.nonce()) return answer(stored.record().number());
+    const auto& nonces = stored.nonces();
+    if (std::find(nonces.begin(), nonces.end(), request.nonce()) != nonces.end())
+      return answer(stored.record().number());
   }
   if (absl::Status status = CheckPolicyChange(*job, request.policy()); !status.ok()) {
     return Reply(event.call, std::move(status));
@@ -107,8 +122,13 @@ void Coordinator::Core::On(const SetPolicyEvent& event) {
   Policy policy;
   policy.set_kind(request.policy().kind());
   if (policy.kind() == Policy::SSP) policy.set_staleness(request.policy().staleness());
-  const PolicyRecord& newest = job->state.policies().rbegin()->record();
-  if (PolicyText(newest.policy()) != PolicyText(policy)) AddPolicy(*job, policy, "set", request.nonce());
+  StoredPolicy& newest = *job->state.mutable_policies()->rbegin();
+  if (PolicyText(newest.record().policy()) != PolicyText(policy)) {
+    AddPolicy(*job, policy, "set", request.nonce());
+  } else if (request.nonce() != 0) {  // a retry that comes behind another change must not undo that
+    AddNonce(newest, request.nonce());
+    SaveState(*job);
+  }
   answer(job->state.policies().rbegin()->record().number());
 }
 
@@ -116,7 +136,7 @@ void Coordinator::Core::AddPolicy(Job& job, const Policy& policy, const std::str
                                   uint64_t nonce) {
   const uint64_t number = job.state.policies().rbegin()->record().number() + 1;
   StoredPolicy& stored = *job.state.add_policies();
-  stored.set_nonce(nonce);
+  AddNonce(stored, nonce);
   PolicyRecord& record = *stored.mutable_record();
   record.set_number(number);
   *record.mutable_policy() = policy;

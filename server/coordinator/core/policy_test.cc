@@ -65,6 +65,19 @@ TEST_F(CoordinatorPolicyTest, ARetryIsTheSameChange) {
   EXPECT_EQ(SetNumber("a", Policy::ASYNC), 2u);  // the newest already
 }
 
+// The answer to "no change" was lost, and another change came before the retry.
+TEST_F(CoordinatorPolicyTest, ARetryOfWhatWasInForceAlreadyUndoesNothing) {
+  cluster.AddShard("ps-0");
+  Workers(1);
+  cluster.train_samples = 400;
+  Submit(Ssp("a", 1, 1));
+  EXPECT_EQ(SetNumber("a", Policy::SSP, 2, 77), 0u);
+  EXPECT_EQ(SetNumber("a", Policy::BSP, 0, 78), 1u);
+  cluster.StartCoordinator();
+  EXPECT_EQ(SetNumber("a", Policy::SSP, 2, 77), 0u);
+  EXPECT_EQ(cluster.Status("a").policies_size(), 2);
+}
+
 TEST_F(CoordinatorPolicyTest, AJobThatWaitsStartsUnderTheNewPolicy) {
   cluster.AddShard("ps-0");
   Workers(1);
