@@ -78,6 +78,30 @@ TEST_F(CoordinatorPolicyTest, ARetryOfWhatWasInForceAlreadyUndoesNothing) {
   EXPECT_EQ(cluster.Status("a").policies_size(), 2);
 }
 
+TEST_F(CoordinatorPolicyTest, OnlyAPolicyThatStepsWereDoneUnderCountsAgainstReproducibility) {
+  cluster.train_samples = 400;
+  cluster.AddShard("ps-0");
+  Workers(1);
+  JobSpec spec = Ssp("a", 2, 2);
+  Submit(spec);
+  EXPECT_FALSE(cluster.Status("a").reproducible());
+  SetNumber("a", Policy::BSP);  // it waits for a worker: nothing was done
+  EXPECT_TRUE(cluster.Status("a").reproducible());
+  cluster.AddWorker("worker-1");
+  ASSERT_TRUE(Begins(3));
+  EXPECT_TRUE(cluster.Status("a").reproducible());
+  for (auto& [name, worker] : cluster.workers) worker.idle_hands = true;
+  SetNumber("a", Policy::ASYNC);
+  SetNumber("a", Policy::BSP);
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").policies(3).in_force(); }));
+  EXPECT_TRUE(cluster.Status("a").reproducible()) << "async began and ended at one step";
+  SetNumber("a", Policy::ASYNC);
+  for (auto& [name, worker] : cluster.workers) worker.idle_hands = false;
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").policies(4).in_force(); }));
+  EXPECT_FALSE(cluster.Status("a").reproducible());
+  EXPECT_THAT(cluster.Status("a").not_reproducible_because(), HasSubstr("async"));
+}
+
 TEST_F(CoordinatorPolicyTest, AJobThatWaitsStartsUnderTheNewPolicy) {
   cluster.AddShard("ps-0");
   Workers(1);

@@ -86,10 +86,14 @@ JobStatus Coordinator::Core::StatusOf(const Job& job) const {
 void Coordinator::Core::AddPolicies(const Job& job, JobStatus& status) {
   status.set_policy(PolicyText(job.policy().policy()));
   status.set_reproducible(true);
-  for (const StoredPolicy& stored : job.state.policies()) {
-    const PolicyRecord& record = stored.record();
+  const auto& policies = job.state.policies();
+  for (int i = 0; i < policies.size(); ++i) {
+    const PolicyRecord& record = policies[i].record();
     *status.add_policies() = record;
-    if (record.policy().kind() == Policy::BSP || !status.reproducible()) continue;
+    const bool ends = i + 1 < policies.size() && policies[i + 1].record().in_force();
+    const uint64_t end = ends ? policies[i + 1].record().step() : JobStepsOf(job);
+    const bool any_step = record.in_force() && record.step() < end;  // is done under it
+    if (record.policy().kind() == Policy::BSP || !any_step || !status.reproducible()) continue;
     status.set_reproducible(false);
     status.set_not_reproducible_because(absl::StrCat(
         PolicyText(record.policy()), " applies contributions in the order in which they come"));
