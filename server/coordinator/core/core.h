@@ -93,6 +93,7 @@ class Coordinator::Core {
     double loss = 0;  // smoothed
     bool has_loss = false;
     std::optional<PolicyGuard> guard;  // of a job that asks for one
+    uint64_t windows_kept = 0;         // what the guard had seen when its trend was stored
     uint64_t guarded_policy = 0;       // the number of the one that it judges
     std::deque<LogEntry> log;
     uint64_t last_log = 0;
@@ -174,7 +175,7 @@ class Coordinator::Core {
   static PolicyGuard* GuardOf(Job& job);
   static void WatchLag(Job& job);
   void AdvanceGuard(Job& job);
-  static void KeepTrend(Job& job);
+  static bool KeepTrend(Job& job);
 
   // on_register.cc
   std::string WhyRefused(const RegisterRequest& request) const;

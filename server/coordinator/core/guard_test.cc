@@ -1,4 +1,5 @@
 // What a job's guard does to its policy: what it knows is the workers' and shards' reports.
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/coordinator.h"
@@ -79,12 +80,30 @@ TEST_F(CoordinatorGuardTest, AJobWithoutOneKeepsItsPolicy) {
   EXPECT_THAT(cluster.JobLog("alone"), Not(HasSubstr("guard")));
 }
 
-TEST_F(CoordinatorGuardTest, ItsTrendSurvivesARestartAsOfTheLastCut) {
-  Submit(Guarded("restarted"));
-  ASSERT_TRUE(RunToStep("restarted", 110));  // in the second epoch
-  cluster.train_loss = 5;
+TEST_F(CoordinatorGuardTest, ItsTrendSurvivesARestart) {
+  for (const uint64_t step : {30, 110}) {  // in the first epoch, and in the second
+    const std::string name = absl::StrCat("restarted-", step);
+    cluster.train_loss = 1;
+    Submit(Guarded(name));
+    ASSERT_TRUE(RunToStep(name, step));
+    cluster.train_loss = 5;
+    cluster.StartCoordinator();
+    ASSERT_TRUE(RunToPolicy(name, "ssp(3)")) << cluster.JobLog(name);
+    ASSERT_TRUE(AskJob<CancelJobEvent>(name).ok());
+  }
+}
+
+// A level of the first window alone would allow what is usual by now.
+TEST_F(CoordinatorGuardTest, WhatIsStoredOfItsTrendFollowsTheLoss) {
+  cluster.train_samples = 4000;
+  cluster.train_loss = 10;
+  Submit(Guarded("falls"));
+  ASSERT_TRUE(RunToStep("falls", 20));
+  cluster.train_loss = 3;
+  ASSERT_TRUE(RunToStep("falls", 300));  // in the first epoch
+  cluster.train_loss = 8;
   cluster.StartCoordinator();
-  ASSERT_TRUE(RunToPolicy("restarted", "ssp(3)")) << cluster.JobLog("restarted");
+  ASSERT_TRUE(RunToPolicy("falls", "ssp(3)")) << cluster.JobLog("falls");
 }
 
 TEST_F(CoordinatorGuardTest, MoreWorkersThanABspStepHasPartsAreRefused) {

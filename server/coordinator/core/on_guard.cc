@@ -5,8 +5,14 @@
 #include "server/coordinator/core/core.h"
 
 namespace starling {
+namespace {
 
-// nullptr: the job has none. What it knew before a restart was stored with the last cut.
+// Between two times that the trend is stored. Its level follows a rise over 64.
+constexpr uint64_t kWindowsKept = 16;
+
+}  // namespace
+
+// nullptr: the job has none. Its trend from before a restart was stored.
 PolicyGuard* Coordinator::Core::GuardOf(Job& job) {
   const Policy& policy = job.spec().policy();
   if (!policy.has_guard()) return nullptr;
@@ -30,7 +36,10 @@ void Coordinator::Core::WatchLag(Job& job) {
 
 void Coordinator::Core::AdvanceGuard(Job& job) {
   PolicyGuard* guard = GuardOf(job);
-  if (guard == nullptr || job.next_policy() != nullptr) return;
+  if (guard == nullptr) return;
+  const bool fresh = job.state.guard().first_loss() == 0 && guard->trend().first != 0;
+  if ((fresh || guard->windows() >= job.windows_kept + kWindowsKept) && KeepTrend(job)) SaveState(job);
+  if (job.next_policy() != nullptr) return;
   if (job.guarded_policy != job.policy().number()) {
     job.guarded_policy = job.policy().number();
     guard->PolicyChanged();
@@ -47,11 +56,13 @@ void Coordinator::Core::AdvanceGuard(Job& job) {
   AddPolicy(job, tightening->policy, absl::StrCat("guard: ", tightening->reason), 0);
 }
 
-// Into the record that is saved next.
-void Coordinator::Core::KeepTrend(Job& job) {
-  if (!job.guard.has_value()) return;
+// Into the record that is saved next. False: there is nothing to keep.
+bool Coordinator::Core::KeepTrend(Job& job) {
+  if (!job.guard.has_value() || job.guard->trend().first == 0) return false;
+  job.windows_kept = job.guard->windows();
   job.state.mutable_guard()->set_first_loss(job.guard->trend().first);
   job.state.mutable_guard()->set_loss_level(job.guard->trend().level);
+  return true;
 }
 
 }  // namespace starling

@@ -52,6 +52,7 @@ void PolicyGuard::Observe(double loss_sum, uint64_t samples) {
 }
 
 void PolicyGuard::AddBatch(double loss) {
+  ++batches_;
   late_batches_ = options_.lag() > 0 && lag_ > options_.lag() ? late_batches_ + 1 : 0;
   window_.push_back(loss);
   if (window_.size() > options_.window()) window_.pop_front();

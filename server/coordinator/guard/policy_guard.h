@@ -52,6 +52,9 @@ class PolicyGuard {
 
   const LossTrend& trend() const { return trend_; }
 
+  // Windows of batches since it was made. The first whole one gives a trend.
+  uint64_t windows() const { return batches_ / options_.window(); }
+
  private:
   void AddBatch(double loss);
   std::optional<std::string> WhyLoss() const;
@@ -64,6 +67,7 @@ class PolicyGuard {
 
   double loss_sum_ = 0;  // of the batch that is being put together
   uint64_t samples_ = 0;
+  uint64_t batches_ = 0;
   std::deque<double> window_;  // under the policy in force
   uint64_t lag_ = 0;
   uint64_t late_batches_ = 0;  // one after the other, with a lag above the limit
