@@ -38,7 +38,8 @@ void Coordinator::Core::AdvanceGuard(Job& job) {
   PolicyGuard* guard = GuardOf(job);
   if (guard == nullptr) return;
   const bool fresh = job.state.guard().first_loss() == 0 && guard->trend().first != 0;
-  if ((fresh || guard->windows() >= job.windows_kept + kWindowsKept) && KeepTrend(job)) SaveState(job);
+  if ((fresh || guard->windows() >= job.windows_kept + kWindowsKept) && KeepTrend(job))
+    SaveState(job);
   if (job.next_policy() != nullptr) return;
   if (job.guarded_policy != job.policy().number()) {
     job.guarded_policy = job.policy().number();

@@ -25,9 +25,9 @@ namespace starling {
 void InitParameter(uint64_t seed, absl::string_view name, const Initializer& init, uint64_t begin,
                    uint64_t length, float* out);
 
-// First values of a job's slices, also where they come from the graph's file. Thread-safe: one for all of
-// the job's partitions, so that each parameter's bytes in the file are compared once, not by each partition
-// that has a part of it.
+// First values of a job's slices, also where they come from the graph's file. Thread-safe: one for
+// all of the job's partitions, so that each parameter's bytes in the file are compared once, not by
+// each partition that has a part of it.
 class FirstValues {
  public:
   // `graph` outlives this.
@@ -36,8 +36,9 @@ class FirstValues {
   FirstValues& operator=(const FirstValues&) = delete;
 
   // `out` has slice.elements elements. kFailedPrecondition: the file is not there, cannot be read,
-  // or does not hold the bytes that the job was accepted with; says which parameter. The file is open
-  // during the call alone; while one call compares a parameter, others that need the file wait.
+  // or does not hold the bytes that the job was accepted with; says which parameter. The file is
+  // open during the call alone; while one call compares a parameter, others that need the file
+  // wait.
   absl::Status Make(const Slice& slice, float* out);
 
  private:

@@ -71,8 +71,8 @@ struct SliceMemory {
 void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient,
                  const SliceMemory& memory, InstructionSet set = BestInstructionSet());
 
-// into[i] += from[i], over the elements of `from`. Returns the first element whose sum is NaN or infinite,
-// -1: none.
+// into[i] += from[i], over the elements of `from`. Returns the first element whose sum is NaN or
+// infinite, -1: none.
 int64_t AddPayload(Payload from, float* into, InstructionSet set = BestInstructionSet());
 
 // to[i] = from[i].

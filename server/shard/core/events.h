@@ -52,8 +52,8 @@ struct DecisionReceived {
   std::string text;
 };
 
-// The answer to ApplyNow: the new value can be read. Or nothing was changed, since the sum that was merged for
-// it is not finite.
+// The answer to ApplyNow: the new value can be read. Or nothing was changed, since the sum that was
+// merged for it is not finite.
 struct Applied {
   Lsn lsn;
   int64_t first_non_finite = -1;  // element of the sum, or -1

@@ -253,8 +253,9 @@ void PartitionHost::Do(const Verify& action) {
 void PartitionHost::Do(const MergeSums& action) {
   Buffer& into = buffers_.at(action.into);
   if (!MoveToOwnMemory(action.into)) return OutOfMemory(into.elements);
-  WithPayload(buffers_.at(action.from),
-              [&](Payload payload) { into.first_non_finite = AddPayload(payload, into.own.get()); });
+  WithPayload(buffers_.at(action.from), [&](Payload payload) {
+    into.first_non_finite = AddPayload(payload, into.own.get());
+  });
 }
 
 void PartitionHost::Do(const Measure& action) {

@@ -1,0 +1,110 @@
+// A partition's host where memory is short, and what was planned.
+#include <gtest/gtest.h>
+
+#include "server/shard/service/testing/partition_fixture.h"
+
+namespace starling {
+namespace {
+
+using PartitionMemoryTest = PartitionHostTest;
+
+TEST_F(PartitionMemoryTest, FramesThatWaitForOrdersHaveABudgetOfTheWholeShard) {
+  const uint64_t bytes = kRows * sizeof(float);
+  memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{.waiting_bytes_max = bytes});
+  Start(Policy::SSP);
+  ASSERT_LE(slice_.elements, kRows);
+  ASSERT_TRUE(memory_->ReserveWaiting(bytes));  // another partition's
+  Push(1, Step(1, 0), 1);
+  EXPECT_EQ(Last().header.answer, Answer::kOverBudget);
+  Push(1, Step(0, 0), 1);
+  EXPECT_EQ(Last().header.answer, Answer::kCounted) << "what need not wait needs no room";
+  memory_->ReturnWaiting(bytes);
+
+  const size_t before = connection_->sent.size();
+  Push(1, Step(1, 0), 1);
+  EXPECT_EQ(connection_->sent.size(), before) << "waits";
+  EXPECT_EQ(memory_->waiting(), slice_.elements * sizeof(float));
+  host_->OnConnectionDown(connection_->id());
+  EXPECT_EQ(memory_->waiting(), 0u);
+  Push(1, Step(1, 0), 1);
+  EXPECT_GT(memory_->waiting(), 0u);
+  host_.reset();
+  EXPECT_EQ(memory_->waiting(), 0u);
+  EXPECT_EQ(memory_->StreamQueueBytesMax(), limits::kStreamInFlightBytesMax);
+}
+
+TEST_F(PartitionMemoryTest, WithoutMemoryAFrameThatWaitsStaysWithTheTransport) {
+  Start(Policy::SSP);
+  memory_limit_ = memory_->allocated() + slice_.elements * sizeof(float);
+  Restart(Policy::SSP);
+  auto taken = memory_->Allocate(slice_.elements);
+  const auto watch = Push(1, Step(1, 0), 1);
+  EXPECT_FALSE(watch.expired());
+  taken.reset();  // the next value, beside the cut's copy, has room
+  for (uint32_t step = 0; step < 2; ++step) {
+    Push(1, Step(0, step), 1);
+    PushOtherSlicesOfThePartition(Step(0, step));
+  }
+  Orders(1, 0);
+  EXPECT_EQ(Last().header.answer, Answer::kCounted);
+  EXPECT_TRUE(watch.expired());
+}
+
+// A reader that keeps an old value while there is no memory for the next: the partition stops, the process
+// does not.
+TEST_F(PartitionMemoryTest, WithoutMemoryForAValueThePartitionStopsByName) {
+  Start(Policy::SSP);
+  memory_limit_ = memory_->allocated();
+  Restart(Policy::SSP);
+  Pull(0);
+  ASSERT_EQ(Last().header.type, FrameType::kValue);
+  const FakeConnection::Sent kept = Last();
+  const int before = urgent_reports_;
+  Push(1, Step(0, 0), 1);
+  EXPECT_EQ(urgent_reports_, before + 1);
+  EXPECT_NE(status_.fault().find("no memory"), std::string::npos) << status_.fault();
+  EXPECT_EQ(kept.First(), 0);
+  Push(1, Step(0, 1), 1);
+  EXPECT_EQ(Last().header.answer, Answer::kNotHosted);
+  EXPECT_NE(Last().Text().find("no memory"), std::string::npos) << Last().Text();
+  host_->OnTick();
+  Orders(0, 0);
+  host_->OnConnectionDown(connection_->id());
+}
+
+TEST_F(PartitionMemoryTest, WithoutMemoryForASumThePartitionStopsByName) {
+  Start(Policy::BSP);
+  memory_limit_ = memory_->allocated();
+  Restart(Policy::BSP);
+  Push(1, {WorkPurpose::kTrain, 0, 0, 2}, 1);
+  EXPECT_EQ(status_.fault(), "") << "one sum may stay with the transport";
+  Push(2, {WorkPurpose::kTrain, 0, 2, 2}, 2);
+  EXPECT_NE(status_.fault().find("no memory"), std::string::npos) << status_.fault();
+}
+
+TEST_F(PartitionMemoryTest, WithoutMemoryForItsFirstValuesThereIsNoPartition) {
+  Start(Policy::SSP);
+  memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{.bytes_max = 1});
+  EXPECT_EQ(PartitionHost::Create(plan_, PartitionId(0), ShardId(1), memory_, &spans_,
+                                  [](const PartitionStatus&, bool) {}, [](const FrameHeader&) {})
+                .status()
+                .code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+// What a step holds until it is decided was planned for.
+TEST_F(PartitionMemoryTest, AHeldStepFitsIntoWhatWasPlanned) {
+  clip_norm_ = 1;
+  Start(Policy::BSP);
+  memory_limit_ = plan_->PlannedBytes(PartitionId(0));
+  Restart(Policy::BSP);
+  Push(1, {WorkPurpose::kTrain, 0, 0, 2}, 1);
+  Push(2, {WorkPurpose::kTrain, 0, 2, 2}, 2);
+  PushOtherSlicesOfThePartition(Step(0, 0));
+  EXPECT_EQ(status_.fault(), "");
+  EXPECT_EQ(norms_.size(), 1u);
+  EXPECT_LE(memory_->allocated(), memory_limit_);
+}
+
+}  // namespace
+}  // namespace starling
