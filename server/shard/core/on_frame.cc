@@ -209,8 +209,14 @@ void Partition::ExpireParked(absl::Time now, PartitionActions& actions) {
         {Verdict::kRefuse, Answer::kNotHosted,
          absl::StrCat("waited ", absl::FormatDuration(kParkedFrameDeadline), " for view ",
                       parked.frame.header.view.value, ", roster ", parked.frame.header.roster.value,
-                      ", epoch ", parked.frame.header.key.work.epoch, "; here are ", view_.value,
-                      ", ", roster_.value, ", ", open_epoch_, ": try again")},
+                      ", policy ", parked.frame.header.policy.value, ", epoch ",
+                      parked.frame.header.key.work.epoch, "; here are ", view_.value, ", ",
+                      roster_.value, ", ", policy_.number.value, ", ", open_epoch_,
+                      next_policy_.has_value()
+                          ? absl::StrCat(", and policy ", next_policy_->number.value,
+                                         " begins at step ", next_policy_->step)
+                          : "",
+                      ": try again")},
         actions);
     return true;
   };

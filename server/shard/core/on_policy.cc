@@ -35,7 +35,7 @@ void Partition::TakePolicy(const OrdersReceived& orders, PartitionActions& actio
 bool Partition::IsDrained(uint64_t step) const {
   if (DefenceMasked(Defence::kPolicyDrain)) return true;
   if (!in_flight_.empty()) return false;
-  return updated_slices_ == 0 || LeastSealed() >= step;
+  return updated_slices_ == 0 || CoveredSteps() >= step;
 }
 
 void Partition::TryPolicy(PartitionActions& actions) {

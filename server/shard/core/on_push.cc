@@ -16,7 +16,8 @@ void Partition::OnPush(const FrameReceived& frame, absl::Time deadline, Partitio
     return;
   }
   if (Join(frame, slice, actions)) return;
-  if (EpochMustWait(header.key.work.epoch)) return Park(frame, deadline, actions);
+  if (EpochMustWait(header.key.work.epoch) || PolicyMustEnd(header.key.work))
+    return Park(frame, deadline, actions);
   if (!fault_.empty())
     return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_}, actions);
   // Nobody can compute a step before the one that waits for its decision.
@@ -50,6 +51,13 @@ bool Partition::Covers(const SliceState& slice, const FrameHeader& header) const
 bool Partition::EpochMustWait(uint32_t epoch) const {
   if (DefenceMasked(Defence::kEpochGate)) return false;
   return epoch > open_epoch_ || epoch > cut_epochs_;
+}
+
+// Nothing of the step at which the next policy begins, or beyond, is taken under the one before: who
+// pushes it has not held, and hears so when the policy is in force.
+bool Partition::PolicyMustEnd(const WorkRange& work) const {
+  return next_policy_.has_value() && !DefenceMasked(Defence::kPolicyHold) &&
+         static_cast<uint64_t>(JobStep(work)) >= next_policy_->step;
 }
 
 // Many retries may meet one contribution; a BSP step has up to 2M different ranges besides.

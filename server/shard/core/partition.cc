@@ -84,6 +84,13 @@ uint64_t Partition::LeastSealed() const {
   return least;
 }
 
+// All steps of the job below are covered on every updated slice, this one is not.
+uint64_t Partition::CoveredSteps() const {
+  const auto it = all_covered_.find(cut_epochs_);
+  const uint64_t open = it == all_covered_.end() ? 0 : it->second.floor();
+  return std::min(config_.steps, cut_epochs_ * config_.FullSteps() + open);
+}
+
 bool Partition::AllCover(uint32_t epoch, uint64_t item) const {
   if (epoch < cut_epochs_ || updated_slices_ == 0) return true;
   const auto it = all_covered_.find(epoch);

@@ -38,7 +38,7 @@ namespace starling {
 class PartitionStatus;  // proto/coordinator.proto
 
 inline constexpr absl::Duration kShardTickPeriod = absl::Milliseconds(100);
-// A frame of a later roster, view or epoch waits this long for the orders that explain it.
+// A frame of a later roster, view, policy or epoch waits this long for the orders that explain it.
 inline constexpr absl::Duration kParkedFrameDeadline = absl::Seconds(10);
 // Who decides for the whole job; how often it is asked, and how long it may be silent.
 inline constexpr PartitionId kDecidingPartition(0);
@@ -166,6 +166,7 @@ class Partition {
   void TakeWaiter(Waiters& waiters, const FrameReceived& frame, PartitionActions& actions);
   size_t WaitersMax() const;
   bool EpochMustWait(uint32_t epoch) const;
+  bool PolicyMustEnd(const WorkRange& work) const;
 
   // on_verified.cc
   void OnVerified(const Verified& verified, PartitionActions& actions);
@@ -250,6 +251,7 @@ class Partition {
   WorkRange ItemRange(const WorkRange& work) const;
   int64_t JobStep(const WorkRange& work) const;
   uint64_t LeastSealed() const;
+  uint64_t CoveredSteps() const;
   bool AllCover(uint32_t epoch, uint64_t item) const;
   FrameHeader AnswerTo(const FrameHeader& request, FrameType type, Answer answer) const;
   void Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock,

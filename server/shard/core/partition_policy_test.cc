@@ -111,6 +111,25 @@ TEST(PartitionPolicyTest, RequestsOfTheEarlierPolicyChangeNothing) {
   EXPECT_FALSE(t.partition().clocks().any_active());
 }
 
+TEST(PartitionPolicyTest, NothingBeyondTheStepIsTakenBeforeTheSwitch) {
+  for (const ConsistencyPolicy before : {kSsp, kBsp}) {
+    Transcript t({.policy = before});
+    t.Begin(2);
+    Change(t, 1, kAsync, 1, 2, /*in_force=*/false);
+    t.Text();
+    t.Push(1, 0, 0, 4, 4);  // by one that has not held
+    EXPECT_THAT(t.Text(), Not(HasSubstr("verify")));
+    WholeStep(t, 2, 0);
+    EXPECT_THAT(t.Text(), Not(HasSubstr("verify")));
+    EXPECT_EQ(t.partition().Status().policy(), 1u);
+    EXPECT_EQ(t.partition().Status().begun_steps(), 1u);
+    t.Text();
+    Change(t, 1, kAsync, 1);
+    EXPECT_THAT(t.Text(), HasSubstr("policy 0 ended at step 1"));
+    EXPECT_EQ(t.partition().clocks().min(), 1);
+  }
+}
+
 TEST(PartitionPolicyTest, RequestsOfALaterPolicyWait) {
   Transcript t({.policy = kSsp});
   t.Begin(2);
