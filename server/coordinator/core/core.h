@@ -58,8 +58,10 @@ class Coordinator::Core {
     WorkerReport report;       // the last one taken
     uint64_t job = 0;          // ordered to serve
     uint64_t member_of = 0;    // in whose roster it is
-    uint64_t hold_policy = 0;   // orders from hold_version on say: begin nothing, until this policy's
-    uint64_t hold_version = 0;  // step is decided; 0: they do not
+    // Orders from hold_version on say: begin nothing (of the job whose member it is), until this
+    // policy's step is decided; 0: they do not.
+    uint64_t hold_policy = 0;
+    uint64_t hold_version = 0;
     uint64_t ordered_at = 0;   // grows: who came to its job last
     absl::Time release_since;  // member of a job that it is not ordered to serve any more
     bool releasing() const { return member_of != 0 && job != member_of; }

@@ -127,8 +127,10 @@ void Coordinator::Core::Settle(Worker& worker) {
   if (worker.fenced()) return;
   const WorkerOrders orders = BuildOrders(worker, false);
   SetVersion(worker, orders.SerializeAsString());
-  const Job* job = orders.hold() ? FindRunning(worker.job) : nullptr;
-  const uint64_t holds = job == nullptr ? 0 : job->next_policy()->number();
+  // One that is on its way to another job begins nothing of the one that it leaves, by the same
+  // orders.
+  const Job* job = FindRunning(worker.releasing() ? worker.member_of : worker.job);
+  const uint64_t holds = job != nullptr && job->holds() ? job->next_policy()->number() : 0;
   if (holds != worker.hold_policy) {
     worker.hold_policy = holds;
     worker.hold_version = holds == 0 ? 0 : worker.orders_version;

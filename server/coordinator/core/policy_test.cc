@@ -78,6 +78,25 @@ TEST_F(CoordinatorPolicyTest, ARetryOfWhatWasInForceAlreadyUndoesNothing) {
   EXPECT_EQ(cluster.Status("a").policies_size(), 2);
 }
 
+// It begins nothing more of the job that it leaves, but may take long to finish.
+TEST_F(CoordinatorPolicyTest, AWorkerOnItsWayToAnotherJobIsNotWaitedFor) {
+  cluster.train_samples = 400;
+  cluster.AddShard("ps-0");
+  Workers(2);
+  JobSpec spec = Ssp("a", 1, 2);
+  spec.mutable_policy()->set_kind(Policy::BSP);
+  Submit(spec);
+  ASSERT_TRUE(Begins(3));
+  cluster.workers["worker-1"].stubborn = true;
+  Submit(Ssp("b", 1, 1));
+  cluster.RunFor(absl::Seconds(1));
+  ASSERT_THAT(cluster.JobLog("a"), HasSubstr("gives worker-1 to job b"));
+  SetNumber("a", Policy::ASYNC);
+  EXPECT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").policy() == "async"; },
+                               absl::Seconds(5)));
+  EXPECT_EQ(cluster.Status("a").workers(), 2u);  // it has not left
+}
+
 TEST_F(CoordinatorPolicyTest, OnlyAPolicyThatStepsWereDoneUnderCountsAgainstReproducibility) {
   cluster.train_samples = 400;
   cluster.AddShard("ps-0");
