@@ -53,8 +53,8 @@ bool Partition::EpochMustWait(uint32_t epoch) const {
   return epoch > open_epoch_ || epoch > cut_epochs_;
 }
 
-// Nothing of the step at which the next policy begins, or beyond, is taken under the one before: who
-// pushes it has not held, and hears so when the policy is in force.
+// Nothing of the step at which the next policy begins, or beyond, is taken under the one before:
+// who pushes it has not held, and hears so when the policy is in force.
 bool Partition::PolicyMustEnd(const WorkRange& work) const {
   return next_policy_.has_value() && !DefenceMasked(Defence::kPolicyHold) &&
          static_cast<uint64_t>(JobStep(work)) >= next_policy_->step;

@@ -1,6 +1,4 @@
 // Transcripts of the partition core under SSP and async: an event a line, its actions indented.
-#include <limits>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
@@ -90,16 +88,6 @@ c2 r2.1 push s0 0:[0,4) b6
   release b6
 )");
   EXPECT_EQ(t.partition().counters().joined, 2u);
-}
-
-TEST(PartitionSspTest, TheSameAttemptWithOtherBytesIsRefused) {
-  Transcript t(Ssp(1));
-  t.Begin(1);
-  t.Push(1, 0, 0, 0, 4);
-  FrameHeader other = t.PushHeader(1, 0, 0, 0, 4);
-  other.digest = 78;
-  t.Send(other);
-  EXPECT_THAT(t.Text(), HasSubstr("c1 error #3 bad-digest clock 0 lsn 0: the same attempt"));
 }
 
 TEST(PartitionSspTest, APullWaitsUntilTheSlowestIsCloseEnough) {
@@ -327,111 +315,6 @@ TEST(PartitionSspTest, WhatWaitsIsBudgeted) {
   EXPECT_THAT(t.Text(), ::testing::Not(HasSubstr("error")));
 }
 
-TEST(PartitionSspTest, StaleRunsAndViewsChangeNothing) {
-  Transcript t(Ssp(0));
-  t.Push(1, 0, 0, 0, 4);
-  t.Begin(1);
-  FrameHeader later_era = t.PushHeader(1, 0, 0, 0, 4);
-  later_era.key.run.era = 1;
-  t.Send(later_era);
-  t.Quietly([&] {
-    OrdersReceived orders = t.Base();
-    orders.view = ViewNumber(2);
-    orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
-    t.Step(orders);
-  });
-  t.Push(1, 0, 0, 0, 4);
-  EXPECT_EQ(t.Text(), R"(
-c1 r1.1 push s0 0:[0,4) b1
-  c1 error #1 not-hosted clock 0 lsn 0: partition 0 has no orders yet: try again
-  release b1
-c1 r1.1 push s0 0:[0,4) b3
-  c1 error #3 stale-run clock 0 lsn 0: run 7.1; this is 7.0
-  release b3
-c1 r1.1 push s0 0:[0,4) b4
-  c1 error #4 stale-view clock 0 lsn 0: view 1; partition 0 is in view 2 on shard 1
-  release b4
-)");
-  EXPECT_EQ(t.partition().log().applied(), Lsn(2));  // the roster and the entering
-}
-
-TEST(PartitionSspTest, AnOlderCoordinatorIsIgnored) {
-  Transcript t(Ssp(0));
-  t.Orders(1, {Member(1, 1, 0)}, 0, /*generation=*/5);
-  t.Orders(9, {Member(2, 1, 0)}, 1, /*generation=*/4);
-  EXPECT_EQ(t.partition().Status().roster(), 1u);
-  EXPECT_EQ(t.partition().Status().epoch(), 0u);
-}
-
-TEST(PartitionSspTest, BadBytesAreNotApplied) {
-  Transcript t(Ssp(0));
-  t.Begin(2);
-  uint64_t push = t.Push(1, 0, 0, 0, 4);
-  t.Verify(push, /*digest=*/78);
-  push = t.Push(1, 0, 0, 0, 4);
-  t.Push(2, 0, 0, 0, 4);
-  t.Verify(push, Transcript::kDigest, /*first_non_finite=*/3);
-  t.Push(2, 0, 0, 4, 4);
-  EXPECT_EQ(t.Text(), R"(
-c1 r1.1 push s0 0:[0,4) b3
-  verify s0 b3
-verified b3
-  c1 error #3 bad-digest clock 0 lsn 0: the payload has digest 78, its header says 77: send it again
-  release b3
-c1 r1.1 push s0 0:[0,4) b4
-  verify s0 b4
-c2 r2.1 push s0 0:[0,4) b5
-  release b5
-verified b4 non-finite at 3
-  fault: worker 1 sent a gradient that is not finite for w0[3] in step 0
-  c1 error #4 non-finite clock 0 lsn 0: worker 1 sent a gradient that is not finite for w0[3] in step 0
-  c2 error #5 non-finite clock 0 lsn 0: worker 1 sent a gradient that is not finite for w0[3] in step 0
-  release b4
-c2 r2.1 push s0 0:[4,8) b6
-  c2 error #6 non-finite clock 0 lsn 0: worker 1 sent a gradient that is not finite for w0[3] in step 0
-  release b6
-)");
-}
-
-TEST(PartitionSspTest, MalformedFramesAreRefusedWithWhatWasExpected) {
-  Transcript t(Ssp(0));
-  t.Begin(1);
-  const auto refused = [&](const std::function<void(FrameHeader&)>& spoil) {
-    FrameHeader header = t.PushHeader(1, 0, 0, 0, 4);
-    spoil(header);
-    t.Send(header);
-    return t.Text();
-  };
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.slice = SliceId(9); }),
-              HasSubstr("slice 9 is not in partition 0"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.elements = 11; }),
-              HasSubstr("slice 0 has 10 elements; came 11"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.payload_bytes = 44; }),
-              HasSubstr("came 10 in 44 bytes"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.codec = Codec::kInt8; }),
-              HasSubstr("expected a dense fp32 payload"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.first = 2; }),
-              HasSubstr("not an aligned subtree"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 3; }),
-              HasSubstr("not an aligned subtree"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 0; }),
-              HasSubstr("not an aligned subtree"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 2; }),
-              HasSubstr("a whole step of 4 micro-batches"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.first = 16; }),
-              HasSubstr("epoch 0 has 4 steps; came step 4"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.epoch = 2; }),
-              HasSubstr("epoch 2 has 0 steps"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.purpose = WorkPurpose::kEvaluate; }),
-              HasSubstr("expected training work"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.samples = 7; }),
-              HasSubstr("the work has 8 samples; came 7"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.clock = -1; }), HasSubstr("clock -1"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.type = FrameType::kReplicate; }),
-              HasSubstr("frame type 7"));
-  EXPECT_EQ(t.partition().counters().refused, 14u);
-}
-
 // With a backup in the view a record is applied when the backup has it.
 TEST(PartitionSspTest, NothingIsAppliedBeforeTheBackupHasIt) {
   Transcript t(Ssp(0));
@@ -463,38 +346,6 @@ applied lsn 3
 backup has lsn 4
   c1 ack #3 counted clock 1 lsn 4
 )");
-}
-
-TEST(PartitionSspTest, ACloseOrAPullHasNoPayload) {
-  Transcript t(Ssp(0));
-  t.Begin(1);
-  for (const FrameType type : {FrameType::kClose, FrameType::kPull}) {
-    FrameHeader h = t.Header(type, 1);
-    h.kind = PayloadKind::kText;
-    h.payload_bytes = 12;
-    h.key.work = {WorkPurpose::kTrain, 0, 0, 4};
-    const uint64_t payload = t.Send(h);
-    const std::string text = t.Text();
-    EXPECT_THAT(text, HasSubstr("bad-frame"));
-    EXPECT_THAT(text, HasSubstr("has no payload"));
-    EXPECT_THAT(text, HasSubstr(absl::StrCat("release b", payload)));
-  }
-}
-
-TEST(PartitionSspTest, AClockThatNoUnitHasIsRefused) {
-  Transcript t(Ssp(0));
-  t.Begin(1);
-  t.Mark(1, frame_flags::kSkip, std::numeric_limits<Clock>::max());
-  EXPECT_THAT(t.Text(), HasSubstr("bad-frame"));
-  // The greatest that is taken can still be closed once; then it is over.
-  t.Mark(1, frame_flags::kSkip, limits::kClockMax);
-  EXPECT_THAT(t.Text(), HasSubstr(absl::StrCat("counted clock ", limits::kClockMax)));
-  t.Contribute(1, 0, 0, 0, 4);
-  t.Close(1, limits::kClockMax, 0, 0, 4);
-  EXPECT_THAT(t.Text(), HasSubstr(absl::StrCat("counted clock ", limits::kClockMax + 1)));
-  t.Close(1, limits::kClockMax + 1, 0, 0, 4);
-  EXPECT_THAT(t.Text(), HasSubstr("bad-frame"));
-  EXPECT_EQ(t.partition().clocks().min(), limits::kClockMax + 1);
 }
 
 }  // namespace
