@@ -1,4 +1,4 @@
-"""SSP(2) and SSP(4) against BSP at equal samples: 4 workers, MNIST and a small GPT, three seeds each.
+"""SSP(2) and SSP(4) against BSP at equal samples: 4 workers, an MLP on MNIST and a small GPT, three seeds each.
 
     equal_samples.py [--seeds N] [--gpt-steps N] [--epochs N]
 
@@ -18,13 +18,15 @@ WORKERS = 4
 POLICIES = {"bsp": "{bsp: {}}", "ssp2": "{ssp: {staleness: 2}}", "ssp4": "{ssp: {staleness: 4}}"}
 POINTS = 0.3
 PERCENT = 1.0
+MNIST = {"model": "{builtin: mlp, hidden: [256, 128]}",
+         "optimizer": "{sgd: {learningRate: {cosine: {peak: 0.1, warmupSteps: 200}}}}"}
 SMALL_GPT = {"model.depth": 2, "model.width": 96, "model.heads": 4}
 
 
 def run(cluster, task, policy, seed, options):
     settings = {"seed": seed, "consistency": POLICIES[policy], "workers.min": WORKERS, "workers.max": WORKERS}
     if task == "mnist":
-        settings |= {"stop.epochs": options.epochs, "evaluate.everyEpochs": options.epochs}
+        settings |= {**MNIST, "stop.epochs": options.epochs, "evaluate.everyEpochs": options.epochs}
         return train(cluster, "mnist_cnn.yaml", f"mnist-{policy}-{seed}", settings).accuracy
     settings |= {**SMALL_GPT, "stop.steps": options.gpt_steps, "evaluate.everyEpochs": 1000}
     return train(cluster, "shakespeare_gpt.yaml", f"gpt-{policy}-{seed}", settings).test_loss
@@ -34,7 +36,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--gpt-steps", type=int, default=400)
+    parser.add_argument("--gpt-steps", type=int, default=300)
     options = parser.parse_args()
     means, rows = {}, []
     with Cluster(shards=2, workers=WORKERS, worker_flags=["--lanes", "1"]) as cluster:
