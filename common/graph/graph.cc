@@ -36,14 +36,17 @@ Dims ToDims(const google::protobuf::RepeatedField<int64_t>& shape) {
   return {shape.begin(), shape.end()};
 }
 
-absl::Status CheckInitializer(const Initializer& init) {
+absl::Status CheckInitializer(const Initializer& init, const std::string& init_file) {
   const bool finite = std::isfinite(init.value()) && std::abs(init.value()) <= 1e30;
   if (init.kind() == Initializer::CONSTANT && finite) return absl::OkStatus();
   if ((init.kind() == Initializer::UNIFORM || init.kind() == Initializer::NORMAL) && finite &&
       init.value() >= 0) {
     return absl::OkStatus();
   }
-  if (init.kind() == Initializer::FILE) return absl::OkStatus();  // whoever reads it checks
+  if (init.kind() == Initializer::FILE) {
+    if (!init_file.empty()) return absl::OkStatus();  // whoever reads it checks
+    return Invalid("its first values are in a file, but the model names none (init_file)");
+  }
   return Invalid(
       absl::StrCat("expected an initialiser CONSTANT (finite), UNIFORM, NORMAL (finite, not "
                    "negative) or FILE, got kind ",
@@ -261,7 +264,7 @@ class Validator {
       return Invalid(absl::StrCat("expected the statistic_momentum ", resolved.attributes.momentum,
                                   " of its node, got ", parameter.statistic_momentum()));
     }
-    return CheckInitializer(parameter.init());
+    return CheckInitializer(parameter.init(), graph_.init_file());
   }
 
   absl::Status AddParameter(const Parameter& parameter) {

@@ -215,6 +215,14 @@ TEST(ValidateTest, FrozenParametersStandForAnyKind) {
   EXPECT_THAT(Error(graph), AllOf(HasSubstr("\"norm\""), HasSubstr("its statistics are frozen")));
 }
 
+TEST(ValidateTest, FirstValuesInAFileNeedAFile) {
+  Graph graph = SmallNet();
+  graph.mutable_parameters(1)->mutable_init()->set_kind(Initializer::FILE);
+  EXPECT_THAT(Error(graph), AllOf(HasSubstr(graph.parameters(1).name()), HasSubstr("init_file")));
+  graph.set_init_file("/data/start.safetensors");
+  EXPECT_TRUE(Validate(graph).ok());
+}
+
 TEST(ValidateTest, CraftedSizesAreRefused) {
   Graph graph = SmallNet();
   graph.mutable_input()->set_shape(0, std::numeric_limits<int64_t>::max());
