@@ -16,7 +16,7 @@ CoordinatorOptions SimCoordinatorOptions() {
   CoordinatorOptions options;
   options.liveness = absl::Milliseconds(1500);
   options.start_grace = absl::Seconds(1);
-  options.inspect_deadline = absl::Seconds(3);
+  options.inspect_deadline = options.inspector_wait = absl::Seconds(3);
   options.release_deadline = absl::Seconds(4);
   options.metrics_wait = absl::Milliseconds(500);
   options.lease_ahead = absl::Milliseconds(300);

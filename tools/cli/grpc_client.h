@@ -15,7 +15,7 @@ struct GrpcClientOptions {
   // How long an unreachable coordinator is tried: it may be on its way up again.
   absl::Duration patience = absl::Seconds(3);
   absl::Duration call_deadline = absl::Seconds(10);
-  absl::Duration submit_deadline = absl::Seconds(60);  // a worker looks at the data first
+  absl::Duration submit_deadline = absl::Minutes(6);  // a worker looks at the data first
 };
 
 // Connects with the first call.

@@ -117,6 +117,29 @@ TEST(WebDataset, KeysExtensionsAndShards) {
   EXPECT_THAT(Error(other), HasSubstr("1.tar: sample a/x: expected a label that is a class number >= 0, got \"?\""));
 }
 
+// They are read by several threads.
+TEST(WebDataset, ManyShardsAreInTheirOrderAndTheFirstErrorCounts) {
+  std::vector<std::string> shards;
+  std::vector<int> labels;
+  for (int s = 0; s < 20; ++s) {
+    Files files;
+    for (int i = 0; i <= s % 3; ++i) {
+      labels.push_back(100 * s + i);
+      files.emplace_back(absl::StrCat(i, ".jpg"), Jpeg(8, 8, i));
+      files.emplace_back(absl::StrCat(i, ".cls"), absl::StrCat(labels.back()));
+    }
+    shards.push_back(WriteFile(absl::StrCat("many-", s, ".tar"), Tar(files)));
+  }
+  const auto data = Open(WebSource(shards));
+  ASSERT_EQ(data->samples(), static_cast<int64_t>(labels.size()));
+  for (size_t i = 0; i < labels.size(); ++i)
+    EXPECT_EQ(At(*data, static_cast<int64_t>(i)).label, labels[i]);
+  for (const int bad : {17, 11, 4}) {
+    WriteFile(absl::StrCat("many-", bad, ".tar"), Tar(Files{{"a.jpg", Jpeg(8, 8, 1)}}));
+    EXPECT_THAT(Error(WebSource(shards)), HasSubstr(absl::StrCat("many-", bad, ".tar: sample a")));
+  }
+}
+
 TEST(WebDataset, ClassNames) {
   DataSource source = Source({{"a.jpg", Jpeg(8, 8, 0)}, {"a.cls", "cat"}, {"b.jpg", Jpeg(8, 8, 1)}, {"b.cls", "dog\n"},
                               {"c.jpg", Jpeg(8, 8, 2)}, {"c.cls", "1"}});

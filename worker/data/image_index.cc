@@ -1,6 +1,9 @@
 #include "worker/data/image_index.h"
 
+#include <algorithm>
+#include <atomic>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,6 +24,7 @@ namespace {
 constexpr uint64_t kImageBytesMax = 256 << 20;  // each decoding thread may hold one
 constexpr uint64_t kLabelBytesMax = 4096;
 constexpr uint64_t kClassesBytesMax = 16 << 20;
+constexpr size_t kIndexThreadsMax = 8;
 
 struct NameParts {
   std::string key;
@@ -59,21 +63,41 @@ absl::StatusOr<std::vector<std::string>> ReadClasses(const std::string& path) {
   return names;
 }
 
-// Builds the index, one member after the other.
-class Indexer {
- public:
-  Indexer(const DataSource::WebDataset& source, const DataLimits& limits, ImageIndex* out)
-      : limits_(limits), image_(absl::AsciiStrToLower(source.image())),
-        label_(absl::AsciiStrToLower(source.label())), classes_path_(source.classes()), out_(*out) {
-    for (size_t i = 0; i < out_.class_names.size(); ++i)
-      classes_[out_.class_names[i]] = static_cast<int32_t>(i);
+// What is the same for all shards. Read by their threads.
+struct IndexPlan {
+  IndexPlan(const DataSource::WebDataset& source, const DataLimits& limits,
+            const std::vector<std::string>& class_names)
+      : entries_max(limits.decoded_bytes_max / sizeof(ImageEntry)),
+        image(absl::AsciiStrToLower(source.image())),
+        label(absl::AsciiStrToLower(source.label())),
+        classes_path(source.classes()),
+        names(class_names) {
+    for (size_t i = 0; i < names.size(); ++i) classes[names[i]] = static_cast<int32_t>(i);
   }
 
-  absl::Status Shard(const std::string& path) {
-    STARLING_ASSIGN_OR_RETURN(auto file, RandomAccessFile::Open(path));
-    shard_ = static_cast<uint32_t>(out_.shards.size());
-    file_ = file.get();
-    out_.shards.push_back(std::move(file));
+  const uint64_t entries_max;  // of all shards
+  const std::string image;
+  const std::string label;
+  const std::string classes_path;
+  const std::vector<std::string>& names;
+  absl::flat_hash_map<std::string, int32_t> classes;
+  mutable std::atomic<uint64_t> entries = 0;
+};
+
+struct ShardIndex {
+  std::unique_ptr<RandomAccessFile> file;
+  std::vector<ImageEntry> entries;
+  CorruptSamples corrupt;
+};
+
+// Builds one shard's index, one member after the other.
+class Indexer {
+ public:
+  Indexer(const IndexPlan& plan, uint32_t shard) : plan_(plan), shard_(shard) {}
+
+  absl::StatusOr<ShardIndex> Read(const std::string& path) {
+    STARLING_ASSIGN_OR_RETURN(out_.file, RandomAccessFile::Open(path));
+    file_ = out_.file.get();
     BlockReader block(*file_);
     TarReader tar(*file_, &block);
     while (true) {
@@ -81,7 +105,8 @@ class Indexer {
       if (!member) break;
       STARLING_RETURN_IF_ERROR(Member(*member, block));
     }
-    return FinishSample();  // a shard's end ends the last sample
+    STARLING_RETURN_IF_ERROR(FinishSample());  // a shard's end ends the last sample
+    return std::move(out_);
   }
 
  private:
@@ -106,8 +131,8 @@ class Indexer {
       if (other == name.extension) return Error("two members .", name.extension);
     }
     sample_.extensions.push_back(name.extension);
-    if (name.extension == image_) STARLING_RETURN_IF_ERROR(Image(member, block));
-    if (name.extension == label_) STARLING_RETURN_IF_ERROR(Label(member, block));
+    if (name.extension == plan_.image) STARLING_RETURN_IF_ERROR(Image(member, block));
+    if (name.extension == plan_.label) STARLING_RETURN_IF_ERROR(Label(member, block));
     return absl::OkStatus();
   }
 
@@ -141,21 +166,23 @@ class Indexer {
     STARLING_ASSIGN_OR_RETURN(const auto bytes, block.At(member.offset, member.bytes));
     const absl::string_view text = absl::StripAsciiWhitespace(
         absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-    const auto named = classes_.find(text);
-    if (named != classes_.end()) {
+    const auto named = plan_.classes.find(text);
+    if (named != plan_.classes.end()) {
       sample_.entry.label = named->second;
       return absl::OkStatus();
     }
     const bool number = absl::SimpleAtoi(text, &sample_.entry.label) && sample_.entry.label >= 0;
     const std::string shown = absl::CHexEscape(text.substr(0, 40));
-    if (classes_.empty()) {
+    if (plan_.classes.empty()) {
       if (number) return absl::OkStatus();
       return Error("expected a label that is a class number >= 0, got \"", shown,
                    "\"; for names, say which file lists them (classes)");
     }
-    if (number && static_cast<size_t>(sample_.entry.label) < classes_.size()) return absl::OkStatus();
-    return Error("unknown class \"", shown, "\": ", classes_path_, " lists ", classes_.size(), ": ",
-                 absl::StrJoin(FirstClasses(), ", "), classes_.size() > kClassesShown ? ", ..." : "");
+    if (number && static_cast<size_t>(sample_.entry.label) < plan_.names.size())
+      return absl::OkStatus();
+    return Error("unknown class \"", shown, "\": ", plan_.classes_path, " lists ",
+                 plan_.names.size(), ": ", absl::StrJoin(FirstClasses(), ", "),
+                 plan_.names.size() > kClassesShown ? ", ..." : "");
   }
 
   absl::Status FinishSample() {
@@ -163,7 +190,7 @@ class Indexer {
     if (!sample.image && !sample.label) return absl::OkStatus();  // of another purpose
     if (!sample.image || !sample.label) {
       sample_.key = sample.key;
-      return Error("it has no member .", sample.image ? label_ : image_, "; it has ",
+      return Error("it has no member .", sample.image ? plan_.label : plan_.image, "; it has ",
                    absl::StrJoin(sample.extensions, ", "),
                    " (members of one sample must lie next to each other)");
     }
@@ -171,20 +198,21 @@ class Indexer {
       AddCorrupt(Name(sample.key), sample.corrupt, &out_.corrupt);
       return absl::OkStatus();
     }
-    if ((out_.entries.size() + 1) * sizeof(ImageEntry) > limits_.decoded_bytes_max) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          file_->path(), ": an index of more than ", limits_.decoded_bytes_max, " bytes"));
+    if (plan_.entries.fetch_add(1) >= plan_.entries_max) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(file_->path(), ": an index of more than ",
+                       plan_.entries_max * sizeof(ImageEntry), " bytes"));
     }
     out_.entries.push_back(sample.entry);
     return absl::OkStatus();
   }
 
   std::string Name(const std::string& key) const {
-    return absl::StrCat(file_->path(), ": ", absl::CHexEscape(key), ".", image_);
+    return absl::StrCat(file_->path(), ": ", absl::CHexEscape(key), ".", plan_.image);
   }
 
   std::vector<std::string> FirstClasses() const {
-    const auto& names = out_.class_names;
+    const auto& names = plan_.names;
     return {names.begin(), names.begin() + std::min(kClassesShown, names.size())};
   }
 
@@ -195,16 +223,56 @@ class Indexer {
   }
 
   static constexpr size_t kClassesShown = 10;
-  const DataLimits& limits_;
-  const std::string image_;
-  const std::string label_;
-  const std::string classes_path_;
-  ImageIndex& out_;
-  absl::flat_hash_map<std::string, int32_t> classes_;
+  const IndexPlan& plan_;
+  const uint32_t shard_;
+  ShardIndex out_;
   const RandomAccessFile* file_ = nullptr;
-  uint32_t shard_ = 0;
   Sample sample_;
 };
+
+absl::StatusOr<ShardIndex> ReadShard(const IndexPlan& plan, uint32_t shard, const std::string& path) {
+  try {
+    return Indexer(plan, shard).Read(path);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat(path, ": no memory for its index"));
+  }
+}
+
+// Of all shards in their order; those behind the first that cannot be read may be missing. Headers lie far
+// apart, so a thread mostly waits for the disk.
+std::vector<absl::StatusOr<ShardIndex>> ReadShards(const IndexPlan& plan,
+                                                   const std::vector<std::string>& paths) {
+  std::vector<absl::StatusOr<ShardIndex>> out(paths.size());
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> failed = false;
+  const auto read = [&] {
+    while (!failed) {
+      const size_t shard = next.fetch_add(1);
+      if (shard >= paths.size()) return;
+      out[shard] = ReadShard(plan, static_cast<uint32_t>(shard), paths[shard]);
+      if (!out[shard].ok()) failed = true;
+    }
+  };
+  std::vector<std::thread> threads(std::min(kIndexThreadsMax, paths.size()) - 1);
+  for (std::thread& thread : threads) thread = std::thread(read);
+  read();
+  for (std::thread& thread : threads) thread.join();
+  return out;
+}
+
+absl::Status Append(ShardIndex shard, ImageIndex* out) {
+  try {
+    out->entries.insert(out->entries.end(), shard.entries.begin(), shard.entries.end());
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat(shard.file->path(), ": no memory for the index"));
+  }
+  out->shards.push_back(std::move(shard.file));
+  out->corrupt.count += shard.corrupt.count;
+  for (std::string& name : shard.corrupt.names) {
+    if (out->corrupt.names.size() < kCorruptNamesMax) out->corrupt.names.push_back(std::move(name));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -234,11 +302,11 @@ absl::StatusOr<ImageIndex> ReadImageIndex(const DataSource::WebDataset& source,
   if (!source.classes().empty()) {
     STARLING_ASSIGN_OR_RETURN(index.class_names, ReadClasses(source.classes()));
   }
-  try {
-    Indexer indexer(source, limits, &index);
-    for (const std::string& shard : source.shards()) STARLING_RETURN_IF_ERROR(indexer.Shard(shard));
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat(source.shards(0), ": no memory for its index"));
+  const IndexPlan plan(source, limits, index.class_names);
+  const std::vector<std::string> paths(source.shards().begin(), source.shards().end());
+  for (absl::StatusOr<ShardIndex>& shard : ReadShards(plan, paths)) {
+    STARLING_RETURN_IF_ERROR(shard.status());
+    STARLING_RETURN_IF_ERROR(Append(*std::move(shard), &index));
   }
   if (!index.entries.empty()) return index;
   return absl::InvalidArgumentError(absl::StrCat(

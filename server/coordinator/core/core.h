@@ -120,6 +120,7 @@ class Coordinator::Core {
     uint64_t inspect = 0;
     uint32_t worker = 0;  // 0: none found yet
     absl::Time deadline;
+    absl::Time without_worker;  // since when, if there is none
   };
 
   struct PendingRegistration {  // waits to learn whether the name's owner lives

@@ -78,6 +78,7 @@ void Coordinator::Core::On(const SubmitEvent& event) {
   submission.request = request;
   submission.inspect = (generation() << 32) + ++last_inspect_;
   submission.deadline = now_ + options_.inspect_deadline;
+  submission.without_worker = now_;
   AskWorkerToInspect(submission);
   // Right after a start the workers that there were may only not have reported yet.
   const bool may_report = !workers_.empty() && now_ < started_ + options_.liveness + options_.start_grace;
@@ -90,7 +91,7 @@ void Coordinator::Core::On(const SubmitEvent& event) {
 
 // An idle worker if there is one. Leaves worker = 0 when none is alive.
 void Coordinator::Core::AskWorkerToInspect(Submission& submission) {
-  submission.worker = 0;
+  if (std::exchange(submission.worker, 0) != 0) submission.without_worker = now_;
   for (const bool idle : {true, false}) {
     for (const auto& [id, worker] : workers_) {
       if (!worker.live() || worker.report.draining() || (idle && !worker.idle())) continue;

@@ -79,21 +79,24 @@ void Coordinator::Core::ExpireSubmissions() {
   std::vector<std::string> over;
   for (auto& [name, submission] : submissions_) {
     if (submission.worker == 0) AskWorkerToInspect(submission);
-    if (now_ >= submission.deadline) over.push_back(name);
+    const bool alone =
+        submission.worker == 0 && now_ >= submission.without_worker + options_.inspector_wait;
+    if (alone || now_ >= submission.deadline) over.push_back(name);
   }
   for (const std::string& name : over) {
     const Submission& submission = submissions_.at(name);
-    const std::string waited = absl::FormatDuration(options_.inspect_deadline);
+    std::string why;
     if (submission.worker == 0) {
-      RejectSubmission(name, absl::FailedPreconditionError(
-                                 absl::StrCat("no worker to look at the data for ", waited,
-                                              ": start one with `", options_.worker_command, "`")));
+      why = absl::StrCat("no worker to look at the data for ",
+                         absl::FormatDuration(now_ - submission.without_worker),
+                         ": start one with `", options_.worker_command, "`");
     } else {
-      RejectSubmission(
-          name, absl::DeadlineExceededError(absl::StrCat(
-                    workers_.at(submission.worker).name(), " has not looked at the data within ",
-                    waited, ": see its log, then submit again")));
+      why = absl::StrCat(workers_.at(submission.worker).name(),
+                         " has not looked at the data within ",
+                         absl::FormatDuration(options_.inspect_deadline),
+                         ": see its log, then submit again");
     }
+    RejectSubmission(name, absl::FailedPreconditionError(why));
   }
 }
 

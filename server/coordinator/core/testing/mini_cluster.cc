@@ -50,7 +50,7 @@ const CoordinatorReply* MiniCluster::Answer(CallId call) const {
 }
 
 CoordinatorReply MiniCluster::Await(CallId call) {
-  RunUntil([&] { return Answer(call) != nullptr; });
+  RunUntil([&] { return Answer(call) != nullptr; }, absl::Minutes(10));
   const CoordinatorReply* reply = Answer(call);
   return reply != nullptr ? *reply : CoordinatorReply(absl::DeadlineExceededError("no answer"));
 }
