@@ -108,6 +108,7 @@ absl::StatusOr<SavedModel> FromFile(const ModelChoice& choice, const std::vector
 
 // The shards lay a job out by its optimizer's groups, too: each parameter moves by itself.
 void Rearrange(const std::vector<float>& from, const Layout& layout, SavedModel* model) {
+  model->values.resize(model->layout.elements);
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
     const ParameterPlace& place = layout.parameters[i];
     std::copy_n(from.begin() + static_cast<ptrdiff_t>(place.flat_begin), place.elements,

@@ -21,6 +21,10 @@ absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Create(const SavedModel& m
 }
 
 absl::Status Predictor::Prepare(const SavedModel& model) {
+  if (model.values.size() != model.layout.elements) {
+    return absl::InvalidArgumentError(absl::StrCat("expected ", model.layout.elements,
+                                                   " values, got ", model.values.size()));
+  }
   ProgramOptions options;
   options.samples = options_.batch;
   options.training = false;

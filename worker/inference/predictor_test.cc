@@ -136,6 +136,7 @@ TEST_F(InferenceTest, AFileOfOnlyTensorsTakesTheModelFromElsewhere) {
   EXPECT_FALSE(HasModel(file));
   auto model = MakeModel(MlpSpec());
   ASSERT_TRUE(model.ok());
+  EXPECT_TRUE(model->values.empty()) << "before it is known to fit the file";
   ASSERT_TRUE(ReadValues(file, &*model).ok());
   EXPECT_EQ(model->values[model->layout.parameters[0].flat_begin], Weight(0));
 }
@@ -260,7 +261,10 @@ TEST_F(InferenceTest, RefusesABatchOfNone) {
 }
 
 TEST_F(InferenceTest, AModelOfNumbersDoesNotGenerate) {
-  const SavedModel model = *MakeModel(MlpSpec());
+  SavedModel model = *MakeModel(MlpSpec());
+  EXPECT_THAT(std::string(Predictor::Create(model, {}, device_.get()).status().message()),
+              HasSubstr("expected 43 values, got 0"));
+  model.values.resize(model.layout.elements);
   auto predictor = *Predictor::Create(model, {.batch = 1}, device_.get());
   EXPECT_THAT(std::string(AsLanguageModel(model, predictor.get()).status().message()),
               HasSubstr("got one from numbers [1, 2, 3] to [3]"));

@@ -1,6 +1,7 @@
 #include "worker/inference/saved_model.h"
 
 #include <algorithm>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -66,7 +67,6 @@ absl::StatusOr<SavedModel> MakeModel(const JobSpec& spec) {
   model.graph = spec.model();
   STARLING_ASSIGN_OR_RETURN(model.resolved, Validate(model.graph));
   STARLING_ASSIGN_OR_RETURN(model.layout, MakeLayout(model.graph));
-  model.values.assign(model.layout.elements, 0);
   model.preprocessing = PreprocessingOf(spec);
   return model;
 }
@@ -110,6 +110,12 @@ absl::Status ReadValues(const safetensors::Reader& file, SavedModel* model) {
     return absl::InvalidArgumentError(
         absl::StrCat("the file's tensors are not those of the model: ",
                      absl::StrJoin(problems, "; "), more > 0 ? absl::StrCat("; and ", more, " more") : ""));
+  }
+  try {  // as many as the file has
+    model->values.assign(model->layout.elements, 0);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for ", model->layout.elements, " parameters"));
   }
   for (size_t i = 0; i < model->resolved.parameters.size(); ++i) {
     const ParameterPlace& place = model->layout.parameters[i];

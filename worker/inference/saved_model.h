@@ -19,7 +19,7 @@ struct SavedModel {
   Graph graph;
   ResolvedGraph resolved;
   Layout layout;
-  std::vector<float> values;  // the flat buffer: layout.elements, in the order of layout
+  std::vector<float> values;  // the flat buffer: layout.elements, in the order of layout; or none yet
   JobSpec preprocessing;      // train, test, normalize and sample_shape; the rest is unset
 };
 
@@ -31,7 +31,8 @@ inline constexpr char kPreprocessingKey[] = "preprocessing";
 // What `spec`, with its model resolved, says of how inputs become the model's.
 JobSpec PreprocessingOf(const JobSpec& spec);
 
-// The graph of spec.model with values of zero. kInvalidArgument: it is no valid graph.
+// The graph of spec.model, without values: it may be larger than the file at hand, or than memory.
+// kInvalidArgument: it is no valid graph.
 absl::StatusOr<SavedModel> MakeModel(const JobSpec& spec);
 
 // Whether the file says itself which model it is.
@@ -45,8 +46,8 @@ absl::StatusOr<SavedModel> LoadModel(const safetensors::Reader& file);
 // of another type or shape, or unknown to the graph (but for PyTorch's num_batches_tracked).
 std::vector<std::string> Mismatches(const safetensors::Reader& file, const ResolvedGraph& graph);
 
-// Fills model->values from the tensors of the same names. kInvalidArgument: there are mismatches; it
-// says the first ten.
+// Makes model->values from the tensors of the same names. kInvalidArgument: there are mismatches; it
+// says the first ten. kResourceExhausted: no memory.
 absl::Status ReadValues(const safetensors::Reader& file, SavedModel* model);
 
 }  // namespace starling
