@@ -12,8 +12,6 @@
 namespace starling::cli {
 namespace {
 
-constexpr int64_t kBytes = 256;  // the vocabulary of text at byte level
-
 absl::StatusOr<std::vector<int32_t>> ParseTokens(const std::string& text) {
   std::vector<int32_t> tokens;
   for (absl::string_view part : absl::StrSplit(text, ',')) {
@@ -28,7 +26,7 @@ absl::StatusOr<std::vector<int32_t>> ParseTokens(const std::string& text) {
 }
 
 bool IsByteLevel(const SavedModel& model, const LanguageModel& language) {
-  return model.preprocessing.train().has_text() && language.vocabulary == kBytes;
+  return model.preprocessing.train().has_text() && language.vocabulary == kByteVocabulary;
 }
 
 // What the model continues: bytes of the prompt, or the tokens given.

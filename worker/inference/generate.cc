@@ -21,11 +21,12 @@ absl::Status Generate(const LanguageModel& model, absl::Span<const int32_t> prom
   std::vector<int32_t> window(context, 0);
   size_t used = std::min(prompt.size(), context);
   std::copy(prompt.end() - static_cast<ptrdiff_t>(used), prompt.end(), window.begin());
-  std::vector<float> logits(context * vocabulary);
+  const size_t row = static_cast<size_t>(model.logits);
+  std::vector<float> logits(context * row);
   for (int64_t i = 0; i < options.tokens_max; ++i) {
     STARLING_RETURN_IF_ERROR(model.forward(window, absl::MakeSpan(logits)));
     const int64_t token =
-        SampleToken({logits.data() + (used - 1) * vocabulary, vocabulary}, options.sampler,
+        SampleToken({logits.data() + (used - 1) * row, vocabulary}, options.sampler,
                     SamplerUniform(options.seed, static_cast<uint64_t>(i)));
     if (token < 0) {
       return absl::InternalError("the model's logits are not numbers: did its training diverge?");

@@ -14,12 +14,15 @@
 
 namespace starling {
 
+inline constexpr int64_t kByteVocabulary = 256;  // of text at byte level
+
 // What generation needs to know of a model: tokens in, logits over the vocabulary per position out.
 struct LanguageModel {
   int64_t context = 0;     // positions
-  int64_t vocabulary = 0;  // logits of one position
-  // `tokens`: context of them. `logits`: context x vocabulary. A position's logits depend on no
-  // later position's token.
+  int64_t vocabulary = 0;  // tokens that it was trained with: [0, vocabulary)
+  int64_t logits = 0;      // of one position; those behind the vocabulary are padding
+  // `tokens`: context of them. `logits`: context x logits. A position's logits depend on no later
+  // position's token.
   std::function<absl::Status(absl::Span<const int32_t> tokens, absl::Span<float> logits)> forward;
 };
 

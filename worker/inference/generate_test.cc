@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 class Counting {
  public:
   LanguageModel model() {
-    LanguageModel out{.context = 4, .vocabulary = 10};
+    LanguageModel out{.context = 4, .vocabulary = 10, .logits = 10};
     out.forward = [this](absl::Span<const int32_t> tokens, absl::Span<float> logits) {
       windows_.emplace_back(tokens.begin(), tokens.end());
       std::fill(logits.begin(), logits.end(), -100.0f);
@@ -52,6 +52,18 @@ TEST(Generate, ALongPromptCountsByItsEnd) {
   EXPECT_THAT(counting.windows_, ElementsAre(ElementsAre(3, 4, 5, 6), ElementsAre(4, 5, 6, 7)));
 }
 
+TEST(Generate, WhatOnlyFillsTheLogitsUpIsNeverGiven) {
+  LanguageModel padded{.context = 2, .vocabulary = 3, .logits = 5};
+  padded.forward = [](absl::Span<const int32_t> tokens, absl::Span<float> logits) {
+    for (size_t i = 0; i < logits.size(); ++i) logits[i] = i % 5 < 3 ? 0 : 50;
+    for (size_t i = 0; i < tokens.size(); ++i) logits[i * 5 + (tokens[i] + 1) % 3] = 40;
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(Continue(padded, {0}, {.tokens_max = 4}), ElementsAre(1, 2, 0, 1));
+  const auto beyond = Generate(padded, {3}, {.tokens_max = 1}, [](int32_t) { return true; });
+  EXPECT_THAT(std::string(beyond.message()), HasSubstr("[0, 3), got 3"));
+}
+
 TEST(Generate, EndsWhenNobodyListens) {
   Counting counting;
   int emitted = 0;
@@ -63,7 +75,7 @@ TEST(Generate, EndsWhenNobodyListens) {
 }
 
 TEST(Generate, TheSeedDecides) {
-  LanguageModel uniform{.context = 2, .vocabulary = 50};
+  LanguageModel uniform{.context = 2, .vocabulary = 50, .logits = 50};
   uniform.forward = [](absl::Span<const int32_t>, absl::Span<float> logits) {
     std::fill(logits.begin(), logits.end(), 0.0f);
     return absl::OkStatus();
@@ -84,7 +96,7 @@ TEST(Generate, RefusesWhatTheModelDoesNotKnow) {
 }
 
 TEST(Generate, LogitsThatAreNoNumbersAreAnError) {
-  LanguageModel broken{.context = 1, .vocabulary = 2};
+  LanguageModel broken{.context = 1, .vocabulary = 2, .logits = 2};
   broken.forward = [](absl::Span<const int32_t>, absl::Span<float> logits) {
     std::fill(logits.begin(), logits.end(), std::nanf(""));
     return absl::OkStatus();

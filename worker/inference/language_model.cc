@@ -1,4 +1,5 @@
 // A model as one that continues sequences, once it was seen not to look ahead.
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -14,15 +15,15 @@ constexpr double kSameLogits = 1e-3;
 // Whether the first position's logits stay when all later tokens change.
 absl::Status LooksNotAhead(const LanguageModel& model) {
   if (model.context < 2) return absl::OkStatus();
-  const size_t vocabulary = static_cast<size_t>(model.vocabulary);
+  const size_t row = static_cast<size_t>(model.logits);
   std::vector<int32_t> tokens(static_cast<size_t>(model.context), 0);
-  std::vector<float> before(tokens.size() * vocabulary), after(tokens.size() * vocabulary);
+  std::vector<float> before(tokens.size() * row), after(tokens.size() * row);
   STARLING_RETURN_IF_ERROR(model.forward(tokens, absl::MakeSpan(before)));
   for (size_t i = 1; i < tokens.size(); ++i) {
     tokens[i] = static_cast<int32_t>(i % static_cast<size_t>(model.vocabulary));
   }
   STARLING_RETURN_IF_ERROR(model.forward(tokens, absl::MakeSpan(after)));
-  for (size_t i = 0; i < vocabulary; ++i) {
+  for (size_t i = 0; i < row; ++i) {
     if (std::isnan(before[i])) break;  // not this function's finding: generating names it
     if (std::abs(before[i] - after[i]) <= kSameLogits * (1 + std::abs(before[i]))) continue;
     return absl::InvalidArgumentError(
@@ -30,6 +31,19 @@ absl::Status LooksNotAhead(const LanguageModel& model) {
         "a text; expected attention with `causal` in every layer");
   }
   return absl::OkStatus();
+}
+
+// A table or a head may have rows for more tokens than there are, so that their number is a round one.
+int64_t KnownTokens(const SavedModel& model, int64_t logits) {
+  int64_t known = logits;
+  for (const ResolvedNode& node : model.resolved.nodes) {
+    if (node.kind == OpKind::kEmbedding && node.inputs[0] == kInputValue)
+      known = std::min(known, node.attributes.rows);
+  }
+  const DataSource& train = model.preprocessing.train();
+  if (train.has_text()) known = std::min(known, kByteVocabulary);
+  const int64_t stated = train.tokens().vocabulary();
+  return stated > 0 ? std::min(known, stated) : known;
 }
 
 }  // namespace
@@ -44,7 +58,8 @@ absl::StatusOr<LanguageModel> AsLanguageModel(const SavedModel& model, Predictor
         "from ", model.graph.input().type() == INT32 ? "tokens " : "numbers ", DimsToString(input),
         " to ", DimsToString(output), " (see: starling predict)"));
   }
-  LanguageModel out{.context = output[0], .vocabulary = output[1]};
+  LanguageModel out{
+      .context = output[0], .vocabulary = KnownTokens(model, output[1]), .logits = output[1]};
   out.forward = [predictor](absl::Span<const int32_t> tokens, absl::Span<float> logits) {
     return predictor->Predict(tokens.data(), 1, logits.data());
   };

@@ -19,19 +19,20 @@ constexpr int64_t kContext = 6;
 constexpr int64_t kVocabulary = 8;
 
 // Embeddings, positions, attention of one head, and logits; values that are no pattern.
-SavedModel TokenModel(bool causal) {
+SavedModel TokenModel(bool causal, int64_t rows = kVocabulary, int64_t logits = kVocabulary) {
   ModelInput input{.sample_shape = {kContext}, .classes = kVocabulary, .sample_type = INT32};
   input.label_shape = {kContext};
   input.vocabulary = kVocabulary;
   const std::vector<LayerDescription> layers = {
-      {.op = "embedding", .name = "table", .attributes = {{"rows", kVocabulary}, {"features", int64_t{4}}}},
+      {.op = "embedding", .name = "table", .attributes = {{"rows", rows}, {"features", int64_t{4}}}},
       {.op = "position_embedding", .name = "x", .attributes = {{"rows", kContext}}},
       {.op = "attention", .name = "mix", .attributes = {{"heads", int64_t{1}}, {"causal", causal}},
        .inputs = {"x", "x", "x"}},
-      {.op = "linear", .name = "head", .attributes = {{"out_features", kVocabulary}}}};
+      {.op = "linear", .name = "head", .attributes = {{"out_features", logits}}}};
   JobSpec spec;
   *spec.mutable_model() = *BuildLayers(input, layers);
   SavedModel model = *MakeModel(spec);
+  model.values.resize(model.layout.elements);
   for (size_t i = 0; i < model.values.size(); ++i) {
     model.values[i] = static_cast<float>((i * 37) % 17) / 8 - 1;
   }
@@ -61,6 +62,23 @@ TEST_F(LanguageModelTest, ACausalModelGenerates) {
                 return true;
               }).ok());
   EXPECT_EQ(generated, 10);
+}
+
+// Tables and heads are filled up to round numbers.
+TEST_F(LanguageModelTest, KnowsTheTokensOfItsDataNotThePadding) {
+  const auto padded = Make(TokenModel(true, kVocabulary, kVocabulary + 3));
+  ASSERT_TRUE(padded.ok()) << padded.status();
+  EXPECT_EQ(padded->vocabulary, kVocabulary);
+  EXPECT_EQ(padded->logits, kVocabulary + 3);
+
+  SavedModel model = TokenModel(true, kVocabulary + 2, kVocabulary + 3);
+  EXPECT_EQ(Make(model)->vocabulary, kVocabulary + 2);
+  model.preprocessing.mutable_train()->mutable_tokens()->set_vocabulary(kVocabulary);
+  EXPECT_EQ(Make(model)->vocabulary, kVocabulary);
+
+  SavedModel text = TokenModel(true, 320, 384);
+  text.preprocessing.mutable_train()->mutable_text()->set_context(kContext);
+  EXPECT_EQ(Make(text)->vocabulary, kByteVocabulary);
 }
 
 TEST_F(LanguageModelTest, AModelThatLooksAheadDoesNot) {
