@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kColumns = 8;
 constexpr int64_t kImagesMax = 64;
-constexpr int64_t kTileMin = 64;  // smaller images are enlarged to about that
+constexpr int64_t kTileMin = 64;   // smaller images are enlarged to about that
+constexpr int64_t kTileMax = 256;  // larger ones are reduced to at most that
 constexpr int64_t kGap = 2;
 constexpr uint8_t kBackground = 128;
 
@@ -35,11 +36,46 @@ struct Tones {
   }
 };
 
-Tones TonesOf(const std::vector<float>& values) {
-  const auto [least, greatest] = std::minmax_element(values.begin(), values.end());
-  if (*least >= 0 && *greatest <= 1) return {};
-  return *least < *greatest ? Tones{*least, *greatest} : Tones{*least, *least + 1};
+Tones TonesBetween(float least, float greatest) {
+  if (least >= 0 && greatest <= 1) return {};
+  return least < greatest ? Tones{least, greatest} : Tones{least, least + 1};
 }
+
+// How an image becomes a tile: `shrink` x `shrink` pixels are averaged, or each is drawn `zoom` times.
+struct Tiling {
+  int64_t channels = 0, height = 0, width = 0;  // of an image
+  int64_t shrink = 1;
+  int64_t zoom = 1;
+  int64_t rows = 0, columns = 0;  // of a shrunk one
+
+  explicit Tiling(const std::vector<int64_t>& shape)
+      : channels(shape[0]), height(shape[1]), width(shape[2]) {
+    const int64_t longer = std::max(height, width);
+    shrink = (longer + kTileMax - 1) / kTileMax;
+    zoom = std::max<int64_t>(1, kTileMin / longer);
+    rows = (height + shrink - 1) / shrink;
+    columns = (width + shrink - 1) / shrink;
+  }
+  int64_t elements() const { return channels * rows * columns; }
+
+  void Shrink(const float* image, float* out) const {
+    for (int64_t c = 0; c < channels; ++c, image += height * width) {
+      for (int64_t y = 0; y < rows; ++y) {
+        for (int64_t x = 0; x < columns; ++x) *out++ = Mean(image, y * shrink, x * shrink);
+      }
+    }
+  }
+
+ private:
+  float Mean(const float* plane, int64_t top, int64_t left) const {
+    const int64_t bottom = std::min(height, top + shrink), right = std::min(width, left + shrink);
+    double sum = 0;
+    for (int64_t y = top; y < bottom; ++y) {
+      for (int64_t x = left; x < right; ++x) sum += plane[y * width + x];
+    }
+    return static_cast<float>(sum / static_cast<double>((bottom - top) * (right - left)));
+  }
+};
 
 }  // namespace
 
@@ -50,28 +86,32 @@ absl::StatusOr<Picture> MakeContactSheet(const DataSet& data, const AugmentDraw*
         absl::StrCat("a contact sheet shows images, [1 or 3, height, width]; samples are ", ShapeText(shape)));
   }
   const int64_t images = std::min(kImagesMax, data.samples());
-  std::vector<int64_t> ids(images);
-  for (int64_t i = 0; i < images; ++i) ids[i] = i;
-  std::vector<float> values(images * data.sample_elements());
-  std::vector<float> labels(images * data.label_elements());  // of any type: not looked at
-  STARLING_RETURN_IF_ERROR(data.Gather(ids, draw, values.data(), labels.data()));
+  const Tiling tiling(shape);
+  std::vector<float> image(data.sample_elements());
+  std::vector<float> labels(data.label_elements());  // of any type: not looked at
+  std::vector<float> tiles(images * tiling.elements());
+  for (int64_t i = 0; i < images; ++i) {
+    STARLING_RETURN_IF_ERROR(data.Gather({i}, draw, image.data(), labels.data()));
+    tiling.Shrink(image.data(), tiles.data() + i * tiling.elements());
+  }
 
-  const int64_t height = shape[1], width = shape[2], plane = height * width;
-  const int64_t zoom = std::max<int64_t>(1, kTileMin / std::max(height, width));
+  const int64_t plane = tiling.rows * tiling.columns, zoom = tiling.zoom;
+  const int64_t height = tiling.rows * zoom, width = tiling.columns * zoom;
   const int64_t columns = std::min(kColumns, images);
   Picture out;
-  out.height = (images + columns - 1) / columns * (height * zoom + kGap) + kGap;
-  out.width = columns * (width * zoom + kGap) + kGap;
+  out.height = (images + columns - 1) / columns * (height + kGap) + kGap;
+  out.width = columns * (width + kGap) + kGap;
   out.rgb.assign(3 * out.height * out.width, kBackground);
-  const Tones tones = TonesOf(values);
+  const auto [least, greatest] = std::minmax_element(tiles.begin(), tiles.end());
+  const Tones tones = TonesBetween(*least, *greatest);
   for (int64_t i = 0; i < images; ++i) {
-    const int64_t top = i / columns * (height * zoom + kGap) + kGap;
-    const int64_t left = i % columns * (width * zoom + kGap) + kGap;
-    const float* image = values.data() + i * data.sample_elements();
-    for (int64_t y = 0; y < height * zoom; ++y) {
+    const int64_t top = i / columns * (height + kGap) + kGap;
+    const int64_t left = i % columns * (width + kGap) + kGap;
+    const float* tile = tiles.data() + i * tiling.elements();
+    for (int64_t y = 0; y < height; ++y) {
       uint8_t* to = &out.rgb[3 * ((top + y) * out.width + left)];
-      for (int64_t x = 0; x < width * zoom; ++x) {
-        const float* pixel = image + y / zoom * width + x / zoom;
+      for (int64_t x = 0; x < width; ++x) {
+        const float* pixel = tile + y / zoom * tiling.columns + x / zoom;
         for (int64_t c = 0; c < 3; ++c) *to++ = tones(pixel[shape[0] == 1 ? 0 : c * plane]);
       }
     }

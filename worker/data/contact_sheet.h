@@ -19,7 +19,7 @@ struct Picture {
 };
 
 // The first 64 samples (or as many as there are), 8 in a row, augmented where `draw` is given, small ones
-// enlarged. Values within [0, 1] keep their brightness; others are scaled from least to greatest. `data` is
+// enlarged, large ones reduced as they come. Values within [0, 1] keep their brightness; others are scaled from least to greatest. `data` is
 // not normalised. kInvalidArgument: samples are no images of 1 or 3 channels.
 absl::StatusOr<Picture> MakeContactSheet(const DataSet& data, const AugmentDraw* draw);
 
