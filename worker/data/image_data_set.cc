@@ -11,6 +11,8 @@
 namespace starling {
 namespace {
 
+constexpr size_t kScratchBytesKept = 32 << 20;
+
 std::string SizeText(JpegSize size) { return absl::StrCat(size.width, " x ", size.height); }
 
 absl::StatusOr<int64_t> Classes(const ImageIndex& index, int64_t most,
@@ -79,6 +81,9 @@ std::unique_ptr<ImageDataSet::Scratch> ImageDataSet::Borrow() const {
 }
 
 void ImageDataSet::GiveBack(std::unique_ptr<Scratch> scratch) const {
+  const size_t bytes =
+      scratch->file.capacity() + scratch->pixels.bytes.capacity() + scratch->resized.capacity();
+  if (bytes > kScratchBytesKept) return;  // one unusually large image, or it would be kept for good
   MutexLock lock(&mutex_);
   free_.push_back(std::move(scratch));
 }
