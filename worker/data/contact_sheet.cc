@@ -41,7 +41,8 @@ Tones TonesBetween(float least, float greatest) {
   return least < greatest ? Tones{least, greatest} : Tones{least, least + 1};
 }
 
-// How an image becomes a tile: `shrink` x `shrink` pixels are averaged, or each is drawn `zoom` times.
+// How an image becomes a tile: `shrink` x `shrink` pixels are averaged, or each is drawn `zoom`
+// times.
 struct Tiling {
   int64_t channels = 0, height = 0, width = 0;  // of an image
   int64_t shrink = 1;

@@ -230,7 +230,8 @@ class Indexer {
   Sample sample_;
 };
 
-absl::StatusOr<ShardIndex> ReadShard(const IndexPlan& plan, uint32_t shard, const std::string& path) {
+absl::StatusOr<ShardIndex> ReadShard(const IndexPlan& plan, uint32_t shard,
+                                     const std::string& path) {
   try {
     return Indexer(plan, shard).Read(path);
   } catch (const std::bad_alloc&) {
@@ -238,8 +239,8 @@ absl::StatusOr<ShardIndex> ReadShard(const IndexPlan& plan, uint32_t shard, cons
   }
 }
 
-// Of all shards in their order; those behind the first that cannot be read may be missing. Headers lie far
-// apart, so a thread mostly waits for the disk.
+// Of all shards in their order; those behind the first that cannot be read may be missing. Headers
+// lie far apart, so a thread mostly waits for the disk.
 std::vector<absl::StatusOr<ShardIndex>> ReadShards(const IndexPlan& plan,
                                                    const std::vector<std::string>& paths) {
   std::vector<absl::StatusOr<ShardIndex>> out(paths.size());
@@ -264,7 +265,8 @@ absl::Status Append(ShardIndex shard, ImageIndex* out) {
   try {
     out->entries.insert(out->entries.end(), shard.entries.begin(), shard.entries.end());
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat(shard.file->path(), ": no memory for the index"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(shard.file->path(), ": no memory for the index"));
   }
   out->shards.push_back(std::move(shard.file));
   out->corrupt.count += shard.corrupt.count;

@@ -36,11 +36,11 @@ struct ImageIndex {
 
 // Reads headers of tar members and of images, and labels. A sample is what has one key: a member's
 // path up to the base name's first dot; what follows, in lower case, says what it is. Members whose
-// name begins with `__`, or whose base name has no dot, are passed over. An image whose header cannot be
-// read is left out and counted, the same on every machine; everything else that is wrong is an error
-// that names shard and sample: a tar file that is truncated or corrupt, an image without a label or a
-// label without an image, two members of one name, a label that is no class; of several, the first in the
-// shards' order. Several threads read, each a shard at a time.
+// name begins with `__`, or whose base name has no dot, are passed over. An image whose header
+// cannot be read is left out and counted, the same on every machine; everything else that is wrong
+// is an error that names shard and sample: a tar file that is truncated or corrupt, an image
+// without a label or a label without an image, two members of one name, a label that is no class;
+// of several, the first in the shards' order. Several threads read, each a shard at a time.
 absl::StatusOr<ImageIndex> ReadImageIndex(const DataSource::WebDataset& source,
                                           const DataLimits& limits);
 

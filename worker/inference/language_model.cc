@@ -33,7 +33,8 @@ absl::Status LooksNotAhead(const LanguageModel& model) {
   return absl::OkStatus();
 }
 
-// A table or a head may have rows for more tokens than there are, so that their number is a round one.
+// A table or a head may have rows for more tokens than there are, so that their number is a round
+// one.
 int64_t KnownTokens(const SavedModel& model, int64_t logits) {
   int64_t known = logits;
   for (const ResolvedNode& node : model.resolved.nodes) {

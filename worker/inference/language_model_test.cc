@@ -24,9 +24,13 @@ SavedModel TokenModel(bool causal, int64_t rows = kVocabulary, int64_t logits = 
   input.label_shape = {kContext};
   input.vocabulary = kVocabulary;
   const std::vector<LayerDescription> layers = {
-      {.op = "embedding", .name = "table", .attributes = {{"rows", rows}, {"features", int64_t{4}}}},
+      {.op = "embedding",
+       .name = "table",
+       .attributes = {{"rows", rows}, {"features", int64_t{4}}}},
       {.op = "position_embedding", .name = "x", .attributes = {{"rows", kContext}}},
-      {.op = "attention", .name = "mix", .attributes = {{"heads", int64_t{1}}, {"causal", causal}},
+      {.op = "attention",
+       .name = "mix",
+       .attributes = {{"heads", int64_t{1}}, {"causal", causal}},
        .inputs = {"x", "x", "x"}},
       {.op = "linear", .name = "head", .attributes = {{"out_features", logits}}}};
   JobSpec spec;

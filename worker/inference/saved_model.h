@@ -19,7 +19,8 @@ struct SavedModel {
   Graph graph;
   ResolvedGraph resolved;
   Layout layout;
-  std::vector<float> values;  // the flat buffer: layout.elements, in the order of layout; or none yet
+  std::vector<float>
+      values;  // the flat buffer: layout.elements, in the order of layout; or none yet
   JobSpec preprocessing;      // train, test, normalize and sample_shape; the rest is unset
 };
 
@@ -46,8 +47,8 @@ absl::StatusOr<SavedModel> LoadModel(const safetensors::Reader& file);
 // of another type or shape, or unknown to the graph (but for PyTorch's num_batches_tracked).
 std::vector<std::string> Mismatches(const safetensors::Reader& file, const ResolvedGraph& graph);
 
-// Makes model->values from the tensors of the same names. kInvalidArgument: there are mismatches; it
-// says the first ten. kResourceExhausted: no memory.
+// Makes model->values from the tensors of the same names. kInvalidArgument: there are mismatches;
+// it says the first ten. kResourceExhausted: no memory.
 absl::Status ReadValues(const safetensors::Reader& file, SavedModel* model);
 
 }  // namespace starling

@@ -122,7 +122,7 @@ struct CoordinatorOptions {
   absl::Duration liveness = absl::Seconds(5);     // silence after which a daemon is taken off
   absl::Duration start_grace = absl::Seconds(5);  // added to it right after a start
   absl::Duration report_hold = absl::Milliseconds(100);
-  absl::Duration inspect_deadline = absl::Minutes(5);   // for a worker to look at a submission's data
+  absl::Duration inspect_deadline = absl::Minutes(5);  // for a worker to look at the data
   absl::Duration inspector_wait = absl::Seconds(15);    // for there to be one
   absl::Duration release_deadline = absl::Seconds(30);  // a worker that gives up a job for another
   absl::Duration prepare_deadline = absl::Minutes(5);  // for data to be opened and shards to be reached
