@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/algorithm/container.h"
 #include "server/coordinator/leases/lease_id.h"
 
 namespace starling {
@@ -11,6 +12,7 @@ namespace {
 constexpr double kSmoothing = 0.3;    // weight of the newest measurement
 constexpr double kSecondsMin = 1e-6;  // per item: keeps shares finite
 constexpr size_t kKeptByTheSlow = 2;  // one in work and one being read
+constexpr uint64_t kSlowStart = 2;    // items ahead for each one done, until all speeds are known
 
 }  // namespace
 
@@ -77,6 +79,7 @@ uint64_t LeaseTable::Done(uint32_t worker, absl::Span<const uint64_t> leases, ab
     w.seconds_per_item =
         w.seconds_per_item ? (1 - kSmoothing) * *w.seconds_per_item + kSmoothing * sample : sample;
     w.busy_since = now;
+    w.finished += own;
   }
   return done_count() - before;
 }
@@ -184,11 +187,18 @@ double LeaseTable::DefaultSeconds() const {
   return count == 0 ? 1.0 : sum / count;
 }
 
+bool LeaseTable::AllMeasured() const {
+  return absl::c_all_of(workers_, [](const auto& entry) {
+    return entry.second.seconds_per_item.has_value() || !entry.second.granting;
+  });
+}
+
 uint64_t LeaseTable::Target(const Worker& worker, double default_seconds) const {
   double ahead = options_.items_min;
   if (worker.seconds_per_item) {
     ahead = std::ceil(absl::ToDoubleSeconds(options_.ahead) / *worker.seconds_per_item);
   }
+  if (!AllMeasured()) ahead = std::min(ahead, static_cast<double>(kSlowStart * worker.finished));
   ahead = std::clamp<double>(ahead, options_.items_min, options_.items_max);
 
   double speeds = 0;

@@ -28,7 +28,11 @@ struct LeaseTableOptions {
 };
 
 // A worker holds `ahead` of work by its own measured speed, within [items_min, items_max], but
-// never more than its share, by speed, of what is left. When nothing is free any more, a worker
+// never more than its share, by speed, of what is left. While the speed of a worker is unknown,
+// the others hold at most twice what they have done (slow start, RFC 5681, 3.1): else the first
+// that is measured would get a block of the pass to itself, and the workers of a job would stand
+// at far apart items, which a change of policy has to wait for and a learning rate by item mixes.
+// When nothing is free any more, a worker
 // that is about to run dry takes the newest leases of the one that would finish last, which keeps
 // two. Free items go out in order, those that came back first.
 class LeaseTable {
@@ -87,6 +91,7 @@ class LeaseTable {
   struct Worker {
     std::vector<Holding> held;  // in the order granted
     bool granting = true;
+    uint64_t finished = 0;  // items, in this pass
     std::optional<double> seconds_per_item;
     absl::Time busy_since;  // when it last finished something, or got work after having none
   };
@@ -98,6 +103,7 @@ class LeaseTable {
   bool TakeFromSlow();
   std::optional<Holding> NextFree();
   double DefaultSeconds() const;
+  bool AllMeasured() const;
   uint64_t Target(const Worker& worker, double default_seconds) const;
 
   const LeaseTableOptions options_;

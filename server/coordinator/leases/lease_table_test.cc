@@ -69,6 +69,34 @@ TEST(LeaseTable, HoldsThirtySecondsOfMeasuredWork) {
   EXPECT_EQ(table.held_count(1), 30u);
 }
 
+TEST(LeaseTable, HoldsTwiceWhatItHasDoneWhileAnotherIsNotMeasured) {
+  LeaseTable table(Items(1000));
+  table.AddWorker(1, kStart, std::nullopt);
+  table.AddWorker(2, kStart, std::nullopt);
+  table.Grant();
+  const absl::Time later = kStart + absl::Milliseconds(100);
+  table.Done(1, {table.Held(1)[0].id(), table.Held(1)[1].id()}, later);
+  table.Grant();
+  EXPECT_THAT(HeldItems(table, 1), ElementsAre(4, 5, 6, 7));
+  // All are measured: both get their 30 s, alternately.
+  table.Done(2, {table.Held(2)[0].id(), table.Held(2)[1].id()}, later);
+  table.Grant();
+  const std::vector<uint64_t> first = HeldItems(table, 1);
+  const std::vector<uint64_t> second = HeldItems(table, 2);
+  ASSERT_EQ(first.size(), 256u);
+  ASSERT_EQ(second.size(), 256u);
+  EXPECT_NEAR(static_cast<double>(first.back()), static_cast<double>(second.back()), 4);
+}
+
+TEST(LeaseTable, SlowStartDoesNotWaitForOneThatGetsNothing) {
+  LeaseTable table(Items(1000));
+  table.AddWorker(1, kStart, 1.0);
+  table.AddWorker(2, kStart, std::nullopt);
+  table.StopGranting(2);
+  table.Grant();
+  EXPECT_EQ(table.held_count(1), 30u);
+}
+
 TEST(LeaseTable, GivesBackWhatIsBeyondTheEndAndGrantsNothingThere) {
   LeaseTable table(Items(100));
   table.AddWorker(1, kStart, std::nullopt);
