@@ -55,9 +55,11 @@ inline constexpr uint32_t kPolicyChangesWaitingMax = 4;  // of a job
 inline constexpr uint32_t kPoliciesPerJobMax = 256;
 inline constexpr uint64_t kWarningsPerJobMax = 20;
 inline constexpr size_t kLogEntriesPerJobMax = 10'000;
+inline constexpr size_t kCurvePointsMax = 512;        // of a job; neighbours are merged when there are more
 inline constexpr size_t kJobSpecBytesMax = 4 << 20;   // with its model resolved
 inline constexpr size_t kSubmissionsMax = 8;          // whose data is being looked at
 inline constexpr size_t kFaultBytesMax = 4096;        // of a message from a daemon; the rest is cut off
+inline constexpr size_t kPathBytesMax = 4096;
 inline constexpr size_t kAddressBytesMax = 512;
 inline constexpr size_t kDaemonsMax = 16'384;         // names, of each kind: they are remembered for good
 static_assert(kSubmissionsMax * kJobSpecBytesMax < kControlMessageBytesMax, "all fit into one worker's orders");
