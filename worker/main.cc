@@ -85,7 +85,7 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
 
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, CreateCpuDevice());
   SpanRing spans;
-  const std::shared_ptr<grpc::Service> daemon = MakeDaemonService({self, device->instruction_set()}, &spans);
+  const std::shared_ptr<grpc::Service> daemon = MakeDaemonService({self, device->instruction_set(), flags.daemon.clock_offset}, &spans);
   STARLING_ASSIGN_OR_RETURN(
       const std::unique_ptr<RpcServer> server,
       StartRpcServer({.listen = flags.daemon.listen, .self = self, .services = {daemon.get()}, .accept = {}}));

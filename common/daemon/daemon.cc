@@ -58,6 +58,9 @@ std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole 
       ->capture_default_str();
   app.add_option("--port-file", flags->port_file, "Write the port that is listened on here");
   app.add_option("--log-level", flags->log_level, "debug, info, warn or error")->capture_default_str();
+  std::string clock_offset;
+  app.add_option("--inject-clock-offset", clock_offset,
+                 "For tests: say that its clocks are ahead by so much, as 0.7s or -200ms");
   for (const ExtraFlag& flag : extra) {
     app.add_option(flag.flag, *flag.value, flag.help)->required(flag.required)->capture_default_str();
   }
@@ -68,6 +71,12 @@ std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole 
   }
   absl::Status status = CheckName("--name", flags->name);
   if (status.ok()) status = CheckListenAddress(flags->listen);
+  if (status.ok() && !clock_offset.empty() &&
+      !(absl::ParseDuration(clock_offset, &flags->clock_offset) &&
+        absl::AbsDuration(flags->clock_offset) <= absl::Hours(1))) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("--inject-clock-offset: expected at most an hour, as 0.7s or -200ms, got \"", clock_offset, "\""));
+  }
   if (status.ok() && std::find(std::begin(kLevels), std::end(kLevels), flags->log_level) ==
                          std::end(kLevels)) {
     status = absl::InvalidArgumentError(

@@ -35,6 +35,7 @@ struct DaemonFlags {
   std::string port_file;
   std::string coordinator;  // workers and shards
   std::string log_level = "info";
+  absl::Duration clock_offset;  // for tests
 };
 
 // Parses the command line of the daemon `program`. `extra` are flags of its own, each with a value.

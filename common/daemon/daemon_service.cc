@@ -30,21 +30,25 @@ class DaemonService final : public Daemon::Service {
     reply->mutable_version()->set_protocol(ProtocolVersion());
     reply->set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - started_));
     reply->set_instruction_set(info_.instruction_set);
+    reply->set_now_us(Shown(SpanRing::NowMicros()));
+    reply->set_unix_us(Shown(static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()))));
     return grpc::Status::OK;
   }
 
   grpc::Status Spans(grpc::ServerContext* context, const SpansRequest* request,
                      SpansReply* reply) override {
     if (const auto peer = CheckCaller(*context); !peer.ok()) return ToGrpc(peer.status());
-    reply->set_now_us(SpanRing::NowMicros());
+    reply->set_now_us(Shown(SpanRing::NowMicros()));
     if (spans_ == nullptr) return grpc::Status::OK;
-    const SpanRing::Snapshot snapshot = spans_->Read(request->after_us());
+    const SpanRing::Snapshot snapshot =
+        spans_->Read(Recorded(request->after_us()), request->after());
     reply->set_dropped(snapshot.dropped);
+    reply->set_recorded(snapshot.recorded);
     for (const TraceSpan& from : snapshot.spans) {
       Span* const to = reply->add_spans();
       to->set_name(std::string(from.name()));
       to->set_category(std::string(SpanCategoryName(from.category)));
-      to->set_begin_us(from.begin_us);
+      to->set_begin_us(Shown(from.begin_us));
       to->set_duration_us(from.duration_us);
       to->set_thread(from.thread);
       to->set_clock(from.clock);
@@ -55,6 +59,14 @@ class DaemonService final : public Daemon::Service {
   }
 
  private:
+  // A moment as others are told it, and back.
+  uint64_t Shown(uint64_t micros) const { return Shifted(micros, Offset()); }
+  uint64_t Recorded(uint64_t micros) const { return Shifted(micros, -Offset()); }
+  int64_t Offset() const { return absl::ToInt64Microseconds(info_.clock_offset); }
+  static uint64_t Shifted(uint64_t micros, int64_t by) {
+    return by < 0 && micros < static_cast<uint64_t>(-by) ? 0 : micros + static_cast<uint64_t>(by);
+  }
+
   const DaemonInfo info_;
   const SpanRing* const spans_;
   const absl::Time started_ = absl::Now();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "common/trace/span_ring.h"
 #include "common/transport/identity.h"
 
@@ -17,6 +18,7 @@ namespace starling {
 struct DaemonInfo {
   Identity self;
   std::string instruction_set;  // "avx512": which kernels it runs; empty where it runs none
+  absl::Duration clock_offset;  // for tests: its clocks are shown to be ahead by so much
 };
 
 // For RpcServer::Options::services. `spans` may be null and must outlive the service.

@@ -36,12 +36,14 @@ Parsed Parse(PeerRole role, std::vector<const char*> arguments) {
 TEST(DaemonFlags, Parses) {
   const Parsed parsed =
       Parse(PeerRole::kShard, {"--name", "ps-0", "--coordinator", "127.0.0.1:7070", "--listen",
-                               "127.0.0.1:0", "--port-file", "/tmp/p", "--state", "/s"});
+                               "127.0.0.1:0", "--port-file", "/tmp/p", "--state", "/s",
+                               "--inject-clock-offset", "-200ms"});
   EXPECT_FALSE(parsed.exit.has_value()) << parsed.err;
   EXPECT_EQ(parsed.flags.name, "ps-0");
   EXPECT_EQ(parsed.flags.coordinator, "127.0.0.1:7070");
   EXPECT_EQ(parsed.flags.port_file, "/tmp/p");
   EXPECT_EQ(parsed.state, "/s");
+  EXPECT_EQ(parsed.flags.clock_offset, absl::Milliseconds(-200));
 }
 
 TEST(DaemonFlags, Mistakes) {
@@ -55,6 +57,8 @@ TEST(DaemonFlags, Mistakes) {
            {{"--name", "a b", "--coordinator", "127.0.0.1:1"}, "--name"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--listen", "0.0.0.0:0"}, "loopback"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--log-level", "loud"}, "loud"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--inject-clock-offset", "far"}, "-200ms"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--inject-clock-offset", "2h"}, "an hour"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--frobnicate"}, "frobnicate"}}) {
     const Parsed parsed = Parse(PeerRole::kWorker, c.arguments);
     EXPECT_EQ(parsed.exit, kExitUsage) << c.says;

@@ -92,6 +92,37 @@ TEST_F(Services, InfoAndSpans) {
   EXPECT_EQ(span.flow(), 5u);
 }
 
+// For tests of what puts several daemons onto one clock.
+TEST_F(Services, AnInjectedOffsetShiftsAllThatIsSaidOfTime) {
+  const auto ahead = MakeDaemonService(
+      {.self = {PeerRole::kShard, "ps-1"}, .instruction_set = "", .clock_offset = absl::Seconds(1)}, &spans_);
+  auto server = StartRpcServer({.listen = "127.0.0.1:0", .self = {PeerRole::kShard, "ps-1"},
+                                .services = {ahead.get()}, .accept = {}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto stub = Daemon::NewStub(MakeChannel((*server)->address()));
+  const uint64_t before = SpanRing::NowMicros();
+  spans_.Record("early", SpanCategory::kApply, before - 10, before - 5);
+  spans_.Record("late", SpanCategory::kApply, before, before + 10);
+  grpc::ClientContext info_context;
+  AddIdentity(worker_, &info_context);
+  InfoReply info;
+  ASSERT_TRUE(stub->Info(&info_context, {}, &info).ok());
+  EXPECT_GE(info.now_us(), before + 1'000'000);
+  EXPECT_LE(info.now_us(), SpanRing::NowMicros() + 1'000'000);
+  EXPECT_GT(static_cast<int64_t>(info.unix_us()), absl::ToUnixMicros(absl::Now()));
+  grpc::ClientContext context;
+  AddIdentity(worker_, &context);
+  SpansRequest request;
+  request.set_after_us(before + 1'000'000);
+  SpansReply reply;
+  ASSERT_TRUE(stub->Spans(&context, request, &reply).ok());
+  ASSERT_EQ(reply.spans_size(), 1);
+  EXPECT_EQ(reply.spans(0).name(), "late");
+  EXPECT_EQ(reply.spans(0).begin_us(), before + 1'000'000);
+  EXPECT_EQ(reply.recorded(), 2u);
+  EXPECT_GE(reply.now_us(), info.now_us());
+}
+
 TEST_F(Services, AnonymousCallsAreRefused) {
   const auto stub = Daemon::NewStub(MakeChannel(server_->address()));
   grpc::ClientContext info, spans;

@@ -47,11 +47,14 @@ void SpanRing::Record(absl::string_view name, SpanCategory category, uint64_t be
   ring_[recorded_++ % capacity_] = span;
 }
 
-SpanRing::Snapshot SpanRing::Read(uint64_t after_us) const {
+SpanRing::Snapshot SpanRing::Read(uint64_t after_us, uint64_t after) const {
   Snapshot snapshot;
   MutexLock lock(&mutex_);
-  snapshot.dropped = recorded_ > capacity_ ? recorded_ - capacity_ : 0;
-  for (uint64_t i = snapshot.dropped; i < recorded_; ++i) {
+  if (after > recorded_) after = 0;
+  const uint64_t first = std::max(after, recorded_ > capacity_ ? recorded_ - capacity_ : 0);
+  snapshot.dropped = first - after;
+  snapshot.recorded = recorded_;
+  for (uint64_t i = first; i < recorded_; ++i) {
     const TraceSpan& span = ring_[i % capacity_];
     if (span.begin_us + span.duration_us > after_us) snapshot.spans.push_back(span);
   }

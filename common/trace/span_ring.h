@@ -59,11 +59,13 @@ class SpanRing {
 
   struct Snapshot {
     std::vector<TraceSpan> spans;  // in the order of recording
-    uint64_t dropped = 0;          // recorded since the start, but overwritten before this call
+    uint64_t dropped = 0;          // of those asked for: overwritten before this call
+    uint64_t recorded = 0;         // since the start
   };
 
-  // The spans that end after `after_us`.
-  Snapshot Read(uint64_t after_us) const;
+  // The spans that end after `after_us` and are not among the first `after` that were recorded. A
+  // number that is greater than all were counted by another process: it is taken as 0.
+  Snapshot Read(uint64_t after_us, uint64_t after = 0) const;
 
  private:
   const size_t capacity_;

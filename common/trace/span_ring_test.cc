@@ -23,6 +23,28 @@ TEST(SpanRingTest, KeepsTheNewestAndCountsTheLost) {
   EXPECT_EQ(ring.Read(34).spans.size(), 1u);
 }
 
+TEST(SpanRingTest, GoesOnFromWhereTheLastReadEnded) {
+  SpanRing ring(3);
+  const auto record = [&ring](uint64_t from, uint64_t to) {
+    for (uint64_t i = from; i < to; ++i) ring.Record("s", SpanCategory::kForward, i, i + 1);
+  };
+  record(0, 2);
+  SpanRing::Snapshot read = ring.Read(0, 0);
+  EXPECT_EQ(read.spans.size(), 2u);
+  EXPECT_EQ(read.recorded, 2u);
+  record(2, 4);
+  read = ring.Read(0, read.recorded);
+  ASSERT_EQ(read.spans.size(), 2u);
+  EXPECT_EQ(read.spans[0].begin_us, 2u);
+  EXPECT_EQ(read.dropped, 0u) << "what was overwritten had been read";
+  record(4, 9);
+  read = ring.Read(0, read.recorded);
+  EXPECT_EQ(read.spans.size(), 3u);
+  EXPECT_EQ(read.dropped, 2u);
+  EXPECT_EQ(ring.Read(0, 9).spans.size(), 0u);
+  EXPECT_EQ(ring.Read(0, 10).spans.size(), 3u) << "counted by a process before this one";
+}
+
 TEST(SpanRingTest, TruncatesLongNames) {
   SpanRing ring(1);
   ring.Record(std::string(100, 'x'), SpanCategory::kWait, 1, 2);

@@ -44,7 +44,7 @@ absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit*
   if (!host.ok()) return host.status();
 
   const Identity self{PeerRole::kCoordinator, flags.name};
-  const std::shared_ptr<grpc::Service> daemon = MakeDaemonService({self, ""}, nullptr);
+  const std::shared_ptr<grpc::Service> daemon = MakeDaemonService({self, "", flags.clock_offset}, nullptr);
   const std::shared_ptr<grpc::Service> service = MakeCoordinatorService(host->get());
   absl::StatusOr<std::unique_ptr<RpcServer>> server = StartRpcServer(
       {.listen = flags.listen, .self = self, .services = {daemon.get(), service.get()}, .accept = {}});

@@ -20,6 +20,7 @@ absl::Status Run(const DaemonFlags& flags, DaemonExit* exit_request, int* exit_s
   options.name = flags.name;
   options.listen = flags.listen;
   options.coordinator = flags.coordinator;
+  options.clock_offset = flags.clock_offset;
   options.owner_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 8);
   absl::StatusOr<std::unique_ptr<ShardRuntime>> shard =
       StartShard(options, [exit_request](const absl::Status& status) {

@@ -220,7 +220,7 @@ class GrpcShard final : public ShardRuntime {
       : options_(options),
         self_{PeerRole::kShard, options.name},
         on_failed_(std::move(on_failed)),
-        daemon_(MakeDaemonService({self_, InstructionSetName(BestInstructionSet())}, &spans_)),
+        daemon_(MakeDaemonService({self_, InstructionSetName(BestInstructionSet()), options.clock_offset}, &spans_)),
         local_(std::make_shared<LocalConnection>(
             ConnectionId(next_connection_.fetch_add(1)),
             [this](const FrameHeader& answer, std::string text) {

@@ -23,6 +23,7 @@ struct ShardOptions {
   std::string coordinator;
   int owner_threads = 2;
   absl::Duration register_deadline = absl::Seconds(60);
+  absl::Duration clock_offset;  // for tests: DaemonInfo
 };
 
 class ShardRuntime {
