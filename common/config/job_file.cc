@@ -9,6 +9,7 @@
 #include "common/config/duration.h"
 #include "common/config/model_section.h"
 #include "common/config/optimizer_section.h"
+#include "common/config/paths.h"
 #include "common/config/schema.h"
 #include "common/config/section.h"
 #include "common/protocol/limits.h"
@@ -147,6 +148,7 @@ JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
         spec.Child("evaluate").Integer("everyEpochs", 1, 1, limits::kEpochsMax));
   }
   ReadStop(spec, out.mutable_stop());
+  if (spec.Has("tensorboard")) out.set_tensorboard(ExpandPath(spec, "tensorboard", options));
   return out;
 }
 

@@ -34,6 +34,7 @@ spec:
   workers: {min: 1, max: 2, device: cpu}
   evaluate: {everyEpochs: 2}
   stop: {epochs: 5, wallTime: 30m}
+  tensorboard: runs/$DATA
 )";
 
 absl::StatusOr<JobSpec> Parse(const std::string& text, std::vector<std::string> overrides = {}) {
@@ -84,6 +85,7 @@ TEST(JobFile, ReadsEveryKey) {
   EXPECT_EQ(spec->evaluate().every_epochs(), 2u);
   EXPECT_EQ(spec->stop().epochs(), 5u);
   EXPECT_DOUBLE_EQ(spec->stop().wall_time_seconds(), 1800);
+  EXPECT_EQ(spec->tensorboard(), "/jobs/runs/data");
 }
 
 TEST(JobFile, DefaultsAreTheSchemas) {
@@ -332,6 +334,8 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("seed: 7", "clip: {norm: 0, scope: parameter}", "spec.clip.norm"),
         std::make_tuple("seed: 7", "clip: {norm: 1}", "\"scope\" is missing"),
         std::make_tuple("seed: 7", "clip: {norm: 1, scope: layer}", "expected parameter, worker or global"),
+        std::make_tuple("runs/$DATA", "$NOPE", "$NOPE in"),
+        std::make_tuple("tensorboard: runs/$DATA", "tensorboard: [a]", "spec.tensorboard: expected string"),
         std::make_tuple("name: digits", "name: Digits!", "metadata.name"),
         std::make_tuple("kind: TrainingJob", "kind: Job", "expected TrainingJob"),
         std::make_tuple("starling/v1", "starling/v2", "expected starling/v1"),

@@ -160,7 +160,7 @@ Field SpecField() {
           NotBuilt("metrics", "which metrics; accuracy and loss are always measured"),
           NotBuilt("keep", "keeps the best parameters")}),
       NotBuilt("checkpoint", "saves state to files"),
-      NotBuilt("tensorboard", "event files"),
+      Leaf("tensorboard", T::kString, "", "folder for TensorBoard's event files, written by the coordinator"),
       Group("stop", T::kMap, "when the job is done: the first that comes", {
           Leaf("epochs", T::kInteger, "1", "passes over the data"),
           Leaf("steps", T::kInteger, "", "global batches; the last epoch is cut short"),

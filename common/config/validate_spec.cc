@@ -137,6 +137,12 @@ absl::Status ValidateSpec(const JobSpec& spec) {
   if (!std::isfinite(spec.stop().wall_time_seconds()) || spec.stop().wall_time_seconds() < 0) {
     return Invalid("stop.wallTime: expected a duration above 0");
   }
+  const std::string& folder = spec.tensorboard();
+  if (!folder.empty() && (folder.front() != '/' || folder.size() > limits::kPathBytesMax ||
+                          folder.find('\0') != std::string::npos)) {
+    return Invalid(absl::StrCat("tensorboard: expected an absolute path of at most ", limits::kPathBytesMax,
+                                " bytes, got \"", folder.substr(0, 200), "\""));
+  }
   return absl::OkStatus();
 }
 

@@ -40,6 +40,7 @@ class CoordinatorNode : public Process {
     void Persist(const StoreBatch& batch) override;
     void Reply(CallId call, CoordinatorReply reply) override;
     void Log(absl::string_view) override {}
+    void WriteCurve(const CurveNews&) override {}
 
     bool Counts();  // false: the process died before this action
 

@@ -41,6 +41,7 @@ void Coordinator::Core::Start(absl::Time now, CoordinatorSink& sink) {
   for (auto& [id, shard] : shards_) shard.last_heard = now + options_.start_grace;
   for (auto& [uid, job] : jobs_) {
     if (job.over()) continue;
+    TellCurveAgain(job);
     Log(job, absl::StrCat("coordinator started again, generation ", generation()));
   }
   Flush(sink, false);
@@ -90,6 +91,7 @@ void Coordinator::Core::NoticePause() {
 void Coordinator::Core::Flush(CoordinatorSink& sink, bool tick) {
   const bool persist = !DefenceMasked(Defence::kCoordinatorPersist) || tick;
   if (persist && !batch_.empty()) sink.Persist(std::exchange(batch_, {}));
+  for (const CurveNews& news : std::exchange(curve_news_, {})) sink.WriteCurve(news);
   for (const std::string& sentence : std::exchange(sentences_, {})) sink.Log(sentence);
   for (auto& [call, reply] : std::exchange(replies_, {})) sink.Reply(call, std::move(reply));
 }
@@ -132,6 +134,17 @@ Coordinator::Core::Job* Coordinator::Core::FindJob(const std::string& name) {
 Coordinator::Core::Job* Coordinator::Core::FindRunning(uint64_t uid) {
   auto it = jobs_.find(uid);
   return it != jobs_.end() && it->second.running() ? &it->second : nullptr;
+}
+
+// A key is put or deleted in one batch, never both: the last word counts.
+void Coordinator::Core::Put(const std::string& key, std::string value) {
+  std::erase(batch_.deletes, key);
+  batch_.puts[key] = std::move(value);
+}
+
+void Coordinator::Core::Delete(const std::string& key) {
+  batch_.puts.erase(key);
+  batch_.deletes.push_back(key);
 }
 
 void Coordinator::Core::SaveCluster() {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -32,9 +33,11 @@ using CallId = Id<struct CallIdTag, uint64_t>;
 
 // ---- Events ---------------------------------------------------------------------------------
 
+// `tensorboard`: whether the spec's folder for event files can be written; OK where it names none.
 struct SubmitEvent {
   CallId call;
   SubmitRequest request;
+  absl::Status tensorboard = absl::OkStatus();
 };
 struct GetJobEvent {
   CallId call;
@@ -60,6 +63,10 @@ struct DeleteJobEvent {
 struct SetPolicyEvent {
   CallId call;
   SetPolicyRequest request;
+};
+struct CurvesEvent {
+  CallId call;
+  CurvesRequest request;
 };
 struct LogsEvent {
   CallId call;
@@ -87,8 +94,8 @@ struct TickEvent {};  // at least every kCoordinatorTickPeriod
 
 using CoordinatorEvent =
     std::variant<SubmitEvent, GetJobEvent, ListJobsEvent, ListWorkersEvent, ListShardsEvent,
-                 CancelJobEvent, DeleteJobEvent, SetPolicyEvent, LogsEvent, RegisterEvent, WorkerReportEvent,
-                 ShardReportEvent, CallGoneEvent, TickEvent>;
+                 CancelJobEvent, DeleteJobEvent, SetPolicyEvent, CurvesEvent, LogsEvent, RegisterEvent,
+                 WorkerReportEvent, ShardReportEvent, CallGoneEvent, TickEvent>;
 
 inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 
@@ -97,7 +104,17 @@ inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 // The answer to a call: its reply message, or why not. Each call is answered at most once.
 using CoordinatorReply =
     std::variant<absl::Status, SubmitReply, JobReply, ListJobsReply, ListWorkersReply,
-                 ListShardsReply, Empty, SetPolicyReply, LogsReply, RegisterReply, WorkerOrders, ShardOrders>;
+                 ListShardsReply, Empty, SetPolicyReply, CurvesReply, LogsReply, RegisterReply, WorkerOrders, ShardOrders>;
+
+// News of a job's curve, for the event files that its spec asks for.
+struct CurveNews {
+  uint64_t job = 0;  // uid
+  std::string folder;
+  uint64_t session_step = 0;  // what files of coordinators before say of this step and later ones is void
+  std::optional<CurvePoint> point;
+  std::optional<EpochResult> result;
+  bool over = false;  // none will come after it
+};
 
 // Carries out actions, in the order in which they come.
 class CoordinatorSink {
@@ -109,6 +126,9 @@ class CoordinatorSink {
   virtual void Persist(const StoreBatch& batch) = 0;
 
   virtual void Reply(CallId call, CoordinatorReply reply) = 0;
+
+  // Must not block for the folder's sake. What cannot be written is lost to the files alone.
+  virtual void WriteCurve(const CurveNews& news) = 0;
 
   // For the daemon's own log, a sentence.
   virtual void Log(absl::string_view sentence) = 0;

@@ -15,6 +15,7 @@
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/core/range_sums.h"
 #include "server/coordinator/core/state.pb.h"
+#include "server/coordinator/curves/job_curve.h"
 #include "server/coordinator/guard/policy_guard.h"
 #include "server/coordinator/leases/lease_table.h"
 
@@ -30,7 +31,10 @@ class Coordinator::Core {
   uint64_t generation() const { return cluster_.generation(); }
 
  private:
-  absl::Status LoadRecord(const std::string& key, const std::string& value);
+  // snapshot.cc
+  using StoredCurves = std::map<uint64_t, std::map<uint32_t, StoredCurve>>;  // by job and chunk
+  absl::Status LoadRecord(const std::string& key, const std::string& value, StoredCurves& curves);
+  absl::Status LoadJobRecord(const std::string& key, const std::string& value, StoredCurves& curves);
 
   // ---- State ----
   struct ParkedCall {  // a report that is held until there is news
@@ -97,6 +101,11 @@ class Coordinator::Core {
     std::optional<PolicyGuard> guard;  // of a job that asks for one
     uint64_t windows_kept = 0;         // what the guard had seen when its trend was stored
     uint64_t guarded_policy = 0;       // the number of the one that it judges
+    JobCurve curve;         // durable, but for what the last seconds before a crash added
+    absl::Time curve_saved;
+    uint32_t curve_chunks = 0;  // records that are stored of it
+    uint64_t curve_session = 0;  // the first step that this coordinator has not read from the store
+    std::optional<int64_t> labels_per_sample;
     std::deque<LogEntry> log;
     uint64_t last_log = 0;
 
@@ -149,6 +158,7 @@ class Coordinator::Core {
   void On(const CancelJobEvent& event);
   void On(const DeleteJobEvent& event);
   void On(const SetPolicyEvent& event);
+  void On(const CurvesEvent& event);
   void On(const LogsEvent& event);
   void On(const RegisterEvent& event);
   void On(const WorkerReportEvent& event);
@@ -179,6 +189,15 @@ class Coordinator::Core {
   static void WatchLag(Job& job);
   void AdvanceGuard(Job& job);
   static bool KeepTrend(Job& job);
+
+  // on_curves.cc
+  void AdvanceCurve(Job& job, bool last);
+  JobCurve::Moment CurveMoment(Job& job, uint64_t step, double seconds) const;
+  void SaveCurve(Job& job);
+  void DeleteCurve(const Job& job);
+  static void RestoreCurve(Job& job, std::map<uint32_t, StoredCurve> chunks);
+  void TellCurve(const Job& job, const CurvePoint* point, const EpochResult* result, bool over = false);
+  void TellCurveAgain(const Job& job);
 
   // on_register.cc
   std::string WhyRefused(const RegisterRequest& request) const;
@@ -278,6 +297,8 @@ class Coordinator::Core {
   void Save(const Shard& shard);
   void SaveState(const Job& job);
   void SaveResult(const Job& job, uint32_t epoch);
+  void Put(const std::string& key, std::string value);
+  void Delete(const std::string& key);
   void Flush(CoordinatorSink& sink, bool tick);
 
   // ---- Constant after construction ----
@@ -302,6 +323,7 @@ class Coordinator::Core {
   absl::Time now_;
   StoreBatch batch_;
   std::vector<std::pair<CallId, CoordinatorReply>> replies_;
+  std::vector<CurveNews> curve_news_;
   std::vector<std::string> sentences_;
   std::set<uint32_t> touched_workers_;
   std::set<uint32_t> touched_shards_;

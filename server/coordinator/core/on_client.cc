@@ -68,14 +68,9 @@ void Coordinator::Core::On(const DeleteJobEvent& event) {
                                  ": cancel first (starling cancel ", job->name(), ")")));
   }
   const uint64_t uid = job->uid();
-  for (const auto& [epoch, result] : job->results) {
-    batch_.deletes.push_back(records::JobResult(uid, epoch));
-    batch_.puts.erase(records::JobResult(uid, epoch));
-  }
-  for (const std::string& key : {records::JobState(uid), records::Job(uid)}) {
-    batch_.deletes.push_back(key);
-    batch_.puts.erase(key);
-  }
+  for (const auto& [epoch, result] : job->results) Delete(records::JobResult(uid, epoch));
+  DeleteCurve(*job);
+  for (const std::string& key : {records::JobState(uid), records::Job(uid)}) Delete(key);
   TouchJob(*job);
   for (PendingLogs& logs : logs_) {
     if (logs.uid == uid) Reply(logs.call, NoSuchJob(event.request.name()));

@@ -35,6 +35,13 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
     return absl::ResourceExhaustedError(absl::StrCat(
         "there are ", jobs_.size(), " jobs, and that is the most: delete some that are over"));
   }
+  const std::string& folder = spec.tensorboard();
+  for (const auto& [uid, job] : jobs_) {
+    if (folder.empty() || job.over() || job.spec().tensorboard() != folder) continue;
+    return absl::InvalidArgumentError(absl::StrCat("tensorboard: job ", job.name(),
+                                                   " writes its event files to ", folder,
+                                                   ": name another folder"));
+  }
   if (submissions_.size() >= limits::kSubmissionsMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat(submissions_.size(), " jobs are just being submitted: try again in a moment"));
@@ -72,6 +79,11 @@ void Coordinator::Core::On(const SubmitEvent& event) {
   }
   if (absl::Status status = CheckSubmission(request); !status.ok()) {
     return Reply(event.call, std::move(status));
+  }
+  if (!event.tensorboard.ok()) {
+    return Reply(event.call, absl::InvalidArgumentError(absl::StrCat(
+                                 "tensorboard: ", event.tensorboard.message(),
+                                 " (the coordinator writes the event files, on its machine)")));
   }
   Submission& submission = submissions_[name];
   submission.call = event.call;

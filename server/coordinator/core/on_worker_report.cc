@@ -152,6 +152,7 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
       if (!std::isfinite(loss)) continue;
       job.loss = job.has_loss ? job.loss + kLossSmoothing * (loss - job.loss) : loss;
       job.has_loss = true;
+      job.curve.Observe(metrics.loss_sum(), metrics.samples(), metrics.correct());
       if (PolicyGuard* guard = GuardOf(job)) guard->Observe(metrics.loss_sum(), metrics.samples());
     }
   }

@@ -35,6 +35,7 @@ void Coordinator::Core::Advance(Job& job) {
   }
   // The next epoch opens at once, unless an evaluation is still under way of an epoch before:
   // shards keep the copy of one epoch.
+  AdvanceCurve(job, false);
   while (job.running() && AllCut(job) &&
          (job.evaluations.empty() || job.evaluations.begin()->first >= job.state.epoch())) {
     CutEpoch(job);
@@ -70,6 +71,8 @@ void Coordinator::Core::CutEpoch(Job& job) {
   result.set_epoch(epoch);
   result.set_seconds(
       absl::ToDoubleSeconds(now_ - absl::FromUnixMicros(job.state.epoch_opened_us())));
+  result.set_step(StepsDone(job));
+  result.set_unix_seconds(absl::ToDoubleSeconds(now_ - absl::UnixEpoch()));
   UpdateTrainLoss(job, epoch);
   SaveResult(job, epoch);
   if (epoch > 0 && job.train_sums.contains(epoch - 1)) {
@@ -86,6 +89,7 @@ void Coordinator::Core::CutEpoch(Job& job) {
   job.last_cut = now_;
   KeepTrend(job);
   SaveState(job);
+  SaveCurve(job);
   TouchJob(job);
 }
 
@@ -210,6 +214,7 @@ void Coordinator::Core::FinishIfDone(Job& job) {
     result.set_evaluated(true);
     UpdateTrainLoss(job, epoch);
     SaveResult(job, epoch);
+    TellCurve(job, nullptr, &result);
     Log(job, absl::StrFormat("epoch %d: test loss %.4f%s (%d samples)", epoch + 1, total.loss(),
                              accuracy, total.samples));
     it = job.evaluations.erase(it);
@@ -238,6 +243,9 @@ void Coordinator::Core::FinishIfDone(Job& job) {
 }
 
 void Coordinator::Core::End(Job& job, JobState state, const std::string& reason) {
+  AdvanceCurve(job, true);
+  SaveCurve(job);
+  TellCurve(job, nullptr, nullptr, true);
   job.state.set_state(state);
   job.state.set_reason(reason);
   job.state.set_ended_us(absl::ToUnixMicros(now_));

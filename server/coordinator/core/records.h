@@ -10,7 +10,8 @@
 
 namespace starling::records {
 
-inline constexpr uint32_t kSchema = 1;
+inline constexpr uint32_t kSchema = 2;        // 2: curves
+inline constexpr uint32_t kSchemaOldest = 1;  // that can be read
 
 inline std::string Cluster() { return "cluster"; }  // StoredCluster
 inline std::string Worker(uint32_t id) {
@@ -25,6 +26,9 @@ inline std::string JobState(uint64_t uid) {
 }  // StoredJobState
 inline std::string JobResult(uint64_t uid, uint32_t epoch) {  // EpochResult
   return absl::StrFormat("%s/result/%010u", Job(uid), epoch);
+}
+inline std::string JobCurve(uint64_t uid, uint32_t chunk) {  // StoredCurve
+  return absl::StrFormat("%s/curve/%010u", Job(uid), chunk);
 }
 
 }  // namespace starling::records

@@ -4,7 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/data_plan/job_steps.h"
 #include "common/placement/layout.h"
@@ -31,13 +31,15 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
     return Unreadable(records::Cluster());
   }
   if (!cluster_.ParseFromString(cluster->second)) return Unreadable(cluster->first);
-  if (cluster_.schema() != records::kSchema) {
+  if (cluster_.schema() < records::kSchemaOldest || cluster_.schema() > records::kSchema) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the coordinator's state has schema ", cluster_.schema(), ", this program reads schema ",
-        records::kSchema, ": start the version that wrote it"));
+        "the coordinator's state has schema ", cluster_.schema(), ", this program reads schemas ",
+        records::kSchemaOldest, " to ", records::kSchema, ": start the version that wrote it"));
   }
-  for (const auto& [key, value] : snapshot) STARLING_RETURN_IF_ERROR(LoadRecord(key, value));
+  StoredCurves curves;
+  for (const auto& [key, value] : snapshot) STARLING_RETURN_IF_ERROR(LoadRecord(key, value, curves));
   for (auto& [uid, job] : jobs_) {
+    RestoreCurve(job, std::move(curves[uid]));
     // Written before a policy could change.
     if (job.state.policies().empty()) StartPolicies(job);
     const bool policies = !job.state.policies().empty() && job.state.policies(0).record().in_force();
@@ -52,31 +54,45 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::Core::LoadRecord(const std::string& key, const std::string& value) {
+absl::Status Coordinator::Core::LoadRecord(const std::string& key, const std::string& value,
+                                           StoredCurves& curves) {
   if (key == records::Cluster()) return absl::OkStatus();
-  absl::string_view rest = key;
+  if (absl::StartsWith(key, "job/")) return LoadJobRecord(key, value, curves);
   bool parsed = false;
-  if (absl::ConsumePrefix(&rest, "worker/")) {
+  if (absl::StartsWith(key, "worker/")) {
     Worker worker;
     parsed = worker.stored.ParseFromString(value);
     workers_[worker.id()] = std::move(worker);
-  } else if (absl::ConsumePrefix(&rest, "shard/")) {
+  } else if (absl::StartsWith(key, "shard/")) {
     Shard shard;
     parsed = shard.stored.ParseFromString(value);
     shards_[shard.id()] = std::move(shard);
-  } else if (absl::ConsumePrefix(&rest, "job/")) {
-    uint64_t uid = 0;
-    if (!absl::SimpleAtoi(rest.substr(0, rest.find('/')), &uid)) return Unreadable(key);
-    Job& job = jobs_[uid];
-    if (!absl::StrContains(rest, "/")) {
-      parsed = job.stored.ParseFromString(value);
-    } else if (absl::EndsWith(rest, "/state")) {
-      parsed = job.state.ParseFromString(value);
-    } else {
-      EpochResult result;
-      parsed = result.ParseFromString(value);
-      job.results[result.epoch()] = std::move(result);
-    }
+  }
+  return parsed ? absl::OkStatus() : Unreadable(key);
+}
+
+// job/UID, job/UID/state, job/UID/result/EPOCH, job/UID/curve/CHUNK
+absl::Status Coordinator::Core::LoadJobRecord(const std::string& key, const std::string& value,
+                                              StoredCurves& curves) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(key, '/');
+  uint64_t uid = 0;
+  uint32_t number = 0;
+  if (parts.size() > 4 || !absl::SimpleAtoi(parts[1], &uid) ||
+      (parts.size() == 4 && !absl::SimpleAtoi(parts[3], &number))) {
+    return Unreadable(key);
+  }
+  Job& job = jobs_[uid];
+  bool parsed = false;
+  if (parts.size() == 2) {
+    parsed = job.stored.ParseFromString(value);
+  } else if (parts.size() == 3 && parts[2] == "state") {
+    parsed = job.state.ParseFromString(value);
+  } else if (parts.size() == 4 && parts[2] == "result") {
+    EpochResult result;
+    parsed = result.ParseFromString(value) && result.epoch() == number;
+    job.results[number] = std::move(result);
+  } else if (parts.size() == 4 && parts[2] == "curve") {
+    parsed = curves[uid][number].ParseFromString(value);
   }
   return parsed ? absl::OkStatus() : Unreadable(key);
 }

@@ -52,6 +52,26 @@ CallId CoordinatorHost::Call(MakeEvent make_event, Done done) {
   return call;
 }
 
+CallId CoordinatorHost::Submit(const SubmitRequest& request, Done done) {
+  const std::string folder = request.spec().tensorboard();
+  if (folder.empty()) {
+    return Call([request](CallId call) { return SubmitEvent{call, request}; }, std::move(done));
+  }
+  const CallId call(next_call_.fetch_add(1));
+  auto shared = std::make_shared<Done>(std::move(done));
+  const bool posted = loop_.Post([this, call, request, folder, shared] {
+    if (!closed_.ok()) return (*shared)(closed_);
+    waiting_.emplace(call, std::move(*shared));
+    curves_.Check(folder, [this, call, request](absl::Status status) {
+      loop_.Post([this, call, request, status] {
+        if (waiting_.count(call) > 0) Step(SubmitEvent{call, request, status});
+      });
+    });
+  });
+  if (!posted) (*shared)(absl::UnavailableError("the coordinator is shutting down"));
+  return call;
+}
+
 void CoordinatorHost::Gone(CallId call) {
   loop_.Post([this, call] {
     if (waiting_.count(call) == 0) return;
@@ -71,6 +91,7 @@ void CoordinatorHost::BeginShutdown() {
 
 void CoordinatorHost::Stop() {
   BeginShutdown();
+  curves_.Stop();
   loop_.Stop();
 }
 
@@ -99,6 +120,10 @@ void CoordinatorHost::Persist(const StoreBatch& batch) {
 
 void CoordinatorHost::Reply(CallId call, CoordinatorReply reply) {
   if (closed_.ok()) Answer(call, std::move(reply));
+}
+
+void CoordinatorHost::WriteCurve(const CurveNews& news) {
+  if (closed_.ok()) curves_.Write(news);
 }
 
 void CoordinatorHost::Log(absl::string_view sentence) {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/executor/event_loop.h"
 #include "server/coordinator/core/coordinator.h"
+#include "server/coordinator/service/curve_writer.h"
 #include "server/coordinator/store/state_store.h"
 
 namespace grpc {
@@ -34,6 +35,8 @@ class CoordinatorHost final : private CoordinatorSink {
 
   // Thread-safe. The id is for Gone.
   CallId Call(MakeEvent make_event, Done done);
+  // A submission: first looks whether its folder for event files, if it names one, can be written.
+  CallId Submit(const SubmitRequest& request, Done done);
   // The caller hung up. Its `done` runs with kCancelled, unless it ran already. Thread-safe.
   void Gone(CallId call);
 
@@ -50,6 +53,7 @@ class CoordinatorHost final : private CoordinatorSink {
 
   void Persist(const StoreBatch& batch) override;
   void Reply(CallId call, CoordinatorReply reply) override;
+  void WriteCurve(const CurveNews& news) override;
   void Log(absl::string_view sentence) override;
 
   absl::Time Now();
@@ -69,6 +73,7 @@ class CoordinatorHost final : private CoordinatorSink {
   absl::Time last_now_ = absl::InfinitePast();
   absl::Status closed_;  // not OK: no more steps; what every call gets
 
+  CurveWriter curves_;
   EventLoop loop_;  // last: its thread ends first
 };
 

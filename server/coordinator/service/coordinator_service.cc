@@ -19,16 +19,11 @@ class CallReactor final : public grpc::ServerUnaryReactor {
 
   CallReactor(CoordinatorHost* host, Reply* reply, CoordinatorHost::MakeEvent make_event)
       : host_(host) {
-    call_ = host->Call(std::move(make_event), [this, reply](CoordinatorReply answer) {
-      if (Reply* const message = std::get_if<Reply>(&answer)) {
-        *reply = std::move(*message);
-        Finish(grpc::Status::OK);
-      } else if (const absl::Status* const status = std::get_if<absl::Status>(&answer)) {
-        Finish(ToGrpc(*status));
-      } else {
-        Finish(ToGrpc(absl::InternalError("the coordinator answered another question")));
-      }
-    }).value;
+    call_ = host->Call(std::move(make_event), Answer(reply)).value;
+  }
+
+  CallReactor(CoordinatorHost* host, Reply* reply, const SubmitRequest& request) : host_(host) {
+    call_ = host->Submit(request, Answer(reply)).value;
   }
 
   void OnCancel() override {
@@ -37,6 +32,19 @@ class CallReactor final : public grpc::ServerUnaryReactor {
   void OnDone() override { delete this; }
 
  private:
+  CoordinatorHost::Done Answer(Reply* reply) {
+    return [this, reply](CoordinatorReply answer) {
+      if (Reply* const message = std::get_if<Reply>(&answer)) {
+        *reply = std::move(*message);
+        Finish(grpc::Status::OK);
+      } else if (const absl::Status* const status = std::get_if<absl::Status>(&answer)) {
+        Finish(ToGrpc(*status));
+      } else {
+        Finish(ToGrpc(absl::InternalError("the coordinator answered another question")));
+      }
+    };
+  }
+
   CoordinatorHost* const host_ = nullptr;
   std::atomic<uint64_t> call_ = 0;
 };
@@ -78,7 +86,9 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
   }
 
   Reactor* Submit(Context* context, const SubmitRequest* request, SubmitReply* reply) override {
-    return Start<SubmitEvent>(CheckCaller(*context).status(), request, reply);
+    const absl::Status allowed = CheckCaller(*context).status();
+    if (!allowed.ok()) return new CallReactor<SubmitReply>(allowed);
+    return new CallReactor<SubmitReply>(host_, reply, *request);
   }
 
   Reactor* GetJob(Context* context, const JobRequest* request, JobReply* reply) override {
@@ -109,6 +119,10 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
   Reactor* SetPolicy(Context* context, const SetPolicyRequest* request,
                      SetPolicyReply* reply) override {
     return Start<SetPolicyEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
+  Reactor* Curves(Context* context, const CurvesRequest* request, CurvesReply* reply) override {
+    return Start<CurvesEvent>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* Logs(Context* context, const LogsRequest* request, LogsReply* reply) override {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <memory>
@@ -141,6 +143,22 @@ TEST_F(CoordinatorServiceTest, UnknownJobIsNotFound) {
   request.set_name("nothing");
   JobReply reply;
   EXPECT_EQ(stub->GetJob(&context, request, &reply).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(CoordinatorServiceTest, AFolderForEventFilesThatCannotBeWrittenIsRefused) {
+  const auto stub = CoordinatorService::NewStub(MakeChannel(server_->address()));
+  SubmitRequest request;
+  request.mutable_spec()->set_tensorboard("/proc/nothing");
+  for (const bool good : {false, true}) {
+    if (good) request.mutable_spec()->set_tensorboard(absl::StrCat(std::getenv("TEST_TMPDIR"), "/events"));
+    grpc::ClientContext context;
+    AddIdentity({PeerRole::kClient, "me"}, &context);
+    SubmitReply reply;
+    const grpc::Status status = stub->Submit(&context, request, &reply);
+    // The spec is wrong in other ways, too: the core, which decides, was asked.
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  }
+  EXPECT_TRUE(std::filesystem::is_directory(absl::StrCat(std::getenv("TEST_TMPDIR"), "/events")));
 }
 
 // Every method of the service, found by reflection, so that a new one cannot be forgotten.

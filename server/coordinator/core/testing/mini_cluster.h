@@ -94,6 +94,7 @@ class MiniCluster : public CoordinatorSink {
   void Persist(const StoreBatch& batch) override;
   void Reply(CallId call, CoordinatorReply reply) override;
   void Log(absl::string_view) override {}
+  void WriteCurve(const CurveNews& news) override { curve_news.push_back(news); }
 
   absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   std::unique_ptr<Coordinator> core;
@@ -107,6 +108,7 @@ class MiniCluster : public CoordinatorSink {
   // By job uid: items of each epoch that are covered on all partitions, and how often each was
   // counted.
   std::map<uint64_t, std::map<uint32_t, std::map<uint64_t, int>>> covered;
+  std::vector<CurveNews> curve_news;
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
 
  private:

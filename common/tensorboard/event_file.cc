@@ -1,0 +1,126 @@
+#include "common/tensorboard/event_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/types/span.h"
+#include "common/base/crc32c.h"
+#include "common/base/status_macros.h"
+
+namespace starling::tensorboard {
+namespace {
+
+constexpr int kNamesTried = 1000;  // files of one process in one second
+
+void AppendLittleEndian(uint64_t value, int bytes, std::string* out) {
+  for (int i = 0; i < bytes; ++i) out->push_back(static_cast<char>(value >> (8 * i)));
+}
+
+uint32_t MaskedCrc(absl::string_view data) {
+  const uint32_t crc =
+      Crc32c(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(data.data()), data.size()));
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8;
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot make the folder ", folder, ": ", error.message()));
+}
+
+std::string HostName() {
+  std::array<char, 256> name = {};
+  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return name.data();
+}
+
+// A file of a name that nobody has, open for appending.
+absl::StatusOr<int> OpenNew(const std::string& folder, absl::Time now, std::string* path) {
+  const std::string stem = absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d.", folder,
+                                           absl::ToUnixSeconds(now), HostName(), getpid());
+  for (int i = 0; i < kNamesTried; ++i) {
+    *path = absl::StrCat(stem, i);
+    const int fd = open(path->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd >= 0) return fd;
+    if (errno == EEXIST) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot write in ", folder, ": ", std::strerror(errno)));
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat(folder, " has ", kNamesTried, " event files of this second"));
+}
+
+}  // namespace
+
+std::string RecordFrame(absl::string_view data) {
+  std::string frame;
+  AppendLittleEndian(data.size(), 8, &frame);
+  AppendLittleEndian(MaskedCrc(frame), 4, &frame);
+  frame.append(data.data(), data.size());
+  AppendLittleEndian(MaskedCrc(data), 4, &frame);
+  return frame;
+}
+
+absl::Status CheckFolder(const std::string& folder) {
+  STARLING_RETURN_IF_ERROR(MakeFolder(folder));
+  std::string path = absl::StrCat(folder, "/.starling-XXXXXX");
+  const int fd = mkstemp(path.data());
+  if (fd < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot write in ", folder, ": ", std::strerror(errno)));
+  }
+  close(fd);
+  unlink(path.c_str());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& folder,
+                                                             uint64_t step, absl::Time now) {
+  STARLING_RETURN_IF_ERROR(MakeFolder(folder));
+  std::string path;
+  STARLING_ASSIGN_OR_RETURN(const int fd, OpenNew(folder, now, &path));
+  std::unique_ptr<EventFile> file(new EventFile(fd, std::move(path)));
+  Event event;
+  event.set_wall_time(absl::ToDoubleSeconds(now - absl::UnixEpoch()));
+  event.set_file_version("brain.Event:2");
+  STARLING_RETURN_IF_ERROR(file->Append(event));
+  event.set_step(static_cast<int64_t>(step));
+  event.mutable_session_log()->set_status(SessionLog::START);
+  STARLING_RETURN_IF_ERROR(file->Append(event));
+  return file;
+}
+
+EventFile::EventFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+
+EventFile::~EventFile() { close(fd_); }
+
+absl::Status EventFile::Append(const Event& event) {
+  const std::string frame = RecordFrame(event.SerializeAsString());
+  size_t written = 0;
+  while (written < frame.size()) {
+    const ssize_t count = pwrite(fd_, frame.data() + written, frame.size() - written,
+                                 bytes_ + static_cast<int64_t>(written));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      const int error = count < 0 ? errno : EIO;
+      [[maybe_unused]] const int cut = ftruncate(fd_, bytes_);
+      return absl::UnavailableError(
+          absl::StrCat("cannot write ", path_, ": ", std::strerror(error)));
+    }
+    written += static_cast<size_t>(count);
+  }
+  bytes_ += static_cast<int64_t>(frame.size());
+  return absl::OkStatus();
+}
+
+}  // namespace starling::tensorboard

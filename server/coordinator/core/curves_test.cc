@@ -1,0 +1,254 @@
+// What the coordinator tells of a job's past, and that it outlives the coordinator.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "common/protocol/limits.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/core/coordinator.h"
+#include "server/coordinator/core/records.h"
+#include "server/coordinator/core/state.pb.h"
+#include "server/coordinator/core/testing/coordinator_fixture.h"
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CoordinatorCurvesTest : public CoordinatorTest {
+ protected:
+  void SetUp() override {
+    cluster.train_samples = 800;  // 200 steps an epoch
+    cluster.AddShard("ps-0");
+    Workers(1);
+  }
+  CurvesReply Curves(const std::string& job, uint64_t after = 0) {
+    CurvesRequest request;
+    request.set_name(job);
+    request.set_after_step(after);
+    const CoordinatorReply reply = cluster.Ask<CurvesEvent>(request);
+    EXPECT_TRUE(std::holds_alternative<CurvesReply>(reply)) << std::get<absl::Status>(reply);
+    return std::get<CurvesReply>(reply);
+  }
+  bool RunToStep(const std::string& job, uint64_t step) {
+    return cluster.RunUntil([&] { return cluster.Status(job).step() >= step; });
+  }
+  static void ExpectWhole(const CurvesReply& curves, uint64_t steps) {
+    uint64_t before = 0;
+    for (const CurvePoint& point : curves.points()) {
+      EXPECT_EQ(point.step(), before + point.steps());
+      EXPECT_GT(point.steps(), 0u);
+      before = point.step();
+    }
+    EXPECT_EQ(before, steps);
+  }
+};
+
+TEST_F(CoordinatorCurvesTest, TellsLossRateAndThroughputToTheLastStep) {
+  JobSpec spec = Ssp("a", 1, 1);
+  Schedule::Step& schedule = *spec.mutable_optimizer()->mutable_learning_rate()->mutable_step();
+  schedule.set_initial(0.5);
+  schedule.set_factor(0.5);
+  schedule.set_every_steps(200);
+  Submit(spec);
+  cluster.train_loss = 2;
+  ASSERT_TRUE(RunToStep("a", 200));
+  cluster.train_loss = 1;
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  const CurvesReply curves = Curves("a");
+  EXPECT_EQ(curves.status().name(), "a");
+  ExpectWhole(curves, 400);
+  EXPECT_GE(curves.points_size(), 20);
+  EXPECT_DOUBLE_EQ(curves.points(3).train_loss(), 2);
+  EXPECT_DOUBLE_EQ(curves.points(curves.points_size() - 1).train_loss(), 1);
+  EXPECT_FLOAT_EQ(static_cast<float>(curves.points(3).learning_rate()), 0.5f);
+  EXPECT_FLOAT_EQ(static_cast<float>(curves.points(curves.points_size() - 1).learning_rate()),
+                  0.25f);
+  EXPECT_TRUE(curves.points(3).has_train_accuracy());
+  EXPECT_NEAR(curves.points(3).samples_per_second(), 80, 15) << "a step of 4 samples in 50 ms";
+  uint64_t samples = 0;
+  for (const CurvePoint& point : curves.points()) samples += point.samples();
+  EXPECT_EQ(samples, 1600u) << "each sample is in one point";
+  ASSERT_EQ(curves.status().epochs_done_size(), 2);
+  EXPECT_EQ(curves.status().epochs_done(0).step(), 200u);
+  EXPECT_EQ(curves.status().epochs_done(1).step(), 400u);
+  EXPECT_GT(curves.status().epochs_done(0).unix_seconds(), 1.7e9);
+}
+
+TEST_F(CoordinatorCurvesTest, OnlyWhatComesAfterAStep) {
+  Submit(Ssp("a", 1, 1));
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  const CurvesReply all = Curves("a");
+  ASSERT_GE(all.points_size(), 3);
+  const CurvesReply rest = Curves("a", all.points(1).step());
+  ASSERT_EQ(rest.points_size(), all.points_size() - 2);
+  EXPECT_EQ(rest.points(0).step(), all.points(2).step());
+  EXPECT_EQ(Curves("a", 400).points_size(), 0);
+}
+
+TEST_F(CoordinatorCurvesTest, SurvivesARestartButForTheLastSeconds) {
+  cluster.train_samples = 4000;
+  Submit(Ssp("a", 1, 1));
+  ASSERT_TRUE(RunToStep("a", 300));
+  const CurvesReply before = Curves("a");
+  cluster.StartCoordinator();
+  const CurvesReply after = Curves("a");
+  ASSERT_GT(after.points_size(), 0);
+  const CurvePoint& last = after.points(after.points_size() - 1);
+  EXPECT_LE(before.points(before.points_size() - 1).seconds() - last.seconds(), 5.5);
+  EXPECT_EQ(before.points(after.points_size() - 1).SerializeAsString(), last.SerializeAsString());
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  ExpectWhole(Curves("a"), 2000);
+  // One that is over is stored to its last step.
+  const std::string whole = Curves("a").points(Curves("a").points_size() - 1).SerializeAsString();
+  const int points = Curves("a").points_size();
+  cluster.StartCoordinator();
+  ASSERT_EQ(Curves("a").points_size(), points);
+  EXPECT_EQ(Curves("a").points(points - 1).SerializeAsString(), whole);
+}
+
+TEST_F(CoordinatorCurvesTest, ALongJobsRecordsAreAsFewAsItsPointsAndGoWithTheJob) {
+    JobSpec spec = Ssp("a", 1, 1);
+  spec.clear_evaluate();
+  spec.mutable_stop()->set_epochs(30);
+  Submit(spec);
+  const auto chunks = [&] {
+    int count = 0;
+    for (const auto& [key, value] : cluster.store) count += absl::StrContains(key, "/curve/");
+    return count;
+  };
+  int most = 0;
+  ASSERT_TRUE(cluster.RunUntil(
+      [&] {
+        most = std::max(most, chunks());
+        return cluster.IsIn("a", SUCCEEDED);
+      },
+      absl::Hours(1)));
+  const CurvesReply curves = Curves("a");
+  ExpectWhole(curves, 6'000);
+  EXPECT_LT(static_cast<size_t>(curves.points_size()), limits::kCurvePointsMax);
+  EXPECT_EQ(most, 8) << "it was nearly full before neighbours were merged";
+  EXPECT_EQ(chunks(), (curves.points_size() + 63) / 64);
+  cluster.StartCoordinator();
+  ExpectWhole(Curves("a"), 6'000);
+  EXPECT_TRUE(AskJob<DeleteJobEvent>("a").ok());
+  EXPECT_EQ(chunks(), 0);
+}
+
+TEST_F(CoordinatorCurvesTest, AJobThatFailsOrIsCancelledKeepsItsCurve) {
+  Submit(Ssp("a", 1, 1));
+  ASSERT_TRUE(RunToStep("a", 100));
+  EXPECT_TRUE(AskJob<CancelJobEvent>("a").ok());
+  const CurvesReply curves = Curves("a");
+  EXPECT_EQ(curves.status().state(), CANCELLED);
+  ExpectWhole(curves, curves.status().step());
+}
+
+// ---- Event files ----
+
+TEST_F(CoordinatorCurvesTest, AJobWithAFolderForEventFilesHasEachPointAndTestWritten) {
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.set_tensorboard("/runs/a");
+  Submit(spec);
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  const CurvesReply curves = Curves("a");
+  std::vector<std::string> points, results;
+  for (const CurveNews& news : cluster.curve_news) {
+    EXPECT_EQ(news.folder, "/runs/a");
+    EXPECT_EQ(news.session_step, 0u);
+    if (news.point) points.push_back(news.point->SerializeAsString());
+    if (news.result) results.push_back(news.result->SerializeAsString());
+    EXPECT_EQ(news.over, &news == &cluster.curve_news.back());
+  }
+  ASSERT_EQ(points.size(), static_cast<size_t>(curves.points_size()));
+  for (int i = 0; i < curves.points_size(); ++i)
+    EXPECT_EQ(points[i], curves.points(i).SerializeAsString());
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_TRUE(curves.status().epochs_done(1).evaluated());
+}
+
+TEST_F(CoordinatorCurvesTest, AJobWithoutAFolderHasNoneWritten) {
+  Submit(Ssp("a", 1, 1));
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_TRUE(cluster.curve_news.empty());
+}
+
+TEST_F(CoordinatorCurvesTest, AfterARestartTheSessionBeginsBehindTheLastStoredPoint) {
+  cluster.train_samples = 2000;
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.set_tensorboard("/runs/a");
+  Submit(spec);
+  ASSERT_TRUE(RunToStep("a", 700));
+  cluster.curve_news.clear();
+  cluster.StartCoordinator();
+  const CurvesReply stored = Curves("a");
+  const uint64_t last = stored.points(stored.points_size() - 1).step();
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  uint64_t before = last;
+  for (const CurveNews& news : cluster.curve_news) {
+    EXPECT_EQ(news.session_step, last + 1);
+    if (!news.point) continue;
+    EXPECT_EQ(news.point->step(), before + news.point->steps()) << "goes on from what is stored";
+    before = news.point->step();
+  }
+  EXPECT_EQ(before, 1000u);
+}
+
+TEST_F(CoordinatorCurvesTest, AFolderThatCannotBeWrittenOrIsInUseIsRefused) {
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.set_tensorboard("/runs/a");
+  SubmitRequest request;
+  *request.mutable_spec() = spec;
+  const CoordinatorReply reply = cluster.Ask<SubmitEvent>(
+      request, absl::FailedPreconditionError("cannot write in /runs/a: Read-only file system"));
+  ASSERT_TRUE(std::holds_alternative<absl::Status>(reply));
+  EXPECT_EQ(std::get<absl::Status>(reply).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      std::string(std::get<absl::Status>(reply).message()),
+      HasSubstr("tensorboard: cannot write in /runs/a: Read-only file system (the coordinator"));
+  Submit(spec);
+  spec.set_name("b");
+  EXPECT_THAT(std::string(SubmitError(spec).message()),
+              HasSubstr("job a writes its event files to /runs/a"));
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_TRUE(SubmitError(spec).ok()) << "job a is over";
+  spec.set_name("c");
+  spec.set_tensorboard("runs/c");
+  EXPECT_THAT(std::string(SubmitError(spec).message()),
+              HasSubstr("tensorboard: expected an absolute path"));
+}
+
+TEST_F(CoordinatorCurvesTest, AnUnknownJobIsNotFound) {
+  CurvesRequest request;
+  request.set_name("nothing");
+  const CoordinatorReply reply = cluster.Ask<CurvesEvent>(request);
+  ASSERT_TRUE(std::holds_alternative<absl::Status>(reply));
+  EXPECT_EQ(std::get<absl::Status>(reply).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CoordinatorCurvesTest, StateOfAnOlderVersionIsReadAndOfANewerOneRefused) {
+  StoredCluster stored;
+  ASSERT_TRUE(stored.ParseFromString(cluster.store[records::Cluster()]));
+  stored.set_schema(records::kSchemaOldest);
+  cluster.store[records::Cluster()] = stored.SerializeAsString();
+  cluster.StartCoordinator();
+  ASSERT_TRUE(stored.ParseFromString(cluster.store[records::Cluster()]));
+  EXPECT_EQ(stored.schema(), records::kSchema);
+  stored.set_schema(records::kSchema + 1);
+  cluster.store[records::Cluster()] = stored.SerializeAsString();
+  const auto refused = Coordinator::Create({}, cluster.store);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("start the version that wrote it"));
+}
+
+TEST_F(CoordinatorCurvesTest, ADamagedCurveIsNamed) {
+  cluster.store[records::Job(7) + "/curve/x"] = "";
+  EXPECT_THAT(std::string(Coordinator::Create({}, cluster.store).status().message()),
+              HasSubstr("/curve/x"));
+}
+
+}  // namespace
+}  // namespace starling

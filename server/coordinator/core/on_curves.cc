@@ -1,0 +1,149 @@
+// What a job has done (server/coordinator/curves): when a point is made, what it says, how it is
+// kept. Stored with every cut, at the job's end, and every few seconds between: points of the last
+// seconds before a crash are lost, and the next point spans them.
+#include <algorithm>
+#include <utility>
+
+#include "common/data_plan/job_steps.h"
+#include "common/graph/graph.h"
+#include "common/schedule/learning_rate.h"
+#include "server/coordinator/core/core.h"
+#include "server/coordinator/core/records.h"
+
+namespace starling {
+namespace {
+
+constexpr absl::Duration kCurveSavePeriod = absl::Seconds(5);
+constexpr size_t kCurveChunkPoints = 64;  // in one record
+
+uint32_t Chunks(size_t points) {
+  return static_cast<uint32_t>((points + kCurveChunkPoints - 1) / kCurveChunkPoints);
+}
+
+// Pulls at each lead, over all partitions.
+std::vector<uint64_t> Leads(const std::vector<std::optional<PartitionStatus>>& partitions) {
+  std::vector<uint64_t> leads;
+  for (const auto& status : partitions) {
+    if (!status) continue;
+    leads.resize(std::max<size_t>(leads.size(), static_cast<size_t>(status->lag_histogram_size())));
+    for (int i = 0; i < status->lag_histogram_size(); ++i)
+      leads[static_cast<size_t>(i)] += status->lag_histogram(i);
+  }
+  return leads;
+}
+
+}  // namespace
+
+void Coordinator::Core::On(const CurvesEvent& event) {
+  const Job* job = FindJob(event.request.name());
+  if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
+  CurvesReply reply;
+  *reply.mutable_status() = StatusOf(*job);
+  for (const CurvePoint& point : job->curve.points()) {
+    if (point.step() > event.request.after_step()) *reply.add_points() = point;
+  }
+  Reply(event.call, std::move(reply));
+}
+
+// The point with the job's last step is made at the job's end, when the last losses have come.
+void Coordinator::Core::AdvanceCurve(Job& job, bool last) {
+  if (job.state.started_us() == 0) return;
+  const bool trained = job.state.epoch() >= JobEpochs(job.spec(), job.samples());
+  const bool cut_seen = job.last_cut > absl::FromUnixMicros(job.state.started_us());
+  const absl::Time until =
+      last && trained && cut_seen ? job.last_cut : now_;  // an evaluation may have followed
+  const double seconds =
+      absl::ToDoubleSeconds(until - absl::FromUnixMicros(job.state.started_us()));
+  if (!last && !job.curve.Due(JobStepsOf(job) + 1, seconds, false))
+    return;  // quick: most of the time
+  const uint64_t step = StepsDone(job);
+  if (!last && step == JobStepsOf(job)) return;
+  if (!job.curve.Due(step, seconds, last)) return;
+  const CurvePoint point = job.curve.Add(CurveMoment(job, step, seconds));
+  TellCurve(job, &point, nullptr);
+  if (now_ - job.curve_saved >= kCurveSavePeriod) SaveCurve(job);
+}
+
+JobCurve::Moment Coordinator::Core::CurveMoment(Job& job, uint64_t step, double seconds) const {
+  JobCurve::Moment moment;
+  moment.step = step;
+  moment.seconds = seconds;
+  moment.unix_seconds = static_cast<double>(job.state.started_us()) / 1e6 + seconds;
+  const uint64_t epoch_steps = std::max<uint64_t>(1, StepsInFullEpoch(job.spec(), job.samples()));
+  moment.samples_per_step = static_cast<double>(job.samples()) / static_cast<double>(epoch_steps);
+  const auto rate = LearningRate::Make(job.spec().optimizer().learning_rate(), JobStepsOf(job));
+  if (rate.ok()) moment.learning_rate = rate->At(static_cast<int64_t>(step) - 1);
+  if (!job.labels_per_sample) job.labels_per_sample = JudgedLabels(job.spec().model());
+  moment.labels_per_sample = *job.labels_per_sample;
+  JobStatus status;
+  AddWorkerFigures(job, status);
+  moment.hidden_share = status.hidden_share();
+  moment.staleness = Leads(job.partitions);
+  for (const auto& partition : job.partitions) {
+    if (partition)
+      moment.staleness_max = std::max<uint64_t>(moment.staleness_max, partition->lag_max());
+  }
+  return moment;
+}
+
+void Coordinator::Core::SaveCurve(Job& job) {
+  job.curve_saved = now_;
+  const std::vector<CurvePoint>& points = job.curve.points();
+  if (job.curve.first_unsaved() == points.size()) return;
+  const uint32_t chunks = Chunks(points.size());
+  for (auto chunk = static_cast<uint32_t>(job.curve.first_unsaved() / kCurveChunkPoints);
+       chunk < chunks; ++chunk) {
+    StoredCurve stored;
+    stored.set_merges(job.curve.merges());
+    const size_t begin = chunk * kCurveChunkPoints;
+    const size_t end = std::min(points.size(), begin + kCurveChunkPoints);
+    for (size_t i = begin; i < end; ++i) *stored.add_points() = points[i];
+    Put(records::JobCurve(job.uid(), chunk), stored.SerializeAsString());
+  }
+  for (uint32_t chunk = chunks; chunk < job.curve_chunks; ++chunk)
+    Delete(records::JobCurve(job.uid(), chunk));
+  job.curve_chunks = chunks;
+  job.curve.MarkSaved();
+}
+
+void Coordinator::Core::DeleteCurve(const Job& job) {
+  for (uint32_t chunk = 0; chunk < job.curve_chunks; ++chunk)
+    Delete(records::JobCurve(job.uid(), chunk));
+}
+
+void Coordinator::Core::RestoreCurve(Job& job, std::map<uint32_t, StoredCurve> chunks) {
+  std::vector<CurvePoint> points;
+  uint32_t merges = 0;
+  for (auto& [number, chunk] : chunks) {
+    for (CurvePoint& point : *chunk.mutable_points()) points.push_back(std::move(point));
+    merges = std::max(merges, chunk.merges());
+    job.curve_chunks = number + 1;
+  }
+  job.curve.Restore(std::move(points), merges);
+  if (!job.curve.points().empty()) job.curve_session = job.curve.points().back().step() + 1;
+}
+
+// ---- Event files ----
+
+void Coordinator::Core::TellCurve(const Job& job, const CurvePoint* point,
+                                  const EpochResult* result, bool over) {
+  if (job.spec().tensorboard().empty()) return;
+  CurveNews news;
+  news.job = job.uid();
+  news.folder = job.spec().tensorboard();
+  news.session_step = job.curve_session;
+  if (point != nullptr) news.point = *point;
+  if (result != nullptr) news.result = *result;
+  news.over = over;
+  curve_news_.push_back(std::move(news));
+}
+
+// After a start: results from behind the last stored point are void in the files, and said anew.
+void Coordinator::Core::TellCurveAgain(const Job& job) {
+  for (const auto& [epoch, result] : job.results) {
+    if (job.running() && result.evaluated() && result.step() >= job.curve_session)
+      TellCurve(job, nullptr, &result);
+  }
+}
+
+}  // namespace starling

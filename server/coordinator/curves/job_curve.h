@@ -1,0 +1,76 @@
+// What a job has done, as a bounded series of points over its steps (proto/coordinator.proto,
+// CurvePoint). A point is added when there are new steps and half a second has passed; when there
+// are too many, each two neighbours become one, and from then on points are made half as often. So
+// a long job's curve is coarser than a short one's, but as even.
+#ifndef STARLING_SERVER_COORDINATOR_CURVES_JOB_CURVE_H_
+#define STARLING_SERVER_COORDINATOR_CURVES_JOB_CURVE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/protocol/limits.h"
+#include "proto/coordinator.pb.h"
+
+namespace starling {
+
+// Pure and deterministic. Not thread-safe.
+class JobCurve {
+ public:
+  static constexpr double kPeriodSeconds = 0.5;  // between points, before the first merge
+
+  // `points_max` is even and at least 2.
+  explicit JobCurve(size_t points_max = limits::kCurvePointsMax);
+
+  // Goes on from points that were stored: ascending steps, at most points_max of them (others are
+  // left out), after `merges` merges.
+  void Restore(std::vector<CurvePoint> points, uint32_t merges);
+
+  // What finished work of training reported; it counts for the next point.
+  void Observe(double loss_sum, uint64_t samples, uint64_t correct);
+
+  // Whether there is something for a point at this moment. `last`: none will come after it, so that
+  // neither the period nor a loss is waited for.
+  bool Due(uint64_t step, double seconds, bool last) const;
+
+  // How the job stands.
+  struct Moment {
+    uint64_t step = 0;   // global batches finished
+    double seconds = 0;  // since the job began to run
+    double unix_seconds = 0;
+    double samples_per_step = 0;
+    double learning_rate = 0;
+    double hidden_share = 0;
+    int64_t labels_per_sample = 0;    // that are right or wrong; 0: none, and no accuracy
+    std::vector<uint64_t> staleness;  // pulls answered at each lead since the job's begin
+    uint64_t staleness_max = 0;       // greatest lead since the job's begin
+  };
+  // Adds the point that ends at `moment`, and returns it as it is before any merging. Only where
+  // Due.
+  CurvePoint Add(const Moment& moment);
+
+  const std::vector<CurvePoint>& points() const { return points_; }
+  uint32_t merges() const { return merges_; }
+
+  // What is not stored yet: points [first_unsaved, size). Merging makes all of them new.
+  size_t first_unsaved() const { return saved_; }
+  void MarkSaved() { saved_ = points_.size(); }
+
+ private:
+  void MergeNeighbours();
+  void SetStaleness(const Moment& moment, CurvePoint& point) const;
+
+  const size_t points_max_;
+  std::vector<CurvePoint> points_;
+  uint32_t merges_ = 0;
+  size_t saved_ = 0;
+
+  // Reported since the last point.
+  double loss_sum_ = 0;
+  uint64_t samples_ = 0;
+  uint64_t correct_ = 0;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_CURVES_JOB_CURVE_H_
