@@ -34,6 +34,9 @@ struct Flags {
   PredictOptions predict;
   GenerateVerbOptions generate;
   DataInspectOptions data;
+  MetricsOptions metrics;
+  std::string plot_file;
+  TraceOptions trace;
 };
 
 using Action = std::function<int(Flags&, Context&)>;
@@ -191,6 +194,7 @@ class Parser {
       return RunLogs(flags.name, flags.follow, client, context);
     }));
     AddName(logs, "the job");
+    AddCurves();
     CLI::App* write = Verb("export", "write a job's parameters to a file",
                            WithClient([](Flags& flags, Client& client, Context& context) {
       return RunExport(flags.name, flags.export_file, client, context);
@@ -199,6 +203,34 @@ class Parser {
     write->add_option("--format", flags_.export_format, "safetensors")->required()->check(CLI::IsMember({"safetensors"}));
     write->add_option("-o,--output", flags_.export_file, "the file")->required();
     logs->add_flag("-f,--follow", flags_.follow, "until the job has ended");
+  }
+
+  void AddCurves() {
+    CLI::App* metrics = Verb("metrics", "how a job's loss, accuracy, throughput and staleness went",
+                             WithClient([](Flags& flags, Client& client, Context& context) {
+      flags.metrics.name = flags.name;
+      flags.metrics.format = flags.format;
+      return RunMetrics(flags.metrics, client, context);
+    }));
+    AddName(metrics, "the job");
+    AddFormat(metrics);
+    metrics->add_flag("--watch", flags_.metrics.watch, "again each second, until the job has ended")->excludes("-o");
+    metrics->add_option("--tensorboard", flags_.metrics.tensorboard, "a folder: write TensorBoard's event files there")
+        ->excludes("-o")->excludes("--watch");
+    CLI::App* plot = Verb("plot", "draw a job's curves", WithClient([](Flags& flags, Client& client, Context& context) {
+      return RunPlot(flags.name, flags.plot_file, client, context);
+    }));
+    AddName(plot, "the job");
+    plot->add_option("-o,--output", flags_.plot_file, "the .svg file")->required();
+    CLI::App* trace = Verb("trace", "record what a running job's processes do, for ui.perfetto.dev",
+                           WithClient([](Flags& flags, Client& client, Context& context) {
+      flags.trace.name = flags.name;
+      return RunTrace(flags.trace, client, context);
+    }));
+    AddName(trace, "the job");
+    trace->add_option("--steps", flags_.trace.steps, "of the job, from now on")
+        ->check(CLI::Range(1, 1'000'000))->capture_default_str();
+    trace->add_option("-o,--output", flags_.trace.file, "the .json file")->required();
   }
 
   void AddData() {

@@ -24,6 +24,7 @@ class Client {
   virtual absl::Status CancelJob(const std::string& name) = 0;
   virtual absl::Status DeleteJob(const std::string& name) = 0;
   virtual absl::StatusOr<SetPolicyReply> SetPolicy(const SetPolicyRequest& request) = 0;
+  virtual absl::StatusOr<CurvesReply> Curves(const std::string& name) = 0;
   virtual absl::StatusOr<LogsReply> Logs(const LogsRequest& request) = 0;
 };
 

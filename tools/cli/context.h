@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "tools/cli/client.h"
+#include "tools/cli/daemon_peer.h"
 #include "tools/cli/shard_reader.h"
 
 namespace starling::cli {
@@ -31,6 +32,8 @@ struct Context {
   // False as soon as Ctrl-C was pressed.
   std::function<bool(absl::Duration)> sleep;
   std::function<std::unique_ptr<Client>(const std::string& address)> connect;
+  std::function<std::unique_ptr<DaemonPeer>(const std::string& address)> connect_daemon;
+  std::function<int64_t()> steady_micros;  // a clock that is never set
   // shard_reader.h's ReadSlices, over streams of its own.
   std::function<absl::Status(const JobReply& job, const Layout& layout, const ReadPoint& point, absl::Time deadline,
                              const SliceConsumer& consume)>

@@ -42,6 +42,11 @@ class GrpcClient : public Client {
   absl::StatusOr<SetPolicyReply> SetPolicy(const SetPolicyRequest& request) override {
     return Call(&CoordinatorService::Stub::SetPolicy, request, options_.call_deadline);
   }
+  absl::StatusOr<CurvesReply> Curves(const std::string& name) override {
+    CurvesRequest request;
+    request.set_name(name);
+    return Call(&CoordinatorService::Stub::Curves, request, options_.call_deadline);
+  }
   absl::StatusOr<LogsReply> Logs(const LogsRequest& request) override {
     return Call(&CoordinatorService::Stub::Logs, request,
                 options_.call_deadline + absl::Seconds(request.wait_seconds()));

@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -10,6 +11,7 @@
 
 #include "tools/cli/app.h"
 #include "tools/cli/grpc_client.h"
+#include "tools/cli/grpc_daemon_peer.h"
 
 namespace {
 
@@ -78,6 +80,11 @@ int main(int argc, char** argv) {
   context.sleep = Sleep;
   context.connect = [](const std::string& address) {
     return starling::cli::MakeGrpcClient({.address = address});
+  };
+  context.connect_daemon = [](const std::string& address) { return starling::cli::MakeGrpcDaemonPeer(address); };
+  context.steady_micros = [] {
+    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   };
   context.read_slices = [](const auto& job, const auto& layout, const auto& point, absl::Time deadline,
                            const auto& consume) {

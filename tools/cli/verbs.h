@@ -38,6 +38,27 @@ int RunDescribe(Kind kind, const std::string& name, Format format, Client& clien
 // The job's log; with `follow` until the job has ended.
 int RunLogs(const std::string& name, bool follow, Client& client, Context& context);
 
+struct MetricsOptions {
+  std::string name;
+  Format format = Format::kTable;
+  bool watch = false;       // again each second, until the job has ended
+  std::string tensorboard;  // a folder for event files; empty: none
+};
+// The job's curves: sparklines, all points (JSON, YAML), or TensorBoard's event files.
+int RunMetrics(const MetricsOptions& options, Client& client, Context& context);
+
+// The job's curves as an SVG.
+int RunPlot(const std::string& name, const std::string& file, Client& client, Context& context);
+
+struct TraceOptions {
+  std::string name;
+  uint64_t steps = 10;
+  std::string file;
+};
+// What the daemons of a running job do while it does so many steps, as a trace for Perfetto. Refuses a job
+// that does not run (kExitError). Ctrl-C writes what there is.
+int RunTrace(const TraceOptions& options, Client& client, Context& context);
+
 // Follows the job to its end: progress on err, then test_accuracy on out. Bounded by `timeout`.
 int RunWait(const std::string& name, absl::Duration timeout, Client& client, Context& context);
 

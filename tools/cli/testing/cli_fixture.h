@@ -62,6 +62,7 @@ struct FakeCluster {
   ListJobsReply job_list;
   ListWorkersReply workers;
   ListShardsReply shards;
+  std::deque<absl::StatusOr<CurvesReply>> curves;  // the last one stays
   std::deque<LogsReply> logs;
   std::vector<LogsRequest> logs_asked;
   absl::Status cancel, remove;
@@ -98,6 +99,12 @@ class FakeClient : public Client {
   absl::StatusOr<SetPolicyReply> SetPolicy(const SetPolicyRequest& request) override {
     cluster_.set.push_back(request);
     return cluster_.set_reply;
+  }
+  absl::StatusOr<CurvesReply> Curves(const std::string&) override {
+    if (cluster_.curves.empty()) return absl::NotFoundError("no job is called that");
+    auto reply = cluster_.curves.front();
+    if (cluster_.curves.size() > 1) cluster_.curves.pop_front();
+    return reply;
   }
   absl::StatusOr<LogsReply> Logs(const LogsRequest& request) override {
     cluster_.logs_asked.push_back(request);

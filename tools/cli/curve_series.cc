@@ -1,0 +1,71 @@
+#include "tools/cli/curve_series.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "tools/cli/output.h"
+
+namespace starling::cli {
+namespace {
+
+void Add(uint64_t step, double value, Series* series) {
+  if (std::isfinite(value)) series->points.push_back({step, value});
+}
+
+}  // namespace
+
+CurveSeries MakeSeries(const CurvesReply& curves) {
+  CurveSeries all = {{"train loss", {}},    {"test loss", {}},     {"train accuracy", {}},
+                     {"test accuracy", {}}, {"learning rate", {}}, {"samples/s", {}},
+                     {"staleness", {}},     {"hidden share", {}}};
+  for (const CurvePoint& point : curves.points()) {
+    if (point.has_train_loss()) Add(point.step(), point.train_loss(), &all.train_loss);
+    if (point.has_train_accuracy()) Add(point.step(), point.train_accuracy(), &all.train_accuracy);
+    Add(point.step(), point.learning_rate(), &all.learning_rate);
+    Add(point.step(), point.samples_per_second(), &all.samples_per_second);
+    Add(point.step(), static_cast<double>(point.staleness_max()), &all.staleness);
+    Add(point.step(), point.hidden_share(), &all.hidden_share);
+  }
+  for (const EpochResult& result : curves.status().epochs_done()) {
+    if (!result.evaluated()) continue;
+    Add(result.step(), result.test_loss(), &all.test_loss);
+    if (result.has_test_accuracy()) Add(result.step(), result.test_accuracy(), &all.test_accuracy);
+  }
+  return all;
+}
+
+std::string Sparkline(const Series& series, uint64_t last_step, int width) {
+  static constexpr const char* kLevels[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  if (series.points.empty() || width < 1) return "";
+  std::vector<double> sums(static_cast<size_t>(width)), counts(sums.size());
+  for (const SeriesPoint& point : series.points) {
+    const double share =
+        static_cast<double>(point.step) / static_cast<double>(std::max<uint64_t>(last_step, 1));
+    const auto column =
+        static_cast<size_t>(std::clamp(std::ceil(share * width) - 1, 0.0, width - 1.0));
+    sums[column] += point.value;
+    counts[column] += 1;
+  }
+  const auto [low, high] =
+      std::minmax_element(series.points.begin(), series.points.end(),
+                          [](const auto& a, const auto& b) { return a.value < b.value; });
+  const double range = high->value - low->value;
+  std::string line;
+  const char* level = " ";
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (counts[i] > 0) {
+      const double height = range > 0 ? (sums[i] / counts[i] - low->value) / range : 0;
+      level = kLevels[std::clamp(static_cast<int>(height * 8), 0, 7)];
+    }
+    line += level;
+  }
+  return line;
+}
+
+std::string NumberText(double value) {
+  if (value >= 1000 && value < 1e15) return CountText(static_cast<uint64_t>(std::llround(value)));
+  return absl::StrFormat("%.5g", value);
+}
+
+}  // namespace starling::cli

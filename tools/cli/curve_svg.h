@@ -1,0 +1,24 @@
+// A job's curves as one picture. Pure.
+#ifndef STARLING_TOOLS_CLI_CURVE_SVG_H_
+#define STARLING_TOOLS_CLI_CURVE_SVG_H_
+
+#include <string>
+#include <vector>
+
+#include "proto/coordinator.pb.h"
+
+namespace starling::cli {
+
+// Loss, accuracy, throughput and staleness over steps, as an SVG that needs nothing else: no font,
+// script or style from outside; dark where the viewer is. Texts are escaped.
+std::string CurvesSvg(const CurvesReply& curves);
+
+// Some 2 to 7 round numbers (1, 2 or 5 times a power of ten apart) that span [low, high]; low <=
+// high, finite.
+std::vector<double> AxisTicks(double low, double high);
+
+std::string EscapeXml(const std::string& text);
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_CURVE_SVG_H_

@@ -1,0 +1,33 @@
+// A daemon as `starling trace` sees it. Tests fake this interface; grpc_daemon_peer.h is the real
+// one.
+#ifndef STARLING_TOOLS_CLI_DAEMON_PEER_H_
+#define STARLING_TOOLS_CLI_DAEMON_PEER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/trace/merge.h"
+
+namespace starling::cli {
+
+// Every call has a deadline and makes one attempt. Not thread-safe.
+class DaemonPeer {
+ public:
+  virtual ~DaemonPeer() = default;
+
+  // The clock of its spans, in microseconds.
+  virtual absl::StatusOr<int64_t> Clock() = 0;
+
+  struct Spans {
+    std::vector<trace::RecordedSpan> spans;
+    uint64_t dropped = 0;   // of those asked for
+    uint64_t recorded = 0;  // since the process began
+  };
+  // Those that end after `after_us` and are not among the first `after` that it recorded.
+  virtual absl::StatusOr<Spans> ReadSpans(int64_t after_us, uint64_t after) = 0;
+};
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_DAEMON_PEER_H_

@@ -1,0 +1,16 @@
+// The real DaemonPeer.
+#ifndef STARLING_TOOLS_CLI_GRPC_DAEMON_PEER_H_
+#define STARLING_TOOLS_CLI_GRPC_DAEMON_PEER_H_
+
+#include <memory>
+#include <string>
+
+#include "tools/cli/daemon_peer.h"
+
+namespace starling::cli {
+
+std::unique_ptr<DaemonPeer> MakeGrpcDaemonPeer(const std::string& address);
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_GRPC_DAEMON_PEER_H_

@@ -1,0 +1,41 @@
+// starling plot: a job's curves as a picture.
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tools/cli/curve_svg.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/verbs.h"
+
+namespace starling::cli {
+
+int RunPlot(const std::string& name, const std::string& file, Client& client, Context& context) {
+  if (!absl::EndsWith(file, ".svg")) {
+    return Fail(absl::InvalidArgumentError(
+                    absl::StrCat("-o: expected a name that ends with .svg, got ", file)),
+                context);
+  }
+  const auto curves = client.Curves(name);
+  if (!curves.ok()) return Fail(curves.status(), context);
+  if (curves->points_size() == 0) {
+    return Fail(absl::FailedPreconditionError(absl::StrCat(
+                    "job ", name, " has no curve yet (", JobState_Name(curves->status().state()),
+                    "): points come with the first finished steps")),
+                context);
+  }
+  std::ofstream out(file, std::ios::binary | std::ios::trunc);
+  out << CurvesSvg(*curves);
+  out.close();
+  if (!out) {
+    return Fail(absl::FailedPreconditionError(
+                    absl::StrCat("cannot write ", file, ": ", std::strerror(errno))),
+                context);
+  }
+  context.err << "wrote " << curves->points_size() << " points of " << name << " to " << file
+              << "\n";
+  return kExitOk;
+}
+
+}  // namespace starling::cli
