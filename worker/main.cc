@@ -38,6 +38,8 @@ struct WorkerFlags {
   std::string record_steps;
   std::string record_limit = "200";
   std::string inject_push_delay;
+  std::string inject_data_wait;
+  std::string replay_compute;
 };
 
 // Reading a data file cannot be interrupted, and nothing of a worker must be kept.
@@ -53,6 +55,39 @@ absl::StatusOr<int64_t> PositiveInteger(const std::string& flag, const std::stri
   int64_t value = 0;
   if (absl::SimpleAtoi(text, &value) && value >= 1 && value <= most) return value;
   return absl::InvalidArgumentError(absl::StrCat(flag, ": expected 1 to ", most, ", got \"", text, "\""));
+}
+
+// A time that a test injects; unset: none.
+absl::Status ReadInjected(const std::string& flag, const std::string& text, const std::string& what,
+                          absl::Duration* time) {
+  if (text.empty()) return absl::OkStatus();
+  const absl::StatusOr<double> seconds = config::ParseDuration(text);
+  if (!seconds.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": ", seconds.status().message()));
+  }
+  *time = absl::Seconds(*seconds);
+  spdlog::warn("{}: {} {}", flag, what, absl::FormatDuration(*time));
+  return absl::OkStatus();
+}
+
+absl::Status ReadInjections(const WorkerFlags& flags, WorkerRuntimeOptions* options) {
+  STARLING_RETURN_IF_ERROR(ReadInjected("--inject-push-delay", flags.inject_push_delay,
+                                        "each push is held back for", &options->push_delay));
+  STARLING_RETURN_IF_ERROR(ReadInjected("--inject-data-wait", flags.inject_data_wait,
+                                        "each micro-batch's data come later by",
+                                        &options->job.data_wait));
+  if (flags.replay_compute.empty()) return absl::OkStatus();
+  const auto replay = ParseReplayedCompute(flags.replay_compute);
+  if (!replay.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--replay-compute: ", replay.status().message()));
+  }
+  options->job.replay = *replay;
+  spdlog::warn(
+      "--replay-compute: nothing is computed or learned; a micro-batch waits {} for forward and {} "
+      "for backward",
+      absl::FormatDuration(replay->forward), absl::FormatDuration(replay->backward));
+  return absl::OkStatus();
 }
 
 absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_status) {
@@ -71,11 +106,7 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
   }
   STARLING_ASSIGN_OR_RETURN(const double timeout, config::ParseDuration(flags.coordinator_timeout));
   options.coordinator_timeout = absl::Seconds(timeout);
-  if (!flags.inject_push_delay.empty()) {
-    STARLING_ASSIGN_OR_RETURN(const double delay, config::ParseDuration(flags.inject_push_delay));
-    options.push_delay = absl::Seconds(delay);
-    spdlog::warn("--inject-push-delay: each push is held back for {}", absl::FormatDuration(options.push_delay));
-  }
+  STARLING_RETURN_IF_ERROR(ReadInjections(flags, &options));
   std::unique_ptr<StepRecorder> recorder;
   if (!flags.record_steps.empty()) {
     STARLING_ASSIGN_OR_RETURN(const int64_t limit,
@@ -126,12 +157,21 @@ int Main(int argc, char** argv) {
         "What a job's parameters, gradients and activations may take here (default: nine tenths of "
         "what is available); a batch that needs more is refused",
         &flags.memory_bytes},
-       {"--coordinator-timeout", "How long to look for the coordinator at the start", &flags.coordinator_timeout},
+       {"--coordinator-timeout", "How long to look for the coordinator at the start",
+        &flags.coordinator_timeout},
        {"--record-steps", "Folder in which steps are written down for tests/judge/trainer.py",
         &flags.record_steps},
        {"--record-limit", "How many steps are written down", &flags.record_limit},
-       {"--inject-push-delay", "For tests: hold each push back for so long, as 0.02s; updates are stale then",
-        &flags.inject_push_delay}},
+       {"--inject-push-delay",
+        "For tests: hold each push back for so long, as 0.02s; updates are stale then",
+        &flags.inject_push_delay},
+       {"--inject-data-wait",
+        "For tests: hand each micro-batch's data over later by so much, as 0.02s",
+        &flags.inject_data_wait},
+       {"--replay-compute",
+        "For tests and benches: wait so long for forward and backward of each micro-batch, as "
+        "0.02s,0.04s, instead of computing; pushes are of full size, and all gradients 0",
+        &flags.replay_compute}},
       &flags.daemon);
   if (ends.has_value()) return *ends;
   DaemonExit exit_request;

@@ -75,6 +75,7 @@ struct Lane {
   std::vector<int> steps_left;  // by slice, of the micro-batch under way
   std::vector<float> losses;
   std::vector<float> logits;
+  ReplayWait replay;
   uint64_t slice_wait_us = 0;
   uint64_t ack_wait_us = 0;
 };
@@ -215,6 +216,10 @@ class ExecutorImpl : public Executor {
   absl::Status BindLane(Lane& lane) {
     STARLING_RETURN_IF_ERROR(lane.gradients.Allocate(device_, flat_bytes(), *lane.stream));
     STARLING_RETURN_IF_ERROR(lane.arena.Allocate(device_, arena_bytes_, *lane.stream));
+    if (options_.replay) {
+      STARLING_RETURN_IF_ERROR(
+          device_->Zero(lane.gradients.as<float>(), flat_bytes(), *lane.stream));
+    }
     char* const arena = lane.arena.as<char>();
     for (const auto& program : lane.train) {
       program->Bind(arena, layout_, live_.as<float>(), lane.gradients.as<float>());
@@ -381,16 +386,35 @@ class ExecutorImpl : public Executor {
       STARLING_RETURN_IF_ERROR(WaitForSlices(lane, node));
       if (Stopped()) return Abandoned();
       const uint64_t begin = SpanRing::NowMicros();
-      STARLING_RETURN_IF_ERROR(program.Forward(node, random, *lane.stream));
+      STARLING_RETURN_IF_ERROR(ForwardNode(lane, program, node, random));
       spans_->Record(forward_names_[node], SpanCategory::kForward, begin, SpanRing::NowMicros(),
                      {.clock = run_.unit->clock});
     }
     return absl::OkStatus();
   }
 
+  absl::Status ForwardNode(Lane& lane, Program& program, int node, const RandomKey& random) {
+    if (!options_.replay) return program.Forward(node, random, *lane.stream);
+    return Replay(lane, options_.replay->forward / static_cast<double>(graph_.nodes.size()));
+  }
+
+  absl::Status BackwardStepOf(Lane& lane, Program& program, size_t step) {
+    if (!options_.replay) return program.Backward(static_cast<int>(step), *lane.stream);
+    return Replay(lane,
+                  options_.replay->backward / static_cast<double>(program.backward_steps().size()));
+  }
+
+  absl::Status Replay(Lane& lane, absl::Duration time) {
+    return lane.replay.For(time, [this] { return Stopped(); }) ? absl::OkStatus() : Abandoned();
+  }
+
   absl::Status ReadOutcome(Lane& lane, const Program& program, const MicroBatch& batch,
                            Outcome* outcome) {
     const int64_t n = batch.samples;
+    if (options_.replay) {
+      *outcome = {static_cast<double>(n), static_cast<uint64_t>(n), 0};
+      return absl::OkStatus();
+    }
     const size_t logits = logits_per_sample();
     STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.losses.data(), program.losses(),
                                                      n * sizeof(float), *lane.stream));
@@ -438,7 +462,7 @@ class ExecutorImpl : public Executor {
       if (Stopped()) return Abandoned();
       const int node = steps[step].node;
       const uint64_t begin = SpanRing::NowMicros();
-      STARLING_RETURN_IF_ERROR(program.Backward(static_cast<int>(step), *lane.stream));
+      STARLING_RETURN_IF_ERROR(BackwardStepOf(lane, program, step));
       spans_->Record(backward_names_[node], SpanCategory::kBackward, begin, SpanRing::NowMicros(),
                      {.clock = run_.unit->clock});
       for (SliceId slice : use_.pushed_by_node[node]) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include "common/protocol/types.h"
 #include "common/trace/span_ring.h"
 #include "kernels/device.h"
+#include "worker/executor/replay.h"
 
 namespace starling {
 
@@ -80,6 +82,8 @@ struct ExecutorOptions {
   int kernel_threads = 1;                 // threads inside one micro-batch
   uint64_t seed = 0;                      // of dropout
   size_t bytes_max = std::numeric_limits<size_t>::max();  // of device memory that may be planned
+  // Lanes wait instead of computing: every gradient is 0, a sample's loss 1, no prediction right.
+  std::optional<ReplayedCompute> replay;
 };
 
 struct Unit {

@@ -21,13 +21,16 @@ namespace {
 // Batches of one unit; they live until the unit ends.
 class UnitBatches : public BatchSource {
  public:
-  UnitBatches(Loader& loader, const std::atomic<bool>& cancelled)
-      : loader_(loader), cancelled_(cancelled) {}
+  UnitBatches(ServedJob& job, const std::atomic<bool>& cancelled)
+      : loader_(job.loader()), wait_(job.data_wait()), cancelled_(cancelled) {}
 
   absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) override {
     // Taking gathers in this thread if need be: it takes as long as reading memory does.
     constexpr absl::Duration kDeadline = absl::Seconds(60);
-    if (cancelled_.load()) return absl::CancelledError("the unit was abandoned");
+    const auto cancelled = [this] { return cancelled_.load(); };
+    if (cancelled() || !ReplayWait().For(wait_, cancelled)) {
+      return absl::CancelledError("the unit was abandoned");
+    }
     WorkRange micro = range;
     micro.first = id;
     micro.count = 1;
@@ -43,6 +46,7 @@ class UnitBatches : public BatchSource {
 
  private:
   Loader& loader_;
+  const absl::Duration wait_;
   const std::atomic<bool>& cancelled_;
   Mutex mutex_;
   std::map<uint64_t, BatchHandle> taken_;
@@ -115,7 +119,7 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   if (task->cancelled) return;
   listener_.on_begin(compute.unit);
 
-  UnitBatches batches(job.loader(), task->cancelled);
+  UnitBatches batches(job, task->cancelled);
   VersionGate gate(job, compute);
   Unit unit;
   unit.ranges = compute.ranges;

@@ -72,6 +72,7 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
                                                            Device* device, SpanRing* spans) {
   std::shared_ptr<ServedJob> job(new ServedJob());
   job->description_ = description;
+  job->data_wait_ = options.data_wait;
   const JobSpec& spec = description.spec();
   STARLING_ASSIGN_OR_RETURN(job->graph_, Validate(spec.model()));
   STARLING_ASSIGN_OR_RETURN(job->layout_, MakeLayout(spec));
@@ -98,6 +99,7 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   executor.lanes = std::min<int>(options.lanes, spec.batch().micro_batches());
   executor.kernel_threads = spec.batch().kernel_threads();
   executor.seed = spec.seed();
+  executor.replay = options.replay;
   // The rest is for batches that are staged and values under way.
   executor.bytes_max =
       options.memory_bytes > 0 ? options.memory_bytes : AvailableMemoryBytes() / 10 * 9;

@@ -3,9 +3,11 @@
 #define STARLING_WORKER_RUNTIME_SERVED_JOB_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/graph/graph.h"
 #include "common/placement/layout.h"
 #include "common/protocol/types.h"
@@ -24,6 +26,9 @@ struct ServedJobOptions {
   int lanes = 1;
   uint64_t read_ahead_bytes_max = 64 << 20;
   uint64_t memory_bytes = 0;  // that a job's executor may plan; 0: nine tenths of what is available
+  // Of tests and benches.
+  std::optional<ReplayedCompute> replay;  // instead of computing
+  absl::Duration data_wait;               // each micro-batch is handed over so much later
 };
 
 // Made on a background thread, then shared by the session's and the computing thread; each member
@@ -42,6 +47,7 @@ class ServedJob {
   const Layout& layout() const { return layout_; }
   std::vector<session::SliceShape> SliceShapes() const;
 
+  absl::Duration data_wait() const { return data_wait_; }
   Loader& loader() { return *loader_; }
   Executor& executor() { return *executor_; }
   const std::shared_ptr<GradientPool>& gradients() { return gradients_; }
@@ -61,6 +67,7 @@ class ServedJob {
   JobDescription description_;
   ResolvedGraph graph_;
   Layout layout_;
+  absl::Duration data_wait_;
   std::unique_ptr<Loader> loader_;
   std::shared_ptr<GradientPool> gradients_;
   std::unique_ptr<SliceVersions> live_;
