@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/duration.h"
+#include "common/daemon/admin_port.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/daemon_service.h"
 #include "common/daemon/malloc.h"
@@ -92,6 +93,8 @@ absl::Status ReadInjections(const WorkerFlags& flags, WorkerRuntimeOptions* opti
 
 absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_status) {
   const Identity self{PeerRole::kWorker, flags.daemon.name};
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
+                            StartAdminPort(flags.daemon, self));
   WorkerRuntimeOptions options;
   options.name = flags.daemon.name;
   options.coordinator = flags.daemon.coordinator;
@@ -116,7 +119,8 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
 
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, CreateCpuDevice());
   SpanRing spans;
-  const std::shared_ptr<grpc::Service> daemon = MakeDaemonService({self, device->instruction_set(), flags.daemon.clock_offset}, &spans);
+  const std::shared_ptr<grpc::Service> daemon = MakeDaemonService(
+      {self, device->instruction_set(), admin->address(), flags.daemon.clock_offset}, &spans);
   STARLING_ASSIGN_OR_RETURN(
       const std::unique_ptr<RpcServer> server,
       StartRpcServer({.listen = flags.daemon.listen, .self = self, .services = {daemon.get()}, .accept = {}}));
@@ -133,6 +137,7 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
                           ended = status;
                           exit_request->Request(status.ok() ? kExitOk : kExitError);
                         });
+  runtime.ShowOn(admin.get());
   runtime.Start();
   DaemonExit::Reason reason = exit_request->Wait();
   if (reason.signal != 0) {
@@ -143,6 +148,7 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
     if (drained.has_value() && drained->signal == 0) reason = *drained;
   }
   *exit_status = reason.exit_status;
+  admin->BeginShutdown();
   EndWithin(kTeardownDeadline, reason.exit_status);
   server->Shutdown(kShutdownGrace);
   return reason.signal == 0 ? ended : absl::OkStatus();

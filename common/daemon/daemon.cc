@@ -57,6 +57,11 @@ std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole 
   app.add_option("--listen", flags->listen, "host:port to listen on; port 0 takes a free one")
       ->capture_default_str();
   app.add_option("--port-file", flags->port_file, "Write the port that is listened on here");
+  app.add_option("--admin-address", flags->admin_address,
+                 "host:port for /metrics, /healthz and /readyz, plain HTTP that anybody who reaches it can "
+                 "read; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--admin-port-file", flags->admin_port_file, "Write the admin port here");
   app.add_option("--log-level", flags->log_level, "debug, info, warn or error")->capture_default_str();
   std::string clock_offset;
   app.add_option("--inject-clock-offset", clock_offset,

@@ -33,6 +33,8 @@ struct DaemonFlags {
   std::string name;
   std::string listen = "127.0.0.1:0";
   std::string port_file;
+  std::string admin_address = "127.0.0.1:0";
+  std::string admin_port_file;
   std::string coordinator;  // workers and shards
   std::string log_level = "info";
   absl::Duration clock_offset;  // for tests

@@ -32,6 +32,7 @@ class DaemonService final : public Daemon::Service {
     reply->set_instruction_set(info_.instruction_set);
     reply->set_now_us(Shown(SpanRing::NowMicros()));
     reply->set_unix_us(Shown(static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()))));
+    reply->set_admin_address(info_.admin_address);
     return grpc::Status::OK;
   }
 

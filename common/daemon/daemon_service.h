@@ -18,7 +18,8 @@ namespace starling {
 struct DaemonInfo {
   Identity self;
   std::string instruction_set;  // "avx512": which kernels it runs; empty where it runs none
-  absl::Duration clock_offset;  // for tests: its clocks are shown to be ahead by so much
+  std::string admin_address = {};
+  absl::Duration clock_offset = {};  // for tests: its clocks are shown to be ahead by so much
 };
 
 // For RpcServer::Options::services. `spans` may be null and must outlive the service.

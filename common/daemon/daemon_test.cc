@@ -37,13 +37,21 @@ TEST(DaemonFlags, Parses) {
   const Parsed parsed =
       Parse(PeerRole::kShard, {"--name", "ps-0", "--coordinator", "127.0.0.1:7070", "--listen",
                                "127.0.0.1:0", "--port-file", "/tmp/p", "--state", "/s",
-                               "--inject-clock-offset", "-200ms"});
+                               "--inject-clock-offset", "-200ms", "--admin-address",
+                               "0.0.0.0:7080", "--admin-port-file", "/tmp/a"});
   EXPECT_FALSE(parsed.exit.has_value()) << parsed.err;
   EXPECT_EQ(parsed.flags.name, "ps-0");
   EXPECT_EQ(parsed.flags.coordinator, "127.0.0.1:7070");
   EXPECT_EQ(parsed.flags.port_file, "/tmp/p");
   EXPECT_EQ(parsed.state, "/s");
   EXPECT_EQ(parsed.flags.clock_offset, absl::Milliseconds(-200));
+  EXPECT_EQ(parsed.flags.admin_address, "0.0.0.0:7080");
+  EXPECT_EQ(parsed.flags.admin_port_file, "/tmp/a");
+}
+
+TEST(DaemonFlags, TheAdminPortIsOnLoopbackUnlessToldOtherwise) {
+  EXPECT_EQ(Parse(PeerRole::kShard, {"--name", "ps-0", "--coordinator", "127.0.0.1:1"}).flags.admin_address,
+            "127.0.0.1:0");
 }
 
 TEST(DaemonFlags, Mistakes) {

@@ -46,7 +46,7 @@ class FakeCoordinator final : public CoordinatorService::CallbackService {
 class Services : public testing::Test {
  protected:
   void SetUp() override {
-    daemon_ = MakeDaemonService({{PeerRole::kShard, "ps-0"}, "avx2"}, &spans_);
+    daemon_ = MakeDaemonService({{PeerRole::kShard, "ps-0"}, "avx2", "127.0.0.1:7080"}, &spans_);
     RpcServer::Options options;
     options.listen = "127.0.0.1:0";
     options.self = {PeerRole::kShard, "ps-0"};
@@ -76,6 +76,7 @@ TEST_F(Services, InfoAndSpans) {
     EXPECT_EQ(reply.version().version(), std::string(ReleaseVersion()));
     EXPECT_EQ(reply.version().protocol(), ProtocolVersion());
     EXPECT_EQ(reply.instruction_set(), "avx2");
+    EXPECT_EQ(reply.admin_address(), "127.0.0.1:7080");
   }
   grpc::ClientContext context;
   AddIdentity(worker_, &context);

@@ -47,7 +47,8 @@ constexpr size_t kPolicy = 132;
 constexpr size_t kDigest = 136;
 constexpr size_t kScalar = 144;
 constexpr size_t kReporter = 152;
-constexpr size_t kReserved2 = 156;  // to 188
+constexpr size_t kHeld = 156;
+constexpr size_t kReserved2 = 160;  // to 188
 constexpr size_t kCrc = 188;
 }  // namespace at
 static_assert(at::kCrc + 4 == limits::kFrameHeaderBytes);
@@ -252,6 +253,7 @@ void EncodeFrameHeader(const FrameHeader& h, uint8_t* out) {
   Store64(out + at::kDigest, h.digest);
   Store64(out + at::kScalar, std::bit_cast<uint64_t>(h.scalar));
   Store32(out + at::kReporter, h.reporter.value);
+  Store32(out + at::kHeld, h.held_us);
   Store32(out + at::kCrc, Crc32c(absl::MakeConstSpan(out, at::kCrc)));
 }
 
@@ -290,6 +292,10 @@ absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out
   h.digest = Load64(p + at::kDigest);
   h.scalar = std::bit_cast<double>(Load64(p + at::kScalar));
   h.reporter = PartitionId(Load32(p + at::kReporter));
+  h.held_us = Load32(p + at::kHeld);
+  if (h.held_us != 0 && h.type != FrameType::kValue) {
+    return Refuse("held time", "0 but in values", h.held_us);
+  }
   if (absl::Status status = CheckWork(h.key.work); !status.ok()) return status;
   if (absl::Status status = CheckSizes(h); !status.ok()) return status;
   if (absl::Status status = CheckDecision(h); !status.ok()) return status;

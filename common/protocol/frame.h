@@ -85,6 +85,8 @@ struct FrameHeader {
   PartitionId reporter;     // who reports, or is answered
   double scalar = 0;        // report: the squared norm; answer: the scale. Finite, not negative
 
+  uint32_t held_us = 0;     // value alone: for how long the shard held the pull back
+
   uint32_t elements = 0;
   uint32_t payload_bytes = 0;
   uint64_t digest = 0;      // XXH3-64 of the payload; 0 when there is none

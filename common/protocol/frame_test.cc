@@ -58,6 +58,15 @@ TEST(Frame, RoundTripsEveryField) {
   EXPECT_EQ(back, Sample());
 }
 
+TEST(Frame, AValueSaysHowLongItsPullWasHeld) {
+  FrameHeader value = Sample();
+  value.type = FrameType::kValue;
+  value.held_us = 0xDEADBEEF;
+  FrameHeader back;
+  ASSERT_TRUE(DecodeFrameHeader(Encoded(value), &back).ok());
+  EXPECT_EQ(back, value);
+}
+
 FrameHeader Report() {
   FrameHeader h;
   h.type = FrameType::kDecision;
@@ -126,7 +135,8 @@ TEST(Frame, NamesWhatIsWrong) {
       {"reserved", [](Bytes* b) { (*b)[29] = 1; }},
       {"scalar", [](Bytes* b) { (*b)[144] = 1; }},
       {"reporter", [](Bytes* b) { (*b)[152] = 1; }},
-      {"reserved", [](Bytes* b) { (*b)[156] = 1; }},
+      {"held time", [](Bytes* b) { (*b)[156] = 1; }},
+      {"reserved", [](Bytes* b) { (*b)[160] = 1; }},
       {"reserved", [](Bytes* b) { (*b)[187] = 1; }},
       {"work count", [](Bytes* b) { (*b)[36] = 3; }},
       {"work first", [](Bytes* b) { (*b)[40] = 129; }},

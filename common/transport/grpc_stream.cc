@@ -15,6 +15,10 @@ namespace {
 constexpr size_t kCreditLumpBytes = 256 << 10;
 static_assert(kCreditLumpBytes + limits::kFramePayloadBytesMax <= limits::kStreamInFlightBytesMax);
 
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 void DropKeep(void* keep) { delete static_cast<std::shared_ptr<const void>*>(keep); }
 
 // Two slices: the header copied, the payload aliased.
@@ -73,6 +77,7 @@ absl::Status GrpcStream::Send(const FrameHeader& header, OutgoingPayload payload
     if (ended_) return absl::UnavailableError("the stream is over");
     const absl::Status status = queue_.Push({header, std::move(payload)}, urgency);
     if (!status.ok()) return status;
+    CountSending();
   }
   Pump();
   return absl::OkStatus();
@@ -97,7 +102,19 @@ FrameStream::Stats GrpcStream::stats() const {
   Stats stats = stats_;
   stats.queued_frames = queue_.frames();
   stats.queued_payload_bytes = queue_.payload_bytes();
+  if (sending_since_.has_value()) stats.sending_seconds += SecondsSince(*sending_since_);
   return stats;
+}
+
+// After each change of what there is to send.
+void GrpcStream::CountSending() {
+  const bool sending = !ended_ && (writing_payload_ || queue_.payload_bytes() > 0);
+  if (sending == sending_since_.has_value()) return;
+  if (sending) {
+    sending_since_ = std::chrono::steady_clock::now();
+  } else {
+    stats_.sending_seconds += SecondsSince(*std::exchange(sending_since_, std::nullopt));
+  }
 }
 
 void GrpcStream::SetPeer(PeerIdentity peer) {
@@ -263,6 +280,7 @@ void GrpcStream::Pump() {
       if (!next.has_value()) return;
       if (NeedsCredit(next->header)) credit_ -= next->payload.bytes.size();
       stats_.sent_payload_bytes += next->payload.bytes.size();
+      writing_payload_ = !next->payload.bytes.empty();
     }
     writing_ = true;
   }
@@ -272,7 +290,8 @@ void GrpcStream::Pump() {
 void GrpcStream::OnWritten(bool ok) {
   {
     absl::MutexLock lock(&mutex_);
-    writing_ = false;
+    writing_ = writing_payload_ = false;
+    CountSending();
   }
   // Where the write failed, the read will, too, and says that the stream is over.
   if (ended()) {
@@ -288,6 +307,7 @@ void GrpcStream::End(const absl::Status& why, bool local) {
     absl::MutexLock lock(&mutex_);
     if (ended_) return;
     ended_ = true;
+    CountSending();
     if (local) local_end_ = why;
     resume = std::exchange(paused_, false);
   }

@@ -6,8 +6,10 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
@@ -67,6 +69,7 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   void OnWritten(bool ok);
   void Pump();
   void Handled(uint32_t credit, uint32_t uncredited);
+  void CountSending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TooManyUnhandled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Receive(grpc::ByteBuffer* buffer);
   absl::Status TakeCredit(uint32_t bytes);
@@ -79,6 +82,7 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   SendQueue queue_ ABSL_GUARDED_BY(mutex_);
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_payload_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status local_end_ ABSL_GUARDED_BY(mutex_);
   size_t credit_ ABSL_GUARDED_BY(mutex_) = limits::kStreamInFlightBytesMax;
@@ -88,6 +92,8 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   size_t uncredited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, but for tensors
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;  // no read is under way, since there are too many of these
   Stats stats_ ABSL_GUARDED_BY(mutex_);
+  // Since when there is a payload to send.
+  std::optional<std::chrono::steady_clock::time_point> sending_since_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling

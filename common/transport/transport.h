@@ -65,6 +65,7 @@ class FrameStream {
     size_t queued_payload_bytes = 0;
     uint64_t sent_payload_bytes = 0;
     uint64_t received_payload_bytes = 0;
+    double sending_seconds = 0;  // for so long at least one payload was being written, or waited for that
   };
   virtual Stats stats() const = 0;
 };

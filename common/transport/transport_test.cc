@@ -222,8 +222,25 @@ TEST_F(Transport, SlowReaderBoundsWhatIsUnderWayAndControlStillPasses) {
   EXPECT_EQ(pair.there->frames(), kCredit + 1);
   EXPECT_EQ(pair.stream->stats().queued_frames, kFrames - kCredit);
   EXPECT_LE(pair.stream->stats().sent_payload_bytes, limits::kStreamInFlightBytesMax);
+  const double sending = pair.stream->stats().sending_seconds;
+  EXPECT_GT(pair.stream->stats().sending_seconds, sending);  // it goes on while payloads wait
   pair.there->LetGo();
   pair.there->AwaitFrames(kFrames + 1);
+}
+
+TEST_F(Transport, NothingToSendTakesNoTime) {
+  Pair pair = Connect();
+  EXPECT_EQ(pair.stream->stats().sending_seconds, 0);
+  ASSERT_TRUE(pair.stream->Send(Control(1)).ok());
+  pair.there->AwaitFrames(1);
+  EXPECT_EQ(pair.stream->stats().sending_seconds, 0);
+  ASSERT_TRUE(pair.stream->Send(Bulk(2, 16), Floats(16), 0).ok());
+  pair.there->AwaitFrames(2);
+  double seen = 0;  // stands still once the write is over
+  do {
+    seen = pair.stream->stats().sending_seconds;
+  } while (pair.stream->stats().sending_seconds != seen);
+  EXPECT_GT(seen, 0);
 }
 
 // Frames that need no credit are bounded, too: beyond the limit they stay with their sender.

@@ -8,11 +8,14 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/daemon/admin_port.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/daemon_service.h"
 #include "common/daemon/malloc.h"
 #include "common/transport/transport.h"
 #include "common/version/version.h"
+#include "server/coordinator/admin/cluster_pages.h"
 #include "server/coordinator/service/coordinator_host.h"
 #include "server/coordinator/store/sqlite_store.h"
 
@@ -31,6 +34,8 @@ absl::StatusOr<std::unique_ptr<StateStore>> OpenState(const std::string& folder)
 
 absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit* exit_request,
                  int* exit_status) {
+  const Identity self{PeerRole::kCoordinator, flags.name};
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin, StartAdminPort(flags, self));
   absl::StatusOr<std::unique_ptr<StateStore>> store = OpenState(state);
   if (!store.ok()) return store.status();
   CoordinatorOptions options;
@@ -43,8 +48,8 @@ absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit*
       });
   if (!host.ok()) return host.status();
 
-  const Identity self{PeerRole::kCoordinator, flags.name};
-  const std::shared_ptr<grpc::Service> daemon = MakeDaemonService({self, "", flags.clock_offset}, nullptr);
+  const std::shared_ptr<grpc::Service> daemon =
+      MakeDaemonService({self, "", admin->address(), flags.clock_offset}, nullptr);
   const std::shared_ptr<grpc::Service> service = MakeCoordinatorService(host->get());
   absl::StatusOr<std::unique_ptr<RpcServer>> server = StartRpcServer(
       {.listen = flags.listen, .self = self, .services = {daemon.get(), service.get()}, .accept = {}});
@@ -56,9 +61,11 @@ absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit*
   }
   spdlog::info("version {} listens on {}, state in {}, generation {}",
                std::string(ReleaseVersion()), (*server)->address(), state, (*host)->generation());
+  ShowCluster(host->get(), admin.get());
 
   *exit_status = exit_request->Wait().exit_status;
   spdlog::info("shutting down");
+  admin->BeginShutdown();
   (*host)->BeginShutdown();
   (*server)->Shutdown(kShutdownGrace);
   (*host)->Stop();

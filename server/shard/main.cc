@@ -7,6 +7,8 @@
 #include <string>
 #include <thread>
 
+#include "common/base/status_macros.h"
+#include "common/daemon/admin_port.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/malloc.h"
 #include "common/version/version.h"
@@ -16,7 +18,10 @@ namespace starling {
 namespace {
 
 absl::Status Run(const DaemonFlags& flags, DaemonExit* exit_request, int* exit_status) {
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
+                            StartAdminPort(flags, {PeerRole::kShard, flags.name}));
   ShardOptions options;
+  options.admin_address = admin->address();
   options.name = flags.name;
   options.listen = flags.listen;
   options.coordinator = flags.coordinator;
@@ -28,6 +33,7 @@ absl::Status Run(const DaemonFlags& flags, DaemonExit* exit_request, int* exit_s
         exit_request->Request(kExitError);
       });
   if (!shard.ok()) return shard.status();
+  (*shard)->ShowOn(admin.get());
   if (!flags.port_file.empty()) {
     if (absl::Status status = WritePortFile(flags.port_file, (*shard)->port()); !status.ok()) {
       return status;
@@ -37,6 +43,7 @@ absl::Status Run(const DaemonFlags& flags, DaemonExit* exit_request, int* exit_s
                (*shard)->address(), flags.coordinator);
   *exit_status = exit_request->Wait().exit_status;
   spdlog::info("shutting down");
+  admin->BeginShutdown();
   (*shard)->Stop();
   return absl::OkStatus();
 }

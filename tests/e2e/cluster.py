@@ -18,6 +18,8 @@ import struct
 import subprocess
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,14 +116,21 @@ class Cluster:
         port_file.unlink(missing_ok=True)
         self._spawn("coordinator", [
             binary("server/coordinator/starling-coordinator"), "--listen", listen,
-            "--state", str(self.directory / "state"), "--port-file", str(port_file)])
+            "--state", str(self.directory / "state"), "--port-file", str(port_file),
+            *self._admin_flags("coordinator"), *self.flags_of.get("coordinator", [])])
         wait_until(lambda: port_file.exists() and port_file.read_text().strip(), 20,
                    "the coordinator's port file")
         self.coordinator = f"127.0.0.1:{int(port_file.read_text())}"
 
     def _start_daemon(self, name, label, more):
         self._spawn(name, [binary(label), "--coordinator", self.coordinator, "--name", name,
-                           "--listen", "127.0.0.1:0", *more, *self.flags_of.get(name, [])])
+                           "--listen", "127.0.0.1:0", *self._admin_flags(name), *more,
+                           *self.flags_of.get(name, [])])
+
+    def _admin_flags(self, name):
+        path = self.directory / f"{name}.admin"
+        path.unlink(missing_ok=True)
+        return ["--admin-port-file", str(path)]
 
     def start_shard(self, name):
         self._start_daemon(name, "server/shard/starling-ps", [])
@@ -137,6 +146,22 @@ class Cluster:
 
     def exit_status(self, name, timeout=15):
         return self.processes[name].wait(timeout)
+
+    # ---- Admin ports ------------------------------------------------------------------------
+
+    def admin_port(self, name):
+        path = self.directory / f"{name}.admin"
+        return int(wait_until(lambda: path.exists() and path.read_text().strip(), 30,
+                              f"the admin port of {name}"))
+
+    def ask(self, name, path, timeout=30):
+        """GET from the daemon's admin port: (status, headers, text)."""
+        request = f"http://127.0.0.1:{self.admin_port(name)}{path}"
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as reply:
+                return reply.status, reply.headers, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers, error.read().decode()
 
     # ---- Client -----------------------------------------------------------------------------
 

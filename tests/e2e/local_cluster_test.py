@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 from pathlib import Path
 
 from tests.e2e.cluster import binary, wait_until
@@ -55,6 +57,9 @@ class LocalClusterTest(unittest.TestCase):
     def up(self, *more):
         result = self.starling("local", "up", "--shards", "2", "--workers", "2", "--detach", *more)
         self.assertRegex(result.stdout, r"^address=127\.0\.0\.1:\d+\n$")
+        page = re.search(r"^see it at (http://127\.0\.0\.1:\d+/)$", result.stderr, re.M)
+        with urllib.request.urlopen(page[1], timeout=30) as reply:
+            self.assertIn(b"<title>Starling</title>", reply.read())
         return result.stdout.strip().removeprefix("address=")
 
     def pid(self, name):

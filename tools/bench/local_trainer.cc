@@ -29,7 +29,7 @@ namespace {
 // Every slice is always ready: the update is done before the next step begins.
 class OpenGate : public SliceGate {
  public:
-  bool Wait(SliceId) override { return true; }
+  bool Wait(SliceId, uint64_t*) override { return true; }
 };
 
 class Batches : public BatchSource {

@@ -84,6 +84,7 @@ int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directo
   announcer.Err(absl::StrCat("the local cluster runs: ", up.shards, " shards, ", up.workers, " workers, logs in ",
                              directory.root(), "/logs. Stop it with ",
                              up.detach ? "starling local down" : "Ctrl-C"));
+  announcer.Err(absl::StrCat("see it at ", cluster.page()));
   announcer.Out(absl::StrCat("address=", cluster.address()));
   announcer.Done(kExitOk);
   cluster.Supervise();

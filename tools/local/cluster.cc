@@ -29,6 +29,13 @@ constexpr absl::Duration kAllStop = absl::Seconds(5);
 
 bool IsStop(int signal) { return signal != SIGCHLD; }
 
+// The port that a daemon wrote down when it last started, "0" if none; the file is removed.
+std::string TakePort(const std::string& path) {
+  const std::string port = ReadSmallFile(path).value_or("");
+  unlink(path.c_str());
+  return port.empty() ? "0" : port;
+}
+
 }  // namespace
 
 Cluster::Cluster(ClusterOptions options) : options_(std::move(options)) {
@@ -63,13 +70,17 @@ absl::Status Cluster::Launch(Daemon& daemon) {
                               : daemon.role == Role::kShard ? options_.binaries.shard
                                                                 : options_.binaries.worker;
   const std::string port_path = directory.PortPath(daemon.name);
+  const std::string admin_path = directory.AdminPortPath(daemon.name);
   // A daemon that is started again listens where it did: from the same address, the coordinator takes
-  // it for the successor at once instead of waiting for the old one's silence.
-  const std::string port = std::string(absl::StripAsciiWhitespace(ReadSmallFile(port_path).value_or("")));
-  const std::string again = port.empty() || daemon.started == absl::InfinitePast() ? "0" : port;
-  unlink(port_path.c_str());
+  // it for the successor at once instead of waiting for the old one's silence; and who looks at its admin
+  // port finds it.
+  const bool again = daemon.started != absl::InfinitePast();
+  const std::string port = again ? TakePort(port_path) : "0";
+  const std::string admin_port = again ? TakePort(admin_path) : "0";
   std::vector<std::string> argv = {binary, "--name", daemon.name, "--port-file", port_path, "--listen",
-                                   coordinator ? address_ : absl::StrCat("127.0.0.1:", again)};
+                                   coordinator ? address_ : absl::StrCat("127.0.0.1:", port),
+                                   "--admin-port-file", admin_path, "--admin-address",
+                                   absl::StrCat("127.0.0.1:", admin_port)};
   if (coordinator) {
     argv.insert(argv.end(), {"--state", directory.CoordinatorStatePath()});
   } else {
@@ -84,8 +95,10 @@ absl::Status Cluster::Launch(Daemon& daemon) {
 absl::Status Cluster::WaitForAddress(absl::Time deadline) {
   for (;;) {
     const auto text = ReadSmallFile(options_.directory.PortPath("coordinator"));
-    if (text.ok() && !text->empty()) {
+    const auto admin_port = ReadSmallFile(options_.directory.AdminPortPath("coordinator"));
+    if (text.ok() && !text->empty() && admin_port.ok() && !admin_port->empty()) {
       address_ = absl::StrContains(*text, ':') ? *text : absl::StrCat("127.0.0.1:", *text);
+      page_ = absl::StrCat("http://127.0.0.1:", *admin_port, "/");
       return absl::OkStatus();
     }
     if (absl::Now() >= deadline) {

@@ -63,6 +63,7 @@ class Cluster {
   void Stop();
 
   const std::string& address() const { return address_; }  // the coordinator's, once started
+  const std::string& page() const { return page_; }        // its status page: "http://127.0.0.1:40123/"
 
  private:
   enum class Role { kCoordinator, kShard, kWorker };
@@ -91,6 +92,7 @@ class Cluster {
   const ClusterOptions options_;
   std::vector<Daemon> daemons_;  // the coordinator first
   std::string address_;
+  std::string page_;
   bool killed_ = false;  // a second stop signal came
 };
 

@@ -82,6 +82,7 @@ TEST_F(LocalTest, StartsAllAndStopsAll) {
   }
   EXPECT_EQ(directory_->ReadAddress().value_or(""), cluster.address());
   EXPECT_EQ(cluster.address(), absl::StrCat("127.0.0.1:", pids[0]));
+  EXPECT_EQ(cluster.page(), absl::StrCat("http://127.0.0.1:", pids[0], "/"));
   cluster.Stop();
   for (pid_t pid : pids) EXPECT_FALSE(Runs(pid));
   EXPECT_FALSE(directory_->ReadAddress().ok());
@@ -155,12 +156,15 @@ TEST_F(LocalTest, StartsDeadProcessesAgainAndTheCoordinatorAtItsAddress) {
   Supervised supervised(Options());
   ASSERT_TRUE(Eventually([&] { return directory_->ReadAddress().ok(); }));
   const std::string address = *directory_->ReadAddress();
+  const std::string page_port = ReadSmallFile(directory_->AdminPortPath("coordinator")).value_or("");
+  EXPECT_NE(page_port, "");
   for (const char* name : {"worker-0", "coordinator", "shard-1"}) {
     const pid_t before = Pid(name);
     ASSERT_EQ(kill(before, SIGKILL), 0);
     EXPECT_TRUE(Eventually([&] { return Pid(name) != before && Runs(Pid(name)); })) << name;
   }
   EXPECT_TRUE(Eventually([&] { return ReadSmallFile(directory_->PortPath("coordinator")).value_or("") == address; }));
+  EXPECT_EQ(ReadSmallFile(directory_->AdminPortPath("coordinator")).value_or(""), page_port);
   const pid_t worker = Pid("worker-0");
   kill(supervised.pid(), SIGTERM);
   EXPECT_EQ(supervised.Join(), 0);

@@ -13,6 +13,7 @@
 #include "common/protocol/limits.h"
 #include "worker/executor/device_memory.h"
 #include "worker/executor/gradient_sums.h"
+#include "worker/executor/lane_times.h"
 #include "worker/executor/lanes.h"
 #include "worker/executor/program.h"
 
@@ -78,6 +79,7 @@ struct Lane {
   ReplayWait replay;
   uint64_t slice_wait_us = 0;
   uint64_t ack_wait_us = 0;
+  LaneTimes times;
 };
 
 // What a micro-batch adds to its range's result.
@@ -126,6 +128,30 @@ class ExecutorImpl : public Executor {
   float* snapshot_parameters() override { return snapshot_.as<float>(); }
 
   size_t planned_bytes() const override { return planned_bytes_; }
+
+  ExecutorTimes times() const override {
+    const uint64_t now = SpanRing::NowMicros();
+    const auto mean = [this](auto&& of_lane) {
+      uint64_t sum = 0;
+      for (const auto& lane : lanes_) sum += of_lane(lane->times);
+      return 1e-6 * static_cast<double>(sum) / options_.lanes;
+    };
+    const auto spent = [&](LanePhase phase) {
+      return mean([&](const LaneTimes& times) { return times.spent_us(phase); });
+    };
+    ExecutorTimes times;
+    times.data = spent(LanePhase::kData);
+    times.forward = spent(LanePhase::kForward);
+    times.backward = spent(LanePhase::kBackward);
+    times.values = spent(LanePhase::kValues);
+    times.held = spent(LanePhase::kHeld);
+    times.push = spent(LanePhase::kPush);
+    times.pending = mean([&](const LaneTimes& lane) { return lane.pending_us(now); });
+    MutexLock lock(&mutex_);
+    const uint64_t under_way_us = unit_begin_us_ == 0 || now < unit_begin_us_ ? 0 : now - unit_begin_us_;
+    times.total = 1e-6 * static_cast<double>(units_us_ + under_way_us);
+    return times;
+  }
 
   absl::Status Train(const Unit& unit, BatchSource& batches, SliceGate& gate, GradientSink& sink,
                      UnitResult* result) override {
@@ -272,8 +298,17 @@ class ExecutorImpl : public Executor {
       finite_ = true;
     }
     if (sink != nullptr) sums_->Begin(unit.ranges);
+    if (sink != nullptr) CountUnit(/*begins=*/true);
     threads_.Run([this](int lane) { RunLane(*lanes_[lane]); });
+    if (sink != nullptr) CountUnit(/*begins=*/false);
     return Finish(result);
+  }
+
+  void CountUnit(bool begins) {
+    MutexLock lock(&mutex_);
+    const uint64_t now = SpanRing::NowMicros();
+    if (!begins) units_us_ += now - unit_begin_us_;
+    unit_begin_us_ = begins ? now : 0;
   }
 
   absl::Status Finish(UnitResult* result) {
@@ -313,13 +348,18 @@ class ExecutorImpl : public Executor {
   }
 
   void RunLane(Lane& lane) {
+    if (run_.sink != nullptr) lane.times.Begin(SpanRing::NowMicros());
     const uint64_t micro_batches = run_.outcomes.size();
     for (;;) {
       const uint64_t index = run_.next.fetch_add(1);
-      if (index >= micro_batches) return;
+      if (index >= micro_batches) break;
       const absl::Status status = RunMicroBatch(lane, index);
-      if (!status.ok()) return Fail(status);
+      if (!status.ok()) {
+        Fail(status);
+        break;
+      }
     }
+    lane.times.End();
   }
 
   absl::Status RunMicroBatch(Lane& lane, uint64_t index) {
@@ -329,7 +369,10 @@ class ExecutorImpl : public Executor {
     const WorkRange& work = run_.unit->ranges[range];
     const uint64_t leaf = index - (run_.range_ends[range] - work.count);
     const uint64_t id = work.first + leaf;
-    STARLING_ASSIGN_OR_RETURN(const MicroBatch batch, run_.batches->Get(work, id));
+    const absl::StatusOr<MicroBatch> got = run_.batches->Get(work, id);
+    lane.times.Spend(SpanRing::NowMicros(), LanePhase::kData);
+    if (!got.ok()) return got.status();
+    const MicroBatch batch = *got;
     if (batch.samples == 0) {
       if (run_.sink == nullptr) return absl::OkStatus();
       // Nothing is read, but a push before the step's values are there would be of a step too early.
@@ -344,6 +387,7 @@ class ExecutorImpl : public Executor {
     STARLING_RETURN_IF_ERROR(program->Load(batch.inputs, batch.labels, *lane.stream));
     STARLING_RETURN_IF_ERROR(Forward(lane, *program, random));
     STARLING_RETURN_IF_ERROR(ReadOutcome(lane, *program, batch, &run_.outcomes[index]));
+    lane.times.Spend(SpanRing::NowMicros(), LanePhase::kForward);
     if (!std::isfinite(run_.outcomes[index].loss_sum)) {
       return ReportNonFinite(lane, *program, batch, random);
     }
@@ -369,8 +413,12 @@ class ExecutorImpl : public Executor {
     for (SliceId slice : use_.read_by_node[node]) {
       if (slice_ready_[slice.value].load(std::memory_order_acquire)) continue;
       const uint64_t begin = SpanRing::NowMicros();
-      if (!run_.gate->Wait(slice)) return Abandoned();
+      lane.times.Spend(begin, LanePhase::kForward);
+      uint64_t held_us = 0;
+      const bool ready = run_.gate->Wait(slice, &held_us);
       const uint64_t end = SpanRing::NowMicros();
+      lane.times.Spend(end, LanePhase::kValues, LanePhase::kHeld, held_us);
+      if (!ready) return Abandoned();
       slice_ready_[slice.value].store(true, std::memory_order_release);
       lane.slice_wait_us += end - begin;
       if (end > begin) {
@@ -489,8 +537,12 @@ class ExecutorImpl : public Executor {
   absl::Status AddSlice(Lane& lane, size_t range, uint64_t leaf, SliceId slice, uint32_t samples) {
     const float* const gradient =
         lane.gradients.as<float>() + layout_.slices[slice.value].flat_begin;
-    return sums_->Add(range, static_cast<uint32_t>(leaf), slice, gradient, samples, *run_.sink,
-                      *lane.stream, &lane.ack_wait_us);
+    uint64_t waited_us = 0;
+    const absl::Status status = sums_->Add(range, static_cast<uint32_t>(leaf), slice, gradient,
+                                           samples, *run_.sink, *lane.stream, &waited_us);
+    lane.ack_wait_us += waited_us;
+    lane.times.Spend(SpanRing::NowMicros(), LanePhase::kBackward, LanePhase::kPush, waited_us);
+    return status;
   }
 
   const ResolvedGraph graph_;
@@ -513,7 +565,9 @@ class ExecutorImpl : public Executor {
   UnderWay run_;
   const std::unique_ptr<std::atomic<bool>[]> slice_ready_;  // by slice, of the unit under way
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  uint64_t units_us_ ABSL_GUARDED_BY(mutex_) = 0;       // of training units that ended
+  uint64_t unit_begin_us_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: none is under way
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool finite_ ABSL_GUARDED_BY(mutex_) = true;
   std::string bad_layer_ ABSL_GUARDED_BY(mutex_);

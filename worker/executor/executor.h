@@ -55,7 +55,9 @@ class SliceGate {
  public:
   virtual ~SliceGate() = default;
   // Blocks until the slice has the value that the unit is to be computed from. False: abandoned.
-  virtual bool Wait(SliceId slice) = 0;
+  // `*held_us`: for so much of the wait somebody held the value back, who could have sent it; for the
+  // rest it was on its way, or not asked for.
+  virtual bool Wait(SliceId slice, uint64_t* held_us) = 0;
 };
 
 // Takes gradients, per range of the unit and slice; of frozen slices none. Called by several lanes
@@ -114,6 +116,20 @@ struct UnitResult {
   double ack_wait_seconds = 0;    // ... in GradientSink::Acquire
 };
 
+// Where the time of training units went since the executor was made, in seconds, as means over its
+// lanes. Numbers only grow, but for `pending`. What lanes wait for each other at a unit's end is in
+// `total` alone.
+struct ExecutorTimes {
+  double total = 0;     // from a unit's begin to its end
+  double data = 0;      // in BatchSource
+  double forward = 0;
+  double backward = 0;  // with the sums
+  double values = 0;    // in SliceGate, less `held`
+  double held = 0;
+  double push = 0;      // for GradientSink::Acquire
+  double pending = 0;   // in what is under way, which is counted when it is over
+};
+
 // Train and Evaluate: one call at a time, by any thread, which is lane 0.
 class Executor {
  public:
@@ -140,6 +156,7 @@ class Executor {
                                 UnitResult* result) = 0;
 
   virtual size_t planned_bytes() const = 0;  // of device memory, in all
+  virtual ExecutorTimes times() const = 0;   // thread-safe, also while a unit runs
 };
 
 }  // namespace starling

@@ -57,7 +57,7 @@ class LateGate : public SliceGate {
  public:
   LateGate(SliceId late, std::function<bool()> condition)
       : late_(late), condition_(std::move(condition)) {}
-  bool Wait(SliceId slice) override {
+  bool Wait(SliceId slice, uint64_t*) override {
     if (slice != late_) return true;
     const absl::Time deadline = absl::Now() + kDeadline;
     while (!condition_()) {
@@ -86,7 +86,7 @@ TEST_F(FlowTest, AnOperatorWaitsOnlyForItsOwnSlices) {
 TEST_F(FlowTest, AnEmptyMicroBatchWaitsForTheValuesToo) {
   class ClosedGate : public SliceGate {
    public:
-    bool Wait(SliceId) override { return false; }
+    bool Wait(SliceId, uint64_t*) override { return false; }
   } gate;
   sink_.on_ready = [](size_t, SliceId slice) { ADD_FAILURE() << "slice " << slice.value << " left"; };
   const std::vector<WorkRange> beyond_the_end = {TrainRange(4, 4)};
@@ -126,7 +126,7 @@ TEST_F(FlowTest, AnAbandonedGateEndsTheUnit) {
   LateGate gate(model_.layout.parameters[4].first_slice, [] { return true; });
   class Closed : public SliceGate {
    public:
-    bool Wait(SliceId) override { return false; }
+    bool Wait(SliceId, uint64_t*) override { return false; }
   } closed;
   EXPECT_EQ(model_.executor->Train({ranges_}, batches_, closed, sink_, &result_).code(),
             absl::StatusCode::kCancelled);
@@ -159,6 +159,63 @@ TEST_F(FlowTest, ASinkWithoutABufferEndsTheUnit) {
   OpenGate gate;
   EXPECT_EQ(model_.executor->Train({ranges_}, batches_, gate, no_buffer, &result_).code(),
             absl::StatusCode::kCancelled);
+}
+
+// Waits in every place where a lane can, in each by the clock that the times are taken from.
+class SlowWorld : public BatchSource, public SliceGate, public CollectingSink {
+ public:
+  SlowWorld(MemoryBatches* batches, const Layout* layout) : CollectingSink(layout), batches_(batches) {}
+
+  absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) override {
+    Pass(kData);
+    return batches_->Get(range, id);
+  }
+  bool Wait(SliceId, uint64_t* held_us) override {
+    Pass(kGate);
+    *held_us = kHeld;
+    return true;
+  }
+  float* Acquire(size_t range, SliceId slice) override {
+    Pass(kPush);
+    return CollectingSink::Acquire(range, slice);
+  }
+
+  static constexpr uint64_t kData = 3000, kGate = 2000, kHeld = 1500, kPush = 4000;  // us
+
+ private:
+  static void Pass(uint64_t us) {
+    const uint64_t end = SpanRing::NowMicros() + us;
+    while (SpanRing::NowMicros() < end) std::this_thread::yield();
+  }
+  MemoryBatches* const batches_;
+};
+
+TEST_F(OneLaneFlowTest, TimesSayWhereTheLaneWas) {
+  SlowWorld world(&batches_, &model_.layout);
+  ASSERT_TRUE(model_.executor->Train({ranges_}, world, world, world, &result_).ok());
+  const ExecutorTimes times = model_.executor->times();
+  const double slices = static_cast<double>(model_.layout.slices.size());
+  EXPECT_GE(times.data, 4 * 1e-6 * SlowWorld::kData);
+  EXPECT_GE(times.values, slices * 1e-6 * (SlowWorld::kGate - SlowWorld::kHeld));
+  EXPECT_NEAR(times.held, slices * 1e-6 * SlowWorld::kHeld, 1e-9);
+  EXPECT_GE(times.push, slices * 1e-6 * SlowWorld::kPush);
+  EXPECT_EQ(times.pending, 0);
+  EXPECT_LE(times.data + times.forward + times.backward + times.values + times.held + times.push,
+            times.total + 1e-9);
+  EXPECT_NEAR(times.values + times.held, result_.slice_wait_seconds, 1e-9);
+  EXPECT_NEAR(times.push, result_.ack_wait_seconds, 1e-9);
+}
+
+TEST_F(OneLaneFlowTest, WhatIsUnderWayIsPending) {
+  ExecutorTimes meanwhile;
+  LateGate gate(model_.layout.parameters[4].first_slice, [&] {
+    meanwhile = model_.executor->times();
+    return meanwhile.pending > 0.002;
+  });
+  ASSERT_TRUE(model_.executor->Train({ranges_}, batches_, gate, sink_, &result_).ok());
+  EXPECT_GT(meanwhile.total, meanwhile.pending);
+  EXPECT_EQ(model_.executor->times().pending, 0);
+  EXPECT_GE(model_.executor->times().values, 0.002);
 }
 
 // A sink with one buffer per slice, which is free again some time after Ready.

@@ -6,6 +6,7 @@
 
 #include "absl/base/internal/raw_logging.h"
 #include "common/base/status_macros.h"
+#include "worker/executor/lane_times.h"
 
 namespace starling {
 size_t GradientSums::SpareBuffers(uint32_t micro_batches, int lanes) {
@@ -64,16 +65,18 @@ absl::Status GradientSums::Add(size_t range, uint32_t leaf, SliceId slice, const
                                uint64_t* waited_us) {
   Slot& slot = *slots_[range][slice.value];
   uint32_t total = 0;
+  const uint64_t begin = SpanRing::NowMicros();
   {
     MutexLock lock(&slot.mutex);
     const bool first = slot.pushed == nullptr;
     if (first) {
       // Others of this sum wait for the same buffer, so they may as well wait for the mutex.
-      const uint64_t begin = SpanRing::NowMicros();
+      slot.asked_us = SpanRing::NowMicros();
       slot.pushed = sink.Acquire(range, slice);
-      *waited_us += SpanRing::NowMicros() - begin;
-      if (slot.pushed == nullptr) return absl::CancelledError("the unit was abandoned");
+      slot.got_us = SpanRing::NowMicros();
     }
+    *waited_us += Overlap(begin, SpanRing::NowMicros(), slot.asked_us, slot.got_us);
+    if (slot.pushed == nullptr) return absl::CancelledError("the unit was abandoned");
     slot.samples += samples;
     const SubtreeSum::Outcome outcome = slot.sum->Insert(leaf, 1, BufferId(leaf + 1));
     ABSL_RAW_CHECK(!outcome.duplicate && outcome.replaced.empty(), "a micro-batch was added twice");

@@ -41,7 +41,7 @@ class GradientSums {
 
   // Adds micro-batch `leaf` of the range: `gradient` has the slice's elements. `samples` counts
   // those of the micro-batch. Calls sink.Ready when it was the last. `waited_us` grows by the time
-  // spent in sink.Acquire. kCancelled: the sink gave no buffer.
+  // spent in sink.Acquire, or in waiting until another lane's was over. kCancelled: the sink gave no buffer.
   absl::Status Add(size_t range, uint32_t leaf, SliceId slice, const float* gradient,
                    uint32_t samples, GradientSink& sink, Stream& stream, uint64_t* waited_us);
 
@@ -53,6 +53,9 @@ class GradientSums {
     std::vector<float*> where ABSL_GUARDED_BY(mutex);  // by buffer id - 1; nullptr: the lane's own
     float* pushed ABSL_GUARDED_BY(mutex) = nullptr;    // the sink's buffer
     uint32_t samples ABSL_GUARDED_BY(mutex) = 0;
+    // When `pushed` was asked for, and when it came (SpanRing::NowMicros).
+    uint64_t asked_us ABSL_GUARDED_BY(mutex) = 0;
+    uint64_t got_us ABSL_GUARDED_BY(mutex) = 0;
   };
 
   GradientSums(const Layout& layout, Device* device) : layout_(layout), device_(device) {}

@@ -10,6 +10,7 @@
 #include "common/protocol/ids.h"
 #include "common/transport/payload.h"
 #include "worker/runtime/gradient_pool.h"
+#include "worker/runtime/slice_versions.h"
 
 namespace starling {
 
@@ -17,7 +18,11 @@ struct HeldGradient {
   std::shared_ptr<GradientBuffer> buffer;
   uint64_t digest = 0;
 };
-using HeldBuffer = std::variant<HeldGradient, ReceivedPayload>;
+struct HeldValue {
+  ReceivedPayload payload;
+  SliceArrival arrival;
+};
+using HeldBuffer = std::variant<HeldGradient, HeldValue>;
 
 // Used by one thread.
 class BufferTable {

@@ -59,10 +59,10 @@ class VersionGate : public SliceGate {
         versions_(job.versions(compute.params)),
         live_(compute.params == session::Params::kLive),
         version_(compute.clock) {}
-  bool Wait(SliceId slice) override {
+  bool Wait(SliceId slice, uint64_t* held_us) override {
     // A frozen slice's live value has version 0, and never another.
     const bool frozen = live_ && layout_.slices[slice.value].kind == FROZEN;
-    return versions_.Wait(slice, frozen ? 0 : version_);
+    return versions_.Wait(slice, frozen ? 0 : version_, held_us);
   }
 
  private:

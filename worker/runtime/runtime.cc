@@ -41,7 +41,9 @@ class WorkerRuntime::ShardStream : public StreamHandler {
 
   void OnUp() override {
     runtime_->loop_.Post([runtime = runtime_, shard = shard_, connection = connection_] {
-      if (runtime->IsCurrent(shard, connection)) runtime->Step(event::StreamUp{shard});
+      if (!runtime->IsCurrent(shard, connection)) return;
+      runtime->links_.Up(shard);
+      runtime->Step(event::StreamUp{shard});
     });
   }
   void OnFrame(const FrameHeader& header, ReceivedPayload payload) override {
@@ -76,6 +78,7 @@ WorkerRuntime::WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<Coord
       on_exit_(std::move(on_exit)),
       session_(MakeSessionOptions(options_)),
       meter_(kMeterWindow),
+      readiness_(absl::StrCat("registers with the coordinator at ", options_.coordinator)),
       started_(absl::Now()),
       loop_("session"),
       background_("background"),
@@ -120,6 +123,12 @@ void WorkerRuntime::Drain() {
   loop_.Post([this] { Step(event::Drain{}); });
 }
 
+void WorkerRuntime::ShowOn(admin::Admin* admin) {
+  admin->health().Watch(&loop_, "session");
+  admin->SetReadiness([this] { return readiness_.WhyNot(); });
+  admin->AddMetricsOf([this](admin::MetricsText& metrics) { figures_.AddMetrics(metrics); });
+}
+
 void WorkerRuntime::Tick() {
   if (exited_) return;
   Step(event::Tick{});
@@ -131,11 +140,15 @@ void WorkerRuntime::Step(session::Event event) {
   session_.Step(event, absl::Now(), [this](session::Action&& next) {
     std::visit([this](auto&& typed) { Carry(std::move(typed)); }, std::move(next));
   });
+  standing_.Become(session_.standing(), absl::Now());
 }
 
 // ---- Coordinator ----------------------------------------------------------------------------
 
 void WorkerRuntime::Carry(action::Register action) {
+  if (registered_once_) {
+    readiness_.Set(absl::StrCat("registers anew with the coordinator at ", options_.coordinator));
+  }
   RegisterRequest request = options_.registration;
   request.set_nonce(request.nonce() + action.registration);
   coordinator_->Register(request, kRegisterTimeout, [this](absl::StatusOr<RegisterReply> reply) {
@@ -146,6 +159,7 @@ void WorkerRuntime::Carry(action::Register action) {
       if (!reply->refused().empty()) {
         return Step(event::RegisterFailed{absl::FailedPreconditionError(reply->refused())});
       }
+      readiness_.Set("");
       spdlog::info("registered as worker {}, incarnation {}, with generation {} of the coordinator",
                    reply->id(), reply->incarnation(), reply->generation());
       Step(event::Registered{WorkerId(reply->id()), Incarnation(reply->incarnation()),
@@ -164,6 +178,7 @@ void WorkerRuntime::OnRegisterFailed(const absl::Status& status) {
     return Carry(action::Exit{status});  // asking again changes nothing
   }
   spdlog::warn("{}", text);
+  readiness_.Set(text);
   Step(event::RegisterFailed{status});
 }
 
@@ -179,6 +194,8 @@ void WorkerRuntime::Carry(action::Report action) {
   const absl::Time now = absl::Now();
   action.report.set_hidden_share(meter_.hidden_share(now));
   action.report.set_samples_per_second(meter_.samples_per_second(now));
+  AddTimes(now, &action.report);
+  figures_.Publish(action.report);
   const Incarnation incarnation(action.report.incarnation());
   coordinator_->ReportWorker(action.report, kCallTimeout,
                              [this, incarnation](absl::StatusOr<WorkerOrders> orders) {
@@ -194,6 +211,28 @@ void WorkerRuntime::Carry(action::Report action) {
   });
 }
 
+void WorkerRuntime::AddTimes(absl::Time now, WorkerReport* report) {
+  links_.Report(
+      [this](ShardId shard) {
+        const auto it = streams_.find(shard);
+        return it == streams_.end() ? FrameStream::Stats() : it->second->stream->stats();
+      },
+      now, report);
+  if (job_ == nullptr || !report->has_run()) return;
+  const ExecutorTimes spent = job_->executor().times();
+  StepTimes& times = *report->mutable_times();
+  times.set_units(units_);
+  times.set_samples(samples_);
+  times.set_total(spent.total);
+  times.set_data(spent.data);
+  times.set_forward(spent.forward);
+  times.set_backward(spent.backward);
+  times.set_pull(spent.values);
+  times.set_wait(spent.held);
+  times.set_push(spent.push + standing_.seconds(session::Standing::kUnacked, now));
+  times.set_idle(standing_.seconds(session::Standing::kIdle, now));
+}
+
 void WorkerRuntime::Carry(action::Exit action) {
   exited_ = true;
   on_exit_(action.status);
@@ -207,6 +246,7 @@ void WorkerRuntime::Carry(action::Connect action) {
   connect.address = action.address;
   connect.whom = absl::StrCat("shard ", action.shard.value);
   streams_[action.shard] = stream;
+  links_.Connecting(action.shard, action.address);
   stream->stream = stream_client_->Connect(connect, stream);
 }
 
@@ -215,6 +255,7 @@ void WorkerRuntime::Carry(action::Disconnect action) {
   if (it == streams_.end()) return;
   it->second->stream->Close(absl::CancelledError("the worker is done here"));
   streams_.erase(it);
+  links_.Forget(action.shard);
   meter_.Forget(action.shard, absl::Now());
 }
 
@@ -226,6 +267,7 @@ bool WorkerRuntime::IsCurrent(ShardId shard, uint64_t connection) const {
 void WorkerRuntime::OnStreamDown(ShardId shard, uint64_t connection, const absl::Status& status) {
   if (!IsCurrent(shard, connection)) return;
   spdlog::warn("stream to shard {} is down: {}", shard.value, status.ToString());
+  links_.Down(shard, streams_.at(shard)->stream->stats(), status.ToString());
   streams_.erase(shard);
   meter_.Forget(shard, absl::Now());
   Step(event::StreamDown{shard, status});
@@ -235,6 +277,7 @@ void WorkerRuntime::OnFrame(ShardId shard, uint64_t connection, const FrameHeade
                             ReceivedPayload payload) {
   if (!IsCurrent(shard, connection)) return;
   event::Frame frame{shard, header, BufferId(), ""};
+  const SliceArrival arrival = Answered(shard, header);
   if (header.type == FrameType::kValue) {
     if (PayloadDigest(payload) != header.digest) {
       streams_[shard]->stream->Close(absl::DataLossError("a value's digest was wrong"));
@@ -242,13 +285,12 @@ void WorkerRuntime::OnFrame(ShardId shard, uint64_t connection, const FrameHeade
                           absl::DataLossError(absl::StrCat("digest of ", FrameToString(header),
                                                            " differs from its bytes")));
     }
-    frame.buffer = buffers_.Add(std::move(payload));
+    frame.buffer = buffers_.Add(HeldValue{std::move(payload), arrival});
   } else if (header.kind == PayloadKind::kText) {
     frame.text.resize(payload.size());
     payload.CopyTo(frame.text.data());
     spdlog::warn("shard {} answers: {}: {}", shard.value, FrameToString(header), frame.text);
   }
-  Answered(shard, header);
   Step(std::move(frame));
 }
 
@@ -291,13 +333,11 @@ void WorkerRuntime::Transmit(ShardId shard, const FrameHeader& header, OutgoingP
 }
 
 void WorkerRuntime::Remember(ShardId shard, const FrameHeader& header) {
-  const bool push = header.type == FrameType::kPush;
-  if (!push && header.type != FrameType::kPull) return;
-  const uint64_t flow =
-      !push || job_ == nullptr ? 0
-                               : FlowOf(header.key.run, header.key.slice, header.key.work,
-                                        job_->description().spec().batch().micro_batches());
-  if (!push) {
+  const uint64_t flow = header.type != FrameType::kPush || job_ == nullptr
+                            ? 0
+                            : FlowOf(header.key.run, header.key.slice, header.key.work,
+                                     job_->description().spec().batch().micro_batches());
+  if (header.type == FrameType::kPull) {
     const bool evaluation = header.key.work.purpose == WorkPurpose::kEvaluate;
     const std::pair<ShardId, uint64_t> request(shard, header.request_id);
     auto& newest = newest_pull_[{header.key.slice, evaluation}];
@@ -307,21 +347,29 @@ void WorkerRuntime::Remember(ShardId shard, const FrameHeader& header) {
     newest = request;
   }
   open_requests_[{shard, header.request_id}] = {
-      .push = push, .begin_us = SpanRing::NowMicros(), .clock = header.clock,
+      .type = header.type, .begin_us = SpanRing::NowMicros(), .clock = header.clock,
       .slice = header.key.slice, .flow = flow};
-  meter_.Sent(shard, header.request_id, absl::Now());
+  if (header.type != FrameType::kClose) meter_.Sent(shard, header.request_id, absl::Now());
 }
 
-void WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
+SliceArrival WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
+  const uint64_t now_us = SpanRing::NowMicros();
   const auto it = open_requests_.find({shard, header.request_id});
-  if (it == open_requests_.end()) return;
-  const OpenRequest& request = it->second;
-  spans_->Record(absl::StrCat(request.push ? "push slice " : "pull slice ", request.slice.value),
-                 request.push ? SpanCategory::kPush : SpanCategory::kPull, request.begin_us,
-                 SpanRing::NowMicros(),
-                 {.clock = request.clock, .slice = request.slice.value, .flow = request.flow});
+  if (it == open_requests_.end()) return {now_us, now_us, 0};
+  const OpenRequest request = it->second;
   open_requests_.erase(it);
-  meter_.Answered(shard, header.request_id, absl::Now());
+  if (header.type != FrameType::kError) {
+    links_.Answered(shard, request.type, absl::Microseconds(now_us - request.begin_us),
+                    absl::Microseconds(header.held_us), absl::Now());
+  }
+  if (request.type != FrameType::kClose) {
+    const bool push = request.type == FrameType::kPush;
+    spans_->Record(absl::StrCat(push ? "push slice " : "pull slice ", request.slice.value),
+                   push ? SpanCategory::kPush : SpanCategory::kPull, request.begin_us, now_us,
+                   {.clock = request.clock, .slice = request.slice.value, .flow = request.flow});
+    meter_.Answered(shard, header.request_id, absl::Now());
+  }
+  return {request.begin_us, now_us, header.held_us};
 }
 
 // ---- Jobs and data --------------------------------------------------------------------------
@@ -336,6 +384,9 @@ void WorkerRuntime::Carry(action::Prepare action) {
       if (job.ok()) {
         job_ = *job;
         asked_.clear();
+        units_ = samples_ = 0;
+        figures_.BeginJob(description.spec().name());
+        standing_.Begin(session_.standing(), absl::Now());
         prepared.slices = job_->SliceShapes();
         if (recorder_ != nullptr) recorder_->BeginJob(job_);
         spdlog::info("prepared job \"{}\": {} slices, {} bytes planned", description.spec().name(),
@@ -351,7 +402,10 @@ void WorkerRuntime::Carry(action::Prepare action) {
 
 void WorkerRuntime::Carry(action::CloseJob action) {
   ++last_prepare_;
-  if (job_ != nullptr && job_->run() == action.run) job_.reset();
+  if (job_ != nullptr && job_->run() == action.run) {
+    job_.reset();
+    figures_.EndJob();
+  }
   open_requests_.clear();
   newest_pull_.clear();
   ReleaseForgotten(/*snapshot_too=*/true);
@@ -418,6 +472,11 @@ void WorkerRuntime::OnUnit(FinishedUnit unit) {
   if (!unit.status.ok()) {
     return Step(event::UnitFailed{unit.unit, unit.status});
   }
+  if (train) {
+    ++units_;
+    samples_ += samples;
+    if (job_ != nullptr) figures_.Unit(job_->executor().times(), samples);
+  }
   event::UnitComputed computed;
   computed.unit = unit.unit;
   computed.finite = unit.result.finite;
@@ -437,15 +496,15 @@ void WorkerRuntime::ReleaseForgotten(bool snapshot_too) {
 }
 
 void WorkerRuntime::Install(const action::InstallValue& action) {
-  const auto* payload = std::get_if<ReceivedPayload>(buffers_.Find(action.buffer));
+  const auto* value = std::get_if<HeldValue>(buffers_.Find(action.buffer));
   if (job_ != nullptr) {
     const Slice& slice = job_->layout().slices[action.slice.value];
     float* to = job_->parameters(action.params) + slice.flat_begin;
-    payload->CopyTo(to);
+    value->payload.CopyTo(to);
     if (recorder_ != nullptr && action.params == session::Params::kLive) {
       recorder_->Value(action.slice, action.clock, absl::MakeConstSpan(to, slice.elements));
     }
-    job_->versions(action.params).Set(action.slice, action.clock);
+    job_->versions(action.params).Set(action.slice, action.clock, value->arrival);
   }
   buffers_.Release(action.buffer);
 }

@@ -10,6 +10,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/admin/admin.h"
+#include "common/admin/readiness.h"
 #include "common/daemon/coordinator_client.h"
 #include "common/executor/event_loop.h"
 #include "common/trace/span_ring.h"
@@ -18,9 +20,12 @@
 #include "worker/runtime/buffer_table.h"
 #include "worker/runtime/compute_thread.h"
 #include "worker/runtime/install_gate.h"
+#include "worker/runtime/link_meter.h"
 #include "worker/runtime/overlap_meter.h"
 #include "worker/runtime/served_job.h"
 #include "worker/runtime/step_recorder.h"
+#include "worker/runtime/time_spent.h"
+#include "worker/runtime/worker_figures.h"
 #include "worker/session/session.h"
 
 namespace starling {
@@ -51,11 +56,13 @@ class WorkerRuntime {
   void Start();
   // Thread-safe. Finish the unit, push, leave, exit.
   void Drain();
+  // Lets the admin port show this worker; until Admin::BeginShutdown, which comes before the end of this.
+  void ShowOn(admin::Admin* admin);
 
  private:
   class ShardStream;
-  struct OpenRequest {  // a push or pull that was sent: for spans and the overlap meter
-    bool push = false;
+  struct OpenRequest {  // that was sent: for spans and meters
+    FrameType type = FrameType::kPush;  // or kPull, kClose
     uint64_t begin_us = 0;
     Clock clock = 0;
     SliceId slice;
@@ -89,7 +96,8 @@ class WorkerRuntime {
   void OnReportFailed(const absl::Status& status);
   void Transmit(ShardId shard, const FrameHeader& header, OutgoingPayload payload);
   void Remember(ShardId shard, const FrameHeader& header);
-  void Answered(ShardId shard, const FrameHeader& header);
+  SliceArrival Answered(ShardId shard, const FrameHeader& header);
+  void AddTimes(absl::Time now, WorkerReport* report);
   void Install(const session::action::InstallValue& action);
   void ReleaseForgotten(bool snapshot_too);
   void OnGradient(FinishedGradient gradient);
@@ -105,6 +113,10 @@ class WorkerRuntime {
   session::Session session_;
   BufferTable buffers_;
   OverlapMeter meter_;
+  LinkMeter links_;
+  TimeSpent<session::Standing> standing_;  // since the job was prepared
+  uint64_t units_ = 0;                     // of training that were computed, of this job
+  uint64_t samples_ = 0;                   // in them
   std::map<ShardId, std::shared_ptr<ShardStream>> streams_;
   uint64_t last_connection_ = 0;
   std::map<std::pair<ShardId, uint64_t>, OpenRequest> open_requests_;
@@ -115,6 +127,8 @@ class WorkerRuntime {
   std::set<WorkRange> asked_;  // of the loader
   session::action::Compute computing_;
   InstallGate gate_;
+  WorkerFigures figures_;       // any thread
+  admin::Readiness readiness_;  // any thread
   bool exited_ = false;
   bool registered_once_ = false;
   absl::Time started_;

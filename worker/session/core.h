@@ -159,6 +159,7 @@ class Session::Core {
   explicit Core(SessionOptions options) : options_(std::move(options)) {}
 
   void Step(const Event& event, absl::Time now, Sink sink);
+  Standing standing() const;
   std::string ToString() const;
 
  private:
@@ -240,6 +241,8 @@ class Session::Core {
   bool StartTraining();
   bool StartStep();
   void StartMissing();
+  uint64_t JobStep(const WorkRange& item) const;
+  bool HasTraining() const;
   bool MayBegin() const;
   size_t TrainingUnits() const;
   bool Sealed(Clock step) const;

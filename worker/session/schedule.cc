@@ -61,9 +61,35 @@ size_t Session::Core::TrainingUnits() const {
   });
 }
 
+uint64_t Session::Core::JobStep(const WorkRange& item) const {
+  return item.epoch * job_->steps + item.first / job_->micro_batches;
+}
+
+// Whether there is a training unit that may be computed next.
+bool Session::Core::HasTraining() const {
+  const JobState& job = *job_;
+  if (job.hold || job.policy_number != job.ordered_policy_number) return false;
+  if (!job.bsp()) {
+    return !job.training.empty() &&
+           JobStep(RangeOf(job.training.front().work())) < job.policy_end;
+  }
+  const uint64_t end =
+      std::min({(job.epoch + uint64_t{1}) * job.steps, job.steps_in_job, job.policy_end});
+  return job.training_open && static_cast<uint64_t>(job.clock) < end;
+}
+
 bool Session::Core::MayBegin() const {
-  return !job_->hold && job_->policy_number == job_->ordered_policy_number &&
-         TrainingUnits() < kTrainingUnitsMax;
+  return HasTraining() && TrainingUnits() < kTrainingUnitsMax;
+}
+
+Standing Session::Core::standing() const {
+  if (!job_.has_value()) return Standing::kIdle;
+  if (job_->computing.value != 0) {
+    const bool train = job_->units.at(job_->computing).purpose == WorkPurpose::kTrain;
+    return train ? Standing::kComputing : Standing::kEvaluating;
+  }
+  const bool trains = !WindingDown() && job_->presence == Presence::kActive && HasTraining();
+  return trains ? Standing::kUnacked : Standing::kIdle;
 }
 
 void Session::Core::StartEvaluation() {
@@ -79,17 +105,15 @@ void Session::Core::StartEvaluation() {
 
 bool Session::Core::StartTraining() {
   JobState& job = *job_;
-  if (job.training.empty() || !MayBegin()) return false;
+  if (!MayBegin()) return false;
   const WorkRange item = RangeOf(job.training.front().work());
-  const uint64_t job_step = item.epoch * job.steps + item.first / job.micro_batches;
-  if (job_step >= job.policy_end) return false;
   Unit unit;
   unit.lease = job.training.front();
   unit.ranges = {item};
   unit.item = item;
   unit.closes = true;
   unit.clock = job.clock++;
-  unit.job_step = job_step;
+  unit.job_step = JobStep(item);
   job.training.erase(job.training.begin());
   Begin(std::move(unit));
   return true;
@@ -97,10 +121,8 @@ bool Session::Core::StartTraining() {
 
 bool Session::Core::StartStep() {
   JobState& job = *job_;
+  if (!MayBegin()) return false;
   const uint64_t step = job.clock;
-  const uint64_t end =
-      std::min({(job.epoch + uint64_t{1}) * job.steps, job.steps_in_job, job.policy_end});
-  if (!job.training_open || step >= end || !MayBegin()) return false;
   Unit unit;
   unit.ranges = Assigned(step);
   unit.item = {WorkPurpose::kTrain, static_cast<uint32_t>(step / job.steps),

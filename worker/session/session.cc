@@ -17,6 +17,8 @@ Session::Session(SessionOptions options) : core_(std::make_unique<Core>(std::mov
 Session::~Session() = default;
 
 void Session::Step(const Event& event, absl::Time now, Sink sink) { core_->Step(event, now, sink); }
+Standing Session::standing() const { return core_->standing(); }
+
 std::string Session::ToString() const { return core_->ToString(); }
 
 void Session::Core::Step(const Event& event, absl::Time now, Sink sink) {

@@ -43,6 +43,14 @@ struct SessionOptions {
   int prefetch_ranges = 8;
 };
 
+// What a worker is doing, for telling where its time goes.
+enum class Standing : uint8_t {
+  kIdle,        // there is no unit to compute, or no job
+  kComputing,   // a training unit
+  kEvaluating,
+  kUnacked,     // there is a unit to compute, but pushes of those before are not acknowledged
+};
+
 using Sink = absl::FunctionRef<void(Action&&)>;
 
 // Not thread-safe: one caller at a time. Owns no threads, reads no clock.
@@ -56,6 +64,9 @@ class Session {
   // Never blocks. `sink` is called with the actions, in order, before this returns; it must not
   // call Step.
   void Step(const Event& event, absl::Time now, Sink sink);
+
+  // As of the last Step.
+  Standing standing() const;
 
   // One line for logs: "serving job 3.0, clock 17, computing unit 41, 6 requests open".
   std::string ToString() const;

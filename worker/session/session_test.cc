@@ -50,6 +50,54 @@ TEST(Session, TrainsTwoItemsUnderSsp) {
   ExpectGolden(d, "ssp");
 }
 
+TEST(Session, SaysWhatItStandsAt) {
+  Driver d;
+  EXPECT_EQ(d.standing(), Standing::kIdle);
+  d.Serve();
+  EXPECT_EQ(d.standing(), Standing::kIdle) << "a member without a lease";
+  for (uint64_t i = 0; i < 3; ++i) d.AddLease(11 + i, Item(0, i));
+  d.GiveOrders();
+  d.Ack();
+  EXPECT_EQ(d.standing(), Standing::kComputing);
+  d.Values();
+  d.Compute(1);
+  EXPECT_EQ(d.standing(), Standing::kComputing);
+  d.Values();
+  d.Compute(2);
+  EXPECT_EQ(d.standing(), Standing::kUnacked) << "two units are open, and there is a third";
+  d.orders().set_hold(true);
+  d.GiveOrders();
+  EXPECT_EQ(d.standing(), Standing::kIdle) << "a policy is being decided";
+  d.orders().set_hold(false);
+  d.GiveOrders();
+  d.Ack();
+  d.Ack();
+  EXPECT_EQ(d.standing(), Standing::kComputing);
+}
+
+TEST(Session, StandsAtAnEvaluation) {
+  Driver d;
+  d.Serve();
+  d.AddLease(12, {WorkPurpose::kEvaluate, 0, 0, 4});
+  d.GiveOrders();
+  EXPECT_EQ(d.standing(), Standing::kEvaluating);
+}
+
+TEST(Session, WithoutAnOpenEpochItIsIdle) {
+  Driver d(PolicyKind::kBsp);
+  d.orders().set_training_open(true);
+  d.Serve();
+  d.Ack();
+  EXPECT_EQ(d.standing(), Standing::kComputing);
+  for (uint64_t step = 1; step <= 4; ++step) {  // of the epoch
+    d.Values();
+    d.Compute(step);
+    d.Ack();
+    d.Ack();
+  }
+  EXPECT_EQ(d.standing(), Standing::kIdle);
+}
+
 TEST(Session, SendsTheSameAgainAfterAReconnect) {
   Driver d;
   d.Serve();

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "common/admin/health.h"
 #include "common/executor/event_loop.h"
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/service/curve_writer.h"
@@ -46,6 +47,8 @@ class CoordinatorHost final : private CoordinatorSink {
   void Stop();
 
   uint64_t generation() const { return generation_; }
+
+  void WatchWith(admin::Health* health) { health->Watch(&loop_, "coordinator"); }
 
  private:
   CoordinatorHost(std::unique_ptr<Coordinator> core, std::unique_ptr<StateStore> store,

@@ -180,10 +180,13 @@ struct ActionText {
                            a.text.empty() ? "" : ": ", a.text);
   }
   std::string operator()(const SendValue& a) const {
-    return absl::StrFormat("c%d value #%d s%d clock %d lsn %d lag %d %s %d", a.connection.value,
+    return absl::StrFormat("c%d value #%d s%d clock %d lsn %d lag %d %s %d%s", a.connection.value,
                            a.header.request_id, a.header.key.slice.value, a.header.clock,
                            a.header.base_lsn.value, a.header.samples,
-                           a.source == ValueSource::kCutCopy ? "copy" : "version", a.version);
+                           a.source == ValueSource::kCutCopy ? "copy" : "version", a.version,
+                           a.header.held_us == 0
+                               ? ""
+                               : absl::StrCat(" held ", a.header.held_us / 1000, "ms"));
   }
   std::string operator()(const Release& a) const {
     return absl::StrCat("release b", a.buffer.value);

@@ -250,7 +250,7 @@ void Partition::OnConnectionDown(ConnectionId connection, PartitionActions& acti
   for (auto& [replica, queue] : closes_) {
     std::erase_if(queue, [&](const Waiter& waiter) { return waiter.connection == connection; });
   }
-  absl::erase_if(pulls_, [&](const auto& pull) { return pull.second.connection == connection; });
+  ErasePulls([&](const WaitingPull& pull) { return pull.connection == connection; });
   std::erase_if(parked_, [&](const Parked& parked) {
     if (parked.frame.connection != connection) return false;
     if (parked.frame.payload.value != 0) actions.push_back(Release{parked.frame.payload});

@@ -71,7 +71,7 @@ void Partition::RefuseWaiting(Answer answer, const std::string& text, bool all,
   };
   for (auto& [replica, queue] : closes_) std::erase_if(queue, refused);
   absl::erase_if(closes_, [](const auto& queue) { return queue.second.empty(); });
-  absl::erase_if(pulls_, [&](const auto& pull) { return refused(pull.second); });
+  ErasePulls(refused);
 }
 
 }  // namespace starling

@@ -57,7 +57,7 @@ void Partition::TryPolicy(PartitionActions& actions) {
     for (const Waiter& waiter : queue) AnswerEarlierPolicy(waiter, actions);
   }
   closes_.clear();
-  absl::erase_if(pulls_, [](const auto& pull) { return IsTrainingRequest(pull.second.request); });
+  ErasePulls([](const WaitingPull& pull) { return IsTrainingRequest(pull.request); });
   ++counters_.policies;
   recheck_parked_ = true;
 }

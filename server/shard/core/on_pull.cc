@@ -1,5 +1,6 @@
 // PULL: answered when the consistency gate is open. docs/protocol.md, sections 3 and 4.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,18 +11,21 @@ namespace starling {
 
 void Partition::OnPull(const FrameReceived& frame, PartitionActions& actions) {
   const FrameHeader& header = frame.header;
-  const bool training = header.key.work.purpose != WorkPurpose::kEvaluate &&
-                        (header.flags & frame_flags::kReader) == 0;
+  const bool training = IsTrainingRequest(header);
   const PullKey key{header.key.slice, training ? WorkPurpose::kTrain : header.key.work.purpose,
                     training ? header.origin.replica.value : frame.connection.value};
-  if (pulls_.erase(key) != 0) ++counters_.superseded_pulls;
-  const Waiter pull{frame.connection, header};
+  if (const auto older = pulls_.find(key); older != pulls_.end()) {
+    EndHold(older->second);
+    pulls_.erase(older);
+    ++counters_.superseded_pulls;
+  }
+  const WaitingPull pull{{frame.connection, header}, now_};
   if (TryPull(pull, actions) == PullState::kAnswered) return;
   ++counters_.blocked_pulls;
   pulls_.insert_or_assign(key, pull);
 }
 
-Partition::PullState Partition::TryPull(const Waiter& pull, PartitionActions& actions) {
+Partition::PullState Partition::TryPull(const WaitingPull& pull, PartitionActions& actions) {
   const FrameHeader& request = pull.request;
   if (request.key.work.purpose == WorkPurpose::kEvaluate) return TryEvaluationPull(pull, actions);
   const SliceState& slice = *FindSlice(request.key.slice);
@@ -47,7 +51,7 @@ Partition::PullState Partition::TryPull(const Waiter& pull, PartitionActions& ac
 }
 
 // After n applied seals versions n and n-1 are there, until the next apply begins to overwrite n-1.
-Partition::PullState Partition::TryBspPull(const Waiter& pull, PartitionActions& actions) {
+Partition::PullState Partition::TryBspPull(const WaitingPull& pull, PartitionActions& actions) {
   const SliceState& slice = *FindSlice(pull.request.key.slice);
   auto version = static_cast<uint64_t>(pull.request.clock);
   if (version > config_.steps) {
@@ -72,7 +76,7 @@ Partition::PullState Partition::TryBspPull(const Waiter& pull, PartitionActions&
 }
 
 // Slices are at most one step apart, so the least number of sealed steps is a version that all have.
-Partition::PullState Partition::ReadVersion(const Waiter& pull, PartitionActions& actions) {
+Partition::PullState Partition::ReadVersion(const WaitingPull& pull, PartitionActions& actions) {
   const SliceState& slice = *FindSlice(pull.request.key.slice);
   const auto version = static_cast<uint64_t>(pull.request.clock);
   if (version > slice.applied || version + 1 < slice.ordered || version < policy_.step) {
@@ -86,7 +90,8 @@ Partition::PullState Partition::ReadVersion(const Waiter& pull, PartitionActions
   return PullState::kAnswered;
 }
 
-Partition::PullState Partition::TryEvaluationPull(const Waiter& pull, PartitionActions& actions) {
+Partition::PullState Partition::TryEvaluationPull(const WaitingPull& pull,
+                                                  PartitionActions& actions) {
   const uint32_t epoch = pull.request.key.work.epoch;
   if (epoch >= config_.Epochs()) {
     Refuse(pull, Answer::kBadFrame,
@@ -116,20 +121,40 @@ Partition::PullState Partition::TryEvaluationPull(const Waiter& pull, PartitionA
   return PullState::kAnswered;
 }
 
-void Partition::SendSlice(const Waiter& pull, ValueSource source, uint64_t version, Lsn position,
-                          PartitionActions& actions) {
+// The pull is over: answered, or nobody waits for it any more.
+void Partition::EndHold(const WaitingPull& pull) {
+  if (IsTrainingRequest(pull.request)) pulls_held_for_ += now_ - pull.since;
+}
+
+void Partition::ErasePulls(absl::FunctionRef<bool(const WaitingPull&)> over) {
+  absl::erase_if(pulls_, [&](const auto& pull) {
+    if (!over(pull.second)) return false;
+    EndHold(pull.second);
+    return true;
+  });
+}
+
+bool Partition::HoldsTrainingPulls() const {
+  return std::any_of(pulls_.begin(), pulls_.end(),
+                     [](const auto& pull) { return IsTrainingRequest(pull.second.request); });
+}
+
+void Partition::SendSlice(const WaitingPull& pull, ValueSource source, uint64_t version,
+                          Lsn position, PartitionActions& actions) {
   SendValue send{pull.connection, AnswerTo(pull.request, FrameType::kValue, Answer::kNone), source,
                  version};
   send.header.kind = PayloadKind::kDense;
   send.header.elements = FindSlice(pull.request.key.slice)->info.elements;
   send.header.base_lsn = position;
-  const bool training =
-      pull.request.key.work.purpose != WorkPurpose::kEvaluate && (pull.request.flags & frame_flags::kReader) == 0;
+  send.header.held_us = static_cast<uint32_t>(std::clamp<int64_t>(
+      absl::ToInt64Microseconds(now_ - pull.since), 0, std::numeric_limits<uint32_t>::max()));
+  const bool training = IsTrainingRequest(pull.request);
   // How far the puller is ahead of the slowest: that is what the gate bounds. A BSP value is exact.
   const uint64_t lag = training && !bsp() ? clocks_.Lead(pull.request.origin.replica, pull.request.clock) : 0;
   send.header.samples = static_cast<uint32_t>(std::min<uint64_t>(lag, UINT32_MAX));
   actions.push_back(std::move(send));
   if (!training) return;
+  ++values_sent_;
   lag_max_ = std::max(lag_max_, lag);
   ++lag_histogram_[std::min<uint64_t>(lag, limits::kLagBuckets - 1)];
 }
@@ -137,14 +162,19 @@ void Partition::SendSlice(const Waiter& pull, ValueSource source, uint64_t versi
 void Partition::TryPullsOf(SliceId slice, PartitionActions& actions) {
   auto it = pulls_.lower_bound(PullKey{slice, WorkPurpose::kNone, 0});
   while (it != pulls_.end() && it->first.slice == slice) {
-    it = TryPull(it->second, actions) == PullState::kAnswered ? pulls_.erase(it) : std::next(it);
+    if (TryPull(it->second, actions) == PullState::kWait) {
+      ++it;
+    } else {
+      EndHold(it->second);
+      it = pulls_.erase(it);
+    }
   }
 }
 
 void Partition::TryAllPulls(PartitionActions& actions) {
-  for (auto it = pulls_.begin(); it != pulls_.end();) {
-    it = TryPull(it->second, actions) == PullState::kAnswered ? pulls_.erase(it) : std::next(it);
-  }
+  ErasePulls([&](const WaitingPull& pull) {
+    return TryPull(pull, actions) == PullState::kAnswered;
+  });
 }
 
 }  // namespace starling

@@ -23,6 +23,7 @@ Partition::Partition(PartitionConfig config) : config_(std::move(config)) {
 }
 
 void Partition::Step(const PartitionEvent& event, absl::Time now, PartitionActions& actions) {
+  now_ = now;
   if (const auto* frame = std::get_if<FrameReceived>(&event)) {
     OnFrame(*frame, now + kParkedFrameDeadline, actions);
   } else if (const auto* verified = std::get_if<Verified>(&event)) {
@@ -171,6 +172,12 @@ PartitionStatus Partition::Status() const {
   status.set_policy(std::max(policy_.number, drained_for_).value);
   status.set_begun_steps(begun_steps_);
   if (!lags_.empty()) status.set_recent_lag(*std::max_element(lags_.begin(), lags_.end()));
+  absl::Duration held = pulls_held_for_;
+  for (const auto& [key, pull] : pulls_) {
+    if (IsTrainingRequest(pull.request)) held += now_ - pull.since;
+  }
+  status.mutable_times()->set_gate(absl::ToDoubleSeconds(held));
+  status.mutable_times()->set_pulls(values_sent_);
   status.set_fault(fault_);
   return status;
 }

@@ -21,6 +21,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "common/protocol/limits.h"
 #include "common/protocol/types.h"
@@ -82,6 +83,9 @@ class Partition {
   // Appends to `actions` what is to be done, in this order. `now` never goes backwards.
   void Step(const PartitionEvent& event, absl::Time now, PartitionActions& actions);
 
+  // Workers wait for values: the status says for how long, so it changes with time alone.
+  bool HoldsTrainingPulls() const;
+
   // For the shard's report to the coordinator.
   PartitionStatus Status() const;
 
@@ -135,6 +139,9 @@ class Partition {
   };
 
   enum class PullState { kWait, kAnswered };
+  struct WaitingPull : Waiter {
+    absl::Time since;  // it came
+  };
   // Training pulls: by replica, so that a newer one supersedes. Others: by connection.
   struct PullKey {
     SliceId slice;
@@ -210,14 +217,16 @@ class Partition {
 
   // on_pull.cc
   void OnPull(const FrameReceived& frame, PartitionActions& actions);
-  PullState TryPull(const Waiter& pull, PartitionActions& actions);
-  PullState TryEvaluationPull(const Waiter& pull, PartitionActions& actions);
-  PullState TryBspPull(const Waiter& pull, PartitionActions& actions);
-  PullState ReadVersion(const Waiter& pull, PartitionActions& actions);
+  PullState TryPull(const WaitingPull& pull, PartitionActions& actions);
+  PullState TryEvaluationPull(const WaitingPull& pull, PartitionActions& actions);
+  PullState TryBspPull(const WaitingPull& pull, PartitionActions& actions);
+  PullState ReadVersion(const WaitingPull& pull, PartitionActions& actions);
   void TryPullsOf(SliceId slice, PartitionActions& actions);
   void TryAllPulls(PartitionActions& actions);
-  void SendSlice(const Waiter& pull, ValueSource source, uint64_t version, Lsn position,
+  void SendSlice(const WaitingPull& pull, ValueSource source, uint64_t version, Lsn position,
                  PartitionActions& actions);
+  void EndHold(const WaitingPull& pull);
+  void ErasePulls(absl::FunctionRef<bool(const WaitingPull&)> over);
 
   // on_orders.cc
   void OnOrders(const OrdersReceived& orders, PartitionActions& actions);
@@ -294,7 +303,7 @@ class Partition {
   std::deque<Parked> parked_;
   absl::btree_map<ConnectionId, ParkedUse> parked_use_;
   absl::btree_map<ReplicaId, std::deque<Waiter>> closes_;
-  absl::btree_map<PullKey, Waiter> pulls_;
+  absl::btree_map<PullKey, WaitingPull> pulls_;
 
   // Decisions about the whole job.
   ViewNumber decider_view_;
@@ -325,6 +334,9 @@ class Partition {
   std::optional<uint32_t> late_copy_;  // only while kCutBeforeNext is masked
 
   std::string fault_;
+  absl::Time now_;       // of the event under way
+  absl::Duration pulls_held_for_;  // training pulls that are over were held back for so long, summed
+  uint64_t values_sent_ = 0;  // answers to training pulls
   uint64_t lag_max_ = 0;
   std::array<uint64_t, limits::kLagBuckets> lag_histogram_{};
   PartitionCounters counters_;

@@ -124,6 +124,35 @@ applied lsn 8
   EXPECT_EQ(t.partition().Status().lag_max(), 1u);
 }
 
+// Of three pulls one is answered after 30 ms, one is superseded after 20 ms, and one waits for 10 ms so far.
+TEST(PartitionSspTest, TheStatusSaysForHowLongPullsWereHeld) {
+  Transcript t(Ssp(0));
+  t.Begin(2);
+  t.Contribute(1, 0, 0, 0, 4);
+  t.Close(1, 0, 0, 0, 4);
+  t.Pull(1, 0, 1);
+  EXPECT_TRUE(t.partition().HoldsTrainingPulls());
+  t.Advance(absl::Milliseconds(20));
+  t.Pull(1, 0, 1);
+  t.Advance(absl::Milliseconds(30));
+  t.Text();
+  t.Contribute(2, 0, 0, 4, 4);
+  t.Close(2, 0, 0, 4, 4);
+  EXPECT_THAT(t.Text(), HasSubstr("c1 value #6 s0 clock 1 lsn 6 lag 0 version 0 held 30ms"));
+  EXPECT_FALSE(t.partition().HoldsTrainingPulls());
+  EXPECT_EQ(t.partition().Status().times().pulls(), 1u);
+  EXPECT_DOUBLE_EQ(t.partition().Status().times().gate(), 0.05);
+
+  t.Pull(1, 0, 2);
+  t.Advance(absl::Milliseconds(10));
+  t.Step(ShardTick{});
+  EXPECT_DOUBLE_EQ(t.partition().Status().times().gate(), 0.06);
+  t.Step(ConnectionDown{ConnectionId(1)});
+  t.Advance(absl::Milliseconds(10));
+  t.Step(ShardTick{});
+  EXPECT_DOUBLE_EQ(t.partition().Status().times().gate(), 0.06);
+}
+
 TEST(PartitionSspTest, APullIsNeverAnsweredWithLessThanThePullerSaw) {
   Transcript t(Ssp(5));
   t.Begin(1);

@@ -19,6 +19,11 @@
 namespace starling {
 namespace {
 
+// Of a VALUE, which repeats what the pull said.
+bool IsTrainingPull(const FrameHeader& value) {
+  return value.key.work.purpose != WorkPurpose::kEvaluate && (value.flags & frame_flags::kReader) == 0;
+}
+
 absl::Span<const uint8_t> AsBytes(const float* values, size_t elements) {
   return absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(values), elements * sizeof(float));
 }
@@ -92,10 +97,14 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
     value_bytes_ += plan_->layout.slices[id.value].elements * sizeof(float);
   }
   memory_->AddHosted(value_bytes_);
+  plan_->figures->parameter_bytes += static_cast<int64_t>(value_bytes_);
+  ++plan_->figures->partitions;
 }
 
 PartitionHost::~PartitionHost() {
   memory_->RemoveHosted(value_bytes_);
+  plan_->figures->parameter_bytes -= static_cast<int64_t>(value_bytes_);
+  --plan_->figures->partitions;
   memory_->ReturnWaiting(waiting_bytes_);
 }
 
@@ -122,10 +131,18 @@ absl::Status PartitionHost::MakeFirstValues() {
 }
 
 void PartitionHost::OnFrame(std::shared_ptr<ShardConnection> connection, const FrameHeader& header,
-                            ReceivedPayload payload) {
+                            ReceivedPayload payload, uint64_t arrived_us) {
   if (!fault_.empty()) return SendRefusal(*connection, header, Answer::kNotHosted, fault_);
   const ConnectionId id = connection->id();
   connections_.try_emplace(id, std::move(connection));
+  if (header.type == FrameType::kPush) {
+    const uint64_t queued_us = SpanRing::NowMicros() - arrived_us;
+    ++times_.pushes;
+    times_.received_bytes += payload.size();
+    times_.queue_us += queued_us;
+    plan_->figures->received_bytes += payload.size();
+    plan_->figures->queue_us += queued_us;
+  }
   BufferId buffer;
   bool may_wait = true;
   if (payload.size() > 0) {
@@ -133,7 +150,7 @@ void PartitionHost::OnFrame(std::shared_ptr<ShardConnection> connection, const F
     if (may_wait) waiting_bytes_ += payload.size();
     buffer = BufferId(++last_buffer_);
     const size_t elements = payload.size() / sizeof(float);
-    buffers_.emplace(buffer, Buffer{std::move(payload), nullptr, elements, header});
+    buffers_.emplace(buffer, Buffer{std::move(payload), nullptr, elements, header, arrived_us});
     new_buffers_.push_back(buffer);
   }
   Handle(FrameReceived{id, header, buffer, may_wait});
@@ -154,6 +171,7 @@ void PartitionHost::OnDecision(const FrameHeader& answer, std::string text) {
 
 void PartitionHost::OnTick() {
   Handle(ShardTick{});
+  changed_ = changed_ || core_.HoldsTrainingPulls();
   PublishIfDue(true);
 }
 
@@ -197,10 +215,22 @@ void PartitionHost::Carry(const PartitionEvent& event) {
 void PartitionHost::PublishIfDue(bool tick) {
   if (!at_once_ && !(tick && changed_)) return;
   PartitionStatus status = core_.Status();
+  AddTimes(status);
   if (!fault_.empty()) status.set_fault(fault_);
   report_(status, at_once_);
   at_once_ = false;
   changed_ = false;
+}
+
+void PartitionHost::AddTimes(PartitionStatus& status) const {
+  PartitionTimes& times = *status.mutable_times();
+  times.set_pushes(times_.pushes);
+  times.set_received_bytes(times_.received_bytes);
+  times.set_sent_bytes(times_.sent_bytes);
+  times.set_queue(1e-6 * static_cast<double>(times_.queue_us));
+  times.set_verify(1e-6 * static_cast<double>(times_.verify_us));
+  times.set_apply(1e-6 * static_cast<double>(times_.apply_us));
+  times.set_applies(times_.applies);
 }
 
 // What the core keeps beyond the event: sums that wait for siblings, frames that wait for orders. False,
@@ -244,8 +274,10 @@ void PartitionHost::Do(const Verify& action) {
     const PayloadVerdict verdict = VerifyPayload(payload);
     events_.push_back(Verified{action.payload, verdict.digest, verdict.first_non_finite});
   });
-  spans_->Record(absl::StrCat("push slice ", action.slice.value), SpanCategory::kPush, begin,
-                 SpanRing::NowMicros(),
+  const uint64_t end = SpanRing::NowMicros();
+  times_.verify_us += end - begin;
+  plan_->figures->push.ObserveMicros(end - buffer.arrived_us);
+  spans_->Record(absl::StrCat("push slice ", action.slice.value), SpanCategory::kPush, begin, end,
                  {buffer.header.clock, action.slice.value,
                   FlowOf(plan_->run, action.slice, buffer.header.key.work, micro_batches_)});
 }
@@ -253,16 +285,20 @@ void PartitionHost::Do(const Verify& action) {
 void PartitionHost::Do(const MergeSums& action) {
   Buffer& into = buffers_.at(action.into);
   if (!MoveToOwnMemory(action.into)) return OutOfMemory(into.elements);
+  const uint64_t begin = SpanRing::NowMicros();
   WithPayload(buffers_.at(action.from), [&](Payload payload) {
     into.first_non_finite = AddPayload(payload, into.own.get());
   });
+  times_.apply_us += SpanRing::NowMicros() - begin;
 }
 
 void PartitionHost::Do(const Measure& action) {
+  const uint64_t begin = SpanRing::NowMicros();
   WithPayload(buffers_.at(action.payload), [&](Payload payload) {
     const PayloadMeasure measure = MeasurePayload(payload);
     events_.push_back(Measured{action.payload, measure.norm2, measure.first_non_finite});
   });
+  times_.verify_us += SpanRing::NowMicros() - begin;
 }
 
 void PartitionHost::Do(const ReportNorm& action) { send_report_(action.header); }
@@ -300,8 +336,12 @@ void PartitionHost::Do(const ApplyNow& action) {
   store.versions[into] = Value{std::move(out), 0};
   store.current = into;
   events_.push_back(Applied{action.record.lsn});
+  const uint64_t end = SpanRing::NowMicros();
+  times_.apply_us += end - begin;
+  ++times_.applies;
+  plan_->figures->apply.ObserveMicros(end - begin);
   spans_->Record(absl::StrCat("apply slice ", action.record.slice.value), SpanCategory::kApply,
-                 begin, SpanRing::NowMicros(),
+                 begin, end,
                  {action.record.clock, action.record.slice.value,
                   FlowOf(plan_->run, action.record.slice, action.record.work, micro_batches_)});
 }
@@ -362,6 +402,9 @@ void PartitionHost::Do(const SendValue& action) {
   header.elements = store.slice->elements;
   header.payload_bytes = static_cast<uint32_t>(payload.bytes.size());
   header.digest = value.digest;
+  times_.sent_bytes += header.payload_bytes;
+  plan_->figures->sent_bytes += header.payload_bytes;
+  if (IsTrainingPull(header)) plan_->figures->pull.ObserveMicros(header.held_us);
   // Forward order: the slices that are needed first are sent first.
   connection->second->Send(header, std::move(payload), id.value);
   spans_->Record(absl::StrCat("value slice ", id.value), SpanCategory::kPull, begin,

@@ -53,8 +53,9 @@ class PartitionHost {
   PartitionHost(const PartitionHost&) = delete;
   PartitionHost& operator=(const PartitionHost&) = delete;
 
+  // `arrived_us`: when the transport had it (SpanRing::NowMicros).
   void OnFrame(std::shared_ptr<ShardConnection> connection, const FrameHeader& header,
-               ReceivedPayload payload);
+               ReceivedPayload payload, uint64_t arrived_us);
   void OnConnectionDown(ConnectionId connection);
   void OnOrders(OrdersReceived orders);
   void OnDecision(const FrameHeader& answer, std::string text);
@@ -84,7 +85,19 @@ class PartitionHost {
     std::shared_ptr<float> own;
     size_t elements = 0;
     FrameHeader header;
+    uint64_t arrived_us = 0;
     int64_t first_non_finite = -1;  // of a sum that was merged here: element, or -1
+  };
+
+  // What the core does not see of PartitionTimes.
+  struct Times {
+    uint64_t pushes = 0;
+    uint64_t received_bytes = 0;
+    uint64_t sent_bytes = 0;
+    uint64_t queue_us = 0;
+    uint64_t verify_us = 0;
+    uint64_t apply_us = 0;
+    uint64_t applies = 0;
   };
 
   PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
@@ -97,6 +110,7 @@ class PartitionHost {
   bool MoveToOwnMemory(BufferId id);
   void OutOfMemory(size_t elements);
   void PublishIfDue(bool tick);
+  void AddTimes(PartitionStatus& status) const;
 
   void Do(const Verify& action);
   void Do(const MergeSums& action);
@@ -139,6 +153,7 @@ class PartitionHost {
   uint64_t value_bytes_ = 0;     // of one version of all slices
   uint64_t waiting_bytes_ = 0;   // reserved of memory_
   std::string fault_;            // set: stopped for want of memory
+  Times times_;
   uint64_t cuts_reported_ = 0;
   uint64_t drains_reported_ = 0;
   bool changed_ = true;   // since the last report

@@ -30,6 +30,53 @@ TEST_F(PartitionHostTest, WhatIsBeingSentNeverChanges) {
   EXPECT_EQ(Last().First(), -1);
 }
 
+TEST_F(PartitionHostTest, TheStatusSaysWhereTimeWent) {
+  Start(Policy::SSP);
+  queued_us_ = 40'000;
+  Push(1, Step(0, 0), 1);
+  Push(1, Step(0, 0), 1);  // a retry
+  Pull(0);
+  host_->OnTick();
+  const PartitionTimes times = status_.times();
+  const uint64_t bytes = slice_.elements * sizeof(float);
+  EXPECT_EQ(times.pushes(), 2u);
+  EXPECT_EQ(times.received_bytes(), 2 * bytes);
+  EXPECT_GE(times.queue(), 0.08);
+  EXPECT_EQ(times.applies(), 1u);
+  EXPECT_EQ(times.pulls(), 1u);
+  EXPECT_EQ(times.sent_bytes(), bytes);
+  EXPECT_EQ(times.gate(), 0);
+  uint64_t verify_us = 0, apply_us = 0;
+  for (const TraceSpan& span : spans_.Read(0).spans) {
+    if (span.category == SpanCategory::kPush) verify_us += span.duration_us;
+    if (span.category == SpanCategory::kApply) apply_us += span.duration_us;
+  }
+  EXPECT_DOUBLE_EQ(times.verify(), 1e-6 * static_cast<double>(verify_us));
+  EXPECT_DOUBLE_EQ(times.apply(), 1e-6 * static_cast<double>(apply_us));
+
+  const ShardJobFigures& figures = *plan_->figures;
+  EXPECT_EQ(figures.received_bytes, 2 * bytes);
+  EXPECT_EQ(figures.sent_bytes, bytes);
+  EXPECT_DOUBLE_EQ(1e-6 * static_cast<double>(figures.queue_us), times.queue());
+  EXPECT_GE(figures.push.counts().sum, 0.04);  // of the one that was verified
+  EXPECT_EQ(figures.pull.counts().buckets[0], 1u);
+  EXPECT_DOUBLE_EQ(figures.apply.counts().sum, times.apply());
+  EXPECT_EQ(figures.partitions, 1);
+  EXPECT_GT(figures.parameter_bytes, 0);
+  host_.reset();
+  EXPECT_EQ(figures.partitions, 0);
+  EXPECT_EQ(figures.parameter_bytes, 0);
+}
+
+// Nothing happens at the partition but that a worker waits: that is news.
+TEST_F(PartitionHostTest, WhileAPullIsHeldTheStatusGoesOn) {
+  Start(Policy::BSP);
+  Pull(1);
+  host_->OnTick();
+  const double before = status_.times().gate();
+  while (status_.times().gate() <= before) host_->OnTick();
+}
+
 TEST_F(PartitionHostTest, WhatNobodyReadsIsUpdatedInPlace) {
   Start(Policy::SSP);
   Pull(0);

@@ -1,4 +1,4 @@
-// What a shard knows of a job whose partitions it hosts. Constant once made.
+// What a shard knows of a job whose partitions it hosts. Constant once made, but for what is counted.
 #ifndef STARLING_SERVER_SHARD_SERVICE_SHARD_JOB_H_
 #define STARLING_SERVER_SHARD_SERVICE_SHARD_JOB_H_
 
@@ -11,6 +11,7 @@
 #include "proto/coordinator.pb.h"
 #include "server/shard/apply/init.h"
 #include "server/shard/apply/update.h"
+#include "server/shard/service/shard_figures.h"
 
 namespace starling {
 
@@ -20,6 +21,7 @@ struct ShardJobPlan {
   Layout layout;
   std::vector<UpdateRule> rules;  // by slice; frozen ones have kSgd, never used
   std::unique_ptr<FirstValues> first_values;  // of `description`, which it refers to; thread-safe
+  const std::shared_ptr<ShardJobFigures> figures = std::make_shared<ShardJobFigures>();
 
   bool bsp() const { return description.spec().policy().kind() == Policy::BSP; }
 

@@ -33,6 +33,7 @@ ShardReporter::ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient>
     : loop_(loop),
       options_(std::move(options)),
       callbacks_(std::move(callbacks)),
+      readiness_(absl::StrCat("registers with the coordinator at ", options_.coordinator)),
       client_(std::move(client)) {}
 
 void ShardReporter::Start() {
@@ -64,11 +65,13 @@ void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
           NoCoordinator(options_.coordinator, silent_since_, now, reply.status())));
     }
     Complain(reply.status());
+    readiness_.Set(NoCoordinator(options_.coordinator, silent_since_, now, reply.status()));
     loop_->PostAfter(kRetryDelay, [this] { Register(); });
     return;
   }
   silent_ = false;
   registered_ = ever_registered_ = true;
+  readiness_.Set("");
   shard_ = ShardId(reply->id());
   incarnation_ = Incarnation(reply->incarnation());
   generation_ = std::max(generation_, reply->generation());
@@ -158,6 +161,8 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
     spdlog::warn("the coordinator has given this shard up; dropping all partitions to join anew");
     generation_ = orders->generation();
     registered_ = false;
+    readiness_.Set(absl::StrCat("registers anew with the coordinator at ", options_.coordinator,
+                                ", which had given this shard up"));
     statuses_.clear();
     callbacks_.on_rejoin();
     request_ = MakeRegisterRequest(options_.self, options_.address);

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/admin/readiness.h"
 #include "common/daemon/coordinator_client.h"
 #include "common/executor/event_loop.h"
 #include "common/protocol/ids.h"
@@ -52,6 +53,9 @@ class ShardReporter {
   // Of all others nothing more is reported.
   void KeepOnly(const std::set<std::pair<JobUid, PartitionId>>& partitions);
 
+  // Why this shard cannot work: it is not registered. Empty: it is. Thread-safe.
+  std::string WhyNotReady() const { return readiness_.WhyNot(); }
+
   // Cancels calls and waits until they have ended. Nothing follows.
   void Stop() { client_.reset(); }
 
@@ -81,6 +85,7 @@ class ShardReporter {
   absl::Time complained_ = absl::InfinitePast();
   bool silent_ = false;
   std::map<std::pair<JobUid, PartitionId>, PartitionStatus> statuses_;
+  admin::Readiness readiness_;  // any thread
 
   std::unique_ptr<CoordinatorClient> client_;
 };

@@ -117,6 +117,26 @@ class ShardReporterTest : public testing::Test {
   std::vector<absl::Status> failures_;
 };
 
+TEST_F(ShardReporterTest, IsReadyWhileItIsRegistered) {
+  EXPECT_EQ(reporter_->WhyNotReady(), "registers with the coordinator at 127.0.0.1:7070");
+  On([this] {
+    std::exchange(calls_.registrations, {}).front()(absl::UnavailableError("connection refused"));
+  });
+  On([] {});
+  EXPECT_NE(reporter_->WhyNotReady().find("connection refused"), std::string::npos);
+  while (!reporter_->WhyNotReady().empty()) {
+    On([this] {  // it asks again soon
+      RegisterReply reply;
+      reply.set_id(3);
+      for (auto& done : std::exchange(calls_.registrations, {})) done(reply);
+    });
+  }
+  ShardOrders rejoin;
+  rejoin.set_rejoin(true);
+  Answer(rejoin);
+  EXPECT_NE(reporter_->WhyNotReady().find("registers anew"), std::string::npos);
+}
+
 TEST_F(ShardReporterTest, ARefusedReportIsNotTheEnd) {
   Register();
   On([this] { reporter_->Update(Status(7, 0), false); });

@@ -118,10 +118,10 @@ class Connection final : public StreamHandler,
     }
     EventLoop* const owner = partition->owner;
     owner->Post([self = shared_from_this(), partition = std::move(partition), header,
-                 payload = std::move(payload)]() mutable {
+                 payload = std::move(payload), arrived_us = SpanRing::NowMicros()]() mutable {
       // Behind its end a frame would bring the connection back for good.
       if (partition->host != nullptr && !self->down()) {
-        partition->host->OnFrame(std::move(self), header, std::move(payload));
+        partition->host->OnFrame(std::move(self), header, std::move(payload), arrived_us);
       }
     });
   }
@@ -220,7 +220,9 @@ class GrpcShard final : public ShardRuntime {
       : options_(options),
         self_{PeerRole::kShard, options.name},
         on_failed_(std::move(on_failed)),
-        daemon_(MakeDaemonService({self_, InstructionSetName(BestInstructionSet()), options.clock_offset}, &spans_)),
+        daemon_(MakeDaemonService({self_, InstructionSetName(BestInstructionSet()),
+                                   options.admin_address, options.clock_offset},
+                                  &spans_)),
         local_(std::make_shared<LocalConnection>(
             ConnectionId(next_connection_.fetch_add(1)),
             [this](const FrameHeader& answer, std::string text) {
@@ -264,6 +266,19 @@ class GrpcShard final : public ShardRuntime {
 
   int port() const override { return server_->port(); }
   std::string address() const override { return server_->address(); }
+
+  void ShowOn(admin::Admin* admin) override {
+    for (size_t i = 0; i < owners_.size(); ++i) {
+      admin->health().Watch(owners_[i].get(), absl::StrCat("owner-", i));
+    }
+    admin->health().Watch(&control_, "control");
+    admin->SetReadiness([this] { return reporter_->WhyNotReady(); });
+    admin->AddMetricsOf([this](admin::MetricsText& metrics) {
+      figures_.AddMetrics(metrics);
+      metrics.Gauge("starling_ps_memory_bytes", "Memory of all tensors on this shard.", {},
+                    static_cast<double>(memory_->allocated()));
+    });
+  }
 
   void Stop() override {
     if (stopped_.exchange(true)) return;
@@ -315,8 +330,10 @@ class GrpcShard final : public ShardRuntime {
     const std::shared_ptr<HostedPartition> partition =
         routes_.Find({report.key.run.job, report.partition});
     if (partition == nullptr) return;
-    partition->owner->Post([partition, report, local = local_] {
-      if (partition->host != nullptr) partition->host->OnFrame(local, report, ReceivedPayload());
+    partition->owner->Post([partition, report, local = local_, arrived_us = SpanRing::NowMicros()] {
+      if (partition->host != nullptr) {
+        partition->host->OnFrame(local, report, ReceivedPayload(), arrived_us);
+      }
     });
   }
 
@@ -366,6 +383,7 @@ class GrpcShard final : public ShardRuntime {
         for (const PartitionOrders& partition : job.partitions()) Refuse(job, partition, status);
         return;
       }
+      figures_.Show(job.job().spec().name(), (*plan)->figures);
       it = plans_.emplace(uid, *std::move(plan)).first;
     }
     for (const PartitionOrders& partition : job.partitions()) {
@@ -465,6 +483,7 @@ class GrpcShard final : public ShardRuntime {
   const std::shared_ptr<ShardMemory> memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{
       .bytes_max = static_cast<uint64_t>(kMemoryShareMax * static_cast<double>(AvailableMemoryBytes()))});
   Routes routes_;
+  ShardFigures figures_;
   std::atomic<uint64_t> next_connection_ = 1;
   std::atomic<bool> stopped_ = false;
   const std::shared_ptr<grpc::Service> daemon_;

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/admin/admin.h"
 #include "common/transport/identity.h"
 
 namespace starling {
@@ -22,6 +23,7 @@ struct ShardOptions {
   std::string listen = "127.0.0.1:0";
   std::string coordinator;
   int owner_threads = 2;
+  std::string admin_address = {};  // for Info
   absl::Duration register_deadline = absl::Seconds(60);
   absl::Duration clock_offset;  // for tests: DaemonInfo
 };
@@ -31,6 +33,8 @@ class ShardRuntime {
   virtual ~ShardRuntime() = default;  // Stop()
   virtual int port() const = 0;
   virtual std::string address() const = 0;
+  // Lets the admin port show this shard; until Admin::BeginShutdown, which comes before Stop.
+  virtual void ShowOn(admin::Admin* admin) = 0;
   // Ends streams, calls and threads, within 5 seconds. Idempotent.
   virtual void Stop() = 0;
 };

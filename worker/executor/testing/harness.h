@@ -49,7 +49,7 @@ class MemoryBatches : public BatchSource {
 
 class OpenGate : public SliceGate {
  public:
-  bool Wait(SliceId) override { return true; }
+  bool Wait(SliceId, uint64_t*) override { return true; }
 };
 
 // Keeps every range's gradient as one flat vector, 0 where frozen; fails the test where the contract is broken.

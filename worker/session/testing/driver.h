@@ -145,6 +145,7 @@ class Driver {
 
   void set_value_kind(PayloadKind kind) { value_kind_ = kind; }
 
+  Standing standing() const { return session_.standing(); }
   void Forget() { text_.clear(); }
   const std::string& text() const { return text_; }
   std::vector<FrameHeader>& sent() { return sent_; }

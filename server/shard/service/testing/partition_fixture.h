@@ -94,7 +94,7 @@ class PartitionHostTest : public testing::Test {
     for (uint32_t worker = 1; worker <= 2; ++worker) {
       FrameHeader enter = Header(FrameType::kClose, worker);
       enter.flags = frame_flags::kEnter;
-      host_->OnFrame(connection_, enter, {});
+      host_->OnFrame(connection_, enter, {}, SpanRing::NowMicros());
       ASSERT_EQ(Last().header.type, FrameType::kAck);
     }
   }
@@ -152,7 +152,7 @@ class PartitionHostTest : public testing::Test {
     header.digest = VerifyPayload(pieces).digest;
     const std::weak_ptr<const void> watch = memory;
     ReceivedPayload payload(pieces, std::move(memory));
-    host_->OnFrame(connection_, header, std::move(payload));
+    host_->OnFrame(connection_, header, std::move(payload), SpanRing::NowMicros() - queued_us_);
     return watch;
   }
 
@@ -168,14 +168,14 @@ class PartitionHostTest : public testing::Test {
   void Pull(Clock clock) {
     FrameHeader header = Header(FrameType::kPull, 1);
     header.clock = clock;
-    host_->OnFrame(connection_, header, {});
+    host_->OnFrame(connection_, header, {}, SpanRing::NowMicros());
   }
 
   void PullCut(uint32_t epoch) {
     FrameHeader header = Header(FrameType::kPull, 1);
     header.key.work.purpose = WorkPurpose::kEvaluate;
     header.key.work.epoch = epoch;
-    host_->OnFrame(connection_, header, {});
+    host_->OnFrame(connection_, header, {}, SpanRing::NowMicros());
   }
 
   FakeConnection::Sent& Last() { return connection_->sent.back(); }
@@ -192,6 +192,7 @@ class PartitionHostTest : public testing::Test {
   uint64_t memory_limit_ = 0;
   std::function<void(Graph&)> change_model_;
   double clip_norm_ = 0;
+  uint64_t queued_us_ = 0;  // before their turn came, pushes waited at least so long
   Clip::Scope clip_scope_ = Clip::GLOBAL;
   std::vector<FrameHeader> norms_;  // reported
   PartitionStatus status_;

@@ -1,0 +1,45 @@
+#include "common/admin/health.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+
+namespace starling::admin {
+namespace {
+
+TEST(Health, ALoopThatTurnsIsWell) {
+  Health health;
+  EXPECT_EQ(health.WhyNot(absl::Now()), "");
+  EventLoop loop("turning");
+  health.Watch(&loop, "turning");
+  EXPECT_EQ(health.WhyNot(absl::Now()), "");
+  // It beats by itself.
+  const absl::Time later = absl::Now() + kSilenceMax + absl::Milliseconds(1);
+  while (!health.WhyNot(later).empty()) absl::SleepFor(absl::Milliseconds(10));
+}
+
+TEST(Health, ALoopThatIsStuckIsNamed) {
+  Health health;
+  EventLoop good("good"), stuck("stuck");
+  absl::Notification go_on;
+  stuck.Post([&] { go_on.WaitForNotification(); });
+  health.Watch(&stuck, "owner-3");
+  const absl::Time then = absl::Now() + absl::Seconds(20);
+  const std::string why = health.WhyNot(then);
+  EXPECT_NE(why.find("\"owner-3\" has not answered for "), std::string::npos) << why;
+  go_on.Notify();
+  while (!health.WhyNot(then - absl::Seconds(5)).empty()) absl::SleepFor(absl::Milliseconds(10));
+}
+
+TEST(Health, MayGoBeforeTheLoop) {
+  EventLoop loop("left");
+  {
+    Health health;
+    health.Watch(&loop, "left");
+  }
+  loop.Stop();
+}
+
+}  // namespace
+}  // namespace starling::admin

@@ -1,0 +1,22 @@
+// A TCP socket that listens.
+#ifndef STARLING_COMMON_ADMIN_LISTENER_H_
+#define STARLING_COMMON_ADMIN_LISTENER_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace starling::admin {
+
+struct Listener {
+  int fd = -1;  // the caller's to close; non-blocking
+  int port = 0;
+  std::string address;  // "127.0.0.1:40123", "[::1]:40123"
+};
+
+// kInvalidArgument: not "host:port"; kUnavailable: no such host, or the system's reason.
+absl::StatusOr<Listener> Listen(const std::string& address);
+
+}  // namespace starling::admin
+
+#endif  // STARLING_COMMON_ADMIN_LISTENER_H_

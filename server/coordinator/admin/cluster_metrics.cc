@@ -1,0 +1,92 @@
+#include "server/coordinator/admin/cluster_metrics.h"
+
+#include <limits>
+#include <map>
+#include <string>
+
+namespace starling {
+namespace {
+
+using admin::MetricsText;
+
+constexpr const char* kWorkerStates[] = {"idle",     "preparing", "training", "evaluating",
+                                         "draining", "left",      "lost",     "unknown"};
+constexpr const char* kShardStates[] = {"ready", "lost", "unknown"};
+constexpr JobState kJobStates[] = {PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED};
+
+// Of states in which nobody is there is a series, too: an alert can tell 0 from nothing.
+template <typename Statuses, typename StateOf>
+std::map<std::string, int> CountByState(const Statuses& statuses, StateOf state_of,
+                                        std::map<std::string, int> counts) {
+  for (const auto& status : statuses) ++counts[state_of(status)];
+  return counts;
+}
+
+void AddCounts(const std::map<std::string, int>& counts, absl::string_view name,
+               absl::string_view help, MetricsText& metrics) {
+  for (const auto& [state, count] : counts) metrics.Gauge(name, help, {{"state", state}}, count);
+}
+
+void AddStates(const ClusterView& view, MetricsText& metrics) {
+  std::map<std::string, int> jobs, workers, shards;
+  for (const JobState state : kJobStates) jobs[JobState_Name(state)] = 0;
+  for (const char* state : kWorkerStates) workers[state] = 0;
+  for (const char* state : kShardStates) shards[state] = 0;
+  AddCounts(CountByState(view.jobs.jobs(), [](const JobStatus& s) { return JobState_Name(s.state()); }, jobs),
+            "starling_coordinator_jobs", "Jobs that are not deleted, by state.", metrics);
+  AddCounts(CountByState(view.workers.workers(), [](const WorkerStatus& s) { return s.state(); }, workers),
+            "starling_coordinator_workers", "Workers that the coordinator knows, by state.", metrics);
+  AddCounts(CountByState(view.shards.shards(), [](const ShardStatus& s) { return s.state(); }, shards),
+            "starling_coordinator_shards", "Shards that the coordinator knows, by state.", metrics);
+}
+
+void AddStaleness(const JobStatus& job, const MetricsText::Labels& labels, MetricsText& metrics) {
+  metrics.Gauge("starling_staleness_steps", "Clock of the fastest worker less that of the slowest, now.",
+                labels, static_cast<double>(job.staleness()));
+  metrics.Gauge("starling_staleness_greatest_steps",
+                "Greatest lead that a pull was answered at since the job began.", labels,
+                static_cast<double>(job.staleness_max()));
+  if (job.staleness_bound() == std::numeric_limits<uint64_t>::max()) return;  // async: none
+  metrics.Gauge("starling_staleness_bound_steps", "What the job's policy allows; async: no series.", labels,
+                static_cast<double>(job.staleness_bound()));
+}
+
+void AddJob(const JobStatus& job, MetricsText& metrics) {
+  const MetricsText::Labels labels = {{"job_name", job.name()}};
+  const auto gauge = [&](absl::string_view name, absl::string_view help, double value) {
+    metrics.Gauge(name, help, labels, value);
+  };
+  gauge("starling_job_running", "1 while the job is RUNNING, else 0.", job.state() == RUNNING ? 1 : 0);
+  gauge("starling_job_step", "Global batches that are finished.", static_cast<double>(job.step()));
+  gauge("starling_job_planned_steps", "Global batches of the whole job.", static_cast<double>(job.steps()));
+  gauge("starling_job_epoch", "Epochs that are finished.", job.epoch());
+  gauge("starling_job_workers", "Workers that are members of the job.", job.workers());
+  gauge("starling_job_parameters", "Parameters of the model.", static_cast<double>(job.parameters()));
+  gauge("starling_job_train_loss", "Training loss of late.", job.train_loss());
+  gauge("starling_job_samples_per_second", "Samples that the members compute in a second.",
+        job.samples_per_second());
+  gauge("starling_job_overlap_ratio", "Share of the communication that computing hides, as a mean over members.",
+        job.hidden_share());
+  gauge("starling_job_running_seconds", "For how long the job has run, or ran.", job.running_seconds());
+  AddStaleness(job, labels, metrics);
+  for (auto epoch = job.epochs_done().rbegin(); epoch != job.epochs_done().rend(); ++epoch) {
+    if (!epoch->evaluated()) continue;
+    gauge("starling_job_test_loss", "Loss over the test data, as last evaluated.", epoch->test_loss());
+    if (epoch->has_test_accuracy()) {
+      gauge("starling_job_test_accuracy", "Share of the test data that is right, as last evaluated.",
+            epoch->test_accuracy());
+    }
+    return;
+  }
+}
+
+}  // namespace
+
+void AddClusterMetrics(const ClusterView& view, MetricsText& metrics) {
+  metrics.Gauge("starling_coordinator_generation", "How often a coordinator has started on this state.", {},
+                static_cast<double>(view.generation));
+  AddStates(view, metrics);
+  for (const JobStatus& job : view.jobs.jobs()) AddJob(job, metrics);
+}
+
+}  // namespace starling

@@ -1,0 +1,71 @@
+#include "server/coordinator/admin/cluster_metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Text(const ClusterView& view) {
+  admin::MetricsText metrics;
+  AddClusterMetrics(view, metrics);
+  return metrics.Text();
+}
+
+TEST(ClusterMetrics, AnEmptyClusterHasItsStates) {
+  const std::string text = Text({.generation = 3});
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_generation 3\n"));
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_jobs{state=\"RUNNING\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_workers{state=\"lost\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_shards{state=\"ready\"} 0\n"));
+  EXPECT_THAT(text, Not(HasSubstr("job_name=")));
+}
+
+TEST(ClusterMetrics, CountsByState) {
+  ClusterView view;
+  for (const char* state : {"training", "training", "lost"}) view.workers.add_workers()->set_state(state);
+  view.shards.add_shards()->set_state("ready");
+  view.jobs.add_jobs()->set_state(FAILED);
+  const std::string text = Text(view);
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_workers{state=\"training\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_workers{state=\"lost\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_workers{state=\"idle\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_shards{state=\"ready\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_jobs{state=\"FAILED\"} 1\n"));
+}
+
+TEST(ClusterMetrics, AJobsFigures) {
+  ClusterView view;
+  JobStatus& job = *view.jobs.add_jobs();
+  job.set_name("a \"b\"");
+  job.set_state(RUNNING);
+  job.set_step(17);
+  job.set_staleness(2);
+  job.set_staleness_bound(3);
+  job.set_train_loss(0.5);
+  EpochResult& first = *job.add_epochs_done();
+  first.set_evaluated(true);
+  first.set_test_accuracy(0.75);
+  job.add_epochs_done()->set_epoch(1);  // not evaluated
+  JobStatus& async = *view.jobs.add_jobs();
+  async.set_name("async");
+  async.set_state(SUCCEEDED);
+  async.set_staleness_bound(std::numeric_limits<uint64_t>::max());
+  const std::string text = Text(view);
+  EXPECT_THAT(text, HasSubstr("starling_job_running{job_name=\"a \\\"b\\\"\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("starling_job_running{job_name=\"async\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("starling_job_step{job_name=\"a \\\"b\\\"\"} 17\n"));
+  EXPECT_THAT(text, HasSubstr("starling_staleness_steps{job_name=\"a \\\"b\\\"\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("starling_staleness_bound_steps{job_name=\"a \\\"b\\\"\"} 3\n"));
+  EXPECT_THAT(text, Not(HasSubstr("starling_staleness_bound_steps{job_name=\"async\"}")));
+  EXPECT_THAT(text, HasSubstr("starling_job_test_accuracy{job_name=\"a \\\"b\\\"\"} 0.75\n"));
+  EXPECT_THAT(text, Not(HasSubstr("starling_job_test_accuracy{job_name=\"async\"}")));
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,113 @@
+#include "server/coordinator/admin/cluster_pages.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "server/coordinator/admin/board.h"
+#include "server/coordinator/admin/cluster_metrics.h"
+#include "server/coordinator/admin/page_nonce.h"
+#include "server/coordinator/admin/status_json.h"
+#include "server/coordinator/admin/status_page.h"
+
+namespace starling {
+namespace {
+
+using admin::HttpRequest;
+using admin::HttpResponse;
+
+// The page looks every two seconds, scrapers less often.
+constexpr absl::Duration kMaxAge = absl::Milliseconds(500);
+constexpr absl::Duration kPatience = absl::Seconds(1);
+
+HttpResponse JsonResponse(std::string body) {
+  HttpResponse response;
+  response.content_type = "application/json";
+  response.body = std::move(body);
+  return response;
+}
+
+HttpResponse ErrorResponse(int status, absl::string_view why) {
+  HttpResponse response;
+  response.status = status;
+  response.body = absl::StrCat(why, "\n");
+  return response;
+}
+
+HttpResponse Silent() { return ErrorResponse(503, "the coordinator's thread does not answer"); }
+
+// Answers to the three questions, on the host's thread.
+struct Gathering {
+  ClusterView view;
+  bool complete = true;
+  template <typename Reply>
+  void Take(CoordinatorReply& reply, Reply* to) {
+    Reply* const got = std::get_if<Reply>(&reply);
+    complete = complete && got != nullptr;
+    if (got != nullptr) *to = std::move(*got);
+  }
+};
+
+void AskForCluster(CoordinatorHost* host, Board<ClusterView>::Answer answer) {
+  const auto gathering = std::make_shared<Gathering>();
+  gathering->view.time = absl::Now();
+  gathering->view.generation = host->generation();
+  host->Call([](CallId call) { return ListJobsEvent{call}; },
+             [gathering](CoordinatorReply reply) { gathering->Take(reply, &gathering->view.jobs); });
+  host->Call([](CallId call) { return ListWorkersEvent{call}; },
+             [gathering](CoordinatorReply reply) { gathering->Take(reply, &gathering->view.workers); });
+  host->Call([](CallId call) { return ListShardsEvent{call}; },
+             [gathering, answer = std::move(answer)](CoordinatorReply reply) {
+               gathering->Take(reply, &gathering->view.shards);
+               answer(gathering->complete ? std::make_shared<ClusterView>(std::move(gathering->view))
+                                          : nullptr);
+             });
+}
+
+// Used on the admin port's thread.
+class ClusterPages {
+ public:
+  explicit ClusterPages(CoordinatorHost* host)
+      : cluster_([host](Board<ClusterView>::Answer answer) { AskForCluster(host, std::move(answer)); },
+                 kMaxAge, kPatience) {}
+
+  void AddMetrics(admin::MetricsText& metrics) {
+    const auto view = cluster_.Get();
+    if (view != nullptr) AddClusterMetrics(*view, metrics);
+  }
+
+  HttpResponse Status() {
+    const auto view = cluster_.Get();
+    return view == nullptr ? Silent() : JsonResponse(StatusJson(*view));
+  }
+
+ private:
+  Board<ClusterView> cluster_;
+};
+
+HttpResponse StatusPage() {
+  const std::string nonce = PageNonce();
+  HttpResponse response;
+  response.content_type = "text/html; charset=utf-8";
+  response.body = absl::StrReplaceAll(kStatusPage, {{"PAGE_NONCE", nonce}});
+  response.content_security_policy = absl::StrCat(
+      "default-src 'none'; script-src 'nonce-", nonce, "'; style-src 'nonce-", nonce,
+      "'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+  return response;
+}
+
+}  // namespace
+
+void ShowCluster(CoordinatorHost* host, admin::Admin* admin) {
+  const auto pages = std::make_shared<ClusterPages>(host);
+  host->WatchWith(&admin->health());
+  admin->AddMetricsOf([pages](admin::MetricsText& metrics) { pages->AddMetrics(metrics); });
+  admin->SetPage("/", [](const HttpRequest&) { return StatusPage(); });
+  admin->SetPage("/status.json", [pages](const HttpRequest&) { return pages->Status(); });
+  admin->SetReadiness([] { return std::string(); });
+}
+
+}  // namespace starling

@@ -1,0 +1,17 @@
+// The coordinator on its admin port: metrics, the status page, and what that fetches.
+#ifndef STARLING_SERVER_COORDINATOR_ADMIN_CLUSTER_PAGES_H_
+#define STARLING_SERVER_COORDINATOR_ADMIN_CLUSTER_PAGES_H_
+
+#include "common/admin/admin.h"
+#include "server/coordinator/service/coordinator_host.h"
+
+namespace starling {
+
+//   /             the status page: one file that fetches the others, every two seconds
+//   /status.json  jobs, workers and shards
+// From here on the coordinator is ready. Both outlive Admin::BeginShutdown.
+void ShowCluster(CoordinatorHost* host, admin::Admin* admin);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_ADMIN_CLUSTER_PAGES_H_

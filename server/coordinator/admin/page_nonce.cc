@@ -1,0 +1,16 @@
+#include "server/coordinator/admin/page_nonce.h"
+
+#include <random>
+
+#include "absl/strings/str_cat.h"
+
+namespace starling {
+
+std::string PageNonce() {
+  std::random_device entropy;  // the system's
+  std::string nonce;
+  for (int i = 0; i < 4; ++i) absl::StrAppend(&nonce, absl::Hex(entropy(), absl::kZeroPad8));
+  return nonce;
+}
+
+}  // namespace starling

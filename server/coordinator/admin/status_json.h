@@ -1,0 +1,16 @@
+// What the status page fetches.
+#ifndef STARLING_SERVER_COORDINATOR_ADMIN_STATUS_JSON_H_
+#define STARLING_SERVER_COORDINATOR_ADMIN_STATUS_JSON_H_
+
+#include <string>
+
+#include "server/coordinator/admin/cluster_view.h"
+
+namespace starling {
+
+// Jobs, workers and shards. Names are as people gave them; bytes that are not UTF-8 are replaced.
+std::string StatusJson(const ClusterView& view);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_ADMIN_STATUS_JSON_H_

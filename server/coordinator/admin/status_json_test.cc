@@ -1,0 +1,66 @@
+#include "server/coordinator/admin/status_json.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace starling {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(StatusJson, SaysWhatThereIs) {
+  ClusterView view;
+  view.time = absl::FromUnixSeconds(1000);
+  view.generation = 4;
+  JobStatus& job = *view.jobs.add_jobs();
+  job.set_name("mnist");
+  job.set_state(RUNNING);
+  job.set_step(7);
+  job.set_staleness_bound(2);
+  EpochResult& epoch = *job.add_epochs_done();
+  epoch.set_train_loss(0.5);
+  epoch.set_evaluated(true);
+  epoch.set_test_loss(0.25);
+  WorkerStatus& worker = *view.workers.add_workers();
+  worker.set_name("worker-0");
+  worker.set_job("mnist");
+  worker.set_clock(9);
+  ShardStatus& shard = *view.shards.add_shards();
+  shard.set_name("ps-0");
+  shard.set_value_bytes(4096);
+  const Json json = Json::parse(StatusJson(view));
+  EXPECT_EQ(json["unix_seconds"], 1000.0);
+  EXPECT_EQ(json["generation"], 4);
+  EXPECT_EQ(json["jobs"][0]["name"], "mnist");
+  EXPECT_EQ(json["jobs"][0]["state"], "RUNNING");
+  EXPECT_EQ(json["jobs"][0]["step"], 7);
+  EXPECT_EQ(json["jobs"][0]["staleness_bound"], 2);
+  EXPECT_EQ(json["jobs"][0]["epochs_done"][0]["test_loss"], 0.25);
+  EXPECT_TRUE(json["jobs"][0]["epochs_done"][0]["test_accuracy"].is_null());
+  EXPECT_EQ(json["workers"][0]["clock"], 9);
+  EXPECT_EQ(json["shards"][0]["value_bytes"], 4096);
+}
+
+TEST(StatusJson, NamesSurviveWhateverTheyAre) {
+  ClusterView view;
+  view.jobs.add_jobs()->set_name("</script><img src=x onerror=alert(1)>\"\\\n");
+  view.jobs.add_jobs()->set_name("\xFF\xFE");
+  const Json json = Json::parse(StatusJson(view));
+  EXPECT_EQ(json["jobs"][0]["name"], "</script><img src=x onerror=alert(1)>\"\\\n");
+  EXPECT_EQ(json["jobs"][1]["name"], "\xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
+TEST(StatusJson, NoBoundIsNullAndNotANumberIsNull) {
+  ClusterView view;
+  JobStatus& job = *view.jobs.add_jobs();
+  job.set_staleness_bound(std::numeric_limits<uint64_t>::max());
+  job.set_train_loss(std::numeric_limits<double>::quiet_NaN());
+  const Json json = Json::parse(StatusJson(view));
+  EXPECT_TRUE(json["jobs"][0]["staleness_bound"].is_null());
+  EXPECT_TRUE(json["jobs"][0]["train_loss"].is_null());
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,62 @@
+#include "worker/runtime/worker_figures.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Text(const WorkerFigures& figures) {
+  admin::MetricsText metrics;
+  figures.AddMetrics(metrics);
+  return metrics.Text();
+}
+
+TEST(WorkerFigures, AreOfTheJobThatIsServed) {
+  WorkerFigures figures;
+  EXPECT_EQ(Text(figures), "");
+  figures.Unit({}, 5);  // of nothing
+  figures.BeginJob("first");
+  figures.Unit({.total = 0.05, .data = 0.002, .held = 0.02}, 64);
+  figures.Unit({.total = 0.15, .data = 0.004, .held = 0.02}, 64);
+  const std::string text = Text(figures);
+  EXPECT_THAT(text, HasSubstr("starling_worker_steps_total{job_name=\"first\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_samples_total{job_name=\"first\"} 128\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_unit_seconds_sum{job_name=\"first\"} 0.15\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_unit_seconds_bucket{job_name=\"first\",le=\"0.1\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_step_seconds_sum{job_name=\"first\",phase=\"data\"} 0.004\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_step_seconds_sum{job_name=\"first\",phase=\"wait\"} 0.02\n"));
+  EXPECT_THAT(text,
+              HasSubstr("starling_worker_step_seconds_count{job_name=\"first\",phase=\"push\"} 2\n"));
+  figures.EndJob();
+  EXPECT_EQ(Text(figures), "");
+  figures.BeginJob("second");
+  EXPECT_THAT(Text(figures), Not(HasSubstr("first")));
+  EXPECT_THAT(Text(figures), HasSubstr("starling_worker_steps_total{job_name=\"second\"} 0\n"));
+}
+
+TEST(WorkerFigures, ShowLinksAndOverlapAsReported) {
+  WorkerFigures figures;
+  figures.BeginJob("j");
+  WorkerReport report;
+  report.set_hidden_share(0.75);
+  report.mutable_times()->set_idle(2.5);
+  LinkStatus& link = *report.add_links();
+  link.set_shard(3);
+  link.set_connected(true);
+  link.set_sent_bytes(1000);
+  link.set_sending_seconds(0.5);
+  figures.Publish(report);
+  const std::string text = Text(figures);
+  EXPECT_THAT(text, HasSubstr("starling_worker_overlap_ratio{job_name=\"j\"} 0.75\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_idle_seconds_total{job_name=\"j\"} 2.5\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_link_up{shard=\"3\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_link_sent_bytes_total{shard=\"3\"} 1000\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_link_sending_seconds_total{shard=\"3\"} 0.5\n"));
+}
+
+}  // namespace
+}  // namespace starling
