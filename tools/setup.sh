@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Installs what a build needs, on Debian 12. Quick when everything is there.
 #
-#   tools/setup.sh [--tests]
+#   tools/setup.sh [--tests] [--pictures]
 #
 # --tests adds what only tests need: shellcheck, and a Python environment with
-# numpy, safetensors and tensorboard, which judge our files from the outside.
+# numpy, safetensors and tensorboard, which judge our files from the outside,
+# and Debian's prometheus and promtool, which judge our metrics and alerts
+# (20 MB to fetch, 100 MB on disk).
+# --pictures adds a browser, which looks at the status page (tools/pictures.sh).
 #
 # Exit status: 0 ready; 1 a command must be run by hand (it is printed);
 # 2 another system, or a wrong argument.
@@ -18,20 +21,24 @@ build_packages=(
   libdnnl-dev librandom123-dev libturbojpeg0-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
 test_packages=(python3 python3-venv shellcheck)
+picture_packages=(chromium fonts-dejavu-core)
 judge_requirements=(numpy==1.26.4 safetensors==0.4.5 absl-py==2.5.1 protobuf==7.36.2)
 # Without what they depend on: 6 MB instead of 20 for what reads event files.
 judge_bare_requirements=(tensorboard==2.18.0)
 judge="${XDG_CACHE_HOME:-$HOME/.cache}/starling/judge"
+prometheus="${XDG_CACHE_HOME:-$HOME/.cache}/starling/prometheus"
 
-with_tests=false
-case "${1:-}" in
-  "") ;;
-  --tests) with_tests=true ;;
-  *)
-    echo "usage: tools/setup.sh [--tests]" >&2
-    exit 2
-    ;;
-esac
+with_tests=false with_pictures=false
+for argument in "$@"; do
+  case "$argument" in
+    --tests) with_tests=true ;;
+    --pictures) with_pictures=true ;;
+    *)
+      echo "usage: tools/setup.sh [--tests] [--pictures]" >&2
+      exit 2
+      ;;
+  esac
+done
 
 require_debian_12() {
   local id="" version=""
@@ -99,9 +106,38 @@ make_judge() {
   fi
 }
 
+# unpack FOLDER PACKAGE PROGRAM...: Debian's programs, unpacked and not installed: the machine may have
+# others, which stay those on the PATH, and a service is not started.
+unpack() {
+  local folder=$1 package=$2 scratch program
+  shift 2
+  for program in "$@"; do [[ -x "$folder/$program" ]] || break; done
+  [[ -x "$folder/$program" ]] && return
+  echo "setup: unpacking Debian's $package into $folder"
+  scratch=$(mktemp -d)
+  if (
+    cd "$scratch"
+    apt-get download -qq -o APT::Sandbox::User=root "$package" ||
+      { [[ $EUID -eq 0 ]] && apt-get update -qq &&
+        apt-get download -qq -o APT::Sandbox::User=root "$package"; }
+    dpkg-deb -x "$package"_*.deb .
+  ) >"$scratch/log" 2>&1; then
+    mkdir -p "$folder"
+    for program in "$@"; do mv "$scratch/usr/bin/$program" "$folder/$program"; done
+  else
+    cat "$scratch/log" >&2
+    echo "setup: could not unpack $package; the tests that need it will be skipped" >&2
+  fi
+  rm -rf "$scratch"
+}
+
 require_debian_12
 packages=("${build_packages[@]}")
 if $with_tests; then packages+=("${test_packages[@]}"); fi
+if $with_pictures; then packages+=("${picture_packages[@]}"); fi
 mapfile -t missing < <(missing_packages "${packages[@]}")
 if ((${#missing[@]} > 0)); then install_packages "${missing[@]}"; fi
-if $with_tests; then make_judge; fi
+if $with_tests; then
+  make_judge
+  unpack "$prometheus" prometheus prometheus promtool
+fi

@@ -31,6 +31,9 @@ if [[ -x "$judge/bin/python3" ]]; then
   export STARLING_JUDGE_PYTHON="$judge/bin/python3"
 fi
 
+prometheus="${XDG_CACHE_HOME:-$HOME/.cache}/starling/prometheus"
+if [[ -x "$prometheus/promtool" ]]; then export STARLING_PROMETHEUS="$prometheus"; fi
+
 events=$(mktemp -d)
 trap 'rm -rf "$events"' EXIT
 runs=()
@@ -39,8 +42,8 @@ runs=()
 notes='^INFO: (Invocation ID|Build option|Analyzed |Found |Elapsed time|'
 notes+='[0-9]+ process|Build Event|Build completed)|^(Loading|Analyzing): |^$'
 
-real_processes='//(tests/(e2e|integration)|tools/(local|cli|accept)|common/(transport|daemon)|'
-real_processes+='server/[a-z]+/service|worker/runtime)'
+real_processes='//(tests/(e2e|integration)|tools/(local|cli|accept)|common/(admin|transport|daemon)|'
+real_processes+='server/[a-z]+/(admin|service)|worker/runtime)'
 
 # run NAME FLAG...: `bazel test` over everything, remembered for the report.
 run() {

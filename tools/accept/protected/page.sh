@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# A browser looks at the status page, and the pictures of the docs can be made.
+set -euo pipefail
+if ! command -v chromium >/dev/null; then
+  echo "figure: no browser: run tools/setup.sh --pictures"
+  exit 77
+fi
+tools/accept/e2e.sh page_test.py
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+tools/pictures.sh "$folder"
+echo "figure: 3 views without a console error, $(find "$folder" -name '*.png' -size +20k | wc -l) pictures"
+[[ $(find "$folder" -name '*.png' -size +20k | wc -l) -eq 3 ]]
