@@ -91,6 +91,9 @@ class Admin(unittest.TestCase):
         self.assertEqual([(j["name"], j["state"]) for j in shown["jobs"]], [("seen", "RUNNING")])
         self.assertEqual({w["name"] for w in shown["workers"]}, {"worker-0", "worker-1"})
         self.assertEqual([s["state"] for s in shown["shards"]], ["ready"])
+        wait_until(lambda: json.loads(self.cluster.ask("coordinator", "/curves.json?job=seen")[2])["step"],
+                   60, "a point of the curve")
+        self.assertEqual(self.cluster.ask("coordinator", "/curves.json?job=other")[0], 404)
         self.finish("seen")
 
     def test_4_bad_requests_change_nothing(self):

@@ -45,7 +45,7 @@ class Page(unittest.TestCase):
     def check_content(self, page):
         text = page.evaluate("document.body.innerText")
         for expected in ("seen", "RUNNING", "worker-0", "worker-1", "shard-0", "shard-1", "ssp(2)",
-                         "of 2 allowed", "test accuracy", "samples/s", "Epochs of seen"):
+                         "of 2 allowed", "test accuracy", "samples/s", "Curves of seen"):
             self.assertIn(expected, text)
         unnamed = page.evaluate("""[...document.querySelectorAll('progress, meter, svg, button, table')].filter(
             (e) => !(e.getAttribute('aria-label') || e.textContent.trim())).length""")

@@ -1,5 +1,6 @@
 #include "server/coordinator/admin/cluster_pages.h"
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -67,11 +68,22 @@ void AskForCluster(CoordinatorHost* host, Board<ClusterView>::Answer answer) {
              });
 }
 
+void AskForCurves(CoordinatorHost* host, const std::string& job, Board<CurvesReply>::Answer answer) {
+  CurvesRequest request;
+  request.set_name(job);
+  host->Call([request](CallId call) { return CurvesEvent{call, request}; },
+             [answer = std::move(answer)](CoordinatorReply reply) {
+               CurvesReply* const curves = std::get_if<CurvesReply>(&reply);
+               answer(curves == nullptr ? nullptr : std::make_shared<CurvesReply>(std::move(*curves)));
+             });
+}
+
 // Used on the admin port's thread.
 class ClusterPages {
  public:
   explicit ClusterPages(CoordinatorHost* host)
-      : cluster_([host](Board<ClusterView>::Answer answer) { AskForCluster(host, std::move(answer)); },
+      : host_(host),
+        cluster_([host](Board<ClusterView>::Answer answer) { AskForCluster(host, std::move(answer)); },
                  kMaxAge, kPatience) {}
 
   void AddMetrics(admin::MetricsText& metrics) {
@@ -84,8 +96,33 @@ class ClusterPages {
     return view == nullptr ? Silent() : JsonResponse(StatusJson(*view));
   }
 
+  HttpResponse Curves(const std::string& job) {
+    const auto view = cluster_.Get();
+    if (view == nullptr) return Silent();
+    std::erase_if(curves_, [&](const auto& entry) { return !HasJob(*view, entry.first); });
+    if (!HasJob(*view, job)) return ErrorResponse(404, "there is no such job; give one as ?job=NAME");
+    auto& board = curves_[job];
+    if (board == nullptr) {
+      const auto ask = [host = host_, job](Board<CurvesReply>::Answer answer) {
+        AskForCurves(host, job, std::move(answer));
+      };
+      board = std::make_unique<Board<CurvesReply>>(ask, kMaxAge, kPatience);
+    }
+    const auto curves = board->Get();
+    return curves == nullptr ? Silent() : JsonResponse(CurvesJson(*curves));
+  }
+
  private:
+  static bool HasJob(const ClusterView& view, const std::string& name) {
+    for (const JobStatus& job : view.jobs.jobs()) {
+      if (job.name() == name) return true;
+    }
+    return false;
+  }
+
+  CoordinatorHost* const host_;
   Board<ClusterView> cluster_;
+  std::map<std::string, std::unique_ptr<Board<CurvesReply>>> curves_;  // of jobs that are there
 };
 
 HttpResponse StatusPage() {
@@ -107,6 +144,9 @@ void ShowCluster(CoordinatorHost* host, admin::Admin* admin) {
   admin->AddMetricsOf([pages](admin::MetricsText& metrics) { pages->AddMetrics(metrics); });
   admin->SetPage("/", [](const HttpRequest&) { return StatusPage(); });
   admin->SetPage("/status.json", [pages](const HttpRequest&) { return pages->Status(); });
+  admin->SetPage("/curves.json", [pages](const HttpRequest& request) {
+    return pages->Curves(admin::QueryValue(request.query, "job"));
+  });
   admin->SetReadiness([] { return std::string(); });
 }
 

@@ -9,6 +9,7 @@ namespace starling {
 
 //   /             the status page: one file that fetches the others, every two seconds
 //   /status.json  jobs, workers and shards
+//   /curves.json?job=NAME
 // From here on the coordinator is ready. Both outlive Admin::BeginShutdown.
 void ShowCluster(CoordinatorHost* host, admin::Admin* admin);
 

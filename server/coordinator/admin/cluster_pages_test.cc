@@ -91,6 +91,11 @@ TEST_F(ClusterPagesTest, ThePageIsSelfContained) {
   EXPECT_THAT(Ask("/"), Not(HasSubstr(nonce))) << "a nonce is used once";
 }
 
+TEST_F(ClusterPagesTest, CurvesOfNoJob) {
+  EXPECT_THAT(Ask("/curves.json?job=none"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask("/curves.json"), StartsWith("HTTP/1.1 404 "));
+}
+
 TEST_F(ClusterPagesTest, ACoordinatorThatIsClosedIsSaid) {
   host_->BeginShutdown();
   EXPECT_THAT(Ask("/status.json"), StartsWith("HTTP/1.1 503 "));

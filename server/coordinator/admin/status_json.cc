@@ -81,4 +81,22 @@ std::string StatusJson(const ClusterView& view) {
   return Dump(json);
 }
 
+std::string CurvesJson(const CurvesReply& curves) {
+  Json json = {{"job", curves.status().name()}};
+  for (const char* column : {"step", "seconds", "train_loss", "samples_per_second", "staleness_max",
+                             "hidden_share", "learning_rate"}) {
+    json[column] = Json::array();
+  }
+  for (const CurvePoint& point : curves.points()) {
+    json["step"].push_back(point.step());
+    json["seconds"].push_back(point.seconds());
+    json["train_loss"].push_back(point.has_train_loss() ? Json(point.train_loss()) : Json());
+    json["samples_per_second"].push_back(point.samples_per_second());
+    json["staleness_max"].push_back(point.staleness_max());
+    json["hidden_share"].push_back(point.hidden_share());
+    json["learning_rate"].push_back(point.learning_rate());
+  }
+  return Dump(json);
+}
+
 }  // namespace starling

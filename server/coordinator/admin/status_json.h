@@ -11,6 +11,9 @@ namespace starling {
 // Jobs, workers and shards. Names are as people gave them; bytes that are not UTF-8 are replaced.
 std::string StatusJson(const ClusterView& view);
 
+// A job's curves as columns, oldest point first; null where a point has none.
+std::string CurvesJson(const CurvesReply& curves);
+
 }  // namespace starling
 
 #endif  // STARLING_SERVER_COORDINATOR_ADMIN_STATUS_JSON_H_

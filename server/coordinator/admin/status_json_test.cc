@@ -62,5 +62,20 @@ TEST(StatusJson, NoBoundIsNullAndNotANumberIsNull) {
   EXPECT_TRUE(json["jobs"][0]["train_loss"].is_null());
 }
 
+TEST(CurvesJson, ComeAsColumns) {
+  CurvesReply curves;
+  curves.mutable_status()->set_name("j");
+  CurvePoint& first = *curves.add_points();
+  first.set_step(5);
+  first.set_train_loss(2);
+  curves.add_points()->set_step(9);
+  const Json json = Json::parse(CurvesJson(curves));
+  EXPECT_EQ(json["job"], "j");
+  EXPECT_EQ(json["step"], Json::array({5, 9}));
+  EXPECT_EQ(json["train_loss"][0], 2.0);
+  EXPECT_TRUE(json["train_loss"][1].is_null());
+  EXPECT_EQ(json["samples_per_second"].size(), 2u);
+}
+
 }  // namespace
 }  // namespace starling
