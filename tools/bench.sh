@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Benches: each measures its own limit in the same run and prints the ratio.
 #
-#   tools/bench.sh overhead [--rounds N] [--seconds S] [--lanes N]
-#       1 worker + 2 shards against the same worker with a local update
+#   tools/bench.sh overhead [--tls] [--rounds N] [--seconds S] [--lanes N]
+#       1 worker + 2 shards against the same worker with a local update; --tls: and what mutual TLS costs
 #   tools/bench.sh data [--rounds N] [--seconds S]
 #       MNIST batches against memcpy; tar and JPEG against libturbojpeg alone; augmentation apart
 #

@@ -20,7 +20,7 @@ build_packages=(
   libcli11-dev libsqlite3-dev zlib1g-dev libxxhash-dev libssl-dev
   libdnnl-dev librandom123-dev libturbojpeg0-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
-test_packages=(python3 python3-venv shellcheck)
+test_packages=(python3 python3-venv shellcheck openssl)
 picture_packages=(chromium fonts-dejavu-core)
 judge_requirements=(numpy==1.26.4 safetensors==0.4.5 absl-py==2.5.1 protobuf==7.36.2)
 # Without what they depend on: 6 MB instead of 20 for what reads event files.

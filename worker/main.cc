@@ -123,16 +123,23 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
       {self, device->instruction_set(), admin->address(), flags.daemon.clock_offset}, &spans);
   STARLING_ASSIGN_OR_RETURN(
       const std::unique_ptr<RpcServer> server,
-      StartRpcServer({.listen = flags.daemon.listen, .self = self, .services = {daemon.get()}, .accept = {}}));
+      StartRpcServer({.listen = flags.daemon.listen,
+                      .security = flags.daemon.security,
+                      .self = self,
+                      .services = {daemon.get()},
+                      .accept = {}}));
+  STARLING_ASSIGN_OR_RETURN(const std::string address,
+                            AdvertisedAddress(flags.daemon.advertise_address, server->address()));
   if (!flags.daemon.port_file.empty()) {
     STARLING_RETURN_IF_ERROR(WritePortFile(flags.daemon.port_file, server->port()));
   }
-  spdlog::info("version {} listens on {}, computes on {} ({}) with {} lanes", std::string(ReleaseVersion()),
-               server->address(), device->name(), device->instruction_set(), options.job.lanes);
+  spdlog::info("version {} is reached at {}, computes on {} ({}) with {} lanes", std::string(ReleaseVersion()),
+               address, device->name(), device->instruction_set(), options.job.lanes);
 
-  options.registration = MakeRegisterRequest(self, server->address());
+  options.registration = MakeRegisterRequest(self, address);
   absl::Status ended;  // written before the request to exit is made
-  WorkerRuntime runtime(options, MakeCoordinatorClient(options.coordinator, self), MakeStreamClient(self),
+  WorkerRuntime runtime(options, MakeCoordinatorClient(options.coordinator, self, flags.daemon.security),
+                        MakeStreamClient(self, flags.daemon.security),
                         device.get(), &spans, recorder.get(), [&](const absl::Status& status) {
                           ended = status;
                           exit_request->Request(status.ok() ? kExitOk : kExitError);
@@ -155,6 +162,7 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
 }
 
 int Main(int argc, char** argv) {
+  DaemonExit exit_request;
   WorkerFlags flags;
   const std::optional<int> ends = ParseDaemonFlags(
       argc, argv, PeerRole::kWorker,
@@ -180,8 +188,9 @@ int Main(int argc, char** argv) {
         &flags.replay_compute}},
       &flags.daemon);
   if (ends.has_value()) return *ends;
-  DaemonExit exit_request;
+  RaiseFileLimit();
   absl::Status status = SetUpLogging(PeerRole::kWorker, flags.daemon.name, flags.daemon.log_level);
+  if (status.ok()) LogWarnings(flags.daemon);
   int exit_status = kExitOk;
   if (status.ok()) status = Run(flags, &exit_request, &exit_status);
   if (status.ok()) return exit_status;

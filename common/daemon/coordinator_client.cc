@@ -18,8 +18,11 @@ namespace {
 
 class GrpcCoordinatorClient final : public CoordinatorClient {
  public:
-  GrpcCoordinatorClient(const std::string& address, Identity self)
-      : self_(std::move(self)), stub_(CoordinatorService::NewStub(MakeChannel(address))) {}
+  GrpcCoordinatorClient(const std::string& address, Identity self,
+                        std::shared_ptr<const LinkSecurity> security)
+      : self_(std::move(self)),
+        stub_(CoordinatorService::NewStub(
+            MakeChannel(address, std::move(security), {PeerRole::kCoordinator}))) {}
 
   ~GrpcCoordinatorClient() override {
     absl::MutexLock lock(&mutex_);
@@ -90,9 +93,9 @@ Role ToProto(PeerRole role) {
 
 }  // namespace
 
-std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(const std::string& address,
-                                                         const Identity& self) {
-  return std::make_unique<GrpcCoordinatorClient>(address, self);
+std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(
+    const std::string& address, const Identity& self, std::shared_ptr<const LinkSecurity> security) {
+  return std::make_unique<GrpcCoordinatorClient>(address, self, std::move(security));
 }
 
 RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& address) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/transport/identity.h"
+#include "common/transport/link_security.h"
 #include "proto/coordinator.pb.h"
 
 namespace starling {
@@ -33,8 +34,9 @@ class CoordinatorClient {
                            Done<ShardOrders> done) = 0;
 };
 
-std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(const std::string& address,
-                                                         const Identity& self);
+std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(
+    const std::string& address, const Identity& self,
+    std::shared_ptr<const LinkSecurity> security = nullptr);
 
 // A registration request of this process: role, version, host name, cores; a random nonce.
 RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& address);

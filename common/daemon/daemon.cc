@@ -6,6 +6,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -18,9 +19,11 @@
 #include <iostream>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/transport/transport.h"
+#include "common/base/status_macros.h"
 #include "common/version/version.h"
 
 namespace starling {
@@ -38,58 +41,151 @@ std::string ProgramOf(PeerRole role) {
   return "starling";
 }
 
+absl::Status CheckFlags(PeerRole role, const DaemonFlags& flags) {
+  STARLING_RETURN_IF_ERROR(CheckName("--name", flags.name));
+  STARLING_RETURN_IF_ERROR(CheckListenAddress(flags.listen, flags.security.get()));
+  if (role != PeerRole::kCoordinator) {
+    STARLING_RETURN_IF_ERROR(CheckPeerAddress(flags.coordinator, flags.security.get()));
+  }
+  STARLING_RETURN_IF_ERROR(AdvertisedAddress(flags.advertise_address, flags.listen).status());
+  if (std::find(std::begin(kLevels), std::end(kLevels), flags.log_level) == std::end(kLevels)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log-level must be debug, info, warn or error, not ", flags.log_level));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadClockOffset(const std::string& text, DaemonFlags* flags) {
+  if (text.empty() || (absl::ParseDuration(text, &flags->clock_offset) &&
+                       absl::AbsDuration(flags->clock_offset) <= absl::Hours(1))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--inject-clock-offset: expected at most an hour, as 0.7s or -200ms, got \"", text, "\""));
+}
+
+absl::Status TakeSettings(PeerRole role, const Environment& environment, Settings& settings,
+                          DaemonFlags* flags) {
+  STARLING_RETURN_IF_ERROR(settings.Resolve(environment));
+  STARLING_RETURN_IF_ERROR(CheckName("--cluster", flags->cluster));
+  STARLING_ASSIGN_OR_RETURN(flags->security, MakeLinkSecurity(*flags, role));
+  for (const std::string& variable : settings.Unknown(EnvironmentNames())) {
+    flags->warnings.push_back(
+        absl::StrCat(variable, " is set, and no setting has that name: --help lists them"));
+  }
+  if (flags->insecure) flags->warnings.emplace_back(kInsecureWarning);
+  return CheckFlags(role, *flags);
+}
+
 }  // namespace
 
+void AddLinkSettings(Settings& settings, DaemonFlags* flags) {
+  settings.Add("--tls-cert", "PEM file: this process's certificate, and those up to the authority",
+               &flags->tls_cert);
+  settings.Add("--tls-key", "PEM file: its private key", &flags->tls_key);
+  settings.Add("--tls-ca", "PEM file: the authorities that sign the cluster's certificates",
+               &flags->tls_ca);
+  settings.Add("--cluster", "The cluster that certificates must be of", &flags->cluster);
+  settings.AddSwitch("--insecure", "Without TLS, use addresses beyond loopback all the same",
+                     &flags->insecure);
+}
+
+absl::StatusOr<std::shared_ptr<const LinkSecurity>> MakeLinkSecurity(const DaemonFlags& flags,
+                                                                     PeerRole role) {
+  const int files = !flags.tls_cert.empty() + !flags.tls_key.empty() + !flags.tls_ca.empty();
+  if (files != 0 && files != 3) {
+    return absl::InvalidArgumentError(
+        "--tls-cert, --tls-key and --tls-ca belong together: give all three, or none");
+  }
+  if (files == 0) return flags.insecure ? LinkSecurity::Insecure() : LinkSecurity::Loopback();
+  if (flags.insecure) {
+    return absl::InvalidArgumentError("--insecure contradicts --tls-cert: give one of them");
+  }
+  return LinkSecurity::Tls({flags.tls_cert, flags.tls_key, flags.tls_ca}, {flags.cluster, role});
+}
+
+absl::StatusOr<std::string> AdvertisedAddress(absl::string_view advertise,
+                                              absl::string_view listening) {
+  const absl::string_view from = advertise.empty() ? listening : advertise;
+  // A colon inside of [] is the host's.
+  const size_t host_end = from.find(':', absl::StartsWith(from, "[") ? from.find(']') : 0);
+  const absl::string_view host = from.substr(0, host_end);
+  const bool has_port = host_end != absl::string_view::npos;
+  absl::string_view port = has_port ? from.substr(host_end + 1) : "0";
+  int number = 0;
+  if (host.empty() || !absl::SimpleAtoi(port, &number) || number < 0 || number > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--advertise-address must be host or host:port, as 10.1.2.3:7071 or [fd00::1], not \"",
+        advertise, "\""));
+  }
+  if (host == "0.0.0.0" || host == "[::]") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "nobody can connect to ", host, ": where --listen has it, --advertise-address must say at ",
+        "which address this process is reached"));
+  }
+  if (number == 0) port = listening.substr(listening.rfind(':') + 1);
+  return absl::StrCat(host, ":", port);
+}
+
+void LogWarnings(const DaemonFlags& flags) {
+  for (const std::string& warning : flags.warnings) spdlog::warn("{}", warning);
+}
+
+void RaiseFileLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole role,
-                                    const std::vector<ExtraFlag>& extra, DaemonFlags* flags) {
+                                    const std::vector<ExtraFlag>& extra, DaemonFlags* flags,
+                                    const Environment& environment) {
   const std::string program = ProgramOf(role);
   CLI::App app(absl::StrCat("Starling's ", PeerRoleName(role), "."), program);
-  app.set_version_flag("--version", absl::StrCat(program, " ", std::string(ReleaseVersion()), " (protocol ",
-                                                 ProtocolVersion(), ")"));
+  app.set_version_flag("--version", absl::StrCat(program, " ", std::string(ReleaseVersion()),
+                                                 " (protocol ", ProtocolVersion(), ")"));
   const bool is_coordinator = role == PeerRole::kCoordinator;
   if (is_coordinator) flags->name = "coordinator";
-  CLI::Option* name = app.add_option("--name", flags->name,
-                                     "Name of this process slot; the same after a restart");
+  Settings settings(&app);
+  settings.Add("--name", "Name of this process slot; the same after a restart", &flags->name,
+               !is_coordinator);
   if (!is_coordinator) {
-    name->required();
-    app.add_option("--coordinator", flags->coordinator, "The coordinator's host:port")->required();
+    settings.Add("--coordinator", "The coordinator's host:port", &flags->coordinator, true);
   }
-  app.add_option("--listen", flags->listen, "host:port to listen on; port 0 takes a free one")
-      ->capture_default_str();
-  app.add_option("--port-file", flags->port_file, "Write the port that is listened on here");
-  app.add_option("--admin-address", flags->admin_address,
-                 "host:port for /metrics, /healthz and /readyz, plain HTTP that anybody who reaches it can "
-                 "read; port 0 takes a free one")
-      ->capture_default_str();
-  app.add_option("--admin-port-file", flags->admin_port_file, "Write the admin port here");
-  app.add_option("--log-level", flags->log_level, "debug, info, warn or error")->capture_default_str();
+  settings.Add("--listen", "host:port to listen on; port 0 takes a free one", &flags->listen);
+  settings.Add("--advertise-address",
+               "host or host:port at which others reach this process, if not at --listen",
+               &flags->advertise_address);
+  settings.Add("--port-file", "Write the port that is listened on here", &flags->port_file);
+  settings.Add("--admin-address",
+               "host:port for /metrics, /healthz and /readyz, plain HTTP that anybody who reaches it can "
+               "read; port 0 takes a free one",
+               &flags->admin_address);
+  settings.Add("--admin-port-file", "Write the admin port here", &flags->admin_port_file);
+  AddLinkSettings(settings, flags);
+  settings.Add("--log-level", "debug, info, warn or error", &flags->log_level);
   std::string clock_offset;
-  app.add_option("--inject-clock-offset", clock_offset,
-                 "For tests: say that its clocks are ahead by so much, as 0.7s or -200ms");
-  for (const ExtraFlag& flag : extra) {
-    app.add_option(flag.flag, *flag.value, flag.help)->required(flag.required)->capture_default_str();
-  }
+  settings.Add("--inject-clock-offset",
+               "For tests: say that its clocks are ahead by so much, as 0.7s or -200ms", &clock_offset);
+  for (const ExtraFlag& flag : extra) settings.Add(flag.flag, flag.help, flag.value, flag.required);
+  bool print_config = false;
+  app.add_flag("--print-config", print_config,
+               "Print what is in force and where each value came from, and exit");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
-  absl::Status status = CheckName("--name", flags->name);
-  if (status.ok()) status = CheckListenAddress(flags->listen);
-  if (status.ok() && !clock_offset.empty() &&
-      !(absl::ParseDuration(clock_offset, &flags->clock_offset) &&
-        absl::AbsDuration(flags->clock_offset) <= absl::Hours(1))) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("--inject-clock-offset: expected at most an hour, as 0.7s or -200ms, got \"", clock_offset, "\""));
+  absl::Status status = TakeSettings(role, environment, settings, flags);
+  if (status.ok()) status = ReadClockOffset(clock_offset, flags);
+  if (!status.ok()) {
+    std::cerr << program << ": " << std::string(status.message()) << std::endl;
+    return kExitUsage;
   }
-  if (status.ok() && std::find(std::begin(kLevels), std::end(kLevels), flags->log_level) ==
-                         std::end(kLevels)) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("--log-level must be debug, info, warn or error, not ", flags->log_level));
-  }
-  if (status.ok()) return std::nullopt;
-  std::cerr << program << ": " << std::string(status.message()) << std::endl;
-  return kExitUsage;
+  if (!print_config) return std::nullopt;
+  std::cout << settings.Text() << std::flush;
+  return kExitOk;
 }
 
 absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::string& level) {

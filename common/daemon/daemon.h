@@ -3,8 +3,8 @@
 //   int main(int argc, char** argv) {
 //     TuneMalloc();
 //     DaemonExit exit_request;                  // before any thread starts
-//     DaemonFlags flags; CLI::App app; AddDaemonFlags(...); ...
-//     SetUpLogging("shard", flags.name, flags.log_level);
+//     DaemonFlags flags; ParseDaemonFlags(...);
+//     SetUpLogging(PeerRole::kShard, flags.name, flags.log_level); LogWarnings(flags);
 //     ... start ...; WritePortFile(...)
 //     exit_request.Wait();                      // SIGTERM, SIGINT, or Request
 //     ... drain, stop ...
@@ -13,14 +13,18 @@
 #define STARLING_COMMON_DAEMON_DAEMON_H_
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/daemon/settings.h"
 #include "common/transport/identity.h"
+#include "common/transport/link_security.h"
 
 namespace starling {
 
@@ -29,20 +33,33 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitError = 1;
 inline constexpr int kExitUsage = 2;
 
+inline constexpr char kDefaultCluster[] = "starling";
+
 struct DaemonFlags {
   std::string name;
   std::string listen = "127.0.0.1:0";
   std::string port_file;
   std::string admin_address = "127.0.0.1:0";
   std::string admin_port_file;
+  std::string advertise_address;  // "host:port"; empty, or port 0: as it listens
   std::string coordinator;  // workers and shards
+  std::string tls_cert;
+  std::string tls_key;
+  std::string tls_ca;
+  std::string cluster = kDefaultCluster;
+  bool insecure = false;
   std::string log_level = "info";
   absl::Duration clock_offset;  // for tests
+
+  // Set by ParseDaemonFlags.
+  std::shared_ptr<const LinkSecurity> security;  // never null
+  std::vector<std::string> warnings;             // for LogWarnings
 };
 
-// Parses the command line of the daemon `program`. `extra` are flags of its own, each with a value.
-// Returns an exit status where the process is to end now (help, version, a mistake; the text was
-// printed), nothing where it is to go on.
+// Reads the settings of the daemon of this role from its command line and the environment (settings.h),
+// and its certificates. `extra` are settings of its own, each with a value. Returns an exit status where
+// the process is to end now (help, version, --print-config, a mistake; the text was printed), nothing
+// where it is to go on. Starts a thread where there are certificates to watch: after DaemonExit.
 struct ExtraFlag {
   std::string flag;  // "--state"
   std::string help;
@@ -50,7 +67,31 @@ struct ExtraFlag {
   bool required = false;
 };
 std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole role,
-                                    const std::vector<ExtraFlag>& extra, DaemonFlags* flags);
+                                    const std::vector<ExtraFlag>& extra, DaemonFlags* flags,
+                                    const Environment& environment = ProcessEnvironment());
+
+// The settings of a process's links: --tls-cert, --tls-key, --tls-ca, --cluster, --insecure.
+void AddLinkSettings(Settings& settings, DaemonFlags* flags);
+// From those. kInvalidArgument: not all three of the files, TLS and --insecure at once, and as
+// LinkSecurity::Tls.
+absl::StatusOr<std::shared_ptr<const LinkSecurity>> MakeLinkSecurity(const DaemonFlags& flags,
+                                                                     PeerRole role);
+
+// What a daemon that listens on `listening` ("0.0.0.0:7071") is reached at: `advertise`, whose port may be
+// 0 or missing for the one that is listened on, or that very address. kInvalidArgument: nobody can
+// connect to it.
+absl::StatusOr<std::string> AdvertisedAddress(absl::string_view advertise,
+                                              absl::string_view listening);
+
+// Once logging is set up: variables that nobody reads, links that nothing protects.
+void LogWarnings(const DaemonFlags& flags);
+
+// What is to be said wherever a cluster's state is shown while its links are plain.
+inline constexpr char kInsecureWarning[] =
+    "started with --insecure: anyone who reaches its port can read and change everything";
+
+// Raises the limit on open files as far as the system lets it: each connection is one.
+void RaiseFileLimit();
 
 // All of the process's logging goes to stderr, one line an event:
 // "2026-01-31T12:00:00.123Z info  shard ps-0: text". Also silences gRPC's own, unless GRPC_VERBOSITY

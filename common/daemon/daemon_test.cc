@@ -3,14 +3,17 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "common/transport/testing/certificates.h"
 
 namespace starling {
 namespace {
@@ -22,13 +25,19 @@ struct Parsed {
   std::string err;
 };
 
-Parsed Parse(PeerRole role, std::vector<const char*> arguments) {
+Parsed Parse(PeerRole role, std::vector<const char*> arguments,
+             std::map<std::string, std::string> environment = {}) {
   Parsed parsed;
   arguments.insert(arguments.begin(), "program");
   testing::internal::CaptureStderr();
   testing::internal::CaptureStdout();
   parsed.exit = ParseDaemonFlags(static_cast<int>(arguments.size()), arguments.data(), role,
-                                 {{"--state", "folder", &parsed.state}}, &parsed.flags);
+                                 {{"--state", "folder", &parsed.state}}, &parsed.flags,
+                                 [&](const std::string& name) -> std::optional<std::string> {
+                                   const auto it = environment.find(name);
+                                   if (it == environment.end()) return std::nullopt;
+                                   return it->second;
+                                 });
   parsed.err = testing::internal::GetCapturedStderr() + testing::internal::GetCapturedStdout();
   return parsed;
 }
@@ -64,6 +73,15 @@ TEST(DaemonFlags, Mistakes) {
            {{"--name", "a"}, "--coordinator"},
            {{"--name", "a b", "--coordinator", "127.0.0.1:1"}, "--name"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--listen", "0.0.0.0:0"}, "loopback"},
+           {{"--name", "a", "--coordinator", "10.0.0.1:1"}, "loopback"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--listen", "0.0.0.0:0", "--insecure"},
+            "--advertise-address"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--advertise-address", "a:b"}, "host:port"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--tls-cert", "c.crt"}, "all three"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--tls-cert", "/nowhere/c", "--tls-key",
+             "/nowhere/k", "--tls-ca", "/nowhere/a"},
+            "--tls-cert /nowhere/c"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--cluster", "a b"}, "--cluster"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--log-level", "loud"}, "loud"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--inject-clock-offset", "far"}, "-200ms"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--inject-clock-offset", "2h"}, "an hour"},
@@ -72,6 +90,81 @@ TEST(DaemonFlags, Mistakes) {
     EXPECT_EQ(parsed.exit, kExitUsage) << c.says;
     EXPECT_NE(parsed.err.find(c.says), std::string::npos) << parsed.err;
   }
+}
+
+TEST(DaemonFlags, OneOfTlsAndInsecure) {
+  const TestAuthority authority;
+  const TlsFiles files = WriteTlsFiles(testing::TempDir() + "/tls",
+                                       authority.Issue({"starling", PeerRole::kWorker}),
+                                       authority.certificate());
+  std::vector<const char*> arguments = {"--name", "a", "--coordinator", "10.0.0.1:1",
+                                        "--tls-cert", files.certificate.c_str(),
+                                        "--tls-key", files.key.c_str(),
+                                        "--tls-ca", files.authorities.c_str()};
+  const Parsed parsed = Parse(PeerRole::kWorker, arguments);
+  EXPECT_FALSE(parsed.exit.has_value()) << parsed.err;
+  EXPECT_TRUE(parsed.flags.security->tls());
+  EXPECT_EQ(Parse(PeerRole::kShard, arguments).exit, kExitUsage);  // a worker's certificate
+  arguments.push_back("--insecure");
+  const Parsed both = Parse(PeerRole::kWorker, arguments);
+  EXPECT_EQ(both.exit, kExitUsage);
+  EXPECT_NE(both.err.find("contradicts"), std::string::npos) << both.err;
+}
+
+TEST(DaemonFlags, InsecureIsWarnedOf) {
+  const Parsed parsed = Parse(PeerRole::kWorker, {"--name", "a", "--coordinator", "10.0.0.1:1", "--insecure"});
+  EXPECT_FALSE(parsed.exit.has_value()) << parsed.err;
+  EXPECT_TRUE(parsed.flags.security->insecure());
+  ASSERT_FALSE(parsed.flags.warnings.empty());
+  EXPECT_EQ(parsed.flags.warnings.back(), kInsecureWarning);
+  const Parsed plain = Parse(PeerRole::kWorker, {"--name", "a", "--coordinator", "127.0.0.1:1"});
+  EXPECT_FALSE(plain.flags.security->insecure());
+}
+
+TEST(DaemonFlags, FromTheEnvironment) {
+  const Parsed parsed = Parse(PeerRole::kWorker, {"--name", "flag"},
+                              {{"STARLING_NAME", "variable"}, {"STARLING_COORDINATOR", "127.0.0.1:5"},
+                               {"STARLING_STATE", "/s"}});
+  EXPECT_FALSE(parsed.exit.has_value()) << parsed.err;
+  EXPECT_EQ(parsed.flags.name, "flag");
+  EXPECT_EQ(parsed.flags.coordinator, "127.0.0.1:5");
+  EXPECT_EQ(parsed.state, "/s");
+}
+
+TEST(DaemonFlags, PrintConfig) {
+  const Parsed parsed = Parse(PeerRole::kCoordinator, {"--print-config", "--log-level", "warn"},
+                              {{"STARLING_CLUSTER", "prod"}});
+  EXPECT_EQ(parsed.exit, kExitOk);
+  for (const char* part : {"coordinator", "default", "warn", "--log-level", "prod", "STARLING_CLUSTER"}) {
+    EXPECT_NE(parsed.err.find(part), std::string::npos) << part << "\n" << parsed.err;
+  }
+}
+
+TEST(AdvertisedAddress, TakesThePortThatIsListenedOn) {
+  struct Case {
+    const char* advertise;
+    const char* listening;
+    const char* reached;
+  };
+  for (const Case& c : std::vector<Case>{{"", "127.0.0.1:7071", "127.0.0.1:7071"},
+                                         {"10.1.2.3", "0.0.0.0:7071", "10.1.2.3:7071"},
+                                         {"10.1.2.3:0", "0.0.0.0:7071", "10.1.2.3:7071"},
+                                         {"ps-0.ps:80", "0.0.0.0:7071", "ps-0.ps:80"},
+                                         {"[fd00::1]", "[::]:7071", "[fd00::1]:7071"},
+                                         {"[fd00::1]:80", "[::]:7071", "[fd00::1]:80"}}) {
+    EXPECT_EQ(AdvertisedAddress(c.advertise, c.listening).value(), c.reached);
+  }
+  for (const char* bad : {":80", "a:b", "a:70000", "fd00::1", "0.0.0.0", "[::]:80"}) {
+    EXPECT_EQ(AdvertisedAddress(bad, "0.0.0.0:1").status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  EXPECT_FALSE(AdvertisedAddress("", "0.0.0.0:7071").ok());
+}
+
+TEST(FileLimit, IsAsHighAsItMayBe) {
+  RaiseFileLimit();
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
 }
 
 TEST(DaemonFlags, HelpAndVersionExitWithZero) {

@@ -78,8 +78,14 @@ TEST_F(Services, InfoAndSpans) {
     EXPECT_EQ(reply.instruction_set(), "avx2");
     EXPECT_EQ(reply.admin_address(), "127.0.0.1:7080");
   }
+  {
+    grpc::ClientContext context;
+    AddIdentity(worker_, &context);
+    SpansReply reply;
+    EXPECT_EQ(stub->Spans(&context, {}, &reply).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  }
   grpc::ClientContext context;
-  AddIdentity(worker_, &context);
+  AddIdentity({PeerRole::kClient, "me"}, &context);
   SpansReply reply;
   ASSERT_TRUE(stub->Spans(&context, {}, &reply).ok());
   ASSERT_EQ(reply.spans_size(), 1);

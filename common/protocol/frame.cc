@@ -111,7 +111,9 @@ absl::Status CheckEnvelope(absl::Span<const uint8_t> bytes) {
 }
 
 absl::Status CheckEnums(const uint8_t* p) {
-  if (p[at::kType] < 1 || p[at::kType] > 10) return Refuse("type", "1 to 10", p[at::kType]);
+  if (p[at::kType] < 1 || p[at::kType] > kFrameTypeLast) {
+    return Refuse("type", absl::StrCat("1 to ", kFrameTypeLast), p[at::kType]);
+  }
   if (p[at::kKind] > 4) return Refuse("kind", "0 to 4", p[at::kKind]);
   if (p[at::kCodec] < 1 || p[at::kCodec] > 4) return Refuse("codec", "1 to 4", p[at::kCodec]);
   if (!KnownAnswer(p[at::kAnswer])) return Refuse("answer", "a known one", p[at::kAnswer]);
@@ -191,7 +193,19 @@ absl::Status CheckDecision(const FrameHeader& h) {
   return absl::OkStatus();
 }
 
-const char* TypeName(FrameType type) {
+const char* PurposeName(WorkPurpose purpose) {
+  switch (purpose) {
+    case WorkPurpose::kNone: return "none";
+    case WorkPurpose::kTrain: return "train";
+    case WorkPurpose::kEvaluate: return "evaluate";
+    case WorkPurpose::kOuter: return "outer";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+const char* FrameTypeName(FrameType type) {
   switch (type) {
     case FrameType::kPush: return "push";
     case FrameType::kClose: return "close";
@@ -206,18 +220,6 @@ const char* TypeName(FrameType type) {
   }
   return "unknown";
 }
-
-const char* PurposeName(WorkPurpose purpose) {
-  switch (purpose) {
-    case WorkPurpose::kNone: return "none";
-    case WorkPurpose::kTrain: return "train";
-    case WorkPurpose::kEvaluate: return "evaluate";
-    case WorkPurpose::kOuter: return "outer";
-  }
-  return "unknown";
-}
-
-}  // namespace
 
 void EncodeFrameHeader(const FrameHeader& h, uint8_t* out) {
   std::memset(out, 0, limits::kFrameHeaderBytes);
@@ -311,7 +313,7 @@ std::string FrameToString(const FrameHeader& h) {
   }
   std::string text = absl::StrFormat(
       "%s slice %d of job %d.%d work %s %d:[%d,%d) by worker %d.%d attempt %d clock %d",
-      TypeName(h.type), h.key.slice.value, h.key.run.job.value, h.key.run.era,
+      FrameTypeName(h.type), h.key.slice.value, h.key.run.job.value, h.key.run.era,
       PurposeName(h.key.work.purpose), h.key.work.epoch, h.key.work.first,
       h.key.work.first + h.key.work.count, h.origin.worker.value, h.origin.incarnation.value,
       h.origin.attempt, h.clock);

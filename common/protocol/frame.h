@@ -32,6 +32,11 @@ enum class FrameType : uint8_t {
   kError = 10,      // shard -> worker: refused, see `answer` and the text in the payload
 };
 
+// The greatest number above: types are numbered from 1 without a gap.
+inline constexpr uint8_t kFrameTypeLast = 10;
+
+const char* FrameTypeName(FrameType type);  // "push"
+
 enum class PayloadKind : uint8_t { kNone = 0, kDense = 1, kTopK = 2, kRows = 3, kText = 4 };
 enum class Codec : uint8_t { kFp32 = 1, kFp16 = 2, kBf16 = 3, kInt8 = 4 };
 

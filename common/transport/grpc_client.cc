@@ -46,13 +46,15 @@ class LiveStreams {
 class ClientStream final : public GrpcStream {
  public:
   ClientStream(const ConnectOptions& options, std::shared_ptr<StreamHandler> handler, Identity self,
-               grpc::CompletionQueue* queue, LiveStreams* live)
+               std::shared_ptr<const LinkSecurity> security, grpc::CompletionQueue* queue,
+               LiveStreams* live)
       : GrpcStream(options.queue, std::move(handler)),
         options_(options),
         self_(std::move(self)),
         queue_(queue),
         live_(live),
-        channel_(MakeChannel(options.address)),
+        address_allowed_(CheckPeerAddress(options.address, security.get())),
+        channel_(MakeChannel(options.address, std::move(security), {options.role})),
         stub_(channel_),
         since_(absl::Now()) {}
 
@@ -112,6 +114,11 @@ class ClientStream final : public GrpcStream {
           if (it == metadata.end()) return {};
           return {it->second.data(), it->second.size()};
         });
+        if (peer.ok() && peer->identity.role != options_.role) {
+          peer = absl::PermissionDeniedError(
+              absl::StrCat("expected a ", PeerRoleName(options_.role), " there, met ",
+                           IdentityToString(peer->identity)));
+        }
         if (!peer.ok()) End(peer.status(), true);
       }
     }
@@ -130,7 +137,7 @@ class ClientStream final : public GrpcStream {
   }
 
   void OnFinished(bool) {
-    const absl::Status status = FromGrpc(status_);
+    const absl::Status status = address_allowed_.ok() ? FromGrpc(status_) : address_allowed_;
     const bool again = status.code() == absl::StatusCode::kUnavailable ||
                        status.code() == absl::StatusCode::kDeadlineExceeded;
     if (up_ || ended() || !again) {
@@ -184,6 +191,7 @@ class ClientStream final : public GrpcStream {
   const Identity self_;
   grpc::CompletionQueue* const queue_;
   LiveStreams* const live_;
+  const absl::Status address_allowed_;
   const std::shared_ptr<grpc::Channel> channel_;
   grpc::GenericStub stub_;
   const absl::Time since_;
@@ -200,8 +208,10 @@ class ClientStream final : public GrpcStream {
 
 class GrpcStreamClient final : public StreamClient {
  public:
-  explicit GrpcStreamClient(Identity self)
-      : self_(std::move(self)), thread_([this] { ServeCompletions(&queue_); }) {}
+  GrpcStreamClient(Identity self, std::shared_ptr<const LinkSecurity> security)
+      : self_(std::move(self)),
+        security_(std::move(security)),
+        thread_([this] { ServeCompletions(&queue_); }) {}
 
   ~GrpcStreamClient() override {
     for (const std::shared_ptr<GrpcStream>& stream : live_.Get()) {
@@ -215,13 +225,14 @@ class GrpcStreamClient final : public StreamClient {
   std::shared_ptr<FrameStream> Connect(const ConnectOptions& options,
                                   std::shared_ptr<StreamHandler> handler) override {
     auto stream =
-        std::make_shared<ClientStream>(options, std::move(handler), self_, &queue_, &live_);
+        std::make_shared<ClientStream>(options, std::move(handler), self_, security_, &queue_, &live_);
     stream->Start();
     return stream;
   }
 
  private:
   const Identity self_;
+  const std::shared_ptr<const LinkSecurity> security_;
   LiveStreams live_;
   grpc::CompletionQueue queue_;
   std::thread thread_;
@@ -229,8 +240,9 @@ class GrpcStreamClient final : public StreamClient {
 
 }  // namespace
 
-std::unique_ptr<StreamClient> MakeStreamClient(const Identity& self) {
-  return std::make_unique<GrpcStreamClient>(self);
+std::unique_ptr<StreamClient> MakeStreamClient(const Identity& self,
+                                               std::shared_ptr<const LinkSecurity> security) {
+  return std::make_unique<GrpcStreamClient>(self, std::move(security));
 }
 
 }  // namespace starling

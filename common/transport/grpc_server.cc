@@ -1,8 +1,7 @@
-#include <arpa/inet.h>
 #include <grpcpp/alarm.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,9 +10,9 @@
 #include <set>
 #include <thread>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/transport/grpc_security.h"
 #include "common/transport/grpc_stream.h"
 #include "common/transport/grpc_util.h"
 #include "common/version/version.h"
@@ -24,47 +23,24 @@ namespace {
 // Far more than cancelled calls take to be over.
 constexpr absl::Duration kQuietDeadline = absl::Seconds(10);
 
-struct HostPort {
-  std::string host;
-  int port = 0;
-};
-
-absl::StatusOr<HostPort> ParseListenAddress(absl::string_view listen) {
-  const size_t colon = listen.rfind(':');
-  int port = 0;
-  if (colon == absl::string_view::npos || colon == 0 ||
-      !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 || port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("listen address must be host:port, as 127.0.0.1:7070 (port 0: any), not \"",
-                     listen, "\""));
-  }
-  return HostPort{std::string(listen.substr(0, colon)), port};
-}
-
 // Why nobody can listen there, as the system says it.
-std::string WhyNotBind(const HostPort& where) {
-  const bool v6 = where.host[0] == '[';
-  const int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
-  if (fd < 0) return std::strerror(errno);
-  int failed = 0;
+std::string WhyNotBind(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  std::string host = listen.substr(0, colon);
+  if (host.size() > 2 && host[0] == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), listen.c_str() + colon + 1, &hints, &found);
+  if (error != 0) return gai_strerror(error);
+  const int fd = socket(found->ai_family, SOCK_STREAM, 0);
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (v6) {
-    sockaddr_in6 address = {};
-    address.sin6_family = AF_INET6;
-    address.sin6_addr = in6addr_loopback;
-    address.sin6_port = htons(static_cast<uint16_t>(where.port));
-    failed = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  } else {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    const std::string host = where.host == "localhost" ? "127.0.0.1" : where.host;
-    inet_pton(AF_INET, host.c_str(), &address.sin_addr);
-    address.sin_port = htons(static_cast<uint16_t>(where.port));
-    failed = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  }
-  const std::string reason = failed != 0 ? std::strerror(errno) : "the port was in use a moment ago";
+  const bool failed = fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0;
+  const std::string reason = failed ? std::strerror(errno) : "the port was in use a moment ago";
   close(fd);
+  freeaddrinfo(found);
   return reason;
 }
 
@@ -148,19 +124,21 @@ class GrpcServer final : public RpcServer {
   ~GrpcServer() override { Shutdown(absl::Seconds(2)); }
 
   absl::Status Start() {
-    absl::StatusOr<HostPort> where = ParseListenAddress(options_.listen);
-    if (!where.ok()) return where.status();
-    if (absl::Status status = CheckListenAddress(options_.listen); !status.ok()) return status;
+    absl::Status status = CheckListenAddress(options_.listen, options_.security.get());
+    if (!status.ok()) return status;
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(options_.listen, MakeServerCredentials(options_.security), &port_);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, grpc_limits::kKeepaliveIntervalMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, grpc_limits::kKeepaliveTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                                grpc_limits::kServerMinPingIntervalMs);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, grpc_limits::kHandshakeTimeoutMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, grpc_limits::kConnectionIdleMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, grpc_limits::kConcurrentStreamsMax);
     builder.SetMaxReceiveMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
     builder.SetMaxSendMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
     builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
@@ -174,9 +152,9 @@ class GrpcServer final : public RpcServer {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", options_.listen, ": ", WhyNotBind(*where)));
+          absl::StrCat("cannot listen on ", options_.listen, ": ", WhyNotBind(options_.listen)));
     }
-    host_ = where->host;
+    host_ = options_.listen.substr(0, options_.listen.rfind(':'));
     if (queue_ != nullptr) {
       RequestNext();
       thread_ = std::thread([this] { ServeCompletions(queue_.get()); });
@@ -353,21 +331,6 @@ void ServerStream::OverIfDone() {
 }
 
 }  // namespace
-
-absl::Status CheckListenAddress(absl::string_view listen) {
-  absl::StatusOr<HostPort> where = ParseListenAddress(listen);
-  if (!where.ok()) return where.status();
-  in_addr address = {};
-  const bool loopback =
-      where->host == "localhost" || where->host == "[::1]" ||
-      (inet_pton(AF_INET, where->host.c_str(), &address) == 1 &&
-       (ntohl(address.s_addr) >> 24) == 127);
-  if (loopback) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "refusing to listen on ", listen, ": only loopback addresses (127.0.0.1, [::1], localhost) are ",
-      "allowed, because connections are not yet protected by TLS and anyone who reaches the port ",
-      "could use it"));
-}
 
 absl::StatusOr<std::unique_ptr<RpcServer>> StartRpcServer(RpcServer::Options options) {
   KeepGrpcRunning();

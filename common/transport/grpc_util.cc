@@ -2,7 +2,10 @@
 
 #include <grpc/grpc.h>
 
+#include <utility>
+
 #include "common/protocol/limits.h"
+#include "common/transport/grpc_security.h"
 #include "common/version/version.h"
 
 namespace starling {
@@ -21,7 +24,9 @@ void KeepGrpcRunning() {
   (void)running;
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           std::shared_ptr<const LinkSecurity> security,
+                                           RoleSet servers) {
   KeepGrpcRunning();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -35,7 +40,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
   arguments.SetMaxSendMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const bool allowed = CheckPeerAddress(address, security.get()).ok();
+  return grpc::CreateCustomChannel(
+      address, allowed ? MakeChannelCredentials(std::move(security), servers) : nullptr, arguments);
 }
 
 void AddIdentity(const Identity& self, grpc::ClientContext* context) {

@@ -11,7 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/transport/access.h"
 #include "common/transport/identity.h"
+#include "common/transport/link_security.h"
 
 namespace starling {
 
@@ -22,9 +24,13 @@ absl::Status FromGrpc(const grpc::Status& status);
 // gRPC, and that waits at times for ten seconds. What makes channels and servers here calls it.
 void KeepGrpcRunning();
 
-// A channel to a daemon: keepalive, loopback or later mutual TLS, a message limit of
-// limits::kControlMessageBytesMax, and connections of its own (local subchannel pool).
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
+// A channel to a daemon of one of the roles `servers`: keepalive, mutual TLS where `security` says so, a
+// message limit of limits::kControlMessageBytesMax, and connections of its own (local subchannel pool).
+// Where CheckPeerAddress refuses the address, nothing is connected to and every call fails with
+// kInvalidArgument; who takes addresses from others asks first, for a better message.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           std::shared_ptr<const LinkSecurity> security = nullptr,
+                                           RoleSet servers = kAllRoles);
 
 // Every call of ours carries this.
 void AddIdentity(const Identity& self, grpc::ClientContext* context);
@@ -39,6 +45,12 @@ namespace grpc_limits {
 inline constexpr int kKeepaliveIntervalMs = 10'000;
 inline constexpr int kKeepaliveTimeoutMs = 10'000;
 inline constexpr int kServerMinPingIntervalMs = 5'000;
+// From accepting a connection to the end of TLS's and HTTP/2's beginnings: who says nothing is gone then.
+inline constexpr int kHandshakeTimeoutMs = 10'000;
+// A connection without a call; a process that wants one later connects again.
+inline constexpr int kConnectionIdleMs = 300'000;
+// Calls under way on one connection.
+inline constexpr int kConcurrentStreamsMax = 1'000;
 static_assert(kServerMinPingIntervalMs < kKeepaliveIntervalMs, "or the server hangs up on pings");
 }  // namespace grpc_limits
 

@@ -11,12 +11,6 @@
 #include "common/version/version.h"
 
 namespace starling {
-namespace {
-
-constexpr PeerRole kRoles[] = {PeerRole::kClient, PeerRole::kWorker, PeerRole::kShard,
-                               PeerRole::kCoordinator};
-
-}  // namespace
 
 const char* PeerRoleName(PeerRole role) {
   switch (role) {
@@ -26,6 +20,13 @@ const char* PeerRoleName(PeerRole role) {
     case PeerRole::kCoordinator: return "coordinator";
   }
   return "unknown";
+}
+
+std::optional<PeerRole> PeerRoleFromName(absl::string_view name) {
+  for (const PeerRole role : kPeerRoles) {
+    if (name == PeerRoleName(role)) return role;
+  }
+  return std::nullopt;
 }
 
 absl::Status CheckName(absl::string_view what, absl::string_view name) {
@@ -45,23 +46,21 @@ absl::Status CheckName(absl::string_view what, absl::string_view name) {
 }
 
 std::string IdentityToString(const Identity& identity) {
-  return absl::StrCat("local:", PeerRoleName(identity.role), ":", identity.name);
+  return absl::StrCat(PeerRoleName(identity.role), ":", identity.name);
 }
 
 absl::StatusOr<Identity> ParseIdentity(absl::string_view text) {
-  const std::vector<absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits(':', 2));
-  if (parts.size() != 3 || parts[0] != "local") {
-    return absl::UnauthenticatedError("identity must be local:<role>:<name>");
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+  if (parts.size() != 2) return absl::UnauthenticatedError("identity must be <role>:<name>");
+  const std::optional<PeerRole> role = PeerRoleFromName(parts[0]);
+  if (!role.has_value()) {
+    return absl::UnauthenticatedError(
+        "identity's role must be client, worker, shard or coordinator");
   }
-  for (const PeerRole role : kRoles) {
-    if (parts[1] != PeerRoleName(role)) continue;
-    if (const absl::Status status = CheckName("identity's name", parts[2]); !status.ok()) {
-      return absl::UnauthenticatedError(status.message());
-    }
-    return Identity{role, std::string(parts[2])};
+  if (const absl::Status status = CheckName("identity's name", parts[1]); !status.ok()) {
+    return absl::UnauthenticatedError(status.message());
   }
-  return absl::UnauthenticatedError(
-      "identity's role must be client, worker, shard or coordinator");
+  return Identity{*role, std::string(parts[1])};
 }
 
 absl::StatusOr<PeerIdentity> CheckPeer(
@@ -70,7 +69,7 @@ absl::StatusOr<PeerIdentity> CheckPeer(
   if (text.empty()) {
     return absl::UnauthenticatedError(
         absl::StrCat("the call carries no identity; send metadata ", kIdentityKey,
-                     ": local:<role>:<name>, ", kVersionKey, " and ", kProtocolKey));
+                     ": <role>:<name>, ", kVersionKey, " and ", kProtocolKey));
   }
   absl::StatusOr<Identity> identity = ParseIdentity(text);
   if (!identity.ok()) return std::move(identity).status();

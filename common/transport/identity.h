@@ -1,13 +1,15 @@
 // Who is calling. Every call between processes carries an identity, a version and a protocol number
 // in its metadata; a server refuses a call without them, by name.
 //
-// The first word of an identity says how it was established. For now that is `local`: claimed by a
-// process on the same machine, which is why daemons listen on loopback only.
+// An identity is what the caller says of itself. Over TLS its role is also in its certificate
+// (certificate.h), and the two must agree (call_gate.h); without TLS nothing but its word says who it is,
+// which is why only loopback is spoken to then, unless --insecure asks for more.
 #ifndef STARLING_COMMON_TRANSPORT_IDENTITY_H_
 #define STARLING_COMMON_TRANSPORT_IDENTITY_H_
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,8 +19,12 @@ namespace starling {
 
 enum class PeerRole : uint8_t { kClient = 1, kWorker = 2, kShard = 3, kCoordinator = 4 };
 
+inline constexpr PeerRole kPeerRoles[] = {PeerRole::kClient, PeerRole::kWorker, PeerRole::kShard,
+                                          PeerRole::kCoordinator};
+
 // "client", "worker", "shard", "coordinator".
 const char* PeerRoleName(PeerRole role);
+std::optional<PeerRole> PeerRoleFromName(absl::string_view name);
 
 struct Identity {
   PeerRole role = PeerRole::kClient;
@@ -41,7 +47,7 @@ inline constexpr char kProtocolKey[] = "starling-protocol";
 // `what` names the thing in the error ("job name").
 absl::Status CheckName(absl::string_view what, absl::string_view name);
 
-std::string IdentityToString(const Identity& identity);  // "local:worker:worker-0"
+std::string IdentityToString(const Identity& identity);  // "worker:worker-0"
 absl::StatusOr<Identity> ParseIdentity(absl::string_view text);
 
 // Reads a peer's metadata; `lookup` returns a key's value, empty where it is missing.

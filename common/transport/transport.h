@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/protocol/frame.h"
 #include "common/transport/identity.h"
+#include "common/transport/link_security.h"
 #include "common/transport/payload.h"
 #include "common/transport/send_queue.h"
 
@@ -73,6 +74,7 @@ class FrameStream {
 struct ConnectOptions {
   std::string address;  // "host:port"
   std::string whom;     // for errors: "shard ps-0"
+  PeerRole role = PeerRole::kShard;  // another is not talked to
   absl::Duration deadline = absl::Seconds(10);  // for the peer's acceptance, over all attempts
   SendQueue::Options queue = {};
 };
@@ -87,9 +89,11 @@ class StreamClient {
                                           std::shared_ptr<StreamHandler> handler) = 0;
 };
 
-std::unique_ptr<StreamClient> MakeStreamClient(const Identity& self);
+std::unique_ptr<StreamClient> MakeStreamClient(
+    const Identity& self, std::shared_ptr<const LinkSecurity> security = nullptr);
 
-// A process's gRPC server: streams, plain services, health and reflection on one port. Thread-safe.
+// A process's gRPC server: streams, plain services, health and reflection on one port. Every call is
+// judged by its caller's role first (access.h). Thread-safe.
 class RpcServer {
  public:
   // Called on the transport's thread for each new stream. An error is what the peer gets.
@@ -98,6 +102,7 @@ class RpcServer {
 
   struct Options {
     std::string listen;                     // "127.0.0.1:0"; see CheckListenAddress
+    std::shared_ptr<const LinkSecurity> security = nullptr;
     Identity self;
     std::vector<grpc::Service*> services;   // sync or callback; must outlive the server
     Accept accept;                          // empty: no streams
@@ -112,11 +117,7 @@ class RpcServer {
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 
-// kInvalidArgument where `listen` is not "host:port" with a loopback address: other processes on the
-// network could reach it, and nothing but a name identifies a caller yet.
-absl::Status CheckListenAddress(absl::string_view listen);
-
-// kInvalidArgument as above; kUnavailable: cannot listen, with the system's reason.
+// kInvalidArgument as CheckListenAddress; kUnavailable: cannot listen, with the system's reason.
 absl::StatusOr<std::unique_ptr<RpcServer>> StartRpcServer(RpcServer::Options options);
 
 }  // namespace starling

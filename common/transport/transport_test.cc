@@ -495,7 +495,7 @@ class RawCaller : public Transport {
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(absl::Now() + kLong));
     if (identity) {
-      context.AddMetadata(kIdentityKey, "local:worker:raw");
+      context.AddMetadata(kIdentityKey, "worker:raw");
       context.AddMetadata(kVersionKey, "7.7.7");
       context.AddMetadata(kProtocolKey, protocol);
     }

@@ -52,15 +52,22 @@ absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit*
       MakeDaemonService({self, "", admin->address(), flags.clock_offset}, nullptr);
   const std::shared_ptr<grpc::Service> service = MakeCoordinatorService(host->get());
   absl::StatusOr<std::unique_ptr<RpcServer>> server = StartRpcServer(
-      {.listen = flags.listen, .self = self, .services = {daemon.get(), service.get()}, .accept = {}});
+      {.listen = flags.listen,
+       .security = flags.security,
+       .self = self,
+       .services = {daemon.get(), service.get()},
+       .accept = {}});
   if (!server.ok()) return server.status();
+  STARLING_ASSIGN_OR_RETURN(const std::string advertised,
+                            AdvertisedAddress(flags.advertise_address, (*server)->address()));
   if (!flags.port_file.empty()) {
     if (absl::Status status = WritePortFile(flags.port_file, (*server)->port()); !status.ok()) {
       return status;
     }
   }
-  spdlog::info("version {} listens on {}, state in {}, generation {}",
-               std::string(ReleaseVersion()), (*server)->address(), state, (*host)->generation());
+  spdlog::info("version {} listens on {}, is reached at {}, state in {}, generation {}",
+               std::string(ReleaseVersion()), (*server)->address(), advertised, state,
+               (*host)->generation());
   ShowCluster(host->get(), admin.get());
 
   *exit_status = exit_request->Wait().exit_status;
@@ -73,6 +80,7 @@ absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit*
 }
 
 int Main(int argc, char** argv) {
+  DaemonExit exit_request;
   DaemonFlags flags;
   flags.listen = "127.0.0.1:7070";
   std::string state;
@@ -80,8 +88,9 @@ int Main(int argc, char** argv) {
       argc, argv, PeerRole::kCoordinator,
       {{"--state", "Folder of the durable state; created if it is not there", &state, true}}, &flags);
   if (ends.has_value()) return *ends;
-  DaemonExit exit_request;
+  RaiseFileLimit();
   absl::Status status = SetUpLogging(PeerRole::kCoordinator, flags.name, flags.log_level);
+  if (status.ok()) LogWarnings(flags);
   int exit_status = kExitOk;
   if (status.ok()) status = Run(flags, state, &exit_request, &exit_status);
   if (status.ok()) return exit_status;

@@ -24,6 +24,8 @@ absl::Status Run(const DaemonFlags& flags, DaemonExit* exit_request, int* exit_s
   options.admin_address = admin->address();
   options.name = flags.name;
   options.listen = flags.listen;
+  options.advertise_address = flags.advertise_address;
+  options.security = flags.security;
   options.coordinator = flags.coordinator;
   options.clock_offset = flags.clock_offset;
   options.owner_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 8);
@@ -39,7 +41,7 @@ absl::Status Run(const DaemonFlags& flags, DaemonExit* exit_request, int* exit_s
       return status;
     }
   }
-  spdlog::info("version {} listens on {}, coordinator {}", std::string(ReleaseVersion()),
+  spdlog::info("version {} is reached at {}, coordinator {}", std::string(ReleaseVersion()),
                (*shard)->address(), flags.coordinator);
   *exit_status = exit_request->Wait().exit_status;
   spdlog::info("shutting down");
@@ -49,11 +51,13 @@ absl::Status Run(const DaemonFlags& flags, DaemonExit* exit_request, int* exit_s
 }
 
 int Main(int argc, char** argv) {
+  DaemonExit exit_request;
   DaemonFlags flags;
   const std::optional<int> ends = ParseDaemonFlags(argc, argv, PeerRole::kShard, {}, &flags);
   if (ends.has_value()) return *ends;
-  DaemonExit exit_request;
+  RaiseFileLimit();
   absl::Status status = SetUpLogging(PeerRole::kShard, flags.name, flags.log_level);
+  if (status.ok()) LogWarnings(flags);
   int exit_status = kExitOk;
   if (status.ok()) status = Run(flags, &exit_request, &exit_status);
   if (status.ok()) return exit_status;

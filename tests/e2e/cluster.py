@@ -53,11 +53,12 @@ def binary(label):
 class Cluster:
     """Starts on entry, stops on exit. Not thread-safe."""
 
-    def __init__(self, shards=1, workers=1, worker_flags=(), flags_of=None):
+    def __init__(self, shards=1, workers=1, worker_flags=(), flags_of=None, tls=False):
         self.shards = shards
         self.workers = workers
         self.worker_flags = list(worker_flags)
         self.flags_of = flags_of or {}  # name -> more flags
+        self.tls = tls                  # mutual TLS, with certificates of its own
         self.processes = {}
         self.directory = Path(tempfile.mkdtemp(prefix="starling-e2e-"))
         self.coordinator = None
@@ -66,6 +67,8 @@ class Cluster:
 
     def __enter__(self):
         try:
+            if self.tls:
+                self.make_certificates()
             self.start_coordinator()
             for i in range(self.shards):
                 self.start_shard(f"shard-{i}")
@@ -109,6 +112,20 @@ class Cluster:
             command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory)
         log.close()
 
+    # ---- Certificates ------------------------------------------------------------------------
+
+    def make_certificates(self, *more):
+        """New ones for all roles, in place of those that there are."""
+        subprocess.run([str(ROOT / "tools/make_certs.sh"), str(self.directory / "tls"), *more],
+                       check=True, capture_output=True)
+
+    def tls_flags(self, role):
+        if not self.tls:
+            return []
+        folder = self.directory / "tls" / role
+        return ["--tls-cert", str(folder / "tls.crt"), "--tls-key", str(folder / "tls.key"),
+                "--tls-ca", str(folder / "ca.crt")]
+
     def start_coordinator(self):
         """Starts it, or starts it again on its state and its old port."""
         port_file = self.directory / "coordinator.port"
@@ -117,15 +134,16 @@ class Cluster:
         self._spawn("coordinator", [
             binary("server/coordinator/starling-coordinator"), "--listen", listen,
             "--state", str(self.directory / "state"), "--port-file", str(port_file),
-            *self._admin_flags("coordinator"), *self.flags_of.get("coordinator", [])])
+            *self._admin_flags("coordinator"), *self.tls_flags("coordinator"),
+            *self.flags_of.get("coordinator", [])])
         wait_until(lambda: port_file.exists() and port_file.read_text().strip(), 20,
                    "the coordinator's port file")
         self.coordinator = f"127.0.0.1:{int(port_file.read_text())}"
 
-    def _start_daemon(self, name, label, more):
+    def _start_daemon(self, name, role, label, more):
         self._spawn(name, [binary(label), "--coordinator", self.coordinator, "--name", name,
-                           "--listen", "127.0.0.1:0", *self._admin_flags(name), *more,
-                           *self.flags_of.get(name, [])])
+                           "--listen", "127.0.0.1:0", *self._admin_flags(name),
+                           *self.tls_flags(role), *more, *self.flags_of.get(name, [])])
 
     def _admin_flags(self, name):
         path = self.directory / f"{name}.admin"
@@ -133,10 +151,10 @@ class Cluster:
         return ["--admin-port-file", str(path)]
 
     def start_shard(self, name):
-        self._start_daemon(name, "server/shard/starling-ps", [])
+        self._start_daemon(name, "shard", "server/shard/starling-ps", [])
 
     def start_worker(self, name, *more):
-        self._start_daemon(name, "worker/starling-worker", [*self.worker_flags, *more])
+        self._start_daemon(name, "worker", "worker/starling-worker", [*self.worker_flags, *more])
 
     def kill(self, name, sig=signal.SIGKILL):
         """Sends `sig` and, where it is deadly at once, reaps the process."""
@@ -168,7 +186,8 @@ class Cluster:
     def cli(self, *args, timeout=120):
         """Runs the client; returns the CompletedProcess with text output."""
         return subprocess.run(
-            [binary("tools/cli/starling"), *args, "--coordinator", self.coordinator],
+            [binary("tools/cli/starling"), *args, "--coordinator", self.coordinator,
+             *self.tls_flags("client")],
             capture_output=True, text=True, errors="replace", timeout=timeout, stdin=subprocess.DEVNULL,
             check=False)
 

@@ -1,4 +1,5 @@
-// spans ADDRESS: what a daemon recorded lately (proto/daemon.proto, SpansReply), as JSON.
+// spans ADDRESS [CERTIFICATE KEY AUTHORITIES]: what a daemon recorded lately (proto/daemon.proto,
+// SpansReply), as JSON; over TLS with a client's files.
 #include <google/protobuf/util/json_util.h>
 
 #include <iostream>
@@ -11,8 +12,8 @@
 namespace starling {
 namespace {
 
-int Main(const std::string& address) {
-  const auto stub = Daemon::NewStub(MakeChannel(address));
+int Main(const std::string& address, std::shared_ptr<const LinkSecurity> security) {
+  const auto stub = Daemon::NewStub(MakeChannel(address, std::move(security)));
   grpc::ClientContext context;
   AddIdentity({PeerRole::kClient, "spans"}, &context);
   context.set_deadline(GrpcDeadline(absl::Now() + absl::Seconds(10)));
@@ -34,9 +35,14 @@ int Main(const std::string& address) {
 }  // namespace starling
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: spans ADDRESS\n";
+  if (argc == 2) return starling::Main(argv[1], nullptr);
+  if (argc != 5) {
+    std::cerr << "usage: spans ADDRESS [CERTIFICATE KEY AUTHORITIES]\n";
     return 2;
   }
-  return starling::Main(argv[1]);
+  const auto security =
+      starling::LinkSecurity::Tls({argv[2], argv[3], argv[4]}, {"starling", starling::PeerRole::kClient});
+  if (security.ok()) return starling::Main(argv[1], *security);
+  std::cerr << "spans: " << security.status() << "\n";
+  return 1;
 }

@@ -35,17 +35,20 @@ TEST_F(ClusterTest, AClientMayOnlyRead) {
   ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::SSP));
   worker_->Enter();
   const std::vector<float> before = worker_->PullAll(0);
-  HandWorker client(server_->address(), {PeerRole::kClient, "reader"});
-  client.ReadAs(*worker_);
+  const auto reader = [&] {
+    auto client = std::make_unique<HandWorker>(server_->address(), Identity{PeerRole::kClient, "reader"});
+    client->ReadAs(*worker_);
+    return client;
+  };
   const Slice& slice = worker_->layout().slices[0];
   OutgoingPayload payload;
   // In the name of a member.
   const FrameHeader push = worker_->PushHeader(slice, 0, 0, std::vector<float>(slice.elements, 1.0f), &payload);
-  EXPECT_EQ(client.Ask(push, payload).header.answer, Answer::kBadFrame);
+  EXPECT_EQ(reader()->SendToTheEnd(push, payload).code(), absl::StatusCode::kPermissionDenied);
   FrameHeader close = worker_->Header(FrameType::kClose, slice.partition, 0);
   close.flags = frame_flags::kPark;
-  EXPECT_EQ(client.Ask(close).header.answer, Answer::kBadFrame);
-  EXPECT_EQ(client.PullAll(0, frame_flags::kReader), before);
+  EXPECT_EQ(reader()->SendToTheEnd(close).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(reader()->PullAll(0, frame_flags::kReader), before);
 }
 
 // A worker that takes another's place in a frame is told so; the other goes on.

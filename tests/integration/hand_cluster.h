@@ -22,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/daemon/coordinator_client.h"
+#include "common/daemon/daemon_service.h"
 #include "common/placement/layout.h"
 #include "common/transport/grpc_util.h"
 #include "common/transport/transport.h"
@@ -90,6 +91,14 @@ class Mailbox : public StreamHandler {
     down_ = status;
   }
 
+  // How the stream ended, which it is to do.
+  absl::Status AwaitDown() {
+    absl::MutexLock lock(&mutex_);
+    const auto over = [&] { return down_.has_value(); };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&over), kLong)) << "the stream goes on";
+    return down_.value_or(absl::OkStatus());
+  }
+
   Letter Await(uint64_t request) {
     absl::MutexLock lock(&mutex_);
     const auto here = [&] { return letters_.count(request) > 0 || down_.has_value(); };
@@ -107,10 +116,11 @@ class Mailbox : public StreamHandler {
 // A worker whose gradient is 1 everywhere.
 class HandWorker {
  public:
-  HandWorker(const std::string& coordinator, const Identity& self)
+  HandWorker(const std::string& coordinator, const Identity& self,
+             std::shared_ptr<const LinkSecurity> security = nullptr)
       : self_(self),
-        client_(MakeCoordinatorClient(coordinator, self)),
-        streams_(MakeStreamClient(self)) {}
+        client_(MakeCoordinatorClient(coordinator, self, security)),
+        streams_(MakeStreamClient(self, security)) {}
 
   void Register() {
     std::promise<absl::StatusOr<RegisterReply>> done;
@@ -195,6 +205,12 @@ class HandWorker {
   static WorkRange Item(uint64_t step) {
     return {WorkPurpose::kTrain, static_cast<uint32_t>(step / kSteps),
             step % kSteps * kMicroBatches, kMicroBatches};
+  }
+
+  // Of a frame for which the shard is to end the stream.
+  absl::Status SendToTheEnd(const FrameHeader& header, OutgoingPayload payload = {}) {
+    EXPECT_TRUE(Send(header, std::move(payload), 0).ok());
+    return mail_->AwaitDown();
   }
 
   Mailbox::Letter Ask(const FrameHeader& header, OutgoingPayload payload = {}, int64_t urgency = 0) {
@@ -327,21 +343,30 @@ class ClusterTest : public testing::Test {
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
     service_ = MakeCoordinatorService(host_.get());
+    const Identity self{PeerRole::kCoordinator, "coordinator"};
+    daemon_ = MakeDaemonService({self, ""}, nullptr);
     auto server = StartRpcServer({.listen = "127.0.0.1:0",
-                                  .self = {PeerRole::kCoordinator, "coordinator"},
-                                  .services = {service_.get()},
+                                  .security = SecurityOf(self.role),
+                                  .self = self,
+                                  .services = {daemon_.get(), service_.get()},
                                   .accept = {}});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     AddShard("ps-0");
-    worker_ = std::make_unique<HandWorker>(server_->address(), Identity{PeerRole::kWorker, "w-0"});
-    stub_ = CoordinatorService::NewStub(MakeChannel(server_->address()));
+    worker_ = std::make_unique<HandWorker>(server_->address(), Identity{PeerRole::kWorker, "w-0"},
+                                           SecurityOf(PeerRole::kWorker));
+    stub_ = CoordinatorService::NewStub(
+        MakeChannel(server_->address(), SecurityOf(PeerRole::kClient), {PeerRole::kCoordinator}));
   }
+
+  // How processes of this role protect their links. One object for each role.
+  virtual std::shared_ptr<const LinkSecurity> SecurityOf(PeerRole) { return nullptr; }
 
   void AddShard(const std::string& name) {
     ShardOptions options;
     options.name = name;
     options.coordinator = server_->address();
+    options.security = SecurityOf(PeerRole::kShard);
     auto shard = StartShard(options, [](const absl::Status& status) { FAIL() << status; });
     ASSERT_TRUE(shard.ok()) << shard.status();
     shards_.push_back(*std::move(shard));
@@ -379,7 +404,7 @@ class ClusterTest : public testing::Test {
     return FromGrpc(stub_->Submit(&context, request, &reply));
   }
 
-  JobStatus Status(const std::string& job) {
+  JobReply Described(const std::string& job) {
     grpc::ClientContext context;
     AddIdentity({PeerRole::kClient, "me"}, &context);
     JobRequest request;
@@ -387,8 +412,9 @@ class ClusterTest : public testing::Test {
     JobReply reply;
     const grpc::Status status = stub_->GetJob(&context, request, &reply);
     EXPECT_TRUE(status.ok()) << status.error_message();
-    return reply.status();
+    return reply;
   }
+  JobStatus Status(const std::string& job) { return Described(job).status(); }
 
   // Submitted, accepted, and the worker a member with a stream to the shard.
   void BeginJob(Policy::Kind policy, uint32_t hidden = 8) { BeginJob(Spec("job", policy, hidden)); }
@@ -407,6 +433,7 @@ class ClusterTest : public testing::Test {
   }
 
   std::unique_ptr<CoordinatorHost> host_;
+  std::shared_ptr<grpc::Service> daemon_;
   std::shared_ptr<grpc::Service> service_;
   std::unique_ptr<RpcServer> server_;
   std::vector<std::unique_ptr<ShardRuntime>> shards_;

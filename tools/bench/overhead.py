@@ -1,10 +1,12 @@
 """What the parameter server costs: 1 worker + 2 shards against the same worker with a local update.
 
 lenet (1,199,882 parameters), MNIST, batch 128, SSP(0), the same number of threads; docs/benchmarks.
-The two take turns in one run, so that a machine that drifts drifts for both.
+The two take turns in one run, so that a machine that drifts drifts for both. With --tls a cluster whose
+links are mutual TLS takes its turn, too.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -58,13 +60,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--lanes", type=int, default=os.cpu_count())
+    parser.add_argument("--tls", action="store_true", help="measure a cluster over mutual TLS, too")
     args = parser.parse_args()
     if "STARLING_DATA" not in os.environ:
         print("SKIPPED: STARLING_DATA is not set: the bench trains on MNIST")
         return 77
-    ratios, hidden = [], []
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as job, \
-            Cluster(shards=2, workers=1, worker_flags=["--lanes", str(args.lanes)]) as cluster:
+    ratios, hidden, prices = [], [], []
+    flags = {"shards": 2, "workers": 1, "worker_flags": ["--lanes", str(args.lanes)]}
+    with contextlib.ExitStack() as stack:
+        job = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".json"))
+        cluster = stack.enter_context(Cluster(**flags))
+        protected = stack.enter_context(Cluster(**flags, tls=True)) if args.tls else None
         json.dump(mnist_job("local"), job)
         job.flush()
         steps = max(20, int(local_rate(job.name, args.lanes, 20) * args.seconds / BATCH))
@@ -74,12 +80,19 @@ def main():
             local = local_rate(job.name, args.lanes, steps)
             ratios.append(ours / local)
             hidden.append(share)
-            print(f"{i:>5} {ours:>9.0f} {local:>9.0f} {ours / local:>6.3f}", flush=True)
+            line = f"{i:>5} {ours:>9.0f} {local:>9.0f} {ours / local:>6.3f}"
+            if protected:
+                prices.append(cluster_rate(protected, f"overhead-{i}", args.seconds)[0] / ours)
+                line += f"   over TLS {prices[-1] * ours:.0f}, {prices[-1]:.3f} of plain"
+            print(line, flush=True)
     cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
                 if line.startswith("model name")), "?")
     print(f"overhead ratio: median {statistics.median(ratios):.3f} "
           f"(min {min(ratios):.3f}, max {max(ratios):.3f}); hidden share {statistics.median(hidden):.2f}; "
           f"limit: the local trainer of the same run; {cpu}")
+    if prices:
+        print(f"tls ratio: median {statistics.median(prices):.3f} of the plain cluster's samples/s "
+              f"(min {min(prices):.3f}, max {max(prices):.3f}); limit: the plain cluster of the same run")
     return 0
 
 

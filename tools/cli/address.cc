@@ -14,10 +14,8 @@ absl::StatusOr<std::string> DefaultStateDirectory(const Context& context) {
   return absl::FailedPreconditionError("neither XDG_STATE_HOME nor HOME is set: give --state DIR");
 }
 
-absl::StatusOr<std::string> CoordinatorAddress(const std::string& flag, const Context& context) {
-  if (!flag.empty()) return flag;
-  const auto variable = context.environment("STARLING_COORDINATOR");
-  if (variable && !variable->empty()) return *variable;
+absl::StatusOr<std::string> CoordinatorAddress(const std::string& given, const Context& context) {
+  if (!given.empty()) return given;
   STARLING_ASSIGN_OR_RETURN(const std::string directory, DefaultStateDirectory(context));
   const auto address = local::StateDirectory(directory).ReadAddress();
   if (address.ok()) return address;

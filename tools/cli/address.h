@@ -13,9 +13,9 @@ namespace starling::cli {
 // kFailedPrecondition when neither XDG_STATE_HOME nor HOME is set.
 absl::StatusOr<std::string> DefaultStateDirectory(const Context& context);
 
-// `flag` (--coordinator), else $STARLING_COORDINATOR, else the file that `local up` wrote.
+// `given` (--coordinator or $STARLING_COORDINATOR), else the file that `local up` wrote.
 // kUnavailable when there is none of them: says where it looked and how to start a cluster.
-absl::StatusOr<std::string> CoordinatorAddress(const std::string& flag, const Context& context);
+absl::StatusOr<std::string> CoordinatorAddress(const std::string& given, const Context& context);
 
 }  // namespace starling::cli
 

@@ -6,7 +6,9 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/config/duration.h"
+#include "common/daemon/daemon.h"
 #include "common/version/version.h"
 #include "tools/cli/address.h"
 #include "tools/cli/exit_code.h"
@@ -18,7 +20,8 @@ namespace {
 
 // What the flags of all verbs are read into.
 struct Flags {
-  std::string coordinator;
+  DaemonFlags links;  // --coordinator, --tls-cert, ...
+  bool print_config = false;
   std::string name;
   std::string assignment;
   Kind kind = Kind::kJob;
@@ -43,8 +46,9 @@ using Action = std::function<int(Flags&, Context&)>;
 using ClientAction = std::function<int(Flags&, Client&, Context&)>;
 
 absl::StatusOr<std::unique_ptr<Client>> Connect(const Flags& flags, const Context& context) {
-  const auto address = CoordinatorAddress(flags.coordinator, context);
+  const auto address = CoordinatorAddress(flags.links.coordinator, context);
   if (!address.ok()) return address.status();
+  STARLING_RETURN_IF_ERROR(CheckPeerAddress(*address, context.security.get()));
   return context.connect(*address);
 }
 
@@ -59,11 +63,14 @@ Action WithClient(ClientAction action) {
 class Parser {
  public:
   Parser() : app_("Trains models on a cluster that losing any process does not stop.", "starling") {
-    app_.require_subcommand(1);
+    app_.require_subcommand(0, 1);
     app_.fallthrough();
     app_.set_version_flag("--version", absl::StrCat("starling ", std::string(ReleaseVersion())));
-    app_.add_option("--coordinator", flags_.coordinator,
-                    "the coordinator's host:port (else $STARLING_COORDINATOR, else the local cluster's)");
+    settings_.Add("--coordinator", "the coordinator's host:port (else the local cluster's)",
+                  &flags_.links.coordinator);
+    AddLinkSettings(settings_, &flags_.links);
+    app_.add_flag("--print-config", flags_.print_config,
+                  "print these settings and where each came from, and do nothing else");
     AddLocal();
     AddJobs();
     AddInspection();
@@ -77,14 +84,33 @@ class Parser {
     std::reverse(args.begin(), args.end());  // as CLI11 wants them
     try {
       app_.parse(std::move(args));
+      if (!action_ && !flags_.print_config) throw CLI::RequiredError::Subcommand(1);
     } catch (const CLI::ParseError& error) {
       const int code = app_.exit(error, context.out, context.err);
       return code == 0 ? kExitOk : kExitUsage;
     }
-    return action_(flags_, context);
+    if (const absl::Status status = TakeSettings(context); !status.ok()) {
+      Fail(status, context);
+      return kExitUsage;
+    }
+    if (!flags_.print_config) return action_(flags_, context);
+    context.out << settings_.Text();
+    return kExitOk;
   }
 
  private:
+  absl::Status TakeSettings(Context& context) {
+    STARLING_RETURN_IF_ERROR(settings_.Resolve([&](const std::string& name) -> std::optional<std::string> {
+      const auto value = context.environment(name);
+      return value ? std::optional<std::string>(*value) : std::nullopt;
+    }));
+    for (const std::string& variable : settings_.Unknown(context.environment_names)) {
+      context.err << "warning: " << variable << " is set, and no setting has that name: see starling --help\n";
+    }
+    STARLING_ASSIGN_OR_RETURN(context.security, MakeLinkSecurity(flags_.links, PeerRole::kClient));
+    return absl::OkStatus();
+  }
+
   CLI::App* Verb(CLI::App& parent, const std::string& name, const std::string& help, Action action) {
     CLI::App* verb = parent.add_subcommand(name, help);
     verb->callback([this, action = std::move(action)] { action_ = action; });
@@ -289,6 +315,7 @@ class Parser {
   Flags flags_;
   Action action_;
   CLI::App app_;
+  Settings settings_{&app_};
 };
 
 }  // namespace

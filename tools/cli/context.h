@@ -7,10 +7,12 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "common/transport/link_security.h"
 #include "tools/cli/client.h"
 #include "tools/cli/daemon_peer.h"
 #include "tools/cli/shard_reader.h"
@@ -25,12 +27,15 @@ struct Context {
   std::string executable_directory;  // where this client's own binary lies
 
   std::function<absl::optional<std::string>(const std::string&)> environment;
+  std::vector<std::string> environment_names;  // of all variables
   std::function<absl::Time()> now;
   std::function<uint64_t()> random;
   // From now on Ctrl-C does not end the process, but the sleep below.
   std::function<void()> catch_interrupts;
   // False as soon as Ctrl-C was pressed.
   std::function<bool(absl::Duration)> sleep;
+  // How those below protect their links: set by RunApp, before it calls them.
+  std::shared_ptr<const LinkSecurity> security;
   std::function<std::unique_ptr<Client>(const std::string& address)> connect;
   std::function<std::unique_ptr<DaemonPeer>(const std::string& address)> connect_daemon;
   std::function<int64_t()> steady_micros;  // a clock that is never set

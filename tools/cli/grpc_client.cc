@@ -13,7 +13,9 @@ constexpr absl::Duration kRetryInterval = absl::Milliseconds(100);
 class GrpcClient : public Client {
  public:
   explicit GrpcClient(const GrpcClientOptions& options)
-      : options_(options), channel_(MakeChannel(options.address)), stub_(CoordinatorService::NewStub(channel_)) {}
+      : options_(options),
+        channel_(MakeChannel(options.address, options.security, {PeerRole::kCoordinator})),
+        stub_(CoordinatorService::NewStub(channel_)) {}
 
   absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request) override {
     // Safe to send again: the nonce tells the coordinator that it is the same.

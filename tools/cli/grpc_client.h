@@ -6,12 +6,14 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/transport/link_security.h"
 #include "tools/cli/client.h"
 
 namespace starling::cli {
 
 struct GrpcClientOptions {
   std::string address;
+  std::shared_ptr<const LinkSecurity> security = nullptr;
   // How long an unreachable coordinator is tried: it may be on its way up again.
   absl::Duration patience = absl::Seconds(3);
   absl::Duration call_deadline = absl::Seconds(10);

@@ -1,6 +1,10 @@
 #include "tools/cli/grpc_daemon_peer.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/transport/grpc_util.h"
 #include "proto/daemon.grpc.pb.h"
 
@@ -11,8 +15,8 @@ constexpr absl::Duration kCallDeadline = absl::Seconds(5);
 
 class GrpcDaemonPeer final : public DaemonPeer {
  public:
-  explicit GrpcDaemonPeer(const std::string& address)
-      : address_(address), stub_(Daemon::NewStub(MakeChannel(address))) {}
+  GrpcDaemonPeer(const std::string& address, std::shared_ptr<const LinkSecurity> security)
+      : address_(address), stub_(Daemon::NewStub(MakeChannel(address, std::move(security)))) {}
 
   absl::StatusOr<int64_t> Clock() override {
     InfoReply reply;
@@ -61,8 +65,9 @@ class GrpcDaemonPeer final : public DaemonPeer {
 
 }  // namespace
 
-std::unique_ptr<DaemonPeer> MakeGrpcDaemonPeer(const std::string& address) {
-  return std::make_unique<GrpcDaemonPeer>(address);
+std::unique_ptr<DaemonPeer> MakeGrpcDaemonPeer(const std::string& address,
+                                               std::shared_ptr<const LinkSecurity> security) {
+  return std::make_unique<GrpcDaemonPeer>(address, std::move(security));
 }
 
 }  // namespace starling::cli

@@ -5,11 +5,13 @@
 #include <memory>
 #include <string>
 
+#include "common/transport/link_security.h"
 #include "tools/cli/daemon_peer.h"
 
 namespace starling::cli {
 
-std::unique_ptr<DaemonPeer> MakeGrpcDaemonPeer(const std::string& address);
+std::unique_ptr<DaemonPeer> MakeGrpcDaemonPeer(
+    const std::string& address, std::shared_ptr<const LinkSecurity> security = nullptr);
 
 }  // namespace starling::cli
 

@@ -67,6 +67,7 @@ int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directo
     return ExitCodeFor(status);
   };
   local::HoldSignals();
+  context.security = LinkSecurity::Loopback();  // its daemons listen there, whatever other clusters do
   const auto lock = local::InstanceLock::Take(directory.LockPath());
   if (!lock.ok()) return fail(lock.status());
   std::unique_ptr<Client> client;

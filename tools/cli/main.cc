@@ -9,6 +9,7 @@
 #include <iostream>
 #include <random>
 
+#include "common/daemon/settings.h"
 #include "tools/cli/app.h"
 #include "tools/cli/grpc_client.h"
 #include "tools/cli/grpc_daemon_peer.h"
@@ -63,6 +64,7 @@ std::string ExecutableDirectory() {
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // what it has to say, the answers say
   starling::cli::Context context{.out = std::cout, .err = std::cerr};
   context.terminal = isatty(STDERR_FILENO) == 1;
   context.columns = TerminalColumns();
@@ -78,17 +80,20 @@ int main(int argc, char** argv) {
   };
   context.catch_interrupts = CatchInterrupts;
   context.sleep = Sleep;
-  context.connect = [](const std::string& address) {
-    return starling::cli::MakeGrpcClient({.address = address});
+  context.environment_names = starling::EnvironmentNames();
+  context.connect = [&context](const std::string& address) {
+    return starling::cli::MakeGrpcClient({.address = address, .security = context.security});
   };
-  context.connect_daemon = [](const std::string& address) { return starling::cli::MakeGrpcDaemonPeer(address); };
+  context.connect_daemon = [&context](const std::string& address) {
+    return starling::cli::MakeGrpcDaemonPeer(address, context.security);
+  };
   context.steady_micros = [] {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
   };
-  context.read_slices = [](const auto& job, const auto& layout, const auto& point, absl::Time deadline,
+  context.read_slices = [&context](const auto& job, const auto& layout, const auto& point, absl::Time deadline,
                            const auto& consume) {
-    const auto streams = starling::MakeStreamClient({starling::PeerRole::kClient, "cli"});
+    const auto streams = starling::MakeStreamClient({starling::PeerRole::kClient, "cli"}, context.security);
     return starling::cli::ReadSlices(*streams, job, layout, point, deadline, consume);
   };
   const int code = starling::cli::RunApp(std::vector<std::string>(argv + 1, argv + argc), context);

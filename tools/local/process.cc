@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace starling::local {
@@ -22,8 +23,23 @@ sigset_t HeldSignals() {
   return set;
 }
 
+// What people set for their client, or for other clusters, is not for the daemons of this one: their
+// flags say who they are, where they listen, and how.
+std::vector<char*> DaemonEnvironment() {
+  constexpr absl::string_view kNotTheirs[] = {
+      "STARLING_ADVERTISE_ADDRESS=", "STARLING_CLUSTER=", "STARLING_INSECURE=", "STARLING_NAME=",
+      "STARLING_TLS_CA=", "STARLING_TLS_CERT=", "STARLING_TLS_KEY="};
+  std::vector<char*> kept;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const auto begins = [&](absl::string_view name) { return absl::StartsWith(*entry, name); };
+    if (std::none_of(std::begin(kNotTheirs), std::end(kNotTheirs), begins)) kept.push_back(*entry);
+  }
+  kept.push_back(nullptr);
+  return kept;
+}
+
 // In the child, between fork and exec: nothing but async-signal-safe calls.
-[[noreturn]] void RunChild(char** argv, int log, pid_t parent, int error_pipe) {
+[[noreturn]] void RunChild(char** argv, char** environment, int log, pid_t parent, int error_pipe) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -35,7 +51,7 @@ sigset_t HeldSignals() {
   dup2(null, STDIN_FILENO);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
-  execv(argv[0], argv);
+  execve(argv[0], argv, environment);
   const int error = errno;
   [[maybe_unused]] const auto written = write(error_pipe, &error, sizeof error);
   _exit(127);
@@ -59,9 +75,10 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::str
     close(log);
     return SystemError(errno, "make a pipe");
   }
+  std::vector<char*> environment = DaemonEnvironment();
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) RunChild(raw.data(), log, parent, error_pipe[1]);
+  if (pid == 0) RunChild(raw.data(), environment.data(), log, parent, error_pipe[1]);
   int error = pid < 0 ? errno : 0;
   close(log);
   close(error_pipe[1]);

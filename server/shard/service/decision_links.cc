@@ -83,8 +83,9 @@ class DecisionLinks::Link final : public StreamHandler,
   std::map<Reporter, FrameHeader> waiting_ ABSL_GUARDED_BY(mutex_);  // not answered on this stream
 };
 
-DecisionLinks::DecisionLinks(const Identity& self, Callbacks callbacks)
-    : callbacks_(std::move(callbacks)), client_(MakeStreamClient(self)) {}
+DecisionLinks::DecisionLinks(const Identity& self, std::shared_ptr<const LinkSecurity> security,
+                             Callbacks callbacks)
+    : callbacks_(std::move(callbacks)), client_(MakeStreamClient(self, std::move(security))) {}
 
 DecisionLinks::~DecisionLinks() { Stop(); }
 

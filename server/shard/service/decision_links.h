@@ -23,7 +23,8 @@ class DecisionLinks {
     // A report for a partition of this very shard.
     std::function<void(const FrameHeader& report)> local;
   };
-  DecisionLinks(const Identity& self, Callbacks callbacks);
+  DecisionLinks(const Identity& self, std::shared_ptr<const LinkSecurity> security,
+                Callbacks callbacks);
   ~DecisionLinks();  // Stop()
 
   // Where this process listens: reports for it take no stream.

@@ -25,7 +25,7 @@ class ShardReporter {
   struct Options {
     std::string coordinator;  // address
     Identity self;
-    std::string address;      // of this shard's own server
+    std::string address;      // at which others reach this shard
     absl::Duration register_deadline = absl::Seconds(60);  // for the first registration
   };
 

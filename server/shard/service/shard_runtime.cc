@@ -10,10 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/memory.h"
+#include "common/base/status_macros.h"
+#include "common/daemon/daemon.h"
 #include "common/daemon/daemon_service.h"
 #include "common/executor/event_loop.h"
 #include "common/sync/mutex.h"
 #include "common/trace/span_ring.h"
+#include "common/transport/access.h"
 #include "common/transport/transport.h"
 #include "server/shard/apply/instruction_set.h"
 #include "server/shard/service/decision_links.h"
@@ -90,20 +93,28 @@ class Connection final : public StreamHandler,
                          public std::enable_shared_from_this<Connection> {
  public:
   Connection(ConnectionId id, std::shared_ptr<FrameStream> stream, const Identity& peer,
-             const Routes* routes, const ShardMemory* memory)
+             const Routes* routes, const ShardMemory* memory,
+             std::shared_ptr<const LinkSecurity> security)
       : id_(id),
         stream_(std::move(stream)),
         peer_(IdentityToString(peer)),
         name_(peer.name),
         role_(peer.role),
         routes_(routes),
-        memory_(memory) {}
+        memory_(memory),
+        security_(std::move(security)) {}
 
   ConnectionId id() const override { return id_; }
 
   void OnFrame(const FrameHeader& header, ReceivedPayload payload) override {
-    if (const std::string refusal = WhyNot(header); !refusal.empty())
-      return SendRefusal(*this, header, Answer::kBadFrame, refusal);
+    if (const absl::Status allowed = CheckFrameSender(header, role_); !allowed.ok()) {
+      if (security_ != nullptr) security_->refusals().CountCall();
+      return End(allowed);
+    }
+    if (!MaySpeak(header)) {
+      return SendRefusal(*this, header, Answer::kBadFrame,
+                         absl::StrCat(peer_, " is not worker ", header.origin.worker.value));
+    }
     const PartitionKey key(header.key.run.job, header.partition);
     std::shared_ptr<HostedPartition> partition = routes_->Find(key);
     if (partition == nullptr) {
@@ -135,26 +146,20 @@ class Connection final : public StreamHandler,
     if (down()) return;
     absl::Status status = CheckQueue(payload.bytes.size());
     if (status.ok()) status = stream_->Send(header, std::move(payload), urgency);
-    if (status.code() != absl::StatusCode::kResourceExhausted) return;  // or its OnDown is near
-    spdlog::warn("closing the stream of {}: {}", peer_, status.ToString());
-    stream_->Close(status);
-    Forget();
+    if (status.code() == absl::StatusCode::kResourceExhausted) End(status);  // else OnDown is near
   }
 
  private:
-  // What this peer may not send; empty: it may.
-  std::string WhyNot(const FrameHeader& header) const {
-    if (role_ == PeerRole::kShard) {
-      if (header.type == FrameType::kDecision) return "";
-      return absl::StrCat(peer_, " may only report norms");
-    }
-    if (header.type == FrameType::kDecision)
-      return absl::StrCat(peer_, " may not report norms: shards do");
-    if (IsReaderPull(header)) return "";
-    if (role_ == PeerRole::kClient)
-      return absl::StrCat(peer_, " may only read: pulls with the reader's flag");
-    if (routes_->MaySpeakFor(name_, header.origin.worker)) return "";
-    return absl::StrCat(peer_, " is not worker ", header.origin.worker.value);
+  void End(const absl::Status& why) {
+    spdlog::warn("closing the stream of {}: {}", peer_, why.ToString());
+    stream_->Close(why);
+    Forget();
+  }
+
+  // Whether the frame speaks for no worker, or for the one that this peer is.
+  bool MaySpeak(const FrameHeader& header) const {
+    return role_ != PeerRole::kWorker || IsReaderPull(header) ||
+           routes_->MaySpeakFor(name_, header.origin.worker);
   }
 
   // Values that wait to be sent keep their memory, so there is an end to them.
@@ -194,6 +199,7 @@ class Connection final : public StreamHandler,
   const PeerRole role_;
   const Routes* const routes_;
   const ShardMemory* const memory_;
+  const std::shared_ptr<const LinkSecurity> security_;
   mutable Mutex mutex_;
   bool down_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<std::shared_ptr<HostedPartition>> partitions_ ABSL_GUARDED_BY(mutex_);
@@ -228,7 +234,7 @@ class GrpcShard final : public ShardRuntime {
             [this](const FrameHeader& answer, std::string text) {
               TakeDecision(answer, std::move(text));
             })),
-        links_(self_, {[this](const FrameHeader& answer,
+        links_(self_, options.security, {[this](const FrameHeader& answer,
                               std::string text) { TakeDecision(answer, std::move(text)); },
                        [this](const FrameHeader& report) { TakeLocalReport(report); }}) {
     for (int i = 0; i < options.owner_threads; ++i) {
@@ -241,6 +247,7 @@ class GrpcShard final : public ShardRuntime {
   absl::Status Start() {
     RpcServer::Options server;
     server.listen = options_.listen;
+    server.security = options_.security;
     server.self = self_;
     server.services = {daemon_.get()};
     server.accept = [this](std::shared_ptr<FrameStream> stream, const PeerIdentity& peer)
@@ -248,11 +255,12 @@ class GrpcShard final : public ShardRuntime {
     absl::StatusOr<std::unique_ptr<RpcServer>> started = StartRpcServer(std::move(server));
     if (!started.ok()) return started.status();
     server_ = *std::move(started);
-    links_.SetOwnAddress(server_->address());
+    STARLING_ASSIGN_OR_RETURN(address_,
+                              AdvertisedAddress(options_.advertise_address, server_->address()));
+    links_.SetOwnAddress(address_);
     reporter_ = std::make_unique<ShardReporter>(
-        &control_, MakeCoordinatorClient(options_.coordinator, self_),
-        ShardReporter::Options{options_.coordinator, self_, server_->address(),
-                               options_.register_deadline},
+        &control_, MakeCoordinatorClient(options_.coordinator, self_, options_.security),
+        ShardReporter::Options{options_.coordinator, self_, address_, options_.register_deadline},
         ShardReporter::Callbacks{
             [this](ShardId id, Incarnation) { id_ = id; },
             [this](const ShardOrders& orders) { TakeOrders(orders); },
@@ -265,7 +273,7 @@ class GrpcShard final : public ShardRuntime {
   }
 
   int port() const override { return server_->port(); }
-  std::string address() const override { return server_->address(); }
+  std::string address() const override { return address_; }
 
   void ShowOn(admin::Admin* admin) override {
     for (size_t i = 0; i < owners_.size(); ++i) {
@@ -296,13 +304,9 @@ class GrpcShard final : public ShardRuntime {
  private:
   absl::StatusOr<std::shared_ptr<StreamHandler>> Accept(std::shared_ptr<FrameStream> stream,
                                                         const PeerIdentity& peer) {
-    if (peer.identity.role == PeerRole::kCoordinator) {
-      return absl::PermissionDeniedError(absl::StrCat(
-          "a shard serves workers, shards and clients, not ", IdentityToString(peer.identity)));
-    }
     return std::make_shared<Connection>(ConnectionId(next_connection_.fetch_add(1)),
                                         std::move(stream), peer.identity, &routes_,
-                                        memory_.get());
+                                        memory_.get(), options_.security);
   }
 
   void Tick(EventLoop* owner) {
@@ -498,6 +502,7 @@ class GrpcShard final : public ShardRuntime {
   std::vector<std::unique_ptr<EventLoop>> owners_;
   EventLoop control_{"control"};
   std::unique_ptr<RpcServer> server_;
+  std::string address_;  // constant after Start
 };
 
 }  // namespace

@@ -15,13 +15,16 @@
 #include "absl/time/time.h"
 #include "common/admin/admin.h"
 #include "common/transport/identity.h"
+#include "common/transport/link_security.h"
 
 namespace starling {
 
 struct ShardOptions {
   std::string name;
   std::string listen = "127.0.0.1:0";
+  std::string advertise_address;  // AdvertisedAddress
   std::string coordinator;
+  std::shared_ptr<const LinkSecurity> security = nullptr;
   int owner_threads = 2;
   std::string admin_address = {};  // for Info
   absl::Duration register_deadline = absl::Seconds(60);
@@ -32,7 +35,7 @@ class ShardRuntime {
  public:
   virtual ~ShardRuntime() = default;  // Stop()
   virtual int port() const = 0;
-  virtual std::string address() const = 0;
+  virtual std::string address() const = 0;  // as others reach it
   // Lets the admin port show this shard; until Admin::BeginShutdown, which comes before Stop.
   virtual void ShowOn(admin::Admin* admin) = 0;
   // Ends streams, calls and threads, within 5 seconds. Idempotent.

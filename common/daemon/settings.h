@@ -1,0 +1,70 @@
+// What a process is told: each setting has a flag, a variable of the environment named after it
+// (--tls-cert: STARLING_TLS_CERT) and a default, and the first of these that is given counts. None holds
+// a secret: secrets stand in files, whose names are given.
+#ifndef STARLING_COMMON_DAEMON_SETTINGS_H_
+#define STARLING_COMMON_DAEMON_SETTINGS_H_
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace starling {
+
+using Environment = std::function<std::optional<std::string>(const std::string& variable)>;
+Environment ProcessEnvironment();
+
+// Used on one thread. The App and the values must outlive it.
+class Settings {
+ public:
+  explicit Settings(CLI::App* app) : app_(app) {}
+
+  // A flag with a value, whose default is what `value` holds now.
+  void Add(const std::string& flag, const std::string& help, std::string* value,
+           bool required = false);
+  // A flag without one. Its variable is true or 1, false or 0.
+  void AddSwitch(const std::string& flag, const std::string& help, bool* value);
+
+  // Once the App has parsed the command line: takes from the environment what no flag said. An empty
+  // variable says nothing.
+  // kInvalidArgument: a required setting is missing, or a switch's variable is neither.
+  absl::Status Resolve(const Environment& environment);
+
+  // After Resolve: one line a setting, with its value and where that came from. For --print-config.
+  std::string Text() const;
+
+  // Those of `names` that begin with STARLING_ and that no program of ours reads.
+  std::vector<std::string> Unknown(const std::vector<std::string>& names) const;
+
+ private:
+  struct Setting {
+    std::string flag;
+    std::string* text = nullptr;  // or
+    bool* on = nullptr;
+    bool required = false;
+    CLI::Option* option = nullptr;
+    std::string origin = "default";
+  };
+  void Describe(Setting setting, CLI::Option* option);
+
+  CLI::App* const app_;
+  std::vector<Setting> settings_;
+};
+
+std::string VariableOf(absl::string_view flag);  // "--tls-cert" -> "STARLING_TLS_CERT"
+
+// The names of the process's environment.
+std::vector<std::string> EnvironmentNames();
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_DAEMON_SETTINGS_H_

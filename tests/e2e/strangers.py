@@ -1,0 +1,120 @@
+"""Connections that mean no good: silent, junk, and calls whose answers nobody reads. Standard library."""
+
+import os
+import re
+import socket
+import ssl
+import struct
+import threading
+import time
+from pathlib import Path
+
+
+def listening_ports(pid):
+    """The TCP ports that a process listens on, whatever they are for."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            match = re.match(r"socket:\[(\d+)\]", os.readlink(link))
+        except OSError:
+            continue  # closed meanwhile
+        if match:
+            inodes.add(match.group(1))
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return sorted({int(fields[1].split(":")[1], 16) for fields in map(str.split, lines)
+                   if fields[3] == "0A" and fields[9] in inodes})
+
+
+def client_context(folder):
+    """TLS as a client of the cluster whose certificates lie in `folder`; asks nobody who it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _header(name, value):
+    """One header as HPACK's literal without indexing, both strings plain."""
+    encoded = b"\x00"
+    for text in (name.encode(), value.encode()):
+        assert len(text) < 127
+        encoded += bytes([len(text)]) + text
+    return encoded
+
+
+def _http2_frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def open_streams(connection, address, protocol, streams=10):
+    """HTTP/2's beginning, and calls of Exchange with half a frame each: then nothing more."""
+    host, version = f"{address[0]}:{address[1]}", "0"
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _http2_frame(4, 0, 0, b""))
+    for i in range(streams):
+        headers = b"".join(_header(*pair) for pair in (
+            (":method", "POST"), (":scheme", "https"), (":path", "/starling.ParameterServer/Exchange"),
+            (":authority", host), ("te", "trailers"), ("content-type", "application/grpc"),
+            ("starling-identity", "client:stalled"), ("starling-version", version),
+            ("starling-protocol", str(protocol))))
+        connection.sendall(_http2_frame(1, 4, 2 * i + 1, headers))
+        # A message of 192 bytes is announced, and half of it sent.
+        connection.sendall(_http2_frame(0, 0, 2 * i + 1, b"\x00\x00\x00\x00\xc0" + bytes(96)))
+
+
+def connect(address):
+    connection = socket.create_connection(address, timeout=30)
+    connection.settimeout(30)
+    return connection
+
+
+class Stalled:
+    """Clients that hold connections and do nothing with them: a third says nothing at all, a third
+    shows a client's certificate and says nothing more, a third opens calls that it leaves half said."""
+
+    def __init__(self, addresses, context, protocol, count):
+        self.connections = []
+        for i in range(count):
+            address = addresses[i % len(addresses)]
+            connection = connect(address)
+            if i % 3 > 0:
+                connection = context.wrap_socket(connection)
+            if i % 3 > 1:
+                open_streams(connection, address, protocol)
+            self.connections.append(connection)
+
+    def close(self):
+        for connection in self.connections:
+            connection.close()
+
+
+class Junk:
+    """Connections that send random bytes and go, at a rate, on all addresses in turn."""
+
+    def __init__(self, addresses, per_second):
+        self.addresses = addresses
+        self.period = 1 / per_second
+        self.made = 0
+        self.failed = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        noise = os.urandom(1 << 16)
+        due = time.monotonic()
+        while not self._stop.is_set():
+            due += self.period
+            time.sleep(max(0, due - time.monotonic()))
+            try:
+                with socket.create_connection(self.addresses[self.made % len(self.addresses)], timeout=10) as one:
+                    start = self.made * 7919 % (len(noise) - 256)
+                    one.sendall(noise[start:start + 256])
+            except OSError:
+                self.failed += 1
+            self.made += 1
+
+    def close(self):
+        self._stop.set()
+        self._thread.join(30)
