@@ -136,7 +136,7 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
   spdlog::info("version {} is reached at {}, computes on {} ({}) with {} lanes", std::string(ReleaseVersion()),
                address, device->name(), device->instruction_set(), options.job.lanes);
 
-  options.registration = MakeRegisterRequest(self, address);
+  options.registration = MakeRegisterRequest(self, address, flags.daemon.security->insecure());
   absl::Status ended;  // written before the request to exit is made
   WorkerRuntime runtime(options, MakeCoordinatorClient(options.coordinator, self, flags.daemon.security),
                         MakeStreamClient(self, flags.daemon.security),

@@ -98,13 +98,15 @@ std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(
   return std::make_unique<GrpcCoordinatorClient>(address, self, std::move(security));
 }
 
-RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& address) {
+RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& address,
+                                    bool insecure) {
   RegisterRequest request;
   request.set_role(ToProto(self.role));
   request.mutable_version()->set_version(std::string(ReleaseVersion()));
   request.mutable_version()->set_protocol(ProtocolVersion());
   request.set_name(self.name);
   request.set_address(address);
+  request.set_insecure(insecure);
   std::random_device random;
   request.set_nonce((uint64_t{random()} << 32) | random());
   char host[256] = {};

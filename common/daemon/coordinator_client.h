@@ -38,8 +38,10 @@ std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(
     const std::string& address, const Identity& self,
     std::shared_ptr<const LinkSecurity> security = nullptr);
 
-// A registration request of this process: role, version, host name, cores; a random nonce.
-RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& address);
+// A registration request of this process: role, version, host name, cores; a random nonce. `insecure`:
+// it was started with --insecure.
+RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& address,
+                                    bool insecure = false);
 
 }  // namespace starling
 

@@ -39,6 +39,7 @@ absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit*
   absl::StatusOr<std::unique_ptr<StateStore>> store = OpenState(state);
   if (!store.ok()) return store.status();
   CoordinatorOptions options;
+  options.insecure = flags.security->insecure();
   options.version = std::string(ReleaseVersion());
   options.protocol = ProtocolVersion();
   absl::StatusOr<std::unique_ptr<CoordinatorHost>> host =

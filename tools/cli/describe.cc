@@ -134,6 +134,7 @@ Rows JobShardRows(const JobReply& reply, const ListShardsReply& shards) {
 int DescribeJob(const std::string& name, Format format, Client& client, Context& context) {
   const auto reply = client.GetJob(name);
   if (!reply.ok()) return Fail(reply.status(), context);
+  context.err << WarningsText(reply->warnings());
   if (format != Format::kTable) {
     const Json json = ToJson(*reply);
     context.out << (format == Format::kJson ? JsonText(json) : YamlText(json));
@@ -173,10 +174,14 @@ int RunDescribe(Kind kind, const std::string& name, Format format, Client& clien
   if (kind == Kind::kJob) return DescribeJob(name, format, client, context);
   if (kind == Kind::kWorker) {
     const auto reply = client.ListWorkers();
-    return reply.ok() ? DescribeOne(reply->workers(), "worker", name, format, context) : Fail(reply.status(), context);
+    if (!reply.ok()) return Fail(reply.status(), context);
+    context.err << WarningsText(reply->warnings());
+    return DescribeOne(reply->workers(), "worker", name, format, context);
   }
   const auto reply = client.ListShards();
-  return reply.ok() ? DescribeOne(reply->shards(), "shard", name, format, context) : Fail(reply.status(), context);
+  if (!reply.ok()) return Fail(reply.status(), context);
+  context.err << WarningsText(reply->warnings());
+  return DescribeOne(reply->shards(), "shard", name, format, context);
 }
 
 }  // namespace starling::cli

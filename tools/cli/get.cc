@@ -48,6 +48,7 @@ template <typename Reply, typename MakeRows>
 int Print(const absl::StatusOr<Reply>& reply, const char* list, Format format, MakeRows make_rows,
           Context& context) {
   if (!reply.ok()) return Fail(reply.status(), context);
+  context.err << WarningsText(reply->warnings());
   if (format == Format::kTable) {
     context.out << TableText(make_rows(*reply));
     return kExitOk;

@@ -132,6 +132,12 @@ std::string TableText(const std::vector<std::vector<std::string>>& rows) {
   return out;
 }
 
+std::string WarningsText(const google::protobuf::RepeatedPtrField<std::string>& warnings) {
+  std::string text;
+  for (const std::string& warning : warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
+  return text;
+}
+
 std::string CountText(uint64_t count) {
   std::string text = absl::StrCat(count);
   for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(at, 1, ',');

@@ -23,6 +23,9 @@ std::string YamlText(const nlohmann::ordered_json& value);  // ends with a newli
 // Columns padded with spaces, two between; no trailing spaces; the first row is the heading.
 std::string TableText(const std::vector<std::vector<std::string>>& rows);
 
+// What is wrong with the cluster: "warning: ..." a line.
+std::string WarningsText(const google::protobuf::RepeatedPtrField<std::string>& warnings);
+
 std::string CountText(uint64_t count);        // 1199882 -> "1,199,882"
 std::string PolicyText(const Policy& policy);  // "ssp(2)"
 std::string DurationText(double seconds);     // "0.4s", "42s", "1m12s", "3h05m"

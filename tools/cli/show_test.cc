@@ -66,6 +66,29 @@ TEST_F(CliTest, GetWorkersAndShards) {
   EXPECT_THAT(err_.str(), HasSubstr("there is worker-0"));
 }
 
+TEST_F(CliTest, WhatIsWrongWithTheClusterIsSaidWithEveryStatus) {
+  *cluster_.job_list.add_jobs() = Running();
+  JobReply reply = Reply(Running());
+  reply.add_warnings("the links are open");
+  cluster_.jobs = {reply};
+  cluster_.workers.add_workers()->set_name("worker-0");
+  cluster_.shards.add_shards()->set_name("shard-0");
+  cluster_.job_list.add_warnings("the links are open");
+  cluster_.workers.add_warnings("the links are open");
+  cluster_.shards.add_warnings("the links are open");
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"get", "jobs"},
+                                             {"get", "workers", "-o", "json"},
+                                             {"get", "shards", "-o", "yaml"},
+                                             {"describe", "job", "digits"},
+                                             {"describe", "worker", "worker-0"},
+                                             {"describe", "shard", "shard-0"}}) {
+    EXPECT_EQ(Run(command), 0) << err_.str();
+    EXPECT_EQ(err_.str(), "warning: the links are open\n") << command[1];
+    EXPECT_THAT(out_.str(), Not(HasSubstr("warning:")));
+  }
+}
+
 TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   JobStatus status = Running();
   AddEpoch(&status, 0.95);

@@ -275,6 +275,27 @@ TEST_F(CoordinatorCallsTest, AnOldCoordinatorIsNotServed) {
   EXPECT_THAT(std::string(status->message()), HasSubstr("generation 1, but 7 was seen"));
 }
 
+// Who was started with --insecure is named in every status, for as long as it is there.
+TEST_F(CoordinatorCallsTest, OpenLinksAreWarnedOf) {
+  Workers(1);
+  EXPECT_EQ(std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>()).warnings_size(), 0);
+  RegisterRequest request;
+  request.set_role(SHARD);
+  request.set_name("ps-0");
+  request.set_address("10.0.0.1:7071");
+  request.set_nonce(99);
+  request.mutable_version()->set_protocol(1);
+  request.set_insecure(true);
+  EXPECT_EQ(std::get<RegisterReply>(cluster.Ask<RegisterEvent>(request)).refused(), "");
+  const auto jobs = std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>());
+  const auto workers = std::get<ListWorkersReply>(cluster.Ask<ListWorkersEvent>());
+  const auto shards = std::get<ListShardsReply>(cluster.Ask<ListShardsEvent>());
+  for (const auto& warnings : {jobs.warnings(), workers.warnings(), shards.warnings()}) {
+    ASSERT_EQ(warnings.size(), 1);
+    EXPECT_THAT(warnings[0], HasSubstr("ps-0 started with --insecure"));
+  }
+}
+
 TEST_F(CoordinatorCallsTest, AnOvertakenReportIsNotTaken) {
   Workers(1);
   WorkerReport report;

@@ -139,6 +139,7 @@ class CoordinatorSink {
 struct CoordinatorOptions {
   std::string version = "0.1.0";
   uint32_t protocol = 1;
+  bool insecure = false;  // started with --insecure: every status says so
   absl::Duration liveness = absl::Seconds(5);     // silence after which a daemon is taken off
   absl::Duration start_grace = absl::Seconds(5);  // added to it right after a start
   absl::Duration report_hold = absl::Milliseconds(100);

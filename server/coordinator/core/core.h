@@ -271,6 +271,11 @@ class Coordinator::Core {
   JobStatus StatusOf(const Job& job) const;
   WorkerStatus StatusOf(const Worker& worker) const;
   ShardStatus StatusOf(const Shard& shard) const;
+  template <typename Reply>
+  void AddWarnings(Reply& reply) const {
+    for (std::string& warning : Warnings()) reply.add_warnings(std::move(warning));
+  }
+  std::vector<std::string> Warnings() const;  // status.cc
   static void AddPolicies(const Job& job, JobStatus& status);
   void AddWorkerFigures(const Job& job, JobStatus& status) const;
   void AddShardFigures(const Job& job, JobStatus& status) const;

@@ -26,24 +26,28 @@ void Coordinator::Core::On(const GetJobEvent& event) {
   *reply.mutable_status() = StatusOf(*job);
   *reply.mutable_spec() = job->spec();
   *reply.mutable_views() = job->state.views();
+  AddWarnings(reply);
   Reply(event.call, std::move(reply));
 }
 
 void Coordinator::Core::On(const ListJobsEvent& event) {
   ListJobsReply reply;
   for (const auto& [uid, job] : jobs_) *reply.add_jobs() = StatusOf(job);
+  AddWarnings(reply);
   Reply(event.call, std::move(reply));
 }
 
 void Coordinator::Core::On(const ListWorkersEvent& event) {
   ListWorkersReply reply;
   for (const auto& [id, worker] : workers_) *reply.add_workers() = StatusOf(worker);
+  AddWarnings(reply);
   Reply(event.call, std::move(reply));
 }
 
 void Coordinator::Core::On(const ListShardsEvent& event) {
   ListShardsReply reply;
   for (const auto& [id, shard] : shards_) *reply.add_shards() = StatusOf(shard);
+  AddWarnings(reply);
   Reply(event.call, std::move(reply));
 }
 

@@ -3,11 +3,14 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/data_plan/job_steps.h"
 #include "server/coordinator/core/core.h"
 
 namespace starling {
 namespace {
+
+constexpr size_t kNamesShown = 8;
 
 std::string Time(int64_t micros) {
   return absl::FormatTime(absl::RFC3339_sec, absl::FromUnixMicros(micros), absl::UTCTimeZone());
@@ -180,6 +183,22 @@ WorkerStatus Coordinator::Core::StatusOf(const Worker& worker) const {
                    : worker.job != 0          ? "preparing"
                                               : "idle");
   return status;
+}
+
+std::vector<std::string> Coordinator::Core::Warnings() const {
+  std::vector<std::string> open;
+  if (options_.insecure) open.push_back("the coordinator");
+  const auto add = [&](const Daemon& daemon) {
+    if (daemon.live() && daemon.stored.registration().insecure()) open.push_back(daemon.name());
+  };
+  for (const auto& [id, shard] : shards_) add(shard);
+  for (const auto& [id, worker] : workers_) add(worker);
+  if (open.empty()) return {};
+  const size_t more = open.size() > kNamesShown ? open.size() - kNamesShown : 0;
+  open.resize(open.size() - more);
+  return {absl::StrCat(absl::StrJoin(open, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "",
+                       " started with --insecure: anyone who reaches the port can read and change ",
+                       "everything; use --tls-cert, --tls-key and --tls-ca")};
 }
 
 ShardStatus Coordinator::Core::StatusOf(const Shard& shard) const {

@@ -37,7 +37,7 @@ ShardReporter::ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient>
       client_(std::move(client)) {}
 
 void ShardReporter::Start() {
-  request_ = MakeRegisterRequest(options_.self, options_.address);
+  request_ = MakeRegisterRequest(options_.self, options_.address, options_.insecure);
   silent_since_ = absl::Now();
   silent_ = true;
   complained_ = silent_since_;
@@ -165,7 +165,7 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
                                 ", which had given this shard up"));
     statuses_.clear();
     callbacks_.on_rejoin();
-    request_ = MakeRegisterRequest(options_.self, options_.address);
+    request_ = MakeRegisterRequest(options_.self, options_.address, options_.insecure);
     Register();
     return;
   } else {

@@ -26,6 +26,7 @@ class ShardReporter {
     std::string coordinator;  // address
     Identity self;
     std::string address;      // at which others reach this shard
+    bool insecure = false;    // its links are plain beyond loopback
     absl::Duration register_deadline = absl::Seconds(60);  // for the first registration
   };
 

@@ -260,7 +260,9 @@ class GrpcShard final : public ShardRuntime {
     links_.SetOwnAddress(address_);
     reporter_ = std::make_unique<ShardReporter>(
         &control_, MakeCoordinatorClient(options_.coordinator, self_, options_.security),
-        ShardReporter::Options{options_.coordinator, self_, address_, options_.register_deadline},
+        ShardReporter::Options{options_.coordinator, self_, address_,
+                               options_.security != nullptr && options_.security->insecure(),
+                               options_.register_deadline},
         ShardReporter::Callbacks{
             [this](ShardId id, Incarnation) { id_ = id; },
             [this](const ShardOrders& orders) { TakeOrders(orders); },
