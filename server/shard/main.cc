@@ -17,10 +17,27 @@
 namespace starling {
 namespace {
 
-absl::Status Run(const DaemonFlags& flags, DaemonExit* exit_request, int* exit_status) {
+struct ShardFlags {
+  DaemonFlags daemon;
+  std::string inject_apply_wait;
+  std::string inject_queue_wait;
+};
+
+absl::Status Run(const ShardFlags& shard_flags, DaemonExit* exit_request, int* exit_status) {
+  const DaemonFlags& flags = shard_flags.daemon;
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
                             StartAdminPort(flags, {PeerRole::kShard, flags.name}));
   ShardOptions options;
+  STARLING_RETURN_IF_ERROR(
+      ReadInjections(shard_flags.inject_apply_wait, shard_flags.inject_queue_wait, &options.inject));
+  if (!shard_flags.inject_apply_wait.empty()) {
+    spdlog::warn("--inject-apply-wait {}: updates take so much longer",
+                 shard_flags.inject_apply_wait);
+  }
+  if (!shard_flags.inject_queue_wait.empty()) {
+    spdlog::warn("--inject-queue-wait {}: frames wait so long for their turn",
+                 shard_flags.inject_queue_wait);
+  }
   options.admin_address = admin->address();
   options.name = flags.name;
   options.listen = flags.listen;
@@ -52,12 +69,20 @@ absl::Status Run(const DaemonFlags& flags, DaemonExit* exit_request, int* exit_s
 
 int Main(int argc, char** argv) {
   DaemonExit exit_request;
-  DaemonFlags flags;
-  const std::optional<int> ends = ParseDaemonFlags(argc, argv, PeerRole::kShard, {}, &flags);
+  ShardFlags flags;
+  const std::optional<int> ends = ParseDaemonFlags(
+      argc, argv, PeerRole::kShard,
+      {{"--inject-apply-wait",
+        "For tests: make each update take so much longer, as 0.05s, or as 0.05s@3 for partition 3 "
+        "alone",
+        &flags.inject_apply_wait},
+       {"--inject-queue-wait", "For tests: let each frame wait so long for its turn, as 0.05s",
+        &flags.inject_queue_wait}},
+      &flags.daemon);
   if (ends.has_value()) return *ends;
   RaiseFileLimit();
-  absl::Status status = SetUpLogging(PeerRole::kShard, flags.name, flags.log_level);
-  if (status.ok()) LogWarnings(flags);
+  absl::Status status = SetUpLogging(PeerRole::kShard, flags.daemon.name, flags.daemon.log_level);
+  if (status.ok()) LogWarnings(flags.daemon);
   int exit_status = kExitOk;
   if (status.ok()) status = Run(flags, &exit_request, &exit_status);
   if (status.ok()) return exit_status;

@@ -215,6 +215,13 @@ class Parser {
     AddKind(describe, "KIND");
     AddName(describe, "its name");
     AddFormat(describe);
+    CLI::App* explain =
+        Verb("explain", "why a job is slow or stuck (exit status 1: something is wrong)",
+             WithClient([](Flags& flags, Client& client, Context& context) {
+               return RunExplain(flags.name, flags.format, client, context);
+             }));
+    AddName(explain, "the job");
+    AddFormat(explain);
     CLI::App* logs = Verb("logs", "what the coordinator noted about a job",
                           WithClient([](Flags& flags, Client& client, Context& context) {
       return RunLogs(flags.name, flags.follow, client, context);

@@ -26,6 +26,7 @@ class Client {
   virtual absl::StatusOr<SetPolicyReply> SetPolicy(const SetPolicyRequest& request) = 0;
   virtual absl::StatusOr<CurvesReply> Curves(const std::string& name) = 0;
   virtual absl::StatusOr<LogsReply> Logs(const LogsRequest& request) = 0;
+  virtual absl::StatusOr<ExplainReply> Explain(const std::string& name) = 0;
 };
 
 }  // namespace starling::cli

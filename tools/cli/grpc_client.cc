@@ -53,6 +53,11 @@ class GrpcClient : public Client {
     return Call(&CoordinatorService::Stub::Logs, request,
                 options_.call_deadline + absl::Seconds(request.wait_seconds()));
   }
+  absl::StatusOr<ExplainReply> Explain(const std::string& name) override {
+    ExplainRequest request;
+    request.set_name(name);
+    return Call(&CoordinatorService::Stub::Explain, request, options_.call_deadline);
+  }
 
  private:
   static JobRequest Named(const std::string& name) {

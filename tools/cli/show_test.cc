@@ -12,6 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST(Output, NumbersForPeople) {
   EXPECT_EQ(CountText(7), "7");
@@ -154,6 +155,47 @@ TEST_F(CliTest, LogsFollowsToTheEnd) {
   EXPECT_EQ(Run({"logs", "digits", "-f"}), 0);
   EXPECT_EQ(out_.str(), "T  a\nT  b\n");
   EXPECT_GT(cluster_.logs_asked.at(2).wait_seconds(), 0);
+}
+
+ExplainReply Explained() {
+  ExplainReply reply;
+  *reply.mutable_status() = Running();
+  for (const auto& [phase, seconds] :
+       std::vector<std::pair<const char*, double>>{{"data", 0.01}, {"compute", 0.29}}) {
+    PhaseShare* share = reply.add_phases();
+    share->set_phase(phase);
+    share->set_seconds(seconds);
+    share->set_share(seconds / 0.3);
+  }
+  return reply;
+}
+
+TEST_F(CliTest, ExplainSaysThatNothingIsWrong) {
+  cluster_.explained = Explained();
+  EXPECT_EQ(Run({"explain", "digits"}), kExitOk);
+  EXPECT_EQ(out_.str(),
+            "nothing wrong: digits is RUNNING\n"
+            "where the time goes: data 3 %, compute 97 % of each step's 0.3 s\n");
+  cluster_.explained->clear_phases();
+  EXPECT_EQ(Run({"explain", "digits"}), kExitOk);
+  EXPECT_EQ(out_.str(),
+            "nothing wrong: digits is RUNNING; it is too early to say where its time goes\n");
+}
+
+TEST_F(CliTest, ExplainNamesTheCauseFirstAndSaysWhatToTry) {
+  cluster_.explained = Explained();
+  Finding* finding = cluster_.explained->add_findings();
+  finding->set_cause("slow-worker");
+  finding->set_text("worker w takes 2.5 times as long");
+  finding->set_remedy("replace it");
+  finding->set_figure(2.5);
+  EXPECT_EQ(Run({"explain", "digits"}), kExitError);
+  EXPECT_THAT(out_.str(),
+              StartsWith("slow-worker: worker w takes 2.5 times as long.\n  try: replace it\n"));
+  EXPECT_EQ(Run({"explain", "digits", "-o", "json"}), kExitError);
+  EXPECT_THAT(out_.str(), HasSubstr("\"figure\": 2.5"));
+  cluster_.explained = absl::NotFoundError("no such job");
+  EXPECT_EQ(Run({"explain", "digits"}), kExitNotFound);
 }
 
 TEST_F(CliTest, SetSendsThePolicyAndSaysItsNumber) {

@@ -35,6 +35,10 @@ int RunGet(Kind kind, Format format, Client& client, Context& context);
 // All that is known of one.
 int RunDescribe(Kind kind, const std::string& name, Format format, Client& client, Context& context);
 
+// What slows or stops the job, and what to try. kExitError where there is something, kExitOk where
+// nothing is wrong.
+int RunExplain(const std::string& name, Format format, Client& client, Context& context);
+
 // The job's log; with `follow` until the job has ended.
 int RunLogs(const std::string& name, bool follow, Client& client, Context& context);
 

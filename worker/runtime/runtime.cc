@@ -305,6 +305,7 @@ void WorkerRuntime::Carry(action::Send action) {
                                         gradient->buffer->elements * sizeof(float));
     payload.keep = gradient->buffer;
   }
+  Remember(action.shard, action.header);
   if (options_.push_delay <= absl::ZeroDuration() || action.header.type != FrameType::kPush) {
     return Transmit(action.shard, action.header, std::move(payload));
   }
@@ -317,7 +318,6 @@ void WorkerRuntime::Carry(action::Send action) {
 
 // There is a stream to the shard.
 void WorkerRuntime::Transmit(ShardId shard, const FrameHeader& header, OutgoingPayload payload) {
-  Remember(shard, header);
   // Slices that forward needs first are the most urgent; a pull stays behind its slice's push.
   const auto& stream = streams_.at(shard);
   const absl::Status sent =

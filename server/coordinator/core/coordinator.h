@@ -72,6 +72,10 @@ struct LogsEvent {
   CallId call;
   LogsRequest request;
 };
+struct ExplainEvent {
+  CallId call;
+  ExplainRequest request;
+};
 struct RegisterEvent {
   CallId call;
   RegisterRequest request;
@@ -94,8 +98,8 @@ struct TickEvent {};  // at least every kCoordinatorTickPeriod
 
 using CoordinatorEvent =
     std::variant<SubmitEvent, GetJobEvent, ListJobsEvent, ListWorkersEvent, ListShardsEvent,
-                 CancelJobEvent, DeleteJobEvent, SetPolicyEvent, CurvesEvent, LogsEvent, RegisterEvent,
-                 WorkerReportEvent, ShardReportEvent, CallGoneEvent, TickEvent>;
+                 CancelJobEvent, DeleteJobEvent, SetPolicyEvent, CurvesEvent, LogsEvent, ExplainEvent,
+                 RegisterEvent, WorkerReportEvent, ShardReportEvent, CallGoneEvent, TickEvent>;
 
 inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 
@@ -104,7 +108,8 @@ inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 // The answer to a call: its reply message, or why not. Each call is answered at most once.
 using CoordinatorReply =
     std::variant<absl::Status, SubmitReply, JobReply, ListJobsReply, ListWorkersReply,
-                 ListShardsReply, Empty, SetPolicyReply, CurvesReply, LogsReply, RegisterReply, WorkerOrders, ShardOrders>;
+                 ListShardsReply, Empty, SetPolicyReply, CurvesReply, LogsReply, ExplainReply, RegisterReply,
+                 WorkerOrders, ShardOrders>;
 
 // News of a job's curve, for the event files that its spec asks for.
 struct CurveNews {

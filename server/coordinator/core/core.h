@@ -16,6 +16,8 @@
 #include "server/coordinator/core/range_sums.h"
 #include "server/coordinator/core/state.pb.h"
 #include "server/coordinator/curves/job_curve.h"
+#include "server/coordinator/explain/evidence.h"
+#include "server/coordinator/explain/window.h"
 #include "server/coordinator/guard/policy_guard.h"
 #include "server/coordinator/leases/lease_table.h"
 
@@ -68,6 +70,9 @@ class Coordinator::Core {
     uint64_t hold_version = 0;
     uint64_t ordered_at = 0;   // grows: who came to its job last
     absl::Time release_since;  // member of a job that it is not ordered to serve any more
+    uint64_t counted_job = 0;  // whose counters these are
+    explain::Window<explain::WorkerCounters> counters;
+    std::map<uint32_t, absl::Time> links_down;  // by shard: since when
     bool releasing() const { return member_of != 0 && job != member_of; }
     bool idle() const {
       return live() && job == 0 && member_of == 0 && !report.draining() &&
@@ -76,6 +81,12 @@ class Coordinator::Core {
   };
 
   struct Shard : Daemon {};
+
+  struct Departure {  // of a member that was lost
+    std::string address;
+    std::string why;
+    absl::Time last_heard;
+  };
 
   struct Evaluation {
     std::optional<LeaseTable> leases;
@@ -108,6 +119,11 @@ class Coordinator::Core {
     std::optional<int64_t> labels_per_sample;
     std::deque<LogEntry> log;
     uint64_t last_log = 0;
+    // What explanations need.
+    std::vector<explain::Window<PartitionTimes>> partition_counters;
+    std::map<std::string, Departure> departed;  // by name, until they are back
+    uint64_t steps_seen = 0;
+    absl::Time stepped;  // when the last of them was finished
 
     uint64_t uid() const { return stored.description().run().job_uid(); }
     const JobSpec& spec() const { return stored.description().spec(); }
@@ -160,6 +176,7 @@ class Coordinator::Core {
   void On(const SetPolicyEvent& event);
   void On(const CurvesEvent& event);
   void On(const LogsEvent& event);
+  void On(const ExplainEvent& event);
   void On(const RegisterEvent& event);
   void On(const WorkerReportEvent& event);
   void On(const ShardReportEvent& event);
@@ -198,6 +215,17 @@ class Coordinator::Core {
   static void RestoreCurve(Job& job, std::map<uint32_t, StoredCurve> chunks);
   void TellCurve(const Job& job, const CurvePoint* point, const EpochResult* result, bool over = false);
   void TellCurveAgain(const Job& job);
+
+  // on_explain.cc: evidence is noted as it comes, and gathered when somebody asks
+  void NoteCounters(Worker& worker);
+  void NoteCounters(Job& job, uint32_t partition) const;
+  void NoteDeparture(const Worker& worker, const std::string& why);
+  void NoteSteps(Job& job, uint64_t done) const;
+  explain::Evidence GatherEvidence(const Job& job) const;
+  explain::WorkerEvidence EvidenceOf(const Worker& worker) const;
+  void AddMembers(const Job& job, explain::Evidence& evidence) const;
+  void AddShards(const Job& job, explain::Evidence& evidence) const;
+  double SecondsSince(absl::Time time) const;
 
   // on_register.cc
   std::string WhyRefused(const RegisterRequest& request) const;

@@ -50,6 +50,7 @@ void Coordinator::Core::AddMember(Job& job, Worker& worker) {
   std::sort(roster.mutable_members()->begin(), roster.mutable_members()->end(),
             [](const Member& a, const Member& b) { return a.replica() < b.replica(); });
   worker.member_of = job.uid();
+  job.departed.erase(worker.name());
   SaveState(job);
   Log(job, absl::StrCat(worker.name(), " joined: ", roster.members_size(), " of at most ",
                         job.spec().workers_max(), " workers"));
@@ -93,6 +94,7 @@ void Coordinator::Core::LoseWorker(Worker& worker, const std::string& why) {
   worker.stored.set_fenced(true);
   Save(worker);
   worker.job = 0;
+  NoteDeparture(worker, why);
   if (worker.member_of != 0) RemoveMember(worker, why);
   sentences_.push_back(absl::StrCat(worker.name(), " is gone: ", why));
   if (worker.parked) {

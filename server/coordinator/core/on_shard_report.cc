@@ -44,6 +44,7 @@ void Coordinator::Core::TakePartition(const Shard& shard, const PartitionStatus&
   if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
     return;
   job.partitions[partition] = status;
+  NoteCounters(job, partition);
   std::string& fault = *job.partitions[partition]->mutable_fault();
   if (fault.size() > limits::kFaultBytesMax) fault.resize(limits::kFaultBytesMax);
   if (!job.running()) return;

@@ -28,7 +28,9 @@ void Coordinator::Core::On(const TickEvent&) {
     advance_.insert(uid);
     const double limit = job.spec().stop().wall_time_seconds();
     const absl::Time started = absl::FromUnixMicros(job.state.started_us());
-    const bool training = StepsDone(job) < JobStepsOf(job);
+    const uint64_t done = StepsDone(job);
+    NoteSteps(job, done);
+    const bool training = done < JobStepsOf(job);
     if (limit <= 0 || job.state.stopping() || !training || now_ - started < absl::Seconds(limit))
       continue;
     job.state.set_stopping(true);

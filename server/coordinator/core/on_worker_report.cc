@@ -73,6 +73,7 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
   const bool was_idle = worker.idle();
   const bool was_draining = worker.report.draining();
   worker.report = report;
+  NoteCounters(worker);
 
   if (report.fault().kind() != Fault::KIND_UNSPECIFIED) TakeFault(report.fault(), worker.name());
   for (const Inspection& inspection : report.inspections()) {

@@ -129,6 +129,10 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
     return Start<LogsEvent>(CheckCaller(*context).status(), request, reply);
   }
 
+  Reactor* Explain(Context* context, const ExplainRequest* request, ExplainReply* reply) override {
+    return Start<ExplainEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
  private:
   template <typename Event, typename Request, typename Reply>
   Reactor* StartReport(const Context& context, PeerRole role, const Request* request, Reply* reply) {

@@ -323,6 +323,7 @@ void PartitionHost::Do(const ApplyNow& action) {
     return;
   }
   const uint64_t begin = SpanRing::NowMicros();
+  if (apply_wait_ > absl::ZeroDuration()) absl::SleepFor(apply_wait_);
   SliceStore& store = Store(action.record.slice);
   const uint32_t into = two_versions_ ? (action.version + 1) % 2 : 0;
   const Value& from = store.versions[two_versions_ ? action.version % 2 : 0];

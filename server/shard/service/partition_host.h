@@ -60,6 +60,8 @@ class PartitionHost {
   void OnOrders(OrdersReceived orders);
   void OnDecision(const FrameHeader& answer, std::string text);
   void OnTick();
+  // For tests: from now on each update takes so much longer.
+  void InjectApplyWait(absl::Duration wait) { apply_wait_ = wait; }
 
  private:
   // A value that is never written while anybody else reads it: who sends or keeps it holds `data`,
@@ -138,6 +140,7 @@ class PartitionHost {
   const Report report_;
   const SendReport send_report_;
   const uint32_t micro_batches_;
+  absl::Duration apply_wait_;
 
   bool two_versions_;  // of what is not frozen
   Partition core_;

@@ -94,7 +94,7 @@ class Connection final : public StreamHandler,
  public:
   Connection(ConnectionId id, std::shared_ptr<FrameStream> stream, const Identity& peer,
              const Routes* routes, const ShardMemory* memory,
-             std::shared_ptr<const LinkSecurity> security)
+             std::shared_ptr<const LinkSecurity> security, absl::Duration queue_wait)
       : id_(id),
         stream_(std::move(stream)),
         peer_(IdentityToString(peer)),
@@ -102,7 +102,8 @@ class Connection final : public StreamHandler,
         role_(peer.role),
         routes_(routes),
         memory_(memory),
-        security_(std::move(security)) {}
+        security_(std::move(security)),
+        queue_wait_(queue_wait) {}
 
   ConnectionId id() const override { return id_; }
 
@@ -128,13 +129,18 @@ class Connection final : public StreamHandler,
       partitions_.insert(partition);
     }
     EventLoop* const owner = partition->owner;
-    owner->Post([self = shared_from_this(), partition = std::move(partition), header,
+    auto take = [self = shared_from_this(), partition = std::move(partition), header,
                  payload = std::move(payload), arrived_us = SpanRing::NowMicros()]() mutable {
       // Behind its end a frame would bring the connection back for good.
       if (partition->host != nullptr && !self->down()) {
         partition->host->OnFrame(std::move(self), header, std::move(payload), arrived_us);
       }
-    });
+    };
+    if (queue_wait_ > absl::ZeroDuration()) {
+      owner->PostAfter(queue_wait_, std::move(take));
+    } else {
+      owner->Post(std::move(take));
+    }
   }
 
   void OnDown(const absl::Status& status) override {
@@ -200,6 +206,7 @@ class Connection final : public StreamHandler,
   const Routes* const routes_;
   const ShardMemory* const memory_;
   const std::shared_ptr<const LinkSecurity> security_;
+  const absl::Duration queue_wait_;  // injected
   mutable Mutex mutex_;
   bool down_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<std::shared_ptr<HostedPartition>> partitions_ ABSL_GUARDED_BY(mutex_);
@@ -307,8 +314,8 @@ class GrpcShard final : public ShardRuntime {
   absl::StatusOr<std::shared_ptr<StreamHandler>> Accept(std::shared_ptr<FrameStream> stream,
                                                         const PeerIdentity& peer) {
     return std::make_shared<Connection>(ConnectionId(next_connection_.fetch_add(1)),
-                                        std::move(stream), peer.identity, &routes_,
-                                        memory_.get(), options_.security);
+                                        std::move(stream), peer.identity, &routes_, memory_.get(),
+                                        options_.security, options_.inject.queue_wait);
   }
 
   void Tick(EventLoop* owner) {
@@ -449,6 +456,7 @@ class GrpcShard final : public ShardRuntime {
                               [this](const FrameHeader& norm) { links_.Send(norm); });
     if (host.ok()) {
       hosted->host = *std::move(host);
+      hosted->host->InjectApplyWait(options_.inject.ApplyWait(key.second));
       return;
     }
     PartitionStatus status;

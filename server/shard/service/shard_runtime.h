@@ -16,6 +16,7 @@
 #include "common/admin/admin.h"
 #include "common/transport/identity.h"
 #include "common/transport/link_security.h"
+#include "server/shard/service/injections.h"
 
 namespace starling {
 
@@ -28,6 +29,7 @@ struct ShardOptions {
   int owner_threads = 2;
   std::string admin_address = {};  // for Info
   absl::Duration register_deadline = absl::Seconds(60);
+  ShardInjections inject;       // of tests
   absl::Duration clock_offset;  // for tests: DaemonInfo
 };
 

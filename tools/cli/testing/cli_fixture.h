@@ -69,6 +69,7 @@ struct FakeCluster {
   std::vector<std::string> cancelled, removed;
   std::vector<SetPolicyRequest> set;
   absl::StatusOr<SetPolicyReply> set_reply = SetPolicyReply();
+  absl::StatusOr<ExplainReply> explained = ExplainReply();
   std::string address;  // that was connected to
 };
 
@@ -114,6 +115,7 @@ class FakeClient : public Client {
     cluster_.logs.pop_front();
     return reply;
   }
+  absl::StatusOr<ExplainReply> Explain(const std::string&) override { return cluster_.explained; }
 
  private:
   FakeCluster& cluster_;

@@ -139,6 +139,11 @@ void MiniCluster::Report(MiniWorker& worker) {
     *report.add_inspections() = inspection;
   }
   if (worker.fault.kind() != Fault::KIND_UNSPECIFIED) *report.mutable_fault() = worker.fault;
+  if (worker.run.job_uid() != 0) {
+    if (!worker.idle_hands) Grow(worker.pace, worker.times);
+    *report.mutable_times() = worker.times;
+    for (const LinkStatus& link : worker.links) *report.add_links() = link;
+  }
   const CallId held = std::exchange(worker.call, NewCall());
   Step(WorkerReportEvent{worker.call, report});
   for (const CallId call : {held, worker.call}) {
@@ -175,6 +180,15 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
   std::erase_if(worker.done, [&](uint64_t lease) { return !held.contains(lease); });
   if (worker.stubborn && orders.job().run().job_uid() == 0) return;
   worker.run = orders.job().run();
+}
+
+void MiniCluster::Grow(const StepTimes& pace, StepTimes& times) {
+  times.set_units(times.units() + pace.units());
+  times.set_samples(times.samples() + pace.samples());
+  times.set_total(times.total() + pace.total());
+  times.set_data(times.data() + pace.data());
+  times.set_forward(times.forward() + pace.forward());
+  times.set_wait(times.wait() + pace.wait());
 }
 
 void MiniCluster::DoWork(MiniWorker& worker) {
@@ -249,6 +263,10 @@ void MiniCluster::Report(MiniShard& shard) {
     shard.orders_seen = orders->version();
   };
   take();
+  shard.times.set_pushes(shard.times.pushes() + shard.pace.pushes());
+  shard.times.set_applies(shard.times.applies() + shard.pace.applies());
+  shard.times.set_apply(shard.times.apply() + shard.pace.apply());
+  shard.times.set_queue(shard.times.queue() + shard.pace.queue());
   ShardReport report;
   report.set_shard(shard.identity.id());
   report.set_incarnation(shard.identity.incarnation());
@@ -264,6 +282,7 @@ void MiniCluster::Report(MiniShard& shard) {
       status->set_ready(true);
       status->set_epoch(job.epoch());
       status->set_value_bytes(100);
+      *status->mutable_times() = shard.times;
       status->set_roster(job.roster().number());
       status->set_begun_steps(Begun(job));
       status->set_recent_lag(recent_lag);

@@ -39,6 +39,9 @@ class MiniCluster : public CoordinatorSink {
     Fault fault;
     uint64_t generation = 0;
     uint64_t items = 0;  // done in all
+    // As reported with the job that it serves. Each round that it works in adds `pace` to `times`.
+    StepTimes times, pace;
+    std::vector<LinkStatus> links;
   };
   struct MiniShard {
     RegisterReply identity;
@@ -49,6 +52,8 @@ class MiniCluster : public CoordinatorSink {
     CallId call;
     bool alive = true;
     uint64_t generation = 0;
+    // Of each of its partitions; a report adds `pace` to `times`.
+    PartitionTimes times, pace;
   };
 
   explicit MiniCluster(CoordinatorOptions options = {});
@@ -114,6 +119,7 @@ class MiniCluster : public CoordinatorSink {
  private:
   void Report(MiniWorker& worker);
   void Report(MiniShard& shard);
+  static void Grow(const StepTimes& pace, StepTimes& times);
   void DoWork(MiniWorker& worker);
   void DoBspWork(MiniWorker& worker);
   void TakeOrders(MiniWorker& worker, const WorkerOrders& orders);

@@ -1,0 +1,194 @@
+// Why is a job slow or stuck? The core keeps what is needed to tell: counters of late, who was
+// lost, since when a link is down. None of it is durable; server/coordinator/explain judges it.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/protocol/limits.h"
+#include "server/coordinator/core/core.h"
+#include "server/coordinator/explain/explain.h"
+
+namespace starling {
+namespace {
+
+constexpr size_t kDeparturesMax = 64;  // of a job
+constexpr absl::Duration kDepartureTold = absl::Minutes(10);
+
+}  // namespace
+
+double Coordinator::Core::SecondsSince(absl::Time time) const {
+  return std::max(0.0, absl::ToDoubleSeconds(now_ - time));
+}
+
+void Coordinator::Core::On(const ExplainEvent& event) {
+  const Job* job = FindJob(event.request.name());
+  if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
+  const explain::Evidence evidence = GatherEvidence(*job);
+  ExplainReply reply;
+  *reply.mutable_status() = StatusOf(*job);
+  for (Finding& finding : explain::Explain(evidence)) *reply.add_findings() = std::move(finding);
+  if (job->running()) {
+    for (PhaseShare& phase : explain::Phases(evidence)) *reply.add_phases() = std::move(phase);
+  }
+  Reply(event.call, std::move(reply));
+}
+
+// ---- What is kept ---------------------------------------------------------------------------
+
+void Coordinator::Core::NoteCounters(Worker& worker) {
+  const uint64_t job = worker.report.run().job_uid();
+  if (job != worker.counted_job || job == 0) {
+    worker.counted_job = job;
+    worker.counters.Clear();
+    worker.links_down.clear();
+  }
+  if (job == 0) return;
+  explain::WorkerCounters counters;
+  counters.times = worker.report.times();
+  std::map<uint32_t, absl::Time> down;
+  for (const LinkStatus& link : worker.report.links()) {
+    if (!shards_.contains(link.shard()) || counters.links.size() >= shards_.size()) continue;
+    counters.links.push_back(link);
+    counters.links.back().clear_last_error();
+    if (link.connected()) continue;
+    const auto since = worker.links_down.find(link.shard());
+    down[link.shard()] = since == worker.links_down.end() ? now_ : since->second;
+  }
+  worker.links_down = std::move(down);
+  worker.counters.Take(std::move(counters), now_);
+}
+
+void Coordinator::Core::NoteCounters(Job& job, uint32_t partition) const {
+  job.partition_counters.resize(job.partitions.size());
+  job.partition_counters[partition].Take(job.partitions[partition]->times(), now_);
+}
+
+void Coordinator::Core::NoteDeparture(const Worker& worker, const std::string& why) {
+  Job* job = FindRunning(worker.member_of);
+  if (job == nullptr || worker.report.drained()) return;
+  job->departed[worker.name()] = {worker.stored.registration().address(), why, worker.last_heard};
+  if (job->departed.size() <= kDeparturesMax) return;
+  job->departed.erase(std::min_element(
+      job->departed.begin(), job->departed.end(),
+      [](const auto& a, const auto& b) { return a.second.last_heard < b.second.last_heard; }));
+}
+
+void Coordinator::Core::NoteSteps(Job& job, uint64_t done) const {
+  if (done == job.steps_seen && job.stepped != absl::Time()) return;
+  job.steps_seen = done;
+  job.stepped = now_;
+}
+
+// ---- What is gathered -----------------------------------------------------------------------
+
+explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
+  explain::Evidence evidence;
+  evidence.job = job.name();
+  evidence.state = job.state.state();
+  evidence.reason = job.state.reason();
+  evidence.pending_seconds = SecondsSince(absl::FromUnixMicros(job.stored.submitted_us()));
+  evidence.liveness_seconds = absl::ToDoubleSeconds(options_.liveness);
+  evidence.workers_min = job.spec().workers_min();
+  evidence.workers_max = job.spec().workers_max();
+  evidence.micro_batches = job.spec().batch().micro_batches();
+  if (!job.running()) return evidence;
+  const absl::Time began = absl::FromUnixMicros(job.state.started_us());
+  evidence.running_seconds = SecondsSince(began);
+  evidence.steps = StepsDone(job);
+  evidence.stalled_seconds =
+      SecondsSince(job.stepped == absl::Time() ? std::max(began, started_) : job.stepped);
+  evidence.evaluating = !job.evaluations.empty();
+  evidence.policy = job.policy().policy();
+  if (const PolicyRecord* next = job.next_policy(); next != nullptr) {
+    absl::Time asked = now_;
+    absl::ParseTime(absl::RFC3339_full, next->time(), &asked, nullptr);
+    evidence.policy_change_seconds = SecondsSince(asked);
+    evidence.next_policy = PolicyText(next->policy());
+  }
+  AddMembers(job, evidence);
+  AddShards(job, evidence);
+  if (job.recovering) evidence.recovering_seconds = SecondsSince(started_);
+  return evidence;
+}
+
+explain::WorkerEvidence Coordinator::Core::EvidenceOf(const Worker& worker) const {
+  explain::WorkerEvidence evidence;
+  evidence.name = worker.name();
+  evidence.address = worker.stored.registration().address();
+  evidence.silent_seconds = SecondsSince(worker.last_heard);
+  evidence.window_seconds = absl::ToDoubleSeconds(worker.counters.Span(now_));
+  const explain::WorkerCounters counters = worker.counters.Growth(now_);
+  evidence.times = counters.times;
+  for (const LinkStatus& link : worker.report.links()) {
+    const auto shard = shards_.find(link.shard());
+    if (shard == shards_.end()) continue;
+    explain::LinkEvidence of;
+    of.shard = shard->second.name();
+    const auto grown =
+        std::find_if(counters.links.begin(), counters.links.end(),
+                     [&](const auto& other) { return other.shard() == link.shard(); });
+    if (grown != counters.links.end()) of.link = *grown;
+    of.link.set_address(link.address());
+    of.link.set_connected(link.connected());
+    of.link.set_last_error(link.last_error().substr(0, limits::kFaultBytesMax));
+    of.link.set_round_trip_seconds(link.round_trip_seconds());
+    const auto down = worker.links_down.find(link.shard());
+    if (down != worker.links_down.end()) of.down_seconds = SecondsSince(down->second);
+    evidence.links.push_back(std::move(of));
+  }
+  return evidence;
+}
+
+void Coordinator::Core::AddMembers(const Job& job, explain::Evidence& evidence) const {
+  for (const auto& [id, worker] : workers_) {
+    const bool member = worker.member_of == job.uid();
+    if (!member && (worker.job != job.uid() || worker.fenced())) continue;
+    explain::WorkerEvidence of = EvidenceOf(worker);
+    of.member = member;
+    if (!member) of.preparing_seconds = SecondsSince(worker.release_since);
+    evidence.workers.push_back(std::move(of));
+    if (job.recovering && member && !worker.heard) {
+      evidence.unheard.push_back(absl::StrCat("worker ", worker.name(), " (",
+                                              worker.stored.registration().address(), ")"));
+    }
+  }
+  const bool too_few =
+      static_cast<uint32_t>(job.state.roster().members_size()) < job.spec().workers_min();
+  for (const auto& [name, departure] : job.departed) {
+    if (!too_few && now_ - departure.last_heard > kDepartureTold) continue;
+    evidence.lost.push_back(
+        {name, departure.address, departure.why, SecondsSince(departure.last_heard)});
+  }
+  // The one that was heard of last comes first.
+  std::stable_sort(evidence.lost.begin(), evidence.lost.end(), [](const auto& a, const auto& b) {
+    return a.silent_seconds < b.silent_seconds;
+  });
+}
+
+void Coordinator::Core::AddShards(const Job& job, explain::Evidence& evidence) const {
+  std::set<uint32_t> seen;
+  for (const View& view : job.state.views()) {
+    const auto it = shards_.find(view.primary());
+    if (it == shards_.end()) continue;
+    const Shard& shard = it->second;
+    const RegisterRequest& registration = shard.stored.registration();
+    if (seen.insert(view.primary()).second) {
+      const double silent = shard.heard ? SecondsSince(shard.last_heard) : 0;
+      evidence.shards.push_back(
+          {shard.name(), registration.address(), silent, registration.cores()});
+    }
+    const uint32_t partition = view.partition();
+    if (job.recovering && partition < job.partitions.size() && !job.partitions[partition]) {
+      evidence.unheard.push_back(absl::StrCat("partition ", partition, " on shard ", shard.name(),
+                                              " (", registration.address(), ")"));
+    }
+    if (partition >= job.partition_counters.size()) continue;
+    const explain::Window<PartitionTimes>& counters = job.partition_counters[partition];
+    evidence.partitions.push_back({partition, shard.name(),
+                                   absl::ToDoubleSeconds(counters.Span(now_)),
+                                   counters.Growth(now_)});
+  }
+}
+
+}  // namespace starling

@@ -1,0 +1,82 @@
+#include "server/coordinator/explain/causes.h"
+
+#include <algorithm>
+
+#include "absl/base/internal/raw_logging.h"
+
+namespace starling::explain {
+namespace {
+
+constexpr Cause kCauses[] = {
+    {"failed", "", "the job failed",
+     "read `starling logs JOB`, mend what it names, delete the job and submit it again"},
+    {"pending", "s",
+     "it has not begun: shards, workers or its turn are missing; since its submission",
+     "start what the sentence names, or lower `workers.min`"},
+    {"recovering", "s",
+     "the coordinator has started again and waits for daemons that it has not heard of; since its "
+     "start",
+     "wait, or start again what the sentence names"},
+    {"missing-shard", "s", "a shard that holds a part of the job is silent; since its last report",
+     "look at its process and log; when it does not come back in time, the job fails: submit it "
+     "again"},
+    {"missing-worker", "s", "a worker of the job is silent or was lost; since its last report",
+     "look at its process, its log and its network, and start it again with the same `--name`"},
+    {"broken-link", "s", "a worker's stream to a shard is down; since it was first reported",
+     "check the shard's address from the worker's machine, the firewall between them, and the "
+     "shard's log"},
+    {"no-workers", "s", "no worker serves the job; since it began to run, or the last one left",
+     "start workers, or see in `starling get workers` what they do"},
+    {"preparing", "s", "a worker has been getting ready for long; since it was chosen",
+     "see its log: it opens the data, plans memory and connects to the shards"},
+    {"policy-change", "s",
+     "workers hold until a change of the policy takes effect; since it was asked for",
+     "wait; the worker or shard that the log's last lines do not name is the one that it waits "
+     "for"},
+    {"no-progress", "s", "no step was finished for long; since the last one",
+     "see the workers' logs and `starling logs JOB`"},
+    {"slow-worker", "x", "a worker takes longer for a sample than the others; than their median",
+     "see what else runs on its machine, and `starling doctor`; replace it, or raise the "
+     "staleness"},
+    {"data-bound", "s", "workers wait for data; in each step",
+     "raise `data.loading.threads` and `data.loading.readAheadMiB`, or bring the data nearer"},
+    {"saturated-link", "bytes/s", "the link from a worker to a shard is full; what it carries",
+     "a larger `batch.global` sends less often, more shards share the load, or use a faster "
+     "network"},
+    {"far-link", "s", "a message between a worker and a shard takes long; there and back",
+     "put them nearer to each other, or raise the staleness or `batch.global`, so that computing "
+     "hides it"},
+    {"hot-partition", "s",
+     "one partition takes longer than the others of its shard; for one update",
+     "more shards give it a thread of its own; a smaller model layer makes it smaller"},
+    {"slow-shard", "s",
+     "a shard takes longer for its updates than the other shards; for one update",
+     "see what else runs on its machine, and `starling doctor`; move it"},
+    {"apply-bound", "s", "shards take long to apply updates; for one update",
+     "add shards, or cores to the shards; a larger `batch.global` needs fewer updates"},
+    {"shard-queue", "s", "pushes wait for their turn on a shard; one push",
+     "add shards, or cores to this one, and see what else runs on its machine"},
+    {"push-bound", "s", "pushes are acknowledged late; from a push to its acknowledgement",
+     "see the network between workers and shards with `starling doctor`, or raise `batch.global`"},
+    {"pull-bound", "s", "values come late; in each step",
+     "see the network between workers and shards with `starling doctor`, or raise `batch.global`"},
+    {"uneven-shares", "%", "workers have unequal parts of a step, so some wait; lost of their time",
+     "let `workers` divide `batch.microBatches`"},
+    {"staleness-wait", "s", "workers wait for the one that is behind; in each step",
+     "raise the staleness (`starling set JOB consistency=ssp:N`), or see why that one is behind"},
+    {"idle", "s", "workers have nothing to compute; in each step",
+     "fewer workers do as well; evaluate less often, or raise the number of batches in an epoch"},
+};
+
+}  // namespace
+
+absl::Span<const Cause> Causes() { return kCauses; }
+
+const Cause& CauseOf(absl::string_view word) {
+  const auto it = std::find_if(std::begin(kCauses), std::end(kCauses),
+                               [word](const Cause& cause) { return cause.word == word; });
+  ABSL_RAW_CHECK(it != std::end(kCauses), "a cause that is not in the table");
+  return *it;
+}
+
+}  // namespace starling::explain

@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/coordinator/explain/findings.h"
+
+namespace starling::explain {
+namespace {
+
+// A daemon that has been silent for so large a part of the time after which it is given up.
+constexpr double kSilentShare = 0.5;
+constexpr double kRecoveringSecondsMin = 1;
+constexpr double kPreparingSecondsMin = 15;
+constexpr double kPolicyChangeSecondsMin = 3;
+constexpr double kStalledSecondsMin = 30;
+constexpr double kStalledStepsMin = 10;       // as long as so many steps usually take
+constexpr double kFirstStepSecondsMin = 120;  // where there was none yet
+constexpr double kNoWorkersSecondsMin = 1;
+
+std::string At(const std::string& name, const std::string& address) {
+  return address.empty() ? name : absl::StrCat(name, " (", address, ")");
+}
+
+uint32_t Members(const Evidence& evidence) {
+  return static_cast<uint32_t>(std::count_if(evidence.workers.begin(), evidence.workers.end(),
+                                             [](const WorkerEvidence& w) { return w.member; }));
+}
+
+void FindSilentShards(const Evidence& evidence, Findings& findings) {
+  for (const ShardEvidence& shard : evidence.shards) {
+    if (shard.silent_seconds < kSilentShare * evidence.liveness_seconds) continue;
+    findings.Add(
+        "missing-shard", shard.name, shard.silent_seconds,
+        absl::StrCat("shard ", At(shard.name, shard.address), " has not reported for ",
+                     TimeText(shard.silent_seconds), "; after ",
+                     TimeText(evidence.liveness_seconds), " it is given up, and the job with it"),
+        Weight::kStops);
+  }
+}
+
+// What its streams last said, where they say anything.
+std::string LastError(const WorkerEvidence& worker) {
+  for (const LinkEvidence& link : worker.links) {
+    if (!link.link.last_error().empty()) {
+      return absl::StrCat("; its last error, with shard ", link.shard, ": ",
+                          link.link.last_error());
+    }
+  }
+  return "";
+}
+
+void FindMissingWorkers(const Evidence& evidence, Findings& findings) {
+  const uint32_t members = Members(evidence);
+  for (const WorkerEvidence& worker : evidence.workers) {
+    if (!worker.member || worker.silent_seconds < kSilentShare * evidence.liveness_seconds)
+      continue;
+    findings.Add("missing-worker", worker.name, worker.silent_seconds,
+                 absl::StrCat("worker ", At(worker.name, worker.address), " has not reported for ",
+                              TimeText(worker.silent_seconds), "; after ",
+                              TimeText(evidence.liveness_seconds), " its work goes to others",
+                              LastError(worker)),
+                 Weight::kStops);
+  }
+  const bool too_few = members < evidence.workers_min;
+  for (const LostEvidence& lost : evidence.lost) {
+    if (members >= evidence.workers_max) break;
+    findings.Add("missing-worker", lost.name, lost.silent_seconds,
+                 absl::StrCat("worker ", At(lost.name, lost.address), " was lost, ", lost.why,
+                              ": it was last heard of ", TimeText(lost.silent_seconds),
+                              " ago, and ", members, " of at least ", evidence.workers_min,
+                              " and at most ", evidence.workers_max, " workers are left"),
+                 too_few ? Weight::kStops : Weight::kSlows,
+                 1.0 / static_cast<double>(members + evidence.lost.size()));
+  }
+}
+
+void FindBrokenLinks(const Evidence& evidence, Findings& findings) {
+  for (const WorkerEvidence& worker : evidence.workers) {
+    for (const LinkEvidence& link : worker.links) {
+      if (link.down_seconds <= 0) continue;
+      const std::string error = link.link.last_error().empty()
+                                    ? ""
+                                    : absl::StrCat("; last error: ", link.link.last_error());
+      findings.Add("broken-link", absl::StrCat(worker.name, " -> ", link.shard), link.down_seconds,
+                   absl::StrCat("worker ", worker.name, " has had no stream to shard ",
+                                At(link.shard, link.link.address()), " for ",
+                                TimeText(link.down_seconds), error),
+                   Weight::kStops);
+    }
+  }
+}
+
+void FindNoWorkers(const Evidence& evidence, Findings& findings) {
+  for (const WorkerEvidence& worker : evidence.workers) {
+    if (worker.member || worker.preparing_seconds < kPreparingSecondsMin) continue;
+    findings.Add(
+        "preparing", worker.name, worker.preparing_seconds,
+        absl::StrCat("worker ", At(worker.name, worker.address), " has been getting ready for ",
+                     TimeText(worker.preparing_seconds), LastError(worker)),
+        Members(evidence) == 0 ? Weight::kStops : Weight::kSlows);
+  }
+  const double since =
+      evidence.lost.empty() ? evidence.running_seconds : evidence.lost.front().silent_seconds;
+  const bool coming = !evidence.workers.empty();
+  if (Members(evidence) > 0 || coming || since < kNoWorkersSecondsMin) return;
+  findings.Add("no-workers", evidence.job, since,
+               absl::StrCat("the job has had no worker for ", TimeText(since),
+                            ", and needs at least ", evidence.workers_min),
+               Weight::kStops, 0.5);  // behind who is missing
+}
+
+void FindPolicyChange(const Evidence& evidence, Findings& findings) {
+  if (evidence.policy_change_seconds < kPolicyChangeSecondsMin) return;
+  findings.Add("policy-change", evidence.job, evidence.policy_change_seconds,
+               absl::StrCat("workers hold: the change of the policy to ", evidence.next_policy,
+                            " was asked for ", TimeText(evidence.policy_change_seconds),
+                            " ago and is not in force yet"),
+               Weight::kStops, 0.5);
+}
+
+// Where nothing else is known to stop it.
+void FindNoProgress(const Evidence& evidence, Findings& findings) {
+  if (!findings.empty() || evidence.evaluating || Members(evidence) == 0) return;
+  const double usual = evidence.steps == 0 ? kFirstStepSecondsMin / kStalledStepsMin
+                                           : (evidence.running_seconds - evidence.stalled_seconds) /
+                                                 static_cast<double>(evidence.steps);
+  if (evidence.stalled_seconds < std::max(kStalledSecondsMin, kStalledStepsMin * usual)) return;
+  const std::string before = evidence.steps == 0
+                                 ? std::string("no step is finished yet")
+                                 : absl::StrCat("a step took ", TimeText(usual), " until then");
+  findings.Add("no-progress", evidence.job, evidence.stalled_seconds,
+               absl::StrCat("the job has finished no step for ", TimeText(evidence.stalled_seconds),
+                            "; ", before),
+               Weight::kStops, 0.1);
+}
+
+void FindRecovery(const Evidence& evidence, Findings& findings) {
+  if (evidence.recovering_seconds < kRecoveringSecondsMin) return;
+  findings.Add("recovering", evidence.job, evidence.recovering_seconds,
+               absl::StrCat("the coordinator started again ", TimeText(evidence.recovering_seconds),
+                            " ago and has not heard of ", absl::StrJoin(evidence.unheard, ", ")),
+               Weight::kStops);
+}
+
+}  // namespace
+
+void FindStops(const Evidence& evidence, Findings& findings) {
+  switch (evidence.state) {
+    case FAILED:
+      return findings.Add("failed", evidence.job, 0,
+                          absl::StrCat("the job failed: ", evidence.reason), Weight::kStops);
+    case PENDING:
+      return findings.Add(
+          "pending", evidence.job, evidence.pending_seconds,
+          absl::StrCat("the job has been pending for ", TimeText(evidence.pending_seconds), ": it ",
+                       evidence.reason),
+          Weight::kStops);
+    case RUNNING:
+      break;
+    default:
+      return;  // it is over, as it should be
+  }
+  if (evidence.recovering_seconds > 0)
+    return FindRecovery(evidence, findings);  // nothing else is known
+  FindSilentShards(evidence, findings);
+  FindMissingWorkers(evidence, findings);
+  FindBrokenLinks(evidence, findings);
+  FindNoWorkers(evidence, findings);
+  FindPolicyChange(evidence, findings);
+  FindNoProgress(evidence, findings);
+}
+
+}  // namespace starling::explain

@@ -1,0 +1,31 @@
+// Waits that tests inject into a shard, to see what they lead to.
+#ifndef STARLING_SERVER_SHARD_SERVICE_INJECTIONS_H_
+#define STARLING_SERVER_SHARD_SERVICE_INJECTIONS_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/protocol/ids.h"
+
+namespace starling {
+
+struct ShardInjections {
+  absl::Duration apply_wait;                   // of the owner's thread, in each update
+  std::optional<PartitionId> apply_partition;  // of this partition alone
+  absl::Duration queue_wait;                   // of each frame, before its owner takes it
+
+  absl::Duration ApplyWait(PartitionId partition) const {
+    return apply_partition.value_or(partition) == partition ? apply_wait : absl::ZeroDuration();
+  }
+};
+
+// `apply`: "0.05s" or, for partition 3 alone, "0.05s@3"; `queue`: "0.05s"; empty: none.
+// kInvalidArgument names the flag and what came.
+absl::Status ReadInjections(const std::string& apply, const std::string& queue,
+                            ShardInjections* out);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_SERVICE_INJECTIONS_H_

@@ -1,0 +1,173 @@
+"""What `starling explain` says of jobs that are slowed down on purpose, and of healthy ones.
+
+    explain.py [--only CAUSE] [--healthy N]
+
+Computing is replayed as timed waits, and waits are injected into workers and shards, so that hardly any processor is
+needed. Each case's cause must be named in the first sentence, with a figure within 10 % of the injected one, and
+each healthy job must have nothing wrong. Prints a row for each, then `figure: ...`; exit status 1 where one misses.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+
+from tests.e2e.bsp_matrix_test import write_idx
+from tests.e2e.cluster import Cluster, job_file, wait_until
+
+FORWARD, BACKWARD = 0.05, 0.1
+WITHIN = 0.10
+STEPS = 24  # before it is asked
+
+
+def replay(times=1.0):
+    return ["--lanes", "1", "--replay-compute", f"{FORWARD * times:.3f}s,{BACKWARD * times:.3f}s"]
+
+
+@dataclass
+class Case:
+    cause: str
+    figure: float
+    subject: str = ""           # empty: any
+    policy: dict = field(default_factory=lambda: {"bsp": {}})
+    workers: int = 2
+    shards: int = 1
+    flags: dict = field(default_factory=dict)  # name -> flags; "worker-*" for those that have none of their own
+    kill: str = ""              # after STEPS; the figure is the time since
+    hidden: tuple = (32, 16)
+    steps: int = STEPS
+
+
+SLOW = 0.45  # seconds, three times what a micro-batch computes
+
+CASES = [
+    Case("slow-worker", 2.5, "worker-2", policy={"ssp": {"staleness": 1}}, workers=3,
+         flags={"worker-2": replay(2.5)}),
+    Case("data-bound", SLOW, flags={"worker-*": [*replay(), "--inject-data-wait", f"{SLOW}s"]}),
+    Case("apply-bound", SLOW, "shard-0", flags={"shard-0": ["--inject-apply-wait", f"{SLOW}s"]}),
+    Case("slow-shard", SLOW, "shard-1", shards=2, flags={"shard-1": ["--inject-apply-wait", f"{SLOW}s"]}),
+    Case("hot-partition", SLOW, "partition 1", flags={"shard-0": ["--inject-apply-wait", f"{SLOW}s@1"]}),
+    Case("shard-queue", SLOW, "shard-0", flags={"shard-0": ["--inject-queue-wait", f"{SLOW}s"]}),
+    Case("push-bound", 4 * SLOW, policy={"async": {}},
+         flags={"worker-*": [*replay(), "--inject-push-delay", f"{4 * SLOW}s"]}),
+    Case("staleness-wait", SLOW, flags={"worker-*": [*replay(), "--inject-push-delay", f"{SLOW}s"]}),
+    Case("missing-worker", 0, "worker-2", policy={"ssp": {"staleness": 2}}, workers=3, kill="worker-2"),
+]
+
+
+def slowed_cluster(case):
+    flags = {f"worker-{i}": case.flags.get(f"worker-{i}", case.flags.get("worker-*", replay()))
+             for i in range(case.workers)}
+    flags.update({name: more for name, more in case.flags.items() if name.startswith("shard")})
+    return Cluster(shards=case.shards, workers=case.workers, flags_of=flags)
+
+
+def endless_job(name, images, labels, policy, workers, hidden=(32, 16)):
+    """One micro-batch for each worker and step; no evaluation; never at its end."""
+    micro_batches = 1 << (workers - 1).bit_length() if "bsp" in policy else 1
+    return job_file(name, {"builtin": "mlp", "hidden": list(hidden)},
+                    {"train": {"idx": {"images": images, "labels": labels}}},
+                    batch={"global": 32, "microBatches": micro_batches}, consistency=policy,
+                    workers={"min": workers, "max": workers}, stop={"epochs": 100000})
+
+
+def explain(cluster, job):
+    """The reply of `starling explain`, and its exit status."""
+    result = cluster.cli("explain", job, "-o", "json")
+    if result.returncode not in (0, 1) or not result.stdout:
+        raise RuntimeError(f"explain: exit {result.returncode}: {result.stderr}")
+    return json.loads(result.stdout), result.returncode
+
+
+def provoke(case, images, labels):
+    """The first finding about a job that the case slows down, and the figure that it should have."""
+    with slowed_cluster(case) as cluster:
+        cluster.submit(endless_job("slowed", images, labels, case.policy, case.workers, case.hidden))
+        cluster.wait_progress("slowed", step=case.steps * (1 if "bsp" in case.policy else case.workers), timeout=240)
+        expected = case.figure
+        if case.kill:
+            cluster.kill(case.kill)
+            killed = time.monotonic()
+            time.sleep(12)  # what is measured is this time
+        reply, status = explain(cluster, "slowed")
+        if case.kill:
+            expected = time.monotonic() - killed
+        text = cluster.cli("explain", "slowed").stdout
+    return reply, status, text, expected
+
+
+def judge(case, reply, status, text, expected):
+    """What misses; empty: nothing."""
+    if not reply["findings"]:
+        return "nothing wrong"
+    first = reply["findings"][0]
+    if first["cause"] != case.cause:
+        return f"named {first['cause']}: {first['text']}"
+    if not text.startswith(f"{case.cause}: ") or status != 1:
+        return f"exit status {status}, first sentence: {text.splitlines()[0]}"
+    if case.subject and first["subject"] != case.subject:
+        return f"about {first['subject']}, not {case.subject}"
+    if abs(first["figure"] - expected) > WITHIN * expected:
+        return f"figure {first['figure']:.4g} {first['unit']}, injected {expected:.4g}"
+    return ""
+
+
+def run_cases(only, images, labels):
+    held = worst = 0
+    cases = [case for case in CASES if only in (None, case.cause)]
+    for case in cases:
+        reply, status, text, expected = provoke(case, images, labels)
+        miss = judge(case, reply, status, text, expected)
+        figure = reply["findings"][0]["figure"] if reply["findings"] else 0.0
+        print(f"{case.cause:15} injected {expected:8.3g}  said {figure:8.3g}  {miss or 'ok'}", flush=True)
+        if miss:
+            print(text, flush=True)
+            continue
+        held += 1
+        worst = max(worst, abs(figure / expected - 1))
+    return held, len(cases), worst
+
+
+def run_healthy(count, images, labels):
+    """Jobs with nothing wrong with them of which explain says so; four at a time."""
+    policies = [{"bsp": {}}, {"ssp": {"staleness": 2}}, {"async": {}}, {"bsp": {}}]
+    clean = 0
+    with slowed_cluster(Case("", 0, workers=8, shards=2)) as cluster:
+        done = 0
+        while done < count:
+            names = [f"healthy-{done + i}" for i in range(min(4, count - done))]
+            for name, policy in zip(names, policies):
+                cluster.submit(endless_job(name, images, labels, policy, 2))
+            for name, policy in zip(names, policies):
+                cluster.wait_progress(name, step=STEPS * (1 if "bsp" in policy else 2), timeout=240)
+                reply, status = explain(cluster, name)
+                good = status == 0 and not reply["findings"] and len(reply["phases"]) == 6
+                text = cluster.cli("explain", name).stdout
+                good = good and text.startswith("nothing wrong: ")
+                clean += good
+                print(f"{name:15} {'nothing wrong' if good else text}", flush=True)
+            for name in names:
+                cluster.cli("cancel", name)
+            wait_until(lambda: all(w["state"] == "idle" for w in cluster.get("workers")), 60, "workers to be idle")
+            done += len(names)
+    return clean
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", help="one cause")
+    parser.add_argument("--healthy", type=int, default=20)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        images, labels = write_idx(folder, samples=6400)
+        held, cases, worst = run_cases(options.only, images, labels)
+        clean = run_healthy(options.healthy, images, labels)
+    print(f"figure: {held} of {cases} causes named first, figures within {100 * worst:.1f} %; "
+          f"{clean} of {options.healthy} healthy jobs nothing wrong")
+    return 0 if held == cases and clean == options.healthy else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
