@@ -119,8 +119,15 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
 
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, CreateCpuDevice());
   SpanRing spans;
-  const std::shared_ptr<grpc::Service> daemon = MakeDaemonService(
-      {self, device->instruction_set(), admin->address(), flags.daemon.clock_offset}, &spans);
+  const auto addresses = std::make_shared<DaemonAddresses>();
+  const std::shared_ptr<grpc::Service> daemon =
+      MakeDaemonService({.self = self,
+                         .instruction_set = device->instruction_set(),
+                         .admin_address = admin->address(),
+                         .clock_offset = flags.daemon.clock_offset,
+                         .addresses = addresses,
+                         .security = flags.daemon.security},
+                        &spans);
   STARLING_ASSIGN_OR_RETURN(
       const std::unique_ptr<RpcServer> server,
       StartRpcServer({.listen = flags.daemon.listen,
@@ -136,6 +143,7 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
   spdlog::info("version {} is reached at {}, computes on {} ({}) with {} lanes", std::string(ReleaseVersion()),
                address, device->name(), device->instruction_set(), options.job.lanes);
 
+  addresses->Set({server->address(), address, flags.daemon.coordinator});
   options.registration = MakeRegisterRequest(self, address, flags.daemon.security->insecure());
   absl::Status ended;  // written before the request to exit is made
   WorkerRuntime runtime(options, MakeCoordinatorClient(options.coordinator, self, flags.daemon.security),

@@ -1,6 +1,11 @@
 #include "common/daemon/daemon_service.h"
 
+#include <atomic>
+
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/daemon/measure.h"
+#include "common/daemon/node.h"
 #include "common/transport/grpc_util.h"
 #include "common/version/version.h"
 #include "proto/daemon.grpc.pb.h"
@@ -59,6 +64,42 @@ class DaemonService final : public Daemon::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status Node(grpc::ServerContext* context, const NodeRequest*, NodeReply* reply) override {
+    if (const auto peer = CheckCaller(*context); !peer.ok()) return ToGrpc(peer.status());
+    *reply = DescribeNode();
+    if (info_.addresses == nullptr) return grpc::Status::OK;
+    const DaemonAddresses::All addresses = info_.addresses->Get();
+    reply->set_bound_address(addresses.bound);
+    reply->set_advertised_address(addresses.advertised);
+    reply->set_coordinator_address(addresses.coordinator);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Echo(grpc::ServerContext* context, const EchoRequest* request,
+                    EchoReply* reply) override {
+    if (const auto peer = CheckCaller(*context); !peer.ok()) return ToGrpc(peer.status());
+    if (const absl::Status status = CheckEcho(*request); !status.ok()) return ToGrpc(status);
+    *reply = AnswerEcho(*request);
+    reply->set_now_us(Shown(reply->now_us()));
+    reply->set_unix_us(Shown(reply->unix_us()));
+    return grpc::Status::OK;
+  }
+
+  // Holds a thread of gRPC's, which makes others for other calls: hence the bound on how many do.
+  grpc::Status Measure(grpc::ServerContext* context, const MeasureRequest* request,
+                       MeasureReply* reply) override {
+    if (const auto peer = CheckCaller(*context); !peer.ok()) return ToGrpc(peer.status());
+    if (const absl::Status status = CheckMeasure(*request); !status.ok()) return ToGrpc(status);
+    if (measuring_.fetch_add(1) < kMeasurementsMax) {
+      *reply = MeasurePath(*request, info_.self, info_.security);
+      measuring_.fetch_sub(1);
+      return grpc::Status::OK;
+    }
+    measuring_.fetch_sub(1);
+    return ToGrpc(absl::ResourceExhaustedError(absl::StrCat(
+        kMeasurementsMax, " measurements are under way on ", info_.self.name, ": try again")));
+  }
+
  private:
   // A moment as others are told it, and back.
   uint64_t Shown(uint64_t micros) const { return Shifted(micros, Offset()); }
@@ -71,6 +112,7 @@ class DaemonService final : public Daemon::Service {
   const DaemonInfo info_;
   const SpanRing* const spans_;
   const absl::Time started_ = absl::Now();
+  std::atomic<int> measuring_ = 0;
 };
 
 }  // namespace

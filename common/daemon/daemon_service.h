@@ -4,10 +4,13 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
+#include "common/sync/mutex.h"
 #include "common/trace/span_ring.h"
 #include "common/transport/identity.h"
+#include "common/transport/link_security.h"
 
 namespace grpc {
 class Service;
@@ -15,11 +18,35 @@ class Service;
 
 namespace starling {
 
+// Where a daemon can be reached, known once it listens. Thread-safe.
+class DaemonAddresses {
+ public:
+  struct All {
+    std::string bound;
+    std::string advertised;
+    std::string coordinator;  // whom it reports to; empty: it is the coordinator
+  };
+  void Set(All all) {
+    MutexLock lock(&mutex_);
+    all_ = std::move(all);
+  }
+  All Get() const {
+    MutexLock lock(&mutex_);
+    return all_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  All all_ ABSL_GUARDED_BY(mutex_);
+};
+
 struct DaemonInfo {
   Identity self;
   std::string instruction_set;  // "avx512": which kernels it runs; empty where it runs none
   std::string admin_address = {};
   absl::Duration clock_offset = {};  // for tests: its clocks are shown to be ahead by so much
+  std::shared_ptr<const DaemonAddresses> addresses = nullptr;  // may be null
+  std::shared_ptr<const LinkSecurity> security = nullptr;      // of the paths that it measures
 };
 
 // For RpcServer::Options::services. `spans` may be null and must outlive the service.

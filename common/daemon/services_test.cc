@@ -4,6 +4,7 @@
 #include <grpcpp/support/sync_stream.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <future>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/daemon/coordinator_client.h"
 #include "common/daemon/daemon_service.h"
+#include "common/daemon/measure.h"
 #include "common/transport/grpc_util.h"
 #include "common/transport/transport.h"
 #include "common/version/version.h"
@@ -46,7 +48,11 @@ class FakeCoordinator final : public CoordinatorService::CallbackService {
 class Services : public testing::Test {
  protected:
   void SetUp() override {
-    daemon_ = MakeDaemonService({{PeerRole::kShard, "ps-0"}, "avx2", "127.0.0.1:7080"}, &spans_);
+    daemon_ = MakeDaemonService({.self = {PeerRole::kShard, "ps-0"},
+                                 .instruction_set = "avx2",
+                                 .admin_address = "127.0.0.1:7080",
+                                 .addresses = addresses_},
+                                &spans_);
     RpcServer::Options options;
     options.listen = "127.0.0.1:0";
     options.self = {PeerRole::kShard, "ps-0"};
@@ -57,10 +63,12 @@ class Services : public testing::Test {
   }
 
   SpanRing spans_;
+  const std::shared_ptr<DaemonAddresses> addresses_ = std::make_shared<DaemonAddresses>();
   std::shared_ptr<grpc::Service> daemon_;
   FakeCoordinator coordinator_;
   std::unique_ptr<RpcServer> server_;
   const Identity worker_{PeerRole::kWorker, "worker-0"};
+  const Identity client_{PeerRole::kClient, "cli"};
 };
 
 TEST_F(Services, InfoAndSpans) {
@@ -85,7 +93,7 @@ TEST_F(Services, InfoAndSpans) {
     EXPECT_EQ(stub->Spans(&context, {}, &reply).error_code(), grpc::StatusCode::PERMISSION_DENIED);
   }
   grpc::ClientContext context;
-  AddIdentity({PeerRole::kClient, "me"}, &context);
+  AddIdentity(client_, &context);
   SpansReply reply;
   ASSERT_TRUE(stub->Spans(&context, {}, &reply).ok());
   ASSERT_EQ(reply.spans_size(), 1);
@@ -118,7 +126,7 @@ TEST_F(Services, AnInjectedOffsetShiftsAllThatIsSaidOfTime) {
   EXPECT_LE(info.now_us(), SpanRing::NowMicros() + 1'000'000);
   EXPECT_GT(static_cast<int64_t>(info.unix_us()), absl::ToUnixMicros(absl::Now()));
   grpc::ClientContext context;
-  AddIdentity(worker_, &context);
+  AddIdentity(client_, &context);
   SpansRequest request;
   request.set_after_us(before + 1'000'000);
   SpansReply reply;
@@ -128,6 +136,121 @@ TEST_F(Services, AnInjectedOffsetShiftsAllThatIsSaidOfTime) {
   EXPECT_EQ(reply.spans(0).begin_us(), before + 1'000'000);
   EXPECT_EQ(reply.recorded(), 2u);
   EXPECT_GE(reply.now_us(), info.now_us());
+}
+
+// ---- Node, Echo, Measure --------------------------------------------------------------------
+
+class Paths : public Services {
+ protected:
+  void SetUp() override {
+    Services::SetUp();
+    stub_ = Daemon::NewStub(MakeChannel(server_->address()));
+  }
+  // Of the daemon to itself: one process is enough to measure.
+  grpc::Status Measure(const MeasureRequest& request, MeasureReply* reply) {
+    grpc::ClientContext context;
+    AddIdentity(client_, &context);
+    return stub_->Measure(&context, request, reply);
+  }
+  grpc::Status Echo(const EchoRequest& request, EchoReply* reply) {
+    grpc::ClientContext context;
+    AddIdentity(worker_, &context);
+    return stub_->Echo(&context, request, reply);
+  }
+  std::unique_ptr<Daemon::Stub> stub_;
+};
+
+TEST_F(Paths, NodeSaysWhereItIsReached) {
+  addresses_->Set({"0.0.0.0:70", "10.0.0.7:70", "10.0.0.1:7070"});
+  grpc::ClientContext context;
+  AddIdentity(client_, &context);
+  NodeReply reply;
+  ASSERT_TRUE(stub_->Node(&context, {}, &reply).ok());
+  EXPECT_EQ(reply.bound_address(), "0.0.0.0:70");
+  EXPECT_EQ(reply.advertised_address(), "10.0.0.7:70");
+  EXPECT_EQ(reply.coordinator_address(), "10.0.0.1:7070");
+  EXPECT_GE(reply.cores(), 1u);
+}
+
+TEST_F(Paths, EchoCarriesWhatWasAskedForAndNoMore) {
+  EchoRequest request;
+  request.set_payload(std::string(1000, 'x'));
+  request.set_reply_bytes(kEchoBytesMax);
+  EchoReply reply;
+  ASSERT_TRUE(Echo(request, &reply).ok());
+  EXPECT_EQ(reply.payload().size(), kEchoBytesMax);
+  EXPECT_NEAR(1e-6 * static_cast<double>(reply.unix_us()),
+              absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()), 60);
+  request.set_reply_bytes(kEchoBytesMax + 1);
+  EXPECT_EQ(Echo(request, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.set_reply_bytes(0);
+  request.set_payload(std::string(kEchoBytesMax + 1, 'x'));
+  EXPECT_EQ(Echo(request, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(Paths, MeasuresDelayRatesAndClock) {
+  MeasureRequest request;
+  request.set_address(server_->address());
+  request.set_bytes(kEchoBytesMax + 5);
+  request.set_deadline_seconds(10);
+  MeasureReply reply;
+  ASSERT_TRUE(Measure(request, &reply).ok());
+  EXPECT_EQ(reply.error(), "");
+  EXPECT_GT(reply.delay_seconds(), 0);
+  EXPECT_GT(reply.to_bytes_per_second(), 0);
+  EXPECT_GT(reply.from_bytes_per_second(), 0);
+  EXPECT_NEAR(reply.clock_ahead_seconds(), 0, 10);
+  request.set_bytes(0);
+  reply.Clear();
+  ASSERT_TRUE(Measure(request, &reply).ok());
+  EXPECT_GT(reply.delay_seconds(), 0);
+  EXPECT_EQ(reply.to_bytes_per_second(), 0);
+}
+
+TEST_F(Paths, NobodyThereIsAnAnswer) {
+  std::string address;
+  {  // a port that was free a moment ago
+    RpcServer::Options options;
+    options.listen = "127.0.0.1:0";
+    options.self = worker_;
+    address = (*StartRpcServer(std::move(options)))->address();
+  }
+  MeasureRequest request;
+  request.set_address(address);
+  request.set_deadline_seconds(2);
+  MeasureReply reply;
+  ASSERT_TRUE(Measure(request, &reply).ok());
+  EXPECT_NE(reply.error().find(address + " was not reached within 2 s"), std::string::npos)
+      << reply.error();
+}
+
+// What is not protected stays on this machine, whoever asks.
+TEST_F(Paths, WithoutTlsNothingBeyondLoopbackIsMeasured) {
+  MeasureRequest request;
+  request.set_address("192.0.2.1:7071");
+  request.set_deadline_seconds(2);
+  MeasureReply reply;
+  ASSERT_TRUE(Measure(request, &reply).ok());
+  EXPECT_NE(reply.error().find("192.0.2.1:7071"), std::string::npos) << reply.error();
+}
+
+TEST_F(Paths, WhatIsOutOfRangeIsRefused) {
+  MeasureRequest good;
+  good.set_address(server_->address());
+  good.set_deadline_seconds(1);
+  EXPECT_TRUE(CheckMeasure(good).ok());
+  MeasureRequest request = good;
+  request.set_address("");
+  MeasureReply reply;
+  EXPECT_EQ(Measure(request, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request = good;
+  request.set_bytes(kMeasureBytesMax + 1);
+  EXPECT_EQ(Measure(request, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  for (const double seconds : {0.0, -1.0, kMeasureSecondsMax + 1, std::nan("")}) {
+    request = good;
+    request.set_deadline_seconds(seconds);
+    EXPECT_EQ(Measure(request, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << seconds;
+  }
 }
 
 TEST_F(Services, AnonymousCallsAreRefused) {

@@ -49,8 +49,15 @@ absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit*
       });
   if (!host.ok()) return host.status();
 
+  const auto addresses = std::make_shared<DaemonAddresses>();
   const std::shared_ptr<grpc::Service> daemon =
-      MakeDaemonService({self, "", admin->address(), flags.clock_offset}, nullptr);
+      MakeDaemonService({.self = self,
+                         .instruction_set = "",
+                         .admin_address = admin->address(),
+                         .clock_offset = flags.clock_offset,
+                         .addresses = addresses,
+                         .security = flags.security},
+                        nullptr);
   const std::shared_ptr<grpc::Service> service = MakeCoordinatorService(host->get());
   absl::StatusOr<std::unique_ptr<RpcServer>> server = StartRpcServer(
       {.listen = flags.listen,
@@ -61,6 +68,7 @@ absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit*
   if (!server.ok()) return server.status();
   STARLING_ASSIGN_OR_RETURN(const std::string advertised,
                             AdvertisedAddress(flags.advertise_address, (*server)->address()));
+  addresses->Set({(*server)->address(), advertised, ""});
   if (!flags.port_file.empty()) {
     if (absl::Status status = WritePortFile(flags.port_file, (*server)->port()); !status.ok()) {
       return status;

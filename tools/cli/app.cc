@@ -30,6 +30,7 @@ struct Flags {
   std::string export_format;
   SubmitOptions submit;
   bool follow = false;
+  bool node = false;
   std::string timeout;
   LocalUpOptions up;
   std::string state;
@@ -222,6 +223,18 @@ class Parser {
              }));
     AddName(explain, "the job");
     AddFormat(explain);
+    CLI::App* doctor = Verb(
+        "doctor", "whether machines and network are fit for a job (exit status 1: a check failed)",
+        [](Flags& flags, Context& context) {
+          if (flags.node) return RunDoctorOfNode(flags.format, context);
+          const auto address = CoordinatorAddress(flags.links.coordinator, context);
+          if (!address.ok()) return Fail(address.status(), context);
+          const auto client = Connect(flags, context);
+          if (!client.ok()) return Fail(client.status(), context);
+          return RunDoctor(*address, flags.format, **client, context);
+        });
+    doctor->add_flag("--node", flags_.node, "this machine by itself, without a cluster");
+    AddFormat(doctor);
     CLI::App* logs = Verb("logs", "what the coordinator noted about a job",
                           WithClient([](Flags& flags, Client& client, Context& context) {
       return RunLogs(flags.name, flags.follow, client, context);

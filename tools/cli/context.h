@@ -15,6 +15,7 @@
 #include "common/transport/link_security.h"
 #include "tools/cli/client.h"
 #include "tools/cli/daemon_peer.h"
+#include "tools/cli/daemons.h"
 #include "tools/cli/shard_reader.h"
 
 namespace starling::cli {
@@ -39,6 +40,8 @@ struct Context {
   std::function<std::unique_ptr<Client>(const std::string& address)> connect;
   std::function<std::unique_ptr<DaemonPeer>(const std::string& address)> connect_daemon;
   std::function<int64_t()> steady_micros;  // a clock that is never set
+  std::function<std::unique_ptr<Daemons>()> daemons;
+  std::function<NodeReply()> describe_node;  // this machine
   // shard_reader.h's ReadSlices, over streams of its own.
   std::function<absl::Status(const JobReply& job, const Layout& layout, const ReadPoint& point, absl::Time deadline,
                              const SliceConsumer& consume)>

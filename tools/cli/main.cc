@@ -9,10 +9,12 @@
 #include <iostream>
 #include <random>
 
+#include "common/daemon/node.h"
 #include "common/daemon/settings.h"
 #include "tools/cli/app.h"
 #include "tools/cli/grpc_client.h"
 #include "tools/cli/grpc_daemon_peer.h"
+#include "tools/cli/grpc_daemons.h"
 
 namespace {
 
@@ -91,6 +93,8 @@ int main(int argc, char** argv) {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
   };
+  context.daemons = [&context] { return starling::cli::MakeGrpcDaemons(context.security); };
+  context.describe_node = starling::DescribeNode;
   context.read_slices = [&context](const auto& job, const auto& layout, const auto& point, absl::Time deadline,
                            const auto& consume) {
     const auto streams = starling::MakeStreamClient({starling::PeerRole::kClient, "cli"}, context.security);

@@ -39,6 +39,11 @@ int RunDescribe(Kind kind, const std::string& name, Format format, Client& clien
 // nothing is wrong.
 int RunExplain(const std::string& name, Format format, Client& client, Context& context);
 
+// Whether the machines of the cluster and the network between them are fit for a job; the second
+// one, whether this machine is. kExitError where a check failed. `coordinator`: its address.
+int RunDoctor(const std::string& coordinator, Format format, Client& client, Context& context);
+int RunDoctorOfNode(Format format, Context& context);
+
 // The job's log; with `follow` until the job has ended.
 int RunLogs(const std::string& name, bool follow, Client& client, Context& context);
 

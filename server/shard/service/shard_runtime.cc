@@ -233,8 +233,12 @@ class GrpcShard final : public ShardRuntime {
       : options_(options),
         self_{PeerRole::kShard, options.name},
         on_failed_(std::move(on_failed)),
-        daemon_(MakeDaemonService({self_, InstructionSetName(BestInstructionSet()),
-                                   options.admin_address, options.clock_offset},
+        daemon_(MakeDaemonService({.self = self_,
+                                   .instruction_set = InstructionSetName(BestInstructionSet()),
+                                   .admin_address = options.admin_address,
+                                   .clock_offset = options.clock_offset,
+                                   .addresses = addresses_,
+                                   .security = options.security},
                                   &spans_)),
         local_(std::make_shared<LocalConnection>(
             ConnectionId(next_connection_.fetch_add(1)),
@@ -265,6 +269,7 @@ class GrpcShard final : public ShardRuntime {
     STARLING_ASSIGN_OR_RETURN(address_,
                               AdvertisedAddress(options_.advertise_address, server_->address()));
     links_.SetOwnAddress(address_);
+    addresses_->Set({server_->address(), address_, options_.coordinator});
     reporter_ = std::make_unique<ShardReporter>(
         &control_, MakeCoordinatorClient(options_.coordinator, self_, options_.security),
         ShardReporter::Options{options_.coordinator, self_, address_,
@@ -500,6 +505,7 @@ class GrpcShard final : public ShardRuntime {
   ShardFigures figures_;
   std::atomic<uint64_t> next_connection_ = 1;
   std::atomic<bool> stopped_ = false;
+  const std::shared_ptr<DaemonAddresses> addresses_ = std::make_shared<DaemonAddresses>();
   const std::shared_ptr<grpc::Service> daemon_;
   const std::shared_ptr<LocalConnection> local_;
   DecisionLinks links_;

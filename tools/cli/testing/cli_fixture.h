@@ -70,6 +70,11 @@ struct FakeCluster {
   std::vector<SetPolicyRequest> set;
   absl::StatusOr<SetPolicyReply> set_reply = SetPolicyReply();
   absl::StatusOr<ExplainReply> explained = ExplainReply();
+  // By address; who is not in here is not reached.
+  std::map<std::string, InfoReply> infos;
+  std::map<std::string, NodeReply> nodes;
+  // By who measures, and where to.
+  std::map<std::pair<std::string, std::string>, MeasureReply> measured;
   std::string address;  // that was connected to
 };
 
@@ -121,6 +126,31 @@ class FakeClient : public Client {
   FakeCluster& cluster_;
 };
 
+class FakeDaemons : public Daemons {
+ public:
+  explicit FakeDaemons(const FakeCluster& cluster) : cluster_(cluster) {}
+  absl::StatusOr<InfoReply> Info(const std::string& address) override {
+    return Find(cluster_.infos, address, address);
+  }
+  absl::StatusOr<NodeReply> Node(const std::string& address) override {
+    return Find(cluster_.nodes, address, address);
+  }
+  absl::StatusOr<MeasureReply> Measure(const std::string& address,
+                                       const MeasureRequest& request) override {
+    return Find(cluster_.measured, {address, request.address()}, address);
+  }
+
+ private:
+  template <typename Key, typename Reply>
+  static absl::StatusOr<Reply> Find(const std::map<Key, Reply>& replies, const Key& key,
+                                    const std::string& address) {
+    const auto it = replies.find(key);
+    if (it != replies.end()) return it->second;
+    return absl::UnavailableError(absl::StrCat(address, ": connection refused"));
+  }
+  const FakeCluster& cluster_;
+};
+
 class CliTest : public ::testing::Test {
  protected:
   CliTest() : context_{.out = out_, .err = err_} {
@@ -140,6 +170,8 @@ class CliTest : public ::testing::Test {
       cluster_.address = address;
       return std::make_unique<FakeClient>(cluster_);
     };
+    context_.daemons = [this] { return std::make_unique<FakeDaemons>(cluster_); };
+    context_.describe_node = [this] { return node_; };
   }
 
   int Run(const std::vector<std::string>& args) {
@@ -171,6 +203,7 @@ spec:
   bool catches_ = false;
   absl::Time interrupt_at_ = absl::InfiniteFuture();
   FakeCluster cluster_;
+  NodeReply node_;  // this machine
   Context context_;
 };
 

@@ -1,0 +1,205 @@
+#include "common/daemon/node.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <mutex>
+#include <sstream>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/memory.h"
+
+namespace starling {
+namespace {
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+uint32_t Cores() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 0;
+}
+
+uint64_t OpenFiles() {
+  std::error_code error;
+  uint64_t files = 0;
+  for (auto it = std::filesystem::directory_iterator("/proc/self/fd", error);
+       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    ++files;
+  }
+  return files;
+}
+
+// ---- GPUs: what NVIDIA's driver says in /proc, else its library ------------------------------
+
+// A library that is closed again at the end; null handle: it is not there.
+class Library {
+ public:
+  template <size_t n>
+  explicit Library(const std::array<const char*, n>& names) {
+    for (const char* name : names) {
+      handle_ = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+      if (handle_ != nullptr) return;
+    }
+  }
+  ~Library() {
+    if (handle_ != nullptr) dlclose(handle_);
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  template <typename Function>
+  Function* Find(const char* symbol) const {
+    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_, symbol));
+  }
+
+ private:
+  void* handle_ = nullptr;
+};
+
+std::vector<std::string> GpusOfProc() {
+  std::vector<std::string> gpus;
+  std::error_code error;
+  for (auto it = std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error);
+       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    const std::string information = Contents((it->path() / "information").string());
+    for (const absl::string_view line : absl::StrSplit(information, '\n')) {
+      const std::pair<absl::string_view, absl::string_view> parts =
+          absl::StrSplit(line, absl::MaxSplits(':', 1));
+      if (parts.first == "Model") gpus.emplace_back(absl::StripAsciiWhitespace(parts.second));
+    }
+  }
+  std::sort(gpus.begin(), gpus.end());
+  return gpus;
+}
+
+// Containers may hide /proc/driver.
+void AskNvml(NodeReply* node) {
+  const Library nvml(std::array{"libnvidia-ml.so.1"});
+  auto* const init = nvml.Find<int()>("nvmlInit_v2");
+  auto* const shutdown = nvml.Find<int()>("nvmlShutdown");
+  auto* const count = nvml.Find<int(unsigned*)>("nvmlDeviceGetCount_v2");
+  auto* const handle = nvml.Find<int(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2");
+  auto* const name = nvml.Find<int(void*, char*, unsigned)>("nvmlDeviceGetName");
+  auto* const driver = nvml.Find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
+  if (!init || !shutdown || !count || !handle || !name || !driver || init() != 0) return;
+  constexpr unsigned kGpusMax = 64;
+  unsigned gpus = 0;
+  char text[128] = {};
+  if (count(&gpus) != 0) gpus = 0;
+  for (unsigned i = 0; i < std::min(gpus, kGpusMax); ++i) {
+    void* gpu = nullptr;
+    if (handle(i, &gpu) == 0 && name(gpu, text, sizeof(text)) == 0) node->add_gpus(text);
+  }
+  if (node->driver().empty() && driver(text, sizeof(text)) == 0) node->set_driver(text);
+  shutdown();
+}
+
+void DescribeGpus(NodeReply* node) {
+  for (const std::string& gpu : GpusOfProc()) node->add_gpus(gpu);
+  node->set_driver(NvidiaDriverOf(Contents("/proc/driver/nvidia/version")));
+  if (node->gpus().empty()) AskNvml(node);
+  const Library cuda(
+      std::array{"libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"});
+  int version = 0;
+  if (auto* const get = cuda.Find<int(int*)>("cudaRuntimeGetVersion"); get && get(&version) == 0) {
+    node->set_cuda(CudaVersionText(version));
+  }
+  const Library cudnn(std::array{"libcudnn.so", "libcudnn.so.9", "libcudnn.so.8"});
+  if (auto* const get = cudnn.Find<size_t()>("cudnnGetVersion"))
+    node->set_cudnn(CudnnVersionText(get()));
+}
+
+// They do not change while a process runs, and libraries take time to load.
+const NodeReply& Gpus() {
+  static std::once_flag once;
+  static NodeReply* const gpus = new NodeReply();
+  std::call_once(once, [] { DescribeGpus(gpus); });
+  return *gpus;
+}
+
+}  // namespace
+
+std::string CpuModelOf(absl::string_view cpuinfo) {
+  for (const absl::string_view line : absl::StrSplit(cpuinfo, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (absl::StripAsciiWhitespace(parts.first) == "model name") {
+      return std::string(absl::StripAsciiWhitespace(parts.second));
+    }
+  }
+  return "";
+}
+
+uint64_t MeminfoBytes(absl::string_view meminfo, absl::string_view key) {
+  for (const absl::string_view line : absl::StrSplit(meminfo, '\n')) {
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    uint64_t kib = 0;
+    if (words.size() >= 2 && words[0] == absl::StrCat(key, ":") &&
+        absl::SimpleAtoi(words[1], &kib)) {
+      return kib << 10;
+    }
+  }
+  return 0;
+}
+
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.08  Sat Feb 17 ..."
+std::string NvidiaDriverOf(absl::string_view version) {
+  const std::string first(version.substr(0, version.find('\n')));
+  for (const absl::string_view word : absl::StrSplit(first, ' ', absl::SkipEmpty())) {
+    const bool number = absl::ascii_isdigit(static_cast<unsigned char>(word[0])) != 0;
+    if (number && word.find('.') != absl::string_view::npos) return std::string(word);
+  }
+  return "";
+}
+
+std::string CudaVersionText(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+std::string CudnnVersionText(uint64_t version) {
+  const uint64_t major = version >= 10000 ? 10000 : 1000;  // since 9.0
+  return absl::StrCat(version / major, ".", version % major / 100, ".", version % 100);
+}
+
+NodeReply DescribeNode() {
+  NodeReply node = Gpus();
+  char host[256] = {};
+  if (gethostname(host, sizeof(host) - 1) == 0) node.set_host(host);
+  node.set_cpu(CpuModelOf(Contents("/proc/cpuinfo")));
+  node.set_cores(Cores());
+  node.set_memory_bytes(MeminfoBytes(Contents("/proc/meminfo"), "MemTotal"));
+  uint64_t group = 0;
+  if (absl::SimpleAtoi(absl::StripAsciiWhitespace(Contents("/sys/fs/cgroup/memory.max")), &group)) {
+    node.set_memory_bytes(std::min<uint64_t>(node.memory_bytes(), group));
+  }
+  const uint64_t available = AvailableMemoryBytes();
+  node.set_available_bytes(available == std::numeric_limits<uint64_t>::max() ? 0 : available);
+  node.set_open_files(OpenFiles());
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) node.set_open_files_max(files.rlim_cur);
+  node.set_congestion_control(std::string(
+      absl::StripAsciiWhitespace(Contents("/proc/sys/net/ipv4/tcp_congestion_control"))));
+  utsname system = {};
+  if (uname(&system) == 0) node.set_kernel(absl::StrCat(system.sysname, " ", system.release));
+  return node;
+}
+
+}  // namespace starling

@@ -1,0 +1,225 @@
+#include "tools/cli/doctor_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tools/cli/output.h"
+
+namespace starling::cli {
+namespace {
+
+constexpr double kClockAheadMax = 0.25;  // seconds, beyond what the measurement leaves open
+constexpr double kDelayMax = 0.05;       // seconds, there and back
+constexpr double kFarDelay = 0.005;      // from here on the congestion control matters
+constexpr double kRateMin = 2e6;         // bytes a second
+constexpr uint64_t kAvailableBytesMin = 256 << 20;
+constexpr double kAvailableShareMin = 0.03;
+constexpr uint64_t kOpenFilesMin = 1024;
+constexpr double kOpenFilesShareMax = 0.8;
+
+class Checks {
+ public:
+  void Add(const char* check, const std::string& subject, bool ok, std::string text,
+           const std::string& remedy) {
+    checks_.push_back({check, subject, ok, std::move(text), ok ? "" : remedy});
+  }
+  std::vector<Check> Take() {
+    std::stable_sort(checks_.begin(), checks_.end(),
+                     [](const Check& a, const Check& b) { return a.ok < b.ok; });
+    return std::move(checks_);
+  }
+
+ private:
+  std::vector<Check> checks_;
+};
+
+bool IsLoopback(const std::string& address) {
+  return absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
+         absl::StartsWith(address, "[::1]:");
+}
+
+std::string RateText(double bytes_per_second) {
+  return absl::StrCat(BytesText(static_cast<uint64_t>(bytes_per_second)), "/s");
+}
+
+void CheckMemory(const std::string& subject, const NodeReply& node, Checks& checks) {
+  if (node.memory_bytes() == 0 || node.available_bytes() == 0) return;  // not known
+  const bool ok = node.available_bytes() >= kAvailableBytesMin &&
+                  static_cast<double>(node.available_bytes()) >=
+                      kAvailableShareMin * static_cast<double>(node.memory_bytes());
+  checks.Add("memory", subject, ok,
+             absl::StrCat(BytesText(node.available_bytes()), " of ", BytesText(node.memory_bytes()),
+                          " are available"),
+             "end what else uses it, or raise the container's limit");
+}
+
+void CheckFiles(const std::string& subject, const NodeReply& node, Checks& checks) {
+  if (node.open_files_max() == 0) return;
+  const bool ok = node.open_files_max() >= kOpenFilesMin &&
+                  static_cast<double>(node.open_files()) <=
+                      kOpenFilesShareMax * static_cast<double>(node.open_files_max());
+  checks.Add(
+      "open-files", subject, ok,
+      absl::StrCat(node.open_files(), " files are open of ", node.open_files_max()),
+      "raise the limit before the daemon starts: `ulimit -n 65536`, or LimitNOFILE of its unit");
+}
+
+// Where there is a GPU, all that its use needs must be there, too.
+void CheckGpu(const std::string& subject, const NodeReply& node, Checks& checks) {
+  if (node.gpus().empty() && node.driver().empty()) return;
+  std::vector<std::string> missing;
+  if (node.gpus().empty()) missing.push_back("a GPU");
+  if (node.driver().empty()) missing.push_back("the driver");
+  if (node.cuda().empty()) missing.push_back("the CUDA runtime (libcudart)");
+  if (node.cudnn().empty()) missing.push_back("cuDNN (libcudnn)");
+  std::string text =
+      absl::StrCat(node.gpus().empty() ? std::string("no GPU") : absl::StrJoin(node.gpus(), ", "),
+                   "; driver ", node.driver().empty() ? "-" : node.driver(), ", CUDA ",
+                   node.cuda().empty() ? "-" : node.cuda(), ", cuDNN ",
+                   node.cudnn().empty() ? "-" : node.cudnn());
+  checks.Add("gpu", subject, missing.empty(), std::move(text),
+             absl::StrCat("jobs for GPUs need ", absl::StrJoin(missing, " and "),
+                          " as well: install it where the dynamic linker finds it"));
+}
+
+void CheckReach(const SurveyedDaemon& daemon, Checks& checks) {
+  checks.Add("reach", daemon.name, daemon.reached.ok(),
+             daemon.reached.ok() ? absl::StrCat("answers at ", daemon.address)
+                                 : std::string(daemon.reached.message()),
+             "see that it runs, and that nothing between here and there stops the connection");
+  if (daemon.role == COORDINATOR) return;
+  const std::string error =
+      !daemon.asked_back.ok() ? std::string(daemon.asked_back.message()) : daemon.back.error();
+  checks.Add("reach-back", daemon.name, error.empty(),
+             error.empty()
+                 ? absl::StrFormat("the coordinator reaches it, in %.2f ms there and back",
+                                   1e3 * daemon.back.delay_seconds())
+                 : absl::StrCat("from the coordinator: ", error),
+             "give it an --advertise-address that others can reach, and open its port to them");
+}
+
+void CheckAddress(const SurveyedDaemon& daemon, const std::set<std::string>& hosts,
+                  Checks& checks) {
+  const std::string& advertised = daemon.node.advertised_address();
+  if (advertised.empty()) return;
+  const bool same = daemon.role == COORDINATOR || advertised == daemon.address;
+  const bool alone = IsLoopback(advertised) && hosts.size() > 1;
+  const bool unbound = !IsLoopback(advertised) && IsLoopback(daemon.node.bound_address());
+  std::string text =
+      absl::StrCat("listens on ", daemon.node.bound_address(), ", advertises ", advertised);
+  if (!same) absl::StrAppend(&text, ", but the coordinator tells others ", daemon.address);
+  if (alone)
+    absl::StrAppend(&text, ", which other machines (", hosts.size(), " in all) cannot reach");
+  if (unbound) absl::StrAppend(&text, ", and listens to its own machine only");
+  checks.Add("address", daemon.name, same && !alone && !unbound, std::move(text),
+             "set --listen and --advertise-address so that the other machines reach it");
+}
+
+void CheckClock(const SurveyedDaemon& daemon, Checks& checks) {
+  if (daemon.role == COORDINATOR || !daemon.asked_back.ok() || !daemon.back.error().empty()) return;
+  const double ahead = daemon.back.clock_ahead_seconds();
+  const bool ok = std::abs(ahead) - daemon.back.delay_seconds() / 2 <= kClockAheadMax;
+  checks.Add("clock", daemon.name, ok,
+             absl::StrFormat("its clock is %.3f s %s the coordinator's", std::abs(ahead),
+                             ahead >= 0 ? "ahead of" : "behind"),
+             "run a time service (chrony, systemd-timesyncd) on both machines");
+}
+
+void CheckVersions(const std::vector<SurveyedDaemon>& daemons, Checks& checks) {
+  std::map<std::string, std::vector<std::string>> names;
+  for (const SurveyedDaemon& daemon : daemons) {
+    if (daemon.reached.ok()) names[daemon.info.version().version()].push_back(daemon.name);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [version, of] : names)
+    parts.push_back(absl::StrCat(version, ": ", absl::StrJoin(of, ", ")));
+  checks.Add("version", "cluster", names.size() <= 1, absl::StrJoin(parts, "; "),
+             "install one release everywhere");
+}
+
+// The bits of BSP depend on the instruction set that a worker computes with.
+void CheckCpuClass(const std::vector<SurveyedDaemon>& daemons, Checks& checks) {
+  std::map<std::string, std::vector<std::string>> workers;
+  for (const SurveyedDaemon& daemon : daemons) {
+    if (!daemon.reached.ok() || daemon.role != WORKER) continue;
+    workers[daemon.info.instruction_set()].push_back(
+        daemon.node.cpu().empty() ? daemon.name
+                                  : absl::StrCat(daemon.name, " (", daemon.node.cpu(), ")"));
+  }
+  if (workers.empty()) return;
+  std::vector<std::string> parts;
+  for (const auto& [set, of] : workers)
+    parts.push_back(absl::StrCat(set, ": ", absl::StrJoin(of, ", ")));
+  checks.Add("cpu-class", "cluster", workers.size() == 1, absl::StrJoin(parts, "; "),
+             "for results that are bitwise the same, take workers of one class only");
+}
+
+void CheckPath(const SurveyedPath& path, const std::map<std::string, std::string>& congestion,
+               Checks& checks) {
+  const std::string subject = absl::StrCat(path.from, " -> ", path.to);
+  const MeasureReply& measured = path.measured;
+  const std::string error = path.asked.ok() ? measured.error() : std::string(path.asked.message());
+  if (!error.empty()) {
+    checks.Add("path", subject, false, error, "open the shard's port to the worker's machine");
+    return;
+  }
+  const double rate = std::min(measured.to_bytes_per_second(), measured.from_bytes_per_second());
+  checks.Add("bandwidth", subject, rate >= kRateMin,
+             absl::StrCat(RateText(measured.to_bytes_per_second()), " there, ",
+                          RateText(measured.from_bytes_per_second()), " back"),
+             "look for what else uses the network, and for its rate limits");
+  const double delay = measured.delay_seconds();
+  checks.Add("delay", subject, delay <= kDelayMax,
+             absl::StrFormat("%.2f ms there and back", 1e3 * delay),
+             "put workers and shards nearer to each other");
+  const auto control = congestion.find(path.from);
+  if (delay < kFarDelay || control == congestion.end()) return;
+  checks.Add("congestion-control", subject, control->second == "bbr",
+             absl::StrCat(path.from, " uses ", control->second, " on a long way"),
+             "`sysctl net.ipv4.tcp_congestion_control=bbr` on both machines");
+}
+
+}  // namespace
+
+std::vector<Check> CheckNode(const std::string& subject, const NodeReply& node) {
+  Checks checks;
+  CheckMemory(subject, node, checks);
+  CheckFiles(subject, node, checks);
+  CheckGpu(subject, node, checks);
+  return checks.Take();
+}
+
+std::vector<Check> CheckSurvey(const Survey& survey) {
+  Checks checks;
+  std::set<std::string> hosts;
+  std::map<std::string, std::string> congestion;
+  for (const SurveyedDaemon& daemon : survey.daemons) {
+    if (!daemon.reached.ok()) continue;
+    hosts.insert(daemon.node.host());
+    if (!daemon.node.congestion_control().empty()) {
+      congestion[daemon.name] = daemon.node.congestion_control();
+    }
+  }
+  for (const SurveyedDaemon& daemon : survey.daemons) {
+    CheckReach(daemon, checks);
+    CheckClock(daemon, checks);
+    if (!daemon.reached.ok()) continue;
+    CheckAddress(daemon, hosts, checks);
+    for (const Check& check : CheckNode(daemon.name, daemon.node)) {
+      checks.Add(check.check.c_str(), check.subject, check.ok, check.text, check.remedy);
+    }
+  }
+  CheckVersions(survey.daemons, checks);
+  CheckCpuClass(survey.daemons, checks);
+  for (const SurveyedPath& path : survey.paths) CheckPath(path, congestion, checks);
+  return checks.Take();
+}
+
+}  // namespace starling::cli

@@ -1,0 +1,53 @@
+// What `starling doctor` makes of what it was told. Pure.
+#ifndef STARLING_TOOLS_CLI_DOCTOR_CHECKS_H_
+#define STARLING_TOOLS_CLI_DOCTOR_CHECKS_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/daemon.pb.h"
+
+namespace starling::cli {
+
+struct SurveyedDaemon {
+  std::string name;
+  Role role = ROLE_UNSPECIFIED;
+  std::string address;   // as the coordinator tells it to others
+  absl::Status reached;  // from this client
+  InfoReply info;
+  NodeReply node;
+  absl::Status asked_back;  // whether the coordinator could be asked to measure its way there
+  MeasureReply back;        // that measurement; empty for the coordinator itself
+};
+
+struct SurveyedPath {
+  std::string from, to;  // names
+  absl::Status asked;
+  MeasureReply measured;
+};
+
+struct Survey {
+  std::vector<SurveyedDaemon> daemons;  // the coordinator first
+  std::vector<SurveyedPath> paths;      // from workers to shards
+  size_t paths_left_out = 0;            // beyond the bound on measurements
+};
+
+struct Check {
+  std::string check;    // "clock": a stable word
+  std::string subject;  // a daemon, a path "worker-0 -> shard-1", or "cluster"
+  bool ok = true;
+  std::string text;    // what was found
+  std::string remedy;  // of one that failed
+};
+
+// All checks, those that failed first.
+std::vector<Check> CheckSurvey(const Survey& survey);
+
+// One machine by itself: memory, files, GPU.
+std::vector<Check> CheckNode(const std::string& subject, const NodeReply& node);
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_DOCTOR_CHECKS_H_
