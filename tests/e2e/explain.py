@@ -8,14 +8,17 @@ each healthy job must have nothing wrong. Prints a row for each, then `figure: .
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.e2e.bsp_matrix_test import write_idx
 from tests.e2e.cluster import Cluster, job_file, wait_until
+from tests.e2e.slow_link import SlowLink
 
 FORWARD, BACKWARD = 0.05, 0.1
 WITHIN = 0.10
@@ -36,6 +39,7 @@ class Case:
     shards: int = 1
     flags: dict = field(default_factory=dict)  # name -> flags; "worker-*" for those that have none of their own
     kill: str = ""              # after STEPS; the figure is the time since
+    link: dict = field(default_factory=dict)  # of SlowLink: what lies between workers and shard-0
     hidden: tuple = (32, 16)
     steps: int = STEPS
 
@@ -53,15 +57,27 @@ CASES = [
     Case("push-bound", 4 * SLOW, policy={"async": {}},
          flags={"worker-*": [*replay(), "--inject-push-delay", f"{4 * SLOW}s"]}),
     Case("staleness-wait", SLOW, flags={"worker-*": [*replay(), "--inject-push-delay", f"{SLOW}s"]}),
+    Case("far-link", 2 * SLOW, link={"delay": SLOW}),
+    Case("saturated-link", 8e6, link={"bytes_per_second": 8e6}, hidden=(2048, 1024), steps=12),  # 9 MB a step
     Case("missing-worker", 0, "worker-2", policy={"ssp": {"staleness": 2}}, workers=3, kill="worker-2"),
 ]
 
 
+@contextlib.contextmanager
 def slowed_cluster(case):
     flags = {f"worker-{i}": case.flags.get(f"worker-{i}", case.flags.get("worker-*", replay()))
              for i in range(case.workers)}
     flags.update({name: more for name, more in case.flags.items() if name.startswith("shard")})
-    return Cluster(shards=case.shards, workers=case.workers, flags_of=flags)
+    if not case.link:
+        with Cluster(shards=case.shards, workers=case.workers, flags_of=flags) as cluster:
+            yield cluster
+        return
+    with SlowLink(**case.link) as link, tempfile.TemporaryDirectory() as folder:
+        port = Path(folder) / "port"
+        flags["shard-0"] = ["--advertise-address", link.address, "--port-file", str(port)]
+        with Cluster(shards=1, workers=case.workers, flags_of=flags) as cluster:
+            link.target = f"127.0.0.1:{int(port.read_text())}"
+            yield cluster
 
 
 def endless_job(name, images, labels, policy, workers, hidden=(32, 16)):

@@ -1,0 +1,138 @@
+"""A TCP proxy with a rate and a delay: what a slow or a far network does to a link.
+
+    with SlowLink(target="127.0.0.1:7071", bytes_per_second=4e6) as link:
+        ... connect to link.address instead ...
+
+Each connection has the rate in each direction, for itself; `delay` is added in each direction. Standard library only.
+"""
+
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+
+CHUNK = 16 << 10
+# Small, so that what a sender believes to have sent is what has passed.
+BUFFER = 64 << 10
+QUEUED_MAX = 64 << 20  # under way in a delay
+
+
+def split(address):
+    host, port = address.rsplit(":", 1)
+    return host, int(port)
+
+
+class Direction:
+    """Bytes from one socket to another, paced."""
+
+    def __init__(self, source, sink, rate, delay):
+        self.source, self.sink, self.rate, self.delay = source, sink, rate, delay
+        self.queue = deque()  # (when it may leave, bytes)
+        self.queued = 0
+        self.more = threading.Condition()
+        self.ended = False
+
+    def read(self):
+        try:
+            free = 0.0  # when the wire is free again
+            while True:
+                data = self.source.recv(CHUNK)
+                if not data:
+                    break
+                now = time.monotonic()
+                free = max(free, now)
+                if self.rate:
+                    free += len(data) / self.rate
+                    time.sleep(max(0.0, free - now))
+                with self.more:
+                    while self.queued > QUEUED_MAX and not self.ended:
+                        self.more.wait(1)
+                    self.queue.append((time.monotonic() + self.delay, data))
+                    self.queued += len(data)
+                    self.more.notify_all()
+        except OSError:
+            pass
+        with self.more:
+            self.ended = True
+            self.more.notify_all()
+
+    def write(self):
+        try:
+            while True:
+                with self.more:
+                    while not self.queue and not self.ended:
+                        self.more.wait(1)
+                    if not self.queue:
+                        break
+                    when, data = self.queue.popleft()
+                time.sleep(max(0.0, when - time.monotonic()))
+                self.sink.sendall(data)
+                with self.more:
+                    self.queued -= len(data)
+                    self.more.notify_all()
+        except OSError:
+            pass
+        for end in (self.source, self.sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class SlowLink:
+
+    def __init__(self, target=None, bytes_per_second=0, delay=0.0):
+        self.target = target  # may be set later, before the first connection
+        self.rate = bytes_per_second
+        self.delay = delay
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if self.rate:  # before listen: accepted sockets take it over
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen(64)
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.open = []
+        self.stopping = False
+
+    def __enter__(self):
+        self._spawn(self._accept)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.stopping = True
+        for end in self.open:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            end.close()
+        self.listener.close()
+
+    def _spawn(self, run):
+        threading.Thread(target=run, daemon=True).start()
+
+    def _accept(self):
+        selector = selectors.DefaultSelector()
+        selector.register(self.listener, selectors.EVENT_READ)
+        while not self.stopping:
+            try:
+                if not selector.select(0.2):
+                    continue
+                near, _ = self.listener.accept()
+                far = socket.socket()
+                if self.rate:
+                    far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+                    far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+                far.connect(split(self.target))
+            except (OSError, ValueError):
+                continue
+            for end in (near, far):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.open += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                direction = Direction(source, sink, self.rate, self.delay)
+                self._spawn(direction.read)
+                self._spawn(direction.write)
