@@ -5,8 +5,9 @@
 #
 # --tests adds what only tests need: shellcheck, and a Python environment with
 # numpy, safetensors and tensorboard, which judge our files from the outside,
-# and Debian's prometheus and promtool, which judge our metrics and alerts
-# (20 MB to fetch, 100 MB on disk).
+# and with kubernetes-validate and Debian's kubectl 1.20, which judge our
+# manifests (36 MB to fetch, 180 MB on disk), and Debian's prometheus and
+# promtool, which judge our metrics and alerts (20 MB, 100 MB on disk).
 # --pictures adds a browser, which looks at the status page (tools/pictures.sh).
 #
 # Exit status: 0 ready; 1 a command must be run by hand (it is printed);
@@ -22,10 +23,13 @@ build_packages=(
 )
 test_packages=(python3 python3-venv shellcheck openssl)
 picture_packages=(chromium fonts-dejavu-core)
-judge_requirements=(numpy==1.26.4 safetensors==0.4.5 absl-py==2.5.1 protobuf==7.36.2)
+judge_requirements=(
+  numpy==1.26.4 safetensors==0.4.5 kubernetes-validate==1.37.0 absl-py==2.5.1 protobuf==7.36.2
+)
 # Without what they depend on: 6 MB instead of 20 for what reads event files.
 judge_bare_requirements=(tensorboard==2.18.0)
 judge="${XDG_CACHE_HOME:-$HOME/.cache}/starling/judge"
+kubectl="${XDG_CACHE_HOME:-$HOME/.cache}/starling/kubectl-1.20"
 prometheus="${XDG_CACHE_HOME:-$HOME/.cache}/starling/prometheus"
 
 with_tests=false with_pictures=false
@@ -139,5 +143,6 @@ mapfile -t missing < <(missing_packages "${packages[@]}")
 if ((${#missing[@]} > 0)); then install_packages "${missing[@]}"; fi
 if $with_tests; then
   make_judge
+  unpack "$kubectl" kubernetes-client kubectl
   unpack "$prometheus" prometheus prometheus promtool
 fi
