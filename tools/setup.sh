@@ -3,11 +3,12 @@
 #
 #   tools/setup.sh [--tests] [--pictures]
 #
-# --tests adds what only tests need: shellcheck, and a Python environment with
-# numpy, safetensors and tensorboard, which judge our files from the outside,
-# and with kubernetes-validate and Debian's kubectl 1.20, which judge our
-# manifests (36 MB to fetch, 180 MB on disk), and Debian's prometheus and
-# promtool, which judge our metrics and alerts (20 MB, 100 MB on disk).
+# --tests adds what only tests need: shellcheck, openssl, mmdebstrap, and a
+# Python environment with numpy, safetensors and tensorboard, which judge our
+# files from the outside, and with kubernetes-validate and Debian's kubectl
+# 1.20, which judge our manifests (36 MB to fetch, 180 MB on disk), and Debian's
+# prometheus and promtool, which judge our metrics and alerts (20 MB, 100 MB on
+# disk).
 # --pictures adds a browser, which looks at the status page (tools/pictures.sh).
 #
 # Exit status: 0 ready; 1 a command must be run by hand (it is printed);
@@ -21,7 +22,7 @@ build_packages=(
   libcli11-dev libsqlite3-dev zlib1g-dev libxxhash-dev libssl-dev
   libdnnl-dev librandom123-dev libturbojpeg0-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
-test_packages=(python3 python3-venv shellcheck openssl)
+test_packages=(python3 python3-venv shellcheck mmdebstrap openssl)
 picture_packages=(chromium fonts-dejavu-core)
 judge_requirements=(
   numpy==1.26.4 safetensors==0.4.5 kubernetes-validate==1.37.0 absl-py==2.5.1 protobuf==7.36.2

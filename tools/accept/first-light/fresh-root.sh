@@ -5,7 +5,7 @@
 set -euo pipefail
 
 if [[ $EUID -ne 0 ]] || ! command -v mmdebstrap >/dev/null; then
-  echo "figure: needs root and mmdebstrap (apt-get install mmdebstrap)"
+  echo "figure: needs root and mmdebstrap (tools/setup.sh --tests)"
   exit 77
 fi
 root=$(mktemp -d "${TMPDIR:-/tmp}/starling-root.XXXXXX")
