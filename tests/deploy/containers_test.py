@@ -38,7 +38,8 @@ def owners(paths):
     found = {}
     for line in run("dpkg-query", "--search", *names).stdout.splitlines():
         packages, path = line.split(": ", 1)
-        found.setdefault(path.removeprefix("/usr"), set()).update(p.split(":")[0] for p in packages.split(", "))
+        owning = {package.split(":")[0] for package in packages.split(", ")}
+        found.setdefault(path.removeprefix("/usr"), set()).update(owning)
     return {path: found.get(path.removeprefix("/usr"), set()) for path in paths}
 
 

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# The steps of the Containerfile without a container engine, and what they leave, run as Kubernetes would.
+set -euo pipefail
+judge="${XDG_CACHE_HOME:-$HOME/.cache}/starling/judge/bin/python3"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+tests/deploy/container_steps.sh "$judge" >"$log" 2>&1 || status=$?
+cat "$log"
+if ((status != 0)); then
+  echo "figure: $(tail -n 1 "$log")"
+  exit "$status"
+fi
+echo "figure: $(sed -n 's/^contained: //p' "$log"); $(sed -n 's/^size: starling-//p' "$log" | paste -sd ,)"
