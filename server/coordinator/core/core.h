@@ -80,7 +80,9 @@ class Coordinator::Core {
     }
   };
 
-  struct Shard : Daemon {};
+  struct Shard : Daemon {
+    std::optional<uint64_t> memory_room;  // bytes, as it last reported
+  };
 
   struct Departure {  // of a member that was lost
     std::string address;
@@ -194,6 +196,7 @@ class Coordinator::Core {
   // on_policy.cc
   static void StartPolicies(Job& job);
   static absl::Status CheckShares(const JobSpec& spec);
+  absl::Status CheckMemoryForBsp(const Job& job) const;
   absl::Status CheckPolicyChange(const Job& job, const Policy& policy) const;
   void AddPolicy(Job& job, const Policy& policy, const std::string& by, uint64_t nonce);
   void AdvancePolicy(Job& job);

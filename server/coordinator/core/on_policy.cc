@@ -3,6 +3,7 @@
 // decided, behind all of that; the policy before does what is below. When all partitions have applied
 // that, the policy is in force.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,6 +76,26 @@ absl::Status Coordinator::Core::CheckShares(const JobSpec& spec) {
                    " micro-batches of a BSP step: raise batch.microBatches or lower workers.min"));
 }
 
+// In BSP sums wait for their siblings. Where that was not planned when the job came (it began under another
+// policy, and has no guard), the shards must have room for it now; where a shard has not said yet what it
+// has, it stops the job by name if it must.
+absl::Status Coordinator::Core::CheckMemoryForBsp(const Job& job) const {
+  std::map<uint32_t, uint64_t> more;  // bytes, by shard
+  for (const View& view : job.state.views()) {
+    const auto& status = job.partitions[view.partition()];
+    if (status) more[view.primary()] += status->bsp_bytes_more();
+  }
+  for (const auto& [id, bytes] : more) {
+    const Shard& shard = shards_.at(id);
+    if (bytes <= shard.memory_room.value_or(bytes)) continue;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "consistency: in bsp job ", job.name(), " would need ", (bytes >> 20) + 1, " MiB more on shard ",
+        shard.name(), " for sums that wait for others, and ", *shard.memory_room >> 20,
+        " MiB are available: give the shard's machine more memory, or take ssp"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Coordinator::Core::CheckPolicyChange(const Job& job, const Policy& policy) const {
   if (job.over()) {
     return absl::FailedPreconditionError(
@@ -86,6 +107,7 @@ absl::Status Coordinator::Core::CheckPolicyChange(const Job& job, const Policy& 
   spec.mutable_policy()->set_staleness(policy.staleness());
   STARLING_RETURN_IF_ERROR(config::ValidateSpec(spec));
   STARLING_RETURN_IF_ERROR(CheckShares(spec));
+  if (policy.kind() == Policy::BSP && !job.bsp()) STARLING_RETURN_IF_ERROR(CheckMemoryForBsp(job));
   const auto waiting = std::count_if(job.state.policies().begin(), job.state.policies().end(),
                                      [](const auto& p) { return !p.record().in_force(); });
   if (static_cast<uint32_t>(waiting) >= limits::kPolicyChangesWaitingMax) {

@@ -23,6 +23,7 @@ void Coordinator::Core::On(const ShardReportEvent& event) {
   shard.last_heard = now_;
   if (report.sequence() > shard.sequence) {
     shard.sequence = report.sequence();
+    shard.memory_room = report.memory_room();
     for (const PartitionStatus& status : report.partitions()) TakePartition(shard, status);
     for (const Fault& fault : report.faults()) TakeFault(fault, shard.name());
   }

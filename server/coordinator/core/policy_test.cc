@@ -157,6 +157,22 @@ TEST_F(CoordinatorPolicyTest, AWorkerThatIsSilentWhileOthersHoldIsTakenOff) {
   EXPECT_THAT(cluster.JobLog("a"), HasSubstr("worker-1 left"));
 }
 
+TEST_F(CoordinatorPolicyTest, BspIsRefusedWhereAShardHasNoMemoryForItsSums) {
+  cluster.AddShard("ps-0");
+  Workers(1);
+  cluster.train_samples = 400;
+  cluster.bsp_bytes_more = uint64_t{3} << 20;
+  cluster.memory_room = uint64_t{2} << 20;
+  Submit(Ssp("a", 1, 1));
+  ASSERT_TRUE(Begins(2));
+  EXPECT_THAT(std::string(SetError("a", Policy::BSP).message()),
+              HasSubstr("MiB more on shard ps-0 for sums that wait for others, and 2 MiB are available"));
+  EXPECT_TRUE(SetError("a", Policy::ASYNC).ok());
+  cluster.memory_room = uint64_t{1} << 30;
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_TRUE(SetError("a", Policy::BSP).ok());
+}
+
 TEST_F(CoordinatorPolicyTest, RefusedWithTheReason) {
   cluster.AddShard("ps-0");
   Workers(1);

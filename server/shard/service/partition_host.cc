@@ -217,6 +217,7 @@ void PartitionHost::PublishIfDue(bool tick) {
   PartitionStatus status = core_.Status();
   AddTimes(status);
   if (!fault_.empty()) status.set_fault(fault_);
+  status.set_bsp_bytes_more(plan_->BspBytesMore(core_.config().partition));
   report_(status, at_once_);
   at_once_ = false;
   changed_ = false;

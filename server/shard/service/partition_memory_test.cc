@@ -106,5 +106,14 @@ TEST_F(PartitionMemoryTest, AHeldStepFitsIntoWhatWasPlanned) {
   EXPECT_LE(memory_->allocated(), memory_limit_);
 }
 
+TEST_F(PartitionMemoryTest, SaysWhatBspWouldNeedBeyondWhatWasPlanned) {
+  Start(Policy::BSP);
+  const uint64_t bsp = plan_->PlannedBytes(PartitionId(0));
+  EXPECT_EQ(status_.bsp_bytes_more(), 0u);
+  Start(Policy::SSP);
+  EXPECT_GT(status_.bsp_bytes_more(), 0u);
+  EXPECT_EQ(plan_->PlannedBytes(PartitionId(0)) + status_.bsp_bytes_more(), bsp);
+}
+
 }  // namespace
 }  // namespace starling

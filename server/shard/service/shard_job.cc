@@ -8,6 +8,22 @@
 
 namespace starling {
 
+namespace {
+
+// Buffers of a slice's size for sums that wait for their siblings. Each member sends at most two ranges per
+// level of the tree, and ranges are disjoint.
+uint64_t SumBuffers(const JobSpec& spec) {
+  const uint64_t leaves = spec.batch().micro_batches();
+  const uint64_t ranges = 2 * spec.workers_max() * static_cast<uint64_t>(std::bit_width(leaves));
+  return std::min(leaves, ranges) / 2 + 1;
+}
+
+bool PlansSums(const JobSpec& spec) {  // a guard ends in BSP
+  return spec.policy().kind() == Policy::BSP || spec.policy().has_guard();
+}
+
+}  // namespace
+
 uint64_t ShardJobPlan::PlannedBytes(PartitionId partition) const {
   const JobSpec& spec = description.spec();
   uint64_t bytes = 0;
@@ -16,17 +32,23 @@ uint64_t ShardJobPlan::PlannedBytes(PartitionId partition) const {
     uint64_t buffers = 1;
     if (slice.kind != FROZEN) {
       buffers = 2 + static_cast<uint64_t>(rules[id.value].slots());
-      if (bsp() || spec.policy().has_guard()) {  // a guard ends in BSP
-        // Each member sends at most two ranges per level of the tree, and ranges are disjoint.
-        const uint64_t leaves = spec.batch().micro_batches();
-        const uint64_t ranges = 2 * spec.workers_max() * static_cast<uint64_t>(std::bit_width(leaves));
-        buffers += std::min(leaves, ranges) / 2 + 1;
-      }
+      if (PlansSums(spec)) buffers += SumBuffers(spec);
     }
     if (spec.evaluate().every_epochs() > 0) ++buffers;
     bytes += buffers * slice.elements * sizeof(float);
   }
   return bytes;
+}
+
+uint64_t ShardJobPlan::BspBytesMore(PartitionId partition) const {
+  const JobSpec& spec = description.spec();
+  if (PlansSums(spec)) return 0;
+  uint64_t elements = 0;
+  for (const SliceId id : layout.partitions[partition.value]) {
+    const Slice& slice = layout.slices[id.value];
+    if (slice.kind != FROZEN) elements += slice.elements;
+  }
+  return SumBuffers(spec) * elements * sizeof(float);
 }
 
 absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDescription& job) {

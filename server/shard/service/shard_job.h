@@ -30,6 +30,9 @@ struct ShardJobPlan {
   // their siblings. Values of older versions that slower readers have not read yet come on top: see
   // ShardMemory::StreamQueueBytesMax.
   uint64_t PlannedBytes(PartitionId partition) const;
+
+  // What it would need beyond that under BSP: the sums. 0: they are planned.
+  uint64_t BspBytesMore(PartitionId partition) const;
 };
 
 // kFailedPrecondition: this build cuts the model differently than the coordinator's.

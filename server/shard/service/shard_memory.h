@@ -2,6 +2,7 @@
 #ifndef STARLING_SERVER_SHARD_SERVICE_SHARD_MEMORY_H_
 #define STARLING_SERVER_SHARD_SERVICE_SHARD_MEMORY_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <limits>
@@ -19,6 +20,12 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
     uint64_t bytes_max = std::numeric_limits<uint64_t>::max();  // of Allocate
     uint64_t waiting_bytes_max = limits::kParkedBytesPerShardMax;
   };
+  // Of the memory that is available: at the start, what all tensors may take; when a job comes, what its
+  // plan may.
+  static uint64_t ShareOf(uint64_t available) {
+    return static_cast<uint64_t>(0.9 * static_cast<double>(available));
+  }
+
   explicit ShardMemory(const Options& options) : options_(options) {}
 
   // `elements` floats, not initialised, counted until the last copy is gone. nullptr: the system has no
@@ -52,6 +59,8 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   uint64_t StreamQueueBytesMax() const { return limits::kStreamInFlightBytesMax + 2 * hosted_.load(); }
 
   uint64_t allocated() const { return allocated_.load(); }
+  // What may still be allocated; the system may have less.
+  uint64_t room() const { return options_.bytes_max - std::min(options_.bytes_max, allocated()); }
   uint64_t waiting() const { return waiting_.load(); }
 
  private:

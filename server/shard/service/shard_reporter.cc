@@ -125,6 +125,7 @@ void ShardReporter::Send() {
   report.set_sequence(++sequence_);
   report.set_generation(generation_);
   report.set_orders_seen(orders_version_);
+  report.set_memory_room(callbacks_.memory_room());
   for (const auto& [key, status] : statuses_) *report.add_partitions() = status;
   news_ = false;
   ++under_way_;

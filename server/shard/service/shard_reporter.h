@@ -41,6 +41,8 @@ class ShardReporter {
     // then. Once; nothing follows. A report that is refused is never the end: what this shard holds is
     // held nowhere else, and a coordinator that takes it may come back.
     std::function<void(const absl::Status&)> on_failed;
+    // Bytes that tensors may take beyond what they take now: for each report.
+    std::function<uint64_t()> memory_room;
   };
 
   ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient> client, Options options,

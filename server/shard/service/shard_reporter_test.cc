@@ -47,6 +47,7 @@ class ShardReporterTest : public testing::Test {
               [this](const ShardOrders& orders) { orders_ = orders; },
               [this] { ++rejoins_; },
               [this](const absl::Status& status) { failures_.push_back(status); },
+              [] { return uint64_t{5} << 20; },
           });
       reporter_->Start();
     });
@@ -175,6 +176,7 @@ TEST_F(ShardReporterTest, ReportsNothingOfJobsThatAreGone) {
   });
   Answer(Orders(2));
   const ShardReport report = Answer(Orders(3));
+  EXPECT_EQ(report.memory_room(), uint64_t{5} << 20);
   ASSERT_EQ(report.partitions_size(), 2);
   EXPECT_EQ(report.partitions(0).run().job_uid(), 7u);
   EXPECT_EQ(report.partitions(1).partition(), 1u);

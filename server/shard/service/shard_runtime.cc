@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <set>
@@ -26,10 +27,6 @@
 
 namespace starling {
 namespace {
-
-// Share of the memory that is available when a job arrives that its plan may take; and of what is
-// available at the start that all tensors may.
-constexpr double kMemoryShareMax = 0.9;
 
 // A partition in the hands of its owner. `host` belongs to the owner's thread.
 struct HostedPartition {
@@ -280,6 +277,7 @@ class GrpcShard final : public ShardRuntime {
             [this](const ShardOrders& orders) { TakeOrders(orders); },
             [this] { DropAll(); },
             [this](const absl::Status& status) { on_failed_(status); },
+            [this] { return std::min(memory_->room(), ShardMemory::ShareOf(AvailableMemoryBytes())); },
         });
     control_.Post([this] { reporter_->Start(); });
     for (const auto& owner : owners_) Tick(owner.get());
@@ -415,12 +413,13 @@ class GrpcShard final : public ShardRuntime {
       if (partition.partition() >= plan.layout.partitions.size()) {
         return absl::InvalidArgumentError(absl::StrCat("the job has no partition ", partition.partition()));
       }
-      wanted += plan.PlannedBytes(PartitionId(partition.partition()));
+      const PartitionId id(partition.partition());
+      wanted += plan.PlannedBytes(id);
+      // The policy may have been set while the job waited for workers.
+      if (job.policy().policy().kind() == Policy::BSP) wanted += plan.BspBytesMore(id);
     }
     const uint64_t available = AvailableMemoryBytes();
-    if (static_cast<double>(wanted) <= kMemoryShareMax * static_cast<double>(available)) {
-      return absl::OkStatus();
-    }
+    if (wanted <= ShardMemory::ShareOf(available)) return absl::OkStatus();
     return absl::ResourceExhaustedError(
         absl::StrCat("shard ", options_.name, " would need ", wanted >> 20, " MiB for its part of job ",
                      job.job().spec().name(), ", and ", available >> 20,
@@ -500,7 +499,7 @@ class GrpcShard final : public ShardRuntime {
   const std::function<void(const absl::Status&)> on_failed_;
   SpanRing spans_;
   const std::shared_ptr<ShardMemory> memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{
-      .bytes_max = static_cast<uint64_t>(kMemoryShareMax * static_cast<double>(AvailableMemoryBytes()))});
+      .bytes_max = ShardMemory::ShareOf(AvailableMemoryBytes())});
   Routes routes_;
   ShardFigures figures_;
   std::atomic<uint64_t> next_connection_ = 1;

@@ -273,6 +273,7 @@ void MiniCluster::Report(MiniShard& shard) {
   report.set_sequence(++shard.sequence);
   report.set_generation(shard.generation);
   report.set_orders_seen(shard.orders_seen);
+  report.set_memory_room(memory_room);
   for (const ShardJob& job : shard.orders.jobs()) {
     const auto& epochs = covered[job.job().run().job_uid()];
     for (const PartitionOrders& partition : job.partitions()) {
@@ -286,6 +287,7 @@ void MiniCluster::Report(MiniShard& shard) {
       status->set_roster(job.roster().number());
       status->set_begun_steps(Begun(job));
       status->set_recent_lag(recent_lag);
+      status->set_bsp_bytes_more(bsp_bytes_more);
       uint64_t& policy = policies_[job.job().run().job_uid()];
       if (Covered(job.job().run().job_uid()) >= job.policy().step()) policy = job.policy().number();
       status->set_policy(policy);

@@ -109,7 +109,9 @@ class MiniCluster : public CoordinatorSink {
   uint64_t train_samples = 40;
   uint64_t test_samples = 20;
   double train_loss = 0.5;  // of each batch from here on
-  uint64_t recent_lag = 0;  // as shards report it
+  uint64_t recent_lag = 0;  // as shards report it, as are:
+  uint64_t memory_room = uint64_t{1} << 40;
+  uint64_t bsp_bytes_more = 0;  // of each partition
   // By job uid: items of each epoch that are covered on all partitions, and how often each was
   // counted.
   std::map<uint64_t, std::map<uint32_t, std::map<uint64_t, int>>> covered;
