@@ -7,6 +7,8 @@ namespace {
 
 // "Of late" is this window and the one before.
 constexpr absl::Duration kWindow = absl::Seconds(5);
+// What a value on its way may still overlap with.
+constexpr size_t kIntervalsMax = 64;
 
 void AddStats(const FrameStream::Stats& stats, LinkStatus& status) {
   status.set_sent_bytes(status.sent_bytes() + stats.sent_payload_bytes);
@@ -48,9 +50,24 @@ void LinkMeter::Answered(ShardId shard, FrameType request, absl::Duration took,
   } else if (request == FrameType::kPull) {
     link.status.set_pulls(link.status.pulls() + 1);
     link.status.set_pull_seconds(link.status.pull_seconds() + seconds);
+    AddReceiving(link, {now - under_way, now});
   }
   Roll(link, now);
   link.least[1] = std::min(link.least[1], under_way);
+}
+
+// Values come in the order of their ends, so one overlaps with the last intervals, which become one.
+void LinkMeter::AddReceiving(Link& link, Interval value) {
+  absl::Duration added = value.end - value.begin;
+  while (!link.receiving.empty() && link.receiving.back().end >= value.begin) {
+    const Interval& last = link.receiving.back();
+    added -= last.end - std::max(last.begin, value.begin);
+    value.begin = std::min(last.begin, value.begin);
+    link.receiving.pop_back();
+  }
+  link.receiving.push_back(value);
+  if (link.receiving.size() > kIntervalsMax) link.receiving.pop_front();
+  link.status.set_receiving_seconds(link.status.receiving_seconds() + absl::ToDoubleSeconds(added));
 }
 
 void LinkMeter::Roll(Link& link, absl::Time now) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 
@@ -35,12 +36,17 @@ class LinkMeter {
               WorkerReport* report);
 
  private:
+  struct Interval {
+    absl::Time begin, end;
+  };
   struct Link {
     LinkStatus status;         // without the open stream's bytes
     absl::Time window_begin = absl::InfinitePast();
     std::array<absl::Duration, 2> least = {absl::InfiniteDuration(), absl::InfiniteDuration()};
+    std::deque<Interval> receiving;  // the last ones in which values were on their way, ascending, apart
   };
   static void Roll(Link& link, absl::Time now);
+  static void AddReceiving(Link& link, Interval value);
 
   std::map<ShardId, Link> links_;
 };

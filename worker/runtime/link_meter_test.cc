@@ -44,6 +44,16 @@ TEST_F(LinkMeterTest, SumsUpWhatWasAnswered) {
   EXPECT_DOUBLE_EQ(status.sending_seconds(), 0.5);
 }
 
+TEST_F(LinkMeterTest, TimesInWhichValuesAreOnTheirWayCountOnce) {
+  Answer(FrameType::kPull, 1000, 0, 10);   // 9 to 10
+  Answer(FrameType::kPull, 500, 0, 10.2);  // 9.7 to 10.2: overlaps
+  Answer(FrameType::kPush, 5000, 0, 11);   // no value
+  Answer(FrameType::kPull, 500, 400, 12);  // 11.9 to 12: was held until then
+  EXPECT_NEAR(Status(12).receiving_seconds(), 1.3, 1e-6);
+  Answer(FrameType::kPull, 3500, 0, 12.5);  // 9 to 12.5: closes the gap
+  EXPECT_NEAR(Status(12.5).receiving_seconds(), 3.5, 1e-6);
+}
+
 TEST_F(LinkMeterTest, CountersGoOnOverStreams) {
   meter_.Up(ShardId(3));
   meter_.Down(ShardId(3), {.sent_payload_bytes = 100, .sending_seconds = 1}, "reset by peer");
