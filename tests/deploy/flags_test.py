@@ -54,7 +54,7 @@ class Flags(unittest.TestCase):
                 for argument in arguments:
                     flag, value = argument.split("=", 1)
                     if "/" not in value and "$" not in value:
-                        self.assertRegex(result.stdout, rf"(?m){flag}\b.*{re.escape(value)}", argument)
+                        self.assertRegex(result.stdout, rf"(?m)^{flag[2:]} +{re.escape(value)} +{flag}$", argument)
         self.assertEqual({program for program, *_ in seen}, set(PROGRAMS))
 
     def test_a_wrong_one_is_not(self):

@@ -77,6 +77,7 @@ def main():
         worker = next(w for w in cluster.get("workers") if w["name"] == "worker-0")["address"]
         addresses = [("127.0.0.1", port) for process in cluster.processes.values()
                      for port in listening_ports(process.pid)]
+        admin_ports = {cluster.admin_port(name) for name in cluster.processes}
         protocol = int(re.search(r"protocol (\d+)", subprocess.run(
             [binary("server/shard/starling-ps"), "--version"], stdout=subprocess.PIPE, text=True,
             check=True).stdout).group(1))
@@ -88,7 +89,8 @@ def main():
             attacked = (turn + turn // 2) % 2 == 1  # off on, on off, ...
             enemies = []
             if attacked:
-                enemies = [Stalled(addresses, context, protocol, STALLED), Junk(addresses, JUNK_PER_SECOND)]
+                enemies = [Stalled(addresses, context, protocol, STALLED, admin_ports),
+                           Junk(addresses, JUNK_PER_SECOND)]
             _, clock = step_times(cluster, worker, -1)
             load = processors()
             time.sleep(arguments.seconds)

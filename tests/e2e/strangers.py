@@ -71,16 +71,23 @@ def connect(address):
 
 class Stalled:
     """Clients that hold connections and do nothing with them: a third says nothing at all, a third
-    shows a client's certificate and says nothing more, a third opens calls that it leaves half said."""
+    shows a client's certificate and says nothing more, a third opens calls that it leaves half said.
+    On admin ports, which are plain HTTP, two thirds leave a request half said."""
 
-    def __init__(self, addresses, context, protocol, count):
+    def __init__(self, addresses, context, protocol, count, admin_ports=()):
         self.connections = []
         for i in range(count):
             address = addresses[i % len(addresses)]
+            kind = i // len(addresses) % 3  # all kinds on each address
             connection = connect(address)
-            if i % 3 > 0:
+            if address[1] in admin_ports:
+                if kind > 0:
+                    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Half")
+                self.connections.append(connection)
+                continue
+            if kind > 0:
                 connection = context.wrap_socket(connection)
-            if i % 3 > 1:
+            if kind > 1:
                 open_streams(connection, address, protocol)
             self.connections.append(connection)
 
