@@ -72,9 +72,11 @@ std::string StatusJson(const ClusterView& view) {
   Json json = {{"version", std::string(ReleaseVersion())},
                {"generation", view.generation},
                {"unix_seconds", absl::ToDoubleSeconds(view.time - absl::UnixEpoch())},
+               {"warnings", Json::array()},
                {"jobs", Json::array()},
                {"workers", Json::array()},
                {"shards", Json::array()}};
+  for (const std::string& warning : view.jobs.warnings()) json["warnings"].push_back(warning);
   for (const JobStatus& job : view.jobs.jobs()) json["jobs"].push_back(JobJson(job));
   for (const WorkerStatus& worker : view.workers.workers()) json["workers"].push_back(WorkerJson(worker));
   for (const ShardStatus& shard : view.shards.shards()) json["shards"].push_back(ShardJson(shard));

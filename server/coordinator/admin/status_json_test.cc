@@ -14,6 +14,7 @@ TEST(StatusJson, SaysWhatThereIs) {
   ClusterView view;
   view.time = absl::FromUnixSeconds(1000);
   view.generation = 4;
+  view.jobs.add_warnings("ps-0 started with --insecure");
   JobStatus& job = *view.jobs.add_jobs();
   job.set_name("mnist");
   job.set_state(RUNNING);
@@ -33,6 +34,7 @@ TEST(StatusJson, SaysWhatThereIs) {
   const Json json = Json::parse(StatusJson(view));
   EXPECT_EQ(json["unix_seconds"], 1000.0);
   EXPECT_EQ(json["generation"], 4);
+  EXPECT_EQ(json["warnings"], Json::array({"ps-0 started with --insecure"}));
   EXPECT_EQ(json["jobs"][0]["name"], "mnist");
   EXPECT_EQ(json["jobs"][0]["state"], "RUNNING");
   EXPECT_EQ(json["jobs"][0]["step"], 7);
