@@ -26,8 +26,9 @@ constexpr absl::string_view kOthers[] = {
     "STARLING_IMAGENET",            "STARLING_INSECURE",            "STARLING_JUDGE_PYTHON",
     "STARLING_LANES",               "STARLING_LISTEN",              "STARLING_LOG_LEVEL",
     "STARLING_MEMORY_BYTES",        "STARLING_NAME",                "STARLING_PORT_FILE",
-    "STARLING_STATE",               "STARLING_TABLE",               "STARLING_TLS_CA",
-    "STARLING_TLS_CERT",            "STARLING_TLS_KEY",             "STARLING_TOKENS",
+    "STARLING_PROMETHEUS",          "STARLING_STATE",               "STARLING_TABLE",
+    "STARLING_TLS_CA",              "STARLING_TLS_CERT",            "STARLING_TLS_KEY",
+    "STARLING_TOKENS",
 };
 
 }  // namespace
