@@ -178,7 +178,7 @@ absl::Time LinkSecurity::valid_until() const {
 }
 
 std::shared_ptr<void> LinkSecurity::Shared(const std::function<std::shared_ptr<void>()>& make) const {
-  absl::MutexLock lock(&mutex_);
+  absl::MutexLock lock(&shared_mutex_);
   if (shared_ == nullptr) shared_ = make();
   return shared_;
 }

@@ -87,8 +87,10 @@ class LinkSecurity {
   std::shared_ptr<const CertificateAuthorities> authorities_ ABSL_GUARDED_BY(mutex_);
   absl::Time valid_until_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   mutable absl::Time complained_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  mutable std::shared_ptr<void> shared_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  // Its own: `make` takes locks of gRPC, under which gRPC asks CheckCertificate, which takes mutex_.
+  mutable absl::Mutex shared_mutex_;
+  mutable std::shared_ptr<void> shared_ ABSL_GUARDED_BY(shared_mutex_);
   Contents contents_;  // the watching thread's, once it runs
   std::thread watcher_;
 };

@@ -34,7 +34,7 @@ TEST(WorkerFigures, AreOfTheJobThatIsServed) {
   figures.EndJob();
   EXPECT_EQ(Text(figures), "");
   figures.BeginJob("second");
-  EXPECT_THAT(Text(figures), Not(HasSubstr("first")));
+  EXPECT_THAT(Text(figures), Not(HasSubstr("\"first\"")));
   EXPECT_THAT(Text(figures), HasSubstr("starling_worker_steps_total{job_name=\"second\"} 0\n"));
 }
 

@@ -40,7 +40,7 @@ class ClusterPagesTest : public testing::Test {
     request.set_role(role);
     request.set_name(name);
     request.set_address("127.0.0.1:1");
-    request.set_nonce("nonce-" + name);
+    request.set_nonce(std::hash<std::string>()(name) | 1);
     request.mutable_version()->set_version("0.1.0");
     request.mutable_version()->set_protocol(1);
     std::promise<bool> done;
