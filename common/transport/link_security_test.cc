@@ -89,7 +89,7 @@ TEST_F(Files, NewAuthoritiesAreTakenUp) {
   const TlsFiles files = WriteTlsFiles(folder_, authority_.Issue(kShard), authority_.certificate());
   const auto security = LinkSecurity::Tls(files, kShard);
   ASSERT_TRUE(security.ok()) << security.status();
-  const TestAuthority other;
+  const TestAuthority other("other authority");  // told apart by their names
   const std::string stranger = other.Issue({"prod", PeerRole::kWorker}).certificate;
   EXPECT_TRUE((*security)->CheckCertificate(stranger, "", CertificateUse::kClient).has_value());
   EXPECT_EQ((*security)->refusals().handshakes(HandshakeRefusal::kUnknownAuthority), 1u);
