@@ -23,7 +23,7 @@ def endless(name, folder):
     data = {"idx": {"images": images, "labels": labels}}
     return job_file(name, {"builtin": "mlp", "hidden": [32, 16]}, {"train": data, "test": data},
                     consistency={"ssp": {"staleness": 2}}, workers={"min": 2, "max": 2},
-                    evaluate={"everyEpochs": 1, "metrics": ["accuracy"]}, stop={"epochs": 100000})
+                    evaluate={"everyEpochs": 1}, stop={"epochs": 100000})
 
 
 class Admin(unittest.TestCase):

@@ -21,7 +21,7 @@ def mnist_job(name, folder):
                     {"train": idx("train"), "test": idx("t10k"), "normalize": {"mean": [0.1307], "std": [0.3081]}},
                     batch={"global": 128, "microBatches": 4}, consistency={"ssp": {"staleness": 2}},
                     optimizer={"adamw": {"learningRate": 0.001, "weightDecay": 0.01}},
-                    workers={"min": 2, "max": 2}, evaluate={"everyEpochs": 1, "metrics": ["accuracy"]},
+                    workers={"min": 2, "max": 2}, evaluate={"everyEpochs": 1},
                     stop={"epochs": 50})
 
 
