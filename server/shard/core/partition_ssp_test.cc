@@ -138,7 +138,7 @@ TEST(PartitionSspTest, TheStatusSaysForHowLongPullsWereHeld) {
   t.Text();
   t.Contribute(2, 0, 0, 4, 4);
   t.Close(2, 0, 0, 4, 4);
-  EXPECT_THAT(t.Text(), HasSubstr("c1 value #6 s0 clock 1 lsn 6 lag 0 version 0 held 30ms"));
+  EXPECT_THAT(t.Text(), HasSubstr("c1 value #6 s0 clock 1 lsn 7 lag 0 version 0 held 30ms"));
   EXPECT_FALSE(t.partition().HoldsTrainingPulls());
   EXPECT_EQ(t.partition().Status().times().pulls(), 1u);
   EXPECT_DOUBLE_EQ(t.partition().Status().times().gate(), 0.05);
