@@ -61,7 +61,8 @@ class Flags(unittest.TestCase):
         program, role, arguments = next(lines_of("base"))
         for wrong in ("--no-such-flag=1", "--cluster=another"):
             self.assertNotEqual(self.print_config(program, role, [*arguments, wrong]).returncode, 0, wrong)
-        others = self.print_config(program, "worker", arguments)  # the certificates of another role
+        another = "shard" if role == "worker" else "worker"
+        others = self.print_config(program, another, arguments)  # the certificates of another role
         self.assertNotEqual(others.returncode, 0)
 
 

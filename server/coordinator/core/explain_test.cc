@@ -190,7 +190,8 @@ TEST_F(CoordinatorExplainTest, ACoordinatorThatStartedAgainSaysWhomItHasNotHeard
 
 TEST_F(CoordinatorExplainTest, APolicyChangeThatIsHeldUp) {
   Train(2);
-  cluster.workers["worker-1"].idle_hands = true;
+  cluster.workers["worker-1"].stuck = true;
+  cluster.RunFor(absl::Seconds(1));
   SetPolicyRequest request;
   request.set_name("a");
   request.mutable_policy()->set_kind(Policy::BSP);

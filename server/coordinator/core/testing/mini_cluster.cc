@@ -88,7 +88,7 @@ void MiniCluster::Rejoin(const std::string& worker) { AddWorker(worker); }
 void MiniCluster::Round() {
   for (auto& [name, worker] : workers) {
     if (!worker.alive) continue;
-    if (!worker.idle_hands) DoWork(worker);
+    if (!worker.idle_hands && !worker.stuck) DoWork(worker);
     Report(worker);
   }
   for (auto& [name, shard] : shards) {
@@ -129,7 +129,9 @@ void MiniCluster::Report(MiniWorker& worker) {
   *report.mutable_run() = worker.run;
   report.set_prepared(worker.run.job_uid() != 0 && worker.prepares);
   for (const Lease& lease : worker.orders.leases()) {
-    if (!worker.done.contains(lease.id())) report.add_leases_held(lease.id());
+    if (worker.done.contains(lease.id())) continue;
+    report.add_leases_held(lease.id());
+    if (worker.stuck && report.leases_begun().empty()) report.add_leases_begun(lease.id());
   }
   for (const uint64_t lease : worker.done) report.add_leases_done(lease);
   report.set_clock(static_cast<int64_t>(Covered(worker.run.job_uid())));

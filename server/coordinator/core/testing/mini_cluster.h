@@ -26,6 +26,7 @@ class MiniCluster : public CoordinatorSink {
     CallId call;              // of the report under way; 0: none
     bool alive = true;        // reports
     bool idle_hands = false;  // reports, but does no work
+    bool stuck = false;       // the same, and has begun the first of its leases
     bool draining = false;
     bool drained = false;
     bool stubborn = false;  // never gives a job back
