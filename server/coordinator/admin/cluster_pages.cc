@@ -56,7 +56,7 @@ void AskForCluster(CoordinatorHost* host, Board<ClusterView>::Answer answer) {
   const auto gathering = std::make_shared<Gathering>();
   gathering->view.time = absl::Now();
   gathering->view.generation = host->generation();
-  host->Call([](CallId call) { return ListJobsEvent{call}; },
+  host->Call([](CallId call) { return ListJobsEvent{call, /*brief=*/true}; },
              [gathering](CoordinatorReply reply) { gathering->Take(reply, &gathering->view.jobs); });
   host->Call([](CallId call) { return ListWorkersEvent{call}; },
              [gathering](CoordinatorReply reply) { gathering->Take(reply, &gathering->view.workers); });
@@ -71,7 +71,7 @@ void AskForCluster(CoordinatorHost* host, Board<ClusterView>::Answer answer) {
 void AskForCurves(CoordinatorHost* host, const std::string& job, Board<CurvesReply>::Answer answer) {
   CurvesRequest request;
   request.set_name(job);
-  host->Call([request](CallId call) { return CurvesEvent{call, request}; },
+  host->Call([request](CallId call) { return CurvesEvent{call, request, /*brief=*/true}; },
              [answer = std::move(answer)](CoordinatorReply reply) {
                CurvesReply* const curves = std::get_if<CurvesReply>(&reply);
                answer(curves == nullptr ? nullptr : std::make_shared<CurvesReply>(std::move(*curves)));

@@ -12,7 +12,7 @@ namespace starling {
 struct ClusterView {
   absl::Time time;
   uint64_t generation = 0;  // of the coordinator
-  ListJobsReply jobs;
+  ListJobsReply jobs;  // brief
   ListWorkersReply workers;
   ListShardsReply shards;
 };

@@ -86,7 +86,7 @@ std::string StatusJson(const ClusterView& view) {
 std::string CurvesJson(const CurvesReply& curves) {
   Json json = {{"job", curves.status().name()}};
   for (const char* column : {"step", "seconds", "train_loss", "samples_per_second", "staleness_max",
-                             "hidden_share", "learning_rate"}) {
+                             "hidden_share", "learning_rate", "test_step", "test_loss"}) {
     json[column] = Json::array();
   }
   for (const CurvePoint& point : curves.points()) {
@@ -97,6 +97,11 @@ std::string CurvesJson(const CurvesReply& curves) {
     json["staleness_max"].push_back(point.staleness_max());
     json["hidden_share"].push_back(point.hidden_share());
     json["learning_rate"].push_back(point.learning_rate());
+  }
+  for (const EpochResult& epoch : curves.status().epochs_done()) {
+    if (!epoch.evaluated()) continue;
+    json["test_step"].push_back(epoch.step());
+    json["test_loss"].push_back(epoch.test_loss());
   }
   return Dump(json);
 }

@@ -11,7 +11,8 @@ namespace starling {
 // Jobs, workers and shards. Names are as people gave them; bytes that are not UTF-8 are replaced.
 std::string StatusJson(const ClusterView& view);
 
-// A job's curves as columns, oldest point first; null where a point has none.
+// A job's curves as columns, oldest point first; null where a point has none. `test_step` and
+// `test_loss` are columns of their own: evaluated epochs.
 std::string CurvesJson(const CurvesReply& curves);
 
 }  // namespace starling

@@ -71,12 +71,19 @@ TEST(CurvesJson, ComeAsColumns) {
   first.set_step(5);
   first.set_train_loss(2);
   curves.add_points()->set_step(9);
+  curves.mutable_status()->add_epochs_done()->set_step(5);  // not evaluated
+  EpochResult& tested = *curves.mutable_status()->add_epochs_done();
+  tested.set_step(9);
+  tested.set_evaluated(true);
+  tested.set_test_loss(0.25);
   const Json json = Json::parse(CurvesJson(curves));
   EXPECT_EQ(json["job"], "j");
   EXPECT_EQ(json["step"], Json::array({5, 9}));
   EXPECT_EQ(json["train_loss"][0], 2.0);
   EXPECT_TRUE(json["train_loss"][1].is_null());
   EXPECT_EQ(json["samples_per_second"].size(), 2u);
+  EXPECT_EQ(json["test_step"], Json::array({9}));
+  EXPECT_EQ(json["test_loss"], Json::array({0.25}));
 }
 
 }  // namespace

@@ -43,8 +43,10 @@ struct GetJobEvent {
   CallId call;
   JobRequest request;
 };
+// `brief`: of a job's epochs only the newest one, and the newest one that was evaluated.
 struct ListJobsEvent {
   CallId call;
+  bool brief = false;
 };
 struct ListWorkersEvent {
   CallId call;
@@ -64,9 +66,11 @@ struct SetPolicyEvent {
   CallId call;
   SetPolicyRequest request;
 };
+// `brief`: of a job's epochs only evaluated ones, evenly, limits::kCurvePointsMax of them at most.
 struct CurvesEvent {
   CallId call;
   CurvesRequest request;
+  bool brief = false;
 };
 struct LogsEvent {
   CallId call;

@@ -100,6 +100,7 @@ class Coordinator::Core {
     StoredJobState state;
     std::map<uint32_t, EpochResult> results;
 
+    std::vector<uint32_t> tested;  // ascending: epochs whose results are evaluated
     std::vector<uint64_t> partition_elements;
     std::vector<std::optional<PartitionStatus>> partitions;  // as last reported by their shards
     std::optional<LeaseTable> training;                      // of state.epoch; SSP and async
@@ -299,7 +300,11 @@ class Coordinator::Core {
   void TouchJob(const Job& job);  // its workers' and shards' orders may have changed
 
   // status.cc
-  JobStatus StatusOf(const Job& job) const;
+  // Those that a status has: see ListJobsEvent, CurvesEvent.
+  enum class Epochs { kAll, kNewest, kTested };
+  JobStatus StatusOf(const Job& job, Epochs epochs = Epochs::kAll) const;
+  static void AddEpochs(const Job& job, Epochs epochs, JobStatus& status);
+  static void NoteTested(Job& job, uint32_t epoch);
   WorkerStatus StatusOf(const Worker& worker) const;
   ShardStatus StatusOf(const Shard& shard) const;
   template <typename Reply>

@@ -15,6 +15,7 @@
 namespace starling {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class CoordinatorCurvesTest : public CoordinatorTest {
@@ -167,6 +168,50 @@ TEST_F(CoordinatorCurvesTest, AJobWithAFolderForEventFilesHasEachPointAndTestWri
     EXPECT_EQ(points[i], curves.points(i).SerializeAsString());
   ASSERT_EQ(results.size(), 2u);
   EXPECT_TRUE(curves.status().epochs_done(1).evaluated());
+}
+
+// Who asks twice a second makes the coordinator's thread copy little, however long the job is.
+TEST_F(CoordinatorCurvesTest, BriefAnswersHaveFewOfManyEpochs) {
+  cluster.train_samples = cluster.test_samples = 4;  // a step an epoch
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.mutable_stop()->set_epochs(601);
+  Submit(spec);
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.IsIn("a", SUCCEEDED); }, absl::Hours(1)));
+  const auto check = [&] {
+    const auto jobs = std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>(true));
+    ASSERT_EQ(jobs.jobs(0).epochs_done_size(), 1);
+    EXPECT_EQ(jobs.jobs(0).epochs_done(0).epoch(), 600u);
+    CurvesRequest request;
+    request.set_name("a");
+    const auto curves = std::get<CurvesReply>(cluster.Ask<CurvesEvent>(request, true));
+    ASSERT_EQ(curves.status().epochs_done_size(), 301);
+    for (int i = 0; i < 301; ++i) {
+      EXPECT_EQ(curves.status().epochs_done(i).step(), 2u * static_cast<uint64_t>(i) + 1);
+      EXPECT_TRUE(curves.status().epochs_done(i).evaluated());
+    }
+    EXPECT_EQ(cluster.Status("a").epochs_done_size(), 601);
+  };
+  check();
+  cluster.StartCoordinator();
+  check();
+}
+
+TEST_F(CoordinatorCurvesTest, ABriefStatusHasTheNewestEpochAndTheNewestThatWasEvaluated) {
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.mutable_evaluate()->set_every_epochs(2);
+  spec.mutable_stop()->set_epochs(5);
+  Submit(spec);
+  const auto epochs = [&] {
+    std::vector<uint32_t> epochs;
+    const auto jobs = std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>(true));
+    for (const EpochResult& result : jobs.jobs(0).epochs_done()) epochs.push_back(result.epoch());
+    return epochs;
+  };
+  EXPECT_THAT(epochs(), ElementsAre());
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").epoch() == 1; }));
+  EXPECT_THAT(epochs(), ElementsAre(0));
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").epoch() == 3; }));
+  EXPECT_THAT(epochs(), ElementsAre(1, 2));
 }
 
 TEST_F(CoordinatorCurvesTest, AJobWithoutAFolderHasNoneWritten) {

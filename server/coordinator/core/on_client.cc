@@ -32,7 +32,8 @@ void Coordinator::Core::On(const GetJobEvent& event) {
 
 void Coordinator::Core::On(const ListJobsEvent& event) {
   ListJobsReply reply;
-  for (const auto& [uid, job] : jobs_) *reply.add_jobs() = StatusOf(job);
+  const Epochs epochs = event.brief ? Epochs::kNewest : Epochs::kAll;
+  for (const auto& [uid, job] : jobs_) *reply.add_jobs() = StatusOf(job, epochs);
   AddWarnings(reply);
   Reply(event.call, std::move(reply));
 }

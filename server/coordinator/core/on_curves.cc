@@ -38,7 +38,7 @@ void Coordinator::Core::On(const CurvesEvent& event) {
   const Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   CurvesReply reply;
-  *reply.mutable_status() = StatusOf(*job);
+  *reply.mutable_status() = StatusOf(*job, event.brief ? Epochs::kTested : Epochs::kAll);
   for (const CurvePoint& point : job->curve.points()) {
     if (point.step() > event.request.after_step()) *reply.add_points() = point;
   }

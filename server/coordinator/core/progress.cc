@@ -212,6 +212,7 @@ void Coordinator::Core::FinishIfDone(Job& job) {
       accuracy = absl::StrFormat(", test accuracy %.4f", result.test_accuracy());
     }
     result.set_evaluated(true);
+    NoteTested(job, epoch);
     UpdateTrainLoss(job, epoch);
     SaveResult(job, epoch);
     TellCurve(job, nullptr, &result);

@@ -90,6 +90,7 @@ absl::Status Coordinator::Core::LoadJobRecord(const std::string& key, const std:
   } else if (parts.size() == 4 && parts[2] == "result") {
     EpochResult result;
     parsed = result.ParseFromString(value) && result.epoch() == number;
+    if (result.evaluated()) NoteTested(job, number);
     job.results[number] = std::move(result);
   } else if (parts.size() == 4 && parts[2] == "curve") {
     parsed = curves[uid][number].ParseFromString(value);

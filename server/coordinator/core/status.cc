@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/data_plan/job_steps.h"
+#include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
 namespace starling {
@@ -57,7 +58,35 @@ uint64_t Coordinator::Core::StepsDone(const Job& job) const {
                   JobStepsOf(job));
 }
 
-JobStatus Coordinator::Core::StatusOf(const Job& job) const {
+void Coordinator::Core::NoteTested(Job& job, uint32_t epoch) {
+  job.tested.insert(std::upper_bound(job.tested.begin(), job.tested.end(), epoch), epoch);
+}
+
+// A job may have a million epochs: who asks often gets few, and what is left out is not looked at.
+void Coordinator::Core::AddEpochs(const Job& job, Epochs epochs, JobStatus& status) {
+  const auto add = [&](uint32_t epoch) { *status.add_epochs_done() = job.results.at(epoch); };
+  switch (epochs) {
+    case Epochs::kAll:
+      for (const auto& [epoch, result] : job.results) *status.add_epochs_done() = result;
+      return;
+    case Epochs::kNewest: {
+      if (job.results.empty()) return;
+      const uint32_t newest = job.results.rbegin()->first;
+      if (!job.tested.empty() && job.tested.back() != newest) add(job.tested.back());
+      return add(newest);
+    }
+    case Epochs::kTested: {
+      const size_t count = job.tested.size();
+      const size_t stride = (count + limits::kCurvePointsMax - 1) / limits::kCurvePointsMax;
+      // The newest is always there.
+      for (size_t i = count == 0 ? 0 : (count - 1) % stride; i < count; i += stride)
+        add(job.tested[i]);
+      return;
+    }
+  }
+}
+
+JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
   JobStatus status;
   status.set_uid(job.uid());
   status.set_name(job.name());
@@ -69,7 +98,7 @@ JobStatus Coordinator::Core::StatusOf(const Job& job) const {
   status.set_step(StepsDone(job));
   status.set_steps(JobStepsOf(job));
   status.set_train_loss(job.loss);
-  for (const auto& [epoch, result] : job.results) *status.add_epochs_done() = result;
+  AddEpochs(job, epochs, status);
   if (!job.has_loss && !job.results.empty())
     status.set_train_loss(job.results.rbegin()->second.train_loss());
   status.set_submitted(Time(job.stored.submitted_us()));
