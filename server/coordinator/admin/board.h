@@ -2,8 +2,12 @@
 #ifndef STARLING_SERVER_COORDINATOR_ADMIN_BOARD_H_
 #define STARLING_SERVER_COORDINATOR_ADMIN_BOARD_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
+#include <list>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -24,7 +28,8 @@ class Board {
   Board(Ask ask, absl::Duration max_age, absl::Duration patience)
       : ask_(std::move(ask)), max_age_(max_age), patience_(patience) {}
 
-  // Not older than `max_age`. nullptr: the owner did not answer within `patience`, or had no answer.
+  // Not older than `max_age`. nullptr: the owner did not answer within `patience` of the question,
+  // or had no answer.
   std::shared_ptr<const T> Get() {
     const absl::Time now = absl::Now();
     {
@@ -34,12 +39,12 @@ class Board {
         state_->asked = true;
         state_->asked_at = now;
       } else {
-        return Await(now);  // the answer to an earlier question is still to come
+        return Await();  // the answer to an earlier question is still to come
       }
     }
     ask_([state = state_](std::shared_ptr<const T> value) { Take(*state, std::move(value)); });
     MutexLock lock(&state_->mutex);
-    return Await(now);
+    return Await();
   }
 
  private:
@@ -60,9 +65,11 @@ class Board {
     state.answered.SignalAll();
   }
 
-  std::shared_ptr<const T> Await(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) {
+  // An owner that is silent is waited for once, not by each who looks.
+  std::shared_ptr<const T> Await() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) {
+    const absl::Time until = state_->asked_at + patience_;
     while (state_->asked) {
-      if (state_->answered.WaitWithDeadline(&state_->mutex, now + patience_)) break;
+      if (state_->answered.WaitWithDeadline(&state_->mutex, until)) break;
     }
     return state_->asked ? nullptr : state_->value;
   }
@@ -71,6 +78,38 @@ class Board {
   const absl::Duration max_age_;
   const absl::Duration patience_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();  // an answer may come when we are gone
+};
+
+// Boards by name: of the `kept` names that were asked for last. Not thread-safe.
+template <typename T>
+class Boards {
+ public:
+  using Make = std::function<Board<T>(const std::string& name)>;
+
+  Boards(size_t kept, Make make) : kept_(kept), make_(std::move(make)) {}
+
+  // As Board::Get, of the board with this name.
+  std::shared_ptr<const T> Get(const std::string& name) {
+    const auto known = std::find_if(boards_.begin(), boards_.end(),
+                                    [&](const auto& entry) { return entry.first == name; });
+    if (known != boards_.end()) {
+      boards_.splice(boards_.begin(), boards_, known);
+    } else {
+      boards_.emplace_front(name, make_(name));
+      if (boards_.size() > kept_) boards_.pop_back();
+    }
+    return boards_.front().second.Get();
+  }
+
+  // Forgets the names of which `gone` is true.
+  void EraseIf(const std::function<bool(const std::string&)>& gone) {
+    boards_.remove_if([&](const auto& entry) { return gone(entry.first); });
+  }
+
+ private:
+  const size_t kept_;
+  const Make make_;
+  std::list<std::pair<std::string, Board<T>>> boards_;  // who was asked for last comes first
 };
 
 }  // namespace starling

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -35,6 +36,15 @@ TEST(Board, AnOwnerThatIsSilentIsNotAskedAgainNorWaitedForLong) {
   EXPECT_EQ(*board.Get(), 7);
 }
 
+TEST(Board, ASilentOwnerIsWaitedForOnceHoweverManyLook) {
+  constexpr absl::Duration kPatience = absl::Milliseconds(200);
+  Board<int> board([](Board<int>::Answer) {}, absl::Hours(1), kPatience);
+  const absl::Time begin = absl::Now();
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(board.Get(), nullptr);
+  EXPECT_GE(absl::Now() - begin, kPatience);
+  EXPECT_LT(absl::Now() - begin, 25 * kPatience);
+}
+
 TEST(Board, NoAnswerIsAskedForAgain) {
   int asked = 0;
   Board<int> board([&](Board<int>::Answer answer) { answer(++asked == 1 ? nullptr : std::make_shared<int>(asked)); },
@@ -61,6 +71,26 @@ TEST(Board, AnAnswerMayComeWhenNobodyIsThere) {
     EXPECT_EQ(board.Get(), nullptr);
   }
   late(std::make_shared<int>(1));
+}
+
+TEST(Boards, ThoseThatWereAskedForLastAreKept) {
+  std::string asked;
+  Boards<int> boards(2, [&](const std::string& name) {
+    return Board<int>(
+        [&asked, name](Board<int>::Answer answer) {
+          asked += name;
+          answer(std::make_shared<int>(name[0]));
+        },
+        absl::Hours(1), kLong);
+  });
+  for (const char* name : {"a", "b", "a", "c", "a"}) EXPECT_EQ(*boards.Get(name), name[0]);
+  EXPECT_EQ(asked, "abc");
+  boards.Get("b");  // gave way to c
+  EXPECT_EQ(asked, "abcb");
+  boards.EraseIf([](const std::string& name) { return name == "a"; });
+  boards.Get("b");
+  boards.Get("a");
+  EXPECT_EQ(asked, "abcba");
 }
 
 }  // namespace

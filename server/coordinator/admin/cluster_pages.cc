@@ -1,6 +1,5 @@
 #include "server/coordinator/admin/cluster_pages.h"
 
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +22,7 @@ using admin::HttpResponse;
 // The page looks every two seconds, scrapers less often.
 constexpr absl::Duration kMaxAge = absl::Milliseconds(500);
 constexpr absl::Duration kPatience = absl::Seconds(1);
+constexpr size_t kCurvesKept = 8;  // of the jobs that were asked for last
 
 HttpResponse JsonResponse(std::string body) {
   HttpResponse response;
@@ -82,9 +82,15 @@ void AskForCurves(CoordinatorHost* host, const std::string& job, Board<CurvesRep
 class ClusterPages {
  public:
   explicit ClusterPages(CoordinatorHost* host)
-      : host_(host),
-        cluster_([host](Board<ClusterView>::Answer answer) { AskForCluster(host, std::move(answer)); },
-                 kMaxAge, kPatience) {}
+      : cluster_(
+            [host](Board<ClusterView>::Answer answer) { AskForCluster(host, std::move(answer)); },
+            kMaxAge, kPatience),
+        curves_(kCurvesKept, [host](const std::string& job) {
+          const auto ask = [host, job](Board<CurvesReply>::Answer answer) {
+            AskForCurves(host, job, std::move(answer));
+          };
+          return Board<CurvesReply>(ask, kMaxAge, kPatience);
+        }) {}
 
   void AddMetrics(admin::MetricsText& metrics) {
     const auto view = cluster_.Get();
@@ -99,16 +105,9 @@ class ClusterPages {
   HttpResponse Curves(const std::string& job) {
     const auto view = cluster_.Get();
     if (view == nullptr) return Silent();
-    std::erase_if(curves_, [&](const auto& entry) { return !HasJob(*view, entry.first); });
+    curves_.EraseIf([&](const std::string& name) { return !HasJob(*view, name); });
     if (!HasJob(*view, job)) return ErrorResponse(404, "there is no such job; give one as ?job=NAME");
-    auto& board = curves_[job];
-    if (board == nullptr) {
-      const auto ask = [host = host_, job](Board<CurvesReply>::Answer answer) {
-        AskForCurves(host, job, std::move(answer));
-      };
-      board = std::make_unique<Board<CurvesReply>>(ask, kMaxAge, kPatience);
-    }
-    const auto curves = board->Get();
+    const auto curves = curves_.Get(job);
     return curves == nullptr ? Silent() : JsonResponse(CurvesJson(*curves));
   }
 
@@ -120,9 +119,8 @@ class ClusterPages {
     return false;
   }
 
-  CoordinatorHost* const host_;
   Board<ClusterView> cluster_;
-  std::map<std::string, std::unique_ptr<Board<CurvesReply>>> curves_;  // of jobs that are there
+  Boards<CurvesReply> curves_;  // of jobs that are there
 };
 
 HttpResponse StatusPage() {
