@@ -79,7 +79,7 @@ void Admin::BeginShutdown() {
   pages_.clear();
 }
 
-std::string Admin::Metrics() {
+HttpResponse Admin::Metrics() {
   MetricsText metrics;
   metrics.Gauge("starling_build_info", "What this process is; always 1.",
                 {{"version", std::string(ReleaseVersion())},
@@ -90,18 +90,17 @@ std::string Admin::Metrics() {
   AddProcessMetrics(metrics);
   if (server_ != nullptr) AddServerMetrics(server_->counts(), metrics);
   for (const AddMetrics& add : metrics_) add(metrics);
-  return metrics.Text();
+  if (!metrics.missing().empty()) return Verdict(metrics.missing());
+  HttpResponse response = Text(200, metrics.Text());
+  response.content_type = kMetricsContentType;
+  return response;
 }
 
 HttpResponse Admin::Serve(const HttpRequest& request) {
   if (request.path == "/healthz") return Verdict(health_.WhyNot(absl::Now()));
   MutexLock lock(&mutex_);
   if (request.path == "/readyz") return Verdict(why_not_ready_());
-  if (request.path == "/metrics") {
-    HttpResponse response = Text(200, Metrics());
-    response.content_type = kMetricsContentType;
-    return response;
-  }
+  if (request.path == "/metrics") return Metrics();
   const auto page = pages_.find(request.path);
   if (page != pages_.end()) return page->second(request);
   if (request.path != "/") {

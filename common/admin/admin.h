@@ -1,7 +1,7 @@
 // A daemon's admin port: plain HTTP for kubelets, scrapers and people, the one port without TLS. It shows
 // nothing secret and changes nothing.
 //
-//   /metrics   Prometheus' text format (docs/metrics.md)
+//   /metrics   Prometheus' text format (docs/metrics.md), or 503 and what is missing
 //   /healthz   200 while the process's loops turn; else 503 and which one is stuck
 //   /readyz    200 while it can do its work; else 503 and what it waits for
 //   /          what else there is, unless the daemon puts a page there
@@ -51,7 +51,7 @@ class Admin {
  private:
   explicit Admin(const Identity& self);
   HttpResponse Serve(const HttpRequest& request);
-  std::string Metrics() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  HttpResponse Metrics() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Identity self_;
   Health health_;

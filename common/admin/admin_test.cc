@@ -55,6 +55,19 @@ TEST_F(AdminTest, MetricsAreThoseOfAll) {
   EXPECT_THAT(reply, Not(HasSubstr("starling_process_open_files 0\n")));
 }
 
+TEST_F(AdminTest, MetricsThatAreNotWholeAreNone) {
+  admin_->AddMetricsOf([](MetricsText& metrics) { metrics.Gauge("starling_a", "A.", {}, 7); });
+  bool missing = true;
+  admin_->AddMetricsOf([&](MetricsText& metrics) {
+    if (missing) metrics.Miss("no series of jobs");
+    if (missing) metrics.Miss("another thing");
+  });
+  EXPECT_THAT(Ask("/metrics"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(Ask("/metrics"), EndsWith("\r\n\r\nno series of jobs\n"));
+  missing = false;
+  EXPECT_THAT(Ask("/metrics"), HasSubstr("\nstarling_a 7\n"));
+}
+
 TEST_F(AdminTest, PagesAreServed) {
   admin_->SetPage("/status.json", [](const HttpRequest& request) {
     HttpResponse response;

@@ -81,4 +81,8 @@ std::string MetricsText::Text() const {
   return text;
 }
 
+void MetricsText::Miss(absl::string_view why) {
+  if (missing_.empty()) missing_ = std::string(why);
+}
+
 }  // namespace starling::admin

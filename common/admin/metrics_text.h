@@ -28,6 +28,11 @@ class MetricsText {
 
   std::string Text() const;
 
+  // Something that belongs here is not known now, and why: there is no answer then, since a scraper
+  // takes a series that is not in one for a thing that is gone. The first reason is kept.
+  void Miss(absl::string_view why);
+  const std::string& missing() const { return missing_; }  // empty: nothing
+
  private:
   struct Family {
     absl::string_view type;
@@ -38,6 +43,7 @@ class MetricsText {
   std::string* Samples(absl::string_view name, absl::string_view type, absl::string_view help);
 
   std::map<std::string, Family> families_;
+  std::string missing_;
 };
 
 }  // namespace starling::admin

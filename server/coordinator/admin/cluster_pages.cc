@@ -38,7 +38,10 @@ HttpResponse ErrorResponse(int status, absl::string_view why) {
   return response;
 }
 
-HttpResponse Silent() { return ErrorResponse(503, "the coordinator's thread does not answer"); }
+constexpr char kSilent[] =
+    "the coordinator's thread does not answer: nothing is known of jobs, workers and shards";
+
+HttpResponse Silent() { return ErrorResponse(503, kSilent); }
 
 // Answers to the three questions, on the host's thread.
 struct Gathering {
@@ -94,7 +97,8 @@ class ClusterPages {
 
   void AddMetrics(admin::MetricsText& metrics) {
     const auto view = cluster_.Get();
-    if (view != nullptr) AddClusterMetrics(*view, metrics);
+    if (view == nullptr) return metrics.Miss(kSilent);
+    AddClusterMetrics(*view, metrics);
   }
 
   HttpResponse Status() {

@@ -99,7 +99,9 @@ TEST_F(ClusterPagesTest, CurvesOfNoJob) {
 TEST_F(ClusterPagesTest, ACoordinatorThatIsClosedIsSaid) {
   host_->BeginShutdown();
   EXPECT_THAT(Ask("/status.json"), StartsWith("HTTP/1.1 503 "));
-  EXPECT_THAT(Ask("/metrics"), StartsWith("HTTP/1.1 200 "));
+  // No series at all would say that there are no jobs.
+  EXPECT_THAT(Ask("/metrics"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(Ask("/metrics"), HasSubstr("\r\n\r\nthe coordinator's thread does not answer: "));
 }
 
 }  // namespace
