@@ -3,16 +3,20 @@
     trace_check.py TRACE.json
 
 * It is what Perfetto reads: events with the fields that their phase asks for, named processes and threads.
-* On each thread spans nest: two are apart, or one is inside the other.
+* On each thread spans nest: two are apart, or one is inside the other. A thread has one row: a
+  second one, "lane 0 (2)", is where `starling trace` puts what did not nest. Only pushes and pulls
+  are many at a time.
 * Every push of a worker has its apply on a shard, by flow, and an arrow that ends there.
 * Cause comes before effect: no apply begins more than 1 ms before its push.
 """
 
 import json
+import re
 import sys
 from collections import defaultdict
 
 SLACK_MICROS = 1000
+SEVERAL_ROWS = ("push under way", "pull under way")
 
 
 class Trace:
@@ -80,6 +84,17 @@ def check_nesting(trace):
     return faults
 
 
+def check_rows(trace):
+    """Rows that a thread has beside its first one: what is on them overlaps what is on that."""
+    faults = []
+    for (what, pid, _), row in trace.names.items():
+        more = re.fullmatch(r"(.*) \(\d+\)", row or "") if what == "thread_name" else None
+        if more and more[1] not in SEVERAL_ROWS:
+            process = trace.names.get(("process_name", pid, 0))
+            faults.append(f"row {row} of {process}: spans do not nest")
+    return faults
+
+
 def check_flows(trace, slack):
     """Pushes without an apply, arrows that do not join them, and effects before their causes."""
     applies = {span["args"]["flow"]: span for span in trace.applies}
@@ -115,7 +130,7 @@ def check_flows(trace, slack):
 def check(document, slack=SLACK_MICROS):
     """All faults, as sentences; none: the trace is good."""
     trace = Trace(document)
-    return check_form(trace) or check_nesting(trace) + check_flows(trace, slack)
+    return check_form(trace) or check_nesting(trace) + check_rows(trace) + check_flows(trace, slack)
 
 
 def main():

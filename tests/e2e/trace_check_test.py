@@ -46,14 +46,20 @@ class CheckTest(unittest.TestCase):
         def nameless(events): del events[4]
         def negative(events): events[5]["ts"] = -1
         def no_duration(events): del events[5]["dur"]
+        def second_row(events): events[2]["args"]["name"] = "lane 0 (2)"
         def nothing(events): del events[7:]
         for change, says in (
                 (late_wait, "wait at 10 on (1, 1) ends behind"), (no_apply, "has no apply"),
                 (other_slice, "is joined with"), (no_arrow, "has no arrow"), (half_an_arrow, "ends nowhere"),
                 (headless_arrow, "begins nowhere"), (early, "begins 1001 us before its push"),
+                (second_row, "row lane 0 (2) of worker w: spans do not nest"),
                 (nameless, "no thread_name"), (negative, "is -1"), (no_duration, "without dur"),
                 (nothing, "no push at all")):
             self.assertIn(says, self.faults(change), change.__name__)
+
+    def test_pushes_and_pulls_are_many_at_a_time(self):
+        for row in ("push under way (2)", "pull under way (13)"):
+            self.assertEqual(self.faults(lambda events: events[3]["args"].update(name=row)), "")
 
     def test_a_millisecond_is_forgiven(self):
         def early(events):
