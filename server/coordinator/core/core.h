@@ -94,6 +94,13 @@ class Coordinator::Core {
     std::optional<LeaseTable> leases;
     RangeSums sums;
   };
+  // What of an evaluation moves: who holds how much of it changes, and so does what is done.
+  struct EvaluationSeen {
+    uint32_t epoch = 0;
+    uint64_t done = 0;                 // items
+    std::map<uint32_t, uint64_t> held;  // by worker: how many
+    bool operator==(const EvaluationSeen&) const = default;
+  };
 
   struct Job {
     StoredJob stored;  // durable, as are:
@@ -127,6 +134,8 @@ class Coordinator::Core {
     std::map<std::string, Departure> departed;  // by name, until they are back
     uint64_t steps_seen = 0;
     absl::Time stepped;  // when the last of them was finished
+    std::optional<EvaluationSeen> evaluation_seen;  // of the first that is under way
+    absl::Time evaluation_moved;                    // when that last changed
 
     uint64_t uid() const { return stored.description().run().job_uid(); }
     const JobSpec& spec() const { return stored.description().spec(); }
@@ -225,6 +234,7 @@ class Coordinator::Core {
   void NoteCounters(Job& job, uint32_t partition) const;
   void NoteDeparture(const Worker& worker, const std::string& why);
   void NoteSteps(Job& job, uint64_t done) const;
+  void NoteEvaluation(Job& job) const;
   explain::Evidence GatherEvidence(const Job& job) const;
   explain::WorkerEvidence EvidenceOf(const Worker& worker) const;
   void AddMembers(const Job& job, explain::Evidence& evidence) const;

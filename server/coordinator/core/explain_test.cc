@@ -214,6 +214,26 @@ TEST_F(CoordinatorExplainTest, AJobThatDoesNothing) {
   EXPECT_NEAR(reply.findings(0).figure(), 60, 1);
 }
 
+TEST_F(CoordinatorExplainTest, AnEvaluationThatDoesNotEnd) {
+  cluster.train_samples = 40;
+  Workers(1);
+  Submit(Ssp("a", 1, 1));
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").epoch() == 2; }));
+  cluster.workers["worker-0"].idle_hands = true;
+  cluster.RunFor(absl::Seconds(115));
+  ASSERT_TRUE(cluster.IsIn("a", RUNNING));
+  EXPECT_EQ(Cause("a"), "");
+  cluster.RunFor(absl::Seconds(15));
+  const ExplainReply reply = Explain("a");
+  ASSERT_EQ(reply.findings_size(), 1) << reply.DebugString();
+  EXPECT_EQ(reply.findings(0).cause(), "no-progress");
+  EXPECT_NEAR(reply.findings(0).figure(), 130, 2);
+  EXPECT_THAT(reply.findings(0).text(), HasSubstr("evaluation"));
+  cluster.workers["worker-0"].idle_hands = false;
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_EQ(Cause("a"), "");
+}
+
 TEST_F(CoordinatorExplainTest, ANewJobsCountersBeginAnew) {
   Train(1);
   JobRequest request;

@@ -80,6 +80,22 @@ void Coordinator::Core::NoteSteps(Job& job, uint64_t done) const {
   job.stepped = now_;
 }
 
+void Coordinator::Core::NoteEvaluation(Job& job) const {
+  std::optional<EvaluationSeen> seen;
+  if (!job.evaluations.empty()) {
+    const auto& [epoch, evaluation] = *job.evaluations.begin();
+    seen = {.epoch = epoch};
+    if (evaluation.leases) {
+      seen->done = evaluation.leases->done_count();
+      for (const Member& member : job.state.roster().members())
+        seen->held[member.worker()] = evaluation.leases->held_count(member.worker());
+    }
+  }
+  if (seen == job.evaluation_seen) return;
+  job.evaluation_seen = std::move(seen);
+  job.evaluation_moved = now_;
+}
+
 // ---- What is gathered -----------------------------------------------------------------------
 
 explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
@@ -99,6 +115,7 @@ explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
   evidence.stalled_seconds =
       SecondsSince(job.stepped == absl::Time() ? std::max(began, started_) : job.stepped);
   evidence.evaluating = !job.evaluations.empty();
+  if (job.evaluation_seen) evidence.evaluation_stalled_seconds = SecondsSince(job.evaluation_moved);
   evidence.policy = job.policy().policy();
   if (const PolicyRecord* next = job.next_policy(); next != nullptr) {
     absl::Time asked = now_;

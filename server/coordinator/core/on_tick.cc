@@ -30,6 +30,7 @@ void Coordinator::Core::On(const TickEvent&) {
     const absl::Time started = absl::FromUnixMicros(job.state.started_us());
     const uint64_t done = StepsDone(job);
     NoteSteps(job, done);
+    NoteEvaluation(job);
     const bool training = done < JobStepsOf(job);
     if (limit <= 0 || job.state.stopping() || !training || now_ - started < absl::Seconds(limit))
       continue;

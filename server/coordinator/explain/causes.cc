@@ -33,7 +33,8 @@ constexpr Cause kCauses[] = {
      "workers hold until a change of the policy takes effect; since it was asked for",
      "wait; the worker or shard that the log's last lines do not name is the one that it waits "
      "for"},
-    {"no-progress", "s", "no step was finished for long; since the last one",
+    {"no-progress", "s",
+     "no step was finished for long, or nothing of an evaluation; since the last one",
      "see the workers' logs and `starling logs JOB`"},
     {"slow-worker", "x", "a worker takes longer for a sample than the others; than their median",
      "see what else runs on its machine, and `starling doctor`; replace it, or raise the "

@@ -61,6 +61,7 @@ struct Evidence {
   uint64_t steps = 0;          // done
   double stalled_seconds = 0;  // since the last one, or since it began to run
   bool evaluating = false;
+  double evaluation_stalled_seconds = 0;  // since something of it was granted, or done
   Policy policy;                     // in force
   double policy_change_seconds = 0;  // since one was asked for that is not in force; 0: none
   std::string next_policy;           // "ssp(2)"

@@ -212,7 +212,19 @@ TEST(ExplainTest, NoProgress) {
   EXPECT_EQ(Causes(Explain(evidence)), "");
   evidence.steps = 900;
   evidence.evaluating = true;
+  evidence.evaluation_stalled_seconds = 110;
   EXPECT_EQ(Causes(Explain(evidence)), "");
+}
+
+TEST(ExplainTest, AnEvaluationThatDoesNotEnd) {
+  Evidence evidence = HealthyJob();
+  for (WorkerEvidence& worker : evidence.workers) worker.times.Clear();
+  evidence.evaluating = true;
+  evidence.stalled_seconds = 500;
+  evidence.evaluation_stalled_seconds = 130;
+  const Finding finding = Only(evidence, "no-progress");
+  EXPECT_EQ(finding.figure(), 130);
+  ExpectSays(finding, "evaluation");
 }
 
 // ---- What slows a job -----------------------------------------------------------------------

@@ -16,6 +16,7 @@ constexpr double kPolicyChangeSecondsMin = 3;
 constexpr double kStalledSecondsMin = 30;
 constexpr double kStalledStepsMin = 10;       // as long as so many steps usually take
 constexpr double kFirstStepSecondsMin = 120;  // where there was none yet
+constexpr double kEvaluationSecondsMin = 120;
 constexpr double kNoWorkersSecondsMin = 1;
 
 std::string At(const std::string& name, const std::string& address) {
@@ -119,9 +120,20 @@ void FindPolicyChange(const Evidence& evidence, Findings& findings) {
                Weight::kStops, 0.5);
 }
 
+// Workers evaluate before they train, so this does not wait for steps.
+void FindEndlessEvaluation(const Evidence& evidence, Findings& findings) {
+  const double stalled = evidence.evaluation_stalled_seconds;
+  if (stalled < kEvaluationSecondsMin) return;
+  findings.Add("no-progress", evidence.job, stalled,
+               absl::StrCat("nothing of the evaluation that is under way was finished for ",
+                            TimeText(stalled)),
+               Weight::kStops, 0.1);
+}
+
 // Where nothing else is known to stop it.
 void FindNoProgress(const Evidence& evidence, Findings& findings) {
-  if (!findings.empty() || evidence.evaluating || Members(evidence) == 0) return;
+  if (!findings.empty() || Members(evidence) == 0) return;
+  if (evidence.evaluating) return FindEndlessEvaluation(evidence, findings);
   const double usual = evidence.steps == 0 ? kFirstStepSecondsMin / kStalledStepsMin
                                            : (evidence.running_seconds - evidence.stalled_seconds) /
                                                  static_cast<double>(evidence.steps);
