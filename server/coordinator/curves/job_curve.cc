@@ -56,6 +56,8 @@ void JobCurve::Restore(std::vector<CurvePoint> points, uint32_t merges) {
     const uint64_t last = points_.empty() ? 0 : points_.back().step();
     if (point.step() > last && points_.size() < points_max_) points_.push_back(std::move(point));
   }
+  seen_max_ = 0;
+  for (const CurvePoint& point : points_) seen_max_ = std::max(seen_max_, point.staleness_max());
   merges_ = std::min(merges, 62u);
   MarkSaved();
 }
@@ -109,7 +111,7 @@ CurvePoint JobCurve::Add(const Moment& moment) {
 
 // The histogram counts from the job's begin: what the points have is subtracted. Nothing is lost
 // thus where points are, with a coordinator that was killed.
-void JobCurve::SetStaleness(const Moment& moment, CurvePoint& point) const {
+void JobCurve::SetStaleness(const Moment& moment, CurvePoint& point) {
   std::vector<uint64_t> fresh = moment.staleness;
   for (const CurvePoint& old : points_) {
     for (size_t i = 0; i < fresh.size() && i < static_cast<size_t>(old.staleness_histogram_size());
@@ -120,9 +122,12 @@ void JobCurve::SetStaleness(const Moment& moment, CurvePoint& point) const {
   const size_t buckets = fresh.size();
   while (!fresh.empty() && fresh.back() == 0) fresh.pop_back();
   for (const uint64_t count : fresh) point.add_staleness_histogram(count);
+  const bool grew = moment.staleness_max > seen_max_;
+  seen_max_ = std::max(seen_max_, moment.staleness_max);
   if (fresh.empty()) return;
-  // What is in the last bucket of all was that lead, or more.
-  point.set_staleness_max(fresh.size() == buckets
+  // What is in the last bucket of all was that lead, or more; how much more is known of a lead that
+  // was the greatest so far, and of no other.
+  point.set_staleness_max(fresh.size() == buckets && grew
                               ? std::max<uint64_t>(buckets - 1, moment.staleness_max)
                               : fresh.size() - 1);
 }

@@ -58,12 +58,14 @@ class JobCurve {
 
  private:
   void MergeNeighbours();
-  void SetStaleness(const Moment& moment, CurvePoint& point) const;
+  void SetStaleness(const Moment& moment, CurvePoint& point);
 
   const size_t points_max_;
   std::vector<CurvePoint> points_;
   uint32_t merges_ = 0;
   size_t saved_ = 0;
+
+  uint64_t seen_max_ = 0;  // the greatest lead since the job's begin, at the last point
 
   // Reported since the last point.
   double loss_sum_ = 0;

@@ -96,6 +96,28 @@ TEST(JobCurve, StalenessIsWhatIsNewOfTheCounts) {
   EXPECT_EQ(curve.points().back().staleness_max(), 0u);
 }
 
+TEST(JobCurve, ALeadOfLongAgoIsNoLaterPointsGreatest) {
+  JobCurve curve;
+  JobCurve::Moment moment = At(1, 1);
+  moment.staleness = {5, 0, 0, 1};
+  moment.staleness_max = 17;
+  EXPECT_EQ(curve.Add(moment).staleness_max(), 17u);
+  moment = At(2, 2);
+  moment.staleness = {5, 0, 0, 4};
+  moment.staleness_max = 17;
+  EXPECT_EQ(curve.Add(moment).staleness_max(), 3u) << "that, or more, but not known to be 17";
+  JobCurve restored;
+  restored.Restore(curve.points(), 0);
+  moment = At(3, 3);
+  moment.staleness = {5, 0, 0, 6};
+  moment.staleness_max = 17;
+  EXPECT_EQ(restored.Add(moment).staleness_max(), 3u);
+  moment = At(4, 4);
+  moment.staleness = {5, 0, 0, 7};
+  moment.staleness_max = 19;
+  EXPECT_EQ(restored.Add(moment).staleness_max(), 19u);
+}
+
 TEST(JobCurve, NeighboursAreMergedWhenItIsFull) {
   JobCurve curve(4);
   for (int i = 1; i <= 4; ++i) {
