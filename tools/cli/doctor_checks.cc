@@ -161,6 +161,23 @@ void CheckCpuClass(const std::vector<SurveyedDaemon>& daemons, Checks& checks) {
              "for results that are bitwise the same, take workers of one class only");
 }
 
+// Gradients go one way and values the other: each end sends by its own.
+void CheckCongestionControl(const SurveyedPath& path,
+                            const std::map<std::string, std::string>& congestion, Checks& checks) {
+  bool ok = true;
+  std::vector<std::string> ends;
+  for (const std::string& end : {path.from, path.to}) {
+    const auto control = congestion.find(end);
+    if (control == congestion.end()) continue;
+    ok = ok && control->second == "bbr";
+    ends.push_back(absl::StrCat(end, " uses ", control->second));
+  }
+  if (ends.empty()) return;
+  checks.Add("congestion-control", absl::StrCat(path.from, " -> ", path.to), ok,
+             absl::StrCat(absl::StrJoin(ends, ", "), " on a long way"),
+             "`sysctl net.ipv4.tcp_congestion_control=bbr` on both machines");
+}
+
 void CheckPath(const SurveyedPath& path, const std::map<std::string, std::string>& congestion,
                Checks& checks) {
   const std::string subject = absl::StrCat(path.from, " -> ", path.to);
@@ -179,11 +196,7 @@ void CheckPath(const SurveyedPath& path, const std::map<std::string, std::string
   checks.Add("delay", subject, delay <= kDelayMax,
              absl::StrFormat("%.2f ms there and back", 1e3 * delay),
              "put workers and shards nearer to each other");
-  const auto control = congestion.find(path.from);
-  if (delay < kFarDelay || control == congestion.end()) return;
-  checks.Add("congestion-control", subject, control->second == "bbr",
-             absl::StrCat(path.from, " uses ", control->second, " on a long way"),
-             "`sysctl net.ipv4.tcp_congestion_control=bbr` on both machines");
+  if (delay >= kFarDelay) CheckCongestionControl(path, congestion, checks);
 }
 
 }  // namespace
@@ -193,6 +206,20 @@ std::vector<Check> CheckNode(const std::string& subject, const NodeReply& node) 
   CheckMemory(subject, node, checks);
   CheckFiles(subject, node, checks);
   CheckGpu(subject, node, checks);
+  return checks.Take();
+}
+
+std::vector<Check> NodeRows(const NodeReply& node, const std::string& instruction_set) {
+  const auto known = [](const std::string& text) { return text.empty() ? "not known" : text; };
+  Checks checks;
+  checks.Add("cpu", node.host(), true,
+             absl::StrCat(known(node.cpu()), ", ", node.cores(), " cores, instruction set ",
+                          known(instruction_set)),
+             "");
+  checks.Add("system", node.host(), true,
+             absl::StrCat("kernel ", known(node.kernel()), ", congestion control ",
+                          known(node.congestion_control())),
+             "");
   return checks.Take();
 }
 

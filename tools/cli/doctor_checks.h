@@ -48,6 +48,9 @@ std::vector<Check> CheckSurvey(const Survey& survey);
 // One machine by itself: memory, files, GPU.
 std::vector<Check> CheckNode(const std::string& subject, const NodeReply& node);
 
+// What a machine is, for people to compare: nothing of it can fail.
+std::vector<Check> NodeRows(const NodeReply& node, const std::string& instruction_set);
+
 }  // namespace starling::cli
 
 #endif  // STARLING_TOOLS_CLI_DOCTOR_CHECKS_H_

@@ -154,7 +154,13 @@ TEST(DoctorChecks, Paths) {
   survey = FitSurvey();
   survey.paths[1].measured = FitPath(0.01);
   EXPECT_THAT(Failed(survey), ElementsAre("congestion-control, worker-1 -> shard-0"));
-  survey.daemons[3].node.set_congestion_control("bbr");
+  EXPECT_THAT(CheckSurvey(survey)[0].text, HasSubstr("worker-1 uses cubic, shard-0 uses cubic"));
+  for (const int one_end : {1, 3}) {
+    Survey half = survey;
+    half.daemons[one_end].node.set_congestion_control("bbr");
+    EXPECT_THAT(Failed(half), ElementsAre("congestion-control, worker-1 -> shard-0"));
+  }
+  for (const int end : {1, 3}) survey.daemons[end].node.set_congestion_control("bbr");
   EXPECT_THAT(Failed(survey), IsEmpty());
 }
 
@@ -190,6 +196,23 @@ TEST_F(DoctorTest, NothingIsWrong) {
   EXPECT_THAT(out_.str(), Not(HasSubstr("worker-1")));  // it is gone
 }
 
+TEST_F(DoctorTest, WhatWasNotMeasuredIsNotCalledFit) {
+  for (int i = 0; i < 300; ++i) {
+    ShardStatus* shard = cluster_.shards.add_shards();
+    const std::string address = absl::StrCat("127.0.0.2:", i + 1);
+    shard->set_name(absl::StrCat("more-", i));
+    shard->set_address(address);
+    shard->set_state("ready");
+    cluster_.infos[address].mutable_version()->set_version("0.1.0");
+    cluster_.nodes[address] = FitNode("one", address);
+    cluster_.measured[{"127.0.0.1:1", address}] = FitPath();
+    cluster_.measured[{"127.0.0.1:3", address}] = FitPath();
+  }
+  EXPECT_EQ(Run({"doctor"}), kExitOk) << out_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("45 more paths from workers to shards were not measured\n"
+                                    "nothing wrong in what was measured: "));
+}
+
 TEST_F(DoctorTest, WhatFailedComesFirstAndSaysWhatToTry) {
   cluster_.nodes.erase("127.0.0.1:3");
   EXPECT_EQ(Run({"doctor"}), kExitError);
@@ -206,7 +229,13 @@ TEST_F(DoctorTest, WhatFailedComesFirstAndSaysWhatToTry) {
 TEST_F(DoctorTest, OneMachineNeedsNoCluster) {
   environment_.clear();
   node_ = FitNode("here", "");
+  node_.set_cores(12);
+  node_.set_kernel("6.1.0");
   EXPECT_EQ(Run({"doctor", "--node"}), kExitOk);
+  EXPECT_THAT(out_.str(),
+              HasSubstr("ok    cpu, here: A Processor, 12 cores, instruction set "));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("ok    system, here: kernel 6.1.0, congestion control cubic\n"));
   EXPECT_THAT(out_.str(), HasSubstr("ok    memory, here: 4.0 GiB of 8.0 GiB are available"));
   node_.set_available_bytes(1 << 20);
   EXPECT_EQ(Run({"doctor", "--node"}), kExitError);
