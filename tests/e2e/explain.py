@@ -4,7 +4,9 @@
 
 Computing is replayed as timed waits, and waits are injected into workers and shards, so that hardly any processor is
 needed. Each case's cause must be named in the first sentence, with a figure within 10 % of the injected one, and
-each healthy job must have nothing wrong. Prints a row for each, then `figure: ...`; exit status 1 where one misses.
+each healthy job must have nothing wrong: its epochs have ten steps and are all evaluated, and it is
+asked about every 5 s for half a minute. Prints a row for each, then `figure: ...`; exit status 1
+where one misses.
 """
 
 import argparse
@@ -23,6 +25,8 @@ from tests.e2e.slow_link import SlowLink
 FORWARD, BACKWARD = 0.05, 0.1
 WITHIN = 0.10
 STEPS = 24  # before it is asked
+AT_ONCE = 5  # healthy jobs, each on two workers of its own
+ASK_EVERY, ASK_FOR = 5, 30  # seconds
 
 
 def replay(times=1.0):
@@ -146,28 +150,59 @@ def run_cases(only, images, labels):
     return held, len(cases), worst
 
 
-def run_healthy(count, images, labels):
-    """Jobs with nothing wrong with them of which explain says so; four at a time."""
-    policies = [{"bsp": {}}, {"ssp": {"staleness": 2}}, {"async": {}}, {"bsp": {}}]
-    clean = 0
-    with slowed_cluster(Case("", 0, workers=8, shards=2)) as cluster:
-        done = 0
+HEALTHY = [{"bsp": {}}, {"ssp": {"staleness": 2}}, {"async": {}}]
+
+
+def healthy_job(name, train, test, policy):
+    """Two workers; an epoch is all of `train`, and evaluated."""
+    job = endless_job(name, *train, policy, 2)
+    job["spec"]["data"]["test"] = {"idx": {"images": test[0], "labels": test[1]}}
+    job["spec"]["evaluate"] = {"everyEpochs": 1}
+    return job
+
+
+def complaint(cluster, name):
+    """What explain says of a job; empty: that nothing is wrong, and where the time goes."""
+    reply, status = explain(cluster, name)
+    if status == 0 and not reply["findings"] and len(reply["phases"]) == 6:
+        text = cluster.cli("explain", name).stdout
+        return "" if text.startswith("nothing wrong: ") else text
+    found = "; ".join(f"{finding['cause']}: {finding['text']}" for finding in reply["findings"])
+    return found or f"exit status {status}, {reply['phases']}"
+
+
+def ask_often(cluster, names):
+    """Each job's complaints over half a minute, with when they were made."""
+    complaints = {name: [] for name in names}
+    begin = time.monotonic()
+    for after in range(0, ASK_FOR + 1, ASK_EVERY):
+        time.sleep(max(0, begin + after - time.monotonic()))
+        for name in names:
+            if said := complaint(cluster, name):
+                complaints[name].append(f"after {after} s: {said}")
+    return complaints
+
+
+def run_healthy(count, train, test):
+    """Jobs with nothing wrong with them of which explain says so each time; several at once."""
+    clean = done = 0
+    with slowed_cluster(Case("", 0, workers=2 * AT_ONCE, shards=2)) as cluster:
         while done < count:
-            names = [f"healthy-{done + i}" for i in range(min(4, count - done))]
-            for name, policy in zip(names, policies):
-                cluster.submit(endless_job(name, images, labels, policy, 2))
-            for name, policy in zip(names, policies):
+            batch = range(done, min(done + AT_ONCE, count))
+            jobs = {f"healthy-{i}": HEALTHY[i % len(HEALTHY)] for i in batch}
+            for name, policy in jobs.items():
+                cluster.submit(healthy_job(name, train, test, policy))
+            for name, policy in jobs.items():
                 cluster.wait_progress(name, step=STEPS * (1 if "bsp" in policy else 2), timeout=240)
-                reply, status = explain(cluster, name)
-                good = status == 0 and not reply["findings"] and len(reply["phases"]) == 6
-                text = cluster.cli("explain", name).stdout
-                good = good and text.startswith("nothing wrong: ")
-                clean += good
-                print(f"{name:15} {'nothing wrong' if good else text}", flush=True)
-            for name in names:
+            for name, complaints in ask_often(cluster, jobs).items():
+                epoch = cluster.describe(name)["epoch"]
+                clean += not complaints
+                said = "; ".join(complaints) or "nothing wrong"
+                print(f"{name:15} epoch {epoch:3}  {said}", flush=True)
                 cluster.cli("cancel", name)
-            wait_until(lambda: all(w["state"] == "idle" for w in cluster.get("workers")), 60, "workers to be idle")
-            done += len(names)
+            wait_until(lambda: all(worker["state"] == "idle" for worker in cluster.get("workers")),
+                       60, "workers to be idle")
+            done += len(jobs)
     return clean
 
 
@@ -177,9 +212,11 @@ def main():
     parser.add_argument("--healthy", type=int, default=20)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        images, labels = write_idx(folder, samples=6400)
-        held, cases, worst = run_cases(options.only, images, labels)
-        clean = run_healthy(options.healthy, images, labels)
+        def data(part, samples):
+            (Path(folder) / part).mkdir()
+            return write_idx(Path(folder) / part, samples)
+        held, cases, worst = run_cases(options.only, *data("cases", 6400))
+        clean = run_healthy(options.healthy, data("train", 320), data("test", 64))
     print(f"figure: {held} of {cases} causes named first, figures within {100 * worst:.1f} %; "
           f"{clean} of {options.healthy} healthy jobs nothing wrong")
     return 0 if held == cases and clean == options.healthy else 1
