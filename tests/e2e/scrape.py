@@ -4,7 +4,7 @@ import re
 
 SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$')
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
-ROW = re.compile(r'^\| `(starling_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|')
+ROW = re.compile(r'^\| `(starling_\w+)` \| (\w+) \|([^|]*)\|([^|]*)\|')
 
 
 def parse(text):
