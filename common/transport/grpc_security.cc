@@ -113,13 +113,14 @@ class Gate {
   static void Process(void* gate, grpc_auth_context* context, const grpc_metadata* metadata,
                       size_t count, grpc_process_auth_metadata_done_cb done, void* argument) {
     CallFacts call;
+    bool identity = false, version = false, protocol = false;  // seen
     for (size_t i = 0; i < count; ++i) {
       const absl::string_view key = View(metadata[i].key);
       const absl::string_view value = View(metadata[i].value);
       if (key == ":path") call.method = value;
-      if (key == kIdentityKey) call.identity = value;
-      if (key == kVersionKey) call.version = value;
-      if (key == kProtocolKey) call.protocol = value;
+      if (key == kIdentityKey) Take(value, kIdentityKey, &identity, &call.identity, &call.repeated);
+      if (key == kVersionKey) Take(value, kVersionKey, &version, &call.version, &call.repeated);
+      if (key == kProtocolKey) Take(value, kProtocolKey, &protocol, &call.protocol, &call.repeated);
     }
     call.certificate_uris = Property(context, GRPC_PEER_URI_PROPERTY_NAME);
     const LinkSecurity* const security = static_cast<Gate*>(gate)->security_.get();
@@ -131,6 +132,13 @@ class Gate {
   static void Destroy(void* gate) { delete static_cast<Gate*>(gate); }
 
  private:
+  static void Take(absl::string_view value, absl::string_view key, bool* seen,
+                   absl::string_view* into, absl::string_view* repeated) {
+    if (*seen) *repeated = key;
+    *seen = true;
+    *into = value;
+  }
+
   const std::shared_ptr<const LinkSecurity> security_;
 };
 
@@ -185,6 +193,10 @@ absl::Status JudgeCall(const CallFacts& call, const LinkSecurity* security) {
     const absl::StatusOr<CertificateOwner> owner = OwnerOf(call.certificate_uris, security->self());
     if (!owner.ok()) return owner.status();
     role = owner->role;
+  }
+  if (!call.repeated.empty()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("expected metadata ", call.repeated, " once, got it again"));
   }
   if (!call.identity.empty() || !IsGeneralMethod(call.method)) {
     const absl::StatusOr<PeerIdentity> peer = CheckPeer([&](absl::string_view key) {

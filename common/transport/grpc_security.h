@@ -32,11 +32,13 @@ struct CallFacts {
   absl::string_view identity;                       // metadata; empty: none
   absl::string_view version;
   absl::string_view protocol;
+  absl::string_view repeated;  // one of these keys that came more than once; empty: none did
 };
 
 // kPermissionDenied: over TLS, a certificate of another cluster or of no role, or one of another role
-// than the call's identity; a role that may not call the method. kUnauthenticated, kFailedPrecondition:
-// as CheckPeer. kUnimplemented: no such method.
+// than the call's identity; a role that may not call the method; an identity, version or protocol
+// that is given twice, whatever it says: who reads one and who reads the other would disagree.
+// kUnauthenticated, kFailedPrecondition: as CheckPeer. kUnimplemented: no such method.
 absl::Status JudgeCall(const CallFacts& call, const LinkSecurity* security);
 
 }  // namespace starling

@@ -2,6 +2,7 @@
 
 #include <grpc/grpc.h>
 
+#include <iterator>
 #include <utility>
 
 #include "common/protocol/limits.h"
@@ -54,8 +55,8 @@ void AddIdentity(const Identity& self, grpc::ClientContext* context) {
 absl::StatusOr<PeerIdentity> CheckCaller(const grpc::ServerContextBase& context) {
   const auto& metadata = context.client_metadata();
   return CheckPeer([&](absl::string_view key) -> absl::string_view {
-    const auto it = metadata.find(grpc::string_ref(key.data(), key.size()));
-    if (it == metadata.end()) return {};
+    const auto [it, end] = metadata.equal_range(grpc::string_ref(key.data(), key.size()));
+    if (it == end || std::next(it) != end) return {};
     return {it->second.data(), it->second.size()};
   });
 }

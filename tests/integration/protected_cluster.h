@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/transport/testing/certificates.h"
@@ -64,11 +65,15 @@ inline std::shared_ptr<grpc::Channel> StrangerChannel(const std::string& address
 }
 
 // Calls the method, sends one message, and reads to the end: how the call ended. A method that answers
-// and ends well is kOk.
+// and ends well is kOk. `before` and `after`: metadata beside the identity's.
+using Metadata = std::vector<std::pair<std::string, std::string>>;
 inline absl::Status StrangerCalls(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                                  const Identity& identity, const std::string& message) {
+                                  const Identity& identity, const std::string& message,
+                                  const Metadata& before = {}, const Metadata& after = {}) {
   grpc::ClientContext context;
+  for (const auto& [key, value] : before) context.AddMetadata(key, value);
   AddIdentity(identity, &context);
+  for (const auto& [key, value] : after) context.AddMetadata(key, value);
   context.set_deadline(GrpcDeadline(absl::Now() + kLong));
   grpc::CompletionQueue queue;
   grpc::GenericStub stub(channel);

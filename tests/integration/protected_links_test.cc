@@ -265,6 +265,40 @@ TEST_F(Matrix, MethodsDenyTheWrongClusterAndNoOwner) {
   ExpectNothingChanged();
 }
 
+// What the gate judges must be what the service reads, so nothing may be said twice: neither
+// another identity nor the same, before one's own nor after it. Exchange has the member's frame.
+TEST_F(Matrix, MethodsDenyAnIdentityGivenTwice) {
+  const Slice& slice = worker_->layout().slices[0];
+  OutgoingPayload payload;
+  const FrameHeader push =
+      worker_->PushHeader(slice, 1, 1, std::vector<float>(slice.elements, 1.0f), &payload);
+  const std::string frame = Frame(push, payload);
+  for (const auto& [method, callers] : MethodRows()) {
+    const std::string message = method == "/starling.ParameterServer/Exchange" ? frame : kEmpty;
+    for (const PeerRole role : kPeerRoles) {
+      const TestCertificate certificate = authority_.Issue({kCluster, role});
+      const auto channel = StrangerChannel(AddressOf(method), &certificate);
+      for (const auto& [key, value] :
+           Metadata{{kIdentityKey, "worker:w-0"}, {kIdentityKey, "client:me"}, {kIdentityKey, ""},
+                    {kVersionKey, "0"}, {kProtocolKey, "1"}}) {
+        const Metadata twice = {{key, value}};
+        for (const auto& [before, after] :
+             {std::pair(twice, Metadata()), std::pair(Metadata(), twice)}) {
+          const uint64_t denied = RefusalsOf(method).calls();
+          const absl::Status status =
+              StrangerCalls(channel, method, {role, "w-0"}, message, before, after);
+          EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied)
+              << method << " by a " << PeerRoleName(role) << " with " << key << ": " << value
+              << status;
+          EXPECT_NE(status.message().find(key), absl::string_view::npos) << status;
+          EXPECT_EQ(RefusalsOf(method).calls(), denied + 1) << method;
+        }
+      }
+    }
+  }
+  ExpectNothingChanged();
+}
+
 // Frames in the name of the member, as its own stream would carry them.
 TEST_F(Matrix, FramesOfStrangersAreRefusedOrDeniedByType) {
   const std::string exchange = "/starling.ParameterServer/Exchange";
