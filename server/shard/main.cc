@@ -52,12 +52,13 @@ absl::Status Run(const ShardFlags& shard_flags, DaemonExit* exit_request, int* e
         exit_request->Request(kExitError);
       });
   if (!shard.ok()) return shard.status();
-  (*shard)->ShowOn(admin.get());
   if (!flags.port_file.empty()) {
     if (absl::Status status = WritePortFile(flags.port_file, (*shard)->port()); !status.ok()) {
       return status;
     }
   }
+  // Nothing returns from here on before BeginShutdown: the admin port outlives the shard it asks.
+  (*shard)->ShowOn(admin.get());
   spdlog::info("version {} is reached at {}, coordinator {}", std::string(ReleaseVersion()),
                (*shard)->address(), flags.coordinator);
   *exit_status = exit_request->Wait().exit_status;
