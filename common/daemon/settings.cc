@@ -27,8 +27,8 @@ constexpr absl::string_view kOthers[] = {
     "STARLING_LANES",               "STARLING_LISTEN",              "STARLING_LOG_LEVEL",
     "STARLING_MEMORY_BYTES",        "STARLING_NAME",                "STARLING_PORT_FILE",
     "STARLING_PROMETHEUS",          "STARLING_STATE",               "STARLING_TABLE",
-    "STARLING_TLS_CA",              "STARLING_TLS_CERT",            "STARLING_TLS_KEY",
-    "STARLING_TOKENS",
+    "STARLING_TENSORBOARD_ROOT",    "STARLING_TLS_CA",              "STARLING_TLS_CERT",
+    "STARLING_TLS_KEY",             "STARLING_TOKENS",
 };
 
 }  // namespace

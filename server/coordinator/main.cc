@@ -32,8 +32,21 @@ absl::StatusOr<std::unique_ptr<StateStore>> OpenState(const std::string& folder)
   return SqliteStore::Open(absl::StrCat(folder, "/coordinator.db"));
 }
 
-absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit* exit_request,
+struct CoordinatorFlags {
+  DaemonFlags daemon;
+  std::string state;
+  std::string tensorboard_root;
+};
+
+absl::Status Run(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_request,
                  int* exit_status) {
+  const DaemonFlags& flags = coordinator_flags.daemon;
+  const std::string& state = coordinator_flags.state;
+  if (const std::string& root = coordinator_flags.tensorboard_root;
+      !root.empty() && root.front() != '/') {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tensorboard-root: expected an absolute path, got \"", root, "\""));
+  }
   const Identity self{PeerRole::kCoordinator, flags.name};
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin, StartAdminPort(flags, self));
   absl::StatusOr<std::unique_ptr<StateStore>> store = OpenState(state);
@@ -42,6 +55,7 @@ absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit*
   options.insecure = flags.security->insecure();
   options.version = std::string(ReleaseVersion());
   options.protocol = ProtocolVersion();
+  options.tensorboard_root = coordinator_flags.tensorboard_root;
   absl::StatusOr<std::unique_ptr<CoordinatorHost>> host =
       CoordinatorHost::Start(options, *std::move(store), [exit_request](const absl::Status& status) {
         spdlog::critical("cannot store state, ending: {}", status.ToString());
@@ -90,18 +104,24 @@ absl::Status Run(const DaemonFlags& flags, const std::string& state, DaemonExit*
 
 int Main(int argc, char** argv) {
   DaemonExit exit_request;
-  DaemonFlags flags;
+  CoordinatorFlags coordinator_flags;
+  DaemonFlags& flags = coordinator_flags.daemon;
   flags.listen = "127.0.0.1:7070";
-  std::string state;
   const std::optional<int> ends = ParseDaemonFlags(
       argc, argv, PeerRole::kCoordinator,
-      {{"--state", "Folder of the durable state; created if it is not there", &state, true}}, &flags);
+      {{"--state", "Folder of the durable state; created if it is not there",
+        &coordinator_flags.state, true},
+       {"--tensorboard-root",
+        "Folder beneath which jobs may have TensorBoard's event files written here, by this "
+        "process's user; without one they may not",
+        &coordinator_flags.tensorboard_root}},
+      &flags);
   if (ends.has_value()) return *ends;
   RaiseFileLimit();
   absl::Status status = SetUpLogging(PeerRole::kCoordinator, flags.name, flags.log_level);
   if (status.ok()) LogWarnings(flags);
   int exit_status = kExitOk;
-  if (status.ok()) status = Run(flags, state, &exit_request, &exit_status);
+  if (status.ok()) status = Run(coordinator_flags, &exit_request, &exit_status);
   if (status.ok()) return exit_status;
   std::cerr << "starling-coordinator: " << std::string(status.message()) << std::endl;
   return kExitError;

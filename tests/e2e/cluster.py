@@ -134,6 +134,7 @@ class Cluster:
         self._spawn("coordinator", [
             binary("server/coordinator/starling-coordinator"), "--listen", listen,
             "--state", str(self.directory / "state"), "--port-file", str(port_file),
+            "--tensorboard-root", "/",
             *self._admin_flags("coordinator"), *self.tls_flags("coordinator"),
             *self.flags_of.get("coordinator", [])])
         wait_until(lambda: port_file.exists() and port_file.read_text().strip(), 20,

@@ -82,7 +82,9 @@ absl::Status Cluster::Launch(Daemon& daemon) {
                                    "--admin-port-file", admin_path, "--admin-address",
                                    absl::StrCat("127.0.0.1:", admin_port)};
   if (coordinator) {
-    argv.insert(argv.end(), {"--state", directory.CoordinatorStatePath()});
+    argv.insert(argv.end(), {"--state", directory.CoordinatorStatePath(),
+                             // Clients and daemons here are the same user's: one may not do more.
+                             "--tensorboard-root", "/"});
   } else {
     argv.insert(argv.end(), {"--coordinator", address_});
   }

@@ -28,6 +28,10 @@ void Coordinator::Step(const CoordinatorEvent& event, absl::Time now, Coordinato
   core_->Step(event, now, sink);
 }
 
+bool Coordinator::AsksForFolder(const SubmitRequest& request) const {
+  return core_->AsksForFolder(request);
+}
+
 uint64_t Coordinator::generation() const { return core_->generation(); }
 
 // ---- One step ----

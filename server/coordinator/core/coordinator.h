@@ -33,7 +33,8 @@ using CallId = Id<struct CallIdTag, uint64_t>;
 
 // ---- Events ---------------------------------------------------------------------------------
 
-// `tensorboard`: whether the spec's folder for event files can be written; OK where it names none.
+// `tensorboard`: whether the spec's folder for event files can be written; OK where nobody looked
+// (AsksForFolder).
 struct SubmitEvent {
   CallId call;
   SubmitRequest request;
@@ -160,6 +161,8 @@ struct CoordinatorOptions {
   absl::Duration lease_ahead = absl::Seconds(30);
   uint32_t lease_items_min = 2;
   uint32_t lease_items_max = 256;
+  // Beneath it lie the folders for event files that jobs may name; empty: jobs may name none.
+  std::string tensorboard_root;
   // What starts a daemon, for messages to people.
   std::string worker_command = "starling-worker";
   std::string shard_command = "starling-ps";
@@ -193,6 +196,10 @@ class Coordinator {
   void Start(absl::Time now, CoordinatorSink& sink);
 
   void Step(const CoordinatorEvent& event, absl::Time now, CoordinatorSink& sink);
+
+  // Whether only the submission's folder for event files is still to be looked at before the event
+  // may come: all else that can be said at once is well. Otherwise the event may come at once.
+  bool AsksForFolder(const SubmitRequest& request) const;
 
   uint64_t generation() const;
 

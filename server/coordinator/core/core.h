@@ -30,6 +30,7 @@ class Coordinator::Core {
   absl::Status Load(const StoreSnapshot& snapshot);  // snapshot.cc
   void Start(absl::Time now, CoordinatorSink& sink);
   void Step(const CoordinatorEvent& event, absl::Time now, CoordinatorSink& sink);
+  bool AsksForFolder(const SubmitRequest& request) const;
   uint64_t generation() const { return cluster_.generation(); }
 
  private:
@@ -197,6 +198,7 @@ class Coordinator::Core {
 
   // on_submit.cc
   absl::Status CheckSubmission(const SubmitRequest& request) const;
+  absl::Status CheckTensorboard(const JobSpec& spec) const;
   void AskWorkerToInspect(Submission& submission);
   void FinishSubmission(const std::string& name, const Inspection& inspection);
   absl::StatusOr<Job> MakeJob(const Submission& submission, const Inspection& inspection) const;

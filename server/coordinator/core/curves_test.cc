@@ -265,6 +265,51 @@ TEST_F(CoordinatorCurvesTest, AFolderThatCannotBeWrittenOrIsInUseIsRefused) {
               HasSubstr("tensorboard: expected an absolute path"));
 }
 
+// Nobody looks at a disk for what is refused anyway, nor for a dry run.
+TEST_F(CoordinatorCurvesTest, AFolderIsLookedAtOnlyForAJobThatIsGoodOtherwise) {
+  const JobSpec good = [&] {
+    JobSpec spec = Ssp("a", 1, 1);
+    spec.set_tensorboard("/runs/a");
+    return spec;
+  }();
+  SubmitRequest request;
+  *request.mutable_spec() = good;
+  EXPECT_TRUE(cluster.core->AsksForFolder(request));
+  request.set_dry_run(true);
+  EXPECT_FALSE(cluster.core->AsksForFolder(request));
+  request.set_dry_run(false);
+  for (const char* folder :
+       {"", "runs/a", "/", "/other", "/runsa", "/runs/../etc", "/runs/a/../.."}) {
+    request.mutable_spec()->set_tensorboard(folder);
+    EXPECT_FALSE(cluster.core->AsksForFolder(request)) << folder;
+  }
+  *request.mutable_spec() = good;
+  request.mutable_spec()->mutable_batch()->set_global(0);
+  EXPECT_FALSE(cluster.core->AsksForFolder(request));
+  Submit(good);
+  *request.mutable_spec() = good;
+  EXPECT_FALSE(cluster.core->AsksForFolder(request)) << "its name is taken";
+  request.mutable_spec()->set_name("b");
+  EXPECT_FALSE(cluster.core->AsksForFolder(request)) << "its folder is taken";
+  request.mutable_spec()->set_tensorboard("/runs/b/../b");
+  EXPECT_TRUE(cluster.core->AsksForFolder(request));
+}
+
+TEST_F(CoordinatorCurvesTest, AFolderMustLieBeneathTheRoot) {
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.set_tensorboard("/runs/../etc");
+  EXPECT_THAT(std::string(SubmitError(spec).message()),
+              HasSubstr("expected a folder beneath /runs, the coordinator's --tensorboard-root"));
+}
+
+TEST(CoordinatorCurvesRoot, WithoutOneNoFolderIsTaken) {
+  auto core = Coordinator::Create({}, {});
+  ASSERT_TRUE(core.ok()) << core.status();
+  SubmitRequest request;
+  request.mutable_spec()->set_tensorboard("/runs/a");
+  EXPECT_FALSE((*core)->AsksForFolder(request));
+}
+
 TEST_F(CoordinatorCurvesTest, AnUnknownJobIsNotFound) {
   CurvesRequest request;
   request.set_name("nothing");

@@ -1,4 +1,6 @@
 // A job is submitted: checked, its data looked at by a worker, accepted or refused.
+#include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +26,14 @@ absl::Status CheckSpecSize(const JobSpec& spec) {
                                                  limits::kJobSpecBytesMax));
 }
 
+// Of two absolute paths, as they are written.
+bool LiesBeneath(const std::string& folder, const std::string& root) {
+  const std::filesystem::path relative =
+      std::filesystem::path(folder).lexically_normal().lexically_relative(
+          std::filesystem::path(root).lexically_normal());
+  return !relative.empty() && *relative.begin() != "..";
+}
+
 }  // namespace
 
 absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) const {
@@ -35,18 +45,44 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
     return absl::ResourceExhaustedError(absl::StrCat(
         "there are ", jobs_.size(), " jobs, and that is the most: delete some that are over"));
   }
-  const std::string& folder = spec.tensorboard();
-  for (const auto& [uid, job] : jobs_) {
-    if (folder.empty() || job.over() || job.spec().tensorboard() != folder) continue;
-    return absl::InvalidArgumentError(absl::StrCat("tensorboard: job ", job.name(),
-                                                   " writes its event files to ", folder,
-                                                   ": name another folder"));
-  }
+  STARLING_RETURN_IF_ERROR(CheckTensorboard(spec));
   if (submissions_.size() >= limits::kSubmissionsMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat(submissions_.size(), " jobs are just being submitted: try again in a moment"));
   }
   return absl::OkStatus();
+}
+
+// Looks at no disk: what the path is there, links included, is for CurveWriter to see.
+absl::Status Coordinator::Core::CheckTensorboard(const JobSpec& spec) const {
+  const std::string& folder = spec.tensorboard();
+  if (folder.empty()) return absl::OkStatus();
+  if (options_.tensorboard_root.empty()) {
+    return absl::InvalidArgumentError(
+        "tensorboard: this coordinator writes no event files: start it with --tensorboard-root "
+        "DIR, beneath which jobs may name folders; or remove tensorboard from the job, and have "
+        "the client write them: starling metrics JOB --tensorboard DIR");
+  }
+  if (!LiesBeneath(folder, options_.tensorboard_root)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensorboard: expected a folder beneath ", options_.tensorboard_root,
+                     ", the coordinator's --tensorboard-root, got ", folder));
+  }
+  for (const auto& [uid, job] : jobs_) {
+    if (job.over() || job.spec().tensorboard() != folder) continue;
+    return absl::InvalidArgumentError(absl::StrCat("tensorboard: job ", job.name(),
+                                                   " writes its event files to ", folder,
+                                                   ": name another folder"));
+  }
+  return absl::OkStatus();
+}
+
+bool Coordinator::Core::AsksForFolder(const SubmitRequest& request) const {
+  const std::string& name = request.spec().name();
+  const auto named = [&](const auto& entry) { return entry.second.name() == name; };
+  return !request.spec().tensorboard().empty() && !request.dry_run() &&
+         std::none_of(jobs_.begin(), jobs_.end(), named) && submissions_.count(name) == 0 &&
+         CheckSubmission(request).ok();
 }
 
 void Coordinator::Core::On(const SubmitEvent& event) {

@@ -7,8 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/protocol/limits.h"
 
 namespace starling {
+namespace {
+
+constexpr absl::Duration kFolderDeadline = absl::Seconds(10);
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     const CoordinatorOptions& options, std::unique_ptr<StateStore> store,
@@ -18,7 +24,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   absl::StatusOr<std::unique_ptr<Coordinator>> core = Coordinator::Create(options, *snapshot);
   if (!core.ok()) return core.status();
   std::unique_ptr<CoordinatorHost> host(
-      new CoordinatorHost(*std::move(core), std::move(store), std::move(on_fatal)));
+      new CoordinatorHost(options, *std::move(core), std::move(store), std::move(on_fatal)));
   std::promise<absl::Status> started;
   host->loop_.Post([&] {
     host->core_->Start(host->Now(), *host);
@@ -30,12 +36,14 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   return host;
 }
 
-CoordinatorHost::CoordinatorHost(std::unique_ptr<Coordinator> core,
+CoordinatorHost::CoordinatorHost(const CoordinatorOptions& options,
+                                 std::unique_ptr<Coordinator> core,
                                  std::unique_ptr<StateStore> store,
                                  std::function<void(const absl::Status&)> on_fatal)
     : on_fatal_(std::move(on_fatal)),
       core_(std::move(core)),
       store_(std::move(store)),
+      curves_(options.tensorboard_root),
       loop_("coordinator") {}
 
 CoordinatorHost::~CoordinatorHost() { Stop(); }
@@ -53,23 +61,40 @@ CallId CoordinatorHost::Call(MakeEvent make_event, Done done) {
 }
 
 CallId CoordinatorHost::Submit(const SubmitRequest& request, Done done) {
-  const std::string folder = request.spec().tensorboard();
-  if (folder.empty()) {
-    return Call([request](CallId call) { return SubmitEvent{call, request}; }, std::move(done));
-  }
   const CallId call(next_call_.fetch_add(1));
   auto shared = std::make_shared<Done>(std::move(done));
-  const bool posted = loop_.Post([this, call, request, folder, shared] {
+  const bool posted = loop_.Post([this, call, request, shared] {
     if (!closed_.ok()) return (*shared)(closed_);
     waiting_.emplace(call, std::move(*shared));
-    curves_.Check(folder, [this, call, request](absl::Status status) {
-      loop_.Post([this, call, request, status] {
-        if (waiting_.count(call) > 0) Step(SubmitEvent{call, request, status});
-      });
-    });
+    if (!core_->AsksForFolder(request)) return Step(SubmitEvent{call, request});
+    AskForFolder(call, request);
   });
   if (!posted) (*shared)(absl::UnavailableError("the coordinator is shutting down"));
   return call;
+}
+
+void CoordinatorHost::AskForFolder(CallId call, const SubmitRequest& request) {
+  const std::string folder = request.spec().tensorboard();
+  // A disk that hangs keeps those who were given up, too.
+  if (folders_asked_ >= limits::kSubmissionsMax) {
+    return Answer(call, absl::ResourceExhaustedError(absl::StrCat(
+                            "tensorboard: ", folders_asked_, " folders for event files are being "
+                            "looked at on the coordinator's machine: try again in a moment")));
+  }
+  ++folders_asked_;
+  const EventLoop::TimerId timer = loop_.PostAfter(kFolderDeadline, [this, call, folder] {
+    Answer(call, absl::DeadlineExceededError(absl::StrCat(
+                     "tensorboard: whether event files can be written to ", folder,
+                     " was not found out within ", absl::FormatDuration(kFolderDeadline),
+                     ": its disk hangs, on the coordinator's machine")));
+  });
+  curves_.Check(folder, [this, call, timer, request](absl::Status status) {
+    loop_.Post([this, call, timer, request, status = std::move(status)] {
+      --folders_asked_;
+      loop_.Cancel(timer);
+      if (waiting_.count(call) > 0) Step(SubmitEvent{call, request, status});
+    });
+  });
 }
 
 void CoordinatorHost::Gone(CallId call) {

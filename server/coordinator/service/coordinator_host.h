@@ -36,7 +36,8 @@ class CoordinatorHost final : private CoordinatorSink {
 
   // Thread-safe. The id is for Gone.
   CallId Call(MakeEvent make_event, Done done);
-  // A submission: first looks whether its folder for event files, if it names one, can be written.
+  // A submission: where the core asks for it, first looks whether its folder for event files can be
+  // written; kDeadlineExceeded where that is not known after 10 s.
   CallId Submit(const SubmitRequest& request, Done done);
   // The caller hung up. Its `done` runs with kCancelled, unless it ran already. Thread-safe.
   void Gone(CallId call);
@@ -51,7 +52,8 @@ class CoordinatorHost final : private CoordinatorSink {
   void WatchWith(admin::Health* health) { health->Watch(&loop_, "coordinator"); }
 
  private:
-  CoordinatorHost(std::unique_ptr<Coordinator> core, std::unique_ptr<StateStore> store,
+  CoordinatorHost(const CoordinatorOptions& options, std::unique_ptr<Coordinator> core,
+                  std::unique_ptr<StateStore> store,
                   std::function<void(const absl::Status&)> on_fatal);
 
   void Persist(const StoreBatch& batch) override;
@@ -62,6 +64,7 @@ class CoordinatorHost final : private CoordinatorSink {
   absl::Time Now();
   void Step(const CoordinatorEvent& event);
   void Tick();
+  void AskForFolder(CallId call, const SubmitRequest& request);
   void Answer(CallId call, CoordinatorReply reply);
   void AnswerAll(const absl::Status& status);
 
@@ -73,6 +76,7 @@ class CoordinatorHost final : private CoordinatorSink {
   std::unique_ptr<Coordinator> core_;
   std::unique_ptr<StateStore> store_;
   std::map<CallId, Done> waiting_;
+  size_t folders_asked_ = 0;  // checks under way, those of calls that were answered included
   absl::Time last_now_ = absl::InfinitePast();
   absl::Status closed_;  // not OK: no more steps; what every call gets
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <map>
 #include <memory>
@@ -21,6 +22,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/empty.pb.h"
 #include "proto/coordinator_service.grpc.pb.h"
+#include "server/coordinator/core/testing/mini_cluster.h"
 #include "server/coordinator/service/coordinator_host.h"
 #include "server/coordinator/store/memory_store.h"
 
@@ -47,8 +49,10 @@ class FailingStore final : public StateStore {
 class CoordinatorServiceTest : public testing::Test {
  protected:
   void SetUp() override {
+    CoordinatorOptions options;
+    options.tensorboard_root = testing::TempDir();
     auto host = CoordinatorHost::Start(
-        {}, std::make_unique<FailingStore>(&store_fails_),
+        options, std::make_unique<FailingStore>(&store_fails_),
         [this](const absl::Status& status) { fatal_.set_value(status); });
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
@@ -145,20 +149,35 @@ TEST_F(CoordinatorServiceTest, UnknownJobIsNotFound) {
   EXPECT_EQ(stub->GetJob(&context, request, &reply).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(CoordinatorServiceTest, AFolderForEventFilesThatCannotBeWrittenIsRefused) {
+// The disk is not touched for jobs that are refused anyway, nor for dry runs.
+TEST_F(CoordinatorServiceTest, AFolderForEventFilesIsMadeForGoodJobsAlone) {
   const auto stub = CoordinatorService::NewStub(MakeChannel(server_->address()));
-  SubmitRequest request;
-  request.mutable_spec()->set_tensorboard("/proc/nothing");
-  for (const bool good : {false, true}) {
-    if (good) request.mutable_spec()->set_tensorboard(absl::StrCat(std::getenv("TEST_TMPDIR"), "/events"));
+  const std::string root = testing::TempDir(), folder = absl::StrCat(root, "/events");
+  const auto submit = [&](const std::string& tensorboard, bool good, bool dry_run) {
+    SubmitRequest request;
+    *request.mutable_spec() = MiniCluster::Spec("job", Policy::SSP, 1, 1);
+    request.mutable_spec()->set_tensorboard(tensorboard);
+    if (!good) request.mutable_spec()->mutable_batch()->set_global(0);
+    request.set_dry_run(dry_run);
     grpc::ClientContext context;
     AddIdentity({PeerRole::kClient, "me"}, &context);
     SubmitReply reply;
     const grpc::Status status = stub->Submit(&context, request, &reply);
-    // The spec is wrong in other ways, too: the core, which decides, was asked.
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    EXPECT_FALSE(status.ok()) << "there is no worker";
+    return status.error_message();
+  };
+  for (const bool dry_run : {false, true}) {
+    EXPECT_NE(submit(folder, false, dry_run).find("batch.global"), std::string::npos);
+    EXPECT_NE(submit("events", true, dry_run).find("absolute path"), std::string::npos);
+    EXPECT_NE(submit("/proc/nothing", true, dry_run).find("--tensorboard-root"), std::string::npos);
   }
-  EXPECT_TRUE(std::filesystem::is_directory(absl::StrCat(std::getenv("TEST_TMPDIR"), "/events")));
+  EXPECT_NE(submit(folder, true, true).find("no worker"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  EXPECT_NE(submit(folder, true, false).find("no worker"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_directory(folder));
+  std::ofstream(absl::StrCat(root, "/in-the-way"));
+  const std::string said = submit(absl::StrCat(root, "/in-the-way"), true, false);
+  EXPECT_NE(said.find("cannot"), std::string::npos) << said;
 }
 
 // Every method of the service, found by reflection, so that a new one cannot be forgotten.

@@ -22,11 +22,12 @@ class CurveWriter {
  public:
   static constexpr int kWaitingMax = 10'000;  // news that wait for the disk; more is left out
 
-  CurveWriter();
+  // Writes to no folder that does not lie beneath `root`, links followed; empty: to none at all.
+  explicit CurveWriter(const std::string& root);
   ~CurveWriter();  // Stop()
 
-  // Whether files can be written to `folder`, which is made where it is not there. `done` runs
-  // once, on the writer's thread; never where the writer was stopped before.
+  // Whether files can be written to `folder`, which is made where it is not there but may be.
+  // `done` runs once, on the writer's thread; never where the writer was stopped before.
   void Check(const std::string& folder, std::function<void(absl::Status)> done);
 
   // Into the job's file, which is begun with its first news.
@@ -42,8 +43,10 @@ class CurveWriter {
   };
 
   void Carry(const CurveNews& news);
-  static absl::Status Append(const CurveNews& news, Job& job);
+  absl::Status Append(const CurveNews& news, Job& job) const;
+  absl::Status CheckBeneath(const std::string& folder) const;
 
+  const std::string root_;
   std::atomic<int> waiting_ = 0;
   std::atomic<bool> behind_ = false;  // said already
 

@@ -55,7 +55,7 @@ class CurveWriterTest : public testing::Test {
 
 TEST_F(CurveWriterTest, AJobHasOneFileWithItsPointsAndTests) {
   {
-    CurveWriter writer;
+    CurveWriter writer("/");
     for (const uint64_t step : {10, 20}) writer.Write(News(1, step));
     CurveNews tested{.job = 1, .folder = folder_};
     tested.result.emplace().set_evaluated(true);
@@ -75,7 +75,7 @@ TEST_F(CurveWriterTest, AJobHasOneFileWithItsPointsAndTests) {
 
 TEST_F(CurveWriterTest, ACoordinatorThatStartsAgainBeginsASession) {
   for (const uint64_t session : {0, 31}) {
-    CurveWriter writer;
+    CurveWriter writer("/");
     CurveNews news = News(1, session + 10);
     news.session_step = session;
     writer.Write(news);
@@ -95,7 +95,7 @@ TEST_F(CurveWriterTest, ACoordinatorThatStartsAgainBeginsASession) {
 
 TEST_F(CurveWriterTest, AJobThatEndsBeforeItsFirstPointLeavesNoFile) {
   {
-    CurveWriter writer;
+    CurveWriter writer("/");
     writer.Write({.job = 1, .folder = folder_, .over = true});
   }
   EXPECT_TRUE(Files().empty());
@@ -103,7 +103,7 @@ TEST_F(CurveWriterTest, AJobThatEndsBeforeItsFirstPointLeavesNoFile) {
 
 TEST_F(CurveWriterTest, AFolderThatIsLostIsTriedAgain) {
   std::ofstream(folder_) << "in the way";
-  CurveWriter writer;
+  CurveWriter writer("/");
   EXPECT_FALSE(Check(writer, folder_).ok());
   writer.Write(News(1, 10));
   EXPECT_FALSE(Check(writer, folder_).ok()) << "and the point was tried before";
@@ -114,8 +114,32 @@ TEST_F(CurveWriterTest, AFolderThatIsLostIsTriedAgain) {
   EXPECT_TRUE(Has(Files()[0], tensorboard::PointEvent(*News(1, 20).point)));
 }
 
+TEST_F(CurveWriterTest, NothingIsMadeOutsideOfItsRoot) {
+  const std::string root = absl::StrCat(folder_, "/root");
+  const std::string beside = absl::StrCat(folder_, "/rootless");
+  std::filesystem::create_directories(root);
+  std::filesystem::create_directories(beside);
+  std::filesystem::create_directory_symlink("../rootless", absl::StrCat(root, "/link"));
+  CurveWriter writer(root);
+  EXPECT_TRUE(Check(writer, absl::StrCat(root, "/a/b")).ok());
+  for (const std::string& bad : {absl::StrCat(beside, "/a"), absl::StrCat(root, "/../rootless/a"),
+                                 absl::StrCat(root, "/link/a"), folder_}) {
+    const absl::Status status = Check(writer, bad);
+    EXPECT_NE(status.message().find("does not lie beneath --tensorboard-root"),
+              absl::string_view::npos)
+        << bad << status;
+    CurveNews news = News(1, 1);
+    news.folder = bad;
+    writer.Write(news);
+  }
+  EXPECT_FALSE(Check(writer, beside).ok()) << "and what came before was written";
+  EXPECT_TRUE(std::filesystem::is_empty(beside));
+  CurveWriter nowhere("");
+  EXPECT_FALSE(Check(nowhere, root).ok());
+}
+
 TEST_F(CurveWriterTest, NewsThatWaitForTheDiskAreBounded) {
-  CurveWriter writer;
+  CurveWriter writer("/");
   std::promise<void> go;
   std::shared_future<void> gone = go.get_future().share();
   std::promise<void> blocked;

@@ -30,6 +30,7 @@ void SetLoss(double loss, StepMetrics& metrics) {
 }  // namespace
 
 MiniCluster::MiniCluster(CoordinatorOptions options) : options_(std::move(options)) {
+  if (options_.tensorboard_root.empty()) options_.tensorboard_root = "/runs";
   StartCoordinator();
 }
 
