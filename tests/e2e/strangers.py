@@ -97,7 +97,8 @@ class Stalled:
 
 
 class Junk:
-    """Connections that send random bytes and go, at a rate, on all addresses in turn."""
+    """Connections that send random bytes and go, at a rate, on all addresses in turn. `made` counts
+    those that sent all of them."""
 
     def __init__(self, addresses, per_second):
         self.addresses = addresses
@@ -114,13 +115,16 @@ class Junk:
         while not self._stop.is_set():
             due += self.period
             time.sleep(max(0, due - time.monotonic()))
+            tried = self.made + self.failed
             try:
-                with socket.create_connection(self.addresses[self.made % len(self.addresses)], timeout=10) as one:
-                    start = self.made * 7919 % (len(noise) - 256)
+                address = self.addresses[tried % len(self.addresses)]
+                with socket.create_connection(address, timeout=10) as one:
+                    start = tried * 7919 % (len(noise) - 256)
                     one.sendall(noise[start:start + 256])
             except OSError:
                 self.failed += 1
-            self.made += 1
+            else:
+                self.made += 1
 
     def close(self):
         self._stop.set()
