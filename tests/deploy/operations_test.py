@@ -160,9 +160,27 @@ class Operations(unittest.TestCase):
             self.assertLess(time.monotonic(), end, f"worker-1 did not drain: {output}")
             time.sleep(0.1)
 
-    def after_new_authority(self, _):
+    def after_round(self, authorities):
+        certs = self.directory / "certs"
+        for role in ("coordinator", "shard", "worker", "client"):
+            trusted = (certs / role / "ca.crt").read_text()
+            self.assertEqual(trusted.count("BEGIN CERTIFICATE"), authorities)
+            self.shell.run(f"openssl verify -CAfile certs/authority.crt certs/{role}/tls.crt")
         # Until all have read their files anew.
+        time.sleep(5)
         self.shell.run("for i in $(seq 120); do if starling get workers; then break; fi; sleep 0.5; done")
+
+    def after_new_authority(self, _):
+        self.old = (self.directory / "certs" / "authority.crt").read_text()
+        self.after_round(2)
+
+    def after_use_new(self, _):
+        self.assertEqual((self.directory / "certs" / "authority.old.crt").read_text(), self.old)
+        self.after_round(2)
+
+    def after_forget_old(self, _):
+        self.assertNotIn(self.old, (self.directory / "certs" / "worker" / "ca.crt").read_text())
+        self.after_round(1)
 
     def after_delete_all(self, _):
         self.assertEqual(self.api.names("statefulsets", "starling"), [])
@@ -178,6 +196,8 @@ class Operations(unittest.TestCase):
               ("delete pod starling-shard-0", after_delete_shard),
               ("kill -TERM", after_kill),
               ("--new-authority", after_new_authority),
+              ("--use-new", after_use_new),
+              ("--forget-old", after_forget_old),
               ("kubectl delete -k deploy/kubernetes/overlays", after_delete_all))
 
     def test_every_command(self):
