@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/protocol/limits.h"
 #include "common/transport/grpc_security.h"
 #include "common/version/version.h"
@@ -42,8 +44,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetMaxReceiveMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
   arguments.SetMaxSendMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
   const bool allowed = CheckPeerAddress(address, security.get()).ok();
+  // Said outright, or a host that is called unix or ipv4 would be taken for the kind of its target.
+  const std::string target =
+      absl::StartsWith(address, "[") ? address : absl::StrCat("dns:///", address);
   return grpc::CreateCustomChannel(
-      address, allowed ? MakeChannelCredentials(std::move(security), servers) : nullptr, arguments);
+      target, allowed ? MakeChannelCredentials(std::move(security), servers) : nullptr, arguments);
 }
 
 void AddIdentity(const Identity& self, grpc::ClientContext* context) {

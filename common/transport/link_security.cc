@@ -4,12 +4,16 @@
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 
@@ -20,6 +24,7 @@ constexpr absl::Duration kWatchPeriod = absl::Seconds(1);
 constexpr absl::Duration kComplaintInterval = absl::Seconds(10);
 constexpr absl::Duration kEndsSoon = absl::Hours(24);
 constexpr size_t kFileBytesMax = 1 << 20;
+constexpr size_t kAddressShownMax = 300;
 
 absl::StatusOr<std::string> ReadTlsFile(const char* flag, const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -39,14 +44,33 @@ absl::Status InFile(const char* flag, const std::string& path, const absl::Statu
   return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, ": ", status.message()));
 }
 
+// A name or an IPv4 address, or an IPv6 address in brackets: nothing that gRPC takes for a target
+// of another kind (unix:/path, dns://server/name, several addresses).
+bool IsHost(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[")) {
+    in6_addr address = {};
+    return absl::ConsumeSuffix(&host, "]") &&
+           inet_pton(AF_INET6, std::string(host).c_str(), &address) == 1;
+  }
+  const auto good = [](char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+  };
+  return !host.empty() && std::all_of(host.begin(), host.end(), good);
+}
+
+bool IsPort(absl::string_view port) {
+  int number = 0;
+  return !port.empty() && std::all_of(port.begin(), port.end(), absl::ascii_isdigit) &&
+         absl::SimpleAtoi(port, &number) && number <= 65535;
+}
+
 absl::StatusOr<std::string> HostOf(absl::string_view address) {
   const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == absl::string_view::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 || port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("an address must be host:port, as 127.0.0.1:7070 or [::1]:7070, not \"", address,
-                     "\""));
+  if (colon == absl::string_view::npos || !IsHost(address.substr(0, colon)) ||
+      !IsPort(address.substr(colon + 1))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "an address must be host:port, as 127.0.0.1:7070, [::1]:7070 or name:7070, not \"",
+        absl::CHexEscape(address.substr(0, kAddressShownMax)), "\""));
   }
   return std::string(address.substr(0, colon));
 }

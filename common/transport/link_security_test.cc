@@ -27,8 +27,22 @@ TEST(Addresses, OnlyLoopbackWithoutTls) {
     EXPECT_EQ(CheckListenAddress(open).code(), absl::StatusCode::kInvalidArgument) << open;
     EXPECT_TRUE(CheckListenAddress(open, insecure.get()).ok()) << open;
   }
-  for (const char* bad : {"127.0.0.1", "127.0.0.1:x", ":7070", "127.0.0.1:70000", ""}) {
-    EXPECT_EQ(CheckListenAddress(bad, insecure.get()).code(), absl::StatusCode::kInvalidArgument) << bad;
+  for (const char* name : {"starling-coordinator:7070", "a_b.example.org:1", "[fd00::1]:80"}) {
+    EXPECT_TRUE(CheckPeerAddress(name, insecure.get()).ok()) << name;
+  }
+  // The last are targets that gRPC would take for more than a host and a port.
+  for (const char* bad :
+       {"127.0.0.1", "127.0.0.1:x", ":7070", "127.0.0.1:70000", "", "127.0.0.1:+80",
+        "127.0.0.1: 80", "[]:80", "[::1:80", "[localhost]:80", "[fe80::1%eth0]:80", "::1:80",
+        "a b:80", "a\n:80",
+        "unix:/run/x:1", "unix:x:1", "unix:1:1", "unix-abstract:x:1", "dns://8.8.8.8/name:80",
+        "dns:name:80",
+        "ipv4:127.0.0.1:80", "127.0.0.1:1,127.0.0.1:2", "user@host:80", "host%41:80", "xds:///a:80",
+        "127.0.0.1:80/x:80", "host?a=b:80", "host#a:80"}) {
+    for (const absl::Status& status :
+         {CheckPeerAddress(bad, insecure.get()), CheckListenAddress(bad, insecure.get())}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
+    }
   }
 }
 
