@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 
 namespace starling {
 namespace {
@@ -47,11 +48,34 @@ Bio Reading(absl::string_view text) {
 // A password that nobody is asked for.
 int NoPassword(char*, int, int, void*) { return 0; }
 
-std::vector<Certificate> ReadAll(absl::string_view pem) {
+int Occurrences(absl::string_view text, absl::string_view what) {
+  int found = 0;
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++found;
+  return found;
+}
+
+// All of them, or an error: one that was left out would be missed only once it is needed.
+absl::StatusOr<std::vector<Certificate>> ReadAll(absl::string_view pem) {
+  ERR_clear_error();
   std::vector<Certificate> all;
   const Bio bio = Reading(pem);
   while (X509* next = PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr)) all.emplace_back(next);
-  ERR_clear_error();  // the end of the text is one
+  const unsigned long error = ERR_peek_last_error();
+  ERR_clear_error();
+  const bool at_end =
+      ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
+  const int begun = Occurrences(pem, "-----BEGIN CERTIFICATE-----");
+  if (at_end && all.size() >= static_cast<size_t>(begun)) return all;
+  return absl::InvalidArgumentError(absl::StrCat("certificate ", all.size() + 1, " of ", begun,
+                                                 " in it cannot be read: it is damaged"));
+}
+
+// At least one.
+absl::StatusOr<std::vector<Certificate>> ReadSome(absl::string_view pem) {
+  absl::StatusOr<std::vector<Certificate>> all = ReadAll(pem);
+  if (all.ok() && all->empty()) {
+    return absl::InvalidArgumentError("there is no PEM certificate in it");
+  }
   return all;
 }
 
@@ -143,12 +167,14 @@ class OpenSslAuthorities final : public CertificateAuthorities {
     if (leaf_pem.empty()) {
       return Refusal{HandshakeRefusal::kNoCertificate, "the peer has shown no certificate"};
     }
-    const std::vector<Certificate> leaf = ReadAll(leaf_pem);
-    if (leaf.empty()) {
+    const absl::StatusOr<std::vector<Certificate>> read = ReadSome(leaf_pem);
+    absl::StatusOr<std::vector<Certificate>> chain = ReadAll(chain_pem);
+    if (!read.ok() || !chain.ok()) {
       return Refusal{HandshakeRefusal::kInvalid, "the peer's certificate cannot be read"};
     }
+    const std::vector<Certificate>& leaf = *read;
     const Stack between(sk_X509_new_null());
-    for (Certificate& certificate : ReadAll(chain_pem)) {
+    for (Certificate& certificate : *chain) {
       sk_X509_push(between.get(), certificate.release());
     }
     const StoreContext context(X509_STORE_CTX_new());
@@ -194,16 +220,14 @@ absl::StatusOr<CertificateOwner> ParseOwnerUri(absl::string_view uri) {
 }
 
 absl::StatusOr<CertificateFacts> ReadCertificate(absl::string_view pem) {
-  const std::vector<Certificate> all = ReadAll(pem);
-  if (all.empty()) return absl::InvalidArgumentError("there is no PEM certificate in it");
+  STARLING_ASSIGN_OR_RETURN(const std::vector<Certificate> all, ReadSome(pem));
   X509* const first = all[0].get();
   return CertificateFacts{SubjectOf(first), TimeOf(X509_get0_notBefore(first)),
                           TimeOf(X509_get0_notAfter(first)), OwnerOf(first)};
 }
 
 absl::Status CheckKey(absl::string_view certificate_pem, absl::string_view key_pem) {
-  const std::vector<Certificate> all = ReadAll(certificate_pem);
-  if (all.empty()) return absl::InvalidArgumentError("there is no PEM certificate in it");
+  STARLING_ASSIGN_OR_RETURN(const std::vector<Certificate> all, ReadSome(certificate_pem));
   const Bio bio = Reading(key_pem);
   const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassword, nullptr));
   const bool fits = key != nullptr && X509_check_private_key(all[0].get(), key.get()) == 1;
@@ -217,10 +241,14 @@ absl::Status CheckKey(absl::string_view certificate_pem, absl::string_view key_p
 
 absl::StatusOr<std::unique_ptr<const CertificateAuthorities>> CertificateAuthorities::Read(
     absl::string_view pem) {
-  const std::vector<Certificate> all = ReadAll(pem);
-  if (all.empty()) return absl::InvalidArgumentError("there is no PEM certificate in it");
+  STARLING_ASSIGN_OR_RETURN(const std::vector<Certificate> all, ReadSome(pem));
   Store store(X509_STORE_new());
-  for (const Certificate& certificate : all) X509_STORE_add_cert(store.get(), certificate.get());
+  for (const Certificate& certificate : all) {
+    if (X509_STORE_add_cert(store.get(), certificate.get()) == 1) continue;
+    ERR_clear_error();
+    return absl::InternalError(
+        absl::StrCat("OpenSSL does not take the certificate of ", SubjectOf(certificate.get())));
+  }
   return std::make_unique<const OpenSslAuthorities>(std::move(store));
 }
 

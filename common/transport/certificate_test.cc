@@ -123,6 +123,24 @@ TEST(Authorities, NonsenseIsRefused) {
 }
 
 // During a change of authorities both are trusted.
+// A bundle that was cut off, or whose middle is damaged, must not lose an authority silently.
+TEST(Authorities, OneThatIsDamagedIsNotLeftOut) {
+  const TestAuthority one("one"), two("two");
+  const std::string& good = one.certificate();
+  const std::string& second = two.certificate();
+  std::string broken = second;
+  broken.replace(broken.size() / 2, 4, "!!!!");
+  for (const std::string& bad : {good + second.substr(0, second.size() / 2),
+                                 good + second.substr(0, 28), good + broken, good + broken + good,
+                                 second.substr(0, second.size() / 2) + good, broken + good}) {
+    const absl::Status status = CertificateAuthorities::Read(bad).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_NE(status.message().find("damaged"), absl::string_view::npos) << status;
+  }
+  EXPECT_TRUE(CertificateAuthorities::Read(good + "\nand a comment\n" + second + "\n").ok());
+  EXPECT_TRUE(CertificateAuthorities::Read(good + good).ok());
+}
+
 TEST(Authorities, Several) {
   const TestAuthority one("one"), two("two");
   const auto both = CertificateAuthorities::Read(one.certificate() + two.certificate());
