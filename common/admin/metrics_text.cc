@@ -72,6 +72,16 @@ void MetricsText::Histogram(absl::string_view name, absl::string_view help, cons
   AppendSample(absl::StrCat(name, "_count"), labels, absl::StrCat(total), out);
 }
 
+void MetricsText::Add(const MetricsText& other) {
+  for (const auto& [name, family] : other.families_) {
+    Family& mine = families_[name];
+    ABSL_RAW_CHECK(mine.type.empty() || mine.type == family.type, "a metric has two types");
+    mine.type = family.type;
+    mine.help = family.help;
+    mine.samples += family.samples;
+  }
+}
+
 std::string MetricsText::Text() const {
   std::string text;
   for (const auto& [name, family] : families_) {

@@ -26,6 +26,9 @@ class MetricsText {
   void Histogram(absl::string_view name, absl::string_view help, const Labels& labels,
                  const SecondsCounts& counts);
 
+  // All samples of another.
+  void Add(const MetricsText& other);
+
   std::string Text() const;
 
   // Something that belongs here is not known now, and why: there is no answer then, since a scraper

@@ -23,6 +23,22 @@ starling_b{job="y",state="z"} 0.25
 )");
 }
 
+TEST(MetricsText, AnothersSamplesJoinTheirFamilies) {
+  MetricsText one, two;
+  one.Gauge("starling_b", "Second.", {{"job", "x"}}, 1);
+  two.Gauge("starling_b", "Second.", {{"job", "y"}}, 2);
+  two.Counter("starling_a_total", "First.", {}, 3);
+  one.Add(two);
+  EXPECT_EQ(one.Text(), R"(# HELP starling_a_total First.
+# TYPE starling_a_total counter
+starling_a_total 3
+# HELP starling_b Second.
+# TYPE starling_b gauge
+starling_b{job="x"} 1
+starling_b{job="y"} 2
+)");
+}
+
 TEST(MetricsText, NamesOfPeopleAreEscaped) {
   MetricsText metrics;
   metrics.Gauge("starling_b", "A \\ and a\nbreak.", {{"job", "a\"b\\c\nd"}}, 1);

@@ -81,6 +81,22 @@ void AskForCurves(CoordinatorHost* host, const std::string& job, Board<CurvesRep
              });
 }
 
+// What was made of an answer, until there is another one. T is what is made.
+template <typename Answer, typename T>
+class Rendered {
+ public:
+  template <typename Render>
+  const T& Of(const std::shared_ptr<const Answer>& answer, Render render) {
+    if (answer != answer_) made_ = render(*answer);
+    answer_ = answer;
+    return made_;
+  }
+
+ private:
+  std::shared_ptr<const Answer> answer_;
+  T made_;
+};
+
 // Used on the admin port's thread.
 class ClusterPages {
  public:
@@ -98,12 +114,16 @@ class ClusterPages {
   void AddMetrics(admin::MetricsText& metrics) {
     const auto view = cluster_.Get();
     if (view == nullptr) return metrics.Miss(kSilent);
-    AddClusterMetrics(*view, metrics);
+    metrics.Add(metrics_.Of(view, [](const ClusterView& of) {
+      admin::MetricsText text;
+      AddClusterMetrics(of, text);
+      return text;
+    }));
   }
 
   HttpResponse Status() {
     const auto view = cluster_.Get();
-    return view == nullptr ? Silent() : JsonResponse(StatusJson(*view));
+    return view == nullptr ? Silent() : JsonResponse(status_.Of(view, StatusJson));
   }
 
   HttpResponse Curves(const std::string& job) {
@@ -124,6 +144,8 @@ class ClusterPages {
   }
 
   Board<ClusterView> cluster_;
+  Rendered<ClusterView, std::string> status_;
+  Rendered<ClusterView, admin::MetricsText> metrics_;
   Boards<CurvesReply> curves_;  // of jobs that are there
 };
 
