@@ -1,10 +1,14 @@
 // A daemon's own services and calls to the coordinator, over loopback.
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/client_unary_call.h>
 #include <grpcpp/support/sync_stream.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
@@ -186,6 +190,67 @@ TEST_F(Paths, EchoCarriesWhatWasAskedForAndNoMore) {
   request.set_reply_bytes(0);
   request.set_payload(std::string(kEchoBytesMax + 1, 'x'));
   EXPECT_EQ(Echo(request, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+int ThreadsNamed(const std::string& name) {
+  int found = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string comm;
+    std::getline(std::ifstream(task.path() / "comm"), comm);
+    found += comm == name;
+  }
+  return found;
+}
+
+// Each call whose answer nobody reads holds a thread of the server's until it is cancelled.
+TEST_F(Paths, AnswersThatNobodyReadHoldABoundedNumberOfThreads) {
+  constexpr int kCalls = 3 * grpc_limits::kServerThreadsMax;
+  struct Unread {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
+  };
+  const auto channel = MakeChannel(server_->address());
+  grpc::GenericStub stub(channel);
+  grpc::CompletionQueue queue;
+  const auto next = [&] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  EchoRequest request;
+  request.set_reply_bytes(kEchoBytesMax);
+  const grpc::Slice slice(request.SerializeAsString());
+  std::vector<std::unique_ptr<Unread>> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    calls.push_back(std::make_unique<Unread>());
+    AddIdentity(worker_, &calls.back()->context);
+    calls.back()->call = stub.PrepareCall(&calls.back()->context, "/starling.Daemon/Echo", &queue);
+    calls.back()->call->StartCall(nullptr);
+    ASSERT_TRUE(next());
+    calls.back()->call->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+    ASSERT_TRUE(next());
+  }
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  int threads = 0, most = 0;
+  while (threads < grpc_limits::kServerThreadsMax / 2 && absl::Now() < deadline) {
+    threads = ThreadsNamed("grpcpp_sync_ser");
+  }
+  for (int i = 0; i < 20; ++i) {
+    most = std::max(most, ThreadsNamed("grpcpp_sync_ser"));
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  EXPECT_GE(most, grpc_limits::kServerThreadsMax / 2) << "or nothing was held";
+  EXPECT_LE(most, grpc_limits::kServerThreadsMax);
+  RecordProperty("threads", most);
+  EchoReply reply;
+  for (const auto& unread : calls) unread->context.TryCancel();
+  grpc::Status status = grpc::Status(grpc::StatusCode::UNKNOWN, "not asked");
+  while (!status.ok() && absl::Now() < deadline) status = Echo({}, &reply);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  for (const auto& unread : calls) {
+    unread->call->Finish(&status, nullptr);
+    next();
+  }
 }
 
 TEST_F(Paths, MeasuresDelayRatesAndClock) {

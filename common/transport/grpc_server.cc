@@ -1,6 +1,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -139,8 +140,13 @@ class GrpcServer final : public RpcServer {
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, grpc_limits::kHandshakeTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, grpc_limits::kConnectionIdleMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, grpc_limits::kConcurrentStreamsMax);
-    builder.SetMaxReceiveMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
+    // Streams carry frames, and what is called beside them is no larger than two.
+    builder.SetMaxReceiveMessageSize(static_cast<int>(
+        options_.accept ? 2 * limits::kFrameBytesMax : limits::kControlMessageBytesMax));
     builder.SetMaxSendMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
+    // An answer that nobody reads holds a thread, and itself in memory.
+    builder.SetResourceQuota(
+        grpc::ResourceQuota("starling").SetMaxThreads(grpc_limits::kServerThreadsMax));
     builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
     builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
     builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);

@@ -51,6 +51,9 @@ inline constexpr int kHandshakeTimeoutMs = 10'000;
 inline constexpr int kConnectionIdleMs = 300'000;
 // Calls under way on one connection.
 inline constexpr int kConcurrentStreamsMax = 1'000;
+// Of a server's, for calls that hold one each; beyond, calls get kResourceExhausted. Services that
+// are callbacks, and streams, hold none.
+inline constexpr int kServerThreadsMax = 64;
 static_assert(kServerMinPingIntervalMs < kKeepaliveIntervalMs, "or the server hangs up on pings");
 }  // namespace grpc_limits
 
