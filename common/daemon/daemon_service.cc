@@ -91,7 +91,7 @@ class DaemonService final : public Daemon::Service {
     if (const auto peer = CheckCaller(*context); !peer.ok()) return ToGrpc(peer.status());
     if (const absl::Status status = CheckMeasure(*request); !status.ok()) return ToGrpc(status);
     if (measuring_.fetch_add(1) < kMeasurementsMax) {
-      *reply = MeasurePath(*request, info_.self, info_.security);
+      *reply = MeasurePath(*request, info_.self, info_.security, *context);
       measuring_.fetch_sub(1);
       return grpc::Status::OK;
     }

@@ -21,23 +21,25 @@ constexpr int kDelaySamples = 8;
 class Path {
  public:
   Path(const MeasureRequest& request, const Identity& self,
-       std::shared_ptr<const LinkSecurity> security)
+       std::shared_ptr<const LinkSecurity> security, const grpc::ServerContext& asked_by)
       : self_(self),
+        asked_by_(asked_by),
         stub_(Daemon::NewStub(MakeChannel(request.address(), std::move(security)))),
         deadline_(absl::Now() + absl::Seconds(request.deadline_seconds())) {}
 
   // The time that a call took; sets what the clock there was ahead in its middle.
   absl::StatusOr<absl::Duration> Call(uint64_t there, uint64_t back, double* ahead_seconds) {
-    grpc::ClientContext context;
-    AddIdentity(self_, &context);
-    context.set_deadline(GrpcDeadline(deadline_));
-    context.set_wait_for_ready(false);
+    // Who asked may hang up, or our server end: then this call ends, too.
+    const auto context = grpc::ClientContext::FromServerContext(asked_by_);
+    AddIdentity(self_, context.get());
+    context->set_deadline(GrpcDeadline(deadline_));
+    context->set_wait_for_ready(false);
     EchoRequest request;
     request.set_payload(std::string(there, 'x'));
     request.set_reply_bytes(back);
     EchoReply reply;
     const absl::Time begin = absl::Now();
-    const absl::Status status = FromGrpc(stub_->Echo(&context, request, &reply));
+    const absl::Status status = FromGrpc(stub_->Echo(context.get(), request, &reply));
     const absl::Time end = absl::Now();
     if (!status.ok()) return status;
     if (reply.payload().size() != back) {
@@ -66,6 +68,7 @@ class Path {
 
  private:
   const Identity self_;
+  const grpc::ServerContext& asked_by_;
   const std::unique_ptr<Daemon::Stub> stub_;
   const absl::Time deadline_;
 };
@@ -126,14 +129,15 @@ EchoReply AnswerEcho(const EchoRequest& request) {
 }
 
 MeasureReply MeasurePath(const MeasureRequest& request, const Identity& self,
-                         std::shared_ptr<const LinkSecurity> security) {
+                         std::shared_ptr<const LinkSecurity> security,
+                         const grpc::ServerContext& asked_by) {
   MeasureReply reply;
   if (const absl::Status status = CheckPeerAddress(request.address(), security.get());
       !status.ok()) {
     reply.set_error(std::string(status.message()));
     return reply;
   }
-  Path path(request, self, std::move(security));
+  Path path(request, self, std::move(security), asked_by);
   const absl::Status status = Measure(request, path, &reply);
   if (!status.ok()) {
     reply.set_error(absl::StrCat(request.address(), " was not reached within ",

@@ -11,6 +11,10 @@
 #include "common/transport/link_security.h"
 #include "proto/daemon.pb.h"
 
+namespace grpc {
+class ServerContext;
+}
+
 namespace starling {
 
 inline constexpr uint64_t kEchoBytesMax = 1 << 20;      // in one call, in each direction
@@ -25,10 +29,12 @@ absl::Status CheckMeasure(const MeasureRequest& request);
 // Answers an echo that CheckEcho takes.
 EchoReply AnswerEcho(const EchoRequest& request);
 
-// Of a request that CheckMeasure takes: blocks until it is done, or the deadline is over. What goes
-// wrong on the way is in the reply's `error`; what was measured until then stays.
+// Of a request that CheckMeasure takes: blocks until it is done, the deadline is over, or the call
+// `asked_by` is cancelled. What goes wrong on the way is in the reply's `error`; what was measured
+// until then stays.
 MeasureReply MeasurePath(const MeasureRequest& request, const Identity& self,
-                         std::shared_ptr<const LinkSecurity> security = nullptr);
+                         std::shared_ptr<const LinkSecurity> security,
+                         const grpc::ServerContext& asked_by);
 
 }  // namespace starling
 

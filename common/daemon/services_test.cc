@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/daemon/coordinator_client.h"
 #include "common/daemon/daemon_service.h"
@@ -251,6 +252,39 @@ TEST_F(Paths, AnswersThatNobodyReadHoldABoundedNumberOfThreads) {
     unread->call->Finish(&status, nullptr);
     next();
   }
+}
+
+// A daemon whose Echo waits until it is cancelled.
+class Mute final : public Daemon::Service {
+ public:
+  grpc::Status Echo(grpc::ServerContext* context, const EchoRequest*, EchoReply*) override {
+    if (!asked_.HasBeenNotified()) asked_.Notify();
+    while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
+    return grpc::Status::CANCELLED;
+  }
+  void AwaitCall() { asked_.WaitForNotification(); }
+
+ private:
+  absl::Notification asked_;
+};
+
+TEST_F(Paths, AMeasurementEndsWithTheServer) {
+  Mute mute;
+  auto other = StartRpcServer({.listen = "127.0.0.1:0", .self = {PeerRole::kShard, "ps-1"},
+                               .services = {&mute}, .accept = {}});
+  ASSERT_TRUE(other.ok()) << other.status();
+  MeasureRequest request;
+  request.set_address((*other)->address());
+  request.set_deadline_seconds(kMeasureSecondsMax);
+  const absl::Time begin = absl::Now();
+  auto measured = std::async(std::launch::async, [&] {
+    MeasureReply reply;
+    return Measure(request, &reply).error_code();
+  });
+  mute.AwaitCall();
+  server_->Shutdown(absl::ZeroDuration());
+  EXPECT_NE(measured.get(), grpc::StatusCode::OK);
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(kMeasureSecondsMax / 2));
 }
 
 TEST_F(Paths, MeasuresDelayRatesAndClock) {
