@@ -4,8 +4,10 @@ import argparse
 import contextlib
 import os
 import resource
+import signal
 import subprocess
 import sys
+import threading
 import unittest
 
 from tests.e2e.cluster import Cluster, binary, floats, job_file, wait_until
@@ -31,24 +33,64 @@ def failed_pushes(cluster):
             if "stream to shard" in line or " answers: " in line]
 
 
+class NewLinks:
+    """Asks for the shards, over a new link each time, until it is stopped."""
+
+    def __init__(self, cluster):
+        self.made = 0
+        self.failed = []
+        self._cluster = cluster
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        while not self._stop.is_set():
+            result = self._cluster.cli("get", "shards")
+            if result.returncode == 0:
+                self.made += 1
+            else:
+                self.failed.append(result.stderr)
+            self._stop.wait(0.1)
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join(180)
+
+
+def wait_taken_up(cluster, rotation):
+    logs = [cluster.directory / f"{name}.log"
+            for name in ("coordinator", "shard-0", "shard-1", "worker-0")]
+    words = "took up new certificates"
+    wait_until(lambda: all(log.read_text().count(words) > rotation for log in logs), 60, "every daemon to take up its new certificates")
+
+
 class Protected(unittest.TestCase):
 
     def test_certificates_are_rotated_under_load(self):
         with Cluster(shards=2, workers=2, tls=True) as cluster:
             cluster.submit(counter_job("counter", EPOCHS))
+            links = NewLinks(cluster)
+            self.addCleanup(links.stop)
             for rotation in range(ROTATIONS):
                 cluster.wait_progress("counter", step=(rotation + 1) * EPOCHS * SAMPLES // 8 // (ROTATIONS + 2))
                 cluster.make_certificates()
-                wait_until(lambda: all(log.read_text().count("took up new certificates") > rotation
-                                       for log in cluster.directory.glob("*.log")),
-                           60, "every daemon to take up its new certificates")
+                # A worker leaves in good order, and another comes while not all have the new ones.
+                cluster.kill("worker-1", signal.SIGTERM)
+                self.assertEqual(cluster.exit_status("worker-1", 30), 0)
+                cluster.start_worker("worker-1")
+                wait_taken_up(cluster, rotation)
             self.assertEqual(cluster.wait("counter"), 0)
             rows = set(floats(cluster.export("counter")["counter"]))
             self.assertEqual(rows, {float(EPOCHS)}, "a sample was lost or counted twice")
+            links.stop()
             failed = failed_pushes(cluster)
             self.assertEqual(failed, [])
+            self.assertEqual(links.failed, [])
+            self.assertGreater(links.made, ROTATIONS)
             print(f"figure: {ROTATIONS} rotations while {EPOCHS * SAMPLES // 8} steps were pushed: "
-                  f"{len(failed)} failed pushes")
+                  f"{len(failed)} failed pushes; {links.made} clients' links and {ROTATIONS} "
+                  f"workers' meanwhile, {len(links.failed)} failed")
             # A daemon that comes now finds its way with what is new.
             cluster.start_worker("worker-9")
             wait_until(lambda: any(w["name"] == "worker-9" and w["state"] == "idle"
