@@ -2,7 +2,14 @@
 # A browser looks at the status page, and the pictures of the docs can be made.
 set -euo pipefail
 if ! command -v chromium >/dev/null; then
-  echo "figure: no browser: run tools/setup.sh --pictures"
+  for picture in "$folder"/*.png; do
+  name=${picture##*/}
+  if [[ ! -s docs/images/$name ]] || ! grep -q "images/$name" docs/metrics.md; then
+    echo "figure: docs/images/$name is missing, or docs/metrics.md does not show it"
+    exit 1
+  fi
+done
+echo "figure: no browser: run tools/setup.sh --pictures"
   exit 77
 fi
 tools/accept/e2e.sh page_test.py
