@@ -224,6 +224,7 @@ TEST_F(LocalTest, AStubbornProcessIsKilledWithinFiveSeconds) {
   setenv("FAKE_DAEMON_STUBBORN", "worker-1", 1);
   Cluster cluster(Options());
   ASSERT_TRUE(cluster.Start().ok());
+  ASSERT_TRUE(Eventually([&] { return fs::exists(directory_->PortPath("worker-1")); }));  // from then on
   const pid_t stubborn = Pid("worker-1");
   // A second stop signal ends the patience at once.
   kill(getpid(), SIGINT);
