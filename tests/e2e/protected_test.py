@@ -88,7 +88,7 @@ class Protected(unittest.TestCase):
             self.assertEqual(failed, [])
             self.assertEqual(links.failed, [])
             self.assertGreater(links.made, ROTATIONS)
-            print(f"figure: {ROTATIONS} rotations while {EPOCHS * SAMPLES // 8} steps were pushed: "
+            print(f"\nfigure: {ROTATIONS} rotations while {EPOCHS * SAMPLES // 8} steps were pushed: "
                   f"{len(failed)} failed pushes; {links.made} clients' links and {ROTATIONS} "
                   f"workers' meanwhile, {len(links.failed)} failed")
             # A daemon that comes now finds its way with what is new.
@@ -131,7 +131,7 @@ class Protected(unittest.TestCase):
             self.assertEqual(cluster.wait("counter"), 0)
             self.assertEqual(set(floats(cluster.export("counter")["counter"])), {2.0})
             self.assertEqual(failed_pushes(cluster), [])
-            print(f"figure: {IDLE} idle connections on each of {len(ports)} ports, and the job succeeded")
+            print(f"\nfigure: {IDLE} idle connections on each of {len(ports)} ports, and the job succeeded")
 
     def test_insecure_is_said_in_every_status(self):
         flags = {name: ["--insecure"] for name in ("shard-0", "worker-0")}
