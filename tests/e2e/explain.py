@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.e2e.bsp_matrix_test import write_idx
 from tests.e2e.cluster import Cluster, job_file, wait_until
-from tests.e2e.slow_link import SlowLink
+from tests.e2e.slow_link import SlowLink, raw_rate
 
 FORWARD, BACKWARD = 0.05, 0.1
 WITHIN = 0.10
@@ -62,7 +62,7 @@ CASES = [
          flags={"worker-*": [*replay(), "--inject-push-delay", f"{4 * SLOW}s"]}),
     Case("staleness-wait", SLOW, flags={"worker-*": [*replay(), "--inject-push-delay", f"{SLOW}s"]}),
     Case("far-link", 2 * SLOW, link={"delay": SLOW}),
-    Case("saturated-link", 8e6, link={"bytes_per_second": 8e6}, hidden=(2048, 1024), steps=12),  # 9 MB a step
+    Case("saturated-link", 8e6, link={"bytes_per_second": 8e6}, hidden=(3072, 1536), steps=10),  # 20 MB a step
     Case("missing-worker", 0, "worker-2", policy={"ssp": {"staleness": 2}}, workers=3, kill="worker-2"),
 ]
 
@@ -77,6 +77,10 @@ def slowed_cluster(case):
             yield cluster
         return
     with SlowLink(**case.link) as link, tempfile.TemporaryDirectory() as folder:
+        if rate := case.link.get("bytes_per_second"):
+            reached = raw_rate(link, int(rate))
+            if abs(reached / rate - 1) > 0.05:
+                raise RuntimeError(f"void: the link carries {reached:.3g} bytes/s, {rate:.3g} were set")
         port = Path(folder) / "port"
         flags["shard-0"] = ["--advertise-address", link.address, "--port-file", str(port)]
         with Cluster(shards=1, workers=case.workers, flags_of=flags) as cluster:

@@ -3,7 +3,8 @@
     with SlowLink(target="127.0.0.1:7071", bytes_per_second=4e6) as link:
         ... connect to link.address instead ...
 
-Each connection has the rate in each direction, for itself; `delay` is added in each direction. Standard library only.
+Each connection has the rate in each direction, for itself; `delay` is added in each direction. What is late (sleeps
+end late, threads take turns) is made up for, BURST bytes of it. Standard library only.
 """
 
 import selectors
@@ -15,6 +16,7 @@ from collections import deque
 CHUNK = 16 << 10
 # Small, so that what a sender believes to have sent is what has passed.
 BUFFER = 64 << 10
+BURST = 64 << 10
 QUEUED_MAX = 64 << 20  # under way in a delay
 
 
@@ -41,9 +43,8 @@ class Direction:
                 if not data:
                     break
                 now = time.monotonic()
-                free = max(free, now)
                 if self.rate:
-                    free += len(data) / self.rate
+                    free = max(free, now - BURST / self.rate) + len(data) / self.rate
                     time.sleep(max(0.0, free - now))
                 with self.more:
                     while self.queued > QUEUED_MAX and not self.ended:
@@ -136,3 +137,24 @@ class SlowLink:
                 direction = Direction(source, sink, self.rate, self.delay)
                 self._spawn(direction.read)
                 self._spawn(direction.write)
+
+
+def raw_rate(link, size):
+    """Bytes/s that a plain transfer of `size` bytes reaches over a link, whose target this sets for itself."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        link.target = f"127.0.0.1:{server.getsockname()[1]}"
+        with socket.create_connection(split(link.address), timeout=60) as sender:
+            receiver, _ = server.accept()
+            with receiver:
+                threading.Thread(target=sender.sendall, args=(bytes(size),), daemon=True).start()
+                receiver.settimeout(60)
+                begin, got = time.monotonic(), 0
+                while got < size:
+                    data = receiver.recv(CHUNK)
+                    if not data:
+                        raise RuntimeError(f"the link ended after {got} of {size} bytes")
+                    got += len(data)
+                seconds = time.monotonic() - begin
+    link.target = None
+    return size / seconds

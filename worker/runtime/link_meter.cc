@@ -37,7 +37,7 @@ void LinkMeter::Down(ShardId shard, const FrameStream::Stats& stats, const std::
   AddStats(stats, it->second.status);
 }
 
-void LinkMeter::Answered(ShardId shard, FrameType request, absl::Duration took,
+void LinkMeter::Answered(ShardId shard, FrameType request, SliceId slice, absl::Duration took,
                          absl::Duration held, absl::Time now) {
   const auto it = links_.find(shard);
   if (it == links_.end()) return;
@@ -47,10 +47,13 @@ void LinkMeter::Answered(ShardId shard, FrameType request, absl::Duration took,
   if (request == FrameType::kPush) {
     link.status.set_pushes(link.status.pushes() + 1);
     link.status.set_push_seconds(link.status.push_seconds() + seconds);
+    link.acknowledged[slice] = now;
   } else if (request == FrameType::kPull) {
     link.status.set_pulls(link.status.pulls() + 1);
     link.status.set_pull_seconds(link.status.pull_seconds() + seconds);
-    AddReceiving(link, {now - under_way, now});
+    const auto pushed = link.acknowledged.find(slice);
+    const bool after = pushed != link.acknowledged.end() && pushed->second > now - under_way;
+    AddReceiving(link, {after ? pushed->second : now - under_way, now});
   }
   Roll(link, now);
   link.least[1] = std::min(link.least[1], under_way);

@@ -27,9 +27,11 @@ class LinkMeter {
   void Down(ShardId shard, const FrameStream::Stats& stats, const std::string& error);
   void Forget(ShardId shard) { links_.erase(shard); }
 
-  // A request of this type had its answer after `took`, of which the shard held it back for `held`.
-  void Answered(ShardId shard, FrameType request, absl::Duration took, absl::Duration held,
-                absl::Time now);
+  // A request of this type for the slice had its answer after `took`, of which the shard held it back
+  // for `held`. A pull follows its slice's push, and is behind it on the wire: until the push is
+  // acknowledged, no value is on its way.
+  void Answered(ShardId shard, FrameType request, SliceId slice, absl::Duration took,
+                absl::Duration held, absl::Time now);
 
   // All links. `stats_of`: of the stream that is open, or zero.
   void Report(absl::FunctionRef<FrameStream::Stats(ShardId)> stats_of, absl::Time now,
@@ -44,6 +46,7 @@ class LinkMeter {
     absl::Time window_begin = absl::InfinitePast();
     std::array<absl::Duration, 2> least = {absl::InfiniteDuration(), absl::InfiniteDuration()};
     std::deque<Interval> receiving;  // the last ones in which values were on their way, ascending, apart
+    std::map<SliceId, absl::Time> acknowledged;  // each slice's latest push
   };
   static void Roll(Link& link, absl::Time now);
   static void AddReceiving(Link& link, Interval value);

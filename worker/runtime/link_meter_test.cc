@@ -11,8 +11,9 @@ class LinkMeterTest : public testing::Test {
  protected:
   LinkMeterTest() { meter_.Connecting(ShardId(3), "ps:1"); }
 
-  void Answer(FrameType type, double took_ms, double held_ms, double at) {
-    meter_.Answered(ShardId(3), type, absl::Milliseconds(took_ms), absl::Milliseconds(held_ms), At(at));
+  void Answer(FrameType type, double took_ms, double held_ms, double at, uint32_t slice = 0) {
+    meter_.Answered(ShardId(3), type, SliceId(slice), absl::Milliseconds(took_ms),
+                    absl::Milliseconds(held_ms), At(at));
   }
   LinkStatus Status(double at, const FrameStream::Stats& open = {}) {
     WorkerReport report;
@@ -47,11 +48,21 @@ TEST_F(LinkMeterTest, SumsUpWhatWasAnswered) {
 TEST_F(LinkMeterTest, TimesInWhichValuesAreOnTheirWayCountOnce) {
   Answer(FrameType::kPull, 1000, 0, 10);   // 9 to 10
   Answer(FrameType::kPull, 500, 0, 10.2);  // 9.7 to 10.2: overlaps
-  Answer(FrameType::kPush, 5000, 0, 11);   // no value
+  Answer(FrameType::kPush, 5000, 0, 11, 1);  // no value
   Answer(FrameType::kPull, 500, 400, 12);  // 11.9 to 12: was held until then
   EXPECT_NEAR(Status(12).receiving_seconds(), 1.3, 1e-6);
   Answer(FrameType::kPull, 3500, 0, 12.5);  // 9 to 12.5: closes the gap
   EXPECT_NEAR(Status(12.5).receiving_seconds(), 3.5, 1e-6);
+}
+
+// A full way to the shard holds up pulls, too: that is not the time of their values.
+TEST_F(LinkMeterTest, AValueIsNotOnItsWayBeforeItsPushHasArrived) {
+  Answer(FrameType::kPush, 900, 0, 10, 1);
+  Answer(FrameType::kPush, 100, 0, 10.3, 2);
+  Answer(FrameType::kPull, 1200, 0, 10.2, 1);   // asked for at 9: 10 to 10.2
+  Answer(FrameType::kPull, 500, 300, 10.6, 3);  // no push of its own: 10.4 to 10.6
+  Answer(FrameType::kPull, 1000, 900, 11, 1);   // held after its push had come: 10.9 to 11
+  EXPECT_NEAR(Status(11).receiving_seconds(), 0.5, 1e-6);
 }
 
 TEST_F(LinkMeterTest, CountersGoOnOverStreams) {

@@ -359,7 +359,8 @@ SliceArrival WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
   const OpenRequest request = it->second;
   open_requests_.erase(it);
   if (header.type != FrameType::kError) {
-    links_.Answered(shard, request.type, absl::Microseconds(now_us - request.begin_us),
+    links_.Answered(shard, request.type, request.slice,
+                    absl::Microseconds(now_us - request.begin_us),
                     absl::Microseconds(header.held_us), absl::Now());
   }
   if (request.type != FrameType::kClose) {
