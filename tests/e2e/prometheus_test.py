@@ -89,7 +89,7 @@ class PrometheusTest(unittest.TestCase):
             expressions = self.check_dashboard(prometheus)
             self.check_alerts(prometheus)
             self.check_deletion(cluster, prometheus)
-            print(f"figure: {len(DAEMONS)} daemons scraped, promtool has nothing to say, {expressions} of "
+            print(f"\nfigure: {len(DAEMONS)} daemons scraped, promtool has nothing to say, {expressions} of "
                   f"{expressions} expressions of the dashboard have data, 0 series of a deleted job are left")
 
     def check_metrics(self, cluster):
