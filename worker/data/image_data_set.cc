@@ -89,12 +89,18 @@ void ImageDataSet::GiveBack(std::unique_ptr<Scratch> scratch) const {
 }
 
 absl::Status ImageDataSet::Decode(const ImageEntry& entry, Scratch* scratch) const {
-  scratch->file.resize(entry.bytes);
-  STARLING_RETURN_IF_ERROR(
-      index_.shards[entry.shard]->ReadAt(entry.offset, absl::MakeSpan(scratch->file)));
+  const RandomAccessFile& shard = *index_.shards[entry.shard];
+  absl::Span<const uint8_t> file;
+  if (const auto kept = shard.Kept(entry.offset, entry.bytes)) {
+    file = *kept;
+  } else {
+    scratch->file.resize(entry.bytes);
+    STARLING_RETURN_IF_ERROR(shard.ReadAt(entry.offset, absl::MakeSpan(scratch->file)));
+    file = scratch->file;
+  }
   JpegSize at_least = entry.size;
   if (source_.fit() == DataSource::WebDataset::RESIZE) at_least = CoverSize(entry.size, size_);
-  return scratch->decoder.Decode(scratch->file, entry.size, channels_, at_least, &scratch->pixels);
+  return scratch->decoder.Decode(file, entry.size, channels_, at_least, &scratch->pixels);
 }
 
 absl::StatusOr<const ImageEntry*> ImageDataSet::DecodeGood(int64_t id, Scratch* scratch) const {

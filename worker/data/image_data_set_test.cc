@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <set>
 #include <thread>
@@ -176,6 +177,23 @@ TEST(WebDataset, RefusesSamplesThatAreNotWhole) {
   const std::string whole = Tar(Good(2));
   EXPECT_THAT(Error(WebSource({WriteFile("t.tar", whole.substr(0, whole.size() / 2))})), HasSubstr("truncated"));
   EXPECT_EQ(DataSet::Open(WebSource({"/no/such.tar"}), {}, {}).status().code(), absl::StatusCode::kNotFound);
+}
+
+// Of two shards that are read at one time, either may be the one that there is room for.
+TEST(WebDataset, FromMemoryAndFromItsFilesTheSame) {
+  const std::string one = WriteFile("kept-1.tar", Tar(Good(3)));
+  const std::string two = WriteFile("kept-2.tar", Tar(Good(2)));
+  const auto kept = Open(WebSource({one, two}));
+  for (const uint64_t bytes : {std::filesystem::file_size(one), uint64_t{0}}) {
+    DataSetOptions options;
+    options.limits.kept_bytes_max = bytes;
+    const auto read = Open(WebSource({one, two}), options);
+    ASSERT_EQ(read->samples(), kept->samples());
+    for (int64_t id = 0; id < kept->samples(); ++id) {
+      EXPECT_EQ(At(*read, id).pixels, At(*kept, id).pixels) << id;
+      EXPECT_EQ(At(*read, id).label, At(*kept, id).label) << id;
+    }
+  }
 }
 
 TEST(WebDataset, AnImageWithoutAHeaderIsLeftOut) {

@@ -68,6 +68,7 @@ struct IndexPlan {
   IndexPlan(const DataSource::WebDataset& source, const DataLimits& limits,
             const std::vector<std::string>& class_names)
       : entries_max(limits.decoded_bytes_max / sizeof(ImageEntry)),
+        kept_bytes_max(limits.kept_bytes_max),
         image(absl::AsciiStrToLower(source.image())),
         label(absl::AsciiStrToLower(source.label())),
         classes_path(source.classes()),
@@ -75,13 +76,15 @@ struct IndexPlan {
     for (size_t i = 0; i < names.size(); ++i) classes[names[i]] = static_cast<int32_t>(i);
   }
 
-  const uint64_t entries_max;  // of all shards
+  const uint64_t entries_max;     // of all shards
+  const uint64_t kept_bytes_max;  // of all shards
   const std::string image;
   const std::string label;
   const std::string classes_path;
   const std::vector<std::string>& names;
   absl::flat_hash_map<std::string, int32_t> classes;
   mutable std::atomic<uint64_t> entries = 0;
+  mutable std::atomic<uint64_t> bytes = 0;  // of the shards that were opened
 };
 
 struct ShardIndex {
@@ -98,6 +101,9 @@ class Indexer {
   absl::StatusOr<ShardIndex> Read(const std::string& path) {
     STARLING_ASSIGN_OR_RETURN(out_.file, RandomAccessFile::Open(path));
     file_ = out_.file.get();
+    if (plan_.bytes.fetch_add(file_->bytes()) + file_->bytes() <= plan_.kept_bytes_max) {
+      STARLING_RETURN_IF_ERROR(out_.file->Keep());
+    }
     BlockReader block(*file_);
     TarReader tar(*file_, &block);
     while (true) {

@@ -40,7 +40,8 @@ struct ImageIndex {
 // cannot be read is left out and counted, the same on every machine; everything else that is wrong
 // is an error that names shard and sample: a tar file that is truncated or corrupt, an image
 // without a label or a label without an image, two members of one name, a label that is no class;
-// of several, the first in the shards' order. Several threads read, each a shard at a time.
+// of several, the first in the shards' order. Several threads read, each a shard at a time. Shards
+// stay in memory as long as `limits.kept_bytes_max` is enough for those that were opened so far.
 absl::StatusOr<ImageIndex> ReadImageIndex(const DataSource::WebDataset& source,
                                           const DataLimits& limits);
 

@@ -16,6 +16,7 @@ namespace starling {
 struct DataLimits {
   uint64_t decoded_bytes_max = uint64_t{16} << 30;
   uint64_t csv_line_bytes_max = 1 << 20;
+  uint64_t kept_bytes_max = 512 << 20;    // of image files that stay in memory; others are read again and again
   uint64_t probe_bytes_max = 32 << 20;  // of images decoded when a job is submitted
   uint64_t token_scan_bytes_max = 256 << 20;  // looked through when a token file is opened
 };
