@@ -5,8 +5,11 @@
 #       1 worker + 2 shards against the same worker with a local update; --tls: and what mutual TLS costs
 #   tools/bench.sh data [--rounds N] [--seconds S]
 #       MNIST batches against memcpy; tar and JPEG against libturbojpeg alone; augmentation apart
+#   tools/bench.sh compute [--rounds N] [--seconds S] [--threads N]
+#       training lenet, resnet18 and a GPT on the CPU, beside PyTorch (tools/setup.sh --peers) and the
+#       matrix products that this machine reaches
 #
-# STARLING_DATA is the folder with the datasets.
+# STARLING_DATA is the folder with the datasets, which compute does not need.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,8 +19,12 @@ usage() {
 }
 
 bench=${1:-}
-[[ "$bench" == overhead || "$bench" == data ]] || usage
+[[ "$bench" == overhead || "$bench" == data || "$bench" == compute ]] || usage
 shift
+if [[ "$bench" == compute ]]; then
+  bazel build --ui_event_filters=-info,-debug //tools/bench:compute_bench >&2
+  exec python3 tools/bench/compute.py "$@"
+fi
 if [[ "$bench" == data ]]; then
   bazel build --ui_event_filters=-info,-debug //tools/bench:data_bench >&2
   exec bazel-bin/tools/bench/data_bench "$@"

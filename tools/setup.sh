@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a build needs, on Debian 12. Quick when everything is there.
 #
-#   tools/setup.sh [--tests] [--pictures]
+#   tools/setup.sh [--tests] [--pictures] [--peers]
 #
 # --tests adds what only tests need: shellcheck, openssl, mmdebstrap, and a
 # Python environment with numpy, safetensors and tensorboard, which judge our
@@ -10,8 +10,12 @@
 # prometheus and promtool, which judge our metrics and alerts (20 MB, 100 MB on
 # disk).
 # --pictures adds a browser, which looks at the status page (tools/pictures.sh).
+# --peers adds PyTorch, beside which tools/bench.sh compute measures, in a Python
+# environment of its own (3 GB to fetch, 5.4 GB on disk, most of it libraries of
+# CUDA, without which PyPI's build does not load), and what torch.compile needs.
 #
-# Exit status: 0 ready; 1 a command must be run by hand (it is printed);
+# Exit status: 0 ready; 1 a command must be run by hand (it is printed), or
+# PyTorch could not be installed;
 # 2 another system, or a wrong argument.
 set -euo pipefail
 
@@ -24,22 +28,30 @@ build_packages=(
 )
 test_packages=(python3 python3-venv shellcheck mmdebstrap openssl)
 picture_packages=(chromium fonts-dejavu-core)
+peer_packages=(python3 python3-venv python3-dev)
 judge_requirements=(
   numpy==1.26.4 safetensors==0.4.5 kubernetes-validate==1.37.0 absl-py==2.5.1 protobuf==7.36.2
 )
 # Without what they depend on: 6 MB instead of 20 for what reads event files.
 judge_bare_requirements=(tensorboard==2.18.0)
+# What they depend on beyond Python's own packages, torch itself pins.
+peer_requirements=(
+  torch==2.15.0 numpy==2.4.6 filelock==4.2.11 fsspec==2026.9.0 jinja2==3.1.6 markupsafe==3.0.4
+  mpmath==1.3.0 networkx==3.6.1 setuptools==84.2.1 sympy==1.14.0 typing-extensions==4.16.0
+)
 judge="${XDG_CACHE_HOME:-$HOME/.cache}/starling/judge"
 kubectl="${XDG_CACHE_HOME:-$HOME/.cache}/starling/kubectl-1.20"
+peers="${XDG_CACHE_HOME:-$HOME/.cache}/starling/peers"
 prometheus="${XDG_CACHE_HOME:-$HOME/.cache}/starling/prometheus"
 
-with_tests=false with_pictures=false
+with_tests=false with_pictures=false with_peers=false
 for argument in "$@"; do
   case "$argument" in
     --tests) with_tests=true ;;
     --pictures) with_pictures=true ;;
+    --peers) with_peers=true ;;
     *)
-      echo "usage: tools/setup.sh [--tests] [--pictures]" >&2
+      echo "usage: tools/setup.sh [--tests] [--pictures] [--peers]" >&2
       exit 2
       ;;
   esac
@@ -88,26 +100,36 @@ EOF
   fi
 }
 
-# Made beside the one there is, and put in its place only when it is whole. Tests that need the judges
-# skip themselves, with a reason, where there is none.
-make_judge() {
-  local stamp="$judge/requirements" fresh="$judge.new"
-  local all="${judge_requirements[*]} ${judge_bare_requirements[*]}"
-  [[ -f "$stamp" && "$(<"$stamp")" == "$all" ]] && return
-  echo "setup: making the judges' Python environment in $judge"
+# make_environment FOLDER REQUIREMENT... [--bare REQUIREMENT...]: a Python environment; the bare ones come
+# without what they depend on. Made beside the one there is, and put in its place only when it is whole.
+# Status 1: something could not be installed, which is said.
+make_environment() {
+  local folder=$1 fresh="$1.new" all
+  local -a whole=() bare=()
+  shift
+  while (($# > 0)); do
+    if [[ "$1" == --bare ]]; then
+      bare=("${@:2}")
+      break
+    fi
+    whole+=("$1")
+    shift
+  done
+  all="${whole[*]}${bare:+ ${bare[*]}}"
+  [[ -f "$folder/requirements" && "$(<"$folder/requirements")" == "$all" ]] && return
+  echo "setup: making a Python environment in $folder"
   rm -rf "$fresh"
   if python3 -m venv "$fresh" &&
-    "$fresh/bin/python3" -m pip install --quiet --disable-pip-version-check \
-      "${judge_requirements[@]}" &&
-    "$fresh/bin/python3" -m pip install --quiet --disable-pip-version-check --no-deps \
-      "${judge_bare_requirements[@]}"; then
-    rm -rf "$judge"
-    mv -T "$fresh" "$judge"
-    echo "$all" >"$stamp"
+    "$fresh/bin/python3" -m pip install --quiet --disable-pip-version-check "${whole[@]}" &&
+    { ((${#bare[@]} == 0)) ||
+      "$fresh/bin/python3" -m pip install --quiet --disable-pip-version-check --no-deps "${bare[@]}"; }; then
+    rm -rf "$folder"
+    mv -T "$fresh" "$folder"
+    echo "$all" >"$folder/requirements"
   else
     rm -rf "$fresh"
-    echo "setup: could not install $all;" \
-      "the tests that need them will be skipped, or fail with what was installed before" >&2
+    echo "setup: could not install $all" >&2
+    return 1
   fi
 }
 
@@ -140,10 +162,14 @@ require_debian_12
 packages=("${build_packages[@]}")
 if $with_tests; then packages+=("${test_packages[@]}"); fi
 if $with_pictures; then packages+=("${picture_packages[@]}"); fi
+if $with_peers; then packages+=("${peer_packages[@]}"); fi
 mapfile -t missing < <(missing_packages "${packages[@]}")
 if ((${#missing[@]} > 0)); then install_packages "${missing[@]}"; fi
 if $with_tests; then
-  make_judge
+  # Tests that need the judges skip themselves, with a reason, where there is none.
+  make_environment "$judge" "${judge_requirements[@]}" --bare "${judge_bare_requirements[@]}" ||
+    echo "setup: the tests that need these will be skipped, or fail with what was installed before" >&2
   unpack "$kubectl" kubernetes-client kubectl
   unpack "$prometheus" prometheus prometheus promtool
 fi
+if $with_peers; then make_environment "$peers" "${peer_requirements[@]}"; fi

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -19,7 +20,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "server/coordinator/core/resolve_model.h"
 #include "server/shard/apply/init.h"
-#include "server/shard/apply/update.h"
+#include "tools/bench/local_update.h"
 #include "worker/data/data_set.h"
 #include "worker/runtime/served_job.h"
 
@@ -50,47 +51,6 @@ class Batches : public BatchSource {
   Loader& loader_;
   Mutex mutex_;
   std::vector<BatchHandle> taken_ ABSL_GUARDED_BY(mutex_);
-};
-
-// Updates the slice in place as soon as its gradient is complete.
-class LocalUpdate : public GradientSink {
- public:
-  LocalUpdate(ServedJob& job, const LearningRate& rate) : job_(job), rate_(rate) {
-    for (const Slice& slice : job.layout().slices) {
-      rules_.push_back(MakeUpdateRule(job.description().spec(), slice).value());
-      gradients_.emplace_back(slice.elements);
-      slots_[0].emplace_back(slice.elements, rules_.back().first_slot0);
-      slots_[1].emplace_back(slice.elements);
-    }
-  }
-
-  void BeginStep(int64_t step) { step_ = step; }
-  float* Acquire(size_t, SliceId slice) override { return gradients_[slice.value].data(); }
-  void Ready(size_t, SliceId id, uint32_t samples) override {
-    const Slice& slice = job_.layout().slices[id.value];
-    const uint32_t batch = job_.description().spec().batch().global();
-    float* value = job_.parameters(session::Params::kLive) + slice.flat_begin;
-    const PayloadPiece gradient(reinterpret_cast<const uint8_t*>(gradients_[id.value].data()),
-                                slice.elements * sizeof(float));
-    UpdateScalars scalars;
-    const GroupSettings group =
-        SettingsOf(job_.description().spec().optimizer(), slice.group);
-    scalars.rate = static_cast<float>(rate_.At(step_) * group.rate_scale);
-    scalars.decay = group.weight_decay;
-    scalars.scale = samples == 0 ? 0 : static_cast<float>(batch) / samples;
-    scalars.t = step_ + 1;
-    ApplyUpdate(rules_[id.value], scalars, Payload(&gradient, 1),
-                {.in = value, .out = value, .slot0 = slots_[0][id.value].data(),
-                 .slot1 = slots_[1][id.value].data(), .elements = slice.elements});
-  }
-
- private:
-  ServedJob& job_;
-  const LearningRate& rate_;
-  int64_t step_ = 0;
-  std::vector<UpdateRule> rules_;
-  std::vector<std::vector<float>> gradients_;
-  std::vector<std::vector<float>> slots_[2];
 };
 
 absl::StatusOr<JobDescription> Describe(const std::string& path) {
@@ -137,7 +97,9 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
     return WorkRange{WorkPurpose::kTrain, static_cast<uint32_t>(step / per_epoch),
                      step % per_epoch * spec.batch().micro_batches(), spec.batch().micro_batches()};
   };
-  LocalUpdate update(*job, rate);
+  STARLING_ASSIGN_OR_RETURN(
+      const std::unique_ptr<LocalUpdate> update,
+      LocalUpdate::Create(spec, job->layout(), job->parameters(session::Params::kLive)));
   OpenGate gate;
   UnitResult result;
   uint64_t samples = 0;
@@ -150,13 +112,13 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
       STARLING_RETURN_IF_ERROR(job->loader().Prefetch(range_of(next)));
     }
     const WorkRange range = range_of(step);
-    update.BeginStep(step);
+    update->BeginStep(step, rate.At(step));
     Batches batches(job->loader());
     Unit unit;
     unit.ranges = absl::MakeConstSpan(&range, 1);
     unit.job_step = step;
     unit.clock = step;
-    STARLING_RETURN_IF_ERROR(job->executor().Train(unit, batches, gate, update, &result));
+    STARLING_RETURN_IF_ERROR(job->executor().Train(unit, batches, gate, *update, &result));
     if (step < kWarmUp) continue;
     samples += result.ranges[0].samples;
     loss = result.ranges[0].loss_sum / result.ranges[0].samples;

@@ -1,0 +1,295 @@
+// Starling's side of tools/bench.sh compute: one process that trains the nets on memory's data and
+// is asked line by line, so that it can take turns with another one.
+//
+//   compute_bench THREADS   (a power of two, at most 8)
+//
+// A lane for each thread, and for each lane one micro-batch of a step. Prints, as JSON, one line
+// that says what it is; then answers each line "WHAT SECONDS" of standard input, WHAT being a net's
+// name or "matmul", with {"units": U, "seconds": S}: U samples trained, or floating-point operations
+// of oneDNN's matrix product, in S seconds. A net is made, and a first step done, when it is first
+// asked for. Ends with the input.
+#include <omp.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <random>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "kernels/cpu/cpu_device.h"
+#include "server/shard/apply/init.h"
+#include "tools/bench/compute_nets.h"
+#include "tools/bench/local_update.h"
+
+namespace starling {
+namespace {
+
+struct Measured {
+  double units = 0;
+  double seconds = 0;
+};
+
+// Calls `step`, which says how many units it did, until `seconds` have passed.
+template <typename Step>
+absl::StatusOr<Measured> Repeat(double seconds, Step step) {
+  Measured measured;
+  const absl::Time begin = absl::Now();
+  while (measured.seconds < seconds) {
+    STARLING_ASSIGN_OR_RETURN(const double units, step());
+    measured.units += units;
+    measured.seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+  }
+  return measured;
+}
+
+// The values are there from the first step on.
+class OpenGate : public SliceGate {
+ public:
+  bool Wait(SliceId, uint64_t*) override { return true; }
+};
+
+// The same random samples in every step.
+class FixedBatch : public BatchSource {
+ public:
+  FixedBatch(const ComputeNet& net, const ResolvedGraph& graph)
+      : samples_(net.spec.batch().global() / net.spec.batch().micro_batches()),
+        input_elements_(graph.values[kInputValue].elements),
+        label_elements_(graph.values[kLabelValue].elements) {
+    std::mt19937 random(1);
+    const int64_t batch = net.spec.batch().global();
+    for (int64_t i = 0; i < batch * input_elements_; ++i) {
+      if (net.inputs_below > 0) {
+        tokens_.push_back(static_cast<int32_t>(random() % net.inputs_below));
+      } else {
+        floats_.push_back(std::normal_distribution<float>()(random));
+      }
+    }
+    for (int64_t i = 0; i < batch * label_elements_; ++i) {
+      labels_.push_back(static_cast<int32_t>(random() % graph.classes));
+    }
+  }
+
+  absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) override {
+    const int64_t first = static_cast<int64_t>(id - range.first) * samples_;
+    const int64_t input = first * input_elements_;
+    const void* const inputs = floats_.empty() ? static_cast<const void*>(tokens_.data() + input)
+                                               : floats_.data() + input;
+    return MicroBatch{samples_, inputs, labels_.data() + first * label_elements_};
+  }
+
+ private:
+  const int64_t samples_, input_elements_, label_elements_;
+  std::vector<float> floats_;
+  std::vector<int32_t> tokens_, labels_;
+};
+
+// A net with its parameters, its data and its optimizer's state.
+class Trainer {
+ public:
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(ComputeNet net, int threads,
+                                                         Device* device) {
+    net.spec.mutable_batch()->set_micro_batches(static_cast<uint32_t>(threads));
+    STARLING_ASSIGN_OR_RETURN(ResolvedGraph graph, Validate(net.spec.model()));
+    STARLING_ASSIGN_OR_RETURN(Layout layout, MakeLayout(net.spec));
+    std::unique_ptr<Trainer> trainer(
+        new Trainer(std::move(net), std::move(graph), std::move(layout)));
+    STARLING_RETURN_IF_ERROR(trainer->Prepare(threads, device));
+    return trainer;
+  }
+
+  absl::StatusOr<double> Step() {
+    const uint32_t micro_batches = net_.spec.batch().micro_batches();
+    const WorkRange range{WorkPurpose::kTrain, 0, static_cast<uint64_t>(step_) * micro_batches,
+                          micro_batches};
+    Unit unit;
+    unit.ranges = absl::MakeConstSpan(&range, 1);
+    unit.job_step = step_;
+    unit.clock = step_;
+    update_->BeginStep(step_, net_.rate);
+    UnitResult result;
+    STARLING_RETURN_IF_ERROR(executor_->Train(unit, batch_, gate_, *update_, &result));
+    if (!result.finite) {
+      return absl::InternalError(absl::StrCat(net_.name, ", step ", step_, ": the output of ",
+                                              result.bad_layer, " is not finite"));
+    }
+    ++step_;
+    return static_cast<double>(result.ranges[0].samples);
+  }
+
+ private:
+  Trainer(ComputeNet net, ResolvedGraph graph, Layout layout)
+      : net_(std::move(net)),
+        graph_(std::move(graph)),
+        layout_(std::move(layout)),
+        batch_(net_, graph_) {}
+
+  absl::Status Prepare(int threads, Device* device) {
+    const Batch& batch = net_.spec.batch();
+    ExecutorOptions options;
+    options.global_batch = batch.global();
+    options.micro_batches = batch.micro_batches();
+    options.train_samples = {batch.global() / batch.micro_batches()};
+    options.lanes = threads;
+    options.seed = net_.spec.seed();
+    STARLING_ASSIGN_OR_RETURN(executor_,
+                              Executor::Create(graph_, layout_, options, device, &spans_));
+    STARLING_ASSIGN_OR_RETURN(
+        update_, LocalUpdate::Create(net_.spec, layout_, executor_->live_parameters()));
+    FirstValues first(net_.spec.seed(), net_.spec.model());
+    for (const Slice& slice : layout_.slices) {
+      STARLING_RETURN_IF_ERROR(
+          first.Make(slice, executor_->live_parameters() + slice.flat_begin));
+    }
+    return Step().status();
+  }
+
+  const ComputeNet net_;
+  const ResolvedGraph graph_;
+  const Layout layout_;
+  FixedBatch batch_;
+  OpenGate gate_;
+  SpanRing spans_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<LocalUpdate> update_;
+  int64_t step_ = 0;
+};
+
+// The ceiling: oneDNN's products of square matrices, one of its own on each thread.
+class MatMuls {
+ public:
+  explicit MatMuls(int threads) : threads_(threads), engine_(dnnl::engine::kind::cpu, 0) {
+    omp_set_num_threads(1);  // inside a product, on this thread
+    const dnnl::memory::desc square({kSide, kSide}, dnnl::memory::data_type::f32,
+                                    dnnl::memory::format_tag::ab);
+    const dnnl::matmul::desc desc(square, square, square);
+    matmul_ = dnnl::matmul(dnnl::matmul::primitive_desc(desc, engine_));
+    for (int i = 0; i < 3 * threads; ++i) {
+      memory_.emplace_back(square, engine_);
+      std::fill_n(static_cast<float*>(memory_.back().get_data_handle()), kSide * kSide, 0.01f);
+    }
+  }
+
+  absl::StatusOr<Measured> Run(double seconds) {
+    std::vector<Measured> measured(threads_);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < threads_; ++i) {
+      threads.emplace_back([this, i, seconds, &measured] {
+        omp_set_num_threads(1);
+        dnnl::stream stream(engine_);
+        measured[i] = *Repeat(seconds, [&]() -> absl::StatusOr<double> {
+          matmul_.execute(stream, {{DNNL_ARG_SRC, memory_[3 * i]},
+                                   {DNNL_ARG_WEIGHTS, memory_[3 * i + 1]},
+                                   {DNNL_ARG_DST, memory_[3 * i + 2]}});
+          return 2.0 * kSide * kSide * kSide;
+        });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    Measured sum = measured[0];
+    for (int i = 1; i < threads_; ++i) {  // the rates add up
+      sum.units += measured[i].units * sum.seconds / measured[i].seconds;
+    }
+    return sum;
+  }
+
+ private:
+  static constexpr int64_t kSide = 1024;
+
+  const int threads_;
+  const dnnl::engine engine_;
+  dnnl::matmul matmul_;
+  std::vector<dnnl::memory> memory_;
+};
+
+class Bench {
+ public:
+  Bench(int threads, std::unique_ptr<Device> device)
+      : threads_(threads), device_(std::move(device)), matmuls_(threads) {}
+
+  absl::Status Describe() const {
+    const dnnl_version_t* const version = dnnl_version();
+    std::vector<std::string> flops;
+    for (const std::string& name : ComputeNetNames()) {
+      STARLING_ASSIGN_OR_RETURN(const ComputeNet net, MakeComputeNet(name));
+      STARLING_ASSIGN_OR_RETURN(const ResolvedGraph graph, Validate(net.spec.model()));
+      flops.push_back(absl::StrFormat("\"%s\": %.0f", name, StepFlops(graph)));
+    }
+    std::printf("{\"instruction_set\": \"%s\", \"onednn\": \"%d.%d.%d\", \"flops\": {%s}}\n",
+                device_->instruction_set().c_str(), version->major, version->minor,
+                version->patch, absl::StrJoin(flops, ", ").c_str());
+    std::fflush(stdout);
+    return absl::OkStatus();
+  }
+
+  absl::Status Answer(const std::string& what, double seconds) {
+    absl::StatusOr<Measured> measured;
+    if (what == "matmul") {
+      measured = matmuls_.Run(seconds);
+    } else {
+      std::unique_ptr<Trainer>& trainer = trainers_[what];
+      if (trainer == nullptr) {
+        STARLING_ASSIGN_OR_RETURN(ComputeNet net, MakeComputeNet(what));
+        STARLING_ASSIGN_OR_RETURN(trainer,
+                                  Trainer::Create(std::move(net), threads_, device_.get()));
+      }
+      measured = Repeat(seconds, [&] { return trainer->Step(); });
+    }
+    if (!measured.ok()) return measured.status();
+    std::printf("{\"units\": %.17g, \"seconds\": %.9f}\n", measured->units, measured->seconds);
+    std::fflush(stdout);
+    return absl::OkStatus();
+  }
+
+ private:
+  const int threads_;
+  const std::unique_ptr<Device> device_;
+  MatMuls matmuls_;
+  std::map<std::string, std::unique_ptr<Trainer>> trainers_;
+};
+
+absl::Status Serve(int threads) {
+  STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, CreateCpuDevice());
+  Bench bench(threads, std::move(device));
+  STARLING_RETURN_IF_ERROR(bench.Describe());
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string what;
+    double seconds = 0;
+    if (!(words >> what >> seconds) || seconds <= 0) {
+      return absl::InvalidArgumentError(absl::StrCat("expected WHAT SECONDS, got '", line, "'"));
+    }
+    STARLING_RETURN_IF_ERROR(bench.Answer(what, seconds));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace starling
+
+int main(int argc, char** argv) {
+  int threads = 0;
+  if (argc != 2 || !absl::SimpleAtoi(argv[1], &threads) || threads < 1 || threads > 8 ||
+      !std::has_single_bit(static_cast<unsigned>(threads))) {
+    std::fprintf(stderr, "usage: compute_bench THREADS (a power of two, at most 8)\n");
+    return 2;
+  }
+  const absl::Status status = starling::Serve(threads);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "compute_bench: %s\n", status.ToString().c_str());
+  return 1;
+}

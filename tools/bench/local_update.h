@@ -1,0 +1,59 @@
+// What shards do with gradients, in the process that computed them: no server, no stream.
+#ifndef STARLING_TOOLS_BENCH_LOCAL_UPDATE_H_
+#define STARLING_TOOLS_BENCH_LOCAL_UPDATE_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/placement/layout.h"
+#include "proto/job.pb.h"
+#include "server/shard/apply/update.h"
+#include "worker/executor/executor.h"
+
+namespace starling {
+
+// Updates a slice's values in place as soon as its gradient is summed, with the shards' kernels.
+// Ready may be called by several lanes at once, for different slices; the rest by one thread,
+// between units.
+class LocalUpdate : public GradientSink {
+ public:
+  // `spec` and `layout` outlive this, and so do `parameters`, the flat buffer of layout.elements.
+  // kInvalidArgument: the optimizer's settings are out of range.
+  static absl::StatusOr<std::unique_ptr<LocalUpdate>> Create(const JobSpec& spec,
+                                                             const Layout& layout,
+                                                             float* parameters);
+
+  // What the units until the next call are: step `step`, with this learning rate.
+  void BeginStep(int64_t step, double rate);
+
+  float* Acquire(size_t range, SliceId slice) override;
+  void Ready(size_t range, SliceId slice, uint32_t samples) override;
+
+ private:
+  struct Free {
+    void operator()(float* memory) const { std::free(memory); }
+  };
+  using Floats = std::unique_ptr<float[], Free>;  // 64-byte aligned
+  struct SliceState {
+    UpdateRule rule;
+    Floats gradient, slot0, slot1;
+  };
+
+  LocalUpdate(const JobSpec& spec, const Layout& layout, float* parameters)
+      : spec_(spec), layout_(layout), parameters_(parameters) {}
+  static Floats Filled(uint32_t elements, float value);
+
+  const JobSpec& spec_;
+  const Layout& layout_;
+  float* const parameters_;
+  std::vector<SliceState> slices_;
+  int64_t step_ = 0;
+  double rate_ = 0;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_TOOLS_BENCH_LOCAL_UPDATE_H_

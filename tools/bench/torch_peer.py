@@ -1,0 +1,167 @@
+"""PyTorch's side of tools/bench.sh compute: the nets of compute_nets.h, asked line by line.
+
+    torch_peer.py THREADS
+
+Runs in the environment of `tools/setup.sh --peers`. Prints, as JSON, one line that says what it is;
+then answers each line "NET MODE LAYOUT SECONDS" of standard input, MODE being eager or compiled,
+with {"units": samples trained, "seconds": ...}. A net is made, compiled and stepped a few times
+when it is first asked for. Ends with the input.
+"""
+
+import json
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+WARM_UP = 3  # steps; the first one compiles
+
+
+class Lenet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 32, 3)
+        self.conv2 = nn.Conv2d(32, 64, 3)
+        self.fc1 = nn.Linear(9216, 128)
+        self.fc2 = nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = F.relu(self.conv2(F.relu(self.conv1(x))))
+        x = F.dropout(F.max_pool2d(x, 2), 0.25, self.training)
+        x = F.relu(self.fc1(torch.flatten(x, 1)))
+        return self.fc2(F.dropout(x, 0.5, self.training))
+
+
+class BasicBlock(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                          nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x), inplace=True)
+
+
+class Resnet18(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64),
+                                  nn.ReLU(inplace=True))
+        blocks, inputs = [], 64
+        for outputs in (64, 128, 256, 512):
+            blocks += [BasicBlock(inputs, outputs, 1 if outputs == 64 else 2),
+                       BasicBlock(outputs, outputs, 1)]
+            inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.fc = nn.Linear(512, 10)
+
+    def forward(self, x):
+        return self.fc(self.blocks(self.stem(x)).mean((2, 3)))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1 = nn.LayerNorm(width)
+        self.c_attn = nn.Linear(width, 3 * width)
+        self.attn_proj = nn.Linear(width, width)
+        self.ln_2 = nn.LayerNorm(width)
+        self.c_fc = nn.Linear(width, 4 * width)
+        self.mlp_proj = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        n, t, d = x.shape
+        q, k, v = (part.view(n, t, self.heads, d // self.heads).transpose(1, 2)
+                   for part in self.c_attn(self.ln_1(x)).split(d, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn_proj(y.transpose(1, 2).reshape(n, t, d))
+        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, depth=6, width=384, heads=6, context=256, vocabulary=256):
+        super().__init__()
+        self.wte = nn.Embedding(vocabulary, width)
+        self.wpe = nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(depth)))
+        self.ln_f = nn.LayerNorm(width)
+        nn.init.normal_(self.wte.weight, std=0.02)
+        nn.init.normal_(self.wpe.weight, std=0.02)
+
+    def forward(self, tokens):
+        x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
+        return F.linear(self.ln_f(self.blocks(x)), self.wte.weight)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.001, momentum=0.9, fused=True)
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=0.0001, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+
+# Net, input, labels' shape, classes, optimizer.
+NETS = {
+    "lenet": (Lenet, lambda: torch.randn(128, 1, 28, 28), (128,), 10, sgd),
+    "resnet18": (Resnet18, lambda: torch.randn(64, 3, 32, 32), (64,), 10, sgd),
+    "gpt": (Gpt, lambda: torch.randint(256, (8, 256)), (8, 256), 256, adamw),
+}
+
+
+def trainer(name, mode, layout):
+    """A function that does one step and says how many samples it was."""
+    torch.manual_seed(1)
+    make, make_input, label_shape, classes, optimizer_of = NETS[name]
+    model, inputs = make(), make_input()
+    if inputs.dim() == 4:
+        model = model.to(memory_format=LAYOUTS[layout])
+        inputs = inputs.contiguous(memory_format=LAYOUTS[layout])
+    labels = torch.randint(classes, label_shape).flatten()
+    optimizer = optimizer_of(model.parameters())
+
+    def loss_of(x):
+        return F.cross_entropy(model(x).flatten(0, -2), labels)
+
+    compute = torch.compile(loss_of) if mode == "compiled" else loss_of
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        compute(inputs).backward()
+        optimizer.step()
+        return label_shape[0]
+
+    for _ in range(WARM_UP):
+        step()
+    return step
+
+
+def main():
+    torch.set_num_threads(int(sys.argv[1]))
+    print(json.dumps({"version": torch.__version__}), flush=True)
+    trainers = {}
+    for line in sys.stdin:
+        *key, seconds = line.split()
+        key = tuple(key)
+        if key not in trainers:
+            trainers[key] = trainer(*key)
+        units, passed, begin = 0, 0.0, time.perf_counter()
+        while passed < float(seconds):
+            units += trainers[key]()
+            passed = time.perf_counter() - begin
+        print(json.dumps({"units": units, "seconds": passed}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
