@@ -181,7 +181,7 @@ void CheckGradient(const OperatorCase& c, ReferenceArgs args, const Doubles& gra
 
 TEST_P(GradientTest, IsTheFiniteDifference) {
   const OperatorCase& c = GetParam();
-  if (!c.spec.training) return;  // has no gradient
+  if (!c.spec.training || c.large) return;  // has no gradient, or one that smaller cases have
   const ReferenceArgs args = RandomArgs(c);
   const Doubles grad_output = GradOutput(c);
   const ReferenceGradients gradients = *ReferenceBackward(c.spec, args, grad_output);

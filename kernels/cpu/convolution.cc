@@ -16,6 +16,34 @@ constexpr auto kFloat = memory::data_type::f32;
 
 MemoryDesc AnyDesc(const memory::dims& dims) { return MemoryDesc(dims, kFloat, Tag::any); }
 
+// Whether Winograd's F(4x4, 3x3) (Lavin and Gray 2016) is worth asking for: it computes 16 outputs
+// from 36 products instead of 144, but transforms inputs, weights and outputs, so it wants many
+// channels, and many tiles for each weight. A function of the shape alone, as the bits must be.
+bool FavoursWinograd(const Geometry2d& p) {
+  constexpr int64_t kTile = 4, kTilesMin = 64, kChannelsMin = 32, kVector = 16;
+  const auto ones = [](int64_t height, int64_t width) { return height == 1 && width == 1; };
+  const int64_t tiles = p.batch * ((p.out_height + kTile - 1) / kTile) *
+                        ((p.out_width + kTile - 1) / kTile);
+  return p.kernel_height == 3 && p.kernel_width == 3 && p.groups == 1 &&
+         ones(p.stride_height, p.stride_width) && ones(p.dilation_height, p.dilation_width) &&
+         std::min(p.in_channels, p.out_channels) >= kChannelsMin &&
+         p.in_channels % kVector == 0 && p.out_channels % kVector == 0 && tiles >= kTilesMin;
+}
+
+// What `make` makes with Winograd's algorithm, if that is wanted and oneDNN has it for this CPU, or
+// else with the direct one.
+template <typename Make>
+auto WithAlgorithm(bool winograd, Make make) {
+  if (winograd) {
+    try {
+      return make(algorithm::convolution_winograd);
+    } catch (const dnnl::error& error) {
+      if (error.status != dnnl_unimplemented) throw;
+    }
+  }
+  return make(algorithm::convolution_direct);
+}
+
 // Every direction asks oneDNN for its favourite layouts; the weights are laid out anew in each call
 // (they are small beside the activations), activations only where neighbours disagree.
 class Convolution : public CpuKernel {
@@ -32,6 +60,7 @@ class Convolution : public CpuKernel {
   void PlanBackwardData(const dnnl::engine& engine, ScratchPlan& plan);
   void PlanBackwardWeights(const dnnl::engine& engine, ScratchPlan& plan);
 
+  bool winograd_ = false;
   memory::dims src_, dst_, weights_, bias_;
   memory::dims strides_, dilates_, padding_;
   MemoryDesc plain_weights_;
@@ -63,6 +92,7 @@ Convolution::Convolution(const OperatorSpec& spec, const OperatorGeometry& geome
   dilates_ = {p.dilation_height - 1, p.dilation_width - 1};
   padding_ = {p.padding_height, p.padding_width};
   plain_weights_ = PlainDesc(weights_);
+  winograd_ = FavoursWinograd(p);
 
   PlanForward(engine);
   if (!spec_.training) return;
@@ -76,13 +106,15 @@ Convolution::Convolution(const OperatorSpec& spec, const OperatorGeometry& geome
 void Convolution::PlanForward(const dnnl::engine& engine) {
   const prop_kind kind =
       spec_.training ? prop_kind::forward_training : prop_kind::forward_inference;
-  const Conv::desc desc =
-      geometry_.plane.bias
-          ? Conv::desc(kind, algorithm::convolution_direct, AnyDesc(src_), AnyDesc(weights_),
-                       PlainDesc(bias_), AnyDesc(dst_), strides_, dilates_, padding_, padding_)
-          : Conv::desc(kind, algorithm::convolution_direct, AnyDesc(src_), AnyDesc(weights_),
-                       AnyDesc(dst_), strides_, dilates_, padding_, padding_);
-  const Conv::primitive_desc pd(desc, DefaultAttr(), engine);
+  const Conv::primitive_desc pd = WithAlgorithm(winograd_, [&](algorithm how) {
+    const Conv::desc desc =
+        geometry_.plane.bias
+            ? Conv::desc(kind, how, AnyDesc(src_), AnyDesc(weights_), PlainDesc(bias_),
+                         AnyDesc(dst_), strides_, dilates_, padding_, padding_)
+            : Conv::desc(kind, how, AnyDesc(src_), AnyDesc(weights_), AnyDesc(dst_), strides_,
+                         dilates_, padding_, padding_);
+    return Conv::primitive_desc(desc, DefaultAttr(), engine);
+  });
   forward_pd_ = pd;
   const std::optional<ValueFormat> format = FormatOf(dst_, pd.dst_desc());
   if (format) SetOutput(*format, pd.dst_desc());
@@ -100,9 +132,11 @@ void Convolution::PlanForward(const dnnl::engine& engine) {
 }
 
 void Convolution::PlanBackwardData(const dnnl::engine& engine, ScratchPlan& plan) {
-  const ConvData::desc desc(algorithm::convolution_direct, AnyDesc(src_), AnyDesc(weights_),
-                            AnyDesc(dst_), strides_, dilates_, padding_, padding_);
-  const ConvData::primitive_desc pd(desc, DefaultAttr(), engine, forward_pd_);
+  const ConvData::primitive_desc pd = WithAlgorithm(winograd_, [&](algorithm how) {
+    const ConvData::desc desc(how, AnyDesc(src_), AnyDesc(weights_), AnyDesc(dst_), strides_,
+                              dilates_, padding_, padding_);
+    return ConvData::primitive_desc(desc, DefaultAttr(), engine, forward_pd_);
+  });
   data_ = DnnlCall(ConvData(pd), pd, engine, plan);
   data_.Add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
   data_.Add(DNNL_ARG_WEIGHTS, pd.weights_desc());
@@ -113,14 +147,15 @@ void Convolution::PlanBackwardData(const dnnl::engine& engine, ScratchPlan& plan
 }
 
 void Convolution::PlanBackwardWeights(const dnnl::engine& engine, ScratchPlan& plan) {
-  const ConvWeights::desc desc =
-      geometry_.plane.bias
-          ? ConvWeights::desc(algorithm::convolution_direct, AnyDesc(src_), AnyDesc(weights_),
-                              PlainDesc(bias_), AnyDesc(dst_), strides_, dilates_, padding_,
-                              padding_)
-          : ConvWeights::desc(algorithm::convolution_direct, AnyDesc(src_), AnyDesc(weights_),
-                              AnyDesc(dst_), strides_, dilates_, padding_, padding_);
-  const ConvWeights::primitive_desc pd(desc, DefaultAttr(), engine, forward_pd_);
+  const ConvWeights::primitive_desc pd = WithAlgorithm(winograd_, [&](algorithm how) {
+    const ConvWeights::desc desc =
+        geometry_.plane.bias
+            ? ConvWeights::desc(how, AnyDesc(src_), AnyDesc(weights_), PlainDesc(bias_),
+                                AnyDesc(dst_), strides_, dilates_, padding_, padding_)
+            : ConvWeights::desc(how, AnyDesc(src_), AnyDesc(weights_), AnyDesc(dst_), strides_,
+                                dilates_, padding_, padding_);
+    return ConvWeights::primitive_desc(desc, DefaultAttr(), engine, forward_pd_);
+  });
   grad_ = DnnlCall(ConvWeights(pd), pd, engine, plan);
   grad_.Add(DNNL_ARG_SRC, pd.src_desc());
   grad_.Add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());

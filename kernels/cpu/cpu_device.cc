@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_device.h"
 
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,10 @@ namespace {
 using Op = OperatorGeometry::Op;
 
 constexpr size_t kAlignment = 64;
+// Large blocks in huge pages: a pass over activations of many megabytes would otherwise miss the
+// address cache at every page of 4 KiB, twice as dearly in a virtual machine.
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kHugeBytesMin = 2 * kHugePage;
 
 std::string IsaName(dnnl::cpu_isa isa) {
   switch (isa) {
@@ -38,11 +43,14 @@ class CpuDevice : public Device {
   std::string instruction_set() const override { return isa_; }
 
   absl::StatusOr<void*> Allocate(size_t bytes) override {
-    const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
-    void* memory = rounded > bytes ? std::aligned_alloc(kAlignment, rounded) : nullptr;
+    const size_t alignment = bytes < kHugeBytesMin ? kAlignment : kHugePage;
+    const size_t rounded = (bytes / alignment + 1) * alignment;
+    void* memory = rounded > bytes ? std::aligned_alloc(alignment, rounded) : nullptr;
     if (memory == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
     }
+    // A wish: where the system has no huge pages, nothing changes.
+    if (alignment == kHugePage) static_cast<void>(madvise(memory, rounded, MADV_HUGEPAGE));
     return memory;
   }
   void Free(void* memory) override { std::free(memory); }

@@ -123,6 +123,14 @@ void AddPlanes(std::vector<OperatorCase>& cases) {
   cases.push_back(
       Conv("pointwise_stride", {2, 16, 8, 8}, 32, {.kernel = {1, 1}, .stride = {2, 2}}));
   cases.push_back(Conv("no_bias", {2, 8, 6, 6}, 8, {.kernel = {3, 3}}, false));
+  // Enough channels and tiles for Winograd's algorithm: planes of odd size, no border, whole tiles.
+  const Window same = {.kernel = {3, 3}, .padding = {1, 1}};
+  for (OperatorCase c : {Conv("winograd_odd", {11, 32, 9, 7}, 48, same),
+                         Conv("winograd_no_border", {8, 32, 12, 12}, 32, {.kernel = {3, 3}}),
+                         Conv("winograd", {16, 48, 8, 8}, 32, same, /*bias=*/false)}) {
+    c.large = true;
+    cases.push_back(std::move(c));
+  }
   cases.push_back(Conv("whole_image", {2, 6, 5, 5}, 12, {.kernel = {5, 5}}));
   for (const char* op : {"maxpool2d", "avgpool2d"}) {
     cases.push_back(Pool(op, "lenet", {2, 64, 24, 24}, {.kernel = {2, 2}, .stride = {2, 2}}));

@@ -15,6 +15,8 @@ struct OperatorCase {
   std::string label;  // letters, digits, underscores; unique
   OperatorSpec spec;
   int64_t classes = 0;  // labels or indices, which are the last input, are in [0, classes); 0: none
+  // As large as a device's algorithm needs; what the reference does with it, smaller cases show.
+  bool large = false;
   bool loss() const;    // has no grad_output
   // Whether input i holds labels or indices: plain, and without a gradient.
   bool labels(size_t i) const;
