@@ -22,6 +22,12 @@ class Stream {
   virtual absl::Status Synchronize() = 0;
 };
 
+// Operators that one kernel of a device computes faster than several do, as kernels/geometry.h says.
+struct Fusions {
+  bool batchnorm = false;         // batchnorm with a second input, with a ReLU, or both
+  bool packed_attention = false;  // attention with query, key and value in one input
+};
+
 // Thread-safe. Outlives everything that it made.
 class Device {
  public:
@@ -30,6 +36,7 @@ class Device {
   virtual std::string name() const = 0;  // "cpu"
   // "avx512_core_bf16": part of what is reproducible.
   virtual std::string instruction_set() const = 0;
+  virtual Fusions fusions() const { return {}; }
 
   // Device memory, aligned to 64 bytes, not cleared. kResourceExhausted.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;

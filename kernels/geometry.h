@@ -8,8 +8,9 @@
 // avgpool2d        as maxpool2d; padding counts as zeros in the mean
 // global_avgpool2d [N,C,H,W] -> [N,C]
 // linear           [N,...,I]; weight [O,I], bias [O] (optional) -> [N,...,O]
-// batchnorm        [N,C] or [N,C,H,W]; weight, bias, mean, variance, each [C] -> the same;
-//                  epsilon=1e-5 (double). Training normalises with the micro-batch's mean and
+// batchnorm        [N,C] or [N,C,H,W], and perhaps a second one of this shape; weight, bias, mean,
+//                  variance, each [C] -> the same; epsilon=1e-5 (double). The second input is added
+//                  to what is normalised; relu=0: 1: then max(0, .). Training normalises with the micro-batch's mean and
 //                  biased variance (Ioffe and Szegedy 2015); the gradients of `mean` and `variance`
 //                  are these two times n/global_batch: contributions to a moving average, no
 //                  gradients. Inference normalises with the parameters `mean` and `variance`.
@@ -36,7 +37,8 @@
 // position_embedding  [N,T,D]; weight [R,D], T <= R -> input + weight[0..T) for each sample; rows=R
 // matmul           [N,...,M,K], [N,...,K,L] -> scale times the products [N,...,M,L]; transpose_b=0:
 //                  1: the second is [N,...,L,K]; scale=1 (double)
-// attention        query, key, value, each [N,T,D] -> [N,T,D]: for each of heads=1 (int; divides D)
+// attention        query, key, value, each [N,T,D], or one [N,T,3D] with each position's three side by
+//                  side -> [N,T,D]: for each of heads=1 (int; divides D)
 //                  parts of D, softmax(Q K^T / sqrt(D/heads)) V; causal=0: 1: row t sees keys 0..t
 //                  (Vaswani et al. 2017)
 // softmax_cross_entropy  logits [N,K], labels int32 [N] in [0,K); or [N,T,K] and [N,T] -> losses [N],
@@ -124,6 +126,7 @@ struct OperatorGeometry {
   int64_t spatial = 1;           // batchnorm, global_avgpool2d: H*W
   bool bias = false;             // linear
   double epsilon = 0;            // batchnorm, layernorm
+  bool relu = false;             // batchnorm
   double rate = 0;               // dropout
   double minimum = 0;            // clip
   double maximum = 0;            // clip
@@ -136,6 +139,7 @@ struct OperatorGeometry {
   double scale = 1;              // matmul
   int64_t heads = 1;             // attention
   bool causal = false;           // attention
+  bool packed = false;           // attention: one input
   bool mean_reduction = false;   // losses
   bool labels_input = false;     // the last input holds labels or indices: plain, no gradient
 };

@@ -85,6 +85,8 @@ void GeometryResolver::BatchNorm() {
   const char* names[] = {"the weight", "the bias", "the mean", "the variance"};
   for (int i = 0; i < 4; ++i) ExpectShape(names[i], spec_.parameter_shapes[i], {g_.inputs});
   g_.epsilon = Epsilon();
+  g_.relu = Flag("relu");
+  ExpectSameInputs();
   ExpectShape("the output", spec_.output_shape, input());
 }
 

@@ -96,16 +96,24 @@ void GeometryResolver::MatMul() {
 
 void GeometryResolver::Attention() {
   ExpectRank("the input", input(), 3);
+  const size_t inputs = spec_.input_shapes.size();
+  g_.packed = inputs == 1;
+  if (inputs == 2) Fail("has 2 inputs, expected query, key and value, or one that holds them");
+  if (g_.packed && input().back() % 3 != 0) {
+    Fail("the input has shape ", ShapeText(input()),
+         ", expected query, key and value side by side");
+  }
   if (!status_.ok()) return;
   g_.rows = input()[1];
-  g_.inputs = input()[2];
+  g_.inputs = g_.packed ? input()[2] / 3 : input()[2];
   g_.heads = Int("heads", 1, 1);
   g_.causal = Flag("causal");
   if (g_.inputs % g_.heads != 0) {
     Fail("heads = ", g_.heads, " does not divide ", g_.inputs, " features");
     return;
   }
-  SameShape();
+  ExpectSameInputs();
+  ExpectShape("the output", spec_.output_shape, {g_.batch, g_.rows, g_.inputs});
 }
 
 }  // namespace starling

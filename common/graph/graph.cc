@@ -138,6 +138,7 @@ class Validator {
     ResolvedNode resolved;
     resolved.name = node.name();
     resolved.kind = rule->kind;
+    resolved.number = index;
     STARLING_ASSIGN_OR_RETURN(resolved.attributes, ResolveAttributes(node, *rule));
     STARLING_RETURN_IF_ERROR(ResolveInputs(index, *rule, &resolved));
     std::vector<Dims> shapes;

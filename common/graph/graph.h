@@ -45,6 +45,7 @@ struct ResolvedNode {
   std::vector<int> inputs;      // values
   int output = 0;               // value
   std::vector<int> parameters;  // in the operator's order
+  int number = 0;               // its index in the graph as given: random numbers are drawn for it
 };
 
 struct ResolvedGraph {

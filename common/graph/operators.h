@@ -118,6 +118,7 @@ struct OperatorAttributes {
   double scale = 1;                      // matmul: of the product
   int64_t heads = 1;                     // attention: divides D
   bool causal = false;                   // attention
+  bool relu = false;                     // batchnorm: not in graphs, worker/executor/fuse.h sets it
 
   friend bool operator==(const OperatorAttributes&, const OperatorAttributes&) = default;
 };

@@ -29,6 +29,9 @@ struct Matrix {
   int64_t stride;
 };
 
+// Its rows from `row` on.
+Matrix From(Matrix m, int64_t row) { return {m.data + row * m.stride, m.stride}; }
+
 // c = alpha op(a) op(b) + beta c, with c m x n and k products an element.
 void Multiply(char op_a, char op_b, int64_t m, int64_t n, int64_t k, float alpha, Matrix a,
               Matrix b, float beta, Matrix c) {
@@ -48,9 +51,23 @@ class Attention : public CpuKernel {
  private:
   // Keys that the queries before `end` see.
   int64_t Keys(int64_t end) const { return geometry_.causal ? end : length_; }
-  // Of the head's first element in query, key, value and output.
-  int64_t Offset(int64_t head) const {
-    return head / geometry_.heads * length_ * features_ + head % geometry_.heads * width_;
+  // A head's part of a value whose rows are `stride` floats apart and begin `skip` floats late. No
+  // value, no part.
+  Matrix HeadOf(const void* value, int64_t head, int64_t stride, int64_t skip) const {
+    if (value == nullptr) return {nullptr, stride};
+    float* const data = const_cast<float*>(static_cast<const float*>(value));
+    return {data + head / geometry_.heads * length_ * stride + skip +
+                head % geometry_.heads * width_,
+            stride};
+  }
+  Matrix HeadOf(const void* output, int64_t head) const {
+    return HeadOf(output, head, features_, 0);
+  }
+  // Likewise of query (0), key (1) or value (2), which lie apart or side by side.
+  template <typename Values>
+  Matrix HeadOf(const Values& inputs, int which, int64_t head) const {
+    return geometry_.packed ? HeadOf(inputs[0], head, 3 * features_, which * features_)
+                            : HeadOf(inputs[which], head);
   }
   // Calls fn(head of the micro-batch, a thread's scratch).
   template <typename Fn>
@@ -78,7 +95,7 @@ Attention::Attention(const OperatorSpec& spec, const OperatorGeometry& geometry)
   if (spec.training) {
     plan.Take(block_ * length_ * sizeof(float));
     saved_bytes_ = 2 * geometry.batch * geometry.heads * length_ * sizeof(float);
-    backward_reads_input_ = {true, true, true};
+    backward_reads_input_.assign(spec.input_shapes.size(), true);
   }
   scratch_bytes_ = plan.size();
   workspace_bytes_ = spec.kernel_threads * scratch_bytes_;
@@ -117,17 +134,14 @@ void Attention::Run(const ForwardArgs& args, const CpuStream&) {
 }
 
 void Attention::HeadForward(const ForwardArgs& args, int64_t head, float* scores) const {
-  auto part = [&](const void* value) {
-    return const_cast<float*>(static_cast<const float*>(value)) + Offset(head);
-  };
+  const Matrix query = HeadOf(args.inputs, 0, head), key = HeadOf(args.inputs, 1, head),
+               value = HeadOf(args.inputs, 2, head), output = HeadOf(args.output, head);
   float* const saved =
       spec_.training ? static_cast<float*>(args.saved) + 2 * head * length_ : nullptr;
   for (int64_t begin = 0; begin < length_; begin += block_) {
     const int64_t end = std::min(begin + block_, length_), keys = Keys(end);
-    const Matrix query = {part(args.inputs[0]) + begin * features_, features_};
-    const Matrix output = {part(args.output) + begin * features_, features_};
-    Multiply('N', 'T', end - begin, keys, width_, scale_, query, {part(args.inputs[1]), features_},
-             0, {scores, keys});
+    Multiply('N', 'T', end - begin, keys, width_, scale_, From(query, begin), key, 0,
+             {scores, keys});
     for (int64_t t = begin; t < end; ++t) {
       float* const row = scores + (t - begin) * keys;
       const float maximum = MaximumOf(row, geometry_.causal ? t + 1 : keys);
@@ -138,8 +152,8 @@ void Attention::HeadForward(const ForwardArgs& args, int64_t head, float* scores
       saved[2 * t] = maximum;
       saved[2 * t + 1] = inverse;
     }
-    Multiply('N', 'N', end - begin, width_, keys, 1, {scores, keys},
-             {part(args.inputs[2]), features_}, 0, output);
+    Multiply('N', 'N', end - begin, width_, keys, 1, {scores, keys}, value, 0,
+             From(output, begin));
   }
 }
 
@@ -152,41 +166,36 @@ void Attention::RunBackward(const BackwardArgs& args, const CpuStream&) {
 // dS = P (dP - sum of a row of P dP), dQ = scale dS K, dK = scale dS^T Q. The last block of queries
 // goes first: it sees every key, so it begins the sums of dK and dV.
 void Attention::HeadBackward(const BackwardArgs& args, int64_t head, float* weights) const {
-  auto part = [&](const void* value) {
-    float* const data = const_cast<float*>(static_cast<const float*>(value));
-    return Matrix{data == nullptr ? nullptr : data + Offset(head), features_};
-  };
-  const Matrix query = part(args.inputs[0]), key = part(args.inputs[1]),
-               value = part(args.inputs[2]), dy = part(args.grad_output),
-               dquery = part(args.grad_inputs[0]), dkey = part(args.grad_inputs[1]),
-               dvalue = part(args.grad_inputs[2]);
+  const Matrix query = HeadOf(args.inputs, 0, head), key = HeadOf(args.inputs, 1, head),
+               value = HeadOf(args.inputs, 2, head), dy = HeadOf(args.grad_output, head),
+               dquery = HeadOf(args.grad_inputs, 0, head), dkey = HeadOf(args.grad_inputs, 1, head),
+               dvalue = HeadOf(args.grad_inputs, 2, head);
   const float* const saved = static_cast<const float*>(args.saved) + 2 * head * length_;
   float* const slopes = weights + block_ * length_;
-  auto at = [](Matrix m, int64_t row) { return Matrix{m.data + row * m.stride, m.stride}; };
   for (int64_t begin = (length_ - 1) / block_ * block_; begin >= 0; begin -= block_) {
     const int64_t end = std::min(begin + block_, length_), keys = Keys(end), rows = end - begin;
     const float beta = end == length_ ? 0 : 1;
-    Multiply('N', 'T', rows, keys, width_, scale_, at(query, begin), key, 0, {weights, keys});
+    Multiply('N', 'T', rows, keys, width_, scale_, From(query, begin), key, 0, {weights, keys});
     for (int64_t t = begin; t < end; ++t) {
       float* const row = weights + (t - begin) * keys;
       Exponentiate(t, keys, saved[2 * t], row);
       ScaleBy(saved[2 * t + 1], row, keys);
     }
     if (dvalue.data != nullptr) {
-      Multiply('T', 'N', keys, width_, rows, 1, {weights, keys}, at(dy, begin), beta, dvalue);
+      Multiply('T', 'N', keys, width_, rows, 1, {weights, keys}, From(dy, begin), beta, dvalue);
     }
     if (dquery.data == nullptr && dkey.data == nullptr) continue;
-    Multiply('N', 'T', rows, keys, width_, 1, at(dy, begin), value, 0, {slopes, keys});
+    Multiply('N', 'T', rows, keys, width_, 1, From(dy, begin), value, 0, {slopes, keys});
     for (int64_t i = 0; i < rows; ++i) {
       float* const row = weights + i * keys;
       const float mean = SumOfProducts(row, slopes + i * keys, keys);
       SoftmaxGradient(slopes + i * keys, mean, scale_, row, keys);
     }
     if (dquery.data != nullptr) {
-      Multiply('N', 'N', rows, width_, keys, 1, {weights, keys}, key, 0, at(dquery, begin));
+      Multiply('N', 'N', rows, width_, keys, 1, {weights, keys}, key, 0, From(dquery, begin));
     }
     if (dkey.data != nullptr) {
-      Multiply('T', 'N', keys, width_, rows, 1, {weights, keys}, at(query, begin), beta, dkey);
+      Multiply('T', 'N', keys, width_, rows, 1, {weights, keys}, From(query, begin), beta, dkey);
     }
   }
 }

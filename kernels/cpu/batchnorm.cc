@@ -4,6 +4,7 @@
 // time are summed in float, which is as fast as memory delivers them.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/onednn.h"
@@ -16,6 +17,10 @@ enum Parameter { kWeight = 0, kBias = 1, kMean = 2, kVariance = 3 };
 
 // Values whose sum in float goes into one in double.
 constexpr int64_t kFloatSums = 16;
+
+// A piece fits the nearest cache three times, and holds whole sums of floats in every format.
+constexpr int64_t kPieceFloats = 4096;
+static_assert(kPieceFloats / 16 % kFloatSums == 0);
 
 // Vectors by width; as members, because a template argument would lose their alignment.
 struct Wide {
@@ -34,6 +39,14 @@ struct Group {
   int64_t channel, width, base, runs, run_stride, points, point_stride;
   int64_t count() const { return runs * points; }
 };
+
+// Some of a group's points as rows of floats that lie side by side: one row, if they all do.
+struct Rows {
+  int64_t count, width;
+};
+Rows RowsOf(const Group& g, int64_t points) {
+  return g.point_stride == g.width ? Rows{1, points * g.width} : Rows{points, g.width};
+}
 
 // One number for each channel of a group; those past the value's last channel are zero.
 struct Row {
@@ -72,7 +85,8 @@ std::vector<Group> GroupsOf(const Shape& shape, ValueFormat format) {
 // plain[l] += a - shift_a, product[l] += (a - shift_a)(b - shift_b), over `points` of one run.
 template <typename Vectors>
 STARLING_INLINE void SumLanes(const float* a, const float* b, const Row& shift_a,
-                              const Row& shift_b, int64_t points, int64_t stride, Sums* sums) {
+                              const Row& shift_b, int64_t points, int64_t stride_a,
+                              int64_t stride_b, Sums* sums) {
   using Lanes = typename Vectors::Lanes;
   using Doubles = typename Vectors::Doubles;
   const Lanes less_a = *reinterpret_cast<const Lanes*>(shift_a.at);
@@ -82,7 +96,7 @@ STARLING_INLINE void SumLanes(const float* a, const float* b, const Row& shift_a
   for (int64_t begin = 0; begin < points; begin += kFloatSums) {
     const int64_t end = std::min(begin + kFloatSums, points);
     Lanes some = {}, products = {};
-    for (int64_t p = begin; p < end; ++p, a += stride, b += stride) {
+    for (int64_t p = begin; p < end; ++p, a += stride_a, b += stride_b) {
       const Lanes d = *reinterpret_cast<const Lanes*>(a) - less_a;
       some += d;
       products += d * (*reinterpret_cast<const Lanes*>(b) - less_b);
@@ -95,15 +109,15 @@ STARLING_INLINE void SumLanes(const float* a, const float* b, const Row& shift_a
 }
 
 STARLING_VECTOR_CLONES void SumLanes16(const float* a, const float* b, const Row& shift_a,
-                                       const Row& shift_b, int64_t points, int64_t stride,
-                                       Sums* sums) {
-  SumLanes<Wide>(a, b, shift_a, shift_b, points, stride, sums);
+                                       const Row& shift_b, int64_t points, int64_t stride_a,
+                                       int64_t stride_b, Sums* sums) {
+  SumLanes<Wide>(a, b, shift_a, shift_b, points, stride_a, stride_b, sums);
 }
 
 STARLING_VECTOR_CLONES void SumLanes8(const float* a, const float* b, const Row& shift_a,
-                                      const Row& shift_b, int64_t points, int64_t stride,
-                                      Sums* sums) {
-  SumLanes<Narrow>(a, b, shift_a, shift_b, points, stride, sums);
+                                      const Row& shift_b, int64_t points, int64_t stride_a,
+                                      int64_t stride_b, Sums* sums) {
+  SumLanes<Narrow>(a, b, shift_a, shift_b, points, stride_a, stride_b, sums);
 }
 
 // One channel, its points side by side.
@@ -134,10 +148,10 @@ STARLING_VECTOR_CLONES void SumPoints(const float* a, const float* b, float shif
 }
 
 // Any other width.
-void SumFew(const Group& g, const float* a, const float* b, const Row& shift_a, const Row& shift_b,
-            int64_t points, Sums* sums) {
-  for (int64_t p = 0; p < points; ++p, a += g.point_stride, b += g.point_stride) {
-    for (int64_t l = 0; l < g.width; ++l) {
+void SumFew(const float* a, const float* b, const Row& shift_a, const Row& shift_b, int64_t points,
+            int64_t width, int64_t stride_a, int64_t stride_b, Sums* sums) {
+  for (int64_t p = 0; p < points; ++p, a += stride_a, b += stride_b) {
+    for (int64_t l = 0; l < width; ++l) {
       const double d = double{a[l] - shift_a.at[l]};
       sums->plain[l] += d;
       sums->product[l] += d * double{b[l] - shift_b.at[l]};
@@ -145,21 +159,26 @@ void SumFew(const Group& g, const float* a, const float* b, const Row& shift_a, 
   }
 }
 
-// Of `runs` runs of `points` each.
-Sums SumGroup(const Group& g, const float* a, const float* b, const Row& shift_a,
-              const Row& shift_b, int64_t runs, int64_t points) {
+// Of `points` of one run: those of `a` are stride_a apart, those of `b` as the group says.
+void SumRun(const Group& g, const float* a, int64_t stride_a, const float* b, const Row& shift_a,
+            const Row& shift_b, int64_t points, Sums* sums) {
+  if (g.width == 16) {
+    SumLanes16(a, b, shift_a, shift_b, points, stride_a, g.point_stride, sums);
+  } else if (g.width == 8) {
+    SumLanes8(a, b, shift_a, shift_b, points, stride_a, g.point_stride, sums);
+  } else if (g.width == 1 && g.point_stride == 1) {
+    SumPoints(a, b, shift_a.at[0], shift_b.at[0], points, sums);
+  } else {
+    SumFew(a, b, shift_a, shift_b, points, g.width, stride_a, g.point_stride, sums);
+  }
+}
+
+// The shifted values' sums, and those of their squares, of `runs` runs of `points` each.
+Sums SumSquares(const Group& g, const float* x, const Row& shift, int64_t runs, int64_t points) {
   Sums sums;
   for (int64_t run = 0; run < runs; ++run) {
-    const int64_t at = g.base + run * g.run_stride;
-    if (g.width == 16) {
-      SumLanes16(a + at, b + at, shift_a, shift_b, points, g.point_stride, &sums);
-    } else if (g.width == 8) {
-      SumLanes8(a + at, b + at, shift_a, shift_b, points, g.point_stride, &sums);
-    } else if (g.width == 1 && g.point_stride == 1) {
-      SumPoints(a + at, b + at, shift_a.at[0], shift_b.at[0], points, &sums);
-    } else {
-      SumFew(g, a + at, b + at, shift_a, shift_b, points, &sums);
-    }
+    const float* const at = x + g.base + run * g.run_stride;
+    SumRun(g, at, g.point_stride, at, shift, shift, points, &sums);
   }
   return sums;
 }
@@ -169,11 +188,11 @@ struct Factors {
   Row mean, scale, offset, slope;
 };
 
-// y = (x - mean) * scale + offset; or, with dy, y = (dy - offset - (x - mean) * slope) * scale. `dy`
-// and `y` may be one.
+// y = (x - mean) * scale + offset; or, with dy, whose points are stride_dy apart,
+// y = (dy - offset - (x - mean) * slope) * scale. `dy` and `y` may be one.
 template <bool kGradient, typename Vectors>
-STARLING_INLINE void MapLanes(const float* x, const float* dy, const Factors& f, int64_t points,
-                              int64_t stride, float* y) {
+STARLING_INLINE void MapLanes(const float* x, const float* dy, int64_t stride_dy, const Factors& f,
+                              int64_t points, int64_t stride, float* y) {
   using Lanes = typename Vectors::Lanes;
   const Lanes mean = *reinterpret_cast<const Lanes*>(f.mean.at);
   const Lanes scale = *reinterpret_cast<const Lanes*>(f.scale.at);
@@ -183,7 +202,8 @@ STARLING_INLINE void MapLanes(const float* x, const float* dy, const Factors& f,
     const Lanes d = *reinterpret_cast<const Lanes*>(x + p) - mean;
     Lanes* const to = reinterpret_cast<Lanes*>(y + p);
     if (kGradient) {
-      *to = (*reinterpret_cast<const Lanes*>(dy + p) - offset - d * slope) * scale;
+      *to = (*reinterpret_cast<const Lanes*>(dy) - offset - d * slope) * scale;
+      dy += stride_dy;
     } else {
       *to = d * scale + offset;
     }
@@ -192,8 +212,8 @@ STARLING_INLINE void MapLanes(const float* x, const float* dy, const Factors& f,
 
 // Likewise, channel by channel.
 template <bool kGradient>
-STARLING_INLINE void MapFew(const float* x, const float* dy, const Factors& f, int64_t points,
-                            int64_t stride, int64_t width, float* y) {
+STARLING_INLINE void MapFew(const float* x, const float* dy, int64_t stride_dy, const Factors& f,
+                            int64_t points, int64_t stride, int64_t width, float* y) {
   for (int64_t l = 0; l < width; ++l) {
     const float mean = f.mean.at[l], scale = f.scale.at[l], offset = f.offset.at[l],
                 slope = f.slope.at[l];
@@ -201,68 +221,107 @@ STARLING_INLINE void MapFew(const float* x, const float* dy, const Factors& f, i
     for (int64_t p = 0; p < points; ++p) {
       const int64_t at = p * stride + l;
       const float d = x[at] - mean;
-      y[at] = kGradient ? (dy[at] - offset - d * slope) * scale : d * scale + offset;
+      y[at] = kGradient ? (dy[p * stride_dy + l] - offset - d * slope) * scale : d * scale + offset;
     }
   }
 }
 
 template <bool kGradient>
-STARLING_INLINE void MapAny(const float* x, const float* dy, const Factors& f, int64_t points,
-                            int64_t stride, int64_t width, float* y) {
+STARLING_INLINE void MapAny(const float* x, const float* dy, int64_t stride_dy, const Factors& f,
+                            int64_t points, int64_t stride, int64_t width, float* y) {
   if (width == 16) {
-    MapLanes<kGradient, Wide>(x, dy, f, points, stride, y);
+    MapLanes<kGradient, Wide>(x, dy, stride_dy, f, points, stride, y);
   } else if (width == 8) {
-    MapLanes<kGradient, Narrow>(x, dy, f, points, stride, y);
+    MapLanes<kGradient, Narrow>(x, dy, stride_dy, f, points, stride, y);
   } else if (stride == 1) {
-    MapFew<kGradient>(x, dy, f, points, 1, 1, y);
+    MapFew<kGradient>(x, dy, 1, f, points, 1, 1, y);
   } else {
-    MapFew<kGradient>(x, dy, f, points, stride, width, y);
+    MapFew<kGradient>(x, dy, stride_dy, f, points, stride, width, y);
   }
 }
 
 STARLING_VECTOR_CLONES void Normalize(const float* x, const Factors& f, int64_t points,
                                       int64_t stride, int64_t width, float* y) {
-  MapAny<false>(x, nullptr, f, points, stride, width, y);
+  MapAny<false>(x, nullptr, 0, f, points, stride, width, y);
 }
 
-STARLING_VECTOR_CLONES void Denormalize(const float* x, const float* dy, const Factors& f,
-                                        int64_t points, int64_t stride, int64_t width, float* dx) {
-  MapAny<true>(x, dy, f, points, stride, width, dx);
+STARLING_VECTOR_CLONES void Denormalize(const float* x, const float* dy, int64_t stride_dy,
+                                        const Factors& f, int64_t points, int64_t stride,
+                                        int64_t width, float* dx) {
+  MapAny<true>(x, dy, stride_dy, f, points, stride, width, dx);
 }
 
 // Keeps its input's format. `saved` holds the micro-batch's mean, then its biased variance.
+//
+// What is fused behind it, an addition and a ReLU, is done piece by piece while the piece lies in
+// the nearest cache: forward behind the normalisation, backward (the ReLU's gate) before the sums,
+// and once more before the result.
 class BatchNorm : public CpuKernel {
  public:
-  BatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry);
+  BatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
+            const dnnl::engine& engine);
 
  protected:
   void Run(const ForwardArgs& args, const CpuStream& stream) override;
   void RunBackward(const BackwardArgs& args, const CpuStream& stream) override;
 
  private:
+  // Some points, `stride` apart.
+  struct Points {
+    const float* at;
+    int64_t stride;
+  };
+  // The gradient behind the fused operators, and where the added value's gradient goes (null: it is
+  // not wanted, or there already).
+  struct Outer {
+    const float* y;
+    const float* dy;
+    float* added;
+  };
+
+  bool fused() const { return geometry_.relu || adds_; }
   // Channels of a group that are the value's.
   int64_t Used(const Group& g) const { return std::min(g.width, channels_ - g.channel); }
   template <typename Fn>
   void ForEachGroup(Fn fn) const;
+  // Calls fn(offset in the value, points) for all of a group's points, run by run; where something
+  // is fused, piece by piece.
+  template <typename Fn>
+  void ForEachPiece(const Group& g, Fn fn) const;
   void Measure(const Group& g, const float* x, float* saved) const;
-  void GroupForward(const ForwardArgs& args, const Group& g) const;
-  void GroupBackward(const BackwardArgs& args, const Group& g) const;
+  void GroupForward(const ForwardArgs& args, const float* added, const Group& g) const;
+  void GroupBackward(const BackwardArgs& args, const Outer& outer, const Group& g) const;
+  // The gradient of what the normalisation gave, in `piece` or where it lies anyway.
+  Points Gate(const Group& g, const Outer& outer, int64_t at, int64_t points, float* piece) const;
   void WriteStatistics(const BackwardArgs& args) const;
 
   const int64_t channels_;
+  const bool adds_;
   const std::vector<Group> groups_;
+  Staging added_, added_gradient_;  // where the added value has another format
 };
 
-BatchNorm::BatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry)
+BatchNorm::BatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                     const dnnl::engine& engine)
     : CpuKernel(spec, geometry),
       channels_(geometry.inputs),
+      adds_(spec.input_shapes.size() == 2),
       groups_(GroupsOf(spec.input_shapes[0], input_format_)) {
   KeepInputFormat();
+  if (adds_) {
+    const ValueFormat format = spec.input_formats.empty() ? ValueFormat{} : spec.input_formats[1];
+    const MemoryDesc added = *DescOf(spec.input_shapes[1], format);
+    ScratchPlan plan;
+    added_ = StageIn(added, input_desc_, engine, plan);
+    added_gradient_ = StageOut(input_desc_, added, engine, plan);
+    workspace_bytes_ = plan.size();
+  }
   forward_in_place_ok_ = !spec.training;
   if (!spec.training) return;
   backward_in_place_ok_ = true;
   saved_bytes_ = 2 * channels_ * sizeof(float);
   backward_reads_input_[0] = true;
+  backward_reads_output_ = geometry.relu;  // y > 0 exactly where the gradient passes
 }
 
 template <typename Fn>
@@ -274,18 +333,28 @@ void BatchNorm::ForEachGroup(Fn fn) const {
                  });
 }
 
+template <typename Fn>
+void BatchNorm::ForEachPiece(const Group& g, Fn fn) const {
+  const int64_t piece = fused() ? kPieceFloats / g.width : g.points;
+  for (int64_t run = 0; run < g.runs; ++run) {
+    for (int64_t p = 0; p < g.points; p += piece) {
+      fn(g.base + run * g.run_stride + p * g.point_stride, std::min(piece, g.points - p));
+    }
+  }
+}
+
 // One pass about a guess, the mean of the first run's points; where that was far from the mean, so
 // that the variance is a small difference, a second one about the mean.
 void BatchNorm::Measure(const Group& g, const float* x, float* saved) const {
   const double count = static_cast<double>(g.count());
   const int64_t few = std::min<int64_t>(g.points, 256);
-  const Sums first = SumGroup(g, x, x, Row(), Row(), 1, few);
+  const Sums first = SumSquares(g, x, Row(), 1, few);
   Row about;
   for (int64_t l = 0; l < g.width; ++l) {
     about.at[l] = static_cast<float>(first.plain[l] / static_cast<double>(few));
   }
   for (bool again : {true, false}) {
-    const Sums sums = SumGroup(g, x, x, about, about, g.runs, g.points);
+    const Sums sums = SumSquares(g, x, about, g.runs, g.points);
     bool far = false;
     for (int64_t l = 0; l < Used(g); ++l) {
       const double beside = sums.plain[l] / count;
@@ -300,11 +369,13 @@ void BatchNorm::Measure(const Group& g, const float* x, float* saved) const {
   }
 }
 
-void BatchNorm::Run(const ForwardArgs& args, const CpuStream&) {
-  ForEachGroup([&](const Group& g) { GroupForward(args, g); });
+void BatchNorm::Run(const ForwardArgs& args, const CpuStream& stream) {
+  const void* const added = adds_ ? added_.In(args.inputs[1], stream, args.workspace) : nullptr;
+  ForEachGroup(
+      [&](const Group& g) { GroupForward(args, static_cast<const float*>(added), g); });
 }
 
-void BatchNorm::GroupForward(const ForwardArgs& args, const Group& g) const {
+void BatchNorm::GroupForward(const ForwardArgs& args, const float* added, const Group& g) const {
   const float* const x = static_cast<const float*>(args.inputs[0]);
   float* const y = static_cast<float*>(args.output);
   const float* mean = args.parameters[kMean];
@@ -323,27 +394,58 @@ void BatchNorm::GroupForward(const ForwardArgs& args, const Group& g) const {
         static_cast<float>(args.parameters[kWeight][c] / std::sqrt(variance[c] + geometry_.epsilon));
     f.offset.at[l] = args.parameters[kBias][c];
   }
-  for (int64_t run = 0; run < g.runs; ++run) {
-    const int64_t at = g.base + run * g.run_stride;
-    Normalize(x + at, f, g.points, g.point_stride, g.width, y + at);
-  }
+  ForEachPiece(g, [&](int64_t at, int64_t points) {
+    Normalize(x + at, f, points, g.point_stride, g.width, y + at);
+    if (!fused()) return;
+    const Rows rows = RowsOf(g, points);
+    AddAndRectify(added == nullptr ? nullptr : added + at, geometry_.relu, rows.count, rows.width,
+                  g.point_stride, y + at);
+  });
 }
 
-void BatchNorm::RunBackward(const BackwardArgs& args, const CpuStream&) {
-  ForEachGroup([&](const Group& g) { GroupBackward(args, g); });
+void BatchNorm::RunBackward(const BackwardArgs& args, const CpuStream& stream) {
+  Outer outer = {static_cast<const float*>(args.output),
+                 static_cast<const float*>(args.grad_output), nullptr};
+  void* const added = adds_ ? args.grad_inputs[1] : nullptr;
+  if (added != nullptr) {
+    outer.added = static_cast<float*>(added_gradient_.Place(added, args.workspace));
+    if (!geometry_.relu) {
+      std::memcpy(outer.added, outer.dy, output_bytes_);
+      outer.added = nullptr;
+    }
+  }
+  ForEachGroup([&](const Group& g) { GroupBackward(args, outer, g); });
+  if (added != nullptr) added_gradient_.Out(added, stream, args.workspace);
   WriteStatistics(args);
+}
+
+BatchNorm::Points BatchNorm::Gate(const Group& g, const Outer& outer, int64_t at, int64_t points,
+                                  float* piece) const {
+  if (!geometry_.relu) return {outer.dy + at, g.point_stride};
+  const Rows rows = RowsOf(g, points);
+  if (outer.added != nullptr) {
+    GateRows(outer.y + at, outer.dy + at, rows.count, rows.width, g.point_stride, outer.added + at,
+             g.point_stride);
+    return {outer.added + at, g.point_stride};
+  }
+  GateRows(outer.y + at, outer.dy + at, rows.count, rows.width, g.point_stride, piece, g.width);
+  return {piece, g.width};
 }
 
 // With n elements in a channel, d = 1 / sqrt(variance + epsilon) and z = (x - mean) * d:
 // dx = weight * d * (dy - sum(dy) / n - z * sum(dy * z) / n).
-void BatchNorm::GroupBackward(const BackwardArgs& args, const Group& g) const {
+void BatchNorm::GroupBackward(const BackwardArgs& args, const Outer& outer, const Group& g) const {
   const float* const x = static_cast<const float*>(args.inputs[0]);
-  const float* const dy = static_cast<const float*>(args.grad_output);
   const float* const saved = static_cast<const float*>(args.saved);
   const double count = static_cast<double>(g.count());
+  alignas(64) float piece[kPieceFloats];
   Factors f;
   std::copy_n(saved + g.channel, Used(g), f.mean.at);
-  const Sums sums = SumGroup(g, dy, x, Row(), f.mean, g.runs, g.points);
+  Sums sums;
+  ForEachPiece(g, [&](int64_t at, int64_t points) {
+    const Points dy = Gate(g, outer, at, points, piece);
+    SumRun(g, dy.at, dy.stride, x + at, Row(), f.mean, points, &sums);
+  });
   for (int64_t l = 0; l < Used(g); ++l) {
     const int64_t c = g.channel + l;
     const double d = 1 / std::sqrt(saved[channels_ + c] + geometry_.epsilon);
@@ -359,10 +461,11 @@ void BatchNorm::GroupBackward(const BackwardArgs& args, const Group& g) const {
   }
   float* const dx = static_cast<float*>(args.grad_inputs[0]);
   if (dx == nullptr) return;
-  for (int64_t run = 0; run < g.runs; ++run) {
-    const int64_t at = g.base + run * g.run_stride;
-    Denormalize(x + at, dy + at, f, g.points, g.point_stride, g.width, dx + at);
-  }
+  ForEachPiece(g, [&](int64_t at, int64_t points) {
+    const Points dy = outer.added != nullptr ? Points{outer.added + at, g.point_stride}
+                                             : Gate(g, outer, at, points, piece);
+    Denormalize(x + at, dy.at, dy.stride, f, points, g.point_stride, g.width, dx + at);
+  });
 }
 
 void BatchNorm::WriteStatistics(const BackwardArgs& args) const {
@@ -380,8 +483,9 @@ void BatchNorm::WriteStatistics(const BackwardArgs& args) const {
 
 }  // namespace
 
-CpuKernelPtr MakeBatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<BatchNorm>(spec, geometry);
+CpuKernelPtr MakeBatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                           const dnnl::engine& engine) {
+  return std::make_unique<BatchNorm>(spec, geometry, engine);
 }
 
 }  // namespace starling

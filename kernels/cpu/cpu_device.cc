@@ -42,6 +42,8 @@ class CpuDevice : public Device {
   std::string name() const override { return "cpu"; }
   std::string instruction_set() const override { return isa_; }
 
+  Fusions fusions() const override { return {.batchnorm = true, .packed_attention = true}; }
+
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     const size_t alignment = bytes < kHugeBytesMin ? kAlignment : kHugePage;
     const size_t rounded = (bytes / alignment + 1) * alignment;
@@ -118,7 +120,7 @@ CpuKernelPtr CpuDevice::MakeOfAnyFormat(const OperatorSpec& spec,
     case Op::kMaxPool2d:
     case Op::kAvgPool2d: return MakePooling(spec, geometry, engine_);
     case Op::kGlobalAvgPool2d: return MakeGlobalAvgPool(spec, geometry);
-    case Op::kBatchNorm: return MakeBatchNorm(spec, geometry);
+    case Op::kBatchNorm: return MakeBatchNorm(spec, geometry, engine_);
     case Op::kRelu: return MakeRelu(spec, geometry);
     case Op::kGelu:
     case Op::kSigmoid:

@@ -74,6 +74,28 @@ STARLING_VECTOR_CLONES void ScaleBy(float factor, float* x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) x[i] *= factor;
 }
 
+STARLING_VECTOR_CLONES void AddAndRectify(const float* added, bool relu, int64_t rows,
+                                          int64_t width, int64_t stride, float* y) {
+  for (int64_t r = 0; r < rows; ++r, y += stride) {
+    if (added != nullptr) {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < width; ++i) y[i] += added[i];
+      added += stride;
+    }
+    if (!relu) continue;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < width; ++i) y[i] = y[i] <= 0 ? 0 : y[i];
+  }
+}
+
+STARLING_VECTOR_CLONES void GateRows(const float* y, const float* dy, int64_t rows, int64_t width,
+                                     int64_t stride, float* to, int64_t stride_to) {
+  for (int64_t r = 0; r < rows; ++r, y += stride, dy += stride, to += stride_to) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < width; ++i) to[i] = y[i] > 0 ? dy[i] : 0;
+  }
+}
+
 void ZeroPadding(const Shape& shape, ValueFormat format, float* data) {
   const int64_t block = format.id == kBlocked16 ? 16 : format.id == kBlocked8 ? 8 : 1;
   if (block == 1 || shape[1] % block == 0) return;

@@ -45,6 +45,16 @@ void ExpOf(const float* x, float shift, float* y, int64_t count);
 // x[i] *= factor.
 void ScaleBy(float factor, float* x, int64_t count);
 
+// y += added (null: 0), then, with `relu`, max(y, 0), in `rows` rows of `width` floats that are
+// `stride` apart in both. NaN goes through.
+void AddAndRectify(const float* added, bool relu, int64_t rows, int64_t width, int64_t stride,
+                   float* y);
+
+// to = y > 0 ? dy : 0, the gradient before a ReLU that gave y; rows of y and dy are `stride` apart,
+// those of `to` stride_to.
+void GateRows(const float* y, const float* dy, int64_t rows, int64_t width, int64_t stride,
+              float* to, int64_t stride_to);
+
 // Makes the elements that pad a value's format zero.
 void ZeroPadding(const Shape& shape, ValueFormat format, float* data);
 

@@ -171,7 +171,7 @@ using CpuKernelPtr = std::unique_ptr<OperatorKernel>;
 CpuKernelPtr MakeConvolution(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakePooling(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeGlobalAvgPool(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeBatchNorm(const OperatorSpec&, const OperatorGeometry&);
+CpuKernelPtr MakeBatchNorm(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeRelu(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeActivation(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeDropout(const OperatorSpec&, const OperatorGeometry&);

@@ -78,13 +78,19 @@ Doubles BatchNormForward(const OperatorGeometry& g, bool training, const Referen
   ForEachChannelElement(g, [&](int64_t i, int64_t c) {
     const double normal = (x[i] - s.mean[c]) / std::sqrt(s.variance[c] + g.epsilon);
     y[i] = normal * args.parameters[0][c] + args.parameters[1][c];
+    if (args.inputs.size() > 1) y[i] += args.inputs[1][i];
+    if (g.relu && y[i] < 0) y[i] = 0;
   });
   return y;
 }
 
 ReferenceGradients BatchNormBackward(const OperatorGeometry& g, const ReferenceArgs& args,
-                                     const Doubles& dy) {
+                                     Doubles dy) {
   const Doubles& x = args.inputs[0];
+  if (g.relu) {
+    const Doubles y = BatchNormForward(g, /*training=*/true, args);
+    for (size_t i = 0; i < y.size(); ++i) dy[i] = y[i] > 0 ? dy[i] : 0;
+  }
   Statistics s = BatchStatistics(g, x);
   const double count = static_cast<double>(g.batch * g.spatial);
   Doubles dx(x.size()), dweight(g.inputs, 0.0), dbias(g.inputs, 0.0);
@@ -102,7 +108,10 @@ ReferenceGradients BatchNormBackward(const OperatorGeometry& g, const ReferenceA
   const double share = static_cast<double>(g.batch) / static_cast<double>(args.global_batch);
   for (double& m : s.mean) m *= share;
   for (double& v : s.variance) v *= share;
-  return {.inputs = {dx}, .parameters = {dweight, dbias, s.mean, s.variance}};
+  ReferenceGradients gradients = {.inputs = {dx},
+                                  .parameters = {dweight, dbias, s.mean, s.variance}};
+  if (args.inputs.size() > 1) gradients.inputs.push_back(dy);
+  return gradients;
 }
 
 // Both directions: dropout is linear.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/reference/families.h"
 
@@ -59,6 +60,17 @@ Doubles Weights(const OperatorGeometry& g, const Head& head, const ReferenceArgs
   for (double& w : weights) sum += w = std::exp(w - top);
   for (double& w : weights) w /= sum;
   return weights;
+}
+
+// Query, key and value, apart.
+ReferenceArgs Unpacked(const OperatorGeometry& g, ReferenceArgs args) {
+  if (!g.packed) return args;
+  const Doubles all = std::move(args.inputs[0]);
+  args.inputs.assign(3, {});
+  for (size_t i = 0; i < all.size(); ++i) {
+    args.inputs[i / g.inputs % 3].push_back(all[i]);
+  }
+  return args;
 }
 
 }  // namespace
@@ -132,7 +144,8 @@ ReferenceGradients MatMulBackward(const OperatorGeometry& g, const ReferenceArgs
   return {.inputs = {da, db}, .parameters = {}};
 }
 
-Doubles AttentionForward(const OperatorGeometry& g, const ReferenceArgs& args) {
+Doubles AttentionForward(const OperatorGeometry& g, const ReferenceArgs& given) {
+  const ReferenceArgs args = Unpacked(g, given);
   Doubles y(args.inputs[0].size(), 0.0);
   ForEachHead(g, [&](const Head& head) {
     for (int64_t t = 0; t < g.rows; ++t) {
@@ -148,8 +161,9 @@ Doubles AttentionForward(const OperatorGeometry& g, const ReferenceArgs& args) {
   return y;
 }
 
-ReferenceGradients AttentionBackward(const OperatorGeometry& g, const ReferenceArgs& args,
+ReferenceGradients AttentionBackward(const OperatorGeometry& g, const ReferenceArgs& given,
                                      const Doubles& dy) {
+  const ReferenceArgs args = Unpacked(g, given);
   const size_t size = args.inputs[0].size();
   Doubles dq(size, 0.0), dk(size, 0.0), dv(size, 0.0);
   ForEachHead(g, [&](const Head& head) {
@@ -177,7 +191,14 @@ ReferenceGradients AttentionBackward(const OperatorGeometry& g, const ReferenceA
       }
     }
   });
-  return {.inputs = {dq, dk, dv}, .parameters = {}};
+  if (!g.packed) return {.inputs = {dq, dk, dv}, .parameters = {}};
+  Doubles all;
+  for (size_t row = 0; row < size; row += g.inputs) {
+    for (const Doubles* part : {&dq, &dk, &dv}) {
+      all.insert(all.end(), part->begin() + row, part->begin() + row + g.inputs);
+    }
+  }
+  return {.inputs = {all}, .parameters = {}};
 }
 
 }  // namespace starling

@@ -71,6 +71,14 @@ OperatorCase BatchNorm(const std::string& label, const Shape& in, double epsilon
               {{"epsilon", epsilon}});
 }
 
+// With a second input, and a ReLU, behind it.
+OperatorCase Fused(OperatorCase c, bool add, bool relu) {
+  c.label += absl::StrCat(add ? "_add" : "", relu ? "_relu" : "");
+  if (add) c.spec.input_shapes.push_back(c.spec.input_shapes[0]);
+  c.spec.attributes["relu"] = int64_t{relu};
+  return c;
+}
+
 OperatorCase WithLabels(OperatorCase c, int64_t classes) {
   c.classes = classes;
   if (c.spec.op == "softmax_cross_entropy") c.spec.input_shapes.push_back({c.spec.output_shape[0]});
@@ -267,6 +275,13 @@ OperatorCase Attention(const Shape& shape, int64_t heads, bool causal) {
                  {{"heads", heads}, {"causal", int64_t{causal}}});
 }
 
+OperatorCase PackedAttention(const Shape& shape, int64_t heads, bool causal) {
+  OperatorCase c = Attention(shape, heads, causal);
+  c.label = "packed_" + c.label;
+  c.spec.input_shapes = {{shape[0], shape[1], 3 * shape[2]}};
+  return c;
+}
+
 OperatorCase Embedding(const Shape& ids, int64_t rows, int64_t features) {
   Shape output = ids;
   output.push_back(features);
@@ -301,8 +316,11 @@ void AddRows(std::vector<OperatorCase>& cases) {
     cases.push_back(Attention({3, 7, 10}, 2, causal));
     cases.push_back(Attention({2, 130, 24}, 3, causal));
     cases.push_back(Attention({1, 64, 32}, 1, causal));
+    cases.push_back(PackedAttention({3, 7, 10}, 2, causal));
+    cases.push_back(PackedAttention({2, 130, 24}, 3, causal));
   }
   cases.push_back(ForInference(Attention({2, 67, 12}, 3, true)));
+  cases.push_back(ForInference(PackedAttention({2, 67, 12}, 3, true)));
   cases.push_back(Embedding({1}, 1, 1));
   cases.push_back(Embedding({3, 11}, 29, 7));
   cases.push_back(Embedding({2, 130}, 5, 64));
@@ -363,6 +381,16 @@ std::vector<OperatorCase> OperatorCases() {
   cases.push_back(BatchNorm("odd_channels", {2, 19, 4, 4}, 1e-3));
   cases.push_back(ForInference(BatchNorm("planes", {4, 6, 5, 7})));
   cases.push_back(ForInference(BatchNorm("rows", {1, 13})));
+  for (const auto& [add, relu] :
+       std::vector<std::pair<bool, bool>>{{false, true}, {true, false}, {true, true}}) {
+    cases.push_back(Fused(BatchNorm("rows", {16, 13}), add, relu));
+    cases.push_back(Fused(BatchNorm("planes", {4, 6, 5, 7}), add, relu));
+    cases.push_back(Fused(BatchNorm("vector_channels", {3, 32, 6, 6}), add, relu));
+    cases.push_back(Fused(BatchNorm("odd_channels", {2, 19, 4, 4}), add, relu));
+    cases.push_back(Fused(BatchNorm("pieces", {2, 17, 23, 23}), add, relu));
+    cases.push_back(Fused(BatchNorm("plain_pieces", {1, 3, 67, 71}), add, relu));
+    cases.push_back(ForInference(Fused(BatchNorm("planes", {4, 6, 5, 7}), add, relu)));
+  }
   cases.push_back(ForInference(Conv("primes", {3, 5, 13, 11}, 7, {.kernel = {5, 3}})));
   cases.push_back(ForInference(Pool("maxpool2d", "overlap", {2, 5, 13, 11},
                                     {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}})));

@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
 #include "worker/executor/device_memory.h"
+#include "worker/executor/fuse.h"
 #include "worker/executor/gradient_sums.h"
 #include "worker/executor/lane_times.h"
 #include "worker/executor/lanes.h"
@@ -93,7 +94,7 @@ class ExecutorImpl : public Executor {
  public:
   ExecutorImpl(const ResolvedGraph& graph, const Layout& layout, const ExecutorOptions& options,
                Device* device, SpanRing* spans)
-      : graph_(graph),
+      : graph_(Fuse(graph, device->fusions())),
         layout_(layout),
         options_(options),
         device_(device),
@@ -545,7 +546,7 @@ class ExecutorImpl : public Executor {
     return status;
   }
 
-  const ResolvedGraph graph_;
+  const ResolvedGraph graph_;  // as the device computes it
   const Layout layout_;
   const ExecutorOptions options_;
   Device* const device_;

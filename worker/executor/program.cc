@@ -31,6 +31,7 @@ AttributeMap KernelAttributes(const ResolvedNode& node, const Dims& output) {
     case OpKind::kAvgPool2d:
       return {{"kernel", Pair(a.kernel)}, {"stride", Pair(a.stride)}, {"padding", Pair(a.padding)}};
     case OpKind::kBatchNorm:
+      return {{"epsilon", a.epsilon}, {"relu", flag(a.relu)}};
     case OpKind::kLayerNorm:
       return {{"epsilon", a.epsilon}};
     case OpKind::kDropout:
@@ -271,7 +272,7 @@ absl::Status Program::Forward(int node, const RandomKey& random, Stream& stream)
   args.saved = bound.saved;
   args.workspace = bound.workspace;
   args.random = random;
-  args.random.node = static_cast<uint32_t>(node);
+  args.random.node = static_cast<uint32_t>(graph_.nodes[node].number);
   return kernels_[node]->Forward(args, stream);
 }
 
