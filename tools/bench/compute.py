@@ -61,7 +61,7 @@ def peers():
 
 
 def spread(values):
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
 def best_variant(torch, net, seconds):
@@ -96,7 +96,7 @@ def measure(starling, torch, rounds, seconds):
 def report(precision, starling, rates, variants):
     ceiling = statistics.median(rates["matmul"])
     print(f"\n{precision}: oneDNN's matrix product reaches {ceiling / 1e9:.0f} GFLOP/s")
-    print(f"  {'':<10} {'samples/s':>10} {'PyTorch':>10}  {'ratio':<22} "
+    print(f"  {'':<10} {'samples/s':>10} {'PyTorch':>10}  {'ratio':<24} "
           f"{'GFLOP/s':>8} {'share':>6}")
     lines = []
     for net, meaning in NETS.items():
@@ -104,7 +104,7 @@ def report(precision, starling, rates, variants):
         ratio = spread([a / b for a, b in zip(ours, theirs)])
         speed = statistics.median(ours) * starling.about["flops"][net]
         print(f"  {net:<10} {statistics.median(ours):>10.1f} {statistics.median(theirs):>10.1f}  "
-              f"{ratio:<22} {speed / 1e9:>8.0f} {speed / ceiling:>6.2f}   {meaning}; "
+              f"{ratio:<24} {speed / 1e9:>8.0f} {speed / ceiling:>6.2f}   {meaning}; "
               f"PyTorch {' '.join(variants[net])}")
         lines.append(f"compute {precision} {net} ratio: {ratio}")
     print("\n".join(lines))
