@@ -387,8 +387,11 @@ std::vector<OperatorCase> OperatorCases() {
     cases.push_back(Fused(BatchNorm("planes", {4, 6, 5, 7}), add, relu));
     cases.push_back(Fused(BatchNorm("vector_channels", {3, 32, 6, 6}), add, relu));
     cases.push_back(Fused(BatchNorm("odd_channels", {2, 19, 4, 4}), add, relu));
-    cases.push_back(Fused(BatchNorm("pieces", {2, 17, 23, 23}), add, relu));
-    cases.push_back(Fused(BatchNorm("plain_pieces", {1, 3, 67, 71}), add, relu));
+    for (OperatorCase c : {BatchNorm("pieces", {2, 17, 23, 23}),
+                           BatchNorm("plain_pieces", {1, 3, 67, 71})}) {
+      cases.push_back(Fused(std::move(c), add, relu));
+      cases.back().large = true;
+    }
     cases.push_back(ForInference(Fused(BatchNorm("planes", {4, 6, 5, 7}), add, relu)));
   }
   cases.push_back(ForInference(Conv("primes", {3, 5, 13, 11}, 7, {.kernel = {5, 3}})));
