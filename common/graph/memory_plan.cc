@@ -17,17 +17,27 @@ class Planner {
     plan_.forward_workspace.resize(nodes_);
     plan_.backward_workspace.resize(request.backward.size());
     plan_.aside.resize(request.backward.size());
+    plan_.again.resize(request.backward.size());
+    plan_.backward_values.resize(values);
+    plan_.backward_saved.resize(nodes_);
+    plan_.second_workspace.resize(nodes_);
+    producer_.assign(values, -1);
+    for (int i = 0; i < nodes_; ++i) producer_[request.nodes[i].output] = i;
     value_storage_.assign(values, -1);
+    second_storage_.assign(values, -1);
     gradient_storage_.assign(values, -1);
   }
 
   MemoryPlan Run() {
+    OrderBackward();
     FindLastReads();
     PlaceValues();
     for (int step = 0; step < static_cast<int>(request_.backward.size()); ++step) {
+      for (int node : plan_.again[step]) PlaceSecond(node);
       PlaceGradients(step);
     }
     AssignOffsets();
+    CopyWhatIsNotComputedAgain();
     return std::move(plan_);
   }
 
@@ -42,12 +52,54 @@ class Planner {
 
   int ForwardTime(int node) const { return 1 + node; }
   int HostTime() const { return 1 + nodes_; }
-  int BackwardTime(int step) const { return 2 + nodes_ + step; }
+  int BackwardTime(int step) const { return step_time_[step]; }
+  bool RunsAgain(int node) const { return second_time_[node] > 0; }
+  // Whether backward finds the value where a second forward wrote it.
+  bool IsComputedAgain(int value) const {
+    return producer_[value] >= 0 && RunsAgain(producer_[value]);
+  }
+
+  // Which forwards run again, and when: before a step, those of the dropped nodes that it needs,
+  // and of the dropped nodes that these need, unless they ran for an earlier step.
+  void OrderBackward() {
+    second_time_.assign(nodes_, 0);
+    step_time_.assign(request_.backward.size(), 0);
+    node_step_time_.assign(nodes_, 0);
+    std::vector<bool> taken(nodes_, false);
+    int time = HostTime();
+    for (size_t step = 0; step < request_.backward.size(); ++step) {
+      std::vector<int>& again = plan_.again[step];
+      const auto want = [&](int node) {
+        if (node < 0 || request_.dropped.empty() || !request_.dropped[node] || taken[node]) return;
+        taken[node] = true;
+        again.push_back(node);
+      };
+      const int index = request_.backward[step].node;
+      const PlanNode& node = request_.nodes[index];
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.backward_reads_input[i]) want(producer_[node.inputs[i]]);
+      }
+      const bool saves_much =
+          node.saved_bytes > request_.value_bytes[node.output] / kSavedShare;
+      if (node.backward_reads_output || saves_much) want(index);
+      for (size_t k = 0; k < again.size(); ++k) {  // grows
+        for (int input : request_.nodes[again[k]].inputs) want(producer_[input]);
+      }
+      std::sort(again.begin(), again.end());
+      for (int second : again) second_time_[second] = ++time;
+      step_time_[step] = node_step_time_[index] = ++time;
+    }
+  }
 
   void FindLastReads() {
     last_read_.assign(request_.value_bytes.size(), 0);
+    second_last_read_.assign(request_.value_bytes.size(), 0);
     auto read = [this](int value, int time) {
       last_read_[value] = std::max(last_read_[value], time);
+    };
+    auto read_late = [&](int value, int time) {
+      if (!IsComputedAgain(value)) return read(value, time);
+      second_last_read_[value] = std::max(second_last_read_[value], time);
     };
     for (int i = 0; i < nodes_; ++i) {
       for (int input : request_.nodes[i].inputs) read(input, ForwardTime(i));
@@ -58,9 +110,14 @@ class Planner {
       const PlanNode& node = request_.nodes[request_.backward[step].node];
       const int time = BackwardTime(static_cast<int>(step));
       for (size_t i = 0; i < node.inputs.size(); ++i) {
-        if (node.backward_reads_input[i]) read(node.inputs[i], time);
+        if (node.backward_reads_input[i]) read_late(node.inputs[i], time);
       }
-      if (node.backward_reads_output) read(node.output, time);
+      if (node.backward_reads_output) read_late(node.output, time);
+    }
+    for (int i = 0; i < nodes_; ++i) {
+      if (!RunsAgain(i)) continue;
+      for (int input : request_.nodes[i].inputs) read_late(input, second_time_[i]);
+      read_late(request_.nodes[i].output, second_time_[i]);
     }
   }
 
@@ -84,30 +141,43 @@ class Planner {
       if (produced[v] || last_read_[v] == 0) continue;
       value_storage_[v] = NewStorage(&plan_.values[v], request_.value_bytes[v], 0, last_read_[v]);
     }
-    std::vector<int> saved_until(nodes_);
-    for (int i = 0; i < nodes_; ++i) saved_until[i] = ForwardTime(i);
-    for (size_t step = 0; step < request_.backward.size(); ++step) {
-      saved_until[request_.backward[step].node] = BackwardTime(static_cast<int>(step));
-    }
     for (int i = 0; i < nodes_; ++i) {
       const PlanNode& node = request_.nodes[i];
       const int time = ForwardTime(i);
       const int v = node.output;
-      value_storage_[v] =
-          ForwardInPlace(node, time)
-              ? Join(value_storage_[node.inputs[0]], &plan_.values[v], time, last_read_[v])
-              : NewStorage(&plan_.values[v], request_.value_bytes[v], time, last_read_[v]);
-      NewStorage(&plan_.saved[i], node.saved_bytes, time, saved_until[i]);
+      value_storage_[v] = PlaceOutput(node, time, false, &plan_.values[v], last_read_[v]);
+      const int saved_until = RunsAgain(i) ? time : std::max(time, node_step_time_[i]);
+      NewStorage(&plan_.saved[i], node.saved_bytes, time, saved_until);
       NewStorage(&plan_.forward_workspace[i], node.workspace_bytes, time, time);
     }
   }
 
-  bool ForwardInPlace(const PlanNode& node, int time) const {
-    if (!node.forward_in_place || node.inputs.empty()) return false;
-    const int input = node.inputs[0];
-    return value_storage_[input] >= 0 && last_read_[input] == time &&
-           request_.value_bytes[input] == request_.value_bytes[node.output] &&
-           std::count(node.inputs.begin(), node.inputs.end(), input) == 1;
+  void PlaceSecond(int i) {
+    const PlanNode& node = request_.nodes[i];
+    const int time = second_time_[i];
+    const int v = node.output;
+    second_storage_[v] =
+        PlaceOutput(node, time, true, &plan_.backward_values[v], second_last_read_[v]);
+    NewStorage(&plan_.backward_saved[i], node.saved_bytes, time,
+               std::max(time, node_step_time_[i]));
+    NewStorage(&plan_.second_workspace[i], node.workspace_bytes, time, time);
+  }
+
+  // In place where the node can and nothing reads its input any more. `second`: by its second
+  // forward.
+  int PlaceOutput(const PlanNode& node, int time, bool second, Block* block, int end) {
+    const size_t bytes = request_.value_bytes[node.output];
+    if (node.forward_in_place && !node.inputs.empty()) {
+      const int input = node.inputs[0];
+      const bool from_second = second && IsComputedAgain(input);
+      const int storage = (from_second ? second_storage_ : value_storage_)[input];
+      if (storage >= 0 && (from_second ? second_last_read_ : last_read_)[input] == time &&
+          request_.value_bytes[input] == bytes &&
+          std::count(node.inputs.begin(), node.inputs.end(), input) == 1) {
+        return Join(storage, block, time, end);
+      }
+    }
+    return NewStorage(block, bytes, time, end);
   }
 
   // The gradient of a node's output was placed by the steps before; it lives until this step.
@@ -137,6 +207,15 @@ class Planner {
                                      : NewStorage(&plan_.gradients[value], bytes, time, time);
     }
     NewStorage(&plan_.backward_workspace[step], node.workspace_bytes, time, time);
+  }
+
+  void CopyWhatIsNotComputedAgain() {
+    for (size_t v = 0; v < plan_.values.size(); ++v) {
+      if (!IsComputedAgain(static_cast<int>(v))) plan_.backward_values[v] = plan_.values[v];
+    }
+    for (int i = 0; i < nodes_; ++i) {
+      if (!RunsAgain(i)) plan_.backward_saved[i] = plan_.saved[i];
+    }
   }
 
   // Greedy, in two orders: the largest first, or the earliest first. Neither is always better.
@@ -190,8 +269,14 @@ class Planner {
   const int nodes_;
   MemoryPlan plan_;  // sized once: Storage::blocks points into it
   std::vector<Storage> storages_;
-  std::vector<int> last_read_;         // by value: time
+  std::vector<int> producer_;          // by value: node; -1: none
+  std::vector<int> second_time_;       // by node, of its second forward; 0: none
+  std::vector<int> step_time_;         // by backward step
+  std::vector<int> node_step_time_;    // by node, of its backward step; 0: none
+  std::vector<int> last_read_;         // by value: time; of what forward wrote
+  std::vector<int> second_last_read_;  // ... of what the second forward wrote
   std::vector<int> value_storage_;     // by value; -1: none
+  std::vector<int> second_storage_;    // ... of what the second forward wrote
   std::vector<int> gradient_storage_;  // by value; -1: none yet
 };
 

@@ -1,6 +1,10 @@
 // Where everything of one micro-batch lies in one arena: activations, gradients, what forward saves
 // for backward, scratch. Planned ahead, so that a step allocates nothing.
 //
+// Activation checkpointing (Chen et al. 2016): a node may be *dropped*. What its forward wrote then
+// lives only as long as forward reads it; backward runs that forward once more, right before the
+// first step that needs it. Which nodes to drop is chosen in common/graph/recompute.h.
+//
 // Offsets come from liveness: two blocks may overlap only when they are never needed at one time
 // (greedy by size, Pisarchyk and Lee 2020). An operator that can work in place does, where its
 // input is not needed again. Pure and deterministic: the same request gives the same plan.
@@ -33,10 +37,15 @@ struct PlanRequest {
   std::vector<PlanNode> nodes;         // execution order
   std::vector<BackwardStep> backward;  // empty: forward only
   std::vector<int> host_reads;         // values that are read between forward and backward
+  std::vector<bool> dropped;           // by node; empty: none
 };
 
+// A dropped node's `saved` is kept where it is at most this share of the output's size and nothing
+// else wants the node's second forward.
+inline constexpr size_t kSavedShare = 4;  // one in so many
+
 // Live at times [begin, end]. Time 0 is the copy of the inputs, 1 + i the forward of node i, then
-// one for the host's reads, then one for each backward step.
+// one for the host's reads, then one for each second forward and backward step, as they come.
 struct Block {
   size_t offset = 0;
   size_t bytes = 0;  // 0: no such block
@@ -52,6 +61,13 @@ struct MemoryPlan {
   std::vector<Block> forward_workspace;   // by node
   std::vector<Block> backward_workspace;  // by backward step
   std::vector<std::vector<Block>> aside;  // by backward step and input: gradients to be added
+  // By backward step: the nodes whose forward runs again before it, in this order; a node once.
+  std::vector<std::vector<int>> again;
+  // Where backward steps and second forwards find values and what was saved: those above, or, of a
+  // node that runs again, where its second forward writes them.
+  std::vector<Block> backward_values;   // by value
+  std::vector<Block> backward_saved;    // by node
+  std::vector<Block> second_workspace;  // by node, of its second forward
   size_t peak_bytes = 0;                  // the arena's size
 
   friend bool operator==(const MemoryPlan&, const MemoryPlan&) = default;

@@ -69,6 +69,59 @@ TEST(MemoryPlanTest, AnInputThatIsNeededAgainIsNotOverwritten) {
   EXPECT_NE(plan.values[1].offset, plan.values[2].offset);
 }
 
+TEST(MemoryPlanTest, ADroppedNodeRunsAgainBeforeTheFirstStepThatNeedsIt) {
+  PlanRequest request = SmallNet();
+  request.dropped = {true, true, false, false};
+  const MemoryPlan plan = PlanMemory(request);
+  // Times: 0 copy, 1..4 forward, 5 host, 6 loss, 7 conv again, 8 relu again, 9 fc, 10 relu, 11 conv.
+  EXPECT_EQ(plan.again, (std::vector<std::vector<int>>{{}, {0, 1}, {}, {}}));
+  EXPECT_EQ(plan.values[0].end, 11);
+  EXPECT_EQ(plan.values[2].end, 3);
+  EXPECT_EQ(plan.backward_values[1].begin, 7);
+  EXPECT_EQ(plan.backward_values[1].end, 8);
+  EXPECT_EQ(plan.backward_values[2].begin, 8);
+  EXPECT_EQ(plan.backward_values[2].end, 10);
+  EXPECT_EQ(plan.backward_values[1].offset, plan.backward_values[2].offset);
+  EXPECT_EQ(plan.second_workspace[0].bytes, 16 * kByte);
+  EXPECT_EQ(plan.backward_values[3], plan.values[3]);
+  EXPECT_EQ(plan.backward_saved[3], plan.saved[3]);
+}
+
+TEST(MemoryPlanTest, OnlyWhatWasSavedIsKeptWhereItIsSmall) {
+  PlanRequest request = SmallNet();
+  request.nodes[2].backward_reads_input = {false};  // nothing but `saved` is read
+  request.nodes[1].backward_reads_output = false;
+  request.dropped = {false, true, false, false};
+  request.nodes[1].saved_bytes = request.value_bytes[2] / kSavedShare;
+  MemoryPlan plan = PlanMemory(request);
+  EXPECT_EQ(plan.again, (std::vector<std::vector<int>>(4)));
+  EXPECT_EQ(plan.saved[1].end, 8);  // relu's backward
+  ++request.nodes[1].saved_bytes;
+  plan = PlanMemory(request);
+  EXPECT_EQ(plan.again, (std::vector<std::vector<int>>{{}, {}, {1}, {}}));
+  EXPECT_EQ(plan.saved[1].end, 2);
+  EXPECT_EQ(plan.backward_saved[1].begin, 8);
+  EXPECT_EQ(plan.backward_saved[1].end, 9);
+}
+
+TEST(MemoryPlanTest, DroppingHalvesTheMemoryOfADeepChain) {
+  PlanRequest request;
+  constexpr int kNodes = 64, kSegment = 8;
+  request.value_bytes.assign(kNodes + 1, 10 * kByte);
+  std::vector<DifferentiableNode> nodes;
+  for (int i = 0; i < kNodes; ++i) {
+    request.nodes.push_back({{i}, i + 1, 0, 0, false, false, {true}, false});
+    nodes.push_back({{i}, i + 1, true});
+    request.dropped.push_back(i % kSegment != kSegment - 1 && i < kNodes - kSegment);
+  }
+  request.backward = DeriveBackward(nodes, kNodes + 1);
+  request.host_reads = {kNodes};
+  const size_t less = PlanMemory(request).peak_bytes;
+  request.dropped.clear();
+  EXPECT_GE(PlanMemory(request).peak_bytes, kNodes * 10 * kByte);
+  EXPECT_LE(less, (kNodes / kSegment + kSegment + 4) * 10 * kByte);
+}
+
 // ---- Random graphs ----------------------------------------------------------------------------
 
 PlanRequest RandomRequest(std::mt19937& random) {
@@ -98,6 +151,10 @@ PlanRequest RandomRequest(std::mt19937& random) {
   }
   if (pick(4) != 0) request.backward = DeriveBackward(nodes, count + 1);
   request.host_reads = {count, pick(count + 1)};
+  if (pick(2) == 0) {
+    const int share = 1 + pick(4);
+    for (int i = 0; i < count; ++i) request.dropped.push_back(pick(4) < share);
+  }
   return request;
 }
 
@@ -110,9 +167,14 @@ class Interpreter {
   void Run() {
     const int nodes = static_cast<int>(request_.nodes.size());
     Write(plan_.values[0], ValueTag(0));
-    for (int i = 0; i < nodes; ++i) Forward(i);
+    for (int i = 0; i < nodes; ++i) Forward(i, plan_.values, plan_.saved, plan_.forward_workspace);
     for (int value : request_.host_reads) Expect(plan_.values[value], ValueTag(value), "host");
-    for (size_t step = 0; step < request_.backward.size(); ++step) Backward(step);
+    for (size_t step = 0; step < request_.backward.size(); ++step) {
+      for (int i : plan_.again[step]) {
+        Forward(i, plan_.backward_values, plan_.backward_saved, plan_.second_workspace);
+      }
+      Backward(step);
+    }
   }
 
  private:
@@ -131,21 +193,22 @@ class Interpreter {
     for (size_t i = 0; i < block.bytes; ++i) ASSERT_EQ(memory_[block.offset + i], tag) << what;
   }
 
-  void Forward(int i) {
+  void Forward(int i, const std::vector<Block>& values, const std::vector<Block>& saved,
+               const std::vector<Block>& workspace) {
     const PlanNode& node = request_.nodes[i];
-    Write(plan_.forward_workspace[i], 9);
+    Write(workspace[i], 9);
     // An operator reads while it writes: only an allowed in-place output may touch its input.
-    for (int input : node.inputs) Expect(plan_.values[input], ValueTag(input), "forward input");
-    const Block& output = plan_.values[node.output];
-    Write(plan_.saved[i], SavedTag(i));
+    for (int input : node.inputs) Expect(values[input], ValueTag(input), "forward input");
+    const Block& output = values[node.output];
+    Write(saved[i], SavedTag(i));
     const bool in_place = node.forward_in_place &&
-                          output.offset == plan_.values[node.inputs[0]].offset &&
-                          output.bytes == plan_.values[node.inputs[0]].bytes;
+                          output.offset == values[node.inputs[0]].offset &&
+                          output.bytes == values[node.inputs[0]].bytes;
     Write(output, ValueTag(node.output));
     for (size_t k = in_place ? 1 : 0; k < node.inputs.size(); ++k) {
-      Expect(plan_.values[node.inputs[k]], ValueTag(node.inputs[k]), "input under output");
+      Expect(values[node.inputs[k]], ValueTag(node.inputs[k]), "input under output");
     }
-    Expect(plan_.saved[i], SavedTag(i), "saved under output");
+    Expect(saved[i], SavedTag(i), "saved under output");
   }
 
   void Backward(size_t step) {
@@ -159,13 +222,13 @@ class Interpreter {
         ASSERT_GT(output_gradient.bytes, 0u);
         Expect(output_gradient, GradientTag(node.output), "output's gradient");
       }
-      Expect(plan_.saved[backward.node], SavedTag(backward.node), "saved");
+      Expect(plan_.backward_saved[backward.node], SavedTag(backward.node), "saved");
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         if (!node.backward_reads_input[i]) continue;
-        Expect(plan_.values[node.inputs[i]], ValueTag(node.inputs[i]), "backward input");
+        Expect(plan_.backward_values[node.inputs[i]], ValueTag(node.inputs[i]), "backward input");
       }
       if (node.backward_reads_output) {
-        Expect(plan_.values[node.output], ValueTag(node.output), "backward output");
+        Expect(plan_.backward_values[node.output], ValueTag(node.output), "backward output");
       }
     };
     reads(false);
@@ -197,7 +260,7 @@ class Interpreter {
 
 TEST(MemoryPlanTest, RandomGraphsNeverOverwriteWhatIsStillNeeded) {
   std::mt19937 random(1);
-  int in_place = 0;
+  int in_place = 0, again = 0;
   for (int round = 0; round < 500; ++round) {
     const PlanRequest request = RandomRequest(random);
     const MemoryPlan plan = PlanMemory(request);
@@ -208,8 +271,10 @@ TEST(MemoryPlanTest, RandomGraphsNeverOverwriteWhatIsStillNeeded) {
       in_place += plan.values[node.output].offset == plan.values[node.inputs[0]].offset &&
                   plan.values[node.output].begin == plan.values[node.inputs[0]].end;
     }
+    for (const std::vector<int>& nodes : plan.again) again += static_cast<int>(nodes.size());
   }
   EXPECT_GT(in_place, 100);  // the property was tested on plans that reuse
+  EXPECT_GT(again, 500);     // ... and that compute again
 }
 
 }  // namespace
