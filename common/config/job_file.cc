@@ -91,6 +91,14 @@ void ReadPolicy(const Section& consistency, Policy* out) {
   out->mutable_guard()->set_staleness(guard.Integer("staleness", 1, 0, limits::kStalenessMax));
 }
 
+void ReadRecompute(const Section& recompute, Recompute* out) {
+  if (recompute.Has("everyBlocks")) {
+    out->set_every_blocks(recompute.Integer("everyBlocks", 1, 1, kRecomputeBlocksMax));
+  } else if (recompute.Has("activationBytes")) {
+    out->set_activation_bytes(recompute.Integer("activationBytes", 1, 1, kInt64Max));
+  }
+}
+
 void ReadStop(const Section& spec, Stop* out) {
   const Section stop = spec.Child("stop");
   out->set_steps(stop.Integer("steps", 0, 1, kInt64Max));
@@ -139,6 +147,7 @@ JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
   out.mutable_batch()->set_global(batch.Integer("global", 1, 1, limits::kGlobalBatchMax));
   out.mutable_batch()->set_micro_batches(batch.Integer("microBatches", 4, 1, limits::kMicroBatchesMax));
   out.mutable_batch()->set_kernel_threads(batch.Integer("kernelThreads", 1, 1, 256));
+  if (spec.Has("recompute")) ReadRecompute(spec.Child("recompute"), out.mutable_recompute());
   ReadOptimizer(spec.Child("optimizer"), out.mutable_optimizer());
   if (spec.Has("clip")) ReadClip(spec.Child("clip"), out.mutable_clip());
   ReadPolicy(spec.Child("consistency"), out.mutable_policy());

@@ -12,7 +12,8 @@
 
 namespace starling::config {
 
-inline constexpr uint32_t kGuardWindowMax = 10'000;  // batches
+inline constexpr uint32_t kGuardWindowMax = 10'000;      // batches
+inline constexpr uint32_t kRecomputeBlocksMax = 10'000;  // more than any model has
 
 struct JobFileOptions {
   std::string directory;  // relative data paths start here; absolute

@@ -171,6 +171,28 @@ TEST(JobFile, AClipThatThePolicyCannotDoIsRefusedWithTheReason) {
   EXPECT_EQ(refusal("worker", "consistency.async={}"), "");
 }
 
+TEST(JobFile, ReadsWhatToRecompute) {
+  EXPECT_FALSE(Parse(kGood)->has_recompute());
+  const auto with = [](const char* policy) {
+    return Parse(absl::StrCat(kGood, "  recompute: {", policy, "}\n"));
+  };
+  EXPECT_EQ(with("none: {}")->recompute().policy_case(), Recompute::POLICY_NOT_SET);
+  EXPECT_EQ(with("everyBlocks: 3")->recompute().every_blocks(), 3u);
+  EXPECT_EQ(with("activationBytes: 8589934592")->recompute().activation_bytes(), 8589934592u);
+  for (const auto& [policy, error] : std::map<const char*, const char*>{
+           {"everyBlocks: 0", "recompute.everyBlocks"},
+           {"activationBytes: 0", "recompute.activationBytes"},
+           {"activationBytes: 4GiB", "expected integer, got \"4GiB\""},
+           {"everyBlocks: 1, activationBytes: 5", "got everyBlocks and activationBytes"}}) {
+    const auto spec = with(policy);
+    ASSERT_FALSE(spec.ok()) << policy;
+    EXPECT_THAT(std::string(spec.status().message()), HasSubstr(error));
+  }
+  JobSpec sent = *Parse(kGood);
+  sent.mutable_recompute()->set_every_blocks(0);  // by another client
+  EXPECT_FALSE(ValidateSpec(sent).ok());
+}
+
 TEST(JobFile, ReadsLayers) {
   const auto spec = Parse(Replaced("{builtin: mlp, hidden: [32, 16]}", R"({layers: [
     {conv2d: {out_channels: 8, kernel: [3, 5], bias: false, name: stem}}, relu, {dropout: {rate: 0.5}}]})"));

@@ -141,6 +141,10 @@ Field SpecField() {
           Leaf("global", T::kInteger, "", "samples per step, whatever the number of workers", true),
           Leaf("microBatches", T::kInteger, "4", "a power of two that divides global"),
           Leaf("kernelThreads", T::kInteger, "1", "threads inside one micro-batch: part of the result's bits")}, true),
+      Group("recompute", T::kOneOf, "activation checkpointing: activations that backward computes again, to need less memory", {
+          Group("none", T::kMap, "none: all that backward reads is kept", {}),
+          Leaf("everyBlocks", T::kInteger, "", "all but what leaves each run of so many blocks of the model"),
+          Leaf("activationBytes", T::kInteger, "", "as few as let the activations of a micro-batch fit into so many bytes")}),
       OptimizerField(),
       ClipField(),
       Group("consistency", T::kOneOf, "who waits for whom", {

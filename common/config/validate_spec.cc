@@ -43,6 +43,18 @@ absl::Status CheckBatch(const Batch& batch) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRecompute(const Recompute& recompute) {
+  if (recompute.has_every_blocks() &&
+      (recompute.every_blocks() < 1 || recompute.every_blocks() > kRecomputeBlocksMax)) {
+    return Invalid(absl::StrCat("recompute.everyBlocks: expected 1 to ", kRecomputeBlocksMax, ", got ",
+                                recompute.every_blocks()));
+  }
+  if (recompute.has_activation_bytes() && recompute.activation_bytes() < 1) {
+    return Invalid("recompute.activationBytes: expected at least 1, got 0");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPolicy(const Policy& policy) {
   if (policy.kind() != Policy::BSP && policy.kind() != Policy::SSP && policy.kind() != Policy::ASYNC) {
     return Invalid("consistency: expected bsp, ssp or async");
@@ -118,6 +130,7 @@ absl::Status CheckClip(const Clip& clip, Policy::Kind policy) {
 absl::Status ValidateSpec(const JobSpec& spec) {
   STARLING_RETURN_IF_ERROR(CheckName(spec.name()));
   STARLING_RETURN_IF_ERROR(CheckBatch(spec.batch()));
+  STARLING_RETURN_IF_ERROR(CheckRecompute(spec.recompute()));
   STARLING_RETURN_IF_ERROR(CheckOptimizer(spec.optimizer()));
   if (spec.policy().has_guard()) STARLING_RETURN_IF_ERROR(CheckGuard(spec));
   if (spec.has_clip()) STARLING_RETURN_IF_ERROR(CheckClip(spec.clip(), spec.policy().kind()));

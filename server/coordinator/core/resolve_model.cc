@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/graph/builders.h"
 #include "common/graph/graph.h"
+#include "common/graph/recompute.h"
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/resolve_model_values.h"
 
@@ -105,7 +106,7 @@ absl::Status ResolveModel(const Inspection& inspection, JobSpec& spec) {
         "the model has ", graph.classes, " classes, but the data has labels up to ",
         inspection.classes() - 1, ": give the last layer ", inspection.classes(), " outputs"));
   }
-  return absl::OkStatus();
+  return CheckRecompute(OutlineRecompute(graph), spec.recompute());
 }
 
 }  // namespace starling

@@ -10,7 +10,7 @@ namespace starling {
 
 // Sets spec.model from spec.model_source; a spec that comes with a graph and no source keeps it.
 // kInvalidArgument says what does not fit: layers, the sample's shape, the number of classes, names
-// to freeze, tensors to start from.
+// to freeze, tensors to start from, blocks to recompute.
 absl::Status ResolveModel(const Inspection& inspection, JobSpec& spec);
 
 }  // namespace starling

@@ -72,6 +72,16 @@ TEST(ResolveModelTest, BranchesOfTheJobFileBecomeTheGraph) {
   EXPECT_THAT(Error(Images(), spec), AllOf(HasSubstr("line 17"), HasSubstr("got \"nowhere\"")));
 }
 
+TEST(ResolveModelTest, RunsOfBlocksThatTheModelHasNotAreRefused) {
+  JobSpec spec = Branches();  // the convolution's block, and the classifier
+  spec.mutable_recompute()->set_every_blocks(1);
+  EXPECT_TRUE(ResolveModel(Images(), spec).ok());
+  spec.mutable_recompute()->set_every_blocks(2);
+  EXPECT_THAT(Error(Images(), spec),
+              AllOf(HasSubstr("recompute.everyBlocks"), HasSubstr("has 2 blocks"),
+                    HasSubstr("got 2")));
+}
+
 TEST(ResolveModelTest, ArgumentsReachTheBuiltin) {
   JobSpec spec;
   spec.mutable_model_source()->set_builtin("resnet18");
