@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
 #include "worker/executor/device_memory.h"
 #include "worker/executor/fuse.h"
 #include "worker/executor/gradient_sums.h"
+#include "worker/executor/job_memory.h"
 #include "worker/executor/lane_times.h"
 #include "worker/executor/lanes.h"
 #include "worker/executor/program.h"
@@ -99,12 +99,14 @@ class ExecutorImpl : public Executor {
         options_(options),
         device_(device),
         spans_(spans),
+        memory_(graph_, layout_, options_, device),
         use_(FindSliceUse(graph_, layout_)),
         slice_ready_(new std::atomic<bool>[layout_.slices.size()]),
         threads_(options.lanes) {
     for (const ResolvedNode& node : graph_.nodes) {
       forward_names_.push_back(absl::StrCat("forward ", node.name));
       backward_names_.push_back(absl::StrCat("backward ", node.name));
+      again_names_.push_back(absl::StrCat("recompute ", node.name));
     }
   }
 
@@ -115,9 +117,9 @@ class ExecutorImpl : public Executor {
     }
     STARLING_RETURN_IF_ERROR(PlanBytes());
     Stream& stream = *lanes_[0]->stream;
-    STARLING_RETURN_IF_ERROR(live_.Allocate(device_, flat_bytes(), stream));
+    STARLING_RETURN_IF_ERROR(live_.Allocate(device_, memory_.flat_bytes(), stream));
     if (!options_.evaluate_samples.empty()) {
-      STARLING_RETURN_IF_ERROR(snapshot_.Allocate(device_, flat_bytes(), stream));
+      STARLING_RETURN_IF_ERROR(snapshot_.Allocate(device_, memory_.flat_bytes(), stream));
     }
     for (const auto& lane : lanes_) STARLING_RETURN_IF_ERROR(BindLane(*lane));
     STARLING_ASSIGN_OR_RETURN(
@@ -129,6 +131,7 @@ class ExecutorImpl : public Executor {
   float* snapshot_parameters() override { return snapshot_.as<float>(); }
 
   size_t planned_bytes() const override { return planned_bytes_; }
+  size_t planned_activation_bytes() const override { return arena_bytes_; }
 
   ExecutorTimes times() const override {
     const uint64_t now = SpanRing::NowMicros();
@@ -149,7 +152,8 @@ class ExecutorImpl : public Executor {
     times.push = spent(LanePhase::kPush);
     times.pending = mean([&](const LaneTimes& lane) { return lane.pending_us(now); });
     MutexLock lock(&mutex_);
-    const uint64_t under_way_us = unit_begin_us_ == 0 || now < unit_begin_us_ ? 0 : now - unit_begin_us_;
+    const uint64_t under_way_us =
+        unit_begin_us_ == 0 || now < unit_begin_us_ ? 0 : now - unit_begin_us_;
     times.total = 1e-6 * static_cast<double>(units_us_ + under_way_us);
     return times;
   }
@@ -177,12 +181,12 @@ class ExecutorImpl : public Executor {
     std::atomic<bool> stop{false};
   };
 
-  size_t flat_bytes() const { return layout_.elements * sizeof(float); }
-
   absl::Status CompileLane(Lane& lane) {
     STARLING_ASSIGN_OR_RETURN(lane.stream, device_->CreateStream());
-    STARLING_RETURN_IF_ERROR(CreatePrograms(options_.train_samples, true, &lane.train));
-    return CreatePrograms(options_.evaluate_samples, false, &lane.evaluate);
+    const Lane& first = *lanes_[0];  // perhaps this one
+    STARLING_RETURN_IF_ERROR(
+        CreatePrograms(options_.train_samples, true, first.train, &lane.train));
+    return CreatePrograms(options_.evaluate_samples, false, first.evaluate, &lane.evaluate);
   }
 
   // The lanes share nothing but parameters and sums; a lane's programs share one arena.
@@ -193,59 +197,16 @@ class ExecutorImpl : public Executor {
         samples_max_ = std::max(samples_max_, program->samples());
       }
     }
-    planned_bytes_ = BytesWith(arena_bytes_, samples_max_);
-    if (planned_bytes_ <= options_.bytes_max) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the job needs ", MiB(planned_bytes_), " here with batch.global ",
-        samples_max_ * options_.micro_batches, " in micro-batches of ", samples_max_, " (",
-        options_.lanes, " lanes x ", MiB(arena_bytes_), " of activations, ", FlatBuffers(), " x ",
-        MiB(flat_bytes()), " of parameters and gradients), but ", MiB(options_.bytes_max),
-        " are allowed: ", WhatFits()));
-  }
-
-  static std::string MiB(size_t bytes) {
-    return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  }
-
-  // Parameters, and gradients of lanes and of sums that wait.
-  size_t FlatBuffers() const {
-    return (options_.evaluate_samples.empty() ? 1 : 2) + options_.lanes +
-           GradientSums::SpareBuffers(options_.micro_batches, options_.lanes);
-  }
-
-  // What is planned in all, for an arena of so many bytes and a micro-batch of so many samples.
-  size_t BytesWith(size_t arena_bytes, int64_t samples) const {
-    const size_t logits = samples * logits_per_sample() * sizeof(float);
-    return options_.lanes * (arena_bytes + logits) + FlatBuffers() * flat_bytes();
-  }
-
-  // Numbers that the host reads to judge a sample's prediction.
-  size_t logits_per_sample() const {
-    return JudgedLabels(graph_) == 0 ? 0 : graph_.values[graph_.logits].elements;
-  }
-
-  // The greatest batch that fits, found by halving.
-  std::string WhatFits() const {
-    for (int64_t samples = samples_max_ / 2; samples >= 1; samples /= 2) {
-      auto program = Program::Create(
-          graph_, device_, {samples, true, options_.kernel_threads, options_.global_batch});
-      if (!program.ok()) continue;  // a batch norm of one value, say
-      const size_t bytes = BytesWith((*program)->arena_bytes(), samples);
-      if (bytes > options_.bytes_max) continue;
-      return absl::StrCat("batch.global ", samples * options_.micro_batches, " with batch.microBatches ",
-                          options_.micro_batches, " would need ", MiB(bytes),
-                          "; or raise batch.microBatches, or give the worker fewer --lanes");
-    }
-    return "not even micro-batches of one sample would fit; a worker with fewer --lanes or more "
-           "memory is needed";
+    planned_bytes_ = memory_.BytesWith(arena_bytes_, samples_max_);
+    return memory_.Check(arena_bytes_, samples_max_, options_.recompute);
   }
 
   absl::Status BindLane(Lane& lane) {
-    STARLING_RETURN_IF_ERROR(lane.gradients.Allocate(device_, flat_bytes(), *lane.stream));
+    STARLING_RETURN_IF_ERROR(lane.gradients.Allocate(device_, memory_.flat_bytes(), *lane.stream));
     STARLING_RETURN_IF_ERROR(lane.arena.Allocate(device_, arena_bytes_, *lane.stream));
     if (options_.replay) {
       STARLING_RETURN_IF_ERROR(
-          device_->Zero(lane.gradients.as<float>(), flat_bytes(), *lane.stream));
+          device_->Zero(lane.gradients.as<float>(), memory_.flat_bytes(), *lane.stream));
     }
     char* const arena = lane.arena.as<char>();
     for (const auto& program : lane.train) {
@@ -255,18 +216,21 @@ class ExecutorImpl : public Executor {
       program->Bind(arena, layout_, snapshot_.as<float>(), nullptr);
     }
     lane.losses.resize(samples_max_);
-    lane.logits.resize(samples_max_ * logits_per_sample());
+    lane.logits.resize(samples_max_ * memory_.logits_per_sample());
     return lane.stream->Synchronize();
   }
 
+  // `first`: those of the first lane, where that is another one.
   absl::Status CreatePrograms(const std::vector<int64_t>& sizes, bool training,
+                              const std::vector<std::unique_ptr<Program>>& first,
                               std::vector<std::unique_ptr<Program>>* out) {
-    for (int64_t samples : sizes) {
-      STARLING_ASSIGN_OR_RETURN(
-          std::unique_ptr<Program> program,
-          Program::Create(graph_, device_,
-                          {samples, training, options_.kernel_threads, options_.global_batch}));
-      out->push_back(std::move(program));
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      ProgramOptions program = {sizes[i], training, options_.kernel_threads,
+                                options_.global_batch};
+      if (training) program.recompute = options_.recompute;
+      const Program* const twin = &first == out ? nullptr : first[i].get();
+      STARLING_ASSIGN_OR_RETURN(out->emplace_back(),
+                                Program::Create(graph_, device_, program, twin));
     }
     return absl::OkStatus();
   }
@@ -393,7 +357,7 @@ class ExecutorImpl : public Executor {
       return ReportNonFinite(lane, *program, batch, random);
     }
     if (run_.sink == nullptr) return absl::OkStatus();
-    return Backward(lane, *program, range, leaf);
+    return Backward(lane, *program, random, range, leaf);
   }
 
   static absl::Status Abandoned() { return absl::CancelledError("the unit was abandoned"); }
@@ -464,7 +428,7 @@ class ExecutorImpl : public Executor {
       *outcome = {static_cast<double>(n), static_cast<uint64_t>(n), 0};
       return absl::OkStatus();
     }
-    const size_t logits = logits_per_sample();
+    const size_t logits = memory_.logits_per_sample();
     STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.losses.data(), program.losses(),
                                                      n * sizeof(float), *lane.stream));
     STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.logits.data(), program.logits(),
@@ -504,12 +468,14 @@ class ExecutorImpl : public Executor {
     return absl::OkStatus();
   }
 
-  absl::Status Backward(Lane& lane, Program& program, size_t range, uint64_t leaf) {
+  absl::Status Backward(Lane& lane, Program& program, const RandomKey& random, size_t range,
+                        uint64_t leaf) {
     lane.steps_left = use_.nodes_of_slice;
     const std::vector<BackwardStep>& steps = program.backward_steps();
     for (size_t step = 0; step < steps.size(); ++step) {
       if (Stopped()) return Abandoned();
       const int node = steps[step].node;
+      STARLING_RETURN_IF_ERROR(ComputeAgain(lane, program, random, static_cast<int>(step)));
       const uint64_t begin = SpanRing::NowMicros();
       STARLING_RETURN_IF_ERROR(BackwardStepOf(lane, program, step));
       spans_->Record(backward_names_[node], SpanCategory::kBackward, begin, SpanRing::NowMicros(),
@@ -519,6 +485,20 @@ class ExecutorImpl : public Executor {
         STARLING_RETURN_IF_ERROR(
             AddSlice(lane, range, leaf, slice, static_cast<uint32_t>(program.samples())));
       }
+    }
+    return absl::OkStatus();
+  }
+
+  // What forward dropped and the step needs. Parameters that it reads are as they were: a slice's
+  // owner may change them once its gradient is ready, which is after its nodes' own steps.
+  absl::Status ComputeAgain(Lane& lane, Program& program, const RandomKey& random, int step) {
+    if (options_.replay) return absl::OkStatus();  // is in the time of backward
+    for (int node : program.again(step)) {
+      if (Stopped()) return Abandoned();
+      const uint64_t begin = SpanRing::NowMicros();
+      STARLING_RETURN_IF_ERROR(program.ForwardAgain(node, random, *lane.stream));
+      spans_->Record(again_names_[node], SpanCategory::kBackward, begin, SpanRing::NowMicros(),
+                     {.clock = run_.unit->clock});
     }
     return absl::OkStatus();
   }
@@ -551,9 +531,11 @@ class ExecutorImpl : public Executor {
   const ExecutorOptions options_;
   Device* const device_;
   SpanRing* const spans_;
+  const JobMemory memory_;
   const SliceUse use_;
   std::vector<std::string> forward_names_;
   std::vector<std::string> backward_names_;
+  std::vector<std::string> again_names_;
 
   size_t arena_bytes_ = 0;   // of one lane
   int64_t samples_max_ = 0;  // of a micro-batch

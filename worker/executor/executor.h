@@ -27,6 +27,7 @@
 #include "common/protocol/types.h"
 #include "common/trace/span_ring.h"
 #include "kernels/device.h"
+#include "proto/job.pb.h"
 #include "worker/executor/replay.h"
 
 namespace starling {
@@ -84,6 +85,7 @@ struct ExecutorOptions {
   int kernel_threads = 1;                 // threads inside one micro-batch
   uint64_t seed = 0;                      // of dropout
   size_t bytes_max = std::numeric_limits<size_t>::max();  // of device memory that may be planned
+  Recompute recompute;  // of what training computes again; changes no bit
   // Lanes wait instead of computing: every gradient is 0, a sample's loss 1, no prediction right.
   std::optional<ReplayedCompute> replay;
 };
@@ -137,7 +139,7 @@ class Executor {
 
   // `device` and `spans` outlive the executor. kInvalidArgument: the device refuses an operator;
   // kResourceExhausted: it has not enough memory, or bytes_max would be exceeded (says what is
-  // planned and which batch would fit).
+  // planned, and which recomputing and which batch would fit).
   static absl::StatusOr<std::unique_ptr<Executor>> Create(const ResolvedGraph& graph,
                                                           const Layout& layout,
                                                           const ExecutorOptions& options,
@@ -156,6 +158,8 @@ class Executor {
                                 UnitResult* result) = 0;
 
   virtual size_t planned_bytes() const = 0;  // of device memory, in all
+  // Of it, of one lane: activations of a micro-batch, their gradients, scratch.
+  virtual size_t planned_activation_bytes() const = 0;
   virtual ExecutorTimes times() const = 0;   // thread-safe, also while a unit runs
 };
 

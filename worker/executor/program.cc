@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/graph/recompute.h"
 
 namespace starling {
 namespace {
@@ -107,10 +108,20 @@ OperatorSpec KernelSpec(const ResolvedGraph& graph, int node, const ProgramOptio
 }
 
 absl::StatusOr<std::unique_ptr<Program>> Program::Create(const ResolvedGraph& graph, Device* device,
-                                                         const ProgramOptions& options) {
+                                                         const ProgramOptions& options,
+                                                         const Program* twin) {
   std::unique_ptr<Program> program(new Program(graph, device, options));
   STARLING_RETURN_IF_ERROR(program->CreateKernels());
-  program->Plan();
+  if (options.training) {
+    program->backward_ =
+        DeriveBackward(Differentiable(graph), static_cast<int>(graph.values.size()));
+    program->shared_bytes_ = SharedGradientBytes(graph);
+  }
+  if (twin != nullptr) {
+    program->plan_ = twin->plan_;
+  } else {
+    STARLING_RETURN_IF_ERROR(program->Plan());
+  }
   return program;
 }
 
@@ -134,7 +145,7 @@ absl::Status Program::CreateKernels() {
   return absl::OkStatus();
 }
 
-void Program::Plan() {
+absl::Status Program::Plan() {
   PlanRequest request;
   request.value_bytes = value_bytes_;
   for (size_t i = 0; i < kernels_.size(); ++i) {
@@ -154,24 +165,28 @@ void Program::Plan() {
     }
     request.nodes.push_back(std::move(node));
   }
-  if (options_.training) {
-    backward_ = DeriveBackward(Differentiable(graph_), static_cast<int>(graph_.values.size()));
-  }
   request.backward = backward_;
   request.host_reads = {graph_.nodes.back().output, graph_.logits};
+  if (options_.training && options_.recompute.policy_case() != Recompute::POLICY_NOT_SET) {
+    STARLING_RETURN_IF_ERROR(
+        ChooseDropped(OutlineRecompute(graph_), options_.recompute, &request));
+  }
   plan_ = PlanMemory(request);
-  shared_bytes_ = SharedGradientBytes();
+  return absl::OkStatus();
+}
+
+double Program::recomputed_share() const {
+  return RecomputedShare(OutlineRecompute(graph_), plan_);
 }
 
 // Backward writes a gradient where it belongs; a parameter's second user, in backward's order,
 // writes it aside, and so does every further one.
-size_t Program::SharedGradientBytes() const {
+size_t Program::SharedGradientBytes(const ResolvedGraph& graph) {
   size_t most = 0;
-  if (!options_.training) return most;
-  for (const ResolvedNode& node : graph_.nodes) {
+  for (const ResolvedNode& node : graph.nodes) {
     size_t bytes = 0;
     for (int p : node.parameters) {
-      const ResolvedParameter& parameter = graph_.parameters[p];
+      const ResolvedParameter& parameter = graph.parameters[p];
       if (parameter.users.size() < 2 || parameter.kind == FROZEN) continue;
       bytes += Aligned(parameter.elements * sizeof(float));
     }
@@ -182,18 +197,12 @@ size_t Program::SharedGradientBytes() const {
 
 void Program::Bind(char* arena, const Layout& layout, const float* parameters, float* gradients) {
   nodes_.clear();
-  for (size_t i = 0; i < kernels_.size(); ++i) {
-    const ResolvedNode& node = graph_.nodes[i];
-    BoundNode bound;
-    for (int input : node.inputs)
-      bound.inputs.push_back(At<const void>(arena, plan_.values[input]));
-    for (int p : node.parameters) {
-      bound.parameters.push_back(parameters + layout.parameters[p].flat_begin);
-    }
-    bound.output = At<void>(arena, plan_.values[node.output]);
-    bound.saved = At<void>(arena, plan_.saved[i]);
-    bound.workspace = At<void>(arena, plan_.forward_workspace[i]);
-    nodes_.push_back(std::move(bound));
+  late_nodes_.clear();
+  for (int i = 0; i < static_cast<int>(kernels_.size()); ++i) {
+    nodes_.push_back(BindNode(i, arena, layout, parameters, plan_.values, plan_.saved,
+                              plan_.forward_workspace));
+    late_nodes_.push_back(BindNode(i, arena, layout, parameters, plan_.backward_values,
+                                   plan_.backward_saved, plan_.second_workspace));
   }
   steps_.assign(backward_.size(), {});
   std::vector<bool> written(graph_.parameters.size(), false);
@@ -205,6 +214,22 @@ void Program::Bind(char* arena, const Layout& layout, const float* parameters, f
   labels_ = At<void>(arena, plan_.values[kLabelValue]);
   losses_ = At<const float>(arena, plan_.values[graph_.nodes.back().output]);
   logits_ = At<const float>(arena, plan_.values[graph_.logits]);
+}
+
+Program::BoundNode Program::BindNode(int node, char* arena, const Layout& layout,
+                                     const float* parameters, const std::vector<Block>& values,
+                                     const std::vector<Block>& saved,
+                                     const std::vector<Block>& workspace) const {
+  const ResolvedNode& resolved = graph_.nodes[node];
+  BoundNode bound;
+  for (int input : resolved.inputs) bound.inputs.push_back(At<const void>(arena, values[input]));
+  for (int p : resolved.parameters) {
+    bound.parameters.push_back(parameters + layout.parameters[p].flat_begin);
+  }
+  bound.output = At<void>(arena, values[resolved.output]);
+  bound.saved = At<void>(arena, saved[node]);
+  bound.workspace = At<void>(arena, workspace[node]);
+  return bound;
 }
 
 void Program::BindParameterGradients(int step, char* arena, const Layout& layout, float* gradients,
@@ -264,7 +289,15 @@ absl::Status Program::Load(const void* inputs, const void* labels, Stream& strea
 }
 
 absl::Status Program::Forward(int node, const RandomKey& random, Stream& stream) {
-  const BoundNode& bound = nodes_[node];
+  return RunForward(node, nodes_[node], random, stream);
+}
+
+absl::Status Program::ForwardAgain(int node, const RandomKey& random, Stream& stream) {
+  return RunForward(node, late_nodes_[node], random, stream);
+}
+
+absl::Status Program::RunForward(int node, const BoundNode& bound, const RandomKey& random,
+                                 Stream& stream) {
   ForwardArgs args;
   args.inputs = bound.inputs;
   args.parameters = bound.parameters;
@@ -278,7 +311,7 @@ absl::Status Program::Forward(int node, const RandomKey& random, Stream& stream)
 
 absl::Status Program::Backward(int step, Stream& stream) {
   const int node = backward_[step].node;
-  const BoundNode& forward = nodes_[node];
+  const BoundNode& forward = late_nodes_[node];
   const BoundStep& bound = steps_[step];
   BackwardArgs args;
   args.inputs = forward.inputs;

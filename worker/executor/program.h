@@ -14,6 +14,7 @@
 #include "common/graph/memory_plan.h"
 #include "common/placement/layout.h"
 #include "kernels/device.h"
+#include "proto/job.pb.h"
 
 namespace starling {
 
@@ -22,17 +23,28 @@ struct ProgramOptions {
   bool training = true;
   int kernel_threads = 1;
   int64_t global_batch = 1;
+  Recompute recompute;  // activations that backward computes again; training only
 };
 
 // Used by one thread at a time.
 class Program {
  public:
-  // `graph` and `device` outlive the program.
+  // `graph` and `device` outlive the program. `twin`, if any, was made with the same arguments: its
+  // memory plan is taken over instead of being made again. kInvalidArgument: the device refuses an
+  // operator, or the graph does not go with options.recompute; kResourceExhausted: no choice of
+  // what is computed again is within recompute's budget.
   static absl::StatusOr<std::unique_ptr<Program>> Create(const ResolvedGraph& graph, Device* device,
-                                                         const ProgramOptions& options);
+                                                         const ProgramOptions& options,
+                                                         const Program* twin = nullptr);
 
   // What Bind's arena must hold; programs that never run at one time may share it.
   size_t arena_bytes() const { return plan_.peak_bytes + kBlockAlignment + shared_bytes_; }
+  // The plan's part of it: activations, their gradients, what forward saves, scratch.
+  size_t activation_bytes() const { return plan_.peak_bytes; }
+  // The other part: gradients of shared parameters that are to be added, in training.
+  static size_t SharedGradientBytes(const ResolvedGraph& graph);
+  // How much of forward runs again in backward, by estimated cost: 0 to 1.
+  double recomputed_share() const;
 
   // `parameters` and `gradients` (training only) are flat buffers in the order of `layout`.
   void Bind(char* arena, const Layout& layout, const float* parameters, float* gradients);
@@ -40,6 +52,10 @@ class Program {
   // Copies a micro-batch in; `inputs` may be null where the graph does not read them.
   absl::Status Load(const void* inputs, const void* labels, Stream& stream);
   absl::Status Forward(int node, const RandomKey& random, Stream& stream);
+  // The nodes that must run again before that step, in this order, each by ForwardAgain.
+  const std::vector<int>& again(int step) const { return plan_.again[step]; }
+  // `random` is Forward's, of the same micro-batch: the same numbers come again.
+  absl::Status ForwardAgain(int node, const RandomKey& random, Stream& stream);
   // Step of backward_steps(). The gradient of a parameter is complete after the step of its first
   // user, the last one in backward's order; those of several users were added in that order.
   absl::Status Backward(int step, Stream& stream);
@@ -78,8 +94,13 @@ class Program {
       : graph_(graph), device_(device), options_(options) {}
 
   absl::Status CreateKernels();
-  void Plan();
-  size_t SharedGradientBytes() const;
+  absl::Status Plan();
+  absl::Status RunForward(int node, const BoundNode& bound, const RandomKey& random,
+                          Stream& stream);
+  // `values`, `saved`, `workspace`: of the plan.
+  BoundNode BindNode(int node, char* arena, const Layout& layout, const float* parameters,
+                     const std::vector<Block>& values, const std::vector<Block>& saved,
+                     const std::vector<Block>& workspace) const;
   void BindStep(int step, char* arena);
   // `written`: the parameters whose gradient an earlier step writes.
   void BindParameterGradients(int step, char* arena, const Layout& layout, float* gradients,
@@ -94,7 +115,8 @@ class Program {
   MemoryPlan plan_;
   size_t shared_bytes_ = 0;  // behind the plan's: gradients of shared parameters, to be added
 
-  std::vector<BoundNode> nodes_;
+  std::vector<BoundNode> nodes_;       // as forward finds them
+  std::vector<BoundNode> late_nodes_;  // ... as backward does, and forward when it runs again
   std::vector<BoundStep> steps_;
   void* input_ = nullptr;  // null: nothing reads it
   void* labels_ = nullptr;

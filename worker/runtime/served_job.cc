@@ -99,6 +99,7 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   executor.lanes = std::min<int>(options.lanes, spec.batch().micro_batches());
   executor.kernel_threads = spec.batch().kernel_threads();
   executor.seed = spec.seed();
+  executor.recompute = spec.recompute();
   executor.replay = options.replay;
   // The rest is for batches that are staged and values under way.
   executor.bytes_max =

@@ -1,0 +1,68 @@
+// How much device memory a job takes, and what would fit where that is too much: plans only,
+// nothing is allocated. For the executor and for advice on batches.
+#ifndef STARLING_WORKER_EXECUTOR_JOB_MEMORY_H_
+#define STARLING_WORKER_EXECUTOR_JOB_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/graph/graph.h"
+#include "common/placement/layout.h"
+#include "kernels/device.h"
+#include "proto/job.pb.h"
+#include "worker/executor/executor.h"
+
+namespace starling {
+
+// "12.5 MiB".
+std::string MiBText(size_t bytes);
+
+// Thread-safe: constant.
+class JobMemory {
+ public:
+  struct Planned {
+    size_t bytes = 0;             // in all
+    size_t activation_bytes = 0;  // of one lane, without gradients of shared parameters
+    double recomputed_share = 0;  // of forward, by estimated cost
+  };
+
+  // All outlive this. Read of `options`: global_batch, micro_batches, evaluate_samples (whether
+  // there are any), lanes, kernel_threads, bytes_max.
+  JobMemory(const ResolvedGraph& graph, const Layout& layout, const ExecutorOptions& options,
+            Device* device)
+      : graph_(graph), layout_(layout), options_(options), device_(device) {}
+
+  // Of the size of all parameters: these themselves, gradients of lanes and of sums that wait.
+  size_t flat_buffers() const;
+  size_t flat_bytes() const { return layout_.elements * sizeof(float); }
+  // Numbers that the host reads to judge a sample's prediction.
+  size_t logits_per_sample() const;
+
+  // In all, with so large an arena and micro-batches of at most so many samples.
+  size_t BytesWith(size_t arena_bytes, int64_t samples) const;
+
+  // Training with micro-batches of so many samples. Makes a program: takes up to seconds. The
+  // errors are Program::Create's.
+  absl::StatusOr<Planned> Plan(int64_t samples, const Recompute& recompute) const;
+
+  // kResourceExhausted: bytes_max would be exceeded; says what is planned, and which batch and
+  // which recomputing would fit.
+  absl::Status Check(size_t arena_bytes, int64_t samples, const Recompute& recompute) const;
+
+ private:
+  std::string WhatFits(size_t arena_bytes, int64_t samples, const Recompute& recompute) const;
+  std::string SmallerBatch(int64_t samples, const Recompute& recompute) const;
+  std::string MoreRecomputing(size_t arena_bytes, int64_t samples) const;
+
+  const ResolvedGraph& graph_;
+  const Layout& layout_;
+  const ExecutorOptions& options_;
+  Device* const device_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_EXECUTOR_JOB_MEMORY_H_
