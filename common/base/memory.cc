@@ -34,6 +34,22 @@ uint64_t GroupBytes() {
 
 uint64_t AvailableMemoryBytes() { return std::min(SystemBytes(), GroupBytes()); }
 
+uint64_t PeakResidentBytes() {
+  std::ifstream in("/proc/self/status");
+  std::string line;
+  while (std::getline(in, line)) {
+    constexpr char kKey[] = "VmHWM:";
+    if (line.rfind(kKey, 0) != 0) continue;
+    return std::strtoull(line.c_str() + sizeof(kKey) - 1, nullptr, 10) << 10;  // in kB
+  }
+  return 0;
+}
+
+void ForgetPeakResidentBytes() {
+  std::ofstream out("/proc/self/clear_refs");
+  out << "5" << std::flush;  // proc(5): resets the peak
+}
+
 std::shared_ptr<float> AllocateFloats(size_t n) {
   constexpr size_t kAlignment = 64;
   const size_t bytes = (std::max<size_t>(n, 1) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;

@@ -12,6 +12,12 @@ namespace starling {
 // the control group leaves, whichever is less. UINT64_MAX where neither is known.
 uint64_t AvailableMemoryBytes();
 
+// The greatest resident memory that this process has had, since it began or since the last call of
+// ForgetPeakResidentBytes that the system allowed. 0: not known.
+uint64_t PeakResidentBytes();
+// Best effort: some systems do not let a process do this.
+void ForgetPeakResidentBytes();
+
 // `n` floats on a 64-byte boundary, not initialised; nullptr where there is no memory.
 std::shared_ptr<float> AllocateFloats(size_t n);
 

@@ -7,6 +7,20 @@ namespace {
 
 TEST(Memory, SomeIsAvailable) { EXPECT_GT(AvailableMemoryBytes(), uint64_t{1} << 20); }
 
+TEST(Memory, ThePeakIsThatOfTheProcess) {
+  constexpr size_t kFloats = 8 << 20;
+  const uint64_t before = PeakResidentBytes();
+  EXPECT_GT(before, 0u);
+  {
+    const std::shared_ptr<float> floats = AllocateFloats(kFloats);
+    for (size_t i = 0; i < kFloats; ++i) floats.get()[i] = 1;
+  }
+  const uint64_t peak = PeakResidentBytes();
+  EXPECT_GE(peak, kFloats * sizeof(float));
+  ForgetPeakResidentBytes();
+  EXPECT_LE(PeakResidentBytes(), peak);
+}
+
 TEST(Memory, FloatsAreAligned) {
   for (const size_t n : {0, 1, 15, 16, 17, 100'000}) {
     const std::shared_ptr<float> floats = AllocateFloats(n);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/graph/recompute.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
 #include "tools/cli/progress.h"
@@ -59,6 +60,7 @@ Rows JobFacts(const JobReply& reply) {
                                             CountText(static_cast<uint64_t>(status.samples_per_second())),
                                             100 * status.hidden_share())});
   rows.push_back({"Parameters:", CountText(status.parameters())});
+  rows.push_back({"Recompute:", RecomputeText(reply.spec().recompute())});
   rows.push_back({"Staleness:", absl::StrCat("now ", status.staleness(), ", max ", status.staleness_max(), ", bound ",
                                              bounded ? absl::StrCat(status.staleness_bound()) : "none")});
   rows.push_back({"Lag of pulls:", LagText(status)});
@@ -95,11 +97,14 @@ std::string PoliciesText(const JobStatus& status) {
 }
 
 Rows JobWorkerRows(const std::string& job, const ListWorkersReply& workers) {
-  Rows rows = {{"WORKER", "STATE", "CLOCK", "ADDRESS", "INCARNATION"}};
+  Rows rows = {{"WORKER", "STATE", "CLOCK", "PLANNED", "ACTIVATIONS", "PEAK", "ADDRESS", "INCARNATION"}};
   for (const WorkerStatus& worker : workers.workers()) {
     if (worker.job() != job) continue;
-    rows.push_back({worker.name(), worker.state(), absl::StrCat(worker.clock()), worker.address(),
-                    absl::StrCat(worker.incarnation())});
+    const MemoryUse& memory = worker.memory();
+    const auto bytes = [](uint64_t count) { return count == 0 ? "-" : BytesText(count); };
+    rows.push_back({worker.name(), worker.state(), absl::StrCat(worker.clock()),
+                    bytes(memory.planned_bytes()), bytes(memory.activation_bytes()),
+                    bytes(memory.peak_bytes()), worker.address(), absl::StrCat(worker.incarnation())});
   }
   return rows;
 }

@@ -102,6 +102,7 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   JobReply reply = Reply(status);
   (*reply.mutable_spec()->mutable_labels())["team"] = "vision";
   (*reply.mutable_spec()->mutable_labels())["cost"] = "42";
+  reply.mutable_spec()->mutable_recompute()->set_every_blocks(2);
   for (uint32_t partition = 0; partition < 5; ++partition) {
     View* view = reply.add_views();
     view->set_partition(partition);
@@ -115,13 +116,19 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   WorkerStatus* worker = cluster_.workers.add_workers();
   worker->set_name("worker-7");
   worker->set_job("digits");
+  worker->set_clock(812);
+  worker->mutable_memory()->set_planned_bytes(3 << 20);
+  worker->mutable_memory()->set_activation_bytes(1 << 20);
+  worker->mutable_memory()->set_peak_bytes(4799528);
   EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
   for (const char* line : {"State:         RUNNING\n", "Labels:        cost=42, team=vision\n", "Parameters:    1,199,882\n", "Progress:      epoch 2/5, step 812/2,345\n",
                            "Speed:         1,533 samples/s, 83% of communication hidden\n",
                            "Staleness:     now 1, max 2, bound 2\n", "Lag of pulls:  0: 1,203, 2+: 10\n",
                            "Coverage:      min 469, max 469 of 469 updates per slice in the last complete epoch\n",
                            "Reproducible:  no: ssp(2) lets workers overtake each other\n",
-                           "  1      0.5000      0.2500     0.9500         9.1s\n", "  worker-7",
+                           "  1      0.5000      0.2500     0.9500         9.1s\n",
+                           "Recompute:     everyBlocks: 2\n",
+                           "  812    3.0 MiB  1.0 MiB      4.6 MiB  ",
                            "  shard-0  127.0.0.1:11  4 (0-2,4)\n", "  shard 2  127.0.0.1:12  1 (3)\n"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));
   }

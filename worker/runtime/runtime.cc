@@ -6,6 +6,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
+#include "common/base/memory.h"
 #include "common/daemon/daemon.h"
 #include "common/trace/flow.h"
 #include "worker/data/data_set.h"
@@ -219,6 +220,10 @@ void WorkerRuntime::AddTimes(absl::Time now, WorkerReport* report) {
       },
       now, report);
   if (job_ == nullptr || !report->has_run()) return;
+  MemoryUse& memory = *report->mutable_memory();
+  memory.set_planned_bytes(job_->executor().planned_bytes());
+  memory.set_activation_bytes(job_->executor().planned_activation_bytes());
+  memory.set_peak_bytes(PeakResidentBytes());
   const ExecutorTimes spent = job_->executor().times();
   StepTimes& times = *report->mutable_times();
   times.set_units(units_);
@@ -377,6 +382,7 @@ SliceArrival WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
 
 void WorkerRuntime::Carry(action::Prepare action) {
   background_.Post([this, number = ++last_prepare_, description = std::move(action.job)] {
+    ForgetPeakResidentBytes();
     auto job = ServedJob::Open(description, options_.job, device_, spans_);
     loop_.Post([this, number, description, job = std::move(job)] {
       if (number != last_prepare_) return;  // closed meanwhile, and perhaps prepared anew

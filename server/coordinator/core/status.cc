@@ -194,6 +194,7 @@ WorkerStatus Coordinator::Core::StatusOf(const Worker& worker) const {
   status.set_incarnation(worker.stored.incarnation());
   status.set_version(worker.stored.registration().version().version());
   status.set_clock(worker.report.clock());
+  if (worker.report.has_memory()) *status.mutable_memory() = worker.report.memory();
   status.set_seconds_since_report(absl::ToDoubleSeconds(now_ - worker.last_heard));
   const uint64_t uid = worker.member_of != 0 ? worker.member_of : worker.job;
   auto job = jobs_.find(uid);
