@@ -38,6 +38,7 @@ struct Flags {
   PredictOptions predict;
   GenerateVerbOptions generate;
   DataInspectOptions data;
+  AdviseOptions advise;
   MetricsOptions metrics;
   std::string plot_file;
   TraceOptions trace;
@@ -77,6 +78,7 @@ class Parser {
     AddInspection();
     AddUse();
     AddData();
+    AddAdvice();
     Verb("schema", "print the job file's schema", [](Flags&, Context& context) { return RunSchema(context); });
     Verb("version", "print the version", [](Flags&, Context& context) { return RunVersion(context); });
   }
@@ -293,6 +295,24 @@ class Parser {
     inspect->add_option("--samples", flags_.data.samples, "looks at so many; 0: at all")
         ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))->capture_default_str();
     inspect->add_option("--rows", flags_.data.rows, "shows so many")->check(CLI::Range(0, 1000))->capture_default_str();
+  }
+
+  void AddAdvice() {
+    CLI::App* group = app_.add_subcommand("advise", "how a job would do best on this machine");
+    group->require_subcommand(1);
+    group->fallthrough();
+    CLI::App* batch = Verb(*group, "batch", "the largest batch that fits, and the fastest (measured)",
+                           [](Flags& flags, Context& context) { return RunAdviseBatch(flags.advise, context); });
+    batch->add_option("-f,--file", flags_.advise.file, "the job file")->required();
+    batch->add_option("--set", flags_.advise.overrides, "KEY.KEY=VALUE: replaces a value of the file; repeatable")
+        ->allow_extra_args(false);
+    batch->add_option("--lanes", flags_.advise.lanes, "micro-batches computed at once (else one per core)")
+        ->check(CLI::Range(1, 1024));
+    batch->add_option("--memory-bytes", flags_.advise.memory_bytes,
+                      "that a job may plan (else nine tenths of what is available)")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
+    batch->add_option("--seconds", flags_.advise.seconds, "that each batch is measured for, at least")
+        ->check(CLI::Range(0, 3600))->capture_default_str();
   }
 
   void AddChoice(CLI::App* verb, int* threads) {

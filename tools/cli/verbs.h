@@ -123,6 +123,18 @@ struct DataInspectOptions {
 // What the job's data hold, read on this machine: no coordinator is asked.
 int RunDataInspect(const DataInspectOptions& options, Context& context);
 
+struct AdviseOptions {
+  std::string file;
+  std::vector<std::string> overrides;  // --set
+  int lanes = 0;            // 0: one per core, as a worker has them
+  int64_t memory_bytes = 0;  // that a job may plan; 0: nine tenths of what is available
+  int seconds = 2;          // that a batch is measured for
+};
+// The largest batch of the job that fits into this machine's memory, by plan, with and without
+// recomputing; and the fastest one, by real steps. No coordinator is asked. kExitError where no
+// batch fits.
+int RunAdviseBatch(const AdviseOptions& options, Context& context);
+
 int RunSchema(Context& context);
 int RunVersion(Context& context);
 

@@ -1,0 +1,150 @@
+// starling advise batch: what fits into this machine's memory, and what trains fastest on it.
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/memory.h"
+#include "common/base/status_macros.h"
+#include "common/graph/recompute.h"
+#include "kernels/cpu/cpu_device.h"
+#include "server/coordinator/core/resolve_model.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/output.h"
+#include "tools/cli/read_job_file.h"
+#include "tools/cli/verbs.h"
+#include "worker/advice/batch_advisor.h"
+#include "worker/data/data_set.h"
+
+namespace starling::cli {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+struct Trial {
+  int64_t samples = 0;  // of a micro-batch
+  double samples_per_second = 0;
+};
+
+// The job as the coordinator would have it after asking a worker on this machine.
+absl::StatusOr<JobSpec> Resolved(const AdviseOptions& options, const Context& context) {
+  STARLING_ASSIGN_OR_RETURN(JobSpec spec,
+                            ReadJobFile(options.file, options.overrides, context.environment));
+  const Inspection inspection = InspectData(spec);
+  if (!inspection.error().empty()) return absl::InvalidArgumentError(inspection.error());
+  STARLING_RETURN_IF_ERROR(ResolveModel(inspection, spec));
+  return spec;
+}
+
+absl::StatusOr<std::unique_ptr<BatchAdvisor>> MakeAdvisor(const JobSpec& spec,
+                                                          const BatchAdvisor::Options& options,
+                                                          Device* device) {
+  DataSetOptions data_options;
+  data_options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
+  data_options.classes = spec.model().classes();
+  STARLING_ASSIGN_OR_RETURN(auto data,
+                            DataSet::Open(spec.train(), spec.normalize(), data_options));
+  return BatchAdvisor::Create(spec, std::move(data), options, device);
+}
+
+// The job's own policy, none, and the one that every model with blocks can have.
+std::vector<Recompute> PoliciesToPlan(const JobSpec& spec, const ResolvedGraph& graph) {
+  std::vector<Recompute> policies = {spec.recompute()};
+  const auto add = [&](const Recompute& policy) {
+    if (RecomputeText(policy) != RecomputeText(spec.recompute())) policies.push_back(policy);
+  };
+  add(Recompute());
+  if (OutlineRecompute(graph).block_ends.size() > 1) {
+    Recompute each;
+    each.set_every_blocks(1);
+    add(each);
+  }
+  return policies;
+}
+
+std::string BatchText(const BatchAdvisor& advisor, int64_t samples) {
+  return absl::StrCat(CountText(static_cast<uint64_t>(samples) * advisor.micro_batches()), " = ",
+                      advisor.micro_batches(), " x ", samples);
+}
+
+// Returns the largest micro-batch of the first policy.
+absl::StatusOr<int64_t> PrintWhatFits(const BatchAdvisor& advisor,
+                                      const std::vector<Recompute>& policies, Context& context) {
+  Rows rows = {{"RECOMPUTE", "LARGEST BATCH", "PLANNED", "ACTIVATIONS", "FORWARD AGAIN"}};
+  absl::StatusOr<int64_t> own = absl::InternalError("no policy");
+  for (size_t i = 0; i < policies.size(); ++i) {
+    const auto largest = advisor.LargestThatFits(policies[i]);
+    if (i == 0) own = largest.ok() ? absl::StatusOr<int64_t>(largest->samples) : largest.status();
+    const std::string name =
+        absl::StrCat(RecomputeText(policies[i]), i == 0 ? " (the job's)" : "");
+    if (!largest.ok()) {
+      rows.push_back({name, "none", "-", "-", "-"});
+      continue;
+    }
+    rows.push_back({name, BatchText(advisor, largest->samples), BytesText(largest->planned.bytes),
+                    absl::StrCat(advisor.lanes(), " x ",
+                                 BytesText(largest->planned.activation_bytes)),
+                    absl::StrFormat("%.0f%%", 100 * largest->planned.recomputed_share)});
+  }
+  context.out << TableText(rows) << std::flush;
+  return own;
+}
+
+// Until two sizes in a row were no faster than the best.
+absl::StatusOr<Trial> PrintWhatIsFast(const BatchAdvisor& advisor, const JobSpec& spec,
+                                      int64_t largest, Context& context) {
+  const int64_t own = spec.batch().global() / spec.batch().micro_batches();
+  Rows rows = {{"BATCH", "SAMPLES/S"}};
+  Trial best;
+  int slower = 0;
+  for (int64_t samples : BatchAdvisor::SizesToTry(largest, own)) {
+    if (slower >= 2 && samples > own) break;
+    const auto speed = advisor.SamplesPerSecond(samples, spec.recompute());
+    if (absl::IsInvalidArgument(speed.status())) continue;  // too small for an operator
+    if (!speed.ok()) return speed.status();
+    rows.push_back({absl::StrCat(BatchText(advisor, samples), samples == own ? " (the job's)" : ""),
+                    absl::StrFormat("%.1f", *speed)});
+    slower = *speed > best.samples_per_second ? 0 : slower + 1;
+    if (*speed > best.samples_per_second) best = {samples, *speed};
+  }
+  context.out << TableText(rows) << std::flush;
+  return best;
+}
+
+absl::Status Advise(const AdviseOptions& options, Context& context) {
+  STARLING_ASSIGN_OR_RETURN(const JobSpec spec, Resolved(options, context));
+  BatchAdvisor::Options advice;
+  advice.lanes = options.lanes > 0
+                     ? options.lanes
+                     : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  advice.bytes_max = options.memory_bytes > 0 ? static_cast<uint64_t>(options.memory_bytes)
+                                              : AvailableMemoryBytes() / 10 * 9;
+  advice.time = absl::Seconds(options.seconds);
+  STARLING_ASSIGN_OR_RETURN(const auto device, CreateCpuDevice());
+  STARLING_ASSIGN_OR_RETURN(const auto advisor, MakeAdvisor(spec, advice, device.get()));
+  context.out << "Planned for a worker with " << BytesText(advice.bytes_max) << " and "
+              << advisor->lanes() << (advisor->lanes() == 1 ? " lane" : " lanes") << " on "
+              << device->name() << " (" << device->instruction_set()
+              << "); a batch is its micro-batches x their samples:\n";
+  STARLING_ASSIGN_OR_RETURN(
+      const int64_t largest,
+      PrintWhatFits(*advisor, PoliciesToPlan(spec, advisor->graph()), context));
+  context.out << "\nMeasured on this machine with recompute " << RecomputeText(spec.recompute())
+              << ": real steps of forward, backward and sums, for " << options.seconds
+              << " s each; data loading and network not included:\n";
+  STARLING_ASSIGN_OR_RETURN(const Trial best, PrintWhatIsFast(*advisor, spec, largest, context));
+  context.out << "\nLargest batch that fits: " << BatchText(*advisor, largest)
+              << " (planned)\nFastest batch: " << BatchText(*advisor, best.samples)
+              << absl::StrFormat(" at %.1f samples/s (measured)\n", best.samples_per_second);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunAdviseBatch(const AdviseOptions& options, Context& context) {
+  const absl::Status status = Advise(options, context);
+  return status.ok() ? kExitOk : Fail(status, context);
+}
+
+}  // namespace starling::cli
