@@ -17,10 +17,11 @@
 #include "common/daemon/daemon.h"
 #include "common/daemon/daemon_service.h"
 #include "common/daemon/malloc.h"
+#include "common/protocol/limits.h"
 #include "common/transport/transport.h"
 #include "common/version/version.h"
-#include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/openmp.h"
+#include "worker/runtime/devices.h"
 #include "worker/runtime/runtime.h"
 
 namespace starling {
@@ -35,6 +36,7 @@ struct WorkerFlags {
   DaemonFlags daemon;
   std::string lanes;
   std::string memory_bytes;
+  DeviceOptions device;
   std::string coordinator_timeout = "60s";
   std::string record_steps;
   std::string record_limit = "200";
@@ -117,12 +119,15 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
     recorder = std::make_unique<StepRecorder>(flags.record_steps, limit);
   }
 
-  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, CreateCpuDevice());
+  STARLING_ASSIGN_OR_RETURN(const WorkerDevices devices, WorkerDevices::Open(flags.device));
+  if (!devices.has_gpu()) {
+    spdlog::warn("NO GPU: computes on the CPU, because {}", devices.why_no_gpu());
+  }
   SpanRing spans;
   const auto addresses = std::make_shared<DaemonAddresses>();
   const std::shared_ptr<grpc::Service> daemon =
       MakeDaemonService({.self = self,
-                         .instruction_set = device->instruction_set(),
+                         .instruction_set = devices.cpu().instruction_set(),
                          .admin_address = admin->address(),
                          .clock_offset = flags.daemon.clock_offset,
                          .addresses = addresses,
@@ -140,15 +145,17 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
   if (!flags.daemon.port_file.empty()) {
     STARLING_RETURN_IF_ERROR(WritePortFile(flags.daemon.port_file, server->port()));
   }
-  spdlog::info("version {} is reached at {}, computes on {} ({}) with {} lanes", std::string(ReleaseVersion()),
-               address, device->name(), device->instruction_set(), options.job.lanes);
+  spdlog::info("version {} is reached at {}, computes on {} with {} lanes",
+               std::string(ReleaseVersion()), address, devices.Name(), options.job.lanes);
 
   addresses->Set({server->address(), address, flags.daemon.coordinator});
   options.registration = MakeRegisterRequest(self, address, flags.daemon.security->insecure());
+  options.registration.set_gpu(devices.has_gpu());
+  options.registration.set_device(devices.Description().substr(0, limits::kDeviceBytesMax));
   absl::Status ended;  // written before the request to exit is made
   WorkerRuntime runtime(options, MakeCoordinatorClient(options.coordinator, self, flags.daemon.security),
                         MakeStreamClient(self, flags.daemon.security),
-                        device.get(), &spans, recorder.get(), [&](const absl::Status& status) {
+                        &devices, &spans, recorder.get(), [&](const absl::Status& status) {
                           ended = status;
                           exit_request->Request(status.ok() ? kExitOk : kExitError);
                         });
@@ -179,6 +186,13 @@ int Main(int argc, char** argv) {
         "What a job's parameters, gradients and activations may take here (default: nine tenths of "
         "what is available); a batch that needs more is refused",
         &flags.memory_bytes},
+       {"--device",
+        "auto: a GPU where there is one, else the CPU; gpu: does not start without one; cpu",
+        &flags.device.device},
+       {"--cuda-library",
+        "The shared object that computes on a GPU (default: libstarling_cuda.so in this program's "
+        "folder, else as the system's loader finds it)",
+        &flags.device.cuda_library},
        {"--coordinator-timeout", "How long to look for the coordinator at the start",
         &flags.coordinator_timeout},
        {"--record-steps", "Folder in which steps are written down for tests/judge/trainer.py",

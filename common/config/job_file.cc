@@ -114,8 +114,8 @@ void ReadWorkers(const Section& workers, JobSpec* out) {
   out->set_workers_max(workers.Integer("max", out->workers_min(), 1, limits::kWorkersPerJobMax));
   const std::string device = workers.Text("device", "auto");
   if (device == "cpu") out->set_device(DEVICE_CPU);
-  else if (device == "gpu") workers.Fail("device", "gpu is not built yet in this version; use auto or cpu");
-  else if (device != "auto") workers.Fail("device", absl::StrCat("expected auto or cpu, got \"", device, "\""));
+  else if (device == "gpu") out->set_device(DEVICE_GPU);
+  else if (device != "auto") workers.Fail("device", absl::StrCat("expected auto, cpu or gpu, got \"", device, "\""));
 }
 
 JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {

@@ -82,6 +82,8 @@ TEST(JobFile, ReadsEveryKey) {
   EXPECT_EQ(spec->workers_min(), 1u);
   EXPECT_EQ(spec->workers_max(), 2u);
   EXPECT_EQ(spec->device(), DEVICE_CPU);
+  EXPECT_EQ(Parse(kGood, {"workers.device=gpu"})->device(), DEVICE_GPU);
+  EXPECT_EQ(Parse(kGood, {"workers.device=auto"})->device(), DEVICE_AUTO);
   EXPECT_EQ(spec->evaluate().every_epochs(), 2u);
   EXPECT_EQ(spec->stop().epochs(), 5u);
   EXPECT_DOUBLE_EQ(spec->stop().wall_time_seconds(), 1800);
@@ -312,8 +314,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("{ssp: {staleness: 2}}", "{ssp: {}}", "\"staleness\" is missing"),
         std::make_tuple("min: 1, max: 2", "min: 0, max: 2", "workers.min: expected a whole number from 1"),
         std::make_tuple("min: 1, max: 2", "min: 3, max: 2", "min 3 and max 2"),
-        std::make_tuple("device: cpu", "device: gpu", "gpu is not built yet"),
-        std::make_tuple("device: cpu", "device: tpu", "expected auto or cpu"),
+        std::make_tuple("device: cpu", "device: tpu", "expected auto, cpu or gpu"),
         std::make_tuple("microBatches: 4", "microBatches: 3", "expected a power of two"),
         std::make_tuple("global: 64", "global: 66", "do not divide a global batch of 66"),
         std::make_tuple("global: 64", "global: 0", "batch.global"),

@@ -158,7 +158,7 @@ Field SpecField() {
       Group("workers", T::kMap, "how many", {
           Leaf("min", T::kInteger, "1", "starts with at least so many"),
           Leaf("max", T::kInteger, "1", "grows to so many; at least min"),
-          Leaf("device", T::kString, "auto", "auto or cpu (gpu is not built yet)")}),
+          Leaf("device", T::kString, "auto", "auto (a GPU where a worker has one), cpu, or gpu (only workers that have one)")}),
       Group("evaluate", T::kMap, "measure accuracy on data.test", {
           Leaf("everyEpochs", T::kInteger, "1", "and always at the end"),
           NotBuilt("metrics", "which metrics; accuracy and loss are always measured"),

@@ -61,6 +61,7 @@ inline constexpr size_t kSubmissionsMax = 8;          // whose data is being loo
 inline constexpr size_t kFaultBytesMax = 4096;        // of a message from a daemon; the rest is cut off
 inline constexpr size_t kPathBytesMax = 4096;
 inline constexpr size_t kAddressBytesMax = 512;
+inline constexpr size_t kDeviceBytesMax = 1024;       // what a worker says it computes on
 inline constexpr size_t kDaemonsMax = 16'384;         // names, of each kind: they are remembered for good
 static_assert(kSubmissionsMax * kJobSpecBytesMax < kControlMessageBytesMax, "all fit into one worker's orders");
 

@@ -70,10 +70,11 @@ class WorkerRuntime::ShardStream : public StreamHandler {
 };
 
 WorkerRuntime::WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<CoordinatorClient> coordinator,
-                             std::unique_ptr<StreamClient> streams, Device* device, SpanRing* spans,
-                             StepRecorder* recorder, std::function<void(absl::Status)> on_exit)
+                             std::unique_ptr<StreamClient> streams, const WorkerDevices* devices,
+                             SpanRing* spans, StepRecorder* recorder,
+                             std::function<void(absl::Status)> on_exit)
     : options_(std::move(options)),
-      device_(device),
+      devices_(devices),
       spans_(spans),
       recorder_(recorder),
       on_exit_(std::move(on_exit)),
@@ -383,7 +384,9 @@ SliceArrival WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
 void WorkerRuntime::Carry(action::Prepare action) {
   background_.Post([this, number = ++last_prepare_, description = std::move(action.job)] {
     ForgetPeakResidentBytes();
-    auto job = ServedJob::Open(description, options_.job, device_, spans_);
+    const absl::StatusOr<Device*> device = devices_->For(description.spec().device());
+    auto job = device.ok() ? ServedJob::Open(description, options_.job, *device, spans_)
+                           : absl::StatusOr<std::shared_ptr<ServedJob>>(device.status());
     loop_.Post([this, number, description, job = std::move(job)] {
       if (number != last_prepare_) return;  // closed meanwhile, and perhaps prepared anew
       event::JobPrepared prepared;

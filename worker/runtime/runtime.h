@@ -16,9 +16,9 @@
 #include "common/executor/event_loop.h"
 #include "common/trace/span_ring.h"
 #include "common/transport/transport.h"
-#include "kernels/device.h"
 #include "worker/runtime/buffer_table.h"
 #include "worker/runtime/compute_thread.h"
+#include "worker/runtime/devices.h"
 #include "worker/runtime/install_gate.h"
 #include "worker/runtime/link_meter.h"
 #include "worker/runtime/overlap_meter.h"
@@ -47,8 +47,8 @@ class WorkerRuntime {
   // Pointers outlive the runtime; `recorder` may be null. `on_exit` is called once, on the session's
   // thread, when the session has ended; destroying the runtime there is not allowed.
   WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<CoordinatorClient> coordinator,
-                std::unique_ptr<StreamClient> streams, Device* device, SpanRing* spans,
-                StepRecorder* recorder, std::function<void(absl::Status)> on_exit);
+                std::unique_ptr<StreamClient> streams, const WorkerDevices* devices,
+                SpanRing* spans, StepRecorder* recorder, std::function<void(absl::Status)> on_exit);
   ~WorkerRuntime();
   WorkerRuntime(const WorkerRuntime&) = delete;
   WorkerRuntime& operator=(const WorkerRuntime&) = delete;
@@ -104,7 +104,7 @@ class WorkerRuntime {
   void OnUnit(FinishedUnit unit);
 
   const WorkerRuntimeOptions options_;
-  Device* const device_;
+  const WorkerDevices* const devices_;
   SpanRing* const spans_;
   StepRecorder* const recorder_;
   const std::function<void(absl::Status)> on_exit_;

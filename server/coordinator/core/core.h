@@ -199,6 +199,7 @@ class Coordinator::Core {
   // on_submit.cc
   absl::Status CheckSubmission(const SubmitRequest& request) const;
   absl::Status CheckTensorboard(const JobSpec& spec) const;
+  absl::Status CheckDevice(const JobSpec& spec) const;
   void AskWorkerToInspect(Submission& submission);
   void FinishSubmission(const std::string& name, const Inspection& inspection);
   absl::StatusOr<Job> MakeJob(const Submission& submission, const Inspection& inspection) const;

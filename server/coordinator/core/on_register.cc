@@ -36,6 +36,10 @@ std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const 
     return absl::StrCat(request.name(), " registers with an address, host and version of ", texts,
                         " bytes; expected at most ", limits::kAddressBytesMax, " together");
   }
+  if (request.device().size() > limits::kDeviceBytesMax) {
+    return absl::StrCat(request.name(), " says in ", request.device().size(),
+                        " bytes what it computes on; expected at most ", limits::kDeviceBytesMax);
+  }
   const size_t names = request.role() == WORKER ? workers_.size() : shards_.size();
   if (names >= limits::kDaemonsMax && !Knows(request.role(), request.name())) {
     return absl::StrCat(names, " names are known already, and that is the most: use one of theirs again");

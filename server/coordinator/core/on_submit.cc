@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
 #include "common/data_plan/job_steps.h"
@@ -16,6 +17,9 @@
 namespace starling {
 
 namespace {
+
+constexpr size_t kWorkersShown = 4;          // in a message
+constexpr size_t kDeviceTextBytesMax = 400;  // of each of them
 
 // What is kept for each job, in memory and durably, and told to all its daemons.
 absl::Status CheckSpecSize(const JobSpec& spec) {
@@ -46,11 +50,32 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
         "there are ", jobs_.size(), " jobs, and that is the most: delete some that are over"));
   }
   STARLING_RETURN_IF_ERROR(CheckTensorboard(spec));
+  STARLING_RETURN_IF_ERROR(CheckDevice(spec));
   if (submissions_.size() >= limits::kSubmissionsMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat(submissions_.size(), " jobs are just being submitted: try again in a moment"));
   }
   return absl::OkStatus();
+}
+
+// A job that needs GPUs fails where nobody has one, instead of waiting for one that may never come.
+absl::Status Coordinator::Core::CheckDevice(const JobSpec& spec) const {
+  if (spec.device() != DEVICE_GPU) return absl::OkStatus();
+  std::vector<std::string> without;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.fenced()) continue;
+    const RegisterRequest& registration = worker.stored.registration();
+    if (registration.gpu()) return absl::OkStatus();
+    without.push_back(absl::StrCat(worker.name(), " computes on ",
+                                   registration.device().substr(0, kDeviceTextBytesMax)));
+  }
+  if (without.empty()) return absl::OkStatus();  // what is missing is a worker of any kind
+  const size_t more = without.size() > kWorkersShown ? without.size() - kWorkersShown : 0;
+  without.resize(without.size() - more);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "workers.device is gpu, and no worker of this cluster has a GPU: ",
+      absl::StrJoin(without, "; "), more > 0 ? absl::StrCat("; and ", more, " more") : "",
+      ". Start a worker on a machine with a GPU, or submit with workers.device: auto"));
 }
 
 // Looks at no disk: what the path is there, links included, is for CurveWriter to see.

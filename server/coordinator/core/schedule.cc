@@ -141,8 +141,10 @@ void Coordinator::Core::AskForWorkers(const Job& waiting, uint32_t count) {
 }
 
 std::string Coordinator::Core::WaitsFor(const Job& job, uint32_t missing, uint32_t idle) const {
-  const std::string workers = absl::StrCat(Count(missing, "more worker"), " (", idle,
-                                           " idle, workers.min is ", job.spec().workers_min(), ")");
+  const std::string workers =
+      absl::StrCat(Count(missing, "more worker"),
+                   job.spec().device() == DEVICE_GPU ? " with a GPU" : "", " (", idle,
+                   " idle, workers.min is ", job.spec().workers_min(), ")");
   for (const auto& [uid, other] : jobs_) {
     if (other.running()) {
       return absl::StrCat("waits for job ", other.name(), " to finish or for ", workers);

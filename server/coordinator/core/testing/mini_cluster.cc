@@ -57,21 +57,23 @@ CoordinatorReply MiniCluster::Await(CallId call) {
 }
 
 RegisterReply MiniCluster::Register(Role role, const std::string& name, const std::string& address,
-                                    uint64_t nonce) {
+                                    uint64_t nonce, bool gpu) {
   RegisterRequest request;
   request.set_role(role);
   request.set_name(name);
   request.set_address(address);
   request.set_nonce(nonce);
+  request.set_gpu(gpu);
+  request.set_device(gpu ? "a GPU (sm_90)" : "cpu (avx2), because there is no driver");
   request.mutable_version()->set_version(options_.version);
   request.mutable_version()->set_protocol(options_.protocol);
   return std::get<RegisterReply>(Ask<RegisterEvent>(request));
 }
 
-void MiniCluster::AddWorker(const std::string& name) {
+void MiniCluster::AddWorker(const std::string& name, bool gpu) {
   MiniWorker worker;
   worker.nonce = ++last_nonce_;
-  worker.identity = Register(WORKER, name, name + ":1", worker.nonce);
+  worker.identity = Register(WORKER, name, name + ":1", worker.nonce, gpu);
   ASSERT_EQ(worker.identity.refused(), "");
   workers[name] = worker;
 }

@@ -76,8 +76,8 @@ class MiniCluster : public CoordinatorSink {
 
   // ---- Daemons ----
   RegisterReply Register(Role role, const std::string& name, const std::string& address,
-                         uint64_t nonce);
-  void AddWorker(const std::string& name);
+                         uint64_t nonce, bool gpu = false);
+  void AddWorker(const std::string& name, bool gpu = false);
   void AddShard(const std::string& name);
   void Rejoin(const std::string& worker);
 

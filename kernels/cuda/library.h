@@ -1,0 +1,24 @@
+// Opens libstarling_cuda.so, so that one program serves machines with a GPU and without.
+#ifndef STARLING_KERNELS_CUDA_LIBRARY_H_
+#define STARLING_KERNELS_CUDA_LIBRARY_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+
+namespace starling {
+
+// The GPU as a device. `path` is the shared object; empty: the one in this program's folder, else
+// the one that the system's loader finds. It stays loaded until the process ends. Blocks for
+// seconds. Every message says what was expected, what is there and what to do.
+//
+// kNotFound: there is no shared object. kFailedPrecondition: it cannot be loaded (a library that it
+// needs is missing: says which), belongs to another build, or finds no GPU, driver or version that
+// it can use.
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const std::string& path);
+
+}  // namespace starling
+
+#endif  // STARLING_KERNELS_CUDA_LIBRARY_H_

@@ -1,0 +1,17 @@
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cuda/abi.h"
+
+extern "C" {
+
+const char* starling_cuda_abi() {
+  static const std::string* const abi = new std::string(starling::DeviceAbi());
+  return abi->c_str();
+}
+
+int starling_cuda_open(starling::Device** device, char* error, size_t error_bytes) {
+  auto cpu = starling::CreateCpuDevice();
+  if (!cpu.ok()) return starling::ReturnStatus(cpu.status(), error, error_bytes);
+  *device = cpu->release();
+  return 0;
+}
+}

@@ -1,0 +1,61 @@
+#include "worker/runtime/devices.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kGpu[] = "kernels/cuda/testing/libcpu_as_gpu.so";
+constexpr char kAbsent[] = "kernels/cuda/testing/absent.so";
+
+TEST(WorkerDevicesTest, AGpuIsTakenWhereThereIsOne) {
+  for (const char* device : {"auto", "gpu"}) {
+    const absl::StatusOr<WorkerDevices> devices =
+        WorkerDevices::Open({.device = device, .cuda_library = kGpu});
+    ASSERT_TRUE(devices.ok()) << devices.status();
+    EXPECT_TRUE(devices->has_gpu());
+    Device* const gpu = *devices->For(DEVICE_GPU);
+    EXPECT_EQ(*devices->For(DEVICE_AUTO), gpu);
+    EXPECT_EQ(*devices->For(DEVICE_CPU), &devices->cpu());
+    EXPECT_NE(gpu, &devices->cpu());
+  }
+}
+
+TEST(WorkerDevicesTest, WithoutOneItFallsBackAndSaysWhy) {
+  const absl::StatusOr<WorkerDevices> devices = WorkerDevices::Open({.cuda_library = kAbsent});
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_FALSE(devices->has_gpu());
+  EXPECT_THAT(devices->why_no_gpu(), HasSubstr("there is no kernels/cuda/testing/absent.so"));
+  EXPECT_THAT(devices->Description(), HasSubstr("), because there is no kernels"));
+  EXPECT_EQ(*devices->For(DEVICE_AUTO), &devices->cpu());
+  EXPECT_EQ(*devices->For(DEVICE_CPU), &devices->cpu());
+  const absl::Status status = devices->For(DEVICE_GPU).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("this worker has none: there is no "));
+}
+
+TEST(WorkerDevicesTest, WithoutOneItDoesNotStartWhereItMustHaveOne) {
+  const absl::Status status =
+      WorkerDevices::Open({.device = "gpu", .cuda_library = kAbsent}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--device gpu: there is no "));
+}
+
+TEST(WorkerDevicesTest, TheCpuAloneLooksForNoGpu) {
+  const absl::StatusOr<WorkerDevices> devices =
+      WorkerDevices::Open({.device = "cpu", .cuda_library = kGpu});
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_FALSE(devices->has_gpu());
+  EXPECT_EQ(devices->why_no_gpu(), "it was started with --device cpu");
+}
+
+TEST(WorkerDevicesTest, AnotherDeviceIsNone) {
+  EXPECT_EQ(WorkerDevices::Open({.device = "tpu"}).status().message(),
+            "--device: expected auto, cpu or gpu, got \"tpu\"");
+}
+
+}  // namespace
+}  // namespace starling
