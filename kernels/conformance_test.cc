@@ -15,6 +15,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/device.h"
 #include "kernels/geometry.h"
+#include "kernels/half.h"
 #include "kernels/reference/reference.h"
 #include "kernels/testing/case_runner.h"
 #include "kernels/testing/operator_cases.h"
@@ -22,7 +23,12 @@
 namespace starling {
 namespace {
 
-constexpr double kTolerance = 1e-5;
+// How far a result may be from the reference's, in norm. fp32: the sums of the longest rows. Else
+// roundings of the type itself are all that counts: of what goes in (parameters and the graph's
+// inputs, where the device multiplies in the type), of the output, and of what backward reads.
+double Tolerance(DataType type) {
+  return type == DataType::kFp32 ? 1e-5 : 4 * UnitRoundoff(type);
+}
 
 double NormRelative(const Doubles& got, const Doubles& expected) {
   if (got.size() != expected.size()) return std::numeric_limits<double>::infinity();
@@ -47,19 +53,21 @@ struct Parameter {
   Formatted formatted = Formatted::kNone;
   int threads = 1;
   bool in_place = false;
+  DataType type = DataType::kFp32;
 };
 
 std::string Label(const Parameter& p) {
-  const char* format = p.formatted == Formatted::kNone    ? "_plain"
-                       : p.formatted == Formatted::kFirst ? "_formatted"
-                                                          : "_all_formatted";
-  return absl::StrCat(p.device, "_", p.test_case.label, format, "_threads", p.threads,
-                      p.in_place ? "_in_place" : "");
+  const char* format = p.formatted == Formatted::kNone     ? "_plain"
+                       : p.formatted == Formatted::kStored ? "_stored"
+                       : p.formatted == Formatted::kFirst  ? "_formatted"
+                                                           : "_all_formatted";
+  return absl::StrCat(p.device, "_", DataTypeName(p.type), "_", p.test_case.label, format,
+                      "_threads", p.threads, p.in_place ? "_in_place" : "");
 }
 void PrintTo(const Parameter& p, std::ostream* out) { *out << Label(p); }
 
-// Every case with every set of formats that its inputs can have, on one and two threads, and in
-// place.
+// Every case in every type, with every set of formats that its inputs can have, on one and two
+// threads, and in place.
 std::vector<Parameter> Parameters() {
   std::vector<Parameter> all;
   std::set<std::string> operators;
@@ -67,12 +75,19 @@ std::vector<Parameter> Parameters() {
   for (const OperatorCase& c : cases) {
     operators.insert(c.spec.op);
     for (int threads : {1, 2}) {
-      all.push_back({"cpu", c, Formatted::kNone, threads, false});
-      all.push_back({"cpu", c, Formatted::kNone, threads, true});
-      if (c.spec.input_shapes[0].size() == 4 && !c.labels(0)) {
-        all.push_back({"cpu", c, Formatted::kFirst, threads, false});
+      for (DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+        const bool fp32 = type == DataType::kFp32;
+        all.push_back({"cpu", c, Formatted::kNone, threads, false, type});
+        if (!fp32) all.push_back({"cpu", c, Formatted::kStored, threads, false, type});
+        const Formatted in_place = fp32 ? Formatted::kNone : Formatted::kStored;
+        all.push_back({"cpu", c, in_place, threads, true, type});
+        if (c.spec.input_shapes[0].size() == 4 && !c.labels(0)) {
+          all.push_back({"cpu", c, Formatted::kFirst, threads, false, type});
+        }
+        if (PlaneInputs(c) > (fp32 ? 1 : 0)) {
+          all.push_back({"cpu", c, Formatted::kAll, threads, false, type});
+        }
       }
-      if (PlaneInputs(c) > 1) all.push_back({"cpu", c, Formatted::kAll, threads, false});
     }
   }
   std::printf("conformance: %zu runs of %zu cases of %zu operators\n", all.size(), cases.size(),
@@ -83,25 +98,26 @@ std::vector<Parameter> Parameters() {
 class ConformanceTest : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(ConformanceTest, AgreesWithTheReference) {
-  const auto& [device_name, test_case, formatted, threads, in_place] = GetParam();
+  const auto& [device_name, test_case, formatted, threads, in_place, type] = GetParam();
   const std::unique_ptr<Device> device = MakeDevice(device_name);
-  CaseRunner runner(*device, test_case, formatted, threads, in_place);
+  CaseRunner runner(*device, test_case, formatted, threads, in_place, type);
   ASSERT_NE(runner.kernel(), nullptr);
-  const ReferenceArgs args = RandomArgs(test_case);
-  const Doubles grad_output = GradOutput(test_case);
+  const ReferenceArgs args = runner.Given(RandomArgs(test_case));
+  const Doubles grad_output = runner.GivenGradient(GradOutput(test_case));
+  const double tolerance = Tolerance(type);
   const Outcome got = runner.Run(args, grad_output);
 
-  EXPECT_LE(NormRelative(got.output, *ReferenceForward(test_case.spec, args)), kTolerance);
+  EXPECT_LE(NormRelative(got.output, *ReferenceForward(test_case.spec, args)), tolerance);
   if (!test_case.spec.training) return;
   const ReferenceGradients expected = *ReferenceBackward(test_case.spec, args, grad_output);
   ASSERT_EQ(got.gradients.inputs.size(), expected.inputs.size());
   ASSERT_EQ(got.gradients.parameters.size(), expected.parameters.size());
   for (size_t i = 0; i < expected.inputs.size(); ++i) {
-    EXPECT_LE(NormRelative(got.gradients.inputs[i], expected.inputs[i]), kTolerance)
+    EXPECT_LE(NormRelative(got.gradients.inputs[i], expected.inputs[i]), tolerance)
         << "input " << i;
   }
   for (size_t i = 0; i < expected.parameters.size(); ++i) {
-    EXPECT_LE(NormRelative(got.gradients.parameters[i], expected.parameters[i]), kTolerance)
+    EXPECT_LE(NormRelative(got.gradients.parameters[i], expected.parameters[i]), tolerance)
         << "parameter " << i;
   }
 }
@@ -208,20 +224,21 @@ INSTANTIATE_TEST_SUITE_P(Reference, GradientTest, ::testing::ValuesIn(OperatorCa
 TEST(RefusalTest, NamesWhatItLacks) {
   const std::unique_ptr<Device> device = MakeDevice("cpu");
   OperatorSpec spec = OperatorCases()[0].spec;
-  spec.type = DataType::kBf16;
-  absl::Status status = device->CreateOperator(spec).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(status.message().find("fp32, not in bf16"), std::string::npos) << status;
-
-  spec = OperatorCases()[0].spec;
-  spec.input_formats = {ValueFormat{77}};
-  EXPECT_EQ(device->CreateOperator(spec).status().code(), absl::StatusCode::kInvalidArgument);
+  for (const uint32_t format : {77u, 0x100u + 77u, 0x300u, 0x10000u}) {
+    spec.input_formats = {ValueFormat{format}};
+    const absl::Status status = device->CreateOperator(spec).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("is not the CPU's"), std::string::npos) << status;
+  }
 
   spec = OperatorCases()[0].spec;
   spec.training = false;
   const std::unique_ptr<Stream> stream = *device->CreateStream();
-  EXPECT_EQ((*device->CreateOperator(spec))->Backward(BackwardArgs(), *stream).code(),
-            absl::StatusCode::kFailedPrecondition);
+  for (DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+    spec.type = type;
+    EXPECT_EQ((*device->CreateOperator(spec))->Backward(BackwardArgs(), *stream).code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
 }
 
 TEST(RefusalTest, AnIndexOutsideTheTableIsAnError) {
@@ -263,18 +280,21 @@ TEST(PaddingTest, StaysZero) {
   int judged = 0;
   for (const OperatorCase& c : OperatorCases()) {
     if (PlaneInputs(c) == 0 || c.spec.output_shape.size() != 4 || !c.spec.training) continue;
-    CaseRunner runner(*device, c, Formatted::kAll, /*threads=*/1);
-    double sum = 0, norm = 0;
-    for (float y : runner.RawOutput(RandomArgs(c))) {
-      sum += y;
-      norm += std::abs(y);
+    for (DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+      CaseRunner runner(*device, c, Formatted::kAll, /*threads=*/1, /*in_place=*/false, type);
+      const ReferenceArgs args = runner.Given(RandomArgs(c));
+      double sum = 0, norm = 0;
+      for (float y : runner.RawOutput(args)) {
+        sum += y;
+        norm += std::abs(y);
+      }
+      const Doubles reference = *ReferenceForward(c.spec, args);
+      const double expected = std::accumulate(reference.begin(), reference.end(), 0.0);
+      EXPECT_NEAR(sum, expected, Tolerance(type) * norm + 1e-6) << c.label;
+      ++judged;
     }
-    const Doubles reference = *ReferenceForward(c.spec, RandomArgs(c));
-    const double expected = std::accumulate(reference.begin(), reference.end(), 0.0);
-    EXPECT_NEAR(sum, expected, 1e-5 * norm + 1e-6) << c.label;
-    ++judged;
   }
-  EXPECT_GT(judged, 30);
+  EXPECT_GT(judged, 90);
 }
 
 TEST(NanTest, GoesThrough) {
@@ -285,9 +305,12 @@ TEST(NanTest, GoesThrough) {
     if (!kElementwise.contains(c.spec.op) || !c.spec.training) continue;
     ReferenceArgs args = RandomArgs(c);
     for (double& x : args.inputs[0]) x = std::numeric_limits<double>::quiet_NaN();
-    const Outcome got =
-        CaseRunner(*device, c, Formatted::kNone, /*threads=*/1).Run(args, GradOutput(c));
-    for (double y : got.output) ASSERT_TRUE(std::isnan(y)) << c.label;
+    for (DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+      CaseRunner runner(*device, c, Formatted::kStored, /*threads=*/1, /*in_place=*/false, type);
+      for (double y : runner.Run(args, GradOutput(c)).output) {
+        ASSERT_TRUE(std::isnan(y)) << c.label << " " << DataTypeName(type);
+      }
+    }
     judged.insert(c.spec.op);
   }
   EXPECT_EQ(judged.size(), 5u);

@@ -50,9 +50,16 @@ class Device {
   // Between two places on the device.
   virtual absl::Status Copy(void* to, const void* from, size_t bytes, Stream& stream) = 0;
   virtual absl::Status Zero(void* to, size_t bytes, Stream& stream) = 0;
-  // to[i] += from[i]. Sums gradients of one value's consumers, in any one format, and gradients of
-  // micro-batches (one addition per element, so the order of the operands does not matter).
+  // to[i] += from[i]. Sums gradients of micro-batches (one addition per element, so the order of
+  // the operands does not matter).
   virtual absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) = 0;
+
+  // The type of the numbers in a value of this format, which fill its buffer one after the other.
+  virtual DataType TypeOf(ValueFormat format) const = 0;
+  // to[i] += from[i] for all numbers of two values of one format, `bytes` each, rounded once. Sums
+  // gradients of one value's consumers.
+  virtual absl::Status AddValues(void* to, const void* from, size_t bytes, ValueFormat format,
+                                 Stream& stream) = 0;
 
   // kInvalidArgument: shapes, formats or attributes that the operator does not take (says node,
   // expected, given). kUnimplemented: an unknown operator, or a type that this device lacks.

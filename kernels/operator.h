@@ -26,7 +26,8 @@ namespace starling {
 
 class Stream;
 
-// In what type an operator computes. Parameters stay fp32.
+// In what type an operator multiplies, or at least stores what it computes: its output and, of
+// inputs that are stored so, their gradients. Sums, statistics, losses and parameters stay fp32.
 enum class DataType : uint8_t { kFp32 = 1, kBf16 = 2, kFp16 = 3 };
 
 // "fp32", "bf16", "fp16".
@@ -60,7 +61,7 @@ struct OperatorSpec {
   std::vector<ValueFormat> input_formats;  // of each input; empty: all plain
   std::vector<Shape> parameter_shapes;     // in the operator's order (weight, bias, mean, variance)
   Shape output_shape;         // micro-batch first; checked against the operator's own rule
-  bool plain_output = false;  // the output must be plain (logits, losses)
+  bool plain_output = false;  // the output must be plain (logits); a loss's is in any case
 };
 
 // Where the random numbers of one call come from: a pure function of this key and of the element's

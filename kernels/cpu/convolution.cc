@@ -12,10 +12,6 @@ using Conv = dnnl::convolution_forward;
 using ConvData = dnnl::convolution_backward_data;
 using ConvWeights = dnnl::convolution_backward_weights;
 
-constexpr auto kFloat = memory::data_type::f32;
-
-MemoryDesc AnyDesc(const memory::dims& dims) { return MemoryDesc(dims, kFloat, Tag::any); }
-
 // Whether Winograd's F(4x4, 3x3) (Lavin and Gray 2016) is worth asking for: it computes 16 outputs
 // from 36 products instead of 144, but transforms inputs, weights and outputs, so it wants many
 // channels, and many tiles for each weight. A function of the shape alone, as the bits must be.
@@ -45,7 +41,8 @@ auto WithAlgorithm(bool winograd, Make make) {
 }
 
 // Every direction asks oneDNN for its favourite layouts; the weights are laid out anew in each call
-// (they are small beside the activations), activations only where neighbours disagree.
+// (they are small beside the activations), activations only where neighbours disagree. In bf16 both
+// are converted by the same reorders; sums are of fp32, and so are the weights' gradients.
 class Convolution : public CpuKernel {
  public:
   Convolution(const OperatorSpec& spec, const OperatorGeometry& geometry,
@@ -56,6 +53,10 @@ class Convolution : public CpuKernel {
   void RunBackward(const BackwardArgs& args, const CpuStream& stream) override;
 
  private:
+  // In the type that is multiplied.
+  MemoryDesc AnyDesc(const memory::dims& dims) const {
+    return MemoryDesc(dims, DnnlType(spec_.type), Tag::any);
+  }
   void PlanForward(const dnnl::engine& engine);
   void PlanBackwardData(const dnnl::engine& engine, ScratchPlan& plan);
   void PlanBackwardWeights(const dnnl::engine& engine, ScratchPlan& plan);
@@ -115,6 +116,7 @@ void Convolution::PlanForward(const dnnl::engine& engine) {
                          dilates_, padding_, padding_);
     return Conv::primitive_desc(desc, DefaultAttr(), engine);
   });
+  WantFast(spec_.type, pd);
   forward_pd_ = pd;
   const std::optional<ValueFormat> format = FormatOf(dst_, pd.dst_desc());
   if (format) SetOutput(*format, pd.dst_desc());
@@ -137,6 +139,7 @@ void Convolution::PlanBackwardData(const dnnl::engine& engine, ScratchPlan& plan
                               dilates_, padding_, padding_);
     return ConvData::primitive_desc(desc, DefaultAttr(), engine, forward_pd_);
   });
+  WantFast(spec_.type, pd);
   data_ = DnnlCall(ConvData(pd), pd, engine, plan);
   data_.Add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
   data_.Add(DNNL_ARG_WEIGHTS, pd.weights_desc());
@@ -147,15 +150,17 @@ void Convolution::PlanBackwardData(const dnnl::engine& engine, ScratchPlan& plan
 }
 
 void Convolution::PlanBackwardWeights(const dnnl::engine& engine, ScratchPlan& plan) {
+  const MemoryDesc gradient(weights_, memory::data_type::f32, Tag::any);
   const ConvWeights::primitive_desc pd = WithAlgorithm(winograd_, [&](algorithm how) {
     const ConvWeights::desc desc =
         geometry_.plane.bias
-            ? ConvWeights::desc(how, AnyDesc(src_), AnyDesc(weights_), PlainDesc(bias_),
+            ? ConvWeights::desc(how, AnyDesc(src_), gradient, PlainDesc(bias_),
                                 AnyDesc(dst_), strides_, dilates_, padding_, padding_)
-            : ConvWeights::desc(how, AnyDesc(src_), AnyDesc(weights_), AnyDesc(dst_), strides_,
+            : ConvWeights::desc(how, AnyDesc(src_), gradient, AnyDesc(dst_), strides_,
                                 dilates_, padding_, padding_);
     return ConvWeights::primitive_desc(desc, DefaultAttr(), engine, forward_pd_);
   });
+  WantFast(spec_.type, pd);
   grad_ = DnnlCall(ConvWeights(pd), pd, engine, plan);
   grad_.Add(DNNL_ARG_SRC, pd.src_desc());
   grad_.Add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());

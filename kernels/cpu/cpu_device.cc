@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/half.h"
 
 namespace starling {
 namespace {
@@ -35,9 +36,23 @@ std::string IsaName(dnnl::cpu_isa isa) {
   }
 }
 
+// Whether bf16 is worth more than room: below, oneDNN would compute it by conversions of its own.
+bool MultipliesBf16(dnnl::cpu_isa isa) {
+  return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
+}
+
+// Its output is fp32, in whatever type the operator computes.
+bool IsLoss(Op op) {
+  return op == Op::kSoftmaxCrossEntropy || op == Op::kMeanSquaredError ||
+         op == Op::kBinaryCrossEntropy || op == Op::kNegativeSum;
+}
+
 class CpuDevice : public Device {
  public:
-  CpuDevice() : engine_(dnnl::engine::kind::cpu, 0), isa_(IsaName(dnnl::get_effective_cpu_isa())) {}
+  CpuDevice()
+      : engine_(dnnl::engine::kind::cpu, 0),
+        isa_(IsaName(dnnl::get_effective_cpu_isa())),
+        multiplies_bf16_(MultipliesBf16(dnnl::get_effective_cpu_isa())) {}
 
   std::string name() const override { return "cpu"; }
   std::string instruction_set() const override { return isa_; }
@@ -86,15 +101,32 @@ class CpuDevice : public Device {
     return absl::OkStatus();
   }
 
+  DataType TypeOf(ValueFormat format) const override { return StoredType(format); }
+  absl::Status AddValues(void* to, const void* from, size_t bytes, ValueFormat format,
+                         Stream&) override {
+    const DataType type = StoredType(format);
+    if (type == DataType::kFp32) {
+      AddFloats(static_cast<float*>(to), static_cast<const float*>(from), bytes / sizeof(float));
+    } else {
+      AddNarrow(type, static_cast<const uint16_t*>(from), static_cast<uint16_t*>(to),
+                static_cast<int64_t>(bytes / sizeof(uint16_t)));
+    }
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(const OperatorSpec& spec) override;
 
  private:
+  CpuKernelPtr MakeNative(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
+  CpuKernelPtr MakeOfFp32(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
+  CpuKernelPtr MakePlain(const OperatorSpec& spec, CpuKernelPtr kernel) const;
   CpuKernelPtr Make(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
   CpuKernelPtr MakeOfAnyFormat(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
   CpuKernelPtr MakeOfPlain(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
 
   const dnnl::engine engine_;
   const std::string isa_;
+  const bool multiplies_bf16_;
 };
 
 absl::Status CheckFormats(const OperatorSpec& spec, const OperatorGeometry& geometry) {
@@ -165,13 +197,61 @@ CpuKernelPtr CpuDevice::Make(const OperatorSpec& spec, const OperatorGeometry& g
   return MakePlainInputs(spec, MakeOfPlain(inside, geometry), engine_);
 }
 
+// The output made plain, if the spec asks for it.
+CpuKernelPtr CpuDevice::MakePlain(const OperatorSpec& spec, CpuKernelPtr kernel) const {
+  if (!spec.plain_output || kernel->output_format().plain()) return kernel;
+  return MakePlainOutput(spec, std::move(kernel), engine_);
+}
+
+// The operators that oneDNN computes in bf16 by the CPU's own instructions, or moves. nullptr: it is
+// none of them, or of a shape for which oneDNN has no fast way.
+CpuKernelPtr CpuDevice::MakeNative(const OperatorSpec& spec,
+                                   const OperatorGeometry& geometry) const {
+  if (spec.type != DataType::kBf16 || !multiplies_bf16_) return nullptr;
+  const bool stored =
+      !spec.input_formats.empty() && StoredType(spec.input_formats[0]) == spec.type;
+  try {
+    switch (geometry.op) {
+      case Op::kConv2d: return MakePlain(spec, MakeConvolution(spec, geometry, engine_));
+      case Op::kLinear:
+        if (!AllPlainLayouts(spec)) return nullptr;
+        return MakeLinear(spec, geometry, engine_);
+      case Op::kMaxPool2d:
+      case Op::kAvgPool2d:
+        if (!stored) return nullptr;
+        return MakePlain(spec, MakePooling(spec, geometry, engine_));
+      case Op::kReshape:
+      case Op::kTranspose:
+      case Op::kFlatten:
+        if (!stored) return nullptr;
+        return MakePlain(spec, MakeReorder(spec, geometry, engine_));
+      default: return nullptr;
+    }
+  } catch (const dnnl::error& error) {
+    if (error.status == dnnl_unimplemented) return nullptr;
+    throw;
+  }
+}
+
+// Every operator, computed in fp32, in whatever type its values are stored.
+CpuKernelPtr CpuDevice::MakeOfFp32(const OperatorSpec& spec,
+                                   const OperatorGeometry& geometry) const {
+  OperatorSpec inside = spec;
+  inside.type = DataType::kFp32;
+  for (ValueFormat& format : inside.input_formats) format = LayoutOf(format);
+  if (spec.type == DataType::kFp32 && inside.input_formats == spec.input_formats) {
+    return MakePlain(spec, Make(spec, geometry));
+  }
+  const auto make = [this](const OperatorSpec& piece) {
+    return Make(piece, ResolveGeometry(piece).value());
+  };
+  if (CpuKernelPtr pieces = MakeStoredPieces(spec, geometry, make)) return pieces;
+  return MakeStored(spec, MakePlain(inside, Make(inside, geometry)),
+                    spec.plain_output || IsLoss(geometry.op));
+}
+
 absl::StatusOr<std::unique_ptr<OperatorKernel>> CpuDevice::CreateOperator(
     const OperatorSpec& spec) {
-  if (spec.type != DataType::kFp32) {
-    return absl::UnimplementedError(absl::StrCat("operator '", spec.name, "' (", spec.op,
-                                                 "): the CPU computes in fp32, not in ",
-                                                 DataTypeName(spec.type)));
-  }
   absl::StatusOr<OperatorGeometry> geometry = ResolveGeometry(spec);
   if (!geometry.ok()) return geometry.status();
   if (absl::Status status = CheckFormats(spec, *geometry); !status.ok()) return status;
@@ -182,10 +262,8 @@ absl::StatusOr<std::unique_ptr<OperatorKernel>> CpuDevice::CreateOperator(
   }
   UseKernelThreads(spec.kernel_threads);
   try {
-    CpuKernelPtr kernel = Make(spec, *geometry);
-    if (spec.plain_output && !kernel->output_format().plain()) {
-      kernel = MakePlainOutput(spec, std::move(kernel), engine_);
-    }
+    CpuKernelPtr kernel = MakeNative(spec, *geometry);
+    if (kernel == nullptr) kernel = MakeOfFp32(spec, *geometry);
     return kernel;
   } catch (const dnnl::error& error) {
     return DnnlError(spec, error);

@@ -134,15 +134,17 @@ class Slice : public CpuKernel {
 };
 
 // One reorder between the input's memory, seen with its axes permuted, and the plain output. With
-// the axes in order (flatten, reshape), a plain input is copied, or nothing happens in place.
+// the axes in order (flatten, reshape), a plain input is copied, or nothing happens in place. The
+// output has the input's type.
 class Reorder : public CpuKernel {
  public:
   Reorder(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine)
       : CpuKernel(spec, geometry) {
     const bool transpose = geometry.op == OperatorGeometry::Op::kTranspose;
     const MemoryDesc from = transpose ? Permuted(geometry.axes) : input_desc_;
-    const MemoryDesc to =
-        transpose ? PlainDesc(spec.output_shape) : PlainDesc(spec.input_shapes[0]);
+    const DataType type = StoredType(input_format_);
+    const MemoryDesc to = PlainDesc(transpose ? spec.output_shape : spec.input_shapes[0], type);
+    SetOutput(StoredAs({kPlain}, type), PlainDesc(spec.output_shape, type));
     copies_ = from == to;
     forward_in_place_ok_ = backward_in_place_ok_ = copies_;
     if (copies_) return;

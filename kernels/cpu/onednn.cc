@@ -2,13 +2,18 @@
 
 #include <omp.h>
 
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 
 namespace starling {
 namespace {
 
-Tag TagOf(uint32_t format) {
-  switch (format) {
+constexpr uint32_t kLayoutBits = 8;
+constexpr DataType kTypes[] = {DataType::kFp32, DataType::kBf16, DataType::kFp16};
+
+Tag TagOf(uint32_t layout) {
+  switch (layout) {
     case kChannelsLast: return Tag::nhwc;
     case kBlocked8: return Tag::nChw8c;
     case kBlocked16: return Tag::nChw16c;
@@ -27,31 +32,57 @@ void UseKernelThreads(int threads) {
   current = threads;
 }
 
-MemoryDesc PlainDesc(const Shape& shape) {
+DataType StoredType(ValueFormat format) {
+  const uint32_t type = format.id >> kLayoutBits;
+  return type < std::size(kTypes) ? kTypes[type] : DataType::kFp32;
+}
+
+ValueFormat StoredAs(ValueFormat format, DataType type) {
+  uint32_t number = 0;
+  while (kTypes[number] != type) ++number;
+  return {(format.id & ((1u << kLayoutBits) - 1)) | number << kLayoutBits};
+}
+
+dnnl::memory::data_type DnnlType(DataType type) {
+  switch (type) {
+    case DataType::kBf16: return dnnl::memory::data_type::bf16;
+    case DataType::kFp16: return dnnl::memory::data_type::f16;
+    case DataType::kFp32: break;
+  }
+  return dnnl::memory::data_type::f32;
+}
+
+MemoryDesc PlainDesc(const Shape& shape, DataType type) {
   Shape strides(shape.size());
   int64_t stride = 1;
   for (size_t i = shape.size(); i-- > 0;) {
     strides[i] = stride;
     stride *= shape[i];
   }
-  return MemoryDesc(shape, dnnl::memory::data_type::f32, strides);
+  return MemoryDesc(shape, DnnlType(type), strides);
 }
 
 absl::StatusOr<MemoryDesc> DescOf(const Shape& shape, ValueFormat format) {
-  if (format.plain()) return PlainDesc(shape);
-  if (format.id > kBlocked16 || shape.size() != 4) {
+  const DataType type = StoredType(format);
+  const uint32_t layout = LayoutOf(format).id;
+  const bool known = StoredAs(format, type) == format && layout <= kBlocked16;
+  if (known && layout == kPlain) return PlainDesc(shape, type);
+  if (!known || shape.size() != 4) {
     return absl::InvalidArgumentError(absl::StrCat("format ", format.id, " of a value of ",
                                                    shape.size(), " dimensions is not the CPU's"));
   }
-  return MemoryDesc(shape, dnnl::memory::data_type::f32, TagOf(format.id));
+  return MemoryDesc(shape, DnnlType(type), TagOf(layout));
 }
 
 std::optional<ValueFormat> FormatOf(const Shape& shape, const MemoryDesc& desc) {
-  if (desc == PlainDesc(shape)) return ValueFormat{kPlain};
-  if (shape.size() != 4) return std::nullopt;
-  for (uint32_t format : {kChannelsLast, kBlocked8, kBlocked16}) {
-    if (desc == MemoryDesc(shape, dnnl::memory::data_type::f32, TagOf(format))) {
-      return ValueFormat{format};
+  for (const DataType type : kTypes) {
+    if (desc.data_type() != DnnlType(type)) continue;
+    if (desc == PlainDesc(shape, type)) return StoredAs({kPlain}, type);
+    if (shape.size() != 4) return std::nullopt;
+    for (uint32_t layout : {kChannelsLast, kBlocked8, kBlocked16}) {
+      if (desc == MemoryDesc(shape, DnnlType(type), TagOf(layout))) {
+        return StoredAs({layout}, type);
+      }
     }
   }
   return std::nullopt;

@@ -4,11 +4,13 @@
 #define STARLING_KERNELS_CPU_ONEDNN_H_
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
 #include <unordered_map>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
@@ -42,12 +44,19 @@ class CpuStream : public Stream {
 // whatever OMP_NUM_THREADS, OMP_DYNAMIC or OMP_MAX_ACTIVE_LEVELS say. Cheap when nothing changed.
 void UseKernelThreads(int threads);
 
-// The layouts that values may have on the CPU; their numbers are ValueFormat::id.
+// The layouts that values may have on the CPU: the low byte of ValueFormat::id. Above it is the type
+// that their numbers are stored in, 0 for fp32.
 enum CpuFormat : uint32_t { kPlain = 0, kChannelsLast = 1, kBlocked8 = 2, kBlocked16 = 3 };
 
-// The memory of a value. Only values of four dimensions have other formats than plain.
+DataType StoredType(ValueFormat format);
+// The same layout with another type; as fp32 it is the layout alone.
+ValueFormat StoredAs(ValueFormat format, DataType type);
+inline ValueFormat LayoutOf(ValueFormat format) { return StoredAs(format, DataType::kFp32); }
+dnnl::memory::data_type DnnlType(DataType type);
+
+// The memory of a value. Only values of four dimensions have other layouts than plain.
 absl::StatusOr<MemoryDesc> DescOf(const Shape& shape, ValueFormat format);
-MemoryDesc PlainDesc(const Shape& shape);
+MemoryDesc PlainDesc(const Shape& shape, DataType type = DataType::kFp32);
 // The format that is exactly `desc`; nothing: none of ours.
 std::optional<ValueFormat> FormatOf(const Shape& shape, const MemoryDesc& desc);
 
@@ -165,8 +174,17 @@ class CpuKernel : public OperatorKernel {
 // to[i] += from[i].
 void AddFloats(float* to, const float* from, size_t count);
 
-// One per group of operators. `geometry` is ResolveGeometry(spec); formats are known ones. May
-// throw dnnl::error.
+// Throws dnnl_unimplemented where oneDNN has for `type` only its reference implementation, which is
+// far slower than a fast one of fp32 behind conversions.
+template <typename PrimitiveDesc>
+void WantFast(DataType type, const PrimitiveDesc& pd) {
+  if (type == DataType::kFp32 || std::strncmp(pd.impl_info_str(), "ref", 3) != 0) return;
+  throw dnnl::error(dnnl_unimplemented, "only a reference implementation");
+}
+
+// One per group of operators. `geometry` is ResolveGeometry(spec); formats are known ones. All take
+// a spec of fp32, whose values are stored so; convolution, pooling, linear and reorder also one of
+// bf16. May throw dnnl::error; dnnl_unimplemented: not in this type.
 using CpuKernelPtr = std::unique_ptr<OperatorKernel>;
 CpuKernelPtr MakeConvolution(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakePooling(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
@@ -180,7 +198,7 @@ CpuKernelPtr MakeConcat(const OperatorSpec&, const OperatorGeometry&, const dnnl
 CpuKernelPtr MakeSlice(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeReorder(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeNegativeSum(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-// These take plain inputs only.
+// These take plain inputs only; linear in any type that oneDNN multiplies.
 CpuKernelPtr MakeLinear(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeLayerNorm(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeGatherRows(const OperatorSpec&, const OperatorGeometry&);
@@ -190,8 +208,19 @@ CpuKernelPtr MakeAttention(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeElementwiseLoss(const OperatorSpec&, const OperatorGeometry&);
 
-// Whether every input of `spec` is plain.
+// `inner`, which computes in fp32 on values of the same layouts as those of `spec`, behind
+// conversions of the values that are stored in another type. Its output is stored in spec.type,
+// unless `plain_output`.
+CpuKernelPtr MakeStored(const OperatorSpec& spec, CpuKernelPtr inner, bool plain_output);
+
+// The same for an operator on single elements, in pieces, each by a kernel that `make` makes of a
+// spec of fp32; nullptr: it is none, or its inputs differ in layout.
+CpuKernelPtr MakeStoredPieces(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                              absl::FunctionRef<CpuKernelPtr(const OperatorSpec&)> make);
+
+// Whether every input of `spec` is plain; or has that layout, in whatever type.
 bool AllPlain(const OperatorSpec& spec);
+bool AllPlainLayouts(const OperatorSpec& spec);
 // `inner`, made for plain inputs, behind reorders of the inputs that are not.
 CpuKernelPtr MakePlainInputs(const OperatorSpec&, CpuKernelPtr inner, const dnnl::engine&);
 // `inner`, whose output is not plain, with a plain output.

@@ -85,6 +85,11 @@ bool AllPlain(const OperatorSpec& spec) {
                      [](ValueFormat format) { return format.plain(); });
 }
 
+bool AllPlainLayouts(const OperatorSpec& spec) {
+  return std::all_of(spec.input_formats.begin(), spec.input_formats.end(),
+                     [](ValueFormat format) { return LayoutOf(format).plain(); });
+}
+
 CpuKernelPtr MakePlainInputs(const OperatorSpec& spec, CpuKernelPtr inner,
                              const dnnl::engine& engine) {
   return std::make_unique<PlainInputs>(spec, std::move(inner), engine);

@@ -10,7 +10,7 @@ using dnnl::memory;
 using Pool = dnnl::pooling_v2_forward;
 using PoolBackward = dnnl::pooling_v2_backward;
 
-// Keeps its input's format. Maximum: `saved` is oneDNN's workspace, the positions of the maxima.
+// Keeps its input's format, and its type. Maximum: `saved` is oneDNN's workspace, the positions of the maxima.
 class Pooling : public CpuKernel {
  public:
   Pooling(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine);
@@ -42,11 +42,13 @@ Pooling::Pooling(const OperatorSpec& spec, const OperatorGeometry& geometry,
   const dnnl::algorithm algorithm = geometry_.op == OperatorGeometry::Op::kMaxPool2d
                                         ? dnnl::algorithm::pooling_max
                                         : dnnl::algorithm::pooling_avg_include_padding;
-  const MemoryDesc any(dst, memory::data_type::f32, Tag::any);
+  const DataType type = StoredType(input_format_);
+  const MemoryDesc any(dst, DnnlType(type), Tag::any);
   const Pool::primitive_desc pd(
       Pool::desc(spec_.training ? prop_kind::forward_training : prop_kind::forward_inference,
                  algorithm, input_desc_, any, strides, kernel, dilation, padding, after),
       DefaultAttr(), engine);
+  WantFast(type, pd);
   const std::optional<ValueFormat> format = FormatOf(dst, pd.dst_desc());
   if (format) SetOutput(*format, pd.dst_desc());
 
@@ -66,6 +68,7 @@ Pooling::Pooling(const OperatorSpec& spec, const OperatorGeometry& geometry,
       PoolBackward::desc(algorithm, input_desc_, pd.dst_desc(), strides, kernel, dilation, padding,
                          after),
       DefaultAttr(), engine, pd);
+  WantFast(type, back_pd);
   ScratchPlan back_plan;
   backward_ = DnnlCall(PoolBackward(back_pd), back_pd, engine, back_plan);
   backward_.Add(DNNL_ARG_DIFF_DST, back_pd.diff_dst_desc());

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/geometry.h"
+#include "kernels/half.h"
 
 namespace starling {
 namespace {
@@ -30,25 +31,62 @@ int PlaneInputs(const OperatorCase& test_case) {
 }
 
 CaseRunner::CaseRunner(Device& device, const OperatorCase& test_case, Formatted formatted,
-                       int threads, bool in_place)
+                       int threads, bool in_place, DataType type)
     : device_(device),
       case_(test_case),
       spec_(test_case.spec),
       stream_(*device.CreateStream()),
       in_place_(in_place),
       identities_(spec_.input_shapes.size()) {
+  spec_.type = type;
   spec_.kernel_threads = threads;
-  spec_.plain_output = true;
+  const bool exits = !case_.loss() && (formatted == Formatted::kStored ||
+                                       (formatted == Formatted::kAll && type != DataType::kFp32));
+  spec_.plain_output = !exits;
   spec_.input_formats.assign(spec_.input_shapes.size(), ValueFormat{});
   for (size_t i = 0; i < identities_.size(); ++i) {
-    const bool wanted = formatted == Formatted::kAll || (formatted == Formatted::kFirst && i == 0);
-    if (!wanted || spec_.input_shapes[i].size() != 4 || case_.labels(i)) continue;
-    identities_[i] = MakeIdentity(spec_.input_shapes[i], threads);
+    const Shape& shape = spec_.input_shapes[i];
+    const bool convolved =
+        formatted == Formatted::kAll || (formatted == Formatted::kFirst && i == 0);
+    if (case_.labels(i)) continue;
+    if (convolved && shape.size() == 4) {
+      identities_[i] = MakeConvolution(shape);
+    } else if (formatted == Formatted::kStored && shape.size() > 1) {
+      identities_[i] = MakeReshape(shape, ValueFormat(), /*plain_output=*/false);
+    } else {
+      continue;
+    }
     spec_.input_formats[i] = identities_[i].kernel->output_format();
   }
   absl::StatusOr<std::unique_ptr<OperatorKernel>> kernel = device.CreateOperator(spec_);
   EXPECT_TRUE(kernel.ok()) << kernel.status();
-  if (kernel.ok()) kernel_ = *std::move(kernel);
+  if (!kernel.ok()) return;
+  kernel_ = *std::move(kernel);
+  if (!exits) return;
+  exit_ = MakeReshape(spec_.output_shape, kernel_->output_format(), /*plain_output=*/true);
+  EXPECT_EQ(exit_.kernel->input_bytes(0), kernel_->output_bytes());
+}
+
+Doubles CaseRunner::Rounded(const Doubles& values) const {
+  if (spec_.type == DataType::kFp32) return values;
+  const std::vector<float> floats(values.begin(), values.end());
+  const auto count = static_cast<int64_t>(values.size());
+  std::vector<uint16_t> narrow(values.size());
+  std::vector<float> wide(values.size());
+  Narrow(spec_.type, floats.data(), narrow.data(), count);
+  Widen(spec_.type, narrow.data(), wide.data(), count);
+  return Doubles(wide.begin(), wide.end());
+}
+
+ReferenceArgs CaseRunner::Given(ReferenceArgs args) const {
+  for (size_t i = 0; i < identities_.size(); ++i) {
+    if (identities_[i].kernel) args.inputs[i] = Rounded(args.inputs[i]);
+  }
+  return args;
+}
+
+Doubles CaseRunner::GivenGradient(Doubles grad_output) const {
+  return exit_.kernel ? Rounded(grad_output) : grad_output;
 }
 
 BufferPtr CaseRunner::Upload(const Doubles& values, bool integers, size_t offset) {
@@ -70,41 +108,83 @@ Doubles CaseRunner::Download(const void* data, int64_t count) {
   return Doubles(floats.begin(), floats.end());
 }
 
-CaseRunner::Identity CaseRunner::MakeIdentity(const Shape& shape, int threads) {
-  OperatorSpec spec;
-  spec.name = "identity";
-  spec.op = "conv2d";
-  spec.kernel_threads = threads;
-  spec.input_shapes = {shape};
-  spec.output_shape = shape;
-  spec.parameter_shapes = {{shape[1], shape[1], 1, 1}};
+CaseRunner::Identity CaseRunner::Complete(const OperatorSpec& spec) {
   Identity identity;
   identity.kernel = *device_.CreateOperator(spec);
-  Doubles weight(shape[1] * shape[1], 0.0);
-  for (int64_t c = 0; c < shape[1]; ++c) weight[c * shape[1] + c] = 1;
-  identity.weight = Upload(weight, false);
+  EXPECT_EQ(identity.kernel->saved_bytes(), 0u);
   identity.work = New(identity.kernel->workspace_bytes());
   return identity;
 }
 
-BufferPtr CaseRunner::Format(const Identity& identity, BufferPtr plain) {
-  BufferPtr formatted = New(identity.kernel->output_bytes());
-  const void* from = plain->data();
-  const float* weight = static_cast<const float*>(identity.weight->data());
+CaseRunner::Identity CaseRunner::MakeConvolution(const Shape& shape) {
+  OperatorSpec spec;
+  spec.name = "identity";
+  spec.op = "conv2d";
+  spec.type = spec_.type;
+  spec.kernel_threads = spec_.kernel_threads;
+  spec.input_shapes = {shape};
+  spec.output_shape = shape;
+  spec.parameter_shapes = {{shape[1], shape[1], 1, 1}};
+  Identity identity = Complete(spec);
+  Doubles weight(shape[1] * shape[1], 0.0);
+  for (int64_t c = 0; c < shape[1]; ++c) weight[c * shape[1] + c] = 1;
+  identity.weight = Upload(weight, false);
+  return identity;
+}
+
+CaseRunner::Identity CaseRunner::MakeReshape(const Shape& shape, ValueFormat format,
+                                             bool plain_output) {
+  OperatorSpec spec;
+  spec.name = "identity";
+  spec.op = "reshape";
+  spec.attributes = {{"shape", std::vector<int64_t>(shape.begin() + 1, shape.end())}};
+  spec.type = spec_.type;
+  spec.kernel_threads = spec_.kernel_threads;
+  spec.input_shapes = {shape};
+  spec.input_formats = {format};
+  spec.output_shape = shape;
+  spec.plain_output = plain_output;
+  return Complete(spec);
+}
+
+BufferPtr CaseRunner::Through(const Identity& identity, const void* from) {
+  BufferPtr to = New(identity.kernel->output_bytes());
+  const float* weight =
+      identity.weight ? static_cast<const float*>(identity.weight->data()) : nullptr;
   ForwardArgs forward;
   forward.inputs = absl::MakeConstSpan(&from, 1);
-  forward.parameters = absl::MakeConstSpan(&weight, 1);
-  forward.output = formatted->data();
+  forward.parameters = absl::MakeConstSpan(&weight, identity.weight ? 1 : 0);
+  forward.output = to->data();
   forward.workspace = identity.work->data();
   EXPECT_TRUE(identity.kernel->Forward(forward, *stream_).ok());
   EXPECT_TRUE(stream_->Synchronize().ok());
-  return formatted;
+  return to;
+}
+
+BufferPtr CaseRunner::Back(const Identity& identity, const void* gradient) {
+  BufferPtr to = New(identity.kernel->input_bytes(0));
+  const float* weight =
+      identity.weight ? static_cast<const float*>(identity.weight->data()) : nullptr;
+  const size_t weights = identity.weight ? 1 : 0;
+  void* target = to->data();
+  float* no_weight_gradient = nullptr;
+  const void* no_input = nullptr;
+  BackwardArgs backward;
+  backward.inputs = absl::MakeConstSpan(&no_input, 1);
+  backward.parameters = absl::MakeConstSpan(&weight, weights);
+  backward.grad_output = gradient;
+  backward.grad_inputs = absl::MakeConstSpan(&target, 1);
+  backward.grad_parameters = absl::MakeConstSpan(&no_weight_gradient, weights);
+  backward.workspace = identity.work->data();
+  EXPECT_TRUE(identity.kernel->Backward(backward, *stream_).ok());
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  return to;
 }
 
 void CaseRunner::LoadInputs(const ReferenceArgs& args) {
   for (size_t i = 0; i < args.inputs.size(); ++i) {
     BufferPtr input = Upload(args.inputs[i], case_.classes > 0 && case_.labels(i));
-    if (identities_[i].kernel) input = Format(identities_[i], std::move(input));
+    if (identities_[i].kernel) input = Through(identities_[i], input->data());
     EXPECT_EQ(input->bytes(), kernel_->input_bytes(i));
     inputs_.push_back(std::move(input));
   }
@@ -136,8 +216,20 @@ std::vector<float> CaseRunner::RawOutput(const ReferenceArgs& args) {
   LoadInputs(args);
   output_ = New(kernel_->output_bytes());
   Forward(args, output_->data());
-  const Doubles values = Download(output_->data(), output_->bytes() / sizeof(float));
-  return std::vector<float>(values.begin(), values.end());
+  const DataType type = device_.TypeOf(kernel_->output_format());
+  const size_t count = output_->bytes() / DataTypeBytes(type);
+  std::vector<float> values(count);
+  if (type == DataType::kFp32) {
+    const Doubles plain = Download(output_->data(), static_cast<int64_t>(count));
+    values.assign(plain.begin(), plain.end());
+  } else {
+    std::vector<uint16_t> narrow(count);
+    EXPECT_TRUE(device_.CopyFromDevice(narrow.data(), output_->data(), output_->bytes(),
+                                       *stream_).ok());
+    EXPECT_TRUE(stream_->Synchronize().ok());
+    Widen(type, narrow.data(), values.data(), static_cast<int64_t>(count));
+  }
+  return values;
 }
 
 Outcome CaseRunner::Run(const ReferenceArgs& args, const Doubles& grad_output) {
@@ -153,14 +245,16 @@ Outcome CaseRunner::Run(const ReferenceArgs& args, const Doubles& grad_output) {
   void* const output = in_place ? inputs_[0]->data() : output_->data();
   Forward(args, output);
   Outcome outcome;
-  outcome.output = Download(output, ElementCount(spec_.output_shape));
+  const BufferPtr plain = exit_.kernel ? Through(exit_, output) : nullptr;
+  outcome.output = Download(plain ? plain->data() : output, ElementCount(spec_.output_shape));
   if (spec_.training) outcome.gradients = Backward(args, output, grad_output);
   return outcome;
 }
 
 ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const void* output,
                                         const Doubles& grad_output) {
-  const BufferPtr dy = Upload(grad_output, false);
+  BufferPtr dy = Upload(grad_output, false);
+  if (exit_.kernel) dy = Back(exit_, dy->data());
   const BufferPtr work = New(kernel_->workspace_bytes());  // nothing survives in the workspace
   std::vector<BufferPtr> input_grads, parameter_grads;
   std::vector<void*> input_targets;
@@ -193,32 +287,19 @@ ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const void* o
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const int64_t count = static_cast<int64_t>(args.inputs[i].size());
     const Buffer& gradient = in_place && i == 0 ? *dy : *input_grads[i];
-    gradients.inputs.push_back(!input_targets[i]        ? Doubles()
-                               : identities_[i].kernel ? Unformat(identities_[i], gradient, count)
-                                                       : Download(gradient.data(), count));
+    if (input_targets[i] == nullptr) {
+      gradients.inputs.emplace_back();
+      continue;
+    }
+    const BufferPtr plain =
+        identities_[i].kernel ? Back(identities_[i], gradient.data()) : nullptr;
+    gradients.inputs.push_back(Download(plain ? plain->data() : gradient.data(), count));
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     gradients.parameters.push_back(
         Download(parameter_targets[i], static_cast<int64_t>(args.parameters[i].size())));
   }
   return gradients;
-}
-
-Doubles CaseRunner::Unformat(const Identity& identity, const Buffer& gradient, int64_t count) {
-  BufferPtr plain = New(identity.kernel->input_bytes(0));
-  const float* weight = static_cast<const float*>(identity.weight->data());
-  void* target = plain->data();
-  float* no_weight_gradient = nullptr;
-  const void* no_input = nullptr;
-  BackwardArgs backward;
-  backward.inputs = absl::MakeConstSpan(&no_input, 1);
-  backward.parameters = absl::MakeConstSpan(&weight, 1);
-  backward.grad_output = gradient.data();
-  backward.grad_inputs = absl::MakeConstSpan(&target, 1);
-  backward.grad_parameters = absl::MakeConstSpan(&no_weight_gradient, 1);
-  backward.workspace = identity.work->data();
-  EXPECT_TRUE(identity.kernel->Backward(backward, *stream_).ok());
-  return Download(plain->data(), count);
 }
 
 Doubles GradOutput(const OperatorCase& test_case) {

@@ -38,36 +38,50 @@ struct Outcome {
   }
 };
 
-// Which of a case's inputs first go through a convolution with the identity, so that they have
-// whatever format the device likes, and so have their gradients. Planes only; never labels.
-enum class Formatted { kNone, kFirst, kAll };
+// Which of a case's inputs first go through an operator that changes nothing, so that they have a
+// format of the device's, and so have their gradients; never labels.
+//   kNone    none: as the graph's inputs
+//   kStored  all of two dimensions or more, through a reshape: plain, in the type of the case
+//   kFirst, kAll  through a convolution, whose layout the device likes; planes only
+// With kStored, and in bf16 and fp16 with kAll, the output and its gradient are in the device's
+// format, too, and brought into plain order behind the operator.
+enum class Formatted { kNone, kStored, kFirst, kAll };
 
 // How many of a case's inputs can be formatted.
 int PlaneInputs(const OperatorCase& test_case);
 
-// Runs one case forward and backward. `in_place`: in one buffer, where the kernel says it can.
+// Runs one case forward and backward, computed in `type`. `in_place`: in one buffer, where the
+// kernel says it can.
 class CaseRunner {
  public:
   CaseRunner(Device& device, const OperatorCase& test_case, Formatted formatted, int threads,
-             bool in_place = false);
+             bool in_place = false, DataType type = DataType::kFp32);
 
   const OperatorKernel* kernel() const { return kernel_.get(); }
 
+  // What the operator is really given: the values that come to it in two bytes are rounded.
+  ReferenceArgs Given(ReferenceArgs args) const;
+  Doubles GivenGradient(Doubles grad_output) const;
+
   Outcome Run(const ReferenceArgs& args, const Doubles& grad_output);
 
-  // All of the output's buffer, padding included, in the format that the operator prefers.
+  // All of the output's buffer, padding included, in the layout that the operator prefers.
   std::vector<float> RawOutput(const ReferenceArgs& args);
 
  private:
-  // A convolution that gives its input back, in the device's favourite format.
+  // An operator that gives its input back, in another format.
   struct Identity {
     std::unique_ptr<OperatorKernel> kernel;
-    BufferPtr weight, work;
+    BufferPtr weight, work;  // a reshape has no weight
   };
 
-  Identity MakeIdentity(const Shape& shape, int threads);
-  BufferPtr Format(const Identity& identity, BufferPtr plain);
-  Doubles Unformat(const Identity& identity, const Buffer& gradient, int64_t count);
+  Identity MakeConvolution(const Shape& shape);
+  Identity MakeReshape(const Shape& shape, ValueFormat format, bool plain_output);
+  Identity Complete(const OperatorSpec& spec);
+  BufferPtr Through(const Identity& identity, const void* from);
+  BufferPtr Back(const Identity& identity, const void* gradient);
+  // As the numbers of `type` mean, which is that of the case.
+  Doubles Rounded(const Doubles& values) const;
   BufferPtr New(size_t bytes) { return std::make_unique<Buffer>(device_, *stream_, bytes); }
   BufferPtr Upload(const Doubles& values, bool integers, size_t offset = 0);
   Doubles Download(const void* data, int64_t count);
@@ -83,6 +97,7 @@ class CaseRunner {
   const bool in_place_;
   std::unique_ptr<OperatorKernel> kernel_;
   std::vector<Identity> identities_;  // of each input; without a kernel: plain
+  Identity exit_;                     // of the output; without a kernel: it is plain
   BufferPtr work_, saved_, output_;
   std::vector<BufferPtr> inputs_, parameters_;
   std::vector<const void*> input_data_;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
+#include "kernels/half.h"
 #include "worker/executor/device_memory.h"
 #include "worker/executor/fuse.h"
 #include "worker/executor/gradient_sums.h"
@@ -227,6 +228,7 @@ class ExecutorImpl : public Executor {
     for (size_t i = 0; i < sizes.size(); ++i) {
       ProgramOptions program = {sizes[i], training, options_.kernel_threads,
                                 options_.global_batch};
+      program.type = options_.type;
       if (training) program.recompute = options_.recompute;
       const Program* const twin = &first == out ? nullptr : first[i].get();
       STARLING_ASSIGN_OR_RETURN(out->emplace_back(),
@@ -450,11 +452,11 @@ class ExecutorImpl : public Executor {
     std::string layer;
     for (int node = 0; node < static_cast<int>(graph_.nodes.size()) && layer.empty(); ++node) {
       STARLING_RETURN_IF_ERROR(program.Forward(node, random, *lane.stream));
-      std::vector<float> output(program.output_bytes(node) / sizeof(float));
-      STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(
-          output.data(), program.output(node), output.size() * sizeof(float), *lane.stream));
+      std::vector<uint8_t> output(program.output_bytes(node));
+      STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(output.data(), program.output(node),
+                                                       output.size(), *lane.stream));
       STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
-      if (!std::all_of(output.begin(), output.end(), [](float x) { return std::isfinite(x); })) {
+      if (!AllFinite(program.output_type(node), output.data(), output.size())) {
         const ResolvedNode& resolved = graph_.nodes[node];
         layer = absl::StrCat(resolved.name, " (", Rule(resolved.kind).name, ")");
       }

@@ -84,6 +84,7 @@ struct ExecutorOptions {
   int lanes = 1;                          // micro-batches computed at once, each by a thread
   int kernel_threads = 1;                 // threads inside one micro-batch
   uint64_t seed = 0;                      // of dropout
+  DataType type = DataType::kFp32;        // of values but for inputs, labels, logits and losses
   size_t bytes_max = std::numeric_limits<size_t>::max();  // of device memory that may be planned
   Recompute recompute;  // of what training computes again; changes no bit
   // Lanes wait instead of computing: every gradient is 0, a sample's loss 1, no prediction right.

@@ -92,6 +92,7 @@ OperatorSpec KernelSpec(const ResolvedGraph& graph, int node, const ProgramOptio
   spec.name = resolved.name;
   spec.op = Rule(resolved.kind).name;
   spec.attributes = KernelAttributes(resolved, graph.values[resolved.output].shape);
+  spec.type = options.type;
   spec.training = options.training && !UsesFrozenStatistics(graph, node);
   spec.kernel_threads = options.kernel_threads;
   for (int input : resolved.inputs) {
@@ -126,7 +127,7 @@ absl::StatusOr<std::unique_ptr<Program>> Program::Create(const ResolvedGraph& gr
 }
 
 absl::Status Program::CreateKernels() {
-  std::vector<ValueFormat> formats(graph_.values.size());
+  value_formats_.resize(graph_.values.size());
   value_bytes_.resize(graph_.values.size());
   static_assert(sizeof(float) == sizeof(int32_t));  // both element types
   for (int value : {kInputValue, kLabelValue}) {
@@ -135,10 +136,10 @@ absl::Status Program::CreateKernels() {
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const ResolvedNode& node = graph_.nodes[i];
     OperatorSpec spec = KernelSpec(graph_, static_cast<int>(i), options_);
-    for (int input : node.inputs) spec.input_formats.push_back(formats[input]);
+    for (int input : node.inputs) spec.input_formats.push_back(value_formats_[input]);
     STARLING_ASSIGN_OR_RETURN(std::unique_ptr<OperatorKernel> kernel,
                               device_->CreateOperator(spec));
-    formats[node.output] = kernel->output_format();
+    value_formats_[node.output] = kernel->output_format();
     value_bytes_[node.output] = kernel->output_bytes();
     kernels_.push_back(std::move(kernel));
   }
@@ -245,10 +246,10 @@ void Program::BindParameterGradients(int step, char* arena, const Layout& layout
     if (!(*written)[p]) {
       bound.grad_parameters.push_back(place);
     } else {
-      const size_t elements = graph_.parameters[p].elements;
+      const size_t bytes = graph_.parameters[p].elements * sizeof(float);
       bound.grad_parameters.push_back(reinterpret_cast<float*>(aside));
-      bound.additions.push_back({place, reinterpret_cast<const float*>(aside), elements});
-      aside += Aligned(elements * sizeof(float));
+      bound.additions.push_back({place, aside, bytes, ValueFormat()});
+      aside += Aligned(bytes);
     }
     (*written)[p] = true;
   }
@@ -271,9 +272,9 @@ void Program::BindStep(int step, char* arena) {
         break;
       case GradientUse::kAdd:
         bound.grad_inputs.push_back(At<void>(arena, plan_.aside[step][i]));
-        bound.additions.push_back({At<float>(arena, plan_.gradients[value]),
-                                   At<const float>(arena, plan_.aside[step][i]),
-                                   value_bytes_[value] / sizeof(float)});
+        bound.additions.push_back({At<void>(arena, plan_.gradients[value]),
+                                   At<const void>(arena, plan_.aside[step][i]),
+                                   value_bytes_[value], value_formats_[value]});
         break;
     }
   }
@@ -325,7 +326,8 @@ absl::Status Program::Backward(int step, Stream& stream) {
   args.global_batch = options_.global_batch;
   STARLING_RETURN_IF_ERROR(kernels_[node]->Backward(args, stream));
   for (const Addition& addition : bound.additions) {
-    STARLING_RETURN_IF_ERROR(device_->Add(addition.to, addition.from, addition.elements, stream));
+    STARLING_RETURN_IF_ERROR(device_->AddValues(addition.to, addition.from, addition.bytes,
+                                                addition.format, stream));
   }
   return absl::OkStatus();
 }

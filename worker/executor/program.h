@@ -24,6 +24,7 @@ struct ProgramOptions {
   int kernel_threads = 1;
   int64_t global_batch = 1;
   Recompute recompute;  // activations that backward computes again; training only
+  DataType type = DataType::kFp32;  // of values, but for inputs, labels, logits and losses
 };
 
 // Used by one thread at a time.
@@ -68,6 +69,9 @@ class Program {
   // Valid right after the node's forward.
   const void* output(int node) const { return nodes_[node].output; }
   size_t output_bytes(int node) const { return kernels_[node]->output_bytes(); }
+  DataType output_type(int node) const {
+    return device_->TypeOf(kernels_[node]->output_format());
+  }
 
  private:
   struct BoundNode {
@@ -78,9 +82,10 @@ class Program {
     void* workspace = nullptr;
   };
   struct Addition {
-    float* to = nullptr;
-    const float* from = nullptr;
-    size_t elements = 0;
+    void* to = nullptr;
+    const void* from = nullptr;
+    size_t bytes = 0;
+    ValueFormat format;
   };
   struct BoundStep {
     const void* grad_output = nullptr;
@@ -111,6 +116,7 @@ class Program {
   const ProgramOptions options_;
   std::vector<std::unique_ptr<OperatorKernel>> kernels_;  // by node
   std::vector<size_t> value_bytes_;
+  std::vector<ValueFormat> value_formats_;
   std::vector<BackwardStep> backward_;
   MemoryPlan plan_;
   size_t shared_bytes_ = 0;  // behind the plan's: gradients of shared parameters, to be added

@@ -35,6 +35,10 @@ class CountingDevice : public Device {
   absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status Add(float*, const float*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status Copy(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  DataType TypeOf(ValueFormat) const override { return DataType::kFp32; }
+  absl::Status AddValues(void*, const void*, size_t, ValueFormat, Stream&) override {
+    return absl::UnimplementedError("");
+  }
   absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(const OperatorSpec&) override {
     return absl::UnimplementedError("");
   }
