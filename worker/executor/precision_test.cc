@@ -1,0 +1,127 @@
+// The executor with values of two bytes.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "common/graph/builders.h"
+#include "gtest/gtest.h"
+#include "kernels/half.h"
+#include "worker/executor/executor.h"
+#include "worker/executor/testing/harness.h"
+
+namespace starling {
+namespace {
+
+constexpr int64_t kClasses = 3;
+constexpr int64_t kSamples = 8;  // of a micro-batch
+
+LayerDescription Conv(const std::string& name, int64_t channels) {
+  return {"conv2d",
+          name,
+          {{"out_channels", channels}, {"kernel", int64_t{3}}, {"padding", int64_t{1}}}};
+}
+
+// A value that two operators read, and parameters that two share: gradients are added.
+Graph ResidualNet() {
+  const std::vector<LayerDescription> layers = {
+      Conv("stem", 8),
+      {"relu", "relu1", {}},
+      Conv("branch", 8),
+      {"add", "sum", {}, {"branch", "relu1"}},
+      {"maxpool2d", "pool", {{"kernel", int64_t{2}}}},
+      {"flatten", "flat", {}},
+      {"linear", "hidden", {{"out_features", int64_t{24}}}},
+      {"gelu", "gelu1", {}},
+      {"linear", "mix", {{"out_features", int64_t{24}}}},
+      {"linear", "again", {{"out_features", int64_t{24}}}, {"mix"}, "mix"},
+      {"linear", "fc", {}},
+  };
+  return BuildLayers({{2, 8, 8}, kClasses}, layers).value();
+}
+
+ExecutorOptions Options(DataType type, int lanes) {
+  ExecutorOptions options;
+  options.global_batch = 4 * kSamples;
+  options.micro_batches = 4;
+  options.train_samples = {kSamples};
+  options.lanes = lanes;
+  options.type = type;
+  return options;
+}
+
+TrainOutput Train(DataType type, int lanes) {
+  const Samples32 samples = MakeSamples(4 * kSamples, 2 * 8 * 8, kClasses, 3);
+  MemoryBatches batches(&samples, kSamples);
+  TestModel model = MakeTestModel(ResidualNet(), Options(type, lanes));
+  return TrainOnce(model, batches, {TrainRange(0, 4)});
+}
+
+class PrecisionTest : public ::testing::TestWithParam<DataType> {};
+
+TEST_P(PrecisionTest, GradientsAreThoseOfFp32ButForRoundings) {
+  const TrainOutput wide = Train(DataType::kFp32, 1), narrow = Train(GetParam(), 1);
+  const std::vector<float>& expected = wide.gradients[0];
+  ASSERT_EQ(narrow.gradients[0].size(), expected.size());
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    error += std::pow(narrow.gradients[0][i] - expected[i], 2);
+    norm += std::pow(expected[i], 2);
+  }
+  const double relative = std::sqrt(error / norm);
+  EXPECT_LT(relative, 32 * UnitRoundoff(GetParam()));
+  EXPECT_GT(relative, UnitRoundoff(GetParam()) / 32) << "nothing was rounded";
+  const double loss = wide.result.ranges[0].loss_sum;
+  EXPECT_NEAR(narrow.result.ranges[0].loss_sum, loss, 32 * UnitRoundoff(GetParam()) * loss);
+}
+
+TEST_P(PrecisionTest, BitsDoNotDependOnLanes) {
+  EXPECT_EQ(Train(GetParam(), 1).gradients, Train(GetParam(), 2).gradients);
+}
+
+TEST_P(PrecisionTest, ActivationsTakeLessMemory) {
+  std::vector<LayerDescription> layers;
+  for (int i = 0; i < 16; ++i) {
+    layers.push_back(Conv("conv" + std::to_string(i), 16));
+    layers.push_back({"gelu", "gelu" + std::to_string(i), {}});
+  }
+  layers.push_back({"flatten", "flat", {}});
+  layers.push_back({"linear", "fc", {}});
+  const Graph graph = BuildLayers({{2, 16, 16}, kClasses}, layers).value();
+  const auto planned = [&](DataType type) {
+    return static_cast<double>(MakeTestModel(graph, Options(type, 1)).executor->planned_bytes());
+  };
+  EXPECT_LT(planned(GetParam()), 0.8 * planned(DataType::kFp32));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, PrecisionTest,
+                         ::testing::Values(DataType::kBf16, DataType::kFp16),
+                         [](const ::testing::TestParamInfo<DataType>& info) {
+                           return std::string(DataTypeName(info.param));
+                         });
+
+// fp16 ends at 65,504, where bf16 and fp32 go on.
+TEST(OverflowTest, NamesTheLayerWhoseOutputIsNotFinite) {
+  const Samples32 samples = MakeSamples(4 * kSamples, 2 * 8 * 8, kClasses, 3);
+  MemoryBatches batches(&samples, kSamples);
+  for (DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+    SCOPED_TRACE(DataTypeName(type));
+    TestModel model = MakeTestModel(ResidualNet(), Options(type, 1));
+    for (size_t p = 0; p < model.resolved.parameters.size(); ++p) {
+      if (model.resolved.parameters[p].name != "stem.weight") continue;
+      const ParameterPlace& place = model.layout.parameters[p];
+      for (uint64_t i = 0; i < place.elements; ++i) {
+        model.executor->live_parameters()[place.flat_begin + i] = 60'000;
+      }
+    }
+    OpenGate gate;
+    CollectingSink sink(&model.layout);
+    UnitResult result;
+    const std::vector<WorkRange> ranges = {TrainRange(0, 4)};
+    ASSERT_TRUE(model.executor->Train({ranges}, batches, gate, sink, &result).ok());
+    EXPECT_EQ(result.finite, type != DataType::kFp16);
+    EXPECT_EQ(result.bad_layer, type == DataType::kFp16 ? "stem (conv2d)" : "");
+  }
+}
+
+}  // namespace
+}  // namespace starling
