@@ -99,6 +99,13 @@ void ReadRecompute(const Section& recompute, Recompute* out) {
   }
 }
 
+void ReadPrecision(const Section& spec, JobSpec* out) {
+  const std::string precision = spec.Text("precision", "fp32");
+  if (precision == "bf16") out->set_precision(PRECISION_BF16);
+  else if (precision == "fp16") out->set_precision(PRECISION_FP16);
+  else if (precision != "fp32") spec.Fail("precision", absl::StrCat("expected fp32 or bf16, got \"", precision, "\""));
+}
+
 void ReadStop(const Section& spec, Stop* out) {
   const Section stop = spec.Child("stop");
   out->set_steps(stop.Integer("steps", 0, 1, kInt64Max));
@@ -148,6 +155,7 @@ JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
   out.mutable_batch()->set_micro_batches(batch.Integer("microBatches", 4, 1, limits::kMicroBatchesMax));
   out.mutable_batch()->set_kernel_threads(batch.Integer("kernelThreads", 1, 1, 256));
   if (spec.Has("recompute")) ReadRecompute(spec.Child("recompute"), out.mutable_recompute());
+  ReadPrecision(spec, &out);
   ReadOptimizer(spec.Child("optimizer"), out.mutable_optimizer());
   if (spec.Has("clip")) ReadClip(spec.Child("clip"), out.mutable_clip());
   ReadPolicy(spec.Child("consistency"), out.mutable_policy());

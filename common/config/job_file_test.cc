@@ -259,6 +259,17 @@ TEST(JobFile, ReadsTheLoss) {
   }
 }
 
+TEST(JobFile, ReadsThePrecision) {
+  EXPECT_EQ(Parse(kGood)->precision(), PRECISION_FP32);
+  EXPECT_EQ(Parse(kGood, {"precision=fp32"})->precision(), PRECISION_FP32);
+  const auto spec = Parse(kGood, {"precision=bf16"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->precision(), PRECISION_BF16);
+  JobSpec unknown = *spec;
+  unknown.set_precision(static_cast<Precision>(7));
+  EXPECT_THAT(std::string(ValidateSpec(unknown).message()), HasSubstr("expected fp32 or bf16, got number 7"));
+}
+
 TEST(JobFile, RelativePathsStartAtTheFile) {
   const auto spec = Parse(absl::StrReplaceAll(kGood, {{"$DATA/", "../d/"}}));
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -329,6 +340,8 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{add: {inputs: {a: b}}}]", "expected names of layers"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{linear: {parametersOf: [a]}}]", "expected a layer's name"),
         std::make_tuple("seed: 7", "loss: hinge", "meanSquaredError or binaryCrossEntropy"),
+        std::make_tuple("seed: 7", "precision: fp8", "spec.precision: expected fp32 or bf16, got \"fp8\""),
+        std::make_tuple("seed: 7", "precision: fp16", "fp16 cannot be trained yet: its small gradients vanish"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: []", "at least one layer"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{a: {}, b: {}}]", "expected one operator"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "onnx: x.onnx", "spec.model.onnx: not built yet"),
@@ -397,6 +410,20 @@ TEST(JobFile, EvaluateNeedsTestData) {
   YAML::Node node = YAML::Load(kGood);
   node["spec"]["data"].remove("test");
   EXPECT_THAT(std::string(Parse(YAML::Dump(node)).status().message()), HasSubstr("data.test is missing"));
+}
+
+TEST(JobFile, ACounterCountsInFp32) {
+  constexpr char kCounter[] = R"(apiVersion: starling/v1
+kind: TrainingJob
+metadata: {name: a}
+spec:
+  model: {builtin: counter}
+  data: {train: {counter: {samples: 12}}}
+  batch: {global: 4}
+  optimizer: {sgd: {learningRate: 1}}
+)";
+  EXPECT_TRUE(Parse(kCounter, {"precision=fp32"}).ok());
+  EXPECT_THAT(std::string(Parse(kCounter, {"precision=bf16"}).status().message()), HasSubstr("remove precision"));
 }
 
 TEST(JobFile, ACounterIsWholeBatches) {

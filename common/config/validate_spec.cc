@@ -80,6 +80,19 @@ absl::Status CheckGuard(const JobSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPrecision(const JobSpec& spec) {
+  switch (spec.precision()) {
+    case PRECISION_FP32: return absl::OkStatus();
+    case PRECISION_BF16:
+      if (spec.model_source().builtin() != "counter") return absl::OkStatus();
+      return Invalid("precision: model.builtin counter counts, and bf16 miscounts above 256: remove precision");
+    case PRECISION_FP16:
+      return Invalid("precision: fp16 cannot be trained yet: its small gradients vanish unless the loss is scaled, and loss "
+                     "scaling is not built; use bf16, which has the range of fp32");
+    default: return Invalid(absl::StrCat("precision: expected fp32 or bf16, got number ", spec.precision()));
+  }
+}
+
 absl::Status CheckModel(const JobSpec& spec) {
   const bool counter_model = spec.model_source().builtin() == "counter";
   if (counter_model != spec.train().has_counter()) {
@@ -134,6 +147,7 @@ absl::Status ValidateSpec(const JobSpec& spec) {
   STARLING_RETURN_IF_ERROR(CheckOptimizer(spec.optimizer()));
   if (spec.policy().has_guard()) STARLING_RETURN_IF_ERROR(CheckGuard(spec));
   if (spec.has_clip()) STARLING_RETURN_IF_ERROR(CheckClip(spec.clip(), spec.policy().kind()));
+  STARLING_RETURN_IF_ERROR(CheckPrecision(spec));
   STARLING_RETURN_IF_ERROR(CheckModel(spec));
   STARLING_RETURN_IF_ERROR(CheckData(spec));
   STARLING_RETURN_IF_ERROR(CheckPolicy(spec.policy()));

@@ -28,6 +28,14 @@ absl::StatusOr<std::vector<int64_t>> MicroBatchSizes(int64_t samples, const Batc
   return std::vector<int64_t>(sizes.begin(), sizes.end());
 }
 
+DataType TypeOf(Precision precision) {
+  switch (precision) {
+    case PRECISION_BF16: return DataType::kBf16;
+    case PRECISION_FP16: return DataType::kFp16;
+    default: return DataType::kFp32;
+  }
+}
+
 // Every worker must see the samples that the job was accepted with, or its epochs would differ.
 absl::Status CheckSamples(const char* part, const DataSet& data, uint64_t accepted) {
   if (static_cast<uint64_t>(data.samples()) == accepted) return absl::OkStatus();
@@ -100,6 +108,7 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   executor.kernel_threads = spec.batch().kernel_threads();
   executor.seed = spec.seed();
   executor.recompute = spec.recompute();
+  executor.type = TypeOf(spec.precision());
   executor.replay = options.replay;
   // The rest is for batches that are staged and values under way.
   executor.bytes_max =
