@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# What storing and multiplying in two bytes does to what is learned.
+set -euo pipefail
+if [[ ! -d "${STARLING_DATA:-}/mnist" ]]; then
+  echo "figure: no MNIST: set STARLING_DATA to the folder that has mnist/"
+  exit 77
+fi
+exec tools/accept/e2e.sh precision.py
