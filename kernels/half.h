@@ -3,7 +3,7 @@
 // instruction set; all of them give the same bits, for every input.
 //
 // AVX-512's own conversion to bf16 is not used: it takes numbers below fp32's smallest normal one
-// for zero. Shifts and additions of integers are as fast as memory delivers the numbers.
+// for zero. Here it is shifts and additions of integers.
 #ifndef STARLING_KERNELS_HALF_H_
 #define STARLING_KERNELS_HALF_H_
 
