@@ -96,6 +96,7 @@ absl::StatusOr<std::unique_ptr<BatchAdvisor>> BatchAdvisor::Create(
   executor.lanes = std::min<int>(options.lanes, static_cast<int>(spec.batch().micro_batches()));
   executor.kernel_threads = static_cast<int>(spec.batch().kernel_threads());
   executor.seed = spec.seed();
+  executor.type = TypeOf(spec.precision());
   executor.bytes_max = options.bytes_max;
   if (spec.evaluate().every_epochs() > 0) executor.evaluate_samples = {1};  // counts as a buffer
   return advisor;

@@ -579,6 +579,14 @@ absl::Status CheckOptions(const ResolvedGraph& graph, const Layout& layout,
 
 }  // namespace
 
+DataType TypeOf(Precision precision) {
+  switch (precision) {
+    case PRECISION_BF16: return DataType::kBf16;
+    case PRECISION_FP16: return DataType::kFp16;
+    default: return DataType::kFp32;
+  }
+}
+
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const ResolvedGraph& graph,
                                                            const Layout& layout,
                                                            const ExecutorOptions& options,

@@ -76,6 +76,9 @@ class GradientSink {
   virtual void Ready(size_t range, SliceId slice, uint32_t samples) = 0;
 };
 
+// In which type a job's values are computed.
+DataType TypeOf(Precision precision);
+
 struct ExecutorOptions {
   int64_t global_batch = 1;    // samples of a whole step: gradients are scaled by one over it
   uint32_t micro_batches = 1;  // of a whole step: a training unit has no more

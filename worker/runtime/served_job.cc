@@ -28,14 +28,6 @@ absl::StatusOr<std::vector<int64_t>> MicroBatchSizes(int64_t samples, const Batc
   return std::vector<int64_t>(sizes.begin(), sizes.end());
 }
 
-DataType TypeOf(Precision precision) {
-  switch (precision) {
-    case PRECISION_BF16: return DataType::kBf16;
-    case PRECISION_FP16: return DataType::kFp16;
-    default: return DataType::kFp32;
-  }
-}
-
 // Every worker must see the samples that the job was accepted with, or its epochs would differ.
 absl::Status CheckSamples(const char* part, const DataSet& data, uint64_t accepted) {
   if (static_cast<uint64_t>(data.samples()) == accepted) return absl::OkStatus();
