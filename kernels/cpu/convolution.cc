@@ -12,20 +12,6 @@ using Conv = dnnl::convolution_forward;
 using ConvData = dnnl::convolution_backward_data;
 using ConvWeights = dnnl::convolution_backward_weights;
 
-// Whether Winograd's F(4x4, 3x3) (Lavin and Gray 2016) is worth asking for: it computes 16 outputs
-// from 36 products instead of 144, but transforms inputs, weights and outputs, so it wants many
-// channels, and many tiles for each weight. A function of the shape alone, as the bits must be.
-bool FavoursWinograd(const Geometry2d& p) {
-  constexpr int64_t kTile = 4, kTilesMin = 64, kChannelsMin = 32, kVector = 16;
-  const auto ones = [](int64_t height, int64_t width) { return height == 1 && width == 1; };
-  const int64_t tiles = p.batch * ((p.out_height + kTile - 1) / kTile) *
-                        ((p.out_width + kTile - 1) / kTile);
-  return p.kernel_height == 3 && p.kernel_width == 3 && p.groups == 1 &&
-         ones(p.stride_height, p.stride_width) && ones(p.dilation_height, p.dilation_width) &&
-         std::min(p.in_channels, p.out_channels) >= kChannelsMin &&
-         p.in_channels % kVector == 0 && p.out_channels % kVector == 0 && tiles >= kTilesMin;
-}
-
 // What `make` makes with Winograd's algorithm, if that is wanted and oneDNN has it for this CPU, or
 // else with the direct one.
 template <typename Make>
@@ -209,6 +195,17 @@ void Convolution::RunBackward(const BackwardArgs& args, const CpuStream& stream)
 }
 
 }  // namespace
+
+bool FavoursWinograd(const Geometry2d& p) {
+  constexpr int64_t kTile = 4, kTilesMin = 64, kChannelsMin = 32, kVector = 16;
+  const auto ones = [](int64_t height, int64_t width) { return height == 1 && width == 1; };
+  const int64_t tiles = p.batch * ((p.out_height + kTile - 1) / kTile) *
+                        ((p.out_width + kTile - 1) / kTile);
+  return p.kernel_height == 3 && p.kernel_width == 3 && p.groups == 1 &&
+         ones(p.stride_height, p.stride_width) && ones(p.dilation_height, p.dilation_width) &&
+         std::min(p.in_channels, p.out_channels) >= kChannelsMin &&
+         p.in_channels % kVector == 0 && p.out_channels % kVector == 0 && tiles >= kTilesMin;
+}
 
 CpuKernelPtr MakeConvolution(const OperatorSpec& spec, const OperatorGeometry& geometry,
                              const dnnl::engine& engine) {

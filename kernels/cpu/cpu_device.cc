@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -52,7 +53,9 @@ class CpuDevice : public Device {
   CpuDevice()
       : engine_(dnnl::engine::kind::cpu, 0),
         isa_(IsaName(dnnl::get_effective_cpu_isa())),
-        multiplies_bf16_(MultipliesBf16(dnnl::get_effective_cpu_isa())) {}
+        multiplies_bf16_(MultipliesBf16(dnnl::get_effective_cpu_isa())),
+        multiplies_matrices_(dnnl::get_effective_cpu_isa() ==
+                             dnnl::cpu_isa::avx512_core_amx) {}
 
   std::string name() const override { return "cpu"; }
   std::string instruction_set() const override { return isa_; }
@@ -126,7 +129,7 @@ class CpuDevice : public Device {
 
   const dnnl::engine engine_;
   const std::string isa_;
-  const bool multiplies_bf16_;
+  const bool multiplies_bf16_, multiplies_matrices_;
 };
 
 absl::Status CheckFormats(const OperatorSpec& spec, const OperatorGeometry& geometry) {
@@ -203,13 +206,26 @@ CpuKernelPtr CpuDevice::MakePlain(const OperatorSpec& spec, CpuKernelPtr kernel)
   return MakePlainOutput(spec, std::move(kernel), engine_);
 }
 
-// The operators that oneDNN computes in bf16 by the CPU's own instructions, or moves. nullptr: it is
-// none of them, or of a shape for which oneDNN has no fast way.
+// The operators that read and write two bytes themselves: our batch norm, and in bf16 those that
+// oneDNN computes by the CPU's own instructions, or moves. nullptr: it is none of them, or of a shape
+// that is faster in fp32 behind conversions.
 CpuKernelPtr CpuDevice::MakeNative(const OperatorSpec& spec,
                                    const OperatorGeometry& geometry) const {
+  if (spec.type == DataType::kFp32) return nullptr;
+  const ValueFormat format = spec.input_formats.empty() ? ValueFormat{} : spec.input_formats[0];
+  const bool stored = StoredType(format) == spec.type;
+  if (geometry.op == Op::kBatchNorm) {
+    const bool alike = std::count(spec.input_formats.begin(), spec.input_formats.end(), format) ==
+                       static_cast<int64_t>(spec.input_formats.size());
+    if (!stored || !alike || spec.plain_output) return nullptr;
+    return MakeBatchNorm(spec, geometry, engine_);
+  }
   if (spec.type != DataType::kBf16 || !multiplies_bf16_) return nullptr;
-  const bool stored =
-      !spec.input_formats.empty() && StoredType(spec.input_formats[0]) == spec.type;
+  // Without matrix instructions bf16 has twice fp32's products at best, and Winograd's algorithm, which
+  // oneDNN has in fp32 alone, needs less than half of them.
+  if (geometry.op == Op::kConv2d && !multiplies_matrices_ && FavoursWinograd(geometry.plane)) {
+    return nullptr;
+  }
   try {
     switch (geometry.op) {
       case Op::kConv2d: return MakePlain(spec, MakeConvolution(spec, geometry, engine_));

@@ -182,9 +182,15 @@ void WantFast(DataType type, const PrimitiveDesc& pd) {
   throw dnnl::error(dnnl_unimplemented, "only a reference implementation");
 }
 
+// Whether Winograd's F(4x4, 3x3) (Lavin and Gray 2016) is worth asking for: it computes 16 outputs
+// from 36 products instead of 144, but transforms inputs, weights and outputs, so it wants many
+// channels, and many tiles for each weight. A function of the shape alone, as the bits must be.
+bool FavoursWinograd(const Geometry2d& p);
+
 // One per group of operators. `geometry` is ResolveGeometry(spec); formats are known ones. All take
 // a spec of fp32, whose values are stored so; convolution, pooling, linear and reorder also one of
-// bf16. May throw dnnl::error; dnnl_unimplemented: not in this type.
+// bf16, and batch norm one of any type in which all of its inputs are stored, in one format. May
+// throw dnnl::error; dnnl_unimplemented: not in this type.
 using CpuKernelPtr = std::unique_ptr<OperatorKernel>;
 CpuKernelPtr MakeConvolution(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakePooling(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
