@@ -5,7 +5,7 @@
 #       1 worker + 2 shards against the same worker with a local update; --tls: and what mutual TLS costs
 #   tools/bench.sh data [--rounds N] [--seconds S]
 #       MNIST batches against memcpy; tar and JPEG against libturbojpeg alone; augmentation apart
-#   tools/bench.sh compute [--rounds N] [--seconds S] [--threads N]
+#   tools/bench.sh compute [--precision fp32|bf16] [--rounds N] [--seconds S] [--threads N]
 #       training lenet, resnet18 and a GPT on the CPU, beside PyTorch (tools/setup.sh --peers) and the
 #       matrix products that this machine reaches
 #

@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PRECISIONS = ("fp32",)
 NETS = {"lenet": "batch 128, 28 x 28", "resnet18": "batch 64, 32 x 32",
         "gpt": "batch 8, 256 tokens, 6 layers of width 384"}
 IMAGE_VARIANTS = [(mode, layout) for mode in ("eager", "compiled")
@@ -64,30 +63,35 @@ def spread(values):
     return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
-def best_variant(torch, net, seconds):
+def precisions(instruction_set):
+    """What this CPU multiplies."""
+    return ("fp32", "bf16") if "bf16" in instruction_set or "amx" in instruction_set else ("fp32",)
+
+
+def best_variant(torch, precision, net, seconds):
     """PyTorch's fastest way to train the net, by the median of a few turns."""
     rates = {variant: [] for variant in VARIANTS[net]}
     for _ in range(CHOOSING_ROUNDS):
         for variant in rates:
-            rates[variant].append(torch.rate(net, *variant, seconds))
+            rates[variant].append(torch.rate(net, precision, *variant, seconds))
     medians = {variant: statistics.median(found) for variant, found in rates.items()}
-    print(f"{net}: PyTorch, samples/s: " +
+    print(f"{precision}, {net}: PyTorch, samples/s: " +
           ", ".join(f"{' '.join(variant)} {median:.1f}" for variant, median in medians.items()),
           flush=True)
     return max(medians, key=medians.get)
 
 
-def measure(starling, torch, rounds, seconds):
+def measure(starling, torch, precision, rounds, seconds):
     """Rates by contender: (net, "starling"), (net, "torch"), and "matmul"; and the variants."""
-    variants = {net: best_variant(torch, net, seconds) for net in NETS}
+    variants = {net: best_variant(torch, precision, net, seconds) for net in NETS}
     rates = {"matmul": []}
     for net in NETS:
-        starling.rate(net, seconds)  # warms up
+        starling.rate(net, precision, seconds)  # warms up
     for turn in range(rounds):
-        rates["matmul"].append(starling.rate("matmul", seconds))
+        rates["matmul"].append(starling.rate("matmul", precision, seconds))
         for net, variant in variants.items():
-            turns = [("starling", lambda: starling.rate(net, seconds)),
-                     ("torch", lambda: torch.rate(net, *variant, seconds))]
+            turns = [("starling", lambda: starling.rate(net, precision, seconds)),
+                     ("torch", lambda: torch.rate(net, precision, *variant, seconds))]
             for who, rate in turns if turn % 2 == 0 else reversed(turns):
                 rates.setdefault((net, who), []).append(rate())
     return rates, variants
@@ -117,6 +121,8 @@ def main():
     parser.add_argument("--threads", type=int, choices=(1, 2, 4, 8),
                         default=max(n for n in (1, 2, 4, 8) if n <= os.cpu_count()),
                         help="of each side; default: as many as cores, at most 8")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), action="append",
+                        help="only this one; default: fp32, and bf16 where the CPU multiplies it")
     args = parser.parse_args()
     folder = peers()
     threads = str(args.threads)
@@ -129,8 +135,8 @@ def main():
                "?")
     print(f"{cpu}, {starling.about['instruction_set']}; {threads} threads each; "
           f"oneDNN {starling.about['onednn']}; PyTorch {torch.about['version']}", flush=True)
-    for precision in PRECISIONS:
-        rates, variants = measure(starling, torch, args.rounds, args.seconds)
+    for precision in args.precision or precisions(starling.about["instruction_set"]):
+        rates, variants = measure(starling, torch, precision, args.rounds, args.seconds)
         report(precision, starling, rates, variants)
     starling.stop()
     torch.stop()

@@ -4,13 +4,14 @@
 //   compute_bench THREADS   (a power of two, at most 8)
 //
 // A lane for each thread, and for each lane one micro-batch of a step. Prints, as JSON, one line
-// that says what it is; then answers each line "WHAT SECONDS" of standard input, WHAT being a net's
-// name or "matmul", with {"units": U, "seconds": S}: U samples trained, or floating-point operations
-// of oneDNN's matrix product, in S seconds. A net is made, and a first step done, when it is first
-// asked for. Ends with the input.
+// that says what it is; then answers each line "WHAT PRECISION SECONDS" of standard input, WHAT being
+// a net's name or "matmul" and PRECISION fp32 or bf16, with {"units": U, "seconds": S}: U samples
+// trained, or floating-point operations of oneDNN's matrix product, in S seconds. A net is made, and
+// a first step done, when it is first asked for. Ends with the input.
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstdio>
@@ -101,14 +102,14 @@ class FixedBatch : public BatchSource {
 // A net with its parameters, its data and its optimizer's state.
 class Trainer {
  public:
-  static absl::StatusOr<std::unique_ptr<Trainer>> Create(ComputeNet net, int threads,
-                                                         Device* device) {
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(ComputeNet net, DataType type,
+                                                         int threads, Device* device) {
     net.spec.mutable_batch()->set_micro_batches(static_cast<uint32_t>(threads));
     STARLING_ASSIGN_OR_RETURN(ResolvedGraph graph, Validate(net.spec.model()));
     STARLING_ASSIGN_OR_RETURN(Layout layout, MakeLayout(net.spec));
     std::unique_ptr<Trainer> trainer(
         new Trainer(std::move(net), std::move(graph), std::move(layout)));
-    STARLING_RETURN_IF_ERROR(trainer->Prepare(threads, device));
+    STARLING_RETURN_IF_ERROR(trainer->Prepare(type, threads, device));
     return trainer;
   }
 
@@ -138,13 +139,14 @@ class Trainer {
         layout_(std::move(layout)),
         batch_(net_, graph_) {}
 
-  absl::Status Prepare(int threads, Device* device) {
+  absl::Status Prepare(DataType type, int threads, Device* device) {
     const Batch& batch = net_.spec.batch();
     ExecutorOptions options;
     options.global_batch = batch.global();
     options.micro_batches = batch.micro_batches();
     options.train_samples = {batch.global() / batch.micro_batches()};
     options.lanes = threads;
+    options.type = type;
     options.seed = net_.spec.seed();
     STARLING_ASSIGN_OR_RETURN(executor_,
                               Executor::Create(graph_, layout_, options, device, &spans_));
@@ -169,18 +171,19 @@ class Trainer {
   int64_t step_ = 0;
 };
 
-// The ceiling: oneDNN's products of square matrices, one of its own on each thread.
+// The ceiling: oneDNN's products of square matrices of one type into fp32, one of its own on each
+// thread.
 class MatMuls {
  public:
-  explicit MatMuls(int threads) : threads_(threads), engine_(dnnl::engine::kind::cpu, 0) {
+  MatMuls(DataType type, int threads) : threads_(threads), engine_(dnnl::engine::kind::cpu, 0) {
     omp_set_num_threads(1);  // inside a product, on this thread
-    const dnnl::memory::desc square({kSide, kSide}, dnnl::memory::data_type::f32,
-                                    dnnl::memory::format_tag::ab);
-    const dnnl::matmul::desc desc(square, square, square);
+    const dnnl::memory::desc factor = Square(
+        type == DataType::kBf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32);
+    const dnnl::memory::desc product = Square(dnnl::memory::data_type::f32);
+    const dnnl::matmul::desc desc(factor, factor, product);
     matmul_ = dnnl::matmul(dnnl::matmul::primitive_desc(desc, engine_));
-    for (int i = 0; i < 3 * threads; ++i) {
-      memory_.emplace_back(square, engine_);
-      std::fill_n(static_cast<float*>(memory_.back().get_data_handle()), kSide * kSide, 0.01f);
+    for (int i = 0; i < threads; ++i) {
+      memory_.push_back({Filled(factor), Filled(factor), Filled(product)});
     }
   }
 
@@ -192,9 +195,9 @@ class MatMuls {
         omp_set_num_threads(1);
         dnnl::stream stream(engine_);
         measured[i] = *Repeat(seconds, [&]() -> absl::StatusOr<double> {
-          matmul_.execute(stream, {{DNNL_ARG_SRC, memory_[3 * i]},
-                                   {DNNL_ARG_WEIGHTS, memory_[3 * i + 1]},
-                                   {DNNL_ARG_DST, memory_[3 * i + 2]}});
+          matmul_.execute(stream, {{DNNL_ARG_SRC, memory_[i][0]},
+                                   {DNNL_ARG_WEIGHTS, memory_[i][1]},
+                                   {DNNL_ARG_DST, memory_[i][2]}});
           return 2.0 * kSide * kSide * kSide;
         });
       });
@@ -210,16 +213,28 @@ class MatMuls {
  private:
   static constexpr int64_t kSide = 1024;
 
+  static dnnl::memory::desc Square(dnnl::memory::data_type type) {
+    return {{kSide, kSide}, type, dnnl::memory::format_tag::ab};
+  }
+
+  // Of the same small number everywhere.
+  dnnl::memory Filled(const dnnl::memory::desc& desc) const {
+    constexpr uint16_t kSmall = 0x3c00;  // in bf16 1 / 128; twice in fp32 about that
+    dnnl::memory memory(desc, engine_);
+    std::fill_n(static_cast<uint16_t*>(memory.get_data_handle()), desc.get_size() / 2, kSmall);
+    return memory;
+  }
+
   const int threads_;
   const dnnl::engine engine_;
   dnnl::matmul matmul_;
-  std::vector<dnnl::memory> memory_;
+  std::vector<std::array<dnnl::memory, 3>> memory_;  // of each thread
 };
 
 class Bench {
  public:
   Bench(int threads, std::unique_ptr<Device> device)
-      : threads_(threads), device_(std::move(device)), matmuls_(threads) {}
+      : threads_(threads), device_(std::move(device)) {}
 
   absl::Status Describe() const {
     const dnnl_version_t* const version = dnnl_version();
@@ -236,16 +251,18 @@ class Bench {
     return absl::OkStatus();
   }
 
-  absl::Status Answer(const std::string& what, double seconds) {
+  absl::Status Answer(const std::string& what, DataType type, double seconds) {
     absl::StatusOr<Measured> measured;
     if (what == "matmul") {
-      measured = matmuls_.Run(seconds);
+      std::unique_ptr<MatMuls>& matmuls = matmuls_[type];
+      if (matmuls == nullptr) matmuls = std::make_unique<MatMuls>(type, threads_);
+      measured = matmuls->Run(seconds);
     } else {
-      std::unique_ptr<Trainer>& trainer = trainers_[what];
+      std::unique_ptr<Trainer>& trainer = trainers_[{what, type}];
       if (trainer == nullptr) {
         STARLING_ASSIGN_OR_RETURN(ComputeNet net, MakeComputeNet(what));
-        STARLING_ASSIGN_OR_RETURN(trainer,
-                                  Trainer::Create(std::move(net), threads_, device_.get()));
+        STARLING_ASSIGN_OR_RETURN(
+            trainer, Trainer::Create(std::move(net), type, threads_, device_.get()));
       }
       measured = Repeat(seconds, [&] { return trainer->Step(); });
     }
@@ -258,8 +275,8 @@ class Bench {
  private:
   const int threads_;
   const std::unique_ptr<Device> device_;
-  MatMuls matmuls_;
-  std::map<std::string, std::unique_ptr<Trainer>> trainers_;
+  std::map<DataType, std::unique_ptr<MatMuls>> matmuls_;
+  std::map<std::pair<std::string, DataType>, std::unique_ptr<Trainer>> trainers_;
 };
 
 absl::Status Serve(int threads) {
@@ -268,12 +285,15 @@ absl::Status Serve(int threads) {
   STARLING_RETURN_IF_ERROR(bench.Describe());
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
-    std::string what;
+    std::string what, precision;
     double seconds = 0;
-    if (!(words >> what >> seconds) || seconds <= 0) {
-      return absl::InvalidArgumentError(absl::StrCat("expected WHAT SECONDS, got '", line, "'"));
+    if (!(words >> what >> precision >> seconds) || seconds <= 0 ||
+        (precision != "fp32" && precision != "bf16")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected WHAT fp32|bf16 SECONDS, got '", line, "'"));
     }
-    STARLING_RETURN_IF_ERROR(bench.Answer(what, seconds));
+    const DataType type = precision == "bf16" ? DataType::kBf16 : DataType::kFp32;
+    STARLING_RETURN_IF_ERROR(bench.Answer(what, type, seconds));
   }
   return absl::OkStatus();
 }

@@ -3,8 +3,8 @@
     torch_peer.py THREADS
 
 Runs in the environment of `tools/setup.sh --peers`. Prints, as JSON, one line that says what it is;
-then answers each line "NET MODE LAYOUT SECONDS" of standard input, MODE being eager or compiled,
-with {"units": samples trained, "seconds": ...}. A net is made, compiled and stepped a few times
+then answers each line "NET PRECISION MODE LAYOUT SECONDS" of standard input, PRECISION being fp32
+or bf16 (by autocast) and MODE eager or compiled, with {"units": samples trained, "seconds": ...}. A net is made, compiled and stepped a few times
 when it is first asked for. Ends with the input.
 """
 
@@ -120,7 +120,7 @@ NETS = {
 }
 
 
-def trainer(name, mode, layout):
+def trainer(name, precision, mode, layout):
     """A function that does one step and says how many samples it was."""
     torch.manual_seed(1)
     make, make_input, label_shape, classes, optimizer_of = NETS[name]
@@ -132,7 +132,8 @@ def trainer(name, mode, layout):
     optimizer = optimizer_of(model.parameters())
 
     def loss_of(x):
-        return F.cross_entropy(model(x).flatten(0, -2), labels)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            return F.cross_entropy(model(x).flatten(0, -2), labels)
 
     compute = torch.compile(loss_of) if mode == "compiled" else loss_of
 
