@@ -131,11 +131,15 @@ class Runs {
   std::vector<int> by_worth_;
 };
 
-// Looks for the cheapest choice within a budget.
+// Looks for the cheapest choice within a budget. It makes some hundred plans of a graph of usual
+// size; a plan's time grows with the square of the graph's, so a vast graph gets fewer of them.
 class Search {
  public:
   Search(const RecomputeOutline& outline, const PlanRequest& request, size_t bytes)
-      : outline_(outline), request_(request), bytes_(bytes) {}
+      : outline_(outline),
+        request_(request),
+        bytes_(bytes),
+        plans_left_(std::max(kPlansMin, kNodePairs / Square(request.nodes.size()))) {}
 
   // nullopt: nothing is within the budget.
   std::optional<std::vector<bool>> Run() {
@@ -158,7 +162,7 @@ class Search {
     if (!Fits(runs, keep)) return;
     Loosen(runs, Keep::kAll, &keep);
     Loosen(runs, Keep::kProducts, &keep);
-    Fits(runs, keep);  // sets request_.dropped to what was found
+    request_.dropped = runs.Dropped(keep);
     const double share = RecomputedShare(outline_, PlanMemory(request_));
     if (best_.has_value() && share >= best_share_) return;
     best_ = request_.dropped;
@@ -188,15 +192,22 @@ class Search {
     return Fits();
   }
 
+  // False, too, where no more plans are to be made.
   bool Fits() {
+    if (plans_left_ == 0) return false;
+    --plans_left_;
     const size_t peak = PlanMemory(request_).peak_bytes;
     least_bytes_ = std::min(least_bytes_, peak);
     return peak <= bytes_;
   }
 
+  static constexpr uint64_t kPlansMin = 16, kNodePairs = uint64_t{1} << 30;
+  static uint64_t Square(uint64_t nodes) { return nodes * nodes; }
+
   const RecomputeOutline& outline_;
   PlanRequest request_;
   const size_t bytes_;
+  uint64_t plans_left_;
   size_t least_bytes_ = std::numeric_limits<size_t>::max();
   std::optional<std::vector<bool>> best_;
   double best_share_ = 0;
@@ -221,7 +232,7 @@ double ForwardCost(const ResolvedGraph& graph, int node) {
     case OpKind::kMatmul:
       return output * static_cast<double>(shape(0).back());
     case OpKind::kAttention:  // two products; causal: half of each
-      return output * static_cast<double>(shape(1)[0]) * (a.causal ? 1 : 2);
+      return output * static_cast<double>(shape(0)[0]) * (a.causal ? 1 : 2);
     default: {
       double moved = output;
       for (int input : resolved.inputs) moved += elements(input);

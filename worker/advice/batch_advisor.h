@@ -50,8 +50,8 @@ class BatchAdvisor {
   // Powers of two up to `largest`, and `own`, where it is not above: ascending.
   static std::vector<int64_t> SizesToTry(int64_t largest, int64_t own);
 
-  // Trains steps of micro-batches of so many real samples, held in memory, with the parameters that
-  // the job starts from, unchanged: forward, backward and sums; without data loading and network.
+  // Trains steps of micro-batches of so many real samples, held in memory, with parameters drawn anew
+  // and left as they are: forward, backward and sums; without data loading and network.
   // The median over the steps after the first. Takes options.time, and two steps at least.
   // kFailedPrecondition: a loss is not finite. Else the errors of Executor::Create and Gather.
   absl::StatusOr<double> SamplesPerSecond(int64_t samples, const Recompute& recompute) const;

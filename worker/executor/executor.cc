@@ -12,7 +12,6 @@
 #include "common/protocol/limits.h"
 #include "kernels/half.h"
 #include "worker/executor/device_memory.h"
-#include "worker/executor/fuse.h"
 #include "worker/executor/gradient_sums.h"
 #include "worker/executor/job_memory.h"
 #include "worker/executor/lane_times.h"
@@ -95,12 +94,12 @@ class ExecutorImpl : public Executor {
  public:
   ExecutorImpl(const ResolvedGraph& graph, const Layout& layout, const ExecutorOptions& options,
                Device* device, SpanRing* spans)
-      : graph_(Fuse(graph, device->fusions())),
-        layout_(layout),
+      : layout_(layout),
         options_(options),
         device_(device),
         spans_(spans),
-        memory_(graph_, layout_, options_, device),
+        memory_(graph, layout_, options_, device),
+        graph_(memory_.graph()),
         use_(FindSliceUse(graph_, layout_)),
         slice_ready_(new std::atomic<bool>[layout_.slices.size()]),
         threads_(options.lanes) {
@@ -132,7 +131,7 @@ class ExecutorImpl : public Executor {
   float* snapshot_parameters() override { return snapshot_.as<float>(); }
 
   size_t planned_bytes() const override { return planned_bytes_; }
-  size_t planned_activation_bytes() const override { return arena_bytes_; }
+  size_t planned_activation_bytes() const override { return activation_bytes_; }
 
   ExecutorTimes times() const override {
     const uint64_t now = SpanRing::NowMicros();
@@ -195,6 +194,7 @@ class ExecutorImpl : public Executor {
     for (const auto* programs : {&lanes_[0]->train, &lanes_[0]->evaluate}) {
       for (const auto& program : *programs) {
         arena_bytes_ = std::max(arena_bytes_, program->arena_bytes());
+        activation_bytes_ = std::max(activation_bytes_, program->activation_bytes());
         samples_max_ = std::max(samples_max_, program->samples());
       }
     }
@@ -528,18 +528,18 @@ class ExecutorImpl : public Executor {
     return status;
   }
 
-  const ResolvedGraph graph_;  // as the device computes it
   const Layout layout_;
   const ExecutorOptions options_;
   Device* const device_;
   SpanRing* const spans_;
   const JobMemory memory_;
+  const ResolvedGraph& graph_;  // as the device computes it
   const SliceUse use_;
   std::vector<std::string> forward_names_;
   std::vector<std::string> backward_names_;
   std::vector<std::string> again_names_;
 
-  size_t arena_bytes_ = 0;   // of one lane
+  size_t arena_bytes_ = 0, activation_bytes_ = 0;  // of one lane
   int64_t samples_max_ = 0;  // of a micro-batch
   size_t planned_bytes_ = 0;
   DeviceMemory live_;

@@ -162,7 +162,8 @@ class Executor {
                                 UnitResult* result) = 0;
 
   virtual size_t planned_bytes() const = 0;  // of device memory, in all
-  // Of it, of one lane: activations of a micro-batch, their gradients, scratch.
+  // Of it, of one lane: a micro-batch's activations, their gradients, scratch; without the gradients
+  // of parameters that several nodes share. What recompute.activationBytes bounds.
   virtual size_t planned_activation_bytes() const = 0;
   virtual ExecutorTimes times() const = 0;   // thread-safe, also while a unit runs
 };

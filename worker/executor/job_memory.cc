@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "worker/executor/fuse.h"
 #include "worker/executor/gradient_sums.h"
 #include "worker/executor/program.h"
 
@@ -15,6 +16,13 @@ namespace starling {
 std::string MiBText(size_t bytes) {
   return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
 }
+
+JobMemory::JobMemory(const ResolvedGraph& graph, const Layout& layout,
+                     const ExecutorOptions& options, Device* device)
+    : graph_(Fuse(graph, device->fusions())),
+      layout_(layout),
+      options_(options),
+      device_(device) {}
 
 size_t JobMemory::flat_buffers() const {
   return (options_.evaluate_samples.empty() ? 1 : 2) + options_.lanes +

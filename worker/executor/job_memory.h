@@ -29,11 +29,13 @@ class JobMemory {
     double recomputed_share = 0;  // of forward, by estimated cost
   };
 
-  // All outlive this. Read of `options`: global_batch, micro_batches, evaluate_samples (whether
-  // there are any), lanes, kernel_threads, bytes_max.
+  // All but `graph` outlive this. Read of `options`: global_batch, micro_batches, evaluate_samples
+  // (whether there are any), lanes, kernel_threads, type, bytes_max.
   JobMemory(const ResolvedGraph& graph, const Layout& layout, const ExecutorOptions& options,
-            Device* device)
-      : graph_(graph), layout_(layout), options_(options), device_(device) {}
+            Device* device);
+
+  // The graph as the device computes it (Fuse): of this one the plans are.
+  const ResolvedGraph& graph() const { return graph_; }
 
   // Of the size of all parameters: these themselves, gradients of lanes and of sums that wait.
   size_t flat_buffers() const;
@@ -57,7 +59,7 @@ class JobMemory {
   std::string SmallerBatch(int64_t samples, const Recompute& recompute) const;
   std::string MoreRecomputing(size_t arena_bytes, int64_t samples) const;
 
-  const ResolvedGraph& graph_;
+  const ResolvedGraph graph_;
   const Layout& layout_;
   const ExecutorOptions& options_;
   Device* const device_;

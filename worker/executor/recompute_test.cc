@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/graph/builders.h"
 #include "common/graph/recompute.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
+#include "worker/executor/fuse.h"
 #include "worker/executor/job_memory.h"
 #include "worker/executor/program.h"
 #include "worker/executor/testing/harness.h"
@@ -130,8 +132,9 @@ std::vector<Family> Families() {
 }
 
 // 26 samples in 8 micro-batches of 4: one is short, one empty.
-ExecutorOptions Options(int lanes, const Recompute& recompute) {
+ExecutorOptions Options(int lanes, const Recompute& recompute, DataType type = DataType::kFp32) {
   ExecutorOptions options;
+  options.type = type;
   options.global_batch = 32;
   options.micro_batches = 8;
   options.train_samples = {4, 2};
@@ -142,50 +145,64 @@ ExecutorOptions Options(int lanes, const Recompute& recompute) {
   return options;
 }
 
-TrainOutput Train(const Family& family, int lanes, const Recompute& recompute, size_t* bytes) {
-  TestModel model = MakeTestModel(family.graph, Options(lanes, recompute));
+TrainOutput Train(const Family& family, const ExecutorOptions& options, size_t* bytes) {
+  TestModel model = MakeTestModel(family.graph, options);
   MemoryBatches batches(&family.samples, 4);
   TrainOnce(model, batches, {TrainRange(0, 8)}, 2);  // leaves its traces in the arena
   *bytes = model.executor->planned_bytes();
   return TrainOnce(model, batches, {TrainRange(4, 4), TrainRange(0, 4)}, 3);
 }
 
+// Every run length, and budgets that cannot be met without computing something again.
+std::vector<Recompute> PoliciesFor(const Family& family, DataType type) {
+  const ResolvedGraph graph = Validate(family.graph).value();
+  const auto device = CreateCpuDevice().value();
+  const Layout layout = MakeLayout(family.graph, Optimizer::default_instance()).value();
+  const ExecutorOptions options = Options(1, Recompute(), type);
+  const JobMemory memory(graph, layout, options, device.get());
+  std::vector<Recompute> policies;
+  const size_t blocks = OutlineRecompute(memory.graph()).block_ends.size();
+  EXPECT_EQ(OutlineRecompute(graph).block_ends.size(), blocks);  // which the job file is held to
+  for (uint32_t run = 1; run < blocks; ++run) policies.push_back(EveryBlocks(run));
+  const size_t activations = memory.Plan(4, Recompute())->activation_bytes;
+  size_t budgets = 0;
+  for (size_t percent : {92, 85, 65}) {  // as far as it goes
+    const Recompute budget = Within(activations * percent / 100);
+    if (!memory.Plan(4, budget).ok() || !memory.Plan(2, budget).ok()) continue;
+    policies.push_back(budget);
+    ++budgets;
+  }
+  EXPECT_GE(budgets, 1u);
+  for (const Recompute& policy : policies) {
+    EXPECT_GT(memory.Plan(4, policy)->recomputed_share, 0) << RecomputeText(policy);
+  }
+  return policies;
+}
+
 TEST(RecomputeTest, GradientsAndStatisticsAreBitwiseTheSame) {
   for (const Family& family : Families()) {
-    SCOPED_TRACE(family.name);
-    size_t kept_bytes = 0;
-    const TrainOutput kept = Train(family, 1, Recompute(), &kept_bytes);
-    const ResolvedGraph graph = Validate(family.graph).value();
-    std::vector<Recompute> policies;
-    for (uint32_t blocks = 1; blocks < OutlineRecompute(graph).block_ends.size(); ++blocks) {
-      policies.push_back(EveryBlocks(blocks));
-    }
-    const auto device = CreateCpuDevice().value();
-    const Layout layout = MakeLayout(family.graph, Optimizer::default_instance()).value();
-    const ExecutorOptions options = Options(1, Recompute());
-    const JobMemory memory(graph, layout, options, device.get());
-    const size_t activations = memory.Plan(4, Recompute())->activation_bytes;
-    for (size_t percent : {85, 65}) {  // as far as it goes
-      const Recompute budget = Within(activations * percent / 100);
-      if (memory.Plan(4, budget).ok() && memory.Plan(2, budget).ok()) policies.push_back(budget);
-    }
-    EXPECT_GE(policies.size(), 2u);
-    size_t least_bytes = kept_bytes;
-    for (const Recompute& policy : policies) {
-      for (int lanes : {1, 3}) {
-        SCOPED_TRACE(RecomputeText(policy));
-        size_t bytes = 0;
-        const TrainOutput again = Train(family, lanes, policy, &bytes);
-        if (lanes == 1) least_bytes = std::min(least_bytes, bytes);
-        for (size_t range : {0, 1}) {
-          EXPECT_TRUE(SameBits(again.gradients[range], kept.gradients[range])) << range;
-          EXPECT_EQ(again.result.ranges[range].loss_sum, kept.result.ranges[range].loss_sum);
+    for (DataType type : {DataType::kFp32, DataType::kBf16}) {
+      SCOPED_TRACE(absl::StrCat(family.name, " in ", DataTypeName(type)));
+      size_t kept_bytes = 0;
+      const TrainOutput kept = Train(family, Options(1, Recompute(), type), &kept_bytes);
+      size_t least_bytes = kept_bytes;
+      const std::vector<Recompute> policies = PoliciesFor(family, type);
+      for (const Recompute& policy : policies) {
+        for (int lanes : {1, 3}) {
+          SCOPED_TRACE(RecomputeText(policy));
+          size_t bytes = 0;
+          const TrainOutput again = Train(family, Options(lanes, policy, type), &bytes);
+          if (lanes == 1) least_bytes = std::min(least_bytes, bytes);
+          for (size_t range : {0, 1}) {
+            EXPECT_TRUE(SameBits(again.gradients[range], kept.gradients[range])) << range;
+            EXPECT_EQ(again.result.ranges[range].loss_sum, kept.result.ranges[range].loss_sum);
+          }
         }
       }
+      EXPECT_LT(least_bytes, kept_bytes);
+      std::printf("same bits: %zu policies of %s in %s, with 1 and 3 lanes\n", policies.size(),
+                  family.name, DataTypeName(type));
     }
-    EXPECT_LT(least_bytes, kept_bytes);  // something was dropped
-    std::printf("same bits: %zu policies of %s, with 1 and 3 lanes\n", policies.size(),
-                family.name);
   }
 }
 
@@ -262,6 +279,19 @@ TEST(RecomputeTest, ParametersAreNotReadOnceTheirGradientIsReady) {
 
 // ---- Less memory ------------------------------------------------------------------------------
 
+// 6 layers of width 384.
+Graph LargeGpt() {
+  ModelInput input = {.sample_shape = {256}, .classes = 256};
+  input.sample_type = INT32;
+  input.label_shape = {256};
+  input.vocabulary = 256;
+  BuiltinArguments arguments;
+  arguments["depth"].set_i(6);
+  arguments["heads"].set_i(6);
+  arguments["width"].set_i(384);
+  return BuildBuiltin("gpt2", arguments, input).value();
+}
+
 // Plans of one micro-batch; nothing is allocated.
 void ExpectHalf(const char* name, const Graph& graph, int64_t samples, const Recompute& policy) {
   const ResolvedGraph resolved = Validate(graph).value();
@@ -290,17 +320,27 @@ void ExpectHalf(const char* name, const Graph& graph, int64_t samples, const Rec
               100 * half->recomputed_share);
 }
 
-TEST(RecomputePlanTest, AGptNeedsHalf) {
-  ModelInput input = {.sample_shape = {256}, .classes = 256};
-  input.sample_type = INT32;
-  input.label_shape = {256};
-  input.vocabulary = 256;
-  BuiltinArguments arguments;
-  arguments["depth"].set_i(6);
-  arguments["heads"].set_i(6);
-  arguments["width"].set_i(384);
-  ExpectHalf("gpt", BuildBuiltin("gpt2", arguments, input).value(), 8, EveryBlocks(1));
+// A real one's costs are numbers, and of the graph that the device computes: it has less values than
+// the graph as given.
+TEST(RecomputePlanTest, AFusedGptIsOutlinedByItself) {
+  const auto device = CreateCpuDevice().value();
+  const ResolvedGraph given = Validate(LargeGpt()).value();
+  const ResolvedGraph fused = Fuse(given, device->fusions());
+  ASSERT_LT(fused.values.size(), given.values.size());
+  const auto attention_costs = [](const ResolvedGraph& graph) {
+    const RecomputeOutline outline = OutlineRecompute(graph);
+    std::vector<double> costs;
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (graph.nodes[i].kind == OpKind::kAttention) costs.push_back(outline.forward_costs[i]);
+    }
+    return costs;
+  };
+  const double cost = 256.0 * 384 * 256;  // two products of a head's width, half of them masked
+  EXPECT_THAT(attention_costs(fused), testing::ElementsAre(cost, cost, cost, cost, cost, cost));
+  EXPECT_EQ(attention_costs(given), attention_costs(fused));
 }
+
+TEST(RecomputePlanTest, AGptNeedsHalf) { ExpectHalf("gpt", LargeGpt(), 8, EveryBlocks(1)); }
 
 TEST(RecomputePlanTest, AResnet50NeedsHalf) {
   ExpectHalf("resnet50",
