@@ -4,11 +4,12 @@
 
 #include "absl/base/config.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/interface_digest.h"
 
 namespace starling {
 
 std::string DeviceAbi() {
-  return absl::StrCat("interface ", kDeviceAbiVersion, ", Abseil ", ABSL_LTS_RELEASE_VERSION,
+  return absl::StrCat("interface ", kInterfaceDigest, ", Abseil ", ABSL_LTS_RELEASE_VERSION,
                       ", C++ ABI ", __GXX_ABI_VERSION, ", sizes ", sizeof(OperatorSpec), " ",
                       sizeof(ForwardArgs), " ", sizeof(BackwardArgs), " ", sizeof(OperatorKernel));
 }

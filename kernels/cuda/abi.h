@@ -14,10 +14,8 @@ namespace starling {
 
 inline constexpr char kCudaLibraryName[] = "libstarling_cuda.so";
 
-// Grows with every change of kernels/device.h, of kernels/operator.h, and of this file.
-inline constexpr int kDeviceAbiVersion = 1;
-
-// "interface 1, Abseil 20220623, ..."
+// "interface 3f6d..., Abseil 20220623, ...": a digest of this file, kernels/device.h and
+// kernels/operator.h, and what they mean differently to another compiler or Abseil.
 std::string DeviceAbi();
 
 // `const char* starling_cuda_abi()`: DeviceAbi() of the shared object; its own memory. To be called

@@ -39,10 +39,12 @@ absl::Status NotFound(const std::string& path) {
       ": a build on a machine with CUDA toolkit 13 and cuDNN 9 makes one beside starling-worker"));
 }
 
-absl::StatusOr<void*> Load(const std::string& path) {
-  const std::string place = Place(path);
+absl::StatusOr<void*> Load(const std::string& given) {
   std::error_code error;
-  if (!path.empty() && !std::filesystem::exists(path, error)) return NotFound(path);
+  // The loader looks for a name without a folder in places of its own.
+  const std::string path = given.empty() ? "" : std::filesystem::absolute(given, error).string();
+  const std::string place = Place(path);
+  if (!path.empty() && !std::filesystem::exists(path, error)) return NotFound(given);
   if (void* const library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   const char* const said = dlerror();
   const std::string why = said == nullptr ? "the loader says no more" : said;

@@ -33,6 +33,13 @@ TEST(CudaLibraryTest, NoneWhereItIsSaidToBe) {
               HasSubstr("there is no kernels/cuda/testing/absent.so: "));
 }
 
+// The system's loader would find this one by its name.
+TEST(CudaLibraryTest, ANameIsOfAFileInTheWorkingFolder) {
+  const absl::Status status = OpenCudaDevice("libc.so.6").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("there is no libc.so.6: "));
+}
+
 TEST(CudaLibraryTest, NoSharedObject) {
   const absl::Status status = OpenCudaDevice("/proc/self/status").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -49,7 +56,7 @@ TEST(CudaLibraryTest, OfAnotherBuild) {
   const absl::Status status = Refusal("libother_build.so");
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("belongs to another build (interface 0; this program's is "),
+              AllOf(HasSubstr("belongs to another build (interface of yesterday; this program's is "),
                     HasSubstr(DeviceAbi())));
 }
 
