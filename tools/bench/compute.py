@@ -10,9 +10,11 @@ docs/performance.md.
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,22 +30,31 @@ CHOOSING_ROUNDS = 3
 class Contender:
     """A process that answers each line with what it did in so many seconds."""
 
+    ANSWER_SECONDS = 600  # a net that is asked for the first time is made and compiled
+
     def __init__(self, name, command, env=None):
         self._name = name
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          text=True, env=env)
-        self.about = self._answer()
+        self.about = self._answer("start")
 
-    def _answer(self):
+    def _answer(self, request):
+        late = threading.Timer(self.ANSWER_SECONDS, self._process.kill)
+        late.start()
         line = self._process.stdout.readline()
+        late.cancel()
         if not line:
-            sys.exit(f"compute: {self._name} ended with status {self._process.wait()}: see above")
+            status = self._process.wait()
+            how = (f"did not answer '{request}' within {self.ANSWER_SECONDS} s"
+                   if status == -signal.SIGKILL else f"ended with status {status}: see above")
+            sys.exit(f"compute: {self._name} {how}")
         return json.loads(line)
 
     def rate(self, *request):
-        self._process.stdin.write(" ".join(map(str, request)) + "\n")
+        line = " ".join(map(str, request))
+        self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
-        answer = self._answer()
+        answer = self._answer(line)
         return answer["units"] / answer["seconds"]
 
     def stop(self):
