@@ -36,6 +36,7 @@ enum class Defence : uint8_t {
   kReportOnce,           // a partition's norm counts once, however often it is reported
   kReportStep,           // a norm of another step does not count
   kReportRepeat,         // a report is repeated until it is answered
+  kSkipTogether,         // a step of which one slice overflowed is skipped by all
   kCount,
 };
 
@@ -65,7 +66,8 @@ constexpr const char* DefenceName(Defence defence) {
                                     "decision-step",
                                     "report-once",
                                     "report-step",
-                                    "report-repeat"};
+                                    "report-repeat",
+                                    "skip-together"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];
 }

@@ -43,6 +43,10 @@ struct Slice {
   friend bool operator==(const Slice&, const Slice&) = default;
 };
 
+// Its partition keeps the loss scale of a job in fp16, and its value says it. Frozen only where
+// nothing is trained: see the order of slices.
+inline constexpr SliceId kLossScaleSlice(0);
+
 // Where a parameter lies: contiguous in the flat buffer, over slices [first_slice, last_slice].
 struct ParameterPlace {
   uint64_t flat_begin = 0;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/crc32c.h"
+#include "common/schedule/loss_scale.h"
 
 namespace starling {
 namespace {
@@ -25,7 +26,8 @@ constexpr size_t kEra = 12;
 constexpr size_t kJob = 16;
 constexpr size_t kSlice = 24;
 constexpr size_t kPurpose = 28;
-constexpr size_t kReserved1 = 29;  // to 32
+constexpr size_t kLossScale = 29;
+constexpr size_t kReserved1 = 30;  // to 32
 constexpr size_t kEpoch = 32;
 constexpr size_t kCount = 36;
 constexpr size_t kFirst = 40;
@@ -62,7 +64,7 @@ using absl::little_endian::Store64;
 
 constexpr uint16_t kKnownFlags =
     frame_flags::kEnter | frame_flags::kPark | frame_flags::kSkip | frame_flags::kReader |
-    frame_flags::kVersion;
+    frame_flags::kVersion | frame_flags::kSkipped;
 
 absl::Status Refuse(absl::string_view field, absl::string_view expected, uint64_t came) {
   return absl::InvalidArgumentError(
@@ -168,6 +170,15 @@ absl::Status CheckSizes(const FrameHeader& h) {
   return absl::OkStatus();
 }
 
+absl::Status CheckLossScale(const FrameHeader& h) {
+  if (h.type != FrameType::kPush && h.type != FrameType::kValue) {
+    return h.loss_scale_log2 == 0 ? absl::OkStatus()
+                                  : Refuse("loss scale", "0 but in pushes and values", h.loss_scale_log2);
+  }
+  if (h.loss_scale_log2 <= LossScale::kMostLog2) return absl::OkStatus();
+  return Refuse("loss scale", absl::StrCat("at most 2^", LossScale::kMostLog2), h.loss_scale_log2);
+}
+
 // A refused report comes back as an error, which says whose it was.
 absl::Status CheckDecision(const FrameHeader& h) {
   if (h.type != FrameType::kDecision) {
@@ -256,6 +267,7 @@ void EncodeFrameHeader(const FrameHeader& h, uint8_t* out) {
   Store64(out + at::kScalar, std::bit_cast<uint64_t>(h.scalar));
   Store32(out + at::kReporter, h.reporter.value);
   Store32(out + at::kHeld, h.held_us);
+  out[at::kLossScale] = h.loss_scale_log2;
   Store32(out + at::kCrc, Crc32c(absl::MakeConstSpan(out, at::kCrc)));
 }
 
@@ -295,9 +307,11 @@ absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out
   h.scalar = std::bit_cast<double>(Load64(p + at::kScalar));
   h.reporter = PartitionId(Load32(p + at::kReporter));
   h.held_us = Load32(p + at::kHeld);
+  h.loss_scale_log2 = p[at::kLossScale];
   if (h.held_us != 0 && h.type != FrameType::kValue) {
     return Refuse("held time", "0 but in values", h.held_us);
   }
+  if (absl::Status status = CheckLossScale(h); !status.ok()) return status;
   if (absl::Status status = CheckWork(h.key.work); !status.ok()) return status;
   if (absl::Status status = CheckSizes(h); !status.ok()) return status;
   if (absl::Status status = CheckDecision(h); !status.ok()) return status;

@@ -64,6 +64,8 @@ inline constexpr uint16_t kPark = 2;      // close: replica leaves the minimum
 inline constexpr uint16_t kSkip = 4;      // close: tick to `clock` without work (after entering behind)
 inline constexpr uint16_t kReader = 8;    // pull by a client: no replica; never waits
 inline constexpr uint16_t kVersion = 16;  // with kReader, in BSP: exactly the version `clock`
+inline constexpr uint16_t kSkipped = 32;  // push, decision: the gradient overflowed in fp16, and counts
+                                          // as zero (docs/protocol.md, section 10)
 }  // namespace frame_flags
 
 struct FrameHeader {
@@ -91,6 +93,10 @@ struct FrameHeader {
   double scalar = 0;        // report: the squared norm; answer: the scale. Finite, not negative
 
   uint32_t held_us = 0;     // value alone: for how long the shard held the pull back
+
+  // fp16: the logarithm to base 2 of what the loss was scaled by (push), or is to be (value of
+  // kLossScaleSlice). The gradient on the wire is divided by it.
+  uint8_t loss_scale_log2 = 0;
 
   uint32_t elements = 0;
   uint32_t payload_bytes = 0;

@@ -37,6 +37,7 @@ FrameHeader Sample() {
   h.elements = 61;
   h.payload_bytes = 244;
   h.digest = 0x123456789ABCDEF0;
+  h.loss_scale_log2 = 24;
   return h;
 }
 
@@ -107,6 +108,23 @@ TEST(Frame, DecisionsCarryANumberThatIsOne) {
   EXPECT_NE(refusal(h).find("reporter"), std::string::npos);
 }
 
+TEST(Frame, ALossScaleComesWithPushesAndValuesAndIsInBounds) {
+  const auto refusal = [](FrameHeader header) {
+    FrameHeader out;
+    return std::string(DecodeFrameHeader(Encoded(header), &out).message());
+  };
+  FrameHeader h = Sample();
+  h.loss_scale_log2 = 25;
+  EXPECT_NE(refusal(h).find("loss scale must be at most 2^24, not 25"), std::string::npos);
+  h.loss_scale_log2 = 1;
+  h.type = FrameType::kPull;
+  EXPECT_NE(refusal(h).find("loss scale must be 0 but in pushes and values, not 1"),
+            std::string::npos);
+  h = Report();
+  h.loss_scale_log2 = 1;
+  EXPECT_NE(refusal(h).find("loss scale"), std::string::npos);
+}
+
 TEST(Frame, LayoutIsLittleEndianAndFixed) {
   const Bytes bytes = Encoded(Sample());
   EXPECT_EQ(std::memcmp(bytes.data(), "STLG", 4), 0);
@@ -132,7 +150,7 @@ TEST(Frame, NamesWhatIsWrong) {
       {"answer", [](Bytes* b) { (*b)[9] = 3; }},
       {"flags", [](Bytes* b) { (*b)[11] = 0x80; }},
       {"work purpose", [](Bytes* b) { (*b)[28] = 4; }},
-      {"reserved", [](Bytes* b) { (*b)[29] = 1; }},
+      {"reserved", [](Bytes* b) { (*b)[30] = 1; }},
       {"scalar", [](Bytes* b) { (*b)[144] = 1; }},
       {"reporter", [](Bytes* b) { (*b)[152] = 1; }},
       {"held time", [](Bytes* b) { (*b)[156] = 1; }},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/protocol/ids.h"
+#include "common/schedule/loss_scale.h"
 
 namespace starling {
 
@@ -95,7 +96,8 @@ struct UpdateScalars {
   float rate = 0;         // learning rate of the contribution's step, for the slice's group
   float scale = 1;        // B / samples where the batch is short
   double decay = 0;       // weight decay of the slice's group
-  int64_t t = 0;          // Adam's step: updates of this slice so far, this one included
+  int64_t t = 0;          // Adam's step: updates of this slice so far, this one included; skipped
+                          // ones do not count
   uint64_t lag = 0;       // updates of this slice between the pull it was computed from and now
 };
 
@@ -109,11 +111,14 @@ struct LogRecord {
   // kApply: the slice, the work it covers (BSP: the whole step), the payload and its scalars.
   SliceId slice;
   WorkRange work;
-  Origin origin;  // kApply in SSP and async, kClose
+  Origin origin;  // kApply in SSP and async, kClose; skipped: who overflowed
   Clock clock = 0;      // kClose: the unit closed, or with kEnter and kSkip where the replica is now
   uint16_t flags = 0;   // kClose: frame_flags
   UpdateScalars scalars;
   uint64_t digest = 0;  // kApply of one contribution: of its payload; 0 for a sum of several
+  // kApply, kDecision: the gradient overflowed in fp16, and nothing changes but what was counted.
+  bool skipped = false;
+  LossScale::State loss_scale;  // kApply of kLossScaleSlice, in fp16: once this record is applied
   // kRoster, kPolicy, kCut (work.epoch).
   RosterNumber roster;
   PolicyAt policy;

@@ -16,16 +16,18 @@ void LossScale::Clean() {
   ++state_.log2;
 }
 
-bool LossScale::Overflow() {
+bool LossScale::Overflow(int log2) {
+  if (log2 > state_.log2) return true;
   if (state_.log2 == kLeastLog2) return false;
   state_.clean = 0;
   --state_.log2;
   return true;
 }
 
-std::string LossScale::Stopped(uint64_t step) {
+std::string LossScale::Stopped(uint64_t step, WorkerId worker) {
   return absl::StrCat(
-      "fp16: the gradient of step ", step, " overflowed with the loss scaled by ",
+      "fp16: the gradient of step ", step, ", by worker ", worker.value,
+      ", overflowed with the loss scaled by ",
       std::ldexp(1.0, kLeastLog2),
       ", the least: numbers beyond 65504 arise without any scaling. Use precision: bf16, which has "
       "the range of fp32, a lower learning rate, or clip");

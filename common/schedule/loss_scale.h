@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "common/protocol/ids.h"
+
 namespace starling {
 
 // A state machine over the steps of a job, in the order of their log: whoever saw the same outcomes
@@ -24,13 +26,14 @@ class LossScale {
 
   // The next step's gradient was finite.
   void Clean();
-  // It was not, and the step is skipped. False: the scale is at its least already, so no further
-  // halving can help, and the job must stop with Stopped() as its reason. The state is then as it
-  // was.
-  bool Overflow();
+  // It was not, with the loss scaled by 2^log2, and the step is skipped. Where that was more than the
+  // scale is now, it has been answered already: several gradients were under way. False: the scale is
+  // at its least already, so no further halving can help, and the job must stop with Stopped() as its
+  // reason. The state is then as it was.
+  bool Overflow(int log2);
 
-  // "fp16: the gradient of step 17 overflowed with ...".
-  static std::string Stopped(uint64_t step);
+  // "fp16: the gradient of step 17, by worker 3, overflowed with ...".
+  static std::string Stopped(uint64_t step, WorkerId worker);
 
   // All of the state, for logs and checkpoints.
   struct State {

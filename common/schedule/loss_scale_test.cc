@@ -14,12 +14,14 @@ void CleanSteps(LossScale& scale, uint32_t steps) {
   for (uint32_t i = 0; i < steps; ++i) scale.Clean();
 }
 
+bool Overflow(LossScale& scale) { return scale.Overflow(scale.state().log2); }
+
 TEST(LossScaleTest, AnOverflowHalvesAtOnce) {
   LossScale scale;
   EXPECT_EQ(scale.scale(), 65536);
-  EXPECT_TRUE(scale.Overflow());
+  EXPECT_TRUE(Overflow(scale));
   EXPECT_EQ(scale.scale(), 32768);
-  EXPECT_TRUE(scale.Overflow());
+  EXPECT_TRUE(Overflow(scale));
   EXPECT_EQ(scale.scale(), 16384);
 }
 
@@ -30,7 +32,7 @@ TEST(LossScaleTest, CleanStepsInARowDouble) {
   scale.Clean();
   EXPECT_EQ(scale.scale(), 131072);
   CleanSteps(scale, LossScale::kCleanSteps - 1);
-  EXPECT_TRUE(scale.Overflow());  // they begin anew
+  EXPECT_TRUE(Overflow(scale));  // they begin anew
   EXPECT_EQ(scale.scale(), 65536);
   CleanSteps(scale, LossScale::kCleanSteps - 1);
   EXPECT_EQ(scale.scale(), 65536);
@@ -42,7 +44,7 @@ TEST(LossScaleTest, StaysWithinItsBounds) {
   LossScale scale;
   CleanSteps(scale, 20 * LossScale::kCleanSteps);
   EXPECT_EQ(scale.scale(), 0x1p24f);
-  EXPECT_TRUE(scale.Overflow());
+  EXPECT_TRUE(Overflow(scale));
   EXPECT_EQ(scale.scale(), 0x1p23f);
   CleanSteps(scale, LossScale::kCleanSteps - 1);
   EXPECT_EQ(scale.scale(), 0x1p23f) << "steps at the bound do not count";
@@ -51,12 +53,29 @@ TEST(LossScaleTest, StaysWithinItsBounds) {
 TEST(LossScaleTest, AnOverflowForEverEnds) {
   LossScale scale;
   int halved = 0;
-  while (scale.Overflow()) ++halved;
+  while (Overflow(scale)) ++halved;
   EXPECT_EQ(halved, LossScale::kFirstLog2 - LossScale::kLeastLog2);
   EXPECT_EQ(scale.scale(), 1);
-  EXPECT_FALSE(scale.Overflow());
+  EXPECT_FALSE(Overflow(scale));
   EXPECT_EQ(scale.scale(), 1);
-  EXPECT_THAT(LossScale::Stopped(17), HasSubstr("step 17 overflowed with the loss scaled by 1, the least"));
+  EXPECT_THAT(LossScale::Stopped(17, WorkerId(3)),
+              HasSubstr("step 17, by worker 3, overflowed with the loss scaled by 1, the least"));
+}
+
+// Workers that all computed with one scale, and all overflowed, say one thing.
+TEST(LossScaleTest, AnOverflowUnderAGreaterScaleWasAnswered) {
+  LossScale scale;
+  EXPECT_TRUE(scale.Overflow(16));
+  EXPECT_TRUE(scale.Overflow(16));
+  EXPECT_EQ(scale.scale(), 32768);
+  EXPECT_TRUE(scale.Overflow(15));
+  EXPECT_EQ(scale.scale(), 16384);
+  EXPECT_TRUE(scale.Overflow(10));  // computed before the scale was doubled: it is too great for sure
+  EXPECT_EQ(scale.scale(), 8192);
+  while (Overflow(scale)) {
+  }
+  EXPECT_TRUE(scale.Overflow(1));
+  EXPECT_FALSE(scale.Overflow(0));
 }
 
 // Whoever takes the state over in the middle goes on as the first one does.
@@ -67,7 +86,7 @@ TEST(LossScaleTest, TheStateIsAllThereIs) {
     LossScale other;
     ASSERT_TRUE(other.Restore(scale.state()));
     if (random() % 1500 == 0) {
-      EXPECT_EQ(scale.Overflow(), other.Overflow());
+      EXPECT_EQ(Overflow(scale), Overflow(other));
     } else {
       scale.Clean();
       other.Clean();
@@ -79,7 +98,7 @@ TEST(LossScaleTest, TheStateIsAllThereIs) {
 
 TEST(LossScaleTest, RefusesAStateOutOfBounds) {
   LossScale scale;
-  EXPECT_TRUE(scale.Overflow());
+  EXPECT_TRUE(Overflow(scale));
   const LossScale::State before = scale.state();
   for (const LossScale::State& bad :
        {LossScale::State{-1, 0}, LossScale::State{25, 0}, LossScale::State{24, 1},

@@ -94,7 +94,7 @@ ShardJob Coordinator::Core::BuildShardJob(const Job& job, const Shard& shard, bo
   uint32_t keep = std::min(job.state.epoch(), epochs - 1);
   if (!job.evaluations.empty()) keep = std::min(keep, job.evaluations.begin()->first);
   orders.set_discard_cuts_before(keep);
-  if (job.spec().clip().scope() != Clip::GLOBAL) return orders;
+  if (job.spec().clip().scope() != Clip::GLOBAL && job.spec().precision() != PRECISION_FP16) return orders;
   for (const View& view : job.state.views()) {
     if (view.partition() == 0) *orders.mutable_decider() = view;
   }

@@ -176,6 +176,10 @@ void Coordinator::Core::AddShardFigures(const Job& job, JobStatus& status) const
     for (int i = 0; i < partition->lag_histogram_size(); ++i) {
       status.set_lag_histogram(i, status.lag_histogram(i) + partition->lag_histogram(i));
     }
+    if (partition->loss_scale() > 0) {
+      status.set_loss_scale(partition->loss_scale());
+      status.set_skipped_steps(partition->skipped_steps());
+    }
     if (partition->cut_epochs() == 0) continue;
     status.set_coverage_min(first ? partition->applied_min()
                                   : std::min(status.coverage_min(), partition->applied_min()));

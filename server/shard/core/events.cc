@@ -48,10 +48,13 @@ const char* CloseName(uint16_t flags) {
   return "close";
 }
 
+const char* Skipped(uint16_t flags) { return flags & frame_flags::kSkipped ? " skipped" : ""; }
+
 std::string RequestText(const FrameHeader& h) {
   switch (h.type) {
     case FrameType::kPush:
-      return absl::StrFormat("push s%d %s", h.key.slice.value, WorkText(h.key.work));
+      return absl::StrFormat("push s%d %s%s", h.key.slice.value, WorkText(h.key.work),
+                             Skipped(h.flags));
     case FrameType::kClose:
       if (h.flags != 0) return absl::StrFormat("%s clock %d", CloseName(h.flags), h.clock);
       return absl::StrFormat("close clock %d %s", h.clock, WorkText(h.key.work));
@@ -62,7 +65,8 @@ std::string RequestText(const FrameHeader& h) {
       return absl::StrFormat("pull s%d clock %d min_lsn %d", h.key.slice.value, h.clock,
                              h.min_lsn.value);
     case FrameType::kDecision:
-      return absl::StrFormat("report of p%d step %d norm2 %g", h.reporter.value, h.clock, h.scalar);
+      return absl::StrFormat("report of p%d step %d norm2 %g%s", h.reporter.value, h.clock, h.scalar,
+                             Skipped(h.flags));
     default:
       return absl::StrCat("frame type ", static_cast<int>(h.type));
   }
@@ -71,6 +75,10 @@ std::string RequestText(const FrameHeader& h) {
 std::string RecordText(const LogRecord& r) {
   switch (r.kind) {
     case RecordKind::kApply:
+      if (r.skipped) {
+        return absl::StrFormat("lsn %d skip s%d %s by r%d", r.lsn.value, r.slice.value,
+                               WorkText(r.work), r.origin.replica.value);
+      }
       return absl::StrFormat("lsn %d apply s%d %s rate %g scale %g%s t %d lag %d", r.lsn.value,
                              r.slice.value, WorkText(r.work), r.scalars.rate, r.scalars.scale,
                              r.scalars.decay == 0 ? "" : absl::StrCat(" decay ", r.scalars.decay),
@@ -87,8 +95,8 @@ std::string RecordText(const LogRecord& r) {
     case RecordKind::kCut:
       return absl::StrFormat("lsn %d cut %d", r.lsn.value, r.work.epoch);
     case RecordKind::kDecision:
-      return absl::StrFormat("lsn %d decision step %d scale %g", r.lsn.value, r.clock,
-                             r.scalars.scale);
+      return absl::StrFormat("lsn %d decision step %d %s", r.lsn.value, r.clock,
+                             r.skipped ? "skipped" : absl::StrFormat("scale %g", r.scalars.scale));
   }
   return "unknown record";
 }
@@ -112,7 +120,8 @@ struct EventText {
   std::string operator()(const DecisionReceived& e) const {
     if (e.header.type != FrameType::kDecision) return absl::StrCat("refused report: ", e.text);
     if (e.header.answer == Answer::kNone) return absl::StrCat("undecided step ", e.header.clock);
-    return absl::StrFormat("decided step %d scale %g", e.header.clock, e.header.scalar);
+    return absl::StrFormat("decided step %d scale %g%s", e.header.clock, e.header.scalar,
+                           Skipped(e.header.flags));
   }
   std::string operator()(const Applied& e) const {
     if (e.first_non_finite >= 0)
@@ -149,8 +158,8 @@ struct ActionText {
     return absl::StrFormat("measure s%d b%d", a.slice.value, a.payload.value);
   }
   std::string operator()(const ReportNorm& a) const {
-    return absl::StrFormat("report step %d norm2 %g view %d", a.header.clock, a.header.scalar,
-                           a.header.view.value);
+    return absl::StrFormat("report step %d norm2 %g%s view %d", a.header.clock, a.header.scalar,
+                           Skipped(a.header.flags), a.header.view.value);
   }
   std::string operator()(const Replicate& a) const {
     return absl::StrCat("replicate ", RecordText(a.record));
@@ -172,7 +181,8 @@ struct ActionText {
                              a.header.reporter.value, a.header.clock,
                              a.header.answer == Answer::kNone
                                  ? "waits"
-                                 : absl::StrFormat("scale %g", a.header.scalar));
+                                 : absl::StrFormat("scale %g%s", a.header.scalar,
+                                                   Skipped(a.header.flags)));
     }
     return absl::StrFormat("c%d %s #%d %s clock %d lsn %d%s%s", a.connection.value,
                            a.header.type == FrameType::kAck ? "ack" : "error", a.header.request_id,
@@ -180,10 +190,12 @@ struct ActionText {
                            a.text.empty() ? "" : ": ", a.text);
   }
   std::string operator()(const SendValue& a) const {
-    return absl::StrFormat("c%d value #%d s%d clock %d lsn %d lag %d %s %d%s", a.connection.value,
+    const int log2 = a.header.loss_scale_log2;
+    return absl::StrFormat("c%d value #%d s%d clock %d lsn %d lag %d %s %d%s%s", a.connection.value,
                            a.header.request_id, a.header.key.slice.value, a.header.clock,
                            a.header.base_lsn.value, a.header.samples,
                            a.source == ValueSource::kCutCopy ? "copy" : "version", a.version,
+                           log2 == 0 ? "" : absl::StrCat(" loss scale 2^", log2),
                            a.header.held_us == 0
                                ? ""
                                : absl::StrCat(" held ", a.header.held_us / 1000, "ms"));

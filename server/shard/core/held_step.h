@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/protocol/types.h"
 #include "server/shard/core/partition_log.h"
+#include "server/shard/core/step_decider.h"
 
 namespace starling {
 
@@ -18,10 +19,10 @@ namespace starling {
 class HeldStep {
  public:
   struct Sum {
-    LogRecord record;  // as it will be applied, but for the decision's scale
+    LogRecord record;  // as it will be applied, but for the decision; skipped: a part of it overflowed
     BufferId payload;
     PartitionLog::Waiters waiters;
-    std::optional<double> norm2;  // once measured
+    std::optional<double> norm2;  // once measured; 0 where it is not clipped
   };
   using Sums = absl::btree_map<SliceId, Sum>;
 
@@ -48,16 +49,17 @@ class HeldStep {
     return nullptr;
   }
 
-  // Of all `slices` sums together, added in ascending order of slices; nullopt: some are not sealed, or
-  // not measured.
-  std::optional<double> Norm2(size_t slices) const {
+  // Of all `slices` sums together, norms added in ascending order of slices; nullopt: some are not
+  // sealed, or not measured.
+  std::optional<StepReport> Whole(size_t slices) const {
     if (sums_.size() < slices) return std::nullopt;
-    double norm2 = 0;
+    StepReport whole;
     for (const auto& [slice, sum] : sums_) {
       if (!sum.norm2.has_value()) return std::nullopt;
-      norm2 += *sum.norm2;
+      whole.norm2 += *sum.norm2;
+      if (sum.record.skipped && !whole.overflowed.has_value()) whole.overflowed = sum.record.origin;
     }
-    return norm2;
+    return whole;
   }
 
   // It is decided: nothing is held any more.

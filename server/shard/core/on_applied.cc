@@ -22,7 +22,7 @@ void Partition::Advance(PartitionActions& actions) {
   while (PartitionLog::Entry* entry = log_.NextToApply()) {
     switch (entry->record.kind) {
       case RecordKind::kApply: {
-        const uint64_t version = bsp() ? static_cast<uint64_t>(entry->record.scalars.t) - 1 : 0;
+        const uint64_t version = bsp() ? static_cast<uint64_t>(entry->record.clock) : 0;
         actions.push_back(ApplyNow{entry->record, entry->payload, version});
         continue;  // until the adaptor says so
       }
@@ -73,6 +73,7 @@ void Partition::OnApplied(const Applied& applied, PartitionActions& actions) {
   SliceState& slice = *FindSlice(record.slice);
   ++slice.applied;
   slice.version_lsn[slice.applied % 2] = lsn;
+  NoteLossScale(slice, record);
   if (!bsp()) waiters = TakeInFlight(payload).waiters;
   if (DefenceMasked(Defence::kBatchKey))
     counted_from_[InFlightKey(record.slice, record.work)] = record.origin.replica;

@@ -1,11 +1,12 @@
-// One scale for a whole step of the job: sealed sums are held, their norm goes to partition 0, whose
-// decision comes back. docs/protocol.md, section 9.
+// One decision for a whole step of the job: sealed sums are held, their norm, and whether a gradient
+// overflowed, go to partition 0, whose decision comes back. docs/protocol.md, section 9.
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/defences.h"
+#include "common/placement/layout.h"
 #include "server/shard/core/partition.h"
 
 namespace starling {
@@ -14,8 +15,13 @@ namespace starling {
 
 void Partition::Hold(LogRecord record, BufferId sum, Waiters waiters, PartitionActions& actions) {
   ++counters_.held_sums;
-  actions.push_back(Measure{record.slice, sum});
-  held_.Add({std::move(record), sum, std::move(waiters), std::nullopt});
+  std::optional<double> norm2;
+  if (FindSlice(record.slice)->info.clipped) {
+    actions.push_back(Measure{record.slice, sum});
+  } else {
+    norm2 = 0;
+  }
+  held_.Add({std::move(record), sum, std::move(waiters), norm2});
 }
 
 void Partition::OnMeasured(const Measured& measured, PartitionActions& actions) {
@@ -28,6 +34,11 @@ void Partition::OnMeasured(const Measured& measured, PartitionActions& actions) 
   if (!fault_.empty()) return;
   fault_ = OverflowText(sum->record.slice, measured.first_non_finite, held_.step());
   actions.push_back(ReportFault{fault_, Origin()});
+  RefuseHeld(actions);
+}
+
+// The partition has stopped.
+void Partition::RefuseHeld(PartitionActions& actions) {
   for (auto& [slice, held] : held_.Take()) {
     for (const Waiter& waiter : held.waiters)
       Refuse(waiter, Answer::kNonFinite, fault_, actions, waiter.request.clock);
@@ -44,8 +55,8 @@ std::string Partition::OverflowText(SliceId slice, int64_t element, int64_t step
 // Whatever is lost on the way there or back is made up for by the next repetition.
 void Partition::TryReport(absl::Time now, PartitionActions& actions) {
   if (!fault_.empty() || held_.empty()) return;
-  const std::optional<double> norm2 = held_.Norm2(clipped_slices_);
-  if (!norm2.has_value()) return;
+  const std::optional<StepReport> whole = held_.Whole(decided_slices_);
+  if (!whole.has_value()) return;
   if (held_.reported()) {
     if (now < held_.next_report()) return;
     if (held_.unanswered() >= kUnansweredReportsMax) return StopWaiting(actions);
@@ -60,7 +71,11 @@ void Partition::TryReport(absl::Time now, PartitionActions& actions) {
   header.view = decider_view_;
   header.reporter = config_.partition;
   header.clock = held_.step();
-  header.scalar = *norm2;
+  header.scalar = whole->norm2;
+  if (whole->overflowed.has_value()) {
+    header.flags = frame_flags::kSkipped;
+    header.origin = *whole->overflowed;
+  }
   actions.push_back(ReportNorm{header});
 }
 
@@ -86,7 +101,19 @@ void Partition::OnDecision(const DecisionReceived& decision, PartitionActions& a
   if (!(h.scalar >= 0 && h.scalar <= 1)) {
     return held_.Refused(absl::StrCat("a scale of ", h.scalar, "; expected 0 to 1"));
   }
+  const bool skipped = (h.flags & frame_flags::kSkipped) != 0;
+  // All of a step were computed with the present scale.
+  if (held_.Find(kLossScaleSlice) != nullptr &&
+      !FoldOutcome(kLossScaleSlice, skipped, loss_scale_.state().log2, held_.step(), h.origin, actions)) {
+    return RefuseHeld(actions);
+  }
   for (auto& [slice, sum] : held_.Take()) {
+    if (!DefenceMasked(Defence::kSkipTogether)) sum.record.skipped = skipped;
+    if (sum.record.skipped) {
+      sum.record.origin = h.origin;
+      ++FindSlice(slice)->skipped;
+    }
+    sum.record.loss_scale = loss_scale_.state();
     sum.record.scalars.scale *= static_cast<float>(h.scalar);
     Order(std::move(sum.record), sum.payload, std::move(sum.waiters), actions);
   }
@@ -109,14 +136,16 @@ void Partition::OnReport(const FrameReceived& frame, PartitionActions& actions) 
                                                    " on shard ", primary_.value));
   }
   const Waiter waiter{frame.connection, h};
-  switch (decider_->Report(h.reporter, h.clock, h.scalar)) {
+  StepReport report{h.scalar, std::nullopt};
+  if ((h.flags & frame_flags::kSkipped) != 0) report.overflowed = h.origin;
+  switch (decider_->Report(h.reporter, h.clock, report)) {
     case StepDecider::Outcome::kWaits:
       reporters_.insert_or_assign(h.reporter, waiter);
       return;
     case StepDecider::Outcome::kRepeated:
       ++counters_.duplicate_reports;
       reporters_.insert_or_assign(h.reporter, waiter);
-      return AnswerReport(waiter, Answer::kNone, 0, actions);
+      return AnswerReport(waiter, Answer::kNone, {h.clock, 0}, actions);
     case StepDecider::Outcome::kComplete:
       reporters_.insert_or_assign(h.reporter, waiter);
       return OrderDecision(actions);
@@ -126,20 +155,20 @@ void Partition::OnReport(const FrameReceived& frame, PartitionActions& actions) 
         reporters_.insert_or_assign(h.reporter, waiter);
         return;
       }
-      return AnswerReport(waiter, Answer::kCounted, decided_->scale, actions);
+      return AnswerReport(waiter, Answer::kCounted, *decided_, actions);
     case StepDecider::Outcome::kOtherStep:
       return refuse(Answer::kStaleClock, absl::StrCat("step ", h.clock, "; step ", decider_->step(),
                                                       " is decided next"));
     case StepDecider::Outcome::kOtherNorm:
       return refuse(Answer::kBadFrame, absl::StrCat("partition ", h.reporter.value,
-                                                    " reported another norm for step ", h.clock,
+                                                    " reported something else about step ", h.clock,
                                                     " before: run the same release everywhere"));
     case StepDecider::Outcome::kBadNorm:
       return refuse(Answer::kBadFrame, absl::StrCat("a squared norm of ", h.scalar,
                                                     "; expected a finite number, at least 0"));
     case StepDecider::Outcome::kStranger:
       return refuse(Answer::kBadFrame, absl::StrCat("partition ", h.reporter.value,
-                                                    " has no gradients that are clipped"));
+                                                    " has nothing that is decided about"));
   }
 }
 
@@ -155,21 +184,30 @@ void Partition::OrderDecision(PartitionActions& actions) {
   LogRecord record;
   record.kind = RecordKind::kDecision;
   record.clock = step;
-  record.scalars.scale = ClipScale(config_.clip_norm, decider_->Decide(),
-                                   static_cast<double>(config_.batch) / samples);
+  const StepReport whole = decider_->Decide();
+  if (whole.overflowed.has_value()) {
+    record.skipped = true;
+    record.origin = *whole.overflowed;
+  } else if (config_.clip_norm > 0) {
+    record.scalars.scale = ClipScale(config_.clip_norm, whole.norm2,
+                                     static_cast<double>(config_.batch) / samples);
+  }
   Order(std::move(record), BufferId(), {}, actions);
 }
 
 void Partition::CommitDecision(const LogRecord& record, PartitionActions& actions) {
-  decided_ = {record.clock, record.scalars.scale};
+  decided_ = {record.clock, record.scalars.scale, std::nullopt};
+  if (record.skipped) decided_->skipped = record.origin;
   for (const auto& [partition, waiter] : std::exchange(reporters_, {}))
-    AnswerReport(waiter, Answer::kCounted, record.scalars.scale, actions);
+    AnswerReport(waiter, Answer::kCounted, *decided_, actions);
 }
 
-void Partition::AnswerReport(const Waiter& waiter, Answer answer, float scale,
+void Partition::AnswerReport(const Waiter& waiter, Answer answer, const StepDecision& decision,
                              PartitionActions& actions) {
   SendFrame send{waiter.connection, AnswerTo(waiter.request, FrameType::kDecision, answer), ""};
-  send.header.scalar = scale;
+  send.header.scalar = decision.scale;
+  send.header.flags = decision.skipped.has_value() ? frame_flags::kSkipped : 0;
+  send.header.origin = decision.skipped.value_or(Origin());
   actions.push_back(std::move(send));
 }
 

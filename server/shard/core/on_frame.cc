@@ -88,6 +88,8 @@ Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {
     return bad(absl::StrCat("slice ", h.key.slice.value, " has ", slice->info.elements,
                             " elements; came ", h.elements, " in ", h.payload_bytes, " bytes"));
   }
+  if (!config_.scales_loss && ((h.flags & frame_flags::kSkipped) != 0 || h.loss_scale_log2 != 0))
+    return bad("a scaled or skipped gradient; the job's precision is not fp16");
   return CheckWork(h);
 }
 

@@ -50,6 +50,7 @@ void Partition::TryPolicy(PartitionActions& actions) {
   record.kind = RecordKind::kPolicy;
   record.policy = policy_;
   Order(std::move(record), BufferId(), {}, actions);
+  if (decider_.has_value() && bsp()) decider_->BeginAt(static_cast<Clock>(policy_.step));
   // A clock beyond every member's; everybody enters again, under the new policy.
   clocks_.ParkAll(static_cast<Clock>(policy_.step));
   actions.push_back(SwitchPolicy{policy_.number, bsp(), policy_.step});

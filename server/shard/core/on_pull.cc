@@ -146,6 +146,10 @@ void Partition::SendSlice(const WaitingPull& pull, ValueSource source, uint64_t 
   send.header.kind = PayloadKind::kDense;
   send.header.elements = FindSlice(pull.request.key.slice)->info.elements;
   send.header.base_lsn = position;
+  if (source == ValueSource::kCurrent) {
+    const uint64_t held = bsp() ? version : FindSlice(pull.request.key.slice)->applied;
+    send.header.loss_scale_log2 = static_cast<uint8_t>(LossScaleOf(pull.request.key.slice, held));
+  }
   send.header.held_us = static_cast<uint32_t>(std::clamp<int64_t>(
       absl::ToInt64Microseconds(now_ - pull.since), 0, std::numeric_limits<uint32_t>::max()));
   const bool training = IsTrainingRequest(pull.request);

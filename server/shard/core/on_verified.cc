@@ -38,11 +38,13 @@ void Partition::OnVerified(const Verified& verified, PartitionActions& actions) 
     return RefuseInFlight(verified.payload, Answer::kStaleView,
                           absl::StrCat("view ", view_.value, " is elsewhere"), actions);
   }
-  if (bsp()) {
-    AddToTree(verified.payload, actions);
-  } else {
-    OrderContribution(verified.payload, actions);
+  if (bsp()) return AddToTree(verified.payload, actions);
+  const bool skipped = (header.flags & frame_flags::kSkipped) != 0;
+  if (!FoldOutcome(header.key.slice, skipped, header.loss_scale_log2, JobStep(header.key.work),
+                   header.origin, actions)) {
+    return RefuseInFlight(verified.payload, Answer::kNonFinite, fault_, actions);
   }
+  OrderContribution(verified.payload, actions);
 }
 
 Partition::InFlight Partition::TakeInFlight(BufferId payload) {
@@ -73,7 +75,7 @@ UpdateScalars Partition::DecideScalars(const SliceState& slice, const WorkRange&
     scalars.scale =
         static_cast<float>(static_cast<double>(config_.batch) / static_cast<double>(samples));
   }
-  scalars.t = static_cast<int64_t>(slice.ordered + 1);
+  scalars.t = static_cast<int64_t>(slice.ordered - slice.skipped + 1);
   // The updates behind `base` are a suffix of those remembered.
   const auto first_after = std::upper_bound(slice.recent.begin(), slice.recent.end(), base);
   scalars.lag = bsp() ? 0 : static_cast<uint64_t>(slice.recent.end() - first_after);
@@ -92,9 +94,12 @@ void Partition::OrderContribution(BufferId payload, PartitionActions& actions) {
   record.clock = header.clock;
   record.scalars = DecideScalars(slice, header.key.work, header.samples, header.base_lsn);
   record.digest = header.digest;
+  record.skipped = (header.flags & frame_flags::kSkipped) != 0;
+  record.loss_scale = loss_scale_.state();
   lags_.push_back(record.scalars.lag);
   if (lags_.size() > kLagsRemembered) lags_.pop_front();
   ++slice.ordered;
+  if (record.skipped) ++slice.skipped;
   slice.recent.push_back(Lsn(log_.ordered().value + 1));
   if (slice.recent.size() > kUpdatesRemembered) slice.recent.pop_front();
   Order(std::move(record), payload, {}, actions);
@@ -123,6 +128,8 @@ void Partition::AddToTree(BufferId payload, PartitionActions& actions) {
   if (outcome.duplicate) {
     ++counters_.duplicate_sums;
     actions.push_back(Release{payload});
+  } else if ((part.header.flags & frame_flags::kSkipped) != 0 && !slice.overflowed.has_value()) {
+    slice.overflowed = part.header.origin;
   }
   for (const BufferId replaced : outcome.replaced) {
     ++counters_.replaced_sums;
@@ -144,11 +151,15 @@ void Partition::Seal(SliceState& slice, const FrameHeader& last, BufferId sum,
   record.clock = JobStep(record.work);
   record.scalars = DecideScalars(slice, record.work, config_.SamplesIn(record.work), Lsn());
   record.digest = last.key.work.count == config_.micro_batches ? last.digest : 0;
+  if (const std::optional<Origin> by = std::exchange(slice.overflowed, std::nullopt)) {
+    record.skipped = true;
+    record.origin = *by;
+  }
   ++slice.ordered;
   ++counters_.sealed;
   Waiters waiters;
   waiters.swap(slice.unsealed);
-  if (slice.info.clipped && !DefenceMasked(Defence::kDecisionHold))
+  if (slice.info.decided && !DefenceMasked(Defence::kDecisionHold))
     return Hold(std::move(record), sum, std::move(waiters), actions);
   Order(std::move(record), sum, std::move(waiters), actions);
 }

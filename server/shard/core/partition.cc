@@ -1,10 +1,12 @@
 #include "server/shard/core/partition.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/defences.h"
+#include "common/placement/layout.h"
 #include "proto/coordinator.pb.h"
 
 namespace starling {
@@ -14,10 +16,10 @@ Partition::Partition(PartitionConfig config) : config_(std::move(config)) {
   for (const PartitionConfig::SliceInfo& info : config_.slices) {
     slices_.try_emplace(info.id, info, config_.micro_batches);
     updated_slices_ += info.updated ? 1 : 0;
-    clipped_slices_ += info.clipped ? 1 : 0;
+    decided_slices_ += info.decided ? 1 : 0;
   }
-  if (config_.clip_norm > 0 && config_.partition == kDecidingPartition) {
-    decider_.emplace(config_.clipped_partitions);
+  if (!config_.reporters.empty() && config_.partition == kDecidingPartition) {
+    decider_.emplace(config_.reporters);
   }
   OpenCoverage(0);
 }
@@ -178,6 +180,11 @@ PartitionStatus Partition::Status() const {
   }
   status.mutable_times()->set_gate(absl::ToDoubleSeconds(held));
   status.mutable_times()->set_pulls(values_sent_);
+  if (keeps_loss_scale()) {
+    const SliceState& slice = *FindSlice(kLossScaleSlice);
+    status.set_loss_scale(std::ldexp(1.0, LossScaleOf(kLossScaleSlice, slice.applied)));
+    status.set_skipped_steps(skipped_steps_);
+  }
   status.set_fault(fault_);
   return status;
 }

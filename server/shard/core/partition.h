@@ -113,6 +113,8 @@ class Partition {
     absl::btree_map<uint32_t, Coverage> coverage;  // by epoch; of the open one
     SubtreeSum tree;                               // BSP: of step `ordered`
     Waiters unsealed;                              // BSP: whose contributions are in the tree
+    std::optional<Origin> overflowed;              // BSP: by whom a contribution in the tree is zero
+    uint64_t skipped = 0;                          // of `ordered`
   };
 
   // A contribution that is verified, or ordered and not applied yet (SSP and async).
@@ -189,6 +191,7 @@ class Partition {
   // on_decision.cc
   void Hold(LogRecord record, BufferId sum, Waiters waiters, PartitionActions& actions);
   void OnMeasured(const Measured& measured, PartitionActions& actions);
+  void RefuseHeld(PartitionActions& actions);
   std::string OverflowText(SliceId slice, int64_t element, int64_t step) const;
   void TryReport(absl::Time now, PartitionActions& actions);
   void StopWaiting(PartitionActions& actions);
@@ -196,7 +199,15 @@ class Partition {
   void OnReport(const FrameReceived& frame, PartitionActions& actions);
   void OrderDecision(PartitionActions& actions);
   void CommitDecision(const LogRecord& record, PartitionActions& actions);
-  void AnswerReport(const Waiter& waiter, Answer answer, float scale, PartitionActions& actions);
+  void AnswerReport(const Waiter& waiter, Answer answer, const StepDecision& decision,
+                    PartitionActions& actions);
+
+  // on_overflow.cc
+  bool keeps_loss_scale() const;
+  bool FoldOutcome(SliceId slice, bool skipped, int log2, int64_t step, const Origin& origin,
+                   PartitionActions& actions);
+  void NoteLossScale(const SliceState& slice, const LogRecord& record);
+  int LossScaleOf(SliceId slice, uint64_t version) const;
 
   // on_applied.cc
   void Order(LogRecord record, BufferId payload, Waiters waiters, PartitionActions& actions);
@@ -271,7 +282,7 @@ class Partition {
 
   const PartitionConfig config_;
   uint32_t updated_slices_ = 0;
-  uint32_t clipped_slices_ = 0;
+  uint32_t decided_slices_ = 0;
 
   // What was ordered.
   Generation generation_;
@@ -311,6 +322,11 @@ class Partition {
   std::optional<StepDecider> decider_;               // of the partition that decides
   absl::btree_map<PartitionId, Waiter> reporters_;   // who waits for the decision under way
   std::optional<StepDecision> decided_;              // the last one committed
+
+  // The loss scale, in the partition of kLossScaleSlice.
+  LossScale loss_scale_;  // as of the last record that is ordered
+  std::array<int, 2> loss_scale_log2_ = {LossScale::kFirstLog2, LossScale::kFirstLog2};  // as version_lsn
+  uint64_t skipped_steps_ = 0;  // applied
 
   // Cuts.
   uint32_t cut_epochs_ = 0;  // epochs [0, cut_epochs_) are cut

@@ -47,17 +47,25 @@ class ElementNames {
   absl::btree_map<SliceId, std::vector<std::pair<Segment, std::string>>> segments_;
 };
 
-void FillClip(const Clip& clip, const Layout& layout, PartitionConfig* config) {
-  if (clip.scope() != Clip::GLOBAL) return;
-  config->clip_norm = clip.norm();
-  for (PartitionConfig::SliceInfo& slice : config->slices)
-    slice.clipped = layout.slices[slice.id.value].kind == TRAINABLE;
+// Norms are of what is trained; a step that overflowed leaves statistics as they are, too.
+void FillDecisions(const JobSpec& spec, const Layout& layout, PartitionConfig* config) {
+  const bool clips = spec.clip().scope() == Clip::GLOBAL;
+  config->scales_loss = spec.precision() == PRECISION_FP16;
+  if (clips) config->clip_norm = spec.clip().norm();
+  const auto is_clipped = [&](SliceId id) {
+    return clips && layout.slices[id.value].kind == TRAINABLE;
+  };
+  const auto is_decided = [&](SliceId id) {
+    return is_clipped(id) || (config->scales_loss && layout.slices[id.value].kind != FROZEN);
+  };
+  for (PartitionConfig::SliceInfo& slice : config->slices) {
+    slice.clipped = is_clipped(slice.id);
+    slice.decided = is_decided(slice.id);
+  }
   for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
     const std::vector<SliceId>& slices = layout.partitions[p];
-    const bool any = std::any_of(slices.begin(), slices.end(), [&](SliceId id) {
-      return layout.slices[id.value].kind == TRAINABLE;
-    });
-    if (any) config->clipped_partitions.push_back(PartitionId(p));
+    if (std::any_of(slices.begin(), slices.end(), is_decided))
+      config->reporters.push_back(PartitionId(p));
   }
 }
 
@@ -128,7 +136,7 @@ absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, c
   }
   STARLING_RETURN_IF_ERROR(FillSteps(job, &config));
   STARLING_ASSIGN_OR_RETURN(config.policy, PolicyFromProto(job.spec().policy()));
-  FillClip(job.spec().clip(), layout, &config);
+  FillDecisions(job.spec(), layout, &config);
   STARLING_ASSIGN_OR_RETURN(
       const LearningRate rate,
       LearningRate::Make(job.spec().optimizer().learning_rate(), config.steps));

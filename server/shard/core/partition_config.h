@@ -25,6 +25,7 @@ struct PartitionConfig {
     double rate_scale = 1;  // multiplies the schedule's rate
     double decay = 0;       // weight decay
     bool clipped = false;   // counts for the norm of the whole gradient, and is scaled with it
+    bool decided = false;   // BSP: applied once the job has decided about the step; all clipped ones are
   };
 
   RunId run;
@@ -38,7 +39,8 @@ struct PartitionConfig {
   uint64_t steps = 0;          // of the whole job
   ConsistencyPolicy policy;
   double clip_norm = 0;  // of the step's whole gradient, BSP; 0: none
-  std::vector<PartitionId> clipped_partitions;  // with slices that are clipped; ascending
+  bool scales_loss = false;  // fp16: a gradient that overflowed is skipped (docs/protocol.md, section 10)
+  std::vector<PartitionId> reporters;  // partitions with slices that are decided about; ascending
 
   std::function<float(int64_t step)> rate;           // the schedule; pure
   std::function<bool(uint32_t epoch)> evaluates_at;  // pure

@@ -74,6 +74,39 @@ TEST(PartitionConfigTest, SlicesHaveTheirGroupsRateAndDecay) {
   EXPECT_EQ(of_group, 2);  // 300,000 elements of b
 }
 
+// In fp16 a step is decided about on every slice that changes, statistics included; where its gradient is
+// clipped, on those that are trained.
+TEST(PartitionConfigTest, SaysWhatIsDecidedAbout) {
+  JobDescription job = Job();
+  JobSpec& spec = *job.mutable_spec();
+  spec.mutable_policy()->set_kind(Policy::BSP);
+  spec.mutable_model()->mutable_parameters(1)->set_kind(STATISTIC);
+  const Layout layout = MakeLayout(spec).value();
+  job.set_layout_digest(layout.digest);
+  const auto decided = [&] {
+    int slices = 0;
+    size_t reporters = 0;
+    for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
+      const PartitionConfig config =
+          MakePartitionConfig(job, layout, PartitionId(p), ShardId(1)).value();
+      for (const PartitionConfig::SliceInfo& info : config.slices) slices += info.decided ? 1 : 0;
+      reporters = config.reporters.size();
+    }
+    EXPECT_EQ(reporters, static_cast<size_t>(slices)) << "a partition has one slice here";
+    return slices;
+  };
+  EXPECT_EQ(decided(), 0);
+  spec.mutable_clip()->set_scope(Clip::GLOBAL);
+  spec.mutable_clip()->set_norm(1);
+  const int trained = decided();
+  EXPECT_GT(trained, 0);
+  spec.set_precision(PRECISION_FP16);
+  EXPECT_EQ(decided(), static_cast<int>(layout.slices.size()));
+  EXPECT_GT(decided(), trained);
+  spec.clear_clip();
+  EXPECT_EQ(decided(), static_cast<int>(layout.slices.size()));
+}
+
 TEST(PartitionConfigTest, NamesElementsAcrossSlices) {
   JobDescription job = Job();
   const Layout layout = MakeLayout(job.spec()).value();

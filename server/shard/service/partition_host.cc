@@ -64,6 +64,7 @@ void SendRefusal(ShardConnection& to, const FrameHeader& request, Answer answer,
   header.type = FrameType::kError;
   header.answer = answer;
   header.scalar = 0;
+  header.loss_scale_log2 = 0;
   OutgoingPayload payload = TextPayload(std::move(text), &header);
   to.Send(header, std::move(payload), -1);
 }
@@ -330,11 +331,15 @@ void PartitionHost::Do(const ApplyNow& action) {
   const Value& from = store.versions[two_versions_ ? action.version % 2 : 0];
   std::shared_ptr<float> out = Writable(store.versions[into], store.slice->elements);
   if (out == nullptr) return OutOfMemory(store.slice->elements);
-  WithPayload(buffers_.at(action.payload), [&](Payload payload) {
-    ApplyUpdate(*store.rule, action.record.scalars, payload,
-                {from.data.get(), out.get(), store.slot0.get(), store.slot1.get(),
-                 store.slice->elements});
-  });
+  if (action.record.skipped) {
+    if (out != from.data) std::memcpy(out.get(), from.data.get(), store.slice->elements * sizeof(float));
+  } else {
+    WithPayload(buffers_.at(action.payload), [&](Payload payload) {
+      ApplyUpdate(*store.rule, action.record.scalars, payload,
+                  {from.data.get(), out.get(), store.slot0.get(), store.slot1.get(),
+                   store.slice->elements});
+    });
+  }
   store.versions[into] = Value{std::move(out), 0};
   store.current = into;
   events_.push_back(Applied{action.record.lsn});

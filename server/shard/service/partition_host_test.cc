@@ -227,6 +227,39 @@ TEST_F(PartitionHostTest, AClippedStepWaitsForItsScale) {
   EXPECT_EQ(Last().First(), -0.75f);
 }
 
+// fp16: what overflowed is skipped, whatever its bytes say.
+TEST_F(PartitionHostTest, ASkippedStepMakesAVersionLikeTheOneBefore) {
+  precision_ = PRECISION_FP16;
+  Start(Policy::BSP);
+  for (const uint32_t step : {0, 1}) {
+    push_flags_ = step == 0 ? 0 : frame_flags::kSkipped;
+    Push(1, Step(0, step), 3);
+    PushOtherSlicesOfThePartition(Step(0, step));
+    ASSERT_EQ(norms_.size(), step + 1u);
+    EXPECT_EQ(norms_[step].scalar, 0) << "nothing is clipped";
+    EXPECT_EQ(norms_[step].flags, push_flags_);
+    FrameHeader decision = norms_[step];
+    decision.answer = Answer::kCounted;
+    decision.scalar = 1;
+    host_->OnDecision(decision, "");
+    Pull(step + 1);
+    ASSERT_EQ(Last().header.type, FrameType::kValue);
+    EXPECT_EQ(Last().First(), -3);
+  }
+}
+
+TEST_F(PartitionHostTest, ASkippedContributionChangesNothingInPlace) {
+  precision_ = PRECISION_FP16;
+  Start(Policy::SSP);
+  Push(1, Step(0, 0), 3);
+  push_flags_ = frame_flags::kSkipped;
+  Push(1, Step(0, 1), 5);
+  EXPECT_EQ(Last().header.answer, Answer::kCounted);
+  Pull(0);
+  ASSERT_EQ(Last().header.type, FrameType::kValue);
+  EXPECT_EQ(Last().First(), -3);
+}
+
 // Clipped, an infinite sum would be infinity times 0.
 TEST_F(PartitionHostTest, ASumThatOverflowsChangesNothingAndStopsTheJobByName) {
   for (const Clip::Scope scope : {Clip::SCOPE_UNSPECIFIED, Clip::PARAMETER}) {

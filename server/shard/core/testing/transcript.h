@@ -23,7 +23,8 @@ struct TranscriptOptions {
   double rate_scale = 1;  // of each slice
   double decay = 0;
   double clip_norm = 0;  // of the whole gradient; all slices are clipped
-  uint32_t clipped_partitions = 1;
+  bool scales_loss = false;  // fp16
+  uint32_t reporters = 1;
   uint32_t partition = 0;
 };
 
@@ -172,11 +173,16 @@ class Transcript {
     config.self = ShardId(1);
     for (uint32_t s = 0; s < options.slices; ++s)
       config.slices.push_back({SliceId(s), kElements, true, options.rate_scale, options.decay});
-    for (auto& slice : config.slices) slice.clipped = options.clip_norm > 0;
+    const bool decides = options.clip_norm > 0 || options.scales_loss;
+    for (auto& slice : config.slices) {
+      slice.clipped = options.clip_norm > 0;
+      slice.decided = decides;
+    }
     config.partition = PartitionId(options.partition);
     config.clip_norm = options.clip_norm;
-    for (uint32_t p = 0; p < options.clipped_partitions && options.clip_norm > 0; ++p)
-      config.clipped_partitions.push_back(PartitionId(p));
+    config.scales_loss = options.scales_loss;
+    for (uint32_t p = 0; p < options.reporters && decides; ++p)
+      config.reporters.push_back(PartitionId(p));
     config.samples = options.samples;
     config.batch = 8;
     config.micro_batches = 4;

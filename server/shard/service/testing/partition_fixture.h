@@ -76,6 +76,7 @@ class PartitionHostTest : public testing::Test {
       spec.mutable_clip()->set_scope(clip_scope_);
       spec.mutable_clip()->set_norm(clip_norm_);
     }
+    spec.set_precision(precision_);
     const Layout layout = MakeLayout(spec).value();
     job.set_partitions(static_cast<uint32_t>(layout.partitions.size()));
     job.set_layout_digest(layout.digest);
@@ -145,6 +146,7 @@ class PartitionHostTest : public testing::Test {
     const std::vector<ReceivedPayload::Piece> pieces = {{bytes, 6}, {bytes + 6, size - 6}};
     FrameHeader header = Header(FrameType::kPush, worker);
     header.kind = PayloadKind::kDense;
+    header.flags = push_flags_;
     header.key.work = work;
     header.samples = work.count;
     header.elements = slice_.elements;
@@ -192,6 +194,8 @@ class PartitionHostTest : public testing::Test {
   uint64_t memory_limit_ = 0;
   std::function<void(Graph&)> change_model_;
   double clip_norm_ = 0;
+  Precision precision_ = PRECISION_FP32;
+  uint16_t push_flags_ = 0;
   uint64_t queued_us_ = 0;  // before their turn came, pushes waited at least so long
   Clip::Scope clip_scope_ = Clip::GLOBAL;
   std::vector<FrameHeader> norms_;  // reported
