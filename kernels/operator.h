@@ -96,6 +96,8 @@ struct BackwardArgs {
   // Samples in the whole step, not in this micro-batch. A loss with reduction "mean" scales by
   // 1 / global_batch; batch norm weights its statistics by n / global_batch (n: this micro-batch).
   int64_t global_batch = 1;
+  // Read by losses alone, whose gradient it multiplies: a power of two.
+  double loss_scale = 1;
 };
 
 // One operator, bound to shapes and formats. Made by Device::CreateOperator; lives no longer than

@@ -346,7 +346,7 @@ class ExecutorImpl : public Executor {
       for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
         STARLING_RETURN_IF_ERROR(WaitForSlices(lane, node));
       }
-      return AddNothing(lane, range, leaf);
+      return AddNothing(lane, range, leaf, 0);
     }
     STARLING_ASSIGN_OR_RETURN(Program* const program, ProgramFor(lane, batch.samples));
     const RandomKey random = {options_.seed, static_cast<uint32_t>(run_.unit->job_step),
@@ -356,6 +356,7 @@ class ExecutorImpl : public Executor {
     STARLING_RETURN_IF_ERROR(ReadOutcome(lane, *program, batch, &run_.outcomes[index]));
     lane.times.Spend(SpanRing::NowMicros(), LanePhase::kForward);
     if (!std::isfinite(run_.outcomes[index].loss_sum)) {
+      if (run_.sink != nullptr && scales_loss()) return AddOverflow(lane, index, range, leaf, batch);
       return ReportNonFinite(lane, *program, batch, random);
     }
     if (run_.sink == nullptr) return absl::OkStatus();
@@ -414,7 +415,10 @@ class ExecutorImpl : public Executor {
   }
 
   absl::Status BackwardStepOf(Lane& lane, Program& program, size_t step) {
-    if (!options_.replay) return program.Backward(static_cast<int>(step), *lane.stream);
+    if (!options_.replay) {
+      const double scale = scales_loss() ? run_.gate->LossScale() : 1;
+      return program.Backward(static_cast<int>(step), scale, *lane.stream);
+    }
     return Replay(lane,
                   options_.replay->backward / static_cast<double>(program.backward_steps().size()));
   }
@@ -505,14 +509,24 @@ class ExecutorImpl : public Executor {
     return absl::OkStatus();
   }
 
-  // A micro-batch beyond the last sample contributes +0.0, added like any other.
-  absl::Status AddNothing(Lane& lane, size_t range, uint64_t leaf) {
+  bool scales_loss() const { return options_.type == DataType::kFp16; }
+
+  // What the loss's gradient would make of all others says nothing: whoever takes the sums skips them.
+  absl::Status AddOverflow(Lane& lane, uint64_t index, size_t range, uint64_t leaf,
+                           const MicroBatch& batch) {
+    run_.outcomes[index] = Outcome();
+    run_.sink->Overflowed();
+    return AddNothing(lane, range, leaf, static_cast<uint32_t>(batch.samples));
+  }
+
+  // A micro-batch without samples, or without a gradient, contributes +0.0, added like any other.
+  absl::Status AddNothing(Lane& lane, size_t range, uint64_t leaf, uint32_t samples) {
     STARLING_RETURN_IF_ERROR(
         device_->Zero(lane.gradients.as<float>(), lane.gradients.bytes(), *lane.stream));
     for (uint32_t s = 0; s < layout_.slices.size(); ++s) {
       if (use_.nodes_of_slice[s] == 0) continue;  // frozen
       if (Stopped()) return Abandoned();
-      STARLING_RETURN_IF_ERROR(AddSlice(lane, range, leaf, SliceId(s), 0));
+      STARLING_RETURN_IF_ERROR(AddSlice(lane, range, leaf, SliceId(s), samples));
     }
     return absl::OkStatus();
   }

@@ -59,6 +59,9 @@ class SliceGate {
   // `*held_us`: for so much of the wait somebody held the value back, who could have sent it; for the
   // rest it was on its way, or not asked for.
   virtual bool Wait(SliceId slice, uint64_t* held_us) = 0;
+  // What a training unit's loss is multiplied by, a power of two; the same throughout the unit. Asked
+  // in fp16 alone, after Wait for all slices.
+  virtual double LossScale() { return 1; }
 };
 
 // Takes gradients, per range of the unit and slice; of frozen slices none. Called by several lanes
@@ -73,7 +76,12 @@ class GradientSink {
   // The buffer from Acquire holds the range's sum, over `samples` samples. Called at once, while
   // backward of earlier layers goes on. With the last range's, this unit does not read the slice's
   // parameters any more.
+  // In fp16 the gradients of trainable parameters are those of the loss times SliceGate::LossScale(),
+  // and any element may have overflowed.
   virtual void Ready(size_t range, SliceId slice, uint32_t samples) = 0;
+  // fp16: a loss is not finite. Its micro-batch adds zeros, but no sum of the unit is worth anything.
+  // Called before the micro-batch's share in a sum.
+  virtual void Overflowed() {}
 };
 
 // In which type a job's values are computed.
@@ -114,7 +122,8 @@ struct RangeResult {
 struct UnitResult {
   std::vector<RangeResult> ranges;
   // False: a loss was NaN or infinite, and the unit stopped before anything of it reached a
-  // gradient.
+  // gradient. Always true where an fp16 unit trains: see GradientSink::Overflowed. Micro-batches with
+  // such a loss count for no samples then.
   bool finite = true;
   std::string bad_layer;          // "conv2 (conv2d)": the first whose output is not finite
   uint64_t bad_micro_batch = 0;   // its id

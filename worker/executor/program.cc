@@ -310,7 +310,7 @@ absl::Status Program::RunForward(int node, const BoundNode& bound, const RandomK
   return kernels_[node]->Forward(args, stream);
 }
 
-absl::Status Program::Backward(int step, Stream& stream) {
+absl::Status Program::Backward(int step, double loss_scale, Stream& stream) {
   const int node = backward_[step].node;
   const BoundNode& forward = late_nodes_[node];
   const BoundStep& bound = steps_[step];
@@ -324,6 +324,7 @@ absl::Status Program::Backward(int step, Stream& stream) {
   args.saved = forward.saved;
   args.workspace = bound.workspace;
   args.global_batch = options_.global_batch;
+  args.loss_scale = loss_scale;
   STARLING_RETURN_IF_ERROR(kernels_[node]->Backward(args, stream));
   for (const Addition& addition : bound.additions) {
     STARLING_RETURN_IF_ERROR(device_->AddValues(addition.to, addition.from, addition.bytes,

@@ -59,7 +59,8 @@ class Program {
   absl::Status ForwardAgain(int node, const RandomKey& random, Stream& stream);
   // Step of backward_steps(). The gradient of a parameter is complete after the step of its first
   // user, the last one in backward's order; those of several users were added in that order.
-  absl::Status Backward(int step, Stream& stream);
+  // `loss_scale` multiplies the gradients of all values, and so those of trainable parameters.
+  absl::Status Backward(int step, double loss_scale, Stream& stream);
 
   const std::vector<BackwardStep>& backward_steps() const { return backward_; }
   int64_t samples() const { return options_.samples; }

@@ -1,5 +1,6 @@
 #include "worker/runtime/compute_thread.h"
 
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -64,20 +65,33 @@ class VersionGate : public SliceGate {
     const bool frozen = live_ && layout_.slices[slice.value].kind == FROZEN;
     return versions_.Wait(slice, frozen ? 0 : version_, held_us);
   }
+  double LossScale() override { return std::ldexp(1.0, LossScaleLog2()); }
+  // Kept from the first call on: once the slice's last sum is delivered it may get its next value.
+  int LossScaleLog2() {
+    MutexLock lock(&mutex_);
+    if (loss_scale_log2_ < 0) loss_scale_log2_ = versions_.LossScaleLog2(kLossScaleSlice);
+    return loss_scale_log2_;
+  }
 
  private:
   const Layout& layout_;
   SliceVersions& versions_;
   const bool live_;
   const Clock version_;
+  Mutex mutex_;
+  int loss_scale_log2_ ABSL_GUARDED_BY(mutex_) = -1;  // -1: not asked for
 };
 
-PushSink::Options SinkOptions(const ServedJob& job) {
+PushSink::Options SinkOptions(const ServedJob& job, const session::action::Compute& compute,
+                              VersionGate& gate) {
   const JobSpec& spec = job.description().spec();
   PushSink::Options options;
   options.most = job.push_buffers_max();
   if (spec.clip().scope() == Clip::WORKER) options.clip_norm = spec.clip().norm();
   options.batch = spec.batch().global();
+  options.whole = compute.whole;
+  if (spec.precision() == PRECISION_FP16)
+    options.loss_scale_log2 = [&gate] { return gate.LossScaleLog2(); };
   return options;
 }
 
@@ -129,9 +143,10 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   FinishedUnit finished;
   finished.unit = compute.unit;
   if (compute.purpose == WorkPurpose::kTrain) {
-    PushSink sink(job.layout(), job.gradients(), SinkOptions(job), [&](PushedGradient gradient) {
-      listener_.on_gradient(FinishedGradient{std::move(gradient), compute.unit});
-    });
+    PushSink sink(job.layout(), job.gradients(), SinkOptions(job, compute, gate),
+                  [&](PushedGradient gradient) {
+                    listener_.on_gradient(FinishedGradient{std::move(gradient), compute.unit});
+                  });
     finished.status = job.executor().Train(unit, batches, gate, sink, &finished.result);
     if (finished.status.ok() && finished.result.finite && !task->cancelled) sink.Finish();
     if (absl::IsCancelled(finished.status) && sink.failed() && !task->cancelled) {

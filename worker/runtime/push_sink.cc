@@ -1,7 +1,9 @@
 #include "worker/runtime/push_sink.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "xxhash.h"
 
@@ -54,12 +56,35 @@ void PushSink::Ready(size_t range, SliceId slice, uint32_t samples) {
   {
     MutexLock lock(&mutex_);
     gradient.buffer = std::move(held_.extract({range, slice}).mapped());
-    if (options_.clip_norm > 0) {
-      kept_.push_back(std::move(gradient));
-      return;
-    }
+  }
+  if (options_.loss_scale_log2 != nullptr) Unscale(gradient);
+  if (options_.clip_norm > 0 || options_.whole) {
+    MutexLock lock(&mutex_);
+    kept_.push_back(std::move(gradient));
+    return;
   }
   Send(std::move(gradient));
+}
+
+// Dividing by a power of two is exact here: gradients that are made of products of fp16 numbers are far
+// above fp32's least. So a sum of ranges has the same bits, whichever of them were divided together.
+void PushSink::Unscale(PushedGradient& gradient) {
+  gradient.loss_scale_log2 = options_.loss_scale_log2();
+  const bool scaled = layout_.slices[gradient.slice.value].kind == TRAINABLE;
+  const float inverse = scaled ? std::ldexp(1.0f, -gradient.loss_scale_log2) : 1.0f;
+  float* const values = gradient.buffer->data;
+  bool finite = true;
+  for (uint32_t i = 0; i < gradient.buffer->elements; ++i) {
+    finite &= std::abs(values[i]) <= std::numeric_limits<float>::max();  // NaN is not
+    values[i] *= inverse;
+  }
+  if (!finite) overflowed_ = true;
+  if (overflowed_) Skip(gradient);
+}
+
+void PushSink::Skip(PushedGradient& gradient) {
+  std::fill_n(gradient.buffer->data, gradient.buffer->elements, 0.0f);
+  gradient.skipped = true;
 }
 
 void PushSink::Send(PushedGradient gradient) {
@@ -78,12 +103,15 @@ float PushSink::Shrink(uint32_t range) const {
   }
   double sum = 0;
   for (const auto& [slice, of_slice] : squares) sum += of_slice;
-  if (samples == 0 || !std::isfinite(sum)) return 1;
+  if (options_.clip_norm == 0 || samples == 0 || !std::isfinite(sum)) return 1;
   const double norm = std::sqrt(sum) * options_.batch / samples;
   return norm > options_.clip_norm ? static_cast<float>(options_.clip_norm / norm) : 1;
 }
 
 void PushSink::Finish() {
+  if (overflowed_) {
+    for (PushedGradient& gradient : kept_) Skip(gradient);
+  }
   std::map<uint32_t, float> shrinks;
   for (const PushedGradient& gradient : kept_) {
     if (shrinks.count(gradient.range) == 0) shrinks[gradient.range] = Shrink(gradient.range);

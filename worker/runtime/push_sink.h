@@ -24,16 +24,22 @@ struct PushedGradient {
   std::shared_ptr<GradientBuffer> buffer;
   uint64_t digest = 0;  // XXH3-64 of its bytes
   uint32_t samples = 0;
+  int loss_scale_log2 = 0;  // it is divided by two to the power of this
+  bool skipped = false;     // zero, since a gradient of the unit overflowed
 };
 
 // Of one training unit. Delivers each gradient as soon as it is ready; or, where the worker clips its
-// whole contribution, all of them when the unit is computed.
+// whole contribution, or is to know that all of it is finite, all of them when the unit is computed.
 class PushSink : public GradientSink {
  public:
   struct Options {
     int most = 1;           // buffers of a slice that may be on loan (PushBuffersMax)
     double clip_norm = 0;   // of the trainable part of each range, rescaled to a full batch; 0: none
     uint32_t batch = 0;     // samples of a full one
+    // fp16: the logarithm to base 2 of what the loss is scaled by. Called by lanes, from the first Ready
+    // on. Unset: not fp16.
+    std::function<int()> loss_scale_log2 = nullptr;
+    bool whole = false;     // fp16: an overflow skips all of the unit, not only what comes after it
   };
   // Called by the executor's lanes; must be quick.
   using Deliver = std::function<void(PushedGradient)>;
@@ -44,9 +50,11 @@ class PushSink : public GradientSink {
 
   float* Acquire(size_t range, SliceId slice) override;
   void Ready(size_t range, SliceId slice, uint32_t samples) override;
+  void Overflowed() override { overflowed_ = true; }
 
   // The unit is computed, and its loss was finite: what was kept back is delivered, in the order in
-  // which it became ready. A gradient that is not finite is left as it is: the shard names it.
+  // which it became ready. A gradient that is not finite is left as it is, but in fp16: the shard names
+  // it.
   void Finish();
 
   // Some Acquire had no memory to give, or was cancelled.
@@ -54,6 +62,8 @@ class PushSink : public GradientSink {
 
  private:
   void Send(PushedGradient gradient);
+  void Unscale(PushedGradient& gradient);
+  static void Skip(PushedGradient& gradient);
   // What multiplies the range's gradients.
   float Shrink(uint32_t range) const;
 
@@ -62,6 +72,7 @@ class PushSink : public GradientSink {
   const Options options_;
   const Deliver deliver_;
   std::atomic<bool> failed_ = false;
+  std::atomic<bool> overflowed_ = false;
   Mutex mutex_;
   std::map<std::pair<size_t, SliceId>, std::shared_ptr<GradientBuffer>> held_
       ABSL_GUARDED_BY(mutex_);

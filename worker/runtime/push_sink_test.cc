@@ -33,6 +33,15 @@ class PushSinkTest : public testing::Test {
         layout_, pool_, PushSink::Options{.most = 2, .clip_norm = clip_norm, .batch = 8},
         [this](PushedGradient gradient) { pushed_.push_back(std::move(gradient)); });
   }
+  // fp16, with the loss scaled by 8.
+  void MakeScaled(bool whole, double clip_norm = 0) {
+    PushSink::Options options{.most = 2, .clip_norm = clip_norm, .batch = 8};
+    options.loss_scale_log2 = [] { return 3; };
+    options.whole = whole;
+    sink_ = std::make_unique<PushSink>(layout_, pool_, options, [this](PushedGradient gradient) {
+      pushed_.push_back(std::move(gradient));
+    });
+  }
   void Compute(uint32_t slice, float a, float b, uint32_t samples = 8) {
     float* const data = sink_->Acquire(0, SliceId(slice));
     ASSERT_NE(data, nullptr);
@@ -108,6 +117,71 @@ TEST_F(PushSinkTest, WhatIsNotFinishedIsDropped) {
   Compute(1, 3, 4);
   sink_.reset();
   EXPECT_TRUE(pushed_.empty());
+}
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+TEST_F(PushSinkTest, Fp16IsDividedByTheLossScaleButForStatistics) {
+  MakeScaled(/*whole=*/false);
+  Compute(0, 8, -3);
+  Compute(2, 8, 1);
+  ASSERT_EQ(pushed_.size(), 2u);
+  EXPECT_THAT(Values(0), ElementsAre(1, -0.375));
+  EXPECT_THAT(Values(1), ElementsAre(8, 1));
+  EXPECT_EQ(pushed_[0].loss_scale_log2, 3);
+  EXPECT_FALSE(pushed_[0].skipped);
+}
+
+TEST_F(PushSinkTest, AnOverflowIsAZeroThatSaysSo) {
+  for (const float bad : {kInf, -kInf, std::nanf("")}) {
+    pushed_.clear();
+    MakeScaled(/*whole=*/false);
+    Compute(1, 16, 8);
+    Compute(0, 1, bad);
+    Compute(2, 1, 1);  // whatever comes later of the unit
+    ASSERT_EQ(pushed_.size(), 3u);
+    EXPECT_THAT(Values(0), ElementsAre(2, 1));
+    EXPECT_FALSE(pushed_[0].skipped) << "it had left already";
+    for (size_t i : {1, 2}) {
+      EXPECT_TRUE(pushed_[i].skipped);
+      EXPECT_THAT(Values(i), ElementsAre(0, 0));
+    }
+  }
+}
+
+TEST_F(PushSinkTest, AWholeContributionIsSkippedOrIsNot) {
+  for (const bool overflows : {false, true}) {
+    pushed_.clear();
+    MakeScaled(/*whole=*/true);
+    Compute(2, 1, 1);
+    Compute(1, 16, 8);
+    Compute(0, overflows ? kInf : 8, 0);
+    EXPECT_TRUE(pushed_.empty());
+    sink_->Finish();
+    ASSERT_EQ(pushed_.size(), 3u);
+    for (const PushedGradient& gradient : pushed_) EXPECT_EQ(gradient.skipped, overflows);
+    const std::vector<float> expected = overflows ? std::vector<float>{0, 0} : std::vector<float>{2, 1};
+    EXPECT_EQ(Values(1), expected);
+  }
+}
+
+TEST_F(PushSinkTest, ANonFiniteLossSkipsToo) {
+  MakeScaled(/*whole=*/true);
+  Compute(1, 16, 8);
+  sink_->Overflowed();
+  Compute(0, 0, 0);
+  sink_->Finish();
+  ASSERT_EQ(pushed_.size(), 2u);
+  for (const PushedGradient& gradient : pushed_) EXPECT_TRUE(gradient.skipped);
+}
+
+TEST_F(PushSinkTest, Fp16IsClippedAsItIsPushed) {
+  MakeScaled(/*whole=*/true, 6.5);
+  Compute(1, 24, 32);
+  Compute(0, 96, 0);
+  sink_->Finish();
+  EXPECT_THAT(Values(0), ElementsAre(1.5, 2));  // |3, 4, 12| is 13
+  EXPECT_THAT(Values(1), ElementsAre(6, 0));
 }
 
 }  // namespace

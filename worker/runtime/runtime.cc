@@ -469,6 +469,8 @@ void WorkerRuntime::OnGradient(FinishedGradient gradient) {
   ready.range = gradient.range;
   ready.slice = gradient.slice;
   ready.samples = gradient.samples;
+  ready.loss_scale_log2 = static_cast<uint8_t>(gradient.loss_scale_log2);
+  ready.skipped = gradient.skipped;
   ready.buffer = buffers_.Add(HeldGradient{std::move(gradient.buffer), gradient.digest});
   Step(ready);
 }
@@ -514,7 +516,8 @@ void WorkerRuntime::Install(const action::InstallValue& action) {
     if (recorder_ != nullptr && action.params == session::Params::kLive) {
       recorder_->Value(action.slice, action.clock, absl::MakeConstSpan(to, slice.elements));
     }
-    job_->versions(action.params).Set(action.slice, action.clock, value->arrival);
+    job_->versions(action.params)
+        .Set(action.slice, action.clock, value->arrival, action.loss_scale_log2);
   }
   buffers_.Release(action.buffer);
 }

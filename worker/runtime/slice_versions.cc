@@ -17,10 +17,16 @@ uint64_t HeldShare(uint64_t begin_us, uint64_t end_us, const SliceArrival& arriv
   return to_us > from_us ? to_us - from_us : 0;
 }
 
-void SliceVersions::Set(SliceId slice, Clock version, const SliceArrival& arrival) {
+void SliceVersions::Set(SliceId slice, Clock version, const SliceArrival& arrival,
+                        int loss_scale_log2) {
   MutexLock lock(&mutex_);
-  slices_[slice.value] = {version, arrival};
+  slices_[slice.value] = {version, arrival, loss_scale_log2};
   changed_.SignalAll();
+}
+
+int SliceVersions::LossScaleLog2(SliceId slice) {
+  MutexLock lock(&mutex_);
+  return slices_[slice.value].loss_scale_log2;
 }
 
 void SliceVersions::Forget() {

@@ -28,7 +28,11 @@ class SliceVersions {
   explicit SliceVersions(size_t slices) : slices_(slices) {}
 
   // The slice's bytes in the buffer are complete and have this version.
-  void Set(SliceId slice, Clock version, const SliceArrival& arrival = {});
+  // `loss_scale_log2`: of gradients computed from it (fp16, kLossScaleSlice).
+  void Set(SliceId slice, Clock version, const SliceArrival& arrival = {}, int loss_scale_log2 = 0);
+
+  // As it was Set with the slice's version.
+  int LossScaleLog2(SliceId slice);
 
   // What the buffer holds is void: no slice has a version.
   void Forget();
@@ -45,6 +49,7 @@ class SliceVersions {
   struct OfSlice {
     Clock version = -1;  // -1: none
     SliceArrival arrival;
+    int loss_scale_log2 = 0;
   };
   Mutex mutex_;
   CondVar changed_;

@@ -98,6 +98,10 @@ struct SliceGradient {
   SliceId slice;
   BufferId buffer;  // the session owns it until ReleaseBuffer
   uint32_t samples = 0;
+  // fp16: the sum is divided by 2^this, which the loss was scaled by. Skipped: it overflowed, or
+  // another sum of the unit did, and is zero instead.
+  uint8_t loss_scale_log2 = 0;
+  bool skipped = false;
 };
 
 struct RangeMetrics {
@@ -198,6 +202,9 @@ struct Compute {
   uint64_t job_step = 0;  // random numbers are drawn for it; kEvaluate: 0
   WorkPurpose purpose = WorkPurpose::kTrain;
   Params params = Params::kLive;
+  // SliceGradients come when all are complete, and if one is skipped all are: who takes the first has
+  // taken all.
+  bool whole = false;
 };
 
 // Nobody wants the unit any more. Events of it that still come are ignored (their buffers
@@ -213,6 +220,7 @@ struct InstallValue {
   BufferId buffer;
   Params params = Params::kLive;
   Clock clock = 0;
+  uint8_t loss_scale_log2 = 0;  // fp16, kLossScaleSlice: of gradients computed from this version
 };
 
 // What the live copy of the parameters holds is void: no unit may start on it, whatever its version.

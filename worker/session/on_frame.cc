@@ -90,7 +90,8 @@ void Session::Core::OnValue(uint64_t id, const event::Frame& e) {
   }
   const Clock version = held.version;
   Drop(id);
-  Do(action::InstallValue{slice, e.buffer, snapshot ? Params::kSnapshot : Params::kLive, version});
+  Do(action::InstallValue{slice, e.buffer, snapshot ? Params::kSnapshot : Params::kLive, version,
+                          h.loss_scale_log2});
 }
 
 // The copy that the pull was for is gone: its epoch's evaluation is over, or the lease went to

@@ -24,6 +24,8 @@ void Session::Core::On(const event::SliceGradient& e) {
   h.key.work = unit.ranges[e.range];
   h.origin.attempt = unit.lease.attempt();
   h.samples = e.samples;
+  if (e.skipped) h.flags |= frame_flags::kSkipped;
+  h.loss_scale_log2 = e.loss_scale_log2;
   h.clock = unit.clock;
   h.base_lsn = job.live[e.slice.value].lsn;
   h.elements = shape.elements;

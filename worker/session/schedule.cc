@@ -204,7 +204,10 @@ void Session::Core::Begin(Unit unit) {
   const Params params = train ? Params::kLive : Params::kSnapshot;
   if (!begun.ranges.empty()) {
     job.computing = id;
-    Do(action::Compute{id, begun.ranges, clock, begun.job_step, begun.purpose, params});
+    // In BSP the step's decision makes a skip whole, and gradients need not wait for each other.
+    const bool whole =
+        train && !job.bsp() && job.description.spec().precision() == PRECISION_FP16;
+    Do(action::Compute{id, begun.ranges, clock, begun.job_step, begun.purpose, params, whole});
     for (uint32_t s = 0; s < job.slices.size(); ++s) Want(SliceId(s), params, clock);
     return;
   }

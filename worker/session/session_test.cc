@@ -198,6 +198,40 @@ TEST(Session, EvaluatesBeforeItTrains) {
   ExpectGolden(d, "evaluate");
 }
 
+// fp16: what the adaptor says of a gradient goes with its push, and what a value says of the loss scale
+// with the value. Where no decision makes a skip whole, the adaptor has to.
+TEST(Session, Fp16SkipsAndScales) {
+  for (const PolicyKind policy : {PolicyKind::kSsp, PolicyKind::kBsp}) {
+    const bool bsp = policy == PolicyKind::kBsp;
+    Driver d(policy);
+    d.orders().mutable_job()->mutable_spec()->set_precision(PRECISION_FP16);
+    d.orders().set_training_open(true);
+    d.Serve();
+    if (!bsp) d.AddLease(11, Item(0, 0));
+    d.GiveOrders();
+    d.Ack(0);
+    EXPECT_EQ(d.Count(" whole"), bsp ? 0u : 1u) << d.text();
+    for (const FrameHeader& h : std::exchange(d.sent(), {})) {
+      if (h.type != FrameType::kPull) continue;
+      FrameHeader pull = h;
+      pull.loss_scale_log2 = h.key.slice == SliceId(0) ? 13 : 0;
+      d.Answer(pull, FrameType::kValue, Answer::kNone, h.clock);
+    }
+    EXPECT_EQ(d.Count("install slice 0 version 0 loss scale 2^13"), 1u) << d.text();
+    d.Forget();
+    d.Step(event::SliceGradient{UnitId(1), 0, SliceId(2), BufferId(91), 16, 13, false});
+    d.Step(event::SliceGradient{UnitId(1), 0, SliceId(1), BufferId(92), 16, 13, true});
+    std::vector<FrameHeader> pushes;
+    for (const FrameHeader& h : d.sent()) {
+      if (h.type == FrameType::kPush) pushes.push_back(h);
+    }
+    ASSERT_EQ(pushes.size(), 2u);
+    EXPECT_EQ(pushes[0].flags, 0);
+    EXPECT_EQ(pushes[1].flags, frame_flags::kSkipped);
+    for (const FrameHeader& push : pushes) EXPECT_EQ(push.loss_scale_log2, 13);
+  }
+}
+
 // The whole cluster was told to stop at once, and the others were quicker.
 TEST(Session, ADrainThatNobodyAnswersEndsWithinFiveSeconds) {
   for (const bool streams_break : {true, false}) {

@@ -122,7 +122,7 @@ struct EventText {
   }
   std::string operator()(const event::SliceGradient& e) const {
     return absl::StrCat("gradient of unit ", e.unit.value, " range ", e.range, " slice ",
-                        e.slice.value, " buffer ", e.buffer.value);
+                        e.slice.value, " buffer ", e.buffer.value, e.skipped ? " skipped" : "");
   }
   std::string operator()(const event::UnitComputed& e) const {
     return absl::StrCat("unit ", e.unit.value, " computed", e.finite ? "" : ", not finite");
@@ -163,7 +163,7 @@ struct ActionText {
   }
   std::string operator()(const action::Compute& a) const {
     return absl::StrCat("compute unit ", a.unit.value, ": ", Text(a.ranges), " clock ", a.clock,
-                        " step ", a.job_step,
+                        " step ", a.job_step, a.whole ? " whole" : "",
                         a.params == Params::kSnapshot ? " on the snapshot" : "");
   }
   std::string operator()(const action::Abandon& a) const {
@@ -171,7 +171,10 @@ struct ActionText {
   }
   std::string operator()(const action::InstallValue& a) const {
     return absl::StrCat("install slice ", a.slice.value, " version ", a.clock,
-                        a.params == Params::kSnapshot ? " in the snapshot" : "");
+                        a.params == Params::kSnapshot ? " in the snapshot" : "",
+                        a.loss_scale_log2 == 0
+                            ? ""
+                            : absl::StrCat(" loss scale 2^", static_cast<int>(a.loss_scale_log2)));
   }
   std::string operator()(const action::ForgetValues& a) const {
     return a.snapshot_too ? "forget values" : "forget live values";

@@ -2,6 +2,7 @@
 #ifndef STARLING_WORKER_EXECUTOR_TESTING_HARNESS_H_
 #define STARLING_WORKER_EXECUTOR_TESTING_HARNESS_H_
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -59,7 +60,9 @@ class CollectingSink : public GradientSink {
 
   float* Acquire(size_t range, SliceId slice) override;
   void Ready(size_t range, SliceId slice, uint32_t samples) override;
+  void Overflowed() override { overflowed = true; }
 
+  std::atomic<bool> overflowed = false;
   // Called at each Ready, outside of the lock.
   std::function<void(size_t range, SliceId slice)> on_ready;
 
