@@ -103,7 +103,7 @@ void ReadPrecision(const Section& spec, JobSpec* out) {
   const std::string precision = spec.Text("precision", "fp32");
   if (precision == "bf16") out->set_precision(PRECISION_BF16);
   else if (precision == "fp16") out->set_precision(PRECISION_FP16);
-  else if (precision != "fp32") spec.Fail("precision", absl::StrCat("expected fp32 or bf16, got \"", precision, "\""));
+  else if (precision != "fp32") spec.Fail("precision", absl::StrCat("expected fp32, bf16 or fp16, got \"", precision, "\""));
 }
 
 void ReadStop(const Section& spec, Stop* out) {

@@ -265,9 +265,10 @@ TEST(JobFile, ReadsThePrecision) {
   const auto spec = Parse(kGood, {"precision=bf16"});
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->precision(), PRECISION_BF16);
+  EXPECT_EQ(Parse(kGood, {"precision=fp16"})->precision(), PRECISION_FP16);
   JobSpec unknown = *spec;
   unknown.set_precision(static_cast<Precision>(7));
-  EXPECT_THAT(std::string(ValidateSpec(unknown).message()), HasSubstr("expected fp32 or bf16, got number 7"));
+  EXPECT_THAT(std::string(ValidateSpec(unknown).message()), HasSubstr("expected fp32, bf16 or fp16, got number 7"));
 }
 
 TEST(JobFile, RelativePathsStartAtTheFile) {
@@ -340,8 +341,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{add: {inputs: {a: b}}}]", "expected names of layers"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{linear: {parametersOf: [a]}}]", "expected a layer's name"),
         std::make_tuple("seed: 7", "loss: hinge", "meanSquaredError or binaryCrossEntropy"),
-        std::make_tuple("seed: 7", "precision: fp8", "spec.precision: expected fp32 or bf16, got \"fp8\""),
-        std::make_tuple("seed: 7", "precision: fp16", "fp16 cannot be trained yet: its small gradients vanish"),
+        std::make_tuple("seed: 7", "precision: fp8", "spec.precision: expected fp32, bf16 or fp16, got \"fp8\""),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: []", "at least one layer"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{a: {}, b: {}}]", "expected one operator"),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "onnx: x.onnx", "spec.model.onnx: not built yet"),
@@ -423,7 +423,8 @@ spec:
   optimizer: {sgd: {learningRate: 1}}
 )";
   EXPECT_TRUE(Parse(kCounter, {"precision=fp32"}).ok());
-  EXPECT_THAT(std::string(Parse(kCounter, {"precision=bf16"}).status().message()), HasSubstr("remove precision"));
+  for (const char* precision : {"precision=bf16", "precision=fp16"})
+    EXPECT_THAT(std::string(Parse(kCounter, {precision}).status().message()), HasSubstr("remove precision"));
 }
 
 TEST(JobFile, ACounterIsWholeBatches) {

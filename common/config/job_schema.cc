@@ -154,7 +154,7 @@ Field SpecField() {
           Group("async", T::kMap, "nobody waits; staleness is measured", {}),
           GuardField()}),
       NotBuilt("transfer", "gradient compression"),
-      Leaf("precision", T::kString, "fp32", "of activations and their gradients: fp32 or bf16 (fp16 cannot be trained yet)"),
+      Leaf("precision", T::kString, "fp32", "of activations and their gradients: fp32, bf16 or fp16, whose loss is scaled"),
       Group("workers", T::kMap, "how many", {
           Leaf("min", T::kInteger, "1", "starts with at least so many"),
           Leaf("max", T::kInteger, "1", "grows to so many; at least min"),

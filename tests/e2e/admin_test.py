@@ -23,7 +23,8 @@ def endless(name, folder):
     data = {"idx": {"images": images, "labels": labels}}
     return job_file(name, {"builtin": "mlp", "hidden": [32, 16]}, {"train": data, "test": data},
                     consistency={"ssp": {"staleness": 2}}, workers={"min": 2, "max": 2},
-                    evaluate={"everyEpochs": 1}, stop={"epochs": 100000})
+                    evaluate={"everyEpochs": 1}, stop={"epochs": 100000},
+                    precision="fp16")  # whose figures are there, too
 
 
 class Admin(unittest.TestCase):

@@ -55,6 +55,68 @@ void JobTruth::OnAccepted(PartitionId partition, const FrameHeader& push, RunId 
   }
   if (push.key.run != run) world_->Violate(Promise::kG1, "a push of another run was taken");
   if (push.view != view) world_->Violate(Promise::kG1, "a push of another view was taken");
+  CheckPushedScale(push);
+}
+
+// fp16: all that is computed of a BSP step is scaled as the log says that the step is; elsewhere as it
+// said at some time.
+void JobTruth::CheckPushedScale(const FrameHeader& push) {
+  if (workload_->spec.precision() != PRECISION_FP16) return;
+  overflowed_[ItemKey(push.key.work, workload_->spec.batch().micro_batches())] |=
+      (push.flags & frame_flags::kSkipped) != 0;
+  const bool bsp = PolicyOf(push.policy).kind == PolicyKind::kBsp;
+  const uint64_t step = JobStep(push.key.work);
+  const bool right = bsp ? step < scales_.size() && scales_[step] == push.loss_scale_log2
+                         : std::count(scales_.begin(), scales_.end(), push.loss_scale_log2) > 0;
+  if (right) return;
+  world_->Violate(Promise::kDecision,
+                  absl::StrCat("a gradient of step ", step, " came with the loss scaled by 2^",
+                               static_cast<int>(push.loss_scale_log2), ", which the log does not say"));
+}
+
+// fp16: a step is skipped by all slices or by none, and if any of its gradients overflowed. In SSP and
+// async slices may hold different attempts, each of which was skipped, or was not, as a whole.
+void JobTruth::CheckSkipped(const LogRecord& record, const FrameHeader& push) {
+  if (workload_->spec.precision() != PRECISION_FP16) return;
+  const auto key = ItemKey(record.work, workload_->spec.batch().micro_batches());
+  bool expected = (push.flags & frame_flags::kSkipped) != 0;
+  if (PolicyOf(push.policy).kind == PolicyKind::kBsp) {
+    expected = overflowed_[key];
+    if (decided_.try_emplace(key, record.skipped).first->second != record.skipped) expected = !record.skipped;
+  }
+  if (record.skipped != expected) {
+    world_->Violate(Promise::kDecision, absl::StrCat("slice ", record.slice.value, " of ", Text(record.work),
+                                                     " was ", record.skipped ? "" : "not ", "skipped"));
+  }
+  if (record.skipped) {
+    slices_[record.slice.value].skipped.insert(key);
+    world_->Count("updates that were skipped");
+  }
+  if (record.slice != kLossScaleSlice) return;
+  if (!record.skipped) {
+    loss_scale_.Clean();
+  } else if (!loss_scale_.Overflow(push.loss_scale_log2)) {
+    world_->Violate(Promise::kDecision, "a job went on after an overflow at the least scale");
+  }
+  scales_.push_back(loss_scale_.state().log2);
+}
+
+bool JobTruth::Counts(SliceId slice, uint32_t epoch, uint64_t first) const {
+  return !slices_[slice.value].skipped.contains({epoch, first});
+}
+
+// Once all items of epochs [0, epochs) were counted, or skipped.
+Values JobTruth::ExpectedAfter(SliceId slice, uint32_t epochs) const {
+  std::vector<std::pair<WorkRange, int>> all;
+  const uint32_t micro = workload_->spec.batch().micro_batches();
+  for (uint32_t epoch = 0; epoch < epochs; ++epoch) {
+    const uint64_t steps = StepsInEpoch(workload_->spec, workload_->train_samples, epoch);
+    for (uint64_t step = 0; step < steps; ++step) {
+      if (!Counts(slice, epoch, step * micro)) continue;
+      all.push_back({{WorkPurpose::kTrain, epoch, step * micro, micro}, 1});
+    }
+  }
+  return ExpectedWith(*workload_, layout_, slice, all);
 }
 
 ConsistencyPolicy JobTruth::PolicyOf(PolicyNumber number) const {
@@ -104,8 +166,9 @@ void JobTruth::OnPolicySwitched(PartitionId partition, PolicyNumber number) {
 }
 
 // G6: each item once for each slice.
-void JobTruth::OnApplied(PartitionId partition, const LogRecord& record) {
-  CheckScale(record);
+void JobTruth::OnApplied(PartitionId partition, const LogRecord& record, const FrameHeader& push) {
+  CheckSkipped(record, push);
+  if (!record.skipped) CheckScale(record);
   SliceTruth& slice = slices_[record.slice.value];
   const auto key = ItemKey(record.work, workload_->spec.batch().micro_batches());
   const int times = ++slice.times[key];
@@ -155,7 +218,7 @@ void JobTruth::CheckScale(const LogRecord& record) const {
 // The copy for evaluation is the epoch's end, not more and not less.
 void JobTruth::OnCut(SliceId slice, uint32_t epoch, const Values& values) {
   if (workload_->gradient != GradientKind::kCounting || workload_->poisoned) return;
-  if (values == ExpectedAfter(*workload_, layout_, slice, epoch + 1)) return;
+  if (values == ExpectedAfter(slice, epoch + 1)) return;
   world_->Violate(Promise::kG7,
                   absl::StrCat("the copy at the cut of epoch ", epoch, " of slice ", slice.value,
                                " is not the sum of the epoch's contributions"));
@@ -290,7 +353,12 @@ const Values& JobTruth::ExpectedAtStep(SliceId slice, uint64_t step) {
     at = 0;
     values = InitialValues(layout_.slices[slice.value]);
   }
-  for (; at < step; ++at) AddStep(*workload_, layout_, slice, at, &values);
+  const uint64_t full = StepsInFullEpoch(workload_->spec, workload_->train_samples);
+  const uint32_t micro = workload_->spec.batch().micro_batches();
+  for (; at < step; ++at) {
+    if (Counts(slice, static_cast<uint32_t>(at / full), at % full * micro))
+      AddStep(*workload_, layout_, slice, at, &values);
+  }
   return values;
 }
 
@@ -338,8 +406,7 @@ void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus
       final_hash_ = Mix(final_hash_, bits);
     }
     if (workload_->gradient != GradientKind::kCounting) continue;
-    if (*values[s] !=
-        ExpectedAfter(*workload_, layout_, SliceId(static_cast<uint32_t>(s)), epochs)) {
+    if (*values[s] != ExpectedAfter(SliceId(static_cast<uint32_t>(s)), epochs)) {
       world_->Violate(
           Promise::kG1,
           absl::StrCat("slice ", s, " is not the sum of the acknowledged contributions"));
@@ -369,12 +436,19 @@ void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobStatus& s
       world_->Violate(Promise::kFinite, absl::StrCat("the reason names no step and worker: ", why));
     }
   }
+  if (why.find("fp16") != std::string::npos) {
+    world_->Count("jobs stopped by overflows");
+    const bool named = why.find("step") != std::string::npos && why.find("worker") != std::string::npos;
+    if (!named || scales_.back() != LossScale::kLeastLog2)
+      world_->Violate(Promise::kDecision, absl::StrCat("stopped at 2^", scales_.back(), ": ", why));
+  }
   if (workload_->gradient != GradientKind::kCounting) return;
   const uint32_t micro = workload_->spec.batch().micro_batches();
   for (size_t s = 0; s < slices_.size(); ++s) {
     if (values[s] == nullptr) continue;
     std::vector<std::pair<WorkRange, int>> times;
     for (const auto& [key, count] : slices_[s].times) {
+      if (slices_[s].skipped.contains(key)) continue;
       times.push_back({{WorkPurpose::kTrain, key.first, key.second, micro}, count});
     }
     if (*values[s] != ExpectedWith(*workload_, layout_, SliceId(static_cast<uint32_t>(s)), times)) {

@@ -49,7 +49,7 @@ class JobTruth {
   void OnAccepted(PartitionId partition, const FrameHeader& push, RunId run, ViewNumber view);
   void OnPolicyOrdered(PartitionId partition, const PolicyAt& policy);
   void OnPolicySwitched(PartitionId partition, PolicyNumber number);
-  void OnApplied(PartitionId partition, const LogRecord& record);
+  void OnApplied(PartitionId partition, const LogRecord& record, const FrameHeader& push);
   // The step's gradient of one slice, whole; where the job clips.
   void OnSum(SliceId slice, const WorkRange& work, const Values& sum);
   // The epoch's copy was made, of these values.
@@ -85,9 +85,14 @@ class JobTruth {
   struct SliceTruth {
     std::map<std::pair<uint32_t, uint64_t>, int> times;     // (epoch, first): counted so often
     std::map<std::pair<uint32_t, uint64_t>, size_t> order;  // when first
+    std::set<std::pair<uint32_t, uint64_t>> skipped;        // of these
     size_t applied = 0;
   };
 
+  void CheckPushedScale(const FrameHeader& push);
+  void CheckSkipped(const LogRecord& record, const FrameHeader& push);
+  bool Counts(SliceId slice, uint32_t epoch, uint64_t first) const;
+  Values ExpectedAfter(SliceId slice, uint32_t epochs) const;
   void CheckScale(const LogRecord& record) const;
   bool IsMember(Incarnation incarnation) const;
   bool Counted(SliceId slice, const WorkRange& item, size_t before) const;
@@ -107,6 +112,11 @@ class JobTruth {
   std::map<PartitionId, PolicyNumber> ordered_;                   // the newest
   std::map<PartitionId, PolicyNumber> followed_;
   std::map<SliceId, std::pair<uint64_t, Values>> expected_;       // after so many steps
+  // fp16.
+  std::map<std::pair<uint32_t, uint64_t>, bool> overflowed_;  // by item: whether any push of it did
+  std::map<std::pair<uint32_t, uint64_t>, bool> decided_;     // BSP, by item: whether it was skipped
+  LossScale loss_scale_;
+  std::vector<int> scales_ = {LossScale::kFirstLog2};  // of the loss, after so many outcomes
   std::map<Incarnation, Replica> replicas_;
   uint64_t final_hash_ = 0;
   bool over_ = false;

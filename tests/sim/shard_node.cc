@@ -289,12 +289,16 @@ void ShardNode::Do(Hosted& hosted, const ApplyNow& a) {
   Values& out = store.versions[bsp ? (a.version + 1) % 2 : 0];
   const PayloadPiece piece = BytesOf(*hosted.buffers.at(a.payload));
   const int slots = store.rule.slots();
-  ApplyUpdate(store.rule, a.record.scalars, {&piece, 1},
-              {in.data(), out.data(), slots > 0 ? store.slots[0].data() : nullptr,
-               slots > 1 ? store.slots[1].data() : nullptr, in.size()},
-              InstructionSet::kPortable);
+  if (a.record.skipped) {
+    out = Values(in);
+  } else {
+    ApplyUpdate(store.rule, a.record.scalars, {&piece, 1},
+                {in.data(), out.data(), slots > 0 ? store.slots[0].data() : nullptr,
+                 slots > 1 ? store.slots[1].data() : nullptr, in.size()},
+                InstructionSet::kPortable);
+  }
   store.sealed = a.version + 1;
-  hosted.truth->OnApplied(hosted.id, a.record);
+  hosted.truth->OnApplied(hosted.id, a.record, hosted.pushes.at(a.payload));
   world_->Trace(a.record.lsn.value, a.record.work.first);
   Random& random = world_->random();
   const absl::Duration most =

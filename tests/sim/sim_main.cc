@@ -69,6 +69,7 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "held sums",
                                       "frames that waited for orders",
                                       "jobs stopped by NaN",
+                                      "jobs stopped by overflows",
                                       "jobs that failed with their shard",
                                       "joined retries",
                                       "merged subtrees",
@@ -88,6 +89,7 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "superseded pulls",
                                       "updates below the norm",
                                       "updates that were clipped",
+                                      "updates that were skipped",
                                       "worker rejoins"};
 
 struct Options {
@@ -188,6 +190,7 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kDecisionStep:
     case Defence::kReportOnce:
     case Defence::kReportStep:
+    case Defence::kSkipTogether:
       return Promise::kDecision;
     case Defence::kReportRepeat:
       return Promise::kG8;

@@ -373,6 +373,7 @@ void WorkerNode::Do(action::InstallValue& a) {
   }
   held.values = buffers_.at(a.buffer);
   held.version = a.clock;
+  held.loss_scale_log2 = a.loss_scale_log2;
   buffers_.erase(a.buffer);
   truths_.erase(a.buffer);
   MaybeRun();
@@ -413,32 +414,45 @@ void WorkerNode::MaybeRun() {
 void WorkerNode::RunTraining(const std::vector<ValuesPtr>& values) {
   const action::Compute unit = *job_->unit;
   const auto slices = static_cast<uint32_t>(values.size());
+  const Workload& trained = job_->truth->workload();
+  const bool scales = trained.spec.precision() == PRECISION_FP16;
+  const uint8_t log2 = scales ? job_->copies[static_cast<int>(Params::kLive)][kLossScaleSlice.value].loss_scale_log2 : 0;
+  bool any = false;
+  SliceId last;
+  for (const WorkRange& range : unit.ranges)
+    any = any || (scales && Overflows(trained, range, log2, slices, &last));
+  std::vector<absl::Duration> times;
+  absl::Duration all;
+  for (const WorkRange& range : unit.ranges) {
+    times.push_back(range.count * micro_batch_time_ * (0.8 + 0.1 * world_->random().Below(5)));
+    all += times.back();
+  }
   absl::Duration at = absl::ZeroDuration();
   for (uint32_t r = 0; r < unit.ranges.size(); ++r) {
     const WorkRange range = unit.ranges[r];
-    const absl::Duration time =
-        range.count * micro_batch_time_ * (0.8 + 0.1 * world_->random().Below(5));
     for (uint32_t i = 0; i < slices; ++i) {
       const SliceId slice(slices - 1 - i);
-      world_->After(
-          at + time * (0.5 + 0.5 * (i + 1) / slices), this, [this, unit, r, range, slice, values] {
-            if (!job_.has_value() || !job_->unit.has_value() || job_->unit->unit != unit.unit)
-              return;
-            const Workload& workload = job_->truth->workload();
-            auto sum = std::make_shared<Values>(
-                Contribution(workload, job_->truth->layout(), values, slice, range));
-            const bool poisoned = workload.poisoned && slice.value == 0 &&
-                                  range.epoch == workload.poison.epoch &&
-                                  range.first <= workload.poison.first &&
-                                  workload.poison.first < range.first + range.count;
-            if (poisoned) sum->back() = std::numeric_limits<float>::quiet_NaN();
-            const BufferId buffer(++last_buffer_);
-            buffers_[buffer] = sum;
-            Step(event::SliceGradient{unit.unit, r, slice, buffer,
-                                      static_cast<uint32_t>(SamplesIn(workload, range))});
-          });
+      const absl::Duration ready = unit.whole ? all : at + times[r] * (0.5 + 0.5 * (i + 1) / slices);
+      bool skipped = unit.whole && any;
+      if (scales && !unit.whole && Overflows(trained, range, log2, slices, &last)) skipped = slice <= last;
+      world_->After(ready, this, [this, unit, r, range, slice, values, log2, skipped] {
+        if (!job_.has_value() || !job_->unit.has_value() || job_->unit->unit != unit.unit) return;
+        const Workload& workload = job_->truth->workload();
+        auto sum = std::make_shared<Values>(
+            Contribution(workload, job_->truth->layout(), values, slice, range));
+        const bool poisoned = workload.poisoned && slice.value == 0 &&
+                              range.epoch == workload.poison.epoch &&
+                              range.first <= workload.poison.first &&
+                              workload.poison.first < range.first + range.count;
+        if (skipped) sum->assign(sum->size(), 0);
+        if (poisoned) sum->back() = std::numeric_limits<float>::quiet_NaN();
+        const BufferId buffer(++last_buffer_);
+        buffers_[buffer] = sum;
+        Step(event::SliceGradient{unit.unit, r, slice, buffer,
+                                  static_cast<uint32_t>(SamplesIn(workload, range)), log2, skipped});
+      });
     }
-    at += time;
+    at += times[r];
   }
   world_->After(at, this, [this, unit] {
     if (!job_.has_value() || !job_->unit.has_value() || job_->unit->unit != unit.unit) return;

@@ -36,6 +36,7 @@ class WorkerNode : public Process {
   struct Held {
     ValuesPtr values;
     Clock version = -1;
+    uint8_t loss_scale_log2 = 0;
   };
   struct Job {
     RunId run;

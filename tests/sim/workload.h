@@ -3,6 +3,7 @@
 #define STARLING_TESTS_SIM_WORKLOAD_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct Workload {
   bool poisoned = false;    // one gradient is not a number: the job must fail
   WorkRange poison;         // the item
   uint32_t switches = 0;    // of the policy, while it runs
+  // fp16: from this step of the job on every gradient overflows, whatever the scale.
+  uint64_t overflows_from = std::numeric_limits<uint64_t>::max();
   bool queued = false;      // waits for the job before it
 };
 
@@ -48,16 +51,17 @@ using ValuesPtr = std::shared_ptr<const Values>;
 Values Contribution(const Workload& workload, const Layout& layout,
                     const std::vector<ValuesPtr>& values, SliceId slice, const WorkRange& range);
 
-// kCounting: what a slice holds, bit by bit, once all items of epochs [0, epochs) were counted.
-Values ExpectedAfter(const Workload& workload, const Layout& layout, SliceId slice,
-                     uint32_t epochs);
+// fp16: whether the gradient of `range` overflows when the loss is scaled by 2^log2: where that of one of
+// its micro-batches does. The slices up to *slice are not finite then.
+bool Overflows(const Workload& workload, const WorkRange& range, int log2, uint32_t slices,
+               SliceId* slice);
 
 // kCounting: takes the step's whole batch into account, which turns what a slice holds before it into
 // what it holds after it.
 void AddStep(const Workload& workload, const Layout& layout, SliceId slice, uint64_t step,
              Values* values);
 
-// As ExpectedAfter, with each item counted as often as `times` says.
+// kCounting: what a slice holds, bit by bit, with each item counted as often as `times` says.
 Values ExpectedWith(const Workload& workload, const Layout& layout, SliceId slice,
                     const std::vector<std::pair<WorkRange, int>>& times);
 

@@ -43,6 +43,20 @@ std::string LagText(const JobStatus& status) {
   return parts.empty() ? "no pulls yet" : absl::StrJoin(parts, ", ");
 }
 
+// "fp16, loss scale 32,768, 3 steps skipped"
+std::string PrecisionText(const JobReply& reply) {
+  const JobStatus& status = reply.status();
+  switch (reply.spec().precision()) {
+    case PRECISION_BF16: return "bf16";
+    case PRECISION_FP16: break;
+    default: return "fp32";
+  }
+  if (status.loss_scale() <= 0) return "fp16";
+  return absl::StrCat("fp16, loss scale ", CountText(static_cast<uint64_t>(status.loss_scale())), ", ",
+                      CountText(status.skipped_steps()), status.skipped_steps() == 1 ? " step" : " steps",
+                      " skipped");
+}
+
 Rows JobFacts(const JobReply& reply) {
   const JobStatus& status = reply.status();
   const bool bounded = status.staleness_bound() != std::numeric_limits<uint64_t>::max();
@@ -61,6 +75,7 @@ Rows JobFacts(const JobReply& reply) {
                                             100 * status.hidden_share())});
   rows.push_back({"Parameters:", CountText(status.parameters())});
   rows.push_back({"Recompute:", RecomputeText(reply.spec().recompute())});
+  rows.push_back({"Precision:", PrecisionText(reply)});
   rows.push_back({"Staleness:", absl::StrCat("now ", status.staleness(), ", max ", status.staleness_max(), ", bound ",
                                              bounded ? absl::StrCat(status.staleness_bound()) : "none")});
   rows.push_back({"Lag of pulls:", LagText(status)});

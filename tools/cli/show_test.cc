@@ -103,6 +103,9 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   (*reply.mutable_spec()->mutable_labels())["team"] = "vision";
   (*reply.mutable_spec()->mutable_labels())["cost"] = "42";
   reply.mutable_spec()->mutable_recompute()->set_every_blocks(2);
+  reply.mutable_spec()->set_precision(PRECISION_FP16);
+  reply.mutable_status()->set_loss_scale(32768);
+  reply.mutable_status()->set_skipped_steps(1);
   for (uint32_t partition = 0; partition < 5; ++partition) {
     View* view = reply.add_views();
     view->set_partition(partition);
@@ -128,6 +131,7 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
                            "Reproducible:  no: ssp(2) lets workers overtake each other\n",
                            "  1      0.5000      0.2500     0.9500         9.1s\n",
                            "Recompute:     everyBlocks: 2\n",
+                           "Precision:     fp16, loss scale 32,768, 1 step skipped\n",
                            "  812    3.0 MiB  1.0 MiB      4.6 MiB  ",
                            "  shard-0  127.0.0.1:11  4 (0-2,4)\n", "  shard 2  127.0.0.1:12  1 (3)\n"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));

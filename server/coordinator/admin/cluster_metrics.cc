@@ -69,6 +69,12 @@ void AddJob(const JobStatus& job, MetricsText& metrics) {
         job.hidden_share());
   gauge("starling_job_running_seconds", "For how long the job has run, or ran.", job.running_seconds());
   AddStaleness(job, labels, metrics);
+  if (job.loss_scale() > 0) {
+    gauge("starling_job_loss_scale", "What the loss is multiplied by; fp16 alone.", job.loss_scale());
+    metrics.Counter("starling_job_skipped_steps_total",
+                    "Global batches that changed nothing, since their gradient overflowed; fp16 alone.", labels,
+                    static_cast<double>(job.skipped_steps()));
+  }
   for (auto epoch = job.epochs_done().rbegin(); epoch != job.epochs_done().rend(); ++epoch) {
     if (!epoch->evaluated()) continue;
     gauge("starling_job_test_loss", "Loss over the test data, as last evaluated.", epoch->test_loss());

@@ -47,6 +47,8 @@ TEST(ClusterMetrics, AJobsFigures) {
   job.set_step(17);
   job.set_staleness(2);
   job.set_staleness_bound(3);
+  job.set_loss_scale(32768);
+  job.set_skipped_steps(5);
   job.set_train_loss(0.5);
   EpochResult& first = *job.add_epochs_done();
   first.set_evaluated(true);
@@ -63,6 +65,9 @@ TEST(ClusterMetrics, AJobsFigures) {
   EXPECT_THAT(text, HasSubstr("starling_staleness_steps{job_name=\"a \\\"b\\\"\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("starling_staleness_bound_steps{job_name=\"a \\\"b\\\"\"} 3\n"));
   EXPECT_THAT(text, Not(HasSubstr("starling_staleness_bound_steps{job_name=\"async\"}")));
+  EXPECT_THAT(text, HasSubstr("starling_job_loss_scale{job_name=\"a \\\"b\\\"\"} 32768\n"));
+  EXPECT_THAT(text, HasSubstr("starling_job_skipped_steps_total{job_name=\"a \\\"b\\\"\"} 5\n"));
+  EXPECT_THAT(text, Not(HasSubstr("starling_job_loss_scale{job_name=\"async\"}")));
   EXPECT_THAT(text, HasSubstr("starling_job_test_accuracy{job_name=\"a \\\"b\\\"\"} 0.75\n"));
   EXPECT_THAT(text, Not(HasSubstr("starling_job_test_accuracy{job_name=\"async\"}")));
 }
