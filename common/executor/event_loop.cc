@@ -63,13 +63,16 @@ bool EventLoop::InLoop() const { return std::this_thread::get_id() == thread_id_
 void EventLoop::Run() {
   for (;;) {
     Task task;
-    std::map<std::pair<absl::Time, TimerId>, Task> dropped;
+    bool dropped = false;  // a timer of a loop that stops: destroyed unrun, and without the mutex
     {
       MutexLock lock(&mutex_);
       for (;;) {
-        if (stopping_) {
-          dropped.swap(timers_);
+        if (stopping_ && !timers_.empty()) {
           timer_times_.clear();
+          task = std::move(timers_.begin()->second);
+          dropped = true;
+          timers_.erase(timers_.begin());
+          break;
         }
         // A due timer goes before posted tasks, so that a flood of those cannot starve it.
         const auto first = timers_.begin();
@@ -89,7 +92,7 @@ void EventLoop::Run() {
             &mutex_, first == timers_.end() ? absl::InfiniteFuture() : first->first.first);
       }
     }
-    task();
+    if (!dropped) task();
   }
 }
 

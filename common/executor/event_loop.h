@@ -5,21 +5,23 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
+#include <memory_resource>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/time/time.h"
+#include "common/executor/task.h"
 #include "common/sync/mutex.h"
 
 namespace starling {
 
-// Thread-safe. Tasks must not block for long, and may post, cancel, and stop from within.
+// Thread-safe. Tasks must not block for long, and may post, cancel, and stop from within. Posting
+// allocates nothing while no more tasks and timers wait than did before, but for what a task captures
+// beyond Task::kBytesInline.
 class EventLoop {
  public:
-  using Task = std::function<void()>;
   using TimerId = uint64_t;  // 0 is never used
 
   // `name` is the thread's name (15 bytes are kept).
@@ -52,9 +54,11 @@ class EventLoop {
 
   Mutex mutex_;
   CondVar changed_;
-  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::pair<absl::Time, TimerId>, Task> timers_ ABSL_GUARDED_BY(mutex_);
-  std::map<TimerId, absl::Time> timer_times_ ABSL_GUARDED_BY(mutex_);
+  std::pmr::unsynchronized_pool_resource memory_ ABSL_GUARDED_BY(mutex_);  // of what waits
+  std::pmr::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_){&memory_};
+  using Timers = std::pmr::map<std::pair<absl::Time, TimerId>, Task>;
+  Timers timers_ ABSL_GUARDED_BY(mutex_){&memory_};
+  std::pmr::map<TimerId, absl::Time> timer_times_ ABSL_GUARDED_BY(mutex_){&memory_};
   TimerId next_timer_ ABSL_GUARDED_BY(mutex_) = 1;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

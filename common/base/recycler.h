@@ -1,0 +1,85 @@
+// Objects that are made once and used again and again, each by shared_ptrs.
+#ifndef STARLING_COMMON_BASE_RECYCLER_H_
+#define STARLING_COMMON_BASE_RECYCLER_H_
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/sync/mutex.h"
+
+namespace starling {
+
+// T is made by T(), and has `void Recycle()`: called when the last shared_ptr to the object is gone, on
+// whatever thread; it lets go of what the object holds, and may keep memory for its next user. As many
+// objects are kept as were in use at one time; while there are enough, Get allocates nothing, the
+// shared_ptr's own block included. Thread-safe. Objects may outlive the recycler.
+template <typename T>
+class Recycler {
+ public:
+  // An object as Recycle left it, or a new one. Free again when no shared_ptr and no weak_ptr to it is
+  // left.
+  std::shared_ptr<T> Get() {
+    Object* const object = pool_->Take();
+    return std::shared_ptr<T>(&object->value, [](T* value) { value->Recycle(); },
+                              BlockMemory<T>{pool_, object});
+  }
+
+ private:
+  struct Object {
+    T value;
+    // Of the shared_ptr: the counts, the pointer, the deleter and the allocator.
+    alignas(std::max_align_t) std::byte block[96];
+  };
+
+  class Pool {
+   public:
+    Object* Take() {
+      MutexLock lock(&mutex_);
+      if (free_.empty()) {
+        all_.push_back(std::make_unique<Object>());
+        free_.reserve(all_.capacity());  // so that Put never allocates
+        return all_.back().get();
+      }
+      Object* const object = free_.back();
+      free_.pop_back();
+      return object;
+    }
+    void Put(Object* object) {
+      MutexLock lock(&mutex_);
+      free_.push_back(object);
+    }
+
+   private:
+    Mutex mutex_;
+    std::vector<std::unique_ptr<Object>> all_ ABSL_GUARDED_BY(mutex_);
+    std::vector<Object*> free_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  // The allocator of a shared_ptr's block, which lies beside the object: when the block is freed, which
+  // is after the deleter has run, the object is free.
+  template <typename U>
+  struct BlockMemory {
+    using value_type = U;
+    std::shared_ptr<Pool> pool;
+    Object* object = nullptr;
+
+    BlockMemory(std::shared_ptr<Pool> in, Object* of) : pool(std::move(in)), object(of) {}
+    template <typename V>
+    BlockMemory(const BlockMemory<V>& other) : pool(other.pool), object(other.object) {}
+
+    U* allocate(size_t) {
+      static_assert(sizeof(U) <= sizeof(Object::block));
+      return reinterpret_cast<U*>(object->block);
+    }
+    void deallocate(U*, size_t) { pool->Put(object); }
+    friend bool operator==(const BlockMemory&, const BlockMemory&) = default;
+  };
+
+  const std::shared_ptr<Pool> pool_ = std::make_shared<Pool>();
+};
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_BASE_RECYCLER_H_

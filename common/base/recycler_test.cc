@@ -1,0 +1,85 @@
+#include "common/base/recycler.h"
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace starling {
+namespace {
+
+struct Note {
+  std::string text;
+  int recycled = 0;
+  void Recycle() {
+    text.clear();
+    ++recycled;
+  }
+};
+
+TEST(Recycler, GivesTheSameObjectAgainWithItsMemory) {
+  Recycler<Note> notes;
+  std::shared_ptr<Note> first = notes.Get();
+  const Note* const place = first.get();
+  first->text.assign(1000, 'x');
+  std::shared_ptr<Note> copy = first;
+  first.reset();
+  EXPECT_EQ(copy->text.size(), 1000u);
+  copy.reset();
+  const std::shared_ptr<Note> again = notes.Get();
+  EXPECT_EQ(again.get(), place);
+  EXPECT_EQ(again->recycled, 1);
+  EXPECT_EQ(again->text, "");
+  EXPECT_GE(again->text.capacity(), 1000u);
+}
+
+TEST(Recycler, ObjectsInUseAreDistinct) {
+  Recycler<Note> notes;
+  const std::shared_ptr<Note> first = notes.Get();
+  const std::shared_ptr<Note> second = notes.Get();
+  EXPECT_NE(first.get(), second.get());
+}
+
+TEST(Recycler, AWeakPointerKeepsTheObjectFromItsNextUser) {
+  Recycler<Note> notes;
+  std::shared_ptr<Note> first = notes.Get();
+  const Note* const place = first.get();
+  std::weak_ptr<Note> watch = first;
+  first.reset();
+  EXPECT_EQ(place->recycled, 1);
+  EXPECT_EQ(watch.lock(), nullptr);
+  EXPECT_NE(notes.Get().get(), place);
+  watch.reset();
+  const std::shared_ptr<Note> one = notes.Get();
+  const std::shared_ptr<Note> other = notes.Get();
+  EXPECT_TRUE(one.get() == place || other.get() == place);
+}
+
+TEST(Recycler, ObjectsOutliveIt) {
+  auto notes = std::make_unique<Recycler<Note>>();
+  std::shared_ptr<Note> note = notes->Get();
+  notes.reset();
+  note->text = "still here";
+  EXPECT_EQ(note->text, "still here");
+}
+
+TEST(Recycler, TakesBackOnAnyThread) {
+  Recycler<Note> notes;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) {
+        std::shared_ptr<Note> note = notes.Get();
+        note->text = "mine";
+        EXPECT_EQ(note.use_count(), 1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace starling
