@@ -19,52 +19,107 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void DropKeep(void* keep) { delete static_cast<std::shared_ptr<const void>*>(keep); }
+// Calls a method of a stream; for what happens once in its life, or seldom.
+class MethodTag : public CompletionTag {
+ public:
+  using Method = void (GrpcStream::*)(bool ok);
+  MethodTag(std::shared_ptr<GrpcStream> stream, Method method)
+      : stream_(std::move(stream)), method_(method) {}
+  void Run(bool ok) override {
+    const std::unique_ptr<MethodTag> self(this);
+    (stream_.get()->*method_)(ok);
+  }
+
+ private:
+  const std::shared_ptr<GrpcStream> stream_;
+  const Method method_;
+};
+
+}  // namespace
+
+class GrpcStream::OwnTag : public CompletionTag {
+ public:
+  explicit OwnTag(void (GrpcStream::*method)(bool ok)) : method_(method) {}
+  void* For(std::shared_ptr<GrpcStream> stream) {
+    stream_ = std::move(stream);
+    return static_cast<CompletionTag*>(this);
+  }
+  void Run(bool ok) override {
+    const std::shared_ptr<GrpcStream> stream = std::move(stream_);  // the method may hand this in anew
+    (stream.get()->*method_)(ok);
+  }
+
+ private:
+  void (GrpcStream::*const method_)(bool ok);
+  std::shared_ptr<GrpcStream> stream_;
+};
+
+// Keeps a payload's bytes until gRPC drops the slice that is made of them.
+struct KeptPayload {
+  std::shared_ptr<const void> keep;
+  std::shared_ptr<KeptPayload> self;
+  void Recycle() { keep.reset(); }
+
+  static void Drop(void* kept) {
+    const std::shared_ptr<KeptPayload> last = std::move(static_cast<KeptPayload*>(kept)->self);
+  }
+};
 
 // Two slices: the header copied, the payload aliased.
-grpc::ByteBuffer ToByteBuffer(OutgoingFrame frame) {
+grpc::ByteBuffer GrpcStream::ToByteBuffer(OutgoingFrame frame) {
   std::array<uint8_t, limits::kFrameHeaderBytes> header;
   EncodeFrameHeader(frame.header, header.data());
   grpc::Slice slices[2];
   slices[0] = grpc::Slice(header.data(), header.size());
   if (frame.payload.bytes.empty()) return grpc::ByteBuffer(slices, 1);
+  const std::shared_ptr<KeptPayload> kept = kept_.Get();
+  kept->keep = std::move(frame.payload.keep);
+  kept->self = kept;
   slices[1] = grpc::Slice(const_cast<uint8_t*>(frame.payload.bytes.data()),
-                          frame.payload.bytes.size(), DropKeep,
-                          new std::shared_ptr<const void>(std::move(frame.payload.keep)));
+                          frame.payload.bytes.size(), KeptPayload::Drop, kept.get());
   return grpc::ByteBuffer(slices, 2);
 }
-
-}  // namespace
 
 void ServeCompletions(grpc::CompletionQueue* queue) {
   void* tag = nullptr;
   bool ok = false;
   while (queue->Next(&tag, &ok)) {
-    const std::unique_ptr<CompletionTag> completion(static_cast<CompletionTag*>(tag));
-    completion->run(ok);
+    static_cast<CompletionTag*>(tag)->Run(ok);
   }
 }
 
 // Keeps a received payload's memory. At the end the frame is handled, and its credit goes back.
 struct Receipt {
   std::vector<grpc::Slice> slices;
+  std::vector<ReceivedPayload::Piece> pieces;  // of the slices, without the header
   std::weak_ptr<GrpcStream> stream;
   uint32_t credit = 0;
   uint32_t uncredited = 0;
-  ~Receipt() {
-    if (const std::shared_ptr<GrpcStream> still_there = stream.lock()) {
-      still_there->Handled(credit, uncredited);
+
+  void Recycle() {
+    pieces.clear();
+    slices.clear();
+    const std::weak_ptr<GrpcStream> of = std::move(stream);
+    if (const std::shared_ptr<GrpcStream> still_there = of.lock()) {
+      still_there->Handled(std::exchange(credit, 0), std::exchange(uncredited, 0));
     }
+    credit = uncredited = 0;
   }
 };
 
 GrpcStream::GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler)
-    : handler_(std::move(handler)), queue_(queue) {}
+    : read_tag_(new OwnTag(&GrpcStream::OnRead)),
+      write_tag_(new OwnTag(&GrpcStream::OnWritten)),
+      handler_(std::move(handler)),
+      queue_(queue) {}
+
+GrpcStream::~GrpcStream() = default;
 
 void* GrpcStream::Tag(void (GrpcStream::*method)(bool ok)) {
-  return new CompletionTag{
-      [self = shared_from_this(), method](bool ok) { (self.get()->*method)(ok); }};
+  return static_cast<CompletionTag*>(new MethodTag(shared_from_this(), method));
 }
+
+void GrpcStream::Read() { StartRead(&incoming_, read_tag_->For(shared_from_this())); }
 
 absl::Status GrpcStream::Send(const FrameHeader& header, OutgoingPayload payload,
                               int64_t urgency) {
@@ -147,7 +202,7 @@ void GrpcStream::Open() {
     absl::MutexLock lock(&mutex_);
     if (!ended_) open_ = true;
   }
-  StartRead(&incoming_, Tag(&GrpcStream::OnRead));
+  Read();
   Pump();
 }
 
@@ -168,7 +223,7 @@ void GrpcStream::OnRead(bool ok) {
     paused_ = !ended_ && TooManyUnhandled();
     if (paused_) return;
   }
-  StartRead(&incoming_, Tag(&GrpcStream::OnRead));
+  Read();
 }
 
 bool GrpcStream::TooManyUnhandled() const {
@@ -177,7 +232,7 @@ bool GrpcStream::TooManyUnhandled() const {
 }
 
 absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
-  auto receipt = std::make_shared<Receipt>();
+  std::shared_ptr<Receipt> receipt = receipts_.Get();
   const size_t length = buffer->Length();
   if (length < limits::kFrameHeaderBytes || length > limits::kFrameBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("frame: length must be ",
@@ -188,7 +243,6 @@ absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
   buffer->Clear();
 
   std::array<uint8_t, limits::kFrameHeaderBytes> bytes;
-  std::vector<ReceivedPayload::Piece> pieces;
   size_t filled = 0;
   for (const grpc::Slice& slice : receipt->slices) {
     ReceivedPayload::Piece piece(slice.begin(), slice.size());
@@ -198,7 +252,7 @@ absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
       filled += take;
       piece.remove_prefix(take);
     }
-    if (!piece.empty()) pieces.push_back(piece);
+    if (!piece.empty()) receipt->pieces.push_back(piece);
   }
   FrameHeader header;
   if (const absl::Status status = DecodeFrameHeader(bytes, &header); !status.ok()) return status;
@@ -232,7 +286,8 @@ absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
     handler = handler_;
   }
   if (handler != nullptr) {
-    handler->OnFrame(header, ReceivedPayload(std::move(pieces), std::move(receipt)));
+    const absl::Span<const ReceivedPayload::Piece> pieces = receipt->pieces;
+    handler->OnFrame(header, ReceivedPayload(pieces, std::move(receipt)));
   }
   return absl::OkStatus();
 }
@@ -259,7 +314,7 @@ void GrpcStream::Handled(uint32_t credit, uint32_t uncredited) {
     resume = paused_ && !TooManyUnhandled();
     if (resume) paused_ = false;
   }
-  if (resume) StartRead(&incoming_, Tag(&GrpcStream::OnRead));
+  if (resume) Read();
   if (credit > 0) Pump();
 }
 
@@ -284,7 +339,7 @@ void GrpcStream::Pump() {
     }
     writing_ = true;
   }
-  StartWrite(ToByteBuffer(*std::move(next)), Tag(&GrpcStream::OnWritten));
+  StartWrite(ToByteBuffer(*std::move(next)), write_tag_->For(shared_from_this()));
 }
 
 void GrpcStream::OnWritten(bool ok) {
@@ -312,7 +367,7 @@ void GrpcStream::End(const absl::Status& why, bool local) {
     resume = std::exchange(paused_, false);
   }
   StartEnd(why, local);
-  if (resume) StartRead(&incoming_, Tag(&GrpcStream::OnRead));  // fails, and so says that reading is over
+  if (resume) Read();  // fails, and so says that reading is over
 }
 
 void GrpcStream::Finished(const absl::Status& status) {

@@ -7,25 +7,31 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
+#include "common/base/recycler.h"
 #include "common/transport/transport.h"
 
 namespace starling {
 
 inline constexpr char kExchangeMethod[] = "/starling.ParameterServer/Exchange";
 
-// What a completion queue hands back: runs once, then is deleted.
-struct CompletionTag {
-  std::function<void(bool ok)> run;
+// What a completion queue hands back. Run is called once for each time that it was handed in; whether
+// it is deleted then is its own business.
+class CompletionTag {
+ public:
+  virtual ~CompletionTag() = default;
+  virtual void Run(bool ok) = 0;
 };
 
 // Serves `queue` until it is shut down and empty.
 void ServeCompletions(grpc::CompletionQueue* queue);
+
+struct Receipt;
+struct KeptPayload;
 
 // Life: made; Open() once the peer is there; from then on one Read (none while the handler has too much
 // to do: paused_) and at most one Write are under way; the first failure, ours or theirs, ends it (End, StartEnd); the subclass finishes the call, and
@@ -34,6 +40,7 @@ void ServeCompletions(grpc::CompletionQueue* queue);
 class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcStream> {
  public:
   GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler);
+  ~GrpcStream() override;
 
   absl::Status Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) override;
   void Close(const absl::Status& why) override;
@@ -65,6 +72,7 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
 
  private:
   friend struct Receipt;
+  class OwnTag;
   void OnRead(bool ok);
   void OnWritten(bool ok);
   void Pump();
@@ -73,7 +81,13 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   bool TooManyUnhandled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Receive(grpc::ByteBuffer* buffer);
   absl::Status TakeCredit(uint32_t bytes);
+  void Read();
+  grpc::ByteBuffer ToByteBuffer(OutgoingFrame frame);
 
+  // At most one read and one write are under way: each has a tag for all of its kind.
+  const std::unique_ptr<OwnTag> read_tag_, write_tag_;
+  Recycler<Receipt> receipts_;
+  Recycler<KeptPayload> kept_;
   grpc::ByteBuffer incoming_;  // of the read under way
 
   mutable absl::Mutex mutex_;

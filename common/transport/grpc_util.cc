@@ -52,9 +52,16 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
 }
 
 void AddIdentity(const Identity& self, grpc::ClientContext* context) {
-  context->AddMetadata(kIdentityKey, IdentityToString(self));
-  context->AddMetadata(kVersionKey, std::string(ReleaseVersion()));
-  context->AddMetadata(kProtocolKey, std::to_string(ProtocolVersion()));
+  AddIdentityText(IdentityToString(self), context);
+}
+
+void AddIdentityText(const std::string& self, grpc::ClientContext* context) {
+  static const std::string identity_key(kIdentityKey), version_key(kVersionKey),
+      protocol_key(kProtocolKey);
+  static const std::string version(ReleaseVersion()), protocol = std::to_string(ProtocolVersion());
+  context->AddMetadata(identity_key, self);
+  context->AddMetadata(version_key, version);
+  context->AddMetadata(protocol_key, protocol);
 }
 
 absl::StatusOr<PeerIdentity> CheckCaller(const grpc::ServerContextBase& context) {

@@ -34,6 +34,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
 
 // Every call of ours carries this.
 void AddIdentity(const Identity& self, grpc::ClientContext* context);
+// The same, for who calls all the time: `self` is IdentityToString's.
+void AddIdentityText(const std::string& self, grpc::ClientContext* context);
 
 // Every method of ours begins with this.
 absl::StatusOr<PeerIdentity> CheckCaller(const grpc::ServerContextBase& context);

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "absl/types/span.h"
 
@@ -28,9 +27,9 @@ class ReceivedPayload {
   using Piece = absl::Span<const uint8_t>;
 
   ReceivedPayload() = default;
-  // `owner` keeps the pieces' memory.
-  ReceivedPayload(std::vector<Piece> pieces, std::shared_ptr<const void> owner)
-      : pieces_(std::move(pieces)), owner_(std::move(owner)) {
+  // `owner` keeps the pieces, and the memory that they are of.
+  ReceivedPayload(absl::Span<const Piece> pieces, std::shared_ptr<const void> owner)
+      : pieces_(pieces), owner_(std::move(owner)) {
     for (const Piece& piece : pieces_) size_ += piece.size();
   }
 
@@ -47,7 +46,7 @@ class ReceivedPayload {
   }
 
  private:
-  std::vector<Piece> pieces_;
+  absl::Span<const Piece> pieces_;
   size_t size_ = 0;
   std::shared_ptr<const void> owner_;
 };

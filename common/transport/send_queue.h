@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory_resource>
 #include <optional>
 #include <utility>
 
@@ -49,8 +50,9 @@ class SendQueue {
 
  private:
   const Options options_;
-  std::deque<OutgoingFrame> first_;
-  std::map<std::pair<int64_t, uint64_t>, OutgoingFrame> ordered_;  // by urgency, then age
+  std::pmr::unsynchronized_pool_resource memory_;  // of what waits: used again
+  std::pmr::deque<OutgoingFrame> first_{&memory_};
+  std::pmr::map<std::pair<int64_t, uint64_t>, OutgoingFrame> ordered_{&memory_};  // by urgency, age
   uint64_t next_ = 0;
   size_t payload_bytes_ = 0;
 };

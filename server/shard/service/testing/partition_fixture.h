@@ -139,11 +139,16 @@ class PartitionHostTest : public testing::Test {
 
   // Pushes a gradient of `value` everywhere; returns what watches the transport's memory.
   std::weak_ptr<const void> Push(uint32_t worker, const WorkRange& work, float value) {
-    auto memory = std::make_shared<std::vector<float>>(slice_.elements, value);
-    const auto* bytes = reinterpret_cast<const uint8_t*>(memory->data());
-    const size_t size = memory->size() * sizeof(float);
-    // Cut within a float.
-    const std::vector<ReceivedPayload::Piece> pieces = {{bytes, 6}, {bytes + 6, size - 6}};
+    struct Received {
+      std::vector<float> values;
+      std::vector<ReceivedPayload::Piece> pieces;
+    };
+    auto memory = std::make_shared<Received>();
+    memory->values.assign(slice_.elements, value);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(memory->values.data());
+    const size_t size = memory->values.size() * sizeof(float);
+    memory->pieces = {{bytes, 6}, {bytes + 6, size - 6}};  // cut within a float
+    const absl::Span<const ReceivedPayload::Piece> pieces = memory->pieces;
     FrameHeader header = Header(FrameType::kPush, worker);
     header.kind = PayloadKind::kDense;
     header.flags = push_flags_;
