@@ -2,13 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <optional>
 #include <random>
-#include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/base/recycler.h"
 #include "common/transport/grpc_util.h"
 #include "common/version/version.h"
 #include "proto/coordinator_service.grpc.pb.h"
@@ -18,9 +21,9 @@ namespace {
 
 class GrpcCoordinatorClient final : public CoordinatorClient {
  public:
-  GrpcCoordinatorClient(const std::string& address, Identity self,
+  GrpcCoordinatorClient(const std::string& address, const Identity& self,
                         std::shared_ptr<const LinkSecurity> security)
-      : self_(std::move(self)),
+      : self_(IdentityToString(self)),
         stub_(CoordinatorService::NewStub(
             MakeChannel(address, std::move(security), {PeerRole::kCoordinator}))) {}
 
@@ -29,62 +32,78 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
     closing_ = true;
     for (grpc::ClientContext* context : calls_) context->TryCancel();
     mutex_.Await(absl::Condition(
-        +[](std::set<grpc::ClientContext*>* calls) { return calls->empty(); }, &calls_));
+        +[](std::vector<grpc::ClientContext*>* calls) { return calls->empty(); }, &calls_));
   }
 
   void Register(const RegisterRequest& request, absl::Duration timeout,
                 Done<RegisterReply> done) override {
-    Start(request, timeout, std::move(done), [this](auto... a) { stub_->async()->Register(a...); });
+    Start(registers_, request, timeout, std::move(done),
+          [this](auto... a) { stub_->async()->Register(a...); });
   }
   void ReportWorker(const WorkerReport& report, absl::Duration timeout,
                     Done<WorkerOrders> done) override {
-    Start(report, timeout, std::move(done),
+    Start(worker_reports_, report, timeout, std::move(done),
           [this](auto... a) { stub_->async()->ReportWorker(a...); });
   }
   void ReportShard(const ShardReport& report, absl::Duration timeout,
                    Done<ShardOrders> done) override {
-    Start(report, timeout, std::move(done),
+    Start(shard_reports_, report, timeout, std::move(done),
           [this](auto... a) { stub_->async()->ReportShard(a...); });
   }
 
  private:
   template <typename Request, typename Reply>
   struct Call {
-    grpc::ClientContext context;
+    std::optional<grpc::ClientContext> context;
     Request request;
     Reply reply;
     Done<Reply> done;
+    std::shared_ptr<Call> self;  // while it is under way
+    void Recycle() {
+      context.reset();
+      done = nullptr;
+    }
   };
 
   template <typename Request, typename Reply, typename Method>
-  void Start(const Request& request, absl::Duration timeout, Done<Reply> done, Method method) {
-    auto* const call = new Call<Request, Reply>;
+  void Start(Recycler<Call<Request, Reply>>& calls, const Request& request, absl::Duration timeout,
+             Done<Reply> done, Method method) {
+    const std::shared_ptr<Call<Request, Reply>> made = calls.Get();
+    Call<Request, Reply>* const call = made.get();
+    call->self = made;
     call->request = request;
+    call->reply.Clear();
     call->done = std::move(done);
-    AddIdentity(self_, &call->context);
-    call->context.set_deadline(GrpcDeadline(absl::Now() + timeout));
+    grpc::ClientContext* const context = &call->context.emplace();
+    AddIdentityText(self_, context);
+    context->set_deadline(GrpcDeadline(absl::Now() + timeout));
     {
       absl::MutexLock lock(&mutex_);
-      calls_.insert(&call->context);
-      if (closing_) call->context.TryCancel();
+      calls_.push_back(context);
+      if (closing_) context->TryCancel();
     }
-    method(&call->context, &call->request, &call->reply, [this, call](grpc::Status status) {
+    method(context, &call->request, &call->reply, [this, call](grpc::Status status) {
       if (status.ok()) {
         call->done(std::move(call->reply));
       } else {
         call->done(FromGrpc(status));
       }
+      grpc::ClientContext* const over = &*call->context;
+      std::shared_ptr<Call<Request, Reply>> last = std::move(call->self);
       absl::MutexLock lock(&mutex_);
-      calls_.erase(&call->context);
-      delete call;
+      calls_.erase(std::find(calls_.begin(), calls_.end(), over));
+      last.reset();
     });
   }
 
-  const Identity self_;
+  const std::string self_;  // as text
   const std::unique_ptr<CoordinatorService::Stub> stub_;
   absl::Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
+  std::vector<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // under way
+  Recycler<Call<RegisterRequest, RegisterReply>> registers_;
+  Recycler<Call<WorkerReport, WorkerOrders>> worker_reports_;
+  Recycler<Call<ShardReport, ShardOrders>> shard_reports_;
 };
 
 Role ToProto(PeerRole role) {
