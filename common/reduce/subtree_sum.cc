@@ -15,16 +15,24 @@ SubtreeSum::SubtreeSum(uint32_t leaves) : leaves_(leaves) {
 }
 
 bool SubtreeSum::Holds(uint32_t first, uint32_t count) const {
-  auto it = held_.upper_bound(first);
+  auto it = std::upper_bound(held_.begin(), held_.end(), first,
+                             [](uint32_t leaf, const Node& node) { return leaf < node.first; });
   if (it == held_.begin()) return false;
   --it;
-  return first + count <= it->first + it->second.count;
+  return first + count <= it->first + it->count;
+}
+
+SubtreeSum::Held::iterator SubtreeSum::AtOrAfter(uint32_t first) {
+  return std::lower_bound(held_.begin(), held_.end(), first,
+                          [](const Node& node, uint32_t leaf) { return node.first < leaf; });
 }
 
 SubtreeSum::Held::iterator SubtreeSum::SiblingOf(Held::iterator node) {
-  const auto sibling = held_.find(node->first ^ node->second.count);
-  return sibling != held_.end() && sibling->second.count == node->second.count ? sibling
-                                                                               : held_.end();
+  const uint32_t first = node->first ^ node->count;
+  const auto sibling = AtOrAfter(first);
+  const bool there =
+      sibling != held_.end() && sibling->first == first && sibling->count == node->count;
+  return there ? sibling : held_.end();
 }
 
 SubtreeSum::Outcome SubtreeSum::Insert(uint32_t first, uint32_t count, BufferId buffer) {
@@ -41,24 +49,23 @@ SubtreeSum::Outcome SubtreeSum::Insert(uint32_t first, uint32_t count, BufferId 
     if (running_.value != 0) outcome.merges.push_back({running_, buffer});
     if (running_.value == 0) running_ = buffer;
   }
-  auto it = held_.lower_bound(first);
-  while (it != held_.end() && it->first < first + count) {
-    if (!in_order_of_arrival) outcome.replaced.push_back(it->second.buffer);
-    it = held_.erase(it);
+  const auto begin = AtOrAfter(first);
+  auto end = begin;
+  for (; end != held_.end() && end->first < first + count; ++end) {
+    if (!in_order_of_arrival) outcome.replaced.push_back(end->buffer);
   }
-  auto node = held_.insert_or_assign(first, Node{count, buffer}).first;
+  auto node = held_.insert(held_.erase(begin, end), Node{first, count, buffer});
   for (auto sibling = SiblingOf(node); sibling != held_.end(); sibling = SiblingOf(node)) {
     // The older buffer stays: it lies where sums are kept, the new one where frames arrive.
-    const Node parent{node->second.count + sibling->second.count, sibling->second.buffer};
-    if (!in_order_of_arrival) outcome.merges.push_back({sibling->second.buffer, node->second.buffer});
-    const uint32_t parent_first = std::min(node->first, sibling->first);
-    const uint32_t other_first = std::max(node->first, sibling->first);
-    held_.erase(other_first);
-    node = held_.insert_or_assign(parent_first, parent).first;
+    if (!in_order_of_arrival) outcome.merges.push_back({sibling->buffer, node->buffer});
+    const auto left = std::min(node, sibling);  // and the other is beside it
+    *left = Node{left->first, 2 * node->count, sibling->buffer};
+    held_.erase(left + 1);
+    node = left;
   }
-  if (node->second.count == leaves_) {
+  if (node->count == leaves_) {
     outcome.complete = true;
-    outcome.root = in_order_of_arrival ? std::exchange(running_, BufferId()) : node->second.buffer;
+    outcome.root = in_order_of_arrival ? std::exchange(running_, BufferId()) : node->buffer;
     held_.clear();
   }
   return outcome;
@@ -70,7 +77,7 @@ absl::InlinedVector<BufferId, 4> SubtreeSum::Clear() {
     held_.clear();
     return {std::exchange(running_, BufferId())};
   }
-  for (const auto& [first, node] : held_) buffers.push_back(node.buffer);
+  for (const Node& node : held_) buffers.push_back(node.buffer);
   held_.clear();
   return buffers;
 }

@@ -9,8 +9,8 @@
 #define STARLING_COMMON_REDUCE_SUBTREE_SUM_H_
 
 #include <cstdint>
+#include <vector>
 
-#include "absl/container/btree_map.h"
 #include "absl/container/inlined_vector.h"
 #include "common/protocol/ids.h"
 
@@ -52,11 +52,14 @@ class SubtreeSum {
 
  private:
   struct Node {
+    uint32_t first;  // leaf
     uint32_t count;
     BufferId buffer;
   };
-  using Held = absl::btree_map<uint32_t, Node>;  // by first leaf; disjoint, no two siblings
+  // Ascending; disjoint, no two siblings. A vector, because it keeps its memory from sum to sum.
+  using Held = std::vector<Node>;
 
+  Held::iterator AtOrAfter(uint32_t first);
   Held::iterator SiblingOf(Held::iterator node);
 
   uint32_t leaves_;

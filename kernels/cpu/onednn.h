@@ -8,7 +8,7 @@
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
-#include <unordered_map>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -97,20 +97,28 @@ class DnnlCall {
   }
 
   void Add(int argument, const MemoryDesc& desc) {
-    arguments_[argument] = dnnl::memory(desc, engine_, DNNL_MEMORY_NONE);
+    memories_.push_back(dnnl::memory(desc, engine_, DNNL_MEMORY_NONE));
+    arguments_.push_back({argument, memories_.back().get()});
   }
   void Bind(int argument, const void* data) {
-    arguments_.at(argument).set_data_handle(const_cast<void*>(data));
+    size_t i = 0;
+    while (arguments_.at(i).arg != argument) ++i;
+    memories_[i].set_data_handle(const_cast<void*>(data));
   }
   void Run(const CpuStream& stream, void* workspace) {
     if (scratch_) Bind(DNNL_ARG_SCRATCHPAD, static_cast<char*>(workspace) + *scratch_);
-    primitive_.execute(stream.dnnl(), arguments_);
+    // Not primitive::execute, which makes this list anew for each call.
+    dnnl::error::wrap_c_api(
+        dnnl_primitive_execute(primitive_.get(), stream.dnnl().get(),
+                               static_cast<int>(arguments_.size()), arguments_.data()),
+        "could not execute a primitive");
   }
 
  private:
   dnnl::primitive primitive_;
   dnnl::engine engine_;
-  std::unordered_map<int, dnnl::memory> arguments_;
+  std::vector<dnnl::memory> memories_;
+  std::vector<dnnl_exec_arg_t> arguments_;  // by memory
   std::optional<size_t> scratch_;
 };
 

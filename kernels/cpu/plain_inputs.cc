@@ -29,31 +29,31 @@ class PlainInputs : public OperatorKernel {
   }
 
   absl::Status Forward(const ForwardArgs& args, Stream& stream) override {
-    std::vector<const void*> inputs(args.inputs.begin(), args.inputs.end());
+    read_.assign(args.inputs.begin(), args.inputs.end());
     ForwardArgs inside = args;
     try {
-      Stage(args.workspace, stream, inputs);
+      Stage(args.workspace, stream);
     } catch (const dnnl::error& error) {
       return DnnlError(spec_, error);
     }
-    inside.inputs = inputs;
+    inside.inputs = read_;
     return inner_->Forward(inside, stream);
   }
 
   absl::Status Backward(const BackwardArgs& args, Stream& stream) override {
-    std::vector<const void*> inputs(args.inputs.begin(), args.inputs.end());
-    std::vector<void*> gradients(args.grad_inputs.begin(), args.grad_inputs.end());
+    read_.assign(args.inputs.begin(), args.inputs.end());
+    written_.assign(args.grad_inputs.begin(), args.grad_inputs.end());
     BackwardArgs inside = args;
     try {
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        if (!backward_reads_input_[i]) inputs[i] = nullptr;
-        if (gradients[i] != nullptr) gradients[i] = gradients_[i].Place(gradients[i], args.workspace);
+      for (size_t i = 0; i < read_.size(); ++i) {
+        if (!backward_reads_input_[i]) read_[i] = nullptr;
+        if (written_[i] != nullptr) written_[i] = gradients_[i].Place(written_[i], args.workspace);
       }
-      Stage(args.workspace, stream, inputs);
-      inside.inputs = inputs;
-      inside.grad_inputs = absl::MakeConstSpan(gradients);
+      Stage(args.workspace, stream);
+      inside.inputs = read_;
+      inside.grad_inputs = absl::MakeConstSpan(written_);
       if (absl::Status status = inner_->Backward(inside, stream); !status.ok()) return status;
-      for (size_t i = 0; i < inputs.size(); ++i) {
+      for (size_t i = 0; i < read_.size(); ++i) {
         if (args.grad_inputs[i] == nullptr) continue;
         gradients_[i].Out(args.grad_inputs[i], static_cast<const CpuStream&>(stream),
                           args.workspace);
@@ -65,17 +65,19 @@ class PlainInputs : public OperatorKernel {
   }
 
  private:
-  void Stage(void* workspace, const Stream& stream, std::vector<const void*>& inputs) {
+  void Stage(void* workspace, const Stream& stream) {
     UseKernelThreads(spec_.kernel_threads);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i] == nullptr) continue;
-      inputs[i] = inputs_[i].In(inputs[i], static_cast<const CpuStream&>(stream), workspace);
+    for (size_t i = 0; i < read_.size(); ++i) {
+      if (read_[i] == nullptr) continue;
+      read_[i] = inputs_[i].In(read_[i], static_cast<const CpuStream&>(stream), workspace);
     }
   }
 
   const OperatorSpec spec_;
   const CpuKernelPtr inner_;
   std::vector<Staging> inputs_, gradients_;
+  std::vector<const void*> read_;  // of the call under way
+  std::vector<void*> written_;
 };
 
 }  // namespace

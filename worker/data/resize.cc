@@ -22,11 +22,10 @@ Tap TapAt(int64_t i, int64_t stored, int64_t scaled) {
   return {low, std::min(low + 1, stored - 1), at % kOne};
 }
 
-std::vector<Tap> Taps(int64_t stored, int64_t scaled, int64_t window) {
-  std::vector<Tap> taps;
+void Taps(int64_t stored, int64_t scaled, int64_t window, std::vector<Tap>* taps) {
+  taps->clear();
   const int64_t begin = (scaled - window) / 2;
-  for (int64_t i = 0; i < window; ++i) taps.push_back(TapAt(begin + i, stored, scaled));
-  return taps;
+  for (int64_t i = 0; i < window; ++i) taps->push_back(TapAt(begin + i, stored, scaled));
 }
 
 }  // namespace
@@ -46,8 +45,9 @@ void ResizeCenter(const JpegPixels& in, JpegSize scaled, JpegSize window,
                   std::vector<uint8_t>* out) {
   const int64_t channels = in.channels;
   const int64_t row = in.size.width * channels;
-  const std::vector<Tap> rows = Taps(in.size.height, scaled.height, window.height);
-  const std::vector<Tap> columns = Taps(in.size.width, scaled.width, window.width);
+  thread_local std::vector<Tap> rows, columns;  // kept for the thread's next image
+  Taps(in.size.height, scaled.height, window.height, &rows);
+  Taps(in.size.width, scaled.width, window.width, &columns);
   out->resize(static_cast<size_t>(window.height) * window.width * channels);
   uint8_t* to = out->data();
   for (const Tap& y : rows) {

@@ -194,8 +194,11 @@ absl::Status TokenDataSet::Gather(absl::Span<const int64_t> ids, const AugmentDr
                                   void* labels) const {
   auto* in = static_cast<int32_t*>(inputs);
   auto* out = static_cast<int32_t*>(labels);
-  std::vector<uint8_t> scratch((context_ + 1) * layout_.width);
-  std::vector<int32_t> window(context_ + 1);
+  // Kept for the thread's next batch.
+  thread_local std::vector<uint8_t> scratch;
+  thread_local std::vector<int32_t> window;
+  scratch.resize((context_ + 1) * layout_.width);
+  window.resize(context_ + 1);
   for (int64_t id : ids) {
     STARLING_RETURN_IF_ERROR(
         Read(begin_ + id * stride_, context_ + 1, scratch.data(), window.data()));

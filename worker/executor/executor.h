@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -120,7 +121,7 @@ struct RangeResult {
 };
 
 struct UnitResult {
-  std::vector<RangeResult> ranges;
+  absl::InlinedVector<RangeResult, 8> ranges;  // usually so few that they need no memory
   // False: a loss was NaN or infinite, and the unit stopped before anything of it reached a
   // gradient. Always true where an fp16 unit trains: see GradientSink::Overflowed. Micro-batches with
   // such a loss count for no samples then.
