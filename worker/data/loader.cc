@@ -295,11 +295,12 @@ absl::StatusOr<BatchHandle> Loader::Take(const WorkRange& work, absl::Time deadl
 }
 
 void Loader::Clear() {
-  std::map<WorkRange, absl::StatusOr<BatchHandle>> dropped;  // returned to the pool after the lock
+  std::vector<absl::StatusOr<BatchHandle>> dropped;  // returned to the pool after the lock
   MutexLock lock(&mutex_);
   wanted_.clear();
   gathering_.clear();
-  dropped.swap(staged_);
+  for (auto& [work, batch] : staged_) dropped.push_back(std::move(batch));
+  staged_.clear();
   ahead_bytes_ = 0;
   ++clears_;
   changed_.SignalAll();

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <set>
 #include <thread>
 #include <vector>
@@ -127,9 +128,10 @@ class Loader {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<WorkRange> wanted_ ABSL_GUARDED_BY(mutex_);  // in order; split as they are worked off
-  std::set<WorkRange> gathering_ ABSL_GUARDED_BY(mutex_);
-  std::map<WorkRange, absl::StatusOr<BatchHandle>> staged_ ABSL_GUARDED_BY(mutex_);
+  std::pmr::unsynchronized_pool_resource memory_ ABSL_GUARDED_BY(mutex_);  // of these three: used again
+  std::pmr::deque<WorkRange> wanted_ ABSL_GUARDED_BY(mutex_){&memory_};  // in order; split as they are worked off
+  std::pmr::set<WorkRange> gathering_ ABSL_GUARDED_BY(mutex_){&memory_};
+  std::pmr::map<WorkRange, absl::StatusOr<BatchHandle>> staged_ ABSL_GUARDED_BY(mutex_){&memory_};
   uint64_t ahead_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staged_ and of what threads gather
   uint64_t clears_ ABSL_GUARDED_BY(mutex_) = 0;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -3,6 +3,7 @@
 #define STARLING_WORKER_RUNTIME_BUFFER_TABLE_H_
 
 #include <map>
+#include <memory_resource>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -42,7 +43,8 @@ class BufferTable {
 
  private:
   uint64_t last_ = 0;
-  std::map<BufferId, HeldBuffer> held_;
+  std::pmr::unsynchronized_pool_resource memory_;  // used again
+  std::pmr::map<BufferId, HeldBuffer> held_{&memory_};
 };
 
 }  // namespace starling

@@ -11,19 +11,13 @@
 
 namespace starling {
 
-struct ComputeThread::Task {
-  std::shared_ptr<ServedJob> job;
-  session::action::Compute compute;
-  std::atomic<bool> cancelled = false;
-};
-
 namespace {
 
 // Batches of one unit; they live until the unit ends.
 class UnitBatches : public BatchSource {
  public:
-  UnitBatches(ServedJob& job, const std::atomic<bool>& cancelled)
-      : loader_(job.loader()), wait_(job.data_wait()), cancelled_(cancelled) {}
+  UnitBatches(ServedJob& job, const std::atomic<bool>& cancelled, std::pmr::memory_resource* memory)
+      : loader_(job.loader()), wait_(job.data_wait()), cancelled_(cancelled), taken_(memory) {}
 
   absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) override {
     // Taking gathers in this thread if need be: it takes as long as reading memory does.
@@ -43,14 +37,14 @@ class UnitBatches : public BatchSource {
     return view;
   }
 
-  const std::map<uint64_t, BatchHandle>& taken() { return taken_; }
+  const TakenBatches& taken() { return taken_; }
 
  private:
   Loader& loader_;
   const absl::Duration wait_;
   const std::atomic<bool>& cancelled_;
   Mutex mutex_;
-  std::map<uint64_t, BatchHandle> taken_;
+  TakenBatches taken_;
 };
 
 class VersionGate : public SliceGate {
@@ -106,9 +100,10 @@ ComputeThread::~ComputeThread() {
 }
 
 void ComputeThread::Start(std::shared_ptr<ServedJob> job, session::action::Compute compute) {
-  auto task = std::make_shared<Task>();
+  std::shared_ptr<Task> task = tasks_.Get();
   task->job = std::move(job);
   task->compute = std::move(compute);
+  task->cancelled = false;
   current_ = task;
   loop_.Post([this, task] { Run(task); });
 }
@@ -133,7 +128,7 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   if (task->cancelled) return;
   listener_.on_begin(compute.unit);
 
-  UnitBatches batches(job, task->cancelled);
+  UnitBatches batches(job, task->cancelled, &batch_memory_);
   VersionGate gate(job, compute);
   Unit unit;
   unit.ranges = compute.ranges;
@@ -146,7 +141,8 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
     PushSink sink(job.layout(), job.gradients(), SinkOptions(job, compute, gate),
                   [&](PushedGradient gradient) {
                     listener_.on_gradient(FinishedGradient{std::move(gradient), compute.unit});
-                  });
+                  },
+                  &push_memory_);
     finished.status = job.executor().Train(unit, batches, gate, sink, &finished.result);
     if (finished.status.ok() && finished.result.finite && !task->cancelled) sink.Finish();
     if (absl::IsCancelled(finished.status) && sink.failed() && !task->cancelled) {

@@ -5,10 +5,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/recycler.h"
 #include "common/executor/event_loop.h"
 #include "common/trace/span_ring.h"
 #include "worker/runtime/push_sink.h"
@@ -52,13 +54,21 @@ class ComputeThread {
   void Abandon(session::UnitId unit);
 
  private:
-  struct Task;
+  struct Task {
+    std::shared_ptr<ServedJob> job;
+    session::action::Compute compute;
+    std::atomic<bool> cancelled = false;
+    void Recycle() { job.reset(); }
+  };
   void Run(const std::shared_ptr<Task>& task);
   void Compute(const std::shared_ptr<Task>& task);
 
   const ComputeListener listener_;
   StepRecorder* const recorder_;
+  Recycler<Task> tasks_;
   std::shared_ptr<Task> current_;  // the caller's: the last one started
+  // Of what is noted of a unit, each used again, by the thread that runs it and the executor's lanes.
+  std::pmr::unsynchronized_pool_resource batch_memory_, push_memory_;
   EventLoop loop_;
 };
 

@@ -1,5 +1,7 @@
 #include "worker/runtime/gradient_pool.h"
 
+#include <utility>
+
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 
@@ -51,11 +53,14 @@ std::shared_ptr<GradientBuffer> GradientPool::Acquire(const std::shared_ptr<Grad
     }
     data = static_cast<float*>(*memory);
   }
-  return std::shared_ptr<GradientBuffer>(new GradientBuffer{data, elements},
-                                         [pool, id](GradientBuffer* buffer) {
-                                           pool->Return(id, buffer->data);
-                                           delete buffer;
-                                         });
+  std::shared_ptr<GradientBuffer> loan = pool->loans_.Get();
+  *loan = {data, elements, id, pool};
+  return loan;
+}
+
+void GradientBuffer::Recycle() {
+  const std::shared_ptr<GradientPool> of = std::move(pool);
+  of->Return(slice, data);
 }
 
 void GradientPool::Return(SliceId slice, float* data) {

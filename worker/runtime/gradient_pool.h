@@ -8,17 +8,24 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/base/recycler.h"
 #include "common/placement/layout.h"
 #include "common/sync/mutex.h"
 #include "kernels/device.h"
 
 namespace starling {
 
+class GradientPool;
+
 // A buffer on loan. Returns to the pool when the last copy of its shared_ptr is gone, on any thread;
 // it keeps the pool's memory alive.
 struct GradientBuffer {
   float* data = nullptr;
   uint32_t elements = 0;
+  SliceId slice;
+  std::shared_ptr<GradientPool> pool;
+
+  void Recycle();  // of Recycler: returns it
 };
 
 // How many buffers of a slice may be on loan. In BSP a push stays until its step is sealed, which may need
@@ -43,6 +50,7 @@ class GradientPool {
   void Resume();
 
  private:
+  friend struct GradientBuffer;
   struct OfSlice {
     uint32_t elements = 0;
     int loaned = 0;
@@ -52,6 +60,7 @@ class GradientPool {
   void Return(SliceId slice, float* data);
 
   Device* const device_;
+  Recycler<GradientBuffer> loans_;
   Mutex mutex_;
   CondVar returned_;
   std::vector<OfSlice> slices_ ABSL_GUARDED_BY(mutex_);

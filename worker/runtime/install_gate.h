@@ -3,6 +3,7 @@
 #define STARLING_WORKER_RUNTIME_INSTALL_GATE_H_
 
 #include <map>
+#include <memory_resource>
 #include <utility>
 #include <vector>
 
@@ -67,7 +68,8 @@ class InstallGate {
     return false;
   }
 
-  std::map<session::UnitId, Running> running_;
+  std::pmr::unsynchronized_pool_resource memory_;  // used again
+  std::pmr::map<session::UnitId, Running> running_{&memory_};
   std::vector<Install> waiting_;
 };
 

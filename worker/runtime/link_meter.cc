@@ -69,7 +69,7 @@ void LinkMeter::AddReceiving(Link& link, Interval value) {
     link.receiving.pop_back();
   }
   link.receiving.push_back(value);
-  if (link.receiving.size() > kIntervalsMax) link.receiving.pop_front();
+  if (link.receiving.size() > kIntervalsMax) link.receiving.erase(link.receiving.begin());
   link.status.set_receiving_seconds(link.status.receiving_seconds() + absl::ToDoubleSeconds(added));
 }
 

@@ -4,9 +4,9 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
@@ -45,7 +45,7 @@ class LinkMeter {
     LinkStatus status;         // without the open stream's bytes
     absl::Time window_begin = absl::InfinitePast();
     std::array<absl::Duration, 2> least = {absl::InfiniteDuration(), absl::InfiniteDuration()};
-    std::deque<Interval> receiving;  // the last ones in which values were on their way, ascending, apart
+    std::vector<Interval> receiving;  // the last ones in which values were on their way, ascending, apart
     std::map<SliceId, absl::Time> acknowledged;  // each slice's latest push
   };
   static void Roll(Link& link, absl::Time now);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory_resource>
 #include <set>
 #include <utility>
 
@@ -42,12 +43,13 @@ class OverlapMeter {
   void Expire(absl::Time now);
 
   const absl::Duration window_;
-  std::set<std::pair<ShardId, uint64_t>> open_;
+  std::pmr::unsynchronized_pool_resource memory_;  // used again
+  std::pmr::set<std::pair<ShardId, uint64_t>> open_{&memory_};
   bool computing_ = false;
   absl::Time last_ = absl::InfinitePast();
   absl::Time first_ = absl::InfinitePast();  // when the first unit began
   absl::Duration under_way_;                 // within the unit that is computed now
-  std::deque<UnitRecord> units_;
+  std::pmr::deque<UnitRecord> units_{&memory_};
 };
 
 }  // namespace starling

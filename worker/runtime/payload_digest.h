@@ -2,6 +2,7 @@
 #ifndef STARLING_WORKER_RUNTIME_PAYLOAD_DIGEST_H_
 #define STARLING_WORKER_RUNTIME_PAYLOAD_DIGEST_H_
 
+#define XXH_STATIC_LINKING_ONLY  // the state lies on the stack
 #include "common/transport/payload.h"
 #include "xxhash.h"
 
@@ -11,12 +12,10 @@ inline uint64_t PayloadDigest(const ReceivedPayload& payload) {
   if (payload.pieces().size() == 1) {
     return XXH3_64bits(payload.pieces()[0].data(), payload.pieces()[0].size());
   }
-  XXH3_state_t* state = XXH3_createState();
-  XXH3_64bits_reset(state);
-  for (const auto& piece : payload.pieces()) XXH3_64bits_update(state, piece.data(), piece.size());
-  const uint64_t digest = XXH3_64bits_digest(state);
-  XXH3_freeState(state);
-  return digest;
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (const auto& piece : payload.pieces()) XXH3_64bits_update(&state, piece.data(), piece.size());
+  return XXH3_64bits_digest(&state);
 }
 
 }  // namespace starling

@@ -30,11 +30,13 @@ double SumOfSquares(const float* values, size_t count) {
 }  // namespace
 
 PushSink::PushSink(const Layout& layout, std::shared_ptr<GradientPool> pool,
-                   const Options& options, Deliver deliver)
+                   const Options& options, Deliver deliver, std::pmr::memory_resource* memory)
     : layout_(layout),
       pool_(std::move(pool)),
       options_(options),
-      deliver_(std::move(deliver)) {}
+      deliver_(std::move(deliver)),
+      held_(memory),
+      kept_(memory) {}
 
 float* PushSink::Acquire(size_t range, SliceId slice) {
   auto buffer = GradientPool::Acquire(pool_, slice, options_.most);
@@ -55,7 +57,9 @@ void PushSink::Ready(size_t range, SliceId slice, uint32_t samples) {
   gradient.samples = samples;
   {
     MutexLock lock(&mutex_);
-    gradient.buffer = std::move(held_.extract({range, slice}).mapped());
+    const auto held = held_.find({range, slice});
+    gradient.buffer = std::move(held->second);
+    held_.erase(held);
   }
   if (options_.loss_scale_log2 != nullptr) Unscale(gradient);
   if (options_.clip_norm > 0 || options_.whole) {
@@ -94,7 +98,7 @@ void PushSink::Send(PushedGradient gradient) {
 }
 
 float PushSink::Shrink(uint32_t range) const {
-  std::map<SliceId, double> squares;  // summed by slice, whatever became ready first
+  std::pmr::map<SliceId, double> squares(kept_.get_allocator().resource());  // summed by slice, whatever became ready first
   uint32_t samples = 0;
   for (const PushedGradient& gradient : kept_) {
     if (gradient.range != range || layout_.slices[gradient.slice.value].kind != TRAINABLE) continue;
@@ -112,7 +116,7 @@ void PushSink::Finish() {
   if (overflowed_) {
     for (PushedGradient& gradient : kept_) Skip(gradient);
   }
-  std::map<uint32_t, float> shrinks;
+  std::pmr::map<uint32_t, float> shrinks(kept_.get_allocator().resource());
   for (const PushedGradient& gradient : kept_) {
     if (shrinks.count(gradient.range) == 0) shrinks[gradient.range] = Shrink(gradient.range);
   }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <utility>
 #include <vector>
 
@@ -44,9 +45,10 @@ class PushSink : public GradientSink {
   // Called by the executor's lanes; must be quick.
   using Deliver = std::function<void(PushedGradient)>;
 
-  // `layout` outlives the sink.
+  // `layout` outlives the sink, and so does `memory`, for what it notes: used by one thread at a time,
+  // and by the sink alone while there is one.
   PushSink(const Layout& layout, std::shared_ptr<GradientPool> pool, const Options& options,
-           Deliver deliver);
+           Deliver deliver, std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
   float* Acquire(size_t range, SliceId slice) override;
   void Ready(size_t range, SliceId slice, uint32_t samples) override;
@@ -74,9 +76,9 @@ class PushSink : public GradientSink {
   std::atomic<bool> failed_ = false;
   std::atomic<bool> overflowed_ = false;
   Mutex mutex_;
-  std::map<std::pair<size_t, SliceId>, std::shared_ptr<GradientBuffer>> held_
+  std::pmr::map<std::pair<size_t, SliceId>, std::shared_ptr<GradientBuffer>> held_
       ABSL_GUARDED_BY(mutex_);
-  std::vector<PushedGradient> kept_;  // written under mutex_, read in Finish when no lane runs
+  std::pmr::vector<PushedGradient> kept_;  // written under mutex_, read in Finish when no lane runs
 };
 
 }  // namespace starling

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -431,9 +432,8 @@ void WorkerRuntime::Carry(action::Inspect action) {
 
 void WorkerRuntime::Carry(action::Prefetch action) {
   if (job_ == nullptr) return;
-  const std::set<WorkRange> wanted(action.ranges.begin(), action.ranges.end());
-  bool stale = false;
-  for (const WorkRange& range : asked_) stale = stale || wanted.count(range) == 0;
+  const auto wanted = [&](const WorkRange& range) { return absl::c_linear_search(action.ranges, range); };
+  const bool stale = !absl::c_all_of(asked_, wanted);
   if (stale) {
     job_->loader().Clear();
     asked_.clear();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <set>
 #include <string>
 
@@ -110,6 +111,7 @@ class WorkerRuntime {
   const std::function<void(absl::Status)> on_exit_;
 
   // The session's thread only.
+  std::pmr::unsynchronized_pool_resource memory_;  // of what comes and goes with each unit: used again
   session::Session session_;
   BufferTable buffers_;
   OverlapMeter meter_;
@@ -119,12 +121,12 @@ class WorkerRuntime {
   uint64_t samples_ = 0;                   // in them
   std::map<ShardId, std::shared_ptr<ShardStream>> streams_;
   uint64_t last_connection_ = 0;
-  std::map<std::pair<ShardId, uint64_t>, OpenRequest> open_requests_;
+  std::pmr::map<std::pair<ShardId, uint64_t>, OpenRequest> open_requests_{&memory_};
   // The newest pull of each slice (second: for evaluation): it replaces the one before, which is not answered.
   std::map<std::pair<SliceId, bool>, std::pair<ShardId, uint64_t>> newest_pull_;
   uint64_t last_prepare_ = 0;   // what an older one prepared is dropped
   std::shared_ptr<ServedJob> job_;
-  std::set<WorkRange> asked_;  // of the loader
+  std::pmr::set<WorkRange> asked_{&memory_};  // of the loader
   session::action::Compute computing_;
   InstallGate gate_;
   WorkerFigures figures_;       // any thread

@@ -75,7 +75,7 @@ void StepRecorder::Gradient(SliceId slice, Clock clock, absl::Span<const float> 
 }
 
 void StepRecorder::Batches(const session::action::Compute& compute,
-                           const std::map<uint64_t, BatchHandle>& taken, const UnitResult& result) {
+                           const TakenBatches& taken, const UnitResult& result) {
   MutexLock lock(&mutex_);
   Step* step = Find(compute.clock);
   if (step == nullptr) return;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@
 
 namespace starling {
 
+using TakenBatches = std::pmr::map<uint64_t, BatchHandle>;  // by micro-batch
+
 // Thread-safe. A step is written when its last part is there, by whoever brought it.
 class StepRecorder {
  public:
@@ -37,7 +40,7 @@ class StepRecorder {
   // The slice's value at `clock`.
   void Value(SliceId slice, Clock clock, absl::Span<const float> value);
   void Gradient(SliceId slice, Clock clock, absl::Span<const float> gradient);
-  void Batches(const session::action::Compute& compute, const std::map<uint64_t, BatchHandle>& taken,
+  void Batches(const session::action::Compute& compute, const TakenBatches& taken,
                const UnitResult& result);
 
  private:

@@ -6,12 +6,12 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <memory_resource>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/container/btree_map.h"
-#include "absl/container/btree_set.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "worker/session/session.h"
@@ -61,7 +61,7 @@ inline bool IsEvaluationPull(const Request& request) {
 struct Unit {
   UnitId id;
   WorkPurpose purpose = WorkPurpose::kTrain;
-  std::vector<WorkRange> ranges;
+  WorkRanges ranges;
   WorkRange item;  // what CLOSE names
   bool closes =
       false;    // false: evaluation, and extra work for a step whose closes another unit sends
@@ -103,10 +103,14 @@ struct StreamState {
 // What was computed of a BSP step, under which roster.
 struct StepWork {
   RosterNumber roster;
-  std::vector<WorkRange> ranges;
+  WorkRanges ranges;
 };
 
 struct JobState {
+  // `memory`: of what comes and goes with units; outlives this.
+  explicit JobState(std::pmr::memory_resource* memory)
+      : entered_at(memory), units(memory), step_work(memory), requests(memory), done(memory) {}
+
   JobDescription description;
   RunId run;
   JobPhase phase = JobPhase::kPreparing;
@@ -135,18 +139,18 @@ struct JobState {
 
   Presence presence = Presence::kParked;
   uint32_t answers_left = 0;                       // to ENTER or PARK: partitions
-  absl::btree_map<PartitionId, Clock> entered_at;  // answers to ENTER so far
+  std::pmr::map<PartitionId, Clock> entered_at;   // answers to ENTER so far
   Clock clock = 0;                                 // of the next unit
   std::vector<Held> live;
   std::vector<Held> snapshot;
   std::vector<Lsn> seen;  // per partition: the highest position seen or acked
 
-  std::map<UnitId, Unit> units;  // not done
+  std::pmr::map<UnitId, Unit> units;  // not done
   UnitId computing;              // 0: none
-  std::map<Clock, StepWork> step_work;
-  std::map<uint64_t, Request> requests;   // by request id: the order of sending
-  absl::btree_map<uint64_t, Lease> done;  // resent until orders drop them
-  std::vector<WorkRange> prefetched;      // as last told, for these
+  std::pmr::map<Clock, StepWork> step_work;
+  std::pmr::map<uint64_t, Request> requests;  // by request id: the order of sending
+  std::pmr::map<uint64_t, Lease> done;        // resent until orders drop them
+  WorkRanges prefetched;                      // as last told, for these
   uint64_t prefetched_orders = 0;
   Clock prefetched_clock = -1;
   UnitId prefetched_unit;
@@ -246,8 +250,9 @@ class Session::Core {
   bool MayBegin() const;
   size_t TrainingUnits() const;
   bool Sealed(Clock step) const;
-  std::vector<WorkRange> Assigned(Clock step) const;
+  WorkRanges Assigned(Clock step) const;
   void Begin(Unit unit);
+  void KeepCounts(Unit& unit);
   void Want(SliceId slice, Params params, Clock clock);
   void TellPrefetch();
   bool WindingDown() const;
@@ -294,7 +299,17 @@ class Session::Core {
     uint64_t sequence = 0;  // of the first report that carried it; 0: none yet
     StepMetrics metrics;
   };
-  std::deque<Finished> finished_;
+  // Of what comes and goes with each unit: used again. Before what is allocated from it.
+  std::pmr::unsynchronized_pool_resource memory_;
+  std::vector<std::vector<uint32_t>> spare_counts_;  // of units that are over
+  struct Wanted {
+    ShardId shard;
+    PartitionId partition;
+    const View* view;
+  };
+  std::vector<Wanted> wanted_streams_;  // of SyncStreams
+
+  std::pmr::deque<Finished> finished_{&memory_};
   absl::btree_map<uint64_t, std::optional<Inspection>> inspections_;  // as asked for; set: answered
   std::optional<Fault> fault_;
 
@@ -309,8 +324,7 @@ WorkRange RangeOf(const Work& work);
 void SetWork(const WorkRange& range, Work* work);
 
 // The aligned ranges that make up what of `wanted` is not in `have`, ascending.
-std::vector<WorkRange> Missing(const std::vector<WorkRange>& wanted,
-                               const std::vector<WorkRange>& have);
+WorkRanges Missing(const WorkRanges& wanted, const WorkRanges& have);
 
 }  // namespace starling::session
 

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/ids.h"
@@ -22,6 +23,9 @@ namespace starling::session {
 // A unit of compute: one item (SSP, async, evaluation), or the subtrees of one step that this
 // worker was assigned (BSP). Never reused within a session.
 using UnitId = Id<struct UnitIdTag, uint64_t>;
+
+// Ranges of one unit, or to be read ahead: usually so few that they need no memory of their own.
+using WorkRanges = absl::InlinedVector<WorkRange, 8>;
 
 // What the session needs to know of one slice of the job's layout.
 struct SliceShape {
@@ -114,7 +118,7 @@ struct RangeMetrics {
 // false, the unit stopped, and no gradient that depends on the bad value was delivered.
 struct UnitComputed {
   UnitId unit;
-  std::vector<RangeMetrics> metrics;  // per Compute.ranges
+  absl::InlinedVector<RangeMetrics, 8> metrics;  // per Compute.ranges
   bool finite = true;
   std::string bad_layer;  // first layer whose output is not finite; may be empty
 };
@@ -188,7 +192,7 @@ struct Inspect {
 // The whole list of ranges that will be computed next, in order, the unit under way left out.
 // Replaces the one before: the loader stages those and may drop others.
 struct Prefetch {
-  std::vector<WorkRange> ranges;
+  WorkRanges ranges;
 };
 
 // Computes `ranges` one after another. An operator runs as soon as all its slices of `params` have
@@ -197,7 +201,7 @@ struct Prefetch {
 // kEvaluate: only UnitComputed.
 struct Compute {
   UnitId unit;
-  std::vector<WorkRange> ranges;
+  WorkRanges ranges;
   Clock clock = 0;        // kSnapshot: the epoch
   uint64_t job_step = 0;  // random numbers are drawn for it; kEvaluate: 0
   WorkPurpose purpose = WorkPurpose::kTrain;

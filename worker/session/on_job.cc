@@ -10,7 +10,7 @@ namespace starling::session {
 
 void Session::Core::MaybeStartJob() {
   if (job_.has_value() || draining_ || !have_orders_ || !orders_.has_job()) return;
-  JobState& job = job_.emplace();
+  JobState& job = job_.emplace(&memory_);
   job.description = orders_.job();
   job.run = RunOf(job.description.run());
   job.steps = StepsInFullEpoch(job.description.spec(), job.description.train_samples());

@@ -11,13 +11,13 @@ bool SameLease(const Lease& a, const Lease& b) {
   return a.id() == b.id() && a.attempt() == b.attempt() && RangeOf(a.work()) == RangeOf(b.work());
 }
 
-RosterList RosterOf(const Roster& roster) {
-  RosterList list{RosterNumber(roster.number()), {}};
+void TakeRoster(const Roster& roster, RosterList* list) {
+  list->number = RosterNumber(roster.number());
+  list->members.clear();
   for (const Member& m : roster.members()) {
-    list.members.push_back({ReplicaId(m.replica()), WorkerId(m.worker()),
-                            Incarnation(m.incarnation()), m.joined_clock()});
+    list->members.push_back({ReplicaId(m.replica()), WorkerId(m.worker()),
+                             Incarnation(m.incarnation()), m.joined_clock()});
   }
-  return list;
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ void Session::Core::UpdateJob(const WorkerOrders& orders) {
   UpdateViews(orders);
   UpdateLeases(orders);
   if (RosterNumber(orders.roster().number()) < job.roster.number) return;
-  job.roster = RosterOf(orders.roster());
+  TakeRoster(orders.roster(), &job.roster);
   const bool was_member = job.member;
   job.member = std::any_of(
       job.roster.members.begin(), job.roster.members.end(),
@@ -124,13 +124,13 @@ void Session::Core::UpdateViews(const WorkerOrders& orders) {
 
 void Session::Core::UpdateLeases(const WorkerOrders& orders) {
   JobState& job = *job_;
-  absl::btree_map<uint64_t, Lease> done;
+  decltype(job.done) done(&memory_);
   job.evaluation.clear();
   job.training.clear();
   for (const Lease& lease : orders.leases()) {
     const auto it = job.done.find(lease.id());
     if (it != job.done.end() && SameLease(it->second, lease)) {
-      done.insert(*it);
+      done.insert(job.done.extract(it));
       continue;
     }
     const bool begun = std::any_of(job.units.begin(), job.units.end(), [&](const auto& entry) {
@@ -140,7 +140,7 @@ void Session::Core::UpdateLeases(const WorkerOrders& orders) {
     auto& queue = lease.work().purpose() == EVALUATE ? job.evaluation : job.training;
     queue.push_back(lease);
   }
-  job.done = std::move(done);
+  job.done = std::move(done);  // of the same memory: nothing is copied
   const auto earlier = [](const Lease& a, const Lease& b) {
     return RangeOf(a.work()) < RangeOf(b.work());
   };

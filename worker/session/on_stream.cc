@@ -1,22 +1,33 @@
 // Streams to the shards, and everything that is open on them.
+#include <algorithm>
+
 #include "worker/session/core.h"
 
 namespace starling::session {
 
 // One stream to each primary, at its present address and incarnation.
 void Session::Core::SyncStreams() {
-  absl::btree_map<ShardId, const View*> wanted;
+  std::vector<Wanted>& wanted = wanted_streams_;
+  wanted.clear();
   if (job_.has_value() &&
       (job_->phase == JobPhase::kServing || job_->phase == JobPhase::kLeaving)) {
     for (const auto& [partition, view] : job_->views) {
-      if (view.primary() != 0) wanted[ShardId(view.primary())] = &view;
+      if (view.primary() != 0) wanted.push_back({ShardId(view.primary()), partition, &view});
     }
   }
+  // By shard; of a shard's partitions the last one's view counts.
+  std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
+    return a.shard != b.shard ? a.shard < b.shard : b.partition < a.partition;
+  });
+  wanted.erase(std::unique(wanted.begin(), wanted.end(),
+                           [](const Wanted& a, const Wanted& b) { return a.shard == b.shard; }),
+               wanted.end());
   for (auto it = streams_.begin(); it != streams_.end();) {
-    const auto want = wanted.find(it->first);
+    const auto want = std::find_if(wanted.begin(), wanted.end(),
+                                   [&](const Wanted& w) { return w.shard == it->first; });
     const bool same = want != wanted.end() &&
-                      want->second->primary_address() == it->second.address &&
-                      Incarnation(want->second->primary_incarnation()) == it->second.incarnation;
+                      want->view->primary_address() == it->second.address &&
+                      Incarnation(want->view->primary_incarnation()) == it->second.incarnation;
     if (same) {
       ++it;
       continue;
@@ -24,7 +35,7 @@ void Session::Core::SyncStreams() {
     Do(action::Disconnect{it->first});
     it = streams_.erase(it);
   }
-  for (const auto& [shard, view] : wanted) {
+  for (const auto& [shard, partition, view] : wanted) {
     StreamState& stream = streams_[shard];
     stream.address = view->primary_address();
     stream.incarnation = Incarnation(view->primary_incarnation());

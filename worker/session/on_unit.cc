@@ -93,6 +93,7 @@ void Session::Core::MaybeDone(UnitId id) {
   JobState& job = *job_;
   const auto it = job.units.find(id);
   if (it == job.units.end() || !it->second.done()) return;
+  KeepCounts(it->second);
   const Unit unit = std::move(it->second);
   job.units.erase(it);
   if (unit.lease.id() != 0 && !unit.dropped) job.done[unit.lease.id()] = unit.lease;
@@ -126,6 +127,7 @@ void Session::Core::DropUnit(UnitId id) {
     ++it;
     if (ours) Drop(request);
   }
+  KeepCounts(job.units.at(id));
   const Unit unit = std::move(job.units.at(id));
   job.units.erase(id);
   const auto work = job.step_work.find(unit.clock);

@@ -14,8 +14,7 @@ bool Contains(const WorkRange& outer, const WorkRange& inner) {
   return outer.first <= inner.first && inner.first + inner.count <= outer.first + outer.count;
 }
 
-void AppendMissing(const WorkRange& range, const std::vector<WorkRange>& have,
-                   std::vector<WorkRange>* out) {
+void AppendMissing(const WorkRange& range, const WorkRanges& have, WorkRanges* out) {
   bool touched = false;
   for (const WorkRange& h : have) {
     if (Contains(h, range)) return;
@@ -31,9 +30,8 @@ void AppendMissing(const WorkRange& range, const std::vector<WorkRange>& have,
 
 }  // namespace
 
-std::vector<WorkRange> Missing(const std::vector<WorkRange>& wanted,
-                               const std::vector<WorkRange>& have) {
-  std::vector<WorkRange> missing;
+WorkRanges Missing(const WorkRanges& wanted, const WorkRanges& have) {
+  WorkRanges missing;
   for (const WorkRange& range : wanted) AppendMissing(range, have, &missing);
   return missing;
 }
@@ -142,7 +140,7 @@ void Session::Core::StartMissing() {
   if (!job.member || job.presence != Presence::kActive) return;
   for (auto& [step, work] : job.step_work) {
     if (work.roster == job.roster.number) continue;
-    std::vector<WorkRange> missing;
+    WorkRanges missing;
     if (!Sealed(step)) missing = Missing(Assigned(step), work.ranges);
     if (missing.empty()) {
       work.roster = job.roster.number;
@@ -173,9 +171,9 @@ bool Session::Core::Sealed(Clock step) const {
   return true;
 }
 
-std::vector<WorkRange> Session::Core::Assigned(Clock step) const {
+WorkRanges Session::Core::Assigned(Clock step) const {
   const JobState& job = *job_;
-  std::vector<WorkRange> ranges;
+  WorkRanges ranges;
   const auto& members = job.roster.members;
   for (size_t i = 0; i < members.size(); ++i) {
     if (members[i].worker != worker_ || members[i].incarnation != incarnation_) continue;
@@ -194,6 +192,11 @@ void Session::Core::Begin(Unit unit) {
   unit.id = UnitId(next_unit_++);
   const bool train = unit.purpose == WorkPurpose::kTrain;
   if (train) {
+    for (std::vector<uint32_t>* counts : {&unit.arrived, &unit.slices_left}) {
+      if (spare_counts_.empty()) break;
+      *counts = std::move(spare_counts_.back());
+      spare_counts_.pop_back();
+    }
     unit.arrived.assign(job.slices.size(), 0);
     unit.slices_left = job.contributing;
     unit.partitions_left = unit.closes ? job.contributing.size() : 0;
@@ -217,6 +220,13 @@ void Session::Core::Begin(Unit unit) {
     for (uint32_t s = 0; s < job.slices.size(); ++s) Want(SliceId(s), params, clock + 1);
   }
   for (uint32_t p = 0; p < job.contributing.size(); ++p) SendClose(begun, PartitionId(p));
+}
+
+// The unit is over: the next ones use its memory.
+void Session::Core::KeepCounts(Unit& unit) {
+  for (std::vector<uint32_t>* counts : {&unit.arrived, &unit.slices_left}) {
+    if (counts->capacity() > 0) spare_counts_.push_back(std::move(*counts));
+  }
 }
 
 // Makes sure that the slice has this version, or that a pull for it is open, and no other.
@@ -252,7 +262,7 @@ void Session::Core::TellPrefetch() {
   job.prefetched_clock = job.clock;
   job.prefetched_unit = job.computing;
   const size_t most = options_.prefetch_ranges;
-  std::vector<WorkRange> next;
+  WorkRanges next;
   for (const auto* queue : {&job.evaluation, &job.training}) {
     for (const Lease& lease : *queue) {
       if (next.size() < most) next.push_back(RangeOf(lease.work()));

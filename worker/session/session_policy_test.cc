@@ -89,7 +89,7 @@ TEST(SessionPolicy, AUnitThatHasOnlyItsLossesToTellIsWaitedFor) {
   d.GiveOrders();
   EXPECT_EQ(d.Count("abandon"), 0u);
   EXPECT_EQ(d.Count("forget live values"), 0u);
-  d.Step(event::UnitComputed{UnitId(1), std::vector<event::RangeMetrics>(1), true, ""});
+  d.Step(event::UnitComputed{UnitId(1), decltype(event::UnitComputed::metrics)(1), true, ""});
   EXPECT_EQ(d.Count("forget live values"), 1u);
 }
 

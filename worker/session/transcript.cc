@@ -12,7 +12,7 @@ std::string Text(const WorkRange& w) {
                       w.first + w.count, ")");
 }
 
-std::string Text(const std::vector<WorkRange>& ranges) {
+std::string Text(absl::Span<const WorkRange> ranges) {
   return absl::StrJoin(ranges, " + ",
                        [](std::string* out, const WorkRange& w) { absl::StrAppend(out, Text(w)); });
 }
