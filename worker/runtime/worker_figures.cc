@@ -40,6 +40,7 @@ void WorkerFigures::Publish(const WorkerReport& report) {
   report_.Clear();
   report_.set_hidden_share(report.hidden_share());
   *report_.mutable_times() = report.times();
+  *report_.mutable_memory() = report.memory();
   *report_.mutable_links() = report.links();
 }
 
@@ -68,6 +69,12 @@ void WorkerFigures::AddJob(const Job& job, const WorkerReport& report, MetricsTe
   metrics.Gauge("starling_worker_overlap_ratio",
                 "Share of the communication of late that was hidden behind computing.", labels,
                 report.hidden_share());
+  metrics.Gauge("starling_worker_memory_planned_bytes",
+                "What the job's parameters, gradients and activations take by plan.", labels,
+                static_cast<double>(report.memory().planned_bytes()));
+  metrics.Gauge("starling_worker_memory_peak_bytes",
+                "Greatest resident memory of the process since it took up the job; 0: not known.",
+                labels, static_cast<double>(report.memory().peak_bytes()));
 }
 
 void WorkerFigures::AddLinks(const WorkerReport& report, MetricsText& metrics) {

@@ -42,7 +42,7 @@ class WorkerFigures {
 
   mutable Mutex mutex_;
   std::unique_ptr<Job> job_ ABSL_GUARDED_BY(mutex_);
-  WorkerReport report_ ABSL_GUARDED_BY(mutex_);  // times, links and overlap of the last one
+  WorkerReport report_ ABSL_GUARDED_BY(mutex_);  // times, memory, links and overlap of the last one
 };
 
 }  // namespace starling

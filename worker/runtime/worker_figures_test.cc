@@ -38,12 +38,14 @@ TEST(WorkerFigures, AreOfTheJobThatIsServed) {
   EXPECT_THAT(Text(figures), HasSubstr("starling_worker_steps_total{job_name=\"second\"} 0\n"));
 }
 
-TEST(WorkerFigures, ShowLinksAndOverlapAsReported) {
+TEST(WorkerFigures, ShowLinksMemoryAndOverlapAsReported) {
   WorkerFigures figures;
   figures.BeginJob("j");
   WorkerReport report;
   report.set_hidden_share(0.75);
   report.mutable_times()->set_idle(2.5);
+  report.mutable_memory()->set_planned_bytes(64 << 20);
+  report.mutable_memory()->set_peak_bytes(96 << 20);
   LinkStatus& link = *report.add_links();
   link.set_shard(3);
   link.set_connected(true);
@@ -53,6 +55,8 @@ TEST(WorkerFigures, ShowLinksAndOverlapAsReported) {
   const std::string text = Text(figures);
   EXPECT_THAT(text, HasSubstr("starling_worker_overlap_ratio{job_name=\"j\"} 0.75\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_idle_seconds_total{job_name=\"j\"} 2.5\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_memory_planned_bytes{job_name=\"j\"} 67108864\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_memory_peak_bytes{job_name=\"j\"} 100663296\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_up{shard=\"3\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_sent_bytes_total{shard=\"3\"} 1000\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_sending_seconds_total{shard=\"3\"} 0.5\n"));
