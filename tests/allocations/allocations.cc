@@ -151,7 +151,8 @@ const char* OwnerIn(bool executable, absl::string_view file, absl::string_view f
   for (absl::string_view prefix : kPassedOver) {
     if (absl::StartsWith(function, prefix)) return nullptr;
   }
-  for (absl::string_view hook : {"malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign"}) {
+  for (absl::string_view hook :
+       {"malloc", "calloc", "realloc", "memalign", "aligned_alloc", "posix_memalign"}) {
     if (function == hook) return nullptr;
   }
   if (absl::StartsWith(function, "grpc::")) return "gRPC";
