@@ -18,7 +18,8 @@ namespace starling {
 class Stream {
  public:
   virtual ~Stream() = default;
-  // Blocks until all work so far has run. kInternal: some of it failed.
+  // Blocks until all work so far has run. kInternal: some of it failed. kOutOfRange: an operator met
+  // an index outside its table. kUnavailable: the device is lost, and nothing works on it any more.
   virtual absl::Status Synchronize() = 0;
 };
 
@@ -26,6 +27,12 @@ class Stream {
 struct Fusions {
   bool batchnorm = false;         // batchnorm with a second input, with a ReLU, or both
   bool packed_attention = false;  // attention with query, key and value in one input
+};
+
+// Of a device's memory.
+struct MemoryBytes {
+  size_t available = 0;  // that may still be allocated, about: other processes take some, too
+  size_t total = 0;
 };
 
 // Thread-safe. Outlives everything that it made.
@@ -38,9 +45,20 @@ class Device {
   virtual std::string instruction_set() const = 0;
   virtual Fusions fusions() const { return {}; }
 
+  // Whether the host may read and write device memory as its own, between the stream's calls. Where
+  // it may not, all that passes between them are the copies below.
+  virtual bool host_reaches_memory() const = 0;
+
   // Device memory, aligned to 64 bytes, not cleared. kResourceExhausted.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* memory) = 0;
+  // kUnavailable: the device is lost.
+  virtual absl::StatusOr<MemoryBytes> Memory() = 0;
+
+  // Host memory from and to which copies run fastest, aligned to 64 bytes, not cleared. Slow: to be
+  // kept. kResourceExhausted. Where the host reaches device memory it is just that.
+  virtual absl::StatusOr<void*> AllocateHost(size_t bytes) { return Allocate(bytes); }
+  virtual void FreeHost(void* memory) { Free(memory); }
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
 

@@ -123,6 +123,8 @@ absl::Status Run(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_s
   if (!devices.has_gpu()) {
     spdlog::warn("NO GPU: computes on the CPU, because {}", devices.why_no_gpu());
   }
+  const std::string shared_memory = devices.SharedMemoryNotice();
+  if (!shared_memory.empty()) spdlog::warn("{}", shared_memory);
   SpanRing spans;
   const auto addresses = std::make_shared<DaemonAddresses>();
   const std::shared_ptr<grpc::Service> daemon =
@@ -181,7 +183,8 @@ int Main(int argc, char** argv) {
   WorkerFlags flags;
   const std::optional<int> ends = ParseDaemonFlags(
       argc, argv, PeerRole::kWorker,
-      {{"--lanes", "Micro-batches computed at once (default: one per core)", &flags.lanes},
+      {{"--lanes", "Micro-batches computed at once (default: one per core; on a GPU at most two)",
+        &flags.lanes},
        {"--memory-bytes",
         "What a job's parameters, gradients and activations may take here (default: nine tenths of "
         "what is available); a batch that needs more is refused",

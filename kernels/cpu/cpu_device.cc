@@ -2,6 +2,7 @@
 
 #include <omp.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/memory.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/half.h"
 
@@ -59,6 +61,7 @@ class CpuDevice : public Device {
 
   std::string name() const override { return "cpu"; }
   std::string instruction_set() const override { return isa_; }
+  bool host_reaches_memory() const override { return true; }
 
   Fusions fusions() const override { return {.batchnorm = true, .packed_attention = true}; }
 
@@ -74,6 +77,10 @@ class CpuDevice : public Device {
     return memory;
   }
   void Free(void* memory) override { std::free(memory); }
+  absl::StatusOr<MemoryBytes> Memory() override {
+    const size_t total = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+    return MemoryBytes{AvailableMemoryBytes(), total};
+  }
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
     try {

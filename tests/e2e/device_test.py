@@ -1,6 +1,7 @@
 """Who computes on what: workers with a GPU, without one, and jobs that say which they want.
 
-The GPU is the CPU behind the interface of libstarling_cuda.so, so this runs anywhere.
+The GPU is the CPU behind the interface of libstarling_cuda.so, and behind memory that ends the worker
+when the host touches it, so this runs anywhere.
 """
 
 import unittest

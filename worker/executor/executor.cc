@@ -16,6 +16,7 @@
 #include "worker/executor/job_memory.h"
 #include "worker/executor/lane_times.h"
 #include "worker/executor/lanes.h"
+#include "worker/executor/parameter_memory.h"
 #include "worker/executor/program.h"
 
 namespace starling {
@@ -116,10 +117,9 @@ class ExecutorImpl : public Executor {
       STARLING_RETURN_IF_ERROR(CompileLane(*lanes_.back()));
     }
     STARLING_RETURN_IF_ERROR(PlanBytes());
-    Stream& stream = *lanes_[0]->stream;
-    STARLING_RETURN_IF_ERROR(live_.Allocate(device_, memory_.flat_bytes(), stream));
+    STARLING_RETURN_IF_ERROR(live_.Allocate(device_, memory_.flat_bytes()));
     if (!options_.evaluate_samples.empty()) {
-      STARLING_RETURN_IF_ERROR(snapshot_.Allocate(device_, memory_.flat_bytes(), stream));
+      STARLING_RETURN_IF_ERROR(snapshot_.Allocate(device_, memory_.flat_bytes()));
     }
     for (const auto& lane : lanes_) STARLING_RETURN_IF_ERROR(BindLane(*lane));
     STARLING_ASSIGN_OR_RETURN(
@@ -127,8 +127,8 @@ class ExecutorImpl : public Executor {
     return absl::OkStatus();
   }
 
-  float* live_parameters() override { return live_.as<float>(); }
-  float* snapshot_parameters() override { return snapshot_.as<float>(); }
+  float* live_parameters() override { return live_.host(); }
+  float* snapshot_parameters() override { return snapshot_.host(); }
 
   size_t planned_bytes() const override { return planned_bytes_; }
   size_t planned_activation_bytes() const override { return activation_bytes_; }
@@ -211,10 +211,10 @@ class ExecutorImpl : public Executor {
     }
     char* const arena = lane.arena.as<char>();
     for (const auto& program : lane.train) {
-      program->Bind(arena, layout_, live_.as<float>(), lane.gradients.as<float>());
+      program->Bind(arena, layout_, live_.device(), lane.gradients.as<float>());
     }
     for (const auto& program : lane.evaluate) {
-      program->Bind(arena, layout_, snapshot_.as<float>(), nullptr);
+      program->Bind(arena, layout_, snapshot_.device(), nullptr);
     }
     lane.losses.resize(samples_max_);
     lane.logits.resize(samples_max_ * memory_.logits_per_sample());
@@ -326,6 +326,8 @@ class ExecutorImpl : public Executor {
         break;
       }
     }
+    // What was ordered reads and writes memory of the sink's, and parameters.
+    if (const absl::Status status = lane.stream->Synchronize(); !status.ok()) Fail(status);
     lane.times.End();
   }
 
@@ -387,7 +389,7 @@ class ExecutorImpl : public Executor {
       const uint64_t end = SpanRing::NowMicros();
       lane.times.Spend(end, LanePhase::kValues, LanePhase::kHeld, held_us);
       if (!ready) return Abandoned();
-      slice_ready_[slice.value].store(true, std::memory_order_release);
+      STARLING_RETURN_IF_ERROR(InstallSlice(slice));
       lane.slice_wait_us += end - begin;
       if (end > begin) {
         spans_->Record("wait slices", SpanCategory::kWait, begin, end,
@@ -395,6 +397,13 @@ class ExecutorImpl : public Executor {
       }
     }
     return absl::OkStatus();
+  }
+
+  // Brings the slice's value to where lanes read it; the first of several lanes does.
+  absl::Status InstallSlice(SliceId slice) {
+    ParameterMemory& parameters = run_.sink != nullptr ? live_ : snapshot_;
+    const Slice& part = layout_.slices[slice.value];
+    return parameters.Install(part.flat_begin, part.elements, &slice_ready_[slice.value]);
   }
 
   absl::Status Forward(Lane& lane, Program& program, const RandomKey& random) {
@@ -556,8 +565,8 @@ class ExecutorImpl : public Executor {
   size_t arena_bytes_ = 0, activation_bytes_ = 0;  // of one lane
   int64_t samples_max_ = 0;  // of a micro-batch
   size_t planned_bytes_ = 0;
-  DeviceMemory live_;
-  DeviceMemory snapshot_;
+  ParameterMemory live_;
+  ParameterMemory snapshot_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::unique_ptr<GradientSums> sums_;
 

@@ -70,7 +70,7 @@ class SliceGate {
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  // Memory for the slice's elements, 64-byte aligned, readable and writable by the device; the
+  // Host memory for the slice's elements, 64-byte aligned, best of Device::AllocateHost; the
   // executor's until Ready. Once per range and slice, before the first write; blocks until there is
   // some (an earlier push was acked). nullptr: abandoned.
   virtual float* Acquire(size_t range, SliceId slice) = 0;
@@ -159,8 +159,9 @@ class Executor {
                                                           const ExecutorOptions& options,
                                                           Device* device, SpanRing* spans);
 
-  // The flat buffers that training and evaluation read (layout.elements, device memory). Written by
+  // The flat buffers that training and evaluation read (layout.elements, host memory). Written by
   // the owner, slice by slice, under the rules of SliceGate. Snapshot: null without evaluation.
+  // Where the host does not reach device memory, a unit copies each slice there once it is ready.
   virtual float* live_parameters() = 0;
   virtual float* snapshot_parameters() = 0;
 

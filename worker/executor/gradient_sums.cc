@@ -9,18 +9,19 @@
 #include "worker/executor/lane_times.h"
 
 namespace starling {
-size_t GradientSums::SpareBuffers(uint32_t micro_batches, int lanes) {
+
+size_t GradientSums::SpareBuffers(uint32_t micro_batches, int lanes, bool in_sink) {
   const size_t pairs = micro_batches / 2;
   const size_t in_order = static_cast<size_t>(lanes + 1) * std::bit_width(micro_batches);
   const size_t waiting = std::min(pairs, in_order);
-  return waiting == 0 ? 0 : waiting - 1;  // one of them lies in the sink's buffer
+  return waiting == 0 || !in_sink ? waiting : waiting - 1;
 }
 
 absl::StatusOr<std::unique_ptr<GradientSums>> GradientSums::Create(const Layout& layout,
                                                                    uint32_t micro_batches,
                                                                    int lanes, Device* device) {
   std::unique_ptr<GradientSums> sums(new GradientSums(layout, device));
-  for (size_t i = 0; i < SpareBuffers(micro_batches, lanes); ++i) {
+  for (size_t i = 0; i < SpareBuffers(micro_batches, lanes, sums->in_sink_); ++i) {
     STARLING_ASSIGN_OR_RETURN(void* const memory,
                               device->Allocate(layout.elements * sizeof(float)));
     sums->spare_.push_back(static_cast<float*>(memory));
@@ -49,6 +50,8 @@ void GradientSums::Begin(absl::Span<const WorkRange> ranges) {
         slot->sum = std::make_unique<SubtreeSum>(ranges[r].count);
       }
       slot->where.assign(ranges[r].count, nullptr);
+      slot->done.clear();
+      slot->done.reserve(std::bit_width(ranges[r].count) + 1);
       slot->pushed = nullptr;
       slot->samples = 0;
     }
@@ -83,16 +86,20 @@ absl::Status GradientSums::Add(size_t range, uint32_t leaf, SliceId slice, const
     for (const SubtreeSum::Merge& merge : outcome.merges) {
       STARLING_RETURN_IF_ERROR(Merge(slot, merge, slice, gradient, stream));
     }
-    if (outcome.merges.empty()) {
-      float* const place = first ? slot.pushed : TakeSpare(slice);
+    if (outcome.merges.empty() && (in_sink_ || !outcome.complete)) {
+      float* const place = PlaceFor(slot, first, slice);
       STARLING_RETURN_IF_ERROR(
           device_->Copy(place, gradient, elements(slice) * sizeof(float), stream));
       slot.where[leaf] = place;
     }
+    if (outcome.complete) {
+      float* const sum = slot.where[outcome.root.value - 1];
+      STARLING_RETURN_IF_ERROR(Deliver(slot, sum, gradient, slice, stream));
+    }
     STARLING_RETURN_IF_ERROR(stream.Synchronize());
+    for (float* buffer : slot.done) GiveBackSpare(slice, buffer);
+    slot.done.clear();
     if (!outcome.complete) return absl::OkStatus();
-    ABSL_RAW_CHECK(slot.where[outcome.root.value - 1] == slot.pushed,
-                   "the range's sum is not in the sink's buffer");
     total = slot.samples;
   }
   sink.Ready(range, slice, total);
@@ -109,8 +116,22 @@ absl::Status GradientSums::Merge(Slot& slot, const SubtreeSum::Merge& merge, Sli
   ABSL_RAW_CHECK(into != nullptr, "two sums in one buffer");
   STARLING_RETURN_IF_ERROR(
       device_->Add(into, from == nullptr ? gradient : from, elements(slice), stream));
-  if (from != nullptr) GiveBackSpare(slice, from);
+  if (from != nullptr) slot.done.push_back(from);
   slot.where[merge.into.value - 1] = into;
+  return absl::OkStatus();
+}
+
+// `sum` is null where it is the gradient of one micro-batch, which lies nowhere else.
+absl::Status GradientSums::Deliver(Slot& slot, float* sum, const float* gradient, SliceId slice,
+                                   Stream& stream) {
+  if (in_sink_) {
+    ABSL_RAW_CHECK(sum == slot.pushed, "the range's sum is not in the sink's buffer");
+    return absl::OkStatus();
+  }
+  const float* const from = sum == nullptr ? gradient : sum;
+  STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(
+      slot.pushed, from, elements(slice) * sizeof(float), stream));
+  if (sum != nullptr) slot.done.push_back(sum);
   return absl::OkStatus();
 }
 

@@ -26,7 +26,8 @@ JobMemory::JobMemory(const ResolvedGraph& graph, const Layout& layout,
 
 size_t JobMemory::flat_buffers() const {
   return (options_.evaluate_samples.empty() ? 1 : 2) + options_.lanes +
-         GradientSums::SpareBuffers(options_.micro_batches, options_.lanes);
+         GradientSums::SpareBuffers(options_.micro_batches, options_.lanes,
+                                    device_->host_reaches_memory());
 }
 
 size_t JobMemory::logits_per_sample() const {

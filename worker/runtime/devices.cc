@@ -40,6 +40,16 @@ absl::StatusOr<Device*> WorkerDevices::For(DeviceKind kind) const {
       absl::StrCat("the job wants a GPU, and this worker has none: ", why_no_gpu_));
 }
 
+std::string WorkerDevices::SharedMemoryNotice() const {
+  if (gpu_ == nullptr) return "";
+  const absl::StatusOr<MemoryBytes> memory = gpu_->Memory();
+  if (!memory.ok() || memory->available >= memory->total / 10 * 9) return "";
+  constexpr size_t kMiB = 1 << 20;
+  return absl::StrCat("other processes hold ", (memory->total - memory->available) / kMiB,
+                      " MiB of the GPU's ", memory->total / kMiB,
+                      " MiB: jobs are planned with what is free when they come");
+}
+
 std::string WorkerDevices::Name() const {
   const Device& device = gpu_ != nullptr ? *gpu_ : *cpu_;
   return absl::StrCat(device.name(), " (", device.instruction_set(), ")");

@@ -35,6 +35,10 @@ class WorkerDevices {
   bool has_gpu() const { return gpu_ != nullptr; }
   const std::string& why_no_gpu() const { return why_no_gpu_; }
 
+  // Says that somebody else uses the GPU, and how much of its memory is taken; empty: nobody does, or
+  // there is none. To be asked before this process has taken any.
+  std::string SharedMemoryNotice() const;
+
   // For people. "NVIDIA H100 80GB HBM3 (sm_90)", "cpu (avx512_core)"
   std::string Name() const;
   // The same, and on the CPU why: "cpu (avx512_core), because ...".

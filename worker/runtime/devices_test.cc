@@ -21,7 +21,47 @@ TEST(WorkerDevicesTest, AGpuIsTakenWhereThereIsOne) {
     EXPECT_EQ(*devices->For(DEVICE_AUTO), gpu);
     EXPECT_EQ(*devices->For(DEVICE_CPU), &devices->cpu());
     EXPECT_NE(gpu, &devices->cpu());
+    EXPECT_FALSE(gpu->host_reaches_memory());
   }
+}
+
+// A GPU of which somebody else holds a part.
+class PartlyTaken : public Device {
+ public:
+  explicit PartlyTaken(MemoryBytes memory) : memory_(memory) {}
+  std::string name() const override { return "taken"; }
+  std::string instruction_set() const override { return "none"; }
+  bool host_reaches_memory() const override { return false; }
+  absl::StatusOr<MemoryBytes> Memory() override { return memory_; }
+  absl::StatusOr<void*> Allocate(size_t) override { return absl::UnimplementedError(""); }
+  void Free(void*) override {}
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return absl::UnimplementedError(""); }
+  absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status Copy(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status Add(float*, const float*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  DataType TypeOf(ValueFormat) const override { return DataType::kFp32; }
+  absl::Status AddValues(void*, const void*, size_t, ValueFormat, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(const OperatorSpec&) override {
+    return absl::UnimplementedError("");
+  }
+
+ private:
+  const MemoryBytes memory_;
+};
+
+TEST(WorkerDevicesTest, SaysThatAGpuIsShared) {
+  constexpr size_t kGiB = size_t{1} << 30;
+  const auto notice = [](size_t available) {
+    const MemoryBytes memory = {available, 80 * kGiB};
+    return WorkerDevices(nullptr, std::make_unique<PartlyTaken>(memory), "").SharedMemoryNotice();
+  };
+  EXPECT_EQ(notice(79 * kGiB), "");  // what a process takes to be there at all
+  EXPECT_THAT(notice(40 * kGiB), HasSubstr("other processes hold 40960 MiB of the GPU's 81920 MiB"));
+  EXPECT_EQ(WorkerDevices(nullptr, nullptr, "none").SharedMemoryNotice(), "");
 }
 
 TEST(WorkerDevicesTest, WithoutOneItFallsBackAndSaysWhy) {

@@ -16,7 +16,7 @@ GradientPool::GradientPool(const Layout& layout, Device* device) : device_(devic
 GradientPool::~GradientPool() {
   MutexLock lock(&mutex_);
   for (OfSlice& slice : slices_) {
-    for (float* data : slice.free) device_->Free(data);
+    for (float* data : slice.free) device_->FreeHost(data);
   }
 }
 
@@ -44,7 +44,7 @@ std::shared_ptr<GradientBuffer> GradientPool::Acquire(const std::shared_ptr<Grad
     }
   }
   if (data == nullptr) {
-    const auto memory = pool->device_->Allocate(elements * sizeof(float));
+    const auto memory = pool->device_->AllocateHost(elements * sizeof(float));
     if (!memory.ok()) {
       spdlog::error("no memory for the gradient of slice {}: {}", id.value, memory.status().ToString());
       MutexLock lock(&pool->mutex_);

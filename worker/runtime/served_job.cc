@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/memory.h"
 #include "common/base/status_macros.h"
 #include "common/data_plan/batch_plan.h"
 #include "common/version/version.h"
@@ -13,6 +12,10 @@
 
 namespace starling {
 namespace {
+
+// Of a device that computes behind the host: one lane computes while the other's losses and gradients
+// leave. More would only take memory.
+constexpr int kFarLanesMax = 2;
 
 // The sizes of micro-batches that a pass over `samples` meets. An epoch that is cut short by
 // Stop.steps meets no others.
@@ -97,14 +100,18 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   executor.global_batch = spec.batch().global();
   executor.micro_batches = spec.batch().micro_batches();
   executor.lanes = std::min<int>(options.lanes, spec.batch().micro_batches());
+  if (!device->host_reaches_memory()) executor.lanes = std::min(executor.lanes, kFarLanesMax);
   executor.kernel_threads = spec.batch().kernel_threads();
   executor.seed = spec.seed();
   executor.recompute = spec.recompute();
   executor.type = TypeOf(spec.precision());
   executor.replay = options.replay;
   // The rest is for batches that are staged and values under way.
-  executor.bytes_max =
-      options.memory_bytes > 0 ? options.memory_bytes : AvailableMemoryBytes() / 10 * 9;
+  executor.bytes_max = options.memory_bytes;
+  if (executor.bytes_max == 0) {
+    STARLING_ASSIGN_OR_RETURN(const MemoryBytes memory, device->Memory());
+    executor.bytes_max = memory.available / 10 * 9;
+  }
   STARLING_ASSIGN_OR_RETURN(executor.train_samples,
                             MicroBatchSizes(description.train_samples(), spec.batch()));
   if (spec.evaluate().every_epochs() > 0) {

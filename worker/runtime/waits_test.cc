@@ -20,6 +20,7 @@ class CountingDevice : public Device {
  public:
   std::string name() const override { return "counting"; }
   std::string instruction_set() const override { return "none"; }
+  bool host_reaches_memory() const override { return true; }
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     if (exhausted) return absl::ResourceExhaustedError("no memory");
     ++allocated;
@@ -29,6 +30,7 @@ class CountingDevice : public Device {
     --allocated;
     std::free(memory);
   }
+  absl::StatusOr<MemoryBytes> Memory() override { return absl::UnimplementedError(""); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return absl::UnimplementedError(""); }
   absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }

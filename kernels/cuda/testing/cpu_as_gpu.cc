@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cuda/abi.h"
+#include "kernels/testing/far_device.h"
 
 extern "C" {
 
@@ -11,7 +12,7 @@ const char* starling_cuda_abi() {
 int starling_cuda_open(starling::Device** device, char* error, size_t error_bytes) {
   auto cpu = starling::CreateCpuDevice();
   if (!cpu.ok()) return starling::ReturnStatus(cpu.status(), error, error_bytes);
-  *device = cpu->release();
+  *device = starling::MakeFarDevice(*std::move(cpu)).release();
   return 0;
 }
 }

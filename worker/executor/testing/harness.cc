@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "gtest/gtest.h"
-#include "kernels/cpu/cpu_device.h"
 
 namespace starling {
 
@@ -131,12 +131,13 @@ void TestModel::Initialise(uint32_t seed) {
   }
 }
 
-TestModel MakeTestModel(Graph graph, const ExecutorOptions& options, const Optimizer& optimizer) {
+TestModel MakeTestModel(Graph graph, const ExecutorOptions& options, const Optimizer& optimizer,
+                        std::unique_ptr<Device> device) {
   TestModel model;
   model.graph = std::move(graph);
   model.resolved = Validate(model.graph).value();
   model.layout = MakeLayout(model.graph, optimizer).value();
-  model.device = CreateCpuDevice().value();
+  model.device = std::move(device);
   model.spans = std::make_unique<SpanRing>();
   model.executor =
       Executor::Create(model.resolved, model.layout, options, model.device.get(), model.spans.get())

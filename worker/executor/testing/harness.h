@@ -82,7 +82,7 @@ class CollectingSink : public GradientSink {
   std::map<std::pair<size_t, uint32_t>, Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A graph, its layout, a CPU device and an executor.
+// A graph, its layout, a device and an executor.
 struct TestModel {
   Graph graph;
   ResolvedGraph resolved;
@@ -98,8 +98,13 @@ struct TestModel {
   }
 };
 
+// What a test's models compute on: the CPU or, in a target of another `deps`, a device that is like a
+// GPU (cpu_test_device.cc, far_test_device.cc).
+std::unique_ptr<Device> MakeTestDevice();
+
 TestModel MakeTestModel(Graph graph, const ExecutorOptions& options,
-                        const Optimizer& optimizer = Optimizer::default_instance());
+                        const Optimizer& optimizer = Optimizer::default_instance(),
+                        std::unique_ptr<Device> device = MakeTestDevice());
 
 WorkRange TrainRange(uint64_t first, uint32_t count);
 
