@@ -154,6 +154,7 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   } else {
     finished.status = job.executor().Evaluate(unit, batches, gate, &finished.result);
   }
+  finished.device_lost = !finished.status.ok() && job.DeviceLost();
   if (!task->cancelled) listener_.on_unit(std::move(finished));
 }
 

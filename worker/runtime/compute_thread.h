@@ -28,6 +28,7 @@ struct FinishedGradient : PushedGradient {
 struct FinishedUnit {
   session::UnitId unit;
   absl::Status status;
+  bool device_lost = false;  // with a status that is not OK
   UnitResult result;
 };
 

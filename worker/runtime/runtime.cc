@@ -482,7 +482,8 @@ void WorkerRuntime::OnUnit(FinishedUnit unit) {
   const bool train = computing_.purpose == WorkPurpose::kTrain;
   meter_.UnitEnded(absl::Seconds(waited), train ? samples : 0, absl::Now());
   if (!unit.status.ok()) {
-    return Step(event::UnitFailed{unit.unit, unit.status});
+    if (unit.device_lost) spdlog::error("leaves the cluster: {}", unit.status.ToString());
+    return Step(event::UnitFailed{unit.unit, unit.status, unit.device_lost});
   }
   if (train) {
     ++units_;

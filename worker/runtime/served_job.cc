@@ -74,6 +74,7 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
                                                            const ServedJobOptions& options,
                                                            Device* device, SpanRing* spans) {
   std::shared_ptr<ServedJob> job(new ServedJob());
+  job->device_ = device;
   job->description_ = description;
   job->data_wait_ = options.data_wait;
   const JobSpec& spec = description.spec();

@@ -56,6 +56,8 @@ class ServedJob {
   }
   SliceVersions& versions(session::Params params);
   float* parameters(session::Params params);
+  // Whether what the job is computed on is gone for good, as it says itself.
+  bool DeviceLost() const { return absl::IsUnavailable(device_->Memory().status()); }
 
   // Makes a unit that computes, or waits, return soon; Resume before the next.
   void Cancel();
@@ -64,6 +66,7 @@ class ServedJob {
  private:
   ServedJob() = default;
 
+  Device* device_ = nullptr;
   JobDescription description_;
   ResolvedGraph graph_;
   Layout layout_;

@@ -278,6 +278,7 @@ class Session::Core {
   Generation generation_;  // the highest seen
 
   bool draining_ = false;
+  absl::Status exit_status_;  // of a drain that all was told of
   absl::Time drain_began_;
   absl::Time drain_by_ = absl::InfiniteFuture();
   absl::Time drained_at_ = absl::InfiniteFuture();  // no job is left

@@ -128,6 +128,9 @@ struct UnitComputed {
 struct UnitFailed {
   UnitId unit;
   absl::Status status;
+  // Nothing can be computed in this process any more: the worker leaves, so that others may. Else
+  // the job cannot go on.
+  bool device_lost = false;
 };
 
 // SIGTERM: finish the unit, push, leave, exit.

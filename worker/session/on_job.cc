@@ -134,7 +134,7 @@ void Session::Core::MaybeExit() {
   life_ = Life::kExited;
   Do(action::Exit{
       told || nobody_to_tell
-          ? absl::OkStatus()
+          ? exit_status_
           : absl::DeadlineExceededError("drained, but the coordinator did not answer in time")});
 }
 

@@ -82,6 +82,11 @@ void Session::Core::On(const event::UnitComputed& e) {
 
 void Session::Core::On(const event::UnitFailed& e) {
   if (!job_.has_value() || job_->computing != e.unit) return;
+  if (e.device_lost) {
+    exit_status_ = e.status;
+    DropUnit(e.unit);
+    return On(event::Drain{});
+  }
   const bool data = absl::IsDataLoss(e.status) || absl::IsNotFound(e.status);
   Break(data ? Fault::DATA : Fault::INTERNAL,
         absl::StrCat(Blame(&job_->units.at(e.unit)), ": ", std::string(e.status.message())));

@@ -311,6 +311,28 @@ TEST(Session, DrainsAndExits) {
   ExpectGolden(d, "drain");
 }
 
+// The job goes on without it: others get the lease.
+TEST(Session, ALostDeviceEndsTheUnitAndTheWorkerLeaves) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Gradient(1, 2);
+  d.Step(event::UnitFailed{UnitId(1), absl::UnavailableError("the GPU is lost"), true});
+  d.Ack();  // the push
+  d.Ack();  // parks
+  for (int i = 0; i < 20 && d.Count("exit:") == 0; ++i) {
+    d.Wait(absl::Milliseconds(50));
+    d.GiveOrders();
+  }
+  EXPECT_EQ(d.Count("abandon unit 1"), 1u) << d.text();
+  EXPECT_EQ(d.Count("park partition"), 2u) << d.text();
+  EXPECT_EQ(d.Count("exit: UNAVAILABLE: the GPU is lost"), 1u) << d.text();
+  EXPECT_EQ(d.Count("fault"), 0u) << d.text();
+}
+
 TEST(Session, RejoinsWhenItsIncarnationIsStale) {
   Driver d;
   d.Serve();

@@ -128,7 +128,8 @@ struct EventText {
     return absl::StrCat("unit ", e.unit.value, " computed", e.finite ? "" : ", not finite");
   }
   std::string operator()(const event::UnitFailed& e) const {
-    return absl::StrCat("unit ", e.unit.value, " failed: ", e.status.ToString());
+    return absl::StrCat("unit ", e.unit.value, e.device_lost ? " lost its device: " : " failed: ",
+                        e.status.ToString());
   }
   std::string operator()(const event::Drain&) const { return "drain"; }
   std::string operator()(const event::Tick&) const { return "tick"; }
