@@ -2,6 +2,7 @@
 // reference against finite differences of itself.
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -13,11 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cuda/library.h"
 #include "kernels/device.h"
 #include "kernels/geometry.h"
 #include "kernels/half.h"
 #include "kernels/reference/reference.h"
 #include "kernels/testing/case_runner.h"
+#include "kernels/testing/far_device.h"
 #include "kernels/testing/operator_cases.h"
 
 namespace starling {
@@ -40,15 +43,52 @@ double NormRelative(const Doubles& got, const Doubles& expected) {
   return norm == 0 ? std::sqrt(difference) : std::sqrt(difference / norm);
 }
 
-std::unique_ptr<Device> MakeDevice(const std::string& name) {
-  EXPECT_EQ(name, "cpu");
-  return *CreateCpuDevice();
+// ---- The device that is judged ---------------------------------------------------------------
+
+// "cpu"; "gpu", the machine's, in the shared object that workers open; "far", which stands in for a
+// GPU's memory and streams.
+std::string DeviceName() {
+  const char* const name = std::getenv("STARLING_CONFORMANCE_DEVICE");
+  return name == nullptr ? "cpu" : name;
 }
+
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice() {
+  const std::string name = DeviceName();
+  if (name == "gpu") return OpenCudaDevice("worker/libstarling_cuda.so");
+  absl::StatusOr<std::unique_ptr<Device>> cpu = CreateCpuDevice();
+  if (name == "far" && cpu.ok()) return MakeFarDevice(*std::move(cpu));
+  if (name == "cpu") return cpu;
+  return absl::InvalidArgumentError("STARLING_CONFORMANCE_DEVICE: expected cpu, far or gpu");
+}
+
+// Opened once, by TheDevice().
+const absl::StatusOr<std::unique_ptr<Device>>& Opened() {
+  static const auto* const device = new absl::StatusOr<std::unique_ptr<Device>>(OpenDevice());
+  return *device;
+}
+Device& TheDevice() { return **Opened(); }
+
+// A machine without a GPU is no failure; that nothing was judged must not look like success either.
+class NeedsDevice : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    if (Opened().ok()) {
+      std::printf("conformance of %s (%s)\n", TheDevice().name().c_str(),
+                  TheDevice().instruction_set().c_str());
+      return;
+    }
+    const std::string why(Opened().status().message());
+    ASSERT_EQ(DeviceName(), "gpu") << why;
+    std::printf("NOT RUN: conformance on a GPU: %s\n", why.c_str());
+    std::exit(EXIT_SUCCESS);  // GoogleTest would count what it skips here as passed
+  }
+};
+[[maybe_unused]] const auto* const kNeedsDevice =
+    ::testing::AddGlobalTestEnvironment(new NeedsDevice);
 
 // ---- The fast operators against the reference ------------------------------------------------
 
 struct Parameter {
-  std::string device;
   OperatorCase test_case;
   Formatted formatted = Formatted::kNone;
   int threads = 1;
@@ -61,31 +101,31 @@ std::string Label(const Parameter& p) {
                        : p.formatted == Formatted::kStored ? "_stored"
                        : p.formatted == Formatted::kFirst  ? "_formatted"
                                                            : "_all_formatted";
-  return absl::StrCat(p.device, "_", DataTypeName(p.type), "_", p.test_case.label, format,
+  return absl::StrCat(DeviceName(), "_", DataTypeName(p.type), "_", p.test_case.label, format,
                       "_threads", p.threads, p.in_place ? "_in_place" : "");
 }
 void PrintTo(const Parameter& p, std::ostream* out) { *out << Label(p); }
 
-// Every case in every type, with every set of formats that its inputs can have, on one and two
-// threads, and in place.
+// Every case in every type, with every set of formats that its inputs can have, and in place; on the
+// CPU, on one and two threads.
 std::vector<Parameter> Parameters() {
   std::vector<Parameter> all;
   std::set<std::string> operators;
   const std::vector<OperatorCase> cases = OperatorCases();
   for (const OperatorCase& c : cases) {
     operators.insert(c.spec.op);
-    for (int threads : {1, 2}) {
+    for (int threads = 1; threads <= (DeviceName() == "cpu" ? 2 : 1); ++threads) {
       for (DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
         const bool fp32 = type == DataType::kFp32;
-        all.push_back({"cpu", c, Formatted::kNone, threads, false, type});
-        if (!fp32) all.push_back({"cpu", c, Formatted::kStored, threads, false, type});
+        all.push_back({c, Formatted::kNone, threads, false, type});
+        if (!fp32) all.push_back({c, Formatted::kStored, threads, false, type});
         const Formatted in_place = fp32 ? Formatted::kNone : Formatted::kStored;
-        all.push_back({"cpu", c, in_place, threads, true, type});
+        all.push_back({c, in_place, threads, true, type});
         if (c.spec.input_shapes[0].size() == 4 && !c.labels(0)) {
-          all.push_back({"cpu", c, Formatted::kFirst, threads, false, type});
+          all.push_back({c, Formatted::kFirst, threads, false, type});
         }
         if (PlaneInputs(c) > (fp32 ? 1 : 0)) {
-          all.push_back({"cpu", c, Formatted::kAll, threads, false, type});
+          all.push_back({c, Formatted::kAll, threads, false, type});
         }
       }
     }
@@ -98,9 +138,8 @@ std::vector<Parameter> Parameters() {
 class ConformanceTest : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(ConformanceTest, AgreesWithTheReference) {
-  const auto& [device_name, test_case, formatted, threads, in_place, type] = GetParam();
-  const std::unique_ptr<Device> device = MakeDevice(device_name);
-  CaseRunner runner(*device, test_case, formatted, threads, in_place, type);
+  const auto& [test_case, formatted, threads, in_place, type] = GetParam();
+  CaseRunner runner(TheDevice(), test_case, formatted, threads, in_place, type);
   ASSERT_NE(runner.kernel(), nullptr);
   const ReferenceArgs args = runner.Given(RandomArgs(test_case));
   const Doubles grad_output = runner.GivenGradient(GradOutput(test_case));
@@ -124,7 +163,6 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
 
 // An image's background: most values far from zero on one side. In every format.
 TEST(BatchNormTest, SumsAreExactFarFromZero) {
-  const std::unique_ptr<Device> device = MakeDevice("cpu");
   int judged = 0;
   for (const char* label : {"batchnorm_background", "batchnorm_vector_channels"}) {
     for (const OperatorCase& test_case : OperatorCases()) {
@@ -132,7 +170,7 @@ TEST(BatchNormTest, SumsAreExactFarFromZero) {
       for (Formatted formatted : {Formatted::kNone, Formatted::kFirst}) {
         SCOPED_TRACE(absl::StrCat(label, ", formatted ", static_cast<int>(formatted)));
         ++judged;
-        CaseRunner runner(*device, test_case, formatted, /*threads=*/1);
+        CaseRunner runner(TheDevice(), test_case, formatted, /*threads=*/1);
         ReferenceArgs args = RandomArgs(test_case);
         for (size_t i = 0; i < args.inputs[0].size(); ++i) {
           double& x = args.inputs[0][i];
@@ -151,7 +189,7 @@ TEST(BatchNormTest, SumsAreExactFarFromZero) {
   EXPECT_EQ(judged, 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, ConformanceTest, ::testing::ValuesIn(Parameters()),
+INSTANTIATE_TEST_SUITE_P(Device, ConformanceTest, ::testing::ValuesIn(Parameters()),
                          [](const ::testing::TestParamInfo<Parameter>& info) {
                            return Label(info.param);
                          });
@@ -222,47 +260,53 @@ INSTANTIATE_TEST_SUITE_P(Reference, GradientTest, ::testing::ValuesIn(OperatorCa
 // ---- What a device refuses ---------------------------------------------------------------------
 
 TEST(RefusalTest, NamesWhatItLacks) {
-  const std::unique_ptr<Device> device = MakeDevice("cpu");
   OperatorSpec spec = OperatorCases()[0].spec;
   for (const uint32_t format : {77u, 0x100u + 77u, 0x300u, 0x10000u}) {
     spec.input_formats = {ValueFormat{format}};
-    const absl::Status status = device->CreateOperator(spec).status();
+    const absl::Status status = TheDevice().CreateOperator(spec).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find("is not the CPU's"), std::string::npos) << status;
+    EXPECT_NE(status.message().find("is not the "), std::string::npos) << status;
   }
 
   spec = OperatorCases()[0].spec;
   spec.training = false;
-  const std::unique_ptr<Stream> stream = *device->CreateStream();
+  const std::unique_ptr<Stream> stream = *TheDevice().CreateStream();
   for (DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
     spec.type = type;
-    EXPECT_EQ((*device->CreateOperator(spec))->Backward(BackwardArgs(), *stream).code(),
+    EXPECT_EQ((*TheDevice().CreateOperator(spec))->Backward(BackwardArgs(), *stream).code(),
               absl::StatusCode::kFailedPrecondition);
   }
 }
 
 TEST(RefusalTest, AnIndexOutsideTheTableIsAnError) {
-  const std::unique_ptr<Device> device = MakeDevice("cpu");
-  const std::unique_ptr<Stream> stream = *device->CreateStream();
+  const std::unique_ptr<Stream> stream = *TheDevice().CreateStream();
   OperatorSpec spec;
   spec.name = "wte";
   spec.op = "embedding";
   spec.input_shapes = {{2, 3}};
   spec.parameter_shapes = {{5, 1}};
   spec.output_shape = {2, 3, 1};
-  const std::unique_ptr<OperatorKernel> kernel = *device->CreateOperator(spec);
-  const float table[5] = {1, 2, 3, 4, 5};
-  const float* parameter = table;
-  float output[6];
+  const std::unique_ptr<OperatorKernel> kernel = *TheDevice().CreateOperator(spec);
+  const float values[5] = {1, 2, 3, 4, 5};
+  const Buffer table(TheDevice(), *stream, sizeof(values));
+  const Buffer indices(TheDevice(), *stream, 6 * sizeof(int32_t));
+  const Buffer output(TheDevice(), *stream, kernel->output_bytes());
+  const Buffer work(TheDevice(), *stream, kernel->workspace_bytes());
+  ASSERT_TRUE(
+      TheDevice().CopyToDevice(table.data(), values, sizeof(values), *stream).ok());
+  const auto* const parameter = static_cast<const float*>(table.data());
+  const void* const input = indices.data();
   for (int32_t bad : {5, -1, std::numeric_limits<int32_t>::max(),
                       std::numeric_limits<int32_t>::min()}) {
     const int32_t ids[6] = {0, 4, 1, 2, bad, 3};
-    const void* input = ids;
+    ASSERT_TRUE(TheDevice().CopyToDevice(indices.data(), ids, sizeof(ids), *stream).ok());
     ForwardArgs args;
     args.inputs = absl::MakeConstSpan(&input, 1);
     args.parameters = absl::MakeConstSpan(&parameter, 1);
-    args.output = output;
-    const absl::Status status = kernel->Forward(args, *stream);
+    args.output = output.data();
+    args.workspace = work.data();
+    absl::Status status = kernel->Forward(args, *stream);
+    status.Update(stream->Synchronize());  // where a device that runs behind the host says it
     EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
     EXPECT_NE(status.message().find(absl::StrCat("'wte' (embedding): position 1 of sample 1 in its "
                                                  "micro-batch holds ", bad, ", expected 0 to 4")),
@@ -276,12 +320,11 @@ TEST(RefusalTest, AnIndexOutsideTheTableIsAnError) {
 // Seventeen channels fill no block: whatever the operator makes of zero, padding stays zero, so that
 // the whole buffer sums up to the value.
 TEST(PaddingTest, StaysZero) {
-  const std::unique_ptr<Device> device = MakeDevice("cpu");
   int judged = 0;
   for (const OperatorCase& c : OperatorCases()) {
     if (PlaneInputs(c) == 0 || c.spec.output_shape.size() != 4 || !c.spec.training) continue;
     for (DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
-      CaseRunner runner(*device, c, Formatted::kAll, /*threads=*/1, /*in_place=*/false, type);
+      CaseRunner runner(TheDevice(), c, Formatted::kAll, /*threads=*/1, /*in_place=*/false, type);
       const ReferenceArgs args = runner.Given(RandomArgs(c));
       double sum = 0, norm = 0;
       for (float y : runner.RawOutput(args)) {
@@ -298,7 +341,6 @@ TEST(PaddingTest, StaysZero) {
 }
 
 TEST(NanTest, GoesThrough) {
-  const std::unique_ptr<Device> device = MakeDevice("cpu");
   std::set<std::string> judged;
   for (const OperatorCase& c : OperatorCases()) {
     static const std::set<std::string> kElementwise = {"relu", "gelu", "sigmoid", "tanh", "clip"};
@@ -306,7 +348,7 @@ TEST(NanTest, GoesThrough) {
     ReferenceArgs args = RandomArgs(c);
     for (double& x : args.inputs[0]) x = std::numeric_limits<double>::quiet_NaN();
     for (DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
-      CaseRunner runner(*device, c, Formatted::kStored, /*threads=*/1, /*in_place=*/false, type);
+      CaseRunner runner(TheDevice(), c, Formatted::kStored, /*threads=*/1, /*in_place=*/false, type);
       for (double y : runner.Run(args, GradOutput(c)).output) {
         ASSERT_TRUE(std::isnan(y)) << c.label << " " << DataTypeName(type);
       }

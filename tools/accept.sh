@@ -6,11 +6,13 @@
 # A suite is a folder under tools/accept/ with a file `lines` (one row per
 # line: id | description | bound) and a script `<id>.sh` for each. A script
 # runs in the repository's root, prints `figure: ...` with what it measured,
-# and exits with 0 (the bound holds), 77 (could not run: a miss), or another
-# status (a miss). What else it prints is kept and its place is printed.
+# and exits with 0 (the bound holds), 75 (NOT RUN: it judges hardware that this
+# machine lacks, and the figure says why), 77 (could not run: a miss), or
+# another status (a miss). What else it prints is kept and its place is printed.
 #
 # Verdicts of a clean tree are kept per commit, outside of the tree, and used
-# again unless --again is given. Exit status: 0 all hold, 1 any miss, 2 usage.
+# again unless --again is given. The last line says which lines were not run.
+# Exit status: 0 no miss, 1 any miss, 2 usage.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -60,6 +62,7 @@ measure() {
   case "$status:$figure" in
     0:) verdict="MISS" figure="printed no figure" ;;
     0:*) verdict="holds" ;;
+    75:*) verdict="NOT RUN" ;;
     77:*) verdict="MISS (could not run)" ;;
     *) verdict="MISS" ;;
   esac
@@ -68,7 +71,7 @@ measure() {
 
 trim() { sed 's/^ *//; s/ *$//' <<<"$1"; }
 
-misses=0 shown=0
+misses=0 shown=0 not_run=""
 row='%-20s  %-28s  %-24s  %s\n'
 # shellcheck disable=SC2059
 printf "$row" line figure bound verdict
@@ -86,7 +89,9 @@ while IFS='|' read -r id description bound; do
   IFS='|' read -r verdict figure <"$store/$id"
   # shellcheck disable=SC2059
   printf "$row" "$id" "$figure" "$(trim "$bound")" "$verdict$note"
-  if [[ "$verdict" != holds ]]; then
+  if [[ "$verdict" == "NOT RUN" ]]; then
+    not_run+="${not_run:+, }$id"
+  elif [[ "$verdict" != holds ]]; then
     misses=$((misses + 1))
     echo "  $(trim "$description"); log: $store/$id.log"
   fi
@@ -95,5 +100,10 @@ done <"$folder/lines"
 if ((shown == 0)); then
   echo "accept: the suite $suite has no line ${only:-at all}" >&2
   exit 2
+fi
+if [[ -n "$not_run" ]]; then
+  echo "NOT RUN on this machine: $not_run"
+else
+  echo "Every line was run on this machine."
 fi
 ((misses == 0))
