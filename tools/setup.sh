@@ -43,6 +43,9 @@ judge="${XDG_CACHE_HOME:-$HOME/.cache}/starling/judge"
 kubectl="${XDG_CACHE_HOME:-$HOME/.cache}/starling/kubectl-1.20"
 peers="${XDG_CACHE_HOME:-$HOME/.cache}/starling/peers"
 prometheus="${XDG_CACHE_HOME:-$HOME/.cache}/starling/prometheus"
+# tools/bazel/cuda_toolkit.bzl looks for it there.
+cudnn_frontend="${XDG_CACHE_HOME:-$HOME/.cache}/starling/cudnn-frontend"
+cudnn_frontend_version=1.32.0
 
 with_tests=false with_pictures=false with_peers=false
 for argument in "$@"; do
@@ -158,13 +161,46 @@ unpack() {
   rm -rf "$scratch"
 }
 
+has_cuda_toolkit() {
+  [[ "${CUDA_HOME:-}" != none ]] || return
+  [[ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]] || command -v nvcc >/dev/null
+}
+
+# The headers through which kernels/cuda speaks to cuDNN: out of a wheel that is not installed.
+unpack_cudnn_frontend() {
+  local stamp="$cudnn_frontend/version" scratch
+  [[ -f "$stamp" && "$(<"$stamp")" == "$cudnn_frontend_version" ]] && return
+  echo "setup: unpacking the headers of nvidia-cudnn-frontend into $cudnn_frontend"
+  scratch=$(mktemp -d)
+  if python3 -m venv "$scratch/python" &&
+    "$scratch/python/bin/python3" -m pip download --quiet --disable-pip-version-check --no-deps \
+      --dest "$scratch" "nvidia-cudnn-frontend==$cudnn_frontend_version" &&
+    "$scratch/python/bin/python3" - "$scratch" <<'UNPACK'
+import glob, sys, zipfile
+wheel = zipfile.ZipFile(glob.glob(sys.argv[1] + "/*.whl")[0])
+wheel.extractall(sys.argv[1], [name for name in wheel.namelist() if name.startswith("include/")])
+UNPACK
+  then
+    rm -rf "$cudnn_frontend"
+    mkdir -p "$cudnn_frontend"
+    mv "$scratch/include" "$cudnn_frontend/include"
+    echo "$cudnn_frontend_version" >"$stamp"
+  else
+    echo "setup: could not fetch nvidia-cudnn-frontend $cudnn_frontend_version from PyPI;" \
+      "the worker is built without its CUDA backend" >&2
+  fi
+  rm -rf "$scratch"
+}
+
 require_debian_12
 packages=("${build_packages[@]}")
 if $with_tests; then packages+=("${test_packages[@]}"); fi
+if has_cuda_toolkit; then packages+=(python3 python3-venv); fi
 if $with_pictures; then packages+=("${picture_packages[@]}"); fi
 if $with_peers; then packages+=("${peer_packages[@]}"); fi
 mapfile -t missing < <(missing_packages "${packages[@]}")
 if ((${#missing[@]} > 0)); then install_packages "${missing[@]}"; fi
+if has_cuda_toolkit; then unpack_cudnn_frontend; fi
 if $with_tests; then
   # Tests that need the judges skip themselves, with a reason, where there is none.
   make_environment "$judge" "${judge_requirements[@]}" --bare "${judge_bare_requirements[@]}" ||

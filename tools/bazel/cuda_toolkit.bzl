@@ -1,10 +1,11 @@
 """@cuda_toolkit: NVIDIA's CUDA toolkit with cuDNN, where the machine has them, else nothing.
 
+cuDNN's front end is headers of its own, which tools/setup.sh unpacks.
 Looked for in CUDA_HOME, else where nvcc on the PATH belongs to, else in /usr/local/cuda. A machine
 without them builds all the rest. CUDA_HOME=none builds without them on a machine that has them.
 
 @cuda_toolkit//:toolkit.bzl holds CUDA (True where there is a toolkit) and NVCC (its compiler's path);
-@cuda_toolkit//:cuda and :cudnn are its libraries, which exist where CUDA is True.
+@cuda_toolkit//:cuda and :cudnn_frontend are its libraries, which exist where CUDA is True.
 """
 
 _CUDA_MAJOR = 13
@@ -36,20 +37,29 @@ def _find(ctx):
     prefix = ctx.path("/usr/local/cuda")
     return prefix if prefix.get_child("bin").get_child("nvcc").exists else None
 
+def _frontend(ctx):
+    """The folder with cudnn_frontend.h; None: tools/setup.sh has not been here."""
+    home = ctx.os.environ.get("HOME", "")
+    cache = ctx.os.environ.get("XDG_CACHE_HOME", "") or home + "/.cache"
+    if not cache.startswith("/"):
+        return None
+    include = ctx.path(cache + "/starling/cudnn-frontend/include")
+    return include if include.get_child("cudnn_frontend.h").exists else None
+
 def _usable(ctx, home):
     if home == None:
         return False
     include = home.get_child("include")
     cuda = _defined(ctx, include.get_child("cuda.h"), "CUDA_VERSION")
     cudnn = _defined(ctx, include.get_child("cudnn_version.h"), "CUDNN_MAJOR")
-    return cuda // 1000 == _CUDA_MAJOR and cudnn == _CUDNN_MAJOR
+    return cuda // 1000 == _CUDA_MAJOR and cudnn == _CUDNN_MAJOR and _frontend(ctx) != None
 
 _LIBRARIES = """
 package(default_visibility = ["//visibility:public"])
 
 cc_library(
     name = "cuda",
-    hdrs = glob(["include/*.h", "include/*.hpp", "include/crt/*"]),
+    hdrs = glob(["include/*.h", "include/*.hpp", "include/crt/*", "include/nv/**"]),
     includes = ["include"],
     linkopts = [
         "-L{lib}",
@@ -59,6 +69,13 @@ cc_library(
         "-lpthread",
         "-ldl",
     ],
+)
+
+cc_library(
+    name = "cudnn_frontend",
+    hdrs = glob(["cudnn/include/**"]),
+    includes = ["cudnn/include"],
+    deps = [":cuda"],
 )
 """
 
@@ -70,12 +87,13 @@ def _cuda_toolkit_impl(ctx):
         return
     ctx.file("toolkit.bzl", "CUDA = True\nNVCC = \"%s\"\n" % home.get_child("bin").get_child("nvcc"))
     ctx.symlink(home.get_child("include"), "include")
+    ctx.symlink(_frontend(ctx), "cudnn/include")  # its headers name that folder
     ctx.file("BUILD.bazel", _LIBRARIES.format(lib = home.get_child("lib64")))
 
 cuda_toolkit = repository_rule(
     implementation = _cuda_toolkit_impl,
     configure = True,
-    environ = ["CUDA_HOME", "PATH"],
+    environ = ["CUDA_HOME", "HOME", "PATH", "XDG_CACHE_HOME"],
     local = True,
     doc = "Finds CUDA toolkit %d with cuDNN %d, or yields empty." % (_CUDA_MAJOR, _CUDNN_MAJOR),
 )

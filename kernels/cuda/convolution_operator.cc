@@ -1,0 +1,130 @@
+// Convolution: cuDNN's. In bfloat16 and half with channels last, on tensor cores; in float
+// row-major, where cuDNN has plans that round nothing.
+#include <algorithm>
+
+#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/movement.h"
+#include "kernels/cuda/rows.h"
+
+namespace starling::cuda {
+namespace {
+
+class ConvolutionKernel : public CudaKernel {
+ public:
+  ConvolutionKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                    const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan), p_(geometry_.plane) {}
+
+  absl::Status Prepare(Cudnn& cudnn) {
+    const auto plan = [&](Pass pass) {
+      return cudnn.Plan(KeyOf(p_, pass, element(), plan_.output.channels_last));
+    };
+    STARLING_ASSIGN_OR_RETURN(forward_, plan(Pass::kForward));
+    size_t scratch_bytes = forward_->workspace_bytes();
+    if (spec_.training) {
+      STARLING_ASSIGN_OR_RETURN(input_gradient_, plan(Pass::kInputGradient));
+      STARLING_ASSIGN_OR_RETURN(weight_gradient_, plan(Pass::kWeightGradient));
+      scratch_bytes = std::max({scratch_bytes, input_gradient_->workspace_bytes(),
+                                weight_gradient_->workspace_bytes(), columns().workspace_bytes()});
+      backward_reads_input_[0] = true;
+    }
+    Pieces work;
+    weight_ = work.Take(static_cast<size_t>(p_.out_channels * filter()) * ElementBytes(element()));
+    // Sums over channels want them last.
+    if (spec_.training && p_.bias && !plan_.output.channels_last) {
+      turned_ = work.Take(output_bytes_);
+    }
+    scratch_ = work.Take(scratch_bytes);
+    workspace_bytes_ = work.size();
+    return absl::OkStatus();
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    STARLING_RETURN_IF_ERROR(StageWeight(args.parameters[0], args.workspace, stream));
+    STARLING_RETURN_IF_ERROR(forward_->Run(const_cast<void*>(args.inputs[0]),
+                                           PieceAt(args.workspace, weight_), args.output,
+                                           PieceAt(args.workspace, scratch_), stream));
+    if (!p_.bias) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchAddToChannels(
+        element(), args.output, args.parameters[1], p_.batch, p_.out_channels, out_points(),
+        plan_.output.channels_last, stream.get()));
+    return absl::OkStatus();
+  }
+
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    void* const weight = PieceAt(args.workspace, weight_);
+    void* const scratch = PieceAt(args.workspace, scratch_);
+    void* const dy = const_cast<void*>(args.grad_output);
+    if (args.grad_inputs[0] != nullptr) {
+      STARLING_RETURN_IF_ERROR(StageWeight(args.parameters[0], args.workspace, stream));
+      STARLING_RETURN_IF_ERROR(
+          input_gradient_->Run(args.grad_inputs[0], weight, dy, scratch, stream));
+    }
+    if (args.grad_parameters[0] != nullptr) {
+      STARLING_RETURN_IF_ERROR(weight_gradient_->Run(const_cast<void*>(args.inputs[0]), weight, dy,
+                                                     scratch, stream));
+      STARLING_RETURN_IF_ERROR(StoreWeightGradient(weight, args.grad_parameters[0], stream));
+    }
+    if (!p_.bias || args.grad_parameters[1] == nullptr) return absl::OkStatus();
+    const void* last = dy;
+    if (!plan_.output.channels_last) {
+      void* const turned = PieceAt(args.workspace, turned_);
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchTranspose(element(), dy, element(), turned, p_.batch,
+                                                    p_.out_channels, out_points(), stream.get()));
+      last = turned;
+    }
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(
+        element(), last, columns(), args.grad_parameters[1], scratch, stream.get()));
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t out_points() const { return p_.out_height * p_.out_width; }
+  int64_t window() const { return p_.kernel_height * p_.kernel_width; }
+  int64_t filter() const { return p_.in_channels / p_.groups * window(); }  // elements of one
+  ColumnPlan columns() const { return PlanColumns(p_.batch * out_points(), p_.out_channels); }
+
+  // Into the values' type and layout, aligned.
+  absl::Status StageWeight(const float* weight, void* workspace, CudaStream& stream) const {
+    void* const place = PieceAt(workspace, weight_);
+    if (!plan_.output.channels_last) {
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchCast(Element::kFloat, weight, element(), place,
+                                               p_.out_channels * filter(), stream.get()));
+      return absl::OkStatus();
+    }
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchTranspose(Element::kFloat, weight, element(), place,
+                                                  p_.out_channels, filter() / window(), window(),
+                                                  stream.get()));
+    return absl::OkStatus();
+  }
+  absl::Status StoreWeightGradient(const void* staged, float* gradient, CudaStream& stream) const {
+    if (!plan_.output.channels_last) {
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchCast(element(), staged, Element::kFloat, gradient,
+                                               p_.out_channels * filter(), stream.get()));
+      return absl::OkStatus();
+    }
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchTranspose(element(), staged, Element::kFloat, gradient,
+                                                  p_.out_channels, window(), filter() / window(),
+                                                  stream.get()));
+    return absl::OkStatus();
+  }
+
+  const Geometry2d& p_;
+  std::shared_ptr<const ConvolutionPlan> forward_, input_gradient_, weight_gradient_;
+  size_t weight_ = 0, turned_ = 0, scratch_ = 0;  // in the workspace
+};
+
+}  // namespace
+
+absl::StatusOr<CudaKernelPtr> MakeConvolution(const OperatorSpec& spec,
+                                              const OperatorGeometry& geometry,
+                                              const FormatPlan& plan, Cudnn& cudnn) {
+  auto kernel = std::make_unique<ConvolutionKernel>(spec, geometry, plan);
+  STARLING_RETURN_IF_ERROR(kernel->Prepare(cudnn));
+  return CudaKernelPtr(std::move(kernel));
+}
+
+}  // namespace starling::cuda

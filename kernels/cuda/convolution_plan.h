@@ -1,0 +1,48 @@
+// What is asked of cuDNN for a convolution, and what plans are kept by. Pure functions.
+#ifndef STARLING_KERNELS_CUDA_CONVOLUTION_PLAN_H_
+#define STARLING_KERNELS_CUDA_CONVOLUTION_PLAN_H_
+
+#include <array>
+#include <compare>
+#include <cstdint>
+
+#include "kernels/cuda/element.h"
+#include "kernels/geometry.h"
+
+namespace starling::cuda {
+
+enum class Pass : int { kForward, kInputGradient, kWeightGradient };
+
+// Two convolutions with equal keys use one plan.
+struct ConvolutionKey {
+  Pass pass = Pass::kForward;
+  Element element = Element::kFloat;
+  bool channels_last = false;  // of values and of the weight
+  // [N, C, H, W], [O, C / groups, kh, kw], [N, O, oh, ow]
+  std::array<int64_t, 4> input = {}, weight = {}, output = {};
+  std::array<int64_t, 2> stride = {}, padding = {}, dilation = {};
+  friend auto operator<=>(const ConvolutionKey&, const ConvolutionKey&) = default;
+};
+
+inline ConvolutionKey KeyOf(const Geometry2d& p, Pass pass, Element element, bool channels_last) {
+  return {.pass = pass,
+          .element = element,
+          .channels_last = channels_last,
+          .input = {p.batch, p.in_channels, p.in_height, p.in_width},
+          .weight = {p.out_channels, p.in_channels / p.groups, p.kernel_height, p.kernel_width},
+          .output = {p.batch, p.out_channels, p.out_height, p.out_width},
+          .stride = {p.stride_height, p.stride_width},
+          .padding = {p.padding_height, p.padding_width},
+          .dilation = {p.dilation_height, p.dilation_width}};
+}
+
+// How far apart neighbours along each axis of [a, b, c, d] lie: row-major, or as [a, c, d, b].
+inline std::array<int64_t, 4> StridesOf(const std::array<int64_t, 4>& size, bool channels_last) {
+  const int64_t sample = size[1] * size[2] * size[3];
+  if (channels_last) return {sample, 1, size[3] * size[1], size[1]};
+  return {sample, size[2] * size[3], size[3], 1};
+}
+
+}  // namespace starling::cuda
+
+#endif  // STARLING_KERNELS_CUDA_CONVOLUTION_PLAN_H_

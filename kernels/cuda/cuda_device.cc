@@ -1,0 +1,212 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/cublas.h"
+#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/status.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/cuda/survey.h"
+
+namespace starling::cuda {
+namespace {
+
+using Op = OperatorGeometry::Op;
+
+Survey LookAround() {
+  Survey survey;
+  survey.toolkit = CUDART_VERSION;
+  if (cudaDriverGetVersion(&survey.driver) != cudaSuccess) survey.driver = 0;
+  cudaError_t error = cudaGetDeviceCount(&survey.gpus);
+  cudaDeviceProp properties = {};
+  if (error == cudaSuccess && survey.gpus > 0) error = cudaGetDeviceProperties(&properties, 0);
+  if (error != cudaSuccess) {
+    survey.error = absl::StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
+  }
+  survey.name = properties.name;
+  survey.compute_major = properties.major;
+  survey.compute_minor = properties.minor;
+  return survey;
+}
+
+// Threads need not choose the GPU: the first is what each begins with.
+class CudaDevice : public Device {
+ public:
+  CudaDevice(const Survey& survey, std::shared_ptr<const CublasLt> library,
+             std::unique_ptr<Cudnn> cudnn)
+      : library_(std::move(library)),
+        cudnn_(std::move(cudnn)),
+        name_(survey.name),
+        instruction_set_(absl::StrCat("sm_", survey.compute_major, survey.compute_minor, ", CUDA ",
+                                      VersionText(survey.toolkit))) {}
+
+  std::string name() const override { return name_; }
+  std::string instruction_set() const override { return instruction_set_; }
+  bool host_reaches_memory() const override { return false; }
+  Fusions fusions() const override { return {.batchnorm = true, .packed_attention = true}; }
+
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    void* memory = nullptr;
+    const cudaError_t error = cudaMalloc(&memory, std::max<size_t>(bytes, 1));
+    absl::Status status = CudaStatus(error, "cudaMalloc");
+    if (status.ok()) return memory;
+    if (!absl::IsResourceExhausted(status)) return status;
+    STARLING_ASSIGN_OR_RETURN(const MemoryBytes left, Memory());
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for ", bytes, " bytes on ", name_, ": ", left.available, " of ",
+                     left.total, " are free"));
+  }
+  // Waits for what runs; nothing can be done about what fails here.
+  void Free(void* memory) override { static_cast<void>(cudaFree(memory)); }
+
+  absl::StatusOr<MemoryBytes> Memory() override {
+    MemoryBytes bytes;
+    STARLING_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&bytes.available, &bytes.total));
+    return bytes;
+  }
+
+  // Pinned, so that copies are the copy engines' and run beside kernels.
+  absl::StatusOr<void*> AllocateHost(size_t bytes) override {
+    void* memory = nullptr;
+    STARLING_RETURN_IF_CUDA_ERROR(
+        cudaHostAlloc(&memory, std::max<size_t>(bytes, 1), cudaHostAllocDefault));
+    return memory;
+  }
+  void FreeHost(void* memory) override { static_cast<void>(cudaFreeHost(memory)); }
+
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return CudaStream::Create(); }
+
+  absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
+    return Move(to, from, bytes, cudaMemcpyHostToDevice, stream);
+  }
+  absl::Status CopyFromDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
+    return Move(to, from, bytes, cudaMemcpyDeviceToHost, stream);
+  }
+  absl::Status Copy(void* to, const void* from, size_t bytes, Stream& stream) override {
+    return Move(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+  }
+  absl::Status Zero(void* to, size_t bytes, Stream& stream) override {
+    if (bytes == 0) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(to, 0, bytes, StreamOf(stream)));
+    return absl::OkStatus();
+  }
+  absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) override {
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchAdd(Element::kFloat, to, from, to,
+                                            static_cast<int64_t>(elements), StreamOf(stream)));
+    return absl::OkStatus();
+  }
+
+  DataType TypeOf(ValueFormat format) const override {
+    return static_cast<DataType>(ElementOf(format));
+  }
+  absl::Status AddValues(void* to, const void* from, size_t bytes, ValueFormat format,
+                         Stream& stream) override {
+    const Element element = ElementOf(format);
+    const auto count = static_cast<int64_t>(bytes / ElementBytes(element));
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchAdd(element, to, from, to, count, StreamOf(stream)));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(const OperatorSpec& spec) override;
+
+ private:
+  static cudaStream_t StreamOf(Stream& stream) { return static_cast<CudaStream&>(stream).get(); }
+  static absl::Status Move(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                           Stream& stream) {
+    if (bytes == 0) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, bytes, kind, StreamOf(stream)));
+    return absl::OkStatus();
+  }
+
+  const std::shared_ptr<const CublasLt> library_;
+  const std::unique_ptr<Cudnn> cudnn_;
+  const std::string name_;
+  const std::string instruction_set_;
+};
+
+// The inputs' formats; labels and indices must be plain.
+absl::StatusOr<std::vector<Format>> FormatsOf(const OperatorSpec& spec,
+                                              const OperatorGeometry& geometry) {
+  std::vector<Format> formats(spec.input_shapes.size());
+  for (size_t i = 0; i < spec.input_formats.size(); ++i) {
+    const bool labels = geometry.labels_input && i + 1 == spec.input_formats.size();
+    const absl::StatusOr<Format> format =
+        FromValueFormat(spec.input_shapes[i], spec.input_formats[i]);
+    if (format.ok() && !(labels && !format->plain())) {
+      formats[i] = *format;
+      continue;
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "operator '", spec.name, "' (", spec.op, "), input ", i, ": ",
+        format.ok() ? "labels and indices must be plain" : format.status().message()));
+  }
+  return formats;
+}
+
+absl::StatusOr<CudaKernelPtr> Make(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                                   const FormatPlan& plan,
+                                   const std::shared_ptr<const CublasLt>& library,
+                                   Cudnn& cudnn) {
+  switch (geometry.op) {
+    case Op::kRelu:
+    case Op::kGelu:
+    case Op::kSigmoid:
+    case Op::kTanh:
+    case Op::kClip: return MakeActivation(spec, geometry, plan);
+    case Op::kDropout: return MakeDropout(spec, geometry, plan);
+    case Op::kAdd:
+    case Op::kMul: return MakeArithmetic(spec, geometry, plan);
+    case Op::kReshape:
+    case Op::kFlatten: return MakeReshape(spec, geometry, plan);
+    case Op::kTranspose: return MakeTranspose(spec, geometry, plan);
+    case Op::kConcat: return MakeConcat(spec, geometry, plan);
+    case Op::kSlice: return MakeSlice(spec, geometry, plan);
+    case Op::kLayerNorm: return MakeLayerNorm(spec, geometry, plan);
+    case Op::kEmbedding:
+    case Op::kGatherRows: return MakeTable(spec, geometry, plan);
+    case Op::kPositionEmbedding: return MakePositionEmbedding(spec, geometry, plan);
+    case Op::kSoftmaxCrossEntropy: return MakeSoftmaxCrossEntropy(spec, geometry, plan);
+    case Op::kMeanSquaredError:
+    case Op::kBinaryCrossEntropy:
+    case Op::kNegativeSum: return MakeValueLoss(spec, geometry, plan);
+    case Op::kBatchNorm: return MakeBatchNorm(spec, geometry, plan);
+    case Op::kMaxPool2d:
+    case Op::kAvgPool2d: return MakePool(spec, geometry, plan);
+    case Op::kGlobalAvgPool2d: return MakeGlobalAvgPool(spec, geometry, plan);
+    case Op::kLinear: return MakeLinear(spec, geometry, plan, library);
+    case Op::kMatMul: return MakeMatMul(spec, geometry, plan, library);
+    case Op::kAttention: return MakeAttention(spec, geometry, plan, library);
+    case Op::kConv2d: return MakeConvolution(spec, geometry, plan, cudnn);
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "operator '", spec.name, "' (", spec.op, ") is not built for GPUs in this version"));
+}
+
+absl::StatusOr<std::unique_ptr<OperatorKernel>> CudaDevice::CreateOperator(
+    const OperatorSpec& spec) {
+  STARLING_ASSIGN_OR_RETURN(const OperatorGeometry geometry, ResolveGeometry(spec));
+  STARLING_ASSIGN_OR_RETURN(const std::vector<Format> given, FormatsOf(spec, geometry));
+  const FormatPlan plan = PlanFormats(spec, geometry, given);
+  STARLING_ASSIGN_OR_RETURN(CudaKernelPtr kernel, Make(spec, geometry, plan, library_, *cudnn_));
+  const Format output = spec.plain_output ? Format{} : plan.output;
+  if (given == plan.inputs && output == plan.output) return kernel;
+  return MakeConverting(spec, plan, given, output, std::move(kernel));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice() {
+  const Survey survey = LookAround();
+  STARLING_RETURN_IF_ERROR(CheckSurvey(survey));
+  STARLING_ASSIGN_OR_RETURN(std::shared_ptr<const CublasLt> library, CublasLt::Load());
+  STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Cudnn> cudnn, Cudnn::Load());
+  return std::make_unique<CudaDevice>(survey, std::move(library), std::move(cudnn));
+}
+
+}  // namespace starling::cuda

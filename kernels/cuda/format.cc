@@ -1,0 +1,108 @@
+#include "kernels/cuda/format.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace starling::cuda {
+namespace {
+
+using Op = OperatorGeometry::Op;
+
+constexpr uint32_t kFormats = 6;
+
+// Where the channels of [N, C, H, W] and what follows them are in [N, H, W, C].
+constexpr int64_t kAxisWithChannelsLast[] = {0, 3, 1, 2};
+
+bool IsPlane(const Shape& shape) { return shape.size() == 4; }
+
+}  // namespace
+
+Element ElementOf(DataType type) {
+  static_assert(static_cast<int>(DataType::kFp32) == static_cast<int>(Element::kFloat));
+  static_assert(static_cast<int>(DataType::kBf16) == static_cast<int>(Element::kBfloat16));
+  static_assert(static_cast<int>(DataType::kFp16) == static_cast<int>(Element::kHalf));
+  return static_cast<Element>(type);
+}
+
+Element ElementOf(ValueFormat format) { return static_cast<Element>(format.id / 2 + 1); }
+
+ValueFormat ToValueFormat(const Format& format) {
+  return {2 * (static_cast<uint32_t>(format.element) - 1) + (format.channels_last ? 1 : 0)};
+}
+
+absl::StatusOr<Format> FromValueFormat(const Shape& shape, ValueFormat format) {
+  if (format.id >= kFormats) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("format ", format.id, " is not the GPU's, which are 0 to ", kFormats - 1));
+  }
+  const Format known = {ElementOf(format), format.id % 2 == 1};
+  if (known.channels_last && !IsPlane(shape)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "format ", format.id, " is for values of 4 dimensions, and this one has ", shape.size()));
+  }
+  return known;
+}
+
+size_t ValueBytes(const Shape& shape, const Format& format) {
+  return static_cast<size_t>(ElementCount(shape)) * ElementBytes(format.element);
+}
+
+Shape MemoryShape(const Shape& shape, const Format& format) {
+  Shape memory = shape;
+  if (!format.channels_last) return memory;
+  for (int64_t axis = 0; axis < 4; ++axis) memory[MemoryAxis(axis, format)] = shape[axis];
+  return memory;
+}
+
+int64_t MemoryAxis(int64_t axis, const Format& format) {
+  return format.channels_last ? kAxisWithChannelsLast[axis] : axis;
+}
+
+FormatPlan PlanFormats(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                       const std::vector<Format>& given) {
+  const Element element = ElementOf(spec.type);
+  const Format rows = {element, false};
+  const Format planes = {element, IsPlane(spec.input_shapes[0])};
+  const auto all = [&](const Format& inputs, const Format& output) {
+    return FormatPlan{std::vector<Format>(spec.input_shapes.size(), inputs), output};
+  };
+  switch (geometry.op) {
+    // cuDNN has plans that round nothing for row-major planes.
+    case Op::kConv2d: return spec.type == DataType::kFp32 ? all(rows, rows) : all(planes, planes);
+    case Op::kMaxPool2d:
+    case Op::kAvgPool2d:
+    case Op::kBatchNorm:
+    // Random numbers are counted channels last.
+    case Op::kDropout: return all(planes, planes);
+    case Op::kGlobalAvgPool2d: return all(planes, rows);
+    case Op::kRelu:
+    case Op::kGelu:
+    case Op::kSigmoid:
+    case Op::kTanh:
+    case Op::kClip:
+    case Op::kAdd:
+    case Op::kMul:
+    case Op::kConcat:
+    case Op::kSlice: {
+      const Format same = {element, given[0].channels_last};
+      return all(same, same);
+    }
+    case Op::kLinear:
+    case Op::kLayerNorm:
+    case Op::kPositionEmbedding:
+    case Op::kMatMul:
+    case Op::kAttention:
+    case Op::kReshape:
+    case Op::kTranspose:
+    case Op::kFlatten: return all(rows, rows);
+    case Op::kEmbedding:
+    case Op::kGatherRows: return all(Format{}, rows);
+    // Losses are computed in float, whatever their inputs are.
+    case Op::kSoftmaxCrossEntropy:
+    case Op::kMeanSquaredError:
+    case Op::kBinaryCrossEntropy:
+    case Op::kNegativeSum: return all(Format{}, Format{});
+  }
+  return all(Format{}, Format{});
+}
+
+}  // namespace starling::cuda

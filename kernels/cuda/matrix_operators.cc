@@ -1,0 +1,184 @@
+// Linear and matmul. Products are cuBLASLt's, in the type of the values with sums in float; in
+// float, no tensor core rounds anything.
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cuda/cublas.h"
+#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/movement.h"
+#include "kernels/cuda/rows.h"
+
+namespace starling::cuda {
+namespace {
+
+// Parameters lie where they lie: a copy in the workspace is aligned, and of the values' type.
+class StagedParameter {
+ public:
+  StagedParameter(int64_t count, Element element, Pieces& work)
+      : count_(count), element_(element), offset_(work.Take(count * ElementBytes(element))) {}
+
+  absl::StatusOr<const void*> In(const float* parameter, void* workspace,
+                                 CudaStream& stream) const {
+    void* const place = PieceAt(workspace, offset_);
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchCast(Element::kFloat, parameter, element_, place, count_, stream.get()));
+    return static_cast<const void*>(place);
+  }
+
+ private:
+  const int64_t count_;
+  const Element element_;
+  const size_t offset_;
+};
+
+class LinearKernel : public CudaKernel {
+ public:
+  LinearKernel(const OperatorSpec& spec, const OperatorGeometry& g, const FormatPlan& plan)
+      : CudaKernel(spec, g, plan),
+        weight_(g.outputs * g.inputs, plan.output.element, work_),
+        bias_(g.bias ? g.outputs : 0, plan.output.element, work_),
+        columns_(PlanColumns(g.rows, g.outputs)) {}
+
+  absl::Status Prepare(const std::shared_ptr<const CublasLt>& library) {
+    const int64_t rows = geometry_.rows, in = geometry_.inputs, out = geometry_.outputs;
+    GemmSpec forward = {.m = rows, .n = out, .k = in, .transpose_b = true};
+    forward.input = forward.output = element();
+    forward.bias = geometry_.bias;
+    STARLING_ASSIGN_OR_RETURN(forward_, Gemm::Create(library, forward));
+    size_t scratch_bytes = forward_->workspace_bytes();
+    if (spec_.training) {
+      GemmSpec input = {.m = rows, .n = in, .k = out};
+      input.input = input.output = element();
+      STARLING_ASSIGN_OR_RETURN(input_gradient_, Gemm::Create(library, input));
+      GemmSpec weight = {.m = out, .n = in, .k = rows, .transpose_a = true};
+      weight.input = element();
+      weight.alignment_d = sizeof(float);
+      STARLING_ASSIGN_OR_RETURN(weight_gradient_, Gemm::Create(library, weight));
+      scratch_bytes = std::max({scratch_bytes, input_gradient_->workspace_bytes(),
+                                weight_gradient_->workspace_bytes(), columns_.workspace_bytes()});
+      backward_reads_input_[0] = true;
+    }
+    scratch_ = work_.Take(scratch_bytes);
+    workspace_bytes_ = work_.size();
+    return absl::OkStatus();
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    STARLING_ASSIGN_OR_RETURN(const void* const weight,
+                              weight_.In(args.parameters[0], args.workspace, stream));
+    const void* bias = nullptr;
+    if (geometry_.bias) {
+      STARLING_ASSIGN_OR_RETURN(bias, bias_.In(args.parameters[1], args.workspace, stream));
+    }
+    return forward_->Run(args.inputs[0], weight, args.output, bias,
+                         PieceAt(args.workspace, scratch_), stream);
+  }
+
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    void* const scratch = PieceAt(args.workspace, scratch_);
+    if (args.grad_inputs[0] != nullptr) {
+      STARLING_ASSIGN_OR_RETURN(const void* const weight,
+                                weight_.In(args.parameters[0], args.workspace, stream));
+      STARLING_RETURN_IF_ERROR(input_gradient_->Run(args.grad_output, weight, args.grad_inputs[0],
+                                                    nullptr, scratch, stream));
+    }
+    if (args.grad_parameters[0] != nullptr) {
+      STARLING_RETURN_IF_ERROR(weight_gradient_->Run(
+          args.grad_output, args.inputs[0], args.grad_parameters[0], nullptr, scratch, stream));
+    }
+    if (geometry_.bias && args.grad_parameters[1] != nullptr) {
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), args.grad_output, columns_,
+                                                     args.grad_parameters[1], scratch,
+                                                     stream.get()));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Pieces work_;  // before what takes pieces of it
+  const StagedParameter weight_, bias_;
+  const ColumnPlan columns_;
+  size_t scratch_ = 0;  // in the workspace: of one product, or sum, at a time
+  std::unique_ptr<Gemm> forward_, input_gradient_, weight_gradient_;
+};
+
+// C = scale * A * B, with B or its transpose.
+class MatMulKernel : public CudaKernel {
+ public:
+  MatMulKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan) {}
+
+  absl::Status Prepare(const std::shared_ptr<const CublasLt>& library) {
+    const int64_t m = geometry_.rows, k = geometry_.inputs, n = geometry_.outputs;
+    STARLING_ASSIGN_OR_RETURN(
+        forward_, Create(library, {.m = m, .n = n, .k = k, .transpose_b = geometry_.transpose_b}));
+    workspace_bytes_ = forward_->workspace_bytes();
+    if (!spec_.training) return absl::OkStatus();
+    // dA = dC B^T, of which B^T is what lies there where B is taken transposed.
+    STARLING_ASSIGN_OR_RETURN(
+        first_, Create(library, {.m = m, .n = k, .k = n, .transpose_b = !geometry_.transpose_b}));
+    // dB = A^T dC; or, transposed, dC^T A.
+    STARLING_ASSIGN_OR_RETURN(
+        second_, Create(library, geometry_.transpose_b
+                                     ? GemmSpec{.m = n, .n = k, .k = m, .transpose_a = true}
+                                     : GemmSpec{.m = k, .n = n, .k = m, .transpose_a = true}));
+    workspace_bytes_ =
+        std::max({workspace_bytes_, first_->workspace_bytes(), second_->workspace_bytes()});
+    backward_reads_input_.assign(2, true);
+    return absl::OkStatus();
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    return forward_->Run(args.inputs[0], args.inputs[1], args.output, nullptr, args.workspace,
+                         stream);
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    if (args.grad_inputs[0] != nullptr) {
+      STARLING_RETURN_IF_ERROR(first_->Run(args.grad_output, args.inputs[1], args.grad_inputs[0],
+                                           nullptr, args.workspace, stream));
+    }
+    if (args.grad_inputs[1] == nullptr) return absl::OkStatus();
+    const void *a = args.inputs[0], *b = args.grad_output;
+    if (geometry_.transpose_b) std::swap(a, b);
+    return second_->Run(a, b, args.grad_inputs[1], nullptr, args.workspace, stream);
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<Gemm>> Create(const std::shared_ptr<const CublasLt>& library,
+                                               GemmSpec spec) const {
+    spec.batch = output_count() / (geometry_.rows * geometry_.outputs);
+    spec.step_a = spec.m * spec.k;
+    spec.step_b = spec.k * spec.n;
+    spec.step_d = spec.m * spec.n;
+    spec.input = spec.output = element();
+    spec.alpha = static_cast<float>(geometry_.scale);
+    return Gemm::Create(library, spec);
+  }
+
+  std::unique_ptr<Gemm> forward_, first_, second_;
+};
+
+template <typename Kernel>
+absl::StatusOr<CudaKernelPtr> Prepared(std::unique_ptr<Kernel> kernel,
+                                       const std::shared_ptr<const CublasLt>& library) {
+  STARLING_RETURN_IF_ERROR(kernel->Prepare(library));
+  return CudaKernelPtr(std::move(kernel));
+}
+
+}  // namespace
+
+absl::StatusOr<CudaKernelPtr> MakeLinear(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                                         const FormatPlan& plan,
+                                         const std::shared_ptr<const CublasLt>& library) {
+  return Prepared(std::make_unique<LinearKernel>(spec, geometry, plan), library);
+}
+
+absl::StatusOr<CudaKernelPtr> MakeMatMul(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                                         const FormatPlan& plan,
+                                         const std::shared_ptr<const CublasLt>& library) {
+  return Prepared(std::make_unique<MatMulKernel>(spec, geometry, plan), library);
+}
+
+}  // namespace starling::cuda

@@ -1,0 +1,111 @@
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/movement.h"
+
+namespace starling::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kTile = 32;
+constexpr int kTileStep = 8;
+
+// Through a tile in shared memory, so that both sides are read and written in stretches; the extra
+// column keeps a tile's column in different banks.
+template <typename From, typename To>
+__global__ void TransposeKernel(const From* from, To* to, int64_t batch, int64_t rows,
+                                int64_t columns) {
+  __shared__ float tile[kTile][kTile + 1];
+  const int64_t column_begin = int64_t{blockIdx.x} * kTile;
+  const int64_t row_tiles = (rows + kTile - 1) / kTile;
+  // Batch and tiles of rows share an axis of the grid, whose others are short.
+  for (int64_t work = blockIdx.y; work < batch * row_tiles; work += gridDim.y) {
+    const int64_t b = work / row_tiles, row_begin = work % row_tiles * kTile;
+    const From* const in = from + b * rows * columns;
+    To* const out = to + b * rows * columns;
+    for (int y = threadIdx.y; y < kTile; y += kTileStep) {
+      const int64_t row = row_begin + y, column = column_begin + threadIdx.x;
+      if (row < rows && column < columns) {
+        tile[y][threadIdx.x] = ToFloat(in[row * columns + column]);
+      }
+    }
+    __syncthreads();
+    for (int y = threadIdx.y; y < kTile; y += kTileStep) {
+      const int64_t row = row_begin + threadIdx.x, column = column_begin + y;
+      if (row < rows && column < columns) {
+        out[column * rows + row] = FromFloat<To>(tile[threadIdx.x][y]);
+      }
+    }
+    __syncthreads();
+  }
+}
+
+template <typename From, typename To>
+__global__ void CastKernel(const From* from, To* to, int64_t count) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    to[i] = FromFloat<To>(ToFloat(from[i]));
+  }
+}
+
+template <typename T>
+__global__ void PermuteKernel(AxisOrder order, const T* from, T* to, int64_t count) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    int64_t rest = i, at = 0;
+    for (int axis = order.axes - 1; axis >= 0; --axis) {
+      at += rest % order.size[axis] * order.stride[axis];
+      rest /= order.size[axis];
+    }
+    to[i] = from[at];
+  }
+}
+
+template <typename F>
+cudaError_t WithTypes(Element from, Element to, F f) {
+  return WithType(from, [&](auto a) { return WithType(to, [&](auto b) { return f(a, b); }); });
+}
+
+}  // namespace
+
+cudaError_t LaunchTranspose(Element from_element, const void* from, Element to_element, void* to,
+                            int64_t batch, int64_t rows, int64_t columns, cudaStream_t stream) {
+  if (rows == 1 || columns == 1) {
+    return LaunchCast(from_element, from, to_element, to, batch * rows * columns, stream);
+  }
+  const int64_t work = batch * ((rows + kTile - 1) / kTile);
+  const dim3 grid(static_cast<unsigned>((columns + kTile - 1) / kTile),
+                  static_cast<unsigned>(std::min<int64_t>(work, 65535)));
+  return WithTypes(from_element, to_element, [&](auto a, auto b) {
+    using From = decltype(a);
+    using To = decltype(b);
+    TransposeKernel<From, To><<<grid, dim3(kTile, kTileStep), 0, stream>>>(
+        static_cast<const From*>(from), static_cast<To*>(to), batch, rows, columns);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t LaunchCast(Element from_element, const void* from, Element to_element, void* to,
+                       int64_t count, cudaStream_t stream) {
+  if (from_element == to_element) {
+    return cudaMemcpyAsync(to, from, static_cast<size_t>(count * ElementBytes(to_element)),
+                           cudaMemcpyDeviceToDevice, stream);
+  }
+  return WithTypes(from_element, to_element, [&](auto a, auto b) {
+    using From = decltype(a);
+    using To = decltype(b);
+    CastKernel<From, To><<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(
+        static_cast<const From*>(from), static_cast<To*>(to), count);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t LaunchPermute(Element element, const AxisOrder& order, const void* from, void* to,
+                          int64_t count, cudaStream_t stream) {
+  return WithType(element, [&](auto zero) {
+    using T = decltype(zero);
+    PermuteKernel<T><<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(
+        order, static_cast<const T*>(from), static_cast<T*>(to), count);
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace starling::cuda

@@ -1,0 +1,190 @@
+// Operators that only move elements.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/movement.h"
+
+namespace starling::cuda {
+namespace {
+
+// Reshape and flatten: the same bytes.
+class ReshapeKernel : public CudaKernel {
+ public:
+  ReshapeKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan) {
+    forward_in_place_ok_ = backward_in_place_ok_ = true;
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    return Copy(args.output, args.inputs[0], output_bytes_, stream);
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
+    return Copy(args.grad_inputs[0], args.grad_output, output_bytes_, stream);
+  }
+};
+
+// How far apart neighbours along each axis lie, row-major.
+std::vector<int64_t> StridesOf(const Shape& shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t i = shape.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
+  return strides;
+}
+
+class TransposeKernel : public CudaKernel {
+ public:
+  TransposeKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                  const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan) {
+    const Shape &in = spec.input_shapes[0], &out = spec.output_shape;
+    const std::vector<int64_t> in_strides = StridesOf(in), out_strides = StridesOf(out);
+    forward_.axes = backward_.axes = static_cast<int>(in.size());
+    for (size_t i = 0; i < in.size(); ++i) {
+      const int64_t axis = geometry.axes[i];
+      forward_.size[i] = out[i];
+      forward_.stride[i] = in_strides[axis];
+      backward_.size[axis] = in[axis];
+      backward_.stride[axis] = out_strides[i];
+    }
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchPermute(element(), forward_, args.inputs[0], args.output,
+                                                output_count(), stream.get()));
+    return absl::OkStatus();
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchPermute(element(), backward_, args.grad_output,
+                                                args.grad_inputs[0], output_count(),
+                                                stream.get()));
+    return absl::OkStatus();
+  }
+
+ private:
+  AxisOrder forward_, backward_;
+};
+
+// A part of an axis is, in memory, a stretch of each of `stretches()` equally long ones.
+class StretchesKernel : public CudaKernel {
+ protected:
+  StretchesKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                  const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan), axis_(MemoryAxis(geometry.axis, plan.output)) {
+    const Shape out = MemoryShape(spec.output_shape, plan.output);
+    stretches_ = std::accumulate(out.begin(), out.begin() + axis_, int64_t{1}, std::multiplies<>());
+    row_bytes_ = static_cast<size_t>(std::accumulate(out.begin() + axis_ + 1, out.end(), int64_t{1},
+                                                     std::multiplies<>())) *
+                 ElementBytes(plan.output.element);
+  }
+
+  size_t BytesOf(const Shape& shape) const {
+    return static_cast<size_t>(MemoryShape(shape, plan_.output)[axis_]) * row_bytes_;
+  }
+  // `width` bytes from each stretch of `from_pitch` to each of `to_pitch`.
+  absl::Status CopyStretches(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                             size_t width, CudaStream& stream) const {
+    if (stretches_ == 1) return Copy(to, from, width, stream);
+    STARLING_RETURN_IF_CUDA_ERROR(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width,
+                                                    static_cast<size_t>(stretches_),
+                                                    cudaMemcpyDeviceToDevice, stream.get()));
+    return absl::OkStatus();
+  }
+
+  const int64_t axis_;
+  int64_t stretches_ = 1;
+  size_t row_bytes_ = 0;  // of one place on the axis
+};
+
+class ConcatKernel : public StretchesKernel {
+ public:
+  ConcatKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan)
+      : StretchesKernel(spec, geometry, plan) {}
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    const size_t whole = BytesOf(spec_.output_shape);
+    size_t begin = 0;
+    for (size_t i = 0; i < args.inputs.size(); ++i) {
+      const size_t width = BytesOf(spec_.input_shapes[i]);
+      STARLING_RETURN_IF_ERROR(CopyStretches(PieceAt(args.output, begin), whole, args.inputs[i],
+                                             width, width, stream));
+      begin += width;
+    }
+    return absl::OkStatus();
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    const size_t whole = BytesOf(spec_.output_shape);
+    size_t begin = 0;
+    for (size_t i = 0; i < args.grad_inputs.size(); ++i) {
+      const size_t width = BytesOf(spec_.input_shapes[i]);
+      if (args.grad_inputs[i] != nullptr) {
+        STARLING_RETURN_IF_ERROR(CopyStretches(args.grad_inputs[i], width,
+                                               PieceAt<char>(args.grad_output, begin), whole, width,
+                                               stream));
+      }
+      begin += width;
+    }
+    return absl::OkStatus();
+  }
+};
+
+class SliceKernel : public StretchesKernel {
+ public:
+  SliceKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan)
+      : StretchesKernel(spec, geometry, plan),
+        begin_(static_cast<size_t>(geometry.begin) * row_bytes_) {}
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    const size_t width = BytesOf(spec_.output_shape);
+    return CopyStretches(args.output, width, PieceAt<char>(args.inputs[0], begin_),
+                         BytesOf(spec_.input_shapes[0]), width, stream);
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(
+        cudaMemsetAsync(args.grad_inputs[0], 0, input_bytes_[0], stream.get()));
+    const size_t width = BytesOf(spec_.output_shape);
+    return CopyStretches(PieceAt(args.grad_inputs[0], begin_), BytesOf(spec_.input_shapes[0]),
+                         args.grad_output, width, width, stream);
+  }
+
+ private:
+  const size_t begin_;  // of the axis' part, in a stretch
+};
+
+}  // namespace
+
+CudaKernelPtr MakeReshape(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                          const FormatPlan& plan) {
+  return std::make_unique<ReshapeKernel>(spec, geometry, plan);
+}
+
+absl::StatusOr<CudaKernelPtr> MakeTranspose(const OperatorSpec& spec,
+                                            const OperatorGeometry& geometry,
+                                            const FormatPlan& plan) {
+  if (spec.input_shapes[0].size() > kAxesMax) {
+    return absl::UnimplementedError(absl::StrCat(
+        "operator '", spec.name, "' (", spec.op, "): expected at most ", kAxesMax,
+        " dimensions on a GPU, got ", spec.input_shapes[0].size()));
+  }
+  return std::make_unique<TransposeKernel>(spec, geometry, plan);
+}
+
+CudaKernelPtr MakeConcat(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                         const FormatPlan& plan) {
+  return std::make_unique<ConcatKernel>(spec, geometry, plan);
+}
+
+CudaKernelPtr MakeSlice(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                        const FormatPlan& plan) {
+  return std::make_unique<SliceKernel>(spec, geometry, plan);
+}
+
+}  // namespace starling::cuda

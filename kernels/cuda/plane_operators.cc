@@ -1,0 +1,225 @@
+// Batch norm and pooling, with channels last.
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/planes.h"
+
+namespace starling::cuda {
+namespace {
+
+using Op = OperatorGeometry::Op;
+
+enum Parameter { kWeight = 0, kBias = 1, kMean = 2, kVariance = 3 };
+
+// With a second input that is added to what is normalised, with a ReLU behind it, both or neither.
+class BatchNormKernel : public CudaKernel {
+ public:
+  BatchNormKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                  const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan),
+        columns_(PlanColumns(geometry.batch * geometry.spatial, geometry.inputs)),
+        channel_bytes_(static_cast<size_t>(geometry.inputs) * sizeof(float)) {
+    Pieces saved, work;
+    if (spec.training) {
+      mean_ = saved.Take(channel_bytes_);
+      variance_ = saved.Take(channel_bytes_);
+      scale_ = saved.Take(channel_bytes_);
+      sums_ = work.Take(columns_.workspace_bytes());
+      dy_sums_ = work.Take(channel_bytes_);
+      product_sums_ = work.Take(channel_bytes_);
+      backward_reads_input_[0] = true;
+      backward_reads_output_ = geometry.relu;
+      backward_in_place_ok_ = true;
+    } else {
+      scale_ = work.Take(channel_bytes_);
+      forward_in_place_ok_ = true;
+    }
+    saved_bytes_ = saved.size();
+    workspace_bytes_ = work.size();
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    ChannelFactors factors = {.mean = args.parameters[kMean],
+                              .weight = args.parameters[kWeight],
+                              .bias = args.parameters[kBias]};
+    const auto epsilon = static_cast<float>(geometry_.epsilon);
+    if (spec_.training) {
+      const BatchStatistics of = {PieceAt<float>(args.saved, mean_),
+                                  PieceAt<float>(args.saved, variance_),
+                                  PieceAt<float>(args.saved, scale_)};
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchBatchStatistics(element(), args.inputs[0], columns_,
+                                                          epsilon, of,
+                                                          PieceAt(args.workspace, sums_),
+                                                          stream.get()));
+      factors.mean = of.mean;
+      factors.scale = of.scale;
+    } else {
+      float* const scale = PieceAt<float>(args.workspace, scale_);
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchInverseRoot(args.parameters[kVariance], epsilon,
+                                                      geometry_.inputs, scale, stream.get()));
+      factors.scale = scale;
+    }
+    const void* const other = args.inputs.size() > 1 ? args.inputs[1] : nullptr;
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchNormalize(element(), args.inputs[0], other, geometry_.relu,
+                                                  factors, columns_, args.output, stream.get()));
+    return absl::OkStatus();
+  }
+
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    const ChannelFactors factors = {.mean = PieceAt<float>(args.saved, mean_),
+                                    .scale = PieceAt<float>(args.saved, scale_),
+                                    .weight = args.parameters[kWeight]};
+    const void* const y = geometry_.relu ? args.output : nullptr;
+    float* const dy_sums = PieceAt<float>(args.workspace, dy_sums_);
+    float* const product_sums = PieceAt<float>(args.workspace, product_sums_);
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchBatchNormSums(
+        element(), args.inputs[0], y, args.grad_output, factors, columns_, dy_sums, product_sums,
+        PieceAt(args.workspace, sums_), stream.get()));
+    STARLING_RETURN_IF_ERROR(Store(args.grad_parameters[kWeight], product_sums, stream));
+    STARLING_RETURN_IF_ERROR(Store(args.grad_parameters[kBias], dy_sums, stream));
+    const float share =
+        static_cast<float>(geometry_.batch) / static_cast<float>(args.global_batch);
+    STARLING_RETURN_IF_ERROR(StoreShare(args.grad_parameters[kMean], factors.mean, share, stream));
+    STARLING_RETURN_IF_ERROR(StoreShare(args.grad_parameters[kVariance],
+                                        PieceAt<float>(args.saved, variance_), share, stream));
+    void* const dother = args.grad_inputs.size() > 1 ? args.grad_inputs[1] : nullptr;
+    if (args.grad_inputs[0] == nullptr && dother == nullptr) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchBatchNormGradient(
+        element(), args.inputs[0], y, args.grad_output, factors, dy_sums, product_sums, columns_,
+        args.grad_inputs[0], dother, stream.get()));
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Store(float* to, const float* from, CudaStream& stream) const {
+    return to == nullptr ? absl::OkStatus() : Copy(to, from, channel_bytes_, stream);
+  }
+  absl::Status StoreShare(float* to, const float* from, float share, CudaStream& stream) const {
+    if (to == nullptr) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchScale(Element::kFloat, share, from, to, geometry_.inputs, stream.get()));
+    return absl::OkStatus();
+  }
+
+  const ColumnPlan columns_;
+  const size_t channel_bytes_;
+  size_t mean_ = 0, variance_ = 0;  // in `saved`
+  size_t scale_ = 0;                // in `saved`; without training in the workspace
+  size_t sums_ = 0, dy_sums_ = 0, product_sums_ = 0;  // in the workspace
+};
+
+PoolShape PoolShapeOf(const Geometry2d& p) {
+  return {.batch = p.batch,
+          .channels = p.in_channels,
+          .in_height = p.in_height,
+          .in_width = p.in_width,
+          .out_height = p.out_height,
+          .out_width = p.out_width,
+          .kernel_height = p.kernel_height,
+          .kernel_width = p.kernel_width,
+          .stride_height = p.stride_height,
+          .stride_width = p.stride_width,
+          .padding_height = p.padding_height,
+          .padding_width = p.padding_width};
+}
+
+class MaxPoolKernel : public CudaKernel {
+ public:
+  MaxPoolKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan), shape_(PoolShapeOf(geometry.plane)) {
+    if (spec.training) saved_bytes_ = static_cast<size_t>(output_count()) * sizeof(uint16_t);
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    uint16_t* const at = spec_.training ? static_cast<uint16_t*>(args.saved) : nullptr;
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchMaxPool(element(), shape_, args.inputs[0], args.output, at, stream.get()));
+    return absl::OkStatus();
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchMaxPoolGradient(element(), shape_, static_cast<const uint16_t*>(args.saved),
+                              args.grad_output, args.grad_inputs[0], stream.get()));
+    return absl::OkStatus();
+  }
+
+ private:
+  const PoolShape shape_;
+};
+
+class AveragePoolKernel : public CudaKernel {
+ public:
+  AveragePoolKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                    const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan), shape_(PoolShapeOf(geometry.plane)) {}
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchAveragePool(element(), shape_, args.inputs[0], args.output, stream.get()));
+    return absl::OkStatus();
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchAveragePoolGradient(
+        element(), shape_, args.grad_output, args.grad_inputs[0], stream.get()));
+    return absl::OkStatus();
+  }
+
+ private:
+  const PoolShape shape_;
+};
+
+class GlobalAverageKernel : public CudaKernel {
+ public:
+  GlobalAverageKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                      const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan) {}
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchGlobalAverage(element(), args.inputs[0], geometry_.batch,
+                                                      geometry_.spatial, geometry_.inputs,
+                                                      args.output, stream.get()));
+    return absl::OkStatus();
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchGlobalAverageGradient(
+        element(), args.grad_output, geometry_.batch, geometry_.spatial, geometry_.inputs,
+        args.grad_inputs[0], stream.get()));
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+CudaKernelPtr MakeBatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                            const FormatPlan& plan) {
+  return std::make_unique<BatchNormKernel>(spec, geometry, plan);
+}
+
+absl::StatusOr<CudaKernelPtr> MakePool(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                                       const FormatPlan& plan) {
+  if (geometry.op == Op::kAvgPool2d) {
+    return std::make_unique<AveragePoolKernel>(spec, geometry, plan);
+  }
+  constexpr int64_t kWindowMax = 65536;
+  const int64_t window = geometry.plane.kernel_height * geometry.plane.kernel_width;
+  if (window > kWindowMax) {
+    return absl::UnimplementedError(absl::StrCat("operator '", spec.name, "' (", spec.op,
+                                                 "): expected windows of at most ", kWindowMax,
+                                                 " elements on a GPU, got ", window));
+  }
+  return std::make_unique<MaxPoolKernel>(spec, geometry, plan);
+}
+
+CudaKernelPtr MakeGlobalAvgPool(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                                const FormatPlan& plan) {
+  return std::make_unique<GlobalAverageKernel>(spec, geometry, plan);
+}
+
+}  // namespace starling::cuda

@@ -1,0 +1,254 @@
+// Operators on rows of features: layer norm, tables, losses.
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/tables.h"
+
+namespace starling::cuda {
+namespace {
+
+using Op = OperatorGeometry::Op;
+
+class LayerNormKernel : public CudaKernel {
+ public:
+  LayerNormKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                  const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan), columns_(PlanColumns(geometry.rows, geometry.inputs)) {
+    forward_in_place_ok_ = !spec.training;
+    if (!spec.training) return;
+    backward_reads_input_[0] = true;
+    backward_in_place_ok_ = true;
+    Pieces saved;
+    const size_t bytes = static_cast<size_t>(geometry.rows) * sizeof(float);
+    mean_ = saved.Take(bytes);
+    scale_ = saved.Take(bytes);
+    saved_bytes_ = saved.size();
+    workspace_bytes_ = columns_.workspace_bytes();
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    float* const mean = spec_.training ? PieceAt<float>(args.saved, mean_) : nullptr;
+    float* const scale = spec_.training ? PieceAt<float>(args.saved, scale_) : nullptr;
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchLayerNorm(
+        element(), args.inputs[0], args.parameters[0], args.parameters[1],
+        static_cast<float>(geometry_.epsilon), geometry_.rows, geometry_.inputs, args.output, mean,
+        scale, stream.get()));
+    return absl::OkStatus();
+  }
+  // The input's gradient last: it may lie where the output's is.
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    const float* const mean = PieceAt<float>(args.saved, mean_);
+    const float* const scale = PieceAt<float>(args.saved, scale_);
+    if (args.grad_parameters[0] != nullptr || args.grad_parameters[1] != nullptr) {
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchLayerNormParameterGradients(
+          element(), args.inputs[0], mean, scale, args.grad_output, columns_,
+          args.grad_parameters[0], args.grad_parameters[1], args.workspace, stream.get()));
+    }
+    if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchLayerNormGradient(
+        element(), args.inputs[0], args.parameters[0], mean, scale, args.grad_output,
+        geometry_.rows, geometry_.inputs, args.grad_inputs[0], stream.get()));
+    return absl::OkStatus();
+  }
+
+ private:
+  const ColumnPlan columns_;
+  size_t mean_ = 0, scale_ = 0;  // in `saved`
+};
+
+// Embedding and gather_rows, which takes indices out of range.
+class TableKernel : public CudaKernel {
+ public:
+  TableKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan,
+              std::shared_ptr<IndexWatch> watch, size_t scatter_bytes)
+      : CudaKernel(spec, geometry, plan), watch_(std::move(watch)) {
+    if (!spec.training) return;
+    backward_reads_input_[0] = true;
+    workspace_bytes_ = scatter_bytes;
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    if (watch_ != nullptr) stream.Watch(watch_);
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchGather(
+        element(), static_cast<const int32_t*>(args.inputs[0]), args.parameters[0], geometry_.rows,
+        geometry_.inputs, geometry_.outputs, args.output,
+        watch_ == nullptr ? nullptr : watch_->word(), stream.get()));
+    return absl::OkStatus();
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    if (args.grad_parameters[0] == nullptr) return absl::OkStatus();
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchScatter(
+        element(), static_cast<const int32_t*>(args.inputs[0]), args.grad_output, geometry_.rows,
+        geometry_.inputs, geometry_.outputs, args.grad_parameters[0], args.workspace,
+        workspace_bytes_, stream.get()));
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_ptr<IndexWatch> watch_;  // null: no index is wrong
+};
+
+class PositionKernel : public CudaKernel {
+ public:
+  PositionKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan),
+        sample_(geometry.rows * geometry.outputs),
+        columns_(PlanColumns(geometry.batch, sample_)) {
+    forward_in_place_ok_ = backward_in_place_ok_ = true;
+    if (spec.training) workspace_bytes_ = columns_.workspace_bytes();
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchAddToEach(element(), args.inputs[0], args.parameters[0],
+                                                  geometry_.batch, sample_, args.output,
+                                                  stream.get()));
+    return absl::OkStatus();
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    if (float* const table = args.grad_parameters[0]; table != nullptr) {
+      const int64_t unused = geometry_.inputs * geometry_.outputs - sample_;
+      STARLING_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(
+          table + sample_, 0, static_cast<size_t>(unused) * sizeof(float), stream.get()));
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), args.grad_output, columns_, table,
+                                                     args.workspace, stream.get()));
+    }
+    if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
+    return Copy(args.grad_inputs[0], args.grad_output, output_bytes_, stream);
+  }
+
+ private:
+  const int64_t sample_;  // elements of one
+  const ColumnPlan columns_;
+};
+
+class SoftmaxCrossEntropyKernel : public CudaKernel {
+ public:
+  SoftmaxCrossEntropyKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                            const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan), rows_of_sample_(geometry.rows / geometry.batch) {
+    workspace_bytes_ = static_cast<size_t>(geometry.rows) * sizeof(float);
+    if (!spec.training) return;
+    saved_bytes_ = static_cast<size_t>(geometry.rows) * sizeof(float);
+    backward_reads_input_.assign(2, true);
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    float* const losses = static_cast<float*>(args.workspace);
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchSoftmaxCrossEntropy(
+        static_cast<const float*>(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]),
+        geometry_.rows, geometry_.outputs, losses,
+        spec_.training ? static_cast<float*>(args.saved) : nullptr, stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchRowSums(RowSum::kSum, losses, nullptr, 1.0f / static_cast<float>(rows_of_sample_),
+                      geometry_.batch, rows_of_sample_, static_cast<float*>(args.output),
+                      stream.get()));
+    return absl::OkStatus();
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
+    const int64_t batch = geometry_.mean_reduction ? args.global_batch : 1;
+    const double scale = 1.0 / static_cast<double>(batch * rows_of_sample_);
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchSoftmaxCrossEntropyGradient(
+        static_cast<const float*>(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]),
+        static_cast<const float*>(args.saved), static_cast<float>(scale), geometry_.rows,
+        geometry_.outputs, static_cast<float*>(args.grad_inputs[0]), stream.get()));
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t rows_of_sample_;
+};
+
+// Mean squared error, binary cross-entropy, negative sum.
+class ValueLossKernel : public CudaKernel {
+ public:
+  ValueLossKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                  const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan),
+        kind_(geometry.op == Op::kMeanSquaredError     ? RowSum::kSquaredError
+              : geometry.op == Op::kBinaryCrossEntropy ? RowSum::kBinaryCrossEntropy
+                                                       : RowSum::kSum),
+        factor_(kind_ == RowSum::kSum ? -1.0 : 1.0 / static_cast<double>(geometry.inputs)) {
+    backward_reads_input_.assign(spec.input_shapes.size(), spec.training && kind_ != RowSum::kSum);
+  }
+
+ protected:
+  absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
+    const void* const labels = kind_ == RowSum::kSum ? nullptr : args.inputs[1];
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchRowSums(kind_, static_cast<const float*>(args.inputs[0]),
+                      static_cast<const float*>(labels), static_cast<float>(factor_),
+                      geometry_.batch, geometry_.inputs, static_cast<float*>(args.output),
+                      stream.get()));
+    return absl::OkStatus();
+  }
+  absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
+    if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
+    const int64_t batch = geometry_.mean_reduction ? args.global_batch : 1;
+    const auto scale = static_cast<float>(factor_ / static_cast<double>(batch));
+    float* const gradient = static_cast<float*>(args.grad_inputs[0]);
+    const int64_t count = geometry_.batch * geometry_.inputs;
+    if (kind_ == RowSum::kSum) {
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchFill(scale, gradient, count, stream.get()));
+      return absl::OkStatus();
+    }
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchRowSumsGradient(
+        kind_, static_cast<const float*>(args.inputs[0]), static_cast<const float*>(args.inputs[1]),
+        scale, count, gradient, stream.get()));
+    return absl::OkStatus();
+  }
+
+ private:
+  const RowSum kind_;
+  const double factor_;  // of the sum over a sample
+};
+
+}  // namespace
+
+CudaKernelPtr MakeLayerNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                            const FormatPlan& plan) {
+  return std::make_unique<LayerNormKernel>(spec, geometry, plan);
+}
+
+absl::StatusOr<CudaKernelPtr> MakeTable(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                                        const FormatPlan& plan) {
+  constexpr int64_t kIndicesMax = std::numeric_limits<int32_t>::max();
+  if (geometry.rows > kIndicesMax || geometry.inputs > kIndicesMax) {
+    return absl::UnimplementedError(absl::StrCat(
+        "operator '", spec.name, "' (", spec.op, "): expected at most ", kIndicesMax,
+        " indices and rows on a GPU, got ", geometry.rows, " and ", geometry.inputs));
+  }
+  std::shared_ptr<IndexWatch> watch;
+  if (geometry.op == Op::kEmbedding) {
+    STARLING_ASSIGN_OR_RETURN(watch, IndexWatch::Create(spec.name, spec.op, geometry.inputs,
+                                                        geometry.rows / geometry.batch));
+  }
+  size_t scatter_bytes = 0;
+  STARLING_RETURN_IF_CUDA_ERROR(
+      ScatterWorkspaceBytes(geometry.rows, geometry.inputs, &scatter_bytes));
+  return std::make_unique<TableKernel>(spec, geometry, plan, std::move(watch), scatter_bytes);
+}
+
+CudaKernelPtr MakePositionEmbedding(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                                    const FormatPlan& plan) {
+  return std::make_unique<PositionKernel>(spec, geometry, plan);
+}
+
+CudaKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                                      const FormatPlan& plan) {
+  return std::make_unique<SoftmaxCrossEntropyKernel>(spec, geometry, plan);
+}
+
+CudaKernelPtr MakeValueLoss(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                            const FormatPlan& plan) {
+  return std::make_unique<ValueLossKernel>(spec, geometry, plan);
+}
+
+}  // namespace starling::cuda

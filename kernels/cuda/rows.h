@@ -1,0 +1,65 @@
+// Kernels on matrices, row by row: layer norm, softmax cross-entropy, losses between values, sums
+// of rows. They order work on a stream and return the launch's error. Pointers are device memory.
+#ifndef STARLING_KERNELS_CUDA_ROWS_H_
+#define STARLING_KERNELS_CUDA_ROWS_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/columns.h"
+#include "kernels/cuda/element.h"
+
+namespace starling::cuda {
+
+// x, y: [rows, columns]. mean, scale: [rows], each row's mean and 1 / sqrt(variance + epsilon);
+// kept for the gradient, or null.
+cudaError_t LaunchLayerNorm(Element element, const void* x, const float* weight, const float* bias,
+                            float epsilon, int64_t rows, int64_t columns, void* y, float* mean,
+                            float* scale, cudaStream_t stream);
+// dx may be dy.
+cudaError_t LaunchLayerNormGradient(Element element, const void* x, const float* weight,
+                                    const float* mean, const float* scale, const void* dy,
+                                    int64_t rows, int64_t columns, void* dx, cudaStream_t stream);
+// dweight, dbias: [columns]; either may be null. `workspace`: plan.workspace_bytes().
+cudaError_t LaunchLayerNormParameterGradients(Element element, const void* x, const float* mean,
+                                              const float* scale, const void* dy,
+                                              const ColumnPlan& plan, float* dweight, float* dbias,
+                                              void* workspace, cudaStream_t stream);
+
+// sums: [plan.columns], over the rows of x.
+cudaError_t LaunchColumnSums(Element element, const void* x, const ColumnPlan& plan, float* sums,
+                             void* workspace, cudaStream_t stream);
+
+// losses[r] = log(sum(exp(logits[r]))) - logits[r][labels[r]]; NaN for a label out of range.
+// log_sums: [rows], for the gradient, or null.
+cudaError_t LaunchSoftmaxCrossEntropy(const float* logits, const int32_t* labels, int64_t rows,
+                                      int64_t columns, float* losses, float* log_sums,
+                                      cudaStream_t stream);
+// Times `scale`; NaN for a label out of range.
+cudaError_t LaunchSoftmaxCrossEntropyGradient(const float* logits, const int32_t* labels,
+                                              const float* log_sums, float scale, int64_t rows,
+                                              int64_t columns, float* gradient,
+                                              cudaStream_t stream);
+
+enum class RowSum { kSum, kSquaredError, kBinaryCrossEntropy };
+
+// sums[r] = factor times the sum over row r of x; of (x - label)^2; of the binary cross-entropy of
+// logits x and labels. `labels` is null for kSum.
+cudaError_t LaunchRowSums(RowSum kind, const float* x, const float* labels, float factor,
+                          int64_t rows, int64_t columns, float* sums, cudaStream_t stream);
+// The gradient of `scale` times that sum; kSum's is LaunchFill.
+cudaError_t LaunchRowSumsGradient(RowSum kind, const float* x, const float* labels, float scale,
+                                  int64_t count, float* gradient, cudaStream_t stream);
+
+// p = softmax over each row of scores [rows, columns]; `causal`: row r of each `period` rows sees
+// columns 0..r % period, the others become 0. p may be scores, if it is of floats.
+cudaError_t LaunchSoftmax(const float* scores, bool causal, int64_t period, int64_t rows,
+                          int64_t columns, Element element, void* p, cudaStream_t stream);
+// ds = p * (dp - sum over the row of p * dp) * scale; ds may be dp, if it is of floats.
+cudaError_t LaunchSoftmaxGradient(Element element, const void* p, const float* dp, float scale,
+                                  int64_t rows, int64_t columns, void* ds, cudaStream_t stream);
+
+}  // namespace starling::cuda
+
+#endif  // STARLING_KERNELS_CUDA_ROWS_H_

@@ -1,0 +1,65 @@
+#include "kernels/cuda/stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/status.h"
+
+namespace starling::cuda {
+
+IndexWatch::IndexWatch(std::string name, std::string op, int64_t rows, int64_t sample,
+                       uint64_t* word)
+    : name_(std::move(name)), op_(std::move(op)), rows_(rows), sample_(sample), word_(word) {}
+
+absl::StatusOr<std::shared_ptr<IndexWatch>> IndexWatch::Create(const std::string& name,
+                                                               const std::string& op,
+                                                               int64_t rows, int64_t sample) {
+  void* word = nullptr;
+  STARLING_RETURN_IF_CUDA_ERROR(cudaHostAlloc(&word, sizeof(uint64_t), cudaHostAllocMapped));
+  *static_cast<uint64_t*>(word) = 0;
+  return std::shared_ptr<IndexWatch>(
+      new IndexWatch(name, op, rows, sample, static_cast<uint64_t*>(word)));
+}
+
+IndexWatch::~IndexWatch() { static_cast<void>(cudaFreeHost(word_)); }
+
+absl::Status IndexWatch::Take() {
+  const uint64_t met = *word_;
+  if (met == 0) return absl::OkStatus();
+  *word_ = 0;
+  const int64_t position = static_cast<int64_t>(met >> 32) - 1;
+  const auto index = static_cast<int32_t>(static_cast<uint32_t>(met));
+  return absl::OutOfRangeError(absl::StrCat(
+      "operator '", name_, "' (", op_, "): position ", position % sample_, " of sample ",
+      position / sample_, " in its micro-batch holds ", index, ", expected 0 to ", rows_ - 1,
+      " (the table's rows): use data of this vocabulary, or a larger table"));
+}
+
+absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create() {
+  cudaStream_t stream = nullptr;
+  STARLING_RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return absl::WrapUnique(new CudaStream(stream));
+}
+
+// Nothing can be done about what fails here.
+CudaStream::~CudaStream() {
+  static_cast<void>(cudaStreamSynchronize(stream_));
+  static_cast<void>(cudaStreamDestroy(stream_));
+}
+
+absl::Status CudaStream::Synchronize() {
+  STARLING_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_));
+  absl::Status first;
+  for (const std::shared_ptr<IndexWatch>& watch : watches_) first.Update(watch->Take());
+  return first;
+}
+
+void CudaStream::Watch(const std::shared_ptr<IndexWatch>& watch) {
+  if (std::find(watches_.begin(), watches_.end(), watch) == watches_.end()) {
+    watches_.push_back(watch);
+  }
+}
+
+}  // namespace starling::cuda

@@ -1,0 +1,65 @@
+// A stream of the GPU, and what kernels tell the host through it.
+#ifndef STARLING_KERNELS_CUDA_STREAM_H_
+#define STARLING_KERNELS_CUDA_STREAM_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+
+namespace starling::cuda {
+
+// Where a kernel that meets an index outside its table leaves it: a word of pinned host memory.
+// Shared by the operator, whose kernel writes, and the streams that it runs on, which look.
+class IndexWatch {
+ public:
+  // Of the operator `name` (`op`), whose table has `rows` rows, and whose samples have `sample`
+  // positions.
+  static absl::StatusOr<std::shared_ptr<IndexWatch>> Create(const std::string& name,
+                                                            const std::string& op, int64_t rows,
+                                                            int64_t sample);
+  ~IndexWatch();
+  IndexWatch(const IndexWatch&) = delete;
+  IndexWatch& operator=(const IndexWatch&) = delete;
+
+  // For the kernel: 0, or (position + 1) << 32 | index.
+  uint64_t* word() const { return word_; }
+  // What was met since the last call; to be called when the stream is idle. kOutOfRange.
+  absl::Status Take();
+
+ private:
+  IndexWatch(std::string name, std::string op, int64_t rows, int64_t sample, uint64_t* word);
+
+  const std::string name_, op_;
+  const int64_t rows_, sample_;
+  uint64_t* const word_;
+};
+
+class CudaStream : public Stream {
+ public:
+  static absl::StatusOr<std::unique_ptr<CudaStream>> Create();
+  ~CudaStream() override;
+
+  // kOutOfRange: a kernel met an index outside its table. kUnavailable: the GPU is lost.
+  absl::Status Synchronize() override;
+
+  cudaStream_t get() const { return stream_; }
+  // Synchronize asks it from here on.
+  void Watch(const std::shared_ptr<IndexWatch>& watch);
+
+ private:
+  explicit CudaStream(cudaStream_t stream) : stream_(stream) {}
+
+  const cudaStream_t stream_;
+  std::vector<std::shared_ptr<IndexWatch>> watches_;
+};
+
+}  // namespace starling::cuda
+
+#endif  // STARLING_KERNELS_CUDA_STREAM_H_
