@@ -346,7 +346,7 @@ class Certificates(unittest.TestCase):
 class Overlays(unittest.TestCase):
 
     def test_workers_have_time_to_drain(self):
-        source = (manifests.ROOT / "worker" / "main.cc").read_text()
+        source = (manifests.ROOT / "worker" / "worker_main.cc").read_text()
         drain = int(re.search(r"kDrainDeadline = absl::Seconds\((\d+)\)", source).group(1))
         teardown = int(re.search(r"kTeardownDeadline = absl::Milliseconds\((\d+)\)", source).group(1))
         for folder in CLUSTERS:

@@ -8,6 +8,8 @@
 // a net's name or "matmul" and PRECISION fp32 or bf16, with {"units": U, "seconds": S}: U samples
 // trained, or floating-point operations of oneDNN's matrix product, in S seconds. A net is made, and
 // a first step done, when it is first asked for. Ends with the input.
+#include "tools/bench/compute_bench.h"
+
 #include <omp.h>
 
 #include <algorithm>
@@ -299,17 +301,23 @@ absl::Status Serve(int threads) {
 }
 
 }  // namespace
-}  // namespace starling
 
-int main(int argc, char** argv) {
+int ComputeBenchMain(int argc, char** argv) {
+  constexpr const char* kUsage = "usage: compute_bench THREADS (a power of two, at most 8)\n";
+  if (argc == 2 && std::string(argv[1]) == "--help") {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
   int threads = 0;
   if (argc != 2 || !absl::SimpleAtoi(argv[1], &threads) || threads < 1 || threads > 8 ||
       !std::has_single_bit(static_cast<unsigned>(threads))) {
-    std::fprintf(stderr, "usage: compute_bench THREADS (a power of two, at most 8)\n");
+    std::fputs(kUsage, stderr);
     return 2;
   }
-  const absl::Status status = starling::Serve(threads);
+  const absl::Status status = Serve(threads);
   if (status.ok()) return 0;
   std::fprintf(stderr, "compute_bench: %s\n", status.ToString().c_str());
   return 1;
 }
+
+}  // namespace starling

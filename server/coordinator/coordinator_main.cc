@@ -1,0 +1,135 @@
+// starling-coordinator: jobs, rosters, leases, results; see server/coordinator/core.
+#include "server/coordinator/coordinator_main.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/daemon/admin_port.h"
+#include "common/daemon/daemon.h"
+#include "common/daemon/daemon_service.h"
+#include "common/daemon/malloc.h"
+#include "common/transport/transport.h"
+#include "common/version/version.h"
+#include "server/coordinator/admin/cluster_pages.h"
+#include "server/coordinator/service/coordinator_host.h"
+#include "server/coordinator/store/sqlite_store.h"
+
+namespace starling {
+namespace {
+
+constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+
+absl::StatusOr<std::unique_ptr<StateStore>> OpenState(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot make the state folder ", folder, ": ", std::strerror(errno)));
+  }
+  return SqliteStore::Open(absl::StrCat(folder, "/coordinator.db"));
+}
+
+struct CoordinatorFlags {
+  DaemonFlags daemon;
+  std::string state;
+  std::string tensorboard_root;
+};
+
+absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_request,
+                   int* exit_status) {
+  const DaemonFlags& flags = coordinator_flags.daemon;
+  const std::string& state = coordinator_flags.state;
+  if (const std::string& root = coordinator_flags.tensorboard_root;
+      !root.empty() && root.front() != '/') {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tensorboard-root: expected an absolute path, got \"", root, "\""));
+  }
+  const Identity self{PeerRole::kCoordinator, flags.name};
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin, StartAdminPort(flags, self));
+  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenState(state);
+  if (!store.ok()) return store.status();
+  CoordinatorOptions options;
+  options.insecure = flags.security->insecure();
+  options.version = std::string(ReleaseVersion());
+  options.protocol = ProtocolVersion();
+  options.tensorboard_root = coordinator_flags.tensorboard_root;
+  absl::StatusOr<std::unique_ptr<CoordinatorHost>> host =
+      CoordinatorHost::Start(options, *std::move(store), [exit_request](const absl::Status& status) {
+        spdlog::critical("cannot store state, ending: {}", status.ToString());
+        exit_request->Request(kExitError);
+      });
+  if (!host.ok()) return host.status();
+
+  const auto addresses = std::make_shared<DaemonAddresses>();
+  const std::shared_ptr<grpc::Service> daemon =
+      MakeDaemonService({.self = self,
+                         .instruction_set = "",
+                         .admin_address = admin->address(),
+                         .clock_offset = flags.clock_offset,
+                         .addresses = addresses,
+                         .security = flags.security},
+                        nullptr);
+  const std::shared_ptr<grpc::Service> service = MakeCoordinatorService(host->get());
+  absl::StatusOr<std::unique_ptr<RpcServer>> server = StartRpcServer(
+      {.listen = flags.listen,
+       .security = flags.security,
+       .self = self,
+       .services = {daemon.get(), service.get()},
+       .accept = {}});
+  if (!server.ok()) return server.status();
+  STARLING_ASSIGN_OR_RETURN(const std::string advertised,
+                            AdvertisedAddress(flags.advertise_address, (*server)->address()));
+  addresses->Set({(*server)->address(), advertised, ""});
+  if (!flags.port_file.empty()) {
+    if (absl::Status status = WritePortFile(flags.port_file, (*server)->port()); !status.ok()) {
+      return status;
+    }
+  }
+  spdlog::info("version {} listens on {}, is reached at {}, state in {}, generation {}",
+               std::string(ReleaseVersion()), (*server)->address(), advertised, state,
+               (*host)->generation());
+  ShowCluster(host->get(), admin.get());
+
+  *exit_status = exit_request->Wait().exit_status;
+  spdlog::info("shutting down");
+  admin->BeginShutdown();
+  (*host)->BeginShutdown();
+  (*server)->Shutdown(kShutdownGrace);
+  (*host)->Stop();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int CoordinatorMain(int argc, char** argv) {
+  TuneMalloc();
+  DaemonExit exit_request;
+  CoordinatorFlags coordinator_flags;
+  DaemonFlags& flags = coordinator_flags.daemon;
+  flags.listen = "127.0.0.1:7070";
+  const std::optional<int> ends = ParseDaemonFlags(
+      argc, argv, PeerRole::kCoordinator,
+      {{"--state", "Folder of the durable state; created if it is not there",
+        &coordinator_flags.state, true},
+       {"--tensorboard-root",
+        "Folder beneath which jobs may have TensorBoard's event files written here, by this "
+        "process's user; without one they may not",
+        &coordinator_flags.tensorboard_root}},
+      &flags);
+  if (ends.has_value()) return *ends;
+  RaiseFileLimit();
+  absl::Status status = SetUpLogging(PeerRole::kCoordinator, flags.name, flags.log_level);
+  if (status.ok()) LogWarnings(flags);
+  int exit_status = kExitOk;
+  if (status.ok()) status = Serve(coordinator_flags, &exit_request, &exit_status);
+  if (status.ok()) return exit_status;
+  std::cerr << "starling-coordinator: " << std::string(status.message()) << std::endl;
+  return kExitError;
+}
+
+}  // namespace starling

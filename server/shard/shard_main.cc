@@ -1,0 +1,99 @@
+// starling-ps: a parameter-server shard; see server/shard/service/shard_runtime.h.
+#include "server/shard/shard_main.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "common/base/status_macros.h"
+#include "common/daemon/admin_port.h"
+#include "common/daemon/daemon.h"
+#include "common/daemon/malloc.h"
+#include "common/version/version.h"
+#include "server/shard/service/shard_runtime.h"
+
+namespace starling {
+namespace {
+
+struct ShardFlags {
+  DaemonFlags daemon;
+  std::string inject_apply_wait;
+  std::string inject_queue_wait;
+};
+
+absl::Status Serve(const ShardFlags& shard_flags, DaemonExit* exit_request, int* exit_status) {
+  const DaemonFlags& flags = shard_flags.daemon;
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
+                            StartAdminPort(flags, {PeerRole::kShard, flags.name}));
+  ShardOptions options;
+  STARLING_RETURN_IF_ERROR(
+      ReadInjections(shard_flags.inject_apply_wait, shard_flags.inject_queue_wait, &options.inject));
+  if (!shard_flags.inject_apply_wait.empty()) {
+    spdlog::warn("--inject-apply-wait {}: updates take so much longer",
+                 shard_flags.inject_apply_wait);
+  }
+  if (!shard_flags.inject_queue_wait.empty()) {
+    spdlog::warn("--inject-queue-wait {}: frames wait so long for their turn",
+                 shard_flags.inject_queue_wait);
+  }
+  options.admin_address = admin->address();
+  options.name = flags.name;
+  options.listen = flags.listen;
+  options.advertise_address = flags.advertise_address;
+  options.security = flags.security;
+  options.coordinator = flags.coordinator;
+  options.clock_offset = flags.clock_offset;
+  options.owner_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 8);
+  absl::StatusOr<std::unique_ptr<ShardRuntime>> shard =
+      StartShard(options, [exit_request](const absl::Status& status) {
+        spdlog::critical("{}", std::string(status.message()));
+        exit_request->Request(kExitError);
+      });
+  if (!shard.ok()) return shard.status();
+  if (!flags.port_file.empty()) {
+    if (absl::Status status = WritePortFile(flags.port_file, (*shard)->port()); !status.ok()) {
+      return status;
+    }
+  }
+  // Nothing returns from here on before BeginShutdown: the admin port outlives the shard it asks.
+  (*shard)->ShowOn(admin.get());
+  spdlog::info("version {} is reached at {}, coordinator {}", std::string(ReleaseVersion()),
+               (*shard)->address(), flags.coordinator);
+  *exit_status = exit_request->Wait().exit_status;
+  spdlog::info("shutting down");
+  admin->BeginShutdown();
+  (*shard)->Stop();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int ShardMain(int argc, char** argv) {
+  TuneMalloc();
+  DaemonExit exit_request;
+  ShardFlags flags;
+  const std::optional<int> ends = ParseDaemonFlags(
+      argc, argv, PeerRole::kShard,
+      {{"--inject-apply-wait",
+        "For tests: make each update take so much longer, as 0.05s, or as 0.05s@3 for partition 3 "
+        "alone",
+        &flags.inject_apply_wait},
+       {"--inject-queue-wait", "For tests: let each frame wait so long for its turn, as 0.05s",
+        &flags.inject_queue_wait}},
+      &flags.daemon);
+  if (ends.has_value()) return *ends;
+  RaiseFileLimit();
+  absl::Status status = SetUpLogging(PeerRole::kShard, flags.daemon.name, flags.daemon.log_level);
+  if (status.ok()) LogWarnings(flags.daemon);
+  int exit_status = kExitOk;
+  if (status.ok()) status = Serve(flags, &exit_request, &exit_status);
+  if (status.ok()) return exit_status;
+  std::cerr << "starling-ps: " << std::string(status.message()) << std::endl;
+  return kExitError;
+}
+
+}  // namespace starling

@@ -1,0 +1,12 @@
+// starling-ps as a function, so that it can be one of several in a program.
+#ifndef STARLING_SERVER_SHARD_SHARD_MAIN_H_
+#define STARLING_SERVER_SHARD_SHARD_MAIN_H_
+
+namespace starling {
+
+// The whole program, with its exit status; first thing in main().
+int ShardMain(int argc, char** argv);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_SHARD_MAIN_H_

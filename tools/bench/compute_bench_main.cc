@@ -1,0 +1,3 @@
+#include "tools/bench/compute_bench.h"
+
+int main(int argc, char** argv) { return starling::ComputeBenchMain(argc, argv); }

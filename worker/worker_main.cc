@@ -1,0 +1,232 @@
+// starling-worker: computes gradients for one job at a time. It keeps nothing that matters.
+#include "worker/worker_main.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "common/config/duration.h"
+#include "common/daemon/admin_port.h"
+#include "common/daemon/daemon.h"
+#include "common/daemon/daemon_service.h"
+#include "common/daemon/malloc.h"
+#include "common/protocol/limits.h"
+#include "common/transport/transport.h"
+#include "common/version/version.h"
+#include "kernels/cpu/openmp.h"
+#include "worker/runtime/devices.h"
+#include "worker/runtime/runtime.h"
+
+namespace starling {
+namespace {
+
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
+constexpr absl::Duration kTeardownDeadline = absl::Milliseconds(1500);
+// A drain finishes a unit and its pushes; the session gives up before this.
+constexpr absl::Duration kDrainDeadline = absl::Seconds(20);
+
+struct WorkerFlags {
+  DaemonFlags daemon;
+  std::string lanes;
+  std::string memory_bytes;
+  DeviceOptions device;
+  std::string coordinator_timeout = "60s";
+  std::string record_steps;
+  std::string record_limit = "200";
+  std::string inject_push_delay;
+  std::string inject_data_wait;
+  std::string replay_compute;
+};
+
+// Reading a data file cannot be interrupted, and nothing of a worker must be kept.
+void EndWithin(absl::Duration deadline, int exit_status) {
+  std::thread([deadline, exit_status] {
+    absl::SleepFor(deadline);
+    spdlog::warn("ends at once: still opening data after {}", absl::FormatDuration(deadline));
+    _exit(exit_status);
+  }).detach();
+}
+
+absl::StatusOr<int64_t> PositiveInteger(const std::string& flag, const std::string& text, int64_t most) {
+  int64_t value = 0;
+  if (absl::SimpleAtoi(text, &value) && value >= 1 && value <= most) return value;
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": expected 1 to ", most, ", got \"", text, "\""));
+}
+
+// A time that a test injects; unset: none.
+absl::Status ReadInjected(const std::string& flag, const std::string& text, const std::string& what,
+                          absl::Duration* time) {
+  if (text.empty()) return absl::OkStatus();
+  const absl::StatusOr<double> seconds = config::ParseDuration(text);
+  if (!seconds.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": ", seconds.status().message()));
+  }
+  *time = absl::Seconds(*seconds);
+  spdlog::warn("{}: {} {}", flag, what, absl::FormatDuration(*time));
+  return absl::OkStatus();
+}
+
+absl::Status ReadInjections(const WorkerFlags& flags, WorkerRuntimeOptions* options) {
+  STARLING_RETURN_IF_ERROR(ReadInjected("--inject-push-delay", flags.inject_push_delay,
+                                        "each push is held back for", &options->push_delay));
+  STARLING_RETURN_IF_ERROR(ReadInjected("--inject-data-wait", flags.inject_data_wait,
+                                        "each micro-batch's data come later by",
+                                        &options->job.data_wait));
+  if (flags.replay_compute.empty()) return absl::OkStatus();
+  const auto replay = ParseReplayedCompute(flags.replay_compute);
+  if (!replay.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--replay-compute: ", replay.status().message()));
+  }
+  options->job.replay = *replay;
+  spdlog::warn(
+      "--replay-compute: nothing is computed or learned; a micro-batch waits {} for forward and {} "
+      "for backward",
+      absl::FormatDuration(replay->forward), absl::FormatDuration(replay->backward));
+  return absl::OkStatus();
+}
+
+absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_status) {
+  const Identity self{PeerRole::kWorker, flags.daemon.name};
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
+                            StartAdminPort(flags.daemon, self));
+  WorkerRuntimeOptions options;
+  options.name = flags.daemon.name;
+  options.coordinator = flags.daemon.coordinator;
+  options.job.lanes = std::max(1u, std::thread::hardware_concurrency());
+  if (!flags.lanes.empty()) {
+    STARLING_ASSIGN_OR_RETURN(options.job.lanes, PositiveInteger("--lanes", flags.lanes, 1024));
+  }
+  if (!flags.memory_bytes.empty()) {
+    STARLING_ASSIGN_OR_RETURN(
+        options.job.memory_bytes,
+        PositiveInteger("--memory-bytes", flags.memory_bytes, std::numeric_limits<int64_t>::max()));
+  }
+  STARLING_ASSIGN_OR_RETURN(const double timeout, config::ParseDuration(flags.coordinator_timeout));
+  options.coordinator_timeout = absl::Seconds(timeout);
+  STARLING_RETURN_IF_ERROR(ReadInjections(flags, &options));
+  std::unique_ptr<StepRecorder> recorder;
+  if (!flags.record_steps.empty()) {
+    STARLING_ASSIGN_OR_RETURN(const int64_t limit,
+                              PositiveInteger("--record-limit", flags.record_limit, 1'000'000));
+    recorder = std::make_unique<StepRecorder>(flags.record_steps, limit);
+  }
+
+  STARLING_ASSIGN_OR_RETURN(const WorkerDevices devices, WorkerDevices::Open(flags.device));
+  if (!devices.has_gpu()) {
+    spdlog::warn("NO GPU: computes on the CPU, because {}", devices.why_no_gpu());
+  }
+  const std::string shared_memory = devices.SharedMemoryNotice();
+  if (!shared_memory.empty()) spdlog::warn("{}", shared_memory);
+  SpanRing spans;
+  const auto addresses = std::make_shared<DaemonAddresses>();
+  const std::shared_ptr<grpc::Service> daemon =
+      MakeDaemonService({.self = self,
+                         .instruction_set = devices.cpu().instruction_set(),
+                         .admin_address = admin->address(),
+                         .clock_offset = flags.daemon.clock_offset,
+                         .addresses = addresses,
+                         .security = flags.daemon.security},
+                        &spans);
+  STARLING_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RpcServer> server,
+      StartRpcServer({.listen = flags.daemon.listen,
+                      .security = flags.daemon.security,
+                      .self = self,
+                      .services = {daemon.get()},
+                      .accept = {}}));
+  STARLING_ASSIGN_OR_RETURN(const std::string address,
+                            AdvertisedAddress(flags.daemon.advertise_address, server->address()));
+  if (!flags.daemon.port_file.empty()) {
+    STARLING_RETURN_IF_ERROR(WritePortFile(flags.daemon.port_file, server->port()));
+  }
+  spdlog::info("version {} is reached at {}, computes on {} with {} lanes",
+               std::string(ReleaseVersion()), address, devices.Name(), options.job.lanes);
+
+  addresses->Set({server->address(), address, flags.daemon.coordinator});
+  options.registration = MakeRegisterRequest(self, address, flags.daemon.security->insecure());
+  options.registration.set_gpu(devices.has_gpu());
+  options.registration.set_device(devices.Description().substr(0, limits::kDeviceBytesMax));
+  absl::Status ended;  // written before the request to exit is made
+  WorkerRuntime runtime(options, MakeCoordinatorClient(options.coordinator, self, flags.daemon.security),
+                        MakeStreamClient(self, flags.daemon.security),
+                        &devices, &spans, recorder.get(), [&](const absl::Status& status) {
+                          ended = status;
+                          exit_request->Request(status.ok() ? kExitOk : kExitError);
+                        });
+  runtime.ShowOn(admin.get());
+  runtime.Start();
+  DaemonExit::Reason reason = exit_request->Wait();
+  if (reason.signal != 0) {
+    spdlog::info("draining: finishing the unit under way; a second signal ends at once");
+    runtime.Drain();
+    const auto drained = exit_request->WaitUntil(absl::Now() + kDrainDeadline);
+    if (!drained.has_value()) spdlog::warn("did not drain within {}", absl::FormatDuration(kDrainDeadline));
+    if (drained.has_value() && drained->signal == 0) reason = *drained;
+  }
+  *exit_status = reason.exit_status;
+  admin->BeginShutdown();
+  EndWithin(kTeardownDeadline, reason.exit_status);
+  server->Shutdown(kShutdownGrace);
+  return reason.signal == 0 ? ended : absl::OkStatus();
+}
+
+}  // namespace
+
+int WorkerMain(int argc, char** argv) {
+  SleepWhenIdle(argv);
+  TuneMalloc();
+  DaemonExit exit_request;
+  WorkerFlags flags;
+  const std::optional<int> ends = ParseDaemonFlags(
+      argc, argv, PeerRole::kWorker,
+      {{"--lanes", "Micro-batches computed at once (default: one per core; on a GPU at most two)",
+        &flags.lanes},
+       {"--memory-bytes",
+        "What a job's parameters, gradients and activations may take here (default: nine tenths of "
+        "what is available); a batch that needs more is refused",
+        &flags.memory_bytes},
+       {"--device",
+        "auto: a GPU where there is one, else the CPU; gpu: does not start without one; cpu",
+        &flags.device.device},
+       {"--cuda-library",
+        "The shared object that computes on a GPU (default: libstarling_cuda.so in this program's "
+        "folder, else as the system's loader finds it)",
+        &flags.device.cuda_library},
+       {"--coordinator-timeout", "How long to look for the coordinator at the start",
+        &flags.coordinator_timeout},
+       {"--record-steps", "Folder in which steps are written down for tests/judge/trainer.py",
+        &flags.record_steps},
+       {"--record-limit", "How many steps are written down", &flags.record_limit},
+       {"--inject-push-delay",
+        "For tests: hold each push back for so long, as 0.02s; updates are stale then",
+        &flags.inject_push_delay},
+       {"--inject-data-wait",
+        "For tests: hand each micro-batch's data over later by so much, as 0.02s",
+        &flags.inject_data_wait},
+       {"--replay-compute",
+        "For tests and benches: wait so long for forward and backward of each micro-batch, as "
+        "0.02s,0.04s, instead of computing; pushes are of full size, and all gradients 0",
+        &flags.replay_compute}},
+      &flags.daemon);
+  if (ends.has_value()) return *ends;
+  RaiseFileLimit();
+  absl::Status status = SetUpLogging(PeerRole::kWorker, flags.daemon.name, flags.daemon.log_level);
+  if (status.ok()) LogWarnings(flags.daemon);
+  int exit_status = kExitOk;
+  if (status.ok()) status = Serve(flags, &exit_request, &exit_status);
+  if (status.ok()) return exit_status;
+  std::cerr << "starling-worker: " << std::string(status.message()) << std::endl;
+  return kExitError;
+}
+
+}  // namespace starling
