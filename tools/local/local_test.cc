@@ -295,6 +295,18 @@ TEST_F(LocalTest, AMissingProgramIsNamedWithTheCommandThatBuildsIt) {
   EXPECT_TRUE(absl::IsNotFound(spawned.status())) << spawned.status();
 }
 
+TEST_F(LocalTest, AProcessReadsTheInputThatItIsGiven) {
+  const std::string input = directory_->root() + "/input";
+  ASSERT_TRUE(WriteSmallFile(input, "from a file").ok());
+  const auto spawned = Spawn({"/bin/cat"}, directory_->LogPath("cat"), input);
+  ASSERT_TRUE(spawned.ok()) << spawned.status();
+  int status = -1;
+  ASSERT_EQ(waitpid(*spawned, &status, 0), *spawned);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(LastLines(directory_->LogPath("cat"), 1), "  from a file\n");
+  EXPECT_TRUE(absl::IsNotFound(Spawn({"/bin/cat"}, directory_->LogPath("cat"), "/nowhere/input").status()));
+}
+
 TEST(RestartBackoff, DoublesUpToItsLimitAndForgetsAfterAGoodLife) {
   RestartBackoff backoff;
   EXPECT_EQ(backoff.OnDeath(absl::Seconds(1)), absl::Milliseconds(250));

@@ -39,7 +39,8 @@ std::vector<char*> DaemonEnvironment() {
 }
 
 // In the child, between fork and exec: nothing but async-signal-safe calls.
-[[noreturn]] void RunChild(char** argv, char** environment, int log, pid_t parent, int error_pipe) {
+[[noreturn]] void RunChild(char** argv, char** environment, int input, int log, pid_t parent,
+                           int error_pipe) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -47,8 +48,7 @@ std::vector<char*> DaemonEnvironment() {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it ended before the line above
-  const int null = open("/dev/null", O_RDONLY);
-  dup2(null, STDIN_FILENO);
+  dup2(input, STDIN_FILENO);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   execve(argv[0], argv, environment);
@@ -64,22 +64,31 @@ absl::Status SystemError(int error, const std::string& what) {
 
 }  // namespace
 
-absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::string& log_path) {
+absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::string& log_path,
+                             const std::string& input_path) {
   std::vector<char*> raw;
   for (const std::string& arg : argv) raw.push_back(const_cast<char*>(arg.c_str()));
   raw.push_back(nullptr);
   const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log < 0) return SystemError(errno, absl::StrCat("open ", log_path));
+  const int input = open(input_path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (input < 0) {
+    const absl::Status status = SystemError(errno, absl::StrCat("open ", input_path));
+    close(log);
+    return status;
+  }
   int error_pipe[2];
   if (pipe2(error_pipe, O_CLOEXEC) != 0) {
+    close(input);
     close(log);
     return SystemError(errno, "make a pipe");
   }
   std::vector<char*> environment = DaemonEnvironment();
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) RunChild(raw.data(), environment.data(), log, parent, error_pipe[1]);
+  if (pid == 0) RunChild(raw.data(), environment.data(), input, log, parent, error_pipe[1]);
   int error = pid < 0 ? errno : 0;
+  close(input);
   close(log);
   close(error_pipe[1]);
   if (pid > 0 && read(error_pipe[0], &error, sizeof error) > 0) waitpid(pid, nullptr, 0);
