@@ -1,11 +1,12 @@
 """PyTorch's side of tools/bench.sh compute: the nets of compute_nets.h, asked line by line.
 
-    torch_peer.py THREADS
+    torch_peer.py THREADS [DEVICE]
 
-Runs in the environment of `tools/setup.sh --peers`. Prints, as JSON, one line that says what it is;
-then answers each line "NET PRECISION MODE LAYOUT SECONDS" of standard input, PRECISION being fp32
-or bf16 (by autocast) and MODE eager or compiled, with {"units": samples trained, "seconds": ...}. A net is made, compiled and stepped a few times
-when it is first asked for. Ends with the input.
+Runs in the environment of `tools/setup.sh --peers`, or wherever there is PyTorch; DEVICE is cpu, or
+cuda, for which there are two nets more. Prints, as JSON, one line that says what it is; then answers
+each line "NET PRECISION MODE LAYOUT SECONDS" of standard input, PRECISION being fp32 or bf16 (by
+autocast) and MODE eager or compiled, with {"units": samples trained, "seconds": ...}. A net is made,
+compiled and stepped a few times when it is first asked for. Ends with the input.
 """
 
 import json
@@ -69,6 +70,44 @@ class Resnet18(nn.Module):
         return self.fc(self.blocks(self.stem(x)).mean((2, 3)))
 
 
+class Bottleneck(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        outputs = 4 * width
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                          nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = F.relu(self.bn2(self.conv2(y)), inplace=True)
+        return F.relu(self.bn3(self.conv3(y)) + self.shortcut(x), inplace=True)
+
+
+class Resnet50(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64),
+                                  nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+        blocks, inputs = [], 64
+        for width, count in ((64, 3), (128, 4), (256, 6), (512, 3)):
+            for i in range(count):
+                blocks.append(Bottleneck(inputs, width, 2 if i == 0 and width > 64 else 1))
+                inputs = 4 * width
+        self.blocks = nn.Sequential(*blocks)
+        self.fc = nn.Linear(2048, 1000)
+
+    def forward(self, x):
+        return self.fc(self.blocks(self.stem(x)).mean((2, 3)))
+
+
 class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -118,12 +157,19 @@ NETS = {
     "resnet18": (Resnet18, lambda: torch.randn(64, 3, 32, 32), (64,), 10, sgd),
     "gpt": (Gpt, lambda: torch.randint(256, (8, 256)), (8, 256), 256, adamw),
 }
+# What a CPU would take minutes for.
+CUDA_NETS = {
+    "resnet50": (Resnet50, lambda: torch.randn(256, 3, 224, 224), (256,), 1000, sgd),
+    "gpt2": (lambda: Gpt(12, 768, 12, 1024, 50257), lambda: torch.randint(50257, (16, 1024)),
+             (16, 1024), 50257, adamw),
+}
 
 
-def trainer(name, precision, mode, layout):
-    """A function that does one step and says how many samples it was."""
+def trainer(name, precision, mode, layout, device):
+    """A function that does one step, or on cuda has it done, and says how many samples it was."""
     torch.manual_seed(1)
-    make, make_input, label_shape, classes, optimizer_of = NETS[name]
+    nets = NETS | CUDA_NETS if device == "cuda" else NETS
+    make, make_input, label_shape, classes, optimizer_of = nets[name]
     model, inputs = make(), make_input()
     if inputs.dim() == 4:
         model = model.to(memory_format=LAYOUTS[layout])
@@ -132,7 +178,7 @@ def trainer(name, precision, mode, layout):
     optimizer = optimizer_of(model.parameters())
 
     def loss_of(x):
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
             return F.cross_entropy(model(x).flatten(0, -2), labels)
 
     compute = torch.compile(loss_of) if mode == "compiled" else loss_of
@@ -148,19 +194,31 @@ def trainer(name, precision, mode, layout):
     return step
 
 
+def finish(device):
+    """Waits for what the device was given to do."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 def main():
     torch.set_num_threads(int(sys.argv[1]))
+    device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+    torch.set_default_device(device)
+    torch.backends.cudnn.benchmark = True
     print(json.dumps({"version": torch.__version__}), flush=True)
     trainers = {}
     for line in sys.stdin:
         *key, seconds = line.split()
         key = tuple(key)
         if key not in trainers:
-            trainers[key] = trainer(*key)
+            trainers[key] = trainer(*key, device)
+        finish(device)
         units, passed, begin = 0, 0.0, time.perf_counter()
         while passed < float(seconds):
             units += trainers[key]()
             passed = time.perf_counter() - begin
+        finish(device)
+        passed = time.perf_counter() - begin
         print(json.dumps({"units": units, "seconds": passed}), flush=True)
 
 
