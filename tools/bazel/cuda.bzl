@@ -59,7 +59,10 @@ def starling_cuda_shared_object(name, exports, deps, visibility = None):
             name = name,
             linkshared = True,
             additional_linker_inputs = [exports],
-            linkopts = ["-Wl,--version-script,$(location %s)" % exports],
+            linkopts = [
+                "-Wl,--version-script,$(location %s)" % exports,
+                "-Wl,-rpath,$$ORIGIN/lib",  # what tools/gpu_bundle.sh puts beside it
+            ],
             visibility = visibility,
             deps = deps,
         )

@@ -1,0 +1,69 @@
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "tools/bundle/check_parts.h"
+#include "tools/local/process.h"
+#include "tools/local/state_directory.h"
+
+namespace starling::bundle {
+
+std::string LogPath(const Site& site, const std::string& name) {
+  return absl::StrCat(site.folder, "/", name, ".log");
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+absl::StatusOr<pid_t> StartProgram(const Site& site, const std::string& log,
+                                   const std::vector<std::string>& argv,
+                                   const std::string& input) {
+  return local::Spawn(argv, LogPath(site, log), input);
+}
+
+absl::StatusOr<pid_t> Start(const Site& site, const std::string& log,
+                            std::vector<std::string> arguments, const std::string& input) {
+  arguments.insert(arguments.begin(), site.program);
+  return StartProgram(site, log, arguments, input);
+}
+
+absl::StatusOr<int> WaitFor(pid_t pid, absl::Time deadline) {
+  for (;;) {
+    int status = 0;
+    const pid_t ended = waitpid(pid, &status, WNOHANG);
+    if (ended == pid) return status;
+    if (ended < 0) return absl::InternalError(absl::StrCat("waitpid: ", std::strerror(errno)));
+    if (absl::Now() >= deadline) {
+      kill(-pid, SIGKILL);
+      waitpid(pid, &status, 0);
+      return absl::DeadlineExceededError("not done in time, and killed");
+    }
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+}
+
+absl::Status Succeeded(const Site& site, const std::string& log, pid_t pid) {
+  const absl::StatusOr<int> status = WaitFor(pid, site.deadline);
+  std::string why;
+  if (!status.ok()) {
+    why = std::string(status.status().message());
+  } else if (WIFEXITED(*status) && WEXITSTATUS(*status) == 0) {
+    return absl::OkStatus();
+  } else {
+    why = local::ExitText(*status);
+  }
+  return absl::InternalError(absl::StrCat(log, " ", why, "; its last words:\n",
+                                          local::LastLines(LogPath(site, log), 8)));
+}
+
+}  // namespace starling::bundle

@@ -1,0 +1,63 @@
+#include "tools/bundle/images.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+
+namespace starling {
+namespace {
+
+constexpr int kSide = 32, kChannels = 3, kClasses = 10, kPeriod = 16;
+
+// Steps of a wave along rows and columns, and how much of it each channel has.
+struct Kind {
+  int down, right;
+  std::array<int, kChannels> colour;
+};
+constexpr Kind kKinds[kClasses] = {
+    {0, 1, {4, 1, 1}}, {0, 1, {1, 1, 4}}, {1, 0, {4, 1, 1}},  {1, 0, {1, 1, 4}},
+    {1, 1, {4, 1, 1}}, {1, 1, {1, 1, 4}}, {1, -1, {4, 1, 1}}, {1, -1, {1, 1, 4}},
+    {0, 2, {1, 4, 1}}, {2, 0, {1, 4, 1}},
+};
+
+// -8 to 8, there and back in one period: whole numbers, so that it is the same on every machine.
+int Wave(int at) {
+  const int phase = ((at % kPeriod) + kPeriod) % kPeriod;
+  return phase < kPeriod / 2 ? 2 * phase - 8 : 24 - 2 * phase;
+}
+
+}  // namespace
+
+absl::Status WriteImages(const std::string& path, int count, uint32_t seed) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  std::mt19937 random(seed);
+  const auto below = [&random](uint32_t bound) { return static_cast<int>(random() % bound); };
+  std::string record;
+  for (int i = 0; i < count; ++i) {
+    const int label = i % kClasses;
+    const Kind& kind = kKinds[label];
+    const int place = below(kPeriod), strength = 1 + below(3);
+    record.assign(1, static_cast<char>(label));
+    for (int channel = 0; channel < kChannels; ++channel) {
+      for (int row = 0; row < kSide; ++row) {
+        for (int column = 0; column < kSide; ++column) {
+          const int wave = Wave(place + kind.down * row + kind.right * column);
+          const int value =
+              128 + wave * strength * kind.colour[channel] + below(65) - 32;
+          record.push_back(static_cast<char>(std::clamp(value, 0, 255)));
+        }
+      }
+    }
+    file << record;
+  }
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
+}  // namespace starling
