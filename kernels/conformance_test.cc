@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -54,7 +55,8 @@ std::string DeviceName() {
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice() {
   const std::string name = DeviceName();
-  if (name == "gpu") return OpenCudaDevice("worker/libstarling_cuda.so");
+  constexpr const char* kBuilt = "worker/libstarling_cuda.so";  // else it is beside the program
+  if (name == "gpu") return OpenCudaDevice(std::filesystem::exists(kBuilt) ? kBuilt : "");
   absl::StatusOr<std::unique_ptr<Device>> cpu = CreateCpuDevice();
   if (name == "far" && cpu.ok()) return MakeFarDevice(*std::move(cpu));
   if (name == "cpu") return cpu;
