@@ -416,7 +416,8 @@ void WorkerNode::RunTraining(const std::vector<ValuesPtr>& values) {
   const auto slices = static_cast<uint32_t>(values.size());
   const Workload& trained = job_->truth->workload();
   const bool scales = trained.spec.precision() == PRECISION_FP16;
-  const uint8_t log2 = scales ? job_->copies[static_cast<int>(Params::kLive)][kLossScaleSlice.value].loss_scale_log2 : 0;
+  const std::vector<Held>& live = job_->copies[static_cast<int>(Params::kLive)];
+  const uint8_t log2 = scales ? live[kLossScaleSlice.value].loss_scale_log2 : 0;
   bool any = false;
   SliceId last;
   for (const WorkRange& range : unit.ranges)

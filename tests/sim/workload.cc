@@ -104,8 +104,7 @@ void SetClip(uint64_t seed, Workload& w) {
   w.spec.mutable_clip()->set_norm(random.Chance(0.5) ? 1 : 15);
 }
 
-// Of some jobs. Draws from numbers of its own. Steps that are skipped break a counter's sums up, so that
-// the checker must know them; poisoned gradients stay a fault.
+// Of some jobs. Draws from numbers of its own.
 void SetPrecision(uint64_t seed, int number, Workload& w) {
   Random random(Mix(seed, 910 + number));
   if (!random.Chance(0.35)) return;
