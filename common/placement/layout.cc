@@ -231,8 +231,8 @@ uint64_t DigestOf(const Graph& graph, const Layout& layout) {
 }
 
 // [begin, end) as maximal aligned ranges, ascending.
-std::vector<Subtree> AlignedPieces(uint32_t begin, uint32_t end) {
-  std::vector<Subtree> pieces;
+Subtrees AlignedPieces(uint32_t begin, uint32_t end) {
+  Subtrees pieces;
   while (begin < end) {
     const uint32_t alignment = begin == 0 ? std::bit_floor(end) : begin & (~begin + 1);
     const uint32_t count = std::min(alignment, std::bit_floor(end - begin));
@@ -290,16 +290,10 @@ std::vector<ShardId> AssignPartitions(const Layout& layout, absl::Span<const Sha
   return result;
 }
 
-std::vector<std::vector<Subtree>> AssignSubtrees(uint64_t step, const RosterList& roster,
-                                                 uint32_t micro_batches) {
-  const uint64_t members = roster.members.size();
-  std::vector<std::vector<Subtree>> result(members);
-  for (uint64_t part = 0; part < members; ++part) {
-    const auto begin = static_cast<uint32_t>(part * micro_batches / members);
-    const auto end = static_cast<uint32_t>((part + 1) * micro_batches / members);
-    result[(part + step) % members] = AlignedPieces(begin, end);
-  }
-  return result;
+Subtrees AssignSubtrees(uint64_t step, uint64_t member, uint64_t members, uint32_t micro_batches) {
+  const uint64_t part = (member + members - step % members) % members;
+  return AlignedPieces(static_cast<uint32_t>(part * micro_batches / members),
+                       static_cast<uint32_t>((part + 1) * micro_batches / members));
 }
 
 }  // namespace starling

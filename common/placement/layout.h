@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/protocol/ids.h"
@@ -90,11 +91,13 @@ struct Subtree {
   friend bool operator==(const Subtree&, const Subtree&) = default;
 };
 
-// What each member of `roster` (parallel to its members) computes of job step `step`: disjoint
-// aligned subtrees, ascending, that cover [0, micro_batches) exactly once. Members' loads differ by
-// one at most, and who carries more rotates with the step. `micro_batches` is a power of two.
-std::vector<std::vector<Subtree>> AssignSubtrees(uint64_t step, const RosterList& roster,
-                                                 uint32_t micro_batches);
+using Subtrees = absl::InlinedVector<Subtree, 8>;
+
+// What member `member` (an index) of a roster of `members` computes of job step `step`: aligned
+// subtrees, ascending. All members' are disjoint and cover [0, micro_batches) exactly once. Members'
+// loads differ by one at most, and who carries more rotates with the step. `micro_batches` is a power
+// of two.
+Subtrees AssignSubtrees(uint64_t step, uint64_t member, uint64_t members, uint32_t micro_batches);
 
 }  // namespace starling
 

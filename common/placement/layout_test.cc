@@ -253,24 +253,15 @@ TEST(AssignPartitionsTest, BalancedOverAnyNumberOfShards) {
   }
 }
 
-RosterList RosterOf(uint32_t members) {
-  RosterList roster;
-  for (uint32_t i = 0; i < members; ++i)
-    roster.members.push_back({ReplicaId(i + 1), WorkerId(i + 1), Incarnation(1), 0});
-  return roster;
-}
-
 TEST(AssignSubtreesTest, CoversExactlyOnceAlignedBalancedAndRotating) {
   for (uint32_t members = 1; members <= 9; ++members) {
     for (uint32_t micro_batches = 1; micro_batches <= 64; micro_batches *= 2) {
       std::vector<uint64_t> total(members, 0);
       for (uint64_t step = 0; step < members; ++step) {
-        const auto parts = AssignSubtrees(step, RosterOf(members), micro_batches);
-        ASSERT_EQ(parts.size(), members);
         std::vector<int> seen(micro_batches, 0);
         for (uint32_t m = 0; m < members; ++m) {
           uint32_t load = 0;
-          for (const Subtree& piece : parts[m]) {
+          for (const Subtree& piece : AssignSubtrees(step, m, members, micro_batches)) {
             EXPECT_EQ(piece.count & (piece.count - 1), 0u);
             EXPECT_EQ(piece.first % piece.count, 0u);
             for (uint32_t i = 0; i < piece.count; ++i) ++seen.at(piece.first + i);
@@ -289,9 +280,13 @@ TEST(AssignSubtreesTest, CoversExactlyOnceAlignedBalancedAndRotating) {
 }
 
 TEST(AssignSubtreesTest, OneMemberHasTheWholeTreeInOnePiece) {
-  const auto parts = AssignSubtrees(5, RosterOf(1), 16);
-  ASSERT_EQ(parts[0].size(), 1u);
-  EXPECT_EQ(parts[0][0], (Subtree{0, 16}));
+  EXPECT_THAT(AssignSubtrees(5, 0, 1, 16), testing::ElementsAre(Subtree{0, 16}));
+}
+
+TEST(AssignSubtreesTest, TheFirstPartGoesToTheMemberOfTheStepsNumber) {
+  EXPECT_THAT(AssignSubtrees(0, 0, 3, 4), testing::ElementsAre(Subtree{0, 1}));
+  EXPECT_THAT(AssignSubtrees(4, 1, 3, 4), testing::ElementsAre(Subtree{0, 1}));
+  EXPECT_THAT(AssignSubtrees(4, 0, 3, 4), testing::ElementsAre(Subtree{2, 2}));
 }
 
 }  // namespace

@@ -50,10 +50,7 @@ class BatchPool {
   // A batch of `samples`, its spans set and its contents not.
   StagedBatch* Get(int64_t samples) {
     std::unique_ptr<Buffer> buffer = Pop();
-    if (buffer->memory == nullptr) {
-      buffer->memory.reset(static_cast<uint8_t*>(std::aligned_alloc(kAlignment, bytes_)));
-      if (buffer->memory == nullptr) throw std::bad_alloc();
-    }
+    if (buffer->memory == nullptr) Allocate(*buffer);
     uint8_t* bytes = buffer->memory.get();
     buffer->inputs = SpanAt<float>(bytes, samples * sample_elements_, !tokens_);
     buffer->tokens = SpanAt<int32_t>(bytes, samples * sample_elements_, tokens_);
@@ -63,6 +60,15 @@ class BatchPool {
     bytes += label_bytes_;
     buffer->sample_ids = absl::MakeSpan(reinterpret_cast<int64_t*>(bytes), samples);
     return buffer.release();
+  }
+
+  // Makes buffers, without touching their memory.
+  void Reserve(uint64_t count) {
+    MutexLock lock(&mutex_);
+    for (free_.reserve(count); free_.size() < count; ++allocated_) {
+      free_.push_back(std::make_unique<Buffer>());
+      Allocate(*free_.back());
+    }
   }
 
   void Put(StagedBatch* batch) {
@@ -78,6 +84,11 @@ class BatchPool {
   }
 
  private:
+  void Allocate(Buffer& buffer) const {
+    buffer.memory.reset(static_cast<uint8_t*>(std::aligned_alloc(kAlignment, bytes_)));
+    if (buffer.memory == nullptr) throw std::bad_alloc();
+  }
+
   std::unique_ptr<Buffer> Pop() {
     MutexLock lock(&mutex_);
     if (free_.empty()) {
@@ -130,6 +141,12 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const Dat
     return absl::ResourceExhaustedError(absl::StrCat(
         "a micro-batch of ", train_plan.micro_batch_samples(), " samples takes ", bytes,
         " bytes, more than the limit of ", kBatchBytesMax, ": use more, smaller micro-batches"));
+  }
+  if (options.asked_at_once > 0) {
+    const uint64_t batch = std::max<uint64_t>(loader->BytesOf({WorkPurpose::kTrain, 0, 0, 1}), 1);
+    const uint64_t ahead = options.read_ahead_bytes_max / batch + 1;
+    loader->pool_->Reserve(std::min<uint64_t>(options.asked_at_once, ahead) +
+                           options.micro_batches);
   }
   return loader;
 }

@@ -62,6 +62,9 @@ struct LoaderOptions {
   // Of staged batches and of those being made; at least one is always staged.
   uint64_t read_ahead_bytes_max = 64 << 20;
   int threads = 1;            // at most kLoaderThreadsMax
+  // As many micro-batches will be asked for at one time: buffers for what of them fits read-ahead, and
+  // for a step that is computed, are made at once. More are made as they are needed.
+  uint32_t asked_at_once = 0;
   SpanRing* spans = nullptr;  // where gathering is recorded; may be null; outlives the loader
 };
 

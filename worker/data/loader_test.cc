@@ -158,6 +158,22 @@ TEST(Loader, ReadsNoFurtherAheadThanItMay) {
   EXPECT_LE(tiny->counts().buffers, 2u);
 }
 
+TEST(Loader, MakesTheBuffersThatItWillNeedAtOnce) {
+  // Of the 8 that are asked for at one time 4 fit, and 4 are of a step; the third batch may be begun
+  // while the second is full.
+  const auto loader = MakeLoader({.read_ahead_bytes_max = 200, .asked_at_once = 8});
+  const uint64_t buffers = loader->counts().buffers;
+  EXPECT_EQ(buffers, 8u);
+  ASSERT_TRUE(loader->Prefetch(Train(0, 0, 24)).ok());
+  std::vector<BatchHandle> in_use;
+  for (uint64_t id = 0; id < 4; ++id) in_use.push_back(*loader->Take(Train(0, id), Soon()));
+  for (uint64_t id = 4; id < 24; ++id) {
+    in_use.erase(in_use.begin());
+    in_use.push_back(*loader->Take(Train(0, id), Soon()));
+  }
+  EXPECT_EQ(loader->counts().buffers, buffers);
+}
+
 TEST(Loader, TakingOutOfOrderDoesNotDeadlockOnTheReadAhead) {
   const auto loader = MakeLoader({.read_ahead_bytes_max = 130});
   ASSERT_TRUE(loader->Prefetch(Train(0, 0, 24)).ok());

@@ -19,7 +19,9 @@ void AddStats(const FrameStream::Stats& stats, LinkStatus& status) {
 }  // namespace
 
 void LinkMeter::Connecting(ShardId shard, const std::string& address) {
-  LinkStatus& status = links_[shard].status;
+  Link& link = links_[shard];
+  link.receiving.reserve(kIntervalsMax + 1);
+  LinkStatus& status = link.status;
   status.set_shard(shard.value);
   status.set_address(address);
 }

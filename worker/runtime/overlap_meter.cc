@@ -4,6 +4,10 @@
 
 namespace starling {
 
+OverlapMeter::OverlapMeter(absl::Duration window) : window_(window) {
+  units_.reserve(kRecordsMax + 2);  // those of the window, its two ends included
+}
+
 void OverlapMeter::Advance(absl::Time now) {
   if (computing_ && !open_.empty()) under_way_ += now - last_;
   last_ = now;
@@ -34,11 +38,19 @@ void OverlapMeter::UnitBegan(absl::Time now) {
 void OverlapMeter::UnitEnded(absl::Duration waited, uint64_t samples, absl::Time now) {
   Advance(now);
   computing_ = false;
-  units_.push_back({now, under_way_, std::min(waited, under_way_), samples});
+  Expire(now);
+  if (units_.empty() || units_.back().end + window_ / kRecordsMax <= now) units_.push_back({now});
+  UnitRecord& record = units_.back();
+  record.under_way += under_way_;
+  record.waited += std::min(waited, under_way_);
+  record.samples += samples;
 }
 
 void OverlapMeter::Expire(absl::Time now) {
-  while (!units_.empty() && units_.front().end + window_ < now) units_.pop_front();
+  const auto first = std::find_if(units_.begin(), units_.end(), [&](const UnitRecord& record) {
+    return record.end + window_ >= now;
+  });
+  units_.erase(units_.begin(), first);
 }
 
 double OverlapMeter::hidden_share(absl::Time now) {

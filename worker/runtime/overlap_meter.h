@@ -4,20 +4,21 @@
 #define STARLING_WORKER_RUNTIME_OVERLAP_METER_H_
 
 #include <cstdint>
-#include <deque>
 #include <memory_resource>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/protocol/ids.h"
 
 namespace starling {
 
-// Not thread-safe. Time is the caller's and never goes back. Covers the last `window`.
+// Not thread-safe. Time is the caller's and never goes back. Covers the last `window`, but for up to a
+// 64th of it.
 class OverlapMeter {
  public:
-  explicit OverlapMeter(absl::Duration window) : window_(window) {}
+  explicit OverlapMeter(absl::Duration window);
 
   // A push or pull was sent, or answered. Unknown and repeated ids are ignored.
   void Sent(ShardId shard, uint64_t request, absl::Time now);
@@ -33,8 +34,10 @@ class OverlapMeter {
   double samples_per_second(absl::Time now);
 
  private:
+  static constexpr int kRecordsMax = 64;
+  // Units that ended within one 64th of the window.
   struct UnitRecord {
-    absl::Time end;
+    absl::Time end;  // of the first
     absl::Duration under_way;
     absl::Duration waited;
     uint64_t samples = 0;
@@ -49,7 +52,7 @@ class OverlapMeter {
   absl::Time last_ = absl::InfinitePast();
   absl::Time first_ = absl::InfinitePast();  // when the first unit began
   absl::Duration under_way_;                 // within the unit that is computed now
-  std::pmr::deque<UnitRecord> units_{&memory_};
+  std::vector<UnitRecord> units_;  // ascending
 };
 
 }  // namespace starling

@@ -32,6 +32,18 @@ TEST(OverlapMeter, ForgetsOldUnitsAndDeadStreams) {
   EXPECT_DOUBLE_EQ(meter.samples_per_second(At(9)), 0);
 }
 
+TEST(OverlapMeter, ManyShortUnitsCountAsFewLongOnes) {
+  OverlapMeter meter(absl::Seconds(1));
+  for (int i = 0; i < 4000; ++i) {  // a millisecond each, a quarter of it waiting
+    meter.UnitBegan(At(0.001 * i));
+    meter.Sent(ShardId(1), i, At(0.001 * i));
+    meter.Answered(ShardId(1), i, At(0.001 * (i + 1)));
+    meter.UnitEnded(absl::Microseconds(250), 3, At(0.001 * (i + 1)));
+  }
+  EXPECT_NEAR(meter.hidden_share(At(4)), 0.75, 1e-6);
+  EXPECT_NEAR(meter.samples_per_second(At(4)), 3000, 3000 / 64 + 3);
+}
+
 TEST(OverlapMeter, NothingUnderWayHidesNothing) {
   OverlapMeter meter(absl::Seconds(1));
   EXPECT_DOUBLE_EQ(meter.hidden_share(At(1)), 0);

@@ -9,6 +9,7 @@
 #include "common/version/version.h"
 #include "spdlog/spdlog.h"
 #include "worker/data/data_set.h"
+#include "worker/session/session.h"
 
 namespace starling {
 namespace {
@@ -64,6 +65,7 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobDescription& descripti
   if (loading.threads() > 0) loader.threads = static_cast<int>(loading.threads());
   loader.read_ahead_bytes_max = loading.read_ahead_bytes() > 0 ? loading.read_ahead_bytes()
                                                                : options.read_ahead_bytes_max;
+  loader.asked_at_once = session::SessionOptions().prefetch_ranges * loader.micro_batches;
   loader.spans = spans;
   return Loader::Create(std::move(train), std::move(test), loader);
 }

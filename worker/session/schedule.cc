@@ -178,8 +178,7 @@ WorkRanges Session::Core::Assigned(Clock step) const {
   for (size_t i = 0; i < members.size(); ++i) {
     if (members[i].worker != worker_ || members[i].incarnation != incarnation_) continue;
     const uint64_t first = step % job.steps * job.micro_batches;
-    const auto assigned = AssignSubtrees(step, job.roster, job.micro_batches);
-    for (const Subtree& tree : assigned[i]) {
+    for (const Subtree& tree : AssignSubtrees(step, i, members.size(), job.micro_batches)) {
       ranges.push_back({WorkPurpose::kTrain, static_cast<uint32_t>(step / job.steps),
                         first + tree.first, tree.count});
     }
