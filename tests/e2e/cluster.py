@@ -53,12 +53,14 @@ def binary(label):
 class Cluster:
     """Starts on entry, stops on exit. Not thread-safe."""
 
-    def __init__(self, shards=1, workers=1, worker_flags=(), flags_of=None, tls=False):
+    def __init__(self, shards=1, workers=1, worker_flags=(), flags_of=None, tls=False,
+                 worker_binary="worker/starling-worker"):
         self.shards = shards
         self.workers = workers
         self.worker_flags = list(worker_flags)
         self.flags_of = flags_of or {}  # name -> more flags
         self.tls = tls                  # mutual TLS, with certificates of its own
+        self.worker_binary = worker_binary
         self.processes = {}
         self.directory = Path(tempfile.mkdtemp(prefix="starling-e2e-"))
         self.coordinator = None
@@ -155,7 +157,7 @@ class Cluster:
         self._start_daemon(name, "shard", "server/shard/starling-ps", [])
 
     def start_worker(self, name, *more):
-        self._start_daemon(name, "worker", "worker/starling-worker", [*self.worker_flags, *more])
+        self._start_daemon(name, "worker", self.worker_binary, [*self.worker_flags, *more])
 
     def kill(self, name, sig=signal.SIGKILL):
         """Sends `sig` and, where it is deadly at once, reaps the process."""
