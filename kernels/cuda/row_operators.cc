@@ -154,7 +154,7 @@ class SoftmaxCrossEntropyKernel : public CudaKernel {
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
     const int64_t batch = geometry_.mean_reduction ? args.global_batch : 1;
-    const double scale = 1.0 / static_cast<double>(batch * rows_of_sample_);
+    const double scale = args.loss_scale / static_cast<double>(batch * rows_of_sample_);
     STARLING_RETURN_IF_CUDA_ERROR(LaunchSoftmaxCrossEntropyGradient(
         static_cast<const float*>(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]),
         static_cast<const float*>(args.saved), static_cast<float>(scale), geometry_.rows,
@@ -192,7 +192,7 @@ class ValueLossKernel : public CudaKernel {
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
     const int64_t batch = geometry_.mean_reduction ? args.global_batch : 1;
-    const auto scale = static_cast<float>(factor_ / static_cast<double>(batch));
+    const auto scale = static_cast<float>(args.loss_scale * factor_ / static_cast<double>(batch));
     float* const gradient = static_cast<float*>(args.grad_inputs[0]);
     const int64_t count = geometry_.batch * geometry_.inputs;
     if (kind_ == RowSum::kSum) {
