@@ -2,6 +2,7 @@
 #ifndef STARLING_COMMON_BASE_RECYCLER_H_
 #define STARLING_COMMON_BASE_RECYCLER_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -12,9 +13,12 @@
 namespace starling {
 
 // T is made by T(), and has `void Recycle()`: called when the last shared_ptr to the object is gone, on
-// whatever thread; it lets go of what the object holds, and may keep memory for its next user. As many
-// objects are kept as were in use at one time; while there are enough, Get allocates nothing, the
-// shared_ptr's own block included. Thread-safe. Objects may outlive the recycler.
+// whatever thread; it lets go of what the object holds, and may keep memory for its next user. While
+// there are enough, Get allocates nothing, the shared_ptr's own block included. Where there are not,
+// their number doubles, so that what is seldom needed beyond the usual is there. Nothing is given back
+// before the end: less than twice as many objects are kept as were in use at one time. They take turns,
+// so that all of them soon have the memory that their users want. Thread-safe. Objects may outlive the
+// recycler.
 template <typename T>
 class Recycler {
  public:
@@ -37,24 +41,34 @@ class Recycler {
    public:
     Object* Take() {
       MutexLock lock(&mutex_);
-      if (free_.empty()) {
-        all_.push_back(std::make_unique<Object>());
-        free_.reserve(all_.capacity());  // so that Put never allocates
-        return all_.back().get();
-      }
-      Object* const object = free_.back();
-      free_.pop_back();
+      if (free_ == 0) Grow();
+      Object* const object = ring_[next_];
+      next_ = (next_ + 1) % ring_.size();
+      --free_;
       return object;
     }
     void Put(Object* object) {
       MutexLock lock(&mutex_);
-      free_.push_back(object);
+      ring_[(next_ + free_++) % ring_.size()] = object;
     }
 
    private:
     Mutex mutex_;
+    // All are in use.
+    void Grow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      free_ = std::max<size_t>(1, all_.size());
+      next_ = 0;
+      ring_.resize(all_.size() + free_);
+      for (size_t i = 0; i < free_; ++i) {
+        all_.push_back(std::make_unique<Object>());
+        ring_[i] = all_.back().get();
+      }
+    }
+
     std::vector<std::unique_ptr<Object>> all_ ABSL_GUARDED_BY(mutex_);
-    std::vector<Object*> free_ ABSL_GUARDED_BY(mutex_);
+    std::vector<Object*> ring_ ABSL_GUARDED_BY(mutex_);  // as long as all_
+    size_t next_ ABSL_GUARDED_BY(mutex_) = 0;  // the free one that is taken next
+    size_t free_ ABSL_GUARDED_BY(mutex_) = 0;  // from there on, around the ring
   };
 
   // The allocator of a shared_ptr's block, which lies beside the object: when the block is freed, which

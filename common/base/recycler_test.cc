@@ -1,6 +1,7 @@
 #include "common/base/recycler.h"
 
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -29,7 +30,7 @@ TEST(Recycler, GivesTheSameObjectAgainWithItsMemory) {
   first.reset();
   EXPECT_EQ(copy->text.size(), 1000u);
   copy.reset();
-  const std::shared_ptr<Note> again = notes.Get();
+  const std::shared_ptr<Note> again = notes.Get();  // there is but one
   EXPECT_EQ(again.get(), place);
   EXPECT_EQ(again->recycled, 1);
   EXPECT_EQ(again->text, "");
@@ -41,6 +42,23 @@ TEST(Recycler, ObjectsInUseAreDistinct) {
   const std::shared_ptr<Note> first = notes.Get();
   const std::shared_ptr<Note> second = notes.Get();
   EXPECT_NE(first.get(), second.get());
+}
+
+TEST(Recycler, DoublesAndTakesTurns) {
+  Recycler<Note> notes;
+  std::vector<std::shared_ptr<Note>> held;
+  std::set<const Note*> places;
+  for (int i = 0; i < 5; ++i) held.push_back(notes.Get());
+  for (const std::shared_ptr<Note>& note : held) places.insert(note.get());
+  held.clear();
+  for (int i = 0; i < 8; ++i) places.insert(notes.Get().get());
+  EXPECT_EQ(places.size(), 8u);  // 5 were in use, and each of the 3 others had its turn
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 8; ++i) held.push_back(notes.Get());
+    for (const std::shared_ptr<Note>& note : held) places.insert(note.get());
+    held.clear();
+  }
+  EXPECT_EQ(places.size(), 8u);
 }
 
 TEST(Recycler, AWeakPointerKeepsTheObjectFromItsNextUser) {

@@ -88,6 +88,9 @@ void ServeCompletions(grpc::CompletionQueue* queue) {
   }
 }
 
+// Of a frame whose receipt keeps its lists: a usual frame of the greatest length has fewer.
+constexpr size_t kPiecesKeptMax = 1024;
+
 // Keeps a received payload's memory. At the end the frame is handled, and its credit goes back.
 struct Receipt {
   std::vector<grpc::Slice> slices;
@@ -96,9 +99,19 @@ struct Receipt {
   uint32_t credit = 0;
   uint32_t uncredited = 0;
 
+  // Room for a frame in so many pieces.
+  void Reserve(size_t count) {
+    slices.reserve(count);
+    pieces.reserve(count);
+  }
+
   void Recycle() {
     pieces.clear();
     slices.clear();
+    if (slices.capacity() > kPiecesKeptMax) {
+      slices.shrink_to_fit();
+      pieces.shrink_to_fit();
+    }
     const std::weak_ptr<GrpcStream> of = std::move(stream);
     if (const std::shared_ptr<GrpcStream> still_there = of.lock()) {
       still_there->Handled(std::exchange(credit, 0), std::exchange(uncredited, 0));
@@ -239,8 +252,11 @@ absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
                                                    limits::kFrameHeaderBytes, " to ",
                                                    limits::kFrameBytesMax, ", not ", length));
   }
+  // Whatever was the most so far: each receipt has room for it from its next turn on.
+  receipt->Reserve(most_pieces_);
   if (!buffer->Dump(&receipt->slices).ok()) return absl::InternalError("cannot read the buffer");
   buffer->Clear();
+  most_pieces_ = std::clamp(receipt->slices.size(), most_pieces_, kPiecesKeptMax);
 
   std::array<uint8_t, limits::kFrameHeaderBytes> bytes;
   size_t filled = 0;
