@@ -1,6 +1,7 @@
 #include "common/transport/grpc_stream.h"
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -88,8 +89,8 @@ void ServeCompletions(grpc::CompletionQueue* queue) {
   }
 }
 
-// Of a frame whose receipt keeps its lists: a usual frame of the greatest length has fewer.
-constexpr size_t kPiecesKeptMax = 1024;
+// Pieces that a receipt has room for from the first, and for which it keeps the room.
+constexpr size_t kPiecesUsual = 16, kPiecesKeptMax = 1024;
 
 // Keeps a received payload's memory. At the end the frame is handled, and its credit goes back.
 struct Receipt {
@@ -98,6 +99,8 @@ struct Receipt {
   std::weak_ptr<GrpcStream> stream;
   uint32_t credit = 0;
   uint32_t uncredited = 0;
+
+  Receipt() { Reserve(kPiecesUsual); }
 
   // Room for a frame in so many pieces.
   void Reserve(size_t count) {
@@ -252,11 +255,10 @@ absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
                                                    limits::kFrameHeaderBytes, " to ",
                                                    limits::kFrameBytesMax, ", not ", length));
   }
-  // Whatever was the most so far: each receipt has room for it from its next turn on.
-  receipt->Reserve(most_pieces_);
+  receipt->Reserve(most_pieces_);  // so each soon has room for the most that came so far
   if (!buffer->Dump(&receipt->slices).ok()) return absl::InternalError("cannot read the buffer");
   buffer->Clear();
-  most_pieces_ = std::clamp(receipt->slices.size(), most_pieces_, kPiecesKeptMax);
+  most_pieces_ = std::clamp(std::bit_ceil(receipt->slices.size()), most_pieces_, kPiecesKeptMax);
 
   std::array<uint8_t, limits::kFrameHeaderBytes> bytes;
   size_t filled = 0;

@@ -89,7 +89,7 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   Recycler<Receipt> receipts_;
   Recycler<KeptPayload> kept_;
   grpc::ByteBuffer incoming_;  // of the read under way
-  size_t most_pieces_ = 1;     // that a frame came in; the queue's thread's
+  size_t most_pieces_ = 0;     // that a frame came in, about; the queue's thread's
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<StreamHandler> handler_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,7 @@
-"""Training allocates nothing in our own code once it is warm: small nets over 2 shards under SSP(1)."""
+"""Training allocates nothing in our own code once it is warm: small nets over 2 shards."""
 
+import os
+import pathlib
 import tempfile
 import unittest
 
@@ -8,7 +10,8 @@ from tests.e2e.bsp_matrix_test import LAYERS, write_idx
 from tests.e2e.cluster import job_file
 from tests.e2e.models_test import write_text
 
-SSP = {"consistency": {"ssp": {"staleness": 1}}, "stop": {"epochs": 1000}}
+STOP = {"stop": {"epochs": 1000}}
+SSP = {"consistency": {"ssp": {"staleness": 1}}, **STOP}
 
 
 class Allocations(unittest.TestCase):
@@ -28,17 +31,42 @@ class Allocations(unittest.TestCase):
         self.assertEqual(counted["lost"], 0)
         self.assertGreater(calls_by_owner(counted)["gRPC"], 0, "nothing was counted")
         self.assertEqual(calls_by_owner(counted)["ours"], 0, lines)
+        return counted
 
-    def test_a_convolutional_net(self):
+    def check_convolutions(self, clip=None, **spec):
         with tempfile.TemporaryDirectory() as directory:
             images, labels = write_idx(directory, samples=3200)
-            self.check(job_file("convolutions", {"layers": LAYERS},
-                                {"train": {"idx": {"images": images, "labels": labels}}}, **SSP))
+            job = job_file("convolutions", {"layers": LAYERS},
+                           {"train": {"idx": {"images": images, "labels": labels}}}, **spec)
+            if clip:
+                job["spec"]["clip"] = clip
+            self.check(job)
+
+    def test_ssp(self):
+        self.check_convolutions(**SSP)
+
+    def test_ssp_with_a_clip_at_the_worker(self):
+        self.check_convolutions(clip={"norm": 1.0, "scope": "worker"}, **SSP)
+
+    def test_bsp(self):
+        self.check_convolutions(consistency={"bsp": {}}, **STOP)
+
+    def test_async(self):
+        self.check_convolutions(consistency={"async": {}}, **STOP)
 
     def test_a_gpt(self):
         with tempfile.TemporaryDirectory() as directory:
             self.check(job_file("gpt", {"builtin": "gpt2", "depth": 2, "heads": 2, "width": 16},
                                 {"train": {"text": {"path": write_text(directory), "context": 16}}}, **SSP))
+
+    def test_images_that_are_decoded(self):
+        tar = pathlib.Path(os.environ.get("STARLING_DATA", "/nowhere")) / "cifar10" / "train-00000.tar"
+        if not tar.exists():
+            self.skipTest("STARLING_DATA has no cifar10/train-00000.tar")
+        counted = self.check(job_file("images", {"layers": LAYERS}, {
+            "train": {"webdataset": {"shards": [str(tar)]}},
+            "augment": {"cropPadding": 4, "horizontalFlip": True}}, **SSP))
+        self.assertGreater(calls_by_owner(counted)["image decoder"], 0, "no image was decoded")
 
 
 if __name__ == "__main__":
