@@ -22,6 +22,9 @@ namespace starling {
 template <typename T>
 class Recycler {
  public:
+  // `at_first` objects are made at once.
+  explicit Recycler(size_t at_first = 0) : pool_(std::make_shared<Pool>(at_first)) {}
+
   // An object as Recycle left it, or a new one. Free again when no shared_ptr and no weak_ptr to it is
   // left.
   std::shared_ptr<T> Get() {
@@ -39,9 +42,14 @@ class Recycler {
 
   class Pool {
    public:
+    explicit Pool(size_t at_first) {
+      MutexLock lock(&mutex_);
+      Grow(at_first);
+    }
+
     Object* Take() {
       MutexLock lock(&mutex_);
-      if (free_ == 0) Grow();
+      if (free_ == 0) Grow(std::max<size_t>(1, all_.size()));
       Object* const object = ring_[next_];
       next_ = (next_ + 1) % ring_.size();
       --free_;
@@ -55,11 +63,11 @@ class Recycler {
    private:
     Mutex mutex_;
     // All are in use.
-    void Grow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      free_ = std::max<size_t>(1, all_.size());
+    void Grow(size_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      free_ = count;
       next_ = 0;
-      ring_.resize(all_.size() + free_);
-      for (size_t i = 0; i < free_; ++i) {
+      ring_.resize(all_.size() + count);
+      for (size_t i = 0; i < count; ++i) {
         all_.push_back(std::make_unique<Object>());
         ring_[i] = all_.back().get();
       }
@@ -91,7 +99,7 @@ class Recycler {
     friend bool operator==(const BlockMemory&, const BlockMemory&) = default;
   };
 
-  const std::shared_ptr<Pool> pool_ = std::make_shared<Pool>();
+  const std::shared_ptr<Pool> pool_;
 };
 
 }  // namespace starling

@@ -61,6 +61,13 @@ TEST(Recycler, DoublesAndTakesTurns) {
   EXPECT_EQ(places.size(), 8u);
 }
 
+TEST(Recycler, SomeAreThereFromTheFirst) {
+  Recycler<Note> notes(2);
+  std::set<const Note*> places;
+  for (int i = 0; i < 4; ++i) places.insert(notes.Get().get());
+  EXPECT_EQ(places.size(), 2u);
+}
+
 TEST(Recycler, AWeakPointerKeepsTheObjectFromItsNextUser) {
   Recycler<Note> notes;
   std::shared_ptr<Note> first = notes.Get();

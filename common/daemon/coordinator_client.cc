@@ -19,13 +19,19 @@
 namespace starling {
 namespace {
 
+// One is under way, and another may be while its answer is late.
+constexpr size_t kReportsAtFirst = 4;
+
 class GrpcCoordinatorClient final : public CoordinatorClient {
  public:
   GrpcCoordinatorClient(const std::string& address, const Identity& self,
                         std::shared_ptr<const LinkSecurity> security)
       : self_(IdentityToString(self)),
         stub_(CoordinatorService::NewStub(
-            MakeChannel(address, std::move(security), {PeerRole::kCoordinator}))) {}
+            MakeChannel(address, std::move(security), {PeerRole::kCoordinator}))) {
+    absl::MutexLock lock(&mutex_);
+    calls_.reserve(2 * kReportsAtFirst);
+  }
 
   ~GrpcCoordinatorClient() override {
     absl::MutexLock lock(&mutex_);
@@ -102,8 +108,8 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // under way
   Recycler<Call<RegisterRequest, RegisterReply>> registers_;
-  Recycler<Call<WorkerReport, WorkerOrders>> worker_reports_;
-  Recycler<Call<ShardReport, ShardOrders>> shard_reports_;
+  Recycler<Call<WorkerReport, WorkerOrders>> worker_reports_{kReportsAtFirst};
+  Recycler<Call<ShardReport, ShardOrders>> shard_reports_{kReportsAtFirst};
 };
 
 Role ToProto(PeerRole role) {

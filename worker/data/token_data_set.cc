@@ -1,6 +1,7 @@
 #include "worker/data/token_data_set.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -16,6 +17,9 @@ constexpr size_t kHeaderBytes = 256 * sizeof(int32_t);
 constexpr int64_t kByteTokens = 256;
 constexpr int64_t kContextMax = 1 << 24;
 constexpr int64_t kScanTokens = 1 << 20;
+// A sample is read in pieces of so many tokens: on the stack, 8 KiB in all.
+constexpr int64_t kWindowTokens = 1 << 10;
+constexpr int64_t kTokenBytesMax = 4;
 
 struct KnownHeader {
   int32_t magic;
@@ -194,16 +198,16 @@ absl::Status TokenDataSet::Gather(absl::Span<const int64_t> ids, const AugmentDr
                                   void* labels) const {
   auto* in = static_cast<int32_t*>(inputs);
   auto* out = static_cast<int32_t*>(labels);
-  // Kept for the thread's next batch.
-  thread_local std::vector<uint8_t> scratch;
-  thread_local std::vector<int32_t> window;
-  scratch.resize((context_ + 1) * layout_.width);
-  window.resize(context_ + 1);
+  std::array<uint8_t, (kWindowTokens + 1) * kTokenBytesMax> scratch;
+  std::array<int32_t, kWindowTokens + 1> window;
   for (int64_t id : ids) {
-    STARLING_RETURN_IF_ERROR(
-        Read(begin_ + id * stride_, context_ + 1, scratch.data(), window.data()));
-    in = std::copy_n(window.data(), context_, in);
-    out = std::copy_n(window.data() + 1, context_, out);
+    for (int64_t at = 0; at < context_; at += kWindowTokens) {
+      const int64_t count = std::min(kWindowTokens, context_ - at);
+      STARLING_RETURN_IF_ERROR(
+          Read(begin_ + id * stride_ + at, count + 1, scratch.data(), window.data()));
+      in = std::copy_n(window.data(), count, in);
+      out = std::copy_n(window.data() + 1, count, out);
+    }
   }
   return absl::OkStatus();
 }

@@ -65,7 +65,8 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobDescription& descripti
   if (loading.threads() > 0) loader.threads = static_cast<int>(loading.threads());
   loader.read_ahead_bytes_max = loading.read_ahead_bytes() > 0 ? loading.read_ahead_bytes()
                                                                : options.read_ahead_bytes_max;
-  loader.asked_at_once = session::SessionOptions().prefetch_ranges * loader.micro_batches;
+  // Twice: what was asked for before may lie there still.
+  loader.asked_at_once = 2 * session::SessionOptions().prefetch_ranges * loader.micro_batches;
   loader.spans = spans;
   return Loader::Create(std::move(train), std::move(test), loader);
 }
