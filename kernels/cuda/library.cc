@@ -4,11 +4,17 @@
 
 #include <array>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <system_error>
+#include <thread>
+#include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/sync/mutex.h"
 #include "kernels/cuda/abi.h"
 
 namespace starling {
@@ -65,9 +71,7 @@ absl::StatusOr<Function*> Find(void* library, const std::string& path, const cha
       Place(path), " has no ", symbol, ": expected the ", kCudaLibraryName, " of this version"));
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Device>> Open(const std::string& path) {
   const absl::StatusOr<void*> library = Load(path);
   if (!library.ok()) return library.status();
   const auto abi = Find<CudaAbiFunction>(*library, path, kCudaAbiSymbol);
@@ -89,6 +93,42 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const std::string& path) 
     return absl::InternalError(absl::StrCat(Place(path), " gives no device and no reason"));
   }
   return absl::WrapUnique(device);
+}
+
+// What a thread that may never end leaves behind.
+struct Opening {
+  Mutex mutex;
+  CondVar ended;
+  std::optional<absl::StatusOr<std::unique_ptr<Device>>> device ABSL_GUARDED_BY(mutex);
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const std::string& path,
+                                                       absl::Duration patience) {
+  const absl::Time deadline = absl::Now() + patience;
+  const auto opening = std::make_shared<Opening>();
+  std::thread thread([opening, path] {
+    absl::StatusOr<std::unique_ptr<Device>> device = Open(path);
+    MutexLock lock(&opening->mutex);
+    opening->device = std::move(device);
+    opening->ended.SignalAll();
+  });
+  {
+    MutexLock lock(&opening->mutex);
+    while (!opening->device.has_value() &&
+           !opening->ended.WaitWithDeadline(&opening->mutex, deadline)) {
+    }
+    if (!opening->device.has_value()) {
+      thread.detach();
+      return absl::DeadlineExceededError(absl::StrCat(
+          Place(path), " has not opened a GPU in ", absl::FormatDuration(patience),
+          ": the NVIDIA driver hangs; look at nvidia-smi and the system's log (Xid), and start the "
+          "machine again"));
+    }
+  }
+  thread.join();
+  return *std::move(opening->device);
 }
 
 }  // namespace starling

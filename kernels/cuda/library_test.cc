@@ -75,6 +75,15 @@ TEST(CudaLibraryTest, AnOldDriver) {
             "update the driver");
 }
 
+TEST(CudaLibraryTest, ADriverThatHangs) {
+  const absl::Status status =
+      OpenCudaDevice(std::string(kFakes) + "libhanging_driver.so", absl::Milliseconds(50)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("libhanging_driver.so has not opened a GPU in 50ms"),
+                    HasSubstr("nvidia-smi")));
+}
+
 TEST(ReturnStatusTest, CutsWhatDoesNotFit) {
   std::array<char, 8> error;
   error.fill('x');
