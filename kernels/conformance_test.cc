@@ -317,6 +317,37 @@ TEST(RefusalTest, AnIndexOutsideTheTableIsAnError) {
   }
 }
 
+// ---- How streams wait for each other -------------------------------------------------------------
+
+TEST(StreamTest, WaitsForWhatTheOtherHasPassed) {
+  const std::unique_ptr<Stream> first = *TheDevice().CreateStream();
+  const std::unique_ptr<Stream> second = *TheDevice().CreateStream();
+  const std::unique_ptr<Event> written = *TheDevice().CreateEvent();
+  const std::unique_ptr<Event> read = *TheDevice().CreateEvent();
+  EXPECT_TRUE(read->Synchronize().ok());  // nothing was recorded
+  constexpr size_t kCount = 1 << 16;
+  const size_t bytes = kCount * sizeof(float);
+  const Buffer from(TheDevice(), *first, bytes), to(TheDevice(), *second, bytes);
+  ASSERT_TRUE(first->Synchronize().ok());
+  ASSERT_TRUE(second->Synchronize().ok());
+  for (float round = 1; round <= 20; ++round) {
+    const std::vector<float> values(kCount, round);
+    std::vector<float> got(kCount);
+    ASSERT_TRUE(first->Wait(*read).ok());
+    ASSERT_TRUE(TheDevice().CopyToDevice(from.data(), values.data(), bytes, *first).ok());
+    ASSERT_TRUE(first->Record(*written).ok());
+    ASSERT_TRUE(second->Wait(*written).ok());
+    ASSERT_TRUE(TheDevice().Copy(to.data(), from.data(), bytes, *second).ok());
+    ASSERT_TRUE(second->Record(*read).ok());
+    ASSERT_TRUE(TheDevice().CopyFromDevice(got.data(), to.data(), bytes, *second).ok());
+    ASSERT_TRUE(second->Record(*written).ok());  // the first stream's mark is not needed any more
+    ASSERT_TRUE(written->Synchronize().ok());
+    ASSERT_EQ(got, values);
+  }
+  EXPECT_TRUE(first->Synchronize().ok());
+  EXPECT_TRUE(second->Synchronize().ok());
+}
+
 // ---- What operators do with padding and with NaN -------------------------------------------------
 
 // Seventeen channels fill no block: whatever the operator makes of zero, padding stays zero, so that

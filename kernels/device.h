@@ -13,11 +13,28 @@
 
 namespace starling {
 
+// A mark in a stream's queue, set by Stream::Record; set again, it stands for the later place alone.
+// Recorded by one thread at a time; all else is thread-safe. Of use to streams of its device only.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // Blocks, without taking processor time, until the stream has passed the mark; at once where none
+  // was ever set. kUnavailable: the device is lost. That work in front of the mark failed otherwise,
+  // only the stream's Synchronize is sure to say.
+  virtual absl::Status Synchronize() = 0;
+};
+
 // An ordered queue of work. Calls on one stream take effect in order, asynchronously; two streams
-// are unordered. Used by one thread at a time. On the CPU a call has run when it returns.
+// are unordered, but for events. Used by one thread at a time. On the CPU a call has run when it
+// returns.
 class Stream {
  public:
   virtual ~Stream() = default;
+  // Sets the mark behind all work so far.
+  virtual absl::Status Record(Event& event) = 0;
+  // Work that comes later runs once the mark was passed that `event` has now: setting it again changes
+  // nothing for it. Nothing to wait for where none was set. Does not block the caller.
+  virtual absl::Status Wait(Event& event) = 0;
   // Blocks until all work so far has run. kInternal: some of it failed. kOutOfRange: an operator met
   // an index outside its table. kUnavailable: the device is lost, and nothing works on it any more.
   virtual absl::Status Synchronize() = 0;
@@ -61,6 +78,7 @@ class Device {
   virtual void FreeHost(void* memory) { Free(memory); }
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
+  virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;
 
   // Host memory must stay as it is until the stream has passed the call.
   virtual absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) = 0;

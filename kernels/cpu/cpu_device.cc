@@ -90,6 +90,10 @@ class CpuDevice : public Device {
     }
   }
 
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
+    return std::make_unique<CpuEvent>();
+  }
+
   absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream&) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
     return absl::OkStatus();

@@ -29,10 +29,17 @@ namespace starling {
 using MemoryDesc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
 
-// Runs inline; Synchronize has nothing to wait for.
+// Streams run inline: there is nothing to wait for.
+class CpuEvent : public Event {
+ public:
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+};
+
 class CpuStream : public Stream {
  public:
   explicit CpuStream(const dnnl::engine& engine) : stream_(engine) {}
+  absl::Status Record(Event&) override { return absl::OkStatus(); }
+  absl::Status Wait(Event&) override { return absl::OkStatus(); }
   absl::Status Synchronize() override { return absl::OkStatus(); }
   const dnnl::stream& dnnl() const { return stream_; }
 

@@ -81,6 +81,7 @@ class CudaDevice : public Device {
   void FreeHost(void* memory) override { static_cast<void>(cudaFreeHost(memory)); }
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return CudaStream::Create(); }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return CudaEvent::Create(); }
 
   absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
     return Move(to, from, bytes, cudaMemcpyHostToDevice, stream);

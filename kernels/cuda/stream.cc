@@ -37,6 +37,21 @@ absl::Status IndexWatch::Take() {
       " (the table's rows): use data of this vocabulary, or a larger table"));
 }
 
+// A thread that waits sleeps; nobody asks for times.
+absl::StatusOr<std::unique_ptr<CudaEvent>> CudaEvent::Create() {
+  cudaEvent_t event = nullptr;
+  STARLING_RETURN_IF_CUDA_ERROR(
+      cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
+  return absl::WrapUnique(new CudaEvent(event));
+}
+
+CudaEvent::~CudaEvent() { static_cast<void>(cudaEventDestroy(event_)); }
+
+absl::Status CudaEvent::Synchronize() {
+  STARLING_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(event_));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create() {
   cudaStream_t stream = nullptr;
   STARLING_RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -47,6 +62,17 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create() {
 CudaStream::~CudaStream() {
   static_cast<void>(cudaStreamSynchronize(stream_));
   static_cast<void>(cudaStreamDestroy(stream_));
+}
+
+absl::Status CudaStream::Record(Event& event) {
+  STARLING_RETURN_IF_CUDA_ERROR(cudaEventRecord(static_cast<CudaEvent&>(event).get(), stream_));
+  return absl::OkStatus();
+}
+
+absl::Status CudaStream::Wait(Event& event) {
+  STARLING_RETURN_IF_CUDA_ERROR(
+      cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).get(), cudaEventWaitDefault));
+  return absl::OkStatus();
 }
 
 absl::Status CudaStream::Synchronize() {

@@ -41,11 +41,28 @@ class IndexWatch {
   uint64_t* const word_;
 };
 
+class CudaEvent : public Event {
+ public:
+  static absl::StatusOr<std::unique_ptr<CudaEvent>> Create();
+  ~CudaEvent() override;
+
+  absl::Status Synchronize() override;
+
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  explicit CudaEvent(cudaEvent_t event) : event_(event) {}
+
+  const cudaEvent_t event_;
+};
+
 class CudaStream : public Stream {
  public:
   static absl::StatusOr<std::unique_ptr<CudaStream>> Create();
   ~CudaStream() override;
 
+  absl::Status Record(Event& event) override;
+  absl::Status Wait(Event& event) override;
   // kOutOfRange: a kernel met an index outside its table. kUnavailable: the GPU is lost.
   absl::Status Synchronize() override;
 

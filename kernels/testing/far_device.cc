@@ -3,12 +3,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -74,23 +78,175 @@ class FarMemory {
   std::map<char*, size_t> blocks_;  // from a block's begin to the size of its halves
 };
 
-class FarStream : public Stream {
+using Work = std::function<absl::Status(Stream&)>;
+
+// A stream's works, numbered from 1. Thread-safe, but that one thread at a time orders.
+class WorkQueue {
  public:
-  explicit FarStream(std::unique_ptr<Stream> inner) : inner_(std::move(inner)) {}
+  explicit WorkQueue(std::unique_ptr<Stream> inner) : inner_(std::move(inner)) {}
+  virtual ~WorkQueue() = default;
 
-  void Order(std::function<absl::Status(Stream&)> work) { ordered_.push_back(std::move(work)); }
+  virtual void Order(Work work) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    works_.push_back(std::move(work));
+    ++ordered_;
+  }
+  uint64_t ordered() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return ordered_;
+  }
+  // Returns when the works up to that number have run.
+  virtual void RunTo(uint64_t number) = 0;
+  // Nothing is ordered any more.
+  virtual void Close() = 0;
+  // The first failure since the last call.
+  absl::Status TakeFailure() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(failure_, absl::OkStatus());
+  }
 
-  absl::Status Synchronize() override {
-    absl::Status first;
-    for (const auto& work : ordered_) first.Update(work(*inner_));
-    ordered_.clear();
-    first.Update(inner_->Synchronize());
-    return first;
+ protected:
+  // Of the oldest work, which there is. `lock` holds mutex_, but while it runs.
+  void RunOldest(std::unique_lock<std::mutex>& lock) {
+    const Work work = std::move(works_.front());
+    works_.pop_front();
+    lock.unlock();
+    const absl::Status status = work(*inner_);
+    lock.lock();
+    failure_.Update(status);
+    ++ran_;
+  }
+
+  const std::unique_ptr<Stream> inner_;
+  std::mutex mutex_;
+  std::deque<Work> works_;
+  uint64_t ordered_ = 0, ran_ = 0;
+  absl::Status failure_;
+};
+
+// FarRuns::kLate. `running` is held by the one thread of the device that runs works, of any stream.
+class LateQueue : public WorkQueue {
+ public:
+  LateQueue(std::unique_ptr<Stream> inner, std::shared_ptr<std::recursive_mutex> running)
+      : WorkQueue(std::move(inner)), running_(std::move(running)) {}
+
+  void RunTo(uint64_t number) override {
+    const std::lock_guard<std::recursive_mutex> one_at_a_time(*running_);
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (ran_ >= number) return;
+    ABSL_RAW_CHECK(!under_way_, "two streams wait for each other");
+    under_way_ = true;
+    while (ran_ < number && !works_.empty()) RunOldest(lock);
+    under_way_ = false;
+  }
+  void Close() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    works_.clear();
   }
 
  private:
-  const std::unique_ptr<Stream> inner_;
-  std::vector<std::function<absl::Status(Stream&)>> ordered_;
+  const std::shared_ptr<std::recursive_mutex> running_;
+  bool under_way_ = false;  // guarded by running_
+};
+
+// FarRuns::kBeside.
+class BesideQueue : public WorkQueue {
+ public:
+  explicit BesideQueue(std::unique_ptr<Stream> inner)
+      : WorkQueue(std::move(inner)), thread_([this] { Run(); }) {}
+
+  void Order(Work work) override {
+    WorkQueue::Order(std::move(work));
+    changed_.notify_all();
+  }
+  void RunTo(uint64_t number) override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return ran_ >= number; });
+  }
+  void Close() override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  void Run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return closed_ || !works_.empty(); });
+      if (works_.empty()) return;
+      if (ran_ % 5 == 0) {
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        lock.lock();
+      }
+      RunOldest(lock);
+      changed_.notify_all();
+    }
+  }
+
+  std::condition_variable changed_;
+  bool closed_ = false;
+  std::thread thread_;  // the last: it uses the rest
+};
+
+class FarEvent : public Event {
+ public:
+  // A number of a queue's, or of none.
+  struct Mark {
+    std::shared_ptr<WorkQueue> queue;
+    uint64_t number = 0;
+    void Pass() const {
+      if (queue != nullptr) queue->RunTo(number);
+    }
+  };
+
+  absl::Status Synchronize() override {
+    mark().Pass();
+    return absl::OkStatus();
+  }
+  void Set(Mark mark) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    mark_ = std::move(mark);
+  }
+  Mark mark() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return mark_;
+  }
+
+ private:
+  std::mutex mutex_;
+  Mark mark_;
+};
+
+class FarStream : public Stream {
+ public:
+  explicit FarStream(std::shared_ptr<WorkQueue> queue) : queue_(std::move(queue)) {}
+  ~FarStream() override { queue_->Close(); }
+
+  void Order(Work work) { queue_->Order(std::move(work)); }
+
+  absl::Status Record(Event& event) override {
+    static_cast<FarEvent&>(event).Set({queue_, queue_->ordered()});
+    return absl::OkStatus();
+  }
+  absl::Status Wait(Event& event) override {
+    Order([mark = static_cast<FarEvent&>(event).mark()](Stream&) {
+      mark.Pass();
+      return absl::OkStatus();
+    });
+    return absl::OkStatus();
+  }
+  absl::Status Synchronize() override {
+    queue_->RunTo(queue_->ordered());
+    return queue_->TakeFailure();
+  }
+
+ private:
+  const std::shared_ptr<WorkQueue> queue_;
 };
 
 FarStream& Far(Stream& stream) { return static_cast<FarStream&>(stream); }
@@ -154,7 +310,7 @@ class FarKernel : public OperatorKernel {
 
 class FarDevice : public Device {
  public:
-  explicit FarDevice(std::unique_ptr<Device> inner) : inner_(std::move(inner)) {}
+  FarDevice(std::unique_ptr<Device> inner, FarRuns runs) : inner_(std::move(inner)), runs_(runs) {}
 
   std::string name() const override { return "far " + inner_->name(); }
   std::string instruction_set() const override { return inner_->instruction_set(); }
@@ -169,7 +325,13 @@ class FarDevice : public Device {
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
     STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Stream> inner, inner_->CreateStream());
-    return std::make_unique<FarStream>(std::move(inner));
+    if (runs_ == FarRuns::kBeside) {
+      return std::make_unique<FarStream>(std::make_shared<BesideQueue>(std::move(inner)));
+    }
+    return std::make_unique<FarStream>(std::make_shared<LateQueue>(std::move(inner), running_));
+  }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
+    return std::make_unique<FarEvent>();
   }
 
   absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
@@ -217,13 +379,15 @@ class FarDevice : public Device {
   }
 
   const std::unique_ptr<Device> inner_;
+  const FarRuns runs_;
+  const std::shared_ptr<std::recursive_mutex> running_ = std::make_shared<std::recursive_mutex>();
   FarMemory memory_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> MakeFarDevice(std::unique_ptr<Device> inner) {
-  return std::make_unique<FarDevice>(std::move(inner));
+std::unique_ptr<Device> MakeFarDevice(std::unique_ptr<Device> inner, FarRuns runs) {
+  return std::make_unique<FarDevice>(std::move(inner), runs);
 }
 
 }  // namespace starling

@@ -36,6 +36,7 @@ class PartlyTaken : public Device {
   absl::StatusOr<void*> Allocate(size_t) override { return absl::UnimplementedError(""); }
   void Free(void*) override {}
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return absl::UnimplementedError(""); }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return absl::UnimplementedError(""); }
   absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status Copy(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }

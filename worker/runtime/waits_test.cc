@@ -32,6 +32,7 @@ class CountingDevice : public Device {
   }
   absl::StatusOr<MemoryBytes> Memory() override { return absl::UnimplementedError(""); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return absl::UnimplementedError(""); }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return absl::UnimplementedError(""); }
   absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
