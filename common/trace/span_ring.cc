@@ -17,7 +17,7 @@ uint64_t ThreadNumber() {
 
 absl::string_view SpanCategoryName(SpanCategory category) {
   constexpr absl::string_view kNames[] = {"data", "forward", "backward", "push",
-                                          "pull", "apply",   "wait"};
+                                          "pull", "apply",   "wait", "copy"};
   return kNames[static_cast<size_t>(category)];
 }
 

@@ -16,7 +16,7 @@
 
 namespace starling {
 
-enum class SpanCategory : uint8_t { kData, kForward, kBackward, kPush, kPull, kApply, kWait };
+enum class SpanCategory : uint8_t { kData, kForward, kBackward, kPush, kPull, kApply, kWait, kCopy };
 
 // "data", "forward", ...
 absl::string_view SpanCategoryName(SpanCategory category);

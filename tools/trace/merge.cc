@@ -47,7 +47,8 @@ Group GroupOf(const ProcessSpans& process, const RecordedSpan& span) {
   const bool moves = span.category == "push" || span.category == "pull";
   if (process.worker && moves) return {absl::StrCat(span.category, " under way"), 0};
   if (!process.worker) return {"owner", span.thread};
-  return {span.category == "data" ? "loader" : "lane", span.thread};
+  if (span.category == "data") return {"loader", span.thread};
+  return {span.category == "copy" ? "copies" : "lane", span.thread};
 }
 
 // The first row on which a span nests, of rows whose spans come by begin, the longer first.

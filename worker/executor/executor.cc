@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
 #include "kernels/half.h"
+#include "worker/executor/copy_queue.h"
 #include "worker/executor/device_memory.h"
 #include "worker/executor/gradient_sums.h"
 #include "worker/executor/job_memory.h"
@@ -18,6 +19,7 @@
 #include "worker/executor/lanes.h"
 #include "worker/executor/parameter_memory.h"
 #include "worker/executor/program.h"
+#include "worker/executor/staging.h"
 
 namespace starling {
 namespace {
@@ -68,6 +70,15 @@ uint64_t CountCorrect(const ResolvedGraph& graph, const float* logits, const voi
   return correct;
 }
 
+// A micro-batch of the unit under way, which one lane computes.
+struct Taken {
+  uint64_t index = 0;  // in the unit
+  size_t range = 0;
+  uint64_t leaf = 0;  // in the range
+  uint64_t id = 0;
+  MicroBatch batch;
+};
+
 // A lane's own: nothing here is touched by another thread while a unit runs.
 struct Lane {
   std::unique_ptr<Stream> stream;
@@ -75,13 +86,20 @@ struct Lane {
   DeviceMemory gradients;                       // flat; of one micro-batch
   std::vector<std::unique_ptr<Program>> train;  // by ExecutorOptions::train_samples
   std::vector<std::unique_ptr<Program>> evaluate;
+  std::optional<Taken> taken;   // the next one
+  std::vector<char> sees;       // by slice: its value is there for what the lane orders in this unit
   std::vector<int> steps_left;  // by slice, of the micro-batch under way
-  std::vector<float> losses;
-  std::vector<float> logits;
+  float* losses = nullptr;      // pinned
+  float* logits = nullptr;      // ... null: there are none
   ReplayWait replay;
   uint64_t slice_wait_us = 0;
   uint64_t ack_wait_us = 0;
   LaneTimes times;
+  // Where the host does not reach device memory.
+  std::unique_ptr<CopyQueue> out;  // of sums
+  std::unique_ptr<InputStaging> inputs;
+  std::unique_ptr<Event> computed;  // behind the last backward that was ordered
+  bool computing = false;           // ... which nobody has waited for yet
 };
 
 // What a micro-batch adds to its range's result.
@@ -117,10 +135,11 @@ class ExecutorImpl : public Executor {
       STARLING_RETURN_IF_ERROR(CompileLane(*lanes_.back()));
     }
     STARLING_RETURN_IF_ERROR(PlanBytes());
-    STARLING_RETURN_IF_ERROR(live_.Allocate(device_, memory_.flat_bytes()));
+    STARLING_RETURN_IF_ERROR(live_.Allocate(device_, layout_, spans_));
     if (!options_.evaluate_samples.empty()) {
-      STARLING_RETURN_IF_ERROR(snapshot_.Allocate(device_, memory_.flat_bytes()));
+      STARLING_RETURN_IF_ERROR(snapshot_.Allocate(device_, layout_, spans_));
     }
+    STARLING_RETURN_IF_ERROR(pinned_.Allocate(device_, options_.lanes * LanePinnedBytes()));
     for (const auto& lane : lanes_) STARLING_RETURN_IF_ERROR(BindLane(*lane));
     STARLING_ASSIGN_OR_RETURN(
         sums_, GradientSums::Create(layout_, options_.micro_batches, options_.lanes, device_));
@@ -132,6 +151,11 @@ class ExecutorImpl : public Executor {
 
   size_t planned_bytes() const override { return planned_bytes_; }
   size_t planned_activation_bytes() const override { return activation_bytes_; }
+  size_t pinned_bytes() const override {
+    if (device_->host_reaches_memory()) return 0;
+    const size_t parameters = options_.evaluate_samples.empty() ? 1 : 2;
+    return pinned_.bytes() + parameters * memory_.flat_bytes();
+  }
 
   ExecutorTimes times() const override {
     const uint64_t now = SpanRing::NowMicros();
@@ -216,9 +240,25 @@ class ExecutorImpl : public Executor {
     for (const auto& program : lane.evaluate) {
       program->Bind(arena, layout_, snapshot_.device(), nullptr);
     }
-    lane.losses.resize(samples_max_);
-    lane.logits.resize(samples_max_ * memory_.logits_per_sample());
-    return lane.stream->Synchronize();
+    lane.losses = reinterpret_cast<float*>(pinned_.Take(LossBytes()));
+    lane.logits = reinterpret_cast<float*>(pinned_.Take(LogitBytes()));
+    STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
+    if (device_->host_reaches_memory()) return absl::OkStatus();
+    STARLING_ASSIGN_OR_RETURN(lane.computed, device_->CreateEvent());
+    STARLING_ASSIGN_OR_RETURN(lane.out, CopyQueue::Create(device_, spans_));
+    STARLING_ASSIGN_OR_RETURN(
+        lane.inputs, InputStaging::Create(device_, spans_,
+                                          pinned_.Take(memory_.staging_bytes(samples_max_)),
+                                          memory_.input_bytes(samples_max_),
+                                          memory_.label_bytes(samples_max_)));
+    return absl::OkStatus();
+  }
+
+  size_t LossBytes() const { return samples_max_ * sizeof(float); }
+  size_t LogitBytes() const { return samples_max_ * memory_.logits_per_sample() * sizeof(float); }
+  size_t LanePinnedBytes() const {
+    return PinnedPool::PieceBytes(LossBytes()) + PinnedPool::PieceBytes(LogitBytes()) +
+           memory_.staging_bytes(samples_max_);
   }
 
   // `first`: those of the first lane, where that is another one.
@@ -257,16 +297,25 @@ class ExecutorImpl : public Executor {
     run_.next = 0;
     run_.stop = false;
     for (size_t s = 0; s < layout_.slices.size(); ++s) slice_ready_[s] = false;
-    for (const auto& lane : lanes_) lane->slice_wait_us = lane->ack_wait_us = 0;
+    for (const auto& lane : lanes_) {
+      lane->slice_wait_us = lane->ack_wait_us = 0;
+      lane->taken.reset();
+      lane->computing = false;
+      lane->sees.assign(layout_.slices.size(), false);
+      if (lane->out != nullptr) lane->out->Begin(unit.clock);
+      if (lane->inputs != nullptr) lane->inputs->BeginUnit(unit.clock);
+    }
+    parameters().BeginUnit(unit.clock);
     {
       MutexLock lock(&mutex_);
       failure_ = absl::OkStatus();
       bad_layer_.clear();
       finite_ = true;
     }
-    if (sink != nullptr) sums_->Begin(unit.ranges);
+    if (sink != nullptr) STARLING_RETURN_IF_ERROR(sums_->Begin(unit.ranges));
     if (sink != nullptr) CountUnit(/*begins=*/true);
     threads_.Run([this](int lane) { RunLane(*lanes_[lane]); });
+    if (const absl::Status status = parameters().EndUnit(); !status.ok()) Fail(status);
     if (sink != nullptr) CountUnit(/*begins=*/false);
     return Finish(result);
   }
@@ -316,32 +365,70 @@ class ExecutorImpl : public Executor {
 
   void RunLane(Lane& lane) {
     if (run_.sink != nullptr) lane.times.Begin(SpanRing::NowMicros());
-    const uint64_t micro_batches = run_.outcomes.size();
-    for (;;) {
-      const uint64_t index = run_.next.fetch_add(1);
-      if (index >= micro_batches) break;
-      const absl::Status status = RunMicroBatch(lane, index);
-      if (!status.ok()) {
-        Fail(status);
-        break;
-      }
-    }
+    if (const absl::Status status = RunMicroBatches(lane); !status.ok()) Fail(status);
     // What was ordered reads and writes memory of the sink's, and parameters.
     if (const absl::Status status = lane.stream->Synchronize(); !status.ok()) Fail(status);
+    if (lane.out != nullptr) {
+      if (const absl::Status status = lane.out->Drain(); !status.ok()) Fail(status);
+    }
+    if (lane.inputs != nullptr) {
+      if (const absl::Status status = lane.inputs->EndUnit(); !status.ok()) Fail(status);
+    }
+    if (lane.computing) lane.times.Spend(SpanRing::NowMicros(), LanePhase::kBackward);
     lane.times.End();
   }
 
-  absl::Status RunMicroBatch(Lane& lane, uint64_t index) {
+  absl::Status RunMicroBatches(Lane& lane) {
+    for (;;) {
+      if (!lane.taken.has_value()) STARLING_RETURN_IF_ERROR(TakeNext(lane));
+      if (!lane.taken.has_value()) return absl::OkStatus();
+      const Taken taken = *std::exchange(lane.taken, std::nullopt);
+      STARLING_RETURN_IF_ERROR(RunMicroBatch(lane, taken));
+    }
+  }
+
+  // The unit's next micro-batch, if there is one left.
+  absl::Status TakeNext(Lane& lane) {
+    const uint64_t index = run_.next.fetch_add(1);
+    if (index >= run_.outcomes.size()) return absl::OkStatus();
     if (Stopped()) return Abandoned();
-    const size_t range = std::upper_bound(run_.range_ends.begin(), run_.range_ends.end(), index) -
-                         run_.range_ends.begin();
-    const WorkRange& work = run_.unit->ranges[range];
-    const uint64_t leaf = index - (run_.range_ends[range] - work.count);
-    const uint64_t id = work.first + leaf;
-    const absl::StatusOr<MicroBatch> got = run_.batches->Get(work, id);
+    Taken taken;
+    taken.index = index;
+    taken.range = std::upper_bound(run_.range_ends.begin(), run_.range_ends.end(), index) -
+                  run_.range_ends.begin();
+    const WorkRange& work = run_.unit->ranges[taken.range];
+    taken.leaf = index - (run_.range_ends[taken.range] - work.count);
+    taken.id = work.first + taken.leaf;
+    absl::StatusOr<MicroBatch> got = run_.batches->Get(work, taken.id);
+    if (got.ok()) taken.batch = *got;
+    absl::Status status = got.status();
+    if (status.ok() && taken.batch.samples > 0) status = Stage(lane, taken.batch);
     lane.times.Spend(SpanRing::NowMicros(), LanePhase::kData);
-    if (!got.ok()) return got.status();
-    const MicroBatch batch = *got;
+    if (status.ok()) lane.taken = taken;
+    return status;
+  }
+
+  absl::Status Stage(Lane& lane, const MicroBatch& batch) {
+    if (lane.inputs == nullptr) return absl::OkStatus();
+    STARLING_ASSIGN_OR_RETURN(Program* const program, ProgramFor(lane, batch.samples));
+    return lane.inputs->Stage(*program, batch);
+  }
+
+  // The next one travels while the device computes what was ordered. Taking it may block: nothing more of
+  // the present one is to be ordered then.
+  absl::Status TakeAhead(Lane& lane) {
+    return lane.inputs == nullptr ? absl::OkStatus() : TakeNext(lane);
+  }
+
+  absl::Status Load(Lane& lane, Program& program, const MicroBatch& batch) {
+    if (lane.inputs != nullptr) return lane.inputs->Load(program, *lane.stream);
+    return program.Load(batch.inputs, batch.labels, *lane.stream);
+  }
+
+  absl::Status RunMicroBatch(Lane& lane, const Taken& taken) {
+    const size_t range = taken.range;
+    const uint64_t index = taken.index, leaf = taken.leaf, id = taken.id;
+    const MicroBatch& batch = taken.batch;
     if (batch.samples == 0) {
       if (run_.sink == nullptr) return absl::OkStatus();
       // Nothing is read, but a push before the step's values are there would be of a step too early.
@@ -353,8 +440,10 @@ class ExecutorImpl : public Executor {
     STARLING_ASSIGN_OR_RETURN(Program* const program, ProgramFor(lane, batch.samples));
     const RandomKey random = {options_.seed, static_cast<uint32_t>(run_.unit->job_step),
                               static_cast<uint32_t>(id), 0};
-    STARLING_RETURN_IF_ERROR(program->Load(batch.inputs, batch.labels, *lane.stream));
+    STARLING_RETURN_IF_ERROR(Load(lane, *program, batch));
     STARLING_RETURN_IF_ERROR(Forward(lane, *program, random));
+    if (run_.sink == nullptr) STARLING_RETURN_IF_ERROR(TakeAhead(lane));
+    STARLING_RETURN_IF_ERROR(CountBackward(lane));
     STARLING_RETURN_IF_ERROR(ReadOutcome(lane, *program, batch, &run_.outcomes[index]));
     lane.times.Spend(SpanRing::NowMicros(), LanePhase::kForward);
     if (!std::isfinite(run_.outcomes[index].loss_sum)) {
@@ -362,7 +451,21 @@ class ExecutorImpl : public Executor {
       return ReportNonFinite(lane, *program, batch, random);
     }
     if (run_.sink == nullptr) return absl::OkStatus();
-    return Backward(lane, *program, random, range, leaf);
+    STARLING_RETURN_IF_ERROR(Backward(lane, *program, random, range, leaf));
+    if (lane.computed != nullptr) {
+      STARLING_RETURN_IF_ERROR(lane.stream->Record(*lane.computed));
+      lane.computing = true;
+    }
+    return TakeAhead(lane);
+  }
+
+  // Forward is ordered, and the device still computes backward of the micro-batch before: that is what
+  // this time is for.
+  absl::Status CountBackward(Lane& lane) {
+    if (!std::exchange(lane.computing, false)) return absl::OkStatus();
+    STARLING_RETURN_IF_ERROR(lane.computed->Synchronize());
+    lane.times.Spend(SpanRing::NowMicros(), LanePhase::kBackward);
+    return absl::OkStatus();
   }
 
   static absl::Status Abandoned() { return absl::CancelledError("the unit was abandoned"); }
@@ -381,7 +484,11 @@ class ExecutorImpl : public Executor {
 
   absl::Status WaitForSlices(Lane& lane, int node) {
     for (SliceId slice : use_.read_by_node[node]) {
-      if (slice_ready_[slice.value].load(std::memory_order_acquire)) continue;
+      if (lane.sees[slice.value]) continue;
+      if (slice_ready_[slice.value].load(std::memory_order_acquire)) {
+        STARLING_RETURN_IF_ERROR(InstallSlice(lane, slice));
+        continue;
+      }
       const uint64_t begin = SpanRing::NowMicros();
       lane.times.Spend(begin, LanePhase::kForward);
       uint64_t held_us = 0;
@@ -389,7 +496,7 @@ class ExecutorImpl : public Executor {
       const uint64_t end = SpanRing::NowMicros();
       lane.times.Spend(end, LanePhase::kValues, LanePhase::kHeld, held_us);
       if (!ready) return Abandoned();
-      STARLING_RETURN_IF_ERROR(InstallSlice(slice));
+      STARLING_RETURN_IF_ERROR(InstallSlice(lane, slice));
       lane.slice_wait_us += end - begin;
       if (end > begin) {
         spans_->Record("wait slices", SpanCategory::kWait, begin, end,
@@ -399,11 +506,13 @@ class ExecutorImpl : public Executor {
     return absl::OkStatus();
   }
 
+  ParameterMemory& parameters() { return run_.sink != nullptr ? live_ : snapshot_; }
+
   // Brings the slice's value to where lanes read it; the first of several lanes does.
-  absl::Status InstallSlice(SliceId slice) {
-    ParameterMemory& parameters = run_.sink != nullptr ? live_ : snapshot_;
-    const Slice& part = layout_.slices[slice.value];
-    return parameters.Install(part.flat_begin, part.elements, &slice_ready_[slice.value]);
+  absl::Status InstallSlice(Lane& lane, SliceId slice) {
+    lane.sees[slice.value] = true;
+    return parameters().Install(layout_.slices[slice.value], &slice_ready_[slice.value],
+                                *lane.stream);
   }
 
   absl::Status Forward(Lane& lane, Program& program, const RandomKey& random) {
@@ -444,16 +553,16 @@ class ExecutorImpl : public Executor {
       return absl::OkStatus();
     }
     const size_t logits = memory_.logits_per_sample();
-    STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.losses.data(), program.losses(),
+    STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.losses, program.losses(),
                                                      n * sizeof(float), *lane.stream));
-    STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.logits.data(), program.logits(),
+    STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.logits, program.logits(),
                                                      n * logits * sizeof(float), *lane.stream));
     STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
     outcome->samples = n;
     for (int64_t i = 0; i < n; ++i) {
       outcome->loss_sum += lane.losses[i];
       if (logits == 0) continue;
-      outcome->correct += CountCorrect(graph_, lane.logits.data() + i * logits, batch.labels, i);
+      outcome->correct += CountCorrect(graph_, lane.logits + i * logits, batch.labels, i);
     }
     return absl::OkStatus();
   }
@@ -483,8 +592,14 @@ class ExecutorImpl : public Executor {
     return absl::OkStatus();
   }
 
+  // The gradient of the micro-batch before may still be leaving.
+  absl::Status WaitForGradients(Lane& lane) {
+    return lane.out == nullptr ? absl::OkStatus() : lane.out->Precede(*lane.stream);
+  }
+
   absl::Status Backward(Lane& lane, Program& program, const RandomKey& random, size_t range,
                         uint64_t leaf) {
+    STARLING_RETURN_IF_ERROR(WaitForGradients(lane));
     lane.steps_left = use_.nodes_of_slice;
     const std::vector<BackwardStep>& steps = program.backward_steps();
     for (size_t step = 0; step < steps.size(); ++step) {
@@ -530,6 +645,7 @@ class ExecutorImpl : public Executor {
 
   // A micro-batch without samples, or without a gradient, contributes +0.0, added like any other.
   absl::Status AddNothing(Lane& lane, size_t range, uint64_t leaf, uint32_t samples) {
+    STARLING_RETURN_IF_ERROR(WaitForGradients(lane));
     STARLING_RETURN_IF_ERROR(
         device_->Zero(lane.gradients.as<float>(), lane.gradients.bytes(), *lane.stream));
     for (uint32_t s = 0; s < layout_.slices.size(); ++s) {
@@ -545,7 +661,8 @@ class ExecutorImpl : public Executor {
         lane.gradients.as<float>() + layout_.slices[slice.value].flat_begin;
     uint64_t waited_us = 0;
     const absl::Status status = sums_->Add(range, static_cast<uint32_t>(leaf), slice, gradient,
-                                           samples, *run_.sink, *lane.stream, &waited_us);
+                                           samples, *run_.sink, *lane.stream, lane.out.get(),
+                                           &waited_us);
     lane.ack_wait_us += waited_us;
     lane.times.Spend(SpanRing::NowMicros(), LanePhase::kBackward, LanePhase::kPush, waited_us);
     return status;
@@ -565,6 +682,7 @@ class ExecutorImpl : public Executor {
   size_t arena_bytes_ = 0, activation_bytes_ = 0;  // of one lane
   int64_t samples_max_ = 0;  // of a micro-batch
   size_t planned_bytes_ = 0;
+  PinnedPool pinned_;
   ParameterMemory live_;
   ParameterMemory snapshot_;
   std::vector<std::unique_ptr<Lane>> lanes_;

@@ -47,7 +47,8 @@ struct MicroBatch {
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  // Blocks until the micro-batch is there. kCancelled: the unit was abandoned.
+  // Blocks until the micro-batch is there. kCancelled: the unit was abandoned. Where the host does not
+  // reach device memory, each lane asks for its next one when it has ordered the one before.
   virtual absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) = 0;
 };
 
@@ -66,7 +67,7 @@ class SliceGate {
 };
 
 // Takes gradients, per range of the unit and slice; of frozen slices none. Called by several lanes
-// at once.
+// at once, Ready by other threads as well.
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
@@ -137,8 +138,8 @@ struct UnitResult {
 // `total` alone.
 struct ExecutorTimes {
   double total = 0;     // from a unit's begin to its end
-  double data = 0;      // in BatchSource
-  double forward = 0;
+  double data = 0;      // in BatchSource, also while the device computes
+  double forward = 0;   // where the device runs behind the host: until the loss is there
   double backward = 0;  // with the sums
   double values = 0;    // in SliceGate, less `held`
   double held = 0;
@@ -176,6 +177,9 @@ class Executor {
   // Of it, of one lane: a micro-batch's activations, their gradients, scratch; without the gradients
   // of parameters that several nodes share. What recompute.activationBytes bounds.
   virtual size_t planned_activation_bytes() const = 0;
+  // Of host memory that copies run fastest from and to, without the sink's; 0 where the host reaches
+  // device memory.
+  virtual size_t pinned_bytes() const = 0;
   virtual ExecutorTimes times() const = 0;   // thread-safe, also while a unit runs
 };
 

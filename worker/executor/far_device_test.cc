@@ -1,6 +1,9 @@
 // The executor on a device whose memory the host cannot reach, and which runs behind the host, against
 // the same device without either: the same bits.
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -45,6 +48,7 @@ Graph Net() {
 struct Case {
   DataType type;
   int lanes;
+  FarRuns runs;
 };
 
 class FarDeviceTest : public ::testing::TestWithParam<Case> {
@@ -59,7 +63,7 @@ class FarDeviceTest : public ::testing::TestWithParam<Case> {
     options.seed = 5;
     options.type = GetParam().type;
     std::unique_ptr<Device> device = CreateCpuDevice().value();
-    if (far) device = MakeFarDevice(std::move(device));
+    if (far) device = MakeFarDevice(std::move(device), GetParam().runs);
     return MakeTestModel(Net(), options, Optimizer::default_instance(), std::move(device));
   }
 };
@@ -104,13 +108,124 @@ TEST_P(FarDeviceTest, ComputesTheSameBits) {
   EXPECT_EQ(losses[1], losses[0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, FarDeviceTest,
-                         ::testing::Values(Case{DataType::kFp32, 1}, Case{DataType::kFp32, 3},
-                                           Case{DataType::kBf16, 2}, Case{DataType::kFp16, 2}),
-                         [](const ::testing::TestParamInfo<Case>& info) {
-                           return std::string(DataTypeName(info.param.type)) + "_lanes" +
-                                  std::to_string(info.param.lanes);
-                         });
+// Gives parameters of a clock only while the unit may read them, and takes each gradient as it leaves: what
+// still reads a slice's parameters behind its last Ready, or writes a buffer behind its own, is found.
+class Owner : public SliceGate, public CollectingSink {
+ public:
+  Owner(TestModel* model, const std::vector<float>* values, size_t ranges)
+      : CollectingSink(&model->layout), model_(model), values_(values), ranges_(ranges) {
+    for (float& value : model_->live()) value = kNobodys;
+    on_ready = [this](size_t, SliceId slice) { Take(slice); };
+  }
+
+  bool Wait(SliceId slice, uint64_t*) override {
+    MutexLock lock(&mutex_);
+    if (!given_.insert({slice.value, 0}).second) return true;
+    const Slice& part = model_->layout.slices[slice.value];
+    std::copy_n(values_->begin() + part.flat_begin, part.elements,
+                model_->live().begin() + part.flat_begin);
+    return true;
+  }
+
+ private:
+  static constexpr float kNobodys = 1e30f;
+
+  void Take(SliceId slice) {
+    MutexLock lock(&mutex_);
+    if (++given_[slice.value] < ranges_) return;
+    const Slice& part = model_->layout.slices[slice.value];
+    std::fill_n(model_->live().begin() + part.flat_begin, part.elements, kNobodys);
+  }
+
+  TestModel* const model_;
+  const std::vector<float>* const values_;
+  const size_t ranges_;
+  Mutex mutex_;
+  std::map<uint32_t, size_t> given_ ABSL_GUARDED_BY(mutex_);  // how many ranges' gradients left
+};
+
+TEST_P(FarDeviceTest, AReadySliceIsItsOwnersAgain) {
+  const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
+  MemoryBatches batches(&samples, 4);
+  TestModel near = Model(/*far=*/false), far = Model(/*far=*/true);
+  const std::vector<float> values(near.live().begin(), near.live().end());
+  const std::vector<WorkRange> ranges = {TrainRange(4, 2), TrainRange(0, 4), TrainRange(6, 1)};
+  const TrainOutput expected = TrainOnce(near, batches, ranges);
+  for (int round = 0; round < 3; ++round) {
+    Owner owner(&far, &values, ranges.size());
+    UnitResult result;
+    const absl::Status status = far.executor->Train({ranges}, batches, owner, owner, &result);
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t r = 0; r < ranges.size(); ++r) {
+      ASSERT_EQ(owner.gradient(r), expected.gradients[r]) << r;
+    }
+  }
+}
+
+TEST_P(FarDeviceTest, CopiesAreInTheTimeline) {
+  const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);  // the last micro-batch is empty
+  MemoryBatches batches(&samples, 4);
+  TestModel far = Model(/*far=*/true);
+  TrainOnce(far, batches, {TrainRange(0, 4), TrainRange(4, 4)});
+  std::map<std::string, size_t> copies;
+  for (const TraceSpan& span : far.spans->Read(0).spans) {
+    if (span.category == SpanCategory::kCopy) ++copies[std::string(span.name())];
+  }
+  const size_t slices = far.layout.slices.size();
+  const std::map<std::string, size_t> expected = {
+      {"copy in", slices}, {"copy inputs", 7}, {"copy out", 2 * slices}};
+  EXPECT_EQ(copies, expected);
+}
+
+TEST_P(FarDeviceTest, WhatWaitsForItsTurnIsPlannedAndPinned) {
+  const TestModel near = Model(/*far=*/false), far = Model(/*far=*/true);
+  const size_t flat = far.layout.elements * sizeof(float);
+  const size_t lanes = GetParam().lanes;
+  const size_t staged = 4 * (2 * 8 * 8 + 1) * sizeof(float);  // inputs and labels of a micro-batch
+  // A sum may wait in the sink's buffer where the host reaches device memory: one flat buffer less.
+  EXPECT_GE(far.executor->planned_bytes(), near.executor->planned_bytes() + flat + lanes * staged);
+  EXPECT_LT(far.executor->planned_bytes(),
+            near.executor->planned_bytes() + flat + lanes * (staged + 2 * 64));
+  EXPECT_EQ(near.executor->pinned_bytes(), 0u);
+  EXPECT_GE(far.executor->pinned_bytes(), 2 * flat + lanes * staged);
+}
+
+// Stops where each lane has something under way, wherever that is; then all is as if nothing had been.
+TEST_P(FarDeviceTest, AnAbandonedUnitLeavesNothingUnderWay) {
+  const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
+  MemoryBatches batches(&samples, 4);
+  TestModel near = Model(/*far=*/false), far = Model(/*far=*/true);
+  const std::vector<WorkRange> ranges = {TrainRange(0, 2), TrainRange(2, 2), TrainRange(4, 4)};
+  const TrainOutput expected = TrainOnce(near, batches, ranges);
+  for (size_t ready = 1; ready < 2 * far.layout.slices.size(); ready += 2) {
+    std::atomic<bool> cancelled{false};
+    CollectingSink sink(&far.layout);
+    std::atomic<size_t> left{0};
+    sink.on_ready = [&](size_t, SliceId) {
+      if (++left == ready) cancelled = true;
+    };
+    OpenGate gate;
+    UnitResult result;
+    const absl::Status status =
+        far.executor->Train({ranges, 0, 0, &cancelled}, batches, gate, sink, &result);
+    EXPECT_TRUE(status.ok() || absl::IsCancelled(status)) << status;
+  }
+  EXPECT_EQ(TrainOnce(far, batches, ranges).gradients, expected.gradients);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, FarDeviceTest,
+    ::testing::Values(Case{DataType::kFp32, 1, FarRuns::kLate},
+                      Case{DataType::kFp32, 3, FarRuns::kLate},
+                      Case{DataType::kBf16, 2, FarRuns::kLate},
+                      Case{DataType::kFp16, 2, FarRuns::kLate},
+                      Case{DataType::kFp32, 1, FarRuns::kBeside},
+                      Case{DataType::kFp32, 3, FarRuns::kBeside}),
+    [](const ::testing::TestParamInfo<Case>& info) {
+      return std::string(DataTypeName(info.param.type)) + "_lanes" +
+             std::to_string(info.param.lanes) +
+             (info.param.runs == FarRuns::kLate ? "_late" : "_beside");
+    });
 
 }  // namespace
 }  // namespace starling

@@ -22,26 +22,39 @@ absl::StatusOr<std::unique_ptr<GradientSums>> GradientSums::Create(const Layout&
                                                                    int lanes, Device* device) {
   std::unique_ptr<GradientSums> sums(new GradientSums(layout, device));
   for (size_t i = 0; i < SpareBuffers(micro_batches, lanes, sums->in_sink_); ++i) {
-    STARLING_ASSIGN_OR_RETURN(void* const memory,
-                              device->Allocate(layout.elements * sizeof(float)));
-    sums->spare_.push_back(static_cast<float*>(memory));
+    STARLING_RETURN_IF_ERROR(sums->AllocateSpare());
   }
   MutexLock lock(&sums->mutex_);
   sums->free_.resize(layout.slices.size());
-  for (std::vector<float*>& free : sums->free_) free.reserve(sums->spare_.size());
+  for (std::vector<Spare*>& free : sums->free_) free.reserve(sums->spare_.size());
   return sums;
 }
 
-GradientSums::~GradientSums() {
-  for (float* buffer : spare_) device_->Free(buffer);
+absl::Status GradientSums::AllocateSpare() {
+  STARLING_ASSIGN_OR_RETURN(void* const memory,
+                            device_->Allocate(layout_.elements * sizeof(float)));
+  Spare& spare = spare_.emplace_back();
+  spare.memory = static_cast<float*>(memory);
+  for (size_t s = 0; !in_sink_ && s < layout_.slices.size(); ++s) {
+    STARLING_ASSIGN_OR_RETURN(spare.read.emplace_back(), device_->CreateEvent());
+  }
+  return absl::OkStatus();
 }
 
-void GradientSums::Begin(absl::Span<const WorkRange> ranges) {
+GradientSums::~GradientSums() {
+  for (const Spare& spare : spare_) device_->Free(spare.memory);
+}
+
+absl::Status GradientSums::Begin(absl::Span<const WorkRange> ranges) {
   while (slots_.size() < ranges.size()) {
-    slots_.emplace_back();
+    std::vector<std::unique_ptr<Slot>> slots;
     for (size_t s = 0; s < layout_.slices.size(); ++s) {
-      slots_.back().push_back(std::make_unique<Slot>());
+      slots.push_back(std::make_unique<Slot>());
+      if (in_sink_) continue;
+      MutexLock lock(&slots.back()->mutex);
+      STARLING_ASSIGN_OR_RETURN(slots.back()->added, device_->CreateEvent());
     }
+    slots_.push_back(std::move(slots));
   }
   for (size_t r = 0; r < ranges.size(); ++r) {
     for (const std::unique_ptr<Slot>& slot : slots_[r]) {
@@ -53,19 +66,21 @@ void GradientSums::Begin(absl::Span<const WorkRange> ranges) {
       slot->done.clear();
       slot->done.reserve(std::bit_width(ranges[r].count) + 1);
       slot->pushed = nullptr;
+      slot->last_lane = nullptr;
       slot->samples = 0;
     }
   }
   MutexLock lock(&mutex_);
   for (size_t s = 0; s < free_.size(); ++s) {
     free_[s].clear();
-    for (float* buffer : spare_) free_[s].push_back(buffer + layout_.slices[s].flat_begin);
+    for (Spare& spare : spare_) free_[s].push_back(&spare);
   }
+  return absl::OkStatus();
 }
 
 absl::Status GradientSums::Add(size_t range, uint32_t leaf, SliceId slice, const float* gradient,
                                uint32_t samples, GradientSink& sink, Stream& stream,
-                               uint64_t* waited_us) {
+                               CopyQueue* out, uint64_t* waited_us) {
   Slot& slot = *slots_[range][slice.value];
   uint32_t total = 0;
   const uint64_t begin = SpanRing::NowMicros();
@@ -83,23 +98,29 @@ absl::Status GradientSums::Add(size_t range, uint32_t leaf, SliceId slice, const
     slot.samples += samples;
     const SubtreeSum::Outcome outcome = slot.sum->Insert(leaf, 1, BufferId(leaf + 1));
     ABSL_RAW_CHECK(!outcome.duplicate && outcome.replaced.empty(), "a micro-batch was added twice");
+    STARLING_RETURN_IF_ERROR(FollowOthers(slot, stream));
     for (const SubtreeSum::Merge& merge : outcome.merges) {
       STARLING_RETURN_IF_ERROR(Merge(slot, merge, slice, gradient, stream));
     }
     if (outcome.merges.empty() && (in_sink_ || !outcome.complete)) {
-      float* const place = PlaceFor(slot, first, slice);
-      STARLING_RETURN_IF_ERROR(
-          device_->Copy(place, gradient, elements(slice) * sizeof(float), stream));
+      STARLING_ASSIGN_OR_RETURN(float* const place, PlaceFor(slot, first, slice, stream));
+      STARLING_RETURN_IF_ERROR(device_->Copy(place, gradient, bytes(slice), stream));
       slot.where[leaf] = place;
     }
-    if (outcome.complete) {
-      float* const sum = slot.where[outcome.root.value - 1];
-      STARLING_RETURN_IF_ERROR(Deliver(slot, sum, gradient, slice, stream));
+    if (!outcome.complete) {
+      STARLING_RETURN_IF_ERROR(LeadOthers(slot, stream));
+      return GiveBackDone(slot, slice, stream);
     }
-    STARLING_RETURN_IF_ERROR(stream.Synchronize());
-    for (float* buffer : slot.done) GiveBackSpare(slice, buffer);
-    slot.done.clear();
-    if (!outcome.complete) return absl::OkStatus();
+    float* const sum = slot.where[outcome.root.value - 1];
+    if (out != nullptr) {
+      // Null where it is the gradient of one micro-batch, which lies nowhere else.
+      const CopyQueue::Block block = {slot.pushed, sum == nullptr ? gradient : sum, bytes(slice)};
+      STARLING_RETURN_IF_ERROR(out->Out(block, stream, {&sink, range, slice, slot.samples}));
+      if (sum != nullptr) slot.done.push_back(sum);
+      return GiveBackDone(slot, slice, out->stream());
+    }
+    ABSL_RAW_CHECK(sum == slot.pushed, "the range's sum is not in the sink's buffer");
+    STARLING_RETURN_IF_ERROR(GiveBackDone(slot, slice, stream));
     total = slot.samples;
   }
   sink.Ready(range, slice, total);
@@ -121,32 +142,43 @@ absl::Status GradientSums::Merge(Slot& slot, const SubtreeSum::Merge& merge, Sli
   return absl::OkStatus();
 }
 
-// `sum` is null where it is the gradient of one micro-batch, which lies nowhere else.
-absl::Status GradientSums::Deliver(Slot& slot, float* sum, const float* gradient, SliceId slice,
-                                   Stream& stream) {
-  if (in_sink_) {
-    ABSL_RAW_CHECK(sum == slot.pushed, "the range's sum is not in the sink's buffer");
-    return absl::OkStatus();
+absl::Status GradientSums::FollowOthers(Slot& slot, Stream& stream) {
+  if (in_sink_ || slot.last_lane == nullptr || slot.last_lane == &stream) return absl::OkStatus();
+  return stream.Wait(*slot.added);
+}
+
+absl::Status GradientSums::LeadOthers(Slot& slot, Stream& stream) {
+  if (in_sink_) return absl::OkStatus();
+  slot.last_lane = &stream;
+  return stream.Record(*slot.added);
+}
+
+absl::Status GradientSums::GiveBackDone(Slot& slot, SliceId slice, Stream& stream) {
+  if (in_sink_) STARLING_RETURN_IF_ERROR(stream.Synchronize());
+  for (float* buffer : slot.done) {
+    const auto spare = std::find_if(spare_.begin(), spare_.end(), [&](const Spare& candidate) {
+      return PieceOf(candidate, slice) == buffer;
+    });
+    ABSL_RAW_CHECK(spare != spare_.end(), "a buffer that was given back is no spare one");
+    if (!in_sink_) STARLING_RETURN_IF_ERROR(stream.Record(*spare->read[slice.value]));
+    MutexLock lock(&mutex_);
+    free_[slice.value].push_back(&*spare);
   }
-  const float* const from = sum == nullptr ? gradient : sum;
-  STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(
-      slot.pushed, from, elements(slice) * sizeof(float), stream));
-  if (sum != nullptr) slot.done.push_back(sum);
+  slot.done.clear();
   return absl::OkStatus();
 }
 
-float* GradientSums::TakeSpare(SliceId slice) {
-  MutexLock lock(&mutex_);
-  std::vector<float*>& free = free_[slice.value];
-  ABSL_RAW_CHECK(!free.empty(), "more sums wait than were planned for");
-  float* const buffer = free.back();
-  free.pop_back();
-  return buffer;
-}
-
-void GradientSums::GiveBackSpare(SliceId slice, float* buffer) {
-  MutexLock lock(&mutex_);
-  free_[slice.value].push_back(buffer);
+absl::StatusOr<float*> GradientSums::TakeSpare(SliceId slice, Stream& stream) {
+  Spare* spare = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    std::vector<Spare*>& free = free_[slice.value];
+    ABSL_RAW_CHECK(!free.empty(), "more sums wait than were planned for");
+    spare = free.back();
+    free.pop_back();
+  }
+  if (!in_sink_) STARLING_RETURN_IF_ERROR(stream.Wait(*spare->read[slice.value]));
+  return PieceOf(*spare, slice);
 }
 
 }  // namespace starling

@@ -14,6 +14,7 @@
 #include "common/reduce/subtree_sum.h"
 #include "common/sync/mutex.h"
 #include "kernels/device.h"
+#include "worker/executor/copy_queue.h"
 #include "worker/executor/executor.h"
 
 namespace starling {
@@ -22,8 +23,12 @@ namespace starling {
 //
 // A sum that waits for its sibling lies in the sink's buffer of the slice or, where that is taken
 // by another sum of the same range, in one of the spare flat buffers. Whoever finishes the second
-// of two siblings adds; the last addition ends in the sink's buffer. Where the host does not reach
-// device memory, no sum lies in the sink's buffer but the last, which is copied there.
+// of two siblings adds; the last addition ends in the sink's buffer.
+//
+// Where the host does not reach device memory, no sum lies in the sink's buffer but the last, which is
+// copied there by the lane's CopyQueue; and Add waits for nothing that it orders. What one lane adds to
+// another's sum is ordered behind it by an event of the sum; a spare buffer is free as soon as the work
+// that reads it is ordered, and whoever takes it orders its own behind that, by an event of the buffer.
 class GradientSums {
  public:
   // How many flat buffers there are besides the sink's: a bound on the sums that wait at one time.
@@ -39,13 +44,17 @@ class GradientSums {
   GradientSums(const GradientSums&) = delete;
   GradientSums& operator=(const GradientSums&) = delete;
 
-  void Begin(absl::Span<const WorkRange> ranges);
+  // All that earlier units ordered has passed.
+  absl::Status Begin(absl::Span<const WorkRange> ranges);
 
-  // Adds micro-batch `leaf` of the range: `gradient` has the slice's elements. `samples` counts
-  // those of the micro-batch. Calls sink.Ready when it was the last. `waited_us` grows by the time
-  // spent in sink.Acquire, or in waiting until another lane's was over. kCancelled: the sink gave no buffer.
+  // Adds micro-batch `leaf` of the range: `gradient` has the slice's elements, and must stay as it is
+  // until `stream` and `out` have passed the call. `samples` counts those of the micro-batch. When it
+  // was the last, sink.Ready is called: at once or, where there is an `out` (the host does not reach
+  // device memory), by that. `waited_us` grows by the time spent in sink.Acquire, or in waiting until
+  // another lane's was over. kCancelled: the sink gave no buffer.
   absl::Status Add(size_t range, uint32_t leaf, SliceId slice, const float* gradient,
-                   uint32_t samples, GradientSink& sink, Stream& stream, uint64_t* waited_us);
+                   uint32_t samples, GradientSink& sink, Stream& stream, CopyQueue* out,
+                   uint64_t* waited_us);
 
  private:
   // The sum of one slice over one range.
@@ -53,8 +62,11 @@ class GradientSums {
     Mutex mutex;
     std::unique_ptr<SubtreeSum> sum ABSL_GUARDED_BY(mutex);
     std::vector<float*> where ABSL_GUARDED_BY(mutex);  // by buffer id - 1; nullptr: the lane's own
-    // Spare buffers that nothing needs any more once the stream has passed what was ordered.
+    // Spare buffers that nothing needs any more once the streams have passed what was ordered.
     std::vector<float*> done ABSL_GUARDED_BY(mutex);
+    // Where the host does not reach device memory: behind what `last_lane` added. Null: nobody did.
+    std::unique_ptr<Event> added ABSL_GUARDED_BY(mutex);
+    Stream* last_lane ABSL_GUARDED_BY(mutex) = nullptr;
     float* pushed ABSL_GUARDED_BY(mutex) = nullptr;    // the sink's buffer
     uint32_t samples ABSL_GUARDED_BY(mutex) = 0;
     // When `pushed` was asked for, and when it came (SpanRing::NowMicros).
@@ -65,30 +77,47 @@ class GradientSums {
   GradientSums(const Layout& layout, Device* device)
       : layout_(layout), device_(device), in_sink_(device->host_reaches_memory()) {}
 
-  // Where a sum that must wait is to lie; `first` of its range and slice.
-  float* PlaceFor(const Slot& slot, bool first, SliceId slice)
+  // A flat buffer.
+  struct Spare {
+    float* memory = nullptr;
+    // By slice: behind the last work that reads it. None where the host reaches device memory: that has
+    // run when it is given back.
+    std::vector<std::unique_ptr<Event>> read;
+  };
+
+  absl::Status AllocateSpare();
+  // Where a sum that must wait is to lie, for work on `stream`; `first` of its range and slice.
+  absl::StatusOr<float*> PlaceFor(const Slot& slot, bool first, SliceId slice, Stream& stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex) {
-    return first && in_sink_ ? slot.pushed : TakeSpare(slice);
+    if (first && in_sink_) return slot.pushed;
+    return TakeSpare(slice, stream);
   }
-  // The range's sum into the sink's buffer, where it is not there already.
-  absl::Status Deliver(Slot& slot, float* sum, const float* gradient, SliceId slice, Stream& stream)
+  // What comes next on `stream` runs behind what other lanes added to the slot; and theirs, that comes
+  // later, behind what `stream` has so far.
+  absl::Status FollowOthers(Slot& slot, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
+  absl::Status LeadOthers(Slot& slot, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
+  // What was ordered last reads `done` on this stream.
+  absl::Status GiveBackDone(Slot& slot, SliceId slice, Stream& stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
   absl::Status Merge(Slot& slot, const SubtreeSum::Merge& merge, SliceId slice,
                      const float* gradient, Stream& stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
-  float* TakeSpare(SliceId slice);
-  void GiveBackSpare(SliceId slice, float* buffer);
+  absl::StatusOr<float*> TakeSpare(SliceId slice, Stream& stream);
+  size_t bytes(SliceId slice) const { return elements(slice) * sizeof(float); }
   uint32_t elements(SliceId slice) const { return layout_.slices[slice.value].elements; }
+  float* PieceOf(const Spare& spare, SliceId slice) const {
+    return spare.memory + layout_.slices[slice.value].flat_begin;
+  }
 
   const Layout& layout_;
   Device* const device_;
   const bool in_sink_;  // the device adds in the sink's buffers
-  std::vector<float*> spare_;  // flat buffers
+  std::vector<Spare> spare_;
   std::vector<std::vector<std::unique_ptr<Slot>>>
       slots_;  // by range, then slice; grows, never shrinks
 
   Mutex mutex_;
-  std::vector<std::vector<float*>> free_ ABSL_GUARDED_BY(mutex_);  // by slice: pieces of spare_
+  std::vector<std::vector<Spare*>> free_ ABSL_GUARDED_BY(mutex_);  // by slice: whose piece is free
 };
 
 }  // namespace starling

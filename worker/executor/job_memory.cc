@@ -10,6 +10,7 @@
 #include "worker/executor/fuse.h"
 #include "worker/executor/gradient_sums.h"
 #include "worker/executor/program.h"
+#include "worker/executor/staging.h"
 
 namespace starling {
 
@@ -34,9 +35,23 @@ size_t JobMemory::logits_per_sample() const {
   return JudgedLabels(graph_) == 0 ? 0 : graph_.values[graph_.logits].elements;
 }
 
+size_t JobMemory::input_bytes(int64_t samples) const {
+  return samples * graph_.values[kInputValue].elements * sizeof(float);
+}
+
+size_t JobMemory::label_bytes(int64_t samples) const {
+  return samples * graph_.values[kLabelValue].elements * sizeof(float);
+}
+
+size_t JobMemory::staging_bytes(int64_t samples) const {
+  if (device_->host_reaches_memory()) return 0;
+  return InputStaging::Bytes(input_bytes(samples), label_bytes(samples));
+}
+
 size_t JobMemory::BytesWith(size_t arena_bytes, int64_t samples) const {
   const size_t logits = samples * logits_per_sample() * sizeof(float);
-  return options_.lanes * (arena_bytes + logits) + flat_buffers() * flat_bytes();
+  return options_.lanes * (arena_bytes + logits + staging_bytes(samples)) +
+         flat_buffers() * flat_bytes();
 }
 
 absl::StatusOr<JobMemory::Planned> JobMemory::Plan(int64_t samples,

@@ -6,10 +6,13 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "common/placement/layout.h"
 #include "common/sync/mutex.h"
 #include "kernels/device.h"
+#include "worker/executor/copy_queue.h"
 #include "worker/executor/device_memory.h"
 
 namespace starling {
@@ -22,24 +25,33 @@ class ParameterMemory {
   ParameterMemory(const ParameterMemory&) = delete;
   ParameterMemory& operator=(const ParameterMemory&) = delete;
 
-  // Once; all zero.
-  absl::Status Allocate(Device* device, size_t bytes);
+  // Once; all zero. `device` and `spans` outlive this.
+  absl::Status Allocate(Device* device, const Layout& layout, SpanRing* spans);
 
   float* host() const { return host_; }          // null before Allocate
   float* device() const { return memory_.as<float>(); }
 
-  // `elements` from `begin` on are as they stay for now: makes them the device's values, for work
-  // that is ordered after the call, on any stream. Nothing to do where `*ready`, which is set
-  // behind it.
-  absl::Status Install(size_t begin, size_t elements, std::atomic<bool>* ready);
+  // Before a unit, and when its lanes have stopped: returns when no copy is under way, the first of whose
+  // failures it says.
+  void BeginUnit(Clock clock);
+  absl::Status EndUnit();
+
+  // The slice's elements are as they stay for now: makes them the device's values, for work that is
+  // ordered on `lane` after the call. Each lane calls it, once in a unit; the first orders the copy,
+  // and sets `*ready`. The host's are read until `lane` has passed the call.
+  absl::Status Install(const Slice& slice, std::atomic<bool>* ready, Stream& lane);
 
  private:
+  bool copies() const { return host_ != device(); }
+
   Device* owner_ = nullptr;
   DeviceMemory memory_;
   float* host_ = nullptr;  // memory_'s own, or a block of AllocateHost's
 
+  // Where there are copies.
   Mutex mutex_;
-  std::unique_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);  // copies run beside what lanes compute
+  std::unique_ptr<CopyQueue> in_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Event>> arrived_;  // by slice
 };
 
 }  // namespace starling

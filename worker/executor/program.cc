@@ -289,6 +289,14 @@ absl::Status Program::Load(const void* inputs, const void* labels, Stream& strea
   return device_->CopyToDevice(labels_, labels, value_bytes_[kLabelValue], stream);
 }
 
+absl::Status Program::LoadFromDevice(const void* inputs, const void* labels, Stream& stream) {
+  if (input_ != nullptr) {
+    STARLING_RETURN_IF_ERROR(device_->Copy(input_, inputs, value_bytes_[kInputValue], stream));
+  }
+  if (labels_ == nullptr) return absl::OkStatus();
+  return device_->Copy(labels_, labels, value_bytes_[kLabelValue], stream);
+}
+
 absl::Status Program::Forward(int node, const RandomKey& random, Stream& stream) {
   return RunForward(node, nodes_[node], random, stream);
 }

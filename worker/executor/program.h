@@ -52,6 +52,11 @@ class Program {
 
   // Copies a micro-batch in; `inputs` may be null where the graph does not read them.
   absl::Status Load(const void* inputs, const void* labels, Stream& stream);
+  // As Load, from device memory.
+  absl::Status LoadFromDevice(const void* inputs, const void* labels, Stream& stream);
+  // Of a micro-batch; 0 where the graph does not read them.
+  size_t input_bytes() const { return LoadedBytes(kInputValue); }
+  size_t label_bytes() const { return LoadedBytes(kLabelValue); }
   absl::Status Forward(int node, const RandomKey& random, Stream& stream);
   // The nodes that must run again before that step, in this order, each by ForwardAgain.
   const std::vector<int>& again(int step) const { return plan_.again[step]; }
@@ -99,6 +104,9 @@ class Program {
   Program(const ResolvedGraph& graph, Device* device, const ProgramOptions& options)
       : graph_(graph), device_(device), options_(options) {}
 
+  size_t LoadedBytes(int value) const {
+    return plan_.values[value].bytes == 0 ? 0 : value_bytes_[value];
+  }
   absl::Status CreateKernels();
   absl::Status Plan();
   absl::Status RunForward(int node, const BoundNode& bound, const RandomKey& random,

@@ -42,7 +42,7 @@ class PushSink : public GradientSink {
     std::function<int()> loss_scale_log2 = nullptr;
     bool whole = false;     // fp16: an overflow skips all of the unit, not only what comes after it
   };
-  // Called by the executor's lanes; must be quick.
+  // Called by the executor's threads; must be quick.
   using Deliver = std::function<void(PushedGradient)>;
 
   // `layout` outlives the sink, and so does `memory`, for what it notes: used by one thread at a time,

@@ -400,8 +400,9 @@ void WorkerRuntime::Carry(action::Prepare action) {
         standing_.Begin(session_.standing(), absl::Now());
         prepared.slices = job_->SliceShapes();
         if (recorder_ != nullptr) recorder_->BeginJob(job_);
-        spdlog::info("prepared job \"{}\": {} slices, {} bytes planned", description.spec().name(),
-                     prepared.slices.size(), job_->executor().planned_bytes());
+        spdlog::info("prepared job \"{}\": {} slices, {} bytes planned, and {} pinned",
+                     description.spec().name(), prepared.slices.size(),
+                     job_->executor().planned_bytes(), job_->executor().pinned_bytes());
       } else {
         prepared.status = job.status();
         spdlog::error("cannot serve job \"{}\": {}", description.spec().name(), job.status().ToString());
