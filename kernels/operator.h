@@ -62,6 +62,9 @@ struct OperatorSpec {
   std::vector<Shape> parameter_shapes;     // in the operator's order (weight, bias, mean, variance)
   Shape output_shape;         // micro-batch first; checked against the operator's own rule
   bool plain_output = false;  // the output must be plain (logits); a loss's is in any case
+  // The device may time several algorithms and take the fastest: results may then differ in the
+  // last bits from one process to another. The CPU has none to choose from, and ignores it.
+  bool tune = false;
 };
 
 // Where the random numbers of one call come from: a pure function of this key and of the element's

@@ -1,5 +1,6 @@
-// Attention from products of matrices, all heads of a sample at once. In two bytes, too, scores and
-// their gradients are in float until the softmax is over: differences of large numbers.
+// Attention from products of matrices, all heads of a sample at once: in float, and where cuDNN has
+// none of its own (fused_attention.cc). In two bytes, too, scores and their gradients are in float
+// until the softmax is over: differences of large numbers.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

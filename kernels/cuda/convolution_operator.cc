@@ -19,7 +19,8 @@ class ConvolutionKernel : public CudaKernel {
 
   absl::Status Prepare(Cudnn& cudnn) {
     const auto plan = [&](Pass pass) {
-      return cudnn.Plan(KeyOf(p_, pass, element(), plan_.output.channels_last));
+      return cudnn.Plan(
+          KeyOf(p_, pass, element(), plan_.output.channels_last, /*tune=*/spec_.tune));
     };
     STARLING_ASSIGN_OR_RETURN(forward_, plan(Pass::kForward));
     size_t scratch_bytes = forward_->workspace_bytes();

@@ -21,10 +21,12 @@ struct ConvolutionKey {
   // [N, C, H, W], [O, C / groups, kh, kw], [N, O, oh, ow]
   std::array<int64_t, 4> input = {}, weight = {}, output = {};
   std::array<int64_t, 2> stride = {}, padding = {}, dilation = {};
+  bool tune = false;  // the plan may be chosen by timing several
   friend auto operator<=>(const ConvolutionKey&, const ConvolutionKey&) = default;
 };
 
-inline ConvolutionKey KeyOf(const Geometry2d& p, Pass pass, Element element, bool channels_last) {
+inline ConvolutionKey KeyOf(const Geometry2d& p, Pass pass, Element element, bool channels_last,
+                            bool tune) {
   return {.pass = pass,
           .element = element,
           .channels_last = channels_last,
@@ -33,7 +35,8 @@ inline ConvolutionKey KeyOf(const Geometry2d& p, Pass pass, Element element, boo
           .output = {p.batch, p.out_channels, p.out_height, p.out_width},
           .stride = {p.stride_height, p.stride_width},
           .padding = {p.padding_height, p.padding_width},
-          .dilation = {p.dilation_height, p.dilation_width}};
+          .dilation = {p.dilation_height, p.dilation_width},
+          .tune = tune};
 }
 
 // How far apart neighbours along each axis of [a, b, c, d] lie: row-major, or as [a, c, d, b].

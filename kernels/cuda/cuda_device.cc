@@ -182,7 +182,11 @@ absl::StatusOr<CudaKernelPtr> Make(const OperatorSpec& spec, const OperatorGeome
     case Op::kGlobalAvgPool2d: return MakeGlobalAvgPool(spec, geometry, plan);
     case Op::kLinear: return MakeLinear(spec, geometry, plan, library);
     case Op::kMatMul: return MakeMatMul(spec, geometry, plan, library);
-    case Op::kAttention: return MakeAttention(spec, geometry, plan, library);
+    case Op::kAttention: {
+      absl::StatusOr<CudaKernelPtr> fused = MakeFusedAttention(spec, geometry, plan, cudnn);
+      if (!absl::IsUnimplemented(fused.status())) return fused;
+      return MakeAttention(spec, geometry, plan, library);
+    }
     case Op::kConv2d: return MakeConvolution(spec, geometry, plan, cudnn);
   }
   return absl::UnimplementedError(absl::StrCat(

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cmath>
 #include <exception>
 #include <map>
 #include <unordered_map>
@@ -11,9 +13,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "cudnn_frontend.h"
 #include "kernels/cuda/alignment.h"
+#include "kernels/cuda/plan_timing.h"
+#include "kernels/cuda/status.h"
+#include "kernels/cuda/stopwatch.h"
 
 // Where the front end looks for cuDNN's functions.
 namespace cudnn_frontend {
@@ -28,16 +34,27 @@ namespace fe = cudnn_frontend;
 constexpr size_t kMajor = 9;
 constexpr int64_t kWorkspaceBytesMax = 256 << 20;
 
-enum Tensor : int64_t { kX = 1, kW = 2, kY = 3 };
+// Of candidates for a tuned plan, and timed runs of each after one that is not timed.
+constexpr size_t kCandidatesMax = 4;
+constexpr int kTimedRuns = 5;
+// The oldest GPU that the kernels are compiled for, where there is none to ask.
+constexpr int kHopper = 90;
 
 absl::Status Said(fe::error_t error, const char* call) {
   if (error.is_good()) return absl::OkStatus();
-  const std::string text = absl::StrCat("cuDNN, ", call, ": ", error.get_message());
-  if (error.get_code() == fe::error_code_t::GRAPH_NOT_SUPPORTED ||
-      error.get_code() == fe::error_code_t::HEURISTIC_QUERY_FAILED) {
-    return absl::UnimplementedError(text);
+  return absl::InternalError(absl::StrCat("cuDNN, ", call, ": ", error.get_message()));
+}
+
+// While a plan is made. cuDNN itself refuses what it has no plan for in several ways.
+absl::Status SaidOfPlan(fe::error_t error, const char* call) {
+  switch (error.get_code()) {
+    case fe::error_code_t::GRAPH_NOT_SUPPORTED:
+    case fe::error_code_t::HEURISTIC_QUERY_FAILED:
+    case fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED:
+    case fe::error_code_t::CUDNN_BACKEND_API_FAILED:
+      return absl::UnimplementedError(absl::StrCat("cuDNN, ", call, ": ", error.get_message()));
+    default: return Said(error, call);
   }
-  return absl::InternalError(text);
 }
 
 absl::Status Said(cudnnStatus_t status, const char* call) {
@@ -52,13 +69,14 @@ absl::Status Said(cudnnStatus_t status, const char* call) {
   return absl::InternalError(text);
 }
 
-// The front end throws where it does not find a library or a function.
+// The front end throws where it does not find a library or a function, and, while a plan is made,
+// where it has nothing for a graph.
 template <typename F>
-absl::Status Guarded(F f) {
+absl::Status Guarded(F f, absl::StatusCode thrown = absl::StatusCode::kInternal) {
   try {
     return f();
   } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat("cuDNN's front end: ", error.what()));
+    return absl::Status(thrown, absl::StrCat("cuDNN's front end: ", error.what()));
   }
 }
 
@@ -78,117 +96,337 @@ std::vector<int64_t> ListOf(const std::array<int64_t, kSize>& array) {
 
 // A handle, which one thread at a time gives a stream and work.
 struct Handle {
+  int sm_version = kHopper;  // of the GPU; set before the first plan
   absl::Mutex mutex;
   cudnnHandle_t handle ABSL_GUARDED_BY(mutex) = nullptr;
 };
 
-class PlanOfGraph : public ConvolutionPlan {
- public:
-  explicit PlanOfGraph(std::shared_ptr<Handle> handle) : handle_(std::move(handle)) {}
-
-  absl::Status Build(const ConvolutionKey& key) {
-    return Guarded([&] { return BuildUnguarded(key); });
-  }
-
-  absl::Status Validate(const ConvolutionKey& key) {
-    return Guarded([&] {
-      Describe(key);
-      return Said(graph_.validate(), "validate");
-    });
-  }
-
-  size_t workspace_bytes() const override { return ScratchBytes(workspace_bytes_); }
-
-  absl::Status Run(void* x, void* w, void* y, void* workspace, CudaStream& stream) const override {
-    return Guarded([&] {
-      absl::MutexLock lock(&handle_->mutex);
-      pointers_[kX] = x;
-      pointers_[kW] = w;
-      pointers_[kY] = y;
-      STARLING_RETURN_IF_ERROR(
-          Said(fe::detail::set_stream(handle_->handle, stream.get()), "cudnnSetStream"));
-      return Said(graph_.execute(handle_->handle, pointers_, AlignedScratch(workspace)),
-                  "execute");
-    });
-  }
-
- private:
+// A graph, and the plan that was chosen for it. What a subclass adds describes the graph.
+class PlannedGraph {
+ protected:
   using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
+  using Sizes = std::array<int64_t, 4>;
+  // A tensor of the graph, by its number there, and its place in memory.
+  struct Place {
+    int64_t tensor = 0;
+    const void* memory = nullptr;
+  };
+  // How many bytes of memory a tensor takes.
+  struct Extent {
+    int64_t tensor = 0;
+    size_t bytes = 0;
+  };
 
-  TensorPtr Given(const std::array<int64_t, 4>& size, Tensor tensor, const ConvolutionKey& key) {
-    return graph_.tensor(fe::graph::Tensor_attributes()
-                             .set_uid(tensor)
-                             .set_data_type(TypeOf(key.element))
-                             .set_dim(ListOf(size))
-                             .set_stride(ListOf(StridesOf(size, key.channels_last))));
+  explicit PlannedGraph(std::shared_ptr<Handle> handle) : handle_(std::move(handle)) {
+    graph_.set_sm_version(handle_->sm_version);
+    // Plans outlive the CUDA graphs that they are captured into.
+    graph_.set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);
   }
 
-  void Made(const TensorPtr& tensor, const std::array<int64_t, 4>& size, Tensor uid,
-            const ConvolutionKey& key) {
-    tensor->set_uid(uid)
-        .set_output(true)
-        .set_data_type(TypeOf(key.element))
-        .set_dim(ListOf(size))
-        .set_stride(ListOf(StridesOf(size, key.channels_last)));
-  }
-
-  template <typename Attributes>
-  static Attributes Of(const ConvolutionKey& key) {
-    return Attributes()
-        .set_padding(ListOf(key.padding))
-        .set_stride(ListOf(key.stride))
-        .set_dilation(ListOf(key.dilation));
-  }
-
-  void Describe(const ConvolutionKey& key) {
-    graph_.set_io_data_type(TypeOf(key.element))
+  void Describe(Element element) {
+    graph_.set_io_data_type(TypeOf(element))
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
-    switch (key.pass) {
-      case Pass::kForward:
-        return Made(graph_.conv_fprop(Given(key.input, kX, key), Given(key.weight, kW, key),
-                                      Of<fe::graph::Conv_fprop_attributes>(key)),
-                    key.output, kY, key);
-      case Pass::kInputGradient:
-        return Made(graph_.conv_dgrad(Given(key.output, kY, key), Given(key.weight, kW, key),
-                                      Of<fe::graph::Conv_dgrad_attributes>(key)),
-                    key.input, kX, key);
-      case Pass::kWeightGradient:
-        return Made(graph_.conv_wgrad(Given(key.output, kY, key), Given(key.input, kX, key),
-                                      Of<fe::graph::Conv_wgrad_attributes>(key)),
-                    key.weight, kW, key);
-    }
+  }
+  TensorPtr Given(int64_t tensor, Element element, const Sizes& size, const Sizes& strides) {
+    return graph_.tensor(fe::graph::Tensor_attributes()
+                             .set_uid(tensor)
+                             .set_data_type(TypeOf(element))
+                             .set_dim(ListOf(size))
+                             .set_stride(ListOf(strides)));
+  }
+  static void Made(const TensorPtr& made, int64_t tensor, Element element, const Sizes& size,
+                   const Sizes& strides) {
+    made->set_uid(tensor)
+        .set_output(true)
+        .set_data_type(TypeOf(element))
+        .set_dim(ListOf(size))
+        .set_stride(ListOf(strides));
   }
 
-  absl::Status BuildUnguarded(const ConvolutionKey& key) {
-    Describe(key);
+  absl::Status Validate() { return SaidOfPlan(graph_.validate(), "validate"); }
+
+  // Of a described graph: the heuristics' first plan without what is barred, or the fastest of
+  // several, if `tuned` says the tensors.
+  absl::Status Choose(const std::vector<fe::HeurMode_t>& heuristics,
+                      const std::vector<fe::NumericalNote_t>& barred,
+                      absl::Span<const Extent> tuned) {
     absl::MutexLock lock(&handle_->mutex);
-    STARLING_RETURN_IF_ERROR(Said(graph_.validate(), "validate"));
+    STARLING_RETURN_IF_ERROR(Validate());
     STARLING_RETURN_IF_ERROR(
-        Said(graph_.build_operation_graph(handle_->handle), "build_operation_graph"));
+        SaidOfPlan(graph_.build_operation_graph(handle_->handle), "build_operation_graph"));
     STARLING_RETURN_IF_ERROR(
-        Said(graph_.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}),
-             "create_execution_plans"));
-    std::vector<fe::NumericalNote_t> barred = {fe::NumericalNote_t::NONDETERMINISTIC};
-    if (key.element == Element::kFloat) {  // tensor cores would round its inputs
-      barred.push_back(fe::NumericalNote_t::TENSOR_CORE);
-      barred.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
+        SaidOfPlan(graph_.create_execution_plans(heuristics), "create_execution_plans"));
+    graph_.deselect_numeric_notes(barred);
+    std::vector<int64_t> built;
+    STARLING_RETURN_IF_ERROR(BuildPlans(tuned.empty() ? 1 : kCandidatesMax, &built));
+    chosen_ = built[0];
+    if (built.size() > 1) {
+      // What fails here leaves the heuristics' choice.
+      const absl::StatusOr<int64_t> fastest = FastestOf(built, tuned);
+      if (fastest.ok()) chosen_ = *fastest;
     }
-    graph_.deselect_numeric_notes(barred).deselect_workspace_greater_than(kWorkspaceBytesMax);
-    STARLING_RETURN_IF_ERROR(Said(graph_.check_support(), "check_support"));
-    STARLING_RETURN_IF_ERROR(Said(graph_.build_plans(), "build_plans"));
-    int64_t bytes = 0;
-    STARLING_RETURN_IF_ERROR(Said(graph_.get_workspace_size(bytes), "get_workspace_size"));
-    workspace_bytes_ = static_cast<size_t>(bytes);
+    STARLING_ASSIGN_OR_RETURN(workspace_bytes_, WorkspaceOf(chosen_));
     return absl::OkStatus();
+  }
+
+  size_t workspace_bytes() const { return ScratchBytes(workspace_bytes_); }
+
+  absl::Status Execute(absl::Span<const Place> places, void* workspace, CudaStream& stream) const {
+    return Guarded([&] {
+      absl::MutexLock lock(&handle_->mutex);
+      return ExecutePlan(chosen_, places, AlignedScratch(workspace), stream);
+    });
   }
 
   const std::shared_ptr<Handle> handle_;
   fe::graph::Graph graph_;
+
+ private:
+  // The first `most` that can be built, in the heuristics' order.
+  absl::Status BuildPlans(size_t most, std::vector<int64_t>* built) {
+    std::string refusals;
+    const auto count = static_cast<int64_t>(graph_.get_execution_plan_count());
+    for (int64_t i = 0; i < count && built->size() < most; ++i) {
+      fe::error_t error = graph_.build_plan_at_index(i);
+      if (error.is_good()) {
+        built->push_back(i);
+      } else {
+        absl::StrAppend(&refusals, "; ", error.get_message());
+      }
+    }
+    if (!built->empty()) return absl::OkStatus();
+    return absl::UnimplementedError(
+        absl::StrCat("cuDNN can use none of ", count, " plans", refusals));
+  }
+
+  absl::StatusOr<size_t> WorkspaceOf(int64_t plan) const {
+    int64_t bytes = 0;
+    STARLING_RETURN_IF_ERROR(
+        Said(graph_.get_workspace_size_plan_at_index(plan, bytes), "get_workspace_size"));
+    return static_cast<size_t>(bytes);
+  }
+
+  absl::Status ExecutePlan(int64_t plan, absl::Span<const Place> places, void* workspace,
+                           CudaStream& stream) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
+    for (const Place& place : places) pointers_[place.tensor] = const_cast<void*>(place.memory);
+    STARLING_RETURN_IF_ERROR(
+        Said(fe::detail::set_stream(handle_->handle, stream.get()), "cudnnSetStream"));
+    return Said(graph_.execute_plan_at_index(handle_->handle, pointers_, workspace, plan),
+                "execute");
+  }
+
+  // Of plans that are built. Blocks for as long as they take.
+  absl::StatusOr<int64_t> FastestOf(const std::vector<int64_t>& plans,
+                                    absl::Span<const Extent> extents)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
+    const BesideCaptures beside;
+    const auto whole = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
+    size_t workspace = 0;
+    for (int64_t plan : plans) {
+      STARLING_ASSIGN_OR_RETURN(const size_t bytes, WorkspaceOf(plan));
+      workspace = std::max(workspace, whole(bytes));
+    }
+    size_t bytes = workspace;
+    for (const Extent& extent : extents) bytes += whole(extent.bytes);
+    STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<CudaStream> stream, CudaStream::Create());
+    STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Scratch> scratch,
+                              Scratch::Allocate(bytes, *stream));
+    STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Stopwatch> watch, Stopwatch::Create());
+    std::vector<Place> places;
+    size_t offset = workspace;
+    for (const Extent& extent : extents) {
+      places.push_back({extent.tensor, scratch->at(offset)});
+      offset += whole(extent.bytes);
+    }
+    std::vector<std::vector<float>> times;
+    for (int64_t plan : plans) {
+      STARLING_ASSIGN_OR_RETURN(times.emplace_back(),
+                                TimesOf(plan, places, scratch->at(0), *stream, *watch));
+    }
+    return plans[Fastest(times)];
+  }
+
+  // None: cuDNN does not run it. An error: the GPU does not work.
+  absl::StatusOr<std::vector<float>> TimesOf(int64_t plan, absl::Span<const Place> places,
+                                             void* workspace, CudaStream& stream,
+                                             Stopwatch& watch) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
+    std::vector<float> times;
+    for (int run = 0; run <= kTimedRuns; ++run) {
+      STARLING_RETURN_IF_ERROR(watch.Begin(stream));
+      const bool ran = ExecutePlan(plan, places, workspace, stream).ok();
+      STARLING_ASSIGN_OR_RETURN(const float milliseconds, watch.End(stream));
+      if (!ran) return std::vector<float>();
+      if (run > 0) times.push_back(milliseconds);  // the first loads the kernel, too
+    }
+    return times;
+  }
+
+  int64_t chosen_ = 0;
   size_t workspace_bytes_ = 0;
   // One call at a time fills it, under the handle's mutex; kept, so that a call allocates nothing.
-  mutable std::unordered_map<int64_t, void*> pointers_ = {{kX, nullptr}, {kW, nullptr},
-                                                          {kY, nullptr}};
+  mutable std::unordered_map<int64_t, void*> pointers_;
+};
+
+class PlanOfConvolution : public ConvolutionPlan, private PlannedGraph {
+ public:
+  PlanOfConvolution(std::shared_ptr<Handle> handle, const ConvolutionKey& key)
+      : PlannedGraph(std::move(handle)), key_(key) {}
+
+  absl::Status Build() {
+    return Guarded([&] {
+      Describe();
+      std::vector<fe::NumericalNote_t> barred = {fe::NumericalNote_t::NONDETERMINISTIC};
+      if (key_.element == Element::kFloat) {  // tensor cores would round its inputs
+        barred.push_back(fe::NumericalNote_t::TENSOR_CORE);
+        barred.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
+      }
+      graph_.deselect_workspace_greater_than(kWorkspaceBytesMax);
+      std::vector<Extent> tuned;
+      if (key_.tune) {
+        tuned = {{kX, BytesOf(key_.input)}, {kW, BytesOf(key_.weight)}, {kY, BytesOf(key_.output)}};
+      }
+      return Choose({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}, barred, tuned);
+    }, absl::StatusCode::kUnimplemented);
+  }
+
+  absl::Status Validate() {
+    return Guarded([&] {
+      Describe();
+      return PlannedGraph::Validate();
+    });
+  }
+
+  size_t workspace_bytes() const override { return PlannedGraph::workspace_bytes(); }
+
+  absl::Status Run(void* x, void* w, void* y, void* workspace, CudaStream& stream) const override {
+    return Execute({{kX, x}, {kW, w}, {kY, y}}, workspace, stream);
+  }
+
+ private:
+  enum Tensor : int64_t { kX = 1, kW, kY };
+
+  size_t BytesOf(const Sizes& size) const {
+    return static_cast<size_t>(size[0] * size[1] * size[2] * size[3]) * ElementBytes(key_.element);
+  }
+  TensorPtr In(Tensor tensor, const Sizes& size) {
+    return Given(tensor, key_.element, size, StridesOf(size, key_.channels_last));
+  }
+  void Out(const TensorPtr& made, Tensor tensor, const Sizes& size) {
+    Made(made, tensor, key_.element, size, StridesOf(size, key_.channels_last));
+  }
+
+  template <typename Attributes>
+  Attributes Of() const {
+    return Attributes()
+        .set_padding(ListOf(key_.padding))
+        .set_stride(ListOf(key_.stride))
+        .set_dilation(ListOf(key_.dilation));
+  }
+
+  void Describe() {
+    PlannedGraph::Describe(key_.element);
+    switch (key_.pass) {
+      case Pass::kForward:
+        return Out(graph_.conv_fprop(In(kX, key_.input), In(kW, key_.weight),
+                                     Of<fe::graph::Conv_fprop_attributes>()),
+                   kY, key_.output);
+      case Pass::kInputGradient:
+        return Out(graph_.conv_dgrad(In(kY, key_.output), In(kW, key_.weight),
+                                     Of<fe::graph::Conv_dgrad_attributes>()),
+                   kX, key_.input);
+      case Pass::kWeightGradient:
+        return Out(graph_.conv_wgrad(In(kY, key_.output), In(kX, key_.input),
+                                     Of<fe::graph::Conv_wgrad_attributes>()),
+                   kW, key_.weight);
+    }
+  }
+
+  const ConvolutionKey key_;
+};
+
+class PlanOfAttention : public AttentionPlan, private PlannedGraph {
+ public:
+  PlanOfAttention(std::shared_ptr<Handle> handle, const AttentionKey& key)
+      : PlannedGraph(std::move(handle)), key_(key) {}
+
+  // Nothing is barred: that backward adds up in one order is asked of the operator itself, and its
+  // engine is one that could do otherwise.
+  absl::Status Build() {
+    return Guarded([&] {
+      Describe();
+      return Choose({fe::HeurMode_t::A}, {}, {});
+    }, absl::StatusCode::kUnimplemented);
+  }
+
+  absl::Status Validate() {
+    return Guarded([&] {
+      Describe();
+      return PlannedGraph::Validate();
+    });
+  }
+
+  size_t workspace_bytes() const override { return PlannedGraph::workspace_bytes(); }
+
+  absl::Status Run(const AttentionValues& at, void* workspace, CudaStream& stream) const override {
+    const Place places[] = {{kQuery, at.query}, {kKey, at.key}, {kValue, at.value},
+                            {kOutput, at.output}, {kStatistics, at.statistics},
+                            {kGradOutput, at.grad_output}, {kGradQuery, at.grad_query},
+                            {kGradKey, at.grad_key}, {kGradValue, at.grad_value}};
+    const size_t used = key_.backward ? kGradValue : key_.statistics ? kStatistics : kOutput;
+    return Execute(absl::MakeConstSpan(places, used), workspace, stream);
+  }
+
+ private:
+  // Forward has the first four or five, backward all.
+  enum Tensor : int64_t {
+    kQuery = 1, kKey, kValue, kOutput, kStatistics, kGradOutput, kGradQuery, kGradKey, kGradValue
+  };
+
+  TensorPtr Input(Tensor tensor) {
+    return Given(tensor, key_.element, ValueSize(key_), InputStrides(key_));
+  }
+  TensorPtr Output(Tensor tensor) {
+    return Given(tensor, key_.element, ValueSize(key_), OutputStrides(key_));
+  }
+
+  template <typename Attributes>
+  Attributes Of() const {
+    Attributes attributes;
+    attributes.set_name("attention").set_attn_scale(1 / std::sqrt(static_cast<float>(key_.width)));
+    if (key_.causal) {
+      attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+          .set_diagonal_band_right_bound(0);
+    }
+    return attributes;
+  }
+
+  void Describe() {
+    PlannedGraph::Describe(key_.element);
+    if (key_.backward) return DescribeBackward();
+    auto [output, statistics] =
+        graph_.sdpa(Input(kQuery), Input(kKey), Input(kValue),
+                    Of<fe::graph::SDPA_attributes>().set_generate_stats(key_.statistics));
+    Made(output, kOutput, key_.element, ValueSize(key_), OutputStrides(key_));
+    if (!key_.statistics) return;
+    Made(statistics, kStatistics, Element::kFloat, StatisticsSize(key_), StatisticsStrides(key_));
+  }
+
+  void DescribeBackward() {
+    const TensorPtr statistics =
+        Given(kStatistics, Element::kFloat, StatisticsSize(key_), StatisticsStrides(key_));
+    auto gradients = graph_.sdpa_backward(
+        Input(kQuery), Input(kKey), Input(kValue), Output(kOutput), Output(kGradOutput), statistics,
+        Of<fe::graph::SDPA_backward_attributes>().set_deterministic_algorithm(true));
+    const Tensor tensors[] = {kGradQuery, kGradKey, kGradValue};
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      Made(gradients[i], tensors[i], key_.element, ValueSize(key_), InputStrides(key_));
+    }
+  }
+
+  const AttentionKey key_;
 };
 
 class CudnnOfFrontEnd : public Cudnn {
@@ -202,10 +440,11 @@ class CudnnOfFrontEnd : public Cudnn {
     }
     STARLING_RETURN_IF_ERROR(CheckVersion(library, name));
     fe::cudnn_dlhandle = library;
-    return Guarded([&] {
+    STARLING_RETURN_IF_ERROR(Guarded([&] {
       absl::MutexLock lock(&handle_->mutex);
       return Said(fe::detail::create_handle(&handle_->handle), "cudnnCreate");
-    });
+    }));
+    return AskVersionOfGpu();
   }
 
   ~CudnnOfFrontEnd() override {
@@ -215,16 +454,41 @@ class CudnnOfFrontEnd : public Cudnn {
 
   absl::StatusOr<std::shared_ptr<const ConvolutionPlan>> Plan(const ConvolutionKey& key) override {
     absl::MutexLock lock(&mutex_);
-    std::shared_ptr<const ConvolutionPlan>& place = plans_[key];
-    if (place == nullptr) {
-      const auto plan = std::make_shared<PlanOfGraph>(handle_);
-      STARLING_RETURN_IF_ERROR(plan->Build(key));
-      place = plan;
-    }
-    return place;
+    return PlanIn<ConvolutionPlan, PlanOfConvolution>(key, convolutions_);
+  }
+
+  absl::StatusOr<std::shared_ptr<const AttentionPlan>> Plan(const AttentionKey& key) override {
+    absl::MutexLock lock(&mutex_);
+    return PlanIn<AttentionPlan, PlanOfAttention>(key, attentions_);
   }
 
  private:
+  // What is known of a key: its plan, or why cuDNN has none.
+  template <typename Key, typename Plan>
+  using Plans = std::map<Key, absl::StatusOr<std::shared_ptr<const Plan>>>;
+
+  template <typename Plan, typename Made, typename Key>
+  absl::StatusOr<std::shared_ptr<const Plan>> PlanIn(const Key& key, Plans<Key, Plan>& plans) {
+    if (const auto it = plans.find(key); it != plans.end()) return it->second;
+    const auto made = std::make_shared<Made>(handle_, key);
+    const absl::Status status = made->Build();
+    if (!status.ok() && !absl::IsUnimplemented(status)) return status;
+    if (status.ok()) return plans.emplace(key, std::shared_ptr<const Plan>(made)).first->second;
+    return plans.emplace(key, status).first->second;
+  }
+
+  // The front end would look for it in a CUDA runtime beside ours, which need not be there.
+  absl::Status AskVersionOfGpu() {
+    int device = 0, major = 0, minor = 0;
+    STARLING_RETURN_IF_CUDA_ERROR(cudaGetDevice(&device));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+    handle_->sm_version = 10 * major + minor;
+    return absl::OkStatus();
+  }
+
   // Before version 9 it counted 8907, since then 91900.
   static absl::Status CheckVersion(void* library, const std::string& name) {
     const auto version_of =
@@ -239,7 +503,8 @@ class CudnnOfFrontEnd : public Cudnn {
 
   const std::shared_ptr<Handle> handle_ = std::make_shared<Handle>();
   absl::Mutex mutex_;
-  std::map<ConvolutionKey, std::shared_ptr<const ConvolutionPlan>> plans_ ABSL_GUARDED_BY(mutex_);
+  Plans<ConvolutionKey, ConvolutionPlan> convolutions_ ABSL_GUARDED_BY(mutex_);
+  Plans<AttentionKey, AttentionPlan> attentions_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -251,7 +516,11 @@ absl::StatusOr<std::unique_ptr<Cudnn>> Cudnn::Load(const std::string& library) {
 }
 
 absl::Status ValidateConvolution(const ConvolutionKey& key) {
-  return PlanOfGraph(std::make_shared<Handle>()).Validate(key);
+  return PlanOfConvolution(std::make_shared<Handle>(), key).Validate();
+}
+
+absl::Status ValidateAttention(const AttentionKey& key) {
+  return PlanOfAttention(std::make_shared<Handle>(), key).Validate();
 }
 
 }  // namespace starling::cuda

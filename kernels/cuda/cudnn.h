@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/convolution_plan.h"
 #include "kernels/cuda/stream.h"
 
@@ -25,7 +26,30 @@ class ConvolutionPlan {
                            CudaStream& stream) const = 0;
 };
 
-// Thread-safe. Outlives its plans.
+// Where a call of attention finds its values, which lie as the key says, aligned to 16 bytes.
+struct AttentionValues {
+  const void* query = nullptr;
+  const void* key = nullptr;
+  const void* value = nullptr;
+  void* output = nullptr;        // forward writes it, backward reads it
+  float* statistics = nullptr;   // the same; null: forward writes none
+  // Backward alone: read, and written.
+  const void* grad_output = nullptr;
+  void* grad_query = nullptr;
+  void* grad_key = nullptr;
+  void* grad_value = nullptr;
+};
+
+// One attention's plan, forward or backward. Thread-safe.
+class AttentionPlan {
+ public:
+  virtual ~AttentionPlan() = default;
+  virtual size_t workspace_bytes() const = 0;
+  virtual absl::Status Run(const AttentionValues& values, void* workspace,
+                           CudaStream& stream) const = 0;
+};
+
+// Thread-safe. Outlives its plans, and CUDA graphs that their calls were captured into.
 class Cudnn {
  public:
   // `library` as dlopen takes it. kFailedPrecondition: it is not found, or of another major version
@@ -34,14 +58,20 @@ class Cudnn {
   virtual ~Cudnn() = default;
 
   // The plan of `key`, made when it is asked for first, which takes up to seconds. Plans add up in
-  // one order, and in float without rounding inputs. kUnimplemented: cuDNN has none.
+  // one order, and in float without rounding inputs. It is the heuristics' first; with key.tune
+  // the fastest of several, which run for that on memory allocated as long, if there is some.
+  // kUnimplemented: cuDNN has none.
   virtual absl::StatusOr<std::shared_ptr<const ConvolutionPlan>> Plan(
       const ConvolutionKey& key) = 0;
+  // In bfloat16 and half. What cuDNN refuses is kUnimplemented, too.
+  virtual absl::StatusOr<std::shared_ptr<const AttentionPlan>> Plan(const AttentionKey& key) = 0;
 };
 
 // Whether the front end takes the description of a convolution, as far as it can say without a GPU;
 // cuDNN must have been loaded, if in vain. For tests.
 absl::Status ValidateConvolution(const ConvolutionKey& key);
+// The same of attention, on a GPU of Hopper's kind. kUnimplemented: it does not take this shape.
+absl::Status ValidateAttention(const AttentionKey& key);
 
 }  // namespace starling::cuda
 

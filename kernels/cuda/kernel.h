@@ -95,6 +95,7 @@ absl::StatusOr<CudaKernelPtr> MakeLinear(const OperatorSpec&, const OperatorGeom
 absl::StatusOr<CudaKernelPtr> MakeMatMul(const OperatorSpec&, const OperatorGeometry&,
                                          const FormatPlan&,
                                          const std::shared_ptr<const CublasLt>& library);
+// From products of matrices, in every type and shape.
 absl::StatusOr<CudaKernelPtr> MakeAttention(const OperatorSpec&, const OperatorGeometry&,
                                             const FormatPlan&,
                                             const std::shared_ptr<const CublasLt>& library);
@@ -102,6 +103,11 @@ absl::StatusOr<CudaKernelPtr> MakeAttention(const OperatorSpec&, const OperatorG
 // kUnimplemented: cuDNN has no plan for it. `cudnn` outlives the kernel.
 absl::StatusOr<CudaKernelPtr> MakeConvolution(const OperatorSpec&, const OperatorGeometry&,
                                               const FormatPlan&, Cudnn& cudnn);
+
+// cuDNN's own attention. kUnimplemented: it has none for this type (float) or shape. `cudnn`
+// outlives the kernel.
+absl::StatusOr<CudaKernelPtr> MakeFusedAttention(const OperatorSpec&, const OperatorGeometry&,
+                                                 const FormatPlan&, Cudnn& cudnn);
 
 // `inner`, which takes and gives what `plan` says, for inputs and an output that lie as `given` and
 // `output` say.
