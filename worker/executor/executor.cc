@@ -269,6 +269,7 @@ class ExecutorImpl : public Executor {
       ProgramOptions program = {sizes[i], training, options_.kernel_threads,
                                 options_.global_batch};
       program.type = options_.type;
+      program.tune = options_.tune;
       if (training) program.recompute = options_.recompute;
       const Program* const twin = &first == out ? nullptr : first[i].get();
       STARLING_ASSIGN_OR_RETURN(out->emplace_back(),

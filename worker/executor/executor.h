@@ -100,6 +100,7 @@ struct ExecutorOptions {
   DataType type = DataType::kFp32;        // of values but for inputs, labels, logits and losses
   size_t bytes_max = std::numeric_limits<size_t>::max();  // of device memory that may be planned
   Recompute recompute;  // of what training computes again; changes no bit
+  bool tune = false;    // as OperatorSpec::tune: of jobs that need not be reproducible
   // Lanes wait instead of computing: every gradient is 0, a sample's loss 1, no prediction right.
   std::optional<ReplayedCompute> replay;
 };

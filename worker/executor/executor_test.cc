@@ -10,6 +10,7 @@
 #include "common/graph/builders.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/executor/program.h"
 #include "worker/executor/testing/harness.h"
 
 namespace starling {
@@ -377,6 +378,15 @@ TEST(ExecutorTest, ABatchThatDoesNotFitIsRefusedWithOneThatWould) {
   EXPECT_TRUE(create().ok());
   options.bytes_max = 1;
   EXPECT_THAT(std::string(create().message()), testing::HasSubstr("not even"));
+}
+
+TEST(KernelSpecTest, SaysWhetherTheDeviceMayTimeAlgorithms) {
+  const ResolvedGraph graph = Validate(ConvNet(false)).value();
+  for (bool tune : {false, true}) {
+    ProgramOptions options;
+    options.tune = tune;
+    EXPECT_EQ(KernelSpec(graph, 0, options).tune, tune);
+  }
 }
 
 TEST(ExecutorTest, UnannouncedSizesAreRefused) {

@@ -104,6 +104,7 @@ OperatorSpec KernelSpec(const ResolvedGraph& graph, int node, const ProgramOptio
   // A table of scalars is, to the kernel, one of rows of one element.
   if (resolved.kind == OpKind::kGatherRows) spec.parameter_shapes[0].push_back(1);
   spec.output_shape = WithBatch(options.samples, graph.values[resolved.output].shape);
+  spec.tune = options.tune;
   spec.plain_output = resolved.output == graph.logits || Rule(resolved.kind).loss;
   return spec;
 }
