@@ -319,6 +319,13 @@ void AddRows(std::vector<OperatorCase>& cases) {
     cases.push_back(PackedAttention({3, 7, 10}, 2, causal));
     cases.push_back(PackedAttention({2, 130, 24}, 3, causal));
   }
+  // As a GPT's, on whose heads a GPU has an attention of its own; heads of 5 above it has none for.
+  for (OperatorCase c :
+       {Attention({2, 128, 128}, 2, true), PackedAttention({2, 128, 128}, 2, true)}) {
+    c.large = true;
+    cases.push_back(std::move(c));
+  }
+  cases.push_back(ForInference(PackedAttention({1, 128, 128}, 2, true)));
   cases.push_back(ForInference(Attention({2, 67, 12}, 3, true)));
   cases.push_back(ForInference(PackedAttention({2, 67, 12}, 3, true)));
   cases.push_back(Embedding({1}, 1, 1));
