@@ -22,7 +22,8 @@ const std::vector<int> kKernelThreads = {1, 2};
 // Six lanes at once, on a machine that may have fewer cores.
 TEST(DeterminismTest, ConcurrentLanesComputeTheSameBits) {
   const std::unique_ptr<Device> device = *CreateCpuDevice();
-  const std::vector<OperatorCase> cases = OperatorCases();
+  std::vector<OperatorCase> cases = OperatorCases();
+  std::erase_if(cases, [&](const OperatorCase& c) { return !c.TakenBy(*device); });
   auto run = [&](size_t index, int threads) {
     const OperatorCase& c = cases[index];
     return CaseRunner(*device, c, Formatted::kNone, threads).Run(RandomArgs(c), GradOutput(c));

@@ -41,9 +41,11 @@ class Stream {
 };
 
 // Operators that one kernel of a device computes faster than several do, as kernels/geometry.h says.
+// CreateOperator may answer kUnimplemented to one that is not claimed here.
 struct Fusions {
   bool batchnorm = false;         // batchnorm with a second input, with a ReLU, or both
   bool packed_attention = false;  // attention with query, key and value in one input
+  bool linear_gelu = false;       // linear with GPT-2's form of GELU behind it
 };
 
 // Of a device's memory.

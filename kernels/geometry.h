@@ -7,7 +7,8 @@
 //                  at most kernel/2). The first maximum of a window, row by row, gets its gradient.
 // avgpool2d        as maxpool2d; padding counts as zeros in the mean
 // global_avgpool2d [N,C,H,W] -> [N,C]
-// linear           [N,...,I]; weight [O,I], bias [O] (optional) -> [N,...,O]
+// linear           [N,...,I]; weight [O,I], bias [O] (optional) -> [N,...,O]; gelu=0: 1: then GELU in
+//                  GPT-2's form, as gelu has it
 // batchnorm        [N,C] or [N,C,H,W], and perhaps a second one of this shape; weight, bias, mean,
 //                  variance, each [C] -> the same; epsilon=1e-5 (double). The second input is added
 //                  to what is normalised; relu=0: 1: then max(0, .). Training normalises with the micro-batch's mean and
@@ -125,6 +126,7 @@ struct OperatorGeometry {
   int64_t rows = 0;
   int64_t spatial = 1;           // batchnorm, global_avgpool2d: H*W
   bool bias = false;             // linear
+  bool gelu = false;             // linear
   double epsilon = 0;            // batchnorm, layernorm
   bool relu = false;             // batchnorm
   double rate = 0;               // dropout

@@ -14,6 +14,7 @@ void GeometryResolver::Linear() {
   g_.outputs = weight[0];
   g_.rows = ElementCount(input()) / g_.inputs;
   g_.bias = spec_.parameter_shapes.size() == 2;
+  g_.gelu = Flag("gelu");
   ExpectShape("the weight", weight, {g_.outputs, g_.inputs});
   if (g_.bias) ExpectShape("the bias", spec_.parameter_shapes[1], {g_.outputs});
   Shape expected = input();

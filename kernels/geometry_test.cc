@@ -167,6 +167,12 @@ TEST(GeometryTest, ChecksHowElementsMove) {
 TEST(GeometryTest, ChecksRowsAndLosses) {
   EXPECT_EQ(ErrorOf(Spec("linear", {{2, 5, 3}}, {2, 5, 4}, {}, {{4, 3}, {4}})), "ok");
   EXPECT_THAT(ErrorOf(Spec("linear", {{2}}, {2}, {}, {{4, 3}})), HasSubstr("at least [N, features]"));
+  const auto linear = [](int64_t gelu) {
+    return Spec("linear", {{2, 3}}, {2, 4}, {{"gelu", gelu}}, {{4, 3}});
+  };
+  EXPECT_FALSE(ResolveGeometry(linear(0))->gelu);
+  EXPECT_TRUE(ResolveGeometry(linear(1))->gelu);
+  EXPECT_THAT(ErrorOf(linear(2)), HasSubstr("attribute 'gelu' must be 0 or 1"));
   EXPECT_THAT(ErrorOf(Spec("layernorm", {{2, 5}}, {2, 5}, {}, {{5}, {4}})),
               HasSubstr("the bias has shape [4], expected [5]"));
   EXPECT_EQ(ErrorOf(Spec("embedding", {{2, 5}}, {2, 5, 3}, {}, {{7, 3}})), "ok");

@@ -82,7 +82,7 @@ struct ForwardArgs {
   absl::Span<const void* const> inputs;
   absl::Span<const float* const> parameters;
   void* output = nullptr;
-  void* saved = nullptr;      // saved_bytes(): written here, read by the matching Backward
+  void* saved = nullptr;      // saved_bytes(): written here for the matching Backward
   void* workspace = nullptr;  // workspace_bytes(): scratch, nothing in it survives the call
   RandomKey random;
 };
@@ -94,7 +94,7 @@ struct BackwardArgs {
   const void* grad_output = nullptr;     // null for a loss: its gradient starts here
   absl::Span<void* const> grad_inputs;   // null: not wanted. Overwritten, in the input's format
   absl::Span<float* const> grad_parameters;  // null: not wanted. Overwritten, never added to; plain
-  const void* saved = nullptr;
+  void* saved = nullptr;  // Forward's. Nobody reads it afterwards: scratch, once it was read
   void* workspace = nullptr;
   // Samples in the whole step, not in this micro-batch. A loss with reduction "mean" scales by
   // 1 / global_batch; batch norm weights its statistics by n / global_batch (n: this micro-batch).

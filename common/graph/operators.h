@@ -119,6 +119,7 @@ struct OperatorAttributes {
   int64_t heads = 1;                     // attention: divides D
   bool causal = false;                   // attention
   bool relu = false;                     // batchnorm: not in graphs, worker/executor/fuse.h sets it
+  bool gelu = false;                     // linear: likewise
 
   friend bool operator==(const OperatorAttributes&, const OperatorAttributes&) = default;
 };

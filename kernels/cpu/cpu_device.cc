@@ -282,6 +282,10 @@ absl::StatusOr<std::unique_ptr<OperatorKernel>> CpuDevice::CreateOperator(
   absl::StatusOr<OperatorGeometry> geometry = ResolveGeometry(spec);
   if (!geometry.ok()) return geometry.status();
   if (absl::Status status = CheckFormats(spec, *geometry); !status.ok()) return status;
+  if (geometry->gelu) {
+    return absl::UnimplementedError(absl::StrCat("operator '", spec.name, "' (linear): the CPU has no "
+                                                 "kernel with GELU behind it, expected two operators"));
+  }
   if (spec.kernel_threads > omp_get_thread_limit()) {
     return absl::FailedPreconditionError(
         absl::StrCat("kernel_threads is ", spec.kernel_threads, ", but OMP_THREAD_LIMIT allows ",

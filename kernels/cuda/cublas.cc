@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kLibrary[] = "libcublasLt.so.13";
 constexpr uint64_t kWorkspaceBytesMax = 32 << 20;  // what cuBLAS advises for Hopper
+constexpr uintptr_t kSumAlignment = 16;
 
 cudaDataType_t TypeOf(Element element) {
   switch (element) {
@@ -22,6 +23,14 @@ cudaDataType_t TypeOf(Element element) {
     case Element::kHalf: return CUDA_R_16F;
   }
   return CUDA_R_32F;
+}
+
+cublasLtEpilogue_t EpilogueOf(const GemmSpec& spec) {
+  if (!spec.gelu) return spec.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  if (spec.keeps_sum) {
+    return spec.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  }
+  return spec.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
 }
 
 absl::Status Missing(const std::string& what) {
@@ -105,14 +114,25 @@ absl::Status Gemm::Describe(const GemmSpec& spec) {
                                   CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first));
   STARLING_RETURN_IF_CUBLAS_ERROR(*library_, MatmulDescSetAttribute, product_,
                                   CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second));
-  if (spec.bias) {
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    STARLING_RETURN_IF_CUBLAS_ERROR(*library_, MatmulDescSetAttribute, product_,
-                                    CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
-  }
+  STARLING_RETURN_IF_ERROR(DescribeEpilogue(spec));
   STARLING_RETURN_IF_ERROR(AddLayout(turned.first, spec.input, spec.batch, spec.step_b, &first_));
   STARLING_RETURN_IF_ERROR(AddLayout(turned.second, spec.input, spec.batch, spec.step_a, &second_));
   return AddLayout(turned.result, spec.output, spec.batch, spec.step_d, &result_);
+}
+
+absl::Status Gemm::DescribeEpilogue(const GemmSpec& spec) {
+  const cublasLtEpilogue_t epilogue = EpilogueOf(spec);
+  STARLING_RETURN_IF_CUBLAS_ERROR(*library_, MatmulDescSetAttribute, product_,
+                                  CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
+  if (!spec.keeps_sum) return absl::OkStatus();
+  STARLING_RETURN_IF_CUBLAS_ERROR(*library_, MatmulDescSetAttribute, product_,
+                                  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &spec.n, sizeof(spec.n));
+  // The choice of an algorithm looks at the alignment of this pointer, and at nothing behind it.
+  const auto* const aligned = reinterpret_cast<const void*>(kSumAlignment);
+  STARLING_RETURN_IF_CUBLAS_ERROR(*library_, MatmulDescSetAttribute, product_,
+                                  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aligned,
+                                  sizeof(aligned));
+  return absl::OkStatus();
 }
 
 absl::Status Gemm::Choose(const GemmSpec& spec) {
@@ -155,7 +175,11 @@ absl::Status Gemm::Choose(const GemmSpec& spec) {
 }
 
 absl::Status Gemm::Run(const void* a, const void* b, void* d, const void* bias, void* workspace,
-                       CudaStream& stream) {
+                       CudaStream& stream, void* sum) {
+  if (sum != nullptr) {
+    STARLING_RETURN_IF_CUBLAS_ERROR(*library_, MatmulDescSetAttribute, product_,
+                                    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &sum, sizeof(sum));
+  }
   if (bias != nullptr) {
     STARLING_RETURN_IF_CUBLAS_ERROR(*library_, MatmulDescSetAttribute, product_,
                                     CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));

@@ -67,14 +67,15 @@ class Gemm {
   Gemm& operator=(const Gemm&) = delete;
 
   size_t workspace_bytes() const { return ScratchBytes(workspace_bytes_); }
-  // `bias` is null where the spec has none.
+  // `bias` is null where the spec has none, and `sum`, which is aligned to 16 bytes, where it keeps none.
   absl::Status Run(const void* a, const void* b, void* d, const void* bias, void* workspace,
-                   CudaStream& stream);
+                   CudaStream& stream, void* sum = nullptr);
 
  private:
   explicit Gemm(std::shared_ptr<const CublasLt> library) : library_(std::move(library)) {}
 
   absl::Status Describe(const GemmSpec& spec);
+  absl::Status DescribeEpilogue(const GemmSpec& spec);
   absl::Status AddLayout(const ColumnMajor& matrix, Element element, int64_t batch, int64_t step,
                          cublasLtMatrixLayout_t* layout);
   absl::Status Choose(const GemmSpec& spec);

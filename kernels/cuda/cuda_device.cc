@@ -49,7 +49,9 @@ class CudaDevice : public Device {
   std::string name() const override { return name_; }
   std::string instruction_set() const override { return instruction_set_; }
   bool host_reaches_memory() const override { return false; }
-  Fusions fusions() const override { return {.batchnorm = true, .packed_attention = true}; }
+  Fusions fusions() const override {
+    return {.batchnorm = true, .packed_attention = true, .linear_gelu = true};
+  }
 
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     void* memory = nullptr;

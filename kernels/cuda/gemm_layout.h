@@ -9,7 +9,8 @@
 
 namespace starling::cuda {
 
-// D = alpha * A * B (+ bias), for `batch` matrices: A is m x k, B k x n, D m x n, all row-major.
+// D = alpha * A * B (+ bias), for `batch` matrices: A is m x k, B k x n, D m x n, all row-major. With
+// `gelu`, D = gelu(alpha * A * B (+ bias)) in GPT-2's form, of one matrix.
 struct GemmSpec {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false;  // A lies as k x m
@@ -21,6 +22,8 @@ struct GemmSpec {
   Element input = Element::kFloat;             // of A and B
   Element output = Element::kFloat;
   bool bias = false;        // n elements of D's type, added to each row
+  bool gelu = false;
+  bool keeps_sum = false;   // with gelu: what goes into it is written, too, m x n side by side
   int alignment = 16;       // of A and B, in bytes
   int alignment_d = 16;     // of D
   float alpha = 1;
@@ -46,6 +49,13 @@ inline TurnedGemm Turn(const GemmSpec& g) {
   return {g.transpose_b ? stored(g.n, g.k, g.row_b, true) : stored(g.k, g.n, g.row_b, false),
           g.transpose_a ? stored(g.k, g.m, g.row_a, true) : stored(g.m, g.k, g.row_a, false),
           stored(g.m, g.n, g.row_d, false)};
+}
+
+// Whether cuBLASLt is to be asked for gelu in its epilogue. It writes sums in rows that begin every
+// multiple of 8 elements. Floats get a kernel of our own: how exact the epilogue's tanh is, is said
+// nowhere, and only in two bytes does the rounding of the result hide it.
+inline bool GeluFitsEpilogue(const GemmSpec& g) {
+  return g.output != Element::kFloat && (!g.keeps_sum || g.n % 8 == 0);
 }
 
 }  // namespace starling::cuda

@@ -61,5 +61,18 @@ TEST(TurnTest, IsTheSameProductHoweverItLies) {
   }
 }
 
+TEST(GeluTest, RowsOfKeptSumsBeginAtMultiplesOfEight) {
+  const GemmSpec fits = {.m = 5, .n = 24, .output = Element::kBfloat16, .keeps_sum = true};
+  EXPECT_TRUE(GeluFitsEpilogue(fits));
+  GemmSpec odd = fits;
+  odd.n = 20;
+  EXPECT_FALSE(GeluFitsEpilogue(odd));
+  odd.keeps_sum = false;
+  EXPECT_TRUE(GeluFitsEpilogue(odd)) << "nothing but the result is written";
+  GemmSpec floats = fits;
+  floats.output = Element::kFloat;
+  EXPECT_FALSE(GeluFitsEpilogue(floats));
+}
+
 }  // namespace
 }  // namespace starling::cuda

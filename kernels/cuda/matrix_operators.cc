@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/cuda/cublas.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/movement.h"
 #include "kernels/cuda/rows.h"
@@ -31,6 +32,8 @@ class StagedParameter {
   const size_t offset_;
 };
 
+// With GELU behind it: in cuBLASLt's epilogue where that has it, else in a kernel of its own. Training
+// keeps what went into GELU, the sum, in `saved`; backward makes its gradient of it in that place.
 class LinearKernel : public CudaKernel {
  public:
   LinearKernel(const OperatorSpec& spec, const OperatorGeometry& g, const FormatPlan& plan)
@@ -44,7 +47,7 @@ class LinearKernel : public CudaKernel {
     GemmSpec forward = {.m = rows, .n = out, .k = in, .transpose_b = true};
     forward.input = forward.output = element();
     forward.bias = geometry_.bias;
-    STARLING_ASSIGN_OR_RETURN(forward_, Gemm::Create(library, forward));
+    STARLING_RETURN_IF_ERROR(PrepareForward(library, forward));
     size_t scratch_bytes = forward_->workspace_bytes();
     if (spec_.training) {
       GemmSpec input = {.m = rows, .n = in, .k = out};
@@ -57,6 +60,7 @@ class LinearKernel : public CudaKernel {
       scratch_bytes = std::max({scratch_bytes, input_gradient_->workspace_bytes(),
                                 weight_gradient_->workspace_bytes(), columns_.workspace_bytes()});
       backward_reads_input_[0] = true;
+      if (geometry_.gelu) saved_bytes_ = output_bytes_;
     }
     scratch_ = work_.Take(scratch_bytes);
     workspace_bytes_ = work_.size();
@@ -71,24 +75,42 @@ class LinearKernel : public CudaKernel {
     if (geometry_.bias) {
       STARLING_ASSIGN_OR_RETURN(bias, bias_.In(args.parameters[1], args.workspace, stream));
     }
-    return forward_->Run(args.inputs[0], weight, args.output, bias,
-                         PieceAt(args.workspace, scratch_), stream);
+    void* const scratch = PieceAt(args.workspace, scratch_);
+    if (!geometry_.gelu) {
+      return forward_->Run(args.inputs[0], weight, args.output, bias, scratch, stream);
+    }
+    if (gelu_in_epilogue_) {
+      return forward_->Run(args.inputs[0], weight, args.output, bias, scratch, stream,
+                           spec_.training ? args.saved : nullptr);
+    }
+    void* const sum = spec_.training ? args.saved : args.output;
+    STARLING_RETURN_IF_ERROR(forward_->Run(args.inputs[0], weight, sum, bias, scratch, stream));
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchActivation(kGelu, element(), sum, args.output,
+                                                   output_count(), stream.get()));
+    return absl::OkStatus();
   }
 
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     void* const scratch = PieceAt(args.workspace, scratch_);
+    const void* gradient = args.grad_output;  // of the sum
+    if (geometry_.gelu) {
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchActivationGradient(kGelu, element(), args.saved, gradient,
+                                                             args.saved, output_count(),
+                                                             stream.get()));
+      gradient = args.saved;
+    }
     if (args.grad_inputs[0] != nullptr) {
       STARLING_ASSIGN_OR_RETURN(const void* const weight,
                                 weight_.In(args.parameters[0], args.workspace, stream));
-      STARLING_RETURN_IF_ERROR(input_gradient_->Run(args.grad_output, weight, args.grad_inputs[0],
-                                                    nullptr, scratch, stream));
+      STARLING_RETURN_IF_ERROR(input_gradient_->Run(gradient, weight, args.grad_inputs[0], nullptr,
+                                                    scratch, stream));
     }
     if (args.grad_parameters[0] != nullptr) {
       STARLING_RETURN_IF_ERROR(weight_gradient_->Run(
-          args.grad_output, args.inputs[0], args.grad_parameters[0], nullptr, scratch, stream));
+          gradient, args.inputs[0], args.grad_parameters[0], nullptr, scratch, stream));
     }
     if (geometry_.bias && args.grad_parameters[1] != nullptr) {
-      STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), args.grad_output, columns_,
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), gradient, columns_,
                                                      args.grad_parameters[1], scratch,
                                                      stream.get()));
     }
@@ -96,10 +118,28 @@ class LinearKernel : public CudaKernel {
   }
 
  private:
+  static constexpr ActivationOf kGelu = {Activation::kGeluTanh};
+
+  absl::Status PrepareForward(const std::shared_ptr<const CublasLt>& library,
+                              const GemmSpec& plain) {
+    GemmSpec fused = plain;
+    fused.gelu = true;
+    fused.keeps_sum = spec_.training;
+    if (geometry_.gelu && GeluFitsEpilogue(fused)) {
+      absl::StatusOr<std::unique_ptr<Gemm>> gemm = Gemm::Create(library, fused);
+      gelu_in_epilogue_ = gemm.ok();
+      if (gemm.ok()) forward_ = *std::move(gemm);
+      if (!absl::IsUnimplemented(gemm.status())) return gemm.status();
+    }
+    STARLING_ASSIGN_OR_RETURN(forward_, Gemm::Create(library, plain));
+    return absl::OkStatus();
+  }
+
   Pieces work_;  // before what takes pieces of it
   const StagedParameter weight_, bias_;
   const ColumnPlan columns_;
   size_t scratch_ = 0;  // in the workspace: of one product, or sum, at a time
+  bool gelu_in_epilogue_ = false;
   std::unique_ptr<Gemm> forward_, input_gradient_, weight_gradient_;
 };
 

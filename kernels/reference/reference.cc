@@ -16,7 +16,7 @@ using Op = OperatorGeometry::Op;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-Doubles LinearForward(const OperatorGeometry& g, const ReferenceArgs& args) {
+Doubles LinearSums(const OperatorGeometry& g, const ReferenceArgs& args) {
   const Doubles& x = args.inputs[0];
   const Doubles& w = args.parameters[0];
   Doubles y(g.rows * g.outputs);
@@ -30,8 +30,22 @@ Doubles LinearForward(const OperatorGeometry& g, const ReferenceArgs& args) {
   return y;
 }
 
+// The GELU behind a linear.
+OperatorGeometry GeluBehind() {
+  OperatorGeometry gelu;
+  gelu.op = Op::kGelu;
+  gelu.approximate = true;
+  return gelu;
+}
+
+Doubles LinearForward(const OperatorGeometry& g, const ReferenceArgs& args) {
+  const Doubles sums = LinearSums(g, args);
+  return g.gelu ? PointwiseForward(GeluBehind(), sums) : sums;
+}
+
 ReferenceGradients LinearBackward(const OperatorGeometry& g, const ReferenceArgs& args,
-                                  const Doubles& dy) {
+                                  Doubles dy) {
+  if (g.gelu) dy = PointwiseBackward(GeluBehind(), LinearSums(g, args), dy);
   const Doubles& x = args.inputs[0];
   const Doubles& w = args.parameters[0];
   Doubles dx(x.size(), 0.0), dw(w.size(), 0.0), db(g.outputs, 0.0);

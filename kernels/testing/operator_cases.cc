@@ -258,6 +258,15 @@ OperatorCase LinearRows(const Shape& in, int64_t outputs, bool bias) {
   return Case(absl::StrCat("linear_", Text(in), "_to_", outputs), "linear", in, out, parameters);
 }
 
+// With GPT-2's GELU behind it.
+OperatorCase LinearGelu(const Shape& in, int64_t outputs, bool bias) {
+  OperatorCase c = LinearRows(in, outputs, bias);
+  c.label += absl::StrCat(bias ? "" : "_no_bias", "_gelu");
+  c.spec.attributes["gelu"] = int64_t{1};
+  c.fusion = &Fusions::linear_gelu;
+  return c;
+}
+
 OperatorCase MatMul(const Shape& a, int64_t columns, bool transpose_b, double scale) {
   Shape b = a, y = a;
   const size_t last = a.size() - 1;
@@ -305,6 +314,14 @@ void AddRows(std::vector<OperatorCase>& cases) {
   cases.push_back(LinearRows({2, 5, 7}, 11, true));
   cases.push_back(LinearRows({3, 17, 64}, 192, false));
   cases.push_back(LinearRows({2, 16, 3, 5}, 13, true));
+  // Rows that begin at multiples of 8 elements, and others.
+  for (const int64_t outputs : {24, 13}) {
+    for (const bool bias : {true, false}) {
+      cases.push_back(LinearGelu({2, 5, 16}, outputs, bias));
+      cases.push_back(ForInference(LinearGelu({2, 5, 16}, outputs, bias)));
+    }
+  }
+  cases.push_back(LinearGelu({3, 17, 64}, 256, true));
   for (bool transpose_b : {false, true}) {
     cases.push_back(MatMul({1, 1, 1}, 1, transpose_b, 1));
     cases.push_back(MatMul({3, 5, 7}, 11, transpose_b, 0.125));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device.h"
 #include "kernels/operator.h"
 #include "kernels/reference/reference.h"
 
@@ -17,6 +18,11 @@ struct OperatorCase {
   int64_t classes = 0;  // labels or indices, which are the last input, are in [0, classes); 0: none
   // As large as a device's algorithm needs; what the reference does with it, smaller cases show.
   bool large = false;
+  // What a device must claim to take this operator; nullptr: every device does.
+  bool Fusions::* fusion = nullptr;
+  bool TakenBy(const Device& device) const {
+    return fusion == nullptr || device.fusions().*fusion;
+  }
   bool loss() const;    // has no grad_output
   // Whether input i holds labels or indices: plain, and without a gradient.
   bool labels(size_t i) const;

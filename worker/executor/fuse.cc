@@ -29,6 +29,7 @@ class Fuser {
       switch (nodes_[i].kind) {
         case OpKind::kAdd: JoinAdd(node); break;
         case OpKind::kRelu: JoinRelu(node); break;
+        case OpKind::kGelu: JoinGelu(node); break;
         case OpKind::kMaxPool2d: PoolFirst(node); break;
         case OpKind::kAttention: Unslice(node); break;
         default: break;
@@ -80,6 +81,14 @@ class Fuser {
     if (norm < 0) return;
     nodes_[norm].attributes.relu = true;
     Join(norm, relu);
+  }
+
+  void JoinGelu(int gelu) {
+    if (!fusions_.linear_gelu || !nodes_[gelu].attributes.approximate) return;
+    const int linear = SoleProducer(nodes_[gelu].inputs[0], OpKind::kLinear);
+    if (linear < 0) return;
+    nodes_[linear].attributes.gelu = true;
+    Join(linear, gelu);
   }
 
   void PoolFirst(int pool) {

@@ -12,6 +12,8 @@ namespace starling {
 // * batchnorm, then add, then relu, any of the latter two, become one batchnorm
 //   (`fusions.batchnorm`), unless its statistics are frozen. It has the batchnorm's name, a second
 //   input if it adds, and attributes.relu if it rectifies.
+// * linear, then gelu in GPT-2's form, become one linear with attributes.gelu
+//   (`fusions.linear_gelu`).
 // * attention on three slices that cut one value's positions into query, key and value reads the
 //   value itself (`fusions.packed_attention`).
 // * relu, then maxpool2d, change places: a maximum's ReLU is the maximum of ReLUs, in every bit, and

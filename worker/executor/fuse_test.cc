@@ -7,13 +7,14 @@
 #include "common/graph/builders.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/executor/program.h"
 
 namespace starling {
 namespace {
 
 using ::testing::ElementsAre;
 
-constexpr Fusions kAll = {.batchnorm = true, .packed_attention = true};
+constexpr Fusions kAll = {.batchnorm = true, .packed_attention = true, .linear_gelu = true};
 
 ResolvedGraph Builtin(const std::string& name, const BuiltinArguments& arguments,
                       const ModelInput& input) {
@@ -103,7 +104,7 @@ TEST(FuseTest, AReluWaitsForTheMaximum) {
   EXPECT_EQ(Find(fused, "dropout2").number, Find(given, "dropout2").number);
 }
 
-TEST(FuseTest, AttentionReadsWhatItsSlicesWereCutFrom) {
+ResolvedGraph TwoBlocksOfGpt2() {
   BuiltinArguments arguments;
   arguments["depth"].set_i(2);
   arguments["heads"].set_i(2);
@@ -112,13 +113,50 @@ TEST(FuseTest, AttentionReadsWhatItsSlicesWereCutFrom) {
   input.sample_shape = input.label_shape = {5};
   input.sample_type = INT32;
   input.vocabulary = input.classes = 11;
-  const ResolvedGraph given = Builtin("gpt2", arguments, input);
-  const ResolvedGraph fused = Fuse(given, kAll);
+  return Builtin("gpt2", arguments, input);
+}
+
+TEST(FuseTest, AttentionReadsWhatItsSlicesWereCutFrom) {
+  const ResolvedGraph given = TwoBlocksOfGpt2();
+  const ResolvedGraph fused = Fuse(given, {.packed_attention = true});
   ExpectConsistent(fused);
   EXPECT_EQ(fused.nodes.size(), given.nodes.size() - 6);
   const ResolvedNode& attention = Find(fused, "h.1.attn.attention");
   EXPECT_THAT(attention.inputs, ElementsAre(Find(fused, "h.1.attn.c_attn").output));
   EXPECT_EQ(Fuse(given, {}).nodes.size(), given.nodes.size());
+}
+
+TEST(FuseTest, ALinearTakesTheGeluBehindIt) {
+  const ResolvedGraph given = TwoBlocksOfGpt2();
+  const ResolvedGraph fused = Fuse(given, {.linear_gelu = true});
+  ExpectConsistent(fused);
+  EXPECT_EQ(fused.nodes.size(), given.nodes.size() - 2);
+  const ResolvedNode& first = Find(fused, "h.1.mlp.c_fc");
+  EXPECT_TRUE(first.attributes.gelu);
+  EXPECT_EQ(first.parameters, Find(given, "h.1.mlp.c_fc").parameters);
+  const ResolvedNode& second = Find(fused, "h.1.mlp.c_proj");
+  EXPECT_FALSE(second.attributes.gelu);
+  EXPECT_THAT(second.inputs, ElementsAre(first.output));
+  EXPECT_EQ(KernelSpec(fused, fused.values[first.output].producer, {}).attributes.at("gelu"),
+            AttributeValue(int64_t{1}));
+}
+
+TEST(FuseTest, OnlyTheGeluThatADeviceHasIsJoined) {
+  const auto nodes_left = [](bool approximate, const std::vector<std::string>& add) {
+    const ResolvedGraph given = Layers({
+        {"flatten", "flatten", {}},
+        {"linear", "hidden", {{"out_features", int64_t{24}}}},
+        {"gelu", "gelu", {{"approximate", approximate}}},
+        {"add", "add", {}, add},
+        {"linear", "fc", {}},
+    });
+    const ResolvedGraph fused = Fuse(given, kAll);
+    ExpectConsistent(fused);
+    return fused.nodes.size();
+  };
+  EXPECT_EQ(nodes_left(true, {"gelu", "gelu"}), 5u);
+  EXPECT_EQ(nodes_left(false, {"gelu", "gelu"}), 6u) << "x * Phi(x) is another function";
+  EXPECT_EQ(nodes_left(true, {"gelu", "hidden"}), 6u) << "the sum reads what lies between";
 }
 
 TEST(FuseTest, WhatSomebodyElseReadsStays) {

@@ -60,6 +60,7 @@ AttributeMap KernelAttributes(const ResolvedNode& node, const Dims& output) {
     case OpKind::kNegativeSum:
       return {{"reduction", std::string("sum")}};
     case OpKind::kLinear:
+      return {{"gelu", flag(a.gelu)}};
     case OpKind::kRelu:
     case OpKind::kSigmoid:
     case OpKind::kTanh:
