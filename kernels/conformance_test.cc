@@ -33,6 +33,8 @@ namespace {
 double Tolerance(DataType type) {
   return type == DataType::kFp32 ? 1e-5 : 4 * UnitRoundoff(type);
 }
+// With tf32, where it is rounded to: 11 bits, with the one that is not stored.
+constexpr double kTf32Tolerance = 4.0 / (1 << 11);
 
 double NormRelative(const Doubles& got, const Doubles& expected) {
   if (got.size() != expected.size()) return std::numeric_limits<double>::infinity();
@@ -108,6 +110,18 @@ std::string Label(const Parameter& p) {
 }
 void PrintTo(const Parameter& p, std::ostream* out) { *out << Label(p); }
 
+// Which a device may compute from less than fp32 when it is allowed.
+bool Multiplies(const OperatorCase& c) {
+  static const std::set<std::string> kProducts = {"conv2d", "linear", "matmul", "attention"};
+  return kProducts.contains(c.spec.op);
+}
+
+OperatorCase WithTf32(OperatorCase c) {
+  c.label += "_tf32";
+  c.spec.tf32 = true;
+  return c;
+}
+
 // Every case in every type, with every set of formats that its inputs can have, and in place; on the
 // CPU, on one and two threads.
 std::vector<Parameter> Parameters() {
@@ -122,6 +136,7 @@ std::vector<Parameter> Parameters() {
     }
     ++cases;
     operators.insert(c.spec.op);
+    if (Multiplies(c)) all.push_back({WithTf32(c)});
     for (int threads = 1; threads <= (DeviceName() == "cpu" ? 2 : 1); ++threads) {
       for (DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
         const bool fp32 = type == DataType::kFp32;
@@ -154,7 +169,8 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
   ASSERT_NE(runner.kernel(), nullptr);
   const ReferenceArgs args = runner.Given(RandomArgs(test_case));
   const Doubles grad_output = runner.GivenGradient(GradOutput(test_case));
-  const double tolerance = Tolerance(type);
+  const bool rounds = test_case.spec.tf32 && DeviceName() == "gpu";
+  const double tolerance = rounds ? kTf32Tolerance : Tolerance(type);
   const Outcome got = runner.Run(args, grad_output);
 
   EXPECT_LE(NormRelative(got.output, *ReferenceForward(test_case.spec, args)), tolerance);

@@ -53,6 +53,9 @@ struct OperatorSpec {
   std::string op;    // "conv2d", "linear", ...: see kernels/geometry.h
   AttributeMap attributes;
   DataType type = DataType::kFp32;
+  // With kFp32: linear, matmul, attention and conv2d may round what they multiply to tf32 (8 bits of
+  // exponent, 10 of fraction) if the device is faster so. Values and sums stay fp32.
+  bool tf32 = false;
   // False: no Backward; dropout is the identity, batch norm uses its statistics.
   bool training = true;
   // Threads inside one call: results may depend on it, and on no other thread count.

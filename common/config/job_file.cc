@@ -104,6 +104,7 @@ void ReadPrecision(const Section& spec, JobSpec* out) {
   if (precision == "bf16") out->set_precision(PRECISION_BF16);
   else if (precision == "fp16") out->set_precision(PRECISION_FP16);
   else if (precision != "fp32") spec.Fail("precision", absl::StrCat("expected fp32, bf16 or fp16, got \"", precision, "\""));
+  out->set_tf32(spec.Boolean("tf32", false));
 }
 
 void ReadStop(const Section& spec, Stop* out) {

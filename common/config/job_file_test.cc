@@ -271,6 +271,18 @@ TEST(JobFile, ReadsThePrecision) {
   EXPECT_THAT(std::string(ValidateSpec(unknown).message()), HasSubstr("expected fp32, bf16 or fp16, got number 7"));
 }
 
+TEST(JobFile, Tf32IsHowFp32IsMultiplied) {
+  EXPECT_FALSE(Parse(kGood)->tf32());
+  const auto spec = Parse(kGood, {"tf32=true"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(spec->tf32());
+  EXPECT_TRUE(Parse(kGood, {"precision=bf16", "tf32=false"}).ok());
+  for (const char* precision : {"precision=bf16", "precision=fp16"}) {
+    EXPECT_THAT(std::string(Parse(kGood, {precision, "tf32=true"}).status().message()),
+                HasSubstr("tf32: is how fp32 values are multiplied, and has nothing to do in precision bf16 or fp16"));
+  }
+}
+
 TEST(JobFile, RelativePathsStartAtTheFile) {
   const auto spec = Parse(absl::StrReplaceAll(kGood, {{"$DATA/", "../d/"}}));
   ASSERT_TRUE(spec.ok()) << spec.status();

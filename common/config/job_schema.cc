@@ -155,6 +155,7 @@ Field SpecField() {
           GuardField()}),
       NotBuilt("transfer", "gradient compression"),
       Leaf("precision", T::kString, "fp32", "of activations and their gradients: fp32, bf16 or fp16, whose loss is scaled"),
+      Leaf("tf32", T::kBoolean, "false", "with fp32: a GPU may round what it multiplies to tf32; CPUs do not"),
       Group("workers", T::kMap, "how many", {
           Leaf("min", T::kInteger, "1", "starts with at least so many"),
           Leaf("max", T::kInteger, "1", "grows to so many; at least min"),

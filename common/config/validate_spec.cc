@@ -81,6 +81,9 @@ absl::Status CheckGuard(const JobSpec& spec) {
 }
 
 absl::Status CheckPrecision(const JobSpec& spec) {
+  if (spec.tf32() && spec.precision() != PRECISION_FP32) {
+    return Invalid("tf32: is how fp32 values are multiplied, and has nothing to do in precision bf16 or fp16: remove tf32, or precision");
+  }
   switch (spec.precision()) {
     case PRECISION_FP32: return absl::OkStatus();
     case PRECISION_BF16:

@@ -90,6 +90,7 @@ class AttentionKernel : public CudaKernel {
     spec.step_b = b.step;
     spec.row_d = d.row;
     spec.step_d = d.step;
+    spec.tf32 = spec_.tf32;
     spec.batch = geometry_.heads;
     spec.input = a.element;
     spec.output = d.element;

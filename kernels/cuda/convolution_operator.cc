@@ -1,5 +1,5 @@
 // Convolution: cuDNN's. In bfloat16 and half with channels last, on tensor cores; in float
-// row-major, where cuDNN has plans that round nothing.
+// row-major, where cuDNN has plans that round nothing; tf32 allows the others, too.
 #include <algorithm>
 
 #include "kernels/cuda/cudnn.h"
@@ -19,8 +19,8 @@ class ConvolutionKernel : public CudaKernel {
 
   absl::Status Prepare(Cudnn& cudnn) {
     const auto plan = [&](Pass pass) {
-      return cudnn.Plan(
-          KeyOf(p_, pass, element(), plan_.output.channels_last, /*tune=*/spec_.tune));
+      return cudnn.Plan(KeyOf(p_, pass, element(), plan_.output.channels_last,
+                              {.tf32 = spec_.tf32, .tune = spec_.tune}));
     };
     STARLING_ASSIGN_OR_RETURN(forward_, plan(Pass::kForward));
     size_t scratch_bytes = forward_->workspace_bytes();

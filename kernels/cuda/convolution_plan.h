@@ -18,6 +18,7 @@ struct ConvolutionKey {
   Pass pass = Pass::kForward;
   Element element = Element::kFloat;
   bool channels_last = false;  // of values and of the weight
+  bool tf32 = false;           // floats may be rounded to tf32 before they are multiplied
   // [N, C, H, W], [O, C / groups, kh, kw], [N, O, oh, ow]
   std::array<int64_t, 4> input = {}, weight = {}, output = {};
   std::array<int64_t, 2> stride = {}, padding = {}, dilation = {};
@@ -25,18 +26,24 @@ struct ConvolutionKey {
   friend auto operator<=>(const ConvolutionKey&, const ConvolutionKey&) = default;
 };
 
+// Of the fields of the same names.
+struct PlanFreedom {
+  bool tf32 = false, tune = false;
+};
+
 inline ConvolutionKey KeyOf(const Geometry2d& p, Pass pass, Element element, bool channels_last,
-                            bool tune) {
+                            const PlanFreedom& freedom = {}) {
   return {.pass = pass,
           .element = element,
           .channels_last = channels_last,
+          .tf32 = freedom.tf32 && element == Element::kFloat,
           .input = {p.batch, p.in_channels, p.in_height, p.in_width},
           .weight = {p.out_channels, p.in_channels / p.groups, p.kernel_height, p.kernel_width},
           .output = {p.batch, p.out_channels, p.out_height, p.out_width},
           .stride = {p.stride_height, p.stride_width},
           .padding = {p.padding_height, p.padding_width},
           .dilation = {p.dilation_height, p.dilation_width},
-          .tune = tune};
+          .tune = freedom.tune};
 }
 
 // How far apart neighbours along each axis of [a, b, c, d] lie: row-major, or as [a, c, d, b].

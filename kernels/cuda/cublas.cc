@@ -105,8 +105,9 @@ absl::Status Gemm::AddLayout(const ColumnMajor& matrix, Element element, int64_t
 }
 
 absl::Status Gemm::Describe(const GemmSpec& spec) {
-  STARLING_RETURN_IF_CUBLAS_ERROR(*library_, MatmulDescCreate, &product_, CUBLAS_COMPUTE_32F,
-                                  CUDA_R_32F);
+  const cublasComputeType_t compute =
+      RoundsToTf32(spec) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  STARLING_RETURN_IF_CUBLAS_ERROR(*library_, MatmulDescCreate, &product_, compute, CUDA_R_32F);
   const TurnedGemm turned = Turn(spec);
   const auto turn = [](const ColumnMajor& m) { return m.transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
   const cublasOperation_t first = turn(turned.first), second = turn(turned.second);

@@ -279,8 +279,8 @@ class PlanOfConvolution : public ConvolutionPlan, private PlannedGraph {
     return Guarded([&] {
       Describe();
       std::vector<fe::NumericalNote_t> barred = {fe::NumericalNote_t::NONDETERMINISTIC};
-      if (key_.element == Element::kFloat) {  // tensor cores would round its inputs
-        barred.push_back(fe::NumericalNote_t::TENSOR_CORE);
+      if (key_.element == Element::kFloat) {  // tensor cores round its inputs to tf32; others, to less
+        if (!key_.tf32) barred.push_back(fe::NumericalNote_t::TENSOR_CORE);
         barred.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
       }
       graph_.deselect_workspace_greater_than(kWorkspaceBytesMax);

@@ -36,7 +36,7 @@ TEST(CudnnTest, DescriptionsOfConvolutionsAreTaken) {
     for (Pass pass : {Pass::kForward, Pass::kInputGradient, Pass::kWeightGradient}) {
       for (Element element : {Element::kFloat, Element::kBfloat16, Element::kHalf}) {
         const absl::Status status =
-            ValidateConvolution(KeyOf(shape, pass, element, element != Element::kFloat, false));
+            ValidateConvolution(KeyOf(shape, pass, element, element != Element::kFloat));
         EXPECT_TRUE(status.ok()) << status << " pass " << static_cast<int>(pass) << " element "
                                  << static_cast<int>(element);
       }

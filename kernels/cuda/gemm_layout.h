@@ -21,6 +21,7 @@ struct GemmSpec {
   int64_t step_a = 0, step_b = 0, step_d = 0;  // from one matrix of the batch to the next
   Element input = Element::kFloat;             // of A and B
   Element output = Element::kFloat;
+  bool tf32 = false;        // floats may be rounded to tf32 before they are multiplied
   bool bias = false;        // n elements of D's type, added to each row
   bool gelu = false;
   bool keeps_sum = false;   // with gelu: what goes into it is written, too, m x n side by side
@@ -50,6 +51,8 @@ inline TurnedGemm Turn(const GemmSpec& g) {
           g.transpose_a ? stored(g.k, g.m, g.row_a, true) : stored(g.m, g.k, g.row_a, false),
           stored(g.m, g.n, g.row_d, false)};
 }
+
+inline bool RoundsToTf32(const GemmSpec& g) { return g.tf32 && g.input == Element::kFloat; }
 
 // Whether cuBLASLt is to be asked for gelu in its epilogue. It writes sums in rows that begin every
 // multiple of 8 elements. Floats get a kernel of our own: how exact the epilogue's tanh is, is said

@@ -61,6 +61,12 @@ TEST(TurnTest, IsTheSameProductHoweverItLies) {
   }
 }
 
+TEST(Tf32Test, IsForFloats) {
+  EXPECT_TRUE(RoundsToTf32({.input = Element::kFloat, .tf32 = true}));
+  EXPECT_FALSE(RoundsToTf32({.input = Element::kFloat}));
+  EXPECT_FALSE(RoundsToTf32({.input = Element::kHalf, .tf32 = true}));
+}
+
 TEST(GeluTest, RowsOfKeptSumsBeginAtMultiplesOfEight) {
   const GemmSpec fits = {.m = 5, .n = 24, .output = Element::kBfloat16, .keeps_sum = true};
   EXPECT_TRUE(GeluFitsEpilogue(fits));

@@ -1,5 +1,5 @@
 // Linear and matmul. Products are cuBLASLt's, in the type of the values with sums in float; in
-// float, no tensor core rounds anything.
+// float, no tensor core rounds anything, unless tf32 allows it.
 #include <algorithm>
 #include <utility>
 
@@ -47,14 +47,17 @@ class LinearKernel : public CudaKernel {
     GemmSpec forward = {.m = rows, .n = out, .k = in, .transpose_b = true};
     forward.input = forward.output = element();
     forward.bias = geometry_.bias;
+    forward.tf32 = spec_.tf32;
     STARLING_RETURN_IF_ERROR(PrepareForward(library, forward));
     size_t scratch_bytes = forward_->workspace_bytes();
     if (spec_.training) {
       GemmSpec input = {.m = rows, .n = in, .k = out};
       input.input = input.output = element();
+      input.tf32 = spec_.tf32;
       STARLING_ASSIGN_OR_RETURN(input_gradient_, Gemm::Create(library, input));
       GemmSpec weight = {.m = out, .n = in, .k = rows, .transpose_a = true};
       weight.input = element();
+      weight.tf32 = spec_.tf32;
       weight.alignment_d = sizeof(float);
       STARLING_ASSIGN_OR_RETURN(weight_gradient_, Gemm::Create(library, weight));
       scratch_bytes = std::max({scratch_bytes, input_gradient_->workspace_bytes(),
@@ -193,6 +196,7 @@ class MatMulKernel : public CudaKernel {
     spec.step_b = spec.k * spec.n;
     spec.step_d = spec.m * spec.n;
     spec.input = spec.output = element();
+    spec.tf32 = spec_.tf32;
     spec.alpha = static_cast<float>(geometry_.scale);
     return Gemm::Create(library, spec);
   }

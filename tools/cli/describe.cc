@@ -43,13 +43,13 @@ std::string LagText(const JobStatus& status) {
   return parts.empty() ? "no pulls yet" : absl::StrJoin(parts, ", ");
 }
 
-// "fp16, loss scale 32,768, 3 steps skipped"
+// "fp32", "fp32, products in tf32 on GPUs", "fp16, loss scale 32,768, 3 steps skipped"
 std::string PrecisionText(const JobReply& reply) {
   const JobStatus& status = reply.status();
   switch (reply.spec().precision()) {
     case PRECISION_BF16: return "bf16";
     case PRECISION_FP16: break;
-    default: return "fp32";
+    default: return reply.spec().tf32() ? "fp32, products in tf32 on GPUs" : "fp32";
   }
   if (status.loss_scale() <= 0) return "fp16";
   return absl::StrCat("fp16, loss scale ", CountText(static_cast<uint64_t>(status.loss_scale())), ", ",

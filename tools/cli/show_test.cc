@@ -138,6 +138,11 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   }
   EXPECT_EQ(Run({"describe", "job", "digits", "-o", "json"}), 0);
   EXPECT_EQ(nlohmann::json::parse(out_.str())["status"]["coverageMax"], 469);
+  reply.mutable_spec()->set_precision(PRECISION_FP32);
+  reply.mutable_spec()->set_tf32(true);
+  cluster_.jobs = {reply};
+  EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("Precision:     fp32, products in tf32 on GPUs\n"));
 }
 
 LogsReply Logged(std::vector<std::pair<uint64_t, std::string>> entries, JobState state) {

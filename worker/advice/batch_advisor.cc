@@ -97,6 +97,7 @@ absl::StatusOr<std::unique_ptr<BatchAdvisor>> BatchAdvisor::Create(
   executor.kernel_threads = static_cast<int>(spec.batch().kernel_threads());
   executor.seed = spec.seed();
   executor.type = TypeOf(spec.precision());
+  executor.tf32 = spec.tf32();
   executor.bytes_max = options.bytes_max;
   if (spec.evaluate().every_epochs() > 0) executor.evaluate_samples = {1};  // counts as a buffer
   return advisor;

@@ -270,6 +270,7 @@ class ExecutorImpl : public Executor {
                                 options_.global_batch};
       program.type = options_.type;
       program.tune = options_.tune;
+      program.tf32 = options_.tf32;
       if (training) program.recompute = options_.recompute;
       const Program* const twin = &first == out ? nullptr : first[i].get();
       STARLING_ASSIGN_OR_RETURN(out->emplace_back(),

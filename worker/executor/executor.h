@@ -98,6 +98,7 @@ struct ExecutorOptions {
   int kernel_threads = 1;                 // threads inside one micro-batch
   uint64_t seed = 0;                      // of dropout
   DataType type = DataType::kFp32;        // of values but for inputs, labels, logits and losses
+  bool tf32 = false;                      // with kFp32: OperatorSpec::tf32 of every operator
   size_t bytes_max = std::numeric_limits<size_t>::max();  // of device memory that may be planned
   Recompute recompute;  // of what training computes again; changes no bit
   bool tune = false;    // as OperatorSpec::tune: of jobs that need not be reproducible

@@ -57,7 +57,7 @@ size_t JobMemory::BytesWith(size_t arena_bytes, int64_t samples) const {
 absl::StatusOr<JobMemory::Planned> JobMemory::Plan(int64_t samples,
                                                    const Recompute& recompute) const {
   const ProgramOptions options = {samples, true, options_.kernel_threads, options_.global_batch,
-                                  recompute, options_.type};
+                                  recompute, options_.type, options_.tf32};
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Program> program,
                             Program::Create(graph_, device_, options));
   return Planned{BytesWith(program->arena_bytes(), samples), program->activation_bytes(),

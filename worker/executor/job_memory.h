@@ -30,7 +30,7 @@ class JobMemory {
   };
 
   // All but `graph` outlive this. Read of `options`: global_batch, micro_batches, evaluate_samples
-  // (whether there are any), lanes, kernel_threads, type, bytes_max.
+  // (whether there are any), lanes, kernel_threads, type, tf32, bytes_max.
   JobMemory(const ResolvedGraph& graph, const Layout& layout, const ExecutorOptions& options,
             Device* device);
 

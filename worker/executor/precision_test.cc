@@ -1,10 +1,12 @@
 // The executor with values of two bytes.
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/graph/builders.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu/cpu_device.h"
 #include "kernels/half.h"
 #include "worker/executor/executor.h"
 #include "worker/executor/testing/harness.h"
@@ -98,6 +100,68 @@ INSTANTIATE_TEST_SUITE_P(Types, PrecisionTest,
                          [](const ::testing::TestParamInfo<DataType>& info) {
                            return std::string(DataTypeName(info.param));
                          });
+
+// Computes on the CPU; keeps what it is asked for.
+class RecordingDevice : public Device {
+ public:
+  explicit RecordingDevice(std::vector<OperatorSpec>* specs)
+      : specs_(specs), inner_(*CreateCpuDevice()) {}
+
+  std::string name() const override { return "recording"; }
+  std::string instruction_set() const override { return inner_->instruction_set(); }
+  bool host_reaches_memory() const override { return true; }
+  absl::StatusOr<void*> Allocate(size_t bytes) override { return inner_->Allocate(bytes); }
+  void Free(void* memory) override { inner_->Free(memory); }
+  absl::StatusOr<MemoryBytes> Memory() override { return inner_->Memory(); }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return inner_->CreateStream(); }
+  absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
+    return inner_->CopyToDevice(to, from, bytes, stream);
+  }
+  absl::Status CopyFromDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
+    return inner_->CopyFromDevice(to, from, bytes, stream);
+  }
+  absl::Status Copy(void* to, const void* from, size_t bytes, Stream& stream) override {
+    return inner_->Copy(to, from, bytes, stream);
+  }
+  absl::Status Zero(void* to, size_t bytes, Stream& stream) override {
+    return inner_->Zero(to, bytes, stream);
+  }
+  absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) override {
+    return inner_->Add(to, from, elements, stream);
+  }
+  DataType TypeOf(ValueFormat format) const override { return inner_->TypeOf(format); }
+  absl::Status AddValues(void* to, const void* from, size_t bytes, ValueFormat format,
+                         Stream& stream) override {
+    return inner_->AddValues(to, from, bytes, format, stream);
+  }
+  absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(
+      const OperatorSpec& spec) override {
+    specs_->push_back(spec);
+    return inner_->CreateOperator(spec);
+  }
+
+ private:
+  std::vector<OperatorSpec>* const specs_;
+  const std::unique_ptr<Device> inner_;
+};
+
+TEST(Tf32Test, IsAllowedToEveryOperatorOfTrainingAndEvaluation) {
+  for (const bool tf32 : {false, true}) {
+    ExecutorOptions options = Options(DataType::kFp32, 1);
+    options.evaluate_samples = {kSamples};
+    options.tf32 = tf32;
+    std::vector<OperatorSpec> specs;
+    MakeTestModel(ResidualNet(), options, Optimizer::default_instance(),
+                  std::make_unique<RecordingDevice>(&specs));
+    size_t training = 0;
+    for (const OperatorSpec& spec : specs) {
+      EXPECT_EQ(spec.tf32, tf32) << spec.name;
+      training += spec.training ? 1 : 0;
+    }
+    EXPECT_GT(training, 0u);
+    EXPECT_GT(specs.size(), training);
+  }
+}
 
 // fp16 ends at 65,504, where bf16 and fp32 go on.
 TEST(OverflowTest, ALossThatIsNotFiniteIsSaidInFp16AndStopsNothing) {

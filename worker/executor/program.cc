@@ -94,6 +94,7 @@ OperatorSpec KernelSpec(const ResolvedGraph& graph, int node, const ProgramOptio
   spec.op = Rule(resolved.kind).name;
   spec.attributes = KernelAttributes(resolved, graph.values[resolved.output].shape);
   spec.type = options.type;
+  spec.tf32 = options.tf32;
   spec.training = options.training && !UsesFrozenStatistics(graph, node);
   spec.kernel_threads = options.kernel_threads;
   for (int input : resolved.inputs) {

@@ -25,6 +25,7 @@ struct ProgramOptions {
   int64_t global_batch = 1;
   Recompute recompute;  // activations that backward computes again; training only
   DataType type = DataType::kFp32;  // of values, but for inputs, labels, logits and losses
+  bool tf32 = false;                // with kFp32: OperatorSpec::tf32
   bool tune = false;                // as OperatorSpec::tune
 };
 

@@ -111,6 +111,7 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   executor.type = TypeOf(spec.precision());
   // BSP promises the same bits on every worker and in every run (docs/consistency.md).
   executor.tune = spec.policy().kind() != Policy::BSP;
+  executor.tf32 = spec.tf32();
   executor.replay = options.replay;
   // The rest is for batches that are staged and values under way.
   executor.bytes_max = options.memory_bytes;
