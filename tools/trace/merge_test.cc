@@ -56,11 +56,11 @@ TEST(Merge, PutsProcessesOnOneClockAndJoinsPushesWithTheirApplies) {
   EXPECT_EQ(trace.slices[trace.arrows[0].apply].span.name, "apply slice 3");
 }
 
-TEST(Merge, PutsCopiesBesideTheLanes) {
+TEST(Merge, PutsCopiesOnRowsOfTheirOwn) {
   ProcessSpans worker = Process("w", true, 0);
   worker.spans = {Span("backward a", "backward", 100, 200), Span("copy out", "copy", 150, 250, 2),
                   Span("copy in", "copy", 150, 250, 3)};
-  EXPECT_THAT(RowNames(Merge({worker}, {0, 1000})), ElementsAre("lane 0", "copies 0", "copies 1"));
+  EXPECT_THAT(RowNames(Merge({worker}, {0, 1000})), ElementsAre("copies 0", "copies 1", "lane 0"));
 }
 
 TEST(Merge, TakesWhatBeginsInTheWindowAndTheAppliesOfItsPushes) {

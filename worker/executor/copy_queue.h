@@ -1,5 +1,5 @@
-// A stream for copies beside what lanes compute, and a thread that sees each of them through. Private
-// to the executor, on devices whose memory the host does not reach.
+// A stream for copies beside what lanes compute, and a thread that sees each of them through.
+// Private to the executor, on devices whose memory the host does not reach.
 #ifndef STARLING_WORKER_EXECUTOR_COPY_QUEUE_H_
 #define STARLING_WORKER_EXECUTOR_COPY_QUEUE_H_
 
@@ -89,7 +89,7 @@ class CopyQueue {
 
   Mutex mutex_;
   CondVar changed_;
-  std::vector<std::unique_ptr<Event>> events_ ABSL_GUARDED_BY(mutex_);  // as many as were ever needed
+  std::vector<std::unique_ptr<Event>> events_ ABSL_GUARDED_BY(mutex_);  // the most ever needed
   std::vector<Event*> free_ ABSL_GUARDED_BY(mutex_);
   std::vector<Copy> ordered_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;

@@ -25,10 +25,11 @@ namespace starling {
 // by another sum of the same range, in one of the spare flat buffers. Whoever finishes the second
 // of two siblings adds; the last addition ends in the sink's buffer.
 //
-// Where the host does not reach device memory, no sum lies in the sink's buffer but the last, which is
-// copied there by the lane's CopyQueue; and Add waits for nothing that it orders. What one lane adds to
-// another's sum is ordered behind it by an event of the sum; a spare buffer is free as soon as the work
-// that reads it is ordered, and whoever takes it orders its own behind that, by an event of the buffer.
+// Where the host does not reach device memory, no sum lies in the sink's buffer but the last, which
+// is copied there by the lane's CopyQueue; and Add waits for nothing that it orders. What one lane
+// adds to another's sum is ordered behind it by an event of the sum; a spare buffer is free as soon as
+// the work that reads it is ordered, and whoever takes it orders its own behind that, by an event of
+// the buffer.
 class GradientSums {
  public:
   // How many flat buffers there are besides the sink's: a bound on the sums that wait at one time.

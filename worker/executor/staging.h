@@ -1,6 +1,6 @@
 // Where a lane's micro-batches wait for their turn, where the host does not reach device memory: in
-// pinned memory, and from there on the device, copied while the one before is computed. Private to the
-// executor.
+// pinned memory, and from there on the device, copied while the one before is computed. Private to
+// the executor.
 #ifndef STARLING_WORKER_EXECUTOR_STAGING_H_
 #define STARLING_WORKER_EXECUTOR_STAGING_H_
 
@@ -17,7 +17,7 @@
 
 namespace starling {
 
-// Host memory from which copies run fastest, in one block: the pieces are taken once, and never freed.
+// Host memory from which copies run fastest, in one block: pieces are taken once, and never freed.
 class PinnedPool {
  public:
   PinnedPool() = default;
@@ -28,7 +28,9 @@ class PinnedPool {
   }
 
   // What a piece of so many bytes takes of the pool.
-  static size_t PieceBytes(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  static size_t PieceBytes(size_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
   // Once.
   absl::Status Allocate(Device* device, size_t bytes);
   // Aligned to 64 bytes. There must be so much left.
@@ -59,8 +61,8 @@ class InputStaging {
   void BeginUnit(Clock clock) { in_->Begin(clock); }
   absl::Status EndUnit() { return in_->Drain(); }
 
-  // Brings what `program` reads of the batch to the device, beside what is computed there. Returns when
-  // it is in pinned memory.
+  // Brings what `program` reads of the batch to the device, beside what is computed there. Returns
+  // when it is in pinned memory.
   absl::Status Stage(const Program& program, const MicroBatch& batch);
   // Into `program`'s own memory, for work that is ordered on `lane` after the call.
   absl::Status Load(Program& program, Stream& lane);

@@ -73,6 +73,7 @@ void CollectingSink::Ready(size_t range, SliceId slice, uint32_t samples) {
     Entry& entry = entries_[{range, slice.value}];
     EXPECT_FALSE(entry.ready || entry.values.empty()) << "slice " << slice;
     entry.ready = true;
+    entry.ready_values = entry.values;
     entry.samples = samples;
   }
   if (on_ready) on_ready(range, slice);
@@ -90,7 +91,7 @@ std::vector<float> CollectingSink::gradient(size_t range) {
       continue;
     }
     EXPECT_TRUE(entry.ready) << "range " << range << " slice " << slice.id;
-    flat.insert(flat.end(), entry.values.begin(), entry.values.end());
+    flat.insert(flat.end(), entry.ready_values.begin(), entry.ready_values.end());
   }
   return flat;
 }

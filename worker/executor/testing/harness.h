@@ -73,7 +73,8 @@ class CollectingSink : public GradientSink {
 
  private:
   struct Entry {
-    std::vector<float> values;
+    std::vector<float> values;        // the executor's until Ready
+    std::vector<float> ready_values;  // what they were then
     bool ready = false;
     uint32_t samples = 0;
   };
