@@ -23,6 +23,7 @@
 #include "kernels/testing/case_runner.h"
 #include "kernels/testing/far_device.h"
 #include "kernels/testing/operator_cases.h"
+#include "kernels/updating_device.h"
 
 namespace starling {
 namespace {
@@ -405,6 +406,68 @@ TEST(PaddingTest, StaysZero) {
   }
   EXPECT_GT(judged, 90);
 }
+
+// Three steps of an optimizer, where the device takes them: a GPU does.
+class UpdateTest : public ::testing::TestWithParam<OptimizerStep::Kind> {};
+
+TEST_P(UpdateTest, IsTheReferences) {
+  const bool adam = GetParam() == OptimizerStep::kAdam;
+  const OptimizerStep step = {.kind = GetParam(), .scale = 0.5f, .decay = 0.01f, .rate = 0.125f,
+                              .momentum = 0.75f, .beta1 = 0.875f, .beta2 = 0.9375f, .keep = 0.99f,
+                              .root = 1.5f, .epsilon = 1e-3f};
+  constexpr size_t kCount = 100'003;  // neither a warp's multiple, nor a block's
+  std::vector<float> gradient(kCount), first(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    gradient[i] = std::sin(static_cast<float>(i));
+    first[i] = std::cos(static_cast<float>(3 * i));
+  }
+  Device& device = TheDevice();
+  auto* const updating = dynamic_cast<UpdatingDevice*>(&device);
+  ASSERT_EQ(updating == nullptr, DeviceName() == "cpu");
+  if (updating == nullptr) return;
+  const std::unique_ptr<Stream> stream = *device.CreateStream();
+  constexpr size_t kBytes = kCount * sizeof(float);
+  const Buffer g(device, *stream, kBytes), w(device, *stream, kBytes);
+  const Buffer slot0(device, *stream, kBytes), slot1(device, *stream, kBytes);
+  ASSERT_TRUE(device.CopyToDevice(g.data(), gradient.data(), kBytes, *stream).ok());
+  ASSERT_TRUE(device.CopyToDevice(w.data(), first.data(), kBytes, *stream).ok());
+  ASSERT_TRUE(device.Zero(slot0.data(), kBytes, *stream).ok());
+  ASSERT_TRUE(device.Zero(slot1.data(), kBytes, *stream).ok());
+  for (int i = 0; i < 3; ++i) {
+    const absl::Status status = updating->Update(
+        step, static_cast<const float*>(g.data()), static_cast<float*>(w.data()),
+        step.kind == OptimizerStep::kStatistic ? nullptr : static_cast<float*>(slot0.data()),
+        adam ? static_cast<float*>(slot1.data()) : nullptr, kCount, *stream);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  std::vector<float> got(kCount);
+  ASSERT_TRUE(device.CopyFromDevice(got.data(), w.data(), kBytes, *stream).ok());
+  ASSERT_TRUE(stream->Synchronize().ok());
+
+  Doubles expected(first.begin(), first.end());
+  for (size_t i = 0; i < kCount; ++i) {
+    double m = 0, v = 0, &x = expected[i];
+    for (int k = 0; k < 3; ++k) {
+      const double gradient_of_loss = 0.5 * gradient[i] + static_cast<double>(step.decay) * x;
+      if (step.kind == OptimizerStep::kMomentum) {
+        v = 0.75 * v + gradient_of_loss;
+        x -= 0.125 * v;
+      } else if (adam) {
+        m = 0.875 * m + 0.125 * gradient_of_loss;
+        v = 0.9375 * v + 0.0625 * gradient_of_loss * gradient_of_loss;
+        x = static_cast<double>(step.keep) * x -
+            0.125 * m / (1.5 * std::sqrt(v) + static_cast<double>(step.epsilon));
+      } else {
+        x = 0.25 * x + 0.75 * gradient_of_loss;
+      }
+    }
+  }
+  EXPECT_LT(NormRelative(Doubles(got.begin(), got.end()), expected), 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, UpdateTest,
+                         ::testing::Values(OptimizerStep::kMomentum, OptimizerStep::kAdam,
+                                           OptimizerStep::kStatistic));
 
 TEST(NanTest, GoesThrough) {
   std::set<std::string> judged;

@@ -13,6 +13,8 @@
 #include "kernels/cuda/status.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/survey.h"
+#include "kernels/cuda/update.h"
+#include "kernels/updating_device.h"
 
 namespace starling::cuda {
 namespace {
@@ -36,7 +38,7 @@ Survey LookAround() {
 }
 
 // Threads need not choose the GPU: the first is what each begins with.
-class CudaDevice : public Device {
+class CudaDevice : public Device, public UpdatingDevice {
  public:
   CudaDevice(const Survey& survey, std::shared_ptr<const CublasLt> library,
              std::unique_ptr<Cudnn> cudnn)
@@ -102,6 +104,13 @@ class CudaDevice : public Device {
   absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) override {
     STARLING_RETURN_IF_CUDA_ERROR(LaunchAdd(Element::kFloat, to, from, to,
                                             static_cast<int64_t>(elements), StreamOf(stream)));
+    return absl::OkStatus();
+  }
+
+  absl::Status Update(const OptimizerStep& step, const float* gradient, float* w, float* slot0,
+                      float* slot1, size_t elements, Stream& stream) override {
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchUpdate(step, gradient, w, slot0, slot1,
+                                               static_cast<int64_t>(elements), StreamOf(stream)));
     return absl::OkStatus();
   }
 

@@ -18,6 +18,7 @@
 
 #include "absl/base/internal/raw_logging.h"
 #include "common/base/status_macros.h"
+#include "kernels/updating_device.h"
 
 namespace starling {
 namespace {
@@ -308,7 +309,18 @@ class FarKernel : public OperatorKernel {
   FarMemory* const memory_;
 };
 
-class FarDevice : public Device {
+void UpdateFloats(const OptimizerStep& step, const float* gradient, float* w, float* slot0,
+                  float* slot1, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    switch (step.kind) {
+      case OptimizerStep::kMomentum: MomentumStep(step, gradient[i], w[i], slot0[i]); break;
+      case OptimizerStep::kAdam: AdamStep(step, gradient[i], w[i], slot0[i], slot1[i]); break;
+      case OptimizerStep::kStatistic: StatisticStep(step, gradient[i], w[i]); break;
+    }
+  }
+}
+
+class FarDevice : public Device, public UpdatingDevice {
  public:
   FarDevice(std::unique_ptr<Device> inner, FarRuns runs) : inner_(std::move(inner)), runs_(runs) {}
 
@@ -352,6 +364,15 @@ class FarDevice : public Device {
   absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) override {
     Far(stream).Order([this, to = memory_.Near(to), from = memory_.Near(from),
                        elements](Stream& inner) { return inner_->Add(to, from, elements, inner); });
+    return absl::OkStatus();
+  }
+  absl::Status Update(const OptimizerStep& step, const float* gradient, float* w, float* slot0,
+                      float* slot1, size_t elements, Stream& stream) override {
+    Far(stream).Order([step, gradient = memory_.Near(gradient), w = memory_.Near(w),
+                       slot0 = memory_.Near(slot0), slot1 = memory_.Near(slot1), elements](Stream&) {
+      UpdateFloats(step, gradient, w, slot0, slot1, elements);
+      return absl::OkStatus();
+    });
     return absl::OkStatus();
   }
   DataType TypeOf(ValueFormat format) const override { return inner_->TypeOf(format); }

@@ -2,12 +2,17 @@
 // is asked line by line, so that it can take turns with another one.
 //
 //   compute_bench THREADS   (a power of two, at most 8)
+//   compute_bench gpu
 //
-// A lane for each thread, and for each lane one micro-batch of a step. Prints, as JSON, one line
-// that says what it is; then answers each line "WHAT PRECISION SECONDS" of standard input, WHAT being
-// a net's name or "matmul" and PRECISION fp32 or bf16, with {"units": U, "seconds": S}: U samples
-// trained, or floating-point operations of oneDNN's matrix product, in S seconds. A net is made, and
-// a first step done, when it is first asked for. Ends with the input.
+// On the CPU there is a lane for each thread, and for each lane one micro-batch of a step. On the
+// GPU there is one lane, a step is one micro-batch, its samples are copied there in each step, and
+// parameters and the optimizer's state stay there.
+//
+// Prints, as JSON, one line that says what it is; then answers each line "WHAT PRECISION SECONDS" of
+// standard input, WHAT being a net's name or, on the CPU, "matmul" and PRECISION fp32 or bf16, with
+// {"units": U, "seconds": S}: U samples trained, or floating-point operations of oneDNN's matrix
+// product, in S seconds. A net is made, and a first step done, when it is first asked for. Ends with
+// the input.
 #include "tools/bench/compute_bench.h"
 
 #include <omp.h>
@@ -35,9 +40,11 @@
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cuda/library.h"
 #include "server/shard/apply/init.h"
 #include "tools/bench/compute_nets.h"
-#include "tools/bench/local_update.h"
+#include "tools/bench/device_local_update.h"
+#include "worker/executor/local_run.h"
 
 namespace starling {
 namespace {
@@ -60,58 +67,44 @@ absl::StatusOr<Measured> Repeat(double seconds, Step step) {
   return measured;
 }
 
-// The values are there from the first step on.
-class OpenGate : public SliceGate {
- public:
-  bool Wait(SliceId, uint64_t*) override { return true; }
-};
-
 // The same random samples in every step.
-class FixedBatch : public BatchSource {
- public:
-  FixedBatch(const ComputeNet& net, const ResolvedGraph& graph)
-      : samples_(net.spec.batch().global() / net.spec.batch().micro_batches()),
-        input_elements_(graph.values[kInputValue].elements),
-        label_elements_(graph.values[kLabelValue].elements) {
-    std::mt19937 random(1);
-    const int64_t batch = net.spec.batch().global();
-    for (int64_t i = 0; i < batch * input_elements_; ++i) {
-      if (net.inputs_below > 0) {
-        tokens_.push_back(static_cast<int32_t>(random() % net.inputs_below));
-      } else {
-        floats_.push_back(std::normal_distribution<float>()(random));
-      }
-    }
-    for (int64_t i = 0; i < batch * label_elements_; ++i) {
-      labels_.push_back(static_cast<int32_t>(random() % graph.classes));
+absl::StatusOr<std::unique_ptr<FixedBatches>> RandomSamples(const ComputeNet& net,
+                                                            const ResolvedGraph& graph,
+                                                            Device* device) {
+  const int64_t batch = net.spec.batch().global();
+  const int64_t micro_batches = net.spec.batch().micro_batches();
+  const FixedBatches::Sizes sizes = {.micro_batches = micro_batches,
+                                     .samples = batch / micro_batches,
+                                     .input_elements = graph.values[kInputValue].elements,
+                                     .label_elements = graph.values[kLabelValue].elements};
+  STARLING_ASSIGN_OR_RETURN(std::unique_ptr<FixedBatches> samples,
+                            FixedBatches::Create(sizes, device));
+  std::mt19937 random(1);
+  for (int64_t i = 0; i < batch * sizes.input_elements; ++i) {
+    if (net.inputs_below > 0) {
+      static_cast<int32_t*>(samples->inputs())[i] =
+          static_cast<int32_t>(random() % net.inputs_below);
+    } else {
+      static_cast<float*>(samples->inputs())[i] = std::normal_distribution<float>()(random);
     }
   }
-
-  absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) override {
-    const int64_t first = static_cast<int64_t>(id - range.first) * samples_;
-    const int64_t input = first * input_elements_;
-    const void* const inputs = floats_.empty() ? static_cast<const void*>(tokens_.data() + input)
-                                               : floats_.data() + input;
-    return MicroBatch{samples_, inputs, labels_.data() + first * label_elements_};
+  for (int64_t i = 0; i < batch * sizes.label_elements; ++i) {
+    static_cast<int32_t*>(samples->labels())[i] = static_cast<int32_t>(random() % graph.classes);
   }
-
- private:
-  const int64_t samples_, input_elements_, label_elements_;
-  std::vector<float> floats_;
-  std::vector<int32_t> tokens_, labels_;
-};
+  return samples;
+}
 
 // A net with its parameters, its data and its optimizer's state.
 class Trainer {
  public:
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(ComputeNet net, DataType type,
-                                                         int threads, Device* device) {
-    net.spec.mutable_batch()->set_micro_batches(static_cast<uint32_t>(threads));
+                                                         int lanes, Device* device) {
+    net.spec.mutable_batch()->set_micro_batches(static_cast<uint32_t>(lanes));
     STARLING_ASSIGN_OR_RETURN(ResolvedGraph graph, Validate(net.spec.model()));
     STARLING_ASSIGN_OR_RETURN(Layout layout, MakeLayout(net.spec));
     std::unique_ptr<Trainer> trainer(
         new Trainer(std::move(net), std::move(graph), std::move(layout)));
-    STARLING_RETURN_IF_ERROR(trainer->Prepare(type, threads, device));
+    STARLING_RETURN_IF_ERROR(trainer->Prepare(type, lanes, device));
     return trainer;
   }
 
@@ -119,13 +112,10 @@ class Trainer {
     const uint32_t micro_batches = net_.spec.batch().micro_batches();
     const WorkRange range{WorkPurpose::kTrain, 0, static_cast<uint64_t>(step_) * micro_batches,
                           micro_batches};
-    Unit unit;
-    unit.ranges = absl::MakeConstSpan(&range, 1);
-    unit.job_step = step_;
-    unit.clock = step_;
+    const Unit unit = LocalUnit(range, step_, *update_);
     update_->BeginStep(step_, net_.rate);
     UnitResult result;
-    STARLING_RETURN_IF_ERROR(executor_->Train(unit, batch_, gate_, *update_, &result));
+    STARLING_RETURN_IF_ERROR(executor_->Train(unit, *batch_, gate_, *update_, &result));
     if (!result.finite) {
       return absl::InternalError(absl::StrCat(net_.name, ", step ", step_, ": the output of ",
                                               result.bad_layer, " is not finite"));
@@ -138,22 +128,22 @@ class Trainer {
   Trainer(ComputeNet net, ResolvedGraph graph, Layout layout)
       : net_(std::move(net)),
         graph_(std::move(graph)),
-        layout_(std::move(layout)),
-        batch_(net_, graph_) {}
+        layout_(std::move(layout)) {}
 
-  absl::Status Prepare(DataType type, int threads, Device* device) {
+  absl::Status Prepare(DataType type, int lanes, Device* device) {
     const Batch& batch = net_.spec.batch();
     ExecutorOptions options;
     options.global_batch = batch.global();
     options.micro_batches = batch.micro_batches();
     options.train_samples = {batch.global() / batch.micro_batches()};
-    options.lanes = threads;
+    options.lanes = lanes;
     options.type = type;
     options.seed = net_.spec.seed();
     STARLING_ASSIGN_OR_RETURN(executor_,
                               Executor::Create(graph_, layout_, options, device, &spans_));
+    STARLING_ASSIGN_OR_RETURN(batch_, RandomSamples(net_, graph_, device));
     STARLING_ASSIGN_OR_RETURN(
-        update_, LocalUpdate::Create(net_.spec, layout_, executor_->live_parameters()));
+        update_, MakeLocalStep(net_.spec, layout_, device, executor_->live_parameters()));
     FirstValues first(net_.spec.seed(), net_.spec.model());
     for (const Slice& slice : layout_.slices) {
       STARLING_RETURN_IF_ERROR(
@@ -165,11 +155,11 @@ class Trainer {
   const ComputeNet net_;
   const ResolvedGraph graph_;
   const Layout layout_;
-  FixedBatch batch_;
   OpenGate gate_;
   SpanRing spans_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<LocalUpdate> update_;
+  std::unique_ptr<FixedBatches> batch_;
+  std::unique_ptr<LocalStep> update_;
   int64_t step_ = 0;
 };
 
@@ -235,27 +225,29 @@ class MatMuls {
 
 class Bench {
  public:
+  // `threads`: of the CPU; 0: `device` is a GPU.
   Bench(int threads, std::unique_ptr<Device> device)
       : threads_(threads), device_(std::move(device)) {}
 
   absl::Status Describe() const {
     const dnnl_version_t* const version = dnnl_version();
     std::vector<std::string> flops;
-    for (const std::string& name : ComputeNetNames()) {
+    for (const std::string& name : AllComputeNetNames()) {
       STARLING_ASSIGN_OR_RETURN(const ComputeNet net, MakeComputeNet(name));
       STARLING_ASSIGN_OR_RETURN(const ResolvedGraph graph, Validate(net.spec.model()));
       flops.push_back(absl::StrFormat("\"%s\": %.0f", name, StepFlops(graph)));
     }
-    std::printf("{\"instruction_set\": \"%s\", \"onednn\": \"%d.%d.%d\", \"flops\": {%s}}\n",
-                device_->instruction_set().c_str(), version->major, version->minor,
-                version->patch, absl::StrJoin(flops, ", ").c_str());
+    std::printf("{\"device\": \"%s\", \"instruction_set\": \"%s\", \"onednn\": \"%d.%d.%d\", "
+                "\"flops\": {%s}}\n",
+                device_->name().c_str(), device_->instruction_set().c_str(), version->major,
+                version->minor, version->patch, absl::StrJoin(flops, ", ").c_str());
     std::fflush(stdout);
     return absl::OkStatus();
   }
 
   absl::Status Answer(const std::string& what, DataType type, double seconds) {
     absl::StatusOr<Measured> measured;
-    if (what == "matmul") {
+    if (what == "matmul" && threads_ > 0) {
       std::unique_ptr<MatMuls>& matmuls = matmuls_[type];
       if (matmuls == nullptr) matmuls = std::make_unique<MatMuls>(type, threads_);
       measured = matmuls->Run(seconds);
@@ -264,7 +256,7 @@ class Bench {
       if (trainer == nullptr) {
         STARLING_ASSIGN_OR_RETURN(ComputeNet net, MakeComputeNet(what));
         STARLING_ASSIGN_OR_RETURN(
-            trainer, Trainer::Create(std::move(net), type, threads_, device_.get()));
+            trainer, Trainer::Create(std::move(net), type, std::max(1, threads_), device_.get()));
       }
       measured = Repeat(seconds, [&] { return trainer->Step(); });
     }
@@ -281,8 +273,10 @@ class Bench {
   std::map<std::pair<std::string, DataType>, std::unique_ptr<Trainer>> trainers_;
 };
 
+// `threads`: of the CPU; 0: on the GPU.
 absl::Status Serve(int threads) {
-  STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, CreateCpuDevice());
+  STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
+                            threads > 0 ? CreateCpuDevice() : OpenCudaDevice(""));
   Bench bench(threads, std::move(device));
   STARLING_RETURN_IF_ERROR(bench.Describe());
   for (std::string line; std::getline(std::cin, line);) {
@@ -303,14 +297,16 @@ absl::Status Serve(int threads) {
 }  // namespace
 
 int ComputeBenchMain(int argc, char** argv) {
-  constexpr const char* kUsage = "usage: compute_bench THREADS (a power of two, at most 8)\n";
-  if (argc == 2 && std::string(argv[1]) == "--help") {
+  constexpr const char* kUsage =
+      "usage: compute_bench THREADS (a power of two, at most 8), or: compute_bench gpu\n";
+  const std::string where = argc == 2 ? argv[1] : "";
+  if (where == "--help") {
     std::fputs(kUsage, stdout);
     return 0;
   }
   int threads = 0;
-  if (argc != 2 || !absl::SimpleAtoi(argv[1], &threads) || threads < 1 || threads > 8 ||
-      !std::has_single_bit(static_cast<unsigned>(threads))) {
+  if (where != "gpu" && (!absl::SimpleAtoi(where, &threads) || threads < 1 || threads > 8 ||
+                         !std::has_single_bit(static_cast<unsigned>(threads)))) {
     std::fputs(kUsage, stderr);
     return 2;
   }

@@ -12,8 +12,6 @@
 namespace starling {
 namespace {
 
-constexpr int64_t kContext = 256, kTokens = 256;  // bytes
-
 absl::StatusOr<ComputeNet> Lenet() {
   ComputeNet net;
   STARLING_ASSIGN_OR_RETURN(*net.spec.mutable_model(),
@@ -36,33 +34,58 @@ absl::StatusOr<ComputeNet> Resnet18() {
   return net;
 }
 
-absl::StatusOr<ComputeNet> Gpt() {
+// One of `arguments`, on `context` tokens below `vocabulary`.
+absl::StatusOr<ComputeNet> GptOf(const BuiltinArguments& arguments, int64_t context,
+                                 int64_t vocabulary, uint32_t batch) {
   ComputeNet net;
-  BuiltinArguments arguments;
-  arguments["depth"].set_i(6);
-  arguments["heads"].set_i(6);
-  arguments["width"].set_i(384);
   ModelInput input;
-  input.sample_shape = input.label_shape = {kContext};
+  input.sample_shape = input.label_shape = {context};
   input.sample_type = INT32;
-  input.vocabulary = input.classes = kTokens;
+  input.vocabulary = input.classes = vocabulary;
   STARLING_ASSIGN_OR_RETURN(*net.spec.mutable_model(), BuildBuiltin("gpt2", arguments, input));
   Optimizer::Adam& adamw = *net.spec.mutable_optimizer()->mutable_adamw();
   adamw.set_beta1(0.9);
   adamw.set_beta2(0.95);
   adamw.set_epsilon(1e-8);
   net.spec.mutable_optimizer()->set_weight_decay(0.1);
-  net.spec.mutable_batch()->set_global(8);
+  net.spec.mutable_batch()->set_global(batch);
   net.rate = 0.0001;
-  net.inputs_below = kTokens;
+  net.inputs_below = vocabulary;
+  return net;
+}
+
+absl::StatusOr<ComputeNet> Gpt() {
+  BuiltinArguments arguments;
+  arguments["depth"].set_i(6);
+  arguments["heads"].set_i(6);
+  arguments["width"].set_i(384);
+  return GptOf(arguments, /*context=*/256, /*vocabulary=*/256, /*batch=*/8);
+}
+
+absl::StatusOr<ComputeNet> Gpt2() {
+  return GptOf({}, /*context=*/1024, /*vocabulary=*/50257, /*batch=*/16);
+}
+
+absl::StatusOr<ComputeNet> Resnet50() {
+  ComputeNet net;
+  STARLING_ASSIGN_OR_RETURN(*net.spec.mutable_model(),
+                            BuildBuiltin("resnet50", {}, {{3, 224, 224}, 1000}));
+  net.spec.mutable_optimizer()->mutable_momentum()->set_momentum(0.9);
+  net.spec.mutable_batch()->set_global(256);
+  net.rate = 0.001;
   return net;
 }
 
 struct Entry {
   const char* name;
   absl::StatusOr<ComputeNet> (*make)();
+  bool small = true;  // enough to be trained on a CPU
 };
-constexpr Entry kNets[] = {{"lenet", Lenet}, {"resnet18", Resnet18}, {"gpt", Gpt}};
+constexpr Entry kNets[] = {{"lenet", Lenet},
+                           {"resnet18", Resnet18},
+                           {"gpt", Gpt},
+                           {"resnet50", Resnet50, false},
+                           {"gpt2", Gpt2, false}};
 
 // Of one sample's forward pass.
 double ForwardFlops(const ResolvedGraph& graph, const ResolvedNode& node) {
@@ -91,6 +114,14 @@ double ForwardFlops(const ResolvedGraph& graph, const ResolvedNode& node) {
 
 std::vector<std::string> ComputeNetNames() {
   std::vector<std::string> names;
+  for (const Entry& entry : kNets) {
+    if (entry.small) names.emplace_back(entry.name);
+  }
+  return names;
+}
+
+std::vector<std::string> AllComputeNetNames() {
+  std::vector<std::string> names;
   for (const Entry& entry : kNets) names.emplace_back(entry.name);
   return names;
 }
@@ -104,8 +135,8 @@ absl::StatusOr<ComputeNet> MakeComputeNet(absl::string_view name) {
     return net;
   }
   return absl::NotFoundError(absl::StrCat("expected a net, one of ",
-                                          absl::StrJoin(ComputeNetNames(), ", "), ", got '", name,
-                                          "'"));
+                                          absl::StrJoin(AllComputeNetNames(), ", "), ", got '",
+                                          name, "'"));
 }
 
 double StepFlops(const ResolvedGraph& graph) {

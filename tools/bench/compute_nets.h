@@ -1,4 +1,5 @@
-// The nets on which tools/bench.sh compute measures the CPU, and how much arithmetic they are.
+// The nets on which training is measured, on the CPU by tools/bench.sh compute and on a GPU by the
+// bundle's check, and how much arithmetic they are.
 #ifndef STARLING_TOOLS_BENCH_COMPUTE_NETS_H_
 #define STARLING_TOOLS_BENCH_COMPUTE_NETS_H_
 
@@ -22,6 +23,9 @@ struct ComputeNet {
 // lenet (batch 128), resnet18 on 32 x 32 (batch 64), gpt: 6 layers of width 384, context 256
 // (batch 8). tools/bench/torch_peer.py has the same ones.
 std::vector<std::string> ComputeNetNames();
+// And what a CPU would take minutes for: resnet50 on 224 x 224 (batch 256), gpt2 of 124M
+// parameters, 1,024 tokens (batch 16).
+std::vector<std::string> AllComputeNetNames();
 
 // kNotFound: there is none of that name.
 absl::StatusOr<ComputeNet> MakeComputeNet(absl::string_view name);

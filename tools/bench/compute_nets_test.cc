@@ -1,5 +1,7 @@
 #include "tools/bench/compute_nets.h"
 
+#include <map>
+
 #include "gtest/gtest.h"
 
 namespace starling {
@@ -24,8 +26,27 @@ TEST(ComputeNetsTest, CausalAttentionCountsWhatIsSeen) {
   EXPECT_EQ(FlopsOf("gpt"), 3 * (linear + attention));
 }
 
+// What torch_peer.py's nets have, too.
+TEST(ComputeNetsTest, AreTheNetsThatOthersMean) {
+  const std::map<std::string, int64_t> expected = {{"lenet", 1'199'882},
+                                                   {"resnet18", 11'173'962},
+                                                   {"gpt", 10'844'160},
+                                                   {"resnet50", 25'557'032},
+                                                   {"gpt2", 124'439'808}};
+  for (const auto& [name, parameters] : expected) {
+    const ResolvedGraph graph = Validate(MakeComputeNet(name).value().spec.model()).value();
+    int64_t trainable = 0;
+    for (const ResolvedParameter& parameter : graph.parameters) {
+      if (parameter.kind == TRAINABLE) trainable += parameter.elements;
+    }
+    EXPECT_EQ(trainable, parameters) << name;
+  }
+}
+
 TEST(ComputeNetsTest, EveryNameIsANet) {
-  for (const std::string& name : ComputeNetNames()) {
+  EXPECT_EQ(ComputeNetNames().size(), 3u);
+  EXPECT_EQ(AllComputeNetNames().size(), 5u);
+  for (const std::string& name : AllComputeNetNames()) {
     EXPECT_GT(FlopsOf(name.c_str()), 1e6) << name;
     EXPECT_GT(MakeComputeNet(name)->spec.batch().global(), 0u) << name;
   }

@@ -2,6 +2,11 @@
 // kernels, gradients applied where they were summed. What `tools/bench.sh overhead` measures against.
 //
 //   local_trainer JOB_FILE LANES STEPS   prints: samples_per_second=... loss=...
+//   local_trainer JOB_FILE gpu STEPS     the same on the GPU, where parameters then stay: one lane, and
+//                                        a step must be one micro-batch
+#include "tools/bench/local_trainer.h"
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -18,20 +23,16 @@
 #include "common/data_plan/job_steps.h"
 #include "common/schedule/learning_rate.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cuda/library.h"
 #include "server/coordinator/core/resolve_model.h"
 #include "server/shard/apply/init.h"
-#include "tools/bench/local_update.h"
+#include "tools/bench/device_local_update.h"
 #include "worker/data/data_set.h"
+#include "worker/executor/local_run.h"
 #include "worker/runtime/served_job.h"
 
 namespace starling {
 namespace {
-
-// Every slice is always ready: the update is done before the next step begins.
-class OpenGate : public SliceGate {
- public:
-  bool Wait(SliceId, uint64_t*) override { return true; }
-};
 
 class Batches : public BatchSource {
  public:
@@ -77,13 +78,16 @@ absl::StatusOr<JobDescription> Describe(const std::string& path) {
   return job;
 }
 
+// `lanes`: of the CPU; 0: on the GPU.
 absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
   constexpr int64_t kWarmUp = 10;
   STARLING_ASSIGN_OR_RETURN(const JobDescription description, Describe(path));
-  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, CreateCpuDevice());
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                            lanes > 0 ? CreateCpuDevice() : OpenCudaDevice(""));
   SpanRing spans;
-  STARLING_ASSIGN_OR_RETURN(const std::shared_ptr<ServedJob> job,
-                            ServedJob::Open(description, {.lanes = lanes}, device.get(), &spans));
+  STARLING_ASSIGN_OR_RETURN(
+      const std::shared_ptr<ServedJob> job,
+      ServedJob::Open(description, {.lanes = std::max(1, lanes)}, device.get(), &spans));
   const JobSpec& spec = description.spec();
   FirstValues first_values(spec.seed(), spec.model());
   for (const Slice& slice : job->layout().slices) {
@@ -98,8 +102,8 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
                      step % per_epoch * spec.batch().micro_batches(), spec.batch().micro_batches()};
   };
   STARLING_ASSIGN_OR_RETURN(
-      const std::unique_ptr<LocalUpdate> update,
-      LocalUpdate::Create(spec, job->layout(), job->parameters(session::Params::kLive)));
+      const std::unique_ptr<LocalStep> update,
+      MakeLocalStep(spec, job->layout(), device.get(), job->parameters(session::Params::kLive)));
   OpenGate gate;
   UnitResult result;
   uint64_t samples = 0;
@@ -114,11 +118,7 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
     const WorkRange range = range_of(step);
     update->BeginStep(step, rate.At(step));
     Batches batches(job->loader());
-    Unit unit;
-    unit.ranges = absl::MakeConstSpan(&range, 1);
-    unit.job_step = step;
-    unit.clock = step;
-    STARLING_RETURN_IF_ERROR(job->executor().Train(unit, batches, gate, *update, &result));
+    STARLING_RETURN_IF_ERROR(job->executor().Train(LocalUnit(range, step, *update), batches, gate, *update, &result));
     if (step < kWarmUp) continue;
     samples += result.ranges[0].samples;
     loss = result.ranges[0].loss_sum / result.ranges[0].samples;
@@ -128,18 +128,25 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
 }
 
 }  // namespace
-}  // namespace starling
 
-int main(int argc, char** argv) {
+int LocalTrainerMain(int argc, char** argv) {
+  constexpr const char* kUsage = "usage: local_trainer JOB_FILE LANES|gpu STEPS\n";
+  if (argc == 2 && std::string(argv[1]) == "--help") {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
   int lanes = 0;
   int64_t steps = 0;
-  if (argc != 4 || !absl::SimpleAtoi(argv[2], &lanes) || !absl::SimpleAtoi(argv[3], &steps) || lanes < 1 ||
-      steps < 1) {
-    std::fprintf(stderr, "usage: local_trainer JOB_FILE LANES STEPS\n");
+  const bool on_gpu = argc == 4 && std::string(argv[2]) == "gpu";
+  if (argc != 4 || (!on_gpu && (!absl::SimpleAtoi(argv[2], &lanes) || lanes < 1)) ||
+      !absl::SimpleAtoi(argv[3], &steps) || steps < 1) {
+    std::fputs(kUsage, stderr);
     return 2;
   }
-  const absl::Status status = starling::TrainLocally(argv[1], lanes, steps);
+  const absl::Status status = TrainLocally(argv[1], lanes, steps);
   if (status.ok()) return 0;
   std::fprintf(stderr, "local_trainer: %s\n", status.ToString().c_str());
   return 1;
 }
+
+}  // namespace starling

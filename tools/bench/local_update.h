@@ -15,10 +15,17 @@
 
 namespace starling {
 
+// A step of training without a server: the sink of its unit.
+class LocalStep : public GradientSink {
+ public:
+  // What the units until the next call are: step `step`, with this learning rate. Between units.
+  virtual void BeginStep(int64_t step, double rate) = 0;
+};
+
 // Updates a slice's values in place as soon as its gradient is summed, with the shards' kernels.
 // Ready may be called by several lanes at once, for different slices; the rest by one thread,
 // between units.
-class LocalUpdate : public GradientSink {
+class LocalUpdate : public LocalStep {
  public:
   // `spec` and `layout` outlive this, and so do `parameters`, the flat buffer of layout.elements.
   // kInvalidArgument: the optimizer's settings are out of range.
@@ -26,8 +33,7 @@ class LocalUpdate : public GradientSink {
                                                              const Layout& layout,
                                                              float* parameters);
 
-  // What the units until the next call are: step `step`, with this learning rate.
-  void BeginStep(int64_t step, double rate);
+  void BeginStep(int64_t step, double rate) override;
 
   float* Acquire(size_t range, SliceId slice) override;
   void Ready(size_t range, SliceId slice, uint32_t samples) override;

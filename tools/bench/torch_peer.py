@@ -205,6 +205,8 @@ def main():
     device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
     torch.set_default_device(device)
     torch.backends.cudnn.benchmark = True
+    # fp32 is fp32 on both sides: no tensor core takes part.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     print(json.dumps({"version": torch.__version__}), flush=True)
     trainers = {}
     for line in sys.stdin:

@@ -11,39 +11,24 @@
 #include "common/graph/recompute.h"
 #include "common/protocol/limits.h"
 #include "common/trace/span_ring.h"
+#include "worker/executor/local_run.h"
 
 namespace starling {
 namespace {
 
 // The same samples for every micro-batch.
-class OneBatch : public BatchSource {
- public:
-  static absl::StatusOr<OneBatch> Gather(const DataSet& data, int64_t samples) {
-    OneBatch batch;
-    batch.samples_ = samples;
-    batch.inputs_.resize(samples * data.sample_elements());
-    batch.labels_.resize(samples * data.label_elements());
-    std::vector<int64_t> ids(samples);
-    for (int64_t i = 0; i < samples; ++i) ids[i] = i % data.samples();
-    STARLING_RETURN_IF_ERROR(
-        data.Gather(ids, nullptr, batch.inputs_.data(), batch.labels_.data()));
-    return batch;
-  }
-
-  absl::StatusOr<MicroBatch> Get(const WorkRange&, uint64_t) override {
-    return MicroBatch{samples_, inputs_.data(), labels_.data()};
-  }
-
- private:
-  int64_t samples_ = 0;
-  std::vector<int32_t> inputs_;  // or floats: both have 4 bytes
-  std::vector<int32_t> labels_;
-};
-
-class OpenGate : public SliceGate {
- public:
-  bool Wait(SliceId, uint64_t*) override { return true; }
-};
+absl::StatusOr<std::unique_ptr<FixedBatches>> Gather(const DataSet& data, int64_t samples,
+                                                     Device* device) {
+  STARLING_ASSIGN_OR_RETURN(std::unique_ptr<FixedBatches> batch,
+                            FixedBatches::Create({.samples = samples,
+                                                  .input_elements = data.sample_elements(),
+                                                  .label_elements = data.label_elements()},
+                                                 device));
+  std::vector<int64_t> ids(samples);
+  for (int64_t i = 0; i < samples; ++i) ids[i] = i % data.samples();
+  STARLING_RETURN_IF_ERROR(data.Gather(ids, nullptr, batch->inputs(), batch->labels()));
+  return batch;
+}
 
 // Takes gradients and forgets them.
 class Buffers : public GradientSink {
@@ -165,7 +150,8 @@ absl::StatusOr<double> BatchAdvisor::SamplesPerSecond(int64_t samples,
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Executor> executor,
                             Executor::Create(graph_, layout_, options, device_, &spans));
   Initialise(graph_, layout_, executor->live_parameters());
-  STARLING_ASSIGN_OR_RETURN(OneBatch batch, OneBatch::Gather(*data_, samples));
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<FixedBatches> batch,
+                            Gather(*data_, samples, device_));
   Buffers sink(layout_);
   if (!sink.ok()) return absl::ResourceExhaustedError("no memory for the sums of gradients");
   OpenGate gate;
@@ -177,7 +163,7 @@ absl::StatusOr<double> BatchAdvisor::SamplesPerSecond(int64_t samples,
        ++step) {
     UnitResult result;
     const auto step_begin = std::chrono::steady_clock::now();
-    STARLING_RETURN_IF_ERROR(executor->Train({ranges, step}, batch, gate, sink, &result));
+    STARLING_RETURN_IF_ERROR(executor->Train({ranges, step}, *batch, gate, sink, &result));
     if (!result.finite) {
       return absl::FailedPreconditionError(
           absl::StrCat("a trial step's loss is not finite, from ", result.bad_layer,

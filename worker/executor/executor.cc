@@ -295,6 +295,11 @@ class ExecutorImpl : public Executor {
                                                      options_.micro_batches, " micro-batches, got ",
                                                      micro_batches));
     }
+    if (sink != nullptr && sink->device_update() != nullptr && micro_batches != 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "expected one micro-batch in a unit that is updated on the device, got ",
+          micro_batches));
+    }
     run_.outcomes.assign(micro_batches, {});
     run_.next = 0;
     run_.stop = false;
@@ -513,6 +518,10 @@ class ExecutorImpl : public Executor {
   // Brings the slice's value to where lanes read it; the first of several lanes does.
   absl::Status InstallSlice(Lane& lane, SliceId slice) {
     lane.sees[slice.value] = true;
+    if (run_.unit->values_on_device) {
+      slice_ready_[slice.value] = true;
+      return absl::OkStatus();
+    }
     return parameters().Install(layout_.slices[slice.value], &slice_ready_[slice.value],
                                 *lane.stream);
   }
@@ -661,6 +670,10 @@ class ExecutorImpl : public Executor {
   absl::Status AddSlice(Lane& lane, size_t range, uint64_t leaf, SliceId slice, uint32_t samples) {
     const float* const gradient =
         lane.gradients.as<float>() + layout_.slices[slice.value].flat_begin;
+    if (DeviceUpdate* const update = run_.sink->device_update()) {
+      float* const values = live_.device() + layout_.slices[slice.value].flat_begin;
+      return update->Update(slice, gradient, values, samples, *lane.stream);
+    }
     uint64_t waited_us = 0;
     const absl::Status status = sums_->Add(range, static_cast<uint32_t>(leaf), slice, gradient,
                                            samples, *run_.sink, *lane.stream, lane.out.get(),

@@ -66,6 +66,17 @@ class SliceGate {
   virtual double LossScale() { return 1; }
 };
 
+// Training without a server: changes the device's own values by gradients that never leave it.
+class DeviceUpdate {
+ public:
+  virtual ~DeviceUpdate() = default;
+  // Orders on `stream` what turns `values`, the slice's in device memory, into those of the next
+  // unit. `gradient`, in device memory, too, is over `samples` samples. As soon as it is complete:
+  // this unit does not read the slice's parameters any more.
+  virtual absl::Status Update(SliceId slice, const float* gradient, float* values,
+                              uint32_t samples, Stream& stream) = 0;
+};
+
 // Takes gradients, per range of the unit and slice; of frozen slices none. Called by several lanes
 // at once, Ready by other threads as well.
 class GradientSink {
@@ -84,6 +95,8 @@ class GradientSink {
   // fp16: a loss is not finite. Its micro-batch adds zeros, but no sum of the unit is worth anything.
   // Called before the micro-batch's share in a sum.
   virtual void Overflowed() {}
+  // Not null: takes the gradients instead of Acquire and Ready; units have one micro-batch each.
+  virtual DeviceUpdate* device_update() { return nullptr; }
 };
 
 // In which type a job's values are computed.
@@ -113,6 +126,8 @@ struct Unit {
   // When true, the unit ends soon: no operator is started any more. May be null. Whoever sets it
   // also makes blocked Get, Wait and Acquire return.
   const std::atomic<bool>* cancelled = nullptr;
+  // The device has newer values than live_parameters(), of a DeviceUpdate: none is copied there.
+  bool values_on_device = false;
 };
 
 struct RangeResult {

@@ -15,6 +15,7 @@
 #include "kernels/device.h"
 #include "proto/model.pb.h"
 #include "worker/executor/executor.h"
+#include "worker/executor/local_run.h"
 
 namespace starling {
 
@@ -46,11 +47,6 @@ class MemoryBatches : public BatchSource {
  private:
   const Samples32* const samples_;
   const int64_t size_;
-};
-
-class OpenGate : public SliceGate {
- public:
-  bool Wait(SliceId, uint64_t*) override { return true; }
 };
 
 // Keeps every range's gradient as one flat vector, 0 where frozen; fails the test where the contract is broken.

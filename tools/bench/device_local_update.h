@@ -1,0 +1,71 @@
+// What shards do with gradients, where they were computed: nothing leaves the device.
+#ifndef STARLING_TOOLS_BENCH_DEVICE_LOCAL_UPDATE_H_
+#define STARLING_TOOLS_BENCH_DEVICE_LOCAL_UPDATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/placement/layout.h"
+#include "kernels/device.h"
+#include "kernels/updating_device.h"
+#include "proto/job.pb.h"
+#include "server/shard/apply/update.h"
+#include "tools/bench/local_update.h"
+#include "worker/executor/executor.h"
+
+namespace starling {
+
+// The sink of units of one micro-batch: orders the optimizer's step on the stream that computed the
+// gradient. Used by one thread. It outlives no stream that it was called with and that still runs.
+class DeviceLocalUpdate : public LocalStep, private DeviceUpdate {
+ public:
+  // `spec`, `layout` and `device` outlive this. kInvalidArgument: the optimizer's settings are out
+  // of range; kUnimplemented: it is none of sgd, momentum, adam, adamw without clipping,
+  // or the device does not update.
+  // kResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<DeviceLocalUpdate>> Create(const JobSpec& spec,
+                                                                   const Layout& layout,
+                                                                   Device* device);
+  ~DeviceLocalUpdate() override;
+
+  void BeginStep(int64_t step, double rate) override;
+  float* Acquire(size_t, SliceId) override { return nullptr; }
+  void Ready(size_t, SliceId, uint32_t) override {}
+  DeviceUpdate* device_update() override { return this; }
+
+ private:
+  struct SliceState {
+    UpdateRule rule;
+    float* slot0 = nullptr;
+    float* slot1 = nullptr;
+  };
+
+  DeviceLocalUpdate(const JobSpec& spec, const Layout& layout, Device* device,
+                    UpdatingDevice* updating)
+      : spec_(spec), layout_(layout), device_(device), updating_(updating) {}
+  absl::StatusOr<float*> Zeros(uint32_t elements, Stream& stream);
+  absl::Status Update(SliceId slice, const float* gradient, float* values, uint32_t samples,
+                      Stream& stream) override;
+
+  const JobSpec& spec_;
+  const Layout& layout_;
+  Device* const device_;
+  UpdatingDevice* const updating_;  // the same
+  std::vector<SliceState> slices_;
+  int64_t step_ = 0;
+  double rate_ = 0;
+};
+
+// The step that goes with the device: DeviceLocalUpdate where the host does not reach its memory,
+// else LocalUpdate on `parameters`. Errors as theirs.
+absl::StatusOr<std::unique_ptr<LocalStep>> MakeLocalStep(const JobSpec& spec, const Layout& layout,
+                                                         Device* device, float* parameters);
+
+// A trainer's unit of that step, the first of which is 0; `range` outlives it.
+Unit LocalUnit(const WorkRange& range, int64_t step, LocalStep& update);
+
+}  // namespace starling
+
+#endif  // STARLING_TOOLS_BENCH_DEVICE_LOCAL_UPDATE_H_

@@ -1,0 +1,3 @@
+#include "tools/bench/local_trainer.h"
+
+int main(int argc, char** argv) { return starling::LocalTrainerMain(argc, argv); }
