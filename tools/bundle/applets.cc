@@ -4,6 +4,7 @@
 #include "server/coordinator/coordinator_main.h"
 #include "server/shard/shard_main.h"
 #include "tools/bench/compute_bench.h"
+#include "tools/bench/local_trainer.h"
 #include "tools/bundle/check.h"
 #include "tools/cli/client_main.h"
 #include "worker/worker_main.h"
@@ -24,6 +25,7 @@ constexpr Applet kApplets[] = {
     {"starling-worker", "computes gradients", WorkerMain},
     {"conformance", "every operator against the reference", ConformanceMain},
     {"compute_bench", "trains nets on memory's data, asked line by line", ComputeBenchMain},
+    {"local_trainer", "trains a job without servers", LocalTrainerMain},
     {"check", "runs the others on this machine, and says what holds", CheckMain},
 };
 

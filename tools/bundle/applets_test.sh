@@ -2,7 +2,8 @@
 # Every program of the bundle is there, by its first argument and by its own name.
 set -euo pipefail
 bundle=$PWD/$1
-names=(starling starling-coordinator starling-ps starling-worker conformance compute_bench check)
+names=(starling starling-coordinator starling-ps starling-worker conformance compute_bench local_trainer
+  check)
 
 fail() {
   echo "applets_test: $*" >&2

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "common/version/version.h"
 #include "kernels/cuda/library.h"
+#include "tools/bench/compute_nets.h"
 #include "tools/bundle/check_parts.h"
 
 namespace starling {
@@ -99,8 +100,13 @@ Outcome NotRun(const std::string& why) { return {Outcome::kNotRun, why}; }
 
 struct CheckOptions {
   std::string only;  // a part's name; empty: all
+  std::string on;    // "cpu" or "gpu"; empty: both
+  std::string net;   // of compute and servers on the GPU; empty: all
   bundle::TorchPython torch;
 };
+
+// What is kept for the servers behind the table, whose length PyTorch's compiler decides.
+constexpr absl::Duration kServersPatience = absl::Seconds(140);
 
 bool Check(const Site& site, const CheckOptions& options) {
   const Gpu gpu = LookForGpu(site);
@@ -108,27 +114,25 @@ bool Check(const Site& site, const CheckOptions& options) {
               std::thread::hardware_concurrency(), gpu.text.c_str());
   Report report;
   const auto part = [&](const char* name, Where where, const std::function<Outcome()>& run) {
-    if (!options.only.empty() && options.only != name) return;
     const bool on_gpu = where == Where::kGpu;
+    if (!options.only.empty() && options.only != name) return;
+    if (!options.on.empty() && options.on != (on_gpu ? "gpu" : "cpu")) return;
     report.Part(absl::StrCat(name, on_gpu ? " gpu" : " cpu"), where,
                 [&] { return on_gpu && !gpu.usable ? NotRun(gpu.text) : run(); });
   };
+  const bool all = options.only.empty();
   for (const Where where : {Where::kCpu, Where::kGpu}) {
     part("conformance", where, [&] { return CheckConformance(site, where); });
     part("cluster", where, [&] { return CheckCluster(site, where); });
     part("compute", where, [&] {
-      return where == Where::kCpu ? MeasureCpu(site)
-                                  : NotRun("compute_bench trains on the CPU alone so far");
+      if (where == Where::kCpu) return MeasureCpu(site);
+      return MeasureGpu(site, {.torch = options.torch,
+                               .net = options.net,
+                               .until = site.deadline - (all ? kServersPatience
+                                                             : absl::ZeroDuration())});
     });
   }
-  // Last: it changes the environment. It needs PyTorch's GPU, not ours.
-  if (options.only.empty() || options.only == "torch") {
-    report.Part("torch gpu", Where::kGpu, [&] {
-      return options.torch.program.empty()
-                 ? NotRun("no --torch-python, a python3 whose PyTorch sees a GPU")
-                 : MeasureTorch(site, options.torch);
-    });
-  }
+  part("servers", Where::kGpu, [&] { return MeasureServers(site, options.net); });
   if (!report.good()) std::printf("logs are in %s\n", site.folder.c_str());
   report.Last(gpu);
   return report.good();
@@ -142,7 +146,10 @@ int CheckMain(int argc, char** argv) {
   CheckOptions options;
   app.add_flag("--gpu", print_gpu, "only say which GPU is used, or why none; status 0 or 1");
   app.add_option("--only", options.only, "only this part")
-      ->check(CLI::IsMember({"conformance", "cluster", "compute", "torch"}));
+      ->check(CLI::IsMember({"conformance", "cluster", "compute", "servers"}));
+  app.add_option("--on", options.on, "only there")->check(CLI::IsMember({"cpu", "gpu"}));
+  app.add_option("--net", options.net, "only this net, in compute and servers on the GPU")
+      ->check(CLI::IsMember(AllComputeNetNames()));
   app.add_option("--torch-python", options.torch.program,
                  "a python3 whose PyTorch sees the GPU, to measure it, too");
   app.add_option("--torch-library-path", options.torch.library_path,

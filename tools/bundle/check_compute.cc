@@ -1,53 +1,24 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "common/base/status_macros.h"
-#include "nlohmann/json.hpp"
 #include "tools/bench/compute_nets.h"
 #include "tools/bundle/check_parts.h"
+#include "tools/bundle/contender.h"
 
 namespace starling::bundle {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int kThreadsMax = 8;  // of compute_bench
-
-// What is asked, one line each; the first answer of a net is its warm-up.
-absl::Status WriteRequests(const std::string& path, const std::vector<std::string>& requests) {
-  std::ofstream file(path);
-  for (const std::string& request : requests) file << request << "\n";
-  file.close();
-  if (file) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
-}
-
-// The JSON lines among what a process printed: the first says what it is, the rest are answers.
-absl::StatusOr<std::vector<Json>> Answers(const std::string& path, size_t expected) {
-  std::vector<Json> answers;
-  std::istringstream lines(ReadFile(path));
-  for (std::string line; std::getline(lines, line);) {
-    if (!absl::StartsWith(line, "{")) continue;
-    Json answer = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!answer.is_discarded()) answers.push_back(std::move(answer));
-  }
-  if (answers.size() == expected) return answers;
-  return absl::InternalError(
-      absl::StrCat(path, " has ", answers.size(), " answers, expected ", expected));
-}
-
-double Rate(const Json& answer) {
-  return answer.at("units").get<double>() / answer.at("seconds").get<double>();
-}
 
 // A power of two, as the bench wants it.
 int Threads() {
@@ -58,37 +29,25 @@ int Threads() {
 }
 
 absl::StatusOr<std::string> MeasureNets(const Site& site) {
-  const std::vector<std::string> nets = ComputeNetNames();
   std::vector<std::string> precisions = {"fp32"};
   if (__builtin_cpu_supports("avx512bf16")) precisions.push_back("bf16");
-  std::vector<std::string> requests;
-  for (const std::string& precision : precisions) {
-    requests.push_back(absl::StrCat("matmul ", precision, " 2"));
-    for (const std::string& net : nets) {
-      requests.push_back(absl::StrCat(net, " ", precision, " 0.5"));
-      requests.push_back(absl::StrCat(net, " ", precision, " 4"));
-    }
-  }
-  const std::string input = absl::StrCat(site.folder, "/compute-cpu.requests");
-  STARLING_RETURN_IF_ERROR(WriteRequests(input, requests));
   STARLING_ASSIGN_OR_RETURN(
-      const pid_t bench,
-      Start(site, "compute-cpu", {"compute_bench", absl::StrCat(Threads())}, input));
-  STARLING_RETURN_IF_ERROR(Succeeded(site, "compute-cpu", bench));
-  STARLING_ASSIGN_OR_RETURN(const std::vector<Json> answers,
-                            Answers(LogPath(site, "compute-cpu"), requests.size() + 1));
+      const std::unique_ptr<Contender> bench,
+      Contender::Start(site, "compute-cpu",
+                       {site.program, "compute_bench", absl::StrCat(Threads())}));
   std::printf("  %d threads, %s\n", Threads(),
-              answers[0].at("instruction_set").get<std::string>().c_str());
+              bench->about().at("instruction_set").get<std::string>().c_str());
   std::vector<std::string> figures;
-  size_t next = 1;
   for (const std::string& precision : precisions) {
-    const double ceiling = Rate(answers[next++]);
+    STARLING_ASSIGN_OR_RETURN(const double ceiling,
+                              bench->Rate(absl::StrCat("matmul ", precision, " 2")));
     std::printf("  %-12s %12s %9s   share of the %.0f GFLOP/s of oneDNN's matrix product\n",
                 precision.c_str(), "samples/s", "GFLOP/s", ceiling / 1e9);
-    for (const std::string& net : nets) {
-      const double rate = Rate(answers[next + 1]);  // behind the warm-up's
-      next += 2;
-      const double flops = rate * answers[0].at("flops").at(net).get<double>();
+    for (const std::string& net : ComputeNetNames()) {
+      const std::string request = absl::StrCat(net, " ", precision);
+      STARLING_RETURN_IF_ERROR(bench->Rate(absl::StrCat(request, " 0.5")).status());  // warms up
+      STARLING_ASSIGN_OR_RETURN(const double rate, bench->Rate(absl::StrCat(request, " 4")));
+      const double flops = rate * bench->about().at("flops").at(net).get<double>();
       std::printf("  %-12s %12.1f %9.0f   %.2f\n", net.c_str(), rate, flops / 1e9,
                   flops / ceiling);
       figures.push_back(absl::StrFormat("%s %s %.1f", net, precision, rate));
@@ -97,32 +56,79 @@ absl::StatusOr<std::string> MeasureNets(const Site& site) {
   return absl::StrCat("samples/s: ", absl::StrJoin(figures, ", "));
 }
 
-struct TorchNet {
-  const char* name;
-  const char* layout;
-};
-constexpr TorchNet kTorchNets[] = {{"resnet50", "channels_last"}, {"gpt2", "contiguous"}};
+// ---- On the GPU, beside PyTorch -----------------------------------------------------------------
 
-absl::StatusOr<std::string> AskTorch(const Site& site, const TorchPython& python) {
-  std::vector<std::string> requests;
-  for (const TorchNet& net : kTorchNets) {
-    requests.push_back(absl::StrCat(net.name, " bf16 compiled ", net.layout, " 10"));
-  }
-  const std::string input = absl::StrCat(site.folder, "/torch-gpu.requests");
-  STARLING_RETURN_IF_ERROR(WriteRequests(input, requests));
+struct GpuFigure {
+  const char* net;
+  const char* precision;
+  const char* layout;  // PyTorch's
+};
+// In the order of what they are worth: time may not be enough for all, but kFirst are begun anyway.
+constexpr int kFirst = 2;
+constexpr GpuFigure kGpuFigures[] = {
+    {"resnet50", "bf16", "channels_last"}, {"gpt2", "bf16", "contiguous"},
+    {"resnet18", "bf16", "channels_last"}, {"gpt", "bf16", "contiguous"},
+    {"lenet", "bf16", "channels_last"},    {"resnet50", "fp32", "channels_last"},
+    {"gpt2", "fp32", "contiguous"},        {"resnet18", "fp32", "channels_last"},
+    {"gpt", "fp32", "contiguous"},         {"lenet", "fp32", "channels_last"},
+};
+constexpr int kTurns = 3;
+constexpr double kTurnSeconds = 3, kWarmUpSeconds = 1;
+// What a figure may take: mostly PyTorch compiles. Where less is left, it is not begun.
+constexpr absl::Duration kFigurePatience = absl::Seconds(100);
+
+// PyTorch brings its own libraries, and finds them by its own path.
+absl::StatusOr<std::unique_ptr<Contender>> StartTorch(const Site& site, const TorchPython& python,
+                                                      const std::string& log) {
+  const char* const set = std::getenv("LD_LIBRARY_PATH");
+  const std::string ours = set == nullptr ? "" : set;
+  setenv("LD_LIBRARY_PATH", python.library_path.c_str(), /*overwrite=*/1);
   const std::string peer =
       absl::StrCat(site.program.substr(0, site.program.rfind('/')), "/torch_peer.py");
-  const std::vector<std::string> argv = {python.program, peer, absl::StrCat(Threads()), "cuda"};
-  STARLING_ASSIGN_OR_RETURN(const pid_t torch, StartProgram(site, "torch-gpu", argv, input));
-  STARLING_RETURN_IF_ERROR(Succeeded(site, "torch-gpu", torch));
-  STARLING_ASSIGN_OR_RETURN(const std::vector<Json> answers,
-                            Answers(LogPath(site, "torch-gpu"), requests.size() + 1));
-  std::vector<std::string> figures;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    figures.push_back(absl::StrFormat("%s %.1f", kTorchNets[i].name, Rate(answers[i + 1])));
+  absl::StatusOr<std::unique_ptr<Contender>> torch = Contender::Start(
+      site, log, {python.program, peer, absl::StrCat(Threads()), "cuda"});
+  setenv("LD_LIBRARY_PATH", ours.c_str(), /*overwrite=*/1);
+  return torch;
+}
+
+// Both sides in turns; of processes of their own, with which the GPU's memory is given back. The
+// figure's text, which is a line of the report, too.
+absl::StatusOr<std::string> MeasureGpuFigure(const Site& site, const TorchPython& python,
+                                             const GpuFigure& figure) {
+  const std::string name = absl::StrCat(figure.net, "-", figure.precision);
+  const std::string ours_asked = absl::StrCat(figure.net, " ", figure.precision, " ");
+  const std::string torch_asked = absl::StrCat(ours_asked, "compiled ", figure.layout, " ");
+  STARLING_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Contender> starling,
+      Contender::Start(site, absl::StrCat("compute-", name),
+                       {site.program, "compute_bench", "gpu"}));
+  STARLING_RETURN_IF_ERROR(starling->Rate(absl::StrCat(ours_asked, kWarmUpSeconds)).status());
+  std::unique_ptr<Contender> torch;
+  if (!python.program.empty()) {
+    STARLING_ASSIGN_OR_RETURN(torch, StartTorch(site, python, absl::StrCat("torch-", name)));
+    STARLING_RETURN_IF_ERROR(torch->Rate(absl::StrCat(torch_asked, kWarmUpSeconds)).status());
   }
-  return absl::StrCat("PyTorch ", answers[0].at("version").get<std::string>(),
-                      ", bf16, compiled, samples/s: ", absl::StrJoin(figures, ", "));
+  std::vector<double> ours, theirs, ratios;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (const bool second : {false, true}) {
+      const bool is_torch = (turn % 2 == 1) != second;
+      if (is_torch && torch == nullptr) continue;
+      STARLING_ASSIGN_OR_RETURN(
+          const double rate,
+          is_torch ? torch->Rate(absl::StrCat(torch_asked, kTurnSeconds))
+                   : starling->Rate(absl::StrCat(ours_asked, kTurnSeconds)));
+      (is_torch ? theirs : ours).push_back(rate);
+    }
+    if (torch != nullptr) ratios.push_back(ours.back() / theirs.back());
+  }
+  const double rate = Median(ours);
+  const double flops = rate * starling->about().at("flops").at(figure.net).get<double>();
+  std::string text = absl::StrFormat("%s ours=%.1f tflops=%.1f", name, rate, flops / 1e12);
+  if (torch == nullptr) return absl::StrCat(text, " torch=none ratio=none");
+  std::sort(ratios.begin(), ratios.end());
+  return absl::StrFormat("%s torch=%.1f ratio=%.3f least=%.3f greatest=%.3f version=%s", text,
+                         Median(theirs), Median(ratios), ratios.front(), ratios.back(),
+                         torch->about().at("version").get<std::string>());
 }
 
 Outcome OutcomeOf(const absl::StatusOr<std::string>& text) {
@@ -132,11 +138,38 @@ Outcome OutcomeOf(const absl::StatusOr<std::string>& text) {
 
 }  // namespace
 
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
 Outcome MeasureCpu(const Site& site) { return OutcomeOf(MeasureNets(site)); }
 
-Outcome MeasureTorch(const Site& site, const TorchPython& python) {
-  setenv("LD_LIBRARY_PATH", python.library_path.c_str(), /*overwrite=*/1);
-  return OutcomeOf(AskTorch(site, python));
+Outcome MeasureGpu(const Site& site, const GpuBench& bench) {
+  int measured = 0, left_out = 0;
+  for (const GpuFigure& figure : kGpuFigures) {
+    if (!bench.net.empty() && bench.net != figure.net) continue;
+    if (measured >= kFirst && absl::Now() + kFigurePatience > bench.until) {
+      std::printf("  %s-%s: NOT RUN: no time for it\n", figure.net, figure.precision);
+      ++left_out;
+      continue;
+    }
+    const absl::StatusOr<std::string> text = MeasureGpuFigure(site, bench.torch, figure);
+    if (!text.ok()) {
+      return {Outcome::kFailed, absl::StrCat(figure.net, " ", figure.precision, ": ",
+                                             std::string(text.status().message()))};
+    }
+    std::printf("figure %s\n", text->c_str());
+    std::fflush(stdout);
+    ++measured;
+  }
+  return {Outcome::kPassed,
+          absl::StrFormat("%d figures%s%s", measured,
+                          left_out == 0 ? "" : absl::StrFormat(", %d NOT RUN", left_out),
+                          bench.torch.program.empty()
+                              ? "; no PyTorch: there is no python3 whose PyTorch sees the GPU"
+                              : "")};
 }
 
 }  // namespace starling::bundle

@@ -43,11 +43,27 @@ struct TorchPython {
   std::string program;       // empty: there is none
   std::string library_path;  // LD_LIBRARY_PATH for it, which brings libraries of its own
 };
+struct GpuBench {
+  TorchPython torch;
+  std::string net;   // only this one; empty: all
+  absl::Time until;  // figures that may take longer are not begun, but for the first two
+};
 
-// The same of PyTorch on the GPU: what ours is to be measured by. Changes LD_LIBRARY_PATH.
-Outcome MeasureTorch(const Site& site, const TorchPython& python);
+// The same on the GPU, where parameters and the optimizer's state then stay, beside PyTorch's in
+// turns. Prints, for each net and precision, in samples per second
+//   figure resnet50-bf16 ours=... tflops=... torch=... ratio=... least=... greatest=... version=...
+// ratio: the median of its turns'; "none" where there is no PyTorch.
+Outcome MeasureGpu(const Site& site, const GpuBench& bench);
+
+// What a parameter server on the same machine costs at staleness 1, on the GPU, for resnet50 and
+// gpt2, or only `net`: the same job by a cluster, and by one process whose update is on the GPU.
+// Prints
+//   figure servers-resnet50-bf16 servers=... local=... ratio=...
+Outcome MeasureServers(const Site& site, const std::string& net);
 
 // ---- For the parts ------------------------------------------------------------------------------
+
+double Median(std::vector<double> values);  // of one at least
 
 // Where a process's output goes.
 std::string LogPath(const Site& site, const std::string& name);
