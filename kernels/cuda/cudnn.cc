@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
@@ -45,15 +46,21 @@ absl::Status Said(fe::error_t error, const char* call) {
   return absl::InternalError(absl::StrCat("cuDNN, ", call, ": ", error.get_message()));
 }
 
-// While a plan is made. cuDNN itself refuses what it has no plan for in several ways.
+// While a plan is made. That memory ran out must not look like a refusal: another plan, which this
+// worker alone would then take, may give other bits. Only the text tells cuDNN's errors apart.
 absl::Status SaidOfPlan(fe::error_t error, const char* call) {
+  const std::string text = absl::StrCat("cuDNN, ", call, ": ", error.get_message());
+  if (error.is_good()) return absl::OkStatus();
+  if (absl::StrContains(text, "ALLOC")) return absl::ResourceExhaustedError(text);
   switch (error.get_code()) {
     case fe::error_code_t::GRAPH_NOT_SUPPORTED:
     case fe::error_code_t::HEURISTIC_QUERY_FAILED:
     case fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED:
+      return absl::UnimplementedError(text);
     case fe::error_code_t::CUDNN_BACKEND_API_FAILED:
-      return absl::UnimplementedError(absl::StrCat("cuDNN, ", call, ": ", error.get_message()));
-    default: return Said(error, call);
+      if (absl::StrContains(text, "NOT_SUPPORTED")) return absl::UnimplementedError(text);
+      return absl::InternalError(text);
+    default: return absl::InternalError(text);
   }
 }
 
@@ -69,14 +76,19 @@ absl::Status Said(cudnnStatus_t status, const char* call) {
   return absl::InternalError(text);
 }
 
-// The front end throws where it does not find a library or a function, and, while a plan is made,
-// where it has nothing for a graph.
+// The front end throws where it does not find a library or a function, and at some graphs that it
+// has nothing for.
 template <typename F>
-absl::Status Guarded(F f, absl::StatusCode thrown = absl::StatusCode::kInternal) {
+absl::Status Guarded(F f) {
   try {
     return f();
   } catch (const std::exception& error) {
-    return absl::Status(thrown, absl::StrCat("cuDNN's front end: ", error.what()));
+    const std::string text = absl::StrCat("cuDNN's front end: ", error.what());
+    if (absl::StrContains(text, "No suitable implementation") ||
+        absl::StrContains(text, "NOT_SUPPORTED")) {
+      return absl::UnimplementedError(text);
+    }
+    return absl::InternalError(text);
   }
 }
 
@@ -188,12 +200,13 @@ class PlannedGraph {
     std::string refusals;
     const auto count = static_cast<int64_t>(graph_.get_execution_plan_count());
     for (int64_t i = 0; i < count && built->size() < most; ++i) {
-      fe::error_t error = graph_.build_plan_at_index(i);
-      if (error.is_good()) {
+      const absl::Status status = SaidOfPlan(graph_.build_plan_at_index(i), "build_plan");
+      if (status.ok()) {
         built->push_back(i);
-      } else {
-        absl::StrAppend(&refusals, "; ", error.get_message());
+        continue;
       }
+      if (absl::IsResourceExhausted(status) && built->empty()) return status;
+      absl::StrAppend(&refusals, "; ", status.message());
     }
     if (!built->empty()) return absl::OkStatus();
     return absl::UnimplementedError(
@@ -289,7 +302,7 @@ class PlanOfConvolution : public ConvolutionPlan, private PlannedGraph {
         tuned = {{kX, BytesOf(key_.input)}, {kW, BytesOf(key_.weight)}, {kY, BytesOf(key_.output)}};
       }
       return Choose({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}, barred, tuned);
-    }, absl::StatusCode::kUnimplemented);
+    });
   }
 
   absl::Status Validate() {
@@ -358,7 +371,7 @@ class PlanOfAttention : public AttentionPlan, private PlannedGraph {
     return Guarded([&] {
       Describe();
       return Choose({fe::HeurMode_t::A}, {}, {});
-    }, absl::StatusCode::kUnimplemented);
+    });
   }
 
   absl::Status Validate() {
