@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 #include <ostream>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -405,6 +406,56 @@ TEST(PaddingTest, StaysZero) {
     }
   }
   EXPECT_GT(judged, 90);
+}
+
+// ---- Predictions ---------------------------------------------------------------------------------
+
+std::vector<uint32_t> CountCorrect(const Judgement& judgement, const std::vector<float>& logits,
+                                   const void* labels) {
+  Device& device = TheDevice();
+  const std::unique_ptr<Stream> stream = *device.CreateStream();
+  const size_t logit_bytes = logits.size() * sizeof(float);
+  const size_t label_bytes = judgement.samples * judgement.labels * sizeof(float);
+  std::vector<uint32_t> correct(judgement.samples, 99);
+  const size_t bytes = correct.size() * sizeof(uint32_t);
+  const Buffer x(device, *stream, logit_bytes), y(device, *stream, label_bytes);
+  const Buffer out(device, *stream, bytes);
+  EXPECT_TRUE(device.CopyToDevice(x.data(), logits.data(), logit_bytes, *stream).ok());
+  EXPECT_TRUE(device.CopyToDevice(y.data(), labels, label_bytes, *stream).ok());
+  const absl::Status status =
+      device.CountCorrect(judgement, static_cast<const float*>(x.data()), y.data(),
+                          static_cast<uint32_t*>(out.data()), *stream);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(device.CopyFromDevice(correct.data(), out.data(), bytes, *stream).ok());
+  EXPECT_TRUE(stream->Synchronize().ok());
+  return correct;
+}
+
+TEST(JudgementTest, TheGreatestLogitPredicts) {
+  // More columns than a warp is wide; equal logits, and infinite ones.
+  constexpr int64_t kSamples = 5, kLabels = 7, kClasses = 83;
+  std::mt19937 random(3);
+  std::vector<float> logits(kSamples * kLabels * kClasses);
+  for (float& x : logits) x = static_cast<float>(random() % 16);
+  for (int64_t i = 0; i < kClasses; ++i) logits[i] = -std::numeric_limits<float>::infinity();
+  std::vector<int32_t> labels(kSamples * kLabels);
+  std::vector<uint32_t> expected(kSamples, 0);
+  for (size_t row = 0; row < labels.size(); ++row) {
+    int32_t first = 0;
+    for (int32_t i = 1; i < kClasses; ++i) {
+      if (logits[row * kClasses + i] > logits[row * kClasses + first]) first = i;
+    }
+    const bool right = row % 3 != 1;
+    labels[row] = right ? first : (first + 1) % kClasses;
+    expected[row / kLabels] += right;
+  }
+  EXPECT_EQ(CountCorrect({kSamples, kLabels, kClasses, false}, logits, labels.data()), expected);
+}
+
+TEST(JudgementTest, SignsPredict) {
+  const std::vector<float> logits = {1, -1, 0, 2, -3, 0.5f};
+  const std::vector<float> labels = {1, 1, 0, 0.9f, 0, 0.5f};
+  EXPECT_EQ(CountCorrect({2, 3, 0, true}, logits, labels.data()), (std::vector<uint32_t>{2, 2}));
 }
 
 // Three steps of an optimizer, where the device takes them: a GPU does.

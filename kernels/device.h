@@ -4,6 +4,7 @@
 #define STARLING_KERNELS_DEVICE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -54,6 +55,17 @@ struct MemoryBytes {
   size_t total = 0;
 };
 
+// What predictions are and when they are right.
+struct Judgement {
+  int64_t samples = 0;
+  int64_t labels = 0;   // of each sample
+  int64_t classes = 0;  // not of binary ones
+  // Labels are float32, above 0.5 or not, each for one logit, which is above 0 or not. Otherwise they
+  // are int32, each for a row of `classes` logits: it is right where it is the greatest one's index, the
+  // first of equals.
+  bool binary = false;
+};
+
 // Thread-safe. Outlives everything that it made.
 class Device {
  public:
@@ -98,6 +110,11 @@ class Device {
   // gradients of one value's consumers.
   virtual absl::Status AddValues(void* to, const void* from, size_t bytes, ValueFormat format,
                                  Stream& stream) = 0;
+
+  // correct[i]: how many of sample i's labels its logits predict; anything where some are NaN. All in
+  // device memory: logits are many, and stay there.
+  virtual absl::Status CountCorrect(const Judgement& judgement, const float* logits,
+                                    const void* labels, uint32_t* correct, Stream& stream) = 0;
 
   // kInvalidArgument: shapes, formats or attributes that the operator does not take (says node,
   // expected, given). kUnimplemented: an unknown operator, or a type that this device lacks.

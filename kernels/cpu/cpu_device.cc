@@ -13,6 +13,7 @@
 #include "common/base/memory.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/half.h"
+#include "kernels/judge.h"
 
 namespace starling {
 namespace {
@@ -104,6 +105,11 @@ class CpuDevice : public Device {
   }
   absl::Status Copy(void* to, const void* from, size_t bytes, Stream&) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status CountCorrect(const Judgement& judgement, const float* logits, const void* labels,
+                            uint32_t* correct, Stream&) override {
+    CountCorrectOnHost(judgement, logits, labels, correct);
     return absl::OkStatus();
   }
   absl::Status Zero(void* to, size_t bytes, Stream&) override {

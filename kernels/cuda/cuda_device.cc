@@ -10,6 +10,7 @@
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kernel.h"
+#include "kernels/cuda/rows.h"
 #include "kernels/cuda/status.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/survey.h"
@@ -114,6 +115,19 @@ class CudaDevice : public Device, public UpdatingDevice {
     return absl::OkStatus();
   }
 
+  absl::Status CountCorrect(const Judgement& judgement, const float* logits, const void* labels,
+                            uint32_t* correct, Stream& stream) override {
+    STARLING_RETURN_IF_ERROR(Zero(correct, judgement.samples * sizeof(uint32_t), stream));
+    const int64_t rows = judgement.samples * judgement.labels;
+    STARLING_RETURN_IF_CUDA_ERROR(
+        judgement.binary
+            ? LaunchCountSigns(logits, static_cast<const float*>(labels), rows, judgement.labels,
+                               correct, StreamOf(stream))
+            : LaunchCountGreatest(logits, static_cast<const int32_t*>(labels), rows,
+                                  judgement.classes, judgement.labels, correct,
+                                  StreamOf(stream)));
+    return absl::OkStatus();
+  }
   DataType TypeOf(ValueFormat format) const override {
     return static_cast<DataType>(ElementOf(format));
   }

@@ -58,6 +58,42 @@ __global__ void CrossEntropyGradientKernel(const float* logits, const int32_t* l
   }
 }
 
+// Of two columns the one with the greater logit; of equals the first.
+struct Candidate {
+  float logit;
+  int64_t column;
+};
+
+__device__ Candidate Better(const Candidate& a, const Candidate& b) {
+  const bool second = b.logit > a.logit || (b.logit == a.logit && b.column < a.column);
+  return second ? b : a;
+}
+
+// A warp per row. Sums of integers are the same in any order.
+__global__ void CountGreatestKernel(const float* logits, const int32_t* labels, int64_t rows,
+                                    int64_t columns, int64_t period, uint32_t* correct) {
+  const int64_t stride = int64_t{gridDim.x} * (blockDim.x / 32);
+  for (int64_t row = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32; row < rows;
+       row += stride) {
+    const float* const x = logits + row * columns;
+    Candidate best = {-kInfinity, columns};
+    for (int64_t i = threadIdx.x % 32; i < columns; i += 32) best = Better(best, {x[i], i});
+    for (int offset = 16; offset > 0; offset /= 2) {
+      best = Better(best, {__shfl_xor_sync(~0u, best.logit, offset),
+                           __shfl_xor_sync(~0u, best.column, offset)});
+    }
+    if (threadIdx.x % 32 == 0 && best.column == labels[row]) atomicAdd(correct + row / period, 1u);
+  }
+}
+
+__global__ void CountSignsKernel(const float* logits, const float* labels, int64_t count,
+                                 int64_t period, uint32_t* correct) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    if ((logits[i] > 0) == (labels[i] > 0.5f)) atomicAdd(correct + i / period, 1u);
+  }
+}
+
 struct Itself {
   __device__ float operator()(float x, float) const { return x; }
 };
@@ -154,6 +190,23 @@ cudaError_t LaunchSoftmaxCrossEntropyGradient(const float* logits, const int32_t
                                               cudaStream_t stream) {
   CrossEntropyGradientKernel<<<RowBlocks(rows), RowThreads(columns), 0, stream>>>(
       logits, labels, log_sums, scale, rows, columns, gradient);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchCountGreatest(const float* logits, const int32_t* labels, int64_t rows,
+                                int64_t columns, int64_t period, uint32_t* correct,
+                                cudaStream_t stream) {
+  constexpr int kThreads = 256;
+  CountGreatestKernel<<<BlocksFor(rows, kThreads / 32), kThreads, 0, stream>>>(
+      logits, labels, rows, columns, period, correct);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchCountSigns(const float* logits, const float* labels, int64_t count,
+                             int64_t period, uint32_t* correct, cudaStream_t stream) {
+  constexpr int kThreads = 256;
+  CountSignsKernel<<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(logits, labels, count,
+                                                                        period, correct);
   return cudaGetLastError();
 }
 

@@ -42,6 +42,15 @@ cudaError_t LaunchSoftmaxCrossEntropyGradient(const float* logits, const int32_t
                                               int64_t columns, float* gradient,
                                               cudaStream_t stream);
 
+// Adds 1 to correct[r / period] for each row r whose label is the index of its greatest logit, the first
+// of equals.
+cudaError_t LaunchCountGreatest(const float* logits, const int32_t* labels, int64_t rows,
+                                int64_t columns, int64_t period, uint32_t* correct,
+                                cudaStream_t stream);
+// Adds 1 to correct[i / period] for each logit i that is above 0 as its label is above 0.5.
+cudaError_t LaunchCountSigns(const float* logits, const float* labels, int64_t count,
+                             int64_t period, uint32_t* correct, cudaStream_t stream);
+
 enum class RowSum { kSum, kSquaredError, kBinaryCrossEntropy };
 
 // sums[r] = factor times the sum over row r of x; of (x - label)^2; of the binary cross-entropy of

@@ -375,6 +375,15 @@ class FarDevice : public Device, public UpdatingDevice {
     });
     return absl::OkStatus();
   }
+  absl::Status CountCorrect(const Judgement& judgement, const float* logits, const void* labels,
+                            uint32_t* correct, Stream& stream) override {
+    Far(stream).Order([this, judgement, logits = memory_.Near(logits),
+                       labels = memory_.Near(labels),
+                       correct = memory_.Near(correct)](Stream& inner) {
+      return inner_->CountCorrect(judgement, logits, labels, correct, inner);
+    });
+    return absl::OkStatus();
+  }
   DataType TypeOf(ValueFormat format) const override { return inner_->TypeOf(format); }
   absl::Status AddValues(void* to, const void* from, size_t bytes, ValueFormat format,
                          Stream& stream) override {

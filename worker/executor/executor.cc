@@ -52,24 +52,6 @@ SliceUse FindSliceUse(const ResolvedGraph& graph, const Layout& layout) {
   return use;
 }
 
-// Labels of one sample that its logits predict.
-uint64_t CountCorrect(const ResolvedGraph& graph, const float* logits, const void* labels,
-                      int64_t sample) {
-  const int64_t count = JudgedLabels(graph);
-  uint64_t correct = 0;
-  if (graph.nodes.back().kind == OpKind::kBinaryCrossEntropy) {
-    const float* const targets = static_cast<const float*>(labels) + sample * count;
-    for (int64_t i = 0; i < count; ++i) correct += (logits[i] > 0) == (targets[i] > 0.5f);
-    return correct;
-  }
-  const int32_t* const classes = static_cast<const int32_t*>(labels) + sample * count;
-  for (int64_t i = 0; i < count; ++i) {
-    const float* const row = logits + i * graph.classes;
-    correct += std::max_element(row, row + graph.classes) - row == classes[i];
-  }
-  return correct;
-}
-
 // A micro-batch of the unit under way, which one lane computes.
 struct Taken {
   uint64_t index = 0;  // in the unit
@@ -90,7 +72,8 @@ struct Lane {
   std::vector<char> sees;       // by slice: its value is there for what the lane orders in this unit
   std::vector<int> steps_left;  // by slice, of the micro-batch under way
   float* losses = nullptr;      // pinned
-  float* logits = nullptr;      // ... null: there are none
+  DeviceMemory judged;          // by sample: right predictions
+  uint32_t* correct = nullptr;  // the same, pinned
   ReplayWait replay;
   uint64_t slice_wait_us = 0;
   uint64_t ack_wait_us = 0;
@@ -241,7 +224,8 @@ class ExecutorImpl : public Executor {
       program->Bind(arena, layout_, snapshot_.device(), nullptr);
     }
     lane.losses = reinterpret_cast<float*>(pinned_.Take(LossBytes()));
-    lane.logits = reinterpret_cast<float*>(pinned_.Take(LogitBytes()));
+    STARLING_RETURN_IF_ERROR(lane.judged.Allocate(device_, CorrectBytes(), *lane.stream));
+    lane.correct = reinterpret_cast<uint32_t*>(pinned_.Take(CorrectBytes()));
     STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
     if (device_->host_reaches_memory()) return absl::OkStatus();
     STARLING_ASSIGN_OR_RETURN(lane.computed, device_->CreateEvent());
@@ -255,9 +239,9 @@ class ExecutorImpl : public Executor {
   }
 
   size_t LossBytes() const { return samples_max_ * sizeof(float); }
-  size_t LogitBytes() const { return samples_max_ * memory_.logits_per_sample() * sizeof(float); }
+  size_t CorrectBytes() const { return memory_.judged_bytes(samples_max_); }
   size_t LanePinnedBytes() const {
-    return PinnedPool::PieceBytes(LossBytes()) + PinnedPool::PieceBytes(LogitBytes()) +
+    return PinnedPool::PieceBytes(LossBytes()) + PinnedPool::PieceBytes(CorrectBytes()) +
            memory_.staging_bytes(samples_max_);
   }
 
@@ -563,17 +547,22 @@ class ExecutorImpl : public Executor {
       *outcome = {static_cast<double>(n), static_cast<uint64_t>(n), 0};
       return absl::OkStatus();
     }
-    const size_t logits = memory_.logits_per_sample();
+    const Judgement judgement = {n, JudgedLabels(graph_), graph_.classes,
+                                 graph_.nodes.back().kind == OpKind::kBinaryCrossEntropy};
     STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.losses, program.losses(),
                                                      n * sizeof(float), *lane.stream));
-    STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.logits, program.logits(),
-                                                     n * logits * sizeof(float), *lane.stream));
+    if (judgement.labels > 0) {
+      uint32_t* const judged = lane.judged.as<uint32_t>();
+      STARLING_RETURN_IF_ERROR(device_->CountCorrect(judgement, program.logits(),
+                                                     program.labels(), judged, *lane.stream));
+      STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.correct, judged,
+                                                       n * sizeof(uint32_t), *lane.stream));
+    }
     STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
     outcome->samples = n;
     for (int64_t i = 0; i < n; ++i) {
       outcome->loss_sum += lane.losses[i];
-      if (logits == 0) continue;
-      outcome->correct += CountCorrect(graph_, lane.logits + i * logits, batch.labels, i);
+      if (judgement.labels > 0) outcome->correct += lane.correct[i];
     }
     return absl::OkStatus();
   }

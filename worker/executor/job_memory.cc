@@ -31,8 +31,8 @@ size_t JobMemory::flat_buffers() const {
                                     device_->host_reaches_memory());
 }
 
-size_t JobMemory::logits_per_sample() const {
-  return JudgedLabels(graph_) == 0 ? 0 : graph_.values[graph_.logits].elements;
+size_t JobMemory::judged_bytes(int64_t samples) const {
+  return JudgedLabels(graph_) == 0 ? 0 : samples * sizeof(uint32_t);
 }
 
 size_t JobMemory::input_bytes(int64_t samples) const {
@@ -49,8 +49,7 @@ size_t JobMemory::staging_bytes(int64_t samples) const {
 }
 
 size_t JobMemory::BytesWith(size_t arena_bytes, int64_t samples) const {
-  const size_t logits = samples * logits_per_sample() * sizeof(float);
-  return options_.lanes * (arena_bytes + logits + staging_bytes(samples)) +
+  return options_.lanes * (arena_bytes + judged_bytes(samples) + staging_bytes(samples)) +
          flat_buffers() * flat_bytes();
 }
 

@@ -40,8 +40,8 @@ class JobMemory {
   // Of the size of all parameters: these themselves, gradients of lanes and of sums that wait.
   size_t flat_buffers() const;
   size_t flat_bytes() const { return layout_.elements * sizeof(float); }
-  // Numbers that the host reads to judge a sample's prediction.
-  size_t logits_per_sample() const;
+  // Of the counts of right predictions, one for each sample; 0 where none are judged.
+  size_t judged_bytes(int64_t samples) const;
 
   // Of inputs and labels, in plain order.
   size_t input_bytes(int64_t samples) const;

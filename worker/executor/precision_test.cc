@@ -114,6 +114,11 @@ class RecordingDevice : public Device {
   void Free(void* memory) override { inner_->Free(memory); }
   absl::StatusOr<MemoryBytes> Memory() override { return inner_->Memory(); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return inner_->CreateStream(); }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return inner_->CreateEvent(); }
+  absl::Status CountCorrect(const Judgement& judgement, const float* logits, const void* labels,
+                            uint32_t* correct, Stream& stream) override {
+    return inner_->CountCorrect(judgement, logits, labels, correct, stream);
+  }
   absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
     return inner_->CopyToDevice(to, from, bytes, stream);
   }

@@ -74,6 +74,7 @@ class Program {
   // Valid between forward and backward.
   const float* losses() const { return losses_; }  // [samples]
   const float* logits() const { return logits_; }  // [samples, the logits' shape]
+  const void* labels() const { return labels_; }   // as loaded; null: nothing reads them
   // Valid right after the node's forward.
   const void* output(int node) const { return nodes_[node].output; }
   size_t output_bytes(int node) const { return kernels_[node]->output_bytes(); }

@@ -41,6 +41,9 @@ class PartlyTaken : public Device {
   absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status Copy(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status CountCorrect(const Judgement&, const float*, const void*, uint32_t*, Stream&) override {
+    return absl::UnimplementedError("");
+  }
   absl::Status Add(float*, const float*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   DataType TypeOf(ValueFormat) const override { return DataType::kFp32; }
   absl::Status AddValues(void*, const void*, size_t, ValueFormat, Stream&) override {

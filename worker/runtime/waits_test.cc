@@ -36,6 +36,9 @@ class CountingDevice : public Device {
   absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status CountCorrect(const Judgement&, const float*, const void*, uint32_t*, Stream&) override {
+    return absl::UnimplementedError("");
+  }
   absl::Status Add(float*, const float*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   absl::Status Copy(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
   DataType TypeOf(ValueFormat) const override { return DataType::kFp32; }

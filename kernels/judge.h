@@ -1,0 +1,17 @@
+// Judging predictions on the host: for devices whose memory it reaches.
+#ifndef STARLING_KERNELS_JUDGE_H_
+#define STARLING_KERNELS_JUDGE_H_
+
+#include <cstdint>
+
+#include "kernels/device.h"
+
+namespace starling {
+
+// As Device::CountCorrect, at once. Pure.
+void CountCorrectOnHost(const Judgement& judgement, const float* logits, const void* labels,
+                        uint32_t* correct);
+
+}  // namespace starling
+
+#endif  // STARLING_KERNELS_JUDGE_H_
