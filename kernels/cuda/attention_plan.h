@@ -61,6 +61,12 @@ inline std::array<int64_t, 4> StatisticsStrides(const AttentionKey& key) {
   return {key.heads * key.positions, key.positions, 1, 1};
 }
 
+// Whether what the front end puts first into backward's workspace, a float for each row of scores,
+// leaves the rest of it at a multiple of 16 bytes, which cuDNN's kernels may rely on.
+inline bool ScratchIsAligned(const AttentionKey& key) {
+  return key.samples * key.heads * key.positions % 4 == 0;
+}
+
 // What backward in one order of additions keeps of a sample's scores in its workspace: T x T
 // numbers of two bytes for each head, in whole tiles of 64 x 128.
 inline int64_t ScoreBytes(const OperatorGeometry& g) {

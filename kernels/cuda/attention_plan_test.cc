@@ -72,5 +72,13 @@ TEST(SamplesAtOnceTest, AreTheLargestDivisorWithinTheLimit) {
   EXPECT_EQ(SamplesAtOnce(prime, 6 * sample), 1);
 }
 
+TEST(ScratchTest, RowsMayLeaveScratchUnaligned) {
+  AttentionKey key = {.samples = 1, .heads = 3, .positions = 67};
+  EXPECT_FALSE(ScratchIsAligned(key));
+  key.samples = 4;
+  EXPECT_TRUE(ScratchIsAligned(key));
+  EXPECT_TRUE(ScratchIsAligned({.samples = 1, .heads = 1, .positions = 64}));
+}
+
 }  // namespace
 }  // namespace starling::cuda

@@ -164,7 +164,10 @@ absl::Status Gemm::Choose(const GemmSpec& spec) {
   int found = 0;
   const cublasStatus_t status = library_->MatmulAlgoGetHeuristic(
       library_->handle(), product_, first_, second_, result_, result_, created, 1, &best, &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
+  // An epilogue that it does not have for these types may be a value that it does not know.
+  const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                       (spec.gelu && status == CUBLAS_STATUS_INVALID_VALUE);
+  if (refused || (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
     return absl::UnimplementedError(absl::StrCat("cuBLASLt has no algorithm for the product of ",
                                                  spec.m, " x ", spec.k, " and ", spec.k, " x ",
                                                  spec.n));

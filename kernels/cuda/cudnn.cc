@@ -37,13 +37,22 @@ constexpr int64_t kWorkspaceBytesMax = 256 << 20;
 
 // Of candidates for a tuned plan, and timed runs of each after one that is not timed.
 constexpr size_t kCandidatesMax = 4;
-constexpr int kTimedRuns = 5;
+constexpr int kTimedRuns = 5, kCallsOfRun = 8;
 // The oldest GPU that the kernels are compiled for, where there is none to ask.
 constexpr int kHopper = 90;
+constexpr size_t kAttentionVersion = 91600;
+
+absl::Status Lost(const std::string& text) {
+  return absl::UnavailableError(absl::StrCat(
+      "the GPU is lost to this process: ", text,
+      "; look at the system's log (Xid), and start the process again"));
+}
 
 absl::Status Said(fe::error_t error, const char* call) {
   if (error.is_good()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("cuDNN, ", call, ": ", error.get_message()));
+  const std::string text = absl::StrCat("cuDNN, ", call, ": ", error.get_message());
+  if (absl::StrContains(text, "EXECUTION_FAILED")) return Lost(text);
+  return absl::InternalError(text);
 }
 
 // While a plan is made. That memory ran out must not look like a refusal: another plan, which this
@@ -58,7 +67,10 @@ absl::Status SaidOfPlan(fe::error_t error, const char* call) {
     case fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED:
       return absl::UnimplementedError(text);
     case fe::error_code_t::CUDNN_BACKEND_API_FAILED:
-      if (absl::StrContains(text, "NOT_SUPPORTED")) return absl::UnimplementedError(text);
+      // A bad parameter is one that this version does not take: shapes were checked before.
+      if (absl::StrContains(text, "NOT_SUPPORTED") || absl::StrContains(text, "BAD_PARAM")) {
+        return absl::UnimplementedError(text);
+      }
       return absl::InternalError(text);
     default: return absl::InternalError(text);
   }
@@ -68,11 +80,7 @@ absl::Status Said(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return absl::OkStatus();
   const std::string text = absl::StrCat(call, ": status ", static_cast<int>(status));
   if (status == CUDNN_STATUS_ALLOC_FAILED) return absl::ResourceExhaustedError(text);
-  if (status == CUDNN_STATUS_EXECUTION_FAILED) {
-    return absl::UnavailableError(absl::StrCat(
-        "the GPU is lost to this process: ", text,
-        "; look at the system's log (Xid), and start the process again"));
-  }
+  if (status == CUDNN_STATUS_EXECUTION_FAILED) return Lost(text);
   return absl::InternalError(text);
 }
 
@@ -268,11 +276,16 @@ class PlannedGraph {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
     std::vector<float> times;
     for (int run = 0; run <= kTimedRuns; ++run) {
+      // Launching one takes the host longer than a small convolution takes the GPU: behind the first of
+      // several, others wait already.
+      const int calls = run == 0 ? 1 : kCallsOfRun;
+      bool ran = true;
       STARLING_RETURN_IF_ERROR(watch.Begin(stream));
-      const bool ran = ExecutePlan(plan, places, workspace, stream).ok();
+      for (int i = 0; i < calls; ++i) ran = ran && ExecutePlan(plan, places, workspace, stream).ok();
       STARLING_ASSIGN_OR_RETURN(const float milliseconds, watch.End(stream));
       if (!ran) return std::vector<float>();
-      if (run > 0) times.push_back(milliseconds);  // the first loads the kernel, too
+      // The first loads the kernel, too.
+      if (run > 0) times.push_back(milliseconds / static_cast<float>(calls));
     }
     return times;
   }
@@ -368,7 +381,16 @@ class PlanOfAttention : public AttentionPlan, private PlannedGraph {
   // Nothing is barred: that backward adds up in one order is asked of the operator itself, and its
   // engine is one that could do otherwise.
   absl::Status Build() {
-    return Guarded([&] {
+    return Guarded([&]() -> absl::Status {
+      // Older ones need what the front end copies in each call, and for that it looks for a libcudart
+      // that we do not load.
+      if (fe::detail::get_backend_version() < kAttentionVersion) {
+        return absl::UnimplementedError(absl::StrCat(
+            "attention wants cuDNN 9.16 or newer, here is ", fe::detail::get_backend_version()));
+      }
+      if (key_.backward && !ScratchIsAligned(key_)) {
+        return absl::UnimplementedError("attention's gradient: rows that leave scratch unaligned");
+      }
       Describe();
       return Choose({fe::HeurMode_t::A}, {}, {});
     });
@@ -421,7 +443,10 @@ class PlanOfAttention : public AttentionPlan, private PlannedGraph {
     if (key_.backward) return DescribeBackward();
     auto [output, statistics] =
         graph_.sdpa(Input(kQuery), Input(kKey), Input(kValue),
-                    Of<fe::graph::SDPA_attributes>().set_generate_stats(key_.statistics));
+                    Of<fe::graph::SDPA_attributes>()
+                        .set_generate_stats(key_.statistics)
+                        // One engine whatever the mask and the version; backward has no other.
+                        .set_implementation(fe::AttentionImplementation_t::COMPOSITE));
     Made(output, kOutput, key_.element, ValueSize(key_), OutputStrides(key_));
     if (!key_.statistics) return;
     Made(statistics, kStatistics, Element::kFloat, StatisticsSize(key_), StatisticsStrides(key_));

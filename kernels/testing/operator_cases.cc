@@ -338,7 +338,8 @@ void AddRows(std::vector<OperatorCase>& cases) {
   }
   // As a GPT's, on whose heads a GPU has an attention of its own; heads of 5 above it has none for.
   for (OperatorCase c :
-       {Attention({2, 128, 128}, 2, true), PackedAttention({2, 128, 128}, 2, true)}) {
+       {Attention({2, 128, 128}, 2, true), PackedAttention({2, 128, 128}, 2, true),
+        Attention({1, 128, 128}, 2, false)}) {
     c.large = true;
     cases.push_back(std::move(c));
   }

@@ -138,6 +138,7 @@ class Trainer {
     options.train_samples = {batch.global() / batch.micro_batches()};
     options.lanes = lanes;
     options.type = type;
+    options.tune = true;  // as jobs under SSP are: where there is a choice, while the net is made
     options.seed = net_.spec.seed();
     STARLING_ASSIGN_OR_RETURN(executor_,
                               Executor::Create(graph_, layout_, options, device, &spans_));

@@ -29,7 +29,7 @@ using bundle::Site;
 using bundle::Where;
 
 // Less than the 8 minutes that a machine is asked for: what is stopped then still has to be told.
-constexpr absl::Duration kPatience = absl::Seconds(450);
+constexpr absl::Duration kPatience = absl::Seconds(435);
 
 // The GPU's name, or why there is none. In a process of its own, with which its memory there ends.
 int PrintGpu() {

@@ -91,6 +91,15 @@ absl::StatusOr<std::unique_ptr<Contender>> StartTorch(const Site& site, const To
   return torch;
 }
 
+absl::StatusOr<std::unique_ptr<Contender>> WarmTorch(const Site& site, const TorchPython& python,
+                                                     const std::string& name,
+                                                     const std::string& asked) {
+  STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Contender> torch,
+                            StartTorch(site, python, absl::StrCat("torch-", name)));
+  STARLING_RETURN_IF_ERROR(torch->Rate(absl::StrCat(asked, kWarmUpSeconds)).status());
+  return torch;
+}
+
 // Both sides in turns; of processes of their own, with which the GPU's memory is given back. The
 // figure's text, which is a line of the report, too.
 absl::StatusOr<std::string> MeasureGpuFigure(const Site& site, const TorchPython& python,
@@ -105,8 +114,13 @@ absl::StatusOr<std::string> MeasureGpuFigure(const Site& site, const TorchPython
   STARLING_RETURN_IF_ERROR(starling->Rate(absl::StrCat(ours_asked, kWarmUpSeconds)).status());
   std::unique_ptr<Contender> torch;
   if (!python.program.empty()) {
-    STARLING_ASSIGN_OR_RETURN(torch, StartTorch(site, python, absl::StrCat("torch-", name)));
-    STARLING_RETURN_IF_ERROR(torch->Rate(absl::StrCat(torch_asked, kWarmUpSeconds)).status());
+    absl::StatusOr<std::unique_ptr<Contender>> peer = WarmTorch(site, python, name, torch_asked);
+    if (peer.ok()) {
+      torch = *std::move(peer);
+    } else {  // it may lack a compiler, or memory: ours is a figure without it, too
+      std::printf("  %s: no PyTorch: %s\n", name.c_str(),
+                  std::string(peer.status().message()).c_str());
+    }
   }
   std::vector<double> ours, theirs, ratios;
   for (int turn = 0; turn < kTurns; ++turn) {
@@ -147,25 +161,28 @@ double Median(std::vector<double> values) {
 Outcome MeasureCpu(const Site& site) { return OutcomeOf(MeasureNets(site)); }
 
 Outcome MeasureGpu(const Site& site, const GpuBench& bench) {
-  int measured = 0, left_out = 0;
+  int begun = 0, left_out = 0;
+  std::vector<std::string> failures;
   for (const GpuFigure& figure : kGpuFigures) {
     if (!bench.net.empty() && bench.net != figure.net) continue;
-    if (measured >= kFirst && absl::Now() + kFigurePatience > bench.until) {
+    if (begun >= kFirst && absl::Now() + kFigurePatience > bench.until) {
       std::printf("  %s-%s: NOT RUN: no time for it\n", figure.net, figure.precision);
       ++left_out;
       continue;
     }
+    ++begun;
     const absl::StatusOr<std::string> text = MeasureGpuFigure(site, bench.torch, figure);
-    if (!text.ok()) {
-      return {Outcome::kFailed, absl::StrCat(figure.net, " ", figure.precision, ": ",
-                                             std::string(text.status().message()))};
+    if (text.ok()) {
+      std::printf("figure %s\n", text->c_str());
+    } else {  // it may be too large for this GPU, and the next not
+      failures.push_back(absl::StrCat(figure.net, " ", figure.precision, ": ",
+                                      std::string(text.status().message())));
     }
-    std::printf("figure %s\n", text->c_str());
     std::fflush(stdout);
-    ++measured;
   }
+  if (!failures.empty()) return {Outcome::kFailed, absl::StrJoin(failures, "; ")};
   return {Outcome::kPassed,
-          absl::StrFormat("%d figures%s%s", measured,
+          absl::StrFormat("%d figures%s%s", begun,
                           left_out == 0 ? "" : absl::StrFormat(", %d NOT RUN", left_out),
                           bench.torch.program.empty()
                               ? "; no PyTorch: there is no python3 whose PyTorch sees the GPU"

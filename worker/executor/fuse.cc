@@ -86,7 +86,7 @@ class Fuser {
   void JoinGelu(int gelu) {
     if (!fusions_.linear_gelu || !nodes_[gelu].attributes.approximate) return;
     const int linear = SoleProducer(nodes_[gelu].inputs[0], OpKind::kLinear);
-    if (linear < 0) return;
+    if (linear < 0 || nodes_[linear].attributes.gelu) return;
     nodes_[linear].attributes.gelu = true;
     Join(linear, gelu);
   }

@@ -159,6 +159,20 @@ TEST(FuseTest, OnlyTheGeluThatADeviceHasIsJoined) {
   EXPECT_EQ(nodes_left(true, {"gelu", "hidden"}), 6u) << "the sum reads what lies between";
 }
 
+TEST(FuseTest, OfTwoGelusOneStays) {
+  const ResolvedGraph given = Layers({
+      {"flatten", "flatten", {}},
+      {"linear", "hidden", {{"out_features", int64_t{24}}}},
+      {"gelu", "first", {{"approximate", true}}},
+      {"gelu", "second", {{"approximate", true}}},
+      {"linear", "fc", {}},
+  });
+  const ResolvedGraph fused = Fuse(given, kAll);
+  ExpectConsistent(fused);
+  EXPECT_EQ(fused.nodes.size(), given.nodes.size() - 1);
+  EXPECT_EQ(Find(fused, "second").inputs[0], Find(fused, "hidden").output);
+}
+
 TEST(FuseTest, WhatSomebodyElseReadsStays) {
   // The sum reads the batch norm, too, and the second pool the ReLU.
   const ResolvedGraph given = Layers({

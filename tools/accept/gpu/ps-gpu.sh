@@ -6,11 +6,11 @@ source tools/accept/gpu_machine.sh
 status=0
 output=$("$bundle" check --only servers 2>&1) || status=$?
 echo "$output"
-figure="" ratio=""
+figure="" ratio="" other=""
 for net in resnet50 gpt2; do
   line=$(grep "^figure servers-$net-bf16 " <<<"$output" || true)
-  [[ "$net" == gpt2 ]] || ratio=$(value ratio "$line")
+  if [[ "$net" == gpt2 ]]; then other=$(value ratio "$line"); else ratio=$(value ratio "$line"); fi
   figure+="${figure:+; }$net $(value ratio "$line") of the local update: $(value servers "$line") of $(value local "$line") samples/s"
 done
 echo "figure: $figure, on $gpu"
-((status == 0)) && at_least "$ratio" 0.95
+((status == 0)) && [[ -n "$other" ]] && at_least "$ratio" 0.95

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # All tests where the CUDA toolkit is, with a GPU or without.
 set -euo pipefail
-if [[ -z "$(bazel query --ui_event_filters=-info,-debug --noshow_progress \
-  'kind(cc_binary, //worker:libstarling_cuda.so)')" ]]; then
+built=$(bazel query --ui_event_filters=-info,-debug --noshow_progress \
+  'kind(cc_binary, //worker:libstarling_cuda.so)')
+if [[ -z "$built" ]]; then
   echo "figure: no CUDA toolkit 13 with cuDNN 9 here, or CUDA_HOME=none is set"
-  exit 75
+  exit 77
 fi
 exec tools/accept/whole_test.sh "with the CUDA toolkit"
