@@ -43,8 +43,9 @@ TEST(BenchJobTest, IsTheNetOfTheTable) {
     const JobSpec spec = Resolved(*job);
     const ComputeNet net = MakeComputeNet(name).value();
     const auto trainable = [](const Graph& graph) {
+      const ResolvedGraph resolved = Validate(graph).value();
       int64_t elements = 0;
-      for (const ResolvedParameter& parameter : Validate(graph).value().parameters) {
+      for (const ResolvedParameter& parameter : resolved.parameters) {
         if (parameter.kind == TRAINABLE) elements += parameter.elements;
       }
       return elements;
