@@ -3,6 +3,7 @@
 #ifndef STARLING_COMMON_EXECUTOR_EVENT_LOOP_H_
 #define STARLING_COMMON_EXECUTOR_EVENT_LOOP_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -12,17 +13,21 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "common/base/roomy_deque.h"
 #include "common/executor/task.h"
 #include "common/sync/mutex.h"
 
 namespace starling {
 
 // Thread-safe. Tasks must not block for long, and may post, cancel, and stop from within. Posting
-// allocates nothing while no more tasks and timers wait than did before, but for what a task captures
-// beyond Task::kBytesInline.
+// allocates nothing while no more than kTasksAtFirst tasks wait, and no more of them or of timers than
+// did before, but for what a task captures beyond Task::kBytesInline.
 class EventLoop {
  public:
   using TimerId = uint64_t;  // 0 is never used
+
+  // There is room for so many from the begin: bursts come late, too, and then there is no time for it.
+  static constexpr size_t kTasksAtFirst = 128;
 
   // `name` is the thread's name (15 bytes are kept).
   explicit EventLoop(const std::string& name);
@@ -55,7 +60,8 @@ class EventLoop {
   Mutex mutex_;
   CondVar changed_;
   std::pmr::unsynchronized_pool_resource memory_ ABSL_GUARDED_BY(mutex_);  // of what waits
-  std::pmr::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_){&memory_};
+  std::pmr::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_) =
+      RoomyDeque<Task>(kTasksAtFirst, &memory_);
   using Timers = std::pmr::map<std::pair<absl::Time, TimerId>, Task>;
   Timers timers_ ABSL_GUARDED_BY(mutex_){&memory_};
   std::pmr::map<TimerId, absl::Time> timer_times_ ABSL_GUARDED_BY(mutex_){&memory_};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "common/testing/counting_memory.h"
 
 namespace starling {
 namespace {
@@ -30,6 +31,25 @@ TEST(EventLoop, RunsTasksInOrderOnOneThread) {
   ASSERT_EQ(order.size(), 1000u);
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(order[i], i);
   EXPECT_NE(thread, std::this_thread::get_id());
+}
+
+TEST(EventLoop, HasRoomFromTheBegin) {
+  CountingMemory memory;
+  EventLoop loop("test");
+  std::promise<void> held, go, done;
+  loop.Post([&] {
+    held.set_value();
+    go.get_future().wait();
+  });
+  held.get_future().wait();
+  const int at_first = memory.allocations();
+  for (size_t i = 1; i < EventLoop::kTasksAtFirst; ++i) loop.Post([] {});
+  loop.Post([&] { done.set_value(); });
+  EXPECT_EQ(memory.allocations(), at_first);
+  for (size_t i = 0; i < 4 * EventLoop::kTasksAtFirst; ++i) loop.Post([] {});
+  EXPECT_GT(memory.allocations(), at_first);
+  go.set_value();
+  done.get_future().wait();
 }
 
 TEST(EventLoop, TimersRunByTimeNotBeforeIt) {

@@ -4,6 +4,12 @@
 
 namespace starling {
 
+// What is taken out again leaves its memory behind.
+SendQueue::SendQueue(const Options& options) : options_(options) {
+  for (uint64_t i = 0; i < kFramesAtFirst; ++i) ordered_.try_emplace({0, i});
+  ordered_.clear();
+}
+
 absl::Status SendQueue::Push(OutgoingFrame frame, int64_t urgency) {
   const size_t bytes = frame.payload.bytes.size();
   if (frames() >= options_.frames_max || payload_bytes_ + bytes > options_.payload_bytes_max) {

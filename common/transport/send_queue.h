@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/base/roomy_deque.h"
 #include "common/protocol/frame.h"
 #include "common/transport/payload.h"
 
@@ -37,7 +38,11 @@ class SendQueue {
     size_t frames_max = 1 << 18;
   };
 
-  explicit SendQueue(const Options& options) : options_(options) {}
+  // There is room for so many in each lane from the begin: a peer that is slow for a moment, late in a
+  // job, is no reason to allocate.
+  static constexpr size_t kFramesAtFirst = 64;
+
+  explicit SendQueue(const Options& options);
 
   // kResourceExhausted, and the frame is not taken, when the queue is full.
   absl::Status Push(OutgoingFrame frame, int64_t urgency);
@@ -51,7 +56,7 @@ class SendQueue {
  private:
   const Options options_;
   std::pmr::unsynchronized_pool_resource memory_;  // of what waits: used again
-  std::pmr::deque<OutgoingFrame> first_{&memory_};
+  std::pmr::deque<OutgoingFrame> first_ = RoomyDeque<OutgoingFrame>(kFramesAtFirst, &memory_);
   std::pmr::map<std::pair<int64_t, uint64_t>, OutgoingFrame> ordered_{&memory_};  // by urgency, age
   uint64_t next_ = 0;
   size_t payload_bytes_ = 0;

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "common/testing/counting_memory.h"
+
 namespace starling {
 namespace {
 
@@ -39,6 +41,26 @@ TEST(SendQueue, NegativeFirstThenUrgencyThenAge) {
   EXPECT_EQ(queue.payload_bytes(), 30u);
   for (const uint64_t id : {4, 5, 3, 1, 2, 0}) EXPECT_EQ(PopId(&queue, 1000), id);
   EXPECT_EQ(queue.payload_bytes(), 0u);
+}
+
+TEST(SendQueue, HasRoomFromTheBegin) {
+  CountingMemory memory;
+  SendQueue queue({});
+  const int at_first = memory.allocations();
+  for (int turn = 0; turn < 3; ++turn) {
+    for (size_t i = 0; i < SendQueue::kFramesAtFirst; ++i) {
+      ASSERT_TRUE(queue.Push(Control(i), -1).ok());
+      ASSERT_TRUE(queue.Push(Bulk(i, 1), 0).ok());
+    }
+    while (queue.Pop(1).has_value()) {
+    }
+  }
+  EXPECT_EQ(memory.allocations(), at_first);
+  for (size_t i = 0; i < 4 * SendQueue::kFramesAtFirst; ++i) {
+    ASSERT_TRUE(queue.Push(Control(i), -1).ok());
+    ASSERT_TRUE(queue.Push(Bulk(i, 1), 0).ok());
+  }
+  EXPECT_GT(memory.allocations(), at_first);
 }
 
 TEST(SendQueue, APullStaysBehindThePushOfItsUrgency) {
