@@ -43,7 +43,8 @@ while read -r file; do
     echo "figure: $file has CUDA in it"
     exit 1
   fi
-done < <(bazel cquery "${quiet[@]}" --output=files 'tests(//...)')
+done < <(bazel cquery "${quiet[@]}" 'tests(//...)' --output=starlark \
+  --starlark:expr='"\n".join([file.path for file in target.files.to_list()])')
 if ((programs < 100)); then
   echo "figure: looked at $programs test programs only, expected 100 or more"
   exit 1
