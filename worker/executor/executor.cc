@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -17,49 +16,14 @@
 #include "worker/executor/job_memory.h"
 #include "worker/executor/lane_times.h"
 #include "worker/executor/lanes.h"
+#include "worker/executor/micro_batches.h"
 #include "worker/executor/parameter_memory.h"
 #include "worker/executor/program.h"
+#include "worker/executor/slice_use.h"
 #include "worker/executor/staging.h"
 
 namespace starling {
 namespace {
-
-// Which slices each node's parameters lie in, which of them get a gradient from it, and how many
-// backward steps each slice waits for: none, where it is frozen.
-struct SliceUse {
-  std::vector<std::vector<SliceId>> read_by_node;
-  std::vector<std::vector<SliceId>> pushed_by_node;
-  std::vector<int> nodes_of_slice;
-};
-
-SliceUse FindSliceUse(const ResolvedGraph& graph, const Layout& layout) {
-  SliceUse use;
-  use.nodes_of_slice.assign(layout.slices.size(), 0);
-  for (const ResolvedNode& node : graph.nodes) {
-    std::vector<SliceId> slices, pushed;
-    for (int p : node.parameters) {
-      const ParameterPlace& place = layout.parameters[p];
-      for (SliceId s = place.first_slice; s <= place.last_slice; ++s.value) slices.push_back(s);
-    }
-    std::sort(slices.begin(), slices.end());
-    slices.erase(std::unique(slices.begin(), slices.end()), slices.end());
-    std::copy_if(slices.begin(), slices.end(), std::back_inserter(pushed),
-                 [&](SliceId s) { return layout.slices[s.value].kind != FROZEN; });
-    for (SliceId s : pushed) ++use.nodes_of_slice[s.value];
-    use.read_by_node.push_back(std::move(slices));
-    use.pushed_by_node.push_back(std::move(pushed));
-  }
-  return use;
-}
-
-// A micro-batch of the unit under way, which one lane computes.
-struct Taken {
-  uint64_t index = 0;  // in the unit
-  size_t range = 0;
-  uint64_t leaf = 0;  // in the range
-  uint64_t id = 0;
-  MicroBatch batch;
-};
 
 // A lane's own: nothing here is touched by another thread while a unit runs.
 struct Lane {
@@ -83,13 +47,6 @@ struct Lane {
   std::unique_ptr<InputStaging> inputs;
   std::unique_ptr<Event> computed;  // behind the last backward that was ordered
   bool computing = false;           // ... which nobody has waited for yet
-};
-
-// What a micro-batch adds to its range's result.
-struct Outcome {
-  double loss_sum = 0;
-  uint64_t samples = 0;
-  uint64_t correct = 0;
 };
 
 class ExecutorImpl : public Executor {
@@ -181,10 +138,8 @@ class ExecutorImpl : public Executor {
     const Unit* unit = nullptr;
     BatchSource* batches = nullptr;
     SliceGate* gate = nullptr;
-    GradientSink* sink = nullptr;      // nullptr: evaluation
-    std::vector<uint64_t> range_ends;  // micro-batches before the end of each range
-    std::vector<Outcome> outcomes;     // by micro-batch; each written by one lane
-    std::atomic<uint64_t> next{0};
+    GradientSink* sink = nullptr;  // nullptr: evaluation
+    MicroBatches micro_batches;
     std::atomic<bool> stop{false};
   };
 
@@ -269,11 +224,8 @@ class ExecutorImpl : public Executor {
     run_.batches = &batches;
     run_.gate = &gate;
     run_.sink = sink;
-    run_.range_ends.clear();
-    uint64_t micro_batches = 0;
-    for (const WorkRange& range : unit.ranges) {
-      run_.range_ends.push_back(micro_batches += range.count);
-    }
+    run_.micro_batches.Begin(unit.ranges);
+    const size_t micro_batches = run_.micro_batches.count();
     if (sink != nullptr && micro_batches > options_.micro_batches) {
       return absl::InvalidArgumentError(absl::StrCat("expected a unit of at most ",
                                                      options_.micro_batches, " micro-batches, got ",
@@ -284,8 +236,6 @@ class ExecutorImpl : public Executor {
           "expected one micro-batch in a unit that is updated on the device, got ",
           micro_batches));
     }
-    run_.outcomes.assign(micro_batches, {});
-    run_.next = 0;
     run_.stop = false;
     for (size_t s = 0; s < layout_.slices.size(); ++s) slice_ready_[s] = false;
     for (const auto& lane : lanes_) {
@@ -324,15 +274,7 @@ class ExecutorImpl : public Executor {
     result->finite = finite_;
     result->bad_layer = bad_layer_;
     result->bad_micro_batch = bad_micro_batch_;
-    result->ranges.assign(run_.unit->ranges.size(), {});
-    uint64_t index = 0;
-    for (size_t r = 0; r < result->ranges.size(); ++r) {
-      for (; index < run_.range_ends[r]; ++index) {
-        result->ranges[r].loss_sum += run_.outcomes[index].loss_sum;
-        result->ranges[r].samples += run_.outcomes[index].samples;
-        result->ranges[r].correct += run_.outcomes[index].correct;
-      }
-    }
+    run_.micro_batches.Sum(&result->ranges);
     uint64_t slice_wait_us = 0, ack_wait_us = 0;
     for (const auto& lane : lanes_) {
       slice_wait_us += lane->slice_wait_us;
@@ -380,22 +322,15 @@ class ExecutorImpl : public Executor {
 
   // The unit's next micro-batch, if there is one left.
   absl::Status TakeNext(Lane& lane) {
-    const uint64_t index = run_.next.fetch_add(1);
-    if (index >= run_.outcomes.size()) return absl::OkStatus();
+    std::optional<Taken> next = run_.micro_batches.Take();
+    if (!next.has_value()) return absl::OkStatus();
     if (Stopped()) return Abandoned();
-    Taken taken;
-    taken.index = index;
-    taken.range = std::upper_bound(run_.range_ends.begin(), run_.range_ends.end(), index) -
-                  run_.range_ends.begin();
-    const WorkRange& work = run_.unit->ranges[taken.range];
-    taken.leaf = index - (run_.range_ends[taken.range] - work.count);
-    taken.id = work.first + taken.leaf;
-    absl::StatusOr<MicroBatch> got = run_.batches->Get(work, taken.id);
-    if (got.ok()) taken.batch = *got;
+    absl::StatusOr<MicroBatch> got = run_.batches->Get(run_.unit->ranges[next->range], next->id);
+    if (got.ok()) next->batch = *got;
     absl::Status status = got.status();
-    if (status.ok() && taken.batch.samples > 0) status = Stage(lane, taken.batch);
+    if (status.ok() && next->batch.samples > 0) status = Stage(lane, next->batch);
     lane.times.Spend(SpanRing::NowMicros(), LanePhase::kData);
-    if (status.ok()) lane.taken = taken;
+    if (status.ok()) lane.taken = next;
     return status;
   }
 
@@ -435,9 +370,9 @@ class ExecutorImpl : public Executor {
     STARLING_RETURN_IF_ERROR(Forward(lane, *program, random));
     if (run_.sink == nullptr) STARLING_RETURN_IF_ERROR(TakeAhead(lane));
     STARLING_RETURN_IF_ERROR(CountBackward(lane));
-    STARLING_RETURN_IF_ERROR(ReadOutcome(lane, *program, batch, &run_.outcomes[index]));
+    STARLING_RETURN_IF_ERROR(ReadOutcome(lane, *program, batch, &run_.micro_batches.outcome(index)));
     lane.times.Spend(SpanRing::NowMicros(), LanePhase::kForward);
-    if (!std::isfinite(run_.outcomes[index].loss_sum)) {
+    if (!std::isfinite(run_.micro_batches.outcome(index).loss_sum)) {
       if (run_.sink != nullptr && scales_loss()) return AddOverflow(lane, index, range, leaf, batch);
       return ReportNonFinite(lane, *program, batch, random);
     }
@@ -638,7 +573,7 @@ class ExecutorImpl : public Executor {
   // What the loss's gradient would make of all others says nothing: whoever takes the sums skips them.
   absl::Status AddOverflow(Lane& lane, uint64_t index, size_t range, uint64_t leaf,
                            const MicroBatch& batch) {
-    run_.outcomes[index] = Outcome();
+    run_.micro_batches.outcome(index) = Outcome();
     run_.sink->Overflowed();
     return AddNothing(lane, range, leaf, static_cast<uint32_t>(batch.samples));
   }
