@@ -383,6 +383,61 @@ TEST(StreamTest, WaitsForWhatTheOtherHasPassed) {
   EXPECT_TRUE(second->Synchronize().ok());
 }
 
+// Captured once, launched twice: with what lies in memory at each launch.
+TEST(StreamTest, LaunchesWhatItCaptured) {
+  if (!TheDevice().captures()) GTEST_SKIP() << "this device captures nothing";
+  const std::unique_ptr<Stream> stream = *TheDevice().CreateStream();
+  constexpr size_t kCount = 1000;
+  const size_t bytes = kCount * sizeof(float);
+  const Buffer from(TheDevice(), *stream, bytes), to(TheDevice(), *stream, bytes);
+  const auto captured_calls = [&] {
+    EXPECT_TRUE(TheDevice().Zero(to.data(), bytes, *stream).ok());
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_TRUE(TheDevice().Add(static_cast<float*>(to.data()),
+                                  static_cast<const float*>(from.data()), kCount, *stream).ok());
+    }
+  };
+  captured_calls();
+  ASSERT_TRUE(stream->Synchronize().ok());
+  ASSERT_TRUE(stream->BeginCapture().ok());
+  captured_calls();
+  absl::StatusOr<std::unique_ptr<Captured>> captured = stream->EndCapture();
+  ASSERT_TRUE(captured.ok()) << captured.status();
+  for (float round = 1; round <= 2; ++round) {
+    const std::vector<float> values(kCount, round), twice(kCount, 2 * round);
+    std::vector<float> got(kCount);
+    ASSERT_TRUE(TheDevice().CopyToDevice(from.data(), values.data(), bytes, *stream).ok());
+    ASSERT_TRUE(stream->Launch(**captured).ok());
+    ASSERT_TRUE(TheDevice().CopyFromDevice(got.data(), to.data(), bytes, *stream).ok());
+    ASSERT_TRUE(stream->Synchronize().ok());
+    EXPECT_EQ(got, twice);
+  }
+}
+
+// ---- What differs from step to step ---------------------------------------------------------------
+
+// In device memory it counts as it does in arguments, which then say something else.
+TEST(StepValuesTest, AreReadFromMemory) {
+  int cases = 0;
+  for (const OperatorCase& c : OperatorCases()) {
+    if (c.large || !c.spec.training || (c.spec.op != "dropout" && !c.loss())) continue;
+    SCOPED_TRACE(c.label);
+    const ReferenceArgs args = RandomArgs(c);
+    const auto run = [&](StepValuesIn where, float loss_scale) {
+      CaseRunner runner(TheDevice(), c, Formatted::kNone, 1);
+      runner.SetStepValues(where, loss_scale);
+      return runner.Run(args, GradOutput(c));
+    };
+    const Outcome expected = run(StepValuesIn::kArguments, 8);
+    EXPECT_EQ(run(StepValuesIn::kMemory, 8), expected);
+    if (c.loss()) {
+      EXPECT_FALSE(run(StepValuesIn::kArguments, 1) == expected);
+    }
+    ++cases;
+  }
+  EXPECT_GT(cases, 4);
+}
+
 // ---- What operators do with padding and with NaN -------------------------------------------------
 
 // Seventeen channels fill no block: whatever the operator makes of zero, padding stays zero, so that

@@ -25,6 +25,13 @@ class Event {
   virtual absl::Status Synchronize() = 0;
 };
 
+// Work that a stream has captured, to be launched as a whole (a CUDA graph). Used by the thread that
+// uses the stream; it is gone before that stream, the operators and the memory that its work uses.
+class Captured {
+ public:
+  virtual ~Captured() = default;
+};
+
 // An ordered queue of work. Calls on one stream take effect in order, asynchronously; two streams
 // are unordered, but for events. Used by one thread at a time. On the CPU a call has run when it
 // returns.
@@ -39,6 +46,18 @@ class Stream {
   // Blocks until all work so far has run. kInternal: some of it failed. kOutOfRange: an operator met
   // an index outside its table. kUnavailable: the device is lost, and nothing works on it any more.
   virtual absl::Status Synchronize() = 0;
+
+  // The rest is for devices that capture (Device::captures).
+  //
+  // What the calling thread orders on the stream from here to EndCapture is captured, and does not run:
+  // operators, which have run on this stream before, and the device's Copy, Zero, Add and AddValues.
+  // Nothing else is called on the stream meanwhile. Arguments are taken as they are now, and what lies
+  // in memory is read at each launch. An error: nothing is captured, and the stream is as it was.
+  virtual absl::Status BeginCapture();
+  // Ends it in any case, also after an operator that failed; slow.
+  virtual absl::StatusOr<std::unique_ptr<Captured>> EndCapture();
+  // Orders the captured work, of this stream, as if it were one call.
+  virtual absl::Status Launch(Captured& captured);
 };
 
 // Operators that one kernel of a device computes faster than several do, as kernels/geometry.h says.
@@ -91,6 +110,9 @@ class Device {
   virtual absl::StatusOr<void*> AllocateHost(size_t bytes) { return Allocate(bytes); }
   virtual void FreeHost(void* memory) { Free(memory); }
 
+  // Whether streams capture work, and SetStepValues is there.
+  virtual bool captures() const { return false; }
+
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;
 
@@ -103,6 +125,9 @@ class Device {
   // to[i] += from[i]. Sums gradients of micro-batches (one addition per element, so the order of
   // the operands does not matter).
   virtual absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) = 0;
+
+  // Writes device memory that captured work reads, in the stream's order: `values` need not stay.
+  virtual absl::Status SetStepValues(StepValues* to, const StepValues& values, Stream& stream);
 
   // The type of the numbers in a value of this format, which fill its buffer one after the other.
   virtual DataType TypeOf(ValueFormat format) const = 0;

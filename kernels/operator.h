@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/step_values.h"
 
 namespace starling {
 
@@ -88,6 +89,8 @@ struct ForwardArgs {
   void* saved = nullptr;      // saved_bytes(): written here for the matching Backward
   void* workspace = nullptr;  // workspace_bytes(): scratch, nothing in it survives the call
   RandomKey random;
+  // Not null: its step and micro_batch count instead of `random`'s.
+  const StepValues* values = nullptr;
 };
 
 struct BackwardArgs {
@@ -104,6 +107,8 @@ struct BackwardArgs {
   int64_t global_batch = 1;
   // Read by losses alone, whose gradient it multiplies: a power of two.
   double loss_scale = 1;
+  // Not null: its loss_scale counts instead.
+  const StepValues* values = nullptr;
 };
 
 // One operator, bound to shapes and formats. Made by Device::CreateOperator; lives no longer than

@@ -81,7 +81,12 @@ class Dropout : public CpuKernel {
     }
     uint8_t* keep = static_cast<uint8_t*>(args.saved);
     uint8_t* drawn = in_order_ ? keep : static_cast<uint8_t*>(args.workspace);
-    DropoutMask(args.random, geometry_.rate, ElementCount(spec_.input_shapes[0]), drawn);
+    RandomKey key = args.random;
+    if (args.values != nullptr) {
+      key.step = args.values->step;
+      key.micro_batch = args.values->micro_batch;
+    }
+    DropoutMask(key, geometry_.rate, ElementCount(spec_.input_shapes[0]), drawn);
     if (!in_order_) Permute(drawn, keep);
     Apply(keep, static_cast<const float*>(args.inputs[0]), static_cast<float*>(args.output));
   }

@@ -12,8 +12,8 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 double LossScale(const OperatorGeometry& geometry, const BackwardArgs& args) {
-  return geometry.mean_reduction ? args.loss_scale / static_cast<double>(args.global_batch)
-                                 : args.loss_scale;
+  const double scale = args.values != nullptr ? args.values->loss_scale : args.loss_scale;
+  return geometry.mean_reduction ? scale / static_cast<double>(args.global_batch) : scale;
 }
 
 // `saved` holds the maximum of a row of logits and the sum of exp(logit - maximum), row after row.

@@ -152,18 +152,25 @@ __global__ void AddToChannelsKernel(T* y, const float* bias, int64_t count, int6
   }
 }
 
-__global__ void FillKernel(float value, float* y, int64_t count) {
+__global__ void FillKernel(float value, const StepValues* values, float* y, int64_t count) {
+  if (values != nullptr) value *= values->loss_scale;
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
     y[i] = value;
   }
 }
 
+__global__ void SetStepValuesKernel(StepValues values, StepValues* to) { *to = values; }
+
 constexpr int kGroup = 8;  // elements of a thread: two blocks of words, one byte of the mask
 
 template <typename T>
-__global__ void DropoutKernel(PhiloxKey key, uint32_t threshold, float scale, const T* x, T* y,
-                              uint8_t* mask, int64_t count) {
+__global__ void DropoutKernel(PhiloxKey key, const StepValues* values, uint32_t threshold,
+                              float scale, const T* x, T* y, uint8_t* mask, int64_t count) {
+  if (values != nullptr) {
+    key.step = values->step;
+    key.micro_batch = values->micro_batch;
+  }
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
   const int64_t groups = (count + kGroup - 1) / kGroup;
   for (int64_t g = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; g < groups; g += stride) {
@@ -250,19 +257,25 @@ cudaError_t LaunchScale(Element element, float factor, const void* x, void* y, i
   return Unary(element, Scale{factor}, x, y, count, stream);
 }
 
-cudaError_t LaunchFill(float value, float* y, int64_t count, cudaStream_t stream) {
+cudaError_t LaunchFill(float value, const StepValues* values, float* y, int64_t count,
+                       cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  FillKernel<<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(value, y, count);
+  FillKernel<<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(value, values, y, count);
   return cudaGetLastError();
 }
 
-cudaError_t LaunchDropout(Element element, const PhiloxKey& key, uint32_t threshold, float scale,
-                          const void* x, void* y, uint8_t* mask, int64_t count,
-                          cudaStream_t stream) {
+cudaError_t LaunchSetStepValues(const StepValues& values, StepValues* to, cudaStream_t stream) {
+  SetStepValuesKernel<<<1, 1, 0, stream>>>(values, to);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchDropout(Element element, const PhiloxKey& key, const StepValues* values,
+                          uint32_t threshold, float scale, const void* x, void* y, uint8_t* mask,
+                          int64_t count, cudaStream_t stream) {
   return WithType(element, [&](auto zero) {
     using T = decltype(zero);
     DropoutKernel<T><<<BlocksFor((count + kGroup - 1) / kGroup, kThreads), kThreads, 0, stream>>>(
-        key, threshold, scale, static_cast<const T*>(x), static_cast<T*>(y), mask, count);
+        key, values, threshold, scale, static_cast<const T*>(x), static_cast<T*>(y), mask, count);
     return cudaGetLastError();
   });
 }

@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/philox.h"
+#include "kernels/step_values.h"
 
 namespace starling::cuda {
 
@@ -42,14 +43,18 @@ cudaError_t LaunchAddToChannels(Element element, void* y, const float* bias, int
 // y = x * factor.
 cudaError_t LaunchScale(Element element, float factor, const void* x, void* y, int64_t count,
                         cudaStream_t stream);
-// y = value.
-cudaError_t LaunchFill(float value, float* y, int64_t count, cudaStream_t stream);
+// y = value; times the loss scale of `values`, where that is not null.
+cudaError_t LaunchFill(float value, const StepValues* values, float* y, int64_t count,
+                       cudaStream_t stream);
+// *to = values.
+cudaError_t LaunchSetStepValues(const StepValues& values, StepValues* to, cudaStream_t stream);
 
 // Elements of x, counted as in kernels/random.h, whose random word is below `threshold` become 0,
-// the others times `scale`. Bit i % 8 of mask[i / 8] says which were kept.
-cudaError_t LaunchDropout(Element element, const PhiloxKey& key, uint32_t threshold, float scale,
-                          const void* x, void* y, uint8_t* mask, int64_t count,
-                          cudaStream_t stream);
+// the others times `scale`. Bit i % 8 of mask[i / 8] says which were kept. The key's step and
+// micro-batch are those of `values`, where that is not null.
+cudaError_t LaunchDropout(Element element, const PhiloxKey& key, const StepValues* values,
+                          uint32_t threshold, float scale, const void* x, void* y, uint8_t* mask,
+                          int64_t count, cudaStream_t stream);
 cudaError_t LaunchDropoutGradient(Element element, float scale, const uint8_t* mask, const void* dy,
                                   void* dx, int64_t count, cudaStream_t stream);
 

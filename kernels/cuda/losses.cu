@@ -45,8 +45,10 @@ __global__ void CrossEntropyKernel(const float* logits, const int32_t* labels, i
 }
 
 __global__ void CrossEntropyGradientKernel(const float* logits, const int32_t* labels,
-                                           const float* log_sums, float scale, int64_t rows,
+                                           const float* log_sums, float scale,
+                                           const StepValues* values, int64_t rows,
                                            int64_t columns, float* gradient) {
+  if (values != nullptr) scale *= values->loss_scale;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int32_t label = labels[row];
     const float factor = InRange(label, columns) ? scale : kNan;
@@ -130,7 +132,8 @@ __global__ void RowSumKernel(F f, const float* x, const float* labels, float fac
 
 template <typename F>
 __global__ void RowSumGradientKernel(F f, const float* x, const float* labels, float scale,
-                                     int64_t count, float* gradient) {
+                                     const StepValues* values, int64_t count, float* gradient) {
+  if (values != nullptr) scale *= values->loss_scale;
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
     gradient[i] = f(x[i], labels[i]) * scale;
@@ -185,11 +188,12 @@ cudaError_t LaunchSoftmaxCrossEntropy(const float* logits, const int32_t* labels
 }
 
 cudaError_t LaunchSoftmaxCrossEntropyGradient(const float* logits, const int32_t* labels,
-                                              const float* log_sums, float scale, int64_t rows,
+                                              const float* log_sums, float scale,
+                                              const StepValues* values, int64_t rows,
                                               int64_t columns, float* gradient,
                                               cudaStream_t stream) {
   CrossEntropyGradientKernel<<<RowBlocks(rows), RowThreads(columns), 0, stream>>>(
-      logits, labels, log_sums, scale, rows, columns, gradient);
+      logits, labels, log_sums, scale, values, rows, columns, gradient);
   return cudaGetLastError();
 }
 
@@ -226,11 +230,12 @@ cudaError_t LaunchRowSums(RowSum kind, const float* x, const float* labels, floa
 }
 
 cudaError_t LaunchRowSumsGradient(RowSum kind, const float* x, const float* labels, float scale,
-                                  int64_t count, float* gradient, cudaStream_t stream) {
+                                  const StepValues* values, int64_t count, float* gradient,
+                                  cudaStream_t stream) {
   constexpr int kThreads = 256;
   const auto launch = [&](auto f) {
-    RowSumGradientKernel<<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(f, x, labels, scale,
-                                                                              count, gradient);
+    RowSumGradientKernel<<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(
+        f, x, labels, scale, values, count, gradient);
     return cudaGetLastError();
   };
   switch (kind) {

@@ -66,8 +66,8 @@ class DropoutKernel : public CudaKernel {
     const PhiloxKey key = {args.random.seed, args.random.step, args.random.micro_batch,
                            args.random.node};
     STARLING_RETURN_IF_CUDA_ERROR(LaunchDropout(
-        element(), key, DropThreshold(geometry_.rate), scale_, args.inputs[0], args.output,
-        static_cast<uint8_t*>(args.saved), output_count(), stream.get()));
+        element(), key, args.values, DropThreshold(geometry_.rate), scale_, args.inputs[0],
+        args.output, static_cast<uint8_t*>(args.saved), output_count(), stream.get()));
     return absl::OkStatus();
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {

@@ -127,6 +127,12 @@ class PositionKernel : public CudaKernel {
   const ColumnPlan columns_;
 };
 
+// What the kernels' argument has of the loss scale: they multiply by that of args.values themselves,
+// which gives the same bits, since it is a power of two.
+double ScaleArgument(const BackwardArgs& args) {
+  return args.values != nullptr ? 1 : args.loss_scale;
+}
+
 class SoftmaxCrossEntropyKernel : public CudaKernel {
  public:
   SoftmaxCrossEntropyKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
@@ -154,11 +160,12 @@ class SoftmaxCrossEntropyKernel : public CudaKernel {
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
     const int64_t batch = geometry_.mean_reduction ? args.global_batch : 1;
-    const double scale = args.loss_scale / static_cast<double>(batch * rows_of_sample_);
+    const double scale = ScaleArgument(args) / static_cast<double>(batch * rows_of_sample_);
     STARLING_RETURN_IF_CUDA_ERROR(LaunchSoftmaxCrossEntropyGradient(
         static_cast<const float*>(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]),
-        static_cast<const float*>(args.saved), static_cast<float>(scale), geometry_.rows,
-        geometry_.outputs, static_cast<float*>(args.grad_inputs[0]), stream.get()));
+        static_cast<const float*>(args.saved), static_cast<float>(scale), args.values,
+        geometry_.rows, geometry_.outputs, static_cast<float*>(args.grad_inputs[0]),
+        stream.get()));
     return absl::OkStatus();
   }
 
@@ -192,16 +199,17 @@ class ValueLossKernel : public CudaKernel {
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
     const int64_t batch = geometry_.mean_reduction ? args.global_batch : 1;
-    const auto scale = static_cast<float>(args.loss_scale * factor_ / static_cast<double>(batch));
+    const auto scale =
+        static_cast<float>(ScaleArgument(args) * factor_ / static_cast<double>(batch));
     float* const gradient = static_cast<float*>(args.grad_inputs[0]);
     const int64_t count = geometry_.batch * geometry_.inputs;
     if (kind_ == RowSum::kSum) {
-      STARLING_RETURN_IF_CUDA_ERROR(LaunchFill(scale, gradient, count, stream.get()));
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchFill(scale, args.values, gradient, count, stream.get()));
       return absl::OkStatus();
     }
     STARLING_RETURN_IF_CUDA_ERROR(LaunchRowSumsGradient(
         kind_, static_cast<const float*>(args.inputs[0]), static_cast<const float*>(args.inputs[1]),
-        scale, count, gradient, stream.get()));
+        scale, args.values, count, gradient, stream.get()));
     return absl::OkStatus();
   }
 

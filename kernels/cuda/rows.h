@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/columns.h"
 #include "kernels/cuda/element.h"
+#include "kernels/step_values.h"
 
 namespace starling::cuda {
 
@@ -36,9 +37,10 @@ cudaError_t LaunchColumnSums(Element element, const void* x, const ColumnPlan& p
 cudaError_t LaunchSoftmaxCrossEntropy(const float* logits, const int32_t* labels, int64_t rows,
                                       int64_t columns, float* losses, float* log_sums,
                                       cudaStream_t stream);
-// Times `scale`; NaN for a label out of range.
+// Times `scale` and, where `values` is not null, its loss scale; NaN for a label out of range.
 cudaError_t LaunchSoftmaxCrossEntropyGradient(const float* logits, const int32_t* labels,
-                                              const float* log_sums, float scale, int64_t rows,
+                                              const float* log_sums, float scale,
+                                              const StepValues* values, int64_t rows,
                                               int64_t columns, float* gradient,
                                               cudaStream_t stream);
 
@@ -57,9 +59,11 @@ enum class RowSum { kSum, kSquaredError, kBinaryCrossEntropy };
 // logits x and labels. `labels` is null for kSum.
 cudaError_t LaunchRowSums(RowSum kind, const float* x, const float* labels, float factor,
                           int64_t rows, int64_t columns, float* sums, cudaStream_t stream);
-// The gradient of `scale` times that sum; kSum's is LaunchFill.
+// The gradient of `scale` times that sum, and times the loss scale of `values`, where that is not null;
+// kSum's is LaunchFill.
 cudaError_t LaunchRowSumsGradient(RowSum kind, const float* x, const float* labels, float scale,
-                                  int64_t count, float* gradient, cudaStream_t stream);
+                                  const StepValues* values, int64_t count, float* gradient,
+                                  cudaStream_t stream);
 
 // p = softmax over each row of scores [rows, columns]; `causal`: row r of each `period` rows sees
 // columns 0..r % period, the others become 0. p may be scores, if it is of floats.

@@ -196,6 +196,11 @@ void CaseRunner::LoadInputs(const ReferenceArgs& args) {
   }
 }
 
+void CaseRunner::SetStepValues(StepValuesIn where, float loss_scale) {
+  step_values_.loss_scale = loss_scale;
+  step_values_there_ = where == StepValuesIn::kMemory ? New(sizeof(StepValues)) : nullptr;
+}
+
 void CaseRunner::Forward(const ReferenceArgs& args, void* output) {
   saved_ = New(kernel_->saved_bytes());
   work_ = New(kernel_->workspace_bytes());
@@ -206,6 +211,15 @@ void CaseRunner::Forward(const ReferenceArgs& args, void* output) {
   forward.saved = saved_->data();
   forward.workspace = work_->data();
   forward.random = args.random;
+  if (step_values_there_ != nullptr) {
+    step_values_.step = args.random.step;
+    step_values_.micro_batch = args.random.micro_batch;
+    forward.values = static_cast<const StepValues*>(step_values_there_->data());
+    EXPECT_TRUE(device_.CopyToDevice(step_values_there_->data(), &step_values_,
+                                     sizeof(step_values_), *stream_).ok());
+    ++forward.random.step;
+    ++forward.random.micro_batch;
+  }
   const absl::Status status = kernel_->Forward(forward, *stream_);
   EXPECT_TRUE(status.ok()) << status;
 }
@@ -280,6 +294,11 @@ ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const void* o
   backward.saved = saved_->data();
   backward.workspace = work->data();
   backward.global_batch = args.global_batch;
+  backward.loss_scale = step_values_.loss_scale;
+  if (step_values_there_ != nullptr) {
+    backward.loss_scale *= 2;
+    backward.values = static_cast<const StepValues*>(step_values_there_->data());
+  }
   const absl::Status status = kernel_->Backward(backward, *stream_);
   EXPECT_TRUE(status.ok()) << status;
 

@@ -50,6 +50,10 @@ enum class Formatted { kNone, kStored, kFirst, kAll };
 // How many of a case's inputs can be formatted.
 int PlaneInputs(const OperatorCase& test_case);
 
+// Where calls find what differs from step to step: the step and micro-batch of random numbers, and the
+// loss scale. With kMemory the arguments say something else.
+enum class StepValuesIn { kArguments, kMemory };
+
 // Runs one case forward and backward, computed in `type`. `in_place`: in one buffer, where the
 // kernel says it can.
 class CaseRunner {
@@ -63,6 +67,8 @@ class CaseRunner {
   ReferenceArgs Given(ReferenceArgs args) const;
   Doubles GivenGradient(Doubles grad_output) const;
 
+  // Without this: in the arguments, and the loss is not scaled.
+  void SetStepValues(StepValuesIn where, float loss_scale);
   Outcome Run(const ReferenceArgs& args, const Doubles& grad_output);
 
   // All of the output's buffer, padding included, in the layout that the operator prefers.
@@ -99,6 +105,8 @@ class CaseRunner {
   std::vector<Identity> identities_;  // of each input; without a kernel: plain
   Identity exit_;                     // of the output; without a kernel: it is plain
   BufferPtr work_, saved_, output_;
+  StepValues step_values_;
+  BufferPtr step_values_there_;  // null: in the arguments
   std::vector<BufferPtr> inputs_, parameters_;
   std::vector<const void*> input_data_;
   std::vector<const float*> parameter_data_;

@@ -223,31 +223,94 @@ class FarEvent : public Event {
   Mark mark_;
 };
 
+class FarCaptured : public Captured {
+ public:
+  FarCaptured(std::vector<Work> works, FarCaptures* captures)
+      : works_(std::make_shared<const std::vector<Work>>(std::move(works))), captures_(captures) {
+    ++captures_->alive;
+  }
+  ~FarCaptured() override { --captures_->alive; }
+
+  Work Whole() const {
+    return [works = works_, captures = captures_](Stream& inner) {
+      ++captures->launched;
+      for (const Work& work : *works) STARLING_RETURN_IF_ERROR(work(inner));
+      return absl::OkStatus();
+    };
+  }
+
+ private:
+  const std::shared_ptr<const std::vector<Work>> works_;
+  FarCaptures* const captures_;
+};
+
 class FarStream : public Stream {
  public:
-  explicit FarStream(std::shared_ptr<WorkQueue> queue) : queue_(std::move(queue)) {}
+  FarStream(std::shared_ptr<WorkQueue> queue, FarCaptures* captures)
+      : queue_(std::move(queue)), captures_(captures) {}
   ~FarStream() override { queue_->Close(); }
 
-  void Order(Work work) { queue_->Order(std::move(work)); }
+  void Order(Work work) {
+    if (capturing_) {
+      ABSL_RAW_CHECK(std::this_thread::get_id() == capturer_, "another thread's capture");
+      works_.push_back(std::move(work));
+    } else {
+      queue_->Order(std::move(work));
+    }
+  }
+  // What a capture does not take.
+  void OrderNow(Work work) {
+    CheckNotCapturing();
+    queue_->Order(std::move(work));
+  }
+
+  absl::Status BeginCapture() override {
+    CheckNotCapturing();
+    failing_ = captures_->begun++ == captures_->fail_at;
+    capturing_ = true;
+    capturer_ = std::this_thread::get_id();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Captured>> EndCapture() override {
+    ABSL_RAW_CHECK(capturing_ && std::this_thread::get_id() == capturer_, "no capture of this thread");
+    capturing_ = false;
+    std::vector<Work> works = std::exchange(works_, {});
+    if (failing_) return absl::InternalError("the test lets this capture fail");
+    return std::make_unique<FarCaptured>(std::move(works), captures_);
+  }
+  absl::Status Launch(Captured& captured) override {
+    OrderNow(static_cast<FarCaptured&>(captured).Whole());
+    return absl::OkStatus();
+  }
 
   absl::Status Record(Event& event) override {
+    CheckNotCapturing();
     static_cast<FarEvent&>(event).Set({queue_, queue_->ordered()});
     return absl::OkStatus();
   }
   absl::Status Wait(Event& event) override {
-    Order([mark = static_cast<FarEvent&>(event).mark()](Stream&) {
+    OrderNow([mark = static_cast<FarEvent&>(event).mark()](Stream&) {
       mark.Pass();
       return absl::OkStatus();
     });
     return absl::OkStatus();
   }
   absl::Status Synchronize() override {
+    CheckNotCapturing();
     queue_->RunTo(queue_->ordered());
     return queue_->TakeFailure();
   }
 
  private:
+  void CheckNotCapturing() const {
+    ABSL_RAW_CHECK(!capturing_, "a capture takes no such call");
+  }
+
   const std::shared_ptr<WorkQueue> queue_;
+  FarCaptures* const captures_;
+  bool capturing_ = false, failing_ = false;
+  std::thread::id capturer_;
+  std::vector<Work> works_;  // of the capture
 };
 
 FarStream& Far(Stream& stream) { return static_cast<FarStream&>(stream); }
@@ -278,6 +341,7 @@ class FarKernel : public OperatorKernel {
       near.output = memory_->Near(args.output);
       near.saved = memory_->Near(args.saved);
       near.workspace = memory_->Near(args.workspace);
+      near.values = memory_->Near(args.values);
       return inner_->Forward(near, inner);
     });
     return absl::OkStatus();
@@ -298,6 +362,7 @@ class FarKernel : public OperatorKernel {
       near.grad_parameters = absl::MakeConstSpan(grad_parameters);
       near.saved = memory_->Near(args.saved);
       near.workspace = memory_->Near(args.workspace);
+      near.values = memory_->Near(args.values);
       return inner_->Backward(near, inner);
     });
     return absl::OkStatus();
@@ -322,7 +387,10 @@ void UpdateFloats(const OptimizerStep& step, const float* gradient, float* w, fl
 
 class FarDevice : public Device, public UpdatingDevice {
  public:
-  FarDevice(std::unique_ptr<Device> inner, FarRuns runs) : inner_(std::move(inner)), runs_(runs) {}
+  FarDevice(std::unique_ptr<Device> inner, FarRuns runs, FarCaptures* captures)
+      : inner_(std::move(inner)),
+        runs_(runs),
+        captures_(captures != nullptr ? captures : &own_captures_) {}
 
   std::string name() const override { return "far " + inner_->name(); }
   std::string instruction_set() const override { return inner_->instruction_set(); }
@@ -335,25 +403,39 @@ class FarDevice : public Device, public UpdatingDevice {
   absl::StatusOr<void*> AllocateHost(size_t bytes) override { return inner_->Allocate(bytes); }
   void FreeHost(void* memory) override { inner_->Free(memory); }
 
+  bool captures() const override { return captures_->possible; }
+
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
     STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Stream> inner, inner_->CreateStream());
     if (runs_ == FarRuns::kBeside) {
-      return std::make_unique<FarStream>(std::make_shared<BesideQueue>(std::move(inner)));
+      return std::make_unique<FarStream>(std::make_shared<BesideQueue>(std::move(inner)),
+                                         captures_);
     }
-    return std::make_unique<FarStream>(std::make_shared<LateQueue>(std::move(inner), running_));
+    return std::make_unique<FarStream>(std::make_shared<LateQueue>(std::move(inner), running_),
+                                       captures_);
   }
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
     return std::make_unique<FarEvent>();
   }
 
   absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
-    return Move(memory_.Near(to), from, bytes, stream);
+    Far(stream).OrderNow(Move(memory_.Near(to), from, bytes));
+    return absl::OkStatus();
   }
   absl::Status CopyFromDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
-    return Move(to, memory_.Near(from), bytes, stream);
+    Far(stream).OrderNow(Move(to, memory_.Near(from), bytes));
+    return absl::OkStatus();
   }
   absl::Status Copy(void* to, const void* from, size_t bytes, Stream& stream) override {
-    return Move(memory_.Near(to), memory_.Near(from), bytes, stream);
+    Far(stream).Order(Move(memory_.Near(to), memory_.Near(from), bytes));
+    return absl::OkStatus();
+  }
+  absl::Status SetStepValues(StepValues* to, const StepValues& values, Stream& stream) override {
+    Far(stream).OrderNow([near = memory_.Near(to), values](Stream&) {
+      *near = values;
+      return absl::OkStatus();
+    });
+    return absl::OkStatus();
   }
   absl::Status Zero(void* to, size_t bytes, Stream& stream) override {
     Far(stream).Order([this, near = memory_.Near(to), bytes](Stream& inner) {
@@ -401,23 +483,23 @@ class FarDevice : public Device, public UpdatingDevice {
   }
 
  private:
-  absl::Status Move(void* to, const void* from, size_t bytes, Stream& stream) {
-    Far(stream).Order([this, to, from, bytes](Stream& inner) {
-      return inner_->Copy(to, from, bytes, inner);
-    });
-    return absl::OkStatus();
+  Work Move(void* to, const void* from, size_t bytes) {
+    return [this, to, from, bytes](Stream& inner) { return inner_->Copy(to, from, bytes, inner); };
   }
 
   const std::unique_ptr<Device> inner_;
   const FarRuns runs_;
   const std::shared_ptr<std::recursive_mutex> running_ = std::make_shared<std::recursive_mutex>();
   FarMemory memory_;
+  FarCaptures own_captures_;
+  FarCaptures* const captures_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> MakeFarDevice(std::unique_ptr<Device> inner, FarRuns runs) {
-  return std::make_unique<FarDevice>(std::move(inner), runs);
+std::unique_ptr<Device> MakeFarDevice(std::unique_ptr<Device> inner, FarRuns runs,
+                                      FarCaptures* captures) {
+  return std::make_unique<FarDevice>(std::move(inner), runs, captures);
 }
 
 }  // namespace starling

@@ -3,6 +3,7 @@
 #ifndef STARLING_KERNELS_TESTING_FAR_DEVICE_H_
 #define STARLING_KERNELS_TESTING_FAR_DEVICE_H_
 
+#include <atomic>
 #include <memory>
 
 #include "kernels/device.h"
@@ -20,9 +21,21 @@ enum class FarRuns {
   kBeside,
 };
 
-// Memory that is not this device's ends the process.
+// What streams captured, and what tests want of that. Arguments are frozen at the capture, so that one
+// which should come from memory gives other numbers at the second launch; what must not be called in
+// a capture ends the process.
+struct FarCaptures {
+  std::atomic<bool> possible{true};  // Device::captures()
+  std::atomic<int> fail_at{-1};      // the capture with this number, from 0, fails
+  std::atomic<int> begun{0};
+  std::atomic<int> alive{0};     // captured work that is held
+  std::atomic<int> launched{0};  // launches that have run
+};
+
+// Memory that is not this device's ends the process. `captures`, if not null, outlives the device.
 std::unique_ptr<Device> MakeFarDevice(std::unique_ptr<Device> inner,
-                                      FarRuns runs = FarRuns::kLate);
+                                      FarRuns runs = FarRuns::kLate,
+                                      FarCaptures* captures = nullptr);
 
 }  // namespace starling
 
