@@ -85,6 +85,8 @@ class CudaDevice : public Device, public UpdatingDevice {
   }
   void FreeHost(void* memory) override { static_cast<void>(cudaFreeHost(memory)); }
 
+  bool captures() const override { return true; }
+
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return CudaStream::Create(); }
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return CudaEvent::Create(); }
 
@@ -105,6 +107,11 @@ class CudaDevice : public Device, public UpdatingDevice {
   absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) override {
     STARLING_RETURN_IF_CUDA_ERROR(LaunchAdd(Element::kFloat, to, from, to,
                                             static_cast<int64_t>(elements), StreamOf(stream)));
+    return absl::OkStatus();
+  }
+
+  absl::Status SetStepValues(StepValues* to, const StepValues& values, Stream& stream) override {
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchSetStepValues(values, to, StreamOf(stream)));
     return absl::OkStatus();
   }
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/stream.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -80,6 +81,36 @@ absl::Status CudaStream::Synchronize() {
   absl::Status first;
   for (const std::shared_ptr<IndexWatch>& watch : watches_) first.Update(watch->Take());
   return first;
+}
+
+// Nothing can be done about what fails here; a launch that is under way runs to its end.
+CudaGraph::~CudaGraph() { static_cast<void>(cudaGraphExecDestroy(graph_)); }
+
+absl::Status CudaStream::BeginCapture() {
+  STARLING_RETURN_IF_CUDA_ERROR(
+      cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Captured>> CudaStream::EndCapture() {
+  cudaGraph_t captured = nullptr;
+  // Without a graph where a call spoiled the capture; the stream captures no more in any case.
+  STARLING_RETURN_IF_CUDA_ERROR(cudaStreamEndCapture(stream_, &captured));
+  const auto destroy = [](cudaGraph_t graph) { static_cast<void>(cudaGraphDestroy(graph)); };
+  const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, decltype(destroy)> graph(captured,
+                                                                                    destroy);
+  cudaGraphExec_t ready = nullptr;
+  STARLING_RETURN_IF_CUDA_ERROR(cudaGraphInstantiate(&ready, captured, 0));
+  auto launchable = std::make_unique<CudaGraph>(ready);
+  // Or the first launch would take longer, and say that there is no memory for it.
+  STARLING_RETURN_IF_CUDA_ERROR(cudaGraphUpload(ready, stream_));
+  return launchable;
+}
+
+absl::Status CudaStream::Launch(Captured& captured) {
+  STARLING_RETURN_IF_CUDA_ERROR(
+      cudaGraphLaunch(static_cast<CudaGraph&>(captured).get(), stream_));
+  return absl::OkStatus();
 }
 
 void CudaStream::Watch(const std::shared_ptr<IndexWatch>& watch) {

@@ -56,6 +56,18 @@ class CudaEvent : public Event {
   const cudaEvent_t event_;
 };
 
+// A graph, ready to be launched.
+class CudaGraph : public Captured {
+ public:
+  explicit CudaGraph(cudaGraphExec_t graph) : graph_(graph) {}
+  ~CudaGraph() override;
+
+  cudaGraphExec_t get() const { return graph_; }
+
+ private:
+  const cudaGraphExec_t graph_;
+};
+
 class CudaStream : public Stream {
  public:
   static absl::StatusOr<std::unique_ptr<CudaStream>> Create();
@@ -65,6 +77,10 @@ class CudaStream : public Stream {
   absl::Status Wait(Event& event) override;
   // kOutOfRange: a kernel met an index outside its table. kUnavailable: the GPU is lost.
   absl::Status Synchronize() override;
+  // The thread's own calls are restrained meanwhile; other threads may allocate, wait and copy.
+  absl::Status BeginCapture() override;
+  absl::StatusOr<std::unique_ptr<Captured>> EndCapture() override;
+  absl::Status Launch(Captured& captured) override;
 
   cudaStream_t get() const { return stream_; }
   // Synchronize asks it from here on.
