@@ -258,6 +258,7 @@ class FarStream : public Stream {
       queue_->Order(std::move(work));
     }
   }
+  bool capturing() const { return capturing_; }
   // What a capture does not take.
   void OrderNow(Work work) {
     CheckNotCapturing();
@@ -333,6 +334,7 @@ class FarKernel : public OperatorKernel {
   }
 
   absl::Status Forward(const ForwardArgs& args, Stream& stream) override {
+    CheckRanBefore(Far(stream), &forward_ran_);
     Far(stream).Order([this, args, inputs = memory_->Near(args.inputs),
                        parameters = memory_->Near(args.parameters)](Stream& inner) {
       ForwardArgs near = args;
@@ -349,6 +351,7 @@ class FarKernel : public OperatorKernel {
 
   absl::Status Backward(const BackwardArgs& args, Stream& stream) override {
     if (!training_) return inner_->Backward(args, stream);  // which refuses
+    CheckRanBefore(Far(stream), &backward_ran_);
     Far(stream).Order([this, args, inputs = memory_->Near(args.inputs),
                        parameters = memory_->Near(args.parameters),
                        grad_inputs = memory_->Near(args.grad_inputs),
@@ -369,9 +372,16 @@ class FarKernel : public OperatorKernel {
   }
 
  private:
+  // A GPU's libraries load their code at the first call, which a capture does not take.
+  static void CheckRanBefore(const FarStream& stream, bool* ran) {
+    ABSL_RAW_CHECK(*ran || !stream.capturing(), "the first call of an operator is captured");
+    *ran = true;
+  }
+
   const bool training_;
   const std::unique_ptr<OperatorKernel> inner_;
   FarMemory* const memory_;
+  bool forward_ran_ = false, backward_ran_ = false;
 };
 
 void UpdateFloats(const OptimizerStep& step, const float* gradient, float* w, float* slot0,

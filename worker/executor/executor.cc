@@ -9,18 +9,21 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
-#include "kernels/half.h"
 #include "worker/executor/copy_queue.h"
 #include "worker/executor/device_memory.h"
 #include "worker/executor/gradient_sums.h"
 #include "worker/executor/job_memory.h"
+#include "worker/executor/lane_program.h"
 #include "worker/executor/lane_times.h"
 #include "worker/executor/lanes.h"
 #include "worker/executor/micro_batches.h"
+#include "worker/executor/outcome_reader.h"
 #include "worker/executor/parameter_memory.h"
 #include "worker/executor/program.h"
 #include "worker/executor/slice_use.h"
 #include "worker/executor/staging.h"
+#include "worker/executor/stretches.h"
+#include "worker/executor/unit_times.h"
 
 namespace starling {
 namespace {
@@ -29,19 +32,18 @@ namespace {
 struct Lane {
   std::unique_ptr<Stream> stream;
   DeviceMemory arena;
-  DeviceMemory gradients;                       // flat; of one micro-batch
-  std::vector<std::unique_ptr<Program>> train;  // by ExecutorOptions::train_samples
-  std::vector<std::unique_ptr<Program>> evaluate;
+  DeviceMemory gradients;    // flat; of one micro-batch
+  DeviceMemory step_values;  // of the micro-batch under way; where work is captured
+  std::vector<std::unique_ptr<LaneProgram>> train;  // by ExecutorOptions::train_samples
+  std::vector<std::unique_ptr<LaneProgram>> evaluate;
   std::optional<Taken> taken;   // the next one
   std::vector<char> sees;       // by slice: its value is there for what the lane orders in this unit
   std::vector<int> steps_left;  // by slice, of the micro-batch under way
-  float* losses = nullptr;      // pinned
-  DeviceMemory judged;          // by sample: right predictions
-  uint32_t* correct = nullptr;  // the same, pinned
+  OutcomeReader outcome;
   ReplayWait replay;
   uint64_t slice_wait_us = 0;
   uint64_t ack_wait_us = 0;
-  LaneTimes times;
+  LaneTimes* times = nullptr;
   // Where the host does not reach device memory.
   std::unique_ptr<CopyQueue> out;  // of sums
   std::unique_ptr<InputStaging> inputs;
@@ -60,11 +62,12 @@ class ExecutorImpl : public Executor {
         memory_(graph, layout_, options_, device),
         graph_(memory_.graph()),
         use_(FindSliceUse(graph_, layout_)),
+        stretches_(MakeStretches(graph_, layout_, use_,
+                                 memory_.step_values_bytes() > 0 && !options.replay)),
         slice_ready_(new std::atomic<bool>[layout_.slices.size()]),
+        times_(options.lanes),
         threads_(options.lanes) {
     for (const ResolvedNode& node : graph_.nodes) {
-      forward_names_.push_back(absl::StrCat("forward ", node.name));
-      backward_names_.push_back(absl::StrCat("backward ", node.name));
       again_names_.push_back(absl::StrCat("recompute ", node.name));
     }
   }
@@ -72,6 +75,7 @@ class ExecutorImpl : public Executor {
   absl::Status Prepare() {
     for (int i = 0; i < options_.lanes; ++i) {
       lanes_.push_back(std::make_unique<Lane>());
+      lanes_.back()->times = &times_.lane(i);
       STARLING_RETURN_IF_ERROR(CompileLane(*lanes_.back()));
     }
     STARLING_RETURN_IF_ERROR(PlanBytes());
@@ -97,30 +101,7 @@ class ExecutorImpl : public Executor {
     return pinned_.bytes() + parameters * memory_.flat_bytes();
   }
 
-  ExecutorTimes times() const override {
-    const uint64_t now = SpanRing::NowMicros();
-    const auto mean = [this](auto&& of_lane) {
-      uint64_t sum = 0;
-      for (const auto& lane : lanes_) sum += of_lane(lane->times);
-      return 1e-6 * static_cast<double>(sum) / options_.lanes;
-    };
-    const auto spent = [&](LanePhase phase) {
-      return mean([&](const LaneTimes& times) { return times.spent_us(phase); });
-    };
-    ExecutorTimes times;
-    times.data = spent(LanePhase::kData);
-    times.forward = spent(LanePhase::kForward);
-    times.backward = spent(LanePhase::kBackward);
-    times.values = spent(LanePhase::kValues);
-    times.held = spent(LanePhase::kHeld);
-    times.push = spent(LanePhase::kPush);
-    times.pending = mean([&](const LaneTimes& lane) { return lane.pending_us(now); });
-    MutexLock lock(&mutex_);
-    const uint64_t under_way_us =
-        unit_begin_us_ == 0 || now < unit_begin_us_ ? 0 : now - unit_begin_us_;
-    times.total = 1e-6 * static_cast<double>(units_us_ + under_way_us);
-    return times;
-  }
+  ExecutorTimes times() const override { return times_.Read(SpanRing::NowMicros()); }
 
   absl::Status Train(const Unit& unit, BatchSource& batches, SliceGate& gate, GradientSink& sink,
                      UnitResult* result) override {
@@ -155,9 +136,9 @@ class ExecutorImpl : public Executor {
   absl::Status PlanBytes() {
     for (const auto* programs : {&lanes_[0]->train, &lanes_[0]->evaluate}) {
       for (const auto& program : *programs) {
-        arena_bytes_ = std::max(arena_bytes_, program->arena_bytes());
-        activation_bytes_ = std::max(activation_bytes_, program->activation_bytes());
-        samples_max_ = std::max(samples_max_, program->samples());
+        arena_bytes_ = std::max(arena_bytes_, program->program().arena_bytes());
+        activation_bytes_ = std::max(activation_bytes_, program->program().activation_bytes());
+        samples_max_ = std::max(samples_max_, program->program().samples());
       }
     }
     planned_bytes_ = memory_.BytesWith(arena_bytes_, samples_max_);
@@ -171,16 +152,20 @@ class ExecutorImpl : public Executor {
       STARLING_RETURN_IF_ERROR(
           device_->Zero(lane.gradients.as<float>(), memory_.flat_bytes(), *lane.stream));
     }
+    if (stretches_.captured) {
+      STARLING_RETURN_IF_ERROR(lane.step_values.Allocate(device_, memory_.step_values_bytes(),
+                                                         *lane.stream));
+    }
     char* const arena = lane.arena.as<char>();
+    const auto* const values = lane.step_values.as<StepValues>();
     for (const auto& program : lane.train) {
-      program->Bind(arena, layout_, live_.device(), lane.gradients.as<float>());
+      program->program().Bind(arena, layout_, live_.device(), lane.gradients.as<float>(), values);
     }
     for (const auto& program : lane.evaluate) {
-      program->Bind(arena, layout_, snapshot_.device(), nullptr);
+      program->program().Bind(arena, layout_, snapshot_.device(), nullptr, values);
     }
-    lane.losses = reinterpret_cast<float*>(pinned_.Take(LossBytes()));
-    STARLING_RETURN_IF_ERROR(lane.judged.Allocate(device_, CorrectBytes(), *lane.stream));
-    lane.correct = reinterpret_cast<uint32_t*>(pinned_.Take(CorrectBytes()));
+    STARLING_RETURN_IF_ERROR(
+        lane.outcome.Allocate(device_, memory_, samples_max_, &pinned_, *lane.stream));
     STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
     if (device_->host_reaches_memory()) return absl::OkStatus();
     STARLING_ASSIGN_OR_RETURN(lane.computed, device_->CreateEvent());
@@ -193,27 +178,25 @@ class ExecutorImpl : public Executor {
     return absl::OkStatus();
   }
 
-  size_t LossBytes() const { return samples_max_ * sizeof(float); }
-  size_t CorrectBytes() const { return memory_.judged_bytes(samples_max_); }
   size_t LanePinnedBytes() const {
-    return PinnedPool::PieceBytes(LossBytes()) + PinnedPool::PieceBytes(CorrectBytes()) +
-           memory_.staging_bytes(samples_max_);
+    return OutcomeReader::PinnedBytes(memory_, samples_max_) + memory_.staging_bytes(samples_max_);
   }
 
   // `first`: those of the first lane, where that is another one.
   absl::Status CreatePrograms(const std::vector<int64_t>& sizes, bool training,
-                              const std::vector<std::unique_ptr<Program>>& first,
-                              std::vector<std::unique_ptr<Program>>* out) {
+                              const std::vector<std::unique_ptr<LaneProgram>>& first,
+                              std::vector<std::unique_ptr<LaneProgram>>* out) {
     for (size_t i = 0; i < sizes.size(); ++i) {
-      ProgramOptions program = {sizes[i], training, options_.kernel_threads,
+      ProgramOptions options = {sizes[i], training, options_.kernel_threads,
                                 options_.global_batch};
-      program.type = options_.type;
-      program.tune = options_.tune;
-      program.tf32 = options_.tf32;
-      if (training) program.recompute = options_.recompute;
-      const Program* const twin = &first == out ? nullptr : first[i].get();
-      STARLING_ASSIGN_OR_RETURN(out->emplace_back(),
-                                Program::Create(graph_, device_, program, twin));
+      options.type = options_.type;
+      options.tune = options_.tune;
+      options.tf32 = options_.tf32;
+      if (training) options.recompute = options_.recompute;
+      const Program* const twin = &first == out ? nullptr : &first[i]->program();
+      STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Program> program,
+                                Program::Create(graph_, device_, options, twin));
+      out->push_back(std::make_unique<LaneProgram>(std::move(program), &stretches_, &captures_));
     }
     return absl::OkStatus();
   }
@@ -254,18 +237,11 @@ class ExecutorImpl : public Executor {
       finite_ = true;
     }
     if (sink != nullptr) STARLING_RETURN_IF_ERROR(sums_->Begin(unit.ranges));
-    if (sink != nullptr) CountUnit(/*begins=*/true);
+    if (sink != nullptr) times_.Begin(SpanRing::NowMicros());
     threads_.Run([this](int lane) { RunLane(*lanes_[lane]); });
     if (const absl::Status status = parameters().EndUnit(); !status.ok()) Fail(status);
-    if (sink != nullptr) CountUnit(/*begins=*/false);
+    if (sink != nullptr) times_.End(SpanRing::NowMicros());
     return Finish(result);
-  }
-
-  void CountUnit(bool begins) {
-    MutexLock lock(&mutex_);
-    const uint64_t now = SpanRing::NowMicros();
-    if (!begins) units_us_ += now - unit_begin_us_;
-    unit_begin_us_ = begins ? now : 0;
   }
 
   absl::Status Finish(UnitResult* result) {
@@ -297,7 +273,7 @@ class ExecutorImpl : public Executor {
   }
 
   void RunLane(Lane& lane) {
-    if (run_.sink != nullptr) lane.times.Begin(SpanRing::NowMicros());
+    if (run_.sink != nullptr) lane.times->Begin(SpanRing::NowMicros());
     if (const absl::Status status = RunMicroBatches(lane); !status.ok()) Fail(status);
     // What was ordered reads and writes memory of the sink's, and parameters.
     if (const absl::Status status = lane.stream->Synchronize(); !status.ok()) Fail(status);
@@ -307,8 +283,8 @@ class ExecutorImpl : public Executor {
     if (lane.inputs != nullptr) {
       if (const absl::Status status = lane.inputs->EndUnit(); !status.ok()) Fail(status);
     }
-    if (lane.computing) lane.times.Spend(SpanRing::NowMicros(), LanePhase::kBackward);
-    lane.times.End();
+    if (lane.computing) lane.times->Spend(SpanRing::NowMicros(), LanePhase::kBackward);
+    lane.times->End();
   }
 
   absl::Status RunMicroBatches(Lane& lane) {
@@ -329,15 +305,15 @@ class ExecutorImpl : public Executor {
     if (got.ok()) next->batch = *got;
     absl::Status status = got.status();
     if (status.ok() && next->batch.samples > 0) status = Stage(lane, next->batch);
-    lane.times.Spend(SpanRing::NowMicros(), LanePhase::kData);
+    lane.times->Spend(SpanRing::NowMicros(), LanePhase::kData);
     if (status.ok()) lane.taken = next;
     return status;
   }
 
   absl::Status Stage(Lane& lane, const MicroBatch& batch) {
     if (lane.inputs == nullptr) return absl::OkStatus();
-    STARLING_ASSIGN_OR_RETURN(Program* const program, ProgramFor(lane, batch.samples));
-    return lane.inputs->Stage(*program, batch);
+    STARLING_ASSIGN_OR_RETURN(LaneProgram* const program, ProgramFor(lane, batch.samples));
+    return lane.inputs->Stage(program->program(), batch);
   }
 
   // The next one travels while the device computes what was ordered. Taking it may block: nothing more of
@@ -353,7 +329,7 @@ class ExecutorImpl : public Executor {
 
   absl::Status RunMicroBatch(Lane& lane, const Taken& taken) {
     const size_t range = taken.range;
-    const uint64_t index = taken.index, leaf = taken.leaf, id = taken.id;
+    const uint64_t leaf = taken.leaf;
     const MicroBatch& batch = taken.batch;
     if (batch.samples == 0) {
       if (run_.sink == nullptr) return absl::OkStatus();
@@ -363,18 +339,22 @@ class ExecutorImpl : public Executor {
       }
       return AddNothing(lane, range, leaf, 0);
     }
-    STARLING_ASSIGN_OR_RETURN(Program* const program, ProgramFor(lane, batch.samples));
+    STARLING_ASSIGN_OR_RETURN(LaneProgram* const program, ProgramFor(lane, batch.samples));
     const RandomKey random = {options_.seed, static_cast<uint32_t>(run_.unit->job_step),
-                              static_cast<uint32_t>(id), 0};
-    STARLING_RETURN_IF_ERROR(Load(lane, *program, batch));
+                              static_cast<uint32_t>(taken.id), 0};
+    STARLING_RETURN_IF_ERROR(Load(lane, program->program(), batch));
     STARLING_RETURN_IF_ERROR(Forward(lane, *program, random));
     if (run_.sink == nullptr) STARLING_RETURN_IF_ERROR(TakeAhead(lane));
     STARLING_RETURN_IF_ERROR(CountBackward(lane));
-    STARLING_RETURN_IF_ERROR(ReadOutcome(lane, *program, batch, &run_.micro_batches.outcome(index)));
-    lane.times.Spend(SpanRing::NowMicros(), LanePhase::kForward);
-    if (!std::isfinite(run_.micro_batches.outcome(index).loss_sum)) {
-      if (run_.sink != nullptr && scales_loss()) return AddOverflow(lane, index, range, leaf, batch);
-      return ReportNonFinite(lane, *program, batch, random);
+    Outcome& outcome = run_.micro_batches.outcome(taken.index);
+    STARLING_ASSIGN_OR_RETURN(outcome, ReadOutcome(lane, program->program()));
+    lane.times->Spend(SpanRing::NowMicros(), LanePhase::kForward);
+    if (!std::isfinite(outcome.loss_sum)) {
+      if (run_.sink == nullptr || !scales_loss()) {
+        return ReportNonFinite(lane, program->program(), batch, random);
+      }
+      outcome = Outcome();
+      return AddOverflow(lane, range, leaf, batch);
     }
     if (run_.sink == nullptr) return absl::OkStatus();
     STARLING_RETURN_IF_ERROR(Backward(lane, *program, random, range, leaf));
@@ -390,16 +370,16 @@ class ExecutorImpl : public Executor {
   absl::Status CountBackward(Lane& lane) {
     if (!std::exchange(lane.computing, false)) return absl::OkStatus();
     STARLING_RETURN_IF_ERROR(lane.computed->Synchronize());
-    lane.times.Spend(SpanRing::NowMicros(), LanePhase::kBackward);
+    lane.times->Spend(SpanRing::NowMicros(), LanePhase::kBackward);
     return absl::OkStatus();
   }
 
   static absl::Status Abandoned() { return absl::CancelledError("the unit was abandoned"); }
 
-  absl::StatusOr<Program*> ProgramFor(const Lane& lane, int64_t samples) const {
+  absl::StatusOr<LaneProgram*> ProgramFor(const Lane& lane, int64_t samples) const {
     const auto& programs = run_.sink != nullptr ? lane.train : lane.evaluate;
     for (const auto& program : programs) {
-      if (program->samples() == samples) return program.get();
+      if (program->program().samples() == samples) return program.get();
     }
     return absl::InvalidArgumentError(absl::StrCat(
         "expected a micro-batch of ",
@@ -416,11 +396,11 @@ class ExecutorImpl : public Executor {
         continue;
       }
       const uint64_t begin = SpanRing::NowMicros();
-      lane.times.Spend(begin, LanePhase::kForward);
+      lane.times->Spend(begin, LanePhase::kForward);
       uint64_t held_us = 0;
       const bool ready = run_.gate->Wait(slice, &held_us);
       const uint64_t end = SpanRing::NowMicros();
-      lane.times.Spend(end, LanePhase::kValues, LanePhase::kHeld, held_us);
+      lane.times->Spend(end, LanePhase::kValues, LanePhase::kHeld, held_us);
       if (!ready) return Abandoned();
       STARLING_RETURN_IF_ERROR(InstallSlice(lane, slice));
       lane.slice_wait_us += end - begin;
@@ -445,79 +425,57 @@ class ExecutorImpl : public Executor {
                                 *lane.stream);
   }
 
-  absl::Status Forward(Lane& lane, Program& program, const RandomKey& random) {
-    for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
-      STARLING_RETURN_IF_ERROR(WaitForSlices(lane, node));
+  // For captured work that comes next on the lane's stream.
+  absl::Status SetStepValues(Lane& lane, const RandomKey& random, double loss_scale) {
+    if (!stretches_.captured) return absl::OkStatus();
+    const StepValues values = {random.step, random.micro_batch, static_cast<float>(loss_scale)};
+    return device_->SetStepValues(lane.step_values.as<StepValues>(), values, *lane.stream);
+  }
+
+  absl::Status Forward(Lane& lane, LaneProgram& program, const RandomKey& random) {
+    STARLING_RETURN_IF_ERROR(SetStepValues(lane, random, 1));
+    for (size_t i = 0; i < stretches_.forward.size(); ++i) {
+      const auto [first, end] = stretches_.forward[i];
+      for (int node = first; node < end; ++node) {
+        STARLING_RETURN_IF_ERROR(WaitForSlices(lane, node));
+      }
       if (Stopped()) return Abandoned();
       const uint64_t begin = SpanRing::NowMicros();
-      STARLING_RETURN_IF_ERROR(ForwardNode(lane, program, node, random));
-      spans_->Record(forward_names_[node], SpanCategory::kForward, begin, SpanRing::NowMicros(),
-                     {.clock = run_.unit->clock});
+      STARLING_RETURN_IF_ERROR(ForwardStretch(lane, program, i, random));
+      spans_->Record(stretches_.forward_names[i], SpanCategory::kForward, begin,
+                     SpanRing::NowMicros(), {.clock = run_.unit->clock});
     }
     return absl::OkStatus();
   }
 
-  absl::Status ForwardNode(Lane& lane, Program& program, int node, const RandomKey& random) {
-    if (!options_.replay) return program.Forward(node, random, *lane.stream);
-    return Replay(lane, options_.replay->forward / static_cast<double>(graph_.nodes.size()));
+  absl::Status ForwardStretch(Lane& lane, LaneProgram& program, size_t stretch,
+                              const RandomKey& random) {
+    if (!options_.replay) return program.Forward(stretch, random, *lane.stream);
+    return Replay(lane, options_.replay->forward / static_cast<double>(stretches_.forward.size()));
   }
 
-  absl::Status BackwardStepOf(Lane& lane, Program& program, size_t step) {
-    if (!options_.replay) {
-      const double scale = scales_loss() ? run_.gate->LossScale() : 1;
-      return program.Backward(static_cast<int>(step), scale, *lane.stream);
-    }
+  absl::Status BackwardStretch(Lane& lane, LaneProgram& program, size_t stretch,
+                               const RandomKey& random, double loss_scale) {
+    if (!options_.replay) return program.Backward(stretch, random, loss_scale, *lane.stream);
     return Replay(lane,
-                  options_.replay->backward / static_cast<double>(program.backward_steps().size()));
+                  options_.replay->backward / static_cast<double>(stretches_.backward.size()));
   }
 
   absl::Status Replay(Lane& lane, absl::Duration time) {
     return lane.replay.For(time, [this] { return Stopped(); }) ? absl::OkStatus() : Abandoned();
   }
 
-  absl::Status ReadOutcome(Lane& lane, const Program& program, const MicroBatch& batch,
-                           Outcome* outcome) {
-    const int64_t n = batch.samples;
-    if (options_.replay) {
-      *outcome = {static_cast<double>(n), static_cast<uint64_t>(n), 0};
-      return absl::OkStatus();
-    }
-    const Judgement judgement = {n, JudgedLabels(graph_), graph_.classes,
-                                 graph_.nodes.back().kind == OpKind::kBinaryCrossEntropy};
-    STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.losses, program.losses(),
-                                                     n * sizeof(float), *lane.stream));
-    if (judgement.labels > 0) {
-      uint32_t* const judged = lane.judged.as<uint32_t>();
-      STARLING_RETURN_IF_ERROR(device_->CountCorrect(judgement, program.logits(),
-                                                     program.labels(), judged, *lane.stream));
-      STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(lane.correct, judged,
-                                                       n * sizeof(uint32_t), *lane.stream));
-    }
-    STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
-    outcome->samples = n;
-    for (int64_t i = 0; i < n; ++i) {
-      outcome->loss_sum += lane.losses[i];
-      if (judgement.labels > 0) outcome->correct += lane.correct[i];
-    }
-    return absl::OkStatus();
+  absl::StatusOr<Outcome> ReadOutcome(Lane& lane, const Program& program) {
+    if (!options_.replay) return lane.outcome.Read(program, *lane.stream);
+    const int64_t n = program.samples();
+    return Outcome{static_cast<double>(n), static_cast<uint64_t>(n), 0};
   }
 
-  // Computes the micro-batch once more, looking at every operator's output.
   absl::Status ReportNonFinite(Lane& lane, Program& program, const MicroBatch& batch,
                                const RandomKey& random) {
     STARLING_RETURN_IF_ERROR(program.Load(batch.inputs, batch.labels, *lane.stream));
-    std::string layer;
-    for (int node = 0; node < static_cast<int>(graph_.nodes.size()) && layer.empty(); ++node) {
-      STARLING_RETURN_IF_ERROR(program.Forward(node, random, *lane.stream));
-      std::vector<uint8_t> output(program.output_bytes(node));
-      STARLING_RETURN_IF_ERROR(device_->CopyFromDevice(output.data(), program.output(node),
-                                                       output.size(), *lane.stream));
-      STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
-      if (!AllFinite(program.output_type(node), output.data(), output.size())) {
-        const ResolvedNode& resolved = graph_.nodes[node];
-        layer = absl::StrCat(resolved.name, " (", Rule(resolved.kind).name, ")");
-      }
-    }
+    STARLING_ASSIGN_OR_RETURN(
+        const std::string layer, FirstNonFinite(graph_, device_, random, program, *lane.stream));
     MutexLock lock(&mutex_);
     run_.stop = true;
     if (!finite_ && bad_micro_batch_ < random.micro_batch) return absl::OkStatus();
@@ -532,23 +490,27 @@ class ExecutorImpl : public Executor {
     return lane.out == nullptr ? absl::OkStatus() : lane.out->Precede(*lane.stream);
   }
 
-  absl::Status Backward(Lane& lane, Program& program, const RandomKey& random, size_t range,
+  absl::Status Backward(Lane& lane, LaneProgram& program, const RandomKey& random, size_t range,
                         uint64_t leaf) {
     STARLING_RETURN_IF_ERROR(WaitForGradients(lane));
+    const double loss_scale = scales_loss() ? run_.gate->LossScale() : 1;
+    STARLING_RETURN_IF_ERROR(SetStepValues(lane, random, loss_scale));
     lane.steps_left = use_.nodes_of_slice;
-    const std::vector<BackwardStep>& steps = program.backward_steps();
-    for (size_t step = 0; step < steps.size(); ++step) {
+    const auto samples = static_cast<uint32_t>(program.program().samples());
+    for (size_t i = 0; i < stretches_.backward.size(); ++i) {
       if (Stopped()) return Abandoned();
-      const int node = steps[step].node;
-      STARLING_RETURN_IF_ERROR(ComputeAgain(lane, program, random, static_cast<int>(step)));
+      const auto [first, end] = stretches_.backward[i];
+      STARLING_RETURN_IF_ERROR(ComputeAgain(lane, program.program(), random, first));
       const uint64_t begin = SpanRing::NowMicros();
-      STARLING_RETURN_IF_ERROR(BackwardStepOf(lane, program, step));
-      spans_->Record(backward_names_[node], SpanCategory::kBackward, begin, SpanRing::NowMicros(),
-                     {.clock = run_.unit->clock});
-      for (SliceId slice : use_.pushed_by_node[node]) {
-        if (--lane.steps_left[slice.value] > 0) continue;
-        STARLING_RETURN_IF_ERROR(
-            AddSlice(lane, range, leaf, slice, static_cast<uint32_t>(program.samples())));
+      STARLING_RETURN_IF_ERROR(BackwardStretch(lane, program, i, random, loss_scale));
+      spans_->Record(stretches_.backward_names[i], SpanCategory::kBackward, begin,
+                     SpanRing::NowMicros(), {.clock = run_.unit->clock});
+      for (int step = first; step < end; ++step) {
+        const int node = program.program().backward_steps()[step].node;
+        for (SliceId slice : use_.pushed_by_node[node]) {
+          if (--lane.steps_left[slice.value] > 0) continue;
+          STARLING_RETURN_IF_ERROR(AddSlice(lane, range, leaf, slice, samples));
+        }
       }
     }
     return absl::OkStatus();
@@ -557,7 +519,8 @@ class ExecutorImpl : public Executor {
   // What forward dropped and the step needs. Parameters that it reads are as they were: a slice's
   // owner may change them once its gradient is ready, which is after its nodes' own steps.
   absl::Status ComputeAgain(Lane& lane, Program& program, const RandomKey& random, int step) {
-    if (options_.replay) return absl::OkStatus();  // is in the time of backward
+    if (options_.replay) return absl::OkStatus();        // is in the time of backward
+    if (stretches_.captured) return absl::OkStatus();  // is in the stretch
     for (int node : program.again(step)) {
       if (Stopped()) return Abandoned();
       const uint64_t begin = SpanRing::NowMicros();
@@ -571,9 +534,7 @@ class ExecutorImpl : public Executor {
   bool scales_loss() const { return options_.type == DataType::kFp16; }
 
   // What the loss's gradient would make of all others says nothing: whoever takes the sums skips them.
-  absl::Status AddOverflow(Lane& lane, uint64_t index, size_t range, uint64_t leaf,
-                           const MicroBatch& batch) {
-    run_.micro_batches.outcome(index) = Outcome();
+  absl::Status AddOverflow(Lane& lane, size_t range, uint64_t leaf, const MicroBatch& batch) {
     run_.sink->Overflowed();
     return AddNothing(lane, range, leaf, static_cast<uint32_t>(batch.samples));
   }
@@ -603,7 +564,7 @@ class ExecutorImpl : public Executor {
                                            samples, *run_.sink, *lane.stream, lane.out.get(),
                                            &waited_us);
     lane.ack_wait_us += waited_us;
-    lane.times.Spend(SpanRing::NowMicros(), LanePhase::kBackward, LanePhase::kPush, waited_us);
+    lane.times->Spend(SpanRing::NowMicros(), LanePhase::kBackward, LanePhase::kPush, waited_us);
     return status;
   }
 
@@ -614,8 +575,8 @@ class ExecutorImpl : public Executor {
   const JobMemory memory_;
   const ResolvedGraph& graph_;  // as the device computes it
   const SliceUse use_;
-  std::vector<std::string> forward_names_;
-  std::vector<std::string> backward_names_;
+  const Stretches stretches_;
+  CaptureSwitch captures_;
   std::vector<std::string> again_names_;
 
   size_t arena_bytes_ = 0, activation_bytes_ = 0;  // of one lane
@@ -630,9 +591,9 @@ class ExecutorImpl : public Executor {
   UnderWay run_;
   const std::unique_ptr<std::atomic<bool>[]> slice_ready_;  // by slice, of the unit under way
 
-  mutable Mutex mutex_;
-  uint64_t units_us_ ABSL_GUARDED_BY(mutex_) = 0;       // of training units that ended
-  uint64_t unit_begin_us_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: none is under way
+  UnitTimes times_;
+
+  Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool finite_ ABSL_GUARDED_BY(mutex_) = true;
   std::string bad_layer_ ABSL_GUARDED_BY(mutex_);

@@ -115,6 +115,9 @@ struct ExecutorOptions {
   size_t bytes_max = std::numeric_limits<size_t>::max();  // of device memory that may be planned
   Recompute recompute;  // of what training computes again; changes no bit
   bool tune = false;    // as OperatorSpec::tune: of jobs that need not be reproducible
+  // Where the device captures work, forward and backward are launched in large pieces (CUDA graphs);
+  // changes no bit.
+  bool capture = true;
   // Lanes wait instead of computing: every gradient is 0, a sample's loss 1, no prediction right.
   std::optional<ReplayedCompute> replay;
 };

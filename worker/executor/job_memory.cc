@@ -35,6 +35,10 @@ size_t JobMemory::judged_bytes(int64_t samples) const {
   return JudgedLabels(graph_) == 0 ? 0 : samples * sizeof(uint32_t);
 }
 
+size_t JobMemory::step_values_bytes() const {
+  return options_.capture && device_->captures() ? sizeof(StepValues) : 0;
+}
+
 size_t JobMemory::input_bytes(int64_t samples) const {
   return samples * graph_.values[kInputValue].elements * sizeof(float);
 }
@@ -49,7 +53,8 @@ size_t JobMemory::staging_bytes(int64_t samples) const {
 }
 
 size_t JobMemory::BytesWith(size_t arena_bytes, int64_t samples) const {
-  return options_.lanes * (arena_bytes + judged_bytes(samples) + staging_bytes(samples)) +
+  return options_.lanes * (arena_bytes + judged_bytes(samples) + staging_bytes(samples) +
+                           step_values_bytes()) +
          flat_buffers() * flat_bytes();
 }
 

@@ -30,7 +30,8 @@ class JobMemory {
   };
 
   // All but `graph` outlive this. Read of `options`: global_batch, micro_batches, evaluate_samples
-  // (whether there are any), lanes, kernel_threads, type, tf32, bytes_max.
+  // (whether there are any), lanes, kernel_threads, type, tf32, bytes_max,
+  // capture.
   JobMemory(const ResolvedGraph& graph, const Layout& layout, const ExecutorOptions& options,
             Device* device);
 
@@ -42,6 +43,9 @@ class JobMemory {
   size_t flat_bytes() const { return layout_.elements * sizeof(float); }
   // Of the counts of right predictions, one for each sample; 0 where none are judged.
   size_t judged_bytes(int64_t samples) const;
+
+  // Of what differs from one micro-batch of a lane to the next; 0 where nothing is captured.
+  size_t step_values_bytes() const;
 
   // Of inputs and labels, in plain order.
   size_t input_bytes(int64_t samples) const;

@@ -199,7 +199,9 @@ size_t Program::SharedGradientBytes(const ResolvedGraph& graph) {
   return most;
 }
 
-void Program::Bind(char* arena, const Layout& layout, const float* parameters, float* gradients) {
+void Program::Bind(char* arena, const Layout& layout, const float* parameters, float* gradients,
+                   const StepValues* values) {
+  values_ = values;
   nodes_.clear();
   late_nodes_.clear();
   for (int i = 0; i < static_cast<int>(kernels_.size()); ++i) {
@@ -318,6 +320,7 @@ absl::Status Program::RunForward(int node, const BoundNode& bound, const RandomK
   args.workspace = bound.workspace;
   args.random = random;
   args.random.node = static_cast<uint32_t>(graph_.nodes[node].number);
+  args.values = values_;
   return kernels_[node]->Forward(args, stream);
 }
 
@@ -336,6 +339,7 @@ absl::Status Program::Backward(int step, double loss_scale, Stream& stream) {
   args.workspace = bound.workspace;
   args.global_batch = options_.global_batch;
   args.loss_scale = loss_scale;
+  args.values = values_;
   STARLING_RETURN_IF_ERROR(kernels_[node]->Backward(args, stream));
   for (const Addition& addition : bound.additions) {
     STARLING_RETURN_IF_ERROR(device_->AddValues(addition.to, addition.from, addition.bytes,

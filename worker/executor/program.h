@@ -49,8 +49,10 @@ class Program {
   // How much of forward runs again in backward, by estimated cost: 0 to 1.
   double recomputed_share() const;
 
-  // `parameters` and `gradients` (training only) are flat buffers in the order of `layout`.
-  void Bind(char* arena, const Layout& layout, const float* parameters, float* gradients);
+  // `parameters` and `gradients` (training only) are flat buffers in the order of `layout`. `values`, if
+  // not null, is device memory that counts instead of what Forward and Backward are given of it.
+  void Bind(char* arena, const Layout& layout, const float* parameters, float* gradients,
+            const StepValues* values = nullptr);
 
   // Copies a micro-batch in; `inputs` may be null where the graph does not read them.
   absl::Status Load(const void* inputs, const void* labels, Stream& stream);
@@ -138,6 +140,7 @@ class Program {
   std::vector<BoundStep> steps_;
   void* input_ = nullptr;  // null: nothing reads it
   void* labels_ = nullptr;
+  const StepValues* values_ = nullptr;
   const float* losses_ = nullptr;
   const float* logits_ = nullptr;
 };

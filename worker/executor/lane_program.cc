@@ -1,0 +1,78 @@
+#include "worker/executor/lane_program.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+
+namespace starling {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Captured>> Capture(Stream& stream,
+                                                  absl::FunctionRef<absl::Status()> calls) {
+  STARLING_RETURN_IF_ERROR(stream.BeginCapture());
+  const absl::Status called = calls();
+  absl::StatusOr<std::unique_ptr<Captured>> captured = stream.EndCapture();
+  if (!called.ok()) return called;  // says more than that the capture is spoiled
+  return captured;
+}
+
+}  // namespace
+
+void CaptureSwitch::TurnOff(const absl::Status& why) {
+  if (!on_.exchange(false)) return;
+  spdlog::warn(
+      "no CUDA graphs: a capture failed, so each kernel is launched by itself from here on ({})",
+      why.ToString());
+}
+
+LaneProgram::LaneProgram(std::unique_ptr<Program> program, const Stretches* stretches,
+                         CaptureSwitch* captures)
+    : program_(std::move(program)),
+      stretches_(stretches),
+      captures_(captures),
+      forward_(stretches->forward.size()),
+      backward_(stretches->backward.size()) {}
+
+absl::Status LaneProgram::Forward(size_t stretch, const RandomKey& random, Stream& stream) {
+  const auto [begin, end] = stretches_->forward[stretch];
+  return Order(forward_[stretch], stream, [&, begin = begin, end = end]() -> absl::Status {
+    for (int node = begin; node < end; ++node) {
+      STARLING_RETURN_IF_ERROR(program_->Forward(node, random, stream));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status LaneProgram::Backward(size_t stretch, const RandomKey& random, double loss_scale,
+                                   Stream& stream) {
+  const auto [begin, end] = stretches_->backward[stretch];
+  return Order(backward_[stretch], stream, [&, begin = begin, end = end]() -> absl::Status {
+    for (int step = begin; step < end; ++step) {
+      if (stretches_->captured) {
+        for (int node : program_->again(step)) {
+          STARLING_RETURN_IF_ERROR(program_->ForwardAgain(node, random, stream));
+        }
+      }
+      STARLING_RETURN_IF_ERROR(program_->Backward(step, loss_scale, stream));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status LaneProgram::Order(Slot& slot, Stream& stream,
+                                absl::FunctionRef<absl::Status()> calls) {
+  if (!stretches_->captured || !captures_->on()) return calls();
+  if (slot.captured != nullptr) return stream.Launch(*slot.captured);
+  if (!std::exchange(slot.ran, true)) return calls();
+  absl::StatusOr<std::unique_ptr<Captured>> captured = Capture(stream, calls);
+  if (!captured.ok()) {
+    captures_->TurnOff(captured.status());
+    return calls();
+  }
+  slot.captured = *std::move(captured);
+  return stream.Launch(*slot.captured);
+}
+
+}  // namespace starling
