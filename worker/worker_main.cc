@@ -39,6 +39,7 @@ struct WorkerFlags {
   std::string lanes;
   std::string memory_bytes;
   DeviceOptions device;
+  std::string cuda_graphs = "on";
   std::string coordinator_timeout = "60s";
   std::string record_steps;
   std::string record_limit = "200";
@@ -111,6 +112,11 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
         options.job.memory_bytes,
         PositiveInteger("--memory-bytes", flags.memory_bytes, std::numeric_limits<int64_t>::max()));
   }
+  if (flags.cuda_graphs != "on" && flags.cuda_graphs != "off") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--cuda-graphs: expected on or off, got \"", flags.cuda_graphs, "\""));
+  }
+  options.job.capture = flags.cuda_graphs == "on";
   STARLING_ASSIGN_OR_RETURN(const double timeout, config::ParseDuration(flags.coordinator_timeout));
   options.coordinator_timeout = absl::Seconds(timeout);
   STARLING_RETURN_IF_ERROR(ReadInjections(flags, &options));
@@ -202,6 +208,10 @@ int WorkerMain(int argc, char** argv) {
         "The shared object that computes on a GPU (default: libstarling_cuda.so in this program's "
         "folder, else as the system's loader finds it)",
         &flags.device.cuda_library},
+       {"--cuda-graphs",
+        "on: on a GPU, a step's kernels are launched together, as CUDA graphs; off: each by itself, "
+        "to find a fault",
+        &flags.cuda_graphs},
        {"--coordinator-timeout", "How long to look for the coordinator at the start",
         &flags.coordinator_timeout},
        {"--record-steps", "Folder in which steps are written down for tests/judge/trainer.py",

@@ -2,16 +2,17 @@
 // is asked line by line, so that it can take turns with another one.
 //
 //   compute_bench THREADS   (a power of two, at most 8)
-//   compute_bench gpu
+//   compute_bench gpu [plain]
 //
 // On the CPU there is a lane for each thread, and for each lane one micro-batch of a step. On the
 // GPU there is one lane, a step is one micro-batch, its samples are copied there in each step, and
-// parameters and the optimizer's state stay there.
+// parameters and the optimizer's state stay there; with `plain` each kernel is launched by itself
+// instead of in CUDA graphs.
 //
 // Prints, as JSON, one line that says what it is; then answers each line "WHAT PRECISION SECONDS" of
 // standard input, WHAT being a net's name or, on the CPU, "matmul" and PRECISION fp32 or bf16, with
 // {"units": U, "seconds": S}: U samples trained, or floating-point operations of oneDNN's matrix
-// product, in S seconds. A net is made, and a first step done, when it is first asked for. Ends with
+// product, in S seconds. A net is made, and the first steps done, when it is first asked for. Ends with
 // the input.
 #include "tools/bench/compute_bench.h"
 
@@ -98,13 +99,14 @@ absl::StatusOr<std::unique_ptr<FixedBatches>> RandomSamples(const ComputeNet& ne
 class Trainer {
  public:
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(ComputeNet net, DataType type,
-                                                         int lanes, Device* device) {
+                                                         int lanes, bool capture,
+                                                         Device* device) {
     net.spec.mutable_batch()->set_micro_batches(static_cast<uint32_t>(lanes));
     STARLING_ASSIGN_OR_RETURN(ResolvedGraph graph, Validate(net.spec.model()));
     STARLING_ASSIGN_OR_RETURN(Layout layout, MakeLayout(net.spec));
     std::unique_ptr<Trainer> trainer(
         new Trainer(std::move(net), std::move(graph), std::move(layout)));
-    STARLING_RETURN_IF_ERROR(trainer->Prepare(type, lanes, device));
+    STARLING_RETURN_IF_ERROR(trainer->Prepare(type, lanes, capture, device));
     return trainer;
   }
 
@@ -130,7 +132,7 @@ class Trainer {
         graph_(std::move(graph)),
         layout_(std::move(layout)) {}
 
-  absl::Status Prepare(DataType type, int lanes, Device* device) {
+  absl::Status Prepare(DataType type, int lanes, bool capture, Device* device) {
     const Batch& batch = net_.spec.batch();
     ExecutorOptions options;
     options.global_batch = batch.global();
@@ -138,6 +140,7 @@ class Trainer {
     options.train_samples = {batch.global() / batch.micro_batches()};
     options.lanes = lanes;
     options.type = type;
+    options.capture = capture;
     options.tune = true;  // as jobs under SSP are: where there is a choice, while the net is made
     options.seed = net_.spec.seed();
     STARLING_ASSIGN_OR_RETURN(executor_,
@@ -150,6 +153,8 @@ class Trainer {
       STARLING_RETURN_IF_ERROR(
           first.Make(slice, executor_->live_parameters() + slice.flat_begin));
     }
+    // The first loads libraries' code, the second captures.
+    STARLING_RETURN_IF_ERROR(Step().status());
     return Step().status();
   }
 
@@ -226,9 +231,9 @@ class MatMuls {
 
 class Bench {
  public:
-  // `threads`: of the CPU; 0: `device` is a GPU.
-  Bench(int threads, std::unique_ptr<Device> device)
-      : threads_(threads), device_(std::move(device)) {}
+  // `threads`: of the CPU; 0: `device` is a GPU. `capture`: whether that launches CUDA graphs.
+  Bench(int threads, bool capture, std::unique_ptr<Device> device)
+      : threads_(threads), capture_(capture), device_(std::move(device)) {}
 
   absl::Status Describe() const {
     const dnnl_version_t* const version = dnnl_version();
@@ -257,7 +262,8 @@ class Bench {
       if (trainer == nullptr) {
         STARLING_ASSIGN_OR_RETURN(ComputeNet net, MakeComputeNet(what));
         STARLING_ASSIGN_OR_RETURN(
-            trainer, Trainer::Create(std::move(net), type, std::max(1, threads_), device_.get()));
+            trainer, Trainer::Create(std::move(net), type, std::max(1, threads_), capture_,
+                                     device_.get()));
       }
       measured = Repeat(seconds, [&] { return trainer->Step(); });
     }
@@ -269,16 +275,17 @@ class Bench {
 
  private:
   const int threads_;
+  const bool capture_;
   const std::unique_ptr<Device> device_;
   std::map<DataType, std::unique_ptr<MatMuls>> matmuls_;
   std::map<std::pair<std::string, DataType>, std::unique_ptr<Trainer>> trainers_;
 };
 
-// `threads`: of the CPU; 0: on the GPU.
-absl::Status Serve(int threads) {
+// `threads`: of the CPU; 0: on the GPU, in CUDA graphs if `capture`.
+absl::Status Serve(int threads, bool capture) {
   STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
                             threads > 0 ? CreateCpuDevice() : OpenCudaDevice(""));
-  Bench bench(threads, std::move(device));
+  Bench bench(threads, capture, std::move(device));
   STARLING_RETURN_IF_ERROR(bench.Describe());
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
@@ -299,8 +306,9 @@ absl::Status Serve(int threads) {
 
 int ComputeBenchMain(int argc, char** argv) {
   constexpr const char* kUsage =
-      "usage: compute_bench THREADS (a power of two, at most 8), or: compute_bench gpu\n";
-  const std::string where = argc == 2 ? argv[1] : "";
+      "usage: compute_bench THREADS (a power of two, at most 8), or: compute_bench gpu [plain]\n";
+  const bool plain = argc == 3 && std::string(argv[1]) == "gpu" && std::string(argv[2]) == "plain";
+  const std::string where = argc == 2 || plain ? argv[1] : "";
   if (where == "--help") {
     std::fputs(kUsage, stdout);
     return 0;
@@ -311,7 +319,7 @@ int ComputeBenchMain(int argc, char** argv) {
     std::fputs(kUsage, stderr);
     return 2;
   }
-  const absl::Status status = Serve(threads);
+  const absl::Status status = Serve(threads, !plain);
   if (status.ok()) return 0;
   std::fprintf(stderr, "compute_bench: %s\n", status.ToString().c_str());
   return 1;

@@ -112,6 +112,7 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   // BSP promises the same bits on every worker and in every run (docs/consistency.md).
   executor.tune = spec.policy().kind() != Policy::BSP;
   executor.tf32 = spec.tf32();
+  executor.capture = options.capture;
   executor.replay = options.replay;
   // The rest is for batches that are staged and values under way.
   executor.bytes_max = options.memory_bytes;

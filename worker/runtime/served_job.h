@@ -26,6 +26,7 @@ struct ServedJobOptions {
   int lanes = 1;
   uint64_t read_ahead_bytes_max = 64 << 20;
   uint64_t memory_bytes = 0;  // that a job's executor may plan; 0: nine tenths of what is available
+  bool capture = true;        // ExecutorOptions::capture
   // Of tests and benches.
   std::optional<ReplayedCompute> replay;  // instead of computing
   absl::Duration data_wait;               // each micro-batch is handed over so much later
