@@ -71,7 +71,7 @@ measure() {
 
 trim() { sed 's/^ *//; s/ *$//' <<<"$1"; }
 
-misses=0 shown=0 not_run=""
+misses=0 shown=0 not_run="" could_not=""
 row='%-20s  %-28s  %-24s  %s\n'
 # shellcheck disable=SC2059
 printf "$row" line figure bound verdict
@@ -93,6 +93,7 @@ while IFS='|' read -r id description bound; do
     not_run+="${not_run:+, }$id"
   elif [[ "$verdict" != holds ]]; then
     misses=$((misses + 1))
+    if [[ "$verdict" == *"could not run"* ]]; then could_not+="${could_not:+, }$id"; fi
     echo "  $(trim "$description"); log: $store/$id.log"
   fi
 done <"$folder/lines"
@@ -101,8 +102,10 @@ if ((shown == 0)); then
   echo "accept: the suite $suite has no line ${only:-at all}" >&2
   exit 2
 fi
-if [[ -n "$not_run" ]]; then
-  echo "NOT RUN on this machine: $not_run"
+if [[ -n "$not_run$could_not" ]]; then
+  echo "NOT RUN on this machine: ${not_run:-none}${could_not:+; could not run, a miss: $could_not}"
+elif [[ -n "$only" ]]; then
+  echo "This line was run on this machine."
 else
   echo "Every line was run on this machine."
 fi
