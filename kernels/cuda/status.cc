@@ -7,10 +7,14 @@ namespace starling::cuda {
 
 bool DeviceIsLost(cudaError_t error) {
   switch (error) {
+    case cudaErrorInitializationError:
     case cudaErrorDevicesUnavailable:
     case cudaErrorNoDevice:
+    case cudaErrorDeviceUninitialized:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorOperatingSystem:
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorContextIsDestroyed:
@@ -21,7 +25,10 @@ bool DeviceIsLost(cudaError_t error) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
     case cudaErrorSystemNotReady:
+    case cudaErrorMpsRpcFailure:
+    case cudaErrorMpsClientTerminated:
     case cudaErrorUnknown: return true;
     default: return false;
   }

@@ -19,7 +19,8 @@ TEST(CudaStatusTest, TellsErrorsApart) {
   EXPECT_EQ(Two(cudaSuccess, cudaErrorMemoryAllocation).code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Two(cudaErrorInvalidValue, cudaSuccess).code(), absl::StatusCode::kInternal);
-  for (cudaError_t lost : {cudaErrorIllegalAddress, cudaErrorECCUncorrectable, cudaErrorNoDevice}) {
+  for (cudaError_t lost : {cudaErrorIllegalAddress, cudaErrorECCUncorrectable, cudaErrorNoDevice,
+                           cudaErrorContained, cudaErrorTensorMemoryLeak}) {
     EXPECT_EQ(Two(lost, cudaSuccess).code(), absl::StatusCode::kUnavailable);
   }
 }

@@ -76,9 +76,9 @@ absl::Status CudaStream::Wait(Event& event) {
   return absl::OkStatus();
 }
 
+// All watches are read in any case, so that what one of them saw is said once, and of this work.
 absl::Status CudaStream::Synchronize() {
-  STARLING_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_));
-  absl::Status first;
+  absl::Status first = CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   for (const std::shared_ptr<IndexWatch>& watch : watches_) first.Update(watch->Take());
   return first;
 }
