@@ -1,8 +1,11 @@
 // Convolution: cuDNN's. In bfloat16 and half with channels last, on tensor cores; in float
-// row-major, where cuDNN has plans that round nothing; tf32 allows the others, too.
+// row-major, where cuDNN has plans that round nothing; tf32 allows the others, too. What it has no plan
+// for goes by kernels of our own.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/direct_convolution.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/movement.h"
@@ -18,9 +21,14 @@ class ConvolutionKernel : public CudaKernel {
       : CudaKernel(spec, geometry, plan), p_(geometry_.plane) {}
 
   absl::Status Prepare(Cudnn& cudnn) {
-    const auto plan = [&](Pass pass) {
-      return cudnn.Plan(KeyOf(p_, pass, element(), plan_.output.channels_last,
-                              {.tf32 = spec_.tf32, .tune = spec_.tune}));
+    const auto plan = [&](Pass pass) -> absl::StatusOr<std::shared_ptr<const ConvolutionPlan>> {
+      const ConvolutionKey key = KeyOf(p_, pass, element(), plan_.output.channels_last,
+                                       {.tf32 = spec_.tf32, .tune = spec_.tune});
+      auto found = cudnn.Plan(key);
+      if (!absl::IsUnimplemented(found.status())) return found;
+      slower_because_ = absl::StrCat("convolution, or a gradient of it, by its definition: ",
+                                     found.status().message());
+      return MakeDirectConvolution(key);
     };
     STARLING_ASSIGN_OR_RETURN(forward_, plan(Pass::kForward));
     size_t scratch_bytes = forward_->workspace_bytes();

@@ -118,12 +118,13 @@ __global__ void AveragePoolGradientKernel(PoolShape s, int64_t count, float shar
   }
 }
 
-// A block: 32 channels of one sample, 8 threads to each.
+// A block: 32 channels of one sample, 8 threads to each. Samples are along the grid's x, which alone
+// goes beyond 65,535.
 template <typename T>
 __global__ void GlobalAverageKernel(const T* x, int64_t points, int64_t channels, T* y) {
   __shared__ float sums[kTileRows][kTileColumns];
-  const int64_t c = int64_t{blockIdx.x} * kTileColumns + threadIdx.x;
-  const T* const from = x + int64_t{blockIdx.y} * points * channels;
+  const int64_t c = int64_t{blockIdx.y} * kTileColumns + threadIdx.x;
+  const T* const from = x + int64_t{blockIdx.x} * points * channels;
   float sum = 0;
   if (c < channels) {
     for (int64_t p = threadIdx.y; p < points; p += kTileRows) {
@@ -134,7 +135,7 @@ __global__ void GlobalAverageKernel(const T* x, int64_t points, int64_t channels
   __syncthreads();
   if (threadIdx.y != 0 || c >= channels) return;
   for (int i = 1; i < kTileRows; ++i) sum += sums[i][threadIdx.x];
-  y[blockIdx.y * channels + c] = FromFloat<T>(sum / static_cast<float>(points));
+  y[blockIdx.x * channels + c] = FromFloat<T>(sum / static_cast<float>(points));
 }
 
 template <typename T>
@@ -204,8 +205,8 @@ cudaError_t LaunchAveragePoolGradient(Element element, const PoolShape& shape, c
 
 cudaError_t LaunchGlobalAverage(Element element, const void* x, int64_t batch, int64_t points,
                                 int64_t channels, void* y, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((channels + kTileColumns - 1) / kTileColumns),
-                  static_cast<unsigned>(batch));
+  const dim3 grid(static_cast<unsigned>(batch),
+                  static_cast<unsigned>((channels + kTileColumns - 1) / kTileColumns));
   return WithType(element, [&](auto zero) {
     using T = decltype(zero);
     GlobalAverageKernel<T><<<grid, dim3(kTileColumns, kTileRows), 0, stream>>>(
