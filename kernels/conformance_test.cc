@@ -174,6 +174,11 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
   const bool rounds = test_case.spec.tf32 && DeviceName() == "gpu";
   const double tolerance = rounds ? kTf32Tolerance : Tolerance(type);
   const Outcome got = runner.Run(args, grad_output);
+  // What passes by a detour must not look as if the fast way did.
+  if (const std::string& why = runner.kernel()->slower_because(); !why.empty()) {
+    std::printf("NOT THE FAST WAY: %s, %s: %s\n", test_case.spec.op.c_str(), DataTypeName(type),
+                why.c_str());
+  }
 
   EXPECT_LE(NormRelative(got.output, *ReferenceForward(test_case.spec, args)), tolerance);
   if (!test_case.spec.training) return;

@@ -136,6 +136,9 @@ class OperatorKernel {
   // What Backward reads of the forward pass, so must be kept until then.
   bool backward_reads_input(size_t i) const { return backward_reads_input_[i]; }
   bool backward_reads_output() const { return backward_reads_output_; }
+  // Why a faster way, which the device has for such operators, is not taken for this one. Empty: it is,
+  // or there is none.
+  const std::string& slower_because() const { return slower_because_; }
 
   virtual absl::Status Forward(const ForwardArgs& args, Stream& stream) = 0;
   // Only for spec.training. Pairs with the latest Forward that wrote `saved`.
@@ -152,6 +155,7 @@ class OperatorKernel {
   bool backward_in_place_ok_ = false;
   std::vector<bool> backward_reads_input_;
   bool backward_reads_output_ = false;
+  std::string slower_because_;
 };
 
 }  // namespace starling

@@ -15,6 +15,11 @@ inline constexpr size_t ScratchBytes(size_t bytes) {
   return bytes == 0 ? 0 : bytes + kScratchAlignment - 1;
 }
 
+// Whether cuBLASLt may load and store 16 bytes at once there.
+inline bool IsAlignedForProducts(const void* memory) {
+  return reinterpret_cast<uintptr_t>(memory) % 16 == 0;
+}
+
 // The first place in it that is aligned.
 inline void* AlignedScratch(void* memory) {
   const auto address = reinterpret_cast<uintptr_t>(memory);

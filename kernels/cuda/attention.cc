@@ -24,11 +24,15 @@ struct HeadMatrices {
 // computes the weights again, so that nothing of that size is kept.
 class AttentionKernel : public CudaKernel {
  public:
-  AttentionKernel(const OperatorSpec& spec, const OperatorGeometry& g, const FormatPlan& plan)
+  AttentionKernel(const OperatorSpec& spec, const OperatorGeometry& g, const FormatPlan& plan,
+                  const absl::Status& refusal)
       : CudaKernel(spec, g, plan),
         width_(g.inputs / g.heads),
         input_row_(g.packed ? 3 * g.inputs : g.inputs),
-        scale_(1 / std::sqrt(static_cast<float>(width_))) {}
+        scale_(1 / std::sqrt(static_cast<float>(width_))) {
+    if (element() == Element::kFloat) return;  // for which there is nothing faster
+    slower_because_ = absl::StrCat("attention by products of matrices: ", refusal.message());
+  }
 
   absl::Status Prepare(const std::shared_ptr<const CublasLt>& library) {
     const int64_t t = geometry_.rows;
@@ -186,8 +190,9 @@ class AttentionKernel : public CudaKernel {
 absl::StatusOr<CudaKernelPtr> MakeAttention(const OperatorSpec& spec,
                                             const OperatorGeometry& geometry,
                                             const FormatPlan& plan,
-                                            const std::shared_ptr<const CublasLt>& library) {
-  auto kernel = std::make_unique<AttentionKernel>(spec, geometry, plan);
+                                            const std::shared_ptr<const CublasLt>& library,
+                                            const absl::Status& refusal) {
+  auto kernel = std::make_unique<AttentionKernel>(spec, geometry, plan, refusal);
   STARLING_RETURN_IF_ERROR(kernel->Prepare(library));
   return CudaKernelPtr(std::move(kernel));
 }

@@ -37,6 +37,13 @@ TEST(AttentionKeyTest, StridesSayTheLayout) {
   EXPECT_EQ(OutputStrides(KeyOfSome(true)), (Four{130 * 48, 16, 48, 1}));
 }
 
+TEST(AttentionKeyTest, WholeTilesOfPositionsDoWithAnOlderCudnn) {
+  AttentionKey key = KeyOfSome(false);
+  EXPECT_EQ(OldestCudnn(key), 91600u);
+  key.positions = 1024;
+  EXPECT_EQ(OldestCudnn(key), 90600u);
+}
+
 TEST(AttentionKeyTest, WhatChangesThePlanChangesTheKey) {
   std::set<AttentionKey> keys;
   for (bool training : {false, true}) {

@@ -75,6 +75,7 @@ class ConvertingKernel : public OperatorKernel {
     saved_bytes_ = inner_->saved_bytes();
     workspace_bytes_ = pieces.size();
     backward_reads_output_ = inner_->backward_reads_output();
+    slower_because_ = inner_->slower_because();
   }
 
   absl::Status Forward(const ForwardArgs& args, Stream& any_stream) override {

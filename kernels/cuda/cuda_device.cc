@@ -217,7 +217,7 @@ absl::StatusOr<CudaKernelPtr> Make(const OperatorSpec& spec, const OperatorGeome
     case Op::kAttention: {
       absl::StatusOr<CudaKernelPtr> fused = MakeFusedAttention(spec, geometry, plan, cudnn);
       if (!absl::IsUnimplemented(fused.status())) return fused;
-      return MakeAttention(spec, geometry, plan, library);
+      return MakeAttention(spec, geometry, plan, library, fused.status());
     }
     case Op::kConv2d: return MakeConvolution(spec, geometry, plan, cudnn);
   }
@@ -241,6 +241,8 @@ absl::StatusOr<std::unique_ptr<OperatorKernel>> CudaDevice::CreateOperator(
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice() {
   const Survey survey = LookAround();
   STARLING_RETURN_IF_ERROR(CheckSurvey(survey));
+  // A thread that waits sleeps: loaders and shards beside it have work for the processor.
+  STARLING_RETURN_IF_CUDA_ERROR(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
   STARLING_ASSIGN_OR_RETURN(std::shared_ptr<const CublasLt> library, CublasLt::Load());
   STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Cudnn> cudnn, Cudnn::Load());
   return std::make_unique<CudaDevice>(survey, std::move(library), std::move(cudnn));

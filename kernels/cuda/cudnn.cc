@@ -40,7 +40,6 @@ constexpr size_t kCandidatesMax = 4;
 constexpr int kTimedRuns = 5, kCallsOfRun = 8;
 // The oldest GPU that the kernels are compiled for, where there is none to ask.
 constexpr int kHopper = 90;
-constexpr size_t kAttentionVersion = 91600;
 
 absl::Status Lost(const std::string& text) {
   return absl::UnavailableError(absl::StrCat(
@@ -382,11 +381,11 @@ class PlanOfAttention : public AttentionPlan, private PlannedGraph {
   // engine is one that could do otherwise.
   absl::Status Build() {
     return Guarded([&]() -> absl::Status {
-      // Older ones need what the front end copies in each call, and for that it looks for a libcudart
-      // that we do not load.
-      if (fe::detail::get_backend_version() < kAttentionVersion) {
-        return absl::UnimplementedError(absl::StrCat(
-            "attention wants cuDNN 9.16 or newer, here is ", fe::detail::get_backend_version()));
+      const size_t version = fe::detail::get_backend_version();
+      if (version < OldestCudnn(key_)) {
+        return absl::UnimplementedError(absl::StrCat("expected cuDNN ", OldestCudnn(key_),
+                                                     " or newer for ", key_.positions,
+                                                     " positions, here is ", version));
       }
       if (key_.backward && !ScratchIsAligned(key_)) {
         return absl::UnimplementedError("attention's gradient: rows that leave scratch unaligned");

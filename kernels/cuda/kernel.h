@@ -95,12 +95,13 @@ absl::StatusOr<CudaKernelPtr> MakeLinear(const OperatorSpec&, const OperatorGeom
 absl::StatusOr<CudaKernelPtr> MakeMatMul(const OperatorSpec&, const OperatorGeometry&,
                                          const FormatPlan&,
                                          const std::shared_ptr<const CublasLt>& library);
-// From products of matrices, in every type and shape.
+// From products of matrices, in every type and shape. `refusal`: cuDNN's own, kUnimplemented.
 absl::StatusOr<CudaKernelPtr> MakeAttention(const OperatorSpec&, const OperatorGeometry&,
                                             const FormatPlan&,
-                                            const std::shared_ptr<const CublasLt>& library);
+                                            const std::shared_ptr<const CublasLt>& library,
+                                            const absl::Status& refusal);
 
-// kUnimplemented: cuDNN has no plan for it. `cudnn` outlives the kernel.
+// `cudnn` outlives the kernel.
 absl::StatusOr<CudaKernelPtr> MakeConvolution(const OperatorSpec&, const OperatorGeometry&,
                                               const FormatPlan&, Cudnn& cudnn);
 

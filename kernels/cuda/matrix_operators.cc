@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kernel.h"
@@ -12,7 +14,8 @@
 namespace starling::cuda {
 namespace {
 
-// Parameters lie where they lie: a copy in the workspace is aligned, and of the values' type.
+// Parameters lie where they lie: a copy in the workspace is aligned, and of the values' type. Where they
+// are both, they are taken as they are.
 class StagedParameter {
  public:
   StagedParameter(int64_t count, Element element, Pieces& work)
@@ -20,6 +23,9 @@ class StagedParameter {
 
   absl::StatusOr<const void*> In(const float* parameter, void* workspace,
                                  CudaStream& stream) const {
+    if (element_ == Element::kFloat && IsAlignedForProducts(parameter)) {
+      return static_cast<const void*>(parameter);
+    }
     void* const place = PieceAt(workspace, offset_);
     STARLING_RETURN_IF_CUDA_ERROR(
         LaunchCast(Element::kFloat, parameter, element_, place, count_, stream.get()));
@@ -58,10 +64,13 @@ class LinearKernel : public CudaKernel {
       GemmSpec weight = {.m = out, .n = in, .k = rows, .transpose_a = true};
       weight.input = element();
       weight.tf32 = spec_.tf32;
-      weight.alignment_d = sizeof(float);
       STARLING_ASSIGN_OR_RETURN(weight_gradient_, Gemm::Create(library, weight));
+      weight.alignment_d = sizeof(float);
+      STARLING_ASSIGN_OR_RETURN(weight_gradient_anywhere_, Gemm::Create(library, weight));
       scratch_bytes = std::max({scratch_bytes, input_gradient_->workspace_bytes(),
-                                weight_gradient_->workspace_bytes(), columns_.workspace_bytes()});
+                                weight_gradient_->workspace_bytes(),
+                                weight_gradient_anywhere_->workspace_bytes(),
+                                columns_.workspace_bytes()});
       backward_reads_input_[0] = true;
       if (geometry_.gelu) saved_bytes_ = output_bytes_;
     }
@@ -109,8 +118,10 @@ class LinearKernel : public CudaKernel {
                                                     scratch, stream));
     }
     if (args.grad_parameters[0] != nullptr) {
-      STARLING_RETURN_IF_ERROR(weight_gradient_->Run(
-          gradient, args.inputs[0], args.grad_parameters[0], nullptr, scratch, stream));
+      Gemm& product = IsAlignedForProducts(args.grad_parameters[0]) ? *weight_gradient_
+                                                                    : *weight_gradient_anywhere_;
+      STARLING_RETURN_IF_ERROR(product.Run(gradient, args.inputs[0], args.grad_parameters[0],
+                                           nullptr, scratch, stream));
     }
     if (geometry_.bias && args.grad_parameters[1] != nullptr) {
       STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), gradient, columns_,
@@ -133,6 +144,7 @@ class LinearKernel : public CudaKernel {
       gelu_in_epilogue_ = gemm.ok();
       if (gemm.ok()) forward_ = *std::move(gemm);
       if (!absl::IsUnimplemented(gemm.status())) return gemm.status();
+      slower_because_ = absl::StrCat("GELU in a kernel of its own: ", gemm.status().message());
     }
     STARLING_ASSIGN_OR_RETURN(forward_, Gemm::Create(library, plain));
     return absl::OkStatus();
@@ -143,7 +155,9 @@ class LinearKernel : public CudaKernel {
   const ColumnPlan columns_;
   size_t scratch_ = 0;  // in the workspace: of one product, or sum, at a time
   bool gelu_in_epilogue_ = false;
-  std::unique_ptr<Gemm> forward_, input_gradient_, weight_gradient_;
+  std::unique_ptr<Gemm> forward_, input_gradient_;
+  // By where the gradient lies, which the parameters before it say: the same in every step.
+  std::unique_ptr<Gemm> weight_gradient_, weight_gradient_anywhere_;
 };
 
 // C = scale * A * B, with B or its transpose.

@@ -327,6 +327,7 @@ class FarKernel : public OperatorKernel {
     forward_in_place_ok_ = inner_->forward_in_place_ok();
     backward_in_place_ok_ = inner_->backward_in_place_ok();
     backward_reads_output_ = inner_->backward_reads_output();
+    slower_because_ = inner_->slower_because();
     for (size_t i = 0; i < spec.input_shapes.size(); ++i) {
       input_bytes_.push_back(inner_->input_bytes(i));
       backward_reads_input_.push_back(spec.training && inner_->backward_reads_input(i));

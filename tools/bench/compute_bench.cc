@@ -145,6 +145,9 @@ class Trainer {
     options.seed = net_.spec.seed();
     STARLING_ASSIGN_OR_RETURN(executor_,
                               Executor::Create(graph_, layout_, options, device, &spans_));
+    for (const std::string& line : executor_->slower_operators()) {
+      std::fprintf(stderr, "not the fast way: %s\n", line.c_str());
+    }
     STARLING_ASSIGN_OR_RETURN(batch_, RandomSamples(net_, graph_, device));
     STARLING_ASSIGN_OR_RETURN(
         update_, MakeLocalStep(net_.spec, layout_, device, executor_->live_parameters()));

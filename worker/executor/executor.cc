@@ -95,6 +95,10 @@ class ExecutorImpl : public Executor {
 
   size_t planned_bytes() const override { return planned_bytes_; }
   size_t planned_activation_bytes() const override { return activation_bytes_; }
+  std::vector<std::string> slower_operators() const override {
+    const auto& programs = lanes_[0]->train.empty() ? lanes_[0]->evaluate : lanes_[0]->train;
+    return programs.empty() ? std::vector<std::string>() : programs[0]->program().slower_operators();
+  }
   size_t pinned_bytes() const override {
     if (device_->host_reaches_memory()) return 0;
     const size_t parameters = options_.evaluate_samples.empty() ? 1 : 2;

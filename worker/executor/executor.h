@@ -200,6 +200,9 @@ class Executor {
   // Of host memory that copies run fastest from and to, without the sink's; 0 where the host reaches
   // device memory.
   virtual size_t pinned_bytes() const = 0;
+  // For logs: a line for each reason why operators of training (where there is none: of evaluation) are
+  // computed more slowly than the device could (OperatorKernel::slower_because).
+  virtual std::vector<std::string> slower_operators() const = 0;
   virtual ExecutorTimes times() const = 0;   // thread-safe, also while a unit runs
 };
 

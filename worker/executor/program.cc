@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/graph/recompute.h"
+#include "worker/executor/slower_operators.h"
 
 namespace starling {
 namespace {
@@ -147,6 +148,14 @@ absl::Status Program::CreateKernels() {
     kernels_.push_back(std::move(kernel));
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> Program::slower_operators() const {
+  std::vector<std::pair<std::string, std::string>> operators;
+  for (size_t i = 0; i < kernels_.size(); ++i) {
+    operators.emplace_back(graph_.nodes[i].name, kernels_[i]->slower_because());
+  }
+  return DescribeSlower(operators);
 }
 
 absl::Status Program::Plan() {

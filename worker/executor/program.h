@@ -71,6 +71,9 @@ class Program {
   // `loss_scale` multiplies the gradients of all values, and so those of trainable parameters.
   absl::Status Backward(int step, double loss_scale, Stream& stream);
 
+  // A line for each reason why operators are computed more slowly than the device could.
+  std::vector<std::string> slower_operators() const;
+
   const std::vector<BackwardStep>& backward_steps() const { return backward_; }
   int64_t samples() const { return options_.samples; }
   // Valid between forward and backward.

@@ -403,6 +403,9 @@ void WorkerRuntime::Carry(action::Prepare action) {
         spdlog::info("prepared job \"{}\": {} slices, {} bytes planned, and {} pinned",
                      description.spec().name(), prepared.slices.size(),
                      job_->executor().planned_bytes(), job_->executor().pinned_bytes());
+        for (const std::string& line : job_->executor().slower_operators()) {
+          spdlog::warn("job \"{}\" could be faster here: {}", description.spec().name(), line);
+        }
       } else {
         prepared.status = job.status();
         spdlog::error("cannot serve job \"{}\": {}", description.spec().name(), job.status().ToString());
