@@ -179,6 +179,10 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
     std::printf("NOT THE FAST WAY: %s, %s: %s\n", test_case.spec.op.c_str(), DataTypeName(type),
                 why.c_str());
   }
+  if (TheDevice().captures()) {
+    runner.Capture();
+    EXPECT_EQ(runner.Run(args, grad_output), got) << "captured, and launched";
+  }
 
   EXPECT_LE(NormRelative(got.output, *ReferenceForward(test_case.spec, args)), tolerance);
   if (!test_case.spec.training) return;

@@ -26,7 +26,8 @@ class Event {
 };
 
 // Work that a stream has captured, to be launched as a whole (a CUDA graph). Used by the thread that
-// uses the stream; it is gone before that stream, the operators and the memory that its work uses.
+// uses the stream. Outlives its launches, and is gone before that stream, the operators and the memory
+// that its work uses.
 class Captured {
  public:
   virtual ~Captured() = default;

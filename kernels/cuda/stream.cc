@@ -83,7 +83,7 @@ absl::Status CudaStream::Synchronize() {
   return first;
 }
 
-// Nothing can be done about what fails here; a launch that is under way runs to its end.
+// Nothing can be done about what fails here.
 CudaGraph::~CudaGraph() { static_cast<void>(cudaGraphExecDestroy(graph_)); }
 
 absl::Status CudaStream::BeginCapture() {

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/status_macros.h"
 #include "gtest/gtest.h"
 #include "kernels/geometry.h"
 #include "kernels/half.h"
@@ -182,6 +183,10 @@ BufferPtr CaseRunner::Back(const Identity& identity, const void* gradient) {
 }
 
 void CaseRunner::LoadInputs(const ReferenceArgs& args) {
+  inputs_.clear();
+  parameters_.clear();
+  input_data_.clear();
+  parameter_data_.clear();
   for (size_t i = 0; i < args.inputs.size(); ++i) {
     BufferPtr input = Upload(args.inputs[i], case_.classes > 0 && case_.labels(i));
     if (identities_[i].kernel) input = Through(identities_[i], input->data());
@@ -199,6 +204,16 @@ void CaseRunner::LoadInputs(const ReferenceArgs& args) {
 void CaseRunner::SetStepValues(StepValuesIn where, float loss_scale) {
   step_values_.loss_scale = loss_scale;
   step_values_there_ = where == StepValuesIn::kMemory ? New(sizeof(StepValues)) : nullptr;
+}
+
+absl::Status CaseRunner::Order(absl::FunctionRef<absl::Status()> call) {
+  if (!captures_) return call();
+  STARLING_RETURN_IF_ERROR(stream_->BeginCapture());
+  const absl::Status called = call();
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Captured> captured, stream_->EndCapture());
+  STARLING_RETURN_IF_ERROR(called);
+  STARLING_RETURN_IF_ERROR(stream_->Launch(*captured));
+  return stream_->Synchronize();
 }
 
 void CaseRunner::Forward(const ReferenceArgs& args, void* output) {
@@ -220,7 +235,7 @@ void CaseRunner::Forward(const ReferenceArgs& args, void* output) {
     ++forward.random.step;
     ++forward.random.micro_batch;
   }
-  const absl::Status status = kernel_->Forward(forward, *stream_);
+  const absl::Status status = Order([&] { return kernel_->Forward(forward, *stream_); });
   EXPECT_TRUE(status.ok()) << status;
 }
 
@@ -299,7 +314,7 @@ ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const void* o
     backward.loss_scale *= 2;
     backward.values = static_cast<const StepValues*>(step_values_there_->data());
   }
-  const absl::Status status = kernel_->Backward(backward, *stream_);
+  const absl::Status status = Order([&] { return kernel_->Backward(backward, *stream_); });
   EXPECT_TRUE(status.ok()) << status;
 
   ReferenceGradients gradients;

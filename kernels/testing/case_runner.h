@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "kernels/device.h"
 #include "kernels/reference/reference.h"
 #include "kernels/testing/operator_cases.h"
@@ -69,6 +71,8 @@ class CaseRunner {
 
   // Without this: in the arguments, and the loss is not scaled.
   void SetStepValues(StepValuesIn where, float loss_scale);
+  // From here on Run captures the operator's calls, which it has made before, and launches those.
+  void Capture() { captures_ = true; }
   Outcome Run(const ReferenceArgs& args, const Doubles& grad_output);
 
   // All of the output's buffer, padding included, in the layout that the operator prefers.
@@ -92,6 +96,8 @@ class CaseRunner {
   BufferPtr Upload(const Doubles& values, bool integers, size_t offset = 0);
   Doubles Download(const void* data, int64_t count);
   void LoadInputs(const ReferenceArgs& args);
+  // Orders one call of the operator.
+  absl::Status Order(absl::FunctionRef<absl::Status()> call);
   void Forward(const ReferenceArgs& args, void* output);
   ReferenceGradients Backward(const ReferenceArgs& args, const void* output,
                               const Doubles& grad_output);
@@ -101,6 +107,7 @@ class CaseRunner {
   OperatorSpec spec_;
   std::unique_ptr<Stream> stream_;
   const bool in_place_;
+  bool captures_ = false;
   std::unique_ptr<OperatorKernel> kernel_;
   std::vector<Identity> identities_;  // of each input; without a kernel: plain
   Identity exit_;                     // of the output; without a kernel: it is plain
