@@ -38,6 +38,9 @@ class Device(unittest.TestCase):
             cluster.start_worker("worker-1", "--device", "gpu")
             self.assertEqual(cluster.exit_status("worker-1"), 1)
             self.assertIn("--device gpu: there is no ", log(cluster, "worker-1"))
+            cluster.start_worker("worker-2", "--cuda-graphs", "perhaps")
+            self.assertEqual(cluster.exit_status("worker-2"), 1)
+            self.assertIn('--cuda-graphs: expected on or off, got "perhaps"', log(cluster, "worker-2"))
 
     def test_with_a_gpu(self):
         flags = {"worker-1": ["--device", "gpu", "--cuda-library",

@@ -139,10 +139,11 @@ class CaptureTest : public ::testing::TestWithParam<Case> {
   FarCaptures captures_;
 };
 
-// Masks of dropout change with step and micro-batch, the loss scale with the step.
+// Masks of dropout change with step and micro-batch, the loss scale with the step. All is captured by the
+// end of the second one.
 TEST_P(CaptureTest, LaunchesComputeTheSameBits) {
   TestModel far = Far(Options());
-  ExpectTheSameBits(far, Options(), 0, 4);
+  ExpectTheSameBits(far, Options(), 0, 3);
   const int launched = captures_.launched;
   EXPECT_GT(launched, 0);
   // Of each lane: two sizes, to train and to evaluate.
@@ -151,7 +152,7 @@ TEST_P(CaptureTest, LaunchesComputeTheSameBits) {
   EXPECT_EQ(captures_.alive, captures_.begun);
   if (GetParam().lanes > 1) return;  // who takes the short micro-batch is a matter of time
   EXPECT_EQ(captures_.begun, most);
-  ExpectTheSameBits(far, Options(), 4, 1);
+  ExpectTheSameBits(far, Options(), 3, 1);
   EXPECT_EQ(captures_.begun, most) << "captured again";
   // 6 whole micro-batches, a short one and an empty one, trained and evaluated.
   EXPECT_EQ(captures_.launched - launched, 7 * (2 * kForward + kBackward));
@@ -170,7 +171,7 @@ TEST_P(CaptureTest, RecomputesTheSameBits) {
   ExecutorOptions options = Options();
   options.recompute.set_every_blocks(2);
   TestModel far = Far(options);
-  ExpectTheSameBits(far, options, 0, 3);
+  ExpectTheSameBits(far, options, 0, 2);
   EXPECT_GT(captures_.launched, 0);
 }
 
@@ -183,11 +184,11 @@ TEST_P(CaptureTest, AFailedCaptureIsNotTriedAgain) {
     captures_.begun = captures_.launched = 0;
     captures_.fail_at = failing;
     TestModel far = Far(options);
-    ExpectTheSameBits(far, options, 0, 2);
+    ExpectTheSameBits(far, options, 0, 1);
     const int launched = captures_.launched;
     EXPECT_EQ(captures_.begun, failing + 1);
     EXPECT_EQ(captures_.alive, failing);
-    ExpectTheSameBits(far, options, 2, 1);
+    ExpectTheSameBits(far, options, 1, 1);
     EXPECT_EQ(captures_.begun, failing + 1);
     EXPECT_EQ(captures_.launched, launched);
   }
@@ -197,10 +198,10 @@ TEST_P(CaptureTest, CapturesOnlyWhereItMay) {
   ExecutorOptions options = Options();
   options.capture = false;
   TestModel off = Far(options);
-  ExpectTheSameBits(off, options, 0, 2);
+  ExpectTheSameBits(off, options, 0, 1);
   captures_.possible = false;
   TestModel without = Far(Options());
-  ExpectTheSameBits(without, Options(), 0, 2);
+  ExpectTheSameBits(without, Options(), 0, 1);
   EXPECT_EQ(captures_.begun, 0);
   EXPECT_EQ(captures_.launched, 0);
 }
@@ -252,7 +253,7 @@ class LateGate : public SliceGate {
 TEST_P(CaptureTest, AStretchWaitsForItsSlicesAlone) {
   TestModel near = Near(Options()), far = Far(Options());
   std::vector<float> values(near.live().begin(), near.live().end());
-  for (uint64_t step = 0; step < 6; step += 2) {
+  for (uint64_t step = 0; step < 4; step += 2) {
     const TrainOutput expected = Train(near, step);
     LateGate gate(&far, &values);
     ASSERT_EQ(Train(far, step, &gate).gradients, expected.gradients) << step;
@@ -308,10 +309,8 @@ TEST_P(CaptureTest, StretchesAreInTheTimeline) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, CaptureTest,
     ::testing::Values(Case{DataType::kFp32, 1, FarRuns::kLate},
-                      Case{DataType::kFp16, 1, FarRuns::kLate},
-                      Case{DataType::kFp16, 2, FarRuns::kBeside},
-                      Case{DataType::kBf16, 2, FarRuns::kLate},
-                      Case{DataType::kFp32, 2, FarRuns::kBeside}),
+                      Case{DataType::kFp16, 2, FarRuns::kLate},
+                      Case{DataType::kFp16, 2, FarRuns::kBeside}),
     [](const ::testing::TestParamInfo<Case>& info) {
       return std::string(DataTypeName(info.param.type)) + "_lanes" +
              std::to_string(info.param.lanes) +

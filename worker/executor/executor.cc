@@ -497,8 +497,11 @@ class ExecutorImpl : public Executor {
   absl::Status Backward(Lane& lane, LaneProgram& program, const RandomKey& random, size_t range,
                         uint64_t leaf) {
     STARLING_RETURN_IF_ERROR(WaitForGradients(lane));
-    const double loss_scale = scales_loss() ? run_.gate->LossScale() : 1;
-    STARLING_RETURN_IF_ERROR(SetStepValues(lane, random, loss_scale));
+    double loss_scale = 1;
+    if (scales_loss()) {
+      loss_scale = run_.gate->LossScale();
+      STARLING_RETURN_IF_ERROR(SetStepValues(lane, random, loss_scale));
+    }
     lane.steps_left = use_.nodes_of_slice;
     const auto samples = static_cast<uint32_t>(program.program().samples());
     for (size_t i = 0; i < stretches_.backward.size(); ++i) {

@@ -53,7 +53,8 @@ class BatchSource {
 };
 
 // Says when parameters may be read. Called by several lanes at once, before each operator, for the
-// slices of its own parameters; not again for a slice that was ready in the same unit.
+// slices of its own parameters (where work is captured, before a stretch of operators, for those of all
+// of them); not again for a slice that was ready in the same unit.
 class SliceGate {
  public:
   virtual ~SliceGate() = default;
