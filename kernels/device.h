@@ -102,7 +102,7 @@ class Device {
 
   // Device memory, aligned to 64 bytes, not cleared. kResourceExhausted.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
-  virtual void Free(void* memory) = 0;
+  virtual void Free(void* memory) = 0;  // waits for what was ordered on any stream
   // kUnavailable: the device is lost.
   virtual absl::StatusOr<MemoryBytes> Memory() = 0;
 

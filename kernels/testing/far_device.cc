@@ -11,12 +11,14 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/internal/raw_logging.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/updating_device.h"
 
@@ -27,6 +29,8 @@ namespace {
 // numbers are. Thread-safe.
 class FarMemory {
  public:
+  // `bytes`: FarOptions::memory_bytes.
+  explicit FarMemory(size_t bytes) : total_(bytes) {}
   ~FarMemory() {
     for (const auto& [begin, bytes] : blocks_) munmap(begin, 2 * bytes);
   }
@@ -34,13 +38,19 @@ class FarMemory {
   absl::StatusOr<void*> Allocate(size_t bytes) {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     const size_t rounded = (bytes / page + 1) * page;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (total_ > 0 && rounded > total_ - used_) {
+      return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes: ",
+                                                       total_ - used_, " of ", total_,
+                                                       " are free"));
+    }
     void* const block =
         mmap(nullptr, 2 * rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED) return absl::ResourceExhaustedError("no memory");
     char* const begin = static_cast<char*>(block);
     ABSL_RAW_CHECK(mprotect(begin + rounded, rounded, PROT_READ | PROT_WRITE) == 0, "mprotect");
-    const std::lock_guard<std::mutex> lock(mutex_);
     blocks_[begin] = rounded;
+    used_ += rounded;
     return block;
   }
 
@@ -50,7 +60,15 @@ class FarMemory {
     const auto block = blocks_.find(static_cast<char*>(memory));
     ABSL_RAW_CHECK(block != blocks_.end(), "freed what is not the device's");
     munmap(block->first, 2 * block->second);
+    used_ -= block->second;
     blocks_.erase(block);
+  }
+
+  // Where there is a bound.
+  std::optional<MemoryBytes> bytes() {
+    if (total_ == 0) return std::nullopt;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return MemoryBytes{total_ - used_, total_};
   }
 
   // Where the numbers of that address are.
@@ -75,16 +93,21 @@ class FarMemory {
   }
 
  private:
+  const size_t total_;
   std::mutex mutex_;
+  size_t used_ = 0;
   std::map<char*, size_t> blocks_;  // from a block's begin to the size of its halves
 };
+
+absl::Status Lost() { return absl::UnavailableError("the device is lost"); }
 
 using Work = std::function<absl::Status(Stream&)>;
 
 // A stream's works, numbered from 1. Thread-safe, but that one thread at a time orders.
 class WorkQueue {
  public:
-  explicit WorkQueue(std::unique_ptr<Stream> inner) : inner_(std::move(inner)) {}
+  WorkQueue(std::unique_ptr<Stream> inner, std::shared_ptr<FarFault> fault)
+      : inner_(std::move(inner)), fault_(std::move(fault)) {}
   virtual ~WorkQueue() = default;
 
   virtual void Order(Work work) {
@@ -96,7 +119,7 @@ class WorkQueue {
     const std::lock_guard<std::mutex> lock(mutex_);
     return ordered_;
   }
-  // Returns when the works up to that number have run.
+  // Returns when the works up to that number have run, or never will.
   virtual void RunTo(uint64_t number) = 0;
   // Nothing is ordered any more.
   virtual void Close() = 0;
@@ -112,13 +135,14 @@ class WorkQueue {
     const Work work = std::move(works_.front());
     works_.pop_front();
     lock.unlock();
-    const absl::Status status = work(*inner_);
+    const absl::Status status = fault_->lost() ? Lost() : work(*inner_);
     lock.lock();
     failure_.Update(status);
     ++ran_;
   }
 
   const std::unique_ptr<Stream> inner_;
+  const std::shared_ptr<FarFault> fault_;
   std::mutex mutex_;
   std::deque<Work> works_;
   uint64_t ordered_ = 0, ran_ = 0;
@@ -128,8 +152,9 @@ class WorkQueue {
 // FarRuns::kLate. `running` is held by the one thread of the device that runs works, of any stream.
 class LateQueue : public WorkQueue {
  public:
-  LateQueue(std::unique_ptr<Stream> inner, std::shared_ptr<std::recursive_mutex> running)
-      : WorkQueue(std::move(inner)), running_(std::move(running)) {}
+  LateQueue(std::unique_ptr<Stream> inner, std::shared_ptr<FarFault> fault,
+            std::shared_ptr<std::recursive_mutex> running)
+      : WorkQueue(std::move(inner), std::move(fault)), running_(std::move(running)) {}
 
   void RunTo(uint64_t number) override {
     const std::lock_guard<std::recursive_mutex> one_at_a_time(*running_);
@@ -153,8 +178,8 @@ class LateQueue : public WorkQueue {
 // FarRuns::kBeside.
 class BesideQueue : public WorkQueue {
  public:
-  explicit BesideQueue(std::unique_ptr<Stream> inner)
-      : WorkQueue(std::move(inner)), thread_([this] { Run(); }) {}
+  BesideQueue(std::unique_ptr<Stream> inner, std::shared_ptr<FarFault> fault)
+      : WorkQueue(std::move(inner), std::move(fault)), thread_([this] { Run(); }) {}
 
   void Order(Work work) override {
     WorkQueue::Order(std::move(work));
@@ -205,9 +230,13 @@ class FarEvent : public Event {
     }
   };
 
+  explicit FarEvent(std::shared_ptr<FarFault> fault) : fault_(std::move(fault)) {}
+
   absl::Status Synchronize() override {
+    const absl::Status status = fault_->Call();
     mark().Pass();
-    return absl::OkStatus();
+    // What was in front of the mark may have been dropped meanwhile.
+    return fault_->lost() ? Lost() : status;
   }
   void Set(Mark mark) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -219,6 +248,7 @@ class FarEvent : public Event {
   }
 
  private:
+  const std::shared_ptr<FarFault> fault_;
   std::mutex mutex_;
   Mark mark_;
 };
@@ -246,27 +276,31 @@ class FarCaptured : public Captured {
 
 class FarStream : public Stream {
  public:
-  FarStream(std::shared_ptr<WorkQueue> queue, FarCaptures* captures)
-      : queue_(std::move(queue)), captures_(captures) {}
+  FarStream(std::shared_ptr<WorkQueue> queue, std::shared_ptr<FarFault> fault,
+            FarCaptures* captures)
+      : queue_(std::move(queue)), fault_(std::move(fault)), captures_(captures) {}
   ~FarStream() override { queue_->Close(); }
 
-  void Order(Work work) {
+  absl::Status Order(Work work) {
+    STARLING_RETURN_IF_ERROR(fault_->Call());
     if (capturing_) {
       ABSL_RAW_CHECK(std::this_thread::get_id() == capturer_, "another thread's capture");
       works_.push_back(std::move(work));
     } else {
       queue_->Order(std::move(work));
     }
+    return absl::OkStatus();
   }
   bool capturing() const { return capturing_; }
   // What a capture does not take.
-  void OrderNow(Work work) {
+  absl::Status OrderNow(Work work) {
     CheckNotCapturing();
-    queue_->Order(std::move(work));
+    return Order(std::move(work));
   }
 
   absl::Status BeginCapture() override {
     CheckNotCapturing();
+    STARLING_RETURN_IF_ERROR(fault_->Call());
     failing_ = captures_->begun++ == captures_->fail_at;
     capturing_ = true;
     capturer_ = std::this_thread::get_id();
@@ -276,30 +310,32 @@ class FarStream : public Stream {
     ABSL_RAW_CHECK(capturing_ && std::this_thread::get_id() == capturer_, "no capture of this thread");
     capturing_ = false;
     std::vector<Work> works = std::exchange(works_, {});
+    STARLING_RETURN_IF_ERROR(fault_->Call());
     if (failing_) return absl::InternalError("the test lets this capture fail");
     return std::make_unique<FarCaptured>(std::move(works), captures_);
   }
   absl::Status Launch(Captured& captured) override {
-    OrderNow(static_cast<FarCaptured&>(captured).Whole());
-    return absl::OkStatus();
+    return OrderNow(static_cast<FarCaptured&>(captured).Whole());
   }
 
   absl::Status Record(Event& event) override {
     CheckNotCapturing();
+    STARLING_RETURN_IF_ERROR(fault_->Call());
     static_cast<FarEvent&>(event).Set({queue_, queue_->ordered()});
     return absl::OkStatus();
   }
   absl::Status Wait(Event& event) override {
-    OrderNow([mark = static_cast<FarEvent&>(event).mark()](Stream&) {
+    return OrderNow([mark = static_cast<FarEvent&>(event).mark()](Stream&) {
       mark.Pass();
       return absl::OkStatus();
     });
-    return absl::OkStatus();
   }
   absl::Status Synchronize() override {
     CheckNotCapturing();
+    absl::Status status = fault_->Call();
     queue_->RunTo(queue_->ordered());
-    return queue_->TakeFailure();
+    status.Update(queue_->TakeFailure());
+    return status;
   }
 
  private:
@@ -308,6 +344,7 @@ class FarStream : public Stream {
   }
 
   const std::shared_ptr<WorkQueue> queue_;
+  const std::shared_ptr<FarFault> fault_;
   FarCaptures* const captures_;
   bool capturing_ = false, failing_ = false;
   std::thread::id capturer_;
@@ -336,8 +373,8 @@ class FarKernel : public OperatorKernel {
 
   absl::Status Forward(const ForwardArgs& args, Stream& stream) override {
     CheckRanBefore(Far(stream), &forward_ran_);
-    Far(stream).Order([this, args, inputs = memory_->Near(args.inputs),
-                       parameters = memory_->Near(args.parameters)](Stream& inner) {
+    return Far(stream).Order([this, args, inputs = memory_->Near(args.inputs),
+                              parameters = memory_->Near(args.parameters)](Stream& inner) {
       ForwardArgs near = args;
       near.inputs = inputs;
       near.parameters = parameters;
@@ -347,16 +384,16 @@ class FarKernel : public OperatorKernel {
       near.values = memory_->Near(args.values);
       return inner_->Forward(near, inner);
     });
-    return absl::OkStatus();
   }
 
   absl::Status Backward(const BackwardArgs& args, Stream& stream) override {
     if (!training_) return inner_->Backward(args, stream);  // which refuses
     CheckRanBefore(Far(stream), &backward_ran_);
-    Far(stream).Order([this, args, inputs = memory_->Near(args.inputs),
-                       parameters = memory_->Near(args.parameters),
-                       grad_inputs = memory_->Near(args.grad_inputs),
-                       grad_parameters = memory_->Near(args.grad_parameters)](Stream& inner) {
+    return Far(stream).Order([this, args, inputs = memory_->Near(args.inputs),
+                              parameters = memory_->Near(args.parameters),
+                              grad_inputs = memory_->Near(args.grad_inputs),
+                              grad_parameters =
+                                  memory_->Near(args.grad_parameters)](Stream& inner) {
       BackwardArgs near = args;
       near.inputs = inputs;
       near.parameters = parameters;
@@ -369,7 +406,6 @@ class FarKernel : public OperatorKernel {
       near.values = memory_->Near(args.values);
       return inner_->Backward(near, inner);
     });
-    return absl::OkStatus();
   }
 
  private:
@@ -398,97 +434,115 @@ void UpdateFloats(const OptimizerStep& step, const float* gradient, float* w, fl
 
 class FarDevice : public Device, public UpdatingDevice {
  public:
-  FarDevice(std::unique_ptr<Device> inner, FarRuns runs, FarCaptures* captures)
+  FarDevice(std::unique_ptr<Device> inner, FarOptions options)
       : inner_(std::move(inner)),
-        runs_(runs),
-        captures_(captures != nullptr ? captures : &own_captures_) {}
+        runs_(options.runs),
+        fault_(options.fault != nullptr ? std::move(options.fault) : std::make_shared<FarFault>()),
+        captures_(options.captures != nullptr ? options.captures : &own_captures_),
+        memory_(options.memory_bytes) {}
 
   std::string name() const override { return "far " + inner_->name(); }
   std::string instruction_set() const override { return inner_->instruction_set(); }
   Fusions fusions() const override { return inner_->fusions(); }
   bool host_reaches_memory() const override { return false; }
 
-  absl::StatusOr<void*> Allocate(size_t bytes) override { return memory_.Allocate(bytes); }
-  void Free(void* memory) override { memory_.Free(memory); }
-  absl::StatusOr<MemoryBytes> Memory() override { return inner_->Memory(); }
-  absl::StatusOr<void*> AllocateHost(size_t bytes) override { return inner_->Allocate(bytes); }
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    STARLING_RETURN_IF_ERROR(fault_->Call());
+    return memory_.Allocate(bytes);
+  }
+  void Free(void* memory) override {
+    for (const std::shared_ptr<WorkQueue>& queue : Queues()) queue->RunTo(queue->ordered());
+    memory_.Free(memory);
+  }
+  absl::StatusOr<MemoryBytes> Memory() override {
+    STARLING_RETURN_IF_ERROR(fault_->Call());
+    const std::optional<MemoryBytes> bounded = memory_.bytes();
+    return bounded.has_value() ? *bounded : inner_->Memory();
+  }
+  absl::StatusOr<void*> AllocateHost(size_t bytes) override {
+    STARLING_RETURN_IF_ERROR(fault_->Call());
+    return inner_->Allocate(bytes);
+  }
   void FreeHost(void* memory) override { inner_->Free(memory); }
 
   bool captures() const override { return captures_->possible; }
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
+    STARLING_RETURN_IF_ERROR(fault_->Call());
     STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Stream> inner, inner_->CreateStream());
+    std::shared_ptr<WorkQueue> queue;
     if (runs_ == FarRuns::kBeside) {
-      return std::make_unique<FarStream>(std::make_shared<BesideQueue>(std::move(inner)),
-                                         captures_);
+      queue = std::make_shared<BesideQueue>(std::move(inner), fault_);
+    } else {
+      queue = std::make_shared<LateQueue>(std::move(inner), fault_, running_);
     }
-    return std::make_unique<FarStream>(std::make_shared<LateQueue>(std::move(inner), running_),
-                                       captures_);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      std::erase_if(queues_, [](const std::weak_ptr<WorkQueue>& old) { return old.expired(); });
+      queues_.push_back(queue);
+    }
+    return std::make_unique<FarStream>(std::move(queue), fault_, captures_);
   }
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
-    return std::make_unique<FarEvent>();
+    STARLING_RETURN_IF_ERROR(fault_->Call());
+    return std::make_unique<FarEvent>(fault_);
   }
 
   absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
-    Far(stream).OrderNow(Move(memory_.Near(to), from, bytes));
-    return absl::OkStatus();
+    return Far(stream).OrderNow(Move(memory_.Near(to), from, bytes));
   }
   absl::Status CopyFromDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
-    Far(stream).OrderNow(Move(to, memory_.Near(from), bytes));
-    return absl::OkStatus();
+    return Far(stream).OrderNow(Move(to, memory_.Near(from), bytes));
   }
   absl::Status Copy(void* to, const void* from, size_t bytes, Stream& stream) override {
-    Far(stream).Order(Move(memory_.Near(to), memory_.Near(from), bytes));
-    return absl::OkStatus();
+    return Far(stream).Order(Move(memory_.Near(to), memory_.Near(from), bytes));
   }
   absl::Status SetStepValues(StepValues* to, const StepValues& values, Stream& stream) override {
-    Far(stream).OrderNow([near = memory_.Near(to), values](Stream&) {
+    return Far(stream).OrderNow([near = memory_.Near(to), values](Stream&) {
       *near = values;
       return absl::OkStatus();
     });
-    return absl::OkStatus();
   }
   absl::Status Zero(void* to, size_t bytes, Stream& stream) override {
-    Far(stream).Order([this, near = memory_.Near(to), bytes](Stream& inner) {
+    return Far(stream).Order([this, near = memory_.Near(to), bytes](Stream& inner) {
       return inner_->Zero(near, bytes, inner);
     });
-    return absl::OkStatus();
   }
   absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) override {
-    Far(stream).Order([this, to = memory_.Near(to), from = memory_.Near(from),
-                       elements](Stream& inner) { return inner_->Add(to, from, elements, inner); });
-    return absl::OkStatus();
+    return Far(stream).Order([this, to = memory_.Near(to), from = memory_.Near(from),
+                              elements](Stream& inner) {
+      return inner_->Add(to, from, elements, inner);
+    });
   }
   absl::Status Update(const OptimizerStep& step, const float* gradient, float* w, float* slot0,
                       float* slot1, size_t elements, Stream& stream) override {
-    Far(stream).Order([step, gradient = memory_.Near(gradient), w = memory_.Near(w),
-                       slot0 = memory_.Near(slot0), slot1 = memory_.Near(slot1), elements](Stream&) {
+    return Far(stream).Order([step, gradient = memory_.Near(gradient), w = memory_.Near(w),
+                              slot0 = memory_.Near(slot0), slot1 = memory_.Near(slot1),
+                              elements](Stream&) {
       UpdateFloats(step, gradient, w, slot0, slot1, elements);
       return absl::OkStatus();
     });
-    return absl::OkStatus();
   }
   absl::Status CountCorrect(const Judgement& judgement, const float* logits, const void* labels,
                             uint32_t* correct, Stream& stream) override {
-    Far(stream).Order([this, judgement, logits = memory_.Near(logits),
-                       labels = memory_.Near(labels),
-                       correct = memory_.Near(correct)](Stream& inner) {
+    return Far(stream).Order([this, judgement, logits = memory_.Near(logits),
+                              labels = memory_.Near(labels),
+                              correct = memory_.Near(correct)](Stream& inner) {
       return inner_->CountCorrect(judgement, logits, labels, correct, inner);
     });
-    return absl::OkStatus();
   }
   DataType TypeOf(ValueFormat format) const override { return inner_->TypeOf(format); }
   absl::Status AddValues(void* to, const void* from, size_t bytes, ValueFormat format,
                          Stream& stream) override {
-    Far(stream).Order([this, to = memory_.Near(to), from = memory_.Near(from), bytes,
-                       format](Stream& inner) {
+    return Far(stream).Order([this, to = memory_.Near(to), from = memory_.Near(from), bytes,
+                              format](Stream& inner) {
       return inner_->AddValues(to, from, bytes, format, inner);
     });
-    return absl::OkStatus();
   }
 
   absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(
       const OperatorSpec& spec) override {
+    STARLING_RETURN_IF_ERROR(fault_->Call());
     STARLING_ASSIGN_OR_RETURN(std::unique_ptr<OperatorKernel> inner, inner_->CreateOperator(spec));
     return std::make_unique<FarKernel>(spec, std::move(inner), &memory_);
   }
@@ -498,19 +552,57 @@ class FarDevice : public Device, public UpdatingDevice {
     return [this, to, from, bytes](Stream& inner) { return inner_->Copy(to, from, bytes, inner); };
   }
 
+  // Of all streams that there are.
+  std::vector<std::shared_ptr<WorkQueue>> Queues() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<std::shared_ptr<WorkQueue>> queues;
+    for (const std::weak_ptr<WorkQueue>& queue : queues_) {
+      if (auto there = queue.lock()) queues.push_back(std::move(there));
+    }
+    return queues;
+  }
+
   const std::unique_ptr<Device> inner_;
   const FarRuns runs_;
-  const std::shared_ptr<std::recursive_mutex> running_ = std::make_shared<std::recursive_mutex>();
-  FarMemory memory_;
+  const std::shared_ptr<FarFault> fault_;
   FarCaptures own_captures_;
   FarCaptures* const captures_;
+  const std::shared_ptr<std::recursive_mutex> running_ = std::make_shared<std::recursive_mutex>();
+  FarMemory memory_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<WorkQueue>> queues_;  // guarded by mutex_
 };
 
 }  // namespace
 
-std::unique_ptr<Device> MakeFarDevice(std::unique_ptr<Device> inner, FarRuns runs,
-                                      FarCaptures* captures) {
-  return std::make_unique<FarDevice>(std::move(inner), runs, captures);
+void FarFault::Set(uint64_t call, bool loses) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  left_ = call;
+  loses_ = loses;
+  struck_ = false;
+}
+
+bool FarFault::struck() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return struck_;
+}
+
+absl::Status FarFault::Call() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (left_ > 0 && --left_ == 0) {
+    struck_ = true;
+    if (!loses_) return absl::InternalError("this call fails");
+  }
+  return struck_ && loses_ ? Lost() : absl::OkStatus();
+}
+
+bool FarFault::lost() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return struck_ && loses_;
+}
+
+std::unique_ptr<Device> MakeFarDevice(std::unique_ptr<Device> inner, FarOptions options) {
+  return std::make_unique<FarDevice>(std::move(inner), std::move(options));
 }
 
 }  // namespace starling

@@ -4,8 +4,12 @@
 #define STARLING_KERNELS_TESTING_FAR_DEVICE_H_
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 
+#include "absl/status/status.h"
 #include "kernels/device.h"
 
 namespace starling {
@@ -32,10 +36,39 @@ struct FarCaptures {
   std::atomic<int> launched{0};  // launches that have run
 };
 
-// Memory that is not this device's ends the process. `captures`, if not null, outlives the device.
-std::unique_ptr<Device> MakeFarDevice(std::unique_ptr<Device> inner,
-                                      FarRuns runs = FarRuns::kLate,
-                                      FarCaptures* captures = nullptr);
+// One of a far device's calls, as a test wants it to fail: of those of the device and of its operators,
+// streams and events that return a status, in the order in which they come. Thread-safe.
+class FarFault {
+ public:
+  // The `call`-th from now, counted from 1: kInternal, and it does and orders nothing; but Synchronize
+  // waits all the same. Those behind it pass.
+  void FailAt(uint64_t call) { Set(call, /*loses=*/false); }
+  // It and all behind it: kUnavailable. What was ordered, but has not run by then, never runs.
+  void LoseAt(uint64_t call) { Set(call, /*loses=*/true); }
+  // That call has come.
+  bool struck() const;
+
+  // The device's own: what its next call is to return, and whether it is lost.
+  absl::Status Call();
+  bool lost() const;
+
+ private:
+  void Set(uint64_t call, bool loses);
+
+  mutable std::mutex mutex_;
+  uint64_t left_ = 0;  // calls up to the one that fails; 0: none does, or it has come
+  bool loses_ = false, struck_ = false;
+};
+
+struct FarOptions {
+  FarRuns runs = FarRuns::kLate;
+  size_t memory_bytes = 0;          // in all, in whole pages; 0: as much as there is
+  std::shared_ptr<FarFault> fault;  // null: nothing fails
+  FarCaptures* captures = nullptr;  // if not null, outlives the device
+};
+
+// Memory that is not this device's ends the process.
+std::unique_ptr<Device> MakeFarDevice(std::unique_ptr<Device> inner, FarOptions options = {});
 
 }  // namespace starling
 

@@ -87,7 +87,8 @@ class CaptureTest : public ::testing::TestWithParam<Case> {
   TestModel Far(const ExecutorOptions& options) {
     return MakeTestModel(
         Net(), options, Optimizer::default_instance(),
-        MakeFarDevice(CreateCpuDevice().value(), GetParam().runs, &captures_));
+        MakeFarDevice(CreateCpuDevice().value(),
+                      {.runs = GetParam().runs, .captures = &captures_}));
   }
 
   TrainOutput Train(TestModel& model, uint64_t step, SliceGate* other_gate = nullptr) {

@@ -63,7 +63,7 @@ class FarDeviceTest : public ::testing::TestWithParam<Case> {
     options.seed = 5;
     options.type = GetParam().type;
     std::unique_ptr<Device> device = CreateCpuDevice().value();
-    if (far) device = MakeFarDevice(std::move(device), GetParam().runs);
+    if (far) device = MakeFarDevice(std::move(device), {.runs = GetParam().runs});
     return MakeTestModel(Net(), options, Optimizer::default_instance(), std::move(device));
   }
 };
