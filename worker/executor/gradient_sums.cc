@@ -71,6 +71,7 @@ absl::Status GradientSums::Begin(absl::Span<const WorkRange> ranges) {
     }
   }
   MutexLock lock(&mutex_);
+  failure_ = absl::OkStatus();
   for (size_t s = 0; s < free_.size(); ++s) {
     free_[s].clear();
     for (Spare& spare : spare_) free_[s].push_back(&spare);
@@ -86,6 +87,10 @@ absl::Status GradientSums::Add(size_t range, uint32_t leaf, SliceId slice, const
   const uint64_t begin = SpanRing::NowMicros();
   {
     MutexLock lock(&slot.mutex);
+    {
+      MutexLock unit_lock(&mutex_);
+      if (!failure_.ok()) return failure_;
+    }
     const bool first = slot.pushed == nullptr;
     if (first) {
       // Others of this sum wait for the same buffer, so they may as well wait for the mutex.
@@ -96,35 +101,52 @@ absl::Status GradientSums::Add(size_t range, uint32_t leaf, SliceId slice, const
     *waited_us += Overlap(begin, SpanRing::NowMicros(), slot.asked_us, slot.got_us);
     if (slot.pushed == nullptr) return absl::CancelledError("the unit was abandoned");
     slot.samples += samples;
-    const SubtreeSum::Outcome outcome = slot.sum->Insert(leaf, 1, BufferId(leaf + 1));
-    ABSL_RAW_CHECK(!outcome.duplicate && outcome.replaced.empty(), "a micro-batch was added twice");
-    STARLING_RETURN_IF_ERROR(FollowOthers(slot, stream));
-    for (const SubtreeSum::Merge& merge : outcome.merges) {
-      STARLING_RETURN_IF_ERROR(Merge(slot, merge, slice, gradient, stream));
+    const absl::StatusOr<bool> complete =
+        Insert(slot, first, range, leaf, slice, gradient, sink, stream, out);
+    if (!complete.ok()) {
+      // Before another lane gets the slot.
+      MutexLock unit_lock(&mutex_);
+      failure_.Update(complete.status());
+      return complete.status();
     }
-    if (outcome.merges.empty() && (in_sink_ || !outcome.complete)) {
-      STARLING_ASSIGN_OR_RETURN(float* const place, PlaceFor(slot, first, slice, stream));
-      STARLING_RETURN_IF_ERROR(device_->Copy(place, gradient, bytes(slice), stream));
-      slot.where[leaf] = place;
-    }
-    if (!outcome.complete) {
-      STARLING_RETURN_IF_ERROR(LeadOthers(slot, stream));
-      return GiveBackDone(slot, slice, stream);
-    }
-    float* const sum = slot.where[outcome.root.value - 1];
-    if (out != nullptr) {
-      // Null where it is the gradient of one micro-batch, which lies nowhere else.
-      const CopyQueue::Block block = {slot.pushed, sum == nullptr ? gradient : sum, bytes(slice)};
-      STARLING_RETURN_IF_ERROR(out->Out(block, stream, {&sink, range, slice, slot.samples}));
-      if (sum != nullptr) slot.done.push_back(sum);
-      return GiveBackDone(slot, slice, out->stream());
-    }
-    ABSL_RAW_CHECK(sum == slot.pushed, "the range's sum is not in the sink's buffer");
-    STARLING_RETURN_IF_ERROR(GiveBackDone(slot, slice, stream));
+    if (!*complete) return absl::OkStatus();
     total = slot.samples;
   }
   sink.Ready(range, slice, total);
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> GradientSums::Insert(Slot& slot, bool first, size_t range, uint32_t leaf,
+                                          SliceId slice, const float* gradient, GradientSink& sink,
+                                          Stream& stream, CopyQueue* out) {
+  const SubtreeSum::Outcome outcome = slot.sum->Insert(leaf, 1, BufferId(leaf + 1));
+  ABSL_RAW_CHECK(!outcome.duplicate && outcome.replaced.empty(), "a micro-batch was added twice");
+  STARLING_RETURN_IF_ERROR(FollowOthers(slot, stream));
+  for (const SubtreeSum::Merge& merge : outcome.merges) {
+    STARLING_RETURN_IF_ERROR(Merge(slot, merge, slice, gradient, stream));
+  }
+  if (outcome.merges.empty() && (in_sink_ || !outcome.complete)) {
+    STARLING_ASSIGN_OR_RETURN(float* const place, PlaceFor(slot, first, slice, stream));
+    STARLING_RETURN_IF_ERROR(device_->Copy(place, gradient, bytes(slice), stream));
+    slot.where[leaf] = place;
+  }
+  if (!outcome.complete) {
+    STARLING_RETURN_IF_ERROR(LeadOthers(slot, stream));
+    STARLING_RETURN_IF_ERROR(GiveBackDone(slot, slice, stream));
+    return false;
+  }
+  float* const sum = slot.where[outcome.root.value - 1];
+  if (out != nullptr) {
+    // Null where it is the gradient of one micro-batch, which lies nowhere else.
+    const CopyQueue::Block block = {slot.pushed, sum == nullptr ? gradient : sum, bytes(slice)};
+    STARLING_RETURN_IF_ERROR(out->Out(block, stream, {&sink, range, slice, slot.samples}));
+    if (sum != nullptr) slot.done.push_back(sum);
+    STARLING_RETURN_IF_ERROR(GiveBackDone(slot, slice, out->stream()));
+    return false;
+  }
+  ABSL_RAW_CHECK(sum == slot.pushed, "the range's sum is not in the sink's buffer");
+  STARLING_RETURN_IF_ERROR(GiveBackDone(slot, slice, stream));
+  return true;
 }
 
 // Adding is commutative, so where the sum lies is ours to choose: never in the lane's own buffer,

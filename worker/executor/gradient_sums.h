@@ -52,7 +52,8 @@ class GradientSums {
   // until `stream` and `out` have passed the call. `samples` counts those of the micro-batch. When it
   // was the last, sink.Ready is called: at once or, where there is an `out` (the host does not reach
   // device memory), by that. `waited_us` grows by the time spent in sink.Acquire, or in waiting until
-  // another lane's was over. kCancelled: the sink gave no buffer.
+  // another lane's was over. kCancelled: the sink gave no buffer. What the device fails with leaves a sum of
+  // which nobody knows what it lacks: every later Add of the unit fails with it.
   absl::Status Add(size_t range, uint32_t leaf, SliceId slice, const float* gradient,
                    uint32_t samples, GradientSink& sink, Stream& stream, CopyQueue* out,
                    uint64_t* waited_us);
@@ -87,6 +88,11 @@ class GradientSums {
   };
 
   absl::Status AllocateSpare();
+  // Add, once there is the sink's buffer (`first`: it came just now). Whether it holds the sum, which the sink
+  // is to be told; by `out`, it is told already.
+  absl::StatusOr<bool> Insert(Slot& slot, bool first, size_t range, uint32_t leaf, SliceId slice,
+                              const float* gradient, GradientSink& sink, Stream& stream,
+                              CopyQueue* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
   // Where a sum that must wait is to lie, for work on `stream`; `first` of its range and slice.
   absl::StatusOr<float*> PlaceFor(const Slot& slot, bool first, SliceId slice, Stream& stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex) {
@@ -119,6 +125,7 @@ class GradientSums {
 
   Mutex mutex_;
   std::vector<std::vector<Spare*>> free_ ABSL_GUARDED_BY(mutex_);  // by slice: whose piece is free
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the unit's first Insert that failed
 };
 
 }  // namespace starling
