@@ -475,6 +475,7 @@ class ExecutorImpl : public Executor {
     return Outcome{static_cast<double>(n), static_cast<uint64_t>(n), 0};
   }
 
+  // Computes the micro-batch once more, to find the layer.
   absl::Status ReportNonFinite(Lane& lane, Program& program, const MicroBatch& batch,
                                const RandomKey& random) {
     STARLING_RETURN_IF_ERROR(program.Load(batch.inputs, batch.labels, *lane.stream));
@@ -526,7 +527,7 @@ class ExecutorImpl : public Executor {
   // What forward dropped and the step needs. Parameters that it reads are as they were: a slice's
   // owner may change them once its gradient is ready, which is after its nodes' own steps.
   absl::Status ComputeAgain(Lane& lane, Program& program, const RandomKey& random, int step) {
-    if (options_.replay) return absl::OkStatus();        // is in the time of backward
+    if (options_.replay) return absl::OkStatus();      // is in the time of backward
     if (stretches_.captured) return absl::OkStatus();  // is in the stretch
     for (int node : program.again(step)) {
       if (Stopped()) return Abandoned();
