@@ -65,8 +65,13 @@ absl::Status LaneProgram::Order(Slot& slot, Stream& stream,
                                 absl::FunctionRef<absl::Status()> calls) {
   if (!stretches_->captured || !captures_->on()) return calls();
   if (slot.captured != nullptr) return stream.Launch(*slot.captured);
-  if (!std::exchange(slot.ran, true)) return calls();
+  if (!slot.ran) {
+    const absl::Status status = calls();
+    slot.ran = status.ok();  // else not all of it has run
+    return status;
+  }
   absl::StatusOr<std::unique_ptr<Captured>> captured = Capture(stream, calls);
+  if (absl::IsUnavailable(captured.status())) return captured.status();  // the device is lost
   if (!captured.ok()) {
     captures_->TurnOff(captured.status());
     return calls();
