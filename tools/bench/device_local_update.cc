@@ -95,23 +95,12 @@ absl::StatusOr<float*> DeviceLocalUpdate::Zeros(uint32_t elements, Stream& strea
   return status;
 }
 
-void DeviceLocalUpdate::BeginStep(int64_t step, double rate) {
-  step_ = step;
-  rate_ = rate;
-}
-
 absl::Status DeviceLocalUpdate::Update(SliceId id, const float* gradient, float* values,
                                        uint32_t samples, Stream& stream) {
   const Slice& slice = layout_.slices[id.value];
   const SliceState& state = slices_[id.value];
-  const GroupSettings group = SettingsOf(spec_.optimizer(), slice.group);
-  UpdateScalars scalars;
-  scalars.rate = static_cast<float>(rate_ * group.rate_scale);
-  scalars.decay = group.weight_decay;
-  scalars.scale = samples == 0 ? 0 : static_cast<float>(spec_.batch().global()) / samples;
-  scalars.t = step_ + 1;
-  return updating_->Update(StepOf(state.rule, scalars), gradient, values, state.slot0,
-                           state.slot1, slice.elements, stream);
+  return updating_->Update(StepOf(state.rule, ScalarsFor(slice, samples)), gradient, values,
+                           state.slot0, state.slot1, slice.elements, stream);
 }
 
 absl::StatusOr<std::unique_ptr<LocalStep>> MakeLocalStep(const JobSpec& spec, const Layout& layout,

@@ -30,7 +30,6 @@ class DeviceLocalUpdate : public LocalStep, private DeviceUpdate {
                                                                    Device* device);
   ~DeviceLocalUpdate() override;
 
-  void BeginStep(int64_t step, double rate) override;
   float* Acquire(size_t, SliceId) override { return nullptr; }
   void Ready(size_t, SliceId, uint32_t) override {}
   DeviceUpdate* device_update() override { return this; }
@@ -44,18 +43,15 @@ class DeviceLocalUpdate : public LocalStep, private DeviceUpdate {
 
   DeviceLocalUpdate(const JobSpec& spec, const Layout& layout, Device* device,
                     UpdatingDevice* updating)
-      : spec_(spec), layout_(layout), device_(device), updating_(updating) {}
+      : LocalStep(spec), layout_(layout), device_(device), updating_(updating) {}
   absl::StatusOr<float*> Zeros(uint32_t elements, Stream& stream);
   absl::Status Update(SliceId slice, const float* gradient, float* values, uint32_t samples,
                       Stream& stream) override;
 
-  const JobSpec& spec_;
   const Layout& layout_;
   Device* const device_;
   UpdatingDevice* const updating_;  // the same
   std::vector<SliceState> slices_;
-  int64_t step_ = 0;
-  double rate_ = 0;
 };
 
 // The step that goes with the device: DeviceLocalUpdate where the host does not reach its memory,

@@ -8,6 +8,16 @@
 
 namespace starling {
 
+UpdateScalars LocalStep::ScalarsFor(const Slice& slice, uint32_t samples) const {
+  const GroupSettings group = SettingsOf(spec_.optimizer(), slice.group);
+  UpdateScalars scalars;
+  scalars.rate = static_cast<float>(rate_ * group.rate_scale);
+  scalars.decay = group.weight_decay;
+  scalars.scale = samples == 0 ? 0 : static_cast<float>(spec_.batch().global()) / samples;
+  scalars.t = step_ + 1;
+  return scalars;
+}
+
 LocalUpdate::Floats LocalUpdate::Filled(uint32_t elements, float value) {
   const size_t bytes = (elements * sizeof(float) / 64 + 1) * 64;
   Floats floats(static_cast<float*>(std::aligned_alloc(64, bytes)));
@@ -33,11 +43,6 @@ absl::StatusOr<std::unique_ptr<LocalUpdate>> LocalUpdate::Create(const JobSpec& 
   return update;
 }
 
-void LocalUpdate::BeginStep(int64_t step, double rate) {
-  step_ = step;
-  rate_ = rate;
-}
-
 float* LocalUpdate::Acquire(size_t, SliceId slice) { return slices_[slice.value].gradient.get(); }
 
 void LocalUpdate::Ready(size_t, SliceId id, uint32_t samples) {
@@ -46,13 +51,7 @@ void LocalUpdate::Ready(size_t, SliceId id, uint32_t samples) {
   float* const value = parameters_ + slice.flat_begin;
   const PayloadPiece gradient(reinterpret_cast<const uint8_t*>(state.gradient.get()),
                               slice.elements * sizeof(float));
-  const GroupSettings group = SettingsOf(spec_.optimizer(), slice.group);
-  UpdateScalars scalars;
-  scalars.rate = static_cast<float>(rate_ * group.rate_scale);
-  scalars.decay = group.weight_decay;
-  scalars.scale = samples == 0 ? 0 : static_cast<float>(spec_.batch().global()) / samples;
-  scalars.t = step_ + 1;
-  ApplyUpdate(state.rule, scalars, Payload(&gradient, 1),
+  ApplyUpdate(state.rule, ScalarsFor(slice, samples), Payload(&gradient, 1),
               {.in = value, .out = value, .slot0 = state.slot0.get(), .slot1 = state.slot1.get(),
                .elements = slice.elements});
 }

@@ -18,8 +18,22 @@ namespace starling {
 // A step of training without a server: the sink of its unit.
 class LocalStep : public GradientSink {
  public:
+  // `spec` outlives this.
+  explicit LocalStep(const JobSpec& spec) : spec_(spec) {}
   // What the units until the next call are: step `step`, with this learning rate. Between units.
-  virtual void BeginStep(int64_t step, double rate) = 0;
+  void BeginStep(int64_t step, double rate) {
+    step_ = step;
+    rate_ = rate;
+  }
+
+ protected:
+  // Of this step, for the slice's sum over so many samples.
+  UpdateScalars ScalarsFor(const Slice& slice, uint32_t samples) const;
+
+ private:
+  const JobSpec& spec_;
+  int64_t step_ = 0;
+  double rate_ = 0;
 };
 
 // Updates a slice's values in place as soon as its gradient is summed, with the shards' kernels.
@@ -32,8 +46,6 @@ class LocalUpdate : public LocalStep {
   static absl::StatusOr<std::unique_ptr<LocalUpdate>> Create(const JobSpec& spec,
                                                              const Layout& layout,
                                                              float* parameters);
-
-  void BeginStep(int64_t step, double rate) override;
 
   float* Acquire(size_t range, SliceId slice) override;
   void Ready(size_t range, SliceId slice, uint32_t samples) override;
@@ -49,15 +61,12 @@ class LocalUpdate : public LocalStep {
   };
 
   LocalUpdate(const JobSpec& spec, const Layout& layout, float* parameters)
-      : spec_(spec), layout_(layout), parameters_(parameters) {}
+      : LocalStep(spec), layout_(layout), parameters_(parameters) {}
   static Floats Filled(uint32_t elements, float value);
 
-  const JobSpec& spec_;
   const Layout& layout_;
   float* const parameters_;
   std::vector<SliceState> slices_;
-  int64_t step_ = 0;
-  double rate_ = 0;
 };
 
 }  // namespace starling
