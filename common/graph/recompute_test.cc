@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/graph/backward.h"
 #include "common/graph/builders.h"
+#include "common/graph/testing/recompute_policies.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -70,18 +71,6 @@ Chosen Choose(const ResolvedGraph& graph, const Recompute& policy) {
   chosen.peak_bytes = plan.peak_bytes;
   chosen.share = RecomputedShare(outline, plan);
   return chosen;
-}
-
-Recompute EveryBlocks(uint32_t blocks) {
-  Recompute policy;
-  policy.set_every_blocks(blocks);
-  return policy;
-}
-
-Recompute Within(uint64_t bytes) {
-  Recompute policy;
-  policy.set_activation_bytes(bytes);
-  return policy;
 }
 
 std::vector<std::string> BlockEndNames(const ResolvedGraph& graph) {

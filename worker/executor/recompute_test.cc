@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/graph/builders.h"
 #include "common/graph/recompute.h"
+#include "common/graph/testing/recompute_policies.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
@@ -22,18 +23,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-Recompute EveryBlocks(uint32_t blocks) {
-  Recompute policy;
-  policy.set_every_blocks(blocks);
-  return policy;
-}
-
-Recompute Within(uint64_t bytes) {
-  Recompute policy;
-  policy.set_activation_bytes(bytes);
-  return policy;
-}
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
