@@ -16,9 +16,9 @@ namespace starling {
 // whatever thread; it lets go of what the object holds, and may keep memory for its next user. While
 // there are enough, Get allocates nothing, the shared_ptr's own block included. Where there are not,
 // their number doubles, so that what is seldom needed beyond the usual is there. Nothing is given back
-// before the end: less than twice as many objects are kept as were in use at one time. They take turns,
-// so that all of them soon have the memory that their users want. Thread-safe. Objects may outlive the
-// recycler.
+// before the end: those made at first are kept, or less than twice as many as were in use at one time,
+// whichever are more. They take turns, so that all of them soon have the memory that their users want.
+// Thread-safe. Objects may outlive the recycler.
 template <typename T>
 class Recycler {
  public:

@@ -32,7 +32,8 @@ struct FinishedUnit {
   UnitResult result;
 };
 
-// Called on the computing thread or one of the executor's lanes; must be quick.
+// Called on the computing thread; on_gradient also on any of the executor's, several at once. Must be
+// quick.
 struct ComputeListener {
   std::function<void(session::UnitId)> on_begin;
   std::function<void(FinishedGradient)> on_gradient;
@@ -68,7 +69,7 @@ class ComputeThread {
   StepRecorder* const recorder_;
   Recycler<Task> tasks_;
   std::shared_ptr<Task> current_;  // the caller's: the last one started
-  // Of what is noted of a unit, each used again, by the thread that runs it and the executor's lanes.
+  // Of what is noted of a unit, each used again, by the thread that runs it and the executor's.
   std::pmr::unsynchronized_pool_resource batch_memory_, push_memory_;
   EventLoop loop_;
 };

@@ -37,8 +37,8 @@ class PushSink : public GradientSink {
     int most = 1;           // buffers of a slice that may be on loan (PushBuffersMax)
     double clip_norm = 0;   // of the trainable part of each range, rescaled to a full batch; 0: none
     uint32_t batch = 0;     // samples of a full one
-    // fp16: the logarithm to base 2 of what the loss is scaled by. Called by lanes, from the first Ready
-    // on. Unset: not fp16.
+    // fp16: the logarithm to base 2 of what the loss is scaled by. Called by the executor's threads, several
+    // at once, from the first Ready on. Unset: not fp16.
     std::function<int()> loss_scale_log2 = nullptr;
     bool whole = false;     // fp16: an overflow skips all of the unit, not only what comes after it
   };

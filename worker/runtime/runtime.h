@@ -41,7 +41,7 @@ struct WorkerRuntimeOptions {
 };
 
 // Threads: the session's (an EventLoop, which owns everything here that is not said to be another's),
-// the computing one and the executor's lanes, one that opens jobs and inspects data, and the
+// the computing one and the executor's other lanes and copiers, one that opens jobs and inspects data, and the
 // transport's. See docs/thread_model.md.
 class WorkerRuntime {
  public:
