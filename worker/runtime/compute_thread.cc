@@ -114,6 +114,11 @@ void ComputeThread::Abandon(session::UnitId unit) {
   current_->job->Cancel();
 }
 
+void ComputeThread::Release() {
+  if (current_ != nullptr) Abandon(current_->compute.unit);
+  current_.reset();
+}
+
 void ComputeThread::Run(const std::shared_ptr<Task>& task) {
   Compute(task);
   listener_.on_stopped(task->compute.unit);

@@ -42,7 +42,7 @@ struct ComputeListener {
   std::function<void(session::UnitId)> on_stopped;
 };
 
-// Start and Abandon are called by one thread.
+// Start, Abandon and Release are called by one thread.
 class ComputeThread {
  public:
   // `recorder` may be null; it and `listener`'s captures outlive this.
@@ -54,6 +54,10 @@ class ComputeThread {
 
   // Makes the unit stop soon; what it still says may be ignored.
   void Abandon(session::UnitId unit);
+
+  // The job of the last unit is over: lets go of it, and of its memory, which the next job may need, as soon
+  // as the unit has stopped.
+  void Release();
 
  private:
   struct Task {

@@ -418,6 +418,7 @@ void WorkerRuntime::Carry(action::Prepare action) {
 void WorkerRuntime::Carry(action::CloseJob action) {
   ++last_prepare_;
   if (job_ != nullptr && job_->run() == action.run) {
+    compute_->Release();
     job_.reset();
     figures_.EndJob();
   }
