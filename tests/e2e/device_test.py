@@ -4,11 +4,17 @@ The GPU is the CPU behind the interface of libstarling_cuda.so, and behind memor
 when the host touches it, so this runs anywhere.
 """
 
+import os
+import re
+import tempfile
 import unittest
+from unittest import mock
 
+from tests.e2e.bsp_matrix_test import LAYERS, write_idx
 from tests.e2e.cluster import Cluster, binary, job_file
 
 ABSENT = "/nonexistent/libstarling_cuda.so"
+GPU = ["--device", "gpu", "--cuda-library", binary("kernels/cuda/testing/libcpu_as_gpu.so")]
 
 
 def job(name, device):
@@ -19,6 +25,11 @@ def job(name, device):
 
 def log(cluster, name):
     return (cluster.directory / f"{name}.log").read_text()
+
+
+def gpu_of(size):
+    """Workers that are started in the block have a GPU with so many bytes."""
+    return mock.patch.dict(os.environ, CPU_AS_GPU_BYTES=str(size))
 
 
 class Device(unittest.TestCase):
@@ -43,9 +54,7 @@ class Device(unittest.TestCase):
             self.assertIn('--cuda-graphs: expected on or off, got "perhaps"', log(cluster, "worker-2"))
 
     def test_with_a_gpu(self):
-        flags = {"worker-1": ["--device", "gpu", "--cuda-library",
-                              binary("kernels/cuda/testing/libcpu_as_gpu.so")],
-                 "worker-0": ["--device", "cpu"]}
+        flags = {"worker-1": GPU, "worker-0": ["--device", "cpu"]}
         with Cluster(workers=2, flags_of=flags) as cluster:
             self.assertNotIn("NO GPU", log(cluster, "worker-1"))
             for device in ("gpu", "cpu", "auto"):
@@ -53,6 +62,47 @@ class Device(unittest.TestCase):
                 self.assertEqual(cluster.wait(device), 0)
             self.assertNotIn('prepared job "gpu"', log(cluster, "worker-0"))
             self.assertIn('prepared job "gpu"', log(cluster, "worker-1"))
+
+    def test_a_job_larger_than_the_gpu(self):
+        """Refused before its first step, with sizes and what would fit; and that does."""
+        batch = {"global": 2048, "microBatches": 4}
+        needs = r"worker-0: the job needs ([\d.]+) MiB here with batch\.global 2048 in micro-batches of 512 .*, "
+        with tempfile.TemporaryDirectory() as directory:
+            images, labels = write_idx(directory, samples=2048)
+
+            def train(cluster, name, batch, **more):
+                job = job_file(name, {"layers": LAYERS},
+                               {"train": {"idx": {"images": images, "labels": labels}}},
+                               batch=batch, stop={"steps": 2}, workers={"min": 1, "max": 1, "device": "gpu"})
+                job["spec"].update(more)
+                cluster.submit(job)
+                return cluster.wait(name, 120)
+
+            def refused(cluster, pattern):
+                self.assertEqual(train(cluster, "large", batch), 3)
+                status = cluster.describe("large")
+                self.assertEqual(int(status["step"]), 0)
+                said = re.search(pattern, status["reason"])
+                self.assertIsNotNone(said, status["reason"])
+                return map(float, said.groups())
+
+            with gpu_of(1 << 20), Cluster(workers=1, worker_flags=GPU) as cluster:
+                needed, = refused(cluster, needs + r"but 0\.9 MiB are allowed: ")
+
+            # A little too small. Nine tenths of its memory are for the job.
+            fits = 0.95 * needed
+            with gpu_of(int(fits / 0.9 * (1 << 20))), Cluster(workers=1, worker_flags=GPU) as cluster:
+                again, allowed, activations, recomputing, smaller, smaller_needs = refused(
+                    cluster, needs + r"but ([\d.]+) MiB are allowed: the same batch with recompute\.activationBytes "
+                    r"(\d+) would need ([\d.]+) MiB, .*; batch\.global (\d+) with batch\.microBatches 4 would need "
+                    r"([\d.]+) MiB")
+                self.assertEqual(again, needed)
+                self.assertAlmostEqual(allowed, fits, delta=0.11)
+                self.assertLessEqual(max(recomputing, smaller_needs), allowed)
+                self.assertEqual(train(cluster, "smaller", {"global": int(smaller), "microBatches": 4}), 0)
+                # As large as the GPU again: of the job before it nothing is left there.
+                self.assertEqual(
+                    train(cluster, "again", batch, recompute={"activationBytes": int(activations)}), 0)
 
 
 if __name__ == "__main__":

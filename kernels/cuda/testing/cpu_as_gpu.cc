@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cuda/abi.h"
 #include "kernels/testing/far_device.h"
@@ -12,7 +14,11 @@ const char* starling_cuda_abi() {
 int starling_cuda_open(starling::Device** device, char* error, size_t error_bytes) {
   auto cpu = starling::CreateCpuDevice();
   if (!cpu.ok()) return starling::ReturnStatus(cpu.status(), error, error_bytes);
-  *device = starling::MakeFarDevice(*std::move(cpu)).release();
+  starling::FarOptions options;
+  if (const char* const bytes = std::getenv("CPU_AS_GPU_BYTES")) {
+    options.memory_bytes = std::strtoull(bytes, nullptr, 10);
+  }
+  *device = starling::MakeFarDevice(*std::move(cpu), std::move(options)).release();
   return 0;
 }
 }
