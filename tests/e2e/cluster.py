@@ -165,6 +165,19 @@ class Cluster:
         if sig == signal.SIGKILL:
             self.processes[name].wait()
 
+    def restart_coordinator(self):
+        """kill -9, and again on its state; returns when it answers."""
+        self.kill("coordinator")
+        self.start_coordinator()
+        wait_until(lambda: self.cli("get", "jobs").returncode == 0, 30, "the coordinator to answer")
+
+    def disturb(self, job, worker):
+        """Early in the job, kill -9 of a worker, which stays away, and of the coordinator, which does not."""
+        self.wait_progress(job, step=4)
+        self.kill(worker)
+        self.wait_progress(job, step=12)
+        self.restart_coordinator()
+
     def exit_status(self, name, timeout=15):
         return self.processes[name].wait(timeout)
 

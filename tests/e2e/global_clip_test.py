@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from tests.e2e.bsp_matrix_test import LAYERS, write_idx
-from tests.e2e.cluster import Cluster, floats, job_file, parameters_sha256, wait_until
+from tests.e2e.cluster import Cluster, floats, job_file, parameters_sha256
 
 
 def make_job(name, data, workers, norm, **more):
@@ -29,13 +29,7 @@ class GlobalClip(unittest.TestCase):
                 "clipped", data, workers, 0.8, stop={"epochs": 4},
                 optimizer={"momentum": {"learningRate": 0.05, "momentum": 0.9}}))
             if kill:
-                cluster.wait_progress("clipped", step=4)
-                cluster.kill(f"worker-{workers - 1}")
-                cluster.wait_progress("clipped", step=12)
-                cluster.kill("coordinator")
-                cluster.start_coordinator()
-                wait_until(lambda: cluster.cli("get", "jobs").returncode == 0, 30,
-                           "the coordinator to answer")
+                cluster.disturb("clipped", f"worker-{workers - 1}")
             self.assertEqual(cluster.wait("clipped", 240), 0, cluster.describe("clipped"))
             return parameters_sha256(cluster.export("clipped"))
 
