@@ -113,8 +113,10 @@ class PositionKernel : public CudaKernel {
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (float* const table = args.grad_parameters[0]; table != nullptr) {
       const int64_t unused = geometry_.inputs * geometry_.outputs - sample_;
-      STARLING_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(
-          table + sample_, 0, static_cast<size_t>(unused) * sizeof(float), stream.get()));
+      if (unused > 0) {
+        STARLING_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(
+            table + sample_, 0, static_cast<size_t>(unused) * sizeof(float), stream.get()));
+      }
       STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), args.grad_output, columns_, table,
                                                      args.workspace, stream.get()));
     }
