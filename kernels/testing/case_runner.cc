@@ -79,15 +79,17 @@ Doubles CaseRunner::Rounded(const Doubles& values) const {
   return Doubles(wide.begin(), wide.end());
 }
 
-ReferenceArgs CaseRunner::Given(ReferenceArgs args) const {
+ReferenceArgs CaseRunner::Given(ReferenceArgs args, bool plain) const {
   for (size_t i = 0; i < identities_.size(); ++i) {
-    if (identities_[i].kernel) args.inputs[i] = Rounded(args.inputs[i]);
+    if (identities_[i].kernel || (plain && !case_.labels(i))) {
+      args.inputs[i] = Rounded(args.inputs[i]);
+    }
   }
   return args;
 }
 
-Doubles CaseRunner::GivenGradient(Doubles grad_output) const {
-  return exit_.kernel ? Rounded(grad_output) : grad_output;
+Doubles CaseRunner::GivenGradient(Doubles grad_output, bool plain) const {
+  return exit_.kernel || plain ? Rounded(grad_output) : grad_output;
 }
 
 BufferPtr CaseRunner::Upload(const Doubles& values, bool integers, size_t offset) {

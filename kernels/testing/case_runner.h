@@ -65,9 +65,11 @@ class CaseRunner {
 
   const OperatorKernel* kernel() const { return kernel_.get(); }
 
-  // What the operator is really given: the values that come to it in two bytes are rounded.
-  ReferenceArgs Given(ReferenceArgs args) const;
-  Doubles GivenGradient(Doubles grad_output) const;
+  // What the operator is really given: the values that come to it in two bytes are rounded. `plain`:
+  // so are those that come in fp32, of a device that rounds them on their way in, so that they mean
+  // the same to it. Labels are not.
+  ReferenceArgs Given(ReferenceArgs args, bool plain = false) const;
+  Doubles GivenGradient(Doubles grad_output, bool plain = false) const;
 
   // Without this: in the arguments, and the loss is not scaled.
   void SetStepValues(StepValuesIn where, float loss_scale);
