@@ -50,8 +50,8 @@ double NormRelative(const Doubles& got, const Doubles& expected) {
 
 // ---- The device that is judged ---------------------------------------------------------------
 
-// "cpu"; "gpu", the machine's, in the shared object that workers open; "far", which stands in for a
-// GPU's memory and streams.
+// "cpu"; "gpu", the machine's, in the shared object that workers open; "emulated", the same kernels and
+// host code on the CPU; "far", which stands in for a GPU's memory and streams.
 std::string DeviceName() {
   const char* const name = std::getenv("STARLING_CONFORMANCE_DEVICE");
   return name == nullptr ? "cpu" : name;
@@ -61,10 +61,11 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice() {
   const std::string name = DeviceName();
   constexpr const char* kBuilt = "worker/libstarling_cuda.so";  // else it is beside the program
   if (name == "gpu") return OpenCudaDevice(std::filesystem::exists(kBuilt) ? kBuilt : "");
+  if (name == "emulated") return OpenCudaDevice("kernels/cuda/emulation/libstarling_cuda.so");
   absl::StatusOr<std::unique_ptr<Device>> cpu = CreateCpuDevice();
   if (name == "far" && cpu.ok()) return MakeFarDevice(*std::move(cpu));
   if (name == "cpu") return cpu;
-  return absl::InvalidArgumentError("STARLING_CONFORMANCE_DEVICE: expected cpu, far or gpu");
+  return absl::InvalidArgumentError("STARLING_CONFORMANCE_DEVICE: expected cpu, far, emulated or gpu");
 }
 
 // Opened once, by TheDevice().
@@ -171,7 +172,7 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
   ASSERT_NE(runner.kernel(), nullptr);
   // A GPU's operators take nothing but their own type: which of two values is greater, or whether one
   // is clipped, is for what is left of it.
-  const bool narrows = DeviceName() == "gpu";
+  const bool narrows = DeviceName() == "gpu" || DeviceName() == "emulated";
   const ReferenceArgs args = runner.Given(RandomArgs(test_case), narrows);
   const Doubles grad_output = runner.GivenGradient(GradOutput(test_case), narrows);
   const bool rounds = test_case.spec.tf32 && DeviceName() == "gpu";

@@ -52,8 +52,11 @@ def starling_cuda_library(name, visibility = None, srcs = [], cuda_srcs = [], cu
         **kwargs
     )
 
-def starling_cuda_shared_object(name, exports, deps, visibility = None):
-    """A shared object of the libraries in `deps`, which shows what the linker script `exports` names."""
+def starling_cuda_shared_object(name, exports, deps, libraries = "$$ORIGIN/lib", visibility = None):
+    """A shared object of the libraries in `deps`, which shows what the linker script `exports` names.
+
+    It looks for NVIDIA's libraries in `libraries` first: what tools/gpu_bundle.sh puts beside it.
+    """
     if CUDA:
         starling_cc_binary(
             name = name,
@@ -61,7 +64,7 @@ def starling_cuda_shared_object(name, exports, deps, visibility = None):
             additional_linker_inputs = [exports],
             linkopts = [
                 "-Wl,--version-script,$(location %s)" % exports,
-                "-Wl,-rpath,$$ORIGIN/lib",  # what tools/gpu_bundle.sh puts beside it
+                "-Wl,-rpath," + libraries,
             ],
             visibility = visibility,
             deps = deps,
