@@ -103,6 +103,10 @@ class Convolution : public ConvolutionPlan {
 class EmulatedCudnn : public Cudnn {
  public:
   absl::StatusOr<std::shared_ptr<const ConvolutionPlan>> Plan(const ConvolutionKey& key) override {
+    // Or what is computed without it would not run here.
+    if (key.weight[1] != key.input[1]) {
+      return absl::UnimplementedError("the emulated cuDNN has no plan for groups");
+    }
     return std::make_shared<Convolution>(key);
   }
   absl::StatusOr<std::shared_ptr<const AttentionPlan>> Plan(const AttentionKey&) override {
