@@ -131,8 +131,6 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
   if (!devices.has_gpu()) {
     spdlog::warn("NO GPU: computes on the CPU, because {}", devices.why_no_gpu());
   }
-  const std::string shared_memory = devices.SharedMemoryNotice();
-  if (!shared_memory.empty()) spdlog::warn("{}", shared_memory);
   SpanRing spans;
   const auto addresses = std::make_shared<DaemonAddresses>();
   const std::shared_ptr<grpc::Service> daemon =

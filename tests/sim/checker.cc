@@ -33,6 +33,7 @@ JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription&
 }
 
 void JobTruth::OnRoster(PartitionId partition, const RosterList& roster) {
+  served_ = served_ || !roster.members.empty();
   RosterList& held = rosters_[partition];
   if (roster.number > held.number) {
     world_->Count("roster changes");
@@ -430,7 +431,7 @@ void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobStatus& s
   CheckFinite(values);
   const std::string& why = status.reason();
   const bool lost_shard = why.find("lost partition") != std::string::npos;
-  if (workload_->poisoned && !lost_shard) {
+  if (workload_->poisoned && !lost_shard && served_) {
     world_->Count("jobs stopped by NaN");
     if (why.find("step") == std::string::npos || why.find("worker") == std::string::npos) {
       world_->Violate(Promise::kFinite, absl::StrCat("the reason names no step and worker: ", why));

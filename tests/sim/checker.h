@@ -72,6 +72,7 @@ class JobTruth {
   void OnFailed(const std::vector<ValuesPtr>& values, const JobStatus& status);
   uint64_t final_hash() const { return final_hash_; }
   bool over() const { return over_; }
+  bool served() const { return served_; }  // some partition has heard of a member
 
  private:
   struct Replica {
@@ -120,6 +121,7 @@ class JobTruth {
   std::map<Incarnation, Replica> replicas_;
   uint64_t final_hash_ = 0;
   bool over_ = false;
+  bool served_ = false;
 };
 
 // Promises about the coordinator.

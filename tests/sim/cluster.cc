@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace starling::sim {
@@ -35,6 +36,11 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
     workers_.front()->set_micro_batch_time(absl::Milliseconds(250) /
                                            MakeWorkload(seed, 0).spec.batch().micro_batches());
     world_.Count("fault: slow worker");
+  }
+  // Draws from numbers of its own.
+  if (shape.faults && Random(Mix(seed, 920)).Chance(0.3)) {
+    workers_[0]->ShareDeviceWith(workers_[1].get());
+    workers_[1]->ShareDeviceWith(workers_[0].get());
   }
   const int jobs = shape.second_job ? 2 : 1;
   for (int i = 0; i < jobs; ++i) {
@@ -215,7 +221,12 @@ void Cluster::Poll(size_t i) {
 void Cluster::Finish(size_t i, const JobStatus& status) {
   ClientJob& job = jobs_[i];
   job.over = true;
-  const bool excused = job.workload.poisoned || shard_crashed_ ||
+  // A job that nobody has served may fail where nobody who is free has memory for it; never one that
+  // somebody has served, since another one had no memory.
+  const bool no_memory = status.state() == FAILED && absl::StrContains(status.reason(), kNoMemory) &&
+                         (job.truth == nullptr || !job.truth->served());
+  if (no_memory) world_.Count("jobs that found no memory");
+  const bool excused = job.workload.poisoned || shard_crashed_ || no_memory ||
                        job.workload.overflows_from != std::numeric_limits<uint64_t>::max();
   if (status.state() != SUCCEEDED && !excused) {
     world_.Violate(Promise::kG8,

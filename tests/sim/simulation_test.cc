@@ -20,7 +20,8 @@ TEST(Simulation, KeepsItsPromises) {
   for (const char* what :
        {"dedup hits", "joined retries", "blocked pulls", "fenced requests", "replaced subtrees",
         "coordinator restarts", "policy switches", "policies that waited for another",
-        "requests of an earlier policy", "worker rejoins", "runs compared with a solo run"}) {
+        "requests of an earlier policy", "worker rejoins", "fault: no memory for a job",
+        "runs compared with a solo run"}) {
     EXPECT_GT(counts[what], 0u) << what;
   }
 }

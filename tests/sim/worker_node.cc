@@ -323,8 +323,17 @@ void WorkerNode::Do(action::Prepare& a) {
   prepared.run = run;
   for (const Slice& slice : truth->layout().slices)
     prepared.slices.push_back({slice.partition, slice.elements, true});
+  const bool taken = neighbour_ != nullptr && neighbour_->HasMemory();
   world_->After(world_->random().Between(absl::Milliseconds(1), absl::Milliseconds(20)), this,
-                [this, prepared] { Step(prepared); });
+                [this, prepared, taken]() mutable {
+                  const bool open = job_.has_value() && job_->run == prepared.run;
+                  if (open && (taken || (neighbour_ != nullptr && neighbour_->HasMemory()))) {
+                    world_->Count("fault: no memory for a job");
+                    job_->has_memory = false;
+                    prepared.status = absl::ResourceExhaustedError(kNoMemory);
+                  }
+                  Step(prepared);
+                });
 }
 
 void WorkerNode::Do(action::CloseJob&) { job_.reset(); }

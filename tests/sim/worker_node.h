@@ -17,6 +17,9 @@ namespace starling::sim {
 
 class Cluster;
 
+// What a job that found no memory anywhere fails with.
+inline constexpr char kNoMemory[] = "the neighbour has the device's memory";
+
 class WorkerNode : public Process {
  public:
   WorkerNode(Cluster* cluster, const std::string& process_name, uint64_t seed);
@@ -28,6 +31,9 @@ class WorkerNode : public Process {
 
   // How long a micro-batch takes.
   void set_micro_batch_time(absl::Duration time) { micro_batch_time_ = time; }
+
+  // Both compute on one device, which has memory for one of them at a time.
+  void ShareDeviceWith(WorkerNode* other) { neighbour_ = other; }
 
   void CutStreams();
   std::string ToString() const;
@@ -44,6 +50,7 @@ class WorkerNode : public Process {
     std::vector<Held> copies[2];  // by Params
     std::optional<session::action::Compute> unit;
     bool running = false;
+    bool has_memory = true;  // of its device: takes it, or has taken it
   };
 
   void Step(session::Event event);
@@ -64,6 +71,7 @@ class WorkerNode : public Process {
   void Do(session::action::ReleaseBuffer& a);
   void Do(session::action::Exit& a);
 
+  bool HasMemory() const { return alive && job_.has_value() && job_->has_memory; }
   void OnMessage(ShardId shard, uint64_t stream, const Message& message);
   void Track(const FrameHeader& sent);
   void MaybeRun();
@@ -75,6 +83,7 @@ class WorkerNode : public Process {
   World* const world_;
   const uint64_t seed_;
   absl::Duration micro_batch_time_ = absl::Milliseconds(2);
+  WorkerNode* neighbour_ = nullptr;  // on the same device
 
   std::unique_ptr<session::Session> session_;
   bool exited_ = false;

@@ -8,6 +8,23 @@
 #include "kernels/cuda/library.h"
 
 namespace starling {
+namespace {
+
+constexpr size_t kMiB = 1 << 20;
+// What a process may take to use a GPU at all: its context, kernels, the libraries' workspaces.
+constexpr size_t kContextBytes = size_t{1} << 30;
+
+}  // namespace
+
+std::string SharedMemoryNotice(Device& device) {
+  if (device.host_reaches_memory()) return "";
+  const absl::StatusOr<MemoryBytes> memory = device.Memory();
+  if (!memory.ok() || memory->total - memory->available <= kContextBytes) return "";
+  return absl::StrCat((memory->total - memory->available) / kMiB, " MiB of the ",
+                      memory->total / kMiB, " MiB of ", device.name(),
+                      " are taken, so other processes use it, too: the job is planned with what "
+                      "is free");
+}
 
 WorkerDevices::WorkerDevices(std::unique_ptr<Device> cpu, std::unique_ptr<Device> gpu,
                              std::string why_no_gpu)
@@ -38,16 +55,6 @@ absl::StatusOr<Device*> WorkerDevices::For(DeviceKind kind) const {
   if (kind != DEVICE_GPU) return cpu_.get();
   return absl::FailedPreconditionError(
       absl::StrCat("the job wants a GPU, and this worker has none: ", why_no_gpu_));
-}
-
-std::string WorkerDevices::SharedMemoryNotice() const {
-  if (gpu_ == nullptr) return "";
-  const absl::StatusOr<MemoryBytes> memory = gpu_->Memory();
-  if (!memory.ok() || memory->available >= memory->total / 10 * 9) return "";
-  constexpr size_t kMiB = 1 << 20;
-  return absl::StrCat("other processes hold ", (memory->total - memory->available) / kMiB,
-                      " MiB of the GPU's ", memory->total / kMiB,
-                      " MiB: jobs are planned with what is free when they come");
 }
 
 std::string WorkerDevices::Name() const {

@@ -18,6 +18,10 @@ struct DeviceOptions {
   std::string cuda_library;  // see kernels/cuda/library.h
 };
 
+// Says that somebody else uses a GPU, and how much of its memory is taken; empty: nobody does, it is not
+// known, or the host's memory is meant. To be asked while this process holds none for a job.
+std::string SharedMemoryNotice(Device& device);
+
 // Constant once made; thread-safe.
 class WorkerDevices {
  public:
@@ -34,10 +38,6 @@ class WorkerDevices {
   Device& cpu() const { return *cpu_; }
   bool has_gpu() const { return gpu_ != nullptr; }
   const std::string& why_no_gpu() const { return why_no_gpu_; }
-
-  // Says that somebody else uses the GPU, and how much of its memory is taken; empty: nobody does, or
-  // there is none. To be asked before this process has taken any.
-  std::string SharedMemoryNotice() const;
 
   // For people. "NVIDIA H100 80GB HBM3 (sm_90)", "cpu (avx512_core)"
   std::string Name() const;

@@ -25,11 +25,11 @@ TEST(WorkerDevicesTest, AGpuIsTakenWhereThereIsOne) {
   }
 }
 
-// A GPU of which somebody else holds a part.
+// A GPU of which somebody else holds a part, or that is lost.
 class PartlyTaken : public Device {
  public:
-  explicit PartlyTaken(MemoryBytes memory) : memory_(memory) {}
-  std::string name() const override { return "taken"; }
+  explicit PartlyTaken(absl::StatusOr<MemoryBytes> memory) : memory_(memory) {}
+  std::string name() const override { return "a GPU"; }
   std::string instruction_set() const override { return "none"; }
   bool host_reaches_memory() const override { return false; }
   absl::StatusOr<MemoryBytes> Memory() override { return memory_; }
@@ -54,18 +54,24 @@ class PartlyTaken : public Device {
   }
 
  private:
-  const MemoryBytes memory_;
+  const absl::StatusOr<MemoryBytes> memory_;
 };
 
 TEST(WorkerDevicesTest, SaysThatAGpuIsShared) {
   constexpr size_t kGiB = size_t{1} << 30;
   const auto notice = [](size_t available) {
     const MemoryBytes memory = {available, 80 * kGiB};
-    return WorkerDevices(nullptr, std::make_unique<PartlyTaken>(memory), "").SharedMemoryNotice();
+    PartlyTaken device(memory);
+    return SharedMemoryNotice(device);
   };
   EXPECT_EQ(notice(79 * kGiB), "");  // what a process takes to be there at all
-  EXPECT_THAT(notice(40 * kGiB), HasSubstr("other processes hold 40960 MiB of the GPU's 81920 MiB"));
-  EXPECT_EQ(WorkerDevices(nullptr, nullptr, "none").SharedMemoryNotice(), "");
+  EXPECT_THAT(notice(76 * kGiB),
+              HasSubstr("4096 MiB of the 81920 MiB of a GPU are taken, so other processes use it"));
+  PartlyTaken lost(absl::UnavailableError("lost"));
+  EXPECT_EQ(SharedMemoryNotice(lost), "");
+  const absl::StatusOr<WorkerDevices> devices = WorkerDevices::Open({.device = "cpu"});
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_EQ(SharedMemoryNotice(devices->cpu()), "");
 }
 
 TEST(WorkerDevicesTest, WithoutOneItFallsBackAndSaysWhy) {

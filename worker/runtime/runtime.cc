@@ -386,6 +386,8 @@ void WorkerRuntime::Carry(action::Prepare action) {
   background_.Post([this, number = ++last_prepare_, description = std::move(action.job)] {
     ForgetPeakResidentBytes();
     const absl::StatusOr<Device*> device = devices_->For(description.spec().device());
+    const std::string shared = device.ok() ? SharedMemoryNotice(**device) : "";
+    if (!shared.empty()) spdlog::warn("{}", shared);
     auto job = device.ok() ? ServedJob::Open(description, options_.job, *device, spans_)
                            : absl::StatusOr<std::shared_ptr<ServedJob>>(device.status());
     loop_.Post([this, number, description, job = std::move(job)] {

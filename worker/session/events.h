@@ -84,7 +84,8 @@ struct Frame {
 // The answer to action::Prepare.
 struct JobPrepared {
   RunId run;
-  absl::Status status;             // kDataLoss, kNotFound: the data's fault; else the model's
+  // kDataLoss, kNotFound: the data's fault; kResourceExhausted: no memory here; else the model's.
+  absl::Status status;
   std::vector<SliceShape> slices;  // by SliceId; partitions as JobDescription.partitions
 };
 

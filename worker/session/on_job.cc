@@ -26,7 +26,8 @@ void Session::Core::On(const event::JobPrepared& e) {
   if (!e.status.ok()) {
     if (job.phase != JobPhase::kPreparing) return;
     const bool data = absl::IsDataLoss(e.status) || absl::IsNotFound(e.status);
-    return Break(data ? Fault::DATA : Fault::MODEL,
+    const bool no_room = absl::IsResourceExhausted(e.status);
+    return Break(data ? Fault::DATA : no_room ? Fault::NO_ROOM : Fault::MODEL,
                  absl::StrCat("worker ", options_.name, ": ", std::string(e.status.message())));
   }
   job.slices = e.slices;

@@ -333,6 +333,35 @@ TEST(Session, ALostDeviceEndsTheUnitAndTheWorkerLeaves) {
   EXPECT_EQ(d.Count("fault"), 0u) << d.text();
 }
 
+// What hinders preparing is told as what it is: only a worker without memory may be replaced.
+TEST(Session, SaysWhyItCannotPrepareAJob) {
+  const std::pair<absl::Status, const char*> cases[] = {
+      {absl::ResourceExhaustedError("needs 3 GiB"), "fault NO_ROOM: worker w: needs 3 GiB"},
+      {absl::NotFoundError("no such file"), "fault DATA: worker w: no such file"},
+      {absl::DataLossError("a short file"), "fault DATA: worker w: a short file"},
+      {absl::UnavailableError("what is stored is out of reach"),
+       "fault MODEL: worker w: what is stored is out of reach"},
+      {absl::InvalidArgumentError("no such layer"), "fault MODEL: worker w: no such layer"}};
+  for (const auto& [status, fault] : cases) {
+    Driver d;
+    d.Register();
+    d.GiveOrders();
+    d.Step(event::JobPrepared{{JobUid(7), 0}, status, {}});
+    d.Wait(absl::Milliseconds(50));
+    EXPECT_GT(d.Count(fault), 0u) << d.text();
+    EXPECT_EQ(d.Count("exit:"), 0u) << d.text();
+    // Once the job is taken away it is ready for another.
+    JobDescription next = d.orders().job();
+    next.mutable_run()->set_job_uid(8);
+    d.orders().clear_job();
+    d.GiveOrders();
+    EXPECT_EQ(d.Count("close job 7"), 1u) << d.text();
+    *d.orders().mutable_job() = next;
+    d.GiveOrders();
+    EXPECT_EQ(d.Count("prepare job 8"), 1u) << d.text();
+  }
+}
+
 TEST(Session, RejoinsWhenItsIncarnationIsStale) {
   Driver d;
   d.Serve();

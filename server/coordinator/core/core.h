@@ -74,6 +74,12 @@ class Coordinator::Core {
     uint64_t counted_job = 0;  // whose counters these are
     explain::Window<explain::WorkerCounters> counters;
     std::map<uint32_t, absl::Time> links_down;  // by shard: since when
+    struct NoRoom {
+      uint32_t era = 0;  // of the job
+      uint64_t at = 0;   // when, as ordered_at counts
+      std::string why;
+    };
+    std::map<uint64_t, NoRoom> no_room;  // by job: this incarnation is not ordered to it again
     bool releasing() const { return member_of != 0 && job != member_of; }
     bool idle() const {
       return live() && job == 0 && member_of == 0 && !report.draining() &&
@@ -268,12 +274,17 @@ class Coordinator::Core {
   void AddMember(Job& job, Worker& worker);
   void RemoveMember(Worker& worker, const std::string& why);
   void Order(Worker& worker, uint64_t job);
+  void SetAside(Worker& worker, const Fault& fault);
+  bool OthersMayServe(const Job& job, const Worker& but) const;
+  static bool IsSetAside(const Worker& worker, const Job& job);
+  std::vector<const Worker*> SetAsideFor(const Job& job) const;
   void LoseWorker(Worker& worker, const std::string& why);
   void LoseShard(Shard& shard, const std::string& why);
   std::vector<Worker*> Serving(uint64_t job);
 
   // schedule.cc
   void Schedule();
+  static bool MayServe(const Worker& worker, const Job& job);
   bool Assign(Job& job, uint32_t count);
   void StartJob(Job& job);
   uint32_t Room(const Job& job);
@@ -316,6 +327,7 @@ class Coordinator::Core {
   // Those that a status has: see ListJobsEvent, CurvesEvent.
   enum class Epochs { kAll, kNewest, kTested };
   JobStatus StatusOf(const Job& job, Epochs epochs = Epochs::kAll) const;
+  std::string ReasonOf(const Job& job) const;
   static void AddEpochs(const Job& job, Epochs epochs, JobStatus& status);
   static void NoteTested(Job& job, uint32_t epoch);
   WorkerStatus StatusOf(const Worker& worker) const;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
 namespace starling {
@@ -88,12 +89,63 @@ void Coordinator::Core::RemoveMember(Worker& worker, const std::string& why) {
   advance_.insert(uid);
 }
 
+bool Coordinator::Core::IsSetAside(const Worker& worker, const Job& job) {
+  const auto it = worker.no_room.find(job.uid());
+  return it != worker.no_room.end() && it->second.era == job.stored.description().run().era();
+}
+
+std::vector<const Coordinator::Core::Worker*> Coordinator::Core::SetAsideFor(
+    const Job& job) const {
+  std::vector<const Worker*> workers;
+  for (const auto& [id, worker] : workers_) {
+    if (IsSetAside(worker, job)) workers.push_back(&worker);
+  }
+  return workers;
+}
+
+// Serves the job, prepares it, or is free to; also one that is not heard of since a start.
+bool Coordinator::Core::OthersMayServe(const Job& job, const Worker& but) const {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+    const Worker& worker = entry.second;
+    return &worker != &but && !worker.fenced() && !worker.report.draining() &&
+           (worker.job == 0 || worker.job == job.uid()) && MayServe(worker, job);
+  });
+}
+
+// The worker has no memory for the job that it was ordered to serve: the job goes on without it. One
+// that nobody has served yet, and nobody else is there for, is over. One that somebody has served
+// waits for a worker, as where all of its own were lost: what it learned counts for more.
+void Coordinator::Core::SetAside(Worker& worker, const Fault& fault) {
+  Job* job = FindRunning(fault.run().job_uid());
+  if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;
+  if (worker.job != job->uid()) return;  // it was taken off, and says so until it has the orders
+  const std::string why = fault.message().substr(0, limits::kFaultBytesMax);
+  const bool others = OthersMayServe(*job, worker);
+  // Workers that share a GPU and prepare at one time may each find its memory taken by the others.
+  const std::vector<const Worker*> before = SetAsideFor(*job);
+  const bool crowded = std::any_of(before.begin(), before.end(), [&](const Worker* other) {
+    return other->no_room.at(job->uid()).at > worker.ordered_at;
+  });
+  const bool again = !others && crowded;
+  const bool served = job->state.roster().number() > 1;
+  if (!others && !again && !served) return End(*job, FAILED, why);
+  const std::string what = again    ? "tries again, as others prepared the job at the same time, "
+                           : others ? "goes on without "
+                                    : "waits for a worker other than ";
+  Log(*job, absl::StrCat(what, worker.name(), ": ", why));
+  Order(worker, 0);
+  if (!again) worker.no_room[job->uid()] = {fault.run().era(), ++last_order_, why};
+  if (worker.member_of == job->uid()) RemoveMember(worker, "it has no memory for the job");
+  schedule_ = true;
+}
+
 // This incarnation of the worker is over: killed, silent, or gone in good order.
 void Coordinator::Core::LoseWorker(Worker& worker, const std::string& why) {
   if (worker.fenced()) return;
   worker.stored.set_fenced(true);
   Save(worker);
   worker.job = 0;
+  worker.no_room.clear();  // its next incarnation may have memory
   NoteDeparture(worker, why);
   if (worker.member_of != 0) RemoveMember(worker, why);
   sentences_.push_back(absl::StrCat(worker.name(), " is gone: ", why));

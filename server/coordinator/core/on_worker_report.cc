@@ -75,7 +75,11 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
   worker.report = report;
   NoteCounters(worker);
 
-  if (report.fault().kind() != Fault::KIND_UNSPECIFIED) TakeFault(report.fault(), worker.name());
+  if (report.fault().kind() == Fault::NO_ROOM) {
+    SetAside(worker, report.fault());
+  } else if (report.fault().kind() != Fault::KIND_UNSPECIFIED) {
+    TakeFault(report.fault(), worker.name());
+  }
   for (const Inspection& inspection : report.inspections()) {
     for (auto& [name, submission] : submissions_) {
       if (submission.inspect != inspection.request() || submission.worker != worker.id()) continue;
@@ -122,7 +126,8 @@ void Coordinator::Core::TakeMembership(Worker& worker, bool first) {
   // After a coordinator's start: it was preparing a job, or is new to the roster.
   if (first && worker.job == 0 && worker.member_of == 0 && reported != 0) {
     Job* job = FindRunning(reported);
-    if (job != nullptr && Room(*job) > 0 && !worker.report.draining()) Order(worker, reported);
+    const bool may = job != nullptr && Room(*job) > 0 && MayServe(worker, *job);
+    if (may && !worker.report.draining()) Order(worker, reported);
   }
   if (worker.job != 0 && worker.member_of == 0 && reported == worker.job &&
       worker.report.prepared() && !worker.report.draining()) {

@@ -10,15 +10,16 @@
 namespace starling {
 namespace {
 
-bool CanServe(const StoredDaemon& worker, const JobSpec& spec) {
-  return spec.device() != DEVICE_GPU || worker.registration().gpu();
-}
-
 std::string Count(uint64_t count, const std::string& noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
 }
 
 }  // namespace
+
+bool Coordinator::Core::MayServe(const Worker& worker, const Job& job) {
+  const bool device = job.spec().device() != DEVICE_GPU || worker.stored.registration().gpu();
+  return device && !IsSetAside(worker, job);
+}
 
 void Coordinator::Core::Schedule() {
   // Running jobs that lost workers come before those that have not begun.
@@ -29,7 +30,8 @@ void Coordinator::Core::Schedule() {
     if (has >= job.spec().workers_min()) continue;
     if (Assign(job, job.spec().workers_min() - has)) continue;
     AskForWorkers(job, job.spec().workers_min() - static_cast<uint32_t>(Serving(uid).size()));
-    idle_are_spoken_for = true;
+    // Who was set aside for it is of no use to it, and may be to others.
+    if (SetAsideFor(job).empty()) idle_are_spoken_for = true;
   }
   for (auto& [uid, job] : jobs_) {
     if (job.state.state() != PENDING) continue;
@@ -38,7 +40,7 @@ void Coordinator::Core::Schedule() {
                                     [](const auto& entry) { return entry.second.live(); });
     uint32_t idle = 0;
     for (const auto& [id, worker] : workers_)
-      idle += worker.idle() && CanServe(worker.stored, job.spec());
+      idle += worker.idle() && MayServe(worker, job);
     if (idle_are_spoken_for) {
       reason = "waits for the jobs before it";
     } else if (!shards) {
@@ -77,7 +79,7 @@ uint32_t Coordinator::Core::Room(const Job& job) {
 bool Coordinator::Core::Assign(Job& job, uint32_t count) {
   for (auto& [id, worker] : workers_) {
     if (count == 0) break;
-    if (!worker.idle() || !CanServe(worker.stored, job.spec())) continue;
+    if (!worker.idle() || !MayServe(worker, job)) continue;
     Order(worker, job.uid());
     --count;
   }
@@ -119,7 +121,7 @@ void Coordinator::Core::StartJob(Job& job) {
 void Coordinator::Core::AskForWorkers(const Job& waiting, uint32_t count) {
   for (const auto& [id, worker] : workers_) {  // those that are on their way already
     const bool coming = worker.live() && worker.job == 0 && !worker.idle() &&
-                        !worker.report.draining() && CanServe(worker.stored, waiting.spec());
+                        !worker.report.draining() && MayServe(worker, waiting);
     if (coming && count > 0) --count;
   }
   for (auto it = jobs_.rbegin(); it != jobs_.rend() && count > 0; ++it) {
@@ -131,7 +133,7 @@ void Coordinator::Core::AskForWorkers(const Job& waiting, uint32_t count) {
     size_t left = serving.size();
     for (Worker* worker : serving) {
       if (count == 0 || left <= job.spec().workers_min()) break;
-      if (!CanServe(worker->stored, waiting.spec())) continue;
+      if (!MayServe(*worker, waiting)) continue;
       Order(*worker, 0);
       Log(job, absl::StrCat("gives ", worker->name(), " to job ", waiting.name()));
       --left;

@@ -17,6 +17,13 @@ std::string Time(int64_t micros) {
   return absl::FormatTime(absl::RFC3339_sec, absl::FromUnixMicros(micros), absl::UTCTimeZone());
 }
 
+// "a, b and 3 more"
+std::string Listed(std::vector<std::string> names) {
+  const size_t more = names.size() > kNamesShown ? names.size() - kNamesShown : 0;
+  names.resize(names.size() - more);
+  return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
 uint64_t CoveredItems(const PartitionStatus& status) {
   uint64_t covered = status.covered_floor();
   for (const char byte : status.covered_bits()) {
@@ -86,12 +93,24 @@ void Coordinator::Core::AddEpochs(const Job& job, Epochs epochs, JobStatus& stat
   }
 }
 
+std::string Coordinator::Core::ReasonOf(const Job& job) const {
+  const std::vector<const Worker*> aside = SetAsideFor(job);
+  if (!job.running() || aside.empty()) return job.state.reason();
+  std::vector<std::string> names;
+  for (const Worker* worker : aside) names.push_back(worker->name());
+  const std::string& why = aside.back()->no_room.at(job.uid()).why;
+  return absl::StrCat(
+      job.state.roster().members_size() > 0 ? "goes on without " : "waits for a worker other than ",
+      Listed(std::move(names)), ", which ", aside.size() == 1 ? "has" : "have",
+      " no memory for it: ", why);
+}
+
 JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
   JobStatus status;
   status.set_uid(job.uid());
   status.set_name(job.name());
   status.set_state(job.state.state());
-  status.set_reason(job.state.reason());
+  status.set_reason(ReasonOf(job));
   status.set_era(job.stored.description().run().era());
   status.set_epochs(JobEpochs(job.spec(), job.samples()));
   status.set_epoch(std::min(job.state.epoch(), status.epochs()));
@@ -228,9 +247,7 @@ std::vector<std::string> Coordinator::Core::Warnings() const {
   for (const auto& [id, shard] : shards_) add(shard);
   for (const auto& [id, worker] : workers_) add(worker);
   if (open.empty()) return {};
-  const size_t more = open.size() > kNamesShown ? open.size() - kNamesShown : 0;
-  open.resize(open.size() - more);
-  return {absl::StrCat(absl::StrJoin(open, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "",
+  return {absl::StrCat(Listed(std::move(open)),
                        " started with --insecure: anyone who reaches the port can read and change ",
                        "everything; use --tls-cert, --tls-key and --tls-ca")};
 }

@@ -130,7 +130,13 @@ void MiniCluster::Report(MiniWorker& worker) {
   report.set_draining(worker.draining);
   report.set_drained(worker.drained);
   *report.mutable_run() = worker.run;
-  report.set_prepared(worker.run.job_uid() != 0 && worker.prepares);
+  const bool no_room = worker.run.job_uid() != 0 && !worker.no_room.empty();
+  report.set_prepared(worker.run.job_uid() != 0 && worker.prepares && !no_room);
+  if (no_room) {
+    report.mutable_fault()->set_kind(Fault::NO_ROOM);
+    *report.mutable_fault()->mutable_run() = worker.run;
+    report.mutable_fault()->set_message(worker.no_room);
+  }
   for (const Lease& lease : worker.orders.leases()) {
     if (worker.done.contains(lease.id())) continue;
     report.add_leases_held(lease.id());

@@ -33,6 +33,7 @@ class MiniCluster : public CoordinatorSink {
     std::string inspect_error;
     bool inspects = true;
     bool prepares = true;
+    std::string no_room;  // not empty: why it has no memory for any job
     Run run;
     std::vector<StepMetrics> finished;
     std::set<uint64_t> done;  // leases done and still in the orders
