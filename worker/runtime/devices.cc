@@ -16,6 +16,8 @@ constexpr size_t kContextBytes = size_t{1} << 30;
 
 }  // namespace
 
+bool IsLost(Device& device) { return absl::IsUnavailable(device.Memory().status()); }
+
 std::string SharedMemoryNotice(Device& device) {
   if (device.host_reaches_memory()) return "";
   const absl::StatusOr<MemoryBytes> memory = device.Memory();

@@ -74,6 +74,15 @@ TEST(WorkerDevicesTest, SaysThatAGpuIsShared) {
   EXPECT_EQ(SharedMemoryNotice(devices->cpu()), "");
 }
 
+TEST(WorkerDevicesTest, ADeviceSaysItselfThatItIsLost) {
+  PartlyTaken good(MemoryBytes{1, 2});
+  EXPECT_FALSE(IsLost(good));
+  PartlyTaken lost(absl::UnavailableError("the GPU is lost to this process"));
+  EXPECT_TRUE(IsLost(lost));
+  PartlyTaken odd(absl::InternalError("cudaMemGetInfo"));
+  EXPECT_FALSE(IsLost(odd));
+}
+
 TEST(WorkerDevicesTest, WithoutOneItFallsBackAndSaysWhy) {
   const absl::StatusOr<WorkerDevices> devices = WorkerDevices::Open({.cuda_library = kAbsent});
   ASSERT_TRUE(devices.ok()) << devices.status();

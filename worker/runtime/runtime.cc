@@ -390,7 +390,8 @@ void WorkerRuntime::Carry(action::Prepare action) {
     if (!shared.empty()) spdlog::warn("{}", shared);
     auto job = device.ok() ? ServedJob::Open(description, options_.job, *device, spans_)
                            : absl::StatusOr<std::shared_ptr<ServedJob>>(device.status());
-    loop_.Post([this, number, description, job = std::move(job)] {
+    const bool lost = !job.ok() && device.ok() && IsLost(**device);
+    loop_.Post([this, number, description, job = std::move(job), lost] {
       if (number != last_prepare_) return;  // closed meanwhile, and perhaps prepared anew
       event::JobPrepared prepared;
       prepared.run = {JobUid(description.run().job_uid()), description.run().era()};
@@ -410,7 +411,9 @@ void WorkerRuntime::Carry(action::Prepare action) {
         }
       } else {
         prepared.status = job.status();
-        spdlog::error("cannot serve job \"{}\": {}", description.spec().name(), job.status().ToString());
+        prepared.device_lost = lost;
+        spdlog::error("cannot serve job \"{}\"{}: {}", description.spec().name(),
+                      lost ? ", and leaves the cluster" : "", job.status().ToString());
       }
       Step(std::move(prepared));
     });

@@ -16,6 +16,7 @@
 #include "proto/coordinator.pb.h"
 #include "worker/data/loader.h"
 #include "worker/executor/executor.h"
+#include "worker/runtime/devices.h"
 #include "worker/runtime/gradient_pool.h"
 #include "worker/runtime/slice_versions.h"
 #include "worker/session/events.h"
@@ -58,7 +59,7 @@ class ServedJob {
   SliceVersions& versions(session::Params params);
   float* parameters(session::Params params);
   // Whether what the job is computed on is gone for good, as it says itself.
-  bool DeviceLost() const { return absl::IsUnavailable(device_->Memory().status()); }
+  bool DeviceLost() const { return IsLost(*device_); }
 
   // Makes a unit that computes, or waits, return soon; Resume before the next.
   void Cancel();

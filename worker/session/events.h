@@ -87,6 +87,7 @@ struct JobPrepared {
   // kDataLoss, kNotFound: the data's fault; kResourceExhausted: no memory here; else the model's.
   absl::Status status;
   std::vector<SliceShape> slices;  // by SliceId; partitions as JobDescription.partitions
+  bool device_lost = false;        // as UnitFailed's, with a status that is not OK
 };
 
 // The answer to action::Inspect.

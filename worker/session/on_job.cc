@@ -25,6 +25,10 @@ void Session::Core::On(const event::JobPrepared& e) {
   JobState& job = *job_;
   if (!e.status.ok()) {
     if (job.phase != JobPhase::kPreparing) return;
+    if (e.device_lost) {
+      exit_status_ = e.status;
+      return On(event::Drain{});
+    }
     const bool data = absl::IsDataLoss(e.status) || absl::IsNotFound(e.status);
     const bool no_room = absl::IsResourceExhausted(e.status);
     return Break(data ? Fault::DATA : no_room ? Fault::NO_ROOM : Fault::MODEL,

@@ -333,6 +333,24 @@ TEST(Session, ALostDeviceEndsTheUnitAndTheWorkerLeaves) {
   EXPECT_EQ(d.Count("fault"), 0u) << d.text();
 }
 
+// Nothing is wrong with the job.
+TEST(Session, ADeviceLostWhileAJobIsPreparedMakesTheWorkerLeave) {
+  Driver d;
+  d.Register();
+  d.GiveOrders();
+  d.Step(event::JobPrepared{
+      {JobUid(7), 0}, absl::UnavailableError("the GPU is lost"), {}, /*device_lost=*/true});
+  EXPECT_EQ(d.Count("close job 7"), 1u) << d.text();
+  for (int i = 0; i < 20 && d.Count("exit:") == 0; ++i) {
+    d.Wait(absl::Milliseconds(50));
+    d.GiveOrders();  // still with the job
+  }
+  EXPECT_EQ(d.Count("prepare job"), 1u) << d.text();
+  EXPECT_GT(d.Count("drained"), 0u) << d.text();
+  EXPECT_EQ(d.Count("exit: UNAVAILABLE: the GPU is lost"), 1u) << d.text();
+  EXPECT_EQ(d.Count("fault"), 0u) << d.text();
+}
+
 // What hinders preparing is told as what it is: only a worker without memory may be replaced.
 TEST(Session, SaysWhyItCannotPrepareAJob) {
   const std::pair<absl::Status, const char*> cases[] = {

@@ -114,8 +114,8 @@ struct EventText {
                         e.text);
   }
   std::string operator()(const event::JobPrepared& e) const {
-    return absl::StrCat("job ", e.run.job.value, " prepared: ", e.status.ToString(), ", ",
-                        e.slices.size(), " slices");
+    return absl::StrCat("job ", e.run.job.value, e.device_lost ? " lost its device: " : " prepared: ",
+                        e.status.ToString(), ", ", e.slices.size(), " slices");
   }
   std::string operator()(const event::Inspected& e) const {
     return absl::StrCat("inspected ", e.inspection.request());
