@@ -1,14 +1,13 @@
-// starling advise batch: what fits into this machine's memory, and what trains fastest on it.
+// starling advise batch: what fits into the memory of what a worker here would compute on, and what trains
+// fastest there.
 #include <algorithm>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/memory.h"
 #include "common/base/status_macros.h"
 #include "common/graph/recompute.h"
-#include "kernels/cpu/cpu_device.h"
 #include "server/coordinator/core/resolve_model.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
@@ -16,6 +15,8 @@
 #include "tools/cli/verbs.h"
 #include "worker/advice/batch_advisor.h"
 #include "worker/data/data_set.h"
+#include "worker/executor/executor.h"
+#include "worker/runtime/devices.h"
 
 namespace starling::cli {
 namespace {
@@ -118,11 +119,17 @@ absl::Status Advise(const AdviseOptions& options, Context& context) {
   advice.lanes = options.lanes > 0
                      ? options.lanes
                      : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  advice.bytes_max = options.memory_bytes > 0 ? static_cast<uint64_t>(options.memory_bytes)
-                                              : AvailableMemoryBytes() / 10 * 9;
   advice.time = absl::Seconds(options.seconds);
-  STARLING_ASSIGN_OR_RETURN(const auto device, CreateCpuDevice());
-  STARLING_ASSIGN_OR_RETURN(const auto advisor, MakeAdvisor(spec, advice, device.get()));
+  STARLING_ASSIGN_OR_RETURN(
+      const WorkerDevices devices,
+      WorkerDevices::Open({.device = options.device, .cuda_library = options.cuda_library}));
+  STARLING_ASSIGN_OR_RETURN(Device* const device, devices.For(spec.device()));
+  if (!devices.has_gpu()) context.err << "No GPU here: " << devices.why_no_gpu() << "\n";
+  advice.bytes_max = options.memory_bytes;
+  if (advice.bytes_max == 0) {
+    STARLING_ASSIGN_OR_RETURN(advice.bytes_max, BytesToPlan(*device));
+  }
+  STARLING_ASSIGN_OR_RETURN(const auto advisor, MakeAdvisor(spec, advice, device));
   context.out << "Planned for a worker with " << BytesText(advice.bytes_max) << " and "
               << advisor->lanes() << (advisor->lanes() == 1 ? " lane" : " lanes") << " on "
               << device->name() << " (" << device->instruction_set()

@@ -42,6 +42,38 @@ TEST_F(AdviseTest, PlansAndMeasures) {
                                   "\\(measured\\)\n")));
 }
 
+// The stand-in has a device's own memory, and lanes.
+TEST_F(AdviseTest, OnAGpuItIsTheGpusMemoryAndLanes) {
+  constexpr const char* kStandIn = "kernels/cuda/testing/libcpu_as_gpu.so";
+  constexpr int64_t kBytes = 1 << 20;
+  ASSERT_EQ(setenv("CPU_AS_GPU_BYTES", absl::StrCat(kBytes).c_str(), 1), 0);
+  const std::string file = SmallJob("");
+  EXPECT_EQ(Run({"advise", "batch", "-f", file, "--seconds", "0", "--lanes", "4", "--set",
+                 "batch.microBatches=4", "--cuda-library", kStandIn}),
+            kExitOk)
+      << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("Planned for a worker with 921.6 KiB and 2 lanes on far cpu"));
+  EXPECT_THAT(out_.str(), ContainsRegex("Fastest batch: [0-9]+ = 4 x [0-9]+ at "));
+  EXPECT_EQ(Run({"advise", "batch", "-f", file, "--seconds", "0", "--device", "cpu",
+                 "--cuda-library", kStandIn}),
+            kExitOk);
+  EXPECT_THAT(out_.str(), HasSubstr(" on cpu ("));
+}
+
+TEST_F(AdviseTest, WithoutTheGpuThatIsWantedNothingIsAdvised) {
+  const std::string file = SmallJob("");
+  EXPECT_NE(Run({"advise", "batch", "-f", file, "--device", "gpu", "--cuda-library", "/none.so"}),
+            kExitOk);
+  EXPECT_THAT(err_.str(), HasSubstr("/none.so"));
+  EXPECT_NE(Run({"advise", "batch", "-f", file, "--cuda-library", "/none.so", "--set",
+                 "device=gpu"}),
+            kExitOk);
+  EXPECT_THAT(err_.str(), HasSubstr("the job wants a GPU"));
+  EXPECT_EQ(Run({"advise", "batch", "-f", file, "--seconds", "0", "--cuda-library", "/none.so"}),
+            kExitOk);
+  EXPECT_THAT(err_.str(), AllOf(HasSubstr("No GPU here: "), HasSubstr("/none.so")));
+}
+
 TEST_F(AdviseTest, TheJobsOwnPolicyComesFirst) {
   const std::string file = SmallJob("  recompute: {everyBlocks: 2}\n");
   EXPECT_EQ(Run({"advise", "batch", "-f", file, "--seconds", "0", "--lanes", "1"}), kExitOk)

@@ -311,6 +311,11 @@ class Parser {
     batch->add_option("--memory-bytes", flags_.advise.memory_bytes,
                       "that a job may plan (else nine tenths of what is available)")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
+    batch->add_option("--device", flags_.advise.device,
+                      "as a worker's: auto (a GPU where there is one), gpu, cpu; the job's own wish counts, too")
+        ->check(CLI::IsMember({"auto", "gpu", "cpu"}))->capture_default_str();
+    batch->add_option("--cuda-library", flags_.advise.cuda_library,
+                      "the shared object that computes on a GPU (else beside this program, or as the loader finds it)");
     batch->add_option("--seconds", flags_.advise.seconds, "that each batch is measured for, at least")
         ->check(CLI::Range(0, 3600))->capture_default_str();
   }

@@ -128,10 +128,12 @@ struct AdviseOptions {
   std::vector<std::string> overrides;  // --set
   int lanes = 0;            // 0: one per core, as a worker has them
   int64_t memory_bytes = 0;  // that a job may plan; 0: nine tenths of what is available
+  std::string device = "auto";  // as a worker's --device
+  std::string cuda_library;     // as a worker's
   int seconds = 2;          // that a batch is measured for
 };
-// The largest batch of the job that fits into this machine's memory, by plan, with and without
-// recomputing; and the fastest one, by real steps. No coordinator is asked. kExitError where no
+// The largest batch of the job that fits into the memory of this machine, or of its GPU where a worker
+// would compute the job there, by plan, with and without recomputing; and the fastest one, by real steps. No coordinator is asked. kExitError where no
 // batch fits.
 int RunAdviseBatch(const AdviseOptions& options, Context& context);
 

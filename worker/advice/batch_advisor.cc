@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<BatchAdvisor>> BatchAdvisor::Create(
   ExecutorOptions& executor = advisor->executor_;
   executor.global_batch = spec.batch().global();
   executor.micro_batches = spec.batch().micro_batches();
-  executor.lanes = std::min<int>(options.lanes, static_cast<int>(spec.batch().micro_batches()));
+  executor.lanes = LanesOn(*device, options.lanes, spec.batch().micro_batches());
   executor.kernel_threads = static_cast<int>(spec.batch().kernel_threads());
   executor.seed = spec.seed();
   executor.type = TypeOf(spec.precision());
@@ -157,9 +157,11 @@ absl::StatusOr<double> BatchAdvisor::SamplesPerSecond(int64_t samples,
   OpenGate gate;
   const std::vector<WorkRange> ranges = {
       {WorkPurpose::kTrain, 0, 0, executor_.micro_batches}};
+  // The first step warms caches and pages; where work is captured, the second captures it.
+  const size_t warm_steps = device_->captures() ? 2 : 1;
   std::vector<double> seconds;
   const auto begin = std::chrono::steady_clock::now();
-  for (uint64_t step = 0; seconds.size() < 3 || SecondsSince(begin) < absl::ToDoubleSeconds(time_);
+  for (uint64_t step = 0; seconds.size() < warm_steps + 2 || SecondsSince(begin) < absl::ToDoubleSeconds(time_);
        ++step) {
     UnitResult result;
     const auto step_begin = std::chrono::steady_clock::now();
@@ -171,7 +173,7 @@ absl::StatusOr<double> BatchAdvisor::SamplesPerSecond(int64_t samples,
     }
     seconds.push_back(SecondsSince(step_begin));
   }
-  seconds.erase(seconds.begin());  // warms caches and pages
+  seconds.erase(seconds.begin(), seconds.begin() + warm_steps);
   std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
   return static_cast<double>(options.global_batch) / seconds[seconds.size() / 2];
 }

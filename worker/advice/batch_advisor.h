@@ -24,7 +24,7 @@ namespace starling {
 class BatchAdvisor {
  public:
   struct Options {
-    int lanes = 1;         // as a worker has them; no more than micro-batches are used
+    int lanes = 1;         // as a worker has them; LanesOn says how many are used
     size_t bytes_max = 0;  // that a job may plan
     absl::Duration time = absl::Seconds(2);  // that a batch is measured for, at least
   };

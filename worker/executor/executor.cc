@@ -636,6 +636,19 @@ DataType TypeOf(Precision precision) {
   }
 }
 
+int LanesOn(const Device& device, int lanes, uint32_t micro_batches) {
+  // Where a device computes behind the host, one lane computes while the other's losses and gradients
+  // leave. More would only take memory.
+  constexpr int kFarLanesMax = 2;
+  if (!device.host_reaches_memory()) lanes = std::min(lanes, kFarLanesMax);
+  return static_cast<int>(std::min<int64_t>(lanes, micro_batches));
+}
+
+absl::StatusOr<size_t> BytesToPlan(Device& device) {
+  STARLING_ASSIGN_OR_RETURN(const MemoryBytes memory, device.Memory());
+  return memory.available / 10 * 9;
+}
+
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const ResolvedGraph& graph,
                                                            const Layout& layout,
                                                            const ExecutorOptions& options,

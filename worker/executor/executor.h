@@ -168,6 +168,14 @@ struct ExecutorTimes {
   double pending = 0;   // in what is under way, which is counted when it is over
 };
 
+// How many lanes a worker that may have `lanes` of them uses for a job on `device`: no more than it has
+// micro-batches, and few where another processor than the host's computes.
+int LanesOn(const Device& device, int lanes, uint32_t micro_batches);
+
+// What a job may plan on `device`, where nobody says: nine tenths of what is available now. The rest is for
+// what is not planned: libraries, batches that are staged, values under way.
+absl::StatusOr<size_t> BytesToPlan(Device& device);
+
 // Train and Evaluate: one call at a time, by any thread, which is lane 0.
 class Executor {
  public:

@@ -14,10 +14,6 @@
 namespace starling {
 namespace {
 
-// Of a device that computes behind the host: one lane computes while the other's losses and gradients
-// leave. More would only take memory.
-constexpr int kFarLanesMax = 2;
-
 // The sizes of micro-batches that a pass over `samples` meets. An epoch that is cut short by
 // Stop.steps meets no others.
 absl::StatusOr<std::vector<int64_t>> MicroBatchSizes(int64_t samples, const Batch& batch) {
@@ -103,8 +99,7 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   ExecutorOptions executor;
   executor.global_batch = spec.batch().global();
   executor.micro_batches = spec.batch().micro_batches();
-  executor.lanes = std::min<int>(options.lanes, spec.batch().micro_batches());
-  if (!device->host_reaches_memory()) executor.lanes = std::min(executor.lanes, kFarLanesMax);
+  executor.lanes = LanesOn(*device, options.lanes, spec.batch().micro_batches());
   executor.kernel_threads = spec.batch().kernel_threads();
   executor.seed = spec.seed();
   executor.recompute = spec.recompute();
@@ -114,11 +109,9 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   executor.tf32 = spec.tf32();
   executor.capture = options.capture;
   executor.replay = options.replay;
-  // The rest is for batches that are staged and values under way.
   executor.bytes_max = options.memory_bytes;
   if (executor.bytes_max == 0) {
-    STARLING_ASSIGN_OR_RETURN(const MemoryBytes memory, device->Memory());
-    executor.bytes_max = memory.available / 10 * 9;
+    STARLING_ASSIGN_OR_RETURN(executor.bytes_max, BytesToPlan(*device));
   }
   STARLING_ASSIGN_OR_RETURN(executor.train_samples,
                             MicroBatchSizes(description.train_samples(), spec.batch()));
