@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -59,8 +60,10 @@ cublasStatus_t Set(T* to, const void* from, size_t bytes) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
+// A call that no version could take is a fault of ours, and must not pass for an algorithm that is missing.
 cublasStatus_t Refuse(cublasStatus_t status, const char* why) {
   std::fprintf(stderr, "emulated cuBLASLt: %s\n", why);
+  if (status == CUBLAS_STATUS_INVALID_VALUE) std::abort();
   return status;
 }
 
@@ -283,6 +286,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
     return (l.batch - 1) * l.step * l.element_bytes() + l.bytes();
   };
   if (p.adds_bias() == (p.bias == nullptr) || *static_cast<const float*>(beta) != 0 ||
+      reinterpret_cast<uintptr_t>(p.bias) % 16 != 0 ||
       (p.keeps_sum() && reinterpret_cast<uintptr_t>(p.sum) % 16 != 0)) {
     return Refuse(CUBLAS_STATUS_INVALID_VALUE, "a bias, a sum's place or a beta that does not fit");
   }

@@ -1,8 +1,10 @@
-// Stands in for kernels/cuda/cudnn.cc: convolutions as their definition says, sums in float. It refuses
-// attention, as cuDNN does some, so that attention is computed from products.
+// Stands in for kernels/cuda/cudnn.cc: convolutions and attention as their definitions say, sums in float.
+// It refuses the attention that cuDNN refuses.
 #include "kernels/cuda/cudnn.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -100,6 +102,102 @@ class Convolution : public ConvolutionPlan {
   const ConvolutionKey key_;
 };
 
+class Attention : public AttentionPlan {
+ public:
+  explicit Attention(const AttentionKey& key) : key_(key) {}
+
+  size_t workspace_bytes() const override { return ScratchBytes(kScratch); }
+  absl::Status Run(const AttentionValues& at, void* workspace, CudaStream& stream) const override {
+    for (const void* value : {at.query, at.key, at.value, at.grad_output,
+                              static_cast<const void*>(at.output),
+                              static_cast<const void*>(at.grad_query),
+                              static_cast<const void*>(at.grad_key),
+                              static_cast<const void*>(at.grad_value)}) {
+      if (!Aligned16(value)) return absl::InternalError("a value is not aligned to 16 bytes");
+    }
+    STARLING_RETURN_IF_CUDA_ERROR(stream.get()->Order([this, at, workspace] {
+      std::memset(AlignedScratch(workspace), 0xff, kScratch);
+      static_cast<void>(WithType(key_.element, [&](auto zero) {
+        for (int64_t i = 0; i < key_.samples * key_.heads; ++i) Compute<decltype(zero)>(at, i);
+        return cudaSuccess;
+      }));
+    }));
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr size_t kScratch = 1000;
+
+  // [T, width] of a sample's head.
+  template <typename T>
+  std::vector<float> Load(const void* from, const Sizes& strides, int64_t head) const {
+    std::vector<float> matrix(key_.positions * key_.width);
+    for (size_t i = 0; i < matrix.size(); ++i) {
+      matrix[i] = ToFloat(static_cast<const T*>(from)[IndexOf(strides, head, i)]);
+    }
+    return matrix;
+  }
+  template <typename T>
+  void Store(const std::vector<float>& matrix, void* to, const Sizes& strides, int64_t head) const {
+    for (size_t i = 0; i < matrix.size(); ++i) {
+      static_cast<T*>(to)[IndexOf(strides, head, i)] = FromFloat<T>(matrix[i]);
+    }
+  }
+  int64_t IndexOf(const Sizes& strides, int64_t head, int64_t i) const {
+    return head / key_.heads * strides[0] + head % key_.heads * strides[1] +
+           i / key_.width * strides[2] + i % key_.width * strides[3];
+  }
+
+  template <typename T>
+  void Compute(const AttentionValues& at, int64_t head) const {
+    const Sizes in = InputStrides(key_), out = OutputStrides(key_);
+    const int64_t t = key_.positions, width = key_.width;
+    const std::vector<float> q = Load<T>(at.query, in, head), k = Load<T>(at.key, in, head),
+                             v = Load<T>(at.value, in, head);
+    std::vector<float> y(q.size()), dy(q.size()), dq(q.size()), dk(q.size()), dv(q.size()), p(t);
+    if (key_.backward) {
+      y = Load<T>(at.output, out, head);
+      dy = Load<T>(at.grad_output, out, head);
+    }
+    const auto dot = [&](const std::vector<float>& a, int64_t i, const std::vector<float>& b,
+                         int64_t j) {
+      float sum = 0;
+      for (int64_t c = 0; c < width; ++c) sum += a[i * width + c] * b[j * width + c];
+      return sum;
+    };
+    const auto add = [&](std::vector<float>& to, int64_t i, float factor,
+                         const std::vector<float>& from, int64_t j) {
+      for (int64_t c = 0; c < width; ++c) to[i * width + c] += factor * from[j * width + c];
+    };
+    const float scale = 1 / std::sqrt(static_cast<float>(width));
+    for (int64_t i = 0; i < t; ++i) {
+      const int64_t seen = key_.causal ? i + 1 : t;
+      float top = -std::numeric_limits<float>::infinity(), sum = 0;
+      for (int64_t j = 0; j < seen; ++j) top = std::max(top, p[j] = scale * dot(q, i, k, j));
+      for (int64_t j = 0; j < seen; ++j) sum += std::exp(p[j] - top);
+      if (!key_.backward) {
+        if (key_.statistics) at.statistics[head * t + i] = top + std::log(sum);
+        for (int64_t j = 0; j < seen; ++j) add(y, i, std::exp(p[j] - top) / sum, v, j);
+        continue;
+      }
+      const float mean = dot(dy, i, y, i);
+      for (int64_t j = 0; j < seen; ++j) {
+        const float weight = std::exp(p[j] - at.statistics[head * t + i]);
+        const float ds = weight * (dot(dy, i, v, j) - mean) * scale;
+        add(dq, i, ds, k, j);
+        add(dk, j, ds, q, i);
+        add(dv, j, weight, dy, i);
+      }
+    }
+    if (!key_.backward) return Store<T>(y, at.output, out, head);
+    Store<T>(dq, at.grad_query, in, head);
+    Store<T>(dk, at.grad_key, in, head);
+    Store<T>(dv, at.grad_value, in, head);
+  }
+
+  const AttentionKey key_;
+};
+
 class EmulatedCudnn : public Cudnn {
  public:
   absl::StatusOr<std::shared_ptr<const ConvolutionPlan>> Plan(const ConvolutionKey& key) override {
@@ -109,8 +207,12 @@ class EmulatedCudnn : public Cudnn {
     }
     return std::make_shared<Convolution>(key);
   }
-  absl::StatusOr<std::shared_ptr<const AttentionPlan>> Plan(const AttentionKey&) override {
-    return absl::UnimplementedError("no attention in the emulation");
+  absl::StatusOr<std::shared_ptr<const AttentionPlan>> Plan(const AttentionKey& key) override {
+    if (key.width % 8 != 0 || key.width > 256 || key.positions == 1 ||
+        (key.backward && !ScratchIsAligned(key))) {
+      return absl::UnimplementedError("cuDNN has no such attention");
+    }
+    return std::make_shared<Attention>(key);
   }
 };
 

@@ -44,8 +44,10 @@ class Memory {
  public:
   cudaError_t Allocate(void** memory, size_t bytes, bool device) {
     const size_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    const size_t pages = (padded + kPage - 1) / kPage * kPage;
     std::lock_guard lock(mutex_);
+    // What would begin at a multiple of 256 by its size does so every other time only.
+    const size_t shift = padded % 256 == 0 && (shifts_ = !shifts_) ? kAlignment : 0;
+    const size_t pages = (padded + shift + kPage - 1) / kPage * kPage;
     if (device && used_ + padded > kTotalBytes) return cudaErrorMemoryAllocation;
     void* const mapping = mmap(nullptr, pages + 2 * kPage, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -54,7 +56,7 @@ class Memory {
     mprotect(base, kPage, PROT_NONE);
     mprotect(base + kPage + pages, kPage, PROT_NONE);
     std::memset(base + kPage, 0xff, pages);
-    char* const begin = base + kPage + pages - padded;
+    char* const begin = base + kPage + pages - padded - shift;
     if (device) used_ += padded;
     allocations_[begin] = {bytes, device, base, pages + 2 * kPage};
     *memory = begin;
@@ -69,10 +71,9 @@ class Memory {
       return Said(cudaErrorInvalidValue, "freed what is not allocated");
     }
     const Allocation& a = found->second;
-    const size_t padded = (a.bytes + kAlignment - 1) / kAlignment * kAlignment;
     CheckUntouched(a.mapping + kPage, found->first);
-    CheckUntouched(found->first + a.bytes, found->first + padded);
-    if (device) used_ -= padded;
+    CheckUntouched(found->first + a.bytes, a.mapping + a.mapping_bytes - kPage);
+    if (device) used_ -= (a.bytes + kAlignment - 1) / kAlignment * kAlignment;
     munmap(a.mapping, a.mapping_bytes);
     allocations_.erase(found);
     return cudaSuccess;
@@ -107,6 +108,7 @@ class Memory {
   std::mutex mutex_;
   std::map<char*, Allocation> allocations_;
   size_t used_ = 0;
+  bool shifts_ = false;
 };
 
 Memory& TheMemory() {
@@ -323,7 +325,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   Of(stream)->capture->origin = stream;
   Of(stream)->capture->mode = mode;
   if (mode == cudaStreamCaptureModeGlobal) ++starling::emulation::global_captures;
-  if (mode == cudaStreamCaptureModeThreadLocal) ++starling::emulation::local_captures;
+  if (mode != cudaStreamCaptureModeRelaxed) ++starling::emulation::local_captures;
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
@@ -336,7 +338,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   Capture& capture = *Of(stream)->capture;
   if (capture.origin != stream) return Said(cudaErrorStreamCaptureUnmatched);
   if (capture.mode == cudaStreamCaptureModeGlobal) --starling::emulation::global_captures;
-  if (capture.mode == cudaStreamCaptureModeThreadLocal) --starling::emulation::local_captures;
+  if (capture.mode != cudaStreamCaptureModeRelaxed) --starling::emulation::local_captures;
   capture.over = true;
   if (capture.broken) return Said(cudaErrorStreamCaptureInvalidated);
   *graph = new CUgraph_st{std::move(capture.work)};
