@@ -316,9 +316,9 @@ void Machine::Enter() { machine->Loop(); }
 
 void OnSignal(int signal, siginfo_t* info, void*) {
   if (machine != nullptr) {
-    machine->Report(signal == SIGSEGV || signal == SIGBUS
-                        ? "touches memory outside its allocation"
-                        : "does what is undefined: misaligned, an index outside its array, overflow",
+    const bool memory = signal == SIGSEGV || signal == SIGBUS;
+    machine->Report(memory ? "touches memory outside its allocation"
+                           : "does what is undefined: misaligned, an index out of range, overflow",
                     info->si_addr);
   }
   ::signal(signal, SIG_DFL);  // the instruction runs again, and ends the process

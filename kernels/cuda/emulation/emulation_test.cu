@@ -195,7 +195,8 @@ TEST_F(EmulationDeathTest, MisalignedAccess) {
 }
 
 TEST_F(EmulationDeathTest, BarriersAndShufflesThatNotAllReach) {
-  EXPECT_DEATH((HalfABarrierKernel<<<1, 32, 0, stream_>>>()), "threads have ended, .* wait at the barrier");
+  EXPECT_DEATH((HalfABarrierKernel<<<1, 32, 0, stream_>>>()),
+               "threads have ended, .* wait at the barrier");
   EXPECT_DEATH((TwoBarriersKernel<<<1, 32, 0, stream_>>>()), "others at that in line");
   float* const y = New(32);
   EXPECT_DEATH((EndedLaneKernel<<<1, 32, 0, stream_>>>(y)),

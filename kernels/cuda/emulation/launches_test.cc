@@ -1,4 +1,5 @@
-// Kernels at sizes where a block, or a thread, has more than one turn: grids end at some number of blocks.
+// Kernels at sizes where a block, or a thread, has more than one turn: grids are no larger than
+// some number of blocks.
 #include <cuda_runtime_api.h>
 
 #include <cmath>
@@ -111,9 +112,10 @@ TEST_F(LaunchesTest, RowsOfBlocks) {
         total += std::exp(static_cast<double>(row[i]));
         plain += row[i];
       }
-      for (int64_t i = 0; i < columns; ++i) dot += std::exp(static_cast<double>(row[i])) / total * row[i];
+      const auto weight_of = [&](int64_t i) { return std::exp(double{row[i]}) / total; };
+      for (int64_t i = 0; i < columns; ++i) dot += weight_of(i) * row[i];
       for (int64_t i = 0; i < columns; ++i) {
-        const double weight = std::exp(static_cast<double>(row[i])) / total;
+        const double weight = weight_of(i);
         ASSERT_NEAR(got_p[r * columns + i], weight, 1e-6) << r;
         ASSERT_NEAR(got_ds[r * columns + i], 2 * weight * (row[i] - dot), 1e-6) << r;
       }

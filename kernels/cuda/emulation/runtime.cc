@@ -116,7 +116,7 @@ Memory& TheMemory() {
   return *memory;
 }
 
-// ---- Streams and graphs --------------------------------------------------------------------------
+// ---- Streams and graphs ------------------------------------------------------------------------
 
 using Work = std::vector<std::function<void()>>;
 
@@ -156,9 +156,8 @@ cudaError_t Order(cudaStream_t stream, std::function<void()> work) {
 
 // What is refused while a capture is under way that this thread must not disturb.
 cudaError_t Unsafe() {
-  const bool disturbs = capture_mode == cudaStreamCaptureModeGlobal
-                            ? global_captures > 0 || local_captures > 0
-                            : capture_mode == cudaStreamCaptureModeThreadLocal && local_captures > 0;
+  const bool own = local_captures > 0 && capture_mode != cudaStreamCaptureModeRelaxed;
+  const bool disturbs = own || (global_captures > 0 && capture_mode == cudaStreamCaptureModeGlobal);
   return disturbs ? Said(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
 }
 
