@@ -66,7 +66,7 @@ TEST_F(AdviseTest, WithoutTheGpuThatIsWantedNothingIsAdvised) {
             kExitOk);
   EXPECT_THAT(err_.str(), HasSubstr("/none.so"));
   EXPECT_NE(Run({"advise", "batch", "-f", file, "--cuda-library", "/none.so", "--set",
-                 "device=gpu"}),
+                 "workers.device=gpu"}),
             kExitOk);
   EXPECT_THAT(err_.str(), HasSubstr("the job wants a GPU"));
   EXPECT_EQ(Run({"advise", "batch", "-f", file, "--seconds", "0", "--cuda-library", "/none.so"}),

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/sync/mutex.h"
 #include "worker/runtime/step_recorder.h"
@@ -117,6 +118,11 @@ void ComputeThread::Abandon(session::UnitId unit) {
 void ComputeThread::Release() {
   if (current_ != nullptr) Abandon(current_->compute.unit);
   current_.reset();
+}
+
+void ComputeThread::WaitUntilStopped() {
+  absl::Notification stopped;
+  if (loop_.Post([&stopped] { stopped.Notify(); })) stopped.WaitForNotification();
 }
 
 void ComputeThread::Run(const std::shared_ptr<Task>& task) {

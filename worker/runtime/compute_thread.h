@@ -59,6 +59,10 @@ class ComputeThread {
   // as the unit has stopped.
   void Release();
 
+  // Blocks until all units that were started before have stopped. Thread-safe; not for this thread's
+  // own callbacks.
+  void WaitUntilStopped();
+
  private:
   struct Task {
     std::shared_ptr<ServedJob> job;

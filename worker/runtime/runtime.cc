@@ -384,6 +384,7 @@ SliceArrival WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
 
 void WorkerRuntime::Carry(action::Prepare action) {
   background_.Post([this, number = ++last_prepare_, description = std::move(action.job)] {
+    compute_->WaitUntilStopped();  // the job before leaves its memory
     ForgetPeakResidentBytes();
     const absl::StatusOr<Device*> device = devices_->For(description.spec().device());
     const std::string shared = device.ok() ? SharedMemoryNotice(**device) : "";
