@@ -116,6 +116,11 @@ class Device {
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;
+  // Events whose marks also say when they were passed; for devices that run behind the host.
+  virtual absl::StatusOr<std::unique_ptr<Event>> CreateTimedEvent();
+  // Microseconds from when the mark of `from` was passed to when that of `to` was, negative where that
+  // was earlier; of CreateTimedEvent, set, and passed. Does not block.
+  virtual absl::StatusOr<double> MicrosBetween(Event& from, Event& to);
 
   // Host memory must stay as it is until the stream has passed the call.
   virtual absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) = 0;

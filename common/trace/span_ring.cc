@@ -17,7 +17,7 @@ uint64_t ThreadNumber() {
 
 absl::string_view SpanCategoryName(SpanCategory category) {
   constexpr absl::string_view kNames[] = {"data", "forward", "backward", "push",
-                                          "pull", "apply",   "wait", "copy"};
+                                          "pull", "apply",   "wait", "copy", "device"};
   return kNames[static_cast<size_t>(category)];
 }
 

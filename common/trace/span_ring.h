@@ -16,7 +16,17 @@
 
 namespace starling {
 
-enum class SpanCategory : uint8_t { kData, kForward, kBackward, kPush, kPull, kApply, kWait, kCopy };
+enum class SpanCategory : uint8_t {
+  kData,
+  kForward,
+  kBackward,
+  kPush,
+  kPull,
+  kApply,
+  kWait,
+  kCopy,
+  kDevice,  // what ran on a device that runs behind the host
+};
 
 // "data", "forward", ...
 absl::string_view SpanCategoryName(SpanCategory category);

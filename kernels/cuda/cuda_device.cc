@@ -88,7 +88,17 @@ class CudaDevice : public Device, public UpdatingDevice {
   bool captures() const override { return true; }
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return CudaStream::Create(); }
-  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return CudaEvent::Create(); }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
+    return CudaEvent::Create(/*timed=*/false);
+  }
+  absl::StatusOr<std::unique_ptr<Event>> CreateTimedEvent() override {
+    return CudaEvent::Create(/*timed=*/true);
+  }
+  absl::StatusOr<double> MicrosBetween(Event& from, Event& to) override {
+    float milliseconds = 0;
+    STARLING_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&milliseconds, EventOf(from), EventOf(to)));
+    return 1e3 * static_cast<double>(milliseconds);
+  }
 
   absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
     return Move(to, from, bytes, cudaMemcpyHostToDevice, stream);
@@ -150,6 +160,7 @@ class CudaDevice : public Device, public UpdatingDevice {
 
  private:
   static cudaStream_t StreamOf(Stream& stream) { return static_cast<CudaStream&>(stream).get(); }
+  static cudaEvent_t EventOf(Event& event) { return static_cast<CudaEvent&>(event).get(); }
   static absl::Status Move(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                            Stream& stream) {
     if (bytes == 0) return absl::OkStatus();

@@ -38,11 +38,11 @@ absl::Status IndexWatch::Take() {
       " (the table's rows): use data of this vocabulary, or a larger table"));
 }
 
-// A thread that waits sleeps; nobody asks for times.
-absl::StatusOr<std::unique_ptr<CudaEvent>> CudaEvent::Create() {
+// A thread that waits sleeps.
+absl::StatusOr<std::unique_ptr<CudaEvent>> CudaEvent::Create(bool timed) {
   cudaEvent_t event = nullptr;
-  STARLING_RETURN_IF_CUDA_ERROR(
-      cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
+  const unsigned flags = cudaEventBlockingSync | (timed ? 0u : cudaEventDisableTiming);
+  STARLING_RETURN_IF_CUDA_ERROR(cudaEventCreateWithFlags(&event, flags));
   return absl::WrapUnique(new CudaEvent(event));
 }
 

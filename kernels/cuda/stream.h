@@ -43,7 +43,8 @@ class IndexWatch {
 
 class CudaEvent : public Event {
  public:
-  static absl::StatusOr<std::unique_ptr<CudaEvent>> Create();
+  // `timed`: Device::CreateTimedEvent.
+  static absl::StatusOr<std::unique_ptr<CudaEvent>> Create(bool timed);
   ~CudaEvent() override;
 
   absl::Status Synchronize() override;

@@ -99,6 +99,10 @@ class FarMemory {
   std::map<char*, size_t> blocks_;  // from a block's begin to the size of its halves
 };
 
+int64_t SteadyNanos() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
 absl::Status Lost() { return absl::UnavailableError("the device is lost"); }
 
 using Work = std::function<absl::Status(Stream&)>;
@@ -230,7 +234,11 @@ class FarEvent : public Event {
     }
   };
 
-  explicit FarEvent(std::shared_ptr<FarFault> fault) : fault_(std::move(fault)) {}
+  // When a stream passed the mark that was set last, in steady nanoseconds; 0: none yet.
+  using Passed = std::atomic<int64_t>;
+
+  FarEvent(std::shared_ptr<FarFault> fault, bool timed)
+      : fault_(std::move(fault)), passed_(timed ? std::make_shared<Passed>(0) : nullptr) {}
 
   absl::Status Synchronize() override {
     const absl::Status status = fault_->Call();
@@ -246,9 +254,12 @@ class FarEvent : public Event {
     const std::lock_guard<std::mutex> lock(mutex_);
     return mark_;
   }
+  // Null: it is not timed.
+  const std::shared_ptr<Passed>& passed() const { return passed_; }
 
  private:
   const std::shared_ptr<FarFault> fault_;
+  const std::shared_ptr<Passed> passed_;
   std::mutex mutex_;
   Mark mark_;
 };
@@ -277,8 +288,8 @@ class FarCaptured : public Captured {
 class FarStream : public Stream {
  public:
   FarStream(std::shared_ptr<WorkQueue> queue, std::shared_ptr<FarFault> fault,
-            FarCaptures* captures)
-      : queue_(std::move(queue)), fault_(std::move(fault)), captures_(captures) {}
+            FarCaptures* captures, const std::function<int64_t()>& clock)
+      : queue_(std::move(queue)), fault_(std::move(fault)), captures_(captures), clock_(clock) {}
   ~FarStream() override { queue_->Close(); }
 
   absl::Status Order(Work work) {
@@ -321,7 +332,15 @@ class FarStream : public Stream {
   absl::Status Record(Event& event) override {
     CheckNotCapturing();
     STARLING_RETURN_IF_ERROR(fault_->Call());
-    static_cast<FarEvent&>(event).Set({queue_, queue_->ordered()});
+    FarEvent& far = static_cast<FarEvent&>(event);
+    if (far.passed() != nullptr) {
+      *far.passed() = 0;
+      queue_->Order([passed = far.passed(), clock = clock_](Stream&) {
+        *passed = clock();
+        return absl::OkStatus();
+      });
+    }
+    far.Set({queue_, queue_->ordered()});
     return absl::OkStatus();
   }
   absl::Status Wait(Event& event) override {
@@ -346,6 +365,7 @@ class FarStream : public Stream {
   const std::shared_ptr<WorkQueue> queue_;
   const std::shared_ptr<FarFault> fault_;
   FarCaptures* const captures_;
+  const std::function<int64_t()> clock_;
   bool capturing_ = false, failing_ = false;
   std::thread::id capturer_;
   std::vector<Work> works_;  // of the capture
@@ -439,6 +459,7 @@ class FarDevice : public Device, public UpdatingDevice {
         runs_(options.runs),
         fault_(options.fault != nullptr ? std::move(options.fault) : std::make_shared<FarFault>()),
         captures_(options.captures != nullptr ? options.captures : &own_captures_),
+        clock_(options.clock != nullptr ? std::move(options.clock) : SteadyNanos),
         memory_(options.memory_bytes) {}
 
   std::string name() const override { return "far " + inner_->name(); }
@@ -481,11 +502,26 @@ class FarDevice : public Device, public UpdatingDevice {
       std::erase_if(queues_, [](const std::weak_ptr<WorkQueue>& old) { return old.expired(); });
       queues_.push_back(queue);
     }
-    return std::make_unique<FarStream>(std::move(queue), fault_, captures_);
+    return std::make_unique<FarStream>(std::move(queue), fault_, captures_, clock_);
   }
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
     STARLING_RETURN_IF_ERROR(fault_->Call());
-    return std::make_unique<FarEvent>(fault_);
+    return std::make_unique<FarEvent>(fault_, /*timed=*/false);
+  }
+  absl::StatusOr<std::unique_ptr<Event>> CreateTimedEvent() override {
+    STARLING_RETURN_IF_ERROR(fault_->Call());
+    return std::make_unique<FarEvent>(fault_, /*timed=*/true);
+  }
+  absl::StatusOr<double> MicrosBetween(Event& from, Event& to) override {
+    STARLING_RETURN_IF_ERROR(fault_->Call());
+    int64_t passed[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      FarEvent& event = static_cast<FarEvent&>(i == 0 ? from : to);
+      ABSL_RAW_CHECK(event.passed() != nullptr, "an event that is not timed");
+      passed[i] = *event.passed();
+      ABSL_RAW_CHECK(passed[i] != 0, "asked when a mark was passed, which may not have been yet");
+    }
+    return 1e-3 * static_cast<double>(passed[1] - passed[0]);
   }
 
   absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
@@ -567,6 +603,7 @@ class FarDevice : public Device, public UpdatingDevice {
   const std::shared_ptr<FarFault> fault_;
   FarCaptures own_captures_;
   FarCaptures* const captures_;
+  const std::function<int64_t()> clock_;
   const std::shared_ptr<std::recursive_mutex> running_ = std::make_shared<std::recursive_mutex>();
   FarMemory memory_;
   std::mutex mutex_;

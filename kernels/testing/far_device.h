@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -65,6 +66,9 @@ struct FarOptions {
   size_t memory_bytes = 0;          // in all, in whole pages; 0: as much as there is
   std::shared_ptr<FarFault> fault;  // null: nothing fails
   FarCaptures* captures = nullptr;  // if not null, outlives the device
+  // The device's own clock, in nanoseconds, which may be copied, and read by the threads of all streams; null:
+  // the host's steady one.
+  std::function<int64_t()> clock;
 };
 
 // Memory that is not this device's ends the process.

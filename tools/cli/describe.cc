@@ -116,10 +116,12 @@ Rows JobWorkerRows(const std::string& job, const ListWorkersReply& workers) {
   for (const WorkerStatus& worker : workers.workers()) {
     if (worker.job() != job) continue;
     const MemoryUse& memory = worker.memory();
+    // Of the memory that the plan is of.
+    const uint64_t peak = memory.device_peak_bytes() > 0 ? memory.device_peak_bytes() : memory.peak_bytes();
     const auto bytes = [](uint64_t count) { return count == 0 ? "-" : BytesText(count); };
     rows.push_back({worker.name(), worker.state(), absl::StrCat(worker.clock()),
                     bytes(memory.planned_bytes()), bytes(memory.activation_bytes()),
-                    bytes(memory.peak_bytes()), worker.address(), absl::StrCat(worker.incarnation())});
+                    bytes(peak), worker.address(), absl::StrCat(worker.incarnation())});
   }
   return rows;
 }

@@ -141,8 +141,10 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   reply.mutable_spec()->set_precision(PRECISION_FP32);
   reply.mutable_spec()->set_tf32(true);
   cluster_.jobs = {reply};
+  worker->mutable_memory()->set_device_peak_bytes(5 << 20);
   EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("Precision:     fp32, products in tf32 on GPUs\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("  812    3.0 MiB  1.0 MiB      5.0 MiB  "));
 }
 
 LogsReply Logged(std::vector<std::pair<uint64_t, std::string>> entries, JobState state) {

@@ -48,7 +48,8 @@ Group GroupOf(const ProcessSpans& process, const RecordedSpan& span) {
   if (process.worker && moves) return {absl::StrCat(span.category, " under way"), 0};
   if (!process.worker) return {"owner", span.thread};
   if (span.category == "data") return {"loader", span.thread};
-  return {span.category == "copy" ? "copies" : "lane", span.thread};
+  if (span.category == "copy") return {"copies", span.thread};
+  return {span.category == "device" ? "device" : "lane", span.thread};
 }
 
 // The first row on which a span nests, of rows whose spans come by begin, the longer first.

@@ -63,6 +63,14 @@ TEST(Merge, PutsCopiesOnRowsOfTheirOwn) {
   EXPECT_THAT(RowNames(Merge({worker}, {0, 1000})), ElementsAre("copies 0", "copies 1", "lane 0"));
 }
 
+// By one thread: it orders forward, and the device computes it meanwhile.
+TEST(Merge, PutsWhatRanOnADeviceOnARowOfItsOwn) {
+  ProcessSpans worker = Process("w", true, 0);
+  worker.spans = {Span("forward a", "forward", 100, 110), Span("forward a", "device", 105, 200),
+                  Span("wait slices", "wait", 110, 300)};
+  EXPECT_THAT(RowNames(Merge({worker}, {0, 1000})), ElementsAre("device 0", "lane 0"));
+}
+
 TEST(Merge, TakesWhatBeginsInTheWindowAndTheAppliesOfItsPushes) {
   ProcessSpans worker = Process("w", true, 0);
   worker.spans = {

@@ -295,13 +295,15 @@ TEST_P(CaptureTest, SaysWhatIsNotFinite) {
 TEST_P(CaptureTest, StretchesAreInTheTimeline) {
   TestModel far = Far(Options());
   Train(far, 0);
-  std::map<std::string, int> spans;
+  std::map<std::string, int> spans, ran;
   for (const TraceSpan& span : far.spans->Read(0).spans) {
     if (span.category == SpanCategory::kForward || span.category == SpanCategory::kBackward) {
       ++spans[std::string(span.name())];
     }
+    if (span.category == SpanCategory::kDevice) ++ran[std::string(span.name())];
   }
   EXPECT_EQ(spans.size(), size_t{kForward + kBackward});
+  EXPECT_EQ(ran, spans);
   for (const auto& [name, count] : spans) {
     EXPECT_EQ(count, 7) << name;  // one of the 8 micro-batches is empty
   }

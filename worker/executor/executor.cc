@@ -11,11 +11,13 @@
 #include "common/protocol/limits.h"
 #include "worker/executor/copy_queue.h"
 #include "worker/executor/device_memory.h"
+#include "worker/executor/device_spans.h"
 #include "worker/executor/gradient_sums.h"
 #include "worker/executor/job_memory.h"
 #include "worker/executor/lane_program.h"
 #include "worker/executor/lane_times.h"
 #include "worker/executor/lanes.h"
+#include "worker/executor/memory_peak.h"
 #include "worker/executor/micro_batches.h"
 #include "worker/executor/outcome_reader.h"
 #include "worker/executor/parameter_memory.h"
@@ -44,6 +46,7 @@ struct Lane {
   uint64_t slice_wait_us = 0;
   uint64_t ack_wait_us = 0;
   LaneTimes* times = nullptr;
+  std::unique_ptr<DeviceSpans> device_spans;
   // Where the host does not reach device memory.
   std::unique_ptr<CopyQueue> out;  // of sums
   std::unique_ptr<InputStaging> inputs;
@@ -73,6 +76,7 @@ class ExecutorImpl : public Executor {
   }
 
   absl::Status Prepare() {
+    STARLING_RETURN_IF_ERROR(peak_.Begin(device_));
     for (int i = 0; i < options_.lanes; ++i) {
       lanes_.push_back(std::make_unique<Lane>());
       lanes_.back()->times = &times_.lane(i);
@@ -87,7 +91,7 @@ class ExecutorImpl : public Executor {
     for (const auto& lane : lanes_) STARLING_RETURN_IF_ERROR(BindLane(*lane));
     STARLING_ASSIGN_OR_RETURN(
         sums_, GradientSums::Create(layout_, options_.micro_batches, options_.lanes, device_));
-    return absl::OkStatus();
+    return peak_.Look();
   }
 
   float* live_parameters() override { return live_.host(); }
@@ -95,6 +99,7 @@ class ExecutorImpl : public Executor {
 
   size_t planned_bytes() const override { return planned_bytes_; }
   size_t planned_activation_bytes() const override { return activation_bytes_; }
+  size_t device_peak_bytes() const override { return peak_.bytes(); }
   std::vector<std::string> slower_operators() const override {
     const auto& programs = lanes_[0]->train.empty() ? lanes_[0]->evaluate : lanes_[0]->train;
     return programs.empty() ? std::vector<std::string>() : programs[0]->program().slower_operators();
@@ -130,6 +135,7 @@ class ExecutorImpl : public Executor {
 
   absl::Status CompileLane(Lane& lane) {
     STARLING_ASSIGN_OR_RETURN(lane.stream, device_->CreateStream());
+    lane.device_spans = std::make_unique<DeviceSpans>(device_, spans_, lane.stream.get());
     const Lane& first = *lanes_[0];  // perhaps this one
     STARLING_RETURN_IF_ERROR(
         CreatePrograms(options_.train_samples, true, first.train, &lane.train));
@@ -245,6 +251,8 @@ class ExecutorImpl : public Executor {
     threads_.Run([this](int lane) { RunLane(*lanes_[lane]); });
     if (const absl::Status status = parameters().EndUnit(); !status.ok()) Fail(status);
     if (sink != nullptr) times_.End(SpanRing::NowMicros());
+    // Nothing else comes of a device that does not say, unless it is lost.
+    if (const absl::Status status = peak_.Look(); absl::IsUnavailable(status)) Fail(status);
     return Finish(result);
   }
 
@@ -280,7 +288,7 @@ class ExecutorImpl : public Executor {
     if (run_.sink != nullptr) lane.times->Begin(SpanRing::NowMicros());
     if (const absl::Status status = RunMicroBatches(lane); !status.ok()) Fail(status);
     // What was ordered reads and writes memory of the sink's, and parameters.
-    if (const absl::Status status = lane.stream->Synchronize(); !status.ok()) Fail(status);
+    if (const absl::Status status = Idle(lane); !status.ok()) Fail(status);
     if (lane.out != nullptr) {
       if (const absl::Status status = lane.out->Drain(); !status.ok()) Fail(status);
     }
@@ -291,7 +299,14 @@ class ExecutorImpl : public Executor {
     lane.times->End();
   }
 
+  // Waits for what was ordered.
+  static absl::Status Idle(Lane& lane) {
+    STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
+    return lane.device_spans->Report();
+  }
+
   absl::Status RunMicroBatches(Lane& lane) {
+    STARLING_RETURN_IF_ERROR(lane.device_spans->Begin(run_.unit->clock));
     for (;;) {
       if (!lane.taken.has_value()) STARLING_RETURN_IF_ERROR(TakeNext(lane));
       if (!lane.taken.has_value()) return absl::OkStatus();
@@ -445,7 +460,9 @@ class ExecutorImpl : public Executor {
       }
       if (Stopped()) return Abandoned();
       const uint64_t begin = SpanRing::NowMicros();
+      STARLING_RETURN_IF_ERROR(lane.device_spans->Open(stretches_.forward_names[i]));
       STARLING_RETURN_IF_ERROR(ForwardStretch(lane, program, i, random));
+      STARLING_RETURN_IF_ERROR(lane.device_spans->Close());
       spans_->Record(stretches_.forward_names[i], SpanCategory::kForward, begin,
                      SpanRing::NowMicros(), {.clock = run_.unit->clock});
     }
@@ -470,7 +487,11 @@ class ExecutorImpl : public Executor {
   }
 
   absl::StatusOr<Outcome> ReadOutcome(Lane& lane, const Program& program) {
-    if (!options_.replay) return lane.outcome.Read(program, *lane.stream);
+    if (!options_.replay) {
+      absl::StatusOr<Outcome> outcome = lane.outcome.Read(program, *lane.stream);
+      if (outcome.ok()) STARLING_RETURN_IF_ERROR(lane.device_spans->Report());
+      return outcome;
+    }
     const int64_t n = program.samples();
     return Outcome{static_cast<double>(n), static_cast<uint64_t>(n), 0};
   }
@@ -510,7 +531,9 @@ class ExecutorImpl : public Executor {
       const auto [first, end] = stretches_.backward[i];
       STARLING_RETURN_IF_ERROR(ComputeAgain(lane, program.program(), random, first));
       const uint64_t begin = SpanRing::NowMicros();
+      STARLING_RETURN_IF_ERROR(lane.device_spans->Open(stretches_.backward_names[i]));
       STARLING_RETURN_IF_ERROR(BackwardStretch(lane, program, i, random, loss_scale));
+      STARLING_RETURN_IF_ERROR(lane.device_spans->Close());
       spans_->Record(stretches_.backward_names[i], SpanCategory::kBackward, begin,
                      SpanRing::NowMicros(), {.clock = run_.unit->clock});
       for (int step = first; step < end; ++step) {
@@ -532,7 +555,9 @@ class ExecutorImpl : public Executor {
     for (int node : program.again(step)) {
       if (Stopped()) return Abandoned();
       const uint64_t begin = SpanRing::NowMicros();
+      STARLING_RETURN_IF_ERROR(lane.device_spans->Open(again_names_[node]));
       STARLING_RETURN_IF_ERROR(program.ForwardAgain(node, random, *lane.stream));
+      STARLING_RETURN_IF_ERROR(lane.device_spans->Close());
       spans_->Record(again_names_[node], SpanCategory::kBackward, begin, SpanRing::NowMicros(),
                      {.clock = run_.unit->clock});
     }
@@ -590,6 +615,7 @@ class ExecutorImpl : public Executor {
   size_t arena_bytes_ = 0, activation_bytes_ = 0;  // of one lane
   int64_t samples_max_ = 0;  // of a micro-batch
   size_t planned_bytes_ = 0;
+  MemoryPeak peak_;
   PinnedPool pinned_;
   ParameterMemory live_;
   ParameterMemory snapshot_;

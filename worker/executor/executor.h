@@ -206,6 +206,10 @@ class Executor {
   // Of it, of one lane: a micro-batch's activations, their gradients, scratch; without the gradients
   // of parameters that several nodes share. What recompute.activationBytes bounds.
   virtual size_t planned_activation_bytes() const = 0;
+  // The most device memory that the job took so far, libraries and captured work included, as the device
+  // says: what less of it was available than before Create, so others' share, too. 0 where the host
+  // reaches device memory. Thread-safe.
+  virtual size_t device_peak_bytes() const = 0;
   // Of host memory that copies run fastest from and to, without the sink's; 0 where the host reaches
   // device memory.
   virtual size_t pinned_bytes() const = 0;

@@ -53,7 +53,7 @@ struct Case {
 
 class FarDeviceTest : public ::testing::TestWithParam<Case> {
  protected:
-  static TestModel Model(bool far) {
+  static TestModel Model(bool far, size_t memory_bytes = 0) {
     ExecutorOptions options;
     options.global_batch = 32;
     options.micro_batches = 8;
@@ -63,7 +63,10 @@ class FarDeviceTest : public ::testing::TestWithParam<Case> {
     options.seed = 5;
     options.type = GetParam().type;
     std::unique_ptr<Device> device = CreateCpuDevice().value();
-    if (far) device = MakeFarDevice(std::move(device), {.runs = GetParam().runs});
+    if (far) {
+      device = MakeFarDevice(std::move(device),
+                             {.runs = GetParam().runs, .memory_bytes = memory_bytes});
+    }
     return MakeTestModel(Net(), options, Optimizer::default_instance(), std::move(device));
   }
 };
@@ -175,6 +178,52 @@ TEST_P(FarDeviceTest, CopiesAreInTheTimeline) {
   const std::map<std::string, size_t> expected = {
       {"copy in", slices}, {"copy inputs", 7}, {"copy out", 2 * slices}};
   EXPECT_EQ(copies, expected);
+}
+
+// Each operator is there twice: when it was ordered, and when it ran, which is not before. What ran is in
+// its lane's order.
+TEST_P(FarDeviceTest, WhatRanIsInTheTimeline) {
+  const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
+  MemoryBatches batches(&samples, 4);
+  TestModel near = Model(/*far=*/false), far = Model(/*far=*/true);
+  for (TestModel* const model : {&near, &far}) TrainOnce(*model, batches, {TrainRange(0, 8)});
+  for (const TraceSpan& span : near.spans->Read(0).spans) {
+    EXPECT_NE(span.category, SpanCategory::kDevice) << span.name();
+  }
+  using Lane = std::map<std::string, std::vector<uint64_t>>;  // by name: when each began
+  std::map<uint64_t, Lane> ordered, ran;
+  for (const TraceSpan& span : far.spans->Read(0).spans) {
+    const std::string name(span.name());
+    if (span.category == SpanCategory::kDevice) {
+      ran[span.thread][name].push_back(span.begin_us);
+    } else if (span.category == SpanCategory::kForward ||
+               span.category == SpanCategory::kBackward) {
+      ordered[span.thread][name].push_back(span.begin_us);
+    }
+  }
+  ASSERT_EQ(ran.size(), ordered.size());
+  for (const auto& [thread, lane] : ordered) {
+    ASSERT_EQ(ran[thread].size(), lane.size());
+    for (const auto& [name, begins] : lane) {
+      const std::vector<uint64_t>& later = ran[thread][name];
+      ASSERT_EQ(later.size(), begins.size()) << name;
+      for (size_t i = 0; i < begins.size(); ++i) EXPECT_GE(later[i], begins[i]) << name;
+    }
+  }
+}
+
+// What a job takes is the device's to say, and about what was planned.
+TEST_P(FarDeviceTest, SaysWhatItTookOfTheDevice) {
+  const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
+  MemoryBatches batches(&samples, 4);
+  TestModel near = Model(/*far=*/false), far = Model(/*far=*/true, /*memory_bytes=*/64 << 20);
+  const size_t planned = far.executor->planned_bytes();
+  const size_t peak = far.executor->device_peak_bytes();
+  EXPECT_GE(peak, planned);
+  EXPECT_LT(peak, planned + (256 << 10)) << "blocks are whole pages, and there are few";
+  TrainOnce(far, batches, {TrainRange(0, 8)});
+  EXPECT_EQ(far.executor->device_peak_bytes(), peak) << "a unit takes nothing more";
+  EXPECT_EQ(near.executor->device_peak_bytes(), 0u);
 }
 
 TEST_P(FarDeviceTest, WhatWaitsForItsTurnIsPlannedAndPinned) {

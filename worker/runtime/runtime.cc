@@ -226,6 +226,7 @@ void WorkerRuntime::AddTimes(absl::Time now, WorkerReport* report) {
   memory.set_planned_bytes(job_->executor().planned_bytes());
   memory.set_activation_bytes(job_->executor().planned_activation_bytes());
   memory.set_peak_bytes(PeakResidentBytes());
+  memory.set_device_peak_bytes(job_->executor().device_peak_bytes());
   const ExecutorTimes spent = job_->executor().times();
   StepTimes& times = *report->mutable_times();
   times.set_units(units_);

@@ -75,6 +75,10 @@ void WorkerFigures::AddJob(const Job& job, const WorkerReport& report, MetricsTe
   metrics.Gauge("starling_worker_memory_peak_bytes",
                 "Greatest resident memory of the process since it took up the job; 0: not known.",
                 labels, static_cast<double>(report.memory().peak_bytes()));
+  metrics.Gauge("starling_worker_memory_device_peak_bytes",
+                "Greatest amount of the GPU's memory that was taken since the worker took up the job; "
+                "0: it computes on the CPU.",
+                labels, static_cast<double>(report.memory().device_peak_bytes()));
 }
 
 void WorkerFigures::AddLinks(const WorkerReport& report, MetricsText& metrics) {

@@ -46,6 +46,7 @@ TEST(WorkerFigures, ShowLinksMemoryAndOverlapAsReported) {
   report.mutable_times()->set_idle(2.5);
   report.mutable_memory()->set_planned_bytes(64 << 20);
   report.mutable_memory()->set_peak_bytes(96 << 20);
+  report.mutable_memory()->set_device_peak_bytes(80 << 20);
   LinkStatus& link = *report.add_links();
   link.set_shard(3);
   link.set_connected(true);
@@ -57,6 +58,7 @@ TEST(WorkerFigures, ShowLinksMemoryAndOverlapAsReported) {
   EXPECT_THAT(text, HasSubstr("starling_worker_idle_seconds_total{job_name=\"j\"} 2.5\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_memory_planned_bytes{job_name=\"j\"} 67108864\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_memory_peak_bytes{job_name=\"j\"} 100663296\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_memory_device_peak_bytes{job_name=\"j\"} 83886080\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_up{shard=\"3\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_sent_bytes_total{shard=\"3\"} 1000\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_sending_seconds_total{shard=\"3\"} 0.5\n"));

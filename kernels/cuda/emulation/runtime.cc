@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -186,7 +188,9 @@ using starling::emulation::Unsafe;
 using starling::emulation::Work;
 
 struct CUevent_st {
+  unsigned flags = 0;
   std::shared_ptr<Capture> capture;  // that it was recorded into
+  std::optional<std::chrono::steady_clock::time_point> passed;
 };
 struct CUgraph_st {
   Work work;
@@ -297,8 +301,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = new CUevent_st();
+  (*event)->flags = flags;
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
@@ -308,6 +313,16 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->capture = Of(stream)->capturing() ? Of(stream)->capture : nullptr;
+  event->passed = std::chrono::steady_clock::now();
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  for (const cudaEvent_t event : {from, to}) {
+    const bool timed = (event->flags & cudaEventDisableTiming) == 0;
+    if (!timed || !event->passed.has_value()) return Said(cudaErrorInvalidResourceHandle);
+    if (event->capture != nullptr) return Said(cudaErrorCapturedEvent);
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(*to->passed - *from->passed).count();
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

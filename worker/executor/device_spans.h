@@ -1,0 +1,64 @@
+// When the work of a lane ran, on a device that runs behind the host: spans by the device's own clock, put
+// on the host's. Private to the executor.
+#ifndef STARLING_WORKER_EXECUTOR_DEVICE_SPANS_H_
+#define STARLING_WORKER_EXECUTOR_DEVICE_SPANS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/protocol/types.h"
+#include "common/trace/span_ring.h"
+#include "kernels/device.h"
+
+namespace starling {
+
+// Marks are set around work as it is ordered, and read once the stream was waited for anyway, so
+// nothing waits for a span. The clocks are compared whenever the stream is idle: a mark is set then, and
+// taken to be passed at once. It is a few microseconds later, so spans lie as much too early; but none
+// begins before it was ordered.
+//
+// Of one stream; used by one thread at a time. Where the host reaches the device's memory work has run
+// when it was ordered: nothing is recorded, and all calls are free.
+class DeviceSpans {
+ public:
+  // `device`, `spans` and `stream` outlive this.
+  DeviceSpans(Device* device, SpanRing* spans, Stream* stream)
+      : device_(device), spans_(spans), stream_(stream) {}
+
+  // The stream is idle. Forgets what was not reported.
+  absl::Status Begin(Clock clock);
+  // What is ordered from here to Close is one span. `name` outlives the next Report.
+  absl::Status Open(absl::string_view name);
+  absl::Status Close();
+  // The stream is idle: records all spans that were closed since the last call.
+  absl::Status Report();
+
+ private:
+  struct Piece {
+    std::unique_ptr<Event> begin, end;
+    absl::string_view name;
+    uint64_t ordered_us = 0;
+  };
+
+  bool on() const { return !failed_ && !device_->host_reaches_memory(); }
+  absl::Status SetAnchor();
+  absl::Status Record(const Piece& piece);
+
+  Device* const device_;
+  SpanRing* const spans_;
+  Stream* const stream_;
+  bool failed_ = false;  // the device does not say times
+  Clock clock_ = 0;
+  std::unique_ptr<Event> anchor_;
+  uint64_t anchor_us_ = 0;     // just before its mark was set
+  std::vector<Piece> pieces_;  // the most ever needed
+  size_t closed_ = 0;          // so many are in use
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_EXECUTOR_DEVICE_SPANS_H_
