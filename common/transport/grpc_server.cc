@@ -3,15 +3,19 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <netdb.h>
+#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/transport/grpc_security.h"
 #include "common/transport/grpc_stream.h"
@@ -21,8 +25,9 @@
 namespace starling {
 namespace {
 
-// Far more than cancelled calls take to be over.
+// Far more than cancelled calls take to be over, and then the queue to hand back what is left.
 constexpr absl::Duration kQuietDeadline = absl::Seconds(10);
+constexpr absl::Duration kDrainDeadline = absl::Seconds(10);
 
 // Why nobody can listen there, as the system says it.
 std::string WhyNotBind(const std::string& listen) {
@@ -45,7 +50,7 @@ std::string WhyNotBind(const std::string& listen) {
   return reason;
 }
 
-class GrpcServer;
+class ServerImpl;
 
 // How long a peer may take for the frame that is being written when the stream ends.
 constexpr absl::Duration kLastWriteTimeout = absl::Seconds(1);
@@ -54,11 +59,15 @@ constexpr absl::Duration kLastWriteTimeout = absl::Seconds(1);
 // that the peer sees the status; it is cancelled when that takes too long, or when the peer is gone.
 class ServerStream final : public GrpcStream {
  public:
-  explicit ServerStream(GrpcServer* server, const SendQueue::Options& queue)
+  explicit ServerStream(ServerImpl* server, const SendQueue::Options& queue)
       : GrpcStream(queue, nullptr), server_(server), call_(&context_) {}
 
   void Request();  // waits for the next call
   void Refuse(const absl::Status& why) { End(why, true); }
+  // Of a call that came: what is begun fails soon. On any thread.
+  void Cancel() { context_.TryCancel(); }
+  // What it waits for, for the log.
+  std::string Describe() const;
 
  private:
   template <typename M>
@@ -99,11 +108,11 @@ class ServerStream final : public GrpcStream {
 
   void OverIfDone();
 
-  GrpcServer* const server_;
+  ServerImpl* const server_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter call_;
 
-  absl::Mutex end_mutex_;
+  mutable absl::Mutex end_mutex_;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(end_mutex_);
   bool sending_metadata_ ABSL_GUARDED_BY(end_mutex_) = false;
   // How the call ends is settled: it is being finished, or was cancelled because of a write under way.
@@ -112,17 +121,16 @@ class ServerStream final : public GrpcStream {
   bool awaits_write_ ABSL_GUARDED_BY(end_mutex_) = false;  // and finishes then
   bool local_ ABSL_GUARDED_BY(end_mutex_) = false;         // we end it: the peer shall hear why
   grpc::Alarm write_alarm_;
-  // The queue's thread only.
-  bool reads_done_ = true;  // until the first read
-  bool finished_ = false;
-  bool over_ = false;
+  // Written by the queue's thread only.
+  std::atomic<bool> reads_done_ = true;  // until the first read
+  std::atomic<bool> finished_ = false;
+  std::atomic<bool> over_ = false;
 };
 
-class GrpcServer final : public RpcServer {
+// The queue's thread keeps it alive, and with it what a queue that is not empty may still touch.
+class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
  public:
-  explicit GrpcServer(Options options) : options_(std::move(options)) {}
-
-  ~GrpcServer() override { Shutdown(absl::Seconds(2)); }
+  explicit ServerImpl(RpcServer::Options options) : options_(std::move(options)) {}
 
   absl::Status Start() {
     absl::Status status = CheckListenAddress(options_.listen, options_.security.get());
@@ -163,17 +171,20 @@ class GrpcServer final : public RpcServer {
     host_ = options_.listen.substr(0, options_.listen.rfind(':'));
     if (queue_ != nullptr) {
       RequestNext();
-      thread_ = std::thread([this] { ServeCompletions(queue_.get()); });
+      thread_ = std::thread([self = shared_from_this()] {
+        ServeCompletions(self->queue_.get());
+        self->drained_.Notify();
+      });
     }
     return absl::OkStatus();
   }
 
-  int port() const override { return port_; }
-  std::string address() const override { return absl::StrCat(host_, ":", port_); }
+  int port() const { return port_; }
+  std::string address() const { return absl::StrCat(host_, ":", port_); }
 
-  void SetServing(bool serving) override { server_->GetHealthCheckService()->SetServingStatus(serving); }
+  void SetServing(bool serving) { server_->GetHealthCheckService()->SetServingStatus(serving); }
 
-  void Shutdown(absl::Duration grace) override {
+  void Shutdown(absl::Duration grace) {
     absl::MutexLock once(&shutdown_mutex_);
     if (server_ == nullptr || shut_down_) return;
     shut_down_ = true;
@@ -182,11 +193,12 @@ class GrpcServer final : public RpcServer {
       stream->Close(absl::UnavailableError("the server is shutting down"));
     }
     server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
-    if (queue_ != nullptr) {
-      AwaitQuiet();
-      queue_->Shutdown();
-      if (thread_.joinable()) thread_.join();
-    }
+    if (queue_ == nullptr) return;
+    for (const std::shared_ptr<ServerStream>& stream : Streams()) stream->Cancel();
+    if (!AwaitQuiet()) return Abandon();
+    queue_->Shutdown();
+    if (!drained_.WaitForNotificationWithTimeout(kDrainDeadline)) return Abandon();
+    thread_.join();
   }
 
   // Waits for one more call, unless the server is closing.
@@ -195,14 +207,17 @@ class GrpcServer final : public RpcServer {
       absl::MutexLock lock(&mutex_);
       if (closing_) return;
       ++requests_;
+      ++requesting_;
     }
     std::make_shared<ServerStream>(this, options_.queue)->Request();
+    absl::MutexLock lock(&mutex_);
+    --requesting_;
   }
   void RequestDone() {
     absl::MutexLock lock(&mutex_);
     --requests_;
   }
-  const Options& options() const { return options_; }
+  const RpcServer::Options& options() const { return options_; }
   grpc::AsyncGenericService* generic() { return &generic_; }
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
 
@@ -219,21 +234,38 @@ class GrpcServer final : public RpcServer {
   }
 
  private:
+  // gRPC fails the requests that it has when it shuts down: one that is just being made would wait for ever.
   std::set<std::shared_ptr<ServerStream>> BeginClosing() {
+    const auto made = [this] { return requesting_ == 0; };
     absl::MutexLock lock(&mutex_);
     closing_ = true;
+    mutex_.AwaitWithTimeout(absl::Condition(&made), kQuietDeadline);
+    return streams_;
+  }
+  std::set<std::shared_ptr<ServerStream>> Streams() {
+    absl::MutexLock lock(&mutex_);
     return streams_;
   }
 
   // Nothing may be begun on a queue that is shut down, and every stream that is not over, and every
   // request for a call, may begin something. All calls are cancelled by now: it takes a moment.
-  void AwaitQuiet() {
+  bool AwaitQuiet() {
     const auto quiet = [this] { return requests_ == 0 && streams_.empty(); };
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(&quiet), kQuietDeadline);
+    return mutex_.AwaitWithTimeout(absl::Condition(&quiet), kQuietDeadline);
   }
 
-  const Options options_;
+  // What gRPC does not hand back is not waited for: its queue stays as it is, with its thread, until the
+  // process ends.
+  void Abandon() {
+    absl::MutexLock lock(&mutex_);
+    spdlog::error("the server at {} does not end: gRPC still has {} requests for calls and {} streams; goes "
+                  "on without it", address(), requests_, streams_.size());
+    for (const std::shared_ptr<ServerStream>& stream : streams_) spdlog::error("{}", stream->Describe());
+    thread_.detach();
+  }
+
+  const RpcServer::Options options_;
   int port_ = 0;
   std::string host_;
   grpc::AsyncGenericService generic_;
@@ -246,7 +278,24 @@ class GrpcServer final : public RpcServer {
   absl::Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   int requests_ ABSL_GUARDED_BY(mutex_) = 0;  // calls waited for, or being accepted
+  int requesting_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, not yet made
   std::set<std::shared_ptr<ServerStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  absl::Notification drained_;
+};
+
+class GrpcServer final : public RpcServer {
+ public:
+  explicit GrpcServer(Options options) : impl_(std::make_shared<ServerImpl>(std::move(options))) {}
+  ~GrpcServer() override { Shutdown(absl::Seconds(2)); }
+
+  absl::Status Start() { return impl_->Start(); }
+  int port() const override { return impl_->port(); }
+  std::string address() const override { return impl_->address(); }
+  void SetServing(bool serving) override { impl_->SetServing(serving); }
+  void Shutdown(absl::Duration grace) override { impl_->Shutdown(grace); }
+
+ private:
+  const std::shared_ptr<ServerImpl> impl_;
 };
 
 void ServerStream::Request() {
@@ -328,12 +377,25 @@ void ServerStream::OverIfDone() {
   if (over_ || !reads_done_ || writing()) return;
   {
     absl::MutexLock lock(&end_mutex_);
-    if (end_.has_value() && !settled_) return;  // the completion of what is begun comes back here
+    if (!settled_) return;  // whoever ends it comes to that, and what it begins then comes back here
     if (finishing_ && !finished_) return;
   }
   over_ = true;
   Finished(absl::UnavailableError("the peer ended the stream"));
   server_->Remove(std::static_pointer_cast<ServerStream>(shared_from_this()));
+}
+
+std::string ServerStream::Describe() const {
+  absl::MutexLock lock(&end_mutex_);
+  return absl::StrCat("stream of ", IdentityToString(peer().identity), ": ", ended() ? "ended" : "not ended", ", ",
+                      writing() ? "writes" : "writes nothing", ", ",
+                      reads_done_ ? "has read all" : paused() ? "does not read" : "reads", ", ",
+                      sending_metadata_ ? "sends metadata"
+                      : awaits_write_   ? "waits for its last write"
+                      : finished_       ? "is finished"
+                      : finishing_      ? "is being finished"
+                      : settled_        ? "is cancelled"
+                                        : "is not being finished");
 }
 
 }  // namespace

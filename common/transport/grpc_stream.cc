@@ -213,6 +213,11 @@ bool GrpcStream::writing() const {
   return writing_;
 }
 
+bool GrpcStream::paused() const {
+  absl::MutexLock lock(&mutex_);
+  return paused_;
+}
+
 void GrpcStream::Open() {
   {
     absl::MutexLock lock(&mutex_);

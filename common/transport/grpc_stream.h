@@ -69,6 +69,7 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   void End(const absl::Status& why, bool local);
   bool ended() const;
   bool writing() const;
+  bool paused() const;  // reads nothing, since its handler has too much to do
 
  private:
   friend struct Receipt;
