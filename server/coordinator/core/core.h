@@ -78,6 +78,7 @@ class Coordinator::Core {
       uint32_t era = 0;  // of the job
       uint64_t at = 0;   // when, as ordered_at counts
       std::string why;
+      bool ask_again = false;  // memory may have come free since: when it is idle
     };
     std::map<uint64_t, NoRoom> no_room;  // by job: this incarnation is not ordered to it again
     bool releasing() const { return member_of != 0 && job != member_of; }
@@ -265,6 +266,7 @@ class Coordinator::Core {
   void TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first);
   void TakeMembership(Worker& worker, bool first);  // first: of this generation
   void TakeMetrics(Job& job, const WorkerReport& report);
+  static std::string FaultText(const Fault& fault, const std::string& who);
   void TakeFault(const Fault& fault, const std::string& who);
 
   // on_shard_report.cc
@@ -277,6 +279,7 @@ class Coordinator::Core {
   void SetAside(Worker& worker, const Fault& fault);
   bool OthersMayServe(const Job& job, const Worker& but) const;
   static bool IsSetAside(const Worker& worker, const Job& job);
+  void AskAgain(uint64_t job);
   std::vector<const Worker*> SetAsideFor(const Job& job) const;
   void LoseWorker(Worker& worker, const std::string& why);
   void LoseShard(Shard& shard, const std::string& why);

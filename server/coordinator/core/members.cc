@@ -51,6 +51,7 @@ void Coordinator::Core::AddMember(Job& job, Worker& worker) {
   std::sort(roster.mutable_members()->begin(), roster.mutable_members()->end(),
             [](const Member& a, const Member& b) { return a.replica() < b.replica(); });
   worker.member_of = job.uid();
+  worker.no_room.erase(job.uid());
   job.departed.erase(worker.name());
   SaveState(job);
   Log(job, absl::StrCat(worker.name(), " joined: ", roster.members_size(), " of at most ",
@@ -91,7 +92,20 @@ void Coordinator::Core::RemoveMember(Worker& worker, const std::string& why) {
 
 bool Coordinator::Core::IsSetAside(const Worker& worker, const Job& job) {
   const auto it = worker.no_room.find(job.uid());
-  return it != worker.no_room.end() && it->second.era == job.stored.description().run().era();
+  if (it == worker.no_room.end() || it->second.era != job.stored.description().run().era()) return false;
+  // No other job loses it for a try.
+  return !it->second.ask_again || (worker.job != 0 && worker.job != job.uid());
+}
+
+// A worker that served or prepared the job is gone, and so is what it took of a GPU's memory: who was
+// set aside is asked once more.
+void Coordinator::Core::AskAgain(uint64_t uid) {
+  Job* job = FindRunning(uid);
+  if (job == nullptr) return;
+  for (auto& [id, worker] : workers_) {
+    if (IsSetAside(worker, *job)) worker.no_room.at(uid).ask_again = true;
+  }
+  schedule_ = true;
 }
 
 std::vector<const Coordinator::Core::Worker*> Coordinator::Core::SetAsideFor(
@@ -119,7 +133,7 @@ void Coordinator::Core::SetAside(Worker& worker, const Fault& fault) {
   Job* job = FindRunning(fault.run().job_uid());
   if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;
   if (worker.job != job->uid()) return;  // it was taken off, and says so until it has the orders
-  const std::string why = fault.message().substr(0, limits::kFaultBytesMax);
+  const std::string why = FaultText(fault, worker.name());
   const bool others = OthersMayServe(*job, worker);
   // Workers that share a GPU and prepare at one time may each find its memory taken by the others.
   const std::vector<const Worker*> before = SetAsideFor(*job);
@@ -144,10 +158,12 @@ void Coordinator::Core::LoseWorker(Worker& worker, const std::string& why) {
   if (worker.fenced()) return;
   worker.stored.set_fenced(true);
   Save(worker);
-  worker.job = 0;
+  const uint64_t job = std::exchange(worker.job, 0), left = worker.member_of;
   worker.no_room.clear();  // its next incarnation may have memory
   NoteDeparture(worker, why);
   if (worker.member_of != 0) RemoveMember(worker, why);
+  AskAgain(job);
+  if (left != job) AskAgain(left);
   sentences_.push_back(absl::StrCat(worker.name(), " is gone: ", why));
   if (worker.parked) {
     TellToRejoin(worker.parked->call, WORKER);

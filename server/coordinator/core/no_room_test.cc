@@ -115,6 +115,70 @@ TEST_F(NoRoomTest, AJobThatWasServedWaitsForAWorkerWithRoom) {
   ASSERT_TRUE(Ends("a", SUCCEEDED));
 }
 
+// Two on one GPU: the one that was set aside finds memory when the other one is gone.
+TEST_F(NoRoomTest, WhenAnotherOneIsGoneWhoWasSetAsideIsAskedAgain) {
+  Workers(1);
+  Submit(Ssp("a", 1, 2));
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() >= 3; }));
+  AddTiny("worker-1");
+  cluster.RunFor(absl::Seconds(2));
+  ASSERT_THAT(cluster.Status("a").reason(), HasSubstr("goes on without worker-1"));
+  cluster.workers["worker-1"].no_room.clear();
+  cluster.workers["worker-0"].alive = false;
+  ASSERT_TRUE(Ends("a", SUCCEEDED)) << cluster.JobLog("a");
+  EXPECT_GT(cluster.workers["worker-1"].items, 0u);
+}
+
+// Nobody is left who might serve a job that nobody served: that is said, though the last one did not refuse.
+TEST_F(NoRoomTest, AJobWhoseLastCandidateIsGoneBeforeItServedFails) {
+  AddTiny("worker-0");
+  cluster.AddWorker("worker-1");
+  cluster.workers["worker-1"].prepares = false;
+  Submit(Ssp("a", 1, 2));
+  ASSERT_TRUE(cluster.RunUntil([&] { return Said("a", "goes on without worker-0") == 1; }));
+  cluster.workers["worker-1"].alive = false;
+  ASSERT_TRUE(Ends("a", FAILED)) << cluster.JobLog("a");
+  EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("worker worker-0: the job needs 3 GiB"));
+}
+
+// Another job is not disturbed for a try, which comes when that is over.
+TEST_F(NoRoomTest, ATryTakesNobodyFromAnotherJob) {
+  Workers(2);
+  Submit(Ssp("a", 2, 2));
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() >= 3; }));
+  cluster.workers["worker-1"].alive = false;
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 1; }));
+  AddTiny("worker-2");
+  ASSERT_TRUE(cluster.RunUntil([&] { return Said("a", "goes on without worker-2") == 1; }));
+  cluster.AddWorker("worker-3");
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 2; }));
+  cluster.workers["worker-2"].no_room.clear();
+  cluster.train_samples = 400;
+  Submit(Ssp("b", 1, 1));  // worker-2 serves it
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("b").step() >= 3; }));
+  cluster.workers["worker-3"].alive = false;
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 1; }));
+  cluster.RunFor(absl::Seconds(5));
+  EXPECT_EQ(Said("b", "gives worker-2 to job a"), 0) << cluster.JobLog("b");
+  EXPECT_EQ(cluster.Status("b").workers(), 1u);
+  EXPECT_EQ(cluster.Status("a").workers(), 1u);
+  ASSERT_TRUE(Ends("b", SUCCEEDED));
+  EXPECT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 2; }));
+}
+
+// It is cut where a character ends: what is stored must be readable again.
+TEST_F(NoRoomTest, ALongMessageIsCutAndStored) {
+  AddTiny("worker-0");
+  std::string& why = cluster.workers["worker-0"].no_room;
+  why.assign(4095, 'x');
+  why += "\xe2\x82\xac of memory";
+  Submit(Ssp("a", 1, 1));
+  ASSERT_TRUE(Ends("a", FAILED));
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_EQ(cluster.Status("a").reason(), std::string(4095, 'x'));
+}
+
 TEST_F(NoRoomTest, AfterARestartItIsTriedAndSetAsideAgain) {
   Workers(1);
   Submit(Ssp("a", 1, 2));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/utf8.h"
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/explain/explain.h"
@@ -148,7 +149,7 @@ explain::WorkerEvidence Coordinator::Core::EvidenceOf(const Worker& worker) cons
     if (grown != counters.links.end()) of.link = *grown;
     of.link.set_address(link.address());
     of.link.set_connected(link.connected());
-    of.link.set_last_error(link.last_error().substr(0, limits::kFaultBytesMax));
+    of.link.set_last_error(std::string(CutUtf8(link.last_error(), limits::kFaultBytesMax)));
     of.link.set_round_trip_seconds(link.round_trip_seconds());
     const auto down = worker.links_down.find(link.shard());
     if (down != worker.links_down.end()) of.down_seconds = SecondsSince(down->second);

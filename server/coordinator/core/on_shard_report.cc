@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/utf8.h"
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
@@ -47,11 +48,11 @@ void Coordinator::Core::TakePartition(const Shard& shard, const PartitionStatus&
   job.partitions[partition] = status;
   NoteCounters(job, partition);
   std::string& fault = *job.partitions[partition]->mutable_fault();
-  if (fault.size() > limits::kFaultBytesMax) fault.resize(limits::kFaultBytesMax);
+  fault.resize(CutUtf8(fault, limits::kFaultBytesMax).size());
   if (!job.running()) return;
   if (!status.fault().empty()) {
     return End(job, FAILED,
-               absl::StrCat("partition ", partition, " on ", shard.name(), ": ", status.fault().substr(0, limits::kFaultBytesMax)));
+               absl::StrCat("partition ", partition, " on ", shard.name(), ": ", fault));
   }
   WatchLag(job);
   advance_.insert(job.uid());

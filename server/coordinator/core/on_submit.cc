@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/config/job_file.h"
 #include "common/data_plan/job_steps.h"
 #include "common/protocol/limits.h"
@@ -248,7 +249,7 @@ void Coordinator::Core::Accept(Job accepted, CallId call, const Inspection& insp
                         JobSteps(job.spec(), job.samples()), " steps in ",
                         JobEpochs(job.spec(), job.samples()), " epochs"));
   for (const std::string& warning : inspection.warnings()) {
-    Log(job, absl::StrCat("data: ", warning.substr(0, limits::kFaultBytesMax)));
+    Log(job, absl::StrCat("data: ", CutUtf8(warning, limits::kFaultBytesMax)));
     if (job.last_log > limits::kWarningsPerJobMax) break;
   }
   Schedule();  // now, so that the answer says whether it runs or what it waits for

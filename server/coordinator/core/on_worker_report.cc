@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/utf8.h"
 #include "common/data_plan/job_steps.h"
 #include "common/defences.h"
 #include "common/protocol/limits.h"
@@ -120,11 +121,15 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
 void Coordinator::Core::TakeMembership(Worker& worker, bool first) {
   const uint64_t reported = worker.report.run().job_uid();
   if (worker.releasing() && reported != worker.member_of) {
+    const uint64_t left = worker.member_of;
     RemoveMember(worker, "gave the job's place to another job");
+    AskAgain(left);
     schedule_ = true;
   }
-  // After a coordinator's start: it was preparing a job, or is new to the roster.
-  if (first && worker.job == 0 && worker.member_of == 0 && reported != 0) {
+  // After a coordinator's start: it was preparing a job, or is new to the roster. One that says that it
+  // cannot serve the job lets it go first.
+  if (first && worker.job == 0 && worker.member_of == 0 && reported != 0 &&
+      !worker.report.has_fault()) {
     Job* job = FindRunning(reported);
     const bool may = job != nullptr && Room(*job) > 0 && MayServe(worker, *job);
     if (may && !worker.report.draining()) Order(worker, reported);
@@ -164,15 +169,18 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
   }
 }
 
+std::string Coordinator::Core::FaultText(const Fault& fault, const std::string& who) {
+  if (!fault.message().empty()) {
+    return std::string(CutUtf8(fault.message(), limits::kFaultBytesMax));
+  }
+  return absl::StrCat(who, " reported a fault of kind ", Fault::Kind_Name(fault.kind()),
+                      " without saying more: see its log");
+}
+
 void Coordinator::Core::TakeFault(const Fault& fault, const std::string& who) {
   Job* job = FindRunning(fault.run().job_uid());
   if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;
-  if (!fault.message().empty()) {
-    return End(*job, FAILED, fault.message().substr(0, limits::kFaultBytesMax));
-  }
-  End(*job, FAILED,
-      absl::StrCat(who, " reported a fault of kind ", Fault::Kind_Name(fault.kind()),
-                   " without saying more: see its log"));
+  End(*job, FAILED, FaultText(fault, who));
 }
 
 }  // namespace starling

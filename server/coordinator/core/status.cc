@@ -94,8 +94,9 @@ void Coordinator::Core::AddEpochs(const Job& job, Epochs epochs, JobStatus& stat
 }
 
 std::string Coordinator::Core::ReasonOf(const Job& job) const {
+  if (!job.running()) return job.state.reason();
   const std::vector<const Worker*> aside = SetAsideFor(job);
-  if (!job.running() || aside.empty()) return job.state.reason();
+  if (aside.empty()) return job.state.reason();
   std::vector<std::string> names;
   for (const Worker* worker : aside) names.push_back(worker->name());
   const std::string& why = aside.back()->no_room.at(job.uid()).why;
