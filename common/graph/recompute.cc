@@ -288,7 +288,7 @@ absl::Status ChooseDropped(const RecomputeOutline& outline, const Recompute& pol
       Search search(outline, *request, policy.activation_bytes());
       std::optional<std::vector<bool>> found = search.Run();
       if (!found.has_value()) {
-        return absl::ResourceExhaustedError(absl::StrCat(
+        return absl::InvalidArgumentError(absl::StrCat(
             "recompute.activationBytes: the activations of a micro-batch need at least ",
             search.least_bytes(), " bytes here, and the budget is ", policy.activation_bytes(),
             ": raise it, or raise batch.microBatches"));

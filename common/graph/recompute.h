@@ -48,7 +48,7 @@ absl::Status CheckRecompute(const RecomputeOutline& outline, const Recompute& po
 //   begins there;
 // * activation_bytes: of the choices that are tried, the one that costs least with a peak within
 //   the budget. Runs of several lengths are tried; in each try as many runs as possible are kept
-//   whole, then as many as possible are dropped lightly. kResourceExhausted: none is within it;
+//   whole, then as many as possible are dropped lightly. kInvalidArgument: none is within it;
 //   says the least peak that was found.
 absl::Status ChooseDropped(const RecomputeOutline& outline, const Recompute& policy,
                            PlanRequest* request);

@@ -139,7 +139,7 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const Dat
       new Loader(Source{std::move(train), train_plan}, std::move(test_source), options));
   const size_t bytes = loader->pool_->bytes_per_batch();
   if (bytes > kBatchBytesMax) {
-    return absl::ResourceExhaustedError(absl::StrCat(
+    return absl::FailedPreconditionError(absl::StrCat(
         "a micro-batch of ", train_plan.micro_batch_samples(), " samples takes ", bytes,
         " bytes, more than the limit of ", kBatchBytesMax, ": use more, smaller micro-batches"));
   }

@@ -34,8 +34,8 @@ class Program {
  public:
   // `graph` and `device` outlive the program. `twin`, if any, was made with the same arguments: its
   // memory plan is taken over instead of being made again. kInvalidArgument: the device refuses an
-  // operator, or the graph does not go with options.recompute; kResourceExhausted: no choice of
-  // what is computed again is within recompute's budget.
+  // operator, or the graph does not go with options.recompute, or no choice of what is computed again
+  // is within its budget.
   static absl::StatusOr<std::unique_ptr<Program>> Create(const ResolvedGraph& graph, Device* device,
                                                          const ProgramOptions& options,
                                                          const Program* twin = nullptr);

@@ -24,7 +24,7 @@ std::string SharedMemoryNotice(Device& device) {
   if (!memory.ok() || memory->total - memory->available <= kContextBytes) return "";
   return absl::StrCat((memory->total - memory->available) / kMiB, " MiB of the ",
                       memory->total / kMiB, " MiB of ", device.name(),
-                      " are taken, so other processes use it, too: the job is planned with what "
+                      " are taken, as where other processes use it, too: the job is planned with what "
                       "is free");
 }
 

@@ -386,6 +386,17 @@ SliceArrival WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
 void WorkerRuntime::Carry(action::Prepare action) {
   background_.Post([this, number = ++last_prepare_, description = std::move(action.job)] {
     compute_->WaitUntilStopped();  // the job before leaves its memory
+    // So does one that was closed while it was prepared: the loop drops it before it comes to this.
+    absl::Notification dropped;
+    bool closed = false;
+    if (!loop_.Post([&] {
+          closed = number != last_prepare_;
+          dropped.Notify();
+        })) {
+      return;
+    }
+    dropped.WaitForNotification();
+    if (closed) return;
     ForgetPeakResidentBytes();
     const absl::StatusOr<Device*> device = devices_->For(description.spec().device());
     const std::string shared = device.ok() ? SharedMemoryNotice(**device) : "";
@@ -427,6 +438,7 @@ void WorkerRuntime::Carry(action::CloseJob action) {
   if (job_ != nullptr && job_->run() == action.run) {
     compute_->Release();
     job_.reset();
+    if (recorder_ != nullptr) recorder_->BeginJob(nullptr);
     figures_.EndJob();
   }
   open_requests_.clear();

@@ -40,6 +40,8 @@ void Session::Core::On(const event::RegisterFailed& e) {
 // This incarnation is fenced: nothing that it began can count any more. What the job's preparation
 // cost (open data, planned memory) is kept.
 void Session::Core::Rejoin(absl::string_view) {
+  // What broke it may be over for the next one, which tries anew.
+  if (job_.has_value() && job_->phase == JobPhase::kBroken) CloseJob();
   if (job_.has_value()) {
     DropTraining();
     while (!job_->units.empty()) DropUnit(job_->units.begin()->first);

@@ -380,6 +380,26 @@ TEST(Session, SaysWhyItCannotPrepareAJob) {
   }
 }
 
+// What was in the way may be gone: a new incarnation prepares the job anew, and says nothing of the old fault.
+TEST(Session, ANewIncarnationTriesAgainWhatTheOldOneCouldNotPrepare) {
+  Driver d;
+  d.Register();
+  d.GiveOrders();
+  d.Step(event::JobPrepared{{JobUid(7), 0}, absl::ResourceExhaustedError("needs 3 GiB"), {}});
+  d.Wait(absl::Milliseconds(50));
+  ASSERT_GT(d.Count("fault NO_ROOM"), 0u) << d.text();
+  d.orders().set_rejoin(true);
+  d.GiveOrders();
+  d.orders().set_rejoin(false);
+  d.Forget();
+  d.set_incarnation(102);
+  d.Step(event::Registered{WorkerId(1), Incarnation(102), Generation(1)});
+  d.GiveOrders();
+  d.Step(event::JobPrepared{{JobUid(7), 0}, absl::OkStatus(), {}});
+  d.Wait(absl::Milliseconds(50));
+  EXPECT_EQ(d.Count("fault"), 0u) << d.text();
+}
+
 TEST(Session, RejoinsWhenItsIncarnationIsStale) {
   Driver d;
   d.Serve();
