@@ -35,6 +35,7 @@ class StepRecorder {
   // Records clocks [0, steps) into `directory`, which exists.
   StepRecorder(std::string directory, int64_t steps) : directory_(std::move(directory)), steps_(steps) {}
 
+  // Null: there is none any more.
   void BeginJob(std::shared_ptr<const ServedJob> job);
 
   // The slice's value at `clock`.
