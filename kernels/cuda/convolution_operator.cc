@@ -14,6 +14,15 @@
 namespace starling::cuda {
 namespace {
 
+const char* PassText(Pass pass) {
+  switch (pass) {
+    case Pass::kForward: return "forward";
+    case Pass::kInputGradient: return "the input's gradient";
+    case Pass::kWeightGradient: return "the weight's gradient";
+  }
+  return "";
+}
+
 class ConvolutionKernel : public CudaKernel {
  public:
   ConvolutionKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
@@ -26,8 +35,8 @@ class ConvolutionKernel : public CudaKernel {
                                        {.tf32 = spec_.tf32, .tune = spec_.tune});
       auto found = cudnn.Plan(key);
       if (!absl::IsUnimplemented(found.status())) return found;
-      slower_because_ = absl::StrCat("convolution, or a gradient of it, by its definition: ",
-                                     found.status().message());
+      absl::StrAppend(&slower_because_, slower_because_.empty() ? "convolution by its definition: " : "; ",
+                      PassText(pass), ": ", found.status().message());
       return MakeDirectConvolution(key);
     };
     STARLING_ASSIGN_OR_RETURN(forward_, plan(Pass::kForward));

@@ -79,9 +79,14 @@ class CudaDevice : public Device, public UpdatingDevice {
   // Pinned, so that copies are the copy engines' and run beside kernels.
   absl::StatusOr<void*> AllocateHost(size_t bytes) override {
     void* memory = nullptr;
-    STARLING_RETURN_IF_CUDA_ERROR(
-        cudaHostAlloc(&memory, std::max<size_t>(bytes, 1), cudaHostAllocDefault));
-    return memory;
+    const cudaError_t error =
+        cudaHostAlloc(&memory, std::max<size_t>(bytes, 1), cudaHostAllocDefault);
+    absl::Status status = CudaStatus(error, "cudaHostAlloc");
+    if (status.ok()) return memory;
+    // The latter where the system does not let so many pages be pinned.
+    if (error != cudaErrorMemoryAllocation && error != cudaErrorOperatingSystem) return status;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no pinned memory for ", bytes, " bytes: ", status.message()));
   }
   void FreeHost(void* memory) override { static_cast<void>(cudaFreeHost(memory)); }
 

@@ -18,7 +18,10 @@ TEST(CudaStatusTest, TellsErrorsApart) {
   EXPECT_TRUE(Two(cudaSuccess, cudaSuccess).ok());
   EXPECT_EQ(Two(cudaSuccess, cudaErrorMemoryAllocation).code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(Two(cudaErrorInvalidValue, cudaSuccess).code(), absl::StatusCode::kInternal);
+  for (cudaError_t other : {cudaErrorInvalidValue, cudaErrorOperatingSystem,
+                            cudaErrorStreamCaptureUnsupported}) {
+    EXPECT_EQ(Two(other, cudaSuccess).code(), absl::StatusCode::kInternal);
+  }
   for (cudaError_t lost : {cudaErrorIllegalAddress, cudaErrorECCUncorrectable, cudaErrorNoDevice,
                            cudaErrorContained, cudaErrorTensorMemoryLeak}) {
     EXPECT_EQ(Two(lost, cudaSuccess).code(), absl::StatusCode::kUnavailable);

@@ -212,9 +212,10 @@ absl::Status CaseRunner::Order(absl::FunctionRef<absl::Status()> call) {
   if (!captures_) return call();
   STARLING_RETURN_IF_ERROR(stream_->BeginCapture());
   const absl::Status called = call();
-  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Captured> captured, stream_->EndCapture());
-  STARLING_RETURN_IF_ERROR(called);
-  STARLING_RETURN_IF_ERROR(stream_->Launch(*captured));
+  const absl::StatusOr<std::unique_ptr<Captured>> captured = stream_->EndCapture();
+  STARLING_RETURN_IF_ERROR(called);  // says more than that the capture is spoiled
+  STARLING_RETURN_IF_ERROR(captured.status());
+  STARLING_RETURN_IF_ERROR(stream_->Launch(**captured));
   return stream_->Synchronize();
 }
 

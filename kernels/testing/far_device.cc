@@ -296,6 +296,10 @@ class FarStream : public Stream {
     STARLING_RETURN_IF_ERROR(fault_->Call());
     if (capturing_) {
       ABSL_RAW_CHECK(std::this_thread::get_id() == capturer_, "another thread's capture");
+      if (refusing_) {
+        failing_ = true;
+        return absl::UnavailableError("the capture does not take this call");
+      }
       works_.push_back(std::move(work));
     } else {
       queue_->Order(std::move(work));
@@ -312,7 +316,9 @@ class FarStream : public Stream {
   absl::Status BeginCapture() override {
     CheckNotCapturing();
     STARLING_RETURN_IF_ERROR(fault_->Call());
-    failing_ = captures_->begun++ == captures_->fail_at;
+    const int number = captures_->begun++;
+    failing_ = number == captures_->fail_at;
+    refusing_ = number == captures_->refuse_at;
     capturing_ = true;
     capturer_ = std::this_thread::get_id();
     return absl::OkStatus();
@@ -366,7 +372,7 @@ class FarStream : public Stream {
   const std::shared_ptr<FarFault> fault_;
   FarCaptures* const captures_;
   const std::function<int64_t()> clock_;
-  bool capturing_ = false, failing_ = false;
+  bool capturing_ = false, failing_ = false, refusing_ = false;
   std::thread::id capturer_;
   std::vector<Work> works_;  // of the capture
 };

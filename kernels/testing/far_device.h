@@ -32,6 +32,9 @@ enum class FarRuns {
 struct FarCaptures {
   std::atomic<bool> possible{true};  // Device::captures()
   std::atomic<int> fail_at{-1};      // the capture with this number, from 0, fails
+  // In the capture with this number the first call fails as if the device were lost, which it is not: as
+  // libraries may say of a call that a capture does not take.
+  std::atomic<int> refuse_at{-1};
   std::atomic<int> begun{0};
   std::atomic<int> alive{0};     // captured work that is held
   std::atomic<int> launched{0};  // launches that have run

@@ -1,6 +1,7 @@
 // Steps that are launched as captured work, on a device that stands in for a GPU, against the same
 // steps call by call on the CPU: the same bits.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -179,19 +180,23 @@ TEST_P(CaptureTest, RecomputesTheSameBits) {
 TEST_P(CaptureTest, AFailedCaptureIsNotTriedAgain) {
   ExecutorOptions options = Options();
   options.lanes = 1;
-  // In forward, in backward, and in a later program's.
+  // In forward, in backward, and in a later program's; at its end, or because of a call in it.
   for (const int failing : {0, kForward, kForward + kBackward}) {
-    SCOPED_TRACE(failing);
-    captures_.begun = captures_.launched = 0;
-    captures_.fail_at = failing;
-    TestModel far = Far(options);
-    ExpectTheSameBits(far, options, 0, 1);
-    const int launched = captures_.launched;
-    EXPECT_EQ(captures_.begun, failing + 1);
-    EXPECT_EQ(captures_.alive, failing);
-    ExpectTheSameBits(far, options, 1, 1);
-    EXPECT_EQ(captures_.begun, failing + 1);
-    EXPECT_EQ(captures_.launched, launched);
+    for (std::atomic<int>* const how : {&captures_.fail_at, &captures_.refuse_at}) {
+      SCOPED_TRACE(failing);
+      SCOPED_TRACE(how == &captures_.fail_at ? "end" : "call");
+      captures_.begun = captures_.launched = 0;
+      captures_.fail_at = captures_.refuse_at = -1;
+      *how = failing;
+      TestModel far = Far(options);
+      ExpectTheSameBits(far, options, 0, 1);
+      const int launched = captures_.launched;
+      EXPECT_EQ(captures_.begun, failing + 1);
+      EXPECT_EQ(captures_.alive, failing);
+      ExpectTheSameBits(far, options, 1, 1);
+      EXPECT_EQ(captures_.begun, failing + 1);
+      EXPECT_EQ(captures_.launched, launched);
+    }
   }
 }
 

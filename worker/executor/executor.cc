@@ -102,7 +102,15 @@ class ExecutorImpl : public Executor {
   size_t device_peak_bytes() const override { return peak_.bytes(); }
   std::vector<std::string> slower_operators() const override {
     const auto& programs = lanes_[0]->train.empty() ? lanes_[0]->evaluate : lanes_[0]->train;
-    return programs.empty() ? std::vector<std::string>() : programs[0]->program().slower_operators();
+    std::vector<std::string> lines;
+    for (const auto& program : programs) {  // a short micro-batch may be another case
+      for (std::string& line : program->program().slower_operators()) {
+        if (std::find(lines.begin(), lines.end(), line) == lines.end()) {
+          lines.push_back(std::move(line));
+        }
+      }
+    }
+    return lines;
   }
   size_t pinned_bytes() const override {
     if (device_->host_reaches_memory()) return 0;

@@ -71,10 +71,12 @@ absl::Status LaneProgram::Order(Slot& slot, Stream& stream,
     return status;
   }
   absl::StatusOr<std::unique_ptr<Captured>> captured = Capture(stream, calls);
-  if (absl::IsUnavailable(captured.status())) return captured.status();  // the device is lost
   if (!captured.ok()) {
-    captures_->TurnOff(captured.status());
-    return calls();
+    // Libraries may say of a call that a capture does not take what they say of a lost device. One that is
+    // lost says so again.
+    const absl::Status status = calls();
+    if (!absl::IsUnavailable(status)) captures_->TurnOff(captured.status());
+    return status;
   }
   slot.captured = *std::move(captured);
   return stream.Launch(*slot.captured);
