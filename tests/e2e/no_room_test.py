@@ -12,7 +12,7 @@ class NoRoom(unittest.TestCase):
     def test_the_job_goes_on_without_it(self):
         with Cluster(workers=2, flags_of=TINY) as cluster:
             cluster.submit(job_file(
-                "both", {"builtin": "counter"}, {"train": {"counter": {"samples": 64}}},
+                "both", {"builtin": "counter"}, {"train": {"counter": {"samples": 1600}}},
                 batch={"global": 8, "microBatches": 4}, workers={"min": 2, "max": 2}))
             self.assertEqual(cluster.wait("both"), 0)
             said = cluster.cli("logs", "both").stdout
