@@ -4,14 +4,18 @@ The GPU is the CPU behind the interface of libstarling_cuda.so, and behind memor
 when the host touches it, so this runs anywhere.
 """
 
+import collections
+import json
 import os
+import pathlib
 import re
 import tempfile
 import unittest
 from unittest import mock
 
 from tests.e2e.bsp_matrix_test import LAYERS, write_idx
-from tests.e2e.cluster import Cluster, binary, job_file
+from tests.e2e.cluster import Cluster, binary, job_file, wait_until
+from tests.e2e.trace_check import Trace, check
 
 ABSENT = "/nonexistent/libstarling_cuda.so"
 GPU = ["--device", "gpu", "--cuda-library", binary("kernels/cuda/testing/libcpu_as_gpu.so")]
@@ -52,6 +56,36 @@ class Device(unittest.TestCase):
             cluster.start_worker("worker-2", "--cuda-graphs", "perhaps")
             self.assertEqual(cluster.exit_status("worker-2"), 1)
             self.assertIn('--cuda-graphs: expected on or off, got "perhaps"', log(cluster, "worker-2"))
+
+    def test_what_a_gpu_did_is_seen(self):
+        """A job's share of its memory, and in a trace what it computed when, beside copies and what was ordered."""
+        with tempfile.TemporaryDirectory() as folder, gpu_of(256 << 20), \
+                Cluster(workers=1, worker_flags=[*GPU, "--lanes", "1"]) as cluster:
+            images, labels = write_idx(folder, samples=1024)
+            cluster.submit(job_file("seen", {"layers": LAYERS},
+                                    {"train": {"idx": {"images": images, "labels": labels}}},
+                                    batch={"global": 64, "microBatches": 2}, stop={"epochs": 100000}))
+            cluster.wait_progress("seen", step=5)
+            memory = wait_until(lambda: cluster.get("workers")[0].get("memory", {}), 30, "its memory")
+            planned, peak = int(memory["plannedBytes"]), int(memory["devicePeakBytes"])
+            self.assertGreaterEqual(peak, planned)
+            self.assertLess(peak, planned + (2 << 20), "in whole pages, with buffers of pushes on the host")
+            file = f"{folder}/trace.json"
+            result = cluster.cli("trace", "seen", "--steps", "200", "-o", file)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            document = json.loads(pathlib.Path(file).read_text())
+        self.assertEqual(check(document), [])
+        trace = Trace(document)
+        rows = {name for (what, _, _), name in trace.names.items() if what == "thread_name"}
+        self.assertLessEqual({"lane 0", "device 0", "copies 0"}, rows)
+        # What was ordered in the recording has run in it, but at its ends.
+        ran = collections.Counter(span["name"] for span in trace.of("device", "worker "))
+        ordered = collections.Counter(span["name"] for category in ("forward", "backward")
+                                      for span in trace.of(category, "worker "))
+        self.assertEqual(set(ran), set(ordered))
+        for name, times in ordered.items():
+            self.assertGreater(times, 10, name)
+            self.assertAlmostEqual(ran[name], times, delta=4, msg=name)
 
     def test_with_a_gpu(self):
         flags = {"worker-1": GPU, "worker-0": ["--device", "cpu"]}
