@@ -123,6 +123,8 @@ constexpr OfLibrary kLibraries[] = {
     {"libcuda", "CUDA"},           {"libnvrtc", "CUDA"},
     {"libturbojpeg", "image decoder"}, {"libjpeg", "image decoder"},
 };
+// Our code, with CUDA's runtime and cuDNN's front end compiled in.
+constexpr absl::string_view kCudaBackend = "libstarling_cuda";
 constexpr absl::string_view kPassedOver[] = {"std::",  "__gnu_cxx::",  "absl::",
                                              "fmt::",  "spdlog::",     "operator new",
                                              "starling::allocations::"};
@@ -142,7 +144,8 @@ struct Frame {
 };
 
 const char* OwnerIn(bool executable, absl::string_view file, absl::string_view function) {
-  if (!executable) {
+  const bool backend = !executable && absl::StartsWith(file, kCudaBackend);
+  if (!executable && !backend) {
     for (const OfLibrary& library : kLibraries) {
       if (absl::StartsWith(file, library.prefix)) return library.owner;
     }
@@ -151,6 +154,7 @@ const char* OwnerIn(bool executable, absl::string_view file, absl::string_view f
   for (absl::string_view prefix : kPassedOver) {
     if (absl::StartsWith(function, prefix)) return nullptr;
   }
+  if (backend) return absl::StartsWith(function, "starling::") ? "ours" : "CUDA";
   for (absl::string_view hook :
        {"malloc", "calloc", "realloc", "memalign", "aligned_alloc", "posix_memalign"}) {
     if (function == hook) return nullptr;

@@ -7,7 +7,8 @@
 //
 // * frames in the shared libraries of oneDNN, gRPC, protobuf, CUDA (with cuDNN and cuBLAS) and the image
 //   decoder are theirs; of those in our executable, functions of the namespaces grpc and
-//   google::protobuf, and methods of generated messages and stubs;
+//   google::protobuf, and methods of generated messages and stubs; of those in libstarling_cuda.so, which has
+//   CUDA's runtime compiled in, all but namespace starling's are CUDA's;
 // * passed over, in libraries and where they are compiled in: libc, libstdc++, Abseil, spdlog, fmt,
 //   libgomp, and every library that is not named here: what they allocate is their caller's;
 // * all else in our executable is ours, and so is a stack of nothing but what is passed over.

@@ -1,11 +1,12 @@
-"""What a worker allocates while it trains, by who calls malloc: nothing in our own code. On the CPU.
+"""What a worker allocates while it trains, by who calls malloc: nothing in our own code.
 
-    allocations.py [--steps N] [--stacks N]
+    allocations.py [--steps N] [--stacks N] [--cuda-library FILE]
 
 Needs STARLING_DATA with mnist/ and tinyshakespeare/. A worker whose malloc counts (tests/allocations)
 trains lenet on MNIST and a small GPT on text, each over 2 shards under SSP(1). After a warm-up, N steps
 are counted. Prints who called how often, and what was in use; exit status 1 unless our own code called
-never and what is in use does not grow.
+never and what is in use does not grow. On the CPU; with FILE on the GPU, of whose memory no more is taken then
+than before either.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import json
 import signal
 import statistics
 import sys
+import time
 
 from tests.e2e.cluster import Cluster, wait_until
 from tests.e2e.trained import submit
@@ -24,10 +26,19 @@ WARM_UP = 300
 # What is in use comes and goes with gRPC's buffers; it grows where the median of the last third of the
 # samples is above the first's by more than this.
 GROWTH_SHARE, GROWTH_BYTES = 0.01, 256 << 10
+# A worker looks at the GPU's memory once a second, and reports as often.
+DEVICE_SECONDS = 2.5
 
 
-def counting_cluster():
-    return Cluster(shards=2, workers=1, worker_flags=["--lanes", "2", "--device", "cpu"], worker_binary=WORKER)
+def counting_cluster(cuda_library=None):
+    device = ["gpu", "--cuda-library", cuda_library] if cuda_library else ["cpu"]
+    return Cluster(shards=2, workers=1, worker_flags=["--lanes", "2", "--device", *device], worker_binary=WORKER)
+
+
+def device_peak(cluster):
+    """The most that was taken of the GPU's memory so far, in bytes."""
+    time.sleep(DEVICE_SECONDS)
+    return int(cluster.get("workers")[0]["memory"]["devicePeakBytes"])
 
 
 def count(cluster, job, steps, warm_up=WARM_UP, timeout=300):
@@ -77,6 +88,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--stacks", type=int, default=20, help="how many stacks of our own calls are printed")
+    parser.add_argument("--cuda-library", help="train on the GPU, through this libstarling_cuda.so")
     options = parser.parse_args()
     ssp = {"consistency": "{ssp: {staleness: 1}}", "workers": "{min: 1, max: 1}", "evaluate": "{everyEpochs: 100}",
            "stop.epochs": 100}
@@ -85,14 +97,23 @@ def main():
                                              "batch.global": 16})}
     figures, good = [], True
     for name, (example, settings) in jobs.items():
-        with counting_cluster() as cluster:
+        taken = []  # of the GPU, before and after
+        with counting_cluster(options.cuda_library) as cluster:
             submit(cluster, example, name, settings)
+            if options.cuda_library:
+                cluster.wait_progress(name, step=WARM_UP, timeout=300)
+                taken.append(device_peak(cluster))
             counted = count(cluster, name, options.steps)
+            if options.cuda_library:
+                taken.append(device_peak(cluster))
         print("\n".join(describe(name, counted, options.stacks)), flush=True)
         calls = calls_by_owner(counted)
         grown, allowed = growth(counted)
         figures.append(f"{name}: {calls['ours']} in {counted['steps']} steps, {grown / 1024:+.0f} KiB in use")
         good = good and calls["ours"] == 0 and counted["lost"] == 0 and grown <= allowed
+        if taken:
+            figures[-1] += f", {taken[1] - taken[0]:+} bytes of {taken[0] / 2**20:.1f} MiB on the GPU"
+            good = good and 0 < taken[1] <= taken[0]
     print(f"figure: {'; '.join(figures)}")
     return 0 if good else 1
 
