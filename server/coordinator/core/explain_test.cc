@@ -56,6 +56,20 @@ TEST_F(CoordinatorExplainTest, AJobThatIsNotThere) {
   EXPECT_TRUE(absl::IsNotFound(std::get<absl::Status>(reply)));
 }
 
+TEST_F(CoordinatorExplainTest, AWorkerThatHasNoMemoryForTheJob) {
+  Workers(1);
+  Submit(Ssp("a", 1, 2));
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() >= 3; }));
+  EXPECT_EQ(Cause("a"), "");
+  cluster.AddWorker("worker-1");
+  cluster.workers["worker-1"].no_room = "the job needs 3 GiB";
+  cluster.RunFor(absl::Seconds(2));
+  const ExplainReply reply = Explain("a");
+  ASSERT_EQ(Cause("a"), "no-memory");
+  EXPECT_EQ(reply.findings(0).subject(), "worker-1");
+  EXPECT_THAT(reply.findings(0).text(), HasSubstr("which has no memory for it: the job needs 3 GiB"));
+}
+
 TEST_F(CoordinatorExplainTest, NothingIsWrongAndWhereTheTimeGoes) {
   Train(2);
   const ExplainReply reply = Explain("a");

@@ -171,6 +171,10 @@ void Coordinator::Core::AddMembers(const Job& job, explain::Evidence& evidence) 
                                               worker.stored.registration().address(), ")"));
     }
   }
+  for (const Worker* worker : SetAsideFor(job)) {
+    evidence.set_aside.push_back({worker->name(), worker->stored.registration().address(),
+                                  worker->no_room.at(job.uid()).why});
+  }
   const bool too_few =
       static_cast<uint32_t>(job.state.roster().members_size()) < job.spec().workers_min();
   for (const auto& [name, departure] : job.departed) {

@@ -29,6 +29,9 @@ constexpr Cause kCauses[] = {
      "start workers, or see in `starling get workers` what they do"},
     {"preparing", "s", "a worker has been getting ready for long; since it was chosen",
      "see its log: it opens the data, plans memory and connects to the shards"},
+    {"no-memory", "", "a worker has no memory for the job, which goes on without it",
+     "see what else takes memory on its machine or GPU, or lower `batch.global`, and try "
+     "`starling advise batch`"},
     {"policy-change", "s",
      "workers hold until a change of the policy takes effect; since it was asked for",
      "wait; the worker or shard that the log's last lines do not name is the one that it waits "

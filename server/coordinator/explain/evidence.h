@@ -38,6 +38,13 @@ struct LostEvidence {
   double silent_seconds = 0;  // since its last report
 };
 
+// A worker that had no memory for the job, which does without it.
+struct SetAsideEvidence {
+  std::string name;
+  std::string address;
+  std::string why;  // with the sizes
+};
+
 struct ShardEvidence {
   std::string name;
   std::string address;
@@ -73,6 +80,7 @@ struct Evidence {
   uint32_t micro_batches = 0;           // of a step
   std::vector<WorkerEvidence> workers;  // that serve it or get ready to
   std::vector<LostEvidence> lost;
+  std::vector<SetAsideEvidence> set_aside;
   std::vector<ShardEvidence> shards;  // that hold its partitions
   std::vector<PartitionEvidence> partitions;
 };

@@ -170,6 +170,24 @@ TEST(ExplainTest, BrokenLink) {
   ExpectSays(finding, "10.0.1.1:70");
 }
 
+TEST(ExplainTest, AWorkerWithoutMemory) {
+  Evidence evidence = HealthyJob();
+  evidence.workers.pop_back();
+  evidence.set_aside.push_back({"worker-2", "10.0.2.2:70", "the job needs 3 GiB"});
+  const Finding finding = Only(evidence, "no-memory");
+  EXPECT_EQ(finding.subject(), "worker-2");
+  ExpectSays(finding, "goes on without worker-2 (10.0.2.2:70)");
+  ExpectSays(finding, "the job needs 3 GiB");
+  evidence.stalled_seconds = 300;
+  EXPECT_EQ(Causes(Explain(evidence)), "no-progress no-memory ") << "that is not what stops the others";
+  evidence.stalled_seconds = 0.1;
+  evidence.workers_max = 2;
+  EXPECT_EQ(Causes(Explain(evidence)), "") << "others do what it would";
+  evidence.workers.clear();
+  EXPECT_EQ(Causes(Explain(evidence)), "no-memory no-workers ");
+  ExpectSays(Explain(evidence)[0], "waits for a worker other than worker-2");
+}
+
 TEST(ExplainTest, NoWorkers) {
   Evidence evidence = HealthyJob();
   evidence.workers.clear();

@@ -111,6 +111,20 @@ void FindNoWorkers(const Evidence& evidence, Findings& findings) {
                Weight::kStops, 0.5);  // behind who is missing
 }
 
+void FindNoMemory(const Evidence& evidence, Findings& findings) {
+  const uint32_t members = Members(evidence);
+  if (members >= evidence.workers_max) return;  // others do what it would
+  for (const SetAsideEvidence& worker : evidence.set_aside) {
+    findings.Add("no-memory", worker.name, 0,
+                 absl::StrCat("the job ",
+                              members == 0 ? "waits for a worker other than " : "goes on without ",
+                              At(worker.name, worker.address), ", which has no memory for it: ",
+                              worker.why),
+                 members == 0 ? Weight::kStops : Weight::kSlows,
+                 1.0 / static_cast<double>(members + evidence.set_aside.size()));
+  }
+}
+
 void FindPolicyChange(const Evidence& evidence, Findings& findings) {
   if (evidence.policy_change_seconds < kPolicyChangeSecondsMin) return;
   findings.Add("policy-change", evidence.job, evidence.policy_change_seconds,
@@ -181,6 +195,7 @@ void FindStops(const Evidence& evidence, Findings& findings) {
   FindNoWorkers(evidence, findings);
   FindPolicyChange(evidence, findings);
   FindNoProgress(evidence, findings);
+  FindNoMemory(evidence, findings);  // which does not stop those that have it
 }
 
 }  // namespace starling::explain
