@@ -47,6 +47,27 @@ class CoordinatorCurvesTest : public CoordinatorTest {
   }
 };
 
+// How many workers share a batch does not change how fast the smoothed loss follows.
+TEST(SmoothedLossTest, IsThatOfBatchesAndNotOfTheirParts) {
+  double losses[2] = {};
+  for (const bool in_parts : {false, true}) {
+    MiniCluster cluster;
+    cluster.bsp_in_parts = in_parts;
+    cluster.AddShard("ps-0");
+    cluster.AddWorker("worker-0");
+    JobSpec spec = MiniCluster::Spec("a", Policy::BSP, 1, 1);
+    ASSERT_GT(spec.batch().micro_batches(), 1u);
+    cluster.Submit(spec);
+    cluster.train_loss = 2;
+    ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() >= 1; }));
+    cluster.train_loss = 1;
+    ASSERT_TRUE(cluster.RunUntil([&] { return cluster.IsIn("a", SUCCEEDED); }));
+    losses[in_parts] = cluster.Status("a").train_loss();
+  }
+  EXPECT_GT(losses[0], 1.05) << "the first batch weighs in it";
+  EXPECT_NEAR(losses[0], losses[1], 1e-9);
+}
+
 TEST_F(CoordinatorCurvesTest, TellsLossRateAndThroughputToTheLastStep) {
   JobSpec spec = Ssp("a", 1, 1);
   Schedule::Step& schedule = *spec.mutable_optimizer()->mutable_learning_rate()->mutable_step();

@@ -14,7 +14,7 @@
 namespace starling {
 namespace {
 
-constexpr double kLossSmoothing = 0.05;
+constexpr double kLossSmoothing = 0.05;  // what a global batch weighs
 
 }  // namespace
 
@@ -158,10 +158,15 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
           work.epoch() == job.state.epoch() || work.epoch() + 1 == job.state.epoch();
       const uint64_t ids = StepsInEpoch(job.spec(), job.samples(), work.epoch()) * micro_batches;
       const bool exists = work.first() < ids && work.count() <= ids - work.first();
-      if (!wanted || !exists || !std::isfinite(metrics.loss_sum()) || !job.train_sums[work.epoch()].Add(metrics) || metrics.samples() == 0) continue;
+      if (!wanted || !exists || !std::isfinite(metrics.loss_sum())) continue;
+      if (!job.train_sums[work.epoch()].Add(metrics) || metrics.samples() == 0) continue;
       const double loss = metrics.loss_sum() / static_cast<double>(metrics.samples());
       if (!std::isfinite(loss)) continue;
-      job.loss = job.has_loss ? job.loss + kLossSmoothing * (loss - job.loss) : loss;
+      // A part of a batch weighs as its part, so that it does not matter how many workers share one.
+      const double batches =
+          static_cast<double>(metrics.samples()) / static_cast<double>(job.spec().batch().global());
+      const double weight = -std::expm1(batches * std::log1p(-kLossSmoothing));
+      job.loss = job.has_loss ? job.loss + weight * (loss - job.loss) : loss;
       job.has_loss = true;
       job.curve.Observe(metrics.loss_sum(), metrics.samples(), metrics.correct());
       if (PolicyGuard* guard = GuardOf(job)) guard->Observe(metrics.loss_sum(), metrics.samples());

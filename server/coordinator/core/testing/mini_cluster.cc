@@ -234,13 +234,17 @@ void MiniCluster::DoBspWork(MiniWorker& worker) {
   if (step >= StepsInEpoch(job.spec(), job.train_samples(), orders.epoch())) return;
   ++items[step];
   ++worker.items;
-  starling::Work work;
-  work.set_purpose(TRAIN);
-  work.set_epoch(orders.epoch());
-  work.set_count(job.spec().batch().micro_batches());
-  work.set_first(step * work.count());
-  worker.finished.push_back(Metrics(work, job.spec().batch().global()));
-  SetLoss(train_loss, worker.finished.back());
+  const uint32_t micro_batches = job.spec().batch().micro_batches();
+  const uint32_t parts = bsp_in_parts ? micro_batches : 1;
+  for (uint32_t part = 0; part < parts; ++part) {
+    starling::Work work;
+    work.set_purpose(TRAIN);
+    work.set_epoch(orders.epoch());
+    work.set_count(micro_batches / parts);
+    work.set_first(step * micro_batches + part * work.count());
+    worker.finished.push_back(Metrics(work, job.spec().batch().global() / parts));
+    SetLoss(train_loss, worker.finished.back());
+  }
 }
 
 // ---- Shards ----

@@ -111,6 +111,7 @@ class MiniCluster : public CoordinatorSink {
   uint64_t train_samples = 40;
   uint64_t test_samples = 20;
   double train_loss = 0.5;  // of each batch from here on
+  bool bsp_in_parts = false;  // each micro-batch of a BSP step is told by itself, as by a worker of its own
   uint64_t recent_lag = 0;  // as shards report it, as are:
   uint64_t memory_room = uint64_t{1} << 40;
   uint64_t bsp_bytes_more = 0;  // of each partition
