@@ -41,6 +41,10 @@ class LiveStreams {
   std::set<std::shared_ptr<GrpcStream>> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
+// A worker's handler may be late for a moment. (A server has a stream for each worker, and handles frames
+// as they come.)
+constexpr size_t kReceiptsAtFirst = 32;
+
 // Attempts one after the other until one is accepted, refused, or the deadline comes. `attempt_mutex_`
 // guards what another thread's Close touches; the rest belongs to the queue's thread.
 class ClientStream final : public GrpcStream {
@@ -48,7 +52,7 @@ class ClientStream final : public GrpcStream {
   ClientStream(const ConnectOptions& options, std::shared_ptr<StreamHandler> handler, Identity self,
                std::shared_ptr<const LinkSecurity> security, grpc::CompletionQueue* queue,
                LiveStreams* live)
-      : GrpcStream(options.queue, std::move(handler)),
+      : GrpcStream(options.queue, std::move(handler), kReceiptsAtFirst),
         options_(options),
         self_(std::move(self)),
         queue_(queue),

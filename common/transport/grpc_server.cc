@@ -60,7 +60,7 @@ constexpr absl::Duration kLastWriteTimeout = absl::Seconds(1);
 class ServerStream final : public GrpcStream {
  public:
   explicit ServerStream(ServerImpl* server, const SendQueue::Options& queue)
-      : GrpcStream(queue, nullptr), server_(server), call_(&context_) {}
+      : GrpcStream(queue, nullptr, /*receipts=*/0), server_(server), call_(&context_) {}
 
   void Request();  // waits for the next call
   void Refuse(const absl::Status& why) { End(why, true); }

@@ -123,9 +123,11 @@ struct Receipt {
   }
 };
 
-GrpcStream::GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler)
+GrpcStream::GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler,
+                       size_t receipts)
     : read_tag_(new OwnTag(&GrpcStream::OnRead)),
       write_tag_(new OwnTag(&GrpcStream::OnWritten)),
+      receipts_(receipts),
       handler_(std::move(handler)),
       queue_(queue) {}
 

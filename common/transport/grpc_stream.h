@@ -39,7 +39,8 @@ struct KeptPayload;
 // Completions run on the queue's one thread; Send, Close and the release of payloads on any.
 class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcStream> {
  public:
-  GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler);
+  // `receipts`: that so many received frames are not yet handled is no reason to allocate.
+  GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler, size_t receipts);
   ~GrpcStream() override;
 
   absl::Status Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) override;

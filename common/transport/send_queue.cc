@@ -1,13 +1,12 @@
 #include "common/transport/send_queue.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/make_room.h"
 
 namespace starling {
 
-// What is taken out again leaves its memory behind.
 SendQueue::SendQueue(const Options& options) : options_(options) {
-  for (uint64_t i = 0; i < kFramesAtFirst; ++i) ordered_.try_emplace({0, i});
-  ordered_.clear();
+  MakeRoom(kFramesAtFirst, [](uint64_t i) { return std::pair(int64_t{0}, i); }, &ordered_);
 }
 
 absl::Status SendQueue::Push(OutgoingFrame frame, int64_t urgency) {

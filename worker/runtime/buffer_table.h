@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/base/make_room.h"
 #include "common/protocol/ids.h"
 #include "common/transport/payload.h"
 #include "worker/runtime/gradient_pool.h"
@@ -40,6 +41,10 @@ class BufferTable {
   }
   void Release(BufferId id) { held_.erase(id); }
   size_t size() const { return held_.size(); }
+  // So many more take no memory.
+  void MakeRoom(size_t buffers) {
+    starling::MakeRoom(buffers, [](uint64_t i) { return BufferId(i); }, &held_);
+  }
 
  private:
   uint64_t last_ = 0;

@@ -2,10 +2,16 @@
 
 #include <algorithm>
 
+#include "common/base/make_room.h"
+
 namespace starling {
 
 OverlapMeter::OverlapMeter(absl::Duration window) : window_(window) {
   units_.reserve(kRecordsMax + 2);  // those of the window, its two ends included
+}
+
+void OverlapMeter::MakeRoom(size_t requests) {
+  starling::MakeRoom(requests, [](uint64_t i) { return std::pair(ShardId(), i); }, &open_);
 }
 
 void OverlapMeter::Advance(absl::Time now) {

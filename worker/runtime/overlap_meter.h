@@ -20,6 +20,9 @@ class OverlapMeter {
  public:
   explicit OverlapMeter(absl::Duration window);
 
+  // So many more may be under way before it allocates.
+  void MakeRoom(size_t requests);
+
   // A push or pull was sent, or answered. Unknown and repeated ids are ignored.
   void Sent(ShardId shard, uint64_t request, absl::Time now);
   void Answered(ShardId shard, uint64_t request, absl::Time now);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/testing/counting_memory.h"
+
 namespace starling {
 namespace {
 
@@ -30,6 +32,17 @@ TEST(OverlapMeter, ForgetsOldUnitsAndDeadStreams) {
   EXPECT_DOUBLE_EQ(meter.hidden_share(At(3)), 0);
   EXPECT_DOUBLE_EQ(meter.samples_per_second(At(3)), 10);
   EXPECT_DOUBLE_EQ(meter.samples_per_second(At(9)), 0);
+}
+
+TEST(OverlapMeter, HasTheRoomThatWasMade) {
+  CountingMemory memory;
+  OverlapMeter meter(absl::Seconds(1));
+  meter.MakeRoom(100);
+  const int at_first = memory.allocations();
+  for (int i = 0; i < 100; ++i) meter.Sent(ShardId(1 + i % 2), i, At(0));
+  EXPECT_EQ(memory.allocations(), at_first);
+  for (int i = 100; i < 10000; ++i) meter.Sent(ShardId(1), i, At(0));
+  EXPECT_GT(memory.allocations(), at_first);
 }
 
 TEST(OverlapMeter, ManyShortUnitsCountAsFewLongOnes) {

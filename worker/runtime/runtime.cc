@@ -7,6 +7,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
+#include "common/base/make_room.h"
 #include "common/base/memory.h"
 #include "common/daemon/daemon.h"
 #include "common/trace/flow.h"
@@ -415,6 +416,7 @@ void WorkerRuntime::Carry(action::Prepare action) {
         figures_.BeginJob(description.spec().name());
         standing_.Begin(session_.standing(), absl::Now());
         prepared.slices = job_->SliceShapes();
+        MakeRoomForRequests(session::RequestsAtFirst(prepared.slices.size()));
         if (recorder_ != nullptr) recorder_->BeginJob(job_);
         spdlog::info("prepared job \"{}\": {} slices, {} bytes planned, and {} pinned",
                      description.spec().name(), prepared.slices.size(),
@@ -431,6 +433,12 @@ void WorkerRuntime::Carry(action::Prepare action) {
       Step(std::move(prepared));
     });
   });
+}
+
+void WorkerRuntime::MakeRoomForRequests(size_t requests) {
+  MakeRoom(requests, [](uint64_t i) { return std::pair(ShardId(), i); }, &open_requests_);
+  meter_.MakeRoom(requests);
+  buffers_.MakeRoom(requests);
 }
 
 void WorkerRuntime::Carry(action::CloseJob action) {

@@ -98,6 +98,7 @@ class WorkerRuntime {
   void Transmit(ShardId shard, const FrameHeader& header, OutgoingPayload payload);
   void Remember(ShardId shard, const FrameHeader& header);
   SliceArrival Answered(ShardId shard, const FrameHeader& header);
+  void MakeRoomForRequests(size_t requests);
   void AddTimes(absl::Time now, WorkerReport* report);
   void Install(const session::action::InstallValue& action);
   void ReleaseForgotten(bool snapshot_too);

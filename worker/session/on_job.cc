@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/make_room.h"
 #include "common/data_plan/job_steps.h"
 #include "worker/session/core.h"
 
@@ -42,6 +43,7 @@ void Session::Core::On(const event::JobPrepared& e) {
   job.live.assign(job.slices.size(), Held());
   job.snapshot.assign(job.slices.size(), Held());
   job.seen.assign(job.description.partitions(), Lsn());
+  MakeRoom(RequestsAtFirst(job.slices.size()), [](uint64_t i) { return i; }, &job.requests);
   if (job.phase == JobPhase::kPreparing) job.phase = JobPhase::kServing;
 }
 

@@ -17,6 +17,8 @@
 #ifndef STARLING_WORKER_SESSION_SESSION_H_
 #define STARLING_WORKER_SESSION_SESSION_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -52,6 +54,12 @@ enum class Standing : uint8_t {
 };
 
 using Sink = absl::FunctionRef<void(Action&&)>;
+
+// From JobPrepared on, a job of so many slices may have this many requests open before anything that
+// keeps them, here or in the adaptor, allocates: a push and a pull of each slice for two units, and what
+// else a unit asks.
+// Shards that are late for a moment make no more of them.
+constexpr size_t RequestsAtFirst(size_t slices) { return 4 * slices + 64; }
 
 // Not thread-safe: one caller at a time. Owns no threads, reads no clock.
 class Session {

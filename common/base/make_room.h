@@ -1,0 +1,27 @@
+// Containers of nodes (std::pmr::map, set) that have their memory from the begin.
+#ifndef STARLING_COMMON_BASE_MAKE_ROOM_H_
+#define STARLING_COMMON_BASE_MAKE_ROOM_H_
+
+#include <cstddef>
+
+namespace starling {
+
+// From now on `container` takes `elements` more before it allocates. Its memory_resource must keep what
+// it gets back (a pool). `key_of(i)`: a key for each i in [0, elements), all different; which ones does
+// not matter, nor whether the container has them.
+template <typename Container, typename KeyOf>
+void MakeRoom(size_t elements, KeyOf key_of, Container* container) {
+  // What is taken out again leaves its memory behind.
+  Container room(container->get_allocator());
+  for (size_t i = 0; i < elements; ++i) {
+    if constexpr (requires { typename Container::mapped_type; }) {
+      room.try_emplace(key_of(i));
+    } else {
+      room.insert(key_of(i));
+    }
+  }
+}
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_BASE_MAKE_ROOM_H_
