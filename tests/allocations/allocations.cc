@@ -154,7 +154,12 @@ const char* OwnerIn(bool executable, absl::string_view file, absl::string_view f
   for (absl::string_view prefix : kPassedOver) {
     if (absl::StartsWith(function, prefix)) return nullptr;
   }
-  if (backend) return absl::StartsWith(function, "starling::") ? "ours" : "CUDA";
+  if (backend) {  // what has no name that can be read counts as in the executable: not as others'
+    if (absl::StartsWith(function, "_ZNSt") || absl::StartsWith(function, "_ZSt")) return nullptr;
+    const bool ours = absl::StartsWith(function, "starling::") || function == "?" ||
+                      absl::StrContains(function, "8starling");
+    return ours ? "ours" : "CUDA";
+  }
   for (absl::string_view hook :
        {"malloc", "calloc", "realloc", "memalign", "aligned_alloc", "posix_memalign"}) {
     if (function == hook) return nullptr;

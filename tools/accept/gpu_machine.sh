@@ -25,13 +25,18 @@ value() { sed -n "s/^figure .* $1=\\([^ ]*\\).*/\\1/p" <<<"$2"; }
 
 at_least() { awk -v figure="${1:-none}" -v bound="$2" 'BEGIN { exit !(figure + 0 >= bound && figure != "none") }'; }
 
-# against_torch NET BOUND: training in bf16 beside PyTorch's in the same run; ends the script.
-against_torch() {
-  local output line ratio
+# need_torch: ends the script where there is no PyTorch to measure beside.
+need_torch() {
   if ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
     echo "figure: no PyTorch beside the GPU: there must be a python3 whose torch.cuda.is_available()"
     exit 77
   fi
+}
+
+# against_torch NET BOUND: training in bf16 beside PyTorch's in the same run; ends the script.
+against_torch() {
+  local output line ratio
+  need_torch
   output=$("$bundle" check --only compute --on gpu --net "$1" --torch-python "$(command -v python3)" \
     --torch-library-path "${LD_LIBRARY_PATH:-}" 2>&1) || true # other precisions are not judged here
   echo "$output"

@@ -290,6 +290,7 @@ class Coordinator::Core {
   static bool MayServe(const Worker& worker, const Job& job);
   bool Assign(Job& job, uint32_t count);
   void StartJob(Job& job);
+  static uint32_t MostWorkers(const Job& job);
   uint32_t Room(const Job& job);
   void AskForWorkers(const Job& waiting, uint32_t count);
   std::string WaitsFor(const Job& job, uint32_t missing, uint32_t idle) const;

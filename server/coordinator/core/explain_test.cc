@@ -146,6 +146,33 @@ TEST_F(CoordinatorExplainTest, ASilentWorkerThenALostOneUntilItIsBack) {
   EXPECT_EQ(Cause("a"), "");
 }
 
+TEST_F(CoordinatorExplainTest, ALostWorkerThatIsBackWithoutMemoryIsNotMissed) {
+  Train(2);
+  cluster.workers["worker-1"].alive = false;
+  cluster.RunFor(absl::Seconds(30));
+  ASSERT_EQ(Cause("a"), "missing-worker");
+  cluster.Rejoin("worker-1");
+  cluster.workers["worker-1"].no_room = "the job needs 3 GiB";
+  cluster.RunFor(absl::Seconds(2));
+  const ExplainReply reply = Explain("a");
+  ASSERT_EQ(reply.findings_size(), 1) << reply.DebugString();
+  EXPECT_EQ(reply.findings(0).cause(), "no-memory");
+  EXPECT_EQ(reply.findings(0).subject(), "worker-1");
+}
+
+TEST_F(CoordinatorExplainTest, NobodyIsMissedWhoHadNothingToDo) {
+  Workers(3);
+  cluster.workers["worker-0"].no_room = "the job needs 3 GiB";
+  JobSpec spec = MiniCluster::Spec("a", Policy::BSP, 1, 8);
+  spec.mutable_batch()->set_micro_batches(2);
+  Submit(spec);
+  ASSERT_TRUE(cluster.RunUntil([&] {
+    return cluster.Status("a").workers() == 2 && cluster.Status("a").step() > 10;
+  }));
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("goes on without worker-0"));
+  EXPECT_EQ(Cause("a"), "");
+}
+
 TEST_F(CoordinatorExplainTest, AWorkerThatLeftInGoodOrderIsNotMissed) {
   Train(2);
   MiniCluster::MiniWorker& worker = cluster.workers["worker-1"];

@@ -2,6 +2,7 @@
 // lost, since when a link is down. None of it is durable; server/coordinator/explain judges it.
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -107,7 +108,7 @@ explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
   evidence.pending_seconds = SecondsSince(absl::FromUnixMicros(job.stored.submitted_us()));
   evidence.liveness_seconds = absl::ToDoubleSeconds(options_.liveness);
   evidence.workers_min = job.spec().workers_min();
-  evidence.workers_max = job.spec().workers_max();
+  evidence.workers_max = MostWorkers(job);
   evidence.micro_batches = job.spec().batch().micro_batches();
   if (!job.running()) return evidence;
   const absl::Time began = absl::FromUnixMicros(job.state.started_us());
@@ -171,13 +172,16 @@ void Coordinator::Core::AddMembers(const Job& job, explain::Evidence& evidence) 
                                               worker.stored.registration().address(), ")"));
     }
   }
+  std::set<std::string> back;
   for (const Worker* worker : SetAsideFor(job)) {
+    back.insert(worker->name());
     evidence.set_aside.push_back({worker->name(), worker->stored.registration().address(),
                                   worker->no_room.at(job.uid()).why});
   }
   const bool too_few =
       static_cast<uint32_t>(job.state.roster().members_size()) < job.spec().workers_min();
   for (const auto& [name, departure] : job.departed) {
+    if (back.contains(name)) continue;  // and why it does not serve the job is told
     if (!too_few && now_ - departure.last_heard > kDepartureTold) continue;
     evidence.lost.push_back(
         {name, departure.address, departure.why, SecondsSince(departure.last_heard)});

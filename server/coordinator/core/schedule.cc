@@ -67,10 +67,14 @@ void Coordinator::Core::Schedule() {
   }
 }
 
+uint32_t Coordinator::Core::MostWorkers(const Job& job) {
+  const uint32_t most = job.spec().workers_max();
+  return job.bsp() ? std::min(most, job.spec().batch().micro_batches()) : most;
+}
+
 // How many workers more the job can use.
 uint32_t Coordinator::Core::Room(const Job& job) {
-  uint32_t most = job.spec().workers_max();
-  if (job.bsp()) most = std::min(most, job.spec().batch().micro_batches());
+  const uint32_t most = MostWorkers(job);
   const auto has = static_cast<uint32_t>(Serving(job.uid()).size());
   return has < most ? most - has : 0;
 }

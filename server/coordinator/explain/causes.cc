@@ -29,7 +29,7 @@ constexpr Cause kCauses[] = {
      "start workers, or see in `starling get workers` what they do"},
     {"preparing", "s", "a worker has been getting ready for long; since it was chosen",
      "see its log: it opens the data, plans memory and connects to the shards"},
-    {"no-memory", "", "a worker has no memory for the job, which goes on without it",
+    {"no-memory", "", "a worker has no memory for the job, which does without it",
      "see what else takes memory on its machine or GPU, or lower `batch.global`, and try "
      "`starling advise batch`"},
     {"policy-change", "s",

@@ -183,9 +183,19 @@ TEST(ExplainTest, AWorkerWithoutMemory) {
   evidence.stalled_seconds = 0.1;
   evidence.workers_max = 2;
   EXPECT_EQ(Causes(Explain(evidence)), "") << "others do what it would";
+  for (WorkerEvidence& worker : evidence.workers) worker.member = false;
+  EXPECT_EQ(Causes(Explain(evidence)), "") << "others are about to";
+  evidence.workers.pop_back();
+  EXPECT_EQ(Causes(Explain(evidence)), "no-memory ");
+  ExpectSays(Explain(evidence)[0], "goes on without worker-2");
   evidence.workers.clear();
   EXPECT_EQ(Causes(Explain(evidence)), "no-memory no-workers ");
   ExpectSays(Explain(evidence)[0], "waits for a worker other than worker-2");
+  for (const char* name : {"worker-0", "worker-1"}) {
+    evidence.set_aside.push_back({name, "10.0.2.2:70", "the job needs 3 GiB"});
+  }
+  EXPECT_EQ(Causes(Explain(evidence)), "no-memory no-memory no-memory no-workers ")
+      << "why there is none comes first, however many they are";
 }
 
 TEST(ExplainTest, NoWorkers) {

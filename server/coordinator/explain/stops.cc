@@ -51,6 +51,11 @@ std::string LastError(const WorkerEvidence& worker) {
   return "";
 }
 
+// What the job lacks by each of `missing` workers, beside those that serve it or will soon.
+double ShareOfEach(size_t others, size_t missing) {
+  return others == 0 ? 1.0 : 1.0 / static_cast<double>(others + missing);
+}
+
 void FindMissingWorkers(const Evidence& evidence, Findings& findings) {
   const uint32_t members = Members(evidence);
   for (const WorkerEvidence& worker : evidence.workers) {
@@ -71,8 +76,7 @@ void FindMissingWorkers(const Evidence& evidence, Findings& findings) {
                               ": it was last heard of ", TimeText(lost.silent_seconds),
                               " ago, and ", members, " of at least ", evidence.workers_min,
                               " and at most ", evidence.workers_max, " workers are left"),
-                 too_few ? Weight::kStops : Weight::kSlows,
-                 1.0 / static_cast<double>(members + evidence.lost.size()));
+                 too_few ? Weight::kStops : Weight::kSlows, ShareOfEach(members, evidence.lost.size()));
   }
 }
 
@@ -112,16 +116,16 @@ void FindNoWorkers(const Evidence& evidence, Findings& findings) {
 }
 
 void FindNoMemory(const Evidence& evidence, Findings& findings) {
-  const uint32_t members = Members(evidence);
-  if (members >= evidence.workers_max) return;  // others do what it would
+  const size_t others = evidence.workers.size();  // those that prepare it, too
+  if (others >= evidence.workers_max) return;     // they do what it would
   for (const SetAsideEvidence& worker : evidence.set_aside) {
     findings.Add("no-memory", worker.name, 0,
                  absl::StrCat("the job ",
-                              members == 0 ? "waits for a worker other than " : "goes on without ",
+                              others == 0 ? "waits for a worker other than " : "goes on without ",
                               At(worker.name, worker.address), ", which has no memory for it: ",
                               worker.why),
-                 members == 0 ? Weight::kStops : Weight::kSlows,
-                 1.0 / static_cast<double>(members + evidence.set_aside.size()));
+                 others == 0 ? Weight::kStops : Weight::kSlows,
+                 ShareOfEach(others, evidence.set_aside.size()));
   }
 }
 
