@@ -97,8 +97,8 @@ bool Coordinator::Core::IsSetAside(const Worker& worker, const Job& job) {
   return !it->second.ask_again || (worker.job != 0 && worker.job != job.uid());
 }
 
-// A worker that served the job left it, or one that prepared it is lost, and so is what it took of a GPU's memory: who was
-// set aside is asked once more.
+// A worker that served the job left it, or one that prepared it is lost: what it took of a GPU's memory
+// is free again, and who was set aside is asked once more.
 void Coordinator::Core::AskAgain(uint64_t uid) {
   Job* job = FindRunning(uid);
   if (job == nullptr) return;

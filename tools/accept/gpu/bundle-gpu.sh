@@ -12,7 +12,8 @@ seconds=$((SECONDS - began))
 cat "$place/output"
 last=$(tail -n 1 "$place/output")
 echo "figure: ${last#bundle: } in $seconds s, on $gpu"
-((status == 0 && seconds < 480)) && [[ "$last" == "bundle: "*" 0 failed"* && "$last" != *"NOT RUN"* ]]
+((status == 0 && seconds < 480))
+[[ "$last" == "bundle: "*" 0 failed"* && "$last" != *"NOT RUN"* ]]
 # A part passes, too, where PyTorch could not be measured, or where there was no time for all of it.
 for name in resnet50-bf16 gpt2-bf16 servers-resnet50-bf16 servers-gpt2-bf16; do
   if ! grep -q "^figure $name .*ratio=[0-9]" "$place/output"; then
