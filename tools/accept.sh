@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Acceptance: measures a named suite of promises, line by line.
 #
-#   tools/accept.sh SUITE [--only LINE] [--again]
+#   tools/accept.sh SUITE [--only LINE] [--again] [--bundle DIR]
 #
 # A suite is a folder under tools/accept/ with a file `lines` (one row per
 # line: id | description | bound) and a script `<id>.sh` for each. A script
@@ -11,18 +11,24 @@
 # another status (a miss). What else it prints is kept and its place is printed.
 #
 # Verdicts of a clean tree are kept per commit, outside of the tree, and used
-# again unless --again is given. The last line says which lines were not run.
+# again unless --again is given. A verdict counts for the commit that it was
+# measured at and for no other: where the tree changed meanwhile, the line is a
+# miss and nothing is kept. The last line says which lines were not run.
+#
+# --bundle DIR judges this machine's GPU by a bundle that was built elsewhere
+# (tools/gpu_bundle.sh): only the lines in the suite's file `bundle_lines`, which
+# need neither Bazel nor a network. Nothing is kept; DIR/COMMIT says what is judged.
 # Exit status: 0 no miss, 1 any miss, 2 usage.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
-  echo "usage: tools/accept.sh SUITE [--only LINE] [--again]" >&2
+  echo "usage: tools/accept.sh SUITE [--only LINE] [--again] [--bundle DIR]" >&2
   echo "suites: $(find tools/accept -mindepth 1 -maxdepth 1 -type d -printf '%f ')" >&2
   exit 2
 }
 
-suite="" only="" again=false
+suite="" only="" again=false bundle=""
 while (($# > 0)); do
   case "$1" in
     --only)
@@ -31,6 +37,11 @@ while (($# > 0)); do
       shift
       ;;
     --again) again=true ;;
+    --bundle)
+      (($# >= 2)) || usage
+      bundle=$2
+      shift
+      ;;
     -*) usage ;;
     *)
       [[ -z "$suite" ]] || usage
@@ -42,17 +53,39 @@ done
 folder="tools/accept/$suite"
 [[ -n "$suite" && -f "$folder/lines" ]] || usage
 
-commit=$(git rev-parse --verify --quiet HEAD) || commit="none"
+# The commit of a clean tree; else "uncommitted".
+tree() {
+  local commit changes
+  if commit=$(git rev-parse --verify --quiet HEAD) 2>/dev/null &&
+    changes=$(git status --porcelain 2>/dev/null) && [[ -z "$changes" ]]; then
+    echo "$commit"
+  else
+    echo uncommitted
+  fi
+}
+
+if [[ -n "$bundle" ]]; then
+  if [[ ! -f "$folder/bundle_lines" || ! -x "$bundle/run_gpu.sh" ]]; then
+    echo "accept: --bundle wants a suite that judges bundles (gpu) and a bundle's folder, with run_gpu.sh" >&2
+    exit 2
+  fi
+  STARLING_BUNDLE=$(cd "$bundle" && pwd)
+  export STARLING_BUNDLE
+  at=bundle
+  echo "bundle: $bundle, commit $(cat "$bundle/COMMIT")"
+else
+  at=$(tree)
+fi
 clean=false
-[[ "$commit" != none && -z "$(git status --porcelain)" ]] && clean=true
-store="${XDG_CACHE_HOME:-$HOME/.cache}/starling/accept/$suite/$commit"
-$clean || store="${store%/*}/uncommitted"
+[[ "$at" == bundle || "$at" == uncommitted ]] || clean=true
+store="${XDG_CACHE_HOME:-$HOME/.cache}/starling/accept/$suite/$at"
 mkdir -p "$store"
 
 # measure ID: runs its script, and leaves `verdict|figure` in $store/ID.
 measure() {
-  local id=$1 status=0 figure verdict
+  local id=$1 status=0 figure verdict now
   local log="$store/$id.log"
+  rm -f "$store/$id"
   if [[ -x "$folder/$id.sh" ]]; then
     "$folder/$id.sh" >"$log" 2>&1 </dev/null || status=$?
     figure=$(sed -n 's/^figure: //p' "$log" | tail -n 1)
@@ -66,6 +99,10 @@ measure() {
     77:*) verdict="MISS (could not run)" ;;
     *) verdict="MISS" ;;
   esac
+  if $clean && now=$(tree) && [[ "$now" != "$at" ]]; then
+    verdict="MISS (changed)"
+    figure="the tree is at $now now, and was at $at when this line began: ${figure:-}"
+  fi
   echo "$verdict|${figure:-none (exit status $status)}" >"$store/$id"
 }
 
@@ -79,6 +116,7 @@ while IFS='|' read -r id description bound; do
   id=$(trim "$id")
   [[ -z "$id" || "$id" == "#"* ]] && continue
   [[ -n "$only" && "$id" != "$only" ]] && continue
+  [[ -n "$bundle" ]] && ! grep -qx "$id" "$folder/bundle_lines" && continue
   shown=$((shown + 1))
   note=""
   if $clean && ! $again && [[ -f "$store/$id" ]]; then
@@ -87,6 +125,7 @@ while IFS='|' read -r id description bound; do
     measure "$id"
   fi
   IFS='|' read -r verdict figure <"$store/$id"
+  if [[ "$verdict" == *changed* ]]; then rm "$store/$id"; fi
   # shellcheck disable=SC2059
   printf "$row" "$id" "$figure" "$(trim "$bound")" "$verdict$note"
   if [[ "$verdict" == "NOT RUN" ]]; then

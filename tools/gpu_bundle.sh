@@ -37,6 +37,10 @@ else
   echo "gpu_bundle: no CUDA toolkit here: the bundle has no libstarling_cuda.so, and uses no GPU" >&2
 fi
 
+commit=$(git rev-parse --verify --quiet HEAD) || commit="unknown"
+[[ -z "$(git status --porcelain 2>/dev/null)" ]] || commit+=" with changes"
+echo "$commit" >"$bundle/COMMIT"
+
 # What the C library's package brings, and NVIDIA's, which a machine with a GPU has.
 from_elsewhere='^(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libcuda|libcudart|libcudnn.*|libcublas|libcublasLt|libnvrtc)\.so'
 

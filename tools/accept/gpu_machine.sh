@@ -1,27 +1,75 @@
 #!/usr/bin/env bash
-# For lines that judge a GPU, to be sourced in the repository's root: builds the bundle's program, with
-# the GPU's shared object beside it, into $bundle, and says in $gpu which GPU it uses. Where the machine
-# has none, the script ends: NOT RUN. One that cannot be used is a miss.
+# For lines that judge a GPU, to be sourced in the repository's root. Where the machine has none, the
+# script ends: NOT RUN. One that cannot be used is a miss.
+#
+# $bundle is the bundle's folder: that of `tools/accept.sh gpu --bundle DIR`, so that a machine
+# without Bazel and without a network can be judged; else it is built. `part NAME...` runs parts of
+# it and leaves their report in $place/report.json; `report EXPRESSION` looks into that, and $gpu is
+# the GPU's name with its driver's and libraries' versions.
 set -euo pipefail
 # shellcheck source=tools/accept/has_gpu.sh
 source tools/accept/has_gpu.sh
-bazel build --ui_event_filters=-info,-debug //tools/bundle:starling-bundle //worker:libstarling_cuda.so >&2
-place=$(mktemp -d "${TMPDIR:-/tmp}/starling-gpu.XXXXXX")
-trap 'rm -rf "$place"' EXIT
-bundle="$place/starling-bundle"
-cp bazel-bin/tools/bundle/starling-bundle tools/bench/torch_peer.py "$place"
-# Without the toolkit the target is empty, and what lies there is of an earlier build.
-built=$(bazel query --ui_event_filters=-info,-debug --noshow_progress \
-  'kind(cc_binary, //worker:libstarling_cuda.so)')
-if [[ -n "$built" ]]; then cp bazel-bin/worker/libstarling_cuda.so "$place"; fi
-if ! gpu=$("$bundle" check --gpu 2>"$place/why") || [[ -z "$gpu" ]]; then
-  echo "figure: there is a GPU, but: ${gpu:-$(tail -n 1 "$place/why")}"
+if ! command -v python3 >/dev/null; then
+  echo "figure: there is a GPU, but no python3, which reads the bundle's reports"
   exit 77
 fi
-echo "GPU: $gpu"
+place=$(mktemp -d "${TMPDIR:-/tmp}/starling-gpu.XXXXXX")
+trap 'rm -rf "$place"' EXIT
+bundle=${STARLING_BUNDLE:-}
+if [[ -z "$bundle" ]]; then
+  bundle="$place/bundle"
+  tools/gpu_bundle.sh "$bundle" >&2
+fi
 
-# value NAME LINE: of "figure WHAT NAME=VALUE ..."; nothing where it has none.
-value() { sed -n "s/^figure .* $1=\\([^ ]*\\).*/\\1/p" <<<"$2"; }
+# part NAME...: its output is shown; $part_status is how it ended, $part_seconds how long it took.
+part() {
+  local began=$SECONDS
+  rm -f "$place/report.json"
+  part_status=0
+  # shellcheck disable=SC2034  # for those who source this
+  "$bundle/run_gpu.sh" "$@" --json "$place/report.json" >"$place/output" 2>&1 || part_status=$?
+  # shellcheck disable=SC2034  # for those who source this
+  part_seconds=$((SECONDS - began))
+  cat "$place/output"
+  if [[ ! -s "$place/report.json" ]]; then
+    echo "figure: $bundle/run_gpu.sh $* left no report: $(tail -n 1 "$place/output")"
+    exit 1
+  fi
+}
+
+# report EXPRESSION: a Python expression's value, in which `report` is the report, and part(NAME) and
+# figure(NAME, KEY) look into it; the latter is "none" where there is no such figure.
+report() {
+  python3 - "$place/report.json" "$1" <<'PYTHON'
+import json
+import sys
+
+report = json.load(open(sys.argv[1], encoding="utf-8"))
+
+
+def part(name):
+    found = [part for part in report["parts"] if part["name"] == name]
+    return found[0] if found else {"verdict": "missing", "text": "", "figures": {}, "seconds": 0}
+
+
+def figure(name, key):
+    for part in report["parts"]:
+        if name in part["figures"]:
+            return part["figures"][name].get(key, "none")
+    return "none"
+
+
+print(eval(sys.argv[2]))
+PYTHON
+}
+
+part check --on gpu
+if [[ "$(report 'report["gpu"]["usable"]')" != True ]]; then
+  echo "figure: there is a GPU, but: $(report 'report["gpu"]["name"]')"
+  exit 77
+fi
+gpu=$(report 'part("check gpu")["text"]')
+echo "GPU: $gpu"
 
 at_least() { awk -v figure="${1:-none}" -v bound="$2" 'BEGIN { exit !(figure + 0 >= bound && figure != "none") }'; }
 
@@ -35,14 +83,12 @@ need_torch() {
 
 # against_torch NET BOUND: training in bf16 beside PyTorch's in the same run; ends the script.
 against_torch() {
-  local output line ratio
+  local name="$1-bf16" ratio
   need_torch
-  output=$("$bundle" check --only compute --on gpu --net "$1" --torch-python "$(command -v python3)" \
-    --torch-library-path "${LD_LIBRARY_PATH:-}" 2>&1) || true # other precisions are not judged here
-  echo "$output"
-  line=$(grep "^figure $1-bf16 " <<<"$output" || true)
-  ratio=$(value ratio "$line")
-  echo "figure: ${ratio:-none} of PyTorch $(value version "$line"): $(value ours "$line") of $(value torch "$line") samples/s, on $gpu"
+  part compute "$1" --on gpu # other precisions are not judged here
+  ratio=$(report "figure('$name', 'ratio')")
+  echo "figure: $ratio of PyTorch $(report "figure('$name', 'version')"):" \
+    "$(report "figure('$name', 'ours')") of $(report "figure('$name', 'torch')") samples/s, on $gpu"
   at_least "$ratio" "$2"
   exit
 }

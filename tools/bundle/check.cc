@@ -3,21 +3,29 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/version/version.h"
 #include "kernels/cuda/library.h"
+#include "nlohmann/json.hpp"
 #include "tools/bench/compute_nets.h"
 #include "tools/bundle/check_parts.h"
 
@@ -28,58 +36,121 @@ using bundle::Outcome;
 using bundle::Site;
 using bundle::Where;
 
-// Less than the 8 minutes that a machine is asked for: what is stopped then still has to be told.
-constexpr absl::Duration kPatience = absl::Seconds(435);
+using Json = nlohmann::ordered_json;
 
-// The GPU's name, or why there is none. In a process of its own, with which its memory there ends.
+// Of all parts together, less than the 8 minutes that a machine is asked for: what is stopped then
+// still has to be told. Parts that are named have their own limits alone.
+constexpr absl::Duration kPatience = absl::Seconds(435);
+// What is kept for the servers behind the table, whose length PyTorch's compiler decides.
+constexpr absl::Duration kServersPatience = absl::Seconds(140);
+
+// A line `NAME: TEXT` each. In a process of its own, with which its memory on the GPU ends.
 int PrintGpu() {
   const auto gpu = OpenCudaDevice("");
-  const std::string text =
-      gpu.ok() ? absl::StrCat((*gpu)->name(), " (", (*gpu)->instruction_set(), ")")
-               : std::string(gpu.status().message());
-  std::printf("%s\n", text.c_str());
+  const bundle::GpuVersions versions = bundle::LookAtVersions();
+  const auto print = [](const char* name, const std::string& text) {
+    std::printf("%s: %s\n", name, text.empty() ? "not found" : text.c_str());
+  };
+  print("gpu", gpu.ok() ? absl::StrCat((*gpu)->name(), " (", (*gpu)->instruction_set(), ")")
+                        : std::string(gpu.status().message()));
+  print("driver", versions.driver);
+  print("cudnn", versions.cudnn);
+  print("cublas", versions.cublas);
   return gpu.ok() ? 0 : 1;
 }
 
 struct Gpu {
   bool usable = false;
-  std::string text;
+  std::string text;  // its name, or why there is none
+  bundle::GpuVersions versions;
+  std::string VersionsText() const {
+    return absl::StrCat("driver ", versions.driver, ", cuDNN ", versions.cudnn, ", cuBLAS ",
+                        versions.cublas);
+  }
 };
 
 Gpu LookForGpu(const Site& site) {
   const absl::StatusOr<pid_t> pid = bundle::Start(site, "gpu", {"check", "--gpu"});
-  if (!pid.ok()) return {false, std::string(pid.status().message())};
+  if (!pid.ok()) return {false, std::string(pid.status().message()), {}};
   const absl::StatusOr<int> status = bundle::WaitFor(*pid, site.deadline);
-  std::string text = bundle::ReadFile(bundle::LogPath(site, "gpu"));
-  text = std::string(absl::StripSuffix(text, "\n"));
-  return {status.ok() && *status == 0, text.empty() ? "looking for one failed" : text};
+  const std::string log = bundle::ReadFile(bundle::LogPath(site, "gpu"));
+  const auto line = [&log](const std::string& name) {
+    const std::string start = absl::StrCat(name, ": ");
+    std::vector<std::string> lines = absl::StrSplit(log, '\n');
+    const auto found = absl::c_find_if(
+        lines, [&](const std::string& text) { return absl::StartsWith(text, start); });
+    return found == lines.end() ? std::string("not found") : found->substr(start.size());
+  };
+  Gpu gpu = {.usable = status.ok() && *status == 0,
+             .text = line("gpu"),
+             .versions = {line("driver"), line("cudnn"), line("cublas")}};
+  if (!status.ok()) gpu.text = absl::StrCat("looking for one: ", status.status().message());
+  return gpu;
 }
 
-// Runs parts, and counts.
+const char* VerdictText(Outcome::Verdict verdict) {
+  switch (verdict) {
+    case Outcome::kPassed: return "passed";
+    case Outcome::kFailed: return "FAILED";
+    case Outcome::kNotRun: return "NOT RUN";
+  }
+  return "";
+}
+
+// Runs parts, counts, and keeps what is known so far in a file, so that a run that is killed has
+// told of the parts before.
 class Report {
  public:
-  void Part(const std::string& name, Where where, const std::function<Outcome()>& part) {
-    std::printf("== %s\n", name.c_str());
+  Report(const Gpu& gpu, const std::string& commit, std::string json_path)
+      : gpu_(gpu),
+        path_(std::move(json_path)),
+        json_({{"version", ReleaseVersion()},
+               {"commit", commit},
+               {"cores", std::thread::hardware_concurrency()},
+               {"gpu",
+                {{"usable", gpu.usable},
+                 {"name", gpu.text},
+                 {"driver", gpu.versions.driver},
+                 {"cudnn", gpu.versions.cudnn},
+                 {"cublas", gpu.versions.cublas}}},
+               {"parts", Json::array()}}) {}
+
+  void Part(const std::string& name, Where where, absl::Duration limit,
+            const std::function<Outcome()>& part) {
+    std::printf("== %s (%.0f s at most)\n", name.c_str(), absl::ToDoubleSeconds(limit));
     std::fflush(stdout);
+    const absl::Time begin = absl::Now();
     const Outcome outcome = part();
-    const char* const verdict = outcome.verdict == Outcome::kPassed   ? "passed"
-                                : outcome.verdict == Outcome::kFailed ? "FAILED"
-                                                                      : "NOT RUN";
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+    const char* const verdict = VerdictText(outcome.verdict);
     std::printf("%s: %s: %s\n", name.c_str(), verdict, outcome.text.c_str());
     std::fflush(stdout);
-    Tally& tally = where == Where::kGpu ? gpu_ : cpu_;
-    ++tally[outcome.verdict];
+    ++(where == Where::kGpu ? on_gpu_ : on_cpu_)[outcome.verdict];
+    Json figures = Json::object();
+    for (const bundle::Figure& figure : outcome.figures) {
+      for (const auto& [key, value] : figure.values) figures[figure.name][key] = value;
+    }
+    json_["parts"].push_back({{"name", name},
+                              {"verdict", verdict},
+                              {"text", outcome.text},
+                              {"seconds", seconds},
+                              {"limit_seconds", absl::ToDoubleSeconds(limit)},
+                              {"figures", std::move(figures)}});
+    WriteJson();
   }
 
-  bool good() const { return cpu_[Outcome::kFailed] + gpu_[Outcome::kFailed] == 0; }
+  bool good() const { return on_cpu_[Outcome::kFailed] + on_gpu_[Outcome::kFailed] == 0; }
 
   // "bundle: CPU: 3 passed, 0 failed. GPU: NOT RUN: no driver"
-  void Last(const Gpu& gpu) const {
-    const bool ran = gpu_[Outcome::kPassed] + gpu_[Outcome::kFailed] > 0;
+  void Last() {
+    const bool ran = on_gpu_[Outcome::kPassed] + on_gpu_[Outcome::kFailed] > 0;
     const std::string on_gpu =
-        gpu.usable || ran ? Text(gpu_) : absl::StrCat("NOT RUN: ", gpu.text);
-    std::printf("bundle: %sCPU: %s. GPU: %s\n", good() ? "" : "FAILED: ", Text(cpu_).c_str(),
-                on_gpu.c_str());
+        gpu_.usable || ran ? Text(on_gpu_) : absl::StrCat("NOT RUN: ", gpu_.text);
+    const std::string last = absl::StrCat("bundle: ", good() ? "" : "FAILED: ",
+                                          "CPU: ", Text(on_cpu_), ". GPU: ", on_gpu);
+    json_["last"] = last;
+    WriteJson();
+    std::printf("%s\n", last.c_str());
     std::fflush(stdout);
   }
 
@@ -93,48 +164,130 @@ class Report {
                                : absl::StrFormat(", %d NOT RUN", tally[Outcome::kNotRun]));
   }
 
-  Tally cpu_ = {}, gpu_ = {};
+  void WriteJson() const {
+    if (path_.empty()) return;
+    std::ofstream file(path_);
+    // A path or a program's last words may hold bytes that are no UTF-8.
+    file << json_.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+    file.close();
+    if (!file) std::fprintf(stderr, "check: cannot write %s\n", path_.c_str());
+  }
+
+  const Gpu& gpu_;
+  const std::string path_;
+  Json json_;
+  Tally on_cpu_ = {}, on_gpu_ = {};
 };
 
-Outcome NotRun(const std::string& why) { return {Outcome::kNotRun, why}; }
+// A part by its name on the command line: "compute resnet50" is {"compute", {"resnet50"}}.
+struct Wanted {
+  std::string name;
+  std::vector<std::string> nets;
+};
 
 struct CheckOptions {
-  std::string only;  // a part's name; empty: all
-  std::string on;    // "cpu" or "gpu"; empty: both
-  std::string net;   // of compute and servers on the GPU; empty: all
+  std::vector<Wanted> parts;  // empty: all but those that only run when they are named
+  std::string on;             // "cpu" or "gpu"; empty: both
   bundle::TorchPython torch;
+  std::string sanitizer;  // compute-sanitizer; empty: there is none
+  std::string json;       // file; empty: none
 };
 
-// What is kept for the servers behind the table, whose length PyTorch's compiler decides.
-constexpr absl::Duration kServersPatience = absl::Seconds(140);
+// What `check` can run, and how long at most.
+struct PartKind {
+  const char* name;
+  absl::Duration limit;
+  bool on_cpu;
+  bool nets;      // may be followed by nets
+  bool by_name;   // runs only when it is named
+};
+constexpr PartKind kParts[] = {
+    {"check", absl::Seconds(75), false, false, false},
+    {"conformance", absl::Seconds(300), true, false, false},
+    {"cluster", absl::Seconds(120), true, false, false},
+    {"compute", absl::Seconds(300), true, true, false},
+    {"servers", absl::Seconds(300), false, true, false},
+    {"memcheck", absl::Seconds(540), false, false, true},
+    {"racecheck", absl::Seconds(540), false, false, true},
+};
 
-bool Check(const Site& site, const CheckOptions& options) {
+absl::StatusOr<std::vector<Wanted>> ReadParts(const std::vector<std::string>& words) {
+  std::vector<Wanted> wanted;
+  const std::vector<std::string> nets = AllComputeNetNames();
+  const PartKind* last = nullptr;
+  for (const std::string& word : words) {
+    const auto* const kind =
+        absl::c_find_if(kParts, [&](const PartKind& part) { return part.name == word; });
+    if (kind != std::end(kParts)) {
+      last = kind;
+      wanted.push_back({word, {}});
+    } else if (last != nullptr && last->nets && absl::c_linear_search(nets, word)) {
+      wanted.back().nets.push_back(word);
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", word, "\": expected parts (",
+          absl::StrJoin(kParts, ", ",
+                        [](std::string* out, const PartKind& part) { *out += part.name; }),
+          "), compute and servers perhaps followed by nets (", absl::StrJoin(nets, ", "), ")"));
+    }
+  }
+  return wanted;
+}
+
+Outcome RunPart(const Site& site, const PartKind& kind, Where where, const Gpu& gpu,
+                const std::vector<std::string>& nets, absl::Time compute_until,
+                const CheckOptions& options) {
+  const std::string name = kind.name;
+  if (where == Where::kGpu && !gpu.usable) return {Outcome::kNotRun, gpu.text};
+  if (name == "check") {
+    return {Outcome::kPassed, absl::StrCat(gpu.text, ", ", gpu.VersionsText())};
+  }
+  if (name == "conformance") return bundle::CheckConformance(site, where);
+  if (name == "cluster") return bundle::CheckCluster(site, where);
+  if (name == "servers") return bundle::MeasureServers(site, nets);
+  if (name == "compute") {
+    if (where == Where::kCpu) return bundle::MeasureCpu(site);
+    return bundle::MeasureGpu(
+        site, {.torch = options.torch, .nets = nets, .until = compute_until});
+  }
+  return bundle::CheckSanitized(site, options.sanitizer, name);
+}
+
+bool Check(Site site, const CheckOptions& options) {
+  const absl::Time begin = absl::Now();
+  site.deadline = begin + kParts[0].limit;
   const Gpu gpu = LookForGpu(site);
   std::printf("starling %s, %u cores, GPU: %s\n", std::string(ReleaseVersion()).c_str(),
               std::thread::hardware_concurrency(), gpu.text.c_str());
-  Report report;
-  const auto part = [&](const char* name, Where where, const std::function<Outcome()>& run) {
+  std::printf("%s\n", gpu.VersionsText().c_str());
+  // tools/gpu_bundle.sh writes it beside the program.
+  std::string commit =
+      bundle::ReadFile(site.program.substr(0, site.program.rfind('/')) + "/COMMIT");
+  absl::StripTrailingAsciiWhitespace(&commit);
+  Report report(gpu, commit, options.json);
+  const bool all = options.parts.empty();
+  const absl::Time end = all ? begin + kPatience : absl::InfiniteFuture();
+  const auto run = [&](const PartKind& kind, Where where, const std::vector<std::string>& nets) {
     const bool on_gpu = where == Where::kGpu;
-    if (!options.only.empty() && options.only != name) return;
     if (!options.on.empty() && options.on != (on_gpu ? "gpu" : "cpu")) return;
-    report.Part(absl::StrCat(name, on_gpu ? " gpu" : " cpu"), where,
-                [&] { return on_gpu && !gpu.usable ? NotRun(gpu.text) : run(); });
+    if (!on_gpu && (!kind.on_cpu || !nets.empty())) return;  // nets are measured on the GPU
+    site.deadline = std::min(absl::Now() + kind.limit, end);
+    const absl::Time until = all ? std::min(site.deadline, end - kServersPatience) : site.deadline;
+    std::string name = kind.name;
+    for (const std::string& net : nets) absl::StrAppend(&name, " ", net);
+    report.Part(absl::StrCat(name, on_gpu ? " gpu" : " cpu"), where, site.deadline - absl::Now(),
+                [&] { return RunPart(site, kind, where, gpu, nets, until, options); });
   };
-  const bool all = options.only.empty();
   for (const Where where : {Where::kCpu, Where::kGpu}) {
-    part("conformance", where, [&] { return CheckConformance(site, where); });
-    part("cluster", where, [&] { return CheckCluster(site, where); });
-    part("compute", where, [&] {
-      if (where == Where::kCpu) return MeasureCpu(site);
-      return MeasureGpu(site, {.torch = options.torch,
-                               .net = options.net,
-                               .until = site.deadline - (all ? kServersPatience
-                                                             : absl::ZeroDuration())});
-    });
+    for (const PartKind& kind : kParts) {
+      if (all && !kind.by_name) run(kind, where, {});
+      for (const Wanted& wanted : options.parts) {
+        if (wanted.name == kind.name) run(kind, where, wanted.nets);
+      }
+    }
   }
-  part("servers", Where::kGpu, [&] { return MeasureServers(site, options.net); });
   if (!report.good()) std::printf("logs are in %s\n", site.folder.c_str());
-  report.Last(gpu);
+  report.Last();
   return report.good();
 }
 
@@ -144,12 +297,14 @@ int CheckMain(int argc, char** argv) {
   CLI::App app("Runs the bundle's programs on this machine, and says what holds.", "check");
   bool print_gpu = false;
   CheckOptions options;
+  std::vector<std::string> words;
   app.add_flag("--gpu", print_gpu, "only say which GPU is used, or why none; status 0 or 1");
-  app.add_option("--only", options.only, "only this part")
-      ->check(CLI::IsMember({"conformance", "cluster", "compute", "servers"}));
+  app.add_option("PART", words,
+                 "only these: check, conformance, cluster, compute [NET...], servers [NET...], "
+                 "memcheck, racecheck; the last two run only when they are named");
   app.add_option("--on", options.on, "only there")->check(CLI::IsMember({"cpu", "gpu"}));
-  app.add_option("--net", options.net, "only this net, in compute and servers on the GPU")
-      ->check(CLI::IsMember(AllComputeNetNames()));
+  app.add_option("--json", options.json, "a file for what is printed, as JSON");
+  app.add_option("--sanitizer", options.sanitizer, "compute-sanitizer, for memcheck, racecheck");
   app.add_option("--torch-python", options.torch.program,
                  "a python3 whose PyTorch sees the GPU, to measure it, too");
   app.add_option("--torch-library-path", options.torch.library_path,
@@ -160,6 +315,12 @@ int CheckMain(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (print_gpu) return PrintGpu();
+  absl::StatusOr<std::vector<Wanted>> parts = ReadParts(words);
+  if (!parts.ok()) {
+    std::fprintf(stderr, "check: %s\n", std::string(parts.status().message()).c_str());
+    return 2;
+  }
+  options.parts = *std::move(parts);
 
   namespace fs = std::filesystem;
   std::error_code error;
@@ -174,10 +335,7 @@ int CheckMain(int argc, char** argv) {
     std::fprintf(stderr, "check: cannot make a temporary folder: set TMPDIR to where one can be\n");
     return 1;
   }
-  const bool good = Check({.program = program.string(),
-                           .folder = folder,
-                           .deadline = absl::Now() + kPatience},
-                          options);
+  const bool good = Check({.program = program.string(), .folder = folder}, options);
   if (good) fs::remove_all(folder, error);
   return good ? 0 : 1;
 }

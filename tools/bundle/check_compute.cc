@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -100,9 +101,8 @@ absl::StatusOr<std::unique_ptr<Contender>> WarmTorch(const Site& site, const Tor
   return torch;
 }
 
-// Both sides in turns; of processes of their own, with which the GPU's memory is given back. The
-// figure's text, which is a line of the report, too.
-absl::StatusOr<std::string> MeasureGpuFigure(const Site& site, const TorchPython& python,
+// Both sides in turns; of processes of their own, with which the GPU's memory is given back.
+absl::StatusOr<Figure> MeasureGpuFigure(const Site& site, const TorchPython& python,
                                              const GpuFigure& figure) {
   const std::string name = absl::StrCat(figure.net, "-", figure.precision);
   const std::string ours_asked = absl::StrCat(figure.net, " ", figure.precision, " ");
@@ -137,12 +137,21 @@ absl::StatusOr<std::string> MeasureGpuFigure(const Site& site, const TorchPython
   }
   const double rate = Median(ours);
   const double flops = rate * starling->about().at("flops").at(figure.net).get<double>();
-  std::string text = absl::StrFormat("%s ours=%.1f tflops=%.1f", name, rate, flops / 1e12);
-  if (torch == nullptr) return absl::StrCat(text, " torch=none ratio=none");
+  Figure measured = {.name = name,
+                     .values = {{"ours", absl::StrFormat("%.1f", rate)},
+                                {"tflops", absl::StrFormat("%.1f", flops / 1e12)}}};
+  auto& values = measured.values;
+  if (torch == nullptr) {
+    values.insert(values.end(), {{"torch", "none"}, {"ratio", "none"}});
+    return measured;
+  }
   std::sort(ratios.begin(), ratios.end());
-  return absl::StrFormat("%s torch=%.1f ratio=%.3f least=%.3f greatest=%.3f version=%s", text,
-                         Median(theirs), Median(ratios), ratios.front(), ratios.back(),
-                         torch->about().at("version").get<std::string>());
+  values.insert(values.end(), {{"torch", absl::StrFormat("%.1f", Median(theirs))},
+                               {"ratio", absl::StrFormat("%.3f", Median(ratios))},
+                               {"least", absl::StrFormat("%.3f", ratios.front())},
+                               {"greatest", absl::StrFormat("%.3f", ratios.back())},
+                               {"version", torch->about().at("version").get<std::string>()}});
+  return measured;
 }
 
 Outcome OutcomeOf(const absl::StatusOr<std::string>& text) {
@@ -163,30 +172,36 @@ Outcome MeasureCpu(const Site& site) { return OutcomeOf(MeasureNets(site)); }
 Outcome MeasureGpu(const Site& site, const GpuBench& bench) {
   int begun = 0, left_out = 0;
   std::vector<std::string> failures;
+  Outcome outcome = {Outcome::kPassed, ""};
   for (const GpuFigure& figure : kGpuFigures) {
-    if (!bench.net.empty() && bench.net != figure.net) continue;
+    if (!bench.nets.empty() && !absl::c_linear_search(bench.nets, figure.net)) continue;
     if (begun >= kFirst && absl::Now() + kFigurePatience > bench.until) {
       std::printf("  %s-%s: NOT RUN: no time for it\n", figure.net, figure.precision);
       ++left_out;
       continue;
     }
     ++begun;
-    const absl::StatusOr<std::string> text = MeasureGpuFigure(site, bench.torch, figure);
-    if (text.ok()) {
-      std::printf("figure %s\n", text->c_str());
+    absl::StatusOr<Figure> measured = MeasureGpuFigure(site, bench.torch, figure);
+    if (measured.ok()) {
+      Print(*measured);
+      outcome.figures.push_back(*std::move(measured));
     } else {  // it may be too large for this GPU, and the next not
       failures.push_back(absl::StrCat(figure.net, " ", figure.precision, ": ",
-                                      std::string(text.status().message())));
+                                      std::string(measured.status().message())));
     }
-    std::fflush(stdout);
   }
-  if (!failures.empty()) return {Outcome::kFailed, absl::StrJoin(failures, "; ")};
-  return {Outcome::kPassed,
-          absl::StrFormat("%d figures%s%s", begun,
-                          left_out == 0 ? "" : absl::StrFormat(", %d NOT RUN", left_out),
-                          bench.torch.program.empty()
-                              ? "; no PyTorch: there is no python3 whose PyTorch sees the GPU"
-                              : "")};
+  if (!failures.empty()) {
+    outcome.verdict = Outcome::kFailed;
+    outcome.text = absl::StrJoin(failures, "; ");
+    return outcome;
+  }
+  outcome.text =
+      absl::StrFormat("%d figures%s%s", begun,
+                      left_out == 0 ? "" : absl::StrFormat(", %d NOT RUN", left_out),
+                      bench.torch.program.empty()
+                          ? "; no PyTorch: there is no python3 whose PyTorch sees the GPU"
+                          : "");
+  return outcome;
 }
 
 }  // namespace starling::bundle

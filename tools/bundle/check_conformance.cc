@@ -21,13 +21,15 @@ constexpr int kProcessesMax = 16;
 
 struct Counts {
   int passed = 0, failed = 0;
+  int summaries = 0;  // of compute-sanitizer
 };
 
-// GoogleTest's own summary; prints which failed.
+// GoogleTest's own summary and compute-sanitizer's; prints which failed.
 Counts ReadCounts(const std::string& log) {
   static const std::regex kPassed(R"(^\[  PASSED  \] (\d+) tests?\.)");
   static const std::regex kFailed(R"(^\[  FAILED  \] (\S+), where)");
   static const std::regex kFailedCount(R"(^ *(\d+) FAILED TESTS?)");
+  static const std::regex kSummary(R"(^=+ (ERROR|RACECHECK) SUMMARY: .*)");
   Counts counts;
   std::istringstream lines(log);
   std::smatch match;
@@ -37,24 +39,28 @@ Counts ReadCounts(const std::string& log) {
     if (std::regex_search(line, match, kFailed)) {
       std::printf("  failed: %s\n", match[1].str().c_str());
     }
+    if (std::regex_search(line, match, kSummary)) ++counts.summaries;
   }
   return counts;
 }
 
-}  // namespace
+constexpr int kSanitizerFound = 9;  // exit status
 
-Outcome CheckConformance(const Site& site, Where where) {
+// The suite, spread over a process for each core, each started as `prefix` followed by it; the logs
+// are named `log`-0 and so on.
+Outcome RunSuite(const Site& site, Where where, const std::string& log,
+                 const std::vector<std::string>& prefix) {
   const absl::Time begin = absl::Now();
   setenv("STARLING_CONFORMANCE_DEVICE", where == Where::kGpu ? "gpu" : "cpu", /*overwrite=*/1);
-  const std::string log = where == Where::kGpu ? "conformance-gpu" : "conformance-cpu";
   const int processes =
       std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kProcessesMax);
   setenv("GTEST_TOTAL_SHARDS", absl::StrCat(processes).c_str(), /*overwrite=*/1);
+  std::vector<std::string> argv = prefix;
+  argv.insert(argv.end(), {site.program, "conformance", "--gtest_brief=1"});
   std::vector<absl::StatusOr<pid_t>> started;
   for (int i = 0; i < processes; ++i) {
     setenv("GTEST_SHARD_INDEX", absl::StrCat(i).c_str(), /*overwrite=*/1);
-    started.push_back(Start(site, absl::StrCat(log, "-", i),
-                            {"conformance", "--gtest_brief=1"}));
+    started.push_back(StartProgram(site, absl::StrCat(log, "-", i), argv));
   }
   unsetenv("STARLING_CONFORMANCE_DEVICE");
   unsetenv("GTEST_TOTAL_SHARDS");
@@ -64,19 +70,45 @@ Outcome CheckConformance(const Site& site, Where where) {
   for (int i = 0; i < processes; ++i) {
     const absl::StatusOr<int> status =
         started[i].ok() ? WaitFor(*started[i], site.deadline) : started[i].status();
-    const Counts counts = ReadCounts(ReadFile(LogPath(site, absl::StrCat(log, "-", i))));
+    const std::string path = LogPath(site, absl::StrCat(log, "-", i));
+    const Counts counts = ReadCounts(ReadFile(path));
     sum.passed += counts.passed;
     sum.failed += counts.failed;
+    sum.summaries += counts.summaries;
     if (!status.ok()) {
       trouble = absl::StrCat("; a process: ", std::string(status.status().message()));
+    } else if (!prefix.empty() && WIFEXITED(*status) && WEXITSTATUS(*status) == kSanitizerFound) {
+      trouble = absl::StrCat("; ", prefix[0], " found errors: ", path);
     } else if (*status != 0 && counts.failed == 0) {
       trouble = absl::StrCat("; a process ", local::ExitText(*status));
     }
   }
+  if (!prefix.empty() && trouble.empty() && sum.summaries != processes) {
+    trouble = absl::StrFormat("; expected a summary of %s from each of %d processes, got %d",
+                              prefix[0], processes, sum.summaries);
+  }
   const bool good = sum.passed > 0 && sum.failed == 0 && trouble.empty();
   return {good ? Outcome::kPassed : Outcome::kFailed,
           absl::StrFormat("%d tests passed, %d failed in %.0f s%s", sum.passed, sum.failed,
-                          absl::ToDoubleSeconds(absl::Now() - begin), trouble)};
+                          absl::ToDoubleSeconds(absl::Now() - begin), trouble),
+          {{.name = log,
+            .values = {{"passed", absl::StrCat(sum.passed)},
+                       {"failed", absl::StrCat(sum.failed)}}}}};
+}
+
+}  // namespace
+
+Outcome CheckConformance(const Site& site, Where where) {
+  return RunSuite(site, where, where == Where::kGpu ? "conformance-gpu" : "conformance-cpu", {});
+}
+
+Outcome CheckSanitized(const Site& site, const std::string& sanitizer, const std::string& tool) {
+  if (sanitizer.empty()) {
+    return {Outcome::kNotRun,
+            "no compute-sanitizer: looked on the PATH and in the toolkit (CUDA_HOME)"};
+  }
+  return RunSuite(site, Where::kGpu, tool,
+                  {sanitizer, "--tool", tool, "--error-exitcode", absl::StrCat(kSanitizerFound)});
 }
 
 }  // namespace starling::bundle

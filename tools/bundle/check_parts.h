@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,10 +14,19 @@
 
 namespace starling::bundle {
 
+// What was measured, under names that programs read: {"ours", "2451.0"}.
+struct Figure {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> values;
+};
+// Prints "figure NAME KEY=VALUE ...".
+void Print(const Figure& figure);
+
 struct Outcome {
   enum Verdict { kPassed, kFailed, kNotRun };
   Verdict verdict;
   std::string text;  // one line: figures, or why
+  std::vector<Figure> figures = {};
 };
 
 enum class Where { kCpu, kGpu };
@@ -25,11 +35,24 @@ enum class Where { kCpu, kGpu };
 struct Site {
   std::string program;  // absolute path of starling-bundle
   std::string folder;   // absolute; for logs and data
-  absl::Time deadline;  // of everything: what runs then is killed, and its part has failed
+  absl::Time deadline;  // of this part: what runs then is killed, and the part has failed
 };
+
+// What the machine has of NVIDIA's. Empty texts: not found, or not asked.
+struct GpuVersions {
+  std::string driver;  // "580.95.05, CUDA 13.0"
+  std::string cudnn;   // "9.19.0"
+  std::string cublas;  // "13.1.0"
+};
+// Of the libraries that the loader finds. Loads them into this process, which is to end soon.
+GpuVersions LookAtVersions();
 
 // Every operator in every type against the reference.
 Outcome CheckConformance(const Site& site, Where where);
+
+// The same on the GPU, watched by `tool` (memcheck, racecheck) of compute-sanitizer, which is the
+// program `sanitizer`.
+Outcome CheckSanitized(const Site& site, const std::string& sanitizer, const std::string& tool);
 
 // A coordinator, two shards and a worker on this machine train a residual network on made images;
 // the client submits the job and must see it succeed with an accuracy that guessing does not have.
@@ -45,21 +68,21 @@ struct TorchPython {
 };
 struct GpuBench {
   TorchPython torch;
-  std::string net;   // only this one; empty: all
+  std::vector<std::string> nets;  // only these; empty: all
   absl::Time until;  // figures that may take longer are not begun, but for the first two
 };
 
 // The same on the GPU, where parameters and the optimizer's state then stay, beside PyTorch's in
-// turns. Prints, for each net and precision, in samples per second
+// turns. Prints and returns, for each net and precision, in samples per second
 //   figure resnet50-bf16 ours=... tflops=... torch=... ratio=... least=... greatest=... version=...
 // ratio: the median of its turns'; "none" where there is no PyTorch.
 Outcome MeasureGpu(const Site& site, const GpuBench& bench);
 
 // What a parameter server on the same machine costs at staleness 1, on the GPU, for resnet50 and
-// gpt2, or only `net`: the same job by a cluster, and by one process whose update is on the GPU.
-// Prints
+// gpt2, or only `nets`: the same job by a cluster, and by one process whose update is on the GPU.
+// Prints and returns
 //   figure servers-resnet50-bf16 servers=... local=... ratio=...
-Outcome MeasureServers(const Site& site, const std::string& net);
+Outcome MeasureServers(const Site& site, const std::vector<std::string>& nets);
 
 // ---- For the parts ------------------------------------------------------------------------------
 

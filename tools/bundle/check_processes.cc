@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -14,6 +15,13 @@
 #include "tools/local/state_directory.h"
 
 namespace starling::bundle {
+
+void Print(const Figure& figure) {
+  std::string line = absl::StrCat("figure ", figure.name);
+  for (const auto& [key, value] : figure.values) absl::StrAppend(&line, " ", key, "=", value);
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
 
 std::string LogPath(const Site& site, const std::string& name) {
   return absl::StrCat(site.folder, "/", name, ".log");

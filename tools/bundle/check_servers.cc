@@ -125,13 +125,14 @@ absl::StatusOr<double> LocalRate(const Site& site, const BenchJob& job, double e
   return absl::InternalError(absl::StrCat(log, " says no samples_per_second"));
 }
 
-absl::StatusOr<std::string> Compare(const Site& site, const std::vector<std::string>& nets) {
+absl::StatusOr<Outcome> Compare(const Site& site, const std::vector<std::string>& nets) {
   const std::string folder = absl::StrCat(site.folder, "/servers");
   STARLING_RETURN_IF_ERROR(MakeFolder(folder));
   LocalCluster cluster(site, "servers");
   STARLING_ASSIGN_OR_RETURN(const std::string address, cluster.Begin(folder));
   Client client(site, address);
   std::vector<std::string> ratios;
+  Outcome outcome = {Outcome::kPassed, ""};
   for (const std::string& net : nets) {
     if (absl::Now() + kNetPatience > site.deadline) {
       ratios.push_back(absl::StrCat(net, " NOT RUN, no time for it"));
@@ -140,24 +141,26 @@ absl::StatusOr<std::string> Compare(const Site& site, const std::vector<std::str
     STARLING_ASSIGN_OR_RETURN(const BenchJob job, WriteBenchJob(net, folder));
     STARLING_ASSIGN_OR_RETURN(const double servers, ClusterRate(site, client, job));
     STARLING_ASSIGN_OR_RETURN(const double local, LocalRate(site, job, servers));
-    std::printf("figure servers-%s-bf16 servers=%.1f local=%.1f ratio=%.3f\n", net.c_str(),
-                servers, local, servers / local);
-    std::fflush(stdout);
+    outcome.figures.push_back({.name = absl::StrCat("servers-", net, "-bf16"),
+                               .values = {{"servers", absl::StrFormat("%.1f", servers)},
+                                          {"local", absl::StrFormat("%.1f", local)},
+                                          {"ratio", absl::StrFormat("%.3f", servers / local)}}});
+    Print(outcome.figures.back());
     ratios.push_back(absl::StrFormat("%s %.3f", net, servers / local));
   }
-  return absl::StrCat("samples/s with two shards at staleness 1, of the local update's: ",
-                      absl::StrJoin(ratios, ", "));
+  outcome.text = absl::StrCat("samples/s with two shards at staleness 1, of the local update's: ",
+                              absl::StrJoin(ratios, ", "));
+  return outcome;
 }
 
 }  // namespace
 
-Outcome MeasureServers(const Site& site, const std::string& net) {
+Outcome MeasureServers(const Site& site, const std::vector<std::string>& nets) {
   if (absl::Now() + kNetPatience > site.deadline) return {Outcome::kNotRun, "no time for it"};
-  const absl::StatusOr<std::string> text =
-      Compare(site, net.empty() ? std::vector<std::string>{"resnet50", "gpt2"}
-                                : std::vector<std::string>{net});
-  if (text.ok()) return {Outcome::kPassed, *text};
-  return {Outcome::kFailed, std::string(text.status().message())};
+  absl::StatusOr<Outcome> outcome =
+      Compare(site, nets.empty() ? std::vector<std::string>{"resnet50", "gpt2"} : nets);
+  if (outcome.ok()) return *std::move(outcome);
+  return {Outcome::kFailed, std::string(outcome.status().message())};
 }
 
 }  // namespace starling::bundle

@@ -1,12 +1,17 @@
 #!/bin/sh
 # Checks and measures this machine with the bundle in this script's folder (docs/gpu_bundle.md).
 #
-#   run_gpu.sh
+#   run_gpu.sh [PART...] [--on cpu|gpu] [--json FILE]
+#
+# A PART is check, conformance, cluster, compute [NET...], servers [NET...], memcheck or racecheck,
+# as in `run_gpu.sh check conformance compute resnet50`. Each has a time limit of its own, which it
+# prints. Without a PART all but the last two run, in less than 8 minutes. The last line says what
+# holds; --json writes the same for programs. Exit status 0: nothing failed.
 #
 # Needs a shell, dirname and tr, and for GPUs NVIDIA's driver, CUDA 13's libraries and cuDNN 9, which
 # it looks for: where the loader looks, in the toolkit (CUDA_HOME, /usr/local/cuda), and in python3's
 # packages, whose PyTorch is measured, too. Without a GPU the CPU's part runs, and the rest prints NOT
-# RUN. Takes less than 8 minutes. The last line says what holds; exit status 0: nothing failed.
+# RUN.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -28,27 +33,34 @@ wheel_folders() {
   python3 - <<'PYTHON' 2>/dev/null || true
 import glob
 import os
+import site
 import sys
 
-for place in sys.path:
-    for folder in sorted(glob.glob(os.path.join(place, "nvidia", "*", "lib"))):
-        print(folder)
+places = sys.path + site.getsitepackages() + [site.getusersitepackages()]
+for place in dict.fromkeys(places):
+    for name in ("lib", "lib64"):
+        for folder in sorted(glob.glob(os.path.join(place, "nvidia", "*", name))):
+            print(folder)
 PYTHON
 }
 
 toolkit=${CUDA_HOME:-/usr/local/cuda}
+if [ ! -d "$toolkit" ] && nvcc=$(command -v nvcc); then
+  toolkit=$(cd "$(dirname "$nvcc")/.." && pwd)
+fi
+folders="$toolkit/lib64 $toolkit/lib $toolkit/targets/x86_64-linux/lib"
 wheels=$(wheel_folders)
 loader=$(ldconfig -p 2>/dev/null || /sbin/ldconfig -p 2>/dev/null || true)
 path=${LD_LIBRARY_PATH:-}
-for library in libcudnn.so.9 libcublas.so.13 libcublasLt.so.13 libnvrtc.so.13; do
+for library in libcudart.so.13 libcudnn.so.9 libcublas.so.13 libcublasLt.so.13 libnvrtc.so.13; do
   case $loader in
     *"$library"*) continue ;;
   esac
   # The loader's own path first; then what is split at blanks on purpose.
   # shellcheck disable=SC2046,SC2086
-  folder=$(folder_with "$library" $(echo "$path" | tr : ' ') "$toolkit/lib64" $wheels)
+  folder=$(folder_with "$library" $(echo "$path" | tr : ' ') $folders $wheels)
   if [ -z "$folder" ]; then
-    echo "run_gpu: no $library: looked where the loader does, in $toolkit/lib64, in python3's packages"
+    echo "run_gpu: no $library: looked where the loader does, in $folders, in python3's packages"
     continue
   fi
   case ":$path:" in
@@ -65,7 +77,12 @@ if command -v python3 >/dev/null &&
   torch=$(command -v python3)
 fi
 
+sanitizer=$(command -v compute-sanitizer || true)
+for program in "$toolkit/bin/compute-sanitizer" "$toolkit/compute-sanitizer/compute-sanitizer"; do
+  if [ -z "$sanitizer" ] && [ -x "$program" ]; then sanitizer=$program; fi
+done
+
 LD_LIBRARY_PATH=$path
 export LD_LIBRARY_PATH
-exec "$here/starling-unpack" check ${torch:+--torch-python "$torch"} \
-  ${torch_path:+--torch-library-path "$torch_path"}
+exec "$here/starling-unpack" check "$@" ${torch:+--torch-python "$torch"} \
+  ${torch_path:+--torch-library-path "$torch_path"} ${sanitizer:+--sanitizer "$sanitizer"}

@@ -29,7 +29,8 @@ check_gpu() {
 }
 
 number='[0-9]+\.[0-9]+'
-check_gpu --only compute --net lenet --torch-python "$folder/python3"
+json="$TEST_TMPDIR/report.json"
+check_gpu check compute lenet --torch-python "$folder/python3" --json "$json"
 for precision in bf16 fp32; do
   line=$(grep "^figure lenet-$precision " <<<"$output") || fail "no figure of lenet in $precision"
   pattern="^figure lenet-$precision ours=$number tflops=$number torch=200\.0 ratio=$number "
@@ -41,9 +42,42 @@ for precision in bf16 fp32; do
          exit !(of["ours"] > 0 && of["least"] <= of["ratio"] && of["ratio"] <= of["greatest"] &&
                 difference * difference < 1e-5) }' <<<"$line" || fail "figures contradict each other: $line"
 done
-[[ "$(tail -n 1 <<<"$output")" == "bundle: CPU: 0 passed, 0 failed. GPU: 1 passed, 0 failed" ]] ||
+[[ "$(tail -n 1 <<<"$output")" == "bundle: CPU: 0 passed, 0 failed. GPU: 2 passed, 0 failed" ]] ||
   fail "the last line says: $(tail -n 1 <<<"$output")"
 
-check_gpu --only servers --net lenet
+# What is left for programs to read.
+judge() { python3 -c "import json, sys; report = json.load(open(sys.argv[1])); parts = report['parts']; assert $1, report" "$json" ||
+  fail "the report is not as expected: $1"; }
+judge '[part["name"] for part in parts] == ["check gpu", "compute lenet gpu"]'
+judge 'all(part["verdict"] == "passed" and part["seconds"] <= part["limit_seconds"] for part in parts)'
+judge 'parts[1]["figures"]["lenet-bf16"]["torch"] == "200.0"'
+judge 'report["gpu"]["usable"] and set(report["gpu"]) == {"usable", "name", "driver", "cudnn", "cublas"}'
+judge 'report["last"] == "bundle: CPU: 0 passed, 0 failed. GPU: 2 passed, 0 failed"'
+
+check_gpu servers lenet
 grep -qE "^figure servers-lenet-bf16 servers=$number local=$number ratio=$number$" <<<"$output" ||
   fail "no figure of servers"
+
+# memcheck wants compute-sanitizer; its summary, its finds, and its absence.
+check_gpu memcheck
+grep -q '^memcheck gpu: NOT RUN: no compute-sanitizer' <<<"$output" || fail "expected NOT RUN without a sanitizer"
+cat >"$folder/sanitizer" <<'SANITIZER'
+#!/bin/sh
+[ "$1 $2 $3" = "--tool memcheck --error-exitcode" ] || exit 3
+echo "[  PASSED  ] 3 tests."
+echo "========= ERROR SUMMARY: 0 errors"
+[ ! -e "${0%/*}/errors" ] || exit "$4"
+SANITIZER
+chmod +x "$folder/sanitizer"
+check_gpu memcheck --sanitizer "$folder/sanitizer"
+grep -q '^memcheck gpu: passed: ' <<<"$output" || fail "expected memcheck to pass"
+touch "$folder/errors"
+if output=$("$folder/starling-bundle" check memcheck --sanitizer "$folder/sanitizer"); then
+  fail "memcheck passed although the sanitizer found errors"
+fi
+grep -q '^memcheck gpu: FAILED: .*sanitizer found errors' <<<"$output" || fail "does not say what the sanitizer found: $output"
+
+status=0
+"$folder/starling-bundle" check compute resnet49 2>"$folder/error" || status=$?
+((status == 2)) || fail "an unknown net: status $status, expected 2"
+grep -q '"resnet49": expected parts (check, conformance, ' "$folder/error" || fail "does not say which parts there are"

@@ -8,4 +8,4 @@ if [[ ! -d "${STARLING_DATA:-}/mnist" || ! -d "${STARLING_DATA:-}/tinyshakespear
   exit 77
 fi
 bazel build //tests/allocations:counting-worker
-tools/accept/e2e.sh allocations.py --cuda-library "$place/libstarling_cuda.so"
+tools/accept/e2e.sh allocations.py --cuda-library "$bundle/libstarling_cuda.so"

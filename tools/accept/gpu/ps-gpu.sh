@@ -3,14 +3,14 @@
 set -euo pipefail
 # shellcheck source=tools/accept/gpu_machine.sh
 source tools/accept/gpu_machine.sh
-status=0
-output=$("$bundle" check --only servers 2>&1) || status=$?
-echo "$output"
-figure="" ratio="" other=""
+part servers
+ratio=$(report 'figure("servers-resnet50-bf16", "ratio")')
+other=$(report 'figure("servers-gpt2-bf16", "ratio")')
+figure=""
 for net in resnet50 gpt2; do
-  line=$(grep "^figure servers-$net-bf16 " <<<"$output" || true)
-  if [[ "$net" == gpt2 ]]; then other=$(value ratio "$line"); else ratio=$(value ratio "$line"); fi
-  figure+="${figure:+; }$net $(value ratio "$line") of the local update: $(value servers "$line") of $(value local "$line") samples/s"
+  name="servers-$net-bf16"
+  figure+="${figure:+; }$net $(report "figure('$name', 'ratio')") of the local update: "
+  figure+="$(report "figure('$name', 'servers')") of $(report "figure('$name', 'local')") samples/s"
 done
 echo "figure: $figure, on $gpu"
-((status == 0)) && [[ -n "$other" ]] && at_least "$ratio" 0.95
+((part_status == 0)) && [[ "$other" != none ]] && at_least "$ratio" 0.95
