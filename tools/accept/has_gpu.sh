@@ -2,7 +2,7 @@
 # For lines that judge a GPU, to be sourced: where the machine has none of NVIDIA's, the script ends: NOT RUN.
 # Asked of the system, not of our program: a program that does not see a GPU that is there is a miss.
 shopt -s nullglob
-gpus=(/dev/nvidia[0-9]* /proc/driver/nvidia/gpus/*)
+gpus=(/dev/nvidia? /proc/driver/nvidia/gpus/*)
 shopt -u nullglob
 if ((${#gpus[@]} == 0)); then
   echo "figure: no NVIDIA GPU: neither /dev/nvidia0 nor /proc/driver/nvidia/gpus is there"
