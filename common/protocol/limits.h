@@ -51,6 +51,8 @@ static_assert(kParkedBytesPerShardMax >= 8 * kParkedBytesPerConnectionMax);
 inline constexpr size_t kNameBytesMax = 128;
 inline constexpr size_t kJobFileBytesMax = 1 << 20;
 inline constexpr size_t kJobsMax = 10'000;
+inline constexpr size_t kListEntriesMax = 1000;       // of one page of a list
+inline constexpr size_t kListBytesMax = 2 << 20;      // a page ends with the entry that passes this
 inline constexpr uint32_t kPolicyChangesWaitingMax = 4;  // of a job
 inline constexpr uint32_t kPoliciesPerJobMax = 256;
 inline constexpr uint64_t kWarningsPerJobMax = 20;
@@ -64,6 +66,7 @@ inline constexpr size_t kAddressBytesMax = 512;
 inline constexpr size_t kDeviceBytesMax = 1024;       // what a worker says it computes on
 inline constexpr size_t kDaemonsMax = 16'384;         // names, of each kind: they are remembered for good
 static_assert(kSubmissionsMax * kJobSpecBytesMax < kControlMessageBytesMax, "all fit into one worker's orders");
+static_assert(2 * kListBytesMax <= 4 << 20, "a page and its last entry pass through a client's default limit");
 
 }  // namespace starling::limits
 

@@ -6,11 +6,14 @@
 
 #include <cstring>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/duration.h"
 #include "common/daemon/admin_port.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/daemon_service.h"
@@ -38,7 +41,31 @@ struct CoordinatorFlags {
   DaemonFlags daemon;
   std::string state;
   std::string tensorboard_root;
+  std::string keep_ended_jobs;
+  std::string keep_ended_for;
 };
+
+// Retention, into the options. An empty text leaves them as they are.
+absl::Status TakeRetention(const CoordinatorFlags& flags, CoordinatorOptions* options) {
+  const std::string& jobs = flags.keep_ended_jobs;
+  uint64_t count = 0;
+  if (jobs == "all") {
+    options->keep_ended_jobs = std::numeric_limits<size_t>::max();
+  } else if (absl::SimpleAtoi(jobs, &count)) {
+    options->keep_ended_jobs = count;
+  } else if (!jobs.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--keep-ended-jobs: expected a number of jobs, or \"all\", got \"", jobs, "\""));
+  }
+  if (flags.keep_ended_for.empty()) return absl::OkStatus();
+  const auto seconds = config::ParseDuration(flags.keep_ended_for);
+  if (!seconds.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--keep-ended-for: ", seconds.status().message()));
+  }
+  options->keep_ended_for = absl::Seconds(*seconds);
+  return absl::OkStatus();
+}
 
 absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_request,
                    int* exit_status) {
@@ -58,6 +85,7 @@ absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_r
   options.version = std::string(ReleaseVersion());
   options.protocol = ProtocolVersion();
   options.tensorboard_root = coordinator_flags.tensorboard_root;
+  STARLING_RETURN_IF_ERROR(TakeRetention(coordinator_flags, &options));
   absl::StatusOr<std::unique_ptr<CoordinatorHost>> host =
       CoordinatorHost::Start(options, *std::move(store), [exit_request](const absl::Status& status) {
         spdlog::critical("cannot store state, ending: {}", status.ToString());
@@ -119,7 +147,15 @@ int CoordinatorMain(int argc, char** argv) {
        {"--tensorboard-root",
         "Folder beneath which jobs may have TensorBoard's event files written here, by this "
         "process's user; without one they may not",
-        &coordinator_flags.tensorboard_root}},
+        &coordinator_flags.tensorboard_root},
+       {"--keep-ended-jobs",
+        "Of jobs that have ended so many are kept, with their parameters; beyond, the oldest is "
+        "deleted; \"all\": none is (default 9000)",
+        &coordinator_flags.keep_ended_jobs},
+       {"--keep-ended-for",
+        "Jobs that ended longer ago (90s, 30m, 48h) are deleted, with their parameters (default: "
+        "however long)",
+        &coordinator_flags.keep_ended_for}},
       &flags);
   if (ends.has_value()) return *ends;
   RaiseFileLimit();

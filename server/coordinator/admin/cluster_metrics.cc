@@ -15,29 +15,38 @@ constexpr const char* kShardStates[] = {"ready", "lost", "unknown"};
 constexpr JobState kJobStates[] = {PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED};
 
 // Of states in which nobody is there is a series, too: an alert can tell 0 from nothing.
-template <typename Statuses, typename StateOf>
-std::map<std::string, int> CountByState(const Statuses& statuses, StateOf state_of,
-                                        std::map<std::string, int> counts) {
-  for (const auto& status : statuses) ++counts[state_of(status)];
-  return counts;
-}
-
-void AddCounts(const std::map<std::string, int>& counts, absl::string_view name,
-               absl::string_view help, MetricsText& metrics) {
-  for (const auto& [state, count] : counts) metrics.Gauge(name, help, {{"state", state}}, count);
+template <typename State>
+uint64_t CountOf(const std::map<State, uint64_t>& counts, const State& state) {
+  const auto it = counts.find(state);
+  return it == counts.end() ? 0 : it->second;
 }
 
 void AddStates(const ClusterView& view, MetricsText& metrics) {
-  std::map<std::string, int> jobs, workers, shards;
-  for (const JobState state : kJobStates) jobs[JobState_Name(state)] = 0;
-  for (const char* state : kWorkerStates) workers[state] = 0;
-  for (const char* state : kShardStates) shards[state] = 0;
-  AddCounts(CountByState(view.jobs.jobs(), [](const JobStatus& s) { return JobState_Name(s.state()); }, jobs),
-            "starling_coordinator_jobs", "Jobs that are not deleted, by state.", metrics);
-  AddCounts(CountByState(view.workers.workers(), [](const WorkerStatus& s) { return s.state(); }, workers),
-            "starling_coordinator_workers", "Workers that the coordinator knows, by state.", metrics);
-  AddCounts(CountByState(view.shards.shards(), [](const ShardStatus& s) { return s.state(); }, shards),
-            "starling_coordinator_shards", "Shards that the coordinator knows, by state.", metrics);
+  const auto add = [&](absl::string_view name, absl::string_view help, const std::string& state,
+                       uint64_t count) {
+    metrics.Gauge(name, help, {{"state", state}}, static_cast<double>(count));
+  };
+  for (const JobState state : kJobStates) {
+    add("starling_coordinator_jobs", "Jobs that are not deleted, by state.", JobState_Name(state),
+        CountOf(view.job_counts, state));
+  }
+  for (const std::string state : kWorkerStates) {
+    add("starling_coordinator_workers", "Workers that the coordinator knows, by state.", state,
+        CountOf(view.worker_counts, state));
+  }
+  for (const std::string state : kShardStates) {
+    add("starling_coordinator_shards", "Shards that the coordinator knows, by state.", state,
+        CountOf(view.shard_counts, state));
+  }
+  metrics.Counter("starling_coordinator_workers_lost_total",
+                  "Workers that fell silent without leaving, since the coordinator's start.", {},
+                  static_cast<double>(view.workers_lost));
+  metrics.Counter("starling_coordinator_shards_lost_total",
+                  "Shards that fell silent, since the coordinator's start.", {},
+                  static_cast<double>(view.shards_lost));
+  metrics.Counter("starling_coordinator_jobs_failed_total",
+                  "Jobs that failed, since the coordinator's start.", {},
+                  static_cast<double>(view.jobs_failed));
 }
 
 void AddStaleness(const JobStatus& job, const MetricsText::Labels& labels, MetricsText& metrics) {
@@ -63,10 +72,11 @@ void AddJob(const JobStatus& job, MetricsText& metrics) {
   gauge("starling_job_workers", "Workers that are members of the job.", job.workers());
   gauge("starling_job_parameters", "Parameters of the model.", static_cast<double>(job.parameters()));
   gauge("starling_job_train_loss", "Training loss of late.", job.train_loss());
+  const bool runs = job.state() == RUNNING;  // else its status has averages
   gauge("starling_job_samples_per_second", "Samples that the members compute in a second.",
-        job.samples_per_second());
+        runs ? job.samples_per_second() : 0);
   gauge("starling_job_overlap_ratio", "Share of the communication that computing hides, as a mean over members.",
-        job.hidden_share());
+        runs ? job.hidden_share() : 0);
   gauge("starling_job_running_seconds", "For how long the job has run, or ran.", job.running_seconds());
   AddStaleness(job, labels, metrics);
   if (job.loss_scale() > 0) {

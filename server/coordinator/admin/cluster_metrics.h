@@ -3,11 +3,11 @@
 #define STARLING_SERVER_COORDINATOR_ADMIN_CLUSTER_METRICS_H_
 
 #include "common/admin/metrics_text.h"
-#include "server/coordinator/admin/cluster_view.h"
+#include "server/coordinator/core/coordinator.h"
 
 namespace starling {
 
-// Of jobs, workers and shards; a job that was deleted has no series.
+// Of workers and shards, and of the jobs of the view: those that live, and the few that ended last.
 void AddClusterMetrics(const ClusterView& view, admin::MetricsText& metrics);
 
 }  // namespace starling

@@ -28,15 +28,18 @@ TEST(ClusterMetrics, AnEmptyClusterHasItsStates) {
 
 TEST(ClusterMetrics, CountsByState) {
   ClusterView view;
-  for (const char* state : {"training", "training", "lost"}) view.workers.add_workers()->set_state(state);
-  view.shards.add_shards()->set_state("ready");
-  view.jobs.add_jobs()->set_state(FAILED);
+  view.worker_counts = {{"training", 2}, {"lost", 1}};
+  view.shard_counts = {{"ready", 1}};
+  view.job_counts = {{FAILED, 1}, {SUCCEEDED, 5000}};
+  view.workers_lost = 3;
   const std::string text = Text(view);
   EXPECT_THAT(text, HasSubstr("starling_coordinator_workers{state=\"training\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("starling_coordinator_workers{state=\"lost\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("starling_coordinator_workers{state=\"idle\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("starling_coordinator_shards{state=\"ready\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("starling_coordinator_jobs{state=\"FAILED\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_jobs{state=\"SUCCEEDED\"} 5000\n"));
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_workers_lost_total 3\n"));
 }
 
 TEST(ClusterMetrics, AJobsFigures) {

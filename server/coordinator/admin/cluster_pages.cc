@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
 #include "server/coordinator/admin/board.h"
 #include "server/coordinator/admin/cluster_metrics.h"
 #include "server/coordinator/admin/page_nonce.h"
@@ -43,31 +42,11 @@ constexpr char kSilent[] =
 
 HttpResponse Silent() { return ErrorResponse(503, kSilent); }
 
-// Answers to the three questions, on the host's thread.
-struct Gathering {
-  ClusterView view;
-  bool complete = true;
-  template <typename Reply>
-  void Take(CoordinatorReply& reply, Reply* to) {
-    Reply* const got = std::get_if<Reply>(&reply);
-    complete = complete && got != nullptr;
-    if (got != nullptr) *to = std::move(*got);
-  }
-};
-
 void AskForCluster(CoordinatorHost* host, Board<ClusterView>::Answer answer) {
-  const auto gathering = std::make_shared<Gathering>();
-  gathering->view.time = absl::Now();
-  gathering->view.generation = host->generation();
-  host->Call([](CallId call) { return ListJobsEvent{call, /*brief=*/true}; },
-             [gathering](CoordinatorReply reply) { gathering->Take(reply, &gathering->view.jobs); });
-  host->Call([](CallId call) { return ListWorkersEvent{call}; },
-             [gathering](CoordinatorReply reply) { gathering->Take(reply, &gathering->view.workers); });
-  host->Call([](CallId call) { return ListShardsEvent{call}; },
-             [gathering, answer = std::move(answer)](CoordinatorReply reply) {
-               gathering->Take(reply, &gathering->view.shards);
-               answer(gathering->complete ? std::make_shared<ClusterView>(std::move(gathering->view))
-                                          : nullptr);
+  host->Call([](CallId call) { return OverviewEvent{call}; },
+             [answer = std::move(answer)](CoordinatorReply reply) {
+               ClusterView* const view = std::get_if<ClusterView>(&reply);
+               answer(view == nullptr ? nullptr : std::make_shared<ClusterView>(std::move(*view)));
              });
 }
 
@@ -165,7 +144,11 @@ HttpResponse StatusPage() {
 void ShowCluster(CoordinatorHost* host, admin::Admin* admin) {
   const auto pages = std::make_shared<ClusterPages>(host);
   host->WatchWith(&admin->health());
-  admin->AddMetricsOf([pages](admin::MetricsText& metrics) { pages->AddMetrics(metrics); });
+  admin->AddMetricsOf([pages, host](admin::MetricsText& metrics) {
+    pages->AddMetrics(metrics);
+    host->worker_traffic().AddMetrics("worker", metrics);
+    host->shard_traffic().AddMetrics("shard", metrics);
+  });
   admin->SetPage("/", [](const HttpRequest&) { return StatusPage(); });
   admin->SetPage("/status.json", [pages](const HttpRequest&) { return pages->Status(); });
   admin->SetPage("/curves.json", [pages](const HttpRequest& request) {

@@ -66,6 +66,13 @@ Json ShardJson(const ShardStatus& shard) {
           {"seconds_since_report", shard.seconds_since_report()}};
 }
 
+// Of all, also those that are not listed.
+Json CountsJson(const ClusterView& view) {
+  Json jobs = Json::object();
+  for (const auto& [state, count] : view.job_counts) jobs[JobState_Name(state)] = count;
+  return {{"jobs", jobs}, {"workers", Json(view.worker_counts)}, {"shards", Json(view.shard_counts)}};
+}
+
 }  // namespace
 
 std::string StatusJson(const ClusterView& view) {
@@ -73,6 +80,7 @@ std::string StatusJson(const ClusterView& view) {
                {"generation", view.generation},
                {"unix_seconds", absl::ToDoubleSeconds(view.time - absl::UnixEpoch())},
                {"warnings", Json::array()},
+               {"counts", CountsJson(view)},
                {"jobs", Json::array()},
                {"workers", Json::array()},
                {"shards", Json::array()}};

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "server/coordinator/admin/cluster_view.h"
+#include "server/coordinator/core/coordinator.h"
 
 namespace starling {
 

@@ -31,6 +31,8 @@ TEST(StatusJson, SaysWhatThereIs) {
   ShardStatus& shard = *view.shards.add_shards();
   shard.set_name("ps-0");
   shard.set_value_bytes(4096);
+  view.job_counts = {{RUNNING, 1}, {SUCCEEDED, 7}};
+  view.worker_counts = {{"lost", 2}};
   const Json json = Json::parse(StatusJson(view));
   EXPECT_EQ(json["unix_seconds"], 1000.0);
   EXPECT_EQ(json["generation"], 4);
@@ -42,6 +44,8 @@ TEST(StatusJson, SaysWhatThereIs) {
   EXPECT_EQ(json["jobs"][0]["epochs_done"][0]["test_loss"], 0.25);
   EXPECT_TRUE(json["jobs"][0]["epochs_done"][0]["test_accuracy"].is_null());
   EXPECT_EQ(json["workers"][0]["clock"], 9);
+  EXPECT_EQ(json["counts"]["jobs"]["SUCCEEDED"], 7);
+  EXPECT_EQ(json["counts"]["workers"]["lost"], 2);
   EXPECT_EQ(json["shards"][0]["value_bytes"], 4096);
 }
 

@@ -44,7 +44,14 @@ void Coordinator::Core::Start(absl::Time now, CoordinatorSink& sink) {
   for (auto& [id, worker] : workers_) worker.last_heard = now + options_.start_grace;
   for (auto& [id, shard] : shards_) shard.last_heard = now + options_.start_grace;
   for (auto& [uid, job] : jobs_) {
-    if (job.over()) continue;
+    if (job.over()) {
+      job.ended_at = now - std::max(absl::ZeroDuration(), now - absl::FromUnixMicros(job.state.ended_us()));
+      continue;
+    }
+    if (!job.unreadable.empty()) {
+      End(job, FAILED, job.unreadable);
+      continue;
+    }
     TellCurveAgain(job);
     Log(job, absl::StrCat("coordinator started again, generation ", generation()));
   }
@@ -126,18 +133,6 @@ void Coordinator::Core::Log(Job& job, const std::string& text) {
   job.log.push_back(std::move(entry));
   if (job.log.size() > limits::kLogEntriesPerJobMax) job.log.pop_front();
   sentences_.push_back(absl::StrCat("job ", job.name(), ": ", text));
-}
-
-Coordinator::Core::Job* Coordinator::Core::FindJob(const std::string& name) {
-  for (auto& [uid, job] : jobs_) {
-    if (job.name() == name) return &job;
-  }
-  return nullptr;
-}
-
-Coordinator::Core::Job* Coordinator::Core::FindRunning(uint64_t uid) {
-  auto it = jobs_.find(uid);
-  return it != jobs_.end() && it->second.running() ? &it->second : nullptr;
 }
 
 // A key is put or deleted in one batch, never both: the last word counts.

@@ -10,6 +10,7 @@
 #define STARLING_SERVER_COORDINATOR_CORE_COORDINATOR_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/protocol/ids.h"
+#include "common/protocol/limits.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/store/state_store.h"
 
@@ -44,15 +46,19 @@ struct GetJobEvent {
   CallId call;
   JobRequest request;
 };
-// `brief`: of a job's epochs only the newest one, and the newest one that was evaluated.
 struct ListJobsEvent {
   CallId call;
-  bool brief = false;
+  ListJobsRequest request = {};
 };
 struct ListWorkersEvent {
   CallId call;
+  ListWorkersRequest request = {};
 };
 struct ListShardsEvent {
+  CallId call;
+  ListShardsRequest request = {};
+};
+struct OverviewEvent {
   CallId call;
 };
 struct CancelJobEvent {
@@ -103,6 +109,7 @@ struct TickEvent {};  // at least every kCoordinatorTickPeriod
 
 using CoordinatorEvent =
     std::variant<SubmitEvent, GetJobEvent, ListJobsEvent, ListWorkersEvent, ListShardsEvent,
+                 OverviewEvent,
                  CancelJobEvent, DeleteJobEvent, SetPolicyEvent, CurvesEvent, LogsEvent, ExplainEvent,
                  RegisterEvent, WorkerReportEvent, ShardReportEvent, CallGoneEvent, TickEvent>;
 
@@ -110,10 +117,27 @@ inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 
 // ---- Actions --------------------------------------------------------------------------------
 
+// The cluster at one moment, for the coordinator's own admin port: bounded, however much there is.
+struct ClusterView {
+  absl::Time time;
+  uint64_t generation = 0;  // of the coordinator
+  ListJobsReply jobs;  // that live, the newest first, and those that ended last, the last first
+  ListWorkersReply workers;
+  ListShardsReply shards;
+  // How many there are, by state.
+  std::map<JobState, uint64_t> job_counts;
+  std::map<std::string, uint64_t> worker_counts;
+  std::map<std::string, uint64_t> shard_counts;
+  // Since this coordinator's start.
+  uint64_t workers_lost = 0;  // fell silent without leaving, as are:
+  uint64_t shards_lost = 0;
+  uint64_t jobs_failed = 0;
+};
+
 // The answer to a call: its reply message, or why not. Each call is answered at most once.
 using CoordinatorReply =
     std::variant<absl::Status, SubmitReply, JobReply, ListJobsReply, ListWorkersReply,
-                 ListShardsReply, Empty, SetPolicyReply, CurvesReply, LogsReply, ExplainReply, RegisterReply,
+                 ListShardsReply, ClusterView, Empty, SetPolicyReply, CurvesReply, LogsReply, ExplainReply, RegisterReply,
                  WorkerOrders, ShardOrders>;
 
 // News of a job's curve, for the event files that its spec asks for.
@@ -161,6 +185,14 @@ struct CoordinatorOptions {
   absl::Duration lease_ahead = absl::Seconds(30);
   uint32_t lease_items_min = 2;
   uint32_t lease_items_max = 256;
+  // Names of daemons that are gone are forgotten after so long, those of shards only where no kept job
+  // has values there: names of pods that come and go are not kept for ever.
+  absl::Duration forget_left = absl::Minutes(10);
+  absl::Duration forget_lost = absl::Hours(1);
+  // Retention: of jobs that are over the oldest are deleted beyond so many, and those that ended longer
+  // ago than that. SIZE_MAX and InfiniteDuration: none is.
+  size_t keep_ended_jobs = limits::kJobsMax - limits::kJobsMax / 10;
+  absl::Duration keep_ended_for = absl::InfiniteDuration();
   // Beneath it lie the folders for event files that jobs may name; empty: jobs may name none.
   std::string tensorboard_root;
   // What starts a daemon, for messages to people.

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/core/range_sums.h"
+#include "server/coordinator/core/records.h"
 #include "server/coordinator/core/state.pb.h"
 #include "server/coordinator/curves/job_curve.h"
 #include "server/coordinator/explain/evidence.h"
@@ -58,6 +59,7 @@ class Coordinator::Core {
     uint32_t id() const { return stored.id(); }
     const std::string& name() const { return stored.registration().name(); }
     bool fenced() const { return stored.fenced(); }
+    bool left() const { return stored.left(); }
     bool live() const { return heard && !fenced(); }
   };
 
@@ -90,6 +92,9 @@ class Coordinator::Core {
 
   struct Shard : Daemon {
     std::optional<uint64_t> memory_room;  // bytes, as it last reported
+    uint64_t named_by = 0;     // views of kept jobs that name it, of whichever incarnation
+    uint64_t partitions = 0;   // of these, of this incarnation
+    uint64_t value_bytes = 0;  // in those, as reported
   };
 
   struct Departure {  // of a member that was lost
@@ -134,6 +139,8 @@ class Coordinator::Core {
     absl::Time curve_saved;
     uint32_t curve_chunks = 0;  // records that are stored of it
     uint64_t curve_session = 0;  // the first step that this coordinator has not read from the store
+    absl::Time ended_at;  // of a job that is over
+    std::string unreadable;  // not empty: why this version cannot make sense of its layout
     std::optional<int64_t> labels_per_sample;
     std::deque<LogEntry> log;
     uint64_t last_log = 0;
@@ -191,6 +198,7 @@ class Coordinator::Core {
   void On(const ListJobsEvent& event);
   void On(const ListWorkersEvent& event);
   void On(const ListShardsEvent& event);
+  void On(const OverviewEvent& event);
   void On(const CancelJobEvent& event);
   void On(const DeleteJobEvent& event);
   void On(const SetPolicyEvent& event);
@@ -202,6 +210,10 @@ class Coordinator::Core {
   void On(const ShardReportEvent& event);
   void On(const CallGoneEvent& event);
   void On(const TickEvent& event);
+
+  // on_client.cc
+  template <typename Daemons, typename Add>
+  absl::StatusOr<std::string> AddPage(const Page& page, const Daemons& daemons, const Add& add);
 
   // on_submit.cc
   absl::Status CheckSubmission(const SubmitRequest& request) const;
@@ -270,7 +282,7 @@ class Coordinator::Core {
   void TakeFault(const Fault& fault, const std::string& who);
 
   // on_shard_report.cc
-  void TakePartition(const Shard& shard, const PartitionStatus& status);
+  void TakePartition(Shard& shard, const PartitionStatus& status);
 
   // members.cc: rosters and who serves which job
   void AddMember(Job& job, Worker& worker);
@@ -328,9 +340,12 @@ class Coordinator::Core {
   void TouchJob(const Job& job);  // its workers' and shards' orders may have changed
 
   // status.cc
-  // Those that a status has: see ListJobsEvent, CurvesEvent.
+  // Those that a status has: all; the newest, and the newest that was evaluated; see CurvesEvent.
   enum class Epochs { kAll, kNewest, kTested };
   JobStatus StatusOf(const Job& job, Epochs epochs = Epochs::kAll) const;
+  JobStatus ListedStatusOf(const Job& job) const;
+  std::string StateOf(const Worker& worker) const;
+  static std::string StateOf(const Shard& shard);
   std::string ReasonOf(const Job& job) const;
   static void AddEpochs(const Job& job, Epochs epochs, JobStatus& status);
   static void NoteTested(Job& job, uint32_t epoch);
@@ -342,11 +357,35 @@ class Coordinator::Core {
   }
   std::vector<std::string> Warnings() const;  // status.cc
   static void AddPolicies(const Job& job, JobStatus& status);
+  void AddAverages(const Job& job, JobStatus& status) const;
   void AddWorkerFigures(const Job& job, JobStatus& status) const;
   void AddShardFigures(const Job& job, JobStatus& status) const;
   uint64_t StepsDone(const Job& job) const;
   static std::optional<uint64_t> SealedSteps(const Job& job);
   static uint64_t JobStepsOf(const Job& job);
+
+  // jobs.cc
+  void Enlist(const Job& job);
+  void SetState(Job& job, JobState state);
+  void Forget(Job& job);
+  Job* FindJob(const std::string& name);
+  Job* FindRunning(uint64_t uid);
+  std::vector<Job*> JobsIn(JobState state);  // ascending uid
+  uint64_t OlderThan(uint64_t uid, const std::vector<JobState>& states) const;
+  void CountView(const Job& job, const View& view, int sign);
+
+  // forget.cc: what is gone, and what is over, is not kept for ever
+  void ForgetDaemons();
+  void ForgetJobs();
+  void MakeRoomForName(Role role);
+  bool MayForget(const Worker& worker) const;
+  bool MayForget(const Shard& shard) const;
+  template <typename Daemons>
+  void ForgetSome(Daemons& daemons, size_t at_most, bool at_once);
+  void ForgetRecord(const Worker& worker) { Delete(records::Worker(worker.id())); }
+  void ForgetRecord(const Shard& shard) { Delete(records::Shard(shard.id())); }
+  std::string RetentionText() const;
+  std::string KeptUntil(const Job& job) const;
 
   // on_tick.cc
   void LoseTheSilent();
@@ -359,9 +398,7 @@ class Coordinator::Core {
   void Reply(CallId call, CoordinatorReply reply);
   void Log(Job& job, const std::string& text);
   void AnswerLogs();
-  static absl::Status NoSuchJob(const std::string& name);
-  Job* FindJob(const std::string& name);
-  Job* FindRunning(uint64_t uid);
+  absl::Status NoSuchJob(const std::string& name) const;
   void SaveCluster();
   void Save(const Worker& worker);
   void Save(const Shard& shard);
@@ -381,9 +418,18 @@ class Coordinator::Core {
   std::map<uint64_t, Job> jobs_;
 
   // ---- Volatile ----
+  // Of jobs_.
+  std::map<std::string, uint64_t> by_name_;
+  std::map<JobState, std::set<uint64_t>> by_state_;
+  std::set<std::pair<int64_t, uint64_t>> ended_;  // that are over, by when they ended
+
   std::map<std::string, Submission> submissions_;  // by job name
   std::map<std::pair<Role, std::string>, PendingRegistration> registrations_;
   std::vector<PendingLogs> logs_;
+  absl::Time forgets_at_;  // what is to be forgotten is looked for then
+  bool retention_acted_ = false;
+  std::deque<std::pair<std::string, std::string>> deleted_lately_;  // by retention: name, why and when
+  uint64_t workers_lost_ = 0, shards_lost_ = 0, jobs_failed_ = 0;  // see ClusterView
   uint64_t last_inspect_ = 0;
   uint64_t last_order_ = 0;
   absl::Time last_step_;

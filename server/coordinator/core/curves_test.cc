@@ -199,7 +199,7 @@ TEST_F(CoordinatorCurvesTest, BriefAnswersHaveFewOfManyEpochs) {
   Submit(spec);
   ASSERT_TRUE(cluster.RunUntil([&] { return cluster.IsIn("a", SUCCEEDED); }, absl::Hours(1)));
   const auto check = [&] {
-    const auto jobs = std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>(true));
+    const auto jobs = std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>());
     ASSERT_EQ(jobs.jobs(0).epochs_done_size(), 1);
     EXPECT_EQ(jobs.jobs(0).epochs_done(0).epoch(), 600u);
     CurvesRequest request;
@@ -224,7 +224,7 @@ TEST_F(CoordinatorCurvesTest, ABriefStatusHasTheNewestEpochAndTheNewestThatWasEv
   Submit(spec);
   const auto epochs = [&] {
     std::vector<uint32_t> epochs;
-    const auto jobs = std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>(true));
+    const auto jobs = std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>());
     for (const EpochResult& result : jobs.jobs(0).epochs_done()) epochs.push_back(result.epoch());
     return epochs;
   };

@@ -157,6 +157,7 @@ void Coordinator::Core::SetAside(Worker& worker, const Fault& fault) {
 void Coordinator::Core::LoseWorker(Worker& worker, const std::string& why) {
   if (worker.fenced()) return;
   worker.stored.set_fenced(true);
+  worker.stored.set_left(worker.report.drained());
   Save(worker);
   const uint64_t job = std::exchange(worker.job, 0), left = worker.member_of;
   worker.no_room.clear();  // its next incarnation may have memory

@@ -1,23 +1,54 @@
 // What people ask about jobs and daemons, and the end of jobs that they want.
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
-#include "server/coordinator/core/records.h"
 
 namespace starling {
 namespace {
 
 constexpr double kLogsWaitSecondsMax = 60;
 
-}  // namespace
+// Of a page's `after`: behind it is the uid of the last job that was listed.
+constexpr char kLiveToken[] = "live-";
+constexpr char kEndedToken[] = "ended-";
 
-absl::Status Coordinator::Core::NoSuchJob(const std::string& name) {
-  return absl::NotFoundError(absl::StrCat("there is no job named ", name.substr(0, 200),
-                                          ": `starling get jobs` lists them"));
+// What the overview has at most.
+constexpr int kOverviewLive = 200;     // jobs
+constexpr size_t kOverviewEnded = 16;  // jobs: so that their last figures are scraped
+constexpr int kOverviewDaemons = 1000;  // of each kind
+constexpr size_t kOverviewGone = 16;    // of each kind
+
+absl::Status BadPage(const std::string& after) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "page.after: expected the `next` of a list's page before, got \"", after.substr(0, 100), "\""));
 }
+
+// What a page has room for.
+class PageRoom {
+ public:
+  explicit PageRoom(const Page& page)
+      : entries_(page.size() == 0 ? limits::kListEntriesMax
+                                  : std::min<size_t>(page.size(), limits::kListEntriesMax)) {}
+  bool full() const { return entries_ == 0 || bytes_ >= limits::kListBytesMax; }
+  void Take(const google::protobuf::Message& entry) {
+    --entries_;
+    bytes_ += entry.ByteSizeLong();
+  }
+
+ private:
+  size_t entries_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace
 
 void Coordinator::Core::On(const GetJobEvent& event) {
   const Job* job = FindJob(event.request.name());
@@ -30,26 +61,116 @@ void Coordinator::Core::On(const GetJobEvent& event) {
   Reply(event.call, std::move(reply));
 }
 
+// Those that live come first, then those that are over; the newest first of each. A job that ends
+// between two pages may be on both.
 void Coordinator::Core::On(const ListJobsEvent& event) {
+  const std::string& after = event.request.page().after();
+  const bool ended_only = absl::StartsWith(after, kEndedToken);
+  uint64_t last = std::numeric_limits<uint64_t>::max();
+  if (!after.empty() &&
+      !absl::SimpleAtoi(absl::StripPrefix(absl::StripPrefix(after, kEndedToken), kLiveToken), &last))
+    return Reply(event.call, BadPage(after));
+  std::vector<JobState> live, ended;
   ListJobsReply reply;
-  const Epochs epochs = event.brief ? Epochs::kNewest : Epochs::kAll;
-  for (const auto& [uid, job] : jobs_) *reply.add_jobs() = StatusOf(job, epochs);
+  for (const JobState state : {PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED}) {
+    const auto& wanted = event.request.states();
+    if (!wanted.empty() && std::count(wanted.begin(), wanted.end(), state) == 0) continue;
+    (state == PENDING || state == RUNNING ? live : ended).push_back(state);
+    if (by_state_.contains(state)) reply.set_total(reply.total() + by_state_.at(state).size());
+  }
+  PageRoom room(event.request.page());
+  const auto add = [&](const std::vector<JobState>& states, const char* token) {
+    for (uint64_t uid = OlderThan(last, states); uid != 0; uid = OlderThan(uid, states)) {
+      if (room.full()) return reply.set_next(absl::StrCat(token, last));
+      *reply.add_jobs() = ListedStatusOf(jobs_.at(uid));
+      room.Take(*reply.jobs().rbegin());
+      last = uid;
+    }
+    last = std::numeric_limits<uint64_t>::max();
+  };
+  if (!ended_only) add(live, kLiveToken);
+  if (reply.next().empty()) add(ended, kEndedToken);
   AddWarnings(reply);
   Reply(event.call, std::move(reply));
 }
 
+// Entries in the order of their ids, from behind `page.after` on. Returns the next page's `after`.
+template <typename Daemons, typename Add>
+absl::StatusOr<std::string> Coordinator::Core::AddPage(const Page& page, const Daemons& daemons,
+                                                       const Add& add) {
+  uint32_t last = 0;
+  if (!page.after().empty() && !absl::SimpleAtoi(page.after(), &last)) return BadPage(page.after());
+  PageRoom room(page);
+  for (auto it = daemons.upper_bound(last); it != daemons.end(); ++it) {
+    if (room.full()) return absl::StrCat(last);
+    room.Take(add(it->second));
+    last = it->first;
+  }
+  return std::string();
+}
+
 void Coordinator::Core::On(const ListWorkersEvent& event) {
   ListWorkersReply reply;
-  for (const auto& [id, worker] : workers_) *reply.add_workers() = StatusOf(worker);
+  auto next = AddPage(event.request.page(), workers_, [&](const Worker& worker) -> const auto& {
+    return *reply.add_workers() = StatusOf(worker);
+  });
+  if (!next.ok()) return Reply(event.call, next.status());
+  reply.set_next(*std::move(next));
   AddWarnings(reply);
   Reply(event.call, std::move(reply));
 }
 
 void Coordinator::Core::On(const ListShardsEvent& event) {
   ListShardsReply reply;
-  for (const auto& [id, shard] : shards_) *reply.add_shards() = StatusOf(shard);
+  auto next = AddPage(event.request.page(), shards_, [&](const Shard& shard) -> const auto& {
+    return *reply.add_shards() = StatusOf(shard);
+  });
+  if (!next.ok()) return Reply(event.call, next.status());
+  reply.set_next(*std::move(next));
   AddWarnings(reply);
   Reply(event.call, std::move(reply));
+}
+
+void Coordinator::Core::On(const OverviewEvent& event) {
+  ClusterView view;
+  view.time = now_;
+  view.generation = generation();
+  for (const auto& [state, uids] : by_state_) view.job_counts[state] = uids.size();
+  for (const auto& [id, worker] : workers_) {
+    ++view.worker_counts[StateOf(worker)];
+    if (!worker.fenced() && view.workers.workers_size() < kOverviewDaemons)
+      *view.workers.add_workers() = StatusOf(worker);
+  }
+  for (const auto& [id, shard] : shards_) {
+    ++view.shard_counts[StateOf(shard)];
+    if (!shard.fenced() && view.shards.shards_size() < kOverviewDaemons)
+      *view.shards.add_shards() = StatusOf(shard);
+  }
+  // Those that are gone last are told, too.
+  const auto add_gone = [](const auto& daemons, size_t room, const auto& add) {
+    for (auto it = daemons.rbegin(); it != daemons.rend() && room > 0; ++it) {
+      if (!it->second.fenced()) continue;
+      add(it->second);
+      --room;
+    }
+  };
+  add_gone(workers_, kOverviewGone, [&](const Worker& worker) {
+    *view.workers.add_workers() = StatusOf(worker);
+  });
+  add_gone(shards_, kOverviewGone, [&](const Shard& shard) {
+    *view.shards.add_shards() = StatusOf(shard);
+  });
+  uint64_t uid = std::numeric_limits<uint64_t>::max();
+  while ((uid = OlderThan(uid, {PENDING, RUNNING})) != 0 && view.jobs.jobs_size() < kOverviewLive)
+    *view.jobs.add_jobs() = ListedStatusOf(jobs_.at(uid));
+  size_t ended = kOverviewEnded;
+  for (auto it = ended_.rbegin(); it != ended_.rend() && ended > 0; ++it, --ended)
+    *view.jobs.add_jobs() = ListedStatusOf(jobs_.at(it->second));
+  view.workers_lost = workers_lost_;
+  view.shards_lost = shards_lost_;
+  view.jobs_failed = jobs_failed_;
+  AddWarnings(view.jobs);
+  Reply(event.call, std::move(view));
 }
 
 void Coordinator::Core::On(const CancelJobEvent& event) {
@@ -72,16 +193,7 @@ void Coordinator::Core::On(const DeleteJobEvent& event) {
                                  "job ", job->name(), " is ", JobState_Name(job->state.state()),
                                  ": cancel first (starling cancel ", job->name(), ")")));
   }
-  const uint64_t uid = job->uid();
-  for (const auto& [epoch, result] : job->results) Delete(records::JobResult(uid, epoch));
-  DeleteCurve(*job);
-  for (const std::string& key : {records::JobState(uid), records::Job(uid)}) Delete(key);
-  TouchJob(*job);
-  for (PendingLogs& logs : logs_) {
-    if (logs.uid == uid) Reply(logs.call, NoSuchJob(event.request.name()));
-  }
-  std::erase_if(logs_, [uid](const PendingLogs& logs) { return logs.uid == uid; });
-  jobs_.erase(uid);
+  Forget(*job);
   Reply(event.call, Empty());
 }
 

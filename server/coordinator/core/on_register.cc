@@ -42,7 +42,8 @@ std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const 
   }
   const size_t names = request.role() == WORKER ? workers_.size() : shards_.size();
   if (names >= limits::kDaemonsMax && !Knows(request.role(), request.name())) {
-    return absl::StrCat(names, " names are known already, and that is the most: use one of theirs again");
+    return absl::StrCat(names, " names are known, and that is the most: use one of a daemon that is gone, or "
+                        "delete jobs whose values were lost with shards");
   }
   if (request.version().protocol() != options_.protocol) {
     return absl::StrCat(
@@ -74,6 +75,7 @@ Coordinator::Core::Daemon* Coordinator::Core::FindByName(Role role, const std::s
 
 void Coordinator::Core::On(const RegisterEvent& event) {
   const RegisterRequest& request = event.request;
+  if (!Knows(request.role(), request.name())) MakeRoomForName(request.role());
   const std::string refused = WhyRefused(request);
   if (!refused.empty()) {
     RegisterReply reply;
@@ -123,6 +125,7 @@ void Coordinator::Core::Admit(const RegisterRequest& request, CallId call) {
   *daemon->stored.mutable_registration() = request;
   daemon->stored.set_incarnation(cluster_.last_incarnation());
   daemon->stored.set_fenced(false);
+  daemon->stored.set_left(false);
   daemon->heard = true;
   daemon->last_heard = now_;
   daemon->sequence = 0;
@@ -132,7 +135,9 @@ void Coordinator::Core::Admit(const RegisterRequest& request, CallId call) {
     worker.report = WorkerReport();
     Save(worker);
   } else {
-    Save(shards_.at(daemon->id()));
+    Shard& shard = shards_.at(daemon->id());
+    shard.partitions = shard.value_bytes = 0;  // what views name is of the incarnation before
+    Save(shard);
   }
   sentences_.push_back(absl::StrCat(request.name(), " registered from ", request.address(),
                                     ", incarnation ", daemon->stored.incarnation()));

@@ -32,7 +32,7 @@ void Coordinator::Core::On(const ShardReportEvent& event) {
   ResolveRegistration(shard);
 }
 
-void Coordinator::Core::TakePartition(const Shard& shard, const PartitionStatus& status) {
+void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& status) {
   auto it = jobs_.find(status.run().job_uid());
   if (it == jobs_.end()) return;
   Job& job = it->second;
@@ -45,7 +45,9 @@ void Coordinator::Core::TakePartition(const Shard& shard, const PartitionStatus&
   const View& view = job.state.views(static_cast<int>(partition));
   if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
     return;
-  job.partitions[partition] = status;
+  std::optional<PartitionStatus>& known = job.partitions[partition];
+  shard.value_bytes += status.value_bytes() - (known ? known->value_bytes() : 0);
+  known = status;
   NoteCounters(job, partition);
   std::string& fault = *job.partitions[partition]->mutable_fault();
   fault.resize(CutUtf8(fault, limits::kFaultBytesMax).size());

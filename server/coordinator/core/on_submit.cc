@@ -48,7 +48,9 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
   STARLING_RETURN_IF_ERROR(CheckShares(spec));
   if (jobs_.size() >= limits::kJobsMax) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "there are ", jobs_.size(), " jobs, and that is the most: delete some that are over"));
+        "there are ", jobs_.size(), " jobs, and that is the most: delete what you do not need (starling "
+        "delete NAME ..., starling delete --ended), or start the coordinator with a smaller "
+        "--keep-ended-jobs, which deletes the oldest that have ended"));
   }
   STARLING_RETURN_IF_ERROR(CheckTensorboard(spec));
   STARLING_RETURN_IF_ERROR(CheckDevice(spec));
@@ -94,20 +96,24 @@ absl::Status Coordinator::Core::CheckTensorboard(const JobSpec& spec) const {
         absl::StrCat("tensorboard: expected a folder beneath ", options_.tensorboard_root,
                      ", the coordinator's --tensorboard-root, got ", folder));
   }
-  for (const auto& [uid, job] : jobs_) {
-    if (job.over() || job.spec().tensorboard() != folder) continue;
-    return absl::InvalidArgumentError(absl::StrCat("tensorboard: job ", job.name(),
-                                                   " writes its event files to ", folder,
-                                                   ": name another folder"));
+  for (const JobState state : {PENDING, RUNNING}) {
+    const auto uids = by_state_.find(state);
+    if (uids == by_state_.end()) continue;
+    for (const uint64_t uid : uids->second) {
+      const Job& job = jobs_.at(uid);
+      if (job.spec().tensorboard() != folder) continue;
+      return absl::InvalidArgumentError(absl::StrCat("tensorboard: job ", job.name(),
+                                                     " writes its event files to ", folder,
+                                                     ": name another folder"));
+    }
   }
   return absl::OkStatus();
 }
 
 bool Coordinator::Core::AsksForFolder(const SubmitRequest& request) const {
   const std::string& name = request.spec().name();
-  const auto named = [&](const auto& entry) { return entry.second.name() == name; };
   return !request.spec().tensorboard().empty() && !request.dry_run() &&
-         std::none_of(jobs_.begin(), jobs_.end(), named) && submissions_.count(name) == 0 &&
+         by_name_.count(name) == 0 && submissions_.count(name) == 0 &&
          CheckSubmission(request).ok();
 }
 
@@ -242,6 +248,7 @@ void Coordinator::Core::Accept(Job accepted, CallId call, const Inspection& insp
   const uint64_t uid = cluster_.last_job_uid();
   Job& job = jobs_.emplace(uid, std::move(accepted)).first->second;
   job.stored.mutable_description()->mutable_run()->set_job_uid(uid);
+  Enlist(job);
   batch_.puts[records::Job(uid)] = job.stored.SerializeAsString();
   SaveState(job);
   Log(job, absl::StrCat("accepted: ", job.samples(), " training samples, ", job.stored.parameters(),

@@ -23,9 +23,11 @@ void Coordinator::Core::On(const TickEvent&) {
     if (shard.parked && now_ >= shard.parked->until) AnswerHeld(shard);
   }
   ExpireSubmissions();
-  for (auto& [uid, job] : jobs_) {
-    if (!job.running()) continue;
-    advance_.insert(uid);
+  ForgetDaemons();
+  ForgetJobs();
+  for (Job* const running : JobsIn(RUNNING)) {
+    Job& job = *running;
+    advance_.insert(job.uid());
     const double limit = job.spec().stop().wall_time_seconds();
     const absl::Time started = absl::FromUnixMicros(job.state.started_us());
     const uint64_t done = StepsDone(job);
@@ -68,11 +70,13 @@ void Coordinator::Core::LoseTheSilent() {
   for (auto& [id, worker] : workers_) {
     if (!silent(worker)) continue;
     LoseWorker(worker, why(worker));
+    ++workers_lost_;
     lost.push_back(&worker);
   }
   for (auto& [id, shard] : shards_) {
     if (!silent(shard)) continue;
     LoseShard(shard, why(shard));
+    ++shards_lost_;
     lost.push_back(&shard);
   }
   for (const Daemon* daemon : lost) ResolveRegistration(*daemon);

@@ -88,6 +88,7 @@ void Coordinator::Core::CutEpoch(Job& job) {
   job.state.set_epoch_opened_us(absl::ToUnixMicros(now_));
   job.last_cut = now_;
   KeepTrend(job);
+  if (job.has_loss) job.state.set_train_loss(job.loss);
   SaveState(job);
   SaveCurve(job);
   TouchJob(job);
@@ -247,9 +248,11 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
   AdvanceCurve(job, true);
   SaveCurve(job);
   TellCurve(job, nullptr, nullptr, true);
-  job.state.set_state(state);
-  job.state.set_reason(reason);
   job.state.set_ended_us(absl::ToUnixMicros(now_));
+  job.ended_at = now_;
+  if (job.has_loss) job.state.set_train_loss(job.loss);
+  SetState(job, state);
+  job.state.set_reason(reason);
   if (job.state.roster().members_size() > 0) {
     job.state.mutable_roster()->set_number(job.state.roster().number() + 1);
     job.state.mutable_roster()->clear_members();

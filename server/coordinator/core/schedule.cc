@@ -24,8 +24,10 @@ bool Coordinator::Core::MayServe(const Worker& worker, const Job& job) {
 void Coordinator::Core::Schedule() {
   // Running jobs that lost workers come before those that have not begun.
   bool idle_are_spoken_for = false;
-  for (auto& [uid, job] : jobs_) {
-    if (!job.running() || job.state.stopping()) continue;
+  for (Job* const running : JobsIn(RUNNING)) {
+    Job& job = *running;
+    const uint64_t uid = job.uid();
+    if (job.state.stopping()) continue;
     const uint32_t has = static_cast<uint32_t>(Serving(uid).size());
     if (has >= job.spec().workers_min()) continue;
     if (Assign(job, job.spec().workers_min() - has)) continue;
@@ -33,8 +35,8 @@ void Coordinator::Core::Schedule() {
     // Who was set aside for it is of no use to it, and may be to others.
     if (SetAsideFor(job).empty()) idle_are_spoken_for = true;
   }
-  for (auto& [uid, job] : jobs_) {
-    if (job.state.state() != PENDING) continue;
+  for (Job* const pending : JobsIn(PENDING)) {
+    Job& job = *pending;
     std::string reason;
     const bool shards = std::any_of(shards_.begin(), shards_.end(),
                                     [](const auto& entry) { return entry.second.live(); });
@@ -62,8 +64,8 @@ void Coordinator::Core::Schedule() {
     Log(job, reason);
   }
   if (idle_are_spoken_for) return;
-  for (auto& [uid, job] : jobs_) {
-    if (job.running() && !job.state.stopping()) Assign(job, Room(job));
+  for (Job* const job : JobsIn(RUNNING)) {
+    if (!job->state.stopping()) Assign(*job, Room(*job));
   }
 }
 
@@ -98,6 +100,7 @@ void Coordinator::Core::StartJob(Job& job) {
   const absl::StatusOr<Layout> layout = MakeLayout(job.spec());
   if (!layout.ok()) return End(job, FAILED, std::string(layout.status().message()));
   const std::vector<ShardId> places = AssignPartitions(*layout, live);
+  for (const View& view : job.state.views()) CountView(job, view, -1);
   job.state.clear_views();
   for (size_t i = 0; i < places.size(); ++i) {
     const Shard& shard = shards_.at(places[i].value);
@@ -107,8 +110,9 @@ void Coordinator::Core::StartJob(Job& job) {
     view->set_primary(shard.id());
     view->set_primary_address(shard.stored.registration().address());
     view->set_primary_incarnation(shard.stored.incarnation());
+    CountView(job, *view, 1);
   }
-  job.state.set_state(RUNNING);
+  SetState(job, RUNNING);
   job.state.clear_reason();
   job.state.mutable_roster()->set_number(1);
   job.state.set_started_us(absl::ToUnixMicros(now_));
@@ -128,9 +132,9 @@ void Coordinator::Core::AskForWorkers(const Job& waiting, uint32_t count) {
                         !worker.report.draining() && MayServe(worker, waiting);
     if (coming && count > 0) --count;
   }
-  for (auto it = jobs_.rbegin(); it != jobs_.rend() && count > 0; ++it) {
-    Job& job = it->second;
-    if (!job.running()) continue;
+  const std::vector<Job*> running = JobsIn(RUNNING);
+  for (auto it = running.rbegin(); it != running.rend() && count > 0; ++it) {
+    Job& job = **it;
     std::vector<Worker*> serving = Serving(job.uid());
     std::sort(serving.begin(), serving.end(),
               [](const Worker* a, const Worker* b) { return a->ordered_at > b->ordered_at; });
@@ -151,10 +155,10 @@ std::string Coordinator::Core::WaitsFor(const Job& job, uint32_t missing, uint32
       absl::StrCat(Count(missing, "more worker"),
                    job.spec().device() == DEVICE_GPU ? " with a GPU" : "", " (", idle,
                    " idle, workers.min is ", job.spec().workers_min(), ")");
-  for (const auto& [uid, other] : jobs_) {
-    if (other.running()) {
-      return absl::StrCat("waits for job ", other.name(), " to finish or for ", workers);
-    }
+  const auto running = by_state_.find(RUNNING);
+  if (running != by_state_.end() && !running->second.empty()) {
+    const Job& other = jobs_.at(*running->second.begin());
+    return absl::StrCat("waits for job ", other.name(), " to finish or for ", workers);
   }
   return absl::StrCat("waits for ", workers, ": start one with `", options_.worker_command, "`");
 }

@@ -47,8 +47,15 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
       return Unreadable(records::Job(uid));
     }
     STARLING_RETURN_IF_ERROR(CheckReferences(job));
-    STARLING_RETURN_IF_ERROR(PlanPartitions(job));
+    if (const absl::Status planned = PlanPartitions(job); absl::IsDataLoss(planned)) {
+      return planned;
+    } else if (!planned.ok()) {  // an upgrade: the job is over, or ends when the coordinator starts
+      job.unreadable = std::string(planned.message());
+      job.partitions.assign(static_cast<size_t>(job.state.views_size()), std::nullopt);
+      job.partition_elements.assign(job.partitions.size(), 0);
+    }
     RestoreJob(job);
+    Enlist(job);
   }
   schedule_ = true;
   return absl::OkStatus();
@@ -112,11 +119,11 @@ absl::Status Coordinator::Core::CheckReferences(const Job& job) const {
 absl::Status Coordinator::Core::PlanPartitions(Job& job) {
   STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec()));
   JobDescription& description = *job.stored.mutable_description();
-  if (description.partitions() != 0 && description.layout_digest() != layout.digest) {
+  if (description.partitions() != 0 && description.layout_digest() != layout.digest &&
+      job.state.state() != PENDING) {  // nobody has laid that one out yet
     return absl::FailedPreconditionError(
-        absl::StrCat("job ", job.name(),
-                     " was laid out by another version of this program: start that one, or "
-                     "delete the job with it"));
+        "it was laid out by another version of this program, and this one cannot read its parameters: "
+        "export them with that version, or delete the job");
   }
   description.set_partitions(static_cast<uint32_t>(layout.partitions.size()));
   description.set_layout_digest(layout.digest);
@@ -136,6 +143,10 @@ absl::Status Coordinator::Core::PlanPartitions(Job& job) {
 }
 
 void Coordinator::Core::RestoreJob(Job& job) {
+  if (job.state.has_train_loss()) {
+    job.loss = job.state.train_loss();
+    job.has_loss = true;
+  }
   if (!job.running()) return;
   for (const Member& member : job.state.roster().members()) {
     Worker& worker = workers_[member.worker()];

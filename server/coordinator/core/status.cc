@@ -94,6 +94,8 @@ void Coordinator::Core::AddEpochs(const Job& job, Epochs epochs, JobStatus& stat
 }
 
 std::string Coordinator::Core::ReasonOf(const Job& job) const {
+  if (job.over() && !job.unreadable.empty() && job.state.reason() != job.unreadable)
+    return absl::StrCat(job.state.reason(), job.state.reason().empty() ? "" : "; ", job.unreadable);
   if (!job.running()) return job.state.reason();
   const std::vector<const Worker*> aside = SetAsideFor(job);
   if (aside.empty()) return job.state.reason();
@@ -132,6 +134,31 @@ JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
   status.set_generation(generation());
   AddWorkerFigures(job, status);
   AddShardFigures(job, status);
+  if (job.over()) AddAverages(job, status);
+  status.set_kept_until(KeptUntil(job));
+  return status;
+}
+
+// Of a job that is over: over the time that it ran.
+void Coordinator::Core::AddAverages(const Job& job, JobStatus& status) const {
+  const uint64_t epoch_steps = std::max<uint64_t>(1, StepsInFullEpoch(job.spec(), job.samples()));
+  const double samples = static_cast<double>(status.step() / epoch_steps * job.samples() +
+                                             status.step() % epoch_steps * job.spec().batch().global());
+  if (status.running_seconds() > 0)
+    status.set_samples_per_second(samples / status.running_seconds());
+  double hidden = 0, seconds = 0;
+  for (const CurvePoint& point : job.curve.points()) {
+    hidden += point.hidden_share() * (point.seconds() - seconds);
+    seconds = point.seconds();
+  }
+  if (seconds > 0) status.set_hidden_share(hidden / seconds);
+}
+
+// What a list shows of it.
+JobStatus Coordinator::Core::ListedStatusOf(const Job& job) const {
+  JobStatus status = StatusOf(job, Epochs::kNewest);
+  status.clear_policies();
+  status.clear_lag_histogram();
   return status;
 }
 
@@ -223,20 +250,29 @@ WorkerStatus Coordinator::Core::StatusOf(const Worker& worker) const {
   const uint64_t uid = worker.member_of != 0 ? worker.member_of : worker.job;
   auto job = jobs_.find(uid);
   if (job != jobs_.end()) status.set_job(job->second.name());
+  status.set_state(StateOf(worker));
+  return status;
+}
+
+std::string Coordinator::Core::StateOf(const Worker& worker) const {
+  const auto job = jobs_.find(worker.member_of != 0 ? worker.member_of : worker.job);
   bool evaluating = false;
   if (job != jobs_.end()) {
     for (const auto& [epoch, evaluation] : job->second.evaluations) {
       evaluating |= evaluation.leases && evaluation.leases->held_count(worker.id()) > 0;
     }
   }
-  status.set_state(worker.fenced()            ? worker.report.drained() ? "left" : "lost"
-                   : !worker.heard            ? "unknown"
-                   : worker.report.draining() ? "draining"
-                   : evaluating               ? "evaluating"
-                   : worker.member_of != 0    ? "training"
-                   : worker.job != 0          ? "preparing"
-                                              : "idle");
-  return status;
+  return worker.fenced()            ? worker.left() ? "left" : "lost"
+         : !worker.heard            ? "unknown"
+         : worker.report.draining() ? "draining"
+         : evaluating               ? "evaluating"
+         : worker.member_of != 0    ? "training"
+         : worker.job != 0          ? "preparing"
+                                    : "idle";
+}
+
+std::string Coordinator::Core::StateOf(const Shard& shard) {
+  return shard.fenced() ? "lost" : shard.heard ? "ready" : "unknown";
 }
 
 std::vector<std::string> Coordinator::Core::Warnings() const {
@@ -247,10 +283,14 @@ std::vector<std::string> Coordinator::Core::Warnings() const {
   };
   for (const auto& [id, shard] : shards_) add(shard);
   for (const auto& [id, worker] : workers_) add(worker);
-  if (open.empty()) return {};
-  return {absl::StrCat(Listed(std::move(open)),
-                       " started with --insecure: anyone who reaches the port can read and change ",
-                       "everything; use --tls-cert, --tls-key and --tls-ca")};
+  std::vector<std::string> warnings;
+  if (!open.empty()) {
+    warnings.push_back(absl::StrCat(
+        Listed(std::move(open)), " started with --insecure: anyone who reaches the port can read and ",
+        "change everything; use --tls-cert, --tls-key and --tls-ca"));
+  }
+  if (std::string text = RetentionText(); !text.empty()) warnings.push_back(std::move(text));
+  return warnings;
 }
 
 ShardStatus Coordinator::Core::StatusOf(const Shard& shard) const {
@@ -261,16 +301,9 @@ ShardStatus Coordinator::Core::StatusOf(const Shard& shard) const {
   status.set_incarnation(shard.stored.incarnation());
   status.set_version(shard.stored.registration().version().version());
   status.set_seconds_since_report(absl::ToDoubleSeconds(now_ - shard.last_heard));
-  status.set_state(shard.fenced() ? "lost" : shard.heard ? "ready" : "unknown");
-  for (const auto& [uid, job] : jobs_) {
-    for (const View& view : job.state.views()) {
-      if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
-        continue;
-      status.set_partitions(status.partitions() + 1);
-      const auto& partition = job.partitions[view.partition()];
-      if (partition) status.set_value_bytes(status.value_bytes() + partition->value_bytes());
-    }
-  }
+  status.set_state(StateOf(shard));
+  status.set_partitions(static_cast<uint32_t>(shard.partitions));
+  status.set_value_bytes(shard.value_bytes);
   return status;
 }
 

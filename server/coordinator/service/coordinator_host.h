@@ -12,6 +12,7 @@
 #include "common/admin/health.h"
 #include "common/executor/event_loop.h"
 #include "server/coordinator/core/coordinator.h"
+#include "server/coordinator/service/control_traffic.h"
 #include "server/coordinator/service/curve_writer.h"
 #include "server/coordinator/store/state_store.h"
 
@@ -49,6 +50,10 @@ class CoordinatorHost final : private CoordinatorSink {
 
   uint64_t generation() const { return generation_; }
 
+  // Thread-safe.
+  ControlTraffic& worker_traffic() { return worker_traffic_; }
+  ControlTraffic& shard_traffic() { return shard_traffic_; }
+
   void WatchWith(admin::Health* health) { health->Watch(&loop_, "coordinator"); }
 
  private:
@@ -71,6 +76,8 @@ class CoordinatorHost final : private CoordinatorSink {
   const std::function<void(const absl::Status&)> on_fatal_;
   uint64_t generation_ = 0;  // constant after Start
   std::atomic<uint64_t> next_call_ = 1;
+  ControlTraffic worker_traffic_;
+  ControlTraffic shard_traffic_;
 
   // The loop's thread only.
   std::unique_ptr<Coordinator> core_;

@@ -11,6 +11,21 @@
 namespace starling {
 namespace {
 
+ControlTraffic& TrafficOf(CoordinatorHost* host, PeerRole role) {
+  return role == PeerRole::kWorker ? host->worker_traffic() : host->shard_traffic();
+}
+
+template <typename Reply>
+void CountOrders(const Reply&, CoordinatorHost*) {}  // another call's answer
+template <>
+void CountOrders(const WorkerOrders& orders, CoordinatorHost* host) {
+  host->worker_traffic().CountOrders(orders.ByteSizeLong());
+}
+template <>
+void CountOrders(const ShardOrders& orders, CoordinatorHost* host) {
+  host->shard_traffic().CountOrders(orders.ByteSizeLong());
+}
+
 // One call: lives until gRPC is done with it. It holds no thread while it waits.
 template <typename Reply>
 class CallReactor final : public grpc::ServerUnaryReactor {
@@ -36,6 +51,7 @@ class CallReactor final : public grpc::ServerUnaryReactor {
     return [this, reply](CoordinatorReply answer) {
       if (Reply* const message = std::get_if<Reply>(&answer)) {
         *reply = std::move(*message);
+        CountOrders(*reply, host_);
         Finish(grpc::Status::OK);
       } else if (const absl::Status* const status = std::get_if<absl::Status>(&answer)) {
         Finish(ToGrpc(*status));
@@ -95,17 +111,19 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
     return Start<GetJobEvent>(CheckCaller(*context).status(), request, reply);
   }
 
-  Reactor* ListJobs(Context* context, const ListJobsRequest*, ListJobsReply* reply) override {
-    return Start<ListJobsEvent>(CheckCaller(*context).status(), reply);
+  Reactor* ListJobs(Context* context, const ListJobsRequest* request,
+                    ListJobsReply* reply) override {
+    return Start<ListJobsEvent>(CheckCaller(*context).status(), request, reply);
   }
 
-  Reactor* ListWorkers(Context* context, const ListWorkersRequest*,
+  Reactor* ListWorkers(Context* context, const ListWorkersRequest* request,
                        ListWorkersReply* reply) override {
-    return Start<ListWorkersEvent>(CheckCaller(*context).status(), reply);
+    return Start<ListWorkersEvent>(CheckCaller(*context).status(), request, reply);
   }
 
-  Reactor* ListShards(Context* context, const ListShardsRequest*, ListShardsReply* reply) override {
-    return Start<ListShardsEvent>(CheckCaller(*context).status(), reply);
+  Reactor* ListShards(Context* context, const ListShardsRequest* request,
+                      ListShardsReply* reply) override {
+    return Start<ListShardsEvent>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* CancelJob(Context* context, const JobRequest* request, Empty* reply) override {
@@ -143,6 +161,7 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
           absl::StrCat("only a ", PeerRoleName(role), " may make this call, not ",
                        IdentityToString(peer->identity))));
     }
+    TrafficOf(host_, role).CountReport(request->ByteSizeLong());
     return new CallReactor<Reply>(
         host_, reply, [request = *request, caller = peer->identity.name](CallId call) {
           return Event{call, request, caller};
@@ -155,12 +174,6 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
     // Copied: the call may be over, and its request gone, before the event is made.
     return new CallReactor<Reply>(
         host_, reply, [request = *request](CallId call) { return Event{call, request}; });
-  }
-
-  template <typename Event, typename Reply>
-  Reactor* Start(const absl::Status& allowed, Reply* reply) {
-    if (!allowed.ok()) return new CallReactor<Reply>(allowed);
-    return new CallReactor<Reply>(host_, reply, [](CallId call) { return Event{call}; });
   }
 
   CoordinatorHost* const host_;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/coordinator/core/coordinator.h"
@@ -62,6 +63,7 @@ class MiniCluster : public CoordinatorSink {
 
   // ---- The coordinator ----
   void StartCoordinator();  // on what the store holds
+  void UseOptions(CoordinatorOptions options) { options_ = std::move(options); }  // from the next start on
   void Step(const CoordinatorEvent& event);
   // The answer, or nullptr while the call is held.
   const CoordinatorReply* Answer(CallId call) const;

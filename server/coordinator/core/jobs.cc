@@ -1,0 +1,85 @@
+// Which jobs there are. What is done for an event or a tick looks at jobs that live, by these indexes,
+// and never at all that are kept.
+#include <algorithm>
+#include <utility>
+
+#include "server/coordinator/core/core.h"
+#include "server/coordinator/core/records.h"
+
+namespace starling {
+
+// A new job, or one from the store. Its name and state are known.
+void Coordinator::Core::Enlist(const Job& job) {
+  by_name_[job.name()] = job.uid();
+  by_state_[job.state.state()].insert(job.uid());
+  if (job.over()) ended_.emplace(job.state.ended_us(), job.uid());
+  for (const View& view : job.state.views()) CountView(job, view, 1);
+}
+
+void Coordinator::Core::SetState(Job& job, JobState state) {
+  by_state_[job.state.state()].erase(job.uid());
+  by_state_[state].insert(job.uid());
+  job.state.set_state(state);
+  if (job.over()) ended_.emplace(job.state.ended_us(), job.uid());
+  if (state == FAILED) ++jobs_failed_;
+}
+
+// With all its records; whoever follows its log is told that it is gone.
+void Coordinator::Core::Forget(Job& job) {
+  const uint64_t uid = job.uid();
+  for (const auto& [epoch, result] : job.results) Delete(records::JobResult(uid, epoch));
+  DeleteCurve(job);
+  for (const std::string& key : {records::JobState(uid), records::Job(uid)}) Delete(key);
+  TouchJob(job);
+  for (PendingLogs& logs : logs_) {
+    if (logs.uid == uid) Reply(logs.call, NoSuchJob(job.name()));
+  }
+  std::erase_if(logs_, [uid](const PendingLogs& logs) { return logs.uid == uid; });
+  for (const View& view : job.state.views()) CountView(job, view, -1);
+  by_name_.erase(job.name());
+  by_state_[job.state.state()].erase(uid);
+  ended_.erase({job.state.ended_us(), uid});
+  jobs_.erase(uid);
+}
+
+Coordinator::Core::Job* Coordinator::Core::FindJob(const std::string& name) {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : &jobs_.at(it->second);
+}
+
+Coordinator::Core::Job* Coordinator::Core::FindRunning(uint64_t uid) {
+  auto it = jobs_.find(uid);
+  return it != jobs_.end() && it->second.running() ? &it->second : nullptr;
+}
+
+std::vector<Coordinator::Core::Job*> Coordinator::Core::JobsIn(JobState state) {
+  std::vector<Job*> jobs;
+  for (const uint64_t uid : by_state_[state]) jobs.push_back(&jobs_.at(uid));
+  return jobs;
+}
+
+// The newest job in one of the states that is older than `uid`; 0: none.
+uint64_t Coordinator::Core::OlderThan(uint64_t uid, const std::vector<JobState>& states) const {
+  uint64_t newest = 0;
+  for (const JobState state : states) {
+    const auto uids = by_state_.find(state);
+    if (uids == by_state_.end()) continue;
+    const auto it = uids->second.lower_bound(uid);
+    if (it != uids->second.begin()) newest = std::max(newest, *std::prev(it));
+  }
+  return newest;
+}
+
+// What shards hold is counted as it changes: `sign` 1 adds what the view says, -1 takes it away.
+void Coordinator::Core::CountView(const Job& job, const View& view, int sign) {
+  const auto it = shards_.find(view.primary());
+  if (it == shards_.end()) return;
+  Shard& shard = it->second;
+  shard.named_by += static_cast<uint64_t>(sign);
+  if (view.primary_incarnation() != shard.stored.incarnation()) return;
+  shard.partitions += static_cast<uint64_t>(sign);
+  const auto& partition = job.partitions[view.partition()];
+  if (partition) shard.value_bytes += static_cast<uint64_t>(sign) * partition->value_bytes();
+}
+
+}  // namespace starling
