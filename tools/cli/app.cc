@@ -23,6 +23,9 @@ struct Flags {
   DaemonFlags links;  // --coordinator, --tls-cert, ...
   bool print_config = false;
   std::string name;
+  std::vector<std::string> names;
+  bool ended = false;
+  ListOptions list;
   std::string assignment;
   Kind kind = Kind::kJob;
   Format format = Format::kTable;
@@ -174,6 +177,8 @@ class Parser {
     submit->add_option("-f,--file", flags_.submit.file, "the job file (see: starling schema)")->required();
     submit->add_option("--set", flags_.submit.overrides, "KEY.KEY=VALUE: replaces a value of the file; repeatable")
         ->allow_extra_args(false);
+    submit->add_option("--name", flags_.submit.name, "the job's name, in place of the file's");
+    submit->add_flag("--replace", flags_.submit.replace, "in place of a job of that name that has ended, which is deleted");
     submit->add_flag("--watch", flags_.submit.watch, "follow the job to its end");
     submit->add_flag("--dry-run", flags_.submit.dry_run, "check it, and its data, only");
 
@@ -199,17 +204,31 @@ class Parser {
                  WithClient([](Flags& flags, Client& client, Context& context) {
                    return RunCancel(flags.name, client, context);
                  })), "the job");
-    AddName(Verb("delete", "forget a job that has ended, and its parameters",
-                 WithClient([](Flags& flags, Client& client, Context& context) {
-                   return RunDelete(flags.name, client, context);
-                 })), "the job");
+    CLI::App* remove = app_.add_subcommand("delete", "forget jobs that have ended, and their parameters");
+    CLI::Option* ended = remove->add_flag("--ended", flags_.ended, "all that have ended");
+    remove->add_option("NAME", flags_.names, "the jobs")->excludes(ended);
+    remove->callback([this] {
+      if (flags_.names.empty() && !flags_.ended) throw CLI::RequiredError("NAME or --ended");
+      action_ = WithClient([](Flags& flags, Client& client, Context& context) {
+        return RunDelete(flags.names, flags.ended, client, context);
+      });
+    });
   }
 
   void AddInspection() {
     CLI::App* get = Verb("get", "list jobs, workers or shards", WithClient([](Flags& flags, Client& client, Context& context) {
-      return RunGet(flags.kind, flags.format, client, context);
+      return RunGet(flags.kind, flags.list, flags.format, client, context);
     }));
     AddKind(get, "KIND");
+    static const std::map<std::string, JobState> states = {{"pending", PENDING},     {"running", RUNNING},
+                                                           {"succeeded", SUCCEEDED}, {"failed", FAILED},
+                                                           {"cancelled", CANCELLED}};
+    CLI::Option* all = get->add_flag("--all", flags_.list.all, "all jobs, however many");
+    get->add_option("--limit", flags_.list.limit, "so many jobs, those that live and the newest first")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))->capture_default_str()->excludes(all);
+    get->add_option("--state", flags_.list.states,
+                    "jobs that are pending, running, succeeded, failed or cancelled; repeatable")
+        ->allow_extra_args(false)->transform(CLI::CheckedTransformer(states, CLI::ignore_case).description(""));
     AddFormat(get);
     CLI::App* describe = Verb("describe", "all about one job, worker or shard",
                               WithClient([](Flags& flags, Client& client, Context& context) {

@@ -207,6 +207,38 @@ TEST_F(CliTest, WaitIsBounded) {
   EXPECT_THAT(err_.str(), HasSubstr("starling wait digits"));
 }
 
+TEST_F(CliTest, SubmitsUnderAnotherName) {
+  EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), "--name", "second"}), 0) << err_.str();
+  EXPECT_EQ(cluster_.submitted.back().spec().name(), "second");
+  EXPECT_THAT(err_.str(), HasSubstr("submitted second"));
+}
+
+// Nothing is deleted for a submission that would be refused, or for one that lives.
+TEST_F(CliTest, ReplacesAJobThatHasEnded) {
+  const std::vector<std::string> replace = {"submit", "-f", GoodJobFile(), "--replace"};
+  EXPECT_EQ(Run(replace), 0) << "there is none: " << err_.str();
+  EXPECT_EQ(cluster_.submitted.size(), 1u);
+  cluster_.jobs = {Reply(Running())};
+  EXPECT_EQ(Run(replace), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("starling cancel digits"));
+  JobStatus ended = Running();
+  ended.set_state(FAILED);
+  cluster_.jobs = {Reply(ended)};
+  cluster_.submit_reply = absl::InvalidArgumentError("data: no such file");
+  EXPECT_NE(Run(replace), 0);
+  EXPECT_TRUE(cluster_.removed.empty());
+  cluster_.submit_reply = SubmitReply();
+  cluster_.submitted.clear();
+  EXPECT_EQ(Run(replace), 0);
+  EXPECT_THAT(cluster_.removed, ElementsAre("digits"));
+  ASSERT_EQ(cluster_.submitted.size(), 2u);
+  EXPECT_TRUE(cluster_.submitted[0].dry_run());
+  EXPECT_NE(cluster_.submitted[0].spec().name(), "digits");
+  EXPECT_FALSE(cluster_.submitted[1].dry_run());
+  EXPECT_EQ(cluster_.submitted[1].spec().name(), "digits");
+  EXPECT_THAT(err_.str(), HasSubstr("deleted digits (FAILED)\nsubmitted digits\n"));
+}
+
 TEST_F(CliTest, WaitForNobodyIsFive) {
   EXPECT_EQ(Run({"wait", "nobody"}), 5);
 }

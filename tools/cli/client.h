@@ -18,9 +18,9 @@ class Client {
 
   virtual absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request) = 0;
   virtual absl::StatusOr<JobReply> GetJob(const std::string& name) = 0;
-  virtual absl::StatusOr<ListJobsReply> ListJobs() = 0;
-  virtual absl::StatusOr<ListWorkersReply> ListWorkers() = 0;
-  virtual absl::StatusOr<ListShardsReply> ListShards() = 0;
+  virtual absl::StatusOr<ListJobsReply> ListJobs(const ListJobsRequest& request) = 0;  // one page
+  virtual absl::StatusOr<ListWorkersReply> ListWorkers() = 0;  // all pages
+  virtual absl::StatusOr<ListShardsReply> ListShards() = 0;    // all pages
   virtual absl::Status CancelJob(const std::string& name) = 0;
   virtual absl::Status DeleteJob(const std::string& name) = 0;
   virtual absl::StatusOr<SetPolicyReply> SetPolicy(const SetPolicyRequest& request) = 0;

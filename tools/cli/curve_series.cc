@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "tools/cli/output.h"
@@ -27,6 +29,22 @@ CurveSeries MakeSeries(const CurvesReply& curves) {
     Add(point.step(), static_cast<double>(point.staleness_max()), &all.staleness);
     Add(point.step(), point.hidden_share(), &all.hidden_share);
   }
+  // Quick epochs have results between two points of the curve.
+  std::vector<SeriesPoint> losses;
+  auto point = all.train_loss.points.begin();
+  uint64_t begin = 0;
+  for (const EpochResult& result : curves.status().epochs_done()) {
+    bool has_point = false;
+    for (; point != all.train_loss.points.end() && point->step <= result.step(); ++point) {
+      has_point = has_point || point->step > begin;
+      losses.push_back(*point);
+    }
+    if (!has_point && result.step() > begin && std::isfinite(result.train_loss()))
+      losses.push_back({result.step(), result.train_loss()});
+    begin = result.step();
+  }
+  losses.insert(losses.end(), point, all.train_loss.points.end());
+  all.train_loss.points = std::move(losses);
   for (const EpochResult& result : curves.status().epochs_done()) {
     if (!result.evaluated()) continue;
     Add(result.step(), result.test_loss(), &all.test_loss);

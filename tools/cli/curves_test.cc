@@ -66,6 +66,27 @@ TEST(Sparkline, ColumnsAreMeansAndGapsRepeatWhatWasBefore) {
   EXPECT_EQ(Sparkline(Of({}), 10, 5), "");
 }
 
+// Forty epochs within the time of two points.
+TEST(Series, EachEpochHasAPoint) {
+  CurvesReply curves;
+  for (int epoch = 1; epoch <= 40; ++epoch) {
+    EpochResult* result = curves.mutable_status()->add_epochs_done();
+    result->set_step(10 * epoch);
+    result->set_train_loss(1.0 / epoch);
+  }
+  for (const int step : {195, 400}) {
+    CurvePoint* point = curves.add_points();
+    point->set_step(step);
+    point->set_train_loss(0.5);
+  }
+  const std::vector<SeriesPoint> points = MakeSeries(curves).train_loss.points;
+  ASSERT_EQ(points.size(), 40u);
+  EXPECT_EQ(points[18].step, 190u);
+  EXPECT_EQ(points[19].step, 195u) << "within the twentieth";
+  EXPECT_EQ(points[39].step, 400u);
+  EXPECT_EQ(points[39].value, 0.5) << "one of the curve, not the epoch's";
+}
+
 TEST(Series, TakesWhatIsThereAndIsANumber) {
   CurvesReply curves = Curves();
   curves.mutable_points(2)->clear_train_loss();

@@ -69,10 +69,14 @@ Rows JobFacts(const JobReply& reply) {
   rows.push_back({"Policy:", status.policy()});
   rows.push_back({"Submitted:", absl::StrCat(status.submitted(), ", running for ",
                                              DurationText(status.running_seconds()))});
+  if (!status.kept_until().empty()) {
+    rows.push_back({"Kept until:", absl::StrCat(status.kept_until(), ", then the coordinator deletes it (--keep-ended-for)")});
+  }
   rows.push_back({"Progress:", PositionText(status, ", ")});
-  rows.push_back({"Speed:", absl::StrFormat("%s samples/s, %.0f%% of communication hidden",
+  rows.push_back({"Speed:", absl::StrFormat("%s samples/s, %.0f%% of communication hidden%s",
                                             CountText(static_cast<uint64_t>(status.samples_per_second())),
-                                            100 * status.hidden_share())});
+                                            100 * status.hidden_share(),
+                                            IsEnd(status.state()) ? ", on average" : "")});
   rows.push_back({"Parameters:", CountText(status.parameters())});
   rows.push_back({"Recompute:", RecomputeText(reply.spec().recompute())});
   rows.push_back({"Precision:", PrecisionText(reply)});

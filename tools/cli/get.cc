@@ -1,4 +1,9 @@
 // starling get: lists of jobs, workers, shards.
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tools/cli/exit_code.h"
@@ -44,6 +49,73 @@ Rows ShardRows(const ListShardsReply& reply) {
   return rows;
 }
 
+// A list in JSON or YAML, entry by entry: all of it is never held.
+class ListWriter {
+ public:
+  ListWriter(Format format, Context& context) : format_(format), context_(context) {}
+
+  void Add(const google::protobuf::Message& entry) {
+    const auto json = nlohmann::ordered_json::array({ToJson(entry)});
+    if (format_ == Format::kYaml) {
+      context_.out << YamlText(json);
+    } else {  // what an array of one has between its brackets
+      const std::string text = JsonText(json);
+      context_.out << (count_ == 0 ? "[\n" : ",\n") << text.substr(2, text.size() - 5);
+    }
+    ++count_;
+  }
+  void End() {
+    if (count_ == 0) context_.out << "[]\n";
+    if (count_ > 0 && format_ == Format::kJson) context_.out << "\n]\n";
+  }
+
+ private:
+  const Format format_;
+  Context& context_;
+  size_t count_ = 0;
+};
+
+std::string MoreText(uint64_t more) {
+  return absl::StrCat("and ", CountText(more), more == 1 ? " more job" : " more jobs",
+                      ": all with --all, others with --limit N or --state STATE\n");
+}
+
+int GetJobs(const ListOptions& list, Format format, Client& client, Context& context) {
+  ListJobsRequest request;
+  for (const JobState state : list.states) request.add_states(state);
+  uint64_t listed = 0;
+  std::set<uint64_t> seen;  // one that ends between two pages is on both
+  ListWriter writer(format, context);
+  ListJobsReply table;
+  for (;;) {
+    const uint64_t left = list.all ? std::numeric_limits<uint32_t>::max() : list.limit - listed;
+    request.mutable_page()->set_size(
+        static_cast<uint32_t>(std::min<uint64_t>(left, std::numeric_limits<uint32_t>::max())));
+    auto page = client.ListJobs(request);
+    if (!page.ok()) return Fail(page.status(), context);
+    if (listed == 0) context.err << WarningsText(page->warnings());
+    listed += static_cast<uint64_t>(page->jobs_size());
+    for (JobStatus& job : *page->mutable_jobs()) {
+      if (!seen.insert(job.uid()).second) continue;
+      if (format == Format::kTable) {
+        *table.add_jobs() = std::move(job);
+      } else {
+        writer.Add(job);
+      }
+    }
+    request.mutable_page()->set_after(page->next());
+    if (!page->next().empty() && (list.all || listed < list.limit)) continue;
+    if (format == Format::kTable) {
+      context.out << TableText(JobRows(table));
+    } else {
+      writer.End();
+    }
+    context.out << std::flush;
+    if (!page->next().empty()) context.err << MoreText(page->total() - std::min(page->total(), listed));
+    return kExitOk;
+  }
+}
+
 template <typename Reply, typename MakeRows>
 int Print(const absl::StatusOr<Reply>& reply, const char* list, Format format, MakeRows make_rows,
           Context& context) {
@@ -60,9 +132,9 @@ int Print(const absl::StatusOr<Reply>& reply, const char* list, Format format, M
 
 }  // namespace
 
-int RunGet(Kind kind, Format format, Client& client, Context& context) {
+int RunGet(Kind kind, const ListOptions& list, Format format, Client& client, Context& context) {
   switch (kind) {
-    case Kind::kJob: return Print(client.ListJobs(), "jobs", format, JobRows, context);
+    case Kind::kJob: return GetJobs(list, format, client, context);
     case Kind::kWorker: return Print(client.ListWorkers(), "workers", format, WorkerRows, context);
     case Kind::kShard: return Print(client.ListShards(), "shards", format, ShardRows, context);
   }

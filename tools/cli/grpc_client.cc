@@ -24,14 +24,20 @@ class GrpcClient : public Client {
   absl::StatusOr<JobReply> GetJob(const std::string& name) override {
     return Call(&CoordinatorService::Stub::GetJob, Named(name), options_.call_deadline);
   }
-  absl::StatusOr<ListJobsReply> ListJobs() override {
-    return Call(&CoordinatorService::Stub::ListJobs, ListJobsRequest(), options_.call_deadline);
+  absl::StatusOr<ListJobsReply> ListJobs(const ListJobsRequest& request) override {
+    return Call(&CoordinatorService::Stub::ListJobs, request, options_.call_deadline);
   }
   absl::StatusOr<ListWorkersReply> ListWorkers() override {
-    return Call(&CoordinatorService::Stub::ListWorkers, ListWorkersRequest(), options_.call_deadline);
+    return AllPages(&CoordinatorService::Stub::ListWorkers, ListWorkersRequest(),
+                    [](ListWorkersReply& all, const ListWorkersReply& page) {
+                      all.mutable_workers()->MergeFrom(page.workers());
+                    });
   }
   absl::StatusOr<ListShardsReply> ListShards() override {
-    return Call(&CoordinatorService::Stub::ListShards, ListShardsRequest(), options_.call_deadline);
+    return AllPages(&CoordinatorService::Stub::ListShards, ListShardsRequest(),
+                    [](ListShardsReply& all, const ListShardsReply& page) {
+                      all.mutable_shards()->MergeFrom(page.shards());
+                    });
   }
   absl::Status CancelJob(const std::string& name) override {
     return Call(&CoordinatorService::Stub::CancelJob, Named(name), options_.call_deadline).status();
@@ -85,6 +91,22 @@ class GrpcClient : public Client {
       channel_->WaitForConnected(GrpcDeadline(next));
       absl::SleepFor(next - absl::Now());
     }
+  }
+
+  // The first page, with the entries of all others added.
+  template <typename Request, typename Reply, typename Add>
+  absl::StatusOr<Reply> AllPages(
+      grpc::Status (CoordinatorService::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+      Request request, Add add) {
+    absl::StatusOr<Reply> all = Call(method, request, options_.call_deadline);
+    while (all.ok() && !all->next().empty()) {
+      request.mutable_page()->set_after(all->next());
+      const absl::StatusOr<Reply> page = Call(method, request, options_.call_deadline);
+      if (!page.ok()) return page.status();
+      add(*all, *page);
+      all->set_next(page->next());
+    }
+    return all;
   }
 
   absl::Status Unreachable(const absl::Status& last, absl::Duration waited) const {

@@ -94,7 +94,7 @@ TEST(Unreachable, SaysWhoWhereHowLongAndWhatWouldHelp) {
     address = (*StartRpcServer(std::move(options)))->address();
   }
   const auto client = MakeGrpcClient({.address = address, .patience = absl::Milliseconds(200)});
-  const absl::Status status = client->ListJobs().status();
+  const absl::Status status = client->ListJobs({}).status();
   EXPECT_TRUE(absl::IsUnavailable(status));
   for (const std::string& part : {"the coordinator at " + address, std::string("was not reached for 0."),
                                   std::string("last error: "), std::string("starling local up")}) {

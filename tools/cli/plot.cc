@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tools/cli/curve_series.h"
 #include "tools/cli/curve_svg.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/verbs.h"
@@ -33,7 +34,7 @@ int RunPlot(const std::string& name, const std::string& file, Client& client, Co
                     absl::StrCat("cannot write ", file, ": ", std::strerror(errno))),
                 context);
   }
-  context.err << "wrote " << curves->points_size() << " points of " << name << " to " << file
+  context.err << "wrote " << MakeSeries(*curves).train_loss.points.size() << " points of " << name << " to " << file
               << "\n";
   return kExitOk;
 }

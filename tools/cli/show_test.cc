@@ -49,6 +49,63 @@ TEST_F(CliTest, GetPrintsTablesAndTheSameAsJsonAndYaml) {
   EXPECT_THAT(out_.str(), HasSubstr("  name: \"digits\"\n  state: \"RUNNING\"\n"));
 }
 
+TEST_F(CliTest, GetListsTheFirstPageAndSaysHowToSeeTheRest) {
+  for (int i = 0; i < 120; ++i) {
+    JobStatus& job = *cluster_.job_list.add_jobs();
+    job = Running();
+    job.set_uid(1000 - i);
+    job.set_name(absl::StrCat("job-", i));
+    job.set_state(i < 2 ? RUNNING : i % 2 == 0 ? SUCCEEDED : FAILED);
+  }
+  cluster_.page_max = 40;
+  const auto lines = [&] {
+    const std::string text = out_.str();
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  EXPECT_EQ(Run({"get", "jobs"}), 0);
+  EXPECT_EQ(lines(), 51);
+  EXPECT_THAT(out_.str(), HasSubstr("\njob-49 "));
+  EXPECT_EQ(err_.str(), "and 70 more jobs: all with --all, others with --limit N or --state STATE\n");
+  EXPECT_EQ(Run({"get", "jobs", "--all"}), 0);
+  EXPECT_EQ(lines(), 121);
+  EXPECT_EQ(err_.str(), "");
+  EXPECT_EQ(Run({"get", "jobs", "--limit", "7"}), 0);
+  EXPECT_EQ(lines(), 8);
+  EXPECT_EQ(Run({"get", "jobs", "--state", "running"}), 0);
+  EXPECT_EQ(lines(), 3);
+  EXPECT_EQ(Run({"get", "jobs", "--state", "Failed", "--state", "running", "--all"}), 0);
+  EXPECT_EQ(lines(), 1 + 2 + 59);
+  EXPECT_EQ(Run({"get", "jobs", "--all", "-o", "json"}), 0);
+  const auto json = nlohmann::json::parse(out_.str());
+  ASSERT_EQ(json.size(), 120u);
+  EXPECT_EQ(json[119]["name"], "job-119");
+  EXPECT_EQ(Run({"get", "jobs", "--state", "failed", "-o", "yaml"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\n- uid: 995\n  name: \"job-5\"\n"));
+  cluster_.job_list.clear_jobs();
+  EXPECT_EQ(Run({"get", "jobs", "-o", "json"}), 0);
+  EXPECT_EQ(out_.str(), "[]\n");
+}
+
+TEST_F(CliTest, DeletesManyAndSaysWhich) {
+  EXPECT_EQ(Run({"delete"}), 2);
+  EXPECT_EQ(Run({"delete", "a", "--ended"}), 2);
+  EXPECT_EQ(Run({"delete", "a", "b"}), 0);
+  EXPECT_EQ(err_.str(), "deleted a\ndeleted b\n");
+  cluster_.removed.clear();
+  for (const auto& [name, state] : {std::pair("x", SUCCEEDED), {"y", RUNNING}, {"z", FAILED}}) {
+    JobStatus& job = *cluster_.job_list.add_jobs();
+    job.set_name(name);
+    job.set_state(state);
+  }
+  cluster_.page_max = 1;
+  EXPECT_EQ(Run({"delete", "--ended"}), 0);
+  EXPECT_THAT(cluster_.removed, ElementsAre("x", "z"));
+  EXPECT_EQ(err_.str(), "deleted x (SUCCEEDED)\ndeleted z (FAILED)\n2 jobs deleted, with their parameters\n");
+  cluster_.remove = absl::NotFoundError("there is no job named a");
+  EXPECT_EQ(Run({"delete", "a", "b"}), 5) << "goes on, and says so";
+  EXPECT_THAT(cluster_.removed, ElementsAre("x", "z", "a", "b"));
+}
+
 TEST_F(CliTest, GetWorkersAndShards) {
   WorkerStatus* worker = cluster_.workers.add_workers();
   worker->set_name("worker-0");

@@ -1,6 +1,7 @@
 // starling submit: a job file to the coordinator.
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "tools/cli/exit_code.h"
@@ -32,10 +33,34 @@ absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request, Client& client,
   return reply;
 }
 
+// Deletes the job of that name if there is one that is over. What is to come in its place is checked first, by a
+// dry run under another name: a submission that would be refused costs nobody the parameters of the one before.
+absl::Status MakePlace(const SubmitRequest& submission, Client& client, Context& context) {
+  const std::string& name = submission.spec().name();
+  const auto there = client.GetJob(name);
+  if (absl::IsNotFound(there.status())) return absl::OkStatus();
+  if (!there.ok()) return there.status();
+  if (!IsEnd(there->status().state())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", name, " is ", JobState_Name(there->status().state()),
+                     ", and --replace replaces one that is over: cancel it first (starling cancel ", name, ")"));
+  }
+  SubmitRequest check = submission;
+  check.set_dry_run(true);
+  check.mutable_spec()->set_name(absl::StrCat("replacing-", submission.nonce()));
+  check.mutable_spec()->clear_tensorboard();
+  if (const auto reply = Submit(check, client, context); !reply.ok()) return reply.status();
+  if (const absl::Status status = client.DeleteJob(name); !status.ok()) return status;
+  context.err << "deleted " << name << " (" << JobState_Name(there->status().state()) << ")\n";
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int RunSubmit(const SubmitOptions& options, const Connector& connect, Context& context) {
-  auto spec = ReadJobFile(options.file, options.overrides, context.environment);
+  std::vector<std::string> overrides = options.overrides;
+  if (!options.name.empty()) overrides.push_back(absl::StrCat("metadata.name=", options.name));
+  auto spec = ReadJobFile(options.file, overrides, context.environment);
   if (!spec.ok()) return Fail(spec.status(), context);
   if (const absl::Status init = ReadInitFile(&*spec); !init.ok()) return Fail(init, context);
   const auto client = connect();
@@ -44,6 +69,9 @@ int RunSubmit(const SubmitOptions& options, const Connector& connect, Context& c
   *request.mutable_spec() = *std::move(spec);
   request.set_dry_run(options.dry_run);
   request.set_nonce(context.random());
+  if (options.replace && !options.dry_run) {
+    if (const absl::Status place = MakePlace(request, **client, context); !place.ok()) return Fail(place, context);
+  }
   const auto reply = Submit(request, **client, context);
   if (!reply.ok()) return Fail(reply.status(), context);
   const std::string& name = request.spec().name();

@@ -22,6 +22,8 @@ enum class Kind { kJob, kWorker, kShard };
 struct SubmitOptions {
   std::string file;
   std::vector<std::string> overrides;  // --set
+  std::string name;       // --name: in place of metadata.name
+  bool replace = false;   // deletes a job of that name that is over
   bool watch = false;
   bool dry_run = false;
 };
@@ -29,8 +31,14 @@ struct SubmitOptions {
 using Connector = std::function<absl::StatusOr<std::unique_ptr<Client>>()>;
 int RunSubmit(const SubmitOptions& options, const Connector& connect, Context& context);
 
-// A list of all, in the coordinator's order.
-int RunGet(Kind kind, Format format, Client& client, Context& context);
+// Of a list of jobs; of workers and shards all are listed.
+struct ListOptions {
+  bool all = false;
+  uint64_t limit = 50;  // otherwise
+  std::vector<JobState> states;  // only those; none: all
+};
+// In the coordinator's order. How many more jobs there are is said on err.
+int RunGet(Kind kind, const ListOptions& list, Format format, Client& client, Context& context);
 
 // All that is known of one.
 int RunDescribe(Kind kind, const std::string& name, Format format, Client& client, Context& context);
@@ -76,7 +84,9 @@ int RunWait(const std::string& name, absl::Duration timeout, Client& client, Con
 int RunSet(const std::string& name, const std::string& assignment, Client& client, Context& context);
 
 int RunCancel(const std::string& name, Client& client, Context& context);
-int RunDelete(const std::string& name, Client& client, Context& context);
+// `ended`: all that are over, in place of `names`. Goes on behind one that cannot be deleted, and returns
+// the first one's exit code.
+int RunDelete(const std::vector<std::string>& names, bool ended, Client& client, Context& context);
 
 // Its parameters, statistics included, as a safetensors file: those at its end, or while it runs those
 // of the newest epoch that was evaluated. Without either it refuses (kExitError).

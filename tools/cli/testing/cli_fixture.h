@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <fstream>
@@ -60,6 +61,8 @@ struct FakeCluster {
   absl::StatusOr<SubmitReply> submit_reply = SubmitReply();
   std::deque<absl::StatusOr<JobReply>> jobs;  // the last one stays
   ListJobsReply job_list;
+  uint32_t page_max = 1000;
+  std::vector<ListJobsRequest> lists_asked;
   ListWorkersReply workers;
   ListShardsReply shards;
   std::deque<absl::StatusOr<CurvesReply>> curves;  // the last one stays
@@ -91,7 +94,28 @@ class FakeClient : public Client {
     if (cluster_.jobs.size() > 1) cluster_.jobs.pop_front();
     return reply;
   }
-  absl::StatusOr<ListJobsReply> ListJobs() override { return cluster_.job_list; }
+  // Pages of job_list; `next` is the number of jobs before it.
+  absl::StatusOr<ListJobsReply> ListJobs(const ListJobsRequest& request) override {
+    cluster_.lists_asked.push_back(request);
+    ListJobsReply page;
+    *page.mutable_warnings() = cluster_.job_list.warnings();
+    const uint32_t size = request.page().size() == 0 ? cluster_.page_max
+                                                     : std::min(request.page().size(), cluster_.page_max);
+    int skip = request.page().after().empty() ? 0 : std::stoi(request.page().after());
+    for (const JobStatus& job : cluster_.job_list.jobs()) {
+      const auto& states = request.states();
+      if (!states.empty() && std::count(states.begin(), states.end(), job.state()) == 0) continue;
+      page.set_total(page.total() + 1);
+      if (skip > 0) {
+        --skip;
+      } else if (page.jobs_size() < static_cast<int>(size)) {
+        *page.add_jobs() = job;
+      } else if (page.next().empty()) {
+        page.set_next(absl::StrCat(page.total() - 1));
+      }
+    }
+    return page;
+  }
   absl::StatusOr<ListWorkersReply> ListWorkers() override { return cluster_.workers; }
   absl::StatusOr<ListShardsReply> ListShards() override { return cluster_.shards; }
   absl::Status CancelJob(const std::string& name) override {
