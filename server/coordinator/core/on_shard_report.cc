@@ -48,7 +48,7 @@ void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& statu
   std::optional<PartitionStatus>& known = job.partitions[partition];
   shard.value_bytes += status.value_bytes() - (known ? known->value_bytes() : 0);
   known = status;
-  NoteCounters(job, partition);
+  if (job.running()) NoteCounters(job, partition);
   std::string& fault = *job.partitions[partition]->mutable_fault();
   fault.resize(CutUtf8(fault, limits::kFaultBytesMax).size());
   if (!job.running()) return;

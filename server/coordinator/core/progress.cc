@@ -268,6 +268,12 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
   job.training.reset();
   job.evaluations.clear();
   job.train_sums.clear();
+  // What explains a running job is of no use any more.
+  job.partition_counters = {};
+  job.departed.clear();
+  job.seconds_per_item.clear();
+  job.guard.reset();
+  job.evaluation_seen.reset();
   job.recovering = false;
   schedule_ = true;
 }
