@@ -44,17 +44,21 @@ std::string HostName() {
   return name.data();
 }
 
-// A file of a name that nobody has, open for appending.
-absl::StatusOr<int> OpenNew(const std::string& folder, absl::Time now, std::string* path) {
-  const std::string stem = absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d.", folder,
+absl::Status CannotWriteIn(const std::string& folder) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot write in ", folder, ": ", std::strerror(errno)));
+}
+
+// A file in the open folder `fd` of a name that nobody has, open for appending.
+absl::StatusOr<OwnedFd> OpenNew(int fd, const std::string& folder, absl::Time now,
+                                std::string* name) {
+  const std::string stem = absl::StrFormat("events.out.tfevents.%010d.%s.%d.",
                                            absl::ToUnixSeconds(now), HostName(), getpid());
   for (int i = 0; i < kNamesTried; ++i) {
-    *path = absl::StrCat(stem, i);
-    const int fd = open(path->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd >= 0) return fd;
-    if (errno == EEXIST) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot write in ", folder, ": ", std::strerror(errno)));
+    *name = absl::StrCat(stem, i);
+    OwnedFd file(openat(fd, name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    if (file.open()) return file;
+    if (errno != EEXIST) return CannotWriteIn(folder);
   }
   return absl::ResourceExhaustedError(
       absl::StrCat(folder, " has ", kNamesTried, " event files of this second"));
@@ -71,25 +75,28 @@ std::string RecordFrame(absl::string_view data) {
   return frame;
 }
 
-absl::Status CheckFolder(const std::string& folder) {
-  STARLING_RETURN_IF_ERROR(MakeFolder(folder));
-  std::string path = absl::StrCat(folder, "/.starling-XXXXXX");
-  const int fd = mkstemp(path.data());
-  if (fd < 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot write in ", folder, ": ", std::strerror(errno)));
-  }
-  close(fd);
-  unlink(path.c_str());
+absl::Status CheckFolder(int fd, const std::string& folder) {
+  const std::string name = absl::StrCat(".starling-", getpid());
+  const OwnedFd file(openat(fd, name.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file.open()) return CannotWriteIn(folder);
+  unlinkat(fd, name.c_str(), 0);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& folder,
                                                              uint64_t step, absl::Time now) {
   STARLING_RETURN_IF_ERROR(MakeFolder(folder));
-  std::string path;
-  STARLING_ASSIGN_OR_RETURN(const int fd, OpenNew(folder, now, &path));
-  std::unique_ptr<EventFile> file(new EventFile(fd, std::move(path)));
+  const OwnedFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.open()) return CannotWriteIn(folder);
+  return CreateIn(fd.get(), folder, step, now);
+}
+
+absl::StatusOr<std::unique_ptr<EventFile>> EventFile::CreateIn(int fd, const std::string& folder,
+                                                               uint64_t step, absl::Time now) {
+  std::string name;
+  STARLING_ASSIGN_OR_RETURN(OwnedFd opened, OpenNew(fd, folder, now, &name));
+  std::unique_ptr<EventFile> file(
+      new EventFile(std::move(opened), absl::StrCat(folder, "/", name)));
   Event event;
   event.set_wall_time(absl::ToDoubleSeconds(now - absl::UnixEpoch()));
   event.set_file_version("brain.Event:2");
@@ -100,20 +107,16 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& 
   return file;
 }
 
-EventFile::EventFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-
-EventFile::~EventFile() { close(fd_); }
-
 absl::Status EventFile::Append(const Event& event) {
   const std::string frame = RecordFrame(event.SerializeAsString());
   size_t written = 0;
   while (written < frame.size()) {
-    const ssize_t count = pwrite(fd_, frame.data() + written, frame.size() - written,
+    const ssize_t count = pwrite(fd_.get(), frame.data() + written, frame.size() - written,
                                  bytes_ + static_cast<int64_t>(written));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
       const int error = count < 0 ? errno : EIO;
-      [[maybe_unused]] const int cut = ftruncate(fd_, bytes_);
+      [[maybe_unused]] const int cut = ftruncate(fd_.get(), bytes_);
       return absl::UnavailableError(
           absl::StrCat("cannot write ", path_, ": ", std::strerror(error)));
     }

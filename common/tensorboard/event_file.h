@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/owned_fd.h"
 #include "common/tensorboard/event.pb.h"
 
 namespace starling::tensorboard {
@@ -18,9 +20,9 @@ namespace starling::tensorboard {
 // length (u64), masked CRC32C of it (u32), data, masked CRC32C of that (u32); little-endian.
 std::string RecordFrame(absl::string_view data);
 
-// Makes `folder`, and those above it, where they are not there, and writes and removes a file in
-// it. An error says what could not be done. May block as long as the file system does.
-absl::Status CheckFolder(const std::string& folder);
+// Writes and removes a file in the open folder `fd`, which errors call `folder`. May block as long as
+// the file system does.
+absl::Status CheckFolder(int fd, const std::string& folder);
 
 // One new file in a folder. It can be read while it is written; a process that dies leaves at most
 // one record that is cut short, which readers leave out. Not thread-safe. Blocks as the file system
@@ -32,7 +34,9 @@ class EventFile {
   // ones. Makes the folder where it is not there.
   static absl::StatusOr<std::unique_ptr<EventFile>> Create(const std::string& folder, uint64_t step,
                                                            absl::Time now);
-  ~EventFile();
+  // The same in the open folder `fd`, which paths and errors call `folder`.
+  static absl::StatusOr<std::unique_ptr<EventFile>> CreateIn(int fd, const std::string& folder,
+                                                             uint64_t step, absl::Time now);
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
@@ -42,9 +46,9 @@ class EventFile {
   const std::string& path() const { return path_; }
 
  private:
-  EventFile(int fd, std::string path);
+  EventFile(OwnedFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
-  const int fd_;
+  const OwnedFd fd_;
   const std::string path_;
   int64_t bytes_ = 0;  // of whole records
 };

@@ -1,5 +1,6 @@
 #include "common/tensorboard/event_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -91,12 +92,18 @@ TEST(EventFile, AFolderThatCannotBeWrittenIsNamed) {
   std::ofstream(folder + "/file") << "x";
   for (const std::string& bad :
        {folder + "/file", folder + "/file/below", std::string("/proc/nothing")}) {
-    EXPECT_THAT(std::string(CheckFolder(bad).message()), HasSubstr(bad));
-    EXPECT_EQ(CheckFolder(bad).code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_FALSE(EventFile::Create(bad, 0, absl::UnixEpoch()).ok());
+    const absl::Status status = EventFile::Create(bad, 0, absl::UnixEpoch()).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad));
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   }
-  EXPECT_TRUE(CheckFolder(folder + "/new/one").ok());
-  EXPECT_TRUE(std::filesystem::is_empty(folder + "/new/one")) << "the check leaves nothing";
+  const OwnedFd open_folder(open(folder.c_str(), O_RDONLY | O_DIRECTORY));
+  std::filesystem::remove(folder + "/file");
+  EXPECT_TRUE(CheckFolder(open_folder.get(), folder).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(folder)) << "the check leaves nothing";
+  std::filesystem::remove(folder);
+  const absl::Status gone = CheckFolder(open_folder.get(), folder);
+  EXPECT_EQ(gone.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(gone.message()), HasSubstr(folder));
 }
 
 // A disk that is full for a moment: the record is not there, those before and after are.

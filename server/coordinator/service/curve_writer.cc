@@ -3,11 +3,11 @@
 #include <spdlog/spdlog.h>
 
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/beneath.h"
 #include "common/base/status_macros.h"
 #include "common/tensorboard/curve_events.h"
 
@@ -21,28 +21,23 @@ void CurveWriter::Stop() { loop_.Stop(); }
 
 void CurveWriter::Check(const std::string& folder, std::function<void(absl::Status)> done) {
   loop_.Post([this, folder, done = std::move(done)] {
-    absl::Status status = CheckBeneath(folder);
-    if (status.ok()) status = tensorboard::CheckFolder(folder);
-    done(std::move(status));
+    const absl::StatusOr<OwnedFd> opened = OpenFolder(folder);
+    done(opened.ok() ? tensorboard::CheckFolder(opened->get(), folder) : opened.status());
   });
 }
 
-// By where the folder really is, as far as it is there.
-absl::Status CurveWriter::CheckBeneath(const std::string& folder) const {
-  std::error_code error;
-  const auto real = std::filesystem::weakly_canonical(folder, error);
-  if (error) {
+// Made where it is not there.
+absl::StatusOr<OwnedFd> CurveWriter::OpenFolder(const std::string& folder) const {
+  const std::filesystem::path relative =
+      std::filesystem::path(folder).lexically_normal().lexically_relative(
+          std::filesystem::path(root_).lexically_normal());
+  if (root_.empty() || relative.empty() || relative == "." || *relative.begin() == "..") {
     return absl::FailedPreconditionError(
-        absl::StrCat("cannot find the folder ", folder, ": ", error.message()));
+        absl::StrCat(folder, " does not lie beneath --tensorboard-root ",
+                     root_.empty() ? "(none)" : root_));
   }
-  const auto root = std::filesystem::weakly_canonical(root_, error);
-  const auto relative = real.lexically_relative(root);
-  if (!root_.empty() && !error && !relative.empty() && *relative.begin() != "..") {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat(folder, " is ", real.string(), ", which does not lie beneath ",
-                   "--tensorboard-root ", root_.empty() ? "(none)" : root_));
+  STARLING_ASSIGN_OR_RETURN(const BeneathRoot root, BeneathRoot::Open(root_));
+  return root.OpenFolder(relative.string(), true);
 }
 
 void CurveWriter::Write(const CurveNews& news) {
@@ -79,9 +74,10 @@ void CurveWriter::Carry(const CurveNews& news) {
 absl::Status CurveWriter::Append(const CurveNews& news, Job& job) const {
   if (!news.point && !news.result) return absl::OkStatus();
   if (job.file == nullptr) {
-    STARLING_RETURN_IF_ERROR(CheckBeneath(news.folder));
-    STARLING_ASSIGN_OR_RETURN(
-        job.file, tensorboard::EventFile::Create(news.folder, news.session_step, absl::Now()));
+    STARLING_ASSIGN_OR_RETURN(const OwnedFd folder, OpenFolder(news.folder));
+    STARLING_ASSIGN_OR_RETURN(job.file,
+                              tensorboard::EventFile::CreateIn(folder.get(), news.folder,
+                                                               news.session_step, absl::Now()));
     spdlog::info("writes event files: {}", job.file->path());
   }
   if (news.point) STARLING_RETURN_IF_ERROR(job.file->Append(tensorboard::PointEvent(*news.point)));

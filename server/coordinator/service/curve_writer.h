@@ -11,6 +11,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/owned_fd.h"
 #include "common/executor/event_loop.h"
 #include "common/tensorboard/event_file.h"
 #include "server/coordinator/core/coordinator.h"
@@ -22,7 +24,8 @@ class CurveWriter {
  public:
   static constexpr int kWaitingMax = 10'000;  // news that wait for the disk; more is left out
 
-  // Writes to no folder that does not lie beneath `root`, links followed; empty: to none at all.
+  // Writes to no folder that does not lie beneath `root`, and follows no link beneath it (BeneathRoot);
+  // empty: to none at all.
   explicit CurveWriter(const std::string& root);
   ~CurveWriter();  // Stop()
 
@@ -44,7 +47,7 @@ class CurveWriter {
 
   void Carry(const CurveNews& news);
   absl::Status Append(const CurveNews& news, Job& job) const;
-  absl::Status CheckBeneath(const std::string& folder) const;
+  absl::StatusOr<OwnedFd> OpenFolder(const std::string& folder) const;
 
   const std::string root_;
   std::atomic<int> waiting_ = 0;

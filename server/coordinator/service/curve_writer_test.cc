@@ -1,7 +1,10 @@
 #include "server/coordinator/service/curve_writer.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +12,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -125,7 +129,10 @@ TEST_F(CurveWriterTest, NothingIsMadeOutsideOfItsRoot) {
   for (const std::string& bad : {absl::StrCat(beside, "/a"), absl::StrCat(root, "/../rootless/a"),
                                  absl::StrCat(root, "/link/a"), folder_}) {
     const absl::Status status = Check(writer, bad);
-    EXPECT_NE(status.message().find("does not lie beneath --tensorboard-root"),
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    const bool link = bad == absl::StrCat(root, "/link/a");
+    EXPECT_NE(status.message().find(link ? "link is a link, which may lead out of"
+                                         : "does not lie beneath --tensorboard-root"),
               absl::string_view::npos)
         << bad << status;
     CurveNews news = News(1, 1);
@@ -136,6 +143,32 @@ TEST_F(CurveWriterTest, NothingIsMadeOutsideOfItsRoot) {
   EXPECT_TRUE(std::filesystem::is_empty(beside));
   CurveWriter nowhere("");
   EXPECT_FALSE(Check(nowhere, root).ok());
+}
+
+// A folder becomes a link out of the root, over and over, also between any check and the opening.
+TEST_F(CurveWriterTest, ARaceForALinkLeadsNowhere) {
+  const std::string root = absl::StrCat(folder_, "/root");
+  const std::string beside = absl::StrCat(folder_, "/beside");
+  std::filesystem::create_directories(absl::StrCat(root, "/a"));
+  std::filesystem::create_directories(beside);
+  std::filesystem::create_directory_symlink("../beside", absl::StrCat(root, "/link"));
+  std::atomic<bool> stop = false;
+  std::thread attacker([&] {
+    const std::string a = absl::StrCat(root, "/a"), link = absl::StrCat(root, "/link");
+    while (!stop) renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, link.c_str(), RENAME_EXCHANGE);
+  });
+  {
+    CurveWriter writer(root);
+    for (uint64_t job = 1; job <= 5'000; ++job) {
+      CurveNews news = News(job, 10);
+      news.folder = absl::StrCat(root, "/a");
+      writer.Write(news);
+      writer.Write({.job = job, .folder = news.folder, .over = true});
+    }
+  }
+  stop = true;
+  attacker.join();
+  EXPECT_TRUE(std::filesystem::is_empty(beside));
 }
 
 TEST_F(CurveWriterTest, NewsThatWaitForTheDiskAreBounded) {
