@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/duration.h"
 #include "common/daemon/admin_port.h"
@@ -173,7 +174,7 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
   if (reason.signal != 0) {
     spdlog::info("draining: finishing the unit under way; a second signal ends at once");
     runtime.Drain();
-    const auto drained = exit_request->WaitUntil(absl::Now() + kDrainDeadline);
+    const auto drained = exit_request->WaitUntil(MonotonicNow() + kDrainDeadline);
     if (!drained.has_value()) spdlog::warn("did not drain within {}", absl::FormatDuration(kDrainDeadline));
     if (drained.has_value() && drained->signal == 0) reason = *drained;
   }

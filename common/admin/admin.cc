@@ -3,8 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/admin/process_metrics.h"
+#include "common/base/clock.h"
+#include "common/base/descriptors.h"
 #include "common/version/version.h"
 
 namespace starling::admin {
@@ -97,9 +98,12 @@ HttpResponse Admin::Metrics() {
 }
 
 HttpResponse Admin::Serve(const HttpRequest& request) {
-  if (request.path == "/healthz") return Verdict(health_.WhyNot(absl::Now()));
+  if (request.path == "/healthz") return Verdict(health_.WhyNot(MonotonicNow()));
   MutexLock lock(&mutex_);
-  if (request.path == "/readyz") return Verdict(why_not_ready_());
+  if (request.path == "/readyz") {
+    const std::string why = WhyNoDescriptors();
+    return Verdict(why.empty() ? why_not_ready_() : why);
+  }
   if (request.path == "/metrics") return Metrics();
   const auto page = pages_.find(request.path);
   if (page != pages_.end()) return page->second(request);

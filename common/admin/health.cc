@@ -1,14 +1,14 @@
 #include "common/admin/health.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 
 namespace starling::admin {
 
 void Health::Watch(EventLoop* loop, const std::string& name) {
   {
     MutexLock lock(&beats_->mutex);
-    beats_->last[name] = absl::Now();
+    beats_->last[name] = MonotonicNow();
   }
   loop->Post([loop, name, beats = beats_] { Beat(loop, name, beats); });
 }
@@ -17,7 +17,7 @@ void Health::Watch(EventLoop* loop, const std::string& name) {
 void Health::Beat(EventLoop* loop, const std::string& name, const std::shared_ptr<Beats>& beats) {
   {
     MutexLock lock(&beats->mutex);
-    beats->last[name] = absl::Now();
+    beats->last[name] = MonotonicNow();
   }
   loop->PostAfter(kBeatPeriod, [loop, name, beats] { Beat(loop, name, beats); });
 }

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/admin/listener.h"
+#include "common/base/clock.h"
 #include "common/sync/mutex.h"
 
 namespace starling::admin {
@@ -91,7 +91,7 @@ class PollServer final : public HttpServer {
     pthread_setname_np(pthread_self(), "admin");
     for (;;) {
       std::vector<pollfd> fds = {{stop_fd_, POLLIN, 0},
-                                 {absl::Now() < rest_until_ ? -1 : listener_.fd, POLLIN, 0}};
+                                 {MonotonicNow() < rest_until_ ? -1 : listener_.fd, POLLIN, 0}};
       for (const Connection& connection : connections_) {
         const bool writing = connection.state == Connection::kWriting;
         fds.push_back({connection.fd, static_cast<short>(writing ? POLLOUT : POLLIN), 0});
@@ -105,16 +105,16 @@ class PollServer final : public HttpServer {
   }
 
   int WaitMillis() const {
-    absl::Time next = absl::Now() < rest_until_ ? rest_until_ : absl::InfiniteFuture();
+    absl::Time next = MonotonicNow() < rest_until_ ? rest_until_ : absl::InfiniteFuture();
     for (const Connection& connection : connections_) next = std::min(next, connection.deadline);
     if (next == absl::InfiniteFuture()) return -1;
     return static_cast<int>(
-        std::clamp<int64_t>(absl::ToInt64Milliseconds(next - absl::Now()) + 1, 0, 60'000));
+        std::clamp<int64_t>(absl::ToInt64Milliseconds(next - MonotonicNow()) + 1, 0, 60'000));
   }
 
   // `fds`: two others, then those of connections_, in its order.
   void Serve(const std::vector<pollfd>& fds) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     size_t i = 2;
     for (auto it = connections_.begin(); it != connections_.end(); ++i) {
       bool keep = fds[i].revents == 0 || Advance(*it);
@@ -160,7 +160,7 @@ class PollServer final : public HttpServer {
     connection.out = Render(response);
     connection.in.clear();
     connection.state = Connection::kWriting;
-    connection.deadline = absl::Now() + options_.response_deadline;
+    connection.deadline = MonotonicNow() + options_.response_deadline;
   }
 
   bool Write(Connection& connection) {
@@ -172,7 +172,7 @@ class PollServer final : public HttpServer {
     }
     connection.out = std::string();
     connection.state = Connection::kLingering;
-    connection.deadline = absl::Now() + kLinger;
+    connection.deadline = MonotonicNow() + kLinger;
     return shutdown(connection.fd, SHUT_WR) == 0;
   }
 
@@ -188,7 +188,7 @@ class PollServer final : public HttpServer {
     for (int i = 0; i < kAcceptsAtOnce; ++i) {
       const int fd = accept4(listener_.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-        rest_until_ = absl::Now() + kRest;
+        rest_until_ = MonotonicNow() + kRest;
         if (!connections_.empty()) Evict();
         return;
       }
@@ -197,7 +197,7 @@ class PollServer final : public HttpServer {
       if (connections_.size() >= options_.connections_max) Evict();
       connections_.push_back({});
       connections_.back().fd = fd;
-      connections_.back().deadline = absl::Now() + options_.request_deadline;
+      connections_.back().deadline = MonotonicNow() + options_.request_deadline;
     }
   }
 

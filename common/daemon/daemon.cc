@@ -22,7 +22,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/version/version.h"
 
@@ -258,7 +258,7 @@ std::optional<DaemonExit::Reason> DaemonExit::WaitUntil(absl::Time deadline) {
     pollfd fds[] = {{signal_fd_, POLLIN, 0}, {request_fd_, POLLIN, 0}};
     int timeout = -1;
     if (deadline != absl::InfiniteFuture()) {
-      const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now()) + 1;
+      const int64_t left = absl::ToInt64Milliseconds(deadline - MonotonicNow()) + 1;
       timeout = static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
     }
     const int ready = poll(fds, 2, timeout);

@@ -123,7 +123,7 @@ class DaemonExit {
   // Blocks until the next signal or request; what came before counts. May be called again (a second
   // signal, during a drain).
   Reason Wait();
-  // As Wait, but until `deadline`; nothing when it passed.
+  // As Wait, but until `deadline` (of MonotonicNow's); nothing when it passed.
   std::optional<Reason> WaitUntil(absl::Time deadline);
 
   // Asks the process to end. The first request's status counts.

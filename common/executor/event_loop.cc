@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 
 namespace starling {
 
@@ -32,7 +32,7 @@ EventLoop::TimerId EventLoop::PostAt(absl::Time when, Task task) {
 }
 
 EventLoop::TimerId EventLoop::PostAfter(absl::Duration delay, Task task) {
-  return PostAt(absl::Now() + delay, std::move(task));
+  return PostAt(MonotonicNow() + delay, std::move(task));
 }
 
 bool EventLoop::Cancel(TimerId timer) {
@@ -76,7 +76,7 @@ void EventLoop::Run() {
         }
         // A due timer goes before posted tasks, so that a flood of those cannot starve it.
         const auto first = timers_.begin();
-        if (first != timers_.end() && first->first.first <= absl::Now()) {
+        if (first != timers_.end() && first->first.first <= MonotonicNow()) {
           task = std::move(first->second);
           timer_times_.erase(first->first.second);
           timers_.erase(first);

@@ -39,8 +39,9 @@ class EventLoop {
   // unrun, once the loop was stopped.
   bool Post(Task task);
 
-  // Runs `task` at `when` or soon after; timers that are due run in the order of their times, those of
-  // one time in the order of posting. Returns 0 once the loop was stopped.
+  // Runs `task` at `when`, a time of MonotonicNow's, or soon after; timers that are due run in the
+  // order of their times, those of one time in the order of posting. Returns 0 once the loop was
+  // stopped.
   TimerId PostAt(absl::Time when, Task task);
   TimerId PostAfter(absl::Duration delay, Task task);
 

@@ -2,14 +2,31 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <ctime>
+#include <functional>
 #include <future>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/testing/counting_memory.h"
+
+namespace {
+std::atomic<int64_t> wall_ahead_seconds = 0;
+}  // namespace
+
+// In place of the C library's: a wall clock that can be set.
+extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  const long result = syscall(SYS_clock_gettime, clock, time);
+  if (clock == CLOCK_REALTIME) time->tv_sec += wall_ahead_seconds;
+  return static_cast<int>(result);
+}
 
 namespace starling {
 namespace {
@@ -31,6 +48,26 @@ TEST(EventLoop, RunsTasksInOrderOnOneThread) {
   ASSERT_EQ(order.size(), 1000u);
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(order[i], i);
   EXPECT_NE(thread, std::this_thread::get_id());
+}
+
+// Somebody sets the clock back by an hour.
+TEST(EventLoop, TimersDoNotFollowTheWallClock) {
+  EventLoop loop("test");
+  std::atomic<int> ticks = 0;
+  std::function<void()> tick = [&] {
+    ++ticks;
+    loop.PostAfter(absl::Milliseconds(20), tick);
+  };
+  loop.Post(tick);
+  const absl::Time before = absl::Now();
+  wall_ahead_seconds = -3600;
+  while (absl::Now() > before) absl::SleepFor(absl::Milliseconds(10));  // Abseil looks now and then
+  const int then = ticks;
+  const absl::Time deadline = MonotonicNow() + absl::Seconds(30);
+  while (ticks < then + 3 && MonotonicNow() < deadline) absl::SleepFor(absl::Milliseconds(10));
+  EXPECT_GE(ticks, then + 3);
+  loop.Stop();
+  wall_ahead_seconds = 0;
 }
 
 TEST(EventLoop, HasRoomFromTheBegin) {
@@ -56,11 +93,11 @@ TEST(EventLoop, TimersRunByTimeNotBeforeIt) {
   EventLoop loop("test");
   std::promise<std::vector<int>> done;
   std::vector<int> order;
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   const absl::Time last = now + absl::Milliseconds(30);
   loop.PostAt(last, [&] {
     order.push_back(3);
-    EXPECT_GE(absl::Now(), last);
+    EXPECT_GE(MonotonicNow(), last);
     done.set_value(order);
   });
   loop.PostAt(now + absl::Milliseconds(10), [&] { order.push_back(1); });
@@ -72,7 +109,7 @@ TEST(EventLoop, CancelledTimerNeverRuns) {
   EventLoop loop("test");
   bool ran = false;
   std::promise<void> done;
-  const absl::Time when = absl::Now() + absl::Milliseconds(20);
+  const absl::Time when = MonotonicNow() + absl::Milliseconds(20);
   const EventLoop::TimerId timer = loop.PostAt(when, [&] { ran = true; });
   loop.PostAt(when + absl::Milliseconds(1), [&] { done.set_value(); });
   EXPECT_TRUE(loop.Cancel(timer));

@@ -1,24 +1,18 @@
-// Mutex, MutexLock and CondVar: Abseil's, except under ThreadSanitizer, which cannot see into
-// Debian's Abseil (it is not instrumented) and gets std::mutex and std::condition_variable instead.
-// Use these, not Abseil's, in code that ThreadSanitizer is to judge.
+// Mutex, MutexLock and CondVar: the standard library's, with annotations for thread safety.
+// ThreadSanitizer sees into them (not into Debian's Abseil, which is not instrumented), and waits
+// with a deadline do not follow the wall clock, as Abseil's do. Use these, not Abseil's, where a
+// wait has a deadline and in code that ThreadSanitizer is to judge.
 #ifndef STARLING_COMMON_SYNC_MUTEX_H_
 #define STARLING_COMMON_SYNC_MUTEX_H_
 
-#include "absl/base/thread_annotations.h"
-#include "absl/time/time.h"
-
-#ifdef STARLING_TSAN
 #include <condition_variable>
 #include <mutex>
 
-#include "absl/time/clock.h"
-#else
-#include "absl/synchronization/mutex.h"
-#endif
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 
 namespace starling {
-
-#ifdef STARLING_TSAN
 
 class ABSL_LOCKABLE Mutex {
  public:
@@ -54,16 +48,16 @@ class CondVar {
     condition_.wait(lock);
     lock.release();
   }
-  // As Wait. True when `deadline` has passed.
+  // As Wait. True when `deadline`, a time of MonotonicNow's, has passed.
   bool WaitWithDeadline(Mutex* mutex, absl::Time deadline) {
     if (deadline == absl::InfiniteFuture()) {
       Wait(mutex);
       return false;
     }
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    condition_.wait_until(lock, absl::ToChronoTime(deadline));
+    condition_.wait_until(lock, ToSteady(deadline));
     lock.release();
-    return absl::Now() >= deadline;
+    return MonotonicNow() >= deadline;
   }
   void Signal() { condition_.notify_one(); }
   void SignalAll() { condition_.notify_all(); }
@@ -71,14 +65,6 @@ class CondVar {
  private:
   std::condition_variable condition_;
 };
-
-#else
-
-using Mutex = absl::Mutex;
-using MutexLock = absl::MutexLock;
-using CondVar = absl::CondVar;
-
-#endif
 
 }  // namespace starling
 

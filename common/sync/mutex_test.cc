@@ -1,3 +1,4 @@
+#include "common/base/clock.h"
 #include "common/sync/mutex.h"
 
 #include <gtest/gtest.h>
@@ -5,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
 
 namespace starling {
 namespace {
@@ -46,10 +46,10 @@ TEST(CondVar, TellsThatTheDeadlinePassed) {
   Mutex mutex;
   CondVar never;
   MutexLock lock(&mutex);
-  const absl::Time deadline = absl::Now() + absl::Milliseconds(5);
+  const absl::Time deadline = MonotonicNow() + absl::Milliseconds(5);
   while (!never.WaitWithDeadline(&mutex, deadline)) {
   }
-  EXPECT_GE(absl::Now(), deadline);
+  EXPECT_GE(MonotonicNow(), deadline);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/transport/grpc_stream.h"
 #include "common/transport/grpc_util.h"
 
@@ -60,7 +61,7 @@ class ClientStream final : public GrpcStream {
         address_allowed_(CheckPeerAddress(options.address, security.get())),
         channel_(MakeChannel(options.address, std::move(security), {options.role})),
         stub_(channel_),
-        since_(absl::Now()) {}
+        since_(MonotonicNow()) {}
 
   void Start() {
     live_->Add(shared_from_this());
@@ -176,7 +177,7 @@ class ClientStream final : public GrpcStream {
     return absl::Status(
         error.ok() ? absl::StatusCode::kUnavailable : error.code(),
         absl::StrCat("no stream to ", options_.whom, " at ", options_.address, " after ",
-                     absl::FormatDuration(absl::Trunc(absl::Now() - since_, absl::Milliseconds(1))),
+                     absl::FormatDuration(absl::Trunc(MonotonicNow() - since_, absl::Milliseconds(1))),
                      " (since ", absl::FormatTime("%H:%M:%S", since_, absl::UTCTimeZone()), " UTC)",
                      "; last error: ",
                      error.ok() ? "the peer did not answer" : error.ToString()));

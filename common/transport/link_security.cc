@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 
 namespace starling {
@@ -117,8 +118,9 @@ absl::StatusOr<std::shared_ptr<const LinkSecurity>> LinkSecurity::Tls(const TlsF
 LinkSecurity::~LinkSecurity() {
   if (!watcher_.joinable()) return;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stop_ = true;
+    stopping_.SignalAll();
   }
   watcher_.join();
 }
@@ -160,7 +162,7 @@ absl::Status LinkSecurity::Install(const Contents& contents) {
   auto authorities = CertificateAuthorities::Read(contents.authorities);
   STARLING_RETURN_IF_ERROR(InFile("--tls-ca", files_.authorities, authorities.status()));
   STARLING_RETURN_IF_ERROR(CheckOwn(contents, **authorities));
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   authorities_ = *std::move(authorities);
   valid_until_ = facts->not_after;
   return absl::OkStatus();
@@ -172,8 +174,11 @@ void LinkSecurity::Watch() {
   std::string said;
   for (;;) {
     {
-      absl::MutexLock lock(&mutex_);
-      if (mutex_.AwaitWithTimeout(absl::Condition(&stop_), kWatchPeriod)) return;
+      MutexLock lock(&mutex_);
+      const absl::Time next = MonotonicNow() + kWatchPeriod;
+      while (!stop_ && !stopping_.WaitWithDeadline(&mutex_, next)) {
+      }
+      if (stop_) return;
     }
     absl::StatusOr<Contents> contents = ReadFiles();
     absl::Status status = contents.status();
@@ -197,7 +202,7 @@ void LinkSecurity::Watch() {
 }
 
 absl::Time LinkSecurity::valid_until() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return valid_until_;
 }
 
@@ -211,7 +216,7 @@ std::optional<CertificateAuthorities::Refusal> LinkSecurity::CheckCertificate(
     absl::string_view leaf_pem, absl::string_view chain_pem, CertificateUse use) const {
   std::shared_ptr<const CertificateAuthorities> authorities;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     authorities = authorities_;
   }
   const absl::Time now = absl::Now();
@@ -220,7 +225,7 @@ std::optional<CertificateAuthorities::Refusal> LinkSecurity::CheckCertificate(
   refusals_.CountHandshake(refusal->reason);
   bool say = false;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     say = now - complained_ >= kComplaintInterval;
     if (say) complained_ = now;
   }

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/sync/mutex.h"
 #include "common/transport/certificate.h"
 #include "common/transport/handshake_refusals.h"
 #include "common/transport/identity.h"
@@ -83,11 +84,12 @@ class LinkSecurity {
   CertificateOwner self_;
   mutable RefusalCounters refusals_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<const CertificateAuthorities> authorities_ ABSL_GUARDED_BY(mutex_);
   absl::Time valid_until_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   mutable absl::Time complained_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar stopping_;
   // Its own: `make` takes locks of gRPC, under which gRPC asks CheckCertificate, which takes mutex_.
   mutable absl::Mutex shared_mutex_;
   mutable std::shared_ptr<void> shared_ ABSL_GUARDED_BY(shared_mutex_);

@@ -13,7 +13,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/sync/mutex.h"
 #include "kernels/cuda/abi.h"
 
@@ -106,7 +106,7 @@ struct Opening {
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const std::string& path,
                                                        absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = MonotonicNow() + patience;
   const auto opening = std::make_shared<Opening>();
   std::thread thread([opening, path] {
     absl::StatusOr<std::unique_ptr<Device>> device = Open(path);

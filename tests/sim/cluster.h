@@ -95,6 +95,7 @@ class Cluster {
   void CrashWorker();
   void CrashCoordinator();
   void CrashShard();
+  void StepWall();
   void Pause();
   void DrainWorker();
   void Revive(WorkerNode* worker, absl::Duration after);

@@ -66,7 +66,7 @@ void CoordinatorNode::Start() {
   }
   instance_->core = *std::move(core);
   core_ = instance_->core.get();
-  core_->Start(world_->now(), *instance_);
+  core_->Start(world_->now(), world_->wall(), *instance_);
   truth_->OnStarted(Generation(core_->generation()));
   Tick(instance_, absl::InfiniteFuture());
 }
@@ -85,7 +85,7 @@ void CoordinatorNode::Step(const std::shared_ptr<Instance>& instance,
                            const CoordinatorEvent& event) {
   if (instance->dead) return;
   world_->Trace(event.index(), 1);
-  instance->core->Step(event, world_->now(), *instance);
+  instance->core->Step(event, world_->now(), world_->wall(), *instance);
   if (instance->dead && instance == instance_ && alive) {
     world_->Count("fault: coordinator crash within a step");
     Crash();

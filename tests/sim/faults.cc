@@ -43,9 +43,10 @@ void Cluster::NextFault() {
       int weight;
       void (Cluster::*happen)();
     };
-    static constexpr Row kRows[] = {{25, &Cluster::CutWorker},   {25, &Cluster::Pause},
+    static constexpr Row kRows[] = {{23, &Cluster::CutWorker},   {25, &Cluster::Pause},
                                     {20, &Cluster::CrashWorker}, {15, &Cluster::CrashCoordinator},
-                                    {8, &Cluster::DrainWorker},  {7, &Cluster::CrashShard}};
+                                    {8, &Cluster::DrainWorker},  {7, &Cluster::CrashShard},
+                                    {2, &Cluster::StepWall}};
     uint64_t at = world_.random().Below(100);
     for (const Row& row : kRows) {
       if (at < static_cast<uint64_t>(row.weight)) {
@@ -113,6 +114,12 @@ void Cluster::CrashShard() {
   ShardNode* shard = Pick(world_.random(), shards_).get();
   shard->Crash();
   world_.After(absl::Milliseconds(300), nullptr, [shard] { shard->Start(); });
+}
+
+// Somebody sets the coordinator's clock.
+void Cluster::StepWall() {
+  world_.Count("fault: step of the wall clock");
+  world_.StepWall(world_.random().Chance(0.5) ? absl::Hours(1) : -absl::Hours(1));
 }
 
 // As SIGSTOP and SIGCONT. Shards only for less than makes them lost.

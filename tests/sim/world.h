@@ -67,6 +67,9 @@ class World {
   explicit World(uint64_t seed) : random_(seed) {}
 
   absl::Time now() const { return now_; }
+  // What people's clocks show; no promise may follow it.
+  absl::Time wall() const { return now_ + wall_ahead_; }
+  void StepWall(absl::Duration by) { wall_ahead_ += by; }
   absl::Duration elapsed() const { return now_ - absl::UnixEpoch(); }
   Random& random() { return random_; }
 
@@ -113,6 +116,7 @@ class World {
   void WakeAt(absl::Time at, const Process* process);
 
   absl::Time now_ = absl::UnixEpoch();
+  absl::Duration wall_ahead_;
   uint64_t numbers_ = 0;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
   std::map<const Process*, std::vector<Entry>> held_;  // of paused processes

@@ -90,7 +90,7 @@ class Loader {
 
   // Takes micro-batch `work` (count = 1). Not staged yet: gathers it at once, in the caller's
   // thread and whatever the read-ahead. Being gathered: waits for it, kDeadlineExceeded at
-  // `deadline`. kCancelled after Cancel, also for a waiter. kInvalidArgument as Prefetch. What
+  // `deadline` (of MonotonicNow's). kCancelled after Cancel, also for a waiter. kInvalidArgument as Prefetch. What
   // DataSet::Gather failed with comes from here, once for each batch; the next Take tries again.
   absl::StatusOr<BatchHandle> Take(const WorkRange& work, absl::Time deadline);
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 
 namespace starling {
 
@@ -28,12 +29,12 @@ bool ReplayWait::For(absl::Duration time, absl::FunctionRef<bool()> stopped) {
   constexpr absl::Duration kLook = absl::Milliseconds(20);
   const absl::Duration caught_up = std::min(time, late_);
   late_ -= caught_up;
-  const absl::Time until = absl::Now() + (time - caught_up);
-  for (absl::Time now = absl::Now(); now < until; now = absl::Now()) {
+  const absl::Time until = MonotonicNow() + (time - caught_up);
+  for (absl::Time now = MonotonicNow(); now < until; now = MonotonicNow()) {
     absl::SleepFor(std::min(kLook, until - now));
     if (stopped()) return false;
   }
-  late_ += absl::Now() - until;
+  late_ += MonotonicNow() - until;
   return !stopped();
 }
 

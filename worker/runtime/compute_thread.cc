@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/sync/mutex.h"
 #include "worker/runtime/step_recorder.h"
 
@@ -30,7 +30,7 @@ class UnitBatches : public BatchSource {
     WorkRange micro = range;
     micro.first = id;
     micro.count = 1;
-    auto batch = loader_.Take(micro, absl::Now() + kDeadline);
+    auto batch = loader_.Take(micro, MonotonicNow() + kDeadline);
     if (!batch.ok()) return batch.status();
     const MicroBatch view{(*batch)->samples(), (*batch)->input_data(), (*batch)->label_data()};
     MutexLock lock(&mutex_);

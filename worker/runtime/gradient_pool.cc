@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "spdlog/spdlog.h"
 
 namespace starling {
@@ -28,11 +28,11 @@ std::shared_ptr<GradientBuffer> GradientPool::Acquire(const std::shared_ptr<Grad
   {
     MutexLock lock(&pool->mutex_);
     OfSlice& slice = pool->slices_[id.value];
-    const absl::Time began = absl::Now();
+    const absl::Time began = MonotonicNow();
     while (slice.loaned >= most && !pool->cancelled_) {
-      if (pool->returned_.WaitWithDeadline(&pool->mutex_, absl::Now() + kSay)) {
+      if (pool->returned_.WaitWithDeadline(&pool->mutex_, MonotonicNow() + kSay)) {
         spdlog::warn("compute has waited {:.0f} s for an ack of slice {} ({} pushes are open)",
-                     absl::ToDoubleSeconds(absl::Now() - began), id.value, slice.loaned);
+                     absl::ToDoubleSeconds(MonotonicNow() - began), id.value, slice.loaned);
       }
     }
     if (pool->cancelled_) return nullptr;

@@ -5,7 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "spdlog/spdlog.h"
 #include "common/base/make_room.h"
 #include "common/base/memory.h"
@@ -83,14 +83,14 @@ WorkerRuntime::WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<Coord
       session_(MakeSessionOptions(options_)),
       meter_(kMeterWindow),
       readiness_(absl::StrCat("registers with the coordinator at ", options_.coordinator)),
-      started_(absl::Now()),
+      started_(MonotonicNow()),
       loop_("session"),
       background_("background"),
       coordinator_(std::move(coordinator)),
       stream_client_(std::move(streams)) {
   ComputeListener listener;
   listener.on_begin = [this](session::UnitId) {
-    loop_.Post([this] { meter_.UnitBegan(absl::Now()); });
+    loop_.Post([this] { meter_.UnitBegan(MonotonicNow()); });
   };
   listener.on_gradient = [this](FinishedGradient gradient) {
     loop_.Post([this, gradient = std::move(gradient)]() mutable { OnGradient(std::move(gradient)); });
@@ -141,10 +141,10 @@ void WorkerRuntime::Tick() {
 
 void WorkerRuntime::Step(session::Event event) {
   if (exited_) return;
-  session_.Step(event, absl::Now(), [this](session::Action&& next) {
+  session_.Step(event, MonotonicNow(), [this](session::Action&& next) {
     std::visit([this](auto&& typed) { Carry(std::move(typed)); }, std::move(next));
   });
-  standing_.Become(session_.standing(), absl::Now());
+  standing_.Become(session_.standing(), MonotonicNow());
 }
 
 // ---- Coordinator ----------------------------------------------------------------------------
@@ -159,7 +159,7 @@ void WorkerRuntime::Carry(action::Register action) {
     loop_.Post([this, reply = std::move(reply)] {
       if (!reply.ok()) return OnRegisterFailed(reply.status());
       registered_once_ = true;
-      last_answer_ = absl::Now();
+      last_answer_ = MonotonicNow();
       if (!reply->refused().empty()) {
         return Step(event::RegisterFailed{absl::FailedPreconditionError(reply->refused())});
       }
@@ -173,7 +173,7 @@ void WorkerRuntime::Carry(action::Register action) {
 }
 
 void WorkerRuntime::OnRegisterFailed(const absl::Status& status) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   const std::string text = NoCoordinator(options_.coordinator, started_, now, status);
   if (!registered_once_ && now - started_ > options_.coordinator_timeout) {
     return Carry(action::Exit{absl::UnavailableError(text)});
@@ -187,7 +187,7 @@ void WorkerRuntime::OnRegisterFailed(const absl::Status& status) {
 }
 
 void WorkerRuntime::OnReportFailed(const absl::Status& status) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   if (now - last_complaint_ < kComplaintInterval) return;
   last_complaint_ = now;
   spdlog::warn("{}; going on with what was leased",
@@ -195,7 +195,7 @@ void WorkerRuntime::OnReportFailed(const absl::Status& status) {
 }
 
 void WorkerRuntime::Carry(action::Report action) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   action.report.set_hidden_share(meter_.hidden_share(now));
   action.report.set_samples_per_second(meter_.samples_per_second(now));
   AddTimes(now, &action.report);
@@ -205,7 +205,7 @@ void WorkerRuntime::Carry(action::Report action) {
                              [this, incarnation](absl::StatusOr<WorkerOrders> orders) {
     loop_.Post([this, incarnation, orders = std::move(orders)] {
       if (orders.ok()) {
-        last_answer_ = absl::Now();
+        last_answer_ = MonotonicNow();
         Step(event::Orders{incarnation, *orders});
       } else {
         OnReportFailed(orders.status());
@@ -265,7 +265,7 @@ void WorkerRuntime::Carry(action::Disconnect action) {
   it->second->stream->Close(absl::CancelledError("the worker is done here"));
   streams_.erase(it);
   links_.Forget(action.shard);
-  meter_.Forget(action.shard, absl::Now());
+  meter_.Forget(action.shard, MonotonicNow());
 }
 
 bool WorkerRuntime::IsCurrent(ShardId shard, uint64_t connection) const {
@@ -278,7 +278,7 @@ void WorkerRuntime::OnStreamDown(ShardId shard, uint64_t connection, const absl:
   spdlog::warn("stream to shard {} is down: {}", shard.value, status.ToString());
   links_.Down(shard, streams_.at(shard)->stream->stats(), status.ToString());
   streams_.erase(shard);
-  meter_.Forget(shard, absl::Now());
+  meter_.Forget(shard, MonotonicNow());
   Step(event::StreamDown{shard, status});
 }
 
@@ -351,14 +351,14 @@ void WorkerRuntime::Remember(ShardId shard, const FrameHeader& header) {
     const std::pair<ShardId, uint64_t> request(shard, header.request_id);
     auto& newest = newest_pull_[{header.key.slice, evaluation}];
     if (newest != request && open_requests_.erase(newest) > 0) {
-      meter_.Answered(newest.first, newest.second, absl::Now());
+      meter_.Answered(newest.first, newest.second, MonotonicNow());
     }
     newest = request;
   }
   open_requests_[{shard, header.request_id}] = {
       .type = header.type, .begin_us = SpanRing::NowMicros(), .clock = header.clock,
       .slice = header.key.slice, .flow = flow};
-  if (header.type != FrameType::kClose) meter_.Sent(shard, header.request_id, absl::Now());
+  if (header.type != FrameType::kClose) meter_.Sent(shard, header.request_id, MonotonicNow());
 }
 
 SliceArrival WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
@@ -370,14 +370,14 @@ SliceArrival WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
   if (header.type != FrameType::kError) {
     links_.Answered(shard, request.type, request.slice,
                     absl::Microseconds(now_us - request.begin_us),
-                    absl::Microseconds(header.held_us), absl::Now());
+                    absl::Microseconds(header.held_us), MonotonicNow());
   }
   if (request.type != FrameType::kClose) {
     const bool push = request.type == FrameType::kPush;
     spans_->Record(absl::StrCat(push ? "push slice " : "pull slice ", request.slice.value),
                    push ? SpanCategory::kPush : SpanCategory::kPull, request.begin_us, now_us,
                    {.clock = request.clock, .slice = request.slice.value, .flow = request.flow});
-    meter_.Answered(shard, header.request_id, absl::Now());
+    meter_.Answered(shard, header.request_id, MonotonicNow());
   }
   return {request.begin_us, now_us, header.held_us};
 }
@@ -414,7 +414,7 @@ void WorkerRuntime::Carry(action::Prepare action) {
         asked_.clear();
         units_ = samples_ = 0;
         figures_.BeginJob(description.spec().name());
-        standing_.Begin(session_.standing(), absl::Now());
+        standing_.Begin(session_.standing(), MonotonicNow());
         prepared.slices = job_->SliceShapes();
         MakeRoomForRequests(session::RequestsAtFirst(prepared.slices.size()));
         if (recorder_ != nullptr) recorder_->BeginJob(job_);
@@ -512,7 +512,7 @@ void WorkerRuntime::OnUnit(FinishedUnit unit) {
   for (const RangeResult& range : unit.result.ranges) samples += range.samples;
   const double waited = unit.result.slice_wait_seconds + unit.result.ack_wait_seconds;
   const bool train = computing_.purpose == WorkPurpose::kTrain;
-  meter_.UnitEnded(absl::Seconds(waited), train ? samples : 0, absl::Now());
+  meter_.UnitEnded(absl::Seconds(waited), train ? samples : 0, MonotonicNow());
   if (!unit.status.ok()) {
     if (unit.device_lost) spdlog::error("leaves the cluster: {}", unit.status.ToString());
     return Step(event::UnitFailed{unit.unit, unit.status, unit.device_lost});

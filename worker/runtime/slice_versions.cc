@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/trace/span_ring.h"
 #include "spdlog/spdlog.h"
 
@@ -38,12 +38,12 @@ bool SliceVersions::Wait(SliceId slice, Clock version, uint64_t* held_us) {
   constexpr absl::Duration kSay = absl::Seconds(10);
   MutexLock lock(&mutex_);
   const OfSlice& of_slice = slices_[slice.value];
-  const absl::Time began = absl::Now();
+  const absl::Time began = MonotonicNow();
   const uint64_t begin_us = SpanRing::NowMicros();
   while (!cancelled_ && of_slice.version != version) {
-    if (changed_.WaitWithDeadline(&mutex_, absl::Now() + kSay)) {
+    if (changed_.WaitWithDeadline(&mutex_, MonotonicNow() + kSay)) {
       spdlog::warn("compute has waited {:.0f} s for slice {} at clock {} (it has {})",
-                   absl::ToDoubleSeconds(absl::Now() - began), slice.value, version,
+                   absl::ToDoubleSeconds(MonotonicNow() - began), slice.value, version,
                    of_slice.version);
     }
   }

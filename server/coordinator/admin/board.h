@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/sync/mutex.h"
 
 namespace starling {
@@ -31,7 +31,7 @@ class Board {
   // Not older than `max_age`. nullptr: the owner did not answer within `patience` of the question,
   // or had no answer.
   std::shared_ptr<const T> Get() {
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     {
       MutexLock lock(&state_->mutex);
       if (state_->value != nullptr && now - state_->as_of < max_age_) return state_->value;

@@ -22,10 +22,13 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(const Coordinat
   return std::unique_ptr<Coordinator>(new Coordinator(std::move(core)));
 }
 
-void Coordinator::Start(absl::Time now, CoordinatorSink& sink) { core_->Start(now, sink); }
+void Coordinator::Start(absl::Time now, absl::Time wall, CoordinatorSink& sink) {
+  core_->Start(now, wall, sink);
+}
 
-void Coordinator::Step(const CoordinatorEvent& event, absl::Time now, CoordinatorSink& sink) {
-  core_->Step(event, now, sink);
+void Coordinator::Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall,
+                       CoordinatorSink& sink) {
+  core_->Step(event, now, wall, sink);
 }
 
 bool Coordinator::AsksForFolder(const SubmitRequest& request) const {
@@ -36,30 +39,39 @@ uint64_t Coordinator::generation() const { return core_->generation(); }
 
 // ---- One step ----
 
-void Coordinator::Core::Start(absl::Time now, CoordinatorSink& sink) {
+void Coordinator::Core::Start(absl::Time now, absl::Time wall, CoordinatorSink& sink) {
   now_ = last_step_ = started_ = now;
+  wall_ = wall;
   cluster_.set_schema(records::kSchema);
   cluster_.set_generation(cluster_.generation() + 1);
   SaveCluster();
   for (auto& [id, worker] : workers_) worker.last_heard = now + options_.start_grace;
   for (auto& [id, shard] : shards_) shard.last_heard = now + options_.start_grace;
   for (auto& [uid, job] : jobs_) {
+    job.running_since = now;
     if (job.over()) {
-      job.ended_at = now - std::max(absl::ZeroDuration(), now - absl::FromUnixMicros(job.state.ended_us()));
+      const absl::Time ended = absl::FromUnixMicros(job.state.ended_us());
+      job.ended_at = now - std::max(absl::ZeroDuration(), wall - ended);
       continue;
     }
     if (!job.unreadable.empty()) {
       End(job, FAILED, job.unreadable);
       continue;
     }
+    if (job.running() && !job.state.has_running_us())  // written before it was summed up
+      job.state.set_running_us(std::max<int64_t>(0, absl::ToUnixMicros(wall) - job.state.started_us()));
+    const absl::Time submitted = absl::FromUnixMicros(job.stored.submitted_us());
+    job.pending_since = now - std::max(absl::ZeroDuration(), wall - submitted);
     TellCurveAgain(job);
     Log(job, absl::StrCat("coordinator started again, generation ", generation()));
   }
   Flush(sink, false);
 }
 
-void Coordinator::Core::Step(const CoordinatorEvent& event, absl::Time now, CoordinatorSink& sink) {
+void Coordinator::Core::Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall,
+                             CoordinatorSink& sink) {
   now_ = std::max(now, now_);
+  wall_ = wall;
   NoticePause();
   Dispatch(event);
   // Scheduling and progress feed each other; both stop when nothing changes any more.
@@ -128,7 +140,7 @@ void Coordinator::Core::Reply(CallId call, CoordinatorReply reply) {
 void Coordinator::Core::Log(Job& job, const std::string& text) {
   LogEntry entry;
   entry.set_number(++job.last_log);
-  entry.set_time(absl::FormatTime(absl::RFC3339_sec, now_, absl::UTCTimeZone()));
+  entry.set_time(WallTimeText());
   entry.set_text(text);
   job.log.push_back(std::move(entry));
   if (job.log.size() > limits::kLogEntriesPerJobMax) job.log.pop_front();
@@ -158,7 +170,24 @@ void Coordinator::Core::Save(const Shard& shard) {
   batch_.puts[records::Shard(shard.id())] = shard.stored.SerializeAsString();
 }
 
-void Coordinator::Core::SaveState(const Job& job) {
+// What the job has run for, as far as a coordinator was there to see it.
+int64_t Coordinator::Core::RunningMicros(const Job& job) const {
+  return job.state.running_us() +
+         (job.running() ? absl::ToInt64Microseconds(now_ - job.running_since) : 0);
+}
+
+double Coordinator::Core::RunningSeconds(const Job& job) const {
+  return static_cast<double>(RunningMicros(job)) / 1e6;
+}
+
+std::string Coordinator::Core::WallTimeText() const {
+  return absl::FormatTime(absl::RFC3339_sec, wall_, absl::UTCTimeZone());
+}
+
+void Coordinator::Core::SaveState(Job& job) {
+  const int64_t running = RunningMicros(job);
+  job.running_since += absl::Microseconds(running - job.state.running_us());
+  job.state.set_running_us(running);
   batch_.puts[records::JobState(job.uid())] = job.state.SerializeAsString();
 }
 

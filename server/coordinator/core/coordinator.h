@@ -4,8 +4,8 @@
 // (tests/sim) are its adaptors; they decide nothing.
 //
 //   auto core = Coordinator::Create(options, *store->Load());
-//   (*core)->Start(now, sink);
-//   (*core)->Step(WorkerReportEvent{call, report}, now, sink);
+//   (*core)->Start(now, wall, sink);
+//   (*core)->Step(WorkerReportEvent{call, report}, now, wall, sink);
 #ifndef STARLING_SERVER_COORDINATOR_CORE_COORDINATOR_H_
 #define STARLING_SERVER_COORDINATOR_CORE_COORDINATOR_H_
 
@@ -214,8 +214,9 @@ struct CoordinatorOptions {
 // that
 //   starts again learns from WorkerReport.leases_held what is being worked on.
 //
-// One thread at a time. `now` never goes backwards, across restarts neither (as far as the
-// machine's clock allows: it is what running times and the wall time of jobs are measured with).
+// One thread at a time. There are two clocks. `now` never goes back within a process, and means
+// nothing to the next one (MonotonicNow): silence, deadlines, leases and the running time of jobs
+// follow it. `wall` is what people are shown, and may jump either way (absl::Now).
 class Coordinator {
  public:
   // From what the store holds; empty: a new cluster. kDataLoss names the record that cannot be
@@ -225,9 +226,10 @@ class Coordinator {
   ~Coordinator();
 
   // Once, before the first Step: takes the next generation.
-  void Start(absl::Time now, CoordinatorSink& sink);
+  void Start(absl::Time now, absl::Time wall, CoordinatorSink& sink);
 
-  void Step(const CoordinatorEvent& event, absl::Time now, CoordinatorSink& sink);
+  void Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall,
+            CoordinatorSink& sink);
 
   // Whether only the submission's folder for event files is still to be looked at before the event
   // may come: all else that can be said at once is well. Otherwise the event may come at once.

@@ -29,8 +29,9 @@ class Coordinator::Core {
   Core(const CoordinatorOptions& options) : options_(options) {}
 
   absl::Status Load(const StoreSnapshot& snapshot);  // snapshot.cc
-  void Start(absl::Time now, CoordinatorSink& sink);
-  void Step(const CoordinatorEvent& event, absl::Time now, CoordinatorSink& sink);
+  void Start(absl::Time now, absl::Time wall, CoordinatorSink& sink);
+  void Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall,
+            CoordinatorSink& sink);
   bool AsksForFolder(const SubmitRequest& request) const;
   uint64_t generation() const { return cluster_.generation(); }
 
@@ -129,6 +130,8 @@ class Coordinator::Core {
     std::map<uint32_t, double> seconds_per_item;  // of workers, over passes
     bool recovering = false;                      // right after a start: grants wait for reports
     bool coverage_changed = false;                // free items may turn out to be covered
+    absl::Time pending_since;
+    absl::Time running_since;  // when state.running_us was last brought up to date
     absl::Time last_cut;
     double loss = 0;  // smoothed
     bool has_loss = false;
@@ -244,7 +247,7 @@ class Coordinator::Core {
 
   // on_curves.cc
   void AdvanceCurve(Job& job, bool last);
-  JobCurve::Moment CurveMoment(Job& job, uint64_t step, double seconds) const;
+  JobCurve::Moment CurveMoment(Job& job, uint64_t step, double seconds, absl::Time wall) const;
   void SaveCurve(Job& job);
   void DeleteCurve(const Job& job);
   static void RestoreCurve(Job& job, std::map<uint32_t, StoredCurve> chunks);
@@ -402,7 +405,10 @@ class Coordinator::Core {
   void SaveCluster();
   void Save(const Worker& worker);
   void Save(const Shard& shard);
-  void SaveState(const Job& job);
+  int64_t RunningMicros(const Job& job) const;
+  double RunningSeconds(const Job& job) const;
+  void SaveState(Job& job);
+  std::string WallTimeText() const;
   void SaveResult(const Job& job, uint32_t epoch);
   void Put(const std::string& key, std::string value);
   void Delete(const std::string& key);
@@ -437,6 +443,7 @@ class Coordinator::Core {
 
   // ---- Of the step that is being taken ----
   absl::Time now_;
+  absl::Time wall_;  // for people only
   StoreBatch batch_;
   std::vector<std::pair<CallId, CoordinatorReply>> replies_;
   std::vector<CurveNews> curve_news_;

@@ -49,26 +49,27 @@ void Coordinator::Core::On(const CurvesEvent& event) {
 void Coordinator::Core::AdvanceCurve(Job& job, bool last) {
   if (job.state.started_us() == 0) return;
   const bool trained = job.state.epoch() >= JobEpochs(job.spec(), job.samples());
-  const bool cut_seen = job.last_cut > absl::FromUnixMicros(job.state.started_us());
+  const bool cut_seen = job.last_cut != absl::Time();
   const absl::Time until =
       last && trained && cut_seen ? job.last_cut : now_;  // an evaluation may have followed
-  const double seconds =
-      absl::ToDoubleSeconds(until - absl::FromUnixMicros(job.state.started_us()));
+  const double seconds = RunningSeconds(job) - absl::ToDoubleSeconds(now_ - until);
   if (!last && !job.curve.Due(JobStepsOf(job) + 1, seconds, false))
     return;  // quick: most of the time
   const uint64_t step = StepsDone(job);
   if (!last && step == JobStepsOf(job)) return;
   if (!job.curve.Due(step, seconds, last)) return;
-  const CurvePoint point = job.curve.Add(CurveMoment(job, step, seconds));
+  const absl::Time wall = wall_ - (now_ - until);
+  const CurvePoint point = job.curve.Add(CurveMoment(job, step, seconds, wall));
   TellCurve(job, &point, nullptr);
   if (now_ - job.curve_saved >= kCurveSavePeriod) SaveCurve(job);
 }
 
-JobCurve::Moment Coordinator::Core::CurveMoment(Job& job, uint64_t step, double seconds) const {
+JobCurve::Moment Coordinator::Core::CurveMoment(Job& job, uint64_t step, double seconds,
+                                                absl::Time wall) const {
   JobCurve::Moment moment;
   moment.step = step;
   moment.seconds = seconds;
-  moment.unix_seconds = static_cast<double>(job.state.started_us()) / 1e6 + seconds;
+  moment.unix_seconds = absl::ToDoubleSeconds(wall - absl::UnixEpoch());
   const uint64_t epoch_steps = std::max<uint64_t>(1, StepsInFullEpoch(job.spec(), job.samples()));
   moment.samples_per_step = static_cast<double>(job.samples()) / static_cast<double>(epoch_steps);
   const auto rate = LearningRate::Make(job.spec().optimizer().learning_rate(), JobStepsOf(job));
@@ -90,6 +91,7 @@ void Coordinator::Core::SaveCurve(Job& job) {
   job.curve_saved = now_;
   const std::vector<CurvePoint>& points = job.curve.points();
   if (job.curve.first_unsaved() == points.size()) return;
+  SaveState(job);  // with the running time that the points have seen: later ones are behind it
   const uint32_t chunks = Chunks(points.size());
   for (auto chunk = static_cast<uint32_t>(job.curve.first_unsaved() / kCurveChunkPoints);
        chunk < chunks; ++chunk) {

@@ -105,14 +105,14 @@ explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
   evidence.job = job.name();
   evidence.state = job.state.state();
   evidence.reason = job.state.reason();
-  evidence.pending_seconds = SecondsSince(absl::FromUnixMicros(job.stored.submitted_us()));
+  evidence.pending_seconds = SecondsSince(job.pending_since);
   evidence.liveness_seconds = absl::ToDoubleSeconds(options_.liveness);
   evidence.workers_min = job.spec().workers_min();
   evidence.workers_max = MostWorkers(job);
   evidence.micro_batches = job.spec().batch().micro_batches();
   if (!job.running()) return evidence;
-  const absl::Time began = absl::FromUnixMicros(job.state.started_us());
-  evidence.running_seconds = SecondsSince(began);
+  evidence.running_seconds = RunningSeconds(job);
+  const absl::Time began = now_ - absl::Seconds(evidence.running_seconds);
   evidence.steps = StepsDone(job);
   evidence.stalled_seconds =
       SecondsSince(job.stepped == absl::Time() ? std::max(began, started_) : job.stepped);
@@ -120,9 +120,9 @@ explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
   if (job.evaluation_seen) evidence.evaluation_stalled_seconds = SecondsSince(job.evaluation_moved);
   evidence.policy = job.policy().policy();
   if (const PolicyRecord* next = job.next_policy(); next != nullptr) {
-    absl::Time asked = now_;
+    absl::Time asked = wall_;
     absl::ParseTime(absl::RFC3339_full, next->time(), &asked, nullptr);
-    evidence.policy_change_seconds = SecondsSince(asked);
+    evidence.policy_change_seconds = std::max(0.0, absl::ToDoubleSeconds(wall_ - asked));
     evidence.next_policy = PolicyText(next->policy());
   }
   AddMembers(job, evidence);

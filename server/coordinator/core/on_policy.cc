@@ -163,7 +163,7 @@ void Coordinator::Core::AddPolicy(Job& job, const Policy& policy, const std::str
   record.set_number(number);
   *record.mutable_policy() = policy;
   record.set_by(by);
-  record.set_time(absl::FormatTime(absl::RFC3339_sec, now_, absl::UTCTimeZone()));
+  record.set_time(WallTimeText());
   Log(job, absl::StrCat("policy ", number, ", ", PolicyText(policy), ", was asked for: ", by));
   if (!job.running()) {  // nothing was done under the one before
     record.set_step(0);
@@ -190,7 +190,7 @@ void Coordinator::Core::AdvancePolicy(Job& job) {
         [&](const auto& status) { return status && status->policy() >= next->number(); });
     if (!drained) return;
     next->set_in_force(true);
-    next->set_time(absl::FormatTime(absl::RFC3339_sec, now_, absl::UTCTimeZone()));
+    next->set_time(WallTimeText());
     SaveState(job);
     DropTrainingTable(job);
     job.coverage_changed = true;

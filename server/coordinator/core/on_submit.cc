@@ -238,7 +238,8 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   job.state.set_state(PENDING);
   StartPolicies(job);
   job.stored.set_submit_nonce(submission.request.nonce());
-  job.stored.set_submitted_us(absl::ToUnixMicros(now_));
+  job.stored.set_submitted_us(absl::ToUnixMicros(wall_));
+  job.pending_since = now_;
   return job;
 }
 

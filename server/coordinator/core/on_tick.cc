@@ -7,6 +7,12 @@
 #include "server/coordinator/core/core.h"
 
 namespace starling {
+namespace {
+
+// Of a job's running time a crash of the coordinator forgets no more.
+constexpr absl::Duration kRunningSavePeriod = absl::Seconds(10);
+
+}  // namespace
 
 void Coordinator::Core::On(const TickEvent&) {
   LoseTheSilent();
@@ -28,13 +34,13 @@ void Coordinator::Core::On(const TickEvent&) {
   for (Job* const running : JobsIn(RUNNING)) {
     Job& job = *running;
     advance_.insert(job.uid());
+    if (now_ - job.running_since >= kRunningSavePeriod) SaveState(job);
     const double limit = job.spec().stop().wall_time_seconds();
-    const absl::Time started = absl::FromUnixMicros(job.state.started_us());
     const uint64_t done = StepsDone(job);
     NoteSteps(job, done);
     NoteEvaluation(job);
     const bool training = done < JobStepsOf(job);
-    if (limit <= 0 || job.state.stopping() || !training || now_ - started < absl::Seconds(limit))
+    if (limit <= 0 || job.state.stopping() || !training || RunningSeconds(job) < limit)
       continue;
     job.state.set_stopping(true);
     SaveState(job);

@@ -69,10 +69,9 @@ void Coordinator::Core::CutEpoch(Job& job) {
   const uint32_t epoch = job.state.epoch();
   EpochResult& result = job.results[epoch];
   result.set_epoch(epoch);
-  result.set_seconds(
-      absl::ToDoubleSeconds(now_ - absl::FromUnixMicros(job.state.epoch_opened_us())));
+  result.set_seconds(static_cast<double>(RunningMicros(job) - job.state.epoch_opened_us()) / 1e6);
   result.set_step(StepsDone(job));
-  result.set_unix_seconds(absl::ToDoubleSeconds(now_ - absl::UnixEpoch()));
+  result.set_unix_seconds(absl::ToDoubleSeconds(wall_ - absl::UnixEpoch()));
   UpdateTrainLoss(job, epoch);
   SaveResult(job, epoch);
   if (epoch > 0 && job.train_sums.contains(epoch - 1)) {
@@ -85,7 +84,7 @@ void Coordinator::Core::CutEpoch(Job& job) {
   if (EvaluatesAt(job.spec(), job.samples(), epoch)) job.evaluations[epoch];
   DropTrainingTable(job);
   job.state.set_epoch(epoch + 1);
-  job.state.set_epoch_opened_us(absl::ToUnixMicros(now_));
+  job.state.set_epoch_opened_us(RunningMicros(job));
   job.last_cut = now_;
   KeepTrend(job);
   if (job.has_loss) job.state.set_train_loss(job.loss);
@@ -248,7 +247,9 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
   AdvanceCurve(job, true);
   SaveCurve(job);
   TellCurve(job, nullptr, nullptr, true);
-  job.state.set_ended_us(absl::ToUnixMicros(now_));
+  job.state.set_steps_done(StepsDone(job));
+  job.state.set_running_us(RunningMicros(job));
+  job.state.set_ended_us(absl::ToUnixMicros(wall_));
   job.ended_at = now_;
   if (job.has_loss) job.state.set_train_loss(job.loss);
   SetState(job, state);

@@ -115,8 +115,8 @@ void Coordinator::Core::StartJob(Job& job) {
   SetState(job, RUNNING);
   job.state.clear_reason();
   job.state.mutable_roster()->set_number(1);
-  job.state.set_started_us(absl::ToUnixMicros(now_));
-  job.state.set_epoch_opened_us(absl::ToUnixMicros(now_));
+  job.state.set_started_us(absl::ToUnixMicros(wall_));
+  job.running_since = now_;
   SaveState(job);
   Log(job, absl::StrCat("starts on ", Count(live.size(), "shard"), " with ",
                         Count(job.spec().workers_min(), "worker")));

@@ -40,6 +40,9 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
   for (const auto& [key, value] : snapshot) STARLING_RETURN_IF_ERROR(LoadRecord(key, value, curves));
   for (auto& [uid, job] : jobs_) {
     RestoreCurve(job, std::move(curves[uid]));
+    // Written before running time was summed up.
+    if (job.over() && job.state.started_us() != 0 && !job.state.has_running_us())
+      job.state.set_running_us(job.state.ended_us() - job.state.started_us());
     // Written before a policy could change.
     if (job.state.policies().empty()) StartPolicies(job);
     const bool policies = !job.state.policies().empty() && job.state.policies(0).record().in_force();

@@ -49,8 +49,9 @@ uint64_t Coordinator::Core::JobStepsOf(const Job& job) {
   return JobSteps(job.spec(), job.samples());
 }
 
-// Steps that count on all partitions.
+// Steps that count on all partitions; of a job that is over, those that did at its end.
 uint64_t Coordinator::Core::StepsDone(const Job& job) const {
+  if (job.over() && job.state.has_steps_done()) return job.state.steps_done();
   const uint64_t items = StepsInEpoch(job.spec(), job.samples(), job.state.epoch());
   uint64_t open = job.partitions.empty() || job.state.state() == PENDING ? 0 : items;
   for (const auto& status : job.partitions) {
@@ -124,10 +125,7 @@ JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
   if (!job.has_loss && !job.results.empty())
     status.set_train_loss(job.results.rbegin()->second.train_loss());
   status.set_submitted(Time(job.stored.submitted_us()));
-  if (job.state.started_us() != 0) {
-    const int64_t end = job.over() ? job.state.ended_us() : absl::ToUnixMicros(now_);
-    status.set_running_seconds(static_cast<double>(end - job.state.started_us()) / 1e6);
-  }
+  status.set_running_seconds(RunningSeconds(job));
   status.set_parameters(job.stored.parameters());
   AddPolicies(job, status);
   status.set_roster(job.state.roster().number());

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/protocol/limits.h"
 
 namespace starling {
@@ -27,7 +28,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
       new CoordinatorHost(options, *std::move(core), std::move(store), std::move(on_fatal)));
   std::promise<absl::Status> started;
   host->loop_.Post([&] {
-    host->core_->Start(host->Now(), *host);
+    host->core_->Start(MonotonicNow(), absl::Now(), *host);
     host->generation_ = host->core_->generation();
     host->Tick();
     started.set_value(host->closed_);
@@ -120,12 +121,9 @@ void CoordinatorHost::Stop() {
   loop_.Stop();
 }
 
-absl::Time CoordinatorHost::Now() {
-  last_now_ = std::max(last_now_, absl::Now());
-  return last_now_;
+void CoordinatorHost::Step(const CoordinatorEvent& event) {
+  core_->Step(event, MonotonicNow(), absl::Now(), *this);
 }
-
-void CoordinatorHost::Step(const CoordinatorEvent& event) { core_->Step(event, Now(), *this); }
 
 void CoordinatorHost::Tick() {
   if (!closed_.ok()) return;

@@ -66,7 +66,6 @@ class CoordinatorHost final : private CoordinatorSink {
   void WriteCurve(const CurveNews& news) override;
   void Log(absl::string_view sentence) override;
 
-  absl::Time Now();
   void Step(const CoordinatorEvent& event);
   void Tick();
   void AskForFolder(CallId call, const SubmitRequest& request);
@@ -84,7 +83,6 @@ class CoordinatorHost final : private CoordinatorSink {
   std::unique_ptr<StateStore> store_;
   std::map<CallId, Done> waiting_;
   size_t folders_asked_ = 0;  // checks under way, those of calls that were answered included
-  absl::Time last_now_ = absl::InfinitePast();
   absl::Status closed_;  // not OK: no more steps; what every call gets
 
   CurveWriter curves_;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/memory.h"
 #include "common/base/status_macros.h"
 #include "common/trace/flow.h"
@@ -178,7 +179,7 @@ void PartitionHost::OnTick() {
 
 void PartitionHost::Handle(PartitionEvent event) {
   if (!fault_.empty()) return PublishIfDue(false);
-  last_now_ = std::max(last_now_, absl::Now());
+  last_now_ = MonotonicNow();
   if (!std::holds_alternative<ShardTick>(event)) changed_ = true;
   events_.push_back(std::move(event));
   while (!events_.empty() && fault_.empty()) {

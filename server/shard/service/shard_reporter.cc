@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/daemon/daemon.h"
 
 namespace starling {
@@ -38,7 +38,7 @@ ShardReporter::ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient>
 
 void ShardReporter::Start() {
   request_ = MakeRegisterRequest(options_.self, options_.address, options_.insecure);
-  silent_since_ = absl::Now();
+  silent_since_ = MonotonicNow();
   silent_ = true;
   complained_ = silent_since_;
   Register();
@@ -58,7 +58,7 @@ void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
                      IdentityToString(options_.self), ": ", reply->refused()));
   }
   if (!reply.ok()) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     if (Refused(reply.status())) return callbacks_.on_failed(reply.status());
     if (!ever_registered_ && now - silent_since_ >= options_.register_deadline) {
       return callbacks_.on_failed(absl::DeadlineExceededError(
@@ -84,7 +84,7 @@ void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
 }
 
 void ShardReporter::Complain(const absl::Status& status) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   if (!silent_) {
     silent_ = true;
     silent_since_ = now;

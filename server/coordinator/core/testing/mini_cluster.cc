@@ -38,12 +38,12 @@ void MiniCluster::StartCoordinator() {
   auto created = Coordinator::Create(options_, store);
   ASSERT_TRUE(created.ok()) << created.status();
   core = *std::move(created);
-  core->Start(now, *this);
+  core->Start(now, now + wall_ahead, *this);
   for (auto& [name, worker] : workers) worker.call = CallId();  // the connections broke
   for (auto& [name, shard] : shards) shard.call = CallId();
 }
 
-void MiniCluster::Step(const CoordinatorEvent& event) { core->Step(event, now, *this); }
+void MiniCluster::Step(const CoordinatorEvent& event) { core->Step(event, now, now + wall_ahead, *this); }
 
 const CoordinatorReply* MiniCluster::Answer(CallId call) const {
   auto it = answers_.find(call.value);

@@ -106,6 +106,7 @@ class MiniCluster : public CoordinatorSink {
   void WriteCurve(const CurveNews& news) override { curve_news.push_back(news); }
 
   absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  absl::Duration wall_ahead;  // of `now`
   std::unique_ptr<Coordinator> core;
   StoreSnapshot store;
   std::map<std::string, MiniWorker> workers;
