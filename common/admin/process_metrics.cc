@@ -7,6 +7,8 @@
 
 #include <fstream>
 
+#include "common/base/descriptors.h"
+
 namespace starling::admin {
 namespace {
 
@@ -49,6 +51,9 @@ void AddProcessMetrics(MetricsText& metrics) {
                 CountEntries("/proc/self/fd") - 1);  // less the one that counts
   metrics.Gauge("starling_process_open_files_limit", "How many file descriptors it may have.", {},
                 OpenFilesMax());
+  metrics.Gauge("starling_connections_held_back",
+                "1 while new connections wait, since file descriptors are short.", {},
+                WhyNoDescriptors().empty() ? 0 : 1);
   metrics.Gauge("starling_process_threads", "Threads of the process.", {},
                 CountEntries("/proc/self/task"));
 }

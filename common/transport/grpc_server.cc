@@ -2,13 +2,9 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
-#include <netdb.h>
 #include <spdlog/spdlog.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
@@ -17,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/transport/connection_listener.h"
 #include "common/transport/grpc_security.h"
 #include "common/transport/grpc_stream.h"
 #include "common/transport/grpc_util.h"
@@ -25,30 +22,11 @@
 namespace starling {
 namespace {
 
+using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
+
 // Far more than cancelled calls take to be over, and then the queue to hand back what is left.
 constexpr absl::Duration kQuietDeadline = absl::Seconds(10);
 constexpr absl::Duration kDrainDeadline = absl::Seconds(10);
-
-// Why nobody can listen there, as the system says it.
-std::string WhyNotBind(const std::string& listen) {
-  const size_t colon = listen.rfind(':');
-  std::string host = listen.substr(0, colon);
-  if (host.size() > 2 && host[0] == '[') host = host.substr(1, host.size() - 2);
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), listen.c_str() + colon + 1, &hints, &found);
-  if (error != 0) return gai_strerror(error);
-  const int fd = socket(found->ai_family, SOCK_STREAM, 0);
-  const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  const bool failed = fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0;
-  const std::string reason = failed ? std::strerror(errno) : "the port was in use a moment ago";
-  close(fd);
-  freeaddrinfo(found);
-  return reason;
-}
 
 class ServerImpl;
 
@@ -138,7 +116,9 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options_.listen, MakeServerCredentials(options_.security), &port_);
+    const std::shared_ptr<Acceptor> acceptor = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        MakeServerCredentials(options_.security));
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, grpc_limits::kKeepaliveIntervalMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, grpc_limits::kKeepaliveTimeoutMs);
@@ -163,11 +143,19 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
       builder.RegisterAsyncGenericService(&generic_);
       queue_ = builder.AddCompletionQueue();
     }
+    auto listener = ConnectionListener::Listen(options_.listen);
+    if (!listener.ok()) return listener.status();
+    listener_ = *std::move(listener);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", options_.listen, ": ", WhyNotBind(options_.listen)));
+    if (server_ == nullptr) {
+      return absl::UnavailableError(absl::StrCat("gRPC does not serve ", options_.listen));
     }
+    listener_->Start([acceptor](int listener_fd, int fd) {
+      Acceptor::NewConnectionParameters connection;
+      connection.listener_fd = listener_fd;
+      connection.fd = fd;
+      acceptor->HandleNewConnection(&connection);
+    });
     host_ = options_.listen.substr(0, options_.listen.rfind(':'));
     if (queue_ != nullptr) {
       RequestNext();
@@ -179,8 +167,8 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
     return absl::OkStatus();
   }
 
-  int port() const { return port_; }
-  std::string address() const { return absl::StrCat(host_, ":", port_); }
+  int port() const { return listener_->port(); }
+  std::string address() const { return absl::StrCat(host_, ":", port()); }
 
   void SetServing(bool serving) { server_->GetHealthCheckService()->SetServingStatus(serving); }
 
@@ -189,6 +177,7 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
     if (server_ == nullptr || shut_down_) return;
     shut_down_ = true;
     SetServing(false);
+    listener_->Stop();
     for (const std::shared_ptr<ServerStream>& stream : BeginClosing()) {
       stream->Close(absl::UnavailableError("the server is shutting down"));
     }
@@ -266,11 +255,11 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
   }
 
   const RpcServer::Options options_;
-  int port_ = 0;
   std::string host_;
   grpc::AsyncGenericService generic_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ConnectionListener> listener_;  // ends before the server does
   std::thread thread_;
   absl::Mutex shutdown_mutex_;
   bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;

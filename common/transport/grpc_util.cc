@@ -7,15 +7,32 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/utf8.h"
 #include "common/protocol/limits.h"
 #include "common/transport/grpc_security.h"
 #include "common/version/version.h"
 
 namespace starling {
+namespace {
+
+// What a character takes in the metadata that carries it.
+size_t WireBytes(char c) { return c >= ' ' && c <= '~' && c != '%' ? 1 : 3; }
+
+// The longest beginning that fits, with a mark that it is not all.
+std::string CutForWire(absl::string_view text) {
+  size_t wire = 0, size = 0;
+  while (size < text.size() && wire + WireBytes(text[size]) <= grpc_limits::kErrorWireBytesMax) {
+    wire += WireBytes(text[size++]);
+  }
+  if (size == text.size()) return std::string(text);
+  return absl::StrCat(CutUtf8(text, size), " ... (cut: ", text.size(), " bytes in all)");
+}
+
+}  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), CutForWire(status.message()));
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {

@@ -56,6 +56,9 @@ inline constexpr int kConcurrentStreamsMax = 1'000;
 // Of a server's, for calls that hold one each; beyond, calls get kResourceExhausted. Services that
 // are callbacks, and streams, hold none.
 inline constexpr int kServerThreadsMax = 64;
+// Of an error's text, as it travels: in a call's metadata, of which gRPC takes 16 KiB in all. More
+// would end the call with "Stream removed".
+inline constexpr size_t kErrorWireBytesMax = 12 << 10;
 static_assert(kServerMinPingIntervalMs < kKeepaliveIntervalMs, "or the server hangs up on pings");
 }  // namespace grpc_limits
 

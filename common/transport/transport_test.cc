@@ -2,19 +2,25 @@
 #include "common/transport/transport.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/sync_stream.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <numeric>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
+#include "common/base/descriptors.h"
 #include "common/transport/grpc_util.h"
 #include "common/version/version.h"
 
@@ -476,6 +482,45 @@ TEST_F(Transport, PortInUseSaysSo) {
   EXPECT_NE(status.message().find(server_->address()), absl::string_view::npos) << status;
 }
 
+// Idle connections take all descriptors; they go, and a newcomer gets in.
+TEST_F(Transport, AcceptsAgainWhenThereAreDescriptors) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const OwnedFd lowest(open("/", O_PATH));
+  rlimit low = before;
+  low.rlim_cur = static_cast<rlim_t>(lowest.get()) + 200;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(server_->port()));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::vector<OwnedFd> idle;
+  const absl::Time deadline = MonotonicNow() + kLong;
+  while (WhyNoDescriptors().empty() && MonotonicNow() < deadline) {
+    OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (fd.open() && connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0)
+      idle.push_back(std::move(fd));
+  }
+  EXPECT_THAT(WhyNoDescriptors(), testing::HasSubstr("out of file descriptors"));
+  // To the very last: gRPC's own listener would end here.
+  std::vector<OwnedFd> all;
+  for (;;) {
+    OwnedFd fd(open("/", O_PATH));
+    if (!fd.open()) break;
+    all.push_back(std::move(fd));
+  }
+  OwnedFd waiting;
+  all.pop_back();
+  waiting.Reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(waiting.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0) << "it waits";
+  absl::SleepFor(absl::Milliseconds(300));  // so long that the server has looked
+  all.clear();
+  idle.clear();
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(WhyNoDescriptors(), "");
+  Connect();
+}
+
 TEST(ListenAddress, OnlyLoopback) {
   for (const char* good : {"127.0.0.1:0", "127.1.2.3:80", "localhost:7070", "[::1]:0"}) {
     EXPECT_TRUE(CheckListenAddress(good).ok()) << good;
@@ -525,6 +570,21 @@ TEST_F(RawCaller, OtherProtocol) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("7.7.7"), absl::string_view::npos) << status;
   EXPECT_NE(status.message().find(std::string(ReleaseVersion())), absl::string_view::npos) << status;
+}
+
+TEST(ErrorText, IsCutToWhatACallCarries) {
+  const auto cut = [](const std::string& text) {
+    return ToGrpc(absl::InvalidArgumentError(text)).error_message();
+  };
+  EXPECT_EQ(cut(std::string(5000, 'x')), std::string(5000, 'x'));
+  const std::string of_ascii = cut(std::string(100'000, 'x'));
+  EXPECT_TRUE(absl::EndsWith(of_ascii, "x ... (cut: 100000 bytes in all)"));
+  EXPECT_GT(of_ascii.size(), 12'000u);
+  std::string text;
+  for (int i = 0; i < 10'000; ++i) text += "ä";
+  const std::string of_others = cut(text);
+  EXPECT_LT(of_others.size(), 6'000u);
+  EXPECT_TRUE(absl::StartsWith(of_others.substr(of_others.find(" ...") - 2), "ä ... (cut"));
 }
 
 TEST_F(RawCaller, UnknownMethod) {

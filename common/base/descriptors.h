@@ -1,0 +1,35 @@
+// Whether the process has file descriptors left for connections that others make.
+#ifndef STARLING_COMMON_BASE_DESCRIPTORS_H_
+#define STARLING_COMMON_BASE_DESCRIPTORS_H_
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/owned_fd.h"
+
+namespace starling {
+
+// Kept for the process's own files and links, and for its admin port.
+inline constexpr uint64_t kDescriptorsKept = 128;
+
+// Empty: there are some. Otherwise why a new connection must wait, for people. Thread-safe; asks the
+// system: the lowest free descriptor says how many at least are in use.
+inline std::string WhyNoDescriptors() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return "";
+  const uint64_t kept = std::min<uint64_t>(kDescriptorsKept, limit.rlim_cur / 4);
+  const OwnedFd free(open("/", O_PATH | O_CLOEXEC));
+  if (free.open() && static_cast<uint64_t>(free.get()) < limit.rlim_cur - kept) return "";
+  return absl::StrCat("out of file descriptors: all but ", kept, " of ", limit.rlim_cur,
+                      " are in use, so new connections wait; close idle ones, or raise the "
+                      "process's limit (ulimit -n)");
+}
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_BASE_DESCRIPTORS_H_

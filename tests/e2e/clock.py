@@ -1,0 +1,108 @@
+"""The wall clock of each daemon is set, one way and the other, by an hour, while jobs run.
+
+Each daemon has a wall clock of the test's own (wall_clock.c, preloaded); its monotonic clock is left
+alone. A job with stop.wallTime runs all the while, beside one that trains for ever. Printed at the
+end: `figure:`. Exit status 1: a job ended early or late, stood still, or a daemon was given up.
+"""
+
+import argparse
+import mmap
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from tests.e2e.bsp_matrix_test import write_idx  # noqa: E402
+from tests.e2e.cluster import Cluster, job_file  # noqa: E402
+
+HOUR = 3600
+STEPS = (HOUR, -HOUR, -HOUR, HOUR)  # ends where it began
+LATE_MAX_SECONDS = 3
+
+
+class ClockedCluster(Cluster):
+    """A cluster whose daemons' wall clocks can be set."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.library = self.directory / "wall_clock.so"
+        self.clocks = {}
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", str(self.library),
+                        str(ROOT / "tests/e2e/wall_clock.c"), "-ldl", "-pthread"], check=True)
+
+    def _spawn(self, name, command):
+        path = self.directory / f"{name}.clock"
+        path.write_bytes(struct.pack("<q", 0))
+        with open(path, "r+b") as file:
+            self.clocks[name] = mmap.mmap(file.fileno(), 8)
+        super()._spawn(name, ["env", f"LD_PRELOAD={self.library}", f"WALL_CLOCK_FILE={path}", *command])
+
+    def step(self, name, seconds):
+        clock = self.clocks[name]
+        clock[:] = struct.pack("<q", struct.unpack("<q", clock[:])[0] + seconds)
+
+
+def identities(cluster):
+    """Who is there, by name; raises when one was given up."""
+    there = {}
+    for kind in ("shards", "workers"):
+        for daemon in cluster.get(kind):
+            if daemon["state"] in ("lost", "left", "unknown"):
+                raise AssertionError(f"{daemon['name']} is {daemon['state']}")
+            there[daemon["name"]] = daemon["incarnation"]
+    return there
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=7, help="after each step; silence ends at 5")
+    arguments = parser.parse_args()
+    daemons = ["coordinator", "shard-0", "shard-1", "worker-0"]
+    limit = int(len(daemons) * len(STEPS) * (arguments.seconds + 1) + 30)
+    flags = ["--lanes", "1", "--replay-compute", "0.02s,0.04s"]
+    with tempfile.TemporaryDirectory() as data, \
+            ClockedCluster(shards=2, workers=3, worker_flags=flags) as cluster:
+        images, labels = write_idx(data, 4096)
+
+        def submit(name, consistency, workers, stop):
+            cluster.submit(job_file(
+                name, {"builtin": "mlp", "hidden": [64]},
+                {"train": {"idx": {"images": images, "labels": labels}}}, consistency=consistency,
+                batch={"global": 64, "microBatches": 8}, workers={"min": workers, "max": workers},
+                stop=stop))
+
+        submit("timed", {"bsp": {}}, 2, {"epochs": 100_000, "wallTime": f"{limit}s"})
+        began = time.monotonic()
+        submit("endless", {"ssp": {"staleness": 2}}, 1, {"epochs": 100_000})
+        for job in ("timed", "endless"):
+            cluster.wait_progress(job, step=5)
+        there = identities(cluster)
+        slowest = 1e9
+        for name in daemons:
+            for step in STEPS:
+                cluster.step(name, step)
+                before = {job: cluster.describe(job)["step"] for job in ("timed", "endless")}
+                time.sleep(arguments.seconds)
+                assert identities(cluster) == there, f"after {step} s at {name}: {identities(cluster)}"
+                for job, steps in before.items():
+                    status = cluster.describe(job)
+                    assert status["state"] == "RUNNING", f"after {step} s at {name}: {status}"
+                    rate = (int(status["step"]) - int(steps)) / arguments.seconds
+                    slowest = min(slowest, rate)
+                    assert rate > 1, f"after {step} s at {name} {job} goes on at {rate} steps/s"
+        assert cluster.wait("timed", limit) == 0
+        took = time.monotonic() - began
+        status = cluster.describe("timed")
+        late = abs(took - limit)
+        print(f"figure: {len(daemons) * len(STEPS)} steps of an hour at {len(daemons)} daemons, no death, "
+              f"at least {slowest:.1f} steps/s after each; wallTime {limit} s ended after {took:.1f} s "
+              f"({status['reason']}), running {status['runningSeconds']:.1f} s")
+        return 0 if late <= LATE_MAX_SECONDS and cluster.describe("endless")["state"] == "RUNNING" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
