@@ -161,7 +161,7 @@ Field SpecField() {
           Leaf("max", T::kInteger, "1", "grows to so many; at least min"),
           Leaf("device", T::kString, "auto", "auto (a GPU where a worker has one), cpu, or gpu (only workers that have one)")}),
       Group("evaluate", T::kMap, "measure accuracy on data.test", {
-          Leaf("everyEpochs", T::kInteger, "1", "and always at the end"),
+          Leaf("everyEpochs", T::kInteger, "1", "and always after the last epoch"),
           NotBuilt("metrics", "which metrics; accuracy and loss are always measured"),
           NotBuilt("keep", "keeps the best parameters")}),
       NotBuilt("checkpoint", "saves state to files"),

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <random>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -26,6 +27,13 @@
 
 namespace starling {
 namespace {
+
+uint64_t DrawClusterId() {
+  std::random_device random;
+  uint64_t id = 0;
+  while (id == 0) id = (static_cast<uint64_t>(random()) << 32) | random();
+  return id;
+}
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 
@@ -85,6 +93,7 @@ absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_r
   options.version = std::string(ReleaseVersion());
   options.protocol = ProtocolVersion();
   options.tensorboard_root = coordinator_flags.tensorboard_root;
+  options.new_cluster = DrawClusterId();
   STARLING_RETURN_IF_ERROR(TakeRetention(coordinator_flags, &options));
   absl::StatusOr<std::unique_ptr<CoordinatorHost>> host =
       CoordinatorHost::Start(options, *std::move(store), [exit_request](const absl::Status& status) {

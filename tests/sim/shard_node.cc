@@ -71,6 +71,7 @@ void ShardNode::Register() {
     id_ = reply->id();
     incarnation_ = reply->incarnation();
     generation_ = std::max(generation_, reply->generation());
+    cluster_of_values_ = reply->cluster();
     sequence_ = 0;
     orders_version_ = 0;
     Report();
@@ -83,6 +84,7 @@ void ShardNode::Report() {
   report.set_incarnation(incarnation_);
   report.set_sequence(++sequence_);
   report.set_generation(generation_);
+  report.set_cluster(cluster_of_values_);
   report.set_orders_seen(orders_version_);
   for (const auto& [key, hosted] : hosted_) *report.add_partitions() = hosted.core->Status();
   ++reports_under_way_;
@@ -107,6 +109,7 @@ void ShardNode::Report() {
 }
 
 void ShardNode::OnOrders(const ShardOrders& orders) {
+  if (orders.cluster() != cluster_of_values_) return;
   const bool old = orders.generation() < generation_;
   if (old) world_->Count("orders of an old generation");
   if (old && !DefenceMasked(Defence::kGeneration)) return;

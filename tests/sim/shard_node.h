@@ -100,6 +100,7 @@ class ShardNode : public Process {
   uint32_t id_ = 0;
   uint64_t incarnation_ = 0;
   uint64_t generation_ = 0;
+  uint64_t cluster_of_values_ = 0;
   uint64_t sequence_ = 0;
   uint64_t orders_version_ = 0;
   int reports_under_way_ = 0;

@@ -131,7 +131,7 @@ void WorkerNode::Do(action::Register& a) {
     id_ = WorkerId(reply->id());
     incarnation_ = Incarnation(reply->incarnation());
     generation_ = std::max(generation_, reply->generation());
-    Step(event::Registered{id_, incarnation_, Generation(reply->generation())});
+    Step(event::Registered{id_, incarnation_, Generation(reply->generation()), reply->cluster()});
   });
 }
 

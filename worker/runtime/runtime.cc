@@ -167,7 +167,7 @@ void WorkerRuntime::Carry(action::Register action) {
       spdlog::info("registered as worker {}, incarnation {}, with generation {} of the coordinator",
                    reply->id(), reply->incarnation(), reply->generation());
       Step(event::Registered{WorkerId(reply->id()), Incarnation(reply->incarnation()),
-                             Generation(reply->generation())});
+                             Generation(reply->generation()), reply->cluster()});
     });
   });
 }

@@ -275,7 +275,8 @@ class Session::Core {
   Retry register_retry_;
   WorkerId worker_;
   Incarnation incarnation_;
-  Generation generation_;  // the highest seen
+  Generation generation_;  // the highest seen of this cluster
+  uint64_t cluster_ = 0;
 
   bool draining_ = false;
   absl::Status exit_status_;  // of a drain that all was told of

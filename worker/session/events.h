@@ -49,6 +49,7 @@ struct Registered {
   WorkerId worker;
   Incarnation incarnation;
   Generation generation;
+  uint64_t cluster = 0;
 };
 struct RegisterFailed {
   absl::Status status;  // kFailedPrecondition: refused for good (version, name): the session exits

@@ -26,6 +26,9 @@ void Session::Core::On(const event::Orders& e) {
   if (life_ != Life::kRegistered || e.incarnation != incarnation_) return;
   if (reports_under_way_ > 0) --reports_under_way_;
   const WorkerOrders& orders = e.orders;
+  const bool other_cluster =
+      cluster_ != 0 && orders.cluster() != 0 && orders.cluster() != cluster_;
+  if (other_cluster) return orders.rejoin() ? Rejoin("it serves another cluster now") : void();
   const Generation generation(orders.generation());
   if (generation < generation_ && !DefenceMasked(Defence::kGeneration)) return;
   report_retry_.Succeeded();

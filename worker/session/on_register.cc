@@ -15,7 +15,9 @@ void Session::Core::On(const event::Registered& e) {
   register_retry_.Succeeded();
   worker_ = e.worker;
   incarnation_ = e.incarnation;
-  generation_ = std::max(generation_, e.generation);
+  // Another cluster counts its generations anew.
+  generation_ = e.cluster == cluster_ ? std::max(generation_, e.generation) : e.generation;
+  cluster_ = e.cluster;
   sequence_ = 0;
   sequence_taken_ = 0;
   reports_under_way_ = 0;

@@ -27,6 +27,7 @@ WorkerReport Session::Core::MakeReport() {
   report.set_incarnation(incarnation_.value);
   report.set_sequence(++sequence_);
   report.set_generation(generation_.value);
+  report.set_cluster(cluster_);
   report.set_orders_seen(orders_version_);
   report.set_draining(draining_);
   if (draining_ && !job_.has_value()) {

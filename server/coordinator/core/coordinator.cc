@@ -44,6 +44,7 @@ void Coordinator::Core::Start(absl::Time now, absl::Time wall, CoordinatorSink& 
   wall_ = wall;
   cluster_.set_schema(records::kSchema);
   cluster_.set_generation(cluster_.generation() + 1);
+  if (cluster_.cluster() == 0) cluster_.set_cluster(options_.new_cluster);
   SaveCluster();
   for (auto& [id, worker] : workers_) worker.last_heard = now + options_.start_grace;
   for (auto& [id, shard] : shards_) shard.last_heard = now + options_.start_grace;

@@ -171,6 +171,9 @@ class CoordinatorSink {
 // ---- The core -------------------------------------------------------------------------------
 
 struct CoordinatorOptions {
+  // The cluster's id where the state has none yet: drawn at random, not 0. It tells daemons of
+  // another cluster apart, whatever their numbers are.
+  uint64_t new_cluster = 1;
   std::string version = "0.1.0";
   uint32_t protocol = 1;
   bool insecure = false;  // started with --insecure: every status says so

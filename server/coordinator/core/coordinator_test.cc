@@ -4,8 +4,10 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/core/state.pb.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
 namespace starling {
@@ -350,6 +352,60 @@ TEST_F(CoordinatorTest, AWorkerThatDiesWhileEvaluatingIsReplacedAndEachRangeCoun
               HasSubstr("epoch 1: test loss 0.5000, test accuracy 0.7500 (400 samples)"));
 }
 
+// Another coordinator on an empty state, which has given the same numbers: the shard keeps its values.
+TEST_F(CoordinatorTest, AShardOfAnotherClusterIsRefusedByNameAndNotTold) {
+  CoordinatorOptions options;
+  options.new_cluster = 0xb;
+  MiniCluster other(options);
+  cluster.AddShard("ps-0");
+  other.AddShard("ps-0");
+  const RegisterReply& ours = cluster.shards["ps-0"].identity;
+  const RegisterReply& theirs = other.shards["ps-0"].identity;
+  EXPECT_EQ(ours.incarnation(), theirs.incarnation());
+  EXPECT_EQ(theirs.cluster(), 0xbu);
+  ShardReport report;
+  report.set_shard(ours.id());
+  report.set_incarnation(ours.incarnation() + 5);  // not known there: it would be told to drop all
+  report.set_sequence(100);
+  report.set_generation(ours.generation());
+  report.set_cluster(ours.cluster());
+  const CoordinatorReply reply = other.Ask<ShardReportEvent>(report);
+  const auto* refused = std::get_if<absl::Status>(&reply);
+  ASSERT_NE(refused, nullptr);
+  EXPECT_EQ(refused->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused->message()),
+              AllOf(HasSubstr("000000000000000b"), HasSubstr("0000000000000001"),
+                    HasSubstr("start the coordinator on the state it had")));
+  // A worker has nothing to lose: it joins.
+  WorkerReport worker;
+  worker.set_cluster(ours.cluster());
+  const CoordinatorReply orders = other.Ask<WorkerReportEvent>(worker);
+  EXPECT_TRUE(std::get<WorkerOrders>(orders).rejoin());
+}
+
+TEST_F(CoordinatorTest, AStateWithoutAClusterGetsOneAndKeepsIt) {
+  StoredCluster stored;
+  ASSERT_TRUE(stored.ParseFromString(cluster.store["cluster"]));
+  EXPECT_NE(stored.cluster(), 0u);
+  stored.clear_cluster();
+  cluster.store["cluster"] = stored.SerializeAsString();
+  cluster.StartCoordinator();
+  ASSERT_TRUE(stored.ParseFromString(cluster.store["cluster"]));
+  EXPECT_NE(stored.cluster(), 0u);
+}
+
+TEST_F(CoordinatorTest, ACosineThatNeverFallsIsWarnedAbout) {
+  cluster.AddShard("ps-0");
+  Workers(1);
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.mutable_optimizer()->mutable_learning_rate()->mutable_cosine()->set_peak(0.1);
+  spec.mutable_stop()->set_epochs(1'000'000);
+  spec.mutable_stop()->set_wall_time_seconds(3);
+  Submit(spec);
+  ASSERT_EQ(cluster.Status("a").warnings_size(), 1);
+  EXPECT_THAT(cluster.Status("a").warnings(0), HasSubstr("cosine falls over the job's 10000000 steps"));
+}
+
 TEST_F(CoordinatorTest, WallTimeStopsTheJobAndSaysAtWhichStep) {
   cluster.train_samples = 40'000;
   cluster.AddShard("ps-0");
@@ -359,6 +415,9 @@ TEST_F(CoordinatorTest, WallTimeStopsTheJobAndSaysAtWhichStep) {
   Submit(spec);
   ASSERT_TRUE(Ends("a", SUCCEEDED));
   EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("stopped by wallTime at step "));
+  cluster.RunFor(absl::Seconds(1));  // what was under way may still be applied
+  EXPECT_THAT(cluster.Status("a").reason(),
+              HasSubstr(absl::StrCat("at step ", cluster.Status("a").step(), " of")));
   EXPECT_NEAR(cluster.Status("a").running_seconds(), 3, 0.2);
 }
 

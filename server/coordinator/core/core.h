@@ -276,6 +276,7 @@ class Coordinator::Core {
 
   // on_worker_report.cc
   bool RefuseStaleCoordinator(CallId call, uint64_t reported_generation);
+  bool RefuseOtherCluster(CallId call, uint64_t reported_cluster);
   bool RefuseImpostor(CallId call, const Daemon& daemon, const std::string& caller);
   void AnswerFenced(const Worker& worker, const WorkerReportEvent& event);
   void TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first);

@@ -80,6 +80,7 @@ void Coordinator::Core::On(const RegisterEvent& event) {
   if (!refused.empty()) {
     RegisterReply reply;
     reply.set_generation(generation());
+    reply.set_cluster(cluster_.cluster());
     reply.set_refused(refused);
     reply.mutable_version()->set_version(options_.version);
     reply.mutable_version()->set_protocol(options_.protocol);
@@ -150,6 +151,7 @@ void Coordinator::Core::AnswerRegistration(const Daemon& daemon, CallId call) {
   reply.set_id(daemon.id());
   reply.set_incarnation(daemon.stored.incarnation());
   reply.set_generation(generation());
+  reply.set_cluster(cluster_.cluster());
   reply.mutable_version()->set_version(options_.version);
   reply.mutable_version()->set_protocol(options_.protocol);
   Reply(call, std::move(reply));
@@ -167,6 +169,7 @@ void Coordinator::Core::ResolveRegistration(const Daemon& owner) {
   if (owner.fenced()) return Admit(pending.request, pending.call);
   RegisterReply reply;
   reply.set_generation(generation());
+  reply.set_cluster(cluster_.cluster());
   reply.set_refused(absl::StrCat("the name ", owner.name(), " is in use by a live process at ",
                                  owner.stored.registration().address(),
                                  ": choose another name, or stop that process"));

@@ -11,6 +11,7 @@ namespace starling {
 
 void Coordinator::Core::On(const ShardReportEvent& event) {
   const ShardReport& report = event.report;
+  if (RefuseOtherCluster(event.call, report.cluster())) return;
   if (RefuseStaleCoordinator(event.call, report.generation())) return;
   auto it = shards_.find(report.shard());
   if (it == shards_.end() || it->second.fenced() ||

@@ -237,6 +237,13 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   STARLING_RETURN_IF_ERROR(PlanPartitions(job));
   job.state.set_state(PENDING);
   StartPolicies(job);
+  if (spec.optimizer().learning_rate().has_cosine() && spec.stop().wall_time_seconds() > 0 &&
+      spec.stop().epochs() == limits::kEpochsMax && spec.stop().steps() == 0) {
+    job.stored.add_warnings(absl::StrCat(
+        "learningRate: cosine falls over the job's ", JobStepsOf(job), " steps, since stop has "
+        "wallTime alone, and so stays at its peak until wallTime is over: give stop.epochs or "
+        "stop.steps, too"));
+  }
   job.stored.set_submit_nonce(submission.request.nonce());
   job.stored.set_submitted_us(absl::ToUnixMicros(wall_));
   job.pending_since = now_;
@@ -256,6 +263,7 @@ void Coordinator::Core::Accept(Job accepted, CallId call, const Inspection& insp
                         " parameters in ", job.partitions.size(), " partitions, ",
                         JobSteps(job.spec(), job.samples()), " steps in ",
                         JobEpochs(job.spec(), job.samples()), " epochs"));
+  for (const std::string& warning : job.stored.warnings()) Log(job, warning);
   for (const std::string& warning : inspection.warnings()) {
     Log(job, absl::StrCat("data: ", CutUtf8(warning, limits::kFaultBytesMax)));
     if (job.last_log > limits::kWarningsPerJobMax) break;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/utf8.h"
 #include "common/data_plan/job_steps.h"
 #include "common/defences.h"
@@ -29,6 +30,17 @@ bool Coordinator::Core::RefuseStaleCoordinator(CallId call, uint64_t reported_ge
   return true;
 }
 
+// A shard's values belong to the jobs of its cluster, and another cluster's numbers may be the same.
+bool Coordinator::Core::RefuseOtherCluster(CallId call, uint64_t reported_cluster) {
+  if (reported_cluster == 0 || reported_cluster == cluster_.cluster()) return false;
+  Reply(call, absl::FailedPreconditionError(absl::StrFormat(
+                  "this coordinator is of cluster %016x, but you are of cluster %016x: start the "
+                  "coordinator on the state it had; or restart the daemon, which drops what it "
+                  "holds, and it joins this cluster",
+                  cluster_.cluster(), reported_cluster)));
+  return true;
+}
+
 // Nobody reports for another: that would keep a dead one alive, or take a live one's place.
 bool Coordinator::Core::RefuseImpostor(CallId call, const Daemon& daemon, const std::string& caller) {
   if (caller.empty() || caller == daemon.name()) return false;
@@ -39,6 +51,10 @@ bool Coordinator::Core::RefuseImpostor(CallId call, const Daemon& daemon, const 
 
 void Coordinator::Core::On(const WorkerReportEvent& event) {
   const WorkerReport& report = event.report;
+  // It holds no values: it may join this cluster, under a number of its own.
+  if (report.cluster() != 0 && report.cluster() != cluster_.cluster()) {
+    return TellToRejoin(event.call, WORKER);
+  }
   if (RefuseStaleCoordinator(event.call, report.generation())) return;
   auto it = workers_.find(report.worker());
   if (it == workers_.end() || it->second.stored.incarnation() != report.incarnation()) {
@@ -65,6 +81,7 @@ void Coordinator::Core::AnswerFenced(const Worker& worker, const WorkerReportEve
   if (!event.report.drained()) return TellToRejoin(event.call, WORKER);
   WorkerOrders orders;
   orders.set_generation(generation());
+  orders.set_cluster(cluster_.cluster());
   orders.set_version(worker.orders_version + 1);
   orders.set_sequence_taken(event.report.sequence());
   Reply(event.call, std::move(orders));

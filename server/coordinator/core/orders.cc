@@ -154,6 +154,7 @@ void Coordinator::Core::AnswerHeld(Worker& worker) {
   WorkerOrders orders;
   if (!unchanged) orders = BuildOrders(worker, true);
   orders.set_generation(generation());
+  orders.set_cluster(cluster_.cluster());
   orders.set_version(unchanged ? parked.orders_seen : worker.orders_version);
   orders.set_unchanged(unchanged);
   orders.set_sequence_taken(worker.sequence);
@@ -166,6 +167,7 @@ void Coordinator::Core::AnswerHeld(Shard& shard) {
   ShardOrders orders;
   if (!unchanged) orders = BuildOrders(shard, true);
   orders.set_generation(generation());
+  orders.set_cluster(cluster_.cluster());
   orders.set_version(shard.orders_version);
   orders.set_unchanged(unchanged);
   Reply(parked.call, std::move(orders));
@@ -175,11 +177,13 @@ void Coordinator::Core::TellToRejoin(CallId call, Role role) {
   if (role == WORKER) {
     WorkerOrders orders;
     orders.set_generation(generation());
+    orders.set_cluster(cluster_.cluster());
     orders.set_rejoin(true);
     return Reply(call, std::move(orders));
   }
   ShardOrders orders;
   orders.set_generation(generation());
+  orders.set_cluster(cluster_.cluster());
   orders.set_rejoin(true);
   Reply(call, std::move(orders));
 }

@@ -127,6 +127,7 @@ JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
   status.set_submitted(Time(job.stored.submitted_us()));
   status.set_running_seconds(RunningSeconds(job));
   status.set_parameters(job.stored.parameters());
+  *status.mutable_warnings() = job.stored.warnings();
   AddPolicies(job, status);
   status.set_roster(job.state.roster().number());
   status.set_generation(generation());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/clock.h"
 #include "common/daemon/daemon.h"
 
@@ -75,6 +76,7 @@ void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
   shard_ = ShardId(reply->id());
   incarnation_ = Incarnation(reply->incarnation());
   generation_ = std::max(generation_, reply->generation());
+  cluster_ = reply->cluster();
   orders_version_ = 0;
   sequence_ = 0;
   spdlog::info("registered with the coordinator at {} as shard {}, incarnation {}",
@@ -89,6 +91,10 @@ void ShardReporter::Complain(const absl::Status& status) {
     silent_ = true;
     silent_since_ = now;
     complained_ = Refused(status) ? absl::InfinitePast() : now;
+  }
+  if (Refused(status)) {
+    readiness_.Set(absl::StrCat("the coordinator at ", options_.coordinator, " refuses this shard: ",
+                                status.message()));
   }
   if (now - complained_ < kComplaintInterval) return;
   complained_ = now;
@@ -124,6 +130,7 @@ void ShardReporter::Send() {
   report.set_incarnation(incarnation_.value);
   report.set_sequence(++sequence_);
   report.set_generation(generation_);
+  report.set_cluster(cluster_);
   report.set_orders_seen(orders_version_);
   report.set_memory_room(callbacks_.memory_room());
   for (const auto& [key, status] : statuses_) *report.add_partitions() = status;
@@ -137,11 +144,23 @@ void ShardReporter::Send() {
       });
 }
 
+// What this shard holds is held nowhere else, and only its own cluster's coordinator knows whether it
+// is still wanted: no other may make it drop anything.
+absl::Status ShardReporter::CheckCluster(const ShardOrders& orders) const {
+  if (cluster_ == 0 || orders.cluster() == cluster_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "this shard is of cluster %016x, the coordinator of cluster %016x", cluster_,
+      orders.cluster()));
+}
+
 void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders> orders) {
   --under_way_;
   if (!registered_ || incarnation != incarnation_) {
     if (registered_ && under_way_ == 0) Send();
     return;
+  }
+  if (orders.ok()) {
+    if (absl::Status status = CheckCluster(*orders); !status.ok()) orders = std::move(status);
   }
   if (!orders.ok()) {
     Complain(orders.status());
@@ -155,6 +174,8 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
   }
   if (silent_) spdlog::info("the coordinator at {} answers again", options_.coordinator);
   silent_ = false;
+  readiness_.Set("");
+  cluster_ = orders->cluster();
   if (orders->generation() < generation_) {
     spdlog::warn("ignored orders of coordinator generation {}, have seen {}", orders->generation(),
                  generation_);

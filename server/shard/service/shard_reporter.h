@@ -68,6 +68,7 @@ class ShardReporter {
   void Send();
   void OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders> orders);
   void Complain(const absl::Status& status);
+  absl::Status CheckCluster(const ShardOrders& orders) const;
 
   EventLoop* const loop_;
   const Options options_;
@@ -79,6 +80,7 @@ class ShardReporter {
   ShardId shard_;
   Incarnation incarnation_;
   uint64_t generation_ = 0;
+  uint64_t cluster_ = 0;  // whose values these are; 0: not known yet
   uint64_t orders_version_ = 0;
   uint64_t sequence_ = 0;
   int under_way_ = 0;      // reports

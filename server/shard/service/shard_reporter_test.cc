@@ -159,6 +159,33 @@ TEST_F(ShardReporterTest, ARefusedReportIsNotTheEnd) {
   EXPECT_EQ(orders_.version(), 2u);
 }
 
+// A coordinator was started on an empty state: as often as the right one, at the same address.
+TEST_F(ShardReporterTest, AnotherClustersCoordinatorMakesItDropNothing) {
+  Register();
+  On([this] { reporter_->Update(Status(7, 0), false); });
+  ShardOrders right = Orders(1);
+  right.set_cluster(0xa);
+  Answer(right);
+  ShardOrders other = Orders(2);
+  other.set_cluster(0xb);
+  Answer(other);
+  AwaitReport();
+  other.set_rejoin(true);
+  Answer(other);
+  AwaitReport();
+  EXPECT_EQ(rejoins_, 0);
+  EXPECT_EQ(orders_.version(), 1u);
+  EXPECT_NE(reporter_->WhyNotReady().find("000000000000000b"), std::string::npos)
+      << reporter_->WhyNotReady();
+  // The right one is back.
+  right.set_version(3);
+  const ShardReport report = Answer(right);
+  EXPECT_EQ(report.cluster(), 0xau);
+  EXPECT_EQ(report.partitions_size(), 1);
+  EXPECT_EQ(orders_.version(), 3u);
+  EXPECT_EQ(reporter_->WhyNotReady(), "");
+}
+
 TEST_F(ShardReporterTest, ARefusedRegistrationIs) {
   On([this] { calls_.registrations.front()(absl::FailedPreconditionError("protocol 99")); });
   On([] {});
