@@ -18,7 +18,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
 #include "common/data_plan/job_steps.h"
@@ -42,7 +41,7 @@ class Batches : public BatchSource {
     WorkRange micro = range;
     micro.first = id;
     micro.count = 1;
-    STARLING_ASSIGN_OR_RETURN(BatchHandle batch, loader_.Take(micro, MonotonicNow() + absl::Seconds(60)));
+    STARLING_ASSIGN_OR_RETURN(BatchHandle batch, loader_.Take(micro, absl::Now() + absl::Seconds(60)));
     const MicroBatch view{batch->samples(), batch->input_data(), batch->label_data()};
     MutexLock lock(&mutex_);
     taken_.push_back(std::move(batch));
