@@ -20,5 +20,18 @@ TEST(CutUtf8, TakesWhatIsNoUtf8) {
   EXPECT_EQ(CutUtf8("", 0), "");
 }
 
+TEST(FindNotUtf8, AcceptsAllLengths) {
+  EXPECT_EQ(FindNotUtf8(""), absl::string_view::npos);
+  EXPECT_EQ(FindNotUtf8("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\xa6z"), absl::string_view::npos);
+  EXPECT_EQ(FindNotUtf8("\xed\x9f\xbf\xf4\x8f\xbf\xbf"), absl::string_view::npos);
+}
+
+TEST(FindNotUtf8, SaysWhere) {
+  for (const char* bad : {"\x80", "\xff", "\xc1\xbf", "\xc3", "\xc3(", "\xe0\x80\x80", "\xed\xa0\x80",
+                          "\xe2\x82", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"}) {
+    EXPECT_EQ(FindNotUtf8(std::string("ab") + bad), 2u);
+  }
+}
+
 }  // namespace
 }  // namespace starling

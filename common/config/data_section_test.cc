@@ -10,6 +10,7 @@
 namespace starling::config {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A job file around its data section, in one line.
@@ -18,7 +19,12 @@ absl::StatusOr<JobSpec> Parse(const std::string& data) {
   options.directory = "/jobs";
   options.environment = [](const std::string& name) -> absl::optional<std::string> {
     if (name == "DATA") return std::string("/data");
+    if (name == "HOME") return std::string("/home/me");
     return absl::nullopt;
+  };
+  options.matching_files = [](const std::string& pattern) -> std::vector<std::string> {
+    if (pattern == "/jobs/t-*.bin") return {"/jobs/t-b.bin", "/jobs/t-a.bin"};
+    return {};
   };
   return ParseJobFile(absl::StrCat(R"(apiVersion: starling/v1
 kind: TrainingJob
@@ -53,6 +59,28 @@ TEST(DataSection, Tokens) {
   EXPECT_EQ(spec->train().tokens().path(), "/jobs/t.bin");
   EXPECT_EQ(spec->train().tokens().context(), 1024u);
   EXPECT_EQ(spec->train().tokens().vocabulary(), 50257u);
+}
+
+std::vector<std::string> CifarFiles(const std::string& files) {
+  const auto spec = Parse(absl::StrCat("{train: {cifar: {files: [", files, "]}}}"));
+  if (!spec.ok()) return {std::string(spec.status().message())};
+  return {spec->train().cifar().files().begin(), spec->train().cifar().files().end()};
+}
+
+TEST(DataSection, OnePathStandsForSeveral) {
+  EXPECT_THAT(CifarFiles("\"/d/{08..11}.bin\", last.bin"),
+              ElementsAre("/d/08.bin", "/d/09.bin", "/d/10.bin", "/d/11.bin", "/jobs/last.bin"));
+  EXPECT_THAT(CifarFiles("\"~/{8..10}\""), ElementsAre("/home/me/8", "/home/me/9", "/home/me/10"));
+  EXPECT_THAT(CifarFiles("t-*.bin"), ElementsAre("/jobs/t-a.bin", "/jobs/t-b.bin"));
+  EXPECT_THAT(CifarFiles("\"~\""), ElementsAre("/home/me"));
+  EXPECT_THAT(CifarFiles("\"a{b}.bin\""), ElementsAre("/jobs/a{b}.bin"));
+}
+
+TEST(DataSection, WhatAPathCannotStandFor) {
+  EXPECT_THAT(CifarFiles("u-*.bin"), ElementsAre(HasSubstr("no file matches /jobs/u-*.bin on this machine")));
+  EXPECT_THAT(CifarFiles("~you/a.bin"), ElementsAre(HasSubstr("~ stands for your own home folder alone")));
+  for (const char* range : {"\"{4..1}\"", "\"{a..c}\"", "\"{0..100000}\"", "\"{..4}\"", "\"{-1..4}\""})
+    EXPECT_THAT(CifarFiles(range), ElementsAre(HasSubstr("expected a range like {00000..00004}"))) << range;
 }
 
 TEST(DataSection, Cifar) {

@@ -2,9 +2,13 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/config/data_section.h"
 #include "common/config/duration.h"
 #include "common/config/model_section.h"
@@ -42,7 +46,23 @@ void RemoveAlternatives(const Field& one_of, const std::string& key, YAML::Node 
   for (const std::string& other : others) node.remove(other);
 }
 
+// Messages carry text in UTF-8 alone. `what` is followed by the place, which names the key.
+absl::Status CheckUtf8(const std::string& what, absl::string_view text) {
+  constexpr size_t kShown = 60;  // bytes before the place
+  const size_t at = FindNotUtf8(text);
+  if (at == absl::string_view::npos) return absl::OkStatus();
+  const absl::string_view before = text.substr(0, at);
+  const size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
+  absl::string_view shown = before.substr(line_begin);
+  if (shown.size() > kShown) shown.remove_prefix(shown.size() - kShown);
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, "line ", std::count(before.begin(), before.end(), '\n') + 1,
+      ": expected UTF-8, got the byte ", absl::CHexEscape(text.substr(at, 1)), " after `",
+      absl::CHexEscape(shown), "`: save the file as UTF-8, or write the value otherwise"));
+}
+
 absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
+  STARLING_RETURN_IF_ERROR(CheckUtf8(absl::StrCat("--set ", absl::CHexEscape(text), ": "), text));
   const auto equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     return absl::InvalidArgumentError(absl::StrCat("--set ", text, ": expected KEY.KEY=VALUE"));
@@ -170,6 +190,44 @@ JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
   return out;
 }
 
+// The one document of the file.
+absl::StatusOr<YAML::Node> LoadDocument(const std::string& text) {
+  std::vector<YAML::Node> documents = YAML::LoadAll(text);
+  // An empty one makes no difference: a file may end with `---`.
+  const auto empty = [](const YAML::Node& node) { return !node.IsDefined() || node.IsNull(); };
+  documents.erase(std::remove_if(documents.begin(), documents.end(), empty), documents.end());
+  if (documents.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "line ", documents[1].Mark().line + 1, ": expected one YAML document, got ",
+        documents.size(), ": what follows the first `---` is another job; give each a file"));
+  }
+  if (documents.empty() || !documents[0].IsMap()) {
+    return absl::InvalidArgumentError("the job file is not a YAML map");
+  }
+  return documents[0];
+}
+
+// Tabs are what a parser's own words about indentation hardly ever lead to.
+std::string TabHint(const std::string& text) {
+  size_t number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    const absl::string_view indent = line.substr(0, line.find_first_not_of(" \t"));
+    if (indent.size() == line.size() || indent.find('\t') == absl::string_view::npos) continue;
+    return absl::StrCat("; line ", number,
+                        " is indented with a TAB, and YAML wants spaces: replace it by spaces");
+  }
+  return "";
+}
+
+absl::Status NotYaml(const YAML::Exception& error, const std::string& text) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      error.mark.is_null() ? ""
+                           : absl::StrCat("line ", error.mark.line + 1, ", column ",
+                                          error.mark.column + 1, ": "),
+      "the job file is not YAML: ", error.msg, TabHint(text)));
+}
+
 }  // namespace
 
 absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptions& options) {
@@ -177,9 +235,9 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptio
     return absl::InvalidArgumentError(absl::StrCat("the job file has ", text.size(), " bytes; at most ",
                                                    limits::kJobFileBytesMax, " are read"));
   }
+  STARLING_RETURN_IF_ERROR(CheckUtf8("", text));
   try {
-    YAML::Node root = YAML::Load(text);
-    if (!root.IsMap()) return absl::InvalidArgumentError("the job file is not a YAML map");
+    STARLING_ASSIGN_OR_RETURN(YAML::Node root, LoadDocument(text));
     for (const std::string& item : options.overrides) STARLING_RETURN_IF_ERROR(ApplyOverride(item, root));
     STARLING_RETURN_IF_ERROR(CheckStructure(root, JobFileSchema()));
     absl::Status status;
@@ -188,7 +246,7 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptio
     STARLING_RETURN_IF_ERROR(ValidateSpec(spec));
     return spec;
   } catch (const YAML::Exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat("the job file is not YAML: ", e.what()));
+    return NotYaml(e, text);
   }
 }
 

@@ -17,8 +17,11 @@ inline constexpr uint32_t kRecomputeBlocksMax = 10'000;  // more than any model 
 
 struct JobFileOptions {
   std::string directory;  // relative data paths start here; absolute
-  // Looks up $VAR in data paths; nullopt: unset, an error that names it.
+  // Looks up $VAR in data paths, and HOME for ~; nullopt: unset, an error that names it.
   std::function<absl::optional<std::string>(const std::string&)> environment;
+  // The files that match a pattern of *, ? and [...], in any order, for lists of paths. Null: lists
+  // with patterns are refused.
+  std::function<std::vector<std::string>(const std::string& pattern)> matching_files;
   // "a.b=value", from the command line: replaces or adds. Paths start at the root or at `spec`;
   // value is YAML. Inside a one-of the named alternative replaces the other.
   std::vector<std::string> overrides;
@@ -30,6 +33,9 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptio
 
 // Checks that need no file: ranges and relations. The coordinator runs them again on what it is sent.
 absl::Status ValidateSpec(const JobSpec& spec);
+
+// What the job says and nothing reads, a sentence each: most likely it was meant otherwise.
+std::vector<std::string> UnusedKeys(const JobSpec& spec);
 
 // Whether gradients can be clipped so under that policy. kInvalidArgument says why not.
 absl::Status CheckClip(const Clip& clip, Policy::Kind policy);

@@ -10,13 +10,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/config/bytes.h"
 #include "common/config/duration.h"
 #include "common/config/schema.h"
 
 namespace starling::config {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr char kGood[] = R"(apiVersion: starling/v1
 kind: TrainingJob
@@ -418,6 +421,60 @@ TEST(JobFile, AGuardThatCouldNotEndInBspIsRefused) {
   EXPECT_THAT(std::string(spec.status().message()), HasSubstr("consistency.guard: it ends in bsp"));
 }
 
+std::string ErrorOf(const std::string& text) { return std::string(Parse(text).status().message()); }
+
+TEST(JobFile, ANullMapLacksItsRequiredKeys) {
+  EXPECT_THAT(ErrorOf(Replaced("{ssp: {staleness: 2}}", "{ssp: }")),
+              HasSubstr("line 13: spec.consistency.ssp: key \"staleness\" is missing (0 or more): expected "
+                        "integer, got nothing; write ssp: {staleness: ...}"));
+  EXPECT_THAT(ErrorOf(Replaced("{peak: 0.001, floor: 0.0001, warmupSteps: 20}", "")),
+              HasSubstr("line 12: spec.optimizer.adamw.learningRate.cosine: key \"peak\" is missing"));
+  EXPECT_THAT(ErrorOf(Replaced("{global: 64, microBatches: 4, kernelThreads: 2}", "")),
+              HasSubstr("line 11: spec.batch: key \"global\" is missing"));
+  EXPECT_THAT(ErrorOf(Replaced("{name: digits, labels: {team: vision}}", "")),
+              HasSubstr("line 3: metadata: key \"name\" is missing"));
+  EXPECT_THAT(ErrorOf(Replaced("seed: 7", "seed:")), HasSubstr("line 5: spec.seed: expected integer, got nothing"));
+}
+
+TEST(JobFile, AVariableOutsideOfAPathIsSaid) {
+  EXPECT_THAT(ErrorOf(Replaced("global: 64", "global: $BATCH")),
+              HasSubstr("$VAR is expanded in paths alone: write the value out, or give it as --set spec.batch.global=VALUE"));
+}
+
+TEST(JobFile, TextThatIsNotUtf8IsRefusedByKey) {
+  EXPECT_THAT(ErrorOf(Replaced("team: vision", "team: vi\xffsion")),
+              HasSubstr("line 3: expected UTF-8, got the byte \\xff after `metadata: {name: digits, labels: {team: vi`"));
+}
+
+TEST(JobFile, ASecondDocumentIsRefused) {
+  EXPECT_THAT(ErrorOf(Replaced("  tensorboard: runs/$DATA", "---\nkind: TrainingJob")),
+              HasSubstr("expected one YAML document, got 2"));
+}
+
+TEST(JobFile, ATabIsNamed) {
+  EXPECT_THAT(ErrorOf(Replaced("  seed: 7", "  seed:\n\t- 7")),
+              HasSubstr("line 6 is indented with a TAB, and YAML wants spaces"));
+}
+
+TEST(JobFile, ADocumentMayEndWithItsMark) {
+  EXPECT_TRUE(Parse(absl::StrCat("---\n", kGood, "---\n# no more\n")).ok());
+}
+
+TEST(JobFile, OverridesAreUtf8) {
+  EXPECT_THAT(std::string(Parse(kGood, {"metadata.labels.team=\xff"}).status().message()),
+              HasSubstr("--set metadata.labels.team=\\xff: line 1: expected UTF-8"));
+}
+
+TEST(JobFile, SaysWhatNothingReads) {
+  EXPECT_THAT(UnusedKeys(*Parse(kGood)), IsEmpty());
+  EXPECT_THAT(UnusedKeys(*Parse(Replaced("  evaluate: {everyEpochs: 2}\n", ""))),
+              ElementsAre(HasSubstr("data.test is not used")));
+  EXPECT_THAT(UnusedKeys(*Parse(Replaced("part: train, ", ""))),
+              ElementsAre(HasSubstr("data.train.csv.holdoutFraction is not used")));
+  EXPECT_THAT(UnusedKeys(*Parse(Replaced("seed: 7", "tf32: true"))),
+              ElementsAre(HasSubstr("tf32 is not used")));
+}
+
 TEST(JobFile, EvaluateNeedsTestData) {
   YAML::Node node = YAML::Load(kGood);
   node["spec"]["data"].remove("test");
@@ -481,6 +538,17 @@ TEST(Duration, Units) {
   EXPECT_DOUBLE_EQ(*ParseDuration("1.5m"), 90);
   EXPECT_DOUBLE_EQ(*ParseDuration("2h"), 7200);
   for (const char* bad : {"", "s", "-1s", "nan", "1d", "1 m x"}) EXPECT_FALSE(ParseDuration(bad).ok()) << bad;
+}
+
+TEST(Bytes, Units) {
+  EXPECT_EQ(*ParseBytes("9007199254740993"), 9007199254740993);
+  EXPECT_EQ(*ParseBytes("1GB"), 1'000'000'000);
+  EXPECT_EQ(*ParseBytes("1.5 MiB"), 3 << 19);
+  EXPECT_EQ(*ParseBytes("2Gi"), int64_t{2} << 30);
+  EXPECT_EQ(*ParseBytes("7b"), 7);
+  for (const char* bad : {"", "0", "GB", "-1", "1XB", "1e9", "99999999TB", "nan"}) {
+    EXPECT_THAT(std::string(ParseBytes(bad).status().message()), HasSubstr("like 1073741824, 1GiB")) << bad;
+  }
 }
 
 }  // namespace

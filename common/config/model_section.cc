@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/nearest_name.h"
 #include "common/config/paths.h"
 #include "common/config/schema.h"
 #include "common/graph/builders.h"
@@ -152,10 +153,8 @@ void ReadModel(const Section& model, const JobFileOptions& options, ModelSource*
   const Builtin* const builtin = FindBuiltin(out->builtin());
   if (builtin == nullptr) {
     const std::vector<std::string> names = BuiltinNames();
-    const std::string near = NearestName(out->builtin(), names);
     model.Fail("builtin", absl::StrCat("expected one of ", absl::StrJoin(names, ", "), ", got \"",
-                                       out->builtin(), "\"",
-                                       near.empty() ? "" : absl::StrCat("; did you mean \"", near, "\"?")));
+                                       out->builtin(), "\"", DidYouMean(out->builtin(), names)));
     return;
   }
   ReadArguments(model, builtin, out);

@@ -1,15 +1,40 @@
 #include "common/config/paths.h"
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/utf8.h"
 
 namespace starling::config {
 namespace {
 
-std::string Expand(const Section& section, const std::string& key, const std::string& text,
+// With the home folder for a leading ~/. An error is recorded, and the text is then empty.
+std::string WithHome(const Section& section, const std::string& key, const std::string& text,
+                     const JobFileOptions& options) {
+  if (text.empty() || text[0] != '~') return text;
+  const auto home = options.environment ? options.environment("HOME") : absl::nullopt;
+  if (text.size() > 1 && text[1] != '/') {
+    section.Fail(key, absl::StrCat("\"", text, "\": ~ stands for your own home folder alone, as ~/: "
+                                   "write the path out, or ./", text, " for a file of that name"));
+    return "";
+  }
+  if (!home || home->empty()) {
+    section.Fail(key, absl::StrCat("\"", text, "\": HOME is not set: write the path out"));
+    return "";
+  }
+  return absl::StrCat(*home, text.substr(1));
+}
+
+std::string Expand(const Section& section, const std::string& key, const std::string& written,
                    const JobFileOptions& options) {
+  const std::string text = WithHome(section, key, written, options);
   std::string out;
   for (size_t i = 0; i < text.size();) {
     if (text[i] != '$') {
@@ -34,8 +59,58 @@ std::string Expand(const Section& section, const std::string& key, const std::st
     section.Fail(key, "expected a path");
     return "";
   }
+  if (FindNotUtf8(out) != absl::string_view::npos) {
+    section.Fail(key, absl::StrCat("expected a path in UTF-8, got ", absl::CHexEscape(out)));
+    return "";
+  }
   const std::filesystem::path path(out);
   return (path.is_absolute() ? path : std::filesystem::path(options.directory) / path).lexically_normal().string();
+}
+
+// `text` with each number of its first range {00000..00004}; {text} where there is none. Empty: an
+// error was recorded.
+std::vector<std::string> Numbered(const Section& section, const std::string& key,
+                                  const std::string& text) {
+  // Of ${VAR}, which was expanded before, nothing is left.
+  const size_t open = text.find('{');
+  const size_t close = open == std::string::npos ? open : text.find('}', open);
+  const size_t dots = close == std::string::npos ? close : text.find("..", open);
+  if (dots == std::string::npos || dots > close) return {text};
+  const std::string first = text.substr(open + 1, dots - open - 1);
+  const std::string last = text.substr(dots + 2, close - dots - 2);
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  if (!absl::SimpleAtoi(first, &begin) || !absl::SimpleAtoi(last, &end) || begin > end ||
+      end - begin >= kPathsMax || first[0] == '+' || last[0] == '+') {
+    section.Fail(key, absl::StrCat("\"", text, "\": expected a range like {00000..00004}, ascending and "
+                                   "of at most ", kPathsMax, " numbers"));
+    return {};
+  }
+  const bool padded = first.size() == last.size();
+  std::vector<std::string> out;
+  for (uint64_t number = begin; number <= end; ++number) {
+    out.push_back(absl::StrCat(
+        text.substr(0, open),
+        absl::StrFormat("%0*d", padded ? static_cast<int>(first.size()) : 1, number),
+        text.substr(close + 1)));
+  }
+  return out;
+}
+
+// The files that the pattern stands for, ascending; {path} where it is none. Empty: an error was
+// recorded.
+std::vector<std::string> Matching(const Section& section, const std::string& key,
+                                  const std::string& path, const JobFileOptions& options) {
+  if (path.find_first_of("*?[") == std::string::npos) return {path};
+  std::vector<std::string> files;
+  if (options.matching_files) files = options.matching_files(path);
+  std::sort(files.begin(), files.end());
+  if (files.empty()) {
+    section.Fail(key, absl::StrCat("no file matches ", path, " on this machine, where patterns are "
+                                   "expanded: write the paths out, or as a range like {00000..00004}, "
+                                   "where only the workers see the files"));
+  }
+  return files;
 }
 
 }  // namespace
@@ -48,7 +123,16 @@ std::vector<std::string> ExpandPaths(const Section& section, const std::string& 
                                      const JobFileOptions& options) {
   std::vector<std::string> paths;
   for (const std::string& text : section.Texts(key)) {
-    paths.push_back(Expand(section, key, text, options));
+    const std::string path = Expand(section, key, text, options);
+    if (path.empty()) return {};
+    for (const std::string& numbered : Numbered(section, key, path)) {
+      for (std::string& file : Matching(section, key, numbered, options))
+        paths.push_back(std::move(file));
+      if (!section.status()->ok()) return {};
+      if (paths.size() <= kPathsMax) continue;
+      section.Fail(key, absl::StrCat("expected at most ", kPathsMax, " paths"));
+      return {};
+    }
   }
   if (paths.empty()) section.Fail(key, "expected at least one path");
   return paths;

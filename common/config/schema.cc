@@ -3,31 +3,16 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/nearest_name.h"
 #include "common/base/status_macros.h"
 #include "common/config/duration.h"
 
 namespace starling::config {
 namespace {
-
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
 
 const char* TypeName(FieldType type) {
   switch (type) {
@@ -56,8 +41,12 @@ const char* KindName(const YAML::Node& node) {
 
 absl::Status TypeError(const YAML::Node& node, const std::string& path, FieldType type) {
   const std::string came = node.IsScalar() ? absl::StrCat("\"", node.Scalar(), "\"") : KindName(node);
-  return absl::InvalidArgumentError(
-      absl::StrCat(Where(node, path), ": expected ", TypeName(type), ", got ", came));
+  const bool variable = node.IsScalar() && node.Scalar().find('$') != std::string::npos;
+  return absl::InvalidArgumentError(absl::StrCat(
+      Where(node, path), ": expected ", TypeName(type), ", got ", came,
+      variable ? absl::StrCat("; $VAR is expanded in paths alone: write the value out, or give it "
+                              "as --set ", path, "=VALUE")
+               : ""));
 }
 
 template <typename T>
@@ -96,10 +85,27 @@ absl::Status CheckOneOf(const YAML::Node& node, const Field& field, const std::s
                                                  given.empty() ? "none" : absl::StrJoin(given, " and ")));
 }
 
+absl::Status CheckRequired(const YAML::Node& node, const Field& field, const std::string& path,
+                           const std::set<std::string>& seen) {
+  for (const Field& child : field.children) {
+    if (!child.required || seen.count(child.key) > 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        Where(node, path), ": key \"", child.key, "\" is missing (", child.help, "): expected ",
+        TypeName(child.type), ", got nothing",
+        field.key.empty() ? "" : absl::StrCat("; write ", field.key, ": {", child.key, ": ...}")));
+  }
+  return absl::OkStatus();
+}
+
+// `bsp:` with nothing behind it is an empty map. A value that is not there has no line of its own.
+absl::Status CheckNothing(const YAML::Node& key, const Field& field, const std::string& path) {
+  if (field.type == FieldType::kMap) return CheckRequired(key, field, path, {});
+  return absl::InvalidArgumentError(
+      absl::StrCat(Where(key, path), ": expected ", TypeName(field.type), ", got nothing"));
+}
+
 absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::string& path) {
   if (field.number_allowed && Converts<double>(node)) return absl::OkStatus();
-  // `bsp:` with nothing behind it is an empty map.
-  if (node.IsNull() && field.type == FieldType::kMap) return absl::OkStatus();
   if (!node.IsMap()) return TypeError(node, path, field.type);
   std::set<std::string> seen;
   for (const auto& entry : node) {
@@ -122,16 +128,12 @@ absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::str
           Where(entry.first, child_path), ": not built yet in this version; remove the key (",
           child->help, ")"));
     }
-    STARLING_RETURN_IF_ERROR(CheckField(entry.second, *child, child_path));
+    const bool nothing = entry.second.IsNull();
+    STARLING_RETURN_IF_ERROR(nothing ? CheckNothing(entry.first, *child, child_path)
+                                     : CheckField(entry.second, *child, child_path));
   }
   if (field.type == FieldType::kOneOf) return CheckOneOf(node, field, path, seen);
-  for (const Field& child : field.children) {
-    if (child.required && seen.count(child.key) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(Where(node, path), ": key \"", child.key,
-                                                     "\" is missing (", child.help, ")"));
-    }
-  }
-  return absl::OkStatus();
+  return CheckRequired(node, field, path, seen);
 }
 
 absl::Status CheckMapList(const YAML::Node& node, const Field& field, const std::string& path) {
@@ -194,19 +196,6 @@ std::string Where(const YAML::Node& node, const std::string& path) {
   const int line = node.Mark().line;
   const std::string name = path.empty() ? "job file" : path;
   return line < 0 ? name : absl::StrCat("line ", line + 1, ": ", name);
-}
-
-std::string NearestName(const std::string& word, const std::vector<std::string>& candidates) {
-  std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const size_t distance = EditDistance(word, candidate);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best;
 }
 
 absl::Status CheckStructure(const YAML::Node& root, const Field& schema) {

@@ -57,9 +57,6 @@ std::string SchemaText(const Field& schema);
 // "spec.optimizer (line 12)": how errors name a place.
 std::string Where(const YAML::Node& node, const std::string& path);
 
-// The candidate nearest to `word` by edit distance, if near enough to be a typo; else empty.
-std::string NearestName(const std::string& word, const std::vector<std::string>& candidates);
-
 }  // namespace starling::config
 
 #endif  // STARLING_COMMON_CONFIG_SCHEMA_H_

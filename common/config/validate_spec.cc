@@ -115,7 +115,27 @@ absl::Status CheckModel(const JobSpec& spec) {
   return absl::OkStatus();
 }
 
+void AddUnusedHoldout(const char* what, const DataSource::Csv& csv, std::vector<std::string>* out) {
+  if (csv.holdout_fraction() == 0 || csv.part() != DataSource::Csv::PART_ALL) return;
+  out->push_back(absl::StrCat(what, ".csv.holdoutFraction is not used, since part is all: say part: "
+                              "train or part: holdout, or remove it"));
+}
+
 }  // namespace
+
+std::vector<std::string> UnusedKeys(const JobSpec& spec) {
+  std::vector<std::string> out;
+  if (spec.test().source_case() != DataSource::SOURCE_NOT_SET && spec.evaluate().every_epochs() == 0) {
+    out.push_back("data.test is not used, since nothing is measured without evaluate: add "
+                  "evaluate: {everyEpochs: 1}, or remove data.test");
+  }
+  AddUnusedHoldout("data.train", spec.train().csv(), &out);
+  AddUnusedHoldout("data.test", spec.test().csv(), &out);
+  if (spec.tf32() && spec.device() == DEVICE_CPU) {
+    out.push_back("tf32 is not used, since CPUs do not round and workers.device is cpu: remove one");
+  }
+  return out;
+}
 
 absl::Status CheckClip(const Clip& clip, Policy::Kind policy) {
   if (!(std::isfinite(clip.norm()) && clip.norm() > 0)) {

@@ -124,6 +124,13 @@ TEST(BuildersTest, BranchesJoin) {
   EXPECT_EQ(graph.values[OutputValue(0)].consumers, (std::vector<int>{2, 3}));
 }
 
+TEST(BuildersTest, SaysWhichLayerWasProbablyMeant) {
+  EXPECT_THAT(BuildLayers({{6}, 3}, {{"liner", "fc", {}}}).status().message(),
+              HasSubstr("; did you mean \"linear\"?"));
+  EXPECT_THAT(BuildLayers({{6}, 3}, {{"linear", "fc", {{"out_feature", int64_t{3}}}}}).status().message(),
+              HasSubstr("got \"out_feature\"; did you mean \"out_features\"?"));
+}
+
 TEST(BuildersTest, LossesTakeTheLabelsThatTheyCan) {
   ModelInput numbers = {{6}};
   numbers.label_type = FLOAT32;
@@ -138,6 +145,12 @@ TEST(BuildersTest, LossesTakeTheLabelsThatTheyCan) {
   EXPECT_THAT(BuildLayers(numbers, layers).status().message(), HasSubstr("labels are numbers"));
   EXPECT_THAT(BuildLayers({{6}, 3}, layers, "mean_squared_error").status().message(),
               HasSubstr("labels are classes"));
+  // By the names that a job file takes.
+  EXPECT_THAT(BuildLayers(numbers, layers).status().message(),
+              HasSubstr("softmaxCrossEntropy wants classes: expected loss: meanSquaredError or"));
+  EXPECT_THAT(BuildLayers({{6}, 3}, layers, "binary_cross_entropy").status().message(),
+              HasSubstr("binaryCrossEntropy wants numbers: expected data whose labels are numbers, or "
+                        "loss: softmaxCrossEntropy"));
   EXPECT_THAT(BuildLayers({{6}, 3}, layers, "relu").status().message(),
               HasSubstr("loss: expected"));
   numbers.label_shape = {};

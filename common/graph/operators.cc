@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/nearest_name.h"
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
 
@@ -189,12 +190,11 @@ absl::StatusOr<OperatorAttributes> ResolveAttributes(const Node& node, const Ope
     bool known = false;
     for (const AttributeSpec& candidate : rule.attributes) known |= name == candidate.name;
     if (known) continue;
-    const std::string names =
-        absl::StrJoin(rule.attributes, ", ", [](std::string* out, const AttributeSpec& a) {
-          absl::StrAppend(out, a.name);
-        });
-    return Expected(names.empty() ? "no attributes" : absl::StrCat("only the attributes ", names),
-                    absl::StrCat("\"", name, "\""));
+    std::vector<std::string> names;
+    for (const AttributeSpec& candidate : rule.attributes) names.push_back(candidate.name);
+    return Expected(names.empty() ? "no attributes"
+                                  : absl::StrCat("only the attributes ", absl::StrJoin(names, ", ")),
+                    absl::StrCat("\"", name, "\"", DidYouMean(name, names)));
   }
   OperatorAttributes resolved;
   for (const AttributeSpec& attribute : rule.attributes) {

@@ -11,6 +11,7 @@
 #include "absl/base/internal/raw_logging.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/special_file.h"
 #include "common/base/status_macros.h"
 #include "common/npy/npy.h"
 
@@ -174,13 +175,17 @@ absl::Status WriteFile(const std::string& path, const Array& array) {
   const Header header{array.dtype, array.shape};
   const auto wanted = DataBytes(header);
   ABSL_RAW_CHECK(wanted.ok() && *wanted == array.bytes.size(), "bytes of another shape");
+  const bool in_place = IsSpecialFile(path);
   std::string temporary = path + ".XXXXXX";
-  const Descriptor file(mkostemp(temporary.data(), O_CLOEXEC));
+  const Descriptor file(in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
+                                 : mkostemp(temporary.data(), O_CLOEXEC));
   if (file.get() < 0) return SystemError(path, "create");
   const std::string head = EncodeHeader(header);
-  absl::Status status = fchmod(file.get(), 0644) == 0 ? absl::OkStatus() : SystemError(path, "chmod");
+  absl::Status status;
+  if (!in_place && fchmod(file.get(), 0644) != 0) status = SystemError(path, "chmod");
   if (status.ok()) status = WriteAll(file.get(), head.data(), head.size(), path);
   if (status.ok()) status = WriteAll(file.get(), array.bytes.data(), array.bytes.size(), path);
+  if (in_place) return status;
   if (status.ok() && fsync(file.get()) != 0) status = SystemError(path, "write");
   if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
     status = SystemError(path, "write");

@@ -68,7 +68,7 @@ absl::StatusOr<Array> Parse(absl::Span<const uint8_t> file);
 // memory is asked for; kUnavailable: the system's error.
 absl::StatusOr<Array> ReadFile(const std::string& path, uint64_t data_bytes_max = kDataBytesMax);
 
-// Writes beside `path` and renames, so that a reader sees the old file or the whole new one; after
+// Writes beside `path` and renames (a device or a pipe is written in place), so that a reader sees the old file or the whole new one; after
 // an error (kUnavailable) nothing remains. CHECK: the bytes are those of the shape.
 absl::Status WriteFile(const std::string& path, const Array& array);
 

@@ -13,6 +13,7 @@
 namespace starling::npy {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -173,6 +174,13 @@ TEST(NpyFile, RefusesAsParseDoesAndNamesTheFile) {
   const absl::Status status = ReadFile(path, 23).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("at most 23 bytes of data, got 24"));
+}
+
+TEST(NpyFile, ADeviceIsWrittenInPlace) {
+  const absl::Status full = WriteFile("/dev/full", {DType::kU8, {1}, {7}});
+  EXPECT_THAT(std::string(full.message()), AllOf(HasSubstr("/dev/full"), HasSubstr("No space left on device")));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  EXPECT_EQ(WriteFile("/dev/null", {DType::kU8, {1}, {7}}), absl::OkStatus());
 }
 
 TEST(NpyFile, AFailedWriteLeavesNothing) {

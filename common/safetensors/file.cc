@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/special_file.h"
 #include "common/base/status_macros.h"
 #include "common/safetensors/safetensors.h"
 
@@ -157,17 +158,19 @@ Writer::Writer(Writer&& other) noexcept
 Writer::~Writer() {
   if (fd_ < 0) return;
   close(fd_);
-  unlink(temporary_.c_str());
+  if (!in_place()) unlink(temporary_.c_str());
 }
 
 absl::StatusOr<Writer> Writer::Create(const std::string& path, std::vector<TensorInfo> tensors,
                                       std::map<std::string, std::string> metadata) {
   STARLING_ASSIGN_OR_RETURN(const std::string header, EncodeHeader(&tensors, std::move(metadata)));
-  std::string temporary = absl::StrCat(path, ".XXXXXX");
-  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) return SystemError("create a file beside", path);
+  const bool in_place = IsSpecialFile(path);
+  std::string temporary = in_place ? path : absl::StrCat(path, ".XXXXXX");
+  const int fd = in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
+                          : mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return SystemError(in_place ? "open" : "create a file beside", path);
   Writer writer(path, std::move(temporary), fd, tensors.empty() ? 0 : tensors.back().end);
-  if (fchmod(fd, 0644) != 0) return SystemError("chmod", writer.temporary_);
+  if (!in_place && fchmod(fd, 0644) != 0) return SystemError("chmod", writer.temporary_);
   STARLING_RETURN_IF_ERROR(WriteAll(
       fd, writer.temporary_,
       absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(header.data()), header.size())));
@@ -194,6 +197,9 @@ absl::Status Writer::Finish() {
   if (written_ != data_bytes_) {
     return absl::FailedPreconditionError(
         absl::StrCat(path_, ": the tensors have ", data_bytes_, " bytes, got ", written_));
+  }
+  if (in_place()) {
+    return close(std::exchange(fd_, -1)) == 0 ? absl::OkStatus() : SystemError("write", path_);
   }
   if (fsync(fd_) != 0) return SystemError("sync", temporary_);
   if (rename(temporary_.c_str(), path_.c_str()) != 0) return SystemError("rename to", path_);

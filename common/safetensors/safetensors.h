@@ -96,8 +96,8 @@ class Reader {
 
 // Writes a file of any size with little memory: header first, then the tensors' bytes in the order
 // given. The bytes go to a temporary file beside `path`, which Finish syncs and renames, so that a
-// reader sees the old file or the whole new one. Destroyed before Finish: nothing remains. One
-// thread at a time.
+// reader sees the old file or the whole new one. Destroyed before Finish: nothing remains. A device or
+// a pipe is written in place. One thread at a time.
 class Writer {
  public:
   // `tensors`: begin and end are ignored and computed. "format": "pt" is added to the metadata
@@ -118,6 +118,7 @@ class Writer {
 
  private:
   Writer(std::string path, std::string temporary, int fd, uint64_t data_bytes);
+  bool in_place() const { return temporary_ == path_; }
 
   std::string path_;
   std::string temporary_;

@@ -264,6 +264,16 @@ TEST(SafetensorsWriter, LeavesNothingUnlessFinished) {
             absl::StatusCode::kNotFound);
 }
 
+TEST(SafetensorsWriter, ADeviceIsWrittenInPlace) {
+  const absl::Status full = Writer::Create("/dev/full", {{.name = "a", .shape = {1}}}, {}).status();
+  EXPECT_EQ(full.message(), "write /dev/full: No space left on device");
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  auto null = Writer::Create("/dev/null", {{.name = "a", .shape = {1}}}, {});
+  ASSERT_TRUE(null.ok()) << null.status();
+  EXPECT_TRUE(null->AppendFloats({1}).ok());
+  EXPECT_EQ(null->Finish(), absl::OkStatus());
+}
+
 TEST(SafetensorsWriter, RefusesWhatItsReaderWould) {
   EXPECT_FALSE(Writer::Create(Path("x"), {{.name = "a"}, {.name = "a"}}, {}).ok());
   EXPECT_FALSE(Writer::Create(Path("x"), {{.name = "__metadata__"}}, {}).ok());

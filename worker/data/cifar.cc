@@ -28,24 +28,47 @@ Edition EditionOf(DataSource::Cifar::Labels labels) {
   }
 }
 
+absl::Status NotWhole(const std::string& path, uint64_t rest, uint64_t records,
+                      const Edition& edition) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": ", rest, " bytes after record ", records, ": expected whole records of ",
+      edition.label_bytes + kPixelBytes, " bytes, as in ", edition.name,
+      ": truncated, or another format"));
+}
+
+absl::Status TooMuch(const std::string& path, uint64_t bytes, const DataLimits& limits) {
+  return absl::ResourceExhaustedError(absl::StrCat(path, ": ", bytes, " bytes of data in all, more "
+                                                   "than the limit of ", limits.decoded_bytes_max));
+}
+
+// What the size alone says; that of a gzip stream is not known before it was read.
+absl::Status CheckSize(const ByteStream& in, const Edition& edition, uint64_t before,
+                       const DataLimits& limits) {
+  if (in.gzip()) return absl::OkStatus();
+  const uint64_t record = edition.label_bytes + kPixelBytes;
+  const uint64_t size = in.bytes_max();
+  if (size % record != 0) {
+    return NotWhole(in.path(), size % record, size / record, edition);
+  }
+  return before + size > limits.decoded_bytes_max ? TooMuch(in.path(), before + size, limits)
+                                                  : absl::OkStatus();
+}
+
 // Appends one file's records.
 absl::Status ReadFile(const std::string& path, const Edition& edition, const DataLimits& limits,
                       Samples* out) {
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<ByteStream> in, ByteStream::Open(path));
   const size_t record = edition.label_bytes + kPixelBytes;
+  STARLING_RETURN_IF_ERROR(CheckSize(*in, edition, out->bytes.size(), limits));
   std::vector<uint8_t> chunk(kChunkRecords * record);
   int64_t records = 0;
   for (size_t got = chunk.size(); got == chunk.size();) {
     STARLING_ASSIGN_OR_RETURN(got, in->Read(absl::MakeSpan(chunk)));
     if (out->bytes.size() + got > limits.decoded_bytes_max) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          path, ": more than the limit of ", limits.decoded_bytes_max, " bytes of data"));
+      return TooMuch(path, out->bytes.size() + got, limits);
     }
     if (got % record != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": ", got % record, " bytes after record ", records + got / record,
-                       ": expected whole records of ", record, " bytes, as in ", edition.name,
-                       ": truncated, or another format"));
+      return NotWhole(path, got % record, records + got / record, edition);
     }
     for (size_t at = 0; at < got; at += record, ++records) {
       const int label = chunk[at + edition.label_at];

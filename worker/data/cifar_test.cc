@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "worker/data/data_set.h"
 #include "worker/data/testing/files.h"
@@ -82,9 +84,24 @@ TEST(Cifar, NamesFileAndRecord) {
   DataSetOptions options;
   options.limits.decoded_bytes_max = 3000;
   EXPECT_THAT(Error(Source({WriteFile("c.bin", good)}), absl::StatusCode::kResourceExhausted, options),
-              HasSubstr("more than the limit of 3000 bytes"));
+              HasSubstr("3073 bytes of data in all, more than the limit of 3000"));
   // CIFAR-100's records taken for CIFAR-10's: the sizes do not fit.
   EXPECT_THAT(Error(Source({WriteFile("c.bin", Record({1, 2}, 5))})), HasSubstr("another format"));
+}
+
+// A sparse file of a terabyte would take minutes to read, and all of the machine's memory.
+TEST(Cifar, ALargeFileIsRefusedByItsSize) {
+  constexpr uint64_t kRecords = uint64_t{1} << 28;
+  const std::string sparse = WriteFile("sparse.bin", Record({1}, 5));
+  std::filesystem::resize_file(sparse, kRecords * 3073);
+  DataSetOptions options;
+  options.limits.decoded_bytes_max = 64 << 20;
+  EXPECT_THAT(Error(Source({sparse}), absl::StatusCode::kResourceExhausted, options),
+              HasSubstr("sparse.bin: 824902156288 bytes of data in all, more than the limit of 67108864"));
+  std::filesystem::resize_file(sparse, kRecords * 3073 + 7);
+  EXPECT_THAT(Error(Source({sparse}), absl::StatusCode::kInvalidArgument, options),
+              HasSubstr("sparse.bin: 7 bytes after record 268435456: expected whole records"));
+  std::filesystem::remove(sparse);
 }
 
 }  // namespace

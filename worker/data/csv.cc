@@ -33,6 +33,7 @@ class CsvParser {
   CsvParser(const DataSource::Csv& csv, const DataLimits& limits)
       : csv_(csv), limits_(limits), separator_(csv.separator().empty() ? ',' : csv.separator()[0]) {
     samples_.class_names.assign(csv.classes().begin(), csv.classes().end());
+    samples_.first_line = csv.header() ? 2 : 1;
     for (int i = 0; i < csv.classes_size(); ++i) classes_[csv.classes(i)] = i;
   }
 

@@ -93,6 +93,7 @@ absl::StatusOr<Samples> ReadCsvPart(const DataSource::Csv& csv, const DataLimits
   KeepRows(rows, count, &samples.floats);
   KeepRows(rows, count, &samples.labels);
   KeepRows(rows, count, &samples.targets);
+  samples.rows = rows;
   return samples;
 }
 
@@ -113,6 +114,8 @@ absl::StatusOr<std::vector<int64_t>> Reshaped(const std::vector<int64_t>& from,
       "sample shape ", ShapeText(shape), ": expected ", wanted, " elements in at most ",
       limits::kTensorDimsMax, " dimensions, as a sample is ", ShapeText(from)));
 }
+
+std::string DataSet::PlaceOf(int64_t id) const { return absl::StrCat("sample ", id); }
 
 void DataSet::SetFormat(int64_t samples, SampleFormat format) {
   samples_ = samples;

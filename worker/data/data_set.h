@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,6 +60,12 @@ class DataSet {
   int64_t classes() const { return format_.classes; }
   // Names of the classes, where the source has them.
   virtual absl::Span<const std::string> class_names() const { return {}; }
+
+  // The class labels that occur, each with the first sample that has it. Empty: labels are numbers, or
+  // tokens.
+  virtual std::map<int32_t, int64_t> FirstOfLabels() const { return {}; }
+  // Where a sample lies, for people: "t10k-labels: sample 17".
+  virtual std::string PlaceOf(int64_t id) const;
 
   // Writes the samples `ids`, in that order, to `inputs` (ids.size() x sample_elements()) and
   // `labels` (ids.size() x label_elements()), of the types that format() says. Every id is in

@@ -18,6 +18,8 @@ using data_testing::IdxSource;
 using data_testing::Images;
 using data_testing::Labels;
 using data_testing::WriteFile;
+using testing::AllOf;
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -207,6 +209,53 @@ TEST(InspectData, SaysWhatIsWrong) {
   EXPECT_EQ(InspectData(spec).error(), "");
   spec.mutable_model()->set_classes(2);
   EXPECT_THAT(InspectData(spec).error(), HasSubstr("label 2, expected less than 2"));
+}
+
+JobSpec CsvJob(const std::string& train, const std::string& test) {
+  JobSpec spec;
+  *spec.mutable_train() = CsvSource(WriteFile("train.csv", train));
+  *spec.mutable_test() = CsvSource(WriteFile("test.csv", test));
+  return spec;
+}
+
+TEST(InspectData, ALabelThatOnlyTheTestSetHasIsRefusedByName) {
+  JobSpec spec = CsvJob("1,0\n2,1\n3,2\n", "1,0\n2,77\n3,2\n");
+  EXPECT_THAT(InspectData(spec).error(),
+              AllOf(HasSubstr("test.csv: line 2 has label 77, which no sample of data.train has"),
+                    HasSubstr("expected less than 3")));
+  spec.mutable_test()->mutable_csv()->set_header(true);
+  EXPECT_THAT(InspectData(spec).error(), HasSubstr("test.csv: line 2 has label 77"));
+
+  // Of a part of the file, the line is still the file's.
+  spec = CsvJob("1,0\n1,0\n", "1,0\n1,0\n1,0\n1,5\n1,5\n");
+  spec.mutable_test()->mutable_csv()->set_part(DataSource::Csv::PART_TRAIN);
+  spec.mutable_test()->mutable_csv()->set_holdout_fraction(0.4);
+  EXPECT_THAT(InspectData(spec).error(), AnyOf(HasSubstr("line 4 has label 5"), HasSubstr("line 5 has label 5")));
+
+  spec = JobSpec();
+  *spec.mutable_train() = IdxSource(WriteFile("images", Images(2, 3, 5)), WriteFile("labels", Labels(2)));
+  *spec.mutable_test() = SmallIdx();
+  spec.mutable_test()->mutable_idx()->set_labels(WriteFile("t-labels", Labels(5)));
+  EXPECT_THAT(InspectData(spec).error(), HasSubstr("t-labels: sample 2 has label 2"));
+}
+
+TEST(InspectData, ALabelThatTheModelHasRoomForIsWarnedAbout) {
+  JobSpec spec = CsvJob("1,0\n2,1\n3,3\n", "1,0\n2,2\n3,3\n");
+  Inspection found = InspectData(spec);
+  EXPECT_EQ(found.error(), "");
+  EXPECT_EQ(found.classes(), 4u);
+  EXPECT_THAT(found.warnings(), ElementsAre(HasSubstr("test.csv: line 2 has label 2, which no sample")));
+
+  spec = CsvJob("1,0\n2,1\n", "1,0\n2,7\n");
+  EXPECT_THAT(InspectData(spec).error(), HasSubstr("expected less than 2"));
+  (*spec.mutable_model_source()->mutable_arguments())["classes"].set_i(8);
+  found = InspectData(spec);
+  EXPECT_EQ(found.error(), "");
+  EXPECT_EQ(found.classes(), 2u) << "the head is widened by the job alone";
+  EXPECT_EQ(found.warnings_size(), 1);
+  spec.clear_model_source();
+  (*spec.mutable_model_source()->add_layers()->mutable_attributes())["out_features"].set_i(8);
+  EXPECT_EQ(InspectData(spec).error(), "");
 }
 
 TEST(DataSet, ReadsTheRealMnist) {

@@ -54,6 +54,16 @@ absl::StatusOr<std::shared_ptr<const DataSet>> ImageDataSet::Open(
   return out;
 }
 
+std::map<int32_t, int64_t> ImageDataSet::FirstOfLabels() const {
+  std::map<int32_t, int64_t> first;
+  for (int64_t id = 0; id < samples(); ++id) first.try_emplace(index_.entries[id].label, id);
+  return first;
+}
+
+std::string ImageDataSet::PlaceOf(int64_t id) const {
+  return index_.NameOf(index_.entries[id], source_);
+}
+
 absl::Status ImageDataSet::CheckSizes() {
   if (source_.fit() == DataSource::WebDataset::RESIZE) return absl::OkStatus();
   const bool crop = source_.fit() == DataSource::WebDataset::CENTER_CROP;

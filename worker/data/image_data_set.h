@@ -33,6 +33,8 @@ class ImageDataSet : public DataSet {
                       void* labels) const override;
   absl::Status Probe(uint64_t bytes_max) const override;
   CorruptSamples corrupt() const override;
+  std::map<int32_t, int64_t> FirstOfLabels() const override;
+  std::string PlaceOf(int64_t id) const override;
   absl::Span<const std::string> class_names() const override { return index_.class_names; }
 
   // For benches: reads and decodes sample `id` as Gather does, without what follows.

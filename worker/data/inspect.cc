@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -52,6 +53,44 @@ absl::Status CheckAlike(const SampleFormat& train, const SampleFormat& test) {
   return absl::OkStatus();
 }
 
+// Outputs that the job itself asks for; 0: as many as the data has classes.
+int64_t ClassesOfModel(const JobSpec& spec) {
+  int64_t classes = spec.model().classes();
+  const ModelSource& source = spec.model_source();
+  if (const auto it = source.arguments().find("classes"); it != source.arguments().end())
+    classes = std::max(classes, it->second.i());
+  if (source.layers().empty()) return classes;
+  const auto& last = source.layers().rbegin()->attributes();
+  const auto outputs = last.find("out_features");
+  return outputs == last.end() ? classes : std::max(classes, outputs->second.i());
+}
+
+// Classes come from the training set: a label that only the test set has is never learned. Most
+// likely it is wrong.
+absl::Status CheckTestLabels(const DataSet& train, const DataSet& test, const JobSpec& spec,
+                             Inspection* out) {
+  constexpr size_t kNamedMax = 5;
+  const int64_t classes = std::max(train.classes(), ClassesOfModel(spec));
+  const std::map<int32_t, int64_t> known = train.FirstOfLabels();
+  size_t unknown = 0;
+  for (const auto& [label, id] : test.FirstOfLabels()) {
+    if (known.contains(label)) continue;
+    const std::string what = absl::StrCat("data.test: ", test.PlaceOf(id), " has label ", label,
+                                          ", which no sample of data.train has");
+    if (label >= classes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          what, ": expected less than ", classes, ", as data.train has so many classes: correct it; "
+          "or, if it is meant, list the classes (csv.classes, webdataset.classes) or give the model "
+          "that many outputs"));
+    }
+    if (++unknown <= kNamedMax) out->add_warnings(absl::StrCat(what, " and the model cannot learn"));
+  }
+  if (unknown > kNamedMax) {
+    out->add_warnings(absl::StrCat("data.test: ", unknown, " such labels in all"));
+  }
+  return absl::OkStatus();
+}
+
 void Describe(const DataSet& train, Inspection* out) {
   const SampleFormat& format = train.format();
   out->set_train_samples(train.samples());
@@ -88,6 +127,7 @@ absl::Status Inspect(const JobSpec& spec, const DataLimits& limits, Inspection* 
   STARLING_RETURN_IF_ERROR(CheckAlike(train->format(), test->format()));
   STARLING_RETURN_IF_ERROR(Probe("data.test", *test, limits, out));
   out->set_test_samples(test->samples());
+  if (train->format().vocabulary == 0) return CheckTestLabels(*train, *test, spec, out);
   out->set_classes(std::max(train->classes(), test->classes()));
   out->set_vocabulary(std::max(train->format().vocabulary, test->format().vocabulary));
   return absl::OkStatus();

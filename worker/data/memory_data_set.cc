@@ -50,11 +50,24 @@ absl::StatusOr<std::shared_ptr<const DataSet>> MemoryDataSet::Make(Samples sampl
   auto scale = PixelScale::Make(normalize, samples.bytes.empty() ? 1.0 : 1.0 / 255.0, format.shape);
   if (!scale.ok()) return in_file(scale.status());
   STARLING_ASSIGN_OR_RETURN(Augmenter augmenter, Augmenter::Make(options.augment, format.shape));
-  std::shared_ptr<MemoryDataSet> out(new MemoryDataSet(std::move(samples)));
+  std::shared_ptr<MemoryDataSet> out(new MemoryDataSet(std::move(samples), file));
   out->scale_ = *std::move(scale);
   out->augmenter_ = augmenter;
   out->SetFormat(out->samples_.count(), std::move(format));
   return out;
+}
+
+std::map<int32_t, int64_t> MemoryDataSet::FirstOfLabels() const {
+  std::map<int32_t, int64_t> first;
+  for (int64_t id = 0; id < static_cast<int64_t>(samples_.labels.size()); ++id)
+    first.try_emplace(samples_.labels[id], id);
+  return first;
+}
+
+std::string MemoryDataSet::PlaceOf(int64_t id) const {
+  const int64_t row = samples_.rows.empty() ? id : samples_.rows[id];
+  const bool lines = samples_.first_line > 0;
+  return absl::StrCat(file_, ": ", lines ? "line " : "sample ", row + samples_.first_line);
 }
 
 template <typename T>

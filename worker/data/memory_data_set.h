@@ -23,14 +23,18 @@ class MemoryDataSet : public DataSet {
   absl::Status Gather(absl::Span<const int64_t> ids, const AugmentDraw* draw, void* inputs,
                       void* labels) const override;
   absl::Span<const std::string> class_names() const override { return samples_.class_names; }
+  std::map<int32_t, int64_t> FirstOfLabels() const override;
+  std::string PlaceOf(int64_t id) const override;
 
  private:
-  explicit MemoryDataSet(Samples samples) : samples_(std::move(samples)) {}
+  MemoryDataSet(Samples samples, std::string file)
+      : samples_(std::move(samples)), file_(std::move(file)) {}
   template <typename T>
   void GatherRows(const T* values, absl::Span<const int64_t> ids, const AugmentDraw* draw,
                   float* inputs) const;
 
   const Samples samples_;
+  const std::string file_;
   PixelScale scale_;
   Augmenter augmenter_;
 };

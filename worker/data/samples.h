@@ -35,6 +35,8 @@ struct Samples {
   std::vector<float> targets;   // label_shape of them per sample
   std::vector<int64_t> label_shape;
   std::vector<std::string> class_names;  // of labels, where the source has names
+  std::vector<int64_t> rows;  // of the file, where not all of them were kept
+  int64_t first_line = 0;     // of the file's rows, where they are lines
 
   int64_t count() const;  // of samples
 };
@@ -47,7 +49,8 @@ absl::StatusOr<Samples> ReadIdx(const std::string& images, const std::string& la
                                 const DataLimits& limits);
 
 // CIFAR's binary edition, also .gz: records of a label (CIFAR-100: coarse, then fine) and 1,024 bytes
-// each of red, green, blue. A sample's shape is [3, 32, 32]. Errors name the file and record.
+// each of red, green, blue. A sample's shape is [3, 32, 32]. Errors name the file and record. Files
+// whose size shows that they are no such files, or beyond `limits`, are not read.
 absl::StatusOr<Samples> ReadCifar(const DataSource::Cifar& cifar, const DataLimits& limits);
 
 // Rows of values between separators, all of one length, their columns as CsvColumns::Resolve says. A

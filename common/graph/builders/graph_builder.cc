@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/nearest_name.h"
 #include "common/base/status_macros.h"
 #include "common/graph/graph.h"
 
@@ -40,6 +42,17 @@ std::string RoleNames(absl::Span<const ParameterSpec> specs) {
   return absl::StrJoin(specs, ", ", [](std::string* out, const ParameterSpec& spec) {
     absl::StrAppend(out, spec.role);
   });
+}
+
+// As a job file writes it: softmax_cross_entropy is softmaxCrossEntropy.
+std::string LossName(const std::string& op) {
+  std::string name;
+  bool upper = false;
+  for (const char c : op) {
+    if (c != '_') name += upper ? absl::ascii_toupper(c) : c;
+    upper = c == '_';
+  }
+  return name;
 }
 
 }  // namespace
@@ -88,13 +101,13 @@ absl::Status GraphBuilder::AddNode(const std::string& op, const std::string& nam
                                    const Attributes& attributes, const Parameters& parameters) {
   const OperatorRule* const rule = FindOperator(op);
   if (rule == nullptr || rule->loss || rule->reads_labels()) {
-    std::string names;
+    std::vector<std::string> names;
     for (const OperatorRule& candidate : Operators()) {
-      if (candidate.loss || candidate.reads_labels()) continue;
-      absl::StrAppend(&names, names.empty() ? "" : ", ", candidate.name);
+      if (!candidate.loss && !candidate.reads_labels()) names.push_back(candidate.name);
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        rule == nullptr ? "unknown operator" : "not a layer", "; expected one of ", names));
+    return absl::InvalidArgumentError(
+        absl::StrCat(rule == nullptr ? "unknown operator" : "not a layer", "; expected one of ",
+                     absl::StrJoin(names, ", "), DidYouMean(op, names)));
   }
   const size_t least = rule->inputs.size();
   if (rule->variadic() ? inputs.size() < least : inputs.size() != least) {
@@ -178,19 +191,19 @@ absl::StatusOr<Graph> GraphBuilder::Finish(const std::string& loss_op, const std
   const OperatorRule* const rule = FindOperator(loss_op);
   if (rule == nullptr || !rule->loss) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "loss: expected softmax_cross_entropy, mean_squared_error or binary_cross_entropy, got \"",
+        "loss: expected softmaxCrossEntropy, meanSquaredError or binaryCrossEntropy, got \"",
         loss_op, "\""));
   }
   const bool classified = rule->inputs.back() == InputKind::kClasses;
   if (classified && input_.label_type == FLOAT32) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the data's labels are numbers, and ", loss_op,
-        " wants classes: expected a loss mean_squared_error or binary_cross_entropy"));
+        "the data's labels are numbers, and ", LossName(loss_op),
+        " wants classes: expected loss: meanSquaredError or loss: binaryCrossEntropy"));
   }
   if (rule->inputs.back() == InputKind::kTargets && input_.label_type == INT32) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the data's labels are classes, and ", loss_op,
-        " wants numbers: expected data whose labels are numbers, or the loss softmax_cross_entropy"));
+        "the data's labels are classes, and ", LossName(loss_op),
+        " wants numbers: expected data whose labels are numbers, or loss: softmaxCrossEntropy"));
   }
   graph_.set_logits(logits);
   Node* const loss = graph_.add_nodes();

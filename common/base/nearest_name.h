@@ -1,0 +1,18 @@
+// What was probably meant: "did you mean" of errors about names.
+#ifndef STARLING_COMMON_BASE_NEAREST_NAME_H_
+#define STARLING_COMMON_BASE_NEAREST_NAME_H_
+
+#include <string>
+#include <vector>
+
+namespace starling {
+
+// The candidate nearest to `word` by edit distance, if near enough to be a typo; else empty.
+std::string NearestName(const std::string& word, const std::vector<std::string>& candidates);
+
+// "; did you mean "NAME"?", or nothing where no candidate is near.
+std::string DidYouMean(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_BASE_NEAREST_NAME_H_
