@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,11 +14,13 @@
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
+#include "common/config/bytes.h"
 #include "common/config/duration.h"
 #include "common/daemon/admin_port.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/daemon_service.h"
 #include "common/daemon/malloc.h"
+#include "common/daemon/node.h"
 #include "common/protocol/limits.h"
 #include "common/transport/transport.h"
 #include "common/version/version.h"
@@ -56,6 +57,23 @@ void EndWithin(absl::Duration deadline, int exit_status) {
     spdlog::warn("ends at once: still opening data after {}", absl::FormatDuration(deadline));
     _exit(exit_status);
   }).detach();
+}
+
+absl::StatusOr<int64_t> Bytes(const std::string& flag, const std::string& text) {
+  const absl::StatusOr<int64_t> bytes = config::ParseBytes(text);
+  if (bytes.ok()) return bytes;
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", bytes.status().message()));
+}
+
+// That a worker for CPUs has no GPU is as it should be. One that was meant to have one is warned of.
+void SayWhereItComputes(const DeviceOptions& asked, const WorkerDevices& devices) {
+  if (devices.has_gpu()) return;
+  const NodeReply node = DescribeNode();
+  if (asked.cuda_library.empty() && node.gpus().empty() && node.driver().empty()) {
+    spdlog::info("computes on the CPU, because {}", devices.why_no_gpu());
+  } else {
+    spdlog::warn("NO GPU: computes on the CPU, because {}", devices.why_no_gpu());
+  }
 }
 
 absl::StatusOr<int64_t> PositiveInteger(const std::string& flag, const std::string& text, int64_t most) {
@@ -109,9 +127,7 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
     STARLING_ASSIGN_OR_RETURN(options.job.lanes, PositiveInteger("--lanes", flags.lanes, 1024));
   }
   if (!flags.memory_bytes.empty()) {
-    STARLING_ASSIGN_OR_RETURN(
-        options.job.memory_bytes,
-        PositiveInteger("--memory-bytes", flags.memory_bytes, std::numeric_limits<int64_t>::max()));
+    STARLING_ASSIGN_OR_RETURN(options.job.memory_bytes, Bytes("--memory-bytes", flags.memory_bytes));
   }
   if (flags.cuda_graphs != "on" && flags.cuda_graphs != "off") {
     return absl::InvalidArgumentError(
@@ -129,9 +145,7 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
   }
 
   STARLING_ASSIGN_OR_RETURN(const WorkerDevices devices, WorkerDevices::Open(flags.device));
-  if (!devices.has_gpu()) {
-    spdlog::warn("NO GPU: computes on the CPU, because {}", devices.why_no_gpu());
-  }
+  SayWhereItComputes(flags.device, devices);
   SpanRing spans;
   const auto addresses = std::make_shared<DaemonAddresses>();
   const std::shared_ptr<grpc::Service> daemon =
@@ -197,8 +211,8 @@ int WorkerMain(int argc, char** argv) {
       {{"--lanes", "Micro-batches computed at once (default: one per core; on a GPU at most two)",
         &flags.lanes},
        {"--memory-bytes",
-        "What a job's parameters, gradients and activations may take here (default: nine tenths of "
-        "what is available); a batch that needs more is refused",
+        "What a job's parameters, gradients and activations may take here, as 8GiB (default: nine "
+        "tenths of what is available); a batch that needs more is refused",
         &flags.memory_bytes},
        {"--device",
         "auto: a GPU where there is one, else the CPU; gpu: does not start without one; cpu",
@@ -217,19 +231,20 @@ int WorkerMain(int argc, char** argv) {
         &flags.record_steps},
        {"--record-limit", "How many steps are written down", &flags.record_limit},
        {"--inject-push-delay",
-        "For tests: hold each push back for so long, as 0.02s; updates are stale then",
-        &flags.inject_push_delay},
+        "hold each push back for so long, as 0.02s; updates are stale then",
+        &flags.inject_push_delay, false, true},
        {"--inject-data-wait",
-        "For tests: hand each micro-batch's data over later by so much, as 0.02s",
-        &flags.inject_data_wait},
+        "hand each micro-batch's data over later by so much, as 0.02s",
+        &flags.inject_data_wait, false, true},
        {"--replay-compute",
-        "For tests and benches: wait so long for forward and backward of each micro-batch, as "
+        "for benches, too: wait so long for forward and backward of each micro-batch, as "
         "0.02s,0.04s, instead of computing; pushes are of full size, and all gradients 0",
-        &flags.replay_compute}},
+        &flags.replay_compute, false, true}},
       &flags.daemon);
   if (ends.has_value()) return *ends;
   RaiseFileLimit();
-  absl::Status status = SetUpLogging(PeerRole::kWorker, flags.daemon.name, flags.daemon.log_level);
+  absl::Status status = SetUpLogging(PeerRole::kWorker, flags.daemon.name, flags.daemon.log_level,
+                                     flags.daemon.log_format);
   if (status.ok()) LogWarnings(flags.daemon);
   int exit_status = kExitOk;
   if (status.ok()) status = Serve(flags, &exit_request, &exit_status);

@@ -24,12 +24,47 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
+#include "common/daemon/usage.h"
 #include "common/version/version.h"
+#include "nlohmann/json.hpp"
 
 namespace starling {
 namespace {
 
 constexpr absl::string_view kLevels[] = {"debug", "info", "warn", "error"};
+
+// One JSON object a line: time, level, process, message.
+class JsonFormatter : public spdlog::formatter {
+ public:
+  explicit JsonFormatter(std::string process) : process_(std::move(process)) {}
+  void format(const spdlog::details::log_msg& entry, spdlog::memory_buf_t& out) override {
+    const nlohmann::ordered_json line = {
+        {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromChrono(entry.time), absl::UTCTimeZone())},
+        {"level", std::string(kNames[entry.level])},
+        {"process", process_},
+        {"message", std::string(entry.payload.data(), entry.payload.size())}};
+    const std::string text =
+        line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    out.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override {
+    return std::make_unique<JsonFormatter>(process_);
+  }
+
+ private:
+  static constexpr absl::string_view kNames[] = {"trace", "debug",    "info", "warn",
+                                                 "error", "critical", "off"};
+  const std::string process_;
+};
+
+absl::Status CheckLogging(const std::string& level, const std::string& format) {
+  if (std::find(std::begin(kLevels), std::end(kLevels), level) == std::end(kLevels)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log-level must be debug, info, warn or error, not ", level));
+  }
+  if (format == "text" || format == "json") return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--log-format must be text or json, not ", format));
+}
 
 std::string ProgramOf(PeerRole role) {
   switch (role) {
@@ -48,11 +83,7 @@ absl::Status CheckFlags(PeerRole role, const DaemonFlags& flags) {
     STARLING_RETURN_IF_ERROR(CheckPeerAddress(flags.coordinator, flags.security.get()));
   }
   STARLING_RETURN_IF_ERROR(AdvertisedAddress(flags.advertise_address, flags.listen).status());
-  if (std::find(std::begin(kLevels), std::end(kLevels), flags.log_level) == std::end(kLevels)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--log-level must be debug, info, warn or error, not ", flags.log_level));
-  }
-  return absl::OkStatus();
+  return CheckLogging(flags.log_level, flags.log_format);
 }
 
 absl::Status ReadClockOffset(const std::string& text, DaemonFlags* flags) {
@@ -64,9 +95,7 @@ absl::Status ReadClockOffset(const std::string& text, DaemonFlags* flags) {
       "--inject-clock-offset: expected at most an hour, as 0.7s or -200ms, got \"", text, "\""));
 }
 
-absl::Status TakeSettings(PeerRole role, const Environment& environment, Settings& settings,
-                          DaemonFlags* flags) {
-  STARLING_RETURN_IF_ERROR(settings.Resolve(environment));
+absl::Status TakeSettings(PeerRole role, const Settings& settings, DaemonFlags* flags) {
   STARLING_RETURN_IF_ERROR(CheckName("--cluster", flags->cluster));
   STARLING_ASSIGN_OR_RETURN(flags->security, MakeLinkSecurity(*flags, role));
   for (const std::string& variable : settings.Unknown(EnvironmentNames())) {
@@ -165,19 +194,32 @@ std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole 
   settings.Add("--admin-port-file", "Write the admin port here", &flags->admin_port_file);
   AddLinkSettings(settings, flags);
   settings.Add("--log-level", "debug, info, warn or error", &flags->log_level);
+  settings.Add("--log-format", "text, or json: an object a line", &flags->log_format);
   std::string clock_offset;
-  settings.Add("--inject-clock-offset",
-               "For tests: say that its clocks are ahead by so much, as 0.7s or -200ms", &clock_offset);
-  for (const ExtraFlag& flag : extra) settings.Add(flag.flag, flag.help, flag.value, flag.required);
+  settings.AddForTests("--inject-clock-offset",
+                       "say that its clocks are ahead by so much, as 0.7s or -200ms", &clock_offset);
+  for (const ExtraFlag& flag : extra) {
+    if (flag.for_tests) {
+      settings.AddForTests(flag.flag, flag.help, flag.value);
+    } else {
+      settings.Add(flag.flag, flag.help, flag.value, flag.required);
+    }
+  }
   bool print_config = false;
   app.add_flag("--print-config", print_config,
                "Print what is in force and where each value came from, and exit");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::cerr << UsageError(app, error) << std::flush;
+    return kExitUsage;
   }
-  absl::Status status = TakeSettings(role, environment, settings, flags);
+  absl::Status status = settings.Resolve(environment);
+  const absl::Status complete = settings.CheckRequired();
+  // What is missing is printed, too, and nothing else is known of what is not complete.
+  if (status.ok() && complete.ok()) status = TakeSettings(role, settings, flags);
+  if (status.ok() && !print_config) status = complete;
   if (status.ok()) status = ReadClockOffset(clock_offset, flags);
   if (!status.ok()) {
     std::cerr << program << ": " << std::string(status.message()) << std::endl;
@@ -188,18 +230,20 @@ std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole 
   return kExitOk;
 }
 
-absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::string& level) {
-  if (std::find(std::begin(kLevels), std::end(kLevels), level) == std::end(kLevels)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("log level must be debug, info, warn or error, not ", level));
-  }
+absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::string& level,
+                          const std::string& format) {
+  STARLING_RETURN_IF_ERROR(CheckLogging(level, format));
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   auto logger = std::make_shared<spdlog::logger>(
       "starling", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   const std::string who =
       role == PeerRole::kCoordinator ? name : absl::StrCat(PeerRoleName(role), " ", name);
-  logger->set_pattern(absl::StrCat("%Y-%m-%dT%H:%M:%S.%eZ %-5l ", who, ": %v"),
-                      spdlog::pattern_time_type::utc);
+  if (format == "json") {
+    logger->set_formatter(std::make_unique<JsonFormatter>(who));
+  } else {
+    logger->set_pattern(absl::StrCat("%Y-%m-%dT%H:%M:%S.%eZ %-5l ", who, ": %v"),
+                        spdlog::pattern_time_type::utc);
+  }
   logger->set_level(spdlog::level::from_str(level));
   logger->flush_on(spdlog::level::debug);
   spdlog::set_default_logger(std::move(logger));

@@ -4,7 +4,8 @@
 //     TuneMalloc();
 //     DaemonExit exit_request;                  // before any thread starts
 //     DaemonFlags flags; ParseDaemonFlags(...);
-//     SetUpLogging(PeerRole::kShard, flags.name, flags.log_level); LogWarnings(flags);
+//     SetUpLogging(PeerRole::kShard, flags.name, flags.log_level, flags.log_format);
+//     LogWarnings(flags);
 //     ... start ...; WritePortFile(...)
 //     exit_request.Wait();                      // SIGTERM, SIGINT, or Request
 //     ... drain, stop ...
@@ -49,6 +50,7 @@ struct DaemonFlags {
   std::string cluster = kDefaultCluster;
   bool insecure = false;
   std::string log_level = "info";
+  std::string log_format = "text";
   absl::Duration clock_offset;  // for tests
 
   // Set by ParseDaemonFlags.
@@ -65,6 +67,7 @@ struct ExtraFlag {
   std::string help;
   std::string* value;
   bool required = false;
+  bool for_tests = false;  // --help leaves it out: docs/diagnosis.md has it
 };
 std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole role,
                                     const std::vector<ExtraFlag>& extra, DaemonFlags* flags,
@@ -94,9 +97,11 @@ inline constexpr char kInsecureWarning[] =
 void RaiseFileLimit();
 
 // All of the process's logging goes to stderr, one line an event:
-// "2026-01-31T12:00:00.123Z info  shard ps-0: text". Also silences gRPC's own, unless GRPC_VERBOSITY
-// is set. kInvalidArgument names the levels.
-absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::string& level);
+// "2026-01-31T12:00:00.123Z info  shard ps-0: text"; with `format` json an object of time, level,
+// process and message. Also silences gRPC's own, unless GRPC_VERBOSITY is set. kInvalidArgument names
+// the levels and formats.
+absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::string& level,
+                          const std::string& format = "text");
 
 // Writes the port in decimal and a newline, atomically.
 absl::Status WritePortFile(const std::string& path, int port);

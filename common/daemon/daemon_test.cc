@@ -140,6 +140,30 @@ TEST(DaemonFlags, PrintConfig) {
   }
 }
 
+TEST(DaemonFlags, PrintConfigNeedsNoOtherFlag) {
+  const Parsed parsed = Parse(PeerRole::kWorker, {"--print-config", "--log-level", "warn"});
+  EXPECT_EQ(parsed.exit, kExitOk) << parsed.err;
+  EXPECT_NE(parsed.err.find("required, and missing"), std::string::npos) << parsed.err;
+  EXPECT_EQ(Parse(PeerRole::kWorker, {"--print-config", "--name", "a b", "--coordinator", "127.0.0.1:1"}).exit,
+            kExitUsage);
+}
+
+TEST(DaemonFlags, HelpHasNothingThatIsForTestsAlone) {
+  const Parsed help = Parse(PeerRole::kWorker, {"--help"});
+  EXPECT_NE(help.err.find("--log-format"), std::string::npos) << help.err;
+  EXPECT_EQ(help.err.find("inject"), std::string::npos) << help.err;
+  EXPECT_FALSE(Parse(PeerRole::kWorker, {"--name", "a", "--coordinator", "127.0.0.1:1", "--inject-clock-offset", "1s"})
+                   .exit.has_value());
+}
+
+TEST(DaemonFlags, AMistakeIsSaidInWords) {
+  const Parsed typo = Parse(PeerRole::kWorker, {"--name", "a", "--coordinater", "127.0.0.1:1"});
+  EXPECT_NE(typo.err.find("starling-worker: unknown flag --coordinater; did you mean \"--coordinator\"?\n"
+                          "see: starling-worker --help\n"),
+            std::string::npos) << typo.err;
+  EXPECT_NE(Parse(PeerRole::kWorker, {"--name"}).err.find("--name: expected a value, got none"), std::string::npos);
+}
+
 TEST(AdvertisedAddress, TakesThePortThatIsListenedOn) {
   struct Case {
     const char* advertise;
@@ -193,6 +217,18 @@ TEST(Logging, OneFormatOnStderr) {
   EXPECT_NE(line.find("Z info  shard ps-0: hello 7\n"), std::string::npos) << line;
   EXPECT_EQ(line.find("not this"), std::string::npos);
   EXPECT_FALSE(SetUpLogging(PeerRole::kShard, "ps-0", "loud").ok());
+}
+
+TEST(Logging, JsonIsAnObjectALine) {
+  testing::internal::CaptureStderr();
+  ASSERT_TRUE(SetUpLogging(PeerRole::kShard, "ps-0", "info", "json").ok());
+  spdlog::warn("a \"quote\",\na line and \xff");
+  const std::string line = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(line.find('{'), 0u) << line;
+  EXPECT_NE(line.find("\"level\":\"warn\",\"process\":\"shard ps-0\","
+                      "\"message\":\"a \\\"quote\\\",\\na line and \xef\xbf\xbd\"}\n"),
+            std::string::npos) << line;
+  EXPECT_FALSE(SetUpLogging(PeerRole::kShard, "ps-0", "info", "xml").ok());
 }
 
 TEST(DaemonExit, SignalsAndRequestsInTheOrderOfWaiting) {

@@ -16,6 +16,7 @@ namespace starling {
 namespace {
 
 constexpr absl::string_view kPrefix = "STARLING_";
+constexpr char kMissing[] = "required, and missing";  // as an origin
 
 // Variables that are no settings of the program at hand: those of its sisters, of job files (examples/),
 // of tests and of tools.
@@ -24,7 +25,8 @@ constexpr absl::string_view kOthers[] = {
     "STARLING_CIFAR",               "STARLING_CLUSTER",             "STARLING_COORDINATOR",
     "STARLING_COORDINATOR_TIMEOUT", "STARLING_DATA",                "STARLING_DIGITS",
     "STARLING_IMAGENET",            "STARLING_INSECURE",            "STARLING_JUDGE_PYTHON",
-    "STARLING_LANES",               "STARLING_LISTEN",              "STARLING_LOG_LEVEL",
+    "STARLING_LANES",               "STARLING_LISTEN",              "STARLING_LOG_FORMAT",
+    "STARLING_LOG_LEVEL",
     "STARLING_MEMORY_BYTES",        "STARLING_NAME",                "STARLING_PORT_FILE",
     "STARLING_PROMETHEUS",          "STARLING_STATE",               "STARLING_TABLE",
     "STARLING_TENSORBOARD_ROOT",    "STARLING_TLS_CA",              "STARLING_TLS_CERT",
@@ -61,6 +63,11 @@ void Settings::Add(const std::string& flag, const std::string& help, std::string
   Describe({.flag = flag, .text = value, .required = required}, option);
 }
 
+void Settings::AddForTests(const std::string& flag, const std::string& help, std::string* value) {
+  Add(flag, help, value);
+  settings_.back().option->group("");
+}
+
 void Settings::AddSwitch(const std::string& flag, const std::string& help, bool* value) {
   Describe({.flag = flag, .on = value}, app_->add_flag(flag, *value, help));
 }
@@ -92,9 +99,17 @@ absl::Status Settings::Resolve(const Environment& environment) {
       *setting.on = value == "true" || value == "1";
       setting.origin = variable;
     } else if (setting.required) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(setting.flag, " is required (or the variable ", variable, ")"));
+      setting.origin = kMissing;
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Settings::CheckRequired() const {
+  for (const Setting& setting : settings_) {
+    if (setting.origin != kMissing) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(setting.flag, " is required (or the variable ", VariableOf(setting.flag), ")"));
   }
   return absl::OkStatus();
 }

@@ -31,13 +31,17 @@ class Settings {
   // A flag with a value, whose default is what `value` holds now.
   void Add(const std::string& flag, const std::string& help, std::string* value,
            bool required = false);
+  // One that --help leaves out.
+  void AddForTests(const std::string& flag, const std::string& help, std::string* value);
   // A flag without one. Its variable is true or 1, false or 0.
   void AddSwitch(const std::string& flag, const std::string& help, bool* value);
 
   // Once the App has parsed the command line: takes from the environment what no flag said. An empty
-  // variable says nothing.
-  // kInvalidArgument: a required setting is missing, or a switch's variable is neither.
+  // variable says nothing. kInvalidArgument: a switch's variable is neither.
   absl::Status Resolve(const Environment& environment);
+
+  // After Resolve. kInvalidArgument: a required setting is missing.
+  absl::Status CheckRequired() const;
 
   // After Resolve: one line a setting, with its value and where that came from. For --print-config.
   std::string Text() const;

@@ -64,8 +64,12 @@ TEST(Settings, SwitchesInTheEnvironment) {
 }
 
 TEST(Settings, WhatIsRequiredIsNamedBothWays) {
-  const absl::Status status = Program({}).status;
-  EXPECT_EQ(status.message(), "--tls-cert is required (or the variable STARLING_TLS_CERT)");
+  const Program program({});
+  EXPECT_EQ(program.settings.CheckRequired().message(),
+            "--tls-cert is required (or the variable STARLING_TLS_CERT)");
+  EXPECT_TRUE(program.status.ok()) << "what is there can be printed";
+  EXPECT_NE(program.settings.Text().find("required, and missing"), std::string::npos);
+  EXPECT_TRUE(Program({"--tls-cert", "f"}).settings.CheckRequired().ok());
 }
 
 TEST(Settings, TextSaysWhereEachCameFrom) {

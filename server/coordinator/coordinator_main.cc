@@ -168,7 +168,8 @@ int CoordinatorMain(int argc, char** argv) {
       &flags);
   if (ends.has_value()) return *ends;
   RaiseFileLimit();
-  absl::Status status = SetUpLogging(PeerRole::kCoordinator, flags.name, flags.log_level);
+  absl::Status status = SetUpLogging(PeerRole::kCoordinator, flags.name, flags.log_level,
+                                     flags.log_format);
   if (status.ok()) LogWarnings(flags);
   int exit_status = kExitOk;
   if (status.ok()) status = Serve(coordinator_flags, &exit_request, &exit_status);

@@ -79,15 +79,16 @@ int ShardMain(int argc, char** argv) {
   const std::optional<int> ends = ParseDaemonFlags(
       argc, argv, PeerRole::kShard,
       {{"--inject-apply-wait",
-        "For tests: make each update take so much longer, as 0.05s, or as 0.05s@3 for partition 3 "
+        "make each update take so much longer, as 0.05s, or as 0.05s@3 for partition 3 "
         "alone",
-        &flags.inject_apply_wait},
-       {"--inject-queue-wait", "For tests: let each frame wait so long for its turn, as 0.05s",
-        &flags.inject_queue_wait}},
+        &flags.inject_apply_wait, false, true},
+       {"--inject-queue-wait", "let each frame wait so long for its turn, as 0.05s",
+        &flags.inject_queue_wait, false, true}},
       &flags.daemon);
   if (ends.has_value()) return *ends;
   RaiseFileLimit();
-  absl::Status status = SetUpLogging(PeerRole::kShard, flags.daemon.name, flags.daemon.log_level);
+  absl::Status status = SetUpLogging(PeerRole::kShard, flags.daemon.name, flags.daemon.log_level,
+                                     flags.daemon.log_format);
   if (status.ok()) LogWarnings(flags.daemon);
   int exit_status = kExitOk;
   if (status.ok()) status = Serve(flags, &exit_request, &exit_status);

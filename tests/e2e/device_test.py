@@ -53,6 +53,10 @@ class Device(unittest.TestCase):
             cluster.start_worker("worker-1", "--device", "gpu")
             self.assertEqual(cluster.exit_status("worker-1"), 1)
             self.assertIn("--device gpu: there is no ", log(cluster, "worker-1"))
+            if not pathlib.Path("/dev/nvidiactl").exists():
+                with Cluster(workers=1) as plain:  # which nobody told of a GPU
+                    self.assertIn("info  worker worker-0: computes on the CPU, because", log(plain, "worker-0"))
+                    self.assertNotIn("NO GPU", log(plain, "worker-0"))
             cluster.start_worker("worker-2", "--cuda-graphs", "perhaps")
             self.assertEqual(cluster.exit_status("worker-2"), 1)
             self.assertIn('--cuda-graphs: expected on or off, got "perhaps"', log(cluster, "worker-2"))
