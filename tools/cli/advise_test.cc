@@ -84,7 +84,7 @@ TEST_F(AdviseTest, TheJobsOwnPolicyComesFirst) {
 
 TEST_F(AdviseTest, WhatFitsNowhereIsSaid) {
   const std::string file = SmallJob("");
-  EXPECT_EQ(Run({"advise", "batch", "-f", file, "--memory-bytes", "1000"}), kExitError);
+  EXPECT_EQ(Run({"advise", "batch", "-f", file, "--memory-bytes", "1kB"}), kExitError);
   EXPECT_THAT(err_.str(), HasSubstr("no batch fits with recompute none"));
   EXPECT_THAT(out_.str(), Not(HasSubstr("Fastest")));
   EXPECT_EQ(Run({"advise", "batch", "-f", file, "--set", "recompute.everyBlocks=9"}), kExitUsage)

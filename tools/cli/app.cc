@@ -3,12 +3,16 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/nearest_name.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
+#include "common/config/bytes.h"
 #include "common/config/duration.h"
 #include "common/daemon/daemon.h"
+#include "common/daemon/usage.h"
 #include "common/version/version.h"
 #include "tools/cli/address.h"
 #include "tools/cli/exit_code.h"
@@ -43,6 +47,7 @@ struct Flags {
   DataInspectOptions data;
   AdviseOptions advise;
   MetricsOptions metrics;
+  std::vector<std::string> plot_names;
   std::string plot_file;
   TraceOptions trace;
 };
@@ -55,6 +60,47 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const Flags& flags, const Contex
   if (!address.ok()) return address.status();
   STARLING_RETURN_IF_ERROR(CheckPeerAddress(*address, context.security.get()));
   return context.connect(*address);
+}
+
+// One of a few words, of which each stands for a value.
+template <typename T>
+CLI::Validator OneOf(const std::vector<std::pair<std::string, T>>& values) {
+  std::vector<std::string> words;
+  for (const auto& [word, value] : values) words.push_back(word);
+  CLI::Validator validator(
+      [values, words](std::string& text) -> std::string {
+        for (const auto& [word, value] : values) {
+          if (text != word) continue;
+          text = absl::StrCat(static_cast<int>(value));
+          return "";
+        }
+        return absl::StrCat("expected one of ", absl::StrJoin(words, ", "), ", got \"", text, "\"",
+                            DidYouMean(text, words));
+      },
+      "");
+  return validator;
+}
+
+// The same where the word is the value.
+CLI::Validator Member(const std::vector<std::string>& words) {
+  return CLI::Validator(
+      [words](std::string& text) -> std::string {
+        if (std::find(words.begin(), words.end(), text) != words.end()) return "";
+        return absl::StrCat("expected ", absl::StrJoin(words, ", "), ", got \"", text, "\"");
+      },
+      "");
+}
+
+// "1GiB" as a number of bytes.
+std::string ReadBytes(std::string& text) {
+  const auto bytes = config::ParseBytes(text);
+  if (!bytes.ok()) return std::string(bytes.status().message());
+  text = absl::StrCat(*bytes);
+  return "";
+}
+
+std::string CheckUtf8(const std::string& text) {
+  return FindNotUtf8(text) == absl::string_view::npos ? "" : "expected UTF-8";
 }
 
 // Connects first: for verbs that need the coordinator.
@@ -92,8 +138,9 @@ class Parser {
       app_.parse(std::move(args));
       if (!action_ && !flags_.print_config) throw CLI::RequiredError::Subcommand(1);
     } catch (const CLI::ParseError& error) {
-      const int code = app_.exit(error, context.out, context.err);
-      return code == 0 ? kExitOk : kExitUsage;
+      if (error.get_exit_code() == 0) return app_.exit(error, context.out, context.err);
+      context.err << UsageError(app_, error);
+      return kExitUsage;
     }
     if (const absl::Status status = TakeSettings(context); !status.ok()) {
       Fail(status, context);
@@ -126,22 +173,25 @@ class Parser {
     return Verb(app_, name, help, std::move(action));
   }
 
-  void AddName(CLI::App* verb, const std::string& help) { verb->add_option("NAME", flags_.name, help)->required(); }
+  void AddName(CLI::App* verb, const std::string& help) {
+    verb->add_option("NAME", flags_.name, help)->required()->check(CheckUtf8);
+  }
 
   void AddKind(CLI::App* verb, const std::string& option) {
-    static const std::map<std::string, Kind> kinds = {
-        {"job", Kind::kJob},       {"jobs", Kind::kJob},     {"worker", Kind::kWorker},
-        {"workers", Kind::kWorker}, {"shard", Kind::kShard}, {"shards", Kind::kShard}};
     verb->add_option(option, flags_.kind, "jobs, workers or shards")
         ->required()
-        ->transform(CLI::CheckedTransformer(kinds).description(""));
+        ->transform(OneOf<Kind>({{"jobs", Kind::kJob},
+                                 {"workers", Kind::kWorker},
+                                 {"shards", Kind::kShard},
+                                 {"job", Kind::kJob},
+                                 {"worker", Kind::kWorker},
+                                 {"shard", Kind::kShard}}));
   }
 
   void AddFormat(CLI::App* verb) {
-    static const std::map<std::string, Format> formats = {
-        {"table", Format::kTable}, {"json", Format::kJson}, {"yaml", Format::kYaml}};
     verb->add_option("-o,--output", flags_.format, "table, json or yaml")
-        ->transform(CLI::CheckedTransformer(formats).description(""));
+        ->transform(OneOf<Format>(
+            {{"table", Format::kTable}, {"json", Format::kJson}, {"yaml", Format::kYaml}}));
   }
 
   void AddLocal() {
@@ -174,7 +224,7 @@ class Parser {
     CLI::App* submit = Verb("submit", "submit a job file", [](Flags& flags, Context& context) {
       return RunSubmit(flags.submit, [&] { return Connect(flags, context); }, context);
     });
-    submit->add_option("-f,--file", flags_.submit.file, "the job file (see: starling schema)")->required();
+    submit->add_option("-f,--file", flags_.submit.file, "the job file (see: starling schema); -: standard input")->required();
     submit->add_option("--set", flags_.submit.overrides, "KEY.KEY=VALUE: replaces a value of the file; repeatable")
         ->allow_extra_args(false);
     submit->add_option("--name", flags_.submit.name, "the job's name, in place of the file's");
@@ -267,7 +317,7 @@ class Parser {
       return RunExport(flags.name, flags.export_file, client, context);
     }));
     AddName(write, "the job");
-    write->add_option("--format", flags_.export_format, "safetensors")->required()->check(CLI::IsMember({"safetensors"}));
+    write->add_option("--format", flags_.export_format, "safetensors")->required()->check(Member({"safetensors"}));
     write->add_option("-o,--output", flags_.export_file, "the file")->required();
     logs->add_flag("-f,--follow", flags_.follow, "until the job has ended");
   }
@@ -284,10 +334,12 @@ class Parser {
     metrics->add_flag("--watch", flags_.metrics.watch, "again each second, until the job has ended")->excludes("-o");
     metrics->add_option("--tensorboard", flags_.metrics.tensorboard, "a folder: write TensorBoard's event files there")
         ->excludes("-o")->excludes("--watch");
-    CLI::App* plot = Verb("plot", "draw a job's curves", WithClient([](Flags& flags, Client& client, Context& context) {
-      return RunPlot(flags.name, flags.plot_file, client, context);
+    CLI::App* plot = Verb("plot", "draw a job's curves, or those of several to compare",
+                          WithClient([](Flags& flags, Client& client, Context& context) {
+      return RunPlot(flags.plot_names, flags.plot_file, client, context);
     }));
-    AddName(plot, "the job");
+    plot->add_option("NAME", flags_.plot_names, "the jobs")
+        ->required()->expected(1, kPlotJobsMax)->check(CheckUtf8);
     plot->add_option("-o,--output", flags_.plot_file, "the .svg file")->required();
     CLI::App* trace = Verb("trace", "record what a running job's processes do, for ui.perfetto.dev",
                            WithClient([](Flags& flags, Client& client, Context& context) {
@@ -328,11 +380,11 @@ class Parser {
     batch->add_option("--lanes", flags_.advise.lanes, "micro-batches computed at once (else one per core)")
         ->check(CLI::Range(1, 1024));
     batch->add_option("--memory-bytes", flags_.advise.memory_bytes,
-                      "that a job may plan (else nine tenths of what is available)")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
+                      "that a job may plan, as 8GiB (else nine tenths of what is available)")
+        ->transform(CLI::Validator(ReadBytes, ""));
     batch->add_option("--device", flags_.advise.device,
                       "as a worker's: auto (a GPU where there is one), gpu, cpu; the job's own wish counts, too")
-        ->check(CLI::IsMember({"auto", "gpu", "cpu"}))->capture_default_str();
+        ->check(Member({"auto", "gpu", "cpu"}))->capture_default_str();
     batch->add_option("--cuda-library", flags_.advise.cuda_library,
                       "the shared object that computes on a GPU (else beside this program, or as the loader finds it)");
     batch->add_option("--seconds", flags_.advise.seconds, "that each batch is measured for, at least")
@@ -352,13 +404,12 @@ class Parser {
       return RunPredict(flags.predict, [&] { return Connect(flags, context); }, context);
     });
     AddChoice(predict, &flags_.predict.threads);
-    static const std::map<std::string, PredictAs> as = {{"outputs", PredictAs::kOutputs},
-                                                        {"probabilities", PredictAs::kProbabilities},
-                                                        {"classes", PredictAs::kClasses}};
     predict->add_option("--input", flags_.predict.input, "a .npy file: samples")->required();
     predict->add_option("-o,--output", flags_.predict.output, "the .npy file to write")->required();
     predict->add_option("--as", flags_.predict.as, "outputs (of the last layer), probabilities or classes")
-        ->transform(CLI::CheckedTransformer(as).description(""));
+        ->transform(OneOf<PredictAs>({{"outputs", PredictAs::kOutputs},
+                                      {"probabilities", PredictAs::kProbabilities},
+                                      {"classes", PredictAs::kClasses}}));
 
     CLI::App* generate = Verb("generate", "continue a text", [](Flags& flags, Context& context) {
       flags.generate.choice = flags.choice;

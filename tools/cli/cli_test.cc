@@ -1,4 +1,6 @@
 // Usage, submission, watching and progress, driven through the command line.
+#include <filesystem>
+#include <iostream>
 #include <limits>
 
 #include "common/config/schema.h"
@@ -23,6 +25,26 @@ TEST_F(CliTest, WrongUsageIsTwoAndSaysWhat) {
     EXPECT_EQ(Run(args), 2) << (args.empty() ? "" : args.back());
     EXPECT_FALSE(err_.str().empty());
     EXPECT_EQ(out_.str(), "");
+  }
+}
+
+TEST_F(CliTest, WrongUsageIsSaidInWords) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+      {{"get", "spiral"}, "starling: KIND: expected one of jobs, workers, shards, job, worker, shard, got \"spiral\"\n"
+                          "see: starling get --help\n"},
+      {{"get", "jobs", "-o", "jsn"}, "--output: expected one of table, json, yaml, got \"jsn\"; did you mean \"json\"?"},
+      {{"gett"}, "starling: unknown verb \"gett\"; did you mean \"get\"?\nsee: starling --help\n"},
+      {{"get", "jobs", "--coordinater", "a"}, "starling: unknown flag --coordinater; did you mean \"--coordinator\"?"},
+      {{"get", "jobs", "more"}, "starling: unexpected argument \"more\""},
+      {{"local", "uo"}, "unknown verb \"uo\"; did you mean \"up\"?\nsee: starling local --help\n"},
+      {{"local"}, "starling: expected a verb: up, down\n"},
+      {{"submit", "-f"}, "starling: --file: expected a value, got none"},
+      {{"export", "a", "--format", "zip", "-o", "x"}, "--format: expected safetensors, got \"zip\""},
+      {{"advise", "batch", "-f", "x", "--memory-bytes", "1XB"}, "--memory-bytes: expected a number of bytes of at least 1, like"},
+      {{"describe", "job", "\xff"}, "NAME: expected UTF-8"}};
+  for (const auto& [args, text] : wrong) {
+    EXPECT_EQ(Run(args), 2) << text;
+    EXPECT_THAT(err_.str(), HasSubstr(text));
   }
 }
 
@@ -115,6 +137,39 @@ TEST_F(CliTest, SubmitSendsTheFileWithOverrides) {
   EXPECT_EQ(request.nonce(), 42u);
   EXPECT_FALSE(request.dry_run());
   EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(CliTest, AJobFileMayComeFromStandardInput) {
+  std::ifstream file(GoodJobFile());
+  std::streambuf* const before = std::cin.rdbuf(file.rdbuf());
+  EXPECT_EQ(Run({"submit", "-f", "-"}), 0) << err_.str();
+  std::cin.rdbuf(before);
+  ASSERT_EQ(cluster_.submitted.size(), 1u);
+  EXPECT_EQ(cluster_.submitted[0].spec().train().csv().path(),
+            (std::filesystem::current_path() / "digits.csv").string());
+}
+
+TEST_F(CliTest, PatternsStandForTheFilesThatThereAre) {
+  const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/shards");
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"b-2.bin", "b-1.bin", "c.bin", "[d].bin"}) std::ofstream(absl::StrCat(folder, "/", name)) << "x";
+  EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), "--set", "data.train.cifar.files=[\"shards/b-*.bin\", \"shards/[d].bin\"]"}), 0)
+      << err_.str();
+  ASSERT_EQ(cluster_.submitted.size(), 1u);
+  EXPECT_THAT(cluster_.submitted[0].spec().train().cifar().files(),
+              ::testing::ElementsAre(folder + "/b-1.bin", folder + "/b-2.bin", folder + "/[d].bin"));
+  EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), "--set", "data.train.cifar.files=[\"shards/e*\"]"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr(absl::StrCat("no file matches ", folder, "/e* on this machine")));
+}
+
+TEST_F(CliTest, SubmitSaysWhatMayNotBeMeant) {
+  cluster_.submit_reply->mutable_status()->add_warnings("data.test is not used");
+  cluster_.submit_reply->mutable_status()->add_warnings("data.train: corrupt image, not used: a.tar: b.jpg");
+  for (const char* flag : {"--dry-run", "--set=seed=1"}) {
+    EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), flag}), 0);
+    EXPECT_THAT(err_.str(), HasSubstr("warning: data.test is not used\n"
+                                      "warning: data.train: corrupt image, not used: a.tar: b.jpg\n"));
+  }
 }
 
 TEST_F(CliTest, AnInvalidJobFileIsTwoAndNeverSent) {

@@ -5,8 +5,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <random>
@@ -103,6 +105,10 @@ int starling::cli::ClientMain(int argc, char** argv) {
     return starling::cli::ReadSlices(*streams, job, layout, point, deadline, consume);
   };
   const int code = starling::cli::RunApp(std::vector<std::string>(argv + 1, argv + argc), context);
+  errno = 0;
   std::cout.flush();
-  return std::cout.good() || code != 0 ? code : 1;
+  if (std::cout.good() || code != 0) return code;
+  std::cerr << "starling: cannot write to standard output"
+            << (errno == 0 ? "" : std::string(": ") + std::strerror(errno)) << "\n";
+  return 1;
 }

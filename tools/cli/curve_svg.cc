@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "tools/cli/curve_series.h"
 #include "tools/cli/output.h"
 
@@ -25,18 +26,23 @@ text { fill: #3c4454; } .name { font-size: 18px; font-weight: 600; } .title { fo
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round; }
 .first { stroke: #2166ac; } .second { stroke: #d6604d; } .bound { stroke: #8a6d00; stroke-dasharray: 5 4; }
 .first-dot { fill: #2166ac; } .second-dot { fill: #d6604d; } .bound-text { fill: #8a6d00; }
+.third { stroke: #1b7837; } .fourth { stroke: #762a83; } .fifth { stroke: #b35806; } .sixth { stroke: #01665e; }
+.third-dot { fill: #1b7837; } .fourth-dot { fill: #762a83; } .fifth-dot { fill: #b35806; } .sixth-dot { fill: #01665e; }
 @media (prefers-color-scheme: dark) {
 svg { background: #14171d; } text { fill: #c9d1de; } .grid { stroke: #2a303b; } .axis { stroke: #667085; }
 .first { stroke: #6baed6; } .second { stroke: #f4a582; } .bound { stroke: #e0c341; }
 .first-dot { fill: #6baed6; } .second-dot { fill: #f4a582; } .bound-text { fill: #e0c341; }
+.third { stroke: #7fbf7b; } .fourth { stroke: #c2a5cf; } .fifth { stroke: #fdb863; } .sixth { stroke: #5ab4ac; }
+.third-dot { fill: #7fbf7b; } .fourth-dot { fill: #c2a5cf; } .fifth-dot { fill: #fdb863; } .sixth-dot { fill: #5ab4ac; }
 }
 </style>
 )";
 
+constexpr const char* kStyles[] = {"first", "second", "third", "fourth", "fifth", "sixth"};
+
 struct Panel {
   std::string title;
-  const Series* first;
-  const Series* second = nullptr;
+  std::vector<const Series*> lines;  // as many as there are styles, at most
   std::optional<double> top;    // the axis ends here at least
   std::optional<double> bound;  // a dashed line
   bool from_zero = false;
@@ -104,15 +110,13 @@ std::string Legend(const Panel& panel, const Box& box) {
                                box.top - 14, style));
     x -= 16;
   };
-  if (panel.second != nullptr) add(*panel.second, "second");
-  add(*panel.first, "first");
+  for (size_t i = panel.lines.size(); i-- > 0;) add(*panel.lines[i], kStyles[i]);
   return text;
 }
 
 std::pair<double, double> Range(const Panel& panel) {
   double low = std::numeric_limits<double>::infinity(), high = -low;
-  for (const Series* series : {panel.first, panel.second}) {
-    if (series == nullptr) continue;
+  for (const Series* series : panel.lines) {
     for (const SeriesPoint& point : series->points) {
       low = std::min(low, point.value);
       high = std::max(high, point.value);
@@ -129,8 +133,8 @@ std::string Draw(const Panel& panel, const Box& outer, uint64_t last_step) {
   const Box box = {outer.left + kAxisLeft, outer.top + kTitleHeight, outer.right,
                    outer.bottom - kAxisBottom};
   std::string svg = Text(outer.left, outer.top + 14, panel.title, "start", "title");
-  const bool empty =
-      panel.first->points.empty() && (panel.second == nullptr || panel.second->points.empty());
+  const bool empty = std::all_of(panel.lines.begin(), panel.lines.end(),
+                                 [](const Series* series) { return series->points.empty(); });
   if (empty) {
     return absl::StrCat(
         svg, Straight(box.left, box.bottom, box.right, box.bottom, "axis"),
@@ -155,9 +159,37 @@ std::string Draw(const Panel& panel, const Box& outer, uint64_t last_step) {
                     Text(box.left + 6, y(*panel.bound) - 5,
                          absl::StrCat("bound ", TickText(*panel.bound)), "start", "bound-text"));
   }
-  absl::StrAppend(&svg, Curve(*panel.first, x, y, "first"));
-  if (panel.second != nullptr) absl::StrAppend(&svg, Curve(*panel.second, x, y, "second"));
+  for (size_t i = 0; i < panel.lines.size(); ++i)
+    absl::StrAppend(&svg, Curve(*panel.lines[i], x, y, kStyles[i]));
   return svg + Legend(panel, box);
+}
+
+uint64_t LastStep(const CurvesReply& curves, const CurveSeries& all) {
+  uint64_t last = 1;
+  if (curves.points_size() > 0)
+    last = std::max(last, curves.points(curves.points_size() - 1).step());
+  if (!all.test_loss.points.empty()) last = std::max(last, all.test_loss.points.back().step);
+  return last;
+}
+
+// Four panels beneath a heading.
+std::string Picture(const std::string& name, const std::string& words,
+                    const std::vector<Panel>& panels, uint64_t last) {
+  std::string svg = absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" "
+      "role=\"img\">\n",
+      kWidth, kHeight, kWidth, kHeight);
+  absl::StrAppend(&svg, "<title>", EscapeXml(name), "</title>\n", kStyle,
+                  Text(kMargin, 32, name, "start", "name"),
+                  Text(kMargin, 52, words, "start"));
+  const double width = (kWidth - 3 * kMargin) / 2, height = (kHeight - kHeading - 2 * kMargin) / 2;
+  for (int i = 0; i < 4; ++i) {
+    const double left = kMargin + (i % 2) * (width + kMargin),
+                 top = kHeading + (i / 2) * (height + kMargin);
+    absl::StrAppend(&svg, "<g>\n", Draw(panels[i], {left, top, left + width, top + height}, last),
+                    "</g>\n");
+  }
+  return absl::StrCat(svg, "</svg>\n");
 }
 
 }  // namespace
@@ -209,38 +241,47 @@ std::vector<double> AxisTicks(double low, double high) {
 std::string CurvesSvg(const CurvesReply& curves) {
   const CurveSeries all = MakeSeries(curves);
   const JobStatus& status = curves.status();
-  uint64_t last = 1;
-  if (curves.points_size() > 0)
-    last = std::max(last, curves.points(curves.points_size() - 1).step());
-  if (!all.test_loss.points.empty()) last = std::max(last, all.test_loss.points.back().step);
   std::optional<double> bound;
   if (status.staleness_bound() < 1'000'000'000)
     bound = static_cast<double>(status.staleness_bound());
-  const Panel panels[] = {
-      {.title = "loss", .first = &all.train_loss, .second = &all.test_loss},
-      {.title = "accuracy", .first = &all.train_accuracy, .second = &all.test_accuracy},
-      {.title = "throughput", .first = &all.samples_per_second, .from_zero = true},
-      {.title = "staleness", .first = &all.staleness, .top = 1, .bound = bound, .from_zero = true},
-  };
-  std::string svg = absl::StrFormat(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" "
-      "role=\"img\">\n",
-      kWidth, kHeight, kWidth, kHeight);
-  absl::StrAppend(&svg, "<title>", EscapeXml(status.name()), "</title>\n", kStyle,
-                  Text(kMargin, 32, status.name(), "start", "name"),
-                  Text(kMargin, 52,
-                       absl::StrCat(JobState_Name(status.state()), ", ", status.policy(), ", step ",
-                                    CountText(status.step()), " of ", CountText(status.steps()),
-                                    ", ", DurationText(status.running_seconds())),
-                       "start"));
-  const double width = (kWidth - 3 * kMargin) / 2, height = (kHeight - kHeading - 2 * kMargin) / 2;
-  for (int i = 0; i < 4; ++i) {
-    const double left = kMargin + (i % 2) * (width + kMargin),
-                 top = kHeading + (i / 2) * (height + kMargin);
-    absl::StrAppend(&svg, "<g>\n", Draw(panels[i], {left, top, left + width, top + height}, last),
-                    "</g>\n");
+  return Picture(
+      status.name(),
+      absl::StrCat(JobState_Name(status.state()), ", ", status.policy(), ", step ",
+                   CountText(status.step()), " of ", CountText(status.steps()), ", ",
+                   DurationText(status.running_seconds())),
+      {{.title = "loss", .lines = {&all.train_loss, &all.test_loss}},
+       {.title = "accuracy", .lines = {&all.train_accuracy, &all.test_accuracy}},
+       {.title = "throughput", .lines = {&all.samples_per_second}, .from_zero = true},
+       {.title = "staleness", .lines = {&all.staleness}, .top = 1, .bound = bound, .from_zero = true}},
+      LastStep(curves, all));
+}
+
+std::string CompareSvg(const std::vector<CurvesReply>& jobs) {
+  std::vector<CurveSeries> all;
+  std::vector<std::string> names;
+  uint64_t last = 1;
+  bool accuracy = false;
+  for (const CurvesReply& curves : jobs) {
+    all.push_back(MakeSeries(curves));
+    names.push_back(curves.status().name());
+    last = std::max(last, LastStep(curves, all.back()));
+    accuracy = accuracy || !all.back().test_accuracy.points.empty();
   }
-  return absl::StrCat(svg, "</svg>\n");
+  std::vector<Panel> panels = {{.title = "train loss"},
+                               {.title = accuracy ? "test accuracy" : "test loss"},
+                               {.title = "samples/s", .from_zero = true},
+                               {.title = "staleness", .top = 1, .from_zero = true}};
+  for (size_t i = 0; i < all.size(); ++i) {
+    Series* const series[] = {&all[i].train_loss,
+                              accuracy ? &all[i].test_accuracy : &all[i].test_loss,
+                              &all[i].samples_per_second, &all[i].staleness};
+    for (size_t panel = 0; panel < panels.size(); ++panel) {
+      series[panel]->name = names[i];
+      panels[panel].lines.push_back(series[panel]);
+    }
+  }
+  return Picture(absl::StrJoin(names, ", "), absl::StrCat(jobs.size(), " jobs, over their steps"),
+                 panels, last);
 }
 
 }  // namespace starling::cli

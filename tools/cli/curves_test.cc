@@ -201,6 +201,19 @@ TEST(Svg, DrawsEachCurveAndNeedsNothingFromOutside) {
   EXPECT_THAT(svg, AllOf(Not(HasSubstr("nan")), Not(HasSubstr("inf\""))));
 }
 
+TEST(Svg, ComparesJobsInOnePicture) {
+  std::vector<CurvesReply> jobs = {Curves(), Curves(), Curves()};
+  jobs[1].mutable_status()->set_name("wider");
+  jobs[2].mutable_status()->set_name("longer");
+  const std::string svg = CompareSvg(jobs);
+  EXPECT_EQ(Count(svg, "<polyline"), 12u) << "loss, accuracy, throughput and staleness of each";
+  for (const char* word : {"digits, wider, longer", "3 jobs", "train loss", "test accuracy", "samples/s", "staleness",
+                           "class=\"line third\"", ">longer "}) {
+    EXPECT_THAT(svg, HasSubstr(word));
+  }
+  EXPECT_EQ(Count(svg, "<g>"), Count(svg, "</g>"));
+}
+
 TEST(Svg, NamesAreEscaped) {
   CurvesReply curves = Curves();
   curves.mutable_status()->set_name("<script>&\"'\x01");
@@ -227,9 +240,17 @@ TEST_F(CliTest, PlotWritesAPicture) {
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
   EXPECT_EQ(text.str(), Svg(Curves()));
+  EXPECT_EQ(Run({"plot", "digits", "-o", "/dev/full"}), kExitUsage);
+  const std::string full = absl::StrCat(std::getenv("TEST_TMPDIR"), "/full.svg");
+  std::filesystem::create_symlink("/dev/full", full);
+  EXPECT_EQ(Run({"plot", "digits", "-o", full}), kExitError);
+  EXPECT_THAT(err_.str(), HasSubstr(absl::StrCat("cannot write ", full, ": No space left on device")));
   EXPECT_EQ(Run({"plot", "digits", "-o", "curve.png"}), kExitUsage);
   EXPECT_THAT(err_.str(), HasSubstr(".svg"));
   EXPECT_EQ(Run({"plot", "digits", "-o", "/proc/nothing/a.svg"}), kExitError);
+  EXPECT_EQ(Run({"plot", "digits", "wider", "-o", file}), 0) << err_.str();
+  EXPECT_THAT(err_.str(), HasSubstr(" points of digits, wider to "));
+  EXPECT_EQ(Run({"plot", "1", "2", "3", "4", "5", "6", "7", "-o", file}), kExitUsage);
   cluster_.curves = {CurvesReply()};
   EXPECT_EQ(Run({"plot", "digits", "-o", file}), kExitError);
   EXPECT_THAT(err_.str(), HasSubstr("no curve yet"));

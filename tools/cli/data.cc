@@ -1,4 +1,6 @@
 // starling data inspect: what a job would train on, looked at on this machine.
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
 #include "absl/strings/match.h"
@@ -38,7 +40,8 @@ absl::Status WriteSheet(const JobSpec& spec, const std::string& file) {
   STARLING_ASSIGN_OR_RETURN(const Picture picture, MakeContactSheet(*data, &draw));
   std::ofstream out(file, std::ios::binary | std::ios::trunc);
   out << (png ? EncodePng(picture) : EncodePpm(picture)) << std::flush;
-  return out ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", file));
+  if (out) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("cannot write ", file, ": ", std::strerror(errno)));
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ Rows JobFacts(const JobReply& reply) {
   const bool bounded = status.staleness_bound() != std::numeric_limits<uint64_t>::max();
   Rows rows = {{"Name:", status.name()}, {"State:", JobState_Name(status.state())}};
   if (!status.reason().empty()) rows.push_back({"Reason:", status.reason()});
+  for (const std::string& warning : status.warnings()) rows.push_back({"Warning:", warning});
   if (reply.spec().labels_size() > 0) {
     const std::map<std::string, std::string> labels(reply.spec().labels().begin(), reply.spec().labels().end());
     rows.push_back({"Labels:", absl::StrJoin(labels, ", ", absl::PairFormatter("="))});

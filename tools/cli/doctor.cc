@@ -54,8 +54,12 @@ absl::StatusOr<Survey> ListDaemons(const std::string& coordinator, Client& clien
   Survey survey;
   survey.daemons.push_back({"coordinator", COORDINATOR, coordinator});
   const auto add = [&](const auto& daemon, Role role) {
-    if (daemon.state() == "lost" || daemon.state() == "left") return;
-    survey.daemons.push_back({daemon.name(), role, daemon.address()});
+    if (daemon.state() == "left") return;  // in good order
+    if (daemon.state() == "lost") {
+      survey.lost.push_back({daemon.name(), role, daemon.address(), daemon.seconds_since_report()});
+    } else {
+      survey.daemons.push_back({daemon.name(), role, daemon.address()});
+    }
   };
   for (const ShardStatus& shard : shards->shards()) add(shard, SHARD);
   for (const WorkerStatus& worker : workers->workers()) add(worker, WORKER);

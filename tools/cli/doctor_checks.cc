@@ -234,6 +234,13 @@ std::vector<Check> CheckSurvey(const Survey& survey) {
       congestion[daemon.name] = daemon.node.congestion_control();
     }
   }
+  for (const LostDaemon& lost : survey.lost) {
+    checks.Add("lost", lost.name, false,
+               absl::StrCat("the ", lost.role == SHARD ? "shard" : "worker", " at ", lost.address,
+                            " is lost: it last reported ", DurationText(lost.silent_seconds), " ago"),
+               absl::StrCat("see its log, and start it again under the name ", lost.name,
+                            lost.role == SHARD ? "; the values that it held are gone" : ""));
+  }
   for (const SurveyedDaemon& daemon : survey.daemons) {
     CheckReach(daemon, checks);
     CheckClock(daemon, checks);

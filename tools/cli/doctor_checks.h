@@ -28,8 +28,17 @@ struct SurveyedPath {
   MeasureReply measured;
 };
 
+// The coordinator has given it up.
+struct LostDaemon {
+  std::string name;
+  Role role = ROLE_UNSPECIFIED;
+  std::string address;
+  double silent_seconds = 0;  // since its last report
+};
+
 struct Survey {
   std::vector<SurveyedDaemon> daemons;  // the coordinator first
+  std::vector<LostDaemon> lost;
   std::vector<SurveyedPath> paths;      // from workers to shards
   size_t paths_left_out = 0;            // beyond the bound on measurements
 };

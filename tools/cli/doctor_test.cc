@@ -174,7 +174,7 @@ class DoctorTest : public CliTest {
     shard->set_address("127.0.0.1:2");
     shard->set_state("ready");
     for (const auto& [name, address, state] : std::vector<std::array<const char*, 3>>{
-             {"worker-0", "127.0.0.1:3", "idle"}, {"worker-1", "127.0.0.1:4", "lost"}}) {
+             {"worker-0", "127.0.0.1:3", "idle"}, {"worker-1", "127.0.0.1:4", "left"}}) {
       WorkerStatus* worker = cluster_.workers.add_workers();
       worker->set_name(name);
       worker->set_address(address);
@@ -193,7 +193,20 @@ TEST_F(DoctorTest, NothingIsWrong) {
   EXPECT_EQ(Run({"doctor"}), kExitOk);
   EXPECT_THAT(out_.str(), HasSubstr("ok    bandwidth, worker-0 -> shard-0: "));
   EXPECT_THAT(out_.str(), HasSubstr("\nnothing wrong: "));
-  EXPECT_THAT(out_.str(), Not(HasSubstr("worker-1")));  // it is gone
+  EXPECT_THAT(out_.str(), Not(HasSubstr("worker-1")));  // it is gone, in good order
+}
+
+TEST_F(DoctorTest, WhatIsLostIsWrong) {
+  cluster_.workers.mutable_workers(1)->set_state("lost");
+  cluster_.workers.mutable_workers(1)->set_seconds_since_report(10.2);
+  EXPECT_EQ(Run({"doctor"}), kExitError);
+  EXPECT_THAT(out_.str(),
+              HasSubstr("FAIL  lost, worker-1: the worker at 127.0.0.1:4 is lost: it last reported 10s ago\n"
+                        "  try: see its log, and start it again under the name worker-1\n"));
+  cluster_.shards.mutable_shards(0)->set_state("lost");
+  EXPECT_EQ(Run({"doctor"}), kExitError);
+  EXPECT_THAT(out_.str(), HasSubstr("FAIL  lost, shard-0: the shard at 127.0.0.1:2 is lost"));
+  EXPECT_THAT(out_.str(), HasSubstr("the values that it held are gone"));
 }
 
 TEST_F(DoctorTest, WhatWasNotMeasuredIsNotCalledFit) {

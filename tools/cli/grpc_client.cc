@@ -76,6 +76,7 @@ class GrpcClient : public Client {
   absl::StatusOr<Reply> Call(grpc::Status (CoordinatorService::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                              const Request& request, absl::Duration deadline) {
     const absl::Time begin = absl::Now();
+    std::string first;  // error: why it goes down is said before it is gone
     for (attempts_ = 1;; ++attempts_) {
       grpc::ClientContext context;
       AddIdentity({PeerRole::kClient, "cli"}, &context);
@@ -83,9 +84,13 @@ class GrpcClient : public Client {
       Reply reply;
       const absl::Status status = FromGrpc((stub_.get()->*method)(&context, request, &reply));
       if (status.ok()) return reply;
-      const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+      // No call is cancelled here: it is what a coordinator that goes down leaves of one.
+      const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+                               absl::IsCancelled(status);
       if (!unreachable) return status;
-      if (absl::Now() - begin >= options_.patience) return Unreachable(status, absl::Now() - begin);
+      if (first.empty()) first = std::string(status.message());
+      if (absl::Now() - begin >= options_.patience)
+        return Unreachable(status, first, absl::Now() - begin);
       // Not asleep: gRPC makes connections only while somebody waits for it.
       const absl::Time next = absl::Now() + kRetryInterval;
       channel_->WaitForConnected(GrpcDeadline(next));
@@ -109,10 +114,13 @@ class GrpcClient : public Client {
     return all;
   }
 
-  absl::Status Unreachable(const absl::Status& last, absl::Duration waited) const {
+  absl::Status Unreachable(const absl::Status& last, const std::string& first,
+                           absl::Duration waited) const {
     return absl::UnavailableError(absl::StrCat(
         "the coordinator at ", options_.address, " was not reached for ",
-        absl::StrFormat("%.1f", absl::ToDoubleSeconds(waited)), " s; last error: ", std::string(last.message()),
+        absl::StrFormat("%.1f", absl::ToDoubleSeconds(waited)), " s; ",
+        first == last.message() ? "" : absl::StrCat("first error: ", first, "; "),
+        "last error: ", std::string(last.message()),
         ".\nIf it does not run, start a local cluster with: starling local up --shards 2 --workers 2 --detach"));
   }
 

@@ -1,7 +1,10 @@
 #include "tools/cli/read_job_file.h"
 
+#include <glob.h>
+
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +14,31 @@
 namespace starling::cli {
 namespace {
 
+constexpr char kStandardInput[] = "-";
+
+absl::StatusOr<std::string> ReadStandardInput() {
+  std::string text(limits::kJobFileBytesMax + 1, '\0');  // one more shows that there is too much
+  std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(std::cin.gcount());
+  if (text.size() <= limits::kJobFileBytesMax) return text;
+  return absl::InvalidArgumentError(absl::StrCat("standard input: more than ", limits::kJobFileBytesMax,
+                                                 " bytes; is this a job file?"));
+}
+
+std::vector<std::string> MatchingFiles(const std::string& pattern) {
+  std::error_code error;
+  // A file may have a name that looks like a pattern.
+  if (std::filesystem::exists(pattern, error)) return {pattern};
+  glob_t found = {};
+  std::vector<std::string> files;
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0)
+    files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  globfree(&found);
+  return files;
+}
+
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  if (path == kStandardInput) return ReadStandardInput();
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": no such job file"));
@@ -35,8 +62,9 @@ absl::StatusOr<JobSpec> ReadJobFile(const std::string& file, const std::vector<s
   const auto text = ReadFile(file);
   if (!text.ok()) return text.status();
   config::JobFileOptions parse;
-  parse.directory = std::filesystem::absolute(file).parent_path().string();
+  parse.directory = std::filesystem::absolute(file).parent_path().string();  // of "-": the working one
   parse.environment = environment;
+  parse.matching_files = MatchingFiles;
   parse.overrides = overrides;
   auto spec = config::ParseJobFile(*text, parse);
   if (spec.ok()) return spec;

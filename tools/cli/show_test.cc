@@ -157,6 +157,7 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   status.set_not_reproducible_because("ssp(2) lets workers overtake each other");
   for (uint64_t count : {1203, 0, 10}) status.add_lag_histogram(count);
   JobReply reply = Reply(status);
+  reply.mutable_status()->add_warnings("data.test is not used");
   (*reply.mutable_spec()->mutable_labels())["team"] = "vision";
   (*reply.mutable_spec()->mutable_labels())["cost"] = "42";
   reply.mutable_spec()->mutable_recompute()->set_every_blocks(2);
@@ -181,7 +182,7 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   worker->mutable_memory()->set_activation_bytes(1 << 20);
   worker->mutable_memory()->set_peak_bytes(4799528);
   EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
-  for (const char* line : {"State:         RUNNING\n", "Labels:        cost=42, team=vision\n", "Parameters:    1,199,882\n", "Progress:      epoch 2/5, step 812/2,345\n",
+  for (const char* line : {"State:         RUNNING\n", "Warning:       data.test is not used\n", "Labels:        cost=42, team=vision\n", "Parameters:    1,199,882\n", "Progress:      epoch 2/5, step 812/2,345\n",
                            "Speed:         1,533 samples/s, 83% of communication hidden\n",
                            "Staleness:     now 1, max 2, bound 2\n", "Lag of pulls:  0: 1,203, 2+: 10\n",
                            "Coverage:      min 469, max 469 of 469 updates per slice in the last complete epoch\n",

@@ -75,6 +75,7 @@ int RunSubmit(const SubmitOptions& options, const Connector& connect, Context& c
   const auto reply = Submit(request, **client, context);
   if (!reply.ok()) return Fail(reply.status(), context);
   const std::string& name = request.spec().name();
+  context.err << WarningsText(reply->status().warnings());
   if (options.dry_run) {
     context.out << name << ": valid, not submitted (" << CountText(reply->status().parameters())
                 << " parameters)\n";

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/special_file.h"
 #include "common/base/status_macros.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
@@ -45,7 +46,8 @@ class Tracer {
   absl::Status Run() {
     STARLING_ASSIGN_OR_RETURN(const JobReply job, client_.GetJob(options_.name));
     STARLING_RETURN_IF_ERROR(CheckRuns(job.status()));
-    const std::string part = options_.file + ".part";
+    const bool in_place = IsSpecialFile(options_.file);
+    const std::string part = in_place ? options_.file : options_.file + ".part";
     std::ofstream out(part, std::ios::binary | std::ios::trunc);
     if (!out) return CannotWrite(part);
     absl::Status status = Record(job);
@@ -53,11 +55,11 @@ class Tracer {
       out << trace::PerfettoJson(options_.name, processes(), window_,
                                  trace::Merge(processes(), window_));
       out.close();
-      if (!out || std::rename(part.c_str(), options_.file.c_str()) != 0)
+      if (!out || (!in_place && std::rename(part.c_str(), options_.file.c_str()) != 0))
         status = CannotWrite(options_.file);
     }
     if (!status.ok()) {
-      std::remove(part.c_str());
+      if (!in_place) std::remove(part.c_str());
       return status;
     }
     Summarize();

@@ -64,8 +64,10 @@ struct MetricsOptions {
 // The job's curves: sparklines, all points (JSON, YAML), or TensorBoard's event files.
 int RunMetrics(const MetricsOptions& options, Client& client, Context& context);
 
-// The job's curves as an SVG.
-int RunPlot(const std::string& name, const std::string& file, Client& client, Context& context);
+inline constexpr int kPlotJobsMax = 6;  // as there are colours
+// The curves of a job as an SVG; of several, those of each job in a colour of its own.
+int RunPlot(const std::vector<std::string>& names, const std::string& file, Client& client,
+            Context& context);
 
 struct TraceOptions {
   std::string name;

@@ -233,7 +233,7 @@ TEST(InspectData, ALabelThatOnlyTheTestSetHasIsRefusedByName) {
   EXPECT_THAT(InspectData(spec).error(), AnyOf(HasSubstr("line 4 has label 5"), HasSubstr("line 5 has label 5")));
 
   spec = JobSpec();
-  *spec.mutable_train() = IdxSource(WriteFile("images", Images(2, 3, 5)), WriteFile("labels", Labels(2)));
+  *spec.mutable_train() = IdxSource(WriteFile("few-images", Images(2, 3, 5)), WriteFile("few-labels", Labels(2)));
   *spec.mutable_test() = SmallIdx();
   spec.mutable_test()->mutable_idx()->set_labels(WriteFile("t-labels", Labels(5)));
   EXPECT_THAT(InspectData(spec).error(), HasSubstr("t-labels: sample 2 has label 2"));
