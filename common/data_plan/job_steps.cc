@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "common/protocol/limits.h"
+
 namespace starling {
 namespace {
 
@@ -40,6 +42,11 @@ bool EvaluatesAt(const JobSpec& spec, uint64_t samples, uint32_t epoch) {
   const uint32_t epochs = JobEpochs(spec, samples);
   if (every == 0 || epoch >= epochs) return false;
   return (epoch + 1) % every == 0 || epoch + 1 == epochs;
+}
+
+uint64_t OpenItemsMax(const JobSpec& spec, uint64_t samples) {
+  const uint64_t workers = std::max<uint64_t>(1, spec.workers_max());
+  return std::min(StepsInFullEpoch(spec, samples), workers * limits::kLeasesPerWorkerMax);
 }
 
 }  // namespace starling

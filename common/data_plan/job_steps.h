@@ -29,6 +29,11 @@ uint64_t StepsInEpoch(const JobSpec& spec, uint64_t samples, uint32_t epoch);
 // Whether the values at the cut of `epoch` are copied and evaluated.
 bool EvaluatesAt(const JobSpec& spec, uint64_t samples, uint32_t epoch);
 
+// Items of an epoch that may be open at a time: behind one that is not covered, or covered on some
+// slices alone. Leases allow no more, so shards and the coordinator plan for this many, whatever
+// the length of the epoch.
+uint64_t OpenItemsMax(const JobSpec& spec, uint64_t samples);
+
 }  // namespace starling
 
 #endif  // STARLING_COMMON_DATA_PLAN_JOB_STEPS_H_

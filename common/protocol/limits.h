@@ -21,7 +21,12 @@ inline constexpr uint32_t kWorkersPerJobMax = 4096;
 inline constexpr uint32_t kEpochsMax = 1'000'000;
 inline constexpr int64_t kSamplesMax = int64_t{1} << 40;
 inline constexpr int64_t kClockMax = int64_t{1} << 62;  // a request's; the next one can still be counted
+// Of a full epoch. Its lease ids have 36 bits for it (lease_id.h), and a job's steps are exact in a double.
+inline constexpr uint64_t kStepsPerEpochMax = uint64_t{1} << 32;
+inline constexpr uint32_t kLeasesPerWorkerMax = 256;  // that it holds at a time
 static_assert(kClockMax >= kEpochsMax * kSamplesMax, "a job's steps have a clock each");
+static_assert(kEpochsMax * kStepsPerEpochMax <= uint64_t{1} << 53, "a job's steps are exact in a double");
+static_assert(kStepsPerEpochMax * kMicroBatchesMax <= uint64_t{1} << 53, "so are an epoch's micro-batches");
 
 // ---- Frames ----
 inline constexpr size_t kFrameHeaderBytes = 192;
@@ -43,6 +48,8 @@ inline constexpr size_t kParkedBytesPerShardMax = 512 << 20;  // of all partitio
 inline constexpr size_t kJoinedRetriesMax = 64;                // of one contribution
 inline constexpr size_t kWaitingClosesPerReplicaMax = 1024;
 inline constexpr size_t kRecentRecordsKept = 256;
+inline constexpr size_t kCoveredRangesReportedMax = 1024;  // of a partition; the lowest ones
+inline constexpr uint64_t kReaderFramesQueuedMax = 1024;   // of a stream that only reads
 inline constexpr size_t kLagBuckets = 32;
 static_assert(kParkedBytesPerConnectionMax >= kStreamInFlightBytesMax, "a full stream can wait");
 static_assert(kParkedBytesPerShardMax >= 8 * kParkedBytesPerConnectionMax);

@@ -147,6 +147,21 @@ TEST_F(CoordinatorCallsTest, ACounterThatItsBatchesDoNotDivideIsRefused) {
   EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("expected 1 to"));
 }
 
+TEST_F(CoordinatorCallsTest, AnEpochOfMoreStepsThanCanBeServedIsRefusedWithTheFigures) {
+  cluster.AddShard("ps-0");
+  Workers(1);
+  cluster.train_samples = 4 * 60'000'000'000;
+  EXPECT_THAT(std::string(SubmitError(Ssp("a", 1, 1)).message()),
+              HasSubstr("an epoch of 240000000000 samples would have 60000000000 steps of 4; "
+                        "expected at most 4294967296: choose a batch of at least 56"));
+  cluster.train_samples = 4 * limits::kStepsPerEpochMax;
+  EXPECT_FALSE(std::holds_alternative<absl::Status>(cluster.Submit(Ssp("a", 1, 1))));
+  cluster.RunFor(absl::Seconds(2));
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_GT(cluster.Status("a").step(), 40u);
+}
+
 TEST_F(CoordinatorCallsTest, NamesAndAddressesHaveALength) {
   RegisterRequest request;
   request.set_role(WORKER);

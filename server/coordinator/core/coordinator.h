@@ -187,7 +187,7 @@ struct CoordinatorOptions {
   absl::Duration metrics_wait = absl::Seconds(1);  // for the last losses, after a job's last cut
   absl::Duration lease_ahead = absl::Seconds(30);
   uint32_t lease_items_min = 2;
-  uint32_t lease_items_max = 256;
+  uint32_t lease_items_max = limits::kLeasesPerWorkerMax;
   // Names of daemons that are gone are forgotten after so long, those of shards only where no kept job
   // has values there: names of pods that come and go are not kept for ever.
   absl::Duration forget_left = absl::Minutes(10);

@@ -95,6 +95,22 @@ TEST_F(CoordinatorTest, ADeadWorkersLeasesGoToOthers) {
   EXPECT_EQ(cluster.workers["worker-0"].orders.job().run().job_uid(), 0u);
 }
 
+// Its word is held against what the shards have, and the epoch ends.
+TEST_F(CoordinatorTest, WhatIsOnlySaidToBeDoneIsDoneAgain) {
+  cluster.train_samples = 400;
+  cluster.AddShard("ps-0");
+  Workers(2);
+  Submit(Ssp("a", 1, 2));
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() >= 20; }));
+  cluster.workers["worker-1"].lies = true;
+  cluster.RunFor(absl::Seconds(1));
+  cluster.workers["worker-1"].lies = false;
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 2, 100);
+  EXPECT_THAT(cluster.JobLog("a"),
+              HasSubstr("steps were reported done, and shards do not have them after 10s"));
+}
+
 TEST_F(CoordinatorTest, ASilentWorkerIsToldToRejoinAndThenServesAgain) {
   cluster.train_samples = 4000;
   cluster.AddShard("ps-0");

@@ -132,6 +132,7 @@ class Coordinator::Core {
     bool coverage_changed = false;                // free items may turn out to be covered
     absl::Time pending_since;
     absl::Time running_since;  // when state.running_us was last brought up to date
+    absl::Time coverage_read;                     // what shards cover, into `training`
     absl::Time last_cut;
     double loss = 0;  // smoothed
     bool has_loss = false;
@@ -319,7 +320,7 @@ class Coordinator::Core {
   void GrantEvaluation(Job& job);
   static uint64_t EvaluationItems(const Job& job);
   void JoinTable(Job& job, LeaseTable& table);
-  void MarkCovered(Job& job, LeaseTable& table);
+  bool MarkCovered(Job& job, LeaseTable& table);
   void UpdateTrainLoss(Job& job, uint32_t epoch);
   void FinishIfDone(Job& job);
   void End(Job& job, JobState state, const std::string& reason);

@@ -227,10 +227,13 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   if (spec.evaluate().every_epochs() > 0 && inspection.test_samples() == 0) {
     return absl::InvalidArgumentError("evaluate: data.test has no samples");
   }
-  if (StepsInFullEpoch(spec, inspection.train_samples()) > kLeaseItemsMax) {
-    return absl::InvalidArgumentError(absl::StrCat("batch.global: an epoch would have more than ",
-                                                   kLeaseItemsMax,
-                                                   " steps; choose a larger batch"));
+  if (const uint64_t steps = StepsInFullEpoch(spec, inspection.train_samples());
+      steps > limits::kStepsPerEpochMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "batch.global: an epoch of ", inspection.train_samples(), " samples would have ", steps,
+        " steps of ", spec.batch().global(), "; expected at most ", limits::kStepsPerEpochMax,
+        ": choose a batch of at least ",
+        (inspection.train_samples() + limits::kStepsPerEpochMax - 1) / limits::kStepsPerEpochMax));
   }
   STARLING_RETURN_IF_ERROR(ResolveModel(inspection, spec));
   STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));

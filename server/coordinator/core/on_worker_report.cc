@@ -168,8 +168,7 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
         continue;
       if (!it->second.leases) continue;
       const uint64_t item = work.first() / micro_batches;
-      it->second.leases->Done(report.worker(), {MakeLeaseId(EVALUATE, work.epoch(), item, 1)},
-                              now_);
+      it->second.leases->Finished(report.worker(), item, now_);
     } else if (work.purpose() == TRAIN) {
       const bool wanted =
           work.epoch() == job.state.epoch() || work.epoch() + 1 == job.state.epoch();

@@ -8,22 +8,13 @@
 #include "common/data_plan/job_steps.h"
 #include "common/graph/graph.h"
 #include "server/coordinator/core/core.h"
+#include "server/coordinator/core/covered_items.h"
 
 namespace starling {
 namespace {
 
-// Calls f(item) for each item of [from, items) that `status` says is covered.
-template <typename F>
-void ForEachCovered(const PartitionStatus& status, uint64_t from, uint64_t items, F f) {
-  const uint64_t floor = std::min<uint64_t>(status.covered_floor(), items);
-  for (uint64_t item = from; item < floor; ++item) f(item);
-  const std::string& bits = status.covered_bits();
-  for (size_t i = 0; i < 8 * bits.size(); ++i) {
-    const uint64_t item = status.covered_floor() + i;
-    if (((static_cast<uint8_t>(bits[i / 8]) >> (i % 8)) & 1) && item >= from && item < items)
-      f(item);
-  }
-}
+// While members say that items are done which shards do not cover yet, coverage is looked at this often.
+constexpr absl::Duration kCoverageReadPeriod = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -112,8 +103,9 @@ void Coordinator::Core::GrantTraining(Job& job) {
     options.items_max = options_.lease_items_max;
     job.training.emplace(options);
   }
-  if (fresh || job.coverage_changed) MarkCovered(job, *job.training);
-  job.coverage_changed = false;
+  const bool due =
+      job.training->unconfirmed() > 0 && now_ >= job.coverage_read + kCoverageReadPeriod;
+  if (fresh || job.coverage_changed || due) job.coverage_changed = !MarkCovered(job, *job.training);
   job.training->SetEnd(ItemsOfPolicy(job, items));
   JoinTable(job, *job.training);
 }
@@ -135,8 +127,8 @@ void Coordinator::Core::GrantEvaluation(Job& job) {
       options.items_min = options_.lease_items_min;
       options.items_max = options_.lease_items_max;
       evaluation.leases.emplace(options);
-      for (uint64_t item = 0; item < options.items; ++item) {
-        if (evaluation.sums.Has(item * options.micro_batches)) evaluation.leases->Covered(item);
+      for (const auto& [begin, end] : evaluation.sums.Ranges()) {  // of whole items
+        evaluation.leases->Covered(begin / options.micro_batches, end / options.micro_batches);
       }
     }
     JoinTable(job, *evaluation.leases);
@@ -157,6 +149,7 @@ void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
       for (const uint64_t lease : worker.report.leases_held()) table.Adopt(worker.id(), lease);
       if (table.options().purpose == TRAIN) {
         const auto& done = worker.report.leases_done();
+        for (const uint64_t lease : done) table.Adopt(worker.id(), lease);
         table.Done(worker.id(), absl::MakeConstSpan(done.data(), done.size()), now_);
       }
     }
@@ -169,22 +162,24 @@ void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
     touched_workers_.insert(member.worker());
 }
 
-void Coordinator::Core::MarkCovered(Job& job, LeaseTable& table) {
+// What all partitions cover needs nobody any more; what members say is done, and some partition does not
+// cover, is done again. False: not all partitions have said how they stand in this epoch.
+bool Coordinator::Core::MarkCovered(Job& job, LeaseTable& table) {
   const uint64_t items = table.options().items;
-  // Covered on how many partitions? Past the lowest floor only: what is below is covered on all.
-  uint64_t floor = items;
+  ItemRanges covered = {{0, items}};
+  uint64_t known = items;
   for (const auto& status : job.partitions) {
-    if (!status || status->epoch() != job.state.epoch()) return;
-    floor = std::min<uint64_t>(floor, status->covered_floor());
+    if (!status || status->epoch() != job.state.epoch()) return false;
+    covered = Intersection(covered, CoveredItems(*status, items));
+    known = std::min(known, CoverageKnownUpTo(*status, items));
   }
-  for (uint64_t item = 0; item < floor; ++item) table.Covered(item);
-  std::map<uint64_t, size_t> partitions;
-  for (const auto& status : job.partitions) {
-    ForEachCovered(*status, floor, items, [&](uint64_t item) { ++partitions[item]; });
+  for (const auto& [begin, end] : covered) table.Covered(begin, end);
+  job.coverage_read = now_;
+  if (const uint64_t again = table.TakeBack(known, now_); again > 0) {
+    Log(job, absl::StrCat(again, " steps were reported done, and shards do not have them after ",
+                          absl::FormatDuration(table.options().cover_wait), ": they are done again"));
   }
-  for (const auto& [item, count] : partitions) {
-    if (count == job.partitions.size()) table.Covered(item);
-  }
+  return true;
 }
 
 void Coordinator::Core::UpdateTrainLoss(Job& job, uint32_t epoch) {

@@ -14,6 +14,7 @@ bool RangeSums::Add(const StepMetrics& metrics) {
   if (end < first) return false;
 
   if (!DefenceMasked(Defence::kEvaluationRangeOnce)) {
+    if (folded_.NextCovered(first) < end) return false;
     auto after = ranges_.upper_bound(first);
     if (after != ranges_.begin() && std::prev(after)->second.end >= end) return false;
     auto inside = ranges_.lower_bound(first);
@@ -24,22 +25,39 @@ bool RangeSums::Add(const StepMetrics& metrics) {
   }
   ranges_.emplace(first, Entry{end, metrics.loss_sum(), metrics.samples(), metrics.correct()});
   ids_ += count;
+  if (ranges_.size() > ranges_kept_) {
+    const auto lowest = ranges_.begin();
+    AddTo(folded_sum_, lowest->second);
+    folded_.MarkRange(lowest->first, lowest->second.end);
+    ranges_.erase(lowest);
+  }
   return true;
 }
 
 bool RangeSums::Has(uint64_t id) const {
+  if (folded_.Has(id)) return true;
   auto after = ranges_.upper_bound(id);
   return after != ranges_.begin() && std::prev(after)->second.end > id;
 }
 
 RangeSums::Total RangeSums::Sum() const {
-  Total total;
-  for (const auto& [first, entry] : ranges_) {
-    total.loss_sum += entry.loss_sum;
-    total.samples += entry.samples;
-    total.correct += entry.correct;
-  }
+  Total total = folded_sum_;
+  for (const auto& [first, entry] : ranges_) AddTo(total, entry);
   return total;
+}
+
+void RangeSums::AddTo(Total& total, const Entry& entry) {
+  total.loss_sum += entry.loss_sum;
+  total.samples += entry.samples;
+  total.correct += entry.correct;
+}
+
+std::vector<std::pair<uint64_t, uint64_t>> RangeSums::Ranges() const {
+  std::vector<std::pair<uint64_t, uint64_t>> ranges;
+  if (folded_.floor() > 0) ranges.emplace_back(0, folded_.floor());
+  ranges.insert(ranges.end(), folded_.ranges().begin(), folded_.ranges().end());
+  for (const auto& [first, entry] : ranges_) ranges.emplace_back(first, entry.end);
+  return ranges;
 }
 
 }  // namespace starling

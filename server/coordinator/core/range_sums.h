@@ -3,8 +3,12 @@
 #define STARLING_SERVER_COORDINATOR_CORE_RANGE_SUMS_H_
 
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <utility>
+#include <vector>
 
+#include "common/data_plan/coverage.h"
 #include "proto/coordinator.pb.h"
 
 namespace starling {
@@ -12,8 +16,14 @@ namespace starling {
 // Ranges are aligned, so two of them are either disjoint or nested. One inside a range that is here
 // is ignored; one that contains others replaces them. Sums are taken in the order of the ranges,
 // whatever the order in which they came: the same ranges give the same bits.
+//
+// Only so many ranges are kept one by one, the highest; the others are summed up, and what comes late
+// among them counts unless it meets one that does. So memory does not go with the length of an epoch.
 class RangeSums {
  public:
+  RangeSums() = default;
+  explicit RangeSums(size_t ranges_kept) : ranges_kept_(ranges_kept) {}
+
   // False when it is ignored. Ranges that are not aligned are, too.
   bool Add(const StepMetrics& metrics);
 
@@ -21,6 +31,9 @@ class RangeSums {
   bool Has(uint64_t id) const;
 
   uint64_t ids() const { return ids_; }  // micro-batches that the sums stand for
+
+  // Where Has is true: ranges [first, second), disjoint.
+  std::vector<std::pair<uint64_t, uint64_t>> Ranges() const;
 
   struct Total {
     double loss_sum = 0;
@@ -40,7 +53,12 @@ class RangeSums {
     uint64_t samples = 0;
     uint64_t correct = 0;
   };
+  static void AddTo(Total& total, const Entry& entry);
+
+  size_t ranges_kept_ = 1 << 16;
   std::multimap<uint64_t, Entry> ranges_;  // by first id
+  Coverage folded_{std::numeric_limits<uint64_t>::max()};  // ids that are in folded_sum_ alone
+  Total folded_sum_;
   uint64_t ids_ = 0;
 };
 

@@ -60,6 +60,33 @@ TEST(RangeSums, RangesThatAreNotAlignedAreIgnored) {
   EXPECT_EQ(sums.ids(), 0u);
 }
 
+// Beyond what is kept one by one nothing changes: no bit of the sum, and no range counts twice.
+TEST(RangeSums, ALongPassIsSummedUpAsItGoes) {
+  RangeSums all;
+  RangeSums few(10);
+  for (uint64_t i = 0; i < 1000; ++i) {
+    const StepMetrics range = Range(i * 2, 2, 1.0 / static_cast<double>(i + 3));
+    EXPECT_TRUE(all.Add(range));
+    EXPECT_TRUE(few.Add(range));
+  }
+  EXPECT_EQ(few.Sum().loss_sum, all.Sum().loss_sum);
+  EXPECT_EQ(few.Sum().samples, all.Sum().samples);
+  EXPECT_EQ(few.ids(), 2000u);
+  EXPECT_TRUE(few.Has(100));
+  EXPECT_EQ(few.Ranges().size(), 11u);
+  EXPECT_FALSE(few.Add(Range(100, 2, 1.0)));
+  EXPECT_FALSE(few.Add(Range(128, 128, 1.0)));
+  EXPECT_EQ(few.ids(), 2000u);
+}
+
+TEST(RangeSums, WhatComesLateStillCounts) {
+  RangeSums sums(10);
+  for (uint64_t i = 1; i < 100; ++i) sums.Add(Range(i, 1, 1.0, 1));
+  EXPECT_TRUE(sums.Add(Range(0, 1, 1.0, 1)));
+  EXPECT_FALSE(sums.Add(Range(0, 1, 1.0, 1)));
+  EXPECT_EQ(sums.Sum().samples, 100u);
+}
+
 TEST(RangeSums, NothingGivesZero) {
   EXPECT_EQ(RangeSums().Sum().loss(), 0);
   EXPECT_EQ(RangeSums().Sum().accuracy(), 0);

@@ -7,6 +7,7 @@
 #include "common/data_plan/job_steps.h"
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
+#include "server/coordinator/core/covered_items.h"
 
 namespace starling {
 namespace {
@@ -22,14 +23,6 @@ std::string Listed(std::vector<std::string> names) {
   const size_t more = names.size() > kNamesShown ? names.size() - kNamesShown : 0;
   names.resize(names.size() - more);
   return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
-}
-
-uint64_t CoveredItems(const PartitionStatus& status) {
-  uint64_t covered = status.covered_floor();
-  for (const char byte : status.covered_bits()) {
-    covered += static_cast<uint64_t>(__builtin_popcount(static_cast<uint8_t>(byte)));
-  }
-  return covered;
 }
 
 }  // namespace
@@ -59,7 +52,7 @@ uint64_t Coordinator::Core::StepsDone(const Job& job) const {
     if (status && status->cut_epochs() > job.state.epoch())
       covered = items;
     else if (status && status->epoch() == job.state.epoch())
-      covered = CoveredItems(*status);
+      covered = CountItems(CoveredItems(*status, items));
     open = std::min(open, covered);
   }
   return std::min(job.state.epoch() * StepsInFullEpoch(job.spec(), job.samples()) + open,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "common/protocol/limits.h"
 #include "proto/coordinator.pb.h"
 
 namespace starling {
@@ -16,6 +17,7 @@ inline constexpr int kLeaseEpochBits = 16;
 inline constexpr int kLeaseAttemptBits = 11;
 inline constexpr uint64_t kLeaseItemsMax = uint64_t{1} << kLeaseItemBits;
 inline constexpr uint32_t kLeaseAttemptsMax = (1u << kLeaseAttemptBits) - 1;
+static_assert(limits::kStepsPerEpochMax <= kLeaseItemsMax);
 static_assert(1 + kLeaseAttemptBits + kLeaseEpochBits + kLeaseItemBits == 64);
 
 constexpr uint64_t MakeLeaseId(Purpose purpose, uint32_t epoch, uint64_t item, uint32_t attempt) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "absl/algorithm/container.h"
 #include "server/coordinator/leases/lease_id.h"
@@ -13,10 +14,14 @@ constexpr double kSmoothing = 0.3;    // weight of the newest measurement
 constexpr double kSecondsMin = 1e-6;  // per item: keeps shares finite
 constexpr size_t kKeptByTheSlow = 2;  // one in work and one being read
 constexpr uint64_t kSlowStart = 2;    // items ahead for each one done, until all speeds are known
+// One who says that it did more than so many times items_max that no shard covers gets nothing more
+// until they do. Far above what is done between two reports of a shard.
+constexpr uint64_t kUnconfirmedFactor = 64;
 
 }  // namespace
 
-LeaseTable::LeaseTable(const LeaseTableOptions& options) : options_(options), end_(options.items) {}
+LeaseTable::LeaseTable(const LeaseTableOptions& options)
+    : options_(options), end_(options.items), covered_(options.items) {}
 
 bool LeaseTable::AddWorker(uint32_t worker, absl::Time now,
                            std::optional<double> seconds_per_item) {
@@ -45,11 +50,14 @@ void LeaseTable::Adopt(uint32_t worker, uint64_t lease) {
   const uint64_t item = LeaseItem(lease);
   if (!LeaseIsOf(lease, options_.purpose, options_.epoch) || item >= end_) return;
   auto it = workers_.find(worker);
-  if (it == workers_.end() || IsDone(item) || holder_.contains(item)) return;
-  for (; next_ <= item; ++next_) {
-    if (!IsDone(next_)) free_[next_] = 1;
+  if (it == workers_.end() || it->second.held.size() >= options_.items_max) return;
+  if (covered_.Has(item) || reported_.contains(item) || holder_.contains(item)) return;
+  while ((next_ = covered_.NextUncovered(next_)) <= item) {
+    const uint64_t end = std::min(covered_.NextCovered(next_), item + 1);
+    free_[next_] = {end, 1};
+    next_ = end;
   }
-  free_.erase(item);
+  EraseFree(item, item + 1);
   it->second.held.push_back({item, LeaseAttempt(lease)});
   holder_[item] = worker;
 }
@@ -58,30 +66,53 @@ uint64_t LeaseTable::Done(uint32_t worker, absl::Span<const uint64_t> leases, ab
   now_ = now;
   const uint64_t before = done_count();
   uint64_t own = 0;
-  auto it = workers_.find(worker);
+  if (!workers_.contains(worker)) return 0;
   for (const uint64_t lease : leases) {
     const uint64_t item = LeaseItem(lease);
     if (!LeaseIsOf(lease, options_.purpose, options_.epoch) || item >= options_.items) continue;
-    if (IsDone(item)) continue;
-    auto holder = holder_.find(item);
-    if (holder != holder_.end()) {
-      if (holder->second == worker) ++own;
-      Worker& w = workers_.at(holder->second);
-      std::erase_if(w.held, [item](const Holding& h) { return h.item == item; });
-      holder_.erase(holder);
-    }
-    MarkDone(item);
+    if (MayEnd(worker, lease) && End(worker, item, LeaseAttempt(lease))) ++own;
   }
-  if (own > 0 && it != workers_.end()) {
-    Worker& w = it->second;
-    const double sample =
-        std::max(kSecondsMin, absl::ToDoubleSeconds(now - w.busy_since) / static_cast<double>(own));
-    w.seconds_per_item =
-        w.seconds_per_item ? (1 - kSmoothing) * *w.seconds_per_item + kSmoothing * sample : sample;
-    w.busy_since = now;
-    w.finished += own;
-  }
+  Measure(worker, own);
   return done_count() - before;
+}
+
+void LeaseTable::Finished(uint32_t worker, uint64_t item, absl::Time now) {
+  now_ = now;
+  if (item >= options_.items) return;
+  const bool own = End(worker, item, 0);
+  covered_.Mark(item);
+  Measure(worker, own ? 1 : 0);
+}
+
+// Nobody holds the item any more. Returns whether this worker did.
+bool LeaseTable::End(uint32_t worker, uint64_t item, uint32_t attempt) {
+  bool own = false;
+  if (const auto holder = holder_.find(item); holder != holder_.end()) {
+    own = holder->second == worker;
+    std::vector<Holding>& held = workers_.at(holder->second).held;
+    const auto holding = absl::c_find_if(held, [item](const Holding& h) { return h.item == item; });
+    attempt = std::max(attempt, holding->attempt);
+    held.erase(holding);
+    holder_.erase(holder);
+    if (covered_.Has(item)) --covered_held_;
+  }
+  EraseFree(item, item + 1);
+  if (options_.purpose == EVALUATE || covered_.Has(item)) return own;
+  const auto [report, fresh] = reported_.try_emplace(item, Reported{worker, attempt, now_});
+  if (fresh) ++workers_.at(worker).unconfirmed;
+  return own;
+}
+
+void LeaseTable::Measure(uint32_t worker, uint64_t own_items) {
+  const auto it = workers_.find(worker);
+  if (own_items == 0 || it == workers_.end()) return;
+  Worker& w = it->second;
+  const double sample = std::max(
+      kSecondsMin, absl::ToDoubleSeconds(now_ - w.busy_since) / static_cast<double>(own_items));
+  w.seconds_per_item =
+      w.seconds_per_item ? (1 - kSmoothing) * *w.seconds_per_item + kSmoothing * sample : sample;
+  w.busy_since = now_;
+  w.finished += own_items;
 }
 
 void LeaseTable::SetEnd(uint64_t end) {
@@ -93,6 +124,21 @@ void LeaseTable::SetEnd(uint64_t end) {
     }
     std::erase_if(worker.held, beyond);
   }
+}
+
+// Whether the worker holds this lease, or did until another one took it.
+bool LeaseTable::MayEnd(uint32_t id, uint64_t lease) {
+  Worker& worker = workers_.at(id);
+  const uint64_t item = LeaseItem(lease);
+  const auto taken = worker.taken.find(item);
+  if (taken != worker.taken.end() &&
+      MakeLeaseId(options_.purpose, options_.epoch, item, taken->second) == lease) {
+    worker.taken.erase(taken);
+    return true;
+  }
+  return absl::c_any_of(worker.held, [&](const Holding& held) {
+    return MakeLeaseId(options_.purpose, options_.epoch, held.item, held.attempt) == lease;
+  });
 }
 
 void LeaseTable::Return(uint32_t worker, uint64_t lease) {
@@ -108,8 +154,37 @@ void LeaseTable::Return(uint32_t worker, uint64_t lease) {
   GiveBack(holding);
 }
 
-void LeaseTable::Covered(uint64_t item) {
-  if (item < options_.items && !holder_.contains(item) && !IsDone(item)) MarkDone(item);
+void LeaseTable::Covered(uint64_t begin, uint64_t end) {
+  begin = std::max(begin, covered_.floor());
+  end = std::min(end, options_.items);
+  if (covered_.NextUncovered(begin) >= end) return;
+  for (auto held = holder_.lower_bound(begin); held != holder_.end() && held->first < end; ++held) {
+    if (!covered_.Has(held->first)) ++covered_held_;
+  }
+  for (auto it = reported_.lower_bound(begin); it != reported_.end() && it->first < end;) {
+    Confirm(it++);
+  }
+  EraseFree(begin, end);
+  covered_.MarkRange(begin, end);
+}
+
+// The report is settled: true, or not believed any more.
+void LeaseTable::Confirm(std::map<uint64_t, Reported>::iterator report) {
+  const auto worker = workers_.find(report->second.worker);
+  if (worker != workers_.end() && worker->second.unconfirmed > 0) --worker->second.unconfirmed;
+  reported_.erase(report);
+}
+
+uint64_t LeaseTable::TakeBack(uint64_t end, absl::Time now) {
+  uint64_t count = 0;
+  for (auto it = reported_.begin(); it != reported_.end() && it->first < end;) {
+    const auto report = it++;
+    if (now - report->second.since < options_.cover_wait) continue;
+    free_[report->first] = {report->first + 1, report->second.attempt + 1};
+    Confirm(report);
+    ++count;
+  }
+  return count;
 }
 
 bool LeaseTable::Grant() {
@@ -139,39 +214,49 @@ uint64_t LeaseTable::held_count(uint32_t worker) const {
   return it == workers_.end() ? 0 : it->second.held.size();
 }
 
-bool LeaseTable::IsDone(uint64_t item) const { return item < done_floor_ || done_.contains(item); }
+uint64_t LeaseTable::DoneEnd() const {
+  const uint64_t reported = reported_.empty() ? 0 : reported_.rbegin()->first + 1;
+  return std::max(covered_.End(), reported);
+}
 
 std::optional<double> LeaseTable::SecondsPerItem(uint32_t worker) const {
   auto it = workers_.find(worker);
   return it == workers_.end() ? std::nullopt : it->second.seconds_per_item;
 }
 
-void LeaseTable::MarkDone(uint64_t item) {
-  free_.erase(item);
-  done_.insert(item);
-  while (!done_.empty() && *done_.begin() == done_floor_) {
-    done_.erase(done_.begin());
-    ++done_floor_;
+void LeaseTable::GiveBack(const Holding& held) {
+  holder_.erase(held.item);
+  if (covered_.Has(held.item)) {
+    --covered_held_;
+  } else {
+    free_[held.item] = {held.item + 1, held.attempt + 1};
   }
 }
 
-void LeaseTable::GiveBack(const Holding& held) {
-  holder_.erase(held.item);
-  free_[held.item] = held.attempt + 1;
+void LeaseTable::EraseFree(uint64_t begin, uint64_t end) {
+  auto it = free_.upper_bound(begin);
+  if (it != free_.begin() && std::prev(it)->second.end > begin) --it;
+  while (it != free_.end() && it->first < end) {
+    const uint64_t first = it->first;
+    const Free range = it->second;
+    it = free_.erase(it);
+    if (first < begin) free_[first] = {begin, range.attempt};
+    if (range.end > end) free_[end] = range;
+  }
 }
 
 std::optional<LeaseTable::Holding> LeaseTable::NextFree() {
   if (!HasFree()) return std::nullopt;
   if (!free_.empty() && free_.begin()->first < end_) {
-    const Holding held{free_.begin()->first, free_.begin()->second};
-    free_.erase(free_.begin());
+    const Holding held{free_.begin()->first, free_.begin()->second.attempt};
+    EraseFree(held.item, held.item + 1);
     return held;
   }
   return Holding{next_++, 1};
 }
 
 bool LeaseTable::HasFree() {
-  while (next_ < options_.items && IsDone(next_)) ++next_;
+  next_ = covered_.NextUncovered(next_);
   return next_ < end_ || (!free_.empty() && free_.begin()->first < end_);
 }
 
@@ -224,7 +309,8 @@ bool LeaseTable::GrantFree() {
     double dry_in = 0;
     for (const auto& [id, target] : targets) {
       Worker& worker = workers_.at(id);
-      if (worker.held.size() >= target) continue;
+      const bool doubted = worker.unconfirmed >= kUnconfirmedFactor * options_.items_max;
+      if (worker.held.size() >= target || doubted) continue;
       const double dry = static_cast<double>(worker.held.size()) *
                          worker.seconds_per_item.value_or(default_seconds);
       if (hungry == nullptr || dry < dry_in) {
@@ -265,6 +351,8 @@ bool LeaseTable::TakeFromSlow() {
       if (last == nullptr) break;
       Holding taken = last->held.back();
       last->held.pop_back();
+      last->taken[taken.item] = taken.attempt;
+      if (last->taken.size() > options_.items_max) last->taken.erase(last->taken.begin());
       ++taken.attempt;
       if (dry.held.empty()) dry.busy_since = now_;
       dry.held.push_back(taken);

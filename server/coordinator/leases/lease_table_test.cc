@@ -166,15 +166,85 @@ TEST(LeaseTable, DoneCountsOnceAndOnlyForItsPass) {
 
 TEST(LeaseTable, DoneByTheFormerHolderSparesTheNewOne) {
   LeaseTable table(Items(4));
-  table.AddWorker(1, kStart, std::nullopt);
+  table.AddWorker(1, kStart, 10.0);
   table.Grant();
   const std::vector<Lease> former = table.Held(1);
-  table.RemoveWorker(1);
-  table.AddWorker(2, kStart, std::nullopt);
+  ASSERT_THAT(HeldItems(table, 1), ElementsAre(0, 1, 2));
+  table.AddWorker(2, kStart, 0.01);
   table.Grant();
-  EXPECT_THAT(HeldItems(table, 2), ElementsAre(0, 1));
-  table.Done(1, {former[0].id()}, kStart);
-  EXPECT_THAT(HeldItems(table, 2), ElementsAre(1));
+  EXPECT_THAT(HeldItems(table, 2), ElementsAre(3, 2));
+  EXPECT_EQ(table.Done(1, {former[2].id()}, kStart), 1u);
+  EXPECT_THAT(HeldItems(table, 2), ElementsAre(3));
+}
+
+TEST(LeaseTable, AWorkerEndsItsOwnLeasesAlone) {
+  LeaseTable table(Items(10));
+  table.AddWorker(1, kStart, std::nullopt);
+  table.AddWorker(2, kStart, std::nullopt);
+  table.Grant();  // 0 and 2, 1 and 3
+  const uint64_t others = FirstLease(table, 2);
+  const uint64_t nobodys = MakeLeaseId(TRAIN, 3, 7, 1);
+  EXPECT_EQ(table.Done(1, {others, nobodys}, kStart), 0u);
+  EXPECT_EQ(table.Done(3, {others}, kStart), 0u) << "it takes no part";
+  EXPECT_THAT(HeldItems(table, 2), ElementsAre(1, 3));
+  EXPECT_EQ(table.done_count(), 0u);
+  // Of what was its own before it left the roster, too.
+  const uint64_t lost = FirstLease(table, 1);
+  table.RemoveWorker(1);
+  table.AddWorker(1, kStart, std::nullopt);
+  EXPECT_EQ(table.Done(1, {lost}, kStart), 0u);
+}
+
+// It says that it has done items 0 and 1; shards cover item 1 alone.
+TEST(LeaseTable, WhatIsReportedDoneAndNotCoveredIsGrantedAgain) {
+  LeaseTable table(Items(4));
+  table.AddWorker(1, kStart, std::nullopt);
+  table.Grant();
+  const std::vector<Lease> held = table.Held(1);
+  EXPECT_EQ(table.Done(1, {held[0].id(), held[1].id()}, kStart), 2u);
+  EXPECT_EQ(table.unconfirmed(), 2u);
+  table.Covered(1, 2);
+  EXPECT_EQ(table.unconfirmed(), 1u);
+  EXPECT_EQ(table.done_count(), 2u);
+  EXPECT_EQ(table.TakeBack(4, kStart + absl::Seconds(9)), 0u) << "too early";
+  EXPECT_EQ(table.TakeBack(0, kStart + absl::Seconds(10)), 0u) << "its coverage is not known";
+  EXPECT_EQ(table.TakeBack(4, kStart + absl::Seconds(10)), 1u);
+  EXPECT_EQ(table.done_count(), 1u);
+  table.Grant();
+  EXPECT_EQ(HeldItems(table, 1).front(), 0u);
+  EXPECT_EQ(table.Held(1)[0].attempt(), 2u);
+  EXPECT_EQ(table.Done(1, {held[0].id()}, kStart), 0u) << "the same report once more";
+  EXPECT_EQ(table.Done(1, {FirstLease(table, 1)}, kStart), 1u);
+}
+
+TEST(LeaseTable, WhoIsNeverConfirmedGetsNoMore) {
+  LeaseTable table(Items(uint64_t{1} << 32));
+  table.AddWorker(1, kStart, 0.001);
+  for (int i = 0; i < 1000; ++i) {
+    table.Grant();
+    std::vector<uint64_t> leases;
+    for (const Lease& lease : table.Held(1)) leases.push_back(lease.id());
+    table.Done(1, leases, kStart);
+  }
+  EXPECT_LE(table.unconfirmed(), 65u * 256u);
+  table.Covered(0, 20'000);
+  EXPECT_TRUE(table.Grant());
+}
+
+// After a coordinator's start in an epoch of four thousand million items: what is looked at goes with
+// what is open.
+TEST(LeaseTable, ALongPassIsNotWalkedThrough) {
+  constexpr uint64_t kItems = uint64_t{1} << 32;
+  LeaseTable table(Items(kItems));
+  table.AddWorker(1, kStart, 10.0);
+  table.AddWorker(2, kStart, 10.0);
+  table.Covered(0, kItems / 2);
+  table.Adopt(1, MakeLeaseId(TRAIN, 3, kItems / 2 + 2, 1));
+  table.Adopt(2, MakeLeaseId(TRAIN, 3, kItems - 1, 1));
+  table.Grant();
+  EXPECT_THAT(HeldItems(table, 1), ElementsAre(kItems / 2 + 2, kItems / 2, kItems / 2 + 3));
+  EXPECT_THAT(HeldItems(table, 2), ElementsAre(kItems - 1, kItems / 2 + 1, kItems / 2 + 4));
+  EXPECT_EQ(table.done_count(), kItems / 2);
 }
 
 TEST(LeaseTable, ADrainingWorkerKeepsWhatItHasAndGetsNoMore) {
@@ -192,8 +262,8 @@ TEST(LeaseTable, AfterARestartOnlyWhatIsNeitherHeldNorCoveredIsGranted) {
   LeaseTable table(Items(6));
   table.AddWorker(1, kStart, 10.0);
   table.AddWorker(2, kStart, 10.0);
-  table.Covered(0);
-  table.Covered(2);
+  table.Covered(0, 1);
+  table.Covered(2, 3);
   table.Adopt(1, MakeLeaseId(TRAIN, 3, 3, 7));
   table.Adopt(2, MakeLeaseId(TRAIN, 3, 3, 8));  // somebody else holds it
   table.Adopt(2, MakeLeaseId(TRAIN, 3, 2, 1));  // covered
@@ -224,7 +294,7 @@ TEST(LeaseTable, CoveredItemsOfAHolderStayUntilItSaysDone) {
   LeaseTable table(Items(2));
   table.AddWorker(1, kStart, std::nullopt);
   table.Grant();
-  table.Covered(0);
+  table.Covered(0, 1);
   EXPECT_EQ(table.held_count(1), 2u);
   EXPECT_EQ(table.done_count(), 0u);
 }

@@ -88,13 +88,14 @@ void Partition::OnApplied(const Applied& applied, PartitionActions& actions) {
 
 void Partition::MarkCovered(SliceState& slice, const WorkRange& work) {
   const uint64_t item = ItemOf(work);
-  const uint64_t items = config_.StepsIn(work.epoch);
   ++slice.applied_in_epoch;
-  if (!slice.coverage.try_emplace(work.epoch, items).first->second.Mark(item)) return;
-  uint32_t& slices = partly_covered_[{work.epoch, item}];
-  if (++slices < updated_slices_) return;
-  partly_covered_.erase({work.epoch, item});
-  Coverage& all = all_covered_.try_emplace(work.epoch, items).first->second;
+  if (CoversItem(slice, work.epoch, item)) return;  // counted twice: a defence is masked
+  const auto partly = partly_covered_.try_emplace({work.epoch, item}).first;
+  partly->second.slices.resize((updated_slices_ + 63) / 64);
+  partly->second.slices[slice.index / 64] |= uint64_t{1} << (slice.index % 64);
+  if (++partly->second.count < updated_slices_) return;
+  partly_covered_.erase(partly);
+  Coverage& all = all_covered_.try_emplace(work.epoch, config_.StepsIn(work.epoch)).first->second;
   all.Mark(item);
   recheck_closes_ = true;
   recheck_cut_ = recheck_cut_ || all.complete();

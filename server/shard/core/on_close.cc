@@ -65,6 +65,15 @@ Clock Partition::EnterClock(ReplicaId id) const {
   return DefenceMasked(Defence::kJoinerClock) ? replica.clock : std::max(own, clocks_.min());
 }
 
+// What a skip may name: where the replica may stand at another partition. It is ahead there by what it
+// closed in the open epoch, and by closes of the epoch before that are still on their way here.
+Clock Partition::SkipClockMax(const ClockTable::Replica& replica) const {
+  Clock reached = std::max({replica.clock, replica.member.joined, clocks_.max()});
+  if (bsp()) reached = std::max(reached, static_cast<Clock>(LeastSealed()));
+  return reached + static_cast<Clock>(config_.StepsIn(open_epoch_)) +
+         static_cast<Clock>(limits::kWaitingClosesPerReplicaMax);
+}
+
 void Partition::OrderClose(ReplicaId id, const Waiter& waiter, PartitionActions& actions) {
   const FrameHeader& request = waiter.request;
   const ClockTable::Replica& replica = *clocks_.Find(id);
@@ -74,6 +83,12 @@ void Partition::OrderClose(ReplicaId id, const Waiter& waiter, PartitionActions&
     clock = EnterClock(id);
     changes = !replica.active || clock != replica.clock;
   } else if (request.flags & frame_flags::kSkip) {
+    if (const Clock most = SkipClockMax(replica); clock > most) {
+      return Refuse(waiter, Answer::kBadFrame,
+                    absl::StrCat("skip to clock ", clock, "; the replica is at ", replica.clock,
+                                 " here, and no partition can have it beyond ", most),
+                    actions, replica.clock);
+    }
     changes = clock > replica.clock;
   } else if (request.flags & frame_flags::kPark) {
     clock = replica.clock;

@@ -56,15 +56,10 @@ void Partition::CommitCut(const LogRecord& record, PartitionActions& actions) {
 }
 
 void Partition::OpenCoverage(uint32_t epoch) {
-  const auto before = [epoch](const auto& coverage) { return coverage.first < epoch; };
-  absl::erase_if(all_covered_, before);
+  absl::erase_if(all_covered_, [epoch](const auto& coverage) { return coverage.first < epoch; });
   absl::erase_if(partly_covered_, [epoch](const auto& item) { return item.first.first < epoch; });
   all_covered_.try_emplace(epoch, config_.StepsIn(epoch));
-  for (auto& [id, slice] : slices_) {
-    absl::erase_if(slice.coverage, before);
-    slice.coverage.try_emplace(epoch, config_.StepsIn(epoch));
-    slice.applied_in_epoch = 0;
-  }
+  for (auto& [id, slice] : slices_) slice.applied_in_epoch = 0;
 }
 
 }  // namespace starling

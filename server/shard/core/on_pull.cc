@@ -13,6 +13,7 @@ void Partition::OnPull(const FrameReceived& frame, PartitionActions& actions) {
   const FrameHeader& header = frame.header;
   const bool training = IsTrainingRequest(header);
   const PullKey key{header.key.slice, training ? WorkPurpose::kTrain : header.key.work.purpose,
+                    (header.flags & frame_flags::kReader) != 0,
                     training ? header.origin.replica.value : frame.connection.value};
   if (const auto older = pulls_.find(key); older != pulls_.end()) {
     EndHold(older->second);

@@ -20,6 +20,14 @@ void Partition::OnPush(const FrameReceived& frame, absl::Time deadline, Partitio
     return Park(frame, deadline, actions);
   if (!fault_.empty())
     return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_}, actions);
+  if (OpensTooMuch(header.key.work.epoch, ItemOf(header.key.work))) {
+    return Refuse(frame,
+                  {Verdict::kRefuse, Answer::kOverBudget,
+                   absl::StrCat(config_.open_items_max, " steps of epoch ", header.key.work.epoch,
+                                " are open already, and step ", ItemOf(header.key.work),
+                                " is none of them: try again when steps before it are done")},
+                  actions);
+  }
   // Nobody can compute a step before the one that waits for its decision.
   const uint64_t steps = slice.ordered - (held_.Find(slice.info.id) != nullptr ? 1 : 0);
   if (bsp() && JobStep(header.key.work) > static_cast<int64_t>(steps)) {
@@ -44,8 +52,25 @@ bool Partition::Covers(const SliceState& slice, const FrameHeader& header) const
     return it != counted_from_.end() && it->second == header.origin.replica;
   }
   if (work.epoch < cut_epochs_) return true;
-  const auto it = slice.coverage.find(work.epoch);
-  return it != slice.coverage.end() && it->second.Has(ItemOf(work));
+  return CoversItem(slice, work.epoch, ItemOf(work));
+}
+
+bool Partition::CoversItem(const SliceState& slice, uint32_t epoch, uint64_t item) const {
+  const auto all = all_covered_.find(epoch);
+  if (all != all_covered_.end() && all->second.Has(item)) return true;
+  const auto partly = partly_covered_.find({epoch, item});
+  return partly != partly_covered_.end() &&
+         (partly->second.slices[slice.index / 64] >> (slice.index % 64) & 1) != 0;
+}
+
+// Members that keep to their leases do not get here. What is open already, and the item that holds up
+// all others, may always come, so the rest gets on.
+bool Partition::OpensTooMuch(uint32_t epoch, uint64_t item) const {
+  const auto all = all_covered_.find(epoch);
+  const size_t ranges = all == all_covered_.end() ? 0 : all->second.ranges().size();
+  if (partly_covered_.size() + ranges < config_.open_items_max) return false;
+  const bool lowest = all != all_covered_.end() && all->second.floor() == item;
+  return !lowest && partly_covered_.count({epoch, item}) == 0;
 }
 
 bool Partition::EpochMustWait(uint32_t epoch) const {

@@ -14,7 +14,7 @@ namespace starling {
 Partition::Partition(PartitionConfig config) : config_(std::move(config)) {
   policy_.policy = config_.policy;
   for (const PartitionConfig::SliceInfo& info : config_.slices) {
-    slices_.try_emplace(info.id, info, config_.micro_batches);
+    slices_.try_emplace(info.id, info, updated_slices_, config_.micro_batches);
     updated_slices_ += info.updated ? 1 : 0;
     decided_slices_ += info.decided ? 1 : 0;
   }
@@ -155,11 +155,15 @@ PartitionStatus Partition::Status() const {
   status.set_state_digest(log_.state_digest());
   status.set_epoch(open_epoch_);
   status.set_cut_epochs(cut_epochs_);
-  if (cut_epochs_ > open_epoch_) {
+  if (cut_epochs_ > open_epoch_ || updated_slices_ == 0) {
     status.set_covered_floor(config_.StepsIn(open_epoch_));
   } else if (const auto it = all_covered_.find(open_epoch_); it != all_covered_.end()) {
     status.set_covered_floor(it->second.floor());
-    status.set_covered_bits(it->second.BitsAboveFloor());
+    for (const auto& [begin, end] : it->second.ranges()) {
+      if (status.covered_ranges_size() >= 2 * static_cast<int>(limits::kCoveredRangesReportedMax)) break;
+      status.add_covered_ranges(begin);
+      status.add_covered_ranges(end);
+    }
   }
   status.set_applied_min(applied_min_);
   status.set_applied_max(applied_max_);

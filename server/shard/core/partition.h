@@ -23,11 +23,11 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
+#include "common/data_plan/coverage.h"
 #include "common/protocol/limits.h"
 #include "common/protocol/types.h"
 #include "common/reduce/subtree_sum.h"
 #include "server/shard/core/clock_table.h"
-#include "server/shard/core/coverage.h"
 #include "server/shard/core/events.h"
 #include "server/shard/core/held_step.h"
 #include "server/shard/core/partition_config.h"
@@ -101,20 +101,26 @@ class Partition {
   using Waiters = PartitionLog::Waiters;
 
   struct SliceState {
-    explicit SliceState(const PartitionConfig::SliceInfo& info, uint32_t leaves)
-        : info(info), tree(leaves) {}
+    SliceState(const PartitionConfig::SliceInfo& info, uint32_t index, uint32_t leaves)
+        : info(info), index(index), tree(leaves) {}
 
     PartitionConfig::SliceInfo info;
+    uint32_t index;  // among the updated ones
     uint64_t ordered = 0;  // updates; BSP: versions sealed
     uint64_t applied = 0;
     uint64_t applied_in_epoch = 0;
     std::array<Lsn, 2> version_lsn;  // BSP: of the update that made version v, at v % 2
     std::deque<Lsn> recent;          // of the last updates, to tell a contribution's lag
-    absl::btree_map<uint32_t, Coverage> coverage;  // by epoch; of the open one
-    SubtreeSum tree;                               // BSP: of step `ordered`
-    Waiters unsealed;                              // BSP: whose contributions are in the tree
-    std::optional<Origin> overflowed;              // BSP: by whom a contribution in the tree is zero
-    uint64_t skipped = 0;                          // of `ordered`
+    SubtreeSum tree;                   // BSP: of step `ordered`
+    Waiters unsealed;                  // BSP: whose contributions are in the tree
+    std::optional<Origin> overflowed;  // BSP: by whom a contribution in the tree is zero
+    uint64_t skipped = 0;              // of `ordered`
+  };
+
+  // An item that some updated slices cover, and others do not.
+  struct PartlyCovered {
+    absl::InlinedVector<uint64_t, 1> slices;  // bit i % 64 of word i / 64: SliceState.index i does
+    uint32_t count = 0;                       // of these bits that are set
   };
 
   // A contribution that is verified, or ordered and not applied yet (SSP and async).
@@ -148,6 +154,7 @@ class Partition {
   struct PullKey {
     SliceId slice;
     WorkPurpose purpose;
+    bool reader;
     uint64_t puller;
     friend auto operator<=>(const PullKey&, const PullKey&) = default;
   };
@@ -170,6 +177,8 @@ class Partition {
   // on_push.cc
   void OnPush(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
   bool Covers(const SliceState& slice, const FrameHeader& header) const;
+  bool CoversItem(const SliceState& slice, uint32_t epoch, uint64_t item) const;
+  bool OpensTooMuch(uint32_t epoch, uint64_t item) const;
   bool Join(const FrameReceived& frame, SliceState& slice, PartitionActions& actions);
   Waiters* FindSeal(const SliceState& slice, const WorkRange& work);
   void TakeWaiter(Waiters& waiters, const FrameReceived& frame, PartitionActions& actions);
@@ -225,6 +234,7 @@ class Partition {
   void OrderClose(ReplicaId replica, const Waiter& waiter, PartitionActions& actions);
   void CommitClose(const PartitionLog::Entry& entry, PartitionActions& actions);
   Clock EnterClock(ReplicaId replica) const;
+  Clock SkipClockMax(const ClockTable::Replica& replica) const;
 
   // on_pull.cc
   void OnPull(const FrameReceived& frame, PartitionActions& actions);
@@ -302,10 +312,10 @@ class Partition {
   ClockTable clocks_;
   absl::btree_map<ReplicaId, std::pair<Incarnation, ConnectionId>> streams_;  // the newest of each member
   absl::btree_map<SliceId, SliceState> slices_;
-  absl::btree_map<uint32_t, Coverage>
-      all_covered_;  // by epoch: items covered on every updated slice
-  absl::btree_map<std::pair<uint32_t, uint64_t>, uint32_t>
-      partly_covered_;  // (epoch, item): on how many slices
+  // By epoch; of the open one: items covered on every updated slice, and those on some. What is open
+  // is bounded (config_.open_items_max), so memory does not go with the items of an epoch.
+  absl::btree_map<uint32_t, Coverage> all_covered_;
+  absl::btree_map<std::pair<uint32_t, uint64_t>, PartlyCovered> partly_covered_;
   absl::btree_map<BufferId, InFlight> in_flight_;
   absl::btree_map<InFlightKey, BufferId> in_flight_by_key_;
   absl::btree_map<InFlightKey, ReplicaId> counted_from_;  // kept only while kBatchKey is masked

@@ -80,6 +80,7 @@ absl::Status FillSteps(const JobDescription& job, PartitionConfig* config) {
   config->batch = spec.batch().global();
   config->micro_batches = spec.batch().micro_batches();
   config->steps = JobSteps(spec, job.train_samples());
+  config->open_items_max = OpenItemsMax(spec, job.train_samples());
   return absl::OkStatus();
 }
 

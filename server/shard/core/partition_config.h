@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/protocol/ids.h"
+#include "common/protocol/limits.h"
 #include "common/protocol/types.h"
 
 namespace starling {
@@ -37,6 +38,7 @@ struct PartitionConfig {
   uint32_t batch = 0;          // B
   uint32_t micro_batches = 0;  // M
   uint64_t steps = 0;          // of the whole job
+  uint64_t open_items_max = limits::kLeasesPerWorkerMax;  // OpenItemsMax
   ConsistencyPolicy policy;
   double clip_norm = 0;  // of the step's whole gradient, BSP; 0: none
   bool scales_loss = false;  // fp16: a gradient that overflowed is skipped (docs/protocol.md, section 10)

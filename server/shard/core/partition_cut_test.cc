@@ -102,5 +102,48 @@ c50 r0.1 pull s0 cut 1
 )");
 }
 
+// Ten thousand million steps an epoch: what a partition keeps and says goes with what is open.
+TEST(PartitionCutTest, ALongEpochCostsWhatIsOpen) {
+  constexpr uint64_t kSteps = 10'000'000'000;
+  Transcript t({.policy = {PolicyKind::kAsync, 0}, .slices = 2, .samples = 8 * kSteps, .epochs = 1});
+  t.Begin(2);
+  const uint64_t last = kSteps - 1;
+  for (const uint64_t step : {uint64_t{0}, uint64_t{1}, uint64_t{7}, last}) {
+    for (uint32_t slice = 0; slice < 2; ++slice) t.Contribute(1, slice, 0, step * 4, 4);
+  }
+  t.Contribute(1, 0, 0, 5 * 4, 4);  // on one slice of two
+  const PartitionStatus status = t.partition().Status();
+  EXPECT_EQ(status.covered_floor(), 2u);
+  EXPECT_THAT(status.covered_ranges(), ::testing::ElementsAre(7, 8, last, last + 1));
+  EXPECT_LT(status.ByteSizeLong(), 1000u);
+  t.Text();
+  t.Push(2, 0, 0, 5 * 4, 4);
+  EXPECT_THAT(t.Text(), ::testing::HasSubstr("already-counted"));
+  t.Push(2, 1, 0, 5 * 4, 4);
+  EXPECT_THAT(t.Text(), ::testing::HasSubstr("verify s1"));
+}
+
+// A member that pushes what it has no leases for cannot make a partition keep more than was planned.
+TEST(PartitionCutTest, OnlySoManyStepsAreOpenAtATime) {
+  Transcript t({.policy = {PolicyKind::kAsync, 0},
+                .slices = 2,
+                .samples = 8 * 1000,
+                .epochs = 1,
+                .open_items_max = 3});
+  t.Begin(1);
+  t.Contribute(1, 0, 0, 10 * 4, 4);
+  t.Contribute(1, 0, 0, 20 * 4, 4);
+  for (uint32_t slice = 0; slice < 2; ++slice) t.Contribute(1, slice, 0, 30 * 4, 4);
+  t.Text();
+  t.Push(1, 0, 0, 40 * 4, 4);
+  EXPECT_THAT(t.Text(), ::testing::HasSubstr("over-budget clock 0 lsn 0: 3 steps of epoch 0 are open"));
+  // What is open may be finished, and the lowest step may always come.
+  t.Push(1, 1, 0, 20 * 4, 4);
+  EXPECT_THAT(t.Text(), ::testing::HasSubstr("verify s1"));
+  for (uint32_t slice = 0; slice < 2; ++slice) t.Contribute(1, slice, 0, 0, 4);
+  t.Contribute(1, 1, 0, 10 * 4, 4);
+  EXPECT_EQ(t.partition().Status().covered_floor(), 1u);
+}
+
 }  // namespace
 }  // namespace starling

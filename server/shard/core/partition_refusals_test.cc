@@ -151,15 +151,39 @@ TEST(PartitionRefusalsTest, AClockThatNoUnitHasIsRefused) {
   t.Begin(1);
   t.Mark(1, frame_flags::kSkip, std::numeric_limits<Clock>::max());
   EXPECT_THAT(t.Text(), HasSubstr("bad-frame"));
-  // The greatest that is taken can still be closed once; then it is over.
-  t.Mark(1, frame_flags::kSkip, limits::kClockMax);
-  EXPECT_THAT(t.Text(), HasSubstr(absl::StrCat("counted clock ", limits::kClockMax)));
   t.Contribute(1, 0, 0, 0, 4);
-  t.Close(1, limits::kClockMax, 0, 0, 4);
-  EXPECT_THAT(t.Text(), HasSubstr(absl::StrCat("counted clock ", limits::kClockMax + 1)));
   t.Close(1, limits::kClockMax + 1, 0, 0, 4);
   EXPECT_THAT(t.Text(), HasSubstr("bad-frame"));
-  EXPECT_EQ(t.partition().clocks().min(), limits::kClockMax + 1);
+  EXPECT_EQ(t.partition().clocks().min(), 0);
+}
+
+// Readers are no members: what they ask for never stands in the place of a training pull.
+TEST(PartitionRefusalsTest, AReadersPullDoesNotEraseATrainingPullWithTheSameIds) {
+  Transcript t(Ssp(0));
+  t.Begin(2);
+  t.Contribute(1, 0, 0, 0, 4);
+  t.Close(1, 0, 0, 0, 4);
+  t.Text();
+  const uint64_t training = t.Pull(1, 0, 1);  // waits: replica 2 has not closed its step
+  t.PullAsReader(1, 0);
+  t.Contribute(2, 0, 0, 4, 4);
+  t.Text();
+  t.Close(2, 0, 0, 4, 4);
+  EXPECT_THAT(t.Text(), HasSubstr(absl::StrCat("c1 value #", training, " s0 clock 1")));
+}
+
+TEST(PartitionRefusalsTest, ASkipBeyondWhatCanBeReachedIsRefused) {
+  Transcript t(Ssp(0));  // epochs of four steps
+  t.Begin(1);
+  t.Text();
+  t.Mark(1, frame_flags::kSkip, limits::kClockMax);
+  EXPECT_THAT(t.Text(), HasSubstr("c1 error #2 bad-frame clock 0 lsn 0: skip to clock "
+                                  "4611686018427387904; the replica is at 0 here, and no partition "
+                                  "can have it beyond 1028"));
+  EXPECT_EQ(t.partition().Status().clock_max(), 0);
+  t.Mark(1, frame_flags::kSkip, 4);
+  EXPECT_THAT(t.Text(), HasSubstr("counted"));
+  EXPECT_EQ(t.partition().Status().clock_max(), 4);
 }
 
 }  // namespace

@@ -5,10 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/data_plan/job_steps.h"
 
 namespace starling {
 
 namespace {
+
+// What a partition keeps of an item that is open, without a bit for each slice: an entry of a tree for a
+// range of covered items behind it, and one for those that only some slices cover.
+constexpr uint64_t kOpenItemBytes = 128;
 
 // Buffers of a slice's size for sums that wait for their siblings. Each member sends at most two ranges per
 // level of the tree, and ranges are disjoint.
@@ -37,7 +42,8 @@ uint64_t ShardJobPlan::PlannedBytes(PartitionId partition) const {
     if (spec.evaluate().every_epochs() > 0) ++buffers;
     bytes += buffers * slice.elements * sizeof(float);
   }
-  return bytes;
+  const uint64_t slices = layout.partitions[partition.value].size();
+  return bytes + OpenItemsMax(spec, description.train_samples()) * (kOpenItemBytes + slices / 8);
 }
 
 uint64_t ShardJobPlan::BspBytesMore(PartitionId partition) const {

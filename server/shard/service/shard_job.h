@@ -27,8 +27,8 @@ struct ShardJobPlan {
 
   // Memory that the partition itself needs at most: values (BSP: two versions; others: one, and one more
   // while it is being sent), optimizer slots, the copy for evaluation, and in BSP the sums that wait for
-  // their siblings. Values of older versions that slower readers have not read yet come on top: see
-  // ShardMemory::StreamQueueBytesMax.
+  // their siblings, and what is known of steps that are open. Values of older versions that slower readers
+  // have not read yet come on top: see ShardMemory::StreamQueueBytesMax.
   uint64_t PlannedBytes(PartitionId partition) const;
 
   // What it would need beyond that under BSP: the sums. 0: they are planned.

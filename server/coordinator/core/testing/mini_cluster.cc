@@ -209,6 +209,10 @@ void MiniCluster::DoWork(MiniWorker& worker) {
   if (orders.policy().policy().kind() == Policy::BSP && orders.leases_size() == 0) return DoBspWork(worker);
   for (const Lease& lease : orders.leases()) {
     if (worker.done.contains(lease.id())) continue;
+    if (worker.lies && lease.work().purpose() == TRAIN) {
+      worker.done.insert(lease.id());
+      return;
+    }
     const uint64_t item = lease.work().first() / lease.work().count();
     const uint64_t all = lease.work().purpose() == EVALUATE ? orders.job().test_samples()
                                                             : orders.job().train_samples();
@@ -312,12 +316,16 @@ void MiniCluster::Report(MiniShard& shard) {
       status->set_cut_epochs(done == steps ? job.epoch() + 1 : job.epoch());
       status->set_applied_min(steps);
       status->set_applied_max(steps);
-      std::string bits((steps + 7) / 8, '\0');
-      if (items != epochs.end()) {
-        for (const auto& [item, count] : items->second)
-          bits[item / 8] |= static_cast<char>(1 << (item % 8));
+      if (items == epochs.end()) continue;
+      for (const auto& [item, count] : items->second) {
+        const int last = status->covered_ranges_size() - 1;
+        if (last > 0 && status->covered_ranges(last) == item) {
+          status->set_covered_ranges(last, item + 1);
+        } else {
+          status->add_covered_ranges(item);
+          status->add_covered_ranges(item + 1);
+        }
       }
-      status->set_covered_bits(bits);
     }
   }
   shard.call = NewCall();

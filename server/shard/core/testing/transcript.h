@@ -26,6 +26,7 @@ struct TranscriptOptions {
   bool scales_loss = false;  // fp16
   uint32_t reporters = 1;
   uint32_t partition = 0;
+  uint64_t open_items_max = limits::kLeasesPerWorkerMax;
 };
 
 class Transcript {
@@ -101,6 +102,13 @@ class Transcript {
     h.key.slice = SliceId(slice);
     h.key.work.purpose = WorkPurpose::kEvaluate;
     h.key.work.epoch = epoch;
+    return Send(h);
+  }
+  uint64_t PullAsReader(uint32_t replica, uint32_t slice, uint16_t flags = 0) {
+    FrameHeader h = Header(FrameType::kPull, replica);
+    h.key.slice = SliceId(slice);
+    h.key.work.purpose = WorkPurpose::kTrain;
+    h.flags = frame_flags::kReader | flags;
     return Send(h);
   }
   void Verify(uint64_t buffer, uint64_t digest = kDigest, int64_t first_non_finite = -1) {
@@ -187,6 +195,7 @@ class Transcript {
     config.batch = 8;
     config.micro_batches = 4;
     config.steps = options.epochs * config.FullSteps();
+    config.open_items_max = options.open_items_max;
     config.policy = options.policy;
     config.rate = [](int64_t step) { return 0.5f / static_cast<float>(1 + step); };
     config.evaluates_at = [every = options.evaluate_every](uint32_t epoch) {
