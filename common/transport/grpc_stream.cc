@@ -175,13 +175,14 @@ FrameStream::Stats GrpcStream::stats() const {
   Stats stats = stats_;
   stats.queued_frames = queue_.frames();
   stats.queued_payload_bytes = queue_.payload_bytes();
+  stats.writing_payload_bytes = writing_payload_bytes_;
   if (sending_since_.has_value()) stats.sending_seconds += SecondsSince(*sending_since_);
   return stats;
 }
 
 // After each change of what there is to send.
 void GrpcStream::CountSending() {
-  const bool sending = !ended_ && (writing_payload_ || queue_.payload_bytes() > 0);
+  const bool sending = !ended_ && (writing_payload_bytes_ > 0 || queue_.payload_bytes() > 0);
   if (sending == sending_since_.has_value()) return;
   if (sending) {
     sending_since_ = std::chrono::steady_clock::now();
@@ -360,7 +361,7 @@ void GrpcStream::Pump() {
       if (!next.has_value()) return;
       if (NeedsCredit(next->header)) credit_ -= next->payload.bytes.size();
       stats_.sent_payload_bytes += next->payload.bytes.size();
-      writing_payload_ = !next->payload.bytes.empty();
+      writing_payload_bytes_ = next->payload.bytes.size();
     }
     writing_ = true;
   }
@@ -370,7 +371,8 @@ void GrpcStream::Pump() {
 void GrpcStream::OnWritten(bool ok) {
   {
     absl::MutexLock lock(&mutex_);
-    writing_ = writing_payload_ = false;
+    writing_ = false;
+    writing_payload_bytes_ = 0;
     CountSending();
   }
   // Where the write failed, the read will, too, and says that the stream is over.
@@ -383,14 +385,17 @@ void GrpcStream::OnWritten(bool ok) {
 
 void GrpcStream::End(const absl::Status& why, bool local) {
   bool resume = false;
+  std::vector<OutgoingFrame> dropped;  // now, for their memory; without the mutex
   {
     absl::MutexLock lock(&mutex_);
     if (ended_) return;
     ended_ = true;
+    while (auto frame = queue_.Pop(SIZE_MAX)) dropped.push_back(*std::move(frame));
     CountSending();
     if (local) local_end_ = why;
     resume = std::exchange(paused_, false);
   }
+  dropped.clear();
   StartEnd(why, local);
   if (resume) Read();  // fails, and so says that reading is over
 }

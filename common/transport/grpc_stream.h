@@ -99,7 +99,7 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   SendQueue queue_ ABSL_GUARDED_BY(mutex_);
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool writing_payload_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t writing_payload_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status local_end_ ABSL_GUARDED_BY(mutex_);
   size_t credit_ ABSL_GUARDED_BY(mutex_) = limits::kStreamInFlightBytesMax;

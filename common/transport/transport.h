@@ -64,6 +64,7 @@ class FrameStream {
   struct Stats {
     size_t queued_frames = 0;
     size_t queued_payload_bytes = 0;
+    size_t writing_payload_bytes = 0;  // handed to the network, which has not taken all of it
     uint64_t sent_payload_bytes = 0;
     uint64_t received_payload_bytes = 0;
     double sending_seconds = 0;  // for so long at least one payload was being written, or waited for that

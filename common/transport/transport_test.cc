@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -299,6 +300,22 @@ TEST_F(Transport, AStreamThatIsHeldUpCanBeEndedByBoth) {
       pair.there->LetGo();  // reads on, and finds the end
       EXPECT_FALSE(pair.there->AwaitDown().ok());
     }
+  }
+}
+
+// Reading goes on, on one thread, while the stream ends on another: the read is begun before or behind
+// the call's end, and fails there.
+TEST_F(Transport, AStreamThatIsHeldUpEndsWhileItIsLetGo) {
+  constexpr size_t kMost = limits::kStreamFramesUnhandledMax;
+  for (int i = 0; i < 20; ++i) {
+    Pair pair = Connect();
+    pair.there->Keep();
+    for (size_t n = 0; n < kMost + 10; ++n) ASSERT_TRUE(pair.stream->Send(Control(n)).ok());
+    pair.there->AwaitFrames(kMost);
+    std::thread end([&] { pair.back->Close(absl::ResourceExhaustedError("too much")); });
+    pair.there->LetGo();
+    end.join();
+    EXPECT_FALSE(pair.here->AwaitDown().ok());
   }
 }
 

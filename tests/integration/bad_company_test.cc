@@ -51,6 +51,29 @@ TEST_F(ClusterTest, AClientMayOnlyRead) {
   EXPECT_EQ(reader()->PullAll(0, frame_flags::kReader), before);
 }
 
+class LateFrames : public ClusterTest {
+ protected:
+  ShardInjections Injections() override { return {.queue_wait = absl::Seconds(3)}; }
+};
+
+// The frame waits for its owner's thread when the job is deleted: its sender hears of it at once.
+TEST_F(LateFrames, AFrameBehindADroppedPartitionIsAnswered) {
+  ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::SSP));
+  const Slice& slice = worker_->layout().slices[0];
+  const absl::Time deadline = absl::Now() + kLong;
+  while (worker_->Pull(slice, 0, frame_flags::kReader).header.type != FrameType::kValue) {
+    ASSERT_LT(absl::Now(), deadline);
+  }
+  FrameHeader pull = worker_->Header(FrameType::kPull, slice.partition, 0);
+  pull.key.slice = slice.id;
+  pull.flags = frame_flags::kReader;
+  ASSERT_TRUE(worker_->Send(pull, {}, 0).ok());
+  ASSERT_TRUE(Delete("job").ok());
+  const Mailbox::Letter answer = worker_->Await(pull.request_id);
+  EXPECT_EQ(answer.header.answer, Answer::kNotHosted);
+  EXPECT_NE(answer.text.find("is not hosted here"), std::string::npos) << answer.text;
+}
+
 // A worker that takes another's place in a frame is told so; the other goes on.
 TEST_F(ClusterTest, NoWorkerSpeaksForAnother) {
   ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::SSP));

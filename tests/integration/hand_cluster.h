@@ -218,6 +218,8 @@ class HandWorker {
     return mail_->Await(header.request_id);
   }
 
+  Mailbox::Letter Await(uint64_t request) { return mail_->Await(request); }
+
   FrameHeader PushHeader(const Slice& slice, uint64_t step, Clock clock,
                          const std::vector<float>& gradient, OutgoingPayload* payload) {
     FrameHeader header = Header(FrameType::kPush, slice.partition, clock);
@@ -363,9 +365,13 @@ class ClusterTest : public testing::Test {
   // How processes of this role protect their links. One object for each role.
   virtual std::shared_ptr<const LinkSecurity> SecurityOf(PeerRole) { return nullptr; }
 
+  // Waits of its shards.
+  virtual ShardInjections Injections() { return {}; }
+
   void AddShard(const std::string& name) {
     ShardOptions options;
     options.name = name;
+    options.inject = Injections();
     options.coordinator = server_->address();
     options.security = SecurityOf(PeerRole::kShard);
     auto shard = StartShard(options, [](const absl::Status& status) { FAIL() << status; });
@@ -403,6 +409,21 @@ class ClusterTest : public testing::Test {
     *request.mutable_spec() = spec;
     SubmitReply reply;
     return FromGrpc(stub_->Submit(&context, request, &reply));
+  }
+
+  absl::Status Delete(const std::string& job) {
+    JobRequest request;
+    request.set_name(job);
+    Empty reply;
+    {
+      grpc::ClientContext context;
+      AddIdentity({PeerRole::kClient, "me"}, &context);
+      const absl::Status status = FromGrpc(stub_->CancelJob(&context, request, &reply));
+      if (!status.ok()) return status;
+    }
+    grpc::ClientContext context;
+    AddIdentity({PeerRole::kClient, "me"}, &context);
+    return FromGrpc(stub_->DeleteJob(&context, request, &reply));
   }
 
   JobReply Described(const std::string& job) {

@@ -1,4 +1,4 @@
-// Waits that tests inject into a shard, to see what they lead to.
+// Waits and want that tests inject into a shard, to see what they lead to.
 #ifndef STARLING_SERVER_SHARD_SERVICE_INJECTIONS_H_
 #define STARLING_SERVER_SHARD_SERVICE_INJECTIONS_H_
 
@@ -15,6 +15,7 @@ struct ShardInjections {
   absl::Duration apply_wait;                   // of the owner's thread, in each update
   std::optional<PartitionId> apply_partition;  // of this partition alone
   absl::Duration queue_wait;                   // of each frame, before its owner takes it
+  std::optional<uint64_t> old_values_bytes_max;  // ShardMemory
 
   absl::Duration ApplyWait(PartitionId partition) const {
     return apply_partition.value_or(partition) == partition ? apply_wait : absl::ZeroDuration();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -104,6 +105,9 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
 }
 
 PartitionHost::~PartitionHost() {
+  for (const auto& [id, store] : slices_) {
+    for (const Value* value : {&store.versions[0], &store.versions[1], &store.cut}) LetGo(store, *value);
+  }
   memory_->RemoveHosted(value_bytes_);
   plan_->figures->parameter_bytes -= static_cast<int64_t>(value_bytes_);
   --plan_->figures->partitions;
@@ -242,7 +246,7 @@ bool PartitionHost::MoveToOwnMemory(BufferId id) {
   const auto it = buffers_.find(id);
   if (it == buffers_.end() || it->second.own != nullptr) return true;
   Buffer& buffer = it->second;
-  buffer.own = memory_->Allocate((buffer.received.size() + sizeof(float) - 1) / sizeof(float));
+  buffer.own = AllocateOrRelieve((buffer.received.size() + sizeof(float) - 1) / sizeof(float));
   if (buffer.own == nullptr) return false;
   buffer.received.CopyTo(buffer.own.get());
   buffer.received = ReceivedPayload();
@@ -316,7 +320,34 @@ void PartitionHost::Do(const Replicate& action) {
 // Where the next value may be written: in place, or new memory while somebody still reads the old;
 // nullptr where there is none.
 std::shared_ptr<float> PartitionHost::Writable(const Value& value, size_t elements) {
-  return OnlyOurs(value.data) ? value.data : memory_->Allocate(elements);
+  return OnlyOurs(value.data) ? value.data : AllocateOrRelieve(elements);
+}
+
+// No job ends because streams hold what they do not send: they end first. Blocks for kClosedAfter at most.
+std::shared_ptr<float> PartitionHost::AllocateOrRelieve(size_t elements) {
+  std::shared_ptr<float> memory = memory_->Allocate(elements);
+  bool closed = false;
+  while (memory == nullptr && memory_->CloseWorst(elements * sizeof(float), /*any=*/true)) {
+    closed = true;
+    memory = memory_->Allocate(elements);
+  }
+  const auto deadline =
+      std::chrono::steady_clock::now() + absl::ToChronoSeconds(ShardMemory::kClosedAfter);
+  while (closed && memory == nullptr && std::chrono::steady_clock::now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1));
+    memory = memory_->Allocate(elements);
+  }
+  return memory;
+}
+
+// The slice's value is about to be replaced or dropped. Where streams have still to send it, it is theirs.
+void PartitionHost::LetGo(const SliceStore& store, const Value& value) {
+  if (value.data == nullptr) return;
+  int64_t ours = 0;
+  for (const Value* own : {&store.versions[0], &store.versions[1], &store.cut}) {
+    if (own->data == value.data) ++ours;
+  }
+  if (value.data.use_count() > ours) memory_->Retire(value.data);
 }
 
 void PartitionHost::Do(const ApplyNow& action) {
@@ -341,6 +372,7 @@ void PartitionHost::Do(const ApplyNow& action) {
                    store.slice->elements});
     });
   }
+  if (out != store.versions[into].data) LetGo(store, store.versions[into]);
   store.versions[into] = Value{std::move(out), 0};
   store.current = into;
   events_.push_back(Applied{action.record.lsn});
@@ -362,13 +394,14 @@ void PartitionHost::Do(const SwitchPolicy& action) {
   two_versions_ = action.two_versions;
   for (auto& [id, store] : slices_) {
     if (store.slice->kind == FROZEN) continue;
+    LetGo(store, store.versions[1 - store.current]);
     Value newest = std::move(store.versions[store.current]);
     store.versions = {};
     store.current = action.two_versions ? action.version % 2 : 0;
     store.versions[store.current] = std::move(newest);
     if (!action.two_versions) continue;
     Value& other = store.versions[1 - store.current];
-    other.data = memory_->Allocate(store.slice->elements);
+    other.data = AllocateOrRelieve(store.slice->elements);
     if (other.data == nullptr) return OutOfMemory(store.slice->elements);
     std::memset(other.data.get(), 0, store.slice->elements * sizeof(float));
   }
@@ -380,7 +413,12 @@ void PartitionHost::Do(const CopyForCut&) {
 }
 
 void PartitionHost::Do(const DropCopy&) {
-  for (auto& [id, store] : slices_) store.cut = Value();
+  for (auto& [id, store] : slices_) {
+    if (store.cut.data != store.versions[0].data && store.cut.data != store.versions[1].data) {
+      LetGo(store, store.cut);
+    }
+    store.cut = Value();
+  }
 }
 
 void PartitionHost::Do(const SendFrame& action) {

@@ -4,21 +4,48 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "absl/time/time.h"
 #include "common/base/memory.h"
 #include "common/protocol/limits.h"
+#include "common/sync/mutex.h"
 
 namespace starling {
 
+// A stream on which values wait to be sent. Thread-safe.
+class ValueStream {
+ public:
+  virtual ~ValueStream() = default;
+  struct Load {
+    bool reads_only = false;    // a client's: no job waits for it
+    bool over = false;          // it is closed, or closing
+    uint64_t bytes = 0;         // of values that wait
+    double stalled_seconds = 0;  // since when none was sent, though some wait
+  };
+  virtual Load load() = 0;
+  // Drops what waits, and tells the peer why.
+  virtual void CloseForMemory(const std::string& why) = 0;
+};
+
 // One for all partitions of a process. Thread-safe; made by std::make_shared.
+//
+// An update of a value that streams have still to send goes to new memory, and the old value stays until
+// they have sent it. Old values have a budget of their own, which no job's plan may count on. Where it is
+// exceeded, streams are closed, the worst first: those that only read before workers', those that stand
+// still before those that get on, and of these the one for which most waits. Workers' streams that get on
+// are not closed for it.
 class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
  public:
   struct Options {
     uint64_t bytes_max = std::numeric_limits<uint64_t>::max();  // of Allocate
     uint64_t waiting_bytes_max = limits::kParkedBytesPerShardMax;
+    uint64_t old_values_bytes_max = 0;  // of bytes_max
   };
   // Of the memory that is available: at the start, what all tensors may take; when a job comes, what its
   // plan may.
@@ -39,12 +66,31 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
       return nullptr;
     }
     float* const data = memory.get();
-    return std::shared_ptr<float>(
-        data, [self = shared_from_this(), memory = std::move(memory), bytes](float*) mutable {
-          memory.reset();
-          self->allocated_ -= bytes;
-        });
+    return std::shared_ptr<float>(data, Counted{shared_from_this(), std::move(memory), bytes, false});
   }
+
+  // Nobody but streams needs this value, of Allocate, any more. By its owner, who has it still. May close
+  // streams.
+  void Retire(const std::shared_ptr<float>& value) {
+    Counted* const counted = std::get_deleter<Counted>(value);
+    if (counted == nullptr || counted->old) return;
+    counted->old = true;
+    const uint64_t old = old_ += counted->bytes;
+    const uint64_t most = options_.old_values_bytes_max + BytesOfClosed();
+    if (old > most) CloseWorst(old - most, /*any=*/false);
+  }
+
+  void AddStream(std::weak_ptr<ValueStream> stream) {
+    MutexLock lock(&mutex_);
+    std::erase_if(streams_, [](const auto& known) { return known.expired(); });
+    streams_.push_back(std::move(stream));
+  }
+
+  // Closes streams, the worst first, for which `bytes` or more wait together; `any`: also those of workers
+  // that get on. False: there is none for which anything waits. What such a stream was just sending is
+  // free after kClosedAfter at most.
+  bool CloseWorst(uint64_t bytes, bool any);
+  static constexpr absl::Duration kClosedAfter = absl::Seconds(2);
 
   // Payloads of frames that wait for orders. False: the budget of all partitions together is used up.
   bool ReserveWaiting(uint64_t bytes) { return Take(waiting_, bytes, options_.waiting_bytes_max); }
@@ -59,11 +105,35 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   uint64_t StreamQueueBytesMax() const { return limits::kStreamInFlightBytesMax + 2 * hosted_.load(); }
 
   uint64_t allocated() const { return allocated_.load(); }
-  // What may still be allocated; the system may have less.
-  uint64_t room() const { return options_.bytes_max - std::min(options_.bytes_max, allocated()); }
+  uint64_t old_values() const { return old_.load(); }
+  // What old values may take beyond what they take now.
+  uint64_t old_values_room() const {
+    return options_.old_values_bytes_max - std::min(options_.old_values_bytes_max, old_values());
+  }
+  // What jobs may still allocate; the system may have less.
+  uint64_t room() const {
+    const uint64_t taken = allocated() + std::min(options_.bytes_max, old_values_room());
+    return options_.bytes_max - std::min(options_.bytes_max, taken);
+  }
   uint64_t waiting() const { return waiting_.load(); }
 
  private:
+  struct Counted {  // a deleter
+    std::shared_ptr<ShardMemory> self;
+    std::shared_ptr<float> memory;
+    uint64_t bytes = 0;
+    bool old = false;
+
+    void operator()(float*) {
+      memory.reset();
+      if (old) self->old_ -= bytes;
+      self->allocated_ -= bytes;
+    }
+  };
+
+  // What streams that were closed a moment ago may still hold: of each the frame that was being sent.
+  uint64_t BytesOfClosed();
+
   static bool Take(std::atomic<uint64_t>& used, uint64_t bytes, uint64_t most) {
     uint64_t before = used.load();
     do {
@@ -74,8 +144,13 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
 
   const Options options_;
   std::atomic<uint64_t> allocated_ = 0;
+  std::atomic<uint64_t> old_ = 0;  // of allocated_
   std::atomic<uint64_t> waiting_ = 0;
   std::atomic<uint64_t> hosted_ = 0;
+  Mutex mutex_;
+  std::vector<std::weak_ptr<ValueStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  uint64_t closed_ ABSL_GUARDED_BY(mutex_) = 0;  // until closed_until_
+  std::chrono::steady_clock::time_point closed_until_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling

@@ -87,6 +87,7 @@ bool IsReaderPull(const FrameHeader& header) {
 // A stream, from its first frame to its end. Frames come on the transport's thread.
 class Connection final : public StreamHandler,
                          public ShardConnection,
+                         public ValueStream,
                          public std::enable_shared_from_this<Connection> {
  public:
   Connection(ConnectionId id, std::shared_ptr<FrameStream> stream, const Identity& peer,
@@ -115,11 +116,7 @@ class Connection final : public StreamHandler,
     }
     const PartitionKey key(header.key.run.job, header.partition);
     std::shared_ptr<HostedPartition> partition = routes_->Find(key);
-    if (partition == nullptr) {
-      return SendRefusal(*this, header, Answer::kNotHosted,
-                         absl::StrCat("partition ", header.partition.value, " of job ",
-                                      header.key.run.job.value, " is not hosted here"));
-    }
+    if (partition == nullptr) return RefuseNotHosted(header);
     {
       MutexLock lock(&mutex_);
       if (down_) return;
@@ -129,9 +126,9 @@ class Connection final : public StreamHandler,
     auto take = [self = shared_from_this(), partition = std::move(partition), header,
                  payload = std::move(payload), arrived_us = SpanRing::NowMicros()]() mutable {
       // Behind its end a frame would bring the connection back for good.
-      if (partition->host != nullptr && !self->down()) {
-        partition->host->OnFrame(std::move(self), header, std::move(payload), arrived_us);
-      }
+      if (self->down()) return;
+      if (partition->host == nullptr) return self->RefuseNotHosted(header);
+      partition->host->OnFrame(std::move(self), header, std::move(payload), arrived_us);
     };
     if (queue_wait_ > absl::ZeroDuration()) {
       owner->PostAfter(queue_wait_, std::move(take));
@@ -147,16 +144,47 @@ class Connection final : public StreamHandler,
 
   void Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) override {
     if (down()) return;
-    absl::Status status = CheckQueue(payload.bytes.size());
+    const FrameStream::Stats stats = stream_->stats();
+    NoteProgress(stats);
+    absl::Status status = CheckQueue(stats, payload.bytes.size());
     if (status.ok()) status = stream_->Send(header, std::move(payload), urgency);
     if (status.code() == absl::StatusCode::kResourceExhausted) End(status);  // else OnDown is near
   }
 
+  Load load() override {
+    const FrameStream::Stats stats = stream_->stats();
+    const double stalled = NoteProgress(stats);
+    return {.reads_only = role_ == PeerRole::kClient,
+            .over = down(),
+            .bytes = stats.queued_payload_bytes + stats.writing_payload_bytes,
+            .stalled_seconds = stalled};
+  }
+  void CloseForMemory(const std::string& why) override { End(absl::ResourceExhaustedError(why)); }
+
  private:
+  // For how long nothing was sent although something waits, in seconds.
+  double NoteProgress(const FrameStream::Stats& stats) {
+    const uint64_t now_us = SpanRing::NowMicros();
+    MutexLock lock(&mutex_);
+    const bool idle = stats.queued_payload_bytes + stats.writing_payload_bytes == 0;
+    if (idle || stats.sent_payload_bytes != sent_bytes_) {
+      sent_bytes_ = stats.sent_payload_bytes;
+      progress_us_ = now_us;
+    }
+    return 1e-6 * static_cast<double>(now_us - std::min(now_us, progress_us_));
+  }
+
   void End(const absl::Status& why) {
     spdlog::warn("closing the stream of {}: {}", peer_, why.ToString());
     stream_->Close(why);
     Forget();
+  }
+
+  // Never was, is not any more, or could not be made.
+  void RefuseNotHosted(const FrameHeader& header) {
+    SendRefusal(*this, header, Answer::kNotHosted,
+                absl::StrCat("partition ", header.partition.value, " of job ",
+                             header.key.run.job.value, " is not hosted here"));
   }
 
   // Whether the frame speaks for no worker, or for the one that this peer is.
@@ -166,8 +194,12 @@ class Connection final : public StreamHandler,
   }
 
   // Values that wait to be sent keep their memory, so there is an end to them.
-  absl::Status CheckQueue(size_t bytes) const {
-    const uint64_t queued = stream_->stats().queued_payload_bytes;
+  absl::Status CheckQueue(const FrameStream::Stats& stats, size_t bytes) const {
+    if (role_ == PeerRole::kClient && stats.queued_frames >= limits::kReaderFramesQueuedMax) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "the peer asks for more than it reads: ", stats.queued_frames, " frames wait to be sent"));
+    }
+    const uint64_t queued = stats.queued_payload_bytes;
     const uint64_t most = memory_->StreamQueueBytesMax();
     if (queued + bytes <= most) return absl::OkStatus();
     return absl::ResourceExhaustedError(
@@ -206,6 +238,8 @@ class Connection final : public StreamHandler,
   const absl::Duration queue_wait_;  // injected
   mutable Mutex mutex_;
   bool down_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t sent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // when something was last seen to be sent
+  uint64_t progress_us_ ABSL_GUARDED_BY(mutex_) = SpanRing::NowMicros();
   std::set<std::shared_ptr<HostedPartition>> partitions_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -297,6 +331,9 @@ class GrpcShard final : public ShardRuntime {
       figures_.AddMetrics(metrics);
       metrics.Gauge("starling_ps_memory_bytes", "Memory of all tensors on this shard.", {},
                     static_cast<double>(memory_->allocated()));
+      metrics.Gauge("starling_ps_old_values_bytes",
+                    "Of these, of values that were replaced and that streams have still to send.", {},
+                    static_cast<double>(memory_->old_values()));
     });
   }
 
@@ -314,11 +351,19 @@ class GrpcShard final : public ShardRuntime {
   }
 
  private:
+  ShardMemory::Options MemoryOptions() const {
+    const uint64_t most = ShardMemory::ShareOf(AvailableMemoryBytes());
+    return {.bytes_max = most,
+            .old_values_bytes_max = options_.inject.old_values_bytes_max.value_or(most / 8)};
+  }
+
   absl::StatusOr<std::shared_ptr<StreamHandler>> Accept(std::shared_ptr<FrameStream> stream,
                                                         const PeerIdentity& peer) {
-    return std::make_shared<Connection>(ConnectionId(next_connection_.fetch_add(1)),
-                                        std::move(stream), peer.identity, &routes_, memory_.get(),
-                                        options_.security, options_.inject.queue_wait);
+    auto connection = std::make_shared<Connection>(
+        ConnectionId(next_connection_.fetch_add(1)), std::move(stream), peer.identity, &routes_,
+        memory_.get(), options_.security, options_.inject.queue_wait);
+    memory_->AddStream(connection);
+    return connection;
   }
 
   void Tick(EventLoop* owner) {
@@ -419,11 +464,14 @@ class GrpcShard final : public ShardRuntime {
       if (job.policy().policy().kind() == Policy::BSP) wanted += plan.BspBytesMore(id);
     }
     const uint64_t available = AvailableMemoryBytes();
-    if (wanted <= ShardMemory::ShareOf(available)) return absl::OkStatus();
+    const uint64_t share = ShardMemory::ShareOf(available);
+    const uint64_t for_readers = memory_->old_values_room();
+    if (wanted <= share - std::min(share, for_readers)) return absl::OkStatus();
     return absl::ResourceExhaustedError(
         absl::StrCat("shard ", options_.name, " would need ", wanted >> 20, " MiB for its part of job ",
                      job.job().spec().name(), ", and ", available >> 20,
-                     " MiB are available; add shards, or memory"));
+                     " MiB are available, of which ", for_readers >> 20,
+                     " MiB are for values that readers have not read yet; add shards, or memory"));
   }
 
   void TakePartition(const Plan& plan, const ShardJob& job, const PartitionOrders& partition,
@@ -498,8 +546,7 @@ class GrpcShard final : public ShardRuntime {
   const Identity self_;
   const std::function<void(const absl::Status&)> on_failed_;
   SpanRing spans_;
-  const std::shared_ptr<ShardMemory> memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{
-      .bytes_max = ShardMemory::ShareOf(AvailableMemoryBytes())});
+  const std::shared_ptr<ShardMemory> memory_ = std::make_shared<ShardMemory>(MemoryOptions());
   Routes routes_;
   ShardFigures figures_;
   std::atomic<uint64_t> next_connection_ = 1;
