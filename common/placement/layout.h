@@ -80,9 +80,15 @@ inline absl::StatusOr<Layout> MakeLayout(const JobSpec& spec) {
   return MakeLayout(spec.model(), spec.optimizer());
 }
 
-// The shard of each partition: largest partition first, to the least loaded shard, ties to the
-// first in `shards`. `shards` is not empty; with more shards than partitions some get none.
-std::vector<ShardId> AssignPartitions(const Layout& layout, absl::Span<const ShardId> shards);
+struct ShardLoad {
+  ShardId id;
+  uint64_t elements = 0;  // that it holds of other jobs, those that are over, too
+};
+
+// The shard of each partition: the largest partition first, each to the shard that has least of this
+// job; of such shards to the one that holds least in all, ties to the first in `shards`. `shards` is
+// not empty; with more shards than partitions some get none.
+std::vector<ShardId> AssignPartitions(const Layout& layout, absl::Span<const ShardLoad> shards);
 
 // An aligned range of a step's micro-batches, counted from the step's first.
 struct Subtree {

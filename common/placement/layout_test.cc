@@ -240,8 +240,8 @@ TEST(AssignPartitionsTest, BalancedOverAnyNumberOfShards) {
     AddLayer(&graph, "layer" + std::to_string(i), {1024, 1000 + 37 * i}, 1024);
   const Layout layout = MakeLayout(graph).value();
   for (uint32_t shards = 1; shards <= 9; ++shards) {
-    std::vector<ShardId> ids;
-    for (uint32_t i = 0; i < shards; ++i) ids.push_back(ShardId(10 + i));
+    std::vector<ShardLoad> ids;
+    for (uint32_t i = 0; i < shards; ++i) ids.push_back({ShardId(10 + i), 1'000'000'000 * i});
     const std::vector<ShardId> placed = AssignPartitions(layout, ids);
     ASSERT_EQ(placed.size(), layout.partitions.size());
     std::vector<double> load(shards, 0);
@@ -251,6 +251,26 @@ TEST(AssignPartitionsTest, BalancedOverAnyNumberOfShards) {
     const auto [least, most] = std::minmax_element(load.begin(), load.end());
     EXPECT_LE(*most - *least, 2.0 * limits::kSliceElementsMax) << shards << " shards";
   }
+}
+
+// What the shards hold decides between equals: small jobs do not all lie on the first shard.
+TEST(AssignPartitionsTest, SmallJobsGoWhereLeastIs) {
+  Graph graph;
+  AddLayer(&graph, "big", {64, 48}, 1);
+  AddLayer(&graph, "small", {16, 8}, 1);
+  const Layout layout = MakeLayout(graph).value();
+  ASSERT_GT(layout.partitions.size(), 1u);
+  std::vector<ShardLoad> shards = {{ShardId(1)}, {ShardId(2)}, {ShardId(3)}};
+  for (int job = 0; job < 180; ++job) {
+    const std::vector<ShardId> placed = AssignPartitions(layout, shards);
+    EXPECT_EQ(placed, AssignPartitions(layout, shards));
+    for (uint32_t p = 0; p < placed.size(); ++p) {
+      shards[placed[p].value - 1].elements += layout.PartitionElements(PartitionId(p));
+    }
+  }
+  const auto [least, most] = std::minmax(
+      {shards[0].elements, shards[1].elements, shards[2].elements});
+  EXPECT_LE(most - least, layout.elements);
 }
 
 TEST(AssignSubtreesTest, CoversExactlyOnceAlignedBalancedAndRotating) {

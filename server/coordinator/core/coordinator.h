@@ -184,6 +184,15 @@ struct CoordinatorOptions {
   absl::Duration inspector_wait = absl::Seconds(15);    // for there to be one
   absl::Duration release_deadline = absl::Seconds(30);  // a worker that gives up a job for another
   absl::Duration prepare_deadline = absl::Minutes(5);  // for data to be opened and shards to be reached
+  // A job that has waited this long may have its turn (docs/operations.md, "Which job gets workers").
+  absl::Duration patience = absl::Minutes(10);
+  // A job that was served fails when all who might serve it have been set aside for this long.
+  absl::Duration unserved_wait = absl::Minutes(5);
+  // A worker that computes hangs when it has not got on for the longer of these. It is asked again
+  // a while after it has let the job go, twice as long each time.
+  absl::Duration hang_least = absl::Seconds(30);
+  double hang_units = 10;  // of the job, as they take on that worker
+  absl::Duration hang_rest = absl::Minutes(1);
   absl::Duration metrics_wait = absl::Seconds(1);  // for the last losses, after a job's last cut
   absl::Duration lease_ahead = absl::Seconds(30);
   uint32_t lease_items_min = 2;

@@ -215,7 +215,7 @@ TEST_F(CoordinatorTest, ACoordinatorThatWasStoppedItselfTakesNobodyOff) {
   EXPECT_EQ(cluster.Status("a").workers(), 1u);
 }
 
-TEST_F(CoordinatorTest, JobsQueueFirstComeFirstServed) {
+TEST_F(CoordinatorTest, JobsThatCanStartDoSoInOrderOfSubmission) {
   cluster.AddShard("ps-0");
   Workers(2);
   Submit(Ssp("a", 2, 2));
@@ -223,8 +223,11 @@ TEST_F(CoordinatorTest, JobsQueueFirstComeFirstServed) {
   Submit(Ssp("c", 1, 1));
   EXPECT_EQ(cluster.Status("b").state(), PENDING);
   EXPECT_EQ(cluster.Status("b").reason(),
-            "waits for job a to finish or for 2 more workers (0 idle, workers.min is 2)");
-  EXPECT_EQ(cluster.Status("c").reason(), "waits for the jobs before it");
+            "needs 2 workers (workers.min) and can have 0 of the cluster's 2, of which job a keeps 2: "
+            "waits for 2 more workers");
+  EXPECT_EQ(cluster.Status("c").reason(),
+            "needs 1 worker (workers.min) and can have 0 of the cluster's 2, of which job a keeps 2: "
+            "waits for 1 more worker");
   ASSERT_TRUE(Ends("a", SUCCEEDED));
   ASSERT_TRUE(Ends("b", RUNNING));
   EXPECT_TRUE(cluster.IsIn("c", PENDING));
@@ -238,7 +241,7 @@ TEST_F(CoordinatorTest, PendingSaysWhatIsMissing) {
   EXPECT_EQ(cluster.Status("a").reason(), "needs at least one shard: start one with `starling-ps`");
   cluster.AddShard("ps-0");
   EXPECT_EQ(cluster.Status("a").reason(),
-            "waits for 1 more worker (1 idle, workers.min is 2): start one with `starling-worker`");
+            "needs 2 workers (workers.min); the cluster has 1: start 1 more with `starling-worker`");
   cluster.AddWorker("worker-1");
   EXPECT_TRUE(cluster.IsIn("a", RUNNING));
 }
@@ -254,8 +257,8 @@ TEST_F(CoordinatorTest, AJobGrowsFromIdleWorkersAndShrinksForAWaitingOne) {
   cluster.AddWorker("worker-2");
   ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 3; }));
   Submit(Ssp("b", 2, 2));
-  ASSERT_TRUE(Ends("b", RUNNING));
-  EXPECT_EQ(cluster.Status("a").workers(), 1u);
+  EXPECT_EQ(cluster.Status("b").state(), RUNNING) << "at once";
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 1; }));
   EXPECT_THAT(cluster.JobLog("a"),
               AllOf(HasSubstr("gives worker-2 to job b\n"), HasSubstr("gives worker-1 to job b\n"),
                     HasSubstr("worker-2 left: gave the job's place to another job")));

@@ -77,13 +77,17 @@ class Coordinator::Core {
     uint64_t counted_job = 0;  // whose counters these are
     explain::Window<explain::WorkerCounters> counters;
     std::map<uint32_t, absl::Time> links_down;  // by shard: since when
-    struct NoRoom {
+    // This incarnation cannot serve a job, and is not ordered to it again.
+    struct Aside {
       uint32_t era = 0;  // of the job
       uint64_t at = 0;   // when, as ordered_at counts
+      Fault::Kind kind = Fault::KIND_UNSPECIFIED;  // unspecified: it did not get on
       std::string why;
-      bool ask_again = false;  // memory may have come free since: when it is idle
+      bool ask_again = false;  // the cause may be gone: when it is idle
+      absl::Time ask_at = absl::InfiniteFuture();  // then it is asked again
+      int times = 0;           // that it did not get on
     };
-    std::map<uint64_t, NoRoom> no_room;  // by job: this incarnation is not ordered to it again
+    std::map<uint64_t, Aside> aside;  // by job
     bool releasing() const { return member_of != 0 && job != member_of; }
     bool idle() const {
       return live() && job == 0 && member_of == 0 && !report.draining() &&
@@ -155,6 +159,11 @@ class Coordinator::Core {
     absl::Time stepped;  // when the last of them was finished
     std::optional<EvaluationSeen> evaluation_seen;  // of the first that is under way
     absl::Time evaluation_moved;                    // when that last changed
+
+    std::string inspector;         // the worker that looked at the data; empty after a restart
+    bool told_waiting = false;     // the log says what it waits for
+    bool has_turn = false;         // PENDING: see MayHaveTurn
+    absl::Time unserved_since = absl::InfiniteFuture();  // when all who might serve it were set aside
 
     uint64_t uid() const { return stored.description().run().job_uid(); }
     const JobSpec& spec() const { return stored.description().spec(); }
@@ -281,10 +290,11 @@ class Coordinator::Core {
   bool RefuseImpostor(CallId call, const Daemon& daemon, const std::string& caller);
   void AnswerFenced(const Worker& worker, const WorkerReportEvent& event);
   void TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first);
+  void Join(Worker& worker, Job& job);
   void TakeMembership(Worker& worker, bool first);  // first: of this generation
   void TakeMetrics(Job& job, const WorkerReport& report);
   static std::string FaultText(const Fault& fault, const std::string& who);
-  void TakeFault(const Fault& fault, const std::string& who);
+  void TakeFault(Worker& worker, const Fault& fault);
 
   // on_shard_report.cc
   void TakePartition(Shard& shard, const PartitionStatus& status);
@@ -293,10 +303,13 @@ class Coordinator::Core {
   void AddMember(Job& job, Worker& worker);
   void RemoveMember(Worker& worker, const std::string& why);
   void Order(Worker& worker, uint64_t job);
-  void SetAside(Worker& worker, const Fault& fault);
-  bool OthersMayServe(const Job& job, const Worker& but) const;
+  void SetAside(Worker& worker, Job& job, Fault::Kind kind, const std::string& why);
+  bool OthersMayServe(const Job& job, const Worker* but) const;
   static bool IsSetAside(const Worker& worker, const Job& job);
   void AskAgain(uint64_t job);
+  void LetAskAgain(Worker& worker) const;
+  void EndUnserved(Job& job);
+  std::string WhyNobodyServes(const Job& job) const;
   std::vector<const Worker*> SetAsideFor(const Job& job) const;
   void LoseWorker(Worker& worker, const std::string& why);
   void LoseShard(Shard& shard, const std::string& why);
@@ -305,12 +318,32 @@ class Coordinator::Core {
   // schedule.cc
   void Schedule();
   static bool MayServe(const Worker& worker, const Job& job);
-  bool Assign(Job& job, uint32_t count);
-  void StartJob(Job& job);
+  static bool MayTake(const Worker& worker, const Job& job);
+  bool IsFree(const Worker& worker) const;
+  // Workers that may serve a job: those that are free, and what running jobs have of them.
+  struct Supply {
+    struct Holder {
+      uint32_t has = 0;     // workers of any kind
+      uint32_t usable = 0;  // of these: may serve the job
+      uint32_t spare = 0;   // of these: beyond the holder's min
+    };
+    uint32_t free = 0;
+    std::map<uint64_t, Holder> holders;  // by job
+    uint32_t all() const;
+    uint32_t available() const;  // at once
+  };
+  Supply SupplyFor(const Job* job, const Job* kept_for) const;
+  std::vector<Worker*> WorkersFor(const Job& job, uint32_t count, const Job* kept_for);
+  void Give(Job& job, const std::vector<Worker*>& workers);
+  bool MayHaveTurn(const Job& job) const;
+  void NoteTurn(Job& job);
+  const Job* JobWithTurn() const;
+  bool StartIfPossible(Job& job, const Job* turn);
+  void StartJob(Job& job, const std::vector<Worker*>& workers);
+  uint64_t ElementsOn(const Shard& shard) const;
   static uint32_t MostWorkers(const Job& job);
   uint32_t Room(const Job& job);
-  void AskForWorkers(const Job& waiting, uint32_t count);
-  std::string WaitsFor(const Job& job, uint32_t missing, uint32_t idle) const;
+  std::string WaitsFor(const Job& job) const;
 
   // progress.cc: epochs, cuts, leases, evaluation, the end
   void Advance(Job& job);
@@ -394,6 +427,8 @@ class Coordinator::Core {
 
   // on_tick.cc
   void LoseTheSilent();
+  bool Hangs(const Worker& worker) const;
+  void SetAsideWhoHangs();
   void TakeBack(Worker& worker);
   void ExpireSubmissions();
 

@@ -65,7 +65,7 @@ TEST_F(DevicesTest, AJobWaitsForMoreWorkersWithAGpu) {
   Submit(On(DEVICE_GPU, 2, 2));
   EXPECT_EQ(cluster.Status("a").state(), PENDING);
   EXPECT_THAT(cluster.Status("a").reason(),
-              HasSubstr("waits for 1 more worker with a GPU (1 idle, workers.min is 2)"));
+              HasSubstr("needs 2 workers with a GPU (workers.min); the cluster has 1: start 1 more"));
   cluster.AddWorker("worker-2", /*gpu=*/true);
   EXPECT_TRUE(Ends("a", SUCCEEDED));
 }

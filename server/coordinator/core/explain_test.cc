@@ -88,7 +88,7 @@ TEST_F(CoordinatorExplainTest, AJobThatWaitsForWorkers) {
   ASSERT_EQ(reply.findings_size(), 1);
   EXPECT_EQ(reply.findings(0).cause(), "pending");
   EXPECT_NEAR(reply.findings(0).figure(), 20, 1);
-  EXPECT_THAT(reply.findings(0).text(), HasSubstr("2 more workers (1 idle"));
+  EXPECT_THAT(reply.findings(0).text(), HasSubstr("needs 3 workers (workers.min); the cluster has 1"));
   EXPECT_EQ(reply.phases_size(), 0);
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/utf8.h"
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
@@ -51,7 +52,10 @@ void Coordinator::Core::AddMember(Job& job, Worker& worker) {
   std::sort(roster.mutable_members()->begin(), roster.mutable_members()->end(),
             [](const Member& a, const Member& b) { return a.replica() < b.replica(); });
   worker.member_of = job.uid();
-  worker.no_room.erase(job.uid());
+  // How often a worker did not get on counts on.
+  if (const auto it = worker.aside.find(job.uid()); it != worker.aside.end() && it->second.times == 0) {
+    worker.aside.erase(it);
+  }
   job.departed.erase(worker.name());
   SaveState(job);
   Log(job, absl::StrCat(worker.name(), " joined: ", roster.members_size(), " of at most ",
@@ -91,19 +95,21 @@ void Coordinator::Core::RemoveMember(Worker& worker, const std::string& why) {
 }
 
 bool Coordinator::Core::IsSetAside(const Worker& worker, const Job& job) {
-  const auto it = worker.no_room.find(job.uid());
-  if (it == worker.no_room.end() || it->second.era != job.stored.description().run().era()) return false;
+  const auto it = worker.aside.find(job.uid());
+  if (it == worker.aside.end() || it->second.era != job.stored.description().run().era()) return false;
   // No other job loses it for a try.
   return !it->second.ask_again || (worker.job != 0 && worker.job != job.uid());
 }
 
 // A worker that served the job left it, or one that prepared it is lost: what it took of a GPU's memory
-// is free again, and who was set aside is asked once more.
+// is free again, and workers that had none are asked once more.
 void Coordinator::Core::AskAgain(uint64_t uid) {
   Job* job = FindRunning(uid);
   if (job == nullptr) return;
   for (auto& [id, worker] : workers_) {
-    if (IsSetAside(worker, *job)) worker.no_room.at(uid).ask_again = true;
+    if (!IsSetAside(worker, *job)) continue;
+    Worker::Aside& aside = worker.aside.at(uid);
+    if (aside.kind == Fault::NO_ROOM) aside.ask_again = true;
   }
   schedule_ = true;
 }
@@ -117,40 +123,83 @@ std::vector<const Coordinator::Core::Worker*> Coordinator::Core::SetAsideFor(
   return workers;
 }
 
-// Serves the job, prepares it, or is free to; also one that is not heard of since a start.
-bool Coordinator::Core::OthersMayServe(const Job& job, const Worker& but) const {
+// Serves the job, prepares it, or may come to it: also from another job, and one that is not heard of
+// since a start.
+bool Coordinator::Core::OthersMayServe(const Job& job, const Worker* but) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const Worker& worker = entry.second;
-    return &worker != &but && !worker.fenced() && !worker.report.draining() &&
-           (worker.job == 0 || worker.job == job.uid()) && MayServe(worker, job);
+    if (&worker == but || worker.fenced() || worker.report.draining()) return false;
+    const auto aside = worker.aside.find(job.uid());
+    const bool asked_again = aside != worker.aside.end() && aside->second.ask_again;
+    return asked_again || MayServe(worker, job);
   });
 }
 
-// The worker has no memory for the job that it was ordered to serve: the job goes on without it. One
-// that nobody has served yet, and nobody else is there for, is over. One that somebody has served
-// waits for a worker, as where all of its own were lost: what it learned counts for more.
-void Coordinator::Core::SetAside(Worker& worker, const Fault& fault) {
-  Job* job = FindRunning(fault.run().job_uid());
-  if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;
-  if (worker.job != job->uid()) return;  // it was taken off, and says so until it has the orders
-  const std::string why = FaultText(fault, worker.name());
-  const bool others = OthersMayServe(*job, worker);
+// The job goes on without the worker. One that nobody has served yet, and nobody else is there for,
+// is over. One that was served waits, as where all of its workers were lost: what it learned counts
+// for more.
+void Coordinator::Core::SetAside(Worker& worker, Job& job, Fault::Kind kind, const std::string& why) {
+  const bool others = OthersMayServe(job, &worker);
   // Workers that share a GPU and prepare at one time may each find its memory taken by the others.
-  const std::vector<const Worker*> before = SetAsideFor(*job);
+  const std::vector<const Worker*> before = SetAsideFor(job);
   const bool crowded = std::any_of(before.begin(), before.end(), [&](const Worker* other) {
-    return other->no_room.at(job->uid()).at > worker.ordered_at;
+    const Worker::Aside& aside = other->aside.at(job.uid());
+    return aside.kind == Fault::NO_ROOM && aside.at > worker.ordered_at;
   });
-  const bool again = !others && crowded;
-  const bool served = job->state.roster().number() > 1;
-  if (!others && !again && !served) return End(*job, FAILED, why);
-  const std::string what = again    ? "tries again, as others prepared the job at the same time, "
-                           : others ? "goes on without "
-                                    : "waits for a worker other than ";
-  Log(*job, absl::StrCat(what, worker.name(), ": ", why));
+  const bool again = kind == Fault::NO_ROOM && !others && crowded;
+  const bool served = job.state.roster().number() > 1;
+  const bool alone = worker.member_of == job.uid() && job.state.roster().members_size() == 1;
+  const bool nobody = alone || job.state.roster().members_size() == 0;
+  const std::string what =
+      again ? "tries again, as others prepared the job at the same time, "
+      : others || !nobody ? "goes on without "
+                          : "waits for a worker other than ";
+  Log(job, absl::StrCat(what, worker.name(), ": ", why));
   Order(worker, 0);
-  if (!again) worker.no_room[job->uid()] = {fault.run().era(), ++last_order_, why};
-  if (worker.member_of == job->uid()) RemoveMember(worker, "it has no memory for the job");
+  if (!again) {
+    Worker::Aside& aside = worker.aside[job.uid()];
+    const int times = aside.times + (kind == Fault::KIND_UNSPECIFIED ? 1 : 0);
+    aside = {.era = job.stored.description().run().era(), .at = ++last_order_, .kind = kind,
+             .why = why, .times = times};
+  }
+  if (worker.member_of == job.uid()) {
+    RemoveMember(worker, kind == Fault::NO_ROOM ? "it has no memory for the job" : "it was set aside");
+  }
   schedule_ = true;
+  if (others || again || !nobody) return;
+  if (!served) return End(job, FAILED, WhyNobodyServes(job));
+  EndUnserved(job);
+}
+
+// Nobody serves the job, and all who might were set aside. Memory may come free, and a worker that did
+// not get on may do so again; other causes last, unless a worker that is gone comes back without them.
+void Coordinator::Core::EndUnserved(Job& job) {
+  const std::vector<const Worker*> aside = SetAsideFor(job);
+  const bool served = job.state.roster().members_size() > 0;
+  const bool lasts = std::all_of(aside.begin(), aside.end(), [&](const Worker* worker) {
+    const Fault::Kind kind = worker->aside.at(job.uid()).kind;
+    return kind != Fault::NO_ROOM && kind != Fault::KIND_UNSPECIFIED;
+  });
+  if (served || aside.empty() || !lasts || OthersMayServe(job, nullptr)) {
+    job.unserved_since = absl::InfiniteFuture();
+    return;
+  }
+  if (job.unserved_since == absl::InfiniteFuture()) job.unserved_since = now_;
+  const bool all = aside.size() == workers_.size();
+  if (all || now_ >= job.unserved_since + options_.unserved_wait) {
+    End(job, FAILED, WhyNobodyServes(job));
+  }
+}
+
+std::string Coordinator::Core::WhyNobodyServes(const Job& job) const {
+  std::vector<std::string> reasons;
+  for (const Worker* worker : SetAsideFor(job)) {
+    reasons.push_back(worker->aside.at(job.uid()).why);
+  }
+  if (reasons.size() == 1) return reasons.front();
+  return std::string(CutUtf8(absl::StrCat("no worker can serve the job: ",
+                                          absl::StrJoin(reasons, "; ")),
+                             limits::kFaultBytesMax));
 }
 
 // This incarnation of the worker is over: killed, silent, or gone in good order.
@@ -160,7 +209,7 @@ void Coordinator::Core::LoseWorker(Worker& worker, const std::string& why) {
   worker.stored.set_left(worker.report.drained());
   Save(worker);
   const uint64_t job = std::exchange(worker.job, 0), left = worker.member_of;
-  worker.no_room.clear();  // its next incarnation may have memory
+  worker.aside.clear();  // its next incarnation may serve what this one could not
   NoteDeparture(worker, why);
   if (worker.member_of != 0) RemoveMember(worker, why);
   AskAgain(job);

@@ -104,7 +104,7 @@ explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
   explain::Evidence evidence;
   evidence.job = job.name();
   evidence.state = job.state.state();
-  evidence.reason = job.state.reason();
+  evidence.reason = ReasonOf(job);
   evidence.pending_seconds = SecondsSince(job.pending_since);
   evidence.liveness_seconds = absl::ToDoubleSeconds(options_.liveness);
   evidence.workers_min = job.spec().workers_min();
@@ -175,8 +175,9 @@ void Coordinator::Core::AddMembers(const Job& job, explain::Evidence& evidence) 
   std::set<std::string> back;
   for (const Worker* worker : SetAsideFor(job)) {
     back.insert(worker->name());
-    evidence.set_aside.push_back({worker->name(), worker->stored.registration().address(),
-                                  worker->no_room.at(job.uid()).why});
+    const Worker::Aside& aside = worker->aside.at(job.uid());
+    evidence.set_aside.push_back({worker->name(), worker->stored.registration().address(), aside.why,
+                                  aside.kind == Fault::NO_ROOM});
   }
   const bool too_few =
       static_cast<uint32_t>(job.state.roster().members_size()) < job.spec().workers_min();

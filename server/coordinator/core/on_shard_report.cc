@@ -27,7 +27,6 @@ void Coordinator::Core::On(const ShardReportEvent& event) {
     shard.sequence = report.sequence();
     shard.memory_room = report.memory_room();
     for (const PartitionStatus& status : report.partitions()) TakePartition(shard, status);
-    for (const Fault& fault : report.faults()) TakeFault(fault, shard.name());
   }
   Park(shard, event.call, report.orders_seen(), SHARD);
   ResolveRegistration(shard);

@@ -224,6 +224,8 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   JobSpec& spec = *description.mutable_spec();
   description.set_train_samples(inspection.train_samples());
   description.set_test_samples(inspection.test_samples());
+  description.set_data_digest(inspection.data_digest());
+  job.inspector = workers_.at(submission.worker).name();
   if (spec.evaluate().every_epochs() > 0 && inspection.test_samples() == 0) {
     return absl::InvalidArgumentError("evaluate: data.test has no samples");
   }

@@ -1,4 +1,5 @@
 // Time passes: silence, deadlines, held calls.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,12 @@ constexpr absl::Duration kRunningSavePeriod = absl::Seconds(10);
 
 void Coordinator::Core::On(const TickEvent&) {
   LoseTheSilent();
+  SetAsideWhoHangs();
   for (auto& [id, worker] : workers_) {
+    for (auto& [uid, aside] : worker.aside) {
+      if (aside.ask_again || now_ < aside.ask_at) continue;
+      aside.ask_again = schedule_ = true;
+    }
     if (worker.releasing() && now_ - worker.release_since > options_.release_deadline) {
       LoseWorker(worker, absl::StrCat("did not give its job back within ",
                                       absl::FormatDuration(options_.release_deadline)));
@@ -31,8 +37,11 @@ void Coordinator::Core::On(const TickEvent&) {
   ExpireSubmissions();
   ForgetDaemons();
   ForgetJobs();
+  for (Job* const pending : JobsIn(PENDING)) NoteTurn(*pending);
   for (Job* const running : JobsIn(RUNNING)) {
     Job& job = *running;
+    if (job.state.roster().members_size() == 0) EndUnserved(job);
+    if (!job.running()) continue;
     advance_.insert(job.uid());
     if (now_ - job.running_since >= kRunningSavePeriod) SaveState(job);
     const double limit = job.spec().stop().wall_time_seconds();
@@ -49,18 +58,50 @@ void Coordinator::Core::On(const TickEvent&) {
   }
 }
 
-// It lives, but does not get ready: another may. A job that nobody gets ready for is over.
+// It lives, but does not get ready: another may.
 void Coordinator::Core::TakeBack(Worker& worker) {
-  const uint64_t uid = worker.job;
   const std::string text = absl::StrCat(
       worker.name(), " did not get ready within ", absl::FormatDuration(options_.prepare_deadline),
       " (it opens the data, plans memory and connects to the shards): see its log");
+  if (Job* job = FindRunning(worker.job); job != nullptr) {
+    return SetAside(worker, *job, Fault::KIND_UNSPECIFIED, text);
+  }
   Order(worker, 0);
   schedule_ = true;
-  Job* job = FindRunning(uid);
-  if (job == nullptr) return;
-  if (job->state.roster().members_size() == 0) return End(*job, FAILED, text);
-  Log(*job, text);
+}
+
+// It reports, and its computation does not get on. What waits for others is not blamed for them.
+bool Coordinator::Core::Hangs(const Worker& worker) const {
+  const Activity& activity = worker.report.activity();
+  return activity.kind() == Activity::COMPUTING &&
+         activity.seconds() >= std::max(absl::ToDoubleSeconds(options_.hang_least),
+                                        options_.hang_units * activity.unit_seconds());
+}
+
+void Coordinator::Core::SetAsideWhoHangs() {
+  for (auto& [id, worker] : workers_) {
+    if (!worker.live() || worker.job == 0 || worker.job != worker.member_of || !Hangs(worker)) continue;
+    Job* job = FindRunning(worker.job);
+    if (job == nullptr) continue;
+    const Activity& activity = worker.report.activity();
+    const std::string unit =
+        activity.unit_seconds() > 0
+            ? absl::StrFormat(" (a unit of this job takes %.2g s there)", activity.unit_seconds())
+            : "";
+    SetAside(worker, *job, Fault::KIND_UNSPECIFIED,
+             absl::StrFormat("%s reports, but its computation has not got on for %.0f s%s: see its "
+                             "log, and restart it if it stays so",
+                             worker.name(), activity.seconds(), unit));
+  }
+}
+
+// A worker that did not get on has let the job go: it is asked again a while later.
+void Coordinator::Core::LetAskAgain(Worker& worker) const {
+  if (worker.report.run().job_uid() != 0 || Hangs(worker)) return;
+  for (auto& [uid, aside] : worker.aside) {
+    if (aside.kind != Fault::KIND_UNSPECIFIED || aside.ask_at != absl::InfiniteFuture()) continue;
+    aside.ask_at = now_ + options_.hang_rest * (1 << std::min(aside.times - 1, 10));
+  }
 }
 
 void Coordinator::Core::LoseTheSilent() {

@@ -88,16 +88,13 @@ void Coordinator::Core::AnswerFenced(const Worker& worker, const WorkerReportEve
 }
 
 void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first) {
-  const bool was_idle = worker.idle();
+  const bool was_free = IsFree(worker);
+  const uint64_t ran = worker.report.run().job_uid();
   const bool was_draining = worker.report.draining();
   worker.report = report;
   NoteCounters(worker);
 
-  if (report.fault().kind() == Fault::NO_ROOM) {
-    SetAside(worker, report.fault());
-  } else if (report.fault().kind() != Fault::KIND_UNSPECIFIED) {
-    TakeFault(report.fault(), worker.name());
-  }
+  if (report.fault().kind() != Fault::KIND_UNSPECIFIED) TakeFault(worker, report.fault());
   for (const Inspection& inspection : report.inspections()) {
     for (auto& [name, submission] : submissions_) {
       if (submission.inspect != inspection.request() || submission.worker != worker.id()) continue;
@@ -132,7 +129,9 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
     return;
   }
   TakeMembership(worker, first);
-  if (worker.idle() != was_idle || report.draining() != was_draining) schedule_ = true;
+  LetAskAgain(worker);
+  if (IsFree(worker) != was_free || report.run().job_uid() != ran || report.draining() != was_draining)
+    schedule_ = true;
 }
 
 void Coordinator::Core::TakeMembership(Worker& worker, bool first) {
@@ -153,8 +152,20 @@ void Coordinator::Core::TakeMembership(Worker& worker, bool first) {
   }
   if (worker.job != 0 && worker.member_of == 0 && reported == worker.job &&
       worker.report.prepared() && !worker.report.draining()) {
-    if (Job* job = FindRunning(worker.job); job != nullptr) AddMember(*job, worker);
+    if (Job* job = FindRunning(worker.job); job != nullptr) Join(worker, *job);
   }
+}
+
+// It is ready. Its data must be the job's: a file of the same length may have other contents.
+void Coordinator::Core::Join(Worker& worker, Job& job) {
+  const uint64_t expected = job.stored.description().data_digest();
+  if (expected == 0 || worker.report.data_digest() == expected) return AddMember(job, worker);
+  SetAside(worker, job, Fault::OTHER_DATA,
+           absl::StrCat(worker.name(), " sees other data than ",
+                        job.inspector.empty() ? "the worker" : job.inspector,
+                        " that looked at it when job ", job.name(), " was submitted (digest ",
+                        absl::Hex(worker.report.data_digest()), ", expected ", absl::Hex(expected),
+                        "): give it the same files, and restart it"));
 }
 
 void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
@@ -198,10 +209,16 @@ std::string Coordinator::Core::FaultText(const Fault& fault, const std::string& 
                       " without saying more: see its log");
 }
 
-void Coordinator::Core::TakeFault(const Fault& fault, const std::string& who) {
+// A worker speaks for the job that it is ordered to serve, and for no other; one that was taken off
+// says it until it has the orders. Values that are not finite are the job's fault, all else the
+// worker's.
+void Coordinator::Core::TakeFault(Worker& worker, const Fault& fault) {
   Job* job = FindRunning(fault.run().job_uid());
   if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;
-  End(*job, FAILED, FaultText(fault, who));
+  if (worker.job != job->uid()) return;
+  const std::string text = FaultText(fault, worker.name());
+  if (fault.kind() == Fault::NON_FINITE) return End(*job, FAILED, text);
+  SetAside(worker, *job, fault.kind(), text);
 }
 
 }  // namespace starling

@@ -259,7 +259,7 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
   for (auto& [id, worker] : workers_) {
     if (worker.job == job.uid()) worker.job = 0;
     if (worker.member_of == job.uid()) worker.member_of = 0;
-    worker.no_room.erase(job.uid());
+    worker.aside.erase(job.uid());
   }
   job.training.reset();
   job.evaluations.clear();

@@ -1,14 +1,18 @@
-// Which workers serve which job: first come, first served (issue: jobs queue; a job starts at
-// workers.min, grows to workers.max from idle workers, and gives back what it has beyond its min).
+// Which workers serve which job (docs/operations.md, "Which job gets workers"). A job starts with
+// workers.min workers, grows to workers.max from free ones, and gives back what it has beyond its
+// min. Jobs that can start do so in order of submission; a job that cannot takes and keeps nothing.
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/placement/layout.h"
 #include "server/coordinator/core/core.h"
 
 namespace starling {
 namespace {
+
+constexpr size_t kHoldersShown = 4;
 
 std::string Count(uint64_t count, const std::string& noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
@@ -21,51 +25,81 @@ bool Coordinator::Core::MayServe(const Worker& worker, const Job& job) {
   return device && !IsSetAside(worker, job);
 }
 
-void Coordinator::Core::Schedule() {
-  // Running jobs that lost workers come before those that have not begun.
-  bool idle_are_spoken_for = false;
-  for (Job* const running : JobsIn(RUNNING)) {
-    Job& job = *running;
-    const uint64_t uid = job.uid();
-    if (job.state.stopping()) continue;
-    const uint32_t has = static_cast<uint32_t>(Serving(uid).size());
-    if (has >= job.spec().workers_min()) continue;
-    if (Assign(job, job.spec().workers_min() - has)) continue;
-    AskForWorkers(job, job.spec().workers_min() - static_cast<uint32_t>(Serving(uid).size()));
-    // Who was set aside for it is of no use to it, and may be to others.
-    if (SetAsideFor(job).empty()) idle_are_spoken_for = true;
-  }
-  for (Job* const pending : JobsIn(PENDING)) {
-    Job& job = *pending;
-    std::string reason;
-    const bool shards = std::any_of(shards_.begin(), shards_.end(),
-                                    [](const auto& entry) { return entry.second.live(); });
-    uint32_t idle = 0;
-    for (const auto& [id, worker] : workers_)
-      idle += worker.idle() && MayServe(worker, job);
-    if (idle_are_spoken_for) {
-      reason = "waits for the jobs before it";
-    } else if (!shards) {
-      reason =
-          absl::StrCat("needs at least one shard: start one with `", options_.shard_command, "`");
-    } else if (idle < job.spec().workers_min()) {
-      const uint32_t missing = job.spec().workers_min() - idle;
-      AskForWorkers(job, missing);
-      reason = WaitsFor(job, missing, idle);
-    }
-    if (reason.empty()) {
-      StartJob(job);
+// One that is still letting go of the job is not ordered to it again before it has.
+bool Coordinator::Core::MayTake(const Worker& worker, const Job& job) {
+  return MayServe(worker, job) && worker.member_of != job.uid() &&
+         worker.report.run().job_uid() != job.uid();
+}
+
+// Idle, or about to be: it may be ordered to a job, and serves it when it has let go of the last one.
+bool Coordinator::Core::IsFree(const Worker& worker) const {
+  return worker.live() && worker.job == 0 && !worker.report.draining() && !Hangs(worker);
+}
+
+uint32_t Coordinator::Core::Supply::all() const {
+  uint32_t sum = free;
+  for (const auto& [uid, holder] : holders) sum += holder.usable;
+  return sum;
+}
+
+uint32_t Coordinator::Core::Supply::available() const {
+  uint32_t sum = free;
+  for (const auto& [uid, holder] : holders) sum += holder.spare;
+  return sum;
+}
+
+// `job` null: of workers for some job. Leaves out what `kept_for` (may be null) could use.
+Coordinator::Core::Supply Coordinator::Core::SupplyFor(const Job* job, const Job* kept_for) const {
+  Supply supply;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.fenced() || (worker.job == 0 && !IsFree(worker))) continue;
+    const bool usable = worker.live() && !worker.report.draining() &&
+                        (job == nullptr || MayTake(worker, *job)) &&
+                        (kept_for == nullptr || !MayServe(worker, *kept_for));
+    if (worker.job == 0) {
+      supply.free += usable;
       continue;
     }
-    idle_are_spoken_for = true;
-    if (job.state.reason() == reason) continue;
-    job.state.set_reason(reason);
-    SaveState(job);
-    Log(job, reason);
+    Supply::Holder& holder = supply.holders[worker.job];
+    ++holder.has;
+    holder.usable += usable;
   }
-  if (idle_are_spoken_for) return;
-  for (Job* const job : JobsIn(RUNNING)) {
-    if (!job->state.stopping()) Assign(*job, Room(*job));
+  for (auto& [uid, holder] : supply.holders) {
+    const uint32_t least = jobs_.at(uid).spec().workers_min();
+    holder.spare = std::min(holder.usable, holder.has - std::min(holder.has, least));
+  }
+  return supply;
+}
+
+void Coordinator::Core::Schedule() {
+  // Running jobs that lost workers come before those that have not begun.
+  for (auto& [uid, job] : jobs_) {
+    if (!job.running() || job.state.stopping()) continue;
+    const auto has = static_cast<uint32_t>(Serving(uid).size());
+    const uint32_t least = std::min(job.spec().workers_min(), MostWorkers(job));
+    if (has < least) Give(job, WorkersFor(job, least - has, nullptr));
+  }
+  const bool shards = std::any_of(shards_.begin(), shards_.end(),
+                                  [](const auto& entry) { return entry.second.live(); });
+  const Job* turn = JobWithTurn();
+  uint32_t available = SupplyFor(nullptr, nullptr).available();
+  for (auto& [uid, job] : jobs_) {
+    if (job.state.state() != PENDING) continue;
+    const bool enough = shards && job.spec().workers_min() <= available;
+    if (enough && StartIfPossible(job, turn != nullptr && turn->uid() < uid ? turn : nullptr)) {
+      if (turn == &job) turn = nullptr;
+      available = SupplyFor(nullptr, nullptr).available();
+    } else if (!std::exchange(job.told_waiting, true)) {
+      Log(job, WaitsFor(job));
+    }
+  }
+  for (auto& [uid, job] : jobs_) {
+    if (!job.running() || job.state.stopping()) continue;
+    for (auto& [id, worker] : workers_) {
+      if (!IsFree(worker) || !MayTake(worker, job)) continue;
+      if (Room(job) == 0) break;
+      Order(worker, uid);
+    }
   }
 }
 
@@ -81,21 +115,91 @@ uint32_t Coordinator::Core::Room(const Job& job) {
   return has < most ? most - has : 0;
 }
 
-// False when there were fewer idle workers than `count`.
-bool Coordinator::Core::Assign(Job& job, uint32_t count) {
-  for (auto& [id, worker] : workers_) {
-    if (count == 0) break;
-    if (!worker.idle() || !MayServe(worker, job)) continue;
-    Order(worker, job.uid());
-    --count;
+// Workers that `job` can have at once, `count` at most: idle ones, those that will be, then what other
+// jobs have beyond their min, the youngest job's first, and of it the worker that came last.
+std::vector<Coordinator::Core::Worker*> Coordinator::Core::WorkersFor(const Job& job, uint32_t count,
+                                                                      const Job* kept_for) {
+  std::vector<Worker*> workers;
+  const auto take = [&](Worker& worker) {
+    if (workers.size() >= count || !MayTake(worker, job)) return false;
+    if (kept_for != nullptr && MayServe(worker, *kept_for)) return false;
+    workers.push_back(&worker);
+    return true;
+  };
+  for (const bool idle : {true, false}) {
+    for (auto& [id, worker] : workers_) {
+      if (IsFree(worker) && worker.idle() == idle) take(worker);
+    }
   }
-  return count == 0;
+  for (auto it = jobs_.rbegin(); it != jobs_.rend() && workers.size() < count; ++it) {
+    const Job& other = it->second;
+    if (!other.running() || &other == &job) continue;
+    std::vector<Worker*> serving = Serving(other.uid());
+    std::sort(serving.begin(), serving.end(),
+              [](const Worker* a, const Worker* b) { return a->ordered_at > b->ordered_at; });
+    size_t left = serving.size();
+    for (Worker* worker : serving) {
+      if (left <= other.spec().workers_min()) break;
+      if (worker->live() && !worker->report.draining() && take(*worker)) --left;
+    }
+  }
+  return workers;
 }
 
-void Coordinator::Core::StartJob(Job& job) {
-  std::vector<ShardId> live;
+void Coordinator::Core::Give(Job& job, const std::vector<Worker*>& workers) {
+  for (Worker* worker : workers) {
+    if (Job* other = FindRunning(worker->job); other != nullptr) {
+      Log(*other, absl::StrCat("gives ", worker->name(), " to job ", job.name()));
+    }
+    Order(*worker, job.uid());
+  }
+}
+
+// A job that needs many workers is passed by jobs that need few. When it has waited for 10 minutes,
+// 20 minutes, 40 and so on, it has its turn for a quarter of that time: jobs that were submitted later
+// do not start with workers that it can use. Only if nothing but later jobs stands in its way: behind
+// an earlier job, or where there are too few workers, it would keep workers for nothing.
+bool Coordinator::Core::MayHaveTurn(const Job& job) const {
+  const absl::Duration waited = now_ - absl::FromUnixMicros(job.stored.submitted_us());
+  absl::Duration begin = options_.patience;
+  if (waited < begin) return false;
+  while (waited >= 2 * begin) begin *= 2;
+  if (waited >= begin + begin / 4) return false;
+  const Supply supply = SupplyFor(&job, nullptr);
+  uint32_t kept = 0;  // by earlier jobs
+  for (const auto& [uid, holder] : supply.holders) {
+    if (uid < job.uid()) kept += holder.usable - holder.spare;
+  }
+  return supply.all() - kept >= job.spec().workers_min();
+}
+
+void Coordinator::Core::NoteTurn(Job& job) {
+  const bool has = MayHaveTurn(job);
+  if (has == job.has_turn) return;
+  job.has_turn = has;
+  schedule_ = true;
+  if (!has) return;
+  Log(job, "later jobs have passed it for long: workers that come free are kept for it for a while");
+}
+
+const Coordinator::Core::Job* Coordinator::Core::JobWithTurn() const {
+  for (const auto& [uid, job] : jobs_) {
+    if (job.state.state() == PENDING && job.has_turn) return &job;
+  }
+  return nullptr;
+}
+
+bool Coordinator::Core::StartIfPossible(Job& job, const Job* turn) {
+  const std::vector<Worker*> workers = WorkersFor(job, job.spec().workers_min(), turn);
+  if (workers.size() < job.spec().workers_min()) return false;
+  StartJob(job, workers);
+  return true;
+}
+
+void Coordinator::Core::StartJob(Job& job, const std::vector<Worker*>& workers) {
+  std::vector<ShardLoad> live;
   for (const auto& [id, shard] : shards_) {
-    if (shard.live()) live.push_back(ShardId(id));
+    if (shard.live()) live.push_back({ShardId(id), ElementsOn(shard)});
   }
   const absl::StatusOr<Layout> layout = MakeLayout(job.spec());
   if (!layout.ok()) return End(job, FAILED, std::string(layout.status().message()));
@@ -120,47 +224,58 @@ void Coordinator::Core::StartJob(Job& job) {
   SaveState(job);
   Log(job, absl::StrCat("starts on ", Count(live.size(), "shard"), " with ",
                         Count(job.spec().workers_min(), "worker")));
-  Assign(job, job.spec().workers_min());
+  Give(job, workers);
   TouchJob(job);
   advance_.insert(job.uid());
 }
 
-// From the youngest jobs first, who came last to them first.
-void Coordinator::Core::AskForWorkers(const Job& waiting, uint32_t count) {
-  for (const auto& [id, worker] : workers_) {  // those that are on their way already
-    const bool coming = worker.live() && worker.job == 0 && !worker.idle() &&
-                        !worker.report.draining() && MayServe(worker, waiting);
-    if (coming && count > 0) --count;
-  }
-  const std::vector<Job*> running = JobsIn(RUNNING);
-  for (auto it = running.rbegin(); it != running.rend() && count > 0; ++it) {
-    Job& job = **it;
-    std::vector<Worker*> serving = Serving(job.uid());
-    std::sort(serving.begin(), serving.end(),
-              [](const Worker* a, const Worker* b) { return a->ordered_at > b->ordered_at; });
-    size_t left = serving.size();
-    for (Worker* worker : serving) {
-      if (count == 0 || left <= job.spec().workers_min()) break;
-      if (!MayServe(*worker, waiting)) continue;
-      Order(*worker, 0);
-      Log(job, absl::StrCat("gives ", worker->name(), " to job ", waiting.name()));
-      --left;
-      --count;
+// What all jobs keep there, those that are over, too.
+uint64_t Coordinator::Core::ElementsOn(const Shard& shard) const {
+  uint64_t elements = 0;
+  for (const auto& [uid, job] : jobs_) {
+    for (const View& view : job.state.views()) {
+      const bool here = view.primary() == shard.id() &&
+                        view.primary_incarnation() == shard.stored.incarnation();
+      if (here) elements += job.partition_elements[view.partition()];
     }
   }
+  return elements;
 }
 
-std::string Coordinator::Core::WaitsFor(const Job& job, uint32_t missing, uint32_t idle) const {
-  const std::string workers =
-      absl::StrCat(Count(missing, "more worker"),
-                   job.spec().device() == DEVICE_GPU ? " with a GPU" : "", " (", idle,
-                   " idle, workers.min is ", job.spec().workers_min(), ")");
-  const auto running = by_state_.find(RUNNING);
-  if (running != by_state_.end() && !running->second.empty()) {
-    const Job& other = jobs_.at(*running->second.begin());
-    return absl::StrCat("waits for job ", other.name(), " to finish or for ", workers);
+// Of a job that is PENDING: what it lacks, and who has it. It holds for this moment.
+std::string Coordinator::Core::WaitsFor(const Job& job) const {
+  const bool shards = std::any_of(shards_.begin(), shards_.end(),
+                                  [](const auto& entry) { return entry.second.live(); });
+  if (!shards) {
+    return absl::StrCat("needs at least one shard: start one with `", options_.shard_command, "`");
   }
-  return absl::StrCat("waits for ", workers, ": start one with `", options_.worker_command, "`");
+  const Supply supply = SupplyFor(&job, nullptr);
+  const uint32_t least = job.spec().workers_min();
+  const std::string device = job.spec().device() == DEVICE_GPU ? " with a GPU" : "";
+  std::vector<std::string> keep;
+  for (const auto& [uid, holder] : supply.holders) {
+    if (holder.usable == holder.spare) continue;
+    keep.push_back(absl::StrCat("job ", jobs_.at(uid).name(), " keeps ", holder.usable - holder.spare));
+  }
+  const size_t more = keep.size() > kHoldersShown ? keep.size() - kHoldersShown : 0;
+  keep.resize(keep.size() - more);
+  if (more > 0) keep.push_back(absl::StrCat(Count(more, "other job"), " the rest"));
+  const std::string held =
+      keep.empty() ? "" : absl::StrCat(", of which ", absl::StrJoin(keep, ", "));
+  if (supply.all() < least) {
+    return absl::StrCat("needs ", Count(least, "worker"), device, " (workers.min); the cluster has ",
+                        supply.all(), held, ": start ", least - supply.all(), " more with `",
+                        options_.worker_command, "`");
+  }
+  const Job* turn = JobWithTurn();
+  if (supply.available() >= least && turn != nullptr && turn->uid() < job.uid()) {
+    return absl::StrCat("lets job ", turn->name(), " start first, which needs ",
+                        Count(turn->spec().workers_min(), "worker"),
+                        " and was passed by later jobs for long");
+  }
+  return absl::StrCat("needs ", Count(least, "worker"), device, " (workers.min) and can have ",
+                      std::min(supply.available(), least), " of the cluster's ", supply.all(), held,
+                      ": waits for ", Count(least - std::min(supply.available(), least), "more worker"));
 }
 
 }  // namespace starling

@@ -88,18 +88,25 @@ void Coordinator::Core::AddEpochs(const Job& job, Epochs epochs, JobStatus& stat
 }
 
 std::string Coordinator::Core::ReasonOf(const Job& job) const {
+  if (job.state.state() == PENDING) return WaitsFor(job);
   if (job.over() && !job.unreadable.empty() && job.state.reason() != job.unreadable)
     return absl::StrCat(job.state.reason(), job.state.reason().empty() ? "" : "; ", job.unreadable);
   if (!job.running()) return job.state.reason();
   const std::vector<const Worker*> aside = SetAsideFor(job);
   if (aside.empty()) return job.state.reason();
   std::vector<std::string> names;
-  for (const Worker* worker : aside) names.push_back(worker->name());
-  const std::string& why = aside.back()->no_room.at(job.uid()).why;
+  bool no_memory = true;
+  for (const Worker* worker : aside) {
+    names.push_back(worker->name());
+    no_memory &= worker->aside.at(job.uid()).kind == Fault::NO_ROOM;
+  }
+  const bool one = aside.size() == 1;
   return absl::StrCat(
       job.state.roster().members_size() > 0 ? "goes on without " : "waits for a worker other than ",
-      Listed(std::move(names)), ", which ", aside.size() == 1 ? "has" : "have",
-      " no memory for it: ", why);
+      Listed(std::move(names)), ", which ",
+      no_memory ? (one ? "has no memory for it: " : "have no memory for it: ")
+                : (one ? "cannot serve it: " : "cannot serve it; the last of them: "),
+      aside.back()->aside.at(job.uid()).why);
 }
 
 JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {

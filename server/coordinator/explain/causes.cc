@@ -32,6 +32,8 @@ constexpr Cause kCauses[] = {
     {"no-memory", "", "a worker has no memory for the job, which does without it",
      "see what else takes memory on its machine or GPU, or lower `batch.global`, and try "
      "`starling advise batch`"},
+    {"set-aside", "", "a worker cannot serve the job, which does without it",
+     "mend what the finding says, and restart that worker"},
     {"policy-change", "s",
      "workers hold until a change of the policy takes effect; since it was asked for",
      "wait; the worker or shard that the log's last lines do not name is the one that it waits "

@@ -42,7 +42,8 @@ struct LostEvidence {
 struct SetAsideEvidence {
   std::string name;
   std::string address;
-  std::string why;  // with the sizes
+  std::string why;
+  bool no_memory = true;  // `why` has the sizes; otherwise it cannot serve the job at all
 };
 
 struct ShardEvidence {

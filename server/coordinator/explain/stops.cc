@@ -115,14 +115,16 @@ void FindNoWorkers(const Evidence& evidence, Findings& findings) {
                Weight::kStops, 0.5);  // behind who is missing
 }
 
-void FindNoMemory(const Evidence& evidence, Findings& findings) {
+void FindSetAside(const Evidence& evidence, Findings& findings) {
   const size_t others = evidence.workers.size();  // those that prepare it, too
   if (others >= evidence.workers_max) return;     // they do what it would
   for (const SetAsideEvidence& worker : evidence.set_aside) {
-    findings.Add("no-memory", worker.name, 0,
+    findings.Add(worker.no_memory ? "no-memory" : "set-aside", worker.name, 0,
                  absl::StrCat("the job ",
                               others == 0 ? "waits for a worker other than " : "goes on without ",
-                              At(worker.name, worker.address), ", which has no memory for it: ",
+                              At(worker.name, worker.address),
+                              worker.no_memory ? ", which has no memory for it: "
+                                               : ", which cannot serve it: ",
                               worker.why),
                  others == 0 ? Weight::kStops : Weight::kSlows,
                  ShareOfEach(others, evidence.set_aside.size()));
@@ -199,7 +201,7 @@ void FindStops(const Evidence& evidence, Findings& findings) {
   FindNoWorkers(evidence, findings);
   FindPolicyChange(evidence, findings);
   FindNoProgress(evidence, findings);
-  FindNoMemory(evidence, findings);  // which does not stop those that have it
+  FindSetAside(evidence, findings);  // which does not stop those that have it
 }
 
 }  // namespace starling::explain

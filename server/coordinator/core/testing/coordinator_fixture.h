@@ -11,6 +11,7 @@ namespace starling {
 
 class CoordinatorTest : public ::testing::Test {
  protected:
+  explicit CoordinatorTest(const CoordinatorOptions& options = {}) : cluster(options) {}
   void Workers(int count) {
     for (int i = 0; i < count; ++i) cluster.AddWorker("worker-" + std::to_string(i));
   }

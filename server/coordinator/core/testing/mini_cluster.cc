@@ -130,13 +130,16 @@ void MiniCluster::Report(MiniWorker& worker) {
   report.set_draining(worker.draining);
   report.set_drained(worker.drained);
   *report.mutable_run() = worker.run;
-  const bool no_room = worker.run.job_uid() != 0 && !worker.no_room.empty();
-  report.set_prepared(worker.run.job_uid() != 0 && worker.prepares && !no_room);
-  if (no_room) {
-    report.mutable_fault()->set_kind(Fault::NO_ROOM);
+  const Fault::Kind kind = worker.no_room.empty() ? worker.cannot : Fault::NO_ROOM;
+  const bool broken = worker.run.job_uid() != 0 && kind != Fault::KIND_UNSPECIFIED;
+  report.set_prepared(worker.run.job_uid() != 0 && worker.prepares && !broken);
+  if (report.prepared()) report.set_data_digest(worker.data_digest);
+  if (broken) {
+    report.mutable_fault()->set_kind(kind);
     *report.mutable_fault()->mutable_run() = worker.run;
-    report.mutable_fault()->set_message(worker.no_room);
+    report.mutable_fault()->set_message(worker.no_room.empty() ? worker.why_not : worker.no_room);
   }
+  *report.mutable_activity() = worker.activity;
   for (const Lease& lease : worker.orders.leases()) {
     if (worker.done.contains(lease.id())) continue;
     report.add_leases_held(lease.id());
@@ -182,6 +185,7 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
     inspection.set_error(worker.inspect_error);
     inspection.set_train_samples(train_samples);
     inspection.set_test_samples(test_samples);
+    inspection.set_data_digest(worker.data_digest);
     inspection.add_sample_shape(4);
     inspection.set_classes(3);
     worker.inspections.push_back(inspection);
@@ -189,7 +193,9 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
   std::set<uint64_t> held;
   for (const Lease& lease : orders.leases()) held.insert(lease.id());
   std::erase_if(worker.done, [&](uint64_t lease) { return !held.contains(lease); });
-  if (worker.stubborn && orders.job().run().job_uid() == 0) return;
+  const bool gives_back =
+      worker.run.job_uid() != 0 && orders.job().run().job_uid() != worker.run.job_uid();
+  if (worker.stubborn && gives_back) return;
   worker.run = orders.job().run();
 }
 

@@ -36,6 +36,10 @@ class MiniCluster : public CoordinatorSink {
     bool inspects = true;
     bool prepares = true;
     std::string no_room;  // not empty: why it has no memory for any job
+    Fault::Kind cannot = Fault::KIND_UNSPECIFIED;  // serve any job, because of this, as are:
+    std::string why_not;
+    Activity activity;
+    uint64_t data_digest = 0;  // with `prepared`, and of inspections
     Run run;
     std::vector<StepMetrics> finished;
     std::set<uint64_t> done;  // leases done and still in the orders
