@@ -32,6 +32,7 @@ class CounterDataSet : public DataSet {
     return out;
   }
 
+  uint64_t index_digest() const override { return static_cast<uint64_t>(samples()); }
   absl::Status Gather(absl::Span<const int64_t> ids, const AugmentDraw*, void* inputs,
                       void* labels) const override {
     for (size_t i = 0; i < ids.size(); ++i) {

@@ -58,6 +58,9 @@ class DataSet {
   int64_t sample_elements() const { return elements_; }
   int64_t label_elements() const { return label_elements_; }
   int64_t classes() const { return format_.classes; }
+  // XXH3-64 of what is known of all samples since the source was opened: labels, places and lengths in
+  // files; of samples in memory also the bytes. Not of where the files lie.
+  virtual uint64_t index_digest() const = 0;
   // Names of the classes, where the source has them.
   virtual absl::Span<const std::string> class_names() const { return {}; }
 

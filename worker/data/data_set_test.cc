@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "worker/data/data_digest.h"
 #include "worker/data/testing/files.h"
 
 namespace starling {
@@ -171,6 +172,68 @@ TEST(DataSet, CountersSamplesAreTheirIndices) {
   EXPECT_THAT(Error(CounterSource((1 << 24) + 1)), HasSubstr("got 16777217"));
   EXPECT_THAT(Error(CounterSource(10), Of({0}, {1})), HasSubstr("cannot be normalised"));
   EXPECT_THAT(Error(DataSource()), HasSubstr("no data source"));
+}
+
+// ---- The digest by which workers show that they see the same data ----
+
+uint64_t DigestOf(const DataSource& train, uint64_t seed = 7, const DataSource* test = nullptr) {
+  const auto data = DataSet::Open(train, {}, {});
+  EXPECT_TRUE(data.ok()) << data.status();
+  std::shared_ptr<const DataSet> test_data;
+  if (test != nullptr) test_data = DataSet::Open(*test, {}, {}).value();
+  const auto digest = DataDigest(**data, test_data.get(), seed);
+  EXPECT_TRUE(digest.ok()) << digest.status();
+  return digest.value_or(0);
+}
+
+DataSource CsvOf(const std::string& name, const std::string& rows) {
+  DataSource source;
+  source.mutable_csv()->set_path(data_testing::WriteNewFile(name, rows));
+  return source;
+}
+
+TEST(DataDigest, IsOfTheContentsAndNotOfThePlace) {
+  const std::string rows = "1,2,0\n3,4,1\n5,6,0\n";
+  const uint64_t digest = DigestOf(CsvOf("one.csv", rows));
+  EXPECT_NE(digest, 0u);
+  EXPECT_EQ(DigestOf(CsvOf("two.csv", rows)), digest);
+  EXPECT_NE(DigestOf(CsvOf("two.csv", "1,2,0\n3,5,1\n5,6,0\n")), digest) << "a value";
+  EXPECT_NE(DigestOf(CsvOf("two.csv", "1,2,0\n3,4,0\n5,6,1\n")), digest) << "labels";
+  EXPECT_NE(DigestOf(CsvOf("two.csv", rows + "7,8,0\n")), digest) << "a sample";
+  const DataSource test = CsvOf("test.csv", "1,2,0\n");
+  const uint64_t both = DigestOf(CsvOf("one.csv", rows), 7, &test);
+  EXPECT_NE(both, digest);
+  const DataSource other = CsvOf("other.csv", "1,2,1\n");
+  EXPECT_NE(DigestOf(CsvOf("one.csv", rows), 7, &other), both);
+}
+
+// Tokens stay on the disk: samples drawn by the seed stand for them.
+TEST(DataDigest, OfAFileThatStaysOnTheDiskIsOfDrawnSamples) {
+  std::string text;
+  for (int i = 0; i < 40'000; ++i) text.push_back(static_cast<char>('a' + i * i % 23));
+  const auto source = [&](const std::string& name) {
+    DataSource source;
+    source.mutable_text()->set_path(data_testing::WriteNewFile(name, text));
+    source.mutable_text()->set_context(16);
+    source.mutable_text()->set_stride(16);
+    source.mutable_text()->set_end(1);
+    return source;
+  };
+  const uint64_t digest = DigestOf(source("text"));
+  EXPECT_EQ(DigestOf(source("copy")), digest);
+  EXPECT_NE(DigestOf(source("copy"), 8), digest) << "others are drawn";
+  for (char& c : text) c = static_cast<char>(c ^ 1);
+  EXPECT_NE(DigestOf(source("copy")), digest) << "as long, and another text";
+}
+
+TEST(DataDigest, InspectionSaysWhatAWorkerOfTheJobWould) {
+  JobSpec spec;
+  *spec.mutable_train() = CsvOf("one.csv", "1,2,0\n3,4,1\n");
+  *spec.mutable_test() = CsvOf("test.csv", "1,2,0\n");
+  spec.set_seed(7);
+  EXPECT_EQ(InspectData(spec).data_digest(), DigestOf(spec.train())) << "the test set is not opened";
+  spec.mutable_evaluate()->set_every_epochs(1);
+  EXPECT_EQ(InspectData(spec).data_digest(), DigestOf(spec.train(), 7, &spec.test()));
 }
 
 TEST(InspectData, SaysWhatIsThere) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "worker/data/resize.h"
+#include "xxhash.h"
 
 namespace starling {
 namespace {
@@ -138,6 +139,19 @@ ImageDataSet::Window ImageDataSet::Fit(Scratch* scratch) const {
   const int64_t top = (pixels.size.height - size_.height) / 2;
   const int64_t left = (pixels.size.width - size_.width) / 2;
   return {pixels.bytes.data() + top * row + left * channels_, row};
+}
+
+uint64_t ImageDataSet::index_digest() const {
+  std::vector<uint64_t> index;
+  index.reserve(index_.shards.size() + 4 * index_.entries.size());
+  for (const auto& shard : index_.shards) index.push_back(shard->bytes());
+  for (const ImageEntry& entry : index_.entries) {
+    index.push_back(entry.offset);
+    index.push_back(uint64_t{entry.shard} << 32 | entry.bytes);
+    index.push_back(static_cast<uint64_t>(entry.label));
+    index.push_back(static_cast<uint64_t>(entry.size.height) << 32 | static_cast<uint32_t>(entry.size.width));
+  }
+  return XXH3_64bits(index.data(), index.size() * sizeof(index[0]));
 }
 
 absl::Status ImageDataSet::Gather(absl::Span<const int64_t> ids, const AugmentDraw* draw,

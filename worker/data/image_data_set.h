@@ -35,6 +35,7 @@ class ImageDataSet : public DataSet {
   CorruptSamples corrupt() const override;
   std::map<int32_t, int64_t> FirstOfLabels() const override;
   std::string PlaceOf(int64_t id) const override;
+  uint64_t index_digest() const override;
   absl::Span<const std::string> class_names() const override { return index_.class_names; }
 
   // For benches: reads and decodes sample `id` as Gather does, without what follows.

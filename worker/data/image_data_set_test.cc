@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "worker/data/data_digest.h"
 #include "worker/data/testing/files.h"
 #include "worker/data/testing/images.h"
 
@@ -255,6 +256,24 @@ TEST(WebDataset, ADamagedImageIsReplacedByTheNext) {
   const auto none = Open(Source(files));
   EXPECT_THAT(std::string(none->Gather({1}, nullptr, sample.pixels.data(), &sample.label).message()),
               HasSubstr("no image can be decoded"));
+}
+
+// Whatever is found corrupt, by whichever reads it first, two workers agree; and they do not agree
+// about other images of the same sizes.
+TEST(WebDataset, TheDigestIsTheSameForTheSameFiles) {
+  Files files = Good(8);
+  files[4].second = DamagedBody(files[4].second);
+  DataSource source = Source(files);
+  source.mutable_webdataset()->set_corrupt_max(8);
+  const uint64_t digest = DataDigest(*Open(source), nullptr, 1).value();
+  const auto probed = Open(source);
+  ASSERT_TRUE(probed->Probe(1 << 20).ok());
+  EXPECT_EQ(DataDigest(*probed, nullptr, 1).value(), digest);
+  Files relabelled = files;
+  relabelled[1].second = "5";
+  DataSource other = Source(relabelled, "other.tar");
+  other.mutable_webdataset()->set_corrupt_max(8);
+  EXPECT_NE(DataDigest(*Open(other), nullptr, 1).value(), digest);
 }
 
 TEST(WebDataset, InspectionWarns) {

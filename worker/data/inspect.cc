@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "worker/data/data_digest.h"
 #include "worker/data/data_set.h"
 
 namespace starling {
@@ -115,13 +116,22 @@ absl::Status Probe(const char* part, const DataSet& data, const DataLimits& limi
   return absl::OkStatus();
 }
 
+// As workers of the job make it: they open the test set where it is evaluated.
+absl::Status AddDigest(const JobSpec& spec, const DataSet& train, const DataSet* test,
+                       Inspection* out) {
+  if (spec.evaluate().every_epochs() == 0) test = nullptr;
+  STARLING_ASSIGN_OR_RETURN(const uint64_t digest, DataDigest(train, test, spec.seed()));
+  out->set_data_digest(digest);
+  return absl::OkStatus();
+}
+
 absl::Status Inspect(const JobSpec& spec, const DataLimits& limits, Inspection* out) {
   STARLING_ASSIGN_OR_RETURN(const auto train,
                             OpenPart("data.train", spec.train(), spec, spec.augment(), limits));
   Describe(*train, out);
   if (spec.has_model()) STARLING_RETURN_IF_ERROR(CheckInput(spec.model().input(), train->format()));
   STARLING_RETURN_IF_ERROR(Probe("data.train", *train, limits, out));
-  if (!spec.has_test()) return absl::OkStatus();
+  if (!spec.has_test()) return AddDigest(spec, *train, nullptr, out);
   STARLING_ASSIGN_OR_RETURN(const auto test,
                             OpenPart("data.test", spec.test(), spec, Augment(), limits));
   STARLING_RETURN_IF_ERROR(CheckAlike(train->format(), test->format()));
@@ -130,7 +140,7 @@ absl::Status Inspect(const JobSpec& spec, const DataLimits& limits, Inspection* 
   if (train->format().vocabulary == 0) return CheckTestLabels(*train, *test, spec, out);
   out->set_classes(std::max(train->classes(), test->classes()));
   out->set_vocabulary(std::max(train->format().vocabulary, test->format().vocabulary));
-  return absl::OkStatus();
+  return AddDigest(spec, *train, test.get(), out);
 }
 
 }  // namespace

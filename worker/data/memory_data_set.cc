@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/data/gather.h"
+#include "xxhash.h"
 
 namespace starling {
 namespace {
@@ -93,6 +94,15 @@ void MemoryDataSet::GatherRows(const T* values, absl::Span<const int64_t> ids,
       }
     }
   }
+}
+
+uint64_t MemoryDataSet::index_digest() const {
+  const auto digest = [](const auto& values) {
+    return XXH3_64bits(values.data(), values.size() * sizeof(values[0]));
+  };
+  const uint64_t digests[] = {digest(samples_.bytes), digest(samples_.floats),
+                              digest(samples_.labels), digest(samples_.targets)};
+  return XXH3_64bits(digests, sizeof(digests));
 }
 
 absl::Status MemoryDataSet::Gather(absl::Span<const int64_t> ids, const AugmentDraw* draw,

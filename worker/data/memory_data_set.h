@@ -22,6 +22,7 @@ class MemoryDataSet : public DataSet {
 
   absl::Status Gather(absl::Span<const int64_t> ids, const AugmentDraw* draw, void* inputs,
                       void* labels) const override;
+  uint64_t index_digest() const override;
   absl::Span<const std::string> class_names() const override { return samples_.class_names; }
   std::map<int32_t, int64_t> FirstOfLabels() const override;
   std::string PlaceOf(int64_t id) const override;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
+#include "xxhash.h"
 
 namespace starling {
 namespace {
@@ -192,6 +193,20 @@ absl::Status TokenDataSet::Read(int64_t begin, int64_t count, uint8_t* scratch,
   return absl::InvalidArgumentError(
       absl::StrCat(file_->path(), ": token ", begin + i, " is ", greatest, ", expected less than ",
                    layout_.vocabulary, ", the vocabulary"));
+}
+
+uint64_t TokenDataSet::index_digest() const {
+  const uint64_t index[] = {
+      file_->bytes(),
+      layout_.header_bytes,
+      static_cast<uint64_t>(layout_.width),
+      static_cast<uint64_t>(layout_.tokens),
+      static_cast<uint64_t>(layout_.vocabulary),
+      static_cast<uint64_t>(begin_),
+      static_cast<uint64_t>(context_),
+      static_cast<uint64_t>(stride_),
+  };
+  return XXH3_64bits(index, sizeof(index));
 }
 
 absl::Status TokenDataSet::Gather(absl::Span<const int64_t> ids, const AugmentDraw*, void* inputs,

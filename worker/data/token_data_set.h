@@ -28,6 +28,7 @@ class TokenDataSet : public DataSet {
 
   absl::Status Gather(absl::Span<const int64_t> ids, const AugmentDraw* draw, void* inputs,
                       void* labels) const override;
+  uint64_t index_digest() const override;
 
  private:
   // Where the tokens lie in the file.

@@ -17,8 +17,13 @@ namespace {
 // Batches of one unit; they live until the unit ends.
 class UnitBatches : public BatchSource {
  public:
-  UnitBatches(ServedJob& job, const std::atomic<bool>& cancelled, std::pmr::memory_resource* memory)
-      : loader_(job.loader()), wait_(job.data_wait()), cancelled_(cancelled), taken_(memory) {}
+  UnitBatches(ServedJob& job, const std::atomic<bool>& cancelled, Progress* progress,
+              std::pmr::memory_resource* memory)
+      : loader_(job.loader()),
+        wait_(job.data_wait()),
+        cancelled_(cancelled),
+        progress_(progress),
+        taken_(memory) {}
 
   absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) override {
     // Taking gathers in this thread if need be: it takes as long as reading memory does.
@@ -32,6 +37,7 @@ class UnitBatches : public BatchSource {
     micro.count = 1;
     auto batch = loader_.Take(micro, MonotonicNow() + kDeadline);
     if (!batch.ok()) return batch.status();
+    progress_->Moved();
     const MicroBatch view{(*batch)->samples(), (*batch)->input_data(), (*batch)->label_data()};
     MutexLock lock(&mutex_);
     taken_[id] = *std::move(batch);
@@ -44,21 +50,26 @@ class UnitBatches : public BatchSource {
   Loader& loader_;
   const absl::Duration wait_;
   const std::atomic<bool>& cancelled_;
+  Progress* const progress_;
   Mutex mutex_;
   TakenBatches taken_;
 };
 
 class VersionGate : public SliceGate {
  public:
-  VersionGate(ServedJob& job, const session::action::Compute& compute)
-      : layout_(job.layout()),
+  VersionGate(ServedJob& job, const session::action::Compute& compute, Progress* progress)
+      : progress_(progress),
+        layout_(job.layout()),
         versions_(job.versions(compute.params)),
         live_(compute.params == session::Params::kLive),
         version_(compute.clock) {}
   bool Wait(SliceId slice, uint64_t* held_us) override {
     // A frozen slice's live value has version 0, and never another.
     const bool frozen = live_ && layout_.slices[slice.value].kind == FROZEN;
-    return versions_.Wait(slice, frozen ? 0 : version_, held_us);
+    progress_->BeginWait();
+    const bool there = versions_.Wait(slice, frozen ? 0 : version_, held_us);
+    progress_->EndWait();
+    return there;
   }
   double LossScale() override { return std::ldexp(1.0, LossScaleLog2()); }
   // Kept from the first call on: once the slice's last sum is delivered it may get its next value.
@@ -69,6 +80,7 @@ class VersionGate : public SliceGate {
   }
 
  private:
+  Progress* const progress_;
   const Layout& layout_;
   SliceVersions& versions_;
   const bool live_;
@@ -78,13 +90,14 @@ class VersionGate : public SliceGate {
 };
 
 PushSink::Options SinkOptions(const ServedJob& job, const session::action::Compute& compute,
-                              VersionGate& gate) {
+                              VersionGate& gate, Progress* progress) {
   const JobSpec& spec = job.description().spec();
   PushSink::Options options;
   options.most = job.push_buffers_max();
   if (spec.clip().scope() == Clip::WORKER) options.clip_norm = spec.clip().norm();
   options.batch = spec.batch().global();
   options.whole = compute.whole;
+  options.progress = progress;
   if (spec.precision() == PRECISION_FP16)
     options.loss_scale_log2 = [&gate] { return gate.LossScaleLog2(); };
   return options;
@@ -92,8 +105,8 @@ PushSink::Options SinkOptions(const ServedJob& job, const session::action::Compu
 
 }  // namespace
 
-ComputeThread::ComputeThread(ComputeListener listener, StepRecorder* recorder)
-    : listener_(std::move(listener)), recorder_(recorder), loop_("compute") {}
+ComputeThread::ComputeThread(ComputeListener listener, StepRecorder* recorder, Progress* progress)
+    : listener_(std::move(listener)), recorder_(recorder), progress_(progress), loop_("compute") {}
 
 ComputeThread::~ComputeThread() {
   if (current_ != nullptr) Abandon(current_->compute.unit);
@@ -138,9 +151,10 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   // An Abandon between the two lines above was undone by Resume: look again.
   if (task->cancelled) return;
   listener_.on_begin(compute.unit);
+  progress_->BeginUnit();
 
-  UnitBatches batches(job, task->cancelled, &batch_memory_);
-  VersionGate gate(job, compute);
+  UnitBatches batches(job, task->cancelled, progress_, &batch_memory_);
+  VersionGate gate(job, compute, progress_);
   Unit unit;
   unit.ranges = compute.ranges;
   unit.job_step = compute.job_step;
@@ -149,8 +163,9 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   FinishedUnit finished;
   finished.unit = compute.unit;
   if (compute.purpose == WorkPurpose::kTrain) {
-    PushSink sink(job.layout(), job.gradients(), SinkOptions(job, compute, gate),
+    PushSink sink(job.layout(), job.gradients(), SinkOptions(job, compute, gate, progress_),
                   [&](PushedGradient gradient) {
+                    progress_->Moved();
                     listener_.on_gradient(FinishedGradient{std::move(gradient), compute.unit});
                   },
                   &push_memory_);
@@ -165,6 +180,9 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   } else {
     finished.status = job.executor().Evaluate(unit, batches, gate, &finished.result);
   }
+  const bool whole_unit = finished.status.ok() && compute.purpose == WorkPurpose::kTrain;
+  progress_->EndUnit(
+      whole_unit ? finished.result.slice_wait_seconds + finished.result.ack_wait_seconds : -1);
   finished.device_lost = !finished.status.ok() && job.DeviceLost();
   if (!task->cancelled) listener_.on_unit(std::move(finished));
 }

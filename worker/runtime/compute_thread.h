@@ -13,6 +13,7 @@
 #include "common/base/recycler.h"
 #include "common/executor/event_loop.h"
 #include "common/trace/span_ring.h"
+#include "worker/runtime/progress.h"
 #include "worker/runtime/push_sink.h"
 #include "worker/runtime/served_job.h"
 #include "worker/session/events.h"
@@ -45,8 +46,8 @@ struct ComputeListener {
 // Start, Abandon and Release are called by one thread.
 class ComputeThread {
  public:
-  // `recorder` may be null; it and `listener`'s captures outlive this.
-  ComputeThread(ComputeListener listener, StepRecorder* recorder);
+  // `recorder` may be null; it, `progress` and `listener`'s captures outlive this.
+  ComputeThread(ComputeListener listener, StepRecorder* recorder, Progress* progress);
   ~ComputeThread();  // abandons, and waits
 
   // The unit begins when the one before has stopped.
@@ -75,6 +76,7 @@ class ComputeThread {
 
   const ComputeListener listener_;
   StepRecorder* const recorder_;
+  Progress* const progress_;
   Recycler<Task> tasks_;
   std::shared_ptr<Task> current_;  // the caller's: the last one started
   // Of what is noted of a unit, each used again, by the thread that runs it and the executor's.

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "common/graph/builders.h"
 #include "common/placement/layout.h"
 #include "kernels/cpu/cpu_device.h"
@@ -46,16 +47,19 @@ TEST(ComputeThread, KeepsNothingOfAJobThatIsClosed) {
   listener.on_gradient = [](FinishedGradient) {};
   listener.on_unit = [](FinishedUnit) {};
   listener.on_stopped = [](session::UnitId) {};
-  ComputeThread compute(std::move(listener), nullptr);
+  Progress progress;
+  ComputeThread compute(std::move(listener), nullptr, &progress);
   session::action::Compute unit;
   unit.unit = session::UnitId(1);
   unit.ranges = {{WorkPurpose::kTrain, 0, 0, 4}};
   compute.Start(*job, unit);
   began.WaitForNotification();  // it waits for values that nobody sends
+  while (progress.Now().kind() != Activity::WAITING) absl::SleepFor(absl::Milliseconds(1));
   compute.Release();
   *job = nullptr;
   compute.WaitUntilStopped();
   EXPECT_TRUE(held.expired());
+  EXPECT_EQ(progress.Now().kind(), Activity::IDLE);
 }
 
 }  // namespace

@@ -39,7 +39,9 @@ PushSink::PushSink(const Layout& layout, std::shared_ptr<GradientPool> pool,
       kept_(memory) {}
 
 float* PushSink::Acquire(size_t range, SliceId slice) {
+  if (options_.progress != nullptr) options_.progress->BeginWait();
   auto buffer = GradientPool::Acquire(pool_, slice, options_.most);
+  if (options_.progress != nullptr) options_.progress->EndWait();
   if (buffer == nullptr) {
     failed_ = true;
     return nullptr;

@@ -15,6 +15,7 @@
 #include "common/sync/mutex.h"
 #include "worker/executor/executor.h"
 #include "worker/runtime/gradient_pool.h"
+#include "worker/runtime/progress.h"
 
 namespace starling {
 
@@ -41,6 +42,7 @@ class PushSink : public GradientSink {
     // at once, from the first Ready on. Unset: not fp16.
     std::function<int()> loss_scale_log2 = nullptr;
     bool whole = false;     // fp16: an overflow skips all of the unit, not only what comes after it
+    Progress* progress = nullptr;  // told of waits for buffers; may be null; outlives the sink
   };
   // Called by the executor's threads; must be quick.
   using Deliver = std::function<void(PushedGradient)>;

@@ -103,7 +103,7 @@ WorkerRuntime::WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<Coord
       for (const action::InstallValue& value : gate_.Stopped(unit)) Install(value);
     });
   };
-  compute_ = std::make_unique<ComputeThread>(std::move(listener), recorder_);
+  compute_ = std::make_unique<ComputeThread>(std::move(listener), recorder_, &progress_);
 }
 
 WorkerRuntime::~WorkerRuntime() {
@@ -222,7 +222,9 @@ void WorkerRuntime::AddTimes(absl::Time now, WorkerReport* report) {
         return it == streams_.end() ? FrameStream::Stats() : it->second->stream->stats();
       },
       now, report);
+  *report->mutable_activity() = progress_.Now();
   if (job_ == nullptr || !report->has_run()) return;
+  if (report->prepared()) report->set_data_digest(job_->data_digest());
   MemoryUse& memory = *report->mutable_memory();
   memory.set_planned_bytes(job_->executor().planned_bytes());
   memory.set_activation_bytes(job_->executor().planned_activation_bytes());
@@ -385,6 +387,7 @@ SliceArrival WorkerRuntime::Answered(ShardId shard, const FrameHeader& header) {
 // ---- Jobs and data --------------------------------------------------------------------------
 
 void WorkerRuntime::Carry(action::Prepare action) {
+  progress_.BecomePreparing();
   background_.Post([this, number = ++last_prepare_, description = std::move(action.job)] {
     compute_->WaitUntilStopped();  // the job before leaves its memory
     // So does one that was closed while it was prepared: the loop drops it before it comes to this.
@@ -411,6 +414,7 @@ void WorkerRuntime::Carry(action::Prepare action) {
       prepared.run = {JobUid(description.run().job_uid()), description.run().era()};
       if (job.ok()) {
         job_ = *job;
+        progress_.BecomeServing();
         asked_.clear();
         units_ = samples_ = 0;
         figures_.BeginJob(description.spec().name());
@@ -443,6 +447,7 @@ void WorkerRuntime::MakeRoomForRequests(size_t requests) {
 
 void WorkerRuntime::Carry(action::CloseJob action) {
   ++last_prepare_;
+  progress_.BecomeIdle();
   if (job_ != nullptr && job_->run() == action.run) {
     compute_->Release();
     job_.reset();

@@ -23,6 +23,7 @@
 #include "worker/runtime/install_gate.h"
 #include "worker/runtime/link_meter.h"
 #include "worker/runtime/overlap_meter.h"
+#include "worker/runtime/progress.h"
 #include "worker/runtime/served_job.h"
 #include "worker/runtime/step_recorder.h"
 #include "worker/runtime/time_spent.h"
@@ -139,6 +140,7 @@ class WorkerRuntime {
   absl::Time last_complaint_ = absl::InfinitePast();
 
   // What calls back: destroyed first, in the destructor.
+  Progress progress_;
   EventLoop loop_;
   EventLoop background_;
   std::unique_ptr<ComputeThread> compute_;

@@ -8,6 +8,7 @@
 #include "common/data_plan/batch_plan.h"
 #include "common/version/version.h"
 #include "spdlog/spdlog.h"
+#include "worker/data/data_digest.h"
 #include "worker/data/data_set.h"
 #include "worker/session/session.h"
 
@@ -37,7 +38,8 @@ absl::Status CheckSamples(const char* part, const DataSet& data, uint64_t accept
 }
 
 absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobDescription& description,
-                                                 const ServedJobOptions& options, SpanRing* spans) {
+                                                 const ServedJobOptions& options, SpanRing* spans,
+                                                 uint64_t* digest) {
   const JobSpec& spec = description.spec();
   DataSetOptions data_options;
   data_options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
@@ -53,6 +55,7 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobDescription& descripti
     STARLING_ASSIGN_OR_RETURN(test, DataSet::Open(spec.test(), spec.normalize(), data_options));
     STARLING_RETURN_IF_ERROR(CheckSamples("data.test", *test, description.test_samples()));
   }
+  STARLING_ASSIGN_OR_RETURN(*digest, DataDigest(*train, test.get(), spec.seed()));
   LoaderOptions loader;
   loader.seed = spec.seed();
   loader.global_batch = spec.batch().global();
@@ -90,7 +93,7 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
         absl::StrCat("the coordinator speaks of ", description.partitions(), " partitions; the job has ",
                      job->layout_.partitions.size()));
   }
-  auto loader = OpenData(description, options, spans);
+  auto loader = OpenData(description, options, spans, &job->data_digest_);
   // The data was good when the job was accepted.
   if (absl::IsInvalidArgument(loader.status())) return absl::DataLossError(loader.status().message());
   if (!loader.ok()) return loader.status();

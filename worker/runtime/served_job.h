@@ -50,6 +50,8 @@ class ServedJob {
   std::vector<session::SliceShape> SliceShapes() const;
 
   absl::Duration data_wait() const { return data_wait_; }
+  // Of the data that it opened (worker/data/data_digest.h).
+  uint64_t data_digest() const { return data_digest_; }
   Loader& loader() { return *loader_; }
   Executor& executor() { return *executor_; }
   const std::shared_ptr<GradientPool>& gradients() { return gradients_; }
@@ -73,6 +75,7 @@ class ServedJob {
   ResolvedGraph graph_;
   Layout layout_;
   absl::Duration data_wait_;
+  uint64_t data_digest_ = 0;
   std::unique_ptr<Loader> loader_;
   std::shared_ptr<GradientPool> gradients_;
   std::unique_ptr<SliceVersions> live_;

@@ -136,7 +136,10 @@ void Session::Core::OnRefused(uint64_t id, const event::Frame& e) {
       break;
     case Answer::kBadDigest:
       if (++request.bad_digests < kBadDigestsMax) return Transmit(id, request);
-      [[fallthrough]];
+      return Break(Fault::DAMAGED,
+                   absl::StrCat("worker ", options_.name, ": ", request.bad_digests, " copies of ",
+                                FrameToString(request.header), " arrived damaged at its shard (", e.text,
+                                "): check this machine's memory and network, and restart the worker"));
     case Answer::kBadFrame:
       return Break(Fault::INTERNAL, absl::StrCat("worker ", options_.name, ": a shard refused ",
                                                  FrameToString(request.header), ": ", e.text));

@@ -474,6 +474,26 @@ TEST(Session, NamesStepWorkerAndParameterOfARefusedGradient) {
   EXPECT_EQ(d.Count("abandon unit 1"), 1u);
 }
 
+// This worker's memory or network damages what it sends: that is no fault of the job.
+TEST(Session, FramesThatArriveDamagedAgainAndAgainAreThisWorkersFault) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 1));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Gradient(1, 2);
+  d.Wait(absl::Seconds(1));
+  const FrameHeader push = d.sent().front();
+  ASSERT_EQ(push.type, FrameType::kPush);
+  for (int i = 1; i <= 5; ++i) {
+    EXPECT_EQ(d.Count("fault"), 0u) << i;
+    d.Answer(push, FrameType::kError, Answer::kBadDigest, 0, "digest of the payload");
+    d.Wait(absl::Milliseconds(50));
+  }
+  EXPECT_GT(d.Count("fault DAMAGED: worker w: 5 copies of "), 0u) << d.text();
+}
+
 // Its bytes would not be the slice's: a text may be longer than the slice.
 TEST(Session, RefusesAValueThatIsNotDense) {
   Driver d;
