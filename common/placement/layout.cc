@@ -161,23 +161,22 @@ class Packer {
 };
 
 // Bin of each item: largest first, to the least loaded bin; ties to the lowest index.
-// The bin of each size: the largest first, to the bin with the least sum; of equals to the one with
-// less in `before`, then to the first.
-std::vector<uint32_t> Balance(const std::vector<uint64_t>& sizes, std::vector<uint64_t> before) {
+std::vector<uint32_t> LargestFirst(absl::Span<const uint64_t> sizes) {
   std::vector<uint32_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return sizes[a] > sizes[b]; });
-  std::vector<uint64_t> load(before.size(), 0);
+  return order;
+}
+
+// The bin of each size: the largest first, to the bin with the least sum, ties to the first.
+std::vector<uint32_t> Balance(const std::vector<uint64_t>& sizes, size_t bins) {
+  std::vector<uint64_t> load(bins, 0);
   std::vector<uint32_t> bin_of(sizes.size());
-  for (const uint32_t item : order) {
-    size_t best = 0;
-    for (size_t bin = 1; bin < load.size(); ++bin) {
-      if (std::pair(load[bin], before[bin]) < std::pair(load[best], before[best])) best = bin;
-    }
-    bin_of[item] = static_cast<uint32_t>(best);
-    load[best] += sizes[item];
-    before[best] += sizes[item];
+  for (const uint32_t item : LargestFirst(sizes)) {
+    const size_t bin = std::min_element(load.begin(), load.end()) - load.begin();
+    bin_of[item] = static_cast<uint32_t>(bin);
+    load[bin] += sizes[item];
   }
   return bin_of;
 }
@@ -186,7 +185,7 @@ void MakePartitions(Layout* layout) {
   std::vector<uint64_t> sizes;
   for (const Slice& slice : layout->slices) sizes.push_back(slice.elements);
   layout->partitions.resize(std::min<size_t>(limits::kPartitionsDefault, sizes.size()));
-  const std::vector<uint32_t> bin_of = Balance(sizes, std::vector<uint64_t>(layout->partitions.size()));
+  const std::vector<uint32_t> bin_of = Balance(sizes, layout->partitions.size());
   for (Slice& slice : layout->slices) {
     slice.partition = PartitionId(bin_of[slice.id.value]);
     layout->partitions[slice.partition.value].push_back(slice.id);
@@ -287,13 +286,23 @@ absl::StatusOr<Layout> MakeLayout(const Graph& graph, const Optimizer& optimizer
   return layout;
 }
 
-std::vector<ShardId> AssignPartitions(const Layout& layout, absl::Span<const ShardLoad> shards) {
-  std::vector<uint64_t> sizes, before;
-  for (uint32_t p = 0; p < layout.partitions.size(); ++p)
-    sizes.push_back(layout.PartitionElements(PartitionId(p)));
-  for (const ShardLoad& shard : shards) before.push_back(shard.elements);
-  std::vector<ShardId> result;
-  for (const uint32_t bin : Balance(sizes, std::move(before))) result.push_back(shards[bin].id);
+std::vector<ShardId> AssignPartitions(absl::Span<const uint64_t> elements,
+                                      absl::Span<const uint64_t> bytes,
+                                      absl::Span<const ShardLoad> shards) {
+  std::vector<ShardId> result(elements.size());
+  std::vector<uint64_t> own(shards.size(), 0), taken(shards.size(), 0);
+  for (const uint32_t partition : LargestFirst(elements)) {
+    const auto load = [&](size_t i) { return std::pair(own[i], shards[i].elements + own[i]); };
+    size_t best = shards.size();
+    for (size_t i = 0; i < shards.size(); ++i) {
+      if (bytes[partition] > shards[i].room_bytes - taken[i]) continue;
+      if (best == shards.size() || load(i) < load(best)) best = i;
+    }
+    if (best == shards.size()) return {};
+    result[partition] = shards[best].id;
+    own[best] += elements[partition];
+    taken[best] += bytes[partition];
+  }
   return result;
 }
 

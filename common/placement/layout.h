@@ -7,6 +7,7 @@
 #define STARLING_COMMON_PLACEMENT_LAYOUT_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -83,12 +84,16 @@ inline absl::StatusOr<Layout> MakeLayout(const JobSpec& spec) {
 struct ShardLoad {
   ShardId id;
   uint64_t elements = 0;  // that it holds of other jobs, those that are over, too
+  uint64_t room_bytes = std::numeric_limits<uint64_t>::max();
 };
 
-// The shard of each partition: the largest partition first, each to the shard that has least of this
-// job; of such shards to the one that holds least in all, ties to the first in `shards`. `shards` is
-// not empty; with more shards than partitions some get none.
-std::vector<ShardId> AssignPartitions(const Layout& layout, absl::Span<const ShardLoad> shards);
+// The shard of each partition of a job, given its elements and the bytes that are planned for it: the
+// largest partition first, each to the shard that has least of this job; of such shards to the one that
+// holds least in all, ties to the first in `shards`. A shard gets no more than it has room for; empty
+// where that is not possible. `shards` is not empty; with more shards than partitions some get none.
+std::vector<ShardId> AssignPartitions(absl::Span<const uint64_t> elements,
+                                      absl::Span<const uint64_t> bytes,
+                                      absl::Span<const ShardLoad> shards);
 
 // An aligned range of a step's micro-batches, counted from the step's first.
 struct Subtree {

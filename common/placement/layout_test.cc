@@ -234,6 +234,14 @@ TEST(GroupsTest, AGlobThatMatchesNothingIsRefused) {
   EXPECT_FALSE(MakeLayout(Lenet(), optimizer).ok());
 }
 
+std::vector<ShardId> Assign(const Layout& layout, const std::vector<ShardLoad>& shards) {
+  std::vector<uint64_t> elements;
+  for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
+    elements.push_back(layout.PartitionElements(PartitionId(p)));
+  }
+  return AssignPartitions(elements, elements, shards);
+}
+
 TEST(AssignPartitionsTest, BalancedOverAnyNumberOfShards) {
   Graph graph;
   for (int i = 0; i < 24; ++i)
@@ -242,7 +250,7 @@ TEST(AssignPartitionsTest, BalancedOverAnyNumberOfShards) {
   for (uint32_t shards = 1; shards <= 9; ++shards) {
     std::vector<ShardLoad> ids;
     for (uint32_t i = 0; i < shards; ++i) ids.push_back({ShardId(10 + i), 1'000'000'000 * i});
-    const std::vector<ShardId> placed = AssignPartitions(layout, ids);
+    const std::vector<ShardId> placed = Assign(layout, ids);
     ASSERT_EQ(placed.size(), layout.partitions.size());
     std::vector<double> load(shards, 0);
     for (uint32_t p = 0; p < placed.size(); ++p) {
@@ -262,8 +270,8 @@ TEST(AssignPartitionsTest, SmallJobsGoWhereLeastIs) {
   ASSERT_GT(layout.partitions.size(), 1u);
   std::vector<ShardLoad> shards = {{ShardId(1)}, {ShardId(2)}, {ShardId(3)}};
   for (int job = 0; job < 180; ++job) {
-    const std::vector<ShardId> placed = AssignPartitions(layout, shards);
-    EXPECT_EQ(placed, AssignPartitions(layout, shards));
+    const std::vector<ShardId> placed = Assign(layout, shards);
+    EXPECT_EQ(placed, Assign(layout, shards));
     for (uint32_t p = 0; p < placed.size(); ++p) {
       shards[placed[p].value - 1].elements += layout.PartitionElements(PartitionId(p));
     }
@@ -271,6 +279,24 @@ TEST(AssignPartitionsTest, SmallJobsGoWhereLeastIs) {
   const auto [least, most] = std::minmax(
       {shards[0].elements, shards[1].elements, shards[2].elements});
   EXPECT_LE(most - least, layout.elements);
+}
+
+TEST(AssignPartitionsTest, NoShardGetsMoreThanItHasRoomFor) {
+  const std::vector<uint64_t> elements = {10, 10, 4}, bytes = {120, 120, 48};
+  const auto placed = [&](uint64_t first, uint64_t second) {
+    std::vector<uint32_t> ids;
+    for (const ShardId id : AssignPartitions(
+             elements, bytes, {{ShardId(1), 0, first}, {ShardId(2), 0, second}})) {
+      ids.push_back(id.value);
+    }
+    return ids;
+  };
+  EXPECT_THAT(placed(1000, 1000), testing::ElementsAre(1, 2, 1));
+  EXPECT_THAT(placed(167, 1000), testing::ElementsAre(1, 2, 2));
+  EXPECT_THAT(placed(100, 288), testing::ElementsAre(2, 2, 1));
+  EXPECT_THAT(placed(0, 288), testing::ElementsAre(2, 2, 2));
+  EXPECT_THAT(placed(119, 200), testing::ElementsAre());
+  EXPECT_THAT(placed(140, 147), testing::ElementsAre());
 }
 
 TEST(AssignSubtreesTest, CoversExactlyOnceAlignedBalancedAndRotating) {

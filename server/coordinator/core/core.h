@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/placement/layout.h"
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/core/range_sums.h"
 #include "server/coordinator/core/records.h"
@@ -100,6 +101,8 @@ class Coordinator::Core {
     uint64_t named_by = 0;     // views of kept jobs that name it, of whichever incarnation
     uint64_t partitions = 0;   // of these, of this incarnation
     uint64_t value_bytes = 0;  // in those, as reported
+    uint64_t elements = 0;       // in those
+    uint64_t planned_bytes = 0;  // of those
   };
 
   struct Departure {  // of a member that was lost
@@ -127,6 +130,7 @@ class Coordinator::Core {
 
     std::vector<uint32_t> tested;  // ascending: epochs whose results are evaluated
     std::vector<uint64_t> partition_elements;
+    std::vector<uint64_t> partition_bytes;  // planned
     std::vector<std::optional<PartitionStatus>> partitions;  // as last reported by their shards
     std::optional<LeaseTable> training;                      // of state.epoch; SSP and async
     std::map<uint32_t, Evaluation> evaluations;  // epochs that are cut and not yet evaluated
@@ -184,7 +188,7 @@ class Coordinator::Core {
     SubmitRequest request;
     uint64_t inspect = 0;
     uint32_t worker = 0;  // 0: none found yet
-    absl::Time deadline;
+    absl::Time deadline = absl::InfiniteFuture();  // once a worker was asked
     absl::Time without_worker;  // since when, if there is none
   };
 
@@ -232,7 +236,7 @@ class Coordinator::Core {
   absl::Status CheckSubmission(const SubmitRequest& request) const;
   absl::Status CheckTensorboard(const JobSpec& spec) const;
   absl::Status CheckDevice(const JobSpec& spec) const;
-  void AskWorkerToInspect(Submission& submission);
+  bool AskWorkerToInspect(Submission& submission);
   void FinishSubmission(const std::string& name, const Inspection& inspection);
   absl::StatusOr<Job> MakeJob(const Submission& submission, const Inspection& inspection) const;
   void Accept(Job job, CallId call, const Inspection& inspection);
@@ -339,8 +343,12 @@ class Coordinator::Core {
   void NoteTurn(Job& job);
   const Job* JobWithTurn() const;
   bool StartIfPossible(Job& job, const Job* turn);
-  void StartJob(Job& job, const std::vector<Worker*>& workers);
-  uint64_t ElementsOn(const Shard& shard) const;
+  void StartJob(Job& job, const std::vector<Worker*>& workers, const std::vector<ShardId>& places);
+  std::vector<ShardLoad> LiveShards(bool alone) const;
+  static std::vector<ShardId> Place(const Job& job, const std::vector<ShardLoad>& shards);
+  static std::string MemoryText(const Job& job, const std::vector<ShardLoad>& shards,
+                                const std::map<uint32_t, Shard>& names);
+  absl::Status CheckShardMemory(const Job& job) const;
   static uint32_t MostWorkers(const Job& job);
   uint32_t Room(const Job& job);
   std::string WaitsFor(const Job& job) const;
@@ -475,6 +483,7 @@ class Coordinator::Core {
   uint64_t workers_lost_ = 0, shards_lost_ = 0, jobs_failed_ = 0;  // see ClusterView
   uint64_t last_inspect_ = 0;
   uint64_t last_order_ = 0;
+  bool memory_awaited_ = false;  // by a PENDING job
   absl::Time last_step_;
   absl::Time started_;
 

@@ -78,6 +78,10 @@ void Coordinator::Core::CountView(const Job& job, const View& view, int sign) {
   shard.named_by += static_cast<uint64_t>(sign);
   if (view.primary_incarnation() != shard.stored.incarnation()) return;
   shard.partitions += static_cast<uint64_t>(sign);
+  if (view.partition() < job.partition_elements.size()) {
+    shard.elements += static_cast<uint64_t>(sign) * job.partition_elements[view.partition()];
+    shard.planned_bytes += static_cast<uint64_t>(sign) * job.partition_bytes[view.partition()];
+  }
   const auto& partition = job.partitions[view.partition()];
   if (partition) shard.value_bytes += static_cast<uint64_t>(sign) * partition->value_bytes();
 }

@@ -137,7 +137,7 @@ void Coordinator::Core::Admit(const RegisterRequest& request, CallId call) {
     Save(worker);
   } else {
     Shard& shard = shards_.at(daemon->id());
-    shard.partitions = shard.value_bytes = 0;  // what views name is of the incarnation before
+    shard.partitions = shard.value_bytes = shard.elements = shard.planned_bytes = 0;  // what views name is of the incarnation before
     Save(shard);
   }
   sentences_.push_back(absl::StrCat(request.name(), " registered from ", request.address(),

@@ -25,6 +25,7 @@ void Coordinator::Core::On(const ShardReportEvent& event) {
   shard.last_heard = now_;
   if (report.sequence() > shard.sequence) {
     shard.sequence = report.sequence();
+    if (memory_awaited_ && report.memory_room() > shard.memory_room.value_or(0)) schedule_ = true;
     shard.memory_room = report.memory_room();
     for (const PartitionStatus& status : report.partitions()) TakePartition(shard, status);
   }

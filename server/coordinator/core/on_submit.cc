@@ -19,6 +19,8 @@ namespace starling {
 
 namespace {
 
+constexpr size_t kSubmissionsQueuedMax = 1000;  // they wait for a worker to look at their data
+constexpr uint64_t kSubmissionsQueuedBytesMax = 64 << 20;
 constexpr size_t kWorkersShown = 4;          // in a message
 constexpr size_t kDeviceTextBytesMax = 400;  // of each of them
 
@@ -54,7 +56,9 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
   }
   STARLING_RETURN_IF_ERROR(CheckTensorboard(spec));
   STARLING_RETURN_IF_ERROR(CheckDevice(spec));
-  if (submissions_.size() >= limits::kSubmissionsMax) {
+  uint64_t bytes = spec.ByteSizeLong();
+  for (const auto& [name, other] : submissions_) bytes += other.request.spec().ByteSizeLong();
+  if (submissions_.size() >= kSubmissionsQueuedMax || bytes > kSubmissionsQueuedBytesMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat(submissions_.size(), " jobs are just being submitted: try again in a moment"));
   }
@@ -157,29 +161,39 @@ void Coordinator::Core::On(const SubmitEvent& event) {
   submission.call = event.call;
   submission.request = request;
   submission.inspect = (generation() << 32) + ++last_inspect_;
-  submission.deadline = now_ + options_.inspect_deadline;
   submission.without_worker = now_;
-  AskWorkerToInspect(submission);
+  const bool alone = !AskWorkerToInspect(submission);
   // Right after a start the workers that there were may only not have reported yet.
   const bool may_report = !workers_.empty() && now_ < started_ + options_.liveness + options_.start_grace;
-  if (submission.worker == 0 && !may_report) {
+  if (alone && !may_report) {
     RejectSubmission(name, absl::FailedPreconditionError(
                                absl::StrCat("no worker to look at the data: start one with `",
                                             options_.worker_command, "`")));
   }
 }
 
-// An idle worker if there is one. Leaves worker = 0 when none is alive.
-void Coordinator::Core::AskWorkerToInspect(Submission& submission) {
+// An idle worker if there is one. False: none is alive. Leaves worker = 0 then, and while as many
+// submissions are being looked at as fit into the orders of one worker: it is this one's turn later.
+bool Coordinator::Core::AskWorkerToInspect(Submission& submission) {
   if (std::exchange(submission.worker, 0) != 0) submission.without_worker = now_;
+  const auto asked = std::count_if(submissions_.begin(), submissions_.end(), [](const auto& entry) {
+    return entry.second.worker != 0;
+  });
+  const bool full = static_cast<size_t>(asked) >= limits::kSubmissionsMax;
   for (const bool idle : {true, false}) {
     for (const auto& [id, worker] : workers_) {
       if (!worker.live() || worker.report.draining() || (idle && !worker.idle())) continue;
+      if (full) {
+        submission.without_worker = now_;
+        return true;
+      }
       submission.worker = id;
+      submission.deadline = std::min(submission.deadline, now_ + options_.inspect_deadline);
       touched_workers_.insert(id);
-      return;
+      return true;
     }
   }
+  return false;
 }
 
 void Coordinator::Core::RejectSubmission(const std::string& name, absl::Status status) {
@@ -240,6 +254,7 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   STARLING_RETURN_IF_ERROR(ResolveModel(inspection, spec));
   STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));
   STARLING_RETURN_IF_ERROR(PlanPartitions(job));
+  STARLING_RETURN_IF_ERROR(CheckShardMemory(job));
   job.state.set_state(PENDING);
   StartPolicies(job);
   if (spec.optimizer().learning_rate().has_cosine() && spec.stop().wall_time_seconds() > 0 &&

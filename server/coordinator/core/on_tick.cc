@@ -131,8 +131,12 @@ void Coordinator::Core::LoseTheSilent() {
 
 void Coordinator::Core::ExpireSubmissions() {
   std::vector<std::string> over;
+  std::map<uint64_t, Submission*> waiting;  // the oldest first
   for (auto& [name, submission] : submissions_) {
-    if (submission.worker == 0) AskWorkerToInspect(submission);
+    if (submission.worker == 0) waiting[submission.inspect] = &submission;
+  }
+  for (const auto& [number, submission] : waiting) AskWorkerToInspect(*submission);
+  for (const auto& [name, submission] : submissions_) {
     const bool alone =
         submission.worker == 0 && now_ >= submission.without_worker + options_.inspector_wait;
     if (alone || now_ >= submission.deadline) over.push_back(name);

@@ -2,9 +2,12 @@
 // workers.min workers, grows to workers.max from free ones, and gives back what it has beyond its
 // min. Jobs that can start do so in order of submission; a job that cannot takes and keeps nothing.
 #include <algorithm>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/placement/layout.h"
 #include "server/coordinator/core/core.h"
@@ -73,32 +76,37 @@ Coordinator::Core::Supply Coordinator::Core::SupplyFor(const Job* job, const Job
 
 void Coordinator::Core::Schedule() {
   // Running jobs that lost workers come before those that have not begun.
-  for (auto& [uid, job] : jobs_) {
-    if (!job.running() || job.state.stopping()) continue;
+  for (Job* const running : JobsIn(RUNNING)) {
+    Job& job = *running;
+    if (job.state.stopping()) continue;
+    const uint64_t uid = job.uid();
     const auto has = static_cast<uint32_t>(Serving(uid).size());
     const uint32_t least = std::min(job.spec().workers_min(), MostWorkers(job));
     if (has < least) Give(job, WorkersFor(job, least - has, nullptr));
   }
   const bool shards = std::any_of(shards_.begin(), shards_.end(),
                                   [](const auto& entry) { return entry.second.live(); });
+  memory_awaited_ = false;
   const Job* turn = JobWithTurn();
   uint32_t available = SupplyFor(nullptr, nullptr).available();
-  for (auto& [uid, job] : jobs_) {
-    if (job.state.state() != PENDING) continue;
+  for (Job* const pending : JobsIn(PENDING)) {
+    Job& job = *pending;
     const bool enough = shards && job.spec().workers_min() <= available;
-    if (enough && StartIfPossible(job, turn != nullptr && turn->uid() < uid ? turn : nullptr)) {
+    const Job* first = turn != nullptr && turn->uid() < job.uid() ? turn : nullptr;
+    if (enough && StartIfPossible(job, first)) {
       if (turn == &job) turn = nullptr;
       available = SupplyFor(nullptr, nullptr).available();
     } else if (!std::exchange(job.told_waiting, true)) {
       Log(job, WaitsFor(job));
     }
   }
-  for (auto& [uid, job] : jobs_) {
-    if (!job.running() || job.state.stopping()) continue;
+  for (Job* const running : JobsIn(RUNNING)) {
+    Job& job = *running;
+    if (job.state.stopping()) continue;
     for (auto& [id, worker] : workers_) {
       if (!IsFree(worker) || !MayTake(worker, job)) continue;
       if (Room(job) == 0) break;
-      Order(worker, uid);
+      Order(worker, job.uid());
     }
   }
 }
@@ -131,9 +139,10 @@ std::vector<Coordinator::Core::Worker*> Coordinator::Core::WorkersFor(const Job&
       if (IsFree(worker) && worker.idle() == idle) take(worker);
     }
   }
-  for (auto it = jobs_.rbegin(); it != jobs_.rend() && workers.size() < count; ++it) {
-    const Job& other = it->second;
-    if (!other.running() || &other == &job) continue;
+  const std::vector<Job*> running = JobsIn(RUNNING);
+  for (auto it = running.rbegin(); it != running.rend() && workers.size() < count; ++it) {
+    const Job& other = **it;
+    if (&other == &job) continue;
     std::vector<Worker*> serving = Serving(other.uid());
     std::sort(serving.begin(), serving.end(),
               [](const Worker* a, const Worker* b) { return a->ordered_at > b->ordered_at; });
@@ -160,7 +169,7 @@ void Coordinator::Core::Give(Job& job, const std::vector<Worker*>& workers) {
 // do not start with workers that it can use. Only if nothing but later jobs stands in its way: behind
 // an earlier job, or where there are too few workers, it would keep workers for nothing.
 bool Coordinator::Core::MayHaveTurn(const Job& job) const {
-  const absl::Duration waited = now_ - absl::FromUnixMicros(job.stored.submitted_us());
+  const absl::Duration waited = now_ - job.pending_since;
   absl::Duration begin = options_.patience;
   if (waited < begin) return false;
   while (waited >= 2 * begin) begin *= 2;
@@ -170,7 +179,8 @@ bool Coordinator::Core::MayHaveTurn(const Job& job) const {
   for (const auto& [uid, holder] : supply.holders) {
     if (uid < job.uid()) kept += holder.usable - holder.spare;
   }
-  return supply.all() - kept >= job.spec().workers_min();
+  return supply.all() - kept >= job.spec().workers_min() &&
+         !Place(job, LiveShards(/*alone=*/false)).empty();
 }
 
 void Coordinator::Core::NoteTurn(Job& job) {
@@ -183,8 +193,10 @@ void Coordinator::Core::NoteTurn(Job& job) {
 }
 
 const Coordinator::Core::Job* Coordinator::Core::JobWithTurn() const {
-  for (const auto& [uid, job] : jobs_) {
-    if (job.state.state() == PENDING && job.has_turn) return &job;
+  const auto pending = by_state_.find(PENDING);
+  if (pending == by_state_.end()) return nullptr;
+  for (const uint64_t uid : pending->second) {
+    if (const Job& job = jobs_.at(uid); job.has_turn) return &job;
   }
   return nullptr;
 }
@@ -192,18 +204,17 @@ const Coordinator::Core::Job* Coordinator::Core::JobWithTurn() const {
 bool Coordinator::Core::StartIfPossible(Job& job, const Job* turn) {
   const std::vector<Worker*> workers = WorkersFor(job, job.spec().workers_min(), turn);
   if (workers.size() < job.spec().workers_min()) return false;
-  StartJob(job, workers);
+  const std::vector<ShardId> places = Place(job, LiveShards(/*alone=*/false));
+  if (places.empty()) {
+    memory_awaited_ = true;
+    return false;
+  }
+  StartJob(job, workers, places);
   return true;
 }
 
-void Coordinator::Core::StartJob(Job& job, const std::vector<Worker*>& workers) {
-  std::vector<ShardLoad> live;
-  for (const auto& [id, shard] : shards_) {
-    if (shard.live()) live.push_back({ShardId(id), ElementsOn(shard)});
-  }
-  const absl::StatusOr<Layout> layout = MakeLayout(job.spec());
-  if (!layout.ok()) return End(job, FAILED, std::string(layout.status().message()));
-  const std::vector<ShardId> places = AssignPartitions(*layout, live);
+void Coordinator::Core::StartJob(Job& job, const std::vector<Worker*>& workers,
+                                 const std::vector<ShardId>& places) {
   for (const View& view : job.state.views()) CountView(job, view, -1);
   job.state.clear_views();
   for (size_t i = 0; i < places.size(); ++i) {
@@ -222,24 +233,70 @@ void Coordinator::Core::StartJob(Job& job, const std::vector<Worker*>& workers) 
   job.state.set_started_us(absl::ToUnixMicros(wall_));
   job.running_since = now_;
   SaveState(job);
-  Log(job, absl::StrCat("starts on ", Count(live.size(), "shard"), " with ",
+  Log(job, absl::StrCat("starts on ", Count(std::set<ShardId>(places.begin(), places.end()).size(), "shard"), " with ",
                         Count(job.spec().workers_min(), "worker")));
   Give(job, workers);
   TouchJob(job);
   advance_.insert(job.uid());
 }
 
-// What all jobs keep there, those that are over, too.
-uint64_t Coordinator::Core::ElementsOn(const Shard& shard) const {
-  uint64_t elements = 0;
-  for (const auto& [uid, job] : jobs_) {
-    for (const View& view : job.state.views()) {
-      const bool here = view.primary() == shard.id() &&
-                        view.primary_incarnation() == shard.stored.incarnation();
-      if (here) elements += job.partition_elements[view.partition()];
+// With what all jobs keep there, those that are over, too. `alone`: the room that there would be
+// without them.
+std::vector<ShardLoad> Coordinator::Core::LiveShards(bool alone) const {
+  std::map<uint32_t, uint64_t> coming;  // planned, and not yet taken out of the room that was reported
+  if (const auto running = by_state_.find(RUNNING); running != by_state_.end()) {
+    for (const uint64_t uid : running->second) {
+      const Job& job = jobs_.at(uid);
+      for (const View& view : job.state.views()) {
+        if (job.partitions[view.partition()]) continue;
+        coming[view.primary()] += job.partition_bytes[view.partition()];
+      }
     }
   }
-  return elements;
+  std::vector<ShardLoad> shards;
+  for (const auto& [id, shard] : shards_) {
+    if (!shard.live()) continue;
+    ShardLoad& load = shards.emplace_back(ShardLoad{ShardId(id), shard.elements});
+    const uint64_t room = shard.memory_room.value_or(0);
+    if (room == 0) continue;  // it has not said
+    const auto it = coming.find(id);
+    const uint64_t more = it == coming.end() ? 0 : std::min(it->second, shard.planned_bytes);
+    load.room_bytes = alone ? room + shard.planned_bytes - more : room - std::min(room, more);
+  }
+  return shards;
+}
+
+std::vector<ShardId> Coordinator::Core::Place(const Job& job, const std::vector<ShardLoad>& shards) {
+  if (shards.empty()) return {};
+  return AssignPartitions(job.partition_elements, job.partition_bytes, shards);
+}
+
+// "needs 12 MiB of the shards' memory, and they have 4 MiB (ps-0), 2 MiB (ps-1)"
+std::string Coordinator::Core::MemoryText(const Job& job, const std::vector<ShardLoad>& shards,
+                                          const std::map<uint32_t, Shard>& names) {
+  const auto text = [](uint64_t bytes) { return absl::StrFormat("%.1f MiB", bytes / 1048576.0); };
+  std::vector<std::string> rooms;
+  for (const ShardLoad& shard : shards) {
+    if (rooms.size() == kHoldersShown) break;
+    rooms.push_back(absl::StrCat(text(shard.room_bytes), " (", names.at(shard.id.value).name(), ")"));
+  }
+  if (shards.size() > rooms.size()) {
+    rooms.push_back(absl::StrCat("and so on in ", shards.size() - rooms.size(), " more"));
+  }
+  const uint64_t bytes =
+      std::accumulate(job.partition_bytes.begin(), job.partition_bytes.end(), uint64_t{0});
+  return absl::StrCat("needs ", text(bytes), " of the shards' memory, in ", job.partition_bytes.size(),
+                      " partitions, and there is room for ", absl::StrJoin(rooms, ", "));
+}
+
+// Whether the shards that there are could hold the job, if no other job was there.
+absl::Status Coordinator::Core::CheckShardMemory(const Job& job) const {
+  const std::vector<ShardLoad> shards = LiveShards(/*alone=*/true);
+  if (shards.empty() || !Place(job, shards).empty()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("job ", job.name(), " ", MemoryText(job, shards, shards_),
+                   " even without other jobs: start more shards, or shards with more memory, or train "
+                   "a smaller model"));
 }
 
 // Of a job that is PENDING: what it lacks, and who has it. It holds for this moment.
@@ -248,6 +305,11 @@ std::string Coordinator::Core::WaitsFor(const Job& job) const {
                                   [](const auto& entry) { return entry.second.live(); });
   if (!shards) {
     return absl::StrCat("needs at least one shard: start one with `", options_.shard_command, "`");
+  }
+  const std::vector<ShardLoad> loads = LiveShards(/*alone=*/false);
+  if (Place(job, loads).empty()) {
+    return absl::StrCat(MemoryText(job, loads, shards_),
+                        " now: waits for jobs to end, or to be deleted when they are over");
   }
   const Supply supply = SupplyFor(&job, nullptr);
   const uint32_t least = job.spec().workers_min();

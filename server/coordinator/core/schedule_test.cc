@@ -153,6 +153,50 @@ TEST_F(ScheduleTest, ATurnEnds) {
   EXPECT_TRUE(cluster.IsIn("later", SUCCEEDED));
 }
 
+TEST_F(ScheduleTest, WhatNoShardCanHoldIsRefusedWithTheFigures) {
+  Workers(1);
+  cluster.memory_room = 200;
+  cluster.RunFor(absl::Seconds(1));
+  JobSpec spec = Ssp("a", 1, 1);
+  const absl::Status refused = SubmitError(spec);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("job a needs 0.0 MiB of the shards' memory, in 2 partitions, and there is room for "
+                        "0.0 MiB (ps-0) even without other jobs: start more shards"));
+  EXPECT_EQ(cluster.Status("a").name(), "");
+}
+
+TEST_F(ScheduleTest, WhatFitsOnceOthersAreGoneWaits) {
+  Workers(2);
+  SubmitLong("first", 1, 1);
+  ASSERT_TRUE(Has("first", 1));
+  cluster.memory_room = 200;
+  cluster.RunFor(absl::Seconds(1));
+  Submit(Ssp("second", 1, 1));
+  EXPECT_TRUE(cluster.IsIn("second", PENDING));
+  EXPECT_THAT(cluster.Status("second").reason(), HasSubstr("and there is room for 0.0 MiB (ps-0) now: "
+                                                           "waits for jobs to end, or to be deleted"));
+  cluster.RunFor(absl::Seconds(5));
+  EXPECT_TRUE(cluster.IsIn("second", PENDING));
+  cluster.memory_room = 5000;
+  EXPECT_TRUE(Ends("second", SUCCEEDED));
+}
+
+// They wait for their turn to be looked at.
+TEST_F(ScheduleTest, OfAHundredSubmissionsAtOnceNoneIsRefused) {
+  Workers(2);
+  std::vector<CallId> calls;
+  for (int i = 0; i < 100; ++i) {
+    calls.push_back(cluster.NewCall());
+    SubmitRequest request;
+    *request.mutable_spec() = Ssp("job-" + std::to_string(i), 1, 1);
+    cluster.Step(SubmitEvent{calls.back(), request});
+  }
+  for (const CallId call : calls) {
+    EXPECT_TRUE(std::holds_alternative<SubmitReply>(cluster.Await(call)));
+  }
+}
+
 TEST_F(ScheduleTest, SmallJobsAreSpreadOverShards) {
   cluster.AddShard("ps-1");
   Workers(1);

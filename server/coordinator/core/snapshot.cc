@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/data_plan/job_steps.h"
 #include "common/placement/layout.h"
+#include "common/placement/shard_memory_plan.h"
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/core/records.h"
 
@@ -56,6 +57,7 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
       job.unreadable = std::string(planned.message());
       job.partitions.assign(static_cast<size_t>(job.state.views_size()), std::nullopt);
       job.partition_elements.assign(job.partitions.size(), 0);
+      job.partition_bytes.assign(job.partitions.size(), 0);
     }
     RestoreJob(job);
     Enlist(job);
@@ -137,6 +139,10 @@ absl::Status Coordinator::Core::PlanPartitions(Job& job) {
   job.stored.set_parameters(layout.elements);
   job.partitions.assign(layout.partitions.size(), std::nullopt);
   job.partition_elements.clear();
+  job.partition_bytes.clear();
+  for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
+    job.partition_bytes.push_back(PlannedPartitionBytes(job.spec(), job.samples(), layout, PartitionId(p)));
+  }
   for (const auto& slices : layout.partitions) {
     uint64_t elements = 0;
     for (const SliceId slice : slices) elements += layout.slices[slice.value].elements;
