@@ -186,6 +186,7 @@ JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
         spec.Child("evaluate").Integer("everyEpochs", 1, 1, limits::kEpochsMax));
   }
   ReadStop(spec, out.mutable_stop());
+  out.set_output(spec.Text("output", ""));
   if (spec.Has("tensorboard")) out.set_tensorboard(ExpandPath(spec, "tensorboard", options));
   return out;
 }

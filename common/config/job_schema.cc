@@ -165,6 +165,7 @@ Field SpecField() {
           NotBuilt("metrics", "which metrics; accuracy and loss are always measured"),
           NotBuilt("keep", "keeps the best parameters")}),
       NotBuilt("checkpoint", "saves state to files"),
+      Leaf("output", T::kString, "", "safetensors file that the coordinator writes when the job succeeds, beneath its --output-root"),
       Leaf("tensorboard", T::kString, "", "folder for TensorBoard's event files, written by the coordinator"),
       Group("stop", T::kMap, "when the job is done: the first that comes", {
           Leaf("epochs", T::kInteger, "1", "passes over the data"),

@@ -2,7 +2,10 @@
 #include <cctype>
 #include <cmath>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
 #include "common/config/optimizer_section.h"
@@ -12,6 +15,8 @@
 namespace starling::config {
 namespace {
 
+// File systems take 255; the temporary file's name is longer.
+constexpr size_t kFileNameBytesMax = 240;
 constexpr int64_t kCounterSamplesMax = int64_t{1} << 24;  // fp32 counts exactly up to here
 
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
@@ -121,6 +126,23 @@ void AddUnusedHoldout(const char* what, const DataSource::Csv& csv, std::vector<
                               "train or part: holdout, or remove it"));
 }
 
+// What lies beneath the coordinator's --output-root, whatever is there.
+absl::Status CheckOutput(const std::string& output) {
+  if (output.empty()) return absl::OkStatus();
+  constexpr absl::string_view kEnding = ".safetensors";
+  bool good = output.size() <= limits::kPathBytesMax && absl::EndsWith(output, kEnding);
+  for (const absl::string_view name : absl::StrSplit(output, '/')) {
+    good = good && !name.empty() && name != "." && name != ".." && name != kEnding &&
+           name.size() <= kFileNameBytesMax;
+  }
+  for (const char c : output) good = good && static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
+  if (good) return absl::OkStatus();
+  return Invalid(absl::StrCat(
+      "output: expected the name of a .safetensors file beneath the coordinator's --output-root, like "
+      "runs/digits.safetensors, without a leading / and without .., got \"",
+      absl::CHexEscape(output.substr(0, 200)), "\""));
+}
+
 }  // namespace
 
 std::vector<std::string> UnusedKeys(const JobSpec& spec) {
@@ -191,7 +213,7 @@ absl::Status ValidateSpec(const JobSpec& spec) {
     return Invalid(absl::StrCat("tensorboard: expected an absolute path of at most ", limits::kPathBytesMax,
                                 " bytes, got \"", folder.substr(0, 200), "\""));
   }
-  return absl::OkStatus();
+  return CheckOutput(spec.output());
 }
 
 }  // namespace starling::config

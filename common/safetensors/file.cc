@@ -145,36 +145,59 @@ absl::StatusOr<std::vector<float>> Reader::ReadFloats(absl::string_view name) co
   return values;
 }
 
-Writer::Writer(std::string path, std::string temporary, int fd, uint64_t data_bytes)
-    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd), data_bytes_(data_bytes) {}
+Writer::Writer(OwnedFd folder, std::string path, std::string name, std::string temporary, OwnedFd file)
+    : folder_(std::move(folder)),
+      path_(std::move(path)),
+      name_(std::move(name)),
+      temporary_(std::move(temporary)),
+      file_(std::move(file)) {}
 
-Writer::Writer(Writer&& other) noexcept
-    : path_(std::move(other.path_)),
-      temporary_(std::move(other.temporary_)),
-      fd_(std::exchange(other.fd_, -1)),
-      data_bytes_(other.data_bytes_),
-      written_(other.written_) {}
+Writer::Writer(Writer&& other) noexcept = default;
 
 Writer::~Writer() {
-  if (fd_ < 0) return;
-  close(fd_);
-  if (!in_place()) unlink(temporary_.c_str());
+  if (file_.open() && !in_place()) unlinkat(folder(), temporary_.c_str(), 0);
 }
+
+int Writer::folder() const { return folder_.open() ? folder_.get() : AT_FDCWD; }
 
 absl::StatusOr<Writer> Writer::Create(const std::string& path, std::vector<TensorInfo> tensors,
                                       std::map<std::string, std::string> metadata) {
-  STARLING_ASSIGN_OR_RETURN(const std::string header, EncodeHeader(&tensors, std::move(metadata)));
   const bool in_place = IsSpecialFile(path);
   std::string temporary = in_place ? path : absl::StrCat(path, ".XXXXXX");
-  const int fd = in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
-                          : mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) return SystemError(in_place ? "open" : "create a file beside", path);
-  Writer writer(path, std::move(temporary), fd, tensors.empty() ? 0 : tensors.back().end);
-  if (!in_place && fchmod(fd, 0644) != 0) return SystemError("chmod", writer.temporary_);
-  STARLING_RETURN_IF_ERROR(WriteAll(
-      fd, writer.temporary_,
-      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(header.data()), header.size())));
+  OwnedFd file(in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
+                        : mkostemp(temporary.data(), O_CLOEXEC));
+  if (!file.open()) return SystemError(in_place ? "open" : "create a file beside", path);
+  Writer writer(OwnedFd(), path, path, std::move(temporary), std::move(file));
+  STARLING_RETURN_IF_ERROR(writer.Begin(std::move(tensors), std::move(metadata)));
   return writer;
+}
+
+absl::StatusOr<Writer> Writer::CreateIn(OwnedFd folder, const std::string& name,
+                                        const std::string& shown, std::vector<TensorInfo> tensors,
+                                        std::map<std::string, std::string> metadata) {
+  struct stat there;
+  if (fstatat(folder.get(), name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+      !S_ISREG(there.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(shown, " is there, and is no regular file: it is not replaced"));
+  }
+  std::string temporary = absl::StrCat(name, ".partial");
+  unlinkat(folder.get(), temporary.c_str(), 0);
+  OwnedFd file(openat(folder.get(), temporary.c_str(),
+                      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!file.open()) return SystemError("create a file beside", shown);
+  Writer writer(std::move(folder), shown, name, std::move(temporary), std::move(file));
+  STARLING_RETURN_IF_ERROR(writer.Begin(std::move(tensors), std::move(metadata)));
+  return writer;
+}
+
+absl::Status Writer::Begin(std::vector<TensorInfo> tensors, std::map<std::string, std::string> metadata) {
+  STARLING_ASSIGN_OR_RETURN(const std::string header, EncodeHeader(&tensors, std::move(metadata)));
+  header_bytes_ = header.size();
+  data_bytes_ = tensors.empty() ? 0 : tensors.back().end;
+  if (!in_place() && fchmod(file_.get(), 0644) != 0) return SystemError("chmod", path_);
+  return WriteAll(file_.get(), path_,
+                  absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(header.data()), header.size()));
 }
 
 absl::Status Writer::Append(absl::Span<const uint8_t> bytes) {
@@ -183,7 +206,7 @@ absl::Status Writer::Append(absl::Span<const uint8_t> bytes) {
                                               " bytes, got at least ",
                                               bytes.size() - (data_bytes_ - written_), " more"));
   }
-  STARLING_RETURN_IF_ERROR(WriteAll(fd_, temporary_, bytes));
+  STARLING_RETURN_IF_ERROR(WriteAll(file_.get(), path_, bytes));
   written_ += bytes.size();
   return absl::OkStatus();
 }
@@ -199,12 +222,16 @@ absl::Status Writer::Finish() {
         absl::StrCat(path_, ": the tensors have ", data_bytes_, " bytes, got ", written_));
   }
   if (in_place()) {
-    return close(std::exchange(fd_, -1)) == 0 ? absl::OkStatus() : SystemError("write", path_);
+    file_.Reset();
+    return absl::OkStatus();
   }
-  if (fsync(fd_) != 0) return SystemError("sync", temporary_);
-  if (rename(temporary_.c_str(), path_.c_str()) != 0) return SystemError("rename to", path_);
-  close(std::exchange(fd_, -1));
-  return SyncFolderOf(path_);
+  if (fsync(file_.get()) != 0) return SystemError("sync", path_);
+  if (renameat(folder(), temporary_.c_str(), folder(), name_.c_str()) != 0) {
+    return SystemError("rename to", path_);
+  }
+  file_.Reset();
+  if (!folder_.open()) return SyncFolderOf(path_);
+  return fsync(folder_.get()) == 0 ? absl::OkStatus() : SystemError("sync the folder of", path_);
 }
 
 }  // namespace starling::safetensors

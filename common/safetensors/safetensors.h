@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/owned_fd.h"
 
 namespace starling::safetensors {
 
@@ -105,6 +106,12 @@ class Writer {
   static absl::StatusOr<Writer> Create(const std::string& path, std::vector<TensorInfo> tensors,
                                        std::map<std::string, std::string> metadata);
 
+  // The file `name` in `folder`. Neither it nor the temporary file, whose name is known, is followed where
+  // it is a link. A temporary file that an earlier writer left is removed. `shown`: the path, for errors.
+  static absl::StatusOr<Writer> CreateIn(OwnedFd folder, const std::string& name,
+                                         const std::string& shown, std::vector<TensorInfo> tensors,
+                                         std::map<std::string, std::string> metadata);
+
   Writer(Writer&& other) noexcept;
   Writer& operator=(Writer&&) = delete;
   ~Writer();
@@ -116,13 +123,20 @@ class Writer {
   // kFailedPrecondition when bytes are missing. Then syncs the file, renames it, syncs the folder.
   absl::Status Finish();
 
- private:
-  Writer(std::string path, std::string temporary, int fd, uint64_t data_bytes);
-  bool in_place() const { return temporary_ == path_; }
+  uint64_t file_bytes() const { return header_bytes_ + data_bytes_; }
 
-  std::string path_;
+ private:
+  Writer(OwnedFd folder, std::string path, std::string name, std::string temporary, OwnedFd file);
+  absl::Status Begin(std::vector<TensorInfo> tensors, std::map<std::string, std::string> metadata);
+  int folder() const;
+  bool in_place() const { return temporary_ == name_; }
+
+  OwnedFd folder_;    // of `name_` and `temporary_`; none: they are paths
+  std::string path_;  // for errors
+  std::string name_;
   std::string temporary_;
-  int fd_ = -1;
+  OwnedFd file_;
+  uint64_t header_bytes_ = 0;
   uint64_t data_bytes_ = 0;
   uint64_t written_ = 0;
 };

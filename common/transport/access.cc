@@ -37,7 +37,7 @@ constexpr MethodRow kMethods[] = {
     {"/starling.CoordinatorService/Curves", {kClient}},
     {"/starling.CoordinatorService/Explain", {kClient}},
     // The data plane. What may go over the stream: SendersOf.
-    {"/starling.ParameterServer/Exchange", {kClient, kWorker, kShard}},
+    {"/starling.ParameterServer/Exchange", {kClient, kWorker, kShard, kCoordinator}},
     // What every daemon answers. Echo is called by who was told to measure.
     {"/starling.Daemon/Info", kAllRoles},
     {"/starling.Daemon/Echo", kAllRoles},
@@ -83,9 +83,9 @@ RoleSet SendersOf(FrameType type) {
   switch (type) {
     case FrameType::kPush: return {kWorker};
     case FrameType::kClose: return {kWorker};
-    case FrameType::kPull: return {kWorker, kClient};  // a client's: CheckFrameSender
+    case FrameType::kPull: return {kWorker, kClient, kCoordinator};  // those others': CheckFrameSender
     case FrameType::kDecision: return {kShard};
-    case FrameType::kCredit: return {kWorker, kClient, kShard};
+    case FrameType::kCredit: return {kWorker, kClient, kShard, kCoordinator};
     // A shard's answers.
     case FrameType::kAck: return {};
     case FrameType::kValue: return {};
@@ -104,10 +104,11 @@ absl::Status CheckFrameSender(const FrameHeader& header, PeerRole sender) {
         absl::StrCat("a frame of type ", FrameTypeName(header.type), " may be sent to a shard by a ",
                      senders.ToString(), "; the sender is a ", PeerRoleName(sender)));
   }
-  if (sender == kClient && header.type == FrameType::kPull &&
+  if (sender != kWorker && header.type == FrameType::kPull &&
       (header.flags & frame_flags::kReader) == 0) {
     return absl::PermissionDeniedError(
-        "a client may only read: expected a pull with the reader's flag, got one without");
+        absl::StrCat("a ", PeerRoleName(sender),
+                     " may only read: expected a pull with the reader's flag, got one without"));
   }
   return absl::OkStatus();
 }

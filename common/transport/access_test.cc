@@ -36,8 +36,9 @@ TEST(Access, WorkersPushAndShardsDecide) {
     header.type = static_cast<FrameType>(type);
     for (const PeerRole role : kPeerRoles) {
       const absl::Status status = CheckFrameSender(header, role);
-      const bool client_pull = header.type == FrameType::kPull && role == PeerRole::kClient;
-      EXPECT_EQ(status.ok(), SendersOf(header.type).has(role) && !client_pull)
+      // Readers' pulls have a flag.
+      const bool reader = header.type == FrameType::kPull && role != PeerRole::kWorker;
+      EXPECT_EQ(status.ok(), SendersOf(header.type).has(role) && !reader)
           << FrameTypeName(header.type) << " " << PeerRoleName(role);
       EXPECT_EQ(status.code(), status.ok() ? absl::StatusCode::kOk : absl::StatusCode::kPermissionDenied);
     }
@@ -46,15 +47,17 @@ TEST(Access, WorkersPushAndShardsDecide) {
   EXPECT_EQ(SendersOf(FrameType::kDecision), RoleSet{PeerRole::kShard});
 }
 
-TEST(Access, ClientsReadOnly) {
-  FrameHeader pull;
-  pull.type = FrameType::kPull;
-  EXPECT_FALSE(CheckFrameSender(pull, PeerRole::kClient).ok());
-  pull.flags = frame_flags::kReader;
-  EXPECT_TRUE(CheckFrameSender(pull, PeerRole::kClient).ok());
-  EXPECT_FALSE(CheckFrameSender(pull, PeerRole::kShard).ok());
-  pull.type = FrameType::kPush;
-  EXPECT_FALSE(CheckFrameSender(pull, PeerRole::kClient).ok());
+TEST(Access, ClientsAndTheCoordinatorReadOnly) {
+  for (const PeerRole reader : {PeerRole::kClient, PeerRole::kCoordinator}) {
+    FrameHeader pull;
+    pull.type = FrameType::kPull;
+    EXPECT_FALSE(CheckFrameSender(pull, reader).ok());
+    pull.flags = frame_flags::kReader;
+    EXPECT_TRUE(CheckFrameSender(pull, reader).ok());
+    EXPECT_FALSE(CheckFrameSender(pull, PeerRole::kShard).ok());
+    pull.type = FrameType::kPush;
+    EXPECT_FALSE(CheckFrameSender(pull, reader).ok());
+  }
 }
 
 }  // namespace

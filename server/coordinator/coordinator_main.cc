@@ -49,6 +49,7 @@ struct CoordinatorFlags {
   DaemonFlags daemon;
   std::string state;
   std::string tensorboard_root;
+  std::string output_root;
   std::string keep_ended_jobs;
   std::string keep_ended_for;
 };
@@ -75,15 +76,18 @@ absl::Status TakeRetention(const CoordinatorFlags& flags, CoordinatorOptions* op
   return absl::OkStatus();
 }
 
+absl::Status CheckRoot(absl::string_view flag, const std::string& root) {
+  if (root.empty() || root.front() == '/') return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, ": expected an absolute path, got \"", root, "\""));
+}
+
 absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_request,
                    int* exit_status) {
   const DaemonFlags& flags = coordinator_flags.daemon;
   const std::string& state = coordinator_flags.state;
-  if (const std::string& root = coordinator_flags.tensorboard_root;
-      !root.empty() && root.front() != '/') {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--tensorboard-root: expected an absolute path, got \"", root, "\""));
-  }
+  STARLING_RETURN_IF_ERROR(CheckRoot("--tensorboard-root", coordinator_flags.tensorboard_root));
+  STARLING_RETURN_IF_ERROR(CheckRoot("--output-root", coordinator_flags.output_root));
   const Identity self{PeerRole::kCoordinator, flags.name};
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin, StartAdminPort(flags, self));
   absl::StatusOr<std::unique_ptr<StateStore>> store = OpenState(state);
@@ -95,11 +99,19 @@ absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_r
   options.tensorboard_root = coordinator_flags.tensorboard_root;
   options.new_cluster = DrawClusterId();
   STARLING_RETURN_IF_ERROR(TakeRetention(coordinator_flags, &options));
+  options.output_root = coordinator_flags.output_root;
+  const ReadValues read = [self, security = flags.security](
+                              const JobReply& job, const Layout& layout, const ReadPoint& point,
+                              absl::Time deadline, const SliceConsumer& consume,
+                              const std::atomic<bool>& stop) {
+    const std::unique_ptr<StreamClient> streams = MakeStreamClient(self, security);
+    return ReadSlices(*streams, job, layout, point, deadline, consume, &stop);
+  };
   absl::StatusOr<std::unique_ptr<CoordinatorHost>> host =
       CoordinatorHost::Start(options, *std::move(store), [exit_request](const absl::Status& status) {
         spdlog::critical("cannot store state, ending: {}", status.ToString());
         exit_request->Request(kExitError);
-      });
+      }, read);
   if (!host.ok()) return host.status();
 
   const auto addresses = std::make_shared<DaemonAddresses>();
@@ -157,6 +169,10 @@ int CoordinatorMain(int argc, char** argv) {
         "Folder beneath which jobs may have TensorBoard's event files written here, by this "
         "process's user; without one they may not",
         &coordinator_flags.tensorboard_root},
+       {"--output-root",
+        "Folder beneath which jobs may have their values written here when they end (spec.output), by "
+        "this process's user; without one they may not",
+        &coordinator_flags.output_root},
        {"--keep-ended-jobs",
         "Of jobs that have ended so many are kept, with their parameters; beyond, the oldest is "
         "deleted; \"all\": none is (default 9000)",

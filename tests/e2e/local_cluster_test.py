@@ -97,6 +97,27 @@ class LocalClusterTest(unittest.TestCase):
         self.starling("get", "jobs", expect=6)
         self.assertIn("no local cluster runs", self.starling("local", "down").stderr)
 
+    def test_down_says_what_ends_and_what_stays(self):
+        state = self.home / "a state"
+        self.addCleanup(self.starling, "local", "down", "--state", str(state), expect=None)
+        up = self.starling("local", "up", "--shards", "1", "--workers", "1", "--detach", "--state", str(state))
+        down = f"starling local down --state '{state}'"
+        self.assertIn(f"Stop it with {down}\n", up.stderr)
+        self.assertIn(f"Stop it with: {down}, or", self.starling("local", "up", "--state", str(state), expect=1).stderr)
+        address = ("--coordinator", up.stdout.strip().removeprefix("address="))
+        job = str(self.home / "job.yaml")
+        self.starling("submit", "-f", job, "--watch", "--set", "output=runs/count.safetensors", *address)
+        wait_until(lambda: (state / "outputs/runs/count.safetensors").exists(), 30, "the output")
+        exported = self.home / "exported.safetensors"
+        self.starling("export", "count", "--format", "safetensors", "-o", str(exported), *address)
+        self.assertEqual(exported.read_bytes(), (state / "outputs/runs/count.safetensors").read_bytes())
+        self.starling("submit", "-f", job, "--set", "metadata.name=endless", "--set", "stop.epochs=100000", *address)
+        words = self.starling("local", "down", "--state", str(state)).stderr
+        self.assertRegex(words, r"stops before their end, for good: endless \((RUNNING|PENDING), ")
+        self.assertIn("with their values, which are in memory alone: count\n", words)
+        self.assertIn(f"keeps {state}/outputs", words)
+        self.assertTrue((state / "outputs/runs/count.safetensors").exists())
+
     def test_starts_what_dies_again(self):
         address = self.up()
         before = self.incarnation("worker-0")

@@ -32,7 +32,7 @@ const std::map<std::string, RoleSet>& MethodRows() {
       {"/starling.CoordinatorService/Logs", {kClient}},
       {"/starling.CoordinatorService/Curves", {kClient}},
       {"/starling.CoordinatorService/Explain", {kClient}},
-      {"/starling.ParameterServer/Exchange", {kClient, kWorker, kShard}},
+      {"/starling.ParameterServer/Exchange", {kClient, kWorker, kShard, PeerRole::kCoordinator}},
       {"/starling.Daemon/Info", kAllRoles},
       {"/starling.Daemon/Echo", kAllRoles},
       {"/starling.Daemon/Spans", {kClient, PeerRole::kCoordinator}},
@@ -51,7 +51,7 @@ const std::map<FrameType, RoleSet>& FrameRows() {
       {FrameType::kPush, {kWorker}},
       {FrameType::kClose, {kWorker}},
       {FrameType::kPull, {kWorker}},  // but for readers, below
-      {FrameType::kCredit, {kClient, kWorker, kShard}},
+      {FrameType::kCredit, {kClient, kWorker, kShard, PeerRole::kCoordinator}},
       {FrameType::kDecision, {kShard}},
       {FrameType::kAck, {}},
       {FrameType::kValue, {}},

@@ -41,6 +41,7 @@ class CoordinatorNode : public Process {
     void Reply(CallId call, CoordinatorReply reply) override;
     void Log(absl::string_view) override {}
     void WriteCurve(const CurveNews&) override {}
+    void WriteOutput(const JobReply&) override {}  // no job here asks for one
 
     bool Counts();  // false: the process died before this action
 

@@ -102,7 +102,7 @@ int starling::cli::ClientMain(int argc, char** argv) {
   context.read_slices = [&context](const auto& job, const auto& layout, const auto& point, absl::Time deadline,
                            const auto& consume) {
     const auto streams = starling::MakeStreamClient({starling::PeerRole::kClient, "cli"}, context.security);
-    return starling::cli::ReadSlices(*streams, job, layout, point, deadline, consume);
+    return starling::ReadSlices(*streams, job, layout, point, deadline, consume);
   };
   const int code = starling::cli::RunApp(std::vector<std::string>(argv + 1, argv + argc), context);
   errno = 0;

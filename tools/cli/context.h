@@ -13,10 +13,10 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "common/transport/link_security.h"
+#include "common/values/slice_reader.h"
 #include "tools/cli/client.h"
 #include "tools/cli/daemon_peer.h"
 #include "tools/cli/daemons.h"
-#include "tools/cli/shard_reader.h"
 
 namespace starling::cli {
 
@@ -42,7 +42,7 @@ struct Context {
   std::function<int64_t()> steady_micros;  // a clock that is never set
   std::function<std::unique_ptr<Daemons>()> daemons;
   std::function<NodeReply()> describe_node;  // this machine
-  // shard_reader.h's ReadSlices, over streams of its own.
+  // slice_reader.h's ReadSlices, over streams of its own.
   std::function<absl::Status(const JobReply& job, const Layout& layout, const ReadPoint& point, absl::Time deadline,
                              const SliceConsumer& consume)>
       read_slices;

@@ -57,6 +57,15 @@ std::string PrecisionText(const JobReply& reply) {
                       " skipped");
 }
 
+std::string OutputText(const OutputStatus& output) {
+  switch (output.state()) {
+    case OutputStatus::WAITING: return absl::StrCat(output.path(), ", when the job has succeeded");
+    case OutputStatus::WRITING: return absl::StrCat(output.path(), ", is being written");
+    case OutputStatus::WRITTEN: return absl::StrCat(output.path(), ", ", BytesText(output.bytes()), ", on the coordinator's machine");
+    default: return absl::StrCat("not written to ", output.path(), ": ", output.error());
+  }
+}
+
 Rows JobFacts(const JobReply& reply) {
   const JobStatus& status = reply.status();
   const bool bounded = status.staleness_bound() != std::numeric_limits<uint64_t>::max();
@@ -86,6 +95,7 @@ Rows JobFacts(const JobReply& reply) {
   rows.push_back({"Lag of pulls:", LagText(status)});
   rows.push_back({"Coverage:", CoverageText(status)});
   rows.push_back({"Reproducible:", status.reproducible() ? "yes" : absl::StrCat("no: ", status.not_reproducible_because())});
+  if (status.has_output()) rows.push_back({"Output:", OutputText(status.output())});
   rows.push_back({"Run:", absl::StrCat("job ", status.uid(), ", era ", status.era(), ", roster ", status.roster(),
                                        ", coordinator's generation ", status.generation())});
   return rows;

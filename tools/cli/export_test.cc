@@ -21,6 +21,7 @@ class ExportTest : public CliTest {
     status.set_state(SUCCEEDED);
     reply_ = Reply(status);
     reply_.add_views();
+    reply_.add_values();
     Graph* model = reply_.mutable_spec()->mutable_model();
     AddParameter(model, "conv.weight", {2, 3}, TRAINABLE);
     AddParameter(model, "bn.mean", {2}, STATISTIC);
@@ -99,20 +100,44 @@ TEST_F(ExportTest, ARunningJobGivesItsNewestEvaluatedEpoch) {
   EXPECT_THAT(err_.str(), HasSubstr("after epoch 2"));
 }
 
-// It may have ended in the middle of a step; the least that all slices have is consistent.
-TEST_F(ExportTest, ABspJobIsReadAtTheVersionThatAllSlicesHave) {
+// What the job file says of BSP counts for nothing, nor does what it began with.
+TEST_F(ExportTest, APartitionIsReadAtTheVersionThatTheCoordinatorSays) {
   reply_.mutable_spec()->mutable_policy()->set_kind(Policy::BSP);
+  EXPECT_EQ(Export(), 0) << err_.str();
+  EXPECT_TRUE(points_.at(0).versions.empty());
+  reply_.mutable_spec()->mutable_policy()->set_kind(Policy::SSP);
   reply_.mutable_status()->set_state(FAILED);
+  reply_.mutable_values(0)->set_version(411);
   cluster_.jobs = {reply_};
-  EXPECT_EQ(Export(), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("not all shards of digits have reported"));
-  reply_.mutable_status()->set_sealed_steps(411);
-  cluster_.jobs = {reply_};
-  EXPECT_EQ(Export(), 0);
-  EXPECT_EQ(points_.at(0).version, 411u);
+  EXPECT_EQ(Export(), 0) << err_.str();
+  EXPECT_EQ(points_.at(1).versions.at(0), 411u);
   const auto file = safetensors::Reader::Open(path_);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->header().metadata.at("step"), "411");
+}
+
+TEST_F(ExportTest, ItWaitsALittleForShardsThatHaveNotToldTheEnd) {
+  JobReply early = reply_;
+  early.mutable_values(0)->set_unknown(true);
+  cluster_.jobs = {early, early, early, early, early, early, reply_};
+  EXPECT_EQ(Export(), 0) << err_.str();
+  cluster_.jobs = {early};
+  const absl::Time begin = now_;
+  EXPECT_EQ(Export(), 1);
+  EXPECT_LT(now_ - begin, absl::Seconds(11));
+  EXPECT_THAT(err_.str(), HasSubstr("has not told the coordinator of digits's end yet"));
+}
+
+TEST_F(ExportTest, LostValuesAreNamedWithTheirShard) {
+  reply_.mutable_values(0)->set_gone("lost with shard ps-1 at 127.0.0.1:9");
+  cluster_.jobs = {reply_};
+  EXPECT_EQ(Export(), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("the values of digits are gone: partition 0 of 1: lost with shard ps-1 at"));
+}
+
+TEST_F(ExportTest, AMissingFolderIsNotAMissingJob) {
+  EXPECT_EQ(Run({"export", "digits", "--format", "safetensors", "-o", path_ + ".d/x.safetensors"}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("No such file or directory"));
 }
 
 TEST_F(ExportTest, ACopyThatIsReplacedIsReadAnew) {
@@ -133,6 +158,7 @@ TEST_F(ExportTest, AFailureLeavesNoFile) {
 
 TEST_F(ExportTest, WhatHasNoParametersIsRefused) {
   reply_.clear_views();
+  reply_.clear_values();
   reply_.mutable_status()->set_state(PENDING);
   cluster_.jobs = {reply_};
   EXPECT_EQ(Export(), 1);

@@ -12,6 +12,8 @@ namespace {
 constexpr absl::Duration kReadDeadline = absl::Minutes(5);
 constexpr int kAttempts = 3;  // a copy may be replaced by the next epoch's while it is read
 constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(300);  // shards report what changed
+// Shards tell the last of a job shortly after its end; after a coordinator's start they report first.
+constexpr absl::Duration kSettlePatience = absl::Seconds(10);
 
 // The coordinator was reached: another exit code than where it was not.
 absl::Status NotUnreachable(const absl::Status& status) {
@@ -21,32 +23,29 @@ absl::Status NotUnreachable(const absl::Status& status) {
 // The end's values, or the newest epoch's copy.
 absl::StatusOr<ReadPoint> WhatToRead(const JobReply& job) {
   const JobStatus& status = job.status();
-  if (IsEnd(status.state()) && job.views_size() > 0) {
-    if (job.spec().policy().kind() != Policy::BSP) return ReadPoint();
-    // A job may end in the middle of a step: then some slices have sealed it, and others not.
-    if (status.has_sealed_steps()) return ReadPoint{.version = status.sealed_steps()};
-    return absl::UnavailableError(absl::StrCat(
-        "not all shards of ", status.name(),
-        " have reported to the coordinator since it started: try again, or see starling get shards"));
-  }
+  if (status.state() != RUNNING) return ValuesAtTheEnd(job);
   const EpochResult* evaluation = LastEvaluation(status);
-  if (status.state() == RUNNING && evaluation != nullptr) return ReadPoint{.epoch = evaluation->epoch()};
+  if (evaluation != nullptr) return ReadPoint{.epoch = evaluation->epoch()};
   return absl::FailedPreconditionError(absl::StrCat(
-      status.name(), " is ", JobState_Name(status.state()),
-      status.state() == RUNNING
-          ? " and has no complete copy of its parameters yet: wait for an evaluation, or for its end (starling wait "
-          : " and has no parameters (see: starling describe job ",
+      status.name(),
+      " is RUNNING and has no complete copy of its parameters yet: wait for an evaluation, or for its end "
+      "(starling wait ",
       status.name(), ")"));
 }
 
 }  // namespace
 
 absl::Status ReadJobValues(const std::string& name, Client& client, Context& context, const JobValuesUser& use) {
+  const absl::Time settled = context.now() + kSettlePatience;
   absl::Status status;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kAttempts;) {
     STARLING_ASSIGN_OR_RETURN(const JobReply job, client.GetJob(name));
     const auto point = WhatToRead(job);
+    if (absl::IsUnavailable(point.status()) && context.now() < settled && context.sleep(kBetweenAttempts)) {
+      continue;
+    }
     if (!point.ok()) return NotUnreachable(point.status());
+    ++attempt;
     STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec()));
     status = use(job, *point, layout, [&](const SliceConsumer& consume) {
       return context.read_slices(job, layout, *point, context.now() + kReadDeadline, consume);

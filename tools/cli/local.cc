@@ -1,12 +1,17 @@
 // starling local up | down.
 #include "tools/cli/local.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "tools/cli/address.h"
 #include "tools/cli/exit_code.h"
+#include "tools/cli/progress.h"
 #include "tools/local/cluster.h"
 #include "tools/local/detach.h"
 #include "tools/local/instance_lock.h"
@@ -17,6 +22,7 @@ namespace {
 
 // The stopping cluster's 5 s, and some.
 constexpr absl::Duration kDownPatience = absl::Seconds(8);
+constexpr uint32_t kJobsShown = 8;
 
 absl::StatusOr<local::StateDirectory> Directory(const std::string& flag, const Context& context) {
   if (flag.empty()) {
@@ -26,11 +32,20 @@ absl::StatusOr<local::StateDirectory> Directory(const std::string& flag, const C
   return local::StateDirectory(std::filesystem::absolute(flag).lexically_normal().string());
 }
 
-absl::Status RunsAlready(const local::StateDirectory& directory, pid_t holder) {
+// "starling local down", for the cluster in the folder that `flag` names.
+std::string DownCommand(const std::string& flag) {
+  if (flag.empty()) return "starling local down";
+  const bool plain = flag.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%") ==
+                     std::string::npos;
+  return absl::StrCat("starling local down --state ",
+                      plain ? flag : absl::StrCat("'", absl::StrReplaceAll(flag, {{"'", "'\\''"}}), "'"));
+}
+
+absl::Status RunsAlready(const local::StateDirectory& directory, pid_t holder, const std::string& flag) {
   return absl::AlreadyExistsError(absl::StrCat(
       "a local cluster runs already in ", directory.root(), " (process ", holder, ", coordinator at ",
       directory.ReadAddress().value_or("an address not known yet"),
-      ").\nStop it with: starling local down, or choose another folder with --state"));
+      ").\nStop it with: ", DownCommand(flag), ", or choose another folder with --state"));
 }
 
 // Who has registered, and is not lost.
@@ -45,6 +60,41 @@ absl::StatusOr<std::set<std::string>> Registered(Client& client) {
     if (worker.state() != "lost") names.insert(worker.name());
   }
   return names;
+}
+
+// "a, b and 3 more": the newest jobs in these states. Empty: none.
+absl::StatusOr<std::string> JobsIn(std::initializer_list<JobState> states, Client& client) {
+  ListJobsRequest request;
+  request.mutable_page()->set_size(kJobsShown);
+  for (const JobState state : states) request.add_states(state);
+  STARLING_ASSIGN_OR_RETURN(const ListJobsReply reply, client.ListJobs(request));
+  std::vector<std::string> names;
+  for (const JobStatus& job : reply.jobs()) {
+    const bool ended = IsEnd(job.state());
+    names.push_back(ended ? job.name()
+                          : absl::StrCat(job.name(), " (", JobState_Name(job.state()), ", ", PositionText(job, ", "), ")"));
+  }
+  const uint64_t more = reply.total() - std::min<uint64_t>(reply.total(), names.size());
+  return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
+// What ends with the cluster, and what stays.
+void SayWhatEnds(const local::StateDirectory& directory, Context& context) {
+  const auto address = directory.ReadAddress();
+  if (!address.ok()) return;
+  context.security = LinkSecurity::Loopback();
+  const auto client = context.connect(*address);
+  const auto unfinished = JobsIn({PENDING, RUNNING}, *client);
+  const auto ended = unfinished.ok() ? JobsIn({SUCCEEDED, FAILED, CANCELLED}, *client) : unfinished;
+  if (!ended.ok()) {
+    context.err << "its coordinator at " << *address << " does not answer, so what it runs is not known\n";
+    return;
+  }
+  if (!unfinished->empty()) context.err << "stops before their end, for good: " << *unfinished << "\n";
+  if (!ended->empty()) {
+    context.err << "forgets the jobs that are over, with their values, which are in memory alone: " << *ended << "\n";
+  }
+  context.err << "keeps " << directory.OutputsPath() << " (files of spec.output), logs, and what was exported\n";
 }
 
 class StreamAnnouncer : public local::Announcer {
@@ -84,7 +134,7 @@ int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directo
   if (!started.ok()) return fail(started);
   announcer.Err(absl::StrCat("the local cluster runs: ", up.shards, " shards, ", up.workers, " workers, logs in ",
                              directory.root(), "/logs. Stop it with ",
-                             up.detach ? "starling local down" : "Ctrl-C"));
+                             up.detach ? DownCommand(up.state_directory) : "Ctrl-C"));
   announcer.Err(absl::StrCat("see it at ", cluster.page()));
   announcer.Out(absl::StrCat("address=", cluster.address()));
   announcer.Done(kExitOk);
@@ -107,7 +157,7 @@ int RunLocalUp(const LocalUpOptions& options, Context& context) {
   absl::Status status = directory->Create();
   if (!status.ok()) return Fail(status, context), kExitError;
   const auto holder = local::LockHolder(directory->LockPath());
-  if (holder.ok() && *holder != 0) return Fail(RunsAlready(*directory, *holder), context);
+  if (holder.ok() && *holder != 0) return Fail(RunsAlready(*directory, *holder, options.state_directory), context);
 
   if (!options.detach) {
     StreamAnnouncer announcer(context);
@@ -124,6 +174,11 @@ int RunLocalUp(const LocalUpOptions& options, Context& context) {
 int RunLocalDown(const std::string& state_directory, Context& context) {
   const auto directory = Directory(state_directory, context);
   if (!directory.ok()) return Fail(directory.status(), context);
+  const auto holder = local::LockHolder(directory->LockPath());
+  if (holder.ok() && *holder != 0) {
+    context.err << "stopping the local cluster in " << directory->root() << "\n";
+    SayWhatEnds(*directory, context);
+  }
   const auto stopped = local::StopLockHolder(directory->LockPath(), kDownPatience);
   if (!stopped.ok()) return Fail(stopped.status(), context), kExitError;
   context.err << (*stopped ? "stopped the local cluster in " : "no local cluster runs in ") << directory->root() << "\n";

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/transport/grpc_util.h"
+#include "common/values/slice_reader.h"
 #include "proto/coordinator_service.grpc.pb.h"
 #include "tools/cli/grpc_client.h"
-#include "tools/cli/shard_reader.h"
 
 namespace starling::cli {
 namespace {
@@ -227,7 +227,7 @@ TEST_F(StreamsTest, SlicesOfTwoShardsComeInOrder) {
 
 TEST_F(StreamsTest, AVersionIsAskedForByItsNumber) {
   FakeShard shard(layout_, kNone, kNone);
-  const absl::Status status = Read({shard.address()}, {.version = 17});
+  const absl::Status status = Read({shard.address()}, {.versions = {{0, 17}}});
   ASSERT_TRUE(status.ok()) << status;
   const FrameHeader pull = shard.pulls().at(0);
   EXPECT_EQ(pull.flags, frame_flags::kReader | frame_flags::kVersion);

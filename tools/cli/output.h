@@ -6,16 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "common/base/message_json.h"
+#include "google/protobuf/repeated_ptr_field.h"
 #include "proto/job.pb.h"
-#include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
 
 namespace starling::cli {
-
-// Keys in lowerCamelCase and in the message's order, 64-bit integers as numbers, enums as names, every
-// singular field that is not a message present. UINT64_MAX, "none" in our messages, and numbers that
-// are not finite become null.
-nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
 
 std::string JsonText(const nlohmann::ordered_json& value);  // indented, ends with a newline
 std::string YamlText(const nlohmann::ordered_json& value);  // ends with a newline

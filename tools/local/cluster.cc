@@ -84,7 +84,7 @@ absl::Status Cluster::Launch(Daemon& daemon) {
   if (coordinator) {
     argv.insert(argv.end(), {"--state", directory.CoordinatorStatePath(),
                              // Clients and daemons here are the same user's: one may not do more.
-                             "--tensorboard-root", "/"});
+                             "--tensorboard-root", "/", "--output-root", directory.OutputsPath()});
   } else {
     argv.insert(argv.end(), {"--coordinator", address_});
   }

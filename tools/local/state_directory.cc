@@ -23,7 +23,7 @@ absl::Status FileError(const std::string& what, const std::string& path, const s
 }  // namespace
 
 absl::Status StateDirectory::Create() const {
-  for (const std::string& path : {root_, root_ + "/logs", root_ + "/run"}) {
+  for (const std::string& path : {root_, root_ + "/logs", root_ + "/run", OutputsPath()}) {
     std::error_code error;
     if (fs::create_directories(path, error); error) return FileError("make the folder", path, error);
     fs::permissions(path, fs::perms::owner_all, error);

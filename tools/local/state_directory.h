@@ -3,6 +3,7 @@
 //   lock                held by the supervisor while the cluster runs
 //   address             the coordinator's host:port, while the cluster runs
 //   coordinator/        the coordinator's durable state
+//   outputs/            what jobs with spec.output wrote; stays when a cluster ends
 //   logs/NAME.log       each daemon's log, and the supervisor's
 //   run/NAME.pid        each running daemon's process id
 //   run/NAME.address    where it listens, as it says itself
@@ -25,6 +26,7 @@ class StateDirectory {
   std::string LockPath() const { return root_ + "/lock"; }
   std::string AddressPath() const { return root_ + "/address"; }
   std::string CoordinatorStatePath() const { return root_ + "/coordinator"; }
+  std::string OutputsPath() const { return root_ + "/outputs"; }
   std::string LogPath(const std::string& name) const { return root_ + "/logs/" + name + ".log"; }
   std::string PidPath(const std::string& name) const { return root_ + "/run/" + name + ".pid"; }
   std::string PortPath(const std::string& name) const { return root_ + "/run/" + name + ".address"; }
@@ -33,7 +35,7 @@ class StateDirectory {
   // Makes the folder and those in it, readable by nobody else. kUnavailable with the system's reason.
   absl::Status Create() const;
 
-  // Removes what earlier clusters left, logs apart. Only with the lock held.
+  // Removes what earlier clusters left, logs and outputs apart. Only with the lock held.
   absl::Status Clear() const;
 
   // kNotFound: no cluster runs here.

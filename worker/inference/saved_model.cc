@@ -53,15 +53,6 @@ std::string Problem(const safetensors::TensorInfo* tensor, const ResolvedParamet
 
 }  // namespace
 
-JobSpec PreprocessingOf(const JobSpec& spec) {
-  JobSpec out;
-  if (spec.has_train()) *out.mutable_train() = spec.train();
-  if (spec.has_test()) *out.mutable_test() = spec.test();
-  if (spec.has_normalize()) *out.mutable_normalize() = spec.normalize();
-  *out.mutable_sample_shape() = spec.sample_shape();
-  return out;
-}
-
 absl::StatusOr<SavedModel> MakeModel(const JobSpec& spec) {
   SavedModel model;
   model.graph = spec.model();

@@ -11,6 +11,7 @@
 #include "common/graph/graph.h"
 #include "common/placement/layout.h"
 #include "common/safetensors/safetensors.h"
+#include "common/values/model_file.h"
 #include "proto/job.pb.h"
 
 namespace starling {
@@ -23,14 +24,6 @@ struct SavedModel {
       values;  // the flat buffer: layout.elements, in the order of layout; or none yet
   JobSpec preprocessing;      // train, test, normalize and sample_shape; the rest is unset
 };
-
-// The keys of the metadata of `starling export` that the model is read from: protobuf JSON of a
-// Graph, and of the fields of SavedModel::preprocessing in a JobSpec.
-inline constexpr char kModelKey[] = "model";
-inline constexpr char kPreprocessingKey[] = "preprocessing";
-
-// What `spec`, with its model resolved, says of how inputs become the model's.
-JobSpec PreprocessingOf(const JobSpec& spec);
 
 // The graph of spec.model, without values: it may be larger than the file at hand, or than memory.
 // kInvalidArgument: it is no valid graph.

@@ -51,6 +51,7 @@ void Coordinator::Core::Start(absl::Time now, absl::Time wall, CoordinatorSink& 
   for (auto& [uid, job] : jobs_) {
     job.running_since = now;
     if (job.over()) {
+      if (job.state.output().state() == OutputStatus::WRITING) OrderOutput(job);
       const absl::Time ended = absl::FromUnixMicros(job.state.ended_us());
       job.ended_at = now - std::max(absl::ZeroDuration(), wall - ended);
       continue;
@@ -116,6 +117,7 @@ void Coordinator::Core::Flush(CoordinatorSink& sink, bool tick) {
   const bool persist = !DefenceMasked(Defence::kCoordinatorPersist) || tick;
   if (persist && !batch_.empty()) sink.Persist(std::exchange(batch_, {}));
   for (const CurveNews& news : std::exchange(curve_news_, {})) sink.WriteCurve(news);
+  for (const JobReply& job : std::exchange(outputs_, {})) sink.WriteOutput(job);
   for (const std::string& sentence : std::exchange(sentences_, {})) sink.Log(sentence);
   for (auto& [call, reply] : std::exchange(replies_, {})) sink.Reply(call, std::move(reply));
 }

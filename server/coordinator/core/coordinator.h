@@ -102,6 +102,11 @@ struct ShardReportEvent {
   ShardReport report;
   std::string caller = {};
 };
+// The answer to CoordinatorSink::WriteOutput: the file's size, or why it could not be written.
+struct OutputWrittenEvent {
+  uint64_t job = 0;  // uid
+  absl::StatusOr<uint64_t> bytes;
+};
 struct CallGoneEvent {
   CallId call;
 };                    // the caller hung up: the call needs no answer any more
@@ -111,7 +116,8 @@ using CoordinatorEvent =
     std::variant<SubmitEvent, GetJobEvent, ListJobsEvent, ListWorkersEvent, ListShardsEvent,
                  OverviewEvent,
                  CancelJobEvent, DeleteJobEvent, SetPolicyEvent, CurvesEvent, LogsEvent, ExplainEvent,
-                 RegisterEvent, WorkerReportEvent, ShardReportEvent, CallGoneEvent, TickEvent>;
+                 RegisterEvent, WorkerReportEvent, ShardReportEvent, OutputWrittenEvent,
+                 CallGoneEvent, TickEvent>;
 
 inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 
@@ -164,6 +170,10 @@ class CoordinatorSink {
   // Must not block for the folder's sake. What cannot be written is lost to the files alone.
   virtual void WriteCurve(const CurveNews& news) = 0;
 
+  // Writes job.spec.output beneath output_root from the values that job.values names, and answers with an
+  // OutputWrittenEvent. Must not block. Comes again after a restart where no answer was stored.
+  virtual void WriteOutput(const JobReply& job) = 0;
+
   // For the daemon's own log, a sentence.
   virtual void Log(absl::string_view sentence) = 0;
 };
@@ -207,6 +217,8 @@ struct CoordinatorOptions {
   absl::Duration keep_ended_for = absl::InfiniteDuration();
   // Beneath it lie the folders for event files that jobs may name; empty: jobs may name none.
   std::string tensorboard_root;
+  // Beneath it lie the files that spec.output may name; empty: jobs may name none.
+  std::string output_root;
   // What starts a daemon, for messages to people.
   std::string worker_command = "starling-worker";
   std::string shard_command = "starling-ps";

@@ -225,6 +225,7 @@ class Coordinator::Core {
   void On(const RegisterEvent& event);
   void On(const WorkerReportEvent& event);
   void On(const ShardReportEvent& event);
+  void On(const OutputWrittenEvent& event);
   void On(const CallGoneEvent& event);
   void On(const TickEvent& event);
 
@@ -241,6 +242,14 @@ class Coordinator::Core {
   absl::StatusOr<Job> MakeJob(const Submission& submission, const Inspection& inspection) const;
   void Accept(Job job, CallId call, const Inspection& inspection);
   void RejectSubmission(const std::string& name, absl::Status status);
+
+  // on_output.cc
+  absl::Status CheckOutput(const JobSpec& spec) const;
+  std::string OutputPath(const JobSpec& spec) const;
+  void PlanOutput(Job& job) const;
+  void BeginOutput(Job& job);
+  void OrderOutput(Job& job);
+  void EndOutput(Job& job, const absl::StatusOr<uint64_t>& bytes);
 
   // on_policy.cc
   static void StartPolicies(Job& job);
@@ -392,6 +401,7 @@ class Coordinator::Core {
   JobStatus ListedStatusOf(const Job& job) const;
   std::string StateOf(const Worker& worker) const;
   static std::string StateOf(const Shard& shard);
+  JobReply DescribeJob(const Job& job) const;
   std::string ReasonOf(const Job& job) const;
   static void AddEpochs(const Job& job, Epochs epochs, JobStatus& status);
   static void NoteTested(Job& job, uint32_t epoch);
@@ -407,7 +417,6 @@ class Coordinator::Core {
   void AddWorkerFigures(const Job& job, JobStatus& status) const;
   void AddShardFigures(const Job& job, JobStatus& status) const;
   uint64_t StepsDone(const Job& job) const;
-  static std::optional<uint64_t> SealedSteps(const Job& job);
   static uint64_t JobStepsOf(const Job& job);
 
   // jobs.cc
@@ -432,6 +441,18 @@ class Coordinator::Core {
   void ForgetRecord(const Shard& shard) { Delete(records::Shard(shard.id())); }
   std::string RetentionText() const;
   std::string KeptUntil(const Job& job) const;
+
+  // values.cc: what is read of a job's values
+  // Of each partition, ascending; empty before the job ran. Those of a job that is over stand still once
+  // they are settled; until then the partitions whose shards have not told their last are unknown.
+  std::vector<PartitionValues> ValuesOf(const Job& job) const;
+  // The version that is read of all partitions in BSP. Nothing: none is in BSP, or not all have reported.
+  std::optional<uint64_t> SealedSteps(const Job& job) const;
+  // The job is over, and state.values says what is read of each partition: shards need keep no more.
+  static bool ValuesSettled(const Job& job);
+  void SettleValues(Job& job);
+  void LoseValues(Job& job, const Shard& shard, const std::vector<uint32_t>& partitions,
+                  const std::string& why);
 
   // on_tick.cc
   void LoseTheSilent();
@@ -493,6 +514,7 @@ class Coordinator::Core {
   StoreBatch batch_;
   std::vector<std::pair<CallId, CoordinatorReply>> replies_;
   std::vector<CurveNews> curve_news_;
+  std::vector<JobReply> outputs_;
   std::vector<std::string> sentences_;
   std::set<uint32_t> touched_workers_;
   std::set<uint32_t> touched_shards_;

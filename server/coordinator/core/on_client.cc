@@ -53,10 +53,7 @@ class PageRoom {
 void Coordinator::Core::On(const GetJobEvent& event) {
   const Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
-  JobReply reply;
-  *reply.mutable_status() = StatusOf(*job);
-  *reply.mutable_spec() = job->spec();
-  *reply.mutable_views() = job->state.views();
+  JobReply reply = DescribeJob(*job);
   AddWarnings(reply);
   Reply(event.call, std::move(reply));
 }

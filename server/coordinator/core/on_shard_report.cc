@@ -52,6 +52,7 @@ void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& statu
   if (job.running()) NoteCounters(job, partition);
   std::string& fault = *job.partitions[partition]->mutable_fault();
   fault.resize(CutUtf8(fault, limits::kFaultBytesMax).size());
+  if (job.over()) SettleValues(job);
   if (!job.running()) return;
   if (!status.fault().empty()) {
     return End(job, FAILED,

@@ -55,6 +55,7 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
         "--keep-ended-jobs, which deletes the oldest that have ended"));
   }
   STARLING_RETURN_IF_ERROR(CheckTensorboard(spec));
+  STARLING_RETURN_IF_ERROR(CheckOutput(spec));
   STARLING_RETURN_IF_ERROR(CheckDevice(spec));
   uint64_t bytes = spec.ByteSizeLong();
   for (const auto& [name, other] : submissions_) bytes += other.request.spec().ByteSizeLong();
@@ -253,10 +254,12 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   }
   STARLING_RETURN_IF_ERROR(ResolveModel(inspection, spec));
   STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));
+  STARLING_RETURN_IF_ERROR(CheckOutput(spec));  // another may have taken the name meanwhile
   STARLING_RETURN_IF_ERROR(PlanPartitions(job));
   STARLING_RETURN_IF_ERROR(CheckShardMemory(job));
   job.state.set_state(PENDING);
   StartPolicies(job);
+  PlanOutput(job);
   if (spec.optimizer().learning_rate().has_cosine() && spec.stop().wall_time_seconds() > 0 &&
       spec.stop().epochs() == limits::kEpochsMax && spec.stop().steps() == 0) {
     job.stored.add_warnings(absl::StrCat(

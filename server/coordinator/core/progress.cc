@@ -253,6 +253,7 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
     job.state.mutable_roster()->set_number(job.state.roster().number() + 1);
     job.state.mutable_roster()->clear_members();
   }
+  if (state != SUCCEEDED) BeginOutput(job);
   SaveState(job);
   Log(job, absl::StrCat(JobState_Name(state), reason.empty() ? "" : ": ", reason));
   TouchJob(job);
@@ -271,6 +272,7 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
   job.guard.reset();
   job.evaluation_seen.reset();
   job.recovering = false;
+  SettleValues(job);
   schedule_ = true;
 }
 

@@ -136,6 +136,11 @@ absl::Status Coordinator::Core::PlanPartitions(Job& job) {
       static_cast<size_t>(job.state.views_size()) != layout.partitions.size()) {
     return Unreadable(records::JobState(job.uid()));
   }
+  for (const PartitionValues& values : job.state.values()) {
+    if (values.partition() >= static_cast<uint32_t>(job.state.views_size())) {
+      return Unreadable(records::JobState(job.uid()));
+    }
+  }
   job.stored.set_parameters(layout.elements);
   job.partitions.assign(layout.partitions.size(), std::nullopt);
   job.partition_elements.clear();

@@ -131,6 +131,7 @@ JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
   AddPolicies(job, status);
   status.set_roster(job.state.roster().number());
   status.set_generation(generation());
+  if (job.state.has_output()) *status.mutable_output() = job.state.output();
   AddWorkerFigures(job, status);
   AddShardFigures(job, status);
   if (job.over()) AddAverages(job, status);
@@ -161,6 +162,16 @@ JobStatus Coordinator::Core::ListedStatusOf(const Job& job) const {
   return status;
 }
 
+JobReply Coordinator::Core::DescribeJob(const Job& job) const {
+  JobReply reply;
+  *reply.mutable_status() = StatusOf(job);
+  *reply.mutable_spec() = job.spec();
+  *reply.mutable_views() = job.state.views();
+  const std::vector<PartitionValues> values = ValuesOf(job);
+  reply.mutable_values()->Assign(values.begin(), values.end());
+  return reply;
+}
+
 void Coordinator::Core::AddPolicies(const Job& job, JobStatus& status) {
   status.set_policy(PolicyText(job.policy().policy()));
   status.set_reproducible(true);
@@ -188,17 +199,6 @@ void Coordinator::Core::AddWorkerFigures(const Job& job, JobStatus& status) cons
   const int members = job.state.roster().members_size();
   status.set_workers(static_cast<uint32_t>(members));
   if (members > 0) status.set_hidden_share(hidden / members);
-}
-
-std::optional<uint64_t> Coordinator::Core::SealedSteps(const Job& job) {
-  std::optional<uint64_t> sealed;
-  if (!job.bsp()) return sealed;
-  for (const auto& partition : job.partitions) {
-    if (!partition) return std::nullopt;
-    if (!partition->has_sealed_steps()) continue;
-    sealed = std::min(sealed.value_or(partition->sealed_steps()), partition->sealed_steps());
-  }
-  return sealed;
 }
 
 void Coordinator::Core::AddShardFigures(const Job& job, JobStatus& status) const {

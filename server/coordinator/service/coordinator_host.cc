@@ -19,13 +19,13 @@ constexpr absl::Duration kFolderDeadline = absl::Seconds(10);
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     const CoordinatorOptions& options, std::unique_ptr<StateStore> store,
-    std::function<void(const absl::Status&)> on_fatal) {
+    std::function<void(const absl::Status&)> on_fatal, ReadValues read) {
   absl::StatusOr<StoreSnapshot> snapshot = store->Load();
   if (!snapshot.ok()) return snapshot.status();
   absl::StatusOr<std::unique_ptr<Coordinator>> core = Coordinator::Create(options, *snapshot);
   if (!core.ok()) return core.status();
   std::unique_ptr<CoordinatorHost> host(
-      new CoordinatorHost(options, *std::move(core), std::move(store), std::move(on_fatal)));
+      new CoordinatorHost(options, *std::move(core), std::move(store), std::move(on_fatal), std::move(read)));
   std::promise<absl::Status> started;
   host->loop_.Post([&] {
     host->core_->Start(MonotonicNow(), absl::Now(), *host);
@@ -40,11 +40,12 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
 CoordinatorHost::CoordinatorHost(const CoordinatorOptions& options,
                                  std::unique_ptr<Coordinator> core,
                                  std::unique_ptr<StateStore> store,
-                                 std::function<void(const absl::Status&)> on_fatal)
+                                 std::function<void(const absl::Status&)> on_fatal, ReadValues read)
     : on_fatal_(std::move(on_fatal)),
       core_(std::move(core)),
       store_(std::move(store)),
       curves_(options.tensorboard_root),
+      outputs_(options.output_root, std::move(read)),
       loop_("coordinator") {}
 
 CoordinatorHost::~CoordinatorHost() { Stop(); }
@@ -117,6 +118,7 @@ void CoordinatorHost::BeginShutdown() {
 
 void CoordinatorHost::Stop() {
   BeginShutdown();
+  outputs_.Stop();
   curves_.Stop();
   loop_.Stop();
 }
@@ -147,6 +149,15 @@ void CoordinatorHost::Reply(CallId call, CoordinatorReply reply) {
 
 void CoordinatorHost::WriteCurve(const CurveNews& news) {
   if (closed_.ok()) curves_.Write(news);
+}
+
+void CoordinatorHost::WriteOutput(const JobReply& job) {
+  if (!closed_.ok()) return;
+  outputs_.Write(job, [this, uid = job.status().uid()](absl::StatusOr<uint64_t> bytes) {
+    loop_.Post([this, event = OutputWrittenEvent{uid, std::move(bytes)}] {
+      if (closed_.ok()) Step(event);
+    });
+  });
 }
 
 void CoordinatorHost::Log(absl::string_view sentence) {

@@ -14,6 +14,7 @@
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/service/control_traffic.h"
 #include "server/coordinator/service/curve_writer.h"
+#include "server/coordinator/service/output_writer.h"
 #include "server/coordinator/store/state_store.h"
 
 namespace grpc {
@@ -29,10 +30,10 @@ class CoordinatorHost final : private CoordinatorSink {
   using MakeEvent = std::function<CoordinatorEvent(CallId)>;
 
   // Reads the store and starts the core. `on_fatal` is called, once, when the store fails: from then
-  // on every call is answered kUnavailable, and the process must end.
+  // on every call is answered kUnavailable, and the process must end. `read` is for spec.output.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
       const CoordinatorOptions& options, std::unique_ptr<StateStore> store,
-      std::function<void(const absl::Status&)> on_fatal);
+      std::function<void(const absl::Status&)> on_fatal, ReadValues read = nullptr);
   ~CoordinatorHost() override;  // Stop()
 
   // Thread-safe. The id is for Gone.
@@ -59,11 +60,12 @@ class CoordinatorHost final : private CoordinatorSink {
  private:
   CoordinatorHost(const CoordinatorOptions& options, std::unique_ptr<Coordinator> core,
                   std::unique_ptr<StateStore> store,
-                  std::function<void(const absl::Status&)> on_fatal);
+                  std::function<void(const absl::Status&)> on_fatal, ReadValues read);
 
   void Persist(const StoreBatch& batch) override;
   void Reply(CallId call, CoordinatorReply reply) override;
   void WriteCurve(const CurveNews& news) override;
+  void WriteOutput(const JobReply& job) override;
   void Log(absl::string_view sentence) override;
 
   void Step(const CoordinatorEvent& event);
@@ -86,6 +88,7 @@ class CoordinatorHost final : private CoordinatorSink {
   absl::Status closed_;  // not OK: no more steps; what every call gets
 
   CurveWriter curves_;
+  OutputWriter outputs_;
   EventLoop loop_;  // last: its thread ends first
 };
 

@@ -31,6 +31,7 @@ void SetLoss(double loss, StepMetrics& metrics) {
 
 MiniCluster::MiniCluster(CoordinatorOptions options) : options_(std::move(options)) {
   if (options_.tensorboard_root.empty()) options_.tensorboard_root = "/runs";
+  if (options_.output_root.empty()) options_.output_root = "/outputs";
   StartCoordinator();
 }
 
@@ -305,6 +306,8 @@ void MiniCluster::Report(MiniShard& shard) {
       PartitionStatus* status = report.add_partitions();
       *status->mutable_run() = job.job().run();
       status->set_partition(partition.partition());
+      status->set_fault(shard.refuses);
+      if (!shard.refuses.empty()) continue;
       status->set_ready(true);
       status->set_epoch(job.epoch());
       status->set_value_bytes(100);
@@ -316,6 +319,9 @@ void MiniCluster::Report(MiniShard& shard) {
       uint64_t& policy = policies_[job.job().run().job_uid()];
       if (Covered(job.job().run().job_uid()) >= job.policy().step()) policy = job.policy().number();
       status->set_policy(policy);
+      bool& bsp = shard.bsp[job.job().run().job_uid()];
+      if (job.policy().in_force() && !shard.deaf) bsp = job.policy().policy().kind() == Policy::BSP;
+      if (bsp) status->set_sealed_steps(Covered(job.job().run().job_uid()) + shard.sealed_ahead);
       const uint64_t steps = StepsInEpoch(job.job().spec(), job.job().train_samples(), job.epoch());
       auto items = epochs.find(job.epoch());
       const uint64_t done = items == epochs.end() ? 0 : items->second.size();
@@ -371,12 +377,12 @@ CoordinatorReply MiniCluster::Submit(const JobSpec& spec, uint64_t nonce, bool d
   return Ask<SubmitEvent>(request);
 }
 
-JobStatus MiniCluster::Status(const std::string& job) {
+JobReply MiniCluster::Get(const std::string& job) {
   JobRequest request;
   request.set_name(job);
   const CoordinatorReply reply = Ask<GetJobEvent>(request);
   const auto* got = std::get_if<JobReply>(&reply);
-  return got != nullptr ? got->status() : JobStatus();
+  return got != nullptr ? *got : JobReply();
 }
 
 std::string MiniCluster::JobLog(const std::string& job) {

@@ -60,6 +60,10 @@ class MiniCluster : public CoordinatorSink {
     CallId call;
     bool alive = true;
     uint64_t generation = 0;
+    std::map<uint64_t, bool> bsp;  // by job uid: the policy that its partitions follow is BSP
+    bool deaf = false;             // it follows no new policy
+    std::string refuses;           // not empty: why it can hold no partition
+    uint64_t sealed_ahead = 0;     // steps that they have sealed in BSP beyond those that count
     // Of each of its partitions; a report adds `pace` to `times`.
     PartitionTimes times, pace;
   };
@@ -100,7 +104,8 @@ class MiniCluster : public CoordinatorSink {
   static JobSpec Spec(const std::string& name, Policy::Kind policy, uint32_t workers_min,
                       uint32_t workers_max);
   CoordinatorReply Submit(const JobSpec& spec, uint64_t nonce = 0, bool dry_run = false);
-  JobStatus Status(const std::string& job);
+  JobReply Get(const std::string& job);
+  JobStatus Status(const std::string& job) { return Get(job).status(); }
   bool IsIn(const std::string& job, JobState state) { return Status(job).state() == state; }
   std::string JobLog(const std::string& job);  // one sentence a line
 
@@ -109,6 +114,7 @@ class MiniCluster : public CoordinatorSink {
   void Reply(CallId call, CoordinatorReply reply) override;
   void Log(absl::string_view) override {}
   void WriteCurve(const CurveNews& news) override { curve_news.push_back(news); }
+  void WriteOutput(const JobReply& job) override { outputs.push_back(job); }
 
   absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   absl::Duration wall_ahead;  // of `now`
@@ -127,6 +133,7 @@ class MiniCluster : public CoordinatorSink {
   // counted.
   std::map<uint64_t, std::map<uint32_t, std::map<uint64_t, int>>> covered;
   std::vector<CurveNews> curve_news;
+  std::vector<JobReply> outputs;  // that were to be written
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
 
  private:

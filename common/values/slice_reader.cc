@@ -1,20 +1,25 @@
-#include "tools/cli/shard_reader.h"
+#include "common/values/slice_reader.h"
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 
-namespace starling::cli {
+namespace starling {
 namespace {
 
 constexpr size_t kSlicesInMemory = 16;
+constexpr absl::Duration kStopPoll = absl::Milliseconds(100);
 
 std::string ShardText(const View& view) {
   return absl::StrCat("shard ", view.primary(), " at ", view.primary_address());
@@ -46,13 +51,19 @@ class Arrivals {
   }
 
   // kDeadlineExceeded without a word where it did not come.
-  absl::StatusOr<std::vector<float>> Take(SliceId slice, absl::Time deadline) {
+  absl::StatusOr<std::vector<float>> Take(SliceId slice, absl::Time deadline,
+                                          const std::atomic<bool>* stop) {
     absl::MutexLock lock(&mutex_);
     const auto ready = [&] {
       mutex_.AssertReaderHeld();
       return !error_.ok() || values_.count(slice.value) > 0;
     };
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&ready), deadline)) return absl::DeadlineExceededError("");
+    for (;;) {
+      if (stop != nullptr && *stop) return absl::CancelledError("stopped while it read");
+      const absl::Time until = stop == nullptr ? deadline : std::min(deadline, absl::Now() + kStopPoll);
+      if (mutex_.AwaitWithDeadline(absl::Condition(&ready), until)) break;
+      if (until >= deadline) return absl::DeadlineExceededError("");
+    }
     STARLING_RETURN_IF_ERROR(error_);
     auto node = values_.extract(slice.value);
     return std::move(node.mapped());
@@ -93,9 +104,10 @@ FrameHeader Pull(const JobReply& job, const Slice& slice, const View& view, cons
   header.flags = frame_flags::kReader;
   header.key.run = {JobUid(job.status().uid()), job.status().era()};
   header.key.slice = slice.id;
-  if (point.version && !point.epoch) {
+  const auto version = point.versions.find(slice.partition.value);
+  if (version != point.versions.end() && !point.epoch) {
     header.flags |= frame_flags::kVersion;
-    header.clock = static_cast<Clock>(*point.version);
+    header.clock = static_cast<Clock>(version->second);
   }
   if (point.epoch) header.key.work = {.purpose = WorkPurpose::kEvaluate, .epoch = *point.epoch};
   header.partition = slice.partition;
@@ -107,8 +119,46 @@ FrameHeader Pull(const JobReply& job, const Slice& slice, const View& view, cons
 
 }  // namespace
 
-absl::Status ReadSlices(StreamClient& client, const JobReply& job, const Layout& layout, const ReadPoint& point,
-                        absl::Time deadline, const SliceConsumer& consume) {
+absl::StatusOr<ReadPoint> ValuesAtTheEnd(const JobReply& job) {
+  const std::string& name = job.status().name();
+  if (job.values_size() == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, " is ", JobState_Name(job.status().state()),
+                     " and has no parameters (see: starling describe job ", name, ")"));
+  }
+  ReadPoint point;
+  std::map<std::string, std::vector<uint32_t>> gone;  // by how
+  std::set<std::string> unknown;                      // shards
+  for (const PartitionValues& values : job.values()) {
+    if (!values.gone().empty()) {
+      gone[values.gone()].push_back(values.partition());
+    } else if (values.unknown()) {
+      for (const View& view : job.views()) {
+        if (view.partition() == values.partition()) unknown.insert(ShardText(view));
+      }
+    } else if (values.has_version()) {
+      point.versions[values.partition()] = values.version();
+    }
+  }
+  if (!gone.empty()) {
+    std::vector<std::string> texts;
+    for (const auto& [how, partitions] : gone) {
+      texts.push_back(absl::StrCat("partition", partitions.size() == 1 ? " " : "s ",
+                                   absl::StrJoin(partitions, ", "), " of ", job.values_size(), ": ", how));
+    }
+    return absl::DataLossError(absl::StrCat(
+        "the values of ", name, " are gone: ", absl::StrJoin(texts, "; "),
+        ". Submit the job again; with spec.output its values are in a file when it ends"));
+  }
+  if (unknown.empty()) return point;
+  return absl::UnavailableError(absl::StrCat(
+      absl::StrJoin(unknown, ", "), unknown.size() == 1 ? " has" : " have", " not told the coordinator of ",
+      name, "'s end yet: try again, or see starling get shards"));
+}
+
+absl::Status ReadSlices(StreamClient& client, const JobReply& job, const Layout& layout,
+                        const ReadPoint& point, absl::Time deadline, const SliceConsumer& consume,
+                        const std::atomic<bool>* stop) {
   std::map<uint32_t, const View*> views;
   for (const View& view : job.views()) views[view.partition()] = &view;
   for (uint32_t partition = 0; partition < layout.partitions.size(); ++partition) {
@@ -135,7 +185,7 @@ absl::Status ReadSlices(StreamClient& client, const JobReply& job, const Layout&
       status = request(layout.slices[requested]);
     }
     if (!status.ok()) break;
-    const auto values = arrivals->Take(slice.id, deadline);
+    const auto values = arrivals->Take(slice.id, deadline, stop);
     status = values.ok() ? consume(slice, *values) : values.status();
     if (absl::IsDeadlineExceeded(status)) {
       status = absl::DeadlineExceededError(absl::StrCat("waited too long for slice ", slice.id.value, " from ",
@@ -147,4 +197,4 @@ absl::Status ReadSlices(StreamClient& client, const JobReply& job, const Layout&
   return status;
 }
 
-}  // namespace starling::cli
+}  // namespace starling

@@ -1,0 +1,17 @@
+// Protocol messages as JSON, for people, scripts and the metadata of files. Pure.
+#ifndef STARLING_COMMON_BASE_MESSAGE_JSON_H_
+#define STARLING_COMMON_BASE_MESSAGE_JSON_H_
+
+#include "google/protobuf/message.h"
+#include "nlohmann/json.hpp"
+
+namespace starling {
+
+// Keys in lowerCamelCase and in the message's order, those of maps ascending, 64-bit integers as numbers,
+// enums as names, every singular field that is not a message present. UINT64_MAX, "none" in our messages,
+// and numbers that are not finite become null. Equal messages give equal text.
+nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_BASE_MESSAGE_JSON_H_

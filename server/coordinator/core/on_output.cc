@@ -1,0 +1,78 @@
+// The file with a job's values that spec.output asks for. The job's state says how it stands: it waits
+// for the end, is being written, was written, or could not be. A coordinator that stops while it writes
+// begins anew when it starts.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/utf8.h"
+#include "common/protocol/limits.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+
+std::string Coordinator::Core::OutputPath(const JobSpec& spec) const {
+  return absl::StrCat(options_.output_root, options_.output_root.ends_with('/') ? "" : "/",
+                      spec.output());
+}
+
+// Looks at no disk: what is there, links included, is for OutputWriter to see.
+absl::Status Coordinator::Core::CheckOutput(const JobSpec& spec) const {
+  if (spec.output().empty()) return absl::OkStatus();
+  if (options_.output_root.empty()) {
+    return absl::InvalidArgumentError(
+        "output: this coordinator writes no files: start it with --output-root DIR, beneath which "
+        "jobs may name files; or remove output from the job, and have the client write the file "
+        "when the job has ended: starling export JOB -o FILE");
+  }
+  for (const auto& [uid, job] : jobs_) {
+    if (job.spec().output() != spec.output()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("output: ", spec.output(), " is job ", job.name(),
+                                                   "'s: name another file, or delete that job"));
+  }
+  return absl::OkStatus();
+}
+
+void Coordinator::Core::PlanOutput(Job& job) const {
+  if (job.spec().output().empty()) return;
+  job.state.mutable_output()->set_state(OutputStatus::WAITING);
+  job.state.mutable_output()->set_path(OutputPath(job.spec()));
+}
+
+// When it is known what is read of the job's values.
+void Coordinator::Core::BeginOutput(Job& job) {
+  if (job.state.output().state() != OutputStatus::WAITING) return;
+  if (job.state.state() != SUCCEEDED) {
+    return EndOutput(job, absl::FailedPreconditionError(absl::StrCat(
+                              "the job is ", JobState_Name(job.state.state()),
+                              ", and only the values of one that SUCCEEDED are written by themselves")));
+  }
+  job.state.mutable_output()->set_state(OutputStatus::WRITING);
+  Log(job, absl::StrCat("writes its values to ", job.state.output().path()));
+  OrderOutput(job);
+}
+
+void Coordinator::Core::OrderOutput(Job& job) {
+  job.state.mutable_output()->set_path(OutputPath(job.spec()));
+  outputs_.push_back(DescribeJob(job));
+}
+
+void Coordinator::Core::EndOutput(Job& job, const absl::StatusOr<uint64_t>& bytes) {
+  OutputStatus& output = *job.state.mutable_output();
+  output.set_state(bytes.ok() ? OutputStatus::WRITTEN : OutputStatus::FAILED);
+  if (bytes.ok()) {
+    output.set_bytes(*bytes);
+    return Log(job, absl::StrCat("wrote its values to ", output.path(), ", ", *bytes, " bytes"));
+  }
+  const std::string why(bytes.status().message());
+  output.set_error(std::string(CutUtf8(why, limits::kFaultBytesMax)));
+  Log(job, absl::StrCat("its values were not written to ", output.path(), ": ", output.error()));
+}
+
+void Coordinator::Core::On(const OutputWrittenEvent& event) {
+  auto it = jobs_.find(event.job);
+  if (it == jobs_.end() || it->second.state.output().state() != OutputStatus::WRITING) return;
+  EndOutput(it->second, event.bytes);
+  SaveState(it->second);
+}
+
+}  // namespace starling

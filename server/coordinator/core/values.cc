@@ -1,0 +1,96 @@
+// What can be read of a job's values, and at which version: docs/protocol.md, section 3.
+//
+// The policy in force at a partition decides, and a partition in BSP is one that says how many steps it
+// has sealed. Slices in BSP are at most one step apart and each keeps its last two versions, so all of
+// them have the least number of steps sealed on any. A partition in SSP or async has its newest values.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+namespace {
+
+// Whether nothing changes the partition's values any more: it is told that the job has no member (what
+// is held of one step may still be applied, which leaves the version before in place), or has stopped.
+bool IsFinal(const PartitionStatus& status, const Roster& last) {
+  return status.roster() >= last.number() || !status.fault().empty();
+}
+
+}  // namespace
+
+bool Coordinator::Core::ValuesSettled(const Job& job) {
+  return job.over() && job.state.values_size() == job.state.views_size();
+}
+
+std::vector<PartitionValues> Coordinator::Core::ValuesOf(const Job& job) const {
+  std::vector<PartitionValues> values(static_cast<size_t>(job.state.views_size()));
+  std::vector<const PartitionStatus*> statuses(values.size());  // of those that are not stored
+  for (const PartitionValues& stored : job.state.values()) values.at(stored.partition()) = stored;
+  if (ValuesSettled(job)) return values;
+  std::optional<uint64_t> sealed;
+  for (uint32_t partition = 0; partition < values.size(); ++partition) {
+    PartitionValues& value = values[partition];
+    value.set_partition(partition);
+    const auto& status = job.partitions[partition];
+    if (!value.gone().empty()) continue;
+    if (!status || (job.over() && !IsFinal(*status, job.state.roster()))) {
+      value.set_unknown(true);
+    } else if (status->value_bytes() == 0 && !status->fault().empty()) {
+      const Shard& shard = shards_.at(job.state.views(static_cast<int>(partition)).primary());
+      value.set_gone(absl::StrCat("shard ", shard.name(), " never had them: ", status->fault()));
+    } else {
+      statuses[partition] = &*status;
+      if (status->has_sealed_steps()) {
+        sealed = std::min(sealed.value_or(status->sealed_steps()), status->sealed_steps());
+      }
+    }
+  }
+  for (uint32_t partition = 0; partition < values.size(); ++partition) {
+    const PartitionStatus* status = statuses[partition];
+    if (status != nullptr && status->has_sealed_steps()) values[partition].set_version(*sealed);
+  }
+  return values;
+}
+
+std::optional<uint64_t> Coordinator::Core::SealedSteps(const Job& job) const {
+  std::optional<uint64_t> sealed;
+  for (const PartitionValues& values : ValuesOf(job)) {
+    if (values.unknown()) return std::nullopt;
+    if (values.has_version()) sealed = values.version();
+  }
+  return sealed;
+}
+
+// Once, when all shards have told the last of the job.
+void Coordinator::Core::SettleValues(Job& job) {
+  if (!job.over() || ValuesSettled(job)) return;
+  std::vector<PartitionValues> values = ValuesOf(job);
+  if (std::any_of(values.begin(), values.end(), [](const auto& v) { return v.unknown(); })) return;
+  job.state.mutable_values()->Assign(values.begin(), values.end());
+  BeginOutput(job);
+  SaveState(job);
+  TouchJob(job);
+}
+
+void Coordinator::Core::LoseValues(Job& job, const Shard& shard,
+                                   const std::vector<uint32_t>& partitions, const std::string& why) {
+  const std::string gone =
+      absl::StrCat("lost with shard ", shard.name(), " at ", shard.stored.registration().address(),
+                   " (", why, ") at ", absl::FormatTime(absl::RFC3339_sec, wall_, absl::UTCTimeZone()));
+  std::map<uint32_t, PartitionValues> values;
+  for (PartitionValues& value : *job.state.mutable_values()) {
+    values[value.partition()] = std::move(value);
+  }
+  for (const uint32_t partition : partitions) {
+    values[partition].Clear();
+    values[partition].set_partition(partition);
+    values[partition].set_gone(gone);
+  }
+  job.state.clear_values();
+  for (auto& [partition, value] : values) *job.state.add_values() = std::move(value);
+  SaveState(job);
+}
+
+}  // namespace starling

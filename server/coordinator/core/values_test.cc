@@ -1,0 +1,225 @@
+// What the coordinator says can be read of a job's values.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/core/testing/coordinator_fixture.h"
+
+namespace starling {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+class ValuesTest : public CoordinatorTest {
+ protected:
+  ValuesTest() {
+    cluster.train_samples = 400;
+    cluster.AddShard("ps-0");
+    cluster.AddShard("ps-1");
+    Workers(1);
+  }
+
+  void Set(const std::string& job, Policy::Kind kind) {
+    SetPolicyRequest request;
+    request.set_name(job);
+    request.mutable_policy()->set_kind(kind);
+    const CoordinatorReply reply = cluster.Ask<SetPolicyEvent>(request);
+    ASSERT_TRUE(std::holds_alternative<SetPolicyReply>(reply)) << std::get<absl::Status>(reply);
+  }
+  void RunTo(uint64_t step) {
+    ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() >= step; }));
+  }
+  void Cancel() {
+    ASSERT_TRUE(AskJob<CancelJobEvent>("a").ok());
+    ASSERT_TRUE(cluster.RunUntil([&] { return Known(); }));
+  }
+
+  // "newest", or the version; "?": not known yet; or how they were lost
+  std::vector<std::string> Read() {
+    std::vector<std::string> out;
+    const JobReply reply = cluster.Get("a");
+    for (const PartitionValues& values : reply.values()) {
+      EXPECT_EQ(values.partition(), out.size());
+      out.push_back(!values.gone().empty()   ? values.gone()
+                    : values.unknown()       ? "?"
+                    : values.has_version()   ? std::to_string(values.version())
+                                             : "newest");
+    }
+    return out;
+  }
+  bool Known() {
+    const std::vector<std::string> read = Read();
+    return std::find(read.begin(), read.end(), "?") == read.end();
+  }
+  uint32_t ShardOf(int partition) { return cluster.Get("a").views(partition).primary(); }
+};
+
+TEST_F(ValuesTest, ThePolicyAtTheEndDecidesAndNotTheJobFiles) {
+  Submit(MiniCluster::Spec("a", Policy::BSP, 1, 1));
+  RunTo(10);
+  EXPECT_EQ(Read().size(), 2u);
+  Set("a", Policy::ASYNC);
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  ASSERT_TRUE(cluster.RunUntil([&] { return Known(); }));
+  EXPECT_THAT(Read(), Each("newest"));
+  EXPECT_FALSE(cluster.Status("a").has_sealed_steps());
+}
+
+TEST_F(ValuesTest, AJobThatCameToBspIsReadAtOneVersion) {
+  Submit(Ssp("a", 1, 1));
+  RunTo(10);
+  Set("a", Policy::BSP);
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  ASSERT_TRUE(cluster.RunUntil([&] { return Known(); }));
+  EXPECT_THAT(Read(), Each("200"));
+  EXPECT_EQ(cluster.Status("a").sealed_steps(), 200u);
+}
+
+TEST_F(ValuesTest, TheLeastVersionIsReadWhereOneShardIsAStepAhead) {
+  cluster.shards["ps-1"].sealed_ahead = 1;
+  Submit(MiniCluster::Spec("a", Policy::BSP, 1, 1));
+  RunTo(10);
+  Cancel();
+  EXPECT_THAT(Read(), Each(std::to_string(cluster.Status("a").step())));
+}
+
+// One shard has heard that the next policy is in force, and the other has not, when the job ends.
+TEST_F(ValuesTest, EachPartitionIsReadByItsOwnPolicyWhereTheJobEndsInMidChange) {
+  Submit(Ssp("a", 1, 1));
+  RunTo(10);
+  MiniCluster::MiniShard& late = cluster.shards["ps-1"];
+  late.deaf = true;
+  Set("a", Policy::BSP);
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.shards["ps-0"].bsp[1]; }));
+  Cancel();
+  const std::vector<std::string> read = Read();
+  for (int partition = 0; partition < 2; ++partition) {
+    if (ShardOf(partition) == late.identity.id()) {
+      EXPECT_EQ(read[partition], "newest");
+    } else {
+      EXPECT_NE(read[partition], "newest");
+    }
+  }
+}
+
+TEST_F(ValuesTest, WhatIsReadOfAnEndedJobIsDurable) {
+  Submit(MiniCluster::Spec("a", Policy::BSP, 1, 1));
+  RunTo(10);
+  ASSERT_TRUE(AskJob<CancelJobEvent>("a").ok());
+  EXPECT_THAT(Read(), Each("?")) << "pushes may still be on their way";
+  cluster.StartCoordinator();
+  EXPECT_THAT(Read(), Each("?"));
+  ASSERT_TRUE(cluster.RunUntil([&] { return Known(); }));
+  const std::vector<std::string> read = Read();
+  for (auto& [name, shard] : cluster.shards) shard.alive = false;
+  cluster.StartCoordinator();
+  EXPECT_EQ(Read(), read) << "no shard has reported yet";
+  EXPECT_TRUE(cluster.Status("a").has_sealed_steps());
+}
+
+TEST_F(ValuesTest, ValuesThatWereLostWithAShardNameIt) {
+  Submit(MiniCluster::Spec("a", Policy::BSP, 1, 1));
+  RunTo(10);
+  Cancel();
+  const std::vector<std::string> before = Read();
+  cluster.shards["ps-1"].alive = false;
+  cluster.RunFor(absl::Seconds(7));
+  const auto check = [&] {
+    for (int partition = 0; partition < 2; ++partition) {
+      if (ShardOf(partition) == cluster.shards["ps-1"].identity.id()) {
+        EXPECT_THAT(Read()[partition],
+                    AllOf(HasSubstr("lost with shard ps-1 at "), HasSubstr("(no report for 5.0 s) at 2023-")));
+      } else {
+        EXPECT_EQ(Read()[partition], before[partition]);
+      }
+    }
+  };
+  check();
+  cluster.StartCoordinator();
+  check();
+}
+
+TEST_F(ValuesTest, AShardThatIsLostInMidJobTakesItsPartWithIt) {
+  Submit(Ssp("a", 1, 1));
+  RunTo(10);
+  cluster.shards["ps-0"].alive = false;
+  ASSERT_TRUE(Ends("a", FAILED));
+  ASSERT_TRUE(cluster.RunUntil([&] { return Known(); }));
+  EXPECT_THAT(Read(), ::testing::UnorderedElementsAre("newest", HasSubstr("lost with shard ps-0")));
+}
+
+TEST_F(ValuesTest, AShardThatCouldNotHoldAPartitionNeverHadItsValues) {
+  cluster.shards["ps-1"].refuses = "no memory for it";
+  Submit(Ssp("a", 1, 1));
+  ASSERT_TRUE(Ends("a", FAILED));
+  ASSERT_TRUE(cluster.RunUntil([&] { return Known(); }));
+  EXPECT_THAT(Read(), ::testing::Contains("shard ps-1 never had them: no memory for it"));
+}
+
+class OutputTest : public ValuesTest {
+ protected:
+  static JobSpec WithOutput(const std::string& name, const std::string& output = "runs/a.safetensors") {
+    JobSpec spec = Ssp(name, 1, 1);
+    spec.set_output(output);
+    return spec;
+  }
+  OutputStatus Output() { return cluster.Status("a").output(); }
+};
+
+TEST_F(OutputTest, IsOrderedWhenAllValuesAreKnownAndAgainAfterARestartUntilItIsWritten) {
+  Submit(WithOutput("a"));
+  EXPECT_EQ(Output().state(), OutputStatus::WAITING);
+  EXPECT_EQ(Output().path(), "/outputs/runs/a.safetensors");
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  ASSERT_TRUE(cluster.RunUntil([&] { return Output().state() == OutputStatus::WRITING; }));
+  ASSERT_EQ(cluster.outputs.size(), 1u);
+  EXPECT_EQ(cluster.outputs[0].spec().output(), "runs/a.safetensors");
+  ASSERT_EQ(cluster.outputs[0].values_size(), 2);
+  for (const PartitionValues& values : cluster.outputs[0].values()) EXPECT_FALSE(values.unknown());
+  cluster.StartCoordinator();
+  ASSERT_EQ(cluster.outputs.size(), 2u);
+  cluster.Step(OutputWrittenEvent{1, 4096});
+  EXPECT_EQ(Output().state(), OutputStatus::WRITTEN);
+  EXPECT_EQ(Output().bytes(), 4096u);
+  cluster.StartCoordinator();
+  EXPECT_EQ(cluster.outputs.size(), 2u);
+  EXPECT_EQ(Output().state(), OutputStatus::WRITTEN);
+}
+
+TEST_F(OutputTest, AFailureIsShownAndTheJobStaysSucceeded) {
+  Submit(WithOutput("a"));
+  ASSERT_TRUE(cluster.RunUntil([&] { return Output().state() == OutputStatus::WRITING; }));
+  cluster.Step(OutputWrittenEvent{1, absl::InternalError("No space left on device")});
+  EXPECT_EQ(Output().state(), OutputStatus::FAILED);
+  EXPECT_EQ(Output().error(), "No space left on device");
+  EXPECT_TRUE(cluster.IsIn("a", SUCCEEDED));
+  EXPECT_THAT(Read(), Each("newest"));
+}
+
+TEST_F(OutputTest, OnlyTheValuesOfAJobThatSucceededAreWritten) {
+  Submit(WithOutput("a"));
+  RunTo(10);
+  Cancel();
+  EXPECT_EQ(Output().state(), OutputStatus::FAILED);
+  EXPECT_THAT(Output().error(), HasSubstr("the job is CANCELLED"));
+  EXPECT_TRUE(cluster.outputs.empty());
+}
+
+TEST_F(OutputTest, IsRefusedWithoutARootAndWhereAnotherJobHasTheName) {
+  Submit(WithOutput("a"));
+  EXPECT_THAT(std::string(SubmitError(WithOutput("b")).message()),
+              HasSubstr("output: runs/a.safetensors is job a's: name another file, or delete that job"));
+  cluster.UseOptions({});
+  cluster.StartCoordinator();
+  EXPECT_THAT(std::string(SubmitError(WithOutput("b", "b.safetensors")).message()),
+              HasSubstr("start it with --output-root DIR"));
+  for (const char* bad : {"/etc/x.safetensors", "../x.safetensors", "a/../../x.safetensors", "x.txt",
+                          "a//x.safetensors", ".safetensors", "a\nb.safetensors"}) {
+    EXPECT_THAT(std::string(SubmitError(WithOutput("b", bad)).message()),
+                HasSubstr("output: expected the name of a .safetensors file"))
+        << bad;
+  }
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# 300 small jobs, changed, cancelled and disturbed at random: all values can be had, and are those trained.
+set -euo pipefail
+exec tools/accept/e2e.sh values.py --jobs 300
