@@ -320,22 +320,27 @@ void PartitionHost::Do(const Replicate& action) {
 // Where the next value may be written: in place, or new memory while somebody still reads the old;
 // nullptr where there is none.
 std::shared_ptr<float> PartitionHost::Writable(const Value& value, size_t elements) {
-  return OnlyOurs(value.data) ? value.data : AllocateOrRelieve(elements);
+  return AllocateOrRelieve(elements, &value.data);
 }
 
-// No job ends because streams hold what they do not send: they end first. Blocks for kClosedAfter at most.
-std::shared_ptr<float> PartitionHost::AllocateOrRelieve(size_t elements) {
-  std::shared_ptr<float> memory = memory_->Allocate(elements);
+// `reuse`, if given, as soon as no stream has it, or new memory. No job ends because streams hold what
+// they do not send: they end first. Blocks for kClosedAfter at most.
+std::shared_ptr<float> PartitionHost::AllocateOrRelieve(size_t elements,
+                                                        const std::shared_ptr<float>* reuse) {
+  const auto take = [&] {
+    return reuse != nullptr && OnlyOurs(*reuse) ? *reuse : memory_->Allocate(elements);
+  };
+  std::shared_ptr<float> memory = take();
   bool closed = false;
   while (memory == nullptr && memory_->CloseWorst(elements * sizeof(float), /*any=*/true)) {
     closed = true;
-    memory = memory_->Allocate(elements);
+    memory = take();
   }
   const auto deadline =
       std::chrono::steady_clock::now() + absl::ToChronoSeconds(ShardMemory::kClosedAfter);
   while (closed && memory == nullptr && std::chrono::steady_clock::now() < deadline) {
     absl::SleepFor(absl::Milliseconds(1));
-    memory = memory_->Allocate(elements);
+    memory = take();
   }
   return memory;
 }

@@ -130,7 +130,8 @@ class PartitionHost {
 
   SliceStore& Store(SliceId slice);
   std::shared_ptr<float> Writable(const Value& value, size_t elements);
-  std::shared_ptr<float> AllocateOrRelieve(size_t elements);
+  std::shared_ptr<float> AllocateOrRelieve(size_t elements,
+                                           const std::shared_ptr<float>* reuse = nullptr);
   void LetGo(const SliceStore& store, const Value& value);
   // Calls fn(Payload) with the buffer's bytes.
   template <typename Fn>
