@@ -45,7 +45,7 @@ def top_up(address, idle):
     """Idle connections, again where they were hung up on."""
     for peer in list(idle):
         try:
-            if peer.recv(1, socket.MSG_DONTWAIT) == b"":
+            if peer.recv(1) == b"":
                 idle.remove(peer)
                 peer.close()
         except BlockingIOError:
@@ -61,6 +61,7 @@ def top_up(address, idle):
         except OSError:
             peer.close()
             return
+        peer.setblocking(False)
         idle.append(peer)
 
 
