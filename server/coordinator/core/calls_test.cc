@@ -41,6 +41,39 @@ TEST_F(CoordinatorCallsTest, ASubmissionNeedsAWorkerThatLooksAtTheData) {
   EXPECT_LT(cluster.now - begin, absl::Seconds(301));
 }
 
+TEST_F(CoordinatorCallsTest, TheAnswerToASubmissionHasItsWarnings) {
+  Workers(1);
+  cluster.workers["worker-0"].inspect_warnings.assign(limits::kWarningsPerJobMax + 3, "data.train: a");
+  cluster.workers["worker-0"].inspect_warnings[0] = "data.train: corrupt image, not used: a.tar: b.jpg";
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.mutable_test()->mutable_csv()->set_path("/t.csv");
+  spec.clear_evaluate();
+  const auto check = [&](const JobStatus& status) {
+    ASSERT_EQ(status.warnings_size(), static_cast<int>(limits::kWarningsPerJobMax) + 2);
+    EXPECT_THAT(status.warnings(0), HasSubstr("data.test is not used"));
+    EXPECT_THAT(status.warnings(1), HasSubstr("corrupt image, not used: a.tar: b.jpg"));
+    EXPECT_THAT(*status.warnings().rbegin(), HasSubstr("and 3 more"));
+  };
+  check(std::get<SubmitReply>(cluster.Submit(spec, 0, /*dry_run=*/true)).status());
+  check(std::get<SubmitReply>(cluster.Submit(spec)).status());
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  check(cluster.Status("a"));
+}
+
+TEST_F(CoordinatorCallsTest, ADryRunLooksAtTheJobWhoeverHasItsName) {
+  Workers(1);
+  Submit(Ssp("a", 1, 1));
+  cluster.workers["worker-0"].inspect_error = "/data/train.csv: no such file";
+  const CoordinatorReply wrong = cluster.Submit(Ssp("a", 1, 1), 7, /*dry_run=*/true);
+  EXPECT_THAT(std::string(std::get<absl::Status>(wrong).message()), HasSubstr("no such file"));
+  cluster.workers["worker-0"].inspect_error = "";
+  const auto right = std::get<SubmitReply>(cluster.Submit(Ssp("a", 1, 1), 8, /*dry_run=*/true));
+  ASSERT_EQ(right.status().warnings_size(), 1);
+  EXPECT_THAT(right.status().warnings(0), HasSubstr("a job named a exists (RUNNING): submit under another"));
+  EXPECT_EQ(SubmitError(Ssp("a", 1, 1)).code(), absl::StatusCode::kAlreadyExists);
+}
+
 // As an index of a million images does.
 TEST_F(CoordinatorCallsTest, ALookAtTheDataMayTakeMinutes) {
   Workers(1);

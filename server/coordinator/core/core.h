@@ -159,6 +159,7 @@ class Coordinator::Core {
     // What explanations need.
     std::vector<explain::Window<PartitionTimes>> partition_counters;
     std::map<std::string, Departure> departed;  // by name, until they are back
+    absl::Time staffed;  // when its first worker joined or its last one left, whichever was later
     uint64_t steps_seen = 0;
     absl::Time stepped;  // when the last of them was finished
     std::optional<EvaluationSeen> evaluation_seen;  // of the first that is under way
@@ -238,10 +239,10 @@ class Coordinator::Core {
   absl::Status CheckTensorboard(const JobSpec& spec) const;
   absl::Status CheckDevice(const JobSpec& spec) const;
   bool AskWorkerToInspect(Submission& submission);
-  void FinishSubmission(const std::string& name, const Inspection& inspection);
+  void FinishSubmission(const std::string& key, const Inspection& inspection);
   absl::StatusOr<Job> MakeJob(const Submission& submission, const Inspection& inspection) const;
-  void Accept(Job job, CallId call, const Inspection& inspection);
-  void RejectSubmission(const std::string& name, absl::Status status);
+  void Accept(Job job, CallId call);
+  void RejectSubmission(const std::string& key, absl::Status status);
 
   // on_output.cc
   absl::Status CheckOutput(const JobSpec& spec) const;

@@ -160,6 +160,18 @@ TEST_F(CoordinatorExplainTest, ALostWorkerThatIsBackWithoutMemoryIsNotMissed) {
   EXPECT_EQ(reply.findings(0).subject(), "worker-1");
 }
 
+TEST_F(CoordinatorExplainTest, WithoutWorkersSinceTheLastOneLeft) {
+  Train(1);
+  cluster.RunFor(absl::Seconds(40));
+  MiniCluster::MiniWorker& worker = cluster.workers["worker-0"];
+  worker.draining = worker.drained = true;
+  cluster.RunFor(absl::Seconds(3));
+  const ExplainReply reply = Explain("a");
+  ASSERT_EQ(reply.findings_size(), 1) << reply.DebugString();
+  EXPECT_EQ(reply.findings(0).cause(), "no-workers");
+  EXPECT_NEAR(reply.findings(0).figure(), 3, 0.2);
+}
+
 TEST_F(CoordinatorExplainTest, NobodyIsMissedWhoHadNothingToDo) {
   Workers(3);
   cluster.workers["worker-0"].no_room = "the job needs 3 GiB";

@@ -48,6 +48,7 @@ void Coordinator::Core::AddMember(Job& job, Worker& worker) {
     }
     member.set_joined_clock(joined);
   }
+  if (roster.members().empty()) job.staffed = now_;
   *roster.add_members() = member;
   std::sort(roster.mutable_members()->begin(), roster.mutable_members()->end(),
             [](const Member& a, const Member& b) { return a.replica() < b.replica(); });
@@ -89,7 +90,10 @@ void Coordinator::Core::RemoveMember(Worker& worker, const std::string& why) {
   std::string text = absl::StrCat(worker.name(), " left: ", why);
   if (leases > 0) absl::StrAppend(&text, "; its ", leases, " leases go to others");
   Log(*job, text);
-  if (members->empty()) Log(*job, "no worker is left: waits for one");
+  if (members->empty()) {
+    job->staffed = now_;
+    Log(*job, "no worker is left: waits for one");
+  }
   TouchJob(*job);
   advance_.insert(uid);
 }

@@ -116,6 +116,8 @@ explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
   evidence.steps = StepsDone(job);
   evidence.stalled_seconds =
       SecondsSince(job.stepped == absl::Time() ? std::max(began, started_) : job.stepped);
+  evidence.staffed_seconds =
+      SecondsSince(job.staffed == absl::Time() ? std::max(began, started_) : job.staffed);
   evidence.evaluating = !job.evaluations.empty();
   if (job.evaluation_seen) evidence.evaluation_stalled_seconds = SecondsSince(job.evaluation_moved);
   evidence.policy = job.policy().policy();

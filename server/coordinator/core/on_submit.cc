@@ -41,6 +41,22 @@ bool LiesBeneath(const std::string& folder, const std::string& root) {
   return !relative.empty() && *relative.begin() != "..";
 }
 
+absl::Status NameIsTaken(const std::string& name, JobState state, bool over) {
+  return absl::AlreadyExistsError(absl::StrCat(
+      "a job named ", name, " exists (", JobState_Name(state),
+      "): submit under another name, or delete it first: starling ",
+      over ? "" : absl::StrCat("cancel ", name, " && starling "), "delete ", name));
+}
+
+// What does not hinder the job and may not be meant.
+void NoteWarnings(const JobSpec& spec, const Inspection& inspection, StoredJob& job) {
+  for (const std::string& warning : config::UnusedKeys(spec)) job.add_warnings(warning);
+  const int more = inspection.warnings_size() - static_cast<int>(limits::kWarningsPerJobMax);
+  for (int i = 0; i < inspection.warnings_size() - std::max(more, 0); ++i)
+    job.add_warnings(std::string(CutUtf8(inspection.warnings(i), limits::kFaultBytesMax)));
+  if (more > 0) job.add_warnings(absl::StrCat("and ", more, " more warnings about the data"));
+}
+
 }  // namespace
 
 absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) const {
@@ -125,22 +141,20 @@ bool Coordinator::Core::AsksForFolder(const SubmitRequest& request) const {
 void Coordinator::Core::On(const SubmitEvent& event) {
   const SubmitRequest& request = event.request;
   const std::string& name = request.spec().name();
-  if (Job* job = FindJob(name); job != nullptr) {
-    if (!request.dry_run() && request.nonce() != 0 &&
-        job->stored.submit_nonce() == request.nonce()) {
+  // A dry run says what else is wrong, too, whoever has the name.
+  if (Job* job = FindJob(name); job != nullptr && !request.dry_run()) {
+    if (request.nonce() != 0 && job->stored.submit_nonce() == request.nonce()) {
       SubmitReply reply;
       reply.set_uid(job->uid());
       *reply.mutable_status() = StatusOf(*job);
       return Reply(event.call, std::move(reply));
     }
-    return Reply(
-        event.call,
-        absl::AlreadyExistsError(absl::StrCat(
-            "a job named ", name, " exists (", JobState_Name(job->state.state()),
-            "): submit under another name, or delete it first: starling ",
-            job->over() ? "" : absl::StrCat("cancel ", name, " && starling "), "delete ", name)));
+    return Reply(event.call, NameIsTaken(name, job->state.state(), job->over()));
   }
-  if (auto it = submissions_.find(name); it != submissions_.end()) {
+  // No name has a '?'.
+  const std::string key =
+      request.dry_run() ? absl::StrCat(name, "?", request.nonce()) : std::string(name);
+  if (auto it = submissions_.find(key); it != submissions_.end()) {
     if (request.nonce() == 0 || it->second.request.nonce() != request.nonce()) {
       return Reply(event.call,
                    absl::AlreadyExistsError(absl::StrCat(
@@ -158,7 +172,7 @@ void Coordinator::Core::On(const SubmitEvent& event) {
                                  "tensorboard: ", event.tensorboard.message(),
                                  " (the coordinator writes the event files, on its machine)")));
   }
-  Submission& submission = submissions_[name];
+  Submission& submission = submissions_[key];
   submission.call = event.call;
   submission.request = request;
   submission.inspect = (generation() << 32) + ++last_inspect_;
@@ -167,9 +181,9 @@ void Coordinator::Core::On(const SubmitEvent& event) {
   // Right after a start the workers that there were may only not have reported yet.
   const bool may_report = !workers_.empty() && now_ < started_ + options_.liveness + options_.start_grace;
   if (alone && !may_report) {
-    RejectSubmission(name, absl::FailedPreconditionError(
-                               absl::StrCat("no worker to look at the data: start one with `",
-                                            options_.worker_command, "`")));
+    RejectSubmission(key, absl::FailedPreconditionError(
+                              absl::StrCat("no worker to look at the data: start one with `",
+                                           options_.worker_command, "`")));
   }
 }
 
@@ -197,31 +211,35 @@ bool Coordinator::Core::AskWorkerToInspect(Submission& submission) {
   return false;
 }
 
-void Coordinator::Core::RejectSubmission(const std::string& name, absl::Status status) {
-  auto it = submissions_.find(name);
+void Coordinator::Core::RejectSubmission(const std::string& key, absl::Status status) {
+  auto it = submissions_.find(key);
   if (it->second.worker != 0) touched_workers_.insert(it->second.worker);
   Reply(it->second.call, std::move(status));
   submissions_.erase(it);
 }
 
-void Coordinator::Core::FinishSubmission(const std::string& name, const Inspection& inspection) {
-  const Submission& submission = submissions_.at(name);
+void Coordinator::Core::FinishSubmission(const std::string& key, const Inspection& inspection) {
+  const Submission& submission = submissions_.at(key);
   if (!inspection.error().empty()) {
-    return RejectSubmission(name, absl::InvalidArgumentError(inspection.error()));
+    return RejectSubmission(key, absl::InvalidArgumentError(inspection.error()));
   }
   absl::StatusOr<Job> job = MakeJob(submission, inspection);
-  if (!job.ok()) return RejectSubmission(name, job.status());
+  if (!job.ok()) return RejectSubmission(key, job.status());
   touched_workers_.insert(submission.worker);
   const CallId call = submission.call;
   const bool dry_run = submission.request.dry_run();
-  submissions_.erase(name);
+  submissions_.erase(key);
   if (dry_run) {
+    if (const Job* taken = FindJob(job->name()); taken != nullptr) {
+      const absl::Status why = NameIsTaken(job->name(), taken->state.state(), taken->over());
+      job->stored.add_warnings(std::string(why.message()));
+    }
     SubmitReply reply;
     *reply.mutable_status() = StatusOf(*job);
     reply.mutable_status()->set_reason("dry run: the job would be accepted");
     return Reply(call, std::move(reply));
   }
-  Accept(*std::move(job), call, inspection);
+  Accept(*std::move(job), call);
 }
 
 absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
@@ -257,6 +275,7 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   STARLING_RETURN_IF_ERROR(CheckOutput(spec));  // another may have taken the name meanwhile
   STARLING_RETURN_IF_ERROR(PlanPartitions(job));
   STARLING_RETURN_IF_ERROR(CheckShardMemory(job));
+  NoteWarnings(submission.request.spec(), inspection, job.stored);
   job.state.set_state(PENDING);
   StartPolicies(job);
   PlanOutput(job);
@@ -273,7 +292,7 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   return job;
 }
 
-void Coordinator::Core::Accept(Job accepted, CallId call, const Inspection& inspection) {
+void Coordinator::Core::Accept(Job accepted, CallId call) {
   cluster_.set_last_job_uid(cluster_.last_job_uid() + 1);
   SaveCluster();
   const uint64_t uid = cluster_.last_job_uid();
@@ -286,11 +305,7 @@ void Coordinator::Core::Accept(Job accepted, CallId call, const Inspection& insp
                         " parameters in ", job.partitions.size(), " partitions, ",
                         JobSteps(job.spec(), job.samples()), " steps in ",
                         JobEpochs(job.spec(), job.samples()), " epochs"));
-  for (const std::string& warning : job.stored.warnings()) Log(job, warning);
-  for (const std::string& warning : inspection.warnings()) {
-    Log(job, absl::StrCat("data: ", CutUtf8(warning, limits::kFaultBytesMax)));
-    if (job.last_log > limits::kWarningsPerJobMax) break;
-  }
+  for (const std::string& warning : job.stored.warnings()) Log(job, absl::StrCat("warning: ", warning));
   Schedule();  // now, so that the answer says whether it runs or what it waits for
   SubmitReply reply;
   reply.set_uid(uid);

@@ -122,6 +122,7 @@ JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
   status.set_steps(JobStepsOf(job));
   status.set_train_loss(job.loss);
   AddEpochs(job, epochs, status);
+  if (epochs == Epochs::kAll) *status.mutable_warnings() = job.stored.warnings();
   if (!job.has_loss && !job.results.empty())
     status.set_train_loss(job.results.rbegin()->second.train_loss());
   status.set_submitted(Time(job.stored.submitted_us()));

@@ -68,6 +68,8 @@ struct Evidence {
   double running_seconds = 0;
   uint64_t steps = 0;          // done
   double stalled_seconds = 0;  // since the last one, or since it began to run
+  // Since its first worker joined or its last one left, or since it began to run.
+  double staffed_seconds = 0;
   bool evaluating = false;
   double evaluation_stalled_seconds = 0;  // since something of it was granted, or done
   Policy policy;                     // in force

@@ -105,8 +105,7 @@ void FindNoWorkers(const Evidence& evidence, Findings& findings) {
                      TimeText(worker.preparing_seconds), LastError(worker)),
         Members(evidence) == 0 ? Weight::kStops : Weight::kSlows);
   }
-  const double since =
-      evidence.lost.empty() ? evidence.running_seconds : evidence.lost.front().silent_seconds;
+  const double since = evidence.staffed_seconds;
   const bool coming = !evidence.workers.empty();
   if (Members(evidence) > 0 || coming || since < kNoWorkersSecondsMin) return;
   findings.Add("no-workers", evidence.job, since,
@@ -157,7 +156,9 @@ void FindNoProgress(const Evidence& evidence, Findings& findings) {
   const double usual = evidence.steps == 0 ? kFirstStepSecondsMin / kStalledStepsMin
                                            : (evidence.running_seconds - evidence.stalled_seconds) /
                                                  static_cast<double>(evidence.steps);
-  if (evidence.stalled_seconds < std::max(kStalledSecondsMin, kStalledStepsMin * usual)) return;
+  // Before it had a worker it could not finish any.
+  const double patience = std::max(kStalledSecondsMin, kStalledStepsMin * usual);
+  if (std::min(evidence.stalled_seconds, evidence.staffed_seconds) < patience) return;
   const std::string before = evidence.steps == 0
                                  ? std::string("no step is finished yet")
                                  : absl::StrCat("a step took ", TimeText(usual), " until then");

@@ -184,6 +184,7 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
     Inspection inspection;
     inspection.set_request(request.request());
     inspection.set_error(worker.inspect_error);
+    for (const std::string& warning : worker.inspect_warnings) inspection.add_warnings(warning);
     inspection.set_train_samples(train_samples);
     inspection.set_test_samples(test_samples);
     inspection.set_data_digest(worker.data_digest);

@@ -33,6 +33,7 @@ class MiniCluster : public CoordinatorSink {
     bool drained = false;
     bool stubborn = false;  // never gives a job back
     std::string inspect_error;
+    std::vector<std::string> inspect_warnings;
     bool inspects = true;
     bool prepares = true;
     std::string no_room;  // not empty: why it has no memory for any job

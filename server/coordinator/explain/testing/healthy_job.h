@@ -19,6 +19,7 @@ inline Evidence HealthyJob() {
   evidence.running_seconds = 60;
   evidence.steps = 900;
   evidence.stalled_seconds = 0.1;
+  evidence.staffed_seconds = 59;
   evidence.policy.set_kind(Policy::SSP);
   evidence.policy.set_staleness(2);
   evidence.liveness_seconds = 5;
