@@ -70,7 +70,7 @@ TEST_F(CoordinatorCallsTest, ADryRunLooksAtTheJobWhoeverHasItsName) {
   cluster.workers["worker-0"].inspect_error = "";
   const auto right = std::get<SubmitReply>(cluster.Submit(Ssp("a", 1, 1), 8, /*dry_run=*/true));
   ASSERT_EQ(right.status().warnings_size(), 1);
-  EXPECT_THAT(right.status().warnings(0), HasSubstr("a job named a exists (RUNNING): submit under another"));
+  EXPECT_THAT(right.status().warnings(0), HasSubstr("a job named a exists (PENDING): submit under another"));
   EXPECT_EQ(SubmitError(Ssp("a", 1, 1)).code(), absl::StatusCode::kAlreadyExists);
 }
 

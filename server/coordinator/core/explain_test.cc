@@ -165,6 +165,8 @@ TEST_F(CoordinatorExplainTest, WithoutWorkersSinceTheLastOneLeft) {
   cluster.RunFor(absl::Seconds(40));
   MiniCluster::MiniWorker& worker = cluster.workers["worker-0"];
   worker.draining = worker.drained = true;
+  cluster.Round();
+  worker.alive = false;
   cluster.RunFor(absl::Seconds(3));
   const ExplainReply reply = Explain("a");
   ASSERT_EQ(reply.findings_size(), 1) << reply.DebugString();
