@@ -72,7 +72,7 @@ class ExplainTest(unittest.TestCase):
     def test_a_job_that_waits_for_workers(self):
         with Cluster(shards=1, workers=1, worker_flags=replay()) as cluster:
             cluster.submit(endless_job("slowed", self.images, self.labels, {"async": {}}, 2))
-            self.assertIn("1 more worker", self.first_finding(cluster, "pending")["text"])
+            self.assertIn("start 1 more", self.first_finding(cluster, "pending")["text"])
             nobody = cluster.cli("explain", "nobody")
             self.assertEqual(nobody.returncode, 5, nobody)
 

@@ -137,9 +137,12 @@ absl::Status Inspect(const JobSpec& spec, const DataLimits& limits, Inspection* 
   STARLING_RETURN_IF_ERROR(CheckAlike(train->format(), test->format()));
   STARLING_RETURN_IF_ERROR(Probe("data.test", *test, limits, out));
   out->set_test_samples(test->samples());
-  if (train->format().vocabulary == 0) return CheckTestLabels(*train, *test, spec, out);
-  out->set_classes(std::max(train->classes(), test->classes()));
-  out->set_vocabulary(std::max(train->format().vocabulary, test->format().vocabulary));
+  if (train->format().vocabulary == 0) {
+    STARLING_RETURN_IF_ERROR(CheckTestLabels(*train, *test, spec, out));
+  } else {
+    out->set_classes(std::max(train->classes(), test->classes()));
+    out->set_vocabulary(std::max(train->format().vocabulary, test->format().vocabulary));
+  }
   return AddDigest(spec, *train, test.get(), out);
 }
 
