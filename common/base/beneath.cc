@@ -57,15 +57,20 @@ absl::StatusOr<OwnedFd> BeneathRoot::Walk(const std::vector<std::string>& folder
   if (!at.open()) return CannotOpen(fd_.get(), ".", "", errno);
   for (size_t i = 0; i < folders.size(); ++i) {
     const std::string& name = folders[i];
+    const auto shown = [&] { return absl::StrJoin(folders.begin(), folders.begin() + i + 1, "/"); };
     int next = openat(at.get(), name.c_str(), kFolder | no_follow());
-    if (next < 0 && errno == ENOENT && make &&
-        (mkdirat(at.get(), name.c_str(), 0777) == 0 || errno == EEXIST)) {
+    if (next < 0 && errno == ENOENT && make) {
+      if (mkdirat(at.get(), name.c_str(), 0777) != 0 && errno != EEXIST) {
+        const int error = errno;
+        return absl::FailedPreconditionError(
+            absl::StrCat("cannot make the folder ", path_, path_.ends_with('/') ? "" : "/", shown(),
+                         ": ", std::strerror(error)));
+      }
       next = openat(at.get(), name.c_str(), kFolder | no_follow());
     }
     if (next < 0) {
       const int error = errno;
-      const auto shown = absl::StrJoin(folders.begin(), folders.begin() + i + 1, "/");
-      return CannotOpen(at.get(), name, shown, error);
+      return CannotOpen(at.get(), name, shown(), error);
     }
     at.Reset(next);
   }

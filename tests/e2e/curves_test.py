@@ -60,7 +60,7 @@ class CurvesTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, \
                 Cluster(shards=2, workers=2, worker_flags=["--lanes", "1"]) as cluster:
             runs = Path(folder) / "runs"
-            with self.assertRaisesRegex(RuntimeError, "tensorboard: cannot open /proc/nothing"):
+            with self.assertRaisesRegex(RuntimeError, "tensorboard: cannot make the folder /proc/nothing"):
                 self.submit(cluster, folder, "/proc/nothing")
             self.submit(cluster, folder, str(runs))
             wait_until(lambda: len(self.curves(cluster)["points"]) >= 3, 240, "three points")
