@@ -37,9 +37,13 @@ inline constexpr size_t kStreamInFlightBytesMax = 8 * kFrameBytesMax;  // credit
 inline constexpr size_t kStreamFramesUnhandledMax = 4096;
 inline constexpr size_t kStreamUncreditedBytesMax = 4 << 20;  // headers, and payloads that need no credit
 inline constexpr size_t kControlMessageBytesMax = 64 << 20;
+inline constexpr size_t kControlChangesBytesMax = 8 << 20;  // a shard's report, and its orders, end with the change that passes it
+inline constexpr size_t kMetricsPerReportMax = 4096;   // units that a worker has finished
+inline constexpr size_t kMetricsWaitingMax = 65'536;   // those that no coordinator has taken; beyond, the oldest are given up
 static_assert(kFrameHeaderBytes + kFramePayloadBytesMax <= kFrameBytesMax);
 static_assert(kStreamInFlightBytesMax >= 2 * kFrameBytesMax, "never fewer than 2 messages in flight");
 static_assert(kFrameBytesMax < kControlMessageBytesMax);
+static_assert(2 * kControlChangesBytesMax < kControlMessageBytesMax, "so far the last change has room");
 
 // ---- Requests that wait in a partition ----
 inline constexpr size_t kParkedFramesPerConnectionMax = 4096;  // for a roster, a view or an epoch

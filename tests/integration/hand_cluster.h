@@ -156,7 +156,11 @@ class HandWorker {
     const absl::StatusOr<WorkerOrders> orders = done.get_future().get();
     ASSERT_TRUE(orders.ok()) << orders.status();
     ASSERT_FALSE(orders->rejoin());
-    if (!orders->unchanged()) orders_ = *orders;
+    if (orders->unchanged()) return;
+    WorkerOrders before = std::exchange(orders_, *orders);
+    if (orders_.has_run() && !orders_.has_job()) orders_.mutable_job()->Swap(before.mutable_job());
+    if (orders_.views_unchanged()) orders_.mutable_views()->Swap(before.mutable_views());
+    if (orders_.roster_unchanged()) orders_.mutable_roster()->Swap(before.mutable_roster());
   }
 
   bool IsMember() const {

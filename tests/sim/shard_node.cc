@@ -48,6 +48,8 @@ void ShardNode::Crash() {
   ++life;
   for (auto& [key, hosted] : hosted_) Count(hosted);
   hosted_.clear();
+  reports_.Clear();
+  book_.Clear();
   for (auto& [id, stream] : streams_) cluster_->network().Close(stream, 1);
   streams_.clear();
 }
@@ -74,6 +76,8 @@ void ShardNode::Register() {
     cluster_of_values_ = reply->cluster();
     sequence_ = 0;
     orders_version_ = 0;
+    reports_.Clear();
+    book_.Clear();
     Report();
   });
 }
@@ -86,7 +90,14 @@ void ShardNode::Report() {
   report.set_generation(generation_);
   report.set_cluster(cluster_of_values_);
   report.set_orders_seen(orders_version_);
-  for (const auto& [key, hosted] : hosted_) *report.add_partitions() = hosted.core->Status();
+  for (auto& [key, hosted] : hosted_) {
+    if (hosted.over) continue;
+    const PartitionStatus status = hosted.core->Status();
+    std::string text = status.SerializeAsString();
+    if (text != hosted.reported) reports_.Update(status);
+    hosted.reported = std::move(text);
+  }
+  reports_.Fill(sequence_, report);
   ++reports_under_way_;
   CoordinatorNode& coordinator = cluster_->coordinator();
   cluster_->Call<ShardOrders>(
@@ -113,6 +124,7 @@ void ShardNode::OnOrders(const ShardOrders& orders) {
   const bool old = orders.generation() < generation_;
   if (old) world_->Count("orders of an old generation");
   if (old && !DefenceMasked(Defence::kGeneration)) return;
+  if (orders.generation() > generation_) reports_.TellAll();
   generation_ = std::max(generation_, orders.generation());
   if (orders.rejoin()) {
     if (old) world_->Violate(Promise::kG5, "a shard rejoined for an old coordinator");
@@ -123,26 +135,28 @@ void ShardNode::OnOrders(const ShardOrders& orders) {
     world_->Count("shard rejoins");
     return Register();
   }
+  if (reports_.Taken(orders.sequence_taken())) world_->Count("reports in parts");
   if (orders.unchanged() || orders.version() <= orders_version_) return;
   if (old) world_->Violate(Promise::kG5, "a shard took orders of an old coordinator");
   orders_version_ = orders.version();
-  std::vector<Key> wanted;
-  for (const ShardJob& job : orders.jobs()) {
-    for (const PartitionOrders& p : job.partitions()) {
-      wanted.push_back({RunOf(job.job().run()), PartitionId(p.partition())});
+  const ShardOrderBook::Changes changes = book_.Take(orders);
+  for (const uint64_t uid : changes.dropped) {
+    reports_.Drop(uid);
+    for (auto it = hosted_.begin(); it != hosted_.end();) {
+      const Key key = it->first;
+      ++it;
+      if (key.first.job.value == uid) Drop(key);
     }
   }
-  for (auto it = hosted_.begin(); it != hosted_.end();) {
-    const Key key = it->first;
-    ++it;
-    if (std::find(wanted.begin(), wanted.end(), key) == wanted.end()) Drop(key);
+  for (const ShardJob& job : changes.jobs) {
+    reports_.Hold(job.run());
+    job.over() ? End(job) : TakeJob(job, Generation(orders.generation()));
   }
-  for (const ShardJob& job : orders.jobs()) TakeJob(job, Generation(orders.generation()));
 }
 
 void ShardNode::TakeJob(const ShardJob& job, Generation generation) {
   for (const PartitionOrders& p : job.partitions()) {
-    Hosted* hosted = Host(job.job(), PartitionId(p.partition()));
+    Hosted* hosted = Host(job, PartitionId(p.partition()));
     if (hosted == nullptr) continue;
     OrdersReceived orders;
     orders.generation = generation;
@@ -166,9 +180,40 @@ void ShardNode::TakeJob(const ShardJob& job, Generation generation) {
   }
 }
 
-ShardNode::Hosted* ShardNode::Host(const JobDescription& job, PartitionId partition) {
-  const Key key{RunOf(job.run()), partition};
+// Keeps only values. What is to be read of them must be among them.
+void ShardNode::End(const ShardJob& job) {
+  uint32_t partitions = 0;
+  uint64_t bytes = 0;
+  for (auto& [key, hosted] : hosted_) {
+    if (key.first != RunOf(job.run())) continue;
+    hosted.over = true;
+    hosted.buffers.clear();
+    hosted.pushes.clear();
+    ++partitions;
+    for (auto& [id, store] : hosted.slices) {
+      bytes += store.versions[0].size() * sizeof(float);
+      for (Values& values : store.slots) values.clear();
+      store.copy.clear();
+      if (!hosted.two_versions || !job.has_keep_version()) continue;
+      const uint64_t keep = job.keep_version();
+      if (store.sealed != 0 && keep != store.sealed && keep + 1 != store.sealed) {
+        world_->Violate(Promise::kG1, absl::StrCat("version ", keep, " is to be kept, and slice ", id.value,
+                                                   " has sealed ", store.sealed));
+      }
+    }
+  }
+  world_->Count("jobs that ended on a shard");
+  reports_.End(job.run(), partitions, bytes);
+}
+
+ShardNode::Hosted* ShardNode::Host(const ShardJob& orders, PartitionId partition) {
+  const Key key{RunOf(orders.run()), partition};
   if (const auto it = hosted_.find(key); it != hosted_.end()) return &it->second;
+  if (!orders.has_job()) {
+    world_->Violate(Promise::kG8, "orders for a partition that is not there have no description");
+    return nullptr;
+  }
+  const JobDescription& job = orders.job();
   JobTruth* truth = cluster_->Truth(job);
   const Layout& layout = truth->layout();
   auto config = MakePartitionConfig(job, layout, partition, ShardId(id_));
@@ -222,7 +267,7 @@ void ShardNode::OnFrame(const Network::StreamPtr& stream, const Message& message
   const auto it = std::find_if(hosted_.begin(), hosted_.end(), [&](const auto& entry) {
     return entry.first.first.job == h.key.run.job && entry.first.second == h.partition;
   });
-  if (it == hosted_.end()) {
+  if (it == hosted_.end() || it->second.over) {
     Message answer;
     answer.header = h;
     answer.header.type = FrameType::kError;
@@ -242,6 +287,7 @@ void ShardNode::OnFrame(const Network::StreamPtr& stream, const Message& message
 }
 
 void ShardNode::Step(Hosted& hosted, const PartitionEvent& event) {
+  if (hosted.over) return;
   PartitionActions actions;
   const PartitionStatus before = hosted.core->Status();
   hosted.core->Step(event, world_->now(), actions);

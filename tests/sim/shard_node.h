@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/control/shard_orders.h"
+#include "common/control/shard_reports.h"
 #include "server/shard/apply/update.h"
 #include "server/shard/core/partition.h"
 #include "tests/sim/checker.h"
@@ -63,14 +65,18 @@ class ShardNode : public Process {
     bool two_versions = false;
     std::string decider;  // the address of the shard that decides
     bool accounted = false;
+    bool over = false;        // the job is: nothing but its values is left
+    std::string reported;     // the last status
   };
   using Key = std::pair<RunId, PartitionId>;
+  static constexpr size_t kReportBytes = 300;  // so little that reports come in parts
 
   void Register();
   void Report();
   void OnOrders(const ShardOrders& orders);
   void TakeJob(const ShardJob& job, Generation generation);
-  Hosted* Host(const JobDescription& job, PartitionId partition);
+  Hosted* Host(const ShardJob& job, PartitionId partition);
+  void End(const ShardJob& job);
   void Drop(const Key& key);
   void Tick();
 
@@ -104,7 +110,8 @@ class ShardNode : public Process {
   uint64_t sequence_ = 0;
   uint64_t orders_version_ = 0;
   int reports_under_way_ = 0;
-  std::string last_status_;
+  ShardReports reports_{kReportBytes};
+  ShardOrderBook book_;
   std::map<Key, Hosted> hosted_;
   uint64_t last_number_ = 0;
   uint64_t last_buffer_ = 0;

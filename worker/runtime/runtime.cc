@@ -188,6 +188,11 @@ void WorkerRuntime::OnRegisterFailed(const absl::Status& status) {
 
 void WorkerRuntime::OnReportFailed(const absl::Status& status) {
   const absl::Time now = MonotonicNow();
+  if (absl::IsResourceExhausted(status)) {  // what does not fit into a message will not fit the next time
+    trouble_ = absl::StrCat("reports to the coordinator at ", options_.coordinator,
+                            " or its orders do not get through: ", status.message());
+    readiness_.Set(trouble_);
+  }
   if (now - last_complaint_ < kComplaintInterval) return;
   last_complaint_ = now;
   spdlog::warn("{}; going on with what was leased",
@@ -199,6 +204,7 @@ void WorkerRuntime::Carry(action::Report action) {
   action.report.set_hidden_share(meter_.hidden_share(now));
   action.report.set_samples_per_second(meter_.samples_per_second(now));
   AddTimes(now, &action.report);
+  action.report.set_trouble(trouble_);
   figures_.Publish(action.report);
   const Incarnation incarnation(action.report.incarnation());
   coordinator_->ReportWorker(action.report, kCallTimeout,
@@ -206,6 +212,7 @@ void WorkerRuntime::Carry(action::Report action) {
     loop_.Post([this, incarnation, orders = std::move(orders)] {
       if (orders.ok()) {
         last_answer_ = MonotonicNow();
+        if (!std::exchange(trouble_, "").empty()) readiness_.Set("");
         Step(event::Orders{incarnation, *orders});
       } else {
         OnReportFailed(orders.status());

@@ -138,6 +138,7 @@ class WorkerRuntime {
   absl::Time started_;
   absl::Time last_answer_;  // of the coordinator
   absl::Time last_complaint_ = absl::InfinitePast();
+  std::string trouble_;  // see WorkerReport
 
   // What calls back: destroyed first, in the destructor.
   Progress progress_;

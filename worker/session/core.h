@@ -177,6 +177,7 @@ class Session::Core {
   void On(const event::Orders& e);
   void On(const event::ReportFailed& e);
   void TakeOrders(const WorkerOrders& orders);
+  bool HasDescription(const WorkerOrders& orders);
   void UpdateJob(const WorkerOrders& orders);
   void UpdatePolicy(const WorkerOrders& orders);
   void TakePolicy();
@@ -294,7 +295,8 @@ class Session::Core {
   absl::Time reported_at_ = absl::InfinitePast();
   Retry report_retry_;
   uint64_t orders_version_ = 0;
-  WorkerOrders orders_;  // the last whole body
+  WorkerOrders orders_;  // the last ones, with what they left out, but for the job's description:
+  JobDescription described_;  // the last one that came
   bool have_orders_ = false;
 
   struct Finished {
@@ -311,7 +313,7 @@ class Session::Core {
   };
   std::vector<Wanted> wanted_streams_;  // of SyncStreams
 
-  std::pmr::deque<Finished> finished_{&memory_};
+  std::pmr::deque<Finished> finished_{&memory_};  // limits::kMetricsWaitingMax at most
   absl::btree_map<uint64_t, std::optional<Inspection>> inspections_;  // as asked for; set: answered
   std::optional<Fault> fault_;
 

@@ -10,9 +10,9 @@
 namespace starling::session {
 
 void Session::Core::MaybeStartJob() {
-  if (job_.has_value() || draining_ || !have_orders_ || !orders_.has_job()) return;
+  if (job_.has_value() || draining_ || !have_orders_ || !orders_.has_run()) return;
   JobState& job = job_.emplace(&memory_);
-  job.description = orders_.job();
+  job.description = described_;
   job.run = RunOf(job.description.run());
   job.steps = StepsInFullEpoch(job.description.spec(), job.description.train_samples());
   job.steps_in_job = JobSteps(job.description.spec(), job.description.train_samples());

@@ -1,5 +1,7 @@
-// Orders are the whole desired state: the last ones win, old ones change nothing.
+// Orders are the desired state, as changes since what a report had seen: the last ones win, old ones change
+// nothing.
 #include <algorithm>
+#include <utility>
 
 #include "common/defences.h"
 #include "worker/session/core.h"
@@ -51,15 +53,33 @@ void Session::Core::On(const event::ReportFailed& e) {
   news_ = true;
 }
 
+// A job's description comes once. One that was not kept comes again: the next report says that the job is
+// not served, and that these orders were not seen.
+bool Session::Core::HasDescription(const WorkerOrders& orders) {
+  if (!orders.has_run()) return true;
+  const RunId run = RunOf(orders.run());
+  if (orders.has_job()) {
+    described_ = orders.job();
+  } else if (RunOf(described_.run()) != run && job_.has_value()) {
+    described_ = job_->description;
+  }
+  return RunOf(described_.run()) == run;
+}
+
 void Session::Core::TakeOrders(const WorkerOrders& orders) {
-  orders_version_ = orders.version();
-  orders_ = orders;
-  have_orders_ = true;
   news_ = true;  // the coordinator waits to hear which orders we have
-  UpdateInspections(orders);
+  if (!HasDescription(orders)) return;
+  orders_version_ = orders.version();
+  WorkerOrders before = std::exchange(orders_, orders);
+  orders_.clear_job();
+  if (orders.views_unchanged()) orders_.mutable_views()->Swap(before.mutable_views());
+  if (orders.roster_unchanged()) orders_.mutable_roster()->Swap(before.mutable_roster());
+  have_orders_ = true;
+  UpdateInspections(orders_);
+  orders_.clear_inspect();
   if (!job_.has_value()) return;
-  if (!orders.has_job() || RunOf(orders.job().run()) != job_->run) return Leave();
-  UpdateJob(orders);
+  if (!orders_.has_run() || RunOf(orders_.run()) != job_->run) return Leave();
+  UpdateJob(orders_);
 }
 
 void Session::Core::UpdateJob(const WorkerOrders& orders) {

@@ -78,8 +78,8 @@ std::string Text(const WorkerOrders& o) {
   std::string text = absl::StrCat("orders ", o.version(), " taken ", o.sequence_taken());
   if (o.rejoin()) absl::StrAppend(&text, " rejoin");
   if (o.unchanged()) return absl::StrCat(text, " unchanged");
-  if (!o.has_job()) return absl::StrCat(text, " idle");
-  absl::StrAppend(&text, " job ", o.job().run().job_uid(), " epoch ", o.epoch(), " roster ",
+  if (!o.has_run()) return absl::StrCat(text, " idle");
+  absl::StrAppend(&text, " job ", o.run().job_uid(), " epoch ", o.epoch(), " roster ",
                   o.roster().number(), " {");
   for (const Member& m : o.roster().members())
     absl::StrAppend(&text, " ", m.worker(), ".", m.incarnation());

@@ -366,6 +366,7 @@ TEST_F(CoordinatorCallsTest, AReportIsHeldUntilThereIsNewsAndATenthOfASecondAtMo
   WorkerReport report;
   report.set_worker(1);
   report.set_incarnation(cluster.workers["worker-0"].identity.incarnation());
+  report.set_generation(cluster.core->generation());
   report.set_sequence(1);
   const CallId first = cluster.NewCall();
   cluster.Step(WorkerReportEvent{first, report});

@@ -92,6 +92,12 @@ void Coordinator::Core::Step(const CoordinatorEvent& event, absl::Time now, absl
     auto it = workers_.find(id);
     if (it != workers_.end()) Settle(it->second);
   }
+  for (const auto& [id, uid] : std::exchange(touched_jobs_, {})) {
+    auto it = shards_.find(id);
+    if (it == shards_.end()) continue;
+    NoteOrders(it->second, uid);
+    touched_shards_.insert(id);
+  }
   for (const uint32_t id : std::exchange(touched_shards_, {})) {
     auto it = shards_.find(id);
     if (it != shards_.end()) Settle(it->second);

@@ -44,10 +44,10 @@ TEST_F(CoordinatorTest, SubmitToFinish) {
   EXPECT_TRUE(status.epochs_done(1).evaluated());
   EXPECT_TRUE(std::is_sorted(cluster.roster_numbers.begin(), cluster.roster_numbers.end()));
   // The values stay on the shard until the job is deleted.
-  EXPECT_EQ(cluster.shards["ps-0"].orders.jobs_size(), 1);
+  EXPECT_EQ(cluster.shards["ps-0"].orders.jobs().size(), 1u);
   EXPECT_TRUE(AskJob<DeleteJobEvent>("a").ok());
   cluster.RunFor(absl::Seconds(1));
-  EXPECT_EQ(cluster.shards["ps-0"].orders.jobs_size(), 0);
+  EXPECT_EQ(cluster.shards["ps-0"].orders.jobs().size(), 0u);
   EXPECT_EQ(AskJob<GetJobEvent>("a").code(), absl::StatusCode::kNotFound);
   for (const auto& [key, value] : cluster.store) EXPECT_FALSE(absl::StartsWith(key, "job/")) << key;
 }
@@ -92,7 +92,7 @@ TEST_F(CoordinatorTest, ADeadWorkersLeasesGoToOthers) {
   EXPECT_EQ(cluster.covered[1][0].size(), 100u);
   EXPECT_EQ(cluster.covered[1][1].size(), 100u);
   EXPECT_THAT(cluster.JobLog("a"), HasSubstr("worker-1 left: no report for 5.0 s; its "));
-  EXPECT_EQ(cluster.workers["worker-0"].orders.job().run().job_uid(), 0u);
+  EXPECT_EQ(cluster.workers["worker-0"].orders.run().job_uid(), 0u);
 }
 
 // Its word is held against what the shards have, and the epoch ends.
@@ -303,10 +303,10 @@ TEST_F(CoordinatorTest, ADeadShardFailsItsJobsByNameAndTheClusterStaysUsable) {
   ASSERT_TRUE(Ends("b", SUCCEEDED));
   cluster.AddShard("ps-1");  // a new incarnation serves new jobs, not the failed one
   cluster.RunFor(absl::Seconds(1));
-  EXPECT_EQ(cluster.shards["ps-1"].orders.jobs_size(), 0);
+  EXPECT_EQ(cluster.shards["ps-1"].orders.jobs().size(), 0u);
   Submit(Ssp("c", 2, 2));
   cluster.RunFor(absl::Seconds(1));
-  EXPECT_EQ(cluster.shards["ps-1"].orders.jobs_size(), 1);
+  EXPECT_EQ(cluster.shards["ps-1"].orders.jobs().size(), 1u);
 }
 
 TEST_F(CoordinatorTest, ANonFiniteLossStopsTheJobUnderEveryPolicy) {
@@ -325,7 +325,7 @@ TEST_F(CoordinatorTest, ANonFiniteLossStopsTheJobUnderEveryPolicy) {
     EXPECT_EQ(other.Status("a").state(), FAILED);
     EXPECT_EQ(other.Status("a").reason(), "the loss is nan at step 4 on worker-0, layer loss");
     other.RunFor(absl::Seconds(1));
-    EXPECT_EQ(other.shards["ps-0"].orders.jobs_size(), 1) << "the last good values stay";
+    EXPECT_EQ(other.shards["ps-0"].orders.jobs().size(), 1u) << "the last good values stay";
   }
 }
 
@@ -344,7 +344,7 @@ TEST_F(CoordinatorTest, ADrainingWorkerGetsNothingNewAndLeavesInGoodOrder) {
   worker.drained = true;
   cluster.Round();
   EXPECT_FALSE(worker.orders.rejoin());
-  EXPECT_EQ(worker.orders.job().run().job_uid(), 0u);
+  EXPECT_EQ(worker.orders.run().job_uid(), 0u);
   worker.alive = false;
   EXPECT_EQ(cluster.Status("a").workers(), 1u);
   EXPECT_THAT(cluster.JobLog("a"), HasSubstr("worker-0 left: it has left in good order"));

@@ -55,7 +55,6 @@ class Coordinator::Core {
     absl::Time last_heard;  // when not heard: the start and its grace
     uint64_t sequence = 0;  // of the last report taken
     uint64_t orders_version = 0;
-    std::string orders_body;  // what that version says, without what never changes
     std::optional<ParkedCall> parked;
 
     uint32_t id() const { return stored.id(); }
@@ -67,6 +66,15 @@ class Coordinator::Core {
 
   struct Worker : Daemon {
     WorkerReport report;       // the last one taken
+    // What orders_version says, and since which version, of what is left out where it was seen.
+    struct Told {
+      uint64_t job = 0;             // uid
+      uint64_t views = 0, roster = 0;  // numbers
+      std::string rest;
+      uint64_t job_at = 0, views_at = 0, roster_at = 0;
+      std::map<uint64_t, uint64_t> inspect_at;  // by request
+    };
+    Told told;
     uint64_t job = 0;          // ordered to serve
     uint64_t member_of = 0;    // in whose roster it is
     // Orders from hold_version on say: begin nothing (of the job whose member it is), until this
@@ -100,9 +108,24 @@ class Coordinator::Core {
     std::optional<uint64_t> memory_room;  // bytes, as it last reported
     uint64_t named_by = 0;     // views of kept jobs that name it, of whichever incarnation
     uint64_t partitions = 0;   // of these, of this incarnation
-    uint64_t value_bytes = 0;  // in those, as reported
     uint64_t elements = 0;       // in those
     uint64_t planned_bytes = 0;  // of those
+    std::string trouble;  // see ShardReport
+
+    // Orders travel as changes. What it was ordered of a job, and since which version of its orders.
+    struct Told {
+      Run run;
+      uint64_t views = 0, roster = 0;  // numbers
+      std::string rest;
+      uint64_t described_at = 0, views_at = 0, roster_at = 0, changed_at = 0;
+    };
+    std::map<uint64_t, Told> told;               // by uid: of jobs that have not ended there
+    std::map<uint64_t, uint64_t> changed;        // uids by Told::changed_at
+    std::map<uint64_t, Run> dropped;             // by version; until that was seen
+    // What it holds, as it last said; `whole`: it has said all since this coordinator's start.
+    std::map<uint64_t, HeldJob> held;
+    bool whole = false;
+    uint64_t value_bytes = 0;  // sum over `held`
   };
 
   struct Departure {  // of a member that was lost
@@ -131,7 +154,8 @@ class Coordinator::Core {
     std::vector<uint32_t> tested;  // ascending: epochs whose results are evaluated
     std::vector<uint64_t> partition_elements;
     std::vector<uint64_t> partition_bytes;  // planned
-    std::vector<std::optional<PartitionStatus>> partitions;  // as last reported by their shards
+    std::vector<std::optional<PartitionStatus>> partitions;  // as last reported by their shards; none when over and settled
+    uint64_t views_number = 1;  // grows with each change of the views
     std::optional<LeaseTable> training;                      // of state.epoch; SSP and async
     std::map<uint32_t, Evaluation> evaluations;  // epochs that are cut and not yet evaluated
     std::map<uint32_t, RangeSums> train_sums;
@@ -311,6 +335,9 @@ class Coordinator::Core {
   void TakeFault(Worker& worker, const Fault& fault);
 
   // on_shard_report.cc
+  void TakeHeld(Shard& shard, const ShardReport& report);
+  void SetHeld(Shard& shard, const HeldJob& held);
+  void DropHeld(Shard& shard, uint64_t uid);
   void TakePartition(Shard& shard, const PartitionStatus& status);
 
   // members.cc: rosters and who serves which job
@@ -382,9 +409,18 @@ class Coordinator::Core {
 
   // orders.cc
   static void SetPolicyOrders(const Job& job, WorkerOrders& orders);
-  WorkerOrders BuildOrders(const Worker& worker, bool whole);
-  ShardOrders BuildOrders(const Shard& shard, bool whole);
-  ShardJob BuildShardJob(const Job& job, const Shard& shard, bool whole) const;
+  WorkerOrders BuildOrders(const Worker& worker);
+  void NoteOrders(Worker& worker);
+  void AddUnseen(const Worker& worker, uint64_t seen, WorkerOrders& orders) const;
+  ShardJob BuildShardJob(const Job& job) const;
+  void NoteOrders(Shard& shard, uint64_t uid);
+  void NoteDropped(Shard& shard, uint64_t uid);
+  static uint64_t OldestUnseen(const Shard::Told& told, uint64_t seen);
+  void AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders) const;
+  void AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& orders) const;
+  static bool HasChanges(const Shard& shard, uint64_t seen);
+  uint64_t NextVersion(Daemon& daemon) const;
+  static bool IsOn(const Job& job, const Shard& shard);
   void Park(Daemon& daemon, CallId call, uint64_t orders_seen, Role role);
   void Settle(Worker& worker);  // new orders? answers the held report if there is news
   void Settle(Shard& shard);
@@ -392,7 +428,6 @@ class Coordinator::Core {
   bool KeepsOldOrders(const Worker& worker);
   void AnswerHeld(Shard& shard);
   void TellToRejoin(CallId call, Role role);
-  void SetVersion(Daemon& daemon, std::string body);
   void TouchJob(const Job& job);  // its workers' and shards' orders may have changed
 
   // status.cc
@@ -417,6 +452,7 @@ class Coordinator::Core {
   void AddAverages(const Job& job, JobStatus& status) const;
   void AddWorkerFigures(const Job& job, JobStatus& status) const;
   void AddShardFigures(const Job& job, JobStatus& status) const;
+  static void AddReported(const Job& job, JobStatus& status);
   uint64_t StepsDone(const Job& job) const;
   static uint64_t JobStepsOf(const Job& job);
 
@@ -452,6 +488,8 @@ class Coordinator::Core {
   // The job is over, and state.values says what is read of each partition: shards need keep no more.
   static bool ValuesSettled(const Job& job);
   void SettleValues(Job& job);
+  void KeepOnlyValues(Job& job);
+  static void PlanOnlyValues(Job& job);
   void LoseValues(Job& job, const Shard& shard, const std::vector<uint32_t>& partitions,
                   const std::string& why);
 
@@ -518,7 +556,8 @@ class Coordinator::Core {
   std::vector<JobReply> outputs_;
   std::vector<std::string> sentences_;
   std::set<uint32_t> touched_workers_;
-  std::set<uint32_t> touched_shards_;
+  std::set<uint32_t> touched_shards_;  // that have a new report, or of which:
+  std::set<std::pair<uint32_t, uint64_t>> touched_jobs_;  // shard and job: the orders may have changed
   std::set<uint64_t> advance_;  // jobs
   bool schedule_ = false;
 };

@@ -30,7 +30,12 @@ void Coordinator::Core::Forget(Job& job) {
   for (const auto& [epoch, result] : job.results) Delete(records::JobResult(uid, epoch));
   DeleteCurve(job);
   for (const std::string& key : {records::JobState(uid), records::Job(uid)}) Delete(key);
-  TouchJob(job);
+  for (const View& view : job.state.views()) {
+    if (const auto shard = shards_.find(view.primary()); shard != shards_.end()) {
+      NoteDropped(shard->second, uid);
+      touched_shards_.insert(view.primary());
+    }
+  }
   for (PendingLogs& logs : logs_) {
     if (logs.uid == uid) Reply(logs.call, NoSuchJob(job.name()));
   }
@@ -82,8 +87,6 @@ void Coordinator::Core::CountView(const Job& job, const View& view, int sign) {
     shard.elements += static_cast<uint64_t>(sign) * job.partition_elements[view.partition()];
     shard.planned_bytes += static_cast<uint64_t>(sign) * job.partition_bytes[view.partition()];
   }
-  const auto& partition = job.partitions[view.partition()];
-  if (partition) shard.value_bytes += static_cast<uint64_t>(sign) * partition->value_bytes();
 }
 
 }  // namespace starling

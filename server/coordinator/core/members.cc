@@ -252,7 +252,7 @@ void Coordinator::Core::LoseShard(Shard& shard, const std::string& why) {
     const std::string what = absl::StrCat(
         "shard ", shard.name(), " at ", shard.stored.registration().address(), " is gone (", why,
         "): lost partition", lost.size() == 1 ? " " : "s ", absl::StrJoin(lost, ", "), " of ",
-        job.partitions.size(), ", ", elements, " of ", job.stored.parameters(), " parameters");
+        job.state.views_size(), ", ", elements, " of ", job.stored.parameters(), " parameters");
     LoseValues(job, shard, lost, why);
     if (job.running()) {
       End(job, FAILED, what);

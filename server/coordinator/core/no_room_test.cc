@@ -19,7 +19,7 @@ class NoRoomTest : public CoordinatorTest {
     cluster.workers[name].no_room = "worker " + name + ": the job needs 3 GiB";
   }
   uint64_t JobOf(const std::string& worker) {
-    return cluster.workers[worker].orders.job().run().job_uid();
+    return cluster.workers[worker].orders.run().job_uid();
   }
   // How often the job's log says it.
   int Said(const std::string& job, const std::string& what) {

@@ -141,6 +141,7 @@ explain::WorkerEvidence Coordinator::Core::EvidenceOf(const Worker& worker) cons
   evidence.window_seconds = absl::ToDoubleSeconds(worker.counters.Span(now_));
   const explain::WorkerCounters counters = worker.counters.Growth(now_);
   evidence.times = counters.times;
+  evidence.trouble = std::string(CutUtf8(worker.report.trouble(), limits::kFaultBytesMax));
   for (const LinkStatus& link : worker.report.links()) {
     const auto shard = shards_.find(link.shard());
     if (shard == shards_.end()) continue;
@@ -205,7 +206,7 @@ void Coordinator::Core::AddShards(const Job& job, explain::Evidence& evidence) c
     if (seen.insert(view.primary()).second) {
       const double silent = shard.heard ? SecondsSince(shard.last_heard) : 0;
       evidence.shards.push_back(
-          {shard.name(), registration.address(), silent, registration.cores()});
+          {shard.name(), registration.address(), silent, registration.cores(), shard.trouble});
     }
     const uint32_t partition = view.partition();
     if (job.recovering && partition < job.partitions.size() && !job.partitions[partition]) {

@@ -130,14 +130,21 @@ void Coordinator::Core::Admit(const RegisterRequest& request, CallId call) {
   daemon->heard = true;
   daemon->last_heard = now_;
   daemon->sequence = 0;
-  daemon->orders_body.clear();
   if (request.role() == WORKER) {
     Worker& worker = workers_.at(daemon->id());
     worker.report = WorkerReport();
+    worker.told = {};
     Save(worker);
   } else {
     Shard& shard = shards_.at(daemon->id());
-    shard.partitions = shard.value_bytes = shard.elements = shard.planned_bytes = 0;  // what views name is of the incarnation before
+    // What views name is of the incarnation before.
+    shard.partitions = shard.elements = shard.planned_bytes = shard.value_bytes = 0;
+    shard.told.clear();
+    shard.changed.clear();
+    shard.dropped.clear();
+    shard.held.clear();
+    shard.whole = false;
+    shard.trouble.clear();
     Save(shard);
   }
   sentences_.push_back(absl::StrCat(request.name(), " registered from ", request.address(),

@@ -1,4 +1,4 @@
-// A shard says how its partitions stand.
+// A shard says what it holds and how its partitions stand: what has changed since a report that was taken.
 #include <algorithm>
 #include <utility>
 
@@ -23,14 +23,51 @@ void Coordinator::Core::On(const ShardReportEvent& event) {
   if (!shard.heard) schedule_ = true;
   shard.heard = true;
   shard.last_heard = now_;
-  if (report.sequence() > shard.sequence) {
+  // Meant for the coordinator before: the answer tells it to say all.
+  const bool ours = report.generation() >= generation();
+  if (ours && report.sequence() > shard.sequence) {
     shard.sequence = report.sequence();
     if (memory_awaited_ && report.memory_room() > shard.memory_room.value_or(0)) schedule_ = true;
     shard.memory_room = report.memory_room();
+    shard.trouble = std::string(CutUtf8(report.trouble(), limits::kFaultBytesMax));
+    shard.dropped.erase(shard.dropped.begin(), shard.dropped.upper_bound(report.orders_seen()));
+    TakeHeld(shard, report);
     for (const PartitionStatus& status : report.partitions()) TakePartition(shard, status);
   }
   Park(shard, event.call, report.orders_seen(), SHARD);
+  if (!ours || report.more()) AnswerHeld(shard);
   ResolveRegistration(shard);
+}
+
+// Orders are changes of what it holds, so there are none before it has said all.
+void Coordinator::Core::TakeHeld(Shard& shard, const ShardReport& report) {
+  if (report.whole()) {
+    shard.whole = false;
+    shard.held.clear();
+    shard.value_bytes = 0;
+  }
+  for (const HeldJob& held : report.held()) SetHeld(shard, held);
+  if (shard.whole || report.more()) return;
+  shard.whole = true;
+  for (const auto& [uid, job] : jobs_) {
+    if (IsOn(job, shard)) touched_jobs_.emplace(shard.id(), uid);
+  }
+  for (const auto& [uid, held] : shard.held) touched_jobs_.emplace(shard.id(), uid);
+}
+
+void Coordinator::Core::SetHeld(Shard& shard, const HeldJob& held) {
+  const uint64_t uid = held.run().job_uid();
+  HeldJob& known = shard.held[uid];
+  shard.value_bytes += held.value_bytes() - known.value_bytes();
+  known = held;
+  touched_jobs_.emplace(shard.id(), uid);  // it may be of a job that was deleted, or have ended there
+}
+
+void Coordinator::Core::DropHeld(Shard& shard, uint64_t uid) {
+  const auto held = shard.held.find(uid);
+  if (held == shard.held.end()) return;
+  shard.value_bytes -= held->second.value_bytes();
+  shard.held.erase(held);
 }
 
 void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& status) {
@@ -38,7 +75,7 @@ void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& statu
   if (it == jobs_.end()) return;
   Job& job = it->second;
   const uint32_t partition = status.partition();
-  if (status.run().era() != job.stored.description().run().era()) return;
+  if (status.run().era() != job.stored.description().run().era() || ValuesSettled(job)) return;
   if (partition >= job.partitions.size() ||
       partition >= static_cast<uint32_t>(job.state.views_size())) {
     return;
@@ -47,7 +84,6 @@ void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& statu
   if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
     return;
   std::optional<PartitionStatus>& known = job.partitions[partition];
-  shard.value_bytes += status.value_bytes() - (known ? known->value_bytes() : 0);
   known = status;
   if (job.running()) NoteCounters(job, partition);
   std::string& fault = *job.partitions[partition]->mutable_fault();

@@ -73,6 +73,7 @@ void Coordinator::Core::On(const WorkerReportEvent& event) {
   if (first) schedule_ = true;
   if (worker.fenced()) return AnswerFenced(worker, event);
   Park(worker, event.call, report.orders_seen(), WORKER);
+  if (report.generation() < generation()) AnswerHeld(worker);
   ResolveRegistration(worker);
 }
 

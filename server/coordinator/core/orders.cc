@@ -1,8 +1,10 @@
-// What daemons are told: the whole desired state, numbered, answered to held reports.
+// What daemons are told: the desired state, numbered, answered to held reports as changes since what the
+// daemon has seen (docs/protocol.md, section 5).
 #include <algorithm>
 #include <utility>
 
 #include "common/data_plan/job_steps.h"
+#include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
 namespace starling {
@@ -23,25 +25,26 @@ void Coordinator::Core::TouchJob(const Job& job) {
   for (const auto& [id, worker] : workers_) {
     if (worker.job == job.uid() || worker.member_of == job.uid()) touched_workers_.insert(id);
   }
-  for (const View& view : job.state.views()) touched_shards_.insert(view.primary());
+  for (const View& view : job.state.views()) touched_jobs_.emplace(view.primary(), job.uid());
 }
 
-// `whole` false leaves out what never changes for the same ids: that is what versions are compared
-// by.
-WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker, bool whole) {
+// Versions grow across a coordinator's restarts, too.
+uint64_t Coordinator::Core::NextVersion(Daemon& daemon) const {
+  daemon.orders_version = std::max(daemon.orders_version, generation() << 32) + 1;
+  return daemon.orders_version;
+}
+
+// ---- Workers ----
+
+// All but what is left out where it was seen: AddUnseen.
+WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker) {
   WorkerOrders orders;
   for (const auto& [name, submission] : submissions_) {
-    if (submission.worker != worker.id()) continue;
-    InspectRequest* inspect = orders.add_inspect();
-    inspect->set_request(submission.inspect);
-    if (whole) *inspect->mutable_spec() = submission.request.spec();
+    if (submission.worker == worker.id()) orders.add_inspect()->set_request(submission.inspect);
   }
   Job* job = worker.job == 0 ? nullptr : FindRunning(worker.job);
   if (job == nullptr) return orders;
-  *orders.mutable_job()->mutable_run() = job->stored.description().run();
-  if (whole) *orders.mutable_job() = job->stored.description();
-  *orders.mutable_views() = job->state.views();
-  *orders.mutable_roster() = job->state.roster();
+  *orders.mutable_run() = job->stored.description().run();
   SetPolicyOrders(*job, orders);
   const uint32_t epochs = JobEpochs(job->spec(), job->samples());
   orders.set_epoch(std::min(job->state.epoch(), epochs - 1));
@@ -64,33 +67,76 @@ void Coordinator::Core::SetPolicyOrders(const Job& job, WorkerOrders& orders) {
   orders.set_hold(job.holds());
 }
 
-ShardOrders Coordinator::Core::BuildOrders(const Shard& shard, bool whole) {
-  ShardOrders orders;
-  for (const auto& [uid, job] : jobs_) {
-    ShardJob shard_job = BuildShardJob(job, shard, whole);
-    if (shard_job.partitions_size() > 0) *orders.add_jobs() = std::move(shard_job);
+// A new version, where the orders have changed.
+void Coordinator::Core::NoteOrders(Worker& worker) {
+  const WorkerOrders orders = BuildOrders(worker);
+  const Job* job = worker.job == 0 ? nullptr : FindRunning(worker.job);
+  const uint64_t uid = job == nullptr ? 0 : job->uid();
+  const uint64_t views = job == nullptr ? 0 : job->views_number;
+  const uint64_t roster = job == nullptr ? 0 : job->state.roster().number();
+  std::string rest = orders.SerializeAsString();
+  Worker::Told& told = worker.told;
+  const bool same = worker.orders_version != 0 && told.job == uid && told.views == views &&
+                    told.roster == roster && told.rest == rest;
+  if (same) return;
+  const uint64_t version = NextVersion(worker);
+  if (told.job != uid || told.job_at == 0) told.job_at = told.views_at = told.roster_at = version;
+  if (told.views != views) told.views_at = version;
+  if (told.roster != roster) told.roster_at = version;
+  told.job = uid;
+  told.views = views;
+  told.roster = roster;
+  told.rest = std::move(rest);
+  std::map<uint64_t, uint64_t> inspect_at;
+  for (const InspectRequest& request : orders.inspect()) {
+    const auto known = told.inspect_at.find(request.request());
+    inspect_at[request.request()] = known == told.inspect_at.end() ? version : known->second;
   }
-  return orders;
+  told.inspect_at = std::move(inspect_at);
 }
 
-ShardJob Coordinator::Core::BuildShardJob(const Job& job, const Shard& shard, bool whole) const {
-  ShardJob orders;
-  for (const View& view : job.state.views()) {
-    if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
-      continue;
-    PartitionOrders* partition = orders.add_partitions();
-    partition->set_partition(view.partition());
-    *partition->mutable_view() = view;
+void Coordinator::Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrders& orders) const {
+  for (InspectRequest& request : *orders.mutable_inspect()) {
+    if (worker.told.inspect_at.at(request.request()) <= seen) continue;
+    for (const auto& [name, submission] : submissions_) {
+      if (submission.inspect == request.request()) *request.mutable_spec() = submission.request.spec();
+    }
   }
-  if (orders.partitions_size() == 0) return orders;
-  *orders.mutable_job()->mutable_run() = job.stored.description().run();
-  if (whole) *orders.mutable_job() = job.stored.description();
-  *orders.mutable_roster() = job.state.roster();
+  if (!orders.has_run()) return;
+  const Job& job = jobs_.at(worker.told.job);
+  // One that serves the job has its description from the coordinator before this one.
+  const Run& run = worker.report.run();
+  const bool serves = run.job_uid() == orders.run().job_uid() && run.era() == orders.run().era();
+  if (worker.told.job_at > seen && !serves) *orders.mutable_job() = job.stored.description();
+  orders.set_views_unchanged(worker.told.views_at <= seen);
+  if (!orders.views_unchanged()) *orders.mutable_views() = job.state.views();
+  orders.set_roster_unchanged(worker.told.roster_at <= seen);
+  if (!orders.roster_unchanged()) *orders.mutable_roster() = job.state.roster();
+}
+
+// ---- Shards ----
+
+// Whether it hosts a part of the job, as this incarnation.
+bool Coordinator::Core::IsOn(const Job& job, const Shard& shard) {
+  return std::any_of(job.state.views().begin(), job.state.views().end(), [&](const View& view) {
+    return view.primary() == shard.id() && view.primary_incarnation() == shard.stored.incarnation();
+  });
+}
+
+// All but its description, views and roster. Once it is settled what is read, the rest is freed.
+ShardJob Coordinator::Core::BuildShardJob(const Job& job) const {
+  ShardJob orders;
+  *orders.mutable_run() = job.stored.description().run();
+  if (ValuesSettled(job)) {
+    orders.set_over(true);
+    if (const std::optional<uint64_t> sealed = SealedSteps(job)) orders.set_keep_version(*sealed);
+    return orders;
+  }
   const PolicyRecord* next = job.next_policy();
   CopyPolicy(next != nullptr && next->has_step() ? *next : job.policy(), orders.mutable_policy());
   const uint32_t epochs = JobEpochs(job.spec(), job.samples());
   orders.set_epoch(std::min(job.state.epoch(), epochs - 1));
-  // Copies stay until they are evaluated, the last epoch's until the job is deleted.
+  // Copies stay until they are evaluated, the last epoch's until the job is over.
   uint32_t keep = std::min(job.state.epoch(), epochs - 1);
   if (!job.evaluations.empty()) keep = std::min(keep, job.evaluations.begin()->first);
   orders.set_discard_cuts_before(keep);
@@ -101,11 +147,114 @@ ShardJob Coordinator::Core::BuildShardJob(const Job& job, const Shard& shard, bo
   return orders;
 }
 
-void Coordinator::Core::SetVersion(Daemon& daemon, std::string body) {
-  if (daemon.orders_version != 0 && body == daemon.orders_body) return;
-  daemon.orders_version = std::max(daemon.orders_version, generation() << 32) + 1;
-  daemon.orders_body = std::move(body);
+void Coordinator::Core::NoteDropped(Shard& shard, uint64_t uid) {
+  const auto told = shard.told.find(uid);
+  const auto held = shard.held.find(uid);
+  if (told == shard.told.end() && held == shard.held.end()) return;
+  const Run run = told != shard.told.end() ? told->second.run : held->second.run();
+  if (told != shard.told.end()) {
+    shard.changed.erase(told->second.changed_at);
+    shard.told.erase(told);
+  }
+  DropHeld(shard, uid);
+  shard.dropped[NextVersion(shard)] = run;
 }
+
+// A new version, where the orders of the job have changed. One that has not said what it holds is told
+// nothing yet.
+void Coordinator::Core::NoteOrders(Shard& shard, uint64_t uid) {
+  if (!shard.whole || shard.fenced()) return;
+  const auto it = jobs_.find(uid);
+  if (it == jobs_.end() || !IsOn(it->second, shard)) return NoteDropped(shard, uid);
+  const Job& job = it->second;
+  const auto held = shard.held.find(uid);
+  if (held != shard.held.end() && held->second.over()) {  // it has ended there: nothing is left to say
+    if (const auto told = shard.told.find(uid); told != shard.told.end()) {
+      shard.changed.erase(told->second.changed_at);
+      shard.told.erase(told);
+    }
+    return;
+  }
+  const ShardJob orders = BuildShardJob(job);
+  std::string rest = orders.SerializeAsString();
+  Shard::Told& told = shard.told[uid];
+  const uint64_t roster = job.state.roster().number();
+  const bool fresh = told.changed_at == 0;
+  if (!fresh && told.views == job.views_number && told.roster == roster && told.rest == rest) return;
+  if (!fresh) shard.changed.erase(told.changed_at);
+  const uint64_t version = NextVersion(shard);
+  told.run = orders.run();
+  // The coordinator before this one has described what it holds.
+  if (fresh) told.described_at = held == shard.held.end() ? version : 0;
+  if (fresh || told.views != job.views_number) told.views_at = version;
+  if (fresh || told.roster != roster) told.roster_at = version;
+  told.views = job.views_number;
+  told.roster = roster;
+  told.rest = std::move(rest);
+  told.changed_at = version;
+  shard.changed[version] = uid;
+}
+
+bool Coordinator::Core::HasChanges(const Shard& shard, uint64_t seen) {
+  return shard.changed.upper_bound(seen) != shard.changed.end() ||
+         shard.dropped.upper_bound(seen) != shard.dropped.end();
+}
+
+// The oldest version of what the shard has not seen of the job.
+uint64_t Coordinator::Core::OldestUnseen(const Shard::Told& told, uint64_t seen) {
+  uint64_t oldest = told.changed_at;
+  for (const uint64_t at : {told.described_at, told.views_at, told.roster_at}) {
+    if (at > seen) oldest = std::min(oldest, at);
+  }
+  return oldest;
+}
+
+// As much as fits, the oldest first. The orders have the version up to which nothing is left out.
+void Coordinator::Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders) const {
+  std::map<uint64_t, uint64_t> changes;  // jobs by version; 0: dropped
+  for (auto it = shard.changed.upper_bound(seen); it != shard.changed.end(); ++it) {
+    changes[OldestUnseen(shard.told.at(it->second), seen)] = it->second;
+  }
+  for (auto it = shard.dropped.upper_bound(seen); it != shard.dropped.end(); ++it) changes[it->first] = 0;
+  if (changes.empty()) return;
+  orders.set_version(shard.orders_version);
+  size_t bytes = 0;
+  for (const auto& [version, uid] : changes) {
+    if (bytes >= limits::kControlChangesBytesMax) {
+      orders.set_version(version - 1);
+      orders.set_more(true);
+      return;
+    }
+    if (uid == 0) {
+      *orders.add_dropped() = shard.dropped.at(version);
+      bytes += orders.dropped().rbegin()->ByteSizeLong();
+    } else {
+      AddUnseen(shard, uid, seen, *orders.add_jobs());
+      bytes += orders.jobs().rbegin()->ByteSizeLong();
+    }
+  }
+}
+
+void Coordinator::Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& orders) const {
+  const Job& job = jobs_.at(uid);
+  const Shard::Told& told = shard.told.at(uid);
+  orders = BuildShardJob(job);
+  if (orders.over()) return;
+  if (told.described_at > seen) *orders.mutable_job() = job.stored.description();
+  orders.set_roster_unchanged(told.roster_at <= seen);
+  if (!orders.roster_unchanged()) *orders.mutable_roster() = job.state.roster();
+  orders.set_partitions_unchanged(told.views_at <= seen);
+  if (orders.partitions_unchanged()) return;
+  for (const View& view : job.state.views()) {
+    if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
+      continue;
+    PartitionOrders* partition = orders.add_partitions();
+    partition->set_partition(view.partition());
+    *partition->mutable_view() = view;
+  }
+}
+
+// ---- Reports that are held ----
 
 void Coordinator::Core::Park(Daemon& daemon, CallId call, uint64_t orders_seen, Role role) {
   if (daemon.parked) {  // only the newest call of a daemon is held
@@ -125,8 +274,7 @@ bool Coordinator::Core::KeepsOldOrders(const Worker& worker) {
 
 void Coordinator::Core::Settle(Worker& worker) {
   if (worker.fenced()) return;
-  const WorkerOrders orders = BuildOrders(worker, false);
-  SetVersion(worker, orders.SerializeAsString());
+  NoteOrders(worker);
   // One that is on its way to another job begins nothing of the one that it leaves, by the same
   // orders.
   const Job* job = FindRunning(worker.releasing() ? worker.member_of : worker.job);
@@ -142,17 +290,21 @@ void Coordinator::Core::Settle(Worker& worker) {
 }
 
 void Coordinator::Core::Settle(Shard& shard) {
-  if (shard.fenced()) return;
-  SetVersion(shard, BuildOrders(shard, false).SerializeAsString());
-  if (shard.parked && shard.parked->orders_seen != shard.orders_version) AnswerHeld(shard);
+  if (shard.parked && HasChanges(shard, shard.parked->orders_seen)) AnswerHeld(shard);
 }
 
 void Coordinator::Core::AnswerHeld(Worker& worker) {
   const bool keeps_old = KeepsOldOrders(worker);
   const ParkedCall parked = *std::exchange(worker.parked, std::nullopt);
-  const bool unchanged = keeps_old || parked.orders_seen == worker.orders_version;
+  // What was meant for the coordinator before does not say what the worker has: the next report does.
+  const bool unchanged = keeps_old || parked.orders_seen == worker.orders_version ||
+                         worker.report.generation() < generation();
   WorkerOrders orders;
-  if (!unchanged) orders = BuildOrders(worker, true);
+  if (!unchanged) {
+    NoteOrders(worker);
+    orders = BuildOrders(worker);
+    AddUnseen(worker, parked.orders_seen, orders);
+  }
   orders.set_generation(generation());
   orders.set_cluster(cluster_.cluster());
   orders.set_version(unchanged ? parked.orders_seen : worker.orders_version);
@@ -163,13 +315,13 @@ void Coordinator::Core::AnswerHeld(Worker& worker) {
 
 void Coordinator::Core::AnswerHeld(Shard& shard) {
   const ParkedCall parked = *std::exchange(shard.parked, std::nullopt);
-  const bool unchanged = parked.orders_seen == shard.orders_version;
   ShardOrders orders;
-  if (!unchanged) orders = BuildOrders(shard, true);
+  orders.set_version(parked.orders_seen);
+  AddChanges(shard, parked.orders_seen, orders);
   orders.set_generation(generation());
   orders.set_cluster(cluster_.cluster());
-  orders.set_version(shard.orders_version);
-  orders.set_unchanged(unchanged);
+  orders.set_unchanged(orders.version() == parked.orders_seen);
+  orders.set_sequence_taken(shard.sequence);
   Reply(parked.call, std::move(orders));
 }
 

@@ -169,6 +169,89 @@ TEST_F(PastTest, AShardsFiguresFollowWhatIsKeptThere) {
 
 // ---- Retention ----
 
+// H1, E2 and M7 of the trials: the whole of what was, ended jobs included, was told again at each change.
+TEST_F(PastTest, AJobIsDescribedOnceToADaemonAndEndedJobsAreNotSpokenOf) {
+  for (int i = 0; i < 20; ++i) RunQuick(absl::StrCat("quick-", i));
+  cluster.RunFor(absl::Seconds(2));
+  const MiniCluster::MiniShard& shard = cluster.shards["ps-0"];
+  EXPECT_EQ(shard.described, 20);
+  EXPECT_EQ(shard.ended, 20) << "of each it was told to keep only the values";
+  EXPECT_EQ(cluster.workers["worker-0"].described, 20);
+  JobSpec spec = Ssp("long", 1, 1);
+  spec.mutable_stop()->set_epochs(1000);
+  Submit(spec);
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("long").epoch() > 5; }));
+  EXPECT_EQ(shard.described, 21);
+  EXPECT_EQ(cluster.workers["worker-0"].described, 21);
+  EXPECT_LT(cluster.report_bytes, 2000u);
+  EXPECT_LT(cluster.orders_bytes, 2000u);
+
+  // Nor after a coordinator's restart.
+  cluster.StartCoordinator();
+  const uint64_t before = cluster.Status("long").step();
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("long").step() > before + 5; }));
+  EXPECT_EQ(shard.described, 21);
+  EXPECT_EQ(cluster.workers["worker-0"].described, 21);
+  EXPECT_EQ(shard.ended, 20);
+  EXPECT_LT(cluster.report_bytes, 2000u);
+
+  // A shard that comes back has nothing, and is told nothing of what it had.
+  cluster.AddShard("ps-0");
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_TRUE(cluster.shards["ps-0"].orders.jobs().empty());
+}
+
+// What is known of a job that is over is what was known at its end, and a shard need not say it again.
+TEST_F(PastTest, TheFiguresOfAJobThatIsOverStay) {
+  RunQuick("quick");
+  cluster.RunFor(absl::Seconds(1));
+  const JobStatus before = cluster.Status("quick");
+  EXPECT_EQ(before.coverage_max(), 1u);
+  EXPECT_EQ(cluster.shards["ps-0"].ended, 1);
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  JobStatus after = cluster.Status("quick");
+  after.set_generation(before.generation());
+  EXPECT_EQ(after.ShortDebugString(), before.ShortDebugString());
+  EXPECT_EQ(cluster.shards["ps-0"].ended, 1);
+}
+
+TEST_F(PastTest, AJobThatWasDeletedWhileItsShardWasAwayIsDropped) {
+  RunQuick("quick");
+  Submit(Ssp("other", 1, 1));
+  cluster.RunFor(absl::Seconds(1));
+  cluster.shards["ps-0"].alive = false;  // for a moment
+  JobRequest request;
+  request.set_name("quick");
+  cluster.Ask<DeleteJobEvent>(request);
+  cluster.StartCoordinator();  // which does not know that job at all
+  cluster.shards["ps-0"].alive = true;
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_EQ(cluster.shards["ps-0"].orders.jobs().size(), 1u);
+}
+
+// 30 jobs whose descriptions are 1 MiB each come in parts, and none is left out.
+TEST_F(PastTest, OrdersThatDoNotFitIntoAMessageComeInParts) {
+  for (int i = 0; i < 30; ++i) {
+    JobSpec spec = Ssp(absl::StrCat("wide-", i), 1, 1);
+    for (int label = 0; label < 10'000; ++label) {
+      (*spec.mutable_labels())[absl::StrCat("label-", label)] = std::string(100, 'x');
+    }
+    Submit(spec);
+  }
+  for (int w = 1; w < 30; ++w) cluster.AddWorker(absl::StrCat("worker-", w));
+  cluster.shards["ps-0"].alive = false;  // until all have begun
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.IsIn("wide-29", RUNNING); }, absl::Seconds(3)));
+  cluster.shards["ps-0"].alive = true;
+  size_t most = 0;
+  ASSERT_TRUE(cluster.RunUntil([&] {
+    most = std::max(most, cluster.orders_bytes);
+    return cluster.shards["ps-0"].described == 30;
+  }));
+  EXPECT_LT(most, 2 * limits::kControlChangesBytesMax);
+  EXPECT_GT(most, limits::kControlChangesBytesMax);
+}
+
 class RetentionTest : public PastTest {
  protected:
   void KeepJobs(size_t count, absl::Duration time = absl::InfiniteDuration()) {

@@ -227,6 +227,7 @@ void Coordinator::Core::StartJob(Job& job, const std::vector<Worker*>& workers,
     view->set_primary_incarnation(shard.stored.incarnation());
     CountView(job, *view, 1);
   }
+  ++job.views_number;
   SetState(job, RUNNING);
   job.state.clear_reason();
   job.state.mutable_roster()->set_number(1);

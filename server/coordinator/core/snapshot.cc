@@ -59,6 +59,7 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
       job.partition_elements.assign(job.partitions.size(), 0);
       job.partition_bytes.assign(job.partitions.size(), 0);
     }
+    if (ValuesSettled(job)) PlanOnlyValues(job);
     RestoreJob(job);
     Enlist(job);
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/utf8.h"
 #include "common/data_plan/job_steps.h"
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
@@ -208,15 +209,24 @@ void Coordinator::Core::AddShardFigures(const Job& job, JobStatus& status) const
                              : policy.kind() == Policy::SSP ? policy.staleness()
                                                             : 0);
   if (const std::optional<uint64_t> sealed = SealedSteps(job)) status.set_sealed_steps(*sealed);
-  bool first = true;
   for (const auto& partition : job.partitions) {
-    if (!partition) continue;
+    if (!partition || !job.running()) continue;
     const auto lag = static_cast<uint64_t>(
         std::max<int64_t>(0, partition->clock_max() - partition->clock_min()));
     // A replica that has closed more units than the bound allows waits at the gate: it computes at
     // the bound's distance, or not at all.
-    const uint64_t now = job.running() ? std::min<uint64_t>(lag, status.staleness_bound()) : 0;
+    const uint64_t now = std::min<uint64_t>(lag, status.staleness_bound());
     status.set_staleness(std::max(status.staleness(), now));
+  }
+  status.MergeFrom(job.state.figures());
+  AddReported(job, status);
+}
+
+// What all its shards report together.
+void Coordinator::Core::AddReported(const Job& job, JobStatus& status) {
+  bool first = true;
+  for (const auto& partition : job.partitions) {
+    if (!partition) continue;
     status.set_staleness_max(std::max(status.staleness_max(), partition->lag_max()));
     while (status.lag_histogram_size() < partition->lag_histogram_size())
       status.add_lag_histogram(0);
@@ -245,6 +255,7 @@ WorkerStatus Coordinator::Core::StatusOf(const Worker& worker) const {
   status.set_incarnation(worker.stored.incarnation());
   status.set_version(worker.stored.registration().version().version());
   status.set_clock(worker.report.clock());
+  status.set_trouble(std::string(CutUtf8(worker.report.trouble(), limits::kFaultBytesMax)));
   if (worker.report.has_memory()) *status.mutable_memory() = worker.report.memory();
   status.set_seconds_since_report(absl::ToDoubleSeconds(now_ - worker.last_heard));
   const uint64_t uid = worker.member_of != 0 ? worker.member_of : worker.job;
@@ -304,6 +315,7 @@ ShardStatus Coordinator::Core::StatusOf(const Shard& shard) const {
   status.set_state(StateOf(shard));
   status.set_partitions(static_cast<uint32_t>(shard.partitions));
   status.set_value_bytes(shard.value_bytes);
+  status.set_trouble(shard.trouble);
   return status;
 }
 

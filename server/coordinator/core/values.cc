@@ -69,9 +69,25 @@ void Coordinator::Core::SettleValues(Job& job) {
   std::vector<PartitionValues> values = ValuesOf(job);
   if (std::any_of(values.begin(), values.end(), [](const auto& v) { return v.unknown(); })) return;
   job.state.mutable_values()->Assign(values.begin(), values.end());
+  AddReported(job, *job.state.mutable_figures());
+  KeepOnlyValues(job);
   BeginOutput(job);
   SaveState(job);
   TouchJob(job);
+}
+
+// Shards free all but the values, and report the job's partitions no more.
+void Coordinator::Core::KeepOnlyValues(Job& job) {
+  for (const View& view : job.state.views()) CountView(job, view, -1);
+  PlanOnlyValues(job);
+  for (const View& view : job.state.views()) CountView(job, view, 1);
+}
+
+void Coordinator::Core::PlanOnlyValues(Job& job) {
+  for (size_t p = 0; p < job.partition_bytes.size(); ++p) {
+    job.partition_bytes[p] = job.partition_elements[p] * sizeof(float);
+  }
+  job.partitions = {};
 }
 
 void Coordinator::Core::LoseValues(Job& job, const Shard& shard,

@@ -28,6 +28,7 @@ struct WorkerEvidence {
   double window_seconds = 0;     // that `times` and `links` span, up to its last report
   StepTimes times;               // what they grew by
   std::vector<LinkEvidence> links;
+  std::string trouble;           // see WorkerReport
 };
 
 // A member that was lost and has not come back.
@@ -51,6 +52,7 @@ struct ShardEvidence {
   std::string address;
   double silent_seconds = 0;
   uint32_t cores = 0;  // of its machine; 0: not known
+  std::string trouble = {};  // see ShardReport
 };
 
 struct PartitionEvidence {

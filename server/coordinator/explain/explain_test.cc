@@ -170,6 +170,17 @@ TEST(ExplainTest, BrokenLink) {
   ExpectSays(finding, "10.0.1.1:70");
 }
 
+TEST(ExplainTest, MessagesThatDoNotGetThrough) {
+  Evidence evidence = HealthyJob();
+  evidence.shards[1].trouble = "orders do not get through: larger than max (68406663 vs. 67108864)";
+  const Finding finding = Only(evidence, "undelivered");
+  EXPECT_EQ(finding.subject(), "shard-1");
+  ExpectSays(finding, "68406663");
+  evidence.shards[1].trouble.clear();
+  evidence.workers[0].trouble = "its reports do not get through";
+  EXPECT_EQ(Only(evidence, "undelivered").subject(), "worker-0");
+}
+
 TEST(ExplainTest, AWorkerWithoutMemory) {
   Evidence evidence = HealthyJob();
   evidence.workers.pop_back();

@@ -96,6 +96,17 @@ void FindBrokenLinks(const Evidence& evidence, Findings& findings) {
   }
 }
 
+// What a daemon says that it cannot send or receive.
+void FindUndelivered(const Evidence& evidence, Findings& findings) {
+  const auto find = [&](const std::string& role, const std::string& name, const std::string& address,
+                        const std::string& trouble) {
+    if (trouble.empty()) return;
+    findings.Add("undelivered", name, 0, absl::StrCat(role, " ", At(name, address), ": ", trouble), Weight::kStops);
+  };
+  for (const ShardEvidence& shard : evidence.shards) find("shard", shard.name, shard.address, shard.trouble);
+  for (const WorkerEvidence& worker : evidence.workers) find("worker", worker.name, worker.address, worker.trouble);
+}
+
 void FindNoWorkers(const Evidence& evidence, Findings& findings) {
   for (const WorkerEvidence& worker : evidence.workers) {
     if (worker.member || worker.preparing_seconds < kPreparingSecondsMin) continue;
@@ -199,6 +210,7 @@ void FindStops(const Evidence& evidence, Findings& findings) {
   FindSilentShards(evidence, findings);
   FindMissingWorkers(evidence, findings);
   FindBrokenLinks(evidence, findings);
+  FindUndelivered(evidence, findings);
   FindNoWorkers(evidence, findings);
   FindPolicyChange(evidence, findings);
   FindNoProgress(evidence, findings);

@@ -46,30 +46,7 @@ absl::StatusOr<std::shared_ptr<float>> Allocate(ShardMemory& from, size_t elemen
   return memory;
 }
 
-// Makes `text` the frame's payload.
-OutgoingPayload TextPayload(std::string text, FrameHeader* header) {
-  const auto keep = std::make_shared<const std::string>(std::move(text));
-  OutgoingPayload payload{
-      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(keep->data()), keep->size()), keep};
-  header->kind = PayloadKind::kText;
-  header->codec = Codec::kFp32;
-  header->elements = 0;
-  header->payload_bytes = static_cast<uint32_t>(keep->size());
-  header->digest = VerifyPayload(Payload(&payload.bytes, 1)).digest;
-  return payload;
-}
-
 }  // namespace
-
-void SendRefusal(ShardConnection& to, const FrameHeader& request, Answer answer, std::string text) {
-  FrameHeader header = request;
-  header.type = FrameType::kError;
-  header.answer = answer;
-  header.scalar = 0;
-  header.loss_scale_log2 = 0;
-  OutgoingPayload payload = TextPayload(std::move(text), &header);
-  to.Send(header, std::move(payload), -1);
-}
 
 absl::StatusOr<std::unique_ptr<PartitionHost>> PartitionHost::Create(
     std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self,
@@ -112,6 +89,26 @@ PartitionHost::~PartitionHost() {
   plan_->figures->parameter_bytes -= static_cast<int64_t>(value_bytes_);
   --plan_->figures->partitions;
   memory_->ReturnWaiting(waiting_bytes_);
+}
+
+// A partition that stopped for want of memory has the values of its last update.
+std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_version) {
+  const PartitionStatus status = core_.Status();
+  EndedPartition::Position position{core_.config().run,
+                                    core_.config().partition,
+                                    ViewNumber(status.view()),
+                                    RosterNumber(status.roster()),
+                                    Lsn(status.lsn()),
+                                    two_versions_ ? keep_version : std::nullopt};
+  std::map<SliceId, EndedPartition::Slice> slices;
+  for (auto& [id, store] : slices_) {
+    const bool chosen = position.version.has_value() && store.slice->kind != FROZEN;
+    const size_t kept = chosen ? *position.version % 2 : two_versions_ ? store.current : 0;
+    Value& value = store.versions[kept];
+    slices[id] = {std::move(value.data), static_cast<uint32_t>(store.slice->elements), value.digest};
+    value = {};
+  }
+  return std::make_unique<EndedPartition>(position, std::move(slices), memory_);
 }
 
 absl::Status PartitionHost::MakeFirstValues() {

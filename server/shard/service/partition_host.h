@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,21 +18,12 @@
 #include "common/trace/span_ring.h"
 #include "common/transport/transport.h"
 #include "server/shard/core/partition.h"
+#include "server/shard/service/ended_partition.h"
+#include "server/shard/service/shard_connection.h"
 #include "server/shard/service/shard_job.h"
 #include "server/shard/service/shard_memory.h"
 
 namespace starling {
-
-// A peer's stream, as partitions see it. Thread-safe.
-class ShardConnection {
- public:
-  virtual ~ShardConnection() = default;
-  virtual ConnectionId id() const = 0;
-  virtual void Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) = 0;
-};
-
-// Answers `request` with an error and a text.
-void SendRefusal(ShardConnection& to, const FrameHeader& request, Answer answer, std::string text);
 
 // One thread at a time: that of the partition's owner.
 class PartitionHost {
@@ -60,6 +52,9 @@ class PartitionHost {
   void OnOrders(OrdersReceived orders);
   void OnDecision(const FrameHeader& answer, std::string text);
   void OnTick();
+  // The job is over, and `keep_version` is what is read of partitions in BSP. This host is of no use then:
+  // destroying it frees all else.
+  std::unique_ptr<EndedPartition> End(std::optional<uint64_t> keep_version);
   // For tests: from now on each update takes so much longer.
   void InjectApplyWait(absl::Duration wait) { apply_wait_ = wait; }
 

@@ -293,6 +293,59 @@ TEST_F(PartitionHostTest, RecordsWhatItDid) {
   EXPECT_EQ(push_flow, apply_flow);
 }
 
+// E9 of the trials: what only training needs is freed when the job is over, not when it is deleted.
+TEST_F(PartitionHostTest, OfAJobThatIsOverOnlyWhatIsReadIsKept) {
+  Start(Policy::BSP);
+  Push(1, Step(0, 0), 1);  // version 1
+  Push(1, Step(0, 1), 1);  // version 2, and 1 is still here
+  const uint64_t version_bytes = memory_->allocated() / 2;
+  const auto read = [&](EndedPartition& ended, Clock version) {
+    FrameHeader pull = Header(FrameType::kPull, 0);
+    pull.flags = frame_flags::kReader | frame_flags::kVersion;
+    pull.clock = version;
+    ended.OnFrame(*connection_, pull);
+  };
+  const std::unique_ptr<EndedPartition> ended = host_->End(1);
+  host_.reset();
+  connection_->sent.clear();
+  EXPECT_EQ(memory_->allocated(), version_bytes);
+  EXPECT_EQ(memory_->ended(), ended->value_bytes());
+
+  read(*ended, 1);
+  ASSERT_EQ(Last().header.type, FrameType::kValue);
+  EXPECT_EQ(Last().First(), -1);
+  EXPECT_EQ(Last().header.digest, VerifyPayload(Payload(&Last().payload.bytes, 1)).digest);
+  read(*ended, 2);
+  EXPECT_EQ(Last().header.answer, Answer::kStaleClock) << Last().Text();
+  // Whoever trains on is told, and changes nothing.
+  ended->OnFrame(*connection_, Header(FrameType::kPush, 1));
+  EXPECT_EQ(Last().header.answer, Answer::kNotHosted) << Last().Text();
+  FrameHeader other = Header(FrameType::kPull, 0);
+  other.flags = frame_flags::kReader;
+  other.key.slice = SliceId(999);
+  ended->OnFrame(*connection_, other);
+  EXPECT_EQ(Last().header.answer, Answer::kBadFrame) << Last().Text();
+  other.key.run.era = 1;
+  ended->OnFrame(*connection_, other);
+  EXPECT_EQ(Last().header.answer, Answer::kStaleRun) << Last().Text();
+}
+
+TEST_F(PartitionHostTest, WithoutVersionsTheNewestValuesAreKept) {
+  Start(Policy::SSP);
+  Push(1, Step(0, 0), 1);
+  std::unique_ptr<EndedPartition> ended = host_->End(7);  // of partitions in BSP
+  host_.reset();
+  FrameHeader pull = Header(FrameType::kPull, 0);
+  pull.flags = frame_flags::kReader;
+  ended->OnFrame(*connection_, pull);
+  ASSERT_EQ(Last().header.type, FrameType::kValue);
+  EXPECT_EQ(Last().First(), -1);
+  connection_->sent.clear();
+  ended.reset();
+  EXPECT_EQ(memory_->allocated(), 0u);
+  EXPECT_EQ(memory_->ended(), 0u);
+}
+
 TEST(ShardJobPlan, RefusesAnotherLayout) {
   JobDescription job;
   job.mutable_spec()->set_name("job");

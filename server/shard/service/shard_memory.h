@@ -100,6 +100,17 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   void AddHosted(uint64_t bytes) { hosted_ += bytes; }
   void RemoveHosted(uint64_t bytes) { hosted_ -= bytes; }
 
+  // The same of jobs that are over.
+  void AddEnded(uint64_t bytes) {
+    hosted_ += bytes;
+    ended_ += bytes;
+  }
+  void RemoveEnded(uint64_t bytes) {
+    hosted_ -= bytes;
+    ended_ -= bytes;
+  }
+  uint64_t ended() const { return ended_.load(); }
+
   // Payload that may wait to be sent on one stream. Who reads asks for a slice again only when it has it,
   // and evaluates and trains on one version each.
   uint64_t StreamQueueBytesMax() const { return limits::kStreamInFlightBytesMax + 2 * hosted_.load(); }
@@ -147,6 +158,7 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   std::atomic<uint64_t> old_ = 0;  // of allocated_
   std::atomic<uint64_t> waiting_ = 0;
   std::atomic<uint64_t> hosted_ = 0;
+  std::atomic<uint64_t> ended_ = 0;  // of hosted_
   Mutex mutex_;
   std::vector<std::weak_ptr<ValueStream>> streams_ ABSL_GUARDED_BY(mutex_);
   uint64_t closed_ ABSL_GUARDED_BY(mutex_) = 0;  // until closed_until_

@@ -79,6 +79,8 @@ void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
   cluster_ = reply->cluster();
   orders_version_ = 0;
   sequence_ = 0;
+  more_ = false;
+  reports_.Clear();
   spdlog::info("registered with the coordinator at {} as shard {}, incarnation {}",
                options_.coordinator, shard_.value, incarnation_.value);
   callbacks_.on_registered(shard_, incarnation_);
@@ -105,22 +107,28 @@ void ShardReporter::Complain(const absl::Status& status) {
   spdlog::error(
       "the coordinator at {} refuses this shard, which keeps its {} partitions and asks again; start "
       "the coordinator on the state it had, or end this shard: {}",
-      options_.coordinator, statuses_.size(), status.ToString());
+      options_.coordinator, reports_.partitions(), status.ToString());
+}
+
+// What does not fit into a message will not fit the next time.
+void ShardReporter::NoteTrouble(const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return;
+  trouble_ = absl::StrCat("reports to the coordinator at ", options_.coordinator,
+                          " or its orders do not get through: ", status.message());
+  readiness_.Set(trouble_);
 }
 
 void ShardReporter::Update(const PartitionStatus& status, bool at_once) {
-  statuses_[{JobUid(status.run().job_uid()), PartitionId(status.partition())}] = status;
+  reports_.Update(status);
   if (!at_once) return;
   news_ = true;
   Send();
 }
 
-void ShardReporter::Remove(JobUid job, PartitionId partition) {
-  statuses_.erase({job, partition});
-}
-
-void ShardReporter::KeepOnly(const std::set<std::pair<JobUid, PartitionId>>& partitions) {
-  std::erase_if(statuses_, [&](const auto& entry) { return partitions.count(entry.first) == 0; });
+void ShardReporter::End(const Run& run, uint32_t partitions, uint64_t value_bytes) {
+  reports_.End(run, partitions, value_bytes);
+  news_ = true;
+  Send();
 }
 
 void ShardReporter::Send() {
@@ -133,7 +141,8 @@ void ShardReporter::Send() {
   report.set_cluster(cluster_);
   report.set_orders_seen(orders_version_);
   report.set_memory_room(callbacks_.memory_room());
-  for (const auto& [key, status] : statuses_) *report.add_partitions() = status;
+  report.set_trouble(trouble_);
+  reports_.Fill(sequence_, report);
   news_ = false;
   ++under_way_;
   client_->ReportShard(
@@ -164,6 +173,7 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
   }
   if (!orders.ok()) {
     Complain(orders.status());
+    NoteTrouble(orders.status());
     if (retry_set_) return;
     retry_set_ = true;
     loop_->PostAfter(kRetryDelay, [this] {
@@ -175,6 +185,7 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
   if (silent_) spdlog::info("the coordinator at {} answers again", options_.coordinator);
   silent_ = false;
   readiness_.Set("");
+  trouble_.clear();
   cluster_ = orders->cluster();
   if (orders->generation() < generation_) {
     spdlog::warn("ignored orders of coordinator generation {}, have seen {}", orders->generation(),
@@ -185,19 +196,21 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
     registered_ = false;
     readiness_.Set(absl::StrCat("registers anew with the coordinator at ", options_.coordinator,
                                 ", which had given this shard up"));
-    statuses_.clear();
+    reports_.Clear();
     callbacks_.on_rejoin();
     request_ = MakeRegisterRequest(options_.self, options_.address, options_.insecure);
     Register();
     return;
   } else {
+    if (orders->generation() > generation_) reports_.TellAll();
     generation_ = orders->generation();
+    more_ = reports_.Taken(orders->sequence_taken()) || orders->more();
     if (!orders->unchanged() && orders->version() > orders_version_) {
       orders_version_ = orders->version();
       callbacks_.on_orders(*orders);
     }
   }
-  if (under_way_ == 0 || news_) Send();
+  if (under_way_ == 0 || news_ || std::exchange(more_, false)) Send();
 }
 
 }  // namespace starling

@@ -4,15 +4,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/admin/readiness.h"
+#include "common/control/shard_reports.h"
 #include "common/daemon/coordinator_client.h"
 #include "common/executor/event_loop.h"
 #include "common/protocol/ids.h"
@@ -33,7 +31,7 @@ class ShardReporter {
   struct Callbacks {
     // Registered, for the first time or anew: from now on everything is of this incarnation.
     std::function<void(ShardId, Incarnation)> on_registered;
-    // New orders: the whole desired state.
+    // New orders: what has changed since those before, of this incarnation (ShardOrderBook).
     std::function<void(const ShardOrders&)> on_orders;
     // The coordinator has given this incarnation up: drop all partitions. A registration follows.
     std::function<void()> on_rejoin;
@@ -50,11 +48,13 @@ class ShardReporter {
 
   void Start();
 
-  // A partition's status; `at_once`: the coordinator waits for it.
+  // What is reported: see ShardReports. A status of a run that is not held is left out.
+  void Hold(const Run& run) { reports_.Hold(run); }
+  // `at_once`: the coordinator waits for it.
   void Update(const PartitionStatus& status, bool at_once);
-  void Remove(JobUid job, PartitionId partition);
-  // Of all others nothing more is reported.
-  void KeepOnly(const std::set<std::pair<JobUid, PartitionId>>& partitions);
+  void End(const Run& run, uint32_t partitions, uint64_t value_bytes);
+  void Drop(JobUid job) { reports_.Drop(job.value); }
+  void DropPartition(JobUid job, PartitionId partition) { reports_.DropPartition(job.value, partition.value); }
 
   // Why this shard cannot work: it is not registered. Empty: it is. Thread-safe.
   std::string WhyNotReady() const { return readiness_.WhyNot(); }
@@ -69,6 +69,7 @@ class ShardReporter {
   void OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders> orders);
   void Complain(const absl::Status& status);
   absl::Status CheckCluster(const ShardOrders& orders) const;
+  void NoteTrouble(const absl::Status& status);
 
   EventLoop* const loop_;
   const Options options_;
@@ -89,7 +90,9 @@ class ShardReporter {
   absl::Time silent_since_;          // the coordinator, when it last failed to answer
   absl::Time complained_ = absl::InfinitePast();
   bool silent_ = false;
-  std::map<std::pair<JobUid, PartitionId>, PartitionStatus> statuses_;
+  bool more_ = false;      // there is more to tell, or to be told, than fits into one report
+  std::string trouble_;    // see ShardReport
+  ShardReports reports_;
   admin::Readiness readiness_;  // any thread
 
   std::unique_ptr<CoordinatorClient> client_;

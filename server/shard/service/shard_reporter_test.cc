@@ -140,7 +140,10 @@ TEST_F(ShardReporterTest, IsReadyWhileItIsRegistered) {
 
 TEST_F(ShardReporterTest, ARefusedReportIsNotTheEnd) {
   Register();
-  On([this] { reporter_->Update(Status(7, 0), false); });
+  On([this] {
+    reporter_->Hold(Status(7, 0).run());
+    reporter_->Update(Status(7, 0), false);
+  });
   Answer(Orders(1));
   // As a coordinator on older state answers, or of another release, or one that does not know us.
   for (const absl::Status& refusal :
@@ -162,7 +165,10 @@ TEST_F(ShardReporterTest, ARefusedReportIsNotTheEnd) {
 // A coordinator was started on an empty state: as often as the right one, at the same address.
 TEST_F(ShardReporterTest, AnotherClustersCoordinatorMakesItDropNothing) {
   Register();
-  On([this] { reporter_->Update(Status(7, 0), false); });
+  On([this] {
+    reporter_->Hold(Status(7, 0).run());
+    reporter_->Update(Status(7, 0), false);
+  });
   ShardOrders right = Orders(1);
   right.set_cluster(0xa);
   Answer(right);
@@ -192,21 +198,60 @@ TEST_F(ShardReporterTest, ARefusedRegistrationIs) {
   ASSERT_EQ(failures_.size(), 1u);
 }
 
-TEST_F(ShardReporterTest, ReportsNothingOfJobsThatAreGone) {
+TEST_F(ShardReporterTest, ReportsWhatChangedAndNothingOfJobsThatAreGone) {
   Register();
   Answer(Orders(1));
   On([this] {
-    reporter_->Update(Status(7, 0), false);
-    reporter_->Update(Status(8, 0), false);  // refused: there is nothing else of it here
-    reporter_->Update(Status(8, 1), false);
-    reporter_->KeepOnly({{JobUid(7), PartitionId(0)}, {JobUid(8), PartitionId(1)}});
+    for (const uint64_t job : {7, 8}) {
+      reporter_->Hold(Status(job, 0).run());
+      reporter_->Update(Status(job, 0), false);
+    }
+    reporter_->DropPartition(JobUid(8), PartitionId(0));
   });
   Answer(Orders(2));
-  const ShardReport report = Answer(Orders(3));
+  ShardOrders taken = Orders(3);
+  taken.set_sequence_taken(3);
+  const ShardReport report = Answer(taken);
+  EXPECT_EQ(report.sequence(), 3u);
   EXPECT_EQ(report.memory_room(), uint64_t{5} << 20);
-  ASSERT_EQ(report.partitions_size(), 2);
+  EXPECT_EQ(report.held_size(), 2);
+  ASSERT_EQ(report.partitions_size(), 1);
   EXPECT_EQ(report.partitions(0).run().job_uid(), 7u);
-  EXPECT_EQ(report.partitions(1).partition(), 1u);
+  const ShardReport next = Answer(Orders(4));
+  EXPECT_EQ(next.partitions_size() + next.held_size(), 0) << next.ShortDebugString();
+}
+
+// A coordinator that is new knows nothing: it is told all.
+TEST_F(ShardReporterTest, TellsAnotherCoordinatorAll) {
+  Register();
+  On([this] {
+    reporter_->Hold(Status(7, 0).run());
+    reporter_->Update(Status(7, 0), false);
+  });
+  Answer(Orders(1));
+  ShardOrders taken = Orders(2);
+  taken.set_sequence_taken(2);
+  EXPECT_EQ(Answer(taken).partitions_size(), 1);
+  const ShardReport quiet = Answer(Orders(2, 6));  // of the next generation
+  EXPECT_FALSE(quiet.whole());
+  EXPECT_EQ(quiet.partitions_size(), 0);
+  const ShardReport all = Answer(Orders(3, 6));
+  EXPECT_TRUE(all.whole());
+  EXPECT_EQ(all.generation(), 6u);
+  EXPECT_EQ(all.partitions_size(), 1);
+  EXPECT_EQ(all.held_size(), 1);
+}
+
+// What does not fit into a message is told where it still gets through, and the shard is not ready.
+TEST_F(ShardReporterTest, SaysWhatDoesNotGetThrough) {
+  Register();
+  Answer(Orders(1));
+  Answer(absl::ResourceExhaustedError("Received message larger than max (68406663 vs. 67108864)"));
+  EXPECT_NE(reporter_->WhyNotReady().find("68406663"), std::string::npos) << reporter_->WhyNotReady();
+  AwaitReport();
+  EXPECT_NE(Answer(Orders(2)).trouble().find("68406663"), std::string::npos);
+  EXPECT_EQ(reporter_->WhyNotReady(), "");
+  EXPECT_EQ(Answer(Orders(3)).trouble(), "");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/memory.h"
 #include "common/base/status_macros.h"
+#include "common/control/shard_orders.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/daemon_service.h"
 #include "common/executor/event_loop.h"
@@ -21,6 +23,7 @@
 #include "common/transport/transport.h"
 #include "server/shard/apply/instruction_set.h"
 #include "server/shard/service/decision_links.h"
+#include "server/shard/service/ended_partition.h"
 #include "server/shard/service/orders.h"
 #include "server/shard/service/partition_host.h"
 #include "server/shard/service/shard_reporter.h"
@@ -28,10 +31,17 @@
 namespace starling {
 namespace {
 
-// A partition in the hands of its owner. `host` belongs to the owner's thread.
+// A partition in the hands of its owner. What it has belongs to the owner's thread: a host, once its job is
+// over what that left, or neither, where it could not be made.
 struct HostedPartition {
   EventLoop* owner = nullptr;
   std::unique_ptr<PartitionHost> host;
+  std::unique_ptr<EndedPartition> ended;
+
+  void Clear() {
+    host.reset();
+    ended.reset();
+  }
 };
 
 using PartitionKey = std::pair<JobUid, PartitionId>;
@@ -39,10 +49,14 @@ using Plan = std::shared_ptr<const ShardJobPlan>;
 
 class Routes {
  public:
+  using Table = std::map<PartitionKey, std::shared_ptr<HostedPartition>>;
+
   std::shared_ptr<HostedPartition> Find(const PartitionKey& key) const {
     MutexLock lock(&mutex_);
-    const auto it = routes_.find(key);
-    return it == routes_.end() ? nullptr : it->second;
+    for (const auto* routes : {&routes_, &ended_}) {
+      if (const auto it = routes->find(key); it != routes->end()) return it->second;
+    }
+    return nullptr;
   }
   void Set(const PartitionKey& key, std::shared_ptr<HostedPartition> partition) {
     MutexLock lock(&mutex_);
@@ -50,15 +64,38 @@ class Routes {
   }
   std::shared_ptr<HostedPartition> Remove(const PartitionKey& key) {
     MutexLock lock(&mutex_);
-    const auto it = routes_.find(key);
-    if (it == routes_.end()) return nullptr;
-    std::shared_ptr<HostedPartition> partition = std::move(it->second);
-    routes_.erase(it);
-    return partition;
+    for (auto* routes : {&routes_, &ended_}) {
+      if (auto node = routes->extract(key)) return std::move(node.mapped());
+    }
+    return nullptr;
   }
-  std::map<PartitionKey, std::shared_ptr<HostedPartition>> All() const {
+  // Of jobs that are not over.
+  Table Live() const {
     MutexLock lock(&mutex_);
     return routes_;
+  }
+  Table All() const {
+    MutexLock lock(&mutex_);
+    Table all = routes_;
+    all.insert(ended_.begin(), ended_.end());
+    return all;
+  }
+  Table Of(JobUid job) const {
+    MutexLock lock(&mutex_);
+    Table of;
+    for (const auto* routes : {&routes_, &ended_}) {
+      for (auto it = routes->lower_bound({job, PartitionId(0)}); it != routes->end() && it->first.first == job; ++it) {
+        of.insert(*it);
+      }
+    }
+    return of;
+  }
+  // The job is over.
+  void End(JobUid job) {
+    MutexLock lock(&mutex_);
+    for (auto it = routes_.lower_bound({job, PartitionId(0)}); it != routes_.end() && it->first.first == job;) {
+      ended_.insert(routes_.extract(it++));
+    }
   }
 
   // Which worker has which name, as the rosters say it. Ids are durable per name.
@@ -76,7 +113,8 @@ class Routes {
 
  private:
   mutable Mutex mutex_;
-  std::map<PartitionKey, std::shared_ptr<HostedPartition>> routes_ ABSL_GUARDED_BY(mutex_);
+  Table routes_ ABSL_GUARDED_BY(mutex_);
+  Table ended_ ABSL_GUARDED_BY(mutex_);  // many, and seldom asked for
   std::map<WorkerId, std::string> names_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -127,6 +165,7 @@ class Connection final : public StreamHandler,
                  payload = std::move(payload), arrived_us = SpanRing::NowMicros()]() mutable {
       // Behind its end a frame would bring the connection back for good.
       if (self->down()) return;
+      if (partition->ended != nullptr) return partition->ended->OnFrame(*self, header);
       if (partition->host == nullptr) return self->RefuseNotHosted(header);
       partition->host->OnFrame(std::move(self), header, std::move(payload), arrived_us);
     };
@@ -309,7 +348,10 @@ class GrpcShard final : public ShardRuntime {
         ShardReporter::Callbacks{
             [this](ShardId id, Incarnation) { id_ = id; },
             [this](const ShardOrders& orders) { TakeOrders(orders); },
-            [this] { DropAll(); },
+            [this] {
+              book_.Clear();
+              DropAll();
+            },
             [this](const absl::Status& status) { on_failed_(status); },
             [this] { return std::min(memory_->room(), ShardMemory::ShareOf(AvailableMemoryBytes())); },
         });
@@ -334,6 +376,9 @@ class GrpcShard final : public ShardRuntime {
       metrics.Gauge("starling_ps_old_values_bytes",
                     "Of these, of values that were replaced and that streams have still to send.", {},
                     static_cast<double>(memory_->old_values()));
+      metrics.Gauge("starling_ps_ended_value_bytes",
+                    "Parameters of jobs that are over, kept to be read until the jobs are deleted.", {},
+                    static_cast<double>(memory_->ended()));
     });
   }
 
@@ -347,7 +392,7 @@ class GrpcShard final : public ShardRuntime {
     links_.Stop();
     for (const auto& owner : owners_) owner->Stop();
     // Partitions know the connections that are still open, and those know them.
-    for (const auto& [key, partition] : routes_.All()) partition->host = nullptr;
+    for (const auto& [key, partition] : routes_.All()) partition->Clear();
   }
 
  private:
@@ -368,7 +413,7 @@ class GrpcShard final : public ShardRuntime {
 
   void Tick(EventLoop* owner) {
     owner->PostAfter(kShardTickPeriod, [this, owner] {
-      for (const auto& [key, partition] : routes_.All()) {
+      for (const auto& [key, partition] : routes_.Live()) {
         if (partition->owner == owner && partition->host != nullptr) partition->host->OnTick();
       }
       Tick(owner);
@@ -401,42 +446,27 @@ class GrpcShard final : public ShardRuntime {
   // ---- The control thread ----
 
   void TakeOrders(const ShardOrders& orders) {
-    std::set<PartitionKey> wanted;
+    const ShardOrderBook::Changes changes = book_.Take(orders);
     std::map<WorkerId, std::string> names;
     std::map<JobUid, std::string> deciders;
-    for (const ShardJob& job : orders.jobs()) {
-      if (job.has_decider())
-        deciders[JobUid(job.job().run().job_uid())] = job.decider().primary_address();
+    for (const auto& [uid, job] : book_.jobs()) {
+      if (job.has_decider()) deciders[JobUid(uid)] = job.decider().primary_address();
       for (const Member& member : job.roster().members()) names[WorkerId(member.worker())] = member.name();
-      for (const PartitionOrders& partition : job.partitions()) {
-        wanted.emplace(JobUid(job.job().run().job_uid()), PartitionId(partition.partition()));
-      }
     }
     routes_.SetNames(std::move(names));
     links_.SetDeciders(std::move(deciders));
-    for (const auto& [key, partition] : routes_.All()) {
-      if (wanted.count(key) == 0) Drop(key);
+    for (const uint64_t uid : changes.dropped) DropJob(JobUid(uid));
+    for (const ShardJob& job : changes.jobs) {
+      reporter_->Hold(job.run());
+      job.over() ? EndJob(job) : TakeJob(job, orders.generation());
     }
-    reporter_->KeepOnly(wanted);  // those that were refused have no route
-    for (auto plan = plans_.begin(); plan != plans_.end();) {
-      const auto first = wanted.lower_bound({plan->first, PartitionId(0)});
-      const bool keep = first != wanted.end() && first->first == plan->first;
-      plan = keep ? std::next(plan) : plans_.erase(plan);
-    }
-    for (const ShardJob& job : orders.jobs()) TakeJob(job, orders.generation());
   }
 
   void TakeJob(const ShardJob& job, uint64_t generation) {
-    const JobUid uid(job.job().run().job_uid());
+    const JobUid uid(job.run().job_uid());
     auto it = plans_.find(uid);
-    if (it != plans_.end() && it->second->run.era != job.job().run().era()) {
-      for (const PartitionOrders& partition : job.partitions()) {
-        Drop({uid, PartitionId(partition.partition())});
-      }
-      plans_.erase(it);
-      it = plans_.end();
-    }
     if (it == plans_.end()) {
+      if (!job.has_job()) return;  // it was refused
       absl::StatusOr<std::shared_ptr<const ShardJobPlan>> plan = MakeShardJobPlan(job.job());
       absl::Status status = plan.status();
       if (status.ok()) status = CheckMemory(**plan, job);
@@ -447,9 +477,57 @@ class GrpcShard final : public ShardRuntime {
       figures_.Show(job.job().spec().name(), (*plan)->figures);
       it = plans_.emplace(uid, *std::move(plan)).first;
     }
+    std::set<PartitionKey> wanted;
     for (const PartitionOrders& partition : job.partitions()) {
+      wanted.emplace(uid, PartitionId(partition.partition()));
       TakePartition(it->second, job, partition, generation);
     }
+    for (const auto& [key, partition] : routes_.Of(uid)) {
+      if (wanted.contains(key)) continue;
+      Drop(key);
+      reporter_->DropPartition(key.first, key.second);
+    }
+  }
+
+  // Frees all but the values that are read, and tells the coordinator when all owners have.
+  void EndJob(const ShardJob& job) {
+    const JobUid uid(job.run().job_uid());
+    const Routes::Table partitions = routes_.Of(uid);
+    std::optional<uint64_t> keep;
+    if (job.has_keep_version()) keep = job.keep_version();
+    plans_.erase(uid);
+    *ending_[uid].mutable_run() = job.run();
+    ending_left_[uid] = partitions.size();
+    if (partitions.empty()) return Ended(uid);
+    for (const auto& [key, partition] : partitions) {
+      partition->owner->Post([this, uid, keep, partition = partition] {
+        if (partition->host != nullptr) partition->ended = partition->host->End(keep);
+        partition->host.reset();
+        const uint64_t bytes = partition->ended == nullptr ? 0 : partition->ended->value_bytes();
+        control_.Post([this, uid, bytes] {
+          const auto ending = ending_.find(uid);
+          if (ending == ending_.end()) return;  // it was dropped
+          ending->second.set_partitions(ending->second.partitions() + (bytes > 0));
+          ending->second.set_value_bytes(ending->second.value_bytes() + bytes);
+          if (--ending_left_[uid] == 0) Ended(uid);
+        });
+      });
+    }
+  }
+
+  void Ended(JobUid uid) {
+    const HeldJob held = std::move(ending_.extract(uid).mapped());
+    ending_left_.erase(uid);
+    routes_.End(uid);
+    reporter_->End(held.run(), held.partitions(), held.value_bytes());
+  }
+
+  void DropJob(JobUid uid) {
+    for (const auto& [key, partition] : routes_.Of(uid)) Drop(key);
+    plans_.erase(uid);
+    ending_.erase(uid);
+    ending_left_.erase(uid);
+    reporter_->Drop(uid);
   }
 
   absl::Status CheckMemory(const ShardJobPlan& plan, const ShardJob& job) const {
@@ -522,7 +600,7 @@ class GrpcShard final : public ShardRuntime {
     spdlog::error("cannot host partition {} of job {}: {}", partition.partition(),
                   job.job().spec().name(), why.ToString());
     PartitionStatus status;
-    *status.mutable_run() = job.job().run();
+    *status.mutable_run() = job.run();
     status.set_partition(partition.partition());
     status.set_view(partition.view().number());
     status.set_fault(std::string(why.message()));
@@ -531,15 +609,16 @@ class GrpcShard final : public ShardRuntime {
 
   void Drop(const PartitionKey& key) {
     std::shared_ptr<HostedPartition> partition = routes_.Remove(key);
-    reporter_->Remove(key.first, key.second);
     if (partition == nullptr) return;
     EventLoop* const owner = partition->owner;
-    owner->Post([partition = std::move(partition)] { partition->host.reset(); });
+    owner->Post([partition = std::move(partition)] { partition->Clear(); });
   }
 
   void DropAll() {
     for (const auto& [key, partition] : routes_.All()) Drop(key);
     plans_.clear();
+    ending_.clear();
+    ending_left_.clear();
   }
 
   const ShardOptions options_;
@@ -558,7 +637,10 @@ class GrpcShard final : public ShardRuntime {
 
   // The control thread only.
   ShardId id_;
-  std::map<JobUid, Plan> plans_;
+  ShardOrderBook book_;
+  std::map<JobUid, Plan> plans_;        // of jobs that are not over
+  std::map<JobUid, HeldJob> ending_;    // what their owners have told so far, of
+  std::map<JobUid, size_t> ending_left_;  // partitions that have not
   std::unique_ptr<ShardReporter> reporter_;
 
   std::vector<std::unique_ptr<EventLoop>> owners_;

@@ -68,7 +68,10 @@ class Driver {
     lease.mutable_work()->set_first(work.first);
     lease.mutable_work()->set_count(work.count);
   }
+  // Whole ones: nothing is left out.
   void GiveOrders() {
+    orders_.clear_run();
+    if (orders_.has_job()) *orders_.mutable_run() = orders_.job().run();
     orders_.set_version(orders_.version() + 1);
     orders_.set_sequence_taken(sequence_);
     Step(event::Orders{Incarnation(incarnation_), orders_});

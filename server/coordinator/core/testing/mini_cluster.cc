@@ -76,6 +76,7 @@ void MiniCluster::AddWorker(const std::string& name, bool gpu) {
   worker.nonce = ++last_nonce_;
   worker.identity = Register(WORKER, name, name + ":1", worker.nonce, gpu);
   ASSERT_EQ(worker.identity.refused(), "");
+  worker.generation = worker.identity.generation();
   workers[name] = worker;
 }
 
@@ -84,6 +85,7 @@ void MiniCluster::AddShard(const std::string& name) {
   shard.nonce = ++last_nonce_;
   shard.identity = Register(SHARD, name, name + ":1", shard.nonce);
   ASSERT_EQ(shard.identity.refused(), "");
+  shard.generation = shard.identity.generation();
   shards[name] = shard;
 }
 
@@ -177,7 +179,16 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
     return;
   }
   ASSERT_TRUE(worker.orders_seen < orders.version()) << "versions grow";
-  worker.orders = orders;
+  WorkerOrders whole = orders;
+  const bool same_run = orders.run().job_uid() == worker.orders.run().job_uid();
+  worker.described += orders.has_job();
+  if (orders.has_run() && !orders.has_job()) {
+    ASSERT_TRUE(same_run) << "orders without a description that the worker never saw";
+    *whole.mutable_job() = worker.orders.job();
+  }
+  if (orders.views_unchanged()) *whole.mutable_views() = worker.orders.views();
+  if (orders.roster_unchanged()) *whole.mutable_roster() = worker.orders.roster();
+  worker.orders = whole;
   worker.orders_seen = orders.version();
   for (const InspectRequest& request : orders.inspect()) {
     if (!worker.inspects) continue;
@@ -196,9 +207,9 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
   for (const Lease& lease : orders.leases()) held.insert(lease.id());
   std::erase_if(worker.done, [&](uint64_t lease) { return !held.contains(lease); });
   const bool gives_back =
-      worker.run.job_uid() != 0 && orders.job().run().job_uid() != worker.run.job_uid();
+      worker.run.job_uid() != 0 && orders.run().job_uid() != worker.run.job_uid();
   if (worker.stubborn && gives_back) return;
-  worker.run = orders.job().run();
+  worker.run = orders.run();
 }
 
 void MiniCluster::Grow(const StepTimes& pace, StepTimes& times) {
@@ -212,7 +223,7 @@ void MiniCluster::Grow(const StepTimes& pace, StepTimes& times) {
 
 void MiniCluster::DoWork(MiniWorker& worker) {
   const WorkerOrders& orders = worker.orders;
-  const uint64_t uid = orders.job().run().job_uid();
+  const uint64_t uid = orders.run().job_uid();
   if (uid == 0 || worker.drained || orders.hold()) return;
   if (orders.policy().policy().kind() == Policy::BSP && orders.leases_size() == 0) return DoBspWork(worker);
   for (const Lease& lease : orders.leases()) {
@@ -269,31 +280,103 @@ uint64_t MiniCluster::Covered(uint64_t uid) const {
   return items;
 }
 
-uint64_t MiniCluster::Begun(const ShardJob& job) const {
-  const auto epochs = covered.find(job.job().run().job_uid());
+uint64_t MiniCluster::Begun(const JobDescription& job) const {
+  const auto epochs = covered.find(job.run().job_uid());
   if (epochs == covered.end() || epochs->second.empty()) return 0;
   const auto& [epoch, items] = *epochs->second.rbegin();
-  const uint64_t full = StepsInFullEpoch(job.job().spec(), job.job().train_samples());
+  const uint64_t full = StepsInFullEpoch(job.spec(), job.train_samples());
   return items.empty() ? epoch * full : epoch * full + items.rbegin()->first + 1;
+}
+
+void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
+  if (orders.rejoin()) return;
+  if (orders.generation() > shard.generation) shard.reports.TellAll();
+  shard.generation = orders.generation();
+  shard.reports.Taken(orders.sequence_taken());
+  if (orders.unchanged() || orders.version() <= shard.orders_seen) return;
+  shard.orders_seen = orders.version();
+  const ShardOrderBook::Changes changes = shard.orders.Take(orders);
+  for (const uint64_t uid : changes.dropped) {
+    shard.reports.Drop(uid);
+    shard.descriptions.erase(uid);
+  }
+  for (const ShardJob& job : changes.jobs) {
+    const uint64_t uid = job.run().job_uid();
+    if (job.has_job()) shard.descriptions[uid] = job.job();
+    shard.described += job.has_job();
+    shard.reports.Hold(job.run());
+    if (!job.over()) {
+      shard.hosted[uid] = job.partitions_size();
+      EXPECT_TRUE(shard.descriptions.contains(uid)) << "orders without a description that was never seen";
+      continue;
+    }
+    shard.descriptions.erase(uid);
+    const auto partitions = static_cast<uint32_t>(std::exchange(shard.hosted[uid], 0));
+    shard.reports.End(job.run(), partitions, 100 * partitions);
+    ++shard.ended;
+  }
+}
+
+PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders, uint32_t partition) {
+  const uint64_t uid = orders.run().job_uid();
+  const JobDescription& job = shard.descriptions.at(uid);
+  PartitionStatus status;
+  *status.mutable_run() = orders.run();
+  status.set_partition(partition);
+  status.set_fault(shard.refuses);
+  if (!shard.refuses.empty()) return status;
+  status.set_ready(true);
+  status.set_epoch(orders.epoch());
+  status.set_value_bytes(100);
+  *status.mutable_times() = shard.times;
+  status.set_roster(orders.roster().number());
+  status.set_begun_steps(Begun(job));
+  status.set_recent_lag(recent_lag);
+  status.set_bsp_bytes_more(bsp_bytes_more);
+  uint64_t& policy = policies_[uid];
+  if (Covered(uid) >= orders.policy().step()) policy = orders.policy().number();
+  status.set_policy(policy);
+  bool& bsp = shard.bsp[uid];
+  if (orders.policy().in_force() && !shard.deaf) bsp = orders.policy().policy().kind() == Policy::BSP;
+  if (bsp) status.set_sealed_steps(Covered(uid) + shard.sealed_ahead);
+  const uint64_t steps = StepsInEpoch(job.spec(), job.train_samples(), orders.epoch());
+  const auto& epochs = covered[uid];
+  const auto items = epochs.find(orders.epoch());
+  const uint64_t done = items == epochs.end() ? 0 : items->second.size();
+  status.set_cut_epochs(done == steps ? orders.epoch() + 1 : orders.epoch());
+  status.set_applied_min(steps);
+  status.set_applied_max(steps);
+  if (items == epochs.end()) return status;
+  for (const auto& [item, count] : items->second) {
+    const int last = status.covered_ranges_size() - 1;
+    if (last > 0 && status.covered_ranges(last) == item) {
+      status.set_covered_ranges(last, item + 1);
+    } else {
+      status.add_covered_ranges(item);
+      status.add_covered_ranges(item + 1);
+    }
+  }
+  return status;
 }
 
 void MiniCluster::Report(MiniShard& shard) {
   const auto take = [&] {
     const CoordinatorReply* reply = Answer(shard.call);
     if (reply == nullptr) return;
-    const auto* orders = std::get_if<ShardOrders>(reply);
     shard.call = CallId();
-    if (orders == nullptr) return;
-    shard.generation = orders->generation();
-    if (orders->unchanged()) return;
-    shard.orders = *orders;
-    shard.orders_seen = orders->version();
+    if (const auto* orders = std::get_if<ShardOrders>(reply)) TakeOrders(shard, *orders);
   };
   take();
   shard.times.set_pushes(shard.times.pushes() + shard.pace.pushes());
   shard.times.set_applies(shard.times.applies() + shard.pace.applies());
   shard.times.set_apply(shard.times.apply() + shard.pace.apply());
   shard.times.set_queue(shard.times.queue() + shard.pace.queue());
+  for (const auto& [uid, job] : shard.orders.jobs()) {
+    if (job.over()) continue;
+    for (const PartitionOrders& partition : job.partitions()) {
+      shard.reports.Update(StatusOf(shard, job, partition.partition()));
+    }
+  }
   ShardReport report;
   report.set_shard(shard.identity.id());
   report.set_incarnation(shard.identity.incarnation());
@@ -301,46 +384,8 @@ void MiniCluster::Report(MiniShard& shard) {
   report.set_generation(shard.generation);
   report.set_orders_seen(shard.orders_seen);
   report.set_memory_room(memory_room);
-  for (const ShardJob& job : shard.orders.jobs()) {
-    const auto& epochs = covered[job.job().run().job_uid()];
-    for (const PartitionOrders& partition : job.partitions()) {
-      PartitionStatus* status = report.add_partitions();
-      *status->mutable_run() = job.job().run();
-      status->set_partition(partition.partition());
-      status->set_fault(shard.refuses);
-      if (!shard.refuses.empty()) continue;
-      status->set_ready(true);
-      status->set_epoch(job.epoch());
-      status->set_value_bytes(100);
-      *status->mutable_times() = shard.times;
-      status->set_roster(job.roster().number());
-      status->set_begun_steps(Begun(job));
-      status->set_recent_lag(recent_lag);
-      status->set_bsp_bytes_more(bsp_bytes_more);
-      uint64_t& policy = policies_[job.job().run().job_uid()];
-      if (Covered(job.job().run().job_uid()) >= job.policy().step()) policy = job.policy().number();
-      status->set_policy(policy);
-      bool& bsp = shard.bsp[job.job().run().job_uid()];
-      if (job.policy().in_force() && !shard.deaf) bsp = job.policy().policy().kind() == Policy::BSP;
-      if (bsp) status->set_sealed_steps(Covered(job.job().run().job_uid()) + shard.sealed_ahead);
-      const uint64_t steps = StepsInEpoch(job.job().spec(), job.job().train_samples(), job.epoch());
-      auto items = epochs.find(job.epoch());
-      const uint64_t done = items == epochs.end() ? 0 : items->second.size();
-      status->set_cut_epochs(done == steps ? job.epoch() + 1 : job.epoch());
-      status->set_applied_min(steps);
-      status->set_applied_max(steps);
-      if (items == epochs.end()) continue;
-      for (const auto& [item, count] : items->second) {
-        const int last = status->covered_ranges_size() - 1;
-        if (last > 0 && status->covered_ranges(last) == item) {
-          status->set_covered_ranges(last, item + 1);
-        } else {
-          status->add_covered_ranges(item);
-          status->add_covered_ranges(item + 1);
-        }
-      }
-    }
-  }
+  shard.reports.Fill(shard.sequence, report);
+  report_bytes = report.ByteSizeLong();
   shard.call = NewCall();
   Step(ShardReportEvent{shard.call, report});
   take();
@@ -409,23 +454,28 @@ void MiniCluster::Persist(const StoreBatch& batch) {
 }
 
 // What anybody is told must be durable already.
-void MiniCluster::CheckDurable(const Run& run, const Roster& roster, uint32_t epoch) const {
+void MiniCluster::CheckDurable(const Run& run, const Roster* roster, uint32_t epoch) const {
   if (run.job_uid() == 0) return;
   auto stored = store.find(records::JobState(run.job_uid()));
   ASSERT_NE(stored, store.end());
   StoredJobState state;
   ASSERT_TRUE(state.ParseFromString(stored->second));
-  EXPECT_EQ(state.roster().SerializeAsString(), roster.SerializeAsString());
+  if (roster != nullptr) {
+    EXPECT_EQ(state.roster().SerializeAsString(), roster->SerializeAsString());
+  }
   EXPECT_LE(epoch, state.epoch());
 }
 
 void MiniCluster::Reply(CallId call, CoordinatorReply reply) {
   if (const auto* orders = std::get_if<WorkerOrders>(&reply)) {
-    CheckDurable(orders->job().run(), orders->roster(), orders->epoch());
+    CheckDurable(orders->run(), orders->roster_unchanged() ? nullptr : &orders->roster(), orders->epoch());
     if (orders->has_roster()) roster_numbers.push_back(orders->roster().number());
   } else if (const auto* shard_orders = std::get_if<ShardOrders>(&reply)) {
-    for (const ShardJob& job : shard_orders->jobs())
-      CheckDurable(job.job().run(), job.roster(), job.epoch());
+    for (const ShardJob& job : shard_orders->jobs()) {
+      const bool whole = !job.over() && !job.roster_unchanged();
+      CheckDurable(job.run(), whole ? &job.roster() : nullptr, job.epoch());
+    }
+    orders_bytes = shard_orders->ByteSizeLong();
   } else if (const auto* registered = std::get_if<RegisterReply>(&reply);
              registered != nullptr && registered->id() != 0) {
     StoredCluster cluster;

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/control/shard_orders.h"
+#include "common/control/shard_reports.h"
 #include "server/coordinator/core/coordinator.h"
 
 namespace starling {
@@ -48,6 +50,7 @@ class MiniCluster : public CoordinatorSink {
     Fault fault;
     uint64_t generation = 0;
     uint64_t items = 0;  // done in all
+    int described = 0;   // how often it was sent a job's description
     // As reported with the job that it serves. Each round that it works in adds `pace` to `times`.
     StepTimes times, pace;
     std::vector<LinkStatus> links;
@@ -56,7 +59,12 @@ class MiniCluster : public CoordinatorSink {
     RegisterReply identity;
     uint64_t nonce = 0;
     uint64_t sequence = 0;
-    ShardOrders orders;
+    ShardOrderBook orders;
+    std::map<uint64_t, JobDescription> descriptions;  // by job, until it has ended here
+    ShardReports reports;
+    int described = 0;  // how often it was sent a job's description
+    std::map<uint64_t, int> hosted;  // by job, of those that have not ended here: partitions
+    int ended = 0;                   // jobs of which it was told to keep only the values
     uint64_t orders_seen = 0;
     CallId call;
     bool alive = true;
@@ -133,6 +141,7 @@ class MiniCluster : public CoordinatorSink {
   // By job uid: items of each epoch that are covered on all partitions, and how often each was
   // counted.
   std::map<uint64_t, std::map<uint32_t, std::map<uint64_t, int>>> covered;
+  size_t report_bytes = 0, orders_bytes = 0;  // of the last report of a shard, and of the last orders to one
   std::vector<CurveNews> curve_news;
   std::vector<JobReply> outputs;  // that were to be written
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
@@ -145,8 +154,11 @@ class MiniCluster : public CoordinatorSink {
   void DoBspWork(MiniWorker& worker);
   void TakeOrders(MiniWorker& worker, const WorkerOrders& orders);
   uint64_t Covered(uint64_t uid) const;           // items
-  uint64_t Begun(const ShardJob& job) const;      // steps of the job
-  void CheckDurable(const Run& run, const Roster& roster, uint32_t epoch) const;
+  uint64_t Begun(const JobDescription& job) const;  // steps of the job
+  void TakeOrders(MiniShard& shard, const ShardOrders& orders);
+  PartitionStatus StatusOf(MiniShard& shard, const ShardJob& orders, uint32_t partition);
+  // `roster` null: it is left out.
+  void CheckDurable(const Run& run, const Roster* roster, uint32_t epoch) const;
 
   CoordinatorOptions options_;
   std::map<uint64_t, uint64_t> policies_;  // by job uid: the number that its partitions follow

@@ -1,0 +1,26 @@
+#include "common/control/shard_orders.h"
+
+#include <utility>
+
+namespace starling {
+
+ShardOrderBook::Changes ShardOrderBook::Take(const ShardOrders& orders) {
+  Changes changes;
+  for (const Run& run : orders.dropped()) {
+    if (jobs_.erase(run.job_uid()) > 0) changes.dropped.push_back(run.job_uid());
+  }
+  for (const ShardJob& news : orders.jobs()) {
+    ShardJob& known = jobs_[news.run().job_uid()];
+    ShardJob job = news;
+    if (job.partitions_unchanged()) job.mutable_partitions()->Swap(known.mutable_partitions());
+    if (job.roster_unchanged()) job.mutable_roster()->Swap(known.mutable_roster());
+    job.clear_partitions_unchanged();
+    job.clear_roster_unchanged();
+    changes.jobs.push_back(job);
+    job.clear_job();
+    known = std::move(job);
+  }
+  return changes;
+}
+
+}  // namespace starling

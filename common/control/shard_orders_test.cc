@@ -1,0 +1,58 @@
+#include "common/control/shard_orders.h"
+
+#include <gtest/gtest.h>
+
+namespace starling {
+namespace {
+
+ShardJob Job(uint64_t uid) {
+  ShardJob job;
+  job.mutable_run()->set_job_uid(uid);
+  return job;
+}
+
+TEST(ShardOrderBook, ChangesBecomeTheWhole) {
+  ShardOrderBook book;
+  ShardOrders first;
+  ShardJob job = Job(7);
+  job.mutable_job()->mutable_spec()->set_name("seven");
+  job.add_partitions()->set_partition(3);
+  job.mutable_roster()->set_number(1);
+  job.set_epoch(0);
+  *first.add_jobs() = job;
+  *first.add_jobs() = Job(8);
+  ShardOrderBook::Changes changes = book.Take(first);
+  ASSERT_EQ(changes.jobs.size(), 2u);
+  EXPECT_EQ(changes.jobs[0].job().spec().name(), "seven");
+  EXPECT_FALSE(book.jobs().at(7).has_job()) << "a description may be long, and is not kept";
+
+  ShardOrders second;
+  ShardJob news = Job(7);
+  news.set_partitions_unchanged(true);
+  news.set_roster_unchanged(true);
+  news.set_epoch(5);
+  *second.add_jobs() = news;
+  *second.add_dropped() = Job(8).run();
+  *second.add_dropped() = Job(9).run();  // never was here
+  changes = book.Take(second);
+  ASSERT_EQ(changes.jobs.size(), 1u);
+  EXPECT_FALSE(changes.jobs[0].has_job());
+  EXPECT_EQ(changes.jobs[0].epoch(), 5u);
+  ASSERT_EQ(changes.jobs[0].partitions_size(), 1);
+  EXPECT_EQ(changes.jobs[0].partitions(0).partition(), 3u);
+  EXPECT_EQ(changes.jobs[0].roster().number(), 1u);
+  EXPECT_EQ(changes.dropped, std::vector<uint64_t>{8});
+  EXPECT_EQ(book.jobs().size(), 1u);
+
+  ShardOrders third;
+  ShardJob over = Job(7);
+  over.set_over(true);
+  *third.add_jobs() = over;
+  book.Take(third);
+  EXPECT_EQ(book.jobs().at(7).partitions_size(), 0) << "of one that is over nothing else is kept";
+  book.Clear();
+  EXPECT_TRUE(book.jobs().empty());
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,121 @@
+#include "common/control/shard_reports.h"
+
+namespace starling {
+
+void ShardReports::Changed(const Key& key, Entry& entry) {
+  entry.sent_in = 0;
+  if (entry.ticket != 0) return;
+  entry.ticket = ++last_ticket_;
+  pending_.emplace(entry.ticket, key);
+}
+
+void ShardReports::Hold(const Run& run) {
+  const Key key(run.job_uid(), kRun);
+  const auto [it, fresh] = entries_.try_emplace(key);
+  if (!fresh) return;
+  ++runs_;
+  *it->second.held.mutable_run() = run;
+  Changed(key, it->second);
+}
+
+void ShardReports::AddUp(HeldJob& held, const PartitionStatus& status, int sign) const {
+  if (status.value_bytes() == 0) return;
+  held.set_partitions(held.partitions() + static_cast<uint32_t>(sign));
+  held.set_value_bytes(held.value_bytes() + static_cast<uint64_t>(sign) * status.value_bytes());
+}
+
+void ShardReports::Update(const PartitionStatus& status) {
+  const Key run_key(status.run().job_uid(), kRun);
+  const auto run = entries_.find(run_key);
+  if (run == entries_.end() || run->second.held.over()) return;
+  const Key key(run_key.first, status.partition());
+  Entry& entry = entries_[key];
+  if (entry.status.value_bytes() != status.value_bytes()) {
+    AddUp(run->second.held, entry.status, -1);
+    AddUp(run->second.held, status, 1);
+    Changed(run_key, run->second);
+  }
+  entry.status = status;
+  Changed(key, entry);
+}
+
+void ShardReports::End(const Run& run, uint32_t partitions, uint64_t value_bytes) {
+  Drop(run.job_uid());
+  Hold(run);
+  HeldJob& held = entries_.at({run.job_uid(), kRun}).held;
+  held.set_over(true);
+  held.set_partitions(partitions);
+  held.set_value_bytes(value_bytes);
+}
+
+void ShardReports::DropPartition(uint64_t job, uint32_t partition) {
+  const auto it = entries_.find({job, partition});
+  if (it == entries_.end()) return;
+  if (const auto run = entries_.find({job, kRun}); run != entries_.end()) {
+    AddUp(run->second.held, it->second.status, -1);
+    Changed(run->first, run->second);
+  }
+  pending_.erase(it->second.ticket);
+  entries_.erase(it);
+}
+
+void ShardReports::Drop(uint64_t job) {
+  auto it = entries_.lower_bound({job, kRun});
+  while (it != entries_.end() && it->first.first == job) {
+    if (it->first.second == kRun) --runs_;
+    pending_.erase(it->second.ticket);
+    it = entries_.erase(it);
+  }
+}
+
+void ShardReports::TellAll() {
+  whole_ = true;
+  whole_sent_in_ = 0;
+  for (auto& [key, entry] : entries_) Changed(key, entry);
+}
+
+void ShardReports::Clear() {
+  entries_.clear();
+  pending_.clear();
+  runs_ = 0;
+  TellAll();
+}
+
+void ShardReports::Fill(uint64_t sequence, ShardReport& report) {
+  if (whole_ && whole_sent_in_ == 0) whole_sent_in_ = sequence;
+  report.set_whole(whole_);
+  more_ = false;
+  size_t bytes = 0;
+  for (const auto& [ticket, key] : pending_) {
+    if (bytes >= bytes_max_) {
+      more_ = true;
+      break;
+    }
+    Entry& entry = entries_.at(key);
+    if (entry.sent_in == 0) entry.sent_in = sequence;
+    if (key.second == kRun) {
+      *report.add_held() = entry.held;
+      bytes += entry.held.ByteSizeLong();
+    } else {
+      *report.add_partitions() = entry.status;
+      bytes += entry.status.ByteSizeLong();
+    }
+  }
+  report.set_more(more_);
+}
+
+bool ShardReports::Taken(uint64_t sequence) {
+  if (whole_ && whole_sent_in_ != 0 && whole_sent_in_ <= sequence) whole_ = false;
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    Entry& entry = entries_.at(it->second);
+    if (entry.sent_in == 0 || entry.sent_in > sequence) {
+      ++it;
+      continue;
+    }
+    entry.ticket = 0;
+    it = pending_.erase(it);
+  }
+  return more_;
+}
+
+}  // namespace starling

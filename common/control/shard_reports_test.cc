@@ -1,0 +1,137 @@
+#include "common/control/shard_reports.h"
+
+#include <gtest/gtest.h>
+
+namespace starling {
+namespace {
+
+Run RunOf(uint64_t job) {
+  Run run;
+  run.set_job_uid(job);
+  return run;
+}
+
+PartitionStatus Status(uint64_t job, uint32_t partition, uint64_t bytes = 100) {
+  PartitionStatus status;
+  *status.mutable_run() = RunOf(job);
+  status.set_partition(partition);
+  status.set_value_bytes(bytes);
+  return status;
+}
+
+class ShardReportsTest : public testing::Test {
+ protected:
+  ShardReport Fill() {
+    ShardReport report;
+    reports_.Fill(++sequence_, report);
+    return report;
+  }
+  static int Entries(const ShardReport& report) { return report.held_size() + report.partitions_size(); }
+
+  ShardReports reports_;
+  uint64_t sequence_ = 0;
+};
+
+TEST_F(ShardReportsTest, AChangeIsToldUntilItWasTaken) {
+  reports_.Hold(RunOf(7));
+  reports_.Update(Status(7, 0));
+  const ShardReport first = Fill();
+  EXPECT_TRUE(first.whole());
+  EXPECT_EQ(Entries(first), 2);
+  EXPECT_EQ(Entries(Fill()), 2) << "the first may have been lost";
+  reports_.Taken(1);
+  EXPECT_EQ(Entries(Fill()), 0);
+  EXPECT_FALSE(Fill().whole());
+
+  reports_.Update(Status(7, 0));
+  const ShardReport news = Fill();
+  EXPECT_EQ(news.partitions_size(), 1);
+  EXPECT_EQ(news.held_size(), 0) << "what the run holds is the same";
+  reports_.Update(Status(7, 0));  // while that report is under way
+  reports_.Taken(sequence_);
+  EXPECT_EQ(Fill().partitions_size(), 1) << "what was taken is older";
+}
+
+TEST_F(ShardReportsTest, AReportThatTookOverIsNotToldTwice) {
+  reports_.Hold(RunOf(7));
+  Fill();
+  reports_.Update(Status(7, 1));
+  EXPECT_EQ(Entries(Fill()), 2);
+  reports_.Taken(1);  // the answer to the first comes late
+  EXPECT_EQ(Entries(Fill()), 2);
+  reports_.Taken(2);
+  EXPECT_EQ(Entries(Fill()), 0);
+}
+
+TEST_F(ShardReportsTest, ARunThatIsOverIsOneEntry) {
+  reports_.Hold(RunOf(7));
+  for (uint32_t p = 0; p < 64; ++p) reports_.Update(Status(7, p));
+  const ShardReport live = Fill();
+  ASSERT_EQ(live.held_size(), 1);
+  EXPECT_EQ(live.held(0).partitions(), 64u);
+  EXPECT_EQ(live.held(0).value_bytes(), 6400u);
+  reports_.End(RunOf(7), 64, 6400);
+  reports_.Update(Status(7, 3));  // comes late
+  const ShardReport over = Fill();
+  EXPECT_EQ(over.partitions_size(), 0);
+  ASSERT_EQ(over.held_size(), 1);
+  EXPECT_TRUE(over.held(0).over());
+  EXPECT_EQ(over.held(0).value_bytes(), 6400u);
+  reports_.Drop(7);
+  EXPECT_EQ(Entries(Fill()), 0);
+  EXPECT_FALSE(reports_.Holds(7));
+}
+
+TEST_F(ShardReportsTest, APartitionThatIsGoneIsNotCounted) {
+  reports_.Hold(RunOf(7));
+  reports_.Update(Status(7, 0));
+  reports_.Update(Status(7, 1));
+  reports_.DropPartition(7, 0);
+  reports_.DropPartition(7, 5);
+  const ShardReport report = Fill();
+  EXPECT_EQ(report.partitions_size(), 1);
+  EXPECT_EQ(report.held(0).partitions(), 1u);
+  EXPECT_EQ(report.held(0).value_bytes(), 100u);
+  EXPECT_EQ(reports_.partitions(), 1u);
+}
+
+TEST_F(ShardReportsTest, AnotherCoordinatorIsToldAll) {
+  reports_.Hold(RunOf(7));
+  reports_.Update(Status(7, 0));
+  Fill();
+  reports_.Taken(1);
+  reports_.TellAll();
+  const ShardReport all = Fill();
+  EXPECT_TRUE(all.whole());
+  EXPECT_EQ(Entries(all), 2);
+  reports_.Taken(1);  // of the coordinator before
+  EXPECT_TRUE(Fill().whole());
+  reports_.Taken(2);
+  EXPECT_FALSE(Fill().whole());
+  reports_.Clear();
+  const ShardReport nothing = Fill();
+  EXPECT_TRUE(nothing.whole());
+  EXPECT_EQ(Entries(nothing), 0);
+}
+
+// Each report is one message.
+TEST_F(ShardReportsTest, WhatDoesNotFitComesWithTheNextReports) {
+  reports_ = ShardReports(/*bytes_max=*/300);
+  for (uint64_t job = 1; job <= 100; ++job) reports_.Hold(RunOf(job));
+  for (uint64_t job = 1; job <= 100; ++job) reports_.Update(Status(job, 0));
+  int told = 0, reports = 0;
+  for (bool more = true; more; ++reports) {
+    const ShardReport report = Fill();
+    EXPECT_LT(report.ByteSizeLong(), 1000u);
+    EXPECT_EQ(report.whole(), reports == 0);
+    told += Entries(report);
+    more = reports_.Taken(sequence_);
+    EXPECT_EQ(more, report.more());
+    reports_.Update(Status(1, 0));  // what changes always does not come first always
+  }
+  EXPECT_GE(told, 200);
+  EXPECT_GT(reports, 3);
+}
+
+}  // namespace
+}  // namespace starling
