@@ -71,9 +71,11 @@ void Partition::OnApplied(const Applied& applied, PartitionActions& actions) {
   if (!log_.MarkApplied(lsn)) return;
 
   SliceState& slice = *FindSlice(record.slice);
+  // Of a slice that is applied out of order the newest record counts: what is sent is all of them.
+  const Lsn before = slice.version_lsn[slice.applied % 2];
   ++slice.applied;
-  slice.version_lsn[slice.applied % 2] = lsn;
-  NoteLossScale(slice, record);
+  slice.version_lsn[slice.applied % 2] = std::max(lsn, before);
+  NoteLossScale(slice, record, before);
   if (!bsp()) waiters = TakeInFlight(payload).waiters;
   if (DefenceMasked(Defence::kBatchKey))
     counted_from_[InFlightKey(record.slice, record.work)] = record.origin.replica;

@@ -215,7 +215,7 @@ class Partition {
   bool keeps_loss_scale() const;
   bool FoldOutcome(SliceId slice, bool skipped, int log2, int64_t step, const Origin& origin,
                    PartitionActions& actions);
-  void NoteLossScale(const SliceState& slice, const LogRecord& record);
+  void NoteLossScale(const SliceState& slice, const LogRecord& record, Lsn before);  // its lsn
   int LossScaleOf(SliceId slice, uint64_t version) const;
 
   // on_applied.cc

@@ -221,6 +221,21 @@ verified b18
 )");
 }
 
+// Whoever reads next reads both, however late the first one's end is told.
+TEST(PartitionOverflowTest, TheScaleIsThatOfTheNewestUpdate) {
+  Transcript t(Scaled(PolicyKind::kAsync));
+  t.Begin(1);
+  Push(t, 0, 0, 4, false);
+  const uint64_t first = t.partition().log().ordered().value;
+  Push(t, 0, 4, 4, true);
+  t.Apply(t.partition().log().ordered().value);
+  t.Apply(first);
+  t.Pull(1, 0, 0);
+  EXPECT_THAT(t.Text(), HasSubstr("loss scale 2^15"));
+  EXPECT_THAT(t.Text(), Not(HasSubstr("loss scale 2^16")));
+  EXPECT_EQ(t.partition().Status().loss_scale(), 32768);
+}
+
 // A worker zeroes what overflowed; what is not finite all the same is a fault of its own.
 TEST(PartitionOverflowTest, ANonFiniteGradientIsStillRefused) {
   Transcript t(Scaled(PolicyKind::kBsp));
