@@ -313,7 +313,7 @@ class Session::Core {
   };
   std::vector<Wanted> wanted_streams_;  // of SyncStreams
 
-  std::pmr::deque<Finished> finished_{&memory_};  // limits::kMetricsWaitingMax at most
+  std::pmr::deque<Finished> finished_{&memory_};  // options_.metrics_waiting at most
   absl::btree_map<uint64_t, std::optional<Inspection>> inspections_;  // as asked for; set: answered
   std::optional<Fault> fault_;
 

@@ -1,7 +1,6 @@
 // Reports say the whole of what this worker has; what was not taken is said again.
 #include <algorithm>
 
-#include "common/protocol/limits.h"
 #include "worker/session/core.h"
 
 namespace starling::session {
@@ -36,7 +35,7 @@ WorkerReport Session::Core::MakeReport() {
     if (drained_sequence_ == 0) drained_sequence_ = sequence_;
   }
   for (Finished& f : finished_) {
-    if (static_cast<size_t>(report.finished_size()) == limits::kMetricsPerReportMax) break;
+    if (static_cast<size_t>(report.finished_size()) == options_.metrics_per_report) break;
     if (f.sequence == 0) f.sequence = sequence_;
     *report.add_finished() = f.metrics;
   }

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/protocol/limits.h"
 #include "worker/session/core.h"
 
 namespace starling::session {
@@ -73,7 +72,7 @@ void Session::Core::On(const event::UnitComputed& e) {
     m.set_clock(unit.clock);
   }
   // While no coordinator takes them, the oldest are given up: a loss less, or an evaluation's unit again.
-  while (finished_.size() > limits::kMetricsWaitingMax) finished_.pop_front();
+  while (finished_.size() > options_.metrics_waiting) finished_.pop_front();
   news_ = true;
   if (unit.closes) {  // partitions that hold only frozen slices were not closed by a push
     for (uint32_t p = 0; p < job.contributing.size(); ++p) {

@@ -24,6 +24,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
+#include "common/protocol/limits.h"
 #include "worker/session/events.h"
 
 namespace starling::session {
@@ -43,6 +44,9 @@ struct SessionOptions {
   absl::Duration silence_deadline = absl::Seconds(2);
   // Ranges staged ahead.
   int prefetch_ranges = 8;
+  // Units that were finished: of them in one report, and kept until a coordinator takes them.
+  size_t metrics_per_report = limits::kMetricsPerReportMax;
+  size_t metrics_waiting = limits::kMetricsWaitingMax;
 };
 
 // What a worker is doing, for telling where its time goes.

@@ -371,13 +371,72 @@ TEST(Session, SaysWhyItCannotPrepareAJob) {
     // Once the job is taken away it is ready for another.
     JobDescription next = d.orders().job();
     next.mutable_run()->set_job_uid(8);
-    d.orders().clear_job();
+    d.TakeJobAway();
     d.GiveOrders();
     EXPECT_EQ(d.Count("close job 7"), 1u) << d.text();
     *d.orders().mutable_job() = next;
     d.GiveOrders();
     EXPECT_EQ(d.Count("prepare job 8"), 1u) << d.text();
   }
+}
+
+// L4 of the trials: what a worker has to tell grows while no coordinator takes it, and a report is a message.
+TEST(Session, WhatNobodyTakesIsToldInPartsAndHasAnEnd) {
+  Driver d(PolicyKind::kSsp, {.name = "w", .metrics_per_report = 3, .metrics_waiting = 10});
+  d.Serve();
+  for (uint64_t unit = 1; unit <= 12; ++unit) {
+    d.orders().clear_leases();
+    d.AddLease(unit, Item(0, unit % 4));
+    d.GiveOrders(/*taken=*/0);
+    d.Ack();
+    d.Values();
+    d.Compute(unit);
+    d.Ack();
+    d.Ack();
+    d.Wait(absl::Seconds(1));
+    EXPECT_LE(d.reported().finished_size(), 3);
+  }
+  d.orders().clear_leases();
+  std::vector<int> parts;
+  std::vector<uint64_t> items;
+  for (bool more = true; more;) {
+    const WorkerReport report = d.reported();
+    more = report.finished_size() > 0;
+    parts.push_back(report.finished_size());
+    for (const StepMetrics& m : report.finished()) items.push_back(m.work().first() / 4);
+    d.GiveOrders(report.sequence());
+    d.Wait(absl::Seconds(1));
+  }
+  EXPECT_EQ(parts, (std::vector<int>{3, 3, 3, 1, 0}));
+  EXPECT_EQ(items, (std::vector<uint64_t>{3, 0, 1, 2, 3, 0, 1, 2, 3, 0})) << "the oldest were given up";
+}
+
+// A job is described once. Who has not kept that asks for it, by not taking the orders.
+TEST(Session, OrdersWhoseDescriptionItDoesNotHaveAreNotTaken) {
+  Driver d;
+  d.Register();
+  const WorkerOrders whole = d.orders();
+  d.orders().clear_job();
+  d.orders().mutable_run()->set_job_uid(7);
+  d.GiveOrders();
+  EXPECT_EQ(d.reported().orders_seen(), 0u);
+  EXPECT_EQ(d.Count("prepare job"), 0u);
+  *d.orders().mutable_job() = whole.job();
+  d.GiveOrders();
+  EXPECT_EQ(d.Count("prepare job 7"), 1u);
+  // From now on it may be left out, and so may what has not changed.
+  WorkerOrders& orders = d.orders();
+  orders.clear_job();
+  orders.mutable_run()->set_job_uid(7);
+  orders.clear_views();
+  orders.set_views_unchanged(true);
+  d.GiveOrders();
+  EXPECT_EQ(d.reported().orders_seen(), orders.version());
+  d.Step(event::JobPrepared{
+      {JobUid(7), 0},
+      absl::OkStatus(),
+      {{PartitionId(0), 4, true}, {PartitionId(0), 2, true}, {PartitionId(1), 4, true}}});
+  EXPECT_EQ(d.Count("connect shard 1") + d.Count("connect shard 2"), 2u) << d.text();
 }
 
 // What was in the way may be gone: a new incarnation prepares the job anew, and says nothing of the old fault.
@@ -428,7 +487,7 @@ TEST(Session, LeavesAJobThatWasTakenAway) {
   d.Ack();
   d.Values();
   d.Forget();
-  d.orders().clear_job();
+  d.TakeJobAway();
   d.orders().clear_leases();
   d.GiveOrders();
   d.Compute(1);
@@ -592,7 +651,7 @@ TEST(Session, ReportsUntilTaken) {
 TEST(Session, AsksForDataToBeInspectedOnce) {
   Driver d;
   d.Register();
-  d.orders().clear_job();
+  d.TakeJobAway();
   d.orders().add_inspect()->set_request(5);
   d.GiveOrders();
   d.GiveOrders();

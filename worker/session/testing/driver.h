@@ -18,7 +18,8 @@ namespace starling::session {
 // test can answer it.
 class Driver {
  public:
-  explicit Driver(PolicyKind policy = PolicyKind::kSsp) : session_({.name = "w"}) {
+  explicit Driver(PolicyKind policy = PolicyKind::kSsp, SessionOptions options = {.name = "w"})
+      : session_(std::move(options)) {
     orders_.set_generation(1);
     JobDescription& job = *orders_.mutable_job();
     job.mutable_run()->set_job_uid(7);
@@ -69,11 +70,11 @@ class Driver {
     lease.mutable_work()->set_count(work.count);
   }
   // Whole ones: nothing is left out.
-  void GiveOrders() {
-    orders_.clear_run();
+  void GiveOrders() { GiveOrders(reported_.sequence()); }
+  void GiveOrders(uint64_t taken) {
     if (orders_.has_job()) *orders_.mutable_run() = orders_.job().run();
     orders_.set_version(orders_.version() + 1);
-    orders_.set_sequence_taken(sequence_);
+    orders_.set_sequence_taken(taken);
     Step(event::Orders{Incarnation(incarnation_), orders_});
   }
 
@@ -153,6 +154,12 @@ class Driver {
   const std::string& text() const { return text_; }
   std::vector<FrameHeader>& sent() { return sent_; }
   WorkerOrders& orders() { return orders_; }
+  // As if there was no job for it.
+  void TakeJobAway() {
+    orders_.clear_job();
+    orders_.clear_run();
+  }
+  const WorkerReport& reported() const { return reported_; }
   void set_incarnation(uint64_t incarnation) { incarnation_ = incarnation; }
 
   size_t Count(absl::string_view what) const {
@@ -167,8 +174,7 @@ class Driver {
   void Take(const Action& action) {
     text_ += absl::StrCat("  ", ToString(action), "\n");
     if (const auto* send = std::get_if<action::Send>(&action)) sent_.push_back(send->header);
-    if (const auto* report = std::get_if<action::Report>(&action))
-      sequence_ = report->report.sequence();
+    if (const auto* report = std::get_if<action::Report>(&action)) reported_ = report->report;
   }
 
   Session session_;
@@ -176,7 +182,7 @@ class Driver {
   WorkerOrders orders_;
   std::vector<FrameHeader> sent_;
   std::string text_;
-  uint64_t sequence_ = 0;
+  WorkerReport reported_;  // the last one
   uint64_t incarnation_ = 101;
   uint64_t buffer_ = 0;
   uint64_t lsn_ = 0;

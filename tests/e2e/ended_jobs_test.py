@@ -1,0 +1,62 @@
+"""Jobs that are over keep nobody from going on, however long their specifications are.
+
+So many jobs of 4 MiB that all of them together do not fit into a message end beside one that trains.
+It finishes epochs all the time, also after the coordinator was killed; their shard has freed what only
+training needs, and each can be exported and deleted.
+"""
+
+import unittest
+
+from tests.e2e import scrape
+from tests.e2e.cluster import Cluster, floats, job_file, wait_until
+from tests.e2e.past import large_file
+
+JOBS = 19  # 76 MiB; a message has 64
+SAMPLES = 8
+
+
+class EndedJobs(unittest.TestCase):
+
+    def test_long_specifications_that_are_over_stop_nobody(self):
+        with Cluster(shards=1, workers=2, worker_flags=["--lanes", "1"]) as cluster:
+            cluster.submit(job_file(
+                "trains", {"builtin": "counter"}, {"train": {"counter": {"samples": 64}}},
+                batch={"global": 8, "microBatches": 4}, consistency={"ssp": {"staleness": 1}},
+                optimizer={"sgd": {"learningRate": 1}}, stop={"epochs": 1_000_000}))
+            for i in range(JOBS):
+                path = large_file(cluster, f"large-{i}")
+                submitted = cluster.cli("submit", "-f", str(path))
+                self.assertEqual(submitted.returncode, 0, submitted.stderr)
+                path.unlink()
+                self.assertEqual(cluster.wait(f"large-{i}", 120), 0)
+            self.epochs_go_on(cluster)
+            cluster.restart_coordinator()
+            self.epochs_go_on(cluster)
+            self.assertEqual([shard["state"] for shard in cluster.get("shards")], ["ready"])
+
+            # Of each there is one version of its values, and no series.
+            def metrics():
+                return scrape.parse(cluster.ask("shard-0", "/metrics")[2])
+
+            def kept():
+                return scrape.value(metrics(), "starling_ps_ended_value_bytes")
+            wait_until(lambda: kept() == JOBS * SAMPLES * 4, 30, "all but values to be freed")
+            names = {labels["job_name"] for _, samples in metrics().values()
+                     for _, labels, _ in samples if "job_name" in labels}
+            self.assertEqual(names, {"trains"})
+
+            for i in (0, JOBS - 1):
+                rows = floats(cluster.export(f"large-{i}")["counter"])
+                self.assertEqual((min(rows), max(rows), len(rows)), (1, 1, SAMPLES))
+            deleted = cluster.cli("delete", "--ended")
+            self.assertEqual(deleted.returncode, 0, deleted.stderr)
+            wait_until(lambda: kept() == 0, 30, "the values of deleted jobs to be freed")
+            self.epochs_go_on(cluster)
+
+    def epochs_go_on(self, cluster):
+        epoch = int(cluster.describe("trains")["epoch"])
+        cluster.wait_progress("trains", epoch=epoch + 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
