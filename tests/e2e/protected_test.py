@@ -106,7 +106,11 @@ class Protected(unittest.TestCase):
                 self.assertNotEqual(result.returncode, 0, flags)
                 self.assertIn(says, result.stderr)
 
-            refused([], says="was not reached")
+            refused([], says="as a port with TLS does")
+            with Cluster(shards=0, workers=0) as plain:
+                client[-1] = plain.coordinator
+                refused(cluster.tls_flags("client"), says="speaks without TLS")
+            client[-1] = cluster.coordinator
             refused(cluster.tls_flags("worker"),
                     says="expected a certificate of starling://starling/client, got one of starling://starling/worker")
             refused([*cluster.tls_flags("client"), "--cluster", "other"], says="--cluster")

@@ -1,5 +1,6 @@
 #include "tools/cli/grpc_client.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/transport/grpc_util.h"
@@ -120,8 +121,21 @@ class GrpcClient : public Client {
         "the coordinator at ", options_.address, " was not reached for ",
         absl::StrFormat("%.1f", absl::ToDoubleSeconds(waited)), " s; ",
         first == last.message() ? "" : absl::StrCat("first error: ", first, "; "),
-        "last error: ", std::string(last.message()),
-        ".\nIf it does not run, start a local cluster with: starling local up --shards 2 --workers 2 --detach"));
+        "last error: ", std::string(last.message()), ".\n", Advice(last)));
+  }
+
+  // By what gRPC says where one side speaks TLS and the other does not.
+  std::string Advice(const absl::Status& last) const {
+    const bool tls = UsesTls(options_.security.get());
+    if (!tls && absl::StrContains(last.message(), "Socket closed")) {
+      return "Something listens there and ends each connection, as a port with TLS does. If the cluster has TLS, "
+             "give --tls-cert, --tls-key and --tls-ca (docs/security.md)";
+    }
+    if (tls && absl::StrContains(last.message(), "wrong version number")) {
+      return "What listens there speaks without TLS: leave out --tls-cert, --tls-key and --tls-ca where the "
+             "cluster has none, or look whether another program has the port";
+    }
+    return "If it does not run, start a local cluster with: starling local up --shards 2 --workers 2 --detach";
   }
 
   const GrpcClientOptions options_;
