@@ -171,6 +171,7 @@ void ShardNode::TakeJob(const ShardJob& job, Generation generation) {
     orders.policy_in_force = job.policy().in_force();
     orders.epoch = job.epoch();
     orders.discard_cuts_before = job.discard_cuts_before();
+    if (job.has_training_end()) orders.training_end = job.training_end();
     orders.decider = ViewNumber(job.decider().number());
     hosted->decider = job.decider().primary_address();
     hosted->orders = orders;

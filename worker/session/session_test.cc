@@ -436,7 +436,7 @@ TEST(Session, OrdersWhoseDescriptionItDoesNotHaveAreNotTaken) {
       {JobUid(7), 0},
       absl::OkStatus(),
       {{PartitionId(0), 4, true}, {PartitionId(0), 2, true}, {PartitionId(1), 4, true}}});
-  EXPECT_EQ(d.Count("connect shard 1") + d.Count("connect shard 2"), 2u) << d.text();
+  EXPECT_EQ(d.Count("connect 1 at ps-1") + d.Count("connect 2 at ps-2"), 2u) << d.text();
 }
 
 // What was in the way may be gone: a new incarnation prepares the job anew, and says nothing of the old fault.

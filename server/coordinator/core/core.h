@@ -276,6 +276,12 @@ class Coordinator::Core {
   void OrderOutput(Job& job);
   void EndOutput(Job& job, const absl::StatusOr<uint64_t>& bytes);
 
+  // on_wall_time.cc
+  static bool IsStopped(const Job& job);
+  void StopTraining(Job& job);
+  void EndTraining(Job& job, uint64_t step);
+  static std::optional<uint32_t> LastEpochToTest(const Job& job);
+
   // on_policy.cc
   static void StartPolicies(Job& job);
   static absl::Status CheckShares(const JobSpec& spec);

@@ -40,7 +40,7 @@ void Coordinator::Core::AdvanceGuard(Job& job) {
   const bool fresh = job.state.guard().first_loss() == 0 && guard->trend().first != 0;
   if ((fresh || guard->windows() >= job.windows_kept + kWindowsKept) && KeepTrend(job))
     SaveState(job);
-  if (job.next_policy() != nullptr) return;
+  if (job.next_policy() != nullptr || IsStopped(job)) return;
   if (job.guarded_policy != job.policy().number()) {
     job.guarded_policy = job.policy().number();
     guard->PolicyChanged();

@@ -102,6 +102,10 @@ absl::Status Coordinator::Core::CheckPolicyChange(const Job& job, const Policy& 
         absl::StrCat("job ", job.name(), " is over (", JobState_Name(job.state.state()),
                      "): its policy cannot change any more"));
   }
+  if (IsStopped(job)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.name(), "'s wallTime is over: its policy cannot change any more"));
+  }
   JobSpec spec = job.spec();
   spec.mutable_policy()->set_kind(policy.kind());
   spec.mutable_policy()->set_staleness(policy.staleness());
@@ -194,6 +198,7 @@ void Coordinator::Core::AdvancePolicy(Job& job) {
     SaveState(job);
     DropTrainingTable(job);
     job.coverage_changed = true;
+    EndTraining(job, next->step());
     Log(job, absl::StrCat("policy ", next->number(), ", ", PolicyText(next->policy()),
                           ", is in force from clock ", next->step(), " on all ",
                           job.partitions.size(), " partitions"));

@@ -49,12 +49,7 @@ void Coordinator::Core::On(const TickEvent&) {
     NoteSteps(job, done);
     NoteEvaluation(job);
     const bool training = done < JobStepsOf(job);
-    if (limit <= 0 || job.state.stopping() || !training || RunningSeconds(job) < limit)
-      continue;
-    job.state.set_stopping(true);
-    SaveState(job);
-    Log(job, "wallTime is over: no more training");
-    TouchJob(job);
+    if (limit > 0 && !IsStopped(job) && training && RunningSeconds(job) >= limit) StopTraining(job);
   }
 }
 

@@ -140,6 +140,7 @@ ShardJob Coordinator::Core::BuildShardJob(const Job& job) const {
   uint32_t keep = std::min(job.state.epoch(), epochs - 1);
   if (!job.evaluations.empty()) keep = std::min(keep, job.evaluations.begin()->first);
   orders.set_discard_cuts_before(keep);
+  if (job.state.has_training_end()) orders.set_training_end(job.state.training_end());
   if (job.spec().clip().scope() != Clip::GLOBAL && job.spec().precision() != PRECISION_FP16) return orders;
   for (const View& view : job.state.views()) {
     if (view.partition() == 0) *orders.mutable_decider() = view;

@@ -87,10 +87,7 @@ void Coordinator::Core::CutEpoch(Job& job) {
 void Coordinator::Core::GrantTraining(Job& job) {
   const uint64_t items = StepsInEpoch(job.spec(), job.samples(), job.state.epoch());
   if (job.bsp() || items == 0) return;
-  if (job.state.stopping()) {  // what was leased goes on, and ends where its policy does
-    if (job.training) job.training->SetEnd(ItemsOfPolicy(job, items));
-    return;
-  }
+  if (job.state.stopping()) return;
   const bool fresh = !job.training;
   if (fresh) {
     LeaseTableOptions options;
@@ -217,11 +214,11 @@ void Coordinator::Core::FinishIfDone(Job& job) {
     TouchJob(job);
     advance_.insert(job.uid());  // the next cut may have waited for this
   }
-  const bool abandoned = job.state.stopping() && job.state.roster().members_size() == 0;
+  const bool abandoned = IsStopped(job) && job.state.roster().members_size() == 0;
   if (!job.running() || (!job.evaluations.empty() && !abandoned)) return;
   const uint32_t epochs = JobEpochs(job.spec(), job.samples());
   if (job.state.epoch() < epochs) {
-    if (!job.state.stopping()) return;
+    if (!job.state.stopping() && !abandoned) return;
     return End(job, SUCCEEDED,
                absl::StrCat("stopped by wallTime at step ", StepsDone(job), " of ",
                             JobSteps(job.spec(), job.samples())));

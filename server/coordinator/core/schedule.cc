@@ -78,7 +78,7 @@ void Coordinator::Core::Schedule() {
   // Running jobs that lost workers come before those that have not begun.
   for (Job* const running : JobsIn(RUNNING)) {
     Job& job = *running;
-    if (job.state.stopping()) continue;
+    if (IsStopped(job)) continue;
     const uint64_t uid = job.uid();
     const auto has = static_cast<uint32_t>(Serving(uid).size());
     const uint32_t least = std::min(job.spec().workers_min(), MostWorkers(job));
@@ -102,7 +102,7 @@ void Coordinator::Core::Schedule() {
   }
   for (Job* const running : JobsIn(RUNNING)) {
     Job& job = *running;
-    if (job.state.stopping()) continue;
+    if (IsStopped(job)) continue;
     for (auto& [id, worker] : workers_) {
       if (!IsFree(worker) || !MayTake(worker, job)) continue;
       if (Room(job) == 0) break;

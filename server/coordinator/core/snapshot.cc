@@ -173,6 +173,7 @@ void Coordinator::Core::RestoreJob(Job& job) {
     const bool evaluated = result != job.results.end() && result->second.evaluated();
     if (!evaluated && EvaluatesAt(job.spec(), job.samples(), epoch)) job.evaluations[epoch];
   }
+  if (const std::optional<uint32_t> last = LastEpochToTest(job)) job.evaluations[*last];
   job.recovering = !job.bsp() || !job.evaluations.empty();  // BSP trains without leases
 }
 

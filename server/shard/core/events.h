@@ -5,6 +5,7 @@
 #define STARLING_SERVER_SHARD_CORE_EVENTS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -75,6 +76,7 @@ struct OrdersReceived {
   PolicyAt policy;                // the newest whose step is decided
   bool policy_in_force = true;    // switch to it: all partitions have applied all before its step
   uint32_t epoch = 0;                // the open one
+  std::optional<uint64_t> training_end;  // with a policy that is in force: none of its steps is done
   uint32_t discard_cuts_before = 0;  // the memory of copies of epochs below may be used again
   ViewNumber decider;                // of the partition that decides, where the job has one
 };

@@ -58,6 +58,9 @@ void Partition::TakeEpoch(const OrdersReceived& orders) {
   }
   discard_cuts_before_ = std::max(discard_cuts_before_, orders.discard_cuts_before);
   recheck_cut_ = true;
+  if (!orders.training_end.has_value() || training_end_.has_value()) return;
+  training_end_ = orders.training_end;
+  recheck_pulls_ = true;
 }
 
 void Partition::RefuseWaiting(Answer answer, const std::string& text, bool all,

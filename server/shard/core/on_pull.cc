@@ -99,10 +99,11 @@ Partition::PullState Partition::TryEvaluationPull(const WaitingPull& pull,
            absl::StrCat("cut of epoch ", epoch, "; the job has ", config_.Epochs()), actions);
     return PullState::kAnswered;
   }
-  if (epoch >= cut_epochs_ && (pull.request.flags & frame_flags::kReader) == 0)
+  const bool stopped = training_end_.value_or(0) > 0 && epoch == (*training_end_ - 1) / config_.FullSteps();
+  if (!stopped && epoch >= cut_epochs_ && (pull.request.flags & frame_flags::kReader) == 0)
     return PullState::kWait;
-  if (epoch + 1 == config_.Epochs() &&
-      epoch < cut_epochs_) {  // nothing changes the values any more
+  if (stopped || (epoch + 1 == config_.Epochs() &&
+                  epoch < cut_epochs_)) {  // nothing changes the values any more
     const SliceState& slice = *FindSlice(pull.request.key.slice);
     SendSlice(pull, ValueSource::kCurrent, bsp() ? slice.applied : 0, log_.applied(), actions);
     return PullState::kAnswered;

@@ -340,6 +340,7 @@ class Partition {
 
   // Cuts.
   uint32_t cut_epochs_ = 0;  // epochs [0, cut_epochs_) are cut
+  std::optional<uint64_t> training_end_;  // the job's steps from here on are not done: nothing changes any more
   bool cut_ordered_ = false;
   std::optional<uint32_t> copy_;  // the epoch of the live copy
   Lsn copy_lsn_;

@@ -169,6 +169,29 @@ TEST(PartitionPolicyTest, ReadersAndEvaluationAreOfNoPolicy) {
   EXPECT_THAT(t.Text(), HasSubstr("copy 0"));
 }
 
+// A job that is stopped in mid-epoch is evaluated as it is then.
+TEST(PartitionPolicyTest, WhereTrainingEndsTheEpochIsEvaluatedWithWhatIsThere) {
+  for (const ConsistencyPolicy policy : {kBsp, kSsp}) {
+    Transcript t({.policy = policy, .samples = 32, .epochs = 2, .evaluate_every = 1});
+    t.Begin(1);
+    WholeStep(t, 1, 0);
+    WholeStep(t, 1, 1);
+    t.PullCut(1, 0, 0);
+    EXPECT_THAT(t.Text(), Not(HasSubstr("value #"))) << "the epoch may go on";
+    OrdersReceived orders = t.Base();
+    orders.roster.number = RosterNumber(1);
+    orders.roster.members.push_back(Transcript::Member(1));
+    orders.policy = {PolicyNumber(1), policy, 2};
+    orders.training_end = 2;
+    t.Step(orders);
+    EXPECT_THAT(t.Text(), HasSubstr("value #"));
+    t.PullCut(1, 0, 0);
+    EXPECT_THAT(t.Text(), HasSubstr("value #"));
+    t.PullCut(1, 0, 1);
+    EXPECT_THAT(t.Text(), Not(HasSubstr("value #"))) << "that epoch was never begun";
+  }
+}
+
 TEST(PartitionPolicyTest, TheLagOfTheLastUpdatesIsReported) {
   Transcript t({.policy = kAsync});
   t.Begin(2);

@@ -30,6 +30,7 @@ OrdersReceived ToPartitionOrders(const ShardJob& job, const PartitionOrders& par
   orders.policy_in_force = job.policy().in_force();
   orders.epoch = job.epoch();
   orders.discard_cuts_before = job.discard_cuts_before();
+  if (job.has_training_end()) orders.training_end = job.training_end();
   orders.decider = ViewNumber(job.decider().number());
   return orders;
 }

@@ -1,0 +1,61 @@
+// stop.wallTime: training ends at one step of the job, the same on all partitions, and what was trained is
+// evaluated. The step is decided and reached as that of a change of the policy (docs/protocol.md, section 8),
+// to the same policy: all global batches below it are done, and none beyond is begun.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/data_plan/job_steps.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+namespace {
+
+constexpr char kBy[] = "wallTime is over";
+
+}  // namespace
+
+// The job's wallTime is over: it ends as soon as what was begun is done and evaluated.
+bool Coordinator::Core::IsStopped(const Job& job) {
+  return job.state.stopping() || job.state.policies().rbegin()->record().by() == kBy;
+}
+
+void Coordinator::Core::StopTraining(Job& job) {
+  Log(job, "wallTime is over: no more training is begun");
+  AddPolicy(job, Policy(job.state.policies().rbegin()->record().policy()), kBy, 0);
+}
+
+// A policy is in force from `step` on; if it is the one by which the job is stopped, none of its steps is done.
+void Coordinator::Core::EndTraining(Job& job, uint64_t step) {
+  if (!IsStopped(job) || job.next_policy() != nullptr || step >= JobStepsOf(job)) return;
+  job.state.set_stopping(true);
+  job.state.set_training_end(step);
+  const uint32_t epoch = job.state.epoch();
+  if (step > epoch * StepsInFullEpoch(job.spec(), job.samples())) {  // a part of it was done
+    EpochResult& result = job.results[epoch];
+    result.set_epoch(epoch);
+    result.set_seconds(static_cast<double>(RunningMicros(job) - job.state.epoch_opened_us()) / 1e6);
+    result.set_step(step);
+    result.set_unix_seconds(absl::ToDoubleSeconds(wall_ - absl::UnixEpoch()));
+    UpdateTrainLoss(job, epoch);
+    SaveResult(job, epoch);
+    Log(job, absl::StrFormat("epoch %d ends at step %d: train loss %.4f", epoch + 1, step, result.train_loss()));
+  }
+  if (const std::optional<uint32_t> last = LastEpochToTest(job)) job.evaluations[*last];
+  SaveState(job);
+  TouchJob(job);
+}
+
+// The epoch whose values are those of a job that was stopped, where they are still to be evaluated.
+std::optional<uint32_t> Coordinator::Core::LastEpochToTest(const Job& job) {
+  const uint64_t end = job.state.training_end();
+  const uint32_t epochs = JobEpochs(job.spec(), job.samples());
+  if (end == 0 || !EvaluatesAt(job.spec(), job.samples(), epochs - 1)) return std::nullopt;
+  const auto epoch = static_cast<uint32_t>((end - 1) / StepsInFullEpoch(job.spec(), job.samples()));
+  const auto result = job.results.find(epoch);
+  if (result != job.results.end() && result->second.evaluated()) return std::nullopt;
+  return epoch;
+}
+
+}  // namespace starling
