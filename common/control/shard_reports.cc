@@ -87,11 +87,12 @@ void ShardReports::Fill(uint64_t sequence, ShardReport& report) {
   more_ = false;
   size_t bytes = 0;
   for (const auto& [ticket, key] : pending_) {
-    if (bytes >= bytes_max_) {
-      more_ = true;
-      break;
-    }
     Entry& entry = entries_.at(key);
+    if (bytes >= bytes_max_) {  // who takes this report may not have taken one before that had it
+      more_ = true;
+      entry.sent_in = 0;
+      continue;
+    }
     if (entry.sent_in == 0) entry.sent_in = sequence;
     if (key.second == kRun) {
       *report.add_held() = entry.held;

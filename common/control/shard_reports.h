@@ -1,8 +1,8 @@
 // What a shard tells its coordinator of its partitions, as changes (docs/protocol.md, section 5). Pure: no
 // I/O, no clock.
 //
-// A change is in each report from when it comes until one that has it was taken, so reports may be lost,
-// and come late or in another order. The first report to a coordinator says all: what that one knows
+// A change is told until a report that has it was taken, and all before it: reports may be lost, and come
+// late or in another order. The first report to a coordinator says all: what that one knows
 // begins anew with it.
 #ifndef STARLING_COMMON_CONTROL_SHARD_REPORTS_H_
 #define STARLING_COMMON_CONTROL_SHARD_REPORTS_H_

@@ -133,5 +133,24 @@ TEST_F(ShardReportsTest, WhatDoesNotFitComesWithTheNextReports) {
   EXPECT_GT(reports, 3);
 }
 
+// A report that is lost, and one that has room for less, since what comes first has grown.
+TEST_F(ShardReportsTest, WhatAReportHasNoRoomForWasNotTakenWithIt) {
+  reports_ = ShardReports(/*bytes_max=*/60);
+  reports_.Hold(RunOf(7));
+  reports_.Update(Status(7, 0));
+  reports_.Update(Status(7, 1));
+  EXPECT_EQ(Fill().partitions_size(), 2);  // is lost
+  PartitionStatus grown = Status(7, 0);
+  grown.set_fault(std::string(200, 'x'));
+  reports_.Update(grown);
+  const ShardReport next = Fill();
+  EXPECT_TRUE(next.more());
+  EXPECT_EQ(next.partitions_size(), 1);
+  reports_.Taken(sequence_);
+  const ShardReport rest = Fill();
+  ASSERT_EQ(rest.partitions_size(), 1);
+  EXPECT_EQ(rest.partitions(0).partition(), 1u);
+}
+
 }  // namespace
 }  // namespace starling

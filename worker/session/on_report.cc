@@ -30,14 +30,14 @@ WorkerReport Session::Core::MakeReport() {
   report.set_cluster(cluster_);
   report.set_orders_seen(orders_version_);
   report.set_draining(draining_);
-  if (draining_ && !job_.has_value()) {
-    report.set_drained(true);
-    if (drained_sequence_ == 0) drained_sequence_ = sequence_;
-  }
   for (Finished& f : finished_) {
     if (static_cast<size_t>(report.finished_size()) == options_.metrics_per_report) break;
     if (f.sequence == 0) f.sequence = sequence_;
     *report.add_finished() = f.metrics;
+  }
+  if (draining_ && !job_.has_value() && static_cast<size_t>(report.finished_size()) == finished_.size()) {
+    report.set_drained(true);  // it says all that is left to say
+    if (drained_sequence_ == 0) drained_sequence_ = sequence_;
   }
   for (const auto& [request, inspection] : inspections_) {
     if (inspection.has_value()) *report.add_inspections() = *inspection;

@@ -344,6 +344,7 @@ class Coordinator::Core {
   void TakeHeld(Shard& shard, const ShardReport& report);
   void SetHeld(Shard& shard, const HeldJob& held);
   void DropHeld(Shard& shard, uint64_t uid);
+  void CountViews(const Shard& shard, uint64_t uid, int sign);
   void TakePartition(Shard& shard, const PartitionStatus& status);
 
   // members.cc: rosters and who serves which job
@@ -494,8 +495,6 @@ class Coordinator::Core {
   // The job is over, and state.values says what is read of each partition: shards need keep no more.
   static bool ValuesSettled(const Job& job);
   void SettleValues(Job& job);
-  void KeepOnlyValues(Job& job);
-  static void PlanOnlyValues(Job& job);
   void LoseValues(Job& job, const Shard& shard, const std::vector<uint32_t>& partitions,
                   const std::string& why);
 

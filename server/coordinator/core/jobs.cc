@@ -1,6 +1,7 @@
 // Which jobs there are. What is done for an event or a tick looks at jobs that live, by these indexes,
 // and never at all that are kept.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "server/coordinator/core/core.h"
@@ -30,21 +31,23 @@ void Coordinator::Core::Forget(Job& job) {
   for (const auto& [epoch, result] : job.results) Delete(records::JobResult(uid, epoch));
   DeleteCurve(job);
   for (const std::string& key : {records::JobState(uid), records::Job(uid)}) Delete(key);
-  for (const View& view : job.state.views()) {
-    if (const auto shard = shards_.find(view.primary()); shard != shards_.end()) {
-      NoteDropped(shard->second, uid);
-      touched_shards_.insert(view.primary());
-    }
-  }
   for (PendingLogs& logs : logs_) {
     if (logs.uid == uid) Reply(logs.call, NoSuchJob(job.name()));
   }
   std::erase_if(logs_, [uid](const PendingLogs& logs) { return logs.uid == uid; });
   for (const View& view : job.state.views()) CountView(job, view, -1);
+  std::set<uint32_t> shards;
+  for (const View& view : job.state.views()) shards.insert(view.primary());
   by_name_.erase(job.name());
   by_state_[job.state.state()].erase(uid);
   ended_.erase({job.state.ended_us(), uid});
   jobs_.erase(uid);
+  for (const uint32_t id : shards) {
+    const auto shard = shards_.find(id);
+    if (shard == shards_.end()) continue;
+    NoteDropped(shard->second, uid);
+    touched_shards_.insert(id);
+  }
 }
 
 Coordinator::Core::Job* Coordinator::Core::FindJob(const std::string& name) {
@@ -85,7 +88,12 @@ void Coordinator::Core::CountView(const Job& job, const View& view, int sign) {
   shard.partitions += static_cast<uint64_t>(sign);
   if (view.partition() < job.partition_elements.size()) {
     shard.elements += static_cast<uint64_t>(sign) * job.partition_elements[view.partition()];
-    shard.planned_bytes += static_cast<uint64_t>(sign) * job.partition_bytes[view.partition()];
+    // Where it has said that the job has ended there, only values are left.
+    const auto held = shard.held.find(job.uid());
+    const bool over = held != shard.held.end() && held->second.over();
+    const uint64_t bytes = over ? job.partition_elements[view.partition()] * sizeof(float)
+                                : job.partition_bytes[view.partition()];
+    shard.planned_bytes += static_cast<uint64_t>(sign) * bytes;
   }
 }
 

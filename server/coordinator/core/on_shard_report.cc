@@ -43,8 +43,7 @@ void Coordinator::Core::On(const ShardReportEvent& event) {
 void Coordinator::Core::TakeHeld(Shard& shard, const ShardReport& report) {
   if (report.whole()) {
     shard.whole = false;
-    shard.held.clear();
-    shard.value_bytes = 0;
+    while (!shard.held.empty()) DropHeld(shard, shard.held.begin()->first);
   }
   for (const HeldJob& held : report.held()) SetHeld(shard, held);
   if (shard.whole || report.more()) return;
@@ -55,19 +54,32 @@ void Coordinator::Core::TakeHeld(Shard& shard, const ShardReport& report) {
   for (const auto& [uid, held] : shard.held) touched_jobs_.emplace(shard.id(), uid);
 }
 
+// What is planned there follows what is held.
+void Coordinator::Core::CountViews(const Shard& shard, uint64_t uid, int sign) {
+  const auto job = jobs_.find(uid);
+  if (job == jobs_.end()) return;
+  for (const View& view : job->second.state.views()) {
+    if (view.primary() == shard.id()) CountView(job->second, view, sign);
+  }
+}
+
 void Coordinator::Core::SetHeld(Shard& shard, const HeldJob& held) {
   const uint64_t uid = held.run().job_uid();
+  CountViews(shard, uid, -1);
   HeldJob& known = shard.held[uid];
   shard.value_bytes += held.value_bytes() - known.value_bytes();
   known = held;
+  CountViews(shard, uid, 1);
   touched_jobs_.emplace(shard.id(), uid);  // it may be of a job that was deleted, or have ended there
 }
 
 void Coordinator::Core::DropHeld(Shard& shard, uint64_t uid) {
   const auto held = shard.held.find(uid);
   if (held == shard.held.end()) return;
+  CountViews(shard, uid, -1);
   shard.value_bytes -= held->second.value_bytes();
   shard.held.erase(held);
+  CountViews(shard, uid, 1);
 }
 
 void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& status) {

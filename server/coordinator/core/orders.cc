@@ -136,7 +136,7 @@ ShardJob Coordinator::Core::BuildShardJob(const Job& job) const {
   CopyPolicy(next != nullptr && next->has_step() ? *next : job.policy(), orders.mutable_policy());
   const uint32_t epochs = JobEpochs(job.spec(), job.samples());
   orders.set_epoch(std::min(job.state.epoch(), epochs - 1));
-  // Copies stay until they are evaluated, the last epoch's until the job is over.
+  // Copies stay until they are evaluated, the last one until the job is over.
   uint32_t keep = std::min(job.state.epoch(), epochs - 1);
   if (!job.evaluations.empty()) keep = std::min(keep, job.evaluations.begin()->first);
   orders.set_discard_cuts_before(keep);
@@ -315,6 +315,10 @@ void Coordinator::Core::AnswerHeld(Worker& worker) {
 }
 
 void Coordinator::Core::AnswerHeld(Shard& shard) {
+  for (auto it = touched_jobs_.lower_bound({shard.id(), 0});
+       it != touched_jobs_.end() && it->first == shard.id(); it = touched_jobs_.erase(it)) {
+    NoteOrders(shard, it->second);
+  }
   const ParkedCall parked = *std::exchange(shard.parked, std::nullopt);
   ShardOrders orders;
   orders.set_version(parked.orders_seen);

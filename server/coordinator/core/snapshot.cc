@@ -59,7 +59,7 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
       job.partition_elements.assign(job.partitions.size(), 0);
       job.partition_bytes.assign(job.partitions.size(), 0);
     }
-    if (ValuesSettled(job)) PlanOnlyValues(job);
+    if (job.state.has_figures()) job.partitions = {};
     RestoreJob(job);
     Enlist(job);
   }

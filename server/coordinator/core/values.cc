@@ -63,31 +63,17 @@ std::optional<uint64_t> Coordinator::Core::SealedSteps(const Job& job) const {
   return sealed;
 }
 
-// Once, when all shards have told the last of the job.
+// Once, when all shards have told the last of the job, or are lost.
 void Coordinator::Core::SettleValues(Job& job) {
-  if (!job.over() || ValuesSettled(job)) return;
+  if (!job.over() || job.state.views().empty() || job.state.has_figures()) return;
   std::vector<PartitionValues> values = ValuesOf(job);
   if (std::any_of(values.begin(), values.end(), [](const auto& v) { return v.unknown(); })) return;
   job.state.mutable_values()->Assign(values.begin(), values.end());
   AddReported(job, *job.state.mutable_figures());
-  KeepOnlyValues(job);
+  job.partitions = {};  // shards free all but the values, and report of it no more
   BeginOutput(job);
   SaveState(job);
   TouchJob(job);
-}
-
-// Shards free all but the values, and report the job's partitions no more.
-void Coordinator::Core::KeepOnlyValues(Job& job) {
-  for (const View& view : job.state.views()) CountView(job, view, -1);
-  PlanOnlyValues(job);
-  for (const View& view : job.state.views()) CountView(job, view, 1);
-}
-
-void Coordinator::Core::PlanOnlyValues(Job& job) {
-  for (size_t p = 0; p < job.partition_bytes.size(); ++p) {
-    job.partition_bytes[p] = job.partition_elements[p] * sizeof(float);
-  }
-  job.partitions = {};
 }
 
 void Coordinator::Core::LoseValues(Job& job, const Shard& shard,
@@ -107,6 +93,7 @@ void Coordinator::Core::LoseValues(Job& job, const Shard& shard,
   job.state.clear_values();
   for (auto& [partition, value] : values) *job.state.add_values() = std::move(value);
   SaveState(job);
+  SettleValues(job);
 }
 
 }  // namespace starling

@@ -150,6 +150,20 @@ TEST_F(ValuesTest, AShardThatIsLostInMidJobTakesItsPartWithIt) {
   EXPECT_THAT(Read(), ::testing::UnorderedElementsAre("newest", HasSubstr("lost with shard ps-0")));
 }
 
+// What the others have is settled when the last one that has not told its part is given up.
+TEST_F(ValuesTest, AShardThatIsLostBeforeItToldTheLastHoldsNobodyUp) {
+  Submit(Ssp("a", 1, 1));
+  RunTo(10);
+  ASSERT_TRUE(AskJob<CancelJobEvent>("a").ok());
+  cluster.shards["ps-1"].alive = false;
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_FALSE(Known());
+  EXPECT_EQ(cluster.shards["ps-0"].ended, 0);
+  cluster.RunFor(absl::Seconds(8));
+  EXPECT_TRUE(Known());
+  EXPECT_EQ(cluster.shards["ps-0"].ended, 1);
+}
+
 TEST_F(ValuesTest, AShardThatCouldNotHoldAPartitionNeverHadItsValues) {
   cluster.shards["ps-1"].refuses = "no memory for it";
   Submit(Ssp("a", 1, 1));

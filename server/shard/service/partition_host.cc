@@ -103,8 +103,11 @@ std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_
   std::map<SliceId, EndedPartition::Slice> slices;
   for (auto& [id, store] : slices_) {
     const bool chosen = position.version.has_value() && store.slice->kind != FROZEN;
-    const size_t kept = chosen ? *position.version % 2 : two_versions_ ? store.current : 0;
+    size_t kept = chosen ? *position.version % 2 : two_versions_ ? store.current : 0;
+    // Out of memory in mid-switch to BSP: the values are where they were.
+    if (store.versions[kept].data == nullptr) kept = store.current;
     Value& value = store.versions[kept];
+    if (store.cut.data == value.data) store.cut = {};  // it is not an old value
     slices[id] = {std::move(value.data), static_cast<uint32_t>(store.slice->elements), value.digest};
     value = {};
   }

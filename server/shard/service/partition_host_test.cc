@@ -330,6 +330,22 @@ TEST_F(PartitionHostTest, OfAJobThatIsOverOnlyWhatIsReadIsKept) {
   EXPECT_EQ(Last().header.answer, Answer::kStaleRun) << Last().Text();
 }
 
+// A copy for evaluation shares its memory with the values that are kept: they are no old values.
+TEST_F(PartitionHostTest, WhatIsKeptDoesNotCountAsOld) {
+  Start(Policy::SSP);
+  for (uint32_t step = 0; step < 2; ++step) {
+    Push(1, Step(0, step), 1);
+    PushOtherSlicesOfThePartition(Step(0, step));
+  }
+  EXPECT_EQ(status_.cut_epochs(), 1u);  // and nothing came behind it
+  PullCut(0);
+  connection_->sent.clear();
+  const std::unique_ptr<EndedPartition> ended = host_->End(std::nullopt);
+  host_.reset();
+  EXPECT_EQ(memory_->old_values(), 0u);
+  EXPECT_EQ(memory_->allocated(), memory_->ended());
+}
+
 TEST_F(PartitionHostTest, WithoutVersionsTheNewestValuesAreKept) {
   Start(Policy::SSP);
   Push(1, Step(0, 0), 1);

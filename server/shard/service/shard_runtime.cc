@@ -492,6 +492,7 @@ class GrpcShard final : public ShardRuntime {
   // Frees all but the values that are read, and tells the coordinator when all owners have.
   void EndJob(const ShardJob& job) {
     const JobUid uid(job.run().job_uid());
+    if (ending_.contains(uid)) return;  // it was ordered twice
     const Routes::Table partitions = routes_.Of(uid);
     std::optional<uint64_t> keep;
     if (job.has_keep_version()) keep = job.keep_version();
