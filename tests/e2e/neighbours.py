@@ -37,11 +37,11 @@ def table(seed):
 
 
 class Scene(Cluster):
-    """Two workers of the healthy job's, which wait instead of computing, and one for others' jobs."""
+    """Two workers of the healthy job's, which wait instead of computing. Others' jobs bring their own."""
 
     def __init__(self, pace="0.02s,0.02s"):
         flags = {f"worker-{i}": ["--replay-compute", pace] for i in range(2)} if pace else {}
-        super().__init__(shards=2, workers=3, flags_of=flags)
+        super().__init__(shards=2, workers=2, flags_of=flags)
         (self.directory / "table.csv").write_text(table(1))
         self.strangers = {}
 
@@ -86,7 +86,8 @@ def healthy(name, workers, consistency):
 
 def small(name, **workers):
     return job_file(name, {"builtin": "counter"}, {"train": {"counter": {"samples": 64}}},
-                    batch={"global": 8, "microBatches": 4}, workers=workers or {"min": 1, "max": 1})
+                    batch={"global": 8, "microBatches": 4}, workers=workers or {"min": 1, "max": 1},
+                    consistency={"ssp": {"staleness": 1}}, optimizer={"sgd": {"learningRate": 1}})
 
 
 # ---- Neighbours: each begins with the scene, and returns what ends it ----
@@ -100,6 +101,7 @@ def many_submissions(scene):
     names = [f"flood-{i}" for i in range(SUBMISSIONS)]
     pool = concurrent.futures.ThreadPoolExecutor(20)
     answers = [pool.submit(scene.submit, small(name)) for name in names]
+    scene.start_stranger("worker-2", table(1))
 
     def end():
         for answer in answers:
@@ -107,6 +109,7 @@ def many_submissions(scene):
         pool.shutdown()
         wait_until(lambda: all(job["state"] == "SUCCEEDED" for job in scene.get("jobs")
                                if job["name"].startswith("flood-")), 300, "the flood to be over")
+        scene.stop_stranger("worker-2")
         scene.end(*names)
     return end
 
@@ -144,7 +147,7 @@ def long_epochs(scene):
     path = scene.directory / "sparse.txt"
     with open(path, "wb") as file:
         file.truncate(LONG_EPOCH_BYTES)
-    job = job_file("long", {"builtin": "gpt", "layers": 1, "width": 16, "heads": 1},
+    job = job_file("long", {"builtin": "gpt2", "depth": 1, "width": 16, "heads": 1},
                    {"train": {"text": {"path": str(path), "context": 8, "stride": 1}}},
                    batch={"global": 1, "microBatches": 1}, consistency={"async": {}})
     try:
