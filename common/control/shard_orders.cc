@@ -7,9 +7,15 @@ namespace starling {
 ShardOrderBook::Changes ShardOrderBook::Take(const ShardOrders& orders) {
   Changes changes;
   for (const Run& run : orders.dropped()) {
-    if (jobs_.erase(run.job_uid()) > 0) changes.dropped.push_back(run.job_uid());
+    jobs_.erase(run.job_uid());
+    changes.dropped.push_back(run.job_uid());
   }
   for (const ShardJob& news : orders.jobs()) {
+    if (news.over()) {
+      jobs_.erase(news.run().job_uid());
+      changes.jobs.push_back(news);
+      continue;
+    }
     ShardJob& known = jobs_[news.run().job_uid()];
     ShardJob job = news;
     if (job.partitions_unchanged()) job.mutable_partitions()->Swap(known.mutable_partitions());

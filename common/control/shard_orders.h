@@ -25,7 +25,7 @@ class ShardOrderBook {
   // A new incarnation holds nothing.
   void Clear() { jobs_.clear(); }
 
-  // All that is ordered, by job uid, without descriptions.
+  // What is ordered of jobs that run, by job uid, without descriptions.
   const std::map<uint64_t, ShardJob>& jobs() const { return jobs_; }
 
  private:

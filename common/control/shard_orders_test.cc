@@ -41,15 +41,18 @@ TEST(ShardOrderBook, ChangesBecomeTheWhole) {
   ASSERT_EQ(changes.jobs[0].partitions_size(), 1);
   EXPECT_EQ(changes.jobs[0].partitions(0).partition(), 3u);
   EXPECT_EQ(changes.jobs[0].roster().number(), 1u);
-  EXPECT_EQ(changes.dropped, std::vector<uint64_t>{8});
+  EXPECT_EQ(changes.dropped, (std::vector<uint64_t>{8, 9})) << "of a job that is over only its end was told";
   EXPECT_EQ(book.jobs().size(), 1u);
 
   ShardOrders third;
   ShardJob over = Job(7);
   over.set_over(true);
   *third.add_jobs() = over;
-  book.Take(third);
-  EXPECT_EQ(book.jobs().at(7).partitions_size(), 0) << "of one that is over nothing else is kept";
+  changes = book.Take(third);
+  ASSERT_EQ(changes.jobs.size(), 1u);
+  EXPECT_TRUE(changes.jobs[0].over());
+  EXPECT_TRUE(book.jobs().empty()) << "nothing is kept of a job that is over";
+  book.Take(first);
   book.Clear();
   EXPECT_TRUE(book.jobs().empty());
 }

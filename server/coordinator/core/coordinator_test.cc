@@ -44,10 +44,10 @@ TEST_F(CoordinatorTest, SubmitToFinish) {
   EXPECT_TRUE(status.epochs_done(1).evaluated());
   EXPECT_TRUE(std::is_sorted(cluster.roster_numbers.begin(), cluster.roster_numbers.end()));
   // The values stay on the shard until the job is deleted.
-  EXPECT_EQ(cluster.shards["ps-0"].orders.jobs().size(), 1u);
+  EXPECT_TRUE(cluster.shards["ps-0"].reports.Holds(1));
   EXPECT_TRUE(AskJob<DeleteJobEvent>("a").ok());
   cluster.RunFor(absl::Seconds(1));
-  EXPECT_EQ(cluster.shards["ps-0"].orders.jobs().size(), 0u);
+  EXPECT_FALSE(cluster.shards["ps-0"].reports.Holds(1));
   EXPECT_EQ(AskJob<GetJobEvent>("a").code(), absl::StatusCode::kNotFound);
   for (const auto& [key, value] : cluster.store) EXPECT_FALSE(absl::StartsWith(key, "job/")) << key;
 }
@@ -303,10 +303,10 @@ TEST_F(CoordinatorTest, ADeadShardFailsItsJobsByNameAndTheClusterStaysUsable) {
   ASSERT_TRUE(Ends("b", SUCCEEDED));
   cluster.AddShard("ps-1");  // a new incarnation serves new jobs, not the failed one
   cluster.RunFor(absl::Seconds(1));
-  EXPECT_EQ(cluster.shards["ps-1"].orders.jobs().size(), 0u);
+  EXPECT_FALSE(cluster.shards["ps-1"].reports.Holds(1));
   Submit(Ssp("c", 2, 2));
   cluster.RunFor(absl::Seconds(1));
-  EXPECT_EQ(cluster.shards["ps-1"].orders.jobs().size(), 1u);
+  EXPECT_TRUE(cluster.shards["ps-1"].reports.Holds(3));
 }
 
 TEST_F(CoordinatorTest, ANonFiniteLossStopsTheJobUnderEveryPolicy) {
@@ -325,7 +325,7 @@ TEST_F(CoordinatorTest, ANonFiniteLossStopsTheJobUnderEveryPolicy) {
     EXPECT_EQ(other.Status("a").state(), FAILED);
     EXPECT_EQ(other.Status("a").reason(), "the loss is nan at step 4 on worker-0, layer loss");
     other.RunFor(absl::Seconds(1));
-    EXPECT_EQ(other.shards["ps-0"].orders.jobs().size(), 1u) << "the last good values stay";
+    EXPECT_TRUE(other.shards["ps-0"].reports.Holds(1)) << "the last good values stay";
   }
 }
 
@@ -423,94 +423,6 @@ TEST_F(CoordinatorTest, ACosineThatNeverFallsIsWarnedAbout) {
   Submit(spec);
   ASSERT_EQ(cluster.Status("a").warnings_size(), 1);
   EXPECT_THAT(cluster.Status("a").warnings(0), HasSubstr("cosine falls over the job's 10000000 steps"));
-}
-
-class WallTimeTest : public CoordinatorTest {
- protected:
-  WallTimeTest() {
-    cluster.train_samples = 40'000;
-    cluster.AddShard("ps-0");
-  }
-  void Start(JobSpec spec, int workers) {
-    Workers(workers);
-    spec.mutable_stop()->set_wall_time_seconds(3);
-    Submit(spec);
-    ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() > 10; }));
-  }
-  // The step in the reason is the one that describe shows, and what was trained up to there was evaluated.
-  void ExpectTestedAtItsEnd() {
-    const JobStatus status = cluster.Status("a");
-    EXPECT_EQ(status.reason(), absl::StrCat("stopped by wallTime at step ", status.step(), " of ", status.steps()));
-    ASSERT_EQ(status.epochs_done_size(), 1);
-    const EpochResult& result = status.epochs_done(0);
-    EXPECT_TRUE(result.evaluated());
-    EXPECT_EQ(result.step(), status.step());
-    EXPECT_GT(result.test_loss(), 0);
-    EXPECT_GT(result.train_loss(), 0);
-  }
-};
-
-TEST_F(WallTimeTest, StopsTheJobAtOneStepAndEvaluatesIt) {
-  Start(Ssp("a", 1, 1), 1);
-  ASSERT_TRUE(Ends("a", SUCCEEDED));
-  ExpectTestedAtItsEnd();
-  EXPECT_NEAR(cluster.Status("a").running_seconds(), 3, 1);
-  cluster.RunFor(absl::Seconds(1));
-  ExpectTestedAtItsEnd();
-}
-
-TEST_F(WallTimeTest, InBspToo) {
-  Start(MiniCluster::Spec("a", Policy::BSP, 2, 2), 2);
-  ASSERT_TRUE(Ends("a", SUCCEEDED));
-  ExpectTestedAtItsEnd();
-  EXPECT_EQ(cluster.Status("a").sealed_steps(), cluster.Status("a").step());
-}
-
-TEST_F(WallTimeTest, AnEpochThatIsCompleteIsNotTestedAgain) {
-  cluster.train_samples = 40;  // 10 steps an epoch
-  JobSpec spec = Ssp("a", 1, 1);
-  spec.mutable_stop()->set_epochs(100'000);
-  Start(spec, 1);
-  ASSERT_TRUE(Ends("a", SUCCEEDED));
-  const JobStatus status = cluster.Status("a");
-  std::set<uint32_t> epochs;
-  for (const EpochResult& result : status.epochs_done()) {
-    EXPECT_TRUE(epochs.insert(result.epoch()).second);
-    EXPECT_TRUE(result.evaluated());
-  }
-  EXPECT_EQ(status.epochs_done().rbegin()->step(), status.step());
-}
-
-TEST_F(WallTimeTest, ACoordinatorThatStartsAgainGoesOnWithTheEnd) {
-  Start(Ssp("a", 2, 2), 2);
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").running_seconds() > 2.8; }));
-  for (int i = 0; i < 20 && cluster.IsIn("a", RUNNING); ++i) {
-    cluster.Round();
-    cluster.StartCoordinator();
-    cluster.RunFor(absl::Milliseconds(150));
-  }
-  ASSERT_TRUE(Ends("a", SUCCEEDED));
-  ExpectTestedAtItsEnd();
-}
-
-TEST_F(WallTimeTest, WithoutAWorkerItEndsAsItIs) {
-  Start(Ssp("a", 1, 1), 1);
-  cluster.workers["worker-0"].alive = false;
-  ASSERT_TRUE(Ends("a", SUCCEEDED));
-  EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("stopped by wallTime at step "));
-}
-
-TEST_F(WallTimeTest, WhileItEndsItsPolicyStays) {
-  Start(Ssp("a", 1, 1), 1);
-  cluster.workers["worker-0"].idle_hands = true;
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").running_seconds() > 3.1; }));
-  ASSERT_TRUE(cluster.IsIn("a", RUNNING));
-  SetPolicyRequest request;
-  request.set_name("a");
-  request.mutable_policy()->set_kind(Policy::BSP);
-  const CoordinatorReply reply = cluster.Ask<SetPolicyEvent>(request);
-  ASSERT_TRUE(std::holds_alternative<absl::Status>(reply));
-  EXPECT_THAT(std::string(std::get<absl::Status>(reply).message()), HasSubstr("wallTime is over"));
 }
 
 }  // namespace

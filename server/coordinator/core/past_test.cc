@@ -198,7 +198,7 @@ TEST_F(PastTest, AJobIsDescribedOnceToADaemonAndEndedJobsAreNotSpokenOf) {
   // A shard that comes back has nothing, and is told nothing of what it had.
   cluster.AddShard("ps-0");
   cluster.RunFor(absl::Seconds(1));
-  EXPECT_TRUE(cluster.shards["ps-0"].orders.jobs().empty());
+  for (uint64_t uid = 1; uid <= 20; ++uid) EXPECT_FALSE(cluster.shards["ps-0"].reports.Holds(uid));
 }
 
 // What is known of a job that is over is what was known at its end, and a shard need not say it again.
@@ -227,7 +227,8 @@ TEST_F(PastTest, AJobThatWasDeletedWhileItsShardWasAwayIsDropped) {
   cluster.StartCoordinator();  // which does not know that job at all
   cluster.shards["ps-0"].alive = true;
   cluster.RunFor(absl::Seconds(1));
-  EXPECT_EQ(cluster.shards["ps-0"].orders.jobs().size(), 1u);
+  EXPECT_FALSE(cluster.shards["ps-0"].reports.Holds(1));
+  EXPECT_TRUE(cluster.shards["ps-0"].reports.Holds(2));
 }
 
 // 30 jobs whose descriptions are 1 MiB each come in parts, and none is left out.

@@ -1,0 +1,109 @@
+// A job that wallTime stops: it ends at one step, which its reason names and its evaluation saw.
+#include <cstdint>
+#include <set>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/core/coordinator.h"
+#include "server/coordinator/core/testing/coordinator_fixture.h"
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+
+class WallTimeTest : public CoordinatorTest {
+ protected:
+  WallTimeTest() {
+    cluster.train_samples = 40'000;
+    cluster.AddShard("ps-0");
+  }
+  void Start(JobSpec spec, int workers) {
+    Workers(workers);
+    spec.mutable_stop()->set_wall_time_seconds(3);
+    Submit(spec);
+    ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() > 10; }));
+  }
+  // The step in the reason is the one that describe shows, and what was trained up to there was evaluated.
+  void ExpectTestedAtItsEnd() {
+    const JobStatus status = cluster.Status("a");
+    EXPECT_EQ(status.reason(), absl::StrCat("stopped by wallTime at step ", status.step(), " of ", status.steps()));
+    ASSERT_EQ(status.epochs_done_size(), 1);
+    const EpochResult& result = status.epochs_done(0);
+    EXPECT_TRUE(result.evaluated());
+    EXPECT_EQ(result.step(), status.step());
+    EXPECT_GT(result.test_loss(), 0);
+    EXPECT_GT(result.train_loss(), 0);
+  }
+};
+
+TEST_F(WallTimeTest, StopsTheJobAtOneStepAndEvaluatesIt) {
+  Start(Ssp("a", 1, 1), 1);
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  ExpectTestedAtItsEnd();
+  EXPECT_NEAR(cluster.Status("a").running_seconds(), 3, 1);
+  cluster.RunFor(absl::Seconds(1));
+  ExpectTestedAtItsEnd();
+}
+
+TEST_F(WallTimeTest, InBspToo) {
+  Start(MiniCluster::Spec("a", Policy::BSP, 2, 2), 2);
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  ExpectTestedAtItsEnd();
+  EXPECT_EQ(cluster.Status("a").sealed_steps(), cluster.Status("a").step());
+}
+
+TEST_F(WallTimeTest, AnEpochThatIsCompleteIsNotTestedAgain) {
+  cluster.train_samples = 40;  // 10 steps an epoch
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.mutable_stop()->set_epochs(100'000);
+  Start(spec, 1);
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  const JobStatus status = cluster.Status("a");
+  std::set<uint32_t> epochs;
+  for (const EpochResult& result : status.epochs_done()) {
+    EXPECT_TRUE(epochs.insert(result.epoch()).second);
+    EXPECT_TRUE(result.evaluated());
+  }
+  EXPECT_EQ(status.epochs_done().rbegin()->step(), status.step());
+}
+
+TEST_F(WallTimeTest, ACoordinatorThatStartsAgainGoesOnWithTheEnd) {
+  Start(Ssp("a", 2, 2), 2);
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").running_seconds() > 2.8; }));
+  for (int i = 0; i < 20 && cluster.IsIn("a", RUNNING); ++i) {
+    cluster.Round();
+    cluster.StartCoordinator();
+    cluster.RunFor(absl::Milliseconds(150));
+  }
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  ExpectTestedAtItsEnd();
+}
+
+TEST_F(WallTimeTest, WithoutAWorkerItEndsAsItIs) {
+  Start(Ssp("a", 1, 1), 1);
+  cluster.workers["worker-0"].alive = false;
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("stopped by wallTime at step "));
+}
+
+TEST_F(WallTimeTest, WhileItEndsItsPolicyStays) {
+  Start(Ssp("a", 1, 1), 1);
+  cluster.workers["worker-0"].idle_hands = true;
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").running_seconds() > 3.1; }));
+  ASSERT_TRUE(cluster.IsIn("a", RUNNING));
+  SetPolicyRequest request;
+  request.set_name("a");
+  request.mutable_policy()->set_kind(Policy::BSP);
+  const CoordinatorReply reply = cluster.Ask<SetPolicyEvent>(request);
+  ASSERT_TRUE(std::holds_alternative<absl::Status>(reply));
+  EXPECT_THAT(std::string(std::get<absl::Status>(reply).message()), HasSubstr("wallTime is over"));
+}
+
+}  // namespace
+}  // namespace starling
