@@ -94,8 +94,6 @@ absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_r
   if (!store.ok()) return store.status();
   CoordinatorOptions options;
   options.insecure = flags.security->insecure();
-  options.version = std::string(ReleaseVersion());
-  options.protocol = ProtocolVersion();
   options.tensorboard_root = coordinator_flags.tensorboard_root;
   options.new_cluster = DrawClusterId();
   STARLING_RETURN_IF_ERROR(TakeRetention(coordinator_flags, &options));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/defences.h"
+#include "common/version/version.h"
 #include "server/shard/apply/verify.h"
 #include "tests/sim/cluster.h"
 
@@ -61,7 +62,7 @@ void ShardNode::Register() {
   request.set_address(name);
   request.set_nonce(nonce_);
   request.mutable_version()->set_version("0.1.0");
-  request.mutable_version()->set_protocol(1);
+  request.mutable_version()->set_protocol(ProtocolVersion());
   cluster_->Register(this, request, [this, nonce = nonce_](std::optional<RegisterReply> reply) {
     if (registered_ || nonce != nonce_) return;
     if (!reply.has_value()) {

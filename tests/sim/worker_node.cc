@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/data_plan/job_steps.h"
+#include "common/version/version.h"
 #include "server/shard/apply/verify.h"
 #include "tests/sim/cluster.h"
 #include "worker/session/transcript.h"
@@ -125,7 +126,7 @@ void WorkerNode::Do(action::Register& a) {
   request.set_address(name);
   request.set_nonce(Mix(Mix(seed_, life), a.registration));
   request.mutable_version()->set_version("0.1.0");
-  request.mutable_version()->set_protocol(1);
+  request.mutable_version()->set_protocol(ProtocolVersion());
   cluster_->Register(this, request, [this](std::optional<RegisterReply> reply) {
     if (!reply.has_value()) return Step(event::RegisterFailed{absl::UnavailableError("no answer")});
     id_ = WorkerId(reply->id());

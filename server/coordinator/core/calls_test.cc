@@ -3,7 +3,9 @@
 #include <functional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/protocol/limits.h"
+#include "common/version/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/coordinator.h"
@@ -278,10 +280,10 @@ TEST_F(CoordinatorCallsTest, AnotherProtocolIsRefusedByName) {
   request.set_role(WORKER);
   request.set_name("worker-9");
   request.mutable_version()->set_version("0.9.0");
-  request.mutable_version()->set_protocol(2);
+  request.mutable_version()->set_protocol(ProtocolVersion() + 1);
   const auto reply = std::get<RegisterReply>(cluster.Ask<RegisterEvent>(request));
-  EXPECT_THAT(reply.refused(), AllOf(HasSubstr("worker-9 has version 0.9.0 and speaks protocol 2"),
-                                     HasSubstr("version 0.1.0 and speaks protocol 1")));
+  EXPECT_THAT(reply.refused(), AllOf(HasSubstr(absl::StrCat("worker-9 has version 0.9.0 and speaks protocol ", ProtocolVersion() + 1)),
+                                     HasSubstr(absl::StrCat("version ", ReleaseVersion(), " and speaks protocol ", ProtocolVersion()))));
   EXPECT_EQ(reply.id(), 0u);
 }
 

@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "common/protocol/ids.h"
 #include "common/protocol/limits.h"
+#include "common/version/version.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/store/state_store.h"
 
@@ -184,8 +185,8 @@ struct CoordinatorOptions {
   // The cluster's id where the state has none yet: drawn at random, not 0. It tells daemons of
   // another cluster apart, whatever their numbers are.
   uint64_t new_cluster = 1;
-  std::string version = "0.1.0";
-  uint32_t protocol = 1;
+  std::string version = std::string(ReleaseVersion());  // daemons of another are refused
+  uint32_t protocol = ProtocolVersion();                // and so are those that speak another
   bool insecure = false;  // started with --insecure: every status says so
   absl::Duration liveness = absl::Seconds(5);     // silence after which a daemon is taken off
   absl::Duration start_grace = absl::Seconds(5);  // added to it right after a start
