@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/admin/testing/http_client.h"
+#include "common/version/version.h"
 #include "server/coordinator/store/memory_store.h"
 
 namespace starling {
@@ -42,7 +43,7 @@ class ClusterPagesTest : public testing::Test {
     request.set_address("127.0.0.1:1");
     request.set_nonce(std::hash<std::string>()(name) | 1);
     request.mutable_version()->set_version("0.1.0");
-    request.mutable_version()->set_protocol(1);
+    request.mutable_version()->set_protocol(ProtocolVersion());
     std::promise<bool> done;
     host_->Call([&](CallId call) { return RegisterEvent{call, request}; }, [&](CoordinatorReply reply) {
       done.set_value(std::holds_alternative<RegisterReply>(reply));
