@@ -23,6 +23,7 @@ struct ShardFlags {
   DaemonFlags daemon;
   std::string inject_apply_wait;
   std::string inject_queue_wait;
+  std::string inject_old_values;
 };
 
 absl::Status Serve(const ShardFlags& shard_flags, DaemonExit* exit_request, int* exit_status) {
@@ -31,7 +32,8 @@ absl::Status Serve(const ShardFlags& shard_flags, DaemonExit* exit_request, int*
                             StartAdminPort(flags, {PeerRole::kShard, flags.name}));
   ShardOptions options;
   STARLING_RETURN_IF_ERROR(
-      ReadInjections(shard_flags.inject_apply_wait, shard_flags.inject_queue_wait, &options.inject));
+      ReadInjections(shard_flags.inject_apply_wait, shard_flags.inject_queue_wait,
+                     shard_flags.inject_old_values, &options.inject));
   if (!shard_flags.inject_apply_wait.empty()) {
     spdlog::warn("--inject-apply-wait {}: updates take so much longer",
                  shard_flags.inject_apply_wait);
@@ -39,6 +41,10 @@ absl::Status Serve(const ShardFlags& shard_flags, DaemonExit* exit_request, int*
   if (!shard_flags.inject_queue_wait.empty()) {
     spdlog::warn("--inject-queue-wait {}: frames wait so long for their turn",
                  shard_flags.inject_queue_wait);
+  }
+  if (!shard_flags.inject_old_values.empty()) {
+    spdlog::warn("--inject-old-values {}: old values of all streams may take so many bytes",
+                 shard_flags.inject_old_values);
   }
   options.admin_address = admin->address();
   options.name = flags.name;
@@ -83,7 +89,10 @@ int ShardMain(int argc, char** argv) {
         "alone",
         &flags.inject_apply_wait, false, true},
        {"--inject-queue-wait", "let each frame wait so long for its turn, as 0.05s",
-        &flags.inject_queue_wait, false, true}},
+        &flags.inject_queue_wait, false, true},
+       {"--inject-old-values",
+        "let old values that streams have still to send take so many bytes in all, as 16777216",
+        &flags.inject_old_values, false, true}},
       &flags.daemon);
   if (ends.has_value()) return *ends;
   RaiseFileLimit();

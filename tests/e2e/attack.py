@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from tests.e2e.bsp_matrix_test import write_idx  # noqa: E402
-from tests.e2e.cluster import Cluster, binary, job_file, wait_until  # noqa: E402
+from tests.e2e.cluster import Cluster, binary, job_file, protocol_number, wait_until  # noqa: E402
 from tests.e2e.strangers import Junk, Stalled, client_context, listening_ports  # noqa: E402
 
 RATIO_MAX = 1.10
@@ -78,9 +78,7 @@ def main():
         addresses = [("127.0.0.1", port) for process in cluster.processes.values()
                      for port in listening_ports(process.pid)]
         admin_ports = {cluster.admin_port(name) for name in cluster.processes}
-        protocol = int(re.search(r"protocol (\d+)", subprocess.run(
-            [binary("server/shard/starling-ps"), "--version"], stdout=subprocess.PIPE, text=True,
-            check=True).stdout).group(1))
+        protocol = protocol_number()
         context = client_context(cluster.directory / "tls" / "client")
         before = {name: resident_mib(process) for name, process in cluster.processes.items()}
         times, busy, grown = {False: [], True: []}, [], {}

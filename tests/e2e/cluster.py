@@ -11,6 +11,7 @@ named, when the block ends with an exception. Nothing survives the block. Standa
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -48,6 +49,13 @@ def binary(label):
         if path.exists():
             return str(path)
     raise FileNotFoundError(f"{label} is not built: bazel build //{label.rsplit('/', 1)[0]}:all")
+
+
+def protocol_number():
+    """What the daemons were built to speak."""
+    version = subprocess.run([binary("server/shard/starling-ps"), "--version"], capture_output=True, text=True,
+                             check=True)
+    return int(re.search(r"protocol (\d+)", version.stdout).group(1))
 
 
 class Cluster:

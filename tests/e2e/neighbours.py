@@ -17,8 +17,8 @@ import sys
 import threading
 import time
 
-from tests.e2e.cluster import Cluster, binary, job_file, parameters_sha256, wait_until
-from tests.e2e.strangers import listening_ports, open_streams, connect
+from tests.e2e.cluster import Cluster, binary, job_file, parameters_sha256, protocol_number, wait_until
+from tests.e2e.strangers import listening_ports, stalled_reader
 
 RATIO_MIN = 0.9
 STALLED_READERS = 100
@@ -135,11 +135,12 @@ def hangs(scene):
 def stalled_readers(scene):
     ports = [port for shard in ("shard-0", "shard-1")
              for port in listening_ports(scene.processes[shard].pid)]
+    job_uid = int(scene.describe("healthy")["uid"])
+    protocol = protocol_number()
     connections = []
     for i in range(STALLED_READERS):
         address = ("127.0.0.1", ports[i % len(ports)])
-        connections.append(connect(address))
-        open_streams(connections[-1], address, protocol=1)
+        connections.append(stalled_reader(address, protocol, job_uid, partition=i % len(ports)))
     return lambda: [connection.close() for connection in connections]
 
 

@@ -48,17 +48,53 @@ def _http2_frame(kind, flags, stream, payload):
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
+def _open_exchange(address, protocol, stream, scheme="https"):
+    """The headers of a call of Exchange, by the client "stalled"."""
+    headers = b"".join(_header(*pair) for pair in (
+        (":method", "POST"), (":scheme", scheme), (":path", "/starling.ParameterServer/Exchange"),
+        (":authority", f"{address[0]}:{address[1]}"), ("te", "trailers"),
+        ("content-type", "application/grpc"), ("starling-identity", "client:stalled"),
+        ("starling-version", "0"), ("starling-protocol", str(protocol))))
+    return _http2_frame(1, 4, stream, headers)
+
+
+_HTTP2_BEGINNING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _http2_frame(4, 0, 0, b"")
+
+
+def _crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def _reader_pull(job_uid, piece, partition, view):
+    """A reader's PULL of a slice (common/protocol/frame.h)."""
+    frame = bytearray(192)
+    struct.pack_into("<IHBBBBHIQI", frame, 0, 0x474C5453, 1, 5, 0, 1, 0, 8, 0, job_uid, piece)
+    struct.pack_into("<I", frame, 48, partition)
+    struct.pack_into("<Q", frame, 56, view)
+    struct.pack_into("<Q", frame, 88, 1)
+    struct.pack_into("<I", frame, 188, _crc32c(frame[:188]))
+    return bytes(frame)
+
+
+def stalled_reader(address, protocol, job_uid, piece=0, partition=0, view=1):
+    """A client of a cluster without TLS that asks for a slice and reads nothing: returns its connection."""
+    connection = connect(address)
+    connection.sendall(_HTTP2_BEGINNING + _open_exchange(address, protocol, 1, "http") +
+                       _http2_frame(0, 0, 1, b"\x00\x00\x00\x00\xc0" +
+                                    _reader_pull(job_uid, piece, partition, view)))
+    return connection
+
+
 def open_streams(connection, address, protocol, streams=10):
     """HTTP/2's beginning, and calls of Exchange with half a frame each: then nothing more."""
-    host, version = f"{address[0]}:{address[1]}", "0"
-    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _http2_frame(4, 0, 0, b""))
+    connection.sendall(_HTTP2_BEGINNING)
     for i in range(streams):
-        headers = b"".join(_header(*pair) for pair in (
-            (":method", "POST"), (":scheme", "https"), (":path", "/starling.ParameterServer/Exchange"),
-            (":authority", host), ("te", "trailers"), ("content-type", "application/grpc"),
-            ("starling-identity", "client:stalled"), ("starling-version", version),
-            ("starling-protocol", str(protocol))))
-        connection.sendall(_http2_frame(1, 4, 2 * i + 1, headers))
+        connection.sendall(_open_exchange(address, protocol, 2 * i + 1))
         # A message of 192 bytes is announced, and half of it sent.
         connection.sendall(_http2_frame(0, 0, 2 * i + 1, b"\x00\x00\x00\x00\xc0" + bytes(96)))
 

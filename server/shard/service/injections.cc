@@ -16,7 +16,7 @@ bool ReadWait(const std::string& text, absl::Duration* wait) {
 }  // namespace
 
 absl::Status ReadInjections(const std::string& apply, const std::string& queue,
-                            ShardInjections* out) {
+                            const std::string& old_values, ShardInjections* out) {
   if (!apply.empty()) {
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(apply, absl::MaxSplits('@', 1));
@@ -35,6 +35,14 @@ absl::Status ReadInjections(const std::string& apply, const std::string& queue,
     return absl::InvalidArgumentError(absl::StrCat(
         "--inject-queue-wait: expected a time of at most 1h, as 0.05s, got \"", queue, "\""));
   }
+  if (old_values.empty()) return absl::OkStatus();
+  uint64_t bytes = 0;
+  if (!absl::SimpleAtoi(old_values, &bytes) || bytes == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--inject-old-values: expected a number of bytes of at least 1, as 16777216, got \"", old_values,
+        "\""));
+  }
+  out->old_values_bytes_max = bytes;
   return absl::OkStatus();
 }
 

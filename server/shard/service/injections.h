@@ -22,10 +22,11 @@ struct ShardInjections {
   }
 };
 
-// `apply`: "0.05s" or, for partition 3 alone, "0.05s@3"; `queue`: "0.05s"; empty: none.
+// `apply`: "0.05s" or, for partition 3 alone, "0.05s@3"; `queue`: "0.05s"; `old_values`: bytes, as
+// "16777216"; empty: none.
 // kInvalidArgument names the flag and what came.
 absl::Status ReadInjections(const std::string& apply, const std::string& queue,
-                            ShardInjections* out);
+                            const std::string& old_values, ShardInjections* out);
 
 }  // namespace starling
 
