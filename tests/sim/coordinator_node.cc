@@ -14,6 +14,7 @@ constexpr absl::Duration kZombieLife = absl::Seconds(3);
 // Short, so that much happens in little simulated time. The relations are those of the defaults.
 CoordinatorOptions SimCoordinatorOptions() {
   CoordinatorOptions options;
+  options.overview_ended = 0;  // all are archived at once
   options.liveness = absl::Milliseconds(1500);
   options.start_grace = absl::Seconds(1);
   options.inspect_deadline = options.inspector_wait = absl::Seconds(3);

@@ -54,6 +54,7 @@ void Coordinator::Core::Start(absl::Time now, absl::Time wall, CoordinatorSink& 
       if (job.state.output().state() == OutputStatus::WRITING) OrderOutput(job);
       const absl::Time ended = absl::FromUnixMicros(job.state.ended_us());
       job.ended_at = now - std::max(absl::ZeroDuration(), wall - ended);
+      unpacked_.insert(uid);
       continue;
     }
     if (!job.unreadable.empty()) {
@@ -67,6 +68,7 @@ void Coordinator::Core::Start(absl::Time now, absl::Time wall, CoordinatorSink& 
     TellCurveAgain(job);
     Log(job, absl::StrCat("coordinator started again, generation ", generation()));
   }
+  Archive();
   Flush(sink, false);
 }
 
@@ -103,6 +105,7 @@ void Coordinator::Core::Step(const CoordinatorEvent& event, absl::Time now, absl
     if (it != shards_.end()) Settle(it->second);
   }
   AnswerLogs();
+  Archive();
   Flush(sink, std::holds_alternative<TickEvent>(event));
 }
 
@@ -197,6 +200,7 @@ void Coordinator::Core::SaveState(Job& job) {
   const int64_t running = RunningMicros(job);
   job.running_since += absl::Microseconds(running - job.state.running_us());
   job.state.set_running_us(running);
+  if (job.over()) unpacked_.insert(job.uid());  // that may have been the last of it
   batch_.puts[records::JobState(job.uid())] = job.state.SerializeAsString();
 }
 

@@ -208,6 +208,13 @@ class Coordinator::Core {
     bool bsp() const { return policy().policy().kind() == Policy::BSP; }
   };
 
+  // A job that is over, packed.
+  struct Archived {
+    absl::Time ended_at;
+    std::vector<std::pair<uint32_t, uint64_t>> on;  // shard and incarnation of each partition
+    std::string bytes;                              // an ArchivedJob
+  };
+
   struct Submission {  // a worker is looking at its data
     CallId call;
     SubmitRequest request;
@@ -423,11 +430,11 @@ class Coordinator::Core {
   void NoteOrders(Shard& shard, uint64_t uid);
   void NoteDropped(Shard& shard, uint64_t uid);
   static uint64_t OldestUnseen(const Shard::Told& told, uint64_t seen);
-  void AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders) const;
-  void AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& orders) const;
+  void AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders);
+  void AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& orders);
   static bool HasChanges(const Shard& shard, uint64_t seen);
   uint64_t NextVersion(Daemon& daemon) const;
-  static bool IsOn(const Job& job, const Shard& shard);
+  bool IsOn(uint64_t uid, const Shard& shard) const;
   void Park(Daemon& daemon, CallId call, uint64_t orders_seen, Role role);
   void Settle(Worker& worker);  // new orders? answers the held report if there is news
   void Settle(Shard& shard);
@@ -468,10 +475,18 @@ class Coordinator::Core {
   void SetState(Job& job, JobState state);
   void Forget(Job& job);
   Job* FindJob(const std::string& name);
+  Job* FindJob(uint64_t uid);  // archive.cc
   Job* FindRunning(uint64_t uid);
   std::vector<Job*> JobsIn(JobState state);  // ascending uid
   uint64_t OlderThan(uint64_t uid, const std::vector<JobState>& states) const;
   void CountView(const Job& job, const View& view, int sign);
+
+  // archive.cc
+  bool IsNewest(const Job& job) const;
+  bool MayArchive(const Job& job) const;
+  static Archived Pack(Job& job);  // which is of no use then
+  void Unpack(const Archived& archived, Job& job);
+  void Archive();
 
   // forget.cc: what is gone, and what is over, is not kept for ever
   void ForgetDaemons();
@@ -531,11 +546,13 @@ class Coordinator::Core {
   StoredCluster cluster_;
   std::map<uint32_t, Worker> workers_;
   std::map<uint32_t, Shard> shards_;
-  std::map<uint64_t, Job> jobs_;
+  std::map<uint64_t, Job> jobs_;  // by uid: those that may change, and those at hand
+  std::map<uint64_t, Archived> archive_;  // the others, which are over
 
   // ---- Volatile ----
-  // Of jobs_.
+  // Of jobs_ and archive_.
   std::map<std::string, uint64_t> by_name_;
+  std::map<std::string, std::string> by_output_;  // names, by the file that the job writes
   std::map<JobState, std::set<uint64_t>> by_state_;
   std::set<std::pair<int64_t, uint64_t>> ended_;  // that are over, by when they ended
 
@@ -564,6 +581,7 @@ class Coordinator::Core {
   std::set<uint32_t> touched_shards_;  // that have a new report, or of which:
   std::set<std::pair<uint32_t, uint64_t>> touched_jobs_;  // shard and job: the orders may have changed
   std::set<uint64_t> advance_;  // jobs
+  std::set<uint64_t> unpacked_;  // jobs that are over and at hand, and may be archived
   bool schedule_ = false;
 };
 

@@ -85,16 +85,19 @@ std::string Coordinator::Core::RetentionText() const {
 
 void Coordinator::Core::ForgetJobs() {
   for (size_t count = 0; count < kForgottenAtOnce && !ended_.empty(); ++count) {
-    Job& job = jobs_.at(ended_.begin()->second);
+    const uint64_t uid = ended_.begin()->second;
+    const auto archived = archive_.find(uid);
+    const absl::Time ended_at = archived != archive_.end() ? archived->second.ended_at : jobs_.at(uid).ended_at;
     std::string rule;
     if (ended_.size() > options_.keep_ended_jobs) {
       rule = absl::StrCat("--keep-ended-jobs ", options_.keep_ended_jobs);
-    } else if (now_ - job.ended_at > options_.keep_ended_for) {
+    } else if (now_ - ended_at > options_.keep_ended_for) {
       rule = absl::StrCat("--keep-ended-for ", absl::FormatDuration(options_.keep_ended_for));
     } else {
       return;
     }
     retention_acted_ = true;
+    Job& job = *FindJob(uid);
     const std::string ended = Time(absl::FromUnixMicros(job.state.ended_us()));
     sentences_.push_back(absl::StrCat("retention (", rule, "): deleted job ", job.name(), ", which was ",
                                       JobState_Name(job.state.state()), " since ", ended));

@@ -1,6 +1,7 @@
 // Which jobs there are. What is done for an event or a tick looks at jobs that live, by these indexes,
 // and never at all that are kept.
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace starling {
 // A new job, or one from the store. Its name and state are known.
 void Coordinator::Core::Enlist(const Job& job) {
   by_name_[job.name()] = job.uid();
+  if (!job.spec().output().empty()) by_output_[job.spec().output()] = job.name();
   by_state_[job.state.state()].insert(job.uid());
   if (job.over()) ended_.emplace(job.state.ended_us(), job.uid());
   for (const View& view : job.state.views()) CountView(job, view, 1);
@@ -21,7 +23,13 @@ void Coordinator::Core::SetState(Job& job, JobState state) {
   by_state_[job.state.state()].erase(job.uid());
   by_state_[state].insert(job.uid());
   job.state.set_state(state);
-  if (job.over()) ended_.emplace(job.state.ended_us(), job.uid());
+  if (job.over()) {
+    ended_.emplace(job.state.ended_us(), job.uid());
+    unpacked_.insert(job.uid());
+    // It may be the first that is not of the newest any more.
+    const auto newest = static_cast<ptrdiff_t>(options_.overview_ended);
+    if (std::ssize(ended_) > newest) unpacked_.insert(std::prev(ended_.end(), newest + 1)->second);
+  }
   if (state == FAILED) ++jobs_failed_;
 }
 
@@ -38,6 +46,7 @@ void Coordinator::Core::Forget(Job& job) {
   for (const View& view : job.state.views()) CountView(job, view, -1);
   std::set<uint32_t> shards;
   for (const View& view : job.state.views()) shards.insert(view.primary());
+  if (!job.spec().output().empty()) by_output_.erase(job.spec().output());
   by_name_.erase(job.name());
   by_state_[job.state.state()].erase(uid);
   ended_.erase({job.state.ended_us(), uid});
@@ -52,7 +61,7 @@ void Coordinator::Core::Forget(Job& job) {
 
 Coordinator::Core::Job* Coordinator::Core::FindJob(const std::string& name) {
   const auto it = by_name_.find(name);
-  return it == by_name_.end() ? nullptr : &jobs_.at(it->second);
+  return it == by_name_.end() ? nullptr : FindJob(it->second);
 }
 
 Coordinator::Core::Job* Coordinator::Core::FindRunning(uint64_t uid) {

@@ -239,7 +239,15 @@ void Coordinator::Core::LoseShard(Shard& shard, const std::string& why) {
     TellToRejoin(shard.parked->call, SHARD);
     shard.parked.reset();
   }
-  for (auto& [uid, job] : jobs_) {
+  std::set<uint64_t> hosted;
+  for (const auto& [uid, job] : jobs_) {
+    if (IsOn(uid, shard)) hosted.insert(uid);
+  }
+  for (const auto& [uid, archived] : archive_) {
+    if (IsOn(uid, shard)) hosted.insert(uid);
+  }
+  for (const uint64_t uid : hosted) {
+    Job& job = *FindJob(uid);
     std::vector<uint32_t> lost;
     uint64_t elements = 0;
     for (const View& view : job.state.views()) {
@@ -248,7 +256,6 @@ void Coordinator::Core::LoseShard(Shard& shard, const std::string& why) {
       lost.push_back(view.partition());
       elements += job.partition_elements[view.partition()];
     }
-    if (lost.empty()) continue;
     const std::string what = absl::StrCat(
         "shard ", shard.name(), " at ", shard.stored.registration().address(), " is gone (", why,
         "): lost partition", lost.size() == 1 ? " " : "s ", absl::StrJoin(lost, ", "), " of ",

@@ -22,7 +22,6 @@ constexpr char kEndedToken[] = "ended-";
 
 // What the overview has at most.
 constexpr int kOverviewLive = 200;     // jobs
-constexpr size_t kOverviewEnded = 16;  // jobs: so that their last figures are scraped
 constexpr int kOverviewDaemons = 1000;  // of each kind
 constexpr size_t kOverviewGone = 16;    // of each kind
 
@@ -79,7 +78,7 @@ void Coordinator::Core::On(const ListJobsEvent& event) {
   const auto add = [&](const std::vector<JobState>& states, const char* token) {
     for (uint64_t uid = OlderThan(last, states); uid != 0; uid = OlderThan(uid, states)) {
       if (room.full()) return reply.set_next(absl::StrCat(token, last));
-      *reply.add_jobs() = ListedStatusOf(jobs_.at(uid));
+      *reply.add_jobs() = ListedStatusOf(*FindJob(uid));
       room.Take(*reply.jobs().rbegin());
       last = uid;
     }
@@ -160,9 +159,9 @@ void Coordinator::Core::On(const OverviewEvent& event) {
   uint64_t uid = std::numeric_limits<uint64_t>::max();
   while ((uid = OlderThan(uid, {PENDING, RUNNING})) != 0 && view.jobs.jobs_size() < kOverviewLive)
     *view.jobs.add_jobs() = ListedStatusOf(jobs_.at(uid));
-  size_t ended = kOverviewEnded;
+  size_t ended = options_.overview_ended;
   for (auto it = ended_.rbegin(); it != ended_.rend() && ended > 0; ++it, --ended)
-    *view.jobs.add_jobs() = ListedStatusOf(jobs_.at(it->second));
+    *view.jobs.add_jobs() = ListedStatusOf(*FindJob(it->second));
   view.workers_lost = workers_lost_;
   view.shards_lost = shards_lost_;
   view.jobs_failed = jobs_failed_;

@@ -24,12 +24,10 @@ absl::Status Coordinator::Core::CheckOutput(const JobSpec& spec) const {
         "jobs may name files; or remove output from the job, and have the client write the file "
         "when the job has ended: starling export JOB -o FILE");
   }
-  for (const auto& [uid, job] : jobs_) {
-    if (job.spec().output() != spec.output()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("output: ", spec.output(), " is job ", job.name(),
-                                                   "'s: name another file, or delete that job"));
-  }
-  return absl::OkStatus();
+  const auto other = by_output_.find(spec.output());
+  if (other == by_output_.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("output: ", spec.output(), " is job ", other->second,
+                                                 "'s: name another file, or delete that job"));
 }
 
 void Coordinator::Core::PlanOutput(Job& job) const {

@@ -49,17 +49,20 @@ void Coordinator::Core::TakeHeld(Shard& shard, const ShardReport& report) {
   if (shard.whole || report.more()) return;
   shard.whole = true;
   for (const auto& [uid, job] : jobs_) {
-    if (IsOn(job, shard)) touched_jobs_.emplace(shard.id(), uid);
+    if (IsOn(uid, shard)) touched_jobs_.emplace(shard.id(), uid);
+  }
+  for (const auto& [uid, archived] : archive_) {
+    if (IsOn(uid, shard)) touched_jobs_.emplace(shard.id(), uid);
   }
   for (const auto& [uid, held] : shard.held) touched_jobs_.emplace(shard.id(), uid);
 }
 
 // What is planned there follows what is held.
 void Coordinator::Core::CountViews(const Shard& shard, uint64_t uid, int sign) {
-  const auto job = jobs_.find(uid);
-  if (job == jobs_.end()) return;
-  for (const View& view : job->second.state.views()) {
-    if (view.primary() == shard.id()) CountView(job->second, view, sign);
+  const Job* job = FindJob(uid);
+  if (job == nullptr) return;
+  for (const View& view : job->state.views()) {
+    if (view.primary() == shard.id()) CountView(*job, view, sign);
   }
 }
 
@@ -84,7 +87,7 @@ void Coordinator::Core::DropHeld(Shard& shard, uint64_t uid) {
 
 void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& status) {
   auto it = jobs_.find(status.run().job_uid());
-  if (it == jobs_.end()) return;
+  if (it == jobs_.end()) return;  // none, or settled
   Job& job = it->second;
   const uint32_t partition = status.partition();
   if (status.run().era() != job.stored.description().run().era() || ValuesSettled(job)) return;

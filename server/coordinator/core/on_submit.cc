@@ -64,9 +64,9 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
   STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));
   STARLING_RETURN_IF_ERROR(config::ValidateSpec(spec));
   STARLING_RETURN_IF_ERROR(CheckShares(spec));
-  if (jobs_.size() >= limits::kJobsMax) {
+  if (by_name_.size() >= limits::kJobsMax) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "there are ", jobs_.size(), " jobs, and that is the most: delete what you do not need (starling "
+        "there are ", by_name_.size(), " jobs, and that is the most: delete what you do not need (starling "
         "delete NAME ..., starling delete --ended), or start the coordinator with a smaller "
         "--keep-ended-jobs, which deletes the oldest that have ended"));
   }

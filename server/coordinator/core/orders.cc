@@ -117,8 +117,15 @@ void Coordinator::Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrd
 // ---- Shards ----
 
 // Whether it hosts a part of the job, as this incarnation.
-bool Coordinator::Core::IsOn(const Job& job, const Shard& shard) {
-  return std::any_of(job.state.views().begin(), job.state.views().end(), [&](const View& view) {
+bool Coordinator::Core::IsOn(uint64_t uid, const Shard& shard) const {
+  if (const auto archived = archive_.find(uid); archived != archive_.end()) {
+    const auto& on = archived->second.on;
+    return std::find(on.begin(), on.end(), std::pair(shard.id(), shard.stored.incarnation())) != on.end();
+  }
+  const auto job = jobs_.find(uid);
+  if (job == jobs_.end()) return false;
+  const auto& views = job->second.state.views();
+  return std::any_of(views.begin(), views.end(), [&](const View& view) {
     return view.primary() == shard.id() && view.primary_incarnation() == shard.stored.incarnation();
   });
 }
@@ -165,9 +172,7 @@ void Coordinator::Core::NoteDropped(Shard& shard, uint64_t uid) {
 // nothing yet.
 void Coordinator::Core::NoteOrders(Shard& shard, uint64_t uid) {
   if (!shard.whole || shard.fenced()) return;
-  const auto it = jobs_.find(uid);
-  if (it == jobs_.end() || !IsOn(it->second, shard)) return NoteDropped(shard, uid);
-  const Job& job = it->second;
+  if (!IsOn(uid, shard)) return NoteDropped(shard, uid);
   const auto held = shard.held.find(uid);
   if (held != shard.held.end() && held->second.over()) {  // it has ended there: nothing is left to say
     if (const auto told = shard.told.find(uid); told != shard.told.end()) {
@@ -176,6 +181,7 @@ void Coordinator::Core::NoteOrders(Shard& shard, uint64_t uid) {
     }
     return;
   }
+  const Job& job = *FindJob(uid);
   const ShardJob orders = BuildShardJob(job);
   std::string rest = orders.SerializeAsString();
   Shard::Told& told = shard.told[uid];
@@ -211,7 +217,7 @@ uint64_t Coordinator::Core::OldestUnseen(const Shard::Told& told, uint64_t seen)
 }
 
 // As much as fits, the oldest first. The orders have the version up to which nothing is left out.
-void Coordinator::Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders) const {
+void Coordinator::Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders) {
   std::map<uint64_t, uint64_t> changes;  // jobs by version; 0: dropped
   for (auto it = shard.changed.upper_bound(seen); it != shard.changed.end(); ++it) {
     changes[OldestUnseen(shard.told.at(it->second), seen)] = it->second;
@@ -236,8 +242,8 @@ void Coordinator::Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrder
   }
 }
 
-void Coordinator::Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& orders) const {
-  const Job& job = jobs_.at(uid);
+void Coordinator::Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& orders) {
+  const Job& job = *FindJob(uid);
   const Shard::Told& told = shard.told.at(uid);
   orders = BuildShardJob(job);
   if (orders.over()) return;

@@ -253,6 +253,51 @@ TEST_F(PastTest, OrdersThatDoNotFitIntoAMessageComeInParts) {
   EXPECT_GT(most, limits::kControlChangesBytesMax);
 }
 
+// ---- The archive ----
+
+// All that is said of a job.
+TEST_F(PastTest, WhatIsArchivedIsSaidAsBefore) {
+  const auto all = [&](const std::string& name) {
+    JobRequest job;
+    job.set_name(name);
+    CurvesRequest curves;
+    curves.set_name(name);
+    LogsRequest logs;
+    logs.set_name(name);
+    ExplainRequest explain;
+    explain.set_name(name);
+    return std::vector<std::string>{
+        std::get<JobReply>(cluster.Ask<GetJobEvent>(job)).DebugString(),
+        std::get<CurvesReply>(cluster.Ask<CurvesEvent>(curves)).DebugString(),
+        std::get<LogsReply>(cluster.Ask<LogsEvent>(logs)).DebugString(),
+        std::get<ExplainReply>(cluster.Ask<ExplainEvent>(explain)).DebugString()};
+  };
+  RunQuick("a");
+  cluster.RunFor(absl::Seconds(1));
+  const std::vector<std::string> before = all("a");  // it ended last, and is at hand
+  EXPECT_THAT(before[2], HasSubstr("SUCCEEDED"));
+  const std::string listed = Jobs(0).jobs(0).DebugString();
+  RunQuick("b");
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_EQ(all("a"), before);
+  EXPECT_EQ(all("a"), before);
+  EXPECT_EQ(Jobs(0).jobs(1).DebugString(), listed);
+}
+
+TEST_F(PastTest, WhatIsArchivedIsLostWithItsShard) {
+  for (const char* name : {"a", "b", "c"}) RunQuick(name);
+  cluster.RunFor(absl::Seconds(1));
+  cluster.shards["ps-0"].alive = false;
+  ASSERT_TRUE(cluster.RunUntil([&] { return !cluster.Status("a").reason().empty(); }));
+  for (const char* name : {"a", "b", "c"}) {
+    JobRequest request;
+    request.set_name(name);
+    const auto job = std::get<JobReply>(cluster.Ask<GetJobEvent>(request));
+    EXPECT_THAT(job.values(0).gone(), HasSubstr("lost with shard ps-0"));
+    EXPECT_THAT(job.status().reason(), HasSubstr("lost partition"));
+  }
+}
+
 class RetentionTest : public PastTest {
  protected:
   void KeepJobs(size_t count, absl::Duration time = absl::InfiniteDuration()) {

@@ -36,7 +36,9 @@ MiniCluster::MiniCluster(CoordinatorOptions options) : options_(std::move(option
 }
 
 void MiniCluster::StartCoordinator() {
-  auto created = Coordinator::Create(options_, store);
+  CoordinatorOptions options = options_;
+  options.overview_ended = 1;  // others are archived at once
+  auto created = Coordinator::Create(options, store);
   ASSERT_TRUE(created.ok()) << created.status();
   core = *std::move(created);
   core->Start(now, now + wall_ahead, *this);

@@ -1,0 +1,103 @@
+// A job that is over is kept as bytes: whoever asks for it finds it unpacked until the step's end. So what
+// it costs is little, however many are kept.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/base/internal/raw_logging.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling {
+namespace {
+
+// More than this is not packed: unpacking takes time, and everybody waits for a step.
+constexpr size_t kArchivedBytesMax = 64 << 10;
+
+}  // namespace
+
+// Nullptr: there is none. Otherwise valid until the step's end, or until it is forgotten.
+Coordinator::Core::Job* Coordinator::Core::FindJob(uint64_t uid) {
+  if (auto archived = archive_.extract(uid)) Unpack(archived.mapped(), jobs_[uid]);
+  const auto it = jobs_.find(uid);
+  if (it == jobs_.end()) return nullptr;
+  if (it->second.over()) unpacked_.insert(uid);
+  return &it->second;
+}
+
+// Of those that are over, one that each overview has.
+bool Coordinator::Core::IsNewest(const Job& job) const {
+  const size_t newest = std::min(options_.overview_ended, ended_.size());
+  if (newest == 0) return false;
+  return std::pair(job.state.ended_us(), job.uid()) >= *std::prev(ended_.end(), static_cast<ptrdiff_t>(newest));
+}
+
+// Nothing of it changes by itself any more, and no shard is still to be told of it. The newest are in
+// every overview, and stay as they are.
+bool Coordinator::Core::MayArchive(const Job& job) const {
+  const bool settled = job.state.has_figures() || job.state.views().empty();
+  if (!job.over() || !settled || job.state.output().state() == OutputStatus::WRITING) return false;
+  if (IsNewest(job)) return false;
+  const auto is_told = [&](const View& view) {
+    const auto shard = shards_.find(view.primary());
+    return shard != shards_.end() && !shard->second.fenced() && shard->second.told.contains(job.uid());
+  };
+  if (std::any_of(job.state.views().begin(), job.state.views().end(), is_told)) return false;
+  size_t bytes = job.stored.ByteSizeLong() + job.state.ByteSizeLong();
+  for (const auto& [epoch, result] : job.results) bytes += result.ByteSizeLong();
+  for (const CurvePoint& point : job.curve.points()) bytes += point.ByteSizeLong();
+  for (const LogEntry& entry : job.log) bytes += entry.ByteSizeLong();
+  return bytes <= kArchivedBytesMax;
+}
+
+Coordinator::Core::Archived Coordinator::Core::Pack(Job& job) {
+  ArchivedJob packed;
+  *packed.mutable_stored() = std::move(job.stored);
+  *packed.mutable_state() = std::move(job.state);
+  for (auto& [epoch, result] : job.results) *packed.add_results() = std::move(result);
+  const std::vector<CurvePoint>& points = job.curve.points();
+  packed.mutable_curve()->mutable_points()->Assign(points.begin(), points.end());
+  packed.mutable_curve()->set_merges(job.curve.merges());
+  packed.set_curve_chunks(job.curve_chunks);
+  for (LogEntry& entry : job.log) *packed.add_log() = std::move(entry);
+  packed.set_last_log(job.last_log);
+  packed.mutable_partition_elements()->Assign(job.partition_elements.begin(), job.partition_elements.end());
+  packed.mutable_partition_bytes()->Assign(job.partition_bytes.begin(), job.partition_bytes.end());
+  packed.set_unreadable(std::move(job.unreadable));
+  Archived archived{.ended_at = job.ended_at, .bytes = packed.SerializeAsString()};
+  for (const View& view : packed.state().views())
+    archived.on.emplace_back(view.primary(), view.primary_incarnation());
+  return archived;
+}
+
+void Coordinator::Core::Unpack(const Archived& archived, Job& job) {
+  ArchivedJob packed;
+  ABSL_RAW_CHECK(packed.ParseFromString(archived.bytes), "what was packed can be unpacked");
+  job.stored = std::move(*packed.mutable_stored());
+  job.state = std::move(*packed.mutable_state());
+  for (EpochResult& result : *packed.mutable_results()) {
+    if (result.evaluated()) NoteTested(job, result.epoch());
+    const uint32_t epoch = result.epoch();
+    job.results[epoch] = std::move(result);
+  }
+  RestoreCurve(job, {{0, std::move(*packed.mutable_curve())}});
+  job.curve_chunks = packed.curve_chunks();
+  for (LogEntry& entry : *packed.mutable_log()) job.log.push_back(std::move(entry));
+  job.last_log = packed.last_log();
+  job.partition_elements.assign(packed.partition_elements().begin(), packed.partition_elements().end());
+  job.partition_bytes.assign(packed.partition_bytes().begin(), packed.partition_bytes().end());
+  job.unreadable = packed.unreadable();
+  job.ended_at = archived.ended_at;
+  RestoreJob(job);
+}
+
+// Those that the step unpacked or ended.
+void Coordinator::Core::Archive() {
+  for (const uint64_t uid : std::exchange(unpacked_, {})) {
+    const auto it = jobs_.find(uid);
+    if (it == jobs_.end() || !MayArchive(it->second)) continue;
+    archive_.emplace(uid, Pack(it->second));
+    jobs_.erase(it);
+  }
+}
+
+}  // namespace starling
