@@ -21,6 +21,9 @@
 namespace starling {
 namespace {
 
+// Between the replacement of a certificate and of its key; and how often they are read until then.
+constexpr absl::Duration kReplacedWithin = absl::Seconds(2);
+constexpr absl::Duration kReadAgainAfter = absl::Milliseconds(20);
 constexpr absl::Duration kWatchPeriod = absl::Seconds(1);
 constexpr absl::Duration kComplaintInterval = absl::Seconds(10);
 constexpr absl::Duration kEndsSoon = absl::Hours(24);
@@ -125,12 +128,18 @@ LinkSecurity::~LinkSecurity() {
   watcher_.join();
 }
 
+// Whoever replaces the files does it one after another: a key that does not fit its certificate is read
+// again for a while. If it never does, Install says so.
 absl::StatusOr<LinkSecurity::Contents> LinkSecurity::ReadFiles() const {
-  Contents contents;
-  STARLING_ASSIGN_OR_RETURN(contents.certificate, ReadTlsFile("--tls-cert", files_.certificate));
-  STARLING_ASSIGN_OR_RETURN(contents.key, ReadTlsFile("--tls-key", files_.key));
-  STARLING_ASSIGN_OR_RETURN(contents.authorities, ReadTlsFile("--tls-ca", files_.authorities));
-  return contents;
+  const absl::Time until = MonotonicNow() + kReplacedWithin;
+  for (;;) {
+    Contents contents;
+    STARLING_ASSIGN_OR_RETURN(contents.certificate, ReadTlsFile("--tls-cert", files_.certificate));
+    STARLING_ASSIGN_OR_RETURN(contents.key, ReadTlsFile("--tls-key", files_.key));
+    STARLING_ASSIGN_OR_RETURN(contents.authorities, ReadTlsFile("--tls-ca", files_.authorities));
+    if (CheckKey(contents.certificate, contents.key).ok() || MonotonicNow() >= until) return contents;
+    absl::SleepFor(kReadAgainAfter);
+  }
 }
 
 // In both directions: a daemon calls others, and is called.

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -97,6 +98,19 @@ TEST_F(Files, EachMistakeIsNamedWithItsFile) {
     EXPECT_NE(c.said.find(c.part), std::string::npos) << c.said << "\nshould say " << c.part;
     EXPECT_NE(c.said.find(folder_), std::string::npos) << c.said;
   }
+}
+
+// The certificate first, as by tools that replace one file after the other.
+TEST_F(Files, AKeyThatIsJustBeingReplacedIsWaitedFor) {
+  const TestCertificate before = authority_.Issue(kShard), after = authority_.Issue(kShard);
+  const TlsFiles files = WriteTlsFiles(folder_, {after.certificate, before.key}, authority_.certificate());
+  std::thread replacing([&] {
+    absl::SleepFor(absl::Milliseconds(50));
+    WriteTlsFiles(folder_, after, authority_.certificate());
+  });
+  const auto security = LinkSecurity::Tls(files, kShard);
+  replacing.join();
+  EXPECT_TRUE(security.ok()) << security.status();
 }
 
 TEST_F(Files, NewAuthoritiesAreTakenUp) {
