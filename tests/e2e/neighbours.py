@@ -57,9 +57,22 @@ class Scene(Cluster):
                  "--listen", "127.0.0.1:0", *self._admin_flags(name), *flags],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)
 
+    def start_bad_stranger(self, name, text, *flags, why=""):
+        """One that is set aside by the healthy job; returns once it was, this time."""
+        said = f"goes on without {name}: {why}"
+        count = lambda: self.cli("logs", "healthy").stdout.count(said)
+        before = count()
+        self.start_stranger(name, text, *flags)
+        wait_until(lambda: count() > before, 90, f"'{said}' in the log of healthy")
+
     def stop_stranger(self, name):
+        """Which no job needs."""
         self.processes[name].kill()
         self.processes[name].wait()
+
+    def drain_stranger(self, name):
+        self.processes[name].terminate()
+        self.processes[name].wait(60)
 
     def samples_per_second(self, job, window):
         began, first = time.monotonic(), int(self.describe(job)["step"])
@@ -68,9 +81,6 @@ class Scene(Cluster):
         if status["state"] != "RUNNING":
             raise RuntimeError(f"{job} is {status['state']}: {status['reason']}")
         return (int(status["step"]) - first) * 32 / (time.monotonic() - began)
-
-    def says(self, job, text, timeout=90):
-        wait_until(lambda: text in self.cli("logs", job).stdout, timeout, f"'{text}' in the log of {job}")
 
     def end(self, *names):
         for name in names:
@@ -109,26 +119,24 @@ def many_submissions(scene):
         pool.shutdown()
         wait_until(lambda: all(job["state"] == "SUCCEEDED" for job in scene.get("jobs")
                                if job["name"].startswith("flood-")), 300, "the flood to be over")
-        scene.stop_stranger("worker-2")
+        scene.drain_stranger("worker-2")
         scene.end(*names)
     return end
 
 
 def without_data(scene):
-    scene.start_stranger("worker-without", None)
-    scene.says("healthy", "goes on without worker-without")
+    scene.start_bad_stranger("worker-without", None)
     return lambda: scene.stop_stranger("worker-without")
 
 
 def other_data(scene):
-    scene.start_stranger("worker-other", table(2))
-    scene.says("healthy", "goes on without worker-other: worker-other sees other data")
+    scene.start_bad_stranger("worker-other", table(2), why="worker-other sees other data")
     return lambda: scene.stop_stranger("worker-other")
 
 
 def hangs(scene):
-    scene.start_stranger("worker-hangs", table(1), "--inject-data-wait", "3600s")
-    scene.says("healthy", "goes on without worker-hangs: worker-hangs reports, but")
+    scene.start_bad_stranger("worker-hangs", table(1), "--inject-data-wait", "3600s",
+                             why="worker-hangs reports, but")
     return lambda: scene.stop_stranger("worker-hangs")
 
 
