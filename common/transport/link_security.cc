@@ -112,7 +112,15 @@ absl::StatusOr<std::shared_ptr<const LinkSecurity>> LinkSecurity::Tls(const TlsF
   std::shared_ptr<LinkSecurity> security(new LinkSecurity(Mode::kTls));
   security->files_ = files;
   security->self_ = self;
-  STARLING_ASSIGN_OR_RETURN(security->contents_, security->ReadFiles());
+  // Whoever replaces the files does it one after another: a key that does not fit its certificate is
+  // read again for a while.
+  const absl::Time until = MonotonicNow() + kReplacedWithin;
+  for (;;) {
+    STARLING_ASSIGN_OR_RETURN(security->contents_, security->ReadFiles());
+    const Contents& contents = security->contents_;
+    if (CheckKey(contents.certificate, contents.key).ok() || MonotonicNow() >= until) break;
+    absl::SleepFor(kReadAgainAfter);
+  }
   STARLING_RETURN_IF_ERROR(security->Install(security->contents_));
   security->watcher_ = std::thread([raw = security.get()] { raw->Watch(); });
   return std::shared_ptr<const LinkSecurity>(std::move(security));
@@ -128,18 +136,12 @@ LinkSecurity::~LinkSecurity() {
   watcher_.join();
 }
 
-// Whoever replaces the files does it one after another: a key that does not fit its certificate is read
-// again for a while. If it never does, Install says so.
 absl::StatusOr<LinkSecurity::Contents> LinkSecurity::ReadFiles() const {
-  const absl::Time until = MonotonicNow() + kReplacedWithin;
-  for (;;) {
-    Contents contents;
-    STARLING_ASSIGN_OR_RETURN(contents.certificate, ReadTlsFile("--tls-cert", files_.certificate));
-    STARLING_ASSIGN_OR_RETURN(contents.key, ReadTlsFile("--tls-key", files_.key));
-    STARLING_ASSIGN_OR_RETURN(contents.authorities, ReadTlsFile("--tls-ca", files_.authorities));
-    if (CheckKey(contents.certificate, contents.key).ok() || MonotonicNow() >= until) return contents;
-    absl::SleepFor(kReadAgainAfter);
-  }
+  Contents contents;
+  STARLING_ASSIGN_OR_RETURN(contents.certificate, ReadTlsFile("--tls-cert", files_.certificate));
+  STARLING_ASSIGN_OR_RETURN(contents.key, ReadTlsFile("--tls-key", files_.key));
+  STARLING_ASSIGN_OR_RETURN(contents.authorities, ReadTlsFile("--tls-ca", files_.authorities));
+  return contents;
 }
 
 // In both directions: a daemon calls others, and is called.

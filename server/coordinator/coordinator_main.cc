@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/config/duration.h"
 #include "common/daemon/admin_port.h"
 #include "common/daemon/daemon.h"
@@ -77,6 +78,9 @@ absl::Status TakeRetention(const CoordinatorFlags& flags, CoordinatorOptions* op
 }
 
 absl::Status CheckRoot(absl::string_view flag, const std::string& root) {
+  if (FindNotUtf8(root) != absl::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": expected a path in UTF-8"));
+  }
   if (root.empty() || root.front() == '/') return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(flag, ": expected an absolute path, got \"", root, "\""));

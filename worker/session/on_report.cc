@@ -58,7 +58,16 @@ WorkerReport Session::Core::MakeReport() {
     report.add_leases_held(unit.lease.id());
     report.add_leases_begun(unit.lease.id());
   }
-  for (const auto& [id, lease] : job.done) report.add_leases_done(id);
+  // Done is what the coordinator knows the sums of, so it is not while some of them wait for a later report.
+  const bool all_told = static_cast<size_t>(report.finished_size()) == finished_.size();
+  for (const auto& [id, lease] : job.done) {
+    if (all_told) {
+      report.add_leases_done(id);
+    } else {
+      report.add_leases_held(id);
+      report.add_leases_begun(id);
+    }
+  }
   return report;
 }
 

@@ -1,5 +1,5 @@
-// A job that is over is kept as bytes: whoever asks for it finds it unpacked until the step's end. So what
-// it costs is little, however many are kept.
+// A job that is over is kept as bytes: whoever asks for it finds it unpacked until the step's end. So it
+// costs what it says: 2 KB, and its curve, epochs and log.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -11,7 +11,7 @@ namespace starling {
 namespace {
 
 // More than this is not packed: unpacking takes time, and everybody waits for a step.
-constexpr size_t kArchivedBytesMax = 64 << 10;
+constexpr size_t kArchivedBytesMax = 256 << 10;
 
 }  // namespace
 
@@ -49,6 +49,14 @@ bool Coordinator::Core::MayArchive(const Job& job) const {
   return bytes <= kArchivedBytesMax;
 }
 
+Coordinator::Core::Archived::Partition Coordinator::Core::OnShard(const Job& job, const View& view) {
+  Archived::Partition on{.shard = view.primary(), .incarnation = view.primary_incarnation()};
+  if (view.partition() >= job.partition_elements.size()) return on;
+  on.elements = job.partition_elements[view.partition()];
+  on.bytes = job.partition_bytes[view.partition()];
+  return on;
+}
+
 Coordinator::Core::Archived Coordinator::Core::Pack(Job& job) {
   ArchivedJob packed;
   *packed.mutable_stored() = std::move(job.stored);
@@ -65,7 +73,7 @@ Coordinator::Core::Archived Coordinator::Core::Pack(Job& job) {
   packed.set_unreadable(std::move(job.unreadable));
   Archived archived{.ended_at = job.ended_at, .bytes = packed.SerializeAsString()};
   for (const View& view : packed.state().views())
-    archived.on.emplace_back(view.primary(), view.primary_incarnation());
+    archived.on.push_back(OnShard(job, view));
   return archived;
 }
 

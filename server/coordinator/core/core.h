@@ -157,7 +157,7 @@ class Coordinator::Core {
     std::vector<std::optional<PartitionStatus>> partitions;  // as last reported by their shards; none when over and settled
     uint64_t views_number = 1;  // grows with each change of the views
     std::optional<LeaseTable> training;                      // of state.epoch; SSP and async
-    std::map<uint32_t, Evaluation> evaluations;  // epochs that are cut and not yet evaluated
+    std::map<uint32_t, Evaluation> evaluations;  // epochs that have ended and are not yet evaluated
     std::map<uint32_t, RangeSums> train_sums;
     std::map<uint32_t, double> seconds_per_item;  // of workers, over passes
     bool recovering = false;                      // right after a start: grants wait for reports
@@ -210,8 +210,14 @@ class Coordinator::Core {
 
   // A job that is over, packed.
   struct Archived {
+    struct Partition {
+      uint32_t shard = 0;
+      uint64_t incarnation = 0;  // of the shard
+      uint64_t elements = 0;
+      uint64_t bytes = 0;  // planned
+    };
     absl::Time ended_at;
-    std::vector<std::pair<uint32_t, uint64_t>> on;  // shard and incarnation of each partition
+    std::vector<Partition> on;
     std::string bytes;                              // an ArchivedJob
   };
 
@@ -351,7 +357,7 @@ class Coordinator::Core {
   void TakeHeld(Shard& shard, const ShardReport& report);
   void SetHeld(Shard& shard, const HeldJob& held);
   void DropHeld(Shard& shard, uint64_t uid);
-  void CountViews(const Shard& shard, uint64_t uid, int sign);
+  void CountViews(const Shard& shard, uint64_t uid, int sign);  // those of one job
   void TakePartition(Shard& shard, const PartitionStatus& status);
 
   // members.cc: rosters and who serves which job
@@ -480,10 +486,12 @@ class Coordinator::Core {
   std::vector<Job*> JobsIn(JobState state);  // ascending uid
   uint64_t OlderThan(uint64_t uid, const std::vector<JobState>& states) const;
   void CountView(const Job& job, const View& view, int sign);
+  void CountView(uint64_t uid, const Archived::Partition& on, int sign);
 
   // archive.cc
   bool IsNewest(const Job& job) const;
   bool MayArchive(const Job& job) const;
+  static Archived::Partition OnShard(const Job& job, const View& view);
   static Archived Pack(Job& job);  // which is of no use then
   void Unpack(const Archived& archived, Job& job);
   void Archive();

@@ -89,21 +89,21 @@ uint64_t Coordinator::Core::OlderThan(uint64_t uid, const std::vector<JobState>&
 
 // What shards hold is counted as it changes: `sign` 1 adds what the view says, -1 takes it away.
 void Coordinator::Core::CountView(const Job& job, const View& view, int sign) {
-  const auto it = shards_.find(view.primary());
+  CountView(job.uid(), OnShard(job, view), sign);
+}
+
+void Coordinator::Core::CountView(uint64_t uid, const Archived::Partition& on, int sign) {
+  const auto it = shards_.find(on.shard);
   if (it == shards_.end()) return;
   Shard& shard = it->second;
   shard.named_by += static_cast<uint64_t>(sign);
-  if (view.primary_incarnation() != shard.stored.incarnation()) return;
+  if (on.incarnation != shard.stored.incarnation()) return;
   shard.partitions += static_cast<uint64_t>(sign);
-  if (view.partition() < job.partition_elements.size()) {
-    shard.elements += static_cast<uint64_t>(sign) * job.partition_elements[view.partition()];
-    // Where it has said that the job has ended there, only values are left.
-    const auto held = shard.held.find(job.uid());
-    const bool over = held != shard.held.end() && held->second.over();
-    const uint64_t bytes = over ? job.partition_elements[view.partition()] * sizeof(float)
-                                : job.partition_bytes[view.partition()];
-    shard.planned_bytes += static_cast<uint64_t>(sign) * bytes;
-  }
+  shard.elements += static_cast<uint64_t>(sign) * on.elements;
+  // Where it has said that the job has ended there, only values are left.
+  const auto held = shard.held.find(uid);
+  const bool over = held != shard.held.end() && held->second.over();
+  shard.planned_bytes += static_cast<uint64_t>(sign) * (over ? on.elements * sizeof(float) : on.bytes);
 }
 
 }  // namespace starling

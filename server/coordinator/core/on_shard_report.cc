@@ -59,10 +59,16 @@ void Coordinator::Core::TakeHeld(Shard& shard, const ShardReport& report) {
 
 // What is planned there follows what is held.
 void Coordinator::Core::CountViews(const Shard& shard, uint64_t uid, int sign) {
-  const Job* job = FindJob(uid);
-  if (job == nullptr) return;
-  for (const View& view : job->state.views()) {
-    if (view.primary() == shard.id()) CountView(*job, view, sign);
+  if (const auto archived = archive_.find(uid); archived != archive_.end()) {
+    for (const Archived::Partition& on : archived->second.on) {
+      if (on.shard == shard.id()) CountView(uid, on, sign);
+    }
+    return;
+  }
+  const auto job = jobs_.find(uid);
+  if (job == jobs_.end()) return;
+  for (const View& view : job->second.state.views()) {
+    if (view.primary() == shard.id()) CountView(job->second, view, sign);
   }
 }
 

@@ -31,6 +31,7 @@ void Coordinator::Core::EndTraining(Job& job, uint64_t step) {
   if (!IsStopped(job) || job.next_policy() != nullptr || step >= JobStepsOf(job)) return;
   job.state.set_stopping(true);
   job.state.set_training_end(step);
+  job.last_cut = now_;
   const uint32_t epoch = job.state.epoch();
   if (step > epoch * StepsInFullEpoch(job.spec(), job.samples())) {  // a part of it was done
     EpochResult& result = job.results[epoch];

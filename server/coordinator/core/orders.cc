@@ -120,7 +120,9 @@ void Coordinator::Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrd
 bool Coordinator::Core::IsOn(uint64_t uid, const Shard& shard) const {
   if (const auto archived = archive_.find(uid); archived != archive_.end()) {
     const auto& on = archived->second.on;
-    return std::find(on.begin(), on.end(), std::pair(shard.id(), shard.stored.incarnation())) != on.end();
+    return std::any_of(on.begin(), on.end(), [&](const Archived::Partition& partition) {
+      return partition.shard == shard.id() && partition.incarnation == shard.stored.incarnation();
+    });
   }
   const auto job = jobs_.find(uid);
   if (job == jobs_.end()) return false;
@@ -178,6 +180,7 @@ void Coordinator::Core::NoteOrders(Shard& shard, uint64_t uid) {
     if (const auto told = shard.told.find(uid); told != shard.told.end()) {
       shard.changed.erase(told->second.changed_at);
       shard.told.erase(told);
+      unpacked_.insert(uid);  // it may have waited for this
     }
     return;
   }

@@ -214,25 +214,26 @@ void Coordinator::Core::FinishIfDone(Job& job) {
     TouchJob(job);
     advance_.insert(job.uid());  // the next cut may have waited for this
   }
-  const bool abandoned = IsStopped(job) && job.state.roster().members_size() == 0;
+  const bool known = std::all_of(job.partitions.begin(), job.partitions.end(),
+                                 [](const auto& status) { return status.has_value(); });
+  const bool abandoned = IsStopped(job) && known && job.state.roster().members_size() == 0;
   if (!job.running() || (!job.evaluations.empty() && !abandoned)) return;
   const uint32_t epochs = JobEpochs(job.spec(), job.samples());
-  if (job.state.epoch() < epochs) {
-    if (!job.state.stopping() && !abandoned) return;
-    return End(job, SUCCEEDED,
-               absl::StrCat("stopped by wallTime at step ", StepsDone(job), " of ",
-                            JobSteps(job.spec(), job.samples())));
-  }
+  const bool stopped = job.state.epoch() < epochs;
+  if (stopped && !job.state.stopping() && !abandoned) return;
   // The last losses may still be on their way.
-  const uint32_t last = epochs - 1;
-  const uint64_t ids =
-      StepsInEpoch(job.spec(), job.samples(), last) * job.spec().batch().micro_batches();
+  const uint32_t last = stopped ? job.state.epoch() : epochs - 1;
+  const uint64_t begin = last * StepsInFullEpoch(job.spec(), job.samples());
+  const uint64_t steps = !stopped ? StepsInEpoch(job.spec(), job.samples(), last)
+                                  : std::max(job.state.training_end(), begin) - begin;
   auto sums = job.train_sums.find(last);
-  const bool complete = sums != job.train_sums.end() && sums->second.ids() >= ids;
-  if (!complete && now_ < job.last_cut + options_.metrics_wait) return;
+  const uint64_t told = sums == job.train_sums.end() ? 0 : sums->second.ids();
+  const bool complete = told >= steps * job.spec().batch().micro_batches();
+  if (!complete && !abandoned && now_ < job.last_cut + options_.metrics_wait) return;
   UpdateTrainLoss(job, last);
-  SaveResult(job, last);
-  End(job, SUCCEEDED, "");
+  if (job.results.contains(last)) SaveResult(job, last);
+  End(job, SUCCEEDED,
+      stopped ? absl::StrCat("stopped by wallTime at step ", StepsDone(job), " of ", JobStepsOf(job)) : "");
 }
 
 void Coordinator::Core::End(Job& job, JobState state, const std::string& reason) {

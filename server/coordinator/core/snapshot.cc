@@ -59,6 +59,8 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
       job.partition_elements.assign(job.partitions.size(), 0);
       job.partition_bytes.assign(job.partitions.size(), 0);
     }
+    // Written before figures were kept.
+    if (ValuesSettled(job) && !job.state.views().empty()) job.state.mutable_figures();
     if (job.state.has_figures()) job.partitions = {};
     RestoreJob(job);
     Enlist(job);

@@ -395,7 +395,7 @@ void PartitionHost::Do(const ApplyNow& action) {
 void PartitionHost::Do(const SwitchPolicy& action) {
   spdlog::info("job {} partition {} follows policy {} from step {}", plan_->description.spec().name(),
                core_.config().partition.value, action.number.value, action.version);
-  if (!two_versions_ && !action.two_versions) return;
+  if (two_versions_ == action.two_versions) return;  // it is there already
   two_versions_ = action.two_versions;
   for (auto& [id, store] : slices_) {
     if (store.slice->kind == FROZEN) continue;
