@@ -58,6 +58,22 @@ TEST_F(WallTimeTest, InBspToo) {
   EXPECT_EQ(cluster.Status("a").sealed_steps(), cluster.Status("a").step());
 }
 
+// Nothing is evaluated, so that nothing else is waited for.
+TEST_F(WallTimeTest, WaitsForTheLastLosses) {
+  JobSpec spec = MiniCluster::Spec("a", Policy::BSP, 1, 1);
+  spec.clear_evaluate();
+  Start(spec, 1);
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").running_seconds() > 2.5; }));
+  const double early = cluster.train_loss;
+  cluster.workers["worker-0"].holds_losses = true;
+  cluster.train_loss = 100 * early;
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").running_seconds() > 3.3; }));
+  cluster.workers["worker-0"].holds_losses = false;
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  ASSERT_EQ(cluster.Status("a").epochs_done_size(), 1);
+  EXPECT_GT(cluster.Status("a").epochs_done(0).train_loss(), 2 * early);
+}
+
 TEST_F(WallTimeTest, AnEpochThatIsCompleteIsNotTestedAgain) {
   cluster.train_samples = 40;  // 10 steps an epoch
   JobSpec spec = Ssp("a", 1, 1);

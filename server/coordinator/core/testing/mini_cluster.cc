@@ -152,8 +152,9 @@ void MiniCluster::Report(MiniWorker& worker) {
   }
   for (const uint64_t lease : worker.done) report.add_leases_done(lease);
   report.set_clock(static_cast<int64_t>(Covered(worker.run.job_uid())));
-  for (const StepMetrics& metrics : std::exchange(worker.finished, {}))
-    *report.add_finished() = metrics;
+  if (!worker.holds_losses) {
+    for (const StepMetrics& metrics : std::exchange(worker.finished, {})) *report.add_finished() = metrics;
+  }
   for (const Inspection& inspection : std::exchange(worker.inspections, {})) {
     *report.add_inspections() = inspection;
   }

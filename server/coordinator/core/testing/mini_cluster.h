@@ -30,6 +30,7 @@ class MiniCluster : public CoordinatorSink {
     bool alive = true;        // reports
     bool idle_hands = false;  // reports, but does no work
     bool stuck = false;       // the same, and has begun the first of its leases
+    bool holds_losses = false;  // does not report what it has finished
     bool lies = false;        // says that training is done which it does not do
     bool draining = false;
     bool drained = false;
