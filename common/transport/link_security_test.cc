@@ -1,7 +1,9 @@
 #include "common/transport/link_security.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <cstdio>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -100,13 +102,18 @@ TEST_F(Files, EachMistakeIsNamedWithItsFile) {
   }
 }
 
-// The certificate first, as by tools that replace one file after the other.
+// The certificate first, as by tools that replace one file after the other. The key is a pipe, whose
+// reader gets the old one and finds the new one in its place.
 TEST_F(Files, AKeyThatIsJustBeingReplacedIsWaitedFor) {
   const TestCertificate before = authority_.Issue(kShard), after = authority_.Issue(kShard);
-  const TlsFiles files = WriteTlsFiles(folder_, {after.certificate, before.key}, authority_.certificate());
+  const TlsFiles files = WriteTlsFiles(folder_, after, authority_.certificate());
+  const std::string new_key = files.key + ".new";
+  ASSERT_EQ(rename(files.key.c_str(), new_key.c_str()), 0);
+  ASSERT_EQ(mkfifo(files.key.c_str(), 0600), 0);
   std::thread replacing([&] {
-    absl::SleepFor(absl::Milliseconds(50));
-    WriteTlsFiles(folder_, after, authority_.certificate());
+    std::ofstream pipe(files.key);  // waits for a reader
+    EXPECT_EQ(rename(new_key.c_str(), files.key.c_str()), 0);
+    pipe << before.key;
   });
   const auto security = LinkSecurity::Tls(files, kShard);
   replacing.join();

@@ -66,7 +66,7 @@ TEST_F(ClockTest, RunningTimeGoesOnAfterARestart) {
   }
   ASSERT_TRUE(Ends("a", SUCCEEDED));
   EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("stopped by wallTime"));
-  EXPECT_NEAR(cluster.Status("a").running_seconds(), 60, 1.1);
+  EXPECT_NEAR(cluster.Status("a").running_seconds(), 60, 0.5);
   const double ran = cluster.Status("a").running_seconds();
   cluster.StartCoordinator();
   EXPECT_EQ(cluster.Status("a").running_seconds(), ran);

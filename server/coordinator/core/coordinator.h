@@ -215,9 +215,9 @@ struct CoordinatorOptions {
   // Retention: of jobs that are over the oldest are deleted beyond so many, and those that ended longer
   // ago than that. SIZE_MAX and InfiniteDuration: none is.
   size_t keep_ended_jobs = limits::kJobsMax - limits::kJobsMax / 10;
+  absl::Duration keep_ended_for = absl::InfiniteDuration();
   // Jobs that ended last, which each overview has, so that their last figures are scraped.
   size_t overview_ended = 16;
-  absl::Duration keep_ended_for = absl::InfiniteDuration();
   // Beneath it lie the folders for event files that jobs may name; empty: jobs may name none.
   std::string tensorboard_root;
   // Beneath it lie the files that spec.output may name; empty: jobs may name none.

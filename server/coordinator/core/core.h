@@ -159,6 +159,9 @@ class Coordinator::Core {
     std::optional<LeaseTable> training;                      // of state.epoch; SSP and async
     std::map<uint32_t, Evaluation> evaluations;  // epochs that have ended and are not yet evaluated
     std::map<uint32_t, RangeSums> train_sums;
+    // The first step whose losses come to this coordinator: those before went to an earlier one. None:
+    // not all partitions have said what they cover.
+    std::optional<uint64_t> losses_from = 0;
     std::map<uint32_t, double> seconds_per_item;  // of workers, over passes
     bool recovering = false;                      // right after a start: grants wait for reports
     bool coverage_changed = false;                // free items may turn out to be covered
@@ -218,7 +221,7 @@ class Coordinator::Core {
     };
     absl::Time ended_at;
     std::vector<Partition> on;
-    std::string bytes;                              // an ArchivedJob
+    std::string bytes;  // an ArchivedJob
   };
 
   struct Submission {  // a worker is looking at its data

@@ -216,6 +216,7 @@ void Coordinator::Core::FinishIfDone(Job& job) {
   }
   const bool known = std::all_of(job.partitions.begin(), job.partitions.end(),
                                  [](const auto& status) { return status.has_value(); });
+  if (known && !job.losses_from) job.losses_from = StepsDone(job);
   const bool abandoned = IsStopped(job) && known && job.state.roster().members_size() == 0;
   if (!job.running() || (!job.evaluations.empty() && !abandoned)) return;
   const uint32_t epochs = JobEpochs(job.spec(), job.samples());
@@ -223,9 +224,11 @@ void Coordinator::Core::FinishIfDone(Job& job) {
   if (stopped && !job.state.stopping() && !abandoned) return;
   // The last losses may still be on their way.
   const uint32_t last = stopped ? job.state.epoch() : epochs - 1;
-  const uint64_t begin = last * StepsInFullEpoch(job.spec(), job.samples());
-  const uint64_t steps = !stopped ? StepsInEpoch(job.spec(), job.samples(), last)
-                                  : std::max(job.state.training_end(), begin) - begin;
+  const uint64_t epoch_begin = last * StepsInFullEpoch(job.spec(), job.samples());
+  const uint64_t begin = std::max(epoch_begin, job.losses_from.value_or(0));
+  const uint64_t end = stopped ? job.state.training_end()
+                               : epoch_begin + StepsInEpoch(job.spec(), job.samples(), last);
+  const uint64_t steps = std::max(end, begin) - begin;
   auto sums = job.train_sums.find(last);
   const uint64_t told = sums == job.train_sums.end() ? 0 : sums->second.ids();
   const bool complete = told >= steps * job.spec().batch().micro_batches();

@@ -176,6 +176,7 @@ void Coordinator::Core::RestoreJob(Job& job) {
     if (!evaluated && EvaluatesAt(job.spec(), job.samples(), epoch)) job.evaluations[epoch];
   }
   if (const std::optional<uint32_t> last = LastEpochToTest(job)) job.evaluations[*last];
+  job.losses_from.reset();
   job.recovering = !job.bsp() || !job.evaluations.empty();  // BSP trains without leases
 }
 
