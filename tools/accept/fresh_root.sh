@@ -10,13 +10,16 @@ if [[ $EUID -ne 0 ]] || ! command -v mmdebstrap >/dev/null; then
   exit 77
 fi
 root=$(mktemp -d "${TMPDIR:-/tmp}/starling-root.XXXXXX")
-mounts=() outputs=""
+outputs=""
 cleanup() {
-  local i
-  for ((i = ${#mounts[@]} - 1; i >= 0; i--)); do umount -l "${mounts[i]}" || true; done
+  # Takes everything that is mounted beneath it along, also what a test mounted in there.
+  umount -l "$root" || true
   rm -rf --one-file-system "$root" ${outputs:+"$outputs"}
 }
+# A mount of its own, as a real root is: `ip netns exec` asks for one.
+mount --bind "$root" "$root"
 trap cleanup EXIT
+mount --make-private "$root"
 
 mmdebstrap --quiet --variant=minbase --include=git,ca-certificates bookworm "$root" >&2
 cp -rL /etc/apt/. "$root/etc/apt/"
@@ -25,7 +28,6 @@ if [[ -f /etc/pip.conf ]]; then cp -L /etc/pip.conf "$root/etc/pip.conf"; fi
 for place in proc dev sys; do
   mount --rbind "/$place" "$root/$place"
   mount --make-rslave "$root/$place"
-  mounts+=("$root/$place")
 done
 git clone --quiet . "$root/starling"
 
