@@ -18,12 +18,6 @@ void ShardReports::Hold(const Run& run) {
   Changed(key, it->second);
 }
 
-void ShardReports::AddUp(HeldJob& held, const PartitionStatus& status, int sign) const {
-  if (status.value_bytes() == 0) return;
-  held.set_partitions(held.partitions() + static_cast<uint32_t>(sign));
-  held.set_value_bytes(held.value_bytes() + static_cast<uint64_t>(sign) * status.value_bytes());
-}
-
 void ShardReports::Update(const PartitionStatus& status) {
   const Key run_key(status.run().job_uid(), kRun);
   const auto run = entries_.find(run_key);
@@ -31,20 +25,19 @@ void ShardReports::Update(const PartitionStatus& status) {
   const Key key(run_key.first, status.partition());
   Entry& entry = entries_[key];
   if (entry.status.value_bytes() != status.value_bytes()) {
-    AddUp(run->second.held, entry.status, -1);
-    AddUp(run->second.held, status, 1);
+    HeldJob& held = run->second.held;
+    held.set_value_bytes(held.value_bytes() - entry.status.value_bytes() + status.value_bytes());
     Changed(run_key, run->second);
   }
   entry.status = status;
   Changed(key, entry);
 }
 
-void ShardReports::End(const Run& run, uint32_t partitions, uint64_t value_bytes) {
+void ShardReports::End(const Run& run, uint64_t value_bytes) {
   Drop(run.job_uid());
   Hold(run);
   HeldJob& held = entries_.at({run.job_uid(), kRun}).held;
   held.set_over(true);
-  held.set_partitions(partitions);
   held.set_value_bytes(value_bytes);
 }
 
@@ -52,7 +45,8 @@ void ShardReports::DropPartition(uint64_t job, uint32_t partition) {
   const auto it = entries_.find({job, partition});
   if (it == entries_.end()) return;
   if (const auto run = entries_.find({job, kRun}); run != entries_.end()) {
-    AddUp(run->second.held, it->second.status, -1);
+    HeldJob& held = run->second.held;
+    held.set_value_bytes(held.value_bytes() - it->second.status.value_bytes());
     Changed(run->first, run->second);
   }
   pending_.erase(it->second.ticket);

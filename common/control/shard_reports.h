@@ -28,7 +28,7 @@ class ShardReports {
   // Of a run that is held and not over; of others it says nothing any more.
   void Update(const PartitionStatus& status);
   // Nothing is left of the run but values that are only read.
-  void End(const Run& run, uint32_t partitions, uint64_t value_bytes);
+  void End(const Run& run, uint64_t value_bytes);
   // The coordinator has ordered it, so it need not hear of it.
   void Drop(uint64_t job);
   void DropPartition(uint64_t job, uint32_t partition);
@@ -58,7 +58,6 @@ class ShardReports {
   };
 
   void Changed(const Key& key, Entry& entry);
-  void AddUp(HeldJob& held, const PartitionStatus& status, int sign) const;
 
   size_t bytes_max_;
   std::map<Key, Entry> entries_;

@@ -184,14 +184,12 @@ void ShardNode::TakeJob(const ShardJob& job, Generation generation) {
 
 // Keeps only values. What is to be read of them must be among them.
 void ShardNode::End(const ShardJob& job) {
-  uint32_t partitions = 0;
   uint64_t bytes = 0;
   for (auto& [key, hosted] : hosted_) {
     if (key.first != RunOf(job.run())) continue;
     hosted.over = true;
     hosted.buffers.clear();
     hosted.pushes.clear();
-    ++partitions;
     for (auto& [id, store] : hosted.slices) {
       bytes += store.versions[0].size() * sizeof(float);
       for (Values& values : store.slots) values.clear();
@@ -205,7 +203,7 @@ void ShardNode::End(const ShardJob& job) {
     }
   }
   world_->Count("jobs that ended on a shard");
-  reports_.End(job.run(), partitions, bytes);
+  reports_.End(job.run(), bytes);
 }
 
 ShardNode::Hosted* ShardNode::Host(const ShardJob& orders, PartitionId partition) {

@@ -125,8 +125,8 @@ void ShardReporter::Update(const PartitionStatus& status, bool at_once) {
   Send();
 }
 
-void ShardReporter::End(const Run& run, uint32_t partitions, uint64_t value_bytes) {
-  reports_.End(run, partitions, value_bytes);
+void ShardReporter::End(const Run& run, uint64_t value_bytes) {
+  reports_.End(run, value_bytes);
   news_ = true;
   Send();
 }

@@ -52,7 +52,7 @@ class ShardReporter {
   void Hold(const Run& run) { reports_.Hold(run); }
   // `at_once`: the coordinator waits for it.
   void Update(const PartitionStatus& status, bool at_once);
-  void End(const Run& run, uint32_t partitions, uint64_t value_bytes);
+  void End(const Run& run, uint64_t value_bytes);
   void Drop(JobUid job) { reports_.Drop(job.value); }
   void DropPartition(JobUid job, PartitionId partition) { reports_.DropPartition(job.value, partition.value); }
 

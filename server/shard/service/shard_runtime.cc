@@ -508,7 +508,6 @@ class GrpcShard final : public ShardRuntime {
         control_.Post([this, uid, bytes] {
           const auto ending = ending_.find(uid);
           if (ending == ending_.end()) return;  // it was dropped
-          ending->second.set_partitions(ending->second.partitions() + (bytes > 0));
           ending->second.set_value_bytes(ending->second.value_bytes() + bytes);
           if (--ending_left_[uid] == 0) Ended(uid);
         });
@@ -520,7 +519,7 @@ class GrpcShard final : public ShardRuntime {
     const HeldJob held = std::move(ending_.extract(uid).mapped());
     ending_left_.erase(uid);
     routes_.End(uid);
-    reporter_->End(held.run(), held.partitions(), held.value_bytes());
+    reporter_->End(held.run(), held.value_bytes());
   }
 
   void DropJob(JobUid uid) {
