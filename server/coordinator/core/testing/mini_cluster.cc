@@ -314,8 +314,7 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
       continue;
     }
     shard.descriptions.erase(uid);
-    const auto partitions = static_cast<uint32_t>(std::exchange(shard.hosted[uid], 0));
-    shard.reports.End(job.run(), partitions, 100 * partitions);
+    shard.reports.End(job.run(), 100 * static_cast<uint64_t>(std::exchange(shard.hosted[uid], 0)));
     ++shard.ended;
   }
 }
