@@ -78,7 +78,10 @@ absl::StatusOr<OwnedFd> BeneathRoot::Walk(const std::vector<std::string>& folder
 }
 
 absl::StatusOr<OwnedFd> BeneathRoot::OpenFolder(absl::string_view path, bool make) const {
-  STARLING_ASSIGN_OR_RETURN(const std::vector<std::string> components, Components(path));
+  std::vector<std::string> components;
+  if (path != ".") {
+    STARLING_ASSIGN_OR_RETURN(components, Components(path));
+  }
   STARLING_ASSIGN_OR_RETURN(const OwnedFd folder, Walk(components, make));
   OwnedFd readable(openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!readable.open()) return CannotOpen(folder.get(), ".", path, errno);

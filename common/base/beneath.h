@@ -25,7 +25,7 @@ class BeneathRoot {
   // `root` itself may be or contain a link. It must be there.
   static absl::StatusOr<BeneathRoot> Open(const std::string& root);
 
-  // Open for reading. `make`: folders that are not there are made (0777 less the umask).
+  // Open for reading. `make`: folders that are not there are made (0777 less the umask). With ".": the root.
   absl::StatusOr<OwnedFd> OpenFolder(absl::string_view path, bool make) const;
 
   // As openat(2) with `flags` and O_CLOEXEC | O_NOFOLLOW. With O_CREAT its folders are made, too.

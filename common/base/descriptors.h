@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <string>
 
@@ -24,6 +25,8 @@ inline std::string WhyNoDescriptors() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return "";
   const uint64_t kept = std::min<uint64_t>(kDescriptorsKept, limit.rlim_cur / 4);
   const OwnedFd free(open("/", O_PATH | O_CLOEXEC));
+  if (!free.open() && errno == ENFILE)
+    return "the machine is out of file descriptors (fs.file-max), so new connections wait";
   if (free.open() && static_cast<uint64_t>(free.get()) < limit.rlim_cur - kept) return "";
   return absl::StrCat("out of file descriptors: all but ", kept, " of ", limit.rlim_cur,
                       " are in use, so new connections wait; close idle ones, or raise the "

@@ -14,9 +14,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A job file around its data section, in one line.
-absl::StatusOr<JobSpec> Parse(const std::string& data) {
+absl::StatusOr<JobSpec> Parse(const std::string& data, const std::string& directory = "/jobs") {
   JobFileOptions options;
-  options.directory = "/jobs";
+  options.directory = directory;
   options.environment = [](const std::string& name) -> absl::optional<std::string> {
     if (name == "DATA") return std::string("/data");
     if (name == "HOME") return std::string("/home/me");
@@ -24,6 +24,8 @@ absl::StatusOr<JobSpec> Parse(const std::string& data) {
   };
   options.matching_files = [](const std::string& pattern) -> std::vector<std::string> {
     if (pattern == "/jobs/t-*.bin") return {"/jobs/t-b.bin", "/jobs/t-a.bin"};
+    if (pattern == "/jobs\\[1]/t-*.bin") return {"/jobs[1]/t-a.bin"};
+    if (pattern == "/jobs/l-*.bin") return {"/jobs/l-\xe9.bin"};
     return {};
   };
   return ParseJobFile(absl::StrCat(R"(apiVersion: starling/v1
@@ -74,6 +76,17 @@ TEST(DataSection, OnePathStandsForSeveral) {
   EXPECT_THAT(CifarFiles("t-*.bin"), ElementsAre("/jobs/t-a.bin", "/jobs/t-b.bin"));
   EXPECT_THAT(CifarFiles("\"~\""), ElementsAre("/home/me"));
   EXPECT_THAT(CifarFiles("\"a{b}.bin\""), ElementsAre("/jobs/a{b}.bin"));
+}
+
+// What is no pattern in the job file is none in its folder's name.
+TEST(DataSection, TheJobFilesFolderIsTakenAsItIs) {
+  const auto file = Parse("{train: {cifar: {files: [t.bin, t-*.bin]}}}", "/jobs[1]");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT(file->train().cifar().files(), ElementsAre("/jobs[1]/t.bin", "/jobs[1]/t-a.bin"));
+}
+
+TEST(DataSection, AMatchIsUtf8) {
+  EXPECT_THAT(CifarFiles("l-*.bin"), ElementsAre(HasSubstr("expected paths in UTF-8")));
 }
 
 TEST(DataSection, WhatAPathCannotStandFor) {

@@ -63,8 +63,22 @@ std::string Expand(const Section& section, const std::string& key, const std::st
     section.Fail(key, absl::StrCat("expected a path in UTF-8, got ", absl::CHexEscape(out)));
     return "";
   }
-  const std::filesystem::path path(out);
-  return (path.is_absolute() ? path : std::filesystem::path(options.directory) / path).lexically_normal().string();
+  return out;
+}
+
+std::string Absolute(const std::string& directory, const std::string& text) {
+  const std::filesystem::path path(text);
+  return (path.is_absolute() ? path : std::filesystem::path(directory) / path).lexically_normal().string();
+}
+
+// A pattern that matches the text alone.
+std::string Quoted(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '*' || c == '?' || c == '[' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
 }
 
 // `text` with each number of its first range {00000..00004}; {text} where there is none. Empty: an
@@ -97,14 +111,20 @@ std::vector<std::string> Numbered(const Section& section, const std::string& key
   return out;
 }
 
-// The files that the pattern stands for, ascending; {path} where it is none. Empty: an error was
-// recorded.
+// The files that the written pattern stands for, ascending; its path where it is none. Empty: an error
+// was recorded.
 std::vector<std::string> Matching(const Section& section, const std::string& key,
-                                  const std::string& path, const JobFileOptions& options) {
-  if (path.find_first_of("*?[") == std::string::npos) return {path};
+                                  const std::string& written, const JobFileOptions& options) {
+  const std::string path = Absolute(options.directory, written);
+  if (written.find_first_of("*?[") == std::string::npos) return {path};
   std::vector<std::string> files;
-  if (options.matching_files) files = options.matching_files(path);
+  if (options.matching_files) files = options.matching_files(Absolute(Quoted(options.directory), written));
   std::sort(files.begin(), files.end());
+  for (const std::string& file : files) {
+    if (FindNotUtf8(file) == absl::string_view::npos) continue;
+    section.Fail(key, absl::StrCat("expected paths in UTF-8; ", path, " matches ", absl::CHexEscape(file)));
+    return {};
+  }
   if (files.empty()) {
     section.Fail(key, absl::StrCat("no file matches ", path, " on this machine, where patterns are "
                                    "expanded: write the paths out, or as a range like {00000..00004}, "
@@ -116,16 +136,17 @@ std::vector<std::string> Matching(const Section& section, const std::string& key
 }  // namespace
 
 std::string ExpandPath(const Section& section, const std::string& key, const JobFileOptions& options) {
-  return Expand(section, key, section.Text(key, ""), options);
+  const std::string text = Expand(section, key, section.Text(key, ""), options);
+  return text.empty() ? text : Absolute(options.directory, text);
 }
 
 std::vector<std::string> ExpandPaths(const Section& section, const std::string& key,
                                      const JobFileOptions& options) {
   std::vector<std::string> paths;
   for (const std::string& text : section.Texts(key)) {
-    const std::string path = Expand(section, key, text, options);
-    if (path.empty()) return {};
-    for (const std::string& numbered : Numbered(section, key, path)) {
+    const std::string expanded = Expand(section, key, text, options);
+    if (expanded.empty()) return {};
+    for (const std::string& numbered : Numbered(section, key, expanded)) {
       for (std::string& file : Matching(section, key, numbered, options))
         paths.push_back(std::move(file));
       if (!section.status()->ok()) return {};

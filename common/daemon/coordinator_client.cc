@@ -82,7 +82,7 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
     call->done = std::move(done);
     grpc::ClientContext* const context = &call->context.emplace();
     AddIdentityText(self_, context);
-    context->set_deadline(GrpcDeadline(absl::Now() + timeout));
+    context->set_deadline(GrpcDeadline(timeout));
     {
       absl::MutexLock lock(&mutex_);
       calls_.push_back(context);

@@ -270,12 +270,11 @@ absl::Status WritePortFile(const std::string& path, int port) {
   return absl::OkStatus();
 }
 
-std::string NoCoordinator(absl::string_view address, absl::Time since, absl::Time now,
+std::string NoCoordinator(absl::string_view address, absl::Duration silent,
                           const absl::Status& last_error) {
   return absl::StrCat("no coordinator at ", address, " for ",
-                      absl::FormatDuration(absl::Trunc(now - since, absl::Milliseconds(100))),
-                      " (since ", absl::FormatTime("%H:%M:%S", since, absl::UTCTimeZone()),
-                      " UTC); last error: ", last_error.ToString(),
+                      absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(100))),
+                      "; last error: ", last_error.ToString(),
                       "; start one with: starling-coordinator --listen ", address, " --state DIR");
 }
 

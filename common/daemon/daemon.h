@@ -106,9 +106,9 @@ absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::str
 // Writes the port in decimal and a newline, atomically.
 absl::Status WritePortFile(const std::string& path, int port);
 
-// "no coordinator at 127.0.0.1:7070 for 12s (since 12:00:00 UTC); last error: ...; start one with:
+// "no coordinator at 127.0.0.1:7070 for 12s; last error: ...; start one with:
 // starling-coordinator --listen 127.0.0.1:7070 --state DIR"
-std::string NoCoordinator(absl::string_view address, absl::Time since, absl::Time now,
+std::string NoCoordinator(absl::string_view address, absl::Duration silent,
                           const absl::Status& last_error);
 
 // Waits for a reason to end. Its constructor blocks SIGTERM and SIGINT for the thread and all that it

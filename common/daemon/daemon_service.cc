@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/daemon/measure.h"
 #include "common/daemon/node.h"
 #include "common/transport/grpc_util.h"
@@ -33,7 +34,7 @@ class DaemonService final : public Daemon::Service {
     reply->set_name(info_.self.name);
     reply->mutable_version()->set_version(std::string(ReleaseVersion()));
     reply->mutable_version()->set_protocol(ProtocolVersion());
-    reply->set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - started_));
+    reply->set_uptime_seconds(absl::ToDoubleSeconds(MonotonicNow() - started_));
     reply->set_instruction_set(info_.instruction_set);
     reply->set_now_us(Shown(SpanRing::NowMicros()));
     reply->set_unix_us(Shown(static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()))));
@@ -111,7 +112,7 @@ class DaemonService final : public Daemon::Service {
 
   const DaemonInfo info_;
   const SpanRing* const spans_;
-  const absl::Time started_ = absl::Now();
+  const absl::Time started_ = MonotonicNow();
   std::atomic<int> measuring_ = 0;
 };
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/trace/span_ring.h"
 #include "common/transport/grpc_util.h"
 #include "proto/daemon.grpc.pb.h"
@@ -25,31 +26,31 @@ class Path {
       : self_(self),
         asked_by_(asked_by),
         stub_(Daemon::NewStub(MakeChannel(request.address(), std::move(security)))),
-        deadline_(absl::Now() + absl::Seconds(request.deadline_seconds())) {}
+        deadline_(MonotonicNow() + absl::Seconds(request.deadline_seconds())) {}
 
   // The time that a call took; sets what the clock there was ahead in its middle.
   absl::StatusOr<absl::Duration> Call(uint64_t there, uint64_t back, double* ahead_seconds) {
     // Who asked may hang up, or our server end: then this call ends, too.
     const auto context = grpc::ClientContext::FromServerContext(asked_by_);
     AddIdentity(self_, context.get());
-    context->set_deadline(GrpcDeadline(deadline_));
+    context->set_deadline(GrpcDeadline(deadline_ - MonotonicNow()));
     context->set_wait_for_ready(false);
     EchoRequest request;
     request.set_payload(std::string(there, 'x'));
     request.set_reply_bytes(back);
     EchoReply reply;
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = MonotonicNow();
     const absl::Status status = FromGrpc(stub_->Echo(context.get(), request, &reply));
-    const absl::Time end = absl::Now();
+    const absl::Duration took = MonotonicNow() - begin;
+    const absl::Time middle = absl::Now() - took / 2;
     if (!status.ok()) return status;
     if (reply.payload().size() != back) {
       return absl::DataLossError(
           absl::StrCat("expected ", back, " bytes back, got ", reply.payload().size()));
     }
-    const absl::Time middle = begin + (end - begin) / 2;
     *ahead_seconds = 1e-6 * static_cast<double>(static_cast<int64_t>(reply.unix_us()) -
                                                 absl::ToUnixMicros(middle));
-    return end - begin;
+    return took;
   }
 
   // Bytes a second, one way; each call's delay does not count.

@@ -75,7 +75,7 @@ inline constexpr size_t kFaultBytesMax = 4096;        // of a message from a dae
 inline constexpr size_t kPathBytesMax = 4096;
 inline constexpr size_t kAddressBytesMax = 512;
 inline constexpr size_t kDeviceBytesMax = 1024;       // what a worker says it computes on
-inline constexpr size_t kDaemonsMax = 16'384;         // names, of each kind: they are remembered for good
+inline constexpr size_t kDaemonsMax = 16'384;         // names, of each kind
 static_assert(kSubmissionsMax * kJobSpecBytesMax < kControlMessageBytesMax, "all fit into one worker's orders");
 static_assert(2 * kListBytesMax <= 4 << 20, "a page and its last entry pass through a client's default limit");
 

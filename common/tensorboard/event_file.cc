@@ -76,11 +76,17 @@ std::string RecordFrame(absl::string_view data) {
 }
 
 absl::Status CheckFolder(int fd, const std::string& folder) {
-  const std::string name = absl::StrCat(".starling-", getpid());
-  const OwnedFd file(openat(fd, name.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file.open()) return CannotWriteIn(folder);
-  unlinkat(fd, name.c_str(), 0);
-  return absl::OkStatus();
+  // One that others made there is never opened.
+  for (int i = 0; i < kNamesTried; ++i) {
+    const std::string name = absl::StrCat(".starling-", getpid(), "-", i);
+    const OwnedFd file(openat(fd, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (file.open()) {
+      unlinkat(fd, name.c_str(), 0);
+      return absl::OkStatus();
+    }
+    if (errno != EEXIST) break;
+  }
+  return CannotWriteIn(folder);
 }
 
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& folder,

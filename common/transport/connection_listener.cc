@@ -130,6 +130,7 @@ void ConnectionListener::Stop() {
 void ConnectionListener::Run(const Take& take) {
   pthread_setname_np(pthread_self(), "accept");
   bool resting = false;
+  int refused = 0;
   for (;;) {
     std::vector<pollfd> fds = {{stop_.get(), POLLIN, 0}};
     if (!resting) {
@@ -142,25 +143,28 @@ void ConnectionListener::Run(const Take& take) {
     if (why.empty() && resting) spdlog::info("has file descriptors again: accepts connections");
     resting = !why.empty();
     for (size_t i = 1; i < fds.size() && !resting; ++i) {
-      if (fds[i].revents != 0 && !AcceptSome(listeners_[i - 1].get(), take)) {
-        poll(fds.data(), 1, kRestMillis);  // the system, not this process, has none
-      }
+      if (fds[i].revents == 0) continue;
+      const int error = AcceptSome(listeners_[i - 1].get(), take);
+      if (error != 0 && refused == 0) spdlog::error("cannot accept connections: {}", std::strerror(error));
+      if (error == 0 && refused != 0) spdlog::info("accepts connections again");
+      refused = error;
+      if (error != 0) poll(fds.data(), 1, kRestMillis);
     }
   }
 }
 
-bool ConnectionListener::AcceptSome(int listener, const Take& take) {
+int ConnectionListener::AcceptSome(int listener, const Take& take) {
   for (int i = 0; i < kAcceptsAtOnce && WhyNoDescriptors().empty(); ++i) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
       take(listener, fd);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      return false;
+      return errno;
     } else if (errno == EAGAIN) {
-      return true;
+      return 0;
     }  // otherwise that one is gone again
   }
-  return true;
+  return 0;
 }
 
 }  // namespace starling

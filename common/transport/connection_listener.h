@@ -14,8 +14,8 @@
 
 namespace starling {
 
-// While file descriptors are short (WhyNoDescriptors) nothing is accepted: peers wait in the
-// system's queue, and the log says so once. Looks again every 100 ms.
+// While file descriptors (WhyNoDescriptors) or the system's memory are short nothing is accepted: peers
+// wait in the system's queue, and the log says so once. Looks again every 100 ms.
 class ConnectionListener {
  public:
   // Takes a non-blocking socket, to be closed by it; on the listener's thread.
@@ -36,8 +36,8 @@ class ConnectionListener {
  private:
   ConnectionListener() = default;
   void Run(const Take& take);
-  // False: no descriptors.
-  static bool AcceptSome(int listener, const Take& take);
+  // 0, or the system's reason why it has no room for a connection, as errno.
+  static int AcceptSome(int listener, const Take& take);
 
   std::vector<OwnedFd> listeners_;
   int port_ = 0;

@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/transport/grpc_stream.h"
 #include "common/transport/grpc_util.h"
@@ -66,7 +65,7 @@ class ClientStream final : public GrpcStream {
   void Start() {
     live_->Add(shared_from_this());
     absl::MutexLock lock(&attempt_mutex_);
-    deadline_alarm_.Set(queue_, GrpcDeadline(since_ + options_.deadline),
+    deadline_alarm_.Set(queue_, GrpcDeadline(options_.deadline),
                         Tag(Method(&ClientStream::OnDeadline)));
     Attempt();
   }
@@ -151,7 +150,7 @@ class ClientStream final : public GrpcStream {
     }
     last_error_ = status;
     absl::MutexLock lock(&attempt_mutex_);
-    retry_alarm_.Set(queue_, GrpcDeadline(absl::Now() + kRetryDelay),
+    retry_alarm_.Set(queue_, GrpcDeadline(kRetryDelay),
                      Tag(Method(&ClientStream::OnRetry)));
     if (ended()) retry_alarm_.Cancel();
   }
@@ -178,7 +177,6 @@ class ClientStream final : public GrpcStream {
         error.ok() ? absl::StatusCode::kUnavailable : error.code(),
         absl::StrCat("no stream to ", options_.whom, " at ", options_.address, " after ",
                      absl::FormatDuration(absl::Trunc(MonotonicNow() - since_, absl::Milliseconds(1))),
-                     " (since ", absl::FormatTime("%H:%M:%S", since_, absl::UTCTimeZone()), " UTC)",
                      "; last error: ",
                      error.ok() ? "the peer did not answer" : error.ToString()));
   }

@@ -181,7 +181,7 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
     for (const std::shared_ptr<ServerStream>& stream : BeginClosing()) {
       stream->Close(absl::UnavailableError("the server is shutting down"));
     }
-    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    server_->Shutdown(GrpcDeadline(grace));
     if (queue_ == nullptr) return;
     for (const std::shared_ptr<ServerStream>& stream : Streams()) stream->Cancel();
     if (!AwaitQuiet()) return Abandon();
@@ -339,7 +339,7 @@ void ServerStream::FinishCall() {
     absl::MutexLock lock(&end_mutex_);
     if (writing() && local_) {
       awaits_write_ = true;
-      write_alarm_.Set(server_->queue(), GrpcDeadline(absl::Now() + kLastWriteTimeout),
+      write_alarm_.Set(server_->queue(), GrpcDeadline(kLastWriteTimeout),
                        Tag(Method(&ServerStream::OnWriteTimeout)));
       return;
     }

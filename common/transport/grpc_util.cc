@@ -90,8 +90,9 @@ absl::StatusOr<PeerIdentity> CheckCaller(const grpc::ServerContextBase& context)
   });
 }
 
-std::chrono::system_clock::time_point GrpcDeadline(absl::Time deadline) {
-  return absl::ToChronoTime(deadline);
+gpr_timespec GrpcDeadline(absl::Duration patience) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(absl::ToInt64Nanoseconds(patience), GPR_TIMESPAN));
 }
 
 }  // namespace starling

@@ -40,8 +40,8 @@ void AddIdentityText(const std::string& self, grpc::ClientContext* context);
 // Every method of ours begins with this.
 absl::StatusOr<PeerIdentity> CheckCaller(const grpc::ServerContextBase& context);
 
-// A deadline, for ClientContext::set_deadline.
-std::chrono::system_clock::time_point GrpcDeadline(absl::Time deadline);
+// A deadline `patience` from now, for calls and alarms; no step of the wall clock moves it.
+gpr_timespec GrpcDeadline(absl::Duration patience);
 
 namespace grpc_limits {
 inline constexpr int kKeepaliveIntervalMs = 10'000;

@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
+#include "common/sync/mutex.h"
 
 namespace starling {
 namespace {
@@ -41,28 +41,26 @@ class Arrivals {
     if (XXH3_64bits(values.data(), payload.size()) != header.digest) {
       return OnError(absl::DataLossError(absl::StrCat("slice ", slice, " was damaged on its way")));
     }
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     values_[slice] = std::move(values);
+    arrived_.SignalAll();
   }
 
   void OnError(const absl::Status& status) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     error_.Update(status);
+    arrived_.SignalAll();
   }
 
   // kDeadlineExceeded without a word where it did not come.
   absl::StatusOr<std::vector<float>> Take(SliceId slice, absl::Time deadline,
                                           const std::atomic<bool>* stop) {
-    absl::MutexLock lock(&mutex_);
-    const auto ready = [&] {
-      mutex_.AssertReaderHeld();
-      return !error_.ok() || values_.count(slice.value) > 0;
-    };
-    for (;;) {
+    MutexLock lock(&mutex_);
+    while (error_.ok() && values_.count(slice.value) == 0) {
       if (stop != nullptr && *stop) return absl::CancelledError("stopped while it read");
-      const absl::Time until = stop == nullptr ? deadline : std::min(deadline, absl::Now() + kStopPoll);
-      if (mutex_.AwaitWithDeadline(absl::Condition(&ready), until)) break;
-      if (until >= deadline) return absl::DeadlineExceededError("");
+      if (MonotonicNow() >= deadline) return absl::DeadlineExceededError("");
+      arrived_.WaitWithDeadline(
+          &mutex_, stop == nullptr ? deadline : std::min(deadline, MonotonicNow() + kStopPoll));
     }
     STARLING_RETURN_IF_ERROR(error_);
     auto node = values_.extract(slice.value);
@@ -71,7 +69,8 @@ class Arrivals {
 
  private:
   const Layout& layout_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar arrived_;
   std::map<uint32_t, std::vector<float>> values_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };

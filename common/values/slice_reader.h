@@ -37,7 +37,7 @@ using SliceConsumer = std::function<absl::Status(const Slice& slice, absl::Span<
 // Hands over every slice of the layout once, in ascending order, on the calling thread, with a bounded
 // number of them in memory. Ends with the consumer's first error, with kAborted where a shard refuses
 // (in its words), kUnavailable where one is not reached, kDataLoss where bytes and digest differ, and
-// kDeadlineExceeded (says for which slice of which shard it waited). kCancelled, soon, once `stop` is
+// kDeadlineExceeded (says for which slice of which shard it waited) at `deadline`, a time of MonotonicNow's. kCancelled, soon, once `stop` is
 // true; it may be nullptr.
 absl::Status ReadSlices(StreamClient& client, const JobReply& job, const Layout& layout,
                         const ReadPoint& point, absl::Time deadline, const SliceConsumer& consume,

@@ -1,12 +1,14 @@
 """The wall clock of each daemon is set, one way and the other, by an hour, while jobs run.
 
 Each daemon has a wall clock of the test's own (wall_clock.c, preloaded); its monotonic clock is left
-alone. A job with stop.wallTime runs all the while, beside one that trains for ever. Printed at the
-end: `figure:`. Exit status 1: a job ended early or late, stood still, or a daemon was given up.
+alone. A job with stop.wallTime runs all the while, beside one that trains for ever; after each step one
+more is submitted, trained over streams that are opened then, and its output written. Printed at the end:
+`figure:`. Exit status 1: a job ended early or late, stood still, or a daemon was given up.
 """
 
 import argparse
 import mmap
+import re
 import struct
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from tests.e2e.bsp_matrix_test import write_idx  # noqa: E402
-from tests.e2e.cluster import Cluster, job_file  # noqa: E402
+from tests.e2e.cluster import Cluster, job_file, wait_until  # noqa: E402
 
 HOUR = 3600
 STEPS = (HOUR, -HOUR, -HOUR, HOUR)  # ends where it began
@@ -57,15 +59,41 @@ def identities(cluster):
     return there
 
 
+def check_clocks(cluster, off):
+    """That daemons' clocks differ by an hour, or that none does, as they measure it themselves."""
+    said = cluster.cli("doctor").stdout
+    if bool(re.search(r"its clock is 3(599|600)\.\d+ s (ahead|behind)", said)) != off:
+        raise AssertionError(f"expected the clocks {'to differ by an hour' if off else 'to agree'}: {said}")
+
+
+def train_and_write(cluster, name):
+    """A job from its submission to its file."""
+    job = job_file(name, {"builtin": "counter"}, {"train": {"counter": {"samples": 64}}},
+                   batch={"global": 8, "microBatches": 4}, workers={"min": 1, "max": 1},
+                   consistency={"ssp": {"staleness": 1}}, optimizer={"sgd": {"learningRate": 1}})
+    job["spec"]["output"] = f"{name}.safetensors"
+    cluster.submit(job)
+    if cluster.wait(name, 30) != 0:
+        raise AssertionError(f"{name}: {cluster.describe(name)}")
+
+    def written():
+        output = cluster.describe(name)["output"]
+        if output["state"] == "FAILED":
+            raise AssertionError(f"{name}: {output['error']}")
+        return output["state"] == "WRITTEN"
+    wait_until(written, 30, f"the output of {name}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=7, help="after each step; silence ends at 5")
     arguments = parser.parse_args()
-    daemons = ["coordinator", "shard-0", "shard-1", "worker-0"]
-    limit = int(len(daemons) * len(STEPS) * (arguments.seconds + 1) + 30)
+    daemons = ["coordinator", "shard-0", "shard-1", "worker-0", "worker-3"]
+    limit = int(len(daemons) * len(STEPS) * (arguments.seconds + 4) + 30)
     flags = ["--lanes", "1", "--replay-compute", "0.02s,0.04s"]
     with tempfile.TemporaryDirectory() as data, \
-            ClockedCluster(shards=2, workers=3, worker_flags=flags) as cluster:
+            ClockedCluster(shards=2, workers=4, worker_flags=flags,
+                           flags_of={"coordinator": ["--output-root", data]}) as cluster:
         images, labels = write_idx(data, 4096)
 
         def submit(name, consistency, workers, stop):
@@ -83,8 +111,10 @@ def main():
         there = identities(cluster)
         slowest = 1e9
         for name in daemons:
-            for step in STEPS:
+            for number, step in enumerate(STEPS):
                 cluster.step(name, step)
+                train_and_write(cluster, f"of-{name}-{number}")
+                check_clocks(cluster, off=number % 2 == 0)
                 before = {job: cluster.describe(job)["step"] for job in ("timed", "endless")}
                 time.sleep(arguments.seconds)
                 assert identities(cluster) == there, f"after {step} s at {name}: {identities(cluster)}"

@@ -10,7 +10,9 @@ status 1 unless each ratio is at least 0.9 and the trained bits are the same. St
 
 import argparse
 import concurrent.futures
+import json
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -23,6 +25,8 @@ from tests.e2e.strangers import listening_ports, stalled_reader
 RATIO_MIN = 0.9
 STALLED_READERS = 100
 SUBMISSIONS = 100
+HIDDEN = [512, 128]
+WIDEST = 2  # the slice of the weights between those: 256 KiB, more than HTTP/2's first window; partition 0
 LONG_EPOCH_BYTES = 1_000_000_000  # a sample, and a step, for each
 # Each process sees the file in its own working directory, so each may see another one.
 TABLE = "/proc/self/cwd/table.csv"
@@ -89,7 +93,7 @@ class Scene(Cluster):
 
 
 def healthy(name, workers, consistency):
-    return job_file(name, {"builtin": "mlp", "hidden": [64]}, {"train": {"csv": {"path": TABLE}}},
+    return job_file(name, {"builtin": "mlp", "hidden": HIDDEN}, {"train": {"csv": {"path": TABLE}}},
                     batch={"global": 32, "microBatches": 4}, workers=workers, consistency=consistency,
                     stop={"epochs": 100_000})
 
@@ -109,9 +113,9 @@ def never_starts(scene):
 
 def many_submissions(scene):
     names = [f"flood-{i}" for i in range(SUBMISSIONS)]
-    pool = concurrent.futures.ThreadPoolExecutor(20)
+    pool = concurrent.futures.ThreadPoolExecutor(SUBMISSIONS)
     answers = [pool.submit(scene.submit, small(name)) for name in names]
-    scene.start_stranger("worker-2", table(1))
+    scene.start_stranger("worker-2", None)  # without the table it serves these jobs alone
 
     def end():
         for answer in answers:
@@ -141,14 +145,17 @@ def hangs(scene):
 
 
 def stalled_readers(scene):
-    ports = [port for shard in ("shard-0", "shard-1")
-             for port in listening_ports(scene.processes[shard].pid)]
-    job_uid = int(scene.describe("healthy")["uid"])
-    protocol = protocol_number()
-    connections = []
-    for i in range(STALLED_READERS):
-        address = ("127.0.0.1", ports[i % len(ports)])
-        connections.append(stalled_reader(address, protocol, job_uid, partition=i % len(ports)))
+    reply = json.loads(scene.cli("describe", "job", "healthy", "-o", "json").stdout)
+    port = int(reply["views"][0]["primaryAddress"].split(":")[1])
+    shard = next(name for name in ("shard-0", "shard-1")
+                 if port in listening_ports(scene.processes[name].pid))
+    connections = [stalled_reader(("127.0.0.1", port), protocol_number(), int(reply["status"]["uid"]),
+                                  piece=WIDEST, partition=0) for _ in range(STALLED_READERS)]
+
+    def pinned():
+        page = scene.ask(shard, "/metrics")[2]
+        return float(re.search(r"^starling_ps_old_values_bytes\S* (\S+)$", page, re.MULTILINE).group(1))
+    wait_until(lambda: pinned() > 0, 30, "the readers to hold old values back")
     return lambda: [connection.close() for connection in connections]
 
 
@@ -159,12 +166,14 @@ def long_epochs(scene):
     job = job_file("long", {"builtin": "gpt2", "depth": 1, "width": 16, "heads": 1},
                    {"train": {"text": {"path": str(path), "context": 8, "stride": 1}}},
                    batch={"global": 1, "microBatches": 1}, consistency={"async": {}})
-    try:
-        scene.submit(job)
-    except RuntimeError as refused:  # with the figures: it is beside nobody then
-        print(f"the job of long epochs is refused: {refused}")
-        return lambda: None
-    return lambda: scene.end("long")
+    scene.submit(job)
+    scene.start_stranger("worker-long", None, "--replay-compute", "0.01s,0.01s")
+    scene.wait_progress("long", step=5)
+
+    def end():
+        scene.end("long")
+        scene.stop_stranger("worker-long")
+    return end
 
 
 def scrapes(scene):

@@ -16,7 +16,7 @@ int Main(const std::string& address, std::shared_ptr<const LinkSecurity> securit
   const auto stub = Daemon::NewStub(MakeChannel(address, std::move(security)));
   grpc::ClientContext context;
   AddIdentity({PeerRole::kClient, "spans"}, &context);
-  context.set_deadline(GrpcDeadline(absl::Now() + absl::Seconds(10)));
+  context.set_deadline(GrpcDeadline(absl::Seconds(10)));
   SpansReply reply;
   if (const grpc::Status status = stub->Spans(&context, SpansRequest(), &reply); !status.ok()) {
     std::cerr << "spans of " << address << ": " << FromGrpc(status) << "\n";

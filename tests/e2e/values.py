@@ -128,8 +128,10 @@ class Walk:
             if sum(rows) != steps * BATCH:
                 raise Wrong(f"{job}: {sum(rows)} samples counted at version {steps} of {BATCH} each")
 
-    def judge_bits(self, job, path):
+    def judge_bits(self, job, status, path):
         steps = int(metadata(path)["step"])
+        if status["state"] == "SUCCEEDED" and steps != int(status["epochs"]) * IMAGES // IMAGE_BATCH:
+            raise Wrong(f"{job}: the values of step {steps} after {status['epochs']} epochs")
         if steps == 0:
             return self.count("ended before a step")
         if read_safetensors(path) != self.reference(steps):
@@ -176,11 +178,13 @@ class Walk:
         reply = json.loads(self.cluster.cli("describe", "job", job, "-o", "json").stdout)
         status = reply["status"]
         self.count(status["state"])
+        if status["state"] not in ("SUCCEEDED", "CANCELLED"):
+            raise Wrong(f"{job} is {status['state']}: {status['reason']}")
         if not reply["views"]:
             return self.count("cancelled before it ran")
         first, path = self.digest(job)
         if bits:
-            self.judge_bits(job, path)
+            self.judge_bits(job, status, path)
         else:
             self.judge_counter(job, status, path)
         if self.digest(job)[0] != first:

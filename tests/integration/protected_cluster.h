@@ -74,7 +74,7 @@ inline absl::Status StrangerCalls(const std::shared_ptr<grpc::Channel>& channel,
   for (const auto& [key, value] : before) context.AddMetadata(key, value);
   AddIdentity(identity, &context);
   for (const auto& [key, value] : after) context.AddMetadata(key, value);
-  context.set_deadline(GrpcDeadline(absl::Now() + kLong));
+  context.set_deadline(GrpcDeadline(kLong));
   grpc::CompletionQueue queue;
   grpc::GenericStub stub(channel);
   const auto call = stub.PrepareCall(&context, method, &queue);

@@ -256,7 +256,7 @@ class Parser {
                  })), "the job");
     CLI::App* remove = app_.add_subcommand("delete", "forget jobs that have ended, and their parameters");
     CLI::Option* ended = remove->add_flag("--ended", flags_.ended, "all that have ended");
-    remove->add_option("NAME", flags_.names, "the jobs")->excludes(ended);
+    remove->add_option("NAME", flags_.names, "the jobs")->check(CheckUtf8)->excludes(ended);
     remove->callback([this] {
       if (flags_.names.empty() && !flags_.ended) throw CLI::RequiredError("NAME or --ended");
       action_ = WithClient([](Flags& flags, Client& client, Context& context) {

@@ -288,7 +288,7 @@ TEST_F(CliTest, ReplacesAJobThatHasEnded) {
   EXPECT_THAT(cluster_.removed, ElementsAre("digits"));
   ASSERT_EQ(cluster_.submitted.size(), 2u);
   EXPECT_TRUE(cluster_.submitted[0].dry_run());
-  EXPECT_NE(cluster_.submitted[0].spec().name(), "digits");
+  EXPECT_EQ(cluster_.submitted[0].spec().name(), "digits");
   EXPECT_FALSE(cluster_.submitted[1].dry_run());
   EXPECT_EQ(cluster_.submitted[1].spec().name(), "digits");
   EXPECT_THAT(err_.str(), HasSubstr("deleted digits (FAILED)\nsubmitted digits\n"));

@@ -13,6 +13,7 @@
 #include <iostream>
 #include <random>
 
+#include "common/base/clock.h"
 #include "common/daemon/node.h"
 #include "common/daemon/settings.h"
 #include "tools/cli/app.h"
@@ -44,12 +45,12 @@ bool Sleep(absl::Duration duration) {
     absl::SleepFor(duration);
     return true;
   }
-  const absl::Time end = absl::Now() + duration;
+  const absl::Time end = starling::MonotonicNow() + duration;
   for (;;) {
     fd_set readable;
     FD_ZERO(&readable);
     FD_SET(interrupt_pipe[0], &readable);
-    timeval left = absl::ToTimeval(std::max(absl::ZeroDuration(), end - absl::Now()));
+    timeval left = absl::ToTimeval(std::max(absl::ZeroDuration(), end - starling::MonotonicNow()));
     const int ready = select(interrupt_pipe[0] + 1, &readable, nullptr, nullptr, &left);
     if (ready > 0) return false;
     if (ready == 0) return true;
@@ -79,7 +80,7 @@ int starling::cli::ClientMain(int argc, char** argv) {
     const char* value = std::getenv(name.c_str());
     return value == nullptr ? absl::nullopt : absl::optional<std::string>(value);
   };
-  context.now = [] { return absl::Now(); };
+  context.now = [] { return starling::MonotonicNow(); };
   context.random = [] {
     std::random_device device;
     return uint64_t{device()} << 32 | device();

@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/clock.h"
 #include "common/transport/grpc_util.h"
 #include "proto/coordinator_service.grpc.pb.h"
 
@@ -76,12 +77,12 @@ class GrpcClient : public Client {
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(grpc::Status (CoordinatorService::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                              const Request& request, absl::Duration deadline) {
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = MonotonicNow();
     std::string first;  // error: why it goes down is said before it is gone
     for (attempts_ = 1;; ++attempts_) {
       grpc::ClientContext context;
       AddIdentity({PeerRole::kClient, "cli"}, &context);
-      context.set_deadline(GrpcDeadline(absl::Now() + deadline));
+      context.set_deadline(GrpcDeadline(deadline));
       Reply reply;
       const absl::Status status = FromGrpc((stub_.get()->*method)(&context, request, &reply));
       if (status.ok()) return reply;
@@ -90,12 +91,12 @@ class GrpcClient : public Client {
                                absl::IsCancelled(status);
       if (!unreachable) return status;
       if (first.empty()) first = std::string(status.message());
-      if (absl::Now() - begin >= options_.patience)
-        return Unreachable(status, first, absl::Now() - begin);
+      if (MonotonicNow() - begin >= options_.patience)
+        return Unreachable(status, first, MonotonicNow() - begin);
       // Not asleep: gRPC makes connections only while somebody waits for it.
-      const absl::Time next = absl::Now() + kRetryInterval;
-      channel_->WaitForConnected(GrpcDeadline(next));
-      absl::SleepFor(next - absl::Now());
+      const absl::Time next = MonotonicNow() + kRetryInterval;
+      channel_->WaitForConnected(GrpcDeadline(kRetryInterval));
+      absl::SleepFor(next - MonotonicNow());
     }
   }
 

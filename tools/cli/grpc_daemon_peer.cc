@@ -53,7 +53,7 @@ class GrpcDaemonPeer final : public DaemonPeer {
                     const Request& request, Reply* reply) {
     grpc::ClientContext context;
     AddIdentity({PeerRole::kClient, "cli"}, &context);
-    context.set_deadline(GrpcDeadline(absl::Now() + kCallDeadline));
+    context.set_deadline(GrpcDeadline(kCallDeadline));
     const absl::Status status = FromGrpc((stub_.get()->*method)(&context, request, reply));
     if (status.ok()) return status;
     return absl::Status(status.code(), absl::StrCat(address_, ": ", std::string(status.message())));

@@ -39,7 +39,7 @@ class GrpcDaemons : public Daemons {
     const std::unique_ptr<Daemon::Stub> stub = Daemon::NewStub(MakeChannel(address, security_));
     grpc::ClientContext context;
     AddIdentity({PeerRole::kClient, "cli"}, &context);
-    context.set_deadline(GrpcDeadline(absl::Now() + deadline));
+    context.set_deadline(GrpcDeadline(deadline));
     Reply reply;
     const absl::Status status = FromGrpc((stub.get()->*method)(&context, request, &reply));
     if (status.ok()) return reply;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
 #include "common/transport/grpc_util.h"
 #include "common/values/slice_reader.h"
 #include "proto/coordinator_service.grpc.pb.h"
@@ -198,7 +199,7 @@ class StreamsTest : public ::testing::Test {
     }
     values_.clear();
     const auto client = MakeStreamClient({PeerRole::kClient, "cli"});
-    return ReadSlices(*client, job_, layout_, point, absl::Now() + absl::Seconds(30),
+    return ReadSlices(*client, job_, layout_, point, MonotonicNow() + absl::Seconds(30),
                       [this](const Slice&, absl::Span<const float> values) {
                         values_.insert(values_.end(), values.begin(), values.end());
                         return absl::OkStatus();
@@ -253,7 +254,7 @@ TEST_F(StreamsTest, ARefusalIsQuoted) {
 TEST_F(StreamsTest, APartitionThatNobodyHoldsIsNamed) {
   job_.clear_views();
   const auto client = MakeStreamClient({PeerRole::kClient, "cli"});
-  const absl::Status status = ReadSlices(*client, job_, layout_, {}, absl::Now() + absl::Seconds(30),
+  const absl::Status status = ReadSlices(*client, job_, layout_, {}, MonotonicNow() + absl::Seconds(30),
                                          [](const Slice&, absl::Span<const float>) { return absl::OkStatus(); });
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("partition 0"));

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/init_file.h"
 #include "tools/cli/output.h"
@@ -20,10 +20,10 @@ constexpr absl::Duration kSayEvery = absl::Seconds(10);
 absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request, Client& client, Context& context) {
   absl::Notification answered;
   std::thread waiting([&] {
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = MonotonicNow();
     while (!answered.WaitForNotificationWithTimeout(kSayEvery)) {
       context.err << request.spec().name() << ": a worker has been looking at the data for "
-                  << absl::ToInt64Seconds(absl::Now() - begin) << " s\n"
+                  << absl::ToInt64Seconds(MonotonicNow() - begin) << " s\n"
                   << std::flush;
     }
   });
@@ -34,7 +34,7 @@ absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request, Client& client,
 }
 
 // Deletes the job of that name if there is one that is over. What is to come in its place is checked first, by a
-// dry run under another name: a submission that would be refused costs nobody the parameters of the one before.
+// dry run: a submission that would be refused costs nobody the parameters of the one before.
 absl::Status MakePlace(const SubmitRequest& submission, Client& client, Context& context) {
   const std::string& name = submission.spec().name();
   const auto there = client.GetJob(name);
@@ -47,8 +47,6 @@ absl::Status MakePlace(const SubmitRequest& submission, Client& client, Context&
   }
   SubmitRequest check = submission;
   check.set_dry_run(true);
-  check.mutable_spec()->set_name(absl::StrCat("replacing-", submission.nonce()));
-  check.mutable_spec()->clear_tensorboard();
   if (const auto reply = Submit(check, client, context); !reply.ok()) return reply.status();
   if (const absl::Status status = client.DeleteJob(name); !status.ok()) return status;
   context.err << "deleted " << name << " (" << JobState_Name(there->status().state()) << ")\n";

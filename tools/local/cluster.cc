@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "tools/local/process.h"
 
@@ -54,7 +54,7 @@ absl::Status Cluster::Start() {
 
 absl::Status Cluster::StartAll() {
   STARLING_RETURN_IF_ERROR(options_.directory.Clear());
-  const absl::Time deadline = absl::Now() + options_.start_deadline;
+  const absl::Time deadline = MonotonicNow() + options_.start_deadline;
   address_ = absl::StrCat("127.0.0.1:", options_.port);
   STARLING_RETURN_IF_ERROR(Launch(daemons_[0]));
   STARLING_RETURN_IF_ERROR(WaitForAddress(deadline));
@@ -90,7 +90,7 @@ absl::Status Cluster::Launch(Daemon& daemon) {
   }
   daemon.start_again = absl::InfiniteFuture();
   STARLING_ASSIGN_OR_RETURN(daemon.pid, Spawn(argv, directory.LogPath(daemon.name)));
-  daemon.started = absl::Now();
+  daemon.started = MonotonicNow();
   return WriteSmallFile(directory.PidPath(daemon.name), absl::StrCat(daemon.pid));
 }
 
@@ -103,7 +103,7 @@ absl::Status Cluster::WaitForAddress(absl::Time deadline) {
       page_ = absl::StrCat("http://127.0.0.1:", *admin_port, "/");
       return absl::OkStatus();
     }
-    if (absl::Now() >= deadline) {
+    if (MonotonicNow() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
           "the coordinator did not listen within ", absl::FormatDuration(options_.start_deadline),
           "; its last words:\n", LastLines(options_.directory.LogPath("coordinator"), 5)));
@@ -113,7 +113,7 @@ absl::Status Cluster::WaitForAddress(absl::Time deadline) {
 }
 
 absl::Status Cluster::WaitForRegistration(absl::Time deadline) {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   absl::Time next_say = begin + kSayInterval;
   for (;;) {
     const auto registered = options_.registered(address_);
@@ -123,7 +123,7 @@ absl::Status Cluster::WaitForRegistration(absl::Time deadline) {
       if (daemon.role != Role::kCoordinator && !there) missing.push_back(daemon.name);
     }
     if (registered.ok() && missing.empty()) return absl::OkStatus();
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     const std::string waits = absl::StrFormat(
         "waits for %s to register with %s since %.0f s%s%s", absl::StrJoin(missing, ", "), address_,
         absl::ToDoubleSeconds(now - begin), registered.ok() ? "" : "; last error: ",
@@ -165,7 +165,7 @@ void Cluster::OnDeath(Daemon& daemon, int wait_status) {
   std::string line = absl::StrCat(daemon.name, " (process ", daemon.pid, ") ", ExitText(wait_status));
   if (daemon.role == Role::kShard) absl::StrAppend(&line, "; the parameters it held are lost, and their jobs fail");
   if (options_.restart) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     const absl::Duration delay = daemon.backoff.OnDeath(now - daemon.started);
     daemon.start_again = now + delay;
     absl::StrAppend(&line, "; starting it again in ", absl::FormatDuration(delay));
@@ -175,20 +175,20 @@ void Cluster::OnDeath(Daemon& daemon, int wait_status) {
 
 void Cluster::LaunchDue() {
   for (Daemon& daemon : daemons_) {
-    if (daemon.start_again > absl::Now()) continue;
+    if (daemon.start_again > MonotonicNow()) continue;
     const absl::Status status = Launch(daemon);
     if (status.ok()) continue;
     const absl::Duration delay = daemon.backoff.OnDeath(absl::ZeroDuration());
-    daemon.start_again = absl::Now() + delay;
+    daemon.start_again = MonotonicNow() + delay;
     options_.say(absl::StrCat(daemon.name, ": ", std::string(status.message()), "; again in ", absl::FormatDuration(delay)));
   }
 }
 
 void Cluster::Supervise() {
   for (;;) {
-    absl::Time next = absl::Now() + absl::Seconds(1);
+    absl::Time next = MonotonicNow() + absl::Seconds(1);
     for (const Daemon& daemon : daemons_) next = std::min(next, daemon.start_again);
-    const auto signal = TakeSignal(next - absl::Now());
+    const auto signal = TakeSignal(next - MonotonicNow());
     if (signal && IsStop(*signal)) return;
     Reap([this](Daemon& daemon, int wait_status) { OnDeath(daemon, wait_status); });
     LaunchDue();
@@ -211,15 +211,15 @@ void Cluster::WaitForEnd(absl::Time deadline, const std::set<Role>& roles) {
     const bool runs = std::any_of(daemons_.begin(), daemons_.end(), [&](const Daemon& daemon) {
       return daemon.pid > 0 && roles.count(daemon.role) > 0;
     });
-    if (!runs || killed_ || absl::Now() >= deadline) return;
-    const auto signal = TakeSignal(std::min(kPoll, deadline - absl::Now()));
+    if (!runs || killed_ || MonotonicNow() >= deadline) return;
+    const auto signal = TakeSignal(std::min(kPoll, deadline - MonotonicNow()));
     if (signal && IsStop(*signal)) killed_ = true;
   }
 }
 
 void Cluster::Stop() {
   if (!AnyRuns()) return;
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   Signal(Role::kWorker, SIGTERM);
   WaitForEnd(begin + kWorkersStop, {Role::kWorker});
   Signal(Role::kShard, SIGTERM);

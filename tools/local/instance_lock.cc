@@ -13,6 +13,7 @@ extern "C" {  // glibc 2.36 forgets to say so
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 
 namespace starling::local {
@@ -33,7 +34,7 @@ absl::StatusOr<bool> WaitUntilFree(const std::string& path, absl::Time deadline)
   for (;;) {
     STARLING_ASSIGN_OR_RETURN(const pid_t holder, LockHolder(path));
     if (holder == 0) return true;
-    if (absl::Now() >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
     absl::SleepFor(absl::Milliseconds(20));
   }
 }
@@ -78,10 +79,10 @@ absl::StatusOr<bool> StopLockHolder(const std::string& path, absl::Duration pati
   absl::StatusOr<bool> free = true;
   if (pidfd >= 0 && still.ok() && *still == holder) {
     pidfd_send_signal(pidfd, SIGTERM, nullptr, 0);
-    free = WaitUntilFree(path, absl::Now() + patience);
+    free = WaitUntilFree(path, MonotonicNow() + patience);
     if (free.ok() && !*free) {
       pidfd_send_signal(pidfd, SIGKILL, nullptr, 0);
-      free = WaitUntilFree(path, absl::Now() + absl::Seconds(2));
+      free = WaitUntilFree(path, MonotonicNow() + absl::Seconds(2));
     }
   }
   if (pidfd >= 0) close(pidfd);

@@ -473,6 +473,7 @@ class ExecutorImpl : public Executor {
       STARLING_RETURN_IF_ERROR(lane.device_spans->Close());
       spans_->Record(stretches_.forward_names[i], SpanCategory::kForward, begin,
                      SpanRing::NowMicros(), {.clock = run_.unit->clock});
+      if (run_.unit->moved) run_.unit->moved();
     }
     return absl::OkStatus();
   }
@@ -544,6 +545,7 @@ class ExecutorImpl : public Executor {
       STARLING_RETURN_IF_ERROR(lane.device_spans->Close());
       spans_->Record(stretches_.backward_names[i], SpanCategory::kBackward, begin,
                      SpanRing::NowMicros(), {.clock = run_.unit->clock});
+      if (run_.unit->moved) run_.unit->moved();
       for (int step = first; step < end; ++step) {
         const int node = program.program().backward_steps()[step].node;
         for (SliceId slice : use_.pushed_by_node[node]) {

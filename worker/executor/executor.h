@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -130,6 +131,8 @@ struct Unit {
   // When true, the unit ends soon: no operator is started any more. May be null. Whoever sets it
   // also makes blocked Get, Wait and Acquire return.
   const std::atomic<bool>* cancelled = nullptr;
+  // Called when a stretch is done on the host, by any lane's thread. May be null.
+  std::function<void()> moved;
   // The device has newer values than live_parameters(), of a DeviceUpdate: none is copied there.
   bool values_on_device = false;
 };

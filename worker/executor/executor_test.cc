@@ -2,6 +2,7 @@
 #include "worker/executor/executor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -248,6 +249,28 @@ TEST(ExecutorTest, ANonFiniteLossNamesTheFirstBadLayer) {
   // The executor is as good as before.
   model.Initialise(1);
   EXPECT_TRUE(TrainOnce(model, batches, ranges).result.finite);
+}
+
+// A batch may take minutes; each operator is a sign of life.
+TEST(ExecutorTest, TellsThatItGetsOnWithinABatch) {
+  const Samples32 samples = MakeSamples(16, 10, kClasses, 9);
+  MemoryBatches batches(&samples, 16);
+  ExecutorOptions options;
+  options.global_batch = 16;
+  options.micro_batches = 1;
+  options.train_samples = {16};
+  options.lanes = 1;
+  TestModel model = MakeTestModel(BuildMlp({{10}, kClasses}, {.hidden = {32, 8}}).value(), options);
+  OpenGate gate;
+  CollectingSink sink(&model.layout);
+  UnitResult result;
+  const std::vector<WorkRange> ranges = {TrainRange(0, 1)};
+  std::atomic<int> moved = 0;
+  Unit unit;
+  unit.ranges = ranges;
+  unit.moved = [&] { ++moved; };
+  ASSERT_TRUE(model.executor->Train(unit, batches, gate, sink, &result).ok());
+  EXPECT_GE(moved, 2) << "forward and backward, where a device runs each as one graph";
 }
 
 std::vector<LayerDescription> TwiceUsed() {

@@ -160,6 +160,7 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   unit.job_step = compute.job_step;
   unit.clock = compute.clock;
   unit.cancelled = &task->cancelled;
+  unit.moved = [this] { progress_->Moved(); };
   FinishedUnit finished;
   finished.unit = compute.unit;
   if (compute.purpose == WorkPurpose::kTrain) {

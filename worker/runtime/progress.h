@@ -42,7 +42,7 @@ class Progress {
     unit_seconds_ = std::max(took, unit_seconds_ + kWeight * (took - unit_seconds_));
   }
 
-  // A batch was read, or a gradient made.
+  // A batch was read, a stretch of operators computed, or a gradient made.
   void Moved() {
     MutexLock lock(&mutex_);
     moved_us_ = now_us_();

@@ -174,7 +174,7 @@ void WorkerRuntime::Carry(action::Register action) {
 
 void WorkerRuntime::OnRegisterFailed(const absl::Status& status) {
   const absl::Time now = MonotonicNow();
-  const std::string text = NoCoordinator(options_.coordinator, started_, now, status);
+  const std::string text = NoCoordinator(options_.coordinator, now - started_, status);
   if (!registered_once_ && now - started_ > options_.coordinator_timeout) {
     return Carry(action::Exit{absl::UnavailableError(text)});
   }
@@ -196,7 +196,7 @@ void WorkerRuntime::OnReportFailed(const absl::Status& status) {
   if (now - last_complaint_ < kComplaintInterval) return;
   last_complaint_ = now;
   spdlog::warn("{}; going on with what was leased",
-               NoCoordinator(options_.coordinator, last_answer_, now, status));
+               NoCoordinator(options_.coordinator, now - last_answer_, status));
 }
 
 void WorkerRuntime::Carry(action::Report action) {

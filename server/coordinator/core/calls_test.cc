@@ -31,9 +31,10 @@ TEST_F(CoordinatorCallsTest, ASubmissionNeedsAWorkerThatLooksAtTheData) {
   cluster.workers["worker-0"].inspect_error = "/data/train.csv: no such file";
   const absl::Status bad = SubmitError(Ssp("a", 1, 1));
   EXPECT_EQ(bad.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(bad.message()), HasSubstr("/data/train.csv: no such file"));
+  EXPECT_THAT(std::string(bad.message()), HasSubstr("/data/train.csv: no such file (workers asked: worker-0)"));
 
   cluster.workers["worker-0"].inspects = false;
+  cluster.workers["worker-0"].inspect_error = "";
   const absl::Time begin = cluster.now;
   const absl::Status late = SubmitError(Ssp("a", 1, 1));
   // Not kDeadlineExceeded: that is what a client sees of a coordinator that does not answer.
@@ -41,6 +42,36 @@ TEST_F(CoordinatorCallsTest, ASubmissionNeedsAWorkerThatLooksAtTheData) {
   EXPECT_THAT(std::string(late.message()),
               HasSubstr("worker-0 has not looked at the data within 5m"));
   EXPECT_LT(cluster.now - begin, absl::Seconds(301));
+}
+
+TEST_F(CoordinatorCallsTest, AFewWorkersWithoutTheDataRefuseAJobAndOneDoesNot) {
+  Workers(4);
+  const auto try_out = [&] { return cluster.Submit(Ssp("a", 1, 1), 0, /*dry_run=*/true); };
+  cluster.workers["worker-0"].inspect_error = "/data/train.csv: no such file";
+  EXPECT_TRUE(std::holds_alternative<SubmitReply>(try_out()));
+  cluster.workers["worker-1"].inspect_error = "/data/train.csv: permission denied";
+  EXPECT_TRUE(std::holds_alternative<SubmitReply>(try_out()));
+  cluster.workers["worker-2"].inspect_error = "/data/train.csv: it is a folder";
+  EXPECT_THAT(std::string(std::get<absl::Status>(try_out()).message()),
+              HasSubstr("/data/train.csv: no such file (workers asked: worker-0, worker-1, worker-2)"));
+}
+
+TEST_F(CoordinatorCallsTest, WhatAWorkerFoundIsSaidWhenTheNextOneToLookDies) {
+  Workers(2);
+  cluster.workers["worker-0"].inspect_error = "/data/train.csv: no such file";
+  cluster.workers["worker-1"].inspects = false;
+  SubmitRequest request;
+  *request.mutable_spec() = Ssp("a", 1, 1);
+  const CallId call = cluster.NewCall();
+  cluster.Step(SubmitEvent{call, request});
+  cluster.RunFor(absl::Minutes(1));
+  ASSERT_EQ(cluster.Answer(call), nullptr);
+  cluster.workers["worker-1"].alive = false;
+  cluster.RunFor(absl::Seconds(10));
+  const CoordinatorReply* reply = cluster.Answer(call);
+  ASSERT_NE(reply, nullptr);
+  EXPECT_THAT(std::string(std::get<absl::Status>(*reply).message()),
+              HasSubstr("/data/train.csv: no such file (workers asked: worker-0)"));
 }
 
 TEST_F(CoordinatorCallsTest, TheAnswerToASubmissionHasItsWarnings) {

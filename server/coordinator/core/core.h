@@ -97,6 +97,7 @@ class Coordinator::Core {
       int times = 0;           // that it did not get on
     };
     std::map<uint64_t, Aside> aside;  // by job
+    bool slow_to_look = false;        // at a submission's data: did not answer the last time
     bool releasing() const { return member_of != 0 && job != member_of; }
     bool idle() const {
       return live() && job == 0 && member_of == 0 && !report.draining() &&
@@ -186,6 +187,7 @@ class Coordinator::Core {
     // What explanations need.
     std::vector<explain::Window<PartitionTimes>> partition_counters;
     std::map<std::string, Departure> departed;  // by name, until they are back
+    absl::Time policy_asked;  // when its newest policy was asked for
     absl::Time staffed;  // when its first worker joined or its last one left, whichever was later
     uint64_t steps_seen = 0;
     absl::Time stepped;  // when the last of them was finished
@@ -229,8 +231,12 @@ class Coordinator::Core {
     SubmitRequest request;
     uint64_t inspect = 0;
     uint32_t worker = 0;  // 0: none found yet
+    std::map<uint32_t, std::string> refused_by;  // names of workers that cannot serve it, by id
+    absl::Status error;                          // what the first of them said
     absl::Time deadline = absl::InfiniteFuture();  // once a worker was asked
     absl::Time without_worker;  // since when, if there is none
+
+    absl::Status Refusal() const;
   };
 
   struct PendingRegistration {  // waits to learn whether the name's owner lives
@@ -280,12 +286,14 @@ class Coordinator::Core {
   absl::Status CheckDevice(const JobSpec& spec) const;
   bool AskWorkerToInspect(Submission& submission);
   void FinishSubmission(const std::string& key, const Inspection& inspection);
+  void RefuseSubmission(const std::string& key, const absl::Status& error);
   absl::StatusOr<Job> MakeJob(const Submission& submission, const Inspection& inspection) const;
   void Accept(Job job, CallId call);
   void RejectSubmission(const std::string& key, absl::Status status);
 
   // on_output.cc
   absl::Status CheckOutput(const JobSpec& spec) const;
+  static bool AwaitsOutput(const Job& job);
   std::string OutputPath(const JobSpec& spec) const;
   void PlanOutput(Job& job) const;
   void BeginOutput(Job& job);
@@ -401,6 +409,7 @@ class Coordinator::Core {
   void Give(Job& job, const std::vector<Worker*>& workers);
   bool MayHaveTurn(const Job& job) const;
   void NoteTurn(Job& job);
+  void LookAtPending();
   const Job* JobWithTurn() const;
   bool StartIfPossible(Job& job, const Job* turn);
   void StartJob(Job& job, const std::vector<Worker*>& workers, const std::vector<ShardId>& places);
@@ -577,6 +586,7 @@ class Coordinator::Core {
   uint64_t last_inspect_ = 0;
   uint64_t last_order_ = 0;
   bool memory_awaited_ = false;  // by a PENDING job
+  absl::Time pending_seen_;      // when LookAtPending last did
   absl::Time last_step_;
   absl::Time started_;
 

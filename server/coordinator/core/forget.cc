@@ -84,20 +84,25 @@ std::string Coordinator::Core::RetentionText() const {
 }
 
 void Coordinator::Core::ForgetJobs() {
-  for (size_t count = 0; count < kForgottenAtOnce && !ended_.empty(); ++count) {
-    const uint64_t uid = ended_.begin()->second;
+  size_t too_many = ended_.size() - std::min(ended_.size(), options_.keep_ended_jobs);
+  size_t count = 0;
+  for (auto next = ended_.begin(); next != ended_.end() && count < kForgottenAtOnce;) {
+    const uint64_t uid = (next++)->second;
     const auto archived = archive_.find(uid);
     const absl::Time ended_at = archived != archive_.end() ? archived->second.ended_at : jobs_.at(uid).ended_at;
     std::string rule;
-    if (ended_.size() > options_.keep_ended_jobs) {
+    if (too_many > 0) {
+      --too_many;
       rule = absl::StrCat("--keep-ended-jobs ", options_.keep_ended_jobs);
     } else if (now_ - ended_at > options_.keep_ended_for) {
       rule = absl::StrCat("--keep-ended-for ", absl::FormatDuration(options_.keep_ended_for));
     } else {
       return;
     }
-    retention_acted_ = true;
     Job& job = *FindJob(uid);
+    if (AwaitsOutput(job)) continue;
+    ++count;
+    retention_acted_ = true;
     const std::string ended = Time(absl::FromUnixMicros(job.state.ended_us()));
     sentences_.push_back(absl::StrCat("retention (", rule, "): deleted job ", job.name(), ", which was ",
                                       JobState_Name(job.state.state()), " since ", ended));

@@ -17,6 +17,7 @@ namespace {
 constexpr double kLogsWaitSecondsMax = 60;
 
 // Of a page's `after`: behind it is the uid of the last job that was listed.
+constexpr size_t kUnpackedBytesPerByte = 4;  // of a list: a page of the smallest jobs is not cut by it
 constexpr char kLiveToken[] = "live-";
 constexpr char kEndedToken[] = "ended-";
 
@@ -41,6 +42,8 @@ class PageRoom {
     --entries_;
     bytes_ += entry.ByteSizeLong();
   }
+  // What it takes to make an entry counts as well.
+  void Unpack(size_t bytes) { bytes_ += bytes / kUnpackedBytesPerByte; }
 
  private:
   size_t entries_;
@@ -78,6 +81,8 @@ void Coordinator::Core::On(const ListJobsEvent& event) {
   const auto add = [&](const std::vector<JobState>& states, const char* token) {
     for (uint64_t uid = OlderThan(last, states); uid != 0; uid = OlderThan(uid, states)) {
       if (room.full()) return reply.set_next(absl::StrCat(token, last));
+      if (const auto archived = archive_.find(uid); archived != archive_.end())
+        room.Unpack(archived->second.bytes.size());
       *reply.add_jobs() = ListedStatusOf(*FindJob(uid));
       room.Take(*reply.jobs().rbegin());
       last = uid;
@@ -188,6 +193,12 @@ void Coordinator::Core::On(const DeleteJobEvent& event) {
     return Reply(event.call, absl::FailedPreconditionError(absl::StrCat(
                                  "job ", job->name(), " is ", JobState_Name(job->state.state()),
                                  ": cancel first (starling cancel ", job->name(), ")")));
+  }
+  if (AwaitsOutput(*job)) {
+    return Reply(event.call, absl::FailedPreconditionError(absl::StrCat(
+                                 "the values of job ", job->name(), " are being written to ",
+                                 job->state.output().path(), ": delete it when they are (starling describe job ",
+                                 job->name(), ")")));
   }
   Forget(*job);
   Reply(event.call, Empty());

@@ -122,9 +122,8 @@ explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
   if (job.evaluation_seen) evidence.evaluation_stalled_seconds = SecondsSince(job.evaluation_moved);
   evidence.policy = job.policy().policy();
   if (const PolicyRecord* next = job.next_policy(); next != nullptr) {
-    absl::Time asked = wall_;
-    absl::ParseTime(absl::RFC3339_full, next->time(), &asked, nullptr);
-    evidence.policy_change_seconds = std::max(0.0, absl::ToDoubleSeconds(wall_ - asked));
+    evidence.policy_change_seconds =
+        SecondsSince(job.policy_asked == absl::Time() ? std::max(began, started_) : job.policy_asked);
     evidence.next_policy = PolicyText(next->policy());
   }
   AddMembers(job, evidence);

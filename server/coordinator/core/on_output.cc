@@ -25,7 +25,8 @@ absl::Status Coordinator::Core::CheckOutput(const JobSpec& spec) const {
         "when the job has ended: starling export JOB -o FILE");
   }
   const auto other = by_output_.find(spec.output());
-  if (other == by_output_.end()) return absl::OkStatus();
+  // A dry run may be of a job that is to take the place of the one of its name.
+  if (other == by_output_.end() || other->second == spec.name()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("output: ", spec.output(), " is job ", other->second,
                                                  "'s: name another file, or delete that job"));
 }
@@ -34,6 +35,12 @@ void Coordinator::Core::PlanOutput(Job& job) const {
   if (job.spec().output().empty()) return;
   job.state.mutable_output()->set_state(OutputStatus::WAITING);
   job.state.mutable_output()->set_path(OutputPath(job.spec()));
+}
+
+// It is over, and its values are still needed for its file.
+bool Coordinator::Core::AwaitsOutput(const Job& job) {
+  const OutputStatus::State state = job.state.output().state();
+  return job.over() && (state == OutputStatus::WAITING || state == OutputStatus::WRITING);
 }
 
 // When it is known what is read of the job's values.

@@ -168,6 +168,7 @@ void Coordinator::Core::AddPolicy(Job& job, const Policy& policy, const std::str
   *record.mutable_policy() = policy;
   record.set_by(by);
   record.set_time(WallTimeText());
+  job.policy_asked = now_;
   Log(job, absl::StrCat("policy ", number, ", ", PolicyText(policy), ", was asked for: ", by));
   if (!job.running()) {  // nothing was done under the one before
     record.set_step(0);

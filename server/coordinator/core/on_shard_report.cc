@@ -27,7 +27,6 @@ void Coordinator::Core::On(const ShardReportEvent& event) {
   const bool ours = report.generation() >= generation();
   if (ours && report.sequence() > shard.sequence) {
     shard.sequence = report.sequence();
-    if (memory_awaited_ && report.memory_room() > shard.memory_room.value_or(0)) schedule_ = true;
     shard.memory_room = report.memory_room();
     shard.trouble = std::string(CutUtf8(report.trouble(), limits::kFaultBytesMax));
     shard.dropped.erase(shard.dropped.begin(), shard.dropped.upper_bound(report.orders_seen()));

@@ -21,6 +21,7 @@ namespace {
 
 constexpr size_t kSubmissionsQueuedMax = 1000;  // they wait for a worker to look at their data
 constexpr uint64_t kSubmissionsQueuedBytesMax = 64 << 20;
+constexpr size_t kInspectorsMax = 3;
 constexpr size_t kWorkersShown = 4;          // in a message
 constexpr size_t kDeviceTextBytesMax = 400;  // of each of them
 
@@ -187,28 +188,49 @@ void Coordinator::Core::On(const SubmitEvent& event) {
   }
 }
 
-// An idle worker if there is one. False: none is alive. Leaves worker = 0 then, and while as many
-// submissions are being looked at as fit into the orders of one worker: it is this one's turn later.
+// Preferably one that serves what it is given, and is idle. False: none is alive that has not looked
+// yet. Leaves worker = 0 then, and while as many submissions are being looked at as fit into the orders
+// of one worker: it is this one's turn later.
 bool Coordinator::Core::AskWorkerToInspect(Submission& submission) {
   if (std::exchange(submission.worker, 0) != 0) submission.without_worker = now_;
   const auto asked = std::count_if(submissions_.begin(), submissions_.end(), [](const auto& entry) {
     return entry.second.worker != 0;
   });
   const bool full = static_cast<size_t>(asked) >= limits::kSubmissionsMax;
-  for (const bool idle : {true, false}) {
-    for (const auto& [id, worker] : workers_) {
-      if (!worker.live() || worker.report.draining() || (idle && !worker.idle())) continue;
-      if (full) {
-        submission.without_worker = now_;
-        return true;
-      }
-      submission.worker = id;
-      submission.deadline = std::min(submission.deadline, now_ + options_.inspect_deadline);
-      touched_workers_.insert(id);
-      return true;
-    }
+  const auto rank = [](const Worker& worker) {
+    return 2 * (worker.slow_to_look || !worker.aside.empty()) + !worker.idle();
+  };
+  const Worker* best = nullptr;
+  for (const auto& [id, worker] : workers_) {
+    if (!worker.live() || worker.report.draining() || submission.refused_by.contains(id)) continue;
+    if (best == nullptr || rank(worker) < rank(*best)) best = &worker;
   }
-  return false;
+  if (best == nullptr) return false;
+  if (full) {
+    submission.without_worker = now_;
+    return true;
+  }
+  submission.worker = best->id();
+  submission.deadline = std::min(submission.deadline, now_ + options_.inspect_deadline);
+  touched_workers_.insert(best->id());
+  return true;
+}
+
+absl::Status Coordinator::Core::Submission::Refusal() const {
+  const auto name = [](std::string* out, const auto& entry) { out->append(entry.second); };
+  return absl::Status(error.code(), absl::StrCat(error.message(), " (workers asked: ",
+                                                 absl::StrJoin(refused_by, ", ", name), ")"));
+}
+
+// One worker may lack what the others have: it takes a few to refuse a job, where there are so many.
+void Coordinator::Core::RefuseSubmission(const std::string& key, const absl::Status& error) {
+  Submission& submission = submissions_.at(key);
+  touched_workers_.insert(submission.worker);
+  if (!absl::IsInvalidArgument(submission.error)) submission.error = error;
+  submission.refused_by[submission.worker] = workers_.at(submission.worker).name();
+  submission.deadline = absl::InfiniteFuture();
+  if (submission.refused_by.size() < kInspectorsMax && AskWorkerToInspect(submission)) return;
+  RejectSubmission(key, submission.Refusal());
 }
 
 void Coordinator::Core::RejectSubmission(const std::string& key, absl::Status status) {
@@ -221,7 +243,7 @@ void Coordinator::Core::RejectSubmission(const std::string& key, absl::Status st
 void Coordinator::Core::FinishSubmission(const std::string& key, const Inspection& inspection) {
   const Submission& submission = submissions_.at(key);
   if (!inspection.error().empty()) {
-    return RejectSubmission(key, absl::InvalidArgumentError(inspection.error()));
+    return RefuseSubmission(key, absl::InvalidArgumentError(inspection.error()));
   }
   absl::StatusOr<Job> job = MakeJob(submission, inspection);
   if (!job.ok()) return RejectSubmission(key, job.status());

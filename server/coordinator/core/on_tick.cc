@@ -12,6 +12,7 @@ namespace {
 
 // Of a job's running time a crash of the coordinator forgets no more.
 constexpr absl::Duration kRunningSavePeriod = absl::Seconds(10);
+constexpr absl::Duration kPendingPeriod = absl::Seconds(1);
 
 }  // namespace
 
@@ -37,7 +38,7 @@ void Coordinator::Core::On(const TickEvent&) {
   ExpireSubmissions();
   ForgetDaemons();
   ForgetJobs();
-  for (Job* const pending : JobsIn(PENDING)) NoteTurn(*pending);
+  if (now_ - pending_seen_ >= kPendingPeriod) LookAtPending();
   for (Job* const running : JobsIn(RUNNING)) {
     Job& job = *running;
     if (job.state.roster().members_size() == 0) EndUnserved(job);
@@ -125,31 +126,37 @@ void Coordinator::Core::LoseTheSilent() {
 }
 
 void Coordinator::Core::ExpireSubmissions() {
-  std::vector<std::string> over;
-  std::map<uint64_t, Submission*> waiting;  // the oldest first
-  for (auto& [name, submission] : submissions_) {
-    if (submission.worker == 0) waiting[submission.inspect] = &submission;
-  }
-  for (const auto& [number, submission] : waiting) AskWorkerToInspect(*submission);
+  std::vector<std::string> late;
+  std::map<uint64_t, std::string> waiting;  // the oldest first
   for (const auto& [name, submission] : submissions_) {
-    const bool alone =
-        submission.worker == 0 && now_ >= submission.without_worker + options_.inspector_wait;
-    if (alone || now_ >= submission.deadline) over.push_back(name);
+    if (submission.worker == 0) waiting[submission.inspect] = name;
+    if (submission.worker != 0 && now_ >= submission.deadline) late.push_back(name);
   }
-  for (const std::string& name : over) {
-    const Submission& submission = submissions_.at(name);
-    std::string why;
-    if (submission.worker == 0) {
-      why = absl::StrCat("no worker to look at the data for ",
-                         absl::FormatDuration(now_ - submission.without_worker),
-                         ": start one with `", options_.worker_command, "`");
-    } else {
-      why = absl::StrCat(workers_.at(submission.worker).name(),
-                         " has not looked at the data within ",
-                         absl::FormatDuration(options_.inspect_deadline),
-                         ": see its log, then submit again");
+  size_t asked = submissions_.size() - waiting.size();
+  for (const auto& [number, name] : waiting) {
+    Submission& submission = submissions_.at(name);
+    if (asked >= limits::kSubmissionsMax) {
+      submission.without_worker = now_;
+      continue;
     }
-    RejectSubmission(name, absl::FailedPreconditionError(why));
+    if (AskWorkerToInspect(submission)) {
+      ++asked;
+    } else if (!submission.refused_by.empty()) {
+      RejectSubmission(name, submission.Refusal());
+    } else if (now_ >= submission.without_worker + options_.inspector_wait) {
+      RejectSubmission(name, absl::FailedPreconditionError(absl::StrCat(
+                                 "no worker to look at the data for ",
+                                 absl::FormatDuration(now_ - submission.without_worker),
+                                 ": start one with `", options_.worker_command, "`")));
+    }
+  }
+  for (const std::string& name : late) {
+    Worker& worker = workers_.at(submissions_.at(name).worker);
+    worker.slow_to_look = true;
+    RefuseSubmission(name, absl::FailedPreconditionError(absl::StrCat(
+                               worker.name(), " has not looked at the data within ",
+                               absl::FormatDuration(options_.inspect_deadline),
+                               ": see its log, then submit again")));
   }
 }
 

@@ -99,6 +99,7 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
   for (const Inspection& inspection : report.inspections()) {
     for (auto& [name, submission] : submissions_) {
       if (submission.inspect != inspection.request() || submission.worker != worker.id()) continue;
+      worker.slow_to_look = false;
       FinishSubmission(std::string(name), inspection);
       break;  // the map has changed
     }

@@ -356,6 +356,16 @@ TEST_F(RetentionTest, ByTimeToo) {
   EXPECT_EQ(AskJob<GetJobEvent>("b"), absl::OkStatus());
 }
 
+TEST_F(RetentionTest, AClockThatGoesBackMakesNoJobTheOldest) {
+  KeepJobs(2);
+  RunQuick("a");
+  RunQuick("b");
+  cluster.wall_ahead -= absl::Hours(1);
+  RunQuick("c");
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_THAT(Names(Jobs(0)), ::testing::ElementsAre("c", "b"));
+}
+
 TEST_F(RetentionTest, OffKeepsAll) {
   KeepJobs(std::numeric_limits<size_t>::max());
   for (int i = 0; i < 20; ++i) RunQuick(absl::StrCat("a", i));

@@ -217,16 +217,19 @@ void Coordinator::Core::FinishIfDone(Job& job) {
   const bool known = std::all_of(job.partitions.begin(), job.partitions.end(),
                                  [](const auto& status) { return status.has_value(); });
   if (known && !job.losses_from) job.losses_from = StepsDone(job);
-  const bool abandoned = IsStopped(job) && known && job.state.roster().members_size() == 0;
+  const bool abandoned = IsStopped(job) && known && Serving(job.uid()).empty();
   if (!job.running() || (!job.evaluations.empty() && !abandoned)) return;
   const uint32_t epochs = JobEpochs(job.spec(), job.samples());
   const bool stopped = job.state.epoch() < epochs;
   if (stopped && !job.state.stopping() && !abandoned) return;
   // The last losses may still be on their way.
-  const uint32_t last = stopped ? job.state.epoch() : epochs - 1;
-  const uint64_t epoch_begin = last * StepsInFullEpoch(job.spec(), job.samples());
+  const uint64_t full = StepsInFullEpoch(job.spec(), job.samples());
+  const uint64_t training_end = job.state.training_end();
+  uint32_t last = epochs - 1;
+  if (stopped) last = training_end > 0 ? static_cast<uint32_t>((training_end - 1) / full) : job.state.epoch();
+  const uint64_t epoch_begin = last * full;
   const uint64_t begin = std::max(epoch_begin, job.losses_from.value_or(0));
-  const uint64_t end = stopped ? job.state.training_end()
+  const uint64_t end = stopped ? training_end
                                : epoch_begin + StepsInEpoch(job.spec(), job.samples(), last);
   const uint64_t steps = std::max(end, begin) - begin;
   auto sums = job.train_sums.find(last);
@@ -235,8 +238,10 @@ void Coordinator::Core::FinishIfDone(Job& job) {
   if (!complete && !abandoned && now_ < job.last_cut + options_.metrics_wait) return;
   UpdateTrainLoss(job, last);
   if (job.results.contains(last)) SaveResult(job, last);
-  End(job, SUCCEEDED,
-      stopped ? absl::StrCat("stopped by wallTime at step ", StepsDone(job), " of ", JobStepsOf(job)) : "");
+  if (!stopped) return End(job, SUCCEEDED, "");
+  const uint64_t done = StepsDone(job);
+  if (done == 0) return End(job, FAILED, absl::StrCat("wallTime was over before any of ", JobStepsOf(job), " steps was done"));
+  End(job, SUCCEEDED, absl::StrCat("stopped by wallTime at step ", done, " of ", JobStepsOf(job)));
 }
 
 void Coordinator::Core::End(Job& job, JobState state, const std::string& reason) {
@@ -245,7 +250,9 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
   TellCurve(job, nullptr, nullptr, true);
   job.state.set_steps_done(StepsDone(job));
   job.state.set_running_us(RunningMicros(job));
-  job.state.set_ended_us(absl::ToUnixMicros(wall_));
+  // The wall clock may have gone back; which jobs are the oldest does not change by that.
+  const int64_t last_us = ended_.empty() ? 0 : ended_.rbegin()->first;
+  job.state.set_ended_us(std::max(absl::ToUnixMicros(wall_), last_us));
   job.ended_at = now_;
   if (job.has_loss) job.state.set_train_loss(job.loss);
   SetState(job, state);

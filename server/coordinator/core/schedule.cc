@@ -192,6 +192,13 @@ void Coordinator::Core::NoteTurn(Job& job) {
   Log(job, "later jobs have passed it for long: workers that come free are kept for it for a while");
 }
 
+// What changes without an event that says so: who has waited for how long, and the shards' memory.
+void Coordinator::Core::LookAtPending() {
+  pending_seen_ = now_;
+  for (Job* const pending : JobsIn(PENDING)) NoteTurn(*pending);
+  schedule_ |= memory_awaited_;
+}
+
 const Coordinator::Core::Job* Coordinator::Core::JobWithTurn() const {
   const auto pending = by_state_.find(PENDING);
   if (pending == by_state_.end()) return nullptr;
@@ -258,8 +265,8 @@ std::vector<ShardLoad> Coordinator::Core::LiveShards(bool alone) const {
   for (const auto& [id, shard] : shards_) {
     if (!shard.live()) continue;
     ShardLoad& load = shards.emplace_back(ShardLoad{ShardId(id), shard.elements});
-    const uint64_t room = shard.memory_room.value_or(0);
-    if (room == 0) continue;  // it has not said
+    if (!shard.memory_room) continue;  // it has not said
+    const uint64_t room = *shard.memory_room;
     const auto it = coming.find(id);
     const uint64_t more = it == coming.end() ? 0 : std::min(it->second, shard.planned_bytes);
     load.room_bytes = alone ? room + shard.planned_bytes - more : room - std::min(room, more);

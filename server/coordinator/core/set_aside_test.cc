@@ -179,6 +179,21 @@ TEST_F(SetAsideTest, AWorkerWithOtherDataDoesNotJoin) {
   ASSERT_TRUE(Ends("a", SUCCEEDED));
 }
 
+// It is idle, but what it sees may be wrong.
+TEST_F(SetAsideTest, AWorkerThatWasSetAsideIsTheLastToLookAtAJob) {
+  Workers(1);
+  cluster.workers["worker-0"].data_digest = 0xAB;
+  Submit(Ssp("a", 1, 50));
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 1; }));
+  cluster.AddWorker("worker-1");
+  cluster.workers["worker-1"].data_digest = 0xCD;
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").reason() != ""; }));
+  Submit(Ssp("b", 1, 1));
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  ASSERT_TRUE(Ends("b", SUCCEEDED));
+  EXPECT_EQ(cluster.workers["worker-1"].items, 0u);
+}
+
 // ---- Workers that report and do not get on ----
 
 CoordinatorOptions Hurried() {

@@ -212,6 +212,28 @@ TEST_F(OutputTest, AFailureIsShownAndTheJobStaysSucceeded) {
   EXPECT_THAT(Read(), Each("newest"));
 }
 
+TEST_F(OutputTest, AJobIsNotDeletedBeforeItsFileIsThere) {
+  CoordinatorOptions keep_none;
+  keep_none.output_root = "/outputs";
+  keep_none.keep_ended_jobs = 0;
+  cluster.UseOptions(keep_none);
+  cluster.StartCoordinator();
+  Submit(WithOutput("a"));
+  ASSERT_TRUE(cluster.RunUntil([&] { return Output().state() == OutputStatus::WRITING; }));
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_THAT(std::string(AskJob<DeleteJobEvent>("a").message()),
+              HasSubstr("the values of job a are being written to /outputs/runs/a.safetensors"));
+  cluster.Step(OutputWrittenEvent{1, 4096});
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_THAT(std::string(AskJob<GetJobEvent>("a").message()), HasSubstr("--keep-ended-jobs 0"));
+}
+
+TEST_F(OutputTest, ADryRunMayNameTheFileOfTheJobThatItWouldReplace) {
+  Submit(WithOutput("a"));
+  EXPECT_TRUE(std::holds_alternative<SubmitReply>(cluster.Submit(WithOutput("a"), 0, /*dry_run=*/true)));
+  EXPECT_TRUE(std::holds_alternative<absl::Status>(cluster.Submit(WithOutput("b"), 0, /*dry_run=*/true)));
+}
+
 TEST_F(OutputTest, OnlyTheValuesOfAJobThatSucceededAreWritten) {
   Submit(WithOutput("a"));
   RunTo(10);

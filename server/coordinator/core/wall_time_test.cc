@@ -108,6 +108,32 @@ TEST_F(WallTimeTest, WithoutAWorkerItEndsAsItIs) {
   EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("stopped by wallTime at step "));
 }
 
+TEST_F(WallTimeTest, AJobOfWhichNothingWasDoneDidNotSucceed) {
+  Workers(1);
+  cluster.workers["worker-0"].prepares = false;
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.mutable_stop()->set_wall_time_seconds(3);
+  Submit(spec);
+  ASSERT_TRUE(Ends("a", FAILED));
+  EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("wallTime was over before any of "));
+}
+
+// Its last epoch's, also where that was complete.
+TEST_F(WallTimeTest, WaitsForTheLastLossesAtAnEpochsEndToo) {
+  JobSpec spec = MiniCluster::Spec("a", Policy::BSP, 1, 1);
+  spec.clear_evaluate();
+  cluster.train_samples = spec.batch().global();  // a step to an epoch
+  spec.mutable_stop()->set_epochs(10'000);
+  Workers(1);
+  spec.mutable_stop()->set_wall_time_seconds(3);
+  Submit(spec);
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").running_seconds() > 2.9; }));
+  cluster.workers["worker-0"].holds_losses = true;
+  const absl::Time begin = cluster.now;
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_GE(cluster.now - begin, absl::Seconds(1));  // metrics_wait
+}
+
 TEST_F(WallTimeTest, WhileItEndsItsPolicyStays) {
   Start(Ssp("a", 1, 1), 1);
   cluster.workers["worker-0"].idle_hands = true;

@@ -31,7 +31,7 @@ absl::StatusOr<OwnedFd> CurveWriter::OpenFolder(const std::string& folder) const
   const std::filesystem::path relative =
       std::filesystem::path(folder).lexically_normal().lexically_relative(
           std::filesystem::path(root_).lexically_normal());
-  if (root_.empty() || relative.empty() || relative == "." || *relative.begin() == "..") {
+  if (root_.empty() || relative.empty() || *relative.begin() == "..") {
     return absl::FailedPreconditionError(
         absl::StrCat(folder, " does not lie beneath --tensorboard-root ",
                      root_.empty() ? "(none)" : root_));

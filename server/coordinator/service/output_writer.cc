@@ -1,14 +1,11 @@
 #include "server/coordinator/service/output_writer.h"
 
-#include <fcntl.h>
-
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/beneath.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/safetensors/safetensors.h"
 #include "common/values/model_file.h"
@@ -16,7 +13,7 @@
 namespace starling {
 namespace {
 
-constexpr absl::Duration kReadDeadline = absl::Hours(1);
+constexpr absl::Duration kReadDeadline = absl::Hours(1);  // all attempts
 // A shard whose streams broke is back within this, or its values are gone.
 constexpr int kAttempts = 10;
 constexpr absl::Duration kBetweenAttempts = absl::Seconds(1);
@@ -25,11 +22,7 @@ constexpr absl::Duration kStopPoll = absl::Milliseconds(50);
 absl::StatusOr<OwnedFd> OpenFolderOf(const std::string& root, absl::string_view output) {
   STARLING_ASSIGN_OR_RETURN(const BeneathRoot beneath, BeneathRoot::Open(root));
   const size_t slash = output.rfind('/');
-  if (slash != output.npos) return beneath.OpenFolder(output.substr(0, slash), /*make=*/true);
-  OwnedFd folder(open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.open()) return folder;
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot open the folder ", root, ": ", std::strerror(errno)));
+  return beneath.OpenFolder(slash == output.npos ? "." : output.substr(0, slash), /*make=*/true);
 }
 
 }  // namespace
@@ -52,15 +45,16 @@ void OutputWriter::Write(const JobReply& job, Done done) {
 }
 
 absl::StatusOr<uint64_t> OutputWriter::AttemptUntilShardsAreThere(const JobReply& job) const {
+  const absl::Time deadline = MonotonicNow() + kReadDeadline;
   for (int attempt = 1;; ++attempt) {
-    absl::StatusOr<uint64_t> bytes = stop_ ? absl::CancelledError("") : Attempt(job);
+    absl::StatusOr<uint64_t> bytes = stop_ ? absl::CancelledError("") : Attempt(job, deadline);
     if (!absl::IsUnavailable(bytes.status()) || attempt == kAttempts) return bytes;
-    const absl::Time next = absl::Now() + kBetweenAttempts;
-    while (!stop_ && absl::Now() < next) absl::SleepFor(kStopPoll);
+    const absl::Time next = MonotonicNow() + kBetweenAttempts;
+    while (!stop_ && MonotonicNow() < next) absl::SleepFor(kStopPoll);
   }
 }
 
-absl::StatusOr<uint64_t> OutputWriter::Attempt(const JobReply& job) const {
+absl::StatusOr<uint64_t> OutputWriter::Attempt(const JobReply& job, absl::Time deadline) const {
   if (root_.empty() || read_ == nullptr) {
     return absl::FailedPreconditionError(
         "this coordinator writes no files: it was started without --output-root");
@@ -77,7 +71,7 @@ absl::StatusOr<uint64_t> OutputWriter::Attempt(const JobReply& job) const {
   };
   if (!writer.ok()) return of_file(writer.status());
   STARLING_RETURN_IF_ERROR(read_(
-      job, layout, point, absl::Now() + kReadDeadline,
+      job, layout, point, deadline,
       [&](const Slice&, absl::Span<const float> values) { return of_file(writer->AppendFloats(values)); },
       stop_));
   STARLING_RETURN_IF_ERROR(of_file(writer->Finish()));

@@ -41,7 +41,7 @@ class OutputWriter {
   void Stop();
 
  private:
-  absl::StatusOr<uint64_t> Attempt(const JobReply& job) const;
+  absl::StatusOr<uint64_t> Attempt(const JobReply& job, absl::Time deadline) const;
   absl::StatusOr<uint64_t> AttemptUntilShardsAreThere(const JobReply& job) const;
 
   const std::string root_;

@@ -63,10 +63,10 @@ void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
     if (Refused(reply.status())) return callbacks_.on_failed(reply.status());
     if (!ever_registered_ && now - silent_since_ >= options_.register_deadline) {
       return callbacks_.on_failed(absl::DeadlineExceededError(
-          NoCoordinator(options_.coordinator, silent_since_, now, reply.status())));
+          NoCoordinator(options_.coordinator, now - silent_since_, reply.status())));
     }
     Complain(reply.status());
-    readiness_.Set(NoCoordinator(options_.coordinator, silent_since_, now, reply.status()));
+    readiness_.Set(NoCoordinator(options_.coordinator, now - silent_since_, reply.status()));
     loop_->PostAfter(kRetryDelay, [this] { Register(); });
     return;
   }
@@ -101,7 +101,7 @@ void ShardReporter::Complain(const absl::Status& status) {
   if (now - complained_ < kComplaintInterval) return;
   complained_ = now;
   if (!Refused(status)) {
-    spdlog::warn("{}", NoCoordinator(options_.coordinator, silent_since_, now, status));
+    spdlog::warn("{}", NoCoordinator(options_.coordinator, now - silent_since_, status));
     return;
   }
   spdlog::error(

@@ -353,7 +353,7 @@ class GrpcShard final : public ShardRuntime {
               DropAll();
             },
             [this](const absl::Status& status) { on_failed_(status); },
-            [this] { return std::min(memory_->room(), ShardMemory::ShareOf(AvailableMemoryBytes())); },
+            [this] { return std::min(memory_->room(), ForJobs(AvailableMemoryBytes())); },
         });
     control_.Post([this] { reporter_->Start(); });
     for (const auto& owner : owners_) Tick(owner.get());
@@ -530,6 +530,12 @@ class GrpcShard final : public ShardRuntime {
     reporter_->Drop(uid);
   }
 
+  // Of what is available, without what readers may pin.
+  uint64_t ForJobs(uint64_t available) const {
+    const uint64_t share = ShardMemory::ShareOf(available);
+    return share - std::min(share, memory_->old_values_room());
+  }
+
   absl::Status CheckMemory(const ShardJobPlan& plan, const ShardJob& job) const {
     uint64_t wanted = 0;
     for (const PartitionOrders& partition : job.partitions()) {
@@ -542,13 +548,11 @@ class GrpcShard final : public ShardRuntime {
       if (job.policy().policy().kind() == Policy::BSP) wanted += plan.BspBytesMore(id);
     }
     const uint64_t available = AvailableMemoryBytes();
-    const uint64_t share = ShardMemory::ShareOf(available);
-    const uint64_t for_readers = memory_->old_values_room();
-    if (wanted <= share - std::min(share, for_readers)) return absl::OkStatus();
+    if (wanted <= ForJobs(available)) return absl::OkStatus();
     return absl::ResourceExhaustedError(
         absl::StrCat("shard ", options_.name, " would need ", wanted >> 20, " MiB for its part of job ",
                      job.job().spec().name(), ", and ", available >> 20,
-                     " MiB are available, of which ", for_readers >> 20,
+                     " MiB are available, of which ", memory_->old_values_room() >> 20,
                      " MiB are for values that readers have not read yet; add shards, or memory"));
   }
 

@@ -24,6 +24,7 @@ from tools.testing import report  # noqa: E402  (found by the line above)
 
 CASES = Path(__file__).with_name("cases.txt")
 BEFORE = "3c03bd8"  # the newest commit without any of the mends
+NOT_BUILT = "there is no such target, or it does not build"
 Test = collections.namedtuple("Test", "target name")
 Row = collections.namedtuple("Row", "id what kind text tests")
 
@@ -112,7 +113,7 @@ def verdict(root, results, test):
     """"passed", or what is wrong."""
     result = results.get(test.target)
     if result is None:
-        return "there is no such target, or it does not build"
+        return NOT_BUILT
     if test.name in result.cases:
         return "passed" if result.cases[test.name] else "failed"
     if test.name == "-":
@@ -126,16 +127,19 @@ def verdict(root, results, test):
 
 
 def judge(root, rows, wanted):
+    """How many rows are bad, and how often each verdict was."""
+    verdicts = collections.Counter()
     results = run_targets(root, {test.target for row in rows for test in row.tests})
     bad = 0
     for row in rows:
         found = [(test, verdict(root, results, test)) for test in row.tests]
         good = row.kind != "open" and all(wanted(text) for _, text in found)
         bad += not good
+        verdicts.update(text for _, text in found)
         print(f"{'   ' if good else 'BAD'} {row.id:5} {row.what[:70]:70} {row.text if not found else ''}")
         for test, text in found:
             print(f"          {'' if wanted(text) else 'BAD '}{test.target} {test.name}: {text}")
-    return bad
+    return bad, verdicts
 
 
 def summary(rows):
@@ -161,11 +165,14 @@ def prove(rows):
     os.rmdir(place)
     try:
         check_out_before(place)
-        bad = judge(Path(place), [row for row in rows if row.kind == "test"], lambda text: text != "passed")
+        bad, verdicts = judge(Path(place), [row for row in rows if row.kind == "test"], lambda text: text != "passed")
     finally:
         bazel(place, "shutdown", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         subprocess.run(["git", "worktree", "remove", "--force", place], cwd=ROOT, check=False)
-    print(f"figure: {summary(rows)}; on {BEFORE} {bad} rows have a test that passes")
+    missing = verdicts[NOT_BUILT]
+    print(f"figure: {summary(rows)}; on {BEFORE} {bad} rows have a test that passes; {verdicts.total()} tests: "
+          f"{verdicts.total() - missing - verdicts['passed']} ran and failed, {missing} do not build, since what "
+          f"they call is not there")
     return bad
 
 
@@ -180,7 +187,7 @@ def main():
     if options.rows:
         bad = sum(row.kind == "open" for row in rows)
     else:
-        bad = judge(ROOT, rows, lambda text: text == "passed")
+        bad, _ = judge(ROOT, rows, lambda text: text == "passed")
     print(f"figure: {summary(rows)}; {bad} rows without evidence that holds")
     return 1 if bad else 0
 
