@@ -87,6 +87,7 @@ void ShardNode::Report() {
   ShardReport report;
   report.set_shard(id_);
   report.set_incarnation(incarnation_);
+  report.set_memory_room(uint64_t{1} << 40);
   report.set_sequence(++sequence_);
   report.set_generation(generation_);
   report.set_cluster(cluster_of_values_);
