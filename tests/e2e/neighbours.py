@@ -25,8 +25,7 @@ from tests.e2e.strangers import listening_ports, stalled_reader
 RATIO_MIN = 0.9
 STALLED_READERS = 100
 SUBMISSIONS = 100
-HIDDEN = [512, 128]
-WIDEST = 2  # the slice of the weights between those: 256 KiB, more than HTTP/2's first window; partition 0
+HIDDEN = [512, 128]  # slice 0 of the job, in partition 0, has 256 KiB: more than HTTP/2's first window
 LONG_EPOCH_BYTES = 1_000_000_000  # a sample, and a step, for each
 # Each process sees the file in its own working directory, so each may see another one.
 TABLE = "/proc/self/cwd/table.csv"
@@ -150,7 +149,7 @@ def stalled_readers(scene):
     shard = next(name for name in ("shard-0", "shard-1")
                  if port in listening_ports(scene.processes[name].pid))
     connections = [stalled_reader(("127.0.0.1", port), protocol_number(), int(reply["status"]["uid"]),
-                                  piece=WIDEST, partition=0) for _ in range(STALLED_READERS)]
+                                  piece=0, partition=0) for _ in range(STALLED_READERS)]
 
     def pinned():
         page = scene.ask(shard, "/metrics")[2]
