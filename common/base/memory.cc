@@ -1,6 +1,7 @@
 #include "common/base/memory.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,6 +38,13 @@ uint64_t GroupBytes() {
 }  // namespace
 
 uint64_t AvailableMemoryBytes() { return std::min(SystemBytes(), GroupBytes()); }
+
+void ReturnFreedMemory() {
+#ifndef STARLING_SANITIZED
+  constexpr size_t kKept = 64 << 20;  // that the next messages take
+  if (mallinfo2().fordblks > kKept) malloc_trim(kKept);
+#endif
+}
 
 // Without memory of its own: daemons ask for it all the time.
 uint64_t PeakResidentBytes() {

@@ -12,6 +12,11 @@ namespace starling {
 // the control group leaves, whichever is less. UINT64_MAX where neither is known.
 uint64_t AvailableMemoryBytes();
 
+// Memory that was freed and lies in the process goes back to the system: what others, and
+// AvailableMemoryBytes, take for used is free again. While it runs, up to some 100 ms, allocations wait:
+// for a job's end, not for its steps. Thread-safe.
+void ReturnFreedMemory();
+
 // The greatest resident memory that this process has had, since it began or since the last call of
 // ForgetPeakResidentBytes that the system allowed. 0: not known.
 uint64_t PeakResidentBytes();

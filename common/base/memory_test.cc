@@ -1,9 +1,14 @@
 #include "common/base/memory.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <memory>
+#include <vector>
 
 namespace starling {
 namespace {
@@ -33,6 +38,32 @@ TEST(Memory, FloatsAreAligned) {
     for (size_t i = 0; i < n; ++i) floats.get()[i] = static_cast<float>(i);
   }
 }
+
+#ifndef STARLING_SANITIZED
+uint64_t ResidentBytes() {
+  uint64_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Between what was freed something is still held, so the heap does not shrink by itself.
+TEST(Memory, WhatWasFreedGoesBackToTheSystem) {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  constexpr size_t kBlock = 1 << 20, kBlocks = 400;
+  std::vector<std::unique_ptr<char[]>> blocks;
+  for (size_t i = 0; i < kBlocks; ++i) {
+    blocks.push_back(std::make_unique<char[]>(kBlock));  // zeroed: every page is there
+  }
+  const uint64_t full = ResidentBytes();
+  for (size_t i = 0; i < kBlocks; ++i) {
+    if (i % 100 != 99) blocks[i].reset();
+  }
+  EXPECT_GT(ResidentBytes() + 100 * kBlock, full) << "freeing alone gives nothing back";
+  ReturnFreedMemory();
+  EXPECT_LT(ResidentBytes() + 200 * kBlock, full);
+}
+#endif
 
 }  // namespace
 }  // namespace starling

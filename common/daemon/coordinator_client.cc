@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/base/recycler.h"
@@ -26,7 +27,8 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
  public:
   GrpcCoordinatorClient(const std::string& address, const Identity& self,
                         std::shared_ptr<const LinkSecurity> security)
-      : self_(IdentityToString(self)),
+      : address_(address),
+        self_(IdentityToString(self)),
         stub_(CoordinatorService::NewStub(
             MakeChannel(address, std::move(security), {PeerRole::kCoordinator}))) {
     absl::MutexLock lock(&mutex_);
@@ -58,6 +60,11 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
   }
 
  private:
+  absl::Status NoCoordinatorThere() const {
+    return absl::UnimplementedError(absl::StrCat(
+        "what listens at ", address_, " is no coordinator: a shard or a worker has other ports"));
+  }
+
   template <typename Request, typename Reply>
   struct Call {
     std::optional<grpc::ClientContext> context;
@@ -92,7 +99,8 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
       if (status.ok()) {
         call->done(std::move(call->reply));
       } else {
-        call->done(FromGrpc(status));
+        call->done(status.error_code() == grpc::StatusCode::UNIMPLEMENTED ? NoCoordinatorThere()
+                                                                           : FromGrpc(status));
       }
       grpc::ClientContext* const over = &*call->context;
       std::shared_ptr<Call<Request, Reply>> last = std::move(call->self);
@@ -102,6 +110,7 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
     });
   }
 
+  const std::string address_;
   const std::string self_;  // as text
   const std::unique_ptr<CoordinatorService::Stub> stub_;
   absl::Mutex mutex_;

@@ -13,6 +13,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/beneath.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/config/duration.h"
@@ -20,6 +21,7 @@
 #include "common/daemon/daemon.h"
 #include "common/daemon/daemon_service.h"
 #include "common/daemon/malloc.h"
+#include "common/protocol/limits.h"
 #include "common/transport/transport.h"
 #include "common/version/version.h"
 #include "server/coordinator/admin/cluster_pages.h"
@@ -62,6 +64,11 @@ absl::Status TakeRetention(const CoordinatorFlags& flags, CoordinatorOptions* op
   if (jobs == "all") {
     options->keep_ended_jobs = std::numeric_limits<size_t>::max();
   } else if (absl::SimpleAtoi(jobs, &count)) {
+    if (count >= limits::kJobsMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--keep-ended-jobs: a coordinator has at most ", limits::kJobsMax,
+                       " jobs, those that live included; expected fewer, or \"all\", got ", count));
+    }
     options->keep_ended_jobs = count;
   } else if (!jobs.empty()) {
     return absl::InvalidArgumentError(
@@ -92,6 +99,11 @@ absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_r
   const std::string& state = coordinator_flags.state;
   STARLING_RETURN_IF_ERROR(CheckRoot("--tensorboard-root", coordinator_flags.tensorboard_root));
   STARLING_RETURN_IF_ERROR(CheckRoot("--output-root", coordinator_flags.output_root));
+  if (const std::string& root = coordinator_flags.output_root; !root.empty()) {
+    if (const auto opened = BeneathRoot::Open(root); !opened.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--output-root: ", opened.status().message()));
+    }
+  }
   const Identity self{PeerRole::kCoordinator, flags.name};
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin, StartAdminPort(flags, self));
   absl::StatusOr<std::unique_ptr<StateStore>> store = OpenState(state);

@@ -1,4 +1,6 @@
 // starling generate: continues a text, or a sequence of tokens.
+#include <cmath>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -76,6 +78,7 @@ absl::Status GenerateTo(const GenerateVerbOptions& options, const Connector& con
   Printer printer(bytes, context.out);
   GenerateOptions generate;
   generate.tokens_max = options.max_new;
+  if (std::isnan(options.temperature)) return absl::InvalidArgumentError("--temperature: expected a number, got nan");
   generate.sampler = {.temperature = options.temperature, .top_k = options.top_k};
   generate.seed = options.seed;
   bool begun = false;

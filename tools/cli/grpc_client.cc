@@ -89,6 +89,7 @@ class GrpcClient : public Client {
       // No call is cancelled here: it is what a coordinator that goes down leaves of one.
       const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
                                absl::IsCancelled(status);
+      if (absl::IsUnimplemented(status)) return NoCoordinatorThere();
       if (!unreachable) return status;
       if (first.empty()) first = std::string(status.message());
       if (MonotonicNow() - begin >= options_.patience)
@@ -114,6 +115,12 @@ class GrpcClient : public Client {
       all->set_next(page->next());
     }
     return all;
+  }
+
+  absl::Status NoCoordinatorThere() const {
+    return absl::UnavailableError(absl::StrCat(
+        "what listens at ", options_.address, " is no coordinator: a shard or a worker has other ports; give the "
+        "coordinator's address with --coordinator HOST:PORT, or STARLING_COORDINATOR"));
   }
 
   absl::Status Unreachable(const absl::Status& last, const std::string& first,

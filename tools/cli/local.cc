@@ -128,6 +128,7 @@ int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directo
     return Registered(*client);
   };
   options.say = [&](const std::string& line) { announcer.Err(line); };
+  options.orphaned = [&] { return !lock->in_place(); };
   local::Cluster cluster(std::move(options));
   const absl::Status started = cluster.Start();
   client.reset();

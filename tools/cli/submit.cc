@@ -48,7 +48,9 @@ absl::Status MakePlace(const SubmitRequest& submission, Client& client, Context&
   SubmitRequest check = submission;
   check.set_dry_run(true);
   if (const auto reply = Submit(check, client, context); !reply.ok()) return reply.status();
-  if (const absl::Status status = client.DeleteJob(name); !status.ok()) return status;
+  const absl::Status deleted = client.DeleteJob(name);
+  if (absl::IsNotFound(deleted)) return absl::OkStatus();  // another client was first
+  if (!deleted.ok()) return deleted;
   context.err << "deleted " << name << " (" << JobState_Name(there->status().state()) << ")\n";
   return absl::OkStatus();
 }

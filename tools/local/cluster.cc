@@ -190,6 +190,9 @@ void Cluster::Supervise() {
     for (const Daemon& daemon : daemons_) next = std::min(next, daemon.start_again);
     const auto signal = TakeSignal(next - MonotonicNow());
     if (signal && IsStop(*signal)) return;
+    if (options_.orphaned && options_.orphaned()) {
+      return options_.say(absl::StrCat("the state folder ", options_.directory.root(), " is gone: nobody could find or stop this cluster"));
+    }
     Reap([this](Daemon& daemon, int wait_status) { OnDeath(daemon, wait_status); });
     LaunchDue();
   }

@@ -41,6 +41,7 @@ struct ClusterOptions {
   // a second or so.
   std::function<absl::StatusOr<std::set<std::string>>(const std::string& address)> registered;
   std::function<void(const std::string& line)> say;  // progress, for people
+  std::function<bool()> orphaned;  // the state folder is gone; asked about once a second. May be empty
 };
 
 // Used on the main thread alone, with signals held (process.h). The processes are named coordinator,
@@ -55,7 +56,7 @@ class Cluster {
   // waited, and how long. On error everything is stopped again.
   absl::Status Start();
 
-  // Starts dead processes again, until SIGINT, SIGTERM or SIGHUP comes.
+  // Starts dead processes again, until SIGINT, SIGTERM or SIGHUP comes, or the cluster is orphaned.
   void Supervise();
 
   // SIGTERM to the workers, then to the shards, then to the coordinator; what is left after 5 s, or at a

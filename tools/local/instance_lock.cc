@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 extern "C" {  // glibc 2.36 forgets to say so
@@ -51,6 +52,11 @@ absl::StatusOr<InstanceLock> InstanceLock::Take(const std::string& path) {
   whole = WholeFile();
   const pid_t holder = fcntl(fd, F_GETLK, &whole) == 0 ? whole.l_pid : 0;
   return absl::AlreadyExistsError(absl::StrCat("process ", holder, " holds ", path));
+}
+
+bool InstanceLock::in_place() const {
+  struct stat file = {};
+  return fstat(fd_, &file) == 0 && file.st_nlink > 0;
 }
 
 InstanceLock::~InstanceLock() {

@@ -23,6 +23,9 @@ class InstanceLock {
   InstanceLock& operator=(InstanceLock&&) = delete;
   ~InstanceLock();
 
+  // False: the file was deleted meanwhile, so nobody else meets this lock.
+  bool in_place() const;
+
  private:
   explicit InstanceLock(int fd) : fd_(fd) {}
   int fd_;

@@ -70,6 +70,9 @@ class LocalTest : public ::testing::Test {
 
 bool Runs(pid_t pid) { return pid > 0 && kill(pid, 0) == 0; }
 
+// Of one process: -1 would be all that there are.
+bool Kill(pid_t pid, int signal) { return pid > 0 && kill(pid, signal) == 0; }
+
 TEST_F(LocalTest, StartsAllAndStopsAll) {
   Cluster cluster(Options());
   const absl::Status status = cluster.Start();
@@ -160,13 +163,13 @@ TEST_F(LocalTest, StartsDeadProcessesAgainAndTheCoordinatorAtItsAddress) {
   EXPECT_NE(page_port, "");
   for (const char* name : {"worker-0", "coordinator", "shard-1"}) {
     const pid_t before = Pid(name);
-    ASSERT_EQ(kill(before, SIGKILL), 0);
+    ASSERT_TRUE(Kill(before, SIGKILL));
     EXPECT_TRUE(Eventually([&] { return Pid(name) != before && Runs(Pid(name)); })) << name;
   }
   EXPECT_TRUE(Eventually([&] { return ReadSmallFile(directory_->PortPath("coordinator")).value_or("") == address; }));
   EXPECT_EQ(ReadSmallFile(directory_->AdminPortPath("coordinator")).value_or(""), page_port);
   const pid_t worker = Pid("worker-0");
-  kill(supervised.pid(), SIGTERM);
+  ASSERT_TRUE(Kill(supervised.pid(), SIGTERM));
   EXPECT_EQ(supervised.Join(), 0);
   EXPECT_FALSE(Runs(worker));
 }
@@ -180,7 +183,7 @@ TEST_F(LocalTest, WithoutRestartTheDeadStayDead) {
   Supervised supervised(std::move(options));
   ASSERT_TRUE(Eventually([&] { return directory_->ReadAddress().ok(); }));
   const pid_t before = Pid("worker-0");
-  kill(before, SIGKILL);
+  ASSERT_TRUE(Kill(before, SIGKILL));
   ASSERT_TRUE(Eventually([&] { return ReadSmallFile(directory_->root() + "/said").ok(); }));
   const std::string said = *ReadSmallFile(directory_->root() + "/said");
   EXPECT_THAT(said, HasSubstr("worker-0 (process"));
@@ -189,12 +192,25 @@ TEST_F(LocalTest, WithoutRestartTheDeadStayDead) {
   EXPECT_EQ(Pid("worker-0"), -1);
 }
 
+TEST_F(LocalTest, AClusterThatNobodyCanFindEnds) {
+  ClusterOptions options = Options();
+  const std::string gone = directory_->root() + "/gone";
+  options.orphaned = [gone] { return ReadSmallFile(gone).ok(); };
+  Supervised supervised(std::move(options));
+  ASSERT_TRUE(Eventually([&] { return directory_->ReadAddress().ok(); }));
+  const pid_t worker = Pid("worker-0");
+  ASSERT_TRUE(Runs(worker));
+  ASSERT_TRUE(WriteSmallFile(gone, "").ok());
+  EXPECT_EQ(supervised.Join(), 0);
+  EXPECT_FALSE(Runs(worker));
+}
+
 TEST_F(LocalTest, NoProcessOutlivesASupervisorThatIsKilled) {
   Supervised supervised(Options());
   ASSERT_TRUE(Eventually([&] { return directory_->ReadAddress().ok(); }));
   const pid_t shard = Pid("shard-0");
   ASSERT_TRUE(Runs(shard));
-  kill(supervised.pid(), SIGKILL);
+  ASSERT_TRUE(Kill(supervised.pid(), SIGKILL));
   supervised.Join();
   // Its new parent may take a moment to reap it: a zombie has no command line.
   EXPECT_TRUE(Eventually([&] {
@@ -258,7 +274,11 @@ TEST_F(LocalTest, ALockHasOneHolderAndDiesWithIt) {
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
-  EXPECT_TRUE(InstanceLock::Take(path).ok());
+  const auto third = InstanceLock::Take(path);
+  ASSERT_TRUE(third.ok());
+  EXPECT_TRUE(third->in_place());
+  unlink(path.c_str());
+  EXPECT_FALSE(third->in_place());
 }
 
 TEST_F(LocalTest, ADetachedProcessAnnouncesAndGoesOn) {

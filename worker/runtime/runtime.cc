@@ -178,7 +178,7 @@ void WorkerRuntime::OnRegisterFailed(const absl::Status& status) {
   if (!registered_once_ && now - started_ > options_.coordinator_timeout) {
     return Carry(action::Exit{absl::UnavailableError(text)});
   }
-  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
+  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) || absl::IsUnimplemented(status)) {
     return Carry(action::Exit{status});  // asking again changes nothing
   }
   spdlog::warn("{}", text);
@@ -408,6 +408,7 @@ void WorkerRuntime::Carry(action::Prepare action) {
     }
     dropped.WaitForNotification();
     if (closed) return;
+    ReturnFreedMemory();
     ForgetPeakResidentBytes();
     const absl::StatusOr<Device*> device = devices_->For(description.spec().device());
     const std::string shared = device.ok() ? SharedMemoryNotice(**device) : "";
@@ -464,6 +465,10 @@ void WorkerRuntime::Carry(action::CloseJob action) {
   open_requests_.clear();
   newest_pull_.clear();
   ReleaseForgotten(/*snapshot_too=*/true);
+  background_.Post([this] {
+    compute_->WaitUntilStopped();  // it leaves the job
+    ReturnFreedMemory();
+  });
 }
 
 void WorkerRuntime::Carry(action::Inspect action) {

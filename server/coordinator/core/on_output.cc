@@ -11,6 +11,7 @@
 namespace starling {
 
 std::string Coordinator::Core::OutputPath(const JobSpec& spec) const {
+  if (options_.output_root.empty()) return spec.output();  // of another coordinator before
   return absl::StrCat(options_.output_root, options_.output_root.ends_with('/') ? "" : "/",
                       spec.output());
 }

@@ -65,7 +65,8 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
   STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));
   STARLING_RETURN_IF_ERROR(config::ValidateSpec(spec));
   STARLING_RETURN_IF_ERROR(CheckShares(spec));
-  if (by_name_.size() >= limits::kJobsMax) {
+  const bool in_place_of_another = request.dry_run() && by_name_.contains(spec.name());
+  if (by_name_.size() >= limits::kJobsMax && !in_place_of_another) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "there are ", by_name_.size(), " jobs, and that is the most: delete what you do not need (starling "
         "delete NAME ..., starling delete --ended), or start the coordinator with a smaller "

@@ -109,7 +109,17 @@ absl::Status SqliteStore::Apply(const StoreBatch& batch) {
   if (status.ok()) status = Execute("COMMIT");
   // The original error is the one to report, whatever becomes of this.
   if (!status.ok()) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
-  return status;
+  return status.ok() ? CheckInPlace() : status;
+}
+
+// What is stored in a file that has no name any more is lost with the process.
+absl::Status SqliteStore::CheckInPlace() const {
+  int moved = 0;
+  sqlite3_file_control(db_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+  if (moved == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("the coordinator's state in ", path_,
+                                          " was deleted, moved or replaced while it ran: put a copy back, or name "
+                                          "another file (running jobs are lost then)"));
 }
 
 absl::Status SqliteStore::Write(const StoreBatch& batch) {

@@ -32,6 +32,7 @@ class SqliteStore : public StateStore {
 
   absl::Status Initialize();
   absl::Status CheckSchema();
+  absl::Status CheckInPlace() const;
   absl::Status Execute(const char* sql);
   absl::Status Write(const StoreBatch& batch);
   absl::Status RunOnce(sqlite3_stmt* statement);

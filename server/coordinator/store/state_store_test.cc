@@ -126,6 +126,16 @@ TEST(SqliteStore, ABatchIsAtomicWhereverTheLogIsTorn) {
   EXPECT_GT(different, 3) << "cuts hit different batches";
 }
 
+TEST(SqliteStore, AFileThatIsGoneStoresNothing) {
+  const std::string path = NewFolder() + "/state.db";
+  const auto store = MustOpen(path);
+  ASSERT_TRUE(store->Apply({{{"a", "1"}}, {}}).ok());
+  std::filesystem::remove(path);
+  const absl::Status status = store->Apply({{{"b", "2"}}, {}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("was deleted, moved or replaced"), absl::string_view::npos) << status;
+}
+
 TEST(SqliteStore, ADamagedFileIsAClearError) {
   const std::string path = NewFolder() + "/state.db";
   std::ofstream(path) << std::string(8192, 'z');

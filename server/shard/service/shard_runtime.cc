@@ -520,6 +520,7 @@ class GrpcShard final : public ShardRuntime {
     ending_left_.erase(uid);
     routes_.End(uid);
     reporter_->End(held.run(), held.value_bytes());
+    ReturnMemorySoon();
   }
 
   void DropJob(JobUid uid) {
@@ -528,6 +529,17 @@ class GrpcShard final : public ShardRuntime {
     ending_.erase(uid);
     ending_left_.erase(uid);
     reporter_->Drop(uid);
+    ReturnMemorySoon();
+  }
+
+  // Once for all jobs that end meanwhile; by then the owners have left what they held.
+  void ReturnMemorySoon() {
+    constexpr absl::Duration kReturnMemoryAfter = absl::Seconds(1);
+    if (std::exchange(returns_memory_, true)) return;
+    control_.PostAfter(kReturnMemoryAfter, [this] {
+      returns_memory_ = false;
+      ReturnFreedMemory();
+    });
   }
 
   // Of what is available, without what readers may pin.
@@ -547,6 +559,8 @@ class GrpcShard final : public ShardRuntime {
       // The policy may have been set while the job waited for workers.
       if (job.policy().policy().kind() == Policy::BSP) wanted += plan.BspBytesMore(id);
     }
+    if (wanted <= ForJobs(AvailableMemoryBytes())) return absl::OkStatus();
+    ReturnFreedMemory();
     const uint64_t available = AvailableMemoryBytes();
     if (wanted <= ForJobs(available)) return absl::OkStatus();
     return absl::ResourceExhaustedError(
@@ -634,6 +648,7 @@ class GrpcShard final : public ShardRuntime {
   ShardFigures figures_;
   std::atomic<uint64_t> next_connection_ = 1;
   std::atomic<bool> stopped_ = false;
+  bool returns_memory_ = false;  // is posted; of the control thread
   const std::shared_ptr<DaemonAddresses> addresses_ = std::make_shared<DaemonAddresses>();
   const std::shared_ptr<grpc::Service> daemon_;
   const std::shared_ptr<LocalConnection> local_;
