@@ -4,6 +4,10 @@
 #
 #   tools/fetch_digits.sh
 set -euo pipefail
+if (($# > 0)); then
+  echo "usage: tools/fetch_digits.sh" >&2
+  exit 2
+fi
 folder="${XDG_CACHE_HOME:-$HOME/.cache}/starling/digits"
 digits="$folder/digits.csv.gz"
 if [[ ! -f "$digits" ]]; then

@@ -9,6 +9,10 @@
 # handwritten digits. Its cluster has a folder of its own: one that already
 # runs is not touched. Exit status 0 only if the model was trained.
 set -euo pipefail
+if (($# > 0)); then
+  echo "usage: tools/quickstart.sh" >&2
+  exit 2
+fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 began=$SECONDS
