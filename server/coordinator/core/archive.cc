@@ -28,7 +28,7 @@ Coordinator::Core::Job* Coordinator::Core::FindJob(uint64_t uid) {
 bool Coordinator::Core::IsNewest(const Job& job) const {
   const size_t newest = std::min(options_.overview_ended, ended_.size());
   if (newest == 0) return false;
-  return std::pair(job.state.ended_us(), job.uid()) >= *std::prev(ended_.end(), static_cast<ptrdiff_t>(newest));
+  return std::pair(job.state.ended_number(), job.uid()) >= *std::prev(ended_.end(), static_cast<ptrdiff_t>(newest));
 }
 
 // Nothing of it changes by itself any more, and no shard is still to be told of it. The newest are in

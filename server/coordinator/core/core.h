@@ -574,7 +574,7 @@ class Coordinator::Core {
   std::map<std::string, uint64_t> by_name_;
   std::map<std::string, std::string> by_output_;  // names, by the file that the job writes
   std::map<JobState, std::set<uint64_t>> by_state_;
-  std::set<std::pair<int64_t, uint64_t>> ended_;  // that are over, by when they ended
+  std::set<std::pair<uint64_t, uint64_t>> ended_;  // that are over, in the order in which they ended
 
   std::map<std::string, Submission> submissions_;  // by job name
   std::map<std::pair<Role, std::string>, PendingRegistration> registrations_;

@@ -15,7 +15,7 @@ void Coordinator::Core::Enlist(const Job& job) {
   by_name_[job.name()] = job.uid();
   if (!job.spec().output().empty()) by_output_[job.spec().output()] = job.name();
   by_state_[job.state.state()].insert(job.uid());
-  if (job.over()) ended_.emplace(job.state.ended_us(), job.uid());
+  if (job.over()) ended_.emplace(job.state.ended_number(), job.uid());
   for (const View& view : job.state.views()) CountView(job, view, 1);
 }
 
@@ -24,7 +24,8 @@ void Coordinator::Core::SetState(Job& job, JobState state) {
   by_state_[state].insert(job.uid());
   job.state.set_state(state);
   if (job.over()) {
-    ended_.emplace(job.state.ended_us(), job.uid());
+    job.state.set_ended_number(ended_.empty() ? 1 : ended_.rbegin()->first + 1);
+    ended_.emplace(job.state.ended_number(), job.uid());
     unpacked_.insert(job.uid());
     // It may be the first that is not of the newest any more.
     const auto newest = static_cast<ptrdiff_t>(options_.overview_ended);
@@ -49,7 +50,7 @@ void Coordinator::Core::Forget(Job& job) {
   if (!job.spec().output().empty()) by_output_.erase(job.spec().output());
   by_name_.erase(job.name());
   by_state_[job.state.state()].erase(uid);
-  ended_.erase({job.state.ended_us(), uid});
+  ended_.erase({job.state.ended_number(), uid});
   jobs_.erase(uid);
   for (const uint32_t id : shards) {
     const auto shard = shards_.find(id);

@@ -250,9 +250,7 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
   TellCurve(job, nullptr, nullptr, true);
   job.state.set_steps_done(StepsDone(job));
   job.state.set_running_us(RunningMicros(job));
-  // The wall clock may have gone back; which jobs are the oldest does not change by that.
-  const int64_t last_us = ended_.empty() ? 0 : ended_.rbegin()->first;
-  job.state.set_ended_us(std::max(absl::ToUnixMicros(wall_), last_us));
+  job.state.set_ended_us(absl::ToUnixMicros(wall_));
   job.ended_at = now_;
   if (job.has_loss) job.state.set_train_loss(job.loss);
   SetState(job, state);
