@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/clock.h"
+#include "common/base/memory.h"
 #include "common/sync/mutex.h"
 #include "worker/runtime/step_recorder.h"
 
@@ -137,6 +138,8 @@ void ComputeThread::WaitUntilStopped() {
   absl::Notification stopped;
   if (loop_.Post([&stopped] { stopped.Notify(); })) stopped.WaitForNotification();
 }
+
+void ComputeThread::ReturnMemory() { loop_.Post([] { ReturnFreedMemory(); }); }
 
 void ComputeThread::Run(const std::shared_ptr<Task>& task) {
   Compute(task);

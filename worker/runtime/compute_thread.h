@@ -64,6 +64,10 @@ class ComputeThread {
   // own callbacks.
   void WaitUntilStopped();
 
+  // Gives the memory that units and their jobs left back to the system, when those that were started
+  // before have stopped. Returns at once. Thread-safe.
+  void ReturnMemory();
+
  private:
   struct Task {
     std::shared_ptr<ServedJob> job;

@@ -465,10 +465,7 @@ void WorkerRuntime::Carry(action::CloseJob action) {
   open_requests_.clear();
   newest_pull_.clear();
   ReleaseForgotten(/*snapshot_too=*/true);
-  background_.Post([this] {
-    compute_->WaitUntilStopped();  // it leaves the job
-    ReturnFreedMemory();
-  });
+  compute_->ReturnMemory();
 }
 
 void WorkerRuntime::Carry(action::Inspect action) {
