@@ -227,15 +227,20 @@ TEST(ExecutorTest, AnMlpLearns) {
   }
 }
 
+// fc1, fc2 and fc3, for micro-batches of 16 samples.
+TestModel ThreeLayers(int micro_batches, int lanes) {
+  ExecutorOptions options;
+  options.global_batch = 16 * micro_batches;
+  options.micro_batches = micro_batches;
+  options.train_samples = {16};
+  options.lanes = lanes;
+  return MakeTestModel(BuildMlp({{10}, kClasses}, {.hidden = {32, 8}}).value(), options);
+}
+
 TEST(ExecutorTest, ANonFiniteLossNamesTheFirstBadLayer) {
   const Samples32 samples = MakeSamples(64, 10, kClasses, 9);
   MemoryBatches batches(&samples, 16);
-  ExecutorOptions options;
-  options.global_batch = 64;
-  options.micro_batches = 4;
-  options.train_samples = {16};
-  options.lanes = 2;
-  TestModel model = MakeTestModel(BuildMlp({{10}, kClasses}, {.hidden = {32, 8}}).value(), options);
+  TestModel model = ThreeLayers(/*micro_batches=*/4, /*lanes=*/2);
   const size_t weight = model.layout.parameters[2].flat_begin;  // fc2.weight
   model.live()[weight] = std::numeric_limits<float>::infinity();
   OpenGate gate;
@@ -255,12 +260,7 @@ TEST(ExecutorTest, ANonFiniteLossNamesTheFirstBadLayer) {
 TEST(ExecutorTest, TellsThatItGetsOnWithinABatch) {
   const Samples32 samples = MakeSamples(16, 10, kClasses, 9);
   MemoryBatches batches(&samples, 16);
-  ExecutorOptions options;
-  options.global_batch = 16;
-  options.micro_batches = 1;
-  options.train_samples = {16};
-  options.lanes = 1;
-  TestModel model = MakeTestModel(BuildMlp({{10}, kClasses}, {.hidden = {32, 8}}).value(), options);
+  TestModel model = ThreeLayers(/*micro_batches=*/1, /*lanes=*/1);
   OpenGate gate;
   CollectingSink sink(&model.layout);
   UnitResult result;

@@ -17,7 +17,17 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-using CoordinatorCallsTest = CoordinatorTest;
+class CoordinatorCallsTest : public CoordinatorTest {
+ protected:
+  // The call, which is held while a worker looks at the data.
+  CallId BeginToSubmit(const JobSpec& spec) {
+    SubmitRequest request;
+    *request.mutable_spec() = spec;
+    const CallId call = cluster.NewCall();
+    cluster.Step(SubmitEvent{call, request});
+    return call;
+  }
+};
 
 // ---- Submission ----
 
@@ -60,10 +70,7 @@ TEST_F(CoordinatorCallsTest, WhatAWorkerFoundIsSaidWhenTheNextOneToLookDies) {
   Workers(2);
   cluster.workers["worker-0"].inspect_error = "/data/train.csv: no such file";
   cluster.workers["worker-1"].inspects = false;
-  SubmitRequest request;
-  *request.mutable_spec() = Ssp("a", 1, 1);
-  const CallId call = cluster.NewCall();
-  cluster.Step(SubmitEvent{call, request});
+  const CallId call = BeginToSubmit(Ssp("a", 1, 1));
   cluster.RunFor(absl::Minutes(1));
   ASSERT_EQ(cluster.Answer(call), nullptr);
   cluster.workers["worker-1"].alive = false;
@@ -111,10 +118,7 @@ TEST_F(CoordinatorCallsTest, ADryRunLooksAtTheJobWhoeverHasItsName) {
 TEST_F(CoordinatorCallsTest, ALookAtTheDataMayTakeMinutes) {
   Workers(1);
   cluster.workers["worker-0"].inspects = false;
-  SubmitRequest request;
-  *request.mutable_spec() = Ssp("a", 1, 1);
-  const CallId call = cluster.NewCall();
-  cluster.Step(SubmitEvent{call, request});
+  const CallId call = BeginToSubmit(Ssp("a", 1, 1));
   cluster.RunFor(absl::Minutes(4));
   ASSERT_EQ(cluster.Answer(call), nullptr);
   // The one that looks dies, and nobody else is there.

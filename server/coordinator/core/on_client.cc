@@ -16,8 +16,10 @@ namespace {
 
 constexpr double kLogsWaitSecondsMax = 60;
 
+// A page has an end in what it takes to make it, too. The smallest jobs come to their number before.
+constexpr size_t kUnpackedBytesPerByte = 4;
+
 // Of a page's `after`: behind it is the uid of the last job that was listed.
-constexpr size_t kUnpackedBytesPerByte = 4;  // of a list: a page of the smallest jobs is not cut by it
 constexpr char kLiveToken[] = "live-";
 constexpr char kEndedToken[] = "ended-";
 

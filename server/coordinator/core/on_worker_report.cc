@@ -96,10 +96,10 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
   NoteCounters(worker);
 
   if (report.fault().kind() != Fault::KIND_UNSPECIFIED) TakeFault(worker, report.fault());
+  if (!report.inspections().empty()) worker.slow_to_look = false;
   for (const Inspection& inspection : report.inspections()) {
     for (auto& [name, submission] : submissions_) {
       if (submission.inspect != inspection.request() || submission.worker != worker.id()) continue;
-      worker.slow_to_look = false;
       FinishSubmission(std::string(name), inspection);
       break;  // the map has changed
     }

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/beneath.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
@@ -17,7 +16,6 @@ constexpr absl::Duration kReadDeadline = absl::Hours(1);  // all attempts
 // A shard whose streams broke is back within this, or its values are gone.
 constexpr int kAttempts = 10;
 constexpr absl::Duration kBetweenAttempts = absl::Seconds(1);
-constexpr absl::Duration kStopPoll = absl::Milliseconds(50);
 
 absl::StatusOr<OwnedFd> OpenFolderOf(const std::string& root, absl::string_view output) {
   STARLING_ASSIGN_OR_RETURN(const BeneathRoot beneath, BeneathRoot::Open(root));
@@ -33,7 +31,11 @@ OutputWriter::OutputWriter(std::string root, ReadValues read)
 OutputWriter::~OutputWriter() { Stop(); }
 
 void OutputWriter::Stop() {
-  stop_ = true;
+  {
+    MutexLock lock(&mutex_);
+    stop_ = true;
+    stops_.SignalAll();
+  }
   loop_.Stop();
 }
 
@@ -44,13 +46,15 @@ void OutputWriter::Write(const JobReply& job, Done done) {
   });
 }
 
-absl::StatusOr<uint64_t> OutputWriter::AttemptUntilShardsAreThere(const JobReply& job) const {
+absl::StatusOr<uint64_t> OutputWriter::AttemptUntilShardsAreThere(const JobReply& job) {
   const absl::Time deadline = MonotonicNow() + kReadDeadline;
   for (int attempt = 1;; ++attempt) {
     absl::StatusOr<uint64_t> bytes = stop_ ? absl::CancelledError("") : Attempt(job, deadline);
     if (!absl::IsUnavailable(bytes.status()) || attempt == kAttempts) return bytes;
     const absl::Time next = MonotonicNow() + kBetweenAttempts;
-    while (!stop_ && MonotonicNow() < next) absl::SleepFor(kStopPoll);
+    MutexLock lock(&mutex_);
+    while (!stop_ && !stops_.WaitWithDeadline(&mutex_, next)) {
+    }
   }
 }
 

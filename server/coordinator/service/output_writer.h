@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/executor/event_loop.h"
 #include "common/placement/layout.h"
+#include "common/sync/mutex.h"
 #include "common/values/slice_reader.h"
 #include "proto/coordinator.pb.h"
 
@@ -42,11 +43,13 @@ class OutputWriter {
 
  private:
   absl::StatusOr<uint64_t> Attempt(const JobReply& job, absl::Time deadline) const;
-  absl::StatusOr<uint64_t> AttemptUntilShardsAreThere(const JobReply& job) const;
+  absl::StatusOr<uint64_t> AttemptUntilShardsAreThere(const JobReply& job);
 
   const std::string root_;
   const ReadValues read_;
   std::atomic<bool> stop_ = false;
+  Mutex mutex_;
+  CondVar stops_;
   EventLoop loop_;  // last: its thread ends first
 };
 
