@@ -32,9 +32,7 @@ namespace {
 // How far a result may be from the reference's, in norm. fp32: the sums of the longest rows. Else
 // roundings of the type itself are all that counts: of what goes in (parameters and the graph's
 // inputs, where the device multiplies in the type), of the output, and of what backward reads.
-double Tolerance(DataType type) {
-  return type == DataType::kFp32 ? 1e-5 : 4 * UnitRoundoff(type);
-}
+double Tolerance(DataType type) { return type == DataType::kFp32 ? 1e-5 : 4 * UnitRoundoff(type); }
 // With tf32, where it is rounded to: 11 bits, with the one that is not stored.
 constexpr double kTf32Tolerance = 4.0 / (1 << 11);
 
@@ -50,8 +48,8 @@ double NormRelative(const Doubles& got, const Doubles& expected) {
 
 // ---- The device that is judged ---------------------------------------------------------------
 
-// "cpu"; "gpu", the machine's, in the shared object that workers open; "emulated", the same kernels and
-// host code on the CPU; "far", which stands in for a GPU's memory and streams.
+// "cpu"; "gpu", the machine's, in the shared object that workers open; "emulated", the same kernels
+// and host code on the CPU; "far", which stands in for a GPU's memory and streams.
 std::string DeviceName() {
   const char* const name = std::getenv("STARLING_CONFORMANCE_DEVICE");
   return name == nullptr ? "cpu" : name;
@@ -65,7 +63,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice() {
   absl::StatusOr<std::unique_ptr<Device>> cpu = CreateCpuDevice();
   if (name == "far" && cpu.ok()) return MakeFarDevice(*std::move(cpu));
   if (name == "cpu") return cpu;
-  return absl::InvalidArgumentError("STARLING_CONFORMANCE_DEVICE: expected cpu, far, emulated or gpu");
+  return absl::InvalidArgumentError(
+      "STARLING_CONFORMANCE_DEVICE: expected cpu, far, emulated or gpu");
 }
 
 // Opened once, by TheDevice().
@@ -125,8 +124,8 @@ OperatorCase WithTf32(OperatorCase c) {
   return c;
 }
 
-// Every case in every type, with every set of formats that its inputs can have, and in place; on the
-// CPU, on one and two threads.
+// Every case in every type, with every set of formats that its inputs can have, and in place; on
+// the CPU, on one and two threads.
 std::vector<Parameter> Parameters() {
   std::vector<Parameter> all;
   std::set<std::string> operators;
@@ -170,8 +169,8 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
   const auto& [test_case, formatted, threads, in_place, type] = GetParam();
   CaseRunner runner(TheDevice(), test_case, formatted, threads, in_place, type);
   ASSERT_NE(runner.kernel(), nullptr);
-  // A GPU's operators take nothing but their own type: which of two values is greater, or whether one
-  // is clipped, is for what is left of it.
+  // A GPU's operators take nothing but their own type: which of two values is greater, or whether
+  // one is clipped, is for what is left of it.
   const bool narrows = DeviceName() == "gpu" || DeviceName() == "emulated";
   const ReferenceArgs args = runner.Given(RandomArgs(test_case), narrows);
   const Doubles grad_output = runner.GivenGradient(GradOutput(test_case), narrows);
@@ -251,7 +250,7 @@ double Objective(const OperatorCase& c, const ReferenceArgs& args, const Doubles
 }
 
 void CheckGradient(const OperatorCase& c, ReferenceArgs args, const Doubles& grad_output,
-                   std::vector<Doubles> ReferenceArgs::* group, size_t index,
+                   std::vector<Doubles> ReferenceArgs::*group, size_t index,
                    const Doubles& analytic) {
   constexpr double kStep = 1e-6;
   Doubles numeric, exact;
@@ -289,8 +288,7 @@ TEST_P(GradientTest, IsTheFiniteDifference) {
   for (size_t i = 0; i < gradients.parameters.size(); ++i) {
     if (c.spec.op == "batchnorm" && i >= 2) continue;  // statistics: contributions, no gradients
     SCOPED_TRACE(absl::StrCat("parameter ", i));
-    CheckGradient(c, args, grad_output, &ReferenceArgs::parameters, i,
-                  gradients.parameters[i]);
+    CheckGradient(c, args, grad_output, &ReferenceArgs::parameters, i, gradients.parameters[i]);
   }
 }
 
@@ -342,12 +340,11 @@ TEST(RefusalTest, AnIndexOutsideTheTableIsAnError) {
   const Buffer indices(TheDevice(), *stream, 6 * sizeof(int32_t));
   const Buffer output(TheDevice(), *stream, kernel->output_bytes());
   const Buffer work(TheDevice(), *stream, kernel->workspace_bytes());
-  ASSERT_TRUE(
-      TheDevice().CopyToDevice(table.data(), values, sizeof(values), *stream).ok());
+  ASSERT_TRUE(TheDevice().CopyToDevice(table.data(), values, sizeof(values), *stream).ok());
   const auto* const parameter = static_cast<const float*>(table.data());
   const void* const input = indices.data();
-  for (int32_t bad : {5, -1, std::numeric_limits<int32_t>::max(),
-                      std::numeric_limits<int32_t>::min()}) {
+  for (int32_t bad :
+       {5, -1, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()}) {
     const int32_t ids[6] = {0, 4, 1, 2, bad, 3};
     ASSERT_TRUE(TheDevice().CopyToDevice(indices.data(), ids, sizeof(ids), *stream).ok());
     ForwardArgs args;
@@ -359,13 +356,15 @@ TEST(RefusalTest, AnIndexOutsideTheTableIsAnError) {
     status.Update(stream->Synchronize());  // where a device that runs behind the host says it
     EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
     EXPECT_NE(status.message().find(absl::StrCat("'wte' (embedding): position 1 of sample 1 in its "
-                                                 "micro-batch holds ", bad, ", expected 0 to 4")),
+                                                 "micro-batch holds ",
+                                                 bad, ", expected 0 to 4")),
               std::string::npos)
         << status;
   }
 }
 
-// ---- How streams wait for each other -------------------------------------------------------------
+// ---- How streams wait for each other
+// -------------------------------------------------------------
 
 TEST(StreamTest, WaitsForWhatTheOtherHasPassed) {
   const std::unique_ptr<Stream> first = *TheDevice().CreateStream();
@@ -406,8 +405,10 @@ TEST(StreamTest, LaunchesWhatItCaptured) {
   const auto captured_calls = [&] {
     EXPECT_TRUE(TheDevice().Zero(to.data(), bytes, *stream).ok());
     for (int i = 0; i < 2; ++i) {
-      EXPECT_TRUE(TheDevice().Add(static_cast<float*>(to.data()),
-                                  static_cast<const float*>(from.data()), kCount, *stream).ok());
+      EXPECT_TRUE(TheDevice()
+                      .Add(static_cast<float*>(to.data()), static_cast<const float*>(from.data()),
+                           kCount, *stream)
+                      .ok());
     }
   };
   captured_calls();
@@ -427,7 +428,8 @@ TEST(StreamTest, LaunchesWhatItCaptured) {
   }
 }
 
-// ---- What differs from step to step ---------------------------------------------------------------
+// ---- What differs from step to step
+// ---------------------------------------------------------------
 
 // In device memory it counts as it does in arguments, which then say something else.
 TEST(StepValuesTest, AreReadFromMemory) {
@@ -451,10 +453,11 @@ TEST(StepValuesTest, AreReadFromMemory) {
   EXPECT_GT(cases, 4);
 }
 
-// ---- What operators do with padding and with NaN -------------------------------------------------
+// ---- What operators do with padding and with NaN
+// -------------------------------------------------
 
-// Seventeen channels fill no block: whatever the operator makes of zero, padding stays zero, so that
-// the whole buffer sums up to the value.
+// Seventeen channels fill no block: whatever the operator makes of zero, padding stays zero, so
+// that the whole buffer sums up to the value.
 TEST(PaddingTest, StaysZero) {
   int judged = 0;
   for (const OperatorCase& c : OperatorCases()) {
@@ -476,7 +479,8 @@ TEST(PaddingTest, StaysZero) {
   EXPECT_GT(judged, 90);
 }
 
-// ---- Predictions ---------------------------------------------------------------------------------
+// ---- Predictions
+// ---------------------------------------------------------------------------------
 
 std::vector<uint32_t> CountCorrect(const Judgement& judgement, const std::vector<float>& logits,
                                    const void* labels) {
@@ -531,9 +535,16 @@ class UpdateTest : public ::testing::TestWithParam<OptimizerStep::Kind> {};
 
 TEST_P(UpdateTest, IsTheReferences) {
   const bool adam = GetParam() == OptimizerStep::kAdam;
-  const OptimizerStep step = {.kind = GetParam(), .scale = 0.5f, .decay = 0.01f, .rate = 0.125f,
-                              .momentum = 0.75f, .beta1 = 0.875f, .beta2 = 0.9375f, .keep = 0.99f,
-                              .root = 1.5f, .epsilon = 1e-3f};
+  const OptimizerStep step = {.kind = GetParam(),
+                              .scale = 0.5f,
+                              .decay = 0.01f,
+                              .rate = 0.125f,
+                              .momentum = 0.75f,
+                              .beta1 = 0.875f,
+                              .beta2 = 0.9375f,
+                              .keep = 0.99f,
+                              .root = 1.5f,
+                              .epsilon = 1e-3f};
   constexpr size_t kCount = 100'003;  // neither a warp's multiple, nor a block's
   std::vector<float> gradient(kCount), first(kCount);
   for (size_t i = 0; i < kCount; ++i) {
@@ -596,7 +607,8 @@ TEST(NanTest, GoesThrough) {
     ReferenceArgs args = RandomArgs(c);
     for (double& x : args.inputs[0]) x = std::numeric_limits<double>::quiet_NaN();
     for (DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
-      CaseRunner runner(TheDevice(), c, Formatted::kStored, /*threads=*/1, /*in_place=*/false, type);
+      CaseRunner runner(TheDevice(), c, Formatted::kStored, /*threads=*/1, /*in_place=*/false,
+                        type);
       for (double y : runner.Run(args, GradOutput(c)).output) {
         ASSERT_TRUE(std::isnan(y)) << c.label << " " << DataTypeName(type);
       }

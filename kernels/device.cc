@@ -8,7 +8,8 @@ absl::Status CapturesNothing() {
 }
 
 absl::Status TimesNothing() {
-  return absl::UnimplementedError("this device has no clock of its own: the host's is right for it");
+  return absl::UnimplementedError(
+      "this device has no clock of its own: the host's is right for it");
 }
 
 }  // namespace

@@ -14,20 +14,21 @@
 
 namespace starling {
 
-// A mark in a stream's queue, set by Stream::Record; set again, it stands for the later place alone.
-// Recorded by one thread at a time; all else is thread-safe. Of use to streams of its device only.
+// A mark in a stream's queue, set by Stream::Record; set again, it stands for the later place
+// alone. Recorded by one thread at a time; all else is thread-safe. Of use to streams of its device
+// only.
 class Event {
  public:
   virtual ~Event() = default;
   // Blocks, without taking processor time, until the stream has passed the mark; at once where none
-  // was ever set. kUnavailable: the device is lost. That work in front of the mark failed otherwise,
-  // only the stream's Synchronize is sure to say.
+  // was ever set. kUnavailable: the device is lost. That work in front of the mark failed
+  // otherwise, only the stream's Synchronize is sure to say.
   virtual absl::Status Synchronize() = 0;
 };
 
-// Work that a stream has captured, to be launched as a whole (a CUDA graph). Used by the thread that
-// uses the stream. Outlives its launches, and is gone before that stream, the operators and the memory
-// that its work uses.
+// Work that a stream has captured, to be launched as a whole (a CUDA graph). Used by the thread
+// that uses the stream. Outlives its launches, and is gone before that stream, the operators and
+// the memory that its work uses.
 class Captured {
  public:
   virtual ~Captured() = default;
@@ -41,19 +42,21 @@ class Stream {
   virtual ~Stream() = default;
   // Sets the mark behind all work so far.
   virtual absl::Status Record(Event& event) = 0;
-  // Work that comes later runs once the mark was passed that `event` has now: setting it again changes
-  // nothing for it. Nothing to wait for where none was set. Does not block the caller.
+  // Work that comes later runs once the mark was passed that `event` has now: setting it again
+  // changes nothing for it. Nothing to wait for where none was set. Does not block the caller.
   virtual absl::Status Wait(Event& event) = 0;
-  // Blocks until all work so far has run. kInternal: some of it failed. kOutOfRange: an operator met
-  // an index outside its table. kUnavailable: the device is lost, and nothing works on it any more.
+  // Blocks until all work so far has run. kInternal: some of it failed. kOutOfRange: an operator
+  // met an index outside its table. kUnavailable: the device is lost, and nothing works on it any
+  // more.
   virtual absl::Status Synchronize() = 0;
 
   // The rest is for devices that capture (Device::captures).
   //
-  // What the calling thread orders on the stream from here to EndCapture is captured, and does not run:
-  // operators, which have run on this stream before, and the device's Copy, Zero, Add and AddValues.
-  // Nothing else is called on the stream meanwhile. Arguments are taken as they are now, and what lies
-  // in memory is read at each launch. An error: nothing is captured, and the stream is as it was.
+  // What the calling thread orders on the stream from here to EndCapture is captured, and does not
+  // run: operators, which have run on this stream before, and the device's Copy, Zero, Add and
+  // AddValues. Nothing else is called on the stream meanwhile. Arguments are taken as they are now,
+  // and what lies in memory is read at each launch. An error: nothing is captured, and the stream
+  // is as it was.
   virtual absl::Status BeginCapture();
   // Ends it in any case, also after an operator that failed; slow.
   virtual absl::StatusOr<std::unique_ptr<Captured>> EndCapture();
@@ -61,8 +64,8 @@ class Stream {
   virtual absl::Status Launch(Captured& captured);
 };
 
-// Operators that one kernel of a device computes faster than several do, as kernels/geometry.h says.
-// CreateOperator may answer kUnimplemented to one that is not claimed here.
+// Operators that one kernel of a device computes faster than several do, as kernels/geometry.h
+// says. CreateOperator may answer kUnimplemented to one that is not claimed here.
 struct Fusions {
   bool batchnorm = false;         // batchnorm with a second input, with a ReLU, or both
   bool packed_attention = false;  // attention with query, key and value in one input
@@ -80,9 +83,9 @@ struct Judgement {
   int64_t samples = 0;
   int64_t labels = 0;   // of each sample
   int64_t classes = 0;  // not of binary ones
-  // Labels are float32, above 0.5 or not, each for one logit, which is above 0 or not. Otherwise they
-  // are int32, each for a row of `classes` logits: it is right where it is the greatest one's index, the
-  // first of equals.
+  // Labels are float32, above 0.5 or not, each for one logit, which is above 0 or not. Otherwise
+  // they are int32, each for a row of `classes` logits: it is right where it is the greatest one's
+  // index, the first of equals.
   bool binary = false;
 };
 
@@ -118,8 +121,8 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;
   // Events whose marks also say when they were passed; for devices that run behind the host.
   virtual absl::StatusOr<std::unique_ptr<Event>> CreateTimedEvent();
-  // Microseconds from when the mark of `from` was passed to when that of `to` was, negative where that
-  // was earlier; of CreateTimedEvent, set, and passed. Does not block.
+  // Microseconds from when the mark of `from` was passed to when that of `to` was, negative where
+  // that was earlier; of CreateTimedEvent, set, and passed. Does not block.
   virtual absl::StatusOr<double> MicrosBetween(Event& from, Event& to);
 
   // Host memory must stay as it is until the stream has passed the call.
@@ -142,8 +145,8 @@ class Device {
   virtual absl::Status AddValues(void* to, const void* from, size_t bytes, ValueFormat format,
                                  Stream& stream) = 0;
 
-  // correct[i]: how many of sample i's labels its logits predict; anything where some are NaN. All in
-  // device memory: logits are many, and stay there.
+  // correct[i]: how many of sample i's labels its logits predict; anything where some are NaN. All
+  // in device memory: logits are many, and stay there.
   virtual absl::Status CountCorrect(const Judgement& judgement, const float* logits,
                                     const void* labels, uint32_t* correct, Stream& stream) = 0;
 

@@ -123,16 +123,16 @@ TEST(GeometryTest, ChecksShapesOfSeveralInputs) {
               HasSubstr("expected [2, 3, 4]"));
   EXPECT_THAT(ErrorOf(Spec("matmul", {{2, 3, 4}, {2, 3, 4}}, {2, 3, 4})),
               HasSubstr("the second input has shape [2, 3, 4], expected [2, 4, 4]"));
-  EXPECT_EQ(ErrorOf(Spec("matmul", {{2, 3, 4}, {2, 3, 4}}, {2, 3, 3},
-                         {{"transpose_b", int64_t{1}}})),
-            "ok");
+  EXPECT_EQ(
+      ErrorOf(Spec("matmul", {{2, 3, 4}, {2, 3, 4}}, {2, 3, 3}, {{"transpose_b", int64_t{1}}})),
+      "ok");
   const Shape sequence = {2, 5, 12};
   EXPECT_EQ(ErrorOf(Spec("attention", {sequence, sequence, sequence}, sequence,
                          {{"heads", int64_t{3}}, {"causal", int64_t{1}}})),
             "ok");
-  EXPECT_THAT(ErrorOf(Spec("attention", {sequence, sequence, sequence}, sequence,
-                           {{"heads", int64_t{5}}})),
-              HasSubstr("heads = 5 does not divide 12 features"));
+  EXPECT_THAT(
+      ErrorOf(Spec("attention", {sequence, sequence, sequence}, sequence, {{"heads", int64_t{5}}})),
+      HasSubstr("heads = 5 does not divide 12 features"));
   EXPECT_THAT(ErrorOf(Spec("attention", {sequence, sequence, sequence}, sequence,
                            {{"causal", int64_t{2}}})),
               HasSubstr("'causal' must be 0 or 1"));
@@ -166,7 +166,8 @@ TEST(GeometryTest, ChecksHowElementsMove) {
 
 TEST(GeometryTest, ChecksRowsAndLosses) {
   EXPECT_EQ(ErrorOf(Spec("linear", {{2, 5, 3}}, {2, 5, 4}, {}, {{4, 3}, {4}})), "ok");
-  EXPECT_THAT(ErrorOf(Spec("linear", {{2}}, {2}, {}, {{4, 3}})), HasSubstr("at least [N, features]"));
+  EXPECT_THAT(ErrorOf(Spec("linear", {{2}}, {2}, {}, {{4, 3}})),
+              HasSubstr("at least [N, features]"));
   const auto linear = [](int64_t gelu) {
     return Spec("linear", {{2, 3}}, {2, 4}, {{"gelu", gelu}}, {{4, 3}});
   };

@@ -96,8 +96,8 @@ STARLING_AVX2 void NarrowFp16Avx2(const float* from, uint16_t* to, int64_t count
 STARLING_AVX2 void WidenFp16Avx2(const uint16_t* from, float* to, int64_t count) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(
-                                 reinterpret_cast<const __m128i*>(from + i))));
+    _mm256_storeu_ps(to + i,
+                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
   }
   for (; i < count; ++i) to[i] = OfFp16(from[i]);
 }
@@ -119,8 +119,8 @@ STARLING_AVX512 void NarrowFp16Avx512(const float* from, uint16_t* to, int64_t c
 STARLING_AVX512 void WidenFp16Avx512(const uint16_t* from, float* to, int64_t count) {
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256(
-                                 reinterpret_cast<const __m256i*>(from + i))));
+    _mm512_storeu_ps(
+        to + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i))));
   }
   for (; i < count; ++i) to[i] = OfFp16(from[i]);
 }
@@ -128,8 +128,7 @@ STARLING_AVX512 void WidenFp16Avx512(const uint16_t* from, float* to, int64_t co
 #endif  // defined(__x86_64__)
 
 std::vector<HalfVersion> FindVersions() {
-  std::vector<HalfVersion> versions = {
-      {"portable", NarrowBf16, WidenBf16, NarrowFp16, WidenFp16}};
+  std::vector<HalfVersion> versions = {{"portable", NarrowBf16, WidenBf16, NarrowFp16, WidenFp16}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
     versions.push_back({"avx2", NarrowBf16Avx2, WidenBf16Avx2, NarrowFp16Avx2, WidenFp16Avx2});

@@ -31,15 +31,15 @@ int Mantissa(DataType type) { return type == DataType::kBf16 ? 7 : 10; }
 uint16_t NearestTo(double x, DataType type) {
   const int mantissa = Mantissa(type);
   const auto infinity = static_cast<uint16_t>(((1 << (15 - mantissa)) - 1) << mantissa);
-  uint16_t low = 0, high = infinity;  // Meaning(low) <= x, and x < Meaning(high) or high is infinity
+  // Meaning(low) <= x, and x < Meaning(high) or high is infinity.
+  uint16_t low = 0, high = infinity;
   while (high - low > 1) {
     const auto middle = static_cast<uint16_t>((low + high) / 2);
     (Meaning(middle, mantissa) <= x ? low : high) = middle;
   }
   // Rounding knows no end of the range: the number after the last one would be infinity's place.
-  const double above = high == infinity
-                           ? 2 * Meaning(low, mantissa) - Meaning(low - 1, mantissa)
-                           : Meaning(high, mantissa);
+  const double above = high == infinity ? 2 * Meaning(low, mantissa) - Meaning(low - 1, mantissa)
+                                        : Meaning(high, mantissa);
   const double down = x - Meaning(low, mantissa), up = above - x;
   if (down == up) return (low & 1) == 0 ? low : high;
   return down < up ? low : high;

@@ -54,8 +54,8 @@ struct OperatorSpec {
   std::string op;    // "conv2d", "linear", ...: see kernels/geometry.h
   AttributeMap attributes;
   DataType type = DataType::kFp32;
-  // With kFp32: linear, matmul, attention and conv2d may round what they multiply to tf32 (8 bits of
-  // exponent, 10 of fraction) if the device is faster so. Values and sums stay fp32.
+  // With kFp32: linear, matmul, attention and conv2d may round what they multiply to tf32 (8 bits
+  // of exponent, 10 of fraction) if the device is faster so. Values and sums stay fp32.
   bool tf32 = false;
   // False: no Backward; dropout is the identity, batch norm uses its statistics.
   bool training = true;
@@ -96,9 +96,9 @@ struct ForwardArgs {
 struct BackwardArgs {
   absl::Span<const void* const> inputs;  // entries that backward_reads_input() denies may be null
   absl::Span<const float* const> parameters;
-  const void* output = nullptr;          // may be null unless backward_reads_output()
-  const void* grad_output = nullptr;     // null for a loss: its gradient starts here
-  absl::Span<void* const> grad_inputs;   // null: not wanted. Overwritten, in the input's format
+  const void* output = nullptr;              // may be null unless backward_reads_output()
+  const void* grad_output = nullptr;         // null for a loss: its gradient starts here
+  absl::Span<void* const> grad_inputs;       // null: not wanted. Overwritten, in the input's format
   absl::Span<float* const> grad_parameters;  // null: not wanted. Overwritten, never added to; plain
   void* saved = nullptr;  // Forward's. Nobody reads it afterwards: scratch, once it was read
   void* workspace = nullptr;
@@ -136,8 +136,8 @@ class OperatorKernel {
   // What Backward reads of the forward pass, so must be kept until then.
   bool backward_reads_input(size_t i) const { return backward_reads_input_[i]; }
   bool backward_reads_output() const { return backward_reads_output_; }
-  // Why a faster way, which the device has for such operators, is not taken for this one. Empty: it is,
-  // or there is none.
+  // Why a faster way, which the device has for such operators, is not taken for this one. Empty: it
+  // is, or there is none.
   const std::string& slower_because() const { return slower_because_; }
 
   virtual absl::Status Forward(const ForwardArgs& args, Stream& stream) = 0;

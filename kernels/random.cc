@@ -16,8 +16,7 @@ static_assert(std::endian::native == std::endian::little, "four mask bytes are m
 constexpr int kLanes = 16;  // blocks at a time, so that the compiler makes vectors of them
 
 // Random123's philox.h, written over lanes: R(A) = mulhilo(A), key bumped between rounds.
-void Philox(const RandomKey& key, uint32_t first_block,
-                                                  uint32_t words[4][kLanes]) {
+void Philox(const RandomKey& key, uint32_t first_block, uint32_t words[4][kLanes]) {
   uint32_t* c0 = words[0];
   uint32_t* c1 = words[1];
   uint32_t* c2 = words[2];

@@ -46,9 +46,7 @@ TEST(Libraries, Abseil) {
   EXPECT_EQ(status.status().ToString(), "NOT_FOUND: gone");
 }
 
-TEST(Libraries, Json) {
-  EXPECT_EQ(nlohmann::json::parse("{\"a\":[1,2]}")["a"][1], 2);
-}
+TEST(Libraries, Json) { EXPECT_EQ(nlohmann::json::parse("{\"a\":[1,2]}")["a"][1], 2); }
 
 TEST(Libraries, Yaml) { EXPECT_EQ(YAML::Load("a: 3")["a"].as<int>(), 3); }
 
@@ -75,16 +73,14 @@ TEST(Libraries, TurboJpeg) {
   EXPECT_EQ(tjDestroy(handle), 0);
 }
 
-TEST(Libraries, Xxhash) {
-  EXPECT_EQ(XXH64("", 0, 0), 0xef46db3751d8e999ull);
-}
+TEST(Libraries, Xxhash) { EXPECT_EQ(XXH64("", 0, 0), 0xef46db3751d8e999ull); }
 
 TEST(Libraries, CryptoSha256) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
   ASSERT_EQ(EVP_Digest("abc", 3, digest, &size, EVP_sha256(), nullptr), 1);
-  const std::string hex = absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(digest), size));
+  const std::string hex =
+      absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), size));
   EXPECT_THAT(hex, testing::StartsWith("ba7816bf8f01cfea"));
 }
 

@@ -65,7 +65,8 @@ absl::StatusOr<int64_t> Bytes(const std::string& flag, const std::string& text) 
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", bytes.status().message()));
 }
 
-// That a worker for CPUs has no GPU is as it should be. One that was meant to have one is warned of.
+// That a worker for CPUs has no GPU is as it should be. One that was meant to have one is warned
+// of.
 void SayWhereItComputes(const DeviceOptions& asked, const WorkerDevices& devices) {
   if (devices.has_gpu()) return;
   const NodeReply node = DescribeNode();
@@ -76,10 +77,12 @@ void SayWhereItComputes(const DeviceOptions& asked, const WorkerDevices& devices
   }
 }
 
-absl::StatusOr<int64_t> PositiveInteger(const std::string& flag, const std::string& text, int64_t most) {
+absl::StatusOr<int64_t> PositiveInteger(const std::string& flag, const std::string& text,
+                                        int64_t most) {
   int64_t value = 0;
   if (absl::SimpleAtoi(text, &value) && value >= 1 && value <= most) return value;
-  return absl::InvalidArgumentError(absl::StrCat(flag, ": expected 1 to ", most, ", got \"", text, "\""));
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, ": expected 1 to ", most, ", got \"", text, "\""));
 }
 
 // A time that a test injects; unset: none.
@@ -127,7 +130,8 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
     STARLING_ASSIGN_OR_RETURN(options.job.lanes, PositiveInteger("--lanes", flags.lanes, 1024));
   }
   if (!flags.memory_bytes.empty()) {
-    STARLING_ASSIGN_OR_RETURN(options.job.memory_bytes, Bytes("--memory-bytes", flags.memory_bytes));
+    STARLING_ASSIGN_OR_RETURN(options.job.memory_bytes,
+                              Bytes("--memory-bytes", flags.memory_bytes));
   }
   if (flags.cuda_graphs != "on" && flags.cuda_graphs != "off") {
     return absl::InvalidArgumentError(
@@ -156,13 +160,12 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
                          .addresses = addresses,
                          .security = flags.daemon.security},
                         &spans);
-  STARLING_ASSIGN_OR_RETURN(
-      const std::unique_ptr<RpcServer> server,
-      StartRpcServer({.listen = flags.daemon.listen,
-                      .security = flags.daemon.security,
-                      .self = self,
-                      .services = {daemon.get()},
-                      .accept = {}}));
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
+                            StartRpcServer({.listen = flags.daemon.listen,
+                                            .security = flags.daemon.security,
+                                            .self = self,
+                                            .services = {daemon.get()},
+                                            .accept = {}}));
   STARLING_ASSIGN_OR_RETURN(const std::string address,
                             AdvertisedAddress(flags.daemon.advertise_address, server->address()));
   if (!flags.daemon.port_file.empty()) {
@@ -176,9 +179,10 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
   options.registration.set_gpu(devices.has_gpu());
   options.registration.set_device(devices.Description().substr(0, limits::kDeviceBytesMax));
   absl::Status ended;  // written before the request to exit is made
-  WorkerRuntime runtime(options, MakeCoordinatorClient(options.coordinator, self, flags.daemon.security),
-                        MakeStreamClient(self, flags.daemon.security),
-                        &devices, &spans, recorder.get(), [&](const absl::Status& status) {
+  WorkerRuntime runtime(options,
+                        MakeCoordinatorClient(options.coordinator, self, flags.daemon.security),
+                        MakeStreamClient(self, flags.daemon.security), &devices, &spans,
+                        recorder.get(), [&](const absl::Status& status) {
                           ended = status;
                           exit_request->Request(status.ok() ? kExitOk : kExitError);
                         });
@@ -189,7 +193,8 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
     spdlog::info("draining: finishing the unit under way; a second signal ends at once");
     runtime.Drain();
     const auto drained = exit_request->WaitUntil(MonotonicNow() + kDrainDeadline);
-    if (!drained.has_value()) spdlog::warn("did not drain within {}", absl::FormatDuration(kDrainDeadline));
+    if (!drained.has_value())
+      spdlog::warn("did not drain within {}", absl::FormatDuration(kDrainDeadline));
     if (drained.has_value() && drained->signal == 0) reason = *drained;
   }
   *exit_status = reason.exit_status;
@@ -222,7 +227,8 @@ int WorkerMain(int argc, char** argv) {
         "folder, else as the system's loader finds it)",
         &flags.device.cuda_library},
        {"--cuda-graphs",
-        "on: on a GPU, a step's kernels are launched together, as CUDA graphs; off: each by itself, "
+        "on: on a GPU, a step's kernels are launched together, as CUDA graphs; off: each by "
+        "itself, "
         "to find a fault",
         &flags.cuda_graphs},
        {"--coordinator-timeout", "How long to look for the coordinator at the start",
@@ -230,11 +236,9 @@ int WorkerMain(int argc, char** argv) {
        {"--record-steps", "Folder in which steps are written down for tests/judge/trainer.py",
         &flags.record_steps},
        {"--record-limit", "How many steps are written down", &flags.record_limit},
-       {"--inject-push-delay",
-        "hold each push back for so long, as 0.02s; updates are stale then",
+       {"--inject-push-delay", "hold each push back for so long, as 0.02s; updates are stale then",
         &flags.inject_push_delay, false, true},
-       {"--inject-data-wait",
-        "hand each micro-batch's data over later by so much, as 0.02s",
+       {"--inject-data-wait", "hand each micro-batch's data over later by so much, as 0.02s",
         &flags.inject_data_wait, false, true},
        {"--replay-compute",
         "for benches, too: wait so long for forward and backward of each micro-batch, as "

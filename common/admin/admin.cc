@@ -37,7 +37,8 @@ void AddServerMetrics(const HttpServer::Counts& counts, MetricsText& metrics) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Admin>> Admin::Start(const std::string& listen, const Identity& self) {
+absl::StatusOr<std::unique_ptr<Admin>> Admin::Start(const std::string& listen,
+                                                    const Identity& self) {
   std::unique_ptr<Admin> admin(new Admin(self));
   HttpServer::Options options;
   options.listen = listen;

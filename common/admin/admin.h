@@ -1,5 +1,5 @@
-// A daemon's admin port: plain HTTP for kubelets, scrapers and people, the one port without TLS. It shows
-// nothing secret and changes nothing.
+// A daemon's admin port: plain HTTP for kubelets, scrapers and people, the one port without TLS. It
+// shows nothing secret and changes nothing.
 //
 //   /metrics   Prometheus' text format (docs/metrics.md), or 503 and what is missing
 //   /healthz   200 while the process's loops turn; else 503 and which one is stuck
@@ -23,8 +23,8 @@
 
 namespace starling::admin {
 
-// Thread-safe. Everything that is given to it is called on the server's thread, one call at a time: it
-// must be quick, read what its owners publish, and wait for none of them for more than a second.
+// Thread-safe. Everything that is given to it is called on the server's thread, one call at a time:
+// it must be quick, read what its owners publish, and wait for none of them for more than a second.
 class Admin {
  public:
   // Says why the daemon cannot do its work; empty: it can.
@@ -33,7 +33,8 @@ class Admin {
   using Page = std::function<HttpResponse(const HttpRequest&)>;
 
   // Serves at once: not ready, "starting". Errors as HttpServer::Start.
-  static absl::StatusOr<std::unique_ptr<Admin>> Start(const std::string& listen, const Identity& self);
+  static absl::StatusOr<std::unique_ptr<Admin>> Start(const std::string& listen,
+                                                      const Identity& self);
   ~Admin();
 
   Health& health() { return health_; }
@@ -41,8 +42,8 @@ class Admin {
   void AddMetricsOf(AddMetrics add);
   void SetPage(const std::string& path, Page page);  // "/status.json"
 
-  // Not ready from now on; nothing that was given is called any more, nor runs when this returns. What
-  // is the process's own is still answered.
+  // Not ready from now on; nothing that was given is called any more, nor runs when this returns.
+  // What is the process's own is still answered.
   void BeginShutdown();
 
   int port() const { return server_->port(); }

@@ -84,7 +84,8 @@ TEST_F(AdminTest, AStuckLoopIsSaid) {
   EXPECT_THAT(Ask("/healthz"), StartsWith("HTTP/1.1 200 "));
 }
 
-// A scrape during shutdown: what belongs to the process is answered, the rest is not asked any more.
+// A scrape during shutdown: what belongs to the process is answered, the rest is not asked any
+// more.
 TEST_F(AdminTest, AfterBeginShutdownNothingIsCalled) {
   bool gone = false;
   admin_->AddMetricsOf([&](MetricsText& metrics) {
@@ -112,7 +113,8 @@ TEST_F(AdminTest, AfterBeginShutdownNothingIsCalled) {
 TEST(AdminStart, NamesTheFlag) {
   const auto admin = Admin::Start("nonsense", {PeerRole::kWorker, "w"});
   EXPECT_EQ(admin.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(admin.status().message()), StartsWith("--admin-address: expected host:port"));
+  EXPECT_THAT(std::string(admin.status().message()),
+              StartsWith("--admin-address: expected host:port"));
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ inline constexpr std::array<double, 12> kSecondsBounds = {0.0001, 0.0003, 0.001,
                                                           0.1,    0.3,    1,     3,     10,   30};
 
 struct SecondsCounts {
-  std::array<uint64_t, kSecondsBounds.size() + 1> buckets{};  // the last: beyond all bounds; not cumulative
+  // The last: beyond all bounds; not cumulative.
+  std::array<uint64_t, kSecondsBounds.size() + 1> buckets{};
   double sum = 0;
 };
 

@@ -26,7 +26,8 @@ bool IsToken(absl::string_view text) {
 // Anything but visible characters, spaces, tabs and line ends.
 bool HasControlCharacter(absl::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) < ' ' && c != '\t' && c != '\r' && c != '\n') || c == '\x7f';
+    return (static_cast<unsigned char>(c) < ' ' && c != '\t' && c != '\r' && c != '\n') ||
+           c == '\x7f';
   });
 }
 
@@ -55,8 +56,10 @@ HttpParse ParseRequestLine(absl::string_view line) {
   if (target.size() > kTargetBytesMax) {
     return Refuse(414, absl::StrCat("a target may have ", kTargetBytesMax, " bytes"));
   }
-  if (target.empty() || target.front() != '/') return Refuse(400, "expected a target that begins with /");
-  const bool visible = std::all_of(target.begin(), target.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+  if (target.empty() || target.front() != '/')
+    return Refuse(400, "expected a target that begins with /");
+  const bool visible =
+      std::all_of(target.begin(), target.end(), [](char c) { return c > ' ' && c < '\x7f'; });
   if (!visible) return Refuse(400, "a target has visible ASCII characters alone");
   HttpParse parse;
   parse.status = 200;
@@ -120,7 +123,8 @@ HttpParse ParseHttpRequest(absl::string_view bytes) {
   HttpParse parse = ParseRequestLine(lines[0]);
   if (parse.status != 200) return parse;
   for (size_t i = 1; i < lines.size(); ++i) {
-    if (std::string wrong = CheckHeader(lines[i]); !wrong.empty()) return Refuse(400, std::move(wrong));
+    if (std::string wrong = CheckHeader(lines[i]); !wrong.empty())
+      return Refuse(400, std::move(wrong));
   }
   return parse;
 }

@@ -1,4 +1,5 @@
-// The little of HTTP/1.1 that the admin port understands: GET, without a body, one request a connection.
+// The little of HTTP/1.1 that the admin port understands: GET, without a body, one request a
+// connection.
 #ifndef STARLING_COMMON_ADMIN_HTTP_REQUEST_H_
 #define STARLING_COMMON_ADMIN_HTTP_REQUEST_H_
 
@@ -25,11 +26,12 @@ struct HttpParse {
   HttpRequest request;
 };
 
-// What the bytes that came so far are. Refuses as soon as no continuation could be good: 400 malformed
-// or with a body, 405 not GET, 414 a long target, 431 too long, 505 another version.
+// What the bytes that came so far are. Refuses as soon as no continuation could be good: 400
+// malformed or with a body, 405 not GET, 414 a long target, 431 too long, 505 another version.
 HttpParse ParseHttpRequest(absl::string_view bytes);
 
-// The value of `name` in a query, with %XX and '+' decoded; empty where there is none, or it is malformed.
+// The value of `name` in a query, with %XX and '+' decoded; empty where there is none, or it is
+// malformed.
 std::string QueryValue(absl::string_view query, absl::string_view name);
 
 // "404 Not Found"

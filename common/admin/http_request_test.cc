@@ -14,7 +14,8 @@ TEST(HttpRequest, TakesWhatScrapersSend) {
   const HttpParse parse = ParseHttpRequest(
       "GET /curves.json?job=a%20b&x=1 HTTP/1.1\r\nHost: h:1\r\nUser-Agent: Prometheus/2.42.0\r\n"
       "Accept: application/openmetrics-text;version=1.0.0;q=0.75,*/*;q=0.1\r\n"
-      "Accept-Encoding: gzip\r\nX-Prometheus-Scrape-Timeout-Seconds: 10\r\nContent-Length: 0\r\n\r\n");
+      "Accept-Encoding: gzip\r\nX-Prometheus-Scrape-Timeout-Seconds: 10\r\nContent-Length: "
+      "0\r\n\r\n");
   EXPECT_EQ(parse.status, 200) << parse.why;
   EXPECT_EQ(parse.request.path, "/curves.json");
   EXPECT_EQ(parse.request.query, "job=a%20b&x=1");
@@ -48,7 +49,8 @@ TEST(HttpRequest, RefusesWhatIsWrong) {
   EXPECT_EQ(status("GET / HTTP/1.1\r\nA: b\nC: d\r\n\r\n"), 400);
   EXPECT_EQ(status("GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), 400);
   EXPECT_EQ(status("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"), 400);
-  EXPECT_EQ(status(absl::StrCat("GET /", std::string(kTargetBytesMax, 'a'), " HTTP/1.1\r\n\r\n")), 414);
+  EXPECT_EQ(status(absl::StrCat("GET /", std::string(kTargetBytesMax, 'a'), " HTTP/1.1\r\n\r\n")),
+            414);
 }
 
 // What can never become a request is not waited for.
@@ -59,7 +61,8 @@ TEST(HttpRequest, RefusesEarly) {
   EXPECT_EQ(ParseHttpRequest("\r\n").status, 400);
   EXPECT_EQ(ParseHttpRequest(std::string(17, 'A')).status, 400);
   EXPECT_EQ(ParseHttpRequest(absl::string_view("GET /\0", 6)).status, 400);
-  const std::string endless = absl::StrCat("GET / HTTP/1.1\r\nX: ", std::string(kRequestBytesMax, 'x'));
+  const std::string endless =
+      absl::StrCat("GET / HTTP/1.1\r\nX: ", std::string(kRequestBytesMax, 'x'));
   EXPECT_EQ(ParseHttpRequest(endless).status, 431);
   EXPECT_EQ(ParseHttpRequest(absl::StrCat(endless, "\r\n\r\n")).status, 431);
 }

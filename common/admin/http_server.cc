@@ -26,8 +26,8 @@ namespace {
 constexpr absl::Duration kRest = absl::Milliseconds(100);
 // Connections that are accepted before those that are open get their turn.
 constexpr int kAcceptsAtOnce = 32;
-// After the response, what still comes is read and dropped, so that the peer gets to read the response
-// before it learns that we are gone.
+// After the response, what still comes is read and dropped, so that the peer gets to read the
+// response before it learns that we are gone.
 constexpr absl::Duration kLinger = absl::Seconds(1);
 constexpr size_t kLingerBytesMax = 64 << 10;
 
@@ -151,8 +151,8 @@ class PollServer final : public HttpServer {
     const HttpParse parse = ParseHttpRequest(connection.in);
     if (parse.status == 0) return true;
     Count(parse.status == 200 ? &Counts::answered : &Counts::refused);
-    Answer(connection, parse.status == 200 ? handler_(parse.request)
-                                           : TextResponse(parse.status, parse.why));
+    Answer(connection,
+           parse.status == 200 ? handler_(parse.request) : TextResponse(parse.status, parse.why));
     return true;
   }
 

@@ -1,6 +1,6 @@
-// A small HTTP server for people, scrapers and probes: GET only, one request a connection, everything
-// bounded. It shares nothing with the data plane but the process: whatever it is sent, it takes one
-// thread, a fixed number of sockets and a few kilobytes for each.
+// A small HTTP server for people, scrapers and probes: GET only, one request a connection,
+// everything bounded. It shares nothing with the data plane but the process: whatever it is sent,
+// it takes one thread, a fixed number of sockets and a few kilobytes for each.
 #ifndef STARLING_COMMON_ADMIN_HTTP_SERVER_H_
 #define STARLING_COMMON_ADMIN_HTTP_SERVER_H_
 
@@ -29,8 +29,8 @@ class HttpServer {
  public:
   struct Options {
     std::string listen;  // "127.0.0.1:0", "0.0.0.0:9464", "[::1]:0"
-    // Open at one time. When one more comes, the one that has been there longest is closed: who sits idle
-    // never keeps anybody out.
+    // Open at one time. When one more comes, the one that has been there longest is closed: who
+    // sits idle never keeps anybody out.
     size_t connections_max = 128;
     absl::Duration request_deadline = absl::Seconds(5);    // from accept to the whole request
     absl::Duration response_deadline = absl::Seconds(10);  // for the peer to take the response

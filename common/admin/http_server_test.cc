@@ -28,7 +28,8 @@ class HttpServerTest : public testing::Test {
     options.listen = "127.0.0.1:0";
     auto server = HttpServer::Start(options, [this](const HttpRequest& request) {
       HttpResponse response;
-      response.body = request.path == "/big" ? std::string(big_, 'x') : "you asked for " + request.path;
+      response.body =
+          request.path == "/big" ? std::string(big_, 'x') : "you asked for " + request.path;
       return response;
     });
     ASSERT_TRUE(server.ok()) << server.status();
@@ -65,7 +66,8 @@ TEST_F(HttpServerTest, AnswersAndCloses) {
 TEST_F(HttpServerTest, ARequestMayComeByteByByte) {
   Start();
   TestSocket socket(server_->port());
-  for (const char c : std::string("GET /slow HTTP/1.1\r\n\r\n")) socket.Send(absl::string_view(&c, 1));
+  for (const char c : std::string("GET /slow HTTP/1.1\r\n\r\n"))
+    socket.Send(absl::string_view(&c, 1));
   EXPECT_THAT(socket.ReadAll(), EndsWith("you asked for /slow"));
 }
 
@@ -121,7 +123,8 @@ TEST_F(HttpServerTest, AThousandIdleConnectionsKeepNobodyOut) {
   constexpr size_t kIdle = 1000;
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
-  if (files.rlim_max < kIdle + 400) GTEST_SKIP() << "only " << files.rlim_max << " files may be open";
+  if (files.rlim_max < kIdle + 400)
+    GTEST_SKIP() << "only " << files.rlim_max << " files may be open";
   files.rlim_cur = std::max<rlim_t>(files.rlim_cur, kIdle + 400);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
 
@@ -165,7 +168,8 @@ TEST_F(HttpServerTest, EndsWithConnectionsOpen) {
 
 TEST(HttpServerStart, SaysWhyNot) {
   const auto handler = [](const HttpRequest&) { return HttpResponse(); };
-  for (const char* address : {"", "9464", ":9464", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "::1:80"}) {
+  for (const char* address :
+       {"", "9464", ":9464", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "::1:80"}) {
     const auto server = HttpServer::Start({.listen = address}, handler);
     EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument) << address;
   }
@@ -179,7 +183,8 @@ TEST(HttpServerStart, SaysWhyNot) {
 TEST(HttpServerStart, SpeaksIpv6WhereThereIsSome) {
   const int probe = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in6 address{.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-  const bool there = probe >= 0 && bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  const bool there =
+      probe >= 0 && bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   if (probe >= 0) close(probe);
   if (!there) GTEST_SKIP() << "this machine has no address ::1";
   const auto server =

@@ -51,12 +51,12 @@ Listener Describe(int fd, const std::string& host) {
   getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
   Listener listener;
   listener.fd = fd;
-  listener.port = ntohs(bound.ss_family == AF_INET6
-                            ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
-                            : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+  listener.port =
+      ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                        : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
   const bool brackets = host.find(':') != std::string::npos;
-  listener.address =
-      brackets ? absl::StrCat("[", host, "]:", listener.port) : absl::StrCat(host, ":", listener.port);
+  listener.address = brackets ? absl::StrCat("[", host, "]:", listener.port)
+                              : absl::StrCat(host, ":", listener.port);
   return listener;
 }
 
@@ -65,8 +65,9 @@ Listener Describe(int fd, const std::string& host) {
 absl::StatusOr<Listener> Listen(const std::string& address) {
   std::string host, port;
   if (!Split(address, &host, &port)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "expected host:port to listen on, like 127.0.0.1:0 or 0.0.0.0:9464, not \"", address, "\""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected host:port to listen on, like 127.0.0.1:0 or 0.0.0.0:9464, not \"",
+                     address, "\""));
   }
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;

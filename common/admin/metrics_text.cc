@@ -21,13 +21,14 @@ std::string Number(double value) {
   return absl::StrFormat("%.9g", value);
 }
 
-void AppendSample(absl::string_view name, const MetricsText::Labels& labels, absl::string_view value,
-                  std::string* out) {
+void AppendSample(absl::string_view name, const MetricsText::Labels& labels,
+                  absl::string_view value, std::string* out) {
   absl::StrAppend(out, name);
   absl::string_view separator = "{";
   for (const auto& [label, text] : labels) {
     absl::StrAppend(out, separator, label, "=\"",
-                    absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}), "\"");
+                    absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}),
+                    "\"");
     separator = ",";
   }
   absl::StrAppend(out, labels.empty() ? "" : "}", " ", value, "\n");
@@ -85,8 +86,8 @@ void MetricsText::Add(const MetricsText& other) {
 std::string MetricsText::Text() const {
   std::string text;
   for (const auto& [name, family] : families_) {
-    absl::StrAppend(&text, "# HELP ", name, " ", family.help, "\n# TYPE ", name, " ", family.type, "\n",
-                    family.samples);
+    absl::StrAppend(&text, "# HELP ", name, " ", family.help, "\n# TYPE ", name, " ", family.type,
+                    "\n", family.samples);
   }
   return text;
 }

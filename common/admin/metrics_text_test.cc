@@ -42,8 +42,9 @@ starling_b{job="y"} 2
 TEST(MetricsText, NamesOfPeopleAreEscaped) {
   MetricsText metrics;
   metrics.Gauge("starling_b", "A \\ and a\nbreak.", {{"job", "a\"b\\c\nd"}}, 1);
-  EXPECT_EQ(metrics.Text(), "# HELP starling_b A \\\\ and a\\nbreak.\n# TYPE starling_b gauge\n"
-                            "starling_b{job=\"a\\\"b\\\\c\\nd\"} 1\n");
+  EXPECT_EQ(metrics.Text(),
+            "# HELP starling_b A \\\\ and a\\nbreak.\n# TYPE starling_b gauge\n"
+            "starling_b{job=\"a\\\"b\\\\c\\nd\"} 1\n");
 }
 
 TEST(MetricsText, NumbersThatAreNone) {
@@ -51,8 +52,9 @@ TEST(MetricsText, NumbersThatAreNone) {
   metrics.Gauge("starling_n", "N.", {{"i", "1"}}, std::nan(""));
   metrics.Gauge("starling_n", "N.", {{"i", "2"}}, std::numeric_limits<double>::infinity());
   metrics.Gauge("starling_n", "N.", {{"i", "3"}}, 18446744073709551615.0);
-  EXPECT_EQ(metrics.Text(), "# HELP starling_n N.\n# TYPE starling_n gauge\nstarling_n{i=\"1\"} NaN\n"
-                            "starling_n{i=\"2\"} +Inf\nstarling_n{i=\"3\"} 1.84467441e+19\n");
+  EXPECT_EQ(metrics.Text(),
+            "# HELP starling_n N.\n# TYPE starling_n gauge\nstarling_n{i=\"1\"} NaN\n"
+            "starling_n{i=\"2\"} +Inf\nstarling_n{i=\"3\"} 1.84467441e+19\n");
 }
 
 TEST(MetricsText, AHistogramIsCumulative) {

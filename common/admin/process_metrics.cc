@@ -44,9 +44,10 @@ double OpenFilesMax() {
 }  // namespace
 
 void AddProcessMetrics(MetricsText& metrics) {
-  metrics.Counter("starling_process_cpu_seconds_total", "CPU time of the process.", {}, CpuSeconds());
-  metrics.Gauge("starling_process_resident_memory_bytes", "Memory of the process that is in RAM.", {},
-                ResidentBytes());
+  metrics.Counter("starling_process_cpu_seconds_total", "CPU time of the process.", {},
+                  CpuSeconds());
+  metrics.Gauge("starling_process_resident_memory_bytes", "Memory of the process that is in RAM.",
+                {}, ResidentBytes());
   metrics.Gauge("starling_process_open_files", "Open file descriptors of the process.", {},
                 CountEntries("/proc/self/fd") - 1);  // less the one that counts
   metrics.Gauge("starling_process_open_files_limit", "How many file descriptors it may have.", {},

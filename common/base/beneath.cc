@@ -45,10 +45,10 @@ absl::Status BeneathRoot::CannotOpen(int folder, const std::string& name, absl::
   struct stat entry;
   const bool link = fstatat(folder, name.c_str(), &entry, AT_SYMLINK_NOFOLLOW) == 0 &&
                     S_ISLNK(entry.st_mode) && no_follow() != 0;
-  return absl::FailedPreconditionError(absl::StrCat(
-      "cannot open ", path_, path_.ends_with('/') ? "" : "/", shown, ": ",
-      link ? absl::StrCat(name, " is a link, which may lead out of ", path_)
-           : std::string(std::strerror(error))));
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot open ", path_, path_.ends_with('/') ? "" : "/", shown, ": ",
+                   link ? absl::StrCat(name, " is a link, which may lead out of ", path_)
+                        : std::string(std::strerror(error))));
 }
 
 absl::StatusOr<OwnedFd> BeneathRoot::Walk(const std::vector<std::string>& folders,
@@ -62,9 +62,9 @@ absl::StatusOr<OwnedFd> BeneathRoot::Walk(const std::vector<std::string>& folder
     if (next < 0 && errno == ENOENT && make) {
       if (mkdirat(at.get(), name.c_str(), 0777) != 0 && errno != EEXIST) {
         const int error = errno;
-        return absl::FailedPreconditionError(
-            absl::StrCat("cannot make the folder ", path_, path_.ends_with('/') ? "" : "/", shown(),
-                         ": ", std::strerror(error)));
+        return absl::FailedPreconditionError(absl::StrCat("cannot make the folder ", path_,
+                                                          path_.ends_with('/') ? "" : "/", shown(),
+                                                          ": ", std::strerror(error)));
       }
       next = openat(at.get(), name.c_str(), kFolder | no_follow());
     }

@@ -1,6 +1,6 @@
 // Files whose paths a client chose, beneath a folder that the operator chose. Each component is
-// opened by itself and no link is followed, so nobody who can write beneath the root can make a path
-// lead out of it, not even between a check and the opening.
+// opened by itself and no link is followed, so nobody who can write beneath the root can make a
+// path lead out of it, not even between a check and the opening.
 #ifndef STARLING_COMMON_BASE_BENEATH_H_
 #define STARLING_COMMON_BASE_BENEATH_H_
 
@@ -16,16 +16,17 @@
 
 namespace starling {
 
-// Thread-safe. Calls block as the file system does. Paths are relative to the root. kInvalidArgument:
-// a path that is absolute, empty or has "..", "." or a zero byte. kFailedPrecondition: it cannot be
-// opened; the text names the component and says why. With "/" as the root every path lies beneath,
-// and links are followed.
+// Thread-safe. Calls block as the file system does. Paths are relative to the root.
+// kInvalidArgument: a path that is absolute, empty or has "..", "." or a zero byte.
+// kFailedPrecondition: it cannot be opened; the text names the component and says why. With "/" as
+// the root every path lies beneath, and links are followed.
 class BeneathRoot {
  public:
   // `root` itself may be or contain a link. It must be there.
   static absl::StatusOr<BeneathRoot> Open(const std::string& root);
 
-  // Open for reading. `make`: folders that are not there are made (0777 less the umask). With ".": the root.
+  // Open for reading. `make`: folders that are not there are made (0777 less the umask). With ".":
+  // the root.
   absl::StatusOr<OwnedFd> OpenFolder(absl::string_view path, bool make) const;
 
   // As openat(2) with `flags` and O_CLOEXEC | O_NOFOLLOW. With O_CREAT its folders are made, too.

@@ -45,7 +45,8 @@ TEST_F(BeneathTest, RefusesPathsThatSayTheyLeadOut) {
   const BeneathRoot root = Root();
   for (const absl::string_view bad :
        {"", "/etc", "..", "../outside", "a/../../outside", "./a", "a/."}) {
-    EXPECT_EQ(root.OpenFolder(bad, true).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_EQ(root.OpenFolder(bad, true).status().code(), absl::StatusCode::kInvalidArgument)
+        << bad;
     EXPECT_EQ(root.OpenFile(bad, O_RDONLY).status().code(), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_EQ(root.OpenFile(absl::string_view("a\0b", 3), O_RDONLY).status().code(),

@@ -18,8 +18,8 @@ namespace starling {
 // Kept for the process's own files and links, and for its admin port.
 inline constexpr uint64_t kDescriptorsKept = 128;
 
-// Empty: there are some. Otherwise why a new connection must wait, for people. Thread-safe; asks the
-// system: the lowest free descriptor says how many at least are in use.
+// Empty: there are some. Otherwise why a new connection must wait, for people. Thread-safe; asks
+// the system: the lowest free descriptor says how many at least are in use.
 inline std::string WhyNoDescriptors() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return "";

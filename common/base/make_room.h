@@ -6,9 +6,10 @@
 
 namespace starling {
 
-// From now on `container` takes `elements` more before it allocates, if nothing else with nodes of about its
-// size draws from its memory_resource, which must keep what it gets back (a pool). Not thread-safe. `key_of(i)`:
-// a key for each i in [0, elements), all different; which ones, and whether the container has them, is all one.
+// From now on `container` takes `elements` more before it allocates, if nothing else with nodes of
+// about its size draws from its memory_resource, which must keep what it gets back (a pool). Not
+// thread-safe. `key_of(i)`: a key for each i in [0, elements), all different; which ones, and
+// whether the container has them, is all one.
 template <typename Container, typename KeyOf>
 void MakeRoom(size_t elements, KeyOf key_of, Container* container) {
   // What is taken out again leaves its memory behind.

@@ -18,7 +18,8 @@ void ExpectRoom(size_t elements, void (*add)(Container*, int)) {
   std::pmr::unsynchronized_pool_resource pool;
   Container container(&pool);
   for (int i = 0; i < 3; ++i) add(&container, i);
-  MakeRoom(elements, [](size_t i) { return static_cast<int>(i); }, &container);
+  MakeRoom(
+      elements, [](size_t i) { return static_cast<int>(i); }, &container);
   EXPECT_EQ(container.size(), 3u);
   const int at_first = memory.allocations();
   for (int turn = 0; turn < 3; ++turn) {

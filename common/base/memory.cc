@@ -68,7 +68,8 @@ void ForgetPeakResidentBytes() {
 
 std::shared_ptr<float> AllocateFloats(size_t n) {
   constexpr size_t kAlignment = 64;
-  const size_t bytes = (std::max<size_t>(n, 1) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t bytes =
+      (std::max<size_t>(n, 1) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
   void* const memory = std::aligned_alloc(kAlignment, bytes);
   if (memory == nullptr) return nullptr;
   return std::shared_ptr<float>(static_cast<float*>(memory), std::free);

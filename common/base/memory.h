@@ -8,13 +8,13 @@
 
 namespace starling {
 
-// Bytes that this process may still take without swapping: what the system says is available, or what
-// the control group leaves, whichever is less. UINT64_MAX where neither is known.
+// Bytes that this process may still take without swapping: what the system says is available, or
+// what the control group leaves, whichever is less. UINT64_MAX where neither is known.
 uint64_t AvailableMemoryBytes();
 
 // Memory that was freed and lies in the process goes back to the system: what others, and
-// AvailableMemoryBytes, take for used is free again. While it runs, up to some 100 ms, allocations wait:
-// for a job's end, not for its steps. Thread-safe.
+// AvailableMemoryBytes, take for used is free again. While it runs, up to some 100 ms, allocations
+// wait: for a job's end, not for its steps. Thread-safe.
 void ReturnFreedMemory();
 
 // The greatest resident memory that this process has had, since it began or since the last call of

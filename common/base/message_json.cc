@@ -30,7 +30,8 @@ Json FieldToJson(const Message& message, const FieldDescriptor* field, int index
     case FieldDescriptor::CPPTYPE_UINT32:
       return one ? r->GetUInt32(message, field) : r->GetRepeatedUInt32(message, field, index);
     case FieldDescriptor::CPPTYPE_UINT64:
-      return Unsigned(one ? r->GetUInt64(message, field) : r->GetRepeatedUInt64(message, field, index));
+      return Unsigned(one ? r->GetUInt64(message, field)
+                          : r->GetRepeatedUInt64(message, field, index));
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return Real(one ? r->GetDouble(message, field) : r->GetRepeatedDouble(message, field, index));
     case FieldDescriptor::CPPTYPE_FLOAT:
@@ -42,7 +43,8 @@ Json FieldToJson(const Message& message, const FieldDescriptor* field, int index
     case FieldDescriptor::CPPTYPE_STRING:
       return one ? r->GetString(message, field) : r->GetRepeatedString(message, field, index);
     case FieldDescriptor::CPPTYPE_MESSAGE:
-      return ToJson(one ? r->GetMessage(message, field) : r->GetRepeatedMessage(message, field, index));
+      return ToJson(one ? r->GetMessage(message, field)
+                        : r->GetRepeatedMessage(message, field, index));
   }
   return nullptr;
 }

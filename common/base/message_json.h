@@ -7,9 +7,9 @@
 
 namespace starling {
 
-// Keys in lowerCamelCase and in the message's order, those of maps ascending, 64-bit integers as numbers,
-// enums as names, every singular field that is not a message present. UINT64_MAX, "none" in our messages,
-// and numbers that are not finite become null. Equal messages give equal text.
+// Keys in lowerCamelCase and in the message's order, those of maps ascending, 64-bit integers as
+// numbers, enums as names, every singular field that is not a message present. UINT64_MAX, "none"
+// in our messages, and numbers that are not finite become null. Equal messages give equal text.
 nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
 
 }  // namespace starling

@@ -12,25 +12,25 @@
 
 namespace starling {
 
-// T is made by T(), and has `void Recycle()`: called when the last shared_ptr to the object is gone, on
-// whatever thread; it lets go of what the object holds, and may keep memory for its next user. While
-// there are enough, Get allocates nothing, the shared_ptr's own block included. Where there are not,
-// their number doubles, so that what is seldom needed beyond the usual is there. Nothing is given back
-// before the end: those made at first are kept, or less than twice as many as were in use at one time,
-// whichever are more. They take turns, so that all of them soon have the memory that their users want.
-// Thread-safe. Objects may outlive the recycler.
+// T is made by T(), and has `void Recycle()`: called when the last shared_ptr to the object is
+// gone, on whatever thread; it lets go of what the object holds, and may keep memory for its next
+// user. While there are enough, Get allocates nothing, the shared_ptr's own block included. Where
+// there are not, their number doubles, so that what is seldom needed beyond the usual is there.
+// Nothing is given back before the end: those made at first are kept, or less than twice as many as
+// were in use at one time, whichever are more. They take turns, so that all of them soon have the
+// memory that their users want. Thread-safe. Objects may outlive the recycler.
 template <typename T>
 class Recycler {
  public:
   // `at_first` objects are made at once.
   explicit Recycler(size_t at_first = 0) : pool_(std::make_shared<Pool>(at_first)) {}
 
-  // An object as Recycle left it, or a new one. Free again when no shared_ptr and no weak_ptr to it is
-  // left.
+  // An object as Recycle left it, or a new one. Free again when no shared_ptr and no weak_ptr to it
+  // is left.
   std::shared_ptr<T> Get() {
     Object* const object = pool_->Take();
-    return std::shared_ptr<T>(&object->value, [](T* value) { value->Recycle(); },
-                              BlockMemory<T>{pool_, object});
+    return std::shared_ptr<T>(
+        &object->value, [](T* value) { value->Recycle(); }, BlockMemory<T>{pool_, object});
   }
 
  private:
@@ -75,12 +75,12 @@ class Recycler {
 
     std::vector<std::unique_ptr<Object>> all_ ABSL_GUARDED_BY(mutex_);
     std::vector<Object*> ring_ ABSL_GUARDED_BY(mutex_);  // as long as all_
-    size_t next_ ABSL_GUARDED_BY(mutex_) = 0;  // the free one that is taken next
-    size_t free_ ABSL_GUARDED_BY(mutex_) = 0;  // from there on, around the ring
+    size_t next_ ABSL_GUARDED_BY(mutex_) = 0;            // the free one that is taken next
+    size_t free_ ABSL_GUARDED_BY(mutex_) = 0;            // from there on, around the ring
   };
 
-  // The allocator of a shared_ptr's block, which lies beside the object: when the block is freed, which
-  // is after the deleter has run, the object is free.
+  // The allocator of a shared_ptr's block, which lies beside the object: when the block is freed,
+  // which is after the deleter has run, the object is free.
   template <typename U>
   struct BlockMemory {
     using value_type = U;

@@ -13,15 +13,16 @@
 #define STARLING_STATUS_CONCAT_INNER(a, b) a##b
 #define STARLING_STATUS_CONCAT(a, b) STARLING_STATUS_CONCAT_INNER(a, b)
 
-#define STARLING_RETURN_IF_ERROR(expression)                      \
-  do {                                                            \
-    absl::Status starling_status = (expression);                  \
-    if (!starling_status.ok()) return starling_status;            \
+#define STARLING_RETURN_IF_ERROR(expression)           \
+  do {                                                 \
+    absl::Status starling_status = (expression);       \
+    if (!starling_status.ok()) return starling_status; \
   } while (false)
 
 // Two statements: not for the body of an `if` without braces.
-#define STARLING_ASSIGN_OR_RETURN(target, expression) \
-  STARLING_ASSIGN_OR_RETURN_INNER(STARLING_STATUS_CONCAT(starling_status_or_, __LINE__), target, expression)
+#define STARLING_ASSIGN_OR_RETURN(target, expression)                                            \
+  STARLING_ASSIGN_OR_RETURN_INNER(STARLING_STATUS_CONCAT(starling_status_or_, __LINE__), target, \
+                                  expression)
 
 #define STARLING_ASSIGN_OR_RETURN_INNER(holder, target, expression) \
   auto holder = (expression);                                       \

@@ -27,8 +27,9 @@ TEST(FindNotUtf8, AcceptsAllLengths) {
 }
 
 TEST(FindNotUtf8, SaysWhere) {
-  for (const char* bad : {"\x80", "\xff", "\xc1\xbf", "\xc3", "\xc3(", "\xe0\x80\x80", "\xed\xa0\x80",
-                          "\xe2\x82", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"}) {
+  for (const char* bad :
+       {"\x80", "\xff", "\xc1\xbf", "\xc3", "\xc3(", "\xe0\x80\x80", "\xed\xa0\x80", "\xe2\x82",
+        "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"}) {
     EXPECT_EQ(FindNotUtf8(std::string("ab") + bad), 2u);
   }
 }

@@ -9,8 +9,8 @@
 
 namespace starling::config {
 
-// A whole or decimal number, then nothing or B: bytes; kB, MB, GB, TB: powers of 1,000; KiB, MiB, GiB,
-// TiB (or Ki, Mi, Gi, Ti): powers of 1,024. Upper and lower case alike. At least 1 byte.
+// A whole or decimal number, then nothing or B: bytes; kB, MB, GB, TB: powers of 1,000; KiB, MiB,
+// GiB, TiB (or Ki, Mi, Gi, Ti): powers of 1,024. Upper and lower case alike. At least 1 byte.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 
 }  // namespace starling::config

@@ -35,7 +35,9 @@ spec:
   model: {builtin: mlp}
   batch: {global: 4}
   optimizer: {sgd: {learningRate: 1}}
-  data: )", data, "\n"), options);
+  data: )",
+                                   data, "\n"),
+                      options);
 }
 
 TEST(DataSection, Text) {
@@ -90,14 +92,19 @@ TEST(DataSection, AMatchIsUtf8) {
 }
 
 TEST(DataSection, WhatAPathCannotStandFor) {
-  EXPECT_THAT(CifarFiles("u-*.bin"), ElementsAre(HasSubstr("no file matches /jobs/u-*.bin on this machine")));
-  EXPECT_THAT(CifarFiles("~you/a.bin"), ElementsAre(HasSubstr("~ stands for your own home folder alone")));
-  for (const char* range : {"\"{4..1}\"", "\"{a..c}\"", "\"{0..100000}\"", "\"{..4}\"", "\"{-1..4}\""})
-    EXPECT_THAT(CifarFiles(range), ElementsAre(HasSubstr("expected a range like {00000..00004}"))) << range;
+  EXPECT_THAT(CifarFiles("u-*.bin"),
+              ElementsAre(HasSubstr("no file matches /jobs/u-*.bin on this machine")));
+  EXPECT_THAT(CifarFiles("~you/a.bin"),
+              ElementsAre(HasSubstr("~ stands for your own home folder alone")));
+  for (const char* range :
+       {"\"{4..1}\"", "\"{a..c}\"", "\"{0..100000}\"", "\"{..4}\"", "\"{-1..4}\""})
+    EXPECT_THAT(CifarFiles(range), ElementsAre(HasSubstr("expected a range like {00000..00004}")))
+        << range;
 }
 
 TEST(DataSection, Cifar) {
-  auto spec = Parse(R"({train: {cifar: {files: [$DATA/1.bin, 2.bin]}}, test: {cifar: {files: [t.bin], labels: coarse}},
+  auto spec = Parse(
+      R"({train: {cifar: {files: [$DATA/1.bin, 2.bin]}}, test: {cifar: {files: [t.bin], labels: coarse}},
     augment: {cropPadding: 4, horizontalFlip: true}})");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->train().cifar().files(0), "/data/1.bin");
@@ -111,7 +118,8 @@ TEST(DataSection, Cifar) {
 }
 
 TEST(DataSection, WebDataset) {
-  auto spec = Parse(R"({train: {webdataset: {shards: [$DATA/a.tar, b.tar], image: png.jpg, label: txt, classes: names.txt,
+  auto spec = Parse(
+      R"({train: {webdataset: {shards: [$DATA/a.tar, b.tar], image: png.jpg, label: txt, classes: names.txt,
     size: [32, 48], fit: resize, gray: true, corruptMax: 3}}, test: {webdataset: {shards: [c.tar]}}})");
   ASSERT_TRUE(spec.ok()) << spec.status();
   const auto& web = spec->train().webdataset();
@@ -137,7 +145,8 @@ TEST(DataSection, WebDataset) {
 }
 
 TEST(DataSection, CsvSchema) {
-  auto spec = Parse(R"({train: {csv: {path: a.csv, header: true, separator: ";", label: [price, rent], features: [area],
+  auto spec = Parse(
+      R"({train: {csv: {path: a.csv, header: true, separator: ";", label: [price, rent], features: [area],
     ignore: [id], labelType: number}}, test: {csv: {path: b.csv, label: [5], classes: [cat, dog]}}})");
   ASSERT_TRUE(spec.ok()) << spec.status();
   const auto& csv = spec->train().csv();
@@ -173,33 +182,54 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("{train: {text: {path: a}}}", "\"context\" is missing"),
         std::make_tuple("{train: {text: {context: 8}}}", "\"path\" is missing"),
         std::make_tuple("{train: {text: {path: $X, context: 8}}}", "$X in \"$X\" is not set"),
-        std::make_tuple("{train: {text: {path: a, context: 0}}}", "text.context: expected a whole number from 1"),
-        std::make_tuple("{train: {text: {path: a, context: 8, stride: 0}}}", "text.stride: expected a whole number from 1"),
-        std::make_tuple("{train: {text: {path: a, context: 8, begin: 0.5, end: 0.5}}}", "expected more than begin"),
-        std::make_tuple("{train: {text: {path: a, context: 8, end: 1.5}}}", "text.end: expected a finite number from 0 to 1"),
-        std::make_tuple("{train: {csv: {path: a, separator: ab}}}", "csv.separator: expected one character"),
-        std::make_tuple("{train: {csv: {path: a, labelType: float}}}", "expected class or number, got \"float\""),
-        std::make_tuple("{train: {csv: {path: a, label: price}}}", "csv.label: expected list of strings"),
-        std::make_tuple("{train: {csv: {path: a, labelType: number, classes: [x]}}}", "expected one of the two"),
+        std::make_tuple("{train: {text: {path: a, context: 0}}}",
+                        "text.context: expected a whole number from 1"),
+        std::make_tuple("{train: {text: {path: a, context: 8, stride: 0}}}",
+                        "text.stride: expected a whole number from 1"),
+        std::make_tuple("{train: {text: {path: a, context: 8, begin: 0.5, end: 0.5}}}",
+                        "expected more than begin"),
+        std::make_tuple("{train: {text: {path: a, context: 8, end: 1.5}}}",
+                        "text.end: expected a finite number from 0 to 1"),
+        std::make_tuple("{train: {csv: {path: a, separator: ab}}}",
+                        "csv.separator: expected one character"),
+        std::make_tuple("{train: {csv: {path: a, labelType: float}}}",
+                        "expected class or number, got \"float\""),
+        std::make_tuple("{train: {csv: {path: a, label: price}}}",
+                        "csv.label: expected list of strings"),
+        std::make_tuple("{train: {csv: {path: a, labelType: number, classes: [x]}}}",
+                        "expected one of the two"),
         std::make_tuple("{train: {csv: {path: a, classes: [x, x]}}}", "classes of different names"),
         std::make_tuple("{train: {cifar: {files: []}}}", "cifar.files: expected at least one path"),
         std::make_tuple("{train: {cifar: {files: a}}}", "cifar.files: expected list of strings"),
-        std::make_tuple("{train: {cifar: {files: [a], labels: cifar11}}}", "expected cifar10, fine or coarse, got \"cifar11\""),
-        std::make_tuple("{train: {webdataset: {shards: []}}}", "webdataset.shards: expected at least one path"),
+        std::make_tuple("{train: {cifar: {files: [a], labels: cifar11}}}",
+                        "expected cifar10, fine or coarse, got \"cifar11\""),
+        std::make_tuple("{train: {webdataset: {shards: []}}}",
+                        "webdataset.shards: expected at least one path"),
         std::make_tuple("{train: {webdataset: {shards: [$Y/a]}}}", "$Y in"),
-        std::make_tuple("{train: {webdataset: {shards: [a], size: [8]}}}", "expected [height, width], got 1 numbers"),
-        std::make_tuple("{train: {webdataset: {shards: [a], size: [8, 9000]}}}", "whole numbers from 1 to 8192"),
-        std::make_tuple("{train: {webdataset: {shards: [a], fit: stretch}}}", "expected exact, crop or resize"),
+        std::make_tuple("{train: {webdataset: {shards: [a], size: [8]}}}",
+                        "expected [height, width], got 1 numbers"),
+        std::make_tuple("{train: {webdataset: {shards: [a], size: [8, 9000]}}}",
+                        "whole numbers from 1 to 8192"),
+        std::make_tuple("{train: {webdataset: {shards: [a], fit: stretch}}}",
+                        "expected exact, crop or resize"),
         std::make_tuple("{train: {webdataset: {shards: [a], gray: 7}}}", "expected true or false"),
-        std::make_tuple("{train: {webdataset: {shards: [a], label: jpg}}}", "different names for image and label"),
-        std::make_tuple("{train: {webdataset: {shards: [a], corruptMax: -1}}}", "corruptMax: expected a whole number from 0"),
-        std::make_tuple("{train: {counter: {samples: 8}}, augment: {cropPadding: -1}}", "cropPadding: expected a whole number from 0"),
-        std::make_tuple("{train: {counter: {samples: 8}}, augment: {flip: true}}", "augment.flip: unknown key"),
+        std::make_tuple("{train: {webdataset: {shards: [a], label: jpg}}}",
+                        "different names for image and label"),
+        std::make_tuple("{train: {webdataset: {shards: [a], corruptMax: -1}}}",
+                        "corruptMax: expected a whole number from 0"),
+        std::make_tuple("{train: {counter: {samples: 8}}, augment: {cropPadding: -1}}",
+                        "cropPadding: expected a whole number from 0"),
+        std::make_tuple("{train: {counter: {samples: 8}}, augment: {flip: true}}",
+                        "augment.flip: unknown key"),
         std::make_tuple("{train: {tokens: {path: a, context: 8}}}", "\"vocabulary\" is missing"),
-        std::make_tuple("{train: {tokens: {path: a, context: 8, vocabulary: 1}}}", "vocabulary: expected a whole number from 2"),
-        std::make_tuple("{train: {text: {path: a, context: 8}}, loading: {threads: 65}}", "loading.threads: expected a whole number from 1 to 64"),
-        std::make_tuple("{train: {text: {path: a, context: 8}}, loading: {readAheadMiB: 0}}", "readAheadMiB: expected a whole number from 1"),
-        std::make_tuple("{train: {text: {path: a, context: 8}}, loading: {readAhead: 1}}", "did you mean \"readAheadMiB\"?")));
+        std::make_tuple("{train: {tokens: {path: a, context: 8, vocabulary: 1}}}",
+                        "vocabulary: expected a whole number from 2"),
+        std::make_tuple("{train: {text: {path: a, context: 8}}, loading: {threads: 65}}",
+                        "loading.threads: expected a whole number from 1 to 64"),
+        std::make_tuple("{train: {text: {path: a, context: 8}}, loading: {readAheadMiB: 0}}",
+                        "readAheadMiB: expected a whole number from 1"),
+        std::make_tuple("{train: {text: {path: a, context: 8}}, loading: {readAhead: 1}}",
+                        "did you mean \"readAheadMiB\"?")));
 
 // Whoever speaks to the coordinator without a job file meets the same limits.
 TEST(DataSection, ASpecFromElsewhereIsChecked) {

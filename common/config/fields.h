@@ -12,13 +12,21 @@ namespace starling::config {
 
 using T = FieldType;
 
-inline Field Leaf(std::string key, T type, std::string default_text, std::string help, bool required = false) {
-  return {.key = std::move(key), .type = type, .default_text = std::move(default_text),
-          .help = std::move(help), .required = required};
+inline Field Leaf(std::string key, T type, std::string default_text, std::string help,
+                  bool required = false) {
+  return {.key = std::move(key),
+          .type = type,
+          .default_text = std::move(default_text),
+          .help = std::move(help),
+          .required = required};
 }
 
-inline Field Group(std::string key, T type, std::string help, std::vector<Field> children, bool required = false) {
-  return {.key = std::move(key), .type = type, .help = std::move(help), .required = required,
+inline Field Group(std::string key, T type, std::string help, std::vector<Field> children,
+                   bool required = false) {
+  return {.key = std::move(key),
+          .type = type,
+          .help = std::move(help),
+          .required = required,
           .children = std::move(children)};
 }
 

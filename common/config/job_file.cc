@@ -78,8 +78,11 @@ absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
   const Field* field = &JobFileSchema();
   YAML::Node node = root;
   for (size_t i = 0; i < keys.size(); ++i) {
-    if (!node.IsDefined() || node.IsNull() || node.IsScalar()) node = YAML::Node(YAML::NodeType::Map);
-    if (!node.IsMap()) return absl::InvalidArgumentError(absl::StrCat("--set ", text, ": ", keys[i], " is not inside a map"));
+    if (!node.IsDefined() || node.IsNull() || node.IsScalar())
+      node = YAML::Node(YAML::NodeType::Map);
+    if (!node.IsMap())
+      return absl::InvalidArgumentError(
+          absl::StrCat("--set ", text, ": ", keys[i], " is not inside a map"));
     if (field != nullptr && field->type == FieldType::kOneOf && !node[keys[i]].IsDefined()) {
       RemoveAlternatives(*field, keys[i], node);
     }
@@ -87,7 +90,8 @@ absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
       node[keys[i]] = value;
       return absl::OkStatus();
     }
-    if (!node[keys[i]].IsDefined() || !node[keys[i]].IsMap()) node[keys[i]] = YAML::Node(YAML::NodeType::Map);
+    if (!node[keys[i]].IsDefined() || !node[keys[i]].IsMap())
+      node[keys[i]] = YAML::Node(YAML::NodeType::Map);
     node.reset(node[keys[i]]);
     field = field == nullptr ? nullptr : FindField(*field, keys[i]);
   }
@@ -121,9 +125,12 @@ void ReadRecompute(const Section& recompute, Recompute* out) {
 
 void ReadPrecision(const Section& spec, JobSpec* out) {
   const std::string precision = spec.Text("precision", "fp32");
-  if (precision == "bf16") out->set_precision(PRECISION_BF16);
-  else if (precision == "fp16") out->set_precision(PRECISION_FP16);
-  else if (precision != "fp32") spec.Fail("precision", absl::StrCat("expected fp32, bf16 or fp16, got \"", precision, "\""));
+  if (precision == "bf16")
+    out->set_precision(PRECISION_BF16);
+  else if (precision == "fp16")
+    out->set_precision(PRECISION_FP16);
+  else if (precision != "fp32")
+    spec.Fail("precision", absl::StrCat("expected fp32, bf16 or fp16, got \"", precision, "\""));
   out->set_tf32(spec.Boolean("tf32", false));
 }
 
@@ -141,9 +148,12 @@ void ReadWorkers(const Section& workers, JobSpec* out) {
   out->set_workers_min(workers.Integer("min", 1, 1, limits::kWorkersPerJobMax));
   out->set_workers_max(workers.Integer("max", out->workers_min(), 1, limits::kWorkersPerJobMax));
   const std::string device = workers.Text("device", "auto");
-  if (device == "cpu") out->set_device(DEVICE_CPU);
-  else if (device == "gpu") out->set_device(DEVICE_GPU);
-  else if (device != "auto") workers.Fail("device", absl::StrCat("expected auto, cpu or gpu, got \"", device, "\""));
+  if (device == "cpu")
+    out->set_device(DEVICE_CPU);
+  else if (device == "gpu")
+    out->set_device(DEVICE_GPU);
+  else if (device != "auto")
+    workers.Fail("device", absl::StrCat("expected auto, cpu or gpu, got \"", device, "\""));
 }
 
 JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
@@ -169,11 +179,13 @@ JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
     out.mutable_model_source()->set_loss("binary_cross_entropy");
   } else if (loss != "softmaxCrossEntropy") {
     spec.Fail("loss", absl::StrCat("expected softmaxCrossEntropy, meanSquaredError or "
-                                   "binaryCrossEntropy, got \"", loss, "\""));
+                                   "binaryCrossEntropy, got \"",
+                                   loss, "\""));
   }
   const Section batch = spec.Child("batch");
   out.mutable_batch()->set_global(batch.Integer("global", 1, 1, limits::kGlobalBatchMax));
-  out.mutable_batch()->set_micro_batches(batch.Integer("microBatches", 4, 1, limits::kMicroBatchesMax));
+  out.mutable_batch()->set_micro_batches(
+      batch.Integer("microBatches", 4, 1, limits::kMicroBatchesMax));
   out.mutable_batch()->set_kernel_threads(batch.Integer("kernelThreads", 1, 1, 256));
   if (spec.Has("recompute")) ReadRecompute(spec.Child("recompute"), out.mutable_recompute());
   ReadPrecision(spec, &out);
@@ -223,9 +235,9 @@ std::string TabHint(const std::string& text) {
 
 absl::Status NotYaml(const YAML::Exception& error, const std::string& text) {
   return absl::InvalidArgumentError(absl::StrCat(
-      error.mark.is_null() ? ""
-                           : absl::StrCat("line ", error.mark.line + 1, ", column ",
-                                          error.mark.column + 1, ": "),
+      error.mark.is_null()
+          ? ""
+          : absl::StrCat("line ", error.mark.line + 1, ", column ", error.mark.column + 1, ": "),
       "the job file is not YAML: ", error.msg, TabHint(text)));
 }
 
@@ -233,13 +245,15 @@ absl::Status NotYaml(const YAML::Exception& error, const std::string& text) {
 
 absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptions& options) {
   if (text.size() > limits::kJobFileBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat("the job file has ", text.size(), " bytes; at most ",
-                                                   limits::kJobFileBytesMax, " are read"));
+    return absl::InvalidArgumentError(absl::StrCat("the job file has ", text.size(),
+                                                   " bytes; at most ", limits::kJobFileBytesMax,
+                                                   " are read"));
   }
   STARLING_RETURN_IF_ERROR(CheckUtf8("", text));
   try {
     STARLING_ASSIGN_OR_RETURN(YAML::Node root, LoadDocument(text));
-    for (const std::string& item : options.overrides) STARLING_RETURN_IF_ERROR(ApplyOverride(item, root));
+    for (const std::string& item : options.overrides)
+      STARLING_RETURN_IF_ERROR(ApplyOverride(item, root));
     STARLING_RETURN_IF_ERROR(CheckStructure(root, JobFileSchema()));
     absl::Status status;
     JobSpec spec = ReadSpec(Section(root, "", &status), options);

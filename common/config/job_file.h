@@ -31,7 +31,8 @@ struct JobFileOptions {
 // the coordinator resolves it when the data's shape is known. Reads no data file. Thread-safe.
 absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptions& options);
 
-// Checks that need no file: ranges and relations. The coordinator runs them again on what it is sent.
+// Checks that need no file: ranges and relations. The coordinator runs them again on what it is
+// sent.
 absl::Status ValidateSpec(const JobSpec& spec);
 
 // What the job says and nothing reads, a sentence each: most likely it was meant otherwise.

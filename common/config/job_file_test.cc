@@ -113,7 +113,8 @@ spec:
 }
 
 constexpr char kAdamW[] =
-    "{adamw: {learningRate: {cosine: {peak: 0.001, floor: 0.0001, warmupSteps: 20}}, weightDecay: 0.05}}";
+    "{adamw: {learningRate: {cosine: {peak: 0.001, floor: 0.0001, warmupSteps: 20}}, weightDecay: "
+    "0.05}}";
 
 Optimizer ParsedOptimizer(const std::string& text) {
   const auto spec = Parse(Replaced(kAdamW, text));
@@ -123,8 +124,10 @@ Optimizer ParsedOptimizer(const std::string& text) {
 
 TEST(JobFile, ReadsEveryOptimizer) {
   EXPECT_DOUBLE_EQ(ParsedOptimizer("{nesterov: {learningRate: 0.1}}").nesterov().momentum(), 0.9);
-  EXPECT_DOUBLE_EQ(ParsedOptimizer("{nesterov: {learningRate: 0.1, momentum: 0.8}}").nesterov().momentum(), 0.8);
-  const Optimizer adagrad = ParsedOptimizer("{adagrad: {learningRate: 0.1, initialAccumulator: 0.5}}");
+  EXPECT_DOUBLE_EQ(
+      ParsedOptimizer("{nesterov: {learningRate: 0.1, momentum: 0.8}}").nesterov().momentum(), 0.8);
+  const Optimizer adagrad =
+      ParsedOptimizer("{adagrad: {learningRate: 0.1, initialAccumulator: 0.5}}");
   EXPECT_DOUBLE_EQ(adagrad.adagrad().epsilon(), 1e-10);
   EXPECT_DOUBLE_EQ(adagrad.adagrad().initial_accumulator(), 0.5);
   EXPECT_DOUBLE_EQ(adagrad.weight_decay(), 0);
@@ -163,16 +166,20 @@ TEST(JobFile, ReadsClip) {
   EXPECT_EQ(spec->clip().scope(), Clip::PARAMETER);
   EXPECT_DOUBLE_EQ(spec->clip().norm(), 0.5);
   EXPECT_FALSE(Parse(kGood)->has_clip());
-  EXPECT_EQ(Parse(kGood, {"clip={norm: 0.5, scope: global}", "consistency.bsp={}"})->clip().scope(), Clip::GLOBAL);
+  EXPECT_EQ(Parse(kGood, {"clip={norm: 0.5, scope: global}", "consistency.bsp={}"})->clip().scope(),
+            Clip::GLOBAL);
 }
 
 TEST(JobFile, AClipThatThePolicyCannotDoIsRefusedWithTheReason) {
   const auto refusal = [](const char* scope, const char* policy) {
-    return std::string(Parse(kGood, {absl::StrCat("clip={norm: 1, scope: ", scope, "}"), policy}).status().message());
+    return std::string(Parse(kGood, {absl::StrCat("clip={norm: 1, scope: ", scope, "}"), policy})
+                           .status()
+                           .message());
   };
   EXPECT_THAT(refusal("global", "consistency.async={}"), HasSubstr("only BSP has a step"));
   EXPECT_THAT(refusal("global", "consistency.ssp.staleness=1"), HasSubstr("only BSP has a step"));
-  EXPECT_THAT(refusal("worker", "consistency.bsp={}"), HasSubstr("depends on the number of workers"));
+  EXPECT_THAT(refusal("worker", "consistency.bsp={}"),
+              HasSubstr("depends on the number of workers"));
   EXPECT_EQ(refusal("worker", "consistency.async={}"), "");
 }
 
@@ -227,9 +234,9 @@ TEST(JobFile, ReadsBranches) {
 }
 
 TEST(JobFile, ReadsArgumentsOfBuiltins) {
-  const auto spec = Parse(Replaced(
-      "{builtin: mlp, hidden: [32, 16]}",
-      "{builtin: gpt2, depth: 4, heads: 2, width: 64, tiedHead: false, dropout: 0.1, context: 32}"));
+  const auto spec = Parse(Replaced("{builtin: mlp, hidden: [32, 16]}",
+                                   "{builtin: gpt2, depth: 4, heads: 2, width: 64, tiedHead: "
+                                   "false, dropout: 0.1, context: 32}"));
   ASSERT_TRUE(spec.ok()) << spec.status();
   const auto& arguments = spec->model_source().arguments();
   EXPECT_EQ(arguments.at("depth").i(), 4);
@@ -243,8 +250,8 @@ TEST(JobFile, ReadsArgumentsOfBuiltins) {
 }
 
 TEST(JobFile, ReadsWhereToStartAndWhatStays) {
-  const auto spec = Parse(Replaced("hidden: [32, 16]",
-                                   "init: $DATA/a.safetensors, freeze: [\"fc1.*\", fc2.bias]"));
+  const auto spec = Parse(
+      Replaced("hidden: [32, 16]", "init: $DATA/a.safetensors, freeze: [\"fc1.*\", fc2.bias]"));
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->model_source().init().path(), "/data/a.safetensors");
   ASSERT_EQ(spec->model_source().freeze_size(), 2);
@@ -253,10 +260,11 @@ TEST(JobFile, ReadsWhereToStartAndWhatStays) {
 }
 
 TEST(JobFile, ReadsTheLoss) {
-  for (const auto& [written, op] :
-       {std::make_pair("softmaxCrossEntropy", ""), std::make_pair("meanSquaredError", "mean_squared_error"),
-        std::make_pair("binaryCrossEntropy", "binary_cross_entropy")}) {
-    const auto spec = Parse(Replaced("  seed: 7\n", absl::StrCat("  seed: 7\n  loss: ", written, "\n")));
+  for (const auto& [written, op] : {std::make_pair("softmaxCrossEntropy", ""),
+                                    std::make_pair("meanSquaredError", "mean_squared_error"),
+                                    std::make_pair("binaryCrossEntropy", "binary_cross_entropy")}) {
+    const auto spec =
+        Parse(Replaced("  seed: 7\n", absl::StrCat("  seed: 7\n  loss: ", written, "\n")));
     ASSERT_TRUE(spec.ok()) << spec.status();
     EXPECT_EQ(spec->model_source().loss(), op);
   }
@@ -271,7 +279,8 @@ TEST(JobFile, ReadsThePrecision) {
   EXPECT_EQ(Parse(kGood, {"precision=fp16"})->precision(), PRECISION_FP16);
   JobSpec unknown = *spec;
   unknown.set_precision(static_cast<Precision>(7));
-  EXPECT_THAT(std::string(ValidateSpec(unknown).message()), HasSubstr("expected fp32, bf16 or fp16, got number 7"));
+  EXPECT_THAT(std::string(ValidateSpec(unknown).message()),
+              HasSubstr("expected fp32, bf16 or fp16, got number 7"));
 }
 
 TEST(JobFile, Tf32IsHowFp32IsMultiplied) {
@@ -282,7 +291,8 @@ TEST(JobFile, Tf32IsHowFp32IsMultiplied) {
   EXPECT_TRUE(Parse(kGood, {"precision=bf16", "tf32=false"}).ok());
   for (const char* precision : {"precision=bf16", "precision=fp16"}) {
     EXPECT_THAT(std::string(Parse(kGood, {precision, "tf32=true"}).status().message()),
-                HasSubstr("tf32: is how fp32 values are multiplied, and has nothing to do in precision bf16 or fp16"));
+                HasSubstr("tf32: is how fp32 values are multiplied, and has nothing to do in "
+                          "precision bf16 or fp16"));
   }
 }
 
@@ -306,12 +316,14 @@ TEST(JobFile, OverridesReplaceAndSwitchAlternatives) {
 
 TEST(JobFile, OverridesAreAsStrictAsTheFile) {
   EXPECT_THAT(std::string(Parse(kGood, {"seed"}).status().message()), HasSubstr("KEY.KEY=VALUE"));
-  EXPECT_THAT(std::string(Parse(kGood, {"sede=1"}).status().message()), HasSubstr("did you mean \"seed\""));
+  EXPECT_THAT(std::string(Parse(kGood, {"sede=1"}).status().message()),
+              HasSubstr("did you mean \"seed\""));
   EXPECT_THAT(std::string(Parse(kGood, {"seed=[1"}).status().message()), HasSubstr("not YAML"));
 }
 
 // What is replaced, by what, and what the error must say.
-class Malformed : public ::testing::TestWithParam<std::tuple<const char*, const char*, const char*>> {};
+class Malformed
+    : public ::testing::TestWithParam<std::tuple<const char*, const char*, const char*>> {};
 
 TEST_P(Malformed, IsRefusedByName) {
   const auto& [from, to, expected] = GetParam();
@@ -324,22 +336,34 @@ TEST_P(Malformed, IsRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, Malformed,
     ::testing::Values(
-        std::make_tuple("seed: 7", "sede: 7", "line 5: spec.sede: unknown key; did you mean \"seed\"?"),
+        std::make_tuple("seed: 7", "sede: 7",
+                        "line 5: spec.sede: unknown key; did you mean \"seed\"?"),
         std::make_tuple("seed: 7", "zzzzzzzzzz: 7", "known here: seed, model"),
-        std::make_tuple("seed: 7", "seed: seven", "line 5: spec.seed: expected integer, got \"seven\""),
+        std::make_tuple("seed: 7", "seed: seven",
+                        "line 5: spec.seed: expected integer, got \"seven\""),
         std::make_tuple("seed: 7", "seed: -1", "whole number from 0"),
         std::make_tuple("seed: 7", "seed: 7\n  seed: 8", "given twice"),
-        std::make_tuple("staleness: 2", "staleness: -1", "spec.consistency.ssp.staleness: expected a whole number from 0"),
-        std::make_tuple("{ssp: {staleness: 2}}", "{ssp: {staleness: 2}, bsp: {}}", "exactly one of bsp, ssp, async"),
-        std::make_tuple("{ssp: {staleness: 2}}", "{guard: {}}", "exactly one of bsp, ssp, async, got none"),
-        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {windows: 8}}", "did you mean \"window\"?"),
-        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {window: 3}}", "guard.window: expected a whole number from 4"),
-        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {lossFactor: 1}}", "guard.lossFactor: expected a finite number above 1"),
-        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {lossFactor: .inf}}", "lossFactor"),
-        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {lag: 0}}", "guard.lag: expected a whole number from 1"),
-        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {staleness: -1}}", "guard.staleness: expected a whole number from 0"),
+        std::make_tuple("staleness: 2", "staleness: -1",
+                        "spec.consistency.ssp.staleness: expected a whole number from 0"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{ssp: {staleness: 2}, bsp: {}}",
+                        "exactly one of bsp, ssp, async"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{guard: {}}",
+                        "exactly one of bsp, ssp, async, got none"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {windows: 8}}",
+                        "did you mean \"window\"?"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {window: 3}}",
+                        "guard.window: expected a whole number from 4"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {lossFactor: 1}}",
+                        "guard.lossFactor: expected a finite number above 1"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {lossFactor: .inf}}",
+                        "lossFactor"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {lag: 0}}",
+                        "guard.lag: expected a whole number from 1"),
+        std::make_tuple("{ssp: {staleness: 2}}", "{async: {}, guard: {staleness: -1}}",
+                        "guard.staleness: expected a whole number from 0"),
         std::make_tuple("{ssp: {staleness: 2}}", "{ssp: {}}", "\"staleness\" is missing"),
-        std::make_tuple("min: 1, max: 2", "min: 0, max: 2", "workers.min: expected a whole number from 1"),
+        std::make_tuple("min: 1, max: 2", "min: 0, max: 2",
+                        "workers.min: expected a whole number from 1"),
         std::make_tuple("min: 1, max: 2", "min: 3, max: 2", "min 3 and max 2"),
         std::make_tuple("device: cpu", "device: tpu", "expected auto, cpu or gpu"),
         std::make_tuple("microBatches: 4", "microBatches: 3", "expected a power of two"),
@@ -347,20 +371,29 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("global: 64", "global: 0", "batch.global"),
         std::make_tuple("kernelThreads: 2", "kernelThreads: 0", "batch.kernelThreads"),
         std::make_tuple("builtin: mlp, ", "builtin: mpl, ", "did you mean \"mlp\"?"),
-        std::make_tuple("builtin: mlp, hidden: [32, 16]", "hidden: [32]", "either builtin or layers"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "hidden: [32]",
+                        "either builtin or layers"),
         std::make_tuple("hidden: [32, 16]", "hidden: [32.5]", "expected whole numbers"),
-        std::make_tuple("hidden: [32, 16]", "stem: cifar",
-                        "line 6: spec.model.stem: goes with builtin: resnet18, resnet34, resnet50 only"),
-        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [relu], hidden: [3]", "goes with builtin: mlp only"),
+        std::make_tuple(
+            "hidden: [32, 16]", "stem: cifar",
+            "line 6: spec.model.stem: goes with builtin: resnet18, resnet34, resnet50 only"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [relu], hidden: [3]",
+                        "goes with builtin: mlp only"),
         std::make_tuple("hidden: [32, 16]", "tiedHed: true", "did you mean \"tiedHead\"?"),
-        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{add: {inputs: {a: b}}}]", "expected names of layers"),
-        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{linear: {parametersOf: [a]}}]", "expected a layer's name"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{add: {inputs: {a: b}}}]",
+                        "expected names of layers"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{linear: {parametersOf: [a]}}]",
+                        "expected a layer's name"),
         std::make_tuple("seed: 7", "loss: hinge", "meanSquaredError or binaryCrossEntropy"),
-        std::make_tuple("seed: 7", "precision: fp8", "spec.precision: expected fp32, bf16 or fp16, got \"fp8\""),
+        std::make_tuple("seed: 7", "precision: fp8",
+                        "spec.precision: expected fp32, bf16 or fp16, got \"fp8\""),
         std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: []", "at least one layer"),
-        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{a: {}, b: {}}]", "expected one operator"),
-        std::make_tuple("builtin: mlp, hidden: [32, 16]", "onnx: x.onnx", "spec.model.onnx: not built yet"),
-        std::make_tuple("evaluate: {everyEpochs: 2}", "evaluate: {everyEpochs: 2, keep: best}", "spec.evaluate.keep: not built yet"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "layers: [{a: {}, b: {}}]",
+                        "expected one operator"),
+        std::make_tuple("builtin: mlp, hidden: [32, 16]", "onnx: x.onnx",
+                        "spec.model.onnx: not built yet"),
+        std::make_tuple("evaluate: {everyEpochs: 2}", "evaluate: {everyEpochs: 2, keep: best}",
+                        "spec.evaluate.keep: not built yet"),
         std::make_tuple("seed: 7", "maxRestarts: 3", "spec.maxRestarts: not built yet"),
         std::make_tuple("seed: 7", "checkpoint: {everySteps: 5}", "spec.checkpoint: not built yet"),
         std::make_tuple("wallTime: 30m", "wallTime: soon", "expected duration, like 90s"),
@@ -372,21 +405,36 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("std: [6]", "std: [0]", "above 0"),
         std::make_tuple("peak: 0.001", "peak: .nan", "finite"),
         std::make_tuple("floor: 0.0001", "floor: 0.1", "floor is above peak"),
-        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: {}}", "spec.optimizer.groups: expected list of maps"),
-        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [5]}", "groups[0]: expected map"),
-        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{mach: [a]}]}", "groups[0].mach: unknown key; did you mean \"match\"?"),
-        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{match: a}]}", "expected list of strings"),
-        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{weightDecay: 0}]}", "groups[0]: which parameters?"),
-        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{match: [\"\"], weightDecay: 0}]}", "got an empty one"),
-        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{vectors: true}]}", "what is special"),
-        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{vectors: true, trustRatio: false}]}", "goes with lamb only"),
-        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{vectors: true, rateScale: -1}]}", "groups[0].rateScale"),
-        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, sgd: {learningRate: 1}}", "got sgd and adamw"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: {}}",
+                        "spec.optimizer.groups: expected list of maps"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [5]}",
+                        "groups[0]: expected map"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{mach: [a]}]}",
+                        "groups[0].mach: unknown key; did you mean \"match\"?"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{match: a}]}",
+                        "expected list of strings"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{weightDecay: 0}]}",
+                        "groups[0]: which parameters?"),
+        std::make_tuple("weightDecay: 0.05}}",
+                        "weightDecay: 0.05}, groups: [{match: [\"\"], weightDecay: 0}]}",
+                        "got an empty one"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [{vectors: true}]}",
+                        "what is special"),
+        std::make_tuple("weightDecay: 0.05}}",
+                        "weightDecay: 0.05}, groups: [{vectors: true, trustRatio: false}]}",
+                        "goes with lamb only"),
+        std::make_tuple("weightDecay: 0.05}}",
+                        "weightDecay: 0.05}, groups: [{vectors: true, rateScale: -1}]}",
+                        "groups[0].rateScale"),
+        std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, sgd: {learningRate: 1}}",
+                        "got sgd and adamw"),
         std::make_tuple("seed: 7", "clip: {norm: 0, scope: parameter}", "spec.clip.norm"),
         std::make_tuple("seed: 7", "clip: {norm: 1}", "\"scope\" is missing"),
-        std::make_tuple("seed: 7", "clip: {norm: 1, scope: layer}", "expected parameter, worker or global"),
+        std::make_tuple("seed: 7", "clip: {norm: 1, scope: layer}",
+                        "expected parameter, worker or global"),
         std::make_tuple("runs/$DATA", "$NOPE", "$NOPE in"),
-        std::make_tuple("tensorboard: runs/$DATA", "tensorboard: [a]", "spec.tensorboard: expected string"),
+        std::make_tuple("tensorboard: runs/$DATA", "tensorboard: [a]",
+                        "spec.tensorboard: expected string"),
         std::make_tuple("name: digits", "name: Digits!", "metadata.name"),
         std::make_tuple("kind: TrainingJob", "kind: Job", "expected TrainingJob"),
         std::make_tuple("starling/v1", "starling/v2", "expected starling/v1"),
@@ -401,15 +449,17 @@ TEST(JobFile, AGuardStandsBesideThePolicy) {
   EXPECT_DOUBLE_EQ(plain->policy().guard().loss_factor(), 2.5);
   EXPECT_EQ(plain->policy().guard().lag(), 0u);
   EXPECT_EQ(plain->policy().guard().staleness(), 1u);
-  const auto all = Parse(Replaced("{ssp: {staleness: 2}}",
-                                  "{async: {}, guard: {window: 8, lossFactor: 3, lag: 12, staleness: 0}}"));
+  const auto all =
+      Parse(Replaced("{ssp: {staleness: 2}}",
+                     "{async: {}, guard: {window: 8, lossFactor: 3, lag: 12, staleness: 0}}"));
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_EQ(all->policy().guard().window(), 8u);
   EXPECT_DOUBLE_EQ(all->policy().guard().loss_factor(), 3);
   EXPECT_EQ(all->policy().guard().lag(), 12u);
   EXPECT_EQ(all->policy().guard().staleness(), 0u);
   EXPECT_FALSE(Parse(kGood)->policy().has_guard());
-  const auto kept = Parse(Replaced("{ssp: {staleness: 2}}", "{async: {}, guard: {}}"), {"consistency.bsp={}"});
+  const auto kept =
+      Parse(Replaced("{ssp: {staleness: 2}}", "{async: {}, guard: {}}"), {"consistency.bsp={}"});
   ASSERT_TRUE(kept.ok()) << kept.status();
   EXPECT_EQ(kept->policy().kind(), Policy::BSP);
   EXPECT_TRUE(kept->policy().has_guard());
@@ -424,26 +474,31 @@ TEST(JobFile, AGuardThatCouldNotEndInBspIsRefused) {
 std::string ErrorOf(const std::string& text) { return std::string(Parse(text).status().message()); }
 
 TEST(JobFile, ANullMapLacksItsRequiredKeys) {
-  EXPECT_THAT(ErrorOf(Replaced("{ssp: {staleness: 2}}", "{ssp: }")),
-              HasSubstr("line 13: spec.consistency.ssp: key \"staleness\" is missing (0 or more): expected "
-                        "integer, got nothing; write ssp: {staleness: ...}"));
-  EXPECT_THAT(ErrorOf(Replaced("{peak: 0.001, floor: 0.0001, warmupSteps: 20}", "")),
-              HasSubstr("line 12: spec.optimizer.adamw.learningRate.cosine: key \"peak\" is missing"));
+  EXPECT_THAT(
+      ErrorOf(Replaced("{ssp: {staleness: 2}}", "{ssp: }")),
+      HasSubstr("line 13: spec.consistency.ssp: key \"staleness\" is missing (0 or more): expected "
+                "integer, got nothing; write ssp: {staleness: ...}"));
+  EXPECT_THAT(
+      ErrorOf(Replaced("{peak: 0.001, floor: 0.0001, warmupSteps: 20}", "")),
+      HasSubstr("line 12: spec.optimizer.adamw.learningRate.cosine: key \"peak\" is missing"));
   EXPECT_THAT(ErrorOf(Replaced("{global: 64, microBatches: 4, kernelThreads: 2}", "")),
               HasSubstr("line 11: spec.batch: key \"global\" is missing"));
   EXPECT_THAT(ErrorOf(Replaced("{name: digits, labels: {team: vision}}", "")),
               HasSubstr("line 3: metadata: key \"name\" is missing"));
-  EXPECT_THAT(ErrorOf(Replaced("seed: 7", "seed:")), HasSubstr("line 5: spec.seed: expected integer, got nothing"));
+  EXPECT_THAT(ErrorOf(Replaced("seed: 7", "seed:")),
+              HasSubstr("line 5: spec.seed: expected integer, got nothing"));
 }
 
 TEST(JobFile, AVariableOutsideOfAPathIsSaid) {
   EXPECT_THAT(ErrorOf(Replaced("global: 64", "global: $BATCH")),
-              HasSubstr("$VAR is expanded in paths alone: write the value out, or give it as --set spec.batch.global=VALUE"));
+              HasSubstr("$VAR is expanded in paths alone: write the value out, or give it as --set "
+                        "spec.batch.global=VALUE"));
 }
 
 TEST(JobFile, TextThatIsNotUtf8IsRefusedByKey) {
   EXPECT_THAT(ErrorOf(Replaced("team: vision", "team: vi\xffsion")),
-              HasSubstr("line 3: expected UTF-8, got the byte \\xff after `metadata: {name: digits, labels: {team: vi`"));
+              HasSubstr("line 3: expected UTF-8, got the byte \\xff after `metadata: {name: "
+                        "digits, labels: {team: vi`"));
 }
 
 TEST(JobFile, ASecondDocumentIsRefused) {
@@ -478,7 +533,8 @@ TEST(JobFile, SaysWhatNothingReads) {
 TEST(JobFile, EvaluateNeedsTestData) {
   YAML::Node node = YAML::Load(kGood);
   node["spec"]["data"].remove("test");
-  EXPECT_THAT(std::string(Parse(YAML::Dump(node)).status().message()), HasSubstr("data.test is missing"));
+  EXPECT_THAT(std::string(Parse(YAML::Dump(node)).status().message()),
+              HasSubstr("data.test is missing"));
 }
 
 TEST(JobFile, ACounterCountsInFp32) {
@@ -493,7 +549,8 @@ spec:
 )";
   EXPECT_TRUE(Parse(kCounter, {"precision=fp32"}).ok());
   for (const char* precision : {"precision=bf16", "precision=fp16"})
-    EXPECT_THAT(std::string(Parse(kCounter, {precision}).status().message()), HasSubstr("remove precision"));
+    EXPECT_THAT(std::string(Parse(kCounter, {precision}).status().message()),
+                HasSubstr("remove precision"));
 }
 
 TEST(JobFile, ACounterIsWholeBatches) {
@@ -508,7 +565,8 @@ spec:
   optimizer: {sgd: {learningRate: 1}}
   stop: {epochs: 1}
 )";
-  EXPECT_THAT(std::string(Parse(text).status().message()), HasSubstr("multiple of batch.global 64, got 100"));
+  EXPECT_THAT(std::string(Parse(text).status().message()),
+              HasSubstr("multiple of batch.global 64, got 100"));
   std::string whole = text;
   whole.replace(whole.find("100"), 3, "128");
   EXPECT_TRUE(Parse(whole).ok()) << Parse(whole).status();
@@ -528,7 +586,8 @@ TEST(JobFile, RandomDamageNeverCrashes) {
 
 TEST(Schema, TextNamesEveryKeyOfAGoodFile) {
   const std::string text = SchemaText(JobFileSchema());
-  for (const char* key : {"apiVersion:", "staleness:", "microBatches:", "warmupSteps:", "not built yet"}) {
+  for (const char* key :
+       {"apiVersion:", "staleness:", "microBatches:", "warmupSteps:", "not built yet"}) {
     EXPECT_THAT(text, HasSubstr(key));
   }
 }
@@ -537,7 +596,8 @@ TEST(Duration, Units) {
   EXPECT_DOUBLE_EQ(*ParseDuration("90"), 90);
   EXPECT_DOUBLE_EQ(*ParseDuration("1.5m"), 90);
   EXPECT_DOUBLE_EQ(*ParseDuration("2h"), 7200);
-  for (const char* bad : {"", "s", "-1s", "nan", "1d", "1 m x"}) EXPECT_FALSE(ParseDuration(bad).ok()) << bad;
+  for (const char* bad : {"", "s", "-1s", "nan", "1d", "1 m x"})
+    EXPECT_FALSE(ParseDuration(bad).ok()) << bad;
 }
 
 TEST(Bytes, Units) {
@@ -547,7 +607,8 @@ TEST(Bytes, Units) {
   EXPECT_EQ(*ParseBytes("2Gi"), int64_t{2} << 30);
   EXPECT_EQ(*ParseBytes("7b"), 7);
   for (const char* bad : {"", "0", "GB", "-1", "1XB", "1e9", "99999999TB", "nan"}) {
-    EXPECT_THAT(std::string(ParseBytes(bad).status().message()), HasSubstr("like 1073741824, 1GiB")) << bad;
+    EXPECT_THAT(std::string(ParseBytes(bad).status().message()), HasSubstr("like 1073741824, 1GiB"))
+        << bad;
   }
 }
 

@@ -38,10 +38,14 @@ bool ReadAttribute(const YAML::Node& node, Attribute* out) {
     int64_t integer = 0;
     double number = 0;
     bool flag = false;
-    if (absl::SimpleAtoi(node.Scalar(), &integer)) out->set_i(integer);
-    else if (absl::SimpleAtod(node.Scalar(), &number)) out->set_f(number);
-    else if (YAML::convert<bool>::decode(node, flag)) out->set_i(flag ? 1 : 0);
-    else out->set_s(node.Scalar());
+    if (absl::SimpleAtoi(node.Scalar(), &integer))
+      out->set_i(integer);
+    else if (absl::SimpleAtod(node.Scalar(), &number))
+      out->set_f(number);
+    else if (YAML::convert<bool>::decode(node, flag))
+      out->set_i(flag ? 1 : 0);
+    else
+      out->set_s(node.Scalar());
     return true;
   }
   if (!node.IsSequence()) return false;
@@ -72,7 +76,8 @@ void ReadLayer(const Section& model, const YAML::Node& node, ModelSource::Layer*
   layer->set_line(node.Mark().line + 1);
   const auto fail = [&](const std::string& what) {
     if (model.status()->ok()) {
-      *model.status() = absl::InvalidArgumentError(absl::StrCat(Where(node, "spec.model.layers"), ": ", what));
+      *model.status() =
+          absl::InvalidArgumentError(absl::StrCat(Where(node, "spec.model.layers"), ": ", what));
     }
   };
   if (node.IsScalar()) {  // "- relu"
@@ -80,12 +85,14 @@ void ReadLayer(const Section& model, const YAML::Node& node, ModelSource::Layer*
     return;
   }
   if (!node.IsMap() || node.size() != 1) {
-    return fail("expected one operator, like \"relu\" or \"conv2d: {out_channels: 32, kernel: 3}\"");
+    return fail(
+        "expected one operator, like \"relu\" or \"conv2d: {out_channels: 32, kernel: 3}\"");
   }
   const auto entry = *node.begin();
   layer->set_op(entry.first.Scalar());
   if (entry.second.IsNull()) return;
-  if (!entry.second.IsMap()) return fail(absl::StrCat("expected {attribute: value, ...} behind ", layer->op()));
+  if (!entry.second.IsMap())
+    return fail(absl::StrCat("expected {attribute: value, ...} behind ", layer->op()));
   for (const auto& attribute : entry.second) {
     const std::string key = attribute.first.Scalar();
     if (key == "name") {
@@ -93,13 +100,15 @@ void ReadLayer(const Section& model, const YAML::Node& node, ModelSource::Layer*
       if (layer->name().empty()) return fail("expected a text behind name");
     } else if (key == "parametersOf") {
       layer->set_parameters_of(attribute.second.IsScalar() ? attribute.second.Scalar() : "");
-      if (layer->parameters_of().empty()) return fail("expected a layer's name behind parametersOf");
+      if (layer->parameters_of().empty())
+        return fail("expected a layer's name behind parametersOf");
     } else if (key == "inputs") {
       if (!ReadInputs(attribute.second, layer)) {
         return fail("expected names of layers, or input, behind inputs, like [conv1, input]");
       }
     } else if (!ReadAttribute(attribute.second, &(*layer->mutable_attributes())[key])) {
-      return fail(absl::StrCat("expected a number, a text or a list of whole numbers for ", layer->op(), ".", key));
+      return fail(absl::StrCat("expected a number, a text or a list of whole numbers for ",
+                               layer->op(), ".", key));
     }
   }
 }
@@ -110,9 +119,10 @@ void ReadArguments(const Section& model, const Builtin* builtin, ModelSource* ou
     for (const BuiltinArgument& argument : candidate.arguments) {
       if (!model.Has(argument.name)) continue;
       const bool takes =
-          builtin != nullptr &&
-          std::any_of(builtin->arguments.begin(), builtin->arguments.end(),
-                      [&](const BuiltinArgument& a) { return std::string(a.name) == argument.name; });
+          builtin != nullptr && std::any_of(builtin->arguments.begin(), builtin->arguments.end(),
+                                            [&](const BuiltinArgument& a) {
+                                              return std::string(a.name) == argument.name;
+                                            });
       if (!takes) {
         model.Fail(argument.name, GoesWith(argument.name));
         continue;
@@ -136,7 +146,8 @@ void ReadModel(const Section& model, const JobFileOptions& options, ModelSource*
   if (model.Has("init")) out->mutable_init()->set_path(ExpandPath(model, "init", options));
   for (const auto& glob : model.node()["freeze"]) {
     out->add_freeze(glob.Scalar());
-    if (glob.Scalar().empty()) model.Fail("freeze", "expected globs over parameters' names, got an empty one");
+    if (glob.Scalar().empty())
+      model.Fail("freeze", "expected globs over parameters' names, got an empty one");
   }
   if (model.Has("builtin") == model.Has("layers")) {
     model.Fail("builtin", "expected either builtin or layers");

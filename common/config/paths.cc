@@ -21,8 +21,10 @@ std::string WithHome(const Section& section, const std::string& key, const std::
   if (text.empty() || text[0] != '~') return text;
   const auto home = options.environment ? options.environment("HOME") : absl::nullopt;
   if (text.size() > 1 && text[1] != '/') {
-    section.Fail(key, absl::StrCat("\"", text, "\": ~ stands for your own home folder alone, as ~/: "
-                                   "write the path out, or ./", text, " for a file of that name"));
+    section.Fail(key, absl::StrCat("\"", text,
+                                   "\": ~ stands for your own home folder alone, as ~/: "
+                                   "write the path out, or ./",
+                                   text, " for a file of that name"));
     return "";
   }
   if (!home || home->empty()) {
@@ -45,11 +47,14 @@ std::string Expand(const Section& section, const std::string& key, const std::st
     const bool braces = begin < text.size() && text[begin] == '{';
     if (braces) ++begin;
     size_t end = begin;
-    while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) ++end;
+    while (end < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_'))
+      ++end;
     const std::string name = text.substr(begin, end - begin);
     const auto value = options.environment ? options.environment(name) : absl::nullopt;
     if (name.empty() || !value || (braces && (end >= text.size() || text[end] != '}'))) {
-      section.Fail(key, absl::StrCat("$", name, " in \"", text, "\" is not set: export it, or write the path out"));
+      section.Fail(key, absl::StrCat("$", name, " in \"", text,
+                                     "\" is not set: export it, or write the path out"));
       return "";
     }
     out += *value;
@@ -68,7 +73,9 @@ std::string Expand(const Section& section, const std::string& key, const std::st
 
 std::string Absolute(const std::string& directory, const std::string& text) {
   const std::filesystem::path path(text);
-  return (path.is_absolute() ? path : std::filesystem::path(directory) / path).lexically_normal().string();
+  return (path.is_absolute() ? path : std::filesystem::path(directory) / path)
+      .lexically_normal()
+      .string();
 }
 
 // A pattern that matches the text alone.
@@ -96,46 +103,53 @@ std::vector<std::string> Numbered(const Section& section, const std::string& key
   uint32_t end = 0;
   if (!absl::SimpleAtoi(first, &begin) || !absl::SimpleAtoi(last, &end) || begin > end ||
       end - begin >= kPathsMax || first[0] == '+' || last[0] == '+') {
-    section.Fail(key, absl::StrCat("\"", text, "\": expected a range like {00000..00004}, ascending and "
-                                   "of at most ", kPathsMax, " numbers"));
+    section.Fail(key, absl::StrCat("\"", text,
+                                   "\": expected a range like {00000..00004}, ascending and "
+                                   "of at most ",
+                                   kPathsMax, " numbers"));
     return {};
   }
   const bool padded = first.size() == last.size();
   std::vector<std::string> out;
   for (uint64_t number = begin; number <= end; ++number) {
-    out.push_back(absl::StrCat(
-        text.substr(0, open),
-        absl::StrFormat("%0*d", padded ? static_cast<int>(first.size()) : 1, number),
-        text.substr(close + 1)));
+    out.push_back(
+        absl::StrCat(text.substr(0, open),
+                     absl::StrFormat("%0*d", padded ? static_cast<int>(first.size()) : 1, number),
+                     text.substr(close + 1)));
   }
   return out;
 }
 
-// The files that the written pattern stands for, ascending; its path where it is none. Empty: an error
-// was recorded.
+// The files that the written pattern stands for, ascending; its path where it is none. Empty: an
+// error was recorded.
 std::vector<std::string> Matching(const Section& section, const std::string& key,
                                   const std::string& written, const JobFileOptions& options) {
   const std::string path = Absolute(options.directory, written);
   if (written.find_first_of("*?[") == std::string::npos) return {path};
   std::vector<std::string> files;
-  if (options.matching_files) files = options.matching_files(Absolute(Quoted(options.directory), written));
+  if (options.matching_files)
+    files = options.matching_files(Absolute(Quoted(options.directory), written));
   std::sort(files.begin(), files.end());
   for (const std::string& file : files) {
     if (FindNotUtf8(file) == absl::string_view::npos) continue;
-    section.Fail(key, absl::StrCat("expected paths in UTF-8; ", path, " matches ", absl::CHexEscape(file)));
+    section.Fail(
+        key, absl::StrCat("expected paths in UTF-8; ", path, " matches ", absl::CHexEscape(file)));
     return {};
   }
   if (files.empty()) {
-    section.Fail(key, absl::StrCat("no file matches ", path, " on this machine, where patterns are "
-                                   "expanded: write the paths out, or as a range like {00000..00004}, "
-                                   "where only the workers see the files"));
+    section.Fail(key,
+                 absl::StrCat("no file matches ", path,
+                              " on this machine, where patterns are "
+                              "expanded: write the paths out, or as a range like {00000..00004}, "
+                              "where only the workers see the files"));
   }
   return files;
 }
 
 }  // namespace
 
-std::string ExpandPath(const Section& section, const std::string& key, const JobFileOptions& options) {
+std::string ExpandPath(const Section& section, const std::string& key,
+                       const JobFileOptions& options) {
   const std::string text = Expand(section, key, section.Text(key, ""), options);
   return text.empty() ? text : Absolute(options.directory, text);
 }

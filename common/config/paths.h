@@ -13,7 +13,8 @@ namespace starling::config {
 // The path that `key` of `section` holds, absolute: $VAR, ${VAR} and a leading ~/ are expanded, and
 // relative paths start at the job file. An error is recorded in the section, and the path is then
 // empty.
-std::string ExpandPath(const Section& section, const std::string& key, const JobFileOptions& options);
+std::string ExpandPath(const Section& section, const std::string& key,
+                       const JobFileOptions& options);
 
 // The same for a list of paths, of which each may stand for several: {00000..00004} for each number
 // of the range, as wide as its ends are written, and *, ? and [...] for the files that match where

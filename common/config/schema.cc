@@ -40,12 +40,14 @@ const char* KindName(const YAML::Node& node) {
 }
 
 absl::Status TypeError(const YAML::Node& node, const std::string& path, FieldType type) {
-  const std::string came = node.IsScalar() ? absl::StrCat("\"", node.Scalar(), "\"") : KindName(node);
+  const std::string came =
+      node.IsScalar() ? absl::StrCat("\"", node.Scalar(), "\"") : KindName(node);
   const bool variable = node.IsScalar() && node.Scalar().find('$') != std::string::npos;
   return absl::InvalidArgumentError(absl::StrCat(
       Where(node, path), ": expected ", TypeName(type), ", got ", came,
       variable ? absl::StrCat("; $VAR is expanded in paths alone: write the value out, or give it "
-                              "as --set ", path, "=VALUE")
+                              "as --set ",
+                              path, "=VALUE")
                : ""));
 }
 
@@ -80,9 +82,9 @@ absl::Status CheckOneOf(const YAML::Node& node, const Field& field, const std::s
     if (seen.count(key) > 0) given.push_back(key);
   }
   if (given.size() == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(Where(node, path), ": expected exactly one of ",
-                                                 absl::StrJoin(alternatives, ", "), ", got ",
-                                                 given.empty() ? "none" : absl::StrJoin(given, " and ")));
+  return absl::InvalidArgumentError(absl::StrCat(
+      Where(node, path), ": expected exactly one of ", absl::StrJoin(alternatives, ", "), ", got ",
+      given.empty() ? "none" : absl::StrJoin(given, " and ")));
 }
 
 absl::Status CheckRequired(const YAML::Node& node, const Field& field, const std::string& path,
@@ -121,12 +123,13 @@ absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::str
                        : absl::StrCat("; did you mean \"", near, "\"?")));
     }
     if (!seen.insert(key).second) {
-      return absl::InvalidArgumentError(absl::StrCat(Where(entry.first, child_path), ": given twice"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(Where(entry.first, child_path), ": given twice"));
     }
     if (!child->built) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          Where(entry.first, child_path), ": not built yet in this version; remove the key (",
-          child->help, ")"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(Where(entry.first, child_path),
+                       ": not built yet in this version; remove the key (", child->help, ")"));
     }
     const bool nothing = entry.second.IsNull();
     STARLING_RETURN_IF_ERROR(nothing ? CheckNothing(entry.first, *child, child_path)
@@ -161,8 +164,8 @@ absl::Status CheckField(const YAML::Node& node, const Field& field, const std::s
       good = node.IsSequence() && std::all_of(node.begin(), node.end(), Converts<double>);
       break;
     case FieldType::kStringList:
-      good = node.IsSequence() && std::all_of(node.begin(), node.end(),
-                                              [](const auto& e) { return e.IsScalar(); });
+      good = node.IsSequence() &&
+             std::all_of(node.begin(), node.end(), [](const auto& e) { return e.IsScalar(); });
       break;
     case FieldType::kLabels:
       good = node.IsMap() && std::all_of(node.begin(), node.end(),

@@ -21,14 +21,14 @@ enum class FieldType {
   kInteger,
   kNumber,
   kBoolean,
-  kDuration,    // "90", "90s", "30m", "2h"
+  kDuration,  // "90", "90s", "30m", "2h"
   kNumberList,
   kStringList,
-  kLabels,      // map of strings
-  kLayers,      // list of {op: {attributes}}; checked by the model section
-  kMap,         // `children`, any subset
-  kOneOf,       // `children`, exactly one, and any of those that are `beside`
-  kMapList,     // a list of maps of `children`
+  kLabels,   // map of strings
+  kLayers,   // list of {op: {attributes}}; checked by the model section
+  kMap,      // `children`, any subset
+  kOneOf,    // `children`, exactly one, and any of those that are `beside`
+  kMapList,  // a list of maps of `children`
 };
 
 struct Field {
@@ -37,8 +37,8 @@ struct Field {
   std::string default_text;  // as it would be written; empty: none
   std::string help;          // one line
   bool required = false;
-  bool built = true;         // false: known, but refused by name as not built yet
-  bool beside = false;       // inside a one-of: not an alternative, goes with each
+  bool built = true;    // false: known, but refused by name as not built yet
+  bool beside = false;  // inside a one-of: not an alternative, goes with each
   std::vector<Field> children;
   // A map that may also be written as a plain number (learningRate: 0.1 is {constant: 0.1}).
   bool number_allowed = false;

@@ -19,7 +19,8 @@ void Section::Fail(const std::string& key, const std::string& what) const {
       absl::StrCat(Where(Has(key) ? child.node_ : node_, child.path_), ": ", what));
 }
 
-int64_t Section::Integer(const std::string& key, int64_t fallback, int64_t least, int64_t most) const {
+int64_t Section::Integer(const std::string& key, int64_t fallback, int64_t least,
+                         int64_t most) const {
   if (!Has(key)) return fallback;
   const int64_t value = node_[key].as<int64_t>(fallback);
   if (value < least || value > most) {
@@ -70,7 +71,8 @@ std::vector<double> Section::Numbers(const std::string& key) const {
   if (!Has(key)) return values;
   for (const auto& item : node_[key]) {
     values.push_back(item.as<double>(0));
-    if (!std::isfinite(values.back())) Fail(key, absl::StrCat("expected finite numbers, got ", item.Scalar()));
+    if (!std::isfinite(values.back()))
+      Fail(key, absl::StrCat("expected finite numbers, got ", item.Scalar()));
   }
   return values;
 }

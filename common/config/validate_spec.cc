@@ -22,28 +22,37 @@ constexpr int64_t kCounterSamplesMax = int64_t{1} << 24;  // fp32 counts exactly
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
 
 absl::Status CheckName(const std::string& name) {
-  const auto good = [](char c) { return std::islower(static_cast<unsigned char>(c)) || std::isdigit(static_cast<unsigned char>(c)) || c == '-'; };
-  bool ok = !name.empty() && name.size() <= limits::kNameBytesMax && name.front() != '-' && name.back() != '-';
+  const auto good = [](char c) {
+    return std::islower(static_cast<unsigned char>(c)) ||
+           std::isdigit(static_cast<unsigned char>(c)) || c == '-';
+  };
+  bool ok = !name.empty() && name.size() <= limits::kNameBytesMax && name.front() != '-' &&
+            name.back() != '-';
   for (char c : name) ok = ok && good(c);
   if (ok) return absl::OkStatus();
   return Invalid(absl::StrCat("metadata.name: expected 1 to ", limits::kNameBytesMax,
-                              " lower-case letters, digits or inner '-', got \"", name.substr(0, 200), "\""));
+                              " lower-case letters, digits or inner '-', got \"",
+                              name.substr(0, 200), "\""));
 }
 
 absl::Status CheckBatch(const Batch& batch) {
   if (batch.global() < 1 || batch.global() > limits::kGlobalBatchMax) {
-    return Invalid(absl::StrCat("batch.global: expected 1 to ", limits::kGlobalBatchMax, ", got ", batch.global()));
+    return Invalid(absl::StrCat("batch.global: expected 1 to ", limits::kGlobalBatchMax, ", got ",
+                                batch.global()));
   }
   const uint32_t micro = batch.micro_batches();
   if (micro < 1 || micro > limits::kMicroBatchesMax || (micro & (micro - 1)) != 0) {
-    return Invalid(absl::StrCat("batch.microBatches: expected a power of two up to ", limits::kMicroBatchesMax, ", got ", micro));
+    return Invalid(absl::StrCat("batch.microBatches: expected a power of two up to ",
+                                limits::kMicroBatchesMax, ", got ", micro));
   }
   if (batch.global() % micro != 0) {
-    return Invalid(absl::StrCat("batch.microBatches: ", micro, " micro-batches do not divide a global batch of ",
-                                batch.global(), "; choose a power of two that does"));
+    return Invalid(absl::StrCat("batch.microBatches: ", micro,
+                                " micro-batches do not divide a global batch of ", batch.global(),
+                                "; choose a power of two that does"));
   }
   if (batch.kernel_threads() < 1 || batch.kernel_threads() > 256) {
-    return Invalid(absl::StrCat("batch.kernelThreads: expected 1 to 256, got ", batch.kernel_threads()));
+    return Invalid(
+        absl::StrCat("batch.kernelThreads: expected 1 to 256, got ", batch.kernel_threads()));
   }
   return absl::OkStatus();
 }
@@ -51,8 +60,8 @@ absl::Status CheckBatch(const Batch& batch) {
 absl::Status CheckRecompute(const Recompute& recompute) {
   if (recompute.has_every_blocks() &&
       (recompute.every_blocks() < 1 || recompute.every_blocks() > kRecomputeBlocksMax)) {
-    return Invalid(absl::StrCat("recompute.everyBlocks: expected 1 to ", kRecomputeBlocksMax, ", got ",
-                                recompute.every_blocks()));
+    return Invalid(absl::StrCat("recompute.everyBlocks: expected 1 to ", kRecomputeBlocksMax,
+                                ", got ", recompute.every_blocks()));
   }
   if (recompute.has_activation_bytes() && recompute.activation_bytes() < 1) {
     return Invalid("recompute.activationBytes: expected at least 1, got 0");
@@ -61,68 +70,88 @@ absl::Status CheckRecompute(const Recompute& recompute) {
 }
 
 absl::Status CheckPolicy(const Policy& policy) {
-  if (policy.kind() != Policy::BSP && policy.kind() != Policy::SSP && policy.kind() != Policy::ASYNC) {
+  if (policy.kind() != Policy::BSP && policy.kind() != Policy::SSP &&
+      policy.kind() != Policy::ASYNC) {
     return Invalid("consistency: expected bsp, ssp or async");
   }
   if (policy.staleness() <= limits::kStalenessMax) return absl::OkStatus();
-  return Invalid(absl::StrCat("consistency.ssp.staleness: expected 0 to ", limits::kStalenessMax, ", got ", policy.staleness()));
+  return Invalid(absl::StrCat("consistency.ssp.staleness: expected 0 to ", limits::kStalenessMax,
+                              ", got ", policy.staleness()));
 }
 
 absl::Status CheckGuard(const JobSpec& spec) {
   const Guard& guard = spec.policy().guard();
   if (guard.window() < 4 || guard.window() > kGuardWindowMax) {
-    return Invalid(absl::StrCat("consistency.guard.window: expected 4 to ", kGuardWindowMax, ", got ", guard.window()));
+    return Invalid(absl::StrCat("consistency.guard.window: expected 4 to ", kGuardWindowMax,
+                                ", got ", guard.window()));
   }
   if (!std::isfinite(guard.loss_factor()) || guard.loss_factor() <= 1) {
-    return Invalid(absl::StrCat("consistency.guard.lossFactor: expected a finite number above 1, got ", guard.loss_factor()));
+    return Invalid(
+        absl::StrCat("consistency.guard.lossFactor: expected a finite number above 1, got ",
+                     guard.loss_factor()));
   }
   if (guard.staleness() > limits::kStalenessMax) {
-    return Invalid(absl::StrCat("consistency.guard.staleness: expected 0 to ", limits::kStalenessMax, ", got ", guard.staleness()));
+    return Invalid(absl::StrCat("consistency.guard.staleness: expected 0 to ",
+                                limits::kStalenessMax, ", got ", guard.staleness()));
   }
   if (spec.clip().scope() == Clip::WORKER) {
-    return Invalid("consistency.guard: it ends in bsp, which clip.scope worker does not go with; use parameter, or remove guard");
+    return Invalid(
+        "consistency.guard: it ends in bsp, which clip.scope worker does not go with; use "
+        "parameter, or remove guard");
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckPrecision(const JobSpec& spec) {
   if (spec.tf32() && spec.precision() != PRECISION_FP32) {
-    return Invalid("tf32: is how fp32 values are multiplied, and has nothing to do in precision bf16 or fp16: remove tf32, or precision");
+    return Invalid(
+        "tf32: is how fp32 values are multiplied, and has nothing to do in precision bf16 or fp16: "
+        "remove tf32, or precision");
   }
   switch (spec.precision()) {
     case PRECISION_FP32: return absl::OkStatus();
     case PRECISION_BF16:
     case PRECISION_FP16:
       if (spec.model_source().builtin() != "counter") return absl::OkStatus();
-      return Invalid("precision: model.builtin counter counts, which needs fp32's 24 bits: remove precision");
-    default: return Invalid(absl::StrCat("precision: expected fp32, bf16 or fp16, got number ", spec.precision()));
+      return Invalid(
+          "precision: model.builtin counter counts, which needs fp32's 24 bits: remove precision");
+    default:
+      return Invalid(
+          absl::StrCat("precision: expected fp32, bf16 or fp16, got number ", spec.precision()));
   }
 }
 
 absl::Status CheckModel(const JobSpec& spec) {
   const bool counter_model = spec.model_source().builtin() == "counter";
   if (counter_model != spec.train().has_counter()) {
-    return Invalid("model.builtin counter and data.train.counter go together: give both or neither");
+    return Invalid(
+        "model.builtin counter and data.train.counter go together: give both or neither");
   }
   if (!counter_model) return absl::OkStatus();
   if (!spec.optimizer().has_sgd()) {
     return Invalid("model.builtin counter: expected optimizer sgd, whose update is exact");
   }
-  if (spec.has_clip()) return Invalid("clip: model.builtin counter counts, and a clipped gradient miscounts: remove clip");
+  if (spec.has_clip())
+    return Invalid(
+        "clip: model.builtin counter counts, and a clipped gradient miscounts: remove clip");
   const int64_t samples = spec.train().counter().samples();
   if (samples < 1 || samples > kCounterSamplesMax) {
-    return Invalid(absl::StrCat("data.train.counter.samples: expected 1 to ", kCounterSamplesMax, ", got ", samples));
+    return Invalid(absl::StrCat("data.train.counter.samples: expected 1 to ", kCounterSamplesMax,
+                                ", got ", samples));
   }
   if (samples % spec.batch().global() != 0) {
-    return Invalid(absl::StrCat("data.train.counter.samples: expected a multiple of batch.global ", spec.batch().global(), ", got ", samples,
-                                ": a short last batch is scaled up, and its rows would grow by more than 1"));
+    return Invalid(
+        absl::StrCat("data.train.counter.samples: expected a multiple of batch.global ",
+                     spec.batch().global(), ", got ", samples,
+                     ": a short last batch is scaled up, and its rows would grow by more than 1"));
   }
   return absl::OkStatus();
 }
 
 void AddUnusedHoldout(const char* what, const DataSource::Csv& csv, std::vector<std::string>* out) {
   if (csv.holdout_fraction() == 0 || csv.part() != DataSource::Csv::PART_ALL) return;
-  out->push_back(absl::StrCat(what, ".csv.holdoutFraction is not used, since part is all: say part: "
+  out->push_back(absl::StrCat(what,
+                              ".csv.holdoutFraction is not used, since part is all: say part: "
                               "train or part: holdout, or remove it"));
 }
 
@@ -137,24 +166,29 @@ absl::Status CheckOutput(const std::string& output) {
   }
   for (const char c : output) good = good && static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
   if (good) return absl::OkStatus();
-  return Invalid(absl::StrCat(
-      "output: expected the name of a .safetensors file beneath the coordinator's --output-root, like "
-      "runs/digits.safetensors, of names of at most 255 bytes, without a leading /, without //, . and .., got \"",
-      absl::CHexEscape(output.substr(0, 200)), "\""));
+  return Invalid(
+      absl::StrCat("output: expected the name of a .safetensors file beneath the coordinator's "
+                   "--output-root, like "
+                   "runs/digits.safetensors, of names of at most 255 bytes, without a leading /, "
+                   "without //, . and .., got \"",
+                   absl::CHexEscape(output.substr(0, 200)), "\""));
 }
 
 }  // namespace
 
 std::vector<std::string> UnusedKeys(const JobSpec& spec) {
   std::vector<std::string> out;
-  if (spec.test().source_case() != DataSource::SOURCE_NOT_SET && spec.evaluate().every_epochs() == 0) {
-    out.push_back("data.test is not used, since nothing is measured without evaluate: add "
-                  "evaluate: {everyEpochs: 1}, or remove data.test");
+  if (spec.test().source_case() != DataSource::SOURCE_NOT_SET &&
+      spec.evaluate().every_epochs() == 0) {
+    out.push_back(
+        "data.test is not used, since nothing is measured without evaluate: add "
+        "evaluate: {everyEpochs: 1}, or remove data.test");
   }
   AddUnusedHoldout("data.train", spec.train().csv(), &out);
   AddUnusedHoldout("data.test", spec.test().csv(), &out);
   if (spec.tf32() && spec.device() == DEVICE_CPU) {
-    out.push_back("tf32 is not used, since CPUs do not round and workers.device is cpu: remove one");
+    out.push_back(
+        "tf32 is not used, since CPUs do not round and workers.device is cpu: remove one");
   }
   return out;
 }
@@ -164,22 +198,24 @@ absl::Status CheckClip(const Clip& clip, Policy::Kind policy) {
     return Invalid(absl::StrCat("clip.norm: expected a finite number above 0, got ", clip.norm()));
   }
   switch (clip.scope()) {
-    case Clip::PARAMETER:
-      return absl::OkStatus();
+    case Clip::PARAMETER: return absl::OkStatus();
     case Clip::WORKER:
       if (policy == Policy::BSP) {
-        return Invalid("clip.scope worker: in BSP a worker's contribution is a part of the step that depends on the number "
-                       "of workers, and so would the result; use parameter");
+        return Invalid(
+            "clip.scope worker: in BSP a worker's contribution is a part of the step that depends "
+            "on the number "
+            "of workers, and so would the result; use parameter");
       }
       return absl::OkStatus();
     case Clip::GLOBAL:
       if (policy != Policy::BSP) {
-        return Invalid("clip.scope global: only BSP has a step whose whole gradient is known before it is applied; use "
-                       "parameter, or consistency: {bsp: {}}");
+        return Invalid(
+            "clip.scope global: only BSP has a step whose whole gradient is known before it is "
+            "applied; use "
+            "parameter, or consistency: {bsp: {}}");
       }
       return absl::OkStatus();
-    default:
-      return Invalid("clip.scope: expected parameter, worker or global");
+    default: return Invalid("clip.scope: expected parameter, worker or global");
   }
 }
 
@@ -194,15 +230,18 @@ absl::Status ValidateSpec(const JobSpec& spec) {
   STARLING_RETURN_IF_ERROR(CheckModel(spec));
   STARLING_RETURN_IF_ERROR(CheckData(spec));
   STARLING_RETURN_IF_ERROR(CheckPolicy(spec.policy()));
-  if (spec.workers_min() < 1 || spec.workers_max() < spec.workers_min() || spec.workers_max() > limits::kWorkersPerJobMax) {
-    return Invalid(absl::StrCat("workers: expected 1 <= min <= max <= ", limits::kWorkersPerJobMax, ", got min ",
-                                spec.workers_min(), " and max ", spec.workers_max()));
+  if (spec.workers_min() < 1 || spec.workers_max() < spec.workers_min() ||
+      spec.workers_max() > limits::kWorkersPerJobMax) {
+    return Invalid(absl::StrCat("workers: expected 1 <= min <= max <= ", limits::kWorkersPerJobMax,
+                                ", got min ", spec.workers_min(), " and max ", spec.workers_max()));
   }
-  if (spec.evaluate().every_epochs() > 0 && spec.test().source_case() == DataSource::SOURCE_NOT_SET) {
+  if (spec.evaluate().every_epochs() > 0 &&
+      spec.test().source_case() == DataSource::SOURCE_NOT_SET) {
     return Invalid("evaluate: data.test is missing: say what to evaluate on, or remove evaluate");
   }
   if (spec.stop().epochs() < 1 || spec.stop().epochs() > limits::kEpochsMax) {
-    return Invalid(absl::StrCat("stop.epochs: expected 1 to ", limits::kEpochsMax, ", got ", spec.stop().epochs()));
+    return Invalid(absl::StrCat("stop.epochs: expected 1 to ", limits::kEpochsMax, ", got ",
+                                spec.stop().epochs()));
   }
   if (!std::isfinite(spec.stop().wall_time_seconds()) || spec.stop().wall_time_seconds() < 0) {
     return Invalid("stop.wallTime: expected a duration above 0");
@@ -210,8 +249,9 @@ absl::Status ValidateSpec(const JobSpec& spec) {
   const std::string& folder = spec.tensorboard();
   if (!folder.empty() && (folder.front() != '/' || folder.size() > limits::kPathBytesMax ||
                           folder.find('\0') != std::string::npos)) {
-    return Invalid(absl::StrCat("tensorboard: expected an absolute path of at most ", limits::kPathBytesMax,
-                                " bytes, got \"", folder.substr(0, 200), "\""));
+    return Invalid(absl::StrCat("tensorboard: expected an absolute path of at most ",
+                                limits::kPathBytesMax, " bytes, got \"", folder.substr(0, 200),
+                                "\""));
   }
   return CheckOutput(spec.output());
 }

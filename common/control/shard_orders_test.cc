@@ -41,7 +41,8 @@ TEST(ShardOrderBook, ChangesBecomeTheWhole) {
   ASSERT_EQ(changes.jobs[0].partitions_size(), 1);
   EXPECT_EQ(changes.jobs[0].partitions(0).partition(), 3u);
   EXPECT_EQ(changes.jobs[0].roster().number(), 1u);
-  EXPECT_EQ(changes.dropped, (std::vector<uint64_t>{8, 9})) << "of a job that is over only its end was told";
+  EXPECT_EQ(changes.dropped, (std::vector<uint64_t>{8, 9}))
+      << "of a job that is over only its end was told";
   EXPECT_EQ(book.jobs().size(), 1u);
 
   ShardOrders third;

@@ -1,9 +1,9 @@
-// What a shard tells its coordinator of its partitions, as changes (docs/protocol.md, section 5). Pure: no
-// I/O, no clock.
+// What a shard tells its coordinator of its partitions, as changes (docs/protocol.md, section 5).
+// Pure: no I/O, no clock.
 //
-// A change is told until a report that has it was taken, and all before it: reports may be lost, and come
-// late or in another order. The first report to a coordinator says all: what that one knows
-// begins anew with it.
+// A change is told until a report that has it was taken, and all before it: reports may be lost,
+// and come late or in another order. The first report to a coordinator says all: what that one
+// knows begins anew with it.
 #ifndef STARLING_COMMON_CONTROL_SHARD_REPORTS_H_
 #define STARLING_COMMON_CONTROL_SHARD_REPORTS_H_
 
@@ -21,7 +21,8 @@ namespace starling {
 class ShardReports {
  public:
   // A report ends with the change that passes `bytes_max`; the next one goes on.
-  explicit ShardReports(size_t bytes_max = limits::kControlChangesBytesMax) : bytes_max_(bytes_max) {}
+  explicit ShardReports(size_t bytes_max = limits::kControlChangesBytesMax)
+      : bytes_max_(bytes_max) {}
 
   // The run is held from now on, though it may have no partition yet.
   void Hold(const Run& run);

@@ -26,7 +26,9 @@ class ShardReportsTest : public testing::Test {
     reports_.Fill(++sequence_, report);
     return report;
   }
-  static int Entries(const ShardReport& report) { return report.held_size() + report.partitions_size(); }
+  static int Entries(const ShardReport& report) {
+    return report.held_size() + report.partitions_size();
+  }
 
   ShardReports reports_;
   uint64_t sequence_ = 0;

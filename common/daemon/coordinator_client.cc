@@ -100,7 +100,7 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
         call->done(std::move(call->reply));
       } else {
         call->done(status.error_code() == grpc::StatusCode::UNIMPLEMENTED ? NoCoordinatorThere()
-                                                                           : FromGrpc(status));
+                                                                          : FromGrpc(status));
       }
       grpc::ClientContext* const over = &*call->context;
       std::shared_ptr<Call<Request, Reply>> last = std::move(call->self);
@@ -128,7 +128,8 @@ Role ToProto(PeerRole role) {
 }  // namespace
 
 std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(
-    const std::string& address, const Identity& self, std::shared_ptr<const LinkSecurity> security) {
+    const std::string& address, const Identity& self,
+    std::shared_ptr<const LinkSecurity> security) {
   return std::make_unique<GrpcCoordinatorClient>(address, self, std::move(security));
 }
 

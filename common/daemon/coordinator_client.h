@@ -14,9 +14,9 @@
 
 namespace starling {
 
-// Each call makes one attempt, whose `done` runs exactly once, on a thread of gRPC's: it must be quick
-// (post to an event loop). A caller retries with a delay; connecting again is quick and on its own.
-// kUnavailable and kDeadlineExceeded say nothing of whether the call was carried out.
+// Each call makes one attempt, whose `done` runs exactly once, on a thread of gRPC's: it must be
+// quick (post to an event loop). A caller retries with a delay; connecting again is quick and on
+// its own. kUnavailable and kDeadlineExceeded say nothing of whether the call was carried out.
 // kFailedPrecondition (another protocol) and kUnauthenticated are final. Thread-safe.
 class CoordinatorClient {
  public:
@@ -38,8 +38,8 @@ std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(
     const std::string& address, const Identity& self,
     std::shared_ptr<const LinkSecurity> security = nullptr);
 
-// A registration request of this process: role, version, host name, cores; a random nonce. `insecure`:
-// it was started with --insecure.
+// A registration request of this process: role, version, host name, cores; a random nonce.
+// `insecure`: it was started with --insecure.
 RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& address,
                                     bool insecure = false);
 

@@ -19,8 +19,8 @@
 #include <iostream>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
@@ -39,7 +39,8 @@ class JsonFormatter : public spdlog::formatter {
   explicit JsonFormatter(std::string process) : process_(std::move(process)) {}
   void format(const spdlog::details::log_msg& entry, spdlog::memory_buf_t& out) override {
     const nlohmann::ordered_json line = {
-        {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromChrono(entry.time), absl::UTCTimeZone())},
+        {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromChrono(entry.time),
+                                  absl::UTCTimeZone())},
         {"level", std::string(kNames[entry.level])},
         {"process", process_},
         {"message", std::string(entry.payload.data(), entry.payload.size())}};
@@ -63,7 +64,8 @@ absl::Status CheckLogging(const std::string& level, const std::string& format) {
         absl::StrCat("--log-level must be debug, info, warn or error, not ", level));
   }
   if (format == "text" || format == "json") return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--log-format must be text or json, not ", format));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--log-format must be text or json, not ", format));
 }
 
 std::string ProgramOf(PeerRole role) {
@@ -187,17 +189,19 @@ std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole 
                "host or host:port at which others reach this process, if not at --listen",
                &flags->advertise_address);
   settings.Add("--port-file", "Write the port that is listened on here", &flags->port_file);
-  settings.Add("--admin-address",
-               "host:port for /metrics, /healthz and /readyz, plain HTTP that anybody who reaches it can "
-               "read; port 0 takes a free one",
-               &flags->admin_address);
+  settings.Add(
+      "--admin-address",
+      "host:port for /metrics, /healthz and /readyz, plain HTTP that anybody who reaches it can "
+      "read; port 0 takes a free one",
+      &flags->admin_address);
   settings.Add("--admin-port-file", "Write the admin port here", &flags->admin_port_file);
   AddLinkSettings(settings, flags);
   settings.Add("--log-level", "debug, info, warn or error", &flags->log_level);
   settings.Add("--log-format", "text, or json: an object a line", &flags->log_format);
   std::string clock_offset;
   settings.AddForTests("--inject-clock-offset",
-                       "say that its clocks are ahead by so much, as 0.7s or -200ms", &clock_offset);
+                       "say that its clocks are ahead by so much, as 0.7s or -200ms",
+                       &clock_offset);
   for (const ExtraFlag& flag : extra) {
     if (flag.for_tests) {
       settings.AddForTests(flag.flag, flag.help, flag.value);
@@ -234,8 +238,8 @@ absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::str
                           const std::string& format) {
   STARLING_RETURN_IF_ERROR(CheckLogging(level, format));
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  auto logger = std::make_shared<spdlog::logger>(
-      "starling", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>("starling",
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
   const std::string who =
       role == PeerRole::kCoordinator ? name : absl::StrCat(PeerRoleName(role), " ", name);
   if (format == "json") {

@@ -43,7 +43,7 @@ struct DaemonFlags {
   std::string admin_address = "127.0.0.1:0";
   std::string admin_port_file;
   std::string advertise_address;  // "host:port"; empty, or port 0: as it listens
-  std::string coordinator;  // workers and shards
+  std::string coordinator;        // workers and shards
   std::string tls_cert;
   std::string tls_key;
   std::string tls_ca;
@@ -58,10 +58,11 @@ struct DaemonFlags {
   std::vector<std::string> warnings;             // for LogWarnings
 };
 
-// Reads the settings of the daemon of this role from its command line and the environment (settings.h),
-// and its certificates. `extra` are settings of its own, each with a value. Returns an exit status where
-// the process is to end now (help, version, --print-config, a mistake; the text was printed), nothing
-// where it is to go on. Starts a thread where there are certificates to watch: after DaemonExit.
+// Reads the settings of the daemon of this role from its command line and the environment
+// (settings.h), and its certificates. `extra` are settings of its own, each with a value. Returns
+// an exit status where the process is to end now (help, version, --print-config, a mistake; the
+// text was printed), nothing where it is to go on. Starts a thread where there are certificates to
+// watch: after DaemonExit.
 struct ExtraFlag {
   std::string flag;  // "--state"
   std::string help;
@@ -80,9 +81,9 @@ void AddLinkSettings(Settings& settings, DaemonFlags* flags);
 absl::StatusOr<std::shared_ptr<const LinkSecurity>> MakeLinkSecurity(const DaemonFlags& flags,
                                                                      PeerRole role);
 
-// What a daemon that listens on `listening` ("0.0.0.0:7071") is reached at: `advertise`, whose port may be
-// 0 or missing for the one that is listened on, or that very address. kInvalidArgument: nobody can
-// connect to it.
+// What a daemon that listens on `listening` ("0.0.0.0:7071") is reached at: `advertise`, whose port
+// may be 0 or missing for the one that is listened on, or that very address. kInvalidArgument:
+// nobody can connect to it.
 absl::StatusOr<std::string> AdvertisedAddress(absl::string_view advertise,
                                               absl::string_view listening);
 
@@ -96,10 +97,9 @@ inline constexpr char kInsecureWarning[] =
 // Raises the limit on open files as far as the system lets it: each connection is one.
 void RaiseFileLimit();
 
-// All of the process's logging goes to stderr, one line an event:
-// "2026-01-31T12:00:00.123Z info  shard ps-0: text"; with `format` json an object of time, level,
-// process and message. Also silences gRPC's own, unless GRPC_VERBOSITY is set. kInvalidArgument names
-// the levels and formats.
+// All of the process's logging goes to stderr, one line an event: "2026-01-31T12:00:00.123Z info
+// shard ps-0: text"; with `format` json an object of time, level, process and message. Also
+// silences gRPC's own, unless GRPC_VERBOSITY is set. kInvalidArgument names the levels and formats.
 absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::string& level,
                           const std::string& format = "text");
 
@@ -111,8 +111,8 @@ absl::Status WritePortFile(const std::string& path, int port);
 std::string NoCoordinator(absl::string_view address, absl::Duration silent,
                           const absl::Status& last_error);
 
-// Waits for a reason to end. Its constructor blocks SIGTERM and SIGINT for the thread and all that it
-// starts later, and ignores SIGPIPE. One in a process; thread-safe.
+// Waits for a reason to end. Its constructor blocks SIGTERM and SIGINT for the thread and all that
+// it starts later, and ignores SIGPIPE. One in a process; thread-safe.
 class DaemonExit {
  public:
   DaemonExit();
@@ -121,7 +121,7 @@ class DaemonExit {
   DaemonExit& operator=(const DaemonExit&) = delete;
 
   struct Reason {
-    int signal = 0;               // SIGTERM or SIGINT; 0: Request was called
+    int signal = 0;             // SIGTERM or SIGINT; 0: Request was called
     int exit_status = kExitOk;  // as requested
   };
 

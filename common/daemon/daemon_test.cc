@@ -44,10 +44,10 @@ Parsed Parse(PeerRole role, std::vector<const char*> arguments,
 
 TEST(DaemonFlags, Parses) {
   const Parsed parsed =
-      Parse(PeerRole::kShard, {"--name", "ps-0", "--coordinator", "127.0.0.1:7070", "--listen",
-                               "127.0.0.1:0", "--port-file", "/tmp/p", "--state", "/s",
-                               "--inject-clock-offset", "-200ms", "--admin-address",
-                               "0.0.0.0:7080", "--admin-port-file", "/tmp/a"});
+      Parse(PeerRole::kShard,
+            {"--name", "ps-0", "--coordinator", "127.0.0.1:7070", "--listen", "127.0.0.1:0",
+             "--port-file", "/tmp/p", "--state", "/s", "--inject-clock-offset", "-200ms",
+             "--admin-address", "0.0.0.0:7080", "--admin-port-file", "/tmp/a"});
   EXPECT_FALSE(parsed.exit.has_value()) << parsed.err;
   EXPECT_EQ(parsed.flags.name, "ps-0");
   EXPECT_EQ(parsed.flags.coordinator, "127.0.0.1:7070");
@@ -59,7 +59,8 @@ TEST(DaemonFlags, Parses) {
 }
 
 TEST(DaemonFlags, TheAdminPortIsOnLoopbackUnlessToldOtherwise) {
-  EXPECT_EQ(Parse(PeerRole::kShard, {"--name", "ps-0", "--coordinator", "127.0.0.1:1"}).flags.admin_address,
+  EXPECT_EQ(Parse(PeerRole::kShard, {"--name", "ps-0", "--coordinator", "127.0.0.1:1"})
+                .flags.admin_address,
             "127.0.0.1:0");
 }
 
@@ -76,15 +77,18 @@ TEST(DaemonFlags, Mistakes) {
            {{"--name", "a", "--coordinator", "10.0.0.1:1"}, "loopback"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--listen", "0.0.0.0:0", "--insecure"},
             "--advertise-address"},
-           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--advertise-address", "a:b"}, "host:port"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--advertise-address", "a:b"},
+            "host:port"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--tls-cert", "c.crt"}, "all three"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--tls-cert", "/nowhere/c", "--tls-key",
              "/nowhere/k", "--tls-ca", "/nowhere/a"},
             "--tls-cert /nowhere/c"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--cluster", "a b"}, "--cluster"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--log-level", "loud"}, "loud"},
-           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--inject-clock-offset", "far"}, "-200ms"},
-           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--inject-clock-offset", "2h"}, "an hour"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--inject-clock-offset", "far"},
+            "-200ms"},
+           {{"--name", "a", "--coordinator", "127.0.0.1:1", "--inject-clock-offset", "2h"},
+            "an hour"},
            {{"--name", "a", "--coordinator", "127.0.0.1:1", "--frobnicate"}, "frobnicate"}}) {
     const Parsed parsed = Parse(PeerRole::kWorker, c.arguments);
     EXPECT_EQ(parsed.exit, kExitUsage) << c.says;
@@ -94,13 +98,14 @@ TEST(DaemonFlags, Mistakes) {
 
 TEST(DaemonFlags, OneOfTlsAndInsecure) {
   const TestAuthority authority;
-  const TlsFiles files = WriteTlsFiles(testing::TempDir() + "/tls",
-                                       authority.Issue({"starling", PeerRole::kWorker}),
-                                       authority.certificate());
-  std::vector<const char*> arguments = {"--name", "a", "--coordinator", "10.0.0.1:1",
-                                        "--tls-cert", files.certificate.c_str(),
-                                        "--tls-key", files.key.c_str(),
-                                        "--tls-ca", files.authorities.c_str()};
+  const TlsFiles files =
+      WriteTlsFiles(testing::TempDir() + "/tls", authority.Issue({"starling", PeerRole::kWorker}),
+                    authority.certificate());
+  std::vector<const char*> arguments = {"--name",        "a",
+                                        "--coordinator", "10.0.0.1:1",
+                                        "--tls-cert",    files.certificate.c_str(),
+                                        "--tls-key",     files.key.c_str(),
+                                        "--tls-ca",      files.authorities.c_str()};
   const Parsed parsed = Parse(PeerRole::kWorker, arguments);
   EXPECT_FALSE(parsed.exit.has_value()) << parsed.err;
   EXPECT_TRUE(parsed.flags.security->tls());
@@ -112,7 +117,8 @@ TEST(DaemonFlags, OneOfTlsAndInsecure) {
 }
 
 TEST(DaemonFlags, InsecureIsWarnedOf) {
-  const Parsed parsed = Parse(PeerRole::kWorker, {"--name", "a", "--coordinator", "10.0.0.1:1", "--insecure"});
+  const Parsed parsed =
+      Parse(PeerRole::kWorker, {"--name", "a", "--coordinator", "10.0.0.1:1", "--insecure"});
   EXPECT_FALSE(parsed.exit.has_value()) << parsed.err;
   EXPECT_TRUE(parsed.flags.security->insecure());
   ASSERT_FALSE(parsed.flags.warnings.empty());
@@ -123,7 +129,8 @@ TEST(DaemonFlags, InsecureIsWarnedOf) {
 
 TEST(DaemonFlags, FromTheEnvironment) {
   const Parsed parsed = Parse(PeerRole::kWorker, {"--name", "flag"},
-                              {{"STARLING_NAME", "variable"}, {"STARLING_COORDINATOR", "127.0.0.1:5"},
+                              {{"STARLING_NAME", "variable"},
+                               {"STARLING_COORDINATOR", "127.0.0.1:5"},
                                {"STARLING_STATE", "/s"}});
   EXPECT_FALSE(parsed.exit.has_value()) << parsed.err;
   EXPECT_EQ(parsed.flags.name, "flag");
@@ -135,7 +142,8 @@ TEST(DaemonFlags, PrintConfig) {
   const Parsed parsed = Parse(PeerRole::kCoordinator, {"--print-config", "--log-level", "warn"},
                               {{"STARLING_CLUSTER", "prod"}});
   EXPECT_EQ(parsed.exit, kExitOk);
-  for (const char* part : {"coordinator", "default", "warn", "--log-level", "prod", "STARLING_CLUSTER"}) {
+  for (const char* part :
+       {"coordinator", "default", "warn", "--log-level", "prod", "STARLING_CLUSTER"}) {
     EXPECT_NE(parsed.err.find(part), std::string::npos) << part << "\n" << parsed.err;
   }
 }
@@ -144,24 +152,30 @@ TEST(DaemonFlags, PrintConfigNeedsNoOtherFlag) {
   const Parsed parsed = Parse(PeerRole::kWorker, {"--print-config", "--log-level", "warn"});
   EXPECT_EQ(parsed.exit, kExitOk) << parsed.err;
   EXPECT_NE(parsed.err.find("required, and missing"), std::string::npos) << parsed.err;
-  EXPECT_EQ(Parse(PeerRole::kWorker, {"--print-config", "--name", "a b", "--coordinator", "127.0.0.1:1"}).exit,
-            kExitUsage);
+  EXPECT_EQ(
+      Parse(PeerRole::kWorker, {"--print-config", "--name", "a b", "--coordinator", "127.0.0.1:1"})
+          .exit,
+      kExitUsage);
 }
 
 TEST(DaemonFlags, HelpHasNothingThatIsForTestsAlone) {
   const Parsed help = Parse(PeerRole::kWorker, {"--help"});
   EXPECT_NE(help.err.find("--log-format"), std::string::npos) << help.err;
   EXPECT_EQ(help.err.find("inject"), std::string::npos) << help.err;
-  EXPECT_FALSE(Parse(PeerRole::kWorker, {"--name", "a", "--coordinator", "127.0.0.1:1", "--inject-clock-offset", "1s"})
+  EXPECT_FALSE(Parse(PeerRole::kWorker,
+                     {"--name", "a", "--coordinator", "127.0.0.1:1", "--inject-clock-offset", "1s"})
                    .exit.has_value());
 }
 
 TEST(DaemonFlags, AMistakeIsSaidInWords) {
   const Parsed typo = Parse(PeerRole::kWorker, {"--name", "a", "--coordinater", "127.0.0.1:1"});
-  EXPECT_NE(typo.err.find("starling-worker: unknown flag --coordinater; did you mean \"--coordinator\"?\n"
-                          "see: starling-worker --help\n"),
-            std::string::npos) << typo.err;
-  EXPECT_NE(Parse(PeerRole::kWorker, {"--name"}).err.find("--name: expected a value, got none"), std::string::npos);
+  EXPECT_NE(
+      typo.err.find("starling-worker: unknown flag --coordinater; did you mean \"--coordinator\"?\n"
+                    "see: starling-worker --help\n"),
+      std::string::npos)
+      << typo.err;
+  EXPECT_NE(Parse(PeerRole::kWorker, {"--name"}).err.find("--name: expected a value, got none"),
+            std::string::npos);
 }
 
 TEST(AdvertisedAddress, TakesThePortThatIsListenedOn) {
@@ -179,7 +193,9 @@ TEST(AdvertisedAddress, TakesThePortThatIsListenedOn) {
     EXPECT_EQ(AdvertisedAddress(c.advertise, c.listening).value(), c.reached);
   }
   for (const char* bad : {":80", "a:b", "a:70000", "fd00::1", "0.0.0.0", "[::]:80"}) {
-    EXPECT_EQ(AdvertisedAddress(bad, "0.0.0.0:1").status().code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_EQ(AdvertisedAddress(bad, "0.0.0.0:1").status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << bad;
   }
   EXPECT_FALSE(AdvertisedAddress("", "0.0.0.0:7071").ok());
 }
@@ -227,7 +243,8 @@ TEST(Logging, JsonIsAnObjectALine) {
   EXPECT_EQ(line.find('{'), 0u) << line;
   EXPECT_NE(line.find("\"level\":\"warn\",\"process\":\"shard ps-0\","
                       "\"message\":\"a \\\"quote\\\",\\na line and \xef\xbf\xbd\"}\n"),
-            std::string::npos) << line;
+            std::string::npos)
+      << line;
   EXPECT_FALSE(SetUpLogging(PeerRole::kShard, "ps-0", "info", "xml").ok());
 }
 
@@ -246,9 +263,11 @@ TEST(DaemonExit, SignalsAndRequestsInTheOrderOfWaiting) {
 }
 
 TEST(NoCoordinator, SaysAllThereIsToKnow) {
-  EXPECT_EQ(NoCoordinator("127.0.0.1:7070", absl::Milliseconds(12345), absl::UnavailableError("refused")),
-            "no coordinator at 127.0.0.1:7070 for 12.3s; last error: UNAVAILABLE: refused; start one with: "
-            "starling-coordinator --listen 127.0.0.1:7070 --state DIR");
+  EXPECT_EQ(
+      NoCoordinator("127.0.0.1:7070", absl::Milliseconds(12345), absl::UnavailableError("refused")),
+      "no coordinator at 127.0.0.1:7070 for 12.3s; last error: UNAVAILABLE: refused; start one "
+      "with: "
+      "starling-coordinator --listen 127.0.0.1:7070 --state DIR");
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 
 namespace starling {
 
-// Call first thing in main. Keeps freed memory in the process: gRPC's receive buffers would otherwise
-// be given back to the system and faulted in again all the time (measured: 1.8 to 2 times the
-// throughput of a 4 MB push).
+// Call first thing in main. Keeps freed memory in the process: gRPC's receive buffers would
+// otherwise be given back to the system and faulted in again all the time (measured: 1.8 to 2 times
+// the throughput of a 4 MB push).
 void TuneMalloc();
 
 }  // namespace starling

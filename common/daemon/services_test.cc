@@ -115,9 +115,12 @@ TEST_F(Services, InfoAndSpans) {
 // For tests of what puts several daemons onto one clock.
 TEST_F(Services, AnInjectedOffsetShiftsAllThatIsSaidOfTime) {
   const auto ahead = MakeDaemonService(
-      {.self = {PeerRole::kShard, "ps-1"}, .instruction_set = "", .clock_offset = absl::Seconds(1)}, &spans_);
-  auto server = StartRpcServer({.listen = "127.0.0.1:0", .self = {PeerRole::kShard, "ps-1"},
-                                .services = {ahead.get()}, .accept = {}});
+      {.self = {PeerRole::kShard, "ps-1"}, .instruction_set = "", .clock_offset = absl::Seconds(1)},
+      &spans_);
+  auto server = StartRpcServer({.listen = "127.0.0.1:0",
+                                .self = {PeerRole::kShard, "ps-1"},
+                                .services = {ahead.get()},
+                                .accept = {}});
   ASSERT_TRUE(server.ok()) << server.status();
   const auto stub = Daemon::NewStub(MakeChannel((*server)->address()));
   const uint64_t before = SpanRing::NowMicros();
@@ -270,8 +273,10 @@ class Mute final : public Daemon::Service {
 
 TEST_F(Paths, AMeasurementEndsWithTheServer) {
   Mute mute;
-  auto other = StartRpcServer({.listen = "127.0.0.1:0", .self = {PeerRole::kShard, "ps-1"},
-                               .services = {&mute}, .accept = {}});
+  auto other = StartRpcServer({.listen = "127.0.0.1:0",
+                               .self = {PeerRole::kShard, "ps-1"},
+                               .services = {&mute},
+                               .accept = {}});
   ASSERT_TRUE(other.ok()) << other.status();
   MeasureRequest request;
   request.set_address((*other)->address());
@@ -382,12 +387,14 @@ TEST_F(Services, HealthAnswersAnybody) {
                                    grpc::internal::RpcMethod::NORMAL_RPC);
   grpc::ClientContext serving;
   grpc::ByteBuffer reply;
-  ASSERT_TRUE(grpc::internal::BlockingUnaryCall(channel.get(), method, &serving, Bytes(""), &reply).ok());
+  ASSERT_TRUE(
+      grpc::internal::BlockingUnaryCall(channel.get(), method, &serving, Bytes(""), &reply).ok());
   EXPECT_EQ(Text(reply), std::string("\x08\x01"));
   server_->SetServing(false);
   grpc::ClientContext not_serving;
   ASSERT_TRUE(
-      grpc::internal::BlockingUnaryCall(channel.get(), method, &not_serving, Bytes(""), &reply).ok());
+      grpc::internal::BlockingUnaryCall(channel.get(), method, &not_serving, Bytes(""), &reply)
+          .ok());
   EXPECT_EQ(Text(reply), std::string("\x08\x02"));
 }
 
@@ -404,7 +411,8 @@ TEST_F(Services, ReflectionListsTheServices) {
   grpc::ByteBuffer reply;
   ASSERT_TRUE(call->Read(&reply));
   const std::string services = Text(reply);
-  for (const char* name : {"starling.Daemon", "starling.CoordinatorService", "grpc.health.v1.Health"}) {
+  for (const char* name :
+       {"starling.Daemon", "starling.CoordinatorService", "grpc.health.v1.Health"}) {
     EXPECT_NE(services.find(name), std::string::npos) << name;
   }
   call->WritesDone();
@@ -450,7 +458,8 @@ TEST_F(Services, HeldCallEndsWithTheServerSoon) {
 TEST_F(Services, DeadlineEndsACall) {
   const auto client = MakeCoordinatorClient(server_->address(), {PeerRole::kShard, "ps-0"});
   std::promise<absl::Status> done;
-  client->ReportShard({}, absl::Milliseconds(100), [&](auto orders) { done.set_value(orders.status()); });
+  client->ReportShard({}, absl::Milliseconds(100),
+                      [&](auto orders) { done.set_value(orders.status()); });
   EXPECT_EQ(done.get_future().get().code(), absl::StatusCode::kDeadlineExceeded);
 }
 

@@ -18,20 +18,39 @@ namespace {
 constexpr absl::string_view kPrefix = "STARLING_";
 constexpr char kMissing[] = "required, and missing";  // as an origin
 
-// Variables that are no settings of the program at hand: those of its sisters, of job files (examples/),
-// of tests and of tools.
+// Variables that are no settings of the program at hand: those of its sisters, of job files
+// (examples/), of tests and of tools.
 constexpr absl::string_view kOthers[] = {
-    "STARLING_ADMIN_ADDRESS",       "STARLING_ADMIN_PORT_FILE",     "STARLING_ADVERTISE_ADDRESS",
-    "STARLING_CIFAR",               "STARLING_CLUSTER",             "STARLING_COORDINATOR",
-    "STARLING_COORDINATOR_TIMEOUT", "STARLING_DATA",                "STARLING_DIGITS",
-    "STARLING_IMAGENET",            "STARLING_INSECURE",            "STARLING_JUDGE_PYTHON",
-    "STARLING_KEEP_ENDED_FOR",      "STARLING_KEEP_ENDED_JOBS",     "STARLING_LANES",
-    "STARLING_LISTEN",              "STARLING_LOG_FORMAT",          "STARLING_LOG_LEVEL",
-    "STARLING_MEMORY_BYTES",        "STARLING_NAME",                "STARLING_OUTPUT_ROOT",
-    "STARLING_PORT_FILE",           "STARLING_PROMETHEUS",          "STARLING_STATE",
+    "STARLING_ADMIN_ADDRESS",
+    "STARLING_ADMIN_PORT_FILE",
+    "STARLING_ADVERTISE_ADDRESS",
+    "STARLING_CIFAR",
+    "STARLING_CLUSTER",
+    "STARLING_COORDINATOR",
+    "STARLING_COORDINATOR_TIMEOUT",
+    "STARLING_DATA",
+    "STARLING_DIGITS",
+    "STARLING_IMAGENET",
+    "STARLING_INSECURE",
+    "STARLING_JUDGE_PYTHON",
+    "STARLING_KEEP_ENDED_FOR",
+    "STARLING_KEEP_ENDED_JOBS",
+    "STARLING_LANES",
+    "STARLING_LISTEN",
+    "STARLING_LOG_FORMAT",
+    "STARLING_LOG_LEVEL",
+    "STARLING_MEMORY_BYTES",
+    "STARLING_NAME",
+    "STARLING_OUTPUT_ROOT",
+    "STARLING_PORT_FILE",
+    "STARLING_PROMETHEUS",
+    "STARLING_STATE",
     "STARLING_TABLE",
-    "STARLING_TENSORBOARD_ROOT",    "STARLING_TLS_CA",              "STARLING_TLS_CERT",
-    "STARLING_TLS_KEY",             "STARLING_TOKENS",
+    "STARLING_TENSORBOARD_ROOT",
+    "STARLING_TLS_CA",
+    "STARLING_TLS_CERT",
+    "STARLING_TLS_KEY",
+    "STARLING_TOKENS",
 };
 
 }  // namespace
@@ -109,8 +128,8 @@ absl::Status Settings::Resolve(const Environment& environment) {
 absl::Status Settings::CheckRequired() const {
   for (const Setting& setting : settings_) {
     if (setting.origin != kMissing) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(setting.flag, " is required (or the variable ", VariableOf(setting.flag), ")"));
+    return absl::InvalidArgumentError(absl::StrCat(setting.flag, " is required (or the variable ",
+                                                   VariableOf(setting.flag), ")"));
   }
   return absl::OkStatus();
 }
@@ -120,7 +139,7 @@ std::string Settings::Text() const {
   for (const Setting& setting : settings_) {
     std::string line = setting.flag.substr(setting.flag.find_first_not_of('-'));
     line.resize(std::max<size_t>(line.size() + 1, 24), ' ');
-    line += setting.text == nullptr     ? *setting.on ? "true" : "false"
+    line += setting.text == nullptr ? *setting.on ? "true" : "false"
             : setting.text->empty() ? "(none)"
                                     : *setting.text;
     line.resize(std::max<size_t>(line.size() + 1, 64), ' ');

@@ -1,6 +1,6 @@
 // What a process is told: each setting has a flag, a variable of the environment named after it
-// (--tls-cert: STARLING_TLS_CERT) and a default, and the first of these that is given counts. None holds
-// a secret: secrets stand in files, whose names are given.
+// (--tls-cert: STARLING_TLS_CERT) and a default, and the first of these that is given counts. None
+// holds a secret: secrets stand in files, whose names are given.
 #ifndef STARLING_COMMON_DAEMON_SETTINGS_H_
 #define STARLING_COMMON_DAEMON_SETTINGS_H_
 
@@ -36,8 +36,8 @@ class Settings {
   // A flag without one. Its variable is true or 1, false or 0.
   void AddSwitch(const std::string& flag, const std::string& help, bool* value);
 
-  // Once the App has parsed the command line: takes from the environment what no flag said. An empty
-  // variable says nothing. kInvalidArgument: a switch's variable is neither.
+  // Once the App has parsed the command line: takes from the environment what no flag said. An
+  // empty variable says nothing. kInvalidArgument: a switch's variable is neither.
   absl::Status Resolve(const Environment& environment);
 
   // After Resolve. kInvalidArgument: a required setting is missing.

@@ -12,7 +12,8 @@ namespace {
 
 // A program with two texts and a switch.
 struct Program {
-  explicit Program(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) {
+  explicit Program(std::vector<std::string> arguments,
+                   std::map<std::string, std::string> environment = {}) {
     settings.Add("--listen", "where", &listen);
     settings.Add("--tls-cert", "a file", &tls_cert, /*required=*/true);
     settings.AddSwitch("--insecure", "really", &insecure);
@@ -46,8 +47,9 @@ TEST(Settings, FlagsThenEnvironmentThenDefaults) {
 }
 
 TEST(Settings, EmptyVariablesSayNothing) {
-  EXPECT_EQ(Program({"--tls-cert", "f"}, {{"STARLING_LISTEN", ""}, {"STARLING_INSECURE", ""}}).listen,
-            "127.0.0.1:0");
+  EXPECT_EQ(
+      Program({"--tls-cert", "f"}, {{"STARLING_LISTEN", ""}, {"STARLING_INSECURE", ""}}).listen,
+      "127.0.0.1:0");
 }
 
 TEST(Settings, SwitchesInTheEnvironment) {
@@ -57,8 +59,10 @@ TEST(Settings, SwitchesInTheEnvironment) {
   for (const char* off : {"0", "false"}) {
     EXPECT_FALSE(Program({"--tls-cert", "f"}, {{"STARLING_INSECURE", off}}).insecure) << off;
   }
-  EXPECT_TRUE(Program({"--tls-cert", "f", "--insecure"}, {{"STARLING_INSECURE", "false"}}).insecure);
-  const absl::Status status = Program({"--tls-cert", "f"}, {{"STARLING_INSECURE", "perhaps"}}).status;
+  EXPECT_TRUE(
+      Program({"--tls-cert", "f", "--insecure"}, {{"STARLING_INSECURE", "false"}}).insecure);
+  const absl::Status status =
+      Program({"--tls-cert", "f"}, {{"STARLING_INSECURE", "perhaps"}}).status;
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("perhaps"), absl::string_view::npos) << status;
 }
@@ -92,8 +96,8 @@ TEST(Settings, TextSaysWhereEachCameFrom) {
 
 TEST(Settings, UnknownVariables) {
   const Program program({"--tls-cert", "f"});
-  EXPECT_EQ(program.settings.Unknown({"STARLING_TLS_CRT", "STARLING_DATA", "STARLING_LISTEN", "HOME",
-                                      "STARLING_COORDINATOR", "STARLINGS", "STARLING_A"}),
+  EXPECT_EQ(program.settings.Unknown({"STARLING_TLS_CRT", "STARLING_DATA", "STARLING_LISTEN",
+                                      "HOME", "STARLING_COORDINATOR", "STARLINGS", "STARLING_A"}),
             (std::vector<std::string>{"STARLING_A", "STARLING_TLS_CRT"}));
 }
 

@@ -27,7 +27,8 @@ std::vector<std::string> Flags(const std::vector<const CLI::App*>& path) {
   std::vector<std::string> flags;
   for (const CLI::App* app : path) {
     for (const CLI::Option* option : app->get_options()) {
-      for (const std::string& name : option->get_lnames()) flags.push_back(absl::StrCat("--", name));
+      for (const std::string& name : option->get_lnames())
+        flags.push_back(absl::StrCat("--", name));
     }
   }
   return flags;
@@ -54,9 +55,9 @@ std::string Unexpected(const std::vector<const CLI::App*>& path, const std::stri
   const std::vector<std::string> verbs = Verbs(*path.back());
   if (verbs.empty()) return absl::StrCat("unexpected argument \"", first, "\"");
   const std::string near = DidYouMean(first, verbs);
-  return absl::StrCat("unknown verb \"", first, "\"",
-                      near.empty() ? absl::StrCat("; expected one of ", absl::StrJoin(verbs, ", "))
-                                   : near);
+  return absl::StrCat(
+      "unknown verb \"", first, "\"",
+      near.empty() ? absl::StrCat("; expected one of ", absl::StrJoin(verbs, ", ")) : near);
 }
 
 std::string Words(const std::vector<const CLI::App*>& path, const CLI::ParseError& error) {

@@ -1,4 +1,5 @@
-// What is wrong with a command line, in words of ours. Internal to programs that parse one with CLI11.
+// What is wrong with a command line, in words of ours. Internal to programs that parse one with
+// CLI11.
 #ifndef STARLING_COMMON_DAEMON_USAGE_H_
 #define STARLING_COMMON_DAEMON_USAGE_H_
 
@@ -11,8 +12,8 @@ class ParseError;
 
 namespace starling {
 
-// Of an error that `app` threw: what came, what was expected or probably meant, and where to read on.
-// Ends with a newline.
+// Of an error that `app` threw: what came, what was expected or probably meant, and where to read
+// on. Ends with a newline.
 std::string UsageError(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace starling

@@ -1,5 +1,5 @@
-// One thread that runs what is posted to it, in order: the owner of a pure core and of whatever else
-// must not be touched by two threads.
+// One thread that runs what is posted to it, in order: the owner of a pure core and of whatever
+// else must not be touched by two threads.
 #ifndef STARLING_COMMON_EXECUTOR_EVENT_LOOP_H_
 #define STARLING_COMMON_EXECUTOR_EVENT_LOOP_H_
 
@@ -20,13 +20,14 @@
 namespace starling {
 
 // Thread-safe. Tasks must not block for long, and may post, cancel, and stop from within. Posting
-// allocates nothing while no more than kTasksAtFirst tasks wait, and no more of them or of timers than
-// did before, but for what a task captures beyond Task::kBytesInline.
+// allocates nothing while no more than kTasksAtFirst tasks wait, and no more of them or of timers
+// than did before, but for what a task captures beyond Task::kBytesInline.
 class EventLoop {
  public:
   using TimerId = uint64_t;  // 0 is never used
 
-  // There is room for so many from the begin: bursts come late, too, and then there is no time for it.
+  // There is room for so many from the begin: bursts come late, too, and then there is no time for
+  // it.
   static constexpr size_t kTasksAtFirst = 128;
 
   // `name` is the thread's name (15 bytes are kept).
@@ -49,8 +50,8 @@ class EventLoop {
   // on the loop's own thread.
   bool Cancel(TimerId timer);
 
-  // Runs all tasks posted before, drops timers, and joins the thread. Called on the loop's own thread
-  // it only begins to; another thread's Stop() or the destructor then joins. Idempotent.
+  // Runs all tasks posted before, drops timers, and joins the thread. Called on the loop's own
+  // thread it only begins to; another thread's Stop() or the destructor then joins. Idempotent.
   void Stop();
 
   bool InLoop() const;
@@ -61,8 +62,7 @@ class EventLoop {
   Mutex mutex_;
   CondVar changed_;
   std::pmr::unsynchronized_pool_resource memory_ ABSL_GUARDED_BY(mutex_);  // of what waits
-  std::pmr::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_) =
-      RoomyDeque<Task>(kTasksAtFirst, &memory_);
+  std::pmr::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_) = RoomyDeque<Task>(kTasksAtFirst, &memory_);
   using Timers = std::pmr::map<std::pair<absl::Time, TimerId>, Task>;
   Timers timers_ ABSL_GUARDED_BY(mutex_){&memory_};
   std::pmr::map<TimerId, absl::Time> timer_times_ ABSL_GUARDED_BY(mutex_){&memory_};

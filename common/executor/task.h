@@ -10,8 +10,9 @@
 
 namespace starling {
 
-// As std::function<void()>, but for what it captures: that need not be copyable, and up to kBytesInline
-// of it lie in the task itself, so that posting a frame with its header allocates nothing.
+// As std::function<void()>, but for what it captures: that need not be copyable, and up to
+// kBytesInline of it lie in the task itself, so that posting a frame with its header allocates
+// nothing.
 class Task {
  public:
   static constexpr size_t kBytesInline = 384;

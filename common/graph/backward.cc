@@ -34,9 +34,8 @@ std::vector<BackwardStep> DeriveBackward(absl::Span<const DifferentiableNode> no
 std::vector<DifferentiableNode> Differentiable(const ResolvedGraph& graph) {
   std::vector<DifferentiableNode> nodes;
   for (const ResolvedNode& node : graph.nodes) {
-    const bool wants = std::any_of(node.parameters.begin(), node.parameters.end(), [&](int p) {
-      return graph.parameters[p].kind != FROZEN;
-    });
+    const bool wants = std::any_of(node.parameters.begin(), node.parameters.end(),
+                                   [&](int p) { return graph.parameters[p].kind != FROZEN; });
     nodes.push_back({node.inputs, node.output, wants});
   }
   return nodes;

@@ -97,8 +97,7 @@ using BuiltinArguments = google::protobuf::Map<std::string, Attribute>;
 
 // `loss` goes behind every builtin but counter, which brings its own.
 absl::StatusOr<Graph> BuildBuiltin(absl::string_view name, const BuiltinArguments& arguments,
-                                   const ModelInput& input,
-                                   const std::string& loss = kDefaultLoss);
+                                   const ModelInput& input, const std::string& loss = kDefaultLoss);
 
 }  // namespace starling
 

@@ -100,9 +100,10 @@ TEST(BuildersTest, BadLayersAreNamed) {
                   .status()
                   .message(),
               HasSubstr("layer 1 \"b\" (add), line 12: expected 2 inputs, got 1"));
-  EXPECT_THAT(
-      BuildLayers(input, Layers{{"relu", "a", {}}, {"add", "b", {}, {"a", "c"}}}).status().message(),
-      HasSubstr("got \"c\""));
+  EXPECT_THAT(BuildLayers(input, Layers{{"relu", "a", {}}, {"add", "b", {}, {"a", "c"}}})
+                  .status()
+                  .message(),
+              HasSubstr("got \"c\""));
   EXPECT_THAT(BuildLayers(input, Layers{{"relu", "a", {}}, {"linear", "b", {}, {}, "a"}})
                   .status()
                   .message(),
@@ -127,8 +128,9 @@ TEST(BuildersTest, BranchesJoin) {
 TEST(BuildersTest, SaysWhichLayerWasProbablyMeant) {
   EXPECT_THAT(BuildLayers({{6}, 3}, {{"liner", "fc", {}}}).status().message(),
               HasSubstr("; did you mean \"linear\"?"));
-  EXPECT_THAT(BuildLayers({{6}, 3}, {{"linear", "fc", {{"out_feature", int64_t{3}}}}}).status().message(),
-              HasSubstr("got \"out_feature\"; did you mean \"out_features\"?"));
+  EXPECT_THAT(
+      BuildLayers({{6}, 3}, {{"linear", "fc", {{"out_feature", int64_t{3}}}}}).status().message(),
+      HasSubstr("got \"out_feature\"; did you mean \"out_features\"?"));
 }
 
 TEST(BuildersTest, LossesTakeTheLabelsThatTheyCan) {
@@ -148,9 +150,10 @@ TEST(BuildersTest, LossesTakeTheLabelsThatTheyCan) {
   // By the names that a job file takes.
   EXPECT_THAT(BuildLayers(numbers, layers).status().message(),
               HasSubstr("softmaxCrossEntropy wants classes: expected loss: meanSquaredError or"));
-  EXPECT_THAT(BuildLayers({{6}, 3}, layers, "binary_cross_entropy").status().message(),
-              HasSubstr("binaryCrossEntropy wants numbers: expected data whose labels are numbers, or "
-                        "loss: softmaxCrossEntropy"));
+  EXPECT_THAT(
+      BuildLayers({{6}, 3}, layers, "binary_cross_entropy").status().message(),
+      HasSubstr("binaryCrossEntropy wants numbers: expected data whose labels are numbers, or "
+                "loss: softmaxCrossEntropy"));
   EXPECT_THAT(BuildLayers({{6}, 3}, layers, "relu").status().message(),
               HasSubstr("loss: expected"));
   numbers.label_shape = {};

@@ -200,8 +200,7 @@ class Validator {
                                 integers ? " (int32)" : " (fp32)"));
   }
 
-  absl::Status ResolveParameters(int index, absl::Span<const Dims> inputs,
-                                 ResolvedNode* resolved) {
+  absl::Status ResolveParameters(int index, absl::Span<const Dims> inputs, ResolvedNode* resolved) {
     const Node& node = graph_.nodes(index);
     STARLING_ASSIGN_OR_RETURN(const std::vector<ParameterSpec> specs,
                               InferParameters(resolved->kind, resolved->attributes, inputs));
@@ -261,7 +260,8 @@ class Validator {
       return Invalid(absl::StrCat("expected the kind ", KindName(spec.kind), ", got ",
                                   KindName(parameter.kind())));
     }
-    if (parameter.kind() == STATISTIC && parameter.statistic_momentum() != resolved.attributes.momentum) {
+    if (parameter.kind() == STATISTIC &&
+        parameter.statistic_momentum() != resolved.attributes.momentum) {
       return Invalid(absl::StrCat("expected the statistic_momentum ", resolved.attributes.momentum,
                                   " of its node, got ", parameter.statistic_momentum()));
     }
@@ -276,8 +276,13 @@ class Validator {
       return Invalid(absl::StrCat("expected at most ", limits::kParametersPerJobMax,
                                   " parameter elements in the model, got more"));
     }
-    out_.parameters.push_back({parameter.name(), std::move(shape), elements, parameter.kind(),
-                               parameter.init(), parameter.statistic_momentum(), {}});
+    out_.parameters.push_back({parameter.name(),
+                               std::move(shape),
+                               elements,
+                               parameter.kind(),
+                               parameter.init(),
+                               parameter.statistic_momentum(),
+                               {}});
     return absl::OkStatus();
   }
 
@@ -332,7 +337,8 @@ class Validator {
          DeriveBackward(Differentiable(out_), static_cast<int>(out_.values.size()))) {
       if (!UsesFrozenStatistics(out_, step.node)) continue;
       return Invalid(absl::StrCat(
-          "node \"", out_.nodes[step.node].name, "\" (batchnorm): its statistics are frozen, but "
+          "node \"", out_.nodes[step.node].name,
+          "\" (batchnorm): its statistics are frozen, but "
           "its weight, its bias or a layer before it is not; freeze these too, or leave its "
           "statistics free"));
     }

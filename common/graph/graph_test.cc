@@ -263,8 +263,7 @@ void Damage(google::protobuf::Message* message, std::mt19937& random) {
         return reflection.SetRepeatedString(message, field, index, random() % 2 ? "conv" : "\xff");
       }
       return reflection.SetString(message, field, random() % 2 ? "relu" : "");
-    default:
-      return reflection.ClearField(message, field);
+    default: return reflection.ClearField(message, field);
   }
 }
 

@@ -79,8 +79,7 @@ class Planner {
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         if (node.backward_reads_input[i]) want(producer_[node.inputs[i]]);
       }
-      const bool saves_much =
-          node.saved_bytes > request_.value_bytes[node.output] / kSavedShare;
+      const bool saves_much = node.saved_bytes > request_.value_bytes[node.output] / kSavedShare;
       if (node.backward_reads_output || saves_much) want(index);
       for (size_t k = 0; k < again.size(); ++k) {  // grows
         for (int input : request_.nodes[again[k]].inputs) want(producer_[input]);

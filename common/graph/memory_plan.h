@@ -68,7 +68,7 @@ struct MemoryPlan {
   std::vector<Block> backward_values;   // by value
   std::vector<Block> backward_saved;    // by node
   std::vector<Block> second_workspace;  // by node, of its second forward
-  size_t peak_bytes = 0;                  // the arena's size
+  size_t peak_bytes = 0;                // the arena's size
 
   friend bool operator==(const MemoryPlan&, const MemoryPlan&) = default;
 };

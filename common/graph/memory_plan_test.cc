@@ -73,7 +73,8 @@ TEST(MemoryPlanTest, ADroppedNodeRunsAgainBeforeTheFirstStepThatNeedsIt) {
   PlanRequest request = SmallNet();
   request.dropped = {true, true, false, false};
   const MemoryPlan plan = PlanMemory(request);
-  // Times: 0 copy, 1..4 forward, 5 host, 6 loss, 7 conv again, 8 relu again, 9 fc, 10 relu, 11 conv.
+  // Times: 0 copy, 1..4 forward, 5 host, 6 loss, 7 conv again, 8 relu again, 9 fc, 10 relu, 11
+  // conv.
   EXPECT_EQ(plan.again, (std::vector<std::vector<int>>{{}, {0, 1}, {}, {}}));
   EXPECT_EQ(plan.values[0].end, 11);
   EXPECT_EQ(plan.values[2].end, 3);
@@ -201,8 +202,7 @@ class Interpreter {
     for (int input : node.inputs) Expect(values[input], ValueTag(input), "forward input");
     const Block& output = values[node.output];
     Write(saved[i], SavedTag(i));
-    const bool in_place = node.forward_in_place &&
-                          output.offset == values[node.inputs[0]].offset &&
+    const bool in_place = node.forward_in_place && output.offset == values[node.inputs[0]].offset &&
                           output.bytes == values[node.inputs[0]].bytes;
     Write(output, ValueTag(node.output));
     for (size_t k = in_place ? 1 : 0; k < node.inputs.size(); ++k) {

@@ -113,10 +113,11 @@ TEST(ModelsTest, NamesAreTorchvisionsAndGpt2s) {
                     Contains("fc.bias")));
   EXPECT_EQ(Names(Build("resnet18", kImagenet)).size(), 102u);
   EXPECT_EQ(Names(Build("resnet50", kImagenet)).size(), 267u);
-  EXPECT_THAT(Names(Build("mobilenet_v2", kImagenet)),
-              AllOf(Contains("features.0.0.weight"), Contains("features.1.conv.0.1.bias"),
-                    Contains("features.1.conv.2.weight"), Contains("features.2.conv.3.running_mean"),
-                    Contains("features.18.0.weight"), Contains("classifier.1.weight")));
+  EXPECT_THAT(
+      Names(Build("mobilenet_v2", kImagenet)),
+      AllOf(Contains("features.0.0.weight"), Contains("features.1.conv.0.1.bias"),
+            Contains("features.1.conv.2.weight"), Contains("features.2.conv.3.running_mean"),
+            Contains("features.18.0.weight"), Contains("classifier.1.weight")));
   EXPECT_EQ(Names(Build("mobilenet_v2", kImagenet)).size(), 262u);
   EXPECT_THAT(Names(Build("shufflenet_v2", kImagenet)),
               AllOf(Contains("conv1.0.weight"), Contains("stage2.0.branch1.2.weight"),
@@ -155,8 +156,7 @@ TEST(ModelsTest, ATiedHeadIsOneParameterWithTwoUsers) {
   EXPECT_EQ(tied.parameters[0].users, (std::vector<int>{0, last}));
   EXPECT_EQ(tied.nodes[last].parameters, (std::vector<int>{0}));
   EXPECT_EQ(tied.classes, 50);
-  const Graph apart =
-      Build("gpt2", Tokens(16, 50), Arguments().Int("depth", 1).Int("tiedHead", 0));
+  const Graph apart = Build("gpt2", Tokens(16, 50), Arguments().Int("depth", 1).Int("tiedHead", 0));
   EXPECT_EQ(Trainable(apart), tied.parameter_elements + 50 * 768);
   EXPECT_EQ(Find(apart, "lm_head.weight").shape(0), 50);
 }
@@ -216,11 +216,18 @@ TEST(ModelsTest, DefaultsInTheTableAreTheBuilders) {
       const std::string text = argument.default_text;
       Attribute value;
       if (text.empty()) continue;
-      if (argument.type == BuiltinArgument::Type::kText) value.set_s(text);
-      else if (argument.type == BuiltinArgument::Type::kBoolean) value.set_i(text == "true");
-      else if (argument.type == BuiltinArgument::Type::kNumber) value.set_f(std::stod(text));
-      else if (argument.type == BuiltinArgument::Type::kInteger) value.set_i(std::stoll(text));
-      else { value.mutable_ints()->add_values(128); value.mutable_ints()->add_values(64); }
+      if (argument.type == BuiltinArgument::Type::kText)
+        value.set_s(text);
+      else if (argument.type == BuiltinArgument::Type::kBoolean)
+        value.set_i(text == "true");
+      else if (argument.type == BuiltinArgument::Type::kNumber)
+        value.set_f(std::stod(text));
+      else if (argument.type == BuiltinArgument::Type::kInteger)
+        value.set_i(std::stoll(text));
+      else {
+        value.mutable_ints()->add_values(128);
+        value.mutable_ints()->add_values(64);
+      }
       written[argument.name] = value;
     }
     EXPECT_EQ(BuildBuiltin(builtin.name, written, input)->DebugString(),

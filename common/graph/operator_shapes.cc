@@ -45,7 +45,8 @@ absl::StatusOr<Dims> WindowedShape(OpKind kind, const OperatorAttributes& attrib
                                    const Dims& input) {
   STARLING_RETURN_IF_ERROR(ExpectImage(input));
   const bool conv = kind == OpKind::kConv2d;
-  if (conv && (input[0] % attributes.groups != 0 || attributes.out_channels % attributes.groups != 0)) {
+  if (conv &&
+      (input[0] % attributes.groups != 0 || attributes.out_channels % attributes.groups != 0)) {
     return Expected("groups to divide the input's channels and out_channels",
                     absl::StrCat("groups ", attributes.groups, " for ", input[0],
                                  " channels and out_channels ", attributes.out_channels));
@@ -100,9 +101,9 @@ absl::StatusOr<Dims> SliceShape(const OperatorAttributes& attributes, const Dims
   Dims output = input;
   const int64_t size = input[attributes.axis];
   if (attributes.begin + attributes.length > size) {
-    return Expected(absl::StrCat("begin + length of at most ", size, ", the input's axis ",
-                                 attributes.axis),
-                    absl::StrCat(attributes.begin, " + ", attributes.length));
+    return Expected(
+        absl::StrCat("begin + length of at most ", size, ", the input's axis ", attributes.axis),
+        absl::StrCat(attributes.begin, " + ", attributes.length));
   }
   output[attributes.axis] = attributes.length;
   return output;
@@ -130,10 +131,10 @@ absl::StatusOr<Dims> TransposedShape(const OperatorAttributes& attributes, const
   bool good = sorted.size() == input.size();
   for (size_t i = 0; good && i < sorted.size(); ++i) good = sorted[i] == static_cast<int64_t>(i);
   if (!good) {
-    return Expected(absl::StrCat("axes to be a permutation of 0 to ",
-                                 static_cast<int64_t>(input.size()) - 1, ", as the input is ",
-                                 DimsToString(input)),
-                    DimsToString(attributes.axes));
+    return Expected(
+        absl::StrCat("axes to be a permutation of 0 to ", static_cast<int64_t>(input.size()) - 1,
+                     ", as the input is ", DimsToString(input)),
+        DimsToString(attributes.axes));
   }
   Dims output;
   for (int64_t axis : attributes.axes) output.push_back(input[axis]);
@@ -178,11 +179,11 @@ absl::StatusOr<Dims> CrossEntropyShape(const Dims& logits, const Dims& labels) {
     return Expected("an input [classes] with at least 2 classes", DimsToString(logits));
   }
   if (Dims(logits.begin(), logits.end() - 1) == labels) return Dims{};
-  return Expected(
-      labels.empty() ? absl::StrCat("an input [classes], as a sample has one label")
-                     : absl::StrCat("an input with one row of classes for each of the labels ",
-                                    DimsToString(labels)),
-      DimsToString(logits));
+  return Expected(labels.empty()
+                      ? absl::StrCat("an input [classes], as a sample has one label")
+                      : absl::StrCat("an input with one row of classes for each of the labels ",
+                                     DimsToString(labels)),
+                  DimsToString(logits));
 }
 
 absl::StatusOr<Dims> RegressionShape(const Dims& input, const Dims& labels) {
@@ -217,13 +218,11 @@ absl::StatusOr<Dims> ShapeOf(OpKind kind, const OperatorAttributes& attributes,
   switch (kind) {
     case OpKind::kConv2d:
     case OpKind::kMaxPool2d:
-    case OpKind::kAvgPool2d:
-      return WindowedShape(kind, attributes, input);
+    case OpKind::kAvgPool2d: return WindowedShape(kind, attributes, input);
     case OpKind::kGlobalAvgPool2d:
       STARLING_RETURN_IF_ERROR(ExpectImage(input));
       return Dims{input[0]};
-    case OpKind::kLinear:
-      return LinearShape(attributes, input);
+    case OpKind::kLinear: return LinearShape(attributes, input);
     case OpKind::kBatchNorm:
       if (input.size() != 1) STARLING_RETURN_IF_ERROR(ExpectImage(input));
       return input;
@@ -238,41 +237,28 @@ absl::StatusOr<Dims> ShapeOf(OpKind kind, const OperatorAttributes& attributes,
     case OpKind::kDropout:
     case OpKind::kGelu:
     case OpKind::kSigmoid:
-    case OpKind::kTanh:
-      return input;
+    case OpKind::kTanh: return input;
     case OpKind::kFlatten: {
       STARLING_ASSIGN_OR_RETURN(const int64_t elements, CheckedElements(input));
       return Dims{elements};
     }
     case OpKind::kAdd:
-    case OpKind::kMul:
-      return ElementwiseShape(inputs);
-    case OpKind::kConcat:
-      return ConcatShape(attributes, inputs);
-    case OpKind::kSlice:
-      return SliceShape(attributes, input);
-    case OpKind::kReshape:
-      return ReshapedShape(attributes, input);
-    case OpKind::kTranspose:
-      return TransposedShape(attributes, input);
-    case OpKind::kEmbedding:
-      return EmbeddingShape(attributes, input);
-    case OpKind::kPositionEmbedding:
-      return PositionShape(attributes, input);
-    case OpKind::kMatmul:
-      return MatmulShape(attributes, input, inputs[1]);
-    case OpKind::kAttention:
-      return AttentionShape(attributes, inputs);
-    case OpKind::kSoftmaxCrossEntropy:
-      return CrossEntropyShape(input, inputs[1]);
+    case OpKind::kMul: return ElementwiseShape(inputs);
+    case OpKind::kConcat: return ConcatShape(attributes, inputs);
+    case OpKind::kSlice: return SliceShape(attributes, input);
+    case OpKind::kReshape: return ReshapedShape(attributes, input);
+    case OpKind::kTranspose: return TransposedShape(attributes, input);
+    case OpKind::kEmbedding: return EmbeddingShape(attributes, input);
+    case OpKind::kPositionEmbedding: return PositionShape(attributes, input);
+    case OpKind::kMatmul: return MatmulShape(attributes, input, inputs[1]);
+    case OpKind::kAttention: return AttentionShape(attributes, inputs);
+    case OpKind::kSoftmaxCrossEntropy: return CrossEntropyShape(input, inputs[1]);
     case OpKind::kMeanSquaredError:
-    case OpKind::kBinaryCrossEntropy:
-      return RegressionShape(input, inputs[1]);
+    case OpKind::kBinaryCrossEntropy: return RegressionShape(input, inputs[1]);
     case OpKind::kGatherRows:
       if (!input.empty()) return Expected("one label per sample", DimsToString(input));
       return Dims{1};
-    case OpKind::kNegativeSum:
-      return Dims{};
+    case OpKind::kNegativeSum: return Dims{};
   }
   return absl::InternalError("an operator without a shape rule");
 }
@@ -330,8 +316,7 @@ absl::StatusOr<std::vector<ParameterSpec>> SpecsOf(OpKind kind,
           {"weight", {attributes.rows, input.back()}, TRAINABLE, normal}};
     case OpKind::kGatherRows:
       return std::vector<ParameterSpec>{{"weight", {attributes.rows}, TRAINABLE, zero}};
-    default:
-      return std::vector<ParameterSpec>{};
+    default: return std::vector<ParameterSpec>{};
   }
 }
 
@@ -348,8 +333,7 @@ absl::StatusOr<Dims> InferShape(OpKind kind, const OperatorAttributes& attribute
 absl::StatusOr<std::vector<ParameterSpec>> InferParameters(OpKind kind,
                                                            const OperatorAttributes& attributes,
                                                            absl::Span<const Dims> inputs) {
-  STARLING_ASSIGN_OR_RETURN(std::vector<ParameterSpec> specs,
-                            SpecsOf(kind, attributes, inputs[0]));
+  STARLING_ASSIGN_OR_RETURN(std::vector<ParameterSpec> specs, SpecsOf(kind, attributes, inputs[0]));
   for (const ParameterSpec& spec : specs) {
     STARLING_RETURN_IF_ERROR(CheckedElements(spec.shape).status());
   }
@@ -364,8 +348,7 @@ absl::StatusOr<int64_t> CheckedElements(absl::Span<const int64_t> dims) {
   int64_t elements = 1;
   for (int64_t dim : dims) {
     if (dim < 1) return Expected("dimensions of at least 1", DimsToString(dims));
-    if (__builtin_mul_overflow(elements, dim, &elements) ||
-        elements > limits::kTensorElementsMax) {
+    if (__builtin_mul_overflow(elements, dim, &elements) || elements > limits::kTensorElementsMax) {
       return Expected(absl::StrCat("at most ", limits::kTensorElementsMax, " elements"),
                       DimsToString(dims));
     }

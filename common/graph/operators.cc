@@ -14,76 +14,130 @@ constexpr double kFeaturesMax = 1 << 24;
 constexpr double kIndexMax = int64_t{1} << 33;
 constexpr double kClipMax = 1e30;
 
-const AttributeSpec kKernel = {"kernel", AttributeType::kPair, true, 1, kSizeMax,
-                               "height and width of the window"};
+const AttributeSpec kKernel = {
+    "kernel", AttributeType::kPair, true, 1, kSizeMax, "height and width of the window"};
 const AttributeSpec kStride = {"stride", AttributeType::kPair, false, 1, kSizeMax, "step"};
-const AttributeSpec kPadding = {"padding", AttributeType::kPair, false, 0, kSizeMax,
-                                "zeros on each side"};
-const AttributeSpec kEpsilon = {"epsilon", AttributeType::kFloat, false, 1e-12, 1,
-                                "added to the variance"};
+const AttributeSpec kPadding = {"padding", AttributeType::kPair, false, 0,
+                                kSizeMax,  "zeros on each side"};
+const AttributeSpec kEpsilon = {"epsilon", AttributeType::kFloat,  false, 1e-12,
+                                1,         "added to the variance"};
 const AttributeSpec kAxis = {"axis", AttributeType::kInt, true, 0, 7, "axis, without the batch"};
 const AttributeSpec kBias = {"bias", AttributeType::kBool, false, 0, 1, "whether to add a bias"};
 
 const std::vector<OperatorRule>& Table() {
   static const auto* const table = new std::vector<OperatorRule>{
-      {OpKind::kConv2d, "conv2d", false, {InputKind::kTensor},
+      {OpKind::kConv2d,
+       "conv2d",
+       false,
+       {InputKind::kTensor},
        {{"out_channels", AttributeType::kInt, true, 1, kFeaturesMax, "filters"},
-        kKernel, kStride, kPadding,
+        kKernel,
+        kStride,
+        kPadding,
         {"dilation", AttributeType::kPair, false, 1, kSizeMax, "distance of the window's elements"},
         {"groups", AttributeType::kInt, false, 1, kFeaturesMax,
          "parts of the channels that are convolved apart"},
         kBias}},
       {OpKind::kMaxPool2d, "maxpool2d", false, {InputKind::kTensor}, {kKernel, kStride, kPadding}},
       {OpKind::kAvgPool2d, "avgpool2d", false, {InputKind::kTensor}, {kKernel, kStride, kPadding}},
-      {OpKind::kLinear, "linear", false, {InputKind::kTensor},
+      {OpKind::kLinear,
+       "linear",
+       false,
+       {InputKind::kTensor},
        {{"out_features", AttributeType::kInt, true, 1, kFeaturesMax, "outputs"}, kBias}},
-      {OpKind::kBatchNorm, "batchnorm", false, {InputKind::kTensor},
-       {kEpsilon, {"momentum", AttributeType::kFloat, false, 1e-6, 1, "weight of a batch's statistics"}}},
+      {OpKind::kBatchNorm,
+       "batchnorm",
+       false,
+       {InputKind::kTensor},
+       {kEpsilon,
+        {"momentum", AttributeType::kFloat, false, 1e-6, 1, "weight of a batch's statistics"}}},
       {OpKind::kRelu, "relu", false, {InputKind::kTensor}, {}},
-      {OpKind::kDropout, "dropout", false, {InputKind::kTensor},
+      {OpKind::kDropout,
+       "dropout",
+       false,
+       {InputKind::kTensor},
        {{"rate", AttributeType::kFloat, false, 0, 0.999, "share of elements set to 0"}}},
       {OpKind::kFlatten, "flatten", false, {InputKind::kTensor}, {}},
-      {OpKind::kSoftmaxCrossEntropy, "softmax_cross_entropy", true,
-       {InputKind::kTensor, InputKind::kClasses}, {}},
-      {OpKind::kGatherRows, "gather_rows", false, {InputKind::kClasses},
+      {OpKind::kSoftmaxCrossEntropy,
+       "softmax_cross_entropy",
+       true,
+       {InputKind::kTensor, InputKind::kClasses},
+       {}},
+      {OpKind::kGatherRows,
+       "gather_rows",
+       false,
+       {InputKind::kClasses},
        {{"rows", AttributeType::kInt, true, 1, kGatherRowsMax, "rows of the table"}}},
       {OpKind::kNegativeSum, "negative_sum", true, {InputKind::kTensor}, {}},
       {OpKind::kAdd, "add", false, {InputKind::kTensor, InputKind::kTensor}, {}},
       {OpKind::kMul, "mul", false, {InputKind::kTensor, InputKind::kTensor}, {}},
       {OpKind::kConcat, "concat", false, {InputKind::kTensor, InputKind::kTensor}, {kAxis}},
-      {OpKind::kSlice, "slice", false, {InputKind::kTensor},
+      {OpKind::kSlice,
+       "slice",
+       false,
+       {InputKind::kTensor},
        {kAxis,
         {"begin", AttributeType::kInt, true, 0, kIndexMax, "first element along the axis"},
         {"length", AttributeType::kInt, true, 1, kIndexMax, "elements along the axis"}}},
-      {OpKind::kReshape, "reshape", false, {InputKind::kTensor},
+      {OpKind::kReshape,
+       "reshape",
+       false,
+       {InputKind::kTensor},
        {{"shape", AttributeType::kInts, true, -1, kIndexMax, "of a sample; one -1 is worked out"}}},
-      {OpKind::kTranspose, "transpose", false, {InputKind::kTensor},
+      {OpKind::kTranspose,
+       "transpose",
+       false,
+       {InputKind::kTensor},
        {{"axes", AttributeType::kInts, true, 0, 7, "a permutation of the sample's axes"}}},
       {OpKind::kGlobalAvgPool2d, "global_avgpool2d", false, {InputKind::kTensor}, {}},
       {OpKind::kLayerNorm, "layernorm", false, {InputKind::kTensor}, {kEpsilon}},
-      {OpKind::kGelu, "gelu", false, {InputKind::kTensor},
+      {OpKind::kGelu,
+       "gelu",
+       false,
+       {InputKind::kTensor},
        {{"approximate", AttributeType::kBool, false, 0, 1, "the tanh form, as GPT-2 has it"}}},
       {OpKind::kSigmoid, "sigmoid", false, {InputKind::kTensor}, {}},
       {OpKind::kTanh, "tanh", false, {InputKind::kTensor}, {}},
-      {OpKind::kClip, "clip", false, {InputKind::kTensor},
+      {OpKind::kClip,
+       "clip",
+       false,
+       {InputKind::kTensor},
        {{"minimum", AttributeType::kFloat, false, -kClipMax, kClipMax, "least value"},
         {"maximum", AttributeType::kFloat, false, -kClipMax, kClipMax, "greatest value"}}},
-      {OpKind::kEmbedding, "embedding", false, {InputKind::kTokens},
+      {OpKind::kEmbedding,
+       "embedding",
+       false,
+       {InputKind::kTokens},
        {{"rows", AttributeType::kInt, true, 1, kGatherRowsMax, "rows of the table, one per token"},
         {"features", AttributeType::kInt, true, 1, kFeaturesMax, "numbers in a row"}}},
-      {OpKind::kPositionEmbedding, "position_embedding", false, {InputKind::kTensor},
+      {OpKind::kPositionEmbedding,
+       "position_embedding",
+       false,
+       {InputKind::kTensor},
        {{"rows", AttributeType::kInt, true, 1, kGatherRowsMax, "positions that the table has"}}},
-      {OpKind::kMatmul, "matmul", false, {InputKind::kTensor, InputKind::kTensor},
+      {OpKind::kMatmul,
+       "matmul",
+       false,
+       {InputKind::kTensor, InputKind::kTensor},
        {{"transpose_b", AttributeType::kBool, false, 0, 1, "whether b is [..., N, K]"},
         {"scale", AttributeType::kFloat, false, -kClipMax, kClipMax, "factor of the product"}}},
-      {OpKind::kAttention, "attention", false,
+      {OpKind::kAttention,
+       "attention",
+       false,
        {InputKind::kTensor, InputKind::kTensor, InputKind::kTensor},
        {{"heads", AttributeType::kInt, true, 1, kSizeMax, "heads; they divide the features"},
-        {"causal", AttributeType::kBool, false, 0, 1, "whether a position sees only those up to it"}}},
-      {OpKind::kMeanSquaredError, "mean_squared_error", true,
-       {InputKind::kTensor, InputKind::kTargets}, {}},
-      {OpKind::kBinaryCrossEntropy, "binary_cross_entropy", true,
-       {InputKind::kTensor, InputKind::kTargets}, {}},
+        {"causal", AttributeType::kBool, false, 0, 1,
+         "whether a position sees only those up to it"}}},
+      {OpKind::kMeanSquaredError,
+       "mean_squared_error",
+       true,
+       {InputKind::kTensor, InputKind::kTargets},
+       {}},
+      {OpKind::kBinaryCrossEntropy,
+       "binary_cross_entropy",
+       true,
+       {InputKind::kTensor, InputKind::kTargets},
+       {}},
   };
   return *table;
 }
@@ -114,11 +168,10 @@ std::string Meaning(const AttributeSpec& spec) {
                            : spec.type == AttributeType::kPair  ? "an integer or a pair of them"
                            : spec.type == AttributeType::kInts  ? "integers"
                                                                 : "0 or 1";
-  const std::string range =
-      spec.type == AttributeType::kFloat
-          ? absl::StrCat(spec.minimum, ", ", spec.maximum)
-          : absl::StrCat(static_cast<int64_t>(spec.minimum), ", ",
-                         static_cast<int64_t>(spec.maximum));
+  const std::string range = spec.type == AttributeType::kFloat
+                                ? absl::StrCat(spec.minimum, ", ", spec.maximum)
+                                : absl::StrCat(static_cast<int64_t>(spec.minimum), ", ",
+                                               static_cast<int64_t>(spec.maximum));
   return absl::StrCat(spec.name, " (", spec.meaning, ") to be ", type, " in [", range, "]");
 }
 
@@ -192,8 +245,9 @@ absl::StatusOr<OperatorAttributes> ResolveAttributes(const Node& node, const Ope
     if (known) continue;
     std::vector<std::string> names;
     for (const AttributeSpec& candidate : rule.attributes) names.push_back(candidate.name);
-    return Expected(names.empty() ? "no attributes"
-                                  : absl::StrCat("only the attributes ", absl::StrJoin(names, ", ")),
+    return Expected(names.empty()
+                        ? "no attributes"
+                        : absl::StrCat("only the attributes ", absl::StrJoin(names, ", ")),
                     absl::StrCat("\"", name, "\"", DidYouMean(name, names)));
   }
   OperatorAttributes resolved;

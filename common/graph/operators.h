@@ -99,9 +99,9 @@ struct OperatorAttributes {
   std::array<int64_t, 2> padding = {0, 0};
   std::array<int64_t, 2> dilation = {1, 1};  // conv2d
   int64_t groups = 1;                        // conv2d: divides input channels and out_channels
-  bool bias = true;                      // conv2d, linear
-  int64_t out_features = 0;              // linear
-  double epsilon = 1e-5;                 // batchnorm, layernorm
+  bool bias = true;                          // conv2d, linear
+  int64_t out_features = 0;                  // linear
+  double epsilon = 1e-5;                     // batchnorm, layernorm
   double momentum = kStatisticMomentum;  // batchnorm: becomes the statistics' statistic_momentum
   double rate = 0.5;                     // dropout: share of elements set to 0, in [0, 1)
   int64_t rows = 0;                      // gather_rows, embedding, position_embedding
@@ -148,7 +148,7 @@ enum class InputKind : uint8_t {
 struct OperatorRule {
   OpKind kind;
   const char* name;
-  bool loss;  // the graph's last node, and only that
+  bool loss;                      // the graph's last node, and only that
   std::vector<InputKind> inputs;  // concat: of the first two; more may follow
   std::vector<AttributeSpec> attributes;
 

@@ -203,14 +203,16 @@ TEST(OperatorsTest, ParametersHavePyTorchsBounds) {
   OperatorAttributes a;
   a.out_channels = 64;
   a.kernel = {3, 3};
-  const std::vector<ParameterSpec> conv = InferParameters(OpKind::kConv2d, a, {Dims{32, 26, 26}}).value();
+  const std::vector<ParameterSpec> conv =
+      InferParameters(OpKind::kConv2d, a, {Dims{32, 26, 26}}).value();
   ASSERT_EQ(conv.size(), 2u);
   EXPECT_EQ(conv[0].shape, (Dims{64, 32, 3, 3}));
   EXPECT_EQ(conv[1].shape, (Dims{64}));
   EXPECT_EQ(conv[0].init.kind(), Initializer::UNIFORM);
   EXPECT_DOUBLE_EQ(conv[0].init.value(), 1 / std::sqrt(288.0));
   EXPECT_DOUBLE_EQ(conv[1].init.value(), 1 / std::sqrt(288.0));
-  const std::vector<ParameterSpec> bn = InferParameters(OpKind::kBatchNorm, a, {Dims{64, 5, 5}}).value();
+  const std::vector<ParameterSpec> bn =
+      InferParameters(OpKind::kBatchNorm, a, {Dims{64, 5, 5}}).value();
   ASSERT_EQ(bn.size(), 4u);
   EXPECT_STREQ(bn[2].role, "running_mean");
   EXPECT_EQ(bn[2].kind, STATISTIC);

@@ -17,10 +17,8 @@ bool IsProduct(OpKind kind) {
     case OpKind::kLinear:
     case OpKind::kMatmul:
     case OpKind::kAttention:
-    case OpKind::kEmbedding:
-      return true;
-    default:
-      return false;
+    case OpKind::kEmbedding: return true;
+    default: return false;
   }
 }
 
@@ -76,8 +74,7 @@ class Runs {
     ends_.push_back(outline.block_ends.back());
     for (size_t i = 0; i < request.nodes.size(); ++i) {
       const std::vector<int>& reads = request.host_reads;
-      host_read_[i] =
-          std::find(reads.begin(), reads.end(), request.nodes[i].output) != reads.end();
+      host_read_[i] = std::find(reads.begin(), reads.end(), request.nodes[i].output) != reads.end();
     }
     SortByWorth(request);
   }
@@ -229,8 +226,7 @@ double ForwardCost(const ResolvedGraph& graph, int node) {
     case OpKind::kConv2d:
       return output * static_cast<double>(shape(0)[0] / a.groups * a.kernel[0] * a.kernel[1]);
     case OpKind::kLinear:
-    case OpKind::kMatmul:
-      return output * static_cast<double>(shape(0).back());
+    case OpKind::kMatmul: return output * static_cast<double>(shape(0).back());
     case OpKind::kAttention:  // two products; causal: half of each
       return output * static_cast<double>(shape(0)[0]) * (a.causal ? 1 : 2);
     default: {
@@ -276,8 +272,7 @@ absl::Status ChooseDropped(const RecomputeOutline& outline, const Recompute& pol
                            PlanRequest* request) {
   request->dropped.clear();
   switch (policy.policy_case()) {
-    case Recompute::POLICY_NOT_SET:
-      return absl::OkStatus();
+    case Recompute::POLICY_NOT_SET: return absl::OkStatus();
     case Recompute::kEveryBlocks: {
       STARLING_RETURN_IF_ERROR(CheckRecompute(outline, policy));
       const Runs runs(outline, *request, static_cast<int>(policy.every_blocks()));
@@ -302,12 +297,10 @@ absl::Status ChooseDropped(const RecomputeOutline& outline, const Recompute& pol
 
 std::string RecomputeText(const Recompute& policy) {
   switch (policy.policy_case()) {
-    case Recompute::kEveryBlocks:
-      return absl::StrCat("everyBlocks: ", policy.every_blocks());
+    case Recompute::kEveryBlocks: return absl::StrCat("everyBlocks: ", policy.every_blocks());
     case Recompute::kActivationBytes:
       return absl::StrCat("activationBytes: ", policy.activation_bytes());
-    case Recompute::POLICY_NOT_SET:
-      break;
+    case Recompute::POLICY_NOT_SET: break;
   }
   return "none";
 }

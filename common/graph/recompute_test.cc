@@ -80,12 +80,10 @@ std::vector<std::string> BlockEndNames(const ResolvedGraph& graph) {
 }
 
 TEST(RecomputeTest, BlocksEndWhereOneValueCrosses) {
-  EXPECT_THAT(BlockEndNames(Gpt(2)),
-              ElementsAre("wte", "h.0.attn.add", "h.0.mlp.add", "h.1.attn.add", "h.1.mlp.add",
-                          "loss"));
+  EXPECT_THAT(BlockEndNames(Gpt(2)), ElementsAre("wte", "h.0.attn.add", "h.0.mlp.add",
+                                                 "h.1.attn.add", "h.1.mlp.add", "loss"));
   // The stem with its pool, 16 residual blocks (the last with the pool behind it), the classifier.
-  const ResolvedGraph resnet =
-      Builtin("resnet50", {.sample_shape = {3, 64, 64}, .classes = 10});
+  const ResolvedGraph resnet = Builtin("resnet50", {.sample_shape = {3, 64, 64}, .classes = 10});
   EXPECT_EQ(OutlineRecompute(resnet).block_ends.size(), 18u);
 }
 

@@ -162,9 +162,9 @@ absl::StatusOr<Array> ReadFile(const std::string& path, uint64_t data_bytes_max)
   Array array{header->dtype, header->shape, {}};
   const uint64_t data_begin = frame->begin + frame->bytes;
   if (file_bytes - data_begin > data_bytes_max) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(path, ": npy: expected at most ", data_bytes_max, " bytes of data, got ",
-                     file_bytes - data_begin, ": split the array"));
+    return absl::ResourceExhaustedError(absl::StrCat(path, ": npy: expected at most ",
+                                                     data_bytes_max, " bytes of data, got ",
+                                                     file_bytes - data_begin, ": split the array"));
   }
   array.bytes.resize(file_bytes - data_begin);
   STARLING_RETURN_IF_ERROR(ReadAt(file.get(), data_begin, absl::MakeSpan(array.bytes), path));

@@ -68,7 +68,8 @@ class HeaderParser {
   }
 
   absl::Status Expect(char wanted) {
-    return Take(wanted) ? absl::OkStatus() : Malformed(absl::StrCat("'", std::string(1, wanted), "'"), Next());
+    return Take(wanted) ? absl::OkStatus()
+                        : Malformed(absl::StrCat("'", std::string(1, wanted), "'"), Next());
   }
 
   absl::StatusOr<std::string> String(absl::string_view what) {
@@ -167,15 +168,15 @@ absl::StatusOr<Header> ParseHeader(absl::string_view text) { return HeaderParser
 
 std::string EncodeHeader(const Header& header) {
   const std::string dims = absl::StrJoin(header.shape, ", ");
-  std::string text = absl::StrCat("{'descr': '", DTypeName(header.dtype),
-                                  "', 'fortran_order': False, 'shape': (", dims,
-                                  header.shape.size() == 1 ? "," : "", "), }");
+  std::string text =
+      absl::StrCat("{'descr': '", DTypeName(header.dtype), "', 'fortran_order': False, 'shape': (",
+                   dims, header.shape.size() == 1 ? "," : "", "), }");
   const size_t length_bytes = text.size() + 64 > std::numeric_limits<uint16_t>::max() ? 4 : 2;
   const size_t before = 8 + length_bytes;
   text.append(63 - (before + text.size()) % 64, ' ');
   text.push_back('\n');
-  std::string out = absl::StrCat("\x93NUMPY", std::string(1, length_bytes == 2 ? 1 : 2),
-                                 std::string(1, '\0'));
+  std::string out =
+      absl::StrCat("\x93NUMPY", std::string(1, length_bytes == 2 ? 1 : 2), std::string(1, '\0'));
   for (size_t i = 0; i < length_bytes; ++i) {
     out.push_back(static_cast<char>(text.size() >> (8 * i) & 0xff));
   }

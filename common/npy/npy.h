@@ -60,16 +60,17 @@ absl::StatusOr<Header> ParseHeader(absl::string_view text);
 // to 64 bytes.
 std::string EncodeHeader(const Header& header);
 
-// A whole file. kInvalidArgument: as ParseHeader, and another magic or version, a header that is cut
-// short or too long, fewer or more bytes of data than the shape wants.
+// A whole file. kInvalidArgument: as ParseHeader, and another magic or version, a header that is
+// cut short or too long, fewer or more bytes of data than the shape wants.
 absl::StatusOr<Array> Parse(absl::Span<const uint8_t> file);
 
-// As Parse, with the path. kNotFound; kResourceExhausted: more than `data_bytes_max` of data, before
-// memory is asked for; kUnavailable: the system's error.
+// As Parse, with the path. kNotFound; kResourceExhausted: more than `data_bytes_max` of data,
+// before memory is asked for; kUnavailable: the system's error.
 absl::StatusOr<Array> ReadFile(const std::string& path, uint64_t data_bytes_max = kDataBytesMax);
 
-// Writes beside `path` and renames (a device or a pipe is written in place), so that a reader sees the old file or the whole new one; after
-// an error (kUnavailable) nothing remains. CHECK: the bytes are those of the shape.
+// Writes beside `path` and renames (a device or a pipe is written in place), so that a reader sees
+// the old file or the whole new one; after an error (kUnavailable) nothing remains. CHECK: the
+// bytes are those of the shape.
 absl::Status WriteFile(const std::string& path, const Array& array);
 
 }  // namespace starling::npy

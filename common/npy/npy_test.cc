@@ -28,7 +28,8 @@ std::string File(const std::string& header, size_t data_bytes) {
 }
 
 std::string Dict(const std::string& descr, const std::string& order, const std::string& shape) {
-  return absl::StrCat("{'descr': ", descr, ", 'fortran_order': ", order, ", 'shape': ", shape, ", }\n");
+  return absl::StrCat("{'descr': ", descr, ", 'fortran_order': ", order, ", 'shape': ", shape,
+                      ", }\n");
 }
 
 std::string Error(const std::string& file) {
@@ -77,11 +78,13 @@ TEST(Npy, ReadsEveryTypeOfBothVersions) {
 TEST(Npy, ShapesMayBeScalarsEmptyAndEndWithAComma) {
   EXPECT_TRUE(Parse(Bytes(File(Dict("'<f8'", "False", "()"), 8)))->shape.empty());
   EXPECT_THAT(Parse(Bytes(File(Dict("'<f8'", "False", "(0, 7)"), 0)))->shape, ElementsAre(0, 7));
-  EXPECT_THAT(Parse(Bytes(File(Dict("\"<f8\"", "False", "( 1 ,2, )"), 16)))->shape, ElementsAre(1, 2));
+  EXPECT_THAT(Parse(Bytes(File(Dict("\"<f8\"", "False", "( 1 ,2, )"), 16)))->shape,
+              ElementsAre(1, 2));
 }
 
 TEST(Npy, EncodesAlignedHeadersThatItReadsBack) {
-  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{}, {5}, {2, 3}, {0}}) {
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{}, {5}, {2, 3}, {0}}) {
     const std::string text = EncodeHeader({DType::kI64, shape});
     EXPECT_EQ(text.size() % 64, 0u);
     EXPECT_EQ(text.back(), '\n');
@@ -127,7 +130,9 @@ TEST(Npy, RefusesTypesAndOrders) {
 }
 
 TEST(Npy, RefusesShapes) {
-  const auto shape = [](const std::string& text) { return HeaderError(Dict("'<f4'", "False", text)); };
+  const auto shape = [](const std::string& text) {
+    return HeaderError(Dict("'<f4'", "False", text));
+  };
   EXPECT_THAT(shape("6"), HasSubstr("expected '('"));
   EXPECT_THAT(shape("(6)"), HasSubstr("(n,)"));
   EXPECT_THAT(shape("(-6,)"), HasSubstr("a dimension"));
@@ -178,7 +183,8 @@ TEST(NpyFile, RefusesAsParseDoesAndNamesTheFile) {
 
 TEST(NpyFile, ADeviceIsWrittenInPlace) {
   const absl::Status full = WriteFile("/dev/full", {DType::kU8, {1}, {7}});
-  EXPECT_THAT(std::string(full.message()), AllOf(HasSubstr("/dev/full"), HasSubstr("No space left on device")));
+  EXPECT_THAT(std::string(full.message()),
+              AllOf(HasSubstr("/dev/full"), HasSubstr("No space left on device")));
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
   EXPECT_EQ(WriteFile("/dev/null", {DType::kU8, {1}, {7}}), absl::OkStatus());
 }

@@ -19,7 +19,9 @@ class RealPackageTest(unittest.TestCase):
         self.ours = os.path.join(folder.name, "ours.npy")
 
     def copy(self):
-        return subprocess.run([COPY, self.theirs, self.ours], capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [COPY, self.theirs, self.ours], capture_output=True, text=True, check=False
+        )
 
     def test_both_ways(self):
         random = np.random.default_rng(1)
@@ -42,9 +44,13 @@ class RealPackageTest(unittest.TestCase):
 
     def test_refused(self):
         square = np.ones((3, 4), np.float32)
-        for array, word in ((np.asfortranarray(square), "Fortran"), (square.astype(">f4"), ">f4"),
-                            (square.astype(np.float16), "<f2"), (square > 0, "|b1"),
-                            (np.array(["a"]), "<U1")):
+        for array, word in (
+            (np.asfortranarray(square), "Fortran"),
+            (square.astype(">f4"), ">f4"),
+            (square.astype(np.float16), "<f2"),
+            (square > 0, "|b1"),
+            (np.array(["a"]), "<U1"),
+        ):
             np.save(self.theirs, array)
             result = self.copy()
             self.assertEqual(result.returncode, 1)

@@ -69,7 +69,8 @@ std::vector<int> FirstReaders(const Graph& graph) {
 }
 
 // Appends parameters to slices, one kind after the other. Of each class of parameters (a group; for
-// statistics a momentum) one slice is open: the classes meet in forward order, slices do not mix them.
+// statistics a momentum) one slice is open: the classes meet in forward order, slices do not mix
+// them.
 class Packer {
  public:
   Packer(const Graph& graph, const Optimizer& optimizer, Layout* layout)

@@ -13,8 +13,8 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/protocol/ids.h"
 #include "common/placement/parameter_groups.h"
+#include "common/protocol/ids.h"
 #include "common/protocol/types.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
@@ -87,10 +87,11 @@ struct ShardLoad {
   uint64_t room_bytes = std::numeric_limits<uint64_t>::max();
 };
 
-// The shard of each partition of a job, given its elements and the bytes that are planned for it: the
-// largest partition first, each to the shard that has least of this job; of such shards to the one that
-// holds least in all, ties to the first in `shards`. A shard gets no more than it has room for; empty
-// where that is not possible. `shards` is not empty; with more shards than partitions some get none.
+// The shard of each partition of a job, given its elements and the bytes that are planned for it:
+// the largest partition first, each to the shard that has least of this job; of such shards to the
+// one that holds least in all, ties to the first in `shards`. A shard gets no more than it has room
+// for; empty where that is not possible. `shards` is not empty; with more shards than partitions
+// some get none.
 std::vector<ShardId> AssignPartitions(absl::Span<const uint64_t> elements,
                                       absl::Span<const uint64_t> bytes,
                                       absl::Span<const ShardLoad> shards);
@@ -105,9 +106,9 @@ struct Subtree {
 using Subtrees = absl::InlinedVector<Subtree, 8>;
 
 // What member `member` (an index) of a roster of `members` computes of job step `step`: aligned
-// subtrees, ascending. All members' are disjoint and cover [0, micro_batches) exactly once. Members'
-// loads differ by one at most, and who carries more rotates with the step. `micro_batches` is a power
-// of two.
+// subtrees, ascending. All members' are disjoint and cover [0, micro_batches) exactly once.
+// Members' loads differ by one at most, and who carries more rotates with the step. `micro_batches`
+// is a power of two.
 Subtrees AssignSubtrees(uint64_t step, uint64_t member, uint64_t members, uint32_t micro_batches);
 
 }  // namespace starling

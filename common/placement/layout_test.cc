@@ -205,8 +205,8 @@ TEST(GroupsTest, SlicesHoldOneGroupEach) {
     }
     of_vectors += slice.group == 0 ? 1 : 0;
   }
-  EXPECT_EQ(of_vectors, 1);                  // all four biases
-  EXPECT_EQ(layout.slices[1].group, 0);      // where the first one is met
+  EXPECT_EQ(of_vectors, 1);              // all four biases
+  EXPECT_EQ(layout.slices[1].group, 0);  // where the first one is met
   EXPECT_EQ(layout.slices[1].elements, 32u + 64 + 128 + 10);
 }
 
@@ -276,8 +276,8 @@ TEST(AssignPartitionsTest, SmallJobsGoWhereLeastIs) {
       shards[placed[p].value - 1].elements += layout.PartitionElements(PartitionId(p));
     }
   }
-  const auto [least, most] = std::minmax(
-      {shards[0].elements, shards[1].elements, shards[2].elements});
+  const auto [least, most] =
+      std::minmax({shards[0].elements, shards[1].elements, shards[2].elements});
   EXPECT_LE(most - least, layout.elements);
 }
 
@@ -285,8 +285,8 @@ TEST(AssignPartitionsTest, NoShardGetsMoreThanItHasRoomFor) {
   const std::vector<uint64_t> elements = {10, 10, 4}, bytes = {120, 120, 48};
   const auto placed = [&](uint64_t first, uint64_t second) {
     std::vector<uint32_t> ids;
-    for (const ShardId id : AssignPartitions(
-             elements, bytes, {{ShardId(1), 0, first}, {ShardId(2), 0, second}})) {
+    for (const ShardId id :
+         AssignPartitions(elements, bytes, {{ShardId(1), 0, first}, {ShardId(2), 0, second}})) {
       ids.push_back(id.value);
     }
     return ids;

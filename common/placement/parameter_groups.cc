@@ -10,9 +10,8 @@ namespace {
 
 bool Has(const Optimizer::Group& group, const Parameter& parameter) {
   if (group.vectors() && parameter.shape_size() == 1) return true;
-  return std::any_of(group.match().begin(), group.match().end(), [&](const std::string& glob) {
-    return MatchesGlob(glob, parameter.name());
-  });
+  return std::any_of(group.match().begin(), group.match().end(),
+                     [&](const std::string& glob) { return MatchesGlob(glob, parameter.name()); });
 }
 
 }  // namespace
@@ -32,10 +31,11 @@ absl::Status CheckGroups(const Optimizer& optimizer, const Graph& graph) {
             return parameter.kind() == TRAINABLE && MatchesGlob(glob, parameter.name());
           });
       if (found) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "optimizer.groups[", g, "]: \"", glob, "\" matches no trainable parameter of the model, whose ",
-          graph.parameters_size(), " parameters begin with \"",
-          graph.parameters_size() == 0 ? "" : graph.parameters(0).name(), "\""));
+      return absl::InvalidArgumentError(
+          absl::StrCat("optimizer.groups[", g, "]: \"", glob,
+                       "\" matches no trainable parameter of the model, whose ",
+                       graph.parameters_size(), " parameters begin with \"",
+                       graph.parameters_size() == 0 ? "" : graph.parameters(0).name(), "\""));
     }
   }
   return absl::OkStatus();

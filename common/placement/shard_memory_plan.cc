@@ -9,12 +9,12 @@ namespace starling {
 
 namespace {
 
-// What a partition keeps of an item that is open, without a bit for each slice: an entry of a tree for a
-// range of covered items behind it, and one for those that only some slices cover.
+// What a partition keeps of an item that is open, without a bit for each slice: an entry of a tree
+// for a range of covered items behind it, and one for those that only some slices cover.
 constexpr uint64_t kOpenItemBytes = 128;
 
-// Buffers of a slice's size for sums that wait for their siblings. Each member sends at most two ranges per
-// level of the tree, and ranges are disjoint.
+// Buffers of a slice's size for sums that wait for their siblings. Each member sends at most two
+// ranges per level of the tree, and ranges are disjoint.
 uint64_t SumBuffers(const JobSpec& spec) {
   const uint64_t leaves = spec.batch().micro_batches();
   const uint64_t ranges = 2 * spec.workers_max() * static_cast<uint64_t>(std::bit_width(leaves));
@@ -31,16 +31,13 @@ int OptimizerSlots(const Optimizer& optimizer, const Slice& slice) {
   if (slice.kind != TRAINABLE) return 0;
   switch (optimizer.kind_case()) {
     case Optimizer::kSgd:
-    case Optimizer::KIND_NOT_SET:
-      return 0;
+    case Optimizer::KIND_NOT_SET: return 0;
     case Optimizer::kMomentum:
     case Optimizer::kNesterov:
-    case Optimizer::kAdagrad:
-      return 1;
+    case Optimizer::kAdagrad: return 1;
     case Optimizer::kAdam:
     case Optimizer::kAdamw:
-    case Optimizer::kLamb:
-      break;
+    case Optimizer::kLamb: break;
   }
   return 2;
 }

@@ -62,9 +62,9 @@ using absl::little_endian::Store16;
 using absl::little_endian::Store32;
 using absl::little_endian::Store64;
 
-constexpr uint16_t kKnownFlags =
-    frame_flags::kEnter | frame_flags::kPark | frame_flags::kSkip | frame_flags::kReader |
-    frame_flags::kVersion | frame_flags::kSkipped;
+constexpr uint16_t kKnownFlags = frame_flags::kEnter | frame_flags::kPark | frame_flags::kSkip |
+                                 frame_flags::kReader | frame_flags::kVersion |
+                                 frame_flags::kSkipped;
 
 absl::Status Refuse(absl::string_view field, absl::string_view expected, uint64_t came) {
   return absl::InvalidArgumentError(
@@ -122,8 +122,7 @@ absl::Status CheckEnums(const uint8_t* p) {
   if (p[at::kPurpose] > 3) return Refuse("work purpose", "0 to 3", p[at::kPurpose]);
   const uint16_t flags = Load16(p + at::kFlags);
   if ((flags & ~kKnownFlags) != 0) return Refuse("flags", "known ones", flags);
-  if (!AllZero(p + at::kReserved1, p + at::kEpoch) ||
-      !AllZero(p + at::kReserved2, p + at::kCrc)) {
+  if (!AllZero(p + at::kReserved1, p + at::kEpoch) || !AllZero(p + at::kReserved2, p + at::kCrc)) {
     return absl::InvalidArgumentError("frame: reserved bytes must be 0");
   }
   return absl::OkStatus();
@@ -131,7 +130,8 @@ absl::Status CheckEnums(const uint8_t* p) {
 
 absl::Status CheckWork(const WorkRange& work) {
   if (work.count == 0) {
-    return work.first == 0 ? absl::OkStatus() : Refuse("work first", "0 when count is 0", work.first);
+    return work.first == 0 ? absl::OkStatus()
+                           : Refuse("work first", "0 when count is 0", work.first);
   }
   if ((work.count & (work.count - 1)) != 0) {
     return Refuse("work count", "a power of two", work.count);
@@ -149,7 +149,8 @@ absl::Status CheckSizes(const FrameHeader& h) {
   }
   switch (h.kind) {
     case PayloadKind::kNone:
-      if (h.payload_bytes != 0) return Refuse("payload_bytes", "0 without a payload", h.payload_bytes);
+      if (h.payload_bytes != 0)
+        return Refuse("payload_bytes", "0 without a payload", h.payload_bytes);
       if (h.digest != 0) return Refuse("digest", "0 without a payload", h.digest);
       return absl::OkStatus();
     case PayloadKind::kDense:
@@ -157,10 +158,10 @@ absl::Status CheckSizes(const FrameHeader& h) {
         return Refuse("elements", absl::StrCat("at most ", limits::kSliceElementsMax), h.elements);
       }
       if (h.payload_bytes != h.elements * ElementBytes(h.codec)) {
-        return Refuse("payload_bytes",
-                      absl::StrCat(h.elements * ElementBytes(h.codec), " for ", h.elements,
-                                   " elements"),
-                      h.payload_bytes);
+        return Refuse(
+            "payload_bytes",
+            absl::StrCat(h.elements * ElementBytes(h.codec), " for ", h.elements, " elements"),
+            h.payload_bytes);
       }
       return absl::OkStatus();
     case PayloadKind::kTopK:
@@ -172,8 +173,9 @@ absl::Status CheckSizes(const FrameHeader& h) {
 
 absl::Status CheckLossScale(const FrameHeader& h) {
   if (h.type != FrameType::kPush && h.type != FrameType::kValue) {
-    return h.loss_scale_log2 == 0 ? absl::OkStatus()
-                                  : Refuse("loss scale", "0 but in pushes and values", h.loss_scale_log2);
+    return h.loss_scale_log2 == 0
+               ? absl::OkStatus()
+               : Refuse("loss scale", "0 but in pushes and values", h.loss_scale_log2);
   }
   if (h.loss_scale_log2 <= LossScale::kMostLog2) return absl::OkStatus();
   return Refuse("loss scale", absl::StrCat("at most 2^", LossScale::kMostLog2), h.loss_scale_log2);
@@ -191,8 +193,8 @@ absl::Status CheckDecision(const FrameHeader& h) {
     return absl::OkStatus();
   }
   if (!std::isfinite(h.scalar) || std::signbit(h.scalar)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "frame: a decision's scalar must be finite and not negative, not ", h.scalar));
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame: a decision's scalar must be finite and not negative, not ", h.scalar));
   }
   if (h.clock < 0 || h.clock > limits::kClockMax) {
     return absl::InvalidArgumentError(absl::StrCat("frame: a decision's step must be 0 to ",

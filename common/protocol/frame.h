@@ -1,8 +1,9 @@
 // The data plane's frame: a fixed header, then the raw payload. Final from the first version.
 //
 // Layout: 192 bytes, little-endian, offsets in frame.cc, zero where unused, CRC32C of the first 188
-// bytes in the last 4. A receiver refuses another magic, version, type, kind or codec, a payload whose
-// length is not `payload_bytes`, and a header whose CRC is wrong; it never trusts a size before that.
+// bytes in the last 4. A receiver refuses another magic, version, type, kind or codec, a payload
+// whose length is not `payload_bytes`, and a header whose CRC is wrong; it never trusts a size
+// before that.
 #ifndef STARLING_COMMON_PROTOCOL_FRAME_H_
 #define STARLING_COMMON_PROTOCOL_FRAME_H_
 
@@ -20,11 +21,13 @@ inline constexpr uint32_t kFrameMagic = 0x474C5453;  // "STLG"
 inline constexpr uint16_t kFrameVersion = 1;
 
 enum class FrameType : uint8_t {
-  kPush = 1,        // worker -> shard: a contribution
-  kClose = 2,       // worker -> shard: unit `clock` of `key.work` is complete; or ENTER, PARK (flags)
-  kCredit = 3,      // receiver -> sender: `elements` bytes left its budget
-  kAck = 4,         // shard -> worker: push or close is durable (see `answer`)
-  kPull = 5,        // worker -> shard: wants the slice at `clock`; stays until answered or superseded
+  kPush = 1,  // worker -> shard: a contribution
+  // Worker -> shard: unit `clock` of `key.work` is complete; or ENTER, PARK (flags).
+  kClose = 2,
+  kCredit = 3,  // receiver -> sender: `elements` bytes left its budget
+  kAck = 4,     // shard -> worker: push or close is durable (see `answer`)
+  // Worker -> shard: wants the slice at `clock`; stays until answered or superseded.
+  kPull = 5,
   kValue = 6,       // shard -> worker: the slice
   kReplicate = 7,   // primary -> backup: a record (no sender until replication exists)
   kDecision = 8,    // partition -> partition 0: a step's norm; and back: what the step is scaled by
@@ -59,13 +62,16 @@ enum class Answer : uint8_t {
 };
 
 namespace frame_flags {
-inline constexpr uint16_t kEnter = 1;     // close: replica becomes active; the ack's clock says where
-inline constexpr uint16_t kPark = 2;      // close: replica leaves the minimum
-inline constexpr uint16_t kSkip = 4;      // close: tick to `clock` without work (after entering behind)
+// Close: replica becomes active; the ack's clock says where.
+inline constexpr uint16_t kEnter = 1;
+inline constexpr uint16_t kPark = 2;  // close: replica leaves the minimum
+// Close: tick to `clock` without work (after entering behind).
+inline constexpr uint16_t kSkip = 4;
 inline constexpr uint16_t kReader = 8;    // pull by a client: no replica; never waits
 inline constexpr uint16_t kVersion = 16;  // with kReader, in BSP: exactly the version `clock`
-inline constexpr uint16_t kSkipped = 32;  // push, decision: the gradient overflowed in fp16, and counts
-                                          // as zero (docs/protocol.md, section 10)
+inline constexpr uint16_t kSkipped =
+    32;  // push, decision: the gradient overflowed in fp16, and counts
+         // as zero (docs/protocol.md, section 10)
 }  // namespace frame_flags
 
 struct FrameHeader {
@@ -75,24 +81,24 @@ struct FrameHeader {
   Answer answer = Answer::kNone;
   uint16_t flags = 0;
 
-  ContributionKey key;     // run, slice, work
+  ContributionKey key;  // run, slice, work
   PartitionId partition;
   ViewNumber view;
   RosterNumber roster;
-  PolicyNumber policy;     // that the sender follows; an answer repeats it
+  PolicyNumber policy;  // that the sender follows; an answer repeats it
   Origin origin;
   uint64_t request_id = 0;  // per stream, chosen by the requester; the answer repeats it
 
-  uint32_t samples = 0;     // in the contribution
-  Clock clock = 0;          // push, close: the unit; pull: the clock to compute at; value: see docs
-  Lsn base_lsn;             // push: position of the value it was computed from; value: its position
-  Lsn min_lsn;              // pull: never answer with less than this
+  uint32_t samples = 0;  // in the contribution
+  Clock clock = 0;       // push, close: the unit; pull: the clock to compute at; value: see docs
+  Lsn base_lsn;          // push: position of the value it was computed from; value: its position
+  Lsn min_lsn;           // pull: never answer with less than this
 
   // Decisions only (docs/protocol.md, section 9); `clock` is the job's step.
-  PartitionId reporter;     // who reports, or is answered
-  double scalar = 0;        // report: the squared norm; answer: the scale. Finite, not negative
+  PartitionId reporter;  // who reports, or is answered
+  double scalar = 0;     // report: the squared norm; answer: the scale. Finite, not negative
 
-  uint32_t held_us = 0;     // value alone: for how long the shard held the pull back
+  uint32_t held_us = 0;  // value alone: for how long the shard held the pull back
 
   // fp16: the logarithm to base 2 of what the loss was scaled by (push), or is to be (value of
   // kLossScaleSlice). The gradient on the wire is divided by it.
@@ -100,7 +106,7 @@ struct FrameHeader {
 
   uint32_t elements = 0;
   uint32_t payload_bytes = 0;
-  uint64_t digest = 0;      // XXH3-64 of the payload; 0 when there is none
+  uint64_t digest = 0;  // XXH3-64 of the payload; 0 when there is none
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
@@ -111,7 +117,8 @@ void EncodeFrameHeader(const FrameHeader& header, uint8_t* out);
 // kInvalidArgument names the field, what was expected and what came. Does not look at the payload.
 absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out);
 
-// "push slice 3 of job 7.0 work train 0:[128,132) by worker 2.17 attempt 1 clock 32": for logs and goldens.
+// "push slice 3 of job 7.0 work train 0:[128,132) by worker 2.17 attempt 1 clock 32": for logs and
+// goldens.
 std::string FrameToString(const FrameHeader& header);
 
 }  // namespace starling

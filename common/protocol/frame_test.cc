@@ -128,9 +128,9 @@ TEST(Frame, ALossScaleComesWithPushesAndValuesAndIsInBounds) {
 TEST(Frame, LayoutIsLittleEndianAndFixed) {
   const Bytes bytes = Encoded(Sample());
   EXPECT_EQ(std::memcmp(bytes.data(), "STLG", 4), 0);
-  EXPECT_EQ(bytes[4], 1);    // version
-  EXPECT_EQ(bytes[16], 7);   // job
-  EXPECT_EQ(bytes[40], 128);  // first
+  EXPECT_EQ(bytes[4], 1);       // version
+  EXPECT_EQ(bytes[16], 7);      // job
+  EXPECT_EQ(bytes[40], 128);    // first
   EXPECT_EQ(bytes[136], 0xF0);  // digest, lowest byte
 }
 
@@ -170,8 +170,7 @@ TEST(Frame, NamesWhatIsWrong) {
     FrameHeader out;
     const absl::Status status = DecodeFrameHeader(bytes, &out);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.field;
-    EXPECT_NE(status.message().find(c.field), absl::string_view::npos)
-        << c.field << ": " << status;
+    EXPECT_NE(status.message().find(c.field), absl::string_view::npos) << c.field << ": " << status;
     EXPECT_EQ(out, FrameHeader()) << c.field;
   }
 }

@@ -20,13 +20,17 @@ inline constexpr uint32_t kStalenessMax = 10'000;
 inline constexpr uint32_t kWorkersPerJobMax = 4096;
 inline constexpr uint32_t kEpochsMax = 1'000'000;
 inline constexpr int64_t kSamplesMax = int64_t{1} << 40;
-inline constexpr int64_t kClockMax = int64_t{1} << 62;  // a request's; the next one can still be counted
-// Of a full epoch. Its lease ids have 36 bits for it (lease_id.h), and a job's steps are exact in a double.
+// A request's; the next one can still be counted.
+inline constexpr int64_t kClockMax = int64_t{1} << 62;
+// Of a full epoch. Its lease ids have 36 bits for it (lease_id.h), and a job's steps are exact in a
+// double.
 inline constexpr uint64_t kStepsPerEpochMax = uint64_t{1} << 32;
 inline constexpr uint32_t kLeasesPerWorkerMax = 256;  // that it holds at a time
 static_assert(kClockMax >= kEpochsMax * kSamplesMax, "a job's steps have a clock each");
-static_assert(kEpochsMax * kStepsPerEpochMax <= uint64_t{1} << 53, "a job's steps are exact in a double");
-static_assert(kStepsPerEpochMax * kMicroBatchesMax <= uint64_t{1} << 53, "so are an epoch's micro-batches");
+static_assert(kEpochsMax * kStepsPerEpochMax <= uint64_t{1} << 53,
+              "a job's steps are exact in a double");
+static_assert(kStepsPerEpochMax * kMicroBatchesMax <= uint64_t{1} << 53,
+              "so are an epoch's micro-batches");
 
 // ---- Frames ----
 inline constexpr size_t kFrameHeaderBytes = 192;
@@ -35,21 +39,26 @@ inline constexpr size_t kFrameBytesMax = kFrameHeaderBytes + kFramePayloadBytesM
 inline constexpr size_t kStreamInFlightBytesMax = 8 * kFrameBytesMax;  // credit per stream
 // Received on one stream and not yet handled: beyond either, nothing more is read from it.
 inline constexpr size_t kStreamFramesUnhandledMax = 4096;
-inline constexpr size_t kStreamUncreditedBytesMax = 4 << 20;  // headers, and payloads that need no credit
+// Headers, and payloads that need no credit.
+inline constexpr size_t kStreamUncreditedBytesMax = 4 << 20;
 inline constexpr size_t kControlMessageBytesMax = 64 << 20;
-inline constexpr size_t kControlChangesBytesMax = 8 << 20;  // a shard's report, and its orders, end with the change that passes it
-inline constexpr size_t kMetricsPerReportMax = 4096;   // units that a worker has finished
-inline constexpr size_t kMetricsWaitingMax = 65'536;   // those that no coordinator has taken; beyond, the oldest are given up
+// A shard's report, and its orders, end with the change that passes it.
+inline constexpr size_t kControlChangesBytesMax = 8 << 20;
+inline constexpr size_t kMetricsPerReportMax = 4096;  // units that a worker has finished
+// Those that no coordinator has taken; beyond, the oldest are given up.
+inline constexpr size_t kMetricsWaitingMax = 65'536;
 static_assert(kFrameHeaderBytes + kFramePayloadBytesMax <= kFrameBytesMax);
-static_assert(kStreamInFlightBytesMax >= 2 * kFrameBytesMax, "never fewer than 2 messages in flight");
+static_assert(kStreamInFlightBytesMax >= 2 * kFrameBytesMax,
+              "never fewer than 2 messages in flight");
 static_assert(kFrameBytesMax < kControlMessageBytesMax);
-static_assert(2 * kControlChangesBytesMax < kControlMessageBytesMax, "so far the last change has room");
+static_assert(2 * kControlChangesBytesMax < kControlMessageBytesMax,
+              "so far the last change has room");
 
 // ---- Requests that wait in a partition ----
 inline constexpr size_t kParkedFramesPerConnectionMax = 4096;  // for a roster, a view or an epoch
 inline constexpr size_t kParkedBytesPerConnectionMax = 64 << 20;
 inline constexpr size_t kParkedBytesPerShardMax = 512 << 20;  // of all partitions and connections
-inline constexpr size_t kJoinedRetriesMax = 64;                // of one contribution
+inline constexpr size_t kJoinedRetriesMax = 64;               // of one contribution
 inline constexpr size_t kWaitingClosesPerReplicaMax = 1024;
 inline constexpr size_t kRecentRecordsKept = 256;
 inline constexpr size_t kCoveredRangesReportedMax = 1024;  // of a partition; the lowest ones
@@ -62,22 +71,26 @@ static_assert(kParkedBytesPerShardMax >= 8 * kParkedBytesPerConnectionMax);
 inline constexpr size_t kNameBytesMax = 128;
 inline constexpr size_t kJobFileBytesMax = 1 << 20;
 inline constexpr size_t kJobsMax = 10'000;
-inline constexpr size_t kListEntriesMax = 1000;       // of one page of a list
-inline constexpr size_t kListBytesMax = 2 << 20;      // a page ends with the entry that passes this
+inline constexpr size_t kListEntriesMax = 1000;   // of one page of a list
+inline constexpr size_t kListBytesMax = 2 << 20;  // a page ends with the entry that passes this
 inline constexpr uint32_t kPolicyChangesWaitingMax = 4;  // of a job
 inline constexpr uint32_t kPoliciesPerJobMax = 256;
 inline constexpr uint64_t kWarningsPerJobMax = 20;
 inline constexpr size_t kLogEntriesPerJobMax = 10'000;
-inline constexpr size_t kCurvePointsMax = 512;        // of a job; neighbours are merged when there are more
-inline constexpr size_t kJobSpecBytesMax = 4 << 20;   // with its model resolved
-inline constexpr size_t kSubmissionsMax = 8;          // whose data is being looked at
-inline constexpr size_t kFaultBytesMax = 4096;        // of a message from a daemon; the rest is cut off
+// Of a job; neighbours are merged when there are more.
+inline constexpr size_t kCurvePointsMax = 512;
+inline constexpr size_t kJobSpecBytesMax = 4 << 20;  // with its model resolved
+inline constexpr size_t kSubmissionsMax = 8;         // whose data is being looked at
+// Of a message from a daemon; the rest is cut off.
+inline constexpr size_t kFaultBytesMax = 4096;
 inline constexpr size_t kPathBytesMax = 4096;
 inline constexpr size_t kAddressBytesMax = 512;
-inline constexpr size_t kDeviceBytesMax = 1024;       // what a worker says it computes on
-inline constexpr size_t kDaemonsMax = 16'384;         // names, of each kind
-static_assert(kSubmissionsMax * kJobSpecBytesMax < kControlMessageBytesMax, "all fit into one worker's orders");
-static_assert(2 * kListBytesMax <= 4 << 20, "a page and its last entry pass through a client's default limit");
+inline constexpr size_t kDeviceBytesMax = 1024;  // what a worker says it computes on
+inline constexpr size_t kDaemonsMax = 16'384;    // names, of each kind
+static_assert(kSubmissionsMax * kJobSpecBytesMax < kControlMessageBytesMax,
+              "all fit into one worker's orders");
+static_assert(2 * kListBytesMax <= 4 << 20,
+              "a page and its last entry pass through a client's default limit");
 
 }  // namespace starling::limits
 

@@ -20,7 +20,9 @@ struct RunId {
   uint32_t era = 0;
   friend constexpr auto operator<=>(const RunId&, const RunId&) = default;
   template <typename H>
-  friend H AbslHashValue(H h, const RunId& r) { return H::combine(std::move(h), r.job, r.era); }
+  friend H AbslHashValue(H h, const RunId& r) {
+    return H::combine(std::move(h), r.job, r.era);
+  }
 };
 
 enum class WorkPurpose : uint8_t { kNone = 0, kTrain = 1, kEvaluate = 2, kOuter = 3 };
@@ -64,7 +66,9 @@ struct ConsistencyPolicy {
   PolicyKind kind = PolicyKind::kBsp;
   uint32_t staleness = 0;  // SSP only
   uint64_t bound() const {
-    return kind == PolicyKind::kAsync ? kUnboundedStaleness : kind == PolicyKind::kSsp ? staleness : 0;
+    return kind == PolicyKind::kAsync ? kUnboundedStaleness
+           : kind == PolicyKind::kSsp ? staleness
+                                      : 0;
   }
   friend constexpr auto operator<=>(const ConsistencyPolicy&, const ConsistencyPolicy&) = default;
 };
@@ -93,15 +97,22 @@ struct RosterList {
 // What the primary decided for one update, computed once and written into the record, so that a
 // backup repeats instead of deciding.
 struct UpdateScalars {
-  float rate = 0;         // learning rate of the contribution's step, for the slice's group
-  float scale = 1;        // B / samples where the batch is short
-  double decay = 0;       // weight decay of the slice's group
-  int64_t t = 0;          // Adam's step: updates of this slice so far, this one included; skipped
-                          // ones do not count
-  uint64_t lag = 0;       // updates of this slice between the pull it was computed from and now
+  float rate = 0;    // learning rate of the contribution's step, for the slice's group
+  float scale = 1;   // B / samples where the batch is short
+  double decay = 0;  // weight decay of the slice's group
+  int64_t t = 0;     // Adam's step: updates of this slice so far, this one included; skipped
+                     // ones do not count
+  uint64_t lag = 0;  // updates of this slice between the pull it was computed from and now
 };
 
-enum class RecordKind : uint8_t { kApply = 1, kClose = 2, kDecision = 3, kRoster = 4, kPolicy = 5, kCut = 6 };
+enum class RecordKind : uint8_t {
+  kApply = 1,
+  kClose = 2,
+  kDecision = 3,
+  kRoster = 4,
+  kPolicy = 5,
+  kCut = 6
+};
 
 // What happens at one point of a partition's log: the atomic unit of everything.
 struct LogRecord {
@@ -112,8 +123,9 @@ struct LogRecord {
   SliceId slice;
   WorkRange work;
   Origin origin;  // kApply in SSP and async, kClose; skipped: who overflowed
-  Clock clock = 0;      // kClose: the unit closed, or with kEnter and kSkip where the replica is now
-  uint16_t flags = 0;   // kClose: frame_flags
+  // KClose: the unit closed, or with kEnter and kSkip where the replica is now.
+  Clock clock = 0;
+  uint16_t flags = 0;  // kClose: frame_flags
   UpdateScalars scalars;
   uint64_t digest = 0;  // kApply of one contribution: of its payload; 0 for a sum of several
   // kApply, kDecision: the gradient overflowed in fp16, and nothing changes but what was counted.

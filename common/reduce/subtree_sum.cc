@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 #include <iterator>
+#include <utility>
 
 #include "absl/base/internal/raw_logging.h"
 #include "common/defences.h"

@@ -145,7 +145,8 @@ absl::StatusOr<std::vector<float>> Reader::ReadFloats(absl::string_view name) co
   return values;
 }
 
-Writer::Writer(OwnedFd folder, std::string path, std::string name, std::string temporary, OwnedFd file)
+Writer::Writer(OwnedFd folder, std::string path, std::string name, std::string temporary,
+               OwnedFd file)
     : folder_(std::move(folder)),
       path_(std::move(path)),
       name_(std::move(name)),
@@ -191,13 +192,15 @@ absl::StatusOr<Writer> Writer::CreateIn(OwnedFd folder, const std::string& name,
   return writer;
 }
 
-absl::Status Writer::Begin(std::vector<TensorInfo> tensors, std::map<std::string, std::string> metadata) {
+absl::Status Writer::Begin(std::vector<TensorInfo> tensors,
+                           std::map<std::string, std::string> metadata) {
   STARLING_ASSIGN_OR_RETURN(const std::string header, EncodeHeader(&tensors, std::move(metadata)));
   header_bytes_ = header.size();
   data_bytes_ = tensors.empty() ? 0 : tensors.back().end;
   if (!in_place() && fchmod(file_.get(), 0644) != 0) return SystemError("chmod", path_);
-  return WriteAll(file_.get(), path_,
-                  absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(header.data()), header.size()));
+  return WriteAll(
+      file_.get(), path_,
+      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(header.data()), header.size()));
 }
 
 absl::Status Writer::Append(absl::Span<const uint8_t> bytes) {

@@ -62,14 +62,10 @@ class HeaderHandler : public nlohmann::json_sax<json> {
 
   bool start_object(size_t) override {
     switch (state_) {
-      case State::kStart:
-        return Go(State::kNames);
-      case State::kMetadataObject:
-        return Go(State::kMetadataKeys);
-      case State::kTensorObject:
-        return Go(State::kFields);
-      default:
-        return Unexpected("an object");
+      case State::kStart: return Go(State::kNames);
+      case State::kMetadataObject: return Go(State::kMetadataKeys);
+      case State::kTensorObject: return Go(State::kFields);
+      default: return Unexpected("an object");
     }
   }
 

@@ -60,7 +60,9 @@ class RealPackageTest(unittest.TestCase):
             file.truncate(os.path.getsize(self.theirs) - 1)
         with self.assertRaises(safetensors.SafetensorError):
             safetensors.numpy.load_file(self.theirs)
-        result = subprocess.run([COPY, self.theirs, self.ours], stderr=subprocess.PIPE, text=True, check=False)
+        result = subprocess.run(
+            [COPY, self.theirs, self.ours], stderr=subprocess.PIPE, text=True, check=False
+        )
         self.assertEqual(result.returncode, 1)
         self.assertIn("truncated", result.stderr)
         self.assertFalse(os.path.exists(self.ours))

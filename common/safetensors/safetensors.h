@@ -97,8 +97,8 @@ class Reader {
 
 // Writes a file of any size with little memory: header first, then the tensors' bytes in the order
 // given. The bytes go to a temporary file beside `path`, which Finish syncs and renames, so that a
-// reader sees the old file or the whole new one. Destroyed before Finish: nothing remains. A device or
-// a pipe is written in place. One thread at a time.
+// reader sees the old file or the whole new one. Destroyed before Finish: nothing remains. A device
+// or a pipe is written in place. One thread at a time.
 class Writer {
  public:
   // `tensors`: begin and end are ignored and computed. "format": "pt" is added to the metadata
@@ -106,8 +106,9 @@ class Writer {
   static absl::StatusOr<Writer> Create(const std::string& path, std::vector<TensorInfo> tensors,
                                        std::map<std::string, std::string> metadata);
 
-  // The file `name` in `folder`. Neither it nor the temporary file, whose name is known, is followed where
-  // it is a link. A temporary file that an earlier writer left is removed. `shown`: the path, for errors.
+  // The file `name` in `folder`. Neither it nor the temporary file, whose name is known, is
+  // followed where it is a link. A temporary file that an earlier writer left is removed. `shown`:
+  // the path, for errors.
   static absl::StatusOr<Writer> CreateIn(OwnedFd folder, const std::string& name,
                                          const std::string& shown, std::vector<TensorInfo> tensors,
                                          std::map<std::string, std::string> metadata);

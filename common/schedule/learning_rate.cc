@@ -24,8 +24,7 @@ absl::Status CheckSchedule(const Schedule& schedule) {
                                                    "; expected at least 0"));
   }
   switch (schedule.kind_case()) {
-    case Schedule::kConstant:
-      return CheckRate("constant", schedule.constant());
+    case Schedule::kConstant: return CheckRate("constant", schedule.constant());
     case Schedule::kStep:
       STARLING_RETURN_IF_ERROR(CheckRate("step.initial", schedule.step().initial()));
       STARLING_RETURN_IF_ERROR(CheckRate("step.factor", schedule.step().factor()));
@@ -38,8 +37,7 @@ absl::Status CheckSchedule(const Schedule& schedule) {
     case Schedule::kCosine:
       STARLING_RETURN_IF_ERROR(CheckRate("cosine.peak", schedule.cosine().peak()));
       return CheckRate("cosine.floor", schedule.cosine().floor());
-    case Schedule::KIND_NOT_SET:
-      break;
+    case Schedule::KIND_NOT_SET: break;
   }
   return absl::InvalidArgumentError(
       "learning rate schedule: expected one of constant, step and cosine");
@@ -67,8 +65,7 @@ double LearningRate::BeforeWarmup(int64_t step) const {
       const double progress = length > 0 ? std::min(1.0, done / length) : 0;
       return c.floor() + (c.peak() - c.floor()) * (1 + std::cos(std::numbers::pi * progress)) / 2;
     }
-    default:
-      return schedule_.constant();
+    default: return schedule_.constant();
   }
 }
 

@@ -27,8 +27,7 @@ bool LossScale::Overflow(int log2) {
 std::string LossScale::Stopped(uint64_t step, WorkerId worker) {
   return absl::StrCat(
       "fp16: the gradient of step ", step, ", by worker ", worker.value,
-      ", overflowed with the loss scaled by ",
-      std::ldexp(1.0, kLeastLog2),
+      ", overflowed with the loss scaled by ", std::ldexp(1.0, kLeastLog2),
       ", the least: numbers beyond 65504 arise without any scaling. Use precision: bf16, which has "
       "the range of fp32, a lower learning rate, or clip");
 }

@@ -12,8 +12,8 @@ namespace starling {
 
 // A state machine over the steps of a job, in the order of their log: whoever saw the same outcomes
 // has the same scale. A scale is a power of two, so that multiplying and dividing by it only shifts
-// exponents. Halved by a step that overflowed, doubled after kCleanSteps others in a row (Micikevicius
-// et al. 2018), within bounds. Not thread-safe.
+// exponents. Halved by a step that overflowed, doubled after kCleanSteps others in a row
+// (Micikevicius et al. 2018), within bounds. Not thread-safe.
 class LossScale {
  public:
   static constexpr int kFirstLog2 = 16;
@@ -26,10 +26,10 @@ class LossScale {
 
   // The next step's gradient was finite.
   void Clean();
-  // It was not, with the loss scaled by 2^log2, and the step is skipped. Where that was more than the
-  // scale is now, it has been answered already: several gradients were under way. False: the scale is
-  // at its least already, so no further halving can help, and the job must stop with Stopped() as its
-  // reason. The state is then as it was.
+  // It was not, with the loss scaled by 2^log2, and the step is skipped. Where that was more than
+  // the scale is now, it has been answered already: several gradients were under way. False: the
+  // scale is at its least already, so no further halving can help, and the job must stop with
+  // Stopped() as its reason. The state is then as it was.
   bool Overflow(int log2);
 
   // "fp16: the gradient of step 17, by worker 3, overflowed with ...".

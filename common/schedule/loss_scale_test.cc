@@ -70,7 +70,8 @@ TEST(LossScaleTest, AnOverflowUnderAGreaterScaleWasAnswered) {
   EXPECT_EQ(scale.scale(), 32768);
   EXPECT_TRUE(scale.Overflow(15));
   EXPECT_EQ(scale.scale(), 16384);
-  EXPECT_TRUE(scale.Overflow(10));  // computed before the scale was doubled: it is too great for sure
+  // Computed before the scale was doubled: it is too great for sure.
+  EXPECT_TRUE(scale.Overflow(10));
   EXPECT_EQ(scale.scale(), 8192);
   while (Overflow(scale)) {
   }

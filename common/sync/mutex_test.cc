@@ -1,11 +1,10 @@
-#include "common/base/clock.h"
 #include "common/sync/mutex.h"
+#include "common/base/clock.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 #include <vector>
-
 
 namespace starling {
 namespace {

@@ -20,8 +20,8 @@ namespace starling::tensorboard {
 // length (u64), masked CRC32C of it (u32), data, masked CRC32C of that (u32); little-endian.
 std::string RecordFrame(absl::string_view data);
 
-// Writes and removes a file in the open folder `fd`, which errors call `folder`. May block as long as
-// the file system does.
+// Writes and removes a file in the open folder `fd`, which errors call `folder`. May block as long
+// as the file system does.
 absl::Status CheckFolder(int fd, const std::string& folder);
 
 // One new file in a folder. It can be read while it is written; a process that dies leaves at most

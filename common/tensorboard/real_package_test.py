@@ -13,7 +13,6 @@ WRITE = os.environ["WRITE"]
 
 
 class RealPackageTest(unittest.TestCase):
-
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
@@ -42,7 +41,9 @@ class RealPackageTest(unittest.TestCase):
                 self.assertEqual(value, np.float32(wanted), tag)
         self.assertEqual(self.scalars("loss/test"), {10: np.float32(0.3), 40: np.float32(0.3)})
         self.assertEqual(self.scalars("accuracy/test"), {10: np.float32(0.9), 40: np.float32(0.9)})
-        self.assertEqual(set(self.events.Tags()["scalars"]), {*expected, "loss/test", "accuracy/test"})
+        self.assertEqual(
+            set(self.events.Tags()["scalars"]), {*expected, "loss/test", "accuracy/test"}
+        )
         self.assertEqual(self.events.Scalars("loss/train")[0].wall_time, 1010)
 
     def test_histogram(self):

@@ -8,8 +8,8 @@
 
 namespace starling {
 
-// While it lives it is the default resource: of containers and pools that are made meanwhile, and must
-// be gone before it. One at a time; counting is thread-safe.
+// While it lives it is the default resource: of containers and pools that are made meanwhile, and
+// must be gone before it. One at a time; counting is thread-safe.
 class CountingMemory : public std::pmr::memory_resource {
  public:
   CountingMemory() : before_(std::pmr::set_default_resource(this)) {}

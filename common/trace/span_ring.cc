@@ -16,8 +16,8 @@ uint64_t ThreadNumber() {
 }  // namespace
 
 absl::string_view SpanCategoryName(SpanCategory category) {
-  constexpr absl::string_view kNames[] = {"data", "forward", "backward", "push",
-                                          "pull", "apply",   "wait", "copy", "device"};
+  constexpr absl::string_view kNames[] = {"data",  "forward", "backward", "push",  "pull",
+                                          "apply", "wait",    "copy",     "device"};
   return kNames[static_cast<size_t>(category)];
 }
 

@@ -1,5 +1,5 @@
-// What a daemon did lately, as spans of time, in a bounded ring: the newest overwrite the oldest, and
-// what was lost is counted. Read through Daemon.Spans (proto/daemon.proto, whose Span has these
+// What a daemon did lately, as spans of time, in a bounded ring: the newest overwrite the oldest,
+// and what was lost is counted. Read through Daemon.Spans (proto/daemon.proto, whose Span has these
 // fields) and made into a trace by tools.
 //
 // Thread-safe. Recording takes a short lock and allocates nothing.
@@ -38,10 +38,10 @@ struct TraceSpan {
   SpanCategory category = SpanCategory::kData;
   uint64_t begin_us = 0;  // SpanRing::NowMicros
   uint64_t duration_us = 0;
-  uint64_t thread = 0;    // a small number per thread
+  uint64_t thread = 0;  // a small number per thread
   int64_t clock = 0;
   uint32_t slice = 0;
-  uint64_t flow = 0;      // joins a push with its apply; 0: none
+  uint64_t flow = 0;  // joins a push with its apply; 0: none
 
   absl::string_view name() const { return name_bytes.data(); }
 };

@@ -75,15 +75,17 @@ absl::Status CheckCall(absl::string_view method, PeerRole caller) {
   if (callers.empty()) {
     return absl::UnimplementedError(absl::StrCat("no method ", method.substr(0, 200)));
   }
-  return absl::PermissionDeniedError(absl::StrCat(method, " may be called by a ", callers.ToString(),
-                                                  "; the caller is a ", PeerRoleName(caller)));
+  return absl::PermissionDeniedError(absl::StrCat(method, " may be called by a ",
+                                                  callers.ToString(), "; the caller is a ",
+                                                  PeerRoleName(caller)));
 }
 
 RoleSet SendersOf(FrameType type) {
   switch (type) {
     case FrameType::kPush: return {kWorker};
     case FrameType::kClose: return {kWorker};
-    case FrameType::kPull: return {kWorker, kClient, kCoordinator};  // those others': CheckFrameSender
+    // Those others': CheckFrameSender.
+    case FrameType::kPull: return {kWorker, kClient, kCoordinator};
     case FrameType::kDecision: return {kShard};
     case FrameType::kCredit: return {kWorker, kClient, kShard, kCoordinator};
     // A shard's answers.
@@ -100,9 +102,9 @@ RoleSet SendersOf(FrameType type) {
 absl::Status CheckFrameSender(const FrameHeader& header, PeerRole sender) {
   const RoleSet senders = SendersOf(header.type);
   if (!senders.has(sender)) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("a frame of type ", FrameTypeName(header.type), " may be sent to a shard by a ",
-                     senders.ToString(), "; the sender is a ", PeerRoleName(sender)));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "a frame of type ", FrameTypeName(header.type), " may be sent to a shard by a ",
+        senders.ToString(), "; the sender is a ", PeerRoleName(sender)));
   }
   if (sender != kWorker && header.type == FrameType::kPull &&
       (header.flags & frame_flags::kReader) == 0) {

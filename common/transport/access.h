@@ -1,5 +1,5 @@
-// Who may make which call, and send which frame: the one table that every server asks before it looks
-// at anything else. A method or a type of frame without a row here is nobody's.
+// Who may make which call, and send which frame: the one table that every server asks before it
+// looks at anything else. A method or a type of frame without a row here is nobody's.
 #ifndef STARLING_COMMON_TRANSPORT_ACCESS_H_
 #define STARLING_COMMON_TRANSPORT_ACCESS_H_
 
@@ -38,8 +38,8 @@ inline constexpr RoleSet kAllRoles = {PeerRole::kClient, PeerRole::kWorker, Peer
 // Of "/package.Service/Method"; empty: no such method.
 RoleSet CallersOf(absl::string_view method);
 
-// Whether the method may be called without an identity in the metadata: health and reflection, which
-// tools call that are not ours. Over TLS the certificate says who calls, here as everywhere.
+// Whether the method may be called without an identity in the metadata: health and reflection,
+// which tools call that are not ours. Over TLS the certificate says who calls, here as everywhere.
 bool IsGeneralMethod(absl::string_view method);
 
 // kPermissionDenied says who may, and who asked; kUnimplemented: no such method.
@@ -48,8 +48,8 @@ absl::Status CheckCall(absl::string_view method, PeerRole caller);
 // Who may send such a frame to a shard. CREDIT is the transport's own, in both directions.
 RoleSet SendersOf(FrameType type);
 
-// Of a frame that arrived at a shard: kPermissionDenied says who may send it, and who did. A client may
-// only read: its pulls carry the reader's flag.
+// Of a frame that arrived at a shard: kPermissionDenied says who may send it, and who did. A client
+// may only read: its pulls carry the reader's flag.
 absl::Status CheckFrameSender(const FrameHeader& header, PeerRole sender);
 
 }  // namespace starling

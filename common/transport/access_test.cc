@@ -11,8 +11,9 @@ TEST(Access, SaysWhoMayAndWhoAsked) {
   EXPECT_TRUE(CheckCall("/starling.CoordinatorService/Submit", PeerRole::kClient).ok());
   const absl::Status status = CheckCall("/starling.CoordinatorService/Submit", PeerRole::kWorker);
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(status.message(),
-            "/starling.CoordinatorService/Submit may be called by a client; the caller is a worker");
+  EXPECT_EQ(
+      status.message(),
+      "/starling.CoordinatorService/Submit may be called by a client; the caller is a worker");
 }
 
 TEST(Access, WhatHasNoRowIsNobodys) {
@@ -40,7 +41,8 @@ TEST(Access, WorkersPushAndShardsDecide) {
       const bool reader = header.type == FrameType::kPull && role != PeerRole::kWorker;
       EXPECT_EQ(status.ok(), SendersOf(header.type).has(role) && !reader)
           << FrameTypeName(header.type) << " " << PeerRoleName(role);
-      EXPECT_EQ(status.code(), status.ok() ? absl::StatusCode::kOk : absl::StatusCode::kPermissionDenied);
+      EXPECT_EQ(status.code(),
+                status.ok() ? absl::StatusCode::kOk : absl::StatusCode::kPermissionDenied);
     }
   }
   EXPECT_EQ(SendersOf(FrameType::kPush), RoleSet{PeerRole::kWorker});

@@ -30,7 +30,7 @@ template <typename T, void (*kFree)(T*)>
 using Owned = std::unique_ptr<T, Deleter<T, kFree>>;
 
 void FreeBio(BIO* bio) { BIO_free(bio); }
-void FreeStack(STACK_OF(X509)* stack) { sk_X509_pop_free(stack, X509_free); }
+void FreeStack(STACK_OF(X509) * stack) { sk_X509_pop_free(stack, X509_free); }
 void FreeNames(GENERAL_NAMES* names) { GENERAL_NAMES_free(names); }
 
 using Bio = Owned<BIO, FreeBio>;
@@ -59,7 +59,8 @@ absl::StatusOr<std::vector<Certificate>> ReadAll(absl::string_view pem) {
   ERR_clear_error();
   std::vector<Certificate> all;
   const Bio bio = Reading(pem);
-  while (X509* next = PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr)) all.emplace_back(next);
+  while (X509* next = PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr))
+    all.emplace_back(next);
   const unsigned long error = ERR_peek_last_error();
   ERR_clear_error();
   const bool at_end =
@@ -112,28 +113,24 @@ absl::StatusOr<CertificateOwner> OwnerOf(X509* certificate) {
                       static_cast<size_t>(ASN1_STRING_length(uri)));
   }
   if (uris.size() == 1) return ParseOwnerUri(uris[0]);
-  return absl::PermissionDeniedError(
-      absl::StrCat("expected a certificate with one URI, starling://CLUSTER/ROLE, among its subject "
-                   "alternative names; it has ",
-                   uris.empty() ? "none" : Shown(absl::StrJoin(uris, ", "))));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "expected a certificate with one URI, starling://CLUSTER/ROLE, among its subject "
+      "alternative names; it has ",
+      uris.empty() ? "none" : Shown(absl::StrJoin(uris, ", "))));
 }
 
 HandshakeRefusal ReasonOf(int error) {
   switch (error) {
-    case X509_V_ERR_CERT_HAS_EXPIRED:
-      return HandshakeRefusal::kExpired;
-    case X509_V_ERR_CERT_NOT_YET_VALID:
-      return HandshakeRefusal::kNotYetValid;
+    case X509_V_ERR_CERT_HAS_EXPIRED: return HandshakeRefusal::kExpired;
+    case X509_V_ERR_CERT_NOT_YET_VALID: return HandshakeRefusal::kNotYetValid;
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
     case X509_V_ERR_CERT_SIGNATURE_FAILURE:
-    case X509_V_ERR_CERT_UNTRUSTED:
-      return HandshakeRefusal::kUnknownAuthority;
-    default:
-      return HandshakeRefusal::kInvalid;
+    case X509_V_ERR_CERT_UNTRUSTED: return HandshakeRefusal::kUnknownAuthority;
+    default: return HandshakeRefusal::kInvalid;
   }
 }
 
@@ -150,11 +147,12 @@ CertificateAuthorities::Refusal Refuse(int error, X509* certificate) {
                                    absl::FormatTime(TimeOf(X509_get0_notBefore(certificate)),
                                                     absl::UTCTimeZone()))};
     case HandshakeRefusal::kUnknownAuthority:
-      return {reason, absl::StrCat("no authority that is trusted here has signed the certificate of ",
-                                   subject)};
+      return {reason,
+              absl::StrCat("no authority that is trusted here has signed the certificate of ",
+                           subject)};
     default:
-      return {reason, absl::StrCat("the certificate of ", subject, " is refused: ",
-                                   X509_verify_cert_error_string(error))};
+      return {reason, absl::StrCat("the certificate of ", subject,
+                                   " is refused: ", X509_verify_cert_error_string(error))};
   }
 }
 
@@ -205,7 +203,8 @@ std::string OwnerUri(const CertificateOwner& owner) {
 
 absl::StatusOr<CertificateOwner> ParseOwnerUri(absl::string_view uri) {
   absl::string_view rest = uri;
-  const size_t slash = absl::ConsumePrefix(&rest, kScheme) ? rest.find('/') : absl::string_view::npos;
+  const size_t slash =
+      absl::ConsumePrefix(&rest, kScheme) ? rest.find('/') : absl::string_view::npos;
   if (slash != absl::string_view::npos) {
     const std::optional<PeerRole> role = PeerRoleFromName(rest.substr(slash + 1));
     const absl::string_view cluster = rest.substr(0, slash);
@@ -213,10 +212,10 @@ absl::StatusOr<CertificateOwner> ParseOwnerUri(absl::string_view uri) {
       return CertificateOwner{std::string(cluster), *role};
     }
   }
-  return absl::PermissionDeniedError(
-      absl::StrCat("expected a certificate of starling://CLUSTER/ROLE, with the role client, worker, "
-                   "shard or coordinator; it is of ",
-                   Shown(uri)));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "expected a certificate of starling://CLUSTER/ROLE, with the role client, worker, "
+      "shard or coordinator; it is of ",
+      Shown(uri)));
 }
 
 absl::StatusOr<CertificateFacts> ReadCertificate(absl::string_view pem) {

@@ -22,9 +22,10 @@ TEST(OwnerUri, RoundTrips) {
 }
 
 TEST(OwnerUri, RefusesOthers) {
-  for (const char* uri : {"", "starling://", "starling://prod", "starling://prod/", "starling:///worker",
-                          "starling://prod/king", "starling://prod/worker/0", "spiffe://prod/worker",
-                          "STARLING://prod/worker", "starling://pr od/worker", "starling://prod/Worker"}) {
+  for (const char* uri :
+       {"", "starling://", "starling://prod", "starling://prod/", "starling:///worker",
+        "starling://prod/king", "starling://prod/worker/0", "spiffe://prod/worker",
+        "STARLING://prod/worker", "starling://pr od/worker", "starling://prod/Worker"}) {
     const absl::Status status = ParseOwnerUri(uri).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << uri;
     EXPECT_NE(status.message().find("starling://CLUSTER/ROLE"), absl::string_view::npos) << status;
@@ -119,7 +120,8 @@ TEST_F(Judged, Purpose) {
 }
 
 TEST(Authorities, NonsenseIsRefused) {
-  EXPECT_EQ(CertificateAuthorities::Read("nonsense").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CertificateAuthorities::Read("nonsense").status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 // During a change of authorities both are trusted.
@@ -130,9 +132,9 @@ TEST(Authorities, OneThatIsDamagedIsNotLeftOut) {
   const std::string& second = two.certificate();
   std::string broken = second;
   broken.replace(broken.size() / 2, 4, "!!!!");
-  for (const std::string& bad : {good + second.substr(0, second.size() / 2),
-                                 good + second.substr(0, 28), good + broken, good + broken + good,
-                                 second.substr(0, second.size() / 2) + good, broken + good}) {
+  for (const std::string& bad :
+       {good + second.substr(0, second.size() / 2), good + second.substr(0, 28), good + broken,
+        good + broken + good, second.substr(0, second.size() / 2) + good, broken + good}) {
     const absl::Status status = CertificateAuthorities::Read(bad).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
     EXPECT_NE(status.message().find("damaged"), absl::string_view::npos) << status;
@@ -146,9 +148,10 @@ TEST(Authorities, Several) {
   const auto both = CertificateAuthorities::Read(one.certificate() + two.certificate());
   ASSERT_TRUE(both.ok()) << both.status();
   for (const TestAuthority* authority : {&one, &two}) {
-    EXPECT_FALSE((*both)
-                     ->Check(authority->Issue(kWorker).certificate, "", CertificateUse::kClient, absl::Now())
-                     .has_value());
+    EXPECT_FALSE(
+        (*both)
+            ->Check(authority->Issue(kWorker).certificate, "", CertificateUse::kClient, absl::Now())
+            .has_value());
   }
 }
 

@@ -90,8 +90,8 @@ absl::StatusOr<std::unique_ptr<ConnectionListener>> ConnectionListener::Listen(
   listener->stop_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   int error = 0;
   // The wildcard of IPv6 takes both kinds, where the machine has IPv6.
-  for (const std::string& name : host == "0.0.0.0" ? std::vector<std::string>{"::", host}
-                                                   : std::vector<std::string>{host}) {
+  for (const std::string& name :
+       host == "0.0.0.0" ? std::vector<std::string>{"::", host} : std::vector<std::string>{host}) {
     const absl::StatusOr<Addresses> found = Resolve(name, port);
     if (!found.ok() && !listener->listeners_.empty()) break;
     if (!found.ok() && name != "::") return unavailable(found.status().message());
@@ -145,7 +145,8 @@ void ConnectionListener::Run(const Take& take) {
     for (size_t i = 1; i < fds.size() && !resting; ++i) {
       if (fds[i].revents == 0) continue;
       const int error = AcceptSome(listeners_[i - 1].get(), take);
-      if (error != 0 && refused == 0) spdlog::error("cannot accept connections: {}", std::strerror(error));
+      if (error != 0 && refused == 0)
+        spdlog::error("cannot accept connections: {}", std::strerror(error));
       if (error == 0 && refused != 0) spdlog::info("accepts connections again");
       refused = error;
       if (error != 0) poll(fds.data(), 1, kRestMillis);

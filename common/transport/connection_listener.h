@@ -1,5 +1,6 @@
-// Listens, and hands over the connections that come. gRPC's own listener ends for good with the first
-// accept that fails, as it does when the process has run out of file descriptors; this one waits.
+// Listens, and hands over the connections that come. gRPC's own listener ends for good with the
+// first accept that fails, as it does when the process has run out of file descriptors; this one
+// waits.
 #ifndef STARLING_COMMON_TRANSPORT_CONNECTION_LISTENER_H_
 #define STARLING_COMMON_TRANSPORT_CONNECTION_LISTENER_H_
 
@@ -14,8 +15,8 @@
 
 namespace starling {
 
-// While file descriptors (WhyNoDescriptors) or the system's memory are short nothing is accepted: peers
-// wait in the system's queue, and the log says so once. Looks again every 100 ms.
+// While file descriptors (WhyNoDescriptors) or the system's memory are short nothing is accepted:
+// peers wait in the system's queue, and the log says so once. Looks again every 100 ms.
 class ConnectionListener {
  public:
   // Takes a non-blocking socket, to be closed by it; on the listener's thread.

@@ -41,12 +41,13 @@ class LiveStreams {
   std::set<std::shared_ptr<GrpcStream>> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A worker's handler may be late for a moment. (A server has a stream for each worker, and handles frames
-// as they come.)
+// A worker's handler may be late for a moment. (A server has a stream for each worker, and handles
+// frames as they come.)
 constexpr size_t kReceiptsAtFirst = 32;
 
-// Attempts one after the other until one is accepted, refused, or the deadline comes. `attempt_mutex_`
-// guards what another thread's Close touches; the rest belongs to the queue's thread.
+// Attempts one after the other until one is accepted, refused, or the deadline comes.
+// `attempt_mutex_` guards what another thread's Close touches; the rest belongs to the queue's
+// thread.
 class ClientStream final : public GrpcStream {
  public:
   ClientStream(const ConnectOptions& options, std::shared_ptr<StreamHandler> handler, Identity self,
@@ -77,9 +78,7 @@ class ClientStream final : public GrpcStream {
   }
 
   void StartRead(grpc::ByteBuffer* buffer, void* tag) override { call_->Read(buffer, tag); }
-  void StartWrite(const grpc::ByteBuffer& buffer, void* tag) override {
-    call_->Write(buffer, tag);
-  }
+  void StartWrite(const grpc::ByteBuffer& buffer, void* tag) override { call_->Write(buffer, tag); }
 
   void StartEnd(const absl::Status&, bool local) override {
     if (!local) return;  // the call is over already: its reads ended
@@ -150,8 +149,7 @@ class ClientStream final : public GrpcStream {
     }
     last_error_ = status;
     absl::MutexLock lock(&attempt_mutex_);
-    retry_alarm_.Set(queue_, GrpcDeadline(kRetryDelay),
-                     Tag(Method(&ClientStream::OnRetry)));
+    retry_alarm_.Set(queue_, GrpcDeadline(kRetryDelay), Tag(Method(&ClientStream::OnRetry)));
     if (ended()) retry_alarm_.Cancel();
   }
 
@@ -175,10 +173,10 @@ class ClientStream final : public GrpcStream {
   absl::Status Explain(const absl::Status& error) const {
     return absl::Status(
         error.ok() ? absl::StatusCode::kUnavailable : error.code(),
-        absl::StrCat("no stream to ", options_.whom, " at ", options_.address, " after ",
-                     absl::FormatDuration(absl::Trunc(MonotonicNow() - since_, absl::Milliseconds(1))),
-                     "; last error: ",
-                     error.ok() ? "the peer did not answer" : error.ToString()));
+        absl::StrCat(
+            "no stream to ", options_.whom, " at ", options_.address, " after ",
+            absl::FormatDuration(absl::Trunc(MonotonicNow() - since_, absl::Milliseconds(1))),
+            "; last error: ", error.ok() ? "the peer did not answer" : error.ToString()));
   }
 
   void Over(const absl::Status& status) {
@@ -226,9 +224,9 @@ class GrpcStreamClient final : public StreamClient {
   }
 
   std::shared_ptr<FrameStream> Connect(const ConnectOptions& options,
-                                  std::shared_ptr<StreamHandler> handler) override {
-    auto stream =
-        std::make_shared<ClientStream>(options, std::move(handler), self_, security_, &queue_, &live_);
+                                       std::shared_ptr<StreamHandler> handler) override {
+    auto stream = std::make_shared<ClientStream>(options, std::move(handler), self_, security_,
+                                                 &queue_, &live_);
     stream->Start();
     return stream;
   }

@@ -33,18 +33,18 @@ absl::string_view View(const grpc_slice& slice) {
 absl::StatusOr<CertificateOwner> OwnerOf(const std::vector<absl::string_view>& uris,
                                          const CertificateOwner& self) {
   if (uris.size() != 1) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "expected a certificate with one URI, starling://", self.cluster,
-        "/ROLE, among its subject alternative names; it has ", uris.size()));
+    return absl::PermissionDeniedError(
+        absl::StrCat("expected a certificate with one URI, starling://", self.cluster,
+                     "/ROLE, among its subject alternative names; it has ", uris.size()));
   }
   absl::StatusOr<CertificateOwner> owner = ParseOwnerUri(uris[0]);
   if (!owner.ok() || owner->cluster == self.cluster) return owner;
-  return absl::PermissionDeniedError(absl::StrCat("expected a certificate of the cluster ", self.cluster,
-                                                  ", got one of ", OwnerUri(*owner)));
+  return absl::PermissionDeniedError(absl::StrCat("expected a certificate of the cluster ",
+                                                  self.cluster, ", got one of ", OwnerUri(*owner)));
 }
 
-// Judges certificates in gRPC's place, which checks that the peer has the key: so a refusal has a reason
-// that can be counted. Asked on gRPC's threads, once per handshake.
+// Judges certificates in gRPC's place, which checks that the peer has the key: so a refusal has a
+// reason that can be counted. Asked on gRPC's threads, once per handshake.
 class Verifier final : public ExternalCertificateVerifier {
  public:
   // `servers` are the roles of those who may be called; nothing: we are called.
@@ -145,7 +145,8 @@ class Gate {
 // gRPC's own C++ credentials take no gate where they are plain.
 class GatedCredentials final : public grpc::ServerCredentials {
  public:
-  GatedCredentials(grpc_server_credentials* credentials, std::shared_ptr<const LinkSecurity> security)
+  GatedCredentials(grpc_server_credentials* credentials,
+                   std::shared_ptr<const LinkSecurity> security)
       : credentials_(credentials) {
     grpc_server_credentials_set_auth_metadata_processor(
         credentials_, {&Gate::Process, &Gate::Destroy, new Gate(std::move(security))});
@@ -168,7 +169,7 @@ std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(
   if (!UsesTls(security.get())) return grpc::InsecureChannelCredentials();
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(ProviderOf(*security));
-  options.watch_root_certs();  // or gRPC wants the system's
+  options.watch_root_certs();              // or gRPC wants the system's
   options.set_verify_server_certs(false);  // the verifier does, and says why not
   SetUp(&options, security, servers);
   return grpc::experimental::TlsCredentials(options);
@@ -200,8 +201,8 @@ absl::Status JudgeCall(const CallFacts& call, const LinkSecurity* security) {
   }
   if (!call.identity.empty() || !IsGeneralMethod(call.method)) {
     const absl::StatusOr<PeerIdentity> peer = CheckPeer([&](absl::string_view key) {
-      return key == kIdentityKey  ? call.identity
-             : key == kVersionKey ? call.version
+      return key == kIdentityKey   ? call.identity
+             : key == kVersionKey  ? call.version
              : key == kProtocolKey ? call.protocol
                                    : absl::string_view();
     });

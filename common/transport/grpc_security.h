@@ -16,12 +16,13 @@
 
 namespace starling {
 
-// For a channel to a process of one of the roles `servers`: over TLS, one with another certificate is
-// not talked to.
+// For a channel to a process of one of the roles `servers`: over TLS, one with another certificate
+// is not talked to.
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(
     std::shared_ptr<const LinkSecurity> security, RoleSet servers);
 
-// For a port. Every call to it, of any service, is judged by JudgeCall before anything else sees it.
+// For a port. Every call to it, of any service, is judged by JudgeCall before anything else sees
+// it.
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
     std::shared_ptr<const LinkSecurity> security);
 
@@ -35,10 +36,10 @@ struct CallFacts {
   absl::string_view repeated;  // one of these keys that came more than once; empty: none did
 };
 
-// kPermissionDenied: over TLS, a certificate of another cluster or of no role, or one of another role
-// than the call's identity; a role that may not call the method; an identity, version or protocol
-// that is given twice, whatever it says: who reads one and who reads the other would disagree.
-// kUnauthenticated, kFailedPrecondition: as CheckPeer. kUnimplemented: no such method.
+// kPermissionDenied: over TLS, a certificate of another cluster or of no role, or one of another
+// role than the call's identity; a role that may not call the method; an identity, version or
+// protocol that is given twice, whatever it says: who reads one and who reads the other would
+// disagree. kUnauthenticated, kFailedPrecondition: as CheckPeer. kUnimplemented: no such method.
 absl::Status JudgeCall(const CallFacts& call, const LinkSecurity* security);
 
 }  // namespace starling

@@ -33,8 +33,9 @@ class ServerImpl;
 // How long a peer may take for the frame that is being written when the stream ends.
 constexpr absl::Duration kLastWriteTimeout = absl::Seconds(1);
 
-// A stream as its server sees it. When we end it, the call is finished as soon as no write is under way, so
-// that the peer sees the status; it is cancelled when that takes too long, or when the peer is gone.
+// A stream as its server sees it. When we end it, the call is finished as soon as no write is under
+// way, so that the peer sees the status; it is cancelled when that takes too long, or when the peer
+// is gone.
 class ServerStream final : public GrpcStream {
  public:
   explicit ServerStream(ServerImpl* server, const SendQueue::Options& queue)
@@ -93,7 +94,8 @@ class ServerStream final : public GrpcStream {
   mutable absl::Mutex end_mutex_;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(end_mutex_);
   bool sending_metadata_ ABSL_GUARDED_BY(end_mutex_) = false;
-  // How the call ends is settled: it is being finished, or was cancelled because of a write under way.
+  // How the call ends is settled: it is being finished, or was cancelled because of a write under
+  // way.
   bool settled_ ABSL_GUARDED_BY(end_mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(end_mutex_) = false;
   bool awaits_write_ ABSL_GUARDED_BY(end_mutex_) = false;  // and finishes then
@@ -125,7 +127,8 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                                grpc_limits::kServerMinPingIntervalMs);
-    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, grpc_limits::kHandshakeTimeoutMs);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                               grpc_limits::kHandshakeTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, grpc_limits::kConnectionIdleMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, grpc_limits::kConcurrentStreamsMax);
     // Streams carry frames, and what is called beside them is no larger than two.
@@ -223,7 +226,8 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
   }
 
  private:
-  // gRPC fails the requests that it has when it shuts down: one that is just being made would wait for ever.
+  // gRPC fails the requests that it has when it shuts down: one that is just being made would wait
+  // for ever.
   std::set<std::shared_ptr<ServerStream>> BeginClosing() {
     const auto made = [this] { return requesting_ == 0; };
     absl::MutexLock lock(&mutex_);
@@ -244,13 +248,16 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
     return mutex_.AwaitWithTimeout(absl::Condition(&quiet), kQuietDeadline);
   }
 
-  // What gRPC does not hand back is not waited for: its queue stays as it is, with its thread, until the
-  // process ends.
+  // What gRPC does not hand back is not waited for: its queue stays as it is, with its thread,
+  // until the process ends.
   void Abandon() {
     absl::MutexLock lock(&mutex_);
-    spdlog::error("the server at {} does not end: gRPC still has {} requests for calls and {} streams; goes "
-                  "on without it", address(), requests_, streams_.size());
-    for (const std::shared_ptr<ServerStream>& stream : streams_) spdlog::error("{}", stream->Describe());
+    spdlog::error(
+        "the server at {} does not end: gRPC still has {} requests for calls and {} streams; goes "
+        "on without it",
+        address(), requests_, streams_.size());
+    for (const std::shared_ptr<ServerStream>& stream : streams_)
+      spdlog::error("{}", stream->Describe());
     thread_.detach();
   }
 
@@ -266,7 +273,7 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
 
   absl::Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  int requests_ ABSL_GUARDED_BY(mutex_) = 0;  // calls waited for, or being accepted
+  int requests_ ABSL_GUARDED_BY(mutex_) = 0;    // calls waited for, or being accepted
   int requesting_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, not yet made
   std::set<std::shared_ptr<ServerStream>> streams_ ABSL_GUARDED_BY(mutex_);
   absl::Notification drained_;
@@ -366,7 +373,8 @@ void ServerStream::OverIfDone() {
   if (over_ || !reads_done_ || writing()) return;
   {
     absl::MutexLock lock(&end_mutex_);
-    if (!settled_) return;  // whoever ends it comes to that, and what it begins then comes back here
+    // Whoever ends it comes to that, and what it begins then comes back here.
+    if (!settled_) return;
     if (finishing_ && !finished_) return;
   }
   over_ = true;
@@ -376,9 +384,13 @@ void ServerStream::OverIfDone() {
 
 std::string ServerStream::Describe() const {
   absl::MutexLock lock(&end_mutex_);
-  return absl::StrCat("stream of ", IdentityToString(peer().identity), ": ", ended() ? "ended" : "not ended", ", ",
+  return absl::StrCat("stream of ", IdentityToString(peer().identity), ": ",
+                      ended() ? "ended" : "not ended", ", ",
                       writing() ? "writes" : "writes nothing", ", ",
-                      reads_done_ ? "has read all" : paused() ? "does not read" : "reads", ", ",
+                      reads_done_ ? "has read all"
+                      : paused()  ? "does not read"
+                                  : "reads",
+                      ", ",
                       sending_metadata_ ? "sends metadata"
                       : awaits_write_   ? "waits for its last write"
                       : finished_       ? "is finished"

@@ -11,8 +11,8 @@
 namespace starling {
 namespace {
 
-// Credit is given back in lumps of at least this. Far below the limit, so that a sender never starves
-// for credit that the receiver holds back.
+// Credit is given back in lumps of at least this. Far below the limit, so that a sender never
+// starves for credit that the receiver holds back.
 constexpr size_t kCreditLumpBytes = 256 << 10;
 static_assert(kCreditLumpBytes + limits::kFramePayloadBytesMax <= limits::kStreamInFlightBytesMax);
 
@@ -46,7 +46,8 @@ class GrpcStream::OwnTag : public CompletionTag {
     return static_cast<CompletionTag*>(this);
   }
   void Run(bool ok) override {
-    const std::shared_ptr<GrpcStream> stream = std::move(stream_);  // the method may hand this in anew
+    // The method may hand this in anew.
+    const std::shared_ptr<GrpcStream> stream = std::move(stream_);
     (stream.get()->*method_)(ok);
   }
 
@@ -139,8 +140,7 @@ void* GrpcStream::Tag(void (GrpcStream::*method)(bool ok)) {
 
 void GrpcStream::Read() { StartRead(&incoming_, read_tag_->For(shared_from_this())); }
 
-absl::Status GrpcStream::Send(const FrameHeader& header, OutgoingPayload payload,
-                              int64_t urgency) {
+absl::Status GrpcStream::Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) {
   if (payload.bytes.size() != header.payload_bytes) {
     return absl::InternalError(absl::StrCat("frame says ", header.payload_bytes,
                                             " payload bytes and has ", payload.bytes.size()));
@@ -298,9 +298,8 @@ absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
     if (NeedsCredit(header)) {
       if (held_ + header.payload_bytes > limits::kStreamInFlightBytesMax) {
         receipt->stream.reset();
-        return absl::ResourceExhaustedError(
-            absl::StrCat("the peer sent more than its credit of ", limits::kStreamInFlightBytesMax,
-                         " bytes"));
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "the peer sent more than its credit of ", limits::kStreamInFlightBytesMax, " bytes"));
       }
       held_ += header.payload_bytes;
       receipt->credit = header.payload_bytes;

@@ -19,8 +19,8 @@ namespace starling {
 
 inline constexpr char kExchangeMethod[] = "/starling.ParameterServer/Exchange";
 
-// What a completion queue hands back. Run is called once for each time that it was handed in; whether
-// it is deleted then is its own business.
+// What a completion queue hands back. Run is called once for each time that it was handed in;
+// whether it is deleted then is its own business.
 class CompletionTag {
  public:
   virtual ~CompletionTag() = default;
@@ -33,14 +33,15 @@ void ServeCompletions(grpc::CompletionQueue* queue);
 struct Receipt;
 struct KeptPayload;
 
-// Life: made; Open() once the peer is there; from then on one Read (none while the handler has too much
-// to do: paused_) and at most one Write are under way; the first failure, ours or theirs, ends it (End, StartEnd); the subclass finishes the call, and
-// Finished() reports it.
-// Completions run on the queue's one thread; Send, Close and the release of payloads on any.
+// Life: made; Open() once the peer is there; from then on one Read (none while the handler has too
+// much to do: paused_) and at most one Write are under way; the first failure, ours or theirs, ends
+// it (End, StartEnd); the subclass finishes the call, and Finished() reports it. Completions run on
+// the queue's one thread; Send, Close and the release of payloads on any.
 class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcStream> {
  public:
   // `receipts`: that so many received frames are not yet handled is no reason to allocate.
-  GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler, size_t receipts);
+  GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler,
+             size_t receipts);
   ~GrpcStream() override;
 
   absl::Status Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) override;
@@ -54,8 +55,8 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   // The call's own operations.
   virtual void StartRead(grpc::ByteBuffer* buffer, void* tag) = 0;
   virtual void StartWrite(const grpc::ByteBuffer& buffer, void* tag) = 0;
-  // The stream shall end with `why`: make outstanding operations fail soon, and let the call finish.
-  // Called once, without the mutex, on any thread. `local`: as in End.
+  // The stream shall end with `why`: make outstanding operations fail soon, and let the call
+  // finish. Called once, without the mutex, on any thread. `local`: as in End.
   virtual void StartEnd(const absl::Status& why, bool local) = 0;
   // After End, on the queue's thread: the last read, or the last write, is over.
   virtual void OnReadsDone() = 0;
@@ -66,7 +67,8 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   void Open();
   void Finished(const absl::Status& status);  // the call is over: tells the handler
   std::shared_ptr<StreamHandler> handler() const;
-  // Ends the stream once; `local`: we decided it, so that `why` is its status, whatever the call says.
+  // Ends the stream once; `local`: we decided it, so that `why` is its status, whatever the call
+  // says.
   void End(const absl::Status& why, bool local);
   bool ended() const;
   bool writing() const;
@@ -103,11 +105,13 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status local_end_ ABSL_GUARDED_BY(mutex_);
   size_t credit_ ABSL_GUARDED_BY(mutex_) = limits::kStreamInFlightBytesMax;
-  size_t held_ ABSL_GUARDED_BY(mutex_) = 0;      // received and not yet given back as credit
+  size_t held_ ABSL_GUARDED_BY(mutex_) = 0;        // received and not yet given back as credit
   size_t returnable_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, released by the handler
-  size_t unhandled_frames_ ABSL_GUARDED_BY(mutex_) = 0;  // received, and their payload not yet dropped
+  // Received, and their payload not yet dropped.
+  size_t unhandled_frames_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t uncredited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, but for tensors
-  bool paused_ ABSL_GUARDED_BY(mutex_) = false;  // no read is under way, since there are too many of these
+  // No read is under way, since there are too many of these.
+  bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   Stats stats_ ABSL_GUARDED_BY(mutex_);
   // Since when there is a payload to send.
   std::optional<std::chrono::steady_clock::time_point> sending_since_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// For the few files that speak gRPC directly: identity on calls, and status translation. Includes gRPC:
-// never include this from a header.
+// For the few files that speak gRPC directly: identity on calls, and status translation. Includes
+// gRPC: never include this from a header.
 #ifndef STARLING_COMMON_TRANSPORT_GRPC_UTIL_H_
 #define STARLING_COMMON_TRANSPORT_GRPC_UTIL_H_
 
@@ -24,10 +24,11 @@ absl::Status FromGrpc(const grpc::Status& status);
 // gRPC, and that waits at times for ten seconds. What makes channels and servers here calls it.
 void KeepGrpcRunning();
 
-// A channel to a daemon of one of the roles `servers`: keepalive, mutual TLS where `security` says so, a
-// message limit of limits::kControlMessageBytesMax, and connections of its own (local subchannel pool).
-// Where CheckPeerAddress refuses the address, nothing is connected to and every call fails with
-// kInvalidArgument; who takes addresses from others asks first, for a better message.
+// A channel to a daemon of one of the roles `servers`: keepalive, mutual TLS where `security` says
+// so, a message limit of limits::kControlMessageBytesMax, and connections of its own (local
+// subchannel pool). Where CheckPeerAddress refuses the address, nothing is connected to and every
+// call fails with kInvalidArgument; who takes addresses from others asks first, for a better
+// message.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            std::shared_ptr<const LinkSecurity> security = nullptr,
                                            RoleSet servers = kAllRoles);
@@ -47,7 +48,8 @@ namespace grpc_limits {
 inline constexpr int kKeepaliveIntervalMs = 10'000;
 inline constexpr int kKeepaliveTimeoutMs = 10'000;
 inline constexpr int kServerMinPingIntervalMs = 5'000;
-// From accepting a connection to the end of TLS's and HTTP/2's beginnings: who says nothing is gone then.
+// From accepting a connection to the end of TLS's and HTTP/2's beginnings: who says nothing is gone
+// then.
 inline constexpr int kHandshakeTimeoutMs = 10'000;
 // A connection without a call; a process that wants one later connects again.
 inline constexpr int kConnectionIdleMs = 300'000;

@@ -16,12 +16,13 @@ enum class HandshakeRefusal : uint8_t {
   kUnknownAuthority = 1,  // nobody whom we trust has signed it
   kExpired = 2,
   kNotYetValid = 3,
-  kInvalid = 4,           // anything else: another purpose, a weak key, a text that is no certificate
+  // Anything else: another purpose, a weak key, a text that is no certificate.
+  kInvalid = 4,
 };
 
 inline constexpr HandshakeRefusal kHandshakeRefusals[] = {
-    HandshakeRefusal::kNoCertificate, HandshakeRefusal::kUnknownAuthority, HandshakeRefusal::kExpired,
-    HandshakeRefusal::kNotYetValid, HandshakeRefusal::kInvalid};
+    HandshakeRefusal::kNoCertificate, HandshakeRefusal::kUnknownAuthority,
+    HandshakeRefusal::kExpired, HandshakeRefusal::kNotYetValid, HandshakeRefusal::kInvalid};
 
 // "no_certificate", "unknown_authority", "expired", "not_yet_valid", "invalid": a metric's label.
 inline const char* HandshakeRefusalName(HandshakeRefusal refusal) {

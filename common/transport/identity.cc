@@ -38,9 +38,9 @@ absl::Status CheckName(absl::string_view what, absl::string_view name) {
     const auto c = static_cast<unsigned char>(name[i]);
     if (absl::ascii_isalnum(c)) continue;
     if (i > 0 && (c == '.' || c == '_' || c == '-')) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " may hold letters, digits, '.', '_' and '-', and begins with a letter or",
-                     " digit; character ", i + 1, " is another"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " may hold letters, digits, '.', '_' and '-', and begins with a letter or",
+        " digit; character ", i + 1, " is another"));
   }
   return absl::OkStatus();
 }
@@ -67,9 +67,9 @@ absl::StatusOr<PeerIdentity> CheckPeer(
     const std::function<absl::string_view(absl::string_view)>& lookup) {
   const absl::string_view text = lookup(kIdentityKey);
   if (text.empty()) {
-    return absl::UnauthenticatedError(
-        absl::StrCat("the call carries no identity; send metadata ", kIdentityKey,
-                     ": <role>:<name>, ", kVersionKey, " and ", kProtocolKey));
+    return absl::UnauthenticatedError(absl::StrCat("the call carries no identity; send metadata ",
+                                                   kIdentityKey, ": <role>:<name>, ", kVersionKey,
+                                                   " and ", kProtocolKey));
   }
   absl::StatusOr<Identity> identity = ParseIdentity(text);
   if (!identity.ok()) return std::move(identity).status();

@@ -2,8 +2,8 @@
 // in its metadata; a server refuses a call without them, by name.
 //
 // An identity is what the caller says of itself. Over TLS its role is also in its certificate
-// (certificate.h), and the two must agree (call_gate.h); without TLS nothing but its word says who it is,
-// which is why only loopback is spoken to then, unless --insecure asks for more.
+// (certificate.h), and the two must agree (call_gate.h); without TLS nothing but its word says who
+// it is, which is why only loopback is spoken to then, unless --insecure asks for more.
 #ifndef STARLING_COMMON_TRANSPORT_IDENTITY_H_
 #define STARLING_COMMON_TRANSPORT_IDENTITY_H_
 
@@ -51,8 +51,8 @@ std::string IdentityToString(const Identity& identity);  // "worker:worker-0"
 absl::StatusOr<Identity> ParseIdentity(absl::string_view text);
 
 // Reads a peer's metadata; `lookup` returns a key's value, empty where it is missing.
-// kUnauthenticated: no identity, or not one of ours. kFailedPrecondition: another protocol; names both
-// sides' versions.
+// kUnauthenticated: no identity, or not one of ours. kFailedPrecondition: another protocol; names
+// both sides' versions.
 absl::StatusOr<PeerIdentity> CheckPeer(
     const std::function<absl::string_view(absl::string_view)>& lookup);
 

@@ -12,9 +12,8 @@ namespace starling {
 namespace {
 
 absl::StatusOr<PeerIdentity> Check(std::map<std::string, std::string> metadata) {
-  return CheckPeer([&](absl::string_view key) -> absl::string_view {
-    return metadata[std::string(key)];
-  });
+  return CheckPeer(
+      [&](absl::string_view key) -> absl::string_view { return metadata[std::string(key)]; });
 }
 
 TEST(Identity, RoundTrips) {
@@ -24,9 +23,8 @@ TEST(Identity, RoundTrips) {
 }
 
 TEST(Identity, RefusesOthers) {
-  for (const char* text :
-       {"", "worker", "worker:", ":a", "king:a", "worker:a b", "worker:a\nb", "worker:-a", "worker:../a",
-        "worker:a:b"}) {
+  for (const char* text : {"", "worker", "worker:", ":a", "king:a", "worker:a b", "worker:a\nb",
+                           "worker:-a", "worker:../a", "worker:a:b"}) {
     EXPECT_EQ(ParseIdentity(text).status().code(), absl::StatusCode::kUnauthenticated) << text;
   }
 }
@@ -42,8 +40,8 @@ TEST(Identity, PeerWithoutIdentityIsUnauthenticated) {
 }
 
 TEST(Identity, OtherProtocolIsRefusedNamingBothVersions) {
-  const auto peer = Check(
-      {{kIdentityKey, "worker:w"}, {kVersionKey, "9.8.7"}, {kProtocolKey, "4000"}});
+  const auto peer =
+      Check({{kIdentityKey, "worker:w"}, {kVersionKey, "9.8.7"}, {kProtocolKey, "4000"}});
   EXPECT_EQ(peer.status().code(), absl::StatusCode::kFailedPrecondition);
   const std::string message(peer.status().message());
   for (const std::string& part :

@@ -36,9 +36,9 @@ absl::StatusOr<std::string> ReadTlsFile(const char* flag, const std::string& pat
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
   if (in.bad() || !in.eof() || text.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, " ", path, ": cannot be read, is empty, or has more than ", kFileBytesMax,
-                     " bytes; expected a PEM file"));
+    return absl::InvalidArgumentError(absl::StrCat(flag, " ", path,
+                                                   ": cannot be read, is empty, or has more than ",
+                                                   kFileBytesMax, " bytes; expected a PEM file"));
   }
   return text;
 }
@@ -91,10 +91,12 @@ absl::Status CheckAddress(absl::string_view verb, absl::string_view address,
   if (!host.ok()) return host.status();
   if (security != nullptr && (security->tls() || security->insecure())) return absl::OkStatus();
   if (IsLoopback(*host)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "refusing to ", verb, " ", address, ": without TLS only loopback addresses (127.0.0.1, [::1], ",
-      "localhost) are used, because anyone on the network could read and forge what goes over it; give ",
-      "--tls-cert, --tls-key and --tls-ca, or --insecure if that is what you want"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("refusing to ", verb, " ", address,
+                   ": without TLS only loopback addresses (127.0.0.1, [::1], ",
+                   "localhost) are used, because anyone on the network could read and forge what "
+                   "goes over it; give ",
+                   "--tls-cert, --tls-key and --tls-ca, or --insecure if that is what you want"));
 }
 
 }  // namespace
@@ -107,13 +109,13 @@ std::shared_ptr<const LinkSecurity> LinkSecurity::Insecure() {
   return std::shared_ptr<const LinkSecurity>(new LinkSecurity(Mode::kInsecure));
 }
 
-absl::StatusOr<std::shared_ptr<const LinkSecurity>> LinkSecurity::Tls(const TlsFiles& files,
-                                                                      const CertificateOwner& self) {
+absl::StatusOr<std::shared_ptr<const LinkSecurity>> LinkSecurity::Tls(
+    const TlsFiles& files, const CertificateOwner& self) {
   std::shared_ptr<LinkSecurity> security(new LinkSecurity(Mode::kTls));
   security->files_ = files;
   security->self_ = self;
-  // Whoever replaces the files does it one after another: a key that does not fit its certificate is
-  // read again for a while.
+  // Whoever replaces the files does it one after another: a key that does not fit its certificate
+  // is read again for a while.
   const absl::Time until = MonotonicNow() + kReplacedWithin;
   for (;;) {
     STARLING_ASSIGN_OR_RETURN(security->contents_, security->ReadFiles());
@@ -149,11 +151,12 @@ absl::Status LinkSecurity::CheckOwn(const Contents& contents,
                                     const CertificateAuthorities& authorities) const {
   for (const CertificateUse use : {CertificateUse::kClient, CertificateUse::kServer}) {
     if (use == CertificateUse::kServer && self_.role == PeerRole::kClient) continue;
-    const auto refusal = authorities.Check(contents.certificate, contents.certificate, use, absl::Now());
+    const auto refusal =
+        authorities.Check(contents.certificate, contents.certificate, use, absl::Now());
     if (!refusal.has_value()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--tls-cert ", files_.certificate, " is not good with --tls-ca ",
-                     files_.authorities, ": ", refusal->text));
+    return absl::InvalidArgumentError(absl::StrCat("--tls-cert ", files_.certificate,
+                                                   " is not good with --tls-ca ",
+                                                   files_.authorities, ": ", refusal->text));
   }
   return absl::OkStatus();
 }
@@ -179,8 +182,8 @@ absl::Status LinkSecurity::Install(const Contents& contents) {
   return absl::OkStatus();
 }
 
-// gRPC watches the files of key and certificate itself. This reads them, too, so that the log says what
-// has become of them, and keeps the authorities by which peers are judged.
+// gRPC watches the files of key and certificate itself. This reads them, too, so that the log says
+// what has become of them, and keeps the authorities by which peers are judged.
 void LinkSecurity::Watch() {
   std::string said;
   for (;;) {
@@ -217,7 +220,8 @@ absl::Time LinkSecurity::valid_until() const {
   return valid_until_;
 }
 
-std::shared_ptr<void> LinkSecurity::Shared(const std::function<std::shared_ptr<void>()>& make) const {
+std::shared_ptr<void> LinkSecurity::Shared(
+    const std::function<std::shared_ptr<void>()>& make) const {
   absl::MutexLock lock(&shared_mutex_);
   if (shared_ == nullptr) shared_ = make();
   return shared_;

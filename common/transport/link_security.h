@@ -1,5 +1,5 @@
-// How this process protects its links: mutual TLS, or loopback alone, or nothing at all because it was
-// told so. docs/security.md says what follows from each. No gRPC type shows.
+// How this process protects its links: mutual TLS, or loopback alone, or nothing at all because it
+// was told so. docs/security.md says what follows from each. No gRPC type shows.
 #ifndef STARLING_COMMON_TRANSPORT_LINK_SECURITY_H_
 #define STARLING_COMMON_TRANSPORT_LINK_SECURITY_H_
 
@@ -35,9 +35,9 @@ class LinkSecurity {
   static std::shared_ptr<const LinkSecurity> Loopback();
   // Plain, at any address.
   static std::shared_ptr<const LinkSecurity> Insecure();
-  // kInvalidArgument, with the file and what to do: a file is not there or not what it should be, key
-  // and certificate do not belong together, the certificate has expired, or is of another cluster or
-  // role than `self`.
+  // kInvalidArgument, with the file and what to do: a file is not there or not what it should be,
+  // key and certificate do not belong together, the certificate has expired, or is of another
+  // cluster or role than `self`.
   static absl::StatusOr<std::shared_ptr<const LinkSecurity>> Tls(const TlsFiles& files,
                                                                  const CertificateOwner& self);
   ~LinkSecurity();
@@ -52,8 +52,8 @@ class LinkSecurity {
   // What this process's server has refused.
   RefusalCounters& refusals() const { return refusals_; }
 
-  // With TLS: whether the peer's certificate is one of an authority that is trusted now. A handshake of
-  // a caller that is refused is counted, and logged now and then.
+  // With TLS: whether the peer's certificate is one of an authority that is trusted now. A
+  // handshake of a caller that is refused is counted, and logged now and then.
   std::optional<CertificateAuthorities::Refusal> CheckCertificate(absl::string_view leaf_pem,
                                                                   absl::string_view chain_pem,
                                                                   CertificateUse use) const;
@@ -80,7 +80,7 @@ class LinkSecurity {
   void Watch();
 
   const Mode mode_;
-  TlsFiles files_;         // constant, as is:
+  TlsFiles files_;  // constant, as is:
   CertificateOwner self_;
   mutable RefusalCounters refusals_;
 
@@ -90,7 +90,8 @@ class LinkSecurity {
   mutable absl::Time complained_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar stopping_;
-  // Its own: `make` takes locks of gRPC, under which gRPC asks CheckCertificate, which takes mutex_.
+  // Its own: `make` takes locks of gRPC, under which gRPC asks CheckCertificate, which takes
+  // mutex_.
   mutable absl::Mutex shared_mutex_;
   mutable std::shared_ptr<void> shared_ ABSL_GUARDED_BY(shared_mutex_);
   Contents contents_;  // the watching thread's, once it runs
@@ -100,9 +101,9 @@ class LinkSecurity {
 // Null and plain are the same: at loopback addresses alone.
 inline bool UsesTls(const LinkSecurity* security) { return security != nullptr && security->tls(); }
 
-// Whether a process may listen there, or open a link to there. kInvalidArgument: not "host:port", or,
-// without TLS and without --insecure, not a loopback address (127.x.x.x, [::1], localhost): says why,
-// and what to do.
+// Whether a process may listen there, or open a link to there. kInvalidArgument: not "host:port",
+// or, without TLS and without --insecure, not a loopback address (127.x.x.x, [::1], localhost):
+// says why, and what to do.
 absl::Status CheckListenAddress(absl::string_view address, const LinkSecurity* security = nullptr);
 absl::Status CheckPeerAddress(absl::string_view address, const LinkSecurity* security = nullptr);
 

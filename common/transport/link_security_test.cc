@@ -23,7 +23,8 @@ TEST(Addresses, OnlyLoopbackWithoutTls) {
     EXPECT_TRUE(CheckListenAddress(good).ok()) << good;
     EXPECT_TRUE(CheckPeerAddress(good).ok()) << good;
   }
-  for (const char* open : {"0.0.0.0:0", "10.0.0.1:7070", "[::]:0", "example.org:1", "128.0.0.1:1"}) {
+  for (const char* open :
+       {"0.0.0.0:0", "10.0.0.1:7070", "[::]:0", "example.org:1", "128.0.0.1:1"}) {
     const absl::Status status = CheckPeerAddress(open, LinkSecurity::Loopback().get());
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << open;
     EXPECT_NE(status.message().find("--insecure"), absl::string_view::npos) << status;
@@ -34,14 +35,34 @@ TEST(Addresses, OnlyLoopbackWithoutTls) {
     EXPECT_TRUE(CheckPeerAddress(name, insecure.get()).ok()) << name;
   }
   // The last are targets that gRPC would take for more than a host and a port.
-  for (const char* bad :
-       {"127.0.0.1", "127.0.0.1:x", ":7070", "127.0.0.1:70000", "", "127.0.0.1:+80",
-        "127.0.0.1: 80", "[]:80", "[::1:80", "[localhost]:80", "[fe80::1%eth0]:80", "::1:80",
-        "a b:80", "a\n:80",
-        "unix:/run/x:1", "unix:x:1", "unix:1:1", "unix-abstract:x:1", "dns://8.8.8.8/name:80",
-        "dns:name:80",
-        "ipv4:127.0.0.1:80", "127.0.0.1:1,127.0.0.1:2", "user@host:80", "host%41:80", "xds:///a:80",
-        "127.0.0.1:80/x:80", "host?a=b:80", "host#a:80"}) {
+  for (const char* bad : {"127.0.0.1",
+                          "127.0.0.1:x",
+                          ":7070",
+                          "127.0.0.1:70000",
+                          "",
+                          "127.0.0.1:+80",
+                          "127.0.0.1: 80",
+                          "[]:80",
+                          "[::1:80",
+                          "[localhost]:80",
+                          "[fe80::1%eth0]:80",
+                          "::1:80",
+                          "a b:80",
+                          "a\n:80",
+                          "unix:/run/x:1",
+                          "unix:x:1",
+                          "unix:1:1",
+                          "unix-abstract:x:1",
+                          "dns://8.8.8.8/name:80",
+                          "dns:name:80",
+                          "ipv4:127.0.0.1:80",
+                          "127.0.0.1:1,127.0.0.1:2",
+                          "user@host:80",
+                          "host%41:80",
+                          "xds:///a:80",
+                          "127.0.0.1:80/x:80",
+                          "host?a=b:80",
+                          "host#a:80"}) {
     for (const absl::Status& status :
          {CheckPeerAddress(bad, insecure.get()), CheckListenAddress(bad, insecure.get())}) {
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
@@ -85,7 +106,8 @@ TEST_F(Files, EachMistakeIsNamedWithItsFile) {
   for (const Case& c : std::vector<Case>{
            {Refused({"", good.key}, authority_.certificate()), "--tls-cert"},
            {Refused({"nonsense", good.key}, authority_.certificate()), "no PEM certificate"},
-           {Refused({good.certificate, "nonsense"}, authority_.certificate()), "no PEM private key"},
+           {Refused({good.certificate, "nonsense"}, authority_.certificate()),
+            "no PEM private key"},
            {Refused({good.certificate, authority_.Issue(kShard).key}, authority_.certificate()),
             "another certificate"},
            {Refused(good, "nonsense"), "--tls-ca"},
@@ -102,8 +124,8 @@ TEST_F(Files, EachMistakeIsNamedWithItsFile) {
   }
 }
 
-// The certificate first, as by tools that replace one file after the other. The key is a pipe, whose
-// reader gets the old one and finds the new one in its place.
+// The certificate first, as by tools that replace one file after the other. The key is a pipe,
+// whose reader gets the old one and finds the new one in its place.
 TEST_F(Files, AKeyThatIsJustBeingReplacedIsWaitedFor) {
   const TestCertificate before = authority_.Issue(kShard), after = authority_.Issue(kShard);
   const TlsFiles files = WriteTlsFiles(folder_, after, authority_.certificate());
@@ -144,7 +166,8 @@ TEST_F(Files, BadOnesAreNot) {
   ASSERT_TRUE(security.ok()) << security.status();
   const absl::Time before = (*security)->valid_until();
   const auto wish = [](int hours) {
-    return TestAuthority::Wish{.uris = {OwnerUri(kShard)}, .not_after = absl::Now() + absl::Hours(hours)};
+    return TestAuthority::Wish{.uris = {OwnerUri(kShard)},
+                               .not_after = absl::Now() + absl::Hours(hours)};
   };
   const TestAuthority other;
   WriteTlsFiles(folder_, other.Issue(wish(100)), authority_.certificate());

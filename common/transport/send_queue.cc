@@ -6,7 +6,8 @@
 namespace starling {
 
 SendQueue::SendQueue(const Options& options) : options_(options) {
-  MakeRoom(kFramesAtFirst, [](uint64_t i) { return std::pair(int64_t{0}, i); }, &ordered_);
+  MakeRoom(
+      kFramesAtFirst, [](uint64_t i) { return std::pair(int64_t{0}, i); }, &ordered_);
 }
 
 absl::Status SendQueue::Push(OutgoingFrame frame, int64_t urgency) {
@@ -34,7 +35,8 @@ std::optional<OutgoingFrame> SendQueue::Pop(size_t credit) {
   } else {
     const auto next = ordered_.begin();
     if (next == ordered_.end()) return frame;
-    if (NeedsCredit(next->second.header) && next->second.payload.bytes.size() > credit) return frame;
+    if (NeedsCredit(next->second.header) && next->second.payload.bytes.size() > credit)
+      return frame;
     frame = std::move(next->second);
     ordered_.erase(next);
   }

@@ -27,10 +27,10 @@ struct OutgoingFrame {
   OutgoingPayload payload;
 };
 
-// Two lanes. Negative urgency is for small frames that must never wait: acks, errors, closes. The other
-// lane goes by urgency, lowest first, and among equals by age, so that a frame never overtakes an older
-// one of the same urgency (a PULL the PUSH before it). A frame that needs credit and has none holds up
-// its lane.
+// Two lanes. Negative urgency is for small frames that must never wait: acks, errors, closes. The
+// other lane goes by urgency, lowest first, and among equals by age, so that a frame never
+// overtakes an older one of the same urgency (a PULL the PUSH before it). A frame that needs credit
+// and has none holds up its lane.
 class SendQueue {
  public:
   struct Options {
@@ -38,8 +38,8 @@ class SendQueue {
     size_t frames_max = 1 << 18;
   };
 
-  // There is room for so many in each lane from the begin: a peer that is slow for a moment, late in a
-  // job, is no reason to allocate.
+  // There is room for so many in each lane from the begin: a peer that is slow for a moment, late
+  // in a job, is no reason to allocate.
   static constexpr size_t kFramesAtFirst = 64;
 
   explicit SendQueue(const Options& options);

@@ -97,7 +97,9 @@ class Recorder : public StreamHandler {
     kept_.erase(kept_.begin());
   }
 
-  bool AwaitUp() { return Await([this] { return up_ || down_.has_value(); }) && up_; }
+  bool AwaitUp() {
+    return Await([this] { return up_ || down_.has_value(); }) && up_;
+  }
   std::vector<Frame> AwaitFrames(size_t n) {
     EXPECT_TRUE(Await([this, n] { return frames_.size() >= n; })) << "waited for " << n;
     absl::MutexLock lock(&mutex_);
@@ -134,8 +136,9 @@ class Transport : public testing::Test {
     RpcServer::Options options;
     options.listen = "127.0.0.1:0";
     options.self = {PeerRole::kShard, "ps-0"};
-    options.accept = [this](std::shared_ptr<FrameStream> stream, const PeerIdentity& peer)
-        -> absl::StatusOr<std::shared_ptr<StreamHandler>> {
+    options.accept =
+        [this](std::shared_ptr<FrameStream> stream,
+               const PeerIdentity& peer) -> absl::StatusOr<std::shared_ptr<StreamHandler>> {
       if (peer.identity.name == "banned") return absl::PermissionDeniedError("go away");
       absl::MutexLock lock(&mutex_);
       accepted_.push_back(stream);
@@ -163,7 +166,8 @@ class Transport : public testing::Test {
   };
   Pair Connect() {
     Pair pair;
-    pair.stream = client_->Connect({.address = server_->address(), .whom = "shard ps-0"}, pair.here);
+    pair.stream =
+        client_->Connect({.address = server_->address(), .whom = "shard ps-0"}, pair.here);
     EXPECT_TRUE(pair.here->AwaitUp()) << pair.here->AwaitDown();
     absl::MutexLock lock(&mutex_);
     pair.there = handlers_.back();
@@ -303,8 +307,8 @@ TEST_F(Transport, AStreamThatIsHeldUpCanBeEndedByBoth) {
   }
 }
 
-// Reading goes on, on one thread, while the stream ends on another: the read is begun before or behind
-// the call's end, and fails there.
+// Reading goes on, on one thread, while the stream ends on another: the read is begun before or
+// behind the call's end, and fails there.
 TEST_F(Transport, AStreamThatIsHeldUpEndsWhileItIsLetGo) {
   constexpr size_t kMost = limits::kStreamFramesUnhandledMax;
   for (int i = 0; i < 20; ++i) {
@@ -420,8 +424,8 @@ TEST_F(Transport, NobodyThereNamesWhomWhereHowLongAndLastError) {
   const absl::Status status = handler->AwaitDown();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_GE(absl::Now() - begin, absl::Milliseconds(600));
-  for (const std::string& part :
-       {std::string("shard ps-7"), address, std::string("after 7"), std::string("last error: UNAVAILABLE")}) {
+  for (const std::string& part : {std::string("shard ps-7"), address, std::string("after 7"),
+                                  std::string("last error: UNAVAILABLE")}) {
     EXPECT_NE(status.message().find(part), absl::string_view::npos) << part << ": " << status;
   }
 }
@@ -437,10 +441,11 @@ TEST_F(Transport, SilentPeerRunsIntoTheDeadline) {
   ASSERT_EQ(listen(fd, 4), 0);
   ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
   auto handler = std::make_shared<Recorder>();
-  const auto stream = client_->Connect({.address = absl::StrCat("127.0.0.1:", ntohs(address.sin_port)),
-                                        .whom = "shard ps-0",
-                                        .deadline = absl::Milliseconds(300)},
-                                       handler);
+  const auto stream =
+      client_->Connect({.address = absl::StrCat("127.0.0.1:", ntohs(address.sin_port)),
+                        .whom = "shard ps-0",
+                        .deadline = absl::Milliseconds(300)},
+                       handler);
   EXPECT_EQ(handler->AwaitDown().code(), absl::StatusCode::kDeadlineExceeded);
   close(fd);
 }
@@ -586,7 +591,8 @@ TEST_F(RawCaller, OtherProtocol) {
   const absl::Status status = Call(true, "99", "");
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("7.7.7"), absl::string_view::npos) << status;
-  EXPECT_NE(status.message().find(std::string(ReleaseVersion())), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find(std::string(ReleaseVersion())), absl::string_view::npos)
+      << status;
 }
 
 TEST(ErrorText, IsCutToWhatACallCarries) {
@@ -613,7 +619,8 @@ TEST_F(RawCaller, WhoSendsMoreThanItsCreditIsCutOff) {
   keep_all_ = true;
   std::string frame(limits::kFrameBytesMax, '\0');
   EncodeFrameHeader(Bulk(1, limits::kSliceElementsMax), reinterpret_cast<uint8_t*>(frame.data()));
-  const absl::Status status = Call(true, protocol_, frame, "/starling.ParameterServer/Exchange", 20);
+  const absl::Status status =
+      Call(true, protocol_, frame, "/starling.ParameterServer/Exchange", 20);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 

@@ -48,7 +48,8 @@ std::vector<safetensors::TensorInfo> ModelTensors(const Graph& model, const Layo
   std::vector<safetensors::TensorInfo> tensors;
   for (int index : order) {
     const Parameter& parameter = model.parameters(index);
-    tensors.push_back({.name = parameter.name(), .shape = {parameter.shape().begin(), parameter.shape().end()}});
+    tensors.push_back(
+        {.name = parameter.name(), .shape = {parameter.shape().begin(), parameter.shape().end()}});
   }
   return tensors;
 }

@@ -1,5 +1,6 @@
-// A job's values as a safetensors file that says itself which model they are of, and how inputs become
-// the model's: what `starling export` and spec.output write. The same values give the same bytes.
+// A job's values as a safetensors file that says itself which model they are of, and how inputs
+// become the model's: what `starling export` and spec.output write. The same values give the same
+// bytes.
 #ifndef STARLING_COMMON_VALUES_MODEL_FILE_H_
 #define STARLING_COMMON_VALUES_MODEL_FILE_H_
 

@@ -32,9 +32,11 @@ class Arrivals {
 
   void OnValue(const FrameHeader& header, const ReceivedPayload& payload) {
     const uint32_t slice = header.key.slice.value;
-    if (slice >= layout_.slices.size() || payload.size() != 4 * uint64_t{layout_.slices[slice].elements}) {
-      return OnError(absl::DataLossError(absl::StrCat("slice ", slice, " came with ", payload.size(),
-                                                      " bytes: the shard lays the model out in another way")));
+    if (slice >= layout_.slices.size() ||
+        payload.size() != 4 * uint64_t{layout_.slices[slice].elements}) {
+      return OnError(
+          absl::DataLossError(absl::StrCat("slice ", slice, " came with ", payload.size(),
+                                           " bytes: the shard lays the model out in another way")));
     }
     std::vector<float> values(layout_.slices[slice].elements);
     payload.CopyTo(values.data());
@@ -85,10 +87,12 @@ class Handler : public StreamHandler {
     if (header.type != FrameType::kError) return;
     std::string text(payload.size(), '\0');
     payload.CopyTo(text.data());
-    arrivals_->OnError(absl::AbortedError(absl::StrCat(shard_, " refused slice ", header.key.slice.value, ": ", text)));
+    arrivals_->OnError(absl::AbortedError(
+        absl::StrCat(shard_, " refused slice ", header.key.slice.value, ": ", text)));
   }
   void OnDown(const absl::Status& status) override {
-    arrivals_->OnError(absl::UnavailableError(absl::StrCat(shard_, ": ", std::string(status.message()))));
+    arrivals_->OnError(
+        absl::UnavailableError(absl::StrCat(shard_, ": ", std::string(status.message()))));
   }
 
  private:
@@ -97,7 +101,8 @@ class Handler : public StreamHandler {
 };
 
 // The pull of one slice.
-FrameHeader Pull(const JobReply& job, const Slice& slice, const View& view, const ReadPoint& point) {
+FrameHeader Pull(const JobReply& job, const Slice& slice, const View& view,
+                 const ReadPoint& point) {
   FrameHeader header;
   header.type = FrameType::kPull;
   header.flags = frame_flags::kReader;
@@ -143,7 +148,8 @@ absl::StatusOr<ReadPoint> ValuesAtTheEnd(const JobReply& job) {
     std::vector<std::string> texts;
     for (const auto& [how, partitions] : gone) {
       texts.push_back(absl::StrCat("partition", partitions.size() == 1 ? " " : "s ",
-                                   absl::StrJoin(partitions, ", "), " of ", job.values_size(), ": ", how));
+                                   absl::StrJoin(partitions, ", "), " of ", job.values_size(), ": ",
+                                   how));
     }
     return absl::DataLossError(absl::StrCat(
         "the values of ", name, " are gone: ", absl::StrJoin(texts, "; "),
@@ -151,8 +157,8 @@ absl::StatusOr<ReadPoint> ValuesAtTheEnd(const JobReply& job) {
   }
   if (unknown.empty()) return point;
   return absl::UnavailableError(absl::StrCat(
-      absl::StrJoin(unknown, ", "), unknown.size() == 1 ? " has" : " have", " not told the coordinator of ",
-      name, "'s end yet: try again, or see starling get shards"));
+      absl::StrJoin(unknown, ", "), unknown.size() == 1 ? " has" : " have",
+      " not told the coordinator of ", name, "'s end yet: try again, or see starling get shards"));
 }
 
 absl::Status ReadSlices(StreamClient& client, const JobReply& job, const Layout& layout,
@@ -162,7 +168,8 @@ absl::Status ReadSlices(StreamClient& client, const JobReply& job, const Layout&
   for (const View& view : job.views()) views[view.partition()] = &view;
   for (uint32_t partition = 0; partition < layout.partitions.size(); ++partition) {
     if (views.count(partition) == 0) {
-      return absl::FailedPreconditionError(absl::StrCat("no shard holds partition ", partition, " of the job"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("no shard holds partition ", partition, " of the job"));
     }
   }
   const auto arrivals = std::make_shared<Arrivals>(layout);
@@ -180,14 +187,17 @@ absl::Status ReadSlices(StreamClient& client, const JobReply& job, const Layout&
   absl::Status status;
   size_t requested = 0;
   for (const Slice& slice : layout.slices) {
-    for (; status.ok() && requested < layout.slices.size() && requested < slice.id.value + kSlicesInMemory; ++requested) {
+    for (; status.ok() && requested < layout.slices.size() &&
+           requested < slice.id.value + kSlicesInMemory;
+         ++requested) {
       status = request(layout.slices[requested]);
     }
     if (!status.ok()) break;
     const auto values = arrivals->Take(slice.id, deadline, stop);
     status = values.ok() ? consume(slice, *values) : values.status();
     if (absl::IsDeadlineExceeded(status)) {
-      status = absl::DeadlineExceededError(absl::StrCat("waited too long for slice ", slice.id.value, " from ",
+      status = absl::DeadlineExceededError(absl::StrCat("waited too long for slice ",
+                                                        slice.id.value, " from ",
                                                         ShardText(*views[slice.partition.value])));
     }
     if (!status.ok()) break;

@@ -31,7 +31,8 @@ JobReply Ended(int partitions) {
 
 TEST(ValuesAtTheEndTest, EachPartitionIsReadAsTheCoordinatorSays) {
   JobReply job = Ended(3);
-  job.mutable_spec()->mutable_policy()->set_kind(Policy::BSP);  // the job file's: counts for nothing
+  // The job file's: counts for nothing.
+  job.mutable_spec()->mutable_policy()->set_kind(Policy::BSP);
   job.mutable_values(1)->set_version(411);
   const auto point = ValuesAtTheEnd(job);
   ASSERT_TRUE(point.ok()) << point.status();
@@ -45,8 +46,9 @@ TEST(ValuesAtTheEndTest, LostValuesAreNamedWithTheirShardEvenBeforeOthersHaveRep
   for (int i : {1, 3}) job.mutable_values(i)->set_gone("lost with shard ps-1 at 127.0.0.1:2");
   const auto point = ValuesAtTheEnd(job);
   EXPECT_TRUE(absl::IsDataLoss(point.status()));
-  EXPECT_THAT(std::string(point.status().message()),
-              HasSubstr("the values of digits are gone: partitions 1, 3 of 4: lost with shard ps-1 at "));
+  EXPECT_THAT(
+      std::string(point.status().message()),
+      HasSubstr("the values of digits are gone: partitions 1, 3 of 4: lost with shard ps-1 at "));
 }
 
 TEST(ValuesAtTheEndTest, WhatIsNotKnownYetNamesWhoHasNotReported) {
@@ -54,12 +56,13 @@ TEST(ValuesAtTheEndTest, WhatIsNotKnownYetNamesWhoHasNotReported) {
   for (int i : {0, 2}) job.mutable_values(i)->set_unknown(true);
   const auto point = ValuesAtTheEnd(job);
   EXPECT_TRUE(absl::IsUnavailable(point.status()));
-  EXPECT_THAT(std::string(point.status().message()), HasSubstr("shard 1 at 127.0.0.1:1 has not told"));
+  EXPECT_THAT(std::string(point.status().message()),
+              HasSubstr("shard 1 at 127.0.0.1:1 has not told"));
   EXPECT_TRUE(absl::IsFailedPrecondition(ValuesAtTheEnd(Ended(0)).status()));
 }
 
-// protobuf keeps a map in an order that depends on where it lies in memory: models that are equal must
-// give equal text all the same.
+// protobuf keeps a map in an order that depends on where it lies in memory: models that are equal
+// must give equal text all the same.
 TEST(ModelMetadataTest, EqualModelsGiveEqualBytes) {
   std::set<std::string> texts;
   for (int i = 0; i < 30; ++i) {
@@ -72,7 +75,8 @@ TEST(ModelMetadataTest, EqualModelsGiveEqualBytes) {
     texts.insert(ModelMetadata(job, {}).at(kModelKey));
   }
   EXPECT_EQ(texts.size(), 1u);
-  const size_t first = texts.begin()->find("attribute_0"), last = texts.begin()->find("attribute_9");
+  const size_t first = texts.begin()->find("attribute_0"),
+               last = texts.begin()->find("attribute_9");
   EXPECT_LT(first, last);
 }
 

@@ -10,7 +10,8 @@ namespace starling {
 // The release, as MAJOR.MINOR.PATCH. Thread-safe; lives as long as the process.
 std::string_view ReleaseVersion();
 
-// The number of the protocol between daemons (docs/protocol.md). Peers with another one are refused.
+// The number of the protocol between daemons (docs/protocol.md). Peers with another one are
+// refused.
 uint32_t ProtocolVersion();
 
 }  // namespace starling

@@ -9,8 +9,7 @@ namespace starling {
 namespace {
 
 TEST(Version, IsThreeNumbers) {
-  EXPECT_THAT(std::string(ReleaseVersion()),
-              testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+  EXPECT_THAT(std::string(ReleaseVersion()), testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 using Op = OperatorGeometry::Op;
 
 constexpr float kRootHalf = 0.70710678118654752f;
-constexpr float kDensity = 0.39894228040143268f;  // 1 / sqrt(2 pi)
+constexpr float kDensity = 0.39894228040143268f;    // 1 / sqrt(2 pi)
 constexpr float kTanhScale = 0.79788456080286536f;  // sqrt(2 / pi)
 constexpr float kTanhCube = 0.044715f;
 
@@ -116,11 +116,10 @@ class Activation : public CpuKernel {
   void RunBackward(const BackwardArgs& args, const CpuStream&) override {
     float* const dx = static_cast<float*>(args.grad_inputs[0]);
     if (dx == nullptr) return;
-    const float* const kept = static_cast<const float*>(
-        backward_reads_output_ ? args.output : args.inputs[0]);
+    const float* const kept =
+        static_cast<const float*>(backward_reads_output_ ? args.output : args.inputs[0]);
     const float* const dy = static_cast<const float*>(args.grad_output);
-    ForRanges(
-        [&](int64_t at, int64_t count) { Backward(kept + at, dy + at, dx + at, count); });
+    ForRanges([&](int64_t at, int64_t count) { Backward(kept + at, dy + at, dx + at, count); });
   }
 
  private:

@@ -21,13 +21,11 @@ STARLING_VECTOR_CLONES void ProductLoop(const float* a, const float* b, float* y
 // The second input, where its format differs, is staged in the first one's.
 class Arithmetic : public CpuKernel {
  public:
-  Arithmetic(const OperatorSpec& spec, const OperatorGeometry& geometry,
-             const dnnl::engine& engine)
+  Arithmetic(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine)
       : CpuKernel(spec, geometry), sum_(geometry.op == OperatorGeometry::Op::kAdd) {
     KeepInputFormat();
-    const MemoryDesc second = *DescOf(spec.input_shapes[1], spec.input_formats.empty()
-                                                                ? ValueFormat{}
-                                                                : spec.input_formats[1]);
+    const MemoryDesc second = *DescOf(
+        spec.input_shapes[1], spec.input_formats.empty() ? ValueFormat{} : spec.input_formats[1]);
     ScratchPlan plan;
     input_ = StageIn(second, input_desc_, engine, plan);
     gradient_ = StageOut(input_desc_, second, engine, plan);

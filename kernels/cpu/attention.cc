@@ -56,9 +56,9 @@ class Attention : public CpuKernel {
   Matrix HeadOf(const void* value, int64_t head, int64_t stride, int64_t skip) const {
     if (value == nullptr) return {nullptr, stride};
     float* const data = const_cast<float*>(static_cast<const float*>(value));
-    return {data + head / geometry_.heads * length_ * stride + skip +
-                head % geometry_.heads * width_,
-            stride};
+    return {
+        data + head / geometry_.heads * length_ * stride + skip + head % geometry_.heads * width_,
+        stride};
   }
   Matrix HeadOf(const void* output, int64_t head) const {
     return HeadOf(output, head, features_, 0);
@@ -152,8 +152,7 @@ void Attention::HeadForward(const ForwardArgs& args, int64_t head, float* scores
       saved[2 * t] = maximum;
       saved[2 * t + 1] = inverse;
     }
-    Multiply('N', 'N', end - begin, width_, keys, 1, {scores, keys}, value, 0,
-             From(output, begin));
+    Multiply('N', 'N', end - begin, width_, keys, 1, {scores, keys}, value, 0, From(output, begin));
   }
 }
 

@@ -33,8 +33,7 @@ Rows RowsOf(int64_t points, int64_t width, int64_t stride) {
 // widened where it is read, and rounded where it is written.
 class BatchNorm : public CpuKernel {
  public:
-  BatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
-            const dnnl::engine& engine);
+  BatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine);
 
  protected:
   void Run(const ForwardArgs& args, const CpuStream& stream) override;
@@ -64,8 +63,8 @@ class BatchNorm : public CpuKernel {
   void ForEachPiece(const Group& g, Fn fn) const;
   // Points of a value: where they lie, or widened into `piece`.
   Points Read(const Group& g, const void* value, int64_t at, int64_t points, Piece* piece) const;
-  // Where such points are to be written: into the value, or into `piece`, as far apart as those that
-  // Read gives...
+  // Where such points are to be written: into the value, or into `piece`, as far apart as those
+  // that Read gives...
   float* Place(void* value, int64_t at, Piece* piece) const {
     return stored() ? piece->at : static_cast<float*>(value) + at;
   }
@@ -113,7 +112,8 @@ BatchNorm::BatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
 template <typename Fn>
 void BatchNorm::ForEachGroup(Fn fn) const {
   const int64_t count = static_cast<int64_t>(groups_.size());
-  ParallelRanges(spec_.kernel_threads, count, static_cast<int64_t>(output_bytes_ / DataTypeBytes(spec_.type)),
+  ParallelRanges(spec_.kernel_threads, count,
+                 static_cast<int64_t>(output_bytes_ / DataTypeBytes(spec_.type)),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t i = begin; i < end; ++i) fn(groups_[i]);
                  });
@@ -213,8 +213,8 @@ void BatchNorm::GroupForward(const ForwardArgs& args, const void* added, const G
   for (int64_t l = 0; l < Used(g); ++l) {
     const int64_t c = g.channel + l;
     f.mean.at[l] = mean[c];
-    f.scale.at[l] =
-        static_cast<float>(args.parameters[kWeight][c] / std::sqrt(variance[c] + geometry_.epsilon));
+    f.scale.at[l] = static_cast<float>(args.parameters[kWeight][c] /
+                                       std::sqrt(variance[c] + geometry_.epsilon));
     f.offset.at[l] = args.parameters[kBias][c];
   }
   Piece piece, added_piece;

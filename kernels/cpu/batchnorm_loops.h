@@ -1,5 +1,5 @@
-// What batch norm's loops work on: a value's channels in groups, their sums in double, and what each
-// channel is scaled by. Private to kernels/cpu.
+// What batch norm's loops work on: a value's channels in groups, their sums in double, and what
+// each channel is scaled by. Private to kernels/cpu.
 #ifndef STARLING_KERNELS_CPU_BATCHNORM_LOOPS_H_
 #define STARLING_KERNELS_CPU_BATCHNORM_LOOPS_H_
 
@@ -33,8 +33,8 @@ struct Sums {
   alignas(64) double plain[16] = {}, product[16] = {};
 };
 
-// The value's channels in groups, in whatever format. With points side by side (plain planes) a group
-// is one channel.
+// The value's channels in groups, in whatever format. With points side by side (plain planes) a
+// group is one channel.
 std::vector<Group> GroupsOf(const Shape& shape, ValueFormat format);
 
 // Points of a group, `stride` floats apart.
@@ -43,7 +43,8 @@ struct Points {
   int64_t stride;
 };
 
-// plain[l] += a - shift_a, product[l] += (a - shift_a)(b - shift_b), over `points` of `width` channels.
+// plain[l] += a - shift_a, product[l] += (a - shift_a)(b - shift_b), over `points` of `width`
+// channels.
 void SumPoints(int64_t width, Points a, Points b, const Row& shift_a, const Row& shift_b,
                int64_t points, Sums* sums);
 
@@ -55,8 +56,8 @@ struct Factors {
 // y = (x - mean) * scale + offset, for `points` of `width` channels; y's are as far apart as x's.
 void Normalize(Points x, const Factors& f, int64_t points, int64_t width, float* y);
 
-// dx = (dy - offset - (x - mean) * slope) * scale; dx's are as far apart as x's. `dy` and `dx` may be
-// one.
+// dx = (dy - offset - (x - mean) * slope) * scale; dx's are as far apart as x's. `dy` and `dx` may
+// be one.
 void Denormalize(Points x, Points dy, const Factors& f, int64_t points, int64_t width, float* dx);
 
 }  // namespace starling

@@ -6,8 +6,8 @@ namespace starling {
 namespace {
 
 using dnnl::algorithm;
-using dnnl::prop_kind;
 using dnnl::memory;
+using dnnl::prop_kind;
 using Conv = dnnl::convolution_forward;
 using ConvData = dnnl::convolution_backward_data;
 using ConvWeights = dnnl::convolution_backward_weights;
@@ -140,10 +140,10 @@ void Convolution::PlanBackwardWeights(const dnnl::engine& engine, ScratchPlan& p
   const ConvWeights::primitive_desc pd = WithAlgorithm(winograd_, [&](algorithm how) {
     const ConvWeights::desc desc =
         geometry_.plane.bias
-            ? ConvWeights::desc(how, AnyDesc(src_), gradient, PlainDesc(bias_),
-                                AnyDesc(dst_), strides_, dilates_, padding_, padding_)
-            : ConvWeights::desc(how, AnyDesc(src_), gradient, AnyDesc(dst_), strides_,
-                                dilates_, padding_, padding_);
+            ? ConvWeights::desc(how, AnyDesc(src_), gradient, PlainDesc(bias_), AnyDesc(dst_),
+                                strides_, dilates_, padding_, padding_)
+            : ConvWeights::desc(how, AnyDesc(src_), gradient, AnyDesc(dst_), strides_, dilates_,
+                                padding_, padding_);
     return ConvWeights::primitive_desc(desc, DefaultAttr(), engine, forward_pd_);
   });
   WantFast(spec_.type, pd);
@@ -199,12 +199,12 @@ void Convolution::RunBackward(const BackwardArgs& args, const CpuStream& stream)
 bool FavoursWinograd(const Geometry2d& p) {
   constexpr int64_t kTile = 4, kTilesMin = 64, kChannelsMin = 32, kVector = 16;
   const auto ones = [](int64_t height, int64_t width) { return height == 1 && width == 1; };
-  const int64_t tiles = p.batch * ((p.out_height + kTile - 1) / kTile) *
-                        ((p.out_width + kTile - 1) / kTile);
+  const int64_t tiles =
+      p.batch * ((p.out_height + kTile - 1) / kTile) * ((p.out_width + kTile - 1) / kTile);
   return p.kernel_height == 3 && p.kernel_width == 3 && p.groups == 1 &&
          ones(p.stride_height, p.stride_width) && ones(p.dilation_height, p.dilation_width) &&
-         std::min(p.in_channels, p.out_channels) >= kChannelsMin &&
-         p.in_channels % kVector == 0 && p.out_channels % kVector == 0 && tiles >= kTilesMin;
+         std::min(p.in_channels, p.out_channels) >= kChannelsMin && p.in_channels % kVector == 0 &&
+         p.out_channels % kVector == 0 && tiles >= kTilesMin;
 }
 
 CpuKernelPtr MakeConvolution(const OperatorSpec& spec, const OperatorGeometry& geometry,

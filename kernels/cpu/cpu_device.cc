@@ -57,8 +57,7 @@ class CpuDevice : public Device {
       : engine_(dnnl::engine::kind::cpu, 0),
         isa_(IsaName(dnnl::get_effective_cpu_isa())),
         multiplies_bf16_(MultipliesBf16(dnnl::get_effective_cpu_isa())),
-        multiplies_matrices_(dnnl::get_effective_cpu_isa() ==
-                             dnnl::cpu_isa::avx512_core_amx) {}
+        multiplies_matrices_(dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_amx) {}
 
   std::string name() const override { return "cpu"; }
   std::string instruction_set() const override { return isa_; }
@@ -224,8 +223,8 @@ CpuKernelPtr CpuDevice::MakePlain(const OperatorSpec& spec, CpuKernelPtr kernel)
 }
 
 // The operators that read and write two bytes themselves: our batch norm, and in bf16 those that
-// oneDNN computes by the CPU's own instructions, or moves. nullptr: it is none of them, or of a shape
-// that is faster in fp32 behind conversions.
+// oneDNN computes by the CPU's own instructions, or moves. nullptr: it is none of them, or of a
+// shape that is faster in fp32 behind conversions.
 CpuKernelPtr CpuDevice::MakeNative(const OperatorSpec& spec,
                                    const OperatorGeometry& geometry) const {
   if (spec.type == DataType::kFp32) return nullptr;
@@ -238,8 +237,8 @@ CpuKernelPtr CpuDevice::MakeNative(const OperatorSpec& spec,
     return MakeBatchNorm(spec, geometry, engine_);
   }
   if (spec.type != DataType::kBf16 || !multiplies_bf16_) return nullptr;
-  // Without matrix instructions bf16 has twice fp32's products at best, and Winograd's algorithm, which
-  // oneDNN has in fp32 alone, needs less than half of them.
+  // Without matrix instructions bf16 has twice fp32's products at best, and Winograd's algorithm,
+  // which oneDNN has in fp32 alone, needs less than half of them.
   if (geometry.op == Op::kConv2d && !multiplies_matrices_ && FavoursWinograd(geometry.plane)) {
     return nullptr;
   }
@@ -289,8 +288,10 @@ absl::StatusOr<std::unique_ptr<OperatorKernel>> CpuDevice::CreateOperator(
   if (!geometry.ok()) return geometry.status();
   if (absl::Status status = CheckFormats(spec, *geometry); !status.ok()) return status;
   if (geometry->gelu) {
-    return absl::UnimplementedError(absl::StrCat("operator '", spec.name, "' (linear): the CPU has no "
-                                                 "kernel with GELU behind it, expected two operators"));
+    return absl::UnimplementedError(
+        absl::StrCat("operator '", spec.name,
+                     "' (linear): the CPU has no "
+                     "kernel with GELU behind it, expected two operators"));
   }
   if (spec.kernel_threads > omp_get_thread_limit()) {
     return absl::FailedPreconditionError(

@@ -25,10 +25,11 @@ class GatherRows : public CpuKernel {
     for (int64_t r = 0; r < geometry_.rows; ++r) {
       if (InRange(indices[r])) continue;
       const int64_t sample = geometry_.rows / geometry_.batch;
-      return absl::OutOfRangeError(absl::StrCat(
-          "operator '", spec_.name, "' (", spec_.op, "): position ", r % sample, " of sample ",
-          r / sample, " in its micro-batch holds ", indices[r], ", expected 0 to ",
-          geometry_.inputs - 1, " (the table's rows): use data of this vocabulary, or a larger table"));
+      return absl::OutOfRangeError(
+          absl::StrCat("operator '", spec_.name, "' (", spec_.op, "): position ", r % sample,
+                       " of sample ", r / sample, " in its micro-batch holds ", indices[r],
+                       ", expected 0 to ", geometry_.inputs - 1,
+                       " (the table's rows): use data of this vocabulary, or a larger table"));
     }
     return absl::OkStatus();
   }

@@ -69,14 +69,13 @@ class GlobalAvgPool : public CpuKernel {
   void ForEachBlock(Fn fn) const {
     const int64_t blocks = (channels_ + lanes_ - 1) / lanes_;
     const int64_t all = geometry_.batch * blocks;
-    ParallelRanges(spec_.kernel_threads, all, all * points_ * lanes_,
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t i = begin; i < end; ++i) {
-                       const int64_t c = i % blocks * lanes_;
-                       fn(i * points_ * lanes_, i / blocks * channels_ + c,
-                          std::min(lanes_, channels_ - c));
-                     }
-                   });
+    ParallelRanges(
+        spec_.kernel_threads, all, all * points_ * lanes_, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            const int64_t c = i % blocks * lanes_;
+            fn(i * points_ * lanes_, i / blocks * channels_ + c, std::min(lanes_, channels_ - c));
+          }
+        });
   }
 
   const int64_t channels_, points_, lanes_;

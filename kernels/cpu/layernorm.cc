@@ -68,21 +68,21 @@ class LayerNorm : public CpuKernel {
     float* const y = static_cast<float*>(args.output);
     float* const saved = spec_.training ? static_cast<float*>(args.saved) : nullptr;
     const double count = static_cast<double>(width_);
-    ParallelRanges(
-        spec_.kernel_threads, geometry_.rows, geometry_.rows * width_,
-        [&](int64_t begin, int64_t end) {
-          for (int64_t r = begin; r < end; ++r) {
-            const float* const row = x + r * width_;
-            const float mean = static_cast<float>(SumOf(row, width_) / count);
-            const double variance = SumOfSquares(row, mean, width_) / count;
-            const float inverse = static_cast<float>(1 / std::sqrt(variance + geometry_.epsilon));
-            NormalizeRow(row, mean, inverse, args.parameters[0], args.parameters[1],
-                         y + r * width_, width_);
-            if (saved == nullptr) continue;
-            saved[2 * r] = mean;
-            saved[2 * r + 1] = inverse;
-          }
-        });
+    ParallelRanges(spec_.kernel_threads, geometry_.rows, geometry_.rows * width_,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t r = begin; r < end; ++r) {
+                       const float* const row = x + r * width_;
+                       const float mean = static_cast<float>(SumOf(row, width_) / count);
+                       const double variance = SumOfSquares(row, mean, width_) / count;
+                       const float inverse =
+                           static_cast<float>(1 / std::sqrt(variance + geometry_.epsilon));
+                       NormalizeRow(row, mean, inverse, args.parameters[0], args.parameters[1],
+                                    y + r * width_, width_);
+                       if (saved == nullptr) continue;
+                       saved[2 * r] = mean;
+                       saved[2 * r + 1] = inverse;
+                     }
+                   });
   }
 
   void RunBackward(const BackwardArgs& args, const CpuStream&) override {

@@ -75,8 +75,8 @@ void Linear::PlanBackward(const dnnl::engine& engine) {
   const Inner::primitive_desc forward(  // a hint that backward's descriptors ask for
       Inner::desc(prop_kind::forward_training, factor_in_, factor_weights_, factor_out_),
       DefaultAttr(), engine);
-  const InnerData::primitive_desc data_pd(
-      InnerData::desc(rows_in_, factor_weights_, factor_out_), DefaultAttr(), engine, forward);
+  const InnerData::primitive_desc data_pd(InnerData::desc(rows_in_, factor_weights_, factor_out_),
+                                          DefaultAttr(), engine, forward);
   WantFast(spec_.type, data_pd);
   data_ = DnnlCall(InnerData(data_pd), data_pd, engine, plan);
   data_.Add(DNNL_ARG_DIFF_DST, factor_out_);
@@ -85,9 +85,9 @@ void Linear::PlanBackward(const dnnl::engine& engine) {
   data_out_ = StageIn(rows_out_, factor_out_, engine, plan);
   data_weights_ = StageIn(weights_, factor_weights_, engine, plan);
 
-  const InnerWeights::desc desc =
-      geometry_.bias ? InnerWeights::desc(factor_in_, weights_, bias_, factor_out_)
-                     : InnerWeights::desc(factor_in_, weights_, factor_out_);
+  const InnerWeights::desc desc = geometry_.bias
+                                      ? InnerWeights::desc(factor_in_, weights_, bias_, factor_out_)
+                                      : InnerWeights::desc(factor_in_, weights_, factor_out_);
   const InnerWeights::primitive_desc grad_pd(desc, DefaultAttr(), engine, forward);
   WantFast(spec_.type, grad_pd);
   grad_ = DnnlCall(InnerWeights(grad_pd), grad_pd, engine, plan);

@@ -10,7 +10,8 @@
 
 namespace starling {
 
-// Sixteen floats, at any float's address: one register of AVX-512, and lanes of their own elsewhere.
+// Sixteen floats, at any float's address: one register of AVX-512, and lanes of their own
+// elsewhere.
 typedef float Lanes16 __attribute__((vector_size(64), aligned(4), may_alias));
 inline constexpr int64_t kLanes = 16;
 

@@ -16,8 +16,8 @@ MemoryDesc Transposed(const MemoryDesc& desc) {
   return desc.permute_axes(axes);
 }
 
-// Y = A B, with A [N, M, K], B [N, K, L] or its transpose, Y [N, M, L]: dA = dY B^T, dB = A^T dY, or
-// (B transposed) dY^T A. Leading dimensions are one.
+// Y = A B, with A [N, M, K], B [N, K, L] or its transpose, Y [N, M, L]: dA = dY B^T, dB = A^T dY,
+// or (B transposed) dY^T A. Leading dimensions are one.
 class MatMul : public CpuKernel {
  public:
   MatMul(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine)

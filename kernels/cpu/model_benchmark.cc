@@ -223,7 +223,8 @@ void Net::Backward(Node& node) {
   node.backward_ms += ProcessorMilliseconds() - begin;
 }
 
-// ---- The models ----------------------------------------------------------------------------------
+// ---- The models
+// ----------------------------------------------------------------------------------
 
 int64_t Dim(const Net& net, int value, int axis) { return net.shape(value)[axis]; }
 
@@ -286,7 +287,8 @@ int BasicBlock(Net& net, int x, int64_t channels, int64_t stride) {
 
 std::unique_ptr<Net> Resnet18() {
   auto net = std::make_unique<Net>(16);
-  int x = Same(*net, "relu", {BatchNorm(*net, Conv(*net, net->FloatInput({3, 32, 32}), 64, 3, 1, 1))});
+  int x =
+      Same(*net, "relu", {BatchNorm(*net, Conv(*net, net->FloatInput({3, 32, 32}), 64, 3, 1, 1))});
   for (int64_t channels : {64, 128, 256, 512}) {
     x = BasicBlock(*net, x, channels, channels == 64 ? 1 : 2);
     x = BasicBlock(*net, x, channels, 1);
@@ -312,9 +314,9 @@ std::unique_ptr<Net> Mobilenet() {
   struct Stage {
     int64_t expansion, channels, blocks, stride;
   };
-  for (const Stage& s : {Stage{1, 16, 1, 1}, Stage{6, 24, 2, 1}, Stage{6, 32, 3, 2},
-                         Stage{6, 64, 4, 2}, Stage{6, 96, 3, 1}, Stage{6, 160, 3, 2},
-                         Stage{6, 320, 1, 1}}) {
+  for (const Stage& s :
+       {Stage{1, 16, 1, 1}, Stage{6, 24, 2, 1}, Stage{6, 32, 3, 2}, Stage{6, 64, 4, 2},
+        Stage{6, 96, 3, 1}, Stage{6, 160, 3, 2}, Stage{6, 320, 1, 1}}) {
     for (int64_t i = 0; i < s.blocks; ++i) {
       x = InvertedResidual(*net, x, s.channels, i == 0 ? s.stride : 1, s.expansion);
     }
@@ -339,8 +341,8 @@ int Block(Net& net, int x, int64_t heads) {
   }
   const int y = Same(net, "attention", parts, {{"heads", heads}, {"causal", int64_t{1}}});
   x = Same(net, "add", {x, Linear(net, y, width)});
-  const int z = Same(net, "gelu", {Linear(net, LayerNorm(net, x), 4 * width)},
-                     {{"approximate", int64_t{1}}});
+  const int z =
+      Same(net, "gelu", {Linear(net, LayerNorm(net, x), 4 * width)}, {{"approximate", int64_t{1}}});
   return Same(net, "add", {x, Linear(net, z, width)});
 }
 
@@ -369,10 +371,11 @@ constexpr Model kModels[] = {
     {"gpt", "6 layers of width 192, 6 heads, 128 tokens, batch 16", Gpt},
 };
 
-// ---- What it prints ------------------------------------------------------------------------------
+// ---- What it prints
+// ------------------------------------------------------------------------------
 
-double SamplesPerSecond(const Model& model, int lanes, double seconds,
-                        std::unique_ptr<Net>* first, int* steps) {
+double SamplesPerSecond(const Model& model, int lanes, double seconds, std::unique_ptr<Net>* first,
+                        int* steps) {
   std::vector<std::unique_ptr<Net>> nets;
   for (int i = 0; i < lanes; ++i) {
     nets.push_back(model.make());
@@ -413,9 +416,9 @@ void Print(const Model& model, int lanes, double seconds) {
     costs[node.op].forward += forward;
     costs[node.op].backward += backward;
     total += forward + backward;
-    slowest.emplace_back(forward + backward,
-                         absl::StrCat(node.name, " [", absl::StrJoin(net->shape(node.output), ","),
-                                      "]"));
+    slowest.emplace_back(
+        forward + backward,
+        absl::StrCat(node.name, " [", absl::StrJoin(net->shape(node.output), ","), "]"));
   }
   std::printf("%s (%s), %d lanes: %.1f samples/s, %.1f a second of one processor\n", model.name,
               model.meaning, lanes, rate, 1e3 * static_cast<double>(net->batch()) / total);

@@ -50,8 +50,7 @@ void CopyRuns(int64_t outer, int64_t run, const float* from, int64_t from_stride
 class Concat : public CpuKernel {
  public:
   Concat(const OperatorSpec& spec, const OperatorGeometry& geometry)
-      : CpuKernel(spec, geometry),
-        whole_(RunsOf(spec.output_shape, input_format_, geometry.axis)) {
+      : CpuKernel(spec, geometry), whole_(RunsOf(spec.output_shape, input_format_, geometry.axis)) {
     SetOutput(input_format_, *DescOf(spec.output_shape, input_format_));
     for (const Shape& shape : spec.input_shapes) {
       parts_.push_back(RunsOf(shape, input_format_, geometry.axis));
@@ -170,8 +169,8 @@ class Reorder : public CpuKernel {
     return input_desc_.permute_axes(permutation);
   }
 
-  static DnnlCall MakeCall(const MemoryDesc& from, const MemoryDesc& to,
-                           const dnnl::engine& engine, ScratchPlan& plan) {
+  static DnnlCall MakeCall(const MemoryDesc& from, const MemoryDesc& to, const dnnl::engine& engine,
+                           ScratchPlan& plan) {
     const dnnl::reorder::primitive_desc pd(engine, from, engine, to, DefaultAttr());
     DnnlCall call(dnnl::reorder(pd), pd, engine, plan);
     call.Add(DNNL_ARG_FROM, from);

@@ -134,8 +134,7 @@ void Staging::Out(void* data, const CpuStream& stream, void* workspace) {
 CpuKernel::CpuKernel(const OperatorSpec& spec, const OperatorGeometry& geometry)
     : spec_(spec), geometry_(geometry) {
   for (size_t i = 0; i < spec.input_shapes.size(); ++i) {
-    const ValueFormat format =
-        spec.input_formats.empty() ? ValueFormat{} : spec.input_formats[i];
+    const ValueFormat format = spec.input_formats.empty() ? ValueFormat{} : spec.input_formats[i];
     const MemoryDesc desc = *DescOf(spec.input_shapes[i], format);
     if (i == 0) {
       input_format_ = format;

@@ -16,8 +16,8 @@
 #include "kernels/device.h"
 #include "kernels/geometry.h"
 
-// A function in one version per instruction set, chosen when the program starts. Only for arithmetic
-// whose order the source fixes: every version gives the same bits.
+// A function in one version per instruction set, chosen when the program starts. Only for
+// arithmetic whose order the source fixes: every version gives the same bits.
 #if defined(__x86_64__) && !defined(STARLING_SANITIZED)
 #define STARLING_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -51,8 +51,8 @@ class CpuStream : public Stream {
 // whatever OMP_NUM_THREADS, OMP_DYNAMIC or OMP_MAX_ACTIVE_LEVELS say. Cheap when nothing changed.
 void UseKernelThreads(int threads);
 
-// The layouts that values may have on the CPU: the low byte of ValueFormat::id. Above it is the type
-// that their numbers are stored in, 0 for fp32.
+// The layouts that values may have on the CPU: the low byte of ValueFormat::id. Above it is the
+// type that their numbers are stored in, 0 for fp32.
 enum CpuFormat : uint32_t { kPlain = 0, kChannelsLast = 1, kBlocked8 = 2, kBlocked16 = 3 };
 
 DataType StoredType(ValueFormat format);

@@ -5,12 +5,13 @@
 namespace starling {
 namespace {
 
-using dnnl::prop_kind;
 using dnnl::memory;
+using dnnl::prop_kind;
 using Pool = dnnl::pooling_v2_forward;
 using PoolBackward = dnnl::pooling_v2_backward;
 
-// Keeps its input's format, and its type. Maximum: `saved` is oneDNN's workspace, the positions of the maxima.
+// Keeps its input's format, and its type. Maximum: `saved` is oneDNN's workspace, the positions of
+// the maxima.
 class Pooling : public CpuKernel {
  public:
   Pooling(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine);

@@ -23,9 +23,9 @@ class Stored : public OperatorKernel {
   struct Value {
     DataType type = DataType::kFp32;
     int64_t count = 0;
-    size_t forward = 0;        // offset, unless it is stored in fp32
-    size_t backward = 0;       // likewise; where backward reads it
-    size_t gradient = 0;       // likewise
+    size_t forward = 0;   // offset, unless it is stored in fp32
+    size_t backward = 0;  // likewise; where backward reads it
+    size_t gradient = 0;  // likewise
     bool wide() const { return type == DataType::kFp32; }
     size_t bytes() const { return static_cast<size_t>(count) * DataTypeBytes(type); }
     size_t wide_bytes() const { return static_cast<size_t>(count) * sizeof(float); }

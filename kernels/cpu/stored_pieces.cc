@@ -95,8 +95,7 @@ StoredPieces::StoredPieces(const OperatorSpec& spec, int64_t count,
   const OperatorKernel& piece = *workers_[0].whole;
   ValueFormat layout;
   for (size_t i = 0; i < inputs; ++i) {
-    const ValueFormat format =
-        spec.input_formats.empty() ? ValueFormat() : spec.input_formats[i];
+    const ValueFormat format = spec.input_formats.empty() ? ValueFormat() : spec.input_formats[i];
     if (i == 0) layout = LayoutOf(format);
     types_.push_back(StoredType(format));
     input_bytes_.push_back(count * DataTypeBytes(types_[i]));

@@ -34,8 +34,8 @@ STARLING_INLINE float VectorExp(float x) {
 
 STARLING_INLINE float VectorSigmoid(float x) { return 1.0f / (1.0f + VectorExp(-x)); }
 
-// Relative error below 1e-6: an odd rational minimax function on [-7.9, 7.9], beyond which tanh is 1
-// in float.
+// Relative error below 1e-6: an odd rational minimax function on [-7.9, 7.9], beyond which tanh is
+// 1 in float.
 STARLING_INLINE float VectorTanh(float x) {
   x = x < -7.90531110763549805f ? -7.90531110763549805f : x;
   x = x > 7.90531110763549805f ? 7.90531110763549805f : x;

@@ -68,9 +68,9 @@ class AttentionKernel : public CudaKernel {
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
     for (int64_t n = 0; n < geometry_.batch; ++n) {
       STARLING_RETURN_IF_ERROR(Weights(args.inputs, n, args.workspace, stream));
-      STARLING_RETURN_IF_ERROR(output_->Run(
-          PieceAt(args.workspace, weights_), Input(args.inputs, kValue, n),
-          At(args.output, OutputIndex(n)), nullptr, Scratch(args.workspace), stream));
+      STARLING_RETURN_IF_ERROR(
+          output_->Run(PieceAt(args.workspace, weights_), Input(args.inputs, kValue, n),
+                       At(args.output, OutputIndex(n)), nullptr, Scratch(args.workspace), stream));
     }
     return absl::OkStatus();
   }
@@ -139,9 +139,9 @@ class AttentionKernel : public CudaKernel {
     float* const scores = PieceAt<float>(workspace, float_);
     STARLING_RETURN_IF_ERROR(scores_->Run(Input(inputs, kQuery, n), Input(inputs, kKey, n), scores,
                                           nullptr, Scratch(workspace), stream));
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchSoftmax(
-        scores, geometry_.causal, geometry_.rows, geometry_.heads * geometry_.rows, geometry_.rows,
-        element(), PieceAt(workspace, weights_), stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchSoftmax(scores, geometry_.causal, geometry_.rows, geometry_.heads * geometry_.rows,
+                      geometry_.rows, element(), PieceAt(workspace, weights_), stream.get()));
     return absl::OkStatus();
   }
 

@@ -67,9 +67,10 @@ inline bool ScratchIsAligned(const AttentionKey& key) {
   return key.samples * key.heads * key.positions % 4 == 0;
 }
 
-// The oldest cuDNN whose attention, forward and backward, works on what a call hands over and nothing
-// else: before 9.6 the front end clears sums in each call, and up to 9.15, where positions are no
-// multiple of 128, it copies their number there; for both it looks for a libcudart that we do not load.
+// The oldest cuDNN whose attention, forward and backward, works on what a call hands over and
+// nothing else: before 9.6 the front end clears sums in each call, and up to 9.15, where positions
+// are no multiple of 128, it copies their number there; for both it looks for a libcudart that we
+// do not load.
 inline size_t OldestCudnn(const AttentionKey& key) {
   return key.positions % 128 == 0 ? 90600 : 91600;
 }

@@ -56,7 +56,7 @@ TEST(AttentionKeyTest, WhatChangesThePlanChangesTheKey) {
   OperatorGeometry other = Some();
   other.causal = true;
   keys.insert(KeyOf(other, 4, Element::kHalf, true, false));
-  for (int64_t OperatorGeometry::* field :
+  for (int64_t OperatorGeometry::*field :
        {&OperatorGeometry::rows, &OperatorGeometry::inputs, &OperatorGeometry::heads}) {
     other = Some();
     other.*field *= 2;

@@ -150,9 +150,9 @@ cudaError_t LaunchBatchStatistics(Element element, const void* x, const ColumnPl
   return WithType(element, [&](auto zero) {
     using T = decltype(zero);
     const T* const values = static_cast<const T*>(x);
-    return SumColumns(
-        plan, ShiftedPair<T>{values, plan.columns},
-        StoreStatistics<T>{values, static_cast<double>(plan.rows), epsilon, to}, workspace, stream);
+    return SumColumns(plan, ShiftedPair<T>{values, plan.columns},
+                      StoreStatistics<T>{values, static_cast<double>(plan.rows), epsilon, to},
+                      workspace, stream);
   });
 }
 

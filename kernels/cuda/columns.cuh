@@ -20,8 +20,8 @@ __global__ void ColumnChunksKernel(ColumnPlan plan, Pair pair, Two* partial) {
   __shared__ Two sums[kTileRows][kTileColumns];
   const int64_t column = int64_t{blockIdx.x} * kTileColumns + threadIdx.x;
   const int64_t begin = blockIdx.y * plan.rows_per_chunk;
-  const int64_t end = begin + plan.rows_per_chunk < plan.rows ? begin + plan.rows_per_chunk
-                                                               : plan.rows;
+  const int64_t end =
+      begin + plan.rows_per_chunk < plan.rows ? begin + plan.rows_per_chunk : plan.rows;
   Two sum = {0, 0};
   if (column < plan.columns) {
     for (int64_t row = begin + threadIdx.y; row < end; row += kTileRows) {

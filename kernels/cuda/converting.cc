@@ -11,8 +11,8 @@ absl::Status Convert(const Shape& shape, const Format& from_format, const void* 
                      const Format& to_format, void* to, CudaStream& stream) {
   const int64_t count = ElementCount(shape);
   if (from_format.channels_last == to_format.channels_last) {
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchCast(from_format.element, from, to_format.element, to,
-                                             count, stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchCast(from_format.element, from, to_format.element, to, count, stream.get()));
     return absl::OkStatus();
   }
   const int64_t channels = shape[1], points = shape[2] * shape[3];

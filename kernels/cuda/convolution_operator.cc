@@ -1,6 +1,6 @@
 // Convolution: cuDNN's. In bfloat16 and half with channels last, on tensor cores; in float
-// row-major, where cuDNN has plans that round nothing; tf32 allows the others, too. What it has no plan
-// for goes by kernels of our own.
+// row-major, where cuDNN has plans that round nothing; tf32 allows the others, too. What it has no
+// plan for goes by kernels of our own.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -35,7 +35,8 @@ class ConvolutionKernel : public CudaKernel {
                                        {.tf32 = spec_.tf32, .tune = spec_.tune});
       auto found = cudnn.Plan(key);
       if (!absl::IsUnimplemented(found.status())) return found;
-      absl::StrAppend(&slower_because_, slower_because_.empty() ? "convolution by its definition: " : "; ",
+      absl::StrAppend(&slower_because_,
+                      slower_because_.empty() ? "convolution by its definition: " : "; ",
                       PassText(pass), ": ", found.status().message());
       return MakeDirectConvolution(key);
     };
@@ -66,9 +67,9 @@ class ConvolutionKernel : public CudaKernel {
                                            PieceAt(args.workspace, weight_), args.output,
                                            PieceAt(args.workspace, scratch_), stream));
     if (!p_.bias) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchAddToChannels(
-        element(), args.output, args.parameters[1], p_.batch, p_.out_channels, out_points(),
-        plan_.output.channels_last, stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchAddToChannels(element(), args.output, args.parameters[1],
+                                                      p_.batch, p_.out_channels, out_points(),
+                                                      plan_.output.channels_last, stream.get()));
     return absl::OkStatus();
   }
 
@@ -82,8 +83,8 @@ class ConvolutionKernel : public CudaKernel {
           input_gradient_->Run(args.grad_inputs[0], weight, dy, scratch, stream));
     }
     if (args.grad_parameters[0] != nullptr) {
-      STARLING_RETURN_IF_ERROR(weight_gradient_->Run(const_cast<void*>(args.inputs[0]), weight, dy,
-                                                     scratch, stream));
+      STARLING_RETURN_IF_ERROR(
+          weight_gradient_->Run(const_cast<void*>(args.inputs[0]), weight, dy, scratch, stream));
       STARLING_RETURN_IF_ERROR(StoreWeightGradient(weight, args.grad_parameters[0], stream));
     }
     if (!p_.bias || args.grad_parameters[1] == nullptr) return absl::OkStatus();
@@ -94,8 +95,8 @@ class ConvolutionKernel : public CudaKernel {
                                                     p_.out_channels, out_points(), stream.get()));
       last = turned;
     }
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(
-        element(), last, columns(), args.grad_parameters[1], scratch, stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), last, columns(),
+                                                   args.grad_parameters[1], scratch, stream.get()));
     return absl::OkStatus();
   }
 

@@ -8,9 +8,17 @@ namespace starling::cuda {
 namespace {
 
 Geometry2d Some() {
-  return {.batch = 2, .in_channels = 4, .in_height = 8, .in_width = 9, .out_channels = 6,
-          .out_height = 3, .out_width = 4, .kernel_height = 3, .kernel_width = 2,
-          .stride_height = 2, .groups = 2};
+  return {.batch = 2,
+          .in_channels = 4,
+          .in_height = 8,
+          .in_width = 9,
+          .out_channels = 6,
+          .out_height = 3,
+          .out_width = 4,
+          .kernel_height = 3,
+          .kernel_width = 2,
+          .stride_height = 2,
+          .groups = 2};
 }
 
 TEST(ConvolutionKeyTest, ShapesComeFromTheGeometry) {
@@ -21,12 +29,13 @@ TEST(ConvolutionKeyTest, ShapesComeFromTheGeometry) {
 }
 
 TEST(ConvolutionKeyTest, WhatChangesThePlanChangesTheKey) {
-  std::set<ConvolutionKey> keys = {KeyOf(Some(), Pass::kForward, Element::kHalf, true),
-                                   KeyOf(Some(), Pass::kInputGradient, Element::kHalf, true),
-                                   KeyOf(Some(), Pass::kForward, Element::kFloat, true),
-                                   KeyOf(Some(), Pass::kForward, Element::kHalf, false),
-                                   KeyOf(Some(), Pass::kForward, Element::kHalf, true, {.tune = true})};
-  for (int64_t Geometry2d::* field :
+  std::set<ConvolutionKey> keys = {
+      KeyOf(Some(), Pass::kForward, Element::kHalf, true),
+      KeyOf(Some(), Pass::kInputGradient, Element::kHalf, true),
+      KeyOf(Some(), Pass::kForward, Element::kFloat, true),
+      KeyOf(Some(), Pass::kForward, Element::kHalf, false),
+      KeyOf(Some(), Pass::kForward, Element::kHalf, true, {.tune = true})};
+  for (int64_t Geometry2d::*field :
        {&Geometry2d::batch, &Geometry2d::in_height, &Geometry2d::in_width,
         &Geometry2d::out_channels, &Geometry2d::kernel_height, &Geometry2d::stride_width,
         &Geometry2d::padding_height, &Geometry2d::dilation_width, &Geometry2d::groups}) {

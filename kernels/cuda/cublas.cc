@@ -35,7 +35,8 @@ cublasLtEpilogue_t EpilogueOf(const GemmSpec& spec) {
 
 absl::Status Missing(const std::string& what) {
   return absl::FailedPreconditionError(
-      absl::StrCat(what, ": cuBLAS of CUDA 13 is needed: install it, or put its folder into "
+      absl::StrCat(what,
+                   ": cuBLAS of CUDA 13 is needed: install it, or put its folder into "
                    "LD_LIBRARY_PATH"));
 }
 
@@ -48,8 +49,8 @@ absl::StatusOr<std::shared_ptr<const CublasLt>> CublasLt::Load() {
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Missing(dlerror());
   const std::shared_ptr<CublasLt> made(new CublasLt());
-#define STARLING_FIND(name)                                                                \
-  made->name = reinterpret_cast<decltype(made->name)>(dlsym(library, "cublasLt" #name));   \
+#define STARLING_FIND(name)                                                              \
+  made->name = reinterpret_cast<decltype(made->name)>(dlsym(library, "cublasLt" #name)); \
   if (made->name == nullptr) return Missing(absl::StrCat(kLibrary, " has no cublasLt" #name));
   STARLING_CUBLASLT_FUNCTIONS(STARLING_FIND)
 #undef STARLING_FIND
@@ -145,9 +146,9 @@ absl::Status Gemm::Choose(const GemmSpec& spec) {
   const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(destroy)>
       preference(created, destroy);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-    return library_->Check(library_->MatmulPreferenceSetAttribute(created, attribute, &value,
-                                                                  sizeof(value)),
-                           "cublasLtMatmulPreferenceSetAttribute");
+    return library_->Check(
+        library_->MatmulPreferenceSetAttribute(created, attribute, &value, sizeof(value)),
+        "cublasLtMatmulPreferenceSetAttribute");
   };
   STARLING_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytesMax));
   // Not in place, where parts of a sum are added as they come.
@@ -165,8 +166,8 @@ absl::Status Gemm::Choose(const GemmSpec& spec) {
   const cublasStatus_t status = library_->MatmulAlgoGetHeuristic(
       library_->handle(), product_, first_, second_, result_, result_, created, 1, &best, &found);
   // An epilogue that it does not have for these types may be a value that it does not know.
-  const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
-                       (spec.gelu && status == CUBLAS_STATUS_INVALID_VALUE);
+  const bool refused =
+      status == CUBLAS_STATUS_NOT_SUPPORTED || (spec.gelu && status == CUBLAS_STATUS_INVALID_VALUE);
   if (refused || (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
     return absl::UnimplementedError(absl::StrCat("cuBLASLt has no algorithm for the product of ",
                                                  spec.m, " x ", spec.k, " and ", spec.k, " x ",

@@ -67,7 +67,8 @@ class Gemm {
   Gemm& operator=(const Gemm&) = delete;
 
   size_t workspace_bytes() const { return ScratchBytes(workspace_bytes_); }
-  // `bias` is null where the spec has none, and `sum`, which is aligned to 16 bytes, where it keeps none.
+  // `bias` is null where the spec has none, and `sum`, which is aligned to 16 bytes, where it keeps
+  // none.
   absl::Status Run(const void* a, const void* b, void* d, const void* bias, void* workspace,
                    CudaStream& stream, void* sum = nullptr);
 

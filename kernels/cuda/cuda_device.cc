@@ -63,9 +63,9 @@ class CudaDevice : public Device, public UpdatingDevice {
     if (status.ok()) return memory;
     if (!absl::IsResourceExhausted(status)) return status;
     STARLING_ASSIGN_OR_RETURN(const MemoryBytes left, Memory());
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for ", bytes, " bytes on ", name_, ": ", left.available, " of ",
-                     left.total, " are free"));
+    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes on ", name_,
+                                                     ": ", left.available, " of ", left.total,
+                                                     " are free"));
   }
   // Waits for what runs; nothing can be done about what fails here.
   void Free(void* memory) override { static_cast<void>(cudaFree(memory)); }
@@ -120,8 +120,8 @@ class CudaDevice : public Device, public UpdatingDevice {
     return absl::OkStatus();
   }
   absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) override {
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchAdd(Element::kFloat, to, from, to,
-                                            static_cast<int64_t>(elements), StreamOf(stream)));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchAdd(Element::kFloat, to, from, to, static_cast<int64_t>(elements), StreamOf(stream)));
     return absl::OkStatus();
   }
 
@@ -146,8 +146,7 @@ class CudaDevice : public Device, public UpdatingDevice {
             ? LaunchCountSigns(logits, static_cast<const float*>(labels), rows, judgement.labels,
                                correct, StreamOf(stream))
             : LaunchCountGreatest(logits, static_cast<const int32_t*>(labels), rows,
-                                  judgement.classes, judgement.labels, correct,
-                                  StreamOf(stream)));
+                                  judgement.classes, judgement.labels, correct, StreamOf(stream)));
     return absl::OkStatus();
   }
   DataType TypeOf(ValueFormat format) const override {
@@ -191,17 +190,16 @@ absl::StatusOr<std::vector<Format>> FormatsOf(const OperatorSpec& spec,
       formats[i] = *format;
       continue;
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "operator '", spec.name, "' (", spec.op, "), input ", i, ": ",
-        format.ok() ? "labels and indices must be plain" : format.status().message()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("operator '", spec.name, "' (", spec.op, "), input ", i, ": ",
+                     format.ok() ? "labels and indices must be plain" : format.status().message()));
   }
   return formats;
 }
 
 absl::StatusOr<CudaKernelPtr> Make(const OperatorSpec& spec, const OperatorGeometry& geometry,
                                    const FormatPlan& plan,
-                                   const std::shared_ptr<const CublasLt>& library,
-                                   Cudnn& cudnn) {
+                                   const std::shared_ptr<const CublasLt>& library, Cudnn& cudnn) {
   switch (geometry.op) {
     case Op::kRelu:
     case Op::kGelu:
@@ -237,8 +235,8 @@ absl::StatusOr<CudaKernelPtr> Make(const OperatorSpec& spec, const OperatorGeome
     }
     case Op::kConv2d: return MakeConvolution(spec, geometry, plan, cudnn);
   }
-  return absl::UnimplementedError(absl::StrCat(
-      "operator '", spec.name, "' (", spec.op, ") is not built for GPUs in this version"));
+  return absl::UnimplementedError(absl::StrCat("operator '", spec.name, "' (", spec.op,
+                                               ") is not built for GPUs in this version"));
 }
 
 absl::StatusOr<std::unique_ptr<OperatorKernel>> CudaDevice::CreateOperator(

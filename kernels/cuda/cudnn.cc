@@ -42,9 +42,9 @@ constexpr int kTimedRuns = 5, kCallsOfRun = 8;
 constexpr int kHopper = 90;
 
 absl::Status Lost(const std::string& text) {
-  return absl::UnavailableError(absl::StrCat(
-      "the GPU is lost to this process: ", text,
-      "; look at the system's log (Xid), and start the process again"));
+  return absl::UnavailableError(
+      absl::StrCat("the GPU is lost to this process: ", text,
+                   "; look at the system's log (Xid), and start the process again"));
 }
 
 absl::Status Said(fe::error_t error, const char* call) {
@@ -228,8 +228,7 @@ class PlannedGraph {
   }
 
   absl::Status ExecutePlan(int64_t plan, absl::Span<const Place> places, void* workspace,
-                           CudaStream& stream) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
+                           CudaStream& stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
     for (const Place& place : places) pointers_[place.tensor] = const_cast<void*>(place.memory);
     STARLING_RETURN_IF_ERROR(
         Said(fe::detail::set_stream(handle_->handle, stream.get()), "cudnnSetStream"));
@@ -275,12 +274,13 @@ class PlannedGraph {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
     std::vector<float> times;
     for (int run = 0; run <= kTimedRuns; ++run) {
-      // Launching one takes the host longer than a small convolution takes the GPU: behind the first of
-      // several, others wait already.
+      // Launching one takes the host longer than a small convolution takes the GPU: behind the
+      // first of several, others wait already.
       const int calls = run == 0 ? 1 : kCallsOfRun;
       bool ran = true;
       STARLING_RETURN_IF_ERROR(watch.Begin(stream));
-      for (int i = 0; i < calls; ++i) ran = ran && ExecutePlan(plan, places, workspace, stream).ok();
+      for (int i = 0; i < calls; ++i)
+        ran = ran && ExecutePlan(plan, places, workspace, stream).ok();
       STARLING_ASSIGN_OR_RETURN(const float milliseconds, watch.End(stream));
       if (!ran) return std::vector<float>();
       // The first loads the kernel, too.
@@ -304,7 +304,8 @@ class PlanOfConvolution : public ConvolutionPlan, private PlannedGraph {
     return Guarded([&] {
       Describe();
       std::vector<fe::NumericalNote_t> barred = {fe::NumericalNote_t::NONDETERMINISTIC};
-      if (key_.element == Element::kFloat) {  // tensor cores round its inputs to tf32; others, to less
+      // Tensor cores round its inputs to tf32; others, to less.
+      if (key_.element == Element::kFloat) {
         if (!key_.tf32) barred.push_back(fe::NumericalNote_t::TENSOR_CORE);
         barred.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
       }
@@ -405,10 +406,11 @@ class PlanOfAttention : public AttentionPlan, private PlannedGraph {
   size_t workspace_bytes() const override { return PlannedGraph::workspace_bytes(); }
 
   absl::Status Run(const AttentionValues& at, void* workspace, CudaStream& stream) const override {
-    const Place places[] = {{kQuery, at.query}, {kKey, at.key}, {kValue, at.value},
-                            {kOutput, at.output}, {kStatistics, at.statistics},
-                            {kGradOutput, at.grad_output}, {kGradQuery, at.grad_query},
-                            {kGradKey, at.grad_key}, {kGradValue, at.grad_value}};
+    const Place places[] = {{kQuery, at.query},           {kKey, at.key},
+                            {kValue, at.value},           {kOutput, at.output},
+                            {kStatistics, at.statistics}, {kGradOutput, at.grad_output},
+                            {kGradQuery, at.grad_query},  {kGradKey, at.grad_key},
+                            {kGradValue, at.grad_value}};
     const size_t used = key_.backward ? kGradValue : key_.statistics ? kStatistics : kOutput;
     return Execute(absl::MakeConstSpan(places, used), workspace, stream);
   }
@@ -416,7 +418,15 @@ class PlanOfAttention : public AttentionPlan, private PlannedGraph {
  private:
   // Forward has the first four or five, backward all.
   enum Tensor : int64_t {
-    kQuery = 1, kKey, kValue, kOutput, kStatistics, kGradOutput, kGradQuery, kGradKey, kGradValue
+    kQuery = 1,
+    kKey,
+    kValue,
+    kOutput,
+    kStatistics,
+    kGradOutput,
+    kGradQuery,
+    kGradKey,
+    kGradValue
   };
 
   TensorPtr Input(Tensor tensor) {
@@ -472,7 +482,8 @@ class CudnnOfFrontEnd : public Cudnn {
     void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       return absl::FailedPreconditionError(
-          absl::StrCat(dlerror(), ": cuDNN 9 for CUDA 13 is needed: install it, or put its folder "
+          absl::StrCat(dlerror(),
+                       ": cuDNN 9 for CUDA 13 is needed: install it, or put its folder "
                        "into LD_LIBRARY_PATH"));
     }
     STARLING_RETURN_IF_ERROR(CheckVersion(library, name));
@@ -533,9 +544,9 @@ class CudnnOfFrontEnd : public Cudnn {
     const size_t version = version_of == nullptr ? 0 : version_of();
     const size_t unit = version < 10000 ? 1000 : 10000;
     if (version / unit == kMajor) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat(name, " is cuDNN ", version / unit, ".", version % unit / 100, ", expected ",
-                     kMajor, ".x: install cuDNN 9 for CUDA 13"));
+    return absl::FailedPreconditionError(absl::StrCat(name, " is cuDNN ", version / unit, ".",
+                                                      version % unit / 100, ", expected ", kMajor,
+                                                      ".x: install cuDNN 9 for CUDA 13"));
   }
 
   const std::shared_ptr<Handle> handle_ = std::make_shared<Handle>();

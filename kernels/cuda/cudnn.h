@@ -31,8 +31,8 @@ struct AttentionValues {
   const void* query = nullptr;
   const void* key = nullptr;
   const void* value = nullptr;
-  void* output = nullptr;        // forward writes it, backward reads it
-  float* statistics = nullptr;   // the same; null: forward writes none
+  void* output = nullptr;       // forward writes it, backward reads it
+  float* statistics = nullptr;  // the same; null: forward writes none
   // Backward alone: read, and written.
   const void* grad_output = nullptr;
   void* grad_query = nullptr;
@@ -58,9 +58,9 @@ class Cudnn {
   virtual ~Cudnn() = default;
 
   // The plan of `key`, made when it is asked for first, which takes up to seconds. Plans add up in
-  // one order, and in float without rounding inputs, unless the key allows tf32. It is the heuristics'
-  // first; with key.tune the fastest of several, which run for that on memory allocated as long, if
-  // there is some. kUnimplemented: cuDNN has none.
+  // one order, and in float without rounding inputs, unless the key allows tf32. It is the
+  // heuristics' first; with key.tune the fastest of several, which run for that on memory allocated
+  // as long, if there is some. kUnimplemented: cuDNN has none.
   virtual absl::StatusOr<std::shared_ptr<const ConvolutionPlan>> Plan(
       const ConvolutionKey& key) = 0;
   // In bfloat16 and half. What cuDNN refuses is kUnimplemented, too.

@@ -1,5 +1,5 @@
-// What of cuDNN can be judged without a GPU: which library is taken, and whether the front end takes our
-// descriptions of convolutions.
+// What of cuDNN can be judged without a GPU: which library is taken, and whether the front end
+// takes our descriptions of convolutions.
 #include "kernels/cuda/cudnn.h"
 
 #include "gmock/gmock.h"
@@ -26,11 +26,28 @@ TEST(CudnnTest, AnotherMajorVersionIsRefused) {
 TEST(CudnnTest, DescriptionsOfConvolutionsAreTaken) {
   static_cast<void>(Cudnn::Load());  // without a GPU it cannot make a handle, but is loaded
   const Geometry2d shapes[] = {
-      {.batch = 2, .in_channels = 16, .in_height = 17, .in_width = 19, .out_channels = 16,
-       .out_height = 9, .out_width = 6, .kernel_height = 3, .kernel_width = 3, .stride_height = 2,
-       .stride_width = 3, .padding_height = 1},
-      {.batch = 2, .in_channels = 12, .in_height = 9, .in_width = 9, .out_channels = 18,
-       .out_height = 7, .out_width = 7, .kernel_height = 3, .kernel_width = 3, .groups = 3},
+      {.batch = 2,
+       .in_channels = 16,
+       .in_height = 17,
+       .in_width = 19,
+       .out_channels = 16,
+       .out_height = 9,
+       .out_width = 6,
+       .kernel_height = 3,
+       .kernel_width = 3,
+       .stride_height = 2,
+       .stride_width = 3,
+       .padding_height = 1},
+      {.batch = 2,
+       .in_channels = 12,
+       .in_height = 9,
+       .in_width = 9,
+       .out_channels = 18,
+       .out_height = 7,
+       .out_width = 7,
+       .kernel_height = 3,
+       .kernel_width = 3,
+       .groups = 3},
   };
   for (const Geometry2d& shape : shapes) {
     for (Pass pass : {Pass::kForward, Pass::kInputGradient, Pass::kWeightGradient}) {

@@ -1,6 +1,6 @@
 // Convolution by its definition, for what cuDNN has no plan for: in any layout, of any groups and
-// dilation, many times slower than a plan. Kernels order work on a stream and return the launch's error.
-// Pointers are device memory.
+// dilation, many times slower than a plan. Kernels order work on a stream and return the launch's
+// error. Pointers are device memory.
 #ifndef STARLING_KERNELS_CUDA_DIRECT_H_
 #define STARLING_KERNELS_CUDA_DIRECT_H_
 

@@ -207,15 +207,13 @@ cudaError_t LaunchActivation(const ActivationOf& f, Element element, const void*
     case Activation::kGeluTanh: return Unary(element, GeluTanh{}, x, y, count, stream);
     case Activation::kSigmoid: return Unary(element, Sigmoid{}, x, y, count, stream);
     case Activation::kTanh: return Unary(element, Tanh{}, x, y, count, stream);
-    case Activation::kClip:
-      return Unary(element, Clip{f.minimum, f.maximum}, x, y, count, stream);
+    case Activation::kClip: return Unary(element, Clip{f.minimum, f.maximum}, x, y, count, stream);
   }
   return cudaErrorInvalidValue;
 }
 
 cudaError_t LaunchActivationGradient(const ActivationOf& f, Element element, const void* kept,
-                                     const void* dy, void* dx, int64_t count,
-                                     cudaStream_t stream) {
+                                     const void* dy, void* dx, int64_t count, cudaStream_t stream) {
   switch (f.kind) {
     case Activation::kRelu: return Binary(element, ReluGradient{}, kept, dy, dx, count, stream);
     case Activation::kGelu: return Binary(element, GeluGradient{}, kept, dy, dx, count, stream);

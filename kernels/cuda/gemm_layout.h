@@ -9,8 +9,8 @@
 
 namespace starling::cuda {
 
-// D = alpha * A * B (+ bias), for `batch` matrices: A is m x k, B k x n, D m x n, all row-major. With
-// `gelu`, D = gelu(alpha * A * B (+ bias)) in GPT-2's form, of one matrix.
+// D = alpha * A * B (+ bias), for `batch` matrices: A is m x k, B k x n, D m x n, all row-major.
+// With `gelu`, D = gelu(alpha * A * B (+ bias)) in GPT-2's form, of one matrix.
 struct GemmSpec {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false;  // A lies as k x m
@@ -21,12 +21,12 @@ struct GemmSpec {
   int64_t step_a = 0, step_b = 0, step_d = 0;  // from one matrix of the batch to the next
   Element input = Element::kFloat;             // of A and B
   Element output = Element::kFloat;
-  bool tf32 = false;        // floats may be rounded to tf32 before they are multiplied
-  bool bias = false;        // n elements of D's type, added to each row
+  bool tf32 = false;  // floats may be rounded to tf32 before they are multiplied
+  bool bias = false;  // n elements of D's type, added to each row
   bool gelu = false;
-  bool keeps_sum = false;   // with gelu: what goes into it is written, too, m x n side by side
-  int alignment = 16;       // of A and B, in bytes
-  int alignment_d = 16;     // of D
+  bool keeps_sum = false;  // with gelu: what goes into it is written, too, m x n side by side
+  int alignment = 16;      // of A and B, in bytes
+  int alignment_d = 16;    // of D
   float alpha = 1;
 };
 

@@ -77,7 +77,7 @@ struct LayerNormPair {
 };
 
 struct StoreBoth {
-  float* first;   // either may be null
+  float* first;  // either may be null
   float* second;
   __device__ void operator()(int64_t column, Two sum) const {
     if (first != nullptr) first[column] = static_cast<float>(sum.first);

@@ -77,9 +77,9 @@ absl::StatusOr<std::unique_ptr<Device>> Open(const std::string& path) {
   const auto abi = Find<CudaAbiFunction>(*library, path, kCudaAbiSymbol);
   if (!abi.ok()) return abi.status();
   if (const std::string theirs = (*abi)(); theirs != DeviceAbi()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        Place(path), " belongs to another build (", theirs, "; this program's is ", DeviceAbi(),
-        "): install the one that was built with this program"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(Place(path), " belongs to another build (", theirs, "; this program's is ",
+                     DeviceAbi(), "): install the one that was built with this program"));
   }
   const auto open = Find<CudaOpenFunction>(*library, path, kCudaOpenSymbol);
   if (!open.ok()) return open.status();

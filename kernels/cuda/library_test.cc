@@ -15,9 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr char kFakes[] = "kernels/cuda/testing/";
 
-absl::Status Refusal(const std::string& fake) {
-  return OpenCudaDevice(kFakes + fake).status();
-}
+absl::Status Refusal(const std::string& fake) { return OpenCudaDevice(kFakes + fake).status(); }
 
 TEST(CudaLibraryTest, NoneBesideTheProgram) {
   const absl::Status status = OpenCudaDevice("").status();
@@ -55,9 +53,10 @@ TEST(CudaLibraryTest, SomebodyElses) {
 TEST(CudaLibraryTest, OfAnotherBuild) {
   const absl::Status status = Refusal("libother_build.so");
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("belongs to another build (interface of yesterday; this program's is "),
-                    HasSubstr(DeviceAbi())));
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("belongs to another build (interface of yesterday; this program's is "),
+            HasSubstr(DeviceAbi())));
 }
 
 TEST(CudaLibraryTest, WhatItNeedsIsMissing) {

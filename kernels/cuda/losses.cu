@@ -46,8 +46,8 @@ __global__ void CrossEntropyKernel(const float* logits, const int32_t* labels, i
 
 __global__ void CrossEntropyGradientKernel(const float* logits, const int32_t* labels,
                                            const float* log_sums, float scale,
-                                           const StepValues* values, int64_t rows,
-                                           int64_t columns, float* gradient) {
+                                           const StepValues* values, int64_t rows, int64_t columns,
+                                           float* gradient) {
   if (values != nullptr) scale *= values->loss_scale;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int32_t label = labels[row];
@@ -181,9 +181,8 @@ __global__ void SoftmaxGradientKernel(const T* p, const float* dp, float scale, 
 cudaError_t LaunchSoftmaxCrossEntropy(const float* logits, const int32_t* labels, int64_t rows,
                                       int64_t columns, float* losses, float* log_sums,
                                       cudaStream_t stream) {
-  CrossEntropyKernel<<<RowBlocks(rows), RowThreads(columns), 0, stream>>>(logits, labels, rows,
-                                                                          columns, losses,
-                                                                          log_sums);
+  CrossEntropyKernel<<<RowBlocks(rows), RowThreads(columns), 0, stream>>>(
+      logits, labels, rows, columns, losses, log_sums);
   return cudaGetLastError();
 }
 

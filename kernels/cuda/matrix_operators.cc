@@ -14,8 +14,8 @@
 namespace starling::cuda {
 namespace {
 
-// Parameters lie where they lie: a copy in the workspace is aligned, and of the values' type. Where they
-// are both, they are taken as they are.
+// Parameters lie where they lie: a copy in the workspace is aligned, and of the values' type. Where
+// they are both, they are taken as they are.
 class StagedParameter {
  public:
   StagedParameter(int64_t count, Element element, Pieces& work)
@@ -38,8 +38,9 @@ class StagedParameter {
   const size_t offset_;
 };
 
-// With GELU behind it: in cuBLASLt's epilogue where that has it, else in a kernel of its own. Training
-// keeps what went into GELU, the sum, in `saved`; backward makes its gradient of it in that place.
+// With GELU behind it: in cuBLASLt's epilogue where that has it, else in a kernel of its own.
+// Training keeps what went into GELU, the sum, in `saved`; backward makes its gradient of it in
+// that place.
 class LinearKernel : public CudaKernel {
  public:
   LinearKernel(const OperatorSpec& spec, const OperatorGeometry& g, const FormatPlan& plan)
@@ -67,10 +68,9 @@ class LinearKernel : public CudaKernel {
       STARLING_ASSIGN_OR_RETURN(weight_gradient_, Gemm::Create(library, weight));
       weight.alignment_d = sizeof(float);
       STARLING_ASSIGN_OR_RETURN(weight_gradient_anywhere_, Gemm::Create(library, weight));
-      scratch_bytes = std::max({scratch_bytes, input_gradient_->workspace_bytes(),
-                                weight_gradient_->workspace_bytes(),
-                                weight_gradient_anywhere_->workspace_bytes(),
-                                columns_.workspace_bytes()});
+      scratch_bytes = std::max(
+          {scratch_bytes, input_gradient_->workspace_bytes(), weight_gradient_->workspace_bytes(),
+           weight_gradient_anywhere_->workspace_bytes(), columns_.workspace_bytes()});
       backward_reads_input_[0] = true;
       if (geometry_.gelu) saved_bytes_ = output_bytes_;
     }
@@ -97,8 +97,8 @@ class LinearKernel : public CudaKernel {
     }
     void* const sum = spec_.training ? args.saved : args.output;
     STARLING_RETURN_IF_ERROR(forward_->Run(args.inputs[0], weight, sum, bias, scratch, stream));
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchActivation(kGelu, element(), sum, args.output,
-                                                   output_count(), stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchActivation(kGelu, element(), sum, args.output, output_count(), stream.get()));
     return absl::OkStatus();
   }
 
@@ -106,27 +106,25 @@ class LinearKernel : public CudaKernel {
     void* const scratch = PieceAt(args.workspace, scratch_);
     const void* gradient = args.grad_output;  // of the sum
     if (geometry_.gelu) {
-      STARLING_RETURN_IF_CUDA_ERROR(LaunchActivationGradient(kGelu, element(), args.saved, gradient,
-                                                             args.saved, output_count(),
-                                                             stream.get()));
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchActivationGradient(
+          kGelu, element(), args.saved, gradient, args.saved, output_count(), stream.get()));
       gradient = args.saved;
     }
     if (args.grad_inputs[0] != nullptr) {
       STARLING_ASSIGN_OR_RETURN(const void* const weight,
                                 weight_.In(args.parameters[0], args.workspace, stream));
-      STARLING_RETURN_IF_ERROR(input_gradient_->Run(gradient, weight, args.grad_inputs[0], nullptr,
-                                                    scratch, stream));
+      STARLING_RETURN_IF_ERROR(
+          input_gradient_->Run(gradient, weight, args.grad_inputs[0], nullptr, scratch, stream));
     }
     if (args.grad_parameters[0] != nullptr) {
       Gemm& product = IsAlignedForProducts(args.grad_parameters[0]) ? *weight_gradient_
                                                                     : *weight_gradient_anywhere_;
-      STARLING_RETURN_IF_ERROR(product.Run(gradient, args.inputs[0], args.grad_parameters[0],
-                                           nullptr, scratch, stream));
+      STARLING_RETURN_IF_ERROR(
+          product.Run(gradient, args.inputs[0], args.grad_parameters[0], nullptr, scratch, stream));
     }
     if (geometry_.bias && args.grad_parameters[1] != nullptr) {
-      STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), gradient, columns_,
-                                                     args.grad_parameters[1], scratch,
-                                                     stream.get()));
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(
+          element(), gradient, columns_, args.grad_parameters[1], scratch, stream.get()));
     }
     return absl::OkStatus();
   }

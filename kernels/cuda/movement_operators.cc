@@ -61,8 +61,7 @@ class TransposeKernel : public CudaKernel {
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
     STARLING_RETURN_IF_CUDA_ERROR(LaunchPermute(element(), backward_, args.grad_output,
-                                                args.grad_inputs[0], output_count(),
-                                                stream.get()));
+                                                args.grad_inputs[0], output_count(), stream.get()));
     return absl::OkStatus();
   }
 
@@ -112,8 +111,8 @@ class ConcatKernel : public StretchesKernel {
     size_t begin = 0;
     for (size_t i = 0; i < args.inputs.size(); ++i) {
       const size_t width = BytesOf(spec_.input_shapes[i]);
-      STARLING_RETURN_IF_ERROR(CopyStretches(PieceAt(args.output, begin), whole, args.inputs[i],
-                                             width, width, stream));
+      STARLING_RETURN_IF_ERROR(
+          CopyStretches(PieceAt(args.output, begin), whole, args.inputs[i], width, width, stream));
       begin += width;
     }
     return absl::OkStatus();
@@ -170,9 +169,9 @@ absl::StatusOr<CudaKernelPtr> MakeTranspose(const OperatorSpec& spec,
                                             const OperatorGeometry& geometry,
                                             const FormatPlan& plan) {
   if (spec.input_shapes[0].size() > kAxesMax) {
-    return absl::UnimplementedError(absl::StrCat(
-        "operator '", spec.name, "' (", spec.op, "): expected at most ", kAxesMax,
-        " dimensions on a GPU, got ", spec.input_shapes[0].size()));
+    return absl::UnimplementedError(
+        absl::StrCat("operator '", spec.name, "' (", spec.op, "): expected at most ", kAxesMax,
+                     " dimensions on a GPU, got ", spec.input_shapes[0].size()));
   }
   return std::make_unique<TransposeKernel>(spec, geometry, plan);
 }

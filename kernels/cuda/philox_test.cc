@@ -13,8 +13,10 @@ TEST(PhiloxTest, DropsWhatTheCpuDrops) {
   constexpr int64_t kCount = 1003;
   constexpr double kRate = 0.3;
   for (const RandomKey& key : {RandomKey{.seed = 1, .step = 2, .micro_batch = 3, .node = 4},
-                               RandomKey{.seed = 0x123456789abcdef0, .step = 0xffffffff,
-                                         .micro_batch = 0x80000000, .node = 17}}) {
+                               RandomKey{.seed = 0x123456789abcdef0,
+                               .step = 0xffffffff,
+                               .micro_batch = 0x80000000,
+                               .node = 17}}) {
     std::vector<uint8_t> expected(kCount), got(kCount);
     DropoutMask(key, kRate, kCount, expected.data());
     const PhiloxKey same = {key.seed, key.step, key.micro_batch, key.node};

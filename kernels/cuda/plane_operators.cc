@@ -48,10 +48,9 @@ class BatchNormKernel : public CudaKernel {
       const BatchStatistics of = {PieceAt<float>(args.saved, mean_),
                                   PieceAt<float>(args.saved, variance_),
                                   PieceAt<float>(args.saved, scale_)};
-      STARLING_RETURN_IF_CUDA_ERROR(LaunchBatchStatistics(element(), args.inputs[0], columns_,
-                                                          epsilon, of,
-                                                          PieceAt(args.workspace, sums_),
-                                                          stream.get()));
+      STARLING_RETURN_IF_CUDA_ERROR(
+          LaunchBatchStatistics(element(), args.inputs[0], columns_, epsilon, of,
+                                PieceAt(args.workspace, sums_), stream.get()));
       factors.mean = of.mean;
       factors.scale = of.scale;
     } else {
@@ -73,21 +72,20 @@ class BatchNormKernel : public CudaKernel {
     const void* const y = geometry_.relu ? args.output : nullptr;
     float* const dy_sums = PieceAt<float>(args.workspace, dy_sums_);
     float* const product_sums = PieceAt<float>(args.workspace, product_sums_);
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchBatchNormSums(
-        element(), args.inputs[0], y, args.grad_output, factors, columns_, dy_sums, product_sums,
-        PieceAt(args.workspace, sums_), stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchBatchNormSums(element(), args.inputs[0], y, args.grad_output, factors, columns_,
+                            dy_sums, product_sums, PieceAt(args.workspace, sums_), stream.get()));
     STARLING_RETURN_IF_ERROR(Store(args.grad_parameters[kWeight], product_sums, stream));
     STARLING_RETURN_IF_ERROR(Store(args.grad_parameters[kBias], dy_sums, stream));
-    const float share =
-        static_cast<float>(geometry_.batch) / static_cast<float>(args.global_batch);
+    const float share = static_cast<float>(geometry_.batch) / static_cast<float>(args.global_batch);
     STARLING_RETURN_IF_ERROR(StoreShare(args.grad_parameters[kMean], factors.mean, share, stream));
     STARLING_RETURN_IF_ERROR(StoreShare(args.grad_parameters[kVariance],
                                         PieceAt<float>(args.saved, variance_), share, stream));
     void* const dother = args.grad_inputs.size() > 1 ? args.grad_inputs[1] : nullptr;
     if (args.grad_inputs[0] == nullptr && dother == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchBatchNormGradient(
-        element(), args.inputs[0], y, args.grad_output, factors, dy_sums, product_sums, columns_,
-        args.grad_inputs[0], dother, stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchBatchNormGradient(element(), args.inputs[0], y, args.grad_output, factors, dy_sums,
+                                product_sums, columns_, args.grad_inputs[0], dother, stream.get()));
     return absl::OkStatus();
   }
 
@@ -164,8 +162,8 @@ class AveragePoolKernel : public CudaKernel {
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchAveragePoolGradient(
-        element(), shape_, args.grad_output, args.grad_inputs[0], stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchAveragePoolGradient(element(), shape_, args.grad_output,
+                                                            args.grad_inputs[0], stream.get()));
     return absl::OkStatus();
   }
 
@@ -188,9 +186,9 @@ class GlobalAverageKernel : public CudaKernel {
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchGlobalAverageGradient(
-        element(), args.grad_output, geometry_.batch, geometry_.spatial, geometry_.inputs,
-        args.grad_inputs[0], stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchGlobalAverageGradient(element(), args.grad_output, geometry_.batch, geometry_.spatial,
+                                    geometry_.inputs, args.grad_inputs[0], stream.get()));
     return absl::OkStatus();
   }
 };

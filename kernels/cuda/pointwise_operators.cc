@@ -40,9 +40,9 @@ class ActivationKernel : public CudaKernel {
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
     const void* const kept = backward_reads_output_ ? args.output : args.inputs[0];
-    STARLING_RETURN_IF_CUDA_ERROR(
-        LaunchActivationGradient(function_, element(), kept, args.grad_output, args.grad_inputs[0],
-                                 output_count(), stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchActivationGradient(function_, element(), kept,
+                                                           args.grad_output, args.grad_inputs[0],
+                                                           output_count(), stream.get()));
     return absl::OkStatus();
   }
 
@@ -73,9 +73,9 @@ class DropoutKernel : public CudaKernel {
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
     if (!drops_) return Copy(args.grad_inputs[0], args.grad_output, output_bytes_, stream);
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchDropoutGradient(
-        element(), scale_, static_cast<const uint8_t*>(args.saved), args.grad_output,
-        args.grad_inputs[0], output_count(), stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchDropoutGradient(element(), scale_, static_cast<const uint8_t*>(args.saved),
+                              args.grad_output, args.grad_inputs[0], output_count(), stream.get()));
     return absl::OkStatus();
   }
 

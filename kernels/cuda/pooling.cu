@@ -118,8 +118,8 @@ __global__ void AveragePoolGradientKernel(PoolShape s, int64_t count, float shar
   }
 }
 
-// A block: 32 channels of one sample, 8 threads to each. Samples are along the grid's x, which alone
-// goes beyond 65,535.
+// A block: 32 channels of one sample, 8 threads to each. Samples are along the grid's x, which
+// alone goes beyond 65,535.
 template <typename T>
 __global__ void GlobalAverageKernel(const T* x, int64_t points, int64_t channels, T* y) {
   __shared__ float sums[kTileRows][kTileColumns];

@@ -33,10 +33,10 @@ class LayerNormKernel : public CudaKernel {
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
     float* const mean = spec_.training ? PieceAt<float>(args.saved, mean_) : nullptr;
     float* const scale = spec_.training ? PieceAt<float>(args.saved, scale_) : nullptr;
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchLayerNorm(
-        element(), args.inputs[0], args.parameters[0], args.parameters[1],
-        static_cast<float>(geometry_.epsilon), geometry_.rows, geometry_.inputs, args.output, mean,
-        scale, stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchLayerNorm(element(), args.inputs[0], args.parameters[0], args.parameters[1],
+                        static_cast<float>(geometry_.epsilon), geometry_.rows, geometry_.inputs,
+                        args.output, mean, scale, stream.get()));
     return absl::OkStatus();
   }
   // The input's gradient last: it may lie where the output's is.
@@ -74,18 +74,18 @@ class TableKernel : public CudaKernel {
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
     if (watch_ != nullptr) stream.Watch(watch_);
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchGather(
-        element(), static_cast<const int32_t*>(args.inputs[0]), args.parameters[0], geometry_.rows,
-        geometry_.inputs, geometry_.outputs, args.output,
-        watch_ == nullptr ? nullptr : watch_->word(), stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchGather(element(), static_cast<const int32_t*>(args.inputs[0]), args.parameters[0],
+                     geometry_.rows, geometry_.inputs, geometry_.outputs, args.output,
+                     watch_ == nullptr ? nullptr : watch_->word(), stream.get()));
     return absl::OkStatus();
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_parameters[0] == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchScatter(
-        element(), static_cast<const int32_t*>(args.inputs[0]), args.grad_output, geometry_.rows,
-        geometry_.inputs, geometry_.outputs, args.grad_parameters[0], args.workspace,
-        workspace_bytes_, stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(
+        LaunchScatter(element(), static_cast<const int32_t*>(args.inputs[0]), args.grad_output,
+                      geometry_.rows, geometry_.inputs, geometry_.outputs, args.grad_parameters[0],
+                      args.workspace, workspace_bytes_, stream.get()));
     return absl::OkStatus();
   }
 
@@ -129,8 +129,8 @@ class PositionKernel : public CudaKernel {
   const ColumnPlan columns_;
 };
 
-// What the kernels' argument has of the loss scale: they multiply by that of args.values themselves,
-// which gives the same bits, since it is a power of two.
+// What the kernels' argument has of the loss scale: they multiply by that of args.values
+// themselves, which gives the same bits, since it is a power of two.
 double ScaleArgument(const BackwardArgs& args) {
   return args.values != nullptr ? 1 : args.loss_scale;
 }
@@ -153,10 +153,9 @@ class SoftmaxCrossEntropyKernel : public CudaKernel {
         static_cast<const float*>(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]),
         geometry_.rows, geometry_.outputs, losses,
         spec_.training ? static_cast<float*>(args.saved) : nullptr, stream.get()));
-    STARLING_RETURN_IF_CUDA_ERROR(
-        LaunchRowSums(RowSum::kSum, losses, nullptr, 1.0f / static_cast<float>(rows_of_sample_),
-                      geometry_.batch, rows_of_sample_, static_cast<float*>(args.output),
-                      stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchRowSums(
+        RowSum::kSum, losses, nullptr, 1.0f / static_cast<float>(rows_of_sample_), geometry_.batch,
+        rows_of_sample_, static_cast<float*>(args.output), stream.get()));
     return absl::OkStatus();
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
@@ -166,8 +165,7 @@ class SoftmaxCrossEntropyKernel : public CudaKernel {
     STARLING_RETURN_IF_CUDA_ERROR(LaunchSoftmaxCrossEntropyGradient(
         static_cast<const float*>(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]),
         static_cast<const float*>(args.saved), static_cast<float>(scale), args.values,
-        geometry_.rows, geometry_.outputs, static_cast<float*>(args.grad_inputs[0]),
-        stream.get()));
+        geometry_.rows, geometry_.outputs, static_cast<float*>(args.grad_inputs[0]), stream.get()));
     return absl::OkStatus();
   }
 
@@ -191,11 +189,10 @@ class ValueLossKernel : public CudaKernel {
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
     const void* const labels = kind_ == RowSum::kSum ? nullptr : args.inputs[1];
-    STARLING_RETURN_IF_CUDA_ERROR(
-        LaunchRowSums(kind_, static_cast<const float*>(args.inputs[0]),
-                      static_cast<const float*>(labels), static_cast<float>(factor_),
-                      geometry_.batch, geometry_.inputs, static_cast<float*>(args.output),
-                      stream.get()));
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchRowSums(
+        kind_, static_cast<const float*>(args.inputs[0]), static_cast<const float*>(labels),
+        static_cast<float>(factor_), geometry_.batch, geometry_.inputs,
+        static_cast<float*>(args.output), stream.get()));
     return absl::OkStatus();
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
@@ -231,9 +228,9 @@ absl::StatusOr<CudaKernelPtr> MakeTable(const OperatorSpec& spec, const Operator
                                         const FormatPlan& plan) {
   constexpr int64_t kIndicesMax = std::numeric_limits<int32_t>::max();
   if (geometry.rows > kIndicesMax || geometry.inputs > kIndicesMax) {
-    return absl::UnimplementedError(absl::StrCat(
-        "operator '", spec.name, "' (", spec.op, "): expected at most ", kIndicesMax,
-        " indices and rows on a GPU, got ", geometry.rows, " and ", geometry.inputs));
+    return absl::UnimplementedError(
+        absl::StrCat("operator '", spec.name, "' (", spec.op, "): expected at most ", kIndicesMax,
+                     " indices and rows on a GPU, got ", geometry.rows, " and ", geometry.inputs));
   }
   std::shared_ptr<IndexWatch> watch;
   if (geometry.op == Op::kEmbedding) {

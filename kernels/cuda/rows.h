@@ -44,8 +44,8 @@ cudaError_t LaunchSoftmaxCrossEntropyGradient(const float* logits, const int32_t
                                               int64_t columns, float* gradient,
                                               cudaStream_t stream);
 
-// Adds 1 to correct[r / period] for each row r whose label is the index of its greatest logit, the first
-// of equals.
+// Adds 1 to correct[r / period] for each row r whose label is the index of its greatest logit, the
+// first of equals.
 cudaError_t LaunchCountGreatest(const float* logits, const int32_t* labels, int64_t rows,
                                 int64_t columns, int64_t period, uint32_t* correct,
                                 cudaStream_t stream);
@@ -59,8 +59,8 @@ enum class RowSum { kSum, kSquaredError, kBinaryCrossEntropy };
 // logits x and labels. `labels` is null for kSum.
 cudaError_t LaunchRowSums(RowSum kind, const float* x, const float* labels, float factor,
                           int64_t rows, int64_t columns, float* sums, cudaStream_t stream);
-// The gradient of `scale` times that sum, and times the loss scale of `values`, where that is not null;
-// kSum's is LaunchFill.
+// The gradient of `scale` times that sum, and times the loss scale of `values`, where that is not
+// null; kSum's is LaunchFill.
 cudaError_t LaunchRowSumsGradient(RowSum kind, const float* x, const float* labels, float scale,
                                   const StepValues* values, int64_t count, float* gradient,
                                   cudaStream_t stream);

@@ -38,12 +38,12 @@ absl::Status CudaStatus(cudaError_t error, const char* call) {
   static_cast<void>(cudaGetLastError());  // the next call's error is its own
   const absl::string_view whole = call;
   const absl::string_view name = whole.substr(0, whole.find('('));
-  const std::string text = absl::StrCat(name, ": ", cudaGetErrorName(error), " (",
-                                        cudaGetErrorString(error), ")");
+  const std::string text =
+      absl::StrCat(name, ": ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
   if (DeviceIsLost(error)) {
-    return absl::UnavailableError(absl::StrCat(
-        "the GPU is lost to this process: ", text, "; look at the system's log (Xid), and start "
-        "the process again"));
+    return absl::UnavailableError(absl::StrCat("the GPU is lost to this process: ", text,
+                                               "; look at the system's log (Xid), and start "
+                                               "the process again"));
   }
   if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(text);
   return absl::InternalError(text);

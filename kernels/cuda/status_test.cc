@@ -18,8 +18,8 @@ TEST(CudaStatusTest, TellsErrorsApart) {
   EXPECT_TRUE(Two(cudaSuccess, cudaSuccess).ok());
   EXPECT_EQ(Two(cudaSuccess, cudaErrorMemoryAllocation).code(),
             absl::StatusCode::kResourceExhausted);
-  for (cudaError_t other : {cudaErrorInvalidValue, cudaErrorOperatingSystem,
-                            cudaErrorStreamCaptureUnsupported}) {
+  for (cudaError_t other :
+       {cudaErrorInvalidValue, cudaErrorOperatingSystem, cudaErrorStreamCaptureUnsupported}) {
     EXPECT_EQ(Two(other, cudaSuccess).code(), absl::StatusCode::kInternal);
   }
   for (cudaError_t lost : {cudaErrorIllegalAddress, cudaErrorECCUncorrectable, cudaErrorNoDevice,
@@ -30,8 +30,7 @@ TEST(CudaStatusTest, TellsErrorsApart) {
 
 TEST(CudaStatusTest, NamesCallAndError) {
   const absl::Status status = CudaStatus(cudaErrorMemoryAllocation, "cudaMalloc(&memory, bytes)");
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("cudaMalloc: cudaErrorMemoryAllocation ("));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cudaMalloc: cudaErrorMemoryAllocation ("));
   EXPECT_THAT(std::string(CudaStatus(cudaErrorLaunchFailure, "cudaStreamSynchronize").message()),
               HasSubstr("the GPU is lost to this process: cudaStreamSynchronize: "));
 }

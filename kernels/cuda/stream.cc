@@ -15,8 +15,8 @@ IndexWatch::IndexWatch(std::string name, std::string op, int64_t rows, int64_t s
     : name_(std::move(name)), op_(std::move(op)), rows_(rows), sample_(sample), word_(word) {}
 
 absl::StatusOr<std::shared_ptr<IndexWatch>> IndexWatch::Create(const std::string& name,
-                                                               const std::string& op,
-                                                               int64_t rows, int64_t sample) {
+                                                               const std::string& op, int64_t rows,
+                                                               int64_t sample) {
   void* word = nullptr;
   STARLING_RETURN_IF_CUDA_ERROR(cudaHostAlloc(&word, sizeof(uint64_t), cudaHostAllocMapped));
   *static_cast<uint64_t*>(word) = 0;
@@ -87,8 +87,7 @@ absl::Status CudaStream::Synchronize() {
 CudaGraph::~CudaGraph() { static_cast<void>(cudaGraphExecDestroy(graph_)); }
 
 absl::Status CudaStream::BeginCapture() {
-  STARLING_RETURN_IF_CUDA_ERROR(
-      cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  STARLING_RETURN_IF_CUDA_ERROR(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   return absl::OkStatus();
 }
 
@@ -98,7 +97,7 @@ absl::StatusOr<std::unique_ptr<Captured>> CudaStream::EndCapture() {
   STARLING_RETURN_IF_CUDA_ERROR(cudaStreamEndCapture(stream_, &captured));
   const auto destroy = [](cudaGraph_t graph) { static_cast<void>(cudaGraphDestroy(graph)); };
   const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, decltype(destroy)> graph(captured,
-                                                                                    destroy);
+                                                                                     destroy);
   cudaGraphExec_t ready = nullptr;
   STARLING_RETURN_IF_CUDA_ERROR(cudaGraphInstantiate(&ready, captured, 0));
   auto launchable = std::make_unique<CudaGraph>(ready);
@@ -108,8 +107,7 @@ absl::StatusOr<std::unique_ptr<Captured>> CudaStream::EndCapture() {
 }
 
 absl::Status CudaStream::Launch(Captured& captured) {
-  STARLING_RETURN_IF_CUDA_ERROR(
-      cudaGraphLaunch(static_cast<CudaGraph&>(captured).get(), stream_));
+  STARLING_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(static_cast<CudaGraph&>(captured).get(), stream_));
   return absl::OkStatus();
 }
 

@@ -127,15 +127,15 @@ cudaError_t LaunchScatter(Element element, const int32_t* indices, const void* d
   }
   uint32_t *const keys = arrays[0], *const positions = arrays[1];
   uint32_t *const sorted_keys = arrays[2], *const sorted_positions = arrays[3];
-  cudaError_t error = cudaMemsetAsync(table, 0, static_cast<size_t>(rows * width) * sizeof(float),
-                                      stream);
+  cudaError_t error =
+      cudaMemsetAsync(table, 0, static_cast<size_t>(rows * width) * sizeof(float), stream);
   if (error != cudaSuccess) return error;
   KeysKernel<<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(indices, count, rows, keys,
                                                                   positions);
-  error = cub::DeviceRadixSort::SortPairs(
-      base + 4 * scratch.array_bytes, scratch.sort_bytes, static_cast<const uint32_t*>(keys),
-      sorted_keys, static_cast<const uint32_t*>(positions), sorted_positions, count, 0,
-      KeyBits(rows), stream);
+  error = cub::DeviceRadixSort::SortPairs(base + 4 * scratch.array_bytes, scratch.sort_bytes,
+                                          static_cast<const uint32_t*>(keys), sorted_keys,
+                                          static_cast<const uint32_t*>(positions), sorted_positions,
+                                          count, 0, KeyBits(rows), stream);
   if (error != cudaSuccess) return error;
   const int threads = width >= 128 ? 128 : 32;
   return WithType(element, [&](auto zero) {

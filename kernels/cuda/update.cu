@@ -46,8 +46,7 @@ cudaError_t LaunchUpdate(const OptimizerStep& step, const float* gradient, float
   if (count == 0) return cudaSuccess;
   switch (step.kind) {
     case OptimizerStep::kMomentum: return Launch(count, Momentum{step, gradient, w, slot0}, stream);
-    case OptimizerStep::kAdam:
-      return Launch(count, Adam{step, gradient, w, slot0, slot1}, stream);
+    case OptimizerStep::kAdam: return Launch(count, Adam{step, gradient, w, slot0, slot1}, stream);
     case OptimizerStep::kStatistic: return Launch(count, Statistic{step, gradient, w}, stream);
   }
   return cudaErrorInvalidValue;

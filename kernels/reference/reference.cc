@@ -86,8 +86,8 @@ Statistics BatchStatistics(const OperatorGeometry& g, const Doubles& x) {
 
 Doubles BatchNormForward(const OperatorGeometry& g, bool training, const ReferenceArgs& args) {
   const Doubles& x = args.inputs[0];
-  const Statistics s = training ? BatchStatistics(g, x)
-                                : Statistics{args.parameters[2], args.parameters[3]};
+  const Statistics s =
+      training ? BatchStatistics(g, x) : Statistics{args.parameters[2], args.parameters[3]};
   Doubles y(x.size());
   ForEachChannelElement(g, [&](int64_t i, int64_t c) {
     const double normal = (x[i] - s.mean[c]) / std::sqrt(s.variance[c] + g.epsilon);
@@ -160,10 +160,10 @@ Doubles CrossEntropyForward(const OperatorGeometry& g, const ReferenceArgs& args
   for (int64_t r = 0; r < g.rows; ++r) {
     const double* row = &args.inputs[0][r * g.outputs];
     const double label = args.inputs[1][r];
-    losses[r / positions] += InRange(label, g.outputs) ? (LogSumExp(row, g.outputs) -
-                                                          row[static_cast<int64_t>(label)]) /
-                                                             static_cast<double>(positions)
-                                                       : kNan;
+    losses[r / positions] += InRange(label, g.outputs)
+                                 ? (LogSumExp(row, g.outputs) - row[static_cast<int64_t>(label)]) /
+                                       static_cast<double>(positions)
+                                 : kNan;
   }
   return losses;
 }
@@ -174,7 +174,8 @@ double LossScale(const OperatorGeometry& g, const ReferenceArgs& args) {
 
 Doubles CrossEntropyBackward(const OperatorGeometry& g, const ReferenceArgs& args) {
   Doubles dx(g.rows * g.outputs);
-  const double scale = LossScale(g, args) * static_cast<double>(g.batch) / static_cast<double>(g.rows);
+  const double scale =
+      LossScale(g, args) * static_cast<double>(g.batch) / static_cast<double>(g.rows);
   for (int64_t r = 0; r < g.rows; ++r) {
     const double* row = &args.inputs[0][r * g.outputs];
     const double label = args.inputs[1][r];

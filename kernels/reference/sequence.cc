@@ -91,8 +91,7 @@ ReferenceGradients LayerNormBackward(const OperatorGeometry& g, const ReferenceA
   Doubles dx(dy.size()), dweight(g.inputs, 0.0), dbias(g.inputs, 0.0), normal(g.inputs);
   const double count = static_cast<double>(g.inputs);
   for (int64_t r = 0; r < g.rows; ++r) {
-    const double inverse =
-        Normalize(&args.inputs[0][r * g.inputs], g.inputs, g.epsilon, &normal);
+    const double inverse = Normalize(&args.inputs[0][r * g.inputs], g.inputs, g.epsilon, &normal);
     double sum = 0, product = 0;
     for (int64_t i = 0; i < g.inputs; ++i) {
       const double d = dy[r * g.inputs + i];

@@ -98,8 +98,10 @@ BufferPtr CaseRunner::Upload(const Doubles& values, bool integers, size_t offset
   if (integers) labels.assign(values.begin(), values.end());
   BufferPtr buffer = New(values.size() * sizeof(float) + offset);
   const void* from = integers ? static_cast<const void*>(labels.data()) : floats.data();
-  EXPECT_TRUE(device_.CopyToDevice(static_cast<char*>(buffer->data()) + offset, from,
-                                   values.size() * sizeof(float), *stream_).ok());
+  EXPECT_TRUE(device_
+                  .CopyToDevice(static_cast<char*>(buffer->data()) + offset, from,
+                                values.size() * sizeof(float), *stream_)
+                  .ok());
   EXPECT_TRUE(stream_->Synchronize().ok());
   return buffer;
 }
@@ -233,8 +235,10 @@ void CaseRunner::Forward(const ReferenceArgs& args, void* output) {
     step_values_.step = args.random.step;
     step_values_.micro_batch = args.random.micro_batch;
     forward.values = static_cast<const StepValues*>(step_values_there_->data());
-    EXPECT_TRUE(device_.CopyToDevice(step_values_there_->data(), &step_values_,
-                                     sizeof(step_values_), *stream_).ok());
+    EXPECT_TRUE(
+        device_
+            .CopyToDevice(step_values_there_->data(), &step_values_, sizeof(step_values_), *stream_)
+            .ok());
     ++forward.random.step;
     ++forward.random.micro_batch;
   }
@@ -256,8 +260,8 @@ std::vector<float> CaseRunner::RawOutput(const ReferenceArgs& args) {
     values.assign(plain.begin(), plain.end());
   } else {
     std::vector<uint16_t> narrow(count);
-    EXPECT_TRUE(device_.CopyFromDevice(narrow.data(), output_->data(), output_->bytes(),
-                                       *stream_).ok());
+    EXPECT_TRUE(
+        device_.CopyFromDevice(narrow.data(), output_->data(), output_->bytes(), *stream_).ok());
     EXPECT_TRUE(stream_->Synchronize().ok());
     Widen(type, narrow.data(), values.data(), static_cast<int64_t>(count));
   }
@@ -328,8 +332,7 @@ ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const void* o
       gradients.inputs.emplace_back();
       continue;
     }
-    const BufferPtr plain =
-        identities_[i].kernel ? Back(identities_[i], gradient.data()) : nullptr;
+    const BufferPtr plain = identities_[i].kernel ? Back(identities_[i], gradient.data()) : nullptr;
     gradients.inputs.push_back(Download(plain ? plain->data() : gradient.data(), count));
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -52,8 +52,8 @@ enum class Formatted { kNone, kStored, kFirst, kAll };
 // How many of a case's inputs can be formatted.
 int PlaneInputs(const OperatorCase& test_case);
 
-// Where calls find what differs from step to step: the step and micro-batch of random numbers, and the
-// loss scale. With kMemory the arguments say something else.
+// Where calls find what differs from step to step: the step and micro-batch of random numbers, and
+// the loss scale. With kMemory the arguments say something else.
 enum class StepValuesIn { kArguments, kMemory };
 
 // Runs one case forward and backward, computed in `type`. `in_place`: in one buffer, where the
@@ -65,9 +65,9 @@ class CaseRunner {
 
   const OperatorKernel* kernel() const { return kernel_.get(); }
 
-  // What the operator is really given: the values that come to it in two bytes are rounded. `plain`:
-  // so are those that come in fp32, of a device that rounds them on their way in, so that they mean
-  // the same to it. Labels are not.
+  // What the operator is really given: the values that come to it in two bytes are rounded.
+  // `plain`: so are those that come in fp32, of a device that rounds them on their way in, so that
+  // they mean the same to it. Labels are not.
   ReferenceArgs Given(ReferenceArgs args, bool plain = false) const;
   Doubles GivenGradient(Doubles grad_output, bool plain = false) const;
 

@@ -40,12 +40,10 @@ class FarMemory {
     const size_t rounded = (bytes / page + 1) * page;
     const std::lock_guard<std::mutex> lock(mutex_);
     if (total_ > 0 && rounded > total_ - used_) {
-      return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes: ",
-                                                       total_ - used_, " of ", total_,
-                                                       " are free"));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "no memory for ", bytes, " bytes: ", total_ - used_, " of ", total_, " are free"));
     }
-    void* const block =
-        mmap(nullptr, 2 * rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const block = mmap(nullptr, 2 * rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED) return absl::ResourceExhaustedError("no memory");
     char* const begin = static_cast<char*>(block);
     ABSL_RAW_CHECK(mprotect(begin + rounded, rounded, PROT_READ | PROT_WRITE) == 0, "mprotect");
@@ -78,7 +76,8 @@ class FarMemory {
     char* const address = const_cast<char*>(reinterpret_cast<const char*>(far));
     const std::lock_guard<std::mutex> lock(mutex_);
     auto block = blocks_.upper_bound(address);
-    ABSL_RAW_CHECK(block != blocks_.begin(), "an operator was given memory that is not the device's");
+    ABSL_RAW_CHECK(block != blocks_.begin(),
+                   "an operator was given memory that is not the device's");
     --block;
     ABSL_RAW_CHECK(address < block->first + block->second,
                    "an operator was given memory that is not the device's");
@@ -324,7 +323,8 @@ class FarStream : public Stream {
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<Captured>> EndCapture() override {
-    ABSL_RAW_CHECK(capturing_ && std::this_thread::get_id() == capturer_, "no capture of this thread");
+    ABSL_RAW_CHECK(capturing_ && std::this_thread::get_id() == capturer_,
+                   "no capture of this thread");
     capturing_ = false;
     std::vector<Work> works = std::exchange(works_, {});
     STARLING_RETURN_IF_ERROR(fault_->Call());
@@ -364,9 +364,7 @@ class FarStream : public Stream {
   }
 
  private:
-  void CheckNotCapturing() const {
-    ABSL_RAW_CHECK(!capturing_, "a capture takes no such call");
-  }
+  void CheckNotCapturing() const { ABSL_RAW_CHECK(!capturing_, "a capture takes no such call"); }
 
   const std::shared_ptr<WorkQueue> queue_;
   const std::shared_ptr<FarFault> fault_;
@@ -415,23 +413,22 @@ class FarKernel : public OperatorKernel {
   absl::Status Backward(const BackwardArgs& args, Stream& stream) override {
     if (!training_) return inner_->Backward(args, stream);  // which refuses
     CheckRanBefore(Far(stream), &backward_ran_);
-    return Far(stream).Order([this, args, inputs = memory_->Near(args.inputs),
-                              parameters = memory_->Near(args.parameters),
-                              grad_inputs = memory_->Near(args.grad_inputs),
-                              grad_parameters =
-                                  memory_->Near(args.grad_parameters)](Stream& inner) {
-      BackwardArgs near = args;
-      near.inputs = inputs;
-      near.parameters = parameters;
-      near.output = memory_->Near(args.output);
-      near.grad_output = memory_->Near(args.grad_output);
-      near.grad_inputs = absl::MakeConstSpan(grad_inputs);
-      near.grad_parameters = absl::MakeConstSpan(grad_parameters);
-      near.saved = memory_->Near(args.saved);
-      near.workspace = memory_->Near(args.workspace);
-      near.values = memory_->Near(args.values);
-      return inner_->Backward(near, inner);
-    });
+    return Far(stream).Order(
+        [this, args, inputs = memory_->Near(args.inputs),
+         parameters = memory_->Near(args.parameters), grad_inputs = memory_->Near(args.grad_inputs),
+         grad_parameters = memory_->Near(args.grad_parameters)](Stream& inner) {
+          BackwardArgs near = args;
+          near.inputs = inputs;
+          near.parameters = parameters;
+          near.output = memory_->Near(args.output);
+          near.grad_output = memory_->Near(args.grad_output);
+          near.grad_inputs = absl::MakeConstSpan(grad_inputs);
+          near.grad_parameters = absl::MakeConstSpan(grad_parameters);
+          near.saved = memory_->Near(args.saved);
+          near.workspace = memory_->Near(args.workspace);
+          near.values = memory_->Near(args.values);
+          return inner_->Backward(near, inner);
+        });
   }
 
  private:
@@ -551,10 +548,8 @@ class FarDevice : public Device, public UpdatingDevice {
     });
   }
   absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) override {
-    return Far(stream).Order([this, to = memory_.Near(to), from = memory_.Near(from),
-                              elements](Stream& inner) {
-      return inner_->Add(to, from, elements, inner);
-    });
+    return Far(stream).Order([this, to = memory_.Near(to), from = memory_.Near(from), elements](
+                                 Stream& inner) { return inner_->Add(to, from, elements, inner); });
   }
   absl::Status Update(const OptimizerStep& step, const float* gradient, float* w, float* slot0,
                       float* slot1, size_t elements, Stream& stream) override {
@@ -576,10 +571,10 @@ class FarDevice : public Device, public UpdatingDevice {
   DataType TypeOf(ValueFormat format) const override { return inner_->TypeOf(format); }
   absl::Status AddValues(void* to, const void* from, size_t bytes, ValueFormat format,
                          Stream& stream) override {
-    return Far(stream).Order([this, to = memory_.Near(to), from = memory_.Near(from), bytes,
-                              format](Stream& inner) {
-      return inner_->AddValues(to, from, bytes, format, inner);
-    });
+    return Far(stream).Order(
+        [this, to = memory_.Near(to), from = memory_.Near(from), bytes, format](Stream& inner) {
+          return inner_->AddValues(to, from, bytes, format, inner);
+        });
   }
 
   absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(

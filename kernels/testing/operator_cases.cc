@@ -86,10 +86,10 @@ OperatorCase WithLabels(OperatorCase c, int64_t classes) {
 }
 
 OperatorCase CrossEntropy(int64_t batch, int64_t classes, const std::string& reduction) {
-  return WithLabels(Case(absl::StrCat("cross_entropy_", batch, "x", classes, "_", reduction),
-                         "softmax_cross_entropy", {batch, classes}, {batch}, {},
-                         {{"reduction", reduction}}),
-                    classes);
+  return WithLabels(
+      Case(absl::StrCat("cross_entropy_", batch, "x", classes, "_", reduction),
+           "softmax_cross_entropy", {batch, classes}, {batch}, {}, {{"reduction", reduction}}),
+      classes);
 }
 
 OperatorCase ForInference(OperatorCase c) {
@@ -108,8 +108,8 @@ void AddPlanes(std::vector<OperatorCase>& cases) {
   cases.push_back(Conv("dilation", {2, 17, 15, 14}, 33,
                        {.kernel = {3, 2}, .padding = {2, 1}, .dilation = {2, 3}}));
   cases.push_back(Conv("groups", {2, 12, 9, 9}, 18, {.kernel = {3, 3}, .groups = 3}));
-  cases.push_back(Conv("depthwise", {2, 32, 9, 7}, 32,
-                       {.kernel = {3, 3}, .padding = {1, 1}, .groups = 32}));
+  cases.push_back(
+      Conv("depthwise", {2, 32, 9, 7}, 32, {.kernel = {3, 3}, .padding = {1, 1}, .groups = 32}));
   cases.push_back(Conv("depthwise_stride", {2, 24, 9, 7}, 24,
                        {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .groups = 24},
                        false));
@@ -183,8 +183,7 @@ void AddElementwise(std::vector<OperatorCase>& cases) {
   cases.push_back(ForInference(Several("mul_rows", "mul", {{5, 37}, {5, 37}}, {5, 37})));
   for (const Shape& in : {Shape{1, 1, 1, 1}, Shape{2, 17, 5, 3}, Shape{3, 32, 7, 7},
                           Shape{2, 5, 13, 11}, Shape{4, 128, 8, 8}}) {
-    cases.push_back(
-        Case("global_avgpool2d_" + Text(in), "global_avgpool2d", in, {in[0], in[1]}));
+    cases.push_back(Case("global_avgpool2d_" + Text(in), "global_avgpool2d", in, {in[0], in[1]}));
   }
 }
 
@@ -203,8 +202,7 @@ OperatorCase Slice(const Shape& input, int64_t axis, int64_t begin, int64_t leng
   Shape output = input;
   output[axis + 1] = length;
   return Case(absl::StrCat("slice_", Text(input), "_axis", axis, "_from", begin, "_of", length),
-              "slice", input, output, {},
-              {{"axis", axis}, {"begin", begin}, {"length", length}});
+              "slice", input, output, {}, {{"axis", axis}, {"begin", begin}, {"length", length}});
 }
 
 OperatorCase Transpose(const Shape& input, const std::vector<int64_t>& axes) {
@@ -294,10 +292,10 @@ OperatorCase PackedAttention(const Shape& shape, int64_t heads, bool causal) {
 OperatorCase Embedding(const Shape& ids, int64_t rows, int64_t features) {
   Shape output = ids;
   output.push_back(features);
-  return WithLabels(Case(absl::StrCat("embedding_", Text(ids), "_of_", rows, "x", features),
-                         "embedding", ids, output, {{rows, features}},
-                         {{"rows", rows}, {"features", features}}),
-                    rows);
+  return WithLabels(
+      Case(absl::StrCat("embedding_", Text(ids), "_of_", rows, "x", features), "embedding", ids,
+           output, {{rows, features}}, {{"rows", rows}, {"features", features}}),
+      rows);
 }
 
 OperatorCase PositionEmbedding(const Shape& shape, int64_t rows) {
@@ -337,9 +335,8 @@ void AddRows(std::vector<OperatorCase>& cases) {
     cases.push_back(PackedAttention({2, 130, 24}, 3, causal));
   }
   // As a GPT's, on whose heads a GPU has an attention of its own; heads of 5 above it has none for.
-  for (OperatorCase c :
-       {Attention({2, 128, 128}, 2, true), PackedAttention({2, 128, 128}, 2, true),
-        Attention({1, 128, 128}, 2, false)}) {
+  for (OperatorCase c : {Attention({2, 128, 128}, 2, true), PackedAttention({2, 128, 128}, 2, true),
+                         Attention({1, 128, 128}, 2, false)}) {
     c.large = true;
     cases.push_back(std::move(c));
   }
@@ -412,8 +409,8 @@ std::vector<OperatorCase> OperatorCases() {
     cases.push_back(Fused(BatchNorm("planes", {4, 6, 5, 7}), add, relu));
     cases.push_back(Fused(BatchNorm("vector_channels", {3, 32, 6, 6}), add, relu));
     cases.push_back(Fused(BatchNorm("odd_channels", {2, 19, 4, 4}), add, relu));
-    for (OperatorCase c : {BatchNorm("pieces", {2, 17, 23, 23}),
-                           BatchNorm("plain_pieces", {1, 3, 67, 71})}) {
+    for (OperatorCase c :
+         {BatchNorm("pieces", {2, 17, 23, 23}), BatchNorm("plain_pieces", {1, 3, 67, 71})}) {
       cases.push_back(Fused(std::move(c), add, relu));
       cases.back().large = true;
     }

@@ -19,11 +19,9 @@ struct OperatorCase {
   // As large as a device's algorithm needs; what the reference does with it, smaller cases show.
   bool large = false;
   // What a device must claim to take this operator; nullptr: every device does.
-  bool Fusions::* fusion = nullptr;
-  bool TakenBy(const Device& device) const {
-    return fusion == nullptr || device.fusions().*fusion;
-  }
-  bool loss() const;    // has no grad_output
+  bool Fusions::*fusion = nullptr;
+  bool TakenBy(const Device& device) const { return fusion == nullptr || device.fusions().*fusion; }
+  bool loss() const;  // has no grad_output
   // Whether input i holds labels or indices: plain, and without a gradient.
   bool labels(size_t i) const;
 };
@@ -31,8 +29,8 @@ struct OperatorCase {
 // For GoogleTest's messages.
 inline void PrintTo(const OperatorCase& c, std::ostream* out) { *out << c.label; }
 
-// Every operator: batch 1, prime sizes, strides, paddings, dilations, groups, channels that fill no vector, with
-// and without bias, training and inference.
+// Every operator: batch 1, prime sizes, strides, paddings, dilations, groups, channels that fill no
+// vector, with and without bias, training and inference.
 std::vector<OperatorCase> OperatorCases();
 
 // The same values for the same case, on every machine.

@@ -71,8 +71,8 @@ absl::Status TakeRetention(const CoordinatorFlags& flags, CoordinatorOptions* op
     }
     options->keep_ended_jobs = count;
   } else if (!jobs.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--keep-ended-jobs: expected a number of jobs, or \"all\", got \"", jobs, "\""));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--keep-ended-jobs: expected a number of jobs, or \"all\", got \"", jobs, "\""));
   }
   if (flags.keep_ended_for.empty()) return absl::OkStatus();
   const auto seconds = config::ParseDuration(flags.keep_ended_for);
@@ -121,11 +121,13 @@ absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_r
     const std::unique_ptr<StreamClient> streams = MakeStreamClient(self, security);
     return ReadSlices(*streams, job, layout, point, deadline, consume, &stop);
   };
-  absl::StatusOr<std::unique_ptr<CoordinatorHost>> host =
-      CoordinatorHost::Start(options, *std::move(store), [exit_request](const absl::Status& status) {
+  absl::StatusOr<std::unique_ptr<CoordinatorHost>> host = CoordinatorHost::Start(
+      options, *std::move(store),
+      [exit_request](const absl::Status& status) {
         spdlog::critical("cannot store state, ending: {}", status.ToString());
         exit_request->Request(kExitError);
-      }, read);
+      },
+      read);
   if (!host.ok()) return host.status();
 
   const auto addresses = std::make_shared<DaemonAddresses>();
@@ -138,12 +140,12 @@ absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_r
                          .security = flags.security},
                         nullptr);
   const std::shared_ptr<grpc::Service> service = MakeCoordinatorService(host->get());
-  absl::StatusOr<std::unique_ptr<RpcServer>> server = StartRpcServer(
-      {.listen = flags.listen,
-       .security = flags.security,
-       .self = self,
-       .services = {daemon.get(), service.get()},
-       .accept = {}});
+  absl::StatusOr<std::unique_ptr<RpcServer>> server =
+      StartRpcServer({.listen = flags.listen,
+                      .security = flags.security,
+                      .self = self,
+                      .services = {daemon.get(), service.get()},
+                      .accept = {}});
   if (!server.ok()) return server.status();
   STARLING_ASSIGN_OR_RETURN(const std::string advertised,
                             AdvertisedAddress(flags.advertise_address, (*server)->address()));
@@ -184,7 +186,8 @@ int CoordinatorMain(int argc, char** argv) {
         "process's user; without one they may not",
         &coordinator_flags.tensorboard_root},
        {"--output-root",
-        "Folder beneath which jobs may have their values written here when they end (spec.output), by "
+        "Folder beneath which jobs may have their values written here when they end (spec.output), "
+        "by "
         "this process's user; without one they may not",
         &coordinator_flags.output_root},
        {"--keep-ended-jobs",
@@ -198,8 +201,8 @@ int CoordinatorMain(int argc, char** argv) {
       &flags);
   if (ends.has_value()) return *ends;
   RaiseFileLimit();
-  absl::Status status = SetUpLogging(PeerRole::kCoordinator, flags.name, flags.log_level,
-                                     flags.log_format);
+  absl::Status status =
+      SetUpLogging(PeerRole::kCoordinator, flags.name, flags.log_level, flags.log_format);
   if (status.ok()) LogWarnings(flags);
   int exit_status = kExitOk;
   if (status.ok()) status = Serve(coordinator_flags, &exit_request, &exit_status);

@@ -31,9 +31,9 @@ absl::Status Serve(const ShardFlags& shard_flags, DaemonExit* exit_request, int*
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
                             StartAdminPort(flags, {PeerRole::kShard, flags.name}));
   ShardOptions options;
-  STARLING_RETURN_IF_ERROR(
-      ReadInjections(shard_flags.inject_apply_wait, shard_flags.inject_queue_wait,
-                     shard_flags.inject_old_values, &options.inject));
+  STARLING_RETURN_IF_ERROR(ReadInjections(shard_flags.inject_apply_wait,
+                                          shard_flags.inject_queue_wait,
+                                          shard_flags.inject_old_values, &options.inject));
   if (!shard_flags.inject_apply_wait.empty()) {
     spdlog::warn("--inject-apply-wait {}: updates take so much longer",
                  shard_flags.inject_apply_wait);

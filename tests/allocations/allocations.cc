@@ -79,7 +79,8 @@ __attribute__((noinline)) void Count(size_t bytes) {
       std::copy_n(frames.begin(), depth, stack.frames.begin());
       stack.depth = depth;
     }
-    if (stack.depth != depth || !std::equal(frames.begin(), frames.begin() + depth, stack.frames.begin())) {
+    if (stack.depth != depth ||
+        !std::equal(frames.begin(), frames.begin() + depth, stack.frames.begin())) {
       continue;
     }
     ++stack.calls;
@@ -117,16 +118,19 @@ struct OfLibrary {
   const char* owner;
 };
 constexpr OfLibrary kLibraries[] = {
-    {"libdnnl", "oneDNN"},         {"libgrpc", "gRPC"},
-    {"libgpr", "gRPC"},            {"libprotobuf", "protobuf"},
-    {"libcudnn", "CUDA"},          {"libcublas", "CUDA"},
-    {"libcuda", "CUDA"},           {"libnvrtc", "CUDA"},
-    {"libturbojpeg", "image decoder"}, {"libjpeg", "image decoder"},
+    {"libdnnl", "oneDNN"},        {"libgrpc", "gRPC"},  {"libgpr", "gRPC"},
+    {"libprotobuf", "protobuf"},  {"libcudnn", "CUDA"}, {"libcublas", "CUDA"},
+    {"libcuda", "CUDA"},          {"libnvrtc", "CUDA"}, {"libturbojpeg", "image decoder"},
+    {"libjpeg", "image decoder"},
 };
 // Our code, with CUDA's runtime and cuDNN's front end compiled in.
 constexpr absl::string_view kCudaBackend = "libstarling_cuda";
-constexpr absl::string_view kPassedOver[] = {"std::",  "__gnu_cxx::",  "absl::",
-                                             "fmt::",  "spdlog::",     "operator new",
+constexpr absl::string_view kPassedOver[] = {"std::",
+                                             "__gnu_cxx::",
+                                             "absl::",
+                                             "fmt::",
+                                             "spdlog::",
+                                             "operator new",
                                              "starling::allocations::"};
 
 // "starling::WorkerReport::MergeFrom" is a method of what protoc generated.
@@ -221,7 +225,8 @@ Report Read() {
     }
     if (calls.owner.empty()) {
       calls.owner = "ours";
-      for (int i = 0; i < stack.depth; ++i) calls.stack.push_back(known.at(stack.frames[i]).function);
+      for (int i = 0; i < stack.depth; ++i)
+        calls.stack.push_back(known.at(stack.frames[i]).function);
     }
     report.calls.push_back(std::move(calls));
   }

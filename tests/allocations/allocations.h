@@ -1,13 +1,16 @@
-// Counts calls of malloc and its kin, by who made them. For tests: link this into a program, and its
-// malloc, calloc, realloc, aligned_alloc, posix_memalign and free are these, for libraries, too;
-// operator new and delete come here through libstdc++. Not with a sanitizer, which has its own.
+// Counts calls of malloc and its kin, by who made them. For tests: link this into a program, and
+// its malloc, calloc, realloc, aligned_alloc, posix_memalign and free are these, for libraries,
+// too; operator new and delete come here through libstdc++. Not with a sanitizer, which has its
+// own.
 //
-// While armed, each call's stack is kept. Who made the call is the innermost frame that is not passed
-// over, so what a library allocates is the library's, whoever called it:
+// While armed, each call's stack is kept. Who made the call is the innermost frame that is not
+// passed over, so what a library allocates is the library's, whoever called it:
 //
-// * frames in the shared libraries of oneDNN, gRPC, protobuf, CUDA (with cuDNN and cuBLAS) and the image
+// * frames in the shared libraries of oneDNN, gRPC, protobuf, CUDA (with cuDNN and cuBLAS) and the
+//   image
 //   decoder are theirs; of those in our executable, functions of the namespaces grpc and
-//   google::protobuf, and methods of generated messages and stubs; of those in libstarling_cuda.so, which has
+//   google::protobuf, and methods of generated messages and stubs; of those in libstarling_cuda.so,
+//   which has
 //   CUDA's runtime compiled in, all but namespace starling's are CUDA's;
 // * passed over, in libraries and where they are compiled in: libc, libstdc++, Abseil, spdlog, fmt,
 //   libgomp, and every library that is not named here: what they allocate is their caller's;

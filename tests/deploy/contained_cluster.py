@@ -30,7 +30,7 @@ class Pod:
 
     def __init__(self, document, name, address):
         self.spec = pod_template(document)["spec"]
-        self.container, = self.spec["containers"]
+        (self.container,) = self.spec["containers"]
         self.name, self.address = name, address
         self.process = None
         image = self.container["image"].rsplit("/", 1)[-1].split(":")[0]
@@ -38,8 +38,13 @@ class Pod:
         self.scratch = ROOTS / "pods" / name
 
     def environment(self):
-        values = {"PATH": "/usr/local/bin:/usr/bin:/bin", "POD_NAME": self.name, "POD_NAMESPACE": NAMESPACE,
-                  "POD_IP": self.address, "CPU_LIMIT": "1"}
+        values = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "POD_NAME": self.name,
+            "POD_NAMESPACE": NAMESPACE,
+            "POD_IP": self.address,
+            "CPU_LIMIT": "1",
+        }
         for variable in self.container.get("env", []):
             if "value" in variable:
                 values[variable["name"]] = variable["value"]
@@ -49,6 +54,7 @@ class Pod:
         def put(text):
             text = re.sub(r"\$\((\w+)\)", lambda m: self.environment()[m.group(1)], text)
             return text.replace("0.0.0.0", self.address)
+
         return [put(text) for text in (*self.container["command"], *self.container.get("args", []))]
 
     def mounts(self, objects):
@@ -76,22 +82,42 @@ class Pod:
     def start(self, objects):
         (self.root / "etc" / "hosts").touch()
         context = self.spec["securityContext"]
-        steps = ["set -e", f"mount --bind {self.root} {self.root}",
-                 f"mount -o remount,bind,ro {self.root}", f"mount -t proc proc {self.root}/proc",
-                 f"mount --rbind /dev {self.root}/dev",
-                 f"mount --bind {ROOTS}/hosts {self.root}/etc/hosts"]
+        steps = [
+            "set -e",
+            f"mount --bind {self.root} {self.root}",
+            f"mount -o remount,bind,ro {self.root}",
+            f"mount -t proc proc {self.root}/proc",
+            f"mount --rbind /dev {self.root}/dev",
+            f"mount --bind {ROOTS}/hosts {self.root}/etc/hosts",
+        ]
         for source, place, read_only in self.mounts(objects):
             steps.append(f"mount --bind {source} {self.root}{place}")
             if read_only:
                 steps.append(f"mount -o remount,bind,ro {self.root}{place}")
-        steps.append(f'exec /usr/sbin/chroot {self.root} setpriv --no-new-privs --reuid {context["runAsUser"]} '
-                     f'--regid {context["runAsGroup"]} --clear-groups --inh-caps=-all --bounding-set=-all '
-                     '"$@"')
+        steps.append(
+            f'exec /usr/sbin/chroot {self.root} setpriv --no-new-privs --reuid {context["runAsUser"]} '
+            f'--regid {context["runAsGroup"]} --clear-groups --inh-caps=-all --bounding-set=-all '
+            '"$@"'
+        )
         log = open(ROOTS / f"{self.name}.log", "wb")
         self.process = subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child",
-             "bash", "-c", "; ".join(steps), "steps", *self.arguments()],
-            env=self.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            [
+                "unshare",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "bash",
+                "-c",
+                "; ".join(steps),
+                "steps",
+                *self.arguments(),
+            ],
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
         log.close()
 
     def process_1(self):
@@ -101,9 +127,13 @@ class Pod:
 
     def probe(self, name):
         get = self.container[name]["httpGet"]
-        port = {port["name"]: port["containerPort"] for port in self.container["ports"]}[get["port"]]
+        port = {port["name"]: port["containerPort"] for port in self.container["ports"]}[
+            get["port"]
+        ]
         try:
-            with urllib.request.urlopen(f"http://{self.address}:{port}{get['path']}", timeout=5) as reply:
+            with urllib.request.urlopen(
+                f"http://{self.address}:{port}{get['path']}", timeout=5
+            ) as reply:
                 return reply.status == 200
         except (OSError, urllib.error.URLError):
             return False
@@ -114,13 +144,20 @@ class Pod:
             if self.process.poll() is not None:
                 raise RuntimeError(f"{self.name} ended with status {self.process.returncode}")
             if time.monotonic() > end:
-                raise RuntimeError(f"{self.name}: its {probe} does not answer with 200 in {DEADLINE} s")
+                raise RuntimeError(
+                    f"{self.name}: its {probe} does not answer with 200 in {DEADLINE} s"
+                )
             time.sleep(0.2)
 
     def check_process(self):
         status = Path(f"/proc/{self.process_1()}/status").read_text()
         user = str(self.spec["securityContext"]["runAsUser"])
-        for pattern in (rf"Uid:\t{user}\t{user}", r"CapEff:\t0+\n", r"NoNewPrivs:\t1\n", r"NSpid:\t\d+\t1\n"):
+        for pattern in (
+            rf"Uid:\t{user}\t{user}",
+            r"CapEff:\t0+\n",
+            r"NoNewPrivs:\t1\n",
+            r"NSpid:\t\d+\t1\n",
+        ):
             if not re.search(pattern, status):
                 raise RuntimeError(f"{self.name}: expected {pattern!r} in\n{status}")
 
@@ -137,8 +174,11 @@ class Pod:
 def pods_of(objects):
     """A coordinator, the shards, the workers; every one of the manifests' replicas."""
     pods = []
-    for key in (("StatefulSet", "starling-coordinator"), ("StatefulSet", "starling-shard"),
-                ("Deployment", "starling-worker")):
+    for key in (
+        ("StatefulSet", "starling-coordinator"),
+        ("StatefulSet", "starling-shard"),
+        ("Deployment", "starling-worker"),
+    ):
         document = objects[key]
         for i in range(document["spec"]["replicas"]):
             name = f"{document['metadata']['name']}-{i}"
@@ -172,18 +212,25 @@ def run(pods, objects):
     for attempt in ("first", "again"):  # a pod in the place of an evicted one finds the job there
         job.start(example)
         if job.process.wait(DEADLINE) != 0:
-            raise RuntimeError(f"the example Job, {attempt}, ended with status {job.process.returncode}")
+            raise RuntimeError(
+                f"the example Job, {attempt}, ended with status {job.process.returncode}"
+            )
         subprocess.run(["rm", "-r", job.scratch], check=True)
     pods.pop()
     slowest = max(pod.terminate() for pod in reversed(pods))
-    print(f"contained: {len(pods)} daemons as process 1, the example Job twice, "
-          f"all ended within {slowest:.1f} s of SIGTERM")
+    print(
+        f"contained: {len(pods)} daemons as process 1, the example Job twice, "
+        f"all ended within {slowest:.1f} s of SIGTERM"
+    )
 
 
 def main():
     objects = manifests.render(manifests.debian_kubectl(), "base")
-    subprocess.run([manifests.ROOT / "tools" / "make_certs.sh", ROOTS / "certificates"],
-                   check=True, timeout=120)
+    subprocess.run(
+        [manifests.ROOT / "tools" / "make_certs.sh", ROOTS / "certificates"],
+        check=True,
+        timeout=120,
+    )
     pods = pods_of(objects)
     write_hosts(objects, pods)
     try:

@@ -9,8 +9,10 @@ from pathlib import Path
 from tests.e2e.cluster import binary
 
 CONTAINERS = Path(__file__).parents[2] / "deploy" / "containers"
-IMAGES = {"server": ("server/coordinator/starling-coordinator", "server/shard/starling-ps"),
-          "worker": ("worker/starling-worker", "tools/cli/starling")}
+IMAGES = {
+    "server": ("server/coordinator/starling-coordinator", "server/shard/starling-ps"),
+    "worker": ("worker/starling-worker", "tools/cli/starling"),
+}
 
 
 def run(*command):
@@ -20,7 +22,9 @@ def run(*command):
 def closure(packages):
     """The packages and all that they depend on, as far as they are installed."""
     depends = {}
-    for line in run("dpkg-query", "-W", "-f", "${Package}\t${Pre-Depends}, ${Depends}\n").stdout.splitlines():
+    for line in run(
+        "dpkg-query", "-W", "-f", "${Package}\t${Pre-Depends}, ${Depends}\n"
+    ).stdout.splitlines():
         name, text = line.split("\t", 1)
         depends[name] = re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]+)", text)
     found, todo = set(), list(packages)
@@ -44,7 +48,6 @@ def owners(paths):
 
 
 class Packages(unittest.TestCase):
-
     def test_they_bring_every_library(self):
         for image, labels in IMAGES.items():
             programs = [binary(label) for label in labels]
@@ -55,8 +58,11 @@ class Packages(unittest.TestCase):
             self.assertIn("libc6", packages)
             self.assertEqual([p for p in packages if p.endswith("-dev")], [])
             brought = closure(packages)
-            libraries = {path for program in programs
-                         for path in re.findall(r"=> (/\S+)", run("ldd", program).stdout)}
+            libraries = {
+                path
+                for program in programs
+                for path in re.findall(r"=> (/\S+)", run("ldd", program).stdout)
+            }
             self.assertGreater(len(libraries), 10)
             for path, owning in owners(libraries).items():
                 self.assertTrue(owning & brought, f"{image}: {path} of {owning}")

@@ -22,7 +22,6 @@ def texts(folder):
 
 
 class DocsTest(unittest.TestCase):
-
     def check(self, folder, phrases):
         count = 0
         for path, text in texts(folder):

@@ -11,11 +11,18 @@ import manifests
 from manifests import CLUSTERS, ROOT, pod_template, workloads
 from tests.e2e.cluster import binary
 
-PROGRAMS = {"starling-coordinator": "server/coordinator/starling-coordinator",
-            "starling-ps": "server/shard/starling-ps", "starling-worker": "worker/starling-worker"}
+PROGRAMS = {
+    "starling-coordinator": "server/coordinator/starling-coordinator",
+    "starling-ps": "server/shard/starling-ps",
+    "starling-worker": "worker/starling-worker",
+}
 # What Kubernetes would put for the variables.
-VARIABLES = {"POD_NAME": "starling-shard-0", "POD_NAMESPACE": "starling", "POD_IP": "10.1.2.3",
-             "CPU_LIMIT": "2"}
+VARIABLES = {
+    "POD_NAME": "starling-shard-0",
+    "POD_NAMESPACE": "starling",
+    "POD_IP": "10.1.2.3",
+    "CPU_LIMIT": "2",
+}
 
 
 def lines_of(folder):
@@ -27,20 +34,31 @@ def lines_of(folder):
 
 
 class Flags(unittest.TestCase):
-
     @classmethod
     def setUpClass(cls):
         cls.certificates = Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
-        subprocess.run([ROOT / "tools" / "make_certs.sh", cls.certificates], check=True, timeout=120)
+        subprocess.run(
+            [ROOT / "tools" / "make_certs.sh", cls.certificates], check=True, timeout=120
+        )
 
     def print_config(self, program, role, arguments):
         """Runs the program with such arguments; the certificates are those of the role."""
+
         def local(argument):
             argument = re.sub(r"\$\((\w+)\)", lambda m: VARIABLES[m.group(1)], argument)
             return argument.replace("/etc/starling/tls", str(self.certificates / role))
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("STARLING_")}
-        return subprocess.run([binary(PROGRAMS[program]), *map(local, arguments), "--print-config"],
-                              capture_output=True, text=True, timeout=60, env=environment, check=False)
+
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("STARLING_")
+        }
+        return subprocess.run(
+            [binary(PROGRAMS[program]), *map(local, arguments), "--print-config"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment,
+            check=False,
+        )
 
     def test_every_command_line_is_understood(self):
         seen = set()
@@ -54,13 +72,19 @@ class Flags(unittest.TestCase):
                 for argument in arguments:
                     flag, value = argument.split("=", 1)
                     if "/" not in value and "$" not in value:
-                        self.assertRegex(result.stdout, rf"(?m)^{flag[2:]} +{re.escape(value)} +{flag}$", argument)
+                        self.assertRegex(
+                            result.stdout,
+                            rf"(?m)^{flag[2:]} +{re.escape(value)} +{flag}$",
+                            argument,
+                        )
         self.assertEqual({program for program, *_ in seen}, set(PROGRAMS))
 
     def test_a_wrong_one_is_not(self):
         program, role, arguments = next(lines_of("base"))
         for wrong in ("--no-such-flag=1", "--cluster=another"):
-            self.assertNotEqual(self.print_config(program, role, [*arguments, wrong]).returncode, 0, wrong)
+            self.assertNotEqual(
+                self.print_config(program, role, [*arguments, wrong]).returncode, 0, wrong
+            )
         another = "shard" if role == "worker" else "worker"
         others = self.print_config(program, another, arguments)  # the certificates of another role
         self.assertNotEqual(others.returncode, 0)

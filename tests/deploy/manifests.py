@@ -18,9 +18,20 @@ ROOT = Path(__file__).parents[2]
 SOURCE = Path(os.path.abspath(ROOT)) / "deploy" / "kubernetes"
 
 # Every folder that people apply.
-FOLDERS = ("base", "network-policy", "service-monitor", "cert-manager", "example-job",
-           "overlays/local", "overlays/cpu", "overlays/gpu", "overlays/spot",
-           "overlays/with-network-policy", "overlays/with-service-monitor", "overlays/with-cert-manager")
+FOLDERS = (
+    "base",
+    "network-policy",
+    "service-monitor",
+    "cert-manager",
+    "example-job",
+    "overlays/local",
+    "overlays/cpu",
+    "overlays/gpu",
+    "overlays/spot",
+    "overlays/with-network-policy",
+    "overlays/with-service-monitor",
+    "overlays/with-cert-manager",
+)
 # Those of them that are whole clusters.
 CLUSTERS = tuple(folder for folder in FOLDERS if folder == "base" or folder.startswith("overlays/"))
 
@@ -47,11 +58,18 @@ def copy():
 @functools.cache
 def render(kubectl, folder):
     """The objects that `kubectl kustomize FOLDER` prints, by (kind, name)."""
-    result = subprocess.run([kubectl, "kustomize", str(copy() / folder)], capture_output=True, text=True,
-                            timeout=120, check=False)
+    result = subprocess.run(
+        [kubectl, "kustomize", str(copy() / folder)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     if result.returncode != 0:
         raise AssertionError(f"{kubectl} kustomize {folder}: {result.stderr}")
-    documents = [document for document in yaml.load_all(result.stdout, Loader=yaml.CSafeLoader) if document]
+    documents = [
+        document for document in yaml.load_all(result.stdout, Loader=yaml.CSafeLoader) if document
+    ]
     objects = {(document["kind"], document["metadata"]["name"]): document for document in documents}
     assert len(objects) == len(documents), f"{folder}: an object stands there twice"
     return objects
@@ -72,5 +90,7 @@ def workloads(objects):
 def matches(selector, labels):
     """Whether a selector of matchLabels, or a Service's plain one, chooses such labels."""
     assert "matchExpressions" not in selector, selector
-    wanted = selector.get("matchLabels", {}) if "matchLabels" in selector or not selector else selector
+    wanted = (
+        selector.get("matchLabels", {}) if "matchLabels" in selector or not selector else selector
+    )
     return all(labels.get(key) == value for key, value in wanted.items())

@@ -49,7 +49,6 @@ def grace_seconds(document):
 
 
 class Rendering(unittest.TestCase):
-
     def test_every_folder_renders_the_same_with_every_kubectl(self):
         kubectls = {manifests.debian_kubectl(), manifests.current_kubectl()} - {None}
         for folder in FOLDERS:
@@ -60,18 +59,21 @@ class Rendering(unittest.TestCase):
                     self.assertEqual(first, other)
 
     def test_no_folder_was_forgotten(self):
-        there = {str(path.parent.relative_to(manifests.copy()))
-                 for path in manifests.copy().rglob("kustomization.yaml")}
+        there = {
+            str(path.parent.relative_to(manifests.copy()))
+            for path in manifests.copy().rglob("kustomization.yaml")
+        }
         self.assertEqual(there, set(FOLDERS))
 
     def test_all_is_in_one_namespace(self):
         for folder, document in everything():
             if document["kind"] != "Namespace":
-                self.assertEqual(document["metadata"].get("namespace"), "starling", (folder, document))
+                self.assertEqual(
+                    document["metadata"].get("namespace"), "starling", (folder, document)
+                )
 
 
 class Schemas(unittest.TestCase):
-
     custom = yaml.safe_load((HERE / "custom_resources.yaml").read_text())
 
     def validate(self, document, version):
@@ -81,18 +83,24 @@ class Schemas(unittest.TestCase):
             kubernetes_validate.validate(document, version, strict=True)
 
     def test_valid_for_two_versions(self):
-        different = {json.dumps(document, sort_keys=True): (folder, document)
-                     for folder, document in everything()}
+        different = {
+            json.dumps(document, sort_keys=True): (folder, document)
+            for folder, document in everything()
+        }
         for version in KUBERNETES_VERSIONS:
             for folder, document in different.values():
-                with self.subTest(f"{version} {folder} {document['kind']} {document['metadata']['name']}"):
+                with self.subTest(
+                    f"{version} {folder} {document['kind']} {document['metadata']['name']}"
+                ):
                     self.validate(document, version)
 
     def test_a_misspelt_field_is_found(self):
         worker = objects_of("base")["Deployment", "starling-worker"]
         monitor = objects_of("service-monitor")["ServiceMonitor", "starling"]
-        for document, error in ((worker, kubernetes_validate.ValidationError),
-                                (monitor, jsonschema.ValidationError)):
+        for document, error in (
+            (worker, kubernetes_validate.ValidationError),
+            (monitor, jsonschema.ValidationError),
+        ):
             broken = yaml.safe_load(yaml.safe_dump(document))
             broken["spec"]["selektor"] = broken["spec"].pop("selector")
             for version in KUBERNETES_VERSIONS:
@@ -109,8 +117,11 @@ class Connections(unittest.TestCase):
     def test_a_workload_selects_its_own_pods_and_no_others(self):
         for folder in CLUSTERS:
             for document in workloads(objects_of(folder)):
-                chosen = [pod for pod in self.pods(folder)
-                          if matches(document["spec"]["selector"], pod["metadata"]["labels"])]
+                chosen = [
+                    pod
+                    for pod in self.pods(folder)
+                    if matches(document["spec"]["selector"], pod["metadata"]["labels"])
+                ]
                 self.assertEqual(chosen, [pod_template(document)], document["metadata"]["name"])
 
     def test_a_service_selects_one_workload_that_has_its_ports(self):
@@ -118,8 +129,11 @@ class Connections(unittest.TestCase):
             for (kind, name), document in objects_of(folder).items():
                 if kind != "Service":
                     continue
-                chosen = [pod for pod in self.pods(folder)
-                          if matches(document["spec"]["selector"], pod["metadata"]["labels"])]
+                chosen = [
+                    pod
+                    for pod in self.pods(folder)
+                    if matches(document["spec"]["selector"], pod["metadata"]["labels"])
+                ]
                 self.assertEqual(len(chosen), 1, name)
                 ports = port_names(chosen[0]["spec"]["containers"][0])
                 for port in document["spec"]["ports"]:
@@ -132,8 +146,12 @@ class Connections(unittest.TestCase):
                 if document["kind"] == "StatefulSet":
                     service = objects["Service", document["spec"]["serviceName"]]
                     self.assertEqual(service["spec"]["clusterIP"], "None")
-                    self.assertTrue(matches(service["spec"]["selector"],
-                                            pod_template(document)["metadata"]["labels"]))
+                    self.assertTrue(
+                        matches(
+                            service["spec"]["selector"],
+                            pod_template(document)["metadata"]["labels"],
+                        )
+                    )
 
     def test_budgets_and_spreads_choose_the_shards(self):
         for folder in CLUSTERS:
@@ -143,10 +161,13 @@ class Connections(unittest.TestCase):
             budget = objects["PodDisruptionBudget", "starling-shards"]["spec"]
             self.assertEqual(budget["maxUnavailable"], 0)
             self.assertTrue(matches(budget["selector"], labels))
-            spread, = pod_template(shard)["spec"]["topologySpreadConstraints"]
+            (spread,) = pod_template(shard)["spec"]["topologySpreadConstraints"]
             self.assertTrue(matches(spread["labelSelector"], labels))
             self.assertEqual(shard["spec"]["podManagementPolicy"], "Parallel")
-            for kind, name in (("StatefulSet", "starling-coordinator"), ("Deployment", "starling-worker")):
+            for kind, name in (
+                ("StatefulSet", "starling-coordinator"),
+                ("Deployment", "starling-worker"),
+            ):
                 other = pod_template(objects[kind, name])["metadata"]["labels"]
                 self.assertFalse(matches(budget["selector"], other), name)
 
@@ -154,8 +175,11 @@ class Connections(unittest.TestCase):
         for folder in CLUSTERS:
             for document in workloads(objects_of(folder)):
                 for container in containers(document):
-                    for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"),
-                                        ("readinessProbe", "/readyz")):
+                    for probe, path in (
+                        ("startupProbe", "/healthz"),
+                        ("livenessProbe", "/healthz"),
+                        ("readinessProbe", "/readyz"),
+                    ):
                         get = container[probe]["httpGet"]
                         self.assertEqual((get["path"], get["port"]), (path, "admin"))
                     self.assertIn("admin", port_names(container))
@@ -177,10 +201,15 @@ class Connections(unittest.TestCase):
                 flags = dict(argument.split("=", 1) for argument in containers(document)[0]["args"])
                 if "--coordinator" in flags:
                     host, port = flags["--coordinator"].split(":")
-                    self.assertIn(int(port), [p["port"] for p in objects["Service", host]["spec"]["ports"]])
+                    self.assertIn(
+                        int(port), [p["port"] for p in objects["Service", host]["spec"]["ports"]]
+                    )
             shard = objects["StatefulSet", "starling-shard"]
-            self.assertIn(f"--advertise-address=$(POD_NAME).{shard['spec']['serviceName']}."
-                          "$(POD_NAMESPACE).svc:7071", containers(shard)[0]["args"])
+            self.assertIn(
+                f"--advertise-address=$(POD_NAME).{shard['spec']['serviceName']}."
+                "$(POD_NAMESPACE).svc:7071",
+                containers(shard)[0]["args"],
+            )
 
     def test_variables_in_arguments_are_set(self):
         for folder in (*CLUSTERS, "example-job"):
@@ -201,8 +230,10 @@ class Connections(unittest.TestCase):
             for document in workloads(objects):
                 spec = pod_template(document)["spec"]
                 volumes = {volume["name"]: volume for volume in spec.get("volumes", [])}
-                claims = {claim["metadata"]["name"]
-                          for claim in document["spec"].get("volumeClaimTemplates", [])}
+                claims = {
+                    claim["metadata"]["name"]
+                    for claim in document["spec"].get("volumeClaimTemplates", [])
+                }
                 for container in spec["containers"]:
                     mounted = {mount["name"] for mount in container["volumeMounts"]}
                     self.assertEqual(mounted, set(volumes) | claims)
@@ -212,13 +243,17 @@ class Connections(unittest.TestCase):
                     elif "configMap" in volume:
                         self.assertIn(("ConfigMap", volume["configMap"]["name"]), objects)
                     elif "persistentVolumeClaim" in volume:
-                        self.assertIn(("PersistentVolumeClaim",
-                                       volume["persistentVolumeClaim"]["claimName"]), objects)
+                        self.assertIn(
+                            ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]),
+                            objects,
+                        )
 
     def test_each_role_mounts_its_own_certificate(self):
         for folder in CLUSTERS:
             for document in workloads(objects_of(folder)):
-                component = pod_template(document)["metadata"]["labels"]["app.kubernetes.io/component"]
+                component = pod_template(document)["metadata"]["labels"][
+                    "app.kubernetes.io/component"
+                ]
                 volume = {v["name"]: v for v in pod_template(document)["spec"]["volumes"]}["tls"]
                 self.assertEqual(volume["secret"]["secretName"], f"starling-{component}-tls")
 
@@ -236,7 +271,9 @@ class Security(unittest.TestCase):
                     self.assertIs(spec["securityContext"]["runAsNonRoot"], True)
                     self.assertEqual(spec["securityContext"]["runAsUser"], 10001)
                     self.assertEqual(spec["securityContext"]["fsGroup"], 10001)
-                    self.assertEqual(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault")
+                    self.assertEqual(
+                        spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault"
+                    )
                     for key in ("hostNetwork", "hostPID", "hostIPC"):
                         self.assertNotIn(key, spec)
                     for container in spec["containers"]:
@@ -245,7 +282,9 @@ class Security(unittest.TestCase):
                         self.assertIs(context["allowPrivilegeEscalation"], False)
                         self.assertEqual(context["capabilities"], {"drop": ["ALL"]})
                         for kind in ("requests", "limits"):
-                            self.assertLessEqual({"cpu", "memory"}, set(container["resources"][kind]))
+                            self.assertLessEqual(
+                                {"cpu", "memory"}, set(container["resources"][kind])
+                            )
 
     def test_secrets_are_files_that_only_the_group_reads(self):
         for folder in (*CLUSTERS, "example-job"):
@@ -270,11 +309,13 @@ class Security(unittest.TestCase):
 
 
 class NetworkPolicies(unittest.TestCase):
-
     def setUp(self):
         self.objects = objects_of("overlays/with-network-policy")
-        self.policies = {name: document["spec"] for (kind, name), document in self.objects.items()
-                         if kind == "NetworkPolicy"}
+        self.policies = {
+            name: document["spec"]
+            for (kind, name), document in self.objects.items()
+            if kind == "NetworkPolicy"
+        }
         self.pods = [pod_template(document) for document in workloads(self.objects)]
         self.client = pod_template(objects_of("example-job")["Job", "example-training"])
 
@@ -288,9 +329,9 @@ class NetworkPolicies(unittest.TestCase):
                 self.assertTrue(matches(policy["podSelector"], pod["metadata"]["labels"]), name)
 
     def test_rpc_ports_among_ourselves(self):
-        rule, = self.policies["starling-rpc-in"]["ingress"]
+        (rule,) = self.policies["starling-rpc-in"]["ingress"]
         self.assertEqual([port["port"] for port in rule["ports"]], ["rpc"])
-        out, = self.policies["starling-rpc-out"]["egress"]
+        (out,) = self.policies["starling-rpc-out"]["egress"]
         numbers = {port_names(pod["spec"]["containers"][0])["rpc"] for pod in self.pods}
         self.assertEqual({port["port"] for port in out["ports"]}, numbers)
         for peer in (*rule["from"], *out["to"]):
@@ -299,26 +340,35 @@ class NetworkPolicies(unittest.TestCase):
                 self.assertTrue(matches(peer["podSelector"], pod["metadata"]["labels"]))
 
     def test_the_admin_port_for_monitoring_alone(self):
-        allowing = [(name, rule) for name, policy in self.policies.items()
-                    for rule in policy.get("ingress", [])
-                    if any(port["port"] == "admin" for port in rule["ports"])]
+        allowing = [
+            (name, rule)
+            for name, policy in self.policies.items()
+            for rule in policy.get("ingress", [])
+            if any(port["port"] == "admin" for port in rule["ports"])
+        ]
         self.assertEqual([name for name, _ in allowing], ["starling-admin-in"])
-        peer, = allowing[0][1]["from"]
-        self.assertEqual(peer["namespaceSelector"]["matchLabels"],
-                         {"kubernetes.io/metadata.name": "monitoring"})
-        self.assertEqual(peer["podSelector"]["matchLabels"], {"app.kubernetes.io/name": "prometheus"})
+        (peer,) = allowing[0][1]["from"]
+        self.assertEqual(
+            peer["namespaceSelector"]["matchLabels"], {"kubernetes.io/metadata.name": "monitoring"}
+        )
+        self.assertEqual(
+            peer["podSelector"]["matchLabels"], {"app.kubernetes.io/name": "prometheus"}
+        )
 
 
 class Monitoring(unittest.TestCase):
-
     def test_every_daemon_is_scraped_once(self):
         objects = objects_of("overlays/with-service-monitor")
         monitor = objects["ServiceMonitor", "starling"]["spec"]
-        endpoint, = monitor["endpoints"]
+        (endpoint,) = monitor["endpoints"]
         self.assertEqual(endpoint["path"], "/metrics")
-        services = [document for (kind, _), document in objects.items() if kind == "Service"
-                    and matches(monitor["selector"], document["metadata"]["labels"])
-                    and any(port["name"] == endpoint["port"] for port in document["spec"]["ports"])]
+        services = [
+            document
+            for (kind, _), document in objects.items()
+            if kind == "Service"
+            and matches(monitor["selector"], document["metadata"]["labels"])
+            and any(port["name"] == endpoint["port"] for port in document["spec"]["ports"])
+        ]
         for document in workloads(objects):
             labels = pod_template(document)["metadata"]["labels"]
             scraping = [s for s in services if matches(s["spec"]["selector"], labels)]
@@ -326,7 +376,6 @@ class Monitoring(unittest.TestCase):
 
 
 class Certificates(unittest.TestCase):
-
     def test_one_per_role_in_the_secret_that_is_mounted(self):
         objects = objects_of("overlays/with-cert-manager")
         issuers = {name for (kind, name) in objects if kind == "Issuer"}
@@ -344,11 +393,12 @@ class Certificates(unittest.TestCase):
 
 
 class Overlays(unittest.TestCase):
-
     def test_workers_have_time_to_drain(self):
         source = (manifests.ROOT / "worker" / "worker_main.cc").read_text()
         drain = int(re.search(r"kDrainDeadline = absl::Seconds\((\d+)\)", source).group(1))
-        teardown = int(re.search(r"kTeardownDeadline = absl::Milliseconds\((\d+)\)", source).group(1))
+        teardown = int(
+            re.search(r"kTeardownDeadline = absl::Milliseconds\((\d+)\)", source).group(1)
+        )
         for folder in CLUSTERS:
             worker = objects_of(folder)["Deployment", "starling-worker"]
             self.assertGreater(grace_seconds(worker), drain + teardown / 1000)
@@ -357,11 +407,16 @@ class Overlays(unittest.TestCase):
         for folder in CLUSTERS:
             spec = objects_of(folder)["StatefulSet", "starling-coordinator"]["spec"]
             self.assertEqual(spec["replicas"], 1)
-            claim, = spec["volumeClaimTemplates"]
-            mount, = [m for m in spec["template"]["spec"]["containers"][0]["volumeMounts"]
-                      if m["name"] == claim["metadata"]["name"]]
-            self.assertIn(f"--state={mount['mountPath']}/coordinator",
-                          spec["template"]["spec"]["containers"][0]["args"])
+            (claim,) = spec["volumeClaimTemplates"]
+            (mount,) = [
+                m
+                for m in spec["template"]["spec"]["containers"][0]["volumeMounts"]
+                if m["name"] == claim["metadata"]["name"]
+            ]
+            self.assertIn(
+                f"--state={mount['mountPath']}/coordinator",
+                spec["template"]["spec"]["containers"][0]["args"],
+            )
 
     def test_shards_restart_only_when_asked(self):
         for folder in CLUSTERS:
@@ -370,7 +425,7 @@ class Overlays(unittest.TestCase):
 
     def test_gpu(self):
         spec = pod_template(objects_of("overlays/gpu")["Deployment", "starling-worker"])["spec"]
-        container, = spec["containers"]
+        (container,) = spec["containers"]
         self.assertEqual(container["resources"]["limits"]["nvidia.com/gpu"], 1)
         self.assertIn("/dev/shm", [mount["mountPath"] for mount in container["volumeMounts"]])
         self.assertIn("nvidia.com/gpu", [toleration["key"] for toleration in spec["tolerations"]])
@@ -383,15 +438,24 @@ class Overlays(unittest.TestCase):
 
         def terms(kind, name):
             affinity = pod_template(objects[kind, name])["spec"]["affinity"]["nodeAffinity"]
-            return [[(e["key"], e["operator"], e["values"]) for e in term["matchExpressions"]] for term in
-                    affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]]
+            return [
+                [(e["key"], e["operator"], e["values"]) for e in term["matchExpressions"]]
+                for term in affinity["requiredDuringSchedulingIgnoredDuringExecution"][
+                    "nodeSelectorTerms"
+                ]
+            ]
 
-        wanted = [(key, values) for (key, operator, values), in terms("Deployment", "starling-worker")
-                  if operator == "In"]
+        wanted = [
+            (key, values)
+            for (key, operator, values), in terms("Deployment", "starling-worker")
+            if operator == "In"
+        ]
         self.assertEqual(len(wanted), 4)
         for name in ("starling-coordinator", "starling-shard"):
             # One term, so that all of it must hold.
-            self.assertEqual(terms("StatefulSet", name), [[(key, "NotIn", values) for key, values in wanted]])
+            self.assertEqual(
+                terms("StatefulSet", name), [[(key, "NotIn", values) for key, values in wanted]]
+            )
             self.assertNotIn("tolerations", pod_template(objects["StatefulSet", name])["spec"])
 
     def test_images_carry_the_release(self):
@@ -400,8 +464,10 @@ class Overlays(unittest.TestCase):
         for folder in (*CLUSTERS, "example-job"):
             for document in workloads(objects_of(folder)):
                 for container in containers(document):
-                    self.assertRegex(container["image"],
-                                     rf"^([a-z.]+/)?starling-(server|worker):{re.escape(version)}$")
+                    self.assertRegex(
+                        container["image"],
+                        rf"^([a-z.]+/)?starling-(server|worker):{re.escape(version)}$",
+                    )
 
 
 if __name__ == "__main__":

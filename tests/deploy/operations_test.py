@@ -21,8 +21,12 @@ from stand_in_api import NODE, StandInApi
 from tests.e2e.cluster import binary, free_port
 
 DEADLINE = 300
-PROGRAMS = ("server/coordinator/starling-coordinator", "server/shard/starling-ps", "worker/starling-worker",
-            "tools/cli/starling")
+PROGRAMS = (
+    "server/coordinator/starling-coordinator",
+    "server/shard/starling-ps",
+    "worker/starling-worker",
+    "tools/cli/starling",
+)
 
 
 def blocks_of(document):
@@ -35,8 +39,14 @@ class Shell:
 
     def __init__(self, directory, environment):
         self.process = subprocess.Popen(
-            ["bash", "-euo", "pipefail"], cwd=directory, env=environment, bufsize=0,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            ["bash", "-euo", "pipefail"],
+            cwd=directory,
+            env=environment,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         self.blocks = 0
 
     def run(self, block):
@@ -70,7 +80,6 @@ class Shell:
 
 
 class Operations(unittest.TestCase):
-
     def setUp(self):
         self.directory = Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
         programs = self.directory / "bin"
@@ -82,11 +91,21 @@ class Operations(unittest.TestCase):
         (self.directory / "tools").mkdir()
         shutil.copy(ROOT / "tools" / "make_certs.sh", self.directory / "tools")
         self.api = self.enterContext(StandInApi())
-        kept = {name: value for name, value in os.environ.items()
-                if name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH")}
-        self.shell = Shell(self.directory, {
-            **kept, "PATH": f"{programs}:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.directory),
-            "KUBECONFIG": str(self.api.kubeconfig), "NODE": NODE})
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH")
+        }
+        self.shell = Shell(
+            self.directory,
+            {
+                **kept,
+                "PATH": f"{programs}:/usr/bin:/bin:/usr/sbin:/sbin",
+                "HOME": str(self.directory),
+                "KUBECONFIG": str(self.api.kubeconfig),
+                "NODE": NODE,
+            },
+        )
         self.addCleanup(lambda: self.shell.end(self.children()))
         self.ports = {port: str(free_port()) for port in ("7070", "7080", "7081")}
         self.secrets = None
@@ -94,12 +113,16 @@ class Operations(unittest.TestCase):
     def children(self):
         pid = self.shell.process.pid
         try:
-            return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+            return [
+                int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            ]
         except FileNotFoundError:
             return []
 
     def run_block(self, block):
-        block = re.sub(r"127\.0\.0\.1:(\d+)", lambda m: f"127.0.0.1:{self.ports[m.group(1)]}", block)
+        block = re.sub(
+            r"127\.0\.0\.1:(\d+)", lambda m: f"127.0.0.1:{self.ports[m.group(1)]}", block
+        )
         if "port-forward" in block:
             # All but the tunnel itself: the stand-in has no streams. It asks the Service, then its pod.
             output = self.shell.run(f"if {block}\nthen false; fi")
@@ -123,16 +146,22 @@ class Operations(unittest.TestCase):
         self.assertEqual(len(self.api.names("pods", "starling")), 5)
 
     def after_daemons(self, _):
-        self.shell.run('for i in $(seq 240); do\n'
-                       '  if [ "$(starling get workers 2>&1 | grep -c idle)" = 2 ] &&\n'
-                       '    [ "$(starling get shards 2>&1 | grep -c ready)" = 1 ]; then break; fi\n'
-                       '  sleep 0.5\ndone')
+        self.shell.run(
+            'for i in $(seq 240); do\n'
+            '  if [ "$(starling get workers 2>&1 | grep -c idle)" = 2 ] &&\n'
+            '    [ "$(starling get shards 2>&1 | grep -c ready)" = 1 ]; then break; fi\n'
+            '  sleep 0.5\ndone'
+        )
 
     def after_submit(self, output):
         self.assertIn("SUCCEEDED", output)
 
     def after_scale_workers(self, _):
-        pods = [name for name in self.api.names("pods", "starling") if name.startswith("starling-worker-")]
+        pods = [
+            name
+            for name in self.api.names("pods", "starling")
+            if name.startswith("starling-worker-")
+        ]
         self.assertEqual(len(pods), 6)
         self.workers = set(pods)
 
@@ -143,7 +172,9 @@ class Operations(unittest.TestCase):
     def after_drain(self, _):
         pods = self.api.names("pods", "starling")
         self.assertFalse(self.workers & set(pods))  # others are in their place
-        self.assertEqual(self.api.get("pods", "starling", "starling-shard-0")["metadata"]["uid"], self.shard)
+        self.assertEqual(
+            self.api.get("pods", "starling", "starling-shard-0")["metadata"]["uid"], self.shard
+        )
         self.assertIn("starling-coordinator-0", pods)
 
     def after_delete_shard(self, _):
@@ -168,7 +199,9 @@ class Operations(unittest.TestCase):
             self.shell.run(f"openssl verify -CAfile certs/authority.crt certs/{role}/tls.crt")
         # Until all have read their files anew.
         time.sleep(5)
-        self.shell.run("for i in $(seq 120); do if starling get workers; then break; fi; sleep 0.5; done")
+        self.shell.run(
+            "for i in $(seq 120); do if starling get workers; then break; fi; sleep 0.5; done"
+        )
 
     def after_new_authority(self, _):
         self.old = (self.directory / "certs" / "authority.crt").read_text()
@@ -185,20 +218,22 @@ class Operations(unittest.TestCase):
     def after_delete_all(self, _):
         self.assertEqual(self.api.names("statefulsets", "starling"), [])
 
-    CHECKS = (("create secret generic", after_create_secret),
-              ("component=shard", after_delete_shard),
-              ("overlays/local\nkubectl -n starling wait", after_local),
-              ("starling-coordinator --state", after_daemons),
-              ("submit", after_submit),
-              ("scale deployment", after_scale_workers),
-              ("scale statefulset", after_scale_shards),
-              ("kubectl drain", after_drain),
-              ("delete pod starling-shard-0", after_delete_shard),
-              ("kill -TERM", after_kill),
-              ("--new-authority", after_new_authority),
-              ("--use-new", after_use_new),
-              ("--forget-old", after_forget_old),
-              ("kubectl delete -k deploy/kubernetes/overlays", after_delete_all))
+    CHECKS = (
+        ("create secret generic", after_create_secret),
+        ("component=shard", after_delete_shard),
+        ("overlays/local\nkubectl -n starling wait", after_local),
+        ("starling-coordinator --state", after_daemons),
+        ("submit", after_submit),
+        ("scale deployment", after_scale_workers),
+        ("scale statefulset", after_scale_shards),
+        ("kubectl drain", after_drain),
+        ("delete pod starling-shard-0", after_delete_shard),
+        ("kill -TERM", after_kill),
+        ("--new-authority", after_new_authority),
+        ("--use-new", after_use_new),
+        ("--forget-old", after_forget_old),
+        ("kubectl delete -k deploy/kubernetes/overlays", after_delete_all),
+    )
 
     def test_every_command(self):
         blocks = blocks_of((ROOT / "docs" / "operations.md").read_text())

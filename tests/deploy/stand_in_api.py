@@ -22,11 +22,20 @@ from pathlib import Path
 
 # Group and version -> (plural, kind, namespaced).
 RESOURCES = {
-    "v1": [("namespaces", "Namespace", False), ("nodes", "Node", False), ("pods", "Pod", True),
-           ("services", "Service", True), ("secrets", "Secret", True), ("configmaps", "ConfigMap", True),
-           ("persistentvolumeclaims", "PersistentVolumeClaim", True)],
-    "apps/v1": [("deployments", "Deployment", True), ("statefulsets", "StatefulSet", True),
-                ("daemonsets", "DaemonSet", True)],
+    "v1": [
+        ("namespaces", "Namespace", False),
+        ("nodes", "Node", False),
+        ("pods", "Pod", True),
+        ("services", "Service", True),
+        ("secrets", "Secret", True),
+        ("configmaps", "ConfigMap", True),
+        ("persistentvolumeclaims", "PersistentVolumeClaim", True),
+    ],
+    "apps/v1": [
+        ("deployments", "Deployment", True),
+        ("statefulsets", "StatefulSet", True),
+        ("daemonsets", "DaemonSet", True),
+    ],
     "batch/v1": [("jobs", "Job", True)],
     "policy/v1": [("poddisruptionbudgets", "PodDisruptionBudget", True)],
     "networking.k8s.io/v1": [("networkpolicies", "NetworkPolicy", True)],
@@ -93,21 +102,32 @@ class Store:
         return self.objects[plural, namespace, name]
 
     def list(self, plural, namespace, query):
-        found = [document for (kind, where, _), document in sorted(self.objects.items())
-                 if kind == plural and namespace in ("", where)]
+        found = [
+            document
+            for (kind, where, _), document in sorted(self.objects.items())
+            if kind == plural and namespace in ("", where)
+        ]
         for field in filter(None, query.get("fieldSelector", "").split(",")):
             path, value = field.replace("==", "=").split("=", 1)
             keys = path.split(".")
             found = [d for d in found if d.get(keys[0], {}).get(keys[1]) == value]
-        return [d for d in found
-                if chosen(query.get("labelSelector", ""), d["metadata"].get("labels", {}))]
+        return [
+            d
+            for d in found
+            if chosen(query.get("labelSelector", ""), d["metadata"].get("labels", {}))
+        ]
 
     def delete(self, plural, namespace, name):
         document = self.get(plural, namespace, name)
         del self.objects[plural, namespace, name]
-        for owned in [key for key, d in self.objects.items()
-                      if any(o["uid"] == document["metadata"]["uid"]
-                             for o in d["metadata"].get("ownerReferences", []))]:
+        for owned in [
+            key
+            for key, d in self.objects.items()
+            if any(
+                o["uid"] == document["metadata"]["uid"]
+                for o in d["metadata"].get("ownerReferences", [])
+            )
+        ]:
             del self.objects[owned]
         for owner in document["metadata"].get("ownerReferences", []):
             where = (KIND_PLURALS[owner["kind"]], namespace, owner["name"])
@@ -118,11 +138,17 @@ class Store:
     def evict(self, namespace, name):
         labels = self.get("pods", namespace, name)["metadata"]["labels"]
         for (kind, where, _), document in self.objects.items():
-            if (kind == "poddisruptionbudgets" and where == namespace and
-                    document["spec"].get("maxUnavailable") == 0 and
-                    document["spec"]["selector"]["matchLabels"].items() <= labels.items()):
-                raise Refused(429, "TooManyRequests",
-                              "Cannot evict pod as it would violate the pod's disruption budget.")
+            if (
+                kind == "poddisruptionbudgets"
+                and where == namespace
+                and document["spec"].get("maxUnavailable") == 0
+                and document["spec"]["selector"]["matchLabels"].items() <= labels.items()
+            ):
+                raise Refused(
+                    429,
+                    "TooManyRequests",
+                    "Cannot evict pod as it would violate the pod's disruption budget.",
+                )
         self.delete("pods", namespace, name)
 
     def reconcile(self, plural, namespace, document):
@@ -131,35 +157,63 @@ class Store:
             return
         metadata, spec = document["metadata"], document["spec"]
         wanted = spec.get("replicas", 1)
-        owner = {"apiVersion": document["apiVersion"], "kind": document["kind"], "name": metadata["name"],
-                 "uid": metadata["uid"], "controller": True}
-        mine = [d for d in self.list("pods", namespace, {})
-                if d["metadata"]["ownerReferences"][0]["uid"] == metadata["uid"]]
+        owner = {
+            "apiVersion": document["apiVersion"],
+            "kind": document["kind"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "controller": True,
+        }
+        mine = [
+            d
+            for d in self.list("pods", namespace, {})
+            if d["metadata"]["ownerReferences"][0]["uid"] == metadata["uid"]
+        ]
         names = [d["metadata"]["name"] for d in mine]
         for name in names[wanted:]:
             del self.objects["pods", namespace, name]
         for i in itertools.count():
             if len(names) >= wanted:
                 break
-            name = f"{metadata['name']}-{i}" if plural == "statefulsets" else \
-                f"{metadata['name']}-{next(self.numbers)}"
+            name = (
+                f"{metadata['name']}-{i}"
+                if plural == "statefulsets"
+                else f"{metadata['name']}-{next(self.numbers)}"
+            )
             if name in names:
                 continue
             names.append(name)
             template = copy.deepcopy(spec["template"])
-            self.put("pods", namespace, {
-                "metadata": {**template["metadata"], "name": name, "ownerReferences": [owner]},
-                "spec": {**template["spec"], "nodeName": NODE},
-                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
+            self.put(
+                "pods",
+                namespace,
+                {
+                    "metadata": {**template["metadata"], "name": name, "ownerReferences": [owner]},
+                    "spec": {**template["spec"], "nodeName": NODE},
+                    "status": {
+                        "phase": "Running",
+                        "conditions": [{"type": "Ready", "status": "True"}],
+                    },
+                },
+            )
         if plural == "statefulsets":
             spec.setdefault("updateStrategy", {"type": "RollingUpdate"})
         generation = metadata.setdefault("generation", 1)
-        document["status"] = {"observedGeneration": generation, "replicas": wanted, "readyReplicas": wanted,
-                              "updatedReplicas": wanted, "currentReplicas": wanted,
-                              "availableReplicas": wanted, "currentRevision": "1", "updateRevision": "1"}
+        document["status"] = {
+            "observedGeneration": generation,
+            "replicas": wanted,
+            "readyReplicas": wanted,
+            "updatedReplicas": wanted,
+            "currentReplicas": wanted,
+            "availableReplicas": wanted,
+            "currentRevision": "1",
+            "updateRevision": "1",
+        }
         if plural == "jobs":
-            document["status"] = {"succeeded": 1,
-                                  "conditions": [{"type": "Complete", "status": "True"}]}
+            document["status"] = {
+                "succeeded": 1,
+                "conditions": [{"type": "Complete", "status": "True"}],
+            }
 
 
 KIND_PLURALS = {kind: plural for plural, (_, kind) in KINDS.items()}
@@ -196,8 +250,17 @@ class Handler(BaseHTTPRequestHandler):
                 answer = self.resource(parts, query, body)
             self.reply(answer, 201 if self.command == "POST" else 200)
         except Refused as refused:
-            self.reply({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": refused.code,
-                        "reason": refused.reason, "message": str(refused)}, refused.code)
+            self.reply(
+                {
+                    "kind": "Status",
+                    "apiVersion": "v1",
+                    "status": "Failure",
+                    "code": refused.code,
+                    "reason": refused.reason,
+                    "message": str(refused),
+                },
+                refused.code,
+            )
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
 
@@ -207,20 +270,46 @@ class Handler(BaseHTTPRequestHandler):
         elif parts == ["api"]:
             self.reply({"kind": "APIVersions", "versions": ["v1"]})
         elif parts == ["apis"]:
-            groups = [{"name": version.split("/")[0], "versions": [v], "preferredVersion": v}
-                      for version in RESOURCES if "/" in version
-                      for v in [{"groupVersion": version, "version": version.split("/")[1]}]]
+            groups = [
+                {"name": version.split("/")[0], "versions": [v], "preferredVersion": v}
+                for version in RESOURCES
+                if "/" in version
+                for v in [{"groupVersion": version, "version": version.split("/")[1]}]
+            ]
             self.reply({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
         elif parts[0] in ("api", "apis") and "/".join(parts[1:]) in RESOURCES:
             version = "/".join(parts[1:])
-            rows = [{"name": plural, "singularName": kind.lower(), "kind": kind, "namespaced": namespaced,
-                     "verbs": VERBS} for plural, kind, namespaced in RESOURCES[version]]
-            rows += [{"name": f"{plural}/{sub}", "singularName": "", "namespaced": True, "verbs": VERBS,
-                      "kind": "Eviction" if sub == "eviction" else "Scale",
-                      "group": "policy" if sub == "eviction" else "autoscaling", "version": "v1"}
-                     for plural, _, _ in RESOURCES[version] for sub in SUBRESOURCES.get(plural, [])]
-            self.reply({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version,
-                        "resources": rows})
+            rows = [
+                {
+                    "name": plural,
+                    "singularName": kind.lower(),
+                    "kind": kind,
+                    "namespaced": namespaced,
+                    "verbs": VERBS,
+                }
+                for plural, kind, namespaced in RESOURCES[version]
+            ]
+            rows += [
+                {
+                    "name": f"{plural}/{sub}",
+                    "singularName": "",
+                    "namespaced": True,
+                    "verbs": VERBS,
+                    "kind": "Eviction" if sub == "eviction" else "Scale",
+                    "group": "policy" if sub == "eviction" else "autoscaling",
+                    "version": "v1",
+                }
+                for plural, _, _ in RESOURCES[version]
+                for sub in SUBRESOURCES.get(plural, [])
+            ]
+            self.reply(
+                {
+                    "kind": "APIResourceList",
+                    "apiVersion": "v1",
+                    "groupVersion": version,
+                    "resources": rows,
+                }
+            )
         elif parts == ["openapi", "v2"]:
             # No schemas, so that kubectl does not validate: manifests_test.py does.
             self.reply(b"", kind="application/octet-stream")
@@ -245,25 +334,37 @@ class Handler(BaseHTTPRequestHandler):
             return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
         if sub is not None:
             raise Refused(404, "NotFound", f"the stand-in has no {sub}")
-        return self.one(plural, namespace, name, body) if name else \
-            self.many(plural, namespace, query, body)
+        return (
+            self.one(plural, namespace, name, body)
+            if name
+            else self.many(plural, namespace, query, body)
+        )
 
     def many(self, plural, namespace, query, body):
         store = self.server.store
         version, kind = KINDS[plural]
         if self.command == "POST":
             if (plural, namespace, body["metadata"]["name"]) in store.objects:
-                raise Refused(409, "AlreadyExists", f'{plural} "{body["metadata"]["name"]}" already exists')
+                raise Refused(
+                    409, "AlreadyExists", f'{plural} "{body["metadata"]["name"]}" already exists'
+                )
             if namespace:
                 store.get("namespaces", "", namespace)
             if "stringData" in body:
-                data = {k: base64.b64encode(v.encode()).decode() for k, v in body.pop("stringData").items()}
+                data = {
+                    k: base64.b64encode(v.encode()).decode()
+                    for k, v in body.pop("stringData").items()
+                }
                 body["data"] = {**body.get("data", {}), **data}
             return store.put(plural, namespace, body)
         if query.get("watch") in ("true", "1"):
             return b""  # ends at once, with no news: what is there was listed before
-        return {"kind": kind + "List", "apiVersion": version, "metadata": {"resourceVersion": "1"},
-                "items": store.list(plural, namespace, query)}
+        return {
+            "kind": kind + "List",
+            "apiVersion": version,
+            "metadata": {"resourceVersion": "1"},
+            "items": store.list(plural, namespace, query),
+        }
 
     def one(self, plural, namespace, name, body):
         store = self.server.store
@@ -280,10 +381,16 @@ class Handler(BaseHTTPRequestHandler):
         if self.command in ("PUT", "PATCH"):
             wanted = {"spec": {"replicas": body["spec"]["replicas"]}}
             document = store.put(plural, namespace, merged(document, wanted))
-        metadata = {key: document["metadata"][key] for key in ("name", "namespace", "resourceVersion")}
-        return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-                "spec": {"replicas": document["spec"]["replicas"]},
-                "status": {"replicas": document["spec"]["replicas"]}}
+        metadata = {
+            key: document["metadata"][key] for key in ("name", "namespace", "resourceVersion")
+        }
+        return {
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": metadata,
+            "spec": {"replicas": document["spec"]["replicas"]},
+            "status": {"replicas": document["spec"]["replicas"]},
+        }
 
 
 class StandInApi:
@@ -298,12 +405,25 @@ class StandInApi:
         self.thread.start()
         self.folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
         self.kubeconfig = Path(self.folder.name) / "kubeconfig"
-        self.kubeconfig.write_text(json.dumps({
-            "apiVersion": "v1", "kind": "Config", "current-context": "stand-in",
-            "clusters": [{"name": "stand-in",
-                          "cluster": {"server": f"http://127.0.0.1:{self.server.server_port}"}}],
-            "contexts": [{"name": "stand-in", "context": {"cluster": "stand-in", "user": "nobody"}}],
-            "users": [{"name": "nobody", "user": {}}]}))
+        self.kubeconfig.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "stand-in",
+                    "clusters": [
+                        {
+                            "name": "stand-in",
+                            "cluster": {"server": f"http://127.0.0.1:{self.server.server_port}"},
+                        }
+                    ],
+                    "contexts": [
+                        {"name": "stand-in", "context": {"cluster": "stand-in", "user": "nobody"}}
+                    ],
+                    "users": [{"name": "nobody", "user": {}}],
+                }
+            )
+        )
         return self
 
     def __exit__(self, *_):
@@ -319,5 +439,8 @@ class StandInApi:
 
     def names(self, plural, namespace):
         with self.server.store.lock:
-            return sorted(name for kind, where, name in self.server.store.objects
-                          if (kind, where) == (plural, namespace))
+            return sorted(
+                name
+                for kind, where, name in self.server.store.objects
+                if (kind, where) == (plural, namespace)
+            )

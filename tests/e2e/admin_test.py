@@ -14,7 +14,12 @@ from tests.e2e.bsp_matrix_test import write_idx
 from tests.e2e.cluster import ROOT, Cluster, job_file, wait_until
 
 IDLE = 1000
-ROLES = {"coordinator": "coordinator", "shard-0": "shard", "worker-0": "worker", "worker-1": "worker"}
+ROLES = {
+    "coordinator": "coordinator",
+    "shard-0": "shard",
+    "worker-0": "worker",
+    "worker-1": "worker",
+}
 
 
 def endless(name, folder):
@@ -22,15 +27,20 @@ def endless(name, folder):
     figures of its own."""
     images, labels = write_idx(folder, samples=640)
     data = {"idx": {"images": images, "labels": labels}}
-    job = job_file(name, {"builtin": "mlp", "hidden": [32, 16]}, {"train": data, "test": data},
-                   consistency={"ssp": {"staleness": 2}}, workers={"min": 2, "max": 2},
-                   evaluate={"everyEpochs": 1}, stop={"epochs": 100000})
+    job = job_file(
+        name,
+        {"builtin": "mlp", "hidden": [32, 16]},
+        {"train": data, "test": data},
+        consistency={"ssp": {"staleness": 2}},
+        workers={"min": 2, "max": 2},
+        evaluate={"everyEpochs": 1},
+        stop={"epochs": 100000},
+    )
     job["spec"]["precision"] = "fp16"
     return job
 
 
 class Admin(unittest.TestCase):
-
     @classmethod
     def setUpClass(cls):
         cls.cluster = Cluster(shards=1, workers=2)
@@ -46,7 +56,9 @@ class Admin(unittest.TestCase):
     def start(self, name):
         self.cluster.submit(endless(name, self.cluster.directory))
         self.cluster.wait_progress(name, epoch=1)
-        wait_until(lambda: "starling_job_test_accuracy" in self.metrics("coordinator"), 60, "an evaluation")
+        wait_until(
+            lambda: "starling_job_test_accuracy" in self.metrics("coordinator"), 60, "an evaluation"
+        )
 
     def finish(self, name):
         self.cluster.cli("cancel", name)
@@ -56,26 +68,49 @@ class Admin(unittest.TestCase):
 
     def goes_on(self, name):
         before = int(self.cluster.describe(name)["step"])
-        wait_until(lambda: int(self.cluster.describe(name)["step"]) > before, 60, "training to go on")
+        wait_until(
+            lambda: int(self.cluster.describe(name)["step"]) > before, 60, "training to go on"
+        )
 
     def series_of(self, job):
-        return [(daemon, sample) for daemon in ROLES for _, samples in self.metrics(daemon).values()
-                for sample, labels, _ in samples if labels.get("job_name") == job]
+        return [
+            (daemon, sample)
+            for daemon in ROLES
+            for _, samples in self.metrics(daemon).values()
+            for sample, labels, _ in samples
+            if labels.get("job_name") == job
+        ]
 
     def test_1_metrics_are_those_of_the_documents(self):
         table = scrape.documented(ROOT / "docs/metrics.md")
         self.start("documented")
         for daemon, role in ROLES.items():
-            exported = {name: (kind, scrape.label_names(samples))
-                        for name, (kind, samples) in self.metrics(daemon).items()}
-            expected = {name: (kind, labels) for name, (kind, labels, by) in table.items() if by in ("all", role)}
+            exported = {
+                name: (kind, scrape.label_names(samples))
+                for name, (kind, samples) in self.metrics(daemon).items()
+            }
+            expected = {
+                name: (kind, labels)
+                for name, (kind, labels, by) in table.items()
+                if by in ("all", role)
+            }
             self.assertEqual(exported, expected, daemon)
         first = self.metrics("worker-0")
-        self.assertGreater(scrape.value(first, "starling_worker_steps_total", job_name="documented"), 0)
-        wait_until(lambda: scrape.value(self.metrics("worker-0"), "starling_worker_steps_total") >
-                   scrape.value(first, "starling_worker_steps_total"), 60, "a step to be counted")
-        self.assertGreater(scrape.value(self.metrics("shard-0"), "starling_ps_received_bytes_total"), 0)
-        self.assertEqual(scrape.value(self.metrics("coordinator"), "starling_staleness_bound_steps"), 2)
+        self.assertGreater(
+            scrape.value(first, "starling_worker_steps_total", job_name="documented"), 0
+        )
+        wait_until(
+            lambda: scrape.value(self.metrics("worker-0"), "starling_worker_steps_total")
+            > scrape.value(first, "starling_worker_steps_total"),
+            60,
+            "a step to be counted",
+        )
+        self.assertGreater(
+            scrape.value(self.metrics("shard-0"), "starling_ps_received_bytes_total"), 0
+        )
+        self.assertEqual(
+            scrape.value(self.metrics("coordinator"), "starling_staleness_bound_steps"), 2
+        )
         self.finish("documented")
         wait_until(lambda: not self.series_of("documented"), 30, "the deleted job's series to go")
 
@@ -94,17 +129,26 @@ class Admin(unittest.TestCase):
         self.assertEqual([(j["name"], j["state"]) for j in shown["jobs"]], [("seen", "RUNNING")])
         self.assertEqual({w["name"] for w in shown["workers"]}, {"worker-0", "worker-1"})
         self.assertEqual([s["state"] for s in shown["shards"]], ["ready"])
-        wait_until(lambda: json.loads(self.cluster.ask("coordinator", "/curves.json?job=seen")[2])["step"],
-                   60, "a point of the curve")
+        wait_until(
+            lambda: json.loads(self.cluster.ask("coordinator", "/curves.json?job=seen")[2])["step"],
+            60,
+            "a point of the curve",
+        )
         self.assertEqual(self.cluster.ask("coordinator", "/curves.json?job=other")[0], 404)
         self.finish("seen")
 
     def test_4_bad_requests_change_nothing(self):
         self.start("attacked")
         port = self.cluster.admin_port("coordinator")
-        for junk in (b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nsubmit me", b"DELETE /jobs HTTP/1.1\r\n\r\n",
-                     b"GET /" + b"a" * 100_000, b"\x16\x03\x01" + bytes(1000), b"GET / HTTP/1.1\r\nA" + b"a" * 9000,
-                     b"\r\n\r\n", b"GET /%00 HTTP/9\r\n\r\n"):
+        for junk in (
+            b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nsubmit me",
+            b"DELETE /jobs HTTP/1.1\r\n\r\n",
+            b"GET /" + b"a" * 100_000,
+            b"\x16\x03\x01" + bytes(1000),
+            b"GET / HTTP/1.1\r\nA" + b"a" * 9000,
+            b"\r\n\r\n",
+            b"GET /%00 HTTP/9\r\n\r\n",
+        ):
             with socket.create_connection(("127.0.0.1", port), timeout=30) as peer:
                 try:
                     peer.sendall(junk)
@@ -131,7 +175,9 @@ class Admin(unittest.TestCase):
         for daemon in ROLES:
             self.assertEqual(self.cluster.ask(daemon, "/readyz")[0], 200, daemon)
             seen = self.metrics(daemon)
-            self.assertGreaterEqual(scrape.value(seen, "starling_admin_connections_total", outcome="evicted"), 1)
+            self.assertGreaterEqual(
+                scrape.value(seen, "starling_admin_connections_total", outcome="evicted"), 1
+            )
             self.assertLess(scrape.value(seen, "starling_process_open_files"), 600)
         self.goes_on("crowded")
         self.finish("crowded")
@@ -142,8 +188,12 @@ class Admin(unittest.TestCase):
         try:
             cluster.start_worker("lonely")
             status, _, text = wait_until(
-                lambda: (answer := cluster.ask("lonely", "/readyz")) and
-                "no coordinator at 127.0.0.1:1" in answer[2] and answer, 60, "the reason")
+                lambda: (answer := cluster.ask("lonely", "/readyz"))
+                and "no coordinator at 127.0.0.1:1" in answer[2]
+                and answer,
+                60,
+                "the reason",
+            )
             self.assertEqual(status, 503, text)
             self.assertEqual(cluster.ask("lonely", "/healthz")[0], 200)
         finally:
@@ -153,7 +203,9 @@ class Admin(unittest.TestCase):
     def test_7_scrapes_while_a_worker_shuts_down(self):
         cluster = self.cluster
         cluster.start_worker("leaving")
-        wait_until(lambda: cluster.ask("leaving", "/readyz")[0] == 200, 60, "the worker to be ready")
+        wait_until(
+            lambda: cluster.ask("leaving", "/readyz")[0] == 200, 60, "the worker to be ready"
+        )
         answers, stop = [], threading.Event()
 
         def scrape_on():

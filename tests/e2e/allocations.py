@@ -32,7 +32,12 @@ DEVICE_SECONDS = 2.5
 
 def counting_cluster(cuda_library=None):
     device = ["gpu", "--cuda-library", cuda_library] if cuda_library else ["cpu"]
-    return Cluster(shards=2, workers=1, worker_flags=["--lanes", "2", "--device", *device], worker_binary=WORKER)
+    return Cluster(
+        shards=2,
+        workers=1,
+        worker_flags=["--lanes", "2", "--device", *device],
+        worker_binary=WORKER,
+    )
 
 
 def device_peak(cluster):
@@ -50,7 +55,9 @@ def count(cluster, job, steps, warm_up=WARM_UP, timeout=300):
     begin = cluster.describe(job)["step"]  # counting began before this, and ends after the next
     end = cluster.wait_progress(job, step=begin + steps, timeout=timeout)
     if end["state"] != "RUNNING":
-        raise RuntimeError(f"{job} ended after {end['step']} steps, before {steps} were counted from {begin}")
+        raise RuntimeError(
+            f"{job} ended after {end['step']} steps, before {steps} were counted from {begin}"
+        )
     cluster.kill("worker-0", signal.SIGUSR2)
     wait_until(path.exists, 120, "the worker's counts")
     return {**json.loads(path.read_text()), "steps": end["step"] - begin}
@@ -76,9 +83,11 @@ def describe(job, counted, stacks):
     calls = calls_by_owner(counted)
     grown, allowed = growth(counted)
     first = statistics.median(counted["in_use"])
-    yield (f"{job}: {counted['steps']} steps; calls of malloc: " +
-           ", ".join(f"{owner} {number}" for owner, number in calls.items()) +
-           f"; {first / 2**20:.1f} MiB in use, {grown / 2**10:+.1f} KiB (allowed: {allowed / 2**10:.0f})")
+    yield (
+        f"{job}: {counted['steps']} steps; calls of malloc: "
+        + ", ".join(f"{owner} {number}" for owner, number in calls.items())
+        + f"; {first / 2**20:.1f} MiB in use, {grown / 2**10:+.1f} KiB (allowed: {allowed / 2**10:.0f})"
+    )
     for stack in [s for s in counted["calls"] if s["owner"] == "ours"][:stacks]:
         yield f"  ours: {stack['calls']} calls, {stack['bytes']} bytes"
         yield from (f"    {function}" for function in stack["stack"])
@@ -87,14 +96,24 @@ def describe(job, counted, stacks):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--stacks", type=int, default=20, help="how many stacks of our own calls are printed")
+    parser.add_argument(
+        "--stacks", type=int, default=20, help="how many stacks of our own calls are printed"
+    )
     parser.add_argument("--cuda-library", help="train on the GPU, through this libstarling_cuda.so")
     options = parser.parse_args()
-    ssp = {"consistency": "{ssp: {staleness: 1}}", "workers": "{min: 1, max: 1}", "evaluate": "{everyEpochs: 100}",
-           "stop.epochs": 100}
-    jobs = {"lenet": ("mnist_cnn.yaml", ssp),
-            "gpt": ("shakespeare_gpt.yaml", {**ssp, "model.depth": 2, "model.width": 64, "model.heads": 2,
-                                             "batch.global": 16})}
+    ssp = {
+        "consistency": "{ssp: {staleness: 1}}",
+        "workers": "{min: 1, max: 1}",
+        "evaluate": "{everyEpochs: 100}",
+        "stop.epochs": 100,
+    }
+    jobs = {
+        "lenet": ("mnist_cnn.yaml", ssp),
+        "gpt": (
+            "shakespeare_gpt.yaml",
+            {**ssp, "model.depth": 2, "model.width": 64, "model.heads": 2, "batch.global": 16},
+        ),
+    }
     figures, good = [], True
     for name, (example, settings) in jobs.items():
         taken = []  # of the GPU, before and after
@@ -109,10 +128,14 @@ def main():
         print("\n".join(describe(name, counted, options.stacks)), flush=True)
         calls = calls_by_owner(counted)
         grown, allowed = growth(counted)
-        figures.append(f"{name}: {calls['ours']} in {counted['steps']} steps, {grown / 1024:+.0f} KiB in use")
+        figures.append(
+            f"{name}: {calls['ours']} in {counted['steps']} steps, {grown / 1024:+.0f} KiB in use"
+        )
         good = good and calls["ours"] == 0 and counted["lost"] == 0 and grown <= allowed
         if taken:
-            figures[-1] += f", {taken[1] - taken[0]:+} bytes of {taken[0] / 2**20:.1f} MiB on the GPU"
+            figures[
+                -1
+            ] += f", {taken[1] - taken[0]:+} bytes of {taken[0] / 2**20:.1f} MiB on the GPU"
             good = good and 0 < taken[1] <= taken[0]
     print(f"figure: {'; '.join(figures)}")
     return 0 if good else 1

@@ -15,7 +15,6 @@ SSP = {"consistency": {"ssp": {"staleness": 1}}, **STOP}
 
 
 class Allocations(unittest.TestCase):
-
     def check(self, job):
         name = job["metadata"]["name"]
         with counting_cluster() as cluster:
@@ -36,8 +35,12 @@ class Allocations(unittest.TestCase):
     def check_convolutions(self, clip=None, **spec):
         with tempfile.TemporaryDirectory() as directory:
             images, labels = write_idx(directory, samples=3200)
-            job = job_file("convolutions", {"layers": LAYERS},
-                           {"train": {"idx": {"images": images, "labels": labels}}}, **spec)
+            job = job_file(
+                "convolutions",
+                {"layers": LAYERS},
+                {"train": {"idx": {"images": images, "labels": labels}}},
+                **spec
+            )
             if clip:
                 job["spec"]["clip"] = clip
             self.check(job)
@@ -56,16 +59,34 @@ class Allocations(unittest.TestCase):
 
     def test_a_gpt(self):
         with tempfile.TemporaryDirectory() as directory:
-            self.check(job_file("gpt", {"builtin": "gpt2", "depth": 2, "heads": 2, "width": 16},
-                                {"train": {"text": {"path": write_text(directory), "context": 16}}}, **SSP))
+            self.check(
+                job_file(
+                    "gpt",
+                    {"builtin": "gpt2", "depth": 2, "heads": 2, "width": 16},
+                    {"train": {"text": {"path": write_text(directory), "context": 16}}},
+                    **SSP
+                )
+            )
 
     def test_images_that_are_decoded(self):
-        tar = pathlib.Path(os.environ.get("STARLING_DATA", "/nowhere")) / "cifar10" / "train-00000.tar"
+        tar = (
+            pathlib.Path(os.environ.get("STARLING_DATA", "/nowhere"))
+            / "cifar10"
+            / "train-00000.tar"
+        )
         if not tar.exists():
             self.skipTest("STARLING_DATA has no cifar10/train-00000.tar")
-        counted = self.check(job_file("images", {"layers": LAYERS}, {
-            "train": {"webdataset": {"shards": [str(tar)]}},
-            "augment": {"cropPadding": 4, "horizontalFlip": True}}, **SSP))
+        counted = self.check(
+            job_file(
+                "images",
+                {"layers": LAYERS},
+                {
+                    "train": {"webdataset": {"shards": [str(tar)]}},
+                    "augment": {"cropPadding": 4, "horizontalFlip": True},
+                },
+                **SSP
+            )
+        )
         self.assertGreater(calls_by_owner(counted)["image decoder"], 0, "no image was decoded")
 
 

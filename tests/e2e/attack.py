@@ -42,22 +42,37 @@ def processors():
 
 
 def resident_mib(process):
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text()).group(1)) / 1024
+    return (
+        int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text()).group(1))
+        / 1024
+    )
 
 
 def step_times(cluster, address, begin_clock):
     """Seconds between the beginnings of a worker's steps since `begin_clock`, and the last clock."""
     folder = cluster.directory / "tls" / "client"
-    output = subprocess.run([binary("tests/e2e/spans"), address, str(folder / "tls.crt"),
-                             str(folder / "tls.key"), str(folder / "ca.crt")],
-                            stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
+    output = subprocess.run(
+        [
+            binary("tests/e2e/spans"),
+            address,
+            str(folder / "tls.crt"),
+            str(folder / "tls.key"),
+            str(folder / "ca.crt"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
     begins = {}
     for span in json.loads(output)["spans"]:
         if span["category"] == "push":
             clock = int(span["clock"])
             begins[clock] = min(begins.get(clock, 1 << 62), int(span["begin_us"]))
     clocks = sorted(clock for clock in begins if clock > begin_clock)
-    return [(begins[b] - begins[a]) / 1e6 for a, b in zip(clocks, clocks[1:]) if b == a + 1], clocks[-1]
+    return [
+        (begins[b] - begins[a]) / 1e6 for a, b in zip(clocks, clocks[1:]) if b == a + 1
+    ], clocks[-1]
 
 
 def main():
@@ -66,30 +81,45 @@ def main():
     parser.add_argument("--seconds", type=float, default=8)
     arguments = parser.parse_args()
     flags = ["--lanes", "1", "--replay-compute", "0.02s,0.04s"]
-    with tempfile.TemporaryDirectory() as data, \
-            Cluster(shards=2, workers=2, worker_flags=flags, tls=True) as cluster:
+    with tempfile.TemporaryDirectory() as data, Cluster(
+        shards=2, workers=2, worker_flags=flags, tls=True
+    ) as cluster:
         images, labels = write_idx(data, 4096)
-        cluster.submit(job_file(
-            "attacked", {"builtin": "mlp", "hidden": [512, 256]},
-            {"train": {"idx": {"images": images, "labels": labels}}}, consistency={"bsp": {}},
-            batch={"global": 64, "microBatches": 8}, workers={"min": 2, "max": 2}, stop={"epochs": 100_000}))
+        cluster.submit(
+            job_file(
+                "attacked",
+                {"builtin": "mlp", "hidden": [512, 256]},
+                {"train": {"idx": {"images": images, "labels": labels}}},
+                consistency={"bsp": {}},
+                batch={"global": 64, "microBatches": 8},
+                workers={"min": 2, "max": 2},
+                stop={"epochs": 100_000},
+            )
+        )
         cluster.wait_progress("attacked", step=20)
         worker = next(w for w in cluster.get("workers") if w["name"] == "worker-0")["address"]
-        addresses = [("127.0.0.1", port) for process in cluster.processes.values()
-                     for port in listening_ports(process.pid)]
+        addresses = [
+            ("127.0.0.1", port)
+            for process in cluster.processes.values()
+            for port in listening_ports(process.pid)
+        ]
         admin_ports = {cluster.admin_port(name) for name in cluster.processes}
         protocol = protocol_number()
         context = client_context(cluster.directory / "tls" / "client")
         before = {name: resident_mib(process) for name, process in cluster.processes.items()}
         times, busy, grown = {False: [], True: []}, [], {}
         junk_made = junk_failed = 0
-        print(f"ports: {len(addresses)}\n{'round':>5} {'attack':>6} {'step':>8} {'steps':>6} {'busy':>5}")
+        print(
+            f"ports: {len(addresses)}\n{'round':>5} {'attack':>6} {'step':>8} {'steps':>6} {'busy':>5}"
+        )
         for turn in range(2 * arguments.rounds):
             attacked = (turn + turn // 2) % 2 == 1  # off on, on off, ...
             enemies = []
             if attacked:
-                enemies = [Stalled(addresses, context, protocol, STALLED, admin_ports),
-                           Junk(addresses, JUNK_PER_SECOND)]
+                enemies = [
+                    Stalled(addresses, context, protocol, STALLED, admin_ports),
+                    Junk(addresses, JUNK_PER_SECOND),
+                ]
             _, clock = step_times(cluster, worker, -1)
             load = processors()
             time.sleep(arguments.seconds)
@@ -104,17 +134,30 @@ def main():
             times[attacked].append(statistics.median(steps))
             if not attacked:
                 busy.append(share)
-            print(f"{turn // 2:>5} {'on' if attacked else 'off':>6} {times[attacked][-1] * 1e3:>6.1f}ms "
-                  f"{len(steps):>6} {share:>5.2f}", flush=True)
+            print(
+                f"{turn // 2:>5} {'on' if attacked else 'off':>6} {times[attacked][-1] * 1e3:>6.1f}ms "
+                f"{len(steps):>6} {share:>5.2f}",
+                flush=True,
+            )
         state = cluster.describe("attacked")["state"]
-        wait_until(lambda: all(d["state"] == "ready" for d in cluster.get("shards")), 30, "the shards")
+        wait_until(
+            lambda: all(d["state"] == "ready" for d in cluster.get("shards")), 30, "the shards"
+        )
     ratio = statistics.median(times[True]) / statistics.median(times[False])
     growth = max(grown.values())
-    print(f"figure: ratio of median step times {ratio:.3f}, processors {statistics.median(busy):.2f} busy without "
-          f"the attack, {junk_made} junk connections and {junk_failed} that failed, "
-          f"memory grew by {growth:.0f} MiB at most, job {state}")
-    holds = (ratio <= RATIO_MAX and statistics.median(busy) < BUSY_MAX and growth <= GROWTH_MAX_MIB and
-             junk_made >= JUNK_LEAST and junk_failed <= junk_made // 100 and state == "RUNNING")
+    print(
+        f"figure: ratio of median step times {ratio:.3f}, processors {statistics.median(busy):.2f} busy without "
+        f"the attack, {junk_made} junk connections and {junk_failed} that failed, "
+        f"memory grew by {growth:.0f} MiB at most, job {state}"
+    )
+    holds = (
+        ratio <= RATIO_MAX
+        and statistics.median(busy) < BUSY_MAX
+        and growth <= GROWTH_MAX_MIB
+        and junk_made >= JUNK_LEAST
+        and junk_failed <= junk_made // 100
+        and state == "RUNNING"
+    )
     return 0 if holds else 1
 
 

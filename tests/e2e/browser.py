@@ -21,7 +21,6 @@ PROGRAM = shutil.which("chromium")
 
 
 class Browser:
-
     def __enter__(self):
         self.profile = tempfile.mkdtemp(prefix="starling-browser-")
         command_out, self._write = os.pipe()
@@ -31,13 +30,29 @@ class Browser:
             out, answer = os.dup(command_out), os.dup(answer_in)
             os.dup2(out, 3)
             os.dup2(answer, 4)
+
         self.process = subprocess.Popen(
-            [PROGRAM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-             "--hide-scrollbars", "--no-first-run", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync", f"--user-data-dir={self.profile}",
-             "--remote-debugging-pipe", "about:blank"],
-            preexec_fn=take_pipe, close_fds=False, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            [
+                PROGRAM,
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--hide-scrollbars",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+                f"--user-data-dir={self.profile}",
+                "--remote-debugging-pipe",
+                "about:blank",
+            ],
+            preexec_fn=take_pipe,
+            close_fds=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(command_out)
         os.close(answer_in)
         self._buffer, self._last, self.pages = b"", 0, {}
@@ -56,14 +71,25 @@ class Browser:
 
     def open(self, url, width=1200, height=900, dark=False, phone=False):
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
-        session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+        session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})[
+            "sessionId"
+        ]
         page = self.pages[session] = Page(self, session)
         for domain in ("Runtime", "Log", "Page", "Network"):
             page.call(f"{domain}.enable")
-        page.call("Emulation.setDeviceMetricsOverride",
-                  {"width": width, "height": height, "deviceScaleFactor": 2 if phone else 1, "mobile": phone})
-        page.call("Emulation.setEmulatedMedia", {"features": [
-            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
+        page.call(
+            "Emulation.setDeviceMetricsOverride",
+            {
+                "width": width,
+                "height": height,
+                "deviceScaleFactor": 2 if phone else 1,
+                "mobile": phone,
+            },
+        )
+        page.call(
+            "Emulation.setEmulatedMedia",
+            {"features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]},
+        )
         page.call("Page.navigate", {"url": url})
         return page
 
@@ -113,9 +139,17 @@ class Page:
         method, said = message["method"], message["params"]
         if method == "Runtime.exceptionThrown":
             details = said["exceptionDetails"]
-            self.complaints.append(details.get("exception", {}).get("description") or details["text"])
-        elif method == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning", "assert"):
-            self.complaints.append(" ".join(str(a.get("value", a.get("description"))) for a in said["args"]))
+            self.complaints.append(
+                details.get("exception", {}).get("description") or details["text"]
+            )
+        elif method == "Runtime.consoleAPICalled" and said["type"] in (
+            "error",
+            "warning",
+            "assert",
+        ):
+            self.complaints.append(
+                " ".join(str(a.get("value", a.get("description"))) for a in said["args"])
+            )
         elif method == "Log.entryAdded" and said["entry"]["level"] in ("error", "warning"):
             self.complaints.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
         elif method == "Network.requestWillBeSent":
@@ -133,11 +167,15 @@ class Page:
         deadline = time.monotonic() + timeout
         while not (value := self.evaluate(expression)):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {timeout} s for {expression}; the page said {self.complaints}")
+                raise TimeoutError(
+                    f"waited {timeout} s for {expression}; the page said {self.complaints}"
+                )
             time.sleep(0.1)
         return value
 
     def picture(self, path, full=True):
         """A PNG of the whole page, or of what is in view."""
-        data = self.call("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": full})["data"]
+        data = self.call(
+            "Page.captureScreenshot", {"format": "png", "captureBeyondViewport": full}
+        )["data"]
         Path(path).write_bytes(base64.b64decode(data))

@@ -34,8 +34,10 @@ LAYERS = [
 ADAM = {"adam": {"learningRate": {"cosine": {"peak": 0.003, "warmupSteps": 5}}}}
 LAMB = {
     "lamb": {"learningRate": 0.01},
-    "groups": [{"match": ["fc1.*"], "rateScale": 0.5},
-               {"vectors": True, "weightDecay": 0, "trustRatio": False}],
+    "groups": [
+        {"match": ["fc1.*"], "rateScale": 0.5},
+        {"vectors": True, "weightDecay": 0, "trustRatio": False},
+    ],
 }
 
 
@@ -56,16 +58,18 @@ def write_idx(directory, samples, size=8, classes=10):
 
 
 class BspMatrix(unittest.TestCase):
-
     def run_one(self, data, shards, workers, lanes, kill, optimizer=ADAM, clip=None):
         flags = {f"worker-{i}": ["--lanes", str(lane)] for i, lane in enumerate(lanes[:workers])}
         with Cluster(shards=shards, workers=workers, flags_of=flags) as cluster:
             job = job_file(
-                "matrix", {"layers": LAYERS},
+                "matrix",
+                {"layers": LAYERS},
                 {"train": {"idx": {"images": data[0], "labels": data[1]}}},
                 optimizer=optimizer,
                 batch={"global": 64, "microBatches": 8},
-                workers={"min": workers, "max": workers}, stop={"epochs": 4})
+                workers={"min": workers, "max": workers},
+                stop={"epochs": 4},
+            )
             if clip:
                 job["spec"]["clip"] = clip
             if kill:
@@ -78,9 +82,16 @@ class BspMatrix(unittest.TestCase):
             return parameters_sha256(cluster.export("matrix"))
 
     def test_one_sha256(self):
-        points = [(s, w, lanes, False) for s in (1, 3) for w in (1, 2, 3, 4)
-                  for lanes in ([1, 2, 1, 2],)] if FULL else [
-                      (1, 1, [2], False), (3, 3, [1, 2, 1], False)]
+        points = (
+            [
+                (s, w, lanes, False)
+                for s in (1, 3)
+                for w in (1, 2, 3, 4)
+                for lanes in ([1, 2, 1, 2],)
+            ]
+            if FULL
+            else [(1, 1, [2], False), (3, 3, [1, 2, 1], False)]
+        )
         points.append((1, 3, [2, 1, 1], True) if FULL else (2, 2, [1, 2], True))
         if FULL:
             points.append((3, 4, [1, 1, 2, 2], True))
@@ -89,8 +100,11 @@ class BspMatrix(unittest.TestCase):
             data = write_idx(directory, samples=1000)  # 15 full batches and one of 40
             for shards, workers, lanes, kill in points:
                 digest = self.run_one(data, shards, workers, lanes, kill)
-                print(f"{shards} shards {workers} workers lanes {lanes[:workers]} "
-                      f"kill={kill}: {digest}", flush=True)
+                print(
+                    f"{shards} shards {workers} workers lanes {lanes[:workers]} "
+                    f"kill={kill}: {digest}",
+                    flush=True,
+                )
                 seen[(shards, workers, kill)] = digest
         print(f"figure: {len(set(seen.values()))} SHA-256 over {len(seen)} runs")
         self.assertEqual(len(set(seen.values())), 1, seen)
@@ -101,8 +115,14 @@ class BspMatrix(unittest.TestCase):
             data = write_idx(directory, samples=1000)
             for shards, workers, clip in ((1, 1, 0.05), (2, 3, 0.05), (1, 1, 1e9)):
                 seen[(shards, workers, clip)] = self.run_one(
-                    data, shards, workers, [2, 1, 1], False, optimizer=LAMB,
-                    clip={"norm": clip, "scope": "parameter"})
+                    data,
+                    shards,
+                    workers,
+                    [2, 1, 1],
+                    False,
+                    optimizer=LAMB,
+                    clip={"norm": clip, "scope": "parameter"},
+                )
         self.assertEqual(seen[(1, 1, 0.05)], seen[(2, 3, 0.05)])
         self.assertNotEqual(seen[(1, 1, 0.05)], seen[(1, 1, 1e9)])
 

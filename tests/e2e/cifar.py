@@ -18,22 +18,49 @@ MOST_SECONDS = 40 * 60
 
 
 def accuracy(options):
-    with Cluster(shards=1, workers=options.workers, worker_flags=["--lanes", str(max(1, 2 // options.workers))]) as cluster:
-        result = train(cluster, "cifar_resnet18.yaml", "cifar",
-                       {"stop.epochs": options.epochs, "evaluate.everyEpochs": options.epochs,
-                        "workers.min": options.workers, "workers.max": options.workers}, 2 * MOST_SECONDS)
-    print(f"figure: accuracy {result.accuracy:.4f} after {options.epochs} epochs of 10,000 images, "
-          f"{result.seconds / 60:.1f} minutes, {options.workers} workers")
+    with Cluster(
+        shards=1,
+        workers=options.workers,
+        worker_flags=["--lanes", str(max(1, 2 // options.workers))],
+    ) as cluster:
+        result = train(
+            cluster,
+            "cifar_resnet18.yaml",
+            "cifar",
+            {
+                "stop.epochs": options.epochs,
+                "evaluate.everyEpochs": options.epochs,
+                "workers.min": options.workers,
+                "workers.max": options.workers,
+            },
+            2 * MOST_SECONDS,
+        )
+    print(
+        f"figure: accuracy {result.accuracy:.4f} after {options.epochs} epochs of 10,000 images, "
+        f"{result.seconds / 60:.1f} minutes, {options.workers} workers"
+    )
     return result.accuracy >= LEAST_ACCURACY and result.seconds <= MOST_SECONDS
 
 
 def bitwise(options):
     digests = []
     for workers in (1, 2):
-        with Cluster(shards=1, workers=workers, worker_flags=["--lanes", str(3 - workers)]) as cluster:
-            train(cluster, "cifar_resnet18.yaml", "first-steps",
-                  {"stop.steps": options.steps, "evaluate.everyEpochs": 1000, "consistency": "{bsp: {}}",
-                   "workers.min": workers, "workers.max": workers}, MOST_SECONDS)
+        with Cluster(
+            shards=1, workers=workers, worker_flags=["--lanes", str(3 - workers)]
+        ) as cluster:
+            train(
+                cluster,
+                "cifar_resnet18.yaml",
+                "first-steps",
+                {
+                    "stop.steps": options.steps,
+                    "evaluate.everyEpochs": 1000,
+                    "consistency": "{bsp: {}}",
+                    "workers.min": workers,
+                    "workers.max": workers,
+                },
+                MOST_SECONDS,
+            )
             digests.append(digest(cluster, "first-steps"))
             print(f"{workers} workers: SHA-256 {digests[-1]}", flush=True)
     print(f"figure: {len(set(digests))} SHA-256 over 1 and 2 workers after {options.steps} steps")

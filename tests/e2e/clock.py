@@ -33,15 +33,31 @@ class ClockedCluster(Cluster):
         super().__init__(*args, **kwargs)
         self.library = self.directory / "wall_clock.so"
         self.clocks = {}
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", str(self.library),
-                        str(ROOT / "tests/e2e/wall_clock.c"), "-ldl", "-pthread"], check=True)
+        subprocess.run(
+            [
+                "gcc",
+                "-shared",
+                "-fPIC",
+                "-O2",
+                "-Wall",
+                "-Werror",
+                "-o",
+                str(self.library),
+                str(ROOT / "tests/e2e/wall_clock.c"),
+                "-ldl",
+                "-pthread",
+            ],
+            check=True,
+        )
 
     def _spawn(self, name, command):
         path = self.directory / f"{name}.clock"
         path.write_bytes(struct.pack("<q", 0))
         with open(path, "r+b") as file:
             self.clocks[name] = mmap.mmap(file.fileno(), 8)
-        super()._spawn(name, ["env", f"LD_PRELOAD={self.library}", f"WALL_CLOCK_FILE={path}", *command])
+        super()._spawn(
+            name, ["env", f"LD_PRELOAD={self.library}", f"WALL_CLOCK_FILE={path}", *command]
+        )
 
     def step(self, name, seconds):
         clock = self.clocks[name]
@@ -63,14 +79,22 @@ def check_clocks(cluster, off):
     """That daemons' clocks differ by an hour, or that none does, as they measure it themselves."""
     said = cluster.cli("doctor").stdout
     if bool(re.search(r"its clock is 3(599|600)\.\d+ s (ahead|behind)", said)) != off:
-        raise AssertionError(f"expected the clocks {'to differ by an hour' if off else 'to agree'}: {said}")
+        raise AssertionError(
+            f"expected the clocks {'to differ by an hour' if off else 'to agree'}: {said}"
+        )
 
 
 def train_and_write(cluster, name):
     """A job from its submission to its file."""
-    job = job_file(name, {"builtin": "counter"}, {"train": {"counter": {"samples": 64}}},
-                   batch={"global": 8, "microBatches": 4}, workers={"min": 1, "max": 1},
-                   consistency={"ssp": {"staleness": 1}}, optimizer={"sgd": {"learningRate": 1}})
+    job = job_file(
+        name,
+        {"builtin": "counter"},
+        {"train": {"counter": {"samples": 64}}},
+        batch={"global": 8, "microBatches": 4},
+        workers={"min": 1, "max": 1},
+        consistency={"ssp": {"staleness": 1}},
+        optimizer={"sgd": {"learningRate": 1}},
+    )
     job["spec"]["output"] = f"{name}.safetensors"
     cluster.submit(job)
     if cluster.wait(name, 30) != 0:
@@ -81,27 +105,36 @@ def train_and_write(cluster, name):
         if output["state"] == "FAILED":
             raise AssertionError(f"{name}: {output['error']}")
         return output["state"] == "WRITTEN"
+
     wait_until(written, 30, f"the output of {name}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=7, help="after each step; silence ends at 5")
+    parser.add_argument(
+        "--seconds", type=float, default=7, help="after each step; silence ends at 5"
+    )
     arguments = parser.parse_args()
     daemons = ["coordinator", "shard-0", "shard-1", "worker-0", "worker-3"]
     limit = int(len(daemons) * len(STEPS) * (arguments.seconds + 4) + 30)
     flags = ["--lanes", "1", "--replay-compute", "0.02s,0.04s"]
-    with tempfile.TemporaryDirectory() as data, \
-            ClockedCluster(shards=2, workers=4, worker_flags=flags,
-                           flags_of={"coordinator": ["--output-root", data]}) as cluster:
+    with tempfile.TemporaryDirectory() as data, ClockedCluster(
+        shards=2, workers=4, worker_flags=flags, flags_of={"coordinator": ["--output-root", data]}
+    ) as cluster:
         images, labels = write_idx(data, 4096)
 
         def submit(name, consistency, workers, stop):
-            cluster.submit(job_file(
-                name, {"builtin": "mlp", "hidden": [64]},
-                {"train": {"idx": {"images": images, "labels": labels}}}, consistency=consistency,
-                batch={"global": 64, "microBatches": 8}, workers={"min": workers, "max": workers},
-                stop=stop))
+            cluster.submit(
+                job_file(
+                    name,
+                    {"builtin": "mlp", "hidden": [64]},
+                    {"train": {"idx": {"images": images, "labels": labels}}},
+                    consistency=consistency,
+                    batch={"global": 64, "microBatches": 8},
+                    workers={"min": workers, "max": workers},
+                    stop=stop,
+                )
+            )
 
         submit("timed", {"bsp": {}}, 2, {"epochs": 100_000, "wallTime": f"{limit}s"})
         began = time.monotonic()
@@ -117,7 +150,9 @@ def main():
                 check_clocks(cluster, off=number % 2 == 0)
                 before = {job: cluster.describe(job)["step"] for job in ("timed", "endless")}
                 time.sleep(arguments.seconds)
-                assert identities(cluster) == there, f"after {step} s at {name}: {identities(cluster)}"
+                assert (
+                    identities(cluster) == there
+                ), f"after {step} s at {name}: {identities(cluster)}"
                 for job, steps in before.items():
                     status = cluster.describe(job)
                     assert status["state"] == "RUNNING", f"after {step} s at {name}: {status}"
@@ -128,10 +163,16 @@ def main():
         took = time.monotonic() - began
         status = cluster.describe("timed")
         late = abs(took - limit)
-        print(f"figure: {len(daemons) * len(STEPS)} steps of an hour at {len(daemons)} daemons, no death, "
-              f"at least {slowest:.1f} steps/s after each; wallTime {limit} s ended after {took:.1f} s "
-              f"({status['reason']}), running {status['runningSeconds']:.1f} s")
-        return 0 if late <= LATE_MAX_SECONDS and cluster.describe("endless")["state"] == "RUNNING" else 1
+        print(
+            f"figure: {len(daemons) * len(STEPS)} steps of an hour at {len(daemons)} daemons, no death, "
+            f"at least {slowest:.1f} steps/s after each; wallTime {limit} s ended after {took:.1f} s "
+            f"({status['reason']}), running {status['runningSeconds']:.1f} s"
+        )
+        return (
+            0
+            if late <= LATE_MAX_SECONDS and cluster.describe("endless")["state"] == "RUNNING"
+            else 1
+        )
 
 
 if __name__ == "__main__":

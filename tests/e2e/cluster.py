@@ -44,7 +44,10 @@ def wait_until(condition, timeout, what, interval=0.05):
 
 def binary(label):
     """The path of a built binary: from the runfiles of a Bazel test, else from bazel-bin."""
-    for base in (Path(os.environ.get("TEST_SRCDIR", "/nonexistent")) / "starling", ROOT / "bazel-bin"):
+    for base in (
+        Path(os.environ.get("TEST_SRCDIR", "/nonexistent")) / "starling",
+        ROOT / "bazel-bin",
+    ):
         path = base / label
         if path.exists():
             return str(path)
@@ -53,21 +56,32 @@ def binary(label):
 
 def protocol_number():
     """What the daemons were built to speak."""
-    version = subprocess.run([binary("server/shard/starling-ps"), "--version"], capture_output=True, text=True,
-                             check=True)
+    version = subprocess.run(
+        [binary("server/shard/starling-ps"), "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return int(re.search(r"protocol (\d+)", version.stdout).group(1))
 
 
 class Cluster:
     """Starts on entry, stops on exit. Not thread-safe."""
 
-    def __init__(self, shards=1, workers=1, worker_flags=(), flags_of=None, tls=False,
-                 worker_binary="worker/starling-worker"):
+    def __init__(
+        self,
+        shards=1,
+        workers=1,
+        worker_flags=(),
+        flags_of=None,
+        tls=False,
+        worker_binary="worker/starling-worker",
+    ):
         self.shards = shards
         self.workers = workers
         self.worker_flags = list(worker_flags)
         self.flags_of = flags_of or {}  # name -> more flags
-        self.tls = tls                  # mutual TLS, with certificates of its own
+        self.tls = tls  # mutual TLS, with certificates of its own
         self.worker_binary = worker_binary
         self.processes = {}
         self.directory = Path(tempfile.mkdtemp(prefix="starling-e2e-"))
@@ -101,8 +115,11 @@ class Cluster:
     def stop(self, keep=False):
         """Workers first, so that they can leave in good order; then shards; then the coordinator."""
         for prefix in ("worker", "shard", "coordinator", ""):
-            group = [p for name, p in self.processes.items()
-                     if name.startswith(prefix) and p.poll() is None]
+            group = [
+                p
+                for name, p in self.processes.items()
+                if name.startswith(prefix) and p.poll() is None
+            ]
             for process in group:
                 process.send_signal(signal.SIGCONT)
                 process.terminate()
@@ -119,42 +136,79 @@ class Cluster:
     def _spawn(self, name, command):
         log = open(self.directory / f"{name}.log", "ab")
         self.processes[name] = subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory)
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory
+        )
         log.close()
 
     # ---- Certificates ------------------------------------------------------------------------
 
     def make_certificates(self, *more):
         """New ones for all roles, in place of those that there are."""
-        subprocess.run([str(ROOT / "tools/make_certs.sh"), str(self.directory / "tls"), *more],
-                       check=True, capture_output=True)
+        subprocess.run(
+            [str(ROOT / "tools/make_certs.sh"), str(self.directory / "tls"), *more],
+            check=True,
+            capture_output=True,
+        )
 
     def tls_flags(self, role):
         if not self.tls:
             return []
         folder = self.directory / "tls" / role
-        return ["--tls-cert", str(folder / "tls.crt"), "--tls-key", str(folder / "tls.key"),
-                "--tls-ca", str(folder / "ca.crt")]
+        return [
+            "--tls-cert",
+            str(folder / "tls.crt"),
+            "--tls-key",
+            str(folder / "tls.key"),
+            "--tls-ca",
+            str(folder / "ca.crt"),
+        ]
 
     def start_coordinator(self):
         """Starts it, or starts it again on its state and its old port."""
         port_file = self.directory / "coordinator.port"
         listen = self.coordinator or "127.0.0.1:0"
         port_file.unlink(missing_ok=True)
-        self._spawn("coordinator", [
-            binary("server/coordinator/starling-coordinator"), "--listen", listen,
-            "--state", str(self.directory / "state"), "--port-file", str(port_file),
-            "--tensorboard-root", "/",
-            *self._admin_flags("coordinator"), *self.tls_flags("coordinator"),
-            *self.flags_of.get("coordinator", [])])
-        wait_until(lambda: port_file.exists() and port_file.read_text().strip(), 20,
-                   "the coordinator's port file")
+        self._spawn(
+            "coordinator",
+            [
+                binary("server/coordinator/starling-coordinator"),
+                "--listen",
+                listen,
+                "--state",
+                str(self.directory / "state"),
+                "--port-file",
+                str(port_file),
+                "--tensorboard-root",
+                "/",
+                *self._admin_flags("coordinator"),
+                *self.tls_flags("coordinator"),
+                *self.flags_of.get("coordinator", []),
+            ],
+        )
+        wait_until(
+            lambda: port_file.exists() and port_file.read_text().strip(),
+            20,
+            "the coordinator's port file",
+        )
         self.coordinator = f"127.0.0.1:{int(port_file.read_text())}"
 
     def _start_daemon(self, name, role, label, more):
-        self._spawn(name, [binary(label), "--coordinator", self.coordinator, "--name", name,
-                           "--listen", "127.0.0.1:0", *self._admin_flags(name),
-                           *self.tls_flags(role), *more, *self.flags_of.get(name, [])])
+        self._spawn(
+            name,
+            [
+                binary(label),
+                "--coordinator",
+                self.coordinator,
+                "--name",
+                name,
+                "--listen",
+                "127.0.0.1:0",
+                *self._admin_flags(name),
+                *self.tls_flags(role),
+                *more,
+                *self.flags_of.get(name, []),
+            ],
+        )
 
     def _admin_flags(self, name):
         path = self.directory / f"{name}.admin"
@@ -193,8 +247,11 @@ class Cluster:
 
     def admin_port(self, name):
         path = self.directory / f"{name}.admin"
-        return int(wait_until(lambda: path.exists() and path.read_text().strip(), 30,
-                              f"the admin port of {name}"))
+        return int(
+            wait_until(
+                lambda: path.exists() and path.read_text().strip(), 30, f"the admin port of {name}"
+            )
+        )
 
     def ask(self, name, path, timeout=30):
         """GET from the daemon's admin port: (status, headers, text)."""
@@ -210,15 +267,27 @@ class Cluster:
     def cli(self, *args, timeout=120):
         """Runs the client; returns the CompletedProcess with text output."""
         return subprocess.run(
-            [binary("tools/cli/starling"), *args, "--coordinator", self.coordinator,
-             *self.tls_flags("client")],
-            capture_output=True, text=True, errors="replace", timeout=timeout, stdin=subprocess.DEVNULL,
-            check=False)
+            [
+                binary("tools/cli/starling"),
+                *args,
+                "--coordinator",
+                self.coordinator,
+                *self.tls_flags("client"),
+            ],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
 
     def _json(self, *args):
         result = self.cli(*args, "-o", "json")
         if result.returncode != 0:
-            raise RuntimeError(f"starling {' '.join(args)}: exit {result.returncode}: {result.stderr}")
+            raise RuntimeError(
+                f"starling {' '.join(args)}: exit {result.returncode}: {result.stderr}"
+            )
         return json.loads(result.stdout)
 
     def wait_registered(self, shards, workers, timeout=30):
@@ -226,6 +295,7 @@ class Cluster:
             live = [d for d in self.get("shards") if d["state"] == "ready"]
             idle = [d for d in self.get("workers") if d["state"] != "lost"]
             return len(live) >= shards and len(idle) >= workers
+
         wait_until(ready, timeout, f"{shards} shards and {workers} workers to register")
 
     def get(self, what):
@@ -251,12 +321,14 @@ class Cluster:
 
     def wait_progress(self, job, epoch=0, step=1, timeout=120):
         """Until the job has begun `epoch` and finished `step` steps in all; the status seen."""
+
         def there():
             status = self.describe(job)
             if status["state"] in ("FAILED", "CANCELLED"):
                 raise RuntimeError(f"job {job} is {status['state']}: {status['reason']}")
             done = status["state"] == "SUCCEEDED"
             return status if done or (status["epoch"] >= epoch and status["step"] >= step) else None
+
         return wait_until(there, timeout, f"job {job} to reach epoch {epoch}, step {step}")
 
     def export(self, job):
@@ -280,19 +352,23 @@ class Cluster:
 
 # ---- Results --------------------------------------------------------------------------------
 
+
 def read_safetensors(path):
     data = Path(path).read_bytes()
-    size, = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + size])
-    body = data[8 + size:]
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + size])
+    body = data[8 + size :]
     header.pop("__metadata__", None)
-    return {name: (entry["dtype"], tuple(entry["shape"]), body[slice(*entry["data_offsets"])])
-            for name, entry in sorted(header.items())}
+    return {
+        name: (entry["dtype"], tuple(entry["shape"]), body[slice(*entry["data_offsets"])])
+        for name, entry in sorted(header.items())
+    }
 
 
 def parameters_sha256(tensors):
     """One digest of names, types, shapes and bytes."""
     import hashlib
+
     digest = hashlib.sha256()
     for name, (dtype, shape, data) in sorted(tensors.items()):
         digest.update(f"{name} {dtype} {shape}\n".encode())
@@ -314,11 +390,24 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def job_file(name, model, data, *, optimizer=None, batch=None, consistency=None, workers=None,
-             evaluate=None, stop=None, seed=1):
+def job_file(
+    name,
+    model,
+    data,
+    *,
+    optimizer=None,
+    batch=None,
+    consistency=None,
+    workers=None,
+    evaluate=None,
+    stop=None,
+    seed=1,
+):
     """A job file as a dict, with short defaults."""
     spec = {
-        "seed": seed, "model": model, "data": data,
+        "seed": seed,
+        "model": model,
+        "data": data,
         "batch": batch or {"global": 32, "microBatches": 4},
         "optimizer": optimizer or {"sgd": {"learningRate": 0.1}},
         "consistency": consistency or {"bsp": {}},
@@ -327,5 +416,9 @@ def job_file(name, model, data, *, optimizer=None, batch=None, consistency=None,
     }
     if evaluate:
         spec["evaluate"] = evaluate
-    return {"apiVersion": "starling/v1", "kind": "TrainingJob", "metadata": {"name": name},
-            "spec": spec}
+    return {
+        "apiVersion": "starling/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": spec,
+    }

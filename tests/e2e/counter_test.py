@@ -19,30 +19,41 @@ POLICIES = ({"bsp": {}}, {"ssp": {"staleness": 2}}, {"async": {}})
 
 
 class Counter(unittest.TestCase):
-
     def check_rows(self, cluster, expected_epochs):
         """Exports the newest cut; returns its number of epochs, after checking all rows."""
         tensors = wait_until(lambda: cluster.try_export("counter"), 30, "a copy of the parameters")
         rows = floats(tensors["counter"])
         self.assertEqual(len(rows), SAMPLES)
         least, greatest = min(rows), max(rows)
-        self.assertEqual(least, greatest, "rows differ at a cut: a sample was lost or counted twice")
+        self.assertEqual(
+            least, greatest, "rows differ at a cut: a sample was lost or counted twice"
+        )
         self.assertIn(least, expected_epochs)
         return int(least)
 
     def run_one(self, cluster, seed, policy):
         source = random.Random(seed)
         data = {"train": {"counter": {"samples": SAMPLES}}, "test": {"counter": {"samples": 64}}}
-        cluster.submit(job_file(
-            "counter", {"builtin": "counter"}, data, seed=seed, consistency=policy,
-            batch={"global": 8, "microBatches": 4}, workers={"min": 1, "max": 3},
-            optimizer={"sgd": {"learningRate": 1}}, evaluate={"everyEpochs": 1},
-            stop={"epochs": EPOCHS}))
+        cluster.submit(
+            job_file(
+                "counter",
+                {"builtin": "counter"},
+                data,
+                seed=seed,
+                consistency=policy,
+                batch={"global": 8, "microBatches": 4},
+                workers={"min": 1, "max": 3},
+                optimizer={"sgd": {"learningRate": 1}},
+                evaluate={"everyEpochs": 1},
+                stop={"epochs": EPOCHS},
+            )
+        )
         seen = set()
         steps = SAMPLES // 8
         for epoch in range(EPOCHS):
-            status = cluster.wait_progress("counter", epoch=epoch,
-                                           step=epoch * steps + source.randrange(steps // 8))
+            status = cluster.wait_progress(
+                "counter", epoch=epoch, step=epoch * steps + source.randrange(steps // 8)
+            )
             victim = f"worker-{source.randrange(3)}"
             if status["state"] == "RUNNING":
                 cluster.kill(victim)
@@ -60,11 +71,13 @@ class Counter(unittest.TestCase):
         runs = 0
         with Cluster(shards=2, workers=3) as cluster:
             for seed in range(SEEDS):
-                for policy in (POLICIES if SEEDS == 1 else [POLICIES[seed % 3]]):
+                for policy in POLICIES if SEEDS == 1 else [POLICIES[seed % 3]]:
                     seen = self.run_one(cluster, seed, policy)
                     runs += 1
-                    print(f"seed {seed} {next(iter(policy))}: cuts read while running: {sorted(seen)}",
-                          flush=True)
+                    print(
+                        f"seed {seed} {next(iter(policy))}: cuts read while running: {sorted(seen)}",
+                        flush=True,
+                    )
         print(f"figure: {runs} runs, every row exact at every cut read")
 
 

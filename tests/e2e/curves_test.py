@@ -19,22 +19,32 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.e2e.bsp_matrix_test import write_idx
 from tests.e2e.cluster import Cluster, job_file, wait_until
 
-SCALARS = {"loss/train": "trainLoss", "accuracy/train": "trainAccuracy", "learning_rate": "learningRate",
-           "throughput/samples_per_second": "samplesPerSecond", "throughput/hidden_share": "hiddenShare",
-           "staleness/max": "stalenessMax"}
+SCALARS = {
+    "loss/train": "trainLoss",
+    "accuracy/train": "trainAccuracy",
+    "learning_rate": "learningRate",
+    "throughput/samples_per_second": "samplesPerSecond",
+    "throughput/hidden_share": "hiddenShare",
+    "staleness/max": "stalenessMax",
+}
 TESTS = {"loss/test": "testLoss", "accuracy/test": "testAccuracy"}
 
 
 class CurvesTest(unittest.TestCase):
-
     def submit(self, cluster, folder, tensorboard):
         images, labels = write_idx(folder, samples=2048, size=28)
         data = {"idx": {"images": images, "labels": labels}}
         job = job_file(
-            "drawn", {"builtin": "mlp", "hidden": [256]}, {"train": data, "test": data},
+            "drawn",
+            {"builtin": "mlp", "hidden": [256]},
+            {"train": data, "test": data},
             optimizer={"momentum": {"learningRate": {"cosine": {"peak": 0.05, "warmupSteps": 20}}}},
-            consistency={"ssp": {"staleness": 2}}, workers={"min": 2, "max": 2}, evaluate={"everyEpochs": 20},
-            batch={"global": 64, "microBatches": 2}, stop={"epochs": 100})
+            consistency={"ssp": {"staleness": 2}},
+            workers={"min": 2, "max": 2},
+            evaluate={"everyEpochs": 20},
+            batch={"global": 64, "microBatches": 2},
+            stop={"epochs": 100},
+        )
         job["spec"]["tensorboard"] = tensorboard
         return cluster.submit(job)
 
@@ -44,23 +54,44 @@ class CurvesTest(unittest.TestCase):
         events.Reload()
         self.assertEqual(set(events.Tags()["scalars"]), {*SCALARS, *TESTS})
         values = 0
-        points = {tag: {p["step"]: p[key] for p in curves["points"] if key in p} for tag, key in SCALARS.items()}
-        points.update({tag: {e["step"]: e[key] for e in curves["status"]["epochsDone"] if e["evaluated"]}
-                       for tag, key in TESTS.items()})
+        points = {
+            tag: {p["step"]: p[key] for p in curves["points"] if key in p}
+            for tag, key in SCALARS.items()
+        }
+        points.update(
+            {
+                tag: {e["step"]: e[key] for e in curves["status"]["epochsDone"] if e["evaluated"]}
+                for tag, key in TESTS.items()
+            }
+        )
         for tag, wanted in points.items():
             found = {event.step: event.value for event in events.Scalars(tag)}
-            self.assertEqual(found, {step: np.float32(value) for step, value in wanted.items()}, tag)
+            self.assertEqual(
+                found, {step: np.float32(value) for step, value in wanted.items()}, tag
+            )
             values += len(found)
-        histograms = {event.step: list(event.histogram_value.bucket) for event in events.Histograms("staleness")}
-        self.assertEqual(histograms, {p["step"]: [float(n) for n in p["stalenessHistogram"]]
-                                      for p in curves["points"] if p["stalenessHistogram"]})
+        histograms = {
+            event.step: list(event.histogram_value.bucket)
+            for event in events.Histograms("staleness")
+        }
+        self.assertEqual(
+            histograms,
+            {
+                p["step"]: [float(n) for n in p["stalenessHistogram"]]
+                for p in curves["points"]
+                if p["stalenessHistogram"]
+            },
+        )
         return values + len(histograms)
 
     def test_the_package_lists_the_same_values(self):
-        with tempfile.TemporaryDirectory() as folder, \
-                Cluster(shards=2, workers=2, worker_flags=["--lanes", "1"]) as cluster:
+        with tempfile.TemporaryDirectory() as folder, Cluster(
+            shards=2, workers=2, worker_flags=["--lanes", "1"]
+        ) as cluster:
             runs = Path(folder) / "runs"
-            with self.assertRaisesRegex(RuntimeError, "tensorboard: cannot make the folder /proc/nothing"):
+            with self.assertRaisesRegex(
+                RuntimeError, "tensorboard: cannot make the folder /proc/nothing"
+            ):
                 self.submit(cluster, folder, "/proc/nothing")
             self.submit(cluster, folder, str(runs))
             wait_until(lambda: len(self.curves(cluster)["points"]) >= 3, 240, "three points")
@@ -68,7 +99,11 @@ class CurvesTest(unittest.TestCase):
             cluster.start_coordinator()
             self.assertEqual(cluster.wait("drawn", 240), 0, cluster.describe("drawn"))
             # The last points are on their way to the disk when the job has ended.
-            files = wait_until(lambda: len(list(runs.iterdir())) >= 2 and list(runs.iterdir()), 60, "a file of each session")
+            files = wait_until(
+                lambda: len(list(runs.iterdir())) >= 2 and list(runs.iterdir()),
+                60,
+                "a file of each session",
+            )
             curves = self.curves(cluster)
             last = curves["points"][-1]
             self.assertEqual(last["step"], curves["status"]["steps"])
@@ -79,8 +114,10 @@ class CurvesTest(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             ours = self.compare(exported, curves)
             self.check_pictures(cluster, folder)
-        print(f"figure: {theirs} values of {len(files)} files, across a coordinator's restart, and {ours} of the client's: "
-              f"all equal to those of starling metrics")
+        print(
+            f"figure: {theirs} values of {len(files)} files, across a coordinator's restart, and {ours} of the client's: "
+            f"all equal to those of starling metrics"
+        )
 
     def last_step(self, folder):
         events = EventAccumulator(str(folder), size_guidance={"scalars": 0})

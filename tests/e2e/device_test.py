@@ -22,9 +22,13 @@ GPU = ["--device", "gpu", "--cuda-library", binary("kernels/cuda/testing/libcpu_
 
 
 def job(name, device):
-    return job_file(name, {"builtin": "counter"}, {"train": {"counter": {"samples": 64}}},
-                    batch={"global": 8, "microBatches": 4},
-                    workers={"min": 1, "max": 1, "device": device})
+    return job_file(
+        name,
+        {"builtin": "counter"},
+        {"train": {"counter": {"samples": 64}}},
+        batch={"global": 8, "microBatches": 4},
+        workers={"min": 1, "max": 1, "device": device},
+    )
 
 
 def log(cluster, name):
@@ -37,15 +41,16 @@ def gpu_of(size):
 
 
 class Device(unittest.TestCase):
-
     def test_without_a_gpu(self):
         with Cluster(workers=1, worker_flags=["--cuda-library", ABSENT]) as cluster:
             self.assertEqual(log(cluster, "worker-0").count("NO GPU"), 1)
             self.assertIn(f"because there is no {ABSENT}", log(cluster, "worker-0"))
             with self.assertRaises(RuntimeError) as refused:
                 cluster.submit(job("wants-gpu", "gpu"))
-            self.assertIn("no worker of this cluster has a GPU: worker-0 computes on cpu (",
-                          str(refused.exception))
+            self.assertIn(
+                "no worker of this cluster has a GPU: worker-0 computes on cpu (",
+                str(refused.exception),
+            )
             self.assertIn(f"because there is no {ABSENT}", str(refused.exception))
             cluster.submit(job("any", "auto"))
             self.assertEqual(cluster.wait("any"), 0)
@@ -55,25 +60,41 @@ class Device(unittest.TestCase):
             self.assertIn("--device gpu: there is no ", log(cluster, "worker-1"))
             if not pathlib.Path("/dev/nvidiactl").exists():
                 with Cluster(workers=1) as plain:  # which nobody told of a GPU
-                    self.assertIn("info  worker worker-0: computes on the CPU, because", log(plain, "worker-0"))
+                    self.assertIn(
+                        "info  worker worker-0: computes on the CPU, because",
+                        log(plain, "worker-0"),
+                    )
                     self.assertNotIn("NO GPU", log(plain, "worker-0"))
             cluster.start_worker("worker-2", "--cuda-graphs", "perhaps")
             self.assertEqual(cluster.exit_status("worker-2"), 1)
-            self.assertIn('--cuda-graphs: expected on or off, got "perhaps"', log(cluster, "worker-2"))
+            self.assertIn(
+                '--cuda-graphs: expected on or off, got "perhaps"', log(cluster, "worker-2")
+            )
 
     def test_what_a_gpu_did_is_seen(self):
         """A job's share of its memory, and in a trace what it computed when, beside copies and what was ordered."""
-        with tempfile.TemporaryDirectory() as folder, gpu_of(256 << 20), \
-                Cluster(workers=1, worker_flags=[*GPU, "--lanes", "1"]) as cluster:
+        with tempfile.TemporaryDirectory() as folder, gpu_of(256 << 20), Cluster(
+            workers=1, worker_flags=[*GPU, "--lanes", "1"]
+        ) as cluster:
             images, labels = write_idx(folder, samples=1024)
-            cluster.submit(job_file("seen", {"layers": LAYERS},
-                                    {"train": {"idx": {"images": images, "labels": labels}}},
-                                    batch={"global": 64, "microBatches": 2}, stop={"epochs": 100000}))
+            cluster.submit(
+                job_file(
+                    "seen",
+                    {"layers": LAYERS},
+                    {"train": {"idx": {"images": images, "labels": labels}}},
+                    batch={"global": 64, "microBatches": 2},
+                    stop={"epochs": 100000},
+                )
+            )
             cluster.wait_progress("seen", step=5)
-            memory = wait_until(lambda: cluster.get("workers")[0].get("memory", {}), 30, "its memory")
+            memory = wait_until(
+                lambda: cluster.get("workers")[0].get("memory", {}), 30, "its memory"
+            )
             planned, peak = int(memory["plannedBytes"]), int(memory["devicePeakBytes"])
             self.assertGreaterEqual(peak, planned)
-            self.assertLess(peak, planned + (2 << 20), "in whole pages, with buffers of pushes on the host")
+            self.assertLess(
+                peak, planned + (2 << 20), "in whole pages, with buffers of pushes on the host"
+            )
             file = f"{folder}/trace.json"
             result = cluster.cli("trace", "seen", "--steps", "200", "-o", file)
             self.assertEqual(result.returncode, 0, result.stderr)
@@ -84,8 +105,11 @@ class Device(unittest.TestCase):
         self.assertLessEqual({"lane 0", "device 0", "copies 0"}, rows)
         # What was ordered in the recording has run in it, but at its ends.
         ran = collections.Counter(span["name"] for span in trace.of("device", "worker "))
-        ordered = collections.Counter(span["name"] for category in ("forward", "backward")
-                                      for span in trace.of(category, "worker "))
+        ordered = collections.Counter(
+            span["name"]
+            for category in ("forward", "backward")
+            for span in trace.of(category, "worker ")
+        )
         self.assertEqual(set(ran), set(ordered))
         for name, times in ordered.items():
             self.assertGreater(times, 10, name)
@@ -109,9 +133,14 @@ class Device(unittest.TestCase):
             images, labels = write_idx(directory, samples=2048)
 
             def train(cluster, name, batch, **more):
-                job = job_file(name, {"layers": LAYERS},
-                               {"train": {"idx": {"images": images, "labels": labels}}},
-                               batch=batch, stop={"steps": 2}, workers={"min": 1, "max": 1, "device": "gpu"})
+                job = job_file(
+                    name,
+                    {"layers": LAYERS},
+                    {"train": {"idx": {"images": images, "labels": labels}}},
+                    batch=batch,
+                    stop={"steps": 2},
+                    workers={"min": 1, "max": 1, "device": "gpu"},
+                )
                 job["spec"].update(more)
                 cluster.submit(job)
                 return cluster.wait(name, 120)
@@ -125,22 +154,31 @@ class Device(unittest.TestCase):
                 return map(float, said.groups())
 
             with gpu_of(1 << 20), Cluster(workers=1, worker_flags=GPU) as cluster:
-                needed, = refused(cluster, needs + r"but 0\.9 MiB are allowed: ")
+                (needed,) = refused(cluster, needs + r"but 0\.9 MiB are allowed: ")
 
             # A little too small. Nine tenths of its memory are for the job.
             fits = 0.95 * needed
-            with gpu_of(int(fits / 0.9 * (1 << 20))), Cluster(workers=1, worker_flags=GPU) as cluster:
+            with gpu_of(int(fits / 0.9 * (1 << 20))), Cluster(
+                workers=1, worker_flags=GPU
+            ) as cluster:
                 again, allowed, activations, recomputing, smaller, smaller_needs = refused(
-                    cluster, needs + r"but ([\d.]+) MiB are allowed: the same batch with recompute\.activationBytes "
+                    cluster,
+                    needs
+                    + r"but ([\d.]+) MiB are allowed: the same batch with recompute\.activationBytes "
                     r"(\d+) would need ([\d.]+) MiB, .*; batch\.global (\d+) with batch\.microBatches 4 would need "
-                    r"([\d.]+) MiB")
+                    r"([\d.]+) MiB",
+                )
                 self.assertEqual(again, needed)
                 self.assertAlmostEqual(allowed, fits, delta=0.11)
                 self.assertLessEqual(max(recomputing, smaller_needs), allowed)
-                self.assertEqual(train(cluster, "smaller", {"global": int(smaller), "microBatches": 4}), 0)
+                self.assertEqual(
+                    train(cluster, "smaller", {"global": int(smaller), "microBatches": 4}), 0
+                )
                 # As large as the GPU again: of the job before it nothing is left there.
                 self.assertEqual(
-                    train(cluster, "again", batch, recompute={"activationBytes": int(activations)}), 0)
+                    train(cluster, "again", batch, recompute={"activationBytes": int(activations)}),
+                    0,
+                )
 
 
 if __name__ == "__main__":

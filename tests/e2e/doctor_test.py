@@ -7,7 +7,6 @@ from tests.e2e.cluster import Cluster
 
 
 class DoctorTest(unittest.TestCase):
-
     def test_a_cluster_on_this_machine_then_one_without_a_worker(self):
         with Cluster(shards=2, workers=2) as cluster:
             result = cluster.cli("doctor")

@@ -17,19 +17,29 @@ except FileNotFoundError:
     LIBRARY = None
 
 
-@unittest.skipIf(LIBRARY is None, "NOT RUN: the emulation is not built, since there is no CUDA toolkit")
+@unittest.skipIf(
+    LIBRARY is None, "NOT RUN: the emulation is not built, since there is no CUDA toolkit"
+)
 class EmulatedGpu(unittest.TestCase):
-
     def train(self, precision, flags_of):
         """The loss at the end, with two workers."""
-        with tempfile.TemporaryDirectory() as folder, Cluster(shards=2, workers=2, flags_of=flags_of) as cluster:
+        with tempfile.TemporaryDirectory() as folder, Cluster(
+            shards=2, workers=2, flags_of=flags_of
+        ) as cluster:
             images, labels = write_idx(folder, samples=640)
-            job = job_file("net", {"layers": LAYERS},
-                           {"train": {"idx": {"images": images, "labels": labels}},
-                            "test": {"idx": {"images": images, "labels": labels}}},
-                           batch={"global": 64, "microBatches": 4}, workers={"min": 2, "max": 2},
-                           optimizer={"adam": {"learningRate": 0.01}}, evaluate={"everyEpochs": 1},
-                           stop={"epochs": 4})
+            job = job_file(
+                "net",
+                {"layers": LAYERS},
+                {
+                    "train": {"idx": {"images": images, "labels": labels}},
+                    "test": {"idx": {"images": images, "labels": labels}},
+                },
+                batch={"global": 64, "microBatches": 4},
+                workers={"min": 2, "max": 2},
+                optimizer={"adam": {"learningRate": 0.01}},
+                evaluate={"everyEpochs": 1},
+                stop={"epochs": 4},
+            )
             job["spec"]["precision"] = precision
             cluster.submit(job)
             self.assertEqual(cluster.wait("net"), 0, cluster.describe("net"))
@@ -46,11 +56,19 @@ class EmulatedGpu(unittest.TestCase):
                 self.assertAlmostEqual(loss, expected, delta=0.02)
 
     def test_a_steady_state_takes_nothing_more_of_the_gpu(self):
-        with tempfile.TemporaryDirectory() as folder, \
-                Cluster(workers=1, worker_flags=["--device", "gpu", "--cuda-library", LIBRARY]) as cluster:
+        with tempfile.TemporaryDirectory() as folder, Cluster(
+            workers=1, worker_flags=["--device", "gpu", "--cuda-library", LIBRARY]
+        ) as cluster:
             images, labels = write_idx(folder, samples=640)
-            cluster.submit(job_file("net", {"layers": LAYERS}, {"train": {"idx": {"images": images, "labels": labels}}},
-                                    batch={"global": 16, "microBatches": 2}, stop={"epochs": 100000}))
+            cluster.submit(
+                job_file(
+                    "net",
+                    {"layers": LAYERS},
+                    {"train": {"idx": {"images": images, "labels": labels}}},
+                    batch={"global": 16, "microBatches": 2},
+                    stop={"epochs": 100000},
+                )
+            )
             step = cluster.wait_progress("net", step=20)["step"]
             before = device_peak(cluster)
             cluster.wait_progress("net", step=step + 100)

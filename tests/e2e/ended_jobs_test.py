@@ -16,13 +16,19 @@ SAMPLES = 8
 
 
 class EndedJobs(unittest.TestCase):
-
     def test_long_specifications_that_are_over_stop_nobody(self):
         with Cluster(shards=1, workers=2, worker_flags=["--lanes", "1"]) as cluster:
-            cluster.submit(job_file(
-                "trains", {"builtin": "counter"}, {"train": {"counter": {"samples": 64}}},
-                batch={"global": 8, "microBatches": 4}, consistency={"ssp": {"staleness": 1}},
-                optimizer={"sgd": {"learningRate": 1}}, stop={"epochs": 1_000_000}))
+            cluster.submit(
+                job_file(
+                    "trains",
+                    {"builtin": "counter"},
+                    {"train": {"counter": {"samples": 64}}},
+                    batch={"global": 8, "microBatches": 4},
+                    consistency={"ssp": {"staleness": 1}},
+                    optimizer={"sgd": {"learningRate": 1}},
+                    stop={"epochs": 1_000_000},
+                )
+            )
             for i in range(JOBS):
                 path = large_file(cluster, f"large-{i}")
                 submitted = cluster.cli("submit", "-f", str(path))
@@ -40,9 +46,14 @@ class EndedJobs(unittest.TestCase):
 
             def kept():
                 return scrape.value(metrics(), "starling_ps_ended_value_bytes")
+
             wait_until(lambda: kept() == JOBS * SAMPLES * 4, 30, "all but values to be freed")
-            names = {labels["job_name"] for _, samples in metrics().values()
-                     for _, labels, _ in samples if "job_name" in labels}
+            names = {
+                labels["job_name"]
+                for _, samples in metrics().values()
+                for _, labels, _ in samples
+                if "job_name" in labels
+            }
             self.assertEqual(names, {"trains"})
 
             for i in (0, JOBS - 1):

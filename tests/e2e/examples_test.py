@@ -25,12 +25,12 @@ DATA = os.environ.get("STARLING_DATA", "")
 
 @dataclasses.dataclass
 class Example:
-    settings: dict                 # what shortens it
-    needs: str = ""                # a folder of STARLING_DATA
-    made: tuple = ()               # (environment variable, function that makes what it names)
-    accuracy: bool = True          # a classifier: it prints one
-    generate: tuple = ()           # arguments of `starling generate`
-    predict: tuple = ()            # (dtype, sample shape) of made-up input for `starling predict`
+    settings: dict  # what shortens it
+    needs: str = ""  # a folder of STARLING_DATA
+    made: tuple = ()  # (environment variable, function that makes what it names)
+    accuracy: bool = True  # a classifier: it prints one
+    generate: tuple = ()  # arguments of `starling generate`
+    predict: tuple = ()  # (dtype, sample shape) of made-up input for `starling predict`
 
 
 def write_digits(folder):
@@ -52,7 +52,9 @@ def write_cifar(folder):
         with open(folder / name, "wb") as file:
             for _ in range(128):
                 label = source.randrange(10)
-                file.write(bytes([label]) + bytes(25 * label + b % 25 for b in source.randbytes(3072)))
+                file.write(
+                    bytes([label]) + bytes(25 * label + b % 25 for b in source.randbytes(3072))
+                )
     return folder
 
 
@@ -70,12 +72,15 @@ def write_table(folder):
 def write_tokens(folder):
     """train.bin and val.bin of u16, as nanoGPT writes them: a cycle of tokens below 100."""
     for name, tokens in (("train.bin", 4000), ("val.bin", 400)):
-        (folder / name).write_bytes(struct.pack(f"<{tokens}H", *(7 * i % 100 for i in range(tokens))))
+        (folder / name).write_bytes(
+            struct.pack(f"<{tokens}H", *(7 * i % 100 for i in range(tokens)))
+        )
     return folder
 
 
 def write_tars(*names):
     """Makes tar files of the first 24 of CIFAR-10's test images, 32 x 32."""
+
     def write(folder):
         with tarfile.open(Path(DATA) / "cifar10/test-00000.tar") as source:
             members = [source.next() for _ in range(48)]
@@ -86,32 +91,73 @@ def write_tars(*names):
                 for member, data in content:
                     tar.addfile(member, io.BytesIO(data))
         return folder
+
     return write
 
 
 SMALL_GPT = {"model.depth": 1, "model.width": 32, "model.heads": 2}
-SMALL_IMAGES = {"data.train.webdataset.size": [32, 32], "data.test.webdataset.size": [32, 32], "batch.global": 8,
-                "batch.microBatches": 2, "stop.steps": 3}
+SMALL_IMAGES = {
+    "data.train.webdataset.size": [32, 32],
+    "data.test.webdataset.size": [32, 32],
+    "batch.global": 8,
+    "batch.microBatches": 2,
+    "stop.steps": 3,
+}
 IMAGENET = write_tars("train-000.tar", "train-001.tar", "val-000.tar")
 EXAMPLES = {
-    "cifar_mobilenet.yaml": Example({"batch.global": 16, "stop.steps": 3}, made=("STARLING_CIFAR", write_cifar),
-                                    predict=("|u1", (3, 32, 32))),
-    "cifar_resnet18.yaml": Example({"batch.global": 8, "stop.steps": 2}, needs="cifar10",
-                                   made=("STARLING_DATA", write_tars("cifar10/train-00000.tar", "cifar10/test-00000.tar")),
-                                   predict=("<f4", (3, 32, 32))),
-    "digits_branched.yaml": Example({"stop.epochs": 2}, made=("STARLING_DIGITS", write_digits), predict=("<f8", (64,))),
-    "digits_mlp.yaml": Example({"stop.epochs": 2}, made=("STARLING_DIGITS", write_digits), predict=("<f4", (64,))),
-    "imagenet_resnet50.yaml": Example(SMALL_IMAGES, needs="cifar10", made=("STARLING_IMAGENET", IMAGENET), predict=("|u1", (3, 32, 32))),
-    "imagenet_shufflenet.yaml": Example(SMALL_IMAGES, needs="cifar10", made=("STARLING_IMAGENET", IMAGENET), predict=("|u1", (3, 32, 32))),
+    "cifar_mobilenet.yaml": Example(
+        {"batch.global": 16, "stop.steps": 3},
+        made=("STARLING_CIFAR", write_cifar),
+        predict=("|u1", (3, 32, 32)),
+    ),
+    "cifar_resnet18.yaml": Example(
+        {"batch.global": 8, "stop.steps": 2},
+        needs="cifar10",
+        made=("STARLING_DATA", write_tars("cifar10/train-00000.tar", "cifar10/test-00000.tar")),
+        predict=("<f4", (3, 32, 32)),
+    ),
+    "digits_branched.yaml": Example(
+        {"stop.epochs": 2}, made=("STARLING_DIGITS", write_digits), predict=("<f8", (64,))
+    ),
+    "digits_mlp.yaml": Example(
+        {"stop.epochs": 2}, made=("STARLING_DIGITS", write_digits), predict=("<f4", (64,))
+    ),
+    "imagenet_resnet50.yaml": Example(
+        SMALL_IMAGES,
+        needs="cifar10",
+        made=("STARLING_IMAGENET", IMAGENET),
+        predict=("|u1", (3, 32, 32)),
+    ),
+    "imagenet_shufflenet.yaml": Example(
+        SMALL_IMAGES,
+        needs="cifar10",
+        made=("STARLING_IMAGENET", IMAGENET),
+        predict=("|u1", (3, 32, 32)),
+    ),
     "mnist_cnn.yaml": Example({"stop.steps": 20}, needs="mnist", predict=("|u1", (28, 28))),
-    "shakespeare_gpt.yaml": Example({**SMALL_GPT, "stop.steps": 10}, needs="tinyshakespeare",
-                                    generate=("--prompt", "ROMEO:")),
-    "table_regression.yaml": Example({"stop.epochs": 4}, made=("STARLING_TABLE", write_table), accuracy=False,
-                                     predict=("<f8", (3,))),
+    "shakespeare_gpt.yaml": Example(
+        {**SMALL_GPT, "stop.steps": 10}, needs="tinyshakespeare", generate=("--prompt", "ROMEO:")
+    ),
+    "table_regression.yaml": Example(
+        {"stop.epochs": 4},
+        made=("STARLING_TABLE", write_table),
+        accuracy=False,
+        predict=("<f8", (3,)),
+    ),
     "tokens_gpt.yaml": Example(
-        {**SMALL_GPT, "data.train.tokens.context": 16, "data.test.tokens.context": 16, "stop.steps": 20,
-         "data.train.tokens.vocabulary": 100, "data.test.tokens.vocabulary": 100, "batch.global": 16},
-        made=("STARLING_TOKENS", write_tokens), generate=("--tokens", "7,14"), predict=("<i4", (16,))),
+        {
+            **SMALL_GPT,
+            "data.train.tokens.context": 16,
+            "data.test.tokens.context": 16,
+            "stop.steps": 20,
+            "data.train.tokens.vocabulary": 100,
+            "data.test.tokens.vocabulary": 100,
+            "batch.global": 16,
+        },
+        made=("STARLING_TOKENS", write_tokens),
+        generate=("--tokens", "7,14"),
+        predict=("<i4", (16,)),
+    ),
 }
 
 
@@ -122,19 +168,23 @@ def write_npy(path, dtype, shape):
     size = int(dtype[2:])
     for dim in shape:
         size *= dim
-    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + bytes(size))
+    path.write_bytes(
+        b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + bytes(size)
+    )
 
 
 class Examples(unittest.TestCase):
-
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
     def test_each_has_a_line(self):
-        self.assertEqual(sorted(EXAMPLES), sorted(path.name for path in (ROOT / "examples").glob("*.yaml")),
-                         "add the example to EXAMPLES, with what shortens it")
+        self.assertEqual(
+            sorted(EXAMPLES),
+            sorted(path.name for path in (ROOT / "examples").glob("*.yaml")),
+            "add the example to EXAMPLES, with what shortens it",
+        )
 
     def run_example(self, name):
         example = EXAMPLES[name]
@@ -163,10 +213,18 @@ class Examples(unittest.TestCase):
         if example.predict:
             dtype, shape = example.predict
             write_npy(self.folder / "x.npy", dtype, (3, *shape))
-            predicted = cluster.cli("predict", "example", "--input", str(self.folder / "x.npy"),
-                                    "-o", str(self.folder / "y.npy"))
+            predicted = cluster.cli(
+                "predict",
+                "example",
+                "--input",
+                str(self.folder / "x.npy"),
+                "-o",
+                str(self.folder / "y.npy"),
+            )
             self.assertEqual(predicted.returncode, 0, predicted.stderr)
-            self.assertIn("(3, ", (self.folder / "y.npy").read_bytes()[:128].decode(errors="replace"))
+            self.assertIn(
+                "(3, ", (self.folder / "y.npy").read_bytes()[:128].decode(errors="replace")
+            )
 
 
 def add_test(name):

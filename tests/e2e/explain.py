@@ -37,12 +37,14 @@ def replay(times=1.0):
 class Case:
     cause: str
     figure: float
-    subject: str = ""           # empty: any
+    subject: str = ""  # empty: any
     policy: dict = field(default_factory=lambda: {"bsp": {}})
     workers: int = 2
     shards: int = 1
-    flags: dict = field(default_factory=dict)  # name -> flags; "worker-*" for those that have none of their own
-    kill: str = ""              # after STEPS; the figure is the time since
+    flags: dict = field(
+        default_factory=dict
+    )  # name -> flags; "worker-*" for those that have none of their own
+    kill: str = ""  # after STEPS; the figure is the time since
     link: dict = field(default_factory=dict)  # of SlowLink: what lies between workers and shard-0
     hidden: tuple = (32, 16)
     steps: int = STEPS
@@ -51,26 +53,60 @@ class Case:
 SLOW = 0.45  # seconds, three times what a micro-batch computes
 
 CASES = [
-    Case("slow-worker", 2.5, "worker-2", policy={"ssp": {"staleness": 1}}, workers=3,
-         flags={"worker-2": replay(2.5)}),
+    Case(
+        "slow-worker",
+        2.5,
+        "worker-2",
+        policy={"ssp": {"staleness": 1}},
+        workers=3,
+        flags={"worker-2": replay(2.5)},
+    ),
     Case("data-bound", SLOW, flags={"worker-*": [*replay(), "--inject-data-wait", f"{SLOW}s"]}),
     Case("apply-bound", SLOW, "shard-0", flags={"shard-0": ["--inject-apply-wait", f"{SLOW}s"]}),
-    Case("slow-shard", SLOW, "shard-1", shards=2, flags={"shard-1": ["--inject-apply-wait", f"{SLOW}s"]}),
-    Case("hot-partition", SLOW, "partition 1", flags={"shard-0": ["--inject-apply-wait", f"{SLOW}s@1"]}),
+    Case(
+        "slow-shard",
+        SLOW,
+        "shard-1",
+        shards=2,
+        flags={"shard-1": ["--inject-apply-wait", f"{SLOW}s"]},
+    ),
+    Case(
+        "hot-partition",
+        SLOW,
+        "partition 1",
+        flags={"shard-0": ["--inject-apply-wait", f"{SLOW}s@1"]},
+    ),
     Case("shard-queue", SLOW, "shard-0", flags={"shard-0": ["--inject-queue-wait", f"{SLOW}s"]}),
-    Case("push-bound", 4 * SLOW, policy={"async": {}},
-         flags={"worker-*": [*replay(), "--inject-push-delay", f"{4 * SLOW}s"]}),
-    Case("staleness-wait", SLOW, flags={"worker-*": [*replay(), "--inject-push-delay", f"{SLOW}s"]}),
+    Case(
+        "push-bound",
+        4 * SLOW,
+        policy={"async": {}},
+        flags={"worker-*": [*replay(), "--inject-push-delay", f"{4 * SLOW}s"]},
+    ),
+    Case(
+        "staleness-wait", SLOW, flags={"worker-*": [*replay(), "--inject-push-delay", f"{SLOW}s"]}
+    ),
     Case("far-link", 2 * SLOW, link={"delay": SLOW}),
-    Case("saturated-link", 8e6, link={"bytes_per_second": 8e6}, hidden=(3072, 1536), steps=10),  # 20 MB a step
-    Case("missing-worker", 0, "worker-2", policy={"ssp": {"staleness": 2}}, workers=3, kill="worker-2"),
+    Case(
+        "saturated-link", 8e6, link={"bytes_per_second": 8e6}, hidden=(3072, 1536), steps=10
+    ),  # 20 MB a step
+    Case(
+        "missing-worker",
+        0,
+        "worker-2",
+        policy={"ssp": {"staleness": 2}},
+        workers=3,
+        kill="worker-2",
+    ),
 ]
 
 
 @contextlib.contextmanager
 def slowed_cluster(case):
-    flags = {f"worker-{i}": case.flags.get(f"worker-{i}", case.flags.get("worker-*", replay()))
-             for i in range(case.workers)}
+    flags = {
+        f"worker-{i}": case.flags.get(f"worker-{i}", case.flags.get("worker-*", replay()))
+        for i in range(case.workers)
+    }
     flags.update({name: more for name, more in case.flags.items() if name.startswith("shard")})
     if not case.link:
         with Cluster(shards=case.shards, workers=case.workers, flags_of=flags) as cluster:
@@ -80,7 +116,9 @@ def slowed_cluster(case):
         if rate := case.link.get("bytes_per_second"):
             reached = raw_rate(link, int(rate))
             if abs(reached / rate - 1) > 0.05:
-                raise RuntimeError(f"void: the link carries {reached:.3g} bytes/s, {rate:.3g} were set")
+                raise RuntimeError(
+                    f"void: the link carries {reached:.3g} bytes/s, {rate:.3g} were set"
+                )
         port = Path(folder) / "port"
         flags["shard-0"] = ["--advertise-address", link.address, "--port-file", str(port)]
         with Cluster(shards=1, workers=case.workers, flags_of=flags) as cluster:
@@ -91,10 +129,15 @@ def slowed_cluster(case):
 def endless_job(name, images, labels, policy, workers, hidden=(32, 16)):
     """One micro-batch for each worker and step; no evaluation; never at its end."""
     micro_batches = 1 << (workers - 1).bit_length() if "bsp" in policy else 1
-    return job_file(name, {"builtin": "mlp", "hidden": list(hidden)},
-                    {"train": {"idx": {"images": images, "labels": labels}}},
-                    batch={"global": 32, "microBatches": micro_batches}, consistency=policy,
-                    workers={"min": workers, "max": workers}, stop={"epochs": 100000})
+    return job_file(
+        name,
+        {"builtin": "mlp", "hidden": list(hidden)},
+        {"train": {"idx": {"images": images, "labels": labels}}},
+        batch={"global": 32, "microBatches": micro_batches},
+        consistency=policy,
+        workers={"min": workers, "max": workers},
+        stop={"epochs": 100000},
+    )
 
 
 def explain(cluster, job):
@@ -108,8 +151,12 @@ def explain(cluster, job):
 def provoke(case, images, labels):
     """The first finding about a job that the case slows down, and the figure that it should have."""
     with slowed_cluster(case) as cluster:
-        cluster.submit(endless_job("slowed", images, labels, case.policy, case.workers, case.hidden))
-        cluster.wait_progress("slowed", step=case.steps * (1 if "bsp" in case.policy else case.workers), timeout=240)
+        cluster.submit(
+            endless_job("slowed", images, labels, case.policy, case.workers, case.hidden)
+        )
+        cluster.wait_progress(
+            "slowed", step=case.steps * (1 if "bsp" in case.policy else case.workers), timeout=240
+        )
         expected = case.figure
         if case.kill:
             cluster.kill(case.kill)
@@ -145,7 +192,10 @@ def run_cases(only, images, labels):
         reply, status, text, expected = provoke(case, images, labels)
         miss = judge(case, reply, status, text, expected)
         figure = reply["findings"][0]["figure"] if reply["findings"] else 0.0
-        print(f"{case.cause:15} injected {expected:8.3g}  said {figure:8.3g}  {miss or 'ok'}", flush=True)
+        print(
+            f"{case.cause:15} injected {expected:8.3g}  said {figure:8.3g}  {miss or 'ok'}",
+            flush=True,
+        )
         if miss:
             print(text, flush=True)
             continue
@@ -204,8 +254,11 @@ def run_healthy(count, train, test):
                 said = "; ".join(complaints) or "nothing wrong"
                 print(f"{name:15} epoch {epoch:3}  {said}", flush=True)
                 cluster.cli("cancel", name)
-            wait_until(lambda: all(worker["state"] == "idle" for worker in cluster.get("workers")),
-                       60, "workers to be idle")
+            wait_until(
+                lambda: all(worker["state"] == "idle" for worker in cluster.get("workers")),
+                60,
+                "workers to be idle",
+            )
             done += len(jobs)
     return clean
 
@@ -216,13 +269,17 @@ def main():
     parser.add_argument("--healthy", type=int, default=20)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+
         def data(part, samples):
             (Path(folder) / part).mkdir()
             return write_idx(Path(folder) / part, samples)
+
         held, cases, worst = run_cases(options.only, *data("cases", 6400))
         clean = run_healthy(options.healthy, data("train", 320), data("test", 64))
-    print(f"figure: {held} of {cases} causes named first, figures within {100 * worst:.1f} %; "
-          f"{clean} of {options.healthy} healthy jobs nothing wrong")
+    print(
+        f"figure: {held} of {cases} causes named first, figures within {100 * worst:.1f} %; "
+        f"{clean} of {options.healthy} healthy jobs nothing wrong"
+    )
     return 0 if held == cases and clean == options.healthy else 1
 
 

@@ -12,7 +12,6 @@ from tests.e2e.explain import CASES, Case, endless_job, explain, replay, slowed_
 
 
 class ExplainTest(unittest.TestCase):
-
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -20,6 +19,7 @@ class ExplainTest(unittest.TestCase):
 
     def first_finding(self, cluster, cause):
         """Of the job `slowed`, as soon as `cause` is the first."""
+
         def there():
             reply, status = explain(cluster, "slowed")
             if not reply["findings"]:
@@ -28,12 +28,15 @@ class ExplainTest(unittest.TestCase):
             self.assertEqual(status, 1)
             first = reply["findings"][0]
             return first if first["cause"] == cause else None
+
         return wait_until(there, 120, f"explain to name {cause}", interval=0.5)
 
     def provoke(self, cause):
         case = next(case for case in CASES if case.cause == cause)
         with slowed_cluster(case) as cluster:
-            cluster.submit(endless_job("slowed", self.images, self.labels, case.policy, case.workers))
+            cluster.submit(
+                endless_job("slowed", self.images, self.labels, case.policy, case.workers)
+            )
             first = self.first_finding(cluster, cause)
             if case.subject:
                 self.assertEqual(first["subject"], case.subject)
@@ -58,7 +61,13 @@ class ExplainTest(unittest.TestCase):
             def said():
                 reply, status = explain(cluster, "slowed")
                 return status == 0 and len(reply["phases"]) == 6
-            wait_until(said, 120, "explain to say where the time goes, and that nothing is wrong", interval=0.5)
+
+            wait_until(
+                said,
+                120,
+                "explain to say where the time goes, and that nothing is wrong",
+                interval=0.5,
+            )
             address = next(w["address"] for w in cluster.get("workers") if w["name"] == "worker-1")
             cluster.kill("worker-1")
             first = self.first_finding(cluster, "missing-worker")

@@ -31,7 +31,6 @@ LAYERS = [
 
 
 class ExportAccuracy(unittest.TestCase):
-
     def printed(self, cluster, job):
         result = cluster.cli("wait", job, "--timeout", "300s", timeout=330)
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -40,9 +39,16 @@ class ExportAccuracy(unittest.TestCase):
     def computed(self, cluster, job, files):
         cluster.export(job)
         result = subprocess.run(
-            [sys.executable, str(ROOT / "tests/judge/evaluate_export.py"),
-             str(cluster.directory / f"{job}.safetensors"), *files],
-            capture_output=True, text=True, check=False)
+            [
+                sys.executable,
+                str(ROOT / "tests/judge/evaluate_export.py"),
+                str(cluster.directory / f"{job}.safetensors"),
+                *files,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         self.assertEqual(result.returncode, 0, result.stderr)
         return re.search(r"^test_accuracy=(\S+)$", result.stdout, re.M).group(1)
 
@@ -62,15 +68,22 @@ class ExportAccuracy(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory, Cluster(shards=2, workers=2) as cluster:
             images, labels = write_idx(directory, samples=997)
             source = {"idx": {"images": images, "labels": labels}}
-            cluster.submit(job_file(
-                "images", {"layers": LAYERS},
-                {"train": source, "test": source, "normalize": {"mean": [0.13], "std": [0.3]}},
-                optimizer={"adam": {"learningRate": 0.001}}, batch={"global": 64, "microBatches": 4},
-                consistency={"ssp": {"staleness": 2}}, workers={"min": 2, "max": 2},
-                evaluate={"everyEpochs": 2}, stop={"epochs": 2}))
+            cluster.submit(
+                job_file(
+                    "images",
+                    {"layers": LAYERS},
+                    {"train": source, "test": source, "normalize": {"mean": [0.13], "std": [0.3]}},
+                    optimizer={"adam": {"learningRate": 0.001}},
+                    batch={"global": 64, "microBatches": 4},
+                    consistency={"ssp": {"staleness": 2}},
+                    workers={"min": 2, "max": 2},
+                    evaluate={"everyEpochs": 2},
+                    stop={"epochs": 2},
+                )
+            )
             accuracy = self.compare(cluster, "images", [images, labels])
             self.assertGreater(accuracy, 0.2)  # it learned something; by chance 0.1
-            self.assertLess(accuracy, 1.0)     # and something is left to disagree on
+            self.assertLess(accuracy, 1.0)  # and something is left to disagree on
 
     def digits(self):
         os.environ["STARLING_DIGITS"] = DIGITS
@@ -82,7 +95,9 @@ class ExportAccuracy(unittest.TestCase):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--full", metavar="DIGITS", type=lambda path: str(Path(path).resolve(strict=True)))
+    parser.add_argument(
+        "--full", metavar="DIGITS", type=lambda path: str(Path(path).resolve(strict=True))
+    )
     known, rest = parser.parse_known_args()
     DIGITS = known.full
     unittest.main(argv=[sys.argv[0], *rest])

@@ -16,7 +16,6 @@ MLP = {"builtin": "mlp", "hidden": [32, 16]}
 
 
 class Failures(unittest.TestCase):
-
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
@@ -54,8 +53,17 @@ class Failures(unittest.TestCase):
             wrong["spec"]["data"]["train"]["idx"]["labels"] = str(magic)
             self.refused(cluster, wrong, "exit 2", "magic")
 
-            shapes = job_file("shapes", {"layers": [{"conv2d": {"out_channels": 4, "kernel": 30, "name": "huge"}},
-                                                    "flatten", {"linear": {"out_features": 10}}]}, self.data)
+            shapes = job_file(
+                "shapes",
+                {
+                    "layers": [
+                        {"conv2d": {"out_channels": 4, "kernel": 30, "name": "huge"}},
+                        "flatten",
+                        {"linear": {"out_features": 10}},
+                    ]
+                },
+                self.data,
+            )
             self.refused(cluster, shapes, "exit 2", "huge")
 
             cluster.submit(self.job("good"))
@@ -68,10 +76,21 @@ class Failures(unittest.TestCase):
             for policy in ({"bsp": {}}, {"ssp": {"staleness": 1}}, {"async": {}}):
                 name = f"nan-{next(iter(policy))}"
                 # A linear net: its weights grow without a bound until they overflow.
-                layers = ["flatten", {"linear": {"out_features": 16, "name": "fc1"}}, {"linear": {"out_features": 10, "name": "fc2"}}]
-                cluster.submit(job_file(name, {"layers": layers}, copy.deepcopy(self.data),
-                                        optimizer={"sgd": {"learningRate": 100000}},
-                                        consistency=policy, stop={"epochs": 20}))
+                layers = [
+                    "flatten",
+                    {"linear": {"out_features": 16, "name": "fc1"}},
+                    {"linear": {"out_features": 10, "name": "fc2"}},
+                ]
+                cluster.submit(
+                    job_file(
+                        name,
+                        {"layers": layers},
+                        copy.deepcopy(self.data),
+                        optimizer={"sgd": {"learningRate": 100000}},
+                        consistency=policy,
+                        stop={"epochs": 20},
+                    )
+                )
                 self.assertEqual(cluster.wait(name), 3)
                 reason = cluster.describe(name)["reason"]
                 for word in ("step", "worker-0"):
@@ -82,8 +101,14 @@ class Failures(unittest.TestCase):
 
     def test_a_dead_shard_fails_its_job_by_name_and_the_cluster_stays(self):
         with Cluster(shards=2, workers=2) as cluster:
-            cluster.submit(self.job("victim", stop={"epochs": 100000}, workers={"min": 1, "max": 2},
-                                    consistency={"ssp": {"staleness": 2}}))
+            cluster.submit(
+                self.job(
+                    "victim",
+                    stop={"epochs": 100000},
+                    workers={"min": 1, "max": 2},
+                    consistency={"ssp": {"staleness": 2}},
+                )
+            )
             cluster.wait_progress("victim", step=5)
             cluster.kill("shard-1")
             self.assertEqual(cluster.wait("victim", 30), 3)
@@ -96,24 +121,37 @@ class Failures(unittest.TestCase):
     def test_a_coordinator_that_dies_and_comes_back_changes_no_bit(self):
         def run(kill):
             with Cluster(shards=2, workers=2) as cluster:
-                cluster.submit(self.job("steady", stop={"epochs": 60}, workers={"min": 2, "max": 2}))
+                cluster.submit(
+                    self.job("steady", stop={"epochs": 60}, workers={"min": 2, "max": 2})
+                )
                 if kill:
                     before = cluster.wait_progress("steady", step=30)
                     cluster.kill("coordinator")
                     cluster.start_coordinator()
-                    after = wait_until(lambda: cluster.cli("describe", "job", "steady").returncode == 0
-                                       and cluster.describe("steady"), 20, "the coordinator to answer")
+                    after = wait_until(
+                        lambda: cluster.cli("describe", "job", "steady").returncode == 0
+                        and cluster.describe("steady"),
+                        20,
+                        "the coordinator to answer",
+                    )
                     self.assertGreater(int(after["generation"]), int(before["generation"]))
                 self.assertEqual(cluster.wait("steady", 120), 0)
                 return parameters_sha256(cluster.export("steady"))
+
         killed, steady = run(kill=True), run(kill=False)
         print(f"figure: {killed[:16]}... with the kill, {steady[:16]}... without")
         self.assertEqual(killed, steady)
 
     def test_sigterm_in_the_middle_of_a_step(self):
         with Cluster(shards=1, workers=2) as cluster:
-            cluster.submit(self.job("drained", stop={"epochs": 100000}, workers={"min": 1, "max": 2},
-                                    consistency={"ssp": {"staleness": 2}}))
+            cluster.submit(
+                self.job(
+                    "drained",
+                    stop={"epochs": 100000},
+                    workers={"min": 1, "max": 2},
+                    consistency={"ssp": {"staleness": 2}},
+                )
+            )
             cluster.wait_progress("drained", step=20)
             cluster.kill("worker-1", signal.SIGTERM)
             self.assertEqual(cluster.exit_status("worker-1"), 0)
@@ -131,8 +169,14 @@ class Failures(unittest.TestCase):
         # Nobody is left to answer anybody: each gives up in time.
         for policy in ({"bsp": {}}, {"ssp": {"staleness": 2}}):
             with Cluster(shards=2, workers=2) as cluster:
-                cluster.submit(self.job("cut", stop={"epochs": 100000}, workers={"min": 2, "max": 2},
-                                        consistency=policy))
+                cluster.submit(
+                    self.job(
+                        "cut",
+                        stop={"epochs": 100000},
+                        workers={"min": 2, "max": 2},
+                        consistency=policy,
+                    )
+                )
                 cluster.wait_progress("cut", step=20)
                 begin = time.monotonic()
                 for name in ("coordinator", "shard-0", "shard-1", "worker-0", "worker-1"):
@@ -148,24 +192,54 @@ class Failures(unittest.TestCase):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            for listen, word, status in ((f"127.0.0.1:{port}", str(port), 1), ("0.0.0.0:0", "loopback", 2)):
+            for listen, word, status in (
+                (f"127.0.0.1:{port}", str(port), 1),
+                ("0.0.0.0:0", "loopback", 2),
+            ):
                 with tempfile.TemporaryDirectory() as state:
                     result = subprocess.run(
-                        [binary("server/coordinator/starling-coordinator"), "--listen", listen,
-                         "--state", state], capture_output=True, text=True, timeout=20, check=False)
+                        [
+                            binary("server/coordinator/starling-coordinator"),
+                            "--listen",
+                            listen,
+                            "--state",
+                            state,
+                        ],
+                        capture_output=True,
+                        text=True,
+                        timeout=20,
+                        check=False,
+                    )
                 self.assertEqual(result.returncode, status, result.stderr)
                 self.assertIn(word, result.stderr)
 
     def test_a_coordinator_that_is_not_there(self):
         address = f"127.0.0.1:{free_port()}"
         result = subprocess.run(
-            [binary("worker/starling-worker"), "--coordinator", address, "--name", "alone",
-             "--coordinator-timeout", "2s"], capture_output=True, text=True, timeout=30, check=False)
+            [
+                binary("worker/starling-worker"),
+                "--coordinator",
+                address,
+                "--name",
+                "alone",
+                "--coordinator-timeout",
+                "2s",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
         self.assertEqual(result.returncode, 1)
         for word in (address, "starling-coordinator"):
             self.assertIn(word, result.stderr)
-        client = subprocess.run([binary("tools/cli/starling"), "get", "jobs", "--coordinator", address],
-                                capture_output=True, text=True, timeout=60, check=False)
+        client = subprocess.run(
+            [binary("tools/cli/starling"), "get", "jobs", "--coordinator", address],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         self.assertEqual(client.returncode, 6)
         self.assertIn(address, client.stderr)
 

@@ -70,13 +70,19 @@ def main():
     parser.add_argument("--seconds", type=float, default=10)
     arguments = parser.parse_args()
     flags = ["--lanes", "1", "--replay-compute", "0.02s,0.04s"]
-    with tempfile.TemporaryDirectory() as data, \
-            PoorCluster(shards=1, workers=1, worker_flags=flags) as cluster:
+    with tempfile.TemporaryDirectory() as data, PoorCluster(
+        shards=1, workers=1, worker_flags=flags
+    ) as cluster:
         images, labels = write_idx(data, 4096)
-        cluster.submit(job_file(
-            "beside", {"builtin": "mlp", "hidden": [64]},
-            {"train": {"idx": {"images": images, "labels": labels}}},
-            batch={"global": 64, "microBatches": 8}, stop={"epochs": 100_000}))
+        cluster.submit(
+            job_file(
+                "beside",
+                {"builtin": "mlp", "hidden": [64]},
+                {"train": {"idx": {"images": images, "labels": labels}}},
+                batch={"global": 64, "microBatches": 8},
+                stop={"epochs": 100_000},
+            )
+        )
         cluster.wait_progress("beside", step=5)
         shard = cluster.get("shards")[0]["address"]
         ports = {"coordinator": cluster.coordinator, "shard-0": shard}
@@ -101,20 +107,28 @@ def main():
                 top_up(where, idle)
                 asked += 1
                 said_no += cluster.ask(name, "/readyz")[0] == 503
-                assert "starling_connections_held_back 1" in cluster.ask(name, "/metrics")[2] or \
-                    said_no < asked
+                assert (
+                    "starling_connections_held_back 1" in cluster.ask(name, "/metrics")[2]
+                    or said_no < asked
+                )
                 time.sleep(0.5)
             for peer in idle:
                 peer.close()
             began = time.monotonic()
-            wait_until(lambda where=where: answers(where, 2), 60, f"{name} to accept", interval=0.02)
+            wait_until(
+                lambda where=where: answers(where, 2), 60, f"{name} to accept", interval=0.02
+            )
             again = time.monotonic() - began
-            wait_until(lambda name=name: cluster.ask(name, "/readyz")[0] == 200, 60, f"{name} to be ready")
+            wait_until(
+                lambda name=name: cluster.ask(name, "/readyz")[0] == 200, 60, f"{name} to be ready"
+            )
             ready = time.monotonic() - began
             log = (cluster.directory / f"{name}.log").read_text()
             assert "out of file descriptors" in log, f"the log of {name} does not say it"
-            figures.append(f"{name} accepts after {again:.2f} s, is ready after {ready:.2f} s, "
-                           f"said no {said_no} of {asked} times")
+            figures.append(
+                f"{name} accepts after {again:.2f} s, is ready after {ready:.2f} s, "
+                f"said no {said_no} of {asked} times"
+            )
             # The admin port is asked between two looks at the connections: all but a few.
             holds = holds and again <= AGAIN_MAX_SECONDS and said_no >= 0.8 * asked
         status = cluster.describe("beside")

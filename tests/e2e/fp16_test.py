@@ -12,23 +12,37 @@ from tests.e2e.cluster import Cluster, job_file, parameters_sha256
 
 
 def doubling_net(times):
-    layers = [{"conv2d": {"out_channels": 6, "kernel": 3, "padding": 1}}, "batchnorm", "relu",
-              {"maxpool2d": {"kernel": 2}}, "flatten", {"linear": {"out_features": 24}}, {"relu": {"name": "x0"}}]
+    layers = [
+        {"conv2d": {"out_channels": 6, "kernel": 3, "padding": 1}},
+        "batchnorm",
+        "relu",
+        {"maxpool2d": {"kernel": 2}},
+        "flatten",
+        {"linear": {"out_features": 24}},
+        {"relu": {"name": "x0"}},
+    ]
     for i in range(times):
-        layers += [{"relu": {"name": f"{side}{i}", "inputs": [f"x{i}"]}} for side in ("left", "right")]
+        layers += [
+            {"relu": {"name": f"{side}{i}", "inputs": [f"x{i}"]}} for side in ("left", "right")
+        ]
         layers.append({"add": {"name": f"x{i + 1}", "inputs": [f"left{i}", f"right{i}"]}})
     return {"layers": layers + [{"linear": {"out_features": 10}}]}
 
 
 def make_job(name, data, doublings, **more):
-    job = job_file(name, doubling_net(doublings), {"train": {"idx": {"images": data[0], "labels": data[1]}}},
-                   batch={"global": 64, "microBatches": 8}, optimizer={"adam": {"learningRate": 0.0001}}, **more)
+    job = job_file(
+        name,
+        doubling_net(doublings),
+        {"train": {"idx": {"images": data[0], "labels": data[1]}}},
+        batch={"global": 64, "microBatches": 8},
+        optimizer={"adam": {"learningRate": 0.0001}},
+        **more,
+    )
     job["spec"]["precision"] = "fp16"
     return job
 
 
 class Fp16(unittest.TestCase):
-
     def skipped(self, status):
         """Some steps were, not all; the scale is down by as many halvings."""
         skipped = int(status["skippedSteps"])
@@ -43,14 +57,20 @@ class Fp16(unittest.TestCase):
 
     def run_bsp(self, data, shards, workers, kill):
         with Cluster(shards=shards, workers=workers) as cluster:
-            cluster.submit(make_job("half", data, 9, stop={"epochs": 5}, workers={"min": 1, "max": workers}))
+            cluster.submit(
+                make_job("half", data, 9, stop={"epochs": 5}, workers={"min": 1, "max": workers})
+            )
             if kill:
                 cluster.disturb("half", f"worker-{workers - 1}")
             self.assertEqual(cluster.wait("half", 240), 0, cluster.describe("half"))
             status = cluster.describe("half")
             described = cluster.cli("describe", "job", "half").stdout
             self.assertIn(f"fp16, loss scale {status['lossScale']:,.0f}, ", described)
-            return (parameters_sha256(cluster.export("half")), self.skipped(status), status["lossScale"])
+            return (
+                parameters_sha256(cluster.export("half")),
+                self.skipped(status),
+                status["lossScale"],
+            )
 
     def test_bsp_skips_the_same_steps_on_any_cluster(self):
         seen = {}
@@ -58,15 +78,25 @@ class Fp16(unittest.TestCase):
             data = write_idx(directory, samples=1000)  # 15 full batches and one of 40
             for shards, workers, kill in [(1, 1, False), (3, 2, False), (2, 2, True)]:
                 seen[shards, workers, kill] = self.run_bsp(data, shards, workers, kill)
-        print(f"figure: {seen[1, 1, False][1]} steps skipped, {len(set(seen.values()))} results of {len(seen)} runs")
+        print(
+            f"figure: {seen[1, 1, False][1]} steps skipped, {len(set(seen.values()))} results of {len(seen)} runs"
+        )
         self.assertEqual(len(set(seen.values())), 1, seen)
 
     def test_other_policies_skip_contributions(self):
         with tempfile.TemporaryDirectory() as directory, Cluster(shards=2, workers=2) as cluster:
             data = write_idx(directory, samples=1000)
             for name, consistency in (("ssp", {"ssp": {"staleness": 2}}), ("async", {"async": {}})):
-                cluster.submit(make_job(name, data, 9, stop={"epochs": 5}, consistency=consistency,
-                                        workers={"min": 2, "max": 2}))
+                cluster.submit(
+                    make_job(
+                        name,
+                        data,
+                        9,
+                        stop={"epochs": 5},
+                        consistency=consistency,
+                        workers={"min": 2, "max": 2},
+                    )
+                )
                 self.assertEqual(cluster.wait(name, 240), 0, cluster.describe(name))
                 self.skipped(cluster.describe(name))
 
@@ -74,12 +104,17 @@ class Fp16(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory, Cluster(shards=2, workers=1) as cluster:
             data = write_idx(directory, samples=640)
             for name, consistency in (("bsp", {"bsp": {}}), ("ssp", {"ssp": {"staleness": 1}})):
-                cluster.submit(make_job(name, data, 24, stop={"epochs": 10}, consistency=consistency))
+                cluster.submit(
+                    make_job(name, data, 24, stop={"epochs": 10}, consistency=consistency)
+                )
                 self.assertNotEqual(cluster.wait(name, 240), 0)
                 status = cluster.describe(name)
                 self.assertEqual(status["state"], "FAILED")
-                self.assertRegex(status["reason"], r"fp16: the gradient of step 16, by worker \d+, overflowed "
-                                                   r"with the loss scaled by 1, the least")
+                self.assertRegex(
+                    status["reason"],
+                    r"fp16: the gradient of step 16, by worker \d+, overflowed "
+                    r"with the loss scaled by 1, the least",
+                )
 
 
 if __name__ == "__main__":

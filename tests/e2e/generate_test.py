@@ -18,7 +18,6 @@ CONTEXT = 32
 
 
 class Generate(unittest.TestCase):
-
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -28,9 +27,17 @@ class Generate(unittest.TestCase):
         # The stride is prime to the cycle's length, so that every phase of it is seen.
         for kind in source.values():
             kind |= {"context": CONTEXT, "stride": 5}
-        cluster.submit(job_file(name, MODEL, {"train": source}, batch={"global": 32, "microBatches": 4},
-                                optimizer={"adamw": {"learningRate": 0.01}}, workers={"min": 1, "max": 2},
-                                stop={"steps": 120, "epochs": 1000}))
+        cluster.submit(
+            job_file(
+                name,
+                MODEL,
+                {"train": source},
+                batch={"global": 32, "microBatches": 4},
+                optimizer={"adamw": {"learningRate": 0.01}},
+                workers={"min": 1, "max": 2},
+                stop={"steps": 120, "epochs": 1000},
+            )
+        )
         self.assertEqual(cluster.wait(name, 240), 0, cluster.describe(name))
         cluster.export(name)
         return cluster.directory / f"{name}.safetensors"
@@ -53,21 +60,50 @@ class Generate(unittest.TestCase):
             text = CYCLE * 6
             # Shorter and longer than the context, and far beyond it: the window slides.
             for begin, prompt_bytes in ((0, 12), (4, 60)):
-                prompt = text[begin:begin + prompt_bytes]
-                written = self.generate(cluster, "text", "--prompt", prompt, "--max-new", "50", "--temperature", "0")
-                self.assertEqual(written, text[begin:begin + prompt_bytes + 50] + "\n")
-                self.assertEqual(written, self.generate(cluster, export, "--prompt", prompt, "--max-new", "50",
-                                                        "--temperature", "0"))
-            drawn = {seed: self.generate(cluster, export, "--prompt", "the", "--temperature", "50", "--seed", seed)
-                     for seed in ("1", "2")}
+                prompt = text[begin : begin + prompt_bytes]
+                written = self.generate(
+                    cluster, "text", "--prompt", prompt, "--max-new", "50", "--temperature", "0"
+                )
+                self.assertEqual(written, text[begin : begin + prompt_bytes + 50] + "\n")
+                self.assertEqual(
+                    written,
+                    self.generate(
+                        cluster, export, "--prompt", prompt, "--max-new", "50", "--temperature", "0"
+                    ),
+                )
+            drawn = {
+                seed: self.generate(
+                    cluster, export, "--prompt", "the", "--temperature", "50", "--seed", seed
+                )
+                for seed in ("1", "2")
+            }
             self.assertNotEqual(drawn["1"], drawn["2"])
-            self.assertEqual(drawn["1"], self.generate(cluster, export, "--prompt", "the", "--temperature", "50",
-                                                       "--seed", "1"))
-            self.assertEqual(self.generate(cluster, export, "--prompt", text[:12], "--temperature", "50", "--top-k", "1",
-                                           "--max-new", "9"), text[:21] + "\n")
+            self.assertEqual(
+                drawn["1"],
+                self.generate(
+                    cluster, export, "--prompt", "the", "--temperature", "50", "--seed", "1"
+                ),
+            )
+            self.assertEqual(
+                self.generate(
+                    cluster,
+                    export,
+                    "--prompt",
+                    text[:12],
+                    "--temperature",
+                    "50",
+                    "--top-k",
+                    "1",
+                    "--max-new",
+                    "9",
+                ),
+                text[:21] + "\n",
+            )
             self.refused(cluster, export, "--prompt and --tokens")
             self.refused(cluster, export, "--prompt and --tokens", "--prompt", "a", "--tokens", "1")
-            self.refused(cluster, export, "expected tokens in [0, 256), got 256", "--tokens", "1,256")
+            self.refused(
+                cluster, export, "expected tokens in [0, 256), got 256", "--tokens", "1,256"
+            )
             self.refused(cluster, export, "expected whole numbers", "--tokens", "1,x")
             self.agrees_with_predict(cluster, export, text)
 
@@ -75,16 +111,30 @@ class Generate(unittest.TestCase):
         """The likeliest next byte is that of predict's logits at the last position."""
         window = np.frombuffer(text[:CONTEXT].encode(), np.uint8)[None]
         np.save(self.folder / "x.npy", window)
-        result = cluster.cli("predict", str(export), "--input", str(self.folder / "x.npy"),
-                             "-o", str(self.folder / "y.npy"))
+        result = cluster.cli(
+            "predict",
+            str(export),
+            "--input",
+            str(self.folder / "x.npy"),
+            "-o",
+            str(self.folder / "y.npy"),
+        )
         self.assertEqual(result.returncode, 0, result.stderr)
         logits = np.load(self.folder / "y.npy")
         self.assertEqual(logits.shape, (1, CONTEXT, 256))
-        written = self.generate(cluster, export, "--prompt", text[:CONTEXT], "--max-new", "1", "--temperature", "0")
+        written = self.generate(
+            cluster, export, "--prompt", text[:CONTEXT], "--max-new", "1", "--temperature", "0"
+        )
         self.assertEqual(ord(written[CONTEXT]), logits[0, -1].argmax())
         np.save(self.folder / "x.npy", window.astype(np.int32) + 200)
-        result = cluster.cli("predict", str(export), "--input", str(self.folder / "x.npy"),
-                             "-o", str(self.folder / "y.npy"))
+        result = cluster.cli(
+            "predict",
+            str(export),
+            "--input",
+            str(self.folder / "x.npy"),
+            "-o",
+            str(self.folder / "y.npy"),
+        )
         self.assertEqual(result.returncode, 2)
         self.assertIn("expected tokens in [0, 256)", result.stderr)
 
@@ -93,8 +143,12 @@ class Generate(unittest.TestCase):
         cycle = [7, 1, 5, 2, 9, 3, 11]
         path.write_bytes(struct.pack("<1400H", *cycle * 200))
         with Cluster(shards=1, workers=1) as cluster:
-            export = self.train(cluster, "tokens", {"tokens": {"path": str(path), "vocabulary": 12}})
-            written = self.generate(cluster, export, "--tokens", "7,1,5,2", "--max-new", "40", "--temperature", "0")
+            export = self.train(
+                cluster, "tokens", {"tokens": {"path": str(path), "vocabulary": 12}}
+            )
+            written = self.generate(
+                cluster, export, "--tokens", "7,1,5,2", "--max-new", "40", "--temperature", "0"
+            )
             self.assertEqual(written, ",".join(map(str, (cycle * 7)[:44])) + "\n")
             self.refused(cluster, export, "the model's 12 tokens are not bytes", "--prompt", "a")
 

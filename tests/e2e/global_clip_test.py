@@ -12,22 +12,32 @@ from tests.e2e.cluster import Cluster, floats, job_file, parameters_sha256
 
 
 def make_job(name, data, workers, norm, **more):
-    job = job_file(name, {"layers": LAYERS},
-                   {"train": {"idx": {"images": data[0], "labels": data[1]}}},
-                   batch={"global": 64, "microBatches": 8},
-                   workers={"min": 1, "max": workers}, **more)
+    job = job_file(
+        name,
+        {"layers": LAYERS},
+        {"train": {"idx": {"images": data[0], "labels": data[1]}}},
+        batch={"global": 64, "microBatches": 8},
+        workers={"min": 1, "max": workers},
+        **more,
+    )
     if norm:
         job["spec"]["clip"] = {"norm": norm, "scope": "global"}
     return job
 
 
 class GlobalClip(unittest.TestCase):
-
     def run_one(self, data, shards, workers, kill):
         with Cluster(shards=shards, workers=workers) as cluster:
-            cluster.submit(make_job(
-                "clipped", data, workers, 0.8, stop={"epochs": 4},
-                optimizer={"momentum": {"learningRate": 0.05, "momentum": 0.9}}))
+            cluster.submit(
+                make_job(
+                    "clipped",
+                    data,
+                    workers,
+                    0.8,
+                    stop={"epochs": 4},
+                    optimizer={"momentum": {"learningRate": 0.05, "momentum": 0.9}},
+                )
+            )
             if kill:
                 cluster.disturb("clipped", f"worker-{workers - 1}")
             self.assertEqual(cluster.wait("clipped", 240), 0, cluster.describe("clipped"))
@@ -43,8 +53,11 @@ class GlobalClip(unittest.TestCase):
         self.assertEqual(len(set(seen.values())), 1, seen)
 
     def one_step(self, cluster, name, data, rate, norm=None):
-        cluster.submit(make_job(name, data, 1, norm, stop={"steps": 1},
-                                optimizer={"sgd": {"learningRate": rate}}))
+        cluster.submit(
+            make_job(
+                name, data, 1, norm, stop={"steps": 1}, optimizer={"sgd": {"learningRate": rate}}
+            )
+        )
         self.assertEqual(cluster.wait(name, 120), 0, cluster.describe(name))
         return {key: floats(tensor) for key, tensor in cluster.export(name).items()}
 
@@ -67,7 +80,9 @@ class GlobalClip(unittest.TestCase):
         for key in trained:
             for before, g, after in zip(start[key], gradient[key], clipped[key]):
                 worst = max(worst, abs(before - factor * g - after))
-        print(f"figure: gradient of norm {length:.4f}, factor {factor:.6f}, greatest difference {worst:.2e}")
+        print(
+            f"figure: gradient of norm {length:.4f}, factor {factor:.6f}, greatest difference {worst:.2e}"
+        )
         self.assertLess(worst, 1e-6)
         for key in set(start) - set(trained):
             self.assertEqual(clipped[key], free[key], f"{key} is a statistic: it is not clipped")

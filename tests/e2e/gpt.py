@@ -25,12 +25,33 @@ def main():
         settings |= {"stop.epochs": options.epochs, "evaluate.everyEpochs": options.epochs}
     with Cluster(shards=1, workers=2, worker_flags=["--lanes", "1"]) as cluster:
         result = train(cluster, "shakespeare_gpt.yaml", "shakespeare", settings, 2 * MOST_SECONDS)
-        written = cluster.cli("generate", "shakespeare", "--prompt", "ROMEO:", "--max-new", "500", "--temperature",
-                              "0.8", "--top-k", "40", "--seed", "1", timeout=600)
+        written = cluster.cli(
+            "generate",
+            "shakespeare",
+            "--prompt",
+            "ROMEO:",
+            "--max-new",
+            "500",
+            "--temperature",
+            "0.8",
+            "--top-k",
+            "40",
+            "--seed",
+            "1",
+            timeout=600,
+        )
         print(written.stdout if written.returncode == 0 else written.stderr, flush=True)
-    print(f"figure: validation loss {result.test_loss:.4f} nats per byte, {result.seconds / 60:.1f} minutes, "
-          f"{result.status['parameters']:,} parameters")
-    return 0 if result.test_loss <= MOST_LOSS and result.seconds <= MOST_SECONDS and written.returncode == 0 else 1
+    print(
+        f"figure: validation loss {result.test_loss:.4f} nats per byte, {result.seconds / 60:.1f} minutes, "
+        f"{result.status['parameters']:,} parameters"
+    )
+    return (
+        0
+        if result.test_loss <= MOST_LOSS
+        and result.seconds <= MOST_SECONDS
+        and written.returncode == 0
+        else 1
+    )
 
 
 if __name__ == "__main__":

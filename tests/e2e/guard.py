@@ -30,30 +30,56 @@ LEAST_WITH = 0.95
 
 def mnist(part):
     folder = Path(os.environ["STARLING_DATA"]) / "mnist"
-    return {"idx": {"images": str(folder / f"{part}-images-idx3-ubyte.gz"),
-                    "labels": str(folder / f"{part}-labels-idx1-ubyte.gz")}}
+    return {
+        "idx": {
+            "images": str(folder / f"{part}-images-idx3-ubyte.gz"),
+            "labels": str(folder / f"{part}-labels-idx1-ubyte.gz"),
+        }
+    }
 
 
 def train(cluster, seed, guarded):
     """Test accuracy after the last epoch; 0 where the job failed, as with a loss that is not finite."""
     name = f"{'guarded' if guarded else 'alone'}-{seed}"
-    data = {"train": mnist("train"), "test": mnist("t10k"), "normalize": {"mean": [0.1307], "std": [0.3081]}}
+    data = {
+        "train": mnist("train"),
+        "test": mnist("t10k"),
+        "normalize": {"mean": [0.1307], "std": [0.3081]},
+    }
     begin = time.monotonic()
-    cluster.submit(job_file(
-        name, {"builtin": "mlp", "hidden": [128, 64]}, data,
-        optimizer={"momentum": {"momentum": 0.9, "learningRate": LEARNING_RATE}},
-        batch={"global": 128, "microBatches": 4},
-        consistency={"async": {}, "guard": GUARD} if guarded else {"async": {}},
-        workers={"min": WORKERS, "max": WORKERS}, evaluate={"everyEpochs": 1}, stop={"epochs": EPOCHS}, seed=seed))
+    cluster.submit(
+        job_file(
+            name,
+            {"builtin": "mlp", "hidden": [128, 64]},
+            data,
+            optimizer={"momentum": {"momentum": 0.9, "learningRate": LEARNING_RATE}},
+            batch={"global": 128, "microBatches": 4},
+            consistency={"async": {}, "guard": GUARD} if guarded else {"async": {}},
+            workers={"min": WORKERS, "max": WORKERS},
+            evaluate={"everyEpochs": 1},
+            stop={"epochs": EPOCHS},
+            seed=seed,
+        )
+    )
     result = cluster.cli("wait", name, "--timeout", "10m", timeout=630)
     found = re.search(r"^test_accuracy=(\S+)$", result.stdout, re.M)
     accuracy = float(found.group(1)) if result.returncode == 0 and found else 0.0
     status = cluster.describe(name)
-    policies = [f"{p['policy']['kind'].lower()} from step {p.get('step', 0)}" for p in status["policies"]]
-    print(f"{name}: {status['state']}, test accuracy {accuracy:.4f}, {', '.join(policies)}, "
-          f"{time.monotonic() - begin:.0f} s", flush=True)
+    policies = [
+        f"{p['policy']['kind'].lower()} from step {p.get('step', 0)}" for p in status["policies"]
+    ]
+    print(
+        f"{name}: {status['state']}, test accuracy {accuracy:.4f}, {', '.join(policies)}, "
+        f"{time.monotonic() - begin:.0f} s",
+        flush=True,
+    )
     if guarded:
-        print("\n".join(line for line in cluster.cli("logs", name).stdout.splitlines() if "guard" in line), flush=True)
+        print(
+            "\n".join(
+                line for line in cluster.cli("logs", name).stdout.splitlines() if "guard" in line
+            ),
+            flush=True,
+        )
     return accuracy
 
 
@@ -67,8 +93,10 @@ def main():
         for seed in range(1, 1 + options.seeds):
             alone.append(train(cluster, seed, guarded=False))
             guarded.append(train(cluster, seed, guarded=True))
-    print(f"figure: without the guard {', '.join(f'{a:.4f}' for a in alone)}; "
-          f"with it {', '.join(f'{a:.4f}' for a in guarded)}")
+    print(
+        f"figure: without the guard {', '.join(f'{a:.4f}' for a in alone)}; "
+        f"with it {', '.join(f'{a:.4f}' for a in guarded)}"
+    )
     return 0 if max(alone) < MOST_WITHOUT and min(guarded) >= LEAST_WITH else 1
 
 

@@ -22,23 +22,43 @@ FULL = False
 NETS = {
     "mlp": {"builtin": "mlp", "hidden": [64, 32]},
     # No bias before a batch norm: its gradient is rounding alone.
-    "cnn": {"layers": [
-        {"conv2d": {"out_channels": 8, "kernel": 3, "padding": 1, "bias": False, "name": "conv1"}},
-        {"batchnorm": {"name": "bn1"}},
-        "relu",
-        {"maxpool2d": {"kernel": 2}},
-        {"conv2d": {"out_channels": 12, "kernel": 3, "bias": False, "name": "conv2"}},
-        {"batchnorm": {"name": "bn2"}},
-        "relu",
-        {"avgpool2d": {"kernel": 2}},
-        "flatten",
-        {"linear": {"out_features": 10, "name": "fc"}},
-    ]},
+    "cnn": {
+        "layers": [
+            {
+                "conv2d": {
+                    "out_channels": 8,
+                    "kernel": 3,
+                    "padding": 1,
+                    "bias": False,
+                    "name": "conv1",
+                }
+            },
+            {"batchnorm": {"name": "bn1"}},
+            "relu",
+            {"maxpool2d": {"kernel": 2}},
+            {"conv2d": {"out_channels": 12, "kernel": 3, "bias": False, "name": "conv2"}},
+            {"batchnorm": {"name": "bn2"}},
+            "relu",
+            {"avgpool2d": {"kernel": 2}},
+            "flatten",
+            {"linear": {"out_features": 10, "name": "fc"}},
+        ]
+    },
 }
 OPTIMIZERS = {
     "sgd": {"sgd": {"learningRate": 0.05}},
-    "momentum": {"momentum": {"learningRate": {"cosine": {"peak": 0.02, "warmupSteps": 20}}, "weightDecay": 1e-4}},
-    "adamw": {"adamw": {"learningRate": {"cosine": {"peak": 0.002, "warmupSteps": 20}}, "weightDecay": 0.01}},
+    "momentum": {
+        "momentum": {
+            "learningRate": {"cosine": {"peak": 0.02, "warmupSteps": 20}},
+            "weightDecay": 1e-4,
+        }
+    },
+    "adamw": {
+        "adamw": {
+            "learningRate": {"cosine": {"peak": 0.002, "warmupSteps": 20}},
+            "weightDecay": 0.01,
+        }
+    },
 }
 
 
@@ -52,24 +72,38 @@ def data_section(directory):
 
 
 class JudgeSteps(unittest.TestCase):
-
     def judge(self, data, net, optimizer, steps):
         """Runs a job and judges `steps` of its steps; returns the judge's words and exit status."""
         with tempfile.TemporaryDirectory() as record:
             flags = ["--lanes", "2", "--record-steps", record, "--record-limit", str(steps + 1)]
             with Cluster(shards=1, workers=1, worker_flags=flags) as cluster:
-                cluster.submit(job_file(
-                    "judged", NETS[net], data, optimizer=OPTIMIZERS[optimizer],
-                    batch={"global": 64, "microBatches": 4}, stop={"epochs": 100, "steps": steps + 1}))
+                cluster.submit(
+                    job_file(
+                        "judged",
+                        NETS[net],
+                        data,
+                        optimizer=OPTIMIZERS[optimizer],
+                        batch={"global": 64, "microBatches": 4},
+                        stop={"epochs": 100, "steps": steps + 1},
+                    )
+                )
                 self.assertEqual(cluster.wait("judged", 300), 0, cluster.describe("judged"))
-            result = subprocess.run([sys.executable, str(ROOT / "tests/judge/trainer.py"), record],
-                                    capture_output=True, text=True, check=False)
+            result = subprocess.run(
+                [sys.executable, str(ROOT / "tests/judge/trainer.py"), record],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         print(f"{net} {optimizer}\n{result.stdout}{result.stderr}", flush=True)
         self.assertIn(f"steps={steps + 1} ", result.stdout)
         return result
 
     def test_agrees(self):
-        points = [(net, optimizer) for net in NETS for optimizer in OPTIMIZERS] if FULL else [("cnn", "adamw")]
+        points = (
+            [(net, optimizer) for net in NETS for optimizer in OPTIMIZERS]
+            if FULL
+            else [("cnn", "adamw")]
+        )
         steps = 200 if FULL else 24
         worst, misses = {}, 0
         with tempfile.TemporaryDirectory() as directory:

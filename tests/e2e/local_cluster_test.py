@@ -37,7 +37,6 @@ def alive(pid):
 
 
 class LocalClusterTest(unittest.TestCase):
-
     def setUp(self):
         self.home = Path(tempfile.mkdtemp(prefix="starling-local-"))
         self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
@@ -48,8 +47,13 @@ class LocalClusterTest(unittest.TestCase):
         self.addCleanup(self.starling, "local", "down", expect=None)
 
     def starling(self, *args, expect=0):
-        result = subprocess.run([binary("tools/cli/starling"), *args], env=self.environment,
-                                capture_output=True, text=True, timeout=120)
+        result = subprocess.run(
+            [binary("tools/cli/starling"), *args],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         if expect is not None:
             self.assertEqual(result.returncode, expect, f"{args}: {result.stdout}{result.stderr}")
         return result
@@ -73,7 +77,10 @@ class LocalClusterTest(unittest.TestCase):
 
     def incarnation(self, worker):
         workers = json.loads(self.starling("get", "workers", "-o", "json").stdout)
-        return next((w["incarnation"] for w in workers if w["name"] == worker and w["state"] != "lost"), None)
+        return next(
+            (w["incarnation"] for w in workers if w["name"] == worker and w["state"] != "lost"),
+            None,
+        )
 
     def test_trains_and_leaves_nothing_behind(self):
         address = self.up()
@@ -100,18 +107,36 @@ class LocalClusterTest(unittest.TestCase):
     def test_down_says_what_ends_and_what_stays(self):
         state = self.home / "a state"
         self.addCleanup(self.starling, "local", "down", "--state", str(state), expect=None)
-        up = self.starling("local", "up", "--shards", "1", "--workers", "1", "--detach", "--state", str(state))
+        up = self.starling(
+            "local", "up", "--shards", "1", "--workers", "1", "--detach", "--state", str(state)
+        )
         down = f"starling local down --state '{state}'"
         self.assertIn(f"Stop it with {down}\n", up.stderr)
-        self.assertIn(f"Stop it with: {down}, or", self.starling("local", "up", "--state", str(state), expect=1).stderr)
+        self.assertIn(
+            f"Stop it with: {down}, or",
+            self.starling("local", "up", "--state", str(state), expect=1).stderr,
+        )
         address = ("--coordinator", up.stdout.strip().removeprefix("address="))
         job = str(self.home / "job.yaml")
-        self.starling("submit", "-f", job, "--watch", "--set", "output=runs/count.safetensors", *address)
+        self.starling(
+            "submit", "-f", job, "--watch", "--set", "output=runs/count.safetensors", *address
+        )
         wait_until(lambda: (state / "outputs/runs/count.safetensors").exists(), 30, "the output")
         exported = self.home / "exported.safetensors"
         self.starling("export", "count", "--format", "safetensors", "-o", str(exported), *address)
-        self.assertEqual(exported.read_bytes(), (state / "outputs/runs/count.safetensors").read_bytes())
-        self.starling("submit", "-f", job, "--set", "metadata.name=endless", "--set", "stop.epochs=100000", *address)
+        self.assertEqual(
+            exported.read_bytes(), (state / "outputs/runs/count.safetensors").read_bytes()
+        )
+        self.starling(
+            "submit",
+            "-f",
+            job,
+            "--set",
+            "metadata.name=endless",
+            "--set",
+            "stop.epochs=100000",
+            *address,
+        )
         words = self.starling("local", "down", "--state", str(state)).stderr
         self.assertRegex(words, r"stops before their end, for good: endless \((RUNNING|PENDING), ")
         self.assertIn("with their values, which are in memory alone: count\n", words)
@@ -124,17 +149,26 @@ class LocalClusterTest(unittest.TestCase):
         worker, coordinator = self.pid("worker-0"), self.pid("coordinator")
         os.kill(worker, signal.SIGKILL)
         wait_until(lambda: self.pid("worker-0") not in (None, worker), 20, "another worker-0")
-        wait_until(lambda: (self.incarnation("worker-0") or 0) > before, 30, "worker-0 to register again")
+        wait_until(
+            lambda: (self.incarnation("worker-0") or 0) > before, 30, "worker-0 to register again"
+        )
 
         # The coordinator comes back where it was.
         os.kill(coordinator, signal.SIGKILL)
-        wait_until(lambda: self.pid("coordinator") not in (None, coordinator), 20, "another coordinator")
-        wait_until(lambda: self.starling("get", "jobs", expect=None).returncode == 0, 30, "the coordinator")
+        wait_until(
+            lambda: self.pid("coordinator") not in (None, coordinator), 20, "another coordinator"
+        )
+        wait_until(
+            lambda: self.starling("get", "jobs", expect=None).returncode == 0, 30, "the coordinator"
+        )
         self.assertEqual((self.state / "address").read_text().strip(), address)
         # It takes jobs as soon as a worker has reported to it.
         job = str(self.home / "job.yaml")
-        wait_until(lambda: self.starling("submit", "-f", job, "--dry-run", expect=None).returncode == 0, 30,
-                   "a worker to report")
+        wait_until(
+            lambda: self.starling("submit", "-f", job, "--dry-run", expect=None).returncode == 0,
+            30,
+            "a worker to report",
+        )
         self.starling("submit", "-f", job, "--watch")
 
     def test_no_process_outlives_the_supervisor(self):
@@ -147,8 +181,13 @@ class LocalClusterTest(unittest.TestCase):
         self.up()
 
     def test_ctrl_c_stops_a_cluster_in_the_foreground(self):
-        process = subprocess.Popen([binary("tools/cli/starling"), "local", "up"], env=self.environment,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(
+            [binary("tools/cli/starling"), "local", "up"],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         self.addCleanup(process.kill)
         self.assertIn("address=", process.stdout.readline())
         pids = self.pids()
@@ -160,9 +199,20 @@ class LocalClusterTest(unittest.TestCase):
     def test_ctrl_c_on_a_watch_leaves_the_job_alone(self):
         self.up()
         process = subprocess.Popen(
-            [binary("tools/cli/starling"), "submit", "-f", str(self.home / "job.yaml"), "--watch",
-             "--set", "stop.epochs=100000"],
-            env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            [
+                binary("tools/cli/starling"),
+                "submit",
+                "-f",
+                str(self.home / "job.yaml"),
+                "--watch",
+                "--set",
+                "stop.epochs=100000",
+            ],
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.addCleanup(process.kill)
         for line in process.stderr:
             if "samples/s" in line:

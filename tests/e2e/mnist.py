@@ -16,7 +16,11 @@ import time
 from tests.e2e.cluster import ROOT, Cluster
 
 BOUNDS = {"ssp": 0.990, "bsp": 0.988, "async": 0.988}
-SETTINGS = {"ssp": "consistency.ssp.staleness=2", "bsp": "consistency.bsp={}", "async": "consistency.async={}"}
+SETTINGS = {
+    "ssp": "consistency.ssp.staleness=2",
+    "bsp": "consistency.bsp={}",
+    "async": "consistency.async={}",
+}
 
 
 def train(cluster, policy, seed, epochs):
@@ -24,8 +28,20 @@ def train(cluster, policy, seed, epochs):
     name = f"{policy}-{seed}"
     begin = time.monotonic()
     result = cluster.cli(
-        "submit", "-f", str(ROOT / "examples/mnist_cnn.yaml"), "--set", f"metadata.name={name}",
-        "--set", f"seed={seed}", "--set", SETTINGS[policy], "--set", "workers.min=2", "--set", f"stop.epochs={epochs}")
+        "submit",
+        "-f",
+        str(ROOT / "examples/mnist_cnn.yaml"),
+        "--set",
+        f"metadata.name={name}",
+        "--set",
+        f"seed={seed}",
+        "--set",
+        SETTINGS[policy],
+        "--set",
+        "workers.min=2",
+        "--set",
+        f"stop.epochs={epochs}",
+    )
     if result.returncode != 0:
         raise RuntimeError(result.stderr)
     result = cluster.cli("wait", name, "--timeout", "60m", timeout=3700)
@@ -34,9 +50,14 @@ def train(cluster, policy, seed, epochs):
         raise RuntimeError(f"{name}: exit {result.returncode}: {result.stderr}")
     accuracy = float(re.search(r"^test_accuracy=(\S+)$", result.stdout, re.M).group(1))
     status = cluster.describe(name)
-    by_epoch = " ".join(f"{epoch['testAccuracy']:.4f}" for epoch in status["epochsDone"] if epoch.get("evaluated"))
-    print(f"{policy} seed {seed}: test accuracy {accuracy:.4f} (by epoch: {by_epoch}), {seconds:.0f} s in all, "
-          f"{60000 * epochs / seconds:.0f} samples/s", flush=True)
+    by_epoch = " ".join(
+        f"{epoch['testAccuracy']:.4f}" for epoch in status["epochsDone"] if epoch.get("evaluated")
+    )
+    print(
+        f"{policy} seed {seed}: test accuracy {accuracy:.4f} (by epoch: {by_epoch}), {seconds:.0f} s in all, "
+        f"{60000 * epochs / seconds:.0f} samples/s",
+        flush=True,
+    )
     return accuracy
 
 

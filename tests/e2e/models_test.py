@@ -38,8 +38,11 @@ def write_safetensors(path, tensors):
     """tensors: name -> (shape, bytes), all F32."""
     header, body = {}, b""
     for name, (shape, data) in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(shape),
-                        "data_offsets": [len(body), len(body) + len(data)]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(shape),
+            "data_offsets": [len(body), len(body) + len(data)],
+        }
         body += data
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -47,7 +50,6 @@ def write_safetensors(path, tensors):
 
 
 class Models(unittest.TestCase):
-
     def run_job(self, cluster, job):
         cluster.submit(job)
         name = job["metadata"]["name"]
@@ -70,17 +72,27 @@ class Models(unittest.TestCase):
     def test_a_branched_net_with_a_shared_convolution(self):
         with tempfile.TemporaryDirectory() as directory:
             images, labels = write_idx(directory, samples=320)
-            self.check_same_bits_and_learning(job_file(
-                "branched", {"layers": BRANCHED},
-                {"train": {"idx": {"images": images, "labels": labels}}},
-                optimizer={"adam": {"learningRate": 0.02}}, stop={"epochs": 8}))
+            self.check_same_bits_and_learning(
+                job_file(
+                    "branched",
+                    {"layers": BRANCHED},
+                    {"train": {"idx": {"images": images, "labels": labels}}},
+                    optimizer={"adam": {"learningRate": 0.02}},
+                    stop={"epochs": 8},
+                )
+            )
 
     def test_a_gpt_on_bytes(self):
         with tempfile.TemporaryDirectory() as directory:
-            self.check_same_bits_and_learning(job_file(
-                "gpt", {"builtin": "gpt2", "depth": 2, "heads": 2, "width": 16},
-                {"train": {"text": {"path": write_text(directory), "context": 16}}},
-                optimizer={"adam": {"learningRate": 0.01}}, stop={"epochs": 10}))
+            self.check_same_bits_and_learning(
+                job_file(
+                    "gpt",
+                    {"builtin": "gpt2", "depth": 2, "heads": 2, "width": 16},
+                    {"train": {"text": {"path": write_text(directory), "context": 16}}},
+                    optimizer={"adam": {"learningRate": 0.01}},
+                    stop={"epochs": 10},
+                )
+            )
 
     def test_what_is_frozen_stays_and_what_a_file_says_is_where_training_starts(self):
         with tempfile.TemporaryDirectory() as directory, Cluster(shards=2, workers=2) as cluster:
@@ -88,7 +100,9 @@ class Models(unittest.TestCase):
             data = {"train": {"idx": {"images": images, "labels": labels}}}
             first = self.run_job(cluster, job_file("first", {"layers": BRANCHED}, data))
             path = Path(directory) / "start.safetensors"
-            write_safetensors(path, {name: (shape, data) for name, (_, shape, data) in first.items()})
+            write_safetensors(
+                path, {name: (shape, data) for name, (_, shape, data) in first.items()}
+            )
             model = {"layers": BRANCHED, "init": str(path), "freeze": ["stem.*", "norm.*"]}
 
             # A worker dies on the way; two are needed for a start, one to go on.
@@ -116,8 +130,12 @@ class Models(unittest.TestCase):
             write_safetensors(path, wrong)
             with self.assertRaises(RuntimeError) as refused:
                 cluster.submit(job_file("wrong", model, data))
-            for part in ("in 3 tensors", "fc.bias: expected F32 [10], got nothing",
-                         "stem.weight: expected F32 [6, 1, 3, 3], got F32 [6, 9]", "extra: the model"):
+            for part in (
+                "in 3 tensors",
+                "fc.bias: expected F32 [10], got nothing",
+                "stem.weight: expected F32 [6, 1, 3, 3], got F32 [6, 9]",
+                "extra: the model",
+            ):
                 self.assertIn(part, str(refused.exception))
             with self.assertRaises(RuntimeError) as refused:
                 cluster.submit(job_file("glob", {"layers": BRANCHED, "freeze": ["stam.*"]}, data))
@@ -125,20 +143,23 @@ class Models(unittest.TestCase):
 
     def test_a_batch_that_does_not_fit_is_refused_before_the_first_step(self):
         flags = {"worker-0": ["--memory-bytes", str(1 << 20), "--lanes", "1"]}
-        with tempfile.TemporaryDirectory() as directory, \
-                Cluster(shards=1, workers=1, flags_of=flags) as cluster:
+        with tempfile.TemporaryDirectory() as directory, Cluster(
+            shards=1, workers=1, flags_of=flags
+        ) as cluster:
             images, labels = write_idx(directory, samples=1024)
             data = {"train": {"idx": {"images": images, "labels": labels}}}
-            job = job_file("large", {"layers": BRANCHED}, data,
-                           batch={"global": 1024, "microBatches": 4})
+            job = job_file(
+                "large", {"layers": BRANCHED}, data, batch={"global": 1024, "microBatches": 4}
+            )
             cluster.submit(job)
             self.assertEqual(cluster.wait("large", 120), 3)
             status = cluster.describe("large")
             self.assertEqual(int(status.get("step", 0)), 0)
             self.assertIn("batch.global 1024 in micro-batches of 256", status["reason"])
             fits = int(status["reason"].split(": batch.global ")[1].split()[0])
-            job = job_file("small", {"layers": BRANCHED}, data,
-                           batch={"global": fits, "microBatches": 4})
+            job = job_file(
+                "small", {"layers": BRANCHED}, data, batch={"global": fits, "microBatches": 4}
+            )
             self.run_job(cluster, job)
 
 

@@ -35,8 +35,21 @@ def why_not():
         run("ip", "netns", "add", probe)
         run("ip", "-n", probe, "link", "add", "br0", "type", "bridge")
         run("ip", "-n", probe, "link", "add", "v0", "type", "veth", "peer", "name", "v1")
-        run("ip", "netns", "exec", probe, "unshare", "--mount", "--propagation", "private",
-            "mount", "-t", "tmpfs", "none", "/mnt")
+        run(
+            "ip",
+            "netns",
+            "exec",
+            probe,
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "mount",
+            "-t",
+            "tmpfs",
+            "none",
+            "/mnt",
+        )
     except subprocess.SubprocessError as error:
         return f"no namespaces here: {getattr(error, 'stderr', '') or error}"
     finally:
@@ -76,7 +89,9 @@ class NamespaceCluster(Cluster):
 
     def _remove_namespaces(self):
         while self.namespaces:
-            subprocess.run(["ip", "netns", "del", self.namespaces.pop()], capture_output=True, timeout=60)
+            subprocess.run(
+                ["ip", "netns", "del", self.namespaces.pop()], capture_output=True, timeout=60
+            )
 
     def _add_host(self, name, role):
         """A network with one address, and a folder with the role's certificates."""
@@ -86,8 +101,21 @@ class NamespaceCluster(Cluster):
         self.addresses[name] = f"10.77.0.{number}"
         space, switch = self._namespace(name), self._namespace("sw")
         self._add_namespace(name)
-        run("ip", "link", "add", "eth0", "netns", space, "type", "veth", "peer", "name", f"p{number}",
-            "netns", switch)
+        run(
+            "ip",
+            "link",
+            "add",
+            "eth0",
+            "netns",
+            space,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            f"p{number}",
+            "netns",
+            switch,
+        )
         run("ip", "-n", switch, "link", "set", f"p{number}", "master", "br0", "up")
         run("ip", "-n", space, "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
         for link in ("eth0", "lo"):
@@ -101,15 +129,38 @@ class NamespaceCluster(Cluster):
 
     def inside(self, name, command):
         """The command as a process of that host: its network, its folder at HOME, and no other's."""
-        view = (f'mount -t tmpfs none /srv && mkdir {HOME} && mount --bind "$1" {HOME} && '
-                f'mount -t tmpfs none "$2" && cd {HOME} && shift 2 && exec "$@"')
-        return ["ip", "netns", "exec", self._namespace(name), "unshare", "--mount", "--propagation", "private",
-                "sh", "-c", view, "sh", str(self.home_of(name)), str(self.directory), *command]
+        view = (
+            f'mount -t tmpfs none /srv && mkdir {HOME} && mount --bind "$1" {HOME} && '
+            f'mount -t tmpfs none "$2" && cd {HOME} && shift 2 && exec "$@"'
+        )
+        return [
+            "ip",
+            "netns",
+            "exec",
+            self._namespace(name),
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            view,
+            "sh",
+            str(self.home_of(name)),
+            str(self.directory),
+            *command,
+        ]
 
     def tls_flags(self, role):
         folder = f"{HOME}/tls"
-        return ["--tls-cert", f"{folder}/tls.crt", "--tls-key", f"{folder}/tls.key",
-                "--tls-ca", f"{folder}/ca.crt"]
+        return [
+            "--tls-cert",
+            f"{folder}/tls.crt",
+            "--tls-key",
+            f"{folder}/tls.key",
+            "--tls-ca",
+            f"{folder}/ca.crt",
+        ]
 
     def make_certificates(self, *more):
         super().make_certificates(*more)
@@ -118,28 +169,68 @@ class NamespaceCluster(Cluster):
     def start_coordinator(self):
         self._add_host("coordinator", "coordinator")
         self.coordinator = f"{self.addresses['coordinator']}:{PORT}"
-        self._spawn("coordinator", self.inside("coordinator", [
-            binary("server/coordinator/starling-coordinator"), "--listen", f"0.0.0.0:{PORT}",
-            "--advertise-address", self.addresses["coordinator"], "--state", f"{HOME}/state",
-            *self.tls_flags("coordinator")]))
+        self._spawn(
+            "coordinator",
+            self.inside(
+                "coordinator",
+                [
+                    binary("server/coordinator/starling-coordinator"),
+                    "--listen",
+                    f"0.0.0.0:{PORT}",
+                    "--advertise-address",
+                    self.addresses["coordinator"],
+                    "--state",
+                    f"{HOME}/state",
+                    *self.tls_flags("coordinator"),
+                ],
+            ),
+        )
         wait_until(lambda: self.cli("get", "jobs").returncode == 0, 60, "the coordinator")
 
     def _start_daemon(self, name, role, label, more):
         self._add_host(name, role)
-        self._spawn(name, self.inside(name, [
-            binary(label), "--coordinator", self.coordinator, "--name", name, "--listen", "0.0.0.0:0",
-            "--advertise-address", self.addresses[name], *self.tls_flags(role), *more]))
+        self._spawn(
+            name,
+            self.inside(
+                name,
+                [
+                    binary(label),
+                    "--coordinator",
+                    self.coordinator,
+                    "--name",
+                    name,
+                    "--listen",
+                    "0.0.0.0:0",
+                    "--advertise-address",
+                    self.addresses[name],
+                    *self.tls_flags(role),
+                    *more,
+                ],
+            ),
+        )
 
     def cli(self, *args, timeout=120):
         return subprocess.run(
-            self.inside("client", [binary("tools/cli/starling"), *args, "--coordinator", self.coordinator,
-                                   *self.tls_flags("client")]),
-            capture_output=True, text=True, errors="replace", timeout=timeout, stdin=subprocess.DEVNULL,
-            check=False)
+            self.inside(
+                "client",
+                [
+                    binary("tools/cli/starling"),
+                    *args,
+                    "--coordinator",
+                    self.coordinator,
+                    *self.tls_flags("client"),
+                ],
+            ),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
 
 
 class Namespaces(unittest.TestCase):
-
     def setUp(self):
         reason = why_not()
         if reason:
@@ -152,11 +243,17 @@ class Namespaces(unittest.TestCase):
                 write_idx(cluster.home_of(name), 120)
             # Nobody sees what is not its own, nor an address that is not.
             for name in ("client", "coordinator", "shard-0", "worker-0"):
-                seen = run(*cluster.inside(name, ["sh", "-c", f"ls {cluster.directory}; ls {HOME}; ip -o -4 a"])).stdout
+                seen = run(
+                    *cluster.inside(
+                        name, ["sh", "-c", f"ls {cluster.directory}; ls {HOME}; ip -o -4 a"]
+                    )
+                ).stdout
                 self.assertNotIn("homes", seen)
                 self.assertIn("tls", seen)
                 self.assertIn(cluster.addresses[name], seen)
-                self.assertEqual(sum(address in seen for address in cluster.addresses.values()), 1, seen)
+                self.assertEqual(
+                    sum(address in seen for address in cluster.addresses.values()), 1, seen
+                )
             (cluster.home_of("client") / "job.json").write_text(self.job())
             submitted = cluster.cli("submit", "-f", f"{HOME}/job.json")
             self.assertEqual(submitted.returncode, 0, submitted.stderr)
@@ -164,18 +261,31 @@ class Namespaces(unittest.TestCase):
             status = cluster.describe("apart")
             self.assertEqual(status["state"], "SUCCEEDED")
             self.assertEqual(int(status["workers"]), 0)
-            addresses = {entry["address"].split(":")[0] for kind in ("shards", "workers")
-                         for entry in cluster.get(kind)}
-            self.assertEqual(addresses, {cluster.addresses[name] for name in
-                                         ("shard-0", "shard-1", "worker-0", "worker-1")})
-            exported = cluster.cli("export", "apart", "--format", "safetensors", "-o", f"{HOME}/apart.safetensors")
+            addresses = {
+                entry["address"].split(":")[0]
+                for kind in ("shards", "workers")
+                for entry in cluster.get(kind)
+            }
+            self.assertEqual(
+                addresses,
+                {
+                    cluster.addresses[name]
+                    for name in ("shard-0", "shard-1", "worker-0", "worker-1")
+                },
+            )
+            exported = cluster.cli(
+                "export", "apart", "--format", "safetensors", "-o", f"{HOME}/apart.safetensors"
+            )
             self.assertEqual(exported.returncode, 0, exported.stderr)
             self.assertTrue((cluster.home_of("client") / "apart.safetensors").stat().st_size > 0)
 
     def job(self):
         data = {"train": {"idx": {"images": f"{HOME}/images.gz", "labels": f"{HOME}/labels"}}}
-        return json.dumps(job_file("apart", {"builtin": "mlp"}, data, workers={"min": 2, "max": 2},
-                                   stop={"epochs": 2}))
+        return json.dumps(
+            job_file(
+                "apart", {"builtin": "mlp"}, data, workers={"min": 2, "max": 2}, stop={"epochs": 2}
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -19,13 +19,23 @@ import sys
 import threading
 import time
 
-from tests.e2e.cluster import Cluster, binary, job_file, parameters_sha256, protocol_number, wait_until
+from tests.e2e.cluster import (
+    Cluster,
+    binary,
+    job_file,
+    parameters_sha256,
+    protocol_number,
+    wait_until,
+)
 from tests.e2e.strangers import listening_ports, stalled_reader
 
 RATIO_MIN = 0.9
 STALLED_READERS = 100
 SUBMISSIONS = 100
-HIDDEN = [512, 128]  # slice 0 of the job, in partition 0, has 256 KiB: more than HTTP/2's first window
+HIDDEN = [
+    512,
+    128,
+]  # slice 0 of the job, in partition 0, has 256 KiB: more than HTTP/2's first window
 LONG_EPOCH_BYTES = 1_000_000_000  # a sample, and a step, for each
 # Each process sees the file in its own working directory, so each may see another one.
 TABLE = "/proc/self/cwd/table.csv"
@@ -35,8 +45,10 @@ ROWS = 4096
 def table(seed):
     """Rows of the same length for every seed."""
     draw = random.Random(seed)
-    return "".join(f"{draw.randrange(10)},{draw.randrange(10)},{draw.randrange(10)},{draw.randrange(3)}\n"
-                   for _ in range(ROWS))
+    return "".join(
+        f"{draw.randrange(10)},{draw.randrange(10)},{draw.randrange(10)},{draw.randrange(3)}\n"
+        for _ in range(ROWS)
+    )
 
 
 class Scene(Cluster):
@@ -56,9 +68,22 @@ class Scene(Cluster):
             (folder / "table.csv").write_text(text)
         with open(self.directory / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
-                [binary(self.worker_binary), "--coordinator", self.coordinator, "--name", name,
-                 "--listen", "127.0.0.1:0", *self._admin_flags(name), *flags],
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)
+                [
+                    binary(self.worker_binary),
+                    "--coordinator",
+                    self.coordinator,
+                    "--name",
+                    name,
+                    "--listen",
+                    "127.0.0.1:0",
+                    *self._admin_flags(name),
+                    *flags,
+                ],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=folder,
+            )
 
     def start_bad_stranger(self, name, text, *flags, why=""):
         """One that is set aside by the healthy job; returns once it was, this time."""
@@ -92,18 +117,31 @@ class Scene(Cluster):
 
 
 def healthy(name, workers, consistency):
-    return job_file(name, {"builtin": "mlp", "hidden": HIDDEN}, {"train": {"csv": {"path": TABLE}}},
-                    batch={"global": 32, "microBatches": 4}, workers=workers, consistency=consistency,
-                    stop={"epochs": 100_000})
+    return job_file(
+        name,
+        {"builtin": "mlp", "hidden": HIDDEN},
+        {"train": {"csv": {"path": TABLE}}},
+        batch={"global": 32, "microBatches": 4},
+        workers=workers,
+        consistency=consistency,
+        stop={"epochs": 100_000},
+    )
 
 
 def small(name, **workers):
-    return job_file(name, {"builtin": "counter"}, {"train": {"counter": {"samples": 64}}},
-                    batch={"global": 8, "microBatches": 4}, workers=workers or {"min": 1, "max": 1},
-                    consistency={"ssp": {"staleness": 1}}, optimizer={"sgd": {"learningRate": 1}})
+    return job_file(
+        name,
+        {"builtin": "counter"},
+        {"train": {"counter": {"samples": 64}}},
+        batch={"global": 8, "microBatches": 4},
+        workers=workers or {"min": 1, "max": 1},
+        consistency={"ssp": {"staleness": 1}},
+        optimizer={"sgd": {"learningRate": 1}},
+    )
 
 
 # ---- Neighbours: each begins with the scene, and returns what ends it ----
+
 
 def never_starts(scene):
     scene.submit(small("never", min=9, max=9))
@@ -120,10 +158,18 @@ def many_submissions(scene):
         for answer in answers:
             answer.result()  # none was refused
         pool.shutdown()
-        wait_until(lambda: all(job["state"] == "SUCCEEDED" for job in scene.get("jobs")
-                               if job["name"].startswith("flood-")), 300, "the flood to be over")
+        wait_until(
+            lambda: all(
+                job["state"] == "SUCCEEDED"
+                for job in scene.get("jobs")
+                if job["name"].startswith("flood-")
+            ),
+            300,
+            "the flood to be over",
+        )
         scene.drain_stranger("worker-2")
         scene.end(*names)
+
     return end
 
 
@@ -138,22 +184,37 @@ def other_data(scene):
 
 
 def hangs(scene):
-    scene.start_bad_stranger("worker-hangs", table(1), "--inject-data-wait", "3600s",
-                             why="worker-hangs reports, but")
+    scene.start_bad_stranger(
+        "worker-hangs", table(1), "--inject-data-wait", "3600s", why="worker-hangs reports, but"
+    )
     return lambda: scene.stop_stranger("worker-hangs")
 
 
 def stalled_readers(scene):
     reply = json.loads(scene.cli("describe", "job", "healthy", "-o", "json").stdout)
     port = int(reply["views"][0]["primaryAddress"].split(":")[1])
-    shard = next(name for name in ("shard-0", "shard-1")
-                 if port in listening_ports(scene.processes[name].pid))
-    connections = [stalled_reader(("127.0.0.1", port), protocol_number(), int(reply["status"]["uid"]),
-                                  piece=0, partition=0) for _ in range(STALLED_READERS)]
+    shard = next(
+        name
+        for name in ("shard-0", "shard-1")
+        if port in listening_ports(scene.processes[name].pid)
+    )
+    connections = [
+        stalled_reader(
+            ("127.0.0.1", port),
+            protocol_number(),
+            int(reply["status"]["uid"]),
+            piece=0,
+            partition=0,
+        )
+        for _ in range(STALLED_READERS)
+    ]
 
     def pinned():
         page = scene.ask(shard, "/metrics")[2]
-        return float(re.search(r"^starling_ps_old_values_bytes\S* (\S+)$", page, re.MULTILINE).group(1))
+        return float(
+            re.search(r"^starling_ps_old_values_bytes\S* (\S+)$", page, re.MULTILINE).group(1)
+        )
+
     wait_until(lambda: pinned() > 0, 30, "the readers to hold old values back")
     return lambda: [connection.close() for connection in connections]
 
@@ -162,9 +223,13 @@ def long_epochs(scene):
     path = scene.directory / "sparse.txt"
     with open(path, "wb") as file:
         file.truncate(LONG_EPOCH_BYTES)
-    job = job_file("long", {"builtin": "gpt2", "depth": 1, "width": 16, "heads": 1},
-                   {"train": {"text": {"path": str(path), "context": 8, "stride": 1}}},
-                   batch={"global": 1, "microBatches": 1}, consistency={"async": {}})
+    job = job_file(
+        "long",
+        {"builtin": "gpt2", "depth": 1, "width": 16, "heads": 1},
+        {"train": {"text": {"path": str(path), "context": 8, "stride": 1}}},
+        batch={"global": 1, "microBatches": 1},
+        consistency={"async": {}},
+    )
     scene.submit(job)
     scene.start_stranger("worker-long", None, "--replay-compute", "0.01s,0.01s")
     scene.wait_progress("long", step=5)
@@ -172,6 +237,7 @@ def long_epochs(scene):
     def end():
         scene.end("long")
         scene.stop_stranger("worker-long")
+
     return end
 
 
@@ -182,17 +248,27 @@ def scrapes(scene):
         while not over.wait(0.1):
             for name in ("coordinator", "shard-0", "shard-1", "worker-0"):
                 scene.ask(name, "/metrics")
+
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
 
     def end():
         over.set()
         thread.join(60)
+
     return end
 
 
-NEIGHBOURS = [never_starts, many_submissions, without_data, other_data, hangs, stalled_readers,
-              long_epochs, scrapes]
+NEIGHBOURS = [
+    never_starts,
+    many_submissions,
+    without_data,
+    other_data,
+    hangs,
+    stalled_readers,
+    long_epochs,
+    scrapes,
+]
 
 
 def ratio(scene, neighbour, options):
@@ -240,8 +316,10 @@ def main():
     worst = min(ratios, key=ratios.get)
     same = alone == beside
     print(f"bits: alone {alone}, beside all {beside}")
-    print(f"figure: samples/s beside the worst neighbour ({worst}) {ratios[worst]:.2f} of before; "
-          f"BSP's bits {'the same' if same else 'DIFFER'}")
+    print(
+        f"figure: samples/s beside the worst neighbour ({worst}) {ratios[worst]:.2f} of before; "
+        f"BSP's bits {'the same' if same else 'DIFFER'}"
+    )
     return 0 if same and ratios[worst] >= RATIO_MIN else 1
 
 

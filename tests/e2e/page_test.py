@@ -20,7 +20,6 @@ VIEWS = {
 
 @unittest.skipUnless(browser.PROGRAM, "no Chromium: run tools/setup.sh --pictures")
 class Page(unittest.TestCase):
-
     def test_the_page_beside_a_training_job(self):
         with Cluster(shards=2, workers=2) as cluster, browser.Browser() as chromium:
             cluster.submit(endless("seen", cluster.directory))
@@ -37,18 +36,35 @@ class Page(unittest.TestCase):
                     self.assertEqual([r for r in page.requests if not r.startswith(address)], [])
                     wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
                     self.assertLessEqual(wide, 0, "the page is wider than the screen")
-                    backgrounds[view] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+                    backgrounds[view] = page.evaluate(
+                        "getComputedStyle(document.body).backgroundColor"
+                    )
             self.assertNotEqual(backgrounds["desk"], backgrounds["dark"])
             self.check_loss_of_the_coordinator(cluster, page)
-            print(f"figure: {len(VIEWS)} views (desk, dark, phone), 0 console errors, all figures refreshed")
+            print(
+                f"figure: {len(VIEWS)} views (desk, dark, phone), 0 console errors, all figures refreshed"
+            )
 
     def check_content(self, page):
         text = page.evaluate("document.body.innerText")
-        for expected in ("seen", "RUNNING", "worker-0", "worker-1", "shard-0", "shard-1", "ssp(2)",
-                         "of 2 allowed", "test accuracy", "samples/s", "Curves of seen"):
+        for expected in (
+            "seen",
+            "RUNNING",
+            "worker-0",
+            "worker-1",
+            "shard-0",
+            "shard-1",
+            "ssp(2)",
+            "of 2 allowed",
+            "test accuracy",
+            "samples/s",
+            "Curves of seen",
+        ):
             self.assertIn(expected, text)
-        unnamed = page.evaluate("""[...document.querySelectorAll('progress, meter, svg, button, table')].filter(
-            (e) => !(e.getAttribute('aria-label') || e.textContent.trim())).length""")
+        unnamed = page.evaluate(
+            """[...document.querySelectorAll('progress, meter, svg, button, table')].filter(
+            (e) => !(e.getAttribute('aria-label') || e.textContent.trim())).length"""
+        )
         self.assertEqual(unnamed, 0, "something has no name for who cannot see it")
 
     def check_refreshes(self, page):

@@ -23,20 +23,26 @@ from tests.e2e import scrape  # noqa: E402
 from tests.e2e.cluster import Cluster, binary, job_file  # noqa: E402
 
 RATIO_MAX = 1.25
-MEMORY_MAX = 4096        # bytes for each job that has ended
+MEMORY_MAX = 4096  # bytes for each job that has ended
 SECONDS_MAX = 25 * 60
 RATE_MIN = 0.95
-GAP_MAX = 0.5            # seconds between two acknowledgements
-PROBES = 30              # jobs that are measured one by one
+GAP_MAX = 0.5  # seconds between two acknowledgements
+PROBES = 30  # jobs that are measured one by one
 AT_ONCE = 8
 LARGE = 100
 LARGE_BYTES = 1_040_000  # of a label; four of them are just below the limit of a specification
 
 
 def one_step(name):
-    return job_file(name, {"builtin": "counter"}, {"train": {"counter": {"samples": 8}}},
-                    batch={"global": 8, "microBatches": 4}, consistency={"ssp": {"staleness": 1}},
-                    optimizer={"sgd": {"learningRate": 1}}, stop={"epochs": 1})
+    return job_file(
+        name,
+        {"builtin": "counter"},
+        {"train": {"counter": {"samples": 8}}},
+        batch={"global": 8, "microBatches": 4},
+        consistency={"ssp": {"staleness": 1}},
+        optimizer={"sgd": {"learningRate": 1}},
+        stop={"epochs": 1},
+    )
 
 
 def resident_bytes(process):
@@ -50,8 +56,12 @@ def cpu_seconds(process):
 
 
 def total(metrics, name, **labels):
-    return sum(value for _, samples in metrics.values() for sample, had, value in samples
-               if sample == name and labels.items() <= had.items())
+    return sum(
+        value
+        for _, samples in metrics.values()
+        for sample, had, value in samples
+        if sample == name and labels.items() <= had.items()
+    )
 
 
 def run_job(cluster, name):
@@ -82,15 +92,19 @@ class Moment:
         for role in ("worker", "shard"):
             reports = grown("starling_coordinator_reports_total", role)
             for what in ("report", "order"):
-                self.costs[f"bytes of a {role}'s {what}"] = \
+                self.costs[f"bytes of a {role}'s {what}"] = (
                     grown(f"starling_coordinator_{what}_bytes_total", role) / reports
+                )
         pages = {name: cluster.ask(name, "/metrics")[2] for name in cluster.processes}
         for role in ("coordinator", "shard", "worker"):
             self.costs[f"series of a {role}"] = statistics.median(
                 sum(not line.startswith("#") for line in page.splitlines())
-                for name, page in pages.items() if name.startswith(role))
-        self.costs["first page of get jobs, s"] = statistics.median(self.list_jobs(cluster)
-                                                                    for _ in range(15))
+                for name, page in pages.items()
+                if name.startswith(role)
+            )
+        self.costs["first page of get jobs, s"] = statistics.median(
+            self.list_jobs(cluster) for _ in range(15)
+        )
         time.sleep(5)  # what was freed goes back
         self.memory = {name: resident_bytes(process) for name, process in cluster.processes.items()}
         for name in self.memory:
@@ -98,8 +112,10 @@ class Moment:
                 self.memory[name] -= total(scrape.parse(pages[name]), "starling_ps_memory_bytes")
         begin = {name: cpu_seconds(process) for name, process in cluster.processes.items()}
         time.sleep(5)
-        self.idle = {name: (cpu_seconds(process) - begin[name]) / 5
-                     for name, process in cluster.processes.items()}
+        self.idle = {
+            name: (cpu_seconds(process) - begin[name]) / 5
+            for name, process in cluster.processes.items()
+        }
 
     @staticmethod
     def list_jobs(cluster):
@@ -116,8 +132,13 @@ def many_small(jobs):
         early = Moment(cluster, "early")
         run_many(cluster, 100 - PROBES, jobs - 2 * PROBES)
         late = Moment(cluster, "late")
-        kept = int(total(scrape.parse(cluster.ask("coordinator", "/metrics")[2]),
-                         "starling_coordinator_jobs", state="SUCCEEDED"))
+        kept = int(
+            total(
+                scrape.parse(cluster.ask("coordinator", "/metrics")[2]),
+                "starling_coordinator_jobs",
+                state="SUCCEEDED",
+            )
+        )
     seconds = time.monotonic() - begin
     ratios = {}
     print(f"{'':<28} {'100 kept':>12} {f'{kept} kept':>12} {'ratio':>6}")
@@ -126,14 +147,22 @@ def many_small(jobs):
         print(f"{what:<28} {cost:>12.5g} {late.costs[what]:>12.5g} {ratios[what]:>6.2f}")
     grown = {name: (late.memory[name] - early.memory[name]) / (kept - 100) for name in late.memory}
     for name, each in grown.items():
-        print(f"{name:<28} {each:>8.0f} bytes of memory a job, processor "
-              f"{100 * early.idle[name]:.1f} % and {100 * late.idle[name]:.1f} % when idle")
+        print(
+            f"{name:<28} {each:>8.0f} bytes of memory a job, processor "
+            f"{100 * early.idle[name]:.1f} % and {100 * late.idle[name]:.1f} % when idle"
+        )
     worst = max(ratios, key=ratios.get)
     greedy = max(grown, key=grown.get)
-    text = (f"{kept} jobs in {seconds:.0f} s: at most {ratios[worst]:.2f} times what it was after 100 "
-            f"({worst}), at most {grown[greedy]:.0f} bytes of memory a job ({greedy})")
-    holds = (kept == jobs and seconds <= SECONDS_MAX and ratios[worst] <= RATIO_MAX and
-             grown[greedy] <= MEMORY_MAX)
+    text = (
+        f"{kept} jobs in {seconds:.0f} s: at most {ratios[worst]:.2f} times what it was after 100 "
+        f"({worst}), at most {grown[greedy]:.0f} bytes of memory a job ({greedy})"
+    )
+    holds = (
+        kept == jobs
+        and seconds <= SECONDS_MAX
+        and ratios[worst] <= RATIO_MAX
+        and grown[greedy] <= MEMORY_MAX
+    )
     return holds, text
 
 
@@ -146,8 +175,13 @@ class Acknowledgements(threading.Thread):
 
     def run(self):
         while not self.over.wait(0.5):
-            output = subprocess.run([binary("tests/e2e/spans"), self.address], stdout=subprocess.PIPE,
-                                    text=True, check=True, timeout=60).stdout
+            output = subprocess.run(
+                [binary("tests/e2e/spans"), self.address],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+                timeout=60,
+            ).stdout
             for span in json.loads(output)["spans"]:
                 if span["category"] == "push":
                     end = (int(span["begin_us"]) + int(span["duration_us"])) / 1e6
@@ -163,20 +197,32 @@ def large_file(cluster, name):
     """A job whose specification is nearly 4 MiB, from a file of a quarter of that: YAML has aliases."""
     spec = one_step(name)["spec"]
     path = cluster.directory / f"{name}.yaml"
-    path.write_text("apiVersion: starling/v1\nkind: TrainingJob\nmetadata:\n"
-                    f"  name: {name}\n  labels:\n    a: &text {'x' * LARGE_BYTES}\n"
-                    "    b: *text\n    c: *text\n    d: *text\n"
-                    f"spec: {json.dumps(spec)}\n")
+    path.write_text(
+        "apiVersion: starling/v1\nkind: TrainingJob\nmetadata:\n"
+        f"  name: {name}\n  labels:\n    a: &text {'x' * LARGE_BYTES}\n"
+        "    b: *text\n    c: *text\n    d: *text\n"
+        f"spec: {json.dumps(spec)}\n"
+    )
     return path
 
 
 def few_large(jobs, seconds):
     flags = {"coordinator": ["--keep-ended-jobs", "all"]}
-    with Cluster(shards=2, workers=2, worker_flags=["--lanes", "1", "--replay-compute", "0.01s,0.02s"],
-                 flags_of=flags) as cluster:
-        job = job_file("runs", {"builtin": "counter"}, {"train": {"counter": {"samples": 8_000_000}}},
-                       batch={"global": 8, "microBatches": 4}, consistency={"ssp": {"staleness": 1}},
-                       optimizer={"sgd": {"learningRate": 1}}, stop={"epochs": 1})
+    with Cluster(
+        shards=2,
+        workers=2,
+        worker_flags=["--lanes", "1", "--replay-compute", "0.01s,0.02s"],
+        flags_of=flags,
+    ) as cluster:
+        job = job_file(
+            "runs",
+            {"builtin": "counter"},
+            {"train": {"counter": {"samples": 8_000_000}}},
+            batch={"global": 8, "microBatches": 4},
+            consistency={"ssp": {"staleness": 1}},
+            optimizer={"sgd": {"learningRate": 1}},
+            stop={"epochs": 1},
+        )
         cluster.submit(job)
         cluster.wait_progress("runs", step=20)
         worker = next(w for w in cluster.get("workers") if w["job"] == "runs")
@@ -210,8 +256,10 @@ def few_large(jobs, seconds):
     if failed:
         print("failed:", failed[0], f"and {len(failed) - 1} more")
     share = min(statistics.median(during), statistics.median(after)) / statistics.median(before)
-    text = (f"{jobs - len(failed)} jobs of 4 MiB kept: samples/s at {share:.3f} of before, the longest gap "
-            f"between acknowledgements {gap:.2f} s")
+    text = (
+        f"{jobs - len(failed)} jobs of 4 MiB kept: samples/s at {share:.3f} of before, the longest gap "
+        f"between acknowledgements {gap:.2f} s"
+    )
     return not failed and share >= RATE_MIN and gap <= GAP_MAX and state == "RUNNING", text
 
 

@@ -14,15 +14,30 @@ from tests.e2e.page_test import VIEWS
 
 def mnist_job(name, folder):
     """Trains for longer than the pictures take."""
+
     def idx(split):
-        return {"idx": {"images": f"{folder}/{split}-images-idx3-ubyte.gz",
-                        "labels": f"{folder}/{split}-labels-idx1-ubyte.gz"}}
-    return job_file(name, {"builtin": "lenet"},
-                    {"train": idx("train"), "test": idx("t10k"), "normalize": {"mean": [0.1307], "std": [0.3081]}},
-                    batch={"global": 128, "microBatches": 4}, consistency={"ssp": {"staleness": 2}},
-                    optimizer={"adamw": {"learningRate": 0.001, "weightDecay": 0.01}},
-                    workers={"min": 2, "max": 2}, evaluate={"everyEpochs": 1},
-                    stop={"epochs": 50})
+        return {
+            "idx": {
+                "images": f"{folder}/{split}-images-idx3-ubyte.gz",
+                "labels": f"{folder}/{split}-labels-idx1-ubyte.gz",
+            }
+        }
+
+    return job_file(
+        name,
+        {"builtin": "lenet"},
+        {
+            "train": idx("train"),
+            "test": idx("t10k"),
+            "normalize": {"mean": [0.1307], "std": [0.3081]},
+        },
+        batch={"global": 128, "microBatches": 4},
+        consistency={"ssp": {"staleness": 2}},
+        optimizer={"adamw": {"learningRate": 0.001, "weightDecay": 0.01}},
+        workers={"min": 2, "max": 2},
+        evaluate={"everyEpochs": 1},
+        stop={"epochs": 50},
+    )
 
 
 def main():

@@ -18,13 +18,23 @@ POINTS = 0.2
 
 
 def accuracies(cluster, precision, options):
-    settings = {"precision": precision, "consistency": "{bsp: {}}", "workers.min": 2, "stop.epochs": options.epochs}
-    results = [train(cluster, "mnist_cnn.yaml", f"{precision}-{seed}", {**settings, "seed": seed})
-               for seed in range(1, options.seeds + 1)]
+    settings = {
+        "precision": precision,
+        "consistency": "{bsp: {}}",
+        "workers.min": 2,
+        "stop.epochs": options.epochs,
+    }
+    results = [
+        train(cluster, "mnist_cnn.yaml", f"{precision}-{seed}", {**settings, "seed": seed})
+        for seed in range(1, options.seeds + 1)
+    ]
     for result in results:
         if precision == "fp16":
-            print(f"{result.name}: loss scale {result.status['lossScale']:.0f} at the end, "
-                  f"{result.status.get('skippedSteps', 0)} steps skipped", flush=True)
+            print(
+                f"{result.name}: loss scale {result.status['lossScale']:.0f} at the end, "
+                f"{result.status.get('skippedSteps', 0)} steps skipped",
+                flush=True,
+            )
     return [result.accuracy for result in results]
 
 
@@ -34,10 +44,15 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     with Cluster(shards=2, workers=2, worker_flags=["--lanes", "1"]) as cluster:
-        means = {precision: statistics.mean(accuracies(cluster, precision, options)) for precision in ("fp32", "bf16", "fp16")}
+        means = {
+            precision: statistics.mean(accuracies(cluster, precision, options))
+            for precision in ("fp32", "bf16", "fp16")
+        }
     points = {precision: 100 * (mean - means["fp32"]) for precision, mean in means.items()}
-    print(f"figure: bf16 {points['bf16']:+.2f} and fp16 {points['fp16']:+.2f} points against fp32's {means['fp32']:.4f}, "
-          f"means of {options.seeds} seeds after {options.epochs} epochs")
+    print(
+        f"figure: bf16 {points['bf16']:+.2f} and fp16 {points['fp16']:+.2f} points against fp32's {means['fp32']:.4f}, "
+        f"means of {options.seeds} seeds after {options.epochs} epochs"
+    )
     return 0 if max(abs(difference) for difference in points.values()) <= POINTS else 1
 
 

@@ -40,7 +40,6 @@ def write_digits(path, rows=1000):
 
 
 class Predict(unittest.TestCase):
-
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -49,8 +48,15 @@ class Predict(unittest.TestCase):
     def predict(self, cluster, model, x, *more):
         """The array that `starling predict` writes; or, where it fails, the CompletedProcess."""
         np.save(self.folder / "x.npy", x)
-        result = cluster.cli("predict", str(model), "--input", str(self.folder / "x.npy"),
-                             "-o", str(self.folder / "y.npy"), *more)
+        result = cluster.cli(
+            "predict",
+            str(model),
+            "--input",
+            str(self.folder / "x.npy"),
+            "-o",
+            str(self.folder / "y.npy"),
+            *more,
+        )
         return np.load(self.folder / "y.npy") if result.returncode == 0 else result
 
     def trained(self, cluster, job):
@@ -72,7 +78,10 @@ class Predict(unittest.TestCase):
         self.assertLess(worst, 1e-5)
         accuracy = f"{(y.argmax(1) == labels).mean():.4f}"
         self.assertEqual(accuracy, printed)
-        print(f"figure: outputs within {worst:.1e} of NumPy's, accuracy {accuracy}, printed {printed}", flush=True)
+        print(
+            f"figure: outputs within {worst:.1e} of NumPy's, accuracy {accuracy}, printed {printed}",
+            flush=True,
+        )
 
     def test_digits(self):
         path = DIGITS or str(self.folder / "digits.csv")
@@ -80,8 +89,13 @@ class Predict(unittest.TestCase):
             write_digits(path)
         os.environ["STARLING_DIGITS"] = path
         with Cluster(shards=2, workers=2) as cluster:
-            result = cluster.cli("submit", "-f", str(ROOT / "examples/digits_mlp.yaml"),
-                                 "--set", f"stop.epochs={30 if DIGITS else 3}")
+            result = cluster.cli(
+                "submit",
+                "-f",
+                str(ROOT / "examples/digits_mlp.yaml"),
+                "--set",
+                f"stop.epochs={30 if DIGITS else 3}",
+            )
             self.assertEqual(result.returncode, 0, result.stderr)
             printed, export = self.trained(cluster, "digits-mlp")
             test = proto_json.loads(safetensors_file.read(export)[0]["preprocessing"])
@@ -90,14 +104,21 @@ class Predict(unittest.TestCase):
 
             y = self.predict(cluster, export, raw)
             self.judge(y, self.by_numpy(export, normalised), labels, printed)
-            for same in (self.predict(cluster, "digits-mlp", raw),
-                         self.predict(cluster, export, raw.astype(np.uint8)),
-                         self.predict(cluster, export, raw.astype(np.int64))):
+            for same in (
+                self.predict(cluster, "digits-mlp", raw),
+                self.predict(cluster, export, raw.astype(np.uint8)),
+                self.predict(cluster, export, raw.astype(np.int64)),
+            ):
                 np.testing.assert_array_equal(same, y)
-            np.testing.assert_array_equal(self.predict(cluster, export, raw, "--as", "classes"), y.argmax(1))
+            np.testing.assert_array_equal(
+                self.predict(cluster, export, raw, "--as", "classes"), y.argmax(1)
+            )
             exp = np.exp(y.astype(float) - y.max(1, keepdims=True))
-            np.testing.assert_allclose(self.predict(cluster, export, raw, "--as", "probabilities"),
-                                       exp / exp.sum(1, keepdims=True), rtol=1e-5)
+            np.testing.assert_allclose(
+                self.predict(cluster, export, raw, "--as", "probabilities"),
+                exp / exp.sum(1, keepdims=True),
+                rtol=1e-5,
+            )
             self.assertEqual(self.predict(cluster, export, raw[:0]).shape, (0, 10))
             self.without_the_model(cluster, export, raw, y)
             self.refused(cluster, export, raw)
@@ -105,20 +126,27 @@ class Predict(unittest.TestCase):
     def without_the_model(self, cluster, export, raw, y):
         bare = self.folder / "bare.safetensors"
         _, tensors = safetensors_file.read(export)
-        safetensors_file.write(bare, {}, {name: array.astype(np.float32) for name, array in tensors.items()})
+        safetensors_file.write(
+            bare, {}, {name: array.astype(np.float32) for name, array in tensors.items()}
+        )
         result = self.predict(cluster, bare, raw)
         self.assertEqual(result.returncode, 2)
         self.assertIn("-f job.yaml", result.stderr)
         np.testing.assert_array_equal(
-            self.predict(cluster, bare, raw, "-f", str(ROOT / "examples/digits_mlp.yaml")), y)
-        result = self.predict(cluster, bare, raw[:, :63], "-f", str(ROOT / "examples/digits_mlp.yaml"))
+            self.predict(cluster, bare, raw, "-f", str(ROOT / "examples/digits_mlp.yaml")), y
+        )
+        result = self.predict(
+            cluster, bare, raw[:, :63], "-f", str(ROOT / "examples/digits_mlp.yaml")
+        )
         self.assertEqual(result.returncode, 2)
         self.assertIn("expected F32 [128, 63], got F32 [128, 64]", result.stderr)
 
     def refused(self, cluster, export, raw):
-        for array, words in ((raw[:, :63], "expected an array of shape [n, 64] for n samples, got [360, 63]"),
-                             (raw[0], "expected an array of shape [n, 64]"),
-                             (raw.astype(np.float16), "<f2")):
+        for array, words in (
+            (raw[:, :63], "expected an array of shape [n, 64] for n samples, got [360, 63]"),
+            (raw[0], "expected an array of shape [n, 64]"),
+            (raw.astype(np.float16), "<f2"),
+        ):
             result = self.predict(cluster, export, array)
             self.assertEqual(result.returncode, 2)
             self.assertIn(words.replace("360", str(len(raw))), result.stderr)
@@ -134,26 +162,40 @@ class Predict(unittest.TestCase):
         with Cluster(shards=2, workers=2) as cluster:
             images, labels = write_idx(self.folder, samples=997)
             source = {"idx": {"images": images, "labels": labels}}
-            cluster.submit(job_file(
-                "images", {"layers": LAYERS},
-                {"train": source, "test": source, "normalize": {"mean": [0.13], "std": [0.3]}},
-                optimizer={"adam": {"learningRate": 0.001}}, batch={"global": 64, "microBatches": 4},
-                workers={"min": 2, "max": 2}, evaluate={"everyEpochs": 2}, stop={"epochs": 2}))
+            cluster.submit(
+                job_file(
+                    "images",
+                    {"layers": LAYERS},
+                    {"train": source, "test": source, "normalize": {"mean": [0.13], "std": [0.3]}},
+                    optimizer={"adam": {"learningRate": 0.001}},
+                    batch={"global": 64, "microBatches": 4},
+                    workers={"min": 2, "max": 2},
+                    evaluate={"everyEpochs": 2},
+                    stop={"epochs": 2},
+                )
+            )
             printed, export = self.trained(cluster, "images")
             test = proto_json.loads(safetensors_file.read(export)[0]["preprocessing"])
-            normalised, classes = datasets.load(test["test"], test["normalize"], [1, 8, 8], [images, labels])
+            normalised, classes = datasets.load(
+                test["test"], test["normalize"], [1, 8, 8], [images, labels]
+            )
             pixels = datasets.read_idx(images)
             y = self.predict(cluster, export, pixels)
             self.judge(y, self.by_numpy(export, normalised), classes, printed)
             scaled = self.predict(cluster, "images", (pixels / 255).astype(np.float32)[:, None])
             np.testing.assert_allclose(scaled, y, atol=1e-5)
             result = self.predict(cluster, export, pixels[:, :, :7])
-            self.assertIn("expected an array of shape [n, 1, 8, 8] for n samples, got [997, 8, 7]", result.stderr)
+            self.assertIn(
+                "expected an array of shape [n, 1, 8, 8] for n samples, got [997, 8, 7]",
+                result.stderr,
+            )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--full", metavar="DIGITS", type=lambda path: str(Path(path).resolve(strict=True)))
+    parser.add_argument(
+        "--full", metavar="DIGITS", type=lambda path: str(Path(path).resolve(strict=True))
+    )
     known, rest = parser.parse_known_args()
     DIGITS = known.full
     unittest.main(argv=[sys.argv[0], *rest])

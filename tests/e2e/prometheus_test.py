@@ -37,16 +37,30 @@ class Prometheus:
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(ROOT / "deploy/monitoring/alerts.yaml")],
-            "scrape_configs": [{"job_name": "starling", "static_configs": [
-                {"targets": [f"127.0.0.1:{port}" for port in targets.values()]}]}],
+            "scrape_configs": [
+                {
+                    "job_name": "starling",
+                    "static_configs": [
+                        {"targets": [f"127.0.0.1:{port}" for port in targets.values()]}
+                    ],
+                }
+            ],
         }
         path = directory / "prometheus.json"  # JSON is YAML
         path.write_text(json.dumps(config))
         with open(directory / "prometheus.log", "wb") as log:
             self.process = subprocess.Popen(
-                [PROGRAMS / "prometheus", f"--config.file={path}", f"--web.listen-address={self.address}",
-                 f"--storage.tsdb.path={directory / 'prometheus'}"],
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=directory)
+                [
+                    PROGRAMS / "prometheus",
+                    f"--config.file={path}",
+                    f"--web.listen-address={self.address}",
+                    f"--storage.tsdb.path={directory / 'prometheus'}",
+                ],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=directory,
+            )
 
     def ask(self, path, **parameters):
         """The API's answer; None where it does not answer (yet)."""
@@ -74,36 +88,52 @@ class Prometheus:
             self.process.wait()
 
 
-@unittest.skipUnless((PROGRAMS / "prometheus").exists(),
-                     "no Prometheus: run tools/setup.sh --tests, and set STARLING_PROMETHEUS")
+@unittest.skipUnless(
+    (PROGRAMS / "prometheus").exists(),
+    "no Prometheus: run tools/setup.sh --tests, and set STARLING_PROMETHEUS",
+)
 class PrometheusTest(unittest.TestCase):
-
     def test_it_scrapes_a_training_cluster(self):
         with Cluster(shards=2, workers=2) as cluster:
             prometheus = Prometheus(cluster.directory, {d: cluster.admin_port(d) for d in DAEMONS})
             self.addCleanup(prometheus.stop)
             cluster.submit(endless(JOB, cluster.directory))
             cluster.wait_progress(JOB, epoch=1)
-            wait_until(lambda: prometheus.query("sum(up)") == [len(DAEMONS)], 120, "all daemons to be up")
+            wait_until(
+                lambda: prometheus.query("sum(up)") == [len(DAEMONS)], 120, "all daemons to be up"
+            )
             self.check_metrics(cluster)
             expressions = self.check_dashboard(prometheus)
             self.check_alerts(prometheus)
             self.check_deletion(cluster, prometheus)
-            print(f"\nfigure: {len(DAEMONS)} daemons scraped, promtool has nothing to say, {expressions} of "
-                  f"{expressions} expressions of the dashboard have data, 0 series of a deleted job are left")
+            print(
+                f"\nfigure: {len(DAEMONS)} daemons scraped, promtool has nothing to say, {expressions} of "
+                f"{expressions} expressions of the dashboard have data, 0 series of a deleted job are left"
+            )
 
     def check_metrics(self, cluster):
         for daemon in DAEMONS:
             text = cluster.ask(daemon, "/metrics")[2]
-            result = subprocess.run([PROGRAMS / "promtool", "check", "metrics"], input=text,
-                                    capture_output=True, text=True, timeout=60, check=False)
+            result = subprocess.run(
+                [PROGRAMS / "promtool", "check", "metrics"],
+                input=text,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
             self.assertEqual((result.returncode, result.stdout + result.stderr), (0, ""), daemon)
 
     def check_dashboard(self, prometheus):
         expressions = list(dashboard_expressions())
         self.assertGreater(len(expressions), 20)
         for expression in expressions:
-            wait_until(lambda e=expression: prometheus.query(e), 120, f"data for {expression}", interval=0.5)
+            wait_until(
+                lambda e=expression: prometheus.query(e),
+                120,
+                f"data for {expression}",
+                interval=0.5,
+            )
         self.assertEqual(prometheus.ask("label/job_name/values"), [JOB])
         return len(expressions)
 
@@ -118,10 +148,14 @@ class PrometheusTest(unittest.TestCase):
         self.assertTrue(prometheus.query(series))
         cluster.cli("cancel", JOB)
         cluster.wait(JOB)
-        self.assertTrue(prometheus.query(f'starling_job_step{series}'), "until it is deleted it is there")
+        self.assertTrue(
+            prometheus.query(f'starling_job_step{series}'), "until it is deleted it is there"
+        )
         result = cluster.cli("delete", JOB)
         self.assertEqual(result.returncode, 0, result.stderr)
-        wait_until(lambda: prometheus.ask("query", query=series)["result"] == [], 60, "its series to go")
+        wait_until(
+            lambda: prometheus.ask("query", query=series)["result"] == [], 60, "its series to go"
+        )
 
 
 if __name__ == "__main__":

@@ -20,17 +20,26 @@ EPOCHS = 4
 
 
 def counter_job(name, epochs=1):
-    return job_file(name, {"builtin": "counter"}, {"train": {"counter": {"samples": SAMPLES}}},
-                    batch={"global": 8, "microBatches": 4}, workers={"min": 2, "max": 2},
-                    optimizer={"sgd": {"learningRate": 1}}, consistency={"ssp": {"staleness": 2}},
-                    stop={"epochs": epochs})
+    return job_file(
+        name,
+        {"builtin": "counter"},
+        {"train": {"counter": {"samples": SAMPLES}}},
+        batch={"global": 8, "microBatches": 4},
+        workers={"min": 2, "max": 2},
+        optimizer={"sgd": {"learningRate": 1}},
+        consistency={"ssp": {"staleness": 2}},
+        stop={"epochs": epochs},
+    )
 
 
 def failed_pushes(cluster):
     """What the workers say of streams that broke and of requests that were refused."""
-    return [line for log in cluster.directory.glob("worker-*.log")
-            for line in log.read_text(errors="replace").splitlines()
-            if "stream to shard" in line or " answers: " in line]
+    return [
+        line
+        for log in cluster.directory.glob("worker-*.log")
+        for line in log.read_text(errors="replace").splitlines()
+        if "stream to shard" in line or " answers: " in line
+    ]
 
 
 class NewLinks:
@@ -59,21 +68,28 @@ class NewLinks:
 
 
 def wait_taken_up(cluster, rotation):
-    logs = [cluster.directory / f"{name}.log"
-            for name in ("coordinator", "shard-0", "shard-1", "worker-0")]
+    logs = [
+        cluster.directory / f"{name}.log"
+        for name in ("coordinator", "shard-0", "shard-1", "worker-0")
+    ]
     words = "took up new certificates"
-    wait_until(lambda: all(log.read_text().count(words) > rotation for log in logs), 60, "every daemon to take up its new certificates")
+    wait_until(
+        lambda: all(log.read_text().count(words) > rotation for log in logs),
+        60,
+        "every daemon to take up its new certificates",
+    )
 
 
 class Protected(unittest.TestCase):
-
     def test_certificates_are_rotated_under_load(self):
         with Cluster(shards=2, workers=2, tls=True) as cluster:
             cluster.submit(counter_job("counter", EPOCHS))
             links = NewLinks(cluster)
             self.addCleanup(links.stop)
             for rotation in range(ROTATIONS):
-                cluster.wait_progress("counter", step=(rotation + 1) * EPOCHS * SAMPLES // 8 // (ROTATIONS + 2))
+                cluster.wait_progress(
+                    "counter", step=(rotation + 1) * EPOCHS * SAMPLES // 8 // (ROTATIONS + 2)
+                )
                 cluster.make_certificates()
                 # A worker leaves in good order, and another comes while not all have the new ones.
                 cluster.kill("worker-1", signal.SIGTERM)
@@ -88,21 +104,36 @@ class Protected(unittest.TestCase):
             self.assertEqual(failed, [])
             self.assertEqual(links.failed, [])
             self.assertGreater(links.made, ROTATIONS)
-            print(f"\nfigure: {ROTATIONS} rotations while {EPOCHS * SAMPLES // 8} steps were pushed: "
-                  f"{len(failed)} failed pushes; {links.made} clients' links and {ROTATIONS} "
-                  f"workers' meanwhile, {len(links.failed)} failed")
+            print(
+                f"\nfigure: {ROTATIONS} rotations while {EPOCHS * SAMPLES // 8} steps were pushed: "
+                f"{len(failed)} failed pushes; {links.made} clients' links and {ROTATIONS} "
+                f"workers' meanwhile, {len(links.failed)} failed"
+            )
             # A daemon that comes now finds its way with what is new.
             cluster.start_worker("worker-9")
-            wait_until(lambda: any(w["name"] == "worker-9" and w["state"] == "idle"
-                                   for w in cluster.get("workers")), 60, "another worker")
+            wait_until(
+                lambda: any(
+                    w["name"] == "worker-9" and w["state"] == "idle" for w in cluster.get("workers")
+                ),
+                60,
+                "another worker",
+            )
 
     def test_who_has_no_certificate_of_a_client_gets_nothing(self):
         with Cluster(shards=1, workers=0, tls=True) as cluster:
             self.assertEqual(cluster.get("shards")[0]["state"], "ready")
-            client = [binary("tools/cli/starling"), "get", "shards", "--coordinator", cluster.coordinator]
+            client = [
+                binary("tools/cli/starling"),
+                "get",
+                "shards",
+                "--coordinator",
+                cluster.coordinator,
+            ]
 
             def refused(flags, *, says):
-                result = subprocess.run([*client, *flags], capture_output=True, text=True, timeout=120)
+                result = subprocess.run(
+                    [*client, *flags], capture_output=True, text=True, timeout=120
+                )
                 self.assertNotEqual(result.returncode, 0, flags)
                 self.assertIn(says, result.stderr)
 
@@ -111,8 +142,10 @@ class Protected(unittest.TestCase):
                 client[-1] = plain.coordinator
                 refused(cluster.tls_flags("client"), says="speaks without TLS")
             client[-1] = cluster.coordinator
-            refused(cluster.tls_flags("worker"),
-                    says="expected a certificate of starling://starling/client, got one of starling://starling/worker")
+            refused(
+                cluster.tls_flags("worker"),
+                says="expected a certificate of starling://starling/client, got one of starling://starling/worker",
+            )
             refused([*cluster.tls_flags("client"), "--cluster", "other"], says="--cluster")
             refused(cluster.tls_flags("client")[:2], says="belong together")
             refused([*cluster.tls_flags("client"), "--insecure"], says="contradicts")
@@ -120,12 +153,18 @@ class Protected(unittest.TestCase):
 
     def test_a_thousand_idle_connections_on_each_port(self):
         with Cluster(shards=1, workers=2, tls=True) as cluster, contextlib.ExitStack() as idle:
-            ports = [port for process in cluster.processes.values() for port in listening_ports(process.pid)]
+            ports = [
+                port
+                for process in cluster.processes.values()
+                for port in listening_ports(process.pid)
+            ]
             self.assertGreaterEqual(len(ports), 4)
             wanted = len(ports) * IDLE + 100
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             if hard < wanted:
-                print(f"SKIPPED: {wanted} open files are needed, and {hard} are allowed", flush=True)
+                print(
+                    f"SKIPPED: {wanted} open files are needed, and {hard} are allowed", flush=True
+                )
                 self.skipTest("too few open files are allowed")
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
             cluster.submit(counter_job("counter", 2))
@@ -135,34 +174,63 @@ class Protected(unittest.TestCase):
             self.assertEqual(cluster.wait("counter"), 0)
             self.assertEqual(set(floats(cluster.export("counter")["counter"])), {2.0})
             self.assertEqual(failed_pushes(cluster), [])
-            print(f"\nfigure: {IDLE} idle connections on each of {len(ports)} ports, and the job succeeded")
+            print(
+                f"\nfigure: {IDLE} idle connections on each of {len(ports)} ports, and the job succeeded"
+            )
 
     def test_insecure_is_said_in_every_status(self):
         flags = {name: ["--insecure"] for name in ("shard-0", "worker-0")}
         with Cluster(shards=1, workers=1, flags_of=flags) as cluster:
-            cluster.submit(job_file("job", {"builtin": "counter"}, {"train": {"counter": {"samples": 64}}},
-                                    batch={"global": 8, "microBatches": 4},
-                                    optimizer={"sgd": {"learningRate": 1}}))
-            for command in (["get", "jobs"], ["get", "workers"], ["get", "shards"], ["describe", "job", "job"],
-                            ["describe", "shard", "shard-0"], ["describe", "worker", "worker-0"]):
+            cluster.submit(
+                job_file(
+                    "job",
+                    {"builtin": "counter"},
+                    {"train": {"counter": {"samples": 64}}},
+                    batch={"global": 8, "microBatches": 4},
+                    optimizer={"sgd": {"learningRate": 1}},
+                )
+            )
+            for command in (
+                ["get", "jobs"],
+                ["get", "workers"],
+                ["get", "shards"],
+                ["describe", "job", "job"],
+                ["describe", "shard", "shard-0"],
+                ["describe", "worker", "worker-0"],
+            ):
                 result = cluster.cli(*command)
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertIn("warning: shard-0, worker-0 started with --insecure", result.stderr)
             for name in flags:
-                self.assertIn("started with --insecure", (cluster.directory / f"{name}.log").read_text())
+                self.assertIn(
+                    "started with --insecure", (cluster.directory / f"{name}.log").read_text()
+                )
 
 
 class Settings(unittest.TestCase):
-
     def run_daemon(self, label, *flags, **variables):
-        return subprocess.run([binary(label), *flags], capture_output=True, text=True, timeout=60,
-                              env={**os.environ, **variables})
+        return subprocess.run(
+            [binary(label), *flags],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, **variables},
+        )
 
     def test_flags_then_environment_then_defaults(self):
-        result = self.run_daemon("server/shard/starling-ps", "--name", "ps-0", "--print-config",
-                                 STARLING_COORDINATOR="127.0.0.1:9", STARLING_NAME="other")
+        result = self.run_daemon(
+            "server/shard/starling-ps",
+            "--name",
+            "ps-0",
+            "--print-config",
+            STARLING_COORDINATOR="127.0.0.1:9",
+            STARLING_NAME="other",
+        )
         self.assertEqual(result.returncode, 0, result.stderr)
-        origins = {line.split()[0]: (line.split()[1], line.split()[-1]) for line in result.stdout.splitlines()}
+        origins = {
+            line.split()[0]: (line.split()[1], line.split()[-1])
+            for line in result.stdout.splitlines()
+        }
         self.assertEqual(origins["name"], ("ps-0", "--name"))
         self.assertEqual(origins["coordinator"], ("127.0.0.1:9", "STARLING_COORDINATOR"))
         self.assertEqual(origins["listen"], ("127.0.0.1:0", "default"))
@@ -173,9 +241,11 @@ class Settings(unittest.TestCase):
         self.assertRegex(result.stdout, r"(?m)^cluster +prod +STARLING_CLUSTER$")
 
     def test_beyond_loopback_only_with_tls(self):
-        for label, flags in (("server/coordinator/starling-coordinator", ["--state", "/nonexistent"]),
-                             ("server/shard/starling-ps", ["--name", "a", "--coordinator", "127.0.0.1:1"]),
-                             ("worker/starling-worker", ["--name", "a", "--coordinator", "127.0.0.1:1"])):
+        for label, flags in (
+            ("server/coordinator/starling-coordinator", ["--state", "/nonexistent"]),
+            ("server/shard/starling-ps", ["--name", "a", "--coordinator", "127.0.0.1:1"]),
+            ("worker/starling-worker", ["--name", "a", "--coordinator", "127.0.0.1:1"]),
+        ):
             result = self.run_daemon(label, *flags, "--listen", "0.0.0.0:0")
             self.assertEqual(result.returncode, 2, label)
             self.assertIn("without TLS only loopback addresses", result.stderr)

@@ -30,8 +30,12 @@ def parse(text):
 
 def value(metrics, name, **labels):
     """The one sample of that name that has these labels."""
-    found = [v for _, samples in metrics.values() for sample, had, v in samples
-             if sample == name and labels.items() <= had.items()]
+    found = [
+        v
+        for _, samples in metrics.values()
+        for sample, had, v in samples
+        if sample == name and labels.items() <= had.items()
+    ]
     assert len(found) == 1, (name, labels, found)
     return found[0]
 

@@ -14,7 +14,6 @@ TEXTS = {"ssp:3": "ssp(3)", "async": "async", "bsp": "bsp"}
 
 
 class SetPolicy(unittest.TestCase):
-
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -26,14 +25,24 @@ class SetPolicy(unittest.TestCase):
         result = cluster.cli("set", job, f"consistency={setting}")
         self.assertEqual(result.returncode, 0, result.stderr)
         number = int(re.search(r"policy (\d+)", result.stderr).group(1))
-        return number, lambda: [p for p in cluster.describe(job)["policies"]
-                                if int(p.get("number", 0)) == number and p.get("inForce")]
+        return number, lambda: [
+            p
+            for p in cluster.describe(job)["policies"]
+            if int(p.get("number", 0)) == number and p.get("inForce")
+        ]
 
     def test_every_policy_in_one_run(self):
         with Cluster(shards=2, workers=3) as cluster:
-            cluster.submit(job_file("live", {"builtin": "mlp", "hidden": [32]}, self.data,
-                                    consistency={"bsp": {}}, workers={"min": 1, "max": 3},
-                                    stop={"epochs": 100000}))
+            cluster.submit(
+                job_file(
+                    "live",
+                    {"builtin": "mlp", "hidden": [32]},
+                    self.data,
+                    consistency={"bsp": {}},
+                    workers={"min": 1, "max": 3},
+                    stop={"epochs": 100000},
+                )
+            )
             cluster.wait_progress("live", step=5)
             clocks = [0]
             for i, setting in enumerate(CHANGES):
@@ -49,7 +58,10 @@ class SetPolicy(unittest.TestCase):
             self.assertEqual(clocks, sorted(clocks))
             log = cluster.cli("logs", "live").stdout
             for number, setting in enumerate(CHANGES, 1):
-                self.assertIn(f"policy {number}, {TEXTS[setting]}, is in force from clock {clocks[number]} ", log)
+                self.assertIn(
+                    f"policy {number}, {TEXTS[setting]}, is in force from clock {clocks[number]} ",
+                    log,
+                )
             # Two in a row, then an end.
             self.change(cluster, "live", "ssp:1")
             number, in_force = self.change(cluster, "live", "bsp")

@@ -82,7 +82,6 @@ class Direction:
 
 
 class SlowLink:
-
     def __init__(self, target=None, bytes_per_second=0, delay=0.0):
         self.target = target  # may be set later, before the first connection
         self.rate = bytes_per_second

@@ -40,8 +40,8 @@ int main(int argc, char** argv) {
     std::cerr << "usage: spans ADDRESS [CERTIFICATE KEY AUTHORITIES]\n";
     return 2;
   }
-  const auto security =
-      starling::LinkSecurity::Tls({argv[2], argv[3], argv[4]}, {"starling", starling::PeerRole::kClient});
+  const auto security = starling::LinkSecurity::Tls({argv[2], argv[3], argv[4]},
+                                                    {"starling", starling::PeerRole::kClient});
   if (security.ok()) return starling::Main(argv[1], *security);
   std::cerr << "spans: " << security.status() << "\n";
   return 1;

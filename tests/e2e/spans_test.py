@@ -27,7 +27,9 @@ WARM = 5  # the first steps, in which memory is touched for the first time
 
 def spans_of(address):
     """A daemon's spans as dicts with numbers; none may have been lost."""
-    result = subprocess.run([binary("tests/e2e/spans"), address], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [binary("tests/e2e/spans"), address], capture_output=True, text=True, check=True
+    )
     reply = json.loads(result.stdout)
     assert reply["dropped"] == "0", reply["dropped"]
     for span in reply["spans"]:
@@ -46,19 +48,27 @@ def by_step(spans):
 
 
 class Spans(unittest.TestCase):
-
     def record(self):
         """The spans of the worker and of all shards after a job of STEPS steps."""
-        with tempfile.TemporaryDirectory() as directory, \
-                Cluster(shards=2, workers=1, worker_flags=["--lanes", "2"]) as cluster:
+        with tempfile.TemporaryDirectory() as directory, Cluster(
+            shards=2, workers=1, worker_flags=["--lanes", "2"]
+        ) as cluster:
             images, labels = write_idx(directory, samples=1024, size=28)
-            cluster.submit(job_file(
-                "traced", {"builtin": "mlp", "hidden": [2048, 2048]}, {"train": {"idx": {"images": images, "labels": labels}}},
-                optimizer={"adamw": {"learningRate": 0.001}}, batch={"global": 32, "microBatches": 2},
-                stop={"epochs": 100, "steps": STEPS}))
+            cluster.submit(
+                job_file(
+                    "traced",
+                    {"builtin": "mlp", "hidden": [2048, 2048]},
+                    {"train": {"idx": {"images": images, "labels": labels}}},
+                    optimizer={"adamw": {"learningRate": 0.001}},
+                    batch={"global": 32, "microBatches": 2},
+                    stop={"epochs": 100, "steps": STEPS},
+                )
+            )
             self.assertEqual(cluster.wait("traced", 240), 0, cluster.describe("traced"))
-            worker, = (spans_of(daemon["address"]) for daemon in cluster.get("workers"))
-            shards = [span for daemon in cluster.get("shards") for span in spans_of(daemon["address"])]
+            (worker,) = (spans_of(daemon["address"]) for daemon in cluster.get("workers"))
+            shards = [
+                span for daemon in cluster.get("shards") for span in spans_of(daemon["address"])
+            ]
             return worker, shards
 
     def test_overlap(self):
@@ -73,12 +83,19 @@ class Spans(unittest.TestCase):
             first_forward = min(span["begin_us"] for span in step["forward"])
             early_push.append(backward_end - first_push)
             early_forward.append(last_pull - first_forward)
-        for what, leads in (("push before backward's end", early_push), ("forward before the last pull", early_forward)):
-            print(f"first {what}, us: median {statistics.median(leads):.0f}, "
-                  f"least {min(leads)}, most {max(leads)}, in {sum(lead > 0 for lead in leads)} of {len(leads)} steps")
-        print(f"figure: first push {statistics.median(early_push):.0f} us before backward's end, first forward "
-              f"{statistics.median(early_forward):.0f} us before the last pull (medians of {len(early_push)} steps)",
-              flush=True)
+        for what, leads in (
+            ("push before backward's end", early_push),
+            ("forward before the last pull", early_forward),
+        ):
+            print(
+                f"first {what}, us: median {statistics.median(leads):.0f}, "
+                f"least {min(leads)}, most {max(leads)}, in {sum(lead > 0 for lead in leads)} of {len(leads)} steps"
+            )
+        print(
+            f"figure: first push {statistics.median(early_push):.0f} us before backward's end, first forward "
+            f"{statistics.median(early_forward):.0f} us before the last pull (medians of {len(early_push)} steps)",
+            flush=True,
+        )
         worth = statistics.median if FULL else max
         self.assertGreater(worth(early_push), 0)
         self.assertGreater(worth(early_forward), 0)
@@ -95,7 +112,7 @@ class Spans(unittest.TestCase):
         self.assertEqual(len(pushes), STEPS * len(slices))
         self.assertEqual(len({span["flow"] for span in pushes} - {0}), len(pushes))
         for push in pushes:
-            apply, = applies.pop(push["flow"])
+            (apply,) = applies.pop(push["flow"])
             self.assertEqual((apply["slice"], apply["clock"]), (push["slice"], push["clock"]))
             # One machine, one monotonic clock; the ack follows the apply's order, not its end.
             self.assertGreaterEqual(apply["begin_us"], push["begin_us"])

@@ -38,7 +38,6 @@ class Throttle(threading.Thread):
 
 
 class Staleness(unittest.TestCase):
-
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -46,8 +45,14 @@ class Staleness(unittest.TestCase):
         self.data = {"train": {"idx": {"images": images, "labels": labels}}}
 
     def job(self, name, epochs, model=None):
-        return job_file(name, model or MLP, self.data, consistency={"ssp": {"staleness": 2}},
-                        workers={"min": 1, "max": 3}, stop={"epochs": epochs})
+        return job_file(
+            name,
+            model or MLP,
+            self.data,
+            consistency={"ssp": {"staleness": 2}},
+            workers={"min": 1, "max": 3},
+            stop={"epochs": epochs},
+        )
 
     def test_the_lag_never_exceeds_the_bound_with_a_straggler(self):
         with Cluster(shards=2, workers=3) as cluster:
@@ -62,23 +67,34 @@ class Staleness(unittest.TestCase):
             histogram = [int(n) for n in status.get("lagHistogram", [])]
             print(f"figure: greatest lag {status['stalenessMax']}, pulls by lag {histogram}")
             self.assertLessEqual(int(status["stalenessMax"]), 2)
-            self.assertGreater(sum(histogram[1:]), 0, "nobody was ever ahead: the straggler was not one")
+            self.assertGreater(
+                sum(histogram[1:]), 0, "nobody was ever ahead: the straggler was not one"
+            )
 
     def stop_and_continue(self, cluster, seconds):
         """Stops worker-1 until it was taken off the roster and others went on; then until it rejoined."""
+
         def incarnation(state):
-            return [int(w["incarnation"]) for w in cluster.get("workers")
-                    if w["name"] == "worker-1" and w["state"] == state]
+            return [
+                int(w["incarnation"])
+                for w in cluster.get("workers")
+                if w["name"] == "worker-1" and w["state"] == state
+            ]
+
         before = max(wait_until(lambda: incarnation("training"), 30, "worker-1 to train"))
         began = time.monotonic()
         cluster.kill("worker-1", signal.SIGSTOP)
         wait_until(lambda: incarnation("lost"), 30, "worker-1 to be taken off")
         step = int(cluster.describe("stopped")["step"])
         cluster.wait_progress("stopped", step=step + 50)
-        wait_until(lambda: time.monotonic() - began >= seconds, seconds + 30, "time to pass", interval=0.5)
+        wait_until(
+            lambda: time.monotonic() - began >= seconds, seconds + 30, "time to pass", interval=0.5
+        )
         stopped = time.monotonic() - began
         cluster.kill("worker-1", signal.SIGCONT)
-        wait_until(lambda: max(incarnation("training"), default=0) > before, 30, "worker-1 to rejoin")
+        wait_until(
+            lambda: max(incarnation("training"), default=0) > before, 30, "worker-1 to rejoin"
+        )
         step = int(cluster.describe("stopped")["step"])
         cluster.wait_progress("stopped", step=step + 50)
         return stopped
@@ -88,19 +104,24 @@ class Staleness(unittest.TestCase):
             # Large slices and little computing, so that it is likely to be stopped with pushes under way. What
             # it has to say when it goes on races with the coordinator's word that it was taken off; where
             # that was quicker, there was nothing to refuse, and the worker is stopped again.
-            cluster.submit(self.job("stopped", epochs=100000,
-                                    model={"builtin": "mlp", "hidden": [1024, 1024]}))
+            cluster.submit(
+                self.job("stopped", epochs=100000, model={"builtin": "mlp", "hidden": [1024, 1024]})
+            )
             cluster.wait_progress("stopped", step=20)
             longest, refused, tries = 0, False, 0
             while not refused and tries < 10:
-                longest = max(longest, self.stop_and_continue(cluster, 60 if FULL and tries == 0 else 0))
+                longest = max(
+                    longest, self.stop_and_continue(cluster, 60 if FULL and tries == 0 else 0)
+                )
                 tries += 1
                 log = (cluster.directory / "worker-1.log").read_text()
                 refused = re.search("answers: error .*not in roster", log) is not None
             self.assertTrue(refused, "no stale request was ever refused")
             self.assertLessEqual(int(cluster.describe("stopped")["stalenessMax"]), 2)
-            print(f"figure: stopped for {longest:.0f} s, {tries} stops until a stale request was refused, "
-                  "rejoined each time")
+            print(
+                f"figure: stopped for {longest:.0f} s, {tries} stops until a stale request was refused, "
+                "rejoined each time"
+            )
             self.assertEqual(cluster.cli("cancel", "stopped").returncode, 0)
 
 

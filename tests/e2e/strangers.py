@@ -21,8 +21,13 @@ def listening_ports(pid):
         if match:
             inodes.add(match.group(1))
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    return sorted({int(fields[1].split(":")[1], 16) for fields in map(str.split, lines)
-                   if fields[3] == "0A" and fields[9] in inodes})
+    return sorted(
+        {
+            int(fields[1].split(":")[1], 16)
+            for fields in map(str.split, lines)
+            if fields[3] == "0A" and fields[9] in inodes
+        }
+    )
 
 
 def client_context(folder):
@@ -45,16 +50,30 @@ def _header(name, value):
 
 
 def _http2_frame(kind, flags, stream, payload):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+    return (
+        struct.pack(">I", len(payload))[1:]
+        + bytes([kind, flags])
+        + struct.pack(">I", stream)
+        + payload
+    )
 
 
 def _open_exchange(address, protocol, stream, scheme="https"):
     """The headers of a call of Exchange, by the client "stalled"."""
-    headers = b"".join(_header(*pair) for pair in (
-        (":method", "POST"), (":scheme", scheme), (":path", "/starling.ParameterServer/Exchange"),
-        (":authority", f"{address[0]}:{address[1]}"), ("te", "trailers"),
-        ("content-type", "application/grpc"), ("starling-identity", "client:stalled"),
-        ("starling-version", "0"), ("starling-protocol", str(protocol))))
+    headers = b"".join(
+        _header(*pair)
+        for pair in (
+            (":method", "POST"),
+            (":scheme", scheme),
+            (":path", "/starling.ParameterServer/Exchange"),
+            (":authority", f"{address[0]}:{address[1]}"),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+            ("starling-identity", "client:stalled"),
+            ("starling-version", "0"),
+            ("starling-protocol", str(protocol)),
+        )
+    )
     return _http2_frame(1, 4, stream, headers)
 
 
@@ -84,9 +103,13 @@ def _reader_pull(job_uid, piece, partition, view):
 def stalled_reader(address, protocol, job_uid, piece=0, partition=0, view=1):
     """A client of a cluster without TLS that asks for a slice and reads nothing: returns its connection."""
     connection = connect(address)
-    connection.sendall(_HTTP2_BEGINNING + _open_exchange(address, protocol, 1, "http") +
-                       _http2_frame(0, 0, 1, b"\x00\x00\x00\x00\xc0" +
-                                    _reader_pull(job_uid, piece, partition, view)))
+    connection.sendall(
+        _HTTP2_BEGINNING
+        + _open_exchange(address, protocol, 1, "http")
+        + _http2_frame(
+            0, 0, 1, b"\x00\x00\x00\x00\xc0" + _reader_pull(job_uid, piece, partition, view)
+        )
+    )
     return connection
 
 
@@ -156,7 +179,7 @@ class Junk:
                 address = self.addresses[tried % len(self.addresses)]
                 with socket.create_connection(address, timeout=10) as one:
                     start = tried * 7919 % (len(noise) - 256)
-                    one.sendall(noise[start:start + 256])
+                    one.sendall(noise[start : start + 256])
             except OSError:
                 self.failed += 1
             else:

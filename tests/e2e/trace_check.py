@@ -26,14 +26,21 @@ class Trace:
         self.events = document["traceEvents"]
         self.about = document.get("otherData", {})
         self.spans = [event for event in self.events if event["ph"] == "X"]
-        self.names = {(event["name"], event["pid"], event["tid"]): event["args"].get("name")
-                      for event in self.events if event["ph"] == "M"}
+        self.names = {
+            (event["name"], event["pid"], event["tid"]): event["args"].get("name")
+            for event in self.events
+            if event["ph"] == "M"
+        }
 
     def process(self, event):
         return self.names.get(("process_name", event["pid"], 0), "")
 
     def of(self, category, role):
-        return [span for span in self.spans if span["cat"] == category and self.process(span).startswith(role)]
+        return [
+            span
+            for span in self.spans
+            if span["cat"] == category and self.process(span).startswith(role)
+        ]
 
     @property
     def pushes(self):
@@ -46,17 +53,27 @@ class Trace:
 
 def check_form(trace):
     """What is not as the format has it."""
-    needs = {"X": ("name", "cat", "ts", "dur", "pid", "tid"), "M": ("name", "pid", "args"),
-             "s": ("name", "cat", "id", "ts", "pid", "tid"), "f": ("name", "cat", "id", "ts", "pid", "tid", "bp")}
+    needs = {
+        "X": ("name", "cat", "ts", "dur", "pid", "tid"),
+        "M": ("name", "pid", "args"),
+        "s": ("name", "cat", "id", "ts", "pid", "tid"),
+        "f": ("name", "cat", "id", "ts", "pid", "tid", "bp"),
+    }
     faults = []
     for event in trace.events:
         if event["ph"] not in needs:
             faults.append(f"an event of phase {event['ph']}")
             continue
-        faults += [f"an event of phase {event['ph']} without {field}: {event}"
-                   for field in needs[event["ph"]] if field not in event]
-        faults += [f"{field} of {event['name']} is {event[field]}" for field in ("ts", "dur")
-                   if field in event and not (isinstance(event[field], int) and event[field] >= 0)]
+        faults += [
+            f"an event of phase {event['ph']} without {field}: {event}"
+            for field in needs[event["ph"]]
+            if field not in event
+        ]
+        faults += [
+            f"{field} of {event['name']} is {event[field]}"
+            for field in ("ts", "dur")
+            if field in event and not (isinstance(event[field], int) and event[field] >= 0)
+        ]
     for pid, tid in {(span["pid"], span["tid"]) for span in trace.spans}:
         for what, thread in (("process_name", 0), ("thread_name", tid)):
             if not trace.names.get((what, pid, thread)):
@@ -78,7 +95,9 @@ def check_nesting(trace):
                 open_ends.pop()
             end = span["ts"] + span["dur"]
             if open_ends and end > open_ends[-1]:
-                faults.append(f"{span['name']} at {span['ts']} on {thread} ends behind the span that it began in")
+                faults.append(
+                    f"{span['name']} at {span['ts']} on {thread} ends behind the span that it began in"
+                )
                 continue
             open_ends.append(end)
     return faults
@@ -143,7 +162,9 @@ def main():
     trace = Trace(document)
     for fault in faults[:50]:
         print(fault)
-    print(f"{len(trace.spans)} spans, {len(trace.pushes)} pushes, {len(trace.applies)} applies, {len(faults)} faults")
+    print(
+        f"{len(trace.spans)} spans, {len(trace.pushes)} pushes, {len(trace.applies)} applies, {len(faults)} faults"
+    )
     return 1 if faults else 0
 
 

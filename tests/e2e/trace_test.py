@@ -23,13 +23,19 @@ LIMIT_MICROS = 1000
 
 
 class TraceTest(unittest.TestCase):
-
     def record(self, cluster, folder):
         """The trace of STEPS steps of a job that runs until it is cancelled."""
         images, labels = write_idx(folder, samples=1024, size=28)
-        cluster.submit(job_file(
-            "traced", {"builtin": "mlp", "hidden": [1024, 1024]}, {"train": {"idx": {"images": images, "labels": labels}}},
-            batch={"global": 128, "microBatches": 2}, workers={"min": 2, "max": 2}, stop={"epochs": 100000}))
+        cluster.submit(
+            job_file(
+                "traced",
+                {"builtin": "mlp", "hidden": [1024, 1024]},
+                {"train": {"idx": {"images": images, "labels": labels}}},
+                batch={"global": 128, "microBatches": 2},
+                workers={"min": 2, "max": 2},
+                stop={"epochs": 100000},
+            )
+        )
         cluster.wait_progress("traced", step=5, timeout=240)
         file = Path(folder) / "trace.json"
         result = cluster.cli("trace", "traced", "--steps", str(STEPS), "-o", str(file), timeout=300)
@@ -39,9 +45,12 @@ class TraceTest(unittest.TestCase):
         return json.loads(file.read_text())
 
     def test_one_clock(self):
-        flags = {name: ["--inject-clock-offset", f"{seconds}s"] for name, seconds in OFFSETS.items()}
-        with tempfile.TemporaryDirectory() as folder, \
-                Cluster(shards=2, workers=2, worker_flags=["--lanes", "1"], flags_of=flags) as cluster:
+        flags = {
+            name: ["--inject-clock-offset", f"{seconds}s"] for name, seconds in OFFSETS.items()
+        }
+        with tempfile.TemporaryDirectory() as folder, Cluster(
+            shards=2, workers=2, worker_flags=["--lanes", "1"], flags_of=flags
+        ) as cluster:
             document = self.record(cluster, folder)
             self.assertEqual(cluster.cli("cancel", "traced").returncode, 0)
             ended = cluster.cli("trace", "traced", "-o", str(Path(folder) / "late.json"))
@@ -62,13 +71,17 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(faults, [])
         trace = Trace(document)
         categories = {span["cat"] for span in trace.spans}
-        self.assertGreaterEqual(categories, {"forward", "backward", "push", "pull", "apply", "wait"})
+        self.assertGreaterEqual(
+            categories, {"forward", "backward", "push", "pull", "apply", "wait"}
+        )
         clocks = {push["args"]["clock"] for push in trace.pushes}
         # Reports say how far the job is, ten times a second: the edges are off by the steps of that time.
         self.assertGreaterEqual(len(clocks), STEPS // 2)
-        print(f"figure: {len(trace.pushes)} pushes with their applies in {len(clocks)} steps, {len(faults)} faults; "
-              f"clocks that are {min(OFFSETS.values())} to {max(OFFSETS.values())} s off are put right within "
-              f"{worst / 1000:.3f} ms")
+        print(
+            f"figure: {len(trace.pushes)} pushes with their applies in {len(clocks)} steps, {len(faults)} faults; "
+            f"clocks that are {min(OFFSETS.values())} to {max(OFFSETS.values())} s off are put right within "
+            f"{worst / 1000:.3f} ms"
+        )
         if FULL:
             self.assertLessEqual(worst, LIMIT_MICROS)
 

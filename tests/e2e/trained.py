@@ -22,8 +22,10 @@ class Result:
 
     def __str__(self):
         accuracy = "" if self.accuracy != self.accuracy else f"test accuracy {self.accuracy:.4f}, "
-        return (f"{self.name}: {accuracy}test loss {self.test_loss:.4f}, train loss {self.train_loss:.4f}, "
-                f"{self.seconds:.0f} s")
+        return (
+            f"{self.name}: {accuracy}test loss {self.test_loss:.4f}, train loss {self.train_loss:.4f}, "
+            f"{self.seconds:.0f} s"
+        )
 
 
 def submit(cluster, example, name, settings):
@@ -48,8 +50,14 @@ def finish(cluster, name, began, timeout=3600):
     nan = float("nan")
     last = evaluated[-1] if evaluated else {}
     printed = re.search(r"^test_accuracy=(\S+)$", result.stdout, re.M)
-    return Result(name, float(printed.group(1)) if printed else nan, last.get("testLoss", nan),
-                  epochs[-1]["trainLoss"] if epochs else nan, seconds, status)
+    return Result(
+        name,
+        float(printed.group(1)) if printed else nan,
+        last.get("testLoss", nan),
+        epochs[-1]["trainLoss"] if epochs else nan,
+        seconds,
+        status,
+    )
 
 
 def train(cluster, example, name, settings, timeout=3600):

@@ -23,13 +23,24 @@ JOBS = {
 def submit(cluster, name, data, epochs):
     model, optimizer, seed = JOBS[name]
     source = {"idx": {"images": data[0], "labels": data[1]}}
-    cluster.submit(job_file(name, model, {"train": source}, optimizer=optimizer, seed=seed,
-                            batch={"global": 64, "microBatches": 8}, stop={"epochs": epochs}))
+    cluster.submit(
+        job_file(
+            name,
+            model,
+            {"train": source},
+            optimizer=optimizer,
+            seed=seed,
+            batch={"global": 64, "microBatches": 8},
+            stop={"epochs": epochs},
+        )
+    )
 
 
 def both_running(cluster):
     states = {job["name"]: job for job in cluster.get("jobs")}
-    return all(states[name]["state"] == "RUNNING" and int(states[name]["step"]) > 0 for name in JOBS)
+    return all(
+        states[name]["state"] == "RUNNING" and int(states[name]["step"]) > 0 for name in JOBS
+    )
 
 
 def solo(name, data, epochs):
@@ -46,7 +57,9 @@ def together(data, epochs):
         for name in JOBS:
             submit(cluster, name, data, epochs)
         overlapped = False
-        while not overlapped and any(job["state"] in ("PENDING", "RUNNING") for job in cluster.get("jobs")):
+        while not overlapped and any(
+            job["state"] in ("PENDING", "RUNNING") for job in cluster.get("jobs")
+        ):
             overlapped = both_running(cluster)
         for name in JOBS:
             if cluster.wait(name) != 0:
@@ -65,7 +78,9 @@ def main():
     for name in JOBS:
         print(f"{name}: alone {alone[name]}, with the other {joint[name]}")
     equal = sum(alone[name] == joint[name] for name in JOBS)
-    print(f"figure: {equal} of {len(JOBS)} SHA-256 equal those of solo runs, {'at' if overlapped else 'not at'} one time")
+    print(
+        f"figure: {equal} of {len(JOBS)} SHA-256 equal those of solo runs, {'at' if overlapped else 'not at'} one time"
+    )
     return 0 if equal == len(JOBS) and overlapped else 1
 
 

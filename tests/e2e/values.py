@@ -31,10 +31,14 @@ from tests.e2e.bsp_matrix_test import write_idx
 from tests.e2e.cluster import Cluster, floats, job_file, read_safetensors, wait_until
 
 SHARDS, WORKERS = 2, 2
-POLICIES = {"bsp": {"bsp": {}}, "ssp:1": {"ssp": {"staleness": 1}}, "ssp:3": {"ssp": {"staleness": 3}},
-            "async": {"async": {}}}
+POLICIES = {
+    "bsp": {"bsp": {}},
+    "ssp:1": {"ssp": {"staleness": 1}},
+    "ssp:3": {"ssp": {"staleness": 3}},
+    "async": {"async": {}},
+}
 SAMPLES, BATCH = 300_000, 6_000  # of the counter: two slices, 50 steps to an epoch
-IMAGES, IMAGE_BATCH = 1600, 32   # 50 steps to an epoch
+IMAGES, IMAGE_BATCH = 1600, 32  # 50 steps to an epoch
 
 
 class Wrong(Exception):
@@ -43,8 +47,8 @@ class Wrong(Exception):
 
 def metadata(path):
     data = path.read_bytes()
-    size, = struct.unpack_from("<Q", data)
-    return json.loads(data[8:8 + size])["__metadata__"]
+    (size,) = struct.unpack_from("<Q", data)
+    return json.loads(data[8 : 8 + size])["__metadata__"]
 
 
 class Walk:
@@ -56,9 +60,9 @@ class Walk:
         self.random = random.Random(seed)
         images, labels = write_idx(str(folder), samples=IMAGES)
         self.images = {"train": {"idx": {"images": images, "labels": labels}}}
-        self.files = {}       # job -> sha256 of its file
+        self.files = {}  # job -> sha256 of its file
         self.references = {}  # steps -> sha256 of the parameters of an undisturbed BSP job
-        self.counts = {}      # what happened -> how often
+        self.counts = {}  # what happened -> how often
 
     def count(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -81,25 +85,39 @@ class Walk:
 
     def output(self, job):
         """The file of spec.output, when it is there."""
+
         def done():
             output = self.cluster.describe(job).get("output", {})
             if output.get("state") == "FAILED":
                 raise Wrong(f"{job}: output: {output['error']}")
             return output if output.get("state") == "WRITTEN" else None
+
         return Path(wait_until(done, 60, f"{job}'s output")["path"])
 
     # ---- Jobs -------------------------------------------------------------------------------
 
     def job(self, name, policy, counter, epochs):
         if counter:
-            job = job_file(name, {"builtin": "counter"}, {"train": {"counter": {"samples": SAMPLES}}},
-                           batch={"global": BATCH, "microBatches": 4}, consistency=POLICIES[policy],
-                           optimizer={"sgd": {"learningRate": 1}}, stop={"epochs": epochs},
-                           workers={"min": 1, "max": WORKERS})
+            job = job_file(
+                name,
+                {"builtin": "counter"},
+                {"train": {"counter": {"samples": SAMPLES}}},
+                batch={"global": BATCH, "microBatches": 4},
+                consistency=POLICIES[policy],
+                optimizer={"sgd": {"learningRate": 1}},
+                stop={"epochs": epochs},
+                workers={"min": 1, "max": WORKERS},
+            )
         else:
-            job = job_file(name, {"builtin": "mlp", "hidden": [32, 32]}, self.images,
-                           batch={"global": IMAGE_BATCH, "microBatches": 4}, consistency=POLICIES[policy],
-                           stop={"epochs": epochs}, workers={"min": 1, "max": WORKERS})
+            job = job_file(
+                name,
+                {"builtin": "mlp", "hidden": [32, 32]},
+                self.images,
+                batch={"global": IMAGE_BATCH, "microBatches": 4},
+                consistency=POLICIES[policy],
+                stop={"epochs": epochs},
+                workers={"min": 1, "max": WORKERS},
+            )
         return job
 
     def reference(self, steps):
@@ -120,17 +138,24 @@ class Walk:
         least, greatest = min(rows), max(rows)
         if status["state"] == "SUCCEEDED":
             if not least == greatest == int(status["epochs"]):
-                raise Wrong(f"{job}: rows from {least} to {greatest} after {status['epochs']} epochs")
+                raise Wrong(
+                    f"{job}: rows from {least} to {greatest} after {status['epochs']} epochs"
+                )
         elif least < epochs or greatest > epochs + 1:
             raise Wrong(f"{job}: rows from {least} to {greatest} in epoch {epochs}")
         if status["policy"] == "bsp":
             steps = int(metadata(path)["step"])
             if sum(rows) != steps * BATCH:
-                raise Wrong(f"{job}: {sum(rows)} samples counted at version {steps} of {BATCH} each")
+                raise Wrong(
+                    f"{job}: {sum(rows)} samples counted at version {steps} of {BATCH} each"
+                )
 
     def judge_bits(self, job, status, path):
         steps = int(metadata(path)["step"])
-        if status["state"] == "SUCCEEDED" and steps != int(status["epochs"]) * IMAGES // IMAGE_BATCH:
+        if (
+            status["state"] == "SUCCEEDED"
+            and steps != int(status["epochs"]) * IMAGES // IMAGE_BATCH
+        ):
             raise Wrong(f"{job}: the values of step {steps} after {status['epochs']} epochs")
         if steps == 0:
             return self.count("ended before a step")
@@ -142,12 +167,20 @@ class Walk:
 
     def disturb(self, job, may_set):
         """One event in the life of a job."""
-        weights = {"set": 40 if may_set else 0, "cancel": 12, "drain": 6, "kill worker": 6, "kill coordinator": 8,
-                   "wait": 28}
+        weights = {
+            "set": 40 if may_set else 0,
+            "cancel": 12,
+            "drain": 6,
+            "kill worker": 6,
+            "kill coordinator": 8,
+            "wait": 28,
+        }
         kind = self.random.choices(list(weights), weights=list(weights.values()))[0]
         self.count(kind)
         if kind == "set":
-            result = self.cluster.cli("set", job, f"consistency={self.random.choice(list(POLICIES))}")
+            result = self.cluster.cli(
+                "set", job, f"consistency={self.random.choice(list(POLICIES))}"
+            )
             if result.returncode != 0 and "is over" not in result.stderr:
                 raise Wrong(f"{job}: set: {result.stderr}")
         elif kind == "cancel":
@@ -217,8 +250,13 @@ class Walk:
     def lose_a_shard(self):
         """Every job has a part there, or is on the other shard alone and can still be had."""
         self.cluster.kill("shard-1")
-        wait_until(lambda: any(s["name"] == "shard-1" and s["state"] == "lost" for s in self.cluster.get("shards")),
-                   60, "shard-1 to be lost")
+        wait_until(
+            lambda: any(
+                s["name"] == "shard-1" and s["state"] == "lost" for s in self.cluster.get("shards")
+            ),
+            60,
+            "shard-1 to be lost",
+        )
         gone = 0
         for restart in (False, True):
             if restart:
@@ -228,7 +266,9 @@ class Walk:
                     if self.digest(job)[0] != digest:
                         raise AssertionError(f"{job}: other bytes")
                 except Wrong as wrong:
-                    if "are gone: " not in str(wrong) or "lost with shard shard-1 at " not in str(wrong):
+                    if "are gone: " not in str(wrong) or "lost with shard shard-1 at " not in str(
+                        wrong
+                    ):
                         raise
                     gone += 1
         if gone == 0:
@@ -241,8 +281,11 @@ def walk(jobs, seed):
     outputs = Path(folder) / "outputs"
     outputs.mkdir()
     try:
-        with Cluster(shards=SHARDS, workers=WORKERS,
-                     flags_of={"coordinator": ["--output-root", str(outputs)]}) as cluster:
+        with Cluster(
+            shards=SHARDS,
+            workers=WORKERS,
+            flags_of={"coordinator": ["--output-root", str(outputs)]},
+        ) as cluster:
             steps = Walk(cluster, folder, seed)
             for number in range(jobs):
                 steps.run_one(number)
@@ -266,7 +309,9 @@ def main():
         print(f"figure: {wrong}")
         return 1
     happened = ", ".join(f"{counts[what]} {what}" for what in sorted(counts))
-    print(f"figure: {options.jobs} jobs, all values had, exact and the same bytes twice ({happened})")
+    print(
+        f"figure: {options.jobs} jobs, all values had, exact and the same bytes twice ({happened})"
+    )
     return 0
 
 

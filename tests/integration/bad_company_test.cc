@@ -4,8 +4,8 @@
 namespace starling {
 namespace {
 
-// A NaN in the last slice's gradient of step 1: the slices before have sealed it, and the job ends. What a
-// reader gets is step 1's beginning, for all slices.
+// A NaN in the last slice's gradient of step 1: the slices before have sealed it, and the job ends.
+// What a reader gets is step 1's beginning, for all slices.
 TEST_F(ClusterTest, ABspJobThatEndsInAStepIsReadAsItWasBefore) {
   ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::BSP));
   worker_->Enter();
@@ -35,14 +35,16 @@ TEST_F(ClusterTest, AClientMayOnlyRead) {
   worker_->Enter();
   const std::vector<float> before = worker_->PullAll(0);
   const auto reader = [&] {
-    auto client = std::make_unique<HandWorker>(server_->address(), Identity{PeerRole::kClient, "reader"});
+    auto client =
+        std::make_unique<HandWorker>(server_->address(), Identity{PeerRole::kClient, "reader"});
     client->ReadAs(*worker_);
     return client;
   };
   const Slice& slice = worker_->layout().slices[0];
   OutgoingPayload payload;
   // In the name of a member.
-  const FrameHeader push = worker_->PushHeader(slice, 0, 0, std::vector<float>(slice.elements, 1.0f), &payload);
+  const FrameHeader push =
+      worker_->PushHeader(slice, 0, 0, std::vector<float>(slice.elements, 1.0f), &payload);
   EXPECT_EQ(reader()->SendToTheEnd(push, payload).code(), absl::StatusCode::kPermissionDenied);
   FrameHeader close = worker_->Header(FrameType::kClose, slice.partition, 0);
   close.flags = frame_flags::kPark;
@@ -95,7 +97,8 @@ TEST_F(ClusterTest, NoSpecificationEndsADaemon) {
     while (reply.wait_for(std::chrono::seconds(0)) != std::future_status::ready) worker_->Report();
     return reply.get();
   };
-  const auto layers = [](const std::string& op, const std::vector<std::pair<std::string, int64_t>>& attributes) {
+  const auto layers = [](const std::string& op,
+                         const std::vector<std::pair<std::string, int64_t>>& attributes) {
     return [=](JobSpec& spec) {
       spec.mutable_model_source()->Clear();
       ModelSource::Layer& layer = *spec.mutable_model_source()->add_layers();
@@ -124,15 +127,21 @@ TEST_F(ClusterTest, NoSpecificationEndsADaemon) {
       [](JobSpec& spec) { spec.mutable_evaluate()->set_every_epochs(UINT32_MAX); },
       [](JobSpec& spec) { spec.mutable_policy()->set_kind(static_cast<Policy::Kind>(-1)); },
       [](JobSpec& spec) { spec.mutable_optimizer()->Clear(); },
-      [](JobSpec& spec) { spec.mutable_optimizer()->mutable_learning_rate()->mutable_step()->set_every_steps(0); },
+      [](JobSpec& spec) {
+        spec.mutable_optimizer()->mutable_learning_rate()->mutable_step()->set_every_steps(0);
+      },
       [](JobSpec& spec) { spec.add_sample_shape(INT64_MIN); },
-      [](JobSpec& spec) { for (int i = 0; i < 4; ++i) spec.add_sample_shape(INT64_MAX); },
+      [](JobSpec& spec) {
+        for (int i = 0; i < 4; ++i) spec.add_sample_shape(INT64_MAX);
+      },
       [](JobSpec& spec) { AddHidden(spec, INT64_MAX); },
       [](JobSpec& spec) {
         auto& arguments = *spec.mutable_model_source()->mutable_arguments();
         arguments["hidden"].mutable_ints()->set_values(0, -1);
       },
-      [](JobSpec& spec) { for (int i = 0; i < 200'000; ++i) AddHidden(spec, 1); },
+      [](JobSpec& spec) {
+        for (int i = 0; i < 200'000; ++i) AddHidden(spec, 1);
+      },
       [](JobSpec& spec) { spec.mutable_train()->mutable_counter()->set_samples(INT64_MIN); },
       layers("", {}),
       layers("conv2d", {{"out_channels", INT64_MAX}, {"kernel", INT64_MAX}}),

@@ -1,11 +1,12 @@
-// What is pushed is counted once and what is pulled is exactly that; who asks for more than it reads
-// is cut off.
+// What is pushed is counted once and what is pulled is exactly that; who asks for more than it
+// reads is cut off.
 #include "tests/integration/hand_cluster.h"
 
 namespace starling {
 namespace {
 
-class CoordinatorShardTest : public ClusterTest, public testing::WithParamInterface<Policy::Kind> {};
+class CoordinatorShardTest : public ClusterTest,
+                             public testing::WithParamInterface<Policy::Kind> {};
 
 TEST_P(CoordinatorShardTest, WhatIsPushedIsWhatIsPulledAndTheJobEnds) {
   ASSERT_NO_FATAL_FAILURE(BeginJob(GetParam()));
@@ -128,7 +129,8 @@ TEST_P(CoordinatorShardTest, WhoAsksForMoreThanItReadsIsCutOff) {
   }
   const absl::Status status = hoarder->AwaitDown();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  EXPECT_NE(status.message().find("asks for more than it reads"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("asks for more than it reads"), absl::string_view::npos)
+      << status;
   // The others go on.
   ASSERT_NO_FATAL_FAILURE(worker_->Step(0, 0));
 }

@@ -22,8 +22,8 @@ class GlobalClipTest : public ClusterTest {
     for (uint64_t step = 0; step < 12 && !testing::Test::HasFailure(); ++step)
       worker_->Step(step, static_cast<Clock>(step));
     const std::vector<float> after = worker_->PullAll(12);
-    const auto scale = static_cast<float>(
-        0.5 / (std::sqrt(static_cast<double>(before.size())) + 1e-6));
+    const auto scale =
+        static_cast<float>(0.5 / (std::sqrt(static_cast<double>(before.size())) + 1e-6));
     for (size_t i = 0; i < after.size(); ++i) {
       float expected = before[i];
       for (int step = 0; step < 12; ++step) expected = expected - kRate * scale;

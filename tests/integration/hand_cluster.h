@@ -1,5 +1,5 @@
-// The real coordinator and real shards in one process, over real gRPC, and a worker written by hand:
-// it says and asks exactly what a test wants.
+// The real coordinator and real shards in one process, over real gRPC, and a worker written by
+// hand: it says and asks exactly what a test wants.
 #ifndef STARLING_TESTS_INTEGRATION_HAND_CLUSTER_H_
 #define STARLING_TESTS_INTEGRATION_HAND_CLUSTER_H_
 
@@ -217,7 +217,8 @@ class HandWorker {
     return mail_->AwaitDown();
   }
 
-  Mailbox::Letter Ask(const FrameHeader& header, OutgoingPayload payload = {}, int64_t urgency = 0) {
+  Mailbox::Letter Ask(const FrameHeader& header, OutgoingPayload payload = {},
+                      int64_t urgency = 0) {
     EXPECT_TRUE(Send(header, std::move(payload), urgency).ok());
     return mail_->Await(header.request_id);
   }
@@ -234,9 +235,9 @@ class HandWorker {
     header.elements = static_cast<uint32_t>(gradient.size());
     header.payload_bytes = header.elements * sizeof(float);
     auto copy = std::make_shared<std::vector<float>>(gradient);
-    *payload = {absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(copy->data()),
-                                    header.payload_bytes),
-                copy};
+    *payload = {
+        absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(copy->data()), header.payload_bytes),
+        copy};
     header.digest = VerifyPayload(Payload(&payload->bytes, 1)).digest;
     return header;
   }
@@ -297,8 +298,9 @@ class HandWorker {
     for (size_t s = 0; s < layout_.slices.size(); ++s) {
       const Slice& slice = layout_.slices[s];
       OutgoingPayload payload;
-      const FrameHeader push = PushHeader(slice, step, static_cast<Clock>(step),
-                                          std::vector<float>(slice.elements, gradient(s)), &payload);
+      const FrameHeader push =
+          PushHeader(slice, step, static_cast<Clock>(step),
+                     std::vector<float>(slice.elements, gradient(s)), &payload);
       answers.push_back(Ask(push, std::move(payload)).header.answer);
     }
     return answers;

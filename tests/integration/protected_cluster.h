@@ -1,4 +1,5 @@
-// The hand-driven cluster over mutual TLS, and strangers who call it with certificates of every kind.
+// The hand-driven cluster over mutual TLS, and strangers who call it with certificates of every
+// kind.
 #ifndef STARLING_TESTS_INTEGRATION_PROTECTED_CLUSTER_H_
 #define STARLING_TESTS_INTEGRATION_PROTECTED_CLUSTER_H_
 
@@ -51,25 +52,26 @@ inline std::shared_ptr<grpc::Channel> StrangerChannel(const std::string& address
   std::vector<grpc::experimental::IdentityKeyCertPair> own;
   if (certificate != nullptr) own.push_back({certificate->key, certificate->certificate});
   grpc::experimental::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(std::make_shared<grpc::experimental::StaticDataCertificateProvider>(
-      anybody->certificate(), own));
+  options.set_certificate_provider(
+      std::make_shared<grpc::experimental::StaticDataCertificateProvider>(anybody->certificate(),
+                                                                          own));
   options.watch_root_certs();
   if (certificate != nullptr) options.watch_identity_key_cert_pairs();
   options.set_verify_server_certs(false);
   options.set_check_call_host(false);
-  options.set_certificate_verifier(
-      std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
+  options.set_certificate_verifier(std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(address, grpc::experimental::TlsCredentials(options), arguments);
 }
 
-// Calls the method, sends one message, and reads to the end: how the call ended. A method that answers
-// and ends well is kOk. `before` and `after`: metadata beside the identity's.
+// Calls the method, sends one message, and reads to the end: how the call ended. A method that
+// answers and ends well is kOk. `before` and `after`: metadata beside the identity's.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
-inline absl::Status StrangerCalls(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                                  const Identity& identity, const std::string& message,
-                                  const Metadata& before = {}, const Metadata& after = {}) {
+inline absl::Status StrangerCalls(const std::shared_ptr<grpc::Channel>& channel,
+                                  const std::string& method, const Identity& identity,
+                                  const std::string& message, const Metadata& before = {},
+                                  const Metadata& after = {}) {
   grpc::ClientContext context;
   for (const auto& [key, value] : before) context.AddMetadata(key, value);
   AddIdentity(identity, &context);

@@ -1,6 +1,6 @@
-// Every method and every type of frame, against every caller who may not: refused at the handshake and
-// counted, or denied, and nothing has changed. Rows are held to the protobuf descriptors and to the
-// frame types: who adds one adds a row.
+// Every method and every type of frame, against every caller who may not: refused at the handshake
+// and counted, or denied, and nothing has changed. Rows are held to the protobuf descriptors and to
+// the frame types: who adds one adds a row.
 #include <google/protobuf/descriptor.h>
 
 #include "common/transport/access.h"
@@ -66,8 +66,8 @@ const std::map<FrameType, RoleSet>& FrameRows() {
 std::vector<std::string> DeclaredMethods() {
   std::vector<std::string> methods;
   const auto* const pool = google::protobuf::DescriptorPool::generated_pool();
-  for (const char* file : {"proto/coordinator_service.proto", "proto/daemon.proto",
-                           "proto/parameter_server.proto"}) {
+  for (const char* file :
+       {"proto/coordinator_service.proto", "proto/daemon.proto", "proto/parameter_server.proto"}) {
     const auto* const found = pool->FindFileByName(file);
     EXPECT_NE(found, nullptr) << file;
     for (int i = 0; found != nullptr && i < found->service_count(); ++i) {
@@ -86,7 +86,8 @@ TEST(Rows, EveryMethodHasOneAndTheServersTableAgrees) {
   for (const std::string& method : DeclaredMethods()) {
     EXPECT_EQ(MethodRows().count(method), 1u) << "add a row for " << method;
   }
-  for (const auto& [method, callers] : MethodRows()) EXPECT_EQ(CallersOf(method), callers) << method;
+  for (const auto& [method, callers] : MethodRows())
+    EXPECT_EQ(CallersOf(method), callers) << method;
 }
 
 TEST(Rows, EveryFrameTypeHasOneAndTheServersTableAgrees) {
@@ -120,9 +121,10 @@ class Matrix : public ProtectedClusterTest {
     HandshakeRefusal reason;
   };
   std::vector<Stranger> Strangers(PeerRole role) const {
-    return {{"no certificate", std::nullopt, HandshakeRefusal::kNoCertificate},
-            {"wrong authority", foreign_.Issue({kCluster, role}), HandshakeRefusal::kUnknownAuthority},
-            {"expired", authority_.IssueExpired({kCluster, role}), HandshakeRefusal::kExpired}};
+    return {
+        {"no certificate", std::nullopt, HandshakeRefusal::kNoCertificate},
+        {"wrong authority", foreign_.Issue({kCluster, role}), HandshakeRefusal::kUnknownAuthority},
+        {"expired", authority_.IssueExpired({kCluster, role}), HandshakeRefusal::kExpired}};
   }
 
   // A running job after its first step, and what is known of it.
@@ -150,7 +152,8 @@ class Matrix : public ProtectedClusterTest {
     ListWorkersReply workers_reply;
     ListShardsReply shards_reply;
     ListJobsReply jobs_reply;
-    for (grpc::ClientContext* context : {&workers, &shards, &jobs}) AddIdentity({kClient, "me"}, context);
+    for (grpc::ClientContext* context : {&workers, &shards, &jobs})
+      AddIdentity({kClient, "me"}, context);
     EXPECT_TRUE(stub_->ListWorkers(&workers, {}, &workers_reply).ok());
     EXPECT_TRUE(stub_->ListShards(&shards, {}, &shards_reply).ok());
     EXPECT_TRUE(stub_->ListJobs(&jobs, {}, &jobs_reply).ok());
@@ -158,7 +161,8 @@ class Matrix : public ProtectedClusterTest {
       state.daemons.push_back(absl::StrCat(one.name(), " ", one.incarnation(), " ", one.job()));
     }
     for (const ShardStatus& one : shards_reply.shards()) {
-      state.daemons.push_back(absl::StrCat(one.name(), " ", one.incarnation(), " ", one.partitions()));
+      state.daemons.push_back(
+          absl::StrCat(one.name(), " ", one.incarnation(), " ", one.partitions()));
     }
     for (const JobStatus& one : jobs_reply.jobs()) state.daemons.push_back(one.name());
     return state;
@@ -204,7 +208,8 @@ TEST_F(Matrix, MethodsRefuseStrangersAtTheHandshakeAndCountThem) {
       const auto channel = StrangerChannel(
           AddressOf(method), stranger.certificate.has_value() ? &*stranger.certificate : nullptr);
       const absl::Status status = StrangerCalls(channel, method, {role, "stranger"}, kEmpty);
-      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << method << " " << stranger.name << status;
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable)
+          << method << " " << stranger.name << status;
       EXPECT_GT(refusals.handshakes(stranger.reason), counted) << method << " " << stranger.name;
     }
   }
@@ -222,8 +227,8 @@ TEST_F(Matrix, MethodsDenyTheWrongRole) {
       if (!callers.has(role)) {
         const absl::Status status = StrangerCalls(channel, method, {role, "w-0"}, kEmpty);
         EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << who << status;
-        EXPECT_NE(status.message().find(absl::StrCat("by a ", callers.ToString(), "; the caller is a ",
-                                                     PeerRoleName(role))),
+        EXPECT_NE(status.message().find(absl::StrCat("by a ", callers.ToString(),
+                                                     "; the caller is a ", PeerRoleName(role))),
                   absl::string_view::npos)
             << status;
         ++refused;
@@ -249,16 +254,16 @@ TEST_F(Matrix, MethodsDenyTheWrongClusterAndNoOwner) {
       const absl::Status status =
           StrangerCalls(StrangerChannel(AddressOf(method), &other), method, {role, "w-0"}, kEmpty);
       EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << method << status;
-      EXPECT_NE(status.message().find(absl::StrCat("of the cluster prod, got one of starling://test/",
-                                                   PeerRoleName(role))),
+      EXPECT_NE(status.message().find(absl::StrCat(
+                    "of the cluster prod, got one of starling://test/", PeerRoleName(role))),
                 absl::string_view::npos)
           << status;
     }
     for (const std::vector<std::string>& uris : std::vector<std::vector<std::string>>{
              {}, {"starling://prod/client", "starling://prod/worker"}, {"https://prod/worker"}}) {
       const TestCertificate none = authority_.Issue({.uris = uris});
-      const absl::Status status =
-          StrangerCalls(StrangerChannel(AddressOf(method), &none), method, {kWorker, "w-0"}, kEmpty);
+      const absl::Status status = StrangerCalls(StrangerChannel(AddressOf(method), &none), method,
+                                                {kWorker, "w-0"}, kEmpty);
       EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << method << status;
     }
   }
@@ -278,9 +283,11 @@ TEST_F(Matrix, MethodsDenyAnIdentityGivenTwice) {
     for (const PeerRole role : kPeerRoles) {
       const TestCertificate certificate = authority_.Issue({kCluster, role});
       const auto channel = StrangerChannel(AddressOf(method), &certificate);
-      for (const auto& [key, value] :
-           Metadata{{kIdentityKey, "worker:w-0"}, {kIdentityKey, "client:me"}, {kIdentityKey, ""},
-                    {kVersionKey, "0"}, {kProtocolKey, "1"}}) {
+      for (const auto& [key, value] : Metadata{{kIdentityKey, "worker:w-0"},
+                                               {kIdentityKey, "client:me"},
+                                               {kIdentityKey, ""},
+                                               {kVersionKey, "0"},
+                                               {kProtocolKey, "1"}}) {
         const Metadata twice = {{key, value}};
         for (const auto& [before, after] :
              {std::pair(twice, Metadata()), std::pair(Metadata(), twice)}) {
@@ -318,13 +325,14 @@ TEST_F(Matrix, FramesOfStrangersAreRefusedOrDeniedByType) {
       const auto channel = StrangerChannel(
           AddressOf(exchange), stranger.certificate.has_value() ? &*stranger.certificate : nullptr);
       const absl::Status status = StrangerCalls(channel, exchange, {kWorker, "w-0"}, frame);
-      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << name << " " << stranger.name << status;
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable)
+          << name << " " << stranger.name << status;
       EXPECT_GT(RefusalsOf(exchange).handshakes(stranger.reason), counted) << name;
     }
     for (const PeerRole role : kPeerRoles) {
       const TestCertificate other = authority_.Issue({"test", role});
-      const absl::Status cluster =
-          StrangerCalls(StrangerChannel(AddressOf(exchange), &other), exchange, {role, "w-0"}, frame);
+      const absl::Status cluster = StrangerCalls(StrangerChannel(AddressOf(exchange), &other),
+                                                 exchange, {role, "w-0"}, frame);
       EXPECT_EQ(cluster.code(), absl::StatusCode::kPermissionDenied) << name << cluster;
       if (senders.has(role)) continue;
       const TestCertificate certificate = authority_.Issue({kCluster, role});
@@ -338,7 +346,8 @@ TEST_F(Matrix, FramesOfStrangersAreRefusedOrDeniedByType) {
   ExpectNothingChanged();
 }
 
-// The other direction: whoever has a certificate of the cluster, but of another role, is not talked to.
+// The other direction: whoever has a certificate of the cluster, but of another role, is not talked
+// to.
 TEST_F(Matrix, NobodyTalksToAServerOfAnotherRole) {
   for (const PeerRole role : kPeerRoles) {
     auto impostor = StartRpcServer({.listen = "127.0.0.1:0",
@@ -360,8 +369,9 @@ TEST_F(Matrix, NobodyTalksToAServerOfAnotherRole) {
         continue;
       }
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-      EXPECT_NE(status.message().find(absl::StrCat("expected the certificate of a ", PeerRoleName(expected),
-                                                   " there, got one of starling://prod/", PeerRoleName(role))),
+      EXPECT_NE(status.message().find(
+                    absl::StrCat("expected the certificate of a ", PeerRoleName(expected),
+                                 " there, got one of starling://prod/", PeerRoleName(role))),
                 absl::string_view::npos)
           << status;
     }

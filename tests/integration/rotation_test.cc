@@ -16,7 +16,8 @@ class Rotation : public ProtectedClusterTest {
     const absl::Time deadline = absl::Now() + kLong;
     for (const auto& [role, security] : securities_) {
       while (security->valid_until() < absl::Now() + absl::Hours(hours - 1)) {
-        ASSERT_LT(absl::Now(), deadline) << PeerRoleName(role) << " did not take up its certificate";
+        ASSERT_LT(absl::Now(), deadline)
+            << PeerRoleName(role) << " did not take up its certificate";
         absl::SleepFor(absl::Milliseconds(10));
       }
     }
@@ -52,7 +53,8 @@ TEST_F(Rotation, NoPushFails) {
   absl::Status status = absl::UnknownError("not asked yet");
   while (!status.ok()) {
     ASSERT_LT(absl::Now(), deadline) << status;
-    const auto channel = MakeChannel(server_->address(), SecurityOf(PeerRole::kClient), {PeerRole::kCoordinator});
+    const auto channel =
+        MakeChannel(server_->address(), SecurityOf(PeerRole::kClient), {PeerRole::kCoordinator});
     grpc::ClientContext context;
     AddIdentity({PeerRole::kClient, "me"}, &context);
     ListJobsReply reply;
@@ -61,8 +63,10 @@ TEST_F(Rotation, NoPushFails) {
   // And what is old is refused.
   const TestCertificate old = authority_.Issue({kCluster, PeerRole::kClient});
   const auto channel = StrangerChannel(server_->address(), &old);
-  EXPECT_EQ(StrangerCalls(channel, "/starling.CoordinatorService/ListJobs", {PeerRole::kClient, "me"}, "").code(),
-            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(
+      StrangerCalls(channel, "/starling.CoordinatorService/ListJobs", {PeerRole::kClient, "me"}, "")
+          .code(),
+      absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

@@ -44,7 +44,9 @@ def held_out_rows(labels, fraction, seed):
     """Of each class with c rows, the floor(fraction * c + 0.5) with the least hash of (seed, row)."""
 
     def hash_of(row):
-        low, high = philox4x32((row & 0xFFFFFFFF, row >> 32, 0, 0x484F4C44), (seed & 0xFFFFFFFF, seed >> 32))[:2]
+        low, high = philox4x32(
+            (row & 0xFFFFFFFF, row >> 32, 0, 0x484F4C44), (seed & 0xFFFFFFFF, seed >> 32)
+        )[:2]
         return high << 32 | low
 
     out = []
@@ -60,7 +62,9 @@ def part_of_csv(source, labels):
     everything = np.arange(len(labels))
     if part == "PART_ALL":
         return everything
-    held_out = held_out_rows(labels, source.get("holdout_fraction", 0), int(source.get("holdout_seed", 0)))
+    held_out = held_out_rows(
+        labels, source.get("holdout_fraction", 0), int(source.get("holdout_seed", 0))
+    )
     return held_out if part == "PART_HOLDOUT" else np.setdiff1d(everything, held_out)
 
 
@@ -77,6 +81,9 @@ def load(source, normalize, shape, files):
         rows = part_of_csv(source["csv"], labels)
         values, labels = values[rows], labels[rows]
     values = values.reshape((len(labels),) + tuple(shape))
-    mean, std = (np.array(normalize.get(key, default), float) for key, default in (("mean", [0]), ("std", [1])))
+    mean, std = (
+        np.array(normalize.get(key, default), float)
+        for key, default in (("mean", [0]), ("std", [1]))
+    )
     spread = (slice(None),) + (None,) * (len(shape) - 1)  # one value, or one per channel
     return (values - mean[spread]) / std[spread], labels

@@ -13,7 +13,9 @@ DataSource, "normalize": Normalize}: protobuf JSON of proto/model.proto and prot
 import os
 import sys
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: threads that spin slow a busy machine
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # before NumPy: threads that spin slow a busy machine
 
 import datasets
 import network

@@ -18,9 +18,12 @@ import safetensors_file
 LINEAR = {
     "input": {"name": "input", "shape": ["2"]},
     "parameters": [{"name": "w", "shape": ["2", "2"], "kind": "TRAINABLE"}],
-    "nodes": [{"name": "fc", "op": "linear", "inputs": ["input"], "parameters": ["w"]},
-              {"name": "loss", "op": "softmax_cross_entropy", "inputs": ["fc", "labels"]}],
-    "logits": "fc", "classes": "2",
+    "nodes": [
+        {"name": "fc", "op": "linear", "inputs": ["input"], "parameters": ["w"]},
+        {"name": "loss", "op": "softmax_cross_entropy", "inputs": ["fc", "labels"]},
+    ],
+    "logits": "fc",
+    "classes": "2",
 }
 FLAT = {"name": "flat", "op": "flatten", "inputs": ["input"]}
 
@@ -40,7 +43,11 @@ class EvaluateExport(unittest.TestCase):
 
     def export(self, graph, weight, preprocessing):
         path = self.path("export.safetensors")
-        metadata = {"format": "pt", "model": json.dumps(graph), "preprocessing": json.dumps(preprocessing)}
+        metadata = {
+            "format": "pt",
+            "model": json.dumps(graph),
+            "preprocessing": json.dumps(preprocessing),
+        }
         safetensors_file.write(path, metadata, {"w": np.array(weight, np.float32)})
         return path
 
@@ -56,8 +63,11 @@ class EvaluateExport(unittest.TestCase):
         self.assertEqual(self.printed(export, rows), "test_accuracy=0.7500\n")
         self.assertEqual(evaluate_export.accuracy(export, [rows], batch=3), 0.75)
         # Normalisation per column moves the last row to the right side.
-        export = self.export(LINEAR, [[1, 0], [0, 1]],
-                             {"test": {"csv": {}}, "normalize": {"mean": [0, 2], "std": [1, 1]}})
+        export = self.export(
+            LINEAR,
+            [[1, 0], [0, 1]],
+            {"test": {"csv": {}}, "normalize": {"mean": [0, 2], "std": [1, 1]}},
+        )
         self.assertEqual(self.printed(export, rows), "test_accuracy=0.7500\n")
 
     def test_holdout(self):
@@ -81,13 +91,17 @@ class EvaluateExport(unittest.TestCase):
 
     def test_idx(self):
         images = np.array([[[255, 0]], [[0, 255]], [[51, 0]]], np.uint8)
-        images_path = self.path("images.gz", gzip.compress(struct.pack(">4I", 0x803, 3, 1, 2) + images.tobytes()))
+        images_path = self.path(
+            "images.gz", gzip.compress(struct.pack(">4I", 0x803, 3, 1, 2) + images.tobytes())
+        )
         labels_path = self.path("labels", struct.pack(">2I", 0x801, 3) + bytes([0, 1, 1]))
         graph = dict(LINEAR, input={"name": "input", "shape": ["1", "1", "2"]})
         graph["nodes"] = [FLAT, dict(LINEAR["nodes"][0], inputs=["flat"]), LINEAR["nodes"][1]]
         preprocessing = {"test": {"idx": {}}, "normalize": {"mean": [0.5], "std": [0.25]}}
         export = self.export(graph, [[1, 0], [0, 1]], preprocessing)
-        x, _ = datasets.load(preprocessing["test"], preprocessing["normalize"], (1, 1, 2), [images_path, labels_path])
+        x, _ = datasets.load(
+            preprocessing["test"], preprocessing["normalize"], (1, 1, 2), [images_path, labels_path]
+        )
         np.testing.assert_allclose(x[2, 0, 0], [-1.2, -2])
         self.assertEqual(self.printed(export, images_path, labels_path), "test_accuracy=0.6667\n")
         with self.assertRaises(ValueError):
@@ -96,12 +110,21 @@ class EvaluateExport(unittest.TestCase):
 
 class Philox(unittest.TestCase):
     def test_known_answers_of_random123(self):
-        self.assertEqual(datasets.philox4x32((0, 0, 0, 0), (0, 0)), [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8])
-        self.assertEqual(datasets.philox4x32((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0)),
-                         [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1])
+        self.assertEqual(
+            datasets.philox4x32((0, 0, 0, 0), (0, 0)),
+            [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8],
+        )
+        self.assertEqual(
+            datasets.philox4x32(
+                (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0)
+            ),
+            [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
+        )
 
     def test_the_same_rows_as_worker_data(self):  # worker/data/readers_test.cc names the same ones
-        self.assertEqual(list(datasets.held_out_rows(np.zeros(20, int), 0.25, 7)), [0, 1, 9, 12, 14])
+        self.assertEqual(
+            list(datasets.held_out_rows(np.zeros(20, int), 0.25, 7)), [0, 1, 9, 12, 14]
+        )
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ class Operator:
 
     def kinks(self, _bound):
         """Where the input of the last forward lies so close to a kink of this operator that float32 may
-        have been on its other side: flat indices of the output, distance at most bound * rms(input)."""
+        have been on its other side: flat indices of the output, distance at most bound * rms(input).
+        """
         return []
 
     def cross(self, index):
@@ -90,7 +91,9 @@ class Conv2d(Windows):
     def backward(self, dy):
         n, c = self.shape[:2]
         dy = dy.reshape(n, len(self.weight), -1)
-        dweight = np.einsum("nop,nkp->ok", dy, self.columns, optimize=True).reshape(self.weight.shape)
+        dweight = np.einsum("nop,nkp->ok", dy, self.columns, optimize=True).reshape(
+            self.weight.shape
+        )
         dcolumns = self.weight.reshape(len(self.weight), -1).T @ dy
         dx = self.join(dcolumns.reshape(n, c, *self.kernel, self.height, self.width), self.shape)
         return [dx], [dweight, dy.sum((0, 2))]
@@ -188,7 +191,9 @@ class Relu(Operator):
 class Dropout(Operator):
     def forward(self, inputs, parameters, training):
         if training and attribute(self.node, "rate", 0.5) > 0:
-            raise NotImplementedError(f"{self.node['name']}: which elements dropout takes is not recorded; train with rate 0")
+            raise NotImplementedError(
+                f"{self.node['name']}: which elements dropout takes is not recorded; train with rate 0"
+            )
         return inputs[0]
 
     def backward(self, dy):
@@ -280,7 +285,11 @@ class Network:
 
     def kinks(self, bound):
         """Of the last micro-batch: [(node's name, index)]."""
-        return [(node["name"], index) for node, operator in self.nodes for index in operator.kinks(bound)]
+        return [
+            (node["name"], index)
+            for node, operator in self.nodes
+            for index in operator.kinks(bound)
+        ]
 
     def contribution(self, parameters, x, labels, global_batch, crossed=()):
         """One micro-batch: the sum of its losses, and for each parameter the gradient of (1/B) times

@@ -10,19 +10,35 @@ import network
 
 def node(name, op, inputs, parameters=(), **attributes):
     def value(v):
-        return {"i": str(v)} if isinstance(v, int) else {"f": v} if isinstance(v, float) else {"ints": {"values": [str(x) for x in v]}}
+        return (
+            {"i": str(v)}
+            if isinstance(v, int)
+            else {"f": v}
+            if isinstance(v, float)
+            else {"ints": {"values": [str(x) for x in v]}}
+        )
 
-    return {"name": name, "op": op, "inputs": list(inputs), "parameters": list(parameters),
-            "attributes": {key: value(v) for key, v in attributes.items()}}
+    return {
+        "name": name,
+        "op": op,
+        "inputs": list(inputs),
+        "parameters": list(parameters),
+        "attributes": {key: value(v) for key, v in attributes.items()},
+    }
 
 
 def graph(shape, nodes, statistics=(), logits="", loss="softmax_cross_entropy"):
     last = nodes[-1]["name"]
     inputs = [last, "labels"] if loss == "softmax_cross_entropy" else [last]
     names = [p for n in nodes for p in n["parameters"]]
-    return {"input": {"name": "input", "shape": [str(d) for d in shape]},
-            "parameters": [{"name": p, "kind": "STATISTIC" if p in statistics else "TRAINABLE"} for p in names],
-            "nodes": nodes + [node("loss", loss, inputs)], "logits": logits or last}
+    return {
+        "input": {"name": "input", "shape": [str(d) for d in shape]},
+        "parameters": [
+            {"name": p, "kind": "STATISTIC" if p in statistics else "TRAINABLE"} for p in names
+        ],
+        "nodes": nodes + [node("loss", loss, inputs)],
+        "logits": logits or last,
+    }
 
 
 class FiniteDifferences(unittest.TestCase):
@@ -53,26 +69,45 @@ class FiniteDifferences(unittest.TestCase):
                 continue
             for _ in range(3):
                 direction = random.standard_normal(shapes[name])
-                high, low = (both(parameters | {name: parameters[name] + s * step * direction})[0] for s in (1, -1))
+                high, low = (
+                    both(parameters | {name: parameters[name] + s * step * direction})[0]
+                    for s in (1, -1)
+                )
                 slope = (high - low) / (2 * step)
-                self.assertAlmostEqual(slope, (gradients[name] * direction).sum(), delta=2e-7 * max(1, abs(slope)), msg=name)
+                self.assertAlmostEqual(
+                    slope,
+                    (gradients[name] * direction).sum(),
+                    delta=2e-7 * max(1, abs(slope)),
+                    msg=name,
+                )
 
     def test_linear_relu(self):
-        nodes = [node("a", "linear", ["input"], ["aw", "ab"]), node("r", "relu", ["a"]),
-                 node("b", "linear", ["r"], ["bw"])]
+        nodes = [
+            node("a", "linear", ["input"], ["aw", "ab"]),
+            node("r", "relu", ["a"]),
+            node("b", "linear", ["r"], ["bw"]),
+        ]
         self.check(graph([6], nodes), {"aw": (7, 6), "ab": (7,), "bw": (4, 7)})
 
     def test_convolution_with_stride_and_padding(self):
-        nodes = [node("c0", "conv2d", ["input"], ["w0"], kernel=1, out_channels=2),
-                 node("c", "conv2d", ["c0"], ["w", "b"], kernel=[3, 2], stride=[2, 1], padding=[1, 0]),
-                 node("f", "flatten", ["c"]), node("l", "linear", ["f"], ["lw", "lb"])]
-        self.check(graph([3, 6, 5], nodes),
-                   {"w0": (2, 3, 1, 1), "w": (4, 2, 3, 2), "b": (4,), "lw": (4, 48), "lb": (4,)})
+        nodes = [
+            node("c0", "conv2d", ["input"], ["w0"], kernel=1, out_channels=2),
+            node("c", "conv2d", ["c0"], ["w", "b"], kernel=[3, 2], stride=[2, 1], padding=[1, 0]),
+            node("f", "flatten", ["c"]),
+            node("l", "linear", ["f"], ["lw", "lb"]),
+        ]
+        self.check(
+            graph([3, 6, 5], nodes),
+            {"w0": (2, 3, 1, 1), "w": (4, 2, 3, 2), "b": (4,), "lw": (4, 48), "lb": (4,)},
+        )
 
     def pooling(self, op, kernel, outputs, **attributes):
-        nodes = [node("c", "conv2d", ["input"], ["w", "b"], kernel=3, padding=1),
-                 node("p", op, ["c"], kernel=kernel, **attributes),
-                 node("f", "flatten", ["p"]), node("l", "linear", ["f"], ["lw"])]
+        nodes = [
+            node("c", "conv2d", ["input"], ["w", "b"], kernel=3, padding=1),
+            node("p", op, ["c"], kernel=kernel, **attributes),
+            node("f", "flatten", ["p"]),
+            node("l", "linear", ["f"], ["lw"]),
+        ]
         self.check(graph([2, 6, 6], nodes), {"w": (3, 2, 3, 3), "b": (3,), "lw": (4, 3 * outputs)})
 
     def test_max_pooling(self):
@@ -84,19 +119,28 @@ class FiniteDifferences(unittest.TestCase):
         self.pooling("avgpool2d", 3, 9, stride=2, padding=1)
 
     def test_batch_norm_of_channels_and_features(self):
-        nodes = [node("c", "conv2d", ["input"], ["w"], kernel=3),
-                 node("n", "batchnorm", ["c"], ["nw", "nb", "nmean", "nvar"], epsilon=1e-3),
-                 node("r", "relu", ["n"]), node("f", "flatten", ["r"]),
-                 node("l", "linear", ["f"], ["lw", "lb"]),
-                 node("m", "batchnorm", ["l"], ["mw", "mb", "mmean", "mvar"])]
+        nodes = [
+            node("c", "conv2d", ["input"], ["w"], kernel=3),
+            node("n", "batchnorm", ["c"], ["nw", "nb", "nmean", "nvar"], epsilon=1e-3),
+            node("r", "relu", ["n"]),
+            node("f", "flatten", ["r"]),
+            node("l", "linear", ["f"], ["lw", "lb"]),
+            node("m", "batchnorm", ["l"], ["mw", "mb", "mmean", "mvar"]),
+        ]
         shapes = {"w": (3, 2, 3, 3), "lw": (4, 12), "lb": (4,)}
-        shapes |= {f"n{p}": (3,) for p in ("w", "b", "mean", "var")} | {f"m{p}": (4,) for p in ("w", "b", "mean", "var")}
+        shapes |= {f"n{p}": (3,) for p in ("w", "b", "mean", "var")} | {
+            f"m{p}": (4,) for p in ("w", "b", "mean", "var")
+        }
         net_graph = graph([2, 4, 4], nodes, statistics=("nmean", "nvar", "mmean", "mvar"))
         self.check(net_graph, shapes, samples=7)
         self.check(net_graph, shapes, samples=7, micro_batches=2)  # statistics of each micro-batch
 
     def test_a_value_that_the_loss_does_not_depend_on(self):
-        nodes = [node("a", "linear", ["input"], ["w"]), node("r", "relu", ["a"]), node("s", "linear", ["a"], ["v"])]
+        nodes = [
+            node("a", "linear", ["input"], ["w"]),
+            node("r", "relu", ["a"]),
+            node("s", "linear", ["a"], ["v"]),
+        ]
         self.check(graph([3], nodes), {"w": (3, 3), "v": (4, 3)})
 
     def test_a_value_that_is_read_twice(self):
@@ -108,14 +152,20 @@ class FiniteDifferences(unittest.TestCase):
                 return [dy, dy], []
 
         with unittest.mock.patch.dict(network.OPERATORS, add=Add):
-            nodes = [node("a", "linear", ["input"], ["w"]), node("r", "relu", ["a"]), node("s", "add", ["a", "r"])]
+            nodes = [
+                node("a", "linear", ["input"], ["w"]),
+                node("r", "relu", ["a"]),
+                node("s", "add", ["a", "r"]),
+            ]
             self.check(graph([3], nodes), {"w": (4, 3)})
 
     def test_gather_rows_and_negative_sum(self):
         nodes = [node("row", "gather_rows", ["labels"], ["rows"])]
         net = network.Network(graph([1], nodes, loss="negative_sum"))
         labels = np.array([2, 0, 2])
-        loss, gradients = net.contribution({"rows": np.arange(4.0)}, np.zeros((3, 1)), labels, global_batch=1)
+        loss, gradients = net.contribution(
+            {"rows": np.arange(4.0)}, np.zeros((3, 1)), labels, global_batch=1
+        )
         self.assertEqual(loss, -4)
         np.testing.assert_array_equal(gradients["rows"], [-1, 0, -2, 0])
 
@@ -123,7 +173,9 @@ class FiniteDifferences(unittest.TestCase):
 class Examples(unittest.TestCase):
     def forward(self, op, x, parameters=(), training=False, **attributes):
         operator = network.OPERATORS[op](node("n", op, ["input"], **attributes))
-        return operator.forward([np.array(x, float)], [np.array(p, float) for p in parameters], training)
+        return operator.forward(
+            [np.array(x, float)], [np.array(p, float) for p in parameters], training
+        )
 
     def test_convolution_is_correlation(self):
         x = np.arange(9.0).reshape(1, 1, 3, 3)
@@ -141,8 +193,12 @@ class Examples(unittest.TestCase):
     def test_batch_norm_uses_its_statistics_outside_of_training(self):
         x = [[3.0], [5.0]]
         parameters = ([2], [1], [3], [4])
-        np.testing.assert_allclose(self.forward("batchnorm", x, parameters, epsilon=1e-12), [[1], [3]])
-        np.testing.assert_allclose(self.forward("batchnorm", x, parameters, training=True, epsilon=1e-12), [[-1], [3]])
+        np.testing.assert_allclose(
+            self.forward("batchnorm", x, parameters, epsilon=1e-12), [[1], [3]]
+        )
+        np.testing.assert_allclose(
+            self.forward("batchnorm", x, parameters, training=True, epsilon=1e-12), [[-1], [3]]
+        )
 
     def test_statistics_are_biased_and_weighted_by_samples(self):
         nodes = [node("n", "batchnorm", ["input"], ["w", "b", "mean", "var"])]
@@ -160,7 +216,9 @@ class Examples(unittest.TestCase):
 
     def test_an_empty_micro_batch_adds_nothing(self):
         net = network.Network(graph([2], [node("l", "linear", ["input"], ["w"])]))
-        loss, found = net.contribution({"w": np.ones((2, 2))}, np.zeros((0, 2)), np.zeros(0, int), global_batch=4)
+        loss, found = net.contribution(
+            {"w": np.ones((2, 2))}, np.zeros((0, 2)), np.zeros(0, int), global_batch=4
+        )
         self.assertEqual(loss, 0)
         self.assertFalse(found["w"].any())
 
@@ -168,7 +226,9 @@ class Examples(unittest.TestCase):
         np.testing.assert_array_equal(self.forward("relu", [[-0.5, 0, 2]]), [[0, 0, 2]])
 
     def test_the_other_side_of_a_kink(self):
-        net = network.Network(graph((4,), [node("r", "relu", ["input"]), node("w", "linear", ["r"], ["weight"])]))
+        net = network.Network(
+            graph((4,), [node("r", "relu", ["input"]), node("w", "linear", ["r"], ["weight"])])
+        )
         x, weight = np.array([[1e-9, -1e-9, 2.0, -2.0]]), np.ones((1, 4))
         net.contribution({"weight": weight}, x, np.array([0]), 1)
         self.assertEqual(net.kinks(1e-6), [("r", 0), ("r", 1)])
@@ -179,12 +239,18 @@ class Examples(unittest.TestCase):
 
     def test_the_other_maximum(self):
         pool = network.MaxPool2d(node("p", "maxpool2d", ["input"], kernel=2))
-        x = np.array([1, 5, 5 - 1e-7, 2, 3, 3, 1, 0]).reshape(1, 2, 2, 2)  # the two equal ones are no kink
+        x = np.array([1, 5, 5 - 1e-7, 2, 3, 3, 1, 0]).reshape(
+            1, 2, 2, 2
+        )  # the two equal ones are no kink
         pool.forward([x], [], True)
         self.assertEqual(list(pool.kinks(1e-6)), [0])
-        self.assertEqual(pool.backward(np.ones((1, 2, 1, 1)))[0][0].flatten().tolist(), [0, 1, 0, 0, 1, 0, 0, 0])
+        self.assertEqual(
+            pool.backward(np.ones((1, 2, 1, 1)))[0][0].flatten().tolist(), [0, 1, 0, 0, 1, 0, 0, 0]
+        )
         pool.cross(0)
-        self.assertEqual(pool.backward(np.ones((1, 2, 1, 1)))[0][0].flatten().tolist(), [0, 0, 1, 0, 1, 0, 0, 0])
+        self.assertEqual(
+            pool.backward(np.ones((1, 2, 1, 1)))[0][0].flatten().tolist(), [0, 0, 1, 0, 1, 0, 0, 0]
+        )
 
     def test_dropout(self):
         self.assertEqual(self.forward("dropout", [[2.0]], rate=0.5), 2)

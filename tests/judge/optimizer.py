@@ -11,10 +11,14 @@ def learning_rate(schedule, step, steps):
     warmup = int(schedule.get("warmup_steps", 0))
     if "step" in schedule:
         every = schedule["step"]
-        rate = every.get("initial", 0) * every.get("factor", 0) ** (step // int(every["every_steps"]))
+        rate = every.get("initial", 0) * every.get("factor", 0) ** (
+            step // int(every["every_steps"])
+        )
     elif "cosine" in schedule:
         if steps is None:
-            raise ValueError("a cosine schedule: the record's metadata must say `steps`, the length of the job")
+            raise ValueError(
+                "a cosine schedule: the record's metadata must say `steps`, the length of the job"
+            )
         peak, floor = schedule["cosine"].get("peak", 0), schedule["cosine"].get("floor", 0)
         progress = min(1, max(0, step - warmup) / (steps - warmup)) if steps > warmup else 0
         rate = floor + (peak - floor) * (1 + math.cos(math.pi * progress)) / 2
@@ -31,11 +35,16 @@ def clipped(gradients, clip):
     """Each gradient, or all together, scaled down to the norm allowed."""
     most = clip["norm"]
     if clip["scope"] == "PARAMETER":
-        return {name: g * min(1, most / length(g)) if length(g) > 0 else g for name, g in gradients.items()}
+        return {
+            name: g * min(1, most / length(g)) if length(g) > 0 else g
+            for name, g in gradients.items()
+        }
     if clip["scope"] != "GLOBAL":
         raise ValueError(f"clip of scope {clip['scope']}: expected PARAMETER or GLOBAL")
     together = math.sqrt(sum(length(g) ** 2 for g in gradients.values()))
-    return {name: g * min(1, most / together) if together > 0 else g for name, g in gradients.items()}
+    return {
+        name: g * min(1, most / together) if together > 0 else g for name, g in gradients.items()
+    }
 
 
 class Optimizer:
@@ -56,7 +65,11 @@ class Optimizer:
         """The first group that has the parameter; a group without settings of its own if none has."""
         for group in self.spec.get("groups", []):
             globs = group.get("match", [])
-            if any(fnmatch.fnmatchcase(name, glob) for glob in globs) or group.get("vectors") and w.ndim == 1:
+            if (
+                any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+                or group.get("vectors")
+                and w.ndim == 1
+            ):
                 return group
         return {}
 
@@ -85,7 +98,12 @@ class Optimizer:
         if self.kind == "adam":
             return w - rate * direction
         direction = direction + decay * w
-        if self.kind == "lamb" and not group.get("no_trust_ratio") and length(w) > 0 and length(direction) > 0:
+        if (
+            self.kind == "lamb"
+            and not group.get("no_trust_ratio")
+            and length(w) > 0
+            and length(direction) > 0
+        ):
             rate = rate * length(w) / length(direction)
         return w - rate * direction
 

@@ -5,7 +5,9 @@ import re
 
 
 def loads(text):
-    return json.loads(text, object_hook=lambda fields: {snake_case(name): value for name, value in fields.items()})
+    return json.loads(
+        text, object_hook=lambda fields: {snake_case(name): value for name, value in fields.items()}
+    )
 
 
 def snake_case(name):

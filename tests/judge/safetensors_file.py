@@ -31,7 +31,11 @@ def write(path, metadata, tensors):
     header, blobs, end = {"__metadata__": metadata}, [], 0
     for name, array in tensors.items():
         blob = np.ascontiguousarray(array).tobytes()
-        header[name] = {"dtype": names[array.dtype], "shape": list(array.shape), "data_offsets": [end, end + len(blob)]}
+        header[name] = {
+            "dtype": names[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [end, end + len(blob)],
+        }
         blobs.append(blob)
         end += len(blob)
     text = json.dumps(header).encode()

@@ -29,7 +29,9 @@ import json
 import os
 import sys
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: threads that spin slow a busy machine
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # before NumPy: threads that spin slow a busy machine
 
 import numpy as np
 
@@ -79,15 +81,21 @@ def relative(found, expected, floor=0.0):
 class Step:
     def __init__(self, path):
         self.metadata, self.tensors = safetensors_file.read(path)
-        self.parameters = {name[6:]: t for name, t in self.tensors.items() if name.startswith("param/")}
+        self.parameters = {
+            name[6:]: t for name, t in self.tensors.items() if name.startswith("param/")
+        }
 
     def micro_batches(self):
         sizes = json.loads(self.metadata["micro_batch_samples"])
         if sum(sizes) != len(self.tensors["label"]):
-            raise ValueError(f"micro-batches of {sizes} samples, and {len(self.tensors['label'])} labels")
+            raise ValueError(
+                f"micro-batches of {sizes} samples, and {len(self.tensors['label'])} labels"
+            )
         begin = 0
         for size in sizes:
-            yield self.tensors["input"][begin : begin + size], self.tensors["label"][begin : begin + size]
+            yield self.tensors["input"][begin : begin + size], self.tensors["label"][
+                begin : begin + size
+            ]
             begin += size
 
 
@@ -106,10 +114,15 @@ class Judge:
     def judge(self, number, step):
         """Compares loss and gradients; returns the parameters that the update must give."""
         batches = list(step.micro_batches())
-        parts = [self.net.contribution(step.parameters, x, labels, self.global_batch) for x, labels in batches]
+        parts = [
+            self.net.contribution(step.parameters, x, labels, self.global_batch)
+            for x, labels in batches
+        ]
         loss, samples = sum(part[0] for part in parts), sum(len(labels) for _, labels in batches)
         if not 0 < samples <= self.global_batch:
-            raise ValueError(f"step {number} has {samples} samples, and a global batch {self.global_batch}")
+            raise ValueError(
+                f"step {number} has {samples} samples, and a global batch {self.global_batch}"
+            )
         expected = loss / samples
         self.loss.add(abs(float(step.tensors["loss"]) - expected) / abs(expected), f"step {number}")
         gradients = self.settle(step, batches, [part[1] for part in parts])
@@ -119,7 +132,9 @@ class Judge:
         return self.update(number, step.parameters, rescaled)
 
     def gradient_errors(self, step, gradients):
-        everything = np.sqrt(sum(norm(g) ** 2 for n, g in gradients.items() if self.net.kind(n) == "TRAINABLE"))
+        everything = np.sqrt(
+            sum(norm(g) ** 2 for n, g in gradients.items() if self.net.kind(n) == "TRAINABLE")
+        )
         errors = {}
         for name, expected in gradients.items():
             kind = self.net.kind(name)
@@ -146,10 +161,14 @@ class Judge:
             crossed = []
             for kink in self.net.kinks(KINK)[: KINKS_MAX - tried]:
                 tried += 1
-                _, part = self.net.contribution(step.parameters, x, labels, self.global_batch, crossed + [kink])
+                _, part = self.net.contribution(
+                    step.parameters, x, labels, self.global_batch, crossed + [kink]
+                )
                 others = parts[:m] + [part] + parts[m + 1 :]
                 crossed_errors = self.gradient_errors(step, total(others))
-                if sum(e**2 for e in crossed_errors.values()) < sum(e**2 for e in errors.values()):
+                if sum(e**2 for e in crossed_errors.values()) < sum(
+                    e**2 for e in errors.values()
+                ):
                     parts, errors, crossed = others, crossed_errors, crossed + [kink]
             crossed_here += len(crossed)
         self.crossed += crossed_here
@@ -179,7 +198,9 @@ def run(folder):
     paths = sorted(glob.glob(os.path.join(folder, "step-*.safetensors")))
     expected_names = [f"step-{i:06d}.safetensors" for i in range(len(paths))]
     if [os.path.basename(path) for path in paths] != expected_names or len(paths) < 2:
-        raise ValueError(f"{folder}: expected at least two steps, from step-000000.safetensors on without a gap")
+        raise ValueError(
+            f"{folder}: expected at least two steps, from step-000000.safetensors on without a gap"
+        )
     judge, expected = None, None
     for number, path in enumerate(paths):
         step = Step(path)

@@ -30,21 +30,47 @@ GRAPH = {
         {"name": "l.bias", "kind": "TRAINABLE"},
     ],
     "nodes": [
-        {"name": "c", "op": "conv2d", "inputs": ["input"], "parameters": ["c.weight"],
-         "attributes": {"kernel": {"i": "3"}, "out_channels": {"i": "4"}, "bias": {"i": "0"}}},
-        {"name": "n", "op": "batchnorm", "inputs": ["c"], "parameters": ["n.weight", "n.bias", "n.mean", "n.var"]},
+        {
+            "name": "c",
+            "op": "conv2d",
+            "inputs": ["input"],
+            "parameters": ["c.weight"],
+            "attributes": {"kernel": {"i": "3"}, "out_channels": {"i": "4"}, "bias": {"i": "0"}},
+        },
+        {
+            "name": "n",
+            "op": "batchnorm",
+            "inputs": ["c"],
+            "parameters": ["n.weight", "n.bias", "n.mean", "n.var"],
+        },
         {"name": "r", "op": "relu", "inputs": ["n"]},
-        {"name": "p", "op": "maxpool2d", "inputs": ["r"], "attributes": {"kernel": {"ints": {"values": ["2", "2"]}}}},
+        {
+            "name": "p",
+            "op": "maxpool2d",
+            "inputs": ["r"],
+            "attributes": {"kernel": {"ints": {"values": ["2", "2"]}}},
+        },
         {"name": "f", "op": "flatten", "inputs": ["p"]},
         {"name": "l", "op": "linear", "inputs": ["f"], "parameters": ["l.weight", "l.bias"]},
         {"name": "loss", "op": "softmax_cross_entropy", "inputs": ["l", "labels"]},
     ],
-    "logits": "l", "classes": "3",
+    "logits": "l",
+    "classes": "3",
 }
-SHAPES = {"c.weight": (4, 1, 3, 3), "n.weight": (4,), "n.bias": (4,), "n.mean": (4,), "n.var": (4,),
-          "l.weight": (3, 16), "l.bias": (3,)}
-ADAMW = {"adamw": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}, "weight_decay": 0.01,
-         "learning_rate": {"constant": 0.01}}
+SHAPES = {
+    "c.weight": (4, 1, 3, 3),
+    "n.weight": (4,),
+    "n.bias": (4,),
+    "n.mean": (4,),
+    "n.var": (4,),
+    "l.weight": (3, 16),
+    "l.bias": (3,),
+}
+ADAMW = {
+    "adamw": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+    "weight_decay": 0.01,
+    "learning_rate": {"constant": 0.01},
+}
 
 
 def plain_update(kind, w, g, slots, t, rate=0.01):
@@ -63,10 +89,14 @@ def plain_update(kind, w, g, slots, t, rate=0.01):
     slots["m"] = 0.9 * slots.get("m", 0) + 0.1 * g
     slots["v"] = 0.999 * slots.get("v", 0) + 0.001 * g * g
     if kind == "lamb":
-        r = (slots["m"] / (1 - 0.9**t)) / (np.sqrt(slots["v"] / (1 - 0.999**t)) + 1e-8) + 0.01 * w
+        r = (slots["m"] / (1 - 0.9**t)) / (
+            np.sqrt(slots["v"] / (1 - 0.999**t)) + 1e-8
+        ) + 0.01 * w
         return w - rate * np.linalg.norm(w) / np.linalg.norm(r) * r
     w = w * (1 - rate * 0.01)
-    return w - rate * (slots["m"] / (1 - 0.9**t)) / (np.sqrt(slots["v"] / (1 - 0.999**t)) + 1e-8)
+    return w - rate * (slots["m"] / (1 - 0.9**t)) / (
+        np.sqrt(slots["v"] / (1 - 0.999**t)) + 1e-8
+    )
 
 
 def record(folder, spec, kind, steps=6, spoil=None):
@@ -84,7 +114,12 @@ def record(folder, spec, kind, steps=6, spoil=None):
         loss, gradients, begin = 0.0, {name: 0.0 for name in SHAPES}, 0
         for size in sizes:
             part = slice(begin, begin + size)
-            one, g = net.contribution({k: v.astype(float) for k, v in parameters.items()}, x[part].astype(float), labels[part], 16)
+            one, g = net.contribution(
+                {k: v.astype(float) for k, v in parameters.items()},
+                x[part].astype(float),
+                labels[part],
+                16,
+            )
             loss, begin = loss + one, begin + size
             gradients = {name: gradients[name] + g[name] for name in SHAPES}
         tensors = {f"param/{k}": v for k, v in parameters.items()}
@@ -92,9 +127,15 @@ def record(folder, spec, kind, steps=6, spoil=None):
         tensors |= {"input": x, "label": labels, "loss": np.array(loss / n)}
         if spoil is not None:
             spoil(number, tensors)
-        metadata = {"model": json.dumps(GRAPH), "optimizer": json.dumps(spec), "batch": json.dumps({"global": 16, "micro_batches": 4}),
-                    "micro_batch_samples": json.dumps(sizes)}
-        safetensors_file.write(os.path.join(folder, f"step-{number:06d}.safetensors"), metadata, tensors)
+        metadata = {
+            "model": json.dumps(GRAPH),
+            "optimizer": json.dumps(spec),
+            "batch": json.dumps({"global": 16, "micro_batches": 4}),
+            "micro_batch_samples": json.dumps(sizes),
+        }
+        safetensors_file.write(
+            os.path.join(folder, f"step-{number:06d}.safetensors"), metadata, tensors
+        )
         for name, w in parameters.items():
             g = gradients[name] * 16 / n
             if net.kind(name) == "STATISTIC":
@@ -119,8 +160,14 @@ class Trainer(unittest.TestCase):
         nesterov = {"nesterov": {"momentum": 0.9}, "learning_rate": {"constant": 0.01}}
         adagrad = {"adagrad": {"initial_accumulator": 0.5}, "learning_rate": {"constant": 0.01}}
         lamb = {"lamb": ADAMW["adamw"], "weight_decay": 0.01, "learning_rate": {"constant": 0.01}}
-        for spec, kind in ((sgd, "sgd"), (momentum, "momentum"), (nesterov, "nesterov"), (adagrad, "adagrad"),
-                           (ADAMW, "adamw"), (lamb, "lamb")):
+        for spec, kind in (
+            (sgd, "sgd"),
+            (momentum, "momentum"),
+            (nesterov, "nesterov"),
+            (adagrad, "adagrad"),
+            (ADAMW, "adamw"),
+            (lamb, "lamb"),
+        ):
             status, out = self.judge(spec, kind)
             self.assertEqual(status, 0, out)
             self.assertIn("steps=6", out)
@@ -144,7 +191,9 @@ class Trainer(unittest.TestCase):
             self.assertEqual(self.spoiled(f"grad/{name}", 1 + 5e-5)[0], 0)
             status, out = self.spoiled(f"grad/{name}", 1 + 2e-4)
             self.assertEqual(status, 1)
-            self.assertRegex(out, rf"gradient: worst 0.0002 at step 3, {name}, bound 0.0001, 42 compared: MISS")
+            self.assertRegex(
+                out, rf"gradient: worst 0.0002 at step 3, {name}, bound 0.0001, 42 compared: MISS"
+            )
 
     def test_the_other_side_of_a_kink_is_right_too(self):
         def crossed(bound):
@@ -154,13 +203,17 @@ class Trainer(unittest.TestCase):
                 if number != 3:
                     return
                 net = network.Network(GRAPH)
-                parameters = {n[6:]: t.astype(float) for n, t in tensors.items() if n.startswith("param/")}
+                parameters = {
+                    n[6:]: t.astype(float) for n, t in tensors.items() if n.startswith("param/")
+                }
                 batch = parameters, tensors["input"][:4].astype(float), tensors["label"][:4], 16
                 _, right = net.contribution(*batch)
                 others = [net.contribution(*batch, crossed=[kink])[1] for kink in net.kinks(bound)]
                 other = next(o for o in others if abs(o["n.bias"] - right["n.bias"]).max() > 1e-3)
                 for name in SHAPES:
-                    tensors[f"grad/{name}"] = (tensors[f"grad/{name}"] + other[name] - right[name]).astype(np.float32)
+                    tensors[f"grad/{name}"] = (
+                        tensors[f"grad/{name}"] + other[name] - right[name]
+                    ).astype(np.float32)
 
             return spoil
 
@@ -169,7 +222,9 @@ class Trainer(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("kinks on whose other side float32 was: 0, in 0 steps", out)
         self.assertRegex(out, "gradient: worst .* at step 3, .*: MISS")
-        with unittest.mock.patch.object(trainer, "KINK", 0.1), unittest.mock.patch.object(trainer, "NORM_BOUND", 1e-3):
+        with unittest.mock.patch.object(trainer, "KINK", 0.1), unittest.mock.patch.object(
+            trainer, "NORM_BOUND", 1e-3
+        ):
             status, out = self.judge(spoil=crossed(0.1))
         self.assertRegex(out, "kinks on whose other side float32 was: 1, in 1 steps")
         self.assertRegex(out, "gradient: worst .*: ok")
@@ -179,7 +234,10 @@ class Trainer(unittest.TestCase):
             # Step 2 does not lead there, and step 3 does not lead from there to step 4.
             status, out = self.spoiled(f"param/{name}", 1.0003)
             self.assertEqual(status, 1)
-            self.assertRegex(out, rf"updated parameter: worst 0.0003\d* at step [23], {name}, bound 0.0001, 35 compared: MISS")
+            self.assertRegex(
+                out,
+                rf"updated parameter: worst 0.0003\d* at step [23], {name}, bound 0.0001, 35 compared: MISS",
+            )
 
     def test_a_gradient_of_nan_misses(self):
         self.assertEqual(self.spoiled("grad/l.bias", np.nan)[0], 1)
@@ -217,20 +275,44 @@ class Schedules(unittest.TestCase):
             rate(cosine, 0, None)
 
     def test_adam_adds_decay_to_the_gradient(self):
-        adam = optimizer.Optimizer({"adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 0.0}, "weight_decay": 0.5,
-                                    "learning_rate": {"constant": 0.01}})
+        adam = optimizer.Optimizer(
+            {
+                "adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 0.0},
+                "weight_decay": 0.5,
+                "learning_rate": {"constant": 0.01},
+            }
+        )
         found = adam.step({"w": np.array([2.0])}, {"w": np.array([-2.0])}, 0, None)
         np.testing.assert_allclose(found["w"], [2.01])  # g = -2 + 0.5 * 2 = -1: one rate up
-        sgd = optimizer.Optimizer({"sgd": {}, "weight_decay": 0.5, "learning_rate": {"constant": 0.1}})
-        np.testing.assert_allclose(sgd.step({"w": np.array([2.0])}, {"w": np.array([1.0])}, 0, None)["w"], [1.8])
+        sgd = optimizer.Optimizer(
+            {"sgd": {}, "weight_decay": 0.5, "learning_rate": {"constant": 0.1}}
+        )
+        np.testing.assert_allclose(
+            sgd.step({"w": np.array([2.0])}, {"w": np.array([1.0])}, 0, None)["w"], [1.8]
+        )
 
     def test_groups(self):
-        sgd = optimizer.Optimizer({"sgd": {}, "weight_decay": 0.5, "learning_rate": {"constant": 0.1}, "groups": [
-            {"match": ["head.*"], "rate_scale": 10.0}, {"vectors": True, "weight_decay": 0.0}]})
-        w = {"head.bias": np.array([2.0]), "body.bias": np.array([2.0]), "body.weight": np.array([[2.0]])}
+        sgd = optimizer.Optimizer(
+            {
+                "sgd": {},
+                "weight_decay": 0.5,
+                "learning_rate": {"constant": 0.1},
+                "groups": [
+                    {"match": ["head.*"], "rate_scale": 10.0},
+                    {"vectors": True, "weight_decay": 0.0},
+                ],
+            }
+        )
+        w = {
+            "head.bias": np.array([2.0]),
+            "body.bias": np.array([2.0]),
+            "body.weight": np.array([[2.0]]),
+        }
         g = {name: np.ones_like(one) for name, one in w.items()}
         found = sgd.step(w, g, 0, None)
-        self.assertAlmostEqual(found["head.bias"][0], 0)  # the first group: its own rate, the common decay
+        self.assertAlmostEqual(
+            found["head.bias"][0], 0
+        )  # the first group: its own rate, the common decay
         self.assertAlmostEqual(found["body.bias"][0], 1.9)
         self.assertAlmostEqual(found["body.weight"][0, 0], 1.8)
 

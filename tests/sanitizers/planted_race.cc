@@ -1,5 +1,6 @@
-// A data race on purpose, through the project's own Mutex: one thread forgets it. ThreadSanitizer must
-// say so; if it does not, its other verdicts are worth nothing. Built by tools/accept.sh alone.
+// A data race on purpose, through the project's own Mutex: one thread forgets it. ThreadSanitizer
+// must say so; if it does not, its other verdicts are worth nothing. Built by tools/accept.sh
+// alone.
 #include <thread>
 
 #include "common/sync/mutex.h"

@@ -59,8 +59,8 @@ void JobTruth::OnAccepted(PartitionId partition, const FrameHeader& push, RunId 
   CheckPushedScale(push);
 }
 
-// fp16: all that is computed of a BSP step is scaled as the log says that the step is; elsewhere as it
-// said at some time.
+// fp16: all that is computed of a BSP step is scaled as the log says that the step is; elsewhere as
+// it said at some time.
 void JobTruth::CheckPushedScale(const FrameHeader& push) {
   if (workload_->spec.precision() != PRECISION_FP16) return;
   overflowed_[ItemKey(push.key.work, workload_->spec.batch().micro_batches())] |=
@@ -70,24 +70,27 @@ void JobTruth::CheckPushedScale(const FrameHeader& push) {
   const bool right = bsp ? step < scales_.size() && scales_[step] == push.loss_scale_log2
                          : std::count(scales_.begin(), scales_.end(), push.loss_scale_log2) > 0;
   if (right) return;
-  world_->Violate(Promise::kDecision,
-                  absl::StrCat("a gradient of step ", step, " came with the loss scaled by 2^",
-                               static_cast<int>(push.loss_scale_log2), ", which the log does not say"));
+  world_->Violate(
+      Promise::kDecision,
+      absl::StrCat("a gradient of step ", step, " came with the loss scaled by 2^",
+                   static_cast<int>(push.loss_scale_log2), ", which the log does not say"));
 }
 
-// fp16: a step is skipped by all slices or by none, and if any of its gradients overflowed. In SSP and
-// async slices may hold different attempts, each of which was skipped, or was not, as a whole.
+// fp16: a step is skipped by all slices or by none, and if any of its gradients overflowed. In SSP
+// and async slices may hold different attempts, each of which was skipped, or was not, as a whole.
 void JobTruth::CheckSkipped(const LogRecord& record, const FrameHeader& push) {
   if (workload_->spec.precision() != PRECISION_FP16) return;
   const auto key = ItemKey(record.work, workload_->spec.batch().micro_batches());
   bool expected = (push.flags & frame_flags::kSkipped) != 0;
   if (PolicyOf(push.policy).kind == PolicyKind::kBsp) {
     expected = overflowed_[key];
-    if (decided_.try_emplace(key, record.skipped).first->second != record.skipped) expected = !record.skipped;
+    if (decided_.try_emplace(key, record.skipped).first->second != record.skipped)
+      expected = !record.skipped;
   }
   if (record.skipped != expected) {
-    world_->Violate(Promise::kDecision, absl::StrCat("slice ", record.slice.value, " of ", Text(record.work),
-                                                     " was ", record.skipped ? "" : "not ", "skipped"));
+    world_->Violate(Promise::kDecision,
+                    absl::StrCat("slice ", record.slice.value, " of ", Text(record.work), " was ",
+                                 record.skipped ? "" : "not ", "skipped"));
   }
   if (record.skipped) {
     slices_[record.slice.value].skipped.insert(key);
@@ -138,16 +141,18 @@ void JobTruth::OnPolicyOrdered(PartitionId partition, const PolicyAt& policy) {
   newest = policy.number;
   const PolicyAt& first = policies_.try_emplace(policy.number, policy).first->second;
   if (first != policy) {
-    world_->Violate(Promise::kG2, absl::StrCat("policy ", policy.number.value, " takes effect at step ",
-                                               first.step, " and at step ", policy.step));
+    world_->Violate(Promise::kG2,
+                    absl::StrCat("policy ", policy.number.value, " takes effect at step ",
+                                 first.step, " and at step ", policy.step));
   }
   for (const SliceId slice : layout_.partitions[partition.value]) {
     for (const auto& [key, times] : slices_[slice.value].times) {
       const uint64_t step = JobStep({WorkPurpose::kTrain, key.first, key.second, 1});
       if (step < policy.step) continue;
       return world_->Violate(
-          Promise::kG2, absl::StrCat("policy ", policy.number.value, " takes effect at step ", policy.step,
-                                     ", but step ", step, " was counted for slice ", slice.value));
+          Promise::kG2,
+          absl::StrCat("policy ", policy.number.value, " takes effect at step ", policy.step,
+                       ", but step ", step, " was counted for slice ", slice.value));
     }
   }
 }
@@ -188,8 +193,8 @@ void JobTruth::OnSum(SliceId slice, const WorkRange& work, const Values& sum) {
   norms2_[ItemKey(work, workload_->spec.batch().micro_batches())][slice] = norm2;
 }
 
-// All slices of a step are scaled by what its whole gradient says, and nothing is applied before that
-// is known.
+// All slices of a step are scaled by what its whole gradient says, and nothing is applied before
+// that is known.
 void JobTruth::CheckScale(const LogRecord& record) const {
   if (workload_->spec.clip().scope() != Clip::GLOBAL) return;
   if (layout_.slices[record.slice.value].kind != TRAINABLE) return;
@@ -256,8 +261,8 @@ void JobTruth::OnEntered(WorkerId worker, Incarnation incarnation, Clock clock,
   if (!IsMember(incarnation)) return;  // was paused, and does not know yet
   const Clock bound = policy.staleness;
   for (const auto& [other, state] : replicas_) {
-    if (other == incarnation || !state.active || state.policy != number || state.computing - bound <= clock ||
-        !IsMember(other))
+    if (other == incarnation || !state.active || state.policy != number ||
+        state.computing - bound <= clock || !IsMember(other))
       continue;
     world_->Violate(Promise::kG2, absl::StrCat("worker ", worker.value, " joins at clock ", clock,
                                                " while another computes at ", state.computing,
@@ -336,7 +341,8 @@ void JobTruth::OnInstalled(Incarnation incarnation, SliceId slice, Clock clock,
 }
 
 // BSP is s = 0: exactly the updates of the steps before, also right after a switch to it.
-void JobTruth::CheckExact(SliceId slice, Clock clock, const ValueTruth& value, const Values& bytes) {
+void JobTruth::CheckExact(SliceId slice, Clock clock, const ValueTruth& value,
+                          const Values& bytes) {
   if (value.version != static_cast<uint64_t>(clock)) {
     return world_->Violate(Promise::kG2,
                            absl::StrCat("a pull at step ", clock, " got version ", value.version));
@@ -370,8 +376,11 @@ void JobTruth::CheckPolicies(const JobStatus& status) const {
   for (int i = 0; i < status.policies_size(); ++i) {
     const PolicyRecord& record = status.policies(i);
     const bool fits = record.number() == static_cast<uint64_t>(i) &&
-                      (!record.has_step() || record.step() >= step) && record.in_force() <= in_force;
-    if (!fits) world_->Violate(Promise::kG5, absl::StrCat("policies do not ascend: ", record.ShortDebugString()));
+                      (!record.has_step() || record.step() >= step) &&
+                      record.in_force() <= in_force;
+    if (!fits)
+      world_->Violate(Promise::kG5,
+                      absl::StrCat("policies do not ascend: ", record.ShortDebugString()));
     if (record.has_step()) step = record.step();
     in_force = record.in_force();
   }
@@ -439,7 +448,8 @@ void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobStatus& s
   }
   if (why.find("fp16") != std::string::npos) {
     world_->Count("jobs stopped by overflows");
-    const bool named = why.find("step") != std::string::npos && why.find("worker") != std::string::npos;
+    const bool named =
+        why.find("step") != std::string::npos && why.find("worker") != std::string::npos;
     if (!named || scales_.back() != LossScale::kLeastLog2)
       world_->Violate(Promise::kDecision, absl::StrCat("stopped at 2^", scales_.back(), ": ", why));
   }

@@ -109,13 +109,14 @@ class JobTruth {
   std::vector<SliceTruth> slices_;
   std::map<std::pair<uint32_t, uint64_t>, std::map<SliceId, double>> norms2_;  // by item
   std::map<PartitionId, RosterList> rosters_;
-  std::map<PolicyNumber, PolicyAt> policies_;                     // as ordered
-  std::map<PartitionId, PolicyNumber> ordered_;                   // the newest
+  std::map<PolicyNumber, PolicyAt> policies_;    // as ordered
+  std::map<PartitionId, PolicyNumber> ordered_;  // the newest
   std::map<PartitionId, PolicyNumber> followed_;
-  std::map<SliceId, std::pair<uint64_t, Values>> expected_;       // after so many steps
+  std::map<SliceId, std::pair<uint64_t, Values>> expected_;  // after so many steps
   // fp16.
   std::map<std::pair<uint32_t, uint64_t>, bool> overflowed_;  // by item: whether any push of it did
-  std::map<std::pair<uint32_t, uint64_t>, bool> decided_;     // BSP, by item: whether it was skipped
+  // BSP, by item: whether it was skipped.
+  std::map<std::pair<uint32_t, uint64_t>, bool> decided_;
   LossScale loss_scale_;
   std::vector<int> scales_ = {LossScale::kFirstLog2};  // of the loss, after so many outcomes
   std::map<Incarnation, Replica> replicas_;

@@ -173,7 +173,8 @@ void Cluster::PlanSwitches(size_t i) {
     Policy policy;
     policy.set_kind(static_cast<Policy::Kind>(random.Between(1, 3)));
     if (policy.kind() == Policy::SSP) policy.set_staleness(static_cast<uint32_t>(random.Below(4)));
-    world_.After(at, &client_, [this, i, policy, nonce = random.Next()] { SetPolicy(i, policy, nonce); });
+    world_.After(at, &client_,
+                 [this, i, policy, nonce = random.Next()] { SetPolicy(i, policy, nonce); });
   }
 }
 
@@ -196,7 +197,8 @@ void Cluster::SetPolicy(size_t i, const Policy& policy, uint64_t nonce) {
           if (waiting > 1) world_.Count("policies that waited for another");
           return;
         }
-        world_.After(kPollPeriod, &client_, [this, i, policy, nonce] { SetPolicy(i, policy, nonce); });
+        world_.After(kPollPeriod, &client_,
+                     [this, i, policy, nonce] { SetPolicy(i, policy, nonce); });
       });
 }
 
@@ -221,9 +223,10 @@ void Cluster::Poll(size_t i) {
 void Cluster::Finish(size_t i, const JobStatus& status) {
   ClientJob& job = jobs_[i];
   job.over = true;
-  // A job that nobody has served may fail where nobody who is free has memory for it; never one that
-  // somebody has served, since another one had no memory.
-  const bool no_memory = status.state() == FAILED && absl::StrContains(status.reason(), kNoMemory) &&
+  // A job that nobody has served may fail where nobody who is free has memory for it; never one
+  // that somebody has served, since another one had no memory.
+  const bool no_memory = status.state() == FAILED &&
+                         absl::StrContains(status.reason(), kNoMemory) &&
                          (job.truth == nullptr || !job.truth->served());
   if (no_memory) world_.Count("jobs that found no memory");
   const bool excused = job.workload.poisoned || shard_crashed_ || no_memory ||

@@ -13,7 +13,8 @@ constexpr uint64_t kReporterIds = uint64_t{1} << 40;
 
 void ShardNode::Do(Hosted& hosted, const Measure& a) {
   const Values& sum = *hosted.buffers.at(a.payload);
-  const PayloadPiece piece(reinterpret_cast<const uint8_t*>(sum.data()), sum.size() * sizeof(float));
+  const PayloadPiece piece(reinterpret_cast<const uint8_t*>(sum.data()),
+                           sum.size() * sizeof(float));
   const PayloadMeasure measure = MeasurePayload({&piece, 1}, InstructionSet::kPortable);
   hosted.truth->OnSum(a.slice, hosted.pushes.at(a.payload).key.work, sum);
   Random& random = world_->random();
@@ -24,8 +25,8 @@ void ShardNode::Do(Hosted& hosted, const Measure& a) {
 void ShardNode::Do(Hosted& hosted, const ReportNorm& a) {
   ShardNode* const to = cluster_->ShardAt(hosted.decider);
   if (to == nullptr) return world_->Count("reports that know no decider");
-  cluster_->network().SendDecision(
-      to, [this, to, report = a.header] { to->OnReport(this, report); });
+  cluster_->network().SendDecision(to,
+                                   [this, to, report = a.header] { to->OnReport(this, report); });
 }
 
 void ShardNode::OnReport(ShardNode* from, const FrameHeader& report) {

@@ -26,8 +26,8 @@ struct NetworkFaults {
   double forge = 0;      // per push: a copy of another run or view comes along
   double call_lost = 0;  // per call: request
   double reply_lost = 0;
-  double duplicate = 0;  // per call
-  double slow = 0;       // per frame or call: a long delay
+  double duplicate = 0;      // per call
+  double slow = 0;           // per frame or call: a long delay
   double decision_lost = 0;  // per frame between shards; as often doubled or late
   absl::Duration slow_most = absl::ZeroDuration();
 };
@@ -73,8 +73,8 @@ class Network {
   // One end is gone (crash, disconnect): it hears nothing any more; the other learns of it.
   void Close(const StreamPtr& stream, int end);
 
-  // A frame between shards about a decision: lost, doubled, late, in any order. `deliver` runs at the
-  // receiver.
+  // A frame between shards about a decision: lost, doubled, late, in any order. `deliver` runs at
+  // the receiver.
   void SendDecision(Process* to, std::function<void()> deliver);
 
   // Carries a request to a server and its reply back. `serve` runs at the server, maybe twice, and

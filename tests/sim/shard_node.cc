@@ -198,8 +198,8 @@ void ShardNode::End(const ShardJob& job) {
       if (!hosted.two_versions || !job.has_keep_version()) continue;
       const uint64_t keep = job.keep_version();
       if (store.sealed != 0 && keep != store.sealed && keep + 1 != store.sealed) {
-        world_->Violate(Promise::kG1, absl::StrCat("version ", keep, " is to be kept, and slice ", id.value,
-                                                   " has sealed ", store.sealed));
+        world_->Violate(Promise::kG1, absl::StrCat("version ", keep, " is to be kept, and slice ",
+                                                   id.value, " has sealed ", store.sealed));
       }
     }
   }
@@ -459,8 +459,8 @@ std::string ShardNode::ToString() const {
     absl::StrAppend(&text, " [job ", key.first.job.value, " partition ", key.second.value,
                     " epoch ", status.epoch(), " cut ", status.cut_epochs(), " covered ",
                     status.covered_floor(), " roster ", status.roster(), " policy ",
-                    status.policy(), " begun ", status.begun_steps(), " clocks ", status.clock_min(),
-                    "-", status.clock_max(), "]");
+                    status.policy(), " begun ", status.begun_steps(), " clocks ",
+                    status.clock_min(), "-", status.clock_max(), "]");
   }
   return text;
 }

@@ -65,8 +65,8 @@ class ShardNode : public Process {
     bool two_versions = false;
     std::string decider;  // the address of the shard that decides
     bool accounted = false;
-    bool over = false;        // the job is: nothing but its values is left
-    std::string reported;     // the last status
+    bool over = false;     // the job is: nothing but its values is left
+    std::string reported;  // the last status
   };
   using Key = std::pair<RunId, PartitionId>;
   static constexpr size_t kReportBytes = 300;  // so little that reports come in parts

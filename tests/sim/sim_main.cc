@@ -167,39 +167,29 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kJoin:
     case Defence::kIncarnationFence:
     case Defence::kRunFence:
-    case Defence::kViewFence:
-      return Promise::kG1;
+    case Defence::kViewFence: return Promise::kG1;
     case Defence::kRequiredClock:
     case Defence::kMinLsn:
     case Defence::kJoinerClock:
     case Defence::kPolicyHold:
     case Defence::kPolicyDrain:
-    case Defence::kPolicyFence:
-      return Promise::kG2;
-    case Defence::kReductionOrder:
-      return Promise::kG3;
+    case Defence::kPolicyFence: return Promise::kG2;
+    case Defence::kReductionOrder: return Promise::kG3;
     case Defence::kGeneration:
-    case Defence::kCoordinatorPersist:
-      return Promise::kG5;
+    case Defence::kCoordinatorPersist: return Promise::kG5;
     case Defence::kBatchKey:
-    case Defence::kEvaluationRangeOnce:
-      return Promise::kG6;
+    case Defence::kEvaluationRangeOnce: return Promise::kG6;
     case Defence::kEpochGate:
-    case Defence::kCutBeforeNext:
-      return Promise::kG7;
-    case Defence::kFiniteCheck:
-      return Promise::kFinite;
+    case Defence::kCutBeforeNext: return Promise::kG7;
+    case Defence::kFiniteCheck: return Promise::kFinite;
     case Defence::kDecisionHold:
     case Defence::kDecisionStep:
     case Defence::kReportOnce:
     case Defence::kReportStep:
-    case Defence::kSkipTogether:
-      return Promise::kDecision;
-    case Defence::kReportRepeat:
-      return Promise::kG8;
+    case Defence::kSkipTogether: return Promise::kDecision;
+    case Defence::kReportRepeat: return Promise::kG8;
     case Defence::kCommitBeforeApply:
-    case Defence::kCount:
-      return std::nullopt;
+    case Defence::kCount: return std::nullopt;
   }
   return std::nullopt;
 }

@@ -271,8 +271,7 @@ void WorkerNode::Forge(const Network::StreamPtr& stream, const action::Send& a) 
       WorkRange& work = h.key.work;
       ++work.epoch;
       const uint64_t steps = StepsInEpoch(workload.spec, workload.train_samples, work.epoch);
-      const bool counts = workload.gradient == GradientKind::kCounting &&
-                          workload.switches == 0 &&
+      const bool counts = workload.gradient == GradientKind::kCounting && workload.switches == 0 &&
                           workload.spec.policy().kind() != Policy::BSP;
       if (!counts || work.first / workload.spec.batch().micro_batches() >= steps) return;
       payload = std::make_shared<Values>(
@@ -304,7 +303,8 @@ void WorkerNode::OnMessage(ShardId shard, uint64_t stream, const Message& messag
   }
   const auto pull = pulls_.find(h.request_id);
   if (h.type == FrameType::kValue && pull != pulls_.end() && job_.has_value() &&
-      job_->truth->PolicyOf(message.truth.policy).kind != PolicyKind::kBsp && h.base_lsn < pull->second) {
+      job_->truth->PolicyOf(message.truth.policy).kind != PolicyKind::kBsp &&
+      h.base_lsn < pull->second) {
     world_->Violate(Promise::kG2, absl::StrCat("a pull that had seen position ", pull->second.value,
                                                " got ", h.base_lsn.value));
   }
@@ -443,9 +443,11 @@ void WorkerNode::RunTraining(const std::vector<ValuesPtr>& values) {
     const WorkRange range = unit.ranges[r];
     for (uint32_t i = 0; i < slices; ++i) {
       const SliceId slice(slices - 1 - i);
-      const absl::Duration ready = unit.whole ? all : at + times[r] * (0.5 + 0.5 * (i + 1) / slices);
+      const absl::Duration ready =
+          unit.whole ? all : at + times[r] * (0.5 + 0.5 * (i + 1) / slices);
       bool skipped = unit.whole && any;
-      if (scales && !unit.whole && Overflows(trained, range, log2, slices, &last)) skipped = slice <= last;
+      if (scales && !unit.whole && Overflows(trained, range, log2, slices, &last))
+        skipped = slice <= last;
       world_->After(ready, this, [this, unit, r, range, slice, values, log2, skipped] {
         if (!job_.has_value() || !job_->unit.has_value() || job_->unit->unit != unit.unit) return;
         const Workload& workload = job_->truth->workload();
@@ -460,7 +462,8 @@ void WorkerNode::RunTraining(const std::vector<ValuesPtr>& values) {
         const BufferId buffer(++last_buffer_);
         buffers_[buffer] = sum;
         Step(event::SliceGradient{unit.unit, r, slice, buffer,
-                                  static_cast<uint32_t>(SamplesIn(workload, range)), log2, skipped});
+                                  static_cast<uint32_t>(SamplesIn(workload, range)), log2,
+                                  skipped});
       });
     }
     at += times[r];

@@ -65,16 +65,13 @@ void SetPolicy(Random& random, Workload& w) {
   Policy& policy = *w.spec.mutable_policy();
   switch (random.Below(5)) {
     case 0:
-    case 1:
-      policy.set_kind(Policy::BSP);
-      break;
+    case 1: policy.set_kind(Policy::BSP); break;
     case 2:
     case 3:
       policy.set_kind(Policy::SSP);
       policy.set_staleness(static_cast<uint32_t>(random.Below(4)));
       break;
-    default:
-      policy.set_kind(Policy::ASYNC);
+    default: policy.set_kind(Policy::ASYNC);
   }
   w.gradient = policy.kind() == Policy::BSP && random.Chance(0.7) ? GradientKind::kDependent
                                                                   : GradientKind::kCounting;
@@ -189,13 +186,16 @@ void AddStep(const Workload& w, const Layout& layout, SliceId slice, uint64_t st
              Values* values) {
   const uint64_t full = StepsInFullEpoch(w.spec, w.train_samples);
   const uint32_t micro = w.spec.batch().micro_batches();
-  const WorkRange item{WorkPurpose::kTrain, static_cast<uint32_t>(step / full), step % full * micro, micro};
+  const WorkRange item{WorkPurpose::kTrain, static_cast<uint32_t>(step / full), step % full * micro,
+                       micro};
   const Values sum = Contribution(w, layout, {}, slice, item);
-  const float scale = static_cast<float>(w.spec.batch().global()) / static_cast<float>(SamplesIn(w, item));
+  const float scale =
+      static_cast<float>(w.spec.batch().global()) / static_cast<float>(SamplesIn(w, item));
   for (size_t e = 0; e < values->size(); ++e) (*values)[e] -= sum[e] * scale;
 }
 
-bool Overflows(const Workload& w, const WorkRange& range, int log2, uint32_t slices, SliceId* slice) {
+bool Overflows(const Workload& w, const WorkRange& range, int log2, uint32_t slices,
+               SliceId* slice) {
   const uint64_t full = StepsInFullEpoch(w.spec, w.train_samples);
   const uint64_t step = range.epoch * full + range.first / w.spec.batch().micro_batches();
   bool any = false;

@@ -33,7 +33,7 @@ struct Workload {
   uint32_t switches = 0;    // of the policy, while it runs
   // fp16: from this step of the job on every gradient overflows, whatever the scale.
   uint64_t overflows_from = std::numeric_limits<uint64_t>::max();
-  bool queued = false;      // waits for the job before it
+  bool queued = false;  // waits for the job before it
 };
 
 // A job for this seed. `number`: 0 for the first, 1 for one that is queued behind it.
@@ -51,13 +51,13 @@ using ValuesPtr = std::shared_ptr<const Values>;
 Values Contribution(const Workload& workload, const Layout& layout,
                     const std::vector<ValuesPtr>& values, SliceId slice, const WorkRange& range);
 
-// fp16: whether the gradient of `range` overflows when the loss is scaled by 2^log2: where that of one of
-// its micro-batches does. The slices up to *slice are not finite then.
+// fp16: whether the gradient of `range` overflows when the loss is scaled by 2^log2: where that of
+// one of its micro-batches does. The slices up to *slice are not finite then.
 bool Overflows(const Workload& workload, const WorkRange& range, int log2, uint32_t slices,
                SliceId* slice);
 
-// kCounting: takes the step's whole batch into account, which turns what a slice holds before it into
-// what it holds after it.
+// kCounting: takes the step's whole batch into account, which turns what a slice holds before it
+// into what it holds after it.
 void AddStep(const Workload& workload, const Layout& layout, SliceId slice, uint64_t step,
              Values* values);
 

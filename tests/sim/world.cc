@@ -7,24 +7,15 @@ namespace starling::sim {
 
 const char* PromiseName(Promise promise) {
   switch (promise) {
-    case Promise::kG1:
-      return "G1 exactly once";
-    case Promise::kG2:
-      return "G2 bounded staleness";
-    case Promise::kG3:
-      return "G3 equal bits";
-    case Promise::kG5:
-      return "G5 coordinator's crash";
-    case Promise::kG6:
-      return "G6 each sample once";
-    case Promise::kG7:
-      return "G7 cuts";
-    case Promise::kG8:
-      return "G8 progress";
-    case Promise::kFinite:
-      return "finite values";
-    case Promise::kDecision:
-      return "one decision a step";
+    case Promise::kG1: return "G1 exactly once";
+    case Promise::kG2: return "G2 bounded staleness";
+    case Promise::kG3: return "G3 equal bits";
+    case Promise::kG5: return "G5 coordinator's crash";
+    case Promise::kG6: return "G6 each sample once";
+    case Promise::kG7: return "G7 cuts";
+    case Promise::kG8: return "G8 progress";
+    case Promise::kFinite: return "finite values";
+    case Promise::kDecision: return "one decision a step";
   }
   return "?";
 }

@@ -27,12 +27,21 @@ class AcceptTest(unittest.TestCase):
         shutil.rmtree(self.place)
 
     def environment(self):
-        return dict(os.environ, HOME=str(self.place), XDG_CACHE_HOME=str(self.place / "cache"),
-                    RUNS=str(self.runs), GIT_CONFIG_NOSYSTEM="1")
+        return dict(
+            os.environ,
+            HOME=str(self.place),
+            XDG_CACHE_HOME=str(self.place / "cache"),
+            RUNS=str(self.runs),
+            GIT_CONFIG_NOSYSTEM="1",
+        )
 
     def git(self, *words):
-        subprocess.run(["git", "-c", "user.name=test", "-c", "user.email=test@localhost", *words],
-                       cwd=self.root, env=self.environment(), check=True)
+        subprocess.run(
+            ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", *words],
+            cwd=self.root,
+            env=self.environment(),
+            check=True,
+        )
 
     def commit(self):
         self.git("add", "--all")
@@ -44,8 +53,14 @@ class AcceptTest(unittest.TestCase):
         script.chmod(0o755)
 
     def accept(self, *words):
-        done = subprocess.run(["tools/accept.sh", "suite", *words], cwd=self.root, timeout=60,
-                              env=self.environment(), capture_output=True, text=True)
+        done = subprocess.run(
+            ["tools/accept.sh", "suite", *words],
+            cwd=self.root,
+            timeout=60,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+        )
         return done.returncode, done.stdout + done.stderr
 
     def times_run(self):

@@ -9,11 +9,11 @@
 // parameters and the optimizer's state stay there; with `plain` each kernel is launched by itself
 // instead of in CUDA graphs.
 //
-// Prints, as JSON, one line that says what it is; then answers each line "WHAT PRECISION SECONDS" of
-// standard input, WHAT being a net's name or, on the CPU, "matmul" and PRECISION fp32 or bf16, with
-// {"units": U, "seconds": S}: U samples trained, or floating-point operations of oneDNN's matrix
-// product, in S seconds. A net is made, and the first steps done, when it is first asked for. Ends with
-// the input.
+// Prints, as JSON, one line that says what it is; then answers each line "WHAT PRECISION SECONDS"
+// of standard input, WHAT being a net's name or, on the CPU, "matmul" and PRECISION fp32 or bf16,
+// with {"units": U, "seconds": S}: U samples trained, or floating-point operations of oneDNN's
+// matrix product, in S seconds. A net is made, and the first steps done, when it is first asked
+// for. Ends with the input.
 #include "tools/bench/compute_bench.h"
 
 #include <omp.h>
@@ -98,9 +98,8 @@ absl::StatusOr<std::unique_ptr<FixedBatches>> RandomSamples(const ComputeNet& ne
 // A net with its parameters, its data and its optimizer's state.
 class Trainer {
  public:
-  static absl::StatusOr<std::unique_ptr<Trainer>> Create(ComputeNet net, DataType type,
-                                                         int lanes, bool capture,
-                                                         Device* device) {
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(ComputeNet net, DataType type, int lanes,
+                                                         bool capture, Device* device) {
     net.spec.mutable_batch()->set_micro_batches(static_cast<uint32_t>(lanes));
     STARLING_ASSIGN_OR_RETURN(ResolvedGraph graph, Validate(net.spec.model()));
     STARLING_ASSIGN_OR_RETURN(Layout layout, MakeLayout(net.spec));
@@ -128,9 +127,7 @@ class Trainer {
 
  private:
   Trainer(ComputeNet net, ResolvedGraph graph, Layout layout)
-      : net_(std::move(net)),
-        graph_(std::move(graph)),
-        layout_(std::move(layout)) {}
+      : net_(std::move(net)), graph_(std::move(graph)), layout_(std::move(layout)) {}
 
   absl::Status Prepare(DataType type, int lanes, bool capture, Device* device) {
     const Batch& batch = net_.spec.batch();
@@ -153,8 +150,7 @@ class Trainer {
         update_, MakeLocalStep(net_.spec, layout_, device, executor_->live_parameters()));
     FirstValues first(net_.spec.seed(), net_.spec.model());
     for (const Slice& slice : layout_.slices) {
-      STARLING_RETURN_IF_ERROR(
-          first.Make(slice, executor_->live_parameters() + slice.flat_begin));
+      STARLING_RETURN_IF_ERROR(first.Make(slice, executor_->live_parameters() + slice.flat_begin));
     }
     // The first loads libraries' code, the second captures.
     STARLING_RETURN_IF_ERROR(Step().status());
@@ -246,10 +242,11 @@ class Bench {
       STARLING_ASSIGN_OR_RETURN(const ResolvedGraph graph, Validate(net.spec.model()));
       flops.push_back(absl::StrFormat("\"%s\": %.0f", name, StepFlops(graph)));
     }
-    std::printf("{\"device\": \"%s\", \"instruction_set\": \"%s\", \"onednn\": \"%d.%d.%d\", "
-                "\"flops\": {%s}}\n",
-                device_->name().c_str(), device_->instruction_set().c_str(), version->major,
-                version->minor, version->patch, absl::StrJoin(flops, ", ").c_str());
+    std::printf(
+        "{\"device\": \"%s\", \"instruction_set\": \"%s\", \"onednn\": \"%d.%d.%d\", "
+        "\"flops\": {%s}}\n",
+        device_->name().c_str(), device_->instruction_set().c_str(), version->major, version->minor,
+        version->patch, absl::StrJoin(flops, ", ").c_str());
     std::fflush(stdout);
     return absl::OkStatus();
   }
@@ -265,8 +262,8 @@ class Bench {
       if (trainer == nullptr) {
         STARLING_ASSIGN_OR_RETURN(ComputeNet net, MakeComputeNet(what));
         STARLING_ASSIGN_OR_RETURN(
-            trainer, Trainer::Create(std::move(net), type, std::max(1, threads_), capture_,
-                                     device_.get()));
+            trainer,
+            Trainer::Create(std::move(net), type, std::max(1, threads_), capture_, device_.get()));
       }
       measured = Repeat(seconds, [&] { return trainer->Step(); });
     }

@@ -105,8 +105,7 @@ double ForwardFlops(const ResolvedGraph& graph, const ResolvedNode& node) {
       const double keys = node.attributes.causal ? (length + 1) / 2 : length;
       return 2 * 2 * keys * elements(node.output);
     }
-    default:
-      return 0;
+    default: return 0;
   }
 }
 
@@ -134,9 +133,8 @@ absl::StatusOr<ComputeNet> MakeComputeNet(absl::string_view name) {
     net.spec.set_seed(1);
     return net;
   }
-  return absl::NotFoundError(absl::StrCat("expected a net, one of ",
-                                          absl::StrJoin(AllComputeNetNames(), ", "), ", got '",
-                                          name, "'"));
+  return absl::NotFoundError(absl::StrCat(
+      "expected a net, one of ", absl::StrJoin(AllComputeNetNames(), ", "), ", got '", name, "'"));
 }
 
 double StepFlops(const ResolvedGraph& graph) {
@@ -151,9 +149,8 @@ double StepFlops(const ResolvedGraph& graph) {
       flops += 2 * forward;  // each product has two gradients
       continue;
     }
-    const bool weights = std::any_of(node.parameters.begin(), node.parameters.end(), [&](int p) {
-      return graph.parameters[p].kind != FROZEN;
-    });
+    const bool weights = std::any_of(node.parameters.begin(), node.parameters.end(),
+                                     [&](int p) { return graph.parameters[p].kind != FROZEN; });
     if (weights) flops += forward;
     if (step.inputs[0] != GradientUse::kNone) flops += forward;
   }

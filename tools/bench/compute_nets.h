@@ -15,8 +15,8 @@ namespace starling {
 
 struct ComputeNet {
   std::string name;
-  JobSpec spec;       // model, optimizer, batch (micro_batches unset) and seed
-  double rate = 0;    // the learning rate, constant
+  JobSpec spec;              // model, optimizer, batch (micro_batches unset) and seed
+  double rate = 0;           // the learning rate, constant
   int64_t inputs_below = 0;  // tokens are below this; 0: the input is floats
 };
 

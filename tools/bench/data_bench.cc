@@ -31,7 +31,8 @@ struct Contender {
   std::vector<double> rates = {};  // samples/s, one for each round
 };
 
-// CPU time of this thread: what one core does, whoever else wants it meanwhile. Files are in the page cache.
+// CPU time of this thread: what one core does, whoever else wants it meanwhile. Files are in the
+// page cache.
 double CpuSeconds() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -70,8 +71,9 @@ void Print(const char* title, const std::vector<Contender>& contenders) {
     for (size_t i = 0; i < contender.rates.size(); ++i)
       ratios.push_back(contender.rates[i] / contenders[0].rates[i]);
     const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
-    std::printf("  %-44s %11.0f /s (%.0f to %.0f)   ratio %.3f (%.3f to %.3f)\n", contender.name.c_str(),
-                Median(contender.rates), *least, *most, Median(ratios), *low, *high);
+    std::printf("  %-44s %11.0f /s (%.0f to %.0f)   ratio %.3f (%.3f to %.3f)\n",
+                contender.name.c_str(), Median(contender.rates), *least, *most, Median(ratios),
+                *low, *high);
   }
   std::fflush(stdout);
 }
@@ -146,8 +148,8 @@ absl::Status BenchImages(const std::string& root, int rounds, double seconds) {
   const double begin = CpuSeconds();
   STARLING_ASSIGN_OR_RETURN(const auto opened, ImageDataSet::Open(source, {}, options));
   const auto* data = static_cast<const ImageDataSet*>(opened.get());
-  std::printf("tar file of %lld images indexed, once: %.3f s\n", static_cast<long long>(data->samples()),
-              CpuSeconds() - begin);
+  std::printf("tar file of %lld images indexed, once: %.3f s\n",
+              static_cast<long long>(data->samples()), CpuSeconds() - begin);
   options.limits.kept_bytes_max = 0;
   STARLING_ASSIGN_OR_RETURN(const auto opened_again, ImageDataSet::Open(source, {}, options));
   const auto* on_disk = static_cast<const ImageDataSet*>(opened_again.get());
@@ -161,7 +163,9 @@ absl::Status BenchImages(const std::string& root, int rounds, double seconds) {
   const EpochOrder order(1, 0, data->samples());
   const AugmentDraw draw{1, 0};
   int64_t position = 0;
-  const auto next = [&] { for (int64_t& id : ids) id = order.SampleAt(position++ % data->samples()); };
+  const auto next = [&] {
+    for (int64_t& id : ids) id = order.SampleAt(position++ % data->samples());
+  };
   const auto decode = [&](const ImageDataSet* from) -> absl::StatusOr<int64_t> {
     next();
     for (int64_t id : ids) STARLING_RETURN_IF_ERROR(from->ReadAndDecode(id));
@@ -177,8 +181,8 @@ absl::Status BenchImages(const std::string& root, int rounds, double seconds) {
        [&]() -> absl::StatusOr<int64_t> {
          next();
          for (int64_t id : ids) {
-           if (tjDecompress2(handle.get(), images[id].data(), images[id].size(), pixels.data(), side, 3 * side,
-                             side, TJPF_RGB, 0) != 0) {
+           if (tjDecompress2(handle.get(), images[id].data(), images[id].size(), pixels.data(),
+                             side, 3 * side, side, TJPF_RGB, 0) != 0) {
              return absl::DataLossError(tjGetErrorStr2(handle.get()));
            }
          }
@@ -208,7 +212,8 @@ int Main(int argc, char** argv) {
   }
   const char* root = std::getenv("STARLING_DATA");
   if (root == nullptr) {
-    std::fprintf(stderr, "data_bench: STARLING_DATA is not set: the folder with mnist/ and cifar10/\n");
+    std::fprintf(stderr,
+                 "data_bench: STARLING_DATA is not set: the folder with mnist/ and cifar10/\n");
     return 77;
   }
   absl::Status status = BenchMnist(root, rounds, seconds);

@@ -54,8 +54,7 @@ absl::StatusOr<std::unique_ptr<DeviceLocalUpdate>> DeviceLocalUpdate::Create(con
     return absl::UnimplementedError(
         absl::StrCat("a local update on ", device->name(), ": it does not update parameters"));
   }
-  std::unique_ptr<DeviceLocalUpdate> update(
-      new DeviceLocalUpdate(spec, layout, device, updating));
+  std::unique_ptr<DeviceLocalUpdate> update(new DeviceLocalUpdate(spec, layout, device, updating));
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device->CreateStream());
   for (const Slice& slice : layout.slices) {
     SliceState& state = update->slices_.emplace_back();

@@ -27,18 +27,28 @@ def table(text, commit, date):
     lines = [f"{date}, {machine.group(1)}, PyTorch {version}, commit {commit}:", ""]
     training = [(name, values) for name, values in found if "ours" in values]
     if training:
-        lines += ["| net | samples/s | TFLOP/s | PyTorch, `torch.compile` | ratio (least to greatest) |",
-                  "|---|---|---|---|---|"]
+        lines += [
+            "| net | samples/s | TFLOP/s | PyTorch, `torch.compile` | ratio (least to greatest) |",
+            "|---|---|---|---|---|",
+        ]
         for name, values in training:
             spread = f" ({values['least']} to {values['greatest']})" if "least" in values else ""
-            lines.append(f"| {name} | {values['ours']} | {values['tflops']} | {values['torch']} "
-                         f"| {values['ratio']}{spread} |")
+            lines.append(
+                f"| {name} | {values['ours']} | {values['tflops']} | {values['torch']} "
+                f"| {values['ratio']}{spread} |"
+            )
         lines.append("")
     servers = [(name, values) for name, values in found if "servers" in values]
     if servers:
-        lines += ["| with two shards at staleness 1 | samples/s | local update | ratio |", "|---|---|---|---|"]
-        lines += [f"| {name.removeprefix('servers-')} | {values['servers']} | {values['local']} "
-                  f"| {values['ratio']} |" for name, values in servers]
+        lines += [
+            "| with two shards at staleness 1 | samples/s | local update | ratio |",
+            "|---|---|---|---|",
+        ]
+        lines += [
+            f"| {name.removeprefix('servers-')} | {values['servers']} | {values['local']} "
+            f"| {values['ratio']} |"
+            for name, values in servers
+        ]
         lines.append("")
     return "\n".join(lines)
 
@@ -48,7 +58,9 @@ def main():
         sys.exit(__doc__)
     text = table(sys.stdin.read(), sys.argv[1], datetime.date.today().isoformat())
     if text is None:
-        sys.exit("gpu_table: expected what run_gpu.sh prints on a machine with a GPU, found no figure in it")
+        sys.exit(
+            "gpu_table: expected what run_gpu.sh prints on a machine with a GPU, found no figure in it"
+        )
     print(text)
 
 

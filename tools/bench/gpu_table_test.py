@@ -27,7 +27,6 @@ EXPECTED = """\
 
 
 class GpuTableTest(unittest.TestCase):
-
     def test_every_figure_has_a_row(self):
         self.assertEqual(table(OUTPUT, "abc", "2026-11-22"), EXPECTED)
 

@@ -1,5 +1,6 @@
 // Trains a job in one process with no parameter server at all: the same data, executor and update
-// kernels, gradients applied where they were summed. What `tools/bench.sh overhead` measures against.
+// kernels, gradients applied where they were summed. What `tools/bench.sh overhead` measures
+// against.
 //
 //   local_trainer JOB_FILE LANES STEPS   prints: samples_per_second=... loss=...
 //   local_trainer JOB_FILE gpu STEPS     the same on the GPU, where parameters then stay: one lane, and
@@ -41,7 +42,8 @@ class Batches : public BatchSource {
     WorkRange micro = range;
     micro.first = id;
     micro.count = 1;
-    STARLING_ASSIGN_OR_RETURN(BatchHandle batch, loader_.Take(micro, absl::Now() + absl::Seconds(60)));
+    STARLING_ASSIGN_OR_RETURN(BatchHandle batch,
+                              loader_.Take(micro, absl::Now() + absl::Seconds(60)));
     const MicroBatch view{batch->samples(), batch->input_data(), batch->label_data()};
     MutexLock lock(&mutex_);
     taken_.push_back(std::move(batch));
@@ -95,8 +97,9 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
         first_values.Make(slice, job->parameters(session::Params::kLive) + slice.flat_begin));
   }
   const uint64_t per_epoch = StepsInFullEpoch(spec, description.train_samples());
-  STARLING_ASSIGN_OR_RETURN(const LearningRate rate, LearningRate::Make(spec.optimizer().learning_rate(),
-                                                                        JobSteps(spec, description.train_samples())));
+  STARLING_ASSIGN_OR_RETURN(const LearningRate rate,
+                            LearningRate::Make(spec.optimizer().learning_rate(),
+                                               JobSteps(spec, description.train_samples())));
   const auto range_of = [&](int64_t step) {
     return WorkRange{WorkPurpose::kTrain, static_cast<uint32_t>(step / per_epoch),
                      step % per_epoch * spec.batch().micro_batches(), spec.batch().micro_batches()};
@@ -118,12 +121,14 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
     const WorkRange range = range_of(step);
     update->BeginStep(step, rate.At(step));
     Batches batches(job->loader());
-    STARLING_RETURN_IF_ERROR(job->executor().Train(LocalUnit(range, step, *update), batches, gate, *update, &result));
+    STARLING_RETURN_IF_ERROR(
+        job->executor().Train(LocalUnit(range, step, *update), batches, gate, *update, &result));
     if (step < kWarmUp) continue;
     samples += result.ranges[0].samples;
     loss = result.ranges[0].loss_sum / result.ranges[0].samples;
   }
-  std::printf("samples_per_second=%.1f loss=%.4f\n", samples / absl::ToDoubleSeconds(absl::Now() - began), loss);
+  std::printf("samples_per_second=%.1f loss=%.4f\n",
+              samples / absl::ToDoubleSeconds(absl::Now() - began), loss);
   return absl::OkStatus();
 }
 

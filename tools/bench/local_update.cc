@@ -52,7 +52,10 @@ void LocalUpdate::Ready(size_t, SliceId id, uint32_t samples) {
   const PayloadPiece gradient(reinterpret_cast<const uint8_t*>(state.gradient.get()),
                               slice.elements * sizeof(float));
   ApplyUpdate(state.rule, ScalarsFor(slice, samples), Payload(&gradient, 1),
-              {.in = value, .out = value, .slot0 = state.slot0.get(), .slot1 = state.slot1.get(),
+              {.in = value,
+               .out = value,
+               .slot0 = state.slot0.get(),
+               .slot1 = state.slot1.get(),
                .elements = slice.elements});
 }
 

@@ -22,14 +22,14 @@ constexpr int64_t kSamples = 8, kClasses = 4;
 JobSpec Spec(const std::string& optimizer) {
   JobSpec spec;
   // Statistics, whose update is another; and enough layers for several slices.
-  *spec.mutable_model() = BuildLayers({{2, 6, 6}, kClasses},
-                                      {{"conv2d", "conv", {{"out_channels", int64_t{6}},
-                                                           {"kernel", int64_t{3}}}},
-                                       {"batchnorm", "norm", {}},
-                                       {"relu", "relu", {}},
-                                       {"flatten", "flat", {}},
-                                       {"linear", "fc", {}}})
-                              .value();
+  *spec.mutable_model() =
+      BuildLayers({{2, 6, 6}, kClasses},
+                  {{"conv2d", "conv", {{"out_channels", int64_t{6}}, {"kernel", int64_t{3}}}},
+                   {"batchnorm", "norm", {}},
+                   {"relu", "relu", {}},
+                   {"flatten", "flat", {}},
+                   {"linear", "fc", {}}})
+          .value();
   Optimizer& of = *spec.mutable_optimizer();
   of.set_weight_decay(0.05);
   if (optimizer == "sgd") of.mutable_sgd();
@@ -136,10 +136,11 @@ TEST(LocalUpdateTest, AUnitOnTheDeviceHasOneMicroBatch) {
 
 TEST(FixedBatchesTest, GivesTheSameSamplesInTurns) {
   const auto device = CreateCpuDevice().value();
-  const auto batches = FixedBatches::Create({.micro_batches = 2, .samples = 3, .input_elements = 5,
-                                             .label_elements = 1},
-                                            device.get())
-                           .value();
+  const auto batches =
+      FixedBatches::Create(
+          {.micro_batches = 2, .samples = 3, .input_elements = 5, .label_elements = 1},
+          device.get())
+          .value();
   const WorkRange range{WorkPurpose::kTrain, 0, 10, 4};
   const auto* const inputs = static_cast<const float*>(batches->inputs());
   const auto* const labels = static_cast<const int32_t*>(batches->labels());

@@ -27,12 +27,23 @@ BATCH = 128
 def mnist_job(name):
     data = Path(os.environ["STARLING_DATA"]) / "mnist"
     return job_file(
-        name, {"builtin": "lenet"},
-        {"train": {"idx": {"images": str(data / "train-images-idx3-ubyte.gz"),
-                           "labels": str(data / "train-labels-idx1-ubyte.gz")}},
-         "normalize": {"mean": [0.1307], "std": [0.3081]}},
-        batch={"global": BATCH, "microBatches": 4}, optimizer={"momentum": {"learningRate": 0.01}},
-        consistency={"ssp": {"staleness": 0}}, workers={"min": 1, "max": 1}, stop={"epochs": 100})
+        name,
+        {"builtin": "lenet"},
+        {
+            "train": {
+                "idx": {
+                    "images": str(data / "train-images-idx3-ubyte.gz"),
+                    "labels": str(data / "train-labels-idx1-ubyte.gz"),
+                }
+            },
+            "normalize": {"mean": [0.1307], "std": [0.3081]},
+        },
+        batch={"global": BATCH, "microBatches": 4},
+        optimizer={"momentum": {"learningRate": 0.01}},
+        consistency={"ssp": {"staleness": 0}},
+        workers={"min": 1, "max": 1},
+        stop={"epochs": 100},
+    )
 
 
 def cluster_rate(cluster, name, seconds):
@@ -45,13 +56,19 @@ def cluster_rate(cluster, name, seconds):
     cluster.cli("cancel", name)
     cluster.wait(name)
     cluster.cli("delete", name)
-    wait_until(lambda: all(w["state"] == "idle" for w in cluster.get("workers")), 30, "an idle worker")
+    wait_until(
+        lambda: all(w["state"] == "idle" for w in cluster.get("workers")), 30, "an idle worker"
+    )
     return (int(last["step"]) - first) * BATCH / (end - begin), float(last.get("hiddenShare", 0))
 
 
 def local_rate(job, lanes, steps):
-    result = subprocess.run([binary("tools/bench/local_trainer"), job, str(lanes), str(steps)],
-                            stdout=subprocess.PIPE, text=True, check=True)
+    result = subprocess.run(
+        [binary("tools/bench/local_trainer"), job, str(lanes), str(steps)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     return float(re.search(r"samples_per_second=([0-9.]+)", result.stdout).group(1))
 
 
@@ -74,7 +91,9 @@ def main():
         json.dump(mnist_job("local"), job)
         job.flush()
         steps = max(20, int(local_rate(job.name, args.lanes, 20) * args.seconds / BATCH))
-        print(f"{'round':>5} {'cluster':>9} {'local':>9} {'ratio':>6}   samples/s, {args.lanes} lanes")
+        print(
+            f"{'round':>5} {'cluster':>9} {'local':>9} {'ratio':>6}   samples/s, {args.lanes} lanes"
+        )
         for i in range(args.rounds):
             ours, share = cluster_rate(cluster, f"overhead-{i}", args.seconds)
             local = local_rate(job.name, args.lanes, steps)
@@ -85,14 +104,24 @@ def main():
                 prices.append(cluster_rate(protected, f"overhead-{i}", args.seconds)[0] / ours)
                 line += f"   over TLS {prices[-1] * ours:.0f}, {prices[-1]:.3f} of plain"
             print(line, flush=True)
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                if line.startswith("model name")), "?")
-    print(f"overhead ratio: median {statistics.median(ratios):.3f} "
-          f"(min {min(ratios):.3f}, max {max(ratios):.3f}); hidden share {statistics.median(hidden):.2f}; "
-          f"limit: the local trainer of the same run; {cpu}")
+    cpu = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "?",
+    )
+    print(
+        f"overhead ratio: median {statistics.median(ratios):.3f} "
+        f"(min {min(ratios):.3f}, max {max(ratios):.3f}); hidden share {statistics.median(hidden):.2f}; "
+        f"limit: the local trainer of the same run; {cpu}"
+    )
     if prices:
-        print(f"tls ratio: median {statistics.median(prices):.3f} of the plain cluster's samples/s "
-              f"(min {min(prices):.3f}, max {max(prices):.3f}); limit: the plain cluster of the same run")
+        print(
+            f"tls ratio: median {statistics.median(prices):.3f} of the plain cluster's samples/s "
+            f"(min {min(prices):.3f}, max {max(prices):.3f}); limit: the plain cluster of the same run"
+        )
     return 0
 
 

@@ -45,8 +45,9 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.shortcut = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
-                                          nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x):
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -56,12 +57,15 @@ class BasicBlock(nn.Module):
 class Resnet18(nn.Module):
     def __init__(self):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64),
-                                  nn.ReLU(inplace=True))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)
+        )
         blocks, inputs = [], 64
         for outputs in (64, 128, 256, 512):
-            blocks += [BasicBlock(inputs, outputs, 1 if outputs == 64 else 2),
-                       BasicBlock(outputs, outputs, 1)]
+            blocks += [
+                BasicBlock(inputs, outputs, 1 if outputs == 64 else 2),
+                BasicBlock(outputs, outputs, 1),
+            ]
             inputs = outputs
         self.blocks = nn.Sequential(*blocks)
         self.fc = nn.Linear(512, 10)
@@ -82,8 +86,9 @@ class Bottleneck(nn.Module):
         self.bn3 = nn.BatchNorm2d(outputs)
         self.shortcut = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
-                                          nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x):
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -94,8 +99,12 @@ class Bottleneck(nn.Module):
 class Resnet50(nn.Module):
     def __init__(self):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64),
-                                  nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, 1),
+        )
         blocks, inputs = [], 64
         for width, count in ((64, 3), (128, 4), (256, 6), (512, 3)):
             for i in range(count):
@@ -121,8 +130,10 @@ class Block(nn.Module):
 
     def forward(self, x):
         n, t, d = x.shape
-        q, k, v = (part.view(n, t, self.heads, d // self.heads).transpose(1, 2)
-                   for part in self.c_attn(self.ln_1(x)).split(d, 2))
+        q, k, v = (
+            part.view(n, t, self.heads, d // self.heads).transpose(1, 2)
+            for part in self.c_attn(self.ln_1(x)).split(d, 2)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.attn_proj(y.transpose(1, 2).reshape(n, t, d))
         return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
@@ -139,7 +150,7 @@ class Gpt(nn.Module):
         nn.init.normal_(self.wpe.weight, std=0.02)
 
     def forward(self, tokens):
-        x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
+        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
         return F.linear(self.ln_f(self.blocks(x)), self.wte.weight)
 
 
@@ -160,8 +171,13 @@ NETS = {
 # What a CPU would take minutes for.
 CUDA_NETS = {
     "resnet50": (Resnet50, lambda: torch.randn(256, 3, 224, 224), (256,), 1000, sgd),
-    "gpt2": (lambda: Gpt(12, 768, 12, 1024, 50257), lambda: torch.randint(50257, (16, 1024)),
-             (16, 1024), 50257, adamw),
+    "gpt2": (
+        lambda: Gpt(12, 768, 12, 1024, 50257),
+        lambda: torch.randint(50257, (16, 1024)),
+        (16, 1024),
+        50257,
+        adamw,
+    ),
 }
 
 

@@ -146,8 +146,8 @@ class Report {
     const bool ran = on_gpu_[Outcome::kPassed] + on_gpu_[Outcome::kFailed] > 0;
     const std::string on_gpu =
         gpu_.usable || ran ? Text(on_gpu_) : absl::StrCat("NOT RUN: ", gpu_.text);
-    const std::string last = absl::StrCat("bundle: ", good() ? "" : "FAILED: ",
-                                          "CPU: ", Text(on_cpu_), ". GPU: ", on_gpu);
+    const std::string last = absl::StrCat(
+        "bundle: ", good() ? "" : "FAILED: ", "CPU: ", Text(on_cpu_), ". GPU: ", on_gpu);
     json_["last"] = last;
     WriteJson();
     std::printf("%s\n", last.c_str());
@@ -157,11 +157,10 @@ class Report {
  private:
   using Tally = int[3];
   static std::string Text(const Tally& tally) {
-    return absl::StrFormat("%d passed, %d failed%s", tally[Outcome::kPassed],
-                           tally[Outcome::kFailed],
-                           tally[Outcome::kNotRun] == 0
-                               ? ""
-                               : absl::StrFormat(", %d NOT RUN", tally[Outcome::kNotRun]));
+    return absl::StrFormat(
+        "%d passed, %d failed%s", tally[Outcome::kPassed], tally[Outcome::kFailed],
+        tally[Outcome::kNotRun] == 0 ? ""
+                                     : absl::StrFormat(", %d NOT RUN", tally[Outcome::kNotRun]));
   }
 
   void WriteJson() const {
@@ -198,8 +197,8 @@ struct PartKind {
   const char* name;
   absl::Duration limit;
   bool on_cpu;
-  bool nets;      // may be followed by nets
-  bool by_name;   // runs only when it is named
+  bool nets;     // may be followed by nets
+  bool by_name;  // runs only when it is named
 };
 constexpr PartKind kParts[] = {
     {"check", absl::Seconds(75), false, false, false},
@@ -247,8 +246,7 @@ Outcome RunPart(const Site& site, const PartKind& kind, Where where, const Gpu& 
   if (name == "servers") return bundle::MeasureServers(site, nets);
   if (name == "compute") {
     if (where == Where::kCpu) return bundle::MeasureCpu(site);
-    return bundle::MeasureGpu(
-        site, {.torch = options.torch, .nets = nets, .until = compute_until});
+    return bundle::MeasureGpu(site, {.torch = options.torch, .nets = nets, .until = compute_until});
   }
   return bundle::CheckSanitized(site, options.sanitizer, name);
 }

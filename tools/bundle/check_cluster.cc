@@ -56,8 +56,10 @@ metadata: {name: check}
 spec:
   seed: 1
   data:
-    train: {cifar: {files: [)", folder, R"(/train.bin]}}
-    test: {cifar: {files: [)", folder, R"(/test.bin]}}
+    train: {cifar: {files: [)",
+                      folder, R"(/train.bin]}}
+    test: {cifar: {files: [)",
+                      folder, R"(/test.bin]}}
     normalize: {mean: [0.5], std: [0.25]}
   batch: {global: 50, microBatches: 2}
   optimizer:
@@ -65,7 +67,8 @@ spec:
   consistency: {ssp: {staleness: 1}}
   evaluate: {everyEpochs: 5}
   stop: {epochs: 5}
-  model:)", where == Where::kGpu ? kGpuModel : kCpuModel);
+  model:)",
+                      where == Where::kGpu ? kGpuModel : kCpuModel);
 }
 
 absl::StatusOr<std::string> Train(const Site& site, Where where) {
@@ -87,9 +90,9 @@ absl::StatusOr<std::string> Train(const Site& site, Where where) {
   STARLING_RETURN_IF_ERROR(Succeeded(site, log, client));
   const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
   const std::string accuracy = Find(ReadFile(LogPath(site, log)), "test_accuracy=([0-9.]+)");
-  const std::string text = absl::StrFormat(
-      "the job succeeded in %.0f s, test accuracy %s (expected %.2f or more)", seconds,
-      accuracy.empty() ? "unknown" : accuracy, kLeastAccuracy);
+  const std::string text =
+      absl::StrFormat("the job succeeded in %.0f s, test accuracy %s (expected %.2f or more)",
+                      seconds, accuracy.empty() ? "unknown" : accuracy, kLeastAccuracy);
   if (accuracy.empty() || std::stod(accuracy) < kLeastAccuracy) return absl::InternalError(text);
   return text;
 }

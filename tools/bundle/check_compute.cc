@@ -49,8 +49,7 @@ absl::StatusOr<std::string> MeasureNets(const Site& site) {
       STARLING_RETURN_IF_ERROR(bench->Rate(absl::StrCat(request, " 0.5")).status());  // warms up
       STARLING_ASSIGN_OR_RETURN(const double rate, bench->Rate(absl::StrCat(request, " 4")));
       const double flops = rate * bench->about().at("flops").at(net).get<double>();
-      std::printf("  %-12s %12.1f %9.0f   %.2f\n", net.c_str(), rate, flops / 1e9,
-                  flops / ceiling);
+      std::printf("  %-12s %12.1f %9.0f   %.2f\n", net.c_str(), rate, flops / 1e9, flops / ceiling);
       figures.push_back(absl::StrFormat("%s %s %.1f", net, precision, rate));
     }
   }
@@ -86,8 +85,8 @@ absl::StatusOr<std::unique_ptr<Contender>> StartTorch(const Site& site, const To
   setenv("LD_LIBRARY_PATH", python.library_path.c_str(), /*overwrite=*/1);
   const std::string peer =
       absl::StrCat(site.program.substr(0, site.program.rfind('/')), "/torch_peer.py");
-  absl::StatusOr<std::unique_ptr<Contender>> torch = Contender::Start(
-      site, log, {python.program, peer, absl::StrCat(Threads()), "cuda"});
+  absl::StatusOr<std::unique_ptr<Contender>> torch =
+      Contender::Start(site, log, {python.program, peer, absl::StrCat(Threads()), "cuda"});
   setenv("LD_LIBRARY_PATH", ours.c_str(), /*overwrite=*/1);
   return torch;
 }
@@ -103,14 +102,13 @@ absl::StatusOr<std::unique_ptr<Contender>> WarmTorch(const Site& site, const Tor
 
 // Both sides in turns; of processes of their own, with which the GPU's memory is given back.
 absl::StatusOr<Figure> MeasureGpuFigure(const Site& site, const TorchPython& python,
-                                             const GpuFigure& figure) {
+                                        const GpuFigure& figure) {
   const std::string name = absl::StrCat(figure.net, "-", figure.precision);
   const std::string ours_asked = absl::StrCat(figure.net, " ", figure.precision, " ");
   const std::string torch_asked = absl::StrCat(ours_asked, "compiled ", figure.layout, " ");
-  STARLING_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Contender> starling,
-      Contender::Start(site, absl::StrCat("compute-", name),
-                       {site.program, "compute_bench", "gpu"}));
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Contender> starling,
+                            Contender::Start(site, absl::StrCat("compute-", name),
+                                             {site.program, "compute_bench", "gpu"}));
   STARLING_RETURN_IF_ERROR(starling->Rate(absl::StrCat(ours_asked, kWarmUpSeconds)).status());
   std::unique_ptr<Contender> torch;
   if (!python.program.empty()) {
@@ -127,10 +125,9 @@ absl::StatusOr<Figure> MeasureGpuFigure(const Site& site, const TorchPython& pyt
     for (const bool second : {false, true}) {
       const bool is_torch = (turn % 2 == 1) != second;
       if (is_torch && torch == nullptr) continue;
-      STARLING_ASSIGN_OR_RETURN(
-          const double rate,
-          is_torch ? torch->Rate(absl::StrCat(torch_asked, kTurnSeconds))
-                   : starling->Rate(absl::StrCat(ours_asked, kTurnSeconds)));
+      STARLING_ASSIGN_OR_RETURN(const double rate,
+                                is_torch ? torch->Rate(absl::StrCat(torch_asked, kTurnSeconds))
+                                         : starling->Rate(absl::StrCat(ours_asked, kTurnSeconds)));
       (is_torch ? theirs : ours).push_back(rate);
     }
     if (torch != nullptr) ratios.push_back(ours.back() / theirs.back());
@@ -195,12 +192,10 @@ Outcome MeasureGpu(const Site& site, const GpuBench& bench) {
     outcome.text = absl::StrJoin(failures, "; ");
     return outcome;
   }
-  outcome.text =
-      absl::StrFormat("%d figures%s%s", begun,
-                      left_out == 0 ? "" : absl::StrFormat(", %d NOT RUN", left_out),
-                      bench.torch.program.empty()
-                          ? "; no PyTorch: there is no python3 whose PyTorch sees the GPU"
-                          : "");
+  outcome.text = absl::StrFormat(
+      "%d figures%s%s", begun, left_out == 0 ? "" : absl::StrFormat(", %d NOT RUN", left_out),
+      bench.torch.program.empty() ? "; no PyTorch: there is no python3 whose PyTorch sees the GPU"
+                                  : "");
   return outcome;
 }
 

@@ -88,12 +88,12 @@ Outcome RunSuite(const Site& site, Where where, const std::string& log,
                               prefix[0], processes, sum.summaries);
   }
   const bool good = sum.passed > 0 && sum.failed == 0 && trouble.empty();
-  return {good ? Outcome::kPassed : Outcome::kFailed,
-          absl::StrFormat("%d tests passed, %d failed in %.0f s%s", sum.passed, sum.failed,
-                          absl::ToDoubleSeconds(absl::Now() - begin), trouble),
-          {{.name = log,
-            .values = {{"passed", absl::StrCat(sum.passed)},
-                       {"failed", absl::StrCat(sum.failed)}}}}};
+  return {
+      good ? Outcome::kPassed : Outcome::kFailed,
+      absl::StrFormat("%d tests passed, %d failed in %.0f s%s", sum.passed, sum.failed,
+                      absl::ToDoubleSeconds(absl::Now() - begin), trouble),
+      {{.name = log,
+        .values = {{"passed", absl::StrCat(sum.passed)}, {"failed", absl::StrCat(sum.failed)}}}}};
 }
 
 }  // namespace

@@ -34,8 +34,7 @@ std::string ReadFile(const std::string& path) {
 }
 
 absl::StatusOr<pid_t> StartProgram(const Site& site, const std::string& log,
-                                   const std::vector<std::string>& argv,
-                                   const std::string& input) {
+                                   const std::vector<std::string>& argv, const std::string& input) {
   return local::Spawn(argv, LogPath(site, log), input);
 }
 
@@ -70,8 +69,8 @@ absl::Status Succeeded(const Site& site, const std::string& log, pid_t pid) {
   } else {
     why = local::ExitText(*status);
   }
-  return absl::InternalError(absl::StrCat(log, " ", why, "; its last words:\n",
-                                          local::LastLines(LogPath(site, log), 8)));
+  return absl::InternalError(
+      absl::StrCat(log, " ", why, "; its last words:\n", local::LastLines(LogPath(site, log), 8)));
 }
 
 }  // namespace starling::bundle

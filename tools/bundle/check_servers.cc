@@ -61,8 +61,8 @@ absl::StatusOr<uint64_t> Steps(Client& client, const std::string& job) {
   const Json& status = about.value("status", Json::object());
   const std::string state = status.value("state", "");
   if (state == "FAILED" || state == "CANCELLED" || state == "SUCCEEDED") {
-    return absl::InternalError(absl::StrCat("the job ", job, " is ", state, ": ",
-                                            status.value("reason", "")));
+    return absl::InternalError(
+        absl::StrCat("the job ", job, " is ", state, ": ", status.value("reason", "")));
   }
   const Json step = status.value("step", Json(0));
   uint64_t steps = 0;
@@ -82,8 +82,8 @@ absl::StatusOr<Seen> WaitForStep(const Site& site, Client& client, const std::st
     STARLING_ASSIGN_OR_RETURN(const uint64_t steps, Steps(client, job));
     if (steps >= at_least) return Seen{steps, absl::Now()};
     if (absl::Now() > site.deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("the job ", job, " did not get to step ",
-                                                      at_least, " in time"));
+      return absl::DeadlineExceededError(
+          absl::StrCat("the job ", job, " did not get to step ", at_least, " in time"));
     }
     absl::SleepFor(kBetweenLooks);
   }
@@ -115,9 +115,9 @@ absl::StatusOr<double> ClusterRate(const Site& site, Client& client, const Bench
 absl::StatusOr<double> LocalRate(const Site& site, const BenchJob& job, double expected) {
   const std::string log = absl::StrCat("local-", job.name);
   const auto steps = static_cast<int64_t>(expected * absl::ToDoubleSeconds(kMeasured) / job.batch);
-  STARLING_ASSIGN_OR_RETURN(
-      const pid_t pid, Start(site, log, {"local_trainer", job.file, "gpu",
-                                         absl::StrCat(std::max<int64_t>(5, steps))}));
+  STARLING_ASSIGN_OR_RETURN(const pid_t pid, Start(site, log,
+                                                   {"local_trainer", job.file, "gpu",
+                                                    absl::StrCat(std::max<int64_t>(5, steps))}));
   STARLING_RETURN_IF_ERROR(Succeeded(site, log, pid));
   double rate = 0;
   const std::string text = Find(ReadFile(LogPath(site, log)), "samples_per_second=([0-9.]+)");

@@ -21,8 +21,7 @@ class Contender {
  public:
   // Blocks until it has said what it is. `name` is its log's. kInternal with its last words,
   // kDeadlineExceeded at the site's deadline.
-  static absl::StatusOr<std::unique_ptr<Contender>> Start(const Site& site,
-                                                          const std::string& name,
+  static absl::StatusOr<std::unique_ptr<Contender>> Start(const Site& site, const std::string& name,
                                                           const std::vector<std::string>& argv);
   ~Contender();  // ends its input and, where that does not end it soon, kills it
   Contender(const Contender&) = delete;

@@ -20,9 +20,8 @@ struct Kind {
   std::array<int, kChannels> colour;
 };
 constexpr Kind kKinds[kClasses] = {
-    {0, 1, {4, 1, 1}}, {0, 1, {1, 1, 4}}, {1, 0, {4, 1, 1}},  {1, 0, {1, 1, 4}},
-    {1, 1, {4, 1, 1}}, {1, 1, {1, 1, 4}}, {1, -1, {4, 1, 1}}, {1, -1, {1, 1, 4}},
-    {0, 2, {1, 4, 1}}, {2, 0, {1, 4, 1}},
+    {0, 1, {4, 1, 1}}, {0, 1, {1, 1, 4}},  {1, 0, {4, 1, 1}},  {1, 0, {1, 1, 4}}, {1, 1, {4, 1, 1}},
+    {1, 1, {1, 1, 4}}, {1, -1, {4, 1, 1}}, {1, -1, {1, 1, 4}}, {0, 2, {1, 4, 1}}, {2, 0, {1, 4, 1}},
 };
 
 // -8 to 8, there and back in one period: whole numbers, so that it is the same on every machine.
@@ -47,8 +46,7 @@ absl::Status WriteImages(const std::string& path, int count, uint32_t seed) {
       for (int row = 0; row < kSide; ++row) {
         for (int column = 0; column < kSide; ++column) {
           const int wave = Wave(place + kind.down * row + kind.right * column);
-          const int value =
-              128 + wave * strength * kind.colour[channel] + below(65) - 32;
+          const int value = 128 + wave * strength * kind.colour[channel] + below(65) - 32;
           record.push_back(static_cast<char>(std::clamp(value, 0, 255)));
         }
       }

@@ -10,8 +10,8 @@
 namespace starling {
 
 // Writes `count` images into a file of CIFAR-10's binary edition (data.train: {cifar: ...}), ten
-// classes in turn. A class is a wave's direction and colour; its place, strength and noise are drawn
-// from `seed`, so that files of two seeds share no image. The same bytes everywhere.
+// classes in turn. A class is a wave's direction and colour; its place, strength and noise are
+// drawn from `seed`, so that files of two seeds share no image. The same bytes everywhere.
 // kUnavailable: the file cannot be written.
 absl::Status WriteImages(const std::string& path, int count, uint32_t seed);
 

@@ -58,9 +58,9 @@ absl::StatusOr<std::string> LocalCluster::Begin(const std::string& folder) {
   STARLING_RETURN_IF_ERROR(MakeFolder(programs));
   STARLING_RETURN_IF_ERROR(LinkDaemons(site_.program, programs));
   STARLING_ASSIGN_OR_RETURN(
-      pid_, Start(site_, log_, {"starling", "local", "up", "--shards", "2", "--workers", "1",
-                                "--no-restart", "--bin-dir", programs, "--state",
-                                absl::StrCat(folder, "/state")}));
+      pid_, Start(site_, log_,
+                  {"starling", "local", "up", "--shards", "2", "--workers", "1", "--no-restart",
+                   "--bin-dir", programs, "--state", absl::StrCat(folder, "/state")}));
   for (;;) {
     const std::string address = Find(ReadFile(LogPath(site_, log_)), "address=(\\S+)\n");
     if (!address.empty()) return address;

@@ -20,8 +20,10 @@ absl::StatusOr<std::string> CoordinatorAddress(const std::string& given, const C
   const auto address = local::StateDirectory(directory).ReadAddress();
   if (address.ok()) return address;
   return absl::UnavailableError(absl::StrCat(
-      "no coordinator is known: --coordinator is not given, STARLING_COORDINATOR is not set, and no local "
-      "cluster runs (", directory, ").\nStart one with: starling local up --shards 2 --workers 2 --detach"));
+      "no coordinator is known: --coordinator is not given, STARLING_COORDINATOR is not set, and "
+      "no local "
+      "cluster runs (",
+      directory, ").\nStart one with: starling local up --shards 2 --workers 2 --detach"));
 }
 
 }  // namespace starling::cli

@@ -1,5 +1,5 @@
-// starling advise batch: what fits into the memory of what a worker here would compute on, and what trains
-// fastest there.
+// starling advise batch: what fits into the memory of what a worker here would compute on, and what
+// trains fastest there.
 #include <algorithm>
 #include <thread>
 #include <vector>
@@ -44,8 +44,7 @@ absl::StatusOr<std::unique_ptr<BatchAdvisor>> MakeAdvisor(const JobSpec& spec,
   DataSetOptions data_options;
   data_options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
   data_options.classes = spec.model().classes();
-  STARLING_ASSIGN_OR_RETURN(auto data,
-                            DataSet::Open(spec.train(), spec.normalize(), data_options));
+  STARLING_ASSIGN_OR_RETURN(auto data, DataSet::Open(spec.train(), spec.normalize(), data_options));
   return BatchAdvisor::Create(spec, std::move(data), options, device);
 }
 
@@ -77,16 +76,15 @@ absl::StatusOr<int64_t> PrintWhatFits(const BatchAdvisor& advisor,
   for (size_t i = 0; i < policies.size(); ++i) {
     const auto largest = advisor.LargestThatFits(policies[i]);
     if (i == 0) own = largest.ok() ? absl::StatusOr<int64_t>(largest->samples) : largest.status();
-    const std::string name =
-        absl::StrCat(RecomputeText(policies[i]), i == 0 ? " (the job's)" : "");
+    const std::string name = absl::StrCat(RecomputeText(policies[i]), i == 0 ? " (the job's)" : "");
     if (!largest.ok()) {
       rows.push_back({name, "none", "-", "-", "-"});
       continue;
     }
-    rows.push_back({name, BatchText(advisor, largest->samples), BytesText(largest->planned.bytes),
-                    absl::StrCat(advisor.lanes(), " x ",
-                                 BytesText(largest->planned.activation_bytes)),
-                    absl::StrFormat("%.0f%%", 100 * largest->planned.recomputed_share)});
+    rows.push_back(
+        {name, BatchText(advisor, largest->samples), BytesText(largest->planned.bytes),
+         absl::StrCat(advisor.lanes(), " x ", BytesText(largest->planned.activation_bytes)),
+         absl::StrFormat("%.0f%%", 100 * largest->planned.recomputed_share)});
   }
   context.out << TableText(rows) << std::flush;
   return own;

@@ -25,7 +25,8 @@ spec:
   data: {train: {csv: {path: advise.csv}}}
   batch: {global: 8, microBatches: 2}
   optimizer: {sgd: {learningRate: 0.1}}
-)", recompute));
+)",
+                                recompute));
   }
 };
 

@@ -128,8 +128,10 @@ class Parser {
     AddUse();
     AddData();
     AddAdvice();
-    Verb("schema", "print the job file's schema", [](Flags&, Context& context) { return RunSchema(context); });
-    Verb("version", "print the version", [](Flags&, Context& context) { return RunVersion(context); });
+    Verb("schema", "print the job file's schema",
+         [](Flags&, Context& context) { return RunSchema(context); });
+    Verb("version", "print the version",
+         [](Flags&, Context& context) { return RunVersion(context); });
   }
 
   int Run(std::vector<std::string> args, Context& context) {
@@ -153,18 +155,21 @@ class Parser {
 
  private:
   absl::Status TakeSettings(Context& context) {
-    STARLING_RETURN_IF_ERROR(settings_.Resolve([&](const std::string& name) -> std::optional<std::string> {
-      const auto value = context.environment(name);
-      return value ? std::optional<std::string>(*value) : std::nullopt;
-    }));
+    STARLING_RETURN_IF_ERROR(
+        settings_.Resolve([&](const std::string& name) -> std::optional<std::string> {
+          const auto value = context.environment(name);
+          return value ? std::optional<std::string>(*value) : std::nullopt;
+        }));
     for (const std::string& variable : settings_.Unknown(context.environment_names)) {
-      context.err << "warning: " << variable << " is set, and no setting has that name: see starling --help\n";
+      context.err << "warning: " << variable
+                  << " is set, and no setting has that name: see starling --help\n";
     }
     STARLING_ASSIGN_OR_RETURN(context.security, MakeLinkSecurity(flags_.links, PeerRole::kClient));
     return absl::OkStatus();
   }
 
-  CLI::App* Verb(CLI::App& parent, const std::string& name, const std::string& help, Action action) {
+  CLI::App* Verb(CLI::App& parent, const std::string& name, const std::string& help,
+                 Action action) {
     CLI::App* verb = parent.add_subcommand(name, help);
     verb->callback([this, action = std::move(action)] { action_ = action; });
     return verb;
@@ -198,18 +203,25 @@ class Parser {
     CLI::App* group = app_.add_subcommand("local", "a cluster on this machine");
     group->require_subcommand(1);
     group->fallthrough();
-    CLI::App* up = Verb(*group, "up", "start one, and keep its processes running", [](Flags& flags, Context& context) {
-      flags.up.state_directory = flags.state;
-      return RunLocalUp(flags.up, context);
-    });
+    CLI::App* up = Verb(*group, "up", "start one, and keep its processes running",
+                        [](Flags& flags, Context& context) {
+                          flags.up.state_directory = flags.state;
+                          return RunLocalUp(flags.up, context);
+                        });
     up->add_option("--shards", flags_.up.shards, "parameter-server shards")
-        ->check(CLI::Range(1, 64))->capture_default_str();
-    up->add_option("--workers", flags_.up.workers, "workers")->check(CLI::Range(0, 64))->capture_default_str();
-    up->add_flag("--detach", flags_.up.detach, "return once it runs; stop it with: starling local down");
+        ->check(CLI::Range(1, 64))
+        ->capture_default_str();
+    up->add_option("--workers", flags_.up.workers, "workers")
+        ->check(CLI::Range(0, 64))
+        ->capture_default_str();
+    up->add_flag("--detach", flags_.up.detach,
+                 "return once it runs; stop it with: starling local down");
     up->add_flag("--no-restart", flags_.up.no_restart, "leave dead processes dead");
     up->add_option("--port", flags_.up.port, "the coordinator's; 0: any free one")
-        ->check(CLI::Range(0, 65535))->capture_default_str();
-    up->add_option("--bin-dir", flags_.up.binary_directory, "where the daemons' binaries are (else beside this one)");
+        ->check(CLI::Range(0, 65535))
+        ->capture_default_str();
+    up->add_option("--bin-dir", flags_.up.binary_directory,
+                   "where the daemons' binaries are (else beside this one)");
     AddState(up);
     AddState(Verb(*group, "down", "stop it", [](Flags& flags, Context& context) {
       return RunLocalDown(flags.state, context);
@@ -217,29 +229,41 @@ class Parser {
   }
 
   void AddState(CLI::App* verb) {
-    verb->add_option("--state", flags_.state, "its folder: address, logs, state (else ~/.local/state/starling/local)");
+    verb->add_option("--state", flags_.state,
+                     "its folder: address, logs, state (else ~/.local/state/starling/local)");
   }
 
   void AddJobs() {
     CLI::App* submit = Verb("submit", "submit a job file", [](Flags& flags, Context& context) {
-      return RunSubmit(flags.submit, [&] { return Connect(flags, context); }, context);
+      return RunSubmit(
+          flags.submit, [&] { return Connect(flags, context); }, context);
     });
-    submit->add_option("-f,--file", flags_.submit.file, "the job file (see: starling schema); -: standard input")->required();
-    submit->add_option("--set", flags_.submit.overrides, "KEY.KEY=VALUE: replaces a value of the file; repeatable")
+    submit
+        ->add_option("-f,--file", flags_.submit.file,
+                     "the job file (see: starling schema); -: standard input")
+        ->required();
+    submit
+        ->add_option("--set", flags_.submit.overrides,
+                     "KEY.KEY=VALUE: replaces a value of the file; repeatable")
         ->allow_extra_args(false);
     submit->add_option("--name", flags_.submit.name, "the job's name, in place of the file's");
-    submit->add_flag("--replace", flags_.submit.replace, "in place of a job of that name that has ended, which is deleted");
+    submit->add_flag("--replace", flags_.submit.replace,
+                     "in place of a job of that name that has ended, which is deleted");
     submit->add_flag("--watch", flags_.submit.watch, "follow the job to its end");
     submit->add_flag("--dry-run", flags_.submit.dry_run, "check it, and its data, only");
 
     CLI::App* wait = app_.add_subcommand("wait", "follow a job to its end");
     AddName(wait, "the job");
-    wait->add_option("--timeout", flags_.timeout, "at most so long: 90s, 30m, 2h (else without bound)")
-        ->check([](const std::string& text) { return std::string(config::ParseDuration(text).status().message()); });
+    wait->add_option("--timeout", flags_.timeout,
+                     "at most so long: 90s, 30m, 2h (else without bound)")
+        ->check([](const std::string& text) {
+          return std::string(config::ParseDuration(text).status().message());
+        });
     wait->callback([this] {
       action_ = WithClient([](Flags& flags, Client& client, Context& context) {
-        const absl::Duration timeout = flags.timeout.empty() ? absl::InfiniteDuration()
-                                                             : absl::Seconds(*config::ParseDuration(flags.timeout));
+        const absl::Duration timeout = flags.timeout.empty()
+                                           ? absl::InfiniteDuration()
+                                           : absl::Seconds(*config::ParseDuration(flags.timeout));
         return RunWait(flags.name, timeout, client, context);
       });
     });
@@ -248,13 +272,16 @@ class Parser {
                            return RunSet(flags.name, flags.assignment, client, context);
                          }));
     AddName(set, "the job");
-    set->add_option("SETTING", flags_.assignment, "consistency=bsp, consistency=ssp:3 or consistency=async")
+    set->add_option("SETTING", flags_.assignment,
+                    "consistency=bsp, consistency=ssp:3 or consistency=async")
         ->required();
     AddName(Verb("cancel", "stop a job; its last parameters stay",
                  WithClient([](Flags& flags, Client& client, Context& context) {
                    return RunCancel(flags.name, client, context);
-                 })), "the job");
-    CLI::App* remove = app_.add_subcommand("delete", "forget jobs that have ended, and their parameters");
+                 })),
+            "the job");
+    CLI::App* remove =
+        app_.add_subcommand("delete", "forget jobs that have ended, and their parameters");
     CLI::Option* ended = remove->add_flag("--ended", flags_.ended, "all that have ended");
     remove->add_option("NAME", flags_.names, "the jobs")->check(CheckUtf8)->excludes(ended);
     remove->callback([this] {
@@ -266,24 +293,32 @@ class Parser {
   }
 
   void AddInspection() {
-    CLI::App* get = Verb("get", "list jobs, workers or shards", WithClient([](Flags& flags, Client& client, Context& context) {
-      return RunGet(flags.kind, flags.list, flags.format, client, context);
-    }));
+    CLI::App* get = Verb("get", "list jobs, workers or shards",
+                         WithClient([](Flags& flags, Client& client, Context& context) {
+                           return RunGet(flags.kind, flags.list, flags.format, client, context);
+                         }));
     AddKind(get, "KIND");
-    static const std::map<std::string, JobState> states = {{"pending", PENDING},     {"running", RUNNING},
-                                                           {"succeeded", SUCCEEDED}, {"failed", FAILED},
+    static const std::map<std::string, JobState> states = {{"pending", PENDING},
+                                                           {"running", RUNNING},
+                                                           {"succeeded", SUCCEEDED},
+                                                           {"failed", FAILED},
                                                            {"cancelled", CANCELLED}};
     CLI::Option* all = get->add_flag("--all", flags_.list.all, "all jobs, however many");
-    get->add_option("--limit", flags_.list.limit, "so many jobs, those that live and the newest first")
-        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))->capture_default_str()->excludes(all);
+    get->add_option("--limit", flags_.list.limit,
+                    "so many jobs, those that live and the newest first")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+        ->capture_default_str()
+        ->excludes(all);
     get->add_option("--state", flags_.list.states,
                     "jobs that are pending, running, succeeded, failed or cancelled; repeatable")
-        ->allow_extra_args(false)->transform(CLI::CheckedTransformer(states, CLI::ignore_case).description(""));
+        ->allow_extra_args(false)
+        ->transform(CLI::CheckedTransformer(states, CLI::ignore_case).description(""));
     AddFormat(get);
-    CLI::App* describe = Verb("describe", "all about one job, worker or shard",
-                              WithClient([](Flags& flags, Client& client, Context& context) {
-      return RunDescribe(flags.kind, flags.name, flags.format, client, context);
-    }));
+    CLI::App* describe =
+        Verb("describe", "all about one job, worker or shard",
+             WithClient([](Flags& flags, Client& client, Context& context) {
+               return RunDescribe(flags.kind, flags.name, flags.format, client, context);
+             }));
     AddKind(describe, "KIND");
     AddName(describe, "its name");
     AddFormat(describe);
@@ -308,16 +343,18 @@ class Parser {
     AddFormat(doctor);
     CLI::App* logs = Verb("logs", "what the coordinator noted about a job",
                           WithClient([](Flags& flags, Client& client, Context& context) {
-      return RunLogs(flags.name, flags.follow, client, context);
-    }));
+                            return RunLogs(flags.name, flags.follow, client, context);
+                          }));
     AddName(logs, "the job");
     AddCurves();
     CLI::App* write = Verb("export", "write a job's parameters to a file",
                            WithClient([](Flags& flags, Client& client, Context& context) {
-      return RunExport(flags.name, flags.export_file, client, context);
-    }));
+                             return RunExport(flags.name, flags.export_file, client, context);
+                           }));
     AddName(write, "the job");
-    write->add_option("--format", flags_.export_format, "safetensors")->required()->check(Member({"safetensors"}));
+    write->add_option("--format", flags_.export_format, "safetensors")
+        ->required()
+        ->check(Member({"safetensors"}));
     write->add_option("-o,--output", flags_.export_file, "the file")->required();
     logs->add_flag("-f,--follow", flags_.follow, "until the job has ended");
   }
@@ -325,30 +362,37 @@ class Parser {
   void AddCurves() {
     CLI::App* metrics = Verb("metrics", "how a job's loss, accuracy, throughput and staleness went",
                              WithClient([](Flags& flags, Client& client, Context& context) {
-      flags.metrics.name = flags.name;
-      flags.metrics.format = flags.format;
-      return RunMetrics(flags.metrics, client, context);
-    }));
+                               flags.metrics.name = flags.name;
+                               flags.metrics.format = flags.format;
+                               return RunMetrics(flags.metrics, client, context);
+                             }));
     AddName(metrics, "the job");
     AddFormat(metrics);
-    metrics->add_flag("--watch", flags_.metrics.watch, "again each second, until the job has ended")->excludes("-o");
-    metrics->add_option("--tensorboard", flags_.metrics.tensorboard, "a folder: write TensorBoard's event files there")
-        ->excludes("-o")->excludes("--watch");
+    metrics->add_flag("--watch", flags_.metrics.watch, "again each second, until the job has ended")
+        ->excludes("-o");
+    metrics
+        ->add_option("--tensorboard", flags_.metrics.tensorboard,
+                     "a folder: write TensorBoard's event files there")
+        ->excludes("-o")
+        ->excludes("--watch");
     CLI::App* plot = Verb("plot", "draw a job's curves, or those of several to compare",
                           WithClient([](Flags& flags, Client& client, Context& context) {
-      return RunPlot(flags.plot_names, flags.plot_file, client, context);
-    }));
+                            return RunPlot(flags.plot_names, flags.plot_file, client, context);
+                          }));
     plot->add_option("NAME", flags_.plot_names, "the jobs")
-        ->required()->expected(1, kPlotJobsMax)->check(CheckUtf8);
+        ->required()
+        ->expected(1, kPlotJobsMax)
+        ->check(CheckUtf8);
     plot->add_option("-o,--output", flags_.plot_file, "the .svg file")->required();
     CLI::App* trace = Verb("trace", "record what a running job's processes do, for ui.perfetto.dev",
                            WithClient([](Flags& flags, Client& client, Context& context) {
-      flags.trace.name = flags.name;
-      return RunTrace(flags.trace, client, context);
-    }));
+                             flags.trace.name = flags.name;
+                             return RunTrace(flags.trace, client, context);
+                           }));
     AddName(trace, "the job");
     trace->add_option("--steps", flags_.trace.steps, "of the job, from now on")
-        ->check(CLI::Range(1, 1'000'000))->capture_default_str();
+        ->check(CLI::Range(1, 1'000'000))
+        ->capture_default_str();
     trace->add_option("-o,--output", flags_.trace.file, "the .json file")->required();
   }
 
@@ -356,74 +400,106 @@ class Parser {
     CLI::App* group = app_.add_subcommand("data", "what a job trains on");
     group->require_subcommand(1);
     group->fallthrough();
-    CLI::App* inspect = Verb(*group, "inspect", "counts, shapes, ranges, classes and a few rows", [](Flags& flags, Context& context) {
-      return RunDataInspect(flags.data, context);
-    });
+    CLI::App* inspect =
+        Verb(*group, "inspect", "counts, shapes, ranges, classes and a few rows",
+             [](Flags& flags, Context& context) { return RunDataInspect(flags.data, context); });
     inspect->add_option("-f,--file", flags_.data.file, "the job file")->required();
-    inspect->add_option("--set", flags_.data.overrides, "KEY.KEY=VALUE: replaces a value of the file; repeatable")
+    inspect
+        ->add_option("--set", flags_.data.overrides,
+                     "KEY.KEY=VALUE: replaces a value of the file; repeatable")
         ->allow_extra_args(false);
-    inspect->add_option("--sheet", flags_.data.sheet, "writes the first images into one picture, .png or .ppm");
+    inspect->add_option("--sheet", flags_.data.sheet,
+                        "writes the first images into one picture, .png or .ppm");
     inspect->add_option("--samples", flags_.data.samples, "looks at so many; 0: at all")
-        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))->capture_default_str();
-    inspect->add_option("--rows", flags_.data.rows, "shows so many")->check(CLI::Range(0, 1000))->capture_default_str();
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+        ->capture_default_str();
+    inspect->add_option("--rows", flags_.data.rows, "shows so many")
+        ->check(CLI::Range(0, 1000))
+        ->capture_default_str();
   }
 
   void AddAdvice() {
     CLI::App* group = app_.add_subcommand("advise", "how a job would do best on this machine");
     group->require_subcommand(1);
     group->fallthrough();
-    CLI::App* batch = Verb(*group, "batch", "the largest batch that fits, and the fastest (measured)",
-                           [](Flags& flags, Context& context) { return RunAdviseBatch(flags.advise, context); });
+    CLI::App* batch =
+        Verb(*group, "batch", "the largest batch that fits, and the fastest (measured)",
+             [](Flags& flags, Context& context) { return RunAdviseBatch(flags.advise, context); });
     batch->add_option("-f,--file", flags_.advise.file, "the job file")->required();
-    batch->add_option("--set", flags_.advise.overrides, "KEY.KEY=VALUE: replaces a value of the file; repeatable")
+    batch
+        ->add_option("--set", flags_.advise.overrides,
+                     "KEY.KEY=VALUE: replaces a value of the file; repeatable")
         ->allow_extra_args(false);
-    batch->add_option("--lanes", flags_.advise.lanes, "micro-batches computed at once (else one per core)")
+    batch
+        ->add_option("--lanes", flags_.advise.lanes,
+                     "micro-batches computed at once (else one per core)")
         ->check(CLI::Range(1, 1024));
-    batch->add_option("--memory-bytes", flags_.advise.memory_bytes,
-                      "that a job may plan, as 8GiB (else nine tenths of what is available)")
+    batch
+        ->add_option("--memory-bytes", flags_.advise.memory_bytes,
+                     "that a job may plan, as 8GiB (else nine tenths of what is available)")
         ->transform(CLI::Validator(ReadBytes, ""));
-    batch->add_option("--device", flags_.advise.device,
-                      "as a worker's: auto (a GPU where there is one), gpu, cpu; the job's own wish counts, too")
-        ->check(Member({"auto", "gpu", "cpu"}))->capture_default_str();
+    batch
+        ->add_option("--device", flags_.advise.device,
+                     "as a worker's: auto (a GPU where there is one), gpu, cpu; the job's own wish "
+                     "counts, too")
+        ->check(Member({"auto", "gpu", "cpu"}))
+        ->capture_default_str();
     batch->add_option("--cuda-library", flags_.advise.cuda_library,
-                      "the shared object that computes on a GPU (else beside this program, or as the loader finds it)");
-    batch->add_option("--seconds", flags_.advise.seconds, "that each batch is measured for, at least")
-        ->check(CLI::Range(0, 3600))->capture_default_str();
+                      "the shared object that computes on a GPU (else beside this program, or as "
+                      "the loader finds it)");
+    batch
+        ->add_option("--seconds", flags_.advise.seconds,
+                     "that each batch is measured for, at least")
+        ->check(CLI::Range(0, 3600))
+        ->capture_default_str();
   }
 
   void AddChoice(CLI::App* verb, int* threads) {
-    verb->add_option("MODEL", flags_.choice.model, "a job, or a safetensors file (whose name has a dot or a slash)")
+    verb->add_option("MODEL", flags_.choice.model,
+                     "a job, or a safetensors file (whose name has a dot or a slash)")
         ->required();
-    verb->add_option("-f,--file", flags_.choice.job_file, "the job file, for a file without an embedded model");
-    verb->add_option("--threads", *threads, "that compute (else one per core)")->check(CLI::Range(1, 256));
+    verb->add_option("-f,--file", flags_.choice.job_file,
+                     "the job file, for a file without an embedded model");
+    verb->add_option("--threads", *threads, "that compute (else one per core)")
+        ->check(CLI::Range(1, 256));
   }
 
   void AddUse() {
-    CLI::App* predict = Verb("predict", "what a model makes of an array", [](Flags& flags, Context& context) {
-      flags.predict.choice = flags.choice;
-      return RunPredict(flags.predict, [&] { return Connect(flags, context); }, context);
-    });
+    CLI::App* predict =
+        Verb("predict", "what a model makes of an array", [](Flags& flags, Context& context) {
+          flags.predict.choice = flags.choice;
+          return RunPredict(
+              flags.predict, [&] { return Connect(flags, context); }, context);
+        });
     AddChoice(predict, &flags_.predict.threads);
     predict->add_option("--input", flags_.predict.input, "a .npy file: samples")->required();
     predict->add_option("-o,--output", flags_.predict.output, "the .npy file to write")->required();
-    predict->add_option("--as", flags_.predict.as, "outputs (of the last layer), probabilities or classes")
+    predict
+        ->add_option("--as", flags_.predict.as,
+                     "outputs (of the last layer), probabilities or classes")
         ->transform(OneOf<PredictAs>({{"outputs", PredictAs::kOutputs},
                                       {"probabilities", PredictAs::kProbabilities},
                                       {"classes", PredictAs::kClasses}}));
 
     CLI::App* generate = Verb("generate", "continue a text", [](Flags& flags, Context& context) {
       flags.generate.choice = flags.choice;
-      return RunGenerate(flags.generate, [&] { return Connect(flags, context); }, context);
+      return RunGenerate(
+          flags.generate, [&] { return Connect(flags, context); }, context);
     });
     AddChoice(generate, &flags_.generate.threads);
     generate->add_option("--prompt", flags_.generate.prompt, "the text, for models of bytes");
     generate->add_option("--tokens", flags_.generate.tokens, "the tokens, for all others: 1,2,3");
     generate->add_option("--max-new", flags_.generate.max_new, "tokens to add")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->capture_default_str();
-    generate->add_option("--temperature", flags_.generate.temperature, "below 1 bolder, 0 always the likeliest")
-        ->check(CLI::Range(0.0, 1000.0))->capture_default_str();
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+        ->capture_default_str();
+    generate
+        ->add_option("--temperature", flags_.generate.temperature,
+                     "below 1 bolder, 0 always the likeliest")
+        ->check(CLI::Range(0.0, 1000.0))
+        ->capture_default_str();
     generate->add_option("--top-k", flags_.generate.top_k, "draw from the k likeliest; 0: from all")
-        ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))->capture_default_str();
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
+        ->capture_default_str();
     generate->add_option("--seed", flags_.generate.seed, "of the draws")->capture_default_str();
   }
 

@@ -8,7 +8,8 @@ namespace starling::cli {
 int RunCancel(const std::string& name, Client& client, Context& context) {
   const absl::Status status = client.CancelJob(name);
   if (!status.ok()) return Fail(status, context);
-  context.err << "cancelled " << name << "; its last parameters stay until: starling delete " << name << "\n";
+  context.err << "cancelled " << name << "; its last parameters stay until: starling delete "
+              << name << "\n";
   return kExitOk;
 }
 
@@ -35,7 +36,8 @@ int RunDelete(const std::vector<std::string>& names, bool ended, Client& client,
       remove(job.name(), absl::StrCat(" (", JobState_Name(job.state()), ")"));
     request.mutable_page()->set_after(page->next());
   } while (!request.page().after().empty());
-  context.err << deleted << (deleted == 1 ? " job" : " jobs") << " deleted, with their parameters\n";
+  context.err << deleted << (deleted == 1 ? " job" : " jobs")
+              << " deleted, with their parameters\n";
   return exit_code;
 }
 

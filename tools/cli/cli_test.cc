@@ -18,9 +18,17 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST_F(CliTest, WrongUsageIsTwoAndSaysWhat) {
-  const std::vector<std::vector<std::string>> wrong = {
-      {}, {"fly"}, {"submit"}, {"get"}, {"get", "cats"}, {"get", "jobs", "-o", "xml"}, {"wait"},
-      {"wait", "digits", "--timeout", "soon"}, {"local"}, {"local", "up", "--shards", "0"}, {"schema", "--loud"}};
+  const std::vector<std::vector<std::string>> wrong = {{},
+                                                       {"fly"},
+                                                       {"submit"},
+                                                       {"get"},
+                                                       {"get", "cats"},
+                                                       {"get", "jobs", "-o", "xml"},
+                                                       {"wait"},
+                                                       {"wait", "digits", "--timeout", "soon"},
+                                                       {"local"},
+                                                       {"local", "up", "--shards", "0"},
+                                                       {"schema", "--loud"}};
   for (const auto& args : wrong) {
     EXPECT_EQ(Run(args), 2) << (args.empty() ? "" : args.back());
     EXPECT_FALSE(err_.str().empty());
@@ -30,17 +38,22 @@ TEST_F(CliTest, WrongUsageIsTwoAndSaysWhat) {
 
 TEST_F(CliTest, WrongUsageIsSaidInWords) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
-      {{"get", "spiral"}, "starling: KIND: expected one of jobs, workers, shards, job, worker, shard, got \"spiral\"\n"
-                          "see: starling get --help\n"},
-      {{"get", "jobs", "-o", "jsn"}, "--output: expected one of table, json, yaml, got \"jsn\"; did you mean \"json\"?"},
+      {{"get", "spiral"},
+       "starling: KIND: expected one of jobs, workers, shards, job, worker, shard, got \"spiral\"\n"
+       "see: starling get --help\n"},
+      {{"get", "jobs", "-o", "jsn"},
+       "--output: expected one of table, json, yaml, got \"jsn\"; did you mean \"json\"?"},
       {{"gett"}, "starling: unknown verb \"gett\"; did you mean \"get\"?\nsee: starling --help\n"},
-      {{"get", "jobs", "--coordinater", "a"}, "starling: unknown flag --coordinater; did you mean \"--coordinator\"?"},
+      {{"get", "jobs", "--coordinater", "a"},
+       "starling: unknown flag --coordinater; did you mean \"--coordinator\"?"},
       {{"get", "jobs", "more"}, "starling: unexpected argument \"more\""},
       {{"local", "uo"}, "unknown verb \"uo\"; did you mean \"up\"?\nsee: starling local --help\n"},
       {{"local"}, "starling: expected a verb: up, down\n"},
       {{"submit", "-f"}, "starling: --file: expected a value, got none"},
-      {{"export", "a", "--format", "zip", "-o", "x"}, "--format: expected safetensors, got \"zip\""},
-      {{"advise", "batch", "-f", "x", "--memory-bytes", "1XB"}, "--memory-bytes: expected a number of bytes of at least 1, like"},
+      {{"export", "a", "--format", "zip", "-o", "x"},
+       "--format: expected safetensors, got \"zip\""},
+      {{"advise", "batch", "-f", "x", "--memory-bytes", "1XB"},
+       "--memory-bytes: expected a number of bytes of at least 1, like"},
       {{"describe", "job", "\xff"}, "NAME: expected UTF-8"}};
   for (const auto& [args, text] : wrong) {
     EXPECT_EQ(Run(args), 2) << text;
@@ -69,7 +82,8 @@ std::string Contents(const std::string& path) {
 
 TEST_F(CliTest, TheManualHasTheSchemaAsItIs) {
   // When this fails: put what `starling schema` prints into the page.
-  EXPECT_THAT(Contents("docs/job_file.md"), HasSubstr("```yaml\n" + config::SchemaText(config::JobFileSchema()) + "```"));
+  EXPECT_THAT(Contents("docs/job_file.md"),
+              HasSubstr("```yaml\n" + config::SchemaText(config::JobFileSchema()) + "```"));
 }
 
 // On this machine alone: nothing listens where the coordinator would.
@@ -87,10 +101,13 @@ spec:
   data: {train: {csv: {path: rows.csv}}, normalize: {mean: [8], std: [8]}, shape: [1, 2, 2]}
 )";
   const std::string sheet = folder + "/sheet.png";
-  EXPECT_EQ(Run({"data", "inspect", "-f", file, "--rows", "1", "--samples", "2", "--sheet", sheet}), 0) << err_.str();
+  EXPECT_EQ(Run({"data", "inspect", "-f", file, "--rows", "1", "--samples", "2", "--sheet", sheet}),
+            0)
+      << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("data.train\nsamples    3\nsample     float32 [1, 2, 2]\n"));
   EXPECT_THAT(out_.str(), HasSubstr("looked at  the first 2\nvalues     -1 to 1, "));
-  EXPECT_THAT(out_.str(), HasSubstr("classes    2 of 2 occur: 0: 1, 1: 1\nrow 0      [-1, 1, -0.5, 0] -> 1\n"));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("classes    2 of 2 occur: 0: 1, 1: 1\nrow 0      [-1, 1, -0.5, 0] -> 1\n"));
   EXPECT_THAT(out_.str(), Not(HasSubstr("row 1")));
   EXPECT_EQ(Contents(sheet).substr(1, 3), "PNG");
   EXPECT_NE(Run({"data", "inspect", "-f", file, "--sheet", folder + "/sheet.gif"}), 0);
@@ -105,7 +122,8 @@ TEST_F(CliTest, TheExamplesAreValid) {
   for (const char* file : {"examples/mnist_cnn.yaml", "examples/digits_mlp.yaml"}) {
     EXPECT_EQ(Run({"submit", "-f", file}), 0) << file << ": " << err_.str();
   }
-  EXPECT_EQ(cluster_.submitted.at(0).spec().train().idx().images(), "/data/mnist/train-images-idx3-ubyte.gz");
+  EXPECT_EQ(cluster_.submitted.at(0).spec().train().idx().images(),
+            "/data/mnist/train-images-idx3-ubyte.gz");
 }
 
 TEST_F(CliTest, TheFlagsAddressWinsThenTheVariableThenTheLocalCluster) {
@@ -119,8 +137,10 @@ TEST_F(CliTest, TheFlagsAddressWinsThenTheVariableThenTheLocalCluster) {
   EXPECT_EQ(Run({"get", "jobs"}), 6);
   EXPECT_THAT(err_.str(), HasSubstr(state));
   EXPECT_THAT(err_.str(), HasSubstr("starling local up"));
-  ASSERT_EQ(std::system(absl::StrCat("mkdir -p ", state, "/starling/local && echo 127.0.0.1:3 >", state,
-                                     "/starling/local/address").c_str()), 0);
+  ASSERT_EQ(std::system(absl::StrCat("mkdir -p ", state, "/starling/local && echo 127.0.0.1:3 >",
+                                     state, "/starling/local/address")
+                            .c_str()),
+            0);
   EXPECT_EQ(Run({"get", "jobs"}), 0);
   EXPECT_EQ(cluster_.address, "127.0.0.1:3");
 }
@@ -128,12 +148,15 @@ TEST_F(CliTest, TheFlagsAddressWinsThenTheVariableThenTheLocalCluster) {
 // ---- Submit, wait ---------------------------------------------------------------------------
 
 TEST_F(CliTest, SubmitSendsTheFileWithOverrides) {
-  EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), "--set", "batch.global=32", "--set", "stop.epochs=3"}), 0);
+  EXPECT_EQ(
+      Run({"submit", "-f", GoodJobFile(), "--set", "batch.global=32", "--set", "stop.epochs=3"}),
+      0);
   ASSERT_EQ(cluster_.submitted.size(), 1u);
   const SubmitRequest& request = cluster_.submitted[0];
   EXPECT_EQ(request.spec().batch().global(), 32u);
   EXPECT_EQ(request.spec().stop().epochs(), 3u);
-  EXPECT_EQ(request.spec().train().csv().path(), absl::StrCat(std::getenv("TEST_TMPDIR"), "/digits.csv"));
+  EXPECT_EQ(request.spec().train().csv().path(),
+            absl::StrCat(std::getenv("TEST_TMPDIR"), "/digits.csv"));
   EXPECT_EQ(request.nonce(), 42u);
   EXPECT_FALSE(request.dry_run());
   EXPECT_EQ(out_.str(), "");
@@ -152,23 +175,31 @@ TEST_F(CliTest, AJobFileMayComeFromStandardInput) {
 TEST_F(CliTest, PatternsStandForTheFilesThatThereAre) {
   const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/shards");
   std::filesystem::create_directories(folder);
-  for (const char* name : {"b-2.bin", "b-1.bin", "c.bin", "[d].bin"}) std::ofstream(absl::StrCat(folder, "/", name)) << "x";
-  EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), "--set", "data.train.cifar.files=[\"shards/b-*.bin\", \"shards/[d].bin\"]"}), 0)
+  for (const char* name : {"b-2.bin", "b-1.bin", "c.bin", "[d].bin"})
+    std::ofstream(absl::StrCat(folder, "/", name)) << "x";
+  EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), "--set",
+                 "data.train.cifar.files=[\"shards/b-*.bin\", \"shards/[d].bin\"]"}),
+            0)
       << err_.str();
   ASSERT_EQ(cluster_.submitted.size(), 1u);
-  EXPECT_THAT(cluster_.submitted[0].spec().train().cifar().files(),
-              ::testing::ElementsAre(folder + "/b-1.bin", folder + "/b-2.bin", folder + "/[d].bin"));
-  EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), "--set", "data.train.cifar.files=[\"shards/e*\"]"}), 2);
-  EXPECT_THAT(err_.str(), HasSubstr(absl::StrCat("no file matches ", folder, "/e* on this machine")));
+  EXPECT_THAT(
+      cluster_.submitted[0].spec().train().cifar().files(),
+      ::testing::ElementsAre(folder + "/b-1.bin", folder + "/b-2.bin", folder + "/[d].bin"));
+  EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), "--set", "data.train.cifar.files=[\"shards/e*\"]"}),
+            2);
+  EXPECT_THAT(err_.str(),
+              HasSubstr(absl::StrCat("no file matches ", folder, "/e* on this machine")));
 }
 
 TEST_F(CliTest, SubmitSaysWhatMayNotBeMeant) {
   cluster_.submit_reply->mutable_status()->add_warnings("data.test is not used");
-  cluster_.submit_reply->mutable_status()->add_warnings("data.train: corrupt image, not used: a.tar: b.jpg");
+  cluster_.submit_reply->mutable_status()->add_warnings(
+      "data.train: corrupt image, not used: a.tar: b.jpg");
   for (const char* flag : {"--dry-run", "--set=seed=1"}) {
     EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), flag}), 0);
-    EXPECT_THAT(err_.str(), HasSubstr("warning: data.test is not used\n"
-                                      "warning: data.train: corrupt image, not used: a.tar: b.jpg\n"));
+    EXPECT_THAT(err_.str(),
+                HasSubstr("warning: data.test is not used\n"
+                          "warning: data.train: corrupt image, not used: a.tar: b.jpg\n"));
   }
 }
 
@@ -184,7 +215,8 @@ TEST_F(CliTest, AnInvalidJobFileIsTwoAndNeverSent) {
 
 TEST_F(CliTest, TheCoordinatorsRefusalHasItsExitCode) {
   const std::map<int, absl::Status> refusals = {
-      {1, absl::AlreadyExistsError("a job of that name")}, {2, absl::InvalidArgumentError("labels out of range")},
+      {1, absl::AlreadyExistsError("a job of that name")},
+      {2, absl::InvalidArgumentError("labels out of range")},
       {6, absl::UnavailableError("not reached")}};
   for (const auto& [code, status] : refusals) {
     cluster_.submit_reply = status;
@@ -209,7 +241,10 @@ TEST_F(CliTest, WatchEndsWithTheAccuracyOnStandardOutput) {
   cluster_.jobs.push_back(Reply(end));
   EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), "--watch"}), 0);
   EXPECT_EQ(out_.str(), "test_accuracy=0.9712\n");
-  EXPECT_THAT(err_.str(), HasSubstr("digits  epoch 1/5: train loss 0.5000, test loss 0.2500, test accuracy 0.9500, 9.1s\n"));
+  EXPECT_THAT(
+      err_.str(),
+      HasSubstr(
+          "digits  epoch 1/5: train loss 0.5000, test loss 0.2500, test accuracy 0.9500, 9.1s\n"));
   EXPECT_THAT(err_.str(), HasSubstr("digits  SUCCEEDED"));
 }
 
@@ -228,7 +263,8 @@ TEST_F(CliTest, AnEvaluatingJobsEpochsAreShownOnceTheyAreEvaluated) {
   cluster_.jobs.push_back(reply);
   EXPECT_EQ(Run({"wait", "digits"}), 0);
   EXPECT_THAT(err_.str(), Not(HasSubstr("epoch 1/5: ")));
-  const std::string line = "digits  epoch 2/5: train loss 0.5000, test loss 0.2500, test accuracy 0.9000, 9.1s\n";
+  const std::string line =
+      "digits  epoch 2/5: train loss 0.5000, test loss 0.2500, test accuracy 0.9000, 9.1s\n";
   ASSERT_THAT(err_.str(), HasSubstr(line));
   EXPECT_EQ(err_.str().find(line), err_.str().rfind(line));
 }
@@ -294,9 +330,7 @@ TEST_F(CliTest, ReplacesAJobThatHasEnded) {
   EXPECT_THAT(err_.str(), HasSubstr("deleted digits (FAILED)\nsubmitted digits\n"));
 }
 
-TEST_F(CliTest, WaitForNobodyIsFive) {
-  EXPECT_EQ(Run({"wait", "nobody"}), 5);
-}
+TEST_F(CliTest, WaitForNobodyIsFive) { EXPECT_EQ(Run({"wait", "nobody"}), 5); }
 
 TEST_F(CliTest, InterruptingAWatchDetachesAndSaysHowToComeBack) {
   cluster_.jobs = {Reply(Running())};
@@ -310,7 +344,8 @@ TEST_F(CliTest, InterruptingAWatchDetachesAndSaysHowToComeBack) {
 TEST_F(CliTest, AWatchOutlivesAShortAbsenceOfTheCoordinatorAndNotALongOne) {
   JobStatus end = Running();
   end.set_state(SUCCEEDED);
-  cluster_.jobs = {Reply(Running()), absl::UnavailableError("gone"), absl::UnavailableError("gone"), Reply(end)};
+  cluster_.jobs = {Reply(Running()), absl::UnavailableError("gone"), absl::UnavailableError("gone"),
+                   Reply(end)};
   EXPECT_EQ(Run({"wait", "digits"}), 0);
   cluster_.jobs = {Reply(Running()), absl::UnavailableError("gone")};
   EXPECT_EQ(Run({"wait", "digits"}), 6);
@@ -327,7 +362,8 @@ TEST_F(CliTest, OffATerminalProgressIsALineEveryTwoSeconds) {
   std::vector<std::string> steps;
   std::istringstream lines(err_.str());
   for (std::string line; std::getline(lines, line);) {
-    if (line.find("  step ") != std::string::npos) steps.push_back(line.substr(line.find("  step "), 10));
+    if (line.find("  step ") != std::string::npos)
+      steps.push_back(line.substr(line.find("  step "), 10));
   }
   EXPECT_THAT(steps, ElementsAre("  step 100", "  step 108", "  step 116"));
   EXPECT_THAT(err_.str(), Not(HasSubstr("\x1b")));
@@ -341,7 +377,9 @@ TEST_F(CliTest, OnATerminalOneLineChangesInPlaceAndFits) {
   end.set_state(SUCCEEDED);
   cluster_.jobs = {Reply(Running()), Reply(end)};
   EXPECT_EQ(Run({"wait", "digits"}), 0);
-  EXPECT_THAT(err_.str(), StartsWith("\r\x1b[Kepoch 2/5 step 812/2,345 1,53\r\x1b[Kdigits  epoch 1/5: train loss"));
+  EXPECT_THAT(
+      err_.str(),
+      StartsWith("\r\x1b[Kepoch 2/5 step 812/2,345 1,53\r\x1b[Kdigits  epoch 1/5: train loss"));
 }
 
 // ---- Lines ----------------------------------------------------------------------------------
@@ -349,7 +387,8 @@ TEST_F(CliTest, OnATerminalOneLineChangesInPlaceAndFits) {
 TEST(Progress, OneLineSaysItAll) {
   const JobReply reply = Reply(Running());
   EXPECT_EQ(ProgressLine(reply.status(), reply.spec()),
-            "digits  epoch 2/5  step 812/2,345  1,533 samples/s  loss 0.1312  staleness 1/2  83% hidden  ETA 1m40s");
+            "digits  epoch 2/5  step 812/2,345  1,533 samples/s  loss 0.1312  staleness 1/2  83% "
+            "hidden  ETA 1m40s");
 }
 
 TEST(Progress, WhatHasNoBoundShowsNone) {

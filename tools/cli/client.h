@@ -1,4 +1,5 @@
-// The coordinator as the client's verbs see it. Tests fake this interface; grpc_client.h is the real one.
+// The coordinator as the client's verbs see it. Tests fake this interface; grpc_client.h is the
+// real one.
 #ifndef STARLING_TOOLS_CLI_CLIENT_H_
 #define STARLING_TOOLS_CLI_CLIENT_H_
 
@@ -11,7 +12,8 @@
 namespace starling::cli {
 
 // Every call has a deadline. kUnavailable says who was not reached, where, for how long, with which
-// last error, and what would start it. Other errors are the coordinator's own words. Not thread-safe.
+// last error, and what would start it. Other errors are the coordinator's own words. Not
+// thread-safe.
 class Client {
  public:
   virtual ~Client() = default;
@@ -19,8 +21,8 @@ class Client {
   virtual absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request) = 0;
   virtual absl::StatusOr<JobReply> GetJob(const std::string& name) = 0;
   virtual absl::StatusOr<ListJobsReply> ListJobs(const ListJobsRequest& request) = 0;  // one page
-  virtual absl::StatusOr<ListWorkersReply> ListWorkers() = 0;  // all pages
-  virtual absl::StatusOr<ListShardsReply> ListShards() = 0;    // all pages
+  virtual absl::StatusOr<ListWorkersReply> ListWorkers() = 0;                          // all pages
+  virtual absl::StatusOr<ListShardsReply> ListShards() = 0;                            // all pages
   virtual absl::Status CancelJob(const std::string& name) = 0;
   virtual absl::Status DeleteJob(const std::string& name) = 0;
   virtual absl::StatusOr<SetPolicyReply> SetPolicy(const SetPolicyRequest& request) = 0;

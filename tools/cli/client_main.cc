@@ -95,14 +95,16 @@ int starling::cli::ClientMain(int argc, char** argv) {
     return starling::cli::MakeGrpcDaemonPeer(address, context.security);
   };
   context.steady_micros = [] {
-    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
+    return std::chrono::duration_cast<std::chrono::microseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
         .count();
   };
   context.daemons = [&context] { return starling::cli::MakeGrpcDaemons(context.security); };
   context.describe_node = starling::DescribeNode;
-  context.read_slices = [&context](const auto& job, const auto& layout, const auto& point, absl::Time deadline,
-                           const auto& consume) {
-    const auto streams = starling::MakeStreamClient({starling::PeerRole::kClient, "cli"}, context.security);
+  context.read_slices = [&context](const auto& job, const auto& layout, const auto& point,
+                                   absl::Time deadline, const auto& consume) {
+    const auto streams =
+        starling::MakeStreamClient({starling::PeerRole::kClient, "cli"}, context.security);
     return starling::ReadSlices(*streams, job, layout, point, deadline, consume);
   };
   const int code = starling::cli::RunApp(std::vector<std::string>(argv + 1, argv + argc), context);

@@ -21,10 +21,10 @@
 namespace starling::cli {
 
 struct Context {
-  std::ostream& out;      // data
-  std::ostream& err;      // progress and errors
-  bool terminal = false;  // whether `err` is one: then progress is a live line
-  int columns = 80;       // of the terminal
+  std::ostream& out;                 // data
+  std::ostream& err;                 // progress and errors
+  bool terminal = false;             // whether `err` is one: then progress is a live line
+  int columns = 80;                  // of the terminal
   std::string executable_directory;  // where this client's own binary lies
 
   std::function<absl::optional<std::string>(const std::string&)> environment;
@@ -43,8 +43,8 @@ struct Context {
   std::function<std::unique_ptr<Daemons>()> daemons;
   std::function<NodeReply()> describe_node;  // this machine
   // slice_reader.h's ReadSlices, over streams of its own.
-  std::function<absl::Status(const JobReply& job, const Layout& layout, const ReadPoint& point, absl::Time deadline,
-                             const SliceConsumer& consume)>
+  std::function<absl::Status(const JobReply& job, const Layout& layout, const ReadPoint& point,
+                             absl::Time deadline, const SliceConsumer& consume)>
       read_slices;
 };
 

@@ -43,8 +43,8 @@ constexpr const char* kStyles[] = {"first", "second", "third", "fourth", "fifth"
 struct Panel {
   std::string title;
   std::vector<const Series*> lines;  // as many as there are styles, at most
-  std::optional<double> top;    // the axis ends here at least
-  std::optional<double> bound;  // a dashed line
+  std::optional<double> top;         // the axis ends here at least
+  std::optional<double> bound;       // a dashed line
   bool from_zero = false;
 };
 
@@ -180,8 +180,7 @@ std::string Picture(const std::string& name, const std::string& words,
       "role=\"img\">\n",
       kWidth, kHeight, kWidth, kHeight);
   absl::StrAppend(&svg, "<title>", EscapeXml(name), "</title>\n", kStyle,
-                  Text(kMargin, 32, name, "start", "name"),
-                  Text(kMargin, 52, words, "start"));
+                  Text(kMargin, 32, name, "start", "name"), Text(kMargin, 52, words, "start"));
   const double width = (kWidth - 3 * kMargin) / 2, height = (kHeight - kHeading - 2 * kMargin) / 2;
   for (int i = 0; i < 4; ++i) {
     const double left = kMargin + (i % 2) * (width + kMargin),
@@ -198,21 +197,11 @@ std::string EscapeXml(const std::string& text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      case '\'': out += "&#39;"; break;
       default:
         out +=
             static_cast<unsigned char>(c) < 0x20 ? ' ' : c;  // XML has no other control characters
@@ -244,16 +233,19 @@ std::string CurvesSvg(const CurvesReply& curves) {
   std::optional<double> bound;
   if (status.staleness_bound() < 1'000'000'000)
     bound = static_cast<double>(status.staleness_bound());
-  return Picture(
-      status.name(),
-      absl::StrCat(JobState_Name(status.state()), ", ", status.policy(), ", step ",
-                   CountText(status.step()), " of ", CountText(status.steps()), ", ",
-                   DurationText(status.running_seconds())),
-      {{.title = "loss", .lines = {&all.train_loss, &all.test_loss}},
-       {.title = "accuracy", .lines = {&all.train_accuracy, &all.test_accuracy}},
-       {.title = "throughput", .lines = {&all.samples_per_second}, .from_zero = true},
-       {.title = "staleness", .lines = {&all.staleness}, .top = 1, .bound = bound, .from_zero = true}},
-      LastStep(curves, all));
+  return Picture(status.name(),
+                 absl::StrCat(JobState_Name(status.state()), ", ", status.policy(), ", step ",
+                              CountText(status.step()), " of ", CountText(status.steps()), ", ",
+                              DurationText(status.running_seconds())),
+                 {{.title = "loss", .lines = {&all.train_loss, &all.test_loss}},
+                  {.title = "accuracy", .lines = {&all.train_accuracy, &all.test_accuracy}},
+                  {.title = "throughput", .lines = {&all.samples_per_second}, .from_zero = true},
+                  {.title = "staleness",
+                   .lines = {&all.staleness},
+                   .top = 1,
+                   .bound = bound,
+                   .from_zero = true}},
+                 LastStep(curves, all));
 }
 
 std::string CompareSvg(const std::vector<CurvesReply>& jobs) {

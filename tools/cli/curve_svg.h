@@ -13,8 +13,8 @@ namespace starling::cli {
 // script or style from outside; dark where the viewer is. Texts are escaped.
 std::string CurvesSvg(const CurvesReply& curves);
 
-// Train loss, test accuracy (test loss where no job has one), throughput and staleness of several jobs,
-// each in a colour of its own. At most kPlotJobsMax.
+// Train loss, test accuracy (test loss where no job has one), throughput and staleness of several
+// jobs, each in a colour of its own. At most kPlotJobsMax.
 std::string CompareSvg(const std::vector<CurvesReply>& jobs);
 
 // Some 2 to 7 round numbers (1, 2 or 5 times a power of ten apart) that span [low, high]; low <=

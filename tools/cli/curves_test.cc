@@ -106,11 +106,10 @@ TEST_F(CliTest, MetricsDrawsEachCurveWithItsLastValueAndRange) {
   context_.columns = 58;  // eight are left for the line, which has at least ten
   EXPECT_EQ(Run({"metrics", "digits"}), 0) << err_.str();
   EXPECT_THAT(out_.str(), StartsWith("digits  RUNNING  ssp(2)  step 812 of 2,345, "));
-  EXPECT_THAT(
-      out_.str(),
-      AllOf(HasSubstr("\ntrain loss       █▄▂▁▁▁▁▁▁  0.015625  0.015625 to 2\n"),
-            HasSubstr("\ntest accuracy "), HasSubstr("\nlearning rate    "),
-            HasSubstr(" 1,508     1,501 to 1,508\n"), HasSubstr("\nhidden share")));
+  EXPECT_THAT(out_.str(),
+              AllOf(HasSubstr("\ntrain loss       █▄▂▁▁▁▁▁▁  0.015625  0.015625 to 2\n"),
+                    HasSubstr("\ntest accuracy "), HasSubstr("\nlearning rate    "),
+                    HasSubstr(" 1,508     1,501 to 1,508\n"), HasSubstr("\nhidden share")));
 }
 
 TEST_F(CliTest, MetricsOfAJobWithoutStepsSaysSo) {
@@ -207,8 +206,8 @@ TEST(Svg, ComparesJobsInOnePicture) {
   jobs[2].mutable_status()->set_name("longer");
   const std::string svg = CompareSvg(jobs);
   EXPECT_EQ(Count(svg, "<polyline"), 12u) << "loss, accuracy, throughput and staleness of each";
-  for (const char* word : {"digits, wider, longer", "3 jobs", "train loss", "test accuracy", "samples/s", "staleness",
-                           "class=\"line third\"", ">longer "}) {
+  for (const char* word : {"digits, wider, longer", "3 jobs", "train loss", "test accuracy",
+                           "samples/s", "staleness", "class=\"line third\"", ">longer "}) {
     EXPECT_THAT(svg, HasSubstr(word));
   }
   EXPECT_EQ(Count(svg, "<g>"), Count(svg, "</g>"));
@@ -244,7 +243,8 @@ TEST_F(CliTest, PlotWritesAPicture) {
   const std::string full = absl::StrCat(std::getenv("TEST_TMPDIR"), "/full.svg");
   std::filesystem::create_symlink("/dev/full", full);
   EXPECT_EQ(Run({"plot", "digits", "-o", full}), kExitError);
-  EXPECT_THAT(err_.str(), HasSubstr(absl::StrCat("cannot write ", full, ": No space left on device")));
+  EXPECT_THAT(err_.str(),
+              HasSubstr(absl::StrCat("cannot write ", full, ": No space left on device")));
   EXPECT_EQ(Run({"plot", "digits", "-o", "curve.png"}), kExitUsage);
   EXPECT_THAT(err_.str(), HasSubstr(".svg"));
   EXPECT_EQ(Run({"plot", "digits", "-o", "/proc/nothing/a.svg"}), kExitError);

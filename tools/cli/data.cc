@@ -20,8 +20,10 @@ absl::Status Report(const std::string& part, const DataSource& source, const Job
   DataSetOptions data_options;
   data_options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
   auto data = DataSet::Open(source, spec.normalize(), data_options);
-  if (!data.ok()) return absl::Status(data.status().code(), absl::StrCat(part, ": ", data.status().message()));
-  STARLING_ASSIGN_OR_RETURN(const DataReport report, MakeDataReport(**data, options.samples, options.rows));
+  if (!data.ok())
+    return absl::Status(data.status().code(), absl::StrCat(part, ": ", data.status().message()));
+  STARLING_ASSIGN_OR_RETURN(const DataReport report,
+                            MakeDataReport(**data, options.samples, options.rows));
   context.out << part << "\n" << ReportText(report) << std::flush;
   return absl::OkStatus();
 }
@@ -30,7 +32,8 @@ absl::Status Report(const std::string& part, const DataSource& source, const Job
 absl::Status WriteSheet(const JobSpec& spec, const std::string& file) {
   const bool png = absl::EndsWithIgnoreCase(file, ".png");
   if (!png && !absl::EndsWithIgnoreCase(file, ".ppm")) {
-    return absl::InvalidArgumentError(absl::StrCat("--sheet ", file, ": expected a name that ends in .png or .ppm"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--sheet ", file, ": expected a name that ends in .png or .ppm"));
   }
   DataSetOptions options;
   options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
@@ -41,7 +44,8 @@ absl::Status WriteSheet(const JobSpec& spec, const std::string& file) {
   std::ofstream out(file, std::ios::binary | std::ios::trunc);
   out << (png ? EncodePng(picture) : EncodePpm(picture)) << std::flush;
   if (out) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("cannot write ", file, ": ", std::strerror(errno)));
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot write ", file, ": ", std::strerror(errno)));
 }
 
 }  // namespace
@@ -50,7 +54,8 @@ int RunDataInspect(const DataInspectOptions& options, Context& context) {
   const auto spec = ReadJobFile(options.file, options.overrides, context.environment);
   if (!spec.ok()) return Fail(spec.status(), context);
   absl::Status status = Report("data.train", spec->train(), *spec, options, context);
-  if (status.ok() && spec->has_test()) status = Report("data.test", spec->test(), *spec, options, context);
+  if (status.ok() && spec->has_test())
+    status = Report("data.test", spec->test(), *spec, options, context);
   if (status.ok() && !options.sheet.empty()) status = WriteSheet(*spec, options.sheet);
   return status.ok() ? kExitOk : Fail(status, context);
 }

@@ -38,7 +38,8 @@ std::string LagText(const JobStatus& status) {
   for (int i = 0; i < status.lag_histogram_size(); ++i) {
     if (status.lag_histogram(i) == 0) continue;
     const bool last = i + 1 == status.lag_histogram_size();
-    parts.push_back(absl::StrCat(i, last && i > 0 ? "+" : "", ": ", CountText(status.lag_histogram(i))));
+    parts.push_back(
+        absl::StrCat(i, last && i > 0 ? "+" : "", ": ", CountText(status.lag_histogram(i))));
   }
   return parts.empty() ? "no pulls yet" : absl::StrJoin(parts, ", ");
 }
@@ -52,16 +53,18 @@ std::string PrecisionText(const JobReply& reply) {
     default: return reply.spec().tf32() ? "fp32, products in tf32 on GPUs" : "fp32";
   }
   if (status.loss_scale() <= 0) return "fp16";
-  return absl::StrCat("fp16, loss scale ", CountText(static_cast<uint64_t>(status.loss_scale())), ", ",
-                      CountText(status.skipped_steps()), status.skipped_steps() == 1 ? " step" : " steps",
-                      " skipped");
+  return absl::StrCat("fp16, loss scale ", CountText(static_cast<uint64_t>(status.loss_scale())),
+                      ", ", CountText(status.skipped_steps()),
+                      status.skipped_steps() == 1 ? " step" : " steps", " skipped");
 }
 
 std::string OutputText(const OutputStatus& output) {
   switch (output.state()) {
     case OutputStatus::WAITING: return absl::StrCat(output.path(), ", when the job has succeeded");
     case OutputStatus::WRITING: return absl::StrCat(output.path(), ", is being written");
-    case OutputStatus::WRITTEN: return absl::StrCat(output.path(), ", ", BytesText(output.bytes()), ", on the coordinator's machine");
+    case OutputStatus::WRITTEN:
+      return absl::StrCat(output.path(), ", ", BytesText(output.bytes()),
+                          ", on the coordinator's machine");
     default: return absl::StrCat("not written to ", output.path(), ": ", output.error());
   }
 }
@@ -73,31 +76,40 @@ Rows JobFacts(const JobReply& reply) {
   if (!status.reason().empty()) rows.push_back({"Reason:", status.reason()});
   for (const std::string& warning : status.warnings()) rows.push_back({"Warning:", warning});
   if (reply.spec().labels_size() > 0) {
-    const std::map<std::string, std::string> labels(reply.spec().labels().begin(), reply.spec().labels().end());
+    const std::map<std::string, std::string> labels(reply.spec().labels().begin(),
+                                                    reply.spec().labels().end());
     rows.push_back({"Labels:", absl::StrJoin(labels, ", ", absl::PairFormatter("="))});
   }
   rows.push_back({"Policy:", status.policy()});
   rows.push_back({"Submitted:", absl::StrCat(status.submitted(), ", running for ",
                                              DurationText(status.running_seconds()))});
   if (!status.kept_until().empty()) {
-    rows.push_back({"Kept until:", absl::StrCat(status.kept_until(), ", then the coordinator deletes it (--keep-ended-for)")});
+    rows.push_back(
+        {"Kept until:", absl::StrCat(status.kept_until(),
+                                     ", then the coordinator deletes it (--keep-ended-for)")});
   }
   rows.push_back({"Progress:", PositionText(status, ", ")});
-  rows.push_back({"Speed:", absl::StrFormat("%s samples/s, %.0f%% of communication hidden%s",
-                                            CountText(static_cast<uint64_t>(status.samples_per_second())),
-                                            100 * status.hidden_share(),
-                                            IsEnd(status.state()) ? ", on average" : "")});
+  rows.push_back(
+      {"Speed:",
+       absl::StrFormat("%s samples/s, %.0f%% of communication hidden%s",
+                       CountText(static_cast<uint64_t>(status.samples_per_second())),
+                       100 * status.hidden_share(), IsEnd(status.state()) ? ", on average" : "")});
   rows.push_back({"Parameters:", CountText(status.parameters())});
   rows.push_back({"Recompute:", RecomputeText(reply.spec().recompute())});
   rows.push_back({"Precision:", PrecisionText(reply)});
-  rows.push_back({"Staleness:", absl::StrCat("now ", status.staleness(), ", max ", status.staleness_max(), ", bound ",
-                                             bounded ? absl::StrCat(status.staleness_bound()) : "none")});
+  rows.push_back(
+      {"Staleness:",
+       absl::StrCat("now ", status.staleness(), ", max ", status.staleness_max(), ", bound ",
+                    bounded ? absl::StrCat(status.staleness_bound()) : "none")});
   rows.push_back({"Lag of pulls:", LagText(status)});
   rows.push_back({"Coverage:", CoverageText(status)});
-  rows.push_back({"Reproducible:", status.reproducible() ? "yes" : absl::StrCat("no: ", status.not_reproducible_because())});
+  rows.push_back({"Reproducible:", status.reproducible()
+                                       ? "yes"
+                                       : absl::StrCat("no: ", status.not_reproducible_because())});
   if (status.has_output()) rows.push_back({"Output:", OutputText(status.output())});
-  rows.push_back({"Run:", absl::StrCat("job ", status.uid(), ", era ", status.era(), ", roster ", status.roster(),
-                                       ", coordinator's generation ", status.generation())});
+  rows.push_back(
+      {"Run:", absl::StrCat("job ", status.uid(), ", era ", status.era(), ", roster ",
+                            status.roster(), ", coordinator's generation ", status.generation())});
   return rows;
 }
 
@@ -105,9 +117,11 @@ Rows EpochRows(const JobStatus& status) {
   Rows rows = {{"EPOCH", "TRAIN LOSS", "TEST LOSS", "TEST ACCURACY", "TIME"}};
   for (const EpochResult& result : status.epochs_done()) {
     const bool evaluated = result.evaluated();
-    rows.push_back({CountText(uint64_t{result.epoch()} + 1), absl::StrFormat("%.4f", result.train_loss()),
-                    evaluated ? absl::StrFormat("%.4f", result.test_loss()) : "-",
-                    result.has_test_accuracy() ? absl::StrFormat("%.4f", result.test_accuracy()) : "-", DurationText(result.seconds())});
+    rows.push_back(
+        {CountText(uint64_t{result.epoch()} + 1), absl::StrFormat("%.4f", result.train_loss()),
+         evaluated ? absl::StrFormat("%.4f", result.test_loss()) : "-",
+         result.has_test_accuracy() ? absl::StrFormat("%.4f", result.test_accuracy()) : "-",
+         DurationText(result.seconds())});
   }
   return rows;
 }
@@ -121,22 +135,27 @@ std::string PoliciesText(const JobStatus& status) {
     const bool over = i + 1 < status.policies_size() && status.policies(i + 1).in_force();
     rows.push_back({absl::StrCat(record.number()), PolicyText(record.policy()),
                     record.has_step() ? CountText(record.step()) : "-",
-                    over ? "was" : record.in_force() ? "in force" : "waits", record.by()});
+                    over                ? "was"
+                    : record.in_force() ? "in force"
+                                        : "waits",
+                    record.by()});
   }
   return absl::StrCat("Policies:\n", Indented(rows));
 }
 
 Rows JobWorkerRows(const std::string& job, const ListWorkersReply& workers) {
-  Rows rows = {{"WORKER", "STATE", "CLOCK", "PLANNED", "ACTIVATIONS", "PEAK", "ADDRESS", "INCARNATION"}};
+  Rows rows = {
+      {"WORKER", "STATE", "CLOCK", "PLANNED", "ACTIVATIONS", "PEAK", "ADDRESS", "INCARNATION"}};
   for (const WorkerStatus& worker : workers.workers()) {
     if (worker.job() != job) continue;
     const MemoryUse& memory = worker.memory();
     // Of the memory that the plan is of.
-    const uint64_t peak = memory.device_peak_bytes() > 0 ? memory.device_peak_bytes() : memory.peak_bytes();
+    const uint64_t peak =
+        memory.device_peak_bytes() > 0 ? memory.device_peak_bytes() : memory.peak_bytes();
     const auto bytes = [](uint64_t count) { return count == 0 ? "-" : BytesText(count); };
     rows.push_back({worker.name(), worker.state(), absl::StrCat(worker.clock()),
-                    bytes(memory.planned_bytes()), bytes(memory.activation_bytes()),
-                    bytes(peak), worker.address(), absl::StrCat(worker.incarnation())});
+                    bytes(memory.planned_bytes()), bytes(memory.activation_bytes()), bytes(peak),
+                    worker.address(), absl::StrCat(worker.incarnation())});
   }
   return rows;
 }
@@ -147,7 +166,8 @@ std::string RangesText(const std::vector<uint32_t>& numbers) {
   for (size_t i = 0; i < numbers.size();) {
     size_t end = i + 1;
     while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    parts.push_back(end - i == 1 ? absl::StrCat(numbers[i]) : absl::StrCat(numbers[i], "-", numbers[end - 1]));
+    parts.push_back(end - i == 1 ? absl::StrCat(numbers[i])
+                                 : absl::StrCat(numbers[i], "-", numbers[end - 1]));
     i = end;
   }
   return absl::StrJoin(parts, ",");
@@ -157,12 +177,14 @@ Rows JobShardRows(const JobReply& reply, const ListShardsReply& shards) {
   std::map<uint32_t, std::string> names;
   for (const ShardStatus& shard : shards.shards()) names[shard.id()] = shard.name();
   std::map<std::pair<uint32_t, std::string>, std::vector<uint32_t>> hosted;
-  for (const View& view : reply.views()) hosted[{view.primary(), view.primary_address()}].push_back(view.partition());
+  for (const View& view : reply.views())
+    hosted[{view.primary(), view.primary_address()}].push_back(view.partition());
   Rows rows = {{"SHARD", "ADDRESS", "PARTITIONS"}};
   for (auto& [shard, partitions] : hosted) {
     std::sort(partitions.begin(), partitions.end());
     const auto name = names.find(shard.first);
-    rows.push_back({name == names.end() ? absl::StrCat("shard ", shard.first) : name->second, shard.second,
+    rows.push_back({name == names.end() ? absl::StrCat("shard ", shard.first) : name->second,
+                    shard.second,
                     absl::StrCat(partitions.size(), " (", RangesText(partitions), ")")});
   }
   return rows;
@@ -182,15 +204,16 @@ int DescribeJob(const std::string& name, Format format, Client& client, Context&
   const auto shards = client.ListShards();
   if (!shards.ok()) return Fail(shards.status(), context);
   context.out << TableText(JobFacts(*reply)) << PoliciesText(reply->status()) << "Epochs:\n"
-              << Indented(EpochRows(reply->status()))
-              << "Workers:\n" << Indented(JobWorkerRows(name, *workers))
-              << "Shards:\n" << Indented(JobShardRows(*reply, *shards));
+              << Indented(EpochRows(reply->status())) << "Workers:\n"
+              << Indented(JobWorkerRows(name, *workers)) << "Shards:\n"
+              << Indented(JobShardRows(*reply, *shards));
   return kExitOk;
 }
 
 // Prints the one of `all` that is called `name`, field by field.
 template <typename All>
-int DescribeOne(const All& all, const char* kind, const std::string& name, Format format, Context& context) {
+int DescribeOne(const All& all, const char* kind, const std::string& name, Format format,
+                Context& context) {
   std::vector<std::string> names;
   for (const auto& one : all) {
     names.push_back(one.name());
@@ -199,15 +222,17 @@ int DescribeOne(const All& all, const char* kind, const std::string& name, Forma
     context.out << (format == Format::kJson ? JsonText(json) : YamlText(json));
     return kExitOk;
   }
-  return Fail(absl::NotFoundError(absl::StrCat("no ", kind, " is called \"", name, "\"; there ",
-                                               names.size() == 1 ? "is " : "are ",
-                                               names.empty() ? "none" : absl::StrJoin(names, ", "))),
-              context);
+  return Fail(
+      absl::NotFoundError(absl::StrCat("no ", kind, " is called \"", name, "\"; there ",
+                                       names.size() == 1 ? "is " : "are ",
+                                       names.empty() ? "none" : absl::StrJoin(names, ", "))),
+      context);
 }
 
 }  // namespace
 
-int RunDescribe(Kind kind, const std::string& name, Format format, Client& client, Context& context) {
+int RunDescribe(Kind kind, const std::string& name, Format format, Client& client,
+                Context& context) {
   if (kind == Kind::kJob) return DescribeJob(name, format, client, context);
   if (kind == Kind::kWorker) {
     const auto reply = client.ListWorkers();

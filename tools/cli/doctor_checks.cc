@@ -235,11 +235,12 @@ std::vector<Check> CheckSurvey(const Survey& survey) {
     }
   }
   for (const LostDaemon& lost : survey.lost) {
-    checks.Add("lost", lost.name, false,
-               absl::StrCat("the ", lost.role == SHARD ? "shard" : "worker", " at ", lost.address,
-                            " is lost: it last reported ", DurationText(lost.silent_seconds), " ago"),
-               absl::StrCat("see its log, and start it again under the name ", lost.name,
-                            lost.role == SHARD ? "; the values that it held are gone" : ""));
+    checks.Add(
+        "lost", lost.name, false,
+        absl::StrCat("the ", lost.role == SHARD ? "shard" : "worker", " at ", lost.address,
+                     " is lost: it last reported ", DurationText(lost.silent_seconds), " ago"),
+        absl::StrCat("see its log, and start it again under the name ", lost.name,
+                     lost.role == SHARD ? "; the values that it held are gone" : ""));
   }
   for (const SurveyedDaemon& daemon : survey.daemons) {
     CheckReach(daemon, checks);

@@ -39,8 +39,8 @@ struct LostDaemon {
 struct Survey {
   std::vector<SurveyedDaemon> daemons;  // the coordinator first
   std::vector<LostDaemon> lost;
-  std::vector<SurveyedPath> paths;      // from workers to shards
-  size_t paths_left_out = 0;            // beyond the bound on measurements
+  std::vector<SurveyedPath> paths;  // from workers to shards
+  size_t paths_left_out = 0;        // beyond the bound on measurements
 };
 
 struct Check {

@@ -200,9 +200,11 @@ TEST_F(DoctorTest, WhatIsLostIsWrong) {
   cluster_.workers.mutable_workers(1)->set_state("lost");
   cluster_.workers.mutable_workers(1)->set_seconds_since_report(10.2);
   EXPECT_EQ(Run({"doctor"}), kExitError);
-  EXPECT_THAT(out_.str(),
-              HasSubstr("FAIL  lost, worker-1: the worker at 127.0.0.1:4 is lost: it last reported 10s ago\n"
-                        "  try: see its log, and start it again under the name worker-1\n"));
+  EXPECT_THAT(
+      out_.str(),
+      HasSubstr(
+          "FAIL  lost, worker-1: the worker at 127.0.0.1:4 is lost: it last reported 10s ago\n"
+          "  try: see its log, and start it again under the name worker-1\n"));
   cluster_.shards.mutable_shards(0)->set_state("lost");
   EXPECT_EQ(Run({"doctor"}), kExitError);
   EXPECT_THAT(out_.str(), HasSubstr("FAIL  lost, shard-0: the shard at 127.0.0.1:2 is lost"));
@@ -245,8 +247,7 @@ TEST_F(DoctorTest, OneMachineNeedsNoCluster) {
   node_.set_cores(12);
   node_.set_kernel("6.1.0");
   EXPECT_EQ(Run({"doctor", "--node"}), kExitOk);
-  EXPECT_THAT(out_.str(),
-              HasSubstr("ok    cpu, here: A Processor, 12 cores, instruction set "));
+  EXPECT_THAT(out_.str(), HasSubstr("ok    cpu, here: A Processor, 12 cores, instruction set "));
   EXPECT_THAT(out_.str(),
               HasSubstr("ok    system, here: kernel 6.1.0, congestion control cubic\n"));
   EXPECT_THAT(out_.str(), HasSubstr("ok    memory, here: 4.0 GiB of 8.0 GiB are available"));

@@ -10,11 +10,11 @@ namespace starling::cli {
 enum ExitCode : int {
   kExitOk = 0,
   kExitError = 1,
-  kExitUsage = 2,         // wrong arguments, or a job that is not valid
+  kExitUsage = 2,  // wrong arguments, or a job that is not valid
   kExitJobFailed = 3,
   kExitJobCancelled = 4,
   kExitNotFound = 5,
-  kExitUnreachable = 6,   // the coordinator
+  kExitUnreachable = 6,  // the coordinator
   kExitTimeout = 7,
 };
 

@@ -29,13 +29,14 @@ int RunExport(const std::string& name, const std::string& file, Client& client, 
     STARLING_RETURN_IF_ERROR(read([&](const Slice&, absl::Span<const float> values) {
       return OfFile(writer->AppendFloats(values));
     }));
-    words = absl::StrCat("wrote ", CountText(job.status().parameters()), " parameters of ", name, " to ", file,
-                         PointText(point));
+    words = absl::StrCat("wrote ", CountText(job.status().parameters()), " parameters of ", name,
+                         " to ", file, PointText(point));
     return OfFile(writer->Finish());
   };
   const absl::Status status = ReadJobValues(name, client, context, write);
   if (!status.ok()) {
-    return Fail(absl::Status(status.code(), absl::StrCat("cannot export ", name, ": ", std::string(status.message()))),
+    return Fail(absl::Status(status.code(), absl::StrCat("cannot export ", name, ": ",
+                                                         std::string(status.message()))),
                 context);
   }
   context.err << words << "\n";

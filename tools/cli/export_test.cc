@@ -29,8 +29,8 @@ class ExportTest : public CliTest {
     reply_.mutable_spec()->mutable_train()->mutable_csv()->set_path("/d.csv");
     reply_.mutable_spec()->mutable_normalize()->add_mean(8);
     cluster_.jobs = {reply_};
-    context_.read_slices = [this](const JobReply&, const Layout& layout, const ReadPoint& point, absl::Time,
-                                  const SliceConsumer& consume) -> absl::Status {
+    context_.read_slices = [this](const JobReply&, const Layout& layout, const ReadPoint& point,
+                                  absl::Time, const SliceConsumer& consume) -> absl::Status {
       points_.push_back(point);
       for (const Slice& slice : layout.slices) {
         std::vector<float> values(slice.elements);
@@ -49,7 +49,8 @@ class ExportTest : public CliTest {
     std::remove(path_.c_str());
   }
 
-  static void AddParameter(Graph* model, const std::string& name, const std::vector<int64_t>& shape, ParameterKind kind) {
+  static void AddParameter(Graph* model, const std::string& name, const std::vector<int64_t>& shape,
+                           ParameterKind kind) {
     Parameter* parameter = model->add_parameters();
     parameter->set_name(name);
     for (int64_t dim : shape) parameter->add_shape(dim);
@@ -132,11 +133,14 @@ TEST_F(ExportTest, LostValuesAreNamedWithTheirShard) {
   reply_.mutable_values(0)->set_gone("lost with shard ps-1 at 127.0.0.1:9");
   cluster_.jobs = {reply_};
   EXPECT_EQ(Export(), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("the values of digits are gone: partition 0 of 1: lost with shard ps-1 at"));
+  EXPECT_THAT(
+      err_.str(),
+      HasSubstr("the values of digits are gone: partition 0 of 1: lost with shard ps-1 at"));
 }
 
 TEST_F(ExportTest, AMissingFolderIsNotAMissingJob) {
-  EXPECT_EQ(Run({"export", "digits", "--format", "safetensors", "-o", path_ + ".d/x.safetensors"}), 1);
+  EXPECT_EQ(Run({"export", "digits", "--format", "safetensors", "-o", path_ + ".d/x.safetensors"}),
+            1);
   EXPECT_THAT(err_.str(), HasSubstr("No such file or directory"));
 }
 

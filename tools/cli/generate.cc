@@ -19,8 +19,8 @@ absl::StatusOr<std::vector<int32_t>> ParseTokens(const std::string& text) {
   for (absl::string_view part : absl::StrSplit(text, ',')) {
     int32_t token = 0;
     if (!absl::SimpleAtoi(part, &token) || token < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--tokens: expected whole numbers like 1,2,3, got \"", std::string(part), "\""));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--tokens: expected whole numbers like 1,2,3, got \"", std::string(part), "\""));
     }
     tokens.push_back(token);
   }
@@ -32,14 +32,17 @@ bool IsByteLevel(const SavedModel& model, const LanguageModel& language) {
 }
 
 // What the model continues: bytes of the prompt, or the tokens given.
-absl::StatusOr<std::vector<int32_t>> Prompt(const GenerateVerbOptions& options, bool bytes, int64_t vocabulary) {
+absl::StatusOr<std::vector<int32_t>> Prompt(const GenerateVerbOptions& options, bool bytes,
+                                            int64_t vocabulary) {
   if (!options.tokens.empty()) return ParseTokens(options.tokens);
   if (!bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the model's ", vocabulary, " tokens are not bytes of text: expected --tokens 1,2,3 with "
+        absl::StrCat("the model's ", vocabulary,
+                     " tokens are not bytes of text: expected --tokens 1,2,3 with "
                      "numbers of the tokenizer that made its training data, got --prompt"));
   }
-  if (options.prompt.empty()) return absl::InvalidArgumentError("--prompt: expected at least one byte");
+  if (options.prompt.empty())
+    return absl::InvalidArgumentError("--prompt: expected at least one byte");
   const auto* begin = reinterpret_cast<const uint8_t*>(options.prompt.data());
   return std::vector<int32_t>(begin, begin + options.prompt.size());
 }
@@ -66,19 +69,23 @@ class Printer {
   bool first_ = true;
 };
 
-absl::Status GenerateTo(const GenerateVerbOptions& options, const Connector& connect, Context& context) {
+absl::Status GenerateTo(const GenerateVerbOptions& options, const Connector& connect,
+                        Context& context) {
   STARLING_ASSIGN_OR_RETURN(const SavedModel model, UseModel(options.choice, {}, connect, context));
   STARLING_ASSIGN_OR_RETURN(const auto device, CreateCpuDevice());
   STARLING_ASSIGN_OR_RETURN(
       const auto predictor,
-      Predictor::Create(model, {.batch = 1, .kernel_threads = ComputeThreads(options.threads)}, device.get()));
+      Predictor::Create(model, {.batch = 1, .kernel_threads = ComputeThreads(options.threads)},
+                        device.get()));
   STARLING_ASSIGN_OR_RETURN(const LanguageModel language, AsLanguageModel(model, predictor.get()));
   const bool bytes = IsByteLevel(model, language);
-  STARLING_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, Prompt(options, bytes, language.vocabulary));
+  STARLING_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
+                            Prompt(options, bytes, language.vocabulary));
   Printer printer(bytes, context.out);
   GenerateOptions generate;
   generate.tokens_max = options.max_new;
-  if (std::isnan(options.temperature)) return absl::InvalidArgumentError("--temperature: expected a number, got nan");
+  if (std::isnan(options.temperature))
+    return absl::InvalidArgumentError("--temperature: expected a number, got nan");
   generate.sampler = {.temperature = options.temperature, .top_k = options.top_k};
   generate.seed = options.seed;
   bool begun = false;

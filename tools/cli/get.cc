@@ -17,14 +17,16 @@ namespace {
 using Rows = std::vector<std::vector<std::string>>;
 
 Rows JobRows(const ListJobsReply& reply) {
-  Rows rows = {{"NAME", "STATE", "POLICY", "EPOCH", "STEP", "LOSS", "ACCURACY", "SAMPLES/S", "WORKERS", "REASON"}};
+  Rows rows = {{"NAME", "STATE", "POLICY", "EPOCH", "STEP", "LOSS", "ACCURACY", "SAMPLES/S",
+                "WORKERS", "REASON"}};
   for (const JobStatus& job : reply.jobs()) {
     const EpochResult* evaluation = LastEvaluation(job);
-    rows.push_back({job.name(), JobState_Name(job.state()), job.policy(), EpochText(job.epoch(), job),
-                    CountText(job.step()), job.step() > 0 ? absl::StrFormat("%.4f", job.train_loss()) : "-",
-                    evaluation == nullptr ? "-" : absl::StrFormat("%.4f", evaluation->test_accuracy()),
-                    CountText(static_cast<uint64_t>(job.samples_per_second())), absl::StrCat(job.workers()),
-                    job.reason()});
+    rows.push_back(
+        {job.name(), JobState_Name(job.state()), job.policy(), EpochText(job.epoch(), job),
+         CountText(job.step()), job.step() > 0 ? absl::StrFormat("%.4f", job.train_loss()) : "-",
+         evaluation == nullptr ? "-" : absl::StrFormat("%.4f", evaluation->test_accuracy()),
+         CountText(static_cast<uint64_t>(job.samples_per_second())), absl::StrCat(job.workers()),
+         job.reason()});
   }
   return rows;
 }
@@ -32,19 +34,22 @@ Rows JobRows(const ListJobsReply& reply) {
 Rows WorkerRows(const ListWorkersReply& reply) {
   Rows rows = {{"NAME", "STATE", "JOB", "CLOCK", "ADDRESS", "INCARNATION", "SEEN", "VERSION"}};
   for (const WorkerStatus& worker : reply.workers()) {
-    rows.push_back({worker.name(), worker.state(), worker.job().empty() ? "-" : worker.job(),
-                    absl::StrCat(worker.clock()), worker.address(), absl::StrCat(worker.incarnation()),
-                    absl::StrCat(DurationText(worker.seconds_since_report()), " ago"), worker.version()});
+    rows.push_back(
+        {worker.name(), worker.state(), worker.job().empty() ? "-" : worker.job(),
+         absl::StrCat(worker.clock()), worker.address(), absl::StrCat(worker.incarnation()),
+         absl::StrCat(DurationText(worker.seconds_since_report()), " ago"), worker.version()});
   }
   return rows;
 }
 
 Rows ShardRows(const ListShardsReply& reply) {
-  Rows rows = {{"NAME", "STATE", "PARTITIONS", "VALUES", "ADDRESS", "INCARNATION", "SEEN", "VERSION"}};
+  Rows rows = {
+      {"NAME", "STATE", "PARTITIONS", "VALUES", "ADDRESS", "INCARNATION", "SEEN", "VERSION"}};
   for (const ShardStatus& shard : reply.shards()) {
-    rows.push_back({shard.name(), shard.state(), absl::StrCat(shard.partitions()), BytesText(shard.value_bytes()),
-                    shard.address(), absl::StrCat(shard.incarnation()),
-                    absl::StrCat(DurationText(shard.seconds_since_report()), " ago"), shard.version()});
+    rows.push_back(
+        {shard.name(), shard.state(), absl::StrCat(shard.partitions()),
+         BytesText(shard.value_bytes()), shard.address(), absl::StrCat(shard.incarnation()),
+         absl::StrCat(DurationText(shard.seconds_since_report()), " ago"), shard.version()});
   }
   return rows;
 }
@@ -111,7 +116,8 @@ int GetJobs(const ListOptions& list, Format format, Client& client, Context& con
       writer.End();
     }
     context.out << std::flush;
-    if (!page->next().empty()) context.err << MoreText(page->total() - std::min(page->total(), listed));
+    if (!page->next().empty())
+      context.err << MoreText(page->total() - std::min(page->total(), listed));
     return kExitOk;
   }
 }

@@ -45,7 +45,8 @@ class GrpcClient : public Client {
     return Call(&CoordinatorService::Stub::CancelJob, Named(name), options_.call_deadline).status();
   }
   absl::Status DeleteJob(const std::string& name) override {
-    const absl::Status status = Call(&CoordinatorService::Stub::DeleteJob, Named(name), options_.call_deadline).status();
+    const absl::Status status =
+        Call(&CoordinatorService::Stub::DeleteJob, Named(name), options_.call_deadline).status();
     // An earlier attempt did it, and its answer was lost.
     return absl::IsNotFound(status) && attempts_ > 1 ? absl::OkStatus() : status;
   }
@@ -75,7 +76,9 @@ class GrpcClient : public Client {
   }
 
   template <typename Request, typename Reply>
-  absl::StatusOr<Reply> Call(grpc::Status (CoordinatorService::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+  absl::StatusOr<Reply> Call(grpc::Status (CoordinatorService::Stub::*method)(grpc::ClientContext*,
+                                                                              const Request&,
+                                                                              Reply*),
                              const Request& request, absl::Duration deadline) {
     const absl::Time begin = MonotonicNow();
     std::string first;  // error: why it goes down is said before it is gone
@@ -103,9 +106,9 @@ class GrpcClient : public Client {
 
   // The first page, with the entries of all others added.
   template <typename Request, typename Reply, typename Add>
-  absl::StatusOr<Reply> AllPages(
-      grpc::Status (CoordinatorService::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-      Request request, Add add) {
+  absl::StatusOr<Reply> AllPages(grpc::Status (CoordinatorService::Stub::*method)(
+                                     grpc::ClientContext*, const Request&, Reply*),
+                                 Request request, Add add) {
     absl::StatusOr<Reply> all = Call(method, request, options_.call_deadline);
     while (all.ok() && !all->next().empty()) {
       request.mutable_page()->set_after(all->next());
@@ -119,31 +122,35 @@ class GrpcClient : public Client {
 
   absl::Status NoCoordinatorThere() const {
     return absl::UnavailableError(absl::StrCat(
-        "what listens at ", options_.address, " is no coordinator: a shard or a worker has other ports; give the "
+        "what listens at ", options_.address,
+        " is no coordinator: a shard or a worker has other ports; give the "
         "coordinator's address with --coordinator HOST:PORT, or STARLING_COORDINATOR"));
   }
 
   absl::Status Unreachable(const absl::Status& last, const std::string& first,
                            absl::Duration waited) const {
-    return absl::UnavailableError(absl::StrCat(
-        "the coordinator at ", options_.address, " was not reached for ",
-        absl::StrFormat("%.1f", absl::ToDoubleSeconds(waited)), " s; ",
-        first == last.message() ? "" : absl::StrCat("first error: ", first, "; "),
-        "last error: ", std::string(last.message()), ".\n", Advice(last)));
+    return absl::UnavailableError(
+        absl::StrCat("the coordinator at ", options_.address, " was not reached for ",
+                     absl::StrFormat("%.1f", absl::ToDoubleSeconds(waited)), " s; ",
+                     first == last.message() ? "" : absl::StrCat("first error: ", first, "; "),
+                     "last error: ", std::string(last.message()), ".\n", Advice(last)));
   }
 
   // By what gRPC says where one side speaks TLS and the other does not.
   std::string Advice(const absl::Status& last) const {
     const bool tls = UsesTls(options_.security.get());
     if (!tls && absl::StrContains(last.message(), "Socket closed")) {
-      return "Something listens there and ends each connection, as a port with TLS does. If the cluster has TLS, "
+      return "Something listens there and ends each connection, as a port with TLS does. If the "
+             "cluster has TLS, "
              "give --tls-cert, --tls-key and --tls-ca (docs/security.md)";
     }
     if (tls && absl::StrContains(last.message(), "wrong version number")) {
-      return "What listens there speaks without TLS: leave out --tls-cert, --tls-key and --tls-ca where the "
+      return "What listens there speaks without TLS: leave out --tls-cert, --tls-key and --tls-ca "
+             "where the "
              "cluster has none, or look whether another program has the port";
     }
-    return "If it does not run, start a local cluster with: starling local up --shards 2 --workers 2 --detach";
+    return "If it does not run, start a local cluster with: starling local up --shards 2 --workers "
+           "2 --detach";
   }
 
   const GrpcClientOptions options_;

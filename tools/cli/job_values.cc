@@ -12,7 +12,8 @@ namespace {
 constexpr absl::Duration kReadDeadline = absl::Minutes(5);
 constexpr int kAttempts = 3;  // a copy may be replaced by the next epoch's while it is read
 constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(300);  // shards report what changed
-// Shards tell the last of a job shortly after its end; after a coordinator's start they report first.
+// Shards tell the last of a job shortly after its end; after a coordinator's start they report
+// first.
 constexpr absl::Duration kSettlePatience = absl::Seconds(10);
 
 // The coordinator was reached: another exit code than where it was not.
@@ -26,22 +27,25 @@ absl::StatusOr<ReadPoint> WhatToRead(const JobReply& job) {
   if (status.state() != RUNNING) return ValuesAtTheEnd(job);
   const EpochResult* evaluation = LastEvaluation(status);
   if (evaluation != nullptr) return ReadPoint{.epoch = evaluation->epoch()};
-  return absl::FailedPreconditionError(absl::StrCat(
-      status.name(),
-      " is RUNNING and has no complete copy of its parameters yet: wait for an evaluation, or for its end "
-      "(starling wait ",
-      status.name(), ")"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(status.name(),
+                   " is RUNNING and has no complete copy of its parameters yet: wait for an "
+                   "evaluation, or for its end "
+                   "(starling wait ",
+                   status.name(), ")"));
 }
 
 }  // namespace
 
-absl::Status ReadJobValues(const std::string& name, Client& client, Context& context, const JobValuesUser& use) {
+absl::Status ReadJobValues(const std::string& name, Client& client, Context& context,
+                           const JobValuesUser& use) {
   const absl::Time settled = context.now() + kSettlePatience;
   absl::Status status;
   for (int attempt = 0; attempt < kAttempts;) {
     STARLING_ASSIGN_OR_RETURN(const JobReply job, client.GetJob(name));
     const auto point = WhatToRead(job);
-    if (absl::IsUnavailable(point.status()) && context.now() < settled && context.sleep(kBetweenAttempts)) {
+    if (absl::IsUnavailable(point.status()) && context.now() < settled &&
+        context.sleep(kBetweenAttempts)) {
       continue;
     }
     if (!point.ok()) return NotUnreachable(point.status());

@@ -19,9 +19,10 @@ using JobValuesUser = std::function<absl::Status(
     const std::function<absl::Status(const SliceConsumer& consume)>& read)>;
 
 // Reads the values at the job's end, or while it runs those of the newest epoch that was evaluated;
-// begins again, a few times, where that copy was replaced while it was read, and waits a little where shards
-// have not told the last of an ended job yet. kFailedPrecondition: the job has neither. kDataLoss: they are
-// gone, with which shard. Never kUnavailable for a shard (kInternal): the coordinator was reached.
+// begins again, a few times, where that copy was replaced while it was read, and waits a little
+// where shards have not told the last of an ended job yet. kFailedPrecondition: the job has
+// neither. kDataLoss: they are gone, with which shard. Never kUnavailable for a shard (kInternal):
+// the coordinator was reached.
 absl::Status ReadJobValues(const std::string& name, Client& client, Context& context,
                            const JobValuesUser& use);
 

@@ -35,16 +35,20 @@ absl::StatusOr<local::StateDirectory> Directory(const std::string& flag, const C
 // "starling local down", for the cluster in the folder that `flag` names.
 std::string DownCommand(const std::string& flag) {
   if (flag.empty()) return "starling local down";
-  const bool plain = flag.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%") ==
-                     std::string::npos;
-  return absl::StrCat("starling local down --state ",
-                      plain ? flag : absl::StrCat("'", absl::StrReplaceAll(flag, {{"'", "'\\''"}}), "'"));
+  const bool plain =
+      flag.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%") ==
+      std::string::npos;
+  return absl::StrCat(
+      "starling local down --state ",
+      plain ? flag : absl::StrCat("'", absl::StrReplaceAll(flag, {{"'", "'\\''"}}), "'"));
 }
 
-absl::Status RunsAlready(const local::StateDirectory& directory, pid_t holder, const std::string& flag) {
+absl::Status RunsAlready(const local::StateDirectory& directory, pid_t holder,
+                         const std::string& flag) {
   return absl::AlreadyExistsError(absl::StrCat(
-      "a local cluster runs already in ", directory.root(), " (process ", holder, ", coordinator at ",
-      directory.ReadAddress().value_or("an address not known yet"),
+      "a local cluster runs already in ", directory.root(), " (process ", holder,
+      ", coordinator at ", directory.ReadAddress().value_or("an address not known yet"),
       ").\nStop it with: ", DownCommand(flag), ", or choose another folder with --state"));
 }
 
@@ -72,10 +76,12 @@ absl::StatusOr<std::string> JobsIn(std::initializer_list<JobState> states, Clien
   for (const JobStatus& job : reply.jobs()) {
     const bool ended = IsEnd(job.state());
     names.push_back(ended ? job.name()
-                          : absl::StrCat(job.name(), " (", JobState_Name(job.state()), ", ", PositionText(job, ", "), ")"));
+                          : absl::StrCat(job.name(), " (", JobState_Name(job.state()), ", ",
+                                         PositionText(job, ", "), ")"));
   }
   const uint64_t more = reply.total() - std::min<uint64_t>(reply.total(), names.size());
-  return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
+  return absl::StrCat(absl::StrJoin(names, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
 // What ends with the cluster, and what stays.
@@ -87,14 +93,18 @@ void SayWhatEnds(const local::StateDirectory& directory, Context& context) {
   const auto unfinished = JobsIn({PENDING, RUNNING}, *client);
   const auto ended = unfinished.ok() ? JobsIn({SUCCEEDED, FAILED, CANCELLED}, *client) : unfinished;
   if (!ended.ok()) {
-    context.err << "its coordinator at " << *address << " does not answer, so what it runs is not known\n";
+    context.err << "its coordinator at " << *address
+                << " does not answer, so what it runs is not known\n";
     return;
   }
-  if (!unfinished->empty()) context.err << "stops before their end, for good: " << *unfinished << "\n";
+  if (!unfinished->empty())
+    context.err << "stops before their end, for good: " << *unfinished << "\n";
   if (!ended->empty()) {
-    context.err << "forgets the jobs that are over, with their values, which are in memory alone: " << *ended << "\n";
+    context.err << "forgets the jobs that are over, with their values, which are in memory alone: "
+                << *ended << "\n";
   }
-  context.err << "keeps " << directory.OutputsPath() << " (files of spec.output), logs, and what was exported\n";
+  context.err << "keeps " << directory.OutputsPath()
+              << " (files of spec.output), logs, and what was exported\n";
 }
 
 class StreamAnnouncer : public local::Announcer {
@@ -109,20 +119,25 @@ class StreamAnnouncer : public local::Announcer {
 };
 
 // The supervisor's whole life. Returns its exit code.
-int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directory, const local::Binaries& binaries,
-                  Context& context, local::Announcer& announcer) {
+int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directory,
+                  const local::Binaries& binaries, Context& context, local::Announcer& announcer) {
   const auto fail = [&](const absl::Status& status) {
     announcer.Err(absl::StrCat("starling: ", std::string(status.message())));
     announcer.Done(ExitCodeFor(status));
     return ExitCodeFor(status);
   };
   local::HoldSignals();
-  context.security = LinkSecurity::Loopback();  // its daemons listen there, whatever other clusters do
+  // Its daemons listen there, whatever other clusters do.
+  context.security = LinkSecurity::Loopback();
   const auto lock = local::InstanceLock::Take(directory.LockPath());
   if (!lock.ok()) return fail(lock.status());
   std::unique_ptr<Client> client;
-  local::ClusterOptions options{.directory = directory, .binaries = binaries, .shards = up.shards,
-                                .workers = up.workers, .port = up.port, .restart = !up.no_restart};
+  local::ClusterOptions options{.directory = directory,
+                                .binaries = binaries,
+                                .shards = up.shards,
+                                .workers = up.workers,
+                                .port = up.port,
+                                .restart = !up.no_restart};
   options.registered = [&](const std::string& address) {
     if (client == nullptr) client = context.connect(address);
     return Registered(*client);
@@ -133,8 +148,8 @@ int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directo
   const absl::Status started = cluster.Start();
   client.reset();
   if (!started.ok()) return fail(started);
-  announcer.Err(absl::StrCat("the local cluster runs: ", up.shards, " shards, ", up.workers, " workers, logs in ",
-                             directory.root(), "/logs. Stop it with ",
+  announcer.Err(absl::StrCat("the local cluster runs: ", up.shards, " shards, ", up.workers,
+                             " workers, logs in ", directory.root(), "/logs. Stop it with ",
                              up.detach ? DownCommand(up.state_directory) : "Ctrl-C"));
   announcer.Err(absl::StrCat("see it at ", cluster.page()));
   announcer.Out(absl::StrCat("address=", cluster.address()));
@@ -158,16 +173,17 @@ int RunLocalUp(const LocalUpOptions& options, Context& context) {
   absl::Status status = directory->Create();
   if (!status.ok()) return Fail(status, context), kExitError;
   const auto holder = local::LockHolder(directory->LockPath());
-  if (holder.ok() && *holder != 0) return Fail(RunsAlready(*directory, *holder, options.state_directory), context);
+  if (holder.ok() && *holder != 0)
+    return Fail(RunsAlready(*directory, *holder, options.state_directory), context);
 
   if (!options.detach) {
     StreamAnnouncer announcer(context);
     return RunSupervisor(options, *directory, *binaries, context, announcer);
   }
-  const auto code = local::RunDetached(directory->LogPath("supervisor"), context.out, context.err,
-                                       [&](local::Announcer& announcer) {
-                                         RunSupervisor(options, *directory, *binaries, context, announcer);
-                                       });
+  const auto code = local::RunDetached(
+      directory->LogPath("supervisor"), context.out, context.err, [&](local::Announcer& announcer) {
+        RunSupervisor(options, *directory, *binaries, context, announcer);
+      });
   if (!code.ok()) return Fail(code.status(), context), kExitError;
   return *code;
 }
@@ -182,7 +198,8 @@ int RunLocalDown(const std::string& state_directory, Context& context) {
   }
   const auto stopped = local::StopLockHolder(directory->LockPath(), kDownPatience);
   if (!stopped.ok()) return Fail(stopped.status(), context), kExitError;
-  context.err << (*stopped ? "stopped the local cluster in " : "no local cluster runs in ") << directory->root() << "\n";
+  context.err << (*stopped ? "stopped the local cluster in " : "no local cluster runs in ")
+              << directory->root() << "\n";
   return kExitOk;
 }
 

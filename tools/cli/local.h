@@ -18,8 +18,8 @@ struct LocalUpOptions {
   std::string state_directory;   // empty: the default
 };
 
-// Starts the cluster, waits until all have registered (says for whom), prints address=... on out, and
-// then, unless `detach`, keeps it running until Ctrl-C.
+// Starts the cluster, waits until all have registered (says for whom), prints address=... on out,
+// and then, unless `detach`, keeps it running until Ctrl-C.
 int RunLocalUp(const LocalUpOptions& options, Context& context);
 
 // Stops it. kExitOk also when none runs.

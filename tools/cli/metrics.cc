@@ -117,15 +117,9 @@ int RunMetrics(const MetricsOptions& options, Client& client, Context& context) 
     return status.ok() ? kExitOk : Fail(status, context);
   }
   switch (options.format) {
-    case Format::kTable:
-      context.out << Report(*curves, context.columns);
-      break;
-    case Format::kJson:
-      context.out << JsonText(ToJson(*curves));
-      break;
-    case Format::kYaml:
-      context.out << YamlText(ToJson(*curves));
-      break;
+    case Format::kTable: context.out << Report(*curves, context.columns); break;
+    case Format::kJson: context.out << JsonText(ToJson(*curves)); break;
+    case Format::kYaml: context.out << YamlText(ToJson(*curves)); break;
   }
   return kExitOk;
 }

@@ -23,11 +23,14 @@ using ::testing::HasSubstr;
 
 class FakeService : public CoordinatorService::Service {
  public:
-  grpc::Status GetJob(grpc::ServerContext* context, const JobRequest* request, JobReply* reply) override {
+  grpc::Status GetJob(grpc::ServerContext* context, const JobRequest* request,
+                      JobReply* reply) override {
     const auto caller = CheckCaller(*context);
     if (!caller.ok()) return ToGrpc(caller.status());
-    has_deadline_ = context->deadline() < std::chrono::system_clock::now() + std::chrono::minutes(5);
-    if (request->name() != "digits") return ToGrpc(absl::NotFoundError("no job is called " + request->name()));
+    has_deadline_ =
+        context->deadline() < std::chrono::system_clock::now() + std::chrono::minutes(5);
+    if (request->name() != "digits")
+      return ToGrpc(absl::NotFoundError("no job is called " + request->name()));
     reply->mutable_status()->set_name(caller->identity.name);
     return grpc::Status::OK;
   }
@@ -37,7 +40,8 @@ class FakeService : public CoordinatorService::Service {
     return ToGrpc(absl::NotFoundError("no such job"));
   }
   // The same submission is tried again until it is answered.
-  grpc::Status Submit(grpc::ServerContext*, const SubmitRequest* request, SubmitReply* reply) override {
+  grpc::Status Submit(grpc::ServerContext*, const SubmitRequest* request,
+                      SubmitReply* reply) override {
     nonces_.push_back(request->nonce());
     if (nonces_.size() < 3) return ToGrpc(absl::UnavailableError("starting"));
     reply->set_uid(7);
@@ -51,7 +55,8 @@ class FakeService : public CoordinatorService::Service {
 class CallsTest : public ::testing::Test {
  protected:
   CallsTest() {
-    RpcServer::Options options{.listen = "127.0.0.1:0", .self = {PeerRole::kCoordinator, "coordinator"}};
+    RpcServer::Options options{.listen = "127.0.0.1:0",
+                               .self = {PeerRole::kCoordinator, "coordinator"}};
     options.services = {&service_};
     server_ = *StartRpcServer(std::move(options));
     client_ = MakeGrpcClient({.address = server_->address()});
@@ -91,14 +96,16 @@ TEST(Unreachable, SaysWhoWhereHowLongAndWhatWouldHelp) {
   // A port that was free a moment ago.
   std::string address;
   {
-    RpcServer::Options options{.listen = "127.0.0.1:0", .self = {PeerRole::kCoordinator, "coordinator"}};
+    RpcServer::Options options{.listen = "127.0.0.1:0",
+                               .self = {PeerRole::kCoordinator, "coordinator"}};
     address = (*StartRpcServer(std::move(options)))->address();
   }
   const auto client = MakeGrpcClient({.address = address, .patience = absl::Milliseconds(200)});
   const absl::Status status = client->ListJobs({}).status();
   EXPECT_TRUE(absl::IsUnavailable(status));
-  for (const std::string& part : {"the coordinator at " + address, std::string("was not reached for 0."),
-                                  std::string("last error: "), std::string("starling local up")}) {
+  for (const std::string& part :
+       {"the coordinator at " + address, std::string("was not reached for 0."),
+        std::string("last error: "), std::string("starling local up")}) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   }
 }
@@ -111,7 +118,8 @@ class FakeShard {
   FakeShard(const Layout& layout, uint32_t damaged_slice, uint32_t refused_slice)
       : layout_(layout), damaged_(damaged_slice), refused_(refused_slice) {
     RpcServer::Options options{.listen = "127.0.0.1:0", .self = {PeerRole::kShard, "shard"}};
-    options.accept = [this](std::shared_ptr<FrameStream> stream, const PeerIdentity&) -> absl::StatusOr<std::shared_ptr<StreamHandler>> {
+    options.accept = [this](std::shared_ptr<FrameStream> stream,
+                            const PeerIdentity&) -> absl::StatusOr<std::shared_ptr<StreamHandler>> {
       return std::make_shared<Handler>(this, std::move(stream));
     };
     server_ = *StartRpcServer(std::move(options));
@@ -124,7 +132,8 @@ class FakeShard {
 
  private:
   struct Handler : StreamHandler {
-    Handler(FakeShard* shard, std::shared_ptr<FrameStream> stream) : shard(shard), stream(std::move(stream)) {}
+    Handler(FakeShard* shard, std::shared_ptr<FrameStream> stream)
+        : shard(shard), stream(std::move(stream)) {}
     void OnFrame(const FrameHeader& pull, ReceivedPayload) override {
       absl::MutexLock lock(&shard->mutex_);
       shard->pulls_.push_back(pull);
@@ -147,7 +156,8 @@ class FakeShard {
       header.kind = PayloadKind::kText;
       header.answer = Answer::kStaleClock;
       header.payload_bytes = text->size();
-      const absl::Span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text->data()), text->size());
+      const absl::Span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text->data()),
+                                            text->size());
       ASSERT_TRUE(stream.Send(header, {bytes, text}, 0).ok());
       return;
     }
@@ -157,8 +167,10 @@ class FakeShard {
     header.kind = PayloadKind::kDense;
     header.elements = slice.elements;
     header.payload_bytes = 4 * slice.elements;
-    header.digest = XXH3_64bits(values->data(), header.payload_bytes) + (slice.id.value == damaged_ ? 1 : 0);
-    const absl::Span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(values->data()), header.payload_bytes);
+    header.digest =
+        XXH3_64bits(values->data(), header.payload_bytes) + (slice.id.value == damaged_ ? 1 : 0);
+    const absl::Span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(values->data()),
+                                          header.payload_bytes);
     // A reader that got a damaged slice, or none, may have left before its next pull is answered.
     const bool may_leave = damaged_ < layout_.slices.size() || refused_ < layout_.slices.size();
     const absl::Status sent = stream.Send(header, {bytes, values}, 0);
@@ -247,15 +259,17 @@ TEST_F(StreamsTest, ARefusalIsQuoted) {
   FakeShard shard(layout_, kNone, 4);
   const absl::Status status = Read({shard.address()});
   EXPECT_TRUE(absl::IsAborted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("shard 1 at ", shard.address())));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("shard 1 at ", shard.address())));
   EXPECT_THAT(std::string(status.message()), HasSubstr("no copy of that epoch is here"));
 }
 
 TEST_F(StreamsTest, APartitionThatNobodyHoldsIsNamed) {
   job_.clear_views();
   const auto client = MakeStreamClient({PeerRole::kClient, "cli"});
-  const absl::Status status = ReadSlices(*client, job_, layout_, {}, MonotonicNow() + absl::Seconds(30),
-                                         [](const Slice&, absl::Span<const float>) { return absl::OkStatus(); });
+  const absl::Status status =
+      ReadSlices(*client, job_, layout_, {}, MonotonicNow() + absl::Seconds(30),
+                 [](const Slice&, absl::Span<const float>) { return absl::OkStatus(); });
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("partition 0"));
 }

@@ -8,8 +8,8 @@
 
 #include "common/base/message_json.h"
 #include "google/protobuf/repeated_ptr_field.h"
-#include "proto/job.pb.h"
 #include "nlohmann/json.hpp"
+#include "proto/job.pb.h"
 
 namespace starling::cli {
 
@@ -22,10 +22,10 @@ std::string TableText(const std::vector<std::vector<std::string>>& rows);
 // What is wrong with the cluster: "warning: ..." a line.
 std::string WarningsText(const google::protobuf::RepeatedPtrField<std::string>& warnings);
 
-std::string CountText(uint64_t count);        // 1199882 -> "1,199,882"
+std::string CountText(uint64_t count);         // 1199882 -> "1,199,882"
 std::string PolicyText(const Policy& policy);  // "ssp(2)"
-std::string DurationText(double seconds);     // "0.4s", "42s", "1m12s", "3h05m"
-std::string BytesText(uint64_t bytes);        // "4.6 MiB"
+std::string DurationText(double seconds);      // "0.4s", "42s", "1m12s", "3h05m"
+std::string BytesText(uint64_t bytes);         // "4.6 MiB"
 
 }  // namespace starling::cli
 

@@ -21,7 +21,8 @@ constexpr int64_t kBatchBytes = 64 << 20;  // of inputs or outputs, at most, com
 constexpr int64_t kBatchMax = 64;
 
 // All samples' outputs, one after the other.
-absl::StatusOr<std::vector<float>> Outputs(const SavedModel& model, const npy::Array& input, int threads) {
+absl::StatusOr<std::vector<float>> Outputs(const SavedModel& model, const npy::Array& input,
+                                           int threads) {
   STARLING_ASSIGN_OR_RETURN(const Preprocessor preprocessor, Preprocessor::Create(model));
   STARLING_RETURN_IF_ERROR(preprocessor.Check(input));
   STARLING_ASSIGN_OR_RETURN(const auto device, CreateCpuDevice());
@@ -38,8 +39,9 @@ absl::StatusOr<std::vector<float>> Outputs(const SavedModel& model, const npy::A
   for (int64_t first = 0; first < samples; first += options.batch) {
     const int64_t count = std::min(options.batch, samples - first);
     STARLING_RETURN_IF_ERROR(preprocessor.Apply(input, first, count, batch.data()));
-    STARLING_RETURN_IF_ERROR(
-        predictor->Predict(batch.data(), count, outputs.data() + static_cast<size_t>(first) * predictor->output_elements()));
+    STARLING_RETURN_IF_ERROR(predictor->Predict(
+        batch.data(), count,
+        outputs.data() + static_cast<size_t>(first) * predictor->output_elements()));
   }
   return outputs;
 }
@@ -48,7 +50,8 @@ void Softmax(float* row, size_t classes) {
   const float greatest = *std::max_element(row, row + classes);
   double sum = 0;
   for (size_t i = 0; i < classes; ++i) sum += std::exp(double{row[i]} - greatest);
-  for (size_t i = 0; i < classes; ++i) row[i] = static_cast<float>(std::exp(double{row[i]} - greatest) / sum);
+  for (size_t i = 0; i < classes; ++i)
+    row[i] = static_cast<float>(std::exp(double{row[i]} - greatest) / sum);
 }
 
 bool HasClasses(const SavedModel& model) {
@@ -56,7 +59,8 @@ bool HasClasses(const SavedModel& model) {
 }
 
 npy::Array Floats(std::vector<int64_t> shape, const std::vector<float>& values) {
-  npy::Array array{npy::DType::kF32, std::move(shape), std::vector<uint8_t>(values.size() * sizeof(float))};
+  npy::Array array{npy::DType::kF32, std::move(shape),
+                   std::vector<uint8_t>(values.size() * sizeof(float))};
   std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
   return array;
 }
@@ -74,10 +78,13 @@ npy::Array Classes(std::vector<int64_t> shape, const std::vector<float>& values,
   return array;
 }
 
-absl::StatusOr<npy::Array> Predict(const PredictOptions& options, const Connector& connect, Context& context) {
+absl::StatusOr<npy::Array> Predict(const PredictOptions& options, const Connector& connect,
+                                   Context& context) {
   STARLING_ASSIGN_OR_RETURN(const npy::Array input, npy::ReadFile(options.input));
-  const std::vector<int64_t> sample(input.shape.begin() + (input.shape.empty() ? 0 : 1), input.shape.end());
-  STARLING_ASSIGN_OR_RETURN(const SavedModel model, UseModel(options.choice, sample, connect, context));
+  const std::vector<int64_t> sample(input.shape.begin() + (input.shape.empty() ? 0 : 1),
+                                    input.shape.end());
+  STARLING_ASSIGN_OR_RETURN(const SavedModel model,
+                            UseModel(options.choice, sample, connect, context));
   if (options.as != PredictAs::kOutputs && !HasClasses(model)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the model's loss is ", Rule(model.resolved.nodes.back().kind).name,
@@ -85,14 +92,16 @@ absl::StatusOr<npy::Array> Predict(const PredictOptions& options, const Connecto
   }
   auto outputs = Outputs(model, input, options.threads);
   if (!outputs.ok()) {
-    return absl::Status(outputs.status().code(), absl::StrCat(options.input, ": ", outputs.status().message()));
+    return absl::Status(outputs.status().code(),
+                        absl::StrCat(options.input, ": ", outputs.status().message()));
   }
   std::vector<int64_t> shape = model.resolved.values[model.resolved.logits].shape;
   const size_t classes = shape.empty() ? 1 : static_cast<size_t>(shape.back());
   shape.insert(shape.begin(), input.shape[0]);
   if (options.as == PredictAs::kClasses) return Classes(shape, *outputs, classes);
   if (options.as == PredictAs::kProbabilities) {
-    for (size_t row = 0; row < outputs->size() / classes; ++row) Softmax(outputs->data() + row * classes, classes);
+    for (size_t row = 0; row < outputs->size() / classes; ++row)
+      Softmax(outputs->data() + row * classes, classes);
   }
   return Floats(shape, *outputs);
 }
@@ -105,8 +114,8 @@ int RunPredict(const PredictOptions& options, const Connector& connect, Context&
   const absl::Status status = npy::WriteFile(options.output, *array);
   if (!status.ok()) return Fail(absl::InternalError(status.message()), context);
   context.err << "wrote " << CountText(static_cast<uint64_t>(array->shape[0])) << " predictions, "
-              << npy::DTypeWords(array->dtype) << " " << DimsToString(array->shape) << ", to " << options.output
-              << "\n";
+              << npy::DTypeWords(array->dtype) << " " << DimsToString(array->shape) << ", to "
+              << options.output << "\n";
   return kExitOk;
 }
 

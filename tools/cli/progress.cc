@@ -26,19 +26,22 @@ absl::optional<double> SecondsLeft(const JobStatus& status, const JobSpec& spec)
 }
 
 std::string StalenessText(uint64_t now, uint64_t bound) {
-  return bound == std::numeric_limits<uint64_t>::max() ? CountText(now)
-                                                       : absl::StrCat(CountText(now), "/", CountText(bound));
+  return bound == std::numeric_limits<uint64_t>::max()
+             ? CountText(now)
+             : absl::StrCat(CountText(now), "/", CountText(bound));
 }
 
 std::string EpochText(uint32_t epoch, const JobStatus& status) {
   if (status.epochs() >= limits::kEpochsMax) return CountText(uint64_t{epoch} + 1);
   // Behind the last epoch none is open any more.
-  return absl::StrCat(CountText(std::min(uint64_t{epoch} + 1, uint64_t{status.epochs()})), "/", CountText(status.epochs()));
+  return absl::StrCat(CountText(std::min(uint64_t{epoch} + 1, uint64_t{status.epochs()})), "/",
+                      CountText(status.epochs()));
 }
 
 std::string PositionText(const JobStatus& status, const char* separator) {
   const bool total = status.epochs() < limits::kEpochsMax;
-  return absl::StrCat("epoch ", EpochText(status.epoch(), status), separator, "step ", CountText(status.step()),
+  return absl::StrCat("epoch ", EpochText(status.epoch(), status), separator, "step ",
+                      CountText(status.step()),
                       total ? absl::StrCat("/", CountText(status.steps())) : "");
 }
 
@@ -54,9 +57,11 @@ struct Words {
 std::string RunningLine(const JobStatus& status, const JobSpec& spec, const Words& words) {
   std::vector<std::string> parts = {
       PositionText(status, words.separator),
-      absl::StrCat(CountText(static_cast<uint64_t>(std::max(0.0, status.samples_per_second()))), words.samples)};
+      absl::StrCat(CountText(static_cast<uint64_t>(std::max(0.0, status.samples_per_second()))),
+                   words.samples)};
   if (status.step() > 0) parts.push_back(absl::StrFormat("loss %.4f", status.train_loss()));
-  parts.push_back(absl::StrCat(words.staleness, StalenessText(status.staleness(), status.staleness_bound())));
+  parts.push_back(
+      absl::StrCat(words.staleness, StalenessText(status.staleness(), status.staleness_bound())));
   parts.push_back(absl::StrFormat("%.0f%% hidden", 100 * status.hidden_share()));
   const auto left = SecondsLeft(status, spec);
   if (left) parts.push_back(absl::StrCat("ETA ", DurationText(*left)));
@@ -67,14 +72,16 @@ std::string RunningLine(const JobStatus& status, const JobSpec& spec, const Word
 
 std::string ProgressLine(const JobStatus& status, const JobSpec& spec) {
   if (status.state() == RUNNING) {
-    return absl::StrCat(status.name(), "  ", RunningLine(status, spec, {"  ", " samples/s", "staleness "}));
+    return absl::StrCat(status.name(), "  ",
+                        RunningLine(status, spec, {"  ", " samples/s", "staleness "}));
   }
-  return absl::StrCat(status.name(), "  ", JobState_Name(status.state()), status.reason().empty() ? "" : ": ",
-                      status.reason());
+  return absl::StrCat(status.name(), "  ", JobState_Name(status.state()),
+                      status.reason().empty() ? "" : ": ", status.reason());
 }
 
 std::string ShortProgressLine(const JobStatus& status, const JobSpec& spec) {
-  return status.state() == RUNNING ? RunningLine(status, spec, {" ", "/s", "stale "}) : ProgressLine(status, spec);
+  return status.state() == RUNNING ? RunningLine(status, spec, {" ", "/s", "stale "})
+                                   : ProgressLine(status, spec);
 }
 
 std::string EpochLine(const EpochResult& result, const JobStatus& status) {
@@ -82,7 +89,8 @@ std::string EpochLine(const EpochResult& result, const JobStatus& status) {
   absl::StrAppendFormat(&line, ": train loss %.4f", result.train_loss());
   if (result.evaluated()) {
     absl::StrAppendFormat(&line, ", test loss %.4f", result.test_loss());
-    if (result.has_test_accuracy()) absl::StrAppendFormat(&line, ", test accuracy %.4f", result.test_accuracy());
+    if (result.has_test_accuracy())
+      absl::StrAppendFormat(&line, ", test accuracy %.4f", result.test_accuracy());
   }
   return absl::StrCat(line, ", ", DurationText(result.seconds()));
 }

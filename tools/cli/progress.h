@@ -13,8 +13,9 @@ namespace starling::cli {
 // counted. nullopt while there is no speed to judge by.
 absl::optional<double> SecondsLeft(const JobStatus& status, const JobSpec& spec);
 
-// "digits  epoch 2/5  step 812/2,345  4,213 samples/s  loss 0.1312  staleness 1/2  83% hidden  ETA 1m12s";
-// a pending job's says what it waits for. Totals that are only limits nobody set are left out.
+// "digits  epoch 2/5  step 812/2,345  4,213 samples/s  loss 0.1312  staleness 1/2  83% hidden  ETA
+// 1m12s"; a pending job's says what it waits for. Totals that are only limits nobody set are left
+// out.
 std::string ProgressLine(const JobStatus& status, const JobSpec& spec);
 
 // The same without the job's name and in fewer words, for a terminal of 80 columns.

@@ -21,8 +21,8 @@ absl::StatusOr<std::string> ReadStandardInput() {
   std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(std::cin.gcount());
   if (text.size() <= limits::kJobFileBytesMax) return text;
-  return absl::InvalidArgumentError(absl::StrCat("standard input: more than ", limits::kJobFileBytesMax,
-                                                 " bytes; is this a job file?"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "standard input: more than ", limits::kJobFileBytesMax, " bytes; is this a job file?"));
 }
 
 std::vector<std::string> MatchingFiles(const std::string& pattern) {
@@ -57,12 +57,14 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<JobSpec> ReadJobFile(const std::string& file, const std::vector<std::string>& overrides,
+absl::StatusOr<JobSpec> ReadJobFile(const std::string& file,
+                                    const std::vector<std::string>& overrides,
                                     const Environment& environment) {
   const auto text = ReadFile(file);
   if (!text.ok()) return text.status();
   config::JobFileOptions parse;
-  parse.directory = std::filesystem::absolute(file).parent_path().string();  // of "-": the working one
+  // Of "-": the working one.
+  parse.directory = std::filesystem::absolute(file).parent_path().string();
   parse.environment = environment;
   parse.matching_files = MatchingFiles;
   parse.overrides = overrides;

@@ -14,9 +14,10 @@ namespace starling::cli {
 
 using Environment = std::function<absl::optional<std::string>(const std::string& name)>;
 
-// Relative paths in it start at its folder; `overrides`: see config::JobFileOptions. Its model is not
-// resolved. kInvalidArgument names the file, and what is wrong with it.
-absl::StatusOr<JobSpec> ReadJobFile(const std::string& file, const std::vector<std::string>& overrides,
+// Relative paths in it start at its folder; `overrides`: see config::JobFileOptions. Its model is
+// not resolved. kInvalidArgument names the file, and what is wrong with it.
+absl::StatusOr<JobSpec> ReadJobFile(const std::string& file,
+                                    const std::vector<std::string>& overrides,
                                     const Environment& environment);
 
 }  // namespace starling::cli

@@ -1,6 +1,6 @@
 // starling set: a setting of a running job.
-#include "absl/strings/numbers.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/protocol/limits.h"
@@ -28,17 +28,21 @@ absl::StatusOr<Policy> ParsePolicy(absl::string_view text) {
     policy.set_staleness(staleness);
     return policy;
   }
-  return absl::InvalidArgumentError(absl::StrCat("consistency: expected bsp, ssp:0 to ssp:",
-                                                 limits::kStalenessMax, " or async, got \"", text, "\""));
+  return absl::InvalidArgumentError(
+      absl::StrCat("consistency: expected bsp, ssp:0 to ssp:", limits::kStalenessMax,
+                   " or async, got \"", text, "\""));
 }
 
 }  // namespace
 
-int RunSet(const std::string& name, const std::string& assignment, Client& client, Context& context) {
-  const std::pair<std::string, std::string> parts = absl::StrSplit(assignment, absl::MaxSplits('=', 1));
+int RunSet(const std::string& name, const std::string& assignment, Client& client,
+           Context& context) {
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(assignment, absl::MaxSplits('=', 1));
   if (parts.first != "consistency") {
     return Fail(absl::InvalidArgumentError(absl::StrCat(
-                    "expected consistency=bsp, consistency=ssp:3 or consistency=async, got \"", assignment, "\"")),
+                    "expected consistency=bsp, consistency=ssp:3 or consistency=async, got \"",
+                    assignment, "\"")),
                 context);
   }
   const absl::StatusOr<Policy> policy = ParsePolicy(parts.second);
@@ -51,10 +55,13 @@ int RunSet(const std::string& name, const std::string& assignment, Client& clien
   if (!reply.ok()) return Fail(reply.status(), context);
   for (const PolicyRecord& record : reply->status().policies()) {
     if (record.number() != reply->number()) continue;
-    context.err << name << ": policy " << record.number() << ", " << PolicyText(record.policy())
-                << (record.in_force() ? ", is in force\n"
-                                      : absl::StrCat(", takes effect as soon as its clock is decided; see: starling describe job ",
-                                                     name, "\n"));
+    context.err
+        << name << ": policy " << record.number() << ", " << PolicyText(record.policy())
+        << (record.in_force()
+                ? ", is in force\n"
+                : absl::StrCat(
+                      ", takes effect as soon as its clock is decided; see: starling describe job ",
+                      name, "\n"));
   }
   return kExitOk;
 }

@@ -65,7 +65,8 @@ TEST_F(CliTest, GetListsTheFirstPageAndSaysHowToSeeTheRest) {
   EXPECT_EQ(Run({"get", "jobs"}), 0);
   EXPECT_EQ(lines(), 51);
   EXPECT_THAT(out_.str(), HasSubstr("\njob-49 "));
-  EXPECT_EQ(err_.str(), "and 70 more jobs: all with --all, others with --limit N or --state STATE\n");
+  EXPECT_EQ(err_.str(),
+            "and 70 more jobs: all with --all, others with --limit N or --state STATE\n");
   EXPECT_EQ(Run({"get", "jobs", "--all"}), 0);
   EXPECT_EQ(lines(), 121);
   EXPECT_EQ(err_.str(), "");
@@ -100,7 +101,8 @@ TEST_F(CliTest, DeletesManyAndSaysWhich) {
   cluster_.page_max = 1;
   EXPECT_EQ(Run({"delete", "--ended"}), 0);
   EXPECT_THAT(cluster_.removed, ElementsAre("x", "z"));
-  EXPECT_EQ(err_.str(), "deleted x (SUCCEEDED)\ndeleted z (FAILED)\n2 jobs deleted, with their parameters\n");
+  EXPECT_EQ(err_.str(),
+            "deleted x (SUCCEEDED)\ndeleted z (FAILED)\n2 jobs deleted, with their parameters\n");
   cluster_.remove = absl::NotFoundError("there is no job named a");
   EXPECT_EQ(Run({"delete", "a", "b"}), 5) << "goes on, and says so";
   EXPECT_THAT(cluster_.removed, ElementsAre("x", "z", "a", "b"));
@@ -182,16 +184,18 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   worker->mutable_memory()->set_activation_bytes(1 << 20);
   worker->mutable_memory()->set_peak_bytes(4799528);
   EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
-  for (const char* line : {"State:         RUNNING\n", "Warning:       data.test is not used\n", "Labels:        cost=42, team=vision\n", "Parameters:    1,199,882\n", "Progress:      epoch 2/5, step 812/2,345\n",
-                           "Speed:         1,533 samples/s, 83% of communication hidden\n",
-                           "Staleness:     now 1, max 2, bound 2\n", "Lag of pulls:  0: 1,203, 2+: 10\n",
-                           "Coverage:      min 469, max 469 of 469 updates per slice in the last complete epoch\n",
-                           "Reproducible:  no: ssp(2) lets workers overtake each other\n",
-                           "  1      0.5000      0.2500     0.9500         9.1s\n",
-                           "Recompute:     everyBlocks: 2\n",
-                           "Precision:     fp16, loss scale 32,768, 1 step skipped\n",
-                           "  812    3.0 MiB  1.0 MiB      4.6 MiB  ",
-                           "  shard-0  127.0.0.1:11  4 (0-2,4)\n", "  shard 2  127.0.0.1:12  1 (3)\n"}) {
+  for (const char* line :
+       {"State:         RUNNING\n", "Warning:       data.test is not used\n",
+        "Labels:        cost=42, team=vision\n", "Parameters:    1,199,882\n",
+        "Progress:      epoch 2/5, step 812/2,345\n",
+        "Speed:         1,533 samples/s, 83% of communication hidden\n",
+        "Staleness:     now 1, max 2, bound 2\n", "Lag of pulls:  0: 1,203, 2+: 10\n",
+        "Coverage:      min 469, max 469 of 469 updates per slice in the last complete epoch\n",
+        "Reproducible:  no: ssp(2) lets workers overtake each other\n",
+        "  1      0.5000      0.2500     0.9500         9.1s\n", "Recompute:     everyBlocks: 2\n",
+        "Precision:     fp16, loss scale 32,768, 1 step skipped\n",
+        "  812    3.0 MiB  1.0 MiB      4.6 MiB  ", "  shard-0  127.0.0.1:11  4 (0-2,4)\n",
+        "  shard 2  127.0.0.1:12  1 (3)\n"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));
   }
   EXPECT_EQ(Run({"describe", "job", "digits", "-o", "json"}), 0);
@@ -294,8 +298,9 @@ TEST_F(CliTest, SetSendsThePolicyAndSaysItsNumber) {
 }
 
 TEST_F(CliTest, SetRefusesWhatItDoesNotKnow) {
-  for (const char* wrong : {"consistency=ssp", "consistency=ssp:", "consistency=ssp:-1", "consistency=sp:3",
-                            "consistency", "batch=3", "consistency=ssp:99999999"}) {
+  for (const char* wrong :
+       {"consistency=ssp", "consistency=ssp:", "consistency=ssp:-1", "consistency=sp:3",
+        "consistency", "batch=3", "consistency=ssp:99999999"}) {
     EXPECT_EQ(Run({"set", "digits", wrong}), kExitUsage) << wrong;
     EXPECT_THAT(err_.str(), HasSubstr("expected")) << wrong;
   }

@@ -33,17 +33,18 @@ absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request, Client& client,
   return reply;
 }
 
-// Deletes the job of that name if there is one that is over. What is to come in its place is checked first, by a
-// dry run: a submission that would be refused costs nobody the parameters of the one before.
+// Deletes the job of that name if there is one that is over. What is to come in its place is
+// checked first, by a dry run: a submission that would be refused costs nobody the parameters of
+// the one before.
 absl::Status MakePlace(const SubmitRequest& submission, Client& client, Context& context) {
   const std::string& name = submission.spec().name();
   const auto there = client.GetJob(name);
   if (absl::IsNotFound(there.status())) return absl::OkStatus();
   if (!there.ok()) return there.status();
   if (!IsEnd(there->status().state())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", name, " is ", JobState_Name(there->status().state()),
-                     ", and --replace replaces one that is over: cancel it first (starling cancel ", name, ")"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", name, " is ", JobState_Name(there->status().state()),
+        ", and --replace replaces one that is over: cancel it first (starling cancel ", name, ")"));
   }
   SubmitRequest check = submission;
   check.set_dry_run(true);
@@ -70,7 +71,8 @@ int RunSubmit(const SubmitOptions& options, const Connector& connect, Context& c
   request.set_dry_run(options.dry_run);
   request.set_nonce(context.random());
   if (options.replace && !options.dry_run) {
-    if (const absl::Status place = MakePlace(request, **client, context); !place.ok()) return Fail(place, context);
+    if (const absl::Status place = MakePlace(request, **client, context); !place.ok())
+      return Fail(place, context);
   }
   const auto reply = Submit(request, **client, context);
   if (!reply.ok()) return Fail(reply.status(), context);

@@ -19,7 +19,8 @@ constexpr uint64_t kClassesMax = 1 << 24;
 constexpr int kThreadsMax = 16;
 
 absl::Status In(const std::string& path, const absl::Status& status) {
-  return status.ok() ? status : absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  return status.ok() ? status
+                     : absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
 // What a worker would have seen in the job's data.
@@ -42,9 +43,10 @@ Inspection Guess(const JobSpec& spec, std::vector<int64_t> sample_shape, uint64_
     out.set_label_type(FLOAT32);
     out.set_classes(0);
   }
-  for (int64_t dim : spec.sample_shape_size() > 0
-                         ? std::vector<int64_t>(spec.sample_shape().begin(), spec.sample_shape().end())
-                         : sample_shape) {
+  for (int64_t dim :
+       spec.sample_shape_size() > 0
+           ? std::vector<int64_t>(spec.sample_shape().begin(), spec.sample_shape().end())
+           : sample_shape) {
     out.add_sample_shape(dim);
   }
   return out;
@@ -53,10 +55,12 @@ Inspection Guess(const JobSpec& spec, std::vector<int64_t> sample_shape, uint64_
 // The numbers of classes that the model may have: sizes that occur in the file.
 std::set<uint64_t> Candidates(const JobSpec& spec, const safetensors::Reader& file) {
   if (spec.train().has_text()) return {256};
-  if (spec.train().has_tokens() && spec.train().tokens().vocabulary() > 0) return {spec.train().tokens().vocabulary()};
+  if (spec.train().has_tokens() && spec.train().tokens().vocabulary() > 0)
+    return {spec.train().tokens().vocabulary()};
   std::set<uint64_t> out;
   for (const safetensors::TensorInfo& tensor : file.header().tensors) {
-    if (!tensor.shape.empty() && tensor.shape[0] >= 1 && tensor.shape[0] <= kClassesMax) out.insert(tensor.shape[0]);
+    if (!tensor.shape.empty() && tensor.shape[0] >= 1 && tensor.shape[0] <= kClassesMax)
+      out.insert(tensor.shape[0]);
   }
   if (out.empty()) out.insert(1);
   return out;
@@ -86,9 +90,11 @@ absl::StatusOr<SavedModel> Describe(const JobSpec& spec, const std::vector<int64
   return best;
 }
 
-absl::StatusOr<SavedModel> FromFile(const ModelChoice& choice, const std::vector<int64_t>& sample_shape,
+absl::StatusOr<SavedModel> FromFile(const ModelChoice& choice,
+                                    const std::vector<int64_t>& sample_shape,
                                     const Context& context) {
-  STARLING_ASSIGN_OR_RETURN(const safetensors::Reader file, safetensors::Reader::Open(choice.model));
+  STARLING_ASSIGN_OR_RETURN(const safetensors::Reader file,
+                            safetensors::Reader::Open(choice.model));
   if (choice.job_file.empty()) {
     auto model = LoadModel(file);
     if (!model.ok()) return In(choice.model, model.status());
@@ -111,12 +117,14 @@ void Rearrange(const std::vector<float>& from, const Layout& layout, SavedModel*
   model->values.resize(model->layout.elements);
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
     const ParameterPlace& place = layout.parameters[i];
-    std::copy_n(from.begin() + static_cast<ptrdiff_t>(place.flat_begin), place.elements,
-                model->values.begin() + static_cast<ptrdiff_t>(model->layout.parameters[i].flat_begin));
+    std::copy_n(
+        from.begin() + static_cast<ptrdiff_t>(place.flat_begin), place.elements,
+        model->values.begin() + static_cast<ptrdiff_t>(model->layout.parameters[i].flat_begin));
   }
 }
 
-absl::StatusOr<SavedModel> FromJob(const std::string& name, const Connector& connect, Context& context) {
+absl::StatusOr<SavedModel> FromJob(const std::string& name, const Connector& connect,
+                                   Context& context) {
   STARLING_ASSIGN_OR_RETURN(const auto client, connect());
   SavedModel model;
   const auto collect = [&](const JobReply& job, const ReadPoint& point, const Layout& layout,
@@ -124,7 +132,8 @@ absl::StatusOr<SavedModel> FromJob(const std::string& name, const Connector& con
     STARLING_ASSIGN_OR_RETURN(model, MakeModel(job.spec()));
     std::vector<float> flat(layout.elements);
     STARLING_RETURN_IF_ERROR(read([&](const Slice& slice, absl::Span<const float> values) {
-      std::copy(values.begin(), values.end(), flat.begin() + static_cast<ptrdiff_t>(slice.flat_begin));
+      std::copy(values.begin(), values.end(),
+                flat.begin() + static_cast<ptrdiff_t>(slice.flat_begin));
       return absl::OkStatus();
     }));
     Rearrange(flat, layout, &model);
@@ -139,12 +148,14 @@ absl::StatusOr<SavedModel> FromJob(const std::string& name, const Connector& con
 
 bool IsFile(const std::string& model) { return model.find_first_of("./") != std::string::npos; }
 
-absl::StatusOr<SavedModel> UseModel(const ModelChoice& choice, const std::vector<int64_t>& sample_shape,
+absl::StatusOr<SavedModel> UseModel(const ModelChoice& choice,
+                                    const std::vector<int64_t>& sample_shape,
                                     const Connector& connect, Context& context) {
   if (IsFile(choice.model)) return FromFile(choice, sample_shape, context);
   if (!choice.job_file.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(choice.model, " is a job, which knows its model: leave out -f ",
-                                                   choice.job_file, ", or give a file (./", choice.model, ")"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(choice.model, " is a job, which knows its model: leave out -f ",
+                     choice.job_file, ", or give a file (./", choice.model, ")"));
   }
   return FromJob(choice.model, connect, context);
 }

@@ -20,9 +20,10 @@ bool IsFile(const std::string& model);
 // describes its model; or a job that has parameters, as `starling export` would read them.
 //
 // A job file does not say how many classes there are, nor, for some formats, a sample's shape:
-// `sample_shape` is that of the user's input, and the classes are those with which the model's tensors
-// are the file's.
-absl::StatusOr<SavedModel> UseModel(const ModelChoice& choice, const std::vector<int64_t>& sample_shape,
+// `sample_shape` is that of the user's input, and the classes are those with which the model's
+// tensors are the file's.
+absl::StatusOr<SavedModel> UseModel(const ModelChoice& choice,
+                                    const std::vector<int64_t>& sample_shape,
                                     const Connector& connect, Context& context);
 
 // The threads to compute with: as many as asked for, or one per core.

@@ -22,8 +22,8 @@ enum class Kind { kJob, kWorker, kShard };
 struct SubmitOptions {
   std::string file;
   std::vector<std::string> overrides;  // --set
-  std::string name;       // --name: in place of metadata.name
-  bool replace = false;   // deletes a job of that name that is over
+  std::string name;                    // --name: in place of metadata.name
+  bool replace = false;                // deletes a job of that name that is over
   bool watch = false;
   bool dry_run = false;
 };
@@ -34,14 +34,15 @@ int RunSubmit(const SubmitOptions& options, const Connector& connect, Context& c
 // Of a list of jobs; of workers and shards all are listed.
 struct ListOptions {
   bool all = false;
-  uint64_t limit = 50;  // otherwise
+  uint64_t limit = 50;           // otherwise
   std::vector<JobState> states;  // only those; none: all
 };
 // In the coordinator's order. How many more jobs there are is said on err.
 int RunGet(Kind kind, const ListOptions& list, Format format, Client& client, Context& context);
 
 // All that is known of one.
-int RunDescribe(Kind kind, const std::string& name, Format format, Client& client, Context& context);
+int RunDescribe(Kind kind, const std::string& name, Format format, Client& client,
+                Context& context);
 
 // What slows or stops the job, and what to try. kExitError where there is something, kExitOk where
 // nothing is wrong.
@@ -74,8 +75,8 @@ struct TraceOptions {
   uint64_t steps = 10;
   std::string file;
 };
-// What the daemons of a running job do while it does so many steps, as a trace for Perfetto. Refuses a job
-// that does not run (kExitError). Ctrl-C writes what there is.
+// What the daemons of a running job do while it does so many steps, as a trace for Perfetto.
+// Refuses a job that does not run (kExitError). Ctrl-C writes what there is.
 int RunTrace(const TraceOptions& options, Client& client, Context& context);
 
 // Follows the job to its end: progress on err, then test_accuracy on out. Bounded by `timeout`.
@@ -83,15 +84,16 @@ int RunWait(const std::string& name, absl::Duration timeout, Client& client, Con
 
 // `assignment`: consistency=bsp, consistency=ssp:3 or consistency=async. Returns when the change is
 // durable; it takes effect at a clock that no worker has begun.
-int RunSet(const std::string& name, const std::string& assignment, Client& client, Context& context);
+int RunSet(const std::string& name, const std::string& assignment, Client& client,
+           Context& context);
 
 int RunCancel(const std::string& name, Client& client, Context& context);
-// `ended`: all that are over, in place of `names`. Goes on behind one that cannot be deleted, and returns
-// the first one's exit code.
+// `ended`: all that are over, in place of `names`. Goes on behind one that cannot be deleted, and
+// returns the first one's exit code.
 int RunDelete(const std::vector<std::string>& names, bool ended, Client& client, Context& context);
 
-// Its parameters, statistics included, as a safetensors file: those at its end, or while it runs those
-// of the newest epoch that was evaluated. Without either it refuses (kExitError).
+// Its parameters, statistics included, as a safetensors file: those at its end, or while it runs
+// those of the newest epoch that was evaluated. Without either it refuses (kExitError).
 int RunExport(const std::string& name, const std::string& file, Client& client, Context& context);
 
 // A file of tensors or a job (use_model.h).
@@ -104,12 +106,13 @@ enum class PredictAs { kOutputs, kProbabilities, kClasses };
 
 struct PredictOptions {
   ModelChoice choice;
-  std::string input;   // .npy files
+  std::string input;  // .npy files
   std::string output;
   PredictAs as = PredictAs::kOutputs;
-  int threads = 0;     // 0: one per core
+  int threads = 0;  // 0: one per core
 };
-// Writes what the model makes of the input's samples, in the same order. Only a job needs a coordinator.
+// Writes what the model makes of the input's samples, in the same order. Only a job needs a
+// coordinator.
 int RunPredict(const PredictOptions& options, const Connector& connect, Context& context);
 
 struct GenerateVerbOptions {
@@ -128,8 +131,8 @@ int RunGenerate(const GenerateVerbOptions& options, const Connector& connect, Co
 struct DataInspectOptions {
   std::string file;
   std::vector<std::string> overrides;  // --set
-  std::string sheet;       // .png or .ppm; empty: none
-  int64_t samples = 10'000;  // that are looked at; 0: all
+  std::string sheet;                   // .png or .ppm; empty: none
+  int64_t samples = 10'000;            // that are looked at; 0: all
   int64_t rows = 3;
 };
 // What the job's data hold, read on this machine: no coordinator is asked.
@@ -138,15 +141,15 @@ int RunDataInspect(const DataInspectOptions& options, Context& context);
 struct AdviseOptions {
   std::string file;
   std::vector<std::string> overrides;  // --set
-  int lanes = 0;            // 0: one per core, as a worker has them
-  int64_t memory_bytes = 0;  // that a job may plan; 0: nine tenths of what is available
-  std::string device = "auto";  // as a worker's --device
-  std::string cuda_library;     // as a worker's
-  int seconds = 2;          // that a batch is measured for
+  int lanes = 0;                       // 0: one per core, as a worker has them
+  int64_t memory_bytes = 0;            // that a job may plan; 0: nine tenths of what is available
+  std::string device = "auto";         // as a worker's --device
+  std::string cuda_library;            // as a worker's
+  int seconds = 2;                     // that a batch is measured for
 };
-// The largest batch of the job that fits into the memory of this machine, or of its GPU where a worker
-// would compute the job there, by plan, with and without recomputing; and the fastest one, by real steps. No coordinator is asked. kExitError where no
-// batch fits.
+// The largest batch of the job that fits into the memory of this machine, or of its GPU where a
+// worker would compute the job there, by plan, with and without recomputing; and the fastest one,
+// by real steps. No coordinator is asked. kExitError where no batch fits.
 int RunAdviseBatch(const AdviseOptions& options, Context& context);
 
 int RunSchema(Context& context);

@@ -100,13 +100,14 @@ int WatchJob(const std::string& name, absl::Time deadline, Client& client, Conte
       return Fail(reply.status(), context);
     }
     if (now >= deadline) {
-      progress.Line(absl::StrCat("starling: ", name, " has not ended in the time given; it goes on. ",
+      progress.Line(absl::StrCat("starling: ", name,
+                                 " has not ended in the time given; it goes on. ",
                                  "Come back with: starling wait ", name));
       return kExitTimeout;
     }
     if (!context.sleep(std::min(kPollInterval, deadline - now))) {
-      progress.Line(absl::StrCat("detached: ", name, " goes on. Come back with: starling wait ", name,
-                                 "; stop it with: starling cancel ", name));
+      progress.Line(absl::StrCat("detached: ", name, " goes on. Come back with: starling wait ",
+                                 name, "; stop it with: starling cancel ", name));
       return kExitOk;
     }
   }

@@ -10,10 +10,11 @@
 
 namespace starling::cli {
 
-// Progress on context.err: a live line on a terminal, else a line every two seconds; in both
-// a line per epoch, or per evaluation where the job evaluates. Ends with the job (its exit code; test_accuracy=... on out where it succeeded and evaluated),
-// at `deadline` (kExitTimeout), with Ctrl-C (kExitOk; the job goes on, and it says how to come back),
-// or when the coordinator was not reached for 30 s (kExitUnreachable).
+// Progress on context.err: a live line on a terminal, else a line every two seconds; in both a line
+// per epoch, or per evaluation where the job evaluates. Ends with the job (its exit code;
+// test_accuracy=... on out where it succeeded and evaluated), at `deadline` (kExitTimeout), with
+// Ctrl-C (kExitOk; the job goes on, and it says how to come back), or when the coordinator was not
+// reached for 30 s (kExitUnreachable).
 int WatchJob(const std::string& name, absl::Time deadline, Client& client, Context& context);
 
 }  // namespace starling::cli

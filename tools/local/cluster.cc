@@ -21,8 +21,8 @@ namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 constexpr absl::Duration kSayInterval = absl::Seconds(5);
-// Since the beginning of the end: workers finish their units with shards that are there, and deregister
-// with a coordinator that is there.
+// Since the beginning of the end: workers finish their units with shards that are there, and
+// deregister with a coordinator that is there.
 constexpr absl::Duration kWorkersStop = absl::Milliseconds(2500);
 constexpr absl::Duration kShardsStop = absl::Milliseconds(4000);
 constexpr absl::Duration kAllStop = absl::Seconds(5);
@@ -40,8 +40,10 @@ std::string TakePort(const std::string& path) {
 
 Cluster::Cluster(ClusterOptions options) : options_(std::move(options)) {
   daemons_.push_back({"coordinator", Role::kCoordinator});
-  for (int i = 0; i < options_.shards; ++i) daemons_.push_back({absl::StrCat("shard-", i), Role::kShard});
-  for (int i = 0; i < options_.workers; ++i) daemons_.push_back({absl::StrCat("worker-", i), Role::kWorker});
+  for (int i = 0; i < options_.shards; ++i)
+    daemons_.push_back({absl::StrCat("shard-", i), Role::kShard});
+  for (int i = 0; i < options_.workers; ++i)
+    daemons_.push_back({absl::StrCat("worker-", i), Role::kWorker});
 }
 
 Cluster::~Cluster() { Stop(); }
@@ -66,20 +68,27 @@ absl::Status Cluster::StartAll() {
 absl::Status Cluster::Launch(Daemon& daemon) {
   const StateDirectory& directory = options_.directory;
   const bool coordinator = daemon.role == Role::kCoordinator;
-  const std::string& binary = coordinator                       ? options_.binaries.coordinator
+  const std::string& binary = coordinator                   ? options_.binaries.coordinator
                               : daemon.role == Role::kShard ? options_.binaries.shard
-                                                                : options_.binaries.worker;
+                                                            : options_.binaries.worker;
   const std::string port_path = directory.PortPath(daemon.name);
   const std::string admin_path = directory.AdminPortPath(daemon.name);
-  // A daemon that is started again listens where it did: from the same address, the coordinator takes
-  // it for the successor at once instead of waiting for the old one's silence; and who looks at its admin
-  // port finds it.
+  // A daemon that is started again listens where it did: from the same address, the coordinator
+  // takes it for the successor at once instead of waiting for the old one's silence; and who looks
+  // at its admin port finds it.
   const bool again = daemon.started != absl::InfinitePast();
   const std::string port = again ? TakePort(port_path) : "0";
   const std::string admin_port = again ? TakePort(admin_path) : "0";
-  std::vector<std::string> argv = {binary, "--name", daemon.name, "--port-file", port_path, "--listen",
+  std::vector<std::string> argv = {binary,
+                                   "--name",
+                                   daemon.name,
+                                   "--port-file",
+                                   port_path,
+                                   "--listen",
                                    coordinator ? address_ : absl::StrCat("127.0.0.1:", port),
-                                   "--admin-port-file", admin_path, "--admin-address",
+                                   "--admin-port-file",
+                                   admin_path,
+                                   "--admin-address",
                                    absl::StrCat("127.0.0.1:", admin_port)};
   if (coordinator) {
     argv.insert(argv.end(), {"--state", directory.CoordinatorStatePath(),
@@ -129,7 +138,8 @@ absl::Status Cluster::WaitForRegistration(absl::Time deadline) {
         absl::ToDoubleSeconds(now - begin), registered.ok() ? "" : "; last error: ",
         registered.ok() ? "" : std::string(registered.status().message()));
     if (now >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("gave up: ", waits, "; logs: ", options_.directory.root(), "/logs"));
+      return absl::DeadlineExceededError(
+          absl::StrCat("gave up: ", waits, "; logs: ", options_.directory.root(), "/logs"));
     }
     if (now >= next_say) {
       options_.say(waits);
@@ -144,9 +154,9 @@ absl::Status Cluster::WaitBriefly(absl::Duration patience) {
   if (signal && IsStop(*signal)) return absl::CancelledError("stopped while starting");
   absl::Status status;
   Reap([&](Daemon& daemon, int wait_status) {
-    status.Update(absl::UnavailableError(absl::StrCat(
-        daemon.name, " ", ExitText(wait_status), " at its start; its last words:\n",
-        LastLines(options_.directory.LogPath(daemon.name), 5))));
+    status.Update(absl::UnavailableError(
+        absl::StrCat(daemon.name, " ", ExitText(wait_status), " at its start; its last words:\n",
+                     LastLines(options_.directory.LogPath(daemon.name), 5))));
   });
   return status;
 }
@@ -162,8 +172,10 @@ void Cluster::Reap(const std::function<void(Daemon&, int)>& dead) {
 }
 
 void Cluster::OnDeath(Daemon& daemon, int wait_status) {
-  std::string line = absl::StrCat(daemon.name, " (process ", daemon.pid, ") ", ExitText(wait_status));
-  if (daemon.role == Role::kShard) absl::StrAppend(&line, "; the parameters it held are lost, and their jobs fail");
+  std::string line =
+      absl::StrCat(daemon.name, " (process ", daemon.pid, ") ", ExitText(wait_status));
+  if (daemon.role == Role::kShard)
+    absl::StrAppend(&line, "; the parameters it held are lost, and their jobs fail");
   if (options_.restart) {
     const absl::Time now = MonotonicNow();
     const absl::Duration delay = daemon.backoff.OnDeath(now - daemon.started);
@@ -180,7 +192,8 @@ void Cluster::LaunchDue() {
     if (status.ok()) continue;
     const absl::Duration delay = daemon.backoff.OnDeath(absl::ZeroDuration());
     daemon.start_again = MonotonicNow() + delay;
-    options_.say(absl::StrCat(daemon.name, ": ", std::string(status.message()), "; again in ", absl::FormatDuration(delay)));
+    options_.say(absl::StrCat(daemon.name, ": ", std::string(status.message()), "; again in ",
+                              absl::FormatDuration(delay)));
   }
 }
 
@@ -191,7 +204,8 @@ void Cluster::Supervise() {
     const auto signal = TakeSignal(next - MonotonicNow());
     if (signal && IsStop(*signal)) return;
     if (options_.orphaned && options_.orphaned()) {
-      return options_.say(absl::StrCat("the state folder ", options_.directory.root(), " is gone: nobody could find or stop this cluster"));
+      return options_.say(absl::StrCat("the state folder ", options_.directory.root(),
+                                       " is gone: nobody could find or stop this cluster"));
     }
     Reap([this](Daemon& daemon, int wait_status) { OnDeath(daemon, wait_status); });
     LaunchDue();
@@ -205,7 +219,8 @@ void Cluster::Signal(Role role, int signal) {
 }
 
 bool Cluster::AnyRuns() const {
-  return std::any_of(daemons_.begin(), daemons_.end(), [](const Daemon& daemon) { return daemon.pid > 0; });
+  return std::any_of(daemons_.begin(), daemons_.end(),
+                     [](const Daemon& daemon) { return daemon.pid > 0; });
 }
 
 void Cluster::WaitForEnd(absl::Time deadline, const std::set<Role>& roles) {
@@ -240,7 +255,8 @@ void Cluster::Stop() {
   unlink(options_.directory.AddressPath().c_str());
 }
 
-absl::StatusOr<Binaries> FindBinaries(const std::string& binary_directory, const std::string& client_directory) {
+absl::StatusOr<Binaries> FindBinaries(const std::string& binary_directory,
+                                      const std::string& client_directory) {
   namespace fs = std::filesystem;
   Binaries found;
   struct Wanted {
@@ -248,23 +264,27 @@ absl::StatusOr<Binaries> FindBinaries(const std::string& binary_directory, const
     const char* folder;  // in the source tree
     std::string* path;
   };
-  for (const Wanted& wanted : {Wanted{"starling-coordinator", "server/coordinator", &found.coordinator},
-                               Wanted{"starling-ps", "server/shard", &found.shard},
-                               Wanted{"starling-worker", "worker", &found.worker}}) {
+  for (const Wanted& wanted :
+       {Wanted{"starling-coordinator", "server/coordinator", &found.coordinator},
+        Wanted{"starling-ps", "server/shard", &found.shard},
+        Wanted{"starling-worker", "worker", &found.worker}}) {
     std::vector<fs::path> places;
     if (!binary_directory.empty()) {
-      places = {fs::path(binary_directory) / wanted.name, fs::path(binary_directory) / wanted.folder / wanted.name};
+      places = {fs::path(binary_directory) / wanted.name,
+                fs::path(binary_directory) / wanted.folder / wanted.name};
     } else {
       const fs::path client(client_directory);
-      places = {client / wanted.name, client.parent_path().parent_path() / wanted.folder / wanted.name};
+      places = {client / wanted.name,
+                client.parent_path().parent_path() / wanted.folder / wanted.name};
     }
     const auto place = std::find_if(places.begin(), places.end(), [](const fs::path& path) {
       return access(path.c_str(), X_OK) == 0;
     });
     if (place == places.end()) {
-      return absl::NotFoundError(absl::StrCat("there is no ", wanted.name, " at ", places[0].string(), " nor at ",
-                                              places[1].string(), "; build it with: bazel build //", wanted.folder,
-                                              ":", wanted.name, ", or give --bin-dir"));
+      return absl::NotFoundError(absl::StrCat("there is no ", wanted.name, " at ",
+                                              places[0].string(), " nor at ", places[1].string(),
+                                              "; build it with: bazel build //", wanted.folder, ":",
+                                              wanted.name, ", or give --bin-dir"));
     }
     *wanted.path = fs::absolute(*place).string();
   }

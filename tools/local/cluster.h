@@ -24,10 +24,11 @@ struct Binaries {
   std::string worker;
 };
 
-// Looks in `binary_directory` when it is not empty; else beside the client, as in an installation, and
-// where Bazel leaves them relative to it. kNotFound says what is missing, where it looked, and how to
-// build it.
-absl::StatusOr<Binaries> FindBinaries(const std::string& binary_directory, const std::string& client_directory);
+// Looks in `binary_directory` when it is not empty; else beside the client, as in an installation,
+// and where Bazel leaves them relative to it. kNotFound says what is missing, where it looked, and
+// how to build it.
+absl::StatusOr<Binaries> FindBinaries(const std::string& binary_directory,
+                                      const std::string& client_directory);
 
 struct ClusterOptions {
   StateDirectory directory;  // absolute; created, its lock held by the caller
@@ -37,34 +38,36 @@ struct ClusterOptions {
   int port = 0;         // the coordinator's; 0: any free one
   bool restart = true;  // what dies is started again
   absl::Duration start_deadline = absl::Seconds(30);
-  // The names of the daemons that have registered with the coordinator at this address. May block for
-  // a second or so.
+  // The names of the daemons that have registered with the coordinator at this address. May block
+  // for a second or so.
   std::function<absl::StatusOr<std::set<std::string>>(const std::string& address)> registered;
   std::function<void(const std::string& line)> say;  // progress, for people
-  std::function<bool()> orphaned;  // the state folder is gone; asked about once a second. May be empty
+  // The state folder is gone; asked about once a second. May be empty.
+  std::function<bool()> orphaned;
 };
 
-// Used on the main thread alone, with signals held (process.h). The processes are named coordinator,
-// shard-0, shard-1, ..., worker-0, ...
+// Used on the main thread alone, with signals held (process.h). The processes are named
+// coordinator, shard-0, shard-1, ..., worker-0, ...
 class Cluster {
  public:
   explicit Cluster(ClusterOptions options);
   ~Cluster();  // Stop()
 
   // Starts all processes, and returns when all have registered. kCancelled: a stop signal came;
-  // kUnavailable: a process ended at its start (with its last words); kDeadlineExceeded: for whom it
-  // waited, and how long. On error everything is stopped again.
+  // kUnavailable: a process ended at its start (with its last words); kDeadlineExceeded: for whom
+  // it waited, and how long. On error everything is stopped again.
   absl::Status Start();
 
   // Starts dead processes again, until SIGINT, SIGTERM or SIGHUP comes, or the cluster is orphaned.
   void Supervise();
 
-  // SIGTERM to the workers, then to the shards, then to the coordinator; what is left after 5 s, or at a
-  // second stop signal, is killed. Idempotent.
+  // SIGTERM to the workers, then to the shards, then to the coordinator; what is left after 5 s, or
+  // at a second stop signal, is killed. Idempotent.
   void Stop();
 
   const std::string& address() const { return address_; }  // the coordinator's, once started
-  const std::string& page() const { return page_; }        // its status page: "http://127.0.0.1:40123/"
+  // Its status page: "http://127.0.0.1:40123/".
+  const std::string& page() const { return page_; }
 
  private:
   enum class Role { kCoordinator, kShard, kWorker };

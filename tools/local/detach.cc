@@ -48,7 +48,8 @@ class PipeAnnouncer : public Announcer {
   int fd_;
 };
 
-[[noreturn]] void RunGrandchild(const std::string& log_path, int fd, const std::function<void(Announcer&)>& body) {
+[[noreturn]] void RunGrandchild(const std::string& log_path, int fd,
+                                const std::function<void(Announcer&)>& body) {
   const int null = open("/dev/null", O_RDWR);
   const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   dup2(null, STDIN_FILENO);

@@ -20,9 +20,10 @@ class Announcer {
   virtual void Done(int exit_code) = 0;
 };
 
-// Forks twice (a new session, no terminal, `/` as its folder, its output appended to `log_path`) and
-// runs `body` there, before any thread was started here. Copies what it announces to `out` and `err`
-// until Done, and returns that exit code. kUnavailable: the system's reason, or it ended without Done.
+// Forks twice (a new session, no terminal, `/` as its folder, its output appended to `log_path`)
+// and runs `body` there, before any thread was started here. Copies what it announces to `out` and
+// `err` until Done, and returns that exit code. kUnavailable: the system's reason, or it ended
+// without Done.
 absl::StatusOr<int> RunDetached(const std::string& log_path, std::ostream& out, std::ostream& err,
                                 const std::function<void(Announcer&)>& body);
 

@@ -21,7 +21,8 @@ namespace starling::local {
 namespace {
 
 absl::Status SystemError(const std::string& what, const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
+  return absl::UnavailableError(
+      absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
 }
 
 struct flock WholeFile() {

@@ -25,9 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-std::string FakeDaemon() {
-  return fs::absolute("tools/local/fake_daemon").string();
-}
+std::string FakeDaemon() { return fs::absolute("tools/local/fake_daemon").string(); }
 
 class LocalTest : public ::testing::Test {
  protected:
@@ -45,11 +43,14 @@ class LocalTest : public ::testing::Test {
 
   // All whose process runs count as registered, `never` apart.
   ClusterOptions Options(const std::string& never = "") {
-    ClusterOptions options{.directory = *directory_, .binaries = {FakeDaemon(), FakeDaemon(), FakeDaemon()}};
-    options.registered = [this, never](const std::string&) -> absl::StatusOr<std::set<std::string>> {
+    ClusterOptions options{.directory = *directory_,
+                           .binaries = {FakeDaemon(), FakeDaemon(), FakeDaemon()}};
+    options.registered = [this,
+                          never](const std::string&) -> absl::StatusOr<std::set<std::string>> {
       std::set<std::string> names;
       for (const auto& entry : fs::directory_iterator(directory_->root() + "/run")) {
-        if (entry.path().extension() == ".pid" && entry.path().stem() != never) names.insert(entry.path().stem());
+        if (entry.path().extension() == ".pid" && entry.path().stem() != never)
+          names.insert(entry.path().stem());
       }
       return names;
     };
@@ -77,7 +78,8 @@ TEST_F(LocalTest, StartsAllAndStopsAll) {
   Cluster cluster(Options());
   const absl::Status status = cluster.Start();
   ASSERT_TRUE(status.ok()) << status;
-  const std::vector<std::string> names = {"coordinator", "shard-0", "shard-1", "worker-0", "worker-1"};
+  const std::vector<std::string> names = {"coordinator", "shard-0", "shard-1", "worker-0",
+                                          "worker-1"};
   std::vector<pid_t> pids;
   for (const std::string& name : names) {
     pids.push_back(Pid(name));
@@ -108,7 +110,8 @@ TEST_F(LocalTest, SaysForWhomItWaitedAndHowLong) {
   Cluster cluster(std::move(options));
   const absl::Status status = cluster.Start();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("waits for shard-1 to register with 127.0.0.1:"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("waits for shard-1 to register with 127.0.0.1:"));
 }
 
 TEST_F(LocalTest, AStopSignalWhileStartingStopsAll) {
@@ -159,14 +162,16 @@ TEST_F(LocalTest, StartsDeadProcessesAgainAndTheCoordinatorAtItsAddress) {
   Supervised supervised(Options());
   ASSERT_TRUE(Eventually([&] { return directory_->ReadAddress().ok(); }));
   const std::string address = *directory_->ReadAddress();
-  const std::string page_port = ReadSmallFile(directory_->AdminPortPath("coordinator")).value_or("");
+  const std::string page_port =
+      ReadSmallFile(directory_->AdminPortPath("coordinator")).value_or("");
   EXPECT_NE(page_port, "");
   for (const char* name : {"worker-0", "coordinator", "shard-1"}) {
     const pid_t before = Pid(name);
     ASSERT_TRUE(Kill(before, SIGKILL));
     EXPECT_TRUE(Eventually([&] { return Pid(name) != before && Runs(Pid(name)); })) << name;
   }
-  EXPECT_TRUE(Eventually([&] { return ReadSmallFile(directory_->PortPath("coordinator")).value_or("") == address; }));
+  EXPECT_TRUE(Eventually(
+      [&] { return ReadSmallFile(directory_->PortPath("coordinator")).value_or("") == address; }));
   EXPECT_EQ(ReadSmallFile(directory_->AdminPortPath("coordinator")).value_or(""), page_port);
   const pid_t worker = Pid("worker-0");
   ASSERT_TRUE(Kill(supervised.pid(), SIGTERM));
@@ -214,7 +219,8 @@ TEST_F(LocalTest, NoProcessOutlivesASupervisorThatIsKilled) {
   supervised.Join();
   // Its new parent may take a moment to reap it: a zombie has no command line.
   EXPECT_TRUE(Eventually([&] {
-    return !Runs(shard) || ReadSmallFile(absl::StrCat("/proc/", shard, "/cmdline")).value_or("").empty();
+    return !Runs(shard) ||
+           ReadSmallFile(absl::StrCat("/proc/", shard, "/cmdline")).value_or("").empty();
   }));
 }
 
@@ -224,13 +230,15 @@ TEST_F(LocalTest, WorkersStopBeforeShardsAndTheCoordinatorLast) {
   setenv("FAKE_DAEMON_LOG", log.c_str(), 1);
   Cluster cluster(Options());
   ASSERT_TRUE(cluster.Start().ok());
-  for (const char* name : {"shard-0", "shard-1", "worker-0", "worker-1"}) {  // they hold signals from then on
+  // They hold signals from then on.
+  for (const char* name : {"shard-0", "shard-1", "worker-0", "worker-1"}) {
     ASSERT_TRUE(Eventually([&] { return fs::exists(directory_->PortPath(name)); })) << name;
   }
   cluster.Stop();
   unsetenv("FAKE_DAEMON_LOG");
   std::string roles;
-  for (const absl::string_view name : absl::StrSplit(ReadSmallFile(log).value_or(""), '\n', absl::SkipEmpty())) {
+  for (const absl::string_view name :
+       absl::StrSplit(ReadSmallFile(log).value_or(""), '\n', absl::SkipEmpty())) {
     roles += name[0];
   }
   EXPECT_EQ(roles, "wwssc");
@@ -240,7 +248,8 @@ TEST_F(LocalTest, AStubbornProcessIsKilledWithinFiveSeconds) {
   setenv("FAKE_DAEMON_STUBBORN", "worker-1", 1);
   Cluster cluster(Options());
   ASSERT_TRUE(cluster.Start().ok());
-  ASSERT_TRUE(Eventually([&] { return fs::exists(directory_->PortPath("worker-1")); }));  // from then on
+  // From then on.
+  ASSERT_TRUE(Eventually([&] { return fs::exists(directory_->PortPath("worker-1")); }));
   const pid_t stubborn = Pid("worker-1");
   // A second stop signal ends the patience at once.
   kill(getpid(), SIGINT);
@@ -284,13 +293,15 @@ TEST_F(LocalTest, ALockHasOneHolderAndDiesWithIt) {
 TEST_F(LocalTest, ADetachedProcessAnnouncesAndGoesOn) {
   std::ostringstream out, err;
   const std::string proof = directory_->root() + "/proof";
-  const auto code = RunDetached(directory_->LogPath("supervisor"), out, err, [&](Announcer& announcer) {
-    announcer.Err("starting\nsecond line");
-    announcer.Out("address=1");
-    announcer.Done(7);
-    announcer.Err("nobody reads this");
-    if (!WriteSmallFile(proof, absl::StrCat(getppid() == getpid() ? "" : "ran on")).ok()) abort();
-  });
+  const auto code =
+      RunDetached(directory_->LogPath("supervisor"), out, err, [&](Announcer& announcer) {
+        announcer.Err("starting\nsecond line");
+        announcer.Out("address=1");
+        announcer.Done(7);
+        announcer.Err("nobody reads this");
+        if (!WriteSmallFile(proof, absl::StrCat(getppid() == getpid() ? "" : "ran on")).ok())
+          abort();
+      });
   ASSERT_TRUE(code.ok()) << code.status();
   EXPECT_EQ(*code, 7);
   EXPECT_EQ(out.str(), "address=1\n");
@@ -303,14 +314,16 @@ TEST_F(LocalTest, ADetachedProcessAnnouncesAndGoesOn) {
 
 TEST_F(LocalTest, ADetachedProcessThatDiesIsAnError) {
   std::ostringstream out, err;
-  const auto code = RunDetached(directory_->LogPath("supervisor"), out, err, [](Announcer&) { _exit(1); });
+  const auto code =
+      RunDetached(directory_->LogPath("supervisor"), out, err, [](Announcer&) { _exit(1); });
   EXPECT_TRUE(absl::IsUnavailable(code.status()));
 }
 
 TEST_F(LocalTest, AMissingProgramIsNamedWithTheCommandThatBuildsIt) {
   const auto binaries = FindBinaries("/nowhere", "/elsewhere");
   EXPECT_TRUE(absl::IsNotFound(binaries.status()));
-  EXPECT_THAT(std::string(binaries.status().message()), HasSubstr("bazel build //server/coordinator:starling-coordinator"));
+  EXPECT_THAT(std::string(binaries.status().message()),
+              HasSubstr("bazel build //server/coordinator:starling-coordinator"));
   const auto spawned = Spawn({"/nowhere/daemon"}, directory_->LogPath("x"));
   EXPECT_TRUE(absl::IsNotFound(spawned.status())) << spawned.status();
 }
@@ -324,7 +337,8 @@ TEST_F(LocalTest, AProcessReadsTheInputThatItIsGiven) {
   ASSERT_EQ(waitpid(*spawned, &status, 0), *spawned);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(LastLines(directory_->LogPath("cat"), 1), "  from a file\n");
-  EXPECT_TRUE(absl::IsNotFound(Spawn({"/bin/cat"}, directory_->LogPath("cat"), "/nowhere/input").status()));
+  EXPECT_TRUE(
+      absl::IsNotFound(Spawn({"/bin/cat"}, directory_->LogPath("cat"), "/nowhere/input").status()));
 }
 
 TEST(RestartBackoff, DoublesUpToItsLimitAndForgetsAfterAGoodLife) {

@@ -23,12 +23,16 @@ sigset_t HeldSignals() {
   return set;
 }
 
-// What people set for their client, or for other clusters, is not for the daemons of this one: their
-// flags say who they are, where they listen, and how.
+// What people set for their client, or for other clusters, is not for the daemons of this one:
+// their flags say who they are, where they listen, and how.
 std::vector<char*> DaemonEnvironment() {
-  constexpr absl::string_view kNotTheirs[] = {
-      "STARLING_ADVERTISE_ADDRESS=", "STARLING_CLUSTER=", "STARLING_INSECURE=", "STARLING_NAME=",
-      "STARLING_TLS_CA=", "STARLING_TLS_CERT=", "STARLING_TLS_KEY="};
+  constexpr absl::string_view kNotTheirs[] = {"STARLING_ADVERTISE_ADDRESS=",
+                                              "STARLING_CLUSTER=",
+                                              "STARLING_INSECURE=",
+                                              "STARLING_NAME=",
+                                              "STARLING_TLS_CA=",
+                                              "STARLING_TLS_CERT=",
+                                              "STARLING_TLS_KEY="};
   std::vector<char*> kept;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const auto begins = [&](absl::string_view name) { return absl::StartsWith(*entry, name); };
@@ -65,7 +69,7 @@ absl::Status SystemError(int error, const std::string& what) {
 }  // namespace
 
 absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::string& log_path,
-                             const std::string& input_path) {
+                            const std::string& input_path) {
   std::vector<char*> raw;
   for (const std::string& arg : argv) raw.push_back(const_cast<char*>(arg.c_str()));
   raw.push_back(nullptr);

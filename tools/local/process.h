@@ -13,11 +13,12 @@
 
 namespace starling::local {
 
-// Starts argv[0] (a path), with its output appended to `log_path` and its input read from `input_path`,
-// in a process group of its own, so that Ctrl-C reaches only us. The kernel kills it when the calling
-// thread ends: call it on the main thread. kNotFound, kUnavailable with the system's reason.
+// Starts argv[0] (a path), with its output appended to `log_path` and its input read from
+// `input_path`, in a process group of its own, so that Ctrl-C reaches only us. The kernel kills it
+// when the calling thread ends: call it on the main thread. kNotFound, kUnavailable with the
+// system's reason.
 absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::string& log_path,
-                             const std::string& input_path = "/dev/null");
+                            const std::string& input_path = "/dev/null");
 
 // "exited with status 1", "was killed by signal 9".
 std::string ExitText(int wait_status);

@@ -16,7 +16,8 @@ namespace starling::local {
 namespace fs = std::filesystem;
 namespace {
 
-absl::Status FileError(const std::string& what, const std::string& path, const std::error_code& error) {
+absl::Status FileError(const std::string& what, const std::string& path,
+                       const std::error_code& error) {
   return absl::UnavailableError(absl::StrCat("cannot ", what, " ", path, ": ", error.message()));
 }
 
@@ -25,7 +26,8 @@ absl::Status FileError(const std::string& what, const std::string& path, const s
 absl::Status StateDirectory::Create() const {
   for (const std::string& path : {root_, root_ + "/logs", root_ + "/run", OutputsPath()}) {
     std::error_code error;
-    if (fs::create_directories(path, error); error) return FileError("make the folder", path, error);
+    if (fs::create_directories(path, error); error)
+      return FileError("make the folder", path, error);
     fs::permissions(path, fs::perms::owner_all, error);
     if (error) return FileError("protect the folder", path, error);
   }

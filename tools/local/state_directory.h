@@ -29,10 +29,15 @@ class StateDirectory {
   std::string OutputsPath() const { return root_ + "/outputs"; }
   std::string LogPath(const std::string& name) const { return root_ + "/logs/" + name + ".log"; }
   std::string PidPath(const std::string& name) const { return root_ + "/run/" + name + ".pid"; }
-  std::string PortPath(const std::string& name) const { return root_ + "/run/" + name + ".address"; }
-  std::string AdminPortPath(const std::string& name) const { return root_ + "/run/" + name + ".admin"; }
+  std::string PortPath(const std::string& name) const {
+    return root_ + "/run/" + name + ".address";
+  }
+  std::string AdminPortPath(const std::string& name) const {
+    return root_ + "/run/" + name + ".admin";
+  }
 
-  // Makes the folder and those in it, readable by nobody else. kUnavailable with the system's reason.
+  // Makes the folder and those in it, readable by nobody else. kUnavailable with the system's
+  // reason.
   absl::Status Create() const;
 
   // Removes what earlier clusters left, logs and outputs apart. Only with the lock held.

@@ -31,12 +31,17 @@ ELSEWHERE = {
     "compute-sanitizer": "the CUDA toolkit, which is optional",
     "ldconfig": "of libc-bin, which is essential",
     # An operator's own, in documents about clusters.
-    "kubectl": "who runs a cluster has it", "docker": "who builds images has it",
-    "podman": "who builds images has it", "buildah": "who builds images has it",
-    "ssh": "who has machines has it", "scp": "who has machines has it",
+    "kubectl": "who runs a cluster has it",
+    "docker": "who builds images has it",
+    "podman": "who builds images has it",
+    "buildah": "who builds images has it",
+    "ssh": "who has machines has it",
+    "scp": "who has machines has it",
     "tensorboard": "for who wants to look at event files",
-    "starling": "of this repository", "starling-coordinator": "of this repository",
-    "starling-ps": "of this repository", "starling-worker": "of this repository",
+    "starling": "of this repository",
+    "starling-coordinator": "of this repository",
+    "starling-ps": "of this repository",
+    "starling-worker": "of this repository",
 }
 
 
@@ -77,7 +82,9 @@ def parse(script):
 
 
 def functions(script):
-    return {node["Name"]["Value"] for node in nodes(parse(script)) if node.get("Type") == "FuncDecl"}
+    return {
+        node["Name"]["Value"] for node in nodes(parse(script)) if node.get("Type") == "FuncDecl"
+    }
 
 
 def shell_commands(script):
@@ -108,9 +115,13 @@ def python_commands(source):
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not node.args:
             continue
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        )
         first = node.args[0]
-        if name in ("run", "Popen", "check_output", "check_call", "call") and isinstance(first, ast.List):
+        if name in ("run", "Popen", "check_output", "check_call", "call") and isinstance(
+            first, ast.List
+        ):
             first = first.elts[0] if first.elts else None
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 called.add(first.value)
@@ -136,7 +147,9 @@ def document_commands(text):
 def setup_packages():
     """What the arrays NAME_packages=(...) of setup.sh name."""
     found = []
-    for array in re.findall(r"^\w+_packages=\((.*?)\)", SETUP.read_text(), re.DOTALL | re.MULTILINE):
+    for array in re.findall(
+        r"^\w+_packages=\((.*?)\)", SETUP.read_text(), re.DOTALL | re.MULTILINE
+    ):
         found += array.split()
     # Unpacked, not installed: `unpack FOLDER PACKAGE PROGRAM...`.
     return found
@@ -152,7 +165,9 @@ def unpacked_programs():
 def with_dependencies(packages):
     """The packages, and those that they depend on, of those that are installed here."""
     depends, provides = {}, {}
-    fields = "${Package}\t${Provides}\t${Pre-Depends}, ${Depends}\t${Essential}\t${db:Status-Status}\n"
+    fields = (
+        "${Package}\t${Provides}\t${Pre-Depends}, ${Depends}\t${Essential}\t${db:Status-Status}\n"
+    )
     essential = []
     for row in run("dpkg-query", "-W", f"-f={fields}").splitlines():
         name, provided, needs, is_essential, status = row.split("\t")
@@ -208,22 +223,32 @@ class ProgramsTest(unittest.TestCase):
             else:
                 called = shell_commands(text)
             read += len(called)
-            missing += [f"{name}: {program}" for program in sorted(called)
-                        if "/" not in program and program not in known]
+            missing += [
+                f"{name}: {program}"
+                for program in sorted(called)
+                if "/" not in program and program not in known
+            ]
         self.assertGreater(read, 100, "expected to find the programs that scripts call")
-        self.assertEqual(missing, [], "\nNo package of tools/setup.sh brings these; add it there, or to "
-                         "ELSEWHERE with a reason:\n" + "\n".join(missing))
+        self.assertEqual(
+            missing,
+            [],
+            "\nNo package of tools/setup.sh brings these; add it there, or to "
+            "ELSEWHERE with a reason:\n" + "\n".join(missing),
+        )
 
     def test_reads_commands(self):
         if not shutil.which("shfmt"):
             return
-        script = 'a | b && if c; then exec env X=1 d; fi; e() { f; }; e; x=$(g "$(h)"); command -v i; i\n' \
+        script = (
+            'a | b && if c; then exec env X=1 d; fi; e() { f; }; e; x=$(g "$(h)"); command -v i; i\n'
             "cat <<EOF\nj k\nEOF\n'l' m; timeout 5s n; \"$o\" p; xargs -r q"
+        )
         self.assertEqual(shell_commands(script), set("abcdfghlnq") | {"cat"})
         source = 'subprocess.run(["a", "b"]); Popen(["c"]); run([x, "d"]); shutil.which("e"); call(["e"])'
         self.assertEqual(python_commands(source), {"a", "c"})
-        self.assertEqual(document_commands("```sh\na b\n```\n```\nc\n```\n```sh\nd <NAME>\ne\n```\n"),
-                         {"a", "e"})
+        self.assertEqual(
+            document_commands("```sh\na b\n```\n```\nc\n```\n```sh\nd <NAME>\ne\n```\n"), {"a", "e"}
+        )
 
 
 if __name__ == "__main__":

@@ -97,8 +97,7 @@ def read(uri):
 def cases_of(result):
     """Yields (name, verdict, reason) for one testResult event."""
     passed = result["status"] in ("PASSED", "FLAKY")
-    files = {output["name"]: output.get("uri", "")
-             for output in result.get("testActionOutput", [])}
+    files = {output["name"]: output.get("uri", "") for output in result.get("testActionOutput", [])}
     try:
         xml = ElementTree.fromstring(read(files.get("test.xml", "")))
     except ElementTree.ParseError:

@@ -35,9 +35,7 @@ class Buffers : public GradientSink {
  public:
   explicit Buffers(const Layout& layout) : layout_(layout), memory_(AllocateFloats(size())) {}
   bool ok() const { return memory_ != nullptr; }
-  float* Acquire(size_t, SliceId slice) override {
-    return memory_.get() + kStride * slice.value;
-  }
+  float* Acquire(size_t, SliceId slice) override { return memory_.get() + kStride * slice.value; }
   void Ready(size_t, SliceId, uint32_t) override {}
 
  private:
@@ -91,9 +89,8 @@ absl::StatusOr<std::unique_ptr<BatchAdvisor>> BatchAdvisor::Create(
 absl::StatusOr<BatchAdvisor::Largest> BatchAdvisor::LargestThatFits(
     const Recompute& recompute) const {
   const JobMemory memory(graph_, layout_, executor_, device_);
-  const int64_t most =
-      std::max<int64_t>(1, std::min<int64_t>(limits::kGlobalBatchMax, data_->samples()) /
-                               executor_.micro_batches);
+  const int64_t most = std::max<int64_t>(
+      1, std::min<int64_t>(limits::kGlobalBatchMax, data_->samples()) / executor_.micro_batches);
   Largest largest;
   absl::Status refusal;
   const auto fits = [&](int64_t samples) {
@@ -103,9 +100,9 @@ absl::StatusOr<BatchAdvisor::Largest> BatchAdvisor::LargestThatFits(
       return false;
     }
     if (planned->bytes > executor_.bytes_max) {
-      refusal = absl::ResourceExhaustedError(absl::StrCat(
-          "micro-batches of ", samples, " need ", MiBText(planned->bytes), " here, but ",
-          MiBText(executor_.bytes_max), " are allowed"));
+      refusal = absl::ResourceExhaustedError(
+          absl::StrCat("micro-batches of ", samples, " need ", MiBText(planned->bytes),
+                       " here, but ", MiBText(executor_.bytes_max), " are allowed"));
       return false;
     }
     if (samples > largest.samples) largest = {samples, *planned};
@@ -119,9 +116,9 @@ absl::StatusOr<BatchAdvisor::Largest> BatchAdvisor::LargestThatFits(
     break;
   }
   if (largest.samples == 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no batch fits with recompute ", RecomputeText(recompute), ": ",
-                     std::string(refusal.message())));
+    return absl::ResourceExhaustedError(absl::StrCat("no batch fits with recompute ",
+                                                     RecomputeText(recompute), ": ",
+                                                     std::string(refusal.message())));
   }
   for (int64_t low = largest.samples; low + 1 < too_many;) {
     const int64_t middle = low + (too_many - low) / 2;
@@ -155,13 +152,13 @@ absl::StatusOr<double> BatchAdvisor::SamplesPerSecond(int64_t samples,
   Buffers sink(layout_);
   if (!sink.ok()) return absl::ResourceExhaustedError("no memory for the sums of gradients");
   OpenGate gate;
-  const std::vector<WorkRange> ranges = {
-      {WorkPurpose::kTrain, 0, 0, executor_.micro_batches}};
+  const std::vector<WorkRange> ranges = {{WorkPurpose::kTrain, 0, 0, executor_.micro_batches}};
   // The first step warms caches and pages; where work is captured, the second captures it.
   const size_t warm_steps = device_->captures() ? 2 : 1;
   std::vector<double> seconds;
   const auto begin = std::chrono::steady_clock::now();
-  for (uint64_t step = 0; seconds.size() < warm_steps + 2 || SecondsSince(begin) < absl::ToDoubleSeconds(time_);
+  for (uint64_t step = 0;
+       seconds.size() < warm_steps + 2 || SecondsSince(begin) < absl::ToDoubleSeconds(time_);
        ++step) {
     UnitResult result;
     const auto step_begin = std::chrono::steady_clock::now();

@@ -24,8 +24,8 @@ namespace starling {
 class BatchAdvisor {
  public:
   struct Options {
-    int lanes = 1;         // as a worker has them; LanesOn says how many are used
-    size_t bytes_max = 0;  // that a job may plan
+    int lanes = 1;                           // as a worker has them; LanesOn says how many are used
+    size_t bytes_max = 0;                    // that a job may plan
     absl::Duration time = absl::Seconds(2);  // that a batch is measured for, at least
   };
   struct Largest {
@@ -34,9 +34,10 @@ class BatchAdvisor {
   };
 
   // `spec` has its model resolved, and `data` is its training data. `device` outlives this.
-  static absl::StatusOr<std::unique_ptr<BatchAdvisor>> Create(
-      const JobSpec& spec, std::shared_ptr<const DataSet> data, const Options& options,
-      Device* device);
+  static absl::StatusOr<std::unique_ptr<BatchAdvisor>> Create(const JobSpec& spec,
+                                                              std::shared_ptr<const DataSet> data,
+                                                              const Options& options,
+                                                              Device* device);
 
   int lanes() const { return executor_.lanes; }
   uint32_t micro_batches() const { return executor_.micro_batches; }
@@ -50,9 +51,9 @@ class BatchAdvisor {
   // Powers of two up to `largest`, and `own`, where it is not above: ascending.
   static std::vector<int64_t> SizesToTry(int64_t largest, int64_t own);
 
-  // Trains steps of micro-batches of so many real samples, held in memory, with parameters drawn anew
-  // and left as they are: forward, backward and sums; without data loading and network.
-  // The median over the steps after the first. Takes options.time, and two steps at least.
+  // Trains steps of micro-batches of so many real samples, held in memory, with parameters drawn
+  // anew and left as they are: forward, backward and sums; without data loading and network. The
+  // median over the steps after the first. Takes options.time, and two steps at least.
   // kFailedPrecondition: a loss is not finite. Else the errors of Executor::Create and Gather.
   absl::StatusOr<double> SamplesPerSecond(int64_t samples, const Recompute& recompute) const;
 

@@ -30,15 +30,17 @@ Edition EditionOf(DataSource::Cifar::Labels labels) {
 
 absl::Status NotWhole(const std::string& path, uint64_t rest, uint64_t records,
                       const Edition& edition) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      path, ": ", rest, " bytes after record ", records, ": expected whole records of ",
-      edition.label_bytes + kPixelBytes, " bytes, as in ", edition.name,
-      ": truncated, or another format"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": ", rest, " bytes after record ", records,
+                   ": expected whole records of ", edition.label_bytes + kPixelBytes,
+                   " bytes, as in ", edition.name, ": truncated, or another format"));
 }
 
 absl::Status TooMuch(const std::string& path, uint64_t bytes, const DataLimits& limits) {
-  return absl::ResourceExhaustedError(absl::StrCat(path, ": ", bytes, " bytes of data in all, more "
-                                                   "than the limit of ", limits.decoded_bytes_max));
+  return absl::ResourceExhaustedError(absl::StrCat(path, ": ", bytes,
+                                                   " bytes of data in all, more "
+                                                   "than the limit of ",
+                                                   limits.decoded_bytes_max));
 }
 
 // What the size alone says; that of a gzip stream is not known before it was read.
@@ -73,9 +75,9 @@ absl::Status ReadFile(const std::string& path, const Edition& edition, const Dat
     for (size_t at = 0; at < got; at += record, ++records) {
       const int label = chunk[at + edition.label_at];
       if (label >= edition.classes) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(path, ": record ", records, " has label ", label, ", expected less than ",
-                         edition.classes, " in ", edition.name));
+        return absl::InvalidArgumentError(absl::StrCat(path, ": record ", records, " has label ",
+                                                       label, ", expected less than ",
+                                                       edition.classes, " in ", edition.name));
       }
       const auto pixels = chunk.begin() + static_cast<int64_t>(at + edition.label_bytes);
       out->labels.push_back(label);
@@ -101,8 +103,7 @@ absl::StatusOr<Samples> ReadCifar(const DataSource::Cifar& cifar, const DataLimi
     for (const std::string& path : cifar.files())
       STARLING_RETURN_IF_ERROR(ReadFile(path, edition, limits, &out));
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(cifar.files(0), ": no memory for its data"));
+    return absl::ResourceExhaustedError(absl::StrCat(cifar.files(0), ": no memory for its data"));
   }
   return out;
 }

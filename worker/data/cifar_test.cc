@@ -30,7 +30,8 @@ DataSource Source(const std::vector<std::string>& files,
   return source;
 }
 
-std::string Error(const DataSource& source, absl::StatusCode code = absl::StatusCode::kInvalidArgument,
+std::string Error(const DataSource& source,
+                  absl::StatusCode code = absl::StatusCode::kInvalidArgument,
                   const DataSetOptions& options = {}) {
   const absl::Status status = DataSet::Open(source, {}, options).status();
   EXPECT_EQ(status.code(), code) << status;
@@ -57,7 +58,8 @@ TEST(Cifar, ReadsBatchesInOrder) {
 
 TEST(Cifar, HundredHasTwoLabels) {
   std::string bytes;
-  for (int i = 0; i < 600; ++i) bytes += Record({static_cast<char>(i % 20), static_cast<char>(i % 100)}, i % 50);
+  for (int i = 0; i < 600; ++i)
+    bytes += Record({static_cast<char>(i % 20), static_cast<char>(i % 100)}, i % 50);
   const std::string path = WriteFile("c100.bin", bytes);  // several chunks
   for (const auto labels : {DataSource::Cifar::FINE, DataSource::Cifar::COARSE}) {
     const auto data = *DataSet::Open(Source({path}, labels), {}, {});
@@ -79,12 +81,15 @@ TEST(Cifar, NamesFileAndRecord) {
               HasSubstr("c.bin: record 1 has label 10, expected less than 10 in CIFAR-10"));
   EXPECT_THAT(Error(Source({WriteFile("c.bin", "")})), HasSubstr("c.bin: empty"));
   EXPECT_THAT(Error(Source({})), HasSubstr("at least one file"));
-  EXPECT_THAT(Error(Source({WriteFile("c.bin", Gzip(good).substr(0, 30))})), HasSubstr("gzip stream is truncated"));
-  EXPECT_THAT(Error(Source({"/no/such.bin"}), absl::StatusCode::kNotFound), HasSubstr("/no/such.bin"));
+  EXPECT_THAT(Error(Source({WriteFile("c.bin", Gzip(good).substr(0, 30))})),
+              HasSubstr("gzip stream is truncated"));
+  EXPECT_THAT(Error(Source({"/no/such.bin"}), absl::StatusCode::kNotFound),
+              HasSubstr("/no/such.bin"));
   DataSetOptions options;
   options.limits.decoded_bytes_max = 3000;
-  EXPECT_THAT(Error(Source({WriteFile("c.bin", good)}), absl::StatusCode::kResourceExhausted, options),
-              HasSubstr("3073 bytes of data in all, more than the limit of 3000"));
+  EXPECT_THAT(
+      Error(Source({WriteFile("c.bin", good)}), absl::StatusCode::kResourceExhausted, options),
+      HasSubstr("3073 bytes of data in all, more than the limit of 3000"));
   // CIFAR-100's records taken for CIFAR-10's: the sizes do not fit.
   EXPECT_THAT(Error(Source({WriteFile("c.bin", Record({1, 2}, 5))})), HasSubstr("another format"));
 }
@@ -96,8 +101,9 @@ TEST(Cifar, ALargeFileIsRefusedByItsSize) {
   std::filesystem::resize_file(sparse, kRecords * 3073);
   DataSetOptions options;
   options.limits.decoded_bytes_max = 64 << 20;
-  EXPECT_THAT(Error(Source({sparse}), absl::StatusCode::kResourceExhausted, options),
-              HasSubstr("sparse.bin: 824902156288 bytes of data in all, more than the limit of 67108864"));
+  EXPECT_THAT(
+      Error(Source({sparse}), absl::StatusCode::kResourceExhausted, options),
+      HasSubstr("sparse.bin: 824902156288 bytes of data in all, more than the limit of 67108864"));
   std::filesystem::resize_file(sparse, kRecords * 3073 + 7);
   EXPECT_THAT(Error(Source({sparse}), absl::StatusCode::kInvalidArgument, options),
               HasSubstr("sparse.bin: 7 bytes after record 268435456: expected whole records"));

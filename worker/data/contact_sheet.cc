@@ -25,14 +25,17 @@ void AppendChunk(const std::string& type, const std::string& data, std::string* 
   AppendBigEndian(static_cast<uint32_t>(data.size()), out);
   const std::string body = type + data;
   *out += body;
-  AppendBigEndian(static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(body.data()), body.size())), out);
+  AppendBigEndian(
+      static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(body.data()), body.size())),
+      out);
 }
 
 struct Tones {
   float least = 0;
   float greatest = 1;
   uint8_t operator()(float value) const {
-    return static_cast<uint8_t>(std::clamp((value - least) / (greatest - least), 0.0f, 1.0f) * 255 + 0.5f);
+    return static_cast<uint8_t>(std::clamp((value - least) / (greatest - least), 0.0f, 1.0f) * 255 +
+                                0.5f);
   }
 };
 
@@ -83,8 +86,8 @@ struct Tiling {
 absl::StatusOr<Picture> MakeContactSheet(const DataSet& data, const AugmentDraw* draw) {
   const std::vector<int64_t>& shape = data.sample_shape();
   if (data.format().type != FLOAT32 || shape.size() != 3 || (shape[0] != 1 && shape[0] != 3)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a contact sheet shows images, [1 or 3, height, width]; samples are ", ShapeText(shape)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a contact sheet shows images, [1 or 3, height, width]; samples are ", ShapeText(shape)));
   }
   const int64_t images = std::min(kImagesMax, data.samples());
   const Tiling tiling(shape);
@@ -128,12 +131,14 @@ std::string EncodePng(const Picture& picture) {
   std::string rows;
   for (int64_t y = 0; y < picture.height; ++y) {
     rows.push_back(0);  // no filter
-    rows.append(reinterpret_cast<const char*>(picture.rgb.data()) + 3 * y * picture.width, 3 * picture.width);
+    rows.append(reinterpret_cast<const char*>(picture.rgb.data()) + 3 * y * picture.width,
+                3 * picture.width);
   }
   uLongf bytes = compressBound(rows.size());
   std::string data(bytes, '\0');
   // Fails only for a buffer that is too small.
-  compress(reinterpret_cast<Bytef*>(data.data()), &bytes, reinterpret_cast<const Bytef*>(rows.data()), rows.size());
+  compress(reinterpret_cast<Bytef*>(data.data()), &bytes,
+           reinterpret_cast<const Bytef*>(rows.data()), rows.size());
   data.resize(bytes);
   std::string out = "\x89PNG\r\n\x1a\n";
   AppendChunk("IHDR", header, &out);

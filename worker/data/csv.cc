@@ -42,8 +42,9 @@ class CsvParser {
     absl::ConsumeSuffix(&line, "\r");
     const std::vector<absl::string_view> fields = absl::StrSplit(line, separator_);
     if (fields.size() < 2) {
-      return Error("expected numbers separated by ", separator_ == ',' ? "commas" : csv_.separator(),
-                   " and a label, got \"", Excerpt(line), "\"");
+      return Error("expected numbers separated by ",
+                   separator_ == ',' ? "commas" : csv_.separator(), " and a label, got \"",
+                   Excerpt(line), "\"");
     }
     if (line_ == 1) STARLING_RETURN_IF_ERROR(FirstLine(fields));
     if (line_ == 1 && csv_.header()) return absl::OkStatus();
@@ -52,7 +53,8 @@ class CsvParser {
   }
 
   absl::StatusOr<Samples> Finish() {
-    if (samples_.count() == 0) return absl::InvalidArgumentError(absl::StrCat(csv_.path(), ": empty"));
+    if (samples_.count() == 0)
+      return absl::InvalidArgumentError(absl::StrCat(csv_.path(), ": empty"));
     return std::move(samples_);
   }
 
@@ -97,7 +99,8 @@ class CsvParser {
 
   absl::Status Row(const std::vector<absl::string_view>& fields) {
     if (fields.size() != columns_.columns.size()) {
-      return Error("expected ", columns_.columns.size(), " columns as in line 1, got ", fields.size());
+      return Error("expected ", columns_.columns.size(), " columns as in line 1, got ",
+                   fields.size());
     }
     const bool classes = csv_.label_type() == DataSource::Csv::LABEL_CLASS;
     const size_t features = samples_.floats.size();
@@ -119,7 +122,8 @@ class CsvParser {
 
   std::string Place(size_t column) const {
     if (!csv_.header()) return absl::StrCat("column ", column + 1, ": ");
-    return absl::StrCat("column ", column + 1, " (\"", Excerpt(columns_.columns[column].name), "\"): ");
+    return absl::StrCat("column ", column + 1, " (\"", Excerpt(columns_.columns[column].name),
+                        "\"): ");
   }
 
   absl::Status Number(absl::string_view text, size_t column, float* out) {

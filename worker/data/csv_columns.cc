@@ -29,8 +29,8 @@ class Resolver {
   absl::Status Take(const std::string& name, CsvColumns::Kind kind) {
     const auto found = std::find(names_.begin(), names_.end(), name);
     if (found == names_.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no column \"", name, "\"; the file has ", names_.size(), ": ", Shown(names_)));
+      return absl::InvalidArgumentError(absl::StrCat("no column \"", name, "\"; the file has ",
+                                                     names_.size(), ": ", Shown(names_)));
     }
     if (std::find(found + 1, names_.end(), name) != names_.end()) {
       return absl::InvalidArgumentError(absl::StrCat("two columns are called \"", name, "\""));

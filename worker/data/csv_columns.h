@@ -22,9 +22,9 @@ struct CsvColumns {
   size_t features = 0;
   size_t labels = 0;
 
-  // `names` are the file's columns. Without `label`, the last column is the label; without `features`,
-  // all that are neither label nor ignored are, in the file's order. kInvalidArgument: a column that
-  // is not there, that is named twice, no features left, more than one class label.
+  // `names` are the file's columns. Without `label`, the last column is the label; without
+  // `features`, all that are neither label nor ignored are, in the file's order. kInvalidArgument:
+  // a column that is not there, that is named twice, no features left, more than one class label.
   static absl::StatusOr<CsvColumns> Resolve(const DataSource::Csv& csv,
                                             const std::vector<std::string>& names);
 };

@@ -14,7 +14,8 @@ constexpr int kTestSamples = 16;
 constexpr int64_t kElementsMax = 16 << 20;  // of the drawn samples of one part, of 4 bytes each
 
 // Appends what there is of one part. Integers are little-endian, as all supported machines are.
-absl::Status AddPart(const DataSet& data, int draws, uint64_t seed, std::vector<uint64_t>* digests) {
+absl::Status AddPart(const DataSet& data, int draws, uint64_t seed,
+                     std::vector<uint64_t>* digests) {
   const SampleFormat& format = data.format();
   digests->push_back(static_cast<uint64_t>(data.samples()));
   digests->push_back(static_cast<uint64_t>(data.sample_elements()));

@@ -22,7 +22,8 @@ constexpr int64_t kBytes = 256;
 struct Elements {
   std::vector<float> values;
   std::vector<int32_t> numbers;
-  explicit Elements(int64_t n, bool integers) : values(integers ? 0 : n), numbers(integers ? n : 0) {}
+  explicit Elements(int64_t n, bool integers)
+      : values(integers ? 0 : n), numbers(integers ? n : 0) {}
   void* data() { return values.empty() ? static_cast<void*>(numbers.data()) : values.data(); }
 };
 
@@ -37,7 +38,8 @@ class RangeOf {
     squares_ += delta * (value - mean_);
   }
   ValueRange range() const {
-    return {least_, greatest_, mean_, std::sqrt(squares_ / std::max<double>(1, static_cast<double>(count_)))};
+    return {least_, greatest_, mean_,
+            std::sqrt(squares_ / std::max<double>(1, static_cast<double>(count_)))};
   }
 
  private:
@@ -48,8 +50,12 @@ class RangeOf {
   double squares_ = 0;
 };
 
-bool IsImage(const SampleFormat& format) { return format.type == FLOAT32 && format.shape.size() == 3; }
-bool IsText(const SampleFormat& format) { return format.type == INT32 && format.vocabulary == kBytes; }
+bool IsImage(const SampleFormat& format) {
+  return format.type == FLOAT32 && format.shape.size() == 3;
+}
+bool IsText(const SampleFormat& format) {
+  return format.type == INT32 && format.vocabulary == kBytes;
+}
 
 template <typename T>
 std::string FirstOf(const std::vector<T>& values) {
@@ -81,10 +87,13 @@ std::string RangeText(const ValueRange& range) {
 std::string HistogramText(const DataReport& report) {
   std::vector<std::string> parts;
   for (size_t c = 0; c < report.histogram.size() && parts.size() < kClassesShown; ++c) {
-    if (report.histogram[c] == 0 && report.format.type == INT32) continue;  // tokens that do not occur
-    parts.push_back(absl::StrCat(ClassText(static_cast<int64_t>(c), report.class_names), ": ", report.histogram[c]));
+    // Tokens that do not occur.
+    if (report.histogram[c] == 0 && report.format.type == INT32) continue;
+    parts.push_back(absl::StrCat(ClassText(static_cast<int64_t>(c), report.class_names), ": ",
+                                 report.histogram[c]));
   }
-  const auto used = report.histogram.size() - std::count(report.histogram.begin(), report.histogram.end(), 0);
+  const auto used =
+      report.histogram.size() - std::count(report.histogram.begin(), report.histogram.end(), 0);
   return absl::StrCat(used, " of ", report.histogram.size(), " occur: ", absl::StrJoin(parts, ", "),
                       parts.size() < used ? ", ..." : "");
 }
@@ -118,8 +127,9 @@ absl::StatusOr<DataReport> MakeDataReport(const DataSet& data, int64_t samples_m
     if (id >= rows) continue;
     const bool one_class = label.numbers.size() == 1;
     out.rows.push_back(absl::StrCat(Short(sample, out.format), " -> ",
-                                    one_class ? ClassText(label.numbers[0], out.class_names)
-                                              : Short(label, numbers ? SampleFormat() : out.format)));
+                                    one_class
+                                        ? ClassText(label.numbers[0], out.class_names)
+                                        : Short(label, numbers ? SampleFormat() : out.format)));
   }
   for (const RangeOf& channel : channels) out.channels.push_back(channel.range());
   for (const RangeOf& target : targets) out.labels.push_back(target.range());
@@ -133,12 +143,17 @@ std::string ReportText(const DataReport& report) {
     absl::StrAppendFormat(&out, "%-11s%s\n", name, text);
   };
   line("sample", absl::StrCat(TypeText(report.format.type), " ", ShapeText(report.format.shape)));
-  line("label", absl::StrCat(TypeText(report.format.label_type), " ", ShapeText(report.format.label_shape)));
-  if (report.looked_at < report.samples) line("looked at", absl::StrCat("the first ", report.looked_at));
+  line("label",
+       absl::StrCat(TypeText(report.format.label_type), " ", ShapeText(report.format.label_shape)));
+  if (report.looked_at < report.samples)
+    line("looked at", absl::StrCat("the first ", report.looked_at));
   for (size_t c = 0; c < report.channels.size(); ++c)
-    line(report.channels.size() == 1 ? "values" : absl::StrCat("channel ", c), RangeText(report.channels[c]));
-  for (size_t i = 0; i < report.labels.size(); ++i) line(absl::StrCat("label ", i), RangeText(report.labels[i]));
-  if (!report.histogram.empty()) line(report.format.type == INT32 ? "tokens" : "classes", HistogramText(report));
+    line(report.channels.size() == 1 ? "values" : absl::StrCat("channel ", c),
+         RangeText(report.channels[c]));
+  for (size_t i = 0; i < report.labels.size(); ++i)
+    line(absl::StrCat("label ", i), RangeText(report.labels[i]));
+  if (!report.histogram.empty())
+    line(report.format.type == INT32 ? "tokens" : "classes", HistogramText(report));
   for (size_t i = 0; i < report.rows.size(); ++i) line(absl::StrCat("row ", i), report.rows[i]);
   if (report.corrupt.count > 0) line("corrupt", absl::StrCat(report.corrupt.count));
   for (const std::string& name : report.corrupt.names) line("", name);

@@ -20,7 +20,9 @@ using data_testing::WriteFile;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::shared_ptr<const DataSet> Open(const DataSource& source) { return *DataSet::Open(source, {}, {}); }
+std::shared_ptr<const DataSet> Open(const DataSource& source) {
+  return *DataSet::Open(source, {}, {});
+}
 
 DataSource SmallIdx(int n) {
   return IdxSource(WriteFile("ri", Images(n, 2, 3)), WriteFile("rl", Labels(n)));
@@ -45,7 +47,8 @@ TEST(DataReport, OfImages) {
 }
 
 TEST(DataReport, OfTextAndOfNumbers) {
-  const std::string text = ReportText(*MakeDataReport(*Open(TextSource(WriteFile("r.txt", "aabab\na"), 3)), 0, 1));
+  const std::string text =
+      ReportText(*MakeDataReport(*Open(TextSource(WriteFile("r.txt", "aabab\na"), 3)), 0, 1));
   EXPECT_THAT(text, HasSubstr("sample     int32 [3]\n"));
   EXPECT_THAT(text, HasSubstr("tokens     3 of 256 occur: 10: 1, 97: 3, 98: 2\n"));
   EXPECT_THAT(text, HasSubstr("row 0      \"aab\" -> \"aba\"\n"));
@@ -59,8 +62,11 @@ TEST(DataReport, OfTextAndOfNumbers) {
 
 TEST(DataReport, NamesWhatIsCorrupt) {
   const std::string good = data_testing::Jpeg(8, 8, 1);
-  const DataSource source = data_testing::WebSource({WriteFile(
-      "r.tar", data_testing::Tar({{"a.jpg", good}, {"a.cls", "0"}, {"b.jpg", data_testing::DamagedBody(good)}, {"b.cls", "1"}}))});
+  const DataSource source = data_testing::WebSource(
+      {WriteFile("r.tar", data_testing::Tar({{"a.jpg", good},
+                                             {"a.cls", "0"},
+                                             {"b.jpg", data_testing::DamagedBody(good)},
+                                             {"b.cls", "1"}}))});
   const std::string text = ReportText(*MakeDataReport(*Open(source), 0, 0));
   EXPECT_THAT(text, HasSubstr("corrupt    1\n"));
   EXPECT_THAT(text, HasSubstr("r.tar: b.jpg: "));
@@ -74,9 +80,9 @@ TEST(ContactSheet, ShowsImagesSideBySide) {
   EXPECT_EQ(sheet.height, 2 * (2 * 21 + 2) + 2);
   const auto at = [&](int64_t y, int64_t x) { return sheet.rgb[3 * (y * sheet.width + x)]; };
   EXPECT_EQ(at(0, 0), 128);
-  EXPECT_EQ(at(2, 2), 0);                       // image 0, pixel 0
-  EXPECT_EQ(at(2, 2 + 21), 1);                  // pixel 1
-  EXPECT_EQ(at(2 + 21, 2), 3);                  // pixel 3
+  EXPECT_EQ(at(2, 2), 0);                             // image 0, pixel 0
+  EXPECT_EQ(at(2, 2 + 21), 1);                        // pixel 1
+  EXPECT_EQ(at(2 + 21, 2), 3);                        // pixel 3
   EXPECT_EQ(at(2 + 2 * 21 + 2, 2 + 3 * 21 + 2), 90);  // image 9, pixel 0
   EXPECT_FALSE(MakeContactSheet(*Open(CsvSource(WriteFile("s.csv", "1,2,0\n"))), nullptr).ok());
 }
@@ -108,14 +114,17 @@ TEST(ContactSheet, PngAndPpm) {
   for (size_t at = 8; at < png.size();) {
     const uint32_t bytes = number(at);
     const std::string type = png.substr(at + 4, 4), data = png.substr(at + 8, bytes);
-    EXPECT_EQ(number(at + 8 + bytes), crc32(0, reinterpret_cast<const Bytef*>(png.data()) + at + 4, bytes + 4));
+    EXPECT_EQ(number(at + 8 + bytes),
+              crc32(0, reinterpret_cast<const Bytef*>(png.data()) + at + 4, bytes + 4));
     types += type;
     if (type == "IHDR") {
       EXPECT_EQ(data, std::string("\0\0\0\3\0\0\0\2\10\2\0\0\0", 13));
     }
     if (type == "IDAT") {
       uLongf size = rows.size();
-      ASSERT_EQ(uncompress(reinterpret_cast<Bytef*>(rows.data()), &size, reinterpret_cast<const Bytef*>(data.data()), bytes), Z_OK);
+      ASSERT_EQ(uncompress(reinterpret_cast<Bytef*>(rows.data()), &size,
+                           reinterpret_cast<const Bytef*>(data.data()), bytes),
+                Z_OK);
       EXPECT_EQ(size, rows.size());
     }
     at += 12 + bytes;

@@ -23,7 +23,8 @@ class CounterDataSet : public DataSet {
           absl::StrCat("counter: expected 1 to ", kCounterSamplesMax, " samples, got ", samples));
     }
     if (normalize.mean_size() != 0 || normalize.std_size() != 0) {
-      return absl::InvalidArgumentError("counter: its samples are indices and cannot be normalised");
+      return absl::InvalidArgumentError(
+          "counter: its samples are indices and cannot be normalised");
     }
     SampleFormat format;
     STARLING_ASSIGN_OR_RETURN(format.shape, Reshaped({1}, options.sample_shape));
@@ -146,18 +147,15 @@ absl::StatusOr<std::shared_ptr<const DataSet>> DataSet::Open(const DataSource& s
     }
     case DataSource::kCounter:
       return CounterDataSet::Make(source.counter().samples(), normalize, options);
-    case DataSource::kText:
-      return TokenDataSet::OpenText(source.text(), options);
-    case DataSource::kTokens:
-      return TokenDataSet::OpenTokens(source.tokens(), options);
+    case DataSource::kText: return TokenDataSet::OpenText(source.text(), options);
+    case DataSource::kTokens: return TokenDataSet::OpenTokens(source.tokens(), options);
     case DataSource::kCifar: {
       STARLING_ASSIGN_OR_RETURN(Samples samples, ReadCifar(source.cifar(), options.limits));
       return MemoryDataSet::Make(std::move(samples), source.cifar().files(0), normalize, options);
     }
     case DataSource::kWebdataset:
       return ImageDataSet::Open(source.webdataset(), normalize, options);
-    case DataSource::SOURCE_NOT_SET:
-      break;
+    case DataSource::SOURCE_NOT_SET: break;
   }
   return absl::InvalidArgumentError(
       "no data source: expected idx, cifar, webdataset, csv, text, tokens or counter");

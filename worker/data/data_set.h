@@ -36,15 +36,16 @@ struct SampleFormat {
   ElementType type = FLOAT32;        // INT32: tokens
   std::vector<int64_t> label_shape;  // of one sample's labels; empty: a scalar
   ElementType label_type = INT32;    // INT32: classes, or the tokens to be predicted
-  int64_t classes = 0;     // INT32 labels are below: greatest + 1, or the vocabulary; 0: a counter's
+  // INT32 labels are below: greatest + 1, or the vocabulary; 0: a counter's.
+  int64_t classes = 0;
   int64_t vocabulary = 0;  // INT32 samples: tokens are below
 };
 
 // Safe from any number of threads. The samples never change, except that a file may.
 class DataSet {
  public:
-  // Opens the files: blocks for as long as that takes. Errors name the file (and line or member) and
-  // say what was expected: kNotFound, kInvalidArgument, kResourceExhausted, kUnavailable.
+  // Opens the files: blocks for as long as that takes. Errors name the file (and line or member)
+  // and say what was expected: kNotFound, kInvalidArgument, kResourceExhausted, kUnavailable.
   static absl::StatusOr<std::shared_ptr<const DataSet>> Open(const DataSource& source,
                                                              const Normalize& normalize,
                                                              const DataSetOptions& options);
@@ -58,14 +59,14 @@ class DataSet {
   int64_t sample_elements() const { return elements_; }
   int64_t label_elements() const { return label_elements_; }
   int64_t classes() const { return format_.classes; }
-  // XXH3-64 of what is known of all samples since the source was opened: labels, places and lengths in
-  // files; of samples in memory also the bytes. Not of where the files lie.
+  // XXH3-64 of what is known of all samples since the source was opened: labels, places and lengths
+  // in files; of samples in memory also the bytes. Not of where the files lie.
   virtual uint64_t index_digest() const = 0;
   // Names of the classes, where the source has them.
   virtual absl::Span<const std::string> class_names() const { return {}; }
 
-  // The class labels that occur, each with the first sample that has it. Empty: labels are numbers, or
-  // tokens.
+  // The class labels that occur, each with the first sample that has it. Empty: labels are numbers,
+  // or tokens.
   virtual std::map<int32_t, int64_t> FirstOfLabels() const { return {}; }
   // Where a sample lies, for people: "t10k-labels: sample 17".
   virtual std::string PlaceOf(int64_t id) const;
@@ -79,8 +80,8 @@ class DataSet {
   virtual absl::Status Gather(absl::Span<const int64_t> ids, const AugmentDraw* draw, void* inputs,
                               void* labels) const = 0;
 
-  // Looks at samples that are read as they are needed, from the first on until `bytes_max` of the files
-  // were read, so that corrupt() knows of them. Errors as Gather.
+  // Looks at samples that are read as they are needed, from the first on until `bytes_max` of the
+  // files were read, so that corrupt() knows of them. Errors as Gather.
   virtual absl::Status Probe(uint64_t bytes_max) const {
     (void)bytes_max;
     return absl::OkStatus();

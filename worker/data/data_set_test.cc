@@ -231,7 +231,8 @@ TEST(DataDigest, InspectionSaysWhatAWorkerOfTheJobWould) {
   *spec.mutable_train() = CsvOf("one.csv", "1,2,0\n3,4,1\n");
   *spec.mutable_test() = CsvOf("test.csv", "1,2,0\n");
   spec.set_seed(7);
-  EXPECT_EQ(InspectData(spec).data_digest(), DigestOf(spec.train())) << "the test set is not opened";
+  EXPECT_EQ(InspectData(spec).data_digest(), DigestOf(spec.train()))
+      << "the test set is not opened";
   spec.mutable_evaluate()->set_every_epochs(1);
   EXPECT_EQ(InspectData(spec).data_digest(), DigestOf(spec.train(), 7, &spec.test()));
 }
@@ -261,8 +262,9 @@ TEST(InspectData, SaysWhatIsWrong) {
   EXPECT_THAT(InspectData(spec).error(), HasSubstr("data.test: cannot open /no/such/file"));
   *spec.mutable_test() =
       IdxSource(WriteFile("t-images", Images(2, 5, 3)), WriteFile("t-labels", Labels(2)));
-  EXPECT_THAT(InspectData(spec).error(),
-              HasSubstr("samples are float32 [1, 5, 3], and those of data.train are float32 [1, 3, 5]"));
+  EXPECT_THAT(
+      InspectData(spec).error(),
+      HasSubstr("samples are float32 [1, 5, 3], and those of data.train are float32 [1, 3, 5]"));
   spec.clear_test();
   spec.mutable_model()->mutable_input()->mutable_shape()->Add(15);
   EXPECT_THAT(InspectData(spec).error(),
@@ -293,10 +295,12 @@ TEST(InspectData, ALabelThatOnlyTheTestSetHasIsRefusedByName) {
   spec = CsvJob("1,0\n1,0\n", "1,0\n1,0\n1,0\n1,5\n1,5\n");
   spec.mutable_test()->mutable_csv()->set_part(DataSource::Csv::PART_TRAIN);
   spec.mutable_test()->mutable_csv()->set_holdout_fraction(0.4);
-  EXPECT_THAT(InspectData(spec).error(), AnyOf(HasSubstr("line 4 has label 5"), HasSubstr("line 5 has label 5")));
+  EXPECT_THAT(InspectData(spec).error(),
+              AnyOf(HasSubstr("line 4 has label 5"), HasSubstr("line 5 has label 5")));
 
   spec = JobSpec();
-  *spec.mutable_train() = IdxSource(WriteFile("few-images", Images(2, 3, 5)), WriteFile("few-labels", Labels(2)));
+  *spec.mutable_train() =
+      IdxSource(WriteFile("few-images", Images(2, 3, 5)), WriteFile("few-labels", Labels(2)));
   *spec.mutable_test() = SmallIdx();
   spec.mutable_test()->mutable_idx()->set_labels(WriteFile("t-labels", Labels(5)));
   EXPECT_THAT(InspectData(spec).error(), HasSubstr("t-labels: sample 2 has label 2"));
@@ -307,7 +311,8 @@ TEST(InspectData, ALabelThatTheModelHasRoomForIsWarnedAbout) {
   Inspection found = InspectData(spec);
   EXPECT_EQ(found.error(), "");
   EXPECT_EQ(found.classes(), 4u);
-  EXPECT_THAT(found.warnings(), ElementsAre(HasSubstr("test.csv: line 2 has label 2, which no sample")));
+  EXPECT_THAT(found.warnings(),
+              ElementsAre(HasSubstr("test.csv: line 2 has label 2, which no sample")));
 
   spec = CsvJob("1,0\n2,1\n", "1,0\n2,7\n");
   EXPECT_THAT(InspectData(spec).error(), HasSubstr("expected less than 2"));

@@ -18,14 +18,14 @@ std::string SizeText(JpegSize size) { return absl::StrCat(size.width, " x ", siz
 
 absl::StatusOr<int64_t> Classes(const ImageIndex& index, int64_t most,
                                 const DataSource::WebDataset& source) {
-  const auto greatest = std::max_element(
-      index.entries.begin(), index.entries.end(),
-      [](const ImageEntry& a, const ImageEntry& b) { return a.label < b.label; });
+  const auto greatest =
+      std::max_element(index.entries.begin(), index.entries.end(),
+                       [](const ImageEntry& a, const ImageEntry& b) { return a.label < b.label; });
   const int64_t classes = std::max<int64_t>(greatest->label + int64_t{1}, index.class_names.size());
   if (most == 0 || greatest->label < most) return classes;
-  return absl::InvalidArgumentError(
-      absl::StrCat(index.NameOf(*greatest, source), ": it has label ", greatest->label,
-                   ", expected less than ", most, ", the model's number of classes"));
+  return absl::InvalidArgumentError(absl::StrCat(index.NameOf(*greatest, source), ": it has label ",
+                                                 greatest->label, ", expected less than ", most,
+                                                 ", the model's number of classes"));
 }
 
 }  // namespace
@@ -71,10 +71,11 @@ absl::Status ImageDataSet::CheckSizes() {
   for (const ImageEntry& entry : index_.entries) {
     const bool large = entry.size.height >= size_.height && entry.size.width >= size_.width;
     if (crop ? large : entry.size == size_) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        index_.NameOf(entry, source_), ": an image of ", SizeText(entry.size), " pixels, expected ",
-        crop ? "at least " : "", SizeText(size_),
-        crop ? ": with fit resize it is scaled up" : ": say what to do with others by size and fit"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(index_.NameOf(entry, source_), ": an image of ", SizeText(entry.size),
+                     " pixels, expected ", crop ? "at least " : "", SizeText(size_),
+                     crop ? ": with fit resize it is scaled up"
+                          : ": say what to do with others by size and fit"));
   }
   return absl::OkStatus();
 }
@@ -128,9 +129,8 @@ absl::StatusOr<const ImageEntry*> ImageDataSet::DecodeGood(int64_t id, Scratch* 
 
 ImageDataSet::Window ImageDataSet::Fit(Scratch* scratch) const {
   const JpegPixels& pixels = scratch->pixels;
-  const JpegSize scaled = source_.fit() == DataSource::WebDataset::RESIZE
-                              ? CoverSize(pixels.size, size_)
-                              : pixels.size;
+  const JpegSize scaled =
+      source_.fit() == DataSource::WebDataset::RESIZE ? CoverSize(pixels.size, size_) : pixels.size;
   if (scaled != pixels.size) {
     ResizeCenter(pixels, scaled, size_, &scratch->resized);
     return {scratch->resized.data(), size_.width * channels_};
@@ -149,7 +149,8 @@ uint64_t ImageDataSet::index_digest() const {
     index.push_back(entry.offset);
     index.push_back(uint64_t{entry.shard} << 32 | entry.bytes);
     index.push_back(static_cast<uint64_t>(entry.label));
-    index.push_back(static_cast<uint64_t>(entry.size.height) << 32 | static_cast<uint32_t>(entry.size.width));
+    index.push_back(static_cast<uint64_t>(entry.size.height) << 32 |
+                    static_cast<uint32_t>(entry.size.width));
   }
   return XXH3_64bits(index.data(), index.size() * sizeof(index[0]));
 }
@@ -167,7 +168,8 @@ absl::Status ImageDataSet::Gather(absl::Span<const int64_t> ids, const AugmentDr
     const Placement placement = draw != nullptr ? augmenter_.Draw(*draw, ids[i]) : Placement();
     for (int c = 0; c < channels_; ++c, out += plane) {
       const int scale = scale_.scale.size() == 1 ? 0 : c;
-      PlacePlane(window.first + c, layout, placement, scale_.scale[scale], scale_.shift[scale], out);
+      PlacePlane(window.first + c, layout, placement, scale_.scale[scale], scale_.shift[scale],
+                 out);
     }
     static_cast<int32_t*>(labels)[i] = entry->label;
   }

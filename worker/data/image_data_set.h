@@ -15,14 +15,14 @@
 
 namespace starling {
 
-// A sample is [3 or 1, height, width]. Each call to Gather decodes on its caller's thread, with a decoder
-// of its own.
+// A sample is [3 or 1, height, width]. Each call to Gather decodes on its caller's thread, with a
+// decoder of its own.
 //
-// Corrupt images. Those whose header cannot be read are left out of the index. One that turns out to
-// be damaged when it is decoded is replaced by the next sample, with its label, that can be decoded:
-// which one that is, depends on the files alone, so every worker makes the same batch, and an epoch has
-// as many samples as before. Both kinds are counted; more than the source's corrupt_max of them, and
-// Open or Gather fails, naming the first ones.
+// Corrupt images. Those whose header cannot be read are left out of the index. One that turns out
+// to be damaged when it is decoded is replaced by the next sample, with its label, that can be
+// decoded: which one that is, depends on the files alone, so every worker makes the same batch, and
+// an epoch has as many samples as before. Both kinds are counted; more than the source's
+// corrupt_max of them, and Open or Gather fails, naming the first ones.
 class ImageDataSet : public DataSet {
  public:
   static absl::StatusOr<std::shared_ptr<const DataSet>> Open(const DataSource::WebDataset& source,

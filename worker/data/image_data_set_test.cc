@@ -74,7 +74,8 @@ Sample At(const DataSet& data, int64_t id, const AugmentDraw* draw = nullptr) {
 std::vector<float> Planes(const std::vector<uint8_t>& rgb) {
   std::vector<float> out;
   for (int c = 0; c < 3; ++c) {
-    for (size_t i = c; i < rgb.size(); i += 3) out.push_back(static_cast<float>(rgb[i]) * (1.0f / 255.0f));
+    for (size_t i = c; i < rgb.size(); i += 3)
+      out.push_back(static_cast<float>(rgb[i]) * (1.0f / 255.0f));
   }
   return out;
 }
@@ -103,11 +104,16 @@ TEST(WebDataset, DecodesIntoPlanes) {
 
 TEST(WebDataset, KeysExtensionsAndShards) {
   const std::string image = Jpeg(kHeight, kWidth, 1);
-  // Upper case, folders, more dots, a member of another purpose, a sample of another purpose, names to
-  // skip, the label before the image; a shard's end ends a sample.
-  const std::string one = WriteFile("1.tar", Tar({{"__meta__.json", "{}"}, {"./a/x.JPG", image}, {"./a/x.seg.png", "?"},
-                                                  {"./a/x.CLS", "3\n"}, {"readme", "?"}, {"only.json", "{}"},
-                                                  {"b/x.cls", " 1 "}, {"b/x.jpg", image}}));
+  // Upper case, folders, more dots, a member of another purpose, a sample of another purpose, names
+  // to skip, the label before the image; a shard's end ends a sample.
+  const std::string one = WriteFile("1.tar", Tar({{"__meta__.json", "{}"},
+                                                  {"./a/x.JPG", image},
+                                                  {"./a/x.seg.png", "?"},
+                                                  {"./a/x.CLS", "3\n"},
+                                                  {"readme", "?"},
+                                                  {"only.json", "{}"},
+                                                  {"b/x.cls", " 1 "},
+                                                  {"b/x.jpg", image}}));
   const std::string two = WriteFile("2.tar", Tar({{"b/x.jpg", image}, {"b/x.cls", "2"}}));
   const auto data = Open(WebSource({one, two}));
   ASSERT_EQ(data->samples(), 3);
@@ -116,7 +122,9 @@ TEST(WebDataset, KeysExtensionsAndShards) {
   EXPECT_EQ(At(*data, 2).label, 2);
   DataSource other = WebSource({one});
   other.mutable_webdataset()->set_label("seg.png");
-  EXPECT_THAT(Error(other), HasSubstr("1.tar: sample a/x: expected a label that is a class number >= 0, got \"?\""));
+  EXPECT_THAT(
+      Error(other),
+      HasSubstr("1.tar: sample a/x: expected a label that is a class number >= 0, got \"?\""));
 }
 
 // They are read by several threads.
@@ -143,9 +151,14 @@ TEST(WebDataset, ManyShardsAreInTheirOrderAndTheFirstErrorCounts) {
 }
 
 TEST(WebDataset, ClassNames) {
-  DataSource source = Source({{"a.jpg", Jpeg(8, 8, 0)}, {"a.cls", "cat"}, {"b.jpg", Jpeg(8, 8, 1)}, {"b.cls", "dog\n"},
-                              {"c.jpg", Jpeg(8, 8, 2)}, {"c.cls", "1"}});
-  EXPECT_THAT(Error(source), HasSubstr("got \"cat\"; for names, say which file lists them (classes)"));
+  DataSource source = Source({{"a.jpg", Jpeg(8, 8, 0)},
+                              {"a.cls", "cat"},
+                              {"b.jpg", Jpeg(8, 8, 1)},
+                              {"b.cls", "dog\n"},
+                              {"c.jpg", Jpeg(8, 8, 2)},
+                              {"c.cls", "1"}});
+  EXPECT_THAT(Error(source),
+              HasSubstr("got \"cat\"; for names, say which file lists them (classes)"));
   source.mutable_webdataset()->set_classes(WriteFile("classes.txt", "bird\r\ncat\r\n\r\ndog\r\n"));
   const auto data = Open(source);
   EXPECT_EQ(data->classes(), 3);
@@ -164,20 +177,29 @@ TEST(WebDataset, ClassNames) {
 
 TEST(WebDataset, RefusesSamplesThatAreNotWhole) {
   const std::string image = Jpeg(8, 8, 0);
-  EXPECT_THAT(Error(Source({{"a.jpg", image}})), HasSubstr("sample a: it has no member .cls; it has jpg"));
-  EXPECT_THAT(Error(Source({{"a.cls", "1"}})), HasSubstr("sample a: it has no member .jpg; it has cls"));
+  EXPECT_THAT(Error(Source({{"a.jpg", image}})),
+              HasSubstr("sample a: it has no member .cls; it has jpg"));
+  EXPECT_THAT(Error(Source({{"a.cls", "1"}})),
+              HasSubstr("sample a: it has no member .jpg; it has cls"));
   EXPECT_THAT(Error(Source({{"a.jpg", image}, {"b.jpg", image}, {"a.cls", "1"}})),
               HasSubstr("members of one sample must lie next to each other"));
-  EXPECT_THAT(Error(Source({{"a.jpg", image}, {"a.JPG", image}, {"a.cls", "1"}})), HasSubstr("two members .jpg"));
-  EXPECT_THAT(Error(Source({{"a.jpg", image}, {"a.cls", "-1"}})), HasSubstr("a class number >= 0, got \"-1\""));
+  EXPECT_THAT(Error(Source({{"a.jpg", image}, {"a.JPG", image}, {"a.cls", "1"}})),
+              HasSubstr("two members .jpg"));
+  EXPECT_THAT(Error(Source({{"a.jpg", image}, {"a.cls", "-1"}})),
+              HasSubstr("a class number >= 0, got \"-1\""));
   EXPECT_THAT(Error(Source({{"a.jpg", image}, {"a.cls", ""}})), HasSubstr("got \"\""));
-  EXPECT_THAT(Error(Source({{"a.jpg", image}, {"a.cls", std::string(5000, '1')}})), HasSubstr("a label of 5000 bytes"));
-  EXPECT_THAT(Error(Source({{"a.png", image}})), HasSubstr("no samples with members .jpg and .cls"));
+  EXPECT_THAT(Error(Source({{"a.jpg", image}, {"a.cls", std::string(5000, '1')}})),
+              HasSubstr("a label of 5000 bytes"));
+  EXPECT_THAT(Error(Source({{"a.png", image}})),
+              HasSubstr("no samples with members .jpg and .cls"));
   EXPECT_THAT(Error(WebSource({})), HasSubstr("at least one shard"));
-  EXPECT_THAT(Error(Source(Good(3)), {.classes = 2}), HasSubstr("002.jpg: it has label 2, expected less than 2"));
+  EXPECT_THAT(Error(Source(Good(3)), {.classes = 2}),
+              HasSubstr("002.jpg: it has label 2, expected less than 2"));
   const std::string whole = Tar(Good(2));
-  EXPECT_THAT(Error(WebSource({WriteFile("t.tar", whole.substr(0, whole.size() / 2))})), HasSubstr("truncated"));
-  EXPECT_EQ(DataSet::Open(WebSource({"/no/such.tar"}), {}, {}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Error(WebSource({WriteFile("t.tar", whole.substr(0, whole.size() / 2))})),
+              HasSubstr("truncated"));
+  EXPECT_EQ(DataSet::Open(WebSource({"/no/such.tar"}), {}, {}).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 // Of two shards that are read at one time, either may be the one that there is room for.
@@ -209,7 +231,8 @@ TEST(WebDataset, AnImageWithoutAHeaderIsLeftOut) {
   source.mutable_webdataset()->set_corrupt_max(0);
   const absl::Status status = DataSet::Open(source, {}, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("1 corrupt images, more than the 0 that corruptMax allows"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("1 corrupt images, more than the 0 that corruptMax allows"));
   files.resize(4);
   files[0].second = files[2].second;
   EXPECT_THAT(Error(Source(files)), HasSubstr("first corrupt image: "));
@@ -249,13 +272,16 @@ TEST(WebDataset, ADamagedImageIsReplacedByTheNext) {
   EXPECT_TRUE(limited->Gather({3}, nullptr, sample.pixels.data(), &sample.label).ok());
   const absl::Status status = limited->Gather({1}, nullptr, sample.pixels.data(), &sample.label);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("3 corrupt images, more than the 2 that corruptMax allows"));
-  EXPECT_FALSE(limited->Gather({1}, nullptr, sample.pixels.data(), &sample.label).ok());  // for good
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("3 corrupt images, more than the 2 that corruptMax allows"));
+  // For good.
+  EXPECT_FALSE(limited->Gather({1}, nullptr, sample.pixels.data(), &sample.label).ok());
 
   files[0].second = DamagedBody(files[0].second);
   const auto none = Open(Source(files));
-  EXPECT_THAT(std::string(none->Gather({1}, nullptr, sample.pixels.data(), &sample.label).message()),
-              HasSubstr("no image can be decoded"));
+  EXPECT_THAT(
+      std::string(none->Gather({1}, nullptr, sample.pixels.data(), &sample.label).message()),
+      HasSubstr("no image can be decoded"));
 }
 
 // Whatever is found corrupt, by whichever reads it first, two workers agree; and they do not agree
@@ -285,14 +311,18 @@ TEST(WebDataset, InspectionWarns) {
   const Inspection found = InspectData(spec);
   EXPECT_EQ(found.error(), "");
   EXPECT_EQ(found.train_samples(), 3u);
-  EXPECT_THAT(found.warnings(), ElementsAre(HasSubstr("data.train: corrupt image, not used: "), HasSubstr("000.jpg")));
+  EXPECT_THAT(found.warnings(), ElementsAre(HasSubstr("data.train: corrupt image, not used: "),
+                                            HasSubstr("000.jpg")));
   spec.mutable_train()->mutable_webdataset()->set_corrupt_max(1);
-  EXPECT_THAT(InspectData(spec).error(), HasSubstr("data.train: 2 corrupt images, more than the 1"));
+  EXPECT_THAT(InspectData(spec).error(),
+              HasSubstr("data.train: 2 corrupt images, more than the 1"));
 }
 
 TEST(WebDataset, SizesThatDiffer) {
-  DataSource source = Source({{"a.jpg", Jpeg(16, 24, 0)}, {"a.cls", "0"}, {"b.jpg", Jpeg(20, 24, 1)}, {"b.cls", "1"}});
-  EXPECT_THAT(Error(source), HasSubstr("b.jpg: an image of 24 x 20 pixels, expected 24 x 16: say what to do"));
+  DataSource source = Source(
+      {{"a.jpg", Jpeg(16, 24, 0)}, {"a.cls", "0"}, {"b.jpg", Jpeg(20, 24, 1)}, {"b.cls", "1"}});
+  EXPECT_THAT(Error(source),
+              HasSubstr("b.jpg: an image of 24 x 20 pixels, expected 24 x 16: say what to do"));
   auto* web = source.mutable_webdataset();
   web->set_height(12);
   web->set_width(8);
@@ -301,10 +331,13 @@ TEST(WebDataset, SizesThatDiffer) {
   EXPECT_THAT(cropped->sample_shape(), ElementsAre(3, 12, 8));
   const std::vector<uint8_t> whole = Decoded(Jpeg(20, 24, 1), 20, 24);
   const Sample sample = At(*cropped, 1);
-  EXPECT_FLOAT_EQ(sample.pixels[0], whole[3 * (4 * 24 + 8)] / 255.0f);  // rows 4 to 15, columns 8 to 15
+  // Rows 4 to 15, columns 8 to 15.
+  EXPECT_FLOAT_EQ(sample.pixels[0], whole[3 * (4 * 24 + 8)] / 255.0f);
   EXPECT_FLOAT_EQ(sample.pixels[12 * 8 - 1], whole[3 * (15 * 24 + 15)] / 255.0f);
   web->set_height(18);
-  EXPECT_THAT(Error(source), HasSubstr("a.jpg: an image of 24 x 16 pixels, expected at least 8 x 18: with fit resize"));
+  EXPECT_THAT(
+      Error(source),
+      HasSubstr("a.jpg: an image of 24 x 16 pixels, expected at least 8 x 18: with fit resize"));
   web->set_fit(DataSource::WebDataset::RESIZE);
   const auto resized = Open(source);
   EXPECT_THAT(resized->sample_shape(), ElementsAre(3, 18, 8));
@@ -346,8 +379,8 @@ DataSetOptions Augmented(uint32_t padding, bool flip) {
   return options;
 }
 
-// From the definition: sample pixel (y, x), mirrored or not, is image pixel (y + down, x + right), or
-// black.
+// From the definition: sample pixel (y, x), mirrored or not, is image pixel (y + down, x + right),
+// or black.
 std::vector<float> Placed(const std::vector<float>& planes, const Placement& placement) {
   std::vector<float> out;
   for (int c = 0; c < 3; ++c) {
@@ -390,7 +423,8 @@ TEST(Augment, IsAPureFunctionOfSeedEpochAndSample) {
   EXPECT_TRUE(mirrored > 30 && mirrored < 70) << mirrored;
   const Placement other = augmenter.Draw({8, 0}, 1);
   const Placement first = augmenter.Draw({7, 0}, 1);
-  EXPECT_FALSE(other.down == first.down && other.right == first.right && other.mirrored == first.mirrored);
+  EXPECT_FALSE(other.down == first.down && other.right == first.right &&
+               other.mirrored == first.mirrored);
 }
 
 // Pinned: a job that is resumed under a later release must see the same images.
@@ -428,7 +462,8 @@ TEST(Augment, OfImagesInMemoryToo) {
 TEST(Augment, RefusesWhatIsNoImage) {
   EXPECT_THAT(Error(data_testing::CsvSource(WriteFile("a.csv", "1,2,0\n")), Augmented(1, false)),
               HasSubstr("augment: expected samples that are images"));
-  EXPECT_THAT(Error(Source(Good(1)), Augmented(16, false)), HasSubstr("expected a crop padding below 16"));
+  EXPECT_THAT(Error(Source(Good(1)), Augmented(16, false)),
+              HasSubstr("expected a crop padding below 16"));
 }
 
 TEST(WebDataset, ManyThreadsMakeTheSameBatches) {
@@ -458,7 +493,8 @@ TEST(WebDataset, RandomDamageIsRefusedOrCounted) {
   int opened = 0;
   for (int round = 0; round < 200; ++round) {
     std::string tar = good;
-    for (int flips = 1 + random() % 4; flips > 0; --flips) tar[random() % tar.size()] = static_cast<char>(random());
+    for (int flips = 1 + random() % 4; flips > 0; --flips)
+      tar[random() % tar.size()] = static_cast<char>(random());
     if (random() % 8 == 0) tar.resize(random() % tar.size());
     const auto data = DataSet::Open(WebSource({data_testing::WriteNewFile("f.tar", tar)}), {}, {});
     if (!data.ok()) {
@@ -483,7 +519,8 @@ TEST(WebDataset, RandomDamageIsRefusedOrCounted) {
 TEST(WebDataset, ReadsTheRealCifar) {
   const char* root = std::getenv("STARLING_DATA");
   if (root == nullptr) GTEST_SKIP() << "STARLING_DATA is not set";
-  const auto data = Open(WebSource({std::string(root) + "/cifar10/test-00000.tar"}), {.classes = 10});
+  const auto data =
+      Open(WebSource({std::string(root) + "/cifar10/test-00000.tar"}), {.classes = 10});
   ASSERT_EQ(data->samples(), 10'000);
   EXPECT_EQ(data->classes(), 10);
   EXPECT_THAT(data->sample_shape(), ElementsAre(3, 32, 32));

@@ -45,9 +45,11 @@ absl::StatusOr<std::vector<std::string>> ReadClasses(const std::string& path) {
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<ByteStream> in, ByteStream::Open(path));
   std::string text(std::min<uint64_t>(in->bytes_max(), kClassesBytesMax + 1), '\0');
   STARLING_ASSIGN_OR_RETURN(
-      const size_t got, in->Read(absl::MakeSpan(reinterpret_cast<uint8_t*>(text.data()), text.size())));
+      const size_t got,
+      in->Read(absl::MakeSpan(reinterpret_cast<uint8_t*>(text.data()), text.size())));
   text.resize(got);
-  if (got > kClassesBytesMax) return absl::InvalidArgumentError(absl::StrCat(path, ": too large for class names"));
+  if (got > kClassesBytesMax)
+    return absl::InvalidArgumentError(absl::StrCat(path, ": too large for class names"));
   std::vector<std::string> names;
   absl::flat_hash_map<std::string, int> seen;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -59,7 +61,8 @@ absl::StatusOr<std::vector<std::string>> ReadClasses(const std::string& path) {
     }
     names.push_back(name);
   }
-  if (names.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": no class names, one per line"));
+  if (names.empty())
+    return absl::InvalidArgumentError(absl::StrCat(path, ": no class names, one per line"));
   return names;
 }
 
@@ -148,7 +151,8 @@ class Indexer {
     sample_.entry.offset = member.offset;
     sample_.entry.bytes = static_cast<uint32_t>(member.bytes);
     if (member.bytes > kImageBytesMax) {
-      sample_.corrupt = absl::StrCat("expected at most ", kImageBytesMax, " bytes, got ", member.bytes);
+      sample_.corrupt =
+          absl::StrCat("expected at most ", kImageBytesMax, " bytes, got ", member.bytes);
       return absl::OkStatus();
     }
     const auto size = FindJpegSize(member.bytes, [&](uint64_t offset, size_t count) {
@@ -205,9 +209,9 @@ class Indexer {
       return absl::OkStatus();
     }
     if (plan_.entries.fetch_add(1) >= plan_.entries_max) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(file_->path(), ": an index of more than ",
-                       plan_.entries_max * sizeof(ImageEntry), " bytes"));
+      return absl::ResourceExhaustedError(absl::StrCat(file_->path(), ": an index of more than ",
+                                                       plan_.entries_max * sizeof(ImageEntry),
+                                                       " bytes"));
     }
     out_.entries.push_back(sample.entry);
     return absl::OkStatus();
@@ -289,7 +293,8 @@ void AddCorrupt(const std::string& name, const std::string& why, CorruptSamples*
   if (out->names.size() < kCorruptNamesMax) out->names.push_back(absl::StrCat(name, ": ", why));
 }
 
-std::string ImageIndex::NameOf(const ImageEntry& entry, const DataSource::WebDataset& source) const {
+std::string ImageIndex::NameOf(const ImageEntry& entry,
+                               const DataSource::WebDataset& source) const {
   const RandomAccessFile& shard = *shards[entry.shard];
   BlockReader block(shard);
   TarReader tar(shard, &block);
@@ -305,7 +310,8 @@ std::string ImageIndex::NameOf(const ImageEntry& entry, const DataSource::WebDat
 
 absl::StatusOr<ImageIndex> ReadImageIndex(const DataSource::WebDataset& source,
                                           const DataLimits& limits) {
-  if (source.shards().empty()) return absl::InvalidArgumentError("webdataset: expected at least one shard");
+  if (source.shards().empty())
+    return absl::InvalidArgumentError("webdataset: expected at least one shard");
   ImageIndex index;
   if (!source.classes().empty()) {
     STARLING_ASSIGN_OR_RETURN(index.class_names, ReadClasses(source.classes()));
@@ -319,7 +325,9 @@ absl::StatusOr<ImageIndex> ReadImageIndex(const DataSource::WebDataset& source,
   if (!index.entries.empty()) return index;
   return absl::InvalidArgumentError(absl::StrCat(
       source.shards(0), ": no samples with members .", source.image(), " and .", source.label(),
-      index.corrupt.names.empty() ? "" : absl::StrCat("; first corrupt image: ", index.corrupt.names[0])));
+      index.corrupt.names.empty()
+          ? ""
+          : absl::StrCat("; first corrupt image: ", index.corrupt.names[0])));
 }
 
 }  // namespace starling

@@ -33,23 +33,21 @@ absl::Status CheckInput(const Value& model, const SampleFormat& data) {
   const std::vector<int64_t> wanted(model.shape().begin(), model.shape().end());
   const ElementType type = model.type() == INT32 ? INT32 : FLOAT32;
   if (wanted == data.shape && type == data.type) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("data.train: samples are ", Text(data.shape, data.type),
-                   ", and the model takes ", Text(wanted, type)));
+  return absl::InvalidArgumentError(absl::StrCat("data.train: samples are ",
+                                                 Text(data.shape, data.type),
+                                                 ", and the model takes ", Text(wanted, type)));
 }
 
 absl::Status CheckAlike(const SampleFormat& train, const SampleFormat& test) {
   if (test.shape != train.shape || test.type != train.type) {
-    return absl::InvalidArgumentError(absl::StrCat("data.test: samples are ",
-                                                   Text(test.shape, test.type),
-                                                   ", and those of data.train are ",
-                                                   Text(train.shape, train.type)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.test: samples are ", Text(test.shape, test.type),
+                     ", and those of data.train are ", Text(train.shape, train.type)));
   }
   if (test.label_shape != train.label_shape || test.label_type != train.label_type) {
-    return absl::InvalidArgumentError(absl::StrCat("data.test: labels are ",
-                                                   Text(test.label_shape, test.label_type),
-                                                   ", and those of data.train are ",
-                                                   Text(train.label_shape, train.label_type)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.test: labels are ", Text(test.label_shape, test.label_type),
+                     ", and those of data.train are ", Text(train.label_shape, train.label_type)));
   }
   return absl::OkStatus();
 }
@@ -79,12 +77,15 @@ absl::Status CheckTestLabels(const DataSet& train, const DataSet& test, const Jo
     const std::string what = absl::StrCat("data.test: ", test.PlaceOf(id), " has label ", label,
                                           ", which no sample of data.train has");
     if (label >= classes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          what, ": expected less than ", classes, ", as data.train has so many classes: correct it; "
-          "or, if it is meant, list the classes (csv.classes, webdataset.classes) or give the model "
-          "that many outputs"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, ": expected less than ", classes,
+                       ", as data.train has so many classes: correct it; "
+                       "or, if it is meant, list the classes (csv.classes, webdataset.classes) or "
+                       "give the model "
+                       "that many outputs"));
     }
-    if (++unknown <= kNamedMax) out->add_warnings(absl::StrCat(what, " and the model cannot learn"));
+    if (++unknown <= kNamedMax)
+      out->add_warnings(absl::StrCat(what, " and the model cannot learn"));
   }
   if (unknown > kNamedMax) {
     out->add_warnings(absl::StrCat("data.test: ", unknown, " such labels in all"));
@@ -104,7 +105,8 @@ void Describe(const DataSet& train, Inspection* out) {
 }
 
 // Looks at the first images, and says which were corrupt.
-absl::Status Probe(const char* part, const DataSet& data, const DataLimits& limits, Inspection* out) {
+absl::Status Probe(const char* part, const DataSet& data, const DataLimits& limits,
+                   Inspection* out) {
   const absl::Status status = data.Probe(limits.probe_bytes_max);
   if (!status.ok()) return absl::Status(status.code(), absl::StrCat(part, ": ", status.message()));
   const CorruptSamples corrupt = data.corrupt();

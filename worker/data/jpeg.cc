@@ -38,7 +38,8 @@ absl::StatusOr<JpegSize> SizeInFrame(absl::Span<const uint8_t> segment) {
 }  // namespace
 
 absl::StatusOr<JpegSize> FindJpegSize(uint64_t bytes, const JpegBytes& read) {
-  constexpr size_t kSegmentHead = 9;  // 0xFF, marker, length, and of a frame: precision, height, width
+  // 0xFF, marker, length, and of a frame: precision, height, width.
+  constexpr size_t kSegmentHead = 9;
   if (bytes < 2 + kSegmentHead) return absl::DataLossError("too short for a JPEG image");
   STARLING_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> start, read(0, 2));
   if (start[0] != 0xFF || start[1] != kStartOfImage) return absl::DataLossError("no JPEG image");
@@ -74,11 +75,10 @@ JpegSize ReducedSize(JpegSize stored, JpegSize at_least) {
 
 absl::Status JpegDecoder::Decode(absl::Span<const uint8_t> jpeg, JpegSize stored, int channels,
                                  JpegSize at_least, JpegPixels* out) {
-  STARLING_ASSIGN_OR_RETURN(const JpegSize found,
-                            FindJpegSize(jpeg.size(), [&](uint64_t offset, size_t count) {
-                              return absl::StatusOr<absl::Span<const uint8_t>>(
-                                  jpeg.subspan(offset, count));
-                            }));
+  STARLING_ASSIGN_OR_RETURN(
+      const JpegSize found, FindJpegSize(jpeg.size(), [&](uint64_t offset, size_t count) {
+        return absl::StatusOr<absl::Span<const uint8_t>>(jpeg.subspan(offset, count));
+      }));
   if (found != stored) return absl::DataLossError("its size changed since it was opened");
   out->size = ReducedSize(stored, at_least);
   out->channels = channels;

@@ -22,9 +22,9 @@ struct JpegSize {
 using JpegBytes =
     std::function<absl::StatusOr<absl::Span<const uint8_t>>(uint64_t offset, size_t count)>;
 
-// Reads an image's size from its header, reading no more than the segments' heads. kDataLoss: it has
-// no such header, or says that it has more than kJpegPixelsMax pixels, or none. Other errors are those of
-// `read`.
+// Reads an image's size from its header, reading no more than the segments' heads. kDataLoss: it
+// has no such header, or says that it has more than kJpegPixelsMax pixels, or none. Other errors
+// are those of `read`.
 absl::StatusOr<JpegSize> FindJpegSize(uint64_t bytes, const JpegBytes& read);
 
 // At most so many pixels are decoded: a header of a few bytes may ask for 65,535 x 65,535.
@@ -47,9 +47,9 @@ class JpegDecoder {
 
   // Decodes to `channels` (3: red, green, blue; 1: gray), reduced by k/8 with the least k <= 8 for
   // which no side becomes less than in `at_least` (or whole, where it is already). The same bits on
-  // every machine that runs the same version of the library. `stored` is the size that the image was
-  // found to have. kDataLoss: not a JPEG image of that size, truncated or damaged (every warning of
-  // the library counts), with the library's words; then *out is not to be used.
+  // every machine that runs the same version of the library. `stored` is the size that the image
+  // was found to have. kDataLoss: not a JPEG image of that size, truncated or damaged (every
+  // warning of the library counts), with the library's words; then *out is not to be used.
   absl::Status Decode(absl::Span<const uint8_t> jpeg, JpegSize stored, int channels,
                       JpegSize at_least, JpegPixels* out);
 

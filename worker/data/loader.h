@@ -26,7 +26,7 @@ namespace starling {
 // One micro-batch, gathered and normalised. The memory is a 64-byte aligned buffer of the loader's
 // pool, to which it returns with the handle; a handle may outlive the loader.
 struct StagedBatch {
-  WorkRange work;                  // count = 1
+  WorkRange work;  // count = 1
   // Samples in the order of the epoch: of each pair of spans, the one of the data set's type has
   // samples() x elements, and the other is empty.
   absl::Span<float> inputs;
@@ -61,21 +61,21 @@ struct LoaderOptions {
   uint32_t micro_batches = 0;
   // Of staged batches and of those being made; at least one is always staged.
   uint64_t read_ahead_bytes_max = 64 << 20;
-  int threads = 1;            // at most kLoaderThreadsMax
-  // As many micro-batches will be asked for at one time: buffers for what of them fits read-ahead, and
-  // for a step that is computed, are made at once. More are made as they are needed.
+  int threads = 1;  // at most kLoaderThreadsMax
+  // As many micro-batches will be asked for at one time: buffers for what of them fits read-ahead,
+  // and for a step that is computed, are made at once. More are made as they are needed.
   uint32_t asked_at_once = 0;
   SpanRing* spans = nullptr;  // where gathering is recorded; may be null; outlives the loader
 };
 
-// Makes the micro-batches of training (shuffled by seed and epoch, common/data_plan/epoch_order.h, and
-// augmented) and of evaluation (in the order of the file, and not), by the cut of
-// common/data_plan/batch_plan.h. Ranges asked for by Prefetch are staged in that order by background
-// threads, which also decode. Thread-safe.
+// Makes the micro-batches of training (shuffled by seed and epoch, common/data_plan/epoch_order.h,
+// and augmented) and of evaluation (in the order of the file, and not), by the cut of
+// common/data_plan/batch_plan.h. Ranges asked for by Prefetch are staged in that order by
+// background threads, which also decode. Thread-safe.
 class Loader {
  public:
-  // `test` may be null: then there is nothing to evaluate. kInvalidArgument: see BatchPlan::Make, or
-  // the two have samples of different types or shapes.
+  // `test` may be null: then there is nothing to evaluate. kInvalidArgument: see BatchPlan::Make,
+  // or the two have samples of different types or shapes.
   static absl::StatusOr<std::unique_ptr<Loader>> Create(std::shared_ptr<const DataSet> train,
                                                         std::shared_ptr<const DataSet> test,
                                                         const LoaderOptions& options);
@@ -90,8 +90,9 @@ class Loader {
 
   // Takes micro-batch `work` (count = 1). Not staged yet: gathers it at once, in the caller's
   // thread and whatever the read-ahead. Being gathered: waits for it, kDeadlineExceeded at
-  // `deadline` (of MonotonicNow's). kCancelled after Cancel, also for a waiter. kInvalidArgument as Prefetch. What
-  // DataSet::Gather failed with comes from here, once for each batch; the next Take tries again.
+  // `deadline` (of MonotonicNow's). kCancelled after Cancel, also for a waiter. kInvalidArgument as
+  // Prefetch. What DataSet::Gather failed with comes from here, once for each batch; the next Take
+  // tries again.
   absl::StatusOr<BatchHandle> Take(const WorkRange& work, absl::Time deadline);
 
   // Forgets what was asked for and what is staged (not what was taken).
@@ -131,8 +132,10 @@ class Loader {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::pmr::unsynchronized_pool_resource memory_ ABSL_GUARDED_BY(mutex_);  // of these three: used again
-  std::pmr::deque<WorkRange> wanted_ ABSL_GUARDED_BY(mutex_){&memory_};  // in order; split as they are worked off
+  // Of these three: used again.
+  std::pmr::unsynchronized_pool_resource memory_ ABSL_GUARDED_BY(mutex_);
+  // In order; split as they are worked off.
+  std::pmr::deque<WorkRange> wanted_ ABSL_GUARDED_BY(mutex_){&memory_};
   std::pmr::set<WorkRange> gathering_ ABSL_GUARDED_BY(mutex_){&memory_};
   std::pmr::map<WorkRange, absl::StatusOr<BatchHandle>> staged_ ABSL_GUARDED_BY(mutex_){&memory_};
   uint64_t ahead_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staged_ and of what threads gather

@@ -47,8 +47,8 @@ void ExpectSampleAt(const StagedBatch& batch, int64_t i, int64_t sample) {
 TEST(Loader, TokensAndTheirLabels) {
   std::string text;
   for (int i = 0; i < 100; ++i) text.push_back(static_cast<char>(i));
-  const auto data = *DataSet::Open(
-      data_testing::TextSource(data_testing::WriteFile("l.txt", text), 3), {}, {});
+  const auto data =
+      *DataSet::Open(data_testing::TextSource(data_testing::WriteFile("l.txt", text), 3), {}, {});
   const auto loader = *Loader::Create(data, data, {.global_batch = 8, .micro_batches = 2});
   ASSERT_TRUE(loader->Prefetch(Train(0, 0, 2)).ok());
   const BatchHandle batch = *loader->Take(Train(0, 1), Soon());
@@ -79,8 +79,10 @@ TEST(Loader, NumbersAsLabels) {
   EXPECT_EQ(data->format().classes, 0);
   const auto loader = *Loader::Create(data, data, {.global_batch = 4, .micro_batches = 2});
   const BatchHandle batch = *loader->Take(Eval(1), Soon());
-  EXPECT_EQ(std::vector<float>(batch->inputs.begin(), batch->inputs.end()), (std::vector<float>{6, 8}));
-  EXPECT_EQ(std::vector<float>(batch->targets.begin(), batch->targets.end()), (std::vector<float>{2.5, 5, 3.5, 7}));
+  EXPECT_EQ(std::vector<float>(batch->inputs.begin(), batch->inputs.end()),
+            (std::vector<float>{6, 8}));
+  EXPECT_EQ(std::vector<float>(batch->targets.begin(), batch->targets.end()),
+            (std::vector<float>{2.5, 5, 3.5, 7}));
   EXPECT_TRUE(batch->labels.empty());
   EXPECT_EQ(batch->label_data(), batch->targets.data());
   // A part of the rows keeps its labels.
@@ -159,8 +161,8 @@ TEST(Loader, ReadsNoFurtherAheadThanItMay) {
 }
 
 TEST(Loader, MakesTheBuffersThatItWillNeedAtOnce) {
-  // Of the 8 that are asked for at one time 4 fit, and 4 are of a step; the third batch may be begun
-  // while the second is full.
+  // Of the 8 that are asked for at one time 4 fit, and 4 are of a step; the third batch may be
+  // begun while the second is full.
   const auto loader = MakeLoader({.read_ahead_bytes_max = 200, .asked_at_once = 8});
   const uint64_t buffers = loader->counts().buffers;
   EXPECT_EQ(buffers, 8u);

@@ -1,4 +1,5 @@
-// Samples kept in memory as they were in the file (MNIST: 47 MB), gathered and normalised from there.
+// Samples kept in memory as they were in the file (MNIST: 47 MB), gathered and normalised from
+// there.
 #ifndef STARLING_WORKER_DATA_MEMORY_DATA_SET_H_
 #define STARLING_WORKER_DATA_MEMORY_DATA_SET_H_
 

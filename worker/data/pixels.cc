@@ -62,9 +62,9 @@ absl::StatusOr<Augmenter> Augmenter::Make(const Augment& augment,
   out.padding_ = augment.crop_padding();
   out.flip_ = augment.horizontal_flip();
   if (out.padding_ >= std::min(out.height_, out.width_)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("augment: expected a crop padding below ", std::min(out.height_, out.width_),
-                     ", the image's side, got ", out.padding_));
+    return absl::InvalidArgumentError(absl::StrCat("augment: expected a crop padding below ",
+                                                   std::min(out.height_, out.width_),
+                                                   ", the image's side, got ", out.padding_));
   }
   return out;
 }
@@ -72,9 +72,8 @@ absl::StatusOr<Augmenter> Augmenter::Make(const Augment& augment,
 Placement Augmenter::Draw(const AugmentDraw& draw, int64_t sample) const {
   const r123::Philox4x32::key_type key = {
       {static_cast<uint32_t>(draw.seed), static_cast<uint32_t>(draw.seed >> 32)}};
-  const r123::Philox4x32::ctr_type counter = {{static_cast<uint32_t>(sample),
-                                               static_cast<uint32_t>(sample >> 32), draw.epoch,
-                                               kPurpose}};
+  const r123::Philox4x32::ctr_type counter = {
+      {static_cast<uint32_t>(sample), static_cast<uint32_t>(sample >> 32), draw.epoch, kPurpose}};
   const auto random = r123::Philox4x32()(counter, key);
   const uint64_t places = 2 * padding_ + 1;
   Placement out;
@@ -107,8 +106,8 @@ void PlacePlane(const T* plane, const PlaneLayout& layout, const Placement& plac
   }
 }
 
-template void PlacePlane<uint8_t>(const uint8_t*, const PlaneLayout&, const Placement&, float, float,
-                                  float*);
+template void PlacePlane<uint8_t>(const uint8_t*, const PlaneLayout&, const Placement&, float,
+                                  float, float*);
 template void PlacePlane<float>(const float*, const PlaneLayout&, const Placement&, float, float,
                                 float*);
 

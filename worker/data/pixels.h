@@ -44,8 +44,8 @@ struct Placement {
 class Augmenter {
  public:
   Augmenter() = default;  // changes nothing
-  // kInvalidArgument: `augment` asks for something and `shape` is no image [channels, height, width];
-  // or the padding is not below both sides.
+  // kInvalidArgument: `augment` asks for something and `shape` is no image [channels, height,
+  // width]; or the padding is not below both sides.
   static absl::StatusOr<Augmenter> Make(const Augment& augment, const std::vector<int64_t>& shape);
 
   bool active() const { return padding_ > 0 || flip_; }
@@ -73,8 +73,8 @@ struct PlaneLayout {
   int64_t row_stride = 0;    // from one row to the next
 };
 
-// One plane of an image, placed, scaled and written densely. What lies outside of the image is a raw
-// 0: black.
+// One plane of an image, placed, scaled and written densely. What lies outside of the image is a
+// raw 0: black.
 template <typename T>
 void PlacePlane(const T* plane, const PlaneLayout& layout, const Placement& placement, float scale,
                 float shift, float* out);

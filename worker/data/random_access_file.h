@@ -23,12 +23,13 @@ class RandomAccessFile {
   RandomAccessFile(const RandomAccessFile&) = delete;
   RandomAccessFile& operator=(const RandomAccessFile&) = delete;
 
-  // Fills `out` with the bytes from `offset` on. Blocks on the disk. kInvalidArgument: the file ends
-  // before that.
+  // Fills `out` with the bytes from `offset` on. Blocks on the disk. kInvalidArgument: the file
+  // ends before that.
   absl::Status ReadAt(uint64_t offset, absl::Span<uint8_t> out) const;
 
-  // Reads the file into memory, and closes it: it is served from there. Before others use it. A small
-  // read at a place of its own costs a call into the system, several microseconds on some machines.
+  // Reads the file into memory, and closes it: it is served from there. Before others use it. A
+  // small read at a place of its own costs a call into the system, several microseconds on some
+  // machines.
   absl::Status Keep();
 
   // Bytes of a file that is kept, valid as long as this; none where it is not, or ends before that.

@@ -15,7 +15,8 @@ using data_testing::WriteNewFile;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-absl::StatusOr<std::vector<uint8_t>> Read(const RandomAccessFile& file, uint64_t offset, size_t bytes) {
+absl::StatusOr<std::vector<uint8_t>> Read(const RandomAccessFile& file, uint64_t offset,
+                                          size_t bytes) {
   std::vector<uint8_t> out(bytes);
   STARLING_RETURN_IF_ERROR(file.ReadAt(offset, absl::MakeSpan(out)));
   return out;
@@ -30,8 +31,8 @@ void ExpectReads(const RandomAccessFile& file) {
     const absl::Status status = Read(file, offset, 2).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr(absl::StrCat("truncated: expected 2 bytes from byte ", offset, " on, got ",
-                                       offset == 4 ? 1 : 0)));
+                HasSubstr(absl::StrCat("truncated: expected 2 bytes from byte ", offset,
+                                       " on, got ", offset == 4 ? 1 : 0)));
   }
 }
 

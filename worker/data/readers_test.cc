@@ -198,7 +198,8 @@ TEST_F(CsvTest, NamesTheLineThatIsWrong) {
   const std::pair<std::string, std::string> cases[] = {
       {"", "empty"},
       {"pixel0,pixel1,label\n1,2,3\n",
-       "line 1: column 1: expected a number, got \"pixel0\" (where this is the header, say header: true)"},
+       "line 1: column 1: expected a number, got \"pixel0\" (where this is the header, say header: "
+       "true)"},
       {"1,2,3\n1,2\n", "line 2: expected 3 columns as in line 1, got 2"},
       {"1,2,3\n1,2,3,4\n", "line 2: expected 3 columns as in line 1, got 4"},
       {"1,2,3\n\n1,2,3\n", "line 2: expected numbers separated by commas"},
@@ -259,19 +260,23 @@ TEST_F(CsvTest, ColumnsByNumberAndClassesByName) {
   EXPECT_THAT(samples->floats, ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(samples->labels, ElementsAre(0, 1));
   EXPECT_THAT(samples->class_names, ElementsAre("setosa", "virginica"));
-  EXPECT_THAT(Error("setosa;1;;2\nrose;3;;4\n"),
-              HasSubstr("line 2: column 1: unknown class \"rose\"; classes lists setosa, virginica"));
+  EXPECT_THAT(
+      Error("setosa;1;;2\nrose;3;;4\n"),
+      HasSubstr("line 2: column 1: unknown class \"rose\"; classes lists setosa, virginica"));
   EXPECT_THAT(Error("setosa,1,,2\n"), HasSubstr("expected numbers separated by ;"));
 }
 
 TEST_F(CsvTest, SchemasThatDoNotFit) {
   csv_.set_header(true);
   csv_.add_label("prize");
-  EXPECT_THAT(Error(kHouses), HasSubstr("rows.csv: line 1: no column \"prize\"; the file has 5: id, area"));
+  EXPECT_THAT(Error(kHouses),
+              HasSubstr("rows.csv: line 1: no column \"prize\"; the file has 5: id, area"));
   csv_.set_label(0, "price");
-  EXPECT_THAT(Error(kHouses), HasSubstr("line 2: column 1 (\"id\"): expected a number, got \"x-1\""));
+  EXPECT_THAT(Error(kHouses),
+              HasSubstr("line 2: column 1 (\"id\"): expected a number, got \"x-1\""));
   csv_.add_ignore("price");
-  EXPECT_THAT(Error(kHouses), HasSubstr("column \"price\" is named twice among label, features and ignore"));
+  EXPECT_THAT(Error(kHouses),
+              HasSubstr("column \"price\" is named twice among label, features and ignore"));
   csv_.set_ignore(0, "id");
   EXPECT_THAT(Error("id,id,price\n1,2,3\n"), HasSubstr("two columns are called \"id\""));
   csv_.add_label("rent");
@@ -284,7 +289,8 @@ TEST_F(CsvTest, SchemasThatDoNotFit) {
   EXPECT_THAT(Error("id,area,rooms,price,rent\n"), HasSubstr("empty"));
   EXPECT_THAT(Error("id,area,rooms,price,rent\n1,2,3,much,5\n"),
               HasSubstr("line 2: column 4 (\"price\"): expected a number, got \"much\""));
-  EXPECT_THAT(Error("id,area,rooms,price,rent\n1,2,3\n"), HasSubstr("expected 5 columns as in line 1, got 3"));
+  EXPECT_THAT(Error("id,area,rooms,price,rent\n1,2,3\n"),
+              HasSubstr("expected 5 columns as in line 1, got 3"));
 }
 
 TEST_F(CsvTest, LimitsAndBombs) {

@@ -8,16 +8,16 @@ namespace {
 constexpr int64_t kOne = 256;  // weights' unit
 
 struct Tap {
-  int64_t low;   // index of the pixel before
-  int64_t high;  // and behind
+  int64_t low;     // index of the pixel before
+  int64_t high;    // and behind
   int64_t weight;  // of `high`, in 1/kOne
 };
 
 // Where pixel `i` of `scaled` pixels lies between those of `stored`.
 Tap TapAt(int64_t i, int64_t stored, int64_t scaled) {
   // ((i + 1/2) * stored / scaled - 1/2), in units of 1/kOne, within the image.
-  const int64_t at = std::clamp<int64_t>(
-      ((2 * i + 1) * stored * kOne / scaled - kOne) / 2, 0, (stored - 1) * kOne);
+  const int64_t at = std::clamp<int64_t>(((2 * i + 1) * stored * kOne / scaled - kOne) / 2, 0,
+                                         (stored - 1) * kOne);
   const int64_t low = at / kOne;
   return {low, std::min(low + 1, stored - 1), at % kOne};
 }

@@ -16,8 +16,9 @@ namespace starling {
 struct DataLimits {
   uint64_t decoded_bytes_max = uint64_t{16} << 30;
   uint64_t csv_line_bytes_max = 1 << 20;
-  uint64_t kept_bytes_max = 512 << 20;    // of image files that stay in memory; others are read again and again
-  uint64_t probe_bytes_max = 32 << 20;  // of images decoded when a job is submitted
+  // Of image files that stay in memory; others are read again and again.
+  uint64_t kept_bytes_max = 512 << 20;
+  uint64_t probe_bytes_max = 32 << 20;        // of images decoded when a job is submitted
   uint64_t token_scan_bytes_max = 256 << 20;  // looked through when a token file is opened
 };
 
@@ -35,8 +36,8 @@ struct Samples {
   std::vector<float> targets;   // label_shape of them per sample
   std::vector<int64_t> label_shape;
   std::vector<std::string> class_names;  // of labels, where the source has names
-  std::vector<int64_t> rows;  // of the file, where not all of them were kept
-  int64_t first_line = 0;     // of the file's rows, where they are lines
+  std::vector<int64_t> rows;             // of the file, where not all of them were kept
+  int64_t first_line = 0;                // of the file's rows, where they are lines
 
   int64_t count() const;  // of samples
 };
@@ -48,15 +49,15 @@ struct Samples {
 absl::StatusOr<Samples> ReadIdx(const std::string& images, const std::string& labels,
                                 const DataLimits& limits);
 
-// CIFAR's binary edition, also .gz: records of a label (CIFAR-100: coarse, then fine) and 1,024 bytes
-// each of red, green, blue. A sample's shape is [3, 32, 32]. Errors name the file and record. Files
-// whose size shows that they are no such files, or beyond `limits`, are not read.
+// CIFAR's binary edition, also .gz: records of a label (CIFAR-100: coarse, then fine) and 1,024
+// bytes each of red, green, blue. A sample's shape is [3, 32, 32]. Errors name the file and record.
+// Files whose size shows that they are no such files, or beyond `limits`, are not read.
 absl::StatusOr<Samples> ReadCifar(const DataSource::Cifar& cifar, const DataLimits& limits);
 
-// Rows of values between separators, all of one length, their columns as CsvColumns::Resolve says. A
-// sample is its features [n], fp32; its label a class (an integer >= 0, or one of csv.classes), or with
-// LABEL_NUMBER the label columns as fp32 [m]. Ignored columns may hold anything but the separator. Quotes
-// are taken off names alone. Errors name the line and column.
+// Rows of values between separators, all of one length, their columns as CsvColumns::Resolve says.
+// A sample is its features [n], fp32; its label a class (an integer >= 0, or one of csv.classes),
+// or with LABEL_NUMBER the label columns as fp32 [m]. Ignored columns may hold anything but the
+// separator. Quotes are taken off names alone. Errors name the line and column.
 absl::StatusOr<Samples> ReadCsv(const DataSource::Csv& csv, const DataLimits& limits);
 
 // The rows that are held out, ascending: of each class with c rows, floor(fraction * c + 0.5) of

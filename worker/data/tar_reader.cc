@@ -46,7 +46,8 @@ absl::optional<uint64_t> NumberAt(absl::Span<const uint8_t> header, Place place)
   size_t i = 0;
   while (i < place.bytes && digits[i] == ' ') ++i;
   const size_t begin = i;
-  for (; i < place.bytes && digits[i] >= '0' && digits[i] <= '7'; ++i) value = value * 8 + (digits[i] - '0');
+  for (; i < place.bytes && digits[i] >= '0' && digits[i] <= '7'; ++i)
+    value = value * 8 + (digits[i] - '0');
   if (i == begin || (i < place.bytes && digits[i] != ' ' && digits[i] != 0)) return absl::nullopt;
   return value;
 }
@@ -89,7 +90,8 @@ absl::StatusOr<absl::Span<const uint8_t>> BlockReader::At(uint64_t offset, size_
 
 template <typename... Args>
 absl::Status TarReader::Error(const Args&... what) const {
-  return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": tar header at byte ", at_, ": ", what...));
+  return absl::InvalidArgumentError(
+      absl::StrCat(file_.path(), ": tar header at byte ", at_, ": ", what...));
 }
 
 absl::StatusOr<TarReader::Header> TarReader::ReadHeader() {
@@ -109,7 +111,8 @@ absl::StatusOr<TarReader::Header> TarReader::ReadHeader() {
   if (TextAt(block, kMagic) == "ustar" && !prefix.empty() && block[262] == 0) {  // POSIX, not GNU
     header.member.name = absl::StrCat(prefix, "/", header.member.name);
   }
-  const bool extension = header.type == 'L' || header.type == 'K' || header.type == 'x' || header.type == 'g';
+  const bool extension =
+      header.type == 'L' || header.type == 'K' || header.type == 'x' || header.type == 'g';
   header.member.bytes = !extension && long_bytes_ ? *long_bytes_ : *bytes;
   header.member.offset = at_ + kUnit;
   if (header.member.bytes > file_.bytes() - header.member.offset) {
@@ -121,7 +124,8 @@ absl::StatusOr<TarReader::Header> TarReader::ReadHeader() {
 
 absl::StatusOr<std::string> TarReader::ReadExtension(const TarMember& member) {
   if (member.bytes > kExtensionBytesMax) {
-    return Error("an extension of ", member.bytes, " bytes; at most ", kExtensionBytesMax, " are read");
+    return Error("an extension of ", member.bytes, " bytes; at most ", kExtensionBytesMax,
+                 " are read");
   }
   STARLING_ASSIGN_OR_RETURN(const auto bytes, reader_.At(member.offset, member.bytes));
   return std::string(bytes.begin(), bytes.end());
@@ -169,15 +173,20 @@ absl::StatusOr<absl::optional<TarMember>> TarReader::Next() {
       long_bytes_.reset();
     }
     switch (header.type) {
-      case '0': case '\0': case '7':
+      case '0':
+      case '\0':
+      case '7':
         at_ = member.offset + Padded(member.bytes);
         return absl::make_optional(std::move(member));
-      case 'L': case 'K': case 'x': case 'g': case '5':
-        at_ = member.offset + Padded(member.bytes);
-        break;
+      case 'L':
+      case 'K':
+      case 'x':
+      case 'g':
+      case '5': at_ = member.offset + Padded(member.bytes); break;
       default:
         return Error("member ", absl::CHexEscape(member.name), " is no file (type '",
-                     absl::CHexEscape(std::string(1, header.type)), "'): links and devices are not followed");
+                     absl::CHexEscape(std::string(1, header.type)),
+                     "'): links and devices are not followed");
     }
   }
 }

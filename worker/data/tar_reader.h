@@ -18,7 +18,8 @@ struct TarMember {
   uint64_t bytes = 0;
 };
 
-// Reads of a file that mostly go forward, a block at a time, and little where they jump. One thread at a time.
+// Reads of a file that mostly go forward, a block at a time, and little where they jump. One thread
+// at a time.
 class BlockReader {
  public:
   explicit BlockReader(const RandomAccessFile& file) : file_(file) {}
@@ -36,9 +37,9 @@ class BlockReader {
   std::vector<uint8_t> block_;
 };
 
-// One thread at a time. ustar, with GNU's long names and sizes and pax' path and size. Refused, with
-// the file's name and the offset: a wrong checksum, a member beyond the file's end, no end mark (a
-// truncated file), links and devices, a name of more than 4 KiB.
+// One thread at a time. ustar, with GNU's long names and sizes and pax' path and size. Refused,
+// with the file's name and the offset: a wrong checksum, a member beyond the file's end, no end
+// mark (a truncated file), links and devices, a name of more than 4 KiB.
 class TarReader {
  public:
   TarReader(const RandomAccessFile& file, BlockReader* reader) : file_(file), reader_(*reader) {}

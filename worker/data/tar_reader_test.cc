@@ -60,11 +60,13 @@ TEST(TarReader, ListsFilesAndPassesOverFolders) {
 
 TEST(TarReader, LongNamesAndSizes) {
   const std::string name = std::string(150, 'n') + ".jpg";
-  const std::string gnu = TarFile("././@LongLink", name + '\0', 'L') + Tar({{name.substr(0, 100), "x"}});
+  const std::string gnu =
+      TarFile("././@LongLink", name + '\0', 'L') + Tar({{name.substr(0, 100), "x"}});
   EXPECT_THAT(List(gnu).names, ElementsAre(name));
-  const std::string record = "path=" + name + "\n";  // with its length and a space before: 164 bytes
-  const std::string pax =
-      TarFile("PaxHeader", "164 " + record + "18 comment=abcdef\n", 'x') + Tar({{"short", "x"}, {"next", "y"}});
+  // With its length and a space before: 164 bytes.
+  const std::string record = "path=" + name + "\n";
+  const std::string pax = TarFile("PaxHeader", "164 " + record + "18 comment=abcdef\n", 'x') +
+                          Tar({{"short", "x"}, {"next", "y"}});
   ASSERT_EQ(record.size() + 4, 164u);
   EXPECT_THAT(List(pax).names, ElementsAre(name, "next"));
   // A size as GNU writes large ones: big-endian behind a set bit.
@@ -81,22 +83,26 @@ TEST(TarReader, LongNamesAndSizes) {
 
 TEST(TarReader, NamesWhatIsWrongAndWhere) {
   const std::string good = Tar({{"a.jpg", "first"}, {"b.jpg", std::string(2000, 'b')}});
-  EXPECT_THAT(Error(""), HasSubstr("x.tar: tar header at byte 0: the file ends here, without the mark"));
+  EXPECT_THAT(Error(""),
+              HasSubstr("x.tar: tar header at byte 0: the file ends here, without the mark"));
   EXPECT_THAT(Error(good.substr(0, 1024)), HasSubstr("at byte 1024: the file ends here"));
   EXPECT_THAT(Error(good.substr(0, 1100)), HasSubstr("at byte 1024: the file ends here"));
   EXPECT_THAT(Error(good.substr(0, 3000)),
               HasSubstr("member b.jpg of 2000 bytes is beyond the file's end at 3000: truncated"));
   std::string bad = good;
   bad[1030] ^= 1;
-  EXPECT_THAT(Error(bad), HasSubstr("at byte 1024: its checksum is wrong: corrupt, or no tar file"));
+  EXPECT_THAT(Error(bad),
+              HasSubstr("at byte 1024: its checksum is wrong: corrupt, or no tar file"));
   EXPECT_THAT(Error(std::string(2048, 'z')), HasSubstr("checksum"));
   EXPECT_THAT(Error(TarFile("l", "", '2') + kEnd), HasSubstr("member l is no file (type '2')"));
   EXPECT_THAT(Error(TarHeader("x", 5000, 'L') + std::string(5120, 'x') + kEnd),
               HasSubstr("an extension of 5000 bytes"));
   for (const char* record : {"nonsense", "99 path=a\n", "3 a\n", "8 path=a", "10 path a\n"}) {
-    EXPECT_THAT(Error(TarFile("p", record, 'x') + kEnd), HasSubstr("a pax record is malformed")) << record;
+    EXPECT_THAT(Error(TarFile("p", record, 'x') + kEnd), HasSubstr("a pax record is malformed"))
+        << record;
   }
-  EXPECT_THAT(Error(TarFile("p", "12 size=abc\n", 'x') + kEnd), HasSubstr("pax size is not a number"));
+  EXPECT_THAT(Error(TarFile("p", "12 size=abc\n", 'x') + kEnd),
+              HasSubstr("pax size is not a number"));
 }
 
 TEST(TarReader, RandomDamageIsRefusedOrHarmless) {
@@ -105,7 +111,8 @@ TEST(TarReader, RandomDamageIsRefusedOrHarmless) {
                            Tar({{"n", "first"}, {"b.jpg", std::string(700, 'b')}});
   for (int round = 0; round < 500; ++round) {
     std::string tar = good;
-    for (int flips = 1 + random() % 3; flips > 0; --flips) tar[random() % tar.size()] = static_cast<char>(random());
+    for (int flips = 1 + random() % 3; flips > 0; --flips)
+      tar[random() % tar.size()] = static_cast<char>(random());
     if (random() % 3 == 0) tar.resize(random() % tar.size());
     const Listing listing = List(tar);
     if (!listing.status.ok()) {

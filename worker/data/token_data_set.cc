@@ -44,8 +44,8 @@ absl::Status RefuseWhatDoesNotFit(const std::string& path, const DataSetOptions&
         absl::StrCat(path, ": augment is for images, and these samples are tokens; remove it"));
   }
   if (!options.sample_shape.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": data.shape is for values, and these samples are tokens; remove it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": data.shape is for values, and these samples are tokens; remove it"));
   }
   return absl::OkStatus();
 }
@@ -143,10 +143,10 @@ absl::StatusOr<std::shared_ptr<TokenDataSet>> TokenDataSet::Make(
   out->stride_ = part.stride == 0 ? part.context : part.stride;
   const int64_t tokens = at(end) - out->begin_;
   if (tokens < out->context_ + 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": its part from ", part.begin, " to ", end, " has ", tokens,
-        " tokens, fewer than one sample and the token behind it (", out->context_ + 1,
-        "): use a smaller context or a larger part"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": its part from ", part.begin, " to ", end, " has ", tokens,
+                     " tokens, fewer than one sample and the token behind it (", out->context_ + 1,
+                     "): use a smaller context or a larger part"));
   }
   STARLING_RETURN_IF_ERROR(out->Scan(at(end), options.limits.token_scan_bytes_max));
   out->SetFormat((tokens - out->context_ - 1) / out->stride_ + 1,
@@ -190,9 +190,9 @@ absl::Status TokenDataSet::Read(int64_t begin, int64_t count, uint8_t* scratch,
   for (int64_t i = 0; i < count; ++i) greatest = std::max(greatest, static_cast<uint32_t>(out[i]));
   if (greatest < static_cast<uint32_t>(layout_.vocabulary)) return absl::OkStatus();
   const int64_t i = std::find(out, out + count, static_cast<int32_t>(greatest)) - out;
-  return absl::InvalidArgumentError(
-      absl::StrCat(file_->path(), ": token ", begin + i, " is ", greatest, ", expected less than ",
-                   layout_.vocabulary, ", the vocabulary"));
+  return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": token ", begin + i, " is ",
+                                                 greatest, ", expected less than ",
+                                                 layout_.vocabulary, ", the vocabulary"));
 }
 
 uint64_t TokenDataSet::index_digest() const {

@@ -11,8 +11,8 @@
 namespace starling {
 
 // Windows of `context` tokens, `stride` apart, of the part of a file from share `begin` to share
-// `end` of its tokens (rounded down). Sample i begins at token begin + i * stride. The file stays on
-// the disk; its vocabulary is checked as it is read.
+// `end` of its tokens (rounded down). Sample i begins at token begin + i * stride. The file stays
+// on the disk; its vocabulary is checked as it is read.
 class TokenDataSet : public DataSet {
  public:
   // Plain text, one token per byte, 256 of them. Compressed text is refused.

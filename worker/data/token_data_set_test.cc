@@ -174,7 +174,8 @@ TEST(Tokens, RandomDamageNeverGetsThrough) {
       bytes[at] = static_cast<char>(random());
     }
     if (random() % 4 == 0) bytes.resize(random() % bytes.size());
-    const auto data = DataSet::Open(TokenSource(data_testing::WriteNewFile("d.bin", bytes), 4, 256), {}, {});
+    const auto data =
+        DataSet::Open(TokenSource(data_testing::WriteNewFile("d.bin", bytes), 4, 256), {}, {});
     if (!data.ok()) {
       EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument);
       continue;

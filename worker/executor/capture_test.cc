@@ -27,7 +27,8 @@ namespace {
 constexpr int64_t kClasses = 3;
 constexpr int kForward = 3, kBackward = 2;  // stretches of Net()
 
-// Statistics, random numbers, and parameters of several MiB, so that there is more than one stretch.
+// Statistics, random numbers, and parameters of several MiB, so that there is more than one
+// stretch.
 Graph Net() {
   const std::vector<LayerDescription> layers = {
       {"conv2d",
@@ -86,10 +87,9 @@ class CaptureTest : public ::testing::TestWithParam<Case> {
     return MakeTestModel(Net(), options, Optimizer::default_instance(), CreateCpuDevice().value());
   }
   TestModel Far(const ExecutorOptions& options) {
-    return MakeTestModel(
-        Net(), options, Optimizer::default_instance(),
-        MakeFarDevice(CreateCpuDevice().value(),
-                      {.runs = GetParam().runs, .captures = &captures_}));
+    return MakeTestModel(Net(), options, Optimizer::default_instance(),
+                         MakeFarDevice(CreateCpuDevice().value(),
+                                       {.runs = GetParam().runs, .captures = &captures_}));
   }
 
   TrainOutput Train(TestModel& model, uint64_t step, SliceGate* other_gate = nullptr) {
@@ -141,8 +141,8 @@ class CaptureTest : public ::testing::TestWithParam<Case> {
   FarCaptures captures_;
 };
 
-// Masks of dropout change with step and micro-batch, the loss scale with the step. All is captured by the
-// end of the second one.
+// Masks of dropout change with step and micro-batch, the loss scale with the step. All is captured
+// by the end of the second one.
 TEST_P(CaptureTest, LaunchesComputeTheSameBits) {
   TestModel far = Far(Options());
   ExpectTheSameBits(far, Options(), 0, 3);
@@ -212,8 +212,8 @@ TEST_P(CaptureTest, CapturesOnlyWhereItMay) {
   EXPECT_EQ(captures_.launched, 0);
 }
 
-// Gives each slice its value when it is asked for, and not before; the last one when something has been
-// ordered already.
+// Gives each slice its value when it is asked for, and not before; the last one when something has
+// been ordered already.
 class LateGate : public SliceGate {
  public:
   LateGate(TestModel* model, const std::vector<float>* values) : model_(model), values_(values) {
@@ -270,8 +270,8 @@ TEST_P(CaptureTest, AStretchWaitsForItsSlicesAlone) {
   EXPECT_GT(captures_.launched, 0);
 }
 
-// A loss that is not finite: in fp16 it adds nothing; else the layer is found, though it was launched
-// with others. What comes next is as ever.
+// A loss that is not finite: in fp16 it adds nothing; else the layer is found, though it was
+// launched with others. What comes next is as ever.
 TEST_P(CaptureTest, SaysWhatIsNotFinite) {
   Samples32 bad = samples_;
   bad.inputs[9 * bad.elements] = std::numeric_limits<float>::quiet_NaN();
@@ -314,16 +314,15 @@ TEST_P(CaptureTest, StretchesAreInTheTimeline) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cases, CaptureTest,
-    ::testing::Values(Case{DataType::kFp32, 1, FarRuns::kLate},
-                      Case{DataType::kFp16, 2, FarRuns::kLate},
-                      Case{DataType::kFp16, 2, FarRuns::kBeside}),
-    [](const ::testing::TestParamInfo<Case>& info) {
-      return std::string(DataTypeName(info.param.type)) + "_lanes" +
-             std::to_string(info.param.lanes) +
-             (info.param.runs == FarRuns::kLate ? "_late" : "_beside");
-    });
+INSTANTIATE_TEST_SUITE_P(Cases, CaptureTest,
+                         ::testing::Values(Case{DataType::kFp32, 1, FarRuns::kLate},
+                                           Case{DataType::kFp16, 2, FarRuns::kLate},
+                                           Case{DataType::kFp16, 2, FarRuns::kBeside}),
+                         [](const ::testing::TestParamInfo<Case>& info) {
+                           return std::string(DataTypeName(info.param.type)) + "_lanes" +
+                                  std::to_string(info.param.lanes) +
+                                  (info.param.runs == FarRuns::kLate ? "_late" : "_beside");
+                         });
 
 }  // namespace
 }  // namespace starling

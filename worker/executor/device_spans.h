@@ -1,5 +1,5 @@
-// When the work of a lane ran, on a device that runs behind the host: spans by the device's own clock, put
-// on the host's. Private to the executor.
+// When the work of a lane ran, on a device that runs behind the host: spans by the device's own
+// clock, put on the host's. Private to the executor.
 #ifndef STARLING_WORKER_EXECUTOR_DEVICE_SPANS_H_
 #define STARLING_WORKER_EXECUTOR_DEVICE_SPANS_H_
 
@@ -17,12 +17,12 @@
 namespace starling {
 
 // Marks are set around work as it is ordered, and read once the stream was waited for anyway, so
-// nothing waits for a span. The clocks are compared whenever the stream is idle: a mark is set then, and
-// taken to be passed at once. It is a few microseconds later, so spans lie as much too early; but none
-// begins before it was ordered.
+// nothing waits for a span. The clocks are compared whenever the stream is idle: a mark is set
+// then, and taken to be passed at once. It is a few microseconds later, so spans lie as much too
+// early; but none begins before it was ordered.
 //
-// Of one stream; used by one thread at a time. Where the host reaches the device's memory work has run
-// when it was ordered: nothing is recorded, and all calls are free.
+// Of one stream; used by one thread at a time. Where the host reaches the device's memory work has
+// run when it was ordered: nothing is recorded, and all calls are free.
 class DeviceSpans {
  public:
   // `device`, `spans` and `stream` outlive this.

@@ -49,8 +49,8 @@ class DeviceSpansTest : public ::testing::Test {
   DeviceSpans spans_;
 };
 
-// Each begins one tick behind what came before it, and takes one: on the host's clock, whose time was
-// between `before` and `after` when the device's was read.
+// Each begins one tick behind what came before it, and takes one: on the host's clock, whose time
+// was between `before` and `after` when the device's was read.
 TEST_F(DeviceSpansTest, AreTheDevicesTimesOnTheHostsClock) {
   uint64_t before = SpanRing::NowMicros();
   ASSERT_TRUE(spans_.Begin(7).ok());

@@ -38,8 +38,9 @@ struct Lane {
   DeviceMemory step_values;  // of the micro-batch under way; where work is captured
   std::vector<std::unique_ptr<LaneProgram>> train;  // by ExecutorOptions::train_samples
   std::vector<std::unique_ptr<LaneProgram>> evaluate;
-  std::optional<Taken> taken;   // the next one
-  std::vector<char> sees;       // by slice: its value is there for what the lane orders in this unit
+  std::optional<Taken> taken;  // the next one
+  // By slice: its value is there for what the lane orders in this unit.
+  std::vector<char> sees;
   std::vector<int> steps_left;  // by slice, of the micro-batch under way
   OutcomeReader outcome;
   ReplayWait replay;
@@ -171,8 +172,8 @@ class ExecutorImpl : public Executor {
           device_->Zero(lane.gradients.as<float>(), memory_.flat_bytes(), *lane.stream));
     }
     if (stretches_.captured) {
-      STARLING_RETURN_IF_ERROR(lane.step_values.Allocate(device_, memory_.step_values_bytes(),
-                                                         *lane.stream));
+      STARLING_RETURN_IF_ERROR(
+          lane.step_values.Allocate(device_, memory_.step_values_bytes(), *lane.stream));
     }
     char* const arena = lane.arena.as<char>();
     const auto* const values = lane.step_values.as<StepValues>();
@@ -189,10 +190,9 @@ class ExecutorImpl : public Executor {
     STARLING_ASSIGN_OR_RETURN(lane.computed, device_->CreateEvent());
     STARLING_ASSIGN_OR_RETURN(lane.out, CopyQueue::Create(device_, spans_));
     STARLING_ASSIGN_OR_RETURN(
-        lane.inputs, InputStaging::Create(device_, spans_,
-                                          pinned_.Take(memory_.staging_bytes(samples_max_)),
-                                          memory_.input_bytes(samples_max_),
-                                          memory_.label_bytes(samples_max_)));
+        lane.inputs,
+        InputStaging::Create(device_, spans_, pinned_.Take(memory_.staging_bytes(samples_max_)),
+                             memory_.input_bytes(samples_max_), memory_.label_bytes(samples_max_)));
     return absl::OkStatus();
   }
 
@@ -205,8 +205,7 @@ class ExecutorImpl : public Executor {
                               const std::vector<std::unique_ptr<LaneProgram>>& first,
                               std::vector<std::unique_ptr<LaneProgram>>* out) {
     for (size_t i = 0; i < sizes.size(); ++i) {
-      ProgramOptions options = {sizes[i], training, options_.kernel_threads,
-                                options_.global_batch};
+      ProgramOptions options = {sizes[i], training, options_.kernel_threads, options_.global_batch};
       options.type = options_.type;
       options.tune = options_.tune;
       options.tf32 = options_.tf32;
@@ -234,8 +233,7 @@ class ExecutorImpl : public Executor {
     }
     if (sink != nullptr && sink->device_update() != nullptr && micro_batches != 1) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "expected one micro-batch in a unit that is updated on the device, got ",
-          micro_batches));
+          "expected one micro-batch in a unit that is updated on the device, got ", micro_batches));
     }
     run_.stop = false;
     for (size_t s = 0; s < layout_.slices.size(); ++s) slice_ready_[s] = false;
@@ -343,8 +341,8 @@ class ExecutorImpl : public Executor {
     return lane.inputs->Stage(program->program(), batch);
   }
 
-  // The next one travels while the device computes what was ordered. Taking it may block: nothing more of
-  // the present one is to be ordered then.
+  // The next one travels while the device computes what was ordered. Taking it may block: nothing
+  // more of the present one is to be ordered then.
   absl::Status TakeAhead(Lane& lane) {
     return lane.inputs == nullptr ? absl::OkStatus() : TakeNext(lane);
   }
@@ -360,7 +358,8 @@ class ExecutorImpl : public Executor {
     const MicroBatch& batch = taken.batch;
     if (batch.samples == 0) {
       if (run_.sink == nullptr) return absl::OkStatus();
-      // Nothing is read, but a push before the step's values are there would be of a step too early.
+      // Nothing is read, but a push before the step's values are there would be of a step too
+      // early.
       for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
         STARLING_RETURN_IF_ERROR(WaitForSlices(lane, node));
       }
@@ -392,8 +391,8 @@ class ExecutorImpl : public Executor {
     return TakeAhead(lane);
   }
 
-  // Forward is ordered, and the device still computes backward of the micro-batch before: that is what
-  // this time is for.
+  // Forward is ordered, and the device still computes backward of the micro-batch before: that is
+  // what this time is for.
   absl::Status CountBackward(Lane& lane) {
     if (!std::exchange(lane.computing, false)) return absl::OkStatus();
     STARLING_RETURN_IF_ERROR(lane.computed->Synchronize());
@@ -509,8 +508,8 @@ class ExecutorImpl : public Executor {
   absl::Status ReportNonFinite(Lane& lane, Program& program, const MicroBatch& batch,
                                const RandomKey& random) {
     STARLING_RETURN_IF_ERROR(program.Load(batch.inputs, batch.labels, *lane.stream));
-    STARLING_ASSIGN_OR_RETURN(
-        const std::string layer, FirstNonFinite(graph_, device_, random, program, *lane.stream));
+    STARLING_ASSIGN_OR_RETURN(const std::string layer,
+                              FirstNonFinite(graph_, device_, random, program, *lane.stream));
     MutexLock lock(&mutex_);
     run_.stop = true;
     if (!finite_ && bad_micro_batch_ < random.micro_batch) return absl::OkStatus();
@@ -576,7 +575,8 @@ class ExecutorImpl : public Executor {
 
   bool scales_loss() const { return options_.type == DataType::kFp16; }
 
-  // What the loss's gradient would make of all others says nothing: whoever takes the sums skips them.
+  // What the loss's gradient would make of all others says nothing: whoever takes the sums skips
+  // them.
   absl::Status AddOverflow(Lane& lane, size_t range, uint64_t leaf, const MicroBatch& batch) {
     run_.sink->Overflowed();
     return AddNothing(lane, range, leaf, static_cast<uint32_t>(batch.samples));
@@ -603,9 +603,9 @@ class ExecutorImpl : public Executor {
       return update->Update(slice, gradient, values, samples, *lane.stream);
     }
     uint64_t waited_us = 0;
-    const absl::Status status = sums_->Add(range, static_cast<uint32_t>(leaf), slice, gradient,
-                                           samples, *run_.sink, *lane.stream, lane.out.get(),
-                                           &waited_us);
+    const absl::Status status =
+        sums_->Add(range, static_cast<uint32_t>(leaf), slice, gradient, samples, *run_.sink,
+                   *lane.stream, lane.out.get(), &waited_us);
     lane.ack_wait_us += waited_us;
     lane.times->Spend(SpanRing::NowMicros(), LanePhase::kBackward, LanePhase::kPush, waited_us);
     return status;
@@ -623,7 +623,7 @@ class ExecutorImpl : public Executor {
   std::vector<std::string> again_names_;
 
   size_t arena_bytes_ = 0, activation_bytes_ = 0;  // of one lane
-  int64_t samples_max_ = 0;  // of a micro-batch
+  int64_t samples_max_ = 0;                        // of a micro-batch
   size_t planned_bytes_ = 0;
   MemoryPeak peak_;
   PinnedPool pinned_;
@@ -673,8 +673,8 @@ DataType TypeOf(Precision precision) {
 }
 
 int LanesOn(const Device& device, int lanes, uint32_t micro_batches) {
-  // Where a device computes behind the host, one lane computes while the other's losses and gradients
-  // leave. More would only take memory.
+  // Where a device computes behind the host, one lane computes while the other's losses and
+  // gradients leave. More would only take memory.
   constexpr int kFarLanesMax = 2;
   if (!device.host_reaches_memory()) lanes = std::min(lanes, kFarLanesMax);
   return static_cast<int>(std::min<int64_t>(lanes, micro_batches));

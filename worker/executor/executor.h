@@ -48,23 +48,23 @@ struct MicroBatch {
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  // Blocks until the micro-batch is there. kCancelled: the unit was abandoned. Where the host does not
-  // reach device memory, each lane asks for its next one when it has ordered the one before.
+  // Blocks until the micro-batch is there. kCancelled: the unit was abandoned. Where the host does
+  // not reach device memory, each lane asks for its next one when it has ordered the one before.
   virtual absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) = 0;
 };
 
 // Says when parameters may be read. Called by several lanes at once, before each operator, for the
-// slices of its own parameters (where work is captured, before a stretch of operators, for those of all
-// of them); not again for a slice that was ready in the same unit.
+// slices of its own parameters (where work is captured, before a stretch of operators, for those of
+// all of them); not again for a slice that was ready in the same unit.
 class SliceGate {
  public:
   virtual ~SliceGate() = default;
   // Blocks until the slice has the value that the unit is to be computed from. False: abandoned.
-  // `*held_us`: for so much of the wait somebody held the value back, who could have sent it; for the
-  // rest it was on its way, or not asked for.
+  // `*held_us`: for so much of the wait somebody held the value back, who could have sent it; for
+  // the rest it was on its way, or not asked for.
   virtual bool Wait(SliceId slice, uint64_t* held_us) = 0;
-  // What a training unit's loss is multiplied by, a power of two; the same throughout the unit. Asked
-  // in fp16 alone, after Wait for all slices.
+  // What a training unit's loss is multiplied by, a power of two; the same throughout the unit.
+  // Asked in fp16 alone, after Wait for all slices.
   virtual double LossScale() { return 1; }
 };
 
@@ -75,8 +75,8 @@ class DeviceUpdate {
   // Orders on `stream` what turns `values`, the slice's in device memory, into those of the next
   // unit. `gradient`, in device memory, too, is over `samples` samples. As soon as it is complete:
   // this unit does not read the slice's parameters any more.
-  virtual absl::Status Update(SliceId slice, const float* gradient, float* values,
-                              uint32_t samples, Stream& stream) = 0;
+  virtual absl::Status Update(SliceId slice, const float* gradient, float* values, uint32_t samples,
+                              Stream& stream) = 0;
 };
 
 // Takes gradients, per range of the unit and slice; of frozen slices none. Called by several lanes
@@ -90,12 +90,11 @@ class GradientSink {
   virtual float* Acquire(size_t range, SliceId slice) = 0;
   // The buffer from Acquire holds the range's sum, over `samples` samples. Called at once, while
   // backward of earlier layers goes on. With the last range's, this unit does not read the slice's
-  // parameters any more.
-  // In fp16 the gradients of trainable parameters are those of the loss times SliceGate::LossScale(),
-  // and any element may have overflowed.
+  // parameters any more. In fp16 the gradients of trainable parameters are those of the loss times
+  // SliceGate::LossScale(), and any element may have overflowed.
   virtual void Ready(size_t range, SliceId slice, uint32_t samples) = 0;
-  // fp16: a loss is not finite. Its micro-batch adds zeros, but no sum of the unit is worth anything.
-  // Called before the micro-batch's share in a sum.
+  // fp16: a loss is not finite. Its micro-batch adds zeros, but no sum of the unit is worth
+  // anything. Called before the micro-batch's share in a sum.
   virtual void Overflowed() {}
   // Not null: takes the gradients instead of Acquire and Ready; units have one micro-batch each.
   virtual DeviceUpdate* device_update() { return nullptr; }
@@ -117,8 +116,8 @@ struct ExecutorOptions {
   size_t bytes_max = std::numeric_limits<size_t>::max();  // of device memory that may be planned
   Recompute recompute;  // of what training computes again; changes no bit
   bool tune = false;    // as OperatorSpec::tune: of jobs that need not be reproducible
-  // Where the device captures work, forward and backward are launched in large pieces (CUDA graphs);
-  // changes no bit.
+  // Where the device captures work, forward and backward are launched in large pieces (CUDA
+  // graphs); changes no bit.
   bool capture = true;
   // Lanes wait instead of computing: every gradient is 0, a sample's loss 1, no prediction right.
   std::optional<ReplayedCompute> replay;
@@ -140,16 +139,16 @@ struct Unit {
 struct RangeResult {
   double loss_sum = 0;  // over samples; micro-batches summed in the order of their ids
   uint64_t samples = 0;
-  // Labels, JudgedLabels() of them per sample, that the greatest logit (the first of equals) or, for
-  // binary cross-entropy, the logit's sign predicts.
+  // Labels, JudgedLabels() of them per sample, that the greatest logit (the first of equals) or,
+  // for binary cross-entropy, the logit's sign predicts.
   uint64_t correct = 0;
 };
 
 struct UnitResult {
   absl::InlinedVector<RangeResult, 8> ranges;  // usually so few that they need no memory
   // False: a loss was NaN or infinite, and the unit stopped before anything of it reached a
-  // gradient. Always true where an fp16 unit trains: see GradientSink::Overflowed. Micro-batches with
-  // such a loss count for no samples then.
+  // gradient. Always true where an fp16 unit trains: see GradientSink::Overflowed. Micro-batches
+  // with such a loss count for no samples then.
   bool finite = true;
   std::string bad_layer;          // "conv2 (conv2d)": the first whose output is not finite
   uint64_t bad_micro_batch = 0;   // its id
@@ -167,16 +166,16 @@ struct ExecutorTimes {
   double backward = 0;  // with the sums
   double values = 0;    // in SliceGate, less `held`
   double held = 0;
-  double push = 0;      // for GradientSink::Acquire
-  double pending = 0;   // in what is under way, which is counted when it is over
+  double push = 0;     // for GradientSink::Acquire
+  double pending = 0;  // in what is under way, which is counted when it is over
 };
 
-// How many lanes a worker that may have `lanes` of them uses for a job on `device`: no more than it has
-// micro-batches, and few where another processor than the host's computes.
+// How many lanes a worker that may have `lanes` of them uses for a job on `device`: no more than it
+// has micro-batches, and few where another processor than the host's computes.
 int LanesOn(const Device& device, int lanes, uint32_t micro_batches);
 
-// What a job may plan on `device`, where nobody says: nine tenths of what is available now. The rest is for
-// what is not planned: libraries, batches that are staged, values under way.
+// What a job may plan on `device`, where nobody says: nine tenths of what is available now. The
+// rest is for what is not planned: libraries, batches that are staged, values under way.
 absl::StatusOr<size_t> BytesToPlan(Device& device);
 
 // Train and Evaluate: one call at a time, by any thread, which is lane 0.
@@ -206,20 +205,20 @@ class Executor {
                                 UnitResult* result) = 0;
 
   virtual size_t planned_bytes() const = 0;  // of device memory, in all
-  // Of it, of one lane: a micro-batch's activations, their gradients, scratch; without the gradients
-  // of parameters that several nodes share. What recompute.activationBytes bounds.
+  // Of it, of one lane: a micro-batch's activations, their gradients, scratch; without the
+  // gradients of parameters that several nodes share. What recompute.activationBytes bounds.
   virtual size_t planned_activation_bytes() const = 0;
-  // The most device memory that the job took so far, libraries and captured work included, as the device
-  // says: what less of it was available than before Create, so others' share, too. 0 where the host
-  // reaches device memory. Thread-safe.
+  // The most device memory that the job took so far, libraries and captured work included, as the
+  // device says: what less of it was available than before Create, so others' share, too. 0 where
+  // the host reaches device memory. Thread-safe.
   virtual size_t device_peak_bytes() const = 0;
-  // Of host memory that copies run fastest from and to, without the sink's; 0 where the host reaches
-  // device memory.
+  // Of host memory that copies run fastest from and to, without the sink's; 0 where the host
+  // reaches device memory.
   virtual size_t pinned_bytes() const = 0;
-  // For logs: a line for each reason why operators of training (where there is none: of evaluation) are
-  // computed more slowly than the device could (OperatorKernel::slower_because).
+  // For logs: a line for each reason why operators of training (where there is none: of evaluation)
+  // are computed more slowly than the device could (OperatorKernel::slower_because).
   virtual std::vector<std::string> slower_operators() const = 0;
-  virtual ExecutorTimes times() const = 0;   // thread-safe, also while a unit runs
+  virtual ExecutorTimes times() const = 0;  // thread-safe, also while a unit runs
 };
 
 }  // namespace starling

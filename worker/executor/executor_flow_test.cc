@@ -88,7 +88,9 @@ TEST_F(FlowTest, AnEmptyMicroBatchWaitsForTheValuesToo) {
    public:
     bool Wait(SliceId, uint64_t*) override { return false; }
   } gate;
-  sink_.on_ready = [](size_t, SliceId slice) { ADD_FAILURE() << "slice " << slice.value << " left"; };
+  sink_.on_ready = [](size_t, SliceId slice) {
+    ADD_FAILURE() << "slice " << slice.value << " left";
+  };
   const std::vector<WorkRange> beyond_the_end = {TrainRange(4, 4)};
   const absl::Status status =
       model_.executor->Train({beyond_the_end}, batches_, gate, sink_, &result_);
@@ -179,7 +181,8 @@ TEST_F(FlowTest, ASinkWithoutABufferEndsTheUnit) {
 // Waits in every place where a lane can, in each by the clock that the times are taken from.
 class SlowWorld : public BatchSource, public SliceGate, public CollectingSink {
  public:
-  SlowWorld(MemoryBatches* batches, const Layout* layout) : CollectingSink(layout), batches_(batches) {}
+  SlowWorld(MemoryBatches* batches, const Layout* layout)
+      : CollectingSink(layout), batches_(batches) {}
 
   absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) override {
     Pass(kData);

@@ -118,17 +118,10 @@ std::vector<LayerDescription> RandomLayers(std::mt19937& random, bool image) {
   std::vector<LayerDescription> layers;
   auto add_any = [&] {
     switch (pick(0, 3)) {
-      case 0:
-        layers.push_back({"relu", "", {}});
-        break;
-      case 1:
-        layers.push_back({"dropout", "", {{"rate", 0.3}}});
-        break;
-      case 2:
-        layers.push_back({"batchnorm", "", {}});
-        break;
-      default:
-        break;
+      case 0: layers.push_back({"relu", "", {}}); break;
+      case 1: layers.push_back({"dropout", "", {{"rate", 0.3}}}); break;
+      case 2: layers.push_back({"batchnorm", "", {}}); break;
+      default: break;
     }
   };
   for (int64_t i = image ? pick(1, 2) : 0; i > 0; --i) {
@@ -251,20 +244,13 @@ class BranchedNet {
 
   std::string Pointwise(const std::string& x) {
     switch (Pick(0, 6)) {
-      case 0:
-        return Add("relu", {x}, shape(x));
-      case 1:
-        return Add("gelu", {x}, shape(x), {{"approximate", Pick(0, 1)}});
-      case 2:
-        return Add("sigmoid", {x}, shape(x));
-      case 3:
-        return Add("tanh", {x}, shape(x));
-      case 4:
-        return Add("clip", {x}, shape(x), {{"minimum", -0.7}, {"maximum", 1.3}});
-      case 5:
-        return Add("dropout", {x}, shape(x), {{"rate", 0.3}});
-      default:
-        return Add(Pick(0, 1) == 1 ? "add" : "mul", {x, Any(&shape(x))}, shape(x));
+      case 0: return Add("relu", {x}, shape(x));
+      case 1: return Add("gelu", {x}, shape(x), {{"approximate", Pick(0, 1)}});
+      case 2: return Add("sigmoid", {x}, shape(x));
+      case 3: return Add("tanh", {x}, shape(x));
+      case 4: return Add("clip", {x}, shape(x), {{"minimum", -0.7}, {"maximum", 1.3}});
+      case 5: return Add("dropout", {x}, shape(x), {{"rate", 0.3}});
+      default: return Add(Pick(0, 1) == 1 ? "add" : "mul", {x, Any(&shape(x))}, shape(x));
     }
   }
 
@@ -291,9 +277,7 @@ void AddImageLayer(BranchedNet& net) {
                {"groups", groups}});
       return;
     }
-    case 1:
-      net.Add("batchnorm", {x}, shape);
-      return;
+    case 1: net.Add("batchnorm", {x}, shape); return;
     case 2: {
       const std::string y = net.AnyImage();
       net.Add("concat", {x, y}, {shape[0] + net.shape(y)[0], shape[1], shape[2]},
@@ -310,12 +294,12 @@ void AddImageLayer(BranchedNet& net) {
       if (shape[0] % 2 != 0) return;
       const Dims split = {2, shape[0] / 2, shape[1], shape[2]};
       std::string y = net.Add("reshape", {x}, split, {{"shape", Dims{2, -1, shape[1], shape[2]}}});
-      y = net.Add("transpose", {y}, {split[1], 2, shape[1], shape[2]}, {{"axes", Dims{1, 0, 2, 3}}});
+      y = net.Add("transpose", {y}, {split[1], 2, shape[1], shape[2]},
+                  {{"axes", Dims{1, 0, 2, 3}}});
       net.Add("reshape", {y}, shape, {{"shape", shape}});
       return;
     }
-    default:
-      net.Pointwise(x);
+    default: net.Pointwise(x);
   }
 }
 
@@ -348,9 +332,7 @@ void AddSequenceLayer(BranchedNet& net) {
       net.Add("linear", {x}, shape, {{"out_features", kFeatures}},
               net.Pick(0, 2) == 0 ? "linear2" : "");
       return;
-    case 1:
-      net.Add("layernorm", {x}, shape);
-      return;
+    case 1: net.Add("layernorm", {x}, shape); return;
     case 2:
       net.Add("attention", {x, net.Any(&shape), net.Any(&shape)}, shape,
               {{"heads", int64_t{2}}, {"causal", net.Pick(0, 1)}});
@@ -361,8 +343,7 @@ void AddSequenceLayer(BranchedNet& net) {
       net.Add("matmul", {scores, net.Any(&shape)}, shape);
       return;
     }
-    default:
-      net.Pointwise(x);
+    default: net.Pointwise(x);
   }
 }
 
@@ -373,8 +354,8 @@ TEST(ExecutorReferenceTest, BranchedSequenceNetsWithATiedHeadAgreeWithTheReferen
   for (uint32_t seed = 0; seed < 30; ++seed) {
     BranchedNet net(seed);
     const Dims shape = {kPositions, kFeatures};
-    std::string x = net.Add("embedding", {"input"}, shape,
-                            {{"rows", kVocabulary}, {"features", kFeatures}});
+    std::string x =
+        net.Add("embedding", {"input"}, shape, {{"rows", kVocabulary}, {"features", kFeatures}});
     x = net.Add("position_embedding", {x}, shape, {{"rows", kPositions + 2}});
     net.Add("linear", {x}, shape, {{"out_features", kFeatures}});
     for (int i = 0; i < 8; ++i) AddSequenceLayer(net);
@@ -398,7 +379,8 @@ TEST(ExecutorReferenceTest, LossesOfNumbersAgreeWithTheReference) {
         {"linear", "a", {{"out_features", int64_t{8}}}}, {"tanh", "t", {}}, {"linear", "b", {}}};
     Samples32 samples = MakeSamples(kGlobal, 9, kClasses, 5);
     samples.label_elements = 3;
-    for (int i = 0; i < kGlobal * 3; ++i) samples.targets.push_back(0.25f * static_cast<float>(i % 5));
+    for (int i = 0; i < kGlobal * 3; ++i)
+      samples.targets.push_back(0.25f * static_cast<float>(i % 5));
     samples.labels.clear();
     ExpectAgreement(BuildLayers(input, layers, loss).value(), samples);
   }

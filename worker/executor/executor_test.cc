@@ -274,12 +274,9 @@ TEST(ExecutorTest, TellsThatItGetsOnWithinABatch) {
 }
 
 std::vector<LayerDescription> TwiceUsed() {
-  return {{"linear", "a", {{"out_features", int64_t{6}}}},
-          {"relu", "r1", {}},
-          {"linear", "b", {{"out_features", int64_t{6}}}, {}, "a"},
-          {"relu", "r2", {}},
-          {"linear", "c", {{"out_features", int64_t{6}}}, {}, "a"},
-          {"linear", "fc", {}}};
+  return {{"linear", "a", {{"out_features", int64_t{6}}}},          {"relu", "r1", {}},
+          {"linear", "b", {{"out_features", int64_t{6}}}, {}, "a"}, {"relu", "r2", {}},
+          {"linear", "c", {{"out_features", int64_t{6}}}, {}, "a"}, {"linear", "fc", {}}};
 }
 
 TEST(ExecutorTest, ASharedParametersGradientIsTheSumOverItsUsers) {

@@ -1,5 +1,5 @@
-// A device of which one call fails, or from one call on all, whichever it is: who adds gradients, and the
-// executor around it, says so, tells no sum that is wrong, and neither aborts nor hangs.
+// A device of which one call fails, or from one call on all, whichever it is: who adds gradients,
+// and the executor around it, says so, tells no sum that is wrong, and neither aborts nor hangs.
 #include <cstring>
 #include <limits>
 #include <map>
@@ -107,8 +107,8 @@ class FailingDeviceTest : public ::testing::TestWithParam<Case> {
     EXPECT_GT(call, 10u);
   }
 
-  // A call that fails while work is captured need not be the unit's failure: the work is ordered call by
-  // call then. A device that is lost is.
+  // A call that fails while work is captured need not be the unit's failure: the work is ordered
+  // call by call then. A device that is lost is.
   void ExpectFailure(const absl::Status& status) {
     if (!fault_->struck()) {
       EXPECT_TRUE(status.ok()) << status;
@@ -159,8 +159,8 @@ struct TwoLanes {
     return all;
   }
 
-  // A unit, in which siblings come one right after the other, the `first` lane's before: its first failure.
-  // A lane stops when it meets one.
+  // A unit, in which siblings come one right after the other, the `first` lane's before: its first
+  // failure. A lane stops when it meets one.
   absl::Status Add(int first, GradientSink& sink) {
     const std::vector<WorkRange> ranges = Ranges();
     absl::Status failure = sums->Begin(ranges);
@@ -174,9 +174,9 @@ struct TwoLanes {
             const uint32_t leaf = pair + lane;
             if (stopped[lane] || leaf >= ranges[r].count) continue;
             uint64_t waited_us = 0;
-            const absl::Status status = sums->Add(
-                r, leaf, slice.id, gradients[ranges[r].first + leaf] + slice.flat_begin, kSamples,
-                sink, *streams[lane], out[lane].get(), &waited_us);
+            const absl::Status status =
+                sums->Add(r, leaf, slice.id, gradients[ranges[r].first + leaf] + slice.flat_begin,
+                          kSamples, sink, *streams[lane], out[lane].get(), &waited_us);
             EXPECT_FALSE(status.ok() && !failure.ok()) << "added to what lacks something";
             failure.Update(status);
             stopped[lane] = !status.ok();
@@ -304,15 +304,16 @@ TEST_P(FailingDeviceTest, AnExecutorIsMadeOrNot) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cases, FailingDeviceTest,
-    ::testing::Values(Case{FarRuns::kLate, /*lost=*/true}, Case{FarRuns::kLate, /*lost=*/false},
-                      Case{FarRuns::kBeside, /*lost=*/true},
-                      Case{FarRuns::kBeside, /*lost=*/false}),
-    [](const ::testing::TestParamInfo<Case>& info) {
-      return std::string(info.param.runs == FarRuns::kLate ? "late" : "beside") +
-             (info.param.lost ? "_lost" : "_fails");
-    });
+INSTANTIATE_TEST_SUITE_P(Cases, FailingDeviceTest,
+                         ::testing::Values(Case{FarRuns::kLate, /*lost=*/true},
+                                           Case{FarRuns::kLate, /*lost=*/false},
+                                           Case{FarRuns::kBeside, /*lost=*/true},
+                                           Case{FarRuns::kBeside, /*lost=*/false}),
+                         [](const ::testing::TestParamInfo<Case>& info) {
+                           return std::string(info.param.runs == FarRuns::kLate ? "late"
+                                                                                : "beside") +
+                                  (info.param.lost ? "_lost" : "_fails");
+                         });
 
 }  // namespace
 }  // namespace starling

@@ -1,5 +1,5 @@
-// The executor on a device whose memory the host cannot reach, and which runs behind the host, against
-// the same device without either: the same bits.
+// The executor on a device whose memory the host cannot reach, and which runs behind the host,
+// against the same device without either: the same bits.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -64,8 +64,8 @@ class FarDeviceTest : public ::testing::TestWithParam<Case> {
     options.type = GetParam().type;
     std::unique_ptr<Device> device = CreateCpuDevice().value();
     if (far) {
-      device = MakeFarDevice(std::move(device),
-                             {.runs = GetParam().runs, .memory_bytes = memory_bytes});
+      device =
+          MakeFarDevice(std::move(device), {.runs = GetParam().runs, .memory_bytes = memory_bytes});
     }
     return MakeTestModel(Net(), options, Optimizer::default_instance(), std::move(device));
   }
@@ -111,8 +111,9 @@ TEST_P(FarDeviceTest, ComputesTheSameBits) {
   EXPECT_EQ(losses[1], losses[0]);
 }
 
-// Gives parameters of a clock only while the unit may read them, and takes each gradient as it leaves: what
-// still reads a slice's parameters behind its last Ready, or writes a buffer behind its own, is found.
+// Gives parameters of a clock only while the unit may read them, and takes each gradient as it
+// leaves: what still reads a slice's parameters behind its last Ready, or writes a buffer behind
+// its own, is found.
 class Owner : public SliceGate, public CollectingSink {
  public:
   Owner(TestModel* model, const std::vector<float>* values, size_t ranges)
@@ -166,7 +167,8 @@ TEST_P(FarDeviceTest, AReadySliceIsItsOwnersAgain) {
 }
 
 TEST_P(FarDeviceTest, CopiesAreInTheTimeline) {
-  const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);  // the last micro-batch is empty
+  // The last micro-batch is empty.
+  const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
   MemoryBatches batches(&samples, 4);
   TestModel far = Model(/*far=*/true);
   TrainOnce(far, batches, {TrainRange(0, 4), TrainRange(4, 4)});
@@ -180,8 +182,8 @@ TEST_P(FarDeviceTest, CopiesAreInTheTimeline) {
   EXPECT_EQ(copies, expected);
 }
 
-// Each operator is there twice: when it was ordered, and when it ran, which is not before. What ran is in
-// its lane's order.
+// Each operator is there twice: when it was ordered, and when it ran, which is not before. What ran
+// is in its lane's order.
 TEST_P(FarDeviceTest, WhatRanIsInTheTimeline) {
   const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
   MemoryBatches batches(&samples, 4);
@@ -239,7 +241,8 @@ TEST_P(FarDeviceTest, WhatWaitsForItsTurnIsPlannedAndPinned) {
   EXPECT_GE(far.executor->pinned_bytes(), 2 * flat + lanes * staged);
 }
 
-// Stops where each lane has something under way, wherever that is; then all is as if nothing had been.
+// Stops where each lane has something under way, wherever that is; then all is as if nothing had
+// been.
 TEST_P(FarDeviceTest, AnAbandonedUnitLeavesNothingUnderWay) {
   const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
   MemoryBatches batches(&samples, 4);
@@ -262,19 +265,18 @@ TEST_P(FarDeviceTest, AnAbandonedUnitLeavesNothingUnderWay) {
   EXPECT_EQ(TrainOnce(far, batches, ranges).gradients, expected.gradients);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cases, FarDeviceTest,
-    ::testing::Values(Case{DataType::kFp32, 1, FarRuns::kLate},
-                      Case{DataType::kFp32, 3, FarRuns::kLate},
-                      Case{DataType::kBf16, 2, FarRuns::kLate},
-                      Case{DataType::kFp16, 2, FarRuns::kLate},
-                      Case{DataType::kFp32, 1, FarRuns::kBeside},
-                      Case{DataType::kFp32, 3, FarRuns::kBeside}),
-    [](const ::testing::TestParamInfo<Case>& info) {
-      return std::string(DataTypeName(info.param.type)) + "_lanes" +
-             std::to_string(info.param.lanes) +
-             (info.param.runs == FarRuns::kLate ? "_late" : "_beside");
-    });
+INSTANTIATE_TEST_SUITE_P(Cases, FarDeviceTest,
+                         ::testing::Values(Case{DataType::kFp32, 1, FarRuns::kLate},
+                                           Case{DataType::kFp32, 3, FarRuns::kLate},
+                                           Case{DataType::kBf16, 2, FarRuns::kLate},
+                                           Case{DataType::kFp16, 2, FarRuns::kLate},
+                                           Case{DataType::kFp32, 1, FarRuns::kBeside},
+                                           Case{DataType::kFp32, 3, FarRuns::kBeside}),
+                         [](const ::testing::TestParamInfo<Case>& info) {
+                           return std::string(DataTypeName(info.param.type)) + "_lanes" +
+                                  std::to_string(info.param.lanes) +
+                                  (info.param.runs == FarRuns::kLate ? "_late" : "_beside");
+                         });
 
 }  // namespace
 }  // namespace starling

@@ -16,7 +16,8 @@ namespace starling {
 //   (`fusions.linear_gelu`).
 // * attention on three slices that cut one value's positions into query, key and value reads the
 //   value itself (`fusions.packed_attention`).
-// * relu, then maxpool2d, change places: a maximum's ReLU is the maximum of ReLUs, in every bit, and
+// * relu, then maxpool2d, change places: a maximum's ReLU is the maximum of ReLUs, in every bit,
+//   and
 //   so are gradients, as a window without a positive element passes none either way.
 // Only where nobody else reads what lies between. Pure.
 ResolvedGraph Fuse(const ResolvedGraph& graph, const Fusions& fusions);

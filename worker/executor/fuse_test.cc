@@ -95,9 +95,8 @@ TEST(FuseTest, AReluWaitsForTheMaximum) {
   const ResolvedGraph given = Builtin("lenet", {}, {{1, 28, 28}, 10});
   const ResolvedGraph fused = Fuse(given, {});
   ExpectConsistent(fused);
-  EXPECT_THAT(Names(fused),
-              ElementsAre("conv1", "relu1", "conv2", "pool", "relu2", "dropout1", "flatten", "fc1",
-                          "relu3", "dropout2", "fc2", "loss"));
+  EXPECT_THAT(Names(fused), ElementsAre("conv1", "relu1", "conv2", "pool", "relu2", "dropout1",
+                                        "flatten", "fc1", "relu3", "dropout2", "fc2", "loss"));
   EXPECT_EQ(fused.values[Find(fused, "pool").output].shape, (Dims{64, 12, 12}));
   EXPECT_EQ(fused.values[Find(fused, "pool").output].elements, 64 * 12 * 12);
   // Random numbers stay those of the graph as given.

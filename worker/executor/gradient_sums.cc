@@ -80,8 +80,8 @@ absl::Status GradientSums::Begin(absl::Span<const WorkRange> ranges) {
 }
 
 absl::Status GradientSums::Add(size_t range, uint32_t leaf, SliceId slice, const float* gradient,
-                               uint32_t samples, GradientSink& sink, Stream& stream,
-                               CopyQueue* out, uint64_t* waited_us) {
+                               uint32_t samples, GradientSink& sink, Stream& stream, CopyQueue* out,
+                               uint64_t* waited_us) {
   Slot& slot = *slots_[range][slice.value];
   uint32_t total = 0;
   const uint64_t begin = SpanRing::NowMicros();

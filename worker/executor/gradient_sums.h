@@ -27,9 +27,9 @@ namespace starling {
 //
 // Where the host does not reach device memory, no sum lies in the sink's buffer but the last, which
 // is copied there by the lane's CopyQueue; and Add waits for nothing that it orders. What one lane
-// adds to another's sum is ordered behind it by an event of the sum; a spare buffer is free as soon as
-// the work that reads it is ordered, and whoever takes it orders its own behind that, by an event of
-// the buffer.
+// adds to another's sum is ordered behind it by an event of the sum; a spare buffer is free as soon
+// as the work that reads it is ordered, and whoever takes it orders its own behind that, by an
+// event of the buffer.
 class GradientSums {
  public:
   // How many flat buffers there are besides the sink's: a bound on the sums that wait at one time.
@@ -48,12 +48,13 @@ class GradientSums {
   // All that earlier units ordered has passed.
   absl::Status Begin(absl::Span<const WorkRange> ranges);
 
-  // Adds micro-batch `leaf` of the range: `gradient` has the slice's elements, and must stay as it is
-  // until `stream` and `out` have passed the call. `samples` counts those of the micro-batch. When it
-  // was the last, sink.Ready is called: at once or, where there is an `out` (the host does not reach
-  // device memory), by that. `waited_us` grows by the time spent in sink.Acquire, or in waiting until
-  // another lane's was over. kCancelled: the sink gave no buffer. What the device fails with leaves a sum of
-  // which nobody knows what it lacks: every later Add of the unit fails with it.
+  // Adds micro-batch `leaf` of the range: `gradient` has the slice's elements, and must stay as it
+  // is until `stream` and `out` have passed the call. `samples` counts those of the micro-batch.
+  // When it was the last, sink.Ready is called: at once or, where there is an `out` (the host does
+  // not reach device memory), by that. `waited_us` grows by the time spent in sink.Acquire, or in
+  // waiting until another lane's was over. kCancelled: the sink gave no buffer. What the device
+  // fails with leaves a sum of which nobody knows what it lacks: every later Add of the unit fails
+  // with it.
   absl::Status Add(size_t range, uint32_t leaf, SliceId slice, const float* gradient,
                    uint32_t samples, GradientSink& sink, Stream& stream, CopyQueue* out,
                    uint64_t* waited_us);
@@ -69,7 +70,7 @@ class GradientSums {
     // Where the host does not reach device memory: behind what `last_lane` added. Null: nobody did.
     std::unique_ptr<Event> added ABSL_GUARDED_BY(mutex);
     Stream* last_lane ABSL_GUARDED_BY(mutex) = nullptr;
-    float* pushed ABSL_GUARDED_BY(mutex) = nullptr;    // the sink's buffer
+    float* pushed ABSL_GUARDED_BY(mutex) = nullptr;  // the sink's buffer
     uint32_t samples ABSL_GUARDED_BY(mutex) = 0;
     // When `pushed` was asked for, and when it came (SpanRing::NowMicros).
     uint64_t asked_us ABSL_GUARDED_BY(mutex) = 0;
@@ -82,14 +83,14 @@ class GradientSums {
   // A flat buffer.
   struct Spare {
     float* memory = nullptr;
-    // By slice: behind the last work that reads it. None where the host reaches device memory: that has
-    // run when it is given back.
+    // By slice: behind the last work that reads it. None where the host reaches device memory: that
+    // has run when it is given back.
     std::vector<std::unique_ptr<Event>> read;
   };
 
   absl::Status AllocateSpare();
-  // Add, once there is the sink's buffer (`first`: it came just now). Whether it holds the sum, which the sink
-  // is to be told; by `out`, it is told already.
+  // Add, once there is the sink's buffer (`first`: it came just now). Whether it holds the sum,
+  // which the sink is to be told; by `out`, it is told already.
   absl::StatusOr<bool> Insert(Slot& slot, bool first, size_t range, uint32_t leaf, SliceId slice,
                               const float* gradient, GradientSink& sink, Stream& stream,
                               CopyQueue* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
@@ -99,8 +100,8 @@ class GradientSums {
     if (first && in_sink_) return slot.pushed;
     return TakeSpare(slice, stream);
   }
-  // What comes next on `stream` runs behind what other lanes added to the slot; and theirs, that comes
-  // later, behind what `stream` has so far.
+  // What comes next on `stream` runs behind what other lanes added to the slot; and theirs, that
+  // comes later, behind what `stream` has so far.
   absl::Status FollowOthers(Slot& slot, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
   absl::Status LeadOthers(Slot& slot, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
   // What was ordered last reads `done` on this stream.

@@ -20,10 +20,7 @@ std::string MiBText(size_t bytes) {
 
 JobMemory::JobMemory(const ResolvedGraph& graph, const Layout& layout,
                      const ExecutorOptions& options, Device* device)
-    : graph_(Fuse(graph, device->fusions())),
-      layout_(layout),
-      options_(options),
-      device_(device) {}
+    : graph_(Fuse(graph, device->fusions())), layout_(layout), options_(options), device_(device) {}
 
 size_t JobMemory::flat_buffers() const {
   return (options_.evaluate_samples.empty() ? 1 : 2) + options_.lanes +
@@ -53,15 +50,16 @@ size_t JobMemory::staging_bytes(int64_t samples) const {
 }
 
 size_t JobMemory::BytesWith(size_t arena_bytes, int64_t samples) const {
-  return options_.lanes * (arena_bytes + judged_bytes(samples) + staging_bytes(samples) +
-                           step_values_bytes()) +
+  return options_.lanes *
+             (arena_bytes + judged_bytes(samples) + staging_bytes(samples) + step_values_bytes()) +
          flat_buffers() * flat_bytes();
 }
 
 absl::StatusOr<JobMemory::Planned> JobMemory::Plan(int64_t samples,
                                                    const Recompute& recompute) const {
-  const ProgramOptions options = {samples, true, options_.kernel_threads, options_.global_batch,
-                                  recompute, options_.type, options_.tf32};
+  const ProgramOptions options = {
+      samples,       true,         options_.kernel_threads, options_.global_batch, recompute,
+      options_.type, options_.tf32};
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Program> program,
                             Program::Create(graph_, device_, options));
   return Planned{BytesWith(program->arena_bytes(), samples), program->activation_bytes(),

@@ -50,8 +50,8 @@ class JobMemory {
   // Of inputs and labels, in plain order.
   size_t input_bytes(int64_t samples) const;
   size_t label_bytes(int64_t samples) const;
-  // Of each lane, for a micro-batch that waits on the device for its turn, and as much in pinned memory;
-  // 0 where the host reaches device memory.
+  // Of each lane, for a micro-batch that waits on the device for its turn, and as much in pinned
+  // memory; 0 where the host reaches device memory.
   size_t staging_bytes(int64_t samples) const;
 
   // In all, with so large an arena and micro-batches of at most so many samples.

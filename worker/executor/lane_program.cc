@@ -72,8 +72,8 @@ absl::Status LaneProgram::Order(Slot& slot, Stream& stream,
   }
   absl::StatusOr<std::unique_ptr<Captured>> captured = Capture(stream, calls);
   if (!captured.ok()) {
-    // Libraries may say of a call that a capture does not take what they say of a lost device. One that is
-    // lost says so again.
+    // Libraries may say of a call that a capture does not take what they say of a lost device. One
+    // that is lost says so again.
     const absl::Status status = calls();
     if (!absl::IsUnavailable(status)) captures_->TurnOff(captured.status());
     return status;

@@ -41,13 +41,12 @@ class LaneProgram {
   Program& program() { return *program_; }
   const Program& program() const { return *program_; }
 
-  // Order a stretch; always on the same stream. Where stretches are captured, `random` and `loss_scale`
-  // are also what the StepValues hold when the stream comes here.
+  // Order a stretch; always on the same stream. Where stretches are captured, `random` and
+  // `loss_scale` are also what the StepValues hold when the stream comes here.
   absl::Status Forward(size_t stretch, const RandomKey& random, Stream& stream);
-  // Where stretches are captured, with what its steps need computed again; else that is the caller's
-  // to order.
-  absl::Status Backward(size_t stretch, const RandomKey& random, double loss_scale,
-                        Stream& stream);
+  // Where stretches are captured, with what its steps need computed again; else that is the
+  // caller's to order.
+  absl::Status Backward(size_t stretch, const RandomKey& random, double loss_scale, Stream& stream);
 
  private:
   struct Slot {

@@ -27,8 +27,8 @@ class LaneTimes {
   void Begin(uint64_t now_us) { since_us_.store(now_us, std::memory_order_relaxed); }
   void End() { since_us_.store(kNotRunning, std::memory_order_relaxed); }
 
-  // The time since Begin, or since the last Spend, went to `phase`; `part_us` of it, but not more than
-  // all, to `part`.
+  // The time since Begin, or since the last Spend, went to `phase`; `part_us` of it, but not more
+  // than all, to `part`.
   void Spend(uint64_t now_us, LanePhase phase, LanePhase part = LanePhase::kHeld,
              uint64_t part_us = 0) {
     const uint64_t since = since_us_.load(std::memory_order_relaxed);

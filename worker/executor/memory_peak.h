@@ -14,12 +14,12 @@
 
 namespace starling {
 
-// Looks now and then: what was taken and given back in between is not seen, and what other processes
-// take is. Begin and Look by one thread at a time; bytes() by any.
+// Looks now and then: what was taken and given back in between is not seen, and what other
+// processes take is. Begin and Look by one thread at a time; bytes() by any.
 class MemoryPeak {
  public:
-  // From here on. `device` outlives this. Where the host reaches its memory the process's own is all
-  // that there is: nothing is measured.
+  // From here on. `device` outlives this. Where the host reaches its memory the process's own is
+  // all that there is: nothing is measured.
   absl::Status Begin(Device* device) {
     if (device->host_reaches_memory()) return absl::OkStatus();
     STARLING_ASSIGN_OR_RETURN(const MemoryBytes memory, device->Memory());
@@ -28,8 +28,8 @@ class MemoryPeak {
     return absl::OkStatus();
   }
 
-  // Cheap enough for each unit: asks the device in the first ones, where libraries load their code and
-  // work is captured, and then once a second.
+  // Cheap enough for each unit: asks the device in the first ones, where libraries load their code
+  // and work is captured, and then once a second.
   absl::Status Look() {
     if (device_ == nullptr) return absl::OkStatus();
     const uint64_t now_us = SpanRing::NowMicros();

@@ -1,5 +1,5 @@
-// The micro-batches of the unit under way: which is the next one, and what they add up to. Private to
-// the executor.
+// The micro-batches of the unit under way: which is the next one, and what they add up to. Private
+// to the executor.
 #ifndef STARLING_WORKER_EXECUTOR_MICRO_BATCHES_H_
 #define STARLING_WORKER_EXECUTOR_MICRO_BATCHES_H_
 

@@ -44,8 +44,8 @@ class OutcomeReader {
   uint32_t* correct_ = nullptr;  // the same, pinned
 };
 
-// Runs forward once more, of what is loaded: "conv2 (conv2d)", the first whose output is not finite;
-// empty where each is.
+// Runs forward once more, of what is loaded: "conv2 (conv2d)", the first whose output is not
+// finite; empty where each is.
 absl::StatusOr<std::string> FirstNonFinite(const ResolvedGraph& graph, Device* device,
                                            const RandomKey& random, Program& program,
                                            Stream& stream);

@@ -1,5 +1,5 @@
-// Parameters in host memory, where their owner writes them, and where the device reads them: the same
-// memory, or a copy of it. Private to the executor.
+// Parameters in host memory, where their owner writes them, and where the device reads them: the
+// same memory, or a copy of it. Private to the executor.
 #ifndef STARLING_WORKER_EXECUTOR_PARAMETER_MEMORY_H_
 #define STARLING_WORKER_EXECUTOR_PARAMETER_MEMORY_H_
 
@@ -28,17 +28,17 @@ class ParameterMemory {
   // Once; all zero. `device` and `spans` outlive this.
   absl::Status Allocate(Device* device, const Layout& layout, SpanRing* spans);
 
-  float* host() const { return host_; }          // null before Allocate
+  float* host() const { return host_; }  // null before Allocate
   float* device() const { return memory_.as<float>(); }
 
-  // Before a unit, and when its lanes have stopped: returns when no copy is under way, the first of whose
-  // failures it says.
+  // Before a unit, and when its lanes have stopped: returns when no copy is under way, the first of
+  // whose failures it says.
   void BeginUnit(Clock clock);
   absl::Status EndUnit();
 
   // The slice's elements are as they stay for now: makes them the device's values, for work that is
-  // ordered on `lane` after the call. Each lane calls it, once in a unit; the first orders the copy,
-  // and sets `*ready`. The host's are read until `lane` has passed the call.
+  // ordered on `lane` after the call. Each lane calls it, once in a unit; the first orders the
+  // copy, and sets `*ready`. The host's are read until `lane` has passed the call.
   absl::Status Install(const Slice& slice, std::atomic<bool>* ready, Stream& lane);
 
  private:

@@ -95,8 +95,7 @@ TEST_P(PrecisionTest, ActivationsTakeLessMemory) {
   EXPECT_LT(planned(GetParam()), 0.8 * planned(DataType::kFp32));
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, PrecisionTest,
-                         ::testing::Values(DataType::kBf16, DataType::kFp16),
+INSTANTIATE_TEST_SUITE_P(Types, PrecisionTest, ::testing::Values(DataType::kBf16, DataType::kFp16),
                          [](const ::testing::TestParamInfo<DataType>& info) {
                            return std::string(DataTypeName(info.param));
                          });
@@ -187,8 +186,8 @@ TEST(OverflowTest, ALossThatIsNotFiniteIsSaidInFp16AndStopsNothing) {
     UnitResult result;
     const std::vector<WorkRange> ranges = {TrainRange(0, 4)};
     ASSERT_TRUE(model.executor->Train({ranges}, batches, gate, sink, &result).ok());
-    // Training skips what overflows: the loss scale is lowered, which does not help here, until the job
-    // stops.
+    // Training skips what overflows: the loss scale is lowered, which does not help here, until the
+    // job stops.
     EXPECT_TRUE(result.finite);
     EXPECT_EQ(sink.overflowed, type == DataType::kFp16);
     EXPECT_TRUE(sink.complete(0));
@@ -221,12 +220,14 @@ TEST(ScaledLossTest, MultipliesTheGradientsOfWhatIsTrained) {
     std::vector<float> flat = sink.gradient(0);
     for (const Slice& slice : model.layout.slices) {
       if (slice.kind != TRAINABLE) continue;
-      for (uint64_t i = 0; i < slice.elements; ++i) flat[slice.flat_begin + i] /= static_cast<float>(scale);
+      for (uint64_t i = 0; i < slice.elements; ++i)
+        flat[slice.flat_begin + i] /= static_cast<float>(scale);
     }
     return flat;
   };
   const std::vector<float> wide = gradient(DataType::kFp32, 1);
-  const std::vector<float> plain = gradient(DataType::kFp16, 1), scaled = gradient(DataType::kFp16, 1024);
+  const std::vector<float> plain = gradient(DataType::kFp16, 1),
+                           scaled = gradient(DataType::kFp16, 1024);
   const auto error = [&](const std::vector<float>& narrow) {
     double sum = 0, norm = 0;
     for (size_t i = 0; i < wide.size(); ++i) {

@@ -32,36 +32,22 @@ AttributeMap KernelAttributes(const ResolvedNode& node, const Dims& output) {
     case OpKind::kMaxPool2d:
     case OpKind::kAvgPool2d:
       return {{"kernel", Pair(a.kernel)}, {"stride", Pair(a.stride)}, {"padding", Pair(a.padding)}};
-    case OpKind::kBatchNorm:
-      return {{"epsilon", a.epsilon}, {"relu", flag(a.relu)}};
-    case OpKind::kLayerNorm:
-      return {{"epsilon", a.epsilon}};
-    case OpKind::kDropout:
-      return {{"rate", a.rate}};
-    case OpKind::kGelu:
-      return {{"approximate", flag(a.approximate)}};
-    case OpKind::kClip:
-      return {{"minimum", a.minimum}, {"maximum", a.maximum}};
-    case OpKind::kConcat:
-      return {{"axis", a.axis}};
-    case OpKind::kSlice:
-      return {{"axis", a.axis}, {"begin", a.begin}, {"length", a.length}};
-    case OpKind::kReshape:
-      return {{"shape", output}};
-    case OpKind::kTranspose:
-      return {{"axes", a.axes}};
-    case OpKind::kMatmul:
-      return {{"transpose_b", flag(a.transpose_b)}, {"scale", a.scale}};
-    case OpKind::kAttention:
-      return {{"heads", a.heads}, {"causal", flag(a.causal)}};
+    case OpKind::kBatchNorm: return {{"epsilon", a.epsilon}, {"relu", flag(a.relu)}};
+    case OpKind::kLayerNorm: return {{"epsilon", a.epsilon}};
+    case OpKind::kDropout: return {{"rate", a.rate}};
+    case OpKind::kGelu: return {{"approximate", flag(a.approximate)}};
+    case OpKind::kClip: return {{"minimum", a.minimum}, {"maximum", a.maximum}};
+    case OpKind::kConcat: return {{"axis", a.axis}};
+    case OpKind::kSlice: return {{"axis", a.axis}, {"begin", a.begin}, {"length", a.length}};
+    case OpKind::kReshape: return {{"shape", output}};
+    case OpKind::kTranspose: return {{"axes", a.axes}};
+    case OpKind::kMatmul: return {{"transpose_b", flag(a.transpose_b)}, {"scale", a.scale}};
+    case OpKind::kAttention: return {{"heads", a.heads}, {"causal", flag(a.causal)}};
     case OpKind::kSoftmaxCrossEntropy:
     case OpKind::kMeanSquaredError:
-    case OpKind::kBinaryCrossEntropy:
-      return {{"reduction", std::string("mean")}};
-    case OpKind::kNegativeSum:
-      return {{"reduction", std::string("sum")}};
-    case OpKind::kLinear:
-      return {{"gelu", flag(a.gelu)}};
+    case OpKind::kBinaryCrossEntropy: return {{"reduction", std::string("mean")}};
+    case OpKind::kNegativeSum: return {{"reduction", std::string("sum")}};
+    case OpKind::kLinear: return {{"gelu", flag(a.gelu)}};
     case OpKind::kRelu:
     case OpKind::kSigmoid:
     case OpKind::kTanh:
@@ -71,8 +57,7 @@ AttributeMap KernelAttributes(const ResolvedNode& node, const Dims& output) {
     case OpKind::kGlobalAvgPool2d:
     case OpKind::kEmbedding:
     case OpKind::kPositionEmbedding:
-    case OpKind::kGatherRows:
-      return {};
+    case OpKind::kGatherRows: return {};
   }
   return {};
 }
@@ -181,8 +166,7 @@ absl::Status Program::Plan() {
   request.backward = backward_;
   request.host_reads = {graph_.nodes.back().output, graph_.logits};
   if (options_.training && options_.recompute.policy_case() != Recompute::POLICY_NOT_SET) {
-    STARLING_RETURN_IF_ERROR(
-        ChooseDropped(OutlineRecompute(graph_), options_.recompute, &request));
+    STARLING_RETURN_IF_ERROR(ChooseDropped(OutlineRecompute(graph_), options_.recompute, &request));
   }
   plan_ = PlanMemory(request);
   return absl::OkStatus();
@@ -214,8 +198,8 @@ void Program::Bind(char* arena, const Layout& layout, const float* parameters, f
   nodes_.clear();
   late_nodes_.clear();
   for (int i = 0; i < static_cast<int>(kernels_.size()); ++i) {
-    nodes_.push_back(BindNode(i, arena, layout, parameters, plan_.values, plan_.saved,
-                              plan_.forward_workspace));
+    nodes_.push_back(
+        BindNode(i, arena, layout, parameters, plan_.values, plan_.saved, plan_.forward_workspace));
     late_nodes_.push_back(BindNode(i, arena, layout, parameters, plan_.backward_values,
                                    plan_.backward_saved, plan_.second_workspace));
   }
@@ -278,17 +262,15 @@ void Program::BindStep(int step, char* arena) {
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const int value = node.inputs[i];
     switch (backward.inputs[i]) {
-      case GradientUse::kNone:
-        bound.grad_inputs.push_back(nullptr);
-        break;
+      case GradientUse::kNone: bound.grad_inputs.push_back(nullptr); break;
       case GradientUse::kWrite:
         bound.grad_inputs.push_back(At<void>(arena, plan_.gradients[value]));
         break;
       case GradientUse::kAdd:
         bound.grad_inputs.push_back(At<void>(arena, plan_.aside[step][i]));
         bound.additions.push_back({At<void>(arena, plan_.gradients[value]),
-                                   At<const void>(arena, plan_.aside[step][i]),
-                                   value_bytes_[value], value_formats_[value]});
+                                   At<const void>(arena, plan_.aside[step][i]), value_bytes_[value],
+                                   value_formats_[value]});
         break;
     }
   }
@@ -351,8 +333,8 @@ absl::Status Program::Backward(int step, double loss_scale, Stream& stream) {
   args.values = values_;
   STARLING_RETURN_IF_ERROR(kernels_[node]->Backward(args, stream));
   for (const Addition& addition : bound.additions) {
-    STARLING_RETURN_IF_ERROR(device_->AddValues(addition.to, addition.from, addition.bytes,
-                                                addition.format, stream));
+    STARLING_RETURN_IF_ERROR(
+        device_->AddValues(addition.to, addition.from, addition.bytes, addition.format, stream));
   }
   return absl::OkStatus();
 }

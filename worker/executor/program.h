@@ -23,7 +23,7 @@ struct ProgramOptions {
   bool training = true;
   int kernel_threads = 1;
   int64_t global_batch = 1;
-  Recompute recompute;  // activations that backward computes again; training only
+  Recompute recompute;              // activations that backward computes again; training only
   DataType type = DataType::kFp32;  // of values, but for inputs, labels, logits and losses
   bool tf32 = false;                // with kFp32: OperatorSpec::tf32
   bool tune = false;                // as OperatorSpec::tune
@@ -34,8 +34,8 @@ class Program {
  public:
   // `graph` and `device` outlive the program. `twin`, if any, was made with the same arguments: its
   // memory plan is taken over instead of being made again. kInvalidArgument: the device refuses an
-  // operator, or the graph does not go with options.recompute, or no choice of what is computed again
-  // is within its budget.
+  // operator, or the graph does not go with options.recompute, or no choice of what is computed
+  // again is within its budget.
   static absl::StatusOr<std::unique_ptr<Program>> Create(const ResolvedGraph& graph, Device* device,
                                                          const ProgramOptions& options,
                                                          const Program* twin = nullptr);
@@ -49,8 +49,9 @@ class Program {
   // How much of forward runs again in backward, by estimated cost: 0 to 1.
   double recomputed_share() const;
 
-  // `parameters` and `gradients` (training only) are flat buffers in the order of `layout`. `values`, if
-  // not null, is device memory that counts instead of what Forward and Backward are given of it.
+  // `parameters` and `gradients` (training only) are flat buffers in the order of `layout`.
+  // `values`, if not null, is device memory that counts instead of what Forward and Backward are
+  // given of it.
   void Bind(char* arena, const Layout& layout, const float* parameters, float* gradients,
             const StepValues* values = nullptr);
 
@@ -83,9 +84,7 @@ class Program {
   // Valid right after the node's forward.
   const void* output(int node) const { return nodes_[node].output; }
   size_t output_bytes(int node) const { return kernels_[node]->output_bytes(); }
-  DataType output_type(int node) const {
-    return device_->TypeOf(kernels_[node]->output_format());
-  }
+  DataType output_type(int node) const { return device_->TypeOf(kernels_[node]->output_format()); }
 
  private:
   struct BoundNode {

@@ -37,8 +37,8 @@ struct Family {
 };
 
 constexpr int64_t kPositions = 8, kVocabulary = 11, kClasses = 3;
-// Of an image: so large that what is kept for backward outweighs the workspace of one operator, also
-// where the CPU must widen bf16.
+// Of an image: so large that what is kept for backward outweighs the workspace of one operator,
+// also where the CPU must widen bf16.
 constexpr int64_t kSide = 16;
 
 Graph Gpt(double dropout) {
@@ -56,8 +56,10 @@ Graph Gpt(double dropout) {
 
 LayerDescription Conv(const char* name, int64_t channels,
                       const std::vector<std::string>& inputs = {}) {
-  return {"conv2d", name,
-          {{"out_channels", channels}, {"kernel", int64_t{3}}, {"padding", int64_t{1}}}, inputs};
+  return {"conv2d",
+          name,
+          {{"out_channels", channels}, {"kernel", int64_t{3}}, {"padding", int64_t{1}}},
+          inputs};
 }
 
 // Convolutions with batch norm, pools and dropout, one behind the other.
@@ -302,11 +304,10 @@ void ExpectHalf(const char* name, const Graph& graph, int64_t samples, const Rec
   ASSERT_TRUE(none.ok()) << none.status();
   const auto some = memory.Plan(samples, policy);
   ASSERT_TRUE(some.ok()) << some.status();
-  std::printf("planned: %s %s %.1f MiB of %.1f MiB, %.0f%% of forward again\n", name,
-              RecomputeText(policy).c_str(),
-              static_cast<double>(some->activation_bytes) / (1 << 20),
-              static_cast<double>(none->activation_bytes) / (1 << 20),
-              100 * some->recomputed_share);
+  std::printf(
+      "planned: %s %s %.1f MiB of %.1f MiB, %.0f%% of forward again\n", name,
+      RecomputeText(policy).c_str(), static_cast<double>(some->activation_bytes) / (1 << 20),
+      static_cast<double>(none->activation_bytes) / (1 << 20), 100 * some->recomputed_share);
   EXPECT_LE(2 * some->activation_bytes, none->activation_bytes);
   EXPECT_EQ(none->recomputed_share, 0);
   // A budget of half is kept, and costs no more.
@@ -318,8 +319,8 @@ void ExpectHalf(const char* name, const Graph& graph, int64_t samples, const Rec
               100 * half->recomputed_share);
 }
 
-// A real one's costs are numbers, and of the graph that the device computes: it has less values than
-// the graph as given.
+// A real one's costs are numbers, and of the graph that the device computes: it has less values
+// than the graph as given.
 TEST(RecomputePlanTest, AFusedGptIsOutlinedByItself) {
   const auto device = CreateCpuDevice().value();
   const ResolvedGraph given = Validate(LargeGpt()).value();

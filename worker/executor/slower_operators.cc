@@ -24,8 +24,8 @@ std::vector<std::string> DescribeSlower(
   std::vector<std::string> lines;
   for (const Reason& reason : reasons) {
     lines.push_back(absl::StrCat(
-        reason.first, reason.nodes > 1 ? absl::StrCat(" and ", reason.nodes - 1, " more") : "", ": ",
-        reason.text));
+        reason.first, reason.nodes > 1 ? absl::StrCat(" and ", reason.nodes - 1, " more") : "",
+        ": ", reason.text));
   }
   return lines;
 }

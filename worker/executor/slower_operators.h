@@ -8,8 +8,9 @@
 
 namespace starling {
 
-// `operators`: (name of the node, OperatorKernel::slower_because, which may be empty), in the graph's
-// order. A line for each reason, in the order of their first nodes: "attn0 and 11 more: REASON".
+// `operators`: (name of the node, OperatorKernel::slower_because, which may be empty), in the
+// graph's order. A line for each reason, in the order of their first nodes: "attn0 and 11 more:
+// REASON".
 std::vector<std::string> DescribeSlower(
     const std::vector<std::pair<std::string, std::string>>& operators);
 

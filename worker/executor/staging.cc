@@ -26,14 +26,12 @@ char* PinnedPool::Take(size_t bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<InputStaging>> InputStaging::Create(Device* device, SpanRing* spans,
-                                                                   char* pinned,
-                                                                   size_t input_bytes,
+                                                                   char* pinned, size_t input_bytes,
                                                                    size_t label_bytes) {
-  auto staging =
-      absl::WrapUnique(new InputStaging(pinned, PinnedPool::PieceBytes(input_bytes)));
+  auto staging = absl::WrapUnique(new InputStaging(pinned, PinnedPool::PieceBytes(input_bytes)));
   STARLING_ASSIGN_OR_RETURN(staging->in_, CopyQueue::Create(device, spans));
-  STARLING_RETURN_IF_ERROR(staging->memory_.Allocate(device, Bytes(input_bytes, label_bytes),
-                                                     staging->in_->stream()));
+  STARLING_RETURN_IF_ERROR(
+      staging->memory_.Allocate(device, Bytes(input_bytes, label_bytes), staging->in_->stream()));
   STARLING_RETURN_IF_ERROR(staging->in_->Drain());
   STARLING_ASSIGN_OR_RETURN(staging->arrived_, device->CreateEvent());
   STARLING_ASSIGN_OR_RETURN(staging->taken_, device->CreateEvent());

@@ -22,18 +22,19 @@ struct Stretch {
 };
 
 // Where steps are captured and launched together, copies cannot begin or be waited for inside a
-// stretch. A cut costs the device the begin of one more launch, some microseconds, and lets the copies
-// before it run beside what comes behind it: so there is one for each kStretchBytesMin, which take
-// longer than that over any bus, and, since a longer wait for the last 1 / kStretchesMax of all bytes
-// is not seen, no more of them than about kStretchesMax.
+// stretch. A cut costs the device the begin of one more launch, some microseconds, and lets the
+// copies before it run beside what comes behind it: so there is one for each kStretchBytesMin,
+// which take longer than that over any bus, and, since a longer wait for the last 1 / kStretchesMax
+// of all bytes is not seen, no more of them than about kStretchesMax.
 inline constexpr uint64_t kStretchBytesMin = 1 << 20;
 inline constexpr uint64_t kStretchesMax = 16;
 
-// Forward: `first_read[i]` bytes of parameters are read by step i, and by none before it. A stretch waits
-// for all that it reads, and so ends in front of a step that reads more, when it reads enough itself.
+// Forward: `first_read[i]` bytes of parameters are read by step i, and by none before it. A stretch
+// waits for all that it reads, and so ends in front of a step that reads more, when it reads enough
+// itself.
 std::vector<Stretch> CutBeforeReads(absl::Span<const uint64_t> first_read);
-// Backward: `complete[i]` bytes of gradients are complete behind step i. They leave at the stretch's
-// end, which comes as soon as they are enough.
+// Backward: `complete[i]` bytes of gradients are complete behind step i. They leave at the
+// stretch's end, which comes as soon as they are enough.
 std::vector<Stretch> CutBehindGradients(absl::Span<const uint64_t> complete);
 
 // All that lanes order, cut.

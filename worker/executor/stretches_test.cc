@@ -25,7 +25,8 @@ TEST(StretchesTest, ForwardEndsInFrontOfWhatItWouldWaitFor) {
   EXPECT_EQ(CutBeforeReads({0, 0, 3 * kMin, 0, 0}), (std::vector<Stretch>{{0, 5}}));
 }
 
-// Backward ends one right behind the step that completes enough; what comes last is one in any case.
+// Backward ends one right behind the step that completes enough; what comes last is one in any
+// case.
 TEST(StretchesTest, BackwardEndsBehindWhatMayLeave) {
   EXPECT_EQ(CutBehindGradients({0, kMin, 0, 0, kMin / 2, kMin / 2, 0, 0}),
             (std::vector<Stretch>{{0, 2}, {2, 6}, {6, 8}}));

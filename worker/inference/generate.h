@@ -36,10 +36,10 @@ struct GenerateOptions {
   uint64_t seed = 0;
 };
 
-// Calls `emit` with each new token, as soon as it is known; ends after options.tokens_max of them or
-// when `emit` gives false. The model sees the last `context` tokens: a window that slides. The same
-// tokens for the same model, prompt and options. kInvalidArgument: an empty prompt, or a token of it
-// that the model does not know; kInternal: logits that are all NaN.
+// Calls `emit` with each new token, as soon as it is known; ends after options.tokens_max of them
+// or when `emit` gives false. The model sees the last `context` tokens: a window that slides. The
+// same tokens for the same model, prompt and options. kInvalidArgument: an empty prompt, or a token
+// of it that the model does not know; kInternal: logits that are all NaN.
 absl::Status Generate(const LanguageModel& model, absl::Span<const int32_t> prompt,
                       const GenerateOptions& options, const std::function<bool(int32_t)>& emit);
 

@@ -29,7 +29,7 @@ class Counting {
 };
 
 std::vector<int32_t> Continue(const LanguageModel& model, std::vector<int32_t> prompt,
-                         const GenerateOptions& options) {
+                              const GenerateOptions& options) {
   std::vector<int32_t> out;
   const absl::Status status = Generate(model, prompt, options, [&](int32_t token) {
     out.push_back(token);

@@ -27,7 +27,8 @@ absl::Status LooksNotAhead(const LanguageModel& model) {
     if (std::isnan(before[i])) break;  // not this function's finding: generating names it
     if (std::abs(before[i] - after[i]) <= kSameLogits * (1 + std::abs(before[i]))) continue;
     return absl::InvalidArgumentError(
-        "the model looks ahead: a position's output changes with later tokens, so it cannot continue "
+        "the model looks ahead: a position's output changes with later tokens, so it cannot "
+        "continue "
         "a text; expected attention with `causal` in every layer");
   }
   return absl::OkStatus();
@@ -56,8 +57,9 @@ absl::StatusOr<LanguageModel> AsLanguageModel(const SavedModel& model, Predictor
       output[0] != input[0]) {
     return absl::InvalidArgumentError(absl::StrCat(
         "expected a model that reads tokens [T] and gives logits [T, V] to generate with, got one "
-        "from ", model.graph.input().type() == INT32 ? "tokens " : "numbers ", DimsToString(input),
-        " to ", DimsToString(output), " (see: starling predict)"));
+        "from ",
+        model.graph.input().type() == INT32 ? "tokens " : "numbers ", DimsToString(input), " to ",
+        DimsToString(output), " (see: starling predict)"));
   }
   LanguageModel out{
       .context = output[0], .vocabulary = KnownTokens(model, output[1]), .logits = output[1]};

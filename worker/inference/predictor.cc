@@ -12,8 +12,9 @@ absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Create(const SavedModel& m
                                                              const PredictorOptions& options,
                                                              Device* device) {
   if (options.batch < 1 || options.kernel_threads < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("expected a batch and threads of at least 1, got ",
-                                                   options.batch, " and ", options.kernel_threads));
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a batch and threads of at least 1, got ", options.batch, " and ",
+                     options.kernel_threads));
   }
   std::unique_ptr<Predictor> predictor(new Predictor(model, options, device));
   STARLING_RETURN_IF_ERROR(predictor->Prepare(model));
@@ -22,8 +23,8 @@ absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Create(const SavedModel& m
 
 absl::Status Predictor::Prepare(const SavedModel& model) {
   if (model.values.size() != model.layout.elements) {
-    return absl::InvalidArgumentError(absl::StrCat("expected ", model.layout.elements,
-                                                   " values, got ", model.values.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected ", model.layout.elements, " values, got ", model.values.size()));
   }
   ProgramOptions options;
   options.samples = options_.batch;

@@ -1,5 +1,5 @@
-// A trained model's forward pass on a device, in inference mode: dropout is the identity, batch norm
-// uses its statistics, the loss is not computed.
+// A trained model's forward pass on a device, in inference mode: dropout is the identity, batch
+// norm uses its statistics, the loss is not computed.
 #ifndef STARLING_WORKER_INFERENCE_PREDICTOR_H_
 #define STARLING_WORKER_INFERENCE_PREDICTOR_H_
 

@@ -145,9 +145,11 @@ TEST_F(InferenceTest, MetadataThatIsNoModelIsRefused) {
   JobSpec spec = MlpSpec();
   const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/bad.safetensors");
   for (const char* text : {"", "{", "[]", "{\"colour\": 1}", "{\"nodes\": []}"}) {
-    auto writer = safetensors::Writer::Create(path, {}, {{kModelKey, text}, {kPreprocessingKey, "{}"}});
+    auto writer =
+        safetensors::Writer::Create(path, {}, {{kModelKey, text}, {kPreprocessingKey, "{}"}});
     ASSERT_TRUE(writer->Finish().ok());
-    EXPECT_TRUE(absl::IsInvalidArgument(LoadModel(*safetensors::Reader::Open(path)).status())) << text;
+    EXPECT_TRUE(absl::IsInvalidArgument(LoadModel(*safetensors::Reader::Open(path)).status()))
+        << text;
   }
 }
 
@@ -249,7 +251,8 @@ TEST_F(InferenceTest, PredictsAsByHandWhateverTheBatch) {
         for (int o = 0; o < 3; ++o) {
           double expected = Weight(40 + o);
           for (int h = 0; h < 4; ++h) expected += Weight(28 + o * 4 + h) * hidden[h];
-          EXPECT_NEAR(out[n * 3 + o], expected, 1e-5) << "batch " << batch << " sample " << first + n;
+          EXPECT_NEAR(out[n * 3 + o], expected, 1e-5)
+              << "batch " << batch << " sample " << first + n;
         }
       }
     }

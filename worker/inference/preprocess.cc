@@ -16,10 +16,8 @@ SampleKind KindOf(const SavedModel& model) {
   switch (model.preprocessing.train().source_case()) {
     case DataSource::kIdx:
     case DataSource::kCifar:
-    case DataSource::kWebdataset:
-      return SampleKind::kPixels;
-    default:
-      return SampleKind::kNumbers;
+    case DataSource::kWebdataset: return SampleKind::kPixels;
+    default: return SampleKind::kNumbers;
   }
 }
 
@@ -48,8 +46,8 @@ bool IsFloat(npy::DType dtype) { return dtype == npy::DType::kF32 || dtype == np
 int64_t Vocabulary(const SavedModel& model) {
   int64_t rows = 0;
   for (const ResolvedNode& node : model.resolved.nodes) {
-    const bool reads = std::find(node.inputs.begin(), node.inputs.end(), kInputValue) !=
-                       node.inputs.end();
+    const bool reads =
+        std::find(node.inputs.begin(), node.inputs.end(), kInputValue) != node.inputs.end();
     if (!reads || node.parameters.empty()) continue;
     const int64_t table = model.resolved.parameters[node.parameters[0]].shape[0];
     rows = rows == 0 ? table : std::min(rows, table);
@@ -90,30 +88,30 @@ absl::Status Preprocessor::SetNormalize(const Normalize& normalize) {
   mean_.assign(normalize.mean().begin(), normalize.mean().end());
   std_.assign(normalize.std().begin(), normalize.std().end());
   const size_t channels = shape_.empty() ? 1 : static_cast<size_t>(shape_[0]);
-  const bool sizes = mean_.size() == std_.size() &&
-                     (mean_.size() <= 1 || mean_.size() == channels);
+  const bool sizes = mean_.size() == std_.size() && (mean_.size() <= 1 || mean_.size() == channels);
   const bool good = sizes && std::all_of(std_.begin(), std_.end(),
                                          [](double std) { return std > 0 && std::isfinite(std); });
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "normalize: expected 1 or ", channels, " values of mean and as many of std above 0, got ",
-      mean_.size(), " and ", std_.size()));
+  return absl::InvalidArgumentError(absl::StrCat("normalize: expected 1 or ", channels,
+                                                 " values of mean and as many of std above 0, got ",
+                                                 mean_.size(), " and ", std_.size()));
 }
 
 absl::Status Preprocessor::Check(const npy::Array& array) const {
   const Dims sample(array.shape.begin() + (array.shape.empty() ? 0 : 1), array.shape.end());
   const bool flat = reshaped_ && sample == Dims{elements_};
   if (array.shape.empty() || (!flat && WithoutOnes(sample) != WithoutOnes(shape_))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "expected an array of shape ", BatchText(shape_), " for n samples",
-        reshaped_ ? absl::StrCat(", or ", BatchText({elements_})) : "", ", got ",
-        DimsToString(array.shape)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected an array of shape ", BatchText(shape_), " for n samples",
+                     reshaped_ ? absl::StrCat(", or ", BatchText({elements_})) : "", ", got ",
+                     DimsToString(array.shape)));
   }
   const bool is_float = IsFloat(array.dtype);
   if (kind_ == SampleKind::kPixels && !is_float && array.dtype != npy::DType::kU8) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected uint8 pixels in 0..255, or floats in 0..1, as the model was trained "
-                     "on images, got ", npy::DTypeWords(array.dtype)));
+                     "on images, got ",
+                     npy::DTypeWords(array.dtype)));
   }
   if (kind_ == SampleKind::kTokens && is_float) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -128,8 +126,8 @@ absl::Status Preprocessor::TakeTokens(const npy::Array& array, int64_t first, in
   for (int64_t i = first * elements_; i < (first + count) * elements_; ++i) {
     const int64_t token = Integer(array, i);
     if (token < 0 || token >= end) {
-      return absl::InvalidArgumentError(absl::StrCat("sample ", i / elements_, ": expected tokens in [0, ",
-                                                     end, "), got ", token));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "sample ", i / elements_, ": expected tokens in [0, ", end, "), got ", token));
     }
     *out++ = static_cast<int32_t>(token);
   }

@@ -41,7 +41,8 @@ std::string ShapeText(absl::Span<const uint64_t> shape) {
 // What keeps the tensor from being the parameter's values; empty: nothing.
 std::string Problem(const safetensors::TensorInfo* tensor, const ResolvedParameter& parameter) {
   const std::string expected = absl::StrCat("F32 ", DimsToString(parameter.shape));
-  if (tensor == nullptr) return absl::StrCat(parameter.name, ": expected ", expected, ", not there");
+  if (tensor == nullptr)
+    return absl::StrCat(parameter.name, ": expected ", expected, ", not there");
   const bool same_shape =
       tensor->shape.size() == parameter.shape.size() &&
       std::equal(tensor->shape.begin(), tensor->shape.end(), parameter.shape.begin(),
@@ -98,9 +99,9 @@ absl::Status ReadValues(const safetensors::Reader& file, SavedModel* model) {
   if (!problems.empty()) {
     const size_t more = problems.size() - std::min(problems.size(), kProblemsShown);
     problems.resize(problems.size() - more);
-    return absl::InvalidArgumentError(
-        absl::StrCat("the file's tensors are not those of the model: ",
-                     absl::StrJoin(problems, "; "), more > 0 ? absl::StrCat("; and ", more, " more") : ""));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the file's tensors are not those of the model: ", absl::StrJoin(problems, "; "),
+        more > 0 ? absl::StrCat("; and ", more, " more") : ""));
   }
   try {  // as many as the file has
     model->values.assign(model->layout.elements, 0);

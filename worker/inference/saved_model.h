@@ -21,8 +21,8 @@ struct SavedModel {
   ResolvedGraph resolved;
   Layout layout;
   std::vector<float>
-      values;  // the flat buffer: layout.elements, in the order of layout; or none yet
-  JobSpec preprocessing;      // train, test, normalize and sample_shape; the rest is unset
+      values;             // the flat buffer: layout.elements, in the order of layout; or none yet
+  JobSpec preprocessing;  // train, test, normalize and sample_shape; the rest is unset
 };
 
 // The graph of spec.model, without values: it may be larger than the file at hand, or than memory.

@@ -3,8 +3,8 @@
 #define STARLING_WORKER_RUNTIME_BUFFER_TABLE_H_
 
 #include <map>
-#include <memory_resource>
 #include <memory>
+#include <memory_resource>
 #include <utility>
 #include <variant>
 
@@ -43,7 +43,8 @@ class BufferTable {
   size_t size() const { return held_.size(); }
   // So many more take no memory.
   void MakeRoom(size_t buffers) {
-    starling::MakeRoom(buffers, [](uint64_t i) { return BufferId(i); }, &held_);
+    starling::MakeRoom(
+        buffers, [](uint64_t i) { return BufferId(i); }, &held_);
   }
 
  private:

@@ -139,7 +139,9 @@ void ComputeThread::WaitUntilStopped() {
   if (loop_.Post([&stopped] { stopped.Notify(); })) stopped.WaitForNotification();
 }
 
-void ComputeThread::ReturnMemory() { loop_.Post([] { ReturnFreedMemory(); }); }
+void ComputeThread::ReturnMemory() {
+  loop_.Post([] { ReturnFreedMemory(); });
+}
 
 void ComputeThread::Run(const std::shared_ptr<Task>& task) {
   Compute(task);
@@ -167,12 +169,13 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   FinishedUnit finished;
   finished.unit = compute.unit;
   if (compute.purpose == WorkPurpose::kTrain) {
-    PushSink sink(job.layout(), job.gradients(), SinkOptions(job, compute, gate, progress_),
-                  [&](PushedGradient gradient) {
-                    progress_->Moved();
-                    listener_.on_gradient(FinishedGradient{std::move(gradient), compute.unit});
-                  },
-                  &push_memory_);
+    PushSink sink(
+        job.layout(), job.gradients(), SinkOptions(job, compute, gate, progress_),
+        [&](PushedGradient gradient) {
+          progress_->Moved();
+          listener_.on_gradient(FinishedGradient{std::move(gradient), compute.unit});
+        },
+        &push_memory_);
     finished.status = job.executor().Train(unit, batches, gate, sink, &finished.result);
     if (finished.status.ok() && finished.result.finite && !task->cancelled) sink.Finish();
     if (absl::IsCancelled(finished.status) && sink.failed() && !task->cancelled) {

@@ -33,8 +33,8 @@ struct FinishedUnit {
   UnitResult result;
 };
 
-// Called on the computing thread; on_gradient also on any of the executor's, several at once. Must be
-// quick.
+// Called on the computing thread; on_gradient also on any of the executor's, several at once. Must
+// be quick.
 struct ComputeListener {
   std::function<void(session::UnitId)> on_begin;
   std::function<void(FinishedGradient)> on_gradient;
@@ -56,16 +56,16 @@ class ComputeThread {
   // Makes the unit stop soon; what it still says may be ignored.
   void Abandon(session::UnitId unit);
 
-  // The job of the last unit is over: lets go of it, and of its memory, which the next job may need, as soon
-  // as the unit has stopped.
+  // The job of the last unit is over: lets go of it, and of its memory, which the next job may
+  // need, as soon as the unit has stopped.
   void Release();
 
-  // Blocks until all units that were started before have stopped. Thread-safe; not for this thread's
-  // own callbacks.
+  // Blocks until all units that were started before have stopped. Thread-safe; not for this
+  // thread's own callbacks.
   void WaitUntilStopped();
 
-  // Gives the memory that units and their jobs left back to the system, when those that were started
-  // before have stopped. Returns at once. Thread-safe.
+  // Gives the memory that units and their jobs left back to the system, when those that were
+  // started before have stopped. Returns at once. Thread-safe.
   void ReturnMemory();
 
  private:

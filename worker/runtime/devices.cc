@@ -22,10 +22,11 @@ std::string SharedMemoryNotice(Device& device) {
   if (device.host_reaches_memory()) return "";
   const absl::StatusOr<MemoryBytes> memory = device.Memory();
   if (!memory.ok() || memory->total - memory->available <= kContextBytes) return "";
-  return absl::StrCat((memory->total - memory->available) / kMiB, " MiB of the ",
-                      memory->total / kMiB, " MiB of ", device.name(),
-                      " are taken, as where other processes use it, too: the job is planned with what "
-                      "is free");
+  return absl::StrCat(
+      (memory->total - memory->available) / kMiB, " MiB of the ", memory->total / kMiB, " MiB of ",
+      device.name(),
+      " are taken, as where other processes use it, too: the job is planned with what "
+      "is free");
 }
 
 WorkerDevices::WorkerDevices(std::unique_ptr<Device> cpu, std::unique_ptr<Device> gpu,

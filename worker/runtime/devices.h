@@ -21,8 +21,8 @@ struct DeviceOptions {
 // Whether the device is gone for good, as it says itself. Thread-safe.
 bool IsLost(Device& device);
 
-// Says that somebody else uses a GPU, and how much of its memory is taken; empty: nobody does, it is not
-// known, or the host's memory is meant. To be asked while this process holds none for a job.
+// Says that somebody else uses a GPU, and how much of its memory is taken; empty: nobody does, it
+// is not known, or the host's memory is meant. To be asked while this process holds none for a job.
 std::string SharedMemoryNotice(Device& device);
 
 // Constant once made; thread-safe.

@@ -35,16 +35,29 @@ class PartlyTaken : public Device {
   absl::StatusOr<MemoryBytes> Memory() override { return memory_; }
   absl::StatusOr<void*> Allocate(size_t) override { return absl::UnimplementedError(""); }
   void Free(void*) override {}
-  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return absl::UnimplementedError(""); }
-  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return absl::UnimplementedError(""); }
-  absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
-  absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
-  absl::Status Copy(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
-  absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
-  absl::Status CountCorrect(const Judgement&, const float*, const void*, uint32_t*, Stream&) override {
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
     return absl::UnimplementedError("");
   }
-  absl::Status Add(float*, const float*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status Copy(void*, const void*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status CountCorrect(const Judgement&, const float*, const void*, uint32_t*,
+                            Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status Add(float*, const float*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
   DataType TypeOf(ValueFormat) const override { return DataType::kFp32; }
   absl::Status AddValues(void*, const void*, size_t, ValueFormat, Stream&) override {
     return absl::UnimplementedError("");
@@ -65,8 +78,9 @@ TEST(WorkerDevicesTest, SaysThatAGpuIsShared) {
     return SharedMemoryNotice(device);
   };
   EXPECT_EQ(notice(79 * kGiB), "");  // what a process takes to be there at all
-  EXPECT_THAT(notice(76 * kGiB),
-              HasSubstr("4096 MiB of the 81920 MiB of a GPU are taken, as where other processes use it"));
+  EXPECT_THAT(
+      notice(76 * kGiB),
+      HasSubstr("4096 MiB of the 81920 MiB of a GPU are taken, as where other processes use it"));
   PartlyTaken lost(absl::UnavailableError("lost"));
   EXPECT_EQ(SharedMemoryNotice(lost), "");
   const absl::StatusOr<WorkerDevices> devices = WorkerDevices::Open({.device = "cpu"});

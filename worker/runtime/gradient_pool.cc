@@ -46,7 +46,8 @@ std::shared_ptr<GradientBuffer> GradientPool::Acquire(const std::shared_ptr<Grad
   if (data == nullptr) {
     const auto memory = pool->device_->AllocateHost(elements * sizeof(float));
     if (!memory.ok()) {
-      spdlog::error("no memory for the gradient of slice {}: {}", id.value, memory.status().ToString());
+      spdlog::error("no memory for the gradient of slice {}: {}", id.value,
+                    memory.status().ToString());
       MutexLock lock(&pool->mutex_);
       --pool->slices_[id.value].loaned;
       return nullptr;

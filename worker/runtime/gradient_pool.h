@@ -1,5 +1,5 @@
-// Memory for pushes: sums of gradients that leave from where the executor wrote them, and must stay as
-// they are until the shard has acknowledged them and the transport has let go.
+// Memory for pushes: sums of gradients that leave from where the executor wrote them, and must stay
+// as they are until the shard has acknowledged them and the transport has let go.
 #ifndef STARLING_WORKER_RUNTIME_GRADIENT_POOL_H_
 #define STARLING_WORKER_RUNTIME_GRADIENT_POOL_H_
 
@@ -17,8 +17,8 @@ namespace starling {
 
 class GradientPool;
 
-// A buffer on loan. Returns to the pool when the last copy of its shared_ptr is gone, on any thread;
-// it keeps the pool's memory alive.
+// A buffer on loan. Returns to the pool when the last copy of its shared_ptr is gone, on any
+// thread; it keeps the pool's memory alive.
 struct GradientBuffer {
   float* data = nullptr;
   uint32_t elements = 0;
@@ -28,13 +28,14 @@ struct GradientBuffer {
   void Recycle();  // of Recycler: returns it
 };
 
-// How many buffers of a slice may be on loan. In BSP a push stays until its step is sealed, which may need
-// another part of the step from this very worker (a roster change gave it more): all parts of a step must
-// fit, at most one per micro-batch, and then the next unit's first. Under the other policies two units are
-// under way with one push of the slice each; a job may change between them.
+// How many buffers of a slice may be on loan. In BSP a push stays until its step is sealed, which
+// may need another part of the step from this very worker (a roster change gave it more): all parts
+// of a step must fit, at most one per micro-batch, and then the next unit's first. Under the other
+// policies two units are under way with one push of the slice each; a job may change between them.
 constexpr int PushBuffersMax(uint32_t micro_batches) { return static_cast<int>(micro_batches) + 1; }
 
-// Thread-safe. Buffers are made as they are first needed and kept: a steady state allocates nothing.
+// Thread-safe. Buffers are made as they are first needed and kept: a steady state allocates
+// nothing.
 class GradientPool {
  public:
   // `device` outlives every buffer.

@@ -11,9 +11,9 @@
 
 namespace starling {
 
-// The session installs a value only where no unit that it wants reads the older one; an abandoned unit
-// stops soon, but not at once. Until then values for its copy of the parameters wait here, in order.
-// Used by one thread.
+// The session installs a value only where no unit that it wants reads the older one; an abandoned
+// unit stops soon, but not at once. Until then values for its copy of the parameters wait here, in
+// order. Used by one thread.
 class InstallGate {
  public:
   using Install = session::action::InstallValue;
@@ -44,7 +44,8 @@ class InstallGate {
     return ready;
   }
 
-  // What waits for the live copy, or for either, is void; returns it, so that its buffers can be let go.
+  // What waits for the live copy, or for either, is void; returns it, so that its buffers can be
+  // let go.
   std::vector<Install> Forget(bool snapshot_too) {
     std::vector<Install> forgotten, kept;
     for (const Install& install : std::exchange(waiting_, {})) {

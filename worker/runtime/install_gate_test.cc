@@ -16,7 +16,8 @@ TEST(InstallGate, IsOpenUnlessAnAbandonedUnitRuns) {
   InstallGate gate;
   EXPECT_TRUE(gate.Admit(Value(0, 0)));
   gate.Started(UnitId(1), Params::kLive);
-  EXPECT_TRUE(gate.Admit(Value(0, 1)));  // the session sees to it that the unit is through with the slice
+  // The session sees to it that the unit is through with the slice.
+  EXPECT_TRUE(gate.Admit(Value(0, 1)));
   EXPECT_TRUE(gate.Stopped(UnitId(1)).empty());
   gate.Abandoned(UnitId(1));  // it had stopped already
   EXPECT_TRUE(gate.Admit(Value(0, 2)));

@@ -61,7 +61,8 @@ void LinkMeter::Answered(ShardId shard, FrameType request, SliceId slice, absl::
   link.least[1] = std::min(link.least[1], under_way);
 }
 
-// Values come in the order of their ends, so one overlaps with the last intervals, which become one.
+// Values come in the order of their ends, so one overlaps with the last intervals, which become
+// one.
 void LinkMeter::AddReceiving(Link& link, Interval value) {
   absl::Duration added = value.end - value.begin;
   while (!link.receiving.empty() && link.receiving.back().end >= value.begin) {

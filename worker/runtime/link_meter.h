@@ -27,9 +27,9 @@ class LinkMeter {
   void Down(ShardId shard, const FrameStream::Stats& stats, const std::string& error);
   void Forget(ShardId shard) { links_.erase(shard); }
 
-  // A request of this type for the slice had its answer after `took`, of which the shard held it back
-  // for `held`. A pull follows its slice's push, and is behind it on the wire: until the push is
-  // acknowledged, no value is on its way.
+  // A request of this type for the slice had its answer after `took`, of which the shard held it
+  // back for `held`. A pull follows its slice's push, and is behind it on the wire: until the push
+  // is acknowledged, no value is on its way.
   void Answered(ShardId shard, FrameType request, SliceId slice, absl::Duration took,
                 absl::Duration held, absl::Time now);
 
@@ -42,10 +42,11 @@ class LinkMeter {
     absl::Time begin, end;
   };
   struct Link {
-    LinkStatus status;         // without the open stream's bytes
+    LinkStatus status;  // without the open stream's bytes
     absl::Time window_begin = absl::InfinitePast();
     std::array<absl::Duration, 2> least = {absl::InfiniteDuration(), absl::InfiniteDuration()};
-    std::vector<Interval> receiving;  // the last ones in which values were on their way, ascending, apart
+    // The last ones in which values were on their way, ascending, apart.
+    std::vector<Interval> receiving;
     std::map<SliceId, absl::Time> acknowledged;  // each slice's latest push
   };
   static void Roll(Link& link, absl::Time now);

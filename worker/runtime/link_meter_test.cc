@@ -30,8 +30,8 @@ TEST_F(LinkMeterTest, SumsUpWhatWasAnswered) {
   Answer(FrameType::kPush, 30, 0, 1);
   Answer(FrameType::kPull, 100, 60, 2);
   Answer(FrameType::kClose, 5, 0, 2);
-  const LinkStatus status = Status(2, {.sent_payload_bytes = 7, .received_payload_bytes = 9,
-                                       .sending_seconds = 0.5});
+  const LinkStatus status =
+      Status(2, {.sent_payload_bytes = 7, .received_payload_bytes = 9, .sending_seconds = 0.5});
   EXPECT_EQ(status.shard(), 3u);
   EXPECT_EQ(status.address(), "ps:1");
   EXPECT_TRUE(status.connected());
@@ -46,10 +46,10 @@ TEST_F(LinkMeterTest, SumsUpWhatWasAnswered) {
 }
 
 TEST_F(LinkMeterTest, TimesInWhichValuesAreOnTheirWayCountOnce) {
-  Answer(FrameType::kPull, 1000, 0, 10);   // 9 to 10
-  Answer(FrameType::kPull, 500, 0, 10.2);  // 9.7 to 10.2: overlaps
+  Answer(FrameType::kPull, 1000, 0, 10);     // 9 to 10
+  Answer(FrameType::kPull, 500, 0, 10.2);    // 9.7 to 10.2: overlaps
   Answer(FrameType::kPush, 5000, 0, 11, 1);  // no value
-  Answer(FrameType::kPull, 500, 400, 12);  // 11.9 to 12: was held until then
+  Answer(FrameType::kPull, 500, 400, 12);    // 11.9 to 12: was held until then
   EXPECT_NEAR(Status(12).receiving_seconds(), 1.3, 1e-6);
   Answer(FrameType::kPull, 3500, 0, 12.5);  // 9 to 12.5: closes the gap
   EXPECT_NEAR(Status(12.5).receiving_seconds(), 3.5, 1e-6);

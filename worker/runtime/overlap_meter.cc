@@ -11,7 +11,8 @@ OverlapMeter::OverlapMeter(absl::Duration window) : window_(window) {
 }
 
 void OverlapMeter::MakeRoom(size_t requests) {
-  starling::MakeRoom(requests, [](uint64_t i) { return std::pair(ShardId(), i); }, &open_);
+  starling::MakeRoom(
+      requests, [](uint64_t i) { return std::pair(ShardId(), i); }, &open_);
 }
 
 void OverlapMeter::Advance(absl::Time now) {

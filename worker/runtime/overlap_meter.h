@@ -14,8 +14,8 @@
 
 namespace starling {
 
-// Not thread-safe. Time is the caller's and never goes back. Covers the last `window`, but for up to a
-// 64th of it.
+// Not thread-safe. Time is the caller's and never goes back. Covers the last `window`, but for up
+// to a 64th of it.
 class OverlapMeter {
  public:
   explicit OverlapMeter(absl::Duration window);
@@ -55,7 +55,7 @@ class OverlapMeter {
   absl::Time last_ = absl::InfinitePast();
   absl::Time first_ = absl::InfinitePast();  // when the first unit began
   absl::Duration under_way_;                 // within the unit that is computed now
-  std::vector<UnitRecord> units_;  // ascending
+  std::vector<UnitRecord> units_;            // ascending
 };
 
 }  // namespace starling

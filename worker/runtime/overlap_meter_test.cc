@@ -28,7 +28,8 @@ TEST(OverlapMeter, ForgetsOldUnitsAndDeadStreams) {
   meter.UnitBegan(At(0));
   meter.Sent(ShardId(1), 1, At(0));
   meter.Forget(ShardId(1), At(1));
-  meter.UnitEnded(absl::Seconds(5), 10, At(3));  // waits longer than anything was under way: clipped
+  // Waits longer than anything was under way: clipped.
+  meter.UnitEnded(absl::Seconds(5), 10, At(3));
   EXPECT_DOUBLE_EQ(meter.hidden_share(At(3)), 0);
   EXPECT_DOUBLE_EQ(meter.samples_per_second(At(3)), 10);
   EXPECT_DOUBLE_EQ(meter.samples_per_second(At(9)), 0);

@@ -13,15 +13,16 @@
 
 namespace starling {
 
-// Thread-safe. Lanes of a unit may wait and get on at the same time: as long as one of them waits for
-// values or acknowledgements, the worker counts as waiting, since others have to get on first.
+// Thread-safe. Lanes of a unit may wait and get on at the same time: as long as one of them waits
+// for values or acknowledgements, the worker counts as waiting, since others have to get on first.
 class Progress {
  public:
   // `now_us` never goes back, and does not follow the wall clock.
   explicit Progress(std::function<uint64_t()> now_us = SpanRing::NowMicros)
       : now_us_(std::move(now_us)), moved_us_(now_us_()) {}
 
-  // A job is being prepared, or served, or neither. What a unit takes is measured anew for each job.
+  // A job is being prepared, or served, or neither. What a unit takes is measured anew for each
+  // job.
   void BecomePreparing() { Become(Activity::PREPARING); }
   void BecomeServing() { Become(Activity::WAITING); }
   void BecomeIdle() { Become(Activity::IDLE); }

@@ -29,8 +29,8 @@ double SumOfSquares(const float* values, size_t count) {
 
 }  // namespace
 
-PushSink::PushSink(const Layout& layout, std::shared_ptr<GradientPool> pool,
-                   const Options& options, Deliver deliver, std::pmr::memory_resource* memory)
+PushSink::PushSink(const Layout& layout, std::shared_ptr<GradientPool> pool, const Options& options,
+                   Deliver deliver, std::pmr::memory_resource* memory)
     : layout_(layout),
       pool_(std::move(pool)),
       options_(options),
@@ -72,8 +72,9 @@ void PushSink::Ready(size_t range, SliceId slice, uint32_t samples) {
   Send(std::move(gradient));
 }
 
-// Dividing by a power of two is exact here: gradients that are made of products of fp16 numbers are far
-// above fp32's least. So a sum of ranges has the same bits, whichever of them were divided together.
+// Dividing by a power of two is exact here: gradients that are made of products of fp16 numbers are
+// far above fp32's least. So a sum of ranges has the same bits, whichever of them were divided
+// together.
 void PushSink::Unscale(PushedGradient& gradient) {
   gradient.loss_scale_log2 = options_.loss_scale_log2();
   const bool scaled = layout_.slices[gradient.slice.value].kind == TRAINABLE;
@@ -94,13 +95,13 @@ void PushSink::Skip(PushedGradient& gradient) {
 }
 
 void PushSink::Send(PushedGradient gradient) {
-  gradient.digest =
-      XXH3_64bits(gradient.buffer->data, gradient.buffer->elements * sizeof(float));
+  gradient.digest = XXH3_64bits(gradient.buffer->data, gradient.buffer->elements * sizeof(float));
   deliver_(std::move(gradient));
 }
 
 float PushSink::Shrink(uint32_t range) const {
-  std::pmr::map<SliceId, double> squares(kept_.get_allocator().resource());  // summed by slice, whatever became ready first
+  // Summed by slice, whatever became ready first.
+  std::pmr::map<SliceId, double> squares(kept_.get_allocator().resource());
   uint32_t samples = 0;
   for (const PushedGradient& gradient : kept_) {
     if (gradient.range != range || layout_.slices[gradient.slice.value].kind != TRAINABLE) continue;

@@ -30,25 +30,27 @@ struct PushedGradient {
   bool skipped = false;     // zero, since a gradient of the unit overflowed
 };
 
-// Of one training unit. Delivers each gradient as soon as it is ready; or, where the worker clips its
-// whole contribution, or is to know that all of it is finite, all of them when the unit is computed.
+// Of one training unit. Delivers each gradient as soon as it is ready; or, where the worker clips
+// its whole contribution, or is to know that all of it is finite, all of them when the unit is
+// computed.
 class PushSink : public GradientSink {
  public:
   struct Options {
-    int most = 1;           // buffers of a slice that may be on loan (PushBuffersMax)
-    double clip_norm = 0;   // of the trainable part of each range, rescaled to a full batch; 0: none
-    uint32_t batch = 0;     // samples of a full one
-    // fp16: the logarithm to base 2 of what the loss is scaled by. Called by the executor's threads, several
-    // at once, from the first Ready on. Unset: not fp16.
+    int most = 1;  // buffers of a slice that may be on loan (PushBuffersMax)
+    // Of the trainable part of each range, rescaled to a full batch; 0: none.
+    double clip_norm = 0;
+    uint32_t batch = 0;  // samples of a full one
+    // fp16: the logarithm to base 2 of what the loss is scaled by. Called by the executor's
+    // threads, several at once, from the first Ready on. Unset: not fp16.
     std::function<int()> loss_scale_log2 = nullptr;
-    bool whole = false;     // fp16: an overflow skips all of the unit, not only what comes after it
+    bool whole = false;  // fp16: an overflow skips all of the unit, not only what comes after it
     Progress* progress = nullptr;  // told of waits for buffers; may be null; outlives the sink
   };
   // Called by the executor's threads; must be quick.
   using Deliver = std::function<void(PushedGradient)>;
 
-  // `layout` outlives the sink, and so does `memory`, for what it notes: used by one thread at a time,
-  // and by the sink alone while there is one.
+  // `layout` outlives the sink, and so does `memory`, for what it notes: used by one thread at a
+  // time, and by the sink alone while there is one.
   PushSink(const Layout& layout, std::shared_ptr<GradientPool> pool, const Options& options,
            Deliver deliver, std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
@@ -57,8 +59,8 @@ class PushSink : public GradientSink {
   void Overflowed() override { overflowed_ = true; }
 
   // The unit is computed, and its loss was finite: what was kept back is delivered, in the order in
-  // which it became ready. A gradient that is not finite is left as it is, but in fp16: the shard names
-  // it.
+  // which it became ready. A gradient that is not finite is left as it is, but in fp16: the shard
+  // names it.
   void Finish();
 
   // Some Acquire had no memory to give, or was cancelled.

@@ -160,7 +160,8 @@ TEST_F(PushSinkTest, AWholeContributionIsSkippedOrIsNot) {
     sink_->Finish();
     ASSERT_EQ(pushed_.size(), 3u);
     for (const PushedGradient& gradient : pushed_) EXPECT_EQ(gradient.skipped, overflows);
-    const std::vector<float> expected = overflows ? std::vector<float>{0, 0} : std::vector<float>{2, 1};
+    const std::vector<float> expected =
+        overflows ? std::vector<float>{0, 0} : std::vector<float>{2, 1};
     EXPECT_EQ(Values(1), expected);
   }
 }

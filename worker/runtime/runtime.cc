@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/clock.h"
-#include "spdlog/spdlog.h"
 #include "common/base/make_room.h"
 #include "common/base/memory.h"
 #include "common/daemon/daemon.h"
 #include "common/trace/flow.h"
+#include "spdlog/spdlog.h"
 #include "worker/data/data_set.h"
 #include "worker/runtime/payload_digest.h"
 
@@ -36,7 +36,8 @@ session::SessionOptions MakeSessionOptions(const WorkerRuntimeOptions& options) 
 
 }  // namespace
 
-// Hands a stream's callbacks to the session's thread, tagged with the connection that they belong to.
+// Hands a stream's callbacks to the session's thread, tagged with the connection that they belong
+// to.
 class WorkerRuntime::ShardStream : public StreamHandler {
  public:
   ShardStream(WorkerRuntime* runtime, ShardId shard, uint64_t connection)
@@ -71,7 +72,8 @@ class WorkerRuntime::ShardStream : public StreamHandler {
   const uint64_t connection_;
 };
 
-WorkerRuntime::WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<CoordinatorClient> coordinator,
+WorkerRuntime::WorkerRuntime(WorkerRuntimeOptions options,
+                             std::unique_ptr<CoordinatorClient> coordinator,
                              std::unique_ptr<StreamClient> streams, const WorkerDevices* devices,
                              SpanRing* spans, StepRecorder* recorder,
                              std::function<void(absl::Status)> on_exit)
@@ -93,7 +95,8 @@ WorkerRuntime::WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<Coord
     loop_.Post([this] { meter_.UnitBegan(MonotonicNow()); });
   };
   listener.on_gradient = [this](FinishedGradient gradient) {
-    loop_.Post([this, gradient = std::move(gradient)]() mutable { OnGradient(std::move(gradient)); });
+    loop_.Post(
+        [this, gradient = std::move(gradient)]() mutable { OnGradient(std::move(gradient)); });
   };
   listener.on_unit = [this](FinishedUnit unit) {
     loop_.Post([this, unit = std::move(unit)]() mutable { OnUnit(std::move(unit)); });
@@ -121,7 +124,9 @@ WorkerRuntime::~WorkerRuntime() {
   loop_.Stop();
 }
 
-void WorkerRuntime::Start() { loop_.Post([this] { Tick(); }); }
+void WorkerRuntime::Start() {
+  loop_.Post([this] { Tick(); });
+}
 
 void WorkerRuntime::Drain() {
   loop_.Post([this] { Step(event::Drain{}); });
@@ -178,7 +183,8 @@ void WorkerRuntime::OnRegisterFailed(const absl::Status& status) {
   if (!registered_once_ && now - started_ > options_.coordinator_timeout) {
     return Carry(action::Exit{absl::UnavailableError(text)});
   }
-  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) || absl::IsUnimplemented(status)) {
+  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
+      absl::IsUnimplemented(status)) {
     return Carry(action::Exit{status});  // asking again changes nothing
   }
   spdlog::warn("{}", text);
@@ -188,7 +194,8 @@ void WorkerRuntime::OnRegisterFailed(const absl::Status& status) {
 
 void WorkerRuntime::OnReportFailed(const absl::Status& status) {
   const absl::Time now = MonotonicNow();
-  if (absl::IsResourceExhausted(status)) {  // what does not fit into a message will not fit the next time
+  // What does not fit into a message will not fit the next time.
+  if (absl::IsResourceExhausted(status)) {
     trouble_ = absl::StrCat("reports to the coordinator at ", options_.coordinator,
                             " or its orders do not get through: ", status.message());
     readiness_.Set(trouble_);
@@ -209,17 +216,17 @@ void WorkerRuntime::Carry(action::Report action) {
   const Incarnation incarnation(action.report.incarnation());
   coordinator_->ReportWorker(action.report, kCallTimeout,
                              [this, incarnation](absl::StatusOr<WorkerOrders> orders) {
-    loop_.Post([this, incarnation, orders = std::move(orders)] {
-      if (orders.ok()) {
-        last_answer_ = MonotonicNow();
-        if (!std::exchange(trouble_, "").empty()) readiness_.Set("");
-        Step(event::Orders{incarnation, *orders});
-      } else {
-        OnReportFailed(orders.status());
-        Step(event::ReportFailed{incarnation, orders.status()});
-      }
-    });
-  });
+                               loop_.Post([this, incarnation, orders = std::move(orders)] {
+                                 if (orders.ok()) {
+                                   last_answer_ = MonotonicNow();
+                                   if (!std::exchange(trouble_, "").empty()) readiness_.Set("");
+                                   Step(event::Orders{incarnation, *orders});
+                                 } else {
+                                   OnReportFailed(orders.status());
+                                   Step(event::ReportFailed{incarnation, orders.status()});
+                                 }
+                               });
+                             });
 }
 
 void WorkerRuntime::AddTimes(absl::Time now, WorkerReport* report) {
@@ -340,7 +347,8 @@ void WorkerRuntime::Transmit(ShardId shard, const FrameHeader& header, OutgoingP
   const auto& stream = streams_.at(shard);
   const absl::Status sent =
       stream->stream->Send(header, std::move(payload), header.key.slice.value);
-  // A stream that is over says so itself. After any other error a frame is missing: the next stream has it.
+  // A stream that is over says so itself. After any other error a frame is missing: the next stream
+  // has it.
   if (!sent.ok() && !absl::IsUnavailable(sent)) {
     stream->stream->Close(sent);
     // After the step that sent this: the session must not be stepped from within.
@@ -364,9 +372,11 @@ void WorkerRuntime::Remember(ShardId shard, const FrameHeader& header) {
     }
     newest = request;
   }
-  open_requests_[{shard, header.request_id}] = {
-      .type = header.type, .begin_us = SpanRing::NowMicros(), .clock = header.clock,
-      .slice = header.key.slice, .flow = flow};
+  open_requests_[{shard, header.request_id}] = {.type = header.type,
+                                                .begin_us = SpanRing::NowMicros(),
+                                                .clock = header.clock,
+                                                .slice = header.key.slice,
+                                                .flow = flow};
   if (header.type != FrameType::kClose) meter_.Sent(shard, header.request_id, MonotonicNow());
 }
 
@@ -448,7 +458,8 @@ void WorkerRuntime::Carry(action::Prepare action) {
 }
 
 void WorkerRuntime::MakeRoomForRequests(size_t requests) {
-  MakeRoom(requests, [](uint64_t i) { return std::pair(ShardId(), i); }, &open_requests_);
+  MakeRoom(
+      requests, [](uint64_t i) { return std::pair(ShardId(), i); }, &open_requests_);
   meter_.MakeRoom(requests);
   buffers_.MakeRoom(requests);
 }
@@ -478,7 +489,9 @@ void WorkerRuntime::Carry(action::Inspect action) {
 
 void WorkerRuntime::Carry(action::Prefetch action) {
   if (job_ == nullptr) return;
-  const auto wanted = [&](const WorkRange& range) { return absl::c_linear_search(action.ranges, range); };
+  const auto wanted = [&](const WorkRange& range) {
+    return absl::c_linear_search(action.ranges, range);
+  };
   const bool stale = !absl::c_all_of(asked_, wanted);
   if (stale) {
     job_->loader().Clear();
@@ -551,7 +564,8 @@ void WorkerRuntime::Carry(action::InstallValue action) {
 }
 
 void WorkerRuntime::ReleaseForgotten(bool snapshot_too) {
-  for (const action::InstallValue& value : gate_.Forget(snapshot_too)) buffers_.Release(value.buffer);
+  for (const action::InstallValue& value : gate_.Forget(snapshot_too))
+    buffers_.Release(value.buffer);
 }
 
 void WorkerRuntime::Install(const action::InstallValue& action) {

@@ -34,20 +34,21 @@ namespace starling {
 
 struct WorkerRuntimeOptions {
   std::string name;
-  RegisterRequest registration;  // its nonce is the process's
-  std::string coordinator;       // address, for messages
+  RegisterRequest registration;                            // its nonce is the process's
+  std::string coordinator;                                 // address, for messages
   absl::Duration coordinator_timeout = absl::Seconds(60);  // without a first registration: give up
-  absl::Duration push_delay;  // each push is held back for so long; of tests, which need stale updates
+  // Each push is held back for so long; of tests, which need stale updates.
+  absl::Duration push_delay;
   ServedJobOptions job;
 };
 
-// Threads: the session's (an EventLoop, which owns everything here that is not said to be another's),
-// the computing one and the executor's other lanes and copiers, one that opens jobs and inspects data, and the
-// transport's. See docs/thread_model.md.
+// Threads: the session's (an EventLoop, which owns everything here that is not said to be
+// another's), the computing one and the executor's other lanes and copiers, one that opens jobs and
+// inspects data, and the transport's. See docs/thread_model.md.
 class WorkerRuntime {
  public:
-  // Pointers outlive the runtime; `recorder` may be null. `on_exit` is called once, on the session's
-  // thread, when the session has ended; destroying the runtime there is not allowed.
+  // Pointers outlive the runtime; `recorder` may be null. `on_exit` is called once, on the
+  // session's thread, when the session has ended; destroying the runtime there is not allowed.
   WorkerRuntime(WorkerRuntimeOptions options, std::unique_ptr<CoordinatorClient> coordinator,
                 std::unique_ptr<StreamClient> streams, const WorkerDevices* devices,
                 SpanRing* spans, StepRecorder* recorder, std::function<void(absl::Status)> on_exit);
@@ -58,12 +59,13 @@ class WorkerRuntime {
   void Start();
   // Thread-safe. Finish the unit, push, leave, exit.
   void Drain();
-  // Lets the admin port show this worker; until Admin::BeginShutdown, which comes before the end of this.
+  // Lets the admin port show this worker; until Admin::BeginShutdown, which comes before the end of
+  // this.
   void ShowOn(admin::Admin* admin);
 
  private:
   class ShardStream;
-  struct OpenRequest {  // that was sent: for spans and meters
+  struct OpenRequest {                  // that was sent: for spans and meters
     FrameType type = FrameType::kPush;  // or kPull, kClose
     uint64_t begin_us = 0;
     Clock clock = 0;
@@ -91,7 +93,8 @@ class WorkerRuntime {
   void Carry(session::action::ReleaseBuffer action);
   void Carry(session::action::Exit action);
 
-  void OnFrame(ShardId shard, uint64_t connection, const FrameHeader& header, ReceivedPayload payload);
+  void OnFrame(ShardId shard, uint64_t connection, const FrameHeader& header,
+               ReceivedPayload payload);
   void OnStreamDown(ShardId shard, uint64_t connection, const absl::Status& status);
   bool IsCurrent(ShardId shard, uint64_t connection) const;
   void OnRegisterFailed(const absl::Status& status);
@@ -113,7 +116,8 @@ class WorkerRuntime {
   const std::function<void(absl::Status)> on_exit_;
 
   // The session's thread only.
-  std::pmr::unsynchronized_pool_resource memory_;  // of what comes and goes with each unit: used again
+  std::pmr::unsynchronized_pool_resource
+      memory_;  // of what comes and goes with each unit: used again
   session::Session session_;
   BufferTable buffers_;
   OverlapMeter meter_;
@@ -124,9 +128,10 @@ class WorkerRuntime {
   std::map<ShardId, std::shared_ptr<ShardStream>> streams_;
   uint64_t last_connection_ = 0;
   std::pmr::map<std::pair<ShardId, uint64_t>, OpenRequest> open_requests_{&memory_};
-  // The newest pull of each slice (second: for evaluation): it replaces the one before, which is not answered.
+  // The newest pull of each slice (second: for evaluation): it replaces the one before, which is
+  // not answered.
   std::map<std::pair<SliceId, bool>, std::pair<ShardId, uint64_t>> newest_pull_;
-  uint64_t last_prepare_ = 0;   // what an older one prepared is dropped
+  uint64_t last_prepare_ = 0;  // what an older one prepared is dropped
   std::shared_ptr<ServedJob> job_;
   std::pmr::set<WorkRange> asked_{&memory_};  // of the loader
   session::action::Compute computing_;

@@ -32,9 +32,9 @@ absl::StatusOr<std::vector<int64_t>> MicroBatchSizes(int64_t samples, const Batc
 // Every worker must see the samples that the job was accepted with, or its epochs would differ.
 absl::Status CheckSamples(const char* part, const DataSet& data, uint64_t accepted) {
   if (static_cast<uint64_t>(data.samples()) == accepted) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat(part, ": this worker sees ", data.samples(), " samples, and the job was accepted with ",
-                   accepted, ": the files changed, or differ between machines"));
+  return absl::DataLossError(absl::StrCat(part, ": this worker sees ", data.samples(),
+                                          " samples, and the job was accepted with ", accepted,
+                                          ": the files changed, or differ between machines"));
 }
 
 absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobDescription& description,
@@ -62,8 +62,8 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobDescription& descripti
   loader.micro_batches = spec.batch().micro_batches();
   const Loading& loading = spec.loading();
   if (loading.threads() > 0) loader.threads = static_cast<int>(loading.threads());
-  loader.read_ahead_bytes_max = loading.read_ahead_bytes() > 0 ? loading.read_ahead_bytes()
-                                                               : options.read_ahead_bytes_max;
+  loader.read_ahead_bytes_max =
+      loading.read_ahead_bytes() > 0 ? loading.read_ahead_bytes() : options.read_ahead_bytes_max;
   // Twice: what was asked for before may lie there still.
   loader.asked_at_once = 2 * session::SessionOptions().prefetch_ranges * loader.micro_batches;
   loader.spans = spans;
@@ -83,19 +83,22 @@ absl::StatusOr<std::shared_ptr<ServedJob>> ServedJob::Open(const JobDescription&
   STARLING_ASSIGN_OR_RETURN(job->graph_, Validate(spec.model()));
   STARLING_ASSIGN_OR_RETURN(job->layout_, MakeLayout(spec));
   if (job->layout_.digest != description.layout_digest()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this worker (version ", std::string(ReleaseVersion()), ") lays the job's parameters out differently than the "
-        "coordinator (digests ", absl::Hex(job->layout_.digest), " and ",
-        absl::Hex(description.layout_digest()), "): run the same version everywhere"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("this worker (version ", std::string(ReleaseVersion()),
+                     ") lays the job's parameters out differently than the "
+                     "coordinator (digests ",
+                     absl::Hex(job->layout_.digest), " and ",
+                     absl::Hex(description.layout_digest()), "): run the same version everywhere"));
   }
   if (job->layout_.partitions.size() != description.partitions()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the coordinator speaks of ", description.partitions(), " partitions; the job has ",
-                     job->layout_.partitions.size()));
+        absl::StrCat("the coordinator speaks of ", description.partitions(),
+                     " partitions; the job has ", job->layout_.partitions.size()));
   }
   auto loader = OpenData(description, options, spans, &job->data_digest_);
   // The data was good when the job was accepted.
-  if (absl::IsInvalidArgument(loader.status())) return absl::DataLossError(loader.status().message());
+  if (absl::IsInvalidArgument(loader.status()))
+    return absl::DataLossError(loader.status().message());
   if (!loader.ok()) return loader.status();
   job->loader_ = *std::move(loader);
 

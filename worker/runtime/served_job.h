@@ -37,8 +37,9 @@ struct ServedJobOptions {
 // says who may use it by its own contract.
 class ServedJob {
  public:
-  // Opens the data, resolves graph and layout, plans memory: blocks for seconds. kFailedPrecondition:
-  // this build lays the job out differently than the coordinator's. Else the errors of the parts.
+  // Opens the data, resolves graph and layout, plans memory: blocks for seconds.
+  // kFailedPrecondition: this build lays the job out differently than the coordinator's. Else the
+  // errors of the parts.
   static absl::StatusOr<std::shared_ptr<ServedJob>> Open(const JobDescription& description,
                                                          const ServedJobOptions& options,
                                                          Device* device, SpanRing* spans);

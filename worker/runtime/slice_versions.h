@@ -13,13 +13,13 @@ namespace starling {
 
 // How a value came, in microseconds of SpanRing's clock.
 struct SliceArrival {
-  uint64_t asked_us = 0;    // the pull was sent
+  uint64_t asked_us = 0;  // the pull was sent
   uint64_t arrived_us = 0;
-  uint64_t held_us = 0;     // between the two the shard held the pull back for so long
+  uint64_t held_us = 0;  // between the two the shard held the pull back for so long
 };
 
-// For how much of the wait [begin_us, end_us) the shard held the value back. When it did so is not known:
-// the ways there and back are taken to be equally long.
+// For how much of the wait [begin_us, end_us) the shard held the value back. When it did so is not
+// known: the ways there and back are taken to be equally long.
 uint64_t HeldShare(uint64_t begin_us, uint64_t end_us, const SliceArrival& arrival);
 
 // Thread-safe.
@@ -37,8 +37,8 @@ class SliceVersions {
   // What the buffer holds is void: no slice has a version.
   void Forget();
 
-  // Blocks until the slice has `version`; `*held_us`: HeldShare of that. False: cancelled. Says so when
-  // it takes long.
+  // Blocks until the slice has `version`; `*held_us`: HeldShare of that. False: cancelled. Says so
+  // when it takes long.
   bool Wait(SliceId slice, Clock version, uint64_t* held_us);
 
   // Between Cancel and Resume nothing blocks and Wait answers false.

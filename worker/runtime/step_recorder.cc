@@ -74,8 +74,8 @@ void StepRecorder::Gradient(SliceId slice, Clock clock, absl::Span<const float> 
   WriteIfComplete(clock);
 }
 
-void StepRecorder::Batches(const session::action::Compute& compute,
-                           const TakenBatches& taken, const UnitResult& result) {
+void StepRecorder::Batches(const session::action::Compute& compute, const TakenBatches& taken,
+                           const UnitResult& result) {
   MutexLock lock(&mutex_);
   Step* step = Find(compute.clock);
   if (step == nullptr) return;
@@ -116,11 +116,13 @@ absl::Status StepRecorder::Write(Clock clock, const Step& step) {
   std::vector<TensorInfo> tensors;
   for (const char* prefix : {"param/", "grad/"}) {
     for (const Parameter& parameter : spec.model().parameters()) {
-      tensors.push_back({.name = absl::StrCat(prefix, parameter.name()), .dtype = DType::kF32,
+      tensors.push_back({.name = absl::StrCat(prefix, parameter.name()),
+                         .dtype = DType::kF32,
                          .shape = {parameter.shape().begin(), parameter.shape().end()}});
     }
   }
-  TensorInfo input{.name = "input", .dtype = step.tokens.empty() ? DType::kF32 : DType::kI32,
+  TensorInfo input{.name = "input",
+                   .dtype = step.tokens.empty() ? DType::kF32 : DType::kI32,
                    .shape = {step.samples}};
   if (step.inputs.empty() && step.tokens.empty()) {
     input.shape.push_back(0);
@@ -128,7 +130,8 @@ absl::Status StepRecorder::Write(Clock clock, const Step& step) {
     for (int64_t dim : spec.model().input().shape()) input.shape.push_back(dim);
   }
   tensors.push_back(input);
-  TensorInfo label{.name = "label", .dtype = step.targets.empty() ? DType::kI32 : DType::kF32,
+  TensorInfo label{.name = "label",
+                   .dtype = step.targets.empty() ? DType::kI32 : DType::kF32,
                    .shape = {step.samples}};
   const size_t elements = step.labels.size() + step.targets.size();
   if (step.samples > 0 && elements != step.samples) label.shape.push_back(elements / step.samples);
@@ -141,7 +144,8 @@ absl::Status StepRecorder::Write(Clock clock, const Step& step) {
       {"batch", Json(spec.batch())},
       {"steps", absl::StrCat(JobSteps(spec, job_->description().train_samples()))},
       {"clock", absl::StrCat(clock)},
-      {"micro_batch_samples", absl::StrCat("[", absl::StrJoin(step.micro_batch_samples, ", "), "]")}};
+      {"micro_batch_samples",
+       absl::StrCat("[", absl::StrJoin(step.micro_batch_samples, ", "), "]")}};
   if (spec.has_clip()) metadata["clip"] = Json(spec.clip());
   STARLING_ASSIGN_OR_RETURN(
       safetensors::Writer writer,

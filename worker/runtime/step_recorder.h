@@ -33,7 +33,8 @@ using TakenBatches = std::pmr::map<uint64_t, BatchHandle>;  // by micro-batch
 class StepRecorder {
  public:
   // Records clocks [0, steps) into `directory`, which exists.
-  StepRecorder(std::string directory, int64_t steps) : directory_(std::move(directory)), steps_(steps) {}
+  StepRecorder(std::string directory, int64_t steps)
+      : directory_(std::move(directory)), steps_(steps) {}
 
   // Null: there is none any more.
   void BeginJob(std::shared_ptr<const ServedJob> job);

@@ -31,16 +31,29 @@ class CountingDevice : public Device {
     std::free(memory);
   }
   absl::StatusOr<MemoryBytes> Memory() override { return absl::UnimplementedError(""); }
-  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return absl::UnimplementedError(""); }
-  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return absl::UnimplementedError(""); }
-  absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
-  absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
-  absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
-  absl::Status CountCorrect(const Judgement&, const float*, const void*, uint32_t*, Stream&) override {
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
     return absl::UnimplementedError("");
   }
-  absl::Status Add(float*, const float*, size_t, Stream&) override { return absl::UnimplementedError(""); }
-  absl::Status Copy(void*, const void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status CountCorrect(const Judgement&, const float*, const void*, uint32_t*,
+                            Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status Add(float*, const float*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status Copy(void*, const void*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
   DataType TypeOf(ValueFormat) const override { return DataType::kFp32; }
   absl::Status AddValues(void*, const void*, size_t, ValueFormat, Stream&) override {
     return absl::UnimplementedError("");
@@ -83,8 +96,8 @@ TEST(GradientPool, ReusesWhatCameBack) {
   EXPECT_EQ(device.allocated, 0);
 }
 
-// Of three workers one dies. Who held [2,4) and [4,5) of eight micro-batches gets [0,2) besides: neither
-// push is acked before that third one is there, so its buffer must not wait for them.
+// Of three workers one dies. Who held [2,4) and [4,5) of eight micro-batches gets [0,2) besides:
+// neither push is acked before that third one is there, so its buffer must not wait for them.
 TEST(GradientPool, EveryPartOfABspStepFitsBeforeAnyIsAcked) {
   CountingDevice device;
   const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
@@ -167,10 +180,10 @@ TEST(SliceVersions, CancelWakesWaitersUntilResumed) {
 // Asked at 1000, there at 1100; 60 of the 100 it was held: [1020, 1080).
 TEST(HeldShare, IsThePartOfTheWaitInWhichTheShardHeldThePull) {
   const SliceArrival arrival{1000, 1100, 60};
-  EXPECT_EQ(HeldShare(990, 1101, arrival), 60u);    // from before it was asked for
-  EXPECT_EQ(HeldShare(1050, 1101, arrival), 30u);   // came when half of it was over
-  EXPECT_EQ(HeldShare(1085, 1101, arrival), 0u);    // came when it was on its way
-  EXPECT_EQ(HeldShare(1200, 1210, arrival), 0u);    // it was there
+  EXPECT_EQ(HeldShare(990, 1101, arrival), 60u);   // from before it was asked for
+  EXPECT_EQ(HeldShare(1050, 1101, arrival), 30u);  // came when half of it was over
+  EXPECT_EQ(HeldShare(1085, 1101, arrival), 0u);   // came when it was on its way
+  EXPECT_EQ(HeldShare(1200, 1210, arrival), 0u);   // it was there
   EXPECT_EQ(HeldShare(990, 1101, {1000, 1100, 0}), 0u);
   EXPECT_EQ(HeldShare(990, 1101, {1000, 1100, 500}), 100u);  // more than there was: clipped
   EXPECT_EQ(HeldShare(990, 1101, {}), 0u);

@@ -46,13 +46,13 @@ void WorkerFigures::Publish(const WorkerReport& report) {
 
 void WorkerFigures::AddJob(const Job& job, const WorkerReport& report, MetricsText& metrics) {
   const MetricsText::Labels labels = {{"job_name", job.name}};
-  metrics.Counter("starling_worker_steps_total", "Units of training that this worker computed.", labels,
-                  static_cast<double>(job.units));
+  metrics.Counter("starling_worker_steps_total", "Units of training that this worker computed.",
+                  labels, static_cast<double>(job.units));
   metrics.Counter("starling_worker_samples_total", "Samples in them.", labels,
                   static_cast<double>(job.samples));
   metrics.Histogram("starling_worker_unit_seconds",
-                    "A unit of training, from the first lane's start to the last lane's end.", labels,
-                    job.unit.counts());
+                    "A unit of training, from the first lane's start to the last lane's end.",
+                    labels, job.unit.counts());
   const auto phase = [&](absl::string_view name, const admin::SecondsHistogram& histogram) {
     metrics.Histogram("starling_worker_step_seconds",
                       "What the lanes did in a unit of training, as a mean over lanes.",
@@ -75,10 +75,11 @@ void WorkerFigures::AddJob(const Job& job, const WorkerReport& report, MetricsTe
   metrics.Gauge("starling_worker_memory_peak_bytes",
                 "Greatest resident memory of the process since it took up the job; 0: not known.",
                 labels, static_cast<double>(report.memory().peak_bytes()));
-  metrics.Gauge("starling_worker_memory_device_peak_bytes",
-                "Greatest amount of the GPU's memory that was taken since the worker took up the job; "
-                "0: it computes on the CPU.",
-                labels, static_cast<double>(report.memory().device_peak_bytes()));
+  metrics.Gauge(
+      "starling_worker_memory_device_peak_bytes",
+      "Greatest amount of the GPU's memory that was taken since the worker took up the job; "
+      "0: it computes on the CPU.",
+      labels, static_cast<double>(report.memory().device_peak_bytes()));
 }
 
 void WorkerFigures::AddLinks(const WorkerReport& report, MetricsText& metrics) {
@@ -89,8 +90,9 @@ void WorkerFigures::AddLinks(const WorkerReport& report, MetricsText& metrics) {
                   link.connected() ? 1 : 0);
     metrics.Counter("starling_worker_link_sent_bytes_total", "Payloads sent to the shard.", labels,
                     static_cast<double>(link.sent_bytes()));
-    metrics.Counter("starling_worker_link_received_bytes_total", "Payloads that came from the shard.",
-                    labels, static_cast<double>(link.received_bytes()));
+    metrics.Counter("starling_worker_link_received_bytes_total",
+                    "Payloads that came from the shard.", labels,
+                    static_cast<double>(link.received_bytes()));
     metrics.Counter("starling_worker_link_sending_seconds_total",
                     "Time in which a payload was being written, or waited for that.", labels,
                     link.sending_seconds());

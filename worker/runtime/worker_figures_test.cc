@@ -26,11 +26,16 @@ TEST(WorkerFigures, AreOfTheJobThatIsServed) {
   EXPECT_THAT(text, HasSubstr("starling_worker_steps_total{job_name=\"first\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_samples_total{job_name=\"first\"} 128\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_unit_seconds_sum{job_name=\"first\"} 0.15\n"));
-  EXPECT_THAT(text, HasSubstr("starling_worker_unit_seconds_bucket{job_name=\"first\",le=\"0.1\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr("starling_worker_step_seconds_sum{job_name=\"first\",phase=\"data\"} 0.004\n"));
-  EXPECT_THAT(text, HasSubstr("starling_worker_step_seconds_sum{job_name=\"first\",phase=\"wait\"} 0.02\n"));
   EXPECT_THAT(text,
-              HasSubstr("starling_worker_step_seconds_count{job_name=\"first\",phase=\"push\"} 2\n"));
+              HasSubstr("starling_worker_unit_seconds_bucket{job_name=\"first\",le=\"0.1\"} 2\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("starling_worker_step_seconds_sum{job_name=\"first\",phase=\"data\"} 0.004\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("starling_worker_step_seconds_sum{job_name=\"first\",phase=\"wait\"} 0.02\n"));
+  EXPECT_THAT(
+      text, HasSubstr("starling_worker_step_seconds_count{job_name=\"first\",phase=\"push\"} 2\n"));
   figures.EndJob();
   EXPECT_EQ(Text(figures), "");
   figures.BeginJob("second");
@@ -58,7 +63,8 @@ TEST(WorkerFigures, ShowLinksMemoryAndOverlapAsReported) {
   EXPECT_THAT(text, HasSubstr("starling_worker_idle_seconds_total{job_name=\"j\"} 2.5\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_memory_planned_bytes{job_name=\"j\"} 67108864\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_memory_peak_bytes{job_name=\"j\"} 100663296\n"));
-  EXPECT_THAT(text, HasSubstr("starling_worker_memory_device_peak_bytes{job_name=\"j\"} 83886080\n"));
+  EXPECT_THAT(text,
+              HasSubstr("starling_worker_memory_device_peak_bytes{job_name=\"j\"} 83886080\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_up{shard=\"3\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_sent_bytes_total{shard=\"3\"} 1000\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_sending_seconds_total{shard=\"3\"} 0.5\n"));

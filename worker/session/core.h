@@ -131,22 +131,22 @@ struct JobState {
   ConsistencyPolicy ordered_policy;
   PolicyNumber ordered_policy_number;
   uint64_t policy_end = std::numeric_limits<uint64_t>::max();  // steps from here on are of the next
-  bool hold = false;  // no new training unit
+  bool hold = false;                                           // no new training unit
   uint32_t epoch = 0;
   bool training_open = false;
   std::vector<Lease> evaluation;  // not begun, as ordered
   std::vector<Lease> training;
 
   Presence presence = Presence::kParked;
-  uint32_t answers_left = 0;                       // to ENTER or PARK: partitions
-  std::pmr::map<PartitionId, Clock> entered_at;   // answers to ENTER so far
-  Clock clock = 0;                                 // of the next unit
+  uint32_t answers_left = 0;                     // to ENTER or PARK: partitions
+  std::pmr::map<PartitionId, Clock> entered_at;  // answers to ENTER so far
+  Clock clock = 0;                               // of the next unit
   std::vector<Held> live;
   std::vector<Held> snapshot;
   std::vector<Lsn> seen;  // per partition: the highest position seen or acked
 
   std::pmr::map<UnitId, Unit> units;  // not done
-  UnitId computing;              // 0: none
+  UnitId computing;                   // 0: none
   std::pmr::map<Clock, StepWork> step_work;
   std::pmr::map<uint64_t, Request> requests;  // by request id: the order of sending
   std::pmr::map<uint64_t, Lease> done;        // resent until orders drop them

@@ -212,8 +212,8 @@ struct Compute {
   uint64_t job_step = 0;  // random numbers are drawn for it; kEvaluate: 0
   WorkPurpose purpose = WorkPurpose::kTrain;
   Params params = Params::kLive;
-  // SliceGradients come when all are complete, and if one is skipped all are: who takes the first has
-  // taken all.
+  // SliceGradients come when all are complete, and if one is skipped all are: who takes the first
+  // has taken all.
   bool whole = false;
 };
 
@@ -233,8 +233,8 @@ struct InstallValue {
   uint8_t loss_scale_log2 = 0;  // fp16, kLossScaleSlice: of gradients computed from this version
 };
 
-// What the live copy of the parameters holds is void: no unit may start on it, whatever its version.
-// `snapshot_too`: what the other holds is, too.
+// What the live copy of the parameters holds is void: no unit may start on it, whatever its
+// version. `snapshot_too`: what the other holds is, too.
 struct ForgetValues {
   bool snapshot_too = true;
 };

@@ -17,14 +17,10 @@ void Session::Core::On(const event::Frame& e) {
   if (!open) return Release(e.buffer);
   const uint64_t id = e.header.request_id;
   switch (e.header.type) {
-    case FrameType::kAck:
-      return OnAck(id, e.header);
-    case FrameType::kValue:
-      return OnValue(id, e);
-    case FrameType::kError:
-      return OnRefused(id, e);
-    default:
-      return Release(e.buffer);
+    case FrameType::kAck: return OnAck(id, e.header);
+    case FrameType::kValue: return OnValue(id, e);
+    case FrameType::kError: return OnRefused(id, e);
+    default: return Release(e.buffer);
   }
 }
 
@@ -136,10 +132,11 @@ void Session::Core::OnRefused(uint64_t id, const event::Frame& e) {
       break;
     case Answer::kBadDigest:
       if (++request.bad_digests < kBadDigestsMax) return Transmit(id, request);
-      return Break(Fault::DAMAGED,
-                   absl::StrCat("worker ", options_.name, ": ", request.bad_digests, " copies of ",
-                                FrameToString(request.header), " arrived damaged at its shard (", e.text,
-                                "): check this machine's memory and network, and restart the worker"));
+      return Break(
+          Fault::DAMAGED,
+          absl::StrCat("worker ", options_.name, ": ", request.bad_digests, " copies of ",
+                       FrameToString(request.header), " arrived damaged at its shard (", e.text,
+                       "): check this machine's memory and network, and restart the worker"));
     case Answer::kBadFrame:
       return Break(Fault::INTERNAL, absl::StrCat("worker ", options_.name, ": a shard refused ",
                                                  FrameToString(request.header), ": ", e.text));
@@ -148,8 +145,7 @@ void Session::Core::OnRefused(uint64_t id, const event::Frame& e) {
       const Unit* blamed = unit == job.units.end() ? nullptr : &unit->second;
       return Break(Fault::NON_FINITE, absl::StrCat(Blame(blamed), ": ", e.text));
     }
-    default:
-      break;
+    default: break;
   }
   // Stale view, not hosted (yet), over budget, an older or newer run: orders or time will tell.
   request.retry.Failed(now_, options_);

@@ -32,7 +32,9 @@ void Session::Core::On(const event::JobPrepared& e) {
     }
     const bool data = absl::IsDataLoss(e.status) || absl::IsNotFound(e.status);
     const bool no_room = absl::IsResourceExhausted(e.status);
-    return Break(data ? Fault::DATA : no_room ? Fault::NO_ROOM : Fault::MODEL,
+    return Break(data      ? Fault::DATA
+                 : no_room ? Fault::NO_ROOM
+                           : Fault::MODEL,
                  absl::StrCat("worker ", options_.name, ": ", std::string(e.status.message())));
   }
   job.slices = e.slices;
@@ -43,7 +45,8 @@ void Session::Core::On(const event::JobPrepared& e) {
   job.live.assign(job.slices.size(), Held());
   job.snapshot.assign(job.slices.size(), Held());
   job.seen.assign(job.description.partitions(), Lsn());
-  MakeRoom(RequestsAtFirst(job.slices.size()), [](uint64_t i) { return i; }, &job.requests);
+  MakeRoom(
+      RequestsAtFirst(job.slices.size()), [](uint64_t i) { return i; }, &job.requests);
   if (job.phase == JobPhase::kPreparing) job.phase = JobPhase::kServing;
 }
 

@@ -1,5 +1,5 @@
-// Orders are the desired state, as changes since what a report had seen: the last ones win, old ones change
-// nothing.
+// Orders are the desired state, as changes since what a report had seen: the last ones win, old
+// ones change nothing.
 #include <algorithm>
 #include <utility>
 
@@ -28,8 +28,7 @@ void Session::Core::On(const event::Orders& e) {
   if (life_ != Life::kRegistered || e.incarnation != incarnation_) return;
   if (reports_under_way_ > 0) --reports_under_way_;
   const WorkerOrders& orders = e.orders;
-  const bool other_cluster =
-      cluster_ != 0 && orders.cluster() != 0 && orders.cluster() != cluster_;
+  const bool other_cluster = cluster_ != 0 && orders.cluster() != 0 && orders.cluster() != cluster_;
   if (other_cluster) return orders.rejoin() ? Rejoin("it serves another cluster now") : void();
   const Generation generation(orders.generation());
   if (generation < generation_ && !DefenceMasked(Defence::kGeneration)) return;
@@ -53,8 +52,8 @@ void Session::Core::On(const event::ReportFailed& e) {
   news_ = true;
 }
 
-// A job's description comes once. One that was not kept comes again: the next report says that the job is
-// not served, and that these orders were not seen.
+// A job's description comes once. One that was not kept comes again: the next report says that the
+// job is not served, and that these orders were not seen.
 bool Session::Core::HasDescription(const WorkerOrders& orders) {
   if (!orders.has_run()) return true;
   const RunId run = RunOf(orders.run());
@@ -103,7 +102,8 @@ void Session::Core::UpdatePolicy(const WorkerOrders& orders) {
   const Policy& policy = orders.policy().policy();
   job.ordered_policy = {static_cast<PolicyKind>(policy.kind()), policy.staleness()};
   job.ordered_policy_number = PolicyNumber(static_cast<uint32_t>(orders.policy().number()));
-  job.policy_end = orders.has_policy_end() ? orders.policy_end() : std::numeric_limits<uint64_t>::max();
+  job.policy_end =
+      orders.has_policy_end() ? orders.policy_end() : std::numeric_limits<uint64_t>::max();
   job.hold = orders.hold();
   if (job.phase != JobPhase::kPreparing) return;
   job.policy = job.ordered_policy;  // nothing was begun

@@ -35,7 +35,8 @@ WorkerReport Session::Core::MakeReport() {
     if (f.sequence == 0) f.sequence = sequence_;
     *report.add_finished() = f.metrics;
   }
-  if (draining_ && !job_.has_value() && static_cast<size_t>(report.finished_size()) == finished_.size()) {
+  if (draining_ && !job_.has_value() &&
+      static_cast<size_t>(report.finished_size()) == finished_.size()) {
     report.set_drained(true);  // it says all that is left to say
     if (drained_sequence_ == 0) drained_sequence_ = sequence_;
   }
@@ -58,7 +59,8 @@ WorkerReport Session::Core::MakeReport() {
     report.add_leases_held(unit.lease.id());
     report.add_leases_begun(unit.lease.id());
   }
-  // Done is what the coordinator knows the sums of, so it is not while some of them wait for a later report.
+  // Done is what the coordinator knows the sums of, so it is not while some of them wait for a
+  // later report.
   const bool all_told = static_cast<size_t>(report.finished_size()) == finished_.size();
   for (const auto& [id, lease] : job.done) {
     if (all_told) {

@@ -25,8 +25,7 @@ void Session::Core::SyncStreams() {
   for (auto it = streams_.begin(); it != streams_.end();) {
     const auto want = std::find_if(wanted.begin(), wanted.end(),
                                    [&](const Wanted& w) { return w.shard == it->first; });
-    const bool same = want != wanted.end() &&
-                      want->view->primary_address() == it->second.address &&
+    const bool same = want != wanted.end() && want->view->primary_address() == it->second.address &&
                       Incarnation(want->view->primary_incarnation()) == it->second.incarnation;
     if (same) {
       ++it;

@@ -71,7 +71,8 @@ void Session::Core::On(const event::UnitComputed& e) {
     m.set_correct(e.metrics[i].correct);
     m.set_clock(unit.clock);
   }
-  // While no coordinator takes them, the oldest are given up: a loss less, or an evaluation's unit again.
+  // While no coordinator takes them, the oldest are given up: a loss less, or an evaluation's unit
+  // again.
   while (finished_.size() > options_.metrics_waiting) finished_.pop_front();
   news_ = true;
   if (unit.closes) {  // partitions that hold only frozen slices were not closed by a push

@@ -68,8 +68,7 @@ bool Session::Core::HasTraining() const {
   const JobState& job = *job_;
   if (job.hold || job.policy_number != job.ordered_policy_number) return false;
   if (!job.bsp()) {
-    return !job.training.empty() &&
-           JobStep(RangeOf(job.training.front().work())) < job.policy_end;
+    return !job.training.empty() && JobStep(RangeOf(job.training.front().work())) < job.policy_end;
   }
   const uint64_t end =
       std::min({(job.epoch + uint64_t{1}) * job.steps, job.steps_in_job, job.policy_end});
@@ -207,8 +206,7 @@ void Session::Core::Begin(Unit unit) {
   if (!begun.ranges.empty()) {
     job.computing = id;
     // In BSP the step's decision makes a skip whole, and gradients need not wait for each other.
-    const bool whole =
-        train && !job.bsp() && job.description.spec().precision() == PRECISION_FP16;
+    const bool whole = train && !job.bsp() && job.description.spec().precision() == PRECISION_FP16;
     Do(action::Compute{id, begun.ranges, clock, begun.job_step, begun.purpose, params, whole});
     for (uint32_t s = 0; s < job.slices.size(); ++s) Want(SliceId(s), params, clock);
     return;

@@ -51,18 +51,17 @@ struct SessionOptions {
 
 // What a worker is doing, for telling where its time goes.
 enum class Standing : uint8_t {
-  kIdle,        // there is no unit to compute, or no job
-  kComputing,   // a training unit
+  kIdle,       // there is no unit to compute, or no job
+  kComputing,  // a training unit
   kEvaluating,
-  kUnacked,     // there is a unit to compute, but pushes of those before are not acknowledged
+  kUnacked,  // there is a unit to compute, but pushes of those before are not acknowledged
 };
 
 using Sink = absl::FunctionRef<void(Action&&)>;
 
-// From JobPrepared on, a job of so many slices may have this many requests open before anything that
-// keeps them, here or in the adaptor, allocates: a push and a pull of each slice for two units, and what
-// else a unit asks.
-// Shards that are late for a moment make no more of them.
+// From JobPrepared on, a job of so many slices may have this many requests open before anything
+// that keeps them, here or in the adaptor, allocates: a push and a pull of each slice for two
+// units, and what else a unit asks. Shards that are late for a moment make no more of them.
 constexpr size_t RequestsAtFirst(size_t slices) { return 4 * slices + 64; }
 
 // Not thread-safe: one caller at a time. Owns no threads, reads no clock.

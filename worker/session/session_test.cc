@@ -198,8 +198,8 @@ TEST(Session, EvaluatesBeforeItTrains) {
   ExpectGolden(d, "evaluate");
 }
 
-// fp16: what the adaptor says of a gradient goes with its push, and what a value says of the loss scale
-// with the value. Where no decision makes a skip whole, the adaptor has to.
+// fp16: what the adaptor says of a gradient goes with its push, and what a value says of the loss
+// scale with the value. Where no decision makes a skip whole, the adaptor has to.
 TEST(Session, Fp16SkipsAndScales) {
   for (const PolicyKind policy : {PolicyKind::kSsp, PolicyKind::kBsp}) {
     const bool bsp = policy == PolicyKind::kBsp;
@@ -380,7 +380,8 @@ TEST(Session, SaysWhyItCannotPrepareAJob) {
   }
 }
 
-// L4 of the trials: what a worker has to tell grows while no coordinator takes it, and a report is a message.
+// L4 of the trials: what a worker has to tell grows while no coordinator takes it, and a report is
+// a message.
 TEST(Session, WhatNobodyTakesIsToldInPartsAndHasAnEnd) {
   Driver d(PolicyKind::kSsp, {.name = "w", .metrics_per_report = 3, .metrics_waiting = 10});
   d.Serve();
@@ -411,7 +412,8 @@ TEST(Session, WhatNobodyTakesIsToldInPartsAndHasAnEnd) {
     d.Wait(absl::Seconds(1));
   }
   EXPECT_EQ(parts, (std::vector<int>{3, 3, 3, 1, 0}));
-  EXPECT_EQ(items, (std::vector<uint64_t>{3, 0, 1, 2, 3, 0, 1, 2, 3, 0})) << "the oldest were given up";
+  EXPECT_EQ(items, (std::vector<uint64_t>{3, 0, 1, 2, 3, 0, 1, 2, 3, 0}))
+      << "the oldest were given up";
 }
 
 // A job is described once. Who has not kept that asks for it, by not taking the orders.
@@ -442,7 +444,8 @@ TEST(Session, OrdersWhoseDescriptionItDoesNotHaveAreNotTaken) {
   EXPECT_EQ(d.Count("connect 1 at ps-1") + d.Count("connect 2 at ps-2"), 2u) << d.text();
 }
 
-// What was in the way may be gone: a new incarnation prepares the job anew, and says nothing of the old fault.
+// What was in the way may be gone: a new incarnation prepares the job anew, and says nothing of the
+// old fault.
 TEST(Session, ANewIncarnationTriesAgainWhatTheOldOneCouldNotPrepare) {
   Driver d;
   d.Register();

@@ -35,17 +35,10 @@ std::string Text(const FrameHeader& h) {
              : (h.flags & frame_flags::kSkip) ? "skip"
                                               : absl::StrCat("close ", Text(h.key.work));
       break;
-    case FrameType::kAck:
-      text = absl::StrCat("ack ", static_cast<int>(h.answer));
-      break;
-    case FrameType::kValue:
-      text = absl::StrCat("value of slice ", h.key.slice.value);
-      break;
-    case FrameType::kError:
-      text = absl::StrCat("error ", static_cast<int>(h.answer));
-      break;
-    default:
-      text = "frame";
+    case FrameType::kAck: text = absl::StrCat("ack ", static_cast<int>(h.answer)); break;
+    case FrameType::kValue: text = absl::StrCat("value of slice ", h.key.slice.value); break;
+    case FrameType::kError: text = absl::StrCat("error ", static_cast<int>(h.answer)); break;
+    default: text = "frame";
   }
   absl::StrAppend(&text, " partition ", h.partition.value, " clock ", h.clock);
   if (h.type == FrameType::kPush) absl::StrAppend(&text, " samples ", h.samples);
@@ -114,8 +107,9 @@ struct EventText {
                         e.text);
   }
   std::string operator()(const event::JobPrepared& e) const {
-    return absl::StrCat("job ", e.run.job.value, e.device_lost ? " lost its device: " : " prepared: ",
-                        e.status.ToString(), ", ", e.slices.size(), " slices");
+    return absl::StrCat("job ", e.run.job.value,
+                        e.device_lost ? " lost its device: " : " prepared: ", e.status.ToString(),
+                        ", ", e.slices.size(), " slices");
   }
   std::string operator()(const event::Inspected& e) const {
     return absl::StrCat("inspected ", e.inspection.request());
@@ -128,8 +122,8 @@ struct EventText {
     return absl::StrCat("unit ", e.unit.value, " computed", e.finite ? "" : ", not finite");
   }
   std::string operator()(const event::UnitFailed& e) const {
-    return absl::StrCat("unit ", e.unit.value, e.device_lost ? " lost its device: " : " failed: ",
-                        e.status.ToString());
+    return absl::StrCat("unit ", e.unit.value,
+                        e.device_lost ? " lost its device: " : " failed: ", e.status.ToString());
   }
   std::string operator()(const event::Drain&) const { return "drain"; }
   std::string operator()(const event::Tick&) const { return "tick"; }

@@ -19,7 +19,8 @@ namespace starling::admin {
 // A connection to a port of this machine. Closes itself.
 class TestSocket {
  public:
-  explicit TestSocket(int port, int receive_buffer_bytes = 0) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit TestSocket(int port, int receive_buffer_bytes = 0)
+      : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     if (receive_buffer_bytes > 0) {
       setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
     }

@@ -17,14 +17,29 @@ using Type = BuiltinArgument::Type;
 constexpr double kSizeMax = 1 << 20;
 constexpr double kRowsMax = (int64_t{1} << 31) - 1;
 
-const BuiltinArgument kHidden = {"hidden", Type::kIntegers, "[128, 64]", 1, kSizeMax, {},
-                                 "mlp: hidden sizes"};
-const BuiltinArgument kClasses = {"classes", Type::kInteger, "", 2, kSizeMax, {},
+const BuiltinArgument kHidden = {"hidden", Type::kIntegers,    "[128, 64]", 1, kSizeMax,
+                                 {},       "mlp: hidden sizes"};
+const BuiltinArgument kClasses = {"classes",
+                                  Type::kInteger,
+                                  "",
+                                  2,
+                                  kSizeMax,
+                                  {},
                                   "resnet*, mobilenet_v2, shufflenet_v2: outputs, if more than the "
                                   "data's classes"};
-const BuiltinArgument kStem = {"stem", Type::kText, "imagenet", 0, 0, {"imagenet", "cifar"},
+const BuiltinArgument kStem = {"stem",
+                               Type::kText,
+                               "imagenet",
+                               0,
+                               0,
+                               {"imagenet", "cifar"},
                                "resnet*: imagenet (7x7 of stride 2, max pool) or cifar (3x3)"};
-const BuiltinArgument kWidthFactor = {"widthFactor", Type::kNumber, "1", 0.1, 8, {},
+const BuiltinArgument kWidthFactor = {"widthFactor",
+                                      Type::kNumber,
+                                      "1",
+                                      0.1,
+                                      8,
+                                      {},
                                       "mobilenet_v2, shufflenet_v2: scales the channels"};
 
 // In the order of the table's entries, so that the job file's schema shows them together.
@@ -35,21 +50,44 @@ const std::vector<Builtin>& Table() {
       {"resnet18", "He et al. 2016; 11,689,512 parameters for ImageNet", {kStem, kClasses}},
       {"resnet34", "21,797,672 parameters for ImageNet", {kStem, kClasses}},
       {"resnet50", "25,557,032 parameters for ImageNet", {kStem, kClasses}},
-      {"mobilenet_v2", "Sandler et al. 2018; 3,504,872 parameters for ImageNet",
+      {"mobilenet_v2",
+       "Sandler et al. 2018; 3,504,872 parameters for ImageNet",
        {kWidthFactor, kClasses}},
-      {"shufflenet_v2", "Ma et al. 2018; 2,278,604 parameters for ImageNet",
+      {"shufflenet_v2",
+       "Ma et al. 2018; 2,278,604 parameters for ImageNet",
        {kWidthFactor, kClasses}},
-      {"gpt2", "Radford et al. 2019; 124,439,808 parameters as they are here",
+      {"gpt2",
+       "Radford et al. 2019; 124,439,808 parameters as they are here",
        {{"depth", Type::kInteger, "12", 1, 1000, {}, "gpt2: blocks"},
         {"heads", Type::kInteger, "12", 1, 1000, {}, "gpt2: attention heads; they divide width"},
         {"width", Type::kInteger, "768", 1, kSizeMax, {}, "gpt2: features of a position"},
-        {"context", Type::kInteger, "", 1, kRowsMax, {},
+        {"context",
+         Type::kInteger,
+         "",
+         1,
+         kRowsMax,
+         {},
          "gpt2: positions that the model has; the data's if not given"},
-        {"vocabulary", Type::kInteger, "", 2, kRowsMax, {},
+        {"vocabulary",
+         Type::kInteger,
+         "",
+         2,
+         kRowsMax,
+         {},
          "gpt2: tokens that the model has; the data's if not given"},
-        {"tiedHead", Type::kBoolean, "true", 0, 1, {},
+        {"tiedHead",
+         Type::kBoolean,
+         "true",
+         0,
+         1,
+         {},
          "gpt2: whether the last layer's weight is the token table"},
-        {"dropout", Type::kNumber, "0", 0, 0.999, {},
+        {"dropout",
+         Type::kNumber,
+         "0",
+         0,
+         0.999,
+         {},
          "gpt2: behind the embeddings and in each residual branch"}}},
       {"counter", "counts samples: see data.train.counter", {}},
   };
@@ -58,18 +96,15 @@ const std::vector<Builtin>& Table() {
 
 std::string Expectation(const BuiltinArgument& argument) {
   switch (argument.type) {
-    case Type::kText:
-      return absl::StrCat("one of ", absl::StrJoin(argument.choices, ", "));
-    case Type::kBoolean:
-      return "true or false";
+    case Type::kText: return absl::StrCat("one of ", absl::StrJoin(argument.choices, ", "));
+    case Type::kBoolean: return "true or false";
     case Type::kIntegers:
       return absl::StrCat("integers in [", argument.minimum, ", ",
                           static_cast<int64_t>(argument.maximum), "]");
     case Type::kInteger:
       return absl::StrCat("an integer in [", argument.minimum, ", ",
                           static_cast<int64_t>(argument.maximum), "]");
-    case Type::kNumber:
-      break;
+    case Type::kNumber: break;
   }
   return absl::StrCat("a number in [", argument.minimum, ", ", argument.maximum, "]");
 }
@@ -84,8 +119,7 @@ bool Fits(const BuiltinArgument& argument, const Attribute& value) {
       return value.has_s() && std::find(argument.choices.begin(), argument.choices.end(),
                                         value.s()) != argument.choices.end();
     case Type::kBoolean:
-    case Type::kInteger:
-      return value.has_i() && InRange(argument, static_cast<double>(value.i()));
+    case Type::kInteger: return value.has_i() && InRange(argument, static_cast<double>(value.i()));
     case Type::kNumber:
       return (value.has_f() && InRange(argument, value.f())) ||
              (value.has_i() && InRange(argument, static_cast<double>(value.i())));

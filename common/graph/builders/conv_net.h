@@ -19,7 +19,8 @@ struct Conv {
 
 // Kaiming-normal by fan-out, as torchvision initialises residual nets (He et al. 2015).
 inline Initializer KaimingFanOut(const Conv& conv) {
-  return Normal(std::sqrt(2.0 / static_cast<double>(conv.out_channels * conv.kernel * conv.kernel)));
+  return Normal(
+      std::sqrt(2.0 / static_cast<double>(conv.out_channels * conv.kernel * conv.kernel)));
 }
 
 // A convolution without bias that keeps the size but for its stride, then batch norm.

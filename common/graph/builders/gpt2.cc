@@ -96,10 +96,9 @@ absl::StatusOr<Graph> Gpt2(const ModelInput& input, const Gpt2Options& options,
   if (resolved.context == 0) resolved.context = input.sample_shape[0];
   if (resolved.vocabulary == 0) resolved.vocabulary = std::max(input.vocabulary, input.classes);
   if (resolved.vocabulary < input.vocabulary) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.vocabulary: expected at least ", input.vocabulary,
-                     ", as the data's tokens go up to ", input.vocabulary - 1, ", got ",
-                     resolved.vocabulary));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.vocabulary: expected at least ", input.vocabulary,
+        ", as the data's tokens go up to ", input.vocabulary - 1, ", got ", resolved.vocabulary));
   }
   return Gpt2Builder(input, resolved).Build(loss);
 }

@@ -122,9 +122,9 @@ absl::Status GraphBuilder::AddNode(const std::string& op, const std::string& nam
   for (const std::string& input : inputs) {
     const auto found = shapes_.find(input);
     if (found == shapes_.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "expected its inputs to be layers before it, or \"", kInputName, "\", got \"", input,
-          "\""));
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected its inputs to be layers before it, or \"", kInputName,
+                       "\", got \"", input, "\""));
     }
     node.add_inputs(input);
     shapes.push_back(found->second);
@@ -172,9 +172,9 @@ absl::Status GraphBuilder::Share(const std::vector<ParameterSpec>& specs, const 
   }
   for (const ParameterSpec& spec : specs) {
     const std::string suffix = absl::StrCat(".", spec.role);
-    const auto shared = std::find_if(
-        found->second.begin(), found->second.end(),
-        [&](const std::string& name) { return absl::EndsWith(name, suffix); });
+    const auto shared =
+        std::find_if(found->second.begin(), found->second.end(),
+                     [&](const std::string& name) { return absl::EndsWith(name, suffix); });
     if (shared == found->second.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "its parameters are ", RoleNames(specs), ", but those of \"", of, "\" are ",

@@ -7,8 +7,7 @@ namespace {
 
 // To the nearest multiple of 8, but never down by more than a tenth.
 int64_t Rounded(double channels) {
-  const int64_t rounded =
-      std::max<int64_t>(8, static_cast<int64_t>(channels + 4) / 8 * 8);
+  const int64_t rounded = std::max<int64_t>(8, static_cast<int64_t>(channels + 4) / 8 * 8);
   return static_cast<double>(rounded) < 0.9 * channels ? rounded + 8 : rounded;
 }
 
@@ -48,7 +47,7 @@ absl::StatusOr<Graph> MobilenetV2(const ModelInput& input, const MobilenetV2Opti
   struct Stage {
     int64_t expansion, channels, blocks, stride;
   };
-  constexpr Stage kStages[] = {{1, 16, 1, 1},  {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 64, 4, 2},
+  constexpr Stage kStages[] = {{1, 16, 1, 1}, {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 64, 4, 2},
                                {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
   GraphBuilder net("mobilenet_v2", input);
   std::string x =

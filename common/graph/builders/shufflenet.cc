@@ -8,8 +8,8 @@ namespace {
 // NAME.at a convolution, NAME.(at + 1) its batch norm, and ReLU where there is one.
 std::string Layer(GraphBuilder& net, const std::string& name, int at, const std::string& input,
                   const Conv& conv, bool relu) {
-  const std::string x = ConvNorm(net, absl::StrCat(name, ".", at), absl::StrCat(name, ".", at + 1),
-                                 input, conv, {});
+  const std::string x =
+      ConvNorm(net, absl::StrCat(name, ".", at), absl::StrCat(name, ".", at + 1), input, conv, {});
   return relu ? net.Add("relu", absl::StrCat(name, ".", at + 2), {x}) : x;
 }
 
@@ -69,13 +69,13 @@ absl::StatusOr<Graph> ShufflenetV2(const ModelInput& input, const ShufflenetV2Op
                                {1.5, {176, 352, 704, 1024}},
                                {2.0, {244, 488, 976, 2048}}};
   constexpr int kBlocks[] = {4, 8, 4};
-  const auto* const width = std::find_if(std::begin(kWidths), std::end(kWidths), [&](const Width& w) {
-    return w.factor == options.width_factor;
-  });
+  const auto* const width =
+      std::find_if(std::begin(kWidths), std::end(kWidths),
+                   [&](const Width& w) { return w.factor == options.width_factor; });
   if (width == std::end(kWidths)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model.widthFactor: expected 0.5, 1, 1.5 or 2 for shufflenet_v2, got ",
-        options.width_factor));
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.widthFactor: expected 0.5, 1, 1.5 or 2 for shufflenet_v2, got ",
+                     options.width_factor));
   }
   GraphBuilder net("shufflenet_v2", input);
   std::string x = Layer(net, "conv1", 0, kInputName, {24, 3, 2}, true);

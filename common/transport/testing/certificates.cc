@@ -47,7 +47,8 @@ std::string PemOf(EVP_PKEY* key) {
 }
 
 void Extend(X509* certificate, int what, const std::string& value) {
-  X509_EXTENSION* const extension = Check(X509V3_EXT_conf_nid(nullptr, nullptr, what, value.c_str()));
+  X509_EXTENSION* const extension =
+      Check(X509V3_EXT_conf_nid(nullptr, nullptr, what, value.c_str()));
   X509_add_ext(certificate, extension, -1);
   X509_EXTENSION_free(extension);
 }
@@ -94,7 +95,8 @@ TestCertificate TestAuthority::Issue(const Wish& wish) const {
   X509_set_issuer_name(certificate, X509_get_subject_name(keys_->certificate));
   if (!wish.use.empty()) Extend(certificate, NID_ext_key_usage, wish.use);
   if (!wish.uris.empty()) {
-    Extend(certificate, NID_subject_alt_name, absl::StrCat("URI:", absl::StrJoin(wish.uris, ",URI:")));
+    Extend(certificate, NID_subject_alt_name,
+           absl::StrCat("URI:", absl::StrJoin(wish.uris, ",URI:")));
   }
   X509_sign(certificate, keys_->key, EVP_sha256());
   TestCertificate made{PemOf(certificate), PemOf(key)};

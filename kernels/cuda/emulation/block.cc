@@ -29,8 +29,8 @@ constexpr size_t kPage = 4096;
 
 // `bytes` in front of a page that ends the process.
 char* MapWithGuard(size_t bytes) {
-  void* const memory = mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) std::perror("mmap"), std::abort();
   mprotect(static_cast<char*>(memory) + bytes, kPage, PROT_NONE);
   return static_cast<char*>(memory);
@@ -140,8 +140,8 @@ class Machine {
   void Report(const char* what, const void* address) const {
     if (kernel_ == nullptr) return;
     char text[512];
-    const int length = std::snprintf(text, sizeof(text), "%s%s, at %p\n", Where().data(), what,
-                                     address);
+    const int length =
+        std::snprintf(text, sizeof(text), "%s%s, at %p\n", Where().data(), what, address);
     static_cast<void>(!write(STDERR_FILENO, text, static_cast<size_t>(length)));
   }
 

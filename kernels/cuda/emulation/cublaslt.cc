@@ -1,5 +1,6 @@
-// Stands in for NVIDIA's libcublasLt.so.13: the functions that kernels/cuda/cublas.h names. Products are
-// those of their definition, with sums in float; what cublasLt.h says must hold is checked.
+// Stands in for NVIDIA's libcublasLt.so.13: the functions that kernels/cuda/cublas.h names.
+// Products are those of their definition, with sums in float; what cublasLt.h says must hold is
+// checked.
 #include <cublasLt.h>
 
 #include <cmath>
@@ -60,7 +61,8 @@ cublasStatus_t Set(T* to, const void* from, size_t bytes) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// A call that no version could take is a fault of ours, and must not pass for an algorithm that is missing.
+// A call that no version could take is a fault of ours, and must not pass for an algorithm that is
+// missing.
 cublasStatus_t Refuse(cublasStatus_t status, const char* why) {
   std::fprintf(stderr, "emulated cuBLASLt: %s\n", why);
   if (status == CUBLAS_STATUS_INVALID_VALUE) std::abort();
@@ -82,9 +84,7 @@ float At(cudaDataType_t type, const void* data, int64_t i) {
 
 void Put(cudaDataType_t type, void* data, int64_t i, float value) {
   switch (type) {
-    case CUDA_R_16BF:
-      static_cast<__nv_bfloat16*>(data)[i] = FromFloat<__nv_bfloat16>(value);
-      break;
+    case CUDA_R_16BF: static_cast<__nv_bfloat16*>(data)[i] = FromFloat<__nv_bfloat16>(value); break;
     case CUDA_R_16F: static_cast<__half*>(data)[i] = FromFloat<__half>(value); break;
     default: static_cast<float*>(data)[i] = value;
   }

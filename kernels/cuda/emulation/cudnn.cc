@@ -1,5 +1,5 @@
-// Stands in for kernels/cuda/cudnn.cc: convolutions and attention as their definitions say, sums in float.
-// It refuses the attention that cuDNN refuses.
+// Stands in for kernels/cuda/cudnn.cc: convolutions and attention as their definitions say, sums in
+// float. It refuses the attention that cuDNN refuses.
 #include "kernels/cuda/cudnn.h"
 
 #include <cmath>
@@ -78,10 +78,10 @@ class Convolution : public ConvolutionPlan {
           float& result = out.at(n, o, i / key_.output[3], i % key_.output[3]);
           for (int64_t k = 0; k < key_.weight[2] * key_.weight[3]; ++k) {
             const int64_t ky = k / key_.weight[3], kx = k % key_.weight[3];
-            const int64_t iy = i / key_.output[3] * key_.stride[0] - key_.padding[0] +
-                               ky * key_.dilation[0];
-            const int64_t ix = i % key_.output[3] * key_.stride[1] - key_.padding[1] +
-                               kx * key_.dilation[1];
+            const int64_t iy =
+                i / key_.output[3] * key_.stride[0] - key_.padding[0] + ky * key_.dilation[0];
+            const int64_t ix =
+                i % key_.output[3] * key_.stride[1] - key_.padding[1] + kx * key_.dilation[1];
             if (iy < 0 || iy >= key_.input[2] || ix < 0 || ix >= key_.input[3]) continue;
             for (int64_t c = 0; c < channels; ++c) {
               float& from = in.at(n, o / filters * channels + c, iy, ix);
@@ -108,11 +108,10 @@ class Attention : public AttentionPlan {
 
   size_t workspace_bytes() const override { return ScratchBytes(kScratch); }
   absl::Status Run(const AttentionValues& at, void* workspace, CudaStream& stream) const override {
-    for (const void* value : {at.query, at.key, at.value, at.grad_output,
-                              static_cast<const void*>(at.output),
-                              static_cast<const void*>(at.grad_query),
-                              static_cast<const void*>(at.grad_key),
-                              static_cast<const void*>(at.grad_value)}) {
+    for (const void* value :
+         {at.query, at.key, at.value, at.grad_output, static_cast<const void*>(at.output),
+          static_cast<const void*>(at.grad_query), static_cast<const void*>(at.grad_key),
+          static_cast<const void*>(at.grad_value)}) {
       if (!Aligned16(value)) return absl::InternalError("a value is not aligned to 16 bytes");
     }
     STARLING_RETURN_IF_CUDA_ERROR(stream.get()->Order([this, at, workspace] {

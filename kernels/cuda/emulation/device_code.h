@@ -1,4 +1,5 @@
-// What nvcc gives kernels, for g++: included in front of each .cu file that rewrite.py has turned into C++.
+// What nvcc gives kernels, for g++: included in front of each .cu file that rewrite.py has turned
+// into C++.
 #ifndef STARLING_KERNELS_CUDA_EMULATION_DEVICE_CODE_H_
 #define STARLING_KERNELS_CUDA_EMULATION_DEVICE_CODE_H_
 

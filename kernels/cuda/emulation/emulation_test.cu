@@ -27,8 +27,8 @@ __global__ void ReverseKernel(const float* x, float* y, bool barrier) {
   y[threadIdx.x] = tile[kThreads - 1 - threadIdx.x];
 }
 
-// sums[k] = sum of (k + 1) * x. Without a barrier behind each use, a warp that is ahead overwrites what
-// others have yet to read.
+// sums[k] = sum of (k + 1) * x. Without a barrier behind each use, a warp that is ahead overwrites
+// what others have yet to read.
 __global__ void SumsKernel(const float* x, float* sums, bool barrier) {
   __shared__ float scratch[32];
   for (int k = 0; k < 3; ++k) {
@@ -93,13 +93,15 @@ class EmulationTest : public ::testing::Test {
   float* New(const std::vector<float>& values) {
     float* const memory = New(values.size());
     EXPECT_EQ(cudaMemcpyAsync(memory, values.data(), values.size() * sizeof(float),
-                              cudaMemcpyHostToDevice, stream_), cudaSuccess);
+                              cudaMemcpyHostToDevice, stream_),
+              cudaSuccess);
     return memory;
   }
   std::vector<float> Read(const float* memory, size_t count) {
     std::vector<float> values(count);
     EXPECT_EQ(cudaMemcpyAsync(values.data(), memory, count * sizeof(float), cudaMemcpyDeviceToHost,
-                              stream_), cudaSuccess);
+                              stream_),
+              cudaSuccess);
     return values;
   }
   static void Fix(int order) {
@@ -167,9 +169,7 @@ TEST_F(EmulationTest, AtomicsAdd) {
   for (uint32_t count : got) EXPECT_EQ(count, 5u * 2 * 3 * 7);
 }
 
-TEST_F(EmulationTest, WhatIsNotWrittenIsNan) {
-  EXPECT_TRUE(std::isnan(Read(New(1), 1)[0]));
-}
+TEST_F(EmulationTest, WhatIsNotWrittenIsNan) { EXPECT_TRUE(std::isnan(Read(New(1), 1)[0])); }
 
 using EmulationDeathTest = EmulationTest;
 

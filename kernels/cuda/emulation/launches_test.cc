@@ -27,8 +27,9 @@ class Values {
     void* memory = nullptr;
     EXPECT_EQ(cudaMalloc(&memory, count_ * sizeof(T)), cudaSuccess);
     data_ = static_cast<T*>(memory);
-    EXPECT_EQ(cudaMemcpyAsync(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice,
-                              stream_), cudaSuccess);
+    EXPECT_EQ(
+        cudaMemcpyAsync(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice, stream_),
+        cudaSuccess);
   }
   Values(size_t count, cudaStream_t stream) : Values(std::vector<T>(count, T(77)), stream) {}
   ~Values() { EXPECT_EQ(cudaFree(data_), cudaSuccess); }
@@ -36,8 +37,9 @@ class Values {
   T* data() const { return data_; }
   std::vector<T> Read() const {
     std::vector<T> values(count_);
-    EXPECT_EQ(cudaMemcpyAsync(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost,
-                              stream_), cudaSuccess);
+    EXPECT_EQ(
+        cudaMemcpyAsync(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost, stream_),
+        cudaSuccess);
     return values;
   }
 
@@ -97,12 +99,15 @@ TEST_F(LaunchesTest, RowsOfBlocks) {
     const Values<int32_t> wanted(labels, stream_);
     ASSERT_EQ(LaunchSoftmax(x.data(), false, 1, rows, columns, kFloat, p.data(), stream_),
               cudaSuccess);
-    ASSERT_EQ(LaunchSoftmaxGradient(kFloat, p.data(), x.data(), 2.0f, rows, columns, ds.data(),
-                                    stream_), cudaSuccess);
+    ASSERT_EQ(
+        LaunchSoftmaxGradient(kFloat, p.data(), x.data(), 2.0f, rows, columns, ds.data(), stream_),
+        cudaSuccess);
     ASSERT_EQ(LaunchSoftmaxCrossEntropy(x.data(), wanted.data(), rows, columns, losses.data(),
-                                        logs.data(), stream_), cudaSuccess);
-    ASSERT_EQ(LaunchRowSums(RowSum::kSum, x.data(), nullptr, 1.0f, rows, columns, sums.data(),
-                            stream_), cudaSuccess);
+                                        logs.data(), stream_),
+              cudaSuccess);
+    ASSERT_EQ(
+        LaunchRowSums(RowSum::kSum, x.data(), nullptr, 1.0f, rows, columns, sums.data(), stream_),
+        cudaSuccess);
     const std::vector<float> got_p = p.Read(), got_ds = ds.Read(), got_losses = losses.Read(),
                              got_logs = logs.Read(), got_sums = sums.Read();
     for (int64_t r = 0; r < rows; ++r) {
@@ -143,11 +148,13 @@ TEST_F(LaunchesTest, RowsOfWarps) {
   const Values x(numbers, stream_), y(numbers.size(), stream_), mean(rows, stream_),
       scale(rows, stream_), ones(std::vector<float>(columns, 1.0f), stream_);
   ASSERT_EQ(LaunchLayerNorm(kFloat, x.data(), ones.data(), ones.data(), 1e-5f, rows, columns,
-                            y.data(), mean.data(), scale.data(), stream_), cudaSuccess);
+                            y.data(), mean.data(), scale.data(), stream_),
+            cudaSuccess);
   const Values<int32_t> labels(greatest, stream_);
   const Values<uint32_t> correct(std::vector<uint32_t>(1, 0), stream_);
-  ASSERT_EQ(LaunchCountGreatest(x.data(), labels.data(), rows, columns, rows, correct.data(),
-                                stream_), cudaSuccess);
+  ASSERT_EQ(
+      LaunchCountGreatest(x.data(), labels.data(), rows, columns, rows, correct.data(), stream_),
+      cudaSuccess);
   EXPECT_EQ(correct.Read()[0], rows);
   const std::vector<float> got = y.Read(), means = mean.Read();
   for (int64_t r = 0; r < rows; ++r) {
@@ -158,8 +165,8 @@ TEST_F(LaunchesTest, RowsOfWarps) {
     }
     ASSERT_NEAR(means[r], sum / columns, 1e-6) << r;
     for (int64_t i = 0; i < columns; ++i) {
-      const double normal = (numbers[r * columns + i] - sum / columns) /
-                            std::sqrt(squares / columns + 1e-5);
+      const double normal =
+          (numbers[r * columns + i] - sum / columns) / std::sqrt(squares / columns + 1e-5);
       ASSERT_NEAR(got[r * columns + i], normal + 1, 1e-4) << r;
     }
   }
@@ -173,7 +180,8 @@ TEST_F(LaunchesTest, Tables) {
   const Values<int32_t> indices(at, stream_);
   const Values table(values, stream_), y(count * width, stream_), dy(gradients, stream_);
   ASSERT_EQ(LaunchGather(kFloat, indices.data(), table.data(), count, rows, width, y.data(),
-                         nullptr, stream_), cudaSuccess);
+                         nullptr, stream_),
+            cudaSuccess);
   const std::vector<float> got = y.Read();
   std::vector<float> sums(rows * width);
   for (int64_t i = 0; i < count * width; ++i) {
@@ -185,7 +193,8 @@ TEST_F(LaunchesTest, Tables) {
   ASSERT_EQ(ScatterWorkspaceBytes(count, rows, &bytes), cudaSuccess);
   const Values<char> workspace(bytes, stream_);
   ASSERT_EQ(LaunchScatter(kFloat, indices.data(), dy.data(), count, rows, width, table.data(),
-                          workspace.data(), bytes, stream_), cudaSuccess);
+                          workspace.data(), bytes, stream_),
+            cudaSuccess);
   EXPECT_EQ(table.Read(), sums);  // in the order of the positions, so the same bits
 }
 
@@ -197,7 +206,8 @@ TEST_F(LaunchesTest, TheLastRunOfATableEnds) {
   ASSERT_EQ(ScatterWorkspaceBytes(64, 2, &bytes), cudaSuccess);
   const Values<char> workspace(bytes, stream_);
   ASSERT_EQ(LaunchScatter(kFloat, indices.data(), dy.data(), 64, 2, 1, table.data(),
-                          workspace.data(), bytes, stream_), cudaSuccess);
+                          workspace.data(), bytes, stream_),
+            cudaSuccess);
   EXPECT_EQ(table.Read(), (std::vector<float>{64, 0}));
 }
 

@@ -16,13 +16,14 @@
 
 namespace starling {
 
-// Asks only when somebody wants to know, and at most once per `max_age`: however often it is looked at,
-// the owner has little to do. Thread-safe.
+// Asks only when somebody wants to know, and at most once per `max_age`: however often it is looked
+// at, the owner has little to do. Thread-safe.
 template <typename T>
 class Board {
  public:
   using Answer = std::function<void(std::shared_ptr<const T>)>;
-  // Asks the owner; the answer may come at once or later, on any thread, or never. nullptr: there is none.
+  // Asks the owner; the answer may come at once or later, on any thread, or never. nullptr: there
+  // is none.
   using Ask = std::function<void(Answer)>;
 
   Board(Ask ask, absl::Duration max_age, absl::Duration patience)
@@ -77,7 +78,8 @@ class Board {
   const Ask ask_;
   const absl::Duration max_age_;
   const absl::Duration patience_;
-  const std::shared_ptr<State> state_ = std::make_shared<State>();  // an answer may come when we are gone
+  // An answer may come when we are gone.
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 // Boards by name: of the `kept` names that were asked for last. Not thread-safe.

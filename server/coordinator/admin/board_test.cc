@@ -13,22 +13,24 @@ constexpr absl::Duration kLong = absl::Seconds(30);
 
 TEST(Board, AsksOnceForManyWhoLook) {
   int asked = 0;
-  Board<int> board([&](Board<int>::Answer answer) { answer(std::make_shared<int>(++asked)); }, absl::Hours(1), kLong);
+  Board<int> board([&](Board<int>::Answer answer) { answer(std::make_shared<int>(++asked)); },
+                   absl::Hours(1), kLong);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(*board.Get(), 1);
   EXPECT_EQ(asked, 1);
 }
 
 TEST(Board, AsksAnewWhenItIsOld) {
   int asked = 0;
-  Board<int> board([&](Board<int>::Answer answer) { answer(std::make_shared<int>(++asked)); }, absl::ZeroDuration(), kLong);
+  Board<int> board([&](Board<int>::Answer answer) { answer(std::make_shared<int>(++asked)); },
+                   absl::ZeroDuration(), kLong);
   EXPECT_EQ(*board.Get(), 1);
   EXPECT_EQ(*board.Get(), 2);
 }
 
 TEST(Board, AnOwnerThatIsSilentIsNotAskedAgainNorWaitedForLong) {
   std::vector<Board<int>::Answer> open;
-  Board<int> board([&](Board<int>::Answer answer) { open.push_back(std::move(answer)); }, absl::Hours(1),
-                   absl::Milliseconds(1));
+  Board<int> board([&](Board<int>::Answer answer) { open.push_back(std::move(answer)); },
+                   absl::Hours(1), absl::Milliseconds(1));
   EXPECT_EQ(board.Get(), nullptr);
   EXPECT_EQ(board.Get(), nullptr);
   ASSERT_EQ(open.size(), 1u);
@@ -47,8 +49,11 @@ TEST(Board, ASilentOwnerIsWaitedForOnceHoweverManyLook) {
 
 TEST(Board, NoAnswerIsAskedForAgain) {
   int asked = 0;
-  Board<int> board([&](Board<int>::Answer answer) { answer(++asked == 1 ? nullptr : std::make_shared<int>(asked)); },
-                   absl::Hours(1), kLong);
+  Board<int> board(
+      [&](Board<int>::Answer answer) {
+        answer(++asked == 1 ? nullptr : std::make_shared<int>(asked));
+      },
+      absl::Hours(1), kLong);
   EXPECT_EQ(board.Get(), nullptr);
   EXPECT_EQ(*board.Get(), 2);
 }
@@ -67,7 +72,8 @@ TEST(Board, TheAnswerMayComeFromAnotherThread) {
 TEST(Board, AnAnswerMayComeWhenNobodyIsThere) {
   Board<int>::Answer late;
   {
-    Board<int> board([&](Board<int>::Answer answer) { late = std::move(answer); }, absl::Hours(1), absl::ZeroDuration());
+    Board<int> board([&](Board<int>::Answer answer) { late = std::move(answer); }, absl::Hours(1),
+                     absl::ZeroDuration());
     EXPECT_EQ(board.Get(), nullptr);
   }
   late(std::make_shared<int>(1));

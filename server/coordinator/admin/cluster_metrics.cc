@@ -50,14 +50,15 @@ void AddStates(const ClusterView& view, MetricsText& metrics) {
 }
 
 void AddStaleness(const JobStatus& job, const MetricsText::Labels& labels, MetricsText& metrics) {
-  metrics.Gauge("starling_staleness_steps", "Clock of the fastest worker less that of the slowest, now.",
-                labels, static_cast<double>(job.staleness()));
+  metrics.Gauge("starling_staleness_steps",
+                "Clock of the fastest worker less that of the slowest, now.", labels,
+                static_cast<double>(job.staleness()));
   metrics.Gauge("starling_staleness_greatest_steps",
                 "Greatest lead that a pull was answered at since the job began.", labels,
                 static_cast<double>(job.staleness_max()));
   if (job.staleness_bound() == std::numeric_limits<uint64_t>::max()) return;  // async: none
-  metrics.Gauge("starling_staleness_bound_steps", "What the job's policy allows; async: no series.", labels,
-                static_cast<double>(job.staleness_bound()));
+  metrics.Gauge("starling_staleness_bound_steps", "What the job's policy allows; async: no series.",
+                labels, static_cast<double>(job.staleness_bound()));
 }
 
 void AddJob(const JobStatus& job, MetricsText& metrics) {
@@ -65,32 +66,40 @@ void AddJob(const JobStatus& job, MetricsText& metrics) {
   const auto gauge = [&](absl::string_view name, absl::string_view help, double value) {
     metrics.Gauge(name, help, labels, value);
   };
-  gauge("starling_job_running", "1 while the job is RUNNING, else 0.", job.state() == RUNNING ? 1 : 0);
+  gauge("starling_job_running", "1 while the job is RUNNING, else 0.",
+        job.state() == RUNNING ? 1 : 0);
   gauge("starling_job_step", "Global batches that are finished.", static_cast<double>(job.step()));
-  gauge("starling_job_planned_steps", "Global batches of the whole job.", static_cast<double>(job.steps()));
+  gauge("starling_job_planned_steps", "Global batches of the whole job.",
+        static_cast<double>(job.steps()));
   gauge("starling_job_epoch", "Epochs that are finished.", job.epoch());
   gauge("starling_job_workers", "Workers that are members of the job.", job.workers());
-  gauge("starling_job_parameters", "Parameters of the model.", static_cast<double>(job.parameters()));
+  gauge("starling_job_parameters", "Parameters of the model.",
+        static_cast<double>(job.parameters()));
   gauge("starling_job_train_loss", "Training loss of late.", job.train_loss());
   const bool runs = job.state() == RUNNING;  // else its status has averages
   gauge("starling_job_samples_per_second", "Samples that the members compute in a second.",
         runs ? job.samples_per_second() : 0);
-  gauge("starling_job_overlap_ratio", "Share of the communication that computing hides, as a mean over members.",
+  gauge("starling_job_overlap_ratio",
+        "Share of the communication that computing hides, as a mean over members.",
         runs ? job.hidden_share() : 0);
-  gauge("starling_job_running_seconds", "For how long the job has run, or ran.", job.running_seconds());
+  gauge("starling_job_running_seconds", "For how long the job has run, or ran.",
+        job.running_seconds());
   AddStaleness(job, labels, metrics);
   if (job.loss_scale() > 0) {
-    gauge("starling_job_loss_scale", "What the loss is multiplied by; fp16 alone.", job.loss_scale());
-    metrics.Counter("starling_job_skipped_steps_total",
-                    "Global batches that changed nothing, since their gradient overflowed; fp16 alone.", labels,
-                    static_cast<double>(job.skipped_steps()));
+    gauge("starling_job_loss_scale", "What the loss is multiplied by; fp16 alone.",
+          job.loss_scale());
+    metrics.Counter(
+        "starling_job_skipped_steps_total",
+        "Global batches that changed nothing, since their gradient overflowed; fp16 alone.", labels,
+        static_cast<double>(job.skipped_steps()));
   }
   for (auto epoch = job.epochs_done().rbegin(); epoch != job.epochs_done().rend(); ++epoch) {
     if (!epoch->evaluated()) continue;
-    gauge("starling_job_test_loss", "Loss over the test data, as last evaluated.", epoch->test_loss());
+    gauge("starling_job_test_loss", "Loss over the test data, as last evaluated.",
+          epoch->test_loss());
     if (epoch->has_test_accuracy()) {
-      gauge("starling_job_test_accuracy", "Share of the test data that is right, as last evaluated.",
-            epoch->test_accuracy());
+      gauge("starling_job_test_accuracy",
+            "Share of the test data that is right, as last evaluated.", epoch->test_accuracy());
     }
     return;
   }
@@ -99,7 +108,8 @@ void AddJob(const JobStatus& job, MetricsText& metrics) {
 }  // namespace
 
 void AddClusterMetrics(const ClusterView& view, MetricsText& metrics) {
-  metrics.Gauge("starling_coordinator_generation", "How often a coordinator has started on this state.", {},
+  metrics.Gauge("starling_coordinator_generation",
+                "How often a coordinator has started on this state.", {},
                 static_cast<double>(view.generation));
   AddStates(view, metrics);
   for (const JobStatus& job : view.jobs.jobs()) AddJob(job, metrics);

@@ -50,14 +50,18 @@ void AskForCluster(CoordinatorHost* host, Board<ClusterView>::Answer answer) {
              });
 }
 
-void AskForCurves(CoordinatorHost* host, const std::string& job, Board<CurvesReply>::Answer answer) {
+void AskForCurves(CoordinatorHost* host, const std::string& job,
+                  Board<CurvesReply>::Answer answer) {
   CurvesRequest request;
   request.set_name(job);
-  host->Call([request](CallId call) { return CurvesEvent{call, request, /*brief=*/true}; },
-             [answer = std::move(answer)](CoordinatorReply reply) {
-               CurvesReply* const curves = std::get_if<CurvesReply>(&reply);
-               answer(curves == nullptr ? nullptr : std::make_shared<CurvesReply>(std::move(*curves)));
-             });
+  host->Call(
+      [request](CallId call) {
+        return CurvesEvent{call, request, /*brief=*/true};
+      },
+      [answer = std::move(answer)](CoordinatorReply reply) {
+        CurvesReply* const curves = std::get_if<CurvesReply>(&reply);
+        answer(curves == nullptr ? nullptr : std::make_shared<CurvesReply>(std::move(*curves)));
+      });
 }
 
 // What was made of an answer, until there is another one. T is what is made.
@@ -109,7 +113,8 @@ class ClusterPages {
     const auto view = cluster_.Get();
     if (view == nullptr) return Silent();
     curves_.EraseIf([&](const std::string& name) { return !HasJob(*view, name); });
-    if (!HasJob(*view, job)) return ErrorResponse(404, "there is no such job; give one as ?job=NAME");
+    if (!HasJob(*view, job))
+      return ErrorResponse(404, "there is no such job; give one as ?job=NAME");
     const auto curves = curves_.Get(job);
     return curves == nullptr ? Silent() : JsonResponse(CurvesJson(*curves));
   }
@@ -133,9 +138,10 @@ HttpResponse StatusPage() {
   HttpResponse response;
   response.content_type = "text/html; charset=utf-8";
   response.body = absl::StrReplaceAll(kStatusPage, {{"PAGE_NONCE", nonce}});
-  response.content_security_policy = absl::StrCat(
-      "default-src 'none'; script-src 'nonce-", nonce, "'; style-src 'nonce-", nonce,
-      "'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+  response.content_security_policy =
+      absl::StrCat("default-src 'none'; script-src 'nonce-", nonce, "'; style-src 'nonce-", nonce,
+                   "'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+                   "frame-ancestors 'none'");
   return response;
 }
 

@@ -24,13 +24,16 @@ class ClusterPagesTest : public testing::Test {
  protected:
   ClusterPagesTest()
       : admin_(admin::Admin::Start("127.0.0.1:0", {PeerRole::kCoordinator, "coordinator"}).value()),
-        host_(CoordinatorHost::Start({}, std::make_unique<MemoryStore>(), [](const absl::Status&) {}).value()) {
+        host_(CoordinatorHost::Start({}, std::make_unique<MemoryStore>(), [](const absl::Status&) {
+              }).value()) {
     ShowCluster(host_.get(), admin_.get());
   }
   ~ClusterPagesTest() override { admin_->BeginShutdown(); }
 
   std::string Ask(absl::string_view target) { return admin::Get(admin_->port(), target); }
-  static std::string Body(const std::string& reply) { return reply.substr(reply.find("\r\n\r\n") + 4); }
+  static std::string Body(const std::string& reply) {
+    return reply.substr(reply.find("\r\n\r\n") + 4);
+  }
   static std::string Header(const std::string& reply, const std::string& name) {
     const size_t begin = reply.find("\r\n" + name + ": ") + name.size() + 4;
     return reply.substr(begin, reply.find("\r\n", begin) - begin);
@@ -45,9 +48,13 @@ class ClusterPagesTest : public testing::Test {
     request.mutable_version()->set_version("0.1.0");
     request.mutable_version()->set_protocol(ProtocolVersion());
     std::promise<bool> done;
-    host_->Call([&](CallId call) { return RegisterEvent{call, request}; }, [&](CoordinatorReply reply) {
-      done.set_value(std::holds_alternative<RegisterReply>(reply));
-    });
+    host_->Call(
+        [&](CallId call) {
+          return RegisterEvent{call, request};
+        },
+        [&](CoordinatorReply reply) {
+          done.set_value(std::holds_alternative<RegisterReply>(reply));
+        });
     ASSERT_TRUE(done.get_future().get());
   }
 
@@ -79,7 +86,8 @@ TEST_F(ClusterPagesTest, ThePageIsSelfContained) {
   const std::string page = Body(reply);
   EXPECT_THAT(page, StartsWith("<!doctype html>"));
   EXPECT_THAT(page, EndsWith("</html>\n"));
-  for (const char* outside : {"http://", "https://", " src=", "@import", "url(", "PAGE_NONCE", "innerHTML"}) {
+  for (const char* outside :
+       {"http://", "https://", " src=", "@import", "url(", "PAGE_NONCE", "innerHTML"}) {
     EXPECT_THAT(page, Not(HasSubstr(outside)));
   }
   const std::string policy = Header(reply, "Content-Security-Policy");

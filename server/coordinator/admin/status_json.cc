@@ -10,10 +10,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string Dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 Json EpochJson(const EpochResult& epoch) {
-  Json json = {{"epoch", epoch.epoch()}, {"train_loss", epoch.train_loss()}, {"seconds", epoch.seconds()}};
+  Json json = {
+      {"epoch", epoch.epoch()}, {"train_loss", epoch.train_loss()}, {"seconds", epoch.seconds()}};
   json["test_loss"] = epoch.evaluated() ? Json(epoch.test_loss()) : Json();
   json["test_accuracy"] = epoch.has_test_accuracy() ? Json(epoch.test_accuracy()) : Json();
   return json;
@@ -42,7 +45,8 @@ Json JobJson(const JobStatus& job) {
       {"submitted", job.submitted()},
       {"epochs_done", Json::array()},
   };
-  for (const EpochResult& epoch : job.epochs_done()) json["epochs_done"].push_back(EpochJson(epoch));
+  for (const EpochResult& epoch : job.epochs_done())
+    json["epochs_done"].push_back(EpochJson(epoch));
   return json;
 }
 
@@ -70,7 +74,8 @@ Json ShardJson(const ShardStatus& shard) {
 Json CountsJson(const ClusterView& view) {
   Json jobs = Json::object();
   for (const auto& [state, count] : view.job_counts) jobs[JobState_Name(state)] = count;
-  return {{"jobs", jobs}, {"workers", Json(view.worker_counts)}, {"shards", Json(view.shard_counts)}};
+  return {
+      {"jobs", jobs}, {"workers", Json(view.worker_counts)}, {"shards", Json(view.shard_counts)}};
 }
 
 }  // namespace
@@ -86,7 +91,8 @@ std::string StatusJson(const ClusterView& view) {
                {"shards", Json::array()}};
   for (const std::string& warning : view.jobs.warnings()) json["warnings"].push_back(warning);
   for (const JobStatus& job : view.jobs.jobs()) json["jobs"].push_back(JobJson(job));
-  for (const WorkerStatus& worker : view.workers.workers()) json["workers"].push_back(WorkerJson(worker));
+  for (const WorkerStatus& worker : view.workers.workers())
+    json["workers"].push_back(WorkerJson(worker));
   for (const ShardStatus& shard : view.shards.shards()) json["shards"].push_back(ShardJson(shard));
   return Dump(json);
 }

@@ -1,5 +1,5 @@
-// A job that is over is kept as bytes: whoever asks for it finds it unpacked until the step's end. So it
-// costs what it says: 2 KB, and its curve, epochs and log.
+// A job that is over is kept as bytes: whoever asks for it finds it unpacked until the step's end.
+// So it costs what it says: 2 KB, and its curve, epochs and log.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -28,18 +28,20 @@ Coordinator::Core::Job* Coordinator::Core::FindJob(uint64_t uid) {
 bool Coordinator::Core::IsNewest(const Job& job) const {
   const size_t newest = std::min(options_.overview_ended, ended_.size());
   if (newest == 0) return false;
-  return std::pair(job.state.ended_number(), job.uid()) >= *std::prev(ended_.end(), static_cast<ptrdiff_t>(newest));
+  return std::pair(job.state.ended_number(), job.uid()) >=
+         *std::prev(ended_.end(), static_cast<ptrdiff_t>(newest));
 }
 
-// Nothing of it changes by itself any more, and no shard is still to be told of it. The newest are in
-// every overview, and stay as they are.
+// Nothing of it changes by itself any more, and no shard is still to be told of it. The newest are
+// in every overview, and stay as they are.
 bool Coordinator::Core::MayArchive(const Job& job) const {
   const bool settled = job.state.has_figures() || job.state.views().empty();
   if (!job.over() || !settled || job.state.output().state() == OutputStatus::WRITING) return false;
   if (IsNewest(job)) return false;
   const auto is_told = [&](const View& view) {
     const auto shard = shards_.find(view.primary());
-    return shard != shards_.end() && !shard->second.fenced() && shard->second.told.contains(job.uid());
+    return shard != shards_.end() && !shard->second.fenced() &&
+           shard->second.told.contains(job.uid());
   };
   if (std::any_of(job.state.views().begin(), job.state.views().end(), is_told)) return false;
   size_t bytes = job.stored.ByteSizeLong() + job.state.ByteSizeLong();
@@ -49,7 +51,8 @@ bool Coordinator::Core::MayArchive(const Job& job) const {
   return bytes <= kArchivedBytesMax;
 }
 
-Coordinator::Core::Archived::Partition Coordinator::Core::OnShard(const Job& job, const View& view) {
+Coordinator::Core::Archived::Partition Coordinator::Core::OnShard(const Job& job,
+                                                                  const View& view) {
   Archived::Partition on{.shard = view.primary(), .incarnation = view.primary_incarnation()};
   if (view.partition() >= job.partition_elements.size()) return on;
   on.elements = job.partition_elements[view.partition()];
@@ -68,12 +71,12 @@ Coordinator::Core::Archived Coordinator::Core::Pack(Job& job) {
   packed.set_curve_chunks(job.curve_chunks);
   for (LogEntry& entry : job.log) *packed.add_log() = std::move(entry);
   packed.set_last_log(job.last_log);
-  packed.mutable_partition_elements()->Assign(job.partition_elements.begin(), job.partition_elements.end());
+  packed.mutable_partition_elements()->Assign(job.partition_elements.begin(),
+                                              job.partition_elements.end());
   packed.mutable_partition_bytes()->Assign(job.partition_bytes.begin(), job.partition_bytes.end());
   packed.set_unreadable(std::move(job.unreadable));
   Archived archived{.ended_at = job.ended_at, .bytes = packed.SerializeAsString()};
-  for (const View& view : packed.state().views())
-    archived.on.push_back(OnShard(job, view));
+  for (const View& view : packed.state().views()) archived.on.push_back(OnShard(job, view));
   return archived;
 }
 
@@ -91,7 +94,8 @@ void Coordinator::Core::Unpack(const Archived& archived, Job& job) {
   job.curve_chunks = packed.curve_chunks();
   for (LogEntry& entry : *packed.mutable_log()) job.log.push_back(std::move(entry));
   job.last_log = packed.last_log();
-  job.partition_elements.assign(packed.partition_elements().begin(), packed.partition_elements().end());
+  job.partition_elements.assign(packed.partition_elements().begin(),
+                                packed.partition_elements().end());
   job.partition_bytes.assign(packed.partition_bytes().begin(), packed.partition_bytes().end());
   job.unreadable = packed.unreadable();
   job.ended_at = archived.ended_at;

@@ -41,7 +41,8 @@ TEST_F(CoordinatorCallsTest, ASubmissionNeedsAWorkerThatLooksAtTheData) {
   cluster.workers["worker-0"].inspect_error = "/data/train.csv: no such file";
   const absl::Status bad = SubmitError(Ssp("a", 1, 1));
   EXPECT_EQ(bad.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(bad.message()), HasSubstr("/data/train.csv: no such file (workers asked: worker-0)"));
+  EXPECT_THAT(std::string(bad.message()),
+              HasSubstr("/data/train.csv: no such file (workers asked: worker-0)"));
 
   cluster.workers["worker-0"].inspects = false;
   cluster.workers["worker-0"].inspect_error = "";
@@ -62,8 +63,9 @@ TEST_F(CoordinatorCallsTest, AFewWorkersWithoutTheDataRefuseAJobAndOneDoesNot) {
   cluster.workers["worker-1"].inspect_error = "/data/train.csv: permission denied";
   EXPECT_TRUE(std::holds_alternative<SubmitReply>(try_out()));
   cluster.workers["worker-2"].inspect_error = "/data/train.csv: it is a folder";
-  EXPECT_THAT(std::string(std::get<absl::Status>(try_out()).message()),
-              HasSubstr("/data/train.csv: no such file (workers asked: worker-0, worker-1, worker-2)"));
+  EXPECT_THAT(
+      std::string(std::get<absl::Status>(try_out()).message()),
+      HasSubstr("/data/train.csv: no such file (workers asked: worker-0, worker-1, worker-2)"));
 }
 
 TEST_F(CoordinatorCallsTest, WhatAWorkerFoundIsSaidWhenTheNextOneToLookDies) {
@@ -83,8 +85,10 @@ TEST_F(CoordinatorCallsTest, WhatAWorkerFoundIsSaidWhenTheNextOneToLookDies) {
 
 TEST_F(CoordinatorCallsTest, TheAnswerToASubmissionHasItsWarnings) {
   Workers(1);
-  cluster.workers["worker-0"].inspect_warnings.assign(limits::kWarningsPerJobMax + 3, "data.train: a");
-  cluster.workers["worker-0"].inspect_warnings[0] = "data.train: corrupt image, not used: a.tar: b.jpg";
+  cluster.workers["worker-0"].inspect_warnings.assign(limits::kWarningsPerJobMax + 3,
+                                                      "data.train: a");
+  cluster.workers["worker-0"].inspect_warnings[0] =
+      "data.train: corrupt image, not used: a.tar: b.jpg";
   JobSpec spec = Ssp("a", 1, 1);
   spec.mutable_test()->mutable_csv()->set_path("/t.csv");
   spec.clear_evaluate();
@@ -110,7 +114,8 @@ TEST_F(CoordinatorCallsTest, ADryRunLooksAtTheJobWhoeverHasItsName) {
   cluster.workers["worker-0"].inspect_error = "";
   const auto right = std::get<SubmitReply>(cluster.Submit(Ssp("a", 1, 1), 8, /*dry_run=*/true));
   ASSERT_EQ(right.status().warnings_size(), 1);
-  EXPECT_THAT(right.status().warnings(0), HasSubstr("a job named a exists (PENDING): submit under another"));
+  EXPECT_THAT(right.status().warnings(0),
+              HasSubstr("a job named a exists (PENDING): submit under another"));
   EXPECT_EQ(SubmitError(Ssp("a", 1, 1)).code(), absl::StatusCode::kAlreadyExists);
 }
 
@@ -171,8 +176,9 @@ TEST_F(CoordinatorCallsTest, WhatNoJobFileCanSayIsRefusedToo) {
     return std::string(status.message());
   };
   EXPECT_THAT(refusal([](JobSpec& s) { s.Clear(); }), HasSubstr("metadata.name"));
-  EXPECT_THAT(refusal([](JobSpec& s) { s.mutable_policy()->set_kind(static_cast<Policy::Kind>(77)); }),
-              HasSubstr("consistency"));
+  EXPECT_THAT(
+      refusal([](JobSpec& s) { s.mutable_policy()->set_kind(static_cast<Policy::Kind>(77)); }),
+      HasSubstr("consistency"));
   EXPECT_THAT(refusal([&](JobSpec& s) { s.mutable_optimizer()->mutable_adam()->set_beta1(nan); }),
               HasSubstr("beta1"));
   EXPECT_THAT(refusal([](JobSpec& s) { s.mutable_optimizer()->mutable_adamw()->set_epsilon(-1); }),
@@ -188,16 +194,16 @@ TEST_F(CoordinatorCallsTest, WhatNoJobFileCanSayIsRefusedToo) {
                 s.mutable_optimizer()->mutable_learning_rate()->set_warmup_steps(INT64_MIN);
               }),
               HasSubstr("warmupSteps"));
-  EXPECT_THAT(refusal([&](JobSpec& s) { s.mutable_train()->mutable_csv()->set_holdout_fraction(nan); }),
-              HasSubstr("data.train: holdout"));
+  EXPECT_THAT(
+      refusal([&](JobSpec& s) { s.mutable_train()->mutable_csv()->set_holdout_fraction(nan); }),
+      HasSubstr("data.train: holdout"));
   EXPECT_THAT(refusal([](JobSpec& s) {
                 s.mutable_train()->mutable_csv()->set_path(std::string("/d\0x", 4));
               }),
               HasSubstr("zero byte"));
-  EXPECT_THAT(refusal([](JobSpec& s) {
-                (*s.mutable_labels())["x"].assign(limits::kJobSpecBytesMax, 'x');
-              }),
-              HasSubstr("bytes; expected at most"));
+  EXPECT_THAT(
+      refusal([](JobSpec& s) { (*s.mutable_labels())["x"].assign(limits::kJobSpecBytesMax, 'x'); }),
+      HasSubstr("bytes; expected at most"));
   EXPECT_THAT(refusal([](JobSpec& s) {
                 s.clear_model_source();
                 s.mutable_model()->add_nodes()->set_op("linear");
@@ -212,7 +218,8 @@ TEST_F(CoordinatorCallsTest, ACounterThatItsBatchesDoNotDivideIsRefused) {
   spec.mutable_model_source()->Clear();
   spec.mutable_model_source()->set_builtin("counter");
   spec.mutable_train()->mutable_counter()->set_samples(41);
-  EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("multiple of batch.global 4, got 41"));
+  EXPECT_THAT(std::string(SubmitError(spec).message()),
+              HasSubstr("multiple of batch.global 4, got 41"));
   spec.mutable_train()->mutable_counter()->set_samples(-4);
   EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("expected 1 to"));
 }

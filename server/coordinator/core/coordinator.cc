@@ -62,7 +62,8 @@ void Coordinator::Core::Start(absl::Time now, absl::Time wall, CoordinatorSink& 
       continue;
     }
     if (job.running() && !job.state.has_running_us())  // written before it was summed up
-      job.state.set_running_us(std::max<int64_t>(0, absl::ToUnixMicros(wall) - job.state.started_us()));
+      job.state.set_running_us(
+          std::max<int64_t>(0, absl::ToUnixMicros(wall) - job.state.started_us()));
     const absl::Time submitted = absl::FromUnixMicros(job.stored.submitted_us());
     job.pending_since = now - std::max(absl::ZeroDuration(), wall - submitted);
     TellCurveAgain(job);

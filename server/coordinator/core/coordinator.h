@@ -92,7 +92,8 @@ struct RegisterEvent {
   CallId call;
   RegisterRequest request;
 };
-// `caller`: the name that the connection's identity carries; empty where there is none (the simulator).
+// `caller`: the name that the connection's identity carries; empty where there is none (the
+// simulator).
 struct WorkerReportEvent {
   CallId call;
   WorkerReport report;
@@ -115,10 +116,9 @@ struct TickEvent {};  // at least every kCoordinatorTickPeriod
 
 using CoordinatorEvent =
     std::variant<SubmitEvent, GetJobEvent, ListJobsEvent, ListWorkersEvent, ListShardsEvent,
-                 OverviewEvent,
-                 CancelJobEvent, DeleteJobEvent, SetPolicyEvent, CurvesEvent, LogsEvent, ExplainEvent,
-                 RegisterEvent, WorkerReportEvent, ShardReportEvent, OutputWrittenEvent,
-                 CallGoneEvent, TickEvent>;
+                 OverviewEvent, CancelJobEvent, DeleteJobEvent, SetPolicyEvent, CurvesEvent,
+                 LogsEvent, ExplainEvent, RegisterEvent, WorkerReportEvent, ShardReportEvent,
+                 OutputWrittenEvent, CallGoneEvent, TickEvent>;
 
 inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 
@@ -144,14 +144,15 @@ struct ClusterView {
 // The answer to a call: its reply message, or why not. Each call is answered at most once.
 using CoordinatorReply =
     std::variant<absl::Status, SubmitReply, JobReply, ListJobsReply, ListWorkersReply,
-                 ListShardsReply, ClusterView, Empty, SetPolicyReply, CurvesReply, LogsReply, ExplainReply, RegisterReply,
-                 WorkerOrders, ShardOrders>;
+                 ListShardsReply, ClusterView, Empty, SetPolicyReply, CurvesReply, LogsReply,
+                 ExplainReply, RegisterReply, WorkerOrders, ShardOrders>;
 
 // News of a job's curve, for the event files that its spec asks for.
 struct CurveNews {
   uint64_t job = 0;  // uid
   std::string folder;
-  uint64_t session_step = 0;  // what files of coordinators before say of this step and later ones is void
+  // What files of coordinators before say of this step and later ones is void.
+  uint64_t session_step = 0;
   std::optional<CurvePoint> point;
   std::optional<EpochResult> result;
   bool over = false;  // none will come after it
@@ -171,8 +172,9 @@ class CoordinatorSink {
   // Must not block for the folder's sake. What cannot be written is lost to the files alone.
   virtual void WriteCurve(const CurveNews& news) = 0;
 
-  // Writes job.spec.output beneath output_root from the values that job.values names, and answers with an
-  // OutputWrittenEvent. Must not block. Comes again after a restart where no answer was stored.
+  // Writes job.spec.output beneath output_root from the values that job.values names, and answers
+  // with an OutputWrittenEvent. Must not block. Comes again after a restart where no answer was
+  // stored.
   virtual void WriteOutput(const JobReply& job) = 0;
 
   // For the daemon's own log, a sentence.
@@ -187,15 +189,17 @@ struct CoordinatorOptions {
   uint64_t new_cluster = 1;
   std::string version = std::string(ReleaseVersion());  // daemons of another are refused
   uint32_t protocol = ProtocolVersion();                // and so are those that speak another
-  bool insecure = false;  // started with --insecure: every status says so
+  bool insecure = false;                          // started with --insecure: every status says so
   absl::Duration liveness = absl::Seconds(5);     // silence after which a daemon is taken off
   absl::Duration start_grace = absl::Seconds(5);  // added to it right after a start
   absl::Duration report_hold = absl::Milliseconds(100);
-  absl::Duration inspect_deadline = absl::Minutes(5);  // for a worker to look at the data
+  absl::Duration inspect_deadline = absl::Minutes(5);   // for a worker to look at the data
   absl::Duration inspector_wait = absl::Seconds(15);    // for there to be one
   absl::Duration release_deadline = absl::Seconds(30);  // a worker that gives up a job for another
-  absl::Duration prepare_deadline = absl::Minutes(5);  // for data to be opened and shards to be reached
-  // A job that has waited this long may have its turn (docs/operations.md, "Which job gets workers").
+  // For data to be opened and shards to be reached.
+  absl::Duration prepare_deadline = absl::Minutes(5);
+  // A job that has waited this long may have its turn (docs/operations.md, "Which job gets
+  // workers").
   absl::Duration patience = absl::Minutes(10);
   // A job that was served fails when all who might serve it have been set aside for this long.
   absl::Duration unserved_wait = absl::Minutes(5);
@@ -208,12 +212,12 @@ struct CoordinatorOptions {
   absl::Duration lease_ahead = absl::Seconds(30);
   uint32_t lease_items_min = 2;
   uint32_t lease_items_max = limits::kLeasesPerWorkerMax;
-  // Names of daemons that are gone are forgotten after so long, those of shards only where no kept job
-  // has values there: names of pods that come and go are not kept for ever.
+  // Names of daemons that are gone are forgotten after so long, those of shards only where no kept
+  // job has values there: names of pods that come and go are not kept for ever.
   absl::Duration forget_left = absl::Minutes(10);
   absl::Duration forget_lost = absl::Hours(1);
-  // Retention: of jobs that are over the oldest are deleted beyond so many, and those that ended longer
-  // ago than that. SIZE_MAX and InfiniteDuration: none is.
+  // Retention: of jobs that are over the oldest are deleted beyond so many, and those that ended
+  // longer ago than that. SIZE_MAX and InfiniteDuration: none is.
   size_t keep_ended_jobs = limits::kJobsMax - limits::kJobsMax / 10;
   absl::Duration keep_ended_for = absl::InfiniteDuration();
   // Jobs that ended last, which each overview has, so that their last figures are scraped.
@@ -255,8 +259,7 @@ class Coordinator {
   // Once, before the first Step: takes the next generation.
   void Start(absl::Time now, absl::Time wall, CoordinatorSink& sink);
 
-  void Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall,
-            CoordinatorSink& sink);
+  void Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall, CoordinatorSink& sink);
 
   // Whether only the submission's folder for event files is still to be looked at before the event
   // may come: all else that can be said at once is well. Otherwise the event may come at once.

@@ -222,12 +222,14 @@ TEST_F(CoordinatorTest, JobsThatCanStartDoSoInOrderOfSubmission) {
   Submit(Ssp("b", 2, 2));
   Submit(Ssp("c", 1, 1));
   EXPECT_EQ(cluster.Status("b").state(), PENDING);
-  EXPECT_EQ(cluster.Status("b").reason(),
-            "needs 2 workers (workers.min) and can have 0 of the cluster's 2, of which job a keeps 2: "
-            "waits for 2 more workers");
-  EXPECT_EQ(cluster.Status("c").reason(),
-            "needs 1 worker (workers.min) and can have 0 of the cluster's 2, of which job a keeps 2: "
-            "waits for 1 more worker");
+  EXPECT_EQ(
+      cluster.Status("b").reason(),
+      "needs 2 workers (workers.min) and can have 0 of the cluster's 2, of which job a keeps 2: "
+      "waits for 2 more workers");
+  EXPECT_EQ(
+      cluster.Status("c").reason(),
+      "needs 1 worker (workers.min) and can have 0 of the cluster's 2, of which job a keeps 2: "
+      "waits for 1 more worker");
   ASSERT_TRUE(Ends("a", SUCCEEDED));
   ASSERT_TRUE(Ends("b", RUNNING));
   EXPECT_TRUE(cluster.IsIn("c", PENDING));
@@ -240,8 +242,9 @@ TEST_F(CoordinatorTest, PendingSaysWhatIsMissing) {
   Submit(Ssp("a", 2, 2));
   EXPECT_EQ(cluster.Status("a").reason(), "needs at least one shard: start one with `starling-ps`");
   cluster.AddShard("ps-0");
-  EXPECT_EQ(cluster.Status("a").reason(),
-            "needs 2 workers (workers.min); the cluster has 1: start 1 more with `starling-worker`");
+  EXPECT_EQ(
+      cluster.Status("a").reason(),
+      "needs 2 workers (workers.min); the cluster has 1: start 1 more with `starling-worker`");
   cluster.AddWorker("worker-1");
   EXPECT_TRUE(cluster.IsIn("a", RUNNING));
 }
@@ -371,7 +374,8 @@ TEST_F(CoordinatorTest, AWorkerThatDiesWhileEvaluatingIsReplacedAndEachRangeCoun
               HasSubstr("epoch 1: test loss 0.5000, test accuracy 0.7500 (400 samples)"));
 }
 
-// Another coordinator on an empty state, which has given the same numbers: the shard keeps its values.
+// Another coordinator on an empty state, which has given the same numbers: the shard keeps its
+// values.
 TEST_F(CoordinatorTest, AShardOfAnotherClusterIsRefusedByNameAndNotTold) {
   CoordinatorOptions options;
   options.new_cluster = 0xb;
@@ -422,7 +426,8 @@ TEST_F(CoordinatorTest, ACosineThatNeverFallsIsWarnedAbout) {
   spec.mutable_stop()->set_wall_time_seconds(3);
   Submit(spec);
   ASSERT_EQ(cluster.Status("a").warnings_size(), 1);
-  EXPECT_THAT(cluster.Status("a").warnings(0), HasSubstr("cosine falls over the job's 10000000 steps"));
+  EXPECT_THAT(cluster.Status("a").warnings(0),
+              HasSubstr("cosine falls over the job's 10000000 steps"));
 }
 
 }  // namespace

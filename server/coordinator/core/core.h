@@ -31,8 +31,7 @@ class Coordinator::Core {
 
   absl::Status Load(const StoreSnapshot& snapshot);  // snapshot.cc
   void Start(absl::Time now, absl::Time wall, CoordinatorSink& sink);
-  void Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall,
-            CoordinatorSink& sink);
+  void Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall, CoordinatorSink& sink);
   bool AsksForFolder(const SubmitRequest& request) const;
   uint64_t generation() const { return cluster_.generation(); }
 
@@ -40,7 +39,8 @@ class Coordinator::Core {
   // snapshot.cc
   using StoredCurves = std::map<uint64_t, std::map<uint32_t, StoredCurve>>;  // by job and chunk
   absl::Status LoadRecord(const std::string& key, const std::string& value, StoredCurves& curves);
-  absl::Status LoadJobRecord(const std::string& key, const std::string& value, StoredCurves& curves);
+  absl::Status LoadJobRecord(const std::string& key, const std::string& value,
+                             StoredCurves& curves);
 
   // ---- State ----
   struct ParkedCall {  // a report that is held until there is news
@@ -65,18 +65,18 @@ class Coordinator::Core {
   };
 
   struct Worker : Daemon {
-    WorkerReport report;       // the last one taken
+    WorkerReport report;  // the last one taken
     // What orders_version says, and since which version, of what is left out where it was seen.
     struct Told {
-      uint64_t job = 0;             // uid
+      uint64_t job = 0;                // uid
       uint64_t views = 0, roster = 0;  // numbers
       std::string rest;
       uint64_t job_at = 0, views_at = 0, roster_at = 0;
       std::map<uint64_t, uint64_t> inspect_at;  // by request
     };
     Told told;
-    uint64_t job = 0;          // ordered to serve
-    uint64_t member_of = 0;    // in whose roster it is
+    uint64_t job = 0;        // ordered to serve
+    uint64_t member_of = 0;  // in whose roster it is
     // Orders from hold_version on say: begin nothing (of the job whose member it is), until this
     // policy's step is decided; 0: they do not.
     uint64_t hold_policy = 0;
@@ -88,13 +88,13 @@ class Coordinator::Core {
     std::map<uint32_t, absl::Time> links_down;  // by shard: since when
     // This incarnation cannot serve a job, and is not ordered to it again.
     struct Aside {
-      uint32_t era = 0;  // of the job
-      uint64_t at = 0;   // when, as ordered_at counts
+      uint32_t era = 0;                            // of the job
+      uint64_t at = 0;                             // when, as ordered_at counts
       Fault::Kind kind = Fault::KIND_UNSPECIFIED;  // unspecified: it did not get on
       std::string why;
-      bool ask_again = false;  // the cause may be gone: when it is idle
+      bool ask_again = false;                      // the cause may be gone: when it is idle
       absl::Time ask_at = absl::InfiniteFuture();  // then it is asked again
-      int times = 0;           // that it did not get on
+      int times = 0;                               // that it did not get on
     };
     std::map<uint64_t, Aside> aside;  // by job
     bool slow_to_look = false;        // at a submission's data: did not answer the last time
@@ -107,22 +107,23 @@ class Coordinator::Core {
 
   struct Shard : Daemon {
     std::optional<uint64_t> memory_room;  // bytes, as it last reported
-    uint64_t named_by = 0;     // views of kept jobs that name it, of whichever incarnation
-    uint64_t partitions = 0;   // of these, of this incarnation
+    uint64_t named_by = 0;       // views of kept jobs that name it, of whichever incarnation
+    uint64_t partitions = 0;     // of these, of this incarnation
     uint64_t elements = 0;       // in those
     uint64_t planned_bytes = 0;  // of those
-    std::string trouble;  // see ShardReport
+    std::string trouble;         // see ShardReport
 
-    // Orders travel as changes. What it was ordered of a job, and since which version of its orders.
+    // Orders travel as changes. What it was ordered of a job, and since which version of its
+    // orders.
     struct Told {
       Run run;
       uint64_t views = 0, roster = 0;  // numbers
       std::string rest;
       uint64_t described_at = 0, views_at = 0, roster_at = 0, changed_at = 0;
     };
-    std::map<uint64_t, Told> told;               // by uid: of jobs that have not ended there
-    std::map<uint64_t, uint64_t> changed;        // uids by Told::changed_at
-    std::map<uint64_t, Run> dropped;             // by version; until that was seen
+    std::map<uint64_t, Told> told;         // by uid: of jobs that have not ended there
+    std::map<uint64_t, uint64_t> changed;  // uids by Told::changed_at
+    std::map<uint64_t, Run> dropped;       // by version; until that was seen
     // What it holds, as it last said; `whole`: it has said all since this coordinator's start.
     std::map<uint64_t, HeldJob> held;
     bool whole = false;
@@ -142,7 +143,7 @@ class Coordinator::Core {
   // What of an evaluation moves: who holds how much of it changes, and so does what is done.
   struct EvaluationSeen {
     uint32_t epoch = 0;
-    uint64_t done = 0;                 // items
+    uint64_t done = 0;                  // items
     std::map<uint32_t, uint64_t> held;  // by worker: how many
     bool operator==(const EvaluationSeen&) const = default;
   };
@@ -155,49 +156,51 @@ class Coordinator::Core {
     std::vector<uint32_t> tested;  // ascending: epochs whose results are evaluated
     std::vector<uint64_t> partition_elements;
     std::vector<uint64_t> partition_bytes;  // planned
-    std::vector<std::optional<PartitionStatus>> partitions;  // as last reported by their shards; none when over and settled
-    uint64_t views_number = 1;  // grows with each change of the views
-    std::optional<LeaseTable> training;                      // of state.epoch; SSP and async
+    // As last reported by their shards; none when over and settled.
+    std::vector<std::optional<PartitionStatus>> partitions;
+    uint64_t views_number = 1;                   // grows with each change of the views
+    std::optional<LeaseTable> training;          // of state.epoch; SSP and async
     std::map<uint32_t, Evaluation> evaluations;  // epochs that have ended and are not yet evaluated
     std::map<uint32_t, RangeSums> train_sums;
-    // The first step whose losses come to this coordinator: those before went to an earlier one. None:
-    // not all partitions have said what they cover.
+    // The first step whose losses come to this coordinator: those before went to an earlier one.
+    // None: not all partitions have said what they cover.
     std::optional<uint64_t> losses_from = 0;
     std::map<uint32_t, double> seconds_per_item;  // of workers, over passes
     bool recovering = false;                      // right after a start: grants wait for reports
     bool coverage_changed = false;                // free items may turn out to be covered
     absl::Time pending_since;
     absl::Time running_since;  // when state.running_us was last brought up to date
-    absl::Time coverage_read;                     // what shards cover, into `training`
+    absl::Time coverage_read;  // what shards cover, into `training`
     absl::Time last_cut;
     double loss = 0;  // smoothed
     bool has_loss = false;
     std::optional<PolicyGuard> guard;  // of a job that asks for one
     uint64_t windows_kept = 0;         // what the guard had seen when its trend was stored
     uint64_t guarded_policy = 0;       // the number of the one that it judges
-    JobCurve curve;         // durable, but for what the last seconds before a crash added
+    JobCurve curve;  // durable, but for what the last seconds before a crash added
     absl::Time curve_saved;
-    uint32_t curve_chunks = 0;  // records that are stored of it
+    uint32_t curve_chunks = 0;   // records that are stored of it
     uint64_t curve_session = 0;  // the first step that this coordinator has not read from the store
-    absl::Time ended_at;  // of a job that is over
-    std::string unreadable;  // not empty: why this version cannot make sense of its layout
+    absl::Time ended_at;         // of a job that is over
+    std::string unreadable;      // not empty: why this version cannot make sense of its layout
     std::optional<int64_t> labels_per_sample;
     std::deque<LogEntry> log;
     uint64_t last_log = 0;
     // What explanations need.
     std::vector<explain::Window<PartitionTimes>> partition_counters;
     std::map<std::string, Departure> departed;  // by name, until they are back
-    absl::Time policy_asked;  // when its newest policy was asked for
+    absl::Time policy_asked;                    // when its newest policy was asked for
     absl::Time staffed;  // when its first worker joined or its last one left, whichever was later
     uint64_t steps_seen = 0;
-    absl::Time stepped;  // when the last of them was finished
+    absl::Time stepped;                             // when the last of them was finished
     std::optional<EvaluationSeen> evaluation_seen;  // of the first that is under way
     absl::Time evaluation_moved;                    // when that last changed
 
-    std::string inspector;         // the worker that looked at the data; empty after a restart
-    bool told_waiting = false;     // the log says what it waits for
-    bool has_turn = false;         // PENDING: see MayHaveTurn
-    absl::Time unserved_since = absl::InfiniteFuture();  // when all who might serve it were set aside
+    std::string inspector;      // the worker that looked at the data; empty after a restart
+    bool told_waiting = false;  // the log says what it waits for
+    bool has_turn = false;      // PENDING: see MayHaveTurn
+    // When all who might serve it were set aside.
+    absl::Time unserved_since = absl::InfiniteFuture();
 
     uint64_t uid() const { return stored.description().run().job_uid(); }
     const JobSpec& spec() const { return stored.description().spec(); }
@@ -230,11 +233,11 @@ class Coordinator::Core {
     CallId call;
     SubmitRequest request;
     uint64_t inspect = 0;
-    uint32_t worker = 0;  // 0: none found yet
-    std::map<uint32_t, std::string> refused_by;  // names of workers that cannot serve it, by id
-    absl::Status error;                          // what the first of them said
+    uint32_t worker = 0;                           // 0: none found yet
+    std::map<uint32_t, std::string> refused_by;    // names of workers that cannot serve it, by id
+    absl::Status error;                            // what the first of them said
     absl::Time deadline = absl::InfiniteFuture();  // once a worker was asked
-    absl::Time without_worker;  // since when, if there is none
+    absl::Time without_worker;                     // since when, if there is none
 
     absl::Status Refusal() const;
   };
@@ -329,7 +332,8 @@ class Coordinator::Core {
   void SaveCurve(Job& job);
   void DeleteCurve(const Job& job);
   static void RestoreCurve(Job& job, std::map<uint32_t, StoredCurve> chunks);
-  void TellCurve(const Job& job, const CurvePoint* point, const EpochResult* result, bool over = false);
+  void TellCurve(const Job& job, const CurvePoint* point, const EpochResult* result,
+                 bool over = false);
   void TellCurveAgain(const Job& job);
 
   // on_explain.cc: evidence is noted as it comes, and gathered when somebody asks
@@ -521,13 +525,15 @@ class Coordinator::Core {
   std::string RetentionText() const;
   std::string KeptUntil(const Job& job) const;
 
-  // values.cc: what is read of a job's values
-  // Of each partition, ascending; empty before the job ran. Those of a job that is over stand still once
-  // they are settled; until then the partitions whose shards have not told their last are unknown.
+  // values.cc: what is read of a job's values Of each partition, ascending; empty before the job
+  // ran. Those of a job that is over stand still once they are settled; until then the partitions
+  // whose shards have not told their last are unknown.
   std::vector<PartitionValues> ValuesOf(const Job& job) const;
-  // The version that is read of all partitions in BSP. Nothing: none is in BSP, or not all have reported.
+  // The version that is read of all partitions in BSP. Nothing: none is in BSP, or not all have
+  // reported.
   std::optional<uint64_t> SealedSteps(const Job& job) const;
-  // The job is over, and state.values says what is read of each partition: shards need keep no more.
+  // The job is over, and state.values says what is read of each partition: shards need keep no
+  // more.
   static bool ValuesSettled(const Job& job);
   void SettleValues(Job& job);
   void LoseValues(Job& job, const Shard& shard, const std::vector<uint32_t>& partitions,
@@ -566,7 +572,7 @@ class Coordinator::Core {
   StoredCluster cluster_;
   std::map<uint32_t, Worker> workers_;
   std::map<uint32_t, Shard> shards_;
-  std::map<uint64_t, Job> jobs_;  // by uid: those that may change, and those at hand
+  std::map<uint64_t, Job> jobs_;          // by uid: those that may change, and those at hand
   std::map<uint64_t, Archived> archive_;  // the others, which are over
 
   // ---- Volatile ----
@@ -574,14 +580,16 @@ class Coordinator::Core {
   std::map<std::string, uint64_t> by_name_;
   std::map<std::string, std::string> by_output_;  // names, by the file that the job writes
   std::map<JobState, std::set<uint64_t>> by_state_;
-  std::set<std::pair<uint64_t, uint64_t>> ended_;  // that are over, in the order in which they ended
+  // That are over, in the order in which they ended.
+  std::set<std::pair<uint64_t, uint64_t>> ended_;
 
   std::map<std::string, Submission> submissions_;  // by job name
   std::map<std::pair<Role, std::string>, PendingRegistration> registrations_;
   std::vector<PendingLogs> logs_;
   absl::Time forgets_at_;  // what is to be forgotten is looked for then
   bool retention_acted_ = false;
-  std::deque<std::pair<std::string, std::string>> deleted_lately_;  // by retention: name, why and when
+  // By retention: name, why and when.
+  std::deque<std::pair<std::string, std::string>> deleted_lately_;
   uint64_t workers_lost_ = 0, shards_lost_ = 0, jobs_failed_ = 0;  // see ClusterView
   uint64_t last_inspect_ = 0;
   uint64_t last_order_ = 0;
@@ -600,8 +608,9 @@ class Coordinator::Core {
   std::vector<std::string> sentences_;
   std::set<uint32_t> touched_workers_;
   std::set<uint32_t> touched_shards_;  // that have a new report, or of which:
-  std::set<std::pair<uint32_t, uint64_t>> touched_jobs_;  // shard and job: the orders may have changed
-  std::set<uint64_t> advance_;  // jobs
+  // Shard and job: the orders may have changed.
+  std::set<std::pair<uint32_t, uint64_t>> touched_jobs_;
+  std::set<uint64_t> advance_;   // jobs
   std::set<uint64_t> unpacked_;  // jobs that are over and at hand, and may be archived
   bool schedule_ = false;
 };

@@ -132,7 +132,7 @@ TEST_F(CoordinatorCurvesTest, SurvivesARestartButForTheLastSeconds) {
 }
 
 TEST_F(CoordinatorCurvesTest, ALongJobsRecordsAreAsFewAsItsPointsAndGoWithTheJob) {
-    JobSpec spec = Ssp("a", 1, 1);
+  JobSpec spec = Ssp("a", 1, 1);
   spec.clear_evaluate();
   spec.mutable_stop()->set_epochs(30);
   Submit(spec);

@@ -64,8 +64,9 @@ TEST_F(DevicesTest, AJobWaitsForMoreWorkersWithAGpu) {
   cluster.AddWorker("worker-1");
   Submit(On(DEVICE_GPU, 2, 2));
   EXPECT_EQ(cluster.Status("a").state(), PENDING);
-  EXPECT_THAT(cluster.Status("a").reason(),
-              HasSubstr("needs 2 workers with a GPU (workers.min); the cluster has 1: start 1 more"));
+  EXPECT_THAT(
+      cluster.Status("a").reason(),
+      HasSubstr("needs 2 workers with a GPU (workers.min); the cluster has 1: start 1 more"));
   cluster.AddWorker("worker-2", /*gpu=*/true);
   EXPECT_TRUE(Ends("a", SUCCEEDED));
 }

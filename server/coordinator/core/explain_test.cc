@@ -67,7 +67,8 @@ TEST_F(CoordinatorExplainTest, AWorkerThatHasNoMemoryForTheJob) {
   const ExplainReply reply = Explain("a");
   ASSERT_EQ(Cause("a"), "no-memory");
   EXPECT_EQ(reply.findings(0).subject(), "worker-1");
-  EXPECT_THAT(reply.findings(0).text(), HasSubstr("which has no memory for it: the job needs 3 GiB"));
+  EXPECT_THAT(reply.findings(0).text(),
+              HasSubstr("which has no memory for it: the job needs 3 GiB"));
 }
 
 TEST_F(CoordinatorExplainTest, NothingIsWrongAndWhereTheTimeGoes) {
@@ -88,7 +89,8 @@ TEST_F(CoordinatorExplainTest, AJobThatWaitsForWorkers) {
   ASSERT_EQ(reply.findings_size(), 1);
   EXPECT_EQ(reply.findings(0).cause(), "pending");
   EXPECT_NEAR(reply.findings(0).figure(), 20, 1);
-  EXPECT_THAT(reply.findings(0).text(), HasSubstr("needs 3 workers (workers.min); the cluster has 1"));
+  EXPECT_THAT(reply.findings(0).text(),
+              HasSubstr("needs 3 workers (workers.min); the cluster has 1"));
   EXPECT_EQ(reply.phases_size(), 0);
 }
 
@@ -180,9 +182,8 @@ TEST_F(CoordinatorExplainTest, NobodyIsMissedWhoHadNothingToDo) {
   JobSpec spec = MiniCluster::Spec("a", Policy::BSP, 1, 8);
   spec.mutable_batch()->set_micro_batches(2);
   Submit(spec);
-  ASSERT_TRUE(cluster.RunUntil([&] {
-    return cluster.Status("a").workers() == 2 && cluster.Status("a").step() > 10;
-  }));
+  ASSERT_TRUE(cluster.RunUntil(
+      [&] { return cluster.Status("a").workers() == 2 && cluster.Status("a").step() > 10; }));
   EXPECT_THAT(cluster.JobLog("a"), HasSubstr("goes on without worker-0"));
   EXPECT_EQ(Cause("a"), "");
 }

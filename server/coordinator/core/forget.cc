@@ -1,5 +1,5 @@
-// What is gone is forgotten after a while: names of daemons, and by the cluster's rule of retention jobs
-// that are over.
+// What is gone is forgotten after a while: names of daemons, and by the cluster's rule of retention
+// jobs that are over.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -42,11 +42,9 @@ void Coordinator::Core::ForgetSome(Daemons& daemons, size_t at_most, bool at_onc
       ++it;
       continue;
     }
-    sentences_.push_back(absl::StrCat(daemon.name(), " is forgotten: it ",
-                                      daemon.left() ? "left " : "was lost ",
-                                      absl::FormatDuration(absl::Floor(now_ - daemon.last_heard,
-                                                                       absl::Seconds(1))),
-                                      " ago"));
+    sentences_.push_back(absl::StrCat(
+        daemon.name(), " is forgotten: it ", daemon.left() ? "left " : "was lost ",
+        absl::FormatDuration(absl::Floor(now_ - daemon.last_heard, absl::Seconds(1))), " ago"));
     ForgetRecord(daemon);
     it = daemons.erase(it);
     --at_most;
@@ -76,11 +74,13 @@ std::string Coordinator::Core::KeptUntil(const Job& job) const {
 // Before it acts for the first time.
 std::string Coordinator::Core::RetentionText() const {
   const size_t keep = options_.keep_ended_jobs;
-  if (keep == std::numeric_limits<size_t>::max() || retention_acted_ || ended_.size() < keep - keep / 10)
+  if (keep == std::numeric_limits<size_t>::max() || retention_acted_ ||
+      ended_.size() < keep - keep / 10)
     return "";
-  return absl::StrCat(ended_.size(), " jobs have ended, and ", keep,
-                      " of these are kept (--keep-ended-jobs of the coordinator): from then on the oldest "
-                      "is deleted with its parameters for each one that ends; export what you need");
+  return absl::StrCat(
+      ended_.size(), " jobs have ended, and ", keep,
+      " of these are kept (--keep-ended-jobs of the coordinator): from then on the oldest "
+      "is deleted with its parameters for each one that ends; export what you need");
 }
 
 void Coordinator::Core::ForgetJobs() {
@@ -89,7 +89,8 @@ void Coordinator::Core::ForgetJobs() {
   for (auto next = ended_.begin(); next != ended_.end() && count < kForgottenAtOnce;) {
     const uint64_t uid = (next++)->second;
     const auto archived = archive_.find(uid);
-    const absl::Time ended_at = archived != archive_.end() ? archived->second.ended_at : jobs_.at(uid).ended_at;
+    const absl::Time ended_at =
+        archived != archive_.end() ? archived->second.ended_at : jobs_.at(uid).ended_at;
     std::string rule;
     if (too_many > 0) {
       --too_many;
@@ -104,10 +105,12 @@ void Coordinator::Core::ForgetJobs() {
     ++count;
     retention_acted_ = true;
     const std::string ended = Time(absl::FromUnixMicros(job.state.ended_us()));
-    sentences_.push_back(absl::StrCat("retention (", rule, "): deleted job ", job.name(), ", which was ",
-                                      JobState_Name(job.state.state()), " since ", ended));
-    deleted_lately_.emplace_back(job.name(), absl::StrCat("it ended at ", ended, ", and the coordinator's ",
-                                                          "retention deleted it (", rule, ")"));
+    sentences_.push_back(absl::StrCat("retention (", rule, "): deleted job ", job.name(),
+                                      ", which was ", JobState_Name(job.state.state()), " since ",
+                                      ended));
+    deleted_lately_.emplace_back(job.name(),
+                                 absl::StrCat("it ended at ", ended, ", and the coordinator's ",
+                                              "retention deleted it (", rule, ")"));
     if (deleted_lately_.size() > kDeletedRemembered) deleted_lately_.pop_front();
     Forget(job);
   }
@@ -116,9 +119,9 @@ void Coordinator::Core::ForgetJobs() {
 absl::Status Coordinator::Core::NoSuchJob(const std::string& name) const {
   const auto deleted = std::find_if(deleted_lately_.rbegin(), deleted_lately_.rend(),
                                     [&](const auto& entry) { return entry.first == name; });
-  return absl::NotFoundError(
-      absl::StrCat("there is no job named ", name.substr(0, 200), ": ",
-                   deleted != deleted_lately_.rend() ? deleted->second : "`starling get jobs` lists them"));
+  return absl::NotFoundError(absl::StrCat(
+      "there is no job named ", name.substr(0, 200), ": ",
+      deleted != deleted_lately_.rend() ? deleted->second : "`starling get jobs` lists them"));
 }
 
 }  // namespace starling

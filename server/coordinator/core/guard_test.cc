@@ -46,9 +46,10 @@ TEST_F(CoordinatorGuardTest, TightensStepByStepAndSaysWhy) {
   ASSERT_TRUE(RunToPolicy("a", "bsp"));
   ASSERT_TRUE(Ends("a", SUCCEEDED));
   EachItemOnce(1, 2, 100);
-  EXPECT_THAT(cluster.JobLog("a"),
-              HasSubstr("ssp(3), was asked for: guard: the median train loss of the last 8 batches, "
-                        "5.0000, is above 2.0"));
+  EXPECT_THAT(
+      cluster.JobLog("a"),
+      HasSubstr("ssp(3), was asked for: guard: the median train loss of the last 8 batches, "
+                "5.0000, is above 2.0"));
   const JobStatus status = cluster.Status("a");
   ASSERT_EQ(status.policies_size(), 3);
   EXPECT_EQ(status.policies(0).by(), "job file");
@@ -110,7 +111,8 @@ TEST_F(CoordinatorGuardTest, MoreWorkersThanABspStepHasPartsAreRefused) {
   JobSpec spec = Guarded("many");
   spec.set_workers_min(5);
   spec.set_workers_max(5);
-  EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("cannot share the 4 micro-batches"));
+  EXPECT_THAT(std::string(SubmitError(spec).message()),
+              HasSubstr("cannot share the 4 micro-batches"));
 }
 
 }  // namespace

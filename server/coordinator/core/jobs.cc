@@ -1,5 +1,5 @@
-// Which jobs there are. What is done for an event or a tick looks at jobs that live, by these indexes,
-// and never at all that are kept.
+// Which jobs there are. What is done for an event or a tick looks at jobs that live, by these
+// indexes, and never at all that are kept.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -104,7 +104,8 @@ void Coordinator::Core::CountView(uint64_t uid, const Archived::Partition& on, i
   // Where it has said that the job has ended there, only values are left.
   const auto held = shard.held.find(uid);
   const bool over = held != shard.held.end() && held->second.over();
-  shard.planned_bytes += static_cast<uint64_t>(sign) * (over ? on.elements * sizeof(float) : on.bytes);
+  shard.planned_bytes +=
+      static_cast<uint64_t>(sign) * (over ? on.elements * sizeof(float) : on.bytes);
 }
 
 }  // namespace starling

@@ -54,7 +54,8 @@ void Coordinator::Core::AddMember(Job& job, Worker& worker) {
             [](const Member& a, const Member& b) { return a.replica() < b.replica(); });
   worker.member_of = job.uid();
   // How often a worker did not get on counts on.
-  if (const auto it = worker.aside.find(job.uid()); it != worker.aside.end() && it->second.times == 0) {
+  if (const auto it = worker.aside.find(job.uid());
+      it != worker.aside.end() && it->second.times == 0) {
     worker.aside.erase(it);
   }
   job.departed.erase(worker.name());
@@ -100,13 +101,14 @@ void Coordinator::Core::RemoveMember(Worker& worker, const std::string& why) {
 
 bool Coordinator::Core::IsSetAside(const Worker& worker, const Job& job) {
   const auto it = worker.aside.find(job.uid());
-  if (it == worker.aside.end() || it->second.era != job.stored.description().run().era()) return false;
+  if (it == worker.aside.end() || it->second.era != job.stored.description().run().era())
+    return false;
   // No other job loses it for a try.
   return !it->second.ask_again || (worker.job != 0 && worker.job != job.uid());
 }
 
-// A worker that served the job left it, or one that prepared it is lost: what it took of a GPU's memory
-// is free again, and workers that had none are asked once more.
+// A worker that served the job left it, or one that prepared it is lost: what it took of a GPU's
+// memory is free again, and workers that had none are asked once more.
 void Coordinator::Core::AskAgain(uint64_t uid) {
   Job* job = FindRunning(uid);
   if (job == nullptr) return;
@@ -118,8 +120,7 @@ void Coordinator::Core::AskAgain(uint64_t uid) {
   schedule_ = true;
 }
 
-std::vector<const Coordinator::Core::Worker*> Coordinator::Core::SetAsideFor(
-    const Job& job) const {
+std::vector<const Coordinator::Core::Worker*> Coordinator::Core::SetAsideFor(const Job& job) const {
   std::vector<const Worker*> workers;
   for (const auto& [id, worker] : workers_) {
     if (IsSetAside(worker, job)) workers.push_back(&worker);
@@ -127,8 +128,8 @@ std::vector<const Coordinator::Core::Worker*> Coordinator::Core::SetAsideFor(
   return workers;
 }
 
-// Serves the job, prepares it, or may come to it: also from another job, and one that is not heard of
-// since a start.
+// Serves the job, prepares it, or may come to it: also from another job, and one that is not heard
+// of since a start.
 bool Coordinator::Core::OthersMayServe(const Job& job, const Worker* but) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const Worker& worker = entry.second;
@@ -142,7 +143,8 @@ bool Coordinator::Core::OthersMayServe(const Job& job, const Worker* but) const 
 // The job goes on without the worker. One that nobody has served yet, and nobody else is there for,
 // is over. One that was served waits, as where all of its workers were lost: what it learned counts
 // for more.
-void Coordinator::Core::SetAside(Worker& worker, Job& job, Fault::Kind kind, const std::string& why) {
+void Coordinator::Core::SetAside(Worker& worker, Job& job, Fault::Kind kind,
+                                 const std::string& why) {
   const bool others = OthersMayServe(job, &worker);
   // Workers that share a GPU and prepare at one time may each find its memory taken by the others.
   const std::vector<const Worker*> before = SetAsideFor(job);
@@ -154,20 +156,23 @@ void Coordinator::Core::SetAside(Worker& worker, Job& job, Fault::Kind kind, con
   const bool served = job.state.roster().number() > 1;
   const bool alone = worker.member_of == job.uid() && job.state.roster().members_size() == 1;
   const bool nobody = alone || job.state.roster().members_size() == 0;
-  const std::string what =
-      again ? "tries again, as others prepared the job at the same time, "
-      : others || !nobody ? "goes on without "
-                          : "waits for a worker other than ";
+  const std::string what = again ? "tries again, as others prepared the job at the same time, "
+                           : others || !nobody ? "goes on without "
+                                               : "waits for a worker other than ";
   Log(job, absl::StrCat(what, worker.name(), ": ", why));
   Order(worker, 0);
   if (!again) {
     Worker::Aside& aside = worker.aside[job.uid()];
     const int times = aside.times + (kind == Fault::KIND_UNSPECIFIED ? 1 : 0);
-    aside = {.era = job.stored.description().run().era(), .at = ++last_order_, .kind = kind,
-             .why = why, .times = times};
+    aside = {.era = job.stored.description().run().era(),
+             .at = ++last_order_,
+             .kind = kind,
+             .why = why,
+             .times = times};
   }
   if (worker.member_of == job.uid()) {
-    RemoveMember(worker, kind == Fault::NO_ROOM ? "it has no memory for the job" : "it was set aside");
+    RemoveMember(worker,
+                 kind == Fault::NO_ROOM ? "it has no memory for the job" : "it was set aside");
   }
   schedule_ = true;
   if (others || again || !nobody) return;
@@ -175,8 +180,9 @@ void Coordinator::Core::SetAside(Worker& worker, Job& job, Fault::Kind kind, con
   EndUnserved(job);
 }
 
-// Nobody serves the job, and all who might were set aside. Memory may come free, and a worker that did
-// not get on may do so again; other causes last, unless a worker that is gone comes back without them.
+// Nobody serves the job, and all who might were set aside. Memory may come free, and a worker that
+// did not get on may do so again; other causes last, unless a worker that is gone comes back
+// without them.
 void Coordinator::Core::EndUnserved(Job& job) {
   const std::vector<const Worker*> aside = SetAsideFor(job);
   const bool served = job.state.roster().members_size() > 0;
@@ -201,9 +207,9 @@ std::string Coordinator::Core::WhyNobodyServes(const Job& job) const {
     reasons.push_back(worker->aside.at(job.uid()).why);
   }
   if (reasons.size() == 1) return reasons.front();
-  return std::string(CutUtf8(absl::StrCat("no worker can serve the job: ",
-                                          absl::StrJoin(reasons, "; ")),
-                             limits::kFaultBytesMax));
+  return std::string(
+      CutUtf8(absl::StrCat("no worker can serve the job: ", absl::StrJoin(reasons, "; ")),
+              limits::kFaultBytesMax));
 }
 
 // This incarnation of the worker is over: killed, silent, or gone in good order.

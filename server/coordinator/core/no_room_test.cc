@@ -129,7 +129,8 @@ TEST_F(NoRoomTest, WhenAnotherOneIsGoneWhoWasSetAsideIsAskedAgain) {
   EXPECT_GT(cluster.workers["worker-1"].items, 0u);
 }
 
-// Nobody is left who might serve a job that nobody served: that is said, though the last one did not refuse.
+// Nobody is left who might serve a job that nobody served: that is said, though the last one did
+// not refuse.
 TEST_F(NoRoomTest, AJobWhoseLastCandidateIsGoneBeforeItServedFails) {
   AddTiny("worker-0");
   cluster.AddWorker("worker-1");
@@ -197,7 +198,8 @@ TEST_F(NoRoomTest, AfterARestartItIsTriedAndSetAsideAgain) {
   EXPECT_TRUE(Ends("a", SUCCEEDED));
 }
 
-// Its orders to let the job go were not stored: for the coordinator that starts again it is a member.
+// Its orders to let the job go were not stored: for the coordinator that starts again it is a
+// member.
 TEST_F(NoRoomTest, AMemberThatHasNoneAnyMoreLeavesTheRoster) {
   Workers(2);
   Submit(Ssp("a", 2, 2));

@@ -16,7 +16,8 @@ namespace {
 
 constexpr double kLogsWaitSecondsMax = 60;
 
-// A page has an end in what it takes to make it, too. The smallest jobs come to their number before.
+// A page has an end in what it takes to make it, too. The smallest jobs come to their number
+// before.
 constexpr size_t kUnpackedBytesPerByte = 4;
 
 // Of a page's `after`: behind it is the uid of the last job that was listed.
@@ -24,13 +25,14 @@ constexpr char kLiveToken[] = "live-";
 constexpr char kEndedToken[] = "ended-";
 
 // What the overview has at most.
-constexpr int kOverviewLive = 200;     // jobs
+constexpr int kOverviewLive = 200;      // jobs
 constexpr int kOverviewDaemons = 1000;  // of each kind
 constexpr size_t kOverviewGone = 16;    // of each kind
 
 absl::Status BadPage(const std::string& after) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "page.after: expected the `next` of a list's page before, got \"", after.substr(0, 100), "\""));
+  return absl::InvalidArgumentError(
+      absl::StrCat("page.after: expected the `next` of a list's page before, got \"",
+                   after.substr(0, 100), "\""));
 }
 
 // What a page has room for.
@@ -69,7 +71,8 @@ void Coordinator::Core::On(const ListJobsEvent& event) {
   const bool ended_only = absl::StartsWith(after, kEndedToken);
   uint64_t last = std::numeric_limits<uint64_t>::max();
   if (!after.empty() &&
-      !absl::SimpleAtoi(absl::StripPrefix(absl::StripPrefix(after, kEndedToken), kLiveToken), &last))
+      !absl::SimpleAtoi(absl::StripPrefix(absl::StripPrefix(after, kEndedToken), kLiveToken),
+                        &last))
     return Reply(event.call, BadPage(after));
   std::vector<JobState> live, ended;
   ListJobsReply reply;
@@ -157,12 +160,10 @@ void Coordinator::Core::On(const OverviewEvent& event) {
       --room;
     }
   };
-  add_gone(workers_, kOverviewGone, [&](const Worker& worker) {
-    *view.workers.add_workers() = StatusOf(worker);
-  });
-  add_gone(shards_, kOverviewGone, [&](const Shard& shard) {
-    *view.shards.add_shards() = StatusOf(shard);
-  });
+  add_gone(workers_, kOverviewGone,
+           [&](const Worker& worker) { *view.workers.add_workers() = StatusOf(worker); });
+  add_gone(shards_, kOverviewGone,
+           [&](const Shard& shard) { *view.shards.add_shards() = StatusOf(shard); });
   uint64_t uid = std::numeric_limits<uint64_t>::max();
   while ((uid = OlderThan(uid, {PENDING, RUNNING})) != 0 && view.jobs.jobs_size() < kOverviewLive)
     *view.jobs.add_jobs() = ListedStatusOf(jobs_.at(uid));
@@ -197,10 +198,11 @@ void Coordinator::Core::On(const DeleteJobEvent& event) {
                                  ": cancel first (starling cancel ", job->name(), ")")));
   }
   if (AwaitsOutput(*job)) {
-    return Reply(event.call, absl::FailedPreconditionError(absl::StrCat(
-                                 "the values of job ", job->name(), " are being written to ",
-                                 job->state.output().path(), ": delete it when they are (starling describe job ",
-                                 job->name(), ")")));
+    return Reply(
+        event.call,
+        absl::FailedPreconditionError(absl::StrCat(
+            "the values of job ", job->name(), " are being written to ", job->state.output().path(),
+            ": delete it when they are (starling describe job ", job->name(), ")")));
   }
   Forget(*job);
   Reply(event.call, Empty());

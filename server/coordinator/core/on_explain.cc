@@ -122,8 +122,8 @@ explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
   if (job.evaluation_seen) evidence.evaluation_stalled_seconds = SecondsSince(job.evaluation_moved);
   evidence.policy = job.policy().policy();
   if (const PolicyRecord* next = job.next_policy(); next != nullptr) {
-    evidence.policy_change_seconds =
-        SecondsSince(job.policy_asked == absl::Time() ? std::max(began, started_) : job.policy_asked);
+    evidence.policy_change_seconds = SecondsSince(
+        job.policy_asked == absl::Time() ? std::max(began, started_) : job.policy_asked);
     evidence.next_policy = PolicyText(next->policy());
   }
   AddMembers(job, evidence);
@@ -178,8 +178,8 @@ void Coordinator::Core::AddMembers(const Job& job, explain::Evidence& evidence) 
   for (const Worker* worker : SetAsideFor(job)) {
     back.insert(worker->name());
     const Worker::Aside& aside = worker->aside.at(job.uid());
-    evidence.set_aside.push_back({worker->name(), worker->stored.registration().address(), aside.why,
-                                  aside.kind == Fault::NO_ROOM});
+    evidence.set_aside.push_back({worker->name(), worker->stored.registration().address(),
+                                  aside.why, aside.kind == Fault::NO_ROOM});
   }
   const bool too_few =
       static_cast<uint32_t>(job.state.roster().members_size()) < job.spec().workers_min();

@@ -29,7 +29,8 @@ void Coordinator::Core::WatchLag(Job& job) {
   if (guard == nullptr) return;
   uint64_t lag = 0;
   for (const auto& status : job.partitions) {
-    if (status && status->policy() == job.policy().number()) lag = std::max(lag, status->recent_lag());
+    if (status && status->policy() == job.policy().number())
+      lag = std::max(lag, status->recent_lag());
   }
   guard->ObserveLag(lag);
 }
@@ -48,8 +49,8 @@ void Coordinator::Core::AdvanceGuard(Job& job) {
   const auto tightening = guard->Judge(job.policy().policy());
   if (!tightening.has_value()) return;
   if (const absl::Status status = CheckPolicyChange(job, tightening->policy); !status.ok()) {
-    Log(job, absl::StrCat("guard: ", tightening->reason, ", but the policy stays: ",
-                          std::string(status.message())));
+    Log(job, absl::StrCat("guard: ", tightening->reason,
+                          ", but the policy stays: ", std::string(status.message())));
     guard->PolicyChanged();  // says so again after a whole window
     return;
   }

@@ -1,6 +1,6 @@
-// The file with a job's values that spec.output asks for. The job's state says how it stands: it waits
-// for the end, is being written, was written, or could not be. A coordinator that stops while it writes
-// begins anew when it starts.
+// The file with a job's values that spec.output asks for. The job's state says how it stands: it
+// waits for the end, is being written, was written, or could not be. A coordinator that stops while
+// it writes begins anew when it starts.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,7 +28,8 @@ absl::Status Coordinator::Core::CheckOutput(const JobSpec& spec) const {
   const auto other = by_output_.find(spec.output());
   // A dry run may be of a job that is to take the place of the one of its name.
   if (other == by_output_.end() || other->second == spec.name()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("output: ", spec.output(), " is job ", other->second,
+  return absl::InvalidArgumentError(absl::StrCat("output: ", spec.output(), " is job ",
+                                                 other->second,
                                                  "'s: name another file, or delete that job"));
 }
 
@@ -48,9 +49,10 @@ bool Coordinator::Core::AwaitsOutput(const Job& job) {
 void Coordinator::Core::BeginOutput(Job& job) {
   if (job.state.output().state() != OutputStatus::WAITING) return;
   if (job.state.state() != SUCCEEDED) {
-    return EndOutput(job, absl::FailedPreconditionError(absl::StrCat(
-                              "the job is ", JobState_Name(job.state.state()),
-                              ", and only the values of one that SUCCEEDED are written by themselves")));
+    return EndOutput(job,
+                     absl::FailedPreconditionError(absl::StrCat(
+                         "the job is ", JobState_Name(job.state.state()),
+                         ", and only the values of one that SUCCEEDED are written by themselves")));
   }
   job.state.mutable_output()->set_state(OutputStatus::WRITING);
   Log(job, absl::StrCat("writes its values to ", job.state.output().path()));

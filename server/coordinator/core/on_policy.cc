@@ -1,7 +1,7 @@
 // The policy changes while a job runs: docs/protocol.md, section 8. A change is a durable, numbered
-// record. First all members hold: they begin nothing new, and say what they have begun. Then its step is
-// decided, behind all of that; the policy before does what is below. When all partitions have applied
-// that, the policy is in force.
+// record. First all members hold: they begin nothing new, and say what they have begun. Then its
+// step is decided, behind all of that; the policy before does what is below. When all partitions
+// have applied that, the policy is in force.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -76,9 +76,9 @@ absl::Status Coordinator::Core::CheckShares(const JobSpec& spec) {
                    " micro-batches of a BSP step: raise batch.microBatches or lower workers.min"));
 }
 
-// In BSP sums wait for their siblings. Where that was not planned when the job came (it began under another
-// policy, and has no guard), the shards must have room for it now; where a shard has not said yet what it
-// has, it stops the job by name if it must.
+// In BSP sums wait for their siblings. Where that was not planned when the job came (it began under
+// another policy, and has no guard), the shards must have room for it now; where a shard has not
+// said yet what it has, it stops the job by name if it must.
 absl::Status Coordinator::Core::CheckMemoryForBsp(const Job& job) const {
   std::map<uint32_t, uint64_t> more;  // bytes, by shard
   for (const View& view : job.state.views()) {
@@ -88,19 +88,20 @@ absl::Status Coordinator::Core::CheckMemoryForBsp(const Job& job) const {
   for (const auto& [id, bytes] : more) {
     const Shard& shard = shards_.at(id);
     if (bytes <= shard.memory_room.value_or(bytes)) continue;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "consistency: in bsp job ", job.name(), " would need ", (bytes >> 20) + 1, " MiB more on shard ",
-        shard.name(), " for sums that wait for others, and ", *shard.memory_room >> 20,
-        " MiB are available: give the shard's machine more memory, or take ssp"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("consistency: in bsp job ", job.name(), " would need ", (bytes >> 20) + 1,
+                     " MiB more on shard ", shard.name(), " for sums that wait for others, and ",
+                     *shard.memory_room >> 20,
+                     " MiB are available: give the shard's machine more memory, or take ssp"));
   }
   return absl::OkStatus();
 }
 
 absl::Status Coordinator::Core::CheckPolicyChange(const Job& job, const Policy& policy) const {
   if (job.over()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job.name(), " is over (", JobState_Name(job.state.state()),
-                     "): its policy cannot change any more"));
+    return absl::FailedPreconditionError(absl::StrCat("job ", job.name(), " is over (",
+                                                      JobState_Name(job.state.state()),
+                                                      "): its policy cannot change any more"));
   }
   if (IsStopped(job)) {
     return absl::FailedPreconditionError(
@@ -207,8 +208,9 @@ void Coordinator::Core::AdvancePolicy(Job& job) {
   }
 }
 
-// Behind all that was begun: what members say that were told to hold, and what came to the partitions
-// from those that are none any more (a partition that has this roster takes nothing more from them).
+// Behind all that was begun: what members say that were told to hold, and what came to the
+// partitions from those that are none any more (a partition that has this roster takes nothing more
+// from them).
 std::optional<uint64_t> Coordinator::Core::DecideStep(const Job& job, uint64_t number) const {
   const uint64_t epoch = job.state.epoch();
   const uint64_t before = epoch * StepsInFullEpoch(job.spec(), job.samples());
@@ -220,12 +222,15 @@ std::optional<uint64_t> Coordinator::Core::DecideStep(const Job& job, uint64_t n
   }
   for (const Member& member : job.state.roster().members()) {
     const Worker& worker = workers_.at(member.worker());
-    const bool holds = worker.hold_policy == number && worker.report.orders_seen() >= worker.hold_version;
+    const bool holds =
+        worker.hold_policy == number && worker.report.orders_seen() >= worker.hold_version;
     if (!holds && !anyhow) return std::nullopt;
-    if (job.bsp()) step = std::max(step, static_cast<uint64_t>(std::max<int64_t>(0, worker.report.clock())));
+    if (job.bsp())
+      step = std::max(step, static_cast<uint64_t>(std::max<int64_t>(0, worker.report.clock())));
     for (const auto* leases : {&worker.report.leases_begun(), &worker.report.leases_done()}) {
       for (const uint64_t lease : *leases) {
-        if (LeaseIsOf(lease, TRAIN, static_cast<uint32_t>(epoch))) step = std::max(step, before + LeaseItem(lease) + 1);
+        if (LeaseIsOf(lease, TRAIN, static_cast<uint32_t>(epoch)))
+          step = std::max(step, before + LeaseItem(lease) + 1);
       }
     }
   }

@@ -31,7 +31,8 @@ std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const 
                         " letters, digits, '-', '_' or '.'; got \"", request.name().substr(0, 200),
                         "\"");
   }
-  const size_t texts = request.address().size() + request.host().size() + request.version().version().size();
+  const size_t texts =
+      request.address().size() + request.host().size() + request.version().version().size();
   if (texts > limits::kAddressBytesMax) {
     return absl::StrCat(request.name(), " registers with an address, host and version of ", texts,
                         " bytes; expected at most ", limits::kAddressBytesMax, " together");
@@ -42,8 +43,10 @@ std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const 
   }
   const size_t names = request.role() == WORKER ? workers_.size() : shards_.size();
   if (names >= limits::kDaemonsMax && !Knows(request.role(), request.name())) {
-    return absl::StrCat(names, " names are known, and that is the most: use one of a daemon that is gone, or "
-                        "delete jobs whose values were lost with shards");
+    return absl::StrCat(
+        names,
+        " names are known, and that is the most: use one of a daemon that is gone, or "
+        "delete jobs whose values were lost with shards");
   }
   if (request.version().protocol() != options_.protocol) {
     return absl::StrCat(

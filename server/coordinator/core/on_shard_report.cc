@@ -1,4 +1,5 @@
-// A shard says what it holds and how its partitions stand: what has changed since a report that was taken.
+// A shard says what it holds and how its partitions stand: what has changed since a report that was
+// taken.
 #include <algorithm>
 #include <utility>
 
@@ -78,7 +79,8 @@ void Coordinator::Core::SetHeld(Shard& shard, const HeldJob& held) {
   shard.value_bytes += held.value_bytes() - known.value_bytes();
   known = held;
   CountViews(shard, uid, 1);
-  touched_jobs_.emplace(shard.id(), uid);  // it may be of a job that was deleted, or have ended there
+  // It may be of a job that was deleted, or have ended there.
+  touched_jobs_.emplace(shard.id(), uid);
 }
 
 void Coordinator::Core::DropHeld(Shard& shard, uint64_t uid) {

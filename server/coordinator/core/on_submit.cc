@@ -43,10 +43,10 @@ bool LiesBeneath(const std::string& folder, const std::string& root) {
 }
 
 absl::Status NameIsTaken(const std::string& name, JobState state, bool over) {
-  return absl::AlreadyExistsError(absl::StrCat(
-      "a job named ", name, " exists (", JobState_Name(state),
-      "): submit under another name, or delete it first: starling ",
-      over ? "" : absl::StrCat("cancel ", name, " && starling "), "delete ", name));
+  return absl::AlreadyExistsError(
+      absl::StrCat("a job named ", name, " exists (", JobState_Name(state),
+                   "): submit under another name, or delete it first: starling ",
+                   over ? "" : absl::StrCat("cancel ", name, " && starling "), "delete ", name));
 }
 
 // What does not hinder the job and may not be meant.
@@ -68,7 +68,8 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
   const bool in_place_of_another = request.dry_run() && by_name_.contains(spec.name());
   if (by_name_.size() >= limits::kJobsMax && !in_place_of_another) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "there are ", by_name_.size(), " jobs, and that is the most: delete what you do not need (starling "
+        "there are ", by_name_.size(),
+        " jobs, and that is the most: delete what you do not need (starling "
         "delete NAME ..., starling delete --ended), or start the coordinator with a smaller "
         "--keep-ended-jobs, which deletes the oldest that have ended"));
   }
@@ -135,9 +136,8 @@ absl::Status Coordinator::Core::CheckTensorboard(const JobSpec& spec) const {
 
 bool Coordinator::Core::AsksForFolder(const SubmitRequest& request) const {
   const std::string& name = request.spec().name();
-  return !request.spec().tensorboard().empty() && !request.dry_run() &&
-         by_name_.count(name) == 0 && submissions_.count(name) == 0 &&
-         CheckSubmission(request).ok();
+  return !request.spec().tensorboard().empty() && !request.dry_run() && by_name_.count(name) == 0 &&
+         submissions_.count(name) == 0 && CheckSubmission(request).ok();
 }
 
 void Coordinator::Core::On(const SubmitEvent& event) {
@@ -181,22 +181,22 @@ void Coordinator::Core::On(const SubmitEvent& event) {
   submission.without_worker = now_;
   const bool alone = !AskWorkerToInspect(submission);
   // Right after a start the workers that there were may only not have reported yet.
-  const bool may_report = !workers_.empty() && now_ < started_ + options_.liveness + options_.start_grace;
+  const bool may_report =
+      !workers_.empty() && now_ < started_ + options_.liveness + options_.start_grace;
   if (alone && !may_report) {
-    RejectSubmission(key, absl::FailedPreconditionError(
-                              absl::StrCat("no worker to look at the data: start one with `",
-                                           options_.worker_command, "`")));
+    RejectSubmission(
+        key, absl::FailedPreconditionError(absl::StrCat(
+                 "no worker to look at the data: start one with `", options_.worker_command, "`")));
   }
 }
 
-// Preferably one that serves what it is given, and is idle. False: none is alive that has not looked
-// yet. Leaves worker = 0 then, and while as many submissions are being looked at as fit into the orders
-// of one worker: it is this one's turn later.
+// Preferably one that serves what it is given, and is idle. False: none is alive that has not
+// looked yet. Leaves worker = 0 then, and while as many submissions are being looked at as fit into
+// the orders of one worker: it is this one's turn later.
 bool Coordinator::Core::AskWorkerToInspect(Submission& submission) {
   if (std::exchange(submission.worker, 0) != 0) submission.without_worker = now_;
-  const auto asked = std::count_if(submissions_.begin(), submissions_.end(), [](const auto& entry) {
-    return entry.second.worker != 0;
-  });
+  const auto asked = std::count_if(submissions_.begin(), submissions_.end(),
+                                   [](const auto& entry) { return entry.second.worker != 0; });
   const bool full = static_cast<size_t>(asked) >= limits::kSubmissionsMax;
   const auto rank = [](const Worker& worker) {
     return 2 * (worker.slow_to_look || !worker.aside.empty()) + !worker.idle();
@@ -223,7 +223,8 @@ absl::Status Coordinator::Core::Submission::Refusal() const {
                                                  absl::StrJoin(refused_by, ", ", name), ")"));
 }
 
-// One worker may lack what the others have: it takes a few to refuse a job, where there are so many.
+// One worker may lack what the others have: it takes a few to refuse a job, where there are so
+// many.
 void Coordinator::Core::RefuseSubmission(const std::string& key, const absl::Status& error) {
   Submission& submission = submissions_.at(key);
   touched_workers_.insert(submission.worker);
@@ -305,7 +306,8 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   if (spec.optimizer().learning_rate().has_cosine() && spec.stop().wall_time_seconds() > 0 &&
       spec.stop().epochs() == limits::kEpochsMax && spec.stop().steps() == 0) {
     job.stored.add_warnings(absl::StrCat(
-        "learningRate: cosine falls over the job's ", JobStepsOf(job), " steps, since stop has "
+        "learningRate: cosine falls over the job's ", JobStepsOf(job),
+        " steps, since stop has "
         "wallTime alone, and so stays at its peak until wallTime is over: give stop.epochs or "
         "stop.steps, too"));
   }
@@ -328,7 +330,8 @@ void Coordinator::Core::Accept(Job accepted, CallId call) {
                         " parameters in ", job.partitions.size(), " partitions, ",
                         JobSteps(job.spec(), job.samples()), " steps in ",
                         JobEpochs(job.spec(), job.samples()), " epochs"));
-  for (const std::string& warning : job.stored.warnings()) Log(job, absl::StrCat("warning: ", warning));
+  for (const std::string& warning : job.stored.warnings())
+    Log(job, absl::StrCat("warning: ", warning));
   Schedule();  // now, so that the answer says whether it runs or what it waits for
   SubmitReply reply;
   reply.set_uid(uid);

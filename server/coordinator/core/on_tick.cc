@@ -76,7 +76,8 @@ bool Coordinator::Core::Hangs(const Worker& worker) const {
 
 void Coordinator::Core::SetAsideWhoHangs() {
   for (auto& [id, worker] : workers_) {
-    if (!worker.live() || worker.job == 0 || worker.job != worker.member_of || !Hangs(worker)) continue;
+    if (!worker.live() || worker.job == 0 || worker.job != worker.member_of || !Hangs(worker))
+      continue;
     Job* job = FindRunning(worker.job);
     if (job == nullptr) continue;
     const Activity& activity = worker.report.activity();
@@ -153,10 +154,10 @@ void Coordinator::Core::ExpireSubmissions() {
   for (const std::string& name : late) {
     Worker& worker = workers_.at(submissions_.at(name).worker);
     worker.slow_to_look = true;
-    RefuseSubmission(name, absl::FailedPreconditionError(absl::StrCat(
-                               worker.name(), " has not looked at the data within ",
-                               absl::FormatDuration(options_.inspect_deadline),
-                               ": see its log, then submit again")));
+    RefuseSubmission(name, absl::FailedPreconditionError(
+                               absl::StrCat(worker.name(), " has not looked at the data within ",
+                                            absl::FormatDuration(options_.inspect_deadline),
+                                            ": see its log, then submit again")));
   }
 }
 

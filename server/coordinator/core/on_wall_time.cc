@@ -1,6 +1,7 @@
-// stop.wallTime: training ends at one step of the job, the same on all partitions, and what was trained is
-// evaluated. The step is decided and reached as that of a change of the policy (docs/protocol.md, section 8),
-// to the same policy: all global batches below it are done, and none beyond is begun.
+// stop.wallTime: training ends at one step of the job, the same on all partitions, and what was
+// trained is evaluated. The step is decided and reached as that of a change of the policy
+// (docs/protocol.md, section 8), to the same policy: all global batches below it are done, and none
+// beyond is begun.
 #include <algorithm>
 #include <utility>
 
@@ -26,7 +27,8 @@ void Coordinator::Core::StopTraining(Job& job) {
   AddPolicy(job, Policy(job.state.policies().rbegin()->record().policy()), kBy, 0);
 }
 
-// A policy is in force from `step` on; if it is the one by which the job is stopped, none of its steps is done.
+// A policy is in force from `step` on; if it is the one by which the job is stopped, none of its
+// steps is done.
 void Coordinator::Core::EndTraining(Job& job, uint64_t step) {
   if (!IsStopped(job) || job.next_policy() != nullptr || step >= JobStepsOf(job)) return;
   job.state.set_stopping(true);
@@ -41,7 +43,8 @@ void Coordinator::Core::EndTraining(Job& job, uint64_t step) {
     result.set_unix_seconds(absl::ToDoubleSeconds(wall_ - absl::UnixEpoch()));
     UpdateTrainLoss(job, epoch);
     SaveResult(job, epoch);
-    Log(job, absl::StrFormat("epoch %d ends at step %d: train loss %.4f", epoch + 1, step, result.train_loss()));
+    Log(job, absl::StrFormat("epoch %d ends at step %d: train loss %.4f", epoch + 1, step,
+                             result.train_loss()));
   }
   if (const std::optional<uint32_t> last = LastEpochToTest(job)) job.evaluations[*last];
   SaveState(job);

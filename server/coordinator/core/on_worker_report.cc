@@ -30,7 +30,8 @@ bool Coordinator::Core::RefuseStaleCoordinator(CallId call, uint64_t reported_ge
   return true;
 }
 
-// A shard's values belong to the jobs of its cluster, and another cluster's numbers may be the same.
+// A shard's values belong to the jobs of its cluster, and another cluster's numbers may be the
+// same.
 bool Coordinator::Core::RefuseOtherCluster(CallId call, uint64_t reported_cluster) {
   if (reported_cluster == 0 || reported_cluster == cluster_.cluster()) return false;
   Reply(call, absl::FailedPreconditionError(absl::StrFormat(
@@ -42,7 +43,8 @@ bool Coordinator::Core::RefuseOtherCluster(CallId call, uint64_t reported_cluste
 }
 
 // Nobody reports for another: that would keep a dead one alive, or take a live one's place.
-bool Coordinator::Core::RefuseImpostor(CallId call, const Daemon& daemon, const std::string& caller) {
+bool Coordinator::Core::RefuseImpostor(CallId call, const Daemon& daemon,
+                                       const std::string& caller) {
   if (caller.empty() || caller == daemon.name()) return false;
   Reply(call, absl::PermissionDeniedError(
                   absl::StrCat(caller, " reports as ", daemon.id(), ", which is ", daemon.name())));
@@ -132,7 +134,8 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
   }
   TakeMembership(worker, first);
   LetAskAgain(worker);
-  if (IsFree(worker) != was_free || report.run().job_uid() != ran || report.draining() != was_draining)
+  if (IsFree(worker) != was_free || report.run().job_uid() != ran ||
+      report.draining() != was_draining)
     schedule_ = true;
 }
 
@@ -144,8 +147,8 @@ void Coordinator::Core::TakeMembership(Worker& worker, bool first) {
     AskAgain(left);
     schedule_ = true;
   }
-  // After a coordinator's start: it was preparing a job, or is new to the roster. One that says that it
-  // cannot serve the job lets it go first.
+  // After a coordinator's start: it was preparing a job, or is new to the roster. One that says
+  // that it cannot serve the job lets it go first.
   if (first && worker.job == 0 && worker.member_of == 0 && reported != 0 &&
       !worker.report.has_fault()) {
     Job* job = FindRunning(reported);
@@ -191,7 +194,8 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
       if (!job.train_sums[work.epoch()].Add(metrics) || metrics.samples() == 0) continue;
       const double loss = metrics.loss_sum() / static_cast<double>(metrics.samples());
       if (!std::isfinite(loss)) continue;
-      // A part of a batch weighs as its part, so that it does not matter how many workers share one.
+      // A part of a batch weighs as its part, so that it does not matter how many workers share
+      // one.
       const double batches =
           static_cast<double>(metrics.samples()) / static_cast<double>(job.spec().batch().global());
       const double weight = -std::expm1(batches * std::log1p(-kLossSmoothing));

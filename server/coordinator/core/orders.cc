@@ -1,5 +1,5 @@
-// What daemons are told: the desired state, numbered, answered to held reports as changes since what the
-// daemon has seen (docs/protocol.md, section 5).
+// What daemons are told: the desired state, numbered, answered to held reports as changes since
+// what the daemon has seen (docs/protocol.md, section 5).
 #include <algorithm>
 #include <utility>
 
@@ -99,7 +99,8 @@ void Coordinator::Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrd
   for (InspectRequest& request : *orders.mutable_inspect()) {
     if (worker.told.inspect_at.at(request.request()) <= seen) continue;
     for (const auto& [name, submission] : submissions_) {
-      if (submission.inspect == request.request()) *request.mutable_spec() = submission.request.spec();
+      if (submission.inspect == request.request())
+        *request.mutable_spec() = submission.request.spec();
     }
   }
   if (!orders.has_run()) return;
@@ -150,7 +151,8 @@ ShardJob Coordinator::Core::BuildShardJob(const Job& job) const {
   if (!job.evaluations.empty()) keep = std::min(keep, job.evaluations.begin()->first);
   orders.set_discard_cuts_before(keep);
   if (job.state.has_training_end()) orders.set_training_end(job.state.training_end());
-  if (job.spec().clip().scope() != Clip::GLOBAL && job.spec().precision() != PRECISION_FP16) return orders;
+  if (job.spec().clip().scope() != Clip::GLOBAL && job.spec().precision() != PRECISION_FP16)
+    return orders;
   for (const View& view : job.state.views()) {
     if (view.partition() == 0) *orders.mutable_decider() = view;
   }
@@ -170,13 +172,14 @@ void Coordinator::Core::NoteDropped(Shard& shard, uint64_t uid) {
   shard.dropped[NextVersion(shard)] = run;
 }
 
-// A new version, where the orders of the job have changed. One that has not said what it holds is told
-// nothing yet.
+// A new version, where the orders of the job have changed. One that has not said what it holds is
+// told nothing yet.
 void Coordinator::Core::NoteOrders(Shard& shard, uint64_t uid) {
   if (!shard.whole || shard.fenced()) return;
   if (!IsOn(uid, shard)) return NoteDropped(shard, uid);
   const auto held = shard.held.find(uid);
-  if (held != shard.held.end() && held->second.over()) {  // it has ended there: nothing is left to say
+  // It has ended there: nothing is left to say.
+  if (held != shard.held.end() && held->second.over()) {
     if (const auto told = shard.told.find(uid); told != shard.told.end()) {
       shard.changed.erase(told->second.changed_at);
       shard.told.erase(told);
@@ -190,7 +193,8 @@ void Coordinator::Core::NoteOrders(Shard& shard, uint64_t uid) {
   Shard::Told& told = shard.told[uid];
   const uint64_t roster = job.state.roster().number();
   const bool fresh = told.changed_at == 0;
-  if (!fresh && told.views == job.views_number && told.roster == roster && told.rest == rest) return;
+  if (!fresh && told.views == job.views_number && told.roster == roster && told.rest == rest)
+    return;
   if (!fresh) shard.changed.erase(told.changed_at);
   const uint64_t version = NextVersion(shard);
   told.run = orders.run();
@@ -225,7 +229,8 @@ void Coordinator::Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrder
   for (auto it = shard.changed.upper_bound(seen); it != shard.changed.end(); ++it) {
     changes[OldestUnseen(shard.told.at(it->second), seen)] = it->second;
   }
-  for (auto it = shard.dropped.upper_bound(seen); it != shard.dropped.end(); ++it) changes[it->first] = 0;
+  for (auto it = shard.dropped.upper_bound(seen); it != shard.dropped.end(); ++it)
+    changes[it->first] = 0;
   if (changes.empty()) return;
   orders.set_version(shard.orders_version);
   size_t bytes = 0;
@@ -245,7 +250,8 @@ void Coordinator::Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrder
   }
 }
 
-void Coordinator::Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& orders) {
+void Coordinator::Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen,
+                                  ShardJob& orders) {
   const Job& job = *FindJob(uid);
   const Shard::Told& told = shard.told.at(uid);
   orders = BuildShardJob(job);
@@ -306,7 +312,8 @@ void Coordinator::Core::Settle(Shard& shard) {
 void Coordinator::Core::AnswerHeld(Worker& worker) {
   const bool keeps_old = KeepsOldOrders(worker);
   const ParkedCall parked = *std::exchange(worker.parked, std::nullopt);
-  // What was meant for the coordinator before does not say what the worker has: the next report does.
+  // What was meant for the coordinator before does not say what the worker has: the next report
+  // does.
   const bool unchanged = keeps_old || parked.orders_seen == worker.orders_version ||
                          worker.report.generation() < generation();
   WorkerOrders orders;

@@ -42,7 +42,8 @@ class PastTest : public CoordinatorTest {
     Submit(Quick(name));
     ASSERT_TRUE(Ends(name, SUCCEEDED));
   }
-  ListJobsReply Jobs(uint32_t size, const std::string& after = "", std::vector<JobState> states = {}) {
+  ListJobsReply Jobs(uint32_t size, const std::string& after = "",
+                     std::vector<JobState> states = {}) {
     ListJobsRequest request;
     request.mutable_page()->set_size(size);
     request.mutable_page()->set_after(after);
@@ -169,7 +170,8 @@ TEST_F(PastTest, AShardsFiguresFollowWhatIsKeptThere) {
 
 // ---- Retention ----
 
-// H1, E2 and M7 of the trials: the whole of what was, ended jobs included, was told again at each change.
+// H1, E2 and M7 of the trials: the whole of what was, ended jobs included, was told again at each
+// change.
 TEST_F(PastTest, AJobIsDescribedOnceToADaemonAndEndedJobsAreNotSpokenOf) {
   for (int i = 0; i < 20; ++i) RunQuick(absl::StrCat("quick-", i));
   cluster.RunFor(absl::Seconds(2));
@@ -201,7 +203,8 @@ TEST_F(PastTest, AJobIsDescribedOnceToADaemonAndEndedJobsAreNotSpokenOf) {
   for (uint64_t uid = 1; uid <= 20; ++uid) EXPECT_FALSE(cluster.shards["ps-0"].reports.Holds(uid));
 }
 
-// What is known of a job that is over is what was known at its end, and a shard need not say it again.
+// What is known of a job that is over is what was known at its end, and a shard need not say it
+// again.
 TEST_F(PastTest, TheFiguresOfAJobThatIsOverStay) {
   RunQuick("quick");
   cluster.RunFor(absl::Seconds(1));
@@ -319,7 +322,8 @@ TEST_F(RetentionTest, BeyondItsNumberTheOldestIsDeletedAndThatIsSaidBefore) {
   for (int i = 0; i < 8; ++i) RunQuick(absl::StrCat("a", i));
   EXPECT_EQ(Warnings(), "");
   RunQuick("a8");
-  EXPECT_THAT(Warnings(), HasSubstr("9 jobs have ended, and 10 of these are kept (--keep-ended-jobs"));
+  EXPECT_THAT(Warnings(),
+              HasSubstr("9 jobs have ended, and 10 of these are kept (--keep-ended-jobs"));
   RunQuick("a9");
   EXPECT_EQ(Jobs(0).total(), 10u);
   RunQuick("b");
@@ -329,7 +333,8 @@ TEST_F(RetentionTest, BeyondItsNumberTheOldestIsDeletedAndThatIsSaidBefore) {
   EXPECT_EQ(cluster.store.count(records::JobState(1)), 0u);
   const absl::Status gone = AskJob<GetJobEvent>("a0");
   EXPECT_EQ(gone.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(gone.message()), HasSubstr("retention deleted it (--keep-ended-jobs 10)"));
+  EXPECT_THAT(std::string(gone.message()),
+              HasSubstr("retention deleted it (--keep-ended-jobs 10)"));
   EXPECT_EQ(AskJob<GetJobEvent>("a1"), absl::OkStatus());
   EXPECT_EQ(Warnings(), "");
   RunQuick("a0");  // the name is free

@@ -92,8 +92,8 @@ TEST_F(CoordinatorPolicyTest, AWorkerOnItsWayToAnotherJobIsNotWaitedFor) {
   cluster.RunFor(absl::Seconds(1));
   ASSERT_THAT(cluster.JobLog("a"), HasSubstr("gives worker-1 to job b"));
   SetNumber("a", Policy::ASYNC);
-  EXPECT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").policy() == "async"; },
-                               absl::Seconds(5)));
+  EXPECT_TRUE(
+      cluster.RunUntil([&] { return cluster.Status("a").policy() == "async"; }, absl::Seconds(5)));
   EXPECT_EQ(cluster.Status("a").workers(), 2u);  // it has not left
 }
 
@@ -165,8 +165,9 @@ TEST_F(CoordinatorPolicyTest, BspIsRefusedWhereAShardHasNoMemoryForItsSums) {
   cluster.memory_room = uint64_t{2} << 20;
   Submit(Ssp("a", 1, 1));
   ASSERT_TRUE(Begins(2));
-  EXPECT_THAT(std::string(SetError("a", Policy::BSP).message()),
-              HasSubstr("MiB more on shard ps-0 for sums that wait for others, and 2 MiB are available"));
+  EXPECT_THAT(
+      std::string(SetError("a", Policy::BSP).message()),
+      HasSubstr("MiB more on shard ps-0 for sums that wait for others, and 2 MiB are available"));
   EXPECT_TRUE(SetError("a", Policy::ASYNC).ok());
   cluster.memory_room = uint64_t{1} << 30;
   cluster.RunFor(absl::Seconds(1));
@@ -179,16 +180,20 @@ TEST_F(CoordinatorPolicyTest, RefusedWithTheReason) {
   EXPECT_EQ(SetError("a", Policy::BSP).code(), absl::StatusCode::kNotFound);
   JobSpec spec = Ssp("a", 5, 8);
   Submit(spec);
-  EXPECT_THAT(std::string(SetError("a", Policy::BSP).message()), HasSubstr("workers.min: 5 workers cannot share"));
-  EXPECT_THAT(std::string(SetError("a", Policy::SSP, 1u << 30).message()), HasSubstr("consistency.ssp.staleness"));
+  EXPECT_THAT(std::string(SetError("a", Policy::BSP).message()),
+              HasSubstr("workers.min: 5 workers cannot share"));
+  EXPECT_THAT(std::string(SetError("a", Policy::SSP, 1u << 30).message()),
+              HasSubstr("consistency.ssp.staleness"));
   JobSpec clipped = Ssp("clipped", 1, 1);
   clipped.mutable_clip()->set_norm(1);
   clipped.mutable_clip()->set_scope(Clip::WORKER);
   Submit(clipped);
-  EXPECT_THAT(std::string(SetError("clipped", Policy::BSP).message()), HasSubstr("clip.scope worker"));
+  EXPECT_THAT(std::string(SetError("clipped", Policy::BSP).message()),
+              HasSubstr("clip.scope worker"));
   EXPECT_EQ(cluster.Status("clipped").policies_size(), 1);
   EXPECT_TRUE(AskJob<CancelJobEvent>("a").ok());
-  EXPECT_THAT(std::string(SetError("a", Policy::ASYNC).message()), HasSubstr("is over (CANCELLED)"));
+  EXPECT_THAT(std::string(SetError("a", Policy::ASYNC).message()),
+              HasSubstr("is over (CANCELLED)"));
 }
 
 }  // namespace

@@ -13,7 +13,8 @@
 namespace starling {
 namespace {
 
-// While members say that items are done which shards do not cover yet, coverage is looked at this often.
+// While members say that items are done which shards do not cover yet, coverage is looked at this
+// often.
 constexpr absl::Duration kCoverageReadPeriod = absl::Milliseconds(100);
 
 }  // namespace
@@ -159,8 +160,8 @@ void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
     touched_workers_.insert(member.worker());
 }
 
-// What all partitions cover needs nobody any more; what members say is done, and some partition does not
-// cover, is done again. False: not all partitions have said how they stand in this epoch.
+// What all partitions cover needs nobody any more; what members say is done, and some partition
+// does not cover, is done again. False: not all partitions have said how they stand in this epoch.
 bool Coordinator::Core::MarkCovered(Job& job, LeaseTable& table) {
   const uint64_t items = table.options().items;
   ItemRanges covered = {{0, items}};
@@ -173,8 +174,9 @@ bool Coordinator::Core::MarkCovered(Job& job, LeaseTable& table) {
   for (const auto& [begin, end] : covered) table.Covered(begin, end);
   job.coverage_read = now_;
   if (const uint64_t again = table.TakeBack(known, now_); again > 0) {
-    Log(job, absl::StrCat(again, " steps were reported done, and shards do not have them after ",
-                          absl::FormatDuration(table.options().cover_wait), ": they are done again"));
+    Log(job,
+        absl::StrCat(again, " steps were reported done, and shards do not have them after ",
+                     absl::FormatDuration(table.options().cover_wait), ": they are done again"));
   }
   return true;
 }
@@ -226,11 +228,12 @@ void Coordinator::Core::FinishIfDone(Job& job) {
   const uint64_t full = StepsInFullEpoch(job.spec(), job.samples());
   const uint64_t training_end = job.state.training_end();
   uint32_t last = epochs - 1;
-  if (stopped) last = training_end > 0 ? static_cast<uint32_t>((training_end - 1) / full) : job.state.epoch();
+  if (stopped)
+    last = training_end > 0 ? static_cast<uint32_t>((training_end - 1) / full) : job.state.epoch();
   const uint64_t epoch_begin = last * full;
   const uint64_t begin = std::max(epoch_begin, job.losses_from.value_or(0));
-  const uint64_t end = stopped ? training_end
-                               : epoch_begin + StepsInEpoch(job.spec(), job.samples(), last);
+  const uint64_t end =
+      stopped ? training_end : epoch_begin + StepsInEpoch(job.spec(), job.samples(), last);
   const uint64_t steps = std::max(end, begin) - begin;
   auto sums = job.train_sums.find(last);
   const uint64_t told = sums == job.train_sums.end() ? 0 : sums->second.ids();
@@ -240,7 +243,10 @@ void Coordinator::Core::FinishIfDone(Job& job) {
   if (job.results.contains(last)) SaveResult(job, last);
   if (!stopped) return End(job, SUCCEEDED, "");
   const uint64_t done = StepsDone(job);
-  if (done == 0) return End(job, FAILED, absl::StrCat("wallTime was over before any of ", JobStepsOf(job), " steps was done"));
+  if (done == 0)
+    return End(
+        job, FAILED,
+        absl::StrCat("wallTime was over before any of ", JobStepsOf(job), " steps was done"));
   End(job, SUCCEEDED, absl::StrCat("stopped by wallTime at step ", done, " of ", JobStepsOf(job)));
 }
 

@@ -17,8 +17,9 @@ namespace starling {
 // is ignored; one that contains others replaces them. Sums are taken in the order of the ranges,
 // whatever the order in which they came: the same ranges give the same bits.
 //
-// Only so many ranges are kept one by one, the highest; the others are summed up, and what comes late
-// among them counts unless it meets one that does. So memory does not go with the length of an epoch.
+// Only so many ranges are kept one by one, the highest; the others are summed up, and what comes
+// late among them counts unless it meets one that does. So memory does not go with the length of an
+// epoch.
 class RangeSums {
  public:
   RangeSums() = default;
@@ -56,7 +57,7 @@ class RangeSums {
   static void AddTo(Total& total, const Entry& entry);
 
   size_t ranges_kept_ = 1 << 16;
-  std::multimap<uint64_t, Entry> ranges_;  // by first id
+  std::multimap<uint64_t, Entry> ranges_;                  // by first id
   Coverage folded_{std::numeric_limits<uint64_t>::max()};  // ids that are in folded_sum_ alone
   Total folded_sum_;
   uint64_t ids_ = 0;

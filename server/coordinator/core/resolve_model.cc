@@ -25,12 +25,8 @@ absl::StatusOr<LayerDescription> ReadLayer(const ModelSource::Layer& layer) {
   description.line = layer.line();
   for (const auto& [key, attribute] : layer.attributes()) {
     switch (attribute.value_case()) {
-      case Attribute::kI:
-        description.attributes[key] = attribute.i();
-        break;
-      case Attribute::kF:
-        description.attributes[key] = attribute.f();
-        break;
+      case Attribute::kI: description.attributes[key] = attribute.i(); break;
+      case Attribute::kF: description.attributes[key] = attribute.f(); break;
       case Attribute::kInts:
         description.attributes[key] = std::vector<int64_t>(attribute.ints().values().begin(),
                                                            attribute.ints().values().end());

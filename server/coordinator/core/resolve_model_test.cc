@@ -77,9 +77,8 @@ TEST(ResolveModelTest, RunsOfBlocksThatTheModelHasNotAreRefused) {
   spec.mutable_recompute()->set_every_blocks(1);
   EXPECT_TRUE(ResolveModel(Images(), spec).ok());
   spec.mutable_recompute()->set_every_blocks(2);
-  EXPECT_THAT(Error(Images(), spec),
-              AllOf(HasSubstr("recompute.everyBlocks"), HasSubstr("has 2 blocks"),
-                    HasSubstr("got 2")));
+  EXPECT_THAT(Error(Images(), spec), AllOf(HasSubstr("recompute.everyBlocks"),
+                                           HasSubstr("has 2 blocks"), HasSubstr("got 2")));
 }
 
 TEST(ResolveModelTest, ArgumentsReachTheBuiltin) {
@@ -137,8 +136,8 @@ TEST(ResolveModelTest, GlobsFreeze) {
   EXPECT_EQ(spec.model().parameters(2).kind(), TRAINABLE);
   spec = Mlp();
   spec.mutable_model_source()->add_freeze("stem.*");
-  EXPECT_THAT(Error(Images(), spec), AllOf(HasSubstr("\"stem.*\" fits no parameter"),
-                                           HasSubstr("fc1.weight, fc1.bias")));
+  EXPECT_THAT(Error(Images(), spec),
+              AllOf(HasSubstr("\"stem.*\" fits no parameter"), HasSubstr("fc1.weight, fc1.bias")));
   spec = Mlp();
   spec.mutable_model_source()->add_freeze("*");
   EXPECT_THAT(Error(Images(), spec), HasSubstr("nothing to train"));
@@ -177,7 +176,8 @@ TEST(ResolveModelTest, AllMismatchesOfTheFileAreSaidAtOnce) {
   AddTensor(spec, "fc2.weight", {10, 4}, 0);
   AddTensor(spec, "head.bias", {10}, 0);
   EXPECT_THAT(Error(Images(), spec),
-              AllOf(HasSubstr("in 4 tensors"), HasSubstr("fc1.weight: expected F32 [4, 192], got F32 [4, 191]"),
+              AllOf(HasSubstr("in 4 tensors"),
+                    HasSubstr("fc1.weight: expected F32 [4, 192], got F32 [4, 191]"),
                     HasSubstr("fc1.bias: expected F32 [4], got F16 [4]"),
                     HasSubstr("fc2.bias: expected F32 [10], got nothing"),
                     HasSubstr("head.bias: the model has no such parameter")));

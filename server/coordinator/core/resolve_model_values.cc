@@ -47,9 +47,8 @@ absl::Status FreezeParameters(const ModelSource& source, Graph* graph) {
       fits = true;
     }
     if (fits) continue;
-    return absl::InvalidArgumentError(absl::StrCat("model.freeze: \"", glob,
-                                                   "\" fits no parameter; there are ",
-                                                   FirstNames(*graph)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.freeze: \"", glob, "\" fits no parameter; there are ", FirstNames(*graph)));
   }
   return absl::OkStatus();
 }

@@ -34,7 +34,8 @@ bool Coordinator::Core::MayTake(const Worker& worker, const Job& job) {
          worker.report.run().job_uid() != job.uid();
 }
 
-// Idle, or about to be: it may be ordered to a job, and serves it when it has let go of the last one.
+// Idle, or about to be: it may be ordered to a job, and serves it when it has let go of the last
+// one.
 bool Coordinator::Core::IsFree(const Worker& worker) const {
   return worker.live() && worker.job == 0 && !worker.report.draining() && !Hangs(worker);
 }
@@ -123,9 +124,10 @@ uint32_t Coordinator::Core::Room(const Job& job) {
   return has < most ? most - has : 0;
 }
 
-// Workers that `job` can have at once, `count` at most: idle ones, those that will be, then what other
-// jobs have beyond their min, the youngest job's first, and of it the worker that came last.
-std::vector<Coordinator::Core::Worker*> Coordinator::Core::WorkersFor(const Job& job, uint32_t count,
+// Workers that `job` can have at once, `count` at most: idle ones, those that will be, then what
+// other jobs have beyond their min, the youngest job's first, and of it the worker that came last.
+std::vector<Coordinator::Core::Worker*> Coordinator::Core::WorkersFor(const Job& job,
+                                                                      uint32_t count,
                                                                       const Job* kept_for) {
   std::vector<Worker*> workers;
   const auto take = [&](Worker& worker) {
@@ -165,9 +167,10 @@ void Coordinator::Core::Give(Job& job, const std::vector<Worker*>& workers) {
 }
 
 // A job that needs many workers is passed by jobs that need few. When it has waited for 10 minutes,
-// 20 minutes, 40 and so on, it has its turn for a quarter of that time: jobs that were submitted later
-// do not start with workers that it can use. Only if nothing but later jobs stands in its way: behind
-// an earlier job, or where there are too few workers, it would keep workers for nothing.
+// 20 minutes, 40 and so on, it has its turn for a quarter of that time: jobs that were submitted
+// later do not start with workers that it can use. Only if nothing but later jobs stands in its
+// way: behind an earlier job, or where there are too few workers, it would keep workers for
+// nothing.
 bool Coordinator::Core::MayHaveTurn(const Job& job) const {
   const absl::Duration waited = now_ - job.pending_since;
   absl::Duration begin = options_.patience;
@@ -189,7 +192,8 @@ void Coordinator::Core::NoteTurn(Job& job) {
   job.has_turn = has;
   schedule_ = true;
   if (!has) return;
-  Log(job, "later jobs have passed it for long: workers that come free are kept for it for a while");
+  Log(job,
+      "later jobs have passed it for long: workers that come free are kept for it for a while");
 }
 
 // What changes without an event that says so: who has waited for how long, and the shards' memory.
@@ -241,8 +245,9 @@ void Coordinator::Core::StartJob(Job& job, const std::vector<Worker*>& workers,
   job.state.set_started_us(absl::ToUnixMicros(wall_));
   job.running_since = now_;
   SaveState(job);
-  Log(job, absl::StrCat("starts on ", Count(std::set<ShardId>(places.begin(), places.end()).size(), "shard"), " with ",
-                        Count(job.spec().workers_min(), "worker")));
+  Log(job, absl::StrCat("starts on ",
+                        Count(std::set<ShardId>(places.begin(), places.end()).size(), "shard"),
+                        " with ", Count(job.spec().workers_min(), "worker")));
   Give(job, workers);
   TouchJob(job);
   advance_.insert(job.uid());
@@ -251,7 +256,8 @@ void Coordinator::Core::StartJob(Job& job, const std::vector<Worker*>& workers,
 // With what all jobs keep there, those that are over, too. `alone`: the room that there would be
 // without them.
 std::vector<ShardLoad> Coordinator::Core::LiveShards(bool alone) const {
-  std::map<uint32_t, uint64_t> coming;  // planned, and not yet taken out of the room that was reported
+  // Planned, and not yet taken out of the room that was reported.
+  std::map<uint32_t, uint64_t> coming;
   if (const auto running = by_state_.find(RUNNING); running != by_state_.end()) {
     for (const uint64_t uid : running->second) {
       const Job& job = jobs_.at(uid);
@@ -274,7 +280,8 @@ std::vector<ShardLoad> Coordinator::Core::LiveShards(bool alone) const {
   return shards;
 }
 
-std::vector<ShardId> Coordinator::Core::Place(const Job& job, const std::vector<ShardLoad>& shards) {
+std::vector<ShardId> Coordinator::Core::Place(const Job& job,
+                                              const std::vector<ShardLoad>& shards) {
   if (shards.empty()) return {};
   return AssignPartitions(job.partition_elements, job.partition_bytes, shards);
 }
@@ -286,25 +293,27 @@ std::string Coordinator::Core::MemoryText(const Job& job, const std::vector<Shar
   std::vector<std::string> rooms;
   for (const ShardLoad& shard : shards) {
     if (rooms.size() == kHoldersShown) break;
-    rooms.push_back(absl::StrCat(text(shard.room_bytes), " (", names.at(shard.id.value).name(), ")"));
+    rooms.push_back(
+        absl::StrCat(text(shard.room_bytes), " (", names.at(shard.id.value).name(), ")"));
   }
   if (shards.size() > rooms.size()) {
     rooms.push_back(absl::StrCat("and so on in ", shards.size() - rooms.size(), " more"));
   }
   const uint64_t bytes =
       std::accumulate(job.partition_bytes.begin(), job.partition_bytes.end(), uint64_t{0});
-  return absl::StrCat("needs ", text(bytes), " of the shards' memory, in ", job.partition_bytes.size(),
-                      " partitions, and there is room for ", absl::StrJoin(rooms, ", "));
+  return absl::StrCat("needs ", text(bytes), " of the shards' memory, in ",
+                      job.partition_bytes.size(), " partitions, and there is room for ",
+                      absl::StrJoin(rooms, ", "));
 }
 
 // Whether the shards that there are could hold the job, if no other job was there.
 absl::Status Coordinator::Core::CheckShardMemory(const Job& job) const {
   const std::vector<ShardLoad> shards = LiveShards(/*alone=*/true);
   if (shards.empty() || !Place(job, shards).empty()) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("job ", job.name(), " ", MemoryText(job, shards, shards_),
-                   " even without other jobs: start more shards, or shards with more memory, or train "
-                   "a smaller model"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "job ", job.name(), " ", MemoryText(job, shards, shards_),
+      " even without other jobs: start more shards, or shards with more memory, or train "
+      "a smaller model"));
 }
 
 // Of a job that is PENDING: what it lacks, and who has it. It holds for this moment.
@@ -325,7 +334,8 @@ std::string Coordinator::Core::WaitsFor(const Job& job) const {
   std::vector<std::string> keep;
   for (const auto& [uid, holder] : supply.holders) {
     if (holder.usable == holder.spare) continue;
-    keep.push_back(absl::StrCat("job ", jobs_.at(uid).name(), " keeps ", holder.usable - holder.spare));
+    keep.push_back(
+        absl::StrCat("job ", jobs_.at(uid).name(), " keeps ", holder.usable - holder.spare));
   }
   const size_t more = keep.size() > kHoldersShown ? keep.size() - kHoldersShown : 0;
   keep.resize(keep.size() - more);
@@ -333,9 +343,9 @@ std::string Coordinator::Core::WaitsFor(const Job& job) const {
   const std::string held =
       keep.empty() ? "" : absl::StrCat(", of which ", absl::StrJoin(keep, ", "));
   if (supply.all() < least) {
-    return absl::StrCat("needs ", Count(least, "worker"), device, " (workers.min); the cluster has ",
-                        supply.all(), held, ": start ", least - supply.all(), " more with `",
-                        options_.worker_command, "`");
+    return absl::StrCat("needs ", Count(least, "worker"), device,
+                        " (workers.min); the cluster has ", supply.all(), held, ": start ",
+                        least - supply.all(), " more with `", options_.worker_command, "`");
   }
   const Job* turn = JobWithTurn();
   if (supply.available() >= least && turn != nullptr && turn->uid() < job.uid()) {
@@ -345,7 +355,8 @@ std::string Coordinator::Core::WaitsFor(const Job& job) const {
   }
   return absl::StrCat("needs ", Count(least, "worker"), device, " (workers.min) and can have ",
                       std::min(supply.available(), least), " of the cluster's ", supply.all(), held,
-                      ": waits for ", Count(least - std::min(supply.available(), least), "more worker"));
+                      ": waits for ",
+                      Count(least - std::min(supply.available(), least), "more worker"));
 }
 
 }  // namespace starling

@@ -35,14 +35,16 @@ TEST_F(ScheduleTest, AJobThatCannotStartTakesNobodyAndLaterJobsPass) {
   SubmitLong("base", 1, 2);
   ASSERT_TRUE(Has("base", 2));
   Submit(Ssp("huge", 9, 9));
-  EXPECT_EQ(cluster.Status("huge").reason(),
-            "needs 9 workers (workers.min); the cluster has 2, of which job base keeps 1: start 7 more "
-            "with `starling-worker`");
+  EXPECT_EQ(
+      cluster.Status("huge").reason(),
+      "needs 9 workers (workers.min); the cluster has 2, of which job base keeps 1: start 7 more "
+      "with `starling-worker`");
   cluster.RunFor(absl::Seconds(5));
   EXPECT_EQ(cluster.Status("base").workers(), 2u) << cluster.JobLog("base");
   EXPECT_THAT(cluster.JobLog("base"), Not(HasSubstr("gives")));
   Submit(Ssp("later", 1, 1));
-  EXPECT_EQ(cluster.Status("later").state(), RUNNING) << "it starts at once, with what base has to give";
+  EXPECT_EQ(cluster.Status("later").state(), RUNNING)
+      << "it starts at once, with what base has to give";
   ASSERT_TRUE(Ends("later", SUCCEEDED));
   EXPECT_TRUE(cluster.IsIn("huge", PENDING));
   EXPECT_TRUE(Has("base", 2));
@@ -54,14 +56,16 @@ TEST_F(ScheduleTest, NoWorkerIdlesForAJobThatWaitsForAnother) {
   SubmitLong("one", 1, 1);
   ASSERT_TRUE(Has("one", 1));
   Submit(Ssp("two", 2, 2));
-  EXPECT_EQ(cluster.Status("two").reason(),
-            "needs 2 workers (workers.min) and can have 1 of the cluster's 2, of which job one keeps 1: "
-            "waits for 1 more worker");
+  EXPECT_EQ(
+      cluster.Status("two").reason(),
+      "needs 2 workers (workers.min) and can have 1 of the cluster's 2, of which job one keeps 1: "
+      "waits for 1 more worker");
   SubmitLong("three", 1, 4);
   EXPECT_EQ(cluster.Status("three").state(), RUNNING);
-  EXPECT_EQ(cluster.Status("two").reason(),
-            "needs 2 workers (workers.min) and can have 0 of the cluster's 2, of which job one keeps 1, "
-            "job three keeps 1: waits for 2 more workers");
+  EXPECT_EQ(
+      cluster.Status("two").reason(),
+      "needs 2 workers (workers.min) and can have 0 of the cluster's 2, of which job one keeps 1, "
+      "job three keeps 1: waits for 2 more workers");
   EXPECT_TRUE(AskJob<CancelJobEvent>("three").ok());
   EXPECT_TRUE(AskJob<CancelJobEvent>("one").ok());
   EXPECT_TRUE(Ends("two", SUCCEEDED));
@@ -83,7 +87,8 @@ TEST_F(ScheduleTest, WorkersAreTakenFromTheYoungestOnlyWhenTheyAreEnough) {
   EXPECT_EQ(cluster.Status("young").workers(), 1u);
   EXPECT_EQ(cluster.Status("old").workers(), 2u);
   cluster.AddWorker("worker-6");
-  EXPECT_TRUE(Has("old", 3)) << "a free worker goes to who can use it, not to one that cannot start";
+  EXPECT_TRUE(Has("old", 3))
+      << "a free worker goes to who can use it, not to one that cannot start";
 }
 
 // Its workers are still letting go of a job that has ended: it starts with them, and no other job
@@ -145,8 +150,9 @@ TEST_F(ScheduleTest, ATurnEnds) {
   EXPECT_TRUE(AskJob<CancelJobEvent>("first").ok());
   cluster.RunFor(absl::Seconds(62));
   Submit(Ssp("later", 1, 1));
-  EXPECT_EQ(cluster.Status("later").reason(),
-            "lets job three start first, which needs 3 workers and was passed by later jobs for long");
+  EXPECT_EQ(
+      cluster.Status("later").reason(),
+      "lets job three start first, which needs 3 workers and was passed by later jobs for long");
   cluster.RunFor(absl::Seconds(10));
   EXPECT_TRUE(cluster.IsIn("later", PENDING));
   cluster.RunFor(absl::Seconds(8));
@@ -160,9 +166,10 @@ TEST_F(ScheduleTest, WhatNoShardCanHoldIsRefusedWithTheFigures) {
   JobSpec spec = Ssp("a", 1, 1);
   const absl::Status refused = SubmitError(spec);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("job a needs 0.0 MiB of the shards' memory, in 2 partitions, and there is room for "
-                        "0.0 MiB (ps-0) even without other jobs: start more shards"));
+  EXPECT_THAT(
+      std::string(refused.message()),
+      HasSubstr("job a needs 0.0 MiB of the shards' memory, in 2 partitions, and there is room for "
+                "0.0 MiB (ps-0) even without other jobs: start more shards"));
   EXPECT_EQ(cluster.Status("a").name(), "");
 }
 
@@ -176,8 +183,9 @@ TEST_F(ScheduleTest, WhatFitsOnceOthersAreGoneWaits) {
   EXPECT_TRUE(cluster.IsIn("second", PENDING));
   cluster.memory_room = 200;
   cluster.RunFor(absl::Seconds(1));
-  EXPECT_THAT(cluster.Status("second").reason(), HasSubstr("and there is room for 0.0 MiB (ps-0) now: "
-                                                           "waits for jobs to end, or to be deleted"));
+  EXPECT_THAT(cluster.Status("second").reason(),
+              HasSubstr("and there is room for 0.0 MiB (ps-0) now: "
+                        "waits for jobs to end, or to be deleted"));
   cluster.RunFor(absl::Seconds(5));
   EXPECT_TRUE(cluster.IsIn("second", PENDING));
   cluster.memory_room = 5000;
@@ -212,7 +220,8 @@ TEST_F(ScheduleTest, SmallJobsAreSpreadOverShards) {
     JobRequest request;
     request.set_name("job-" + std::to_string(i));
     const CoordinatorReply reply = cluster.Ask<GetJobEvent>(request);
-    for (const View& view : std::get<JobReply>(reply).views()) first[view.primary()] += view.partition() == 0;
+    for (const View& view : std::get<JobReply>(reply).views())
+      first[view.primary()] += view.partition() == 0;
   }
   EXPECT_EQ(first[1], 10u);
   EXPECT_EQ(first[2], 10u);

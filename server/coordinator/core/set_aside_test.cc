@@ -68,8 +68,9 @@ TEST_F(SetAsideTest, AMemberIsSetAsideAndItsWorkGoesToOthers) {
     other.Round();
     EXPECT_EQ(other.Status("a").workers(), 1u);
     ASSERT_TRUE(other.RunUntil([&] { return other.IsIn("a", SUCCEEDED); })) << other.JobLog("a");
-    EXPECT_THAT(other.JobLog("a"), AllOf(HasSubstr("goes on without worker-1: worker worker-1: broken\n"),
-                                         HasSubstr("worker-1 left: it was set aside; its ")));
+    EXPECT_THAT(other.JobLog("a"),
+                AllOf(HasSubstr("goes on without worker-1: worker worker-1: broken\n"),
+                      HasSubstr("worker-1 left: it was set aside; its ")));
     EXPECT_EQ(other.covered[1][1].size(), 100u);
     EXPECT_TRUE(other.Status("a").epochs_done(1).evaluated());
   }
@@ -107,7 +108,8 @@ TEST_F(SetAsideTest, AJobThatWasServedFailsWhenAllKnownWorkersAreSetAside) {
   Break("worker-1", Fault::DATA, "worker worker-1: so is this one");
   cluster.RunFor(absl::Seconds(1));
   EXPECT_EQ(cluster.Status("a").state(), FAILED);
-  EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("worker-0: the disk is gone; worker worker-1"));
+  EXPECT_THAT(cluster.Status("a").reason(),
+              HasSubstr("worker-0: the disk is gone; worker worker-1"));
 }
 
 TEST_F(SetAsideTest, AJobThatWasServedWaitsForAWorkerThatIsGone) {
@@ -165,9 +167,10 @@ TEST_F(SetAsideTest, AWorkerWithOtherDataDoesNotJoin) {
   cluster.workers["worker-2"].data_digest = 0xCD;
   cluster.RunFor(absl::Seconds(1));
   EXPECT_EQ(cluster.Status("a").workers(), 2u);
-  EXPECT_THAT(cluster.Status("a").reason(),
-              HasSubstr("goes on without worker-2, which cannot serve it: worker-2 sees other data than "
-                        "worker-0 that looked at it when job a was submitted (digest cd, expected ab)"));
+  EXPECT_THAT(
+      cluster.Status("a").reason(),
+      HasSubstr("goes on without worker-2, which cannot serve it: worker-2 sees other data than "
+                "worker-0 that looked at it when job a was submitted (digest cd, expected ab)"));
   EXPECT_EQ(cluster.workers["worker-2"].items, 0u);
   cluster.StartCoordinator();  // the digest is stored
   cluster.RunFor(absl::Seconds(2));
@@ -235,9 +238,10 @@ TEST_F(HangTest, ItIsSetAsideByNameAfterTheLongerOfBothTimes) {
   cluster.workers["worker-1"].stubborn = cluster.workers["worker-1"].stuck = true;
   Does("worker-1", Activity::COMPUTING, 301, 30);
   EXPECT_EQ(cluster.Status("a").workers(), 1u);
-  EXPECT_THAT(cluster.Status("a").reason(),
-              HasSubstr("goes on without worker-1, which cannot serve it: worker-1 reports, but its "
-                        "computation has not got on for 301 s (a unit of this job takes 30 s there)"));
+  EXPECT_THAT(
+      cluster.Status("a").reason(),
+      HasSubstr("goes on without worker-1, which cannot serve it: worker-1 reports, but its "
+                "computation has not got on for 301 s (a unit of this job takes 30 s there)"));
   EXPECT_THAT(cluster.JobLog("a"), HasSubstr("worker-1 left: it was set aside; its "));
   // It is of no use to any job until it gets on.
   Submit(Ssp("b", 2, 2));

@@ -38,7 +38,8 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
         records::kSchemaOldest, " to ", records::kSchema, ": start the version that wrote it"));
   }
   StoredCurves curves;
-  for (const auto& [key, value] : snapshot) STARLING_RETURN_IF_ERROR(LoadRecord(key, value, curves));
+  for (const auto& [key, value] : snapshot)
+    STARLING_RETURN_IF_ERROR(LoadRecord(key, value, curves));
   for (auto& [uid, job] : jobs_) {
     RestoreCurve(job, std::move(curves[uid]));
     // Written before running time was summed up.
@@ -46,7 +47,8 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
       job.state.set_running_us(job.state.ended_us() - job.state.started_us());
     // Written before a policy could change.
     if (job.state.policies().empty()) StartPolicies(job);
-    const bool policies = !job.state.policies().empty() && job.state.policies(0).record().in_force();
+    const bool policies =
+        !job.state.policies().empty() && job.state.policies(0).record().in_force();
     if (job.uid() != uid || job.state.state() == JOB_STATE_UNSPECIFIED || !policies) {
       return Unreadable(records::Job(uid));
     }
@@ -130,7 +132,8 @@ absl::Status Coordinator::Core::PlanPartitions(Job& job) {
   if (description.partitions() != 0 && description.layout_digest() != layout.digest &&
       job.state.state() != PENDING) {  // nobody has laid that one out yet
     return absl::FailedPreconditionError(
-        "it was laid out by another version of this program, and this one cannot read its parameters: "
+        "it was laid out by another version of this program, and this one cannot read its "
+        "parameters: "
         "export them with that version, or delete the job");
   }
   description.set_partitions(static_cast<uint32_t>(layout.partitions.size()));
@@ -149,7 +152,8 @@ absl::Status Coordinator::Core::PlanPartitions(Job& job) {
   job.partition_elements.clear();
   job.partition_bytes.clear();
   for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
-    job.partition_bytes.push_back(PlannedPartitionBytes(job.spec(), job.samples(), layout, PartitionId(p)));
+    job.partition_bytes.push_back(
+        PlannedPartitionBytes(job.spec(), job.samples(), layout, PartitionId(p)));
   }
   for (const auto& slices : layout.partitions) {
     uint64_t elements = 0;

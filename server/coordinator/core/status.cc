@@ -23,19 +23,17 @@ std::string Time(int64_t micros) {
 std::string Listed(std::vector<std::string> names) {
   const size_t more = names.size() > kNamesShown ? names.size() - kNamesShown : 0;
   names.resize(names.size() - more);
-  return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
+  return absl::StrCat(absl::StrJoin(names, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
 }  // namespace
 
 std::string Coordinator::Core::PolicyText(const Policy& policy) {
   switch (policy.kind()) {
-    case Policy::BSP:
-      return "bsp";
-    case Policy::SSP:
-      return absl::StrCat("ssp(", policy.staleness(), ")");
-    default:
-      return "async";
+    case Policy::BSP: return "bsp";
+    case Policy::SSP: return absl::StrCat("ssp(", policy.staleness(), ")");
+    default: return "async";
   }
 }
 
@@ -144,8 +142,9 @@ JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
 // Of a job that is over: over the time that it ran.
 void Coordinator::Core::AddAverages(const Job& job, JobStatus& status) const {
   const uint64_t epoch_steps = std::max<uint64_t>(1, StepsInFullEpoch(job.spec(), job.samples()));
-  const double samples = static_cast<double>(status.step() / epoch_steps * job.samples() +
-                                             status.step() % epoch_steps * job.spec().batch().global());
+  const double samples =
+      static_cast<double>(status.step() / epoch_steps * job.samples() +
+                          status.step() % epoch_steps * job.spec().batch().global());
   if (status.running_seconds() > 0)
     status.set_samples_per_second(samples / status.running_seconds());
   double hidden = 0, seconds = 0;
@@ -296,9 +295,10 @@ std::vector<std::string> Coordinator::Core::Warnings() const {
   for (const auto& [id, worker] : workers_) add(worker);
   std::vector<std::string> warnings;
   if (!open.empty()) {
-    warnings.push_back(absl::StrCat(
-        Listed(std::move(open)), " started with --insecure: anyone who reaches the port can read and ",
-        "change everything; use --tls-cert, --tls-key and --tls-ca"));
+    warnings.push_back(
+        absl::StrCat(Listed(std::move(open)),
+                     " started with --insecure: anyone who reaches the port can read and ",
+                     "change everything; use --tls-cert, --tls-key and --tls-ca"));
   }
   if (std::string text = RetentionText(); !text.empty()) warnings.push_back(std::move(text));
   return warnings;

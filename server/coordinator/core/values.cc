@@ -1,8 +1,9 @@
 // What can be read of a job's values, and at which version: docs/protocol.md, section 3.
 //
-// The policy in force at a partition decides, and a partition in BSP is one that says how many steps it
-// has sealed. Slices in BSP are at most one step apart and each keeps its last two versions, so all of
-// them have the least number of steps sealed on any. A partition in SSP or async has its newest values.
+// The policy in force at a partition decides, and a partition in BSP is one that says how many
+// steps it has sealed. Slices in BSP are at most one step apart and each keeps its last two
+// versions, so all of them have the least number of steps sealed on any. A partition in SSP or
+// async has its newest values.
 #include <algorithm>
 #include <utility>
 
@@ -12,8 +13,9 @@
 namespace starling {
 namespace {
 
-// Whether nothing changes the partition's values any more: it is told that the job has no member (what
-// is held of one step may still be applied, which leaves the version before in place), or has stopped.
+// Whether nothing changes the partition's values any more: it is told that the job has no member
+// (what is held of one step may still be applied, which leaves the version before in place), or has
+// stopped.
 bool IsFinal(const PartitionStatus& status, const Roster& last) {
   return status.roster() >= last.number() || !status.fault().empty();
 }
@@ -77,10 +79,11 @@ void Coordinator::Core::SettleValues(Job& job) {
 }
 
 void Coordinator::Core::LoseValues(Job& job, const Shard& shard,
-                                   const std::vector<uint32_t>& partitions, const std::string& why) {
-  const std::string gone =
-      absl::StrCat("lost with shard ", shard.name(), " at ", shard.stored.registration().address(),
-                   " (", why, ") at ", absl::FormatTime(absl::RFC3339_sec, wall_, absl::UTCTimeZone()));
+                                   const std::vector<uint32_t>& partitions,
+                                   const std::string& why) {
+  const std::string gone = absl::StrCat(
+      "lost with shard ", shard.name(), " at ", shard.stored.registration().address(), " (", why,
+      ") at ", absl::FormatTime(absl::RFC3339_sec, wall_, absl::UTCTimeZone()));
   std::map<uint32_t, PartitionValues> values;
   for (PartitionValues& value : *job.state.mutable_values()) {
     values[value.partition()] = std::move(value);

@@ -40,10 +40,10 @@ class ValuesTest : public CoordinatorTest {
     const JobReply reply = cluster.Get("a");
     for (const PartitionValues& values : reply.values()) {
       EXPECT_EQ(values.partition(), out.size());
-      out.push_back(!values.gone().empty()   ? values.gone()
-                    : values.unknown()       ? "?"
-                    : values.has_version()   ? std::to_string(values.version())
-                                             : "newest");
+      out.push_back(!values.gone().empty() ? values.gone()
+                    : values.unknown()     ? "?"
+                    : values.has_version() ? std::to_string(values.version())
+                                           : "newest");
     }
     return out;
   }
@@ -81,7 +81,8 @@ TEST_F(ValuesTest, TheLeastVersionIsReadWhereOneShardIsAStepAhead) {
   RunTo(10);
   Cancel();
   size_t steps = 0;  // a step that was under way when the job was cancelled counts
-  for (const auto& [epoch, items] : cluster.covered[cluster.Status("a").uid()]) steps += items.size();
+  for (const auto& [epoch, items] : cluster.covered[cluster.Status("a").uid()])
+    steps += items.size();
   EXPECT_THAT(Read(), Each(std::to_string(steps)));
 }
 
@@ -129,8 +130,8 @@ TEST_F(ValuesTest, ValuesThatWereLostWithAShardNameIt) {
   const auto check = [&] {
     for (int partition = 0; partition < 2; ++partition) {
       if (ShardOf(partition) == cluster.shards["ps-1"].identity.id()) {
-        EXPECT_THAT(Read()[partition],
-                    AllOf(HasSubstr("lost with shard ps-1 at "), HasSubstr("(no report for 5.0 s) at 2023-")));
+        EXPECT_THAT(Read()[partition], AllOf(HasSubstr("lost with shard ps-1 at "),
+                                             HasSubstr("(no report for 5.0 s) at 2023-")));
       } else {
         EXPECT_EQ(Read()[partition], before[partition]);
       }
@@ -174,7 +175,8 @@ TEST_F(ValuesTest, AShardThatCouldNotHoldAPartitionNeverHadItsValues) {
 
 class OutputTest : public ValuesTest {
  protected:
-  static JobSpec WithOutput(const std::string& name, const std::string& output = "runs/a.safetensors") {
+  static JobSpec WithOutput(const std::string& name,
+                            const std::string& output = "runs/a.safetensors") {
     JobSpec spec = Ssp(name, 1, 1);
     spec.set_output(output);
     return spec;
@@ -230,8 +232,10 @@ TEST_F(OutputTest, AJobIsNotDeletedBeforeItsFileIsThere) {
 
 TEST_F(OutputTest, ADryRunMayNameTheFileOfTheJobThatItWouldReplace) {
   Submit(WithOutput("a"));
-  EXPECT_TRUE(std::holds_alternative<SubmitReply>(cluster.Submit(WithOutput("a"), 0, /*dry_run=*/true)));
-  EXPECT_TRUE(std::holds_alternative<absl::Status>(cluster.Submit(WithOutput("b"), 0, /*dry_run=*/true)));
+  EXPECT_TRUE(
+      std::holds_alternative<SubmitReply>(cluster.Submit(WithOutput("a"), 0, /*dry_run=*/true)));
+  EXPECT_TRUE(
+      std::holds_alternative<absl::Status>(cluster.Submit(WithOutput("b"), 0, /*dry_run=*/true)));
 }
 
 TEST_F(OutputTest, OnlyTheValuesOfAJobThatSucceededAreWritten) {
@@ -245,14 +249,15 @@ TEST_F(OutputTest, OnlyTheValuesOfAJobThatSucceededAreWritten) {
 
 TEST_F(OutputTest, IsRefusedWithoutARootAndWhereAnotherJobHasTheName) {
   Submit(WithOutput("a"));
-  EXPECT_THAT(std::string(SubmitError(WithOutput("b")).message()),
-              HasSubstr("output: runs/a.safetensors is job a's: name another file, or delete that job"));
+  EXPECT_THAT(
+      std::string(SubmitError(WithOutput("b")).message()),
+      HasSubstr("output: runs/a.safetensors is job a's: name another file, or delete that job"));
   cluster.UseOptions({});
   cluster.StartCoordinator();
   EXPECT_THAT(std::string(SubmitError(WithOutput("b", "b.safetensors")).message()),
               HasSubstr("start it with --output-root DIR"));
-  for (const char* bad : {"/etc/x.safetensors", "../x.safetensors", "a/../../x.safetensors", "x.txt",
-                          "a//x.safetensors", ".safetensors", "a\nb.safetensors"}) {
+  for (const char* bad : {"/etc/x.safetensors", "../x.safetensors", "a/../../x.safetensors",
+                          "x.txt", "a//x.safetensors", ".safetensors", "a\nb.safetensors"}) {
     EXPECT_THAT(std::string(SubmitError(WithOutput("b", bad)).message()),
                 HasSubstr("output: expected the name of a .safetensors file"))
         << bad;

@@ -29,10 +29,12 @@ class WallTimeTest : public CoordinatorTest {
     Submit(spec);
     ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() > 10; }));
   }
-  // The step in the reason is the one that describe shows, and what was trained up to there was evaluated.
+  // The step in the reason is the one that describe shows, and what was trained up to there was
+  // evaluated.
   void ExpectTestedAtItsEnd() {
     const JobStatus status = cluster.Status("a");
-    EXPECT_EQ(status.reason(), absl::StrCat("stopped by wallTime at step ", status.step(), " of ", status.steps()));
+    EXPECT_EQ(status.reason(),
+              absl::StrCat("stopped by wallTime at step ", status.step(), " of ", status.steps()));
     ASSERT_EQ(status.epochs_done_size(), 1);
     const EpochResult& result = status.epochs_done(0);
     EXPECT_TRUE(result.evaluated());

@@ -26,7 +26,8 @@ constexpr Cause kCauses[] = {
      "check the shard's address from the worker's machine, the firewall between them, and the "
      "shard's log"},
     {"undelivered", "", "a daemon's reports, or the coordinator's orders to it, do not get through",
-     "see the log of what the sentence names: a message may pass its limit; restart it when no job needs "
+     "see the log of what the sentence names: a message may pass its limit; restart it when no job "
+     "needs "
      "it"},
     {"no-workers", "s", "no worker serves the job; since it began to run, or the last one left",
      "start workers, or see in `starling get workers` what they do"},

@@ -28,7 +28,7 @@ struct WorkerEvidence {
   double window_seconds = 0;     // that `times` and `links` span, up to its last report
   StepTimes times;               // what they grew by
   std::vector<LinkEvidence> links;
-  std::string trouble;           // see WorkerReport
+  std::string trouble;  // see WorkerReport
 };
 
 // A member that was lost and has not come back.
@@ -51,7 +51,7 @@ struct ShardEvidence {
   std::string name;
   std::string address;
   double silent_seconds = 0;
-  uint32_t cores = 0;  // of its machine; 0: not known
+  uint32_t cores = 0;        // of its machine; 0: not known
   std::string trouble = {};  // see ShardReport
 };
 
@@ -74,12 +74,12 @@ struct Evidence {
   double staffed_seconds = 0;
   bool evaluating = false;
   double evaluation_stalled_seconds = 0;  // since something of it was granted, or done
-  Policy policy;                     // in force
-  double policy_change_seconds = 0;  // since one was asked for that is not in force; 0: none
-  std::string next_policy;           // "ssp(2)"
-  double recovering_seconds = 0;     // since the coordinator's start; 0: not (any more)
-  std::vector<std::string> unheard;  // "worker-1 (10.0.0.3:7071)": what it waits for
-  double liveness_seconds = 0;       // silence after which a daemon is given up
+  Policy policy;                          // in force
+  double policy_change_seconds = 0;       // since one was asked for that is not in force; 0: none
+  std::string next_policy;                // "ssp(2)"
+  double recovering_seconds = 0;          // since the coordinator's start; 0: not (any more)
+  std::vector<std::string> unheard;       // "worker-1 (10.0.0.3:7071)": what it waits for
+  double liveness_seconds = 0;            // silence after which a daemon is given up
   uint32_t workers_min = 0;
   uint32_t workers_max = 0;
   uint32_t micro_batches = 0;           // of a step

@@ -190,7 +190,8 @@ TEST(ExplainTest, AWorkerWithoutMemory) {
   ExpectSays(finding, "goes on without worker-2 (10.0.2.2:70)");
   ExpectSays(finding, "the job needs 3 GiB");
   evidence.stalled_seconds = 300;
-  EXPECT_EQ(Causes(Explain(evidence)), "no-progress no-memory ") << "that is not what stops the others";
+  EXPECT_EQ(Causes(Explain(evidence)), "no-progress no-memory ")
+      << "that is not what stops the others";
   evidence.stalled_seconds = 0.1;
   evidence.workers_max = 2;
   EXPECT_EQ(Causes(Explain(evidence)), "") << "others do what it would";

@@ -76,7 +76,8 @@ void FindMissingWorkers(const Evidence& evidence, Findings& findings) {
                               ": it was last heard of ", TimeText(lost.silent_seconds),
                               " ago, and ", members, " of at least ", evidence.workers_min,
                               " and at most ", evidence.workers_max, " workers are left"),
-                 too_few ? Weight::kStops : Weight::kSlows, ShareOfEach(members, evidence.lost.size()));
+                 too_few ? Weight::kStops : Weight::kSlows,
+                 ShareOfEach(members, evidence.lost.size()));
   }
 }
 
@@ -98,13 +99,16 @@ void FindBrokenLinks(const Evidence& evidence, Findings& findings) {
 
 // What a daemon says that it cannot send or receive.
 void FindUndelivered(const Evidence& evidence, Findings& findings) {
-  const auto find = [&](const std::string& role, const std::string& name, const std::string& address,
-                        const std::string& trouble) {
+  const auto find = [&](const std::string& role, const std::string& name,
+                        const std::string& address, const std::string& trouble) {
     if (trouble.empty()) return;
-    findings.Add("undelivered", name, 0, absl::StrCat(role, " ", At(name, address), ": ", trouble), Weight::kStops);
+    findings.Add("undelivered", name, 0, absl::StrCat(role, " ", At(name, address), ": ", trouble),
+                 Weight::kStops);
   };
-  for (const ShardEvidence& shard : evidence.shards) find("shard", shard.name, shard.address, shard.trouble);
-  for (const WorkerEvidence& worker : evidence.workers) find("worker", worker.name, worker.address, worker.trouble);
+  for (const ShardEvidence& shard : evidence.shards)
+    find("shard", shard.name, shard.address, shard.trouble);
+  for (const WorkerEvidence& worker : evidence.workers)
+    find("worker", worker.name, worker.address, worker.trouble);
 }
 
 void FindNoWorkers(const Evidence& evidence, Findings& findings) {
@@ -129,15 +133,15 @@ void FindSetAside(const Evidence& evidence, Findings& findings) {
   const size_t others = evidence.workers.size();  // those that prepare it, too
   if (others >= evidence.workers_max) return;     // they do what it would
   for (const SetAsideEvidence& worker : evidence.set_aside) {
-    findings.Add(worker.no_memory ? "no-memory" : "set-aside", worker.name, 0,
-                 absl::StrCat("the job ",
-                              others == 0 ? "waits for a worker other than " : "goes on without ",
-                              At(worker.name, worker.address),
-                              worker.no_memory ? ", which has no memory for it: "
-                                               : ", which cannot serve it: ",
-                              worker.why),
-                 others == 0 ? Weight::kStops : Weight::kSlows,
-                 ShareOfEach(others, evidence.set_aside.size()));
+    findings.Add(
+        worker.no_memory ? "no-memory" : "set-aside", worker.name, 0,
+        absl::StrCat(
+            "the job ", others == 0 ? "waits for a worker other than " : "goes on without ",
+            At(worker.name, worker.address),
+            worker.no_memory ? ", which has no memory for it: " : ", which cannot serve it: ",
+            worker.why),
+        others == 0 ? Weight::kStops : Weight::kSlows,
+        ShareOfEach(others, evidence.set_aside.size()));
   }
 }
 
@@ -200,10 +204,8 @@ void FindStops(const Evidence& evidence, Findings& findings) {
           absl::StrCat("the job has been pending for ", TimeText(evidence.pending_seconds), ": it ",
                        evidence.reason),
           Weight::kStops);
-    case RUNNING:
-      break;
-    default:
-      return;  // it is over, as it should be
+    case RUNNING: break;
+    default: return;  // it is over, as it should be
   }
   if (evidence.recovering_seconds > 0)
     return FindRecovery(evidence, findings);  // nothing else is known

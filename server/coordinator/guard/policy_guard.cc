@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kLevelWindows = 64;    // over which the level follows a rise
 constexpr double kLeastLevel = 1. / 6;  // of the first one
-constexpr double kFalling = 0.8;  // the newer half's median below so much of the older one's
+constexpr double kFalling = 0.8;        // the newer half's median below so much of the older one's
 // A shard tells the greatest lag of its last 64 updates, so one late update is seen for so long.
 constexpr uint64_t kLagRemembered = 64;
 
@@ -60,7 +60,8 @@ void PolicyGuard::AddBatch(double loss) {
   const double median = Median({window_.begin(), window_.end()});
   if (trend_.first == 0) trend_.first = trend_.level = median;
   // What is above the limit counts as the limit: an explosion must not become usual.
-  const double rise = (std::min(median, Limit()) - trend_.level) / (kLevelWindows * options_.window());
+  const double rise =
+      (std::min(median, Limit()) - trend_.level) / (kLevelWindows * options_.window());
   trend_.level = std::min(median, trend_.level + rise);
 }
 
@@ -89,14 +90,17 @@ std::optional<std::string> PolicyGuard::WhyLoss() const {
   const double median = Median({window_.begin(), window_.end()});
   if (median <= Limit()) return std::nullopt;
   const auto middle = window_.begin() + static_cast<ptrdiff_t>(window_.size() / 2);
-  if (Median({middle, window_.end()}) < kFalling * Median({window_.begin(), middle})) return std::nullopt;
+  if (Median({middle, window_.end()}) < kFalling * Median({window_.begin(), middle}))
+    return std::nullopt;
   return absl::StrFormat(
-      "the median train loss of the last %d batches, %.4f, is above %.4f, %g times its level of %.4f",
+      "the median train loss of the last %d batches, %.4f, is above %.4f, %g times its level of "
+      "%.4f",
       window_.size(), median, Limit(), options_.loss_factor(), Limit() / options_.loss_factor());
 }
 
 std::optional<std::string> PolicyGuard::WhyLag() const {
-  if (options_.lag() == 0 || late_batches_ < options_.window() + kLagRemembered) return std::nullopt;
+  if (options_.lag() == 0 || late_batches_ < options_.window() + kLagRemembered)
+    return std::nullopt;
   return absl::StrCat("updates came up to ", lag_, " updates late for ", late_batches_,
                       " batches on end; the limit is ", options_.lag());
 }

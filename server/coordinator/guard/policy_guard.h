@@ -2,11 +2,11 @@
 // values goes wrong: the loss departs from its trend, or updates come too late. docs/consistency.md
 // says what a user sees of it.
 //
-// The loss is judged by the median of the last `window` batches, which a few odd batches cannot move.
-// Its *level* is the least such median of late: it follows a fall at once, and a rise over 64 windows.
-// The guard speaks when the median is above `loss_factor` times the level and is not falling. Near the
-// end a loss is small and jumps, so levels below a sixth of the first one count as that.
-// After a change of policy it waits for a whole window of batches under the new one.
+// The loss is judged by the median of the last `window` batches, which a few odd batches cannot
+// move. Its *level* is the least such median of late: it follows a fall at once, and a rise over 64
+// windows. The guard speaks when the median is above `loss_factor` times the level and is not
+// falling. Near the end a loss is small and jumps, so levels below a sixth of the first one count
+// as that. After a change of policy it waits for a whole window of batches under the new one.
 #ifndef STARLING_SERVER_COORDINATOR_GUARD_POLICY_GUARD_H_
 #define STARLING_SERVER_COORDINATOR_GUARD_POLICY_GUARD_H_
 
@@ -36,18 +36,19 @@ class PolicyGuard {
   // `batch`: samples of one batch; `trend`: from before a restart of the coordinator.
   PolicyGuard(const Guard& options, uint64_t batch, LossTrend trend = {});
 
-  // A batch was computed, or a part of one (BSP): parts are put together. `loss_sum`: over samples, finite.
+  // A batch was computed, or a part of one (BSP): parts are put together. `loss_sum`: over samples,
+  // finite.
   void Observe(double loss_sum, uint64_t samples);
 
-  // What the shards say of how late updates are now: updates between pull and apply, the greatest of
-  // the last few.
+  // What the shards say of how late updates are now: updates between pull and apply, the greatest
+  // of the last few.
   void ObserveLag(uint64_t updates) { lag_ = updates; }
 
   // A new policy is in force: what is seen from here on judges that one.
   void PolicyChanged();
 
-  // The next policy, if `now` (the one in force) should be tightened. Nothing in BSP. It goes on saying so
-  // until PolicyChanged, or until what it saw has passed.
+  // The next policy, if `now` (the one in force) should be tightened. Nothing in BSP. It goes on
+  // saying so until PolicyChanged, or until what it saw has passed.
   std::optional<Tightening> Judge(const Policy& now) const;
 
   const LossTrend& trend() const { return trend_; }

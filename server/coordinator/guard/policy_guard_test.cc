@@ -50,8 +50,8 @@ std::optional<size_t> SpeaksAt(PolicyGuard& guard, const std::vector<double>& lo
 std::vector<double> Flat(double loss, size_t batches) { return std::vector<double>(batches, loss); }
 
 TEST(PolicyGuard, IsQuietWhereARealRunIsHealthy) {
-  for (const auto* curve : {&loss_curves::kAsync, &loss_curves::kNoisyAsync, &loss_curves::kSsp,
-                            &loss_curves::kBsp}) {
+  for (const auto* curve :
+       {&loss_curves::kAsync, &loss_curves::kNoisyAsync, &loss_curves::kSsp, &loss_curves::kBsp}) {
     PolicyGuard guard(Options(), kBatch);
     const auto at = SpeaksAt(guard, *curve);
     EXPECT_EQ(at, std::nullopt) << "at batch " << *at << ": " << guard.Judge(kAsync)->reason;
@@ -67,7 +67,8 @@ TEST(PolicyGuard, TightensWhereARealRunDivergesBeforeItIsLost) {
   const Tightening tightening = *fast.Judge(kAsync);
   EXPECT_EQ(tightening.policy.kind(), Policy::SSP);
   EXPECT_EQ(tightening.policy.staleness(), 1u);
-  EXPECT_THAT(tightening.reason, HasSubstr("the median train loss of the last 16 batches, 3.7800, is above 3.65"));
+  EXPECT_THAT(tightening.reason,
+              HasSubstr("the median train loss of the last 16 batches, 3.7800, is above 3.65"));
   EXPECT_THAT(tightening.reason, HasSubstr("2.5 times its level of 1.46"));
 
   PolicyGuard slow(Options(), kBatch);

@@ -41,9 +41,9 @@ struct LeaseTableOptions {
 // two. Free items go out in order, those that came back first.
 //
 // A worker's word ends its own leases alone. What it did in training counts when shards cover it
-// (Covered); what it only says is granted again after a while (TakeBack), so that a pass never waits
-// for an item that nobody is at. Memory goes with what is held, reported or out of order, never with
-// the items of the pass.
+// (Covered); what it only says is granted again after a while (TakeBack), so that a pass never
+// waits for an item that nobody is at. Memory goes with what is held, reported or out of order,
+// never with the items of the pass.
 class LeaseTable {
  public:
   explicit LeaseTable(const LeaseTableOptions& options);
@@ -59,7 +59,8 @@ class LeaseTable {
   void StopGranting(uint32_t worker);
 
   // After a coordinator's start: the worker says that it holds this lease. Ignored when the lease
-  // is of another pass, done, or held by somebody else, and when the worker holds items_max already.
+  // is of another pass, done, or held by somebody else, and when the worker holds items_max
+  // already.
   void Adopt(uint32_t worker, uint64_t lease);
 
   // The worker has finished these leases. Ignored are those that it does not hold, unless they were
@@ -70,8 +71,8 @@ class LeaseTable {
   // Evaluation: the item's result is here, whoever holds it.
   void Finished(uint32_t worker, uint64_t item, absl::Time now);
 
-  // Items from `end` on are of another pass: nobody gets them, and who holds one that it has not begun
-  // gives it back.
+  // Items from `end` on are of another pass: nobody gets them, and who holds one that it has not
+  // begun gives it back.
   void SetEnd(uint64_t end);
 
   // The worker is through with the lease, but there is no result: free again, with attempt + 1.
@@ -82,9 +83,9 @@ class LeaseTable {
   // its lease until it reports it done itself.
   void Covered(uint64_t begin, uint64_t end);
 
-  // Of what was reported done and is not covered after cover_wait, items below `end` are free again,
-  // to be granted with attempt + 1. Returns how many. `end`: the coverage of items from here on is
-  // not known.
+  // Of what was reported done and is not covered after cover_wait, items below `end` are free
+  // again, to be granted with attempt + 1. Returns how many. `end`: the coverage of items from here
+  // on is not known.
   uint64_t TakeBack(uint64_t end, absl::Time now);
   // Items that were reported done and are not covered yet.
   uint64_t unconfirmed() const { return reported_.size(); }
@@ -109,7 +110,7 @@ class LeaseTable {
     uint32_t attempt = 0;
   };
   struct Worker {
-    std::vector<Holding> held;  // in the order granted
+    std::vector<Holding> held;           // in the order granted
     std::map<uint64_t, uint32_t> taken;  // from it, and what it may still finish: item -> attempt
     uint64_t unconfirmed = 0;            // items that it reported done and that are not covered yet
     bool granting = true;
@@ -144,14 +145,14 @@ class LeaseTable {
 
   const LeaseTableOptions options_;
   std::map<uint32_t, Worker> workers_;
-  std::map<uint64_t, Free> free_;         // items that came back, by first; disjoint
-  uint64_t end_;                          // items from here on are not granted
-  uint64_t next_ = 0;                     // items from here on were never granted
-  std::map<uint64_t, uint32_t> holder_;   // item -> worker
+  std::map<uint64_t, Free> free_;          // items that came back, by first; disjoint
+  uint64_t end_;                           // items from here on are not granted
+  uint64_t next_ = 0;                      // items from here on were never granted
+  std::map<uint64_t, uint32_t> holder_;    // item -> worker
   std::map<uint64_t, Reported> reported_;  // done, as its worker says; not covered, and not held
-  Coverage covered_;                      // evaluation: done
-  uint64_t covered_held_ = 0;             // of these, how many are held
-  absl::Time now_;                        // of the last call that said it
+  Coverage covered_;                       // evaluation: done
+  uint64_t covered_held_ = 0;              // of these, how many are held
+  absl::Time now_;                         // of the last call that said it
 };
 
 }  // namespace starling

@@ -231,8 +231,8 @@ TEST(LeaseTable, WhoIsNeverConfirmedGetsNoMore) {
   EXPECT_TRUE(table.Grant());
 }
 
-// After a coordinator's start in an epoch of four thousand million items: what is looked at goes with
-// what is open.
+// After a coordinator's start in an epoch of four thousand million items: what is looked at goes
+// with what is open.
 TEST(LeaseTable, ALongPassIsNotWalkedThrough) {
   constexpr uint64_t kItems = uint64_t{1} << 32;
   LeaseTable table(Items(kItems));

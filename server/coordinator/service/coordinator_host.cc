@@ -24,8 +24,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   if (!snapshot.ok()) return snapshot.status();
   absl::StatusOr<std::unique_ptr<Coordinator>> core = Coordinator::Create(options, *snapshot);
   if (!core.ok()) return core.status();
-  std::unique_ptr<CoordinatorHost> host(
-      new CoordinatorHost(options, *std::move(core), std::move(store), std::move(on_fatal), std::move(read)));
+  std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(
+      options, *std::move(core), std::move(store), std::move(on_fatal), std::move(read)));
   std::promise<absl::Status> started;
   host->loop_.Post([&] {
     host->core_->Start(MonotonicNow(), absl::Now(), *host);
@@ -80,7 +80,8 @@ void CoordinatorHost::AskForFolder(CallId call, const SubmitRequest& request) {
   // A disk that hangs keeps those who were given up, too.
   if (folders_asked_ >= limits::kSubmissionsMax) {
     return Answer(call, absl::ResourceExhaustedError(absl::StrCat(
-                            "tensorboard: ", folders_asked_, " folders for event files are being "
+                            "tensorboard: ", folders_asked_,
+                            " folders for event files are being "
                             "looked at on the coordinator's machine: try again in a moment")));
   }
   ++folders_asked_;
@@ -160,9 +161,7 @@ void CoordinatorHost::WriteOutput(const JobReply& job) {
   });
 }
 
-void CoordinatorHost::Log(absl::string_view sentence) {
-  spdlog::info("{}", std::string(sentence));
-}
+void CoordinatorHost::Log(absl::string_view sentence) { spdlog::info("{}", std::string(sentence)); }
 
 void CoordinatorHost::Answer(CallId call, CoordinatorReply reply) {
   const auto it = waiting_.find(call);

@@ -1,5 +1,5 @@
-// Runs the coordinator's core: one thread owns it, events come from anywhere, its actions are carried
-// out in order. Decides nothing.
+// Runs the coordinator's core: one thread owns it, events come from anywhere, its actions are
+// carried out in order. Decides nothing.
 #ifndef STARLING_SERVER_COORDINATOR_SERVICE_COORDINATOR_HOST_H_
 #define STARLING_SERVER_COORDINATOR_SERVICE_COORDINATOR_HOST_H_
 
@@ -29,8 +29,9 @@ class CoordinatorHost final : private CoordinatorSink {
   using Done = std::function<void(CoordinatorReply)>;
   using MakeEvent = std::function<CoordinatorEvent(CallId)>;
 
-  // Reads the store and starts the core. `on_fatal` is called, once, when the store fails: from then
-  // on every call is answered kUnavailable, and the process must end. `read` is for spec.output.
+  // Reads the store and starts the core. `on_fatal` is called, once, when the store fails: from
+  // then on every call is answered kUnavailable, and the process must end. `read` is for
+  // spec.output.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
       const CoordinatorOptions& options, std::unique_ptr<StateStore> store,
       std::function<void(const absl::Status&)> on_fatal, ReadValues read = nullptr);
@@ -85,7 +86,7 @@ class CoordinatorHost final : private CoordinatorSink {
   std::unique_ptr<StateStore> store_;
   std::map<CallId, Done> waiting_;
   size_t folders_asked_ = 0;  // checks under way, those of calls that were answered included
-  absl::Status closed_;  // not OK: no more steps; what every call gets
+  absl::Status closed_;       // not OK: no more steps; what every call gets
 
   CurveWriter curves_;
   OutputWriter outputs_;

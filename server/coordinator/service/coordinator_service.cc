@@ -83,8 +83,9 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
   Reactor* Register(Context* context, const RegisterRequest* request,
                     RegisterReply* reply) override {
     absl::StatusOr<PeerIdentity> peer = CheckCaller(*context);
-    if (peer.ok() && (request->name() != peer->identity.name ||
-                      RoleName(request->role()) != absl::string_view(PeerRoleName(peer->identity.role)))) {
+    if (peer.ok() &&
+        (request->name() != peer->identity.name ||
+         RoleName(request->role()) != absl::string_view(PeerRoleName(peer->identity.role)))) {
       return new CallReactor<RegisterReply>(absl::PermissionDeniedError(
           absl::StrCat(IdentityToString(peer->identity), " cannot register as ",
                        RoleName(request->role()), " ", request->name())));
@@ -153,7 +154,8 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
 
  private:
   template <typename Event, typename Request, typename Reply>
-  Reactor* StartReport(const Context& context, PeerRole role, const Request* request, Reply* reply) {
+  Reactor* StartReport(const Context& context, PeerRole role, const Request* request,
+                       Reply* reply) {
     absl::StatusOr<PeerIdentity> peer = CheckCaller(context);
     if (!peer.ok()) return new CallReactor<Reply>(peer.status());
     if (peer->identity.role != role) {
@@ -162,18 +164,19 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
                        IdentityToString(peer->identity))));
     }
     TrafficOf(host_, role).CountReport(request->ByteSizeLong());
-    return new CallReactor<Reply>(
-        host_, reply, [request = *request, caller = peer->identity.name](CallId call) {
-          return Event{call, request, caller};
-        });
+    return new CallReactor<Reply>(host_, reply,
+                                  [request = *request, caller = peer->identity.name](CallId call) {
+                                    return Event{call, request, caller};
+                                  });
   }
 
   template <typename Event, typename Request, typename Reply>
   Reactor* Start(const absl::Status& allowed, const Request* request, Reply* reply) {
     if (!allowed.ok()) return new CallReactor<Reply>(allowed);
     // Copied: the call may be over, and its request gone, before the event is made.
-    return new CallReactor<Reply>(
-        host_, reply, [request = *request](CallId call) { return Event{call, request}; });
+    return new CallReactor<Reply>(host_, reply, [request = *request](CallId call) {
+      return Event{call, request};
+    });
   }
 
   CoordinatorHost* const host_;

@@ -51,9 +51,9 @@ class CoordinatorServiceTest : public testing::Test {
   void SetUp() override {
     CoordinatorOptions options;
     options.tensorboard_root = testing::TempDir();
-    auto host = CoordinatorHost::Start(
-        options, std::make_unique<FailingStore>(&store_fails_),
-        [this](const absl::Status& status) { fatal_.set_value(status); });
+    auto host =
+        CoordinatorHost::Start(options, std::make_unique<FailingStore>(&store_fails_),
+                               [this](const absl::Status& status) { fatal_.set_value(status); });
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
     service_ = MakeCoordinatorService(host_.get());
@@ -70,7 +70,8 @@ class CoordinatorServiceTest : public testing::Test {
     server_.reset();
   }
 
-  absl::StatusOr<RegisterReply> Register(CoordinatorClient* client, const RegisterRequest& request) {
+  absl::StatusOr<RegisterReply> Register(CoordinatorClient* client,
+                                         const RegisterRequest& request) {
     std::promise<absl::StatusOr<RegisterReply>> done;
     client->Register(request, kLong, [&](auto reply) { done.set_value(std::move(reply)); });
     return done.get_future().get();
@@ -116,10 +117,12 @@ TEST_F(CoordinatorServiceTest, RegistersAndHoldsReports) {
 
 TEST_F(CoordinatorServiceTest, NobodyRegistersAsAnother) {
   const auto client = MakeCoordinatorClient(server_->address(), shard_);
-  EXPECT_EQ(Register(client.get(), MakeRegisterRequest({PeerRole::kShard, "ps-1"}, "")).status().code(),
-            absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(Register(client.get(), MakeRegisterRequest({PeerRole::kWorker, "ps-0"}, "")).status().code(),
-            absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(
+      Register(client.get(), MakeRegisterRequest({PeerRole::kShard, "ps-1"}, "")).status().code(),
+      absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(
+      Register(client.get(), MakeRegisterRequest({PeerRole::kWorker, "ps-0"}, "")).status().code(),
+      absl::StatusCode::kPermissionDenied);
   std::promise<absl::Status> done;
   client->ReportWorker({}, kLong, [&](auto orders) { done.set_value(orders.status()); });
   EXPECT_EQ(done.get_future().get().code(), absl::StatusCode::kPermissionDenied);
@@ -182,13 +185,14 @@ TEST_F(CoordinatorServiceTest, AFolderForEventFilesIsMadeForGoodJobsAlone) {
 
 // Every method of the service, found by reflection, so that a new one cannot be forgotten.
 TEST_F(CoordinatorServiceTest, NoMethodServesAnonymousCallers) {
-  const auto* service =
-      google::protobuf::DescriptorPool::generated_pool()->FindServiceByName("starling.CoordinatorService");
+  const auto* service = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+      "starling.CoordinatorService");
   ASSERT_NE(service, nullptr);
   ASSERT_GE(service->method_count(), 11);
   const auto channel = MakeChannel(server_->address());
   for (int i = 0; i < service->method_count(); ++i) {
-    const std::string path = absl::StrCat("/starling.CoordinatorService/", service->method(i)->name());
+    const std::string path =
+        absl::StrCat("/starling.CoordinatorService/", service->method(i)->name());
     grpc::internal::RpcMethod method(path.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
     grpc::ClientContext context;
     google::protobuf::Empty request, reply;  // an empty message of any type
@@ -206,7 +210,8 @@ TEST_F(CoordinatorServiceTest, ManyHeldReportsHoldNoThreadsAndEndWithShutdown) {
   for (int i = 0; i < kShards; ++i) {
     const Identity self{PeerRole::kShard, absl::StrCat("ps-", i)};
     clients.push_back(MakeCoordinatorClient(server_->address(), self));
-    const auto registered = Register(clients.back().get(), MakeRegisterRequest(self, "127.0.0.1:1"));
+    const auto registered =
+        Register(clients.back().get(), MakeRegisterRequest(self, "127.0.0.1:1"));
     ASSERT_TRUE(registered.ok()) << registered.status();
     auto done = std::make_shared<std::promise<absl::Status>>();
     answers.push_back(done->get_future());

@@ -32,9 +32,8 @@ absl::StatusOr<OwnedFd> CurveWriter::OpenFolder(const std::string& folder) const
       std::filesystem::path(folder).lexically_normal().lexically_relative(
           std::filesystem::path(root_).lexically_normal());
   if (root_.empty() || relative.empty() || *relative.begin() == "..") {
-    return absl::FailedPreconditionError(
-        absl::StrCat(folder, " does not lie beneath --tensorboard-root ",
-                     root_.empty() ? "(none)" : root_));
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder, " does not lie beneath --tensorboard-root ", root_.empty() ? "(none)" : root_));
   }
   STARLING_ASSIGN_OR_RETURN(const BeneathRoot root, BeneathRoot::Open(root_));
   return root.OpenFolder(relative.string(), true);
@@ -75,9 +74,9 @@ absl::Status CurveWriter::Append(const CurveNews& news, Job& job) const {
   if (!news.point && !news.result) return absl::OkStatus();
   if (job.file == nullptr) {
     STARLING_ASSIGN_OR_RETURN(const OwnedFd folder, OpenFolder(news.folder));
-    STARLING_ASSIGN_OR_RETURN(job.file,
-                              tensorboard::EventFile::CreateIn(folder.get(), news.folder,
-                                                               news.session_step, absl::Now()));
+    STARLING_ASSIGN_OR_RETURN(
+        job.file, tensorboard::EventFile::CreateIn(folder.get(), news.folder, news.session_step,
+                                                   absl::Now()));
     spdlog::info("writes event files: {}", job.file->path());
   }
   if (news.point) STARLING_RETURN_IF_ERROR(job.file->Append(tensorboard::PointEvent(*news.point)));

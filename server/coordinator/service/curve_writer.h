@@ -24,8 +24,8 @@ class CurveWriter {
  public:
   static constexpr int kWaitingMax = 10'000;  // news that wait for the disk; more is left out
 
-  // Writes to no folder that does not lie beneath `root`, and follows no link beneath it (BeneathRoot);
-  // empty: to none at all.
+  // Writes to no folder that does not lie beneath `root`, and follows no link beneath it
+  // (BeneathRoot); empty: to none at all.
   explicit CurveWriter(const std::string& root);
   ~CurveWriter();  // Stop()
 

@@ -76,7 +76,9 @@ absl::StatusOr<uint64_t> OutputWriter::Attempt(const JobReply& job, absl::Time d
   if (!writer.ok()) return of_file(writer.status());
   STARLING_RETURN_IF_ERROR(read_(
       job, layout, point, deadline,
-      [&](const Slice&, absl::Span<const float> values) { return of_file(writer->AppendFloats(values)); },
+      [&](const Slice&, absl::Span<const float> values) {
+        return of_file(writer->AppendFloats(values));
+      },
       stop_));
   STARLING_RETURN_IF_ERROR(of_file(writer->Finish()));
   return writer->file_bytes();

@@ -1,5 +1,5 @@
-// The files that spec.output asks for, written from the shards' values as they come, on a thread of its
-// own: a disk or a shard that is slow delays nobody.
+// The files that spec.output asks for, written from the shards' values as they come, on a thread of
+// its own: a disk or a shard that is slow delays nobody.
 #ifndef STARLING_SERVER_COORDINATOR_SERVICE_OUTPUT_WRITER_H_
 #define STARLING_SERVER_COORDINATOR_SERVICE_OUTPUT_WRITER_H_
 
@@ -19,10 +19,11 @@
 
 namespace starling {
 
-// ReadSlices, over streams in the coordinator's name. Ends soon with kCancelled once `stop` is true.
-using ReadValues = std::function<absl::Status(const JobReply& job, const Layout& layout,
-                                              const ReadPoint& point, absl::Time deadline,
-                                              const SliceConsumer& consume, const std::atomic<bool>& stop)>;
+// ReadSlices, over streams in the coordinator's name. Ends soon with kCancelled once `stop` is
+// true.
+using ReadValues = std::function<absl::Status(
+    const JobReply& job, const Layout& layout, const ReadPoint& point, absl::Time deadline,
+    const SliceConsumer& consume, const std::atomic<bool>& stop)>;
 
 // Thread-safe. No call blocks but Stop.
 class OutputWriter {
@@ -33,9 +34,9 @@ class OutputWriter {
   OutputWriter(std::string root, ReadValues read);
   ~OutputWriter();  // Stop()
 
-  // Writes the file that job.spec.output names: to a temporary file beside it, which is synced and renamed.
-  // What a writer before left of it is removed. `done` runs once, on the writer's thread, with the file's
-  // size or why it could not be written; never where the writer was stopped before.
+  // Writes the file that job.spec.output names: to a temporary file beside it, which is synced and
+  // renamed. What a writer before left of it is removed. `done` runs once, on the writer's thread,
+  // with the file's size or why it could not be written; never where the writer was stopped before.
   void Write(const JobReply& job, Done done);
 
   // Gives up what is being written, and what waits.

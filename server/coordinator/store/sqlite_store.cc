@@ -117,9 +117,10 @@ absl::Status SqliteStore::CheckInPlace() const {
   int moved = 0;
   sqlite3_file_control(db_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
   if (moved == 0) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("the coordinator's state in ", path_,
-                                          " was deleted, moved or replaced while it ran: put a copy back, or name "
-                                          "another file (running jobs are lost then)"));
+  return absl::DataLossError(
+      absl::StrCat("the coordinator's state in ", path_,
+                   " was deleted, moved or replaced while it ran: put a copy back, or name "
+                   "another file (running jobs are lost then)"));
 }
 
 absl::Status SqliteStore::Write(const StoreBatch& batch) {
@@ -184,8 +185,7 @@ absl::Status SqliteStore::Error(const std::string& doing) const {
           absl::StrCat(what, ". Make room on the disk, then start again"));
     case SQLITE_CANTOPEN:
       return absl::NotFoundError(absl::StrCat(what, ". Its folder must exist and be writable"));
-    default:
-      return absl::UnavailableError(what);
+    default: return absl::UnavailableError(what);
   }
 }
 

@@ -133,7 +133,8 @@ TEST(SqliteStore, AFileThatIsGoneStoresNothing) {
   std::filesystem::remove(path);
   const absl::Status status = store->Apply({{{"b", "2"}}, {}});
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_NE(status.message().find("was deleted, moved or replaced"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("was deleted, moved or replaced"), absl::string_view::npos)
+      << status;
 }
 
 TEST(SqliteStore, ADamagedFileIsAClearError) {

@@ -1,6 +1,6 @@
 // GB/s of the kernels over a working set far beyond the caches, with DRAM bytes counted as in one
-// pass in place (momentum, nesterov and adagrad 20, Adam and LAMB 28 per element), against a triad of the same size measured in
-// the same run.
+// pass in place (momentum, nesterov and adagrad 20, Adam and LAMB 28 per element), against a triad
+// of the same size measured in the same run.
 #include <random>
 #include <vector>
 

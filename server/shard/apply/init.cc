@@ -42,9 +42,9 @@ float UniformElement(double value, const Philox::ctr_type& random) {
 }
 
 absl::Status Unreadable(const Graph& graph, absl::string_view why) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("model.init: ", graph.init_file(), " cannot be read on this shard: ", why,
-                   "; every shard must see it under this path"));
+  return absl::FailedPreconditionError(absl::StrCat("model.init: ", graph.init_file(),
+                                                    " cannot be read on this shard: ", why,
+                                                    "; every shard must see it under this path"));
 }
 
 absl::Status ReadAll(const Graph& graph, int file, uint64_t offset, uint64_t bytes, char* out) {
@@ -113,7 +113,8 @@ absl::Status FirstValues::Make(const Slice& slice, float* out) {
 
 absl::StatusOr<FirstValues::OpenFile> FirstValues::Open() const {
   const int fd =
-      open(graph_.init_file().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block us
+      // A pipe must not block us.
+      open(graph_.init_file().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Unreadable(graph_, std::strerror(errno));
   OpenFile file(fd, {});
   struct stat info;

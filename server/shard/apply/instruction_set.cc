@@ -21,12 +21,9 @@ InstructionSet BestInstructionSet() {
 
 const char* InstructionSetName(InstructionSet set) {
   switch (set) {
-    case InstructionSet::kAvx512:
-      return "AVX-512";
-    case InstructionSet::kAvx2:
-      return "AVX2";
-    case InstructionSet::kPortable:
-      break;
+    case InstructionSet::kAvx512: return "AVX-512";
+    case InstructionSet::kAvx2: return "AVX2";
+    case InstructionSet::kPortable: break;
   }
   return "portable";
 }

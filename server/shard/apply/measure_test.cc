@@ -34,7 +34,8 @@ TEST(MeasureTest, ThreeFourFive) {
 TEST(MeasureTest, TheBitsDoNotDependOnTheWay) {
   std::vector<float> values(70'001);
   for (size_t i = 0; i < values.size(); ++i)
-    values[i] = std::ldexp(static_cast<float>(i * 2654435761u % 1000) - 500, static_cast<int>(i % 40) - 20);
+    values[i] =
+        std::ldexp(static_cast<float>(i * 2654435761u % 1000) - 500, static_cast<int>(i % 40) - 20);
   values[77] = std::numeric_limits<float>::max();
   const PayloadPiece whole = Bytes(values);
   const double expected = MeasurePayload(Payload(&whole, 1), InstructionSet::kPortable).norm2;

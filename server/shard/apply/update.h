@@ -1,13 +1,14 @@
 // One optimizer update of one slice; and sums of contributions.
 //
 // All paths are equal in every bit: each element is a fixed sequence of multiply, add, subtract,
-// divide and square root in fp32, none of them fused or approximated; where elements meet, in norms,
-// they are summed in fp64 in fixed lanes (update_kernels.h).
+// divide and square root in fp32, none of them fused or approximated; where elements meet, in
+// norms, they are summed in fp64 in fixed lanes (update_kernels.h).
 //   g = gradient * scale                 (+ decay * w: all but adamw and lamb)
 //   sgd        w -= rate * g
 //   momentum   v = momentum * v + g; w -= rate * v
 //   nesterov   v = momentum * v + g; w -= rate * (g + momentum * v)
-//              (Nesterov 1983, in the form of Sutskever et al. 2013 with the look-ahead as parameter)
+//              (Nesterov 1983, in the form of Sutskever et al. 2013 with the look-ahead as
+//              parameter)
 //   adagrad    h = h + g * g; w -= rate * g / (sqrt(h) + epsilon)        (Duchi et al. 2011)
 //   adam       m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * (g * g);
 //              w -= (rate / (1 - beta1^t) * m) / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)

@@ -89,38 +89,37 @@ STARLING_INLINE void LambStepLoop(const UpdateConstants& constants, float rate, 
                                   const float* m, const float* v, size_t count) {
   const UpdateConstants c = constants;
 #pragma GCC ivdep
-  for (size_t i = 0; i < count; ++i)
-    w[i] = w[i] - rate * LambMath::Direction(c, w[i], m[i], v[i]);
+  for (size_t i = 0; i < count; ++i) w[i] = w[i] - rate * LambMath::Direction(c, w[i], m[i], v[i]);
 }
 
 // The same loops, compiled for each instruction set.
-#define STARLING_KERNELS(SUFFIX, ATTRIBUTE)                                                    \
-  template <typename Math>                                                                     \
-  ATTRIBUTE void Update##SUFFIX(const UpdateConstants& c, const UpdateRun& r) {                \
-    UpdateLoop<Math>(c, r);                                                                    \
-  }                                                                                            \
-  ATTRIBUTE void Add##SUFFIX(const UnalignedFloat* from, float* into, size_t n) {              \
-    AddLoop(from, into, n);                                                                    \
-  }                                                                                            \
-  ATTRIBUTE void AddSquares##SUFFIX(const UnalignedFloat* from, size_t n, size_t begin,        \
-                                    NormLanes& lanes) {                                        \
-    AddSquaresLoop(from, n, begin, lanes);                                                     \
-  }                                                                                            \
-  ATTRIBUTE void LambNorms##SUFFIX(const UpdateConstants& c, const float* w, const float* m,   \
-                                   const float* v, size_t n, BlockNorms& norms) {              \
-    LambNormsLoop(c, w, m, v, n, norms);                                                       \
-  }                                                                                            \
-  ATTRIBUTE void LambStep##SUFFIX(const UpdateConstants& c, float rate, float* w,              \
-                                  const float* m, const float* v, size_t n) {                  \
-    LambStepLoop(c, rate, w, m, v, n);                                                         \
-  }                                                                                            \
-  constexpr UpdateKernels k##SUFFIX = {                                                        \
-      {Update##SUFFIX<SgdMath>, Update##SUFFIX<MomentumMath>, Update##SUFFIX<NesterovMath>,    \
-       Update##SUFFIX<AdagradMath>, Update##SUFFIX<AdamMath>, Update##SUFFIX<AdamMath>,        \
-       Update##SUFFIX<LambMath>, Update##SUFFIX<StatisticMath>},                               \
-      Add##SUFFIX,                                                                             \
-      AddSquares##SUFFIX,                                                                      \
-      LambNorms##SUFFIX,                                                                       \
+#define STARLING_KERNELS(SUFFIX, ATTRIBUTE)                                                       \
+  template <typename Math>                                                                        \
+  ATTRIBUTE void Update##SUFFIX(const UpdateConstants& c, const UpdateRun& r) {                   \
+    UpdateLoop<Math>(c, r);                                                                       \
+  }                                                                                               \
+  ATTRIBUTE void Add##SUFFIX(const UnalignedFloat* from, float* into, size_t n) {                 \
+    AddLoop(from, into, n);                                                                       \
+  }                                                                                               \
+  ATTRIBUTE void AddSquares##SUFFIX(const UnalignedFloat* from, size_t n, size_t begin,           \
+                                    NormLanes& lanes) {                                           \
+    AddSquaresLoop(from, n, begin, lanes);                                                        \
+  }                                                                                               \
+  ATTRIBUTE void LambNorms##SUFFIX(const UpdateConstants& c, const float* w, const float* m,      \
+                                   const float* v, size_t n, BlockNorms& norms) {                 \
+    LambNormsLoop(c, w, m, v, n, norms);                                                          \
+  }                                                                                               \
+  ATTRIBUTE void LambStep##SUFFIX(const UpdateConstants& c, float rate, float* w, const float* m, \
+                                  const float* v, size_t n) {                                     \
+    LambStepLoop(c, rate, w, m, v, n);                                                            \
+  }                                                                                               \
+  constexpr UpdateKernels k##SUFFIX = {                                                           \
+      {Update##SUFFIX<SgdMath>, Update##SUFFIX<MomentumMath>, Update##SUFFIX<NesterovMath>,       \
+       Update##SUFFIX<AdagradMath>, Update##SUFFIX<AdamMath>, Update##SUFFIX<AdamMath>,           \
+       Update##SUFFIX<LambMath>, Update##SUFFIX<StatisticMath>},                                  \
+      Add##SUFFIX,                                                                                \
+      AddSquares##SUFFIX,                                                                         \
+      LambNorms##SUFFIX,                                                                          \
       LambStep##SUFFIX};
 
 STARLING_KERNELS(Portable, )

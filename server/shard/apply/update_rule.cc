@@ -24,8 +24,7 @@ absl::Status CheckAtLeastZero(const char* field, double value) {
 }
 
 absl::Status CheckEpsilon(double value) {
-  return CheckRange("epsilon", value, std::isfinite(value) && value > 0,
-                    "a finite number above 0");
+  return CheckRange("epsilon", value, std::isfinite(value) && value > 0, "a finite number above 0");
 }
 
 absl::Status FillMomentum(UpdateRule::Kind kind, const Optimizer::Momentum& momentum,
@@ -55,22 +54,16 @@ absl::Status FillAdam(UpdateRule::Kind kind, const Optimizer::Adam& adam, Update
 
 absl::Status FillKind(const Optimizer& optimizer, UpdateRule* rule) {
   switch (optimizer.kind_case()) {
-    case Optimizer::kSgd:
-      return absl::OkStatus();
+    case Optimizer::kSgd: return absl::OkStatus();
     case Optimizer::kMomentum:
       return FillMomentum(UpdateRule::kMomentum, optimizer.momentum(), rule);
     case Optimizer::kNesterov:
       return FillMomentum(UpdateRule::kNesterov, optimizer.nesterov(), rule);
-    case Optimizer::kAdagrad:
-      return FillAdagrad(optimizer.adagrad(), rule);
-    case Optimizer::kAdam:
-      return FillAdam(UpdateRule::kAdam, optimizer.adam(), rule);
-    case Optimizer::kAdamw:
-      return FillAdam(UpdateRule::kAdamW, optimizer.adamw(), rule);
-    case Optimizer::kLamb:
-      return FillAdam(UpdateRule::kLamb, optimizer.lamb(), rule);
-    case Optimizer::KIND_NOT_SET:
-      break;
+    case Optimizer::kAdagrad: return FillAdagrad(optimizer.adagrad(), rule);
+    case Optimizer::kAdam: return FillAdam(UpdateRule::kAdam, optimizer.adam(), rule);
+    case Optimizer::kAdamw: return FillAdam(UpdateRule::kAdamW, optimizer.adamw(), rule);
+    case Optimizer::kLamb: return FillAdam(UpdateRule::kLamb, optimizer.lamb(), rule);
+    case Optimizer::KIND_NOT_SET: break;
   }
   return absl::InvalidArgumentError(
       "optimizer: expected one of sgd, momentum, nesterov, adagrad, adam, adamw and lamb");
@@ -81,16 +74,13 @@ absl::Status FillKind(const Optimizer& optimizer, UpdateRule* rule) {
 int UpdateRule::slots() const {
   switch (kind) {
     case kSgd:
-    case kStatistic:
-      return 0;
+    case kStatistic: return 0;
     case kMomentum:
     case kNesterov:
-    case kAdagrad:
-      return 1;
+    case kAdagrad: return 1;
     case kAdam:
     case kAdamW:
-    case kLamb:
-      break;
+    case kLamb: break;
   }
   return 2;
 }

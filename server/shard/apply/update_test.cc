@@ -44,12 +44,8 @@ struct Reference {
   void Step(const UpdateRule& rule, const UpdateScalars& c, double gradient, double ratio = 1) {
     double g = gradient * c.scale;
     switch (rule.kind) {
-      case UpdateRule::kStatistic:
-        w = (1 - rule.momentum) * w + rule.momentum * g;
-        return;
-      case UpdateRule::kSgd:
-        w -= c.rate * (g + c.decay * w);
-        return;
+      case UpdateRule::kStatistic: w = (1 - rule.momentum) * w + rule.momentum * g; return;
+      case UpdateRule::kSgd: w -= c.rate * (g + c.decay * w); return;
       case UpdateRule::kMomentum:
         s0 = rule.momentum * s0 + g + c.decay * w;
         w -= c.rate * s0;
@@ -64,15 +60,9 @@ struct Reference {
         s0 += g * g;
         w -= c.rate * g / (std::sqrt(s0) + rule.epsilon);
         return;
-      case UpdateRule::kLamb:
-        w -= c.rate * ratio * Direction(rule, c, gradient);
-        return;
-      case UpdateRule::kAdam:
-        g += c.decay * w;
-        break;
-      case UpdateRule::kAdamW:
-        w -= c.rate * c.decay * w;
-        break;
+      case UpdateRule::kLamb: w -= c.rate * ratio * Direction(rule, c, gradient); return;
+      case UpdateRule::kAdam: g += c.decay * w; break;
+      case UpdateRule::kAdamW: w -= c.rate * c.decay * w; break;
     }
     w -= c.rate * AdamStep(rule, c, g);
   }
@@ -364,7 +354,9 @@ TEST(MakeUpdateRuleTest, BlocksAreTheParametersParts) {
 TEST(MakeUpdateRuleTest, BadOptimizersAreNamed) {
   JobSpec spec;
   Optimizer& optimizer = *spec.mutable_optimizer();
-  const auto refusal = [&] { return std::string(MakeUpdateRule(spec, Slice()).status().message()); };
+  const auto refusal = [&] {
+    return std::string(MakeUpdateRule(spec, Slice()).status().message());
+  };
   EXPECT_THAT(refusal(), HasSubstr("one of sgd, momentum"));
   optimizer.mutable_momentum()->set_momentum(1);
   EXPECT_THAT(refusal(), HasSubstr("momentum is 1"));

@@ -8,30 +8,18 @@ namespace {
 
 const char* AnswerName(Answer answer) {
   switch (answer) {
-    case Answer::kNone:
-      return "none";
-    case Answer::kCounted:
-      return "counted";
-    case Answer::kAlreadyCounted:
-      return "already-counted";
-    case Answer::kStaleRun:
-      return "stale-run";
-    case Answer::kStaleView:
-      return "stale-view";
-    case Answer::kStaleIncarnation:
-      return "stale-incarnation";
-    case Answer::kNotHosted:
-      return "not-hosted";
-    case Answer::kBadFrame:
-      return "bad-frame";
-    case Answer::kBadDigest:
-      return "bad-digest";
-    case Answer::kNonFinite:
-      return "non-finite";
-    case Answer::kOverBudget:
-      return "over-budget";
-    case Answer::kStaleClock:
-      return "stale-clock";
+    case Answer::kNone: return "none";
+    case Answer::kCounted: return "counted";
+    case Answer::kAlreadyCounted: return "already-counted";
+    case Answer::kStaleRun: return "stale-run";
+    case Answer::kStaleView: return "stale-view";
+    case Answer::kStaleIncarnation: return "stale-incarnation";
+    case Answer::kNotHosted: return "not-hosted";
+    case Answer::kBadFrame: return "bad-frame";
+    case Answer::kBadDigest: return "bad-digest";
+    case Answer::kNonFinite: return "non-finite";
+    case Answer::kOverBudget: return "over-budget";
+    case Answer::kStaleClock: return "stale-clock";
   }
   return "unknown";
 }
@@ -65,10 +53,9 @@ std::string RequestText(const FrameHeader& h) {
       return absl::StrFormat("pull s%d clock %d min_lsn %d", h.key.slice.value, h.clock,
                              h.min_lsn.value);
     case FrameType::kDecision:
-      return absl::StrFormat("report of p%d step %d norm2 %g%s", h.reporter.value, h.clock, h.scalar,
-                             Skipped(h.flags));
-    default:
-      return absl::StrCat("frame type ", static_cast<int>(h.type));
+      return absl::StrFormat("report of p%d step %d norm2 %g%s", h.reporter.value, h.clock,
+                             h.scalar, Skipped(h.flags));
+    default: return absl::StrCat("frame type ", static_cast<int>(h.type));
   }
 }
 
@@ -92,8 +79,7 @@ std::string RecordText(const LogRecord& r) {
       return absl::StrFormat("lsn %d policy %d: %d(%d) at step %d", r.lsn.value,
                              r.policy.number.value, static_cast<int>(r.policy.policy.kind),
                              r.policy.policy.staleness, r.policy.step);
-    case RecordKind::kCut:
-      return absl::StrFormat("lsn %d cut %d", r.lsn.value, r.work.epoch);
+    case RecordKind::kCut: return absl::StrFormat("lsn %d cut %d", r.lsn.value, r.work.epoch);
     case RecordKind::kDecision:
       return absl::StrFormat("lsn %d decision step %d %s", r.lsn.value, r.clock,
                              r.skipped ? "skipped" : absl::StrFormat("scale %g", r.scalars.scale));
@@ -137,9 +123,14 @@ struct EventText {
       absl::StrAppend(&members, " r", m.replica.value, ".", m.incarnation.value);
     }
     const std::string policy =
-        e.policy.number.value == 0 ? "" : absl::StrFormat(" policy %d: %d(%d) at step %d", e.policy.number.value, static_cast<int>(e.policy.policy.kind), e.policy.policy.staleness, e.policy.step);
-    return absl::StrFormat("orders generation %d view %d roster %d:%s epoch %d%s", e.generation.value,
-                           e.view.value, e.roster.number.value, members, e.epoch, policy);
+        e.policy.number.value == 0
+            ? ""
+            : absl::StrFormat(" policy %d: %d(%d) at step %d", e.policy.number.value,
+                              static_cast<int>(e.policy.policy.kind), e.policy.policy.staleness,
+                              e.policy.step);
+    return absl::StrFormat("orders generation %d view %d roster %d:%s epoch %d%s",
+                           e.generation.value, e.view.value, e.roster.number.value, members,
+                           e.epoch, policy);
   }
   std::string operator()(const ConnectionDown& e) const {
     return absl::StrCat("down c", e.connection.value);
@@ -177,12 +168,12 @@ struct ActionText {
   std::string operator()(const DropCopy& a) const { return absl::StrCat("drop copy ", a.epoch); }
   std::string operator()(const SendFrame& a) const {
     if (a.header.type == FrameType::kDecision) {
-      return absl::StrFormat("c%d decision for p%d step %d %s", a.connection.value,
-                             a.header.reporter.value, a.header.clock,
-                             a.header.answer == Answer::kNone
-                                 ? "waits"
-                                 : absl::StrFormat("scale %g%s", a.header.scalar,
-                                                   Skipped(a.header.flags)));
+      return absl::StrFormat(
+          "c%d decision for p%d step %d %s", a.connection.value, a.header.reporter.value,
+          a.header.clock,
+          a.header.answer == Answer::kNone
+              ? "waits"
+              : absl::StrFormat("scale %g%s", a.header.scalar, Skipped(a.header.flags)));
     }
     return absl::StrFormat("c%d %s #%d %s clock %d lsn %d%s%s", a.connection.value,
                            a.header.type == FrameType::kAck ? "ack" : "error", a.header.request_id,
@@ -191,14 +182,12 @@ struct ActionText {
   }
   std::string operator()(const SendValue& a) const {
     const int log2 = a.header.loss_scale_log2;
-    return absl::StrFormat("c%d value #%d s%d clock %d lsn %d lag %d %s %d%s%s", a.connection.value,
-                           a.header.request_id, a.header.key.slice.value, a.header.clock,
-                           a.header.base_lsn.value, a.header.samples,
-                           a.source == ValueSource::kCutCopy ? "copy" : "version", a.version,
-                           log2 == 0 ? "" : absl::StrCat(" loss scale 2^", log2),
-                           a.header.held_us == 0
-                               ? ""
-                               : absl::StrCat(" held ", a.header.held_us / 1000, "ms"));
+    return absl::StrFormat(
+        "c%d value #%d s%d clock %d lsn %d lag %d %s %d%s%s", a.connection.value,
+        a.header.request_id, a.header.key.slice.value, a.header.clock, a.header.base_lsn.value,
+        a.header.samples, a.source == ValueSource::kCutCopy ? "copy" : "version", a.version,
+        log2 == 0 ? "" : absl::StrCat(" loss scale 2^", log2),
+        a.header.held_us == 0 ? "" : absl::StrCat(" held ", a.header.held_us / 1000, "ms"));
   }
   std::string operator()(const Release& a) const {
     return absl::StrCat("release b", a.buffer.value);

@@ -16,7 +16,8 @@
 
 namespace starling {
 
-// One stream of one peer. Ids grow in the order in which streams are opened, and are never used again.
+// One stream of one peer. Ids grow in the order in which streams are opened, and are never used
+// again.
 using ConnectionId = Id<struct ConnectionIdTag, uint64_t>;
 
 // ---- Events -----------------------------------------------------------------------------------
@@ -73,10 +74,11 @@ struct OrdersReceived {
   ShardId primary;
   ShardId backup;  // 0: none
   RosterList roster;
-  PolicyAt policy;                // the newest whose step is decided
-  bool policy_in_force = true;    // switch to it: all partitions have applied all before its step
-  uint32_t epoch = 0;                // the open one
-  std::optional<uint64_t> training_end;  // with a policy that is in force: none of its steps is done
+  PolicyAt policy;              // the newest whose step is decided
+  bool policy_in_force = true;  // switch to it: all partitions have applied all before its step
+  uint32_t epoch = 0;           // the open one
+  // With a policy that is in force: none of its steps is done.
+  std::optional<uint64_t> training_end;
   uint32_t discard_cuts_before = 0;  // the memory of copies of epochs below may be used again
   ViewNumber decider;                // of the partition that decides, where the job has one
 };
@@ -132,8 +134,8 @@ struct ApplyNow {
   uint64_t version = 0;
 };
 
-// This policy is in force from here on, and values are kept as it wants them: in BSP two versions, of which
-// the newest, that all slices have, is `version`; otherwise one. Nothing is being applied.
+// This policy is in force from here on, and values are kept as it wants them: in BSP two versions,
+// of which the newest, that all slices have, is `version`; otherwise one. Nothing is being applied.
 struct SwitchPolicy {
   PolicyNumber number;
   bool two_versions = false;
@@ -183,9 +185,9 @@ struct ReportFault {
   Origin origin;  // who sent what cannot be applied
 };
 
-using PartitionAction = std::variant<Verify, MergeSums, Measure, ReportNorm, Replicate, ApplyNow,
-                                     SwitchPolicy, CopyForCut, DropCopy, SendFrame, SendValue,
-                                     Release, ReportFault>;
+using PartitionAction =
+    std::variant<Verify, MergeSums, Measure, ReportNorm, Replicate, ApplyNow, SwitchPolicy,
+                 CopyForCut, DropCopy, SendFrame, SendValue, Release, ReportFault>;
 
 // One line each, for logs and golden files.
 std::string ToString(const PartitionEvent& event);

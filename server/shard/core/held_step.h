@@ -1,5 +1,5 @@
-// The sums of one step that a partition has sealed and not yet applied, because the whole job has to
-// decide about them first: docs/protocol.md, section 9.
+// The sums of one step that a partition has sealed and not yet applied, because the whole job has
+// to decide about them first: docs/protocol.md, section 9.
 #ifndef STARLING_SERVER_SHARD_CORE_HELD_STEP_H_
 #define STARLING_SERVER_SHARD_CORE_HELD_STEP_H_
 
@@ -19,7 +19,8 @@ namespace starling {
 class HeldStep {
  public:
   struct Sum {
-    LogRecord record;  // as it will be applied, but for the decision; skipped: a part of it overflowed
+    // As it will be applied, but for the decision; skipped: a part of it overflowed.
+    LogRecord record;
     BufferId payload;
     PartitionLog::Waiters waiters;
     std::optional<double> norm2;  // once measured; 0 where it is not clipped

@@ -26,17 +26,10 @@ void Partition::Advance(PartitionActions& actions) {
         actions.push_back(ApplyNow{entry->record, entry->payload, version});
         continue;  // until the adaptor says so
       }
-      case RecordKind::kClose:
-        CommitClose(*entry, actions);
-        break;
-      case RecordKind::kCut:
-        CommitCut(entry->record, actions);
-        break;
-      case RecordKind::kDecision:
-        CommitDecision(entry->record, actions);
-        break;
-      default:
-        break;  // rosters and policies count from the moment they are ordered
+      case RecordKind::kClose: CommitClose(*entry, actions); break;
+      case RecordKind::kCut: CommitCut(entry->record, actions); break;
+      case RecordKind::kDecision: CommitDecision(entry->record, actions); break;
+      default: break;  // rosters and policies count from the moment they are ordered
     }
     log_.MarkApplied(entry->record.lsn);
     if (std::exchange(lsn_blocked_, false)) recheck_pulls_ = true;

@@ -65,8 +65,8 @@ Clock Partition::EnterClock(ReplicaId id) const {
   return DefenceMasked(Defence::kJoinerClock) ? replica.clock : std::max(own, clocks_.min());
 }
 
-// What a skip may name: where the replica may stand at another partition. It is ahead there by what it
-// closed in the open epoch, and by closes of the epoch before that are still on their way here.
+// What a skip may name: where the replica may stand at another partition. It is ahead there by what
+// it closed in the open epoch, and by closes of the epoch before that are still on their way here.
 Clock Partition::SkipClockMax(const ClockTable::Replica& replica) const {
   Clock reached = std::max({replica.clock, replica.member.joined, clocks_.max()});
   if (bsp()) reached = std::max(reached, static_cast<Clock>(LeastSealed()));

@@ -1,5 +1,5 @@
-// One decision for a whole step of the job: sealed sums are held, their norm, and whether a gradient
-// overflowed, go to partition 0, whose decision comes back. docs/protocol.md, section 9.
+// One decision for a whole step of the job: sealed sums are held, their norm, and whether a
+// gradient overflowed, go to partition 0, whose decision comes back. docs/protocol.md, section 9.
 #include <cmath>
 #include <utility>
 
@@ -83,8 +83,8 @@ void Partition::StopWaiting(PartitionActions& actions) {
   fault_ = absl::StrCat("partition ", config_.partition.value, " waited ",
                         absl::FormatDuration(kDecisionDeadline), " for the decision about step ",
                         held_.step(), " by partition ", kDecidingPartition.value, " (view ",
-                        decider_view_.value, "): ",
-                        held_.last_error().empty() ? "no answer" : held_.last_error());
+                        decider_view_.value,
+                        "): ", held_.last_error().empty() ? "no answer" : held_.last_error());
   actions.push_back(ReportFault{fault_, Origin()});
 }
 
@@ -104,7 +104,8 @@ void Partition::OnDecision(const DecisionReceived& decision, PartitionActions& a
   const bool skipped = (h.flags & frame_flags::kSkipped) != 0;
   // All of a step were computed with the present scale.
   if (held_.Find(kLossScaleSlice) != nullptr &&
-      !FoldOutcome(kLossScaleSlice, skipped, loss_scale_.state().log2, held_.step(), h.origin, actions)) {
+      !FoldOutcome(kLossScaleSlice, skipped, loss_scale_.state().log2, held_.step(), h.origin,
+                   actions)) {
     return RefuseHeld(actions);
   }
   for (auto& [slice, sum] : held_.Take()) {
@@ -139,9 +140,7 @@ void Partition::OnReport(const FrameReceived& frame, PartitionActions& actions) 
   StepReport report{h.scalar, std::nullopt};
   if ((h.flags & frame_flags::kSkipped) != 0) report.overflowed = h.origin;
   switch (decider_->Report(h.reporter, h.clock, report)) {
-    case StepDecider::Outcome::kWaits:
-      reporters_.insert_or_assign(h.reporter, waiter);
-      return;
+    case StepDecider::Outcome::kWaits: reporters_.insert_or_assign(h.reporter, waiter); return;
     case StepDecider::Outcome::kRepeated:
       ++counters_.duplicate_reports;
       reporters_.insert_or_assign(h.reporter, waiter);
@@ -189,8 +188,8 @@ void Partition::OrderDecision(PartitionActions& actions) {
     record.skipped = true;
     record.origin = *whole.overflowed;
   } else if (config_.clip_norm > 0) {
-    record.scalars.scale = ClipScale(config_.clip_norm, whole.norm2,
-                                     static_cast<double>(config_.batch) / samples);
+    record.scalars.scale =
+        ClipScale(config_.clip_norm, whole.norm2, static_cast<double>(config_.batch) / samples);
   }
   Order(std::move(record), BufferId(), {}, actions);
 }

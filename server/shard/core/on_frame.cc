@@ -33,20 +33,19 @@ void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline,
   }
   if (IsOfEarlierPolicy(frame.header)) return OnEarlierPolicy(frame, actions);
   switch (frame.header.type) {
-    case FrameType::kPush:
-      return OnPush(frame, deadline, actions);
-    case FrameType::kClose:
-      return OnClose(frame, actions);
-    default:
-      return OnPull(frame, actions);
+    case FrameType::kPush: return OnPush(frame, deadline, actions);
+    case FrameType::kClose: return OnClose(frame, actions);
+    default: return OnPull(frame, actions);
   }
 }
 
-// A worker that opened another stream sends everything again there. What was still under way on the old
-// one and comes later is dropped: an old PULL must not replace its retry, nor an old PARK undo an ENTER.
+// A worker that opened another stream sends everything again there. What was still under way on the
+// old one and comes later is dropped: an old PULL must not replace its retry, nor an old PARK undo
+// an ENTER.
 bool Partition::IsOvertaken(const FrameReceived& frame) {
   const Origin& origin = frame.header.origin;
-  const auto [it, first] = streams_.try_emplace(origin.replica, origin.incarnation, frame.connection);
+  const auto [it, first] =
+      streams_.try_emplace(origin.replica, origin.incarnation, frame.connection);
   auto& [incarnation, newest] = it->second;
   if (origin.incarnation == incarnation && frame.connection < newest) return true;
   incarnation = origin.incarnation;
@@ -95,15 +94,14 @@ Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {
 
 Partition::Verdict Partition::CheckClose(const FrameHeader& h) const {
   switch (h.flags) {
-    case 0:
-      return CheckWork(h);
+    case 0: return CheckWork(h);
     case frame_flags::kEnter:
     case frame_flags::kSkip:
-    case frame_flags::kPark:
-      return {};
+    case frame_flags::kPark: return {};
     default:
       return {Verdict::kRefuse, Answer::kBadFrame,
-              absl::StrCat("a close with flags ", h.flags, "; expected none, or one of enter, skip, park")};
+              absl::StrCat("a close with flags ", h.flags,
+                           "; expected none, or one of enter, skip, park")};
   }
 }
 
@@ -157,7 +155,9 @@ Partition::Verdict Partition::CheckFences(const FrameHeader& h) const {
     if (h.view > view_) return {Verdict::kPark, Answer::kNone, ""};
   }
   if (IsReaderPull(h) || clocks_.IsMember(h.origin) || DefenceMasked(Defence::kIncarnationFence))
-    return h.policy > policy_.number && IsTrainingRequest(h) ? Verdict{Verdict::kPark, Answer::kNone, ""} : Verdict{};
+    return h.policy > policy_.number && IsTrainingRequest(h)
+               ? Verdict{Verdict::kPark, Answer::kNone, ""}
+               : Verdict{};
   if (h.roster > roster_) return {Verdict::kPark, Answer::kNone, ""};
   return {
       Verdict::kRefuse, Answer::kStaleIncarnation,
@@ -206,20 +206,19 @@ void Partition::ExpireParked(absl::Time now, PartitionActions& actions) {
     ParkedUse& use = parked_use_[parked.frame.connection];
     --use.frames;
     use.bytes -= parked.frame.header.payload_bytes;
-    Refuse(
-        parked.frame,
-        {Verdict::kRefuse, Answer::kNotHosted,
-         absl::StrCat("waited ", absl::FormatDuration(kParkedFrameDeadline), " for view ",
-                      parked.frame.header.view.value, ", roster ", parked.frame.header.roster.value,
-                      ", policy ", parked.frame.header.policy.value, ", epoch ",
-                      parked.frame.header.key.work.epoch, "; here are ", view_.value, ", ",
-                      roster_.value, ", ", policy_.number.value, ", ", open_epoch_,
-                      next_policy_.has_value()
-                          ? absl::StrCat(", and policy ", next_policy_->number.value,
-                                         " begins at step ", next_policy_->step)
-                          : "",
-                      ": try again")},
-        actions);
+    Refuse(parked.frame,
+           {Verdict::kRefuse, Answer::kNotHosted,
+            absl::StrCat(
+                "waited ", absl::FormatDuration(kParkedFrameDeadline), " for view ",
+                parked.frame.header.view.value, ", roster ", parked.frame.header.roster.value,
+                ", policy ", parked.frame.header.policy.value, ", epoch ",
+                parked.frame.header.key.work.epoch, "; here are ", view_.value, ", ", roster_.value,
+                ", ", policy_.number.value, ", ", open_epoch_,
+                next_policy_.has_value() ? absl::StrCat(", and policy ", next_policy_->number.value,
+                                                        " begins at step ", next_policy_->step)
+                                         : "",
+                ": try again")},
+           actions);
     return true;
   };
   std::erase_if(parked_, expired);

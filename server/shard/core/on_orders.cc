@@ -37,7 +37,8 @@ void Partition::TakeView(const OrdersReceived& orders, PartitionActions& actions
 void Partition::TakeRoster(const RosterList& roster, PartitionActions& actions) {
   roster_ = roster.number;
   clocks_.TakeRoster(roster);
-  absl::erase_if(streams_, [this](const auto& stream) { return clocks_.Find(stream.first) == nullptr; });
+  absl::erase_if(streams_,
+                 [this](const auto& stream) { return clocks_.Find(stream.first) == nullptr; });
   LogRecord record;
   record.kind = RecordKind::kRoster;
   record.roster = roster.number;

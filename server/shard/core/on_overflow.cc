@@ -1,6 +1,6 @@
 // fp16: gradients that overflowed are skipped, and the loss is scaled so that few are. Of a job's
-// partitions, that of kLossScaleSlice keeps the scale: its log has one outcome for each step (BSP) or
-// item (SSP, async). docs/protocol.md, section 10.
+// partitions, that of kLossScaleSlice keeps the scale: its log has one outcome for each step (BSP)
+// or item (SSP, async). docs/protocol.md, section 10.
 #include "common/placement/layout.h"
 #include "server/shard/core/partition.h"
 
@@ -13,8 +13,8 @@ bool Partition::keeps_loss_scale() const {
 
 // The outcome of a record of `slice` that is ordered next. False: the scale is at its least and the
 // gradient overflowed all the same, so the partition stops instead.
-bool Partition::FoldOutcome(SliceId slice, bool skipped, int log2, int64_t step, const Origin& origin,
-                            PartitionActions& actions) {
+bool Partition::FoldOutcome(SliceId slice, bool skipped, int log2, int64_t step,
+                            const Origin& origin, PartitionActions& actions) {
   if (!keeps_loss_scale() || slice != kLossScaleSlice) return true;
   if (!skipped) {
     loss_scale_.Clean();

@@ -1,7 +1,7 @@
-// The job's policy changes at a step: docs/protocol.md, section 8. A partition that has applied all before
-// the step says so, and goes on under the policy before: the same work may have to be done again for
-// another partition, and needs these values as they are. When all have said so, the policy is in force, and
-// requests of the one before change nothing any more.
+// The job's policy changes at a step: docs/protocol.md, section 8. A partition that has applied all
+// before the step says so, and goes on under the policy before: the same work may have to be done
+// again for another partition, and needs these values as they are. When all have said so, the
+// policy is in force, and requests of the one before change nothing any more.
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +21,8 @@ void Partition::TakePolicy(const OrdersReceived& orders, PartitionActions& actio
   if (policy.number <= newest || !fault_.empty()) return;
   // The coordinator has seen what was begun here; no member begins anything beyond.
   const uint64_t least = std::max(policy_.step, begun_steps_);
-  if ((policy.step < least || policy.step > config_.steps) && !DefenceMasked(Defence::kPolicyHold)) {
+  if ((policy.step < least || policy.step > config_.steps) &&
+      !DefenceMasked(Defence::kPolicyHold)) {
     fault_ = absl::StrCat("policy ", policy.number.value, " was ordered to take effect at step ",
                           policy.step, "; expected ", least, " to ", config_.steps);
     actions.push_back(ReportFault{fault_, Origin()});
@@ -73,8 +74,8 @@ bool Partition::IsOfEarlierPolicy(const FrameHeader& header) const {
          !DefenceMasked(Defence::kPolicyFence);
 }
 
-// A close: what it names is applied, or it only moves the replica's clock, which stands anew. A pull
-// gets no answer: the worker drops it when it hears of the policy.
+// A close: what it names is applied, or it only moves the replica's clock, which stands anew. A
+// pull gets no answer: the worker drops it when it hears of the policy.
 void Partition::AnswerEarlierPolicy(const Waiter& waiter, PartitionActions& actions) {
   const FrameHeader& request = waiter.request;
   ++counters_.earlier_policy;

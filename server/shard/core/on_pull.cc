@@ -40,8 +40,9 @@ Partition::PullState Partition::TryPull(const WaitingPull& pull, PartitionAction
   if (bsp()) return TryBspPull(pull, actions);
   const ClockTable::Replica* replica = clocks_.Find(request.origin.replica);
   if (replica != nullptr && !replica->active) return PullState::kWait;
-  const bool close_enough = policy_.policy.kind == PolicyKind::kAsync ||
-                            clocks_.min() >= request.clock - static_cast<Clock>(policy_.policy.staleness);
+  const bool close_enough =
+      policy_.policy.kind == PolicyKind::kAsync ||
+      clocks_.min() >= request.clock - static_cast<Clock>(policy_.policy.staleness);
   if (!close_enough && !DefenceMasked(Defence::kRequiredClock)) return PullState::kWait;
   if (log_.applied() < request.min_lsn && !DefenceMasked(Defence::kMinLsn)) {
     lsn_blocked_ = true;
@@ -76,7 +77,8 @@ Partition::PullState Partition::TryBspPull(const WaitingPull& pull, PartitionAct
   return PullState::kAnswered;
 }
 
-// Slices are at most one step apart, so the least number of sealed steps is a version that all have.
+// Slices are at most one step apart, so the least number of sealed steps is a version that all
+// have.
 Partition::PullState Partition::ReadVersion(const WaitingPull& pull, PartitionActions& actions) {
   const SliceState& slice = *FindSlice(pull.request.key.slice);
   const auto version = static_cast<uint64_t>(pull.request.clock);
@@ -99,7 +101,8 @@ Partition::PullState Partition::TryEvaluationPull(const WaitingPull& pull,
            absl::StrCat("cut of epoch ", epoch, "; the job has ", config_.Epochs()), actions);
     return PullState::kAnswered;
   }
-  const bool stopped = training_end_.value_or(0) > 0 && epoch == (*training_end_ - 1) / config_.FullSteps();
+  const bool stopped =
+      training_end_.value_or(0) > 0 && epoch == (*training_end_ - 1) / config_.FullSteps();
   if (!stopped && epoch >= cut_epochs_ && (pull.request.flags & frame_flags::kReader) == 0)
     return PullState::kWait;
   if (stopped || (epoch + 1 == config_.Epochs() &&
@@ -156,7 +159,8 @@ void Partition::SendSlice(const WaitingPull& pull, ValueSource source, uint64_t 
       absl::ToInt64Microseconds(now_ - pull.since), 0, std::numeric_limits<uint32_t>::max()));
   const bool training = IsTrainingRequest(pull.request);
   // How far the puller is ahead of the slowest: that is what the gate bounds. A BSP value is exact.
-  const uint64_t lag = training && !bsp() ? clocks_.Lead(pull.request.origin.replica, pull.request.clock) : 0;
+  const uint64_t lag =
+      training && !bsp() ? clocks_.Lead(pull.request.origin.replica, pull.request.clock) : 0;
   send.header.samples = static_cast<uint32_t>(std::min<uint64_t>(lag, UINT32_MAX));
   actions.push_back(std::move(send));
   if (!training) return;
@@ -178,9 +182,8 @@ void Partition::TryPullsOf(SliceId slice, PartitionActions& actions) {
 }
 
 void Partition::TryAllPulls(PartitionActions& actions) {
-  ErasePulls([&](const WaitingPull& pull) {
-    return TryPull(pull, actions) == PullState::kAnswered;
-  });
+  ErasePulls(
+      [&](const WaitingPull& pull) { return TryPull(pull, actions) == PullState::kAnswered; });
 }
 
 }  // namespace starling

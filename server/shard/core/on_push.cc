@@ -63,8 +63,8 @@ bool Partition::CoversItem(const SliceState& slice, uint32_t epoch, uint64_t ite
          (partly->second.slices[slice.index / 64] >> (slice.index % 64) & 1) != 0;
 }
 
-// Members that keep to their leases do not get here. What is open already, and the item that holds up
-// all others, may always come, so the rest gets on.
+// Members that keep to their leases do not get here. What is open already, and the item that holds
+// up all others, may always come, so the rest gets on.
 bool Partition::OpensTooMuch(uint32_t epoch, uint64_t item) const {
   const auto all = all_covered_.find(epoch);
   const size_t ranges = all == all_covered_.end() ? 0 : all->second.ranges().size();

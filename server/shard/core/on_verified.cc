@@ -68,8 +68,8 @@ void Partition::RefuseInFlight(BufferId payload, Answer answer, const std::strin
 UpdateScalars Partition::DecideScalars(const SliceState& slice, const WorkRange& item,
                                        uint64_t samples, Lsn base) const {
   UpdateScalars scalars;
-  scalars.rate = static_cast<float>(static_cast<double>(config_.rate(JobStep(item))) *
-                                    slice.info.rate_scale);
+  scalars.rate =
+      static_cast<float>(static_cast<double>(config_.rate(JobStep(item))) * slice.info.rate_scale);
   scalars.decay = slice.info.decay;
   if (samples > 0 && samples < config_.batch) {
     scalars.scale =

@@ -160,7 +160,8 @@ PartitionStatus Partition::Status() const {
   } else if (const auto it = all_covered_.find(open_epoch_); it != all_covered_.end()) {
     status.set_covered_floor(it->second.floor());
     for (const auto& [begin, end] : it->second.ranges()) {
-      if (status.covered_ranges_size() >= 2 * static_cast<int>(limits::kCoveredRangesReportedMax)) break;
+      if (status.covered_ranges_size() >= 2 * static_cast<int>(limits::kCoveredRangesReportedMax))
+        break;
       status.add_covered_ranges(begin);
       status.add_covered_ranges(end);
     }

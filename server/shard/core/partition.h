@@ -105,12 +105,12 @@ class Partition {
         : info(info), index(index), tree(leaves) {}
 
     PartitionConfig::SliceInfo info;
-    uint32_t index;  // among the updated ones
+    uint32_t index;        // among the updated ones
     uint64_t ordered = 0;  // updates; BSP: versions sealed
     uint64_t applied = 0;
     uint64_t applied_in_epoch = 0;
-    std::array<Lsn, 2> version_lsn;  // BSP: of the update that made version v, at v % 2
-    std::deque<Lsn> recent;          // of the last updates, to tell a contribution's lag
+    std::array<Lsn, 2> version_lsn;    // BSP: of the update that made version v, at v % 2
+    std::deque<Lsn> recent;            // of the last updates, to tell a contribution's lag
     SubtreeSum tree;                   // BSP: of step `ordered`
     Waiters unsealed;                  // BSP: whose contributions are in the tree
     std::optional<Origin> overflowed;  // BSP: by whom a contribution in the tree is zero
@@ -303,17 +303,18 @@ class Partition {
   PolicyAt policy_;                      // in force
   std::optional<PolicyAt> next_policy_;  // followed once it is in force
   bool next_in_force_ = false;
-  PolicyNumber drained_for_;             // all before its step is applied
-  bool was_bsp_ = false;                 // the policy before
+  PolicyNumber drained_for_;  // all before its step is applied
+  bool was_bsp_ = false;      // the policy before
   uint32_t open_epoch_ = 0;
   uint32_t discard_cuts_before_ = 0;
 
   PartitionLog log_;
   ClockTable clocks_;
-  absl::btree_map<ReplicaId, std::pair<Incarnation, ConnectionId>> streams_;  // the newest of each member
+  // The newest of each member.
+  absl::btree_map<ReplicaId, std::pair<Incarnation, ConnectionId>> streams_;
   absl::btree_map<SliceId, SliceState> slices_;
-  // By epoch; of the open one: items covered on every updated slice, and those on some. What is open
-  // is bounded (config_.open_items_max), so memory does not go with the items of an epoch.
+  // By epoch; of the open one: items covered on every updated slice, and those on some. What is
+  // open is bounded (config_.open_items_max), so memory does not go with the items of an epoch.
   absl::btree_map<uint32_t, Coverage> all_covered_;
   absl::btree_map<std::pair<uint32_t, uint64_t>, PartlyCovered> partly_covered_;
   absl::btree_map<BufferId, InFlight> in_flight_;
@@ -329,26 +330,28 @@ class Partition {
   // Decisions about the whole job.
   ViewNumber decider_view_;
   HeldStep held_;
-  std::optional<StepDecider> decider_;               // of the partition that decides
-  absl::btree_map<PartitionId, Waiter> reporters_;   // who waits for the decision under way
-  std::optional<StepDecision> decided_;              // the last one committed
+  std::optional<StepDecider> decider_;              // of the partition that decides
+  absl::btree_map<PartitionId, Waiter> reporters_;  // who waits for the decision under way
+  std::optional<StepDecision> decided_;             // the last one committed
 
   // The loss scale, in the partition of kLossScaleSlice.
   LossScale loss_scale_;  // as of the last record that is ordered
-  std::array<int, 2> loss_scale_log2_ = {LossScale::kFirstLog2, LossScale::kFirstLog2};  // as version_lsn
+  // As version_lsn.
+  std::array<int, 2> loss_scale_log2_ = {LossScale::kFirstLog2, LossScale::kFirstLog2};
   uint64_t skipped_steps_ = 0;  // applied
 
   // Cuts.
   uint32_t cut_epochs_ = 0;  // epochs [0, cut_epochs_) are cut
-  std::optional<uint64_t> training_end_;  // the job's steps from here on are not done: nothing changes any more
+  // The job's steps from here on are not done: nothing changes any more.
+  std::optional<uint64_t> training_end_;
   bool cut_ordered_ = false;
   std::optional<uint32_t> copy_;  // the epoch of the live copy
   Lsn copy_lsn_;
   uint64_t applied_min_ = 0;
   uint64_t applied_max_ = 0;
 
-  uint64_t begun_steps_ = 0;    // no contribution of a later step of the job came
-  std::deque<uint64_t> lags_;   // of the last updates under this policy
+  uint64_t begun_steps_ = 0;   // no contribution of a later step of the job came
+  std::deque<uint64_t> lags_;  // of the last updates under this policy
 
   // What the event changed, and Settle has to look at again.
   bool recheck_cut_ = false;
@@ -361,8 +364,9 @@ class Partition {
   std::optional<uint32_t> late_copy_;  // only while kCutBeforeNext is masked
 
   std::string fault_;
-  absl::Time now_;       // of the event under way
-  absl::Duration pulls_held_for_;  // training pulls that are over were held back for so long, summed
+  absl::Time now_;  // of the event under way
+  // Training pulls that are over were held back for so long, summed.
+  absl::Duration pulls_held_for_;
   uint64_t values_sent_ = 0;  // answers to training pulls
   uint64_t lag_max_ = 0;
   std::array<uint64_t, limits::kLagBuckets> lag_histogram_{};

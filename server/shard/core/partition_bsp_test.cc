@@ -255,17 +255,17 @@ TEST(PartitionBspTest, ASumThatOverflowsIsNotAppliedAndStopsTheJob) {
   const std::string fault =
       "the sum of the workers' gradients is not finite for w0[5] in step 0, although each worker's "
       "own was: it overflowed";
-  EXPECT_EQ(t.Text(), absl::StrCat("\nnot applied 4: non-finite at 5\n  fault: ", fault,
-                                   "\n  c1 error #3 non-finite clock 0 lsn 0: ", fault,
-                                   "\n  c2 error #4 non-finite clock 0 lsn 0: ", fault,
-                                   "\n  release b3\n"));
+  EXPECT_EQ(t.Text(),
+            absl::StrCat("\nnot applied 4: non-finite at 5\n  fault: ", fault,
+                         "\n  c1 error #3 non-finite clock 0 lsn 0: ", fault,
+                         "\n  c2 error #4 non-finite clock 0 lsn 0: ", fault, "\n  release b3\n"));
   EXPECT_EQ(t.partition().Status().sealed_steps(), 0u);
   t.Push(2, 0, 0, 2, 2);  // again: nothing will ever answer that seal
   EXPECT_THAT(t.Text(), HasSubstr("error #5 non-finite"));
 }
 
-// A job that ends in the middle of a step: slice 0 has sealed it, slice 1 never will. What both have is
-// the version before, and a reader gets exactly that.
+// A job that ends in the middle of a step: slice 0 has sealed it, slice 1 never will. What both
+// have is the version before, and a reader gets exactly that.
 TEST(PartitionBspTest, AReaderGetsTheVersionThatAllSlicesHave) {
   Transcript t(Bsp(/*slices=*/2));
   t.Begin(1);

@@ -101,14 +101,10 @@ uint64_t PartitionConfig::SamplesIn(const WorkRange& work) const {
 
 absl::StatusOr<ConsistencyPolicy> PolicyFromProto(const Policy& policy) {
   switch (policy.kind()) {
-    case Policy::BSP:
-      return ConsistencyPolicy{PolicyKind::kBsp, 0};
-    case Policy::SSP:
-      return ConsistencyPolicy{PolicyKind::kSsp, policy.staleness()};
-    case Policy::ASYNC:
-      return ConsistencyPolicy{PolicyKind::kAsync, 0};
-    default:
-      break;
+    case Policy::BSP: return ConsistencyPolicy{PolicyKind::kBsp, 0};
+    case Policy::SSP: return ConsistencyPolicy{PolicyKind::kSsp, policy.staleness()};
+    case Policy::ASYNC: return ConsistencyPolicy{PolicyKind::kAsync, 0};
+    default: break;
   }
   return BadJob(
       absl::StrCat("policy ", static_cast<int>(policy.kind()), "; expected bsp, ssp or async"));

@@ -22,11 +22,12 @@ struct PartitionConfig {
   struct SliceInfo {
     SliceId id;
     uint32_t elements = 0;
-    bool updated = true;  // false: frozen; never pushed, always as it was made
+    bool updated = true;    // false: frozen; never pushed, always as it was made
     double rate_scale = 1;  // multiplies the schedule's rate
     double decay = 0;       // weight decay
     bool clipped = false;   // counts for the norm of the whole gradient, and is scaled with it
-    bool decided = false;   // BSP: applied once the job has decided about the step; all clipped ones are
+    // BSP: applied once the job has decided about the step; all clipped ones are.
+    bool decided = false;
   };
 
   RunId run;
@@ -34,14 +35,15 @@ struct PartitionConfig {
   ShardId self;                   // who hosts it
   std::vector<SliceInfo> slices;  // ascending
 
-  uint64_t samples = 0;        // n
-  uint32_t batch = 0;          // B
-  uint32_t micro_batches = 0;  // M
-  uint64_t steps = 0;          // of the whole job
+  uint64_t samples = 0;                                   // n
+  uint32_t batch = 0;                                     // B
+  uint32_t micro_batches = 0;                             // M
+  uint64_t steps = 0;                                     // of the whole job
   uint64_t open_items_max = limits::kLeasesPerWorkerMax;  // OpenItemsMax
   ConsistencyPolicy policy;
   double clip_norm = 0;  // of the step's whole gradient, BSP; 0: none
-  bool scales_loss = false;  // fp16: a gradient that overflowed is skipped (docs/protocol.md, section 10)
+  // Fp16: a gradient that overflowed is skipped (docs/protocol.md, section 10).
+  bool scales_loss = false;
   std::vector<PartitionId> reporters;  // partitions with slices that are decided about; ascending
 
   std::function<float(int64_t step)> rate;           // the schedule; pure

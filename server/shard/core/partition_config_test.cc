@@ -74,8 +74,8 @@ TEST(PartitionConfigTest, SlicesHaveTheirGroupsRateAndDecay) {
   EXPECT_EQ(of_group, 2);  // 300,000 elements of b
 }
 
-// In fp16 a step is decided about on every slice that changes, statistics included; where its gradient is
-// clipped, on those that are trained.
+// In fp16 a step is decided about on every slice that changes, statistics included; where its
+// gradient is clipped, on those that are trained.
 TEST(PartitionConfigTest, SaysWhatIsDecidedAbout) {
   JobDescription job = Job();
   JobSpec& spec = *job.mutable_spec();

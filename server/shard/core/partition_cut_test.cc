@@ -105,7 +105,8 @@ c50 r0.1 pull s0 cut 1
 // Ten thousand million steps an epoch: what a partition keeps and says goes with what is open.
 TEST(PartitionCutTest, ALongEpochCostsWhatIsOpen) {
   constexpr uint64_t kSteps = 10'000'000'000;
-  Transcript t({.policy = {PolicyKind::kAsync, 0}, .slices = 2, .samples = 8 * kSteps, .epochs = 1});
+  Transcript t(
+      {.policy = {PolicyKind::kAsync, 0}, .slices = 2, .samples = 8 * kSteps, .epochs = 1});
   t.Begin(2);
   const uint64_t last = kSteps - 1;
   for (const uint64_t step : {uint64_t{0}, uint64_t{1}, uint64_t{7}, last}) {
@@ -123,7 +124,8 @@ TEST(PartitionCutTest, ALongEpochCostsWhatIsOpen) {
   EXPECT_THAT(t.Text(), ::testing::HasSubstr("verify s1"));
 }
 
-// A member that pushes what it has no leases for cannot make a partition keep more than was planned.
+// A member that pushes what it has no leases for cannot make a partition keep more than was
+// planned.
 TEST(PartitionCutTest, OnlySoManyStepsAreOpenAtATime) {
   Transcript t({.policy = {PolicyKind::kAsync, 0},
                 .slices = 2,
@@ -136,7 +138,8 @@ TEST(PartitionCutTest, OnlySoManyStepsAreOpenAtATime) {
   for (uint32_t slice = 0; slice < 2; ++slice) t.Contribute(1, slice, 0, 30 * 4, 4);
   t.Text();
   t.Push(1, 0, 0, 40 * 4, 4);
-  EXPECT_THAT(t.Text(), ::testing::HasSubstr("over-budget clock 0 lsn 0: 3 steps of epoch 0 are open"));
+  EXPECT_THAT(t.Text(),
+              ::testing::HasSubstr("over-budget clock 0 lsn 0: 3 steps of epoch 0 are open"));
   // What is open may be finished, and the lowest step may always come.
   t.Push(1, 1, 0, 20 * 4, 4);
   EXPECT_THAT(t.Text(), ::testing::HasSubstr("verify s1"));

@@ -1,5 +1,5 @@
-// Transcripts of the partition core of a job in fp16: gradients that overflow are skipped, and the loss
-// scale goes down.
+// Transcripts of the partition core of a job in fp16: gradients that overflow are skipped, and the
+// loss scale goes down.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
@@ -14,7 +14,10 @@ using testing::Not;
 constexpr uint16_t kSkipped = frame_flags::kSkipped;
 
 TranscriptOptions Scaled(PolicyKind policy, uint32_t partition = 0, uint32_t partitions = 1) {
-  return {.policy = {policy, 1}, .slices = 2, .scales_loss = true, .reporters = partitions,
+  return {.policy = {policy, 1},
+          .slices = 2,
+          .scales_loss = true,
+          .reporters = partitions,
           .partition = partition};
 }
 
@@ -101,7 +104,8 @@ c1 r1.1 pull s1 clock 1 min_lsn 0
   EXPECT_EQ(t.partition().Status().loss_scale(), 32768);
 }
 
-// Somebody else's part overflowed; and what is not skipped goes on where it was: Adam's t counts updates.
+// Somebody else's part overflowed; and what is not skipped goes on where it was: Adam's t counts
+// updates.
 TEST(PartitionOverflowTest, AdamsStepDoesNotCountWhatIsSkipped) {
   Transcript t(Scaled(PolicyKind::kBsp, 1, 2));
   t.Begin(1);
@@ -145,7 +149,8 @@ TEST(PartitionOverflowTest, AnOverflowAtTheLeastScaleStopsTheJobAndNamesStepAndW
   t.Quietly([&] {
     for (Clock step = 0; step <= LossScale::kFirstLog2; ++step) {
       for (uint32_t slice : {0, 1})
-        Push(t, slice, static_cast<uint64_t>(step) * 4, 4, true, LossScale::kFirstLog2 - static_cast<int>(step));
+        Push(t, slice, static_cast<uint64_t>(step) * 4, 4, true,
+             LossScale::kFirstLog2 - static_cast<int>(step));
       if (step == LossScale::kFirstLog2) break;
       Decide(t, step, true);
       t.Apply(t.partition().log().ordered().value - 1);

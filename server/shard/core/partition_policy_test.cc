@@ -146,7 +146,8 @@ TEST(PartitionPolicyTest, AStepThatWasBegunIsNotSwitchedBehind) {
   WholeStep(t, 1, 2);
   EXPECT_EQ(t.partition().Status().begun_steps(), 3u);
   Change(t, 1, kBsp, 2);
-  EXPECT_THAT(t.Text(), HasSubstr("fault: policy 1 was ordered to take effect at step 2; expected 3 to 8"));
+  EXPECT_THAT(t.Text(),
+              HasSubstr("fault: policy 1 was ordered to take effect at step 2; expected 3 to 8"));
 }
 
 TEST(PartitionPolicyTest, OldOrdersChangeNothingAndTwoSwitchesFollowEachOther) {

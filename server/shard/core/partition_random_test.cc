@@ -83,15 +83,12 @@ class RandomCompany {
         SendOrders();
         return;
       case 2:
-      case 3:
-        return Pull();
+      case 3: return Pull();
       case 4:
       case 5:
       case 6:
-      case 7:
-        return Push();
-      default:
-        return Carry();
+      case 7: return Push();
+      default: return Carry();
     }
   }
 

@@ -1,4 +1,5 @@
-// What a partition refuses, and what it says then: frames of other runs, of strangers, damaged ones.
+// What a partition refuses, and what it says then: frames of other runs, of strangers, damaged
+// ones.
 #include <limits>
 
 #include "gmock/gmock.h"

@@ -124,7 +124,8 @@ applied lsn 8
   EXPECT_EQ(t.partition().Status().lag_max(), 1u);
 }
 
-// Of three pulls one is answered after 30 ms, one is superseded after 20 ms, and one waits for 10 ms so far.
+// Of three pulls one is answered after 30 ms, one is superseded after 20 ms, and one waits for 10
+// ms so far.
 TEST(PartitionSspTest, TheStatusSaysForHowLongPullsWereHeld) {
   Transcript t(Ssp(0));
   t.Begin(2);

@@ -1,6 +1,6 @@
-// What each step of a job is scaled by, where its whole gradient is clipped, and whether it is skipped,
-// where gradients may overflow: docs/protocol.md, section 9. Gathers one report from each partition,
-// and decides when the last has come.
+// What each step of a job is scaled by, where its whole gradient is clipped, and whether it is
+// skipped, where gradients may overflow: docs/protocol.md, section 9. Gathers one report from each
+// partition, and decides when the last has come.
 #ifndef STARLING_SERVER_SHARD_CORE_STEP_DECIDER_H_
 #define STARLING_SERVER_SHARD_CORE_STEP_DECIDER_H_
 
@@ -16,12 +16,13 @@ namespace starling {
 struct StepDecision {
   Clock step = 0;   // of the job
   float scale = 1;  // in [0, 1]; of every gradient of the step
-  std::optional<Origin> skipped = std::nullopt;  // the step changes nothing, since a gradient of this one overflowed
+  // The step changes nothing, since a gradient of this one overflowed.
+  std::optional<Origin> skipped = std::nullopt;
 };
 
 // What a partition says of its part of a step's gradient.
 struct StepReport {
-  double norm2 = 0;  // of what is clipped, squared
+  double norm2 = 0;                                 // of what is clipped, squared
   std::optional<Origin> overflowed = std::nullopt;  // the first one whose part did
   // Who is blamed does not matter: another attempt may have been by somebody else.
   friend bool operator==(const StepReport& a, const StepReport& b) {
@@ -53,8 +54,8 @@ class StepDecider {
   // What is refused, or known already, changes nothing.
   Outcome Report(PartitionId from, Clock step, const StepReport& report);
 
-  // Of the step's whole gradient: norms are summed in ascending order of partitions, and of those that
-  // overflowed the first counts. The next step is under way then. Only right after kComplete.
+  // Of the step's whole gradient: norms are summed in ascending order of partitions, and of those
+  // that overflowed the first counts. The next step is under way then. Only right after kComplete.
   StepReport Decide();
 
   // Steps are reported from here on: those before were of a policy that decides nothing.

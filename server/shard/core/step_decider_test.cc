@@ -33,8 +33,8 @@ TEST(StepDeciderTest, DecidesWhenTheLastHasReported) {
   EXPECT_EQ(decider.Report(kThird, 1, {0}), Outcome::kWaits);
 }
 
-// In the order of the partitions, whatever the order of arrival: 1 is lost beside 2^53 if it is added
-// after it, and is not if it is added to another 1 first.
+// In the order of the partitions, whatever the order of arrival: 1 is lost beside 2^53 if it is
+// added after it, and is not if it is added to another 1 first.
 TEST(StepDeciderTest, TheSumDoesNotDependOnTheOrderOfArrival) {
   const double large = std::ldexp(1.0, 53);
   StepDecider decider({kFirst, kSecond, kThird});

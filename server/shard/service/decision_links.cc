@@ -23,17 +23,14 @@ std::string TextOf(const ReceivedPayload& payload) {
 }  // namespace
 
 // A stream to one shard, from its opening to its end.
-class DecisionLinks::Link final : public StreamHandler,
-                                  public std::enable_shared_from_this<Link> {
+class DecisionLinks::Link final : public StreamHandler, public std::enable_shared_from_this<Link> {
  public:
-  Link(DecisionLinks* links, std::string address)
-      : links_(links), address_(std::move(address)) {}
+  Link(DecisionLinks* links, std::string address) : links_(links), address_(std::move(address)) {}
 
   // Once, before anything else.
   void Open(StreamClient& client) {
-    stream_ = client.Connect({.address = address_,
-                              .whom = "the shard that decides"},
-                             shared_from_this());
+    stream_ =
+        client.Connect({.address = address_, .whom = "the shard that decides"}, shared_from_this());
   }
 
   void Send(const FrameHeader& report) {

@@ -1,5 +1,6 @@
-// From the partitions of this shard to those that decide about their jobs, here or on another shard:
-// docs/protocol.md, section 9. Carries frames; whatever is lost is the partition's to repeat.
+// From the partitions of this shard to those that decide about their jobs, here or on another
+// shard: docs/protocol.md, section 9. Carries frames; whatever is lost is the partition's to
+// repeat.
 #ifndef STARLING_SERVER_SHARD_SERVICE_DECISION_LINKS_H_
 #define STARLING_SERVER_SHARD_SERVICE_DECISION_LINKS_H_
 

@@ -62,8 +62,9 @@ class Decider {
     RpcServer::Options options;
     options.listen = "127.0.0.1:0";
     options.self = kDecider;
-    options.accept = [](std::shared_ptr<FrameStream> stream, const PeerIdentity& peer)
-        -> absl::StatusOr<std::shared_ptr<StreamHandler>> {
+    options.accept =
+        [](std::shared_ptr<FrameStream> stream,
+           const PeerIdentity& peer) -> absl::StatusOr<std::shared_ptr<StreamHandler>> {
       EXPECT_EQ(peer.identity, kSelf);
       return std::make_shared<Handler>(std::move(stream));
     };
@@ -148,7 +149,8 @@ TEST(DecisionLinksTest, WhoDoesNotAnswerIsNamed) {
   links.Send(Report(3, 0));
   const Answers::Answer answer = answers.Await(1);
   EXPECT_EQ(answer.header.answer, Answer::kNotHosted);
-  EXPECT_NE(answer.text.find(absl::StrCat("the shard that decides at ", address)), std::string::npos)
+  EXPECT_NE(answer.text.find(absl::StrCat("the shard that decides at ", address)),
+            std::string::npos)
       << answer.text;
   EXPECT_NE(answer.text.find("last error"), std::string::npos) << answer.text;
 }

@@ -31,25 +31,29 @@ void EndedPartition::OnFrame(ShardConnection& connection, const FrameHeader& req
   };
   if (request.key.run != position_.run) {
     return refuse(Answer::kStaleRun,
-                  absl::StrCat("run ", request.key.run.job.value, ".", request.key.run.era, "; this is ",
-                               position_.run.job.value, ".", position_.run.era));
+                  absl::StrCat("run ", request.key.run.job.value, ".", request.key.run.era,
+                               "; this is ", position_.run.job.value, ".", position_.run.era));
   }
-  const bool reads = request.type == FrameType::kPull && (request.flags & frame_flags::kReader) != 0;
+  const bool reads =
+      request.type == FrameType::kPull && (request.flags & frame_flags::kReader) != 0;
   if (!reads) {
     return refuse(Answer::kNotHosted,
-                  absl::StrCat("job ", position_.run.job.value, " is over: its values can be read, and nothing else"));
+                  absl::StrCat("job ", position_.run.job.value,
+                               " is over: its values can be read, and nothing else"));
   }
   const auto slice = slices_.find(request.key.slice);
   if (slice == slices_.end()) {
-    return refuse(Answer::kBadFrame, absl::StrCat("slice ", request.key.slice.value, " is not in partition ",
-                                                  position_.partition.value));
+    return refuse(Answer::kBadFrame,
+                  absl::StrCat("slice ", request.key.slice.value, " is not in partition ",
+                               position_.partition.value));
   }
   const bool exact = (request.flags & frame_flags::kVersion) != 0 && position_.version.has_value();
   const bool other = exact && request.clock != static_cast<Clock>(*position_.version);
   if (other || request.key.work.purpose == WorkPurpose::kEvaluate) {
-    return refuse(Answer::kStaleClock,
-                  absl::StrCat("job ", position_.run.job.value, " is over: only its last values are kept",
-                               position_.version ? absl::StrCat(", version ", *position_.version) : ""));
+    return refuse(
+        Answer::kStaleClock,
+        absl::StrCat("job ", position_.run.job.value, " is over: only its last values are kept",
+                     position_.version ? absl::StrCat(", version ", *position_.version) : ""));
   }
   FrameHeader header = request;
   header.type = FrameType::kValue;

@@ -39,8 +39,8 @@ absl::Status ReadInjections(const std::string& apply, const std::string& queue,
   uint64_t bytes = 0;
   if (!absl::SimpleAtoi(old_values, &bytes) || bytes == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--inject-old-values: expected a number of bytes of at least 1, as 16777216, got \"", old_values,
-        "\""));
+        "--inject-old-values: expected a number of bytes of at least 1, as 16777216, got \"",
+        old_values, "\""));
   }
   out->old_values_bytes_max = bytes;
   return absl::OkStatus();

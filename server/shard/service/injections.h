@@ -12,9 +12,9 @@
 namespace starling {
 
 struct ShardInjections {
-  absl::Duration apply_wait;                   // of the owner's thread, in each update
-  std::optional<PartitionId> apply_partition;  // of this partition alone
-  absl::Duration queue_wait;                   // of each frame, before its owner takes it
+  absl::Duration apply_wait;                     // of the owner's thread, in each update
+  std::optional<PartitionId> apply_partition;    // of this partition alone
+  absl::Duration queue_wait;                     // of each frame, before its owner takes it
   std::optional<uint64_t> old_values_bytes_max;  // ShardMemory
 
   absl::Duration ApplyWait(PartitionId partition) const {

@@ -23,15 +23,16 @@ namespace {
 
 // Of a VALUE, which repeats what the pull said.
 bool IsTrainingPull(const FrameHeader& value) {
-  return value.key.work.purpose != WorkPurpose::kEvaluate && (value.flags & frame_flags::kReader) == 0;
+  return value.key.work.purpose != WorkPurpose::kEvaluate &&
+         (value.flags & frame_flags::kReader) == 0;
 }
 
 absl::Span<const uint8_t> AsBytes(const float* values, size_t elements) {
   return absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(values), elements * sizeof(float));
 }
 
-// Also true when the last other holder, on another thread, has just let go; then its reads came before
-// our writes.
+// Also true when the last other holder, on another thread, has just let go; then its reads came
+// before our writes.
 bool OnlyOurs(const std::shared_ptr<float>& data) {
   if (data.use_count() != 1) return false;
   std::atomic_thread_fence(std::memory_order_acquire);
@@ -51,12 +52,11 @@ absl::StatusOr<std::shared_ptr<float>> Allocate(ShardMemory& from, size_t elemen
 absl::StatusOr<std::unique_ptr<PartitionHost>> PartitionHost::Create(
     std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self,
     std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report, SendReport send_report) {
-  STARLING_ASSIGN_OR_RETURN(
-      PartitionConfig config,
-      MakePartitionConfig(plan->description, plan->layout, partition, self));
-  std::unique_ptr<PartitionHost> host(
-      new PartitionHost(std::move(plan), std::move(config), std::move(memory), spans, std::move(report),
-                        std::move(send_report)));
+  STARLING_ASSIGN_OR_RETURN(PartitionConfig config,
+                            MakePartitionConfig(plan->description, plan->layout, partition, self));
+  std::unique_ptr<PartitionHost> host(new PartitionHost(std::move(plan), std::move(config),
+                                                        std::move(memory), spans, std::move(report),
+                                                        std::move(send_report)));
   STARLING_RETURN_IF_ERROR(host->MakeFirstValues());
   host->PublishIfDue(false);
   return host;
@@ -83,7 +83,8 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
 
 PartitionHost::~PartitionHost() {
   for (const auto& [id, store] : slices_) {
-    for (const Value* value : {&store.versions[0], &store.versions[1], &store.cut}) LetGo(store, *value);
+    for (const Value* value : {&store.versions[0], &store.versions[1], &store.cut})
+      LetGo(store, *value);
   }
   memory_->RemoveHosted(value_bytes_);
   plan_->figures->parameter_bytes -= static_cast<int64_t>(value_bytes_);
@@ -94,12 +95,10 @@ PartitionHost::~PartitionHost() {
 // A partition that stopped for want of memory has the values of its last update.
 std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_version) {
   const PartitionStatus status = core_.Status();
-  EndedPartition::Position position{core_.config().run,
-                                    core_.config().partition,
-                                    ViewNumber(status.view()),
-                                    RosterNumber(status.roster()),
-                                    Lsn(status.lsn()),
-                                    two_versions_ ? keep_version : std::nullopt};
+  EndedPartition::Position position{
+      core_.config().run,        core_.config().partition,
+      ViewNumber(status.view()), RosterNumber(status.roster()),
+      Lsn(status.lsn()),         two_versions_ ? keep_version : std::nullopt};
   std::map<SliceId, EndedPartition::Slice> slices;
   for (auto& [id, store] : slices_) {
     const bool chosen = position.version.has_value() && store.slice->kind != FROZEN;
@@ -108,7 +107,8 @@ std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_
     if (store.versions[kept].data == nullptr) kept = store.current;
     Value& value = store.versions[kept];
     if (store.cut.data == value.data) store.cut = {};  // it is not an old value
-    slices[id] = {std::move(value.data), static_cast<uint32_t>(store.slice->elements), value.digest};
+    slices[id] = {std::move(value.data), static_cast<uint32_t>(store.slice->elements),
+                  value.digest};
     value = {};
   }
   return std::make_unique<EndedPartition>(position, std::move(slices), memory_);
@@ -240,8 +240,8 @@ void PartitionHost::AddTimes(PartitionStatus& status) const {
   times.set_applies(times_.applies);
 }
 
-// What the core keeps beyond the event: sums that wait for siblings, frames that wait for orders. False,
-// and they stay where they are, where there is no memory.
+// What the core keeps beyond the event: sums that wait for siblings, frames that wait for orders.
+// False, and they stay where they are, where there is no memory.
 bool PartitionHost::MoveToOwnMemory(BufferId id) {
   const auto it = buffers_.find(id);
   if (it == buffers_.end() || it->second.own != nullptr) return true;
@@ -253,12 +253,12 @@ bool PartitionHost::MoveToOwnMemory(BufferId id) {
   return true;
 }
 
-// Nothing was changed: the values are those of the last update. What is still to be done of the step is
-// not, so the core must not be asked again.
+// Nothing was changed: the values are those of the last update. What is still to be done of the
+// step is not, so the core must not be asked again.
 void PartitionHost::OutOfMemory(size_t elements) {
-  fault_ = absl::StrCat("the shard has no memory for ", elements, " elements more (",
-                        memory_->allocated() >> 20,
-                        " MiB are in use): add shards, or memory, or look for readers that do not read");
+  fault_ = absl::StrCat(
+      "the shard has no memory for ", elements, " elements more (", memory_->allocated() >> 20,
+      " MiB are in use): add shards, or memory, or look for readers that do not read");
   spdlog::error("job {} partition {} stopped: {}", plan_->description.spec().name(),
                 core_.config().partition.value, fault_);
   events_.clear();
@@ -323,8 +323,8 @@ std::shared_ptr<float> PartitionHost::Writable(const Value& value, size_t elemen
   return AllocateOrRelieve(elements, &value.data);
 }
 
-// `reuse`, if given, as soon as no stream has it, or new memory. No job ends because streams hold what
-// they do not send: they end first. Blocks for kClosedAfter at most.
+// `reuse`, if given, as soon as no stream has it, or new memory. No job ends because streams hold
+// what they do not send: they end first. Blocks for kClosedAfter at most.
 std::shared_ptr<float> PartitionHost::AllocateOrRelieve(size_t elements,
                                                         const std::shared_ptr<float>* reuse) {
   const auto take = [&] {
@@ -345,7 +345,8 @@ std::shared_ptr<float> PartitionHost::AllocateOrRelieve(size_t elements,
   return memory;
 }
 
-// The slice's value is about to be replaced or dropped. Where streams have still to send it, it is theirs.
+// The slice's value is about to be replaced or dropped. Where streams have still to send it, it is
+// theirs.
 void PartitionHost::LetGo(const SliceStore& store, const Value& value) {
   if (value.data == nullptr) return;
   int64_t ours = 0;
@@ -369,7 +370,8 @@ void PartitionHost::Do(const ApplyNow& action) {
   std::shared_ptr<float> out = Writable(store.versions[into], store.slice->elements);
   if (out == nullptr) return OutOfMemory(store.slice->elements);
   if (action.record.skipped) {
-    if (out != from.data) std::memcpy(out.get(), from.data.get(), store.slice->elements * sizeof(float));
+    if (out != from.data)
+      std::memcpy(out.get(), from.data.get(), store.slice->elements * sizeof(float));
   } else {
     WithPayload(buffers_.at(action.payload), [&](Payload payload) {
       ApplyUpdate(*store.rule, action.record.scalars, payload,
@@ -393,8 +395,9 @@ void PartitionHost::Do(const ApplyNow& action) {
 
 // The newest value goes to where the next policy looks for it.
 void PartitionHost::Do(const SwitchPolicy& action) {
-  spdlog::info("job {} partition {} follows policy {} from step {}", plan_->description.spec().name(),
-               core_.config().partition.value, action.number.value, action.version);
+  spdlog::info("job {} partition {} follows policy {} from step {}",
+               plan_->description.spec().name(), core_.config().partition.value,
+               action.number.value, action.version);
   if (two_versions_ == action.two_versions) return;  // it is there already
   two_versions_ = action.two_versions;
   for (auto& [id, store] : slices_) {

@@ -1,5 +1,5 @@
-// One partition on its shard: the core, the memory that the core decides about, and the carrying out
-// of the core's actions. Decides nothing.
+// One partition on its shard: the core, the memory that the core decides about, and the carrying
+// out of the core's actions. Decides nothing.
 #ifndef STARLING_SERVER_SHARD_SERVICE_PARTITION_HOST_H_
 #define STARLING_SERVER_SHARD_SERVICE_PARTITION_HOST_H_
 
@@ -28,18 +28,17 @@ namespace starling {
 // One thread at a time: that of the partition's owner.
 class PartitionHost {
  public:
-  // Makes the first values. `spans` outlives the host. `report` is called with the partition's status
-  // when it changed in a way that the coordinator waits for (ready, orders taken, a cut, a fault), and
-  // otherwise at ticks. kResourceExhausted: no memory for the values.
-  // When `memory` runs out later, the partition stops: it reports a fault, which fails the job, and
-  // refuses every frame.
+  // Makes the first values. `spans` outlives the host. `report` is called with the partition's
+  // status when it changed in a way that the coordinator waits for (ready, orders taken, a cut, a
+  // fault), and otherwise at ticks. kResourceExhausted: no memory for the values. When `memory`
+  // runs out later, the partition stops: it reports a fault, which fails the job, and refuses every
+  // frame.
   using Report = std::function<void(const PartitionStatus& status, bool at_once)>;
   // Takes the partition's norm to where the job decides; what comes back goes to OnDecision.
   using SendReport = std::function<void(const FrameHeader& report)>;
   static absl::StatusOr<std::unique_ptr<PartitionHost>> Create(
       std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self,
-      std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report,
-      SendReport send_report);
+      std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report, SendReport send_report);
   ~PartitionHost();
 
   PartitionHost(const PartitionHost&) = delete;
@@ -52,8 +51,8 @@ class PartitionHost {
   void OnOrders(OrdersReceived orders);
   void OnDecision(const FrameHeader& answer, std::string text);
   void OnTick();
-  // The job is over, and `keep_version` is what is read of partitions in BSP. This host is of no use then:
-  // destroying it frees all else.
+  // The job is over, and `keep_version` is what is read of partitions in BSP. This host is of no
+  // use then: destroying it frees all else.
   std::unique_ptr<EndedPartition> End(std::optional<uint64_t> keep_version);
   // For tests: from now on each update takes so much longer.
   void InjectApplyWait(absl::Duration wait) { apply_wait_ = wait; }
@@ -151,13 +150,13 @@ class PartitionHost {
   PartitionActions actions_;
   absl::Time last_now_ = absl::InfinitePast();
 
-  uint64_t value_bytes_ = 0;     // of one version of all slices
-  uint64_t waiting_bytes_ = 0;   // reserved of memory_
-  std::string fault_;            // set: stopped for want of memory
+  uint64_t value_bytes_ = 0;    // of one version of all slices
+  uint64_t waiting_bytes_ = 0;  // reserved of memory_
+  std::string fault_;           // set: stopped for want of memory
   Times times_;
   uint64_t cuts_reported_ = 0;
   uint64_t drains_reported_ = 0;
-  bool changed_ = true;   // since the last report
+  bool changed_ = true;  // since the last report
   bool at_once_ = true;
 };
 

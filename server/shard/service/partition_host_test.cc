@@ -163,9 +163,10 @@ TEST_F(PartitionHostTest, NothingIsSentToAConnectionThatIsGone) {
 
 absl::Status CreateHost(std::shared_ptr<const ShardJobPlan> plan) {
   SpanRing spans;
-  return PartitionHost::Create(std::move(plan), PartitionId(0), ShardId(1),
-                               std::make_shared<ShardMemory>(ShardMemory::Options{}), &spans,
-                               [](const PartitionStatus&, bool) {}, [](const FrameHeader&) {})
+  return PartitionHost::Create(
+             std::move(plan), PartitionId(0), ShardId(1),
+             std::make_shared<ShardMemory>(ShardMemory::Options{}), &spans,
+             [](const PartitionStatus&, bool) {}, [](const FrameHeader&) {})
       .status();
 }
 

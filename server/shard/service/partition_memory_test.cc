@@ -68,8 +68,8 @@ TEST_F(PartitionMemoryTest, WithoutMemoryAFrameThatWaitsStaysWithTheTransport) {
   EXPECT_TRUE(watch.expired());
 }
 
-// A reader that keeps an old value while there is no memory for the next: the partition stops, the process
-// does not.
+// A reader that keeps an old value while there is no memory for the next: the partition stops, the
+// process does not.
 TEST_F(PartitionMemoryTest, WithoutMemoryForAValueThePartitionStopsByName) {
   Start(Policy::SSP);
   memory_limit_ = memory_->allocated();
@@ -104,8 +104,9 @@ TEST_F(PartitionMemoryTest, AReaderThatHoldsTheMemoryEndsAndThePartitionGoesOn) 
   Push(1, Step(0, 0), 1);
   EXPECT_EQ(status_.fault(), "");
   EXPECT_EQ(Last().header.answer, Answer::kCounted);
-  EXPECT_NE(stream->why.find("the shard needs the memory: 5 MiB of values wait for this stream, the last one "
-                             "was sent 3.0 s ago"),
+  EXPECT_NE(stream->why.find(
+                "the shard needs the memory: 5 MiB of values wait for this stream, the last one "
+                "was sent 3.0 s ago"),
             std::string::npos)
       << stream->why;
   EXPECT_EQ(memory_->allocated(), memory_limit_);
@@ -114,7 +115,8 @@ TEST_F(PartitionMemoryTest, AReaderThatHoldsTheMemoryEndsAndThePartitionGoesOn) 
 // Values that were replaced and are still to be sent have a budget, whatever memory there is.
 TEST_F(PartitionMemoryTest, TheWorstStreamsEndFirstWhereOldValuesTakeTooMuch) {
   const uint64_t value = kRows * sizeof(float);
-  const auto memory = std::make_shared<ShardMemory>(ShardMemory::Options{.old_values_bytes_max = 3 * value});
+  const auto memory =
+      std::make_shared<ShardMemory>(ShardMemory::Options{.old_values_bytes_max = 3 * value});
   std::vector<std::shared_ptr<float>> held;
   std::vector<std::shared_ptr<FakeStream>> streams;
   const auto add = [&](const ValueStream::Load& load) {
@@ -176,8 +178,9 @@ TEST_F(PartitionMemoryTest, WithoutMemoryForASumThePartitionStopsByName) {
 TEST_F(PartitionMemoryTest, WithoutMemoryForItsFirstValuesThereIsNoPartition) {
   Start(Policy::SSP);
   memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{.bytes_max = 1});
-  EXPECT_EQ(PartitionHost::Create(plan_, PartitionId(0), ShardId(1), memory_, &spans_,
-                                  [](const PartitionStatus&, bool) {}, [](const FrameHeader&) {})
+  EXPECT_EQ(PartitionHost::Create(
+                plan_, PartitionId(0), ShardId(1), memory_, &spans_,
+                [](const PartitionStatus&, bool) {}, [](const FrameHeader&) {})
                 .status()
                 .code(),
             absl::StatusCode::kResourceExhausted);

@@ -16,9 +16,9 @@ namespace starling {
 
 // Of one job: the partitions add to it, each on its owner's thread, and anybody may read it.
 struct ShardJobFigures {
-  admin::SecondsHistogram push;   // from a push's arrival until its bytes are verified
-  admin::SecondsHistogram pull;   // for so long a training pull was held
-  admin::SecondsHistogram apply;  // of one update of one slice
+  admin::SecondsHistogram push;        // from a push's arrival until its bytes are verified
+  admin::SecondsHistogram pull;        // for so long a training pull was held
+  admin::SecondsHistogram apply;       // of one update of one slice
   std::atomic<uint64_t> queue_us = 0;  // from pushes' arrivals to their owners' turns
   std::atomic<uint64_t> received_bytes = 0;
   std::atomic<uint64_t> sent_bytes = 0;
@@ -29,8 +29,8 @@ struct ShardJobFigures {
 // Thread-safe.
 class ShardFigures {
  public:
-  // The job's series are there as long as somebody else keeps its figures. Of two with one name (the job
-  // was deleted and submitted again) the later one's are shown.
+  // The job's series are there as long as somebody else keeps its figures. Of two with one name
+  // (the job was deleted and submitted again) the later one's are shown.
   void Show(const std::string& job, const std::shared_ptr<const ShardJobFigures>& figures);
 
   void AddMetrics(admin::MetricsText& metrics) const;

@@ -25,7 +25,8 @@ TEST(ShardFigures, SeriesLiveAsLongAsTheJob) {
   figures.Show("kept", kept);
   figures.Show("dropped", dropped);
   EXPECT_THAT(Text(figures), HasSubstr("starling_ps_push_seconds_count{job_name=\"kept\"} 1\n"));
-  EXPECT_THAT(Text(figures), HasSubstr("starling_ps_received_bytes_total{job_name=\"kept\"} 400\n"));
+  EXPECT_THAT(Text(figures),
+              HasSubstr("starling_ps_received_bytes_total{job_name=\"kept\"} 400\n"));
   EXPECT_THAT(Text(figures), HasSubstr("starling_ps_queue_seconds_total{job_name=\"kept\"} 1.5\n"));
   EXPECT_THAT(Text(figures), HasSubstr("{job_name=\"dropped\"}"));
   dropped.reset();

@@ -1,4 +1,5 @@
-// What a shard knows of a job whose partitions it hosts. Constant once made, but for what is counted.
+// What a shard knows of a job whose partitions it hosts. Constant once made, but for what is
+// counted.
 #ifndef STARLING_SERVER_SHARD_SERVICE_SHARD_JOB_H_
 #define STARLING_SERVER_SHARD_SERVICE_SHARD_JOB_H_
 
@@ -19,16 +20,17 @@ struct ShardJobPlan {
   JobDescription description;
   RunId run;
   Layout layout;
-  std::vector<UpdateRule> rules;  // by slice; frozen ones have kSgd, never used
+  std::vector<UpdateRule> rules;              // by slice; frozen ones have kSgd, never used
   std::unique_ptr<FirstValues> first_values;  // of `description`, which it refers to; thread-safe
   const std::shared_ptr<ShardJobFigures> figures = std::make_shared<ShardJobFigures>();
 
   bool bsp() const { return description.spec().policy().kind() == Policy::BSP; }
 
-  // Memory that the partition itself needs at most: values (BSP: two versions; others: one, and one more
-  // while it is being sent), optimizer slots, the copy for evaluation, and in BSP the sums that wait for
-  // their siblings, and what is known of steps that are open. Values of older versions that slower readers
-  // have not read yet come on top: see ShardMemory::StreamQueueBytesMax.
+  // Memory that the partition itself needs at most: values (BSP: two versions; others: one, and one
+  // more while it is being sent), optimizer slots, the copy for evaluation, and in BSP the sums
+  // that wait for their siblings, and what is known of steps that are open. Values of older
+  // versions that slower readers have not read yet come on top: see
+  // ShardMemory::StreamQueueBytesMax.
   uint64_t PlannedBytes(PartitionId partition) const;
 
   // What it would need beyond that under BSP: the sums. 0: they are planned.

@@ -23,9 +23,9 @@ class ValueStream {
  public:
   virtual ~ValueStream() = default;
   struct Load {
-    bool reads_only = false;    // a client's: no job waits for it
-    bool over = false;          // it is closed, or closing
-    uint64_t bytes = 0;         // of values that wait
+    bool reads_only = false;     // a client's: no job waits for it
+    bool over = false;           // it is closed, or closing
+    uint64_t bytes = 0;          // of values that wait
     double stalled_seconds = 0;  // since when none was sent, though some wait
   };
   virtual Load load() = 0;
@@ -35,11 +35,11 @@ class ValueStream {
 
 // One for all partitions of a process. Thread-safe; made by std::make_shared.
 //
-// An update of a value that streams have still to send goes to new memory, and the old value stays until
-// they have sent it. Old values have a budget of their own, which no job's plan may count on. Where it is
-// exceeded, streams are closed, the worst first: those that only read before workers', those that stand
-// still before those that get on, and of these the one for which most waits. Workers' streams that get on
-// are not closed for it.
+// An update of a value that streams have still to send goes to new memory, and the old value stays
+// until they have sent it. Old values have a budget of their own, which no job's plan may count on.
+// Where it is exceeded, streams are closed, the worst first: those that only read before workers',
+// those that stand still before those that get on, and of these the one for which most waits.
+// Workers' streams that get on are not closed for it.
 class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
  public:
   struct Options {
@@ -47,16 +47,16 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
     uint64_t waiting_bytes_max = limits::kParkedBytesPerShardMax;
     uint64_t old_values_bytes_max = 0;  // of bytes_max
   };
-  // Of the memory that is available: at the start, what all tensors may take; when a job comes, what its
-  // plan may.
+  // Of the memory that is available: at the start, what all tensors may take; when a job comes,
+  // what its plan may.
   static uint64_t ShareOf(uint64_t available) {
     return static_cast<uint64_t>(0.9 * static_cast<double>(available));
   }
 
   explicit ShardMemory(const Options& options) : options_(options) {}
 
-  // `elements` floats, not initialised, counted until the last copy is gone. nullptr: the system has no
-  // memory, or bytes_max would be exceeded.
+  // `elements` floats, not initialised, counted until the last copy is gone. nullptr: the system
+  // has no memory, or bytes_max would be exceeded.
   std::shared_ptr<float> Allocate(size_t elements) {
     const uint64_t bytes = elements * sizeof(float);
     if (!Take(allocated_, bytes, options_.bytes_max)) return nullptr;
@@ -66,11 +66,12 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
       return nullptr;
     }
     float* const data = memory.get();
-    return std::shared_ptr<float>(data, Counted{shared_from_this(), std::move(memory), bytes, false});
+    return std::shared_ptr<float>(data,
+                                  Counted{shared_from_this(), std::move(memory), bytes, false});
   }
 
-  // Nobody but streams needs this value, of Allocate, any more. By its owner, who has it still. May close
-  // streams.
+  // Nobody but streams needs this value, of Allocate, any more. By its owner, who has it still. May
+  // close streams.
   void Retire(const std::shared_ptr<float>& value) {
     Counted* const counted = std::get_deleter<Counted>(value);
     if (counted == nullptr || counted->old) return;
@@ -86,13 +87,14 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
     streams_.push_back(std::move(stream));
   }
 
-  // Closes streams, the worst first, for which `bytes` or more wait together; `any`: also those of workers
-  // that get on. False: there is none for which anything waits. What such a stream was just sending is
-  // free after kClosedAfter at most.
+  // Closes streams, the worst first, for which `bytes` or more wait together; `any`: also those of
+  // workers that get on. False: there is none for which anything waits. What such a stream was just
+  // sending is free after kClosedAfter at most.
   bool CloseWorst(uint64_t bytes, bool any);
   static constexpr absl::Duration kClosedAfter = absl::Seconds(2);
 
-  // Payloads of frames that wait for orders. False: the budget of all partitions together is used up.
+  // Payloads of frames that wait for orders. False: the budget of all partitions together is used
+  // up.
   bool ReserveWaiting(uint64_t bytes) { return Take(waiting_, bytes, options_.waiting_bytes_max); }
   void ReturnWaiting(uint64_t bytes) { waiting_ -= bytes; }
 
@@ -111,9 +113,11 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   }
   uint64_t ended() const { return ended_.load(); }
 
-  // Payload that may wait to be sent on one stream. Who reads asks for a slice again only when it has it,
-  // and evaluates and trains on one version each.
-  uint64_t StreamQueueBytesMax() const { return limits::kStreamInFlightBytesMax + 2 * hosted_.load(); }
+  // Payload that may wait to be sent on one stream. Who reads asks for a slice again only when it
+  // has it, and evaluates and trains on one version each.
+  uint64_t StreamQueueBytesMax() const {
+    return limits::kStreamInFlightBytesMax + 2 * hosted_.load();
+  }
 
   uint64_t allocated() const { return allocated_.load(); }
   uint64_t old_values() const { return old_.load(); }
@@ -142,7 +146,8 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
     }
   };
 
-  // What streams that were closed a moment ago may still hold: of each the frame that was being sent.
+  // What streams that were closed a moment ago may still hold: of each the frame that was being
+  // sent.
   uint64_t BytesOfClosed();
 
   static bool Take(std::atomic<uint64_t>& used, uint64_t bytes, uint64_t most) {

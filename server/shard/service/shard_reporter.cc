@@ -13,7 +13,8 @@ namespace starling {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(5);
-constexpr absl::Duration kRegisterTimeout = absl::Seconds(15);  // held while a name's owner is checked
+// Held while a name's owner is checked.
+constexpr absl::Duration kRegisterTimeout = absl::Seconds(15);
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
 constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
 constexpr int kReportsMax = 2;  // one that the coordinator holds, one with news
@@ -54,9 +55,9 @@ void ShardReporter::Register() {
 
 void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
   if (reply.ok() && !reply->refused().empty()) {
-    reply = absl::FailedPreconditionError(
-        absl::StrCat("the coordinator at ", options_.coordinator, " refuses ",
-                     IdentityToString(options_.self), ": ", reply->refused()));
+    reply = absl::FailedPreconditionError(absl::StrCat("the coordinator at ", options_.coordinator,
+                                                       " refuses ", IdentityToString(options_.self),
+                                                       ": ", reply->refused()));
   }
   if (!reply.ok()) {
     const absl::Time now = MonotonicNow();
@@ -95,8 +96,8 @@ void ShardReporter::Complain(const absl::Status& status) {
     complained_ = Refused(status) ? absl::InfinitePast() : now;
   }
   if (Refused(status)) {
-    readiness_.Set(absl::StrCat("the coordinator at ", options_.coordinator, " refuses this shard: ",
-                                status.message()));
+    readiness_.Set(absl::StrCat("the coordinator at ", options_.coordinator,
+                                " refuses this shard: ", status.message()));
   }
   if (now - complained_ < kComplaintInterval) return;
   complained_ = now;
@@ -105,7 +106,8 @@ void ShardReporter::Complain(const absl::Status& status) {
     return;
   }
   spdlog::error(
-      "the coordinator at {} refuses this shard, which keeps its {} partitions and asks again; start "
+      "the coordinator at {} refuses this shard, which keeps its {} partitions and asks again; "
+      "start "
       "the coordinator on the state it had, or end this shard: {}",
       options_.coordinator, reports_.partitions(), status.ToString());
 }
@@ -145,21 +147,21 @@ void ShardReporter::Send() {
   reports_.Fill(sequence_, report);
   news_ = false;
   ++under_way_;
-  client_->ReportShard(
-      report, kCallTimeout, [this, incarnation = incarnation_](absl::StatusOr<ShardOrders> orders) {
-        loop_->Post([this, incarnation, orders = std::move(orders)]() mutable {
-          OnOrders(incarnation, std::move(orders));
-        });
-      });
+  client_->ReportShard(report, kCallTimeout,
+                       [this, incarnation = incarnation_](absl::StatusOr<ShardOrders> orders) {
+                         loop_->Post([this, incarnation, orders = std::move(orders)]() mutable {
+                           OnOrders(incarnation, std::move(orders));
+                         });
+                       });
 }
 
-// What this shard holds is held nowhere else, and only its own cluster's coordinator knows whether it
-// is still wanted: no other may make it drop anything.
+// What this shard holds is held nowhere else, and only its own cluster's coordinator knows whether
+// it is still wanted: no other may make it drop anything.
 absl::Status ShardReporter::CheckCluster(const ShardOrders& orders) const {
   if (cluster_ == 0 || orders.cluster() == cluster_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "this shard is of cluster %016x, the coordinator of cluster %016x", cluster_,
-      orders.cluster()));
+  return absl::FailedPreconditionError(
+      absl::StrFormat("this shard is of cluster %016x, the coordinator of cluster %016x", cluster_,
+                      orders.cluster()));
 }
 
 void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders> orders) {

@@ -23,8 +23,8 @@ class ShardReporter {
   struct Options {
     std::string coordinator;  // address
     Identity self;
-    std::string address;      // at which others reach this shard
-    bool insecure = false;    // its links are plain beyond loopback
+    std::string address;                                   // at which others reach this shard
+    bool insecure = false;                                 // its links are plain beyond loopback
     absl::Duration register_deadline = absl::Seconds(60);  // for the first registration
   };
 
@@ -35,9 +35,9 @@ class ShardReporter {
     std::function<void(const ShardOrders&)> on_orders;
     // The coordinator has given this incarnation up: drop all partitions. A registration follows.
     std::function<void()> on_rejoin;
-    // There is no hope: no coordinator for the deadline, or it refuses to register us, who hold nothing
-    // then. Once; nothing follows. A report that is refused is never the end: what this shard holds is
-    // held nowhere else, and a coordinator that takes it may come back.
+    // There is no hope: no coordinator for the deadline, or it refuses to register us, who hold
+    // nothing then. Once; nothing follows. A report that is refused is never the end: what this
+    // shard holds is held nowhere else, and a coordinator that takes it may come back.
     std::function<void(const absl::Status&)> on_failed;
     // Bytes that tensors may take beyond what they take now: for each report.
     std::function<uint64_t()> memory_room;
@@ -54,7 +54,9 @@ class ShardReporter {
   void Update(const PartitionStatus& status, bool at_once);
   void End(const Run& run, uint64_t value_bytes);
   void Drop(JobUid job) { reports_.Drop(job.value); }
-  void DropPartition(JobUid job, PartitionId partition) { reports_.DropPartition(job.value, partition.value); }
+  void DropPartition(JobUid job, PartitionId partition) {
+    reports_.DropPartition(job.value, partition.value);
+  }
 
   // Why this shard cannot work: it is not registered. Empty: it is. Thread-safe.
   std::string WhyNotReady() const { return readiness_.WhyNot(); }
@@ -84,14 +86,14 @@ class ShardReporter {
   uint64_t cluster_ = 0;  // whose values these are; 0: not known yet
   uint64_t orders_version_ = 0;
   uint64_t sequence_ = 0;
-  int under_way_ = 0;      // reports
-  bool news_ = false;      // that no report under way carries
+  int under_way_ = 0;  // reports
+  bool news_ = false;  // that no report under way carries
   bool retry_set_ = false;
-  absl::Time silent_since_;          // the coordinator, when it last failed to answer
+  absl::Time silent_since_;  // the coordinator, when it last failed to answer
   absl::Time complained_ = absl::InfinitePast();
   bool silent_ = false;
-  bool more_ = false;      // there is more to tell, or to be told, than fits into one report
-  std::string trouble_;    // see ShardReport
+  bool more_ = false;    // there is more to tell, or to be told, than fits into one report
+  std::string trouble_;  // see ShardReport
   ShardReports reports_;
   admin::Readiness readiness_;  // any thread
 

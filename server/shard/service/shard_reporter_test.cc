@@ -247,7 +247,8 @@ TEST_F(ShardReporterTest, SaysWhatDoesNotGetThrough) {
   Register();
   Answer(Orders(1));
   Answer(absl::ResourceExhaustedError("Received message larger than max (68406663 vs. 67108864)"));
-  EXPECT_NE(reporter_->WhyNotReady().find("68406663"), std::string::npos) << reporter_->WhyNotReady();
+  EXPECT_NE(reporter_->WhyNotReady().find("68406663"), std::string::npos)
+      << reporter_->WhyNotReady();
   AwaitReport();
   EXPECT_NE(Answer(Orders(2)).trouble().find("68406663"), std::string::npos);
   EXPECT_EQ(reporter_->WhyNotReady(), "");

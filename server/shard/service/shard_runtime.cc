@@ -31,8 +31,8 @@
 namespace starling {
 namespace {
 
-// A partition in the hands of its owner. What it has belongs to the owner's thread: a host, once its job is
-// over what that left, or neither, where it could not be made.
+// A partition in the hands of its owner. What it has belongs to the owner's thread: a host, once
+// its job is over what that left, or neither, where it could not be made.
 struct HostedPartition {
   EventLoop* owner = nullptr;
   std::unique_ptr<PartitionHost> host;
@@ -84,7 +84,8 @@ class Routes {
     MutexLock lock(&mutex_);
     Table of;
     for (const auto* routes : {&routes_, &ended_}) {
-      for (auto it = routes->lower_bound({job, PartitionId(0)}); it != routes->end() && it->first.first == job; ++it) {
+      for (auto it = routes->lower_bound({job, PartitionId(0)});
+           it != routes->end() && it->first.first == job; ++it) {
         of.insert(*it);
       }
     }
@@ -93,7 +94,8 @@ class Routes {
   // The job is over.
   void End(JobUid job) {
     MutexLock lock(&mutex_);
-    for (auto it = routes_.lower_bound({job, PartitionId(0)}); it != routes_.end() && it->first.first == job;) {
+    for (auto it = routes_.lower_bound({job, PartitionId(0)});
+         it != routes_.end() && it->first.first == job;) {
       ended_.insert(routes_.extract(it++));
     }
   }
@@ -103,8 +105,8 @@ class Routes {
     MutexLock lock(&mutex_);
     names_ = std::move(names);
   }
-  // Whether a stream of the worker `name` may speak for `worker`. Of one that no roster knows the partition
-  // decides, which then knows it no more than we do.
+  // Whether a stream of the worker `name` may speak for `worker`. Of one that no roster knows the
+  // partition decides, which then knows it no more than we do.
   bool MaySpeakFor(const std::string& name, WorkerId worker) const {
     MutexLock lock(&mutex_);
     const auto it = names_.find(worker);
@@ -235,15 +237,16 @@ class Connection final : public StreamHandler,
   // Values that wait to be sent keep their memory, so there is an end to them.
   absl::Status CheckQueue(const FrameStream::Stats& stats, size_t bytes) const {
     if (role_ == PeerRole::kClient && stats.queued_frames >= limits::kReaderFramesQueuedMax) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "the peer asks for more than it reads: ", stats.queued_frames, " frames wait to be sent"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the peer asks for more than it reads: ", stats.queued_frames,
+                       " frames wait to be sent"));
     }
     const uint64_t queued = stats.queued_payload_bytes;
     const uint64_t most = memory_->StreamQueueBytesMax();
     if (queued + bytes <= most) return absl::OkStatus();
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the peer asks for more than it reads: ", queued, " bytes wait to be sent, ", bytes,
-                     " more would exceed ", most, " (twice what this shard holds, and the window)"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the peer asks for more than it reads: ", queued, " bytes wait to be sent, ", bytes,
+        " more would exceed ", most, " (twice what this shard holds, and the window)"));
   }
 
   bool down() const {
@@ -310,14 +313,16 @@ class GrpcShard final : public ShardRuntime {
                                    .addresses = addresses_,
                                    .security = options.security},
                                   &spans_)),
-        local_(std::make_shared<LocalConnection>(
-            ConnectionId(next_connection_.fetch_add(1)),
-            [this](const FrameHeader& answer, std::string text) {
-              TakeDecision(answer, std::move(text));
-            })),
-        links_(self_, options.security, {[this](const FrameHeader& answer,
-                              std::string text) { TakeDecision(answer, std::move(text)); },
-                       [this](const FrameHeader& report) { TakeLocalReport(report); }}) {
+        local_(
+            std::make_shared<LocalConnection>(ConnectionId(next_connection_.fetch_add(1)),
+                                              [this](const FrameHeader& answer, std::string text) {
+                                                TakeDecision(answer, std::move(text));
+                                              })),
+        links_(self_, options.security,
+               {[this](const FrameHeader& answer, std::string text) {
+                  TakeDecision(answer, std::move(text));
+                },
+                [this](const FrameHeader& report) { TakeLocalReport(report); }}) {
     for (int i = 0; i < options.owner_threads; ++i) {
       owners_.push_back(std::make_unique<EventLoop>(absl::StrCat("owner-", i)));
     }
@@ -331,8 +336,11 @@ class GrpcShard final : public ShardRuntime {
     server.security = options_.security;
     server.self = self_;
     server.services = {daemon_.get()};
-    server.accept = [this](std::shared_ptr<FrameStream> stream, const PeerIdentity& peer)
-        -> absl::StatusOr<std::shared_ptr<StreamHandler>> { return Accept(std::move(stream), peer); };
+    server.accept =
+        [this](std::shared_ptr<FrameStream> stream,
+               const PeerIdentity& peer) -> absl::StatusOr<std::shared_ptr<StreamHandler>> {
+      return Accept(std::move(stream), peer);
+    };
     absl::StatusOr<std::unique_ptr<RpcServer>> started = StartRpcServer(std::move(server));
     if (!started.ok()) return started.status();
     server_ = *std::move(started);
@@ -374,11 +382,11 @@ class GrpcShard final : public ShardRuntime {
       metrics.Gauge("starling_ps_memory_bytes", "Memory of all tensors on this shard.", {},
                     static_cast<double>(memory_->allocated()));
       metrics.Gauge("starling_ps_old_values_bytes",
-                    "Of these, of values that were replaced and that streams have still to send.", {},
-                    static_cast<double>(memory_->old_values()));
+                    "Of these, of values that were replaced and that streams have still to send.",
+                    {}, static_cast<double>(memory_->old_values()));
       metrics.Gauge("starling_ps_ended_value_bytes",
-                    "Parameters of jobs that are over, kept to be read until the jobs are deleted.", {},
-                    static_cast<double>(memory_->ended()));
+                    "Parameters of jobs that are over, kept to be read until the jobs are deleted.",
+                    {}, static_cast<double>(memory_->ended()));
     });
   }
 
@@ -451,7 +459,8 @@ class GrpcShard final : public ShardRuntime {
     std::map<JobUid, std::string> deciders;
     for (const auto& [uid, job] : book_.jobs()) {
       if (job.has_decider()) deciders[JobUid(uid)] = job.decider().primary_address();
-      for (const Member& member : job.roster().members()) names[WorkerId(member.worker())] = member.name();
+      for (const Member& member : job.roster().members())
+        names[WorkerId(member.worker())] = member.name();
     }
     routes_.SetNames(std::move(names));
     links_.SetDeciders(std::move(deciders));
@@ -552,7 +561,8 @@ class GrpcShard final : public ShardRuntime {
     uint64_t wanted = 0;
     for (const PartitionOrders& partition : job.partitions()) {
       if (partition.partition() >= plan.layout.partitions.size()) {
-        return absl::InvalidArgumentError(absl::StrCat("the job has no partition ", partition.partition()));
+        return absl::InvalidArgumentError(
+            absl::StrCat("the job has no partition ", partition.partition()));
       }
       const PartitionId id(partition.partition());
       wanted += plan.PlannedBytes(id);
@@ -563,11 +573,11 @@ class GrpcShard final : public ShardRuntime {
     ReturnFreedMemory();
     const uint64_t available = AvailableMemoryBytes();
     if (wanted <= ForJobs(available)) return absl::OkStatus();
-    return absl::ResourceExhaustedError(
-        absl::StrCat("shard ", options_.name, " would need ", wanted >> 20, " MiB for its part of job ",
-                     job.job().spec().name(), ", and ", available >> 20,
-                     " MiB are available, of which ", memory_->old_values_room() >> 20,
-                     " MiB are for values that readers have not read yet; add shards, or memory"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "shard ", options_.name, " would need ", wanted >> 20, " MiB for its part of job ",
+        job.job().spec().name(), ", and ", available >> 20, " MiB are available, of which ",
+        memory_->old_values_room() >> 20,
+        " MiB are for values that readers have not read yet; add shards, or memory"));
   }
 
   void TakePartition(const Plan& plan, const ShardJob& job, const PartitionOrders& partition,
@@ -657,8 +667,8 @@ class GrpcShard final : public ShardRuntime {
   // The control thread only.
   ShardId id_;
   ShardOrderBook book_;
-  std::map<JobUid, Plan> plans_;        // of jobs that are not over
-  std::map<JobUid, HeldJob> ending_;    // what their owners have told so far, of
+  std::map<JobUid, Plan> plans_;          // of jobs that are not over
+  std::map<JobUid, HeldJob> ending_;      // what their owners have told so far, of
   std::map<JobUid, size_t> ending_left_;  // partitions that have not
   std::unique_ptr<ShardReporter> reporter_;
 

@@ -42,19 +42,25 @@ def read_rows(text):
         tests = []
         if evidence.startswith("test "):
             kind = "test"
-            for item in evidence[len("test "):].split(","):
+            for item in evidence[len("test ") :].split(","):
                 words = item.split()
                 if len(words) != 2 or not words[0].startswith("//"):
-                    raise ValueError(f"line {number}: expected `//TARGET NAME`, got: {item.strip()}")
+                    raise ValueError(
+                        f"line {number}: expected `//TARGET NAME`, got: {item.strip()}"
+                    )
                 tests.append(Test(*words))
         elif match := re.match(r"(not followed|later): (.{15,})", evidence):
             kind = match.group(1)
         elif evidence == "open":
             kind = "open"
         else:
-            raise ValueError(f"line {number}: expected test, not followed, later or open, got: {evidence}")
+            raise ValueError(
+                f"line {number}: expected test, not followed, later or open, got: {evidence}"
+            )
         rows.append(Row(parts[0], parts[1], kind, evidence, tests))
-    twice = [name for name, count in collections.Counter(row.id for row in rows).items() if count > 1]
+    twice = [
+        name for name, count in collections.Counter(row.id for row in rows).items() if count > 1
+    ]
     if twice:
         raise ValueError(f"more than one row for {', '.join(twice)}")
     return rows
@@ -69,14 +75,30 @@ Result = collections.namedtuple("Result", "passed cases log")
 
 def run_targets(root, targets):
     """Builds and runs the targets; {target: Result}, without those that do not exist or do not build."""
-    known = bazel(root, "query", "--keep_going", "--noshow_progress", "set(" + " ".join(sorted(targets)) + ")",
-                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.split()
+    known = bazel(
+        root,
+        "query",
+        "--keep_going",
+        "--noshow_progress",
+        "set(" + " ".join(sorted(targets)) + ")",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ).stdout.split()
     if not known:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder) / "events.json"
-        bazel(root, "test", "--keep_going", "--test_summary=none", "--show_progress_rate_limit=60",
-              f"--build_event_json_file={events}", *known, stdout=sys.stderr, stderr=sys.stderr)
+        bazel(
+            root,
+            "test",
+            "--keep_going",
+            "--test_summary=none",
+            "--show_progress_rate_limit=60",
+            f"--build_event_json_file={events}",
+            *known,
+            stdout=sys.stderr,
+            stderr=sys.stderr,
+        )
         results = {}
         for line in events.read_text().splitlines():
             event = json.loads(line)
@@ -84,19 +106,29 @@ def run_targets(root, targets):
                 continue
             found = event["testResult"]
             target = event["id"]["testResult"]["label"]
-            logs = {output["name"]: output.get("uri", "") for output in found.get("testActionOutput", [])}
+            logs = {
+                output["name"]: output.get("uri", "")
+                for output in found.get("testActionOutput", [])
+            }
             cases = {name: state == report.PASSED for name, state, _ in report.cases_of(found)}
             before = results.get(target, Result(True, {}, ""))  # another shard of it
-            results[target] = Result(before.passed and found["status"] == "PASSED", {**before.cases, **cases},
-                                     before.log + report.read(logs.get("test.log", "")))
+            results[target] = Result(
+                before.passed and found["status"] == "PASSED",
+                {**before.cases, **cases},
+                before.log + report.read(logs.get("test.log", "")),
+            )
     return results
 
 
 def in_log(log, name):
     """How unittest's log (verbosity 2) speaks of Class.test_name: "ok", "FAIL", ...; None: not at all."""
     group, _, test = name.partition(".")
-    match = re.search(rf"^{re.escape(test)} \(\S*\b{re.escape(group)}(?:\.{re.escape(test)})?\).*?"
-                      r"\.\.\. .*?(ok|FAIL|ERROR|skipped)", log, re.MULTILINE | re.DOTALL)
+    match = re.search(
+        rf"^{re.escape(test)} \(\S*\b{re.escape(group)}(?:\.{re.escape(test)})?\).*?"
+        r"\.\.\. .*?(ok|FAIL|ERROR|skipped)",
+        log,
+        re.MULTILINE | re.DOTALL,
+    )
     return match.group(1) if match else None
 
 
@@ -110,7 +142,7 @@ def in_source(root, target, name):
 
 
 def verdict(root, results, test):
-    """"passed", or what is wrong."""
+    """ "passed", or what is wrong."""
     result = results.get(test.target)
     if result is None:
         return NOT_BUILT
@@ -136,7 +168,9 @@ def judge(root, rows, wanted):
         good = row.kind != "open" and all(wanted(text) for _, text in found)
         bad += not good
         verdicts.update(text for _, text in found)
-        print(f"{'   ' if good else 'BAD'} {row.id:5} {row.what[:70]:70} {row.text if not found else ''}")
+        print(
+            f"{'   ' if good else 'BAD'} {row.id:5} {row.what[:70]:70} {row.text if not found else ''}"
+        )
         for test, text in found:
             print(f"          {'' if wanted(text) else 'BAD '}{test.target} {test.name}: {text}")
     return bad, verdicts
@@ -144,17 +178,29 @@ def judge(root, rows, wanted):
 
 def summary(rows):
     kinds = collections.Counter(row.kind for row in rows)
-    return (f"{len(rows)} cases: {kinds['test']} with tests, {kinds['later']} of later issues, "
-            f"{kinds['not followed']} not followed, {kinds['open']} open")
+    return (
+        f"{len(rows)} cases: {kinds['test']} with tests, {kinds['later']} of later issues, "
+        f"{kinds['not followed']} not followed, {kinds['open']} open"
+    )
 
 
 def check_out_before(place):
     """The tree before the mends, with today's tests in it."""
-    subprocess.run(["git", "worktree", "add", "--quiet", "--detach", place, BEFORE], cwd=ROOT, check=True)
-    files = subprocess.run(["git", "diff", "--name-only", "--diff-filter=AM", BEFORE, "HEAD"], cwd=ROOT,
-                           check=True, text=True, stdout=subprocess.PIPE).stdout.split()
+    subprocess.run(
+        ["git", "worktree", "add", "--quiet", "--detach", place, BEFORE], cwd=ROOT, check=True
+    )
+    files = subprocess.run(
+        ["git", "diff", "--name-only", "--diff-filter=AM", BEFORE, "HEAD"],
+        cwd=ROOT,
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+    ).stdout.split()
     for name in files:
-        if re.search(r"_test\.(cc|py|sh)$|/testing/|^tests/.*\.(py|h)$", name) and "BUILD" not in name:
+        if (
+            re.search(r"_test\.(cc|py|sh)$|/testing/|^tests/.*\.(py|h)$", name)
+            and "BUILD" not in name
+        ):
             (Path(place) / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, Path(place) / name)
 
@@ -165,14 +211,18 @@ def prove(rows):
     os.rmdir(place)
     try:
         check_out_before(place)
-        bad, verdicts = judge(Path(place), [row for row in rows if row.kind == "test"], lambda text: text != "passed")
+        bad, verdicts = judge(
+            Path(place), [row for row in rows if row.kind == "test"], lambda text: text != "passed"
+        )
     finally:
         bazel(place, "shutdown", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         subprocess.run(["git", "worktree", "remove", "--force", place], cwd=ROOT, check=False)
     missing = verdicts[NOT_BUILT]
-    print(f"figure: {summary(rows)}; on {BEFORE} {bad} rows have a test that passes; {verdicts.total()} tests: "
-          f"{verdicts.total() - missing - verdicts['passed']} ran and failed, {missing} do not build, since what "
-          f"they call is not there")
+    print(
+        f"figure: {summary(rows)}; on {BEFORE} {bad} rows have a test that passes; {verdicts.total()} tests: "
+        f"{verdicts.total() - missing - verdicts['passed']} ran and failed, {missing} do not build, since what "
+        f"they call is not there"
+    )
     return bad
 
 

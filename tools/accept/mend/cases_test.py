@@ -10,23 +10,34 @@ class CasesTest(unittest.TestCase):
         self.assertGreater(len(cases.read_rows(cases.CASES.read_text())), 50)
 
     def test_reads_rows(self):
-        rows = cases.read_rows("# a comment\n\nA1 | what | test //a/b:c_test S.T, //d:e_test -\n"
-                               "A2 | what | later: another issue builds it\nA3 | what | open\n")
+        rows = cases.read_rows(
+            "# a comment\n\nA1 | what | test //a/b:c_test S.T, //d:e_test -\n"
+            "A2 | what | later: another issue builds it\nA3 | what | open\n"
+        )
         self.assertEqual([row.kind for row in rows], ["test", "later", "open"])
         self.assertEqual(rows[0].tests, [("//a/b:c_test", "S.T"), ("//d:e_test", "-")])
-        self.assertEqual(cases.summary(rows),
-                         "3 cases: 1 with tests, 1 of later issues, 0 not followed, 1 open")
+        self.assertEqual(
+            cases.summary(rows), "3 cases: 1 with tests, 1 of later issues, 0 not followed, 1 open"
+        )
 
     def test_refuses_rows_without_evidence(self):
-        for text in ("A | what", "A | what | ", "A | what | done", "A | what | test c_test S.T",
-                     "A | what | not followed: no", "A | a | open\nA | b | open"):
+        for text in (
+            "A | what",
+            "A | what | ",
+            "A | what | done",
+            "A | what | test c_test S.T",
+            "A | what | not followed: no",
+            "A | a | open\nA | b | open",
+        ):
             with self.assertRaises(ValueError, msg=text):
                 cases.read_rows(text)
 
     def test_finds_a_case_in_a_log(self):
-        log = ("test_a (tests.x.Some.test_a) ... ok\n"
-               "test_b (__main__.Some)\nWhat it does. ... 12:00 a warning\nFAIL\n"
-               "test_c (__main__.Some) ... skipped 'why'\n")
+        log = (
+            "test_a (tests.x.Some.test_a) ... ok\n"
+            "test_b (__main__.Some)\nWhat it does. ... 12:00 a warning\nFAIL\n"
+            "test_c (__main__.Some) ... skipped 'why'\n"
+        )
         said = [cases.in_log(log, f"Some.test_{letter}") for letter in "abcd"]
         self.assertEqual(said, ["ok", "FAIL", "skipped", None])
 

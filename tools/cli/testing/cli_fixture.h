@@ -99,8 +99,9 @@ class FakeClient : public Client {
     cluster_.lists_asked.push_back(request);
     ListJobsReply page;
     *page.mutable_warnings() = cluster_.job_list.warnings();
-    const uint32_t size = request.page().size() == 0 ? cluster_.page_max
-                                                     : std::min(request.page().size(), cluster_.page_max);
+    const uint32_t size = request.page().size() == 0
+                              ? cluster_.page_max
+                              : std::min(request.page().size(), cluster_.page_max);
     int skip = request.page().after().empty() ? 0 : std::stoi(request.page().after());
     for (const JobStatus& job : cluster_.job_list.jobs()) {
       const auto& states = request.states();

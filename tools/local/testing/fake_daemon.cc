@@ -1,6 +1,6 @@
-// Stands in for a daemon in the supervisor's tests: takes the daemons' flags, writes its address, and
-// waits for SIGTERM. $FAKE_DAEMON_FAILS names one that ends at once, $FAKE_DAEMON_STUBBORN one that
-// ignores SIGTERM.
+// Stands in for a daemon in the supervisor's tests: takes the daemons' flags, writes its address,
+// and waits for SIGTERM. $FAKE_DAEMON_FAILS names one that ends at once, $FAKE_DAEMON_STUBBORN one
+// that ignores SIGTERM.
 #include <signal.h>
 #include <unistd.h>
 
@@ -31,16 +31,20 @@ int main(int argc, char** argv) {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigprocmask(SIG_BLOCK, &set, nullptr);
-  const std::string admin_port = flags["--admin-address"].substr(flags["--admin-address"].rfind(':') + 1);
-  std::ofstream(flags["--admin-port-file"]) << (admin_port == "0" ? std::to_string(getpid()) : admin_port) << "\n";
+  const std::string admin_port =
+      flags["--admin-address"].substr(flags["--admin-address"].rfind(':') + 1);
+  std::ofstream(flags["--admin-port-file"])
+      << (admin_port == "0" ? std::to_string(getpid()) : admin_port) << "\n";
   const std::string listen = flags["--listen"];
   const bool any_port = listen.size() > 2 && listen.compare(listen.size() - 2, 2, ":0") == 0;
-  std::ofstream(flags["--port-file"]) << (any_port ? "127.0.0.1:" + std::to_string(getpid()) : listen) << "\n";
+  std::ofstream(flags["--port-file"])
+      << (any_port ? "127.0.0.1:" + std::to_string(getpid()) : listen) << "\n";
   if (Named("FAKE_DAEMON_STUBBORN", name)) {
     for (;;) pause();
   }
   int signal = 0;
   sigwait(&set, &signal);
-  if (const char* log = std::getenv("FAKE_DAEMON_LOG")) std::ofstream(log, std::ios::app) << name << "\n";
+  if (const char* log = std::getenv("FAKE_DAEMON_LOG"))
+    std::ofstream(log, std::ios::app) << name << "\n";
   return 0;
 }

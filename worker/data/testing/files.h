@@ -20,8 +20,8 @@ inline std::string WriteFile(const std::string& name, const std::string& bytes) 
   return path;
 }
 
-// The same as a file of its own, so that the system does not hurry to save one that was overwritten:
-// for tests that write many.
+// The same as a file of its own, so that the system does not hurry to save one that was
+// overwritten: for tests that write many.
 inline std::string WriteNewFile(const std::string& name, const std::string& bytes) {
   std::remove((testing::TempDir() + "/" + name).c_str());
   return WriteFile(name, bytes);

@@ -70,7 +70,10 @@ inline std::string TarHeader(const std::string& name, uint64_t bytes, char type 
   std::snprintf(number, sizeof(number), "%011llo", static_cast<unsigned long long>(bytes));
   header.replace(124, 11, number);
   header[156] = type;
-  header.replace(257, 8, std::string("ustar\0" "00", 8));
+  header.replace(257, 8,
+                 std::string("ustar\0"
+                             "00",
+                             8));
   header.replace(148, 8, "        ");
   unsigned sum = 0;
   for (unsigned char c : header) sum += c;
@@ -80,7 +83,8 @@ inline std::string TarHeader(const std::string& name, uint64_t bytes, char type 
 }
 
 inline std::string TarFile(const std::string& name, const std::string& bytes, char type = '0') {
-  return TarHeader(name, bytes.size(), type) + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
+  return TarHeader(name, bytes.size(), type) + bytes +
+         std::string((512 - bytes.size() % 512) % 512, '\0');
 }
 
 inline std::string Tar(const std::vector<std::pair<std::string, std::string>>& files) {

@@ -50,8 +50,9 @@ absl::StatusOr<MicroBatch> MemoryBatches::Get(const WorkRange&, uint64_t id) {
   batch.samples = std::clamp<int64_t>(samples_->size() - begin, 0, size_);
   if (batch.samples == 0) return batch;
   const int64_t input = begin * samples_->elements, label = begin * samples_->label_elements;
-  batch.inputs = samples_->tokens.empty() ? static_cast<const void*>(samples_->inputs.data() + input)
-                                          : samples_->tokens.data() + input;
+  batch.inputs = samples_->tokens.empty()
+                     ? static_cast<const void*>(samples_->inputs.data() + input)
+                     : samples_->tokens.data() + input;
   batch.labels = samples_->targets.empty()
                      ? static_cast<const void*>(samples_->labels.data() + label)
                      : samples_->targets.data() + label;

@@ -49,7 +49,8 @@ class MemoryBatches : public BatchSource {
   const int64_t size_;
 };
 
-// Keeps every range's gradient as one flat vector, 0 where frozen; fails the test where the contract is broken.
+// Keeps every range's gradient as one flat vector, 0 where frozen; fails the test where the
+// contract is broken.
 class CollectingSink : public GradientSink {
  public:
   explicit CollectingSink(const Layout* layout) : layout_(layout) {}
@@ -95,8 +96,8 @@ struct TestModel {
   }
 };
 
-// What a test's models compute on: the CPU or, in a target of another `deps`, a device that is like a
-// GPU (cpu_test_device.cc, far_test_device.cc).
+// What a test's models compute on: the CPU or, in a target of another `deps`, a device that is like
+// a GPU (cpu_test_device.cc, far_test_device.cc).
 std::unique_ptr<Device> MakeTestDevice();
 
 TestModel MakeTestModel(Graph graph, const ExecutorOptions& options,

@@ -144,7 +144,8 @@ class Driver {
     for (uint32_t slice : {2, 1, 0}) {
       for (uint32_t r = 0; r < ranges; ++r) Gradient(unit, slice, r);
     }
-    Step(event::UnitComputed{UnitId(unit), decltype(event::UnitComputed::metrics)(ranges), true, ""});
+    Step(event::UnitComputed{UnitId(unit), decltype(event::UnitComputed::metrics)(ranges), true,
+                             ""});
   }
 
   void set_value_kind(PayloadKind kind) { value_kind_ = kind; }

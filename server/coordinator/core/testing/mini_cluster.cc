@@ -46,7 +46,9 @@ void MiniCluster::StartCoordinator() {
   for (auto& [name, shard] : shards) shard.call = CallId();
 }
 
-void MiniCluster::Step(const CoordinatorEvent& event) { core->Step(event, now, now + wall_ahead, *this); }
+void MiniCluster::Step(const CoordinatorEvent& event) {
+  core->Step(event, now, now + wall_ahead, *this);
+}
 
 const CoordinatorReply* MiniCluster::Answer(CallId call) const {
   auto it = answers_.find(call.value);
@@ -153,7 +155,8 @@ void MiniCluster::Report(MiniWorker& worker) {
   for (const uint64_t lease : worker.done) report.add_leases_done(lease);
   report.set_clock(static_cast<int64_t>(Covered(worker.run.job_uid())));
   if (!worker.holds_losses) {
-    for (const StepMetrics& metrics : std::exchange(worker.finished, {})) *report.add_finished() = metrics;
+    for (const StepMetrics& metrics : std::exchange(worker.finished, {}))
+      *report.add_finished() = metrics;
   }
   for (const Inspection& inspection : std::exchange(worker.inspections, {})) {
     *report.add_inspections() = inspection;
@@ -228,7 +231,8 @@ void MiniCluster::DoWork(MiniWorker& worker) {
   const WorkerOrders& orders = worker.orders;
   const uint64_t uid = orders.run().job_uid();
   if (uid == 0 || worker.drained || orders.hold()) return;
-  if (orders.policy().policy().kind() == Policy::BSP && orders.leases_size() == 0) return DoBspWork(worker);
+  if (orders.policy().policy().kind() == Policy::BSP && orders.leases_size() == 0)
+    return DoBspWork(worker);
   for (const Lease& lease : orders.leases()) {
     if (worker.done.contains(lease.id())) continue;
     if (worker.lies && lease.work().purpose() == TRAIN) {
@@ -310,7 +314,8 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
     shard.reports.Hold(job.run());
     if (!job.over()) {
       shard.hosted[uid] = job.partitions_size();
-      EXPECT_TRUE(shard.descriptions.contains(uid)) << "orders without a description that was never seen";
+      EXPECT_TRUE(shard.descriptions.contains(uid))
+          << "orders without a description that was never seen";
       continue;
     }
     shard.descriptions.erase(uid);
@@ -319,7 +324,8 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
   }
 }
 
-PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders, uint32_t partition) {
+PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
+                                      uint32_t partition) {
   const uint64_t uid = orders.run().job_uid();
   const JobDescription& job = shard.descriptions.at(uid);
   PartitionStatus status;
@@ -339,7 +345,8 @@ PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders, 
   if (Covered(uid) >= orders.policy().step()) policy = orders.policy().number();
   status.set_policy(policy);
   bool& bsp = shard.bsp[uid];
-  if (orders.policy().in_force() && !shard.deaf) bsp = orders.policy().policy().kind() == Policy::BSP;
+  if (orders.policy().in_force() && !shard.deaf)
+    bsp = orders.policy().policy().kind() == Policy::BSP;
   if (bsp) status.set_sealed_steps(Covered(uid) + shard.sealed_ahead);
   const uint64_t steps = StepsInEpoch(job.spec(), job.train_samples(), orders.epoch());
   const auto& epochs = covered[uid];
@@ -470,7 +477,8 @@ void MiniCluster::CheckDurable(const Run& run, const Roster* roster, uint32_t ep
 
 void MiniCluster::Reply(CallId call, CoordinatorReply reply) {
   if (const auto* orders = std::get_if<WorkerOrders>(&reply)) {
-    CheckDurable(orders->run(), orders->roster_unchanged() ? nullptr : &orders->roster(), orders->epoch());
+    CheckDurable(orders->run(), orders->roster_unchanged() ? nullptr : &orders->roster(),
+                 orders->epoch());
     if (orders->has_roster()) roster_numbers.push_back(orders->roster().number());
   } else if (const auto* shard_orders = std::get_if<ShardOrders>(&reply)) {
     for (const ShardJob& job : shard_orders->jobs()) {

@@ -26,12 +26,12 @@ class MiniCluster : public CoordinatorSink {
     uint64_t sequence = 0;
     WorkerOrders orders;
     uint64_t orders_seen = 0;
-    CallId call;              // of the report under way; 0: none
-    bool alive = true;        // reports
-    bool idle_hands = false;  // reports, but does no work
-    bool stuck = false;       // the same, and has begun the first of its leases
+    CallId call;                // of the report under way; 0: none
+    bool alive = true;          // reports
+    bool idle_hands = false;    // reports, but does no work
+    bool stuck = false;         // the same, and has begun the first of its leases
     bool holds_losses = false;  // does not report what it has finished
-    bool lies = false;        // says that training is done which it does not do
+    bool lies = false;          // says that training is done which it does not do
     bool draining = false;
     bool drained = false;
     bool stubborn = false;  // never gives a job back
@@ -39,7 +39,7 @@ class MiniCluster : public CoordinatorSink {
     std::vector<std::string> inspect_warnings;
     bool inspects = true;
     bool prepares = true;
-    std::string no_room;  // not empty: why it has no memory for any job
+    std::string no_room;                           // not empty: why it has no memory for any job
     Fault::Kind cannot = Fault::KIND_UNSPECIFIED;  // serve any job, because of this, as are:
     std::string why_not;
     Activity activity;
@@ -63,7 +63,7 @@ class MiniCluster : public CoordinatorSink {
     ShardOrderBook orders;
     std::map<uint64_t, JobDescription> descriptions;  // by job, until it has ended here
     ShardReports reports;
-    int described = 0;  // how often it was sent a job's description
+    int described = 0;               // how often it was sent a job's description
     std::map<uint64_t, int> hosted;  // by job, of those that have not ended here: partitions
     int ended = 0;                   // jobs of which it was told to keep only the values
     uint64_t orders_seen = 0;
@@ -82,7 +82,8 @@ class MiniCluster : public CoordinatorSink {
 
   // ---- The coordinator ----
   void StartCoordinator();  // on what the store holds
-  void UseOptions(CoordinatorOptions options) { options_ = std::move(options); }  // from the next start on
+  // From the next start on.
+  void UseOptions(CoordinatorOptions options) { options_ = std::move(options); }
   void Step(const CoordinatorEvent& event);
   // The answer, or nullptr while the call is held.
   const CoordinatorReply* Answer(CallId call) const;
@@ -135,16 +136,18 @@ class MiniCluster : public CoordinatorSink {
   uint64_t train_samples = 40;
   uint64_t test_samples = 20;
   double train_loss = 0.5;  // of each batch from here on
-  bool bsp_in_parts = false;  // each micro-batch of a BSP step is told by itself, as by a worker of its own
+  // Each micro-batch of a BSP step is told by itself, as by a worker of its own.
+  bool bsp_in_parts = false;
   uint64_t recent_lag = 0;  // as shards report it, as are:
   uint64_t memory_room = uint64_t{1} << 40;
   uint64_t bsp_bytes_more = 0;  // of each partition
   // By job uid: items of each epoch that are covered on all partitions, and how often each was
   // counted.
   std::map<uint64_t, std::map<uint32_t, std::map<uint64_t, int>>> covered;
-  size_t report_bytes = 0, orders_bytes = 0;  // of the last report of a shard, and of the last orders to one
+  // Of the last report of a shard, and of the last orders to one.
+  size_t report_bytes = 0, orders_bytes = 0;
   std::vector<CurveNews> curve_news;
-  std::vector<JobReply> outputs;  // that were to be written
+  std::vector<JobReply> outputs;         // that were to be written
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
 
  private:
@@ -154,7 +157,7 @@ class MiniCluster : public CoordinatorSink {
   void DoWork(MiniWorker& worker);
   void DoBspWork(MiniWorker& worker);
   void TakeOrders(MiniWorker& worker, const WorkerOrders& orders);
-  uint64_t Covered(uint64_t uid) const;           // items
+  uint64_t Covered(uint64_t uid) const;             // items
   uint64_t Begun(const JobDescription& job) const;  // steps of the job
   void TakeOrders(MiniShard& shard, const ShardOrders& orders);
   PartitionStatus StatusOf(MiniShard& shard, const ShardJob& orders, uint32_t partition);

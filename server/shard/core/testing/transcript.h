@@ -22,7 +22,7 @@ struct TranscriptOptions {
   uint32_t evaluate_every = 0;
   double rate_scale = 1;  // of each slice
   double decay = 0;
-  double clip_norm = 0;  // of the whole gradient; all slices are clipped
+  double clip_norm = 0;      // of the whole gradient; all slices are clipped
   bool scales_loss = false;  // fp16
   uint32_t reporters = 1;
   uint32_t partition = 0;

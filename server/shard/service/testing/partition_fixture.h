@@ -83,12 +83,13 @@ class PartitionHostTest : public testing::Test {
     plan_ = MakeShardJobPlan(job).value();
     // The slices of partition 0 alone.
     slice_ = plan_->layout.slices[plan_->layout.partitions[0][0].value];
-    auto host = PartitionHost::Create(plan_, PartitionId(0), ShardId(1), memory_, &spans_,
-                                      [this](const PartitionStatus& status, bool at_once) {
-                                        status_ = status;
-                                        if (at_once) ++urgent_reports_;
-                                      },
-                                      [this](const FrameHeader& norm) { norms_.push_back(norm); });
+    auto host = PartitionHost::Create(
+        plan_, PartitionId(0), ShardId(1), memory_, &spans_,
+        [this](const PartitionStatus& status, bool at_once) {
+          status_ = status;
+          if (at_once) ++urgent_reports_;
+        },
+        [this](const FrameHeader& norm) { norms_.push_back(norm); });
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
     Orders(0, 0);
@@ -114,7 +115,8 @@ class PartitionHostTest : public testing::Test {
     orders.primary = ShardId(1);
     orders.roster.number = RosterNumber(1);
     for (uint32_t worker = 1; worker <= 2; ++worker) {
-      orders.roster.members.push_back({ReplicaId(worker), WorkerId(worker), Incarnation(worker), 0});
+      orders.roster.members.push_back(
+          {ReplicaId(worker), WorkerId(worker), Incarnation(worker), 0});
     }
     orders.policy.policy.kind = plan_->bsp() ? PolicyKind::kBsp : PolicyKind::kSsp;
     orders.policy.policy.staleness = plan_->description.spec().policy().staleness();

@@ -28,9 +28,8 @@ struct DeviceRadixSort {
       const uint32_t mask = static_cast<uint32_t>((uint64_t{1} << end_bit) - 1);
       std::vector<int64_t> order(static_cast<size_t>(count));
       std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-        return (keys[a] & mask) < (keys[b] & mask);
-      });
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int64_t a, int64_t b) { return (keys[a] & mask) < (keys[b] & mask); });
       for (int64_t i = 0; i < count; ++i) {
         sorted_keys[i] = keys[order[i]];
         sorted_values[i] = values[order[i]];
