@@ -22,7 +22,7 @@
 #include "kernels/half.h"
 #include "kernels/reference/reference.h"
 #include "kernels/testing/case_runner.h"
-#include "kernels/testing/far_device.h"
+#include "kernels/testing/fake_discrete_device.h"
 #include "kernels/testing/operator_cases.h"
 #include "kernels/updating_device.h"
 
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice() {
   if (name == "gpu") return OpenCudaDevice(std::filesystem::exists(kBuilt) ? kBuilt : "");
   if (name == "emulated") return OpenCudaDevice("kernels/cuda/emulation/libstarling_cuda.so");
   absl::StatusOr<std::unique_ptr<Device>> cpu = CreateCpuDevice();
-  if (name == "far" && cpu.ok()) return MakeFarDevice(*std::move(cpu));
+  if (name == "far" && cpu.ok()) return MakeFakeDiscreteDevice(*std::move(cpu));
   if (name == "cpu") return cpu;
   return absl::InvalidArgumentError(
       "STARLING_CONFORMANCE_DEVICE: expected cpu, far, emulated or gpu");

@@ -43,7 +43,7 @@ notes='^INFO: (Invocation ID|Build option|Analyzed |Found |Elapsed time|'
 notes+='[0-9]+ process|Build Event|Build completed)|^(Loading|Analyzing): |^$'
 
 real_processes='//(tests/(deploy|e2e|integration)|tools/(local|cli|accept)|common/(admin|transport|daemon)|'
-real_processes+='server/[a-z]+/(admin|service)|worker/runtime)'
+real_processes+='server/[a-z]+/(admin|host)|worker/host)'
 
 # run NAME FLAG...: `bazel test` over everything, remembered for the report.
 run() {

@@ -25,8 +25,8 @@
 #include "common/transport/transport.h"
 #include "common/version/version.h"
 #include "kernels/cpu/openmp.h"
-#include "worker/runtime/devices.h"
-#include "worker/runtime/runtime.h"
+#include "worker/host/devices.h"
+#include "worker/host/worker_host.h"
 
 namespace starling {
 namespace {
@@ -98,7 +98,7 @@ absl::Status ReadInjected(const std::string& flag, const std::string& text, cons
   return absl::OkStatus();
 }
 
-absl::Status ReadInjections(const WorkerFlags& flags, WorkerRuntimeOptions* options) {
+absl::Status ReadInjections(const WorkerFlags& flags, WorkerHostOptions* options) {
   STARLING_RETURN_IF_ERROR(ReadInjected("--inject-push-delay", flags.inject_push_delay,
                                         "each push is held back for", &options->push_delay));
   STARLING_RETURN_IF_ERROR(ReadInjected("--inject-data-wait", flags.inject_data_wait,
@@ -122,7 +122,7 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
   const Identity self{PeerRole::kWorker, flags.daemon.name};
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
                             StartAdminPort(flags.daemon, self));
-  WorkerRuntimeOptions options;
+  WorkerHostOptions options;
   options.name = flags.daemon.name;
   options.coordinator = flags.daemon.coordinator;
   options.job.lanes = std::max(1u, std::thread::hardware_concurrency());
@@ -179,13 +179,13 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
   options.registration.set_gpu(devices.has_gpu());
   options.registration.set_device(devices.Description().substr(0, limits::kDeviceBytesMax));
   absl::Status ended;  // written before the request to exit is made
-  WorkerRuntime runtime(options,
-                        MakeCoordinatorClient(options.coordinator, self, flags.daemon.security),
-                        MakeStreamClient(self, flags.daemon.security), &devices, &spans,
-                        recorder.get(), [&](const absl::Status& status) {
-                          ended = status;
-                          exit_request->Request(status.ok() ? kExitOk : kExitError);
-                        });
+  WorkerHost runtime(options,
+                     MakeCoordinatorClient(options.coordinator, self, flags.daemon.security),
+                     MakeStreamClient(self, flags.daemon.security), &devices, &spans,
+                     recorder.get(), [&](const absl::Status& status) {
+                       ended = status;
+                       exit_request->Request(status.ok() ? kExitOk : kExitError);
+                     });
   runtime.ShowOn(admin.get());
   runtime.Start();
   DaemonExit::Reason reason = exit_request->Wait();

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/executor/event_loop.h"
+#include "common/event_loop/event_loop.h"
 #include "common/sync/mutex.h"
 
 namespace starling::admin {

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "common/base/recycler.h"
+#include "common/base/object_pool.h"
 #include "common/transport/grpc_util.h"
 #include "common/version/version.h"
 #include "proto/coordinator_service.grpc.pb.h"
@@ -79,8 +79,8 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
   };
 
   template <typename Request, typename Reply, typename Method>
-  void Start(Recycler<Call<Request, Reply>>& calls, const Request& request, absl::Duration timeout,
-             Done<Reply> done, Method method) {
+  void Start(ObjectPool<Call<Request, Reply>>& calls, const Request& request,
+             absl::Duration timeout, Done<Reply> done, Method method) {
     const std::shared_ptr<Call<Request, Reply>> made = calls.Get();
     Call<Request, Reply>* const call = made.get();
     call->self = made;
@@ -116,9 +116,9 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
   absl::Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // under way
-  Recycler<Call<RegisterRequest, RegisterReply>> registers_;
-  Recycler<Call<WorkerReport, WorkerOrders>> worker_reports_{kReportsAtFirst};
-  Recycler<Call<ShardReport, ShardOrders>> shard_reports_{kReportsAtFirst};
+  ObjectPool<Call<RegisterRequest, RegisterReply>> registers_;
+  ObjectPool<Call<WorkerReport, WorkerOrders>> worker_reports_{kReportsAtFirst};
+  ObjectPool<Call<ShardReport, ShardOrders>> shard_reports_{kReportsAtFirst};
 };
 
 Role ToProto(PeerRole role) {

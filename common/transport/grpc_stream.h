@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
-#include "common/base/recycler.h"
+#include "common/base/object_pool.h"
 #include "common/transport/transport.h"
 
 namespace starling {
@@ -90,8 +90,8 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
 
   // At most one read and one write are under way: each has a tag for all of its kind.
   const std::unique_ptr<OwnTag> read_tag_, write_tag_;
-  Recycler<Receipt> receipts_;
-  Recycler<KeptPayload> kept_;
+  ObjectPool<Receipt> receipts_;
+  ObjectPool<KeptPayload> kept_;
   grpc::ByteBuffer incoming_;  // of the read under way
   size_t most_pieces_ = 0;     // that a frame came in, about; the queue's thread's
 

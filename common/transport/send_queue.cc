@@ -1,12 +1,12 @@
 #include "common/transport/send_queue.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/base/make_room.h"
+#include "common/base/reserve_nodes.h"
 
 namespace starling {
 
 SendQueue::SendQueue(const Options& options) : options_(options) {
-  MakeRoom(
+  ReserveNodes(
       kFramesAtFirst, [](uint64_t i) { return std::pair(int64_t{0}, i); }, &ordered_);
 }
 

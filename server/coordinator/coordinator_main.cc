@@ -25,7 +25,7 @@
 #include "common/transport/transport.h"
 #include "common/version/version.h"
 #include "server/coordinator/admin/cluster_pages.h"
-#include "server/coordinator/service/coordinator_host.h"
+#include "server/coordinator/host/coordinator_host.h"
 #include "server/coordinator/store/sqlite_store.h"
 
 namespace starling {

@@ -1,4 +1,4 @@
-// starling-ps: a parameter-server shard; see server/shard/service/shard_runtime.h.
+// starling-ps: a parameter-server shard; see server/shard/host/shard_runtime.h.
 #include "server/shard/shard_main.h"
 
 #include <spdlog/spdlog.h>
@@ -14,7 +14,7 @@
 #include "common/daemon/daemon.h"
 #include "common/daemon/malloc.h"
 #include "common/version/version.h"
-#include "server/shard/service/shard_runtime.h"
+#include "server/shard/host/shard_runtime.h"
 
 namespace starling {
 namespace {

@@ -27,10 +27,10 @@
 #include "common/transport/grpc_util.h"
 #include "common/transport/transport.h"
 #include "proto/coordinator_service.grpc.pb.h"
-#include "server/coordinator/service/coordinator_host.h"
+#include "server/coordinator/host/coordinator_host.h"
 #include "server/coordinator/store/memory_store.h"
 #include "server/shard/apply/verify.h"
-#include "server/shard/service/shard_runtime.h"
+#include "server/shard/host/shard_runtime.h"
 
 namespace starling {
 

@@ -9,7 +9,7 @@
 #include "common/version/version.h"
 #include "server/shard/apply/verify.h"
 #include "tests/sim/cluster.h"
-#include "worker/session/transcript.h"
+#include "worker/core/transcript.h"
 
 namespace starling::sim {
 namespace {

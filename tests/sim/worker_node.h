@@ -11,7 +11,7 @@
 #include "tests/sim/checker.h"
 #include "tests/sim/network.h"
 #include "tests/sim/world.h"
-#include "worker/session/session.h"
+#include "worker/core/session.h"
 
 namespace starling::sim {
 

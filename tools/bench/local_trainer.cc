@@ -30,7 +30,7 @@
 #include "tools/bench/device_local_update.h"
 #include "worker/data/data_set.h"
 #include "worker/executor/local_run.h"
-#include "worker/runtime/served_job.h"
+#include "worker/host/served_job.h"
 
 namespace starling {
 namespace {

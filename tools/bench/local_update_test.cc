@@ -9,7 +9,7 @@
 #include "common/trace/span_ring.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/testing/far_device.h"
+#include "kernels/testing/fake_discrete_device.h"
 #include "server/shard/apply/init.h"
 #include "tools/bench/device_local_update.h"
 #include "worker/executor/local_run.h"
@@ -58,7 +58,7 @@ ExecutorOptions Options() {
 // The losses of some steps, each with its step's values.
 std::vector<double> Losses(const JobSpec& spec, bool far) {
   std::unique_ptr<Device> device = CreateCpuDevice().value();
-  if (far) device = MakeFarDevice(std::move(device));
+  if (far) device = MakeFakeDiscreteDevice(std::move(device));
   const ResolvedGraph graph = Validate(spec.model()).value();
   const Layout layout = MakeLayout(spec).value();
   SpanRing spans;
@@ -109,7 +109,7 @@ TEST(LocalUpdateTest, TheDevicesStepIsTheShards) {
 }
 
 TEST(LocalUpdateTest, RefusesWhatTheDeviceDoesNotKnow) {
-  const auto device = MakeFarDevice(CreateCpuDevice().value());
+  const auto device = MakeFakeDiscreteDevice(CreateCpuDevice().value());
   const JobSpec spec = Spec("lamb");
   const Layout layout = MakeLayout(spec).value();
   EXPECT_EQ(MakeLocalStep(spec, layout, device.get(), nullptr).status().code(),
@@ -117,7 +117,7 @@ TEST(LocalUpdateTest, RefusesWhatTheDeviceDoesNotKnow) {
 }
 
 TEST(LocalUpdateTest, AUnitOnTheDeviceHasOneMicroBatch) {
-  const auto device = MakeFarDevice(CreateCpuDevice().value());
+  const auto device = MakeFakeDiscreteDevice(CreateCpuDevice().value());
   const JobSpec spec = Spec("sgd");
   const ResolvedGraph graph = Validate(spec.model()).value();
   const Layout layout = MakeLayout(spec).value();

@@ -16,7 +16,7 @@
 #include "worker/advice/batch_advisor.h"
 #include "worker/data/data_set.h"
 #include "worker/executor/executor.h"
-#include "worker/runtime/devices.h"
+#include "worker/host/devices.h"
 
 namespace starling::cli {
 namespace {

@@ -17,7 +17,7 @@
 #include "common/sync/mutex.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/testing/far_device.h"
+#include "kernels/testing/fake_discrete_device.h"
 #include "worker/executor/executor.h"
 #include "worker/executor/testing/harness.h"
 
@@ -25,10 +25,10 @@ namespace starling {
 namespace {
 
 constexpr int64_t kClasses = 3;
-constexpr int kForward = 3, kBackward = 2;  // stretches of Net()
+constexpr int kForward = 3, kBackward = 2;  // segments of Net()
 
 // Statistics, random numbers, and parameters of several MiB, so that there is more than one
-// stretch.
+// segment.
 Graph Net() {
   const std::vector<LayerDescription> layers = {
       {"conv2d",
@@ -88,8 +88,8 @@ class CaptureTest : public ::testing::TestWithParam<Case> {
   }
   TestModel Far(const ExecutorOptions& options) {
     return MakeTestModel(Net(), options, Optimizer::default_instance(),
-                         MakeFarDevice(CreateCpuDevice().value(),
-                                       {.runs = GetParam().runs, .captures = &captures_}));
+                         MakeFakeDiscreteDevice(CreateCpuDevice().value(),
+                                                {.runs = GetParam().runs, .captures = &captures_}));
   }
 
   TrainOutput Train(TestModel& model, uint64_t step, SliceGate* other_gate = nullptr) {
@@ -255,8 +255,8 @@ class LateGate : public SliceGate {
   std::set<uint32_t> given_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A stretch is launched when all slices that it reads are there, and others do not wait for them.
-TEST_P(CaptureTest, AStretchWaitsForItsSlicesAlone) {
+// A segment is launched when all slices that it reads are there, and others do not wait for them.
+TEST_P(CaptureTest, ASegmentWaitsForItsSlicesAlone) {
   TestModel near = Near(Options()), far = Far(Options());
   std::vector<float> values(near.live().begin(), near.live().end());
   for (uint64_t step = 0; step < 4; step += 2) {
@@ -297,7 +297,7 @@ TEST_P(CaptureTest, SaysWhatIsNotFinite) {
   EXPECT_EQ(Train(far, 2).gradients, Train(near, 2).gradients);
 }
 
-TEST_P(CaptureTest, StretchesAreInTheTimeline) {
+TEST_P(CaptureTest, SegmentesAreInTheTimeline) {
   TestModel far = Far(Options());
   Train(far, 0);
   std::map<std::string, int> spans, ran;

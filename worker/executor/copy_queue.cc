@@ -48,7 +48,7 @@ absl::Status CopyQueue::In(absl::Span<const Block> blocks, Event* free, Event& a
   return Finish(copy);
 }
 
-absl::Status CopyQueue::Precede(Stream& lane) {
+absl::Status CopyQueue::MakeStreamWait(Stream& lane) {
   STARLING_RETURN_IF_ERROR(stream_->Record(*copied_));
   return lane.Wait(*copied_);
 }

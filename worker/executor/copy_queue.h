@@ -55,7 +55,7 @@ class CopyQueue {
                   SliceId slice);
 
   // What comes next on `lane` runs behind all copies so far.
-  absl::Status Precede(Stream& lane);
+  absl::Status MakeStreamWait(Stream& lane);
   // To set marks behind all copies so far.
   Stream& stream() { return *stream_; }
 
@@ -83,7 +83,7 @@ class CopyQueue {
   Device* const device_;
   SpanRing* const spans_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Event> copied_;  // of Precede
+  std::unique_ptr<Event> copied_;  // of MakeStreamWait
   Clock clock_ = 0;
   uint64_t last_us_ = 0;  // the thread's: when the last copy had passed
 

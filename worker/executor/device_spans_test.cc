@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/testing/far_device.h"
+#include "kernels/testing/fake_discrete_device.h"
 
 namespace starling {
 namespace {
@@ -16,7 +16,7 @@ constexpr uint64_t kTick = 1'000'000'000;  // microseconds: longer than the test
 class DeviceSpansTest : public ::testing::Test {
  protected:
   DeviceSpansTest()
-      : device_(MakeFarDevice(CreateCpuDevice().value(), Options())),
+      : device_(MakeFakeDiscreteDevice(CreateCpuDevice().value(), Options())),
         stream_(device_->CreateStream().value()),
         spans_(device_.get(), &ring_, stream_.get()) {}
 

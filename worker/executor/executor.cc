@@ -13,6 +13,7 @@
 #include "worker/executor/device_memory.h"
 #include "worker/executor/device_spans.h"
 #include "worker/executor/gradient_sums.h"
+#include "worker/executor/graph_segments.h"
 #include "worker/executor/job_memory.h"
 #include "worker/executor/lane_program.h"
 #include "worker/executor/lane_times.h"
@@ -24,7 +25,6 @@
 #include "worker/executor/program.h"
 #include "worker/executor/slice_use.h"
 #include "worker/executor/staging.h"
-#include "worker/executor/stretches.h"
 #include "worker/executor/unit_times.h"
 
 namespace starling {
@@ -66,8 +66,8 @@ class ExecutorImpl : public Executor {
         memory_(graph, layout_, options_, device),
         graph_(memory_.graph()),
         use_(FindSliceUse(graph_, layout_)),
-        stretches_(MakeStretches(graph_, layout_, use_,
-                                 memory_.step_values_bytes() > 0 && !options.replay)),
+        segments_(MakeGraphSegments(graph_, layout_, use_,
+                                    memory_.step_values_bytes() > 0 && !options.replay)),
         slice_ready_(new std::atomic<bool>[layout_.slices.size()]),
         times_(options.lanes),
         threads_(options.lanes) {
@@ -92,7 +92,7 @@ class ExecutorImpl : public Executor {
     for (const auto& lane : lanes_) STARLING_RETURN_IF_ERROR(BindLane(*lane));
     STARLING_ASSIGN_OR_RETURN(
         sums_, GradientSums::Create(layout_, options_.micro_batches, options_.lanes, device_));
-    return peak_.Look();
+    return peak_.Sample();
   }
 
   float* live_parameters() override { return live_.host(); }
@@ -171,7 +171,7 @@ class ExecutorImpl : public Executor {
       STARLING_RETURN_IF_ERROR(
           device_->Zero(lane.gradients.as<float>(), memory_.flat_bytes(), *lane.stream));
     }
-    if (stretches_.captured) {
+    if (segments_.captured) {
       STARLING_RETURN_IF_ERROR(
           lane.step_values.Allocate(device_, memory_.step_values_bytes(), *lane.stream));
     }
@@ -213,7 +213,7 @@ class ExecutorImpl : public Executor {
       const Program* const twin = &first == out ? nullptr : &first[i]->program();
       STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Program> program,
                                 Program::Create(graph_, device_, options, twin));
-      out->push_back(std::make_unique<LaneProgram>(std::move(program), &stretches_, &captures_));
+      out->push_back(std::make_unique<LaneProgram>(std::move(program), &segments_, &captures_));
     }
     return absl::OkStatus();
   }
@@ -258,7 +258,7 @@ class ExecutorImpl : public Executor {
     if (const absl::Status status = parameters().EndUnit(); !status.ok()) Fail(status);
     if (sink != nullptr) times_.End(SpanRing::NowMicros());
     // Nothing else comes of a device that does not say, unless it is lost.
-    if (const absl::Status status = peak_.Look(); absl::IsUnavailable(status)) Fail(status);
+    if (const absl::Status status = peak_.Sample(); absl::IsUnavailable(status)) Fail(status);
     return Finish(result);
   }
 
@@ -453,41 +453,40 @@ class ExecutorImpl : public Executor {
 
   // For captured work that comes next on the lane's stream.
   absl::Status SetStepValues(Lane& lane, const RandomKey& random, double loss_scale) {
-    if (!stretches_.captured) return absl::OkStatus();
+    if (!segments_.captured) return absl::OkStatus();
     const StepValues values = {random.step, random.micro_batch, static_cast<float>(loss_scale)};
     return device_->SetStepValues(lane.step_values.as<StepValues>(), values, *lane.stream);
   }
 
   absl::Status Forward(Lane& lane, LaneProgram& program, const RandomKey& random) {
     STARLING_RETURN_IF_ERROR(SetStepValues(lane, random, 1));
-    for (size_t i = 0; i < stretches_.forward.size(); ++i) {
-      const auto [first, end] = stretches_.forward[i];
+    for (size_t i = 0; i < segments_.forward.size(); ++i) {
+      const auto [first, end] = segments_.forward[i];
       for (int node = first; node < end; ++node) {
         STARLING_RETURN_IF_ERROR(WaitForSlices(lane, node));
       }
       if (Stopped()) return Abandoned();
       const uint64_t begin = SpanRing::NowMicros();
-      STARLING_RETURN_IF_ERROR(lane.device_spans->Open(stretches_.forward_names[i]));
-      STARLING_RETURN_IF_ERROR(ForwardStretch(lane, program, i, random));
+      STARLING_RETURN_IF_ERROR(lane.device_spans->Open(segments_.forward_names[i]));
+      STARLING_RETURN_IF_ERROR(ForwardSegment(lane, program, i, random));
       STARLING_RETURN_IF_ERROR(lane.device_spans->Close());
-      spans_->Record(stretches_.forward_names[i], SpanCategory::kForward, begin,
+      spans_->Record(segments_.forward_names[i], SpanCategory::kForward, begin,
                      SpanRing::NowMicros(), {.clock = run_.unit->clock});
       if (run_.unit->moved) run_.unit->moved();
     }
     return absl::OkStatus();
   }
 
-  absl::Status ForwardStretch(Lane& lane, LaneProgram& program, size_t stretch,
+  absl::Status ForwardSegment(Lane& lane, LaneProgram& program, size_t segment,
                               const RandomKey& random) {
-    if (!options_.replay) return program.Forward(stretch, random, *lane.stream);
-    return Replay(lane, options_.replay->forward / static_cast<double>(stretches_.forward.size()));
+    if (!options_.replay) return program.Forward(segment, random, *lane.stream);
+    return Replay(lane, options_.replay->forward / static_cast<double>(segments_.forward.size()));
   }
 
-  absl::Status BackwardStretch(Lane& lane, LaneProgram& program, size_t stretch,
+  absl::Status BackwardSegment(Lane& lane, LaneProgram& program, size_t segment,
                                const RandomKey& random, double loss_scale) {
-    if (!options_.replay) return program.Backward(stretch, random, loss_scale, *lane.stream);
-    return Replay(lane,
-                  options_.replay->backward / static_cast<double>(stretches_.backward.size()));
+    if (!options_.replay) return program.Backward(segment, random, loss_scale, *lane.stream);
+    return Replay(lane, options_.replay->backward / static_cast<double>(segments_.backward.size()));
   }
 
   absl::Status Replay(Lane& lane, absl::Duration time) {
@@ -521,7 +520,7 @@ class ExecutorImpl : public Executor {
 
   // The gradient of the micro-batch before may still be leaving.
   absl::Status WaitForGradients(Lane& lane) {
-    return lane.out == nullptr ? absl::OkStatus() : lane.out->Precede(*lane.stream);
+    return lane.out == nullptr ? absl::OkStatus() : lane.out->MakeStreamWait(*lane.stream);
   }
 
   absl::Status Backward(Lane& lane, LaneProgram& program, const RandomKey& random, size_t range,
@@ -534,15 +533,15 @@ class ExecutorImpl : public Executor {
     }
     lane.steps_left = use_.nodes_of_slice;
     const auto samples = static_cast<uint32_t>(program.program().samples());
-    for (size_t i = 0; i < stretches_.backward.size(); ++i) {
+    for (size_t i = 0; i < segments_.backward.size(); ++i) {
       if (Stopped()) return Abandoned();
-      const auto [first, end] = stretches_.backward[i];
+      const auto [first, end] = segments_.backward[i];
       STARLING_RETURN_IF_ERROR(ComputeAgain(lane, program.program(), random, first));
       const uint64_t begin = SpanRing::NowMicros();
-      STARLING_RETURN_IF_ERROR(lane.device_spans->Open(stretches_.backward_names[i]));
-      STARLING_RETURN_IF_ERROR(BackwardStretch(lane, program, i, random, loss_scale));
+      STARLING_RETURN_IF_ERROR(lane.device_spans->Open(segments_.backward_names[i]));
+      STARLING_RETURN_IF_ERROR(BackwardSegment(lane, program, i, random, loss_scale));
       STARLING_RETURN_IF_ERROR(lane.device_spans->Close());
-      spans_->Record(stretches_.backward_names[i], SpanCategory::kBackward, begin,
+      spans_->Record(segments_.backward_names[i], SpanCategory::kBackward, begin,
                      SpanRing::NowMicros(), {.clock = run_.unit->clock});
       if (run_.unit->moved) run_.unit->moved();
       for (int step = first; step < end; ++step) {
@@ -559,8 +558,8 @@ class ExecutorImpl : public Executor {
   // What forward dropped and the step needs. Parameters that it reads are as they were: a slice's
   // owner may change them once its gradient is ready, which is after its nodes' own steps.
   absl::Status ComputeAgain(Lane& lane, Program& program, const RandomKey& random, int step) {
-    if (options_.replay) return absl::OkStatus();      // is in the time of backward
-    if (stretches_.captured) return absl::OkStatus();  // is in the stretch
+    if (options_.replay) return absl::OkStatus();     // is in the time of backward
+    if (segments_.captured) return absl::OkStatus();  // is in the segment
     for (int node : program.again(step)) {
       if (Stopped()) return Abandoned();
       const uint64_t begin = SpanRing::NowMicros();
@@ -618,7 +617,7 @@ class ExecutorImpl : public Executor {
   const JobMemory memory_;
   const ResolvedGraph& graph_;  // as the device computes it
   const SliceUse use_;
-  const Stretches stretches_;
+  const GraphSegments segments_;
   CaptureSwitch captures_;
   std::vector<std::string> again_names_;
 

@@ -54,7 +54,7 @@ class BatchSource {
 };
 
 // Says when parameters may be read. Called by several lanes at once, before each operator, for the
-// slices of its own parameters (where work is captured, before a stretch of operators, for those of
+// slices of its own parameters (where work is captured, before a segment of operators, for those of
 // all of them); not again for a slice that was ready in the same unit.
 class SliceGate {
  public:
@@ -130,7 +130,7 @@ struct Unit {
   // When true, the unit ends soon: no operator is started any more. May be null. Whoever sets it
   // also makes blocked Get, Wait and Acquire return.
   const std::atomic<bool>* cancelled = nullptr;
-  // Called when a stretch is done on the host, by any lane's thread. May be null.
+  // Called when a segment is done on the host, by any lane's thread. May be null.
   std::function<void()> moved;
   // The device has newer values than live_parameters(), of a DeviceUpdate: none is copied there.
   bool values_on_device = false;

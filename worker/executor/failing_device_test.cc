@@ -13,7 +13,7 @@
 #include "common/sync/mutex.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/testing/far_device.h"
+#include "kernels/testing/fake_discrete_device.h"
 #include "worker/executor/copy_queue.h"
 #include "worker/executor/executor.h"
 #include "worker/executor/gradient_sums.h"
@@ -82,7 +82,8 @@ struct Case {
 class FailingDeviceTest : public ::testing::TestWithParam<Case> {
  protected:
   std::unique_ptr<Device> MakeDevice() {
-    return MakeFarDevice(CreateCpuDevice().value(), {.runs = GetParam().runs, .fault = fault_});
+    return MakeFakeDiscreteDevice(CreateCpuDevice().value(),
+                                  {.runs = GetParam().runs, .fault = fault_});
   }
   void FailAt(uint64_t call) {
     if (GetParam().lost) {

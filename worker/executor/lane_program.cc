@@ -27,17 +27,17 @@ void CaptureSwitch::TurnOff(const absl::Status& why) {
       why.ToString());
 }
 
-LaneProgram::LaneProgram(std::unique_ptr<Program> program, const Stretches* stretches,
+LaneProgram::LaneProgram(std::unique_ptr<Program> program, const GraphSegments* segments,
                          CaptureSwitch* captures)
     : program_(std::move(program)),
-      stretches_(stretches),
+      segments_(segments),
       captures_(captures),
-      forward_(stretches->forward.size()),
-      backward_(stretches->backward.size()) {}
+      forward_(segments->forward.size()),
+      backward_(segments->backward.size()) {}
 
-absl::Status LaneProgram::Forward(size_t stretch, const RandomKey& random, Stream& stream) {
-  const auto [begin, end] = stretches_->forward[stretch];
-  return Order(forward_[stretch], stream, [&, begin = begin, end = end]() -> absl::Status {
+absl::Status LaneProgram::Forward(size_t segment, const RandomKey& random, Stream& stream) {
+  const auto [begin, end] = segments_->forward[segment];
+  return Order(forward_[segment], stream, [&, begin = begin, end = end]() -> absl::Status {
     for (int node = begin; node < end; ++node) {
       STARLING_RETURN_IF_ERROR(program_->Forward(node, random, stream));
     }
@@ -45,12 +45,12 @@ absl::Status LaneProgram::Forward(size_t stretch, const RandomKey& random, Strea
   });
 }
 
-absl::Status LaneProgram::Backward(size_t stretch, const RandomKey& random, double loss_scale,
+absl::Status LaneProgram::Backward(size_t segment, const RandomKey& random, double loss_scale,
                                    Stream& stream) {
-  const auto [begin, end] = stretches_->backward[stretch];
-  return Order(backward_[stretch], stream, [&, begin = begin, end = end]() -> absl::Status {
+  const auto [begin, end] = segments_->backward[segment];
+  return Order(backward_[segment], stream, [&, begin = begin, end = end]() -> absl::Status {
     for (int step = begin; step < end; ++step) {
-      if (stretches_->captured) {
+      if (segments_->captured) {
         for (int node : program_->again(step)) {
           STARLING_RETURN_IF_ERROR(program_->ForwardAgain(node, random, stream));
         }
@@ -63,7 +63,7 @@ absl::Status LaneProgram::Backward(size_t stretch, const RandomKey& random, doub
 
 absl::Status LaneProgram::Order(Slot& slot, Stream& stream,
                                 absl::FunctionRef<absl::Status()> calls) {
-  if (!stretches_->captured || !captures_->on()) return calls();
+  if (!segments_->captured || !captures_->on()) return calls();
   if (slot.captured != nullptr) return stream.Launch(*slot.captured);
   if (!slot.ran) {
     const absl::Status status = calls();

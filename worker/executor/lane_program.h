@@ -1,4 +1,4 @@
-// A lane's program, ordered stretch by stretch: call by call, or as work that was captured once.
+// A lane's program, ordered segment by segment: call by call, or as work that was captured once.
 // Private to the executor.
 #ifndef STARLING_WORKER_EXECUTOR_LANE_PROGRAM_H_
 #define STARLING_WORKER_EXECUTOR_LANE_PROGRAM_H_
@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
+#include "worker/executor/graph_segments.h"
 #include "worker/executor/program.h"
-#include "worker/executor/stretches.h"
 
 namespace starling {
 
@@ -28,25 +28,25 @@ class CaptureSwitch {
   std::atomic<bool> on_{true};
 };
 
-// Where stretches are captured, each runs call by call when it is first ordered, which is when
+// Where segments are captured, each runs call by call when it is first ordered, which is when
 // libraries load their code; is captured the second time; and launched from then on. A capture that
 // fails is not tried again: all goes on call by call. Used by one thread at a time.
 class LaneProgram {
  public:
-  // `stretches` and `captures` outlive this. The program is bound before the first call, with
-  // StepValues, if stretches are captured.
-  LaneProgram(std::unique_ptr<Program> program, const Stretches* stretches,
+  // `segments` and `captures` outlive this. The program is bound before the first call, with
+  // StepValues, if segments are captured.
+  LaneProgram(std::unique_ptr<Program> program, const GraphSegments* segments,
               CaptureSwitch* captures);
 
   Program& program() { return *program_; }
   const Program& program() const { return *program_; }
 
-  // Order a stretch; always on the same stream. Where stretches are captured, `random` and
+  // Order a segment; always on the same stream. Where segments are captured, `random` and
   // `loss_scale` are also what the StepValues hold when the stream comes here.
-  absl::Status Forward(size_t stretch, const RandomKey& random, Stream& stream);
-  // Where stretches are captured, with what its steps need computed again; else that is the
+  absl::Status Forward(size_t segment, const RandomKey& random, Stream& stream);
+  // Where segments are captured, with what its steps need computed again; else that is the
   // caller's to order.
-  absl::Status Backward(size_t stretch, const RandomKey& random, double loss_scale, Stream& stream);
+  absl::Status Backward(size_t segment, const RandomKey& random, double loss_scale, Stream& stream);
 
  private:
   struct Slot {
@@ -58,7 +58,7 @@ class LaneProgram {
   absl::Status Order(Slot& slot, Stream& stream, absl::FunctionRef<absl::Status()> calls);
 
   const std::unique_ptr<Program> program_;
-  const Stretches* const stretches_;
+  const GraphSegments* const segments_;
   CaptureSwitch* const captures_;
   std::vector<Slot> forward_, backward_;  // gone before the program
 };

@@ -30,7 +30,7 @@ class MemoryPeak {
 
   // Cheap enough for each unit: asks the device in the first ones, where libraries load their code
   // and work is captured, and then once a second.
-  absl::Status Look() {
+  absl::Status Sample() {
     if (device_ == nullptr) return absl::OkStatus();
     const uint64_t now_us = SpanRing::NowMicros();
     if (looks_ >= kFirstLooks && now_us - last_us_ < 1'000'000) return absl::OkStatus();

@@ -14,7 +14,7 @@
 //   cuDNN       cudnn.cc, at kernels/cuda/cudnn.h: convolutions and attention, computed plainly
 //
 // What it cannot show: speed; what only work that really runs behind the host or beside other work
-// does wrong (kernels/testing/far_device.h shows some of it); how blocks see each other's memory;
+// does wrong (kernels/testing/fake_discrete_device.h shows some of it); how blocks see each other's memory;
 // the host touching device memory; tensor cores, fused multiply-add and the GPU's exp and tanh, so
 // the last bits; and what NVIDIA's libraries, of which this knows what their headers say, really
 // take.

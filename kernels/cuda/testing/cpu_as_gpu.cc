@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cuda/abi.h"
-#include "kernels/testing/far_device.h"
+#include "kernels/testing/fake_discrete_device.h"
 
 extern "C" {
 
@@ -18,7 +18,7 @@ int starling_cuda_open(starling::Device** device, char* error, size_t error_byte
   if (const char* const bytes = std::getenv("CPU_AS_GPU_BYTES")) {
     options.memory_bytes = std::strtoull(bytes, nullptr, 10);
   }
-  *device = starling::MakeFarDevice(*std::move(cpu), std::move(options)).release();
+  *device = starling::MakeFakeDiscreteDevice(*std::move(cpu), std::move(options)).release();
   return 0;
 }
 }

@@ -3,7 +3,7 @@
 #define STARLING_SERVER_COORDINATOR_ADMIN_CLUSTER_PAGES_H_
 
 #include "common/admin/admin.h"
-#include "server/coordinator/service/coordinator_host.h"
+#include "server/coordinator/host/coordinator_host.h"
 
 namespace starling {
 

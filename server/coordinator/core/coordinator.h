@@ -1,6 +1,6 @@
 // The coordinator's pure core: jobs, rosters, views, epochs, leases, results (docs/protocol.md,
 // sections 4, 5 and 7). No I/O, no threads, no clock, no randomness: the same events at the same
-// times give the same actions. The gRPC service (server/coordinator/service) and the simulator
+// times give the same actions. The gRPC service (server/coordinator/host) and the simulator
 // (tests/sim) are its adaptors; they decide nothing.
 //
 //   auto core = Coordinator::Create(options, *store->Load());

@@ -486,8 +486,8 @@ class Coordinator::Core {
   std::vector<std::string> Warnings() const;  // status.cc
   static void AddPolicies(const Job& job, JobStatus& status);
   void AddAverages(const Job& job, JobStatus& status) const;
-  void AddWorkerFigures(const Job& job, JobStatus& status) const;
-  void AddShardFigures(const Job& job, JobStatus& status) const;
+  void AddWorkerMetrics(const Job& job, JobStatus& status) const;
+  void AddShardMetrics(const Job& job, JobStatus& status) const;
   static void AddReported(const Job& job, JobStatus& status);
   uint64_t StepsDone(const Job& job) const;
   static uint64_t JobStepsOf(const Job& job);
@@ -515,7 +515,7 @@ class Coordinator::Core {
   // forget.cc: what is gone, and what is over, is not kept for ever
   void ForgetDaemons();
   void ForgetJobs();
-  void MakeRoomForName(Role role);
+  void MakePlaceForName(Role role);
   bool MayForget(const Worker& worker) const;
   bool MayForget(const Shard& shard) const;
   template <typename Daemons>

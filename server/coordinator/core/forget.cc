@@ -59,7 +59,7 @@ void Coordinator::Core::ForgetDaemons() {
 }
 
 // Where all names are taken, one that is gone makes room before its time.
-void Coordinator::Core::MakeRoomForName(Role role) {
+void Coordinator::Core::MakePlaceForName(Role role) {
   if (role == WORKER && workers_.size() >= limits::kDaemonsMax) ForgetSome(workers_, 1, true);
   if (role == SHARD && shards_.size() >= limits::kDaemonsMax) ForgetSome(shards_, 1, true);
 }

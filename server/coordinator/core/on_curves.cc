@@ -77,7 +77,7 @@ JobCurve::Moment Coordinator::Core::CurveMoment(Job& job, uint64_t step, double 
   if (!job.labels_per_sample) job.labels_per_sample = JudgedLabels(job.spec().model());
   moment.labels_per_sample = *job.labels_per_sample;
   JobStatus status;
-  AddWorkerFigures(job, status);
+  AddWorkerMetrics(job, status);
   moment.hidden_share = status.hidden_share();
   moment.staleness = Leads(job.partitions);
   for (const auto& partition : job.partitions) {

@@ -78,7 +78,7 @@ Coordinator::Core::Daemon* Coordinator::Core::FindByName(Role role, const std::s
 
 void Coordinator::Core::On(const RegisterEvent& event) {
   const RegisterRequest& request = event.request;
-  if (!Knows(request.role(), request.name())) MakeRoomForName(request.role());
+  if (!Knows(request.role(), request.name())) MakePlaceForName(request.role());
   const std::string refused = WhyRefused(request);
   if (!refused.empty()) {
     RegisterReply reply;

@@ -132,8 +132,8 @@ JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
   status.set_roster(job.state.roster().number());
   status.set_generation(generation());
   if (job.state.has_output()) *status.mutable_output() = job.state.output();
-  AddWorkerFigures(job, status);
-  AddShardFigures(job, status);
+  AddWorkerMetrics(job, status);
+  AddShardMetrics(job, status);
   if (job.over()) AddAverages(job, status);
   status.set_kept_until(KeptUntil(job));
   return status;
@@ -190,7 +190,7 @@ void Coordinator::Core::AddPolicies(const Job& job, JobStatus& status) {
   }
 }
 
-void Coordinator::Core::AddWorkerFigures(const Job& job, JobStatus& status) const {
+void Coordinator::Core::AddWorkerMetrics(const Job& job, JobStatus& status) const {
   double hidden = 0;
   for (const Member& member : job.state.roster().members()) {
     const WorkerReport& report = workers_.at(member.worker()).report;
@@ -202,7 +202,7 @@ void Coordinator::Core::AddWorkerFigures(const Job& job, JobStatus& status) cons
   if (members > 0) status.set_hidden_share(hidden / members);
 }
 
-void Coordinator::Core::AddShardFigures(const Job& job, JobStatus& status) const {
+void Coordinator::Core::AddShardMetrics(const Job& job, JobStatus& status) const {
   const Policy& policy = job.policy().policy();
   status.set_staleness_bound(policy.kind() == Policy::ASYNC ? std::numeric_limits<uint64_t>::max()
                              : policy.kind() == Policy::SSP ? policy.staleness()

@@ -1,0 +1,191 @@
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/transport/grpc_util.h"
+#include "proto/coordinator_service.grpc.pb.h"
+#include "server/coordinator/host/coordinator_host.h"
+
+namespace starling {
+namespace {
+
+ControlTraffic& TrafficOf(CoordinatorHost* host, PeerRole role) {
+  return role == PeerRole::kWorker ? host->worker_traffic() : host->shard_traffic();
+}
+
+template <typename Reply>
+void CountOrders(const Reply&, CoordinatorHost*) {}  // another call's answer
+template <>
+void CountOrders(const WorkerOrders& orders, CoordinatorHost* host) {
+  host->worker_traffic().CountOrders(orders.ByteSizeLong());
+}
+template <>
+void CountOrders(const ShardOrders& orders, CoordinatorHost* host) {
+  host->shard_traffic().CountOrders(orders.ByteSizeLong());
+}
+
+// One call: lives until gRPC is done with it. It holds no thread while it waits.
+template <typename Reply>
+class CallReactor final : public grpc::ServerUnaryReactor {
+ public:
+  explicit CallReactor(absl::Status refused) { Finish(ToGrpc(refused)); }
+
+  CallReactor(CoordinatorHost* host, Reply* reply, CoordinatorHost::MakeEvent make_event)
+      : host_(host) {
+    call_ = host->Call(std::move(make_event), Answer(reply)).value;
+  }
+
+  CallReactor(CoordinatorHost* host, Reply* reply, const SubmitRequest& request) : host_(host) {
+    call_ = host->Submit(request, Answer(reply)).value;
+  }
+
+  void OnCancel() override {
+    if (host_ != nullptr) host_->Gone(CallId(call_));
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  CoordinatorHost::Done Answer(Reply* reply) {
+    return [this, reply](CoordinatorReply answer) {
+      if (Reply* const message = std::get_if<Reply>(&answer)) {
+        *reply = std::move(*message);
+        CountOrders(*reply, host_);
+        Finish(grpc::Status::OK);
+      } else if (const absl::Status* const status = std::get_if<absl::Status>(&answer)) {
+        Finish(ToGrpc(*status));
+      } else {
+        Finish(ToGrpc(absl::InternalError("the coordinator answered another question")));
+      }
+    };
+  }
+
+  CoordinatorHost* const host_ = nullptr;
+  std::atomic<uint64_t> call_ = 0;
+};
+
+const char* RoleName(Role role) {
+  switch (role) {
+    case WORKER: return PeerRoleName(PeerRole::kWorker);
+    case SHARD: return PeerRoleName(PeerRole::kShard);
+    default: return "other";
+  }
+}
+
+class CoordinatorGrpcService final : public CoordinatorService::CallbackService {
+ public:
+  explicit CoordinatorGrpcService(CoordinatorHost* host) : host_(host) {}
+
+  using Context = grpc::CallbackServerContext;
+  using Reactor = grpc::ServerUnaryReactor;
+
+  Reactor* Register(Context* context, const RegisterRequest* request,
+                    RegisterReply* reply) override {
+    absl::StatusOr<PeerIdentity> peer = CheckCaller(*context);
+    if (peer.ok() &&
+        (request->name() != peer->identity.name ||
+         RoleName(request->role()) != absl::string_view(PeerRoleName(peer->identity.role)))) {
+      return new CallReactor<RegisterReply>(absl::PermissionDeniedError(
+          absl::StrCat(IdentityToString(peer->identity), " cannot register as ",
+                       RoleName(request->role()), " ", request->name())));
+    }
+    return Start<RegisterEvent>(peer.status(), request, reply);
+  }
+
+  Reactor* ReportWorker(Context* context, const WorkerReport* request,
+                        WorkerOrders* reply) override {
+    return StartReport<WorkerReportEvent>(*context, PeerRole::kWorker, request, reply);
+  }
+
+  Reactor* ReportShard(Context* context, const ShardReport* request, ShardOrders* reply) override {
+    return StartReport<ShardReportEvent>(*context, PeerRole::kShard, request, reply);
+  }
+
+  Reactor* Submit(Context* context, const SubmitRequest* request, SubmitReply* reply) override {
+    const absl::Status allowed = CheckCaller(*context).status();
+    if (!allowed.ok()) return new CallReactor<SubmitReply>(allowed);
+    return new CallReactor<SubmitReply>(host_, reply, *request);
+  }
+
+  Reactor* GetJob(Context* context, const JobRequest* request, JobReply* reply) override {
+    return Start<GetJobEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
+  Reactor* ListJobs(Context* context, const ListJobsRequest* request,
+                    ListJobsReply* reply) override {
+    return Start<ListJobsEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
+  Reactor* ListWorkers(Context* context, const ListWorkersRequest* request,
+                       ListWorkersReply* reply) override {
+    return Start<ListWorkersEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
+  Reactor* ListShards(Context* context, const ListShardsRequest* request,
+                      ListShardsReply* reply) override {
+    return Start<ListShardsEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
+  Reactor* CancelJob(Context* context, const JobRequest* request, Empty* reply) override {
+    return Start<CancelJobEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
+  Reactor* DeleteJob(Context* context, const JobRequest* request, Empty* reply) override {
+    return Start<DeleteJobEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
+  Reactor* SetPolicy(Context* context, const SetPolicyRequest* request,
+                     SetPolicyReply* reply) override {
+    return Start<SetPolicyEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
+  Reactor* Curves(Context* context, const CurvesRequest* request, CurvesReply* reply) override {
+    return Start<CurvesEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
+  Reactor* Logs(Context* context, const LogsRequest* request, LogsReply* reply) override {
+    return Start<LogsEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
+  Reactor* Explain(Context* context, const ExplainRequest* request, ExplainReply* reply) override {
+    return Start<ExplainEvent>(CheckCaller(*context).status(), request, reply);
+  }
+
+ private:
+  template <typename Event, typename Request, typename Reply>
+  Reactor* StartReport(const Context& context, PeerRole role, const Request* request,
+                       Reply* reply) {
+    absl::StatusOr<PeerIdentity> peer = CheckCaller(context);
+    if (!peer.ok()) return new CallReactor<Reply>(peer.status());
+    if (peer->identity.role != role) {
+      return new CallReactor<Reply>(absl::PermissionDeniedError(
+          absl::StrCat("only a ", PeerRoleName(role), " may make this call, not ",
+                       IdentityToString(peer->identity))));
+    }
+    TrafficOf(host_, role).CountReport(request->ByteSizeLong());
+    return new CallReactor<Reply>(host_, reply,
+                                  [request = *request, caller = peer->identity.name](CallId call) {
+                                    return Event{call, request, caller};
+                                  });
+  }
+
+  template <typename Event, typename Request, typename Reply>
+  Reactor* Start(const absl::Status& allowed, const Request* request, Reply* reply) {
+    if (!allowed.ok()) return new CallReactor<Reply>(allowed);
+    // Copied: the call may be over, and its request gone, before the event is made.
+    return new CallReactor<Reply>(host_, reply, [request = *request](CallId call) {
+      return Event{call, request};
+    });
+  }
+
+  CoordinatorHost* const host_;
+};
+
+}  // namespace
+
+std::shared_ptr<grpc::Service> MakeCoordinatorService(CoordinatorHost* host) {
+  return std::make_shared<CoordinatorGrpcService>(host);
+}
+
+}  // namespace starling

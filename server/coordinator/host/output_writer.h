@@ -1,0 +1,59 @@
+// The files that spec.output asks for, written from the shards' values as they come, on a thread of
+// its own: a disk or a shard that is slow delays nobody.
+#ifndef STARLING_SERVER_COORDINATOR_HOST_OUTPUT_WRITER_H_
+#define STARLING_SERVER_COORDINATOR_HOST_OUTPUT_WRITER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/event_loop/event_loop.h"
+#include "common/placement/layout.h"
+#include "common/sync/mutex.h"
+#include "common/values/slice_reader.h"
+#include "proto/coordinator.pb.h"
+
+namespace starling {
+
+// ReadSlices, over streams in the coordinator's name. Ends soon with kCancelled once `stop` is
+// true.
+using ReadValues = std::function<absl::Status(
+    const JobReply& job, const Layout& layout, const ReadPoint& point, absl::Time deadline,
+    const SliceConsumer& consume, const std::atomic<bool>& stop)>;
+
+// Thread-safe. No call blocks but Stop.
+class OutputWriter {
+ public:
+  using Done = std::function<void(absl::StatusOr<uint64_t> bytes)>;
+
+  // Writes beneath `root`, following no link there; empty: to nowhere.
+  OutputWriter(std::string root, ReadValues read);
+  ~OutputWriter();  // Stop()
+
+  // Writes the file that job.spec.output names: to a temporary file beside it, which is synced and
+  // renamed. What a writer before left of it is removed. `done` runs once, on the writer's thread,
+  // with the file's size or why it could not be written; never where the writer was stopped before.
+  void Write(const JobReply& job, Done done);
+
+  // Gives up what is being written, and what waits.
+  void Stop();
+
+ private:
+  absl::StatusOr<uint64_t> Attempt(const JobReply& job, absl::Time deadline) const;
+  absl::StatusOr<uint64_t> AttemptUntilShardsAreThere(const JobReply& job);
+
+  const std::string root_;
+  const ReadValues read_;
+  std::atomic<bool> stop_ = false;
+  Mutex mutex_;
+  CondVar stops_;
+  EventLoop loop_;  // last: its thread ends first
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_COORDINATOR_HOST_OUTPUT_WRITER_H_

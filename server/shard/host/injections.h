@@ -1,0 +1,33 @@
+// Waits and want that tests inject into a shard, to see what they lead to.
+#ifndef STARLING_SERVER_SHARD_HOST_INJECTIONS_H_
+#define STARLING_SERVER_SHARD_HOST_INJECTIONS_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/protocol/ids.h"
+
+namespace starling {
+
+struct ShardInjections {
+  absl::Duration apply_wait;                     // of the owner's thread, in each update
+  std::optional<PartitionId> apply_partition;    // of this partition alone
+  absl::Duration queue_wait;                     // of each frame, before its owner takes it
+  std::optional<uint64_t> old_values_bytes_max;  // ShardMemory
+
+  absl::Duration ApplyWait(PartitionId partition) const {
+    return apply_partition.value_or(partition) == partition ? apply_wait : absl::ZeroDuration();
+  }
+};
+
+// `apply`: "0.05s" or, for partition 3 alone, "0.05s@3"; `queue`: "0.05s"; `old_values`: bytes, as
+// "16777216"; empty: none.
+// kInvalidArgument names the flag and what came.
+absl::Status ReadInjections(const std::string& apply, const std::string& queue,
+                            const std::string& old_values, ShardInjections* out);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_HOST_INJECTIONS_H_

@@ -1,0 +1,38 @@
+#include "server/shard/host/orders.h"
+
+#include <algorithm>
+
+namespace starling {
+
+OrdersReceived ToPartitionOrders(const ShardJob& job, const PartitionOrders& partition,
+                                 uint64_t generation) {
+  OrdersReceived orders;
+  orders.generation = Generation(generation);
+  orders.view = ViewNumber(partition.view().number());
+  orders.primary = ShardId(partition.view().primary());
+  orders.backup = ShardId(partition.view().backup());
+  orders.roster.number = RosterNumber(job.roster().number());
+  for (const Member& member : job.roster().members()) {
+    orders.roster.members.push_back({ReplicaId(member.replica()), WorkerId(member.worker()),
+                                     Incarnation(member.incarnation()), member.joined_clock()});
+  }
+  std::sort(orders.roster.members.begin(), orders.roster.members.end(),
+            [](const RosterMember& a, const RosterMember& b) { return a.replica < b.replica; });
+  ConsistencyPolicy& policy = orders.policy.policy;
+  switch (job.policy().policy().kind()) {
+    case Policy::SSP: policy.kind = PolicyKind::kSsp; break;
+    case Policy::ASYNC: policy.kind = PolicyKind::kAsync; break;
+    default: policy.kind = PolicyKind::kBsp; break;
+  }
+  policy.staleness = job.policy().policy().staleness();
+  orders.policy.number = PolicyNumber(static_cast<uint32_t>(job.policy().number()));
+  orders.policy.step = job.policy().step();
+  orders.policy_in_force = job.policy().in_force();
+  orders.epoch = job.epoch();
+  orders.discard_cuts_before = job.discard_cuts_before();
+  if (job.has_training_end()) orders.training_end = job.training_end();
+  orders.decider = ViewNumber(job.decider().number());
+  return orders;
+}
+
+}  // namespace starling

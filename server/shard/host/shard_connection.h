@@ -1,0 +1,30 @@
+// A peer's stream, as partitions see it.
+#ifndef STARLING_SERVER_SHARD_HOST_SHARD_CONNECTION_H_
+#define STARLING_SERVER_SHARD_HOST_SHARD_CONNECTION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "common/protocol/frame.h"
+#include "common/transport/transport.h"
+#include "server/shard/core/events.h"
+
+namespace starling {
+
+// Thread-safe.
+class ShardConnection {
+ public:
+  virtual ~ShardConnection() = default;
+  virtual ConnectionId id() const = 0;
+  virtual void Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) = 0;
+};
+
+// Makes `text` the frame's payload.
+OutgoingPayload TextPayload(std::string text, FrameHeader* header);
+
+// Answers `request` with an error and a text.
+void SendRefusal(ShardConnection& to, const FrameHeader& request, Answer answer, std::string text);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_HOST_SHARD_CONNECTION_H_

@@ -1,0 +1,45 @@
+// What a shard tells scrapers of its jobs (docs/metrics.md).
+#ifndef STARLING_SERVER_SHARD_HOST_SHARD_METRICS_H_
+#define STARLING_SERVER_SHARD_HOST_SHARD_METRICS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/admin/histogram.h"
+#include "common/admin/metrics_text.h"
+#include "common/sync/mutex.h"
+
+namespace starling {
+
+// Of one job: the partitions add to it, each on its owner's thread, and anybody may read it.
+struct ShardJobMetrics {
+  admin::SecondsHistogram push;        // from a push's arrival until its bytes are verified
+  admin::SecondsHistogram pull;        // for so long a training pull was held
+  admin::SecondsHistogram apply;       // of one update of one slice
+  std::atomic<uint64_t> queue_us = 0;  // from pushes' arrivals to their owners' turns
+  std::atomic<uint64_t> received_bytes = 0;
+  std::atomic<uint64_t> sent_bytes = 0;
+  std::atomic<int64_t> parameter_bytes = 0;  // of the partitions that are here now
+  std::atomic<int64_t> partitions = 0;
+};
+
+// Thread-safe.
+class ShardMetrics {
+ public:
+  // The job's series are there as long as somebody else keeps its metrics. Of two with one name
+  // (the job was deleted and submitted again) the later one's are shown.
+  void Show(const std::string& job, const std::shared_ptr<const ShardJobMetrics>& metrics);
+
+  void AddMetrics(admin::MetricsText& metrics) const;
+
+ private:
+  mutable Mutex mutex_;
+  mutable std::map<std::string, std::weak_ptr<const ShardJobMetrics>> jobs_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_HOST_SHARD_METRICS_H_

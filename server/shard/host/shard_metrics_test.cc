@@ -1,0 +1,49 @@
+#include "server/shard/host/shard_metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Text(const ShardMetrics& metrics) {
+  admin::MetricsText metrics;
+  metrics.AddMetrics(metrics);
+  return metrics.Text();
+}
+
+TEST(ShardMetrics, SeriesLiveAsLongAsTheJob) {
+  ShardMetrics metrics;
+  auto kept = std::make_shared<ShardJobMetrics>();
+  auto dropped = std::make_shared<ShardJobMetrics>();
+  kept->push.Observe(0.002);
+  kept->received_bytes = 400;
+  kept->queue_us = 1'500'000;
+  metrics.Show("kept", kept);
+  metrics.Show("dropped", dropped);
+  EXPECT_THAT(Text(metrics), HasSubstr("starling_ps_push_seconds_count{job_name=\"kept\"} 1\n"));
+  EXPECT_THAT(Text(metrics),
+              HasSubstr("starling_ps_received_bytes_total{job_name=\"kept\"} 400\n"));
+  EXPECT_THAT(Text(metrics), HasSubstr("starling_ps_queue_seconds_total{job_name=\"kept\"} 1.5\n"));
+  EXPECT_THAT(Text(metrics), HasSubstr("{job_name=\"dropped\"}"));
+  dropped.reset();
+  EXPECT_THAT(Text(metrics), Not(HasSubstr("dropped")));
+  kept.reset();
+  EXPECT_EQ(Text(metrics), "");
+}
+
+TEST(ShardMetrics, ANewJobOfAnOldNameStartsAnew) {
+  ShardMetrics metrics;
+  const auto old = std::make_shared<ShardJobMetrics>();
+  old->sent_bytes = 7;
+  metrics.Show("j", old);
+  const auto anew = std::make_shared<ShardJobMetrics>();
+  metrics.Show("j", anew);
+  EXPECT_THAT(Text(metrics), HasSubstr("starling_ps_sent_bytes_total{job_name=\"j\"} 0\n"));
+}
+
+}  // namespace
+}  // namespace starling

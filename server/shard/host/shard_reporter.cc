@@ -1,0 +1,218 @@
+#include "server/shard/host/shard_reporter.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/clock.h"
+#include "common/daemon/daemon.h"
+
+namespace starling {
+namespace {
+
+constexpr absl::Duration kCallTimeout = absl::Seconds(5);
+// Held while a name's owner is checked.
+constexpr absl::Duration kRegisterTimeout = absl::Seconds(15);
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
+constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
+constexpr int kReportsMax = 2;  // one that the coordinator holds, one with news
+
+// The coordinator is there and will not have us. Another one may.
+bool Refused(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kFailedPrecondition ||
+         status.code() == absl::StatusCode::kUnauthenticated ||
+         status.code() == absl::StatusCode::kPermissionDenied ||
+         status.code() == absl::StatusCode::kInvalidArgument ||
+         status.code() == absl::StatusCode::kUnimplemented;
+}
+
+}  // namespace
+
+ShardReporter::ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient> client,
+                             Options options, Callbacks callbacks)
+    : loop_(loop),
+      options_(std::move(options)),
+      callbacks_(std::move(callbacks)),
+      readiness_(absl::StrCat("registers with the coordinator at ", options_.coordinator)),
+      client_(std::move(client)) {}
+
+void ShardReporter::Start() {
+  request_ = MakeRegisterRequest(options_.self, options_.address, options_.insecure);
+  silent_since_ = MonotonicNow();
+  silent_ = true;
+  complained_ = silent_since_;
+  Register();
+}
+
+void ShardReporter::Register() {
+  if (client_ == nullptr) return;
+  client_->Register(request_, kRegisterTimeout, [this](absl::StatusOr<RegisterReply> reply) {
+    loop_->Post([this, reply = std::move(reply)]() mutable { OnRegistered(std::move(reply)); });
+  });
+}
+
+void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
+  if (reply.ok() && !reply->refused().empty()) {
+    reply = absl::FailedPreconditionError(absl::StrCat("the coordinator at ", options_.coordinator,
+                                                       " refuses ", IdentityToString(options_.self),
+                                                       ": ", reply->refused()));
+  }
+  if (!reply.ok()) {
+    const absl::Time now = MonotonicNow();
+    if (Refused(reply.status())) return callbacks_.on_failed(reply.status());
+    if (!ever_registered_ && now - silent_since_ >= options_.register_deadline) {
+      return callbacks_.on_failed(absl::DeadlineExceededError(
+          NoCoordinator(options_.coordinator, now - silent_since_, reply.status())));
+    }
+    Complain(reply.status());
+    readiness_.Set(NoCoordinator(options_.coordinator, now - silent_since_, reply.status()));
+    loop_->PostAfter(kRetryDelay, [this] { Register(); });
+    return;
+  }
+  silent_ = false;
+  registered_ = ever_registered_ = true;
+  readiness_.Set("");
+  shard_ = ShardId(reply->id());
+  incarnation_ = Incarnation(reply->incarnation());
+  generation_ = std::max(generation_, reply->generation());
+  cluster_ = reply->cluster();
+  orders_version_ = 0;
+  sequence_ = 0;
+  more_ = false;
+  reports_.Clear();
+  spdlog::info("registered with the coordinator at {} as shard {}, incarnation {}",
+               options_.coordinator, shard_.value, incarnation_.value);
+  callbacks_.on_registered(shard_, incarnation_);
+  Send();
+}
+
+void ShardReporter::Complain(const absl::Status& status) {
+  const absl::Time now = MonotonicNow();
+  if (!silent_) {
+    silent_ = true;
+    silent_since_ = now;
+    complained_ = Refused(status) ? absl::InfinitePast() : now;
+  }
+  if (Refused(status)) {
+    readiness_.Set(absl::StrCat("the coordinator at ", options_.coordinator,
+                                " refuses this shard: ", status.message()));
+  }
+  if (now - complained_ < kComplaintInterval) return;
+  complained_ = now;
+  if (!Refused(status)) {
+    spdlog::warn("{}", NoCoordinator(options_.coordinator, now - silent_since_, status));
+    return;
+  }
+  spdlog::error(
+      "the coordinator at {} refuses this shard, which keeps its {} partitions and asks again; "
+      "start "
+      "the coordinator on the state it had, or end this shard: {}",
+      options_.coordinator, reports_.partitions(), status.ToString());
+}
+
+// What does not fit into a message will not fit the next time.
+void ShardReporter::NoteTrouble(const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return;
+  trouble_ = absl::StrCat("reports to the coordinator at ", options_.coordinator,
+                          " or its orders do not get through: ", status.message());
+  readiness_.Set(trouble_);
+}
+
+void ShardReporter::Update(const PartitionStatus& status, bool at_once) {
+  reports_.Update(status);
+  if (!at_once) return;
+  news_ = true;
+  Send();
+}
+
+void ShardReporter::End(const Run& run, uint64_t value_bytes) {
+  reports_.End(run, value_bytes);
+  news_ = true;
+  Send();
+}
+
+void ShardReporter::Send() {
+  if (client_ == nullptr || !registered_ || under_way_ >= kReportsMax || retry_set_) return;
+  ShardReport report;
+  report.set_shard(shard_.value);
+  report.set_incarnation(incarnation_.value);
+  report.set_sequence(++sequence_);
+  report.set_generation(generation_);
+  report.set_cluster(cluster_);
+  report.set_orders_seen(orders_version_);
+  report.set_memory_room(callbacks_.memory_room());
+  report.set_trouble(trouble_);
+  reports_.Fill(sequence_, report);
+  news_ = false;
+  ++under_way_;
+  client_->ReportShard(report, kCallTimeout,
+                       [this, incarnation = incarnation_](absl::StatusOr<ShardOrders> orders) {
+                         loop_->Post([this, incarnation, orders = std::move(orders)]() mutable {
+                           OnOrders(incarnation, std::move(orders));
+                         });
+                       });
+}
+
+// What this shard holds is held nowhere else, and only its own cluster's coordinator knows whether
+// it is still wanted: no other may make it drop anything.
+absl::Status ShardReporter::CheckCluster(const ShardOrders& orders) const {
+  if (cluster_ == 0 || orders.cluster() == cluster_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("this shard is of cluster %016x, the coordinator of cluster %016x", cluster_,
+                      orders.cluster()));
+}
+
+void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders> orders) {
+  --under_way_;
+  if (!registered_ || incarnation != incarnation_) {
+    if (registered_ && under_way_ == 0) Send();
+    return;
+  }
+  if (orders.ok()) {
+    if (absl::Status status = CheckCluster(*orders); !status.ok()) orders = std::move(status);
+  }
+  if (!orders.ok()) {
+    Complain(orders.status());
+    NoteTrouble(orders.status());
+    if (retry_set_) return;
+    retry_set_ = true;
+    loop_->PostAfter(kRetryDelay, [this] {
+      retry_set_ = false;
+      if (under_way_ == 0) Send();
+    });
+    return;
+  }
+  if (silent_) spdlog::info("the coordinator at {} answers again", options_.coordinator);
+  silent_ = false;
+  readiness_.Set("");
+  trouble_.clear();
+  cluster_ = orders->cluster();
+  if (orders->generation() < generation_) {
+    spdlog::warn("ignored orders of coordinator generation {}, have seen {}", orders->generation(),
+                 generation_);
+  } else if (orders->rejoin()) {
+    spdlog::warn("the coordinator has given this shard up; dropping all partitions to join anew");
+    generation_ = orders->generation();
+    registered_ = false;
+    readiness_.Set(absl::StrCat("registers anew with the coordinator at ", options_.coordinator,
+                                ", which had given this shard up"));
+    reports_.Clear();
+    callbacks_.on_rejoin();
+    request_ = MakeRegisterRequest(options_.self, options_.address, options_.insecure);
+    Register();
+    return;
+  } else {
+    if (orders->generation() > generation_) reports_.TellAll();
+    generation_ = orders->generation();
+    more_ = reports_.Taken(orders->sequence_taken()) || orders->more();
+    if (!orders->unchanged() && orders->version() > orders_version_) {
+      orders_version_ = orders->version();
+      callbacks_.on_orders(*orders);
+    }
+  }
+  if (under_way_ == 0 || news_ || std::exchange(more_, false)) Send();
+}
+
+}  // namespace starling

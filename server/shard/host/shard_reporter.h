@@ -1,0 +1,105 @@
+// Keeps a shard registered with its coordinator, and reports to it continuously.
+#ifndef STARLING_SERVER_SHARD_HOST_SHARD_REPORTER_H_
+#define STARLING_SERVER_SHARD_HOST_SHARD_REPORTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/admin/readiness.h"
+#include "common/control/shard_reports.h"
+#include "common/daemon/coordinator_client.h"
+#include "common/event_loop/event_loop.h"
+#include "common/protocol/ids.h"
+
+namespace starling {
+
+// Runs on one event loop, which it does not own: all methods, and all callbacks, are called there.
+class ShardReporter {
+ public:
+  struct Options {
+    std::string coordinator;  // address
+    Identity self;
+    std::string address;                                   // at which others reach this shard
+    bool insecure = false;                                 // its links are plain beyond loopback
+    absl::Duration register_deadline = absl::Seconds(60);  // for the first registration
+  };
+
+  struct Callbacks {
+    // Registered, for the first time or anew: from now on everything is of this incarnation.
+    std::function<void(ShardId, Incarnation)> on_registered;
+    // New orders: what has changed since those before, of this incarnation (ShardOrderBook).
+    std::function<void(const ShardOrders&)> on_orders;
+    // The coordinator has given this incarnation up: drop all partitions. A registration follows.
+    std::function<void()> on_rejoin;
+    // There is no hope: no coordinator for the deadline, or it refuses to register us, who hold
+    // nothing then. Once; nothing follows. A report that is refused is never the end: what this
+    // shard holds is held nowhere else, and a coordinator that takes it may come back.
+    std::function<void(const absl::Status&)> on_failed;
+    // Bytes that tensors may take beyond what they take now: for each report.
+    std::function<uint64_t()> memory_room;
+  };
+
+  ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient> client, Options options,
+                Callbacks callbacks);
+
+  void Start();
+
+  // What is reported: see ShardReports. A status of a run that is not held is left out.
+  void Hold(const Run& run) { reports_.Hold(run); }
+  // `at_once`: the coordinator waits for it.
+  void Update(const PartitionStatus& status, bool at_once);
+  void End(const Run& run, uint64_t value_bytes);
+  void Drop(JobUid job) { reports_.Drop(job.value); }
+  void DropPartition(JobUid job, PartitionId partition) {
+    reports_.DropPartition(job.value, partition.value);
+  }
+
+  // Why this shard cannot work: it is not registered. Empty: it is. Thread-safe.
+  std::string WhyNotReady() const { return readiness_.WhyNot(); }
+
+  // Cancels calls and waits until they have ended. Nothing follows.
+  void Stop() { client_.reset(); }
+
+ private:
+  void Register();
+  void OnRegistered(absl::StatusOr<RegisterReply> reply);
+  void Send();
+  void OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders> orders);
+  void Complain(const absl::Status& status);
+  absl::Status CheckCluster(const ShardOrders& orders) const;
+  void NoteTrouble(const absl::Status& status);
+
+  EventLoop* const loop_;
+  const Options options_;
+  const Callbacks callbacks_;
+
+  bool registered_ = false;
+  bool ever_registered_ = false;
+  RegisterRequest request_;
+  ShardId shard_;
+  Incarnation incarnation_;
+  uint64_t generation_ = 0;
+  uint64_t cluster_ = 0;  // whose values these are; 0: not known yet
+  uint64_t orders_version_ = 0;
+  uint64_t sequence_ = 0;
+  int under_way_ = 0;  // reports
+  bool news_ = false;  // that no report under way carries
+  bool retry_set_ = false;
+  absl::Time silent_since_;  // the coordinator, when it last failed to answer
+  absl::Time complained_ = absl::InfinitePast();
+  bool silent_ = false;
+  bool more_ = false;    // there is more to tell, or to be told, than fits into one report
+  std::string trouble_;  // see ShardReport
+  ShardReports reports_;
+  admin::Readiness readiness_;  // any thread
+
+  std::unique_ptr<CoordinatorClient> client_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_HOST_SHARD_REPORTER_H_

@@ -1,0 +1,259 @@
+#include "server/shard/host/shard_reporter.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace starling {
+namespace {
+
+// A coordinator whose answers a test gives by hand. Used on the loop's thread alone.
+class FakeCoordinator : public CoordinatorClient {
+ public:
+  struct Calls {
+    std::deque<Done<RegisterReply>> registrations;
+    std::deque<std::pair<ShardReport, Done<ShardOrders>>> reports;
+  };
+
+  explicit FakeCoordinator(Calls* calls) : calls_(calls) {}
+  void Register(const RegisterRequest&, absl::Duration, Done<RegisterReply> done) override {
+    calls_->registrations.push_back(std::move(done));
+  }
+  void ReportWorker(const WorkerReport&, absl::Duration, Done<WorkerOrders>) override {
+    FAIL() << "a shard is no worker";
+  }
+  void ReportShard(const ShardReport& report, absl::Duration, Done<ShardOrders> done) override {
+    calls_->reports.emplace_back(report, std::move(done));
+  }
+
+ private:
+  Calls* const calls_;
+};
+
+class ShardReporterTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    On([this] {
+      reporter_ = std::make_unique<ShardReporter>(
+          &loop_, std::make_unique<FakeCoordinator>(&calls_),
+          ShardReporter::Options{"127.0.0.1:7070", {PeerRole::kShard, "ps-0"}, "127.0.0.1:1"},
+          ShardReporter::Callbacks{
+              [](ShardId, Incarnation) {},
+              [this](const ShardOrders& orders) { orders_ = orders; },
+              [this] { ++rejoins_; },
+              [this](const absl::Status& status) { failures_.push_back(status); },
+              [] { return uint64_t{5} << 20; },
+          });
+      reporter_->Start();
+    });
+  }
+  void TearDown() override {
+    On([this] { reporter_->Stop(); });
+    loop_.Stop();
+  }
+
+  // Runs it on the loop, behind what was posted before.
+  void On(const std::function<void()>& step) {
+    std::promise<void> done;
+    loop_.Post([&] {
+      step();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  // A coordinator's answer, and what the reporter does on it.
+  void Register() {
+    On([this] {
+      RegisterReply reply;
+      reply.set_id(3);
+      reply.set_incarnation(9);
+      reply.set_generation(5);
+      std::exchange(calls_.registrations, {}).front()(reply);
+    });
+    On([] {});
+  }
+  ShardReport Answer(absl::StatusOr<ShardOrders> orders) {
+    ShardReport report;
+    On([&] {
+      ASSERT_FALSE(calls_.reports.empty());
+      auto [sent, done] = std::move(calls_.reports.front());
+      calls_.reports.pop_front();
+      report = sent;
+      done(std::move(orders));
+    });
+    On([] {});
+    return report;
+  }
+  // Waits for the next report, which may come after a delay.
+  void AwaitReport() {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);  // only ever reached by a failure
+    for (bool there = false; !there;) {
+      ASSERT_LT(absl::Now(), deadline);
+      On([&] { there = !calls_.reports.empty(); });
+    }
+  }
+  static ShardOrders Orders(uint64_t version, uint64_t generation = 5) {
+    ShardOrders orders;
+    orders.set_generation(generation);
+    orders.set_version(version);
+    return orders;
+  }
+  static PartitionStatus Status(uint64_t job, uint32_t partition) {
+    PartitionStatus status;
+    status.mutable_run()->set_job_uid(job);
+    status.set_partition(partition);
+    return status;
+  }
+
+  EventLoop loop_{"test"};
+  FakeCoordinator::Calls calls_;
+  std::unique_ptr<ShardReporter> reporter_;
+  ShardOrders orders_;
+  int rejoins_ = 0;
+  std::vector<absl::Status> failures_;
+};
+
+TEST_F(ShardReporterTest, IsReadyWhileItIsRegistered) {
+  EXPECT_EQ(reporter_->WhyNotReady(), "registers with the coordinator at 127.0.0.1:7070");
+  On([this] {
+    std::exchange(calls_.registrations, {}).front()(absl::UnavailableError("connection refused"));
+  });
+  On([] {});
+  EXPECT_NE(reporter_->WhyNotReady().find("connection refused"), std::string::npos);
+  while (!reporter_->WhyNotReady().empty()) {
+    On([this] {  // it asks again soon
+      RegisterReply reply;
+      reply.set_id(3);
+      for (auto& done : std::exchange(calls_.registrations, {})) done(reply);
+    });
+  }
+  ShardOrders rejoin;
+  rejoin.set_rejoin(true);
+  Answer(rejoin);
+  EXPECT_NE(reporter_->WhyNotReady().find("registers anew"), std::string::npos);
+}
+
+TEST_F(ShardReporterTest, ARefusedReportIsNotTheEnd) {
+  Register();
+  On([this] {
+    reporter_->Hold(Status(7, 0).run());
+    reporter_->Update(Status(7, 0), false);
+  });
+  Answer(Orders(1));
+  // As a coordinator on older state answers, or of another release, or one that does not know us.
+  for (const absl::Status& refusal :
+       {absl::FailedPreconditionError("generation 2 is older than 5"),
+        absl::UnauthenticatedError("who?"), absl::PermissionDeniedError("not you"),
+        absl::InvalidArgumentError("what?"), absl::UnimplementedError("no such call")}) {
+    Answer(refusal);
+    EXPECT_TRUE(failures_.empty()) << failures_.front();
+    EXPECT_EQ(rejoins_, 0);
+    AwaitReport();
+  }
+  // The right one is back: it hears of what was held all the time.
+  const ShardReport report = Answer(Orders(2, 6));
+  ASSERT_EQ(report.partitions_size(), 1);
+  EXPECT_EQ(report.incarnation(), 9u);
+  EXPECT_EQ(orders_.version(), 2u);
+}
+
+// A coordinator was started on an empty state: as often as the right one, at the same address.
+TEST_F(ShardReporterTest, AnotherClustersCoordinatorMakesItDropNothing) {
+  Register();
+  On([this] {
+    reporter_->Hold(Status(7, 0).run());
+    reporter_->Update(Status(7, 0), false);
+  });
+  ShardOrders right = Orders(1);
+  right.set_cluster(0xa);
+  Answer(right);
+  ShardOrders other = Orders(2);
+  other.set_cluster(0xb);
+  Answer(other);
+  AwaitReport();
+  other.set_rejoin(true);
+  Answer(other);
+  AwaitReport();
+  EXPECT_EQ(rejoins_, 0);
+  EXPECT_EQ(orders_.version(), 1u);
+  EXPECT_NE(reporter_->WhyNotReady().find("000000000000000b"), std::string::npos)
+      << reporter_->WhyNotReady();
+  // The right one is back.
+  right.set_version(3);
+  const ShardReport report = Answer(right);
+  EXPECT_EQ(report.cluster(), 0xau);
+  EXPECT_EQ(report.partitions_size(), 1);
+  EXPECT_EQ(orders_.version(), 3u);
+  EXPECT_EQ(reporter_->WhyNotReady(), "");
+}
+
+TEST_F(ShardReporterTest, ARefusedRegistrationIs) {
+  On([this] { calls_.registrations.front()(absl::FailedPreconditionError("protocol 99")); });
+  On([] {});
+  ASSERT_EQ(failures_.size(), 1u);
+}
+
+TEST_F(ShardReporterTest, ReportsWhatChangedAndNothingOfJobsThatAreGone) {
+  Register();
+  Answer(Orders(1));
+  On([this] {
+    for (const uint64_t job : {7, 8}) {
+      reporter_->Hold(Status(job, 0).run());
+      reporter_->Update(Status(job, 0), false);
+    }
+    reporter_->DropPartition(JobUid(8), PartitionId(0));
+  });
+  Answer(Orders(2));
+  ShardOrders taken = Orders(3);
+  taken.set_sequence_taken(3);
+  const ShardReport report = Answer(taken);
+  EXPECT_EQ(report.sequence(), 3u);
+  EXPECT_EQ(report.memory_room(), uint64_t{5} << 20);
+  EXPECT_EQ(report.held_size(), 2);
+  ASSERT_EQ(report.partitions_size(), 1);
+  EXPECT_EQ(report.partitions(0).run().job_uid(), 7u);
+  const ShardReport next = Answer(Orders(4));
+  EXPECT_EQ(next.partitions_size() + next.held_size(), 0) << next.ShortDebugString();
+}
+
+// A coordinator that is new knows nothing: it is told all.
+TEST_F(ShardReporterTest, TellsAnotherCoordinatorAll) {
+  Register();
+  On([this] {
+    reporter_->Hold(Status(7, 0).run());
+    reporter_->Update(Status(7, 0), false);
+  });
+  Answer(Orders(1));
+  ShardOrders taken = Orders(2);
+  taken.set_sequence_taken(2);
+  EXPECT_EQ(Answer(taken).partitions_size(), 1);
+  const ShardReport quiet = Answer(Orders(2, 6));  // of the next generation
+  EXPECT_FALSE(quiet.whole());
+  EXPECT_EQ(quiet.partitions_size(), 0);
+  const ShardReport all = Answer(Orders(3, 6));
+  EXPECT_TRUE(all.whole());
+  EXPECT_EQ(all.generation(), 6u);
+  EXPECT_EQ(all.partitions_size(), 1);
+  EXPECT_EQ(all.held_size(), 1);
+}
+
+// What does not fit into a message is told where it still gets through, and the shard is not ready.
+TEST_F(ShardReporterTest, SaysWhatDoesNotGetThrough) {
+  Register();
+  Answer(Orders(1));
+  Answer(absl::ResourceExhaustedError("Received message larger than max (68406663 vs. 67108864)"));
+  EXPECT_NE(reporter_->WhyNotReady().find("68406663"), std::string::npos)
+      << reporter_->WhyNotReady();
+  AwaitReport();
+  EXPECT_NE(Answer(Orders(2)).trouble().find("68406663"), std::string::npos);
+  EXPECT_EQ(reporter_->WhyNotReady(), "");
+  EXPECT_EQ(Answer(Orders(3)).trouble(), "");
+}
+
+}  // namespace
+}  // namespace starling

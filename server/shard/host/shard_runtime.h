@@ -1,0 +1,54 @@
+// A parameter-server shard: partitions owned by threads, frames taken to their owners, orders of
+// the coordinator carried out.
+//
+// Threads: the transport's thread reads frames and posts each to its partition's owner; the owners
+// (EventLoops) hold all partitions, each partition on one of them, and touch them without locks;
+// the control thread talks to the coordinator. Only the table of routes is shared, under a mutex.
+#ifndef STARLING_SERVER_SHARD_HOST_SHARD_RUNTIME_H_
+#define STARLING_SERVER_SHARD_HOST_SHARD_RUNTIME_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/admin/admin.h"
+#include "common/transport/identity.h"
+#include "common/transport/link_security.h"
+#include "server/shard/host/injections.h"
+
+namespace starling {
+
+struct ShardOptions {
+  std::string name;
+  std::string listen = "127.0.0.1:0";
+  std::string advertise_address;  // AdvertisedAddress
+  std::string coordinator;
+  std::shared_ptr<const LinkSecurity> security = nullptr;
+  int owner_threads = 2;
+  std::string admin_address = {};  // for Info
+  absl::Duration register_deadline = absl::Seconds(60);
+  ShardInjections inject;       // of tests
+  absl::Duration clock_offset;  // for tests: DaemonInfo
+};
+
+class ShardRuntime {
+ public:
+  virtual ~ShardRuntime() = default;  // Stop()
+  virtual int port() const = 0;
+  virtual std::string address() const = 0;  // as others reach it
+  // Lets the admin port show this shard; until Admin::BeginShutdown, which comes before Stop.
+  virtual void ShowOn(admin::Admin* admin) = 0;
+  // Ends streams, calls and threads, within 5 seconds. Idempotent.
+  virtual void Stop() = 0;
+};
+
+// Listens, and begins to register. `on_failed` is called, once, when the shard cannot go on: no
+// coordinator for `register_deadline`, or refused by it; then the process should end.
+absl::StatusOr<std::unique_ptr<ShardRuntime>> StartShard(
+    const ShardOptions& options, std::function<void(const absl::Status&)> on_failed);
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_HOST_SHARD_RUNTIME_H_

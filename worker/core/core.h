@@ -1,0 +1,335 @@
+// The session's state and verbs; private to this folder. One verb, one file.
+#ifndef STARLING_WORKER_CORE_CORE_H_
+#define STARLING_WORKER_CORE_CORE_H_
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <map>
+#include <memory_resource>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "worker/core/session.h"
+
+namespace starling::session {
+
+// When to try again, and how long to wait then.
+struct Retry {
+  absl::Time at = absl::InfinitePast();
+  absl::Duration wait = absl::ZeroDuration();
+
+  // The next attempt comes after the wait, which doubles each time.
+  void Failed(absl::Time now, const SessionOptions& options);
+  void Succeeded() { *this = Retry(); }
+};
+
+enum class Life : uint8_t { kNew, kRegistering, kRegistered, kExited };
+
+enum class JobPhase : uint8_t {
+  kPreparing,  // the adaptor opens data and plans memory
+  kServing,
+  kLeaving,  // no new unit; closes when nothing is open
+  kBroken,   // a fault was reported: waits until orders take the job away
+};
+
+// Membership in the partitions' minimum.
+enum class Presence : uint8_t { kParked, kEntering, kActive, kParking };
+
+enum class RequestKind : uint8_t { kPush, kClose, kEnter, kSkip, kPark, kPull };
+
+// Sent (or to be sent, as soon as the stream is up) and not answered.
+struct Request {
+  RequestKind kind = RequestKind::kPush;
+  FrameHeader header;
+  BufferId buffer;
+  UnitId unit;                                // kPush, kClose
+  absl::Time again = absl::InfiniteFuture();  // it was refused for now
+  Retry retry;
+  int bad_digests = 0;
+};
+
+inline bool IsEvaluationPull(const Request& request) {
+  return request.kind == RequestKind::kPull &&
+         request.header.key.work.purpose == WorkPurpose::kEvaluate;
+}
+
+struct Unit {
+  UnitId id;
+  WorkPurpose purpose = WorkPurpose::kTrain;
+  WorkRanges ranges;
+  WorkRange item;  // what CLOSE names
+  bool closes =
+      false;    // false: evaluation, and extra work for a step whose closes another unit sends
+  Lease lease;  // id 0: BSP training
+  Clock clock = 0;
+  uint64_t job_step = 0;
+  bool dropped = false;  // a request was given up: the lease is not done
+
+  bool computed = false;
+  std::vector<uint32_t> arrived;      // per slice: ranges whose gradient came
+  std::vector<uint32_t> slices_left;  // per partition: slices whose pushes were not all sent
+  uint32_t partitions_left = 0;       // whose CLOSE was not sent
+  uint32_t pushes_open = 0;
+  uint32_t closes_open = 0;
+
+  bool done() const {
+    return computed && partitions_left == 0 && closes_open == 0 && pushes_open == 0;
+  }
+};
+
+// One of the executor's copies of a slice's values.
+struct Held {
+  Clock version = -1;  // -1: none
+  Clock newest = -1;   // the highest that was ever seen
+  Lsn lsn;
+  uint64_t request = 0;  // the pull that is open; 0: none
+  Clock wanted = -1;     // its clock
+};
+
+struct StreamState {
+  std::string address;
+  Incarnation incarnation;
+  bool up = false;
+  bool connecting = false;
+  absl::Time down_since = absl::InfinitePast();
+  Retry retry;
+};
+
+// What was computed of a BSP step, under which roster.
+struct StepWork {
+  RosterNumber roster;
+  WorkRanges ranges;
+};
+
+struct JobState {
+  // `memory`: of what comes and goes with units; outlives this.
+  explicit JobState(std::pmr::memory_resource* memory)
+      : entered_at(memory), units(memory), step_work(memory), requests(memory), done(memory) {}
+
+  JobDescription description;
+  RunId run;
+  JobPhase phase = JobPhase::kPreparing;
+  bool prepared = false;  // data, memory and all streams were ready once
+  bool member = false;    // the roster has this incarnation
+  absl::Time leave_by = absl::InfiniteFuture();
+
+  std::vector<SliceShape> slices;
+  std::vector<uint32_t> contributing;  // per partition: slices with gradients
+  uint64_t steps = 0;                  // per full epoch
+  uint64_t steps_in_job = 0;
+  uint32_t micro_batches = 1;
+
+  absl::btree_map<PartitionId, View> views;
+  RosterList roster;
+  ConsistencyPolicy policy;  // that is followed; the ordered one as soon as the unit in hand allows
+  PolicyNumber policy_number;
+  ConsistencyPolicy ordered_policy;
+  PolicyNumber ordered_policy_number;
+  uint64_t policy_end = std::numeric_limits<uint64_t>::max();  // steps from here on are of the next
+  bool hold = false;                                           // no new training unit
+  uint32_t epoch = 0;
+  bool training_open = false;
+  std::vector<Lease> evaluation;  // not begun, as ordered
+  std::vector<Lease> training;
+
+  Presence presence = Presence::kParked;
+  uint32_t answers_left = 0;                     // to ENTER or PARK: partitions
+  std::pmr::map<PartitionId, Clock> entered_at;  // answers to ENTER so far
+  Clock clock = 0;                               // of the next unit
+  std::vector<Held> live;
+  std::vector<Held> snapshot;
+  std::vector<Lsn> seen;  // per partition: the highest position seen or acked
+
+  std::pmr::map<UnitId, Unit> units;  // not done
+  UnitId computing;                   // 0: none
+  std::pmr::map<Clock, StepWork> step_work;
+  std::pmr::map<uint64_t, Request> requests;  // by request id: the order of sending
+  std::pmr::map<uint64_t, Lease> done;        // resent until orders drop them
+  WorkRanges prefetched;                      // as last told, for these
+  uint64_t prefetched_orders = 0;
+  Clock prefetched_clock = -1;
+  UnitId prefetched_unit;
+
+  bool bsp() const { return policy.kind == PolicyKind::kBsp; }
+};
+
+class Session::Core {
+ public:
+  explicit Core(SessionOptions options) : options_(std::move(options)) {}
+
+  void Step(const Event& event, absl::Time now, Sink sink);
+  Activity activity() const;
+  std::string ToString() const;
+
+ private:
+  // on_register.cc
+  void On(const event::Registered& e);
+  void On(const event::RegisterFailed& e);
+  void MaybeRegister();
+  void Rejoin(absl::string_view why);
+
+  // on_orders.cc
+  void On(const event::Orders& e);
+  void On(const event::ReportFailed& e);
+  void TakeOrders(const WorkerOrders& orders);
+  bool HasDescription(const WorkerOrders& orders);
+  void UpdateJob(const WorkerOrders& orders);
+  void UpdatePolicy(const WorkerOrders& orders);
+  void TakePolicy();
+  bool IsDelivered(UnitId id) const;
+  void UpdateViews(const WorkerOrders& orders);
+  void UpdateLeases(const WorkerOrders& orders);
+  void UpdateInspections(const WorkerOrders& orders);
+  void On(const event::Inspected& e);
+
+  // on_job.cc: prepare, leave, close
+  void On(const event::JobPrepared& e);
+  void On(const event::Drain& e);
+  void MaybeStartJob();
+  void MaybeFinishLeaving();
+  void MaybePrepared();
+  void MaybeExit();
+  bool NobodyFinishesWithUs() const;
+  void Leave();
+  void CloseJob();
+  void Break(Fault::Kind kind, std::string message);
+
+  // on_stream.cc
+  void On(const event::StreamUp& e);
+  void On(const event::StreamDown& e);
+  void SyncStreams();
+  void DisconnectAll();
+  void Transmit(uint64_t id, Request& request);
+  void SendAgainDue();
+  Request& NewRequest(RequestKind kind, FrameType type, PartitionId partition, uint64_t* id);
+
+  // on_frame.cc
+  void On(const event::Frame& e);
+  void OnAck(uint64_t id, const FrameHeader& header);
+  void OnValue(uint64_t id, const event::Frame& e);
+  void OnRefused(uint64_t id, const event::Frame& e);
+  bool DropStaleEvaluation(uint64_t id);
+  void Answered(uint64_t id, bool dropped);
+  void Drop(uint64_t id);
+
+  // presence.cc
+  void StepPresence();
+  bool WantsToEnter() const;
+  bool WantsToLeave() const;
+  bool AllAnswered() const { return job_->answers_left == 0; }
+  void SendEnters();
+  void SendParks();
+  void SendToAll(RequestKind kind, uint16_t flags);
+  void BecomeActive();
+  void BecomeParked() {}
+  void Resync();
+
+  // on_unit.cc
+  void On(const event::SliceGradient& e);
+  void On(const event::UnitComputed& e);
+  void On(const event::UnitFailed& e);
+  void SendClose(Unit& unit, PartitionId partition);
+  void AbandonComputing();
+  void DropUnit(UnitId id);
+  void DropTraining();
+  void MaybeDone(UnitId id);
+  std::string Blame(const Unit* unit) const;
+
+  // schedule.cc
+  void Schedule();
+  void StartEvaluation();
+  bool StartTraining();
+  bool StartStep();
+  void StartMissing();
+  uint64_t JobStep(const WorkRange& item) const;
+  bool HasTraining() const;
+  bool MayBegin() const;
+  size_t TrainingUnits() const;
+  bool Sealed(Clock step) const;
+  WorkRanges Assigned(Clock step) const;
+  void Begin(Unit unit);
+  void KeepCounts(Unit& unit);
+  void Want(SliceId slice, Params params, Clock clock);
+  void TellPrefetch();
+  bool WindingDown() const;
+
+  // on_report.cc
+  void MaybeReport();
+  WorkerReport MakeReport();
+
+  void On(const event::Tick&) {}
+  void Pump();
+  void Do(Action&& action) { (*sink_)(std::move(action)); }
+  void Release(BufferId buffer);
+
+  const SessionOptions options_;
+  absl::Time now_;
+  Sink* sink_ = nullptr;
+
+  Life life_ = Life::kNew;
+  uint64_t registration_ = 0;
+  Retry register_retry_;
+  WorkerId worker_;
+  Incarnation incarnation_;
+  Generation generation_;  // the highest seen of this cluster
+  uint64_t cluster_ = 0;
+
+  bool draining_ = false;
+  absl::Status exit_status_;  // of a drain that all was told of
+  absl::Time drain_began_;
+  absl::Time drain_by_ = absl::InfiniteFuture();
+  absl::Time drained_at_ = absl::InfiniteFuture();  // no job is left
+  absl::Time coordinator_heard_ = absl::InfinitePast();
+  absl::Time shard_heard_ = absl::InfinitePast();
+  uint64_t drained_sequence_ = 0;  // of the first report that said drained
+
+  uint64_t sequence_ = 0;
+  uint64_t sequence_taken_ = 0;
+  int reports_under_way_ = 0;
+  bool news_ = false;  // since the last report
+  absl::Time reported_at_ = absl::InfinitePast();
+  Retry report_retry_;
+  uint64_t orders_version_ = 0;
+  WorkerOrders orders_;  // the last ones, with what they left out, but for the job's description:
+  JobDescription described_;  // the last one that came
+  bool have_orders_ = false;
+
+  struct Finished {
+    uint64_t sequence = 0;  // of the first report that carried it; 0: none yet
+    StepMetrics metrics;
+  };
+  // Of what comes and goes with each unit: used again. Before what is allocated from it.
+  std::pmr::unsynchronized_pool_resource memory_;
+  std::vector<std::vector<uint32_t>> spare_counts_;  // of units that are over
+  struct Wanted {
+    ShardId shard;
+    PartitionId partition;
+    const View* view;
+  };
+  std::vector<Wanted> wanted_streams_;  // of SyncStreams
+
+  std::pmr::deque<Finished> finished_{&memory_};  // options_.metrics_waiting at most
+  absl::btree_map<uint64_t, std::optional<Inspection>> inspections_;  // as asked for; set: answered
+  std::optional<Fault> fault_;
+
+  absl::btree_map<ShardId, StreamState> streams_;
+  std::optional<JobState> job_;
+  uint64_t next_request_ = 1;
+  uint64_t next_unit_ = 1;
+};
+
+RunId RunOf(const Run& run);
+WorkRange RangeOf(const Work& work);
+void SetWork(const WorkRange& range, Work* work);
+
+// The aligned ranges that make up what of `wanted` is not in `have`, ascending.
+WorkRanges Missing(const WorkRanges& wanted, const WorkRanges& have);
+
+}  // namespace starling::session
+
+#endif  // STARLING_WORKER_CORE_CORE_H_

@@ -1,0 +1,195 @@
+// Orders are the desired state, as changes since what a report had seen: the last ones win, old
+// ones change nothing.
+#include <algorithm>
+#include <utility>
+
+#include "common/defences.h"
+#include "worker/core/core.h"
+
+namespace starling::session {
+namespace {
+
+bool SameLease(const Lease& a, const Lease& b) {
+  return a.id() == b.id() && a.attempt() == b.attempt() && RangeOf(a.work()) == RangeOf(b.work());
+}
+
+void TakeRoster(const Roster& roster, RosterList* list) {
+  list->number = RosterNumber(roster.number());
+  list->members.clear();
+  for (const Member& m : roster.members()) {
+    list->members.push_back({ReplicaId(m.replica()), WorkerId(m.worker()),
+                             Incarnation(m.incarnation()), m.joined_clock()});
+  }
+}
+
+}  // namespace
+
+void Session::Core::On(const event::Orders& e) {
+  if (life_ != Life::kRegistered || e.incarnation != incarnation_) return;
+  if (reports_under_way_ > 0) --reports_under_way_;
+  const WorkerOrders& orders = e.orders;
+  const bool other_cluster = cluster_ != 0 && orders.cluster() != 0 && orders.cluster() != cluster_;
+  if (other_cluster) return orders.rejoin() ? Rejoin("it serves another cluster now") : void();
+  const Generation generation(orders.generation());
+  if (generation < generation_ && !DefenceMasked(Defence::kGeneration)) return;
+  report_retry_.Succeeded();
+  coordinator_heard_ = now_;
+  generation_ = std::max(generation_, generation);
+  if (orders.rejoin()) return Rejoin("the coordinator says so");
+  sequence_taken_ = std::max(sequence_taken_, orders.sequence_taken());
+  while (!finished_.empty() && finished_.front().sequence != 0 &&
+         finished_.front().sequence <= sequence_taken_) {
+    finished_.pop_front();
+  }
+  if (orders.unchanged() || orders.version() <= orders_version_) return;
+  TakeOrders(orders);
+}
+
+void Session::Core::On(const event::ReportFailed& e) {
+  if (life_ != Life::kRegistered || e.incarnation != incarnation_) return;
+  if (reports_under_way_ > 0) --reports_under_way_;
+  report_retry_.Failed(now_, options_);
+  news_ = true;
+}
+
+// A job's description comes once. One that was not kept comes again: the next report says that the
+// job is not served, and that these orders were not seen.
+bool Session::Core::HasDescription(const WorkerOrders& orders) {
+  if (!orders.has_run()) return true;
+  const RunId run = RunOf(orders.run());
+  if (orders.has_job()) {
+    described_ = orders.job();
+  } else if (RunOf(described_.run()) != run && job_.has_value()) {
+    described_ = job_->description;
+  }
+  return RunOf(described_.run()) == run;
+}
+
+void Session::Core::TakeOrders(const WorkerOrders& orders) {
+  news_ = true;  // the coordinator waits to hear which orders we have
+  if (!HasDescription(orders)) return;
+  orders_version_ = orders.version();
+  WorkerOrders before = std::exchange(orders_, orders);
+  orders_.clear_job();
+  if (orders.views_unchanged()) orders_.mutable_views()->Swap(before.mutable_views());
+  if (orders.roster_unchanged()) orders_.mutable_roster()->Swap(before.mutable_roster());
+  have_orders_ = true;
+  UpdateInspections(orders_);
+  orders_.clear_inspect();
+  if (!job_.has_value()) return;
+  if (!orders_.has_run() || RunOf(orders_.run()) != job_->run) return Leave();
+  UpdateJob(orders_);
+}
+
+void Session::Core::UpdateJob(const WorkerOrders& orders) {
+  JobState& job = *job_;
+  UpdatePolicy(orders);
+  job.epoch = orders.epoch();
+  job.training_open = orders.training_open();
+  UpdateViews(orders);
+  UpdateLeases(orders);
+  if (RosterNumber(orders.roster().number()) < job.roster.number) return;
+  TakeRoster(orders.roster(), &job.roster);
+  const bool was_member = job.member;
+  job.member = std::any_of(
+      job.roster.members.begin(), job.roster.members.end(),
+      [this](const auto& m) { return m.worker == worker_ && m.incarnation == incarnation_; });
+  if (was_member && !job.member) DropTraining();
+}
+
+void Session::Core::UpdatePolicy(const WorkerOrders& orders) {
+  JobState& job = *job_;
+  const Policy& policy = orders.policy().policy();
+  job.ordered_policy = {static_cast<PolicyKind>(policy.kind()), policy.staleness()};
+  job.ordered_policy_number = PolicyNumber(static_cast<uint32_t>(orders.policy().number()));
+  job.policy_end =
+      orders.has_policy_end() ? orders.policy_end() : std::numeric_limits<uint64_t>::max();
+  job.hold = orders.hold();
+  if (job.phase != JobPhase::kPreparing) return;
+  job.policy = job.ordered_policy;  // nothing was begun
+  job.policy_number = job.ordered_policy_number;
+}
+
+bool Session::Core::IsDelivered(UnitId id) const {
+  const Unit& unit = job_->units.at(id);
+  return std::all_of(unit.slices_left.begin(), unit.slices_left.end(),
+                     [](uint32_t left) { return left == 0; });
+}
+
+// The ordered policy is in force: what was begun under the one before is applied on all partitions,
+// whoever sent it. Starts anew, as one that joins: its clock is the policy's step. A unit that
+// has only its losses to tell is waited for.
+void Session::Core::TakePolicy() {
+  if (!job_.has_value() || job_->policy_number == job_->ordered_policy_number) return;
+  JobState& job = *job_;
+  if (job.computing.value != 0 && job.units.at(job.computing).purpose == WorkPurpose::kTrain &&
+      IsDelivered(job.computing)) {
+    return;
+  }
+  DropTraining();
+  for (Held& held : job.live) held = {.lsn = held.lsn};
+  if (!job.live.empty()) Do(action::ForgetValues{.snapshot_too = false});
+  job.policy = job.ordered_policy;
+  job.policy_number = job.ordered_policy_number;
+}
+
+// A partition whose primary is another one than before gets its open requests again.
+void Session::Core::UpdateViews(const WorkerOrders& orders) {
+  for (const View& view : orders.views()) {
+    View& held = job_->views[PartitionId(view.partition())];
+    if (view.number() <= held.number()) continue;
+    held = view;
+    for (auto& [id, request] : job_->requests) {
+      if (request.header.partition.value == view.partition()) request.again = now_;
+    }
+  }
+}
+
+void Session::Core::UpdateLeases(const WorkerOrders& orders) {
+  JobState& job = *job_;
+  decltype(job.done) done(&memory_);
+  job.evaluation.clear();
+  job.training.clear();
+  for (const Lease& lease : orders.leases()) {
+    const auto it = job.done.find(lease.id());
+    if (it != job.done.end() && SameLease(it->second, lease)) {
+      done.insert(job.done.extract(it));
+      continue;
+    }
+    const bool begun = std::any_of(job.units.begin(), job.units.end(), [&](const auto& entry) {
+      return SameLease(entry.second.lease, lease);
+    });
+    if (begun) continue;
+    auto& queue = lease.work().purpose() == EVALUATE ? job.evaluation : job.training;
+    queue.push_back(lease);
+  }
+  job.done = std::move(done);  // of the same memory: nothing is copied
+  const auto earlier = [](const Lease& a, const Lease& b) {
+    return RangeOf(a.work()) < RangeOf(b.work());
+  };
+  std::sort(job.evaluation.begin(), job.evaluation.end(), earlier);
+  std::sort(job.training.begin(), job.training.end(), earlier);
+}
+
+void Session::Core::UpdateInspections(const WorkerOrders& orders) {
+  decltype(inspections_) asked;
+  for (const InspectRequest& request : orders.inspect()) {
+    const auto it = inspections_.find(request.request());
+    if (it != inspections_.end()) {
+      asked.insert(*it);
+      continue;
+    }
+    asked[request.request()] = std::nullopt;
+    Do(action::Inspect{request});
+  }
+  inspections_ = std::move(asked);
+}
+
+void Session::Core::On(const event::Inspected& e) {
+  const auto it = inspections_.find(e.inspection.request());
+  if (it == inspections_.end()) return;
+  it->second = e.inspection;
+  news_ = true;
+}
+
+}  // namespace starling::session

@@ -1,0 +1,100 @@
+// Membership in the partitions' minimum: enter, skip, park (docs/protocol.md, section 3).
+#include <algorithm>
+#include <optional>
+
+#include "worker/core/core.h"
+
+namespace starling::session {
+
+bool Session::Core::WindingDown() const { return draining_ || job_->phase != JobPhase::kServing; }
+
+bool Session::Core::WantsToEnter() const {
+  if (WindingDown() || !job_->member) return false;
+  if (job_->policy_number != job_->ordered_policy_number) return false;
+  return job_->bsp() ? job_->training_open : !job_->training.empty();
+}
+
+bool Session::Core::WantsToLeave() const {
+  if (TrainingUnits() > 0) return false;
+  return WindingDown() || (!job_->bsp() && job_->training.empty());
+}
+
+void Session::Core::StepPresence() {
+  struct Row {
+    Presence from;
+    bool (Core::*when)() const;
+    void (Core::*act)();
+    Presence to;
+  };
+  static constexpr Row kRows[] = {
+      {Presence::kParked, &Core::WantsToEnter, &Core::SendEnters, Presence::kEntering},
+      {Presence::kEntering, &Core::AllAnswered, &Core::BecomeActive, Presence::kActive},
+      {Presence::kActive, &Core::WantsToLeave, &Core::SendParks, Presence::kParking},
+      {Presence::kParking, &Core::AllAnswered, &Core::BecomeParked, Presence::kParked},
+  };
+  if (!job_.has_value()) return;
+  if (job_->phase != JobPhase::kServing && job_->phase != JobPhase::kLeaving) return;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (const Row& row : kRows) {
+      if (row.from != job_->presence || !(this->*row.when)()) continue;
+      job_->presence = row.to;
+      (this->*row.act)();
+      moved = true;
+      break;
+    }
+  }
+}
+
+void Session::Core::SendEnters() {
+  job_->entered_at.clear();
+  SendToAll(RequestKind::kEnter, frame_flags::kEnter);
+}
+
+// Open pulls go, too: a parked replica waits for nothing.
+void Session::Core::SendParks() {
+  for (const Held& held : job_->live) {
+    if (held.request != 0) Drop(held.request);
+  }
+  SendToAll(RequestKind::kPark, frame_flags::kPark);
+}
+
+void Session::Core::SendToAll(RequestKind kind, uint16_t flags) {
+  job_->answers_left = job_->description.partitions();
+  for (uint32_t p = 0; p < job_->description.partitions(); ++p) {
+    uint64_t id;
+    Request& request = NewRequest(kind, FrameType::kClose, PartitionId(p), &id);
+    request.header.flags = flags;
+    request.header.clock = job_->clock;
+    Transmit(id, request);
+  }
+}
+
+// All partitions said where this replica stands: it starts at the furthest of them, and tells the
+// others (BSP: at the step that is not sealed everywhere).
+void Session::Core::BecomeActive() {
+  JobState& job = *job_;
+  std::optional<Clock> found;
+  for (const auto& [partition, clock] : job.entered_at) {
+    // Where all slices are frozen no step is sealed.
+    if (job.bsp() && job.contributing[partition.value] == 0) continue;
+    const Clock so_far = found.value_or(clock);
+    found = job.bsp() ? std::min(so_far, clock) : std::max(so_far, clock);
+  }
+  const Clock start = job.clock = found.value_or(job.clock);
+  for (const auto& [partition, clock] : job.entered_at) {
+    if (clock >= start) continue;
+    uint64_t id;
+    Request& request = NewRequest(RequestKind::kSkip, FrameType::kClose, partition, &id);
+    request.header.flags = frame_flags::kSkip;
+    request.header.clock = start;
+    Transmit(id, request);
+  }
+  if (job.bsp() && static_cast<uint64_t>(start) >= job.steps_in_job) return;
+  for (uint32_t s = 0; s < job.slices.size(); ++s) Want(SliceId(s), Params::kLive, start);
+}
+
+// The step that we are at is gone: the others are further. Enters again, to learn where they are.
+void Session::Core::Resync() { DropTraining(); }
+
+}  // namespace starling::session

@@ -1,0 +1,90 @@
+// Where the executor's gradients become pushes.
+#ifndef STARLING_WORKER_HOST_PUSH_SINK_H_
+#define STARLING_WORKER_HOST_PUSH_SINK_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <memory_resource>
+#include <utility>
+#include <vector>
+
+#include "common/placement/layout.h"
+#include "common/sync/mutex.h"
+#include "worker/executor/executor.h"
+#include "worker/host/gradient_pool.h"
+#include "worker/host/progress.h"
+
+namespace starling {
+
+// A finished sum on its way to the session.
+struct PushedGradient {
+  uint32_t range = 0;
+  SliceId slice;
+  std::shared_ptr<GradientBuffer> buffer;
+  uint64_t digest = 0;  // XXH3-64 of its bytes
+  uint32_t samples = 0;
+  int loss_scale_log2 = 0;  // it is divided by two to the power of this
+  bool skipped = false;     // zero, since a gradient of the unit overflowed
+};
+
+// Of one training unit. Delivers each gradient as soon as it is ready; or, where the worker clips
+// its whole contribution, or is to know that all of it is finite, all of them when the unit is
+// computed.
+class PushSink : public GradientSink {
+ public:
+  struct Options {
+    int most = 1;  // buffers of a slice that may be on loan (PushBuffersMax)
+    // Of the trainable part of each range, rescaled to a full batch; 0: none.
+    double clip_norm = 0;
+    uint32_t batch = 0;  // samples of a full one
+    // fp16: the logarithm to base 2 of what the loss is scaled by. Called by the executor's
+    // threads, several at once, from the first Ready on. Unset: not fp16.
+    std::function<int()> loss_scale_log2 = nullptr;
+    bool whole = false;  // fp16: an overflow skips all of the unit, not only what comes after it
+    Progress* progress = nullptr;  // told of waits for buffers; may be null; outlives the sink
+  };
+  // Called by the executor's threads; must be quick.
+  using Deliver = std::function<void(PushedGradient)>;
+
+  // `layout` outlives the sink, and so does `memory`, for what it notes: used by one thread at a
+  // time, and by the sink alone while there is one.
+  PushSink(const Layout& layout, std::shared_ptr<GradientPool> pool, const Options& options,
+           Deliver deliver, std::pmr::memory_resource* memory = std::pmr::get_default_resource());
+
+  float* Acquire(size_t range, SliceId slice) override;
+  void Ready(size_t range, SliceId slice, uint32_t samples) override;
+  void Overflowed() override { overflowed_ = true; }
+
+  // The unit is computed, and its loss was finite: what was kept back is delivered, in the order in
+  // which it became ready. A gradient that is not finite is left as it is, but in fp16: the shard
+  // names it.
+  void Finish();
+
+  // Some Acquire had no memory to give, or was cancelled.
+  bool failed() const { return failed_; }
+
+ private:
+  void Send(PushedGradient gradient);
+  void Unscale(PushedGradient& gradient);
+  static void Skip(PushedGradient& gradient);
+  // What multiplies the range's gradients.
+  float Shrink(uint32_t range) const;
+
+  const Layout& layout_;
+  const std::shared_ptr<GradientPool> pool_;
+  const Options options_;
+  const Deliver deliver_;
+  std::atomic<bool> failed_ = false;
+  std::atomic<bool> overflowed_ = false;
+  Mutex mutex_;
+  std::pmr::map<std::pair<size_t, SliceId>, std::shared_ptr<GradientBuffer>> held_
+      ABSL_GUARDED_BY(mutex_);
+  std::pmr::vector<PushedGradient> kept_;  // written under mutex_, read in Finish when no lane runs
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_HOST_PUSH_SINK_H_

@@ -1,0 +1,206 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/trace/span_ring.h"
+#include "worker/host/gradient_pool.h"
+#include "worker/host/slice_versions.h"
+
+namespace starling {
+namespace {
+
+// Counts what is allocated; can run out of memory.
+class CountingDevice : public Device {
+ public:
+  std::string name() const override { return "counting"; }
+  std::string instruction_set() const override { return "none"; }
+  bool host_reaches_memory() const override { return true; }
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    if (exhausted) return absl::ResourceExhaustedError("no memory");
+    ++allocated;
+    return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  }
+  void Free(void* memory) override {
+    --allocated;
+    std::free(memory);
+  }
+  absl::StatusOr<MemoryBytes> Memory() override { return absl::UnimplementedError(""); }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
+  absl::Status CountCorrect(const Judgement&, const float*, const void*, uint32_t*,
+                            Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status Add(float*, const float*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status Copy(void*, const void*, size_t, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  DataType TypeOf(ValueFormat) const override { return DataType::kFp32; }
+  absl::Status AddValues(void*, const void*, size_t, ValueFormat, Stream&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(const OperatorSpec&) override {
+    return absl::UnimplementedError("");
+  }
+
+  std::atomic<int> allocated = 0;
+  bool exhausted = false;
+};
+
+Layout TwoSlices() {
+  Layout layout;
+  for (uint32_t i = 0; i < 2; ++i) {
+    Slice slice;
+    slice.id = SliceId(i);
+    slice.elements = 8 + i;
+    layout.slices.push_back(slice);
+  }
+  return layout;
+}
+
+TEST(GradientPool, ReusesWhatCameBack) {
+  CountingDevice device;
+  {
+    const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
+    float* first = nullptr;
+    for (int i = 0; i < 5; ++i) {
+      const auto buffer = GradientPool::Acquire(pool, SliceId(1), 1);
+      ASSERT_NE(buffer, nullptr);
+      EXPECT_EQ(buffer->elements, 9u);
+      if (i > 0) {
+        EXPECT_EQ(buffer->data, first);
+      }
+      first = buffer->data;
+    }
+    EXPECT_EQ(device.allocated, 1);
+  }
+  EXPECT_EQ(device.allocated, 0);
+}
+
+// Of three workers one dies. Who held [2,4) and [4,5) of eight micro-batches gets [0,2) besides:
+// neither push is acked before that third one is there, so its buffer must not wait for them.
+TEST(GradientPool, EveryPartOfABspStepFitsBeforeAnyIsAcked) {
+  CountingDevice device;
+  const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
+  const int most = PushBuffersMax(/*micro_batches=*/8);
+  std::vector<std::shared_ptr<GradientBuffer>> held;
+  std::thread compute([&] {
+    for (int part = 0; part <= 8; ++part) {
+      auto buffer = GradientPool::Acquire(pool, SliceId(0), most);
+      if (buffer == nullptr) return;
+      held.push_back(std::move(buffer));
+    }
+  });
+  compute.join();
+  EXPECT_EQ(held.size(), 9u);
+}
+
+TEST(GradientPool, BlocksUntilABufferComesBack) {
+  CountingDevice device;
+  const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
+  auto held = GradientPool::Acquire(pool, SliceId(0), 1);
+  float* const data = held->data;
+  std::shared_ptr<GradientBuffer> next;
+  std::thread waiter([&] { next = GradientPool::Acquire(pool, SliceId(0), 1); });
+  held = nullptr;
+  waiter.join();
+  ASSERT_NE(next, nullptr);
+  EXPECT_EQ(next->data, data);
+}
+
+TEST(GradientPool, CancelWakesWaiters) {
+  CountingDevice device;
+  const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
+  const auto held = GradientPool::Acquire(pool, SliceId(0), 1);
+  std::shared_ptr<GradientBuffer> next = held;
+  std::thread waiter([&] { next = GradientPool::Acquire(pool, SliceId(0), 1); });
+  pool->Cancel();
+  waiter.join();
+  EXPECT_EQ(next, nullptr);
+  pool->Resume();
+  EXPECT_NE(GradientPool::Acquire(pool, SliceId(0), 2), nullptr);
+}
+
+TEST(GradientPool, WithoutMemoryNothingIsOnLoan) {
+  CountingDevice device;
+  const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
+  device.exhausted = true;
+  EXPECT_EQ(GradientPool::Acquire(pool, SliceId(0), 1), nullptr);
+  device.exhausted = false;
+  EXPECT_NE(GradientPool::Acquire(pool, SliceId(0), 1), nullptr);
+}
+
+TEST(SliceVersions, WaitsForTheVersion) {
+  SliceVersions versions(2);
+  versions.Set(SliceId(1), 6);
+  bool got = false;
+  std::thread waiter([&] {
+    uint64_t held_us = 0;
+    got = versions.Wait(SliceId(1), 7, &held_us);
+  });
+  versions.Set(SliceId(0), 7);  // another slice's
+  versions.Set(SliceId(1), 7);
+  waiter.join();
+  EXPECT_TRUE(got);
+}
+
+TEST(SliceVersions, CancelWakesWaitersUntilResumed) {
+  SliceVersions versions(1);
+  bool got = true;
+  uint64_t held_us = 0;
+  std::thread waiter([&] { got = versions.Wait(SliceId(0), 0, &held_us); });
+  versions.Cancel();
+  waiter.join();
+  EXPECT_FALSE(got);
+  versions.Set(SliceId(0), 0);
+  EXPECT_FALSE(versions.Wait(SliceId(0), 0, &held_us));
+  versions.Resume();
+  EXPECT_TRUE(versions.Wait(SliceId(0), 0, &held_us));
+}
+
+// Asked at 1000, there at 1100; 60 of the 100 it was held: [1020, 1080).
+TEST(HeldShare, IsThePartOfTheWaitInWhichTheShardHeldThePull) {
+  const SliceArrival arrival{1000, 1100, 60};
+  EXPECT_EQ(HeldShare(990, 1101, arrival), 60u);   // from before it was asked for
+  EXPECT_EQ(HeldShare(1050, 1101, arrival), 30u);  // came when half of it was over
+  EXPECT_EQ(HeldShare(1085, 1101, arrival), 0u);   // came when it was on its way
+  EXPECT_EQ(HeldShare(1200, 1210, arrival), 0u);   // it was there
+  EXPECT_EQ(HeldShare(990, 1101, {1000, 1100, 0}), 0u);
+  EXPECT_EQ(HeldShare(990, 1101, {1000, 1100, 500}), 100u);  // more than there was: clipped
+  EXPECT_EQ(HeldShare(990, 1101, {}), 0u);
+}
+
+TEST(SliceVersions, AWaitSaysHowMuchOfItTheShardHeld) {
+  SliceVersions versions(1);
+  uint64_t held_us = 0;
+  std::thread waiter([&] { EXPECT_TRUE(versions.Wait(SliceId(0), 3, &held_us)); });
+  const uint64_t now = SpanRing::NowMicros();
+  versions.Set(SliceId(0), 3, {now, now + 60'000'000, 60'000'000});
+  waiter.join();
+  EXPECT_LE(held_us, SpanRing::NowMicros() - now);
+  uint64_t again_us = UINT64_MAX;
+  EXPECT_TRUE(versions.Wait(SliceId(0), 3, &again_us));
+  EXPECT_LT(again_us, 60'000'000u);
+}
+
+}  // namespace
+}  // namespace starling

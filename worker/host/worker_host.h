@@ -1,0 +1,159 @@
+// The adaptor around a worker's session (worker/core): turns streams, coordinator, executor and
+// loader into events, and carries out actions in order. It decides nothing.
+#ifndef STARLING_WORKER_HOST_WORKER_HOST_H_
+#define STARLING_WORKER_HOST_WORKER_HOST_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <memory_resource>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/admin/admin.h"
+#include "common/admin/readiness.h"
+#include "common/daemon/coordinator_client.h"
+#include "common/event_loop/event_loop.h"
+#include "common/trace/span_ring.h"
+#include "common/transport/transport.h"
+#include "worker/core/session.h"
+#include "worker/host/buffer_table.h"
+#include "worker/host/compute_thread.h"
+#include "worker/host/devices.h"
+#include "worker/host/install_gate.h"
+#include "worker/host/link_meter.h"
+#include "worker/host/overlap_meter.h"
+#include "worker/host/progress.h"
+#include "worker/host/served_job.h"
+#include "worker/host/step_recorder.h"
+#include "worker/host/time_spent.h"
+#include "worker/host/worker_metrics.h"
+
+namespace starling {
+
+struct WorkerHostOptions {
+  std::string name;
+  RegisterRequest registration;                            // its nonce is the process's
+  std::string coordinator;                                 // address, for messages
+  absl::Duration coordinator_timeout = absl::Seconds(60);  // without a first registration: give up
+  // Each push is held back for so long; of tests, which need stale updates.
+  absl::Duration push_delay;
+  ServedJobOptions job;
+};
+
+// Threads: the session's (an EventLoop, which owns everything here that is not said to be
+// another's), the computing one and the executor's other lanes and copiers, one that opens jobs and
+// inspects data, and the transport's. See docs/thread_model.md.
+class WorkerHost {
+ public:
+  // Pointers outlive the runtime; `recorder` may be null. `on_exit` is called once, on the
+  // session's thread, when the session has ended; destroying the runtime there is not allowed.
+  WorkerHost(WorkerHostOptions options, std::unique_ptr<CoordinatorClient> coordinator,
+             std::unique_ptr<StreamClient> streams, const WorkerDevices* devices, SpanRing* spans,
+             StepRecorder* recorder, std::function<void(absl::Status)> on_exit);
+  ~WorkerHost();
+  WorkerHost(const WorkerHost&) = delete;
+  WorkerHost& operator=(const WorkerHost&) = delete;
+
+  void Start();
+  // Thread-safe. Finish the unit, push, leave, exit.
+  void Drain();
+  // Lets the admin port show this worker; until Admin::BeginShutdown, which comes before the end of
+  // this.
+  void ShowOn(admin::Admin* admin);
+
+ private:
+  class ShardStream;
+  struct OpenRequest {                  // that was sent: for spans and meters
+    FrameType type = FrameType::kPush;  // or kPull, kClose
+    uint64_t begin_us = 0;
+    Clock clock = 0;
+    SliceId slice;
+    uint64_t flow = 0;
+  };
+
+  void Step(session::Event event);
+  void Tick();
+
+  // One per action; see worker/core/events.h.
+  void Carry(session::action::Register action);
+  void Carry(session::action::Report action);
+  void Carry(session::action::Connect action);
+  void Carry(session::action::Disconnect action);
+  void Carry(session::action::Send action);
+  void Carry(session::action::Prepare action);
+  void Carry(session::action::CloseJob action);
+  void Carry(session::action::Inspect action);
+  void Carry(session::action::Prefetch action);
+  void Carry(session::action::Compute action);
+  void Carry(session::action::Abandon action);
+  void Carry(session::action::InstallValue action);
+  void Carry(session::action::ForgetValues action);
+  void Carry(session::action::ReleaseBuffer action);
+  void Carry(session::action::Exit action);
+
+  void OnFrame(ShardId shard, uint64_t connection, const FrameHeader& header,
+               ReceivedPayload payload);
+  void OnStreamDown(ShardId shard, uint64_t connection, const absl::Status& status);
+  bool IsCurrent(ShardId shard, uint64_t connection) const;
+  void OnRegisterFailed(const absl::Status& status);
+  void OnReportFailed(const absl::Status& status);
+  void Transmit(ShardId shard, const FrameHeader& header, OutgoingPayload payload);
+  void Remember(ShardId shard, const FrameHeader& header);
+  SliceArrival Answered(ShardId shard, const FrameHeader& header);
+  void ReserveRequests(size_t requests);
+  void AddTimes(absl::Time now, WorkerReport* report);
+  void Install(const session::action::InstallValue& action);
+  void ReleaseForgotten(bool snapshot_too);
+  void OnGradient(FinishedGradient gradient);
+  void OnUnit(FinishedUnit unit);
+
+  const WorkerHostOptions options_;
+  const WorkerDevices* const devices_;
+  SpanRing* const spans_;
+  StepRecorder* const recorder_;
+  const std::function<void(absl::Status)> on_exit_;
+
+  // The session's thread only.
+  std::pmr::unsynchronized_pool_resource
+      memory_;  // of what comes and goes with each unit: used again
+  session::Session session_;
+  BufferTable buffers_;
+  OverlapMeter meter_;
+  LinkMeter links_;
+  TimeSpent<session::Activity> activity_;  // since the job was prepared
+  uint64_t units_ = 0;                     // of training that were computed, of this job
+  uint64_t samples_ = 0;                   // in them
+  std::map<ShardId, std::shared_ptr<ShardStream>> streams_;
+  uint64_t last_connection_ = 0;
+  std::pmr::map<std::pair<ShardId, uint64_t>, OpenRequest> open_requests_{&memory_};
+  // The newest pull of each slice (second: for evaluation): it replaces the one before, which is
+  // not answered.
+  std::map<std::pair<SliceId, bool>, std::pair<ShardId, uint64_t>> newest_pull_;
+  uint64_t last_prepare_ = 0;  // what an older one prepared is dropped
+  std::shared_ptr<ServedJob> job_;
+  std::pmr::set<WorkRange> asked_{&memory_};  // of the loader
+  session::action::Compute computing_;
+  InstallGate gate_;
+  WorkerMetrics metrics_;       // any thread
+  admin::Readiness readiness_;  // any thread
+  bool exited_ = false;
+  bool registered_once_ = false;
+  absl::Time started_;
+  absl::Time last_answer_;  // of the coordinator
+  absl::Time last_complaint_ = absl::InfinitePast();
+  std::string trouble_;  // see WorkerReport
+
+  // What calls back: destroyed first, in the destructor.
+  Progress progress_;
+  EventLoop loop_;
+  EventLoop background_;
+  std::unique_ptr<ComputeThread> compute_;
+  std::unique_ptr<CoordinatorClient> coordinator_;
+  std::unique_ptr<StreamClient> stream_client_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_HOST_WORKER_HOST_H_
