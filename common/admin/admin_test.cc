@@ -79,7 +79,7 @@ TEST_F(AdminTest, PagesAreServed) {
 }
 
 TEST_F(AdminTest, AStuckLoopIsSaid) {
-  EventLoop loop("owner");
+  ThreadedLoop loop("owner");
   admin_->health().Watch(&loop, "owner");
   EXPECT_THAT(Ask("/healthz"), StartsWith("HTTP/1.1 200 "));
 }

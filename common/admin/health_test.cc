@@ -21,7 +21,7 @@ bool BecomesWell(const Health& health, absl::Time time) {
 TEST(Health, ALoopThatTurnsIsWell) {
   Health health;
   EXPECT_EQ(health.WhyNot(absl::Now()), "");
-  EventLoop loop("turning");
+  ThreadedLoop loop("turning");
   health.Watch(&loop, "turning");
   EXPECT_EQ(health.WhyNot(absl::Now()), "");
   // It beats by itself.
@@ -31,7 +31,7 @@ TEST(Health, ALoopThatTurnsIsWell) {
 
 TEST(Health, ALoopThatIsStuckIsNamed) {
   Health health;
-  EventLoop good("good"), stuck("stuck");
+  ThreadedLoop good("good"), stuck("stuck");
   absl::Notification go_on;
   stuck.Post([&] { go_on.WaitForNotification(); });
   health.Watch(&stuck, "owner-3");
@@ -43,7 +43,7 @@ TEST(Health, ALoopThatIsStuckIsNamed) {
 }
 
 TEST(Health, MayGoBeforeTheLoop) {
-  EventLoop loop("left");
+  ThreadedLoop loop("left");
   {
     Health health;
     health.Watch(&loop, "left");

@@ -1,78 +1,55 @@
-// One thread that runs what is posted to it, in order: the owner of a pure core and of whatever
-// else must not be touched by two threads.
+// What runs the tasks that are posted to it, one at a time and in order: the owner of a pure core and
+// of everything else that two threads must not touch. Hosts are given theirs, so that the simulator
+// runs them in one thread on simulated time.
 #ifndef STARLING_COMMON_EVENT_LOOP_EVENT_LOOP_H_
 #define STARLING_COMMON_EVENT_LOOP_EVENT_LOOP_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <map>
-#include <memory_resource>
+#include <functional>
+#include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/base/roomy_deque.h"
 #include "common/event_loop/task.h"
-#include "common/sync/mutex.h"
 
 namespace starling {
 
-// Thread-safe. Tasks must not block for long, and may post, cancel, and stop from within. Posting
-// allocates nothing while no more than kTasksAtFirst tasks wait, and no more of them or of timers
-// than did before, but for what a task captures beyond Task::kBytesInline.
+// Thread-safe. Tasks must not block for long, and may post, cancel, and stop from within.
 class EventLoop {
  public:
   using TimerId = uint64_t;  // 0 is never used
 
-  // There is room for so many from the begin: bursts come late, too, and then there is no time for
-  // it.
-  static constexpr size_t kTasksAtFirst = 128;
+  virtual ~EventLoop() = default;  // Stop()
 
-  // `name` is the thread's name (15 bytes are kept).
-  explicit EventLoop(const std::string& name);
-  ~EventLoop();  // Stop()
-  EventLoop(const EventLoop&) = delete;
-  EventLoop& operator=(const EventLoop&) = delete;
+  // A clock that steps of the wall clock do not move; comparable between the loops of one process.
+  virtual absl::Time Now() const = 0;
 
   // Runs `task` on the loop's thread, after what was posted before. False, and the task destroyed
   // unrun, once the loop was stopped.
-  bool Post(Task task);
+  virtual bool Post(Task task) = 0;
 
-  // Runs `task` at `when`, a time of MonotonicNow's, or soon after; timers that are due run in the
-  // order of their times, those of one time in the order of posting. Returns 0 once the loop was
-  // stopped.
-  TimerId PostAt(absl::Time when, Task task);
-  TimerId PostAfter(absl::Duration delay, Task task);
+  // Runs `task` at `when`, a time of Now's, or soon after; due timers run in the order of their
+  // times, those of one time in the order of posting. Returns 0 once the loop was stopped.
+  virtual TimerId PostAt(absl::Time when, Task task) = 0;
+  TimerId PostAfter(absl::Duration delay, Task task) {
+    return PostAt(Now() + delay, std::move(task));
+  }
 
   // True if the timer had not started. One that did start may still be running, except when called
   // on the loop's own thread.
-  bool Cancel(TimerId timer);
+  virtual bool Cancel(TimerId timer) = 0;
 
-  // Runs all tasks posted before, drops timers, and joins the thread. Called on the loop's own
-  // thread it only begins to; another thread's Stop() or the destructor then joins. Idempotent.
-  void Stop();
+  // Runs all tasks posted before and drops timers. On another thread it returns when the last task
+  // has returned; on the loop's own it only begins to, and another Stop() or the destructor waits.
+  // Idempotent.
+  virtual void Stop() = 0;
 
-  bool InLoop() const;
-
- private:
-  void Run();
-
-  Mutex mutex_;
-  CondVar changed_;
-  std::pmr::unsynchronized_pool_resource memory_ ABSL_GUARDED_BY(mutex_);  // of what waits
-  std::pmr::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_) = RoomyDeque<Task>(kTasksAtFirst, &memory_);
-  using Timers = std::pmr::map<std::pair<absl::Time, TimerId>, Task>;
-  Timers timers_ ABSL_GUARDED_BY(mutex_){&memory_};
-  std::pmr::map<TimerId, absl::Time> timer_times_ ABSL_GUARDED_BY(mutex_){&memory_};
-  TimerId next_timer_ ABSL_GUARDED_BY(mutex_) = 1;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-
-  Mutex join_mutex_;
-  std::thread thread_;
-  const std::thread::id thread_id_;
+  virtual bool InLoop() const = 0;
 };
+
+// Makes a loop. `name` is its thread's name (15 bytes are kept). Thread-safe.
+using MakeEventLoop = std::function<std::unique_ptr<EventLoop>(const std::string& name)>;
 
 }  // namespace starling
 

@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/object_pool.h"
-#include "common/event_loop/event_loop.h"
+#include "common/event_loop/threaded_loop.h"
 #include "common/trace/span_ring.h"
 #include "worker/core/events.h"
 #include "worker/host/progress.h"
@@ -85,7 +85,7 @@ class ComputeThread {
   std::shared_ptr<Task> current_;  // the caller's: the last one started
   // Of what is noted of a unit, each used again, by the thread that runs it and the executor's.
   std::pmr::unsynchronized_pool_resource batch_memory_, push_memory_;
-  EventLoop loop_;
+  ThreadedLoop loop_;
 };
 
 }  // namespace starling

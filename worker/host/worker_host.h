@@ -14,7 +14,7 @@
 #include "common/admin/admin.h"
 #include "common/admin/readiness.h"
 #include "common/daemon/coordinator_client.h"
-#include "common/event_loop/event_loop.h"
+#include "common/event_loop/threaded_loop.h"
 #include "common/trace/span_ring.h"
 #include "common/transport/transport.h"
 #include "worker/core/session.h"
@@ -147,8 +147,8 @@ class WorkerHost {
 
   // What calls back: destroyed first, in the destructor.
   Progress progress_;
-  EventLoop loop_;
-  EventLoop background_;
+  ThreadedLoop loop_;
+  ThreadedLoop background_;
   std::unique_ptr<ComputeThread> compute_;
   std::unique_ptr<CoordinatorClient> coordinator_;
   std::unique_ptr<StreamClient> stream_client_;

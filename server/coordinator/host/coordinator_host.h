@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/admin/health.h"
-#include "common/event_loop/event_loop.h"
+#include "common/event_loop/threaded_loop.h"
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/host/control_traffic.h"
 #include "server/coordinator/host/curve_writer.h"
@@ -90,7 +90,7 @@ class CoordinatorHost final : private CoordinatorSink {
 
   CurveWriter curves_;
   OutputWriter outputs_;
-  EventLoop loop_;  // last: its thread ends first
+  ThreadedLoop loop_;  // last: its thread ends first
 };
 
 // The service in proto/coordinator_service.proto; for RpcServer::Options::services. Every call must

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/owned_fd.h"
-#include "common/event_loop/event_loop.h"
+#include "common/event_loop/threaded_loop.h"
 #include "common/tensorboard/event_file.h"
 #include "server/coordinator/core/coordinator.h"
 
@@ -55,7 +55,7 @@ class CurveWriter {
 
   std::map<uint64_t, Job> jobs_;  // the loop's thread only
 
-  EventLoop loop_;  // last: its thread ends first
+  ThreadedLoop loop_;  // last: its thread ends first
 };
 
 }  // namespace starling

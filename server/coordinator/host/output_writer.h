@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/event_loop/event_loop.h"
+#include "common/event_loop/threaded_loop.h"
 #include "common/placement/layout.h"
 #include "common/sync/mutex.h"
 #include "common/values/slice_reader.h"
@@ -51,7 +51,7 @@ class OutputWriter {
   std::atomic<bool> stop_ = false;
   Mutex mutex_;
   CondVar stops_;
-  EventLoop loop_;  // last: its thread ends first
+  ThreadedLoop loop_;  // last: its thread ends first
 };
 
 }  // namespace starling

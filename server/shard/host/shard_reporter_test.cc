@@ -110,7 +110,7 @@ class ShardReporterTest : public testing::Test {
     return status;
   }
 
-  EventLoop loop_{"test"};
+  ThreadedLoop loop_{"test"};
   FakeCoordinator::Calls calls_;
   std::unique_ptr<ShardReporter> reporter_;
   ShardOrders orders_;

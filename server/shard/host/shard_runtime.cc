@@ -16,7 +16,7 @@
 #include "common/control/shard_orders.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/daemon_service.h"
-#include "common/event_loop/event_loop.h"
+#include "common/event_loop/threaded_loop.h"
 #include "common/sync/mutex.h"
 #include "common/trace/span_ring.h"
 #include "common/transport/access.h"
@@ -324,7 +324,7 @@ class GrpcShard final : public ShardRuntime {
                 },
                 [this](const FrameHeader& report) { TakeLocalReport(report); }}) {
     for (int i = 0; i < options.owner_threads; ++i) {
-      owners_.push_back(std::make_unique<EventLoop>(absl::StrCat("owner-", i)));
+      owners_.push_back(std::make_unique<ThreadedLoop>(absl::StrCat("owner-", i)));
     }
   }
 
@@ -673,7 +673,7 @@ class GrpcShard final : public ShardRuntime {
   std::unique_ptr<ShardReporter> reporter_;
 
   std::vector<std::unique_ptr<EventLoop>> owners_;
-  EventLoop control_{"control"};
+  ThreadedLoop control_{"control"};
   std::unique_ptr<RpcServer> server_;
   std::string address_;  // constant after Start
 };

@@ -1,4 +1,4 @@
-#include "common/event_loop/event_loop.h"
+#include "common/event_loop/threaded_loop.h"
 
 #include <gtest/gtest.h>
 
@@ -31,11 +31,11 @@ extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
 namespace starling {
 namespace {
 
-TEST(EventLoop, RunsTasksInOrderOnOneThread) {
+TEST(ThreadedLoop, RunsTasksInOrderOnOneThread) {
   std::vector<int> order;
   std::thread::id thread;
   {
-    EventLoop loop("test");
+    ThreadedLoop loop("test");
     for (int i = 0; i < 1000; ++i) {
       loop.Post([&, i] {
         order.push_back(i);
@@ -51,8 +51,8 @@ TEST(EventLoop, RunsTasksInOrderOnOneThread) {
 }
 
 // Somebody sets the clock back by an hour.
-TEST(EventLoop, TimersDoNotFollowTheWallClock) {
-  EventLoop loop("test");
+TEST(ThreadedLoop, TimersDoNotFollowTheWallClock) {
+  ThreadedLoop loop("test");
   std::atomic<int> ticks = 0;
   std::function<void()> tick = [&] {
     ++ticks;
@@ -70,9 +70,9 @@ TEST(EventLoop, TimersDoNotFollowTheWallClock) {
   wall_ahead_seconds = 0;
 }
 
-TEST(EventLoop, HasRoomFromTheBegin) {
+TEST(ThreadedLoop, HasRoomFromTheBegin) {
   CountingMemory memory;
-  EventLoop loop("test");
+  ThreadedLoop loop("test");
   std::promise<void> held, go, done;
   loop.Post([&] {
     held.set_value();
@@ -80,17 +80,17 @@ TEST(EventLoop, HasRoomFromTheBegin) {
   });
   held.get_future().wait();
   const int at_first = memory.allocations();
-  for (size_t i = 1; i < EventLoop::kTasksAtFirst; ++i) loop.Post([] {});
+  for (size_t i = 1; i < ThreadedLoop::kTasksAtFirst; ++i) loop.Post([] {});
   loop.Post([&] { done.set_value(); });
   EXPECT_EQ(memory.allocations(), at_first);
-  for (size_t i = 0; i < 4 * EventLoop::kTasksAtFirst; ++i) loop.Post([] {});
+  for (size_t i = 0; i < 4 * ThreadedLoop::kTasksAtFirst; ++i) loop.Post([] {});
   EXPECT_GT(memory.allocations(), at_first);
   go.set_value();
   done.get_future().wait();
 }
 
-TEST(EventLoop, TimersRunByTimeNotBeforeIt) {
-  EventLoop loop("test");
+TEST(ThreadedLoop, TimersRunByTimeNotBeforeIt) {
+  ThreadedLoop loop("test");
   std::promise<std::vector<int>> done;
   std::vector<int> order;
   const absl::Time now = MonotonicNow();
@@ -105,8 +105,8 @@ TEST(EventLoop, TimersRunByTimeNotBeforeIt) {
   EXPECT_EQ(done.get_future().get(), (std::vector<int>{1, 2, 3}));
 }
 
-TEST(EventLoop, CancelledTimerNeverRuns) {
-  EventLoop loop("test");
+TEST(ThreadedLoop, CancelledTimerNeverRuns) {
+  ThreadedLoop loop("test");
   bool ran = false;
   std::promise<void> done;
   const absl::Time when = MonotonicNow() + absl::Milliseconds(20);
@@ -118,8 +118,8 @@ TEST(EventLoop, CancelledTimerNeverRuns) {
   EXPECT_FALSE(ran);
 }
 
-TEST(EventLoop, StopDropsTimersAndRefusesMore) {
-  EventLoop loop("test");
+TEST(ThreadedLoop, StopDropsTimersAndRefusesMore) {
+  ThreadedLoop loop("test");
   auto held = std::make_shared<int>(1);
   loop.PostAfter(absl::Hours(1), [held] { FAIL(); });
   loop.Stop();
@@ -129,8 +129,8 @@ TEST(EventLoop, StopDropsTimersAndRefusesMore) {
   loop.Stop();
 }
 
-TEST(EventLoop, StopsFromWithin) {
-  EventLoop loop("test");
+TEST(ThreadedLoop, StopsFromWithin) {
+  ThreadedLoop loop("test");
   std::promise<void> stopped;
   loop.Post([&] {
     loop.Stop();
@@ -140,11 +140,11 @@ TEST(EventLoop, StopsFromWithin) {
   EXPECT_FALSE(loop.Post([] {}));
 }
 
-TEST(EventLoop, ManyThreadsPost) {
+TEST(ThreadedLoop, ManyThreadsPost) {
   std::atomic<int> posted = 0;
   int run = 0;
   {
-    EventLoop loop("test");
+    ThreadedLoop loop("test");
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&] {

@@ -1,19 +1,17 @@
-#include "common/event_loop/event_loop.h"
+#include "common/event_loop/threaded_loop.h"
 
 #include <pthread.h>
 
-#include "common/base/clock.h"
-
 namespace starling {
 
-EventLoop::EventLoop(const std::string& name)
+ThreadedLoop::ThreadedLoop(const std::string& name)
     : thread_([this] { Run(); }), thread_id_(thread_.get_id()) {
   pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
 }
 
-EventLoop::~EventLoop() { Stop(); }
+ThreadedLoop::~ThreadedLoop() { Stop(); }
 
-bool EventLoop::Post(Task task) {
+bool ThreadedLoop::Post(Task task) {
   MutexLock lock(&mutex_);
   if (stopping_) return false;
   tasks_.push_back(std::move(task));
@@ -21,7 +19,7 @@ bool EventLoop::Post(Task task) {
   return true;
 }
 
-EventLoop::TimerId EventLoop::PostAt(absl::Time when, Task task) {
+ThreadedLoop::TimerId ThreadedLoop::PostAt(absl::Time when, Task task) {
   MutexLock lock(&mutex_);
   if (stopping_) return 0;
   const TimerId id = next_timer_++;
@@ -31,11 +29,7 @@ EventLoop::TimerId EventLoop::PostAt(absl::Time when, Task task) {
   return id;
 }
 
-EventLoop::TimerId EventLoop::PostAfter(absl::Duration delay, Task task) {
-  return PostAt(MonotonicNow() + delay, std::move(task));
-}
-
-bool EventLoop::Cancel(TimerId timer) {
+bool ThreadedLoop::Cancel(TimerId timer) {
   Task dropped;  // destroyed without the mutex
   MutexLock lock(&mutex_);
   const auto time = timer_times_.find(timer);
@@ -47,7 +41,7 @@ bool EventLoop::Cancel(TimerId timer) {
   return true;
 }
 
-void EventLoop::Stop() {
+void ThreadedLoop::Stop() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -58,9 +52,9 @@ void EventLoop::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-bool EventLoop::InLoop() const { return std::this_thread::get_id() == thread_id_; }
+bool ThreadedLoop::InLoop() const { return std::this_thread::get_id() == thread_id_; }
 
-void EventLoop::Run() {
+void ThreadedLoop::Run() {
   for (;;) {
     Task task;
     bool dropped = false;  // a timer of a loop that stops: destroyed unrun, and without the mutex
