@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<Admin>> Admin::Start(const std::string& listen,
     return absl::Status(server.status().code(),
                         absl::StrCat("--admin-address: ", server.status().message()));
   }
-  // A scrape that is faster than this line needs the server's numbers, too.
+  // If a scrape runs while this line executes, it needs the server's counts, too.
   MutexLock lock(&admin->mutex_);
   admin->server_ = *std::move(server);
   return admin;

@@ -1,10 +1,10 @@
-// A daemon's admin port: plain HTTP for kubelets, scrapers and people, the one port without TLS. It
-// shows nothing secret and changes nothing.
+// A daemon's admin port: plain HTTP for kubelets, scrapers and people. It is the only port without
+// TLS; it exposes no secrets and changes nothing.
 //
 //   /metrics   Prometheus' text format (docs/metrics.md), or 503 and what is missing
-//   /healthz   200 while the process's loops turn; else 503 and which one is stuck
-//   /readyz    200 while it can do its work; else 503 and what it waits for
-//   /          what else there is, unless the daemon puts a page there
+//   /healthz   200 while the process's event loops run; else 503 and which one is stuck
+//   /readyz    200 while the daemon can do its work; else 503 and what it waits for
+//   /          lists the other paths, unless the daemon registers a page for it
 #ifndef STARLING_COMMON_ADMIN_ADMIN_H_
 #define STARLING_COMMON_ADMIN_ADMIN_H_
 
@@ -23,16 +23,16 @@
 
 namespace starling::admin {
 
-// Thread-safe. Everything that is given to it is called on the server's thread, one call at a time:
-// it must be quick, read what its owners publish, and wait for none of them for more than a second.
+// Thread-safe. All callbacks run on the server's thread, one at a time: they must be quick, read
+// only what the owner threads publish, and wait for another thread for at most a second.
 class Admin {
  public:
-  // Says why the daemon cannot do its work; empty: it can.
+  // Returns why the daemon cannot do its work; empty: it can.
   using WhyNotReady = std::function<std::string()>;
   using AddMetrics = std::function<void(MetricsText&)>;
   using Page = std::function<HttpResponse(const HttpRequest&)>;
 
-  // Serves at once: not ready, "starting". Errors as HttpServer::Start.
+  // Serves at once, as not ready ("starting"). Errors as HttpServer::Start.
   static absl::StatusOr<std::unique_ptr<Admin>> Start(const std::string& listen,
                                                       const Identity& self);
   ~Admin();
@@ -42,8 +42,8 @@ class Admin {
   void AddMetricsOf(AddMetrics add);
   void SetPage(const std::string& path, Page page);  // "/status.json"
 
-  // Not ready from now on; nothing that was given is called any more, nor runs when this returns.
-  // What is the process's own is still answered.
+  // The daemon is not ready from now on. No callback runs after this returns; the process's own
+  // metrics and health are still served.
   void BeginShutdown();
 
   int port() const { return server_->port(); }

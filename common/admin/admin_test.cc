@@ -84,8 +84,7 @@ TEST_F(AdminTest, AStuckLoopIsSaid) {
   EXPECT_THAT(Ask("/healthz"), StartsWith("HTTP/1.1 200 "));
 }
 
-// A scrape during shutdown: what belongs to the process is answered, the rest is not asked any
-// more.
+// A scrape during shutdown still gets the process's metrics; the daemon's callbacks are not called.
 TEST_F(AdminTest, AfterBeginShutdownNothingIsCalled) {
   bool gone = false;
   admin_->AddMetricsOf([&](MetricsText& metrics) {

@@ -13,7 +13,7 @@ void Health::Watch(EventLoop* loop, const std::string& name) {
   loop->Post([loop, name, beats = beats_] { Beat(loop, name, beats); });
 }
 
-// Runs on the loop, so `loop` is there.
+// Runs on the loop, so `loop` is alive.
 void Health::Beat(EventLoop* loop, const std::string& name, const std::shared_ptr<Beats>& beats) {
   {
     MutexLock lock(&beats->mutex);

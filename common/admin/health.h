@@ -1,4 +1,4 @@
-// Whether the process's loops still turn.
+// Whether the process's event loops still run.
 #ifndef STARLING_COMMON_ADMIN_HEALTH_H_
 #define STARLING_COMMON_ADMIN_HEALTH_H_
 
@@ -13,13 +13,13 @@
 namespace starling::admin {
 
 inline constexpr absl::Duration kBeatPeriod = absl::Seconds(1);
-// A loop that has not turned for so long is stuck: nothing that runs on one may block for long.
+// A loop that has not run a beat for this long is stuck: no task may block for long.
 inline constexpr absl::Duration kSilenceMax = absl::Seconds(15);
 
 // Thread-safe.
 class Health {
  public:
-  // Watches a loop from now on: beats on it, every kBeatPeriod, until it stops.
+  // Watches `loop` from now on: posts a beat to it every kBeatPeriod until it stops.
   void Watch(EventLoop* loop, const std::string& name);
 
   // Which loop is stuck, and for how long; empty: none.

@@ -8,7 +8,7 @@
 namespace starling::admin {
 namespace {
 
-// Whether all that is watched beats within a minute, judged as if it were `time`.
+// Whether all watched loops beat within a minute, judged as if it were `time`.
 bool BecomesWell(const Health& health, absl::Time time) {
   const absl::Time deadline = absl::Now() + absl::Minutes(1);
   while (!health.WhyNot(time).empty()) {
@@ -24,7 +24,7 @@ TEST(Health, ALoopThatTurnsIsWell) {
   ThreadedLoop loop("turning");
   health.Watch(&loop, "turning");
   EXPECT_EQ(health.WhyNot(absl::Now()), "");
-  // It beats by itself.
+  // The loop beats without further calls.
   const absl::Time later = absl::Now() + kSilenceMax + absl::Milliseconds(1);
   EXPECT_TRUE(BecomesWell(health, later)) << health.WhyNot(later);
 }

@@ -1,4 +1,4 @@
-// How long things took, in buckets.
+// Durations in buckets.
 #ifndef STARLING_COMMON_ADMIN_HISTOGRAM_H_
 #define STARLING_COMMON_ADMIN_HISTOGRAM_H_
 
@@ -14,12 +14,12 @@ inline constexpr std::array<double, 12> kSecondsBounds = {0.0001, 0.0003, 0.001,
                                                           0.1,    0.3,    1,     3,     10,   30};
 
 struct SecondsCounts {
-  // The last: beyond all bounds; not cumulative.
+  // Not cumulative. The last bucket is for values above all bounds.
   std::array<uint64_t, kSecondsBounds.size() + 1> buckets{};
   double sum = 0;
 };
 
-// Thread-safe; observing costs two relaxed additions and takes no lock.
+// Thread-safe. Observe costs two relaxed additions and takes no lock.
 class SecondsHistogram {
  public:
   void Observe(double seconds) {

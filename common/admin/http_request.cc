@@ -31,7 +31,7 @@ bool HasControlCharacter(absl::string_view text) {
   });
 }
 
-// What is wrong already with a request of which this is the beginning.
+// Checks the start of a request that is not complete yet.
 HttpParse CheckBeginning(absl::string_view bytes) {
   const absl::string_view method = bytes.substr(0, bytes.find(' '));
   if (method.size() > kMethodBytesMax || !(method.empty() ? bytes.empty() : IsToken(method))) {

@@ -53,7 +53,7 @@ TEST(HttpRequest, RefusesWhatIsWrong) {
             414);
 }
 
-// What can never become a request is not waited for.
+// A prefix that cannot become a valid request is refused without waiting for more.
 TEST(HttpRequest, RefusesEarly) {
   const std::string hello("\x16\x03\x01\x02\x00\x01\x00", 7);  // a TLS handshake
   EXPECT_EQ(ParseHttpRequest(hello).status, 400);

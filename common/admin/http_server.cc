@@ -22,12 +22,12 @@
 namespace starling::admin {
 namespace {
 
-// How long the listener rests when there are no file descriptors left.
+// How long the listener pauses when the process is out of file descriptors.
 constexpr absl::Duration kRest = absl::Milliseconds(100);
-// Connections that are accepted before those that are open get their turn.
+// Connections accepted before the open ones are served again.
 constexpr int kAcceptsAtOnce = 32;
-// After the response, what still comes is read and dropped, so that the peer gets to read the
-// response before it learns that we are gone.
+// After the response, further input is read and dropped, so that the peer can read the response
+// before the connection closes.
 constexpr absl::Duration kLinger = absl::Seconds(1);
 constexpr size_t kLingerBytesMax = 64 << 10;
 
@@ -112,7 +112,7 @@ class PollServer final : public HttpServer {
         std::clamp<int64_t>(absl::ToInt64Milliseconds(next - MonotonicNow()) + 1, 0, 60'000));
   }
 
-  // `fds`: two others, then those of connections_, in its order.
+  // `fds`: two others, then one per entry of connections_, in the same order.
   void Serve(const std::vector<pollfd>& fds) {
     const absl::Time now = MonotonicNow();
     size_t i = 2;
@@ -120,7 +120,8 @@ class PollServer final : public HttpServer {
       bool keep = fds[i].revents == 0 || Advance(*it);
       if (keep && now >= it->deadline) {
         if (it->state != Connection::kLingering) Count(&Counts::timed_out);
-        // Who sent half a request is told; who does not take the response is not.
+        // A peer that sent half a request gets a 408; one that does not read the response gets
+        // nothing.
         const bool tell = it->state == Connection::kReading && !it->in.empty();
         if (tell) Answer(*it, TextResponse(408, "the request did not come in time"));
         keep = tell && Advance(*it);
@@ -192,7 +193,7 @@ class PollServer final : public HttpServer {
         if (!connections_.empty()) Evict();
         return;
       }
-      if (fd < 0) return;  // none is left, or that one is gone again
+      if (fd < 0) return;  // none is pending, or it was reset before accept
       Count(&Counts::accepted);
       if (connections_.size() >= options_.connections_max) Evict();
       connections_.push_back({});
@@ -201,7 +202,7 @@ class PollServer final : public HttpServer {
     }
   }
 
-  // The oldest: behind it, in order of their coming, are the others.
+  // The oldest connection: the list is in order of arrival.
   void Evict() {
     Count(&Counts::evicted);
     close(connections_.front().fd);
@@ -224,8 +225,8 @@ class PollServer final : public HttpServer {
   mutable Mutex mutex_;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
 
-  // The thread's.
-  std::list<Connection> connections_;  // in order of their coming
+  // Owned by the server's thread.
+  std::list<Connection> connections_;  // in order of arrival
   absl::Time rest_until_ = absl::InfinitePast();
 
   std::thread thread_;

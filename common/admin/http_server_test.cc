@@ -35,7 +35,7 @@ class HttpServerTest : public testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
-  // Until it says so; the test's own deadline is the bound.
+  // Waits for the condition; the test's own deadline is the bound.
   template <typename Condition>
   HttpServer::Counts Await(Condition condition) {
     HttpServer::Counts counts = server_->counts();
@@ -100,7 +100,7 @@ TEST_F(HttpServerTest, WhoIsSlowIsCutOff) {
   EXPECT_EQ(server_->counts().timed_out, 2u);
 }
 
-// The response is larger than what the sockets buffer, and nobody reads it.
+// The response exceeds the socket buffers, and the peer does not read.
 TEST_F(HttpServerTest, WhoDoesNotReadIsCutOff) {
   big_ = 64 << 20;
   HttpServer::Options options;

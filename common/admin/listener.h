@@ -1,4 +1,4 @@
-// A TCP socket that listens.
+// A listening TCP socket.
 #ifndef STARLING_COMMON_ADMIN_LISTENER_H_
 #define STARLING_COMMON_ADMIN_LISTENER_H_
 
@@ -9,7 +9,7 @@
 namespace starling::admin {
 
 struct Listener {
-  int fd = -1;  // the caller's to close; non-blocking
+  int fd = -1;  // non-blocking; owned by the caller
   int port = 0;
   std::string address;  // "127.0.0.1:40123", "[::1]:40123"
 };

@@ -14,7 +14,7 @@ namespace {
 std::string Number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
-  // Whole numbers as such: counters are read by people, too.
+  // Whole numbers print without an exponent: people read counters, too.
   if (value == std::floor(value) && std::fabs(value) < 1e15) {
     return absl::StrCat(static_cast<int64_t>(value));
   }

@@ -14,9 +14,9 @@ namespace starling::admin {
 
 inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
-// Collects samples in any order; those of one name come out together. Not thread-safe. `name` and
-// `help` are the same in every call for one metric (docs/metrics.md has the table), and `labels`
-// differ. A label must not be called `job` or `instance`: the scraper has those.
+// Collects samples in any order; the samples of one metric are printed together. Not thread-safe.
+// `name` and `help` are the same in every call for one metric (docs/metrics.md has the table);
+// `labels` differ. A label must not be named `job` or `instance`: the scraper sets those.
 class MetricsText {
  public:
   using Labels = std::vector<std::pair<absl::string_view, absl::string_view>>;
@@ -26,15 +26,15 @@ class MetricsText {
   void Histogram(absl::string_view name, absl::string_view help, const Labels& labels,
                  const SecondsCounts& counts);
 
-  // All samples of another.
+  // Adds all samples of `other`.
   void Add(const MetricsText& other);
 
   std::string Text() const;
 
-  // Something that belongs here is not known now, and why: there is no answer then, since a scraper
-  // takes a series that is not in one for a thing that is gone. The first reason is kept.
+  // Marks the scrape as incomplete, with the reason: it is then not served, since a scraper treats
+  // an absent series as gone. The first reason is kept.
   void Miss(absl::string_view why);
-  const std::string& missing() const { return missing_; }  // empty: nothing
+  const std::string& missing() const { return missing_; }  // empty: complete
 
  private:
   struct Family {
@@ -42,7 +42,7 @@ class MetricsText {
     std::string help;
     std::string samples;
   };
-  // Where the samples of the metric go.
+  // The text to which the metric's samples are appended.
   std::string* Samples(absl::string_view name, absl::string_view type, absl::string_view help);
 
   std::map<std::string, Family> families_;

@@ -60,7 +60,7 @@ TEST(MetricsText, NumbersThatAreNone) {
 TEST(MetricsText, AHistogramIsCumulative) {
   SecondsHistogram histogram;
   histogram.Observe(0);
-  histogram.Observe(0.0001);  // bounds belong to their bucket
+  histogram.Observe(0.0001);  // upper bounds are inclusive
   histogram.Observe(0.02);
   histogram.ObserveMicros(2'000'000'000);
   MetricsText metrics;

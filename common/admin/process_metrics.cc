@@ -25,7 +25,7 @@ double ResidentBytes() {
   return resident_pages * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-// Entries of a folder, without "." and "..".
+// Entries of a directory, without "." and "..".
 double CountEntries(const char* path) {
   DIR* const folder = opendir(path);
   if (folder == nullptr) return 0;
@@ -49,7 +49,7 @@ void AddProcessMetrics(MetricsText& metrics) {
   metrics.Gauge("starling_process_resident_memory_bytes", "Memory of the process that is in RAM.",
                 {}, ResidentBytes());
   metrics.Gauge("starling_process_open_files", "Open file descriptors of the process.", {},
-                CountEntries("/proc/self/fd") - 1);  // less the one that counts
+                CountEntries("/proc/self/fd") - 1);  // less the one open for counting
   metrics.Gauge("starling_process_open_files_limit", "How many file descriptors it may have.", {},
                 OpenFilesMax());
   metrics.Gauge("starling_connections_held_back",

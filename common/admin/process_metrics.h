@@ -1,4 +1,4 @@
-// What every process says of itself.
+// Metrics that every process exports about itself.
 #ifndef STARLING_COMMON_ADMIN_PROCESS_METRICS_H_
 #define STARLING_COMMON_ADMIN_PROCESS_METRICS_H_
 
@@ -6,7 +6,7 @@
 
 namespace starling::admin {
 
-// CPU time, memory, file descriptors and threads, from the kernel. Reads a few files of /proc/self.
+// CPU time, memory, file descriptors and threads, from the kernel. Reads a few files in /proc/self.
 void AddProcessMetrics(MetricsText& metrics);
 
 }  // namespace starling::admin

@@ -1,4 +1,4 @@
-// Whether a daemon can do its work, as its owner last said.
+// Whether a daemon can do its work, as its owner last reported.
 #ifndef STARLING_COMMON_ADMIN_READINESS_H_
 #define STARLING_COMMON_ADMIN_READINESS_H_
 

@@ -16,7 +16,7 @@
 
 namespace starling::admin {
 
-// A connection to a port of this machine. Closes itself.
+// A connection to a port on this machine. The destructor closes it.
 class TestSocket {
  public:
   explicit TestSocket(int port, int receive_buffer_bytes = 0)
@@ -44,7 +44,7 @@ class TestSocket {
       bytes.remove_prefix(static_cast<size_t>(sent));
     }
   }
-  // Until the peer ends the connection, or is silent for 30 s.
+  // Reads until the peer ends the connection or is silent for 30 s.
   std::string ReadAll() {
     std::string all;
     char bytes[4096];
