@@ -1,6 +1,6 @@
-// Files whose paths a client chose, beneath a folder that the operator chose. Each component is
-// opened by itself and no link is followed, so nobody who can write beneath the root can make a
-// path lead out of it, not even between a check and the opening.
+// Opens files whose paths come from a client, beneath a folder that the operator chose. Each
+// component is opened by itself and no link is followed, so a client that can write beneath the
+// root cannot make a path leave it, not even between a check and the open.
 #ifndef STARLING_COMMON_BASE_BENEATH_H_
 #define STARLING_COMMON_BASE_BENEATH_H_
 
@@ -17,19 +17,19 @@
 namespace starling {
 
 // Thread-safe. Calls block as the file system does. Paths are relative to the root.
-// kInvalidArgument: a path that is absolute, empty or has "..", "." or a zero byte.
-// kFailedPrecondition: it cannot be opened; the text names the component and says why. With "/" as
-// the root every path lies beneath, and links are followed.
+// kInvalidArgument: the path is absolute, empty, or has "..", "." or a zero byte.
+// kFailedPrecondition: it cannot be opened; the message names the component and the reason. With
+// "/" as the root every path is beneath it, and links are followed.
 class BeneathRoot {
  public:
-  // `root` itself may be or contain a link. It must be there.
+  // `root` must exist; it may be or contain a link.
   static absl::StatusOr<BeneathRoot> Open(const std::string& root);
 
-  // Open for reading. `make`: folders that are not there are made (0777 less the umask). With ".":
-  // the root.
+  // Opens a folder for reading. `make`: creates missing folders (0777 less the umask). ".": the
+  // root.
   absl::StatusOr<OwnedFd> OpenFolder(absl::string_view path, bool make) const;
 
-  // As openat(2) with `flags` and O_CLOEXEC | O_NOFOLLOW. With O_CREAT its folders are made, too.
+  // As openat(2) with `flags` and O_CLOEXEC | O_NOFOLLOW. O_CREAT creates missing folders, too.
   absl::StatusOr<OwnedFd> OpenFile(absl::string_view path, int flags, mode_t mode = 0644) const;
 
   const std::string& path() const { return path_; }

@@ -86,7 +86,7 @@ TEST_F(BeneathTest, BeneathTheRootOfAllLinksAreFollowed) {
   EXPECT_TRUE(fs::exists(base_ / "outside/a"));
 }
 
-// Someone swaps a folder for a link, over and over, between any check and the opening.
+// An attacker swaps a folder for a link over and over, between any check and the open.
 TEST_F(BeneathTest, ARaceForALinkLeadsNowhere) {
   fs::create_directories(base_ / "root/a");
   fs::create_directory_symlink("../outside", base_ / "root/link");
@@ -94,7 +94,7 @@ TEST_F(BeneathTest, ARaceForALinkLeadsNowhere) {
   std::thread attacker([&] {
     const std::string a = base_ / "root/a", link = base_ / "root/link";
     while (!stop) {
-      // Exchanges the two in one step.
+      // Swaps the two atomically.
       renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, link.c_str(), RENAME_EXCHANGE);
     }
   });

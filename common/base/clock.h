@@ -1,4 +1,4 @@
-// The clock by which durations, deadlines and silence are measured.
+// The monotonic clock, for durations, deadlines and silence.
 #ifndef STARLING_COMMON_BASE_CLOCK_H_
 #define STARLING_COMMON_BASE_CLOCK_H_
 
@@ -19,17 +19,16 @@ inline const MonotonicAnchor& ProcessAnchor() {
   return anchor;
 }
 
-// CLOCK_MONOTONIC: it never goes back and never jumps, whatever becomes of the wall clock. The time
-// for which the machine sleeps does not pass on it; that for which the process is stopped does. It
-// means nothing in another process or after a restart. It begins at the wall time of its first use,
-// but what people are shown, and what is compared with other processes' times, is absl::Now().
-// Thread-safe.
+// CLOCK_MONOTONIC: never goes back and never jumps when the wall clock does. It does not advance
+// while the machine sleeps, but does while the process is stopped. It starts at the wall time of
+// its first use and means nothing in another process or after a restart; use absl::Now() for times
+// that are shown to people or compared with other processes. Thread-safe.
 inline absl::Time MonotonicNow() {
   const MonotonicAnchor& anchor = ProcessAnchor();
   return anchor.time + absl::FromChrono(std::chrono::steady_clock::now() - anchor.steady);
 }
 
-// A finite time of MonotonicNow's, for waits of the standard library.
+// A finite MonotonicNow time, for waits of the standard library.
 inline std::chrono::steady_clock::time_point ToSteady(absl::Time time) {
   const MonotonicAnchor& anchor = ProcessAnchor();
   return anchor.steady + absl::ToChronoNanoseconds(time - anchor.time);

@@ -8,10 +8,10 @@
 
 namespace starling {
 
-// Of "123456789": 0xE3069283. Thread-safe. Uses the processor's instruction where it has one.
+// The CRC of "123456789" is 0xE3069283. Thread-safe. Uses the CPU's instruction if it has one.
 uint32_t Crc32c(absl::Span<const uint8_t> bytes);
 
-// The same by table, for processors without the instruction and for tests.
+// The same with a table, for CPUs without the instruction and for tests.
 uint32_t Crc32cPortable(absl::Span<const uint8_t> bytes);
 
 }  // namespace starling

@@ -13,7 +13,7 @@ absl::Span<const uint8_t> Bytes(const std::string& text) {
   return absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(text.data()), text.size());
 }
 
-// Published values: RFC 3720 B.4 and the customary check string.
+// Published values: RFC 3720 B.4 and the usual check string.
 TEST(Crc32c, MatchesPublishedValues) {
   EXPECT_EQ(Crc32c(Bytes("123456789")), 0xE3069283u);
   EXPECT_EQ(Crc32c(Bytes(std::string(32, '\0'))), 0x8A9136AAu);

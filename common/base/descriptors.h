@@ -1,4 +1,4 @@
-// Whether the process has file descriptors left for connections that others make.
+// Whether the process has file descriptors left for incoming connections.
 #ifndef STARLING_COMMON_BASE_DESCRIPTORS_H_
 #define STARLING_COMMON_BASE_DESCRIPTORS_H_
 
@@ -15,11 +15,11 @@
 
 namespace starling {
 
-// Kept for the process's own files and links, and for its admin port.
+// Reserved for the process's own files and links, and for its admin port.
 inline constexpr uint64_t kDescriptorsKept = 128;
 
-// Empty: there are some. Otherwise why a new connection must wait, for people. Thread-safe; asks
-// the system: the lowest free descriptor says how many at least are in use.
+// Empty if there are some, else a message on why new connections must wait. Thread-safe. Asks the
+// system: the lowest free descriptor is a lower bound on how many are in use.
 inline std::string WhyNoDescriptors() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return "";

@@ -1,4 +1,4 @@
-// Shell-like patterns over names.
+// Shell-like patterns for names.
 #ifndef STARLING_COMMON_BASE_GLOB_H_
 #define STARLING_COMMON_BASE_GLOB_H_
 
@@ -6,12 +6,12 @@
 
 namespace starling {
 
-// Whether all of `text` fits `pattern`: `*` stands for any characters, none too, `?` for one; all
-// others stand for themselves. Thread-safe. Takes at most |pattern| * |text| steps.
+// Whether `text` matches `pattern` as a whole: `*` matches any characters or none, `?` one; all
+// others match themselves. Thread-safe. Takes at most |pattern| * |text| steps.
 inline bool MatchesGlob(absl::string_view pattern, absl::string_view text) {
   size_t p = 0;
   size_t t = 0;
-  size_t star = absl::string_view::npos;  // the last one seen; it covers [star_text, t)
+  size_t star = absl::string_view::npos;  // the last one seen; matches [star_text, t)
   size_t star_text = 0;
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {

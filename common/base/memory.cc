@@ -31,7 +31,7 @@ uint64_t GroupBytes() {
   std::ifstream limit_file("/sys/fs/cgroup/memory.max");
   std::ifstream used_file("/sys/fs/cgroup/memory.current");
   uint64_t limit = 0, used = 0;
-  if (!(limit_file >> limit) || !(used_file >> used)) return kUnknown;  // also for "max"
+  if (!(limit_file >> limit) || !(used_file >> used)) return kUnknown;  // fails on "max", too
   return limit > used ? limit - used : 0;
 }
 
@@ -41,17 +41,17 @@ uint64_t AvailableMemoryBytes() { return std::min(SystemBytes(), GroupBytes()); 
 
 void ReturnFreedMemory() {
 #ifndef STARLING_SANITIZED
-  constexpr size_t kKept = 64 << 20;  // that the next messages take
+  constexpr size_t kKept = 64 << 20;  // for the next messages
   if (mallinfo2().fordblks > kKept) malloc_trim(kKept);
 #endif
 }
 
-// Without memory of its own: daemons ask for it all the time.
+// Allocates nothing: daemons call it all the time.
 uint64_t PeakResidentBytes() {
   char text[4096];
   const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;
-  const ssize_t bytes = read(file, text, sizeof(text) - 1);  // all of it comes at once
+  const ssize_t bytes = read(file, text, sizeof(text) - 1);  // one read gets the whole file
   close(file);
   if (bytes <= 0) return 0;
   text[bytes] = 0;

@@ -1,4 +1,4 @@
-// How much memory there is, and floats aligned for vector units.
+// Available and resident memory, and floats aligned for vector units.
 #ifndef STARLING_COMMON_BASE_MEMORY_H_
 #define STARLING_COMMON_BASE_MEMORY_H_
 
@@ -8,22 +8,22 @@
 
 namespace starling {
 
-// Bytes that this process may still take without swapping: what the system says is available, or
-// what the control group leaves, whichever is less. UINT64_MAX where neither is known.
+// Bytes that this process may still allocate without swapping: the lesser of what the system has
+// available and what the control group leaves. UINT64_MAX if neither is known.
 uint64_t AvailableMemoryBytes();
 
-// Memory that was freed and lies in the process goes back to the system: what others, and
-// AvailableMemoryBytes, take for used is free again. While it runs, up to some 100 ms, allocations
-// wait: for a job's end, not for its steps. Thread-safe.
+// Returns freed memory from the heap to the system, so that other processes and
+// AvailableMemoryBytes see it as free. Allocations wait while it runs, up to some 100 ms: call it
+// at a job's end, not per step. Thread-safe.
 void ReturnFreedMemory();
 
-// The greatest resident memory that this process has had, since it began or since the last call of
-// ForgetPeakResidentBytes that the system allowed. 0: not known.
+// Peak resident memory of this process since it started, or since the last ForgetPeakResidentBytes
+// that the system allowed. 0: not known.
 uint64_t PeakResidentBytes();
-// Best effort: some systems do not let a process do this.
+// Best effort: some systems do not allow it.
 void ForgetPeakResidentBytes();
 
-// `n` floats on a 64-byte boundary, not initialised; nullptr where there is no memory.
+// `n` uninitialized floats on a 64-byte boundary; nullptr if out of memory.
 std::shared_ptr<float> AllocateFloats(size_t n);
 
 }  // namespace starling

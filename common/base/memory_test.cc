@@ -15,7 +15,7 @@ namespace {
 
 TEST(Memory, SomeIsAvailable) { EXPECT_GT(AvailableMemoryBytes(), uint64_t{1} << 20); }
 
-// The memory comes from the kernel and goes back there: malloc might keep it, and ASan's does.
+// mmap takes memory from the kernel and gives it back: malloc might keep it, and ASan's does.
 TEST(Memory, ThePeakIsThatOfTheProcess) {
   constexpr size_t kBytes = size_t{32} << 20;
   ASSERT_GT(PeakResidentBytes(), 0u);
@@ -46,14 +46,14 @@ uint64_t ResidentBytes() {
   return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Between what was freed something is still held, so the heap does not shrink by itself.
+// Live blocks lie between the freed ones, so the heap does not shrink by itself.
 TEST(Memory, WhatWasFreedGoesBackToTheSystem) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   constexpr size_t kBlock = 1 << 20, kBlocks = 400;
   std::vector<std::unique_ptr<char[]>> blocks;
   for (size_t i = 0; i < kBlocks; ++i) {
-    blocks.push_back(std::make_unique<char[]>(kBlock));  // zeroed: every page is there
+    blocks.push_back(std::make_unique<char[]>(kBlock));  // zeroed: every page is resident
   }
   const uint64_t full = ResidentBytes();
   for (size_t i = 0; i < kBlocks; ++i) {

@@ -58,7 +58,7 @@ nlohmann::ordered_json ToJson(const Message& message) {
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const FieldDescriptor* field = descriptor->field(i);
     if (field->is_map()) {
-      // protobuf keeps maps in an order that differs from process to process.
+      // protobuf's order of map entries differs from process to process.
       std::map<std::string, Json> sorted;
       for (int k = 0; k < reflection->FieldSize(message, field); ++k) {
         const Json entry = FieldToJson(message, field, k);

@@ -1,4 +1,4 @@
-// What was probably meant: "did you mean" of errors about names.
+// The "did you mean" of errors about names.
 #ifndef STARLING_COMMON_BASE_NEAREST_NAME_H_
 #define STARLING_COMMON_BASE_NEAREST_NAME_H_
 
@@ -7,10 +7,10 @@
 
 namespace starling {
 
-// The candidate nearest to `word` by edit distance, if near enough to be a typo; else empty.
+// The candidate nearest to `word` by edit distance if it is near enough for a typo; else empty.
 std::string NearestName(const std::string& word, const std::vector<std::string>& candidates);
 
-// "; did you mean "NAME"?", or nothing where no candidate is near.
+// "; did you mean "NAME"?", or empty if no candidate is near.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace starling

@@ -1,4 +1,4 @@
-// Objects that are made once and used again and again, each by shared_ptrs.
+// A pool of objects that are created once and reused, each held by shared_ptrs.
 #ifndef STARLING_COMMON_BASE_OBJECT_POOL_H_
 #define STARLING_COMMON_BASE_OBJECT_POOL_H_
 
@@ -12,21 +12,20 @@
 
 namespace starling {
 
-// T is made by T(), and has `void Recycle()`: called when the last shared_ptr to the object is
-// gone, on whatever thread; it lets go of what the object holds, and may keep memory for its next
-// user. While there are enough, Get allocates nothing, the shared_ptr's own block included. Where
-// there are not, their number doubles, so that what is seldom needed beyond the usual is there.
-// Nothing is given back before the end: those made at first are kept, or less than twice as many as
-// were in use at one time, whichever are more. They take turns, so that all of them soon have the
-// memory that their users want. Thread-safe. Objects may outlive the object_pool.
+// T is default-constructible and has `void Recycle()`, which runs when the last shared_ptr to the
+// object is gone, on whatever thread: it releases what the object holds, and may keep memory for
+// the next user. While an object is free, Get allocates nothing, not even the shared_ptr's control
+// block; when none is, the pool doubles. The pool never shrinks: it keeps the larger of its first
+// size and (less than) twice the peak in use. Free objects are used in turn, so all of them soon
+// have the memory that their users need. Thread-safe. Objects may outlive the pool.
 template <typename T>
 class ObjectPool {
  public:
-  // `at_first` objects are made at once.
+  // Creates `at_first` objects at once.
   explicit ObjectPool(size_t at_first = 0) : pool_(std::make_shared<Pool>(at_first)) {}
 
-  // An object as Recycle left it, or a new one. Free again when no shared_ptr and no weak_ptr to it
-  // is left.
+  // An object as Recycle left it, or a new one. It is free again once no shared_ptr and no weak_ptr
+  // to it is left.
   std::shared_ptr<T> Get() {
     Object* const object = pool_->Take();
     return std::shared_ptr<T>(
@@ -36,7 +35,7 @@ class ObjectPool {
  private:
   struct Object {
     T value;
-    // Of the shared_ptr: the counts, the pointer, the deleter and the allocator.
+    // The shared_ptr's control block: counts, pointer, deleter and allocator.
     alignas(std::max_align_t) std::byte block[96];
   };
 
@@ -62,7 +61,7 @@ class ObjectPool {
 
    private:
     Mutex mutex_;
-    // All are in use.
+    // Called when all objects are in use.
     void Grow(size_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       free_ = count;
       next_ = 0;
@@ -75,12 +74,12 @@ class ObjectPool {
 
     std::vector<std::unique_ptr<Object>> all_ ABSL_GUARDED_BY(mutex_);
     std::vector<Object*> ring_ ABSL_GUARDED_BY(mutex_);  // as long as all_
-    size_t next_ ABSL_GUARDED_BY(mutex_) = 0;            // the free one that is taken next
-    size_t free_ ABSL_GUARDED_BY(mutex_) = 0;            // from there on, around the ring
+    size_t next_ ABSL_GUARDED_BY(mutex_) = 0;            // the next free object to hand out
+    size_t free_ ABSL_GUARDED_BY(mutex_) = 0;  // free objects from there on, around the ring
   };
 
-  // The allocator of a shared_ptr's block, which lies beside the object: when the block is freed,
-  // which is after the deleter has run, the object is free.
+  // Allocates a shared_ptr's control block, which lies beside the object. The object is free when
+  // the block is freed, which is after the deleter has run.
   template <typename U>
   struct BlockMemory {
     using value_type = U;

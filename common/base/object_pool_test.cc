@@ -30,7 +30,7 @@ TEST(ObjectPool, GivesTheSameObjectAgainWithItsMemory) {
   first.reset();
   EXPECT_EQ(copy->text.size(), 1000u);
   copy.reset();
-  const std::shared_ptr<Note> again = notes.Get();  // there is but one
+  const std::shared_ptr<Note> again = notes.Get();  // the pool has only one
   EXPECT_EQ(again.get(), place);
   EXPECT_EQ(again->recycled, 1);
   EXPECT_EQ(again->text, "");
@@ -52,7 +52,7 @@ TEST(ObjectPool, DoublesAndTakesTurns) {
   for (const std::shared_ptr<Note>& note : held) places.insert(note.get());
   held.clear();
   for (int i = 0; i < 8; ++i) places.insert(notes.Get().get());
-  EXPECT_EQ(places.size(), 8u);  // 5 were in use, and each of the 3 others had its turn
+  EXPECT_EQ(places.size(), 8u);  // 5 were in use; the 3 others take turns
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 8; ++i) held.push_back(notes.Get());
     for (const std::shared_ptr<Note>& note : held) places.insert(note.get());

@@ -1,4 +1,4 @@
-// A file descriptor that is closed by its owner.
+// A file descriptor that closes itself.
 #ifndef STARLING_COMMON_BASE_OWNED_FD_H_
 #define STARLING_COMMON_BASE_OWNED_FD_H_
 
@@ -22,7 +22,7 @@ class OwnedFd {
 
   int get() const { return fd_; }
   bool open() const { return fd_ >= 0; }
-  // The caller closes it from now on.
+  // Transfers ownership to the caller.
   int Release() { return std::exchange(fd_, -1); }
   void Reset(int fd = -1) {
     if (fd_ >= 0) close(fd_);

@@ -1,4 +1,4 @@
-// Containers of nodes (std::pmr::map, set) that have their memory from the begin.
+// Preallocates the nodes of std::pmr::map and set.
 #ifndef STARLING_COMMON_BASE_RESERVE_NODES_H_
 #define STARLING_COMMON_BASE_RESERVE_NODES_H_
 
@@ -6,13 +6,13 @@
 
 namespace starling {
 
-// From now on `container` takes `elements` more before it allocates, if nothing else with nodes of
-// about its size draws from its memory_resource, which must keep what it gets back (a pool). Not
-// thread-safe. `key_of(i)`: a key for each i in [0, elements), all different; which ones, and
-// whether the container has them, is all one.
+// Reserves memory for `elements` more nodes of `container`, provided that nothing else with nodes
+// of about that size draws from its memory_resource, and that the resource keeps what it gets back
+// (a pool). Not thread-safe. `key_of(i)`: distinct keys for i in [0, elements); which keys, and
+// whether the container has them, does not matter.
 template <typename Container, typename KeyOf>
 void ReserveNodes(size_t elements, KeyOf key_of, Container* container) {
-  // What is taken out again leaves its memory behind.
+  // Destroying this container returns the nodes to the pool.
   Container room(container->get_allocator());
   for (size_t i = 0; i < elements; ++i) {
     if constexpr (requires { typename Container::mapped_type; }) {

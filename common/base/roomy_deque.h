@@ -1,4 +1,4 @@
-// A queue that has its memory from the begin.
+// A preallocated queue.
 #ifndef STARLING_COMMON_BASE_ROOMY_DEQUE_H_
 #define STARLING_COMMON_BASE_ROOMY_DEQUE_H_
 
@@ -8,14 +8,13 @@
 
 namespace starling {
 
-// An empty deque whose elements come from `memory`, which must keep what it gets back (a pool):
-// while no more than `elements` are in it, pushing at its end and popping at its front take nothing
-// new.
+// An empty deque with elements from `memory`, which must keep what it gets back (a pool). While it
+// has at most `elements` elements, push_back and pop_front allocate nothing.
 template <typename T>
 std::pmr::deque<T> RoomyDeque(size_t elements, std::pmr::memory_resource* memory) {
-  // Cleared, it keeps its list of blocks, and `memory` the blocks. The list is used again, and not
-  // made longer, while less than half of it is in use; as the queue moves on, one block more than
-  // full ones is.
+  // After clear() the deque keeps its block list, and `memory` the blocks. The list is reused, and
+  // not grown, while less than half of it is in use; a moving queue uses one block more than it
+  // fills.
   constexpr size_t kMore = 2048 / sizeof(T) + 4;
   std::pmr::deque<T> deque(2 * elements + kMore, memory);
   deque.clear();

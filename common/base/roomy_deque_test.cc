@@ -16,7 +16,7 @@ void ExpectRoom(size_t elements) {
   std::pmr::deque<T> deque = RoomyDeque<T>(elements, &pool);
   EXPECT_TRUE(deque.empty());
   const int at_first = memory.allocations();
-  // Full, then emptied, and moving on with one to `elements` in it.
+  // Filled, then emptied, then moving with `keep` elements in it.
   for (size_t keep = 0; keep < elements; keep += 1 + elements / 7) {
     while (deque.size() < elements) deque.emplace_back();
     while (deque.size() > keep) deque.pop_front();

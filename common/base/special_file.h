@@ -1,4 +1,4 @@
-// Files that are no places on a disk.
+// Files that are not on a disk.
 #ifndef STARLING_COMMON_BASE_SPECIAL_FILE_H_
 #define STARLING_COMMON_BASE_SPECIAL_FILE_H_
 
@@ -8,8 +8,8 @@
 
 namespace starling {
 
-// Whether a device, a pipe or a socket is there: it is written in place. A file that is written
-// beside it and renamed would replace it.
+// Whether `path` is a device, a pipe or a socket, which must be written in place: renaming a
+// temporary file over it would replace it.
 inline bool IsSpecialFile(const std::string& path) {
   struct stat info = {};
   return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);

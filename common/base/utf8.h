@@ -1,4 +1,4 @@
-// Text that came from elsewhere, in UTF-8.
+// Checks of UTF-8 from outside the process.
 #ifndef STARLING_COMMON_BASE_UTF8_H_
 #define STARLING_COMMON_BASE_UTF8_H_
 
@@ -8,15 +8,16 @@
 
 namespace starling {
 
-// The longest beginning of `text` of at most `bytes` bytes that ends with a whole character, where
-// `text` is UTF-8. A string field of a message takes no other: it could be written, and not read.
+// The longest prefix of `text` (UTF-8) of at most `bytes` bytes that ends with a whole character. A
+// string field of a protobuf message needs this: it can be written with a cut character, but not
+// read.
 inline absl::string_view CutUtf8(absl::string_view text, size_t bytes) {
   if (text.size() <= bytes) return text;
   while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
   return text.substr(0, bytes);
 }
 
-// Where the first byte lies that is not part of a UTF-8 character; npos: the text is UTF-8.
+// The offset of the first byte that is not part of a UTF-8 character; npos: the text is UTF-8.
 inline size_t FindNotUtf8(absl::string_view text) {
   const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
   for (size_t at = 0; at < text.size();) {
@@ -30,7 +31,7 @@ inline size_t FindNotUtf8(absl::string_view text) {
     for (size_t i = 1; i <= more; ++i) {
       if ((byte(at + i) & 0xc0) != 0x80) return at;
     }
-    // Longer than it need be, a surrogate, or beyond the last character.
+    // Overlong, a surrogate, or above U+10FFFF.
     const unsigned char second = byte(at + 1);
     if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
         (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) {
