@@ -1,4 +1,4 @@
-// "1GB" and "512MiB" of flags as bytes.
+// Parses byte counts in flags: "1GB", "512MiB".
 #ifndef STARLING_COMMON_CONFIG_BYTES_H_
 #define STARLING_COMMON_CONFIG_BYTES_H_
 
@@ -9,8 +9,8 @@
 
 namespace starling::config {
 
-// A whole or decimal number, then nothing or B: bytes; kB, MB, GB, TB: powers of 1,000; KiB, MiB,
-// GiB, TiB (or Ki, Mi, Gi, Ti): powers of 1,024. Upper and lower case alike. At least 1 byte.
+// A whole or decimal number and a unit. None or B: bytes; kB, MB, GB, TB: powers of 1,000; KiB,
+// MiB, GiB, TiB (or Ki, Mi, Gi, Ti): powers of 1,024. Case-insensitive. At least 1 byte.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 
 }  // namespace starling::config

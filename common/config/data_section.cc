@@ -150,7 +150,7 @@ void ReadAugment(const Section& augment, Augment* out) {
   out->set_horizontal_flip(augment.Boolean("horizontalFlip", false));
 }
 
-// Text or Tokens.
+// Source: Text or Tokens.
 template <typename Source>
 void ReadWindows(const Section& windows, const JobFileOptions& options, Source* out) {
   out->set_path(ExpandPath(windows, "path", options));

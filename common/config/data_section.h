@@ -9,10 +9,10 @@
 
 namespace starling::config {
 
-// Its part of the schema.
+// The section's part of the schema.
 Field DataField();
 
-// Reads it into `out`: sources, normalize, augment, shape, loading.
+// Reads the section into `out`: sources, normalize, augment, shape, loading.
 void ReadData(const Section& data, const JobFileOptions& options, JobSpec* out);
 
 }  // namespace starling::config

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A job file around its data section, in one line.
+// A one-line job file with this data section.
 absl::StatusOr<JobSpec> Parse(const std::string& data, const std::string& directory = "/jobs") {
   JobFileOptions options;
   options.directory = directory;
@@ -80,7 +80,7 @@ TEST(DataSection, OnePathStandsForSeveral) {
   EXPECT_THAT(CifarFiles("\"a{b}.bin\""), ElementsAre("/jobs/a{b}.bin"));
 }
 
-// What is no pattern in the job file is none in its folder's name.
+// Pattern characters in the name of the job file's folder are literal.
 TEST(DataSection, TheJobFilesFolderIsTakenAsItIs) {
   const auto file = Parse("{train: {cifar: {files: [t.bin, t-*.bin]}}}", "/jobs[1]");
   ASSERT_TRUE(file.ok()) << file.status();
@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("{train: {text: {path: a, context: 8}}, loading: {readAhead: 1}}",
                         "did you mean \"readAheadMiB\"?")));
 
-// Whoever speaks to the coordinator without a job file meets the same limits.
+// A client that sends a spec without a job file gets the same limits.
 TEST(DataSection, ASpecFromElsewhereIsChecked) {
   const auto good = Parse("{train: {tokens: {path: a, context: 8, vocabulary: 9}}}");
   ASSERT_TRUE(good.ok()) << good.status();

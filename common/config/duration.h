@@ -1,4 +1,4 @@
-// Durations as people write them.
+// Parses durations as people write them.
 #ifndef STARLING_COMMON_CONFIG_DURATION_H_
 #define STARLING_COMMON_CONFIG_DURATION_H_
 
@@ -8,8 +8,8 @@
 
 namespace starling::config {
 
-// "90" and "90s" are seconds, "30m" minutes, "2h" hours; result in seconds, finite and > 0.
-// kInvalidArgument says what came.
+// "90" and "90s" are seconds, "30m" minutes, "2h" hours. The result is in seconds, finite and > 0.
+// kInvalidArgument quotes the text.
 absl::StatusOr<double> ParseDuration(const std::string& text);
 
 }  // namespace starling::config

@@ -1,4 +1,4 @@
-// Short ways to write the schema's table. Internal to common/config.
+// Shorthand for the schema's table. Internal to common/config.
 #ifndef STARLING_COMMON_CONFIG_FIELDS_H_
 #define STARLING_COMMON_CONFIG_FIELDS_H_
 

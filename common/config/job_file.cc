@@ -32,7 +32,7 @@ const Field* FindField(const Field& parent, const std::string& key) {
   return nullptr;
 }
 
-// Makes room for `key` in a one-of; what is beside its alternatives stays.
+// Removes the other alternatives of a one-of; keys beside its alternatives stay.
 void RemoveAlternatives(const Field& one_of, const std::string& key, YAML::Node node) {
   const auto beside = [&](const std::string& name) {
     const Field* field = FindField(one_of, name);
@@ -46,9 +46,9 @@ void RemoveAlternatives(const Field& one_of, const std::string& key, YAML::Node 
   for (const std::string& other : others) node.remove(other);
 }
 
-// Messages carry text in UTF-8 alone. `what` is followed by the place, which names the key.
+// Protobuf strings must be UTF-8. `what` is followed by the place, which names the key.
 absl::Status CheckUtf8(const std::string& what, absl::string_view text) {
-  constexpr size_t kShown = 60;  // bytes before the place
+  constexpr size_t kShown = 60;  // bytes before the invalid one
   const size_t at = FindNotUtf8(text);
   if (at == absl::string_view::npos) return absl::OkStatus();
   const absl::string_view before = text.substr(0, at);
@@ -137,7 +137,7 @@ void ReadPrecision(const Section& spec, JobSpec* out) {
 void ReadStop(const Section& spec, Stop* out) {
   const Section stop = spec.Child("stop");
   out->set_steps(stop.Integer("steps", 0, 1, kInt64Max));
-  // Steps or time alone mean as many epochs as they need.
+  // With steps or time alone, the job has as many epochs as it needs.
   const bool other = stop.Has("steps") || stop.Has("wallTime");
   const int64_t default_epochs = other ? limits::kEpochsMax : 1;
   out->set_epochs(stop.Integer("epochs", default_epochs, 1, limits::kEpochsMax));
@@ -203,10 +203,10 @@ JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
   return out;
 }
 
-// The one document of the file.
+// The file's only document.
 absl::StatusOr<YAML::Node> LoadDocument(const std::string& text) {
   std::vector<YAML::Node> documents = YAML::LoadAll(text);
-  // An empty one makes no difference: a file may end with `---`.
+  // An empty document does not count: a file may end with `---`.
   const auto empty = [](const YAML::Node& node) { return !node.IsDefined() || node.IsNull(); };
   documents.erase(std::remove_if(documents.begin(), documents.end(), empty), documents.end());
   if (documents.size() > 1) {
@@ -220,7 +220,7 @@ absl::StatusOr<YAML::Node> LoadDocument(const std::string& text) {
   return documents[0];
 }
 
-// Tabs are what a parser's own words about indentation hardly ever lead to.
+// The parser's own messages about indentation hardly ever mention tabs.
 std::string TabHint(const std::string& text) {
   size_t number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {

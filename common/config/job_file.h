@@ -1,4 +1,4 @@
-// From a job file's text to a JobSpec, strictly: docs/job_file.md, printed by `starling schema`.
+// Parses a job file into a JobSpec, strictly: docs/job_file.md, printed by `starling schema`.
 #ifndef STARLING_COMMON_CONFIG_JOB_FILE_H_
 #define STARLING_COMMON_CONFIG_JOB_FILE_H_
 
@@ -16,29 +16,30 @@ inline constexpr uint32_t kGuardWindowMax = 10'000;      // batches
 inline constexpr uint32_t kRecomputeBlocksMax = 10'000;  // more than any model has
 
 struct JobFileOptions {
-  std::string directory;  // relative data paths start here; absolute
-  // Looks up $VAR in data paths, and HOME for ~; nullopt: unset, an error that names it.
+  std::string directory;  // where relative data paths start; absolute
+  // Looks up $VAR in data paths, and HOME for ~. nullopt: unset; the error names the variable.
   std::function<absl::optional<std::string>(const std::string&)> environment;
-  // The files that match a pattern of *, ? and [...], in any order, for lists of paths. Null: lists
-  // with patterns are refused.
+  // The files that match a pattern of *, ? and [...], in any order, for lists of paths. Null:
+  // patterns are refused.
   std::function<std::vector<std::string>(const std::string& pattern)> matching_files;
-  // "a.b=value", from the command line: replaces or adds. Paths start at the root or at `spec`;
-  // value is YAML. Inside a one-of the named alternative replaces the other.
+  // "a.b=value" from the command line: replaces or adds. Paths start at the root or at `spec`; the
+  // value is YAML. Setting one alternative of a one-of removes the other.
   std::vector<std::string> overrides;
 };
 
-// kInvalidArgument names line, key, what was expected and what came. The model stays a ModelSource:
-// the coordinator resolves it when the data's shape is known. Reads no data file. Thread-safe.
+// kInvalidArgument names the line, the key, what was expected and what came. The model stays a
+// ModelSource: the coordinator resolves it once the data's shape is known. Reads no data file.
+// Thread-safe.
 absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptions& options);
 
-// Checks that need no file: ranges and relations. The coordinator runs them again on what it is
-// sent.
+// Checks that need no file: ranges and relations. The coordinator repeats them on every spec that
+// it receives.
 absl::Status ValidateSpec(const JobSpec& spec);
 
-// What the job says and nothing reads, a sentence each: most likely it was meant otherwise.
+// One sentence for each key that the job sets and nothing reads: most likely a mistake.
 std::vector<std::string> UnusedKeys(const JobSpec& spec);
 
-// Whether gradients can be clipped so under that policy. kInvalidArgument says why not.
+// Whether the policy supports this gradient clipping. kInvalidArgument says why not.
 absl::Status CheckClip(const Clip& clip, Policy::Kind policy);
 
 }  // namespace starling::config

@@ -321,7 +321,7 @@ TEST(JobFile, OverridesAreAsStrictAsTheFile) {
   EXPECT_THAT(std::string(Parse(kGood, {"seed=[1"}).status().message()), HasSubstr("not YAML"));
 }
 
-// What is replaced, by what, and what the error must say.
+// What is replaced, by what, and what the error must contain.
 class Malformed
     : public ::testing::TestWithParam<std::tuple<const char*, const char*, const char*>> {};
 

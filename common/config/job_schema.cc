@@ -97,7 +97,7 @@ T TypeOf(BuiltinArgument::Type type) {
   return T::kString;
 }
 
-// A key for each argument of a builtin.
+// Adds a key for each argument of a builtin.
 void AddArguments(Field* model) {
   for (const Builtin& builtin : Builtins()) {
     for (const BuiltinArgument& argument : builtin.arguments) {

@@ -32,7 +32,7 @@ std::string GoesWith(const std::string& argument) {
   return absl::StrCat("goes with builtin: ", absl::StrJoin(names, ", "), " only");
 }
 
-// A scalar as the narrowest of integer, number, text.
+// Reads a scalar as the narrowest of integer, number, text.
 bool ReadAttribute(const YAML::Node& node, Attribute* out) {
   if (node.IsScalar()) {
     int64_t integer = 0;
@@ -58,7 +58,7 @@ bool ReadAttribute(const YAML::Node& node, Attribute* out) {
   return true;
 }
 
-// One name, or a list of them.
+// Reads one name or a list of names.
 bool ReadInputs(const YAML::Node& node, ModelSource::Layer* layer) {
   if (node.IsScalar()) {
     layer->add_inputs(node.Scalar());
@@ -113,7 +113,8 @@ void ReadLayer(const Section& model, const YAML::Node& node, ModelSource::Layer*
   }
 }
 
-// Ranges and choices are checked with the model; here what belongs to which builtin, and types.
+// Checks types and which builtin takes which argument; ranges and choices are checked with the
+// model.
 void ReadArguments(const Section& model, const Builtin* builtin, ModelSource* out) {
   for (const Builtin& candidate : Builtins()) {
     for (const BuiltinArgument& argument : candidate.arguments) {

@@ -8,8 +8,8 @@
 
 namespace starling::config {
 
-// Errors go into the section's status. Layer names and attributes are checked against
-// common/graph's operators when the graph is built.
+// Errors go into the section's status. Layer names and attributes are checked when the graph is
+// built, against common/graph's operators.
 void ReadModel(const Section& model, const JobFileOptions& options, ModelSource* out);
 
 }  // namespace starling::config

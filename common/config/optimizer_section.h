@@ -11,7 +11,7 @@ namespace starling::config {
 void ReadOptimizer(const Section& optimizer, Optimizer* out);
 void ReadClip(const Section& clip, Clip* out);
 
-// Ranges and relations; kInvalidArgument names the key.
+// Checks ranges and relations; kInvalidArgument names the key.
 absl::Status CheckOptimizer(const Optimizer& optimizer);
 
 }  // namespace starling::config

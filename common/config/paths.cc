@@ -15,7 +15,7 @@
 namespace starling::config {
 namespace {
 
-// With the home folder for a leading ~/. An error is recorded, and the text is then empty.
+// Replaces a leading ~/ with the home folder. On error, records it and returns an empty string.
 std::string WithHome(const Section& section, const std::string& key, const std::string& text,
                      const JobFileOptions& options) {
   if (text.empty() || text[0] != '~') return text;
@@ -78,7 +78,7 @@ std::string Absolute(const std::string& directory, const std::string& text) {
       .string();
 }
 
-// A pattern that matches the text alone.
+// A pattern that matches `text` literally.
 std::string Quoted(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -88,11 +88,11 @@ std::string Quoted(const std::string& text) {
   return out;
 }
 
-// `text` with each number of its first range {00000..00004}; {text} where there is none. Empty: an
-// error was recorded.
+// `text` with each number of its first range {00000..00004}; {text} if it has none. Empty: an error
+// was recorded.
 std::vector<std::string> Numbered(const Section& section, const std::string& key,
                                   const std::string& text) {
-  // Of ${VAR}, which was expanded before, nothing is left.
+  // ${VAR} is expanded before this.
   const size_t open = text.find('{');
   const size_t close = open == std::string::npos ? open : text.find('}', open);
   const size_t dots = close == std::string::npos ? close : text.find("..", open);
@@ -120,8 +120,8 @@ std::vector<std::string> Numbered(const Section& section, const std::string& key
   return out;
 }
 
-// The files that the written pattern stands for, ascending; its path where it is none. Empty: an
-// error was recorded.
+// The files that match the written pattern, ascending; the path itself if it is not a pattern.
+// Empty: an error was recorded.
 std::vector<std::string> Matching(const Section& section, const std::string& key,
                                   const std::string& written, const JobFileOptions& options) {
   const std::string path = Absolute(options.directory, written);

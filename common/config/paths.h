@@ -10,19 +10,18 @@
 
 namespace starling::config {
 
-// The path that `key` of `section` holds, absolute: $VAR, ${VAR} and a leading ~/ are expanded, and
-// relative paths start at the job file. An error is recorded in the section, and the path is then
-// empty.
+// The absolute path in `key` of `section`: $VAR, ${VAR} and a leading ~/ are expanded, and relative
+// paths start at the job file. On error, records it in the section and returns an empty string.
 std::string ExpandPath(const Section& section, const std::string& key,
                        const JobFileOptions& options);
 
-// The same for a list of paths, of which each may stand for several: {00000..00004} for each number
-// of the range, as wide as its ends are written, and *, ? and [...] for the files that match where
-// the job file is read, ascending. At most kPathsMax.
+// The same for a list of paths, each of which may stand for several: {00000..00004} for each number
+// of the range, as wide as its ends are written; *, ? and [...] for the files that match where the
+// job file is read, ascending. At most kPathsMax.
 std::vector<std::string> ExpandPaths(const Section& section, const std::string& key,
                                      const JobFileOptions& options);
 
-inline constexpr size_t kPathsMax = 100'000;  // of one list
+inline constexpr size_t kPathsMax = 100'000;  // per list
 
 }  // namespace starling::config
 

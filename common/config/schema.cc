@@ -63,7 +63,7 @@ std::vector<std::string> Keys(const Field& field) {
   return keys;
 }
 
-// The keys of which a one-of has exactly one.
+// The keys of which a one-of must have exactly one.
 std::vector<std::string> Alternatives(const Field& field) {
   std::vector<std::string> keys;
   for (const Field& child : field.children) {
@@ -99,7 +99,7 @@ absl::Status CheckRequired(const YAML::Node& node, const Field& field, const std
   return absl::OkStatus();
 }
 
-// `bsp:` with nothing behind it is an empty map. A value that is not there has no line of its own.
+// `bsp:` without a value is an empty map. A missing value has no line number of its own.
 absl::Status CheckNothing(const YAML::Node& key, const Field& field, const std::string& path) {
   if (field.type == FieldType::kMap) return CheckRequired(key, field, path, {});
   return absl::InvalidArgumentError(
@@ -176,7 +176,7 @@ absl::Status CheckField(const YAML::Node& node, const Field& field, const std::s
   return good ? absl::OkStatus() : TypeError(node, path, field.type);
 }
 
-// `indent` begins the first child's line; the others have spaces instead.
+// `indent` starts the first child's line; the other lines get spaces instead.
 void AppendText(const Field& field, std::string indent, std::string* out) {
   for (const Field& child : field.children) {
     const bool group = child.type == FieldType::kMap || child.type == FieldType::kOneOf ||

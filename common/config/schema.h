@@ -1,5 +1,5 @@
-// The job file's schema as data: one table that the structure check, "did you mean" and
-// `starling schema` all read, so that they cannot disagree.
+// The job file's schema as data: one table that the structure check, "did you mean" and `starling
+// schema` all read, so they cannot disagree.
 //
 // Thread-safe: immutable after construction.
 #ifndef STARLING_COMMON_CONFIG_SCHEMA_H_
@@ -27,20 +27,20 @@ enum class FieldType {
   kLabels,   // map of strings
   kLayers,   // list of {op: {attributes}}; checked by the model section
   kMap,      // `children`, any subset
-  kOneOf,    // `children`, exactly one, and any of those that are `beside`
+  kOneOf,    // exactly one of `children`, plus any that are `beside`
   kMapList,  // a list of maps of `children`
 };
 
 struct Field {
   std::string key;
   FieldType type = FieldType::kString;
-  std::string default_text;  // as it would be written; empty: none
+  std::string default_text;  // as a user would write it; empty: none
   std::string help;          // one line
   bool required = false;
   bool built = true;    // false: known, but refused by name as not built yet
-  bool beside = false;  // inside a one-of: not an alternative, goes with each
+  bool beside = false;  // in a one-of: not an alternative, allowed with each
   std::vector<Field> children;
-  // A map that may also be written as a plain number (learningRate: 0.1 is {constant: 0.1}).
+  // The map may also be written as a number (learningRate: 0.1 is {constant: 0.1}).
   bool number_allowed = false;
 };
 
@@ -48,13 +48,14 @@ struct Field {
 const Field& JobFileSchema();
 
 // kInvalidArgument for the first unknown key, wrong type, key that is not built, missing required
-// key, or second alternative of a one-of: with line, path and, for a typo, "did you mean".
+// key, or second alternative of a one-of; the message has the line, the path and, for a typo, "did
+// you mean".
 absl::Status CheckStructure(const YAML::Node& root, const Field& schema);
 
 // The whole schema as commented YAML: keys, types, defaults, one line of help each.
 std::string SchemaText(const Field& schema);
 
-// "spec.optimizer (line 12)": how errors name a place.
+// "spec.optimizer (line 12)": how errors name a place in the file.
 std::string Where(const YAML::Node& node, const std::string& path);
 
 }  // namespace starling::config

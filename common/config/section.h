@@ -13,8 +13,8 @@
 
 namespace starling::config {
 
-// Not thread-safe. Collects the first error; values read after it are the defaults. The structure
-// (keys, types) was checked before, so only ranges can be wrong here.
+// Not thread-safe. Keeps the first error; values read after it are defaults. The structure (keys,
+// types) is already checked, so only ranges can be wrong here.
 class Section {
  public:
   // Not assignable: assigning a YAML::Node would overwrite the node that both refer to.
@@ -39,7 +39,7 @@ class Section {
   // The maps of a list.
   std::vector<Section> Items(const std::string& key) const;
   std::vector<double> Numbers(const std::string& key) const;
-  // Whole numbers in [least, most].
+  // Integers in [least, most].
   std::vector<int64_t> Integers(const std::string& key, int64_t least, int64_t most) const;
 
   // Records an error about `key` of this section.

@@ -21,7 +21,7 @@ absl::Status CheckText(const char* what, const std::string& text) {
   return Invalid(absl::StrCat(what, ": expected a path without a zero byte"));
 }
 
-// Text or Tokens.
+// Source: Text or Tokens.
 template <typename Source>
 absl::Status CheckWindows(const char* what, const Source& source) {
   STARLING_RETURN_IF_ERROR(CheckText(what, source.path()));

@@ -1,4 +1,4 @@
-// ValidateSpec's part for data. Internal to common/config.
+// ValidateSpec's checks of the data. Internal to common/config.
 #ifndef STARLING_COMMON_CONFIG_VALIDATE_DATA_H_
 #define STARLING_COMMON_CONFIG_VALIDATE_DATA_H_
 
@@ -7,7 +7,7 @@
 
 namespace starling::config {
 
-// kInvalidArgument: a source, augmentation or loading that no file could satisfy.
+// kInvalidArgument: a source, augmentation or loading that no file can satisfy.
 absl::Status CheckData(const JobSpec& spec);
 
 }  // namespace starling::config

@@ -1,4 +1,4 @@
-// ValidateSpec: ranges and relations of a JobSpec, wherever it came from.
+// ValidateSpec: ranges and relations of a JobSpec from any source.
 #include <cctype>
 #include <cmath>
 
@@ -15,9 +15,9 @@
 namespace starling::config {
 namespace {
 
-// File systems take 255; the temporary file's name is longer.
+// File systems allow 255; the temporary file's name is longer than the final one.
 constexpr size_t kFileNameBytesMax = 240;
-constexpr int64_t kCounterSamplesMax = int64_t{1} << 24;  // fp32 counts exactly up to here
+constexpr int64_t kCounterSamplesMax = int64_t{1} << 24;  // fp32 counts exactly up to this
 
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
 
@@ -155,7 +155,7 @@ void AddUnusedHoldout(const char* what, const DataSource::Csv& csv, std::vector<
                               "train or part: holdout, or remove it"));
 }
 
-// What lies beneath the coordinator's --output-root, whatever is there.
+// Checks for a path beneath the coordinator's --output-root, whatever that contains.
 absl::Status CheckOutput(const std::string& output) {
   if (output.empty()) return absl::OkStatus();
   constexpr absl::string_view kEnding = ".safetensors";
