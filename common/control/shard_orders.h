@@ -1,5 +1,5 @@
-// What a coordinator orders a shard, put together from the changes that it sends (docs/protocol.md,
-// section 5). Pure: no I/O, no clock.
+// A shard's current orders, assembled from the changes that the coordinator sends
+// (docs/protocol.md, section 5). Pure: no I/O, no clock.
 #ifndef STARLING_COMMON_CONTROL_SHARD_ORDERS_H_
 #define STARLING_COMMON_CONTROL_SHARD_ORDERS_H_
 
@@ -11,21 +11,21 @@
 
 namespace starling {
 
-// One thread at a time.
+// Not thread-safe.
 class ShardOrderBook {
  public:
   struct Changes {
-    std::vector<ShardJob> jobs;     // that changed, whole, but for `job`: it is there once per run
+    std::vector<ShardJob> jobs;     // changed jobs, whole; `job` is set only once per run
     std::vector<uint64_t> dropped;  // uids of jobs of which nothing is kept
   };
 
-  // Orders that are newer than those taken before, and of the incarnation that has taken them.
+  // Takes orders that are newer than all taken before, and for the same incarnation.
   Changes Take(const ShardOrders& orders);
 
   // A new incarnation holds nothing.
   void Clear() { jobs_.clear(); }
 
-  // What is ordered of jobs that run, by job uid, without descriptions.
+  // The orders for running jobs, by job uid, without descriptions.
   const std::map<uint64_t, ShardJob>& jobs() const { return jobs_; }
 
  private:

@@ -33,7 +33,7 @@ TEST(ShardOrderBook, ChangesBecomeTheWhole) {
   news.set_epoch(5);
   *second.add_jobs() = news;
   *second.add_dropped() = Job(8).run();
-  *second.add_dropped() = Job(9).run();  // never was here
+  *second.add_dropped() = Job(9).run();  // was never ordered here
   changes = book.Take(second);
   ASSERT_EQ(changes.jobs.size(), 1u);
   EXPECT_FALSE(changes.jobs[0].has_job());

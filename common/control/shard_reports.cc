@@ -82,7 +82,8 @@ void ShardReports::Fill(uint64_t sequence, ShardReport& report) {
   size_t bytes = 0;
   for (const auto& [ticket, key] : pending_) {
     Entry& entry = entries_.at(key);
-    if (bytes >= bytes_max_) {  // who takes this report may not have taken one before that had it
+    if (bytes >= bytes_max_) {
+      // The coordinator may take this report, but not an earlier one that had this entry.
       more_ = true;
       entry.sent_in = 0;
       continue;

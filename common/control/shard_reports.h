@@ -1,8 +1,9 @@
-// What a shard tells its coordinator of its partitions, as changes (docs/protocol.md, section 5).
-// Pure: no I/O, no clock.
+// What a shard reports to its coordinator about its partitions, as changes (docs/protocol.md,
+// section 5). Pure: no I/O, no clock.
 //
-// A change is told until a report that has it was taken, and all before it: reports may be lost,
-// and come late or in another order. The first report to a coordinator says all: what that one
+// A change is repeated until the coordinator has taken a report that contains it, and all reports
+// before that: reports may be lost, late or reordered. The first report to a coordinator is
+// complete, and replaces what that coordinator knew.
 // knows begins anew with it.
 #ifndef STARLING_COMMON_CONTROL_SHARD_REPORTS_H_
 #define STARLING_COMMON_CONTROL_SHARD_REPORTS_H_
@@ -17,31 +18,31 @@
 
 namespace starling {
 
-// One thread at a time.
+// Not thread-safe.
 class ShardReports {
  public:
-  // A report ends with the change that passes `bytes_max`; the next one goes on.
+  // A report ends with the change that passes `bytes_max`; the next report continues.
   explicit ShardReports(size_t bytes_max = limits::kControlChangesBytesMax)
       : bytes_max_(bytes_max) {}
 
-  // The run is held from now on, though it may have no partition yet.
+  // The run is held from now on, even before it has a partition.
   void Hold(const Run& run);
-  // Of a run that is held and not over; of others it says nothing any more.
+  // Ignored unless the run is held and not over.
   void Update(const PartitionStatus& status);
-  // Nothing is left of the run but values that are only read.
+  // The run is over; only values for readers are left.
   void End(const Run& run, uint64_t value_bytes);
-  // The coordinator has ordered it, so it need not hear of it.
+  // Not reported: the coordinator ordered the drop.
   void Drop(uint64_t job);
   void DropPartition(uint64_t job, uint32_t partition);
 
-  // Another coordinator: it knows nothing.
+  // For a new coordinator, which knows nothing.
   void TellAll();
-  // Another incarnation: it has nothing.
+  // For a new incarnation, which holds nothing.
   void Clear();
 
-  // What was not taken yet, as much of it as fits. `sequence` grows.
+  // Adds as many pending changes as fit. `sequence` grows.
   void Fill(uint64_t sequence, ShardReport& report);
-  // Reports up to `sequence` were taken. True: the last one that was filled could not say all.
+  // Reports up to `sequence` were taken. True: the last report had no room for all changes.
   bool Taken(uint64_t sequence);
 
   bool Holds(uint64_t job) const { return entries_.contains({job, kRun}); }
@@ -52,9 +53,9 @@ class ShardReports {
   static constexpr int64_t kRun = -1;
 
   struct Entry {
-    uint64_t ticket = 0;   // its place among what was not taken; 0: it was
-    uint64_t sent_in = 0;  // the first report that has it; 0: none yet
-    HeldJob held;          // of kRun
+    uint64_t ticket = 0;   // position in pending_; 0: not pending
+    uint64_t sent_in = 0;  // the first report that contains it; 0: none yet
+    HeldJob held;          // for kRun
     PartitionStatus status;
   };
 
@@ -62,8 +63,8 @@ class ShardReports {
 
   size_t bytes_max_;
   std::map<Key, Entry> entries_;
-  size_t runs_ = 0;                  // entries of kRun
-  std::map<uint64_t, Key> pending_;  // by ticket: what changed first goes first
+  size_t runs_ = 0;                  // entries with kRun
+  std::map<uint64_t, Key> pending_;  // by ticket: oldest change first
   uint64_t last_ticket_ = 0;
   bool whole_ = true;
   uint64_t whole_sent_in_ = 0;

@@ -49,7 +49,7 @@ TEST_F(ShardReportsTest, AChangeIsToldUntilItWasTaken) {
   const ShardReport news = Fill();
   EXPECT_EQ(news.partitions_size(), 1);
   EXPECT_EQ(news.held_size(), 0) << "what the run holds is the same";
-  reports_.Update(Status(7, 0));  // while that report is under way
+  reports_.Update(Status(7, 0));  // while that report is in flight
   reports_.Taken(sequence_);
   EXPECT_EQ(Fill().partitions_size(), 1) << "what was taken is older";
 }
@@ -59,7 +59,7 @@ TEST_F(ShardReportsTest, AReportThatTookOverIsNotToldTwice) {
   Fill();
   reports_.Update(Status(7, 1));
   EXPECT_EQ(Entries(Fill()), 2);
-  reports_.Taken(1);  // the answer to the first comes late
+  reports_.Taken(1);  // the first answer is late
   EXPECT_EQ(Entries(Fill()), 2);
   reports_.Taken(2);
   EXPECT_EQ(Entries(Fill()), 0);
@@ -72,7 +72,7 @@ TEST_F(ShardReportsTest, ARunThatIsOverIsOneEntry) {
   ASSERT_EQ(live.held_size(), 1);
   EXPECT_EQ(live.held(0).value_bytes(), 6400u);
   reports_.End(RunOf(7), 6400);
-  reports_.Update(Status(7, 3));  // comes late
+  reports_.Update(Status(7, 3));  // late
   const ShardReport over = Fill();
   EXPECT_EQ(over.partitions_size(), 0);
   ASSERT_EQ(over.held_size(), 1);
@@ -104,7 +104,7 @@ TEST_F(ShardReportsTest, AnotherCoordinatorIsToldAll) {
   const ShardReport all = Fill();
   EXPECT_TRUE(all.whole());
   EXPECT_EQ(Entries(all), 2);
-  reports_.Taken(1);  // of the coordinator before
+  reports_.Taken(1);  // from the previous coordinator
   EXPECT_TRUE(Fill().whole());
   reports_.Taken(2);
   EXPECT_FALSE(Fill().whole());
@@ -127,19 +127,19 @@ TEST_F(ShardReportsTest, WhatDoesNotFitComesWithTheNextReports) {
     told += Entries(report);
     more = reports_.Taken(sequence_);
     EXPECT_EQ(more, report.more());
-    reports_.Update(Status(1, 0));  // what changes always does not come first always
+    reports_.Update(Status(1, 0));  // constant change does not put it first every time
   }
   EXPECT_GE(told, 200);
   EXPECT_GT(reports, 3);
 }
 
-// A report that is lost, and one that has room for less, since what comes first has grown.
+// One report is lost, and the next has room for less because its first entry has grown.
 TEST_F(ShardReportsTest, WhatAReportHasNoRoomForWasNotTakenWithIt) {
   reports_ = ShardReports(/*bytes_max=*/60);
   reports_.Hold(RunOf(7));
   reports_.Update(Status(7, 0));
   reports_.Update(Status(7, 1));
-  EXPECT_EQ(Fill().partitions_size(), 2);  // is lost
+  EXPECT_EQ(Fill().partitions_size(), 2);  // lost
   PartitionStatus grown = Status(7, 0);
   grown.set_fault(std::string(200, 'x'));
   reports_.Update(grown);
