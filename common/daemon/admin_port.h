@@ -11,7 +11,7 @@
 
 namespace starling {
 
-// Serves, writes flags.admin_port_file, and logs where it listens. Errors name the flag.
+// Starts serving, writes flags.admin_port_file and logs the address. Errors name the flag.
 absl::StatusOr<std::unique_ptr<admin::Admin>> StartAdminPort(const DaemonFlags& flags,
                                                              const Identity& self);
 

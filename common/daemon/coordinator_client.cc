@@ -20,7 +20,7 @@
 namespace starling {
 namespace {
 
-// One is under way, and another may be while its answer is late.
+// One in flight, and another while its answer is late.
 constexpr size_t kReportsAtFirst = 4;
 
 class GrpcCoordinatorClient final : public CoordinatorClient {
@@ -71,7 +71,7 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
     Request request;
     Reply reply;
     Done<Reply> done;
-    std::shared_ptr<Call> self;  // while it is under way
+    std::shared_ptr<Call> self;  // while in flight
     void Recycle() {
       context.reset();
       done = nullptr;
@@ -115,7 +115,7 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
   const std::unique_ptr<CoordinatorService::Stub> stub_;
   absl::Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // under way
+  std::vector<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // in flight
   ObjectPool<Call<RegisterRequest, RegisterReply>> registers_;
   ObjectPool<Call<WorkerReport, WorkerOrders>> worker_reports_{kReportsAtFirst};
   ObjectPool<Call<ShardReport, ShardOrders>> shard_reports_{kReportsAtFirst};

@@ -1,4 +1,4 @@
-// Calls of a daemon to its coordinator.
+// A daemon's calls to its coordinator.
 #ifndef STARLING_COMMON_DAEMON_COORDINATOR_CLIENT_H_
 #define STARLING_COMMON_DAEMON_COORDINATOR_CLIENT_H_
 
@@ -14,16 +14,16 @@
 
 namespace starling {
 
-// Each call makes one attempt, whose `done` runs exactly once, on a thread of gRPC's: it must be
-// quick (post to an event loop). A caller retries with a delay; connecting again is quick and on
-// its own. kUnavailable and kDeadlineExceeded say nothing of whether the call was carried out.
-// kFailedPrecondition (another protocol) and kUnauthenticated are final. Thread-safe.
+// Each call makes one attempt; its `done` runs exactly once, on a gRPC thread, and must be quick
+// (post to an event loop). The caller retries with a delay; reconnecting is quick and automatic.
+// After kUnavailable or kDeadlineExceeded the call may or may not have been carried out.
+// kFailedPrecondition (another protocol version) and kUnauthenticated are final. Thread-safe.
 class CoordinatorClient {
  public:
   template <typename Reply>
   using Done = std::function<void(absl::StatusOr<Reply>)>;
 
-  // Cancels what is under way and waits until all `done` have run.
+  // Cancels calls in flight and waits until every `done` has run.
   virtual ~CoordinatorClient() = default;
 
   virtual void Register(const RegisterRequest& request, absl::Duration timeout,
@@ -38,8 +38,8 @@ std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(
     const std::string& address, const Identity& self,
     std::shared_ptr<const LinkSecurity> security = nullptr);
 
-// A registration request of this process: role, version, host name, cores; a random nonce.
-// `insecure`: it was started with --insecure.
+// A registration request for this process: role, version, host name, cores and a random nonce.
+// `insecure`: the process was started with --insecure.
 RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& address,
                                     bool insecure = false);
 

@@ -33,7 +33,7 @@ namespace {
 
 constexpr absl::string_view kLevels[] = {"debug", "info", "warn", "error"};
 
-// One JSON object a line: time, level, process, message.
+// One JSON object per line: time, level, process, message.
 class JsonFormatter : public spdlog::formatter {
  public:
   explicit JsonFormatter(std::string process) : process_(std::move(process)) {}
@@ -138,7 +138,7 @@ absl::StatusOr<std::shared_ptr<const LinkSecurity>> MakeLinkSecurity(const Daemo
 absl::StatusOr<std::string> AdvertisedAddress(absl::string_view advertise,
                                               absl::string_view listening) {
   const absl::string_view from = advertise.empty() ? listening : advertise;
-  // A colon inside of [] is the host's.
+  // A colon inside [] belongs to the host.
   const size_t host_end = from.find(':', absl::StartsWith(from, "[") ? from.find(']') : 0);
   const absl::string_view host = from.substr(0, host_end);
   const bool has_port = host_end != absl::string_view::npos;
@@ -221,7 +221,7 @@ std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole 
   }
   absl::Status status = settings.Resolve(environment);
   const absl::Status complete = settings.CheckRequired();
-  // What is missing is printed, too, and nothing else is known of what is not complete.
+  // --print-config prints missing settings, too; an incomplete configuration is checked no further.
   if (status.ok() && complete.ok()) status = TakeSettings(role, settings, flags);
   if (status.ok() && !print_config) status = complete;
   if (status.ok()) status = ReadClockOffset(clock_offset, flags);

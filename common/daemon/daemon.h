@@ -1,4 +1,4 @@
-// What every daemon's main does: flags, logging, the port file, signals.
+// What every daemon's main needs: flags, logging, the port file, signals.
 //
 //   int main(int argc, char** argv) {
 //     TuneMalloc();
@@ -42,8 +42,8 @@ struct DaemonFlags {
   std::string port_file;
   std::string admin_address = "127.0.0.1:0";
   std::string admin_port_file;
-  std::string advertise_address;  // "host:port"; empty, or port 0: as it listens
-  std::string coordinator;        // workers and shards
+  std::string advertise_address;  // "host:port"; empty or port 0: as it listens
+  std::string coordinator;        // for workers and shards
   std::string tls_cert;
   std::string tls_key;
   std::string tls_ca;
@@ -58,48 +58,49 @@ struct DaemonFlags {
   std::vector<std::string> warnings;             // for LogWarnings
 };
 
-// Reads the settings of the daemon of this role from its command line and the environment
-// (settings.h), and its certificates. `extra` are settings of its own, each with a value. Returns
-// an exit status where the process is to end now (help, version, --print-config, a mistake; the
-// text was printed), nothing where it is to go on. Starts a thread where there are certificates to
-// watch: after DaemonExit.
+// Reads the settings of a daemon of this role from its command line and the environment
+// (settings.h), and loads its certificates. `extra` are the daemon's own settings, each with a
+// value. Returns an exit status if the process must exit now (help, version, --print-config, an
+// error; the text was printed), else nullopt. Starts a thread if there are certificates to watch,
+// so construct DaemonExit first.
 struct ExtraFlag {
   std::string flag;  // "--state"
   std::string help;
   std::string* value;
   bool required = false;
-  bool for_tests = false;  // --help leaves it out: docs/diagnosis.md has it
+  bool for_tests = false;  // not in --help but in docs/diagnosis.md
 };
 std::optional<int> ParseDaemonFlags(int argc, const char* const* argv, PeerRole role,
                                     const std::vector<ExtraFlag>& extra, DaemonFlags* flags,
                                     const Environment& environment = ProcessEnvironment());
 
-// The settings of a process's links: --tls-cert, --tls-key, --tls-ca, --cluster, --insecure.
+// Adds the settings of a process's links: --tls-cert, --tls-key, --tls-ca, --cluster, --insecure.
 void AddLinkSettings(Settings& settings, DaemonFlags* flags);
-// From those. kInvalidArgument: not all three of the files, TLS and --insecure at once, and as
-// LinkSecurity::Tls.
+// Loads what AddLinkSettings read. kInvalidArgument: not all three files are given, or TLS and
+// --insecure are given at once, or as LinkSecurity::Tls.
 absl::StatusOr<std::shared_ptr<const LinkSecurity>> MakeLinkSecurity(const DaemonFlags& flags,
                                                                      PeerRole role);
 
-// What a daemon that listens on `listening` ("0.0.0.0:7071") is reached at: `advertise`, whose port
-// may be 0 or missing for the one that is listened on, or that very address. kInvalidArgument:
-// nobody can connect to it.
+// The address at which a daemon that listens on `listening` ("0.0.0.0:7071") is reached:
+// `advertise`, with the listening port if its port is 0 or missing, or else `listening` itself.
+// kInvalidArgument: no peer can connect to it.
 absl::StatusOr<std::string> AdvertisedAddress(absl::string_view advertise,
                                               absl::string_view listening);
 
-// Once logging is set up: variables that nobody reads, links that nothing protects.
+// Call after SetUpLogging. Warns of variables that no program reads and of unprotected links.
 void LogWarnings(const DaemonFlags& flags);
 
-// What is to be said wherever a cluster's state is shown while its links are plain.
+// Shown wherever the state of a cluster with plain links is shown.
 inline constexpr char kInsecureWarning[] =
     "started with --insecure: anyone who reaches its port can read and change everything";
 
-// Raises the limit on open files as far as the system lets it: each connection is one.
+// Raises the limit on open files as far as the system allows: each connection needs one.
 void RaiseFileLimit();
 
-// All of the process's logging goes to stderr, one line an event: "2026-01-31T12:00:00.123Z info
+// All logging of the process goes to stderr, one line per event: "2026-01-31T12:00:00.123Z info
 // shard ps-0: text"; with `format` json an object of time, level, process and message. Also
-// silences gRPC's own, unless GRPC_VERBOSITY is set. kInvalidArgument names the levels and formats.
+// silences gRPC's logging unless GRPC_VERBOSITY is set. kInvalidArgument lists the levels and
+// formats.
 absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::string& level,
                           const std::string& format = "text");
 
@@ -111,8 +112,8 @@ absl::Status WritePortFile(const std::string& path, int port);
 std::string NoCoordinator(absl::string_view address, absl::Duration silent,
                           const absl::Status& last_error);
 
-// Waits for a reason to end. Its constructor blocks SIGTERM and SIGINT for the thread and all that
-// it starts later, and ignores SIGPIPE. One in a process; thread-safe.
+// Waits for a reason to exit. The constructor blocks SIGTERM and SIGINT in the calling thread and
+// all threads that it starts later, and ignores SIGPIPE. One per process; thread-safe.
 class DaemonExit {
  public:
   DaemonExit();
@@ -125,13 +126,13 @@ class DaemonExit {
     int exit_status = kExitOk;  // as requested
   };
 
-  // Blocks until the next signal or request; what came before counts. May be called again (a second
-  // signal, during a drain).
+  // Blocks until the next signal or request; earlier ones count. May be called again (for a second
+  // signal during a drain).
   Reason Wait();
-  // As Wait, but until `deadline` (of MonotonicNow's); nothing when it passed.
+  // As Wait, but until `deadline` (MonotonicNow); nullopt: it passed.
   std::optional<Reason> WaitUntil(absl::Time deadline);
 
-  // Asks the process to end. The first request's status counts.
+  // Asks the process to exit. The first request's status counts.
   void Request(int exit_status);
 
  private:

@@ -86,7 +86,7 @@ class DaemonService final : public Daemon::Service {
     return grpc::Status::OK;
   }
 
-  // Holds a thread of gRPC's, which makes others for other calls: hence the bound on how many do.
+  // Holds a gRPC thread, and gRPC starts others for other calls: so the number of these is bounded.
   grpc::Status Measure(grpc::ServerContext* context, const MeasureRequest* request,
                        MeasureReply* reply) override {
     if (const auto peer = CheckCaller(*context); !peer.ok()) return ToGrpc(peer.status());
@@ -102,7 +102,7 @@ class DaemonService final : public Daemon::Service {
   }
 
  private:
-  // A moment as others are told it, and back.
+  // Applies the clock offset that others see.
   uint64_t Shown(uint64_t micros) const { return Shifted(micros, Offset()); }
   uint64_t Recorded(uint64_t micros) const { return Shifted(micros, -Offset()); }
   int64_t Offset() const { return absl::ToInt64Microseconds(info_.clock_offset); }

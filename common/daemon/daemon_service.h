@@ -1,4 +1,4 @@
-// What every daemon answers about itself (proto/daemon.proto).
+// The service by which every daemon describes itself (proto/daemon.proto).
 #ifndef STARLING_COMMON_DAEMON_DAEMON_SERVICE_H_
 #define STARLING_COMMON_DAEMON_DAEMON_SERVICE_H_
 
@@ -18,13 +18,13 @@ class Service;
 
 namespace starling {
 
-// Where a daemon can be reached, known once it listens. Thread-safe.
+// The addresses of a daemon, known once it listens. Thread-safe.
 class DaemonAddresses {
  public:
   struct All {
     std::string bound;
     std::string advertised;
-    std::string coordinator;  // whom it reports to; empty: it is the coordinator
+    std::string coordinator;  // the one it reports to; empty: it is the coordinator
   };
   void Set(All all) {
     MutexLock lock(&mutex_);
@@ -42,11 +42,11 @@ class DaemonAddresses {
 
 struct DaemonInfo {
   Identity self;
-  std::string instruction_set;  // "avx512": which kernels it runs; empty where it runs none
+  std::string instruction_set;  // "avx512": the kernels in use; empty: none
   std::string admin_address = {};
-  absl::Duration clock_offset = {};  // for tests: its clocks are shown to be ahead by so much
+  absl::Duration clock_offset = {};  // for tests: how far ahead its clocks appear
   std::shared_ptr<const DaemonAddresses> addresses = nullptr;  // may be null
-  std::shared_ptr<const LinkSecurity> security = nullptr;      // of the paths that it measures
+  std::shared_ptr<const LinkSecurity> security = nullptr;      // for the paths that it measures
 };
 
 // For RpcServer::Options::services. `spans` may be null and must outlive the service.

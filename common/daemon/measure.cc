@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kDelaySamples = 8;
 
-// Calls of one daemon's Echo, all before one deadline.
+// Calls one daemon's Echo, with one deadline for all calls.
 class Path {
  public:
   Path(const MeasureRequest& request, const Identity& self,
@@ -28,9 +28,9 @@ class Path {
         stub_(Daemon::NewStub(MakeChannel(request.address(), std::move(security)))),
         deadline_(MonotonicNow() + absl::Seconds(request.deadline_seconds())) {}
 
-  // The time that a call took; sets what the clock there was ahead in its middle.
+  // Returns the call's duration; sets how far the peer's clock was ahead in the middle of it.
   absl::StatusOr<absl::Duration> Call(uint64_t there, uint64_t back, double* ahead_seconds) {
-    // Who asked may hang up, or our server end: then this call ends, too.
+    // Cancels this call if the requester hangs up or our server cancels its call.
     const auto context = grpc::ClientContext::FromServerContext(asked_by_);
     AddIdentity(self_, context.get());
     context->set_deadline(GrpcDeadline(deadline_ - MonotonicNow()));
@@ -53,7 +53,7 @@ class Path {
     return took;
   }
 
-  // Bytes a second, one way; each call's delay does not count.
+  // Bytes per second, one way; each call's delay is subtracted.
   absl::StatusOr<double> Rate(uint64_t bytes, bool there, absl::Duration delay) {
     absl::Duration spent;
     double ahead = 0;

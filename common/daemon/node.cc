@@ -47,9 +47,9 @@ uint64_t OpenFiles() {
   return files;
 }
 
-// ---- GPUs: what NVIDIA's driver says in /proc, else its library ------------------------------
+// ---- GPUs: from NVIDIA's driver in /proc, else from its library -------------------------------
 
-// A library that is closed again at the end; null handle: it is not there.
+// Closes the library at the end; null handle: not found.
 class Library {
  public:
   template <size_t n>
@@ -127,7 +127,7 @@ void DescribeGpus(NodeReply* node) {
     node->set_cudnn(CudnnVersionText(get()));
 }
 
-// They do not change while a process runs, and libraries take time to load.
+// GPUs do not change while a process runs, and the libraries take time to load.
 const NodeReply& Gpus() {
   static std::once_flag once;
   static NodeReply* const gpus = new NodeReply();

@@ -15,7 +15,7 @@ TEST(NodeTest, ThisMachineIsDescribed) {
   EXPECT_GE(node.open_files(), 3u);
   EXPECT_GT(node.open_files_max(), node.open_files());
   EXPECT_EQ(node.kernel().substr(0, 5), "Linux");
-  // The same again: what is looked up once does not pile up.
+  // A second call finds the same: cached look-ups do not accumulate.
   EXPECT_EQ(DescribeNode().gpus_size(), node.gpus_size());
 }
 

@@ -28,7 +28,7 @@
 namespace starling {
 namespace {
 
-// Answers registrations; reports it leaves unanswered until the call is cancelled.
+// Answers registrations; leaves reports unanswered until the call is cancelled.
 class FakeCoordinator final : public CoordinatorService::CallbackService {
  public:
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
@@ -112,7 +112,7 @@ TEST_F(Services, InfoAndSpans) {
   EXPECT_EQ(span.flow(), 5u);
 }
 
-// For tests of what puts several daemons onto one clock.
+// For tests of code that aligns the clocks of several daemons.
 TEST_F(Services, AnInjectedOffsetShiftsAllThatIsSaidOfTime) {
   const auto ahead = MakeDaemonService(
       {.self = {PeerRole::kShard, "ps-1"}, .instruction_set = "", .clock_offset = absl::Seconds(1)},
@@ -154,7 +154,7 @@ class Paths : public Services {
     Services::SetUp();
     stub_ = Daemon::NewStub(MakeChannel(server_->address()));
   }
-  // Of the daemon to itself: one process is enough to measure.
+  // The daemon measures the path to itself: one process is enough.
   grpc::Status Measure(const MeasureRequest& request, MeasureReply* reply) {
     grpc::ClientContext context;
     AddIdentity(client_, &context);
@@ -206,7 +206,7 @@ int ThreadsNamed(const std::string& name) {
   return found;
 }
 
-// Each call whose answer nobody reads holds a thread of the server's until it is cancelled.
+// Each call whose answer is not read holds a server thread until it is cancelled.
 TEST_F(Paths, AnswersThatNobodyReadHoldABoundedNumberOfThreads) {
   constexpr int kCalls = 3 * grpc_limits::kServerThreadsMax;
   struct Unread {
@@ -328,7 +328,7 @@ TEST_F(Paths, NobodyThereIsAnAnswer) {
       << reply.error();
 }
 
-// What is not protected stays on this machine, whoever asks.
+// Plain links stay on this machine, whoever asks.
 TEST_F(Paths, WithoutTlsNothingBeyondLoopbackIsMeasured) {
   MeasureRequest request;
   request.set_address("192.0.2.1:7071");
@@ -380,7 +380,7 @@ std::string Text(const grpc::ByteBuffer& buffer) {
   return text;
 }
 
-// Probes of a supervisor carry no identity. HealthCheckResponse{status: SERVING} is 08 01.
+// A supervisor's probes carry no identity. HealthCheckResponse{status: SERVING} is 08 01.
 TEST_F(Services, HealthAnswersAnybody) {
   const auto channel = MakeChannel(server_->address());
   grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
@@ -444,7 +444,7 @@ TEST_F(Services, HeldCallEndsWithTheServerSoon) {
   const auto client = MakeCoordinatorClient(server_->address(), {PeerRole::kShard, "ps-0"});
   std::promise<absl::Status> done;
   client->ReportShard({}, absl::Hours(1), [&](auto orders) { done.set_value(orders.status()); });
-  // A registration behind it shows that the held one has arrived.
+  // A registration sent after it shows that the held call has arrived.
   std::promise<void> arrived;
   client->Register(MakeRegisterRequest({PeerRole::kShard, "ps-0"}, ""), absl::Seconds(10),
                    [&](auto) { arrived.set_value(); });

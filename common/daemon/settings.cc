@@ -18,7 +18,7 @@ namespace {
 constexpr absl::string_view kPrefix = "STARLING_";
 constexpr char kMissing[] = "required, and missing";  // as an origin
 
-// Variables that are no settings of the program at hand: those of its sisters, of job files
+// Variables that are not settings of this program: those of our other programs, of job files
 // (examples/), of tests and of tools.
 constexpr absl::string_view kOthers[] = {
     "STARLING_ADMIN_ADDRESS",
@@ -92,7 +92,7 @@ void Settings::AddSwitch(const std::string& flag, const std::string& help, bool*
   Describe({.flag = flag, .on = value}, app_->add_flag(flag, *value, help));
 }
 
-// The help shows the variable; CLI11 itself does not read it.
+// The help shows the variable, but CLI11 does not read it.
 void Settings::Describe(Setting setting, CLI::Option* option) {
   option->description(absl::StrCat(option->get_description(), " [", VariableOf(setting.flag), "]",
                                    setting.required ? " (required)" : ""));

@@ -1,6 +1,6 @@
-// What a process is told: each setting has a flag, a variable of the environment named after it
-// (--tls-cert: STARLING_TLS_CERT) and a default, and the first of these that is given counts. None
-// holds a secret: secrets stand in files, whose names are given.
+// A process's settings: each has a flag, an environment variable named after it (--tls-cert:
+// STARLING_TLS_CERT) and a default; the first of these that is given counts. None holds a secret:
+// secrets are in files, and settings name the files.
 #ifndef STARLING_COMMON_DAEMON_SETTINGS_H_
 #define STARLING_COMMON_DAEMON_SETTINGS_H_
 
@@ -23,30 +23,31 @@ namespace starling {
 using Environment = std::function<std::optional<std::string>(const std::string& variable)>;
 Environment ProcessEnvironment();
 
-// Used on one thread. The App and the values must outlive it.
+// Not thread-safe. The App and the values must outlive it.
 class Settings {
  public:
   explicit Settings(CLI::App* app) : app_(app) {}
 
-  // A flag with a value, whose default is what `value` holds now.
+  // A flag with a value; the default is what `value` holds now.
   void Add(const std::string& flag, const std::string& help, std::string* value,
            bool required = false);
-  // One that --help leaves out.
+  // As Add, but not in --help.
   void AddForTests(const std::string& flag, const std::string& help, std::string* value);
-  // A flag without one. Its variable is true or 1, false or 0.
+  // A flag without a value. Its variable is true or 1, false or 0.
   void AddSwitch(const std::string& flag, const std::string& help, bool* value);
 
-  // Once the App has parsed the command line: takes from the environment what no flag said. An
-  // empty variable says nothing. kInvalidArgument: a switch's variable is neither.
+  // Call after the App has parsed the command line: takes settings without a flag from the
+  // environment. An empty variable counts as unset. kInvalidArgument: a switch's variable is
+  // neither true nor false.
   absl::Status Resolve(const Environment& environment);
 
-  // After Resolve. kInvalidArgument: a required setting is missing.
+  // Call after Resolve. kInvalidArgument: a required setting is missing.
   absl::Status CheckRequired() const;
 
-  // After Resolve: one line a setting, with its value and where that came from. For --print-config.
+  // Call after Resolve: one line per setting with its value and origin, for --print-config.
   std::string Text() const;
 
-  // Those of `names` that begin with STARLING_ and that no program of ours reads.
+  // Those of `names` that start with STARLING_ and that no program of ours reads.
   std::vector<std::string> Unknown(const std::vector<std::string>& names) const;
 
  private:
@@ -66,7 +67,7 @@ class Settings {
 
 std::string VariableOf(absl::string_view flag);  // "--tls-cert" -> "STARLING_TLS_CERT"
 
-// The names of the process's environment.
+// The names of the process's environment variables.
 std::vector<std::string> EnvironmentNames();
 
 }  // namespace starling

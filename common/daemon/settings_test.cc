@@ -10,7 +10,7 @@
 namespace starling {
 namespace {
 
-// A program with two texts and a switch.
+// A program with two text settings and a switch.
 struct Program {
   explicit Program(std::vector<std::string> arguments,
                    std::map<std::string, std::string> environment = {}) {

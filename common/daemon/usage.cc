@@ -13,7 +13,7 @@
 namespace starling {
 namespace {
 
-// The verbs that were understood, from the program on.
+// The verbs that were parsed, starting with the program.
 std::vector<const CLI::App*> Path(const CLI::App& app) {
   std::vector<const CLI::App*> path = {&app};
   for (std::vector<CLI::App*> next = app.get_subcommands(); !next.empty();
@@ -41,7 +41,8 @@ std::vector<std::string> Verbs(const CLI::App& app) {
   return verbs;
 }
 
-// CLI11 says which arguments behind a colon, the last one first. A flag is what the others follow.
+// CLI11 lists the unexpected arguments after a colon, last one first. If one is a flag, it is the
+// culprit and the others follow it.
 std::string Unexpected(const std::vector<const CLI::App*>& path, const std::string& text) {
   const std::vector<std::string> words = absl::StrSplit(text.substr(text.find(": ") + 2), ' ');
   const auto flag_word = std::find_if(words.rbegin(), words.rend(), [](const std::string& word) {

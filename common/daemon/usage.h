@@ -1,5 +1,4 @@
-// What is wrong with a command line, in words of ours. Internal to programs that parse one with
-// CLI11.
+// Our own error texts for command lines. Internal to programs that parse with CLI11.
 #ifndef STARLING_COMMON_DAEMON_USAGE_H_
 #define STARLING_COMMON_DAEMON_USAGE_H_
 
@@ -12,8 +11,8 @@ class ParseError;
 
 namespace starling {
 
-// Of an error that `app` threw: what came, what was expected or probably meant, and where to read
-// on. Ends with a newline.
+// The text for an error that `app` threw: what came, what was expected or probably meant, and where
+// to read more. Ends with a newline.
 std::string UsageError(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace starling
