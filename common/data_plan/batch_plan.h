@@ -1,5 +1,5 @@
-// Which samples make up which micro-batch: docs/protocol.md, section 1. Pure values and arithmetic,
-// shared by coordinator, shard and worker.
+// Which samples make up which micro-batch (docs/protocol.md, section 1). Pure values and
+// arithmetic, shared by coordinator, shard and worker.
 #ifndef STARLING_COMMON_DATA_PLAN_BATCH_PLAN_H_
 #define STARLING_COMMON_DATA_PLAN_BATCH_PLAN_H_
 
@@ -17,10 +17,10 @@ struct PositionRange {
   friend constexpr bool operator==(const PositionRange&, const PositionRange&) = default;
 };
 
-// How one pass over `samples` samples is cut into steps of `global` samples (B) and these into
+// Cuts one pass over `samples` samples into steps of `global` samples (B), and these into
 // `micro_batches` (M) of b = B/M. Micro-batch id s*M + m is micro-batch m of step s; since B = M*b,
 // id i covers the positions [i*b, min((i+1)*b, n)), which may be short or empty in the last step.
-// Immutable; safe from any thread.
+// Immutable; thread-safe.
 class BatchPlan {
  public:
   // kInvalidArgument unless 1 <= samples <= limits::kSamplesMax, 1 <= global <=
@@ -33,7 +33,7 @@ class BatchPlan {
   uint32_t micro_batches() const { return micro_batches_; }
   uint32_t micro_batch_samples() const {
     return global_ / micro_batches_;
-  }  // b; the last step may have less
+  }  // b; fewer in the last step
 
   uint64_t steps() const { return (samples_ + global_ - 1) / global_; }  // S, the items of an epoch
   uint64_t ids() const { return steps() * micro_batches_; }              // valid ids are [0, ids())

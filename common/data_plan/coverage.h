@@ -10,7 +10,7 @@
 
 namespace starling {
 
-// Memory and time are in proportion to the ranges above the floor, never to the items. Not
+// Memory and time are proportional to the ranges above the floor, never to the items. Not
 // thread-safe.
 class Coverage {
  public:
@@ -25,14 +25,14 @@ class Coverage {
     return after != ranges_.begin() && item < std::prev(after)->second;
   }
 
-  // Returns whether it was not covered before. `item` is below items().
+  // Returns whether `item` was uncovered. `item` < items().
   bool Mark(uint64_t item) {
     if (Has(item)) return false;
     MarkRange(item, item + 1);
     return true;
   }
 
-  // Covers [begin, end); what of it is beyond the last item is ignored.
+  // Covers [begin, end), cut at the last item.
   void MarkRange(uint64_t begin, uint64_t end) {
     begin = std::max(begin, floor_);
     end = std::min(end, items_);
@@ -53,27 +53,27 @@ class Coverage {
     }
   }
 
-  // The least item from `item` on that is not covered; items(): there is none.
+  // The first uncovered item at or after `item`; items(): none.
   uint64_t NextUncovered(uint64_t item) const {
     item = std::max(item, floor_);
     const auto after = ranges_.upper_bound(item);
     if (after != ranges_.begin()) item = std::max(item, std::prev(after)->second);
     return std::min(item, items_);
   }
-  // The least item from `item` on that is covered; items(): there is none.
+  // The first covered item at or after `item`; items(): none.
   uint64_t NextCovered(uint64_t item) const {
     if (Has(item)) return item;
     const auto after = ranges_.upper_bound(item);
     return after == ranges_.end() ? items_ : after->first;
   }
-  // No item from here on is covered.
+  // The end of the covered items: none at or after it is covered.
   uint64_t End() const { return ranges_.empty() ? floor_ : ranges_.rbegin()->second; }
 
   uint64_t items() const { return items_; }
   uint64_t floor() const { return floor_; }  // all items below are covered, this one is not
   uint64_t count() const { return floor_ + above_; }  // covered items
   bool complete() const { return floor_ == items_; }
-  const Ranges& ranges() const { return ranges_; }  // above the floor; none touches another
+  const Ranges& ranges() const { return ranges_; }  // above the floor; disjoint, not adjacent
 
  private:
   uint64_t items_;

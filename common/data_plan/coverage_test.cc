@@ -57,7 +57,7 @@ TEST(CoverageTest, AgreesWithASetInAnyOrder) {
 
 TEST(CoverageTest, NoItemsAreComplete) { EXPECT_TRUE(Coverage(0).complete()); }
 
-// An epoch of four thousand million items with one hole.
+// An epoch of four billion items with one hole.
 TEST(CoverageTest, CostsWhatIsOpenNotWhatIsThere) {
   constexpr uint64_t kItems = uint64_t{1} << 32;
   Coverage coverage(kItems);

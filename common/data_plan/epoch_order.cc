@@ -10,7 +10,7 @@
 namespace starling {
 namespace {
 
-// Keeps these draws apart from all other uses of the job's seed.
+// Separates these draws from all other uses of the job's seed.
 constexpr uint32_t kPurpose = 0x4F524452;  // "ORDR"
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The order in which an epoch visits the samples: a permutation that is a pure function of (seed,
-// epoch, number of samples), whatever the number of workers, and costs no memory.
+// epoch, number of samples), independent of the number of workers, and costs no memory.
 //
 // A Feistel network over ceil(log2(n)) bits, split into two halves that may differ by one bit, with
 // cycle walking down to [0, n) (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
@@ -12,7 +12,7 @@
 
 namespace starling {
 
-// Immutable; safe from any thread.
+// Immutable; thread-safe.
 class EpochOrder {
  public:
   // `samples` in [1, limits::kSamplesMax] (CHECK).
@@ -53,7 +53,7 @@ class EpochOrder {
   std::array<uint64_t, kRounds> keys_;
 };
 
-// EpochOrder(seed, epoch, samples).SampleAt(position), for one look-up.
+// EpochOrder(seed, epoch, samples).SampleAt(position), for a single look-up.
 int64_t SampleAt(uint64_t seed, uint32_t epoch, int64_t position, int64_t samples);
 
 }  // namespace starling

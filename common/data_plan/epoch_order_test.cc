@@ -57,7 +57,7 @@ TEST(EpochOrder, ShufflesWell) {
     for (int count : row) chi_square += std::pow(count - kEpochs / 10.0, 2) / (kEpochs / 10.0);
   }
   EXPECT_LT(chi_square, 136);
-  // Neighbours do not stay neighbours: of 60,000 adjacent pairs about 2 do.
+  // Neighbours do not stay neighbours: about 2 of 60,000 adjacent pairs do.
   int adjacent = 0;
   const std::vector<int64_t> all = All(1, 0, 60'000);
   for (size_t i = 1; i < all.size(); ++i) adjacent += std::abs(all[i] - all[i - 1]) == 1;
