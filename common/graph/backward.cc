@@ -5,7 +5,7 @@
 namespace starling {
 
 std::vector<BackwardStep> DeriveBackward(absl::Span<const DifferentiableNode> nodes, int values) {
-  std::vector<bool> wanted(values, false);  // depends on something to train
+  std::vector<bool> wanted(values, false);  // depends on a trained parameter
   for (const DifferentiableNode& node : nodes) {
     wanted[node.output] =
         node.has_parameters || std::any_of(node.inputs.begin(), node.inputs.end(),

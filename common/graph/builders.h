@@ -1,8 +1,8 @@
 // Graphs from short descriptions: `builtin: NAME` with arguments, and `layers: [...]`.
 //
-// Parameter names, initialisation and layouts are PyTorch's, so that an export loads there. All
-// return a Graph that passes Validate; kInvalidArgument says which layer or argument, what was
-// expected, what came. Pure functions.
+// Parameter names, initialization and layouts are PyTorch's, so that an export loads there. Every
+// returned Graph passes Validate. kInvalidArgument names the layer or argument, what was expected
+// and what came. Pure functions.
 #ifndef STARLING_COMMON_GRAPH_BUILDERS_H_
 #define STARLING_COMMON_GRAPH_BUILDERS_H_
 
@@ -20,12 +20,12 @@
 
 namespace starling {
 
-// What the data set looks like after preprocessing.
+// The data set's shape after preprocessing.
 struct ModelInput {
   Dims sample_shape;    // [features], [channels, height, width] or, for tokens, [positions]
   int64_t classes = 0;  // int32 labels are in [0, classes)
   ElementType sample_type = FLOAT32;
-  Dims label_shape = {};  // of one sample
+  Dims label_shape = {};  // per sample
   ElementType label_type = INT32;
   int64_t vocabulary = 0;  // tokens are in [0, vocabulary)
   int64_t samples = 0;     // in the training data
@@ -33,28 +33,27 @@ struct ModelInput {
 
 using LayerAttribute = std::variant<int64_t, double, bool, std::vector<int64_t>>;
 
-// One entry of `layers:`, already freed from YAML. Attributes are those of operators.h; input sizes
-// are inferred, and a `linear` at the end may leave out_features out: it gets one per class, or per
-// number in the label.
+// One parsed entry of `layers:`. Attributes are those of operators.h. Input sizes are inferred, and
+// a final `linear` may omit out_features: it gets one output per class, or per number in the label.
 struct LayerDescription {
   std::string op;
   std::string name;  // empty: the operator and its position, "conv2d0"
   std::map<std::string, LayerAttribute> attributes;
-  std::vector<std::string> inputs = {};  // layers before it, or "input"; empty: the one before it,
-                                         // for the first the sample
-  std::string parameters_of = "";        // uses that layer's parameters, role by role
-  int line = 0;                          // in the job file; 0: unknown
+  // Earlier layers, or "input"; empty: the layer before this one, or the sample for the first.
+  std::vector<std::string> inputs = {};
+  std::string parameters_of = "";  // shares that layer's parameters, role by role
+  int line = 0;                    // in the job file; 0: unknown
 };
 
 inline constexpr char kDefaultLoss[] = "softmax_cross_entropy";
 
-// The loss is appended as node "loss"; its input, the last layer, becomes the logits.
+// Appends the loss as node "loss"; its input, the last layer, becomes the logits.
 absl::StatusOr<Graph> BuildLayers(const ModelInput& input,
                                   absl::Span<const LayerDescription> layers,
                                   const std::string& loss = kDefaultLoss);
 
-// `builtin: mlp`: linear and ReLU for each hidden size, then linear to the classes. The layers are
-// fc1, fc2, ...; images are flattened first.
+// `builtin: mlp`: a linear layer and ReLU for each hidden size, then a linear layer to the classes.
+// The layers are fc1, fc2, ...; images are flattened first.
 struct MlpOptions {
   std::vector<int64_t> hidden = {128, 64};
 };
@@ -66,16 +65,16 @@ absl::StatusOr<Graph> BuildMlp(const ModelInput& input, const MlpOptions& option
 absl::StatusOr<Graph> BuildLenet(const ModelInput& input);
 
 // `builtin: counter`: sample i's gradient is -1 at row i of the parameter "counter" [samples], so
-// after an epoch of SGD with rate 1 every row has grown by exactly 1. The row comes as the label.
+// an epoch of SGD with rate 1 increases every row by exactly 1. The label is the row.
 absl::StatusOr<Graph> BuildCounter(int64_t samples);
 
-// What a builtin takes. The job file's `model` section has these as keys, next to `builtin`.
+// An argument of a builtin: a key of the job file's `model` section, next to `builtin`.
 struct BuiltinArgument {
   enum class Type : uint8_t { kInteger, kNumber, kBoolean, kText, kIntegers };
   const char* name;  // as in the job file
   Type type;
-  const char* default_text;  // as it would be written
-  double minimum;            // of numbers, inclusive
+  const char* default_text;  // as a user would write it
+  double minimum;            // for numbers, inclusive
   double maximum;
   std::vector<std::string> choices;  // kText: one of these
   const char* meaning;
@@ -87,15 +86,15 @@ struct Builtin {
   std::vector<BuiltinArgument> arguments;
 };
 
-// All builtins; an argument that two of them have means the same in both.
+// All builtins. An argument that two builtins share has the same meaning in both.
 absl::Span<const Builtin> Builtins();
 
-// nullptr when there is none of that name.
+// nullptr: no builtin of that name.
 const Builtin* FindBuiltin(absl::string_view name);
 
 using BuiltinArguments = google::protobuf::Map<std::string, Attribute>;
 
-// `loss` goes behind every builtin but counter, which brings its own.
+// Appends `loss` to every builtin but counter, which has its own.
 absl::StatusOr<Graph> BuildBuiltin(absl::string_view name, const BuiltinArguments& arguments,
                                    const ModelInput& input, const std::string& loss = kDefaultLoss);
 

@@ -147,7 +147,7 @@ TEST(BuildersTest, LossesTakeTheLabelsThatTheyCan) {
   EXPECT_THAT(BuildLayers(numbers, layers).status().message(), HasSubstr("labels are numbers"));
   EXPECT_THAT(BuildLayers({{6}, 3}, layers, "mean_squared_error").status().message(),
               HasSubstr("labels are classes"));
-  // By the names that a job file takes.
+  // By the names that a job file uses.
   EXPECT_THAT(BuildLayers(numbers, layers).status().message(),
               HasSubstr("softmaxCrossEntropy wants classes: expected loss: meanSquaredError or"));
   EXPECT_THAT(

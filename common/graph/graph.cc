@@ -44,7 +44,7 @@ absl::Status CheckInitializer(const Initializer& init, const std::string& init_f
     return absl::OkStatus();
   }
   if (init.kind() == Initializer::FILE) {
-    if (!init_file.empty()) return absl::OkStatus();  // whoever reads it checks
+    if (!init_file.empty()) return absl::OkStatus();  // checked by its reader
     return Invalid("its first values are in a file, but the model names none (init_file)");
   }
   return Invalid(
@@ -226,7 +226,7 @@ class Validator {
     return absl::OkStatus();
   }
 
-  // The index of the parameter, which is added where this is its first user.
+  // The parameter's index. Its first user adds it.
   absl::StatusOr<int> UseParameter(int node, const std::string& name, const ParameterSpec& spec,
                                    const ResolvedNode& resolved) {
     const auto found = declared_.find(name);
@@ -271,7 +271,7 @@ class Validator {
   absl::Status AddParameter(const Parameter& parameter) {
     Dims shape = ToDims(parameter.shape());
     STARLING_ASSIGN_OR_RETURN(const int64_t elements, CheckedElements(shape));
-    out_.parameter_elements += elements;  // no overflow: 100,000 times 2^33 at most
+    out_.parameter_elements += elements;  // at most 100,000 * 2^33: no overflow
     if (out_.parameter_elements > static_cast<int64_t>(limits::kParametersPerJobMax)) {
       return Invalid(absl::StrCat("expected at most ", limits::kParametersPerJobMax,
                                   " parameter elements in the model, got more"));

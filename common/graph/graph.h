@@ -1,6 +1,6 @@
-// A checked model graph: names became indices, attributes typed, shapes known.
+// A checked model graph: names are resolved to indices, attributes are typed, shapes are known.
 //
-// Pure; a ResolvedGraph is a plain value, immutable by convention and then safe from any thread.
+// Pure. A ResolvedGraph is a plain value, immutable by convention, and then thread-safe.
 #ifndef STARLING_COMMON_GRAPH_GRAPH_H_
 #define STARLING_COMMON_GRAPH_GRAPH_H_
 
@@ -21,7 +21,7 @@ struct ResolvedParameter {
   ParameterKind kind = TRAINABLE;
   Initializer init;
   double statistic_momentum = 0;  // STATISTIC only
-  std::vector<int> users;         // nodes, ascending; the first is where forward needs it
+  std::vector<int> users;         // nodes, ascending; forward first reads it in users[0]
 };
 
 // Value 0 is the graph's input, value 1 the labels, value i + 2 node i's output. The last is fp32.
@@ -35,7 +35,7 @@ struct ResolvedValue {
   Dims shape;                  // without the batch
   int64_t elements = 0;        // per sample
   int producer = -1;           // node; -1: the graph's input or the labels
-  std::vector<int> consumers;  // nodes, ascending; a node twice when it reads the value twice
+  std::vector<int> consumers;  // nodes, ascending; twice if a node reads it twice
 };
 
 struct ResolvedNode {
@@ -45,7 +45,7 @@ struct ResolvedNode {
   std::vector<int> inputs;      // values
   int output = 0;               // value
   std::vector<int> parameters;  // in the operator's order
-  int number = 0;               // its index in the graph as given: random numbers are drawn for it
+  int number = 0;               // index in the given graph; seeds its random numbers
 };
 
 struct ResolvedGraph {
@@ -53,26 +53,26 @@ struct ResolvedGraph {
   std::vector<ResolvedValue> values;
   std::vector<ResolvedNode> nodes;            // topological; the last is the loss
   std::vector<ResolvedParameter> parameters;  // in the order of their first users
-  int64_t parameter_elements = 0;             // in all
-  int logits = 0;                             // value that predictions are read from
-  int64_t classes = 0;                        // 0: the loss takes no classes
+  int64_t parameter_elements = 0;             // total
+  int logits = 0;                             // the value that predictions are read from
+  int64_t classes = 0;                        // 0: the loss does not use classes
 };
 
-// Labels of a sample that a prediction gets right or wrong: classes, or numbers that are one where
-// they exceed 0.5 (binary cross-entropy). 0: the loss knows neither.
+// Labels per sample that a prediction gets right or wrong: classes, or numbers that count as one
+// above 0.5 (binary cross-entropy). 0: the loss has neither.
 int64_t JudgedLabels(const ResolvedGraph& graph);
-int64_t JudgedLabels(const Graph& graph);  // of a valid one
+int64_t JudgedLabels(const Graph& graph);  // of a valid graph
 
-// Whether the node computes as in evaluation, also while training: a batch norm whose statistics
-// are frozen normalises with them.
+// Whether the node runs as in evaluation even in training: a batch norm with frozen statistics
+// normalizes with those.
 bool UsesFrozenStatistics(const ResolvedGraph& graph, int node);
 
-// Refuses everything that an executor could trip over: unknown operators and attributes, shapes and
-// types that do not fit, parameters that are missing, left over, of another shape or kind than the
-// operator wants or out of the order of their first users, shared statistics, values that nothing
-// reads, cycles (nodes out of topological order), a frozen batch norm that a gradient would have to
-// pass, sizes beyond limits.h. FROZEN stands for any kind. kInvalidArgument names the node, its
-// operator, what was expected and what came.
+// Rejects everything that an executor cannot run: unknown operators and attributes; shapes and
+// types that do not match; parameters that are missing, unused, out of the order of their first
+// users, or of another shape or kind than the operator needs; shared statistics; values without a
+// reader; cycles (nodes out of topological order); a frozen batch norm that a gradient would have
+// to pass; sizes beyond limits.h. FROZEN is accepted for any kind. kInvalidArgument names the node,
+// its operator, what was expected and what came.
 absl::StatusOr<ResolvedGraph> Validate(const Graph& graph);
 
 }  // namespace starling

@@ -87,7 +87,7 @@ TEST(ValidateTest, ErrorsNameNodeOperatorExpectedAndGiven) {
   EXPECT_THAT(Error(graph), HasSubstr("expected \"labels\" that are classes, got \"fc\""));
 
   graph = SmallNet();
-  graph.mutable_nodes(2)->set_inputs(0, "conv");  // norm's output is left over
+  graph.mutable_nodes(2)->set_inputs(0, "conv");  // norm's output has no reader
   EXPECT_THAT(Error(graph), HasSubstr("node \"norm\" (batchnorm): nothing reads"));
 }
 
@@ -208,10 +208,10 @@ TEST(ValidateTest, FrozenParametersStandForAnyKind) {
   Freeze(&graph, 6, 8);
   EXPECT_THAT(Error(graph), HasSubstr("nothing to train"));
   graph = SmallNet();
-  Freeze(&graph, 0, 2);  // conv alone: norm trains, and keeps its statistics
+  Freeze(&graph, 0, 2);  // conv only: norm trains, and keeps its statistics
   EXPECT_FALSE(UsesFrozenStatistics(Validate(graph).value(), 1));
   graph = SmallNet();
-  Freeze(&graph, 2, 6);  // norm alone: conv's gradient would have to pass
+  Freeze(&graph, 2, 6);  // norm only: conv's gradient would have to pass
   EXPECT_THAT(Error(graph), AllOf(HasSubstr("\"norm\""), HasSubstr("its statistics are frozen")));
 }
 
@@ -236,7 +236,7 @@ TEST(ValidateTest, CraftedSizesAreRefused) {
   EXPECT_THAT(Error(graph), HasSubstr("padding"));
 }
 
-// Damages one field, of any message in the tree, to an extreme or to another field's value.
+// Damages one field of any message in the tree: sets it to an extreme or to another field's value.
 void Damage(google::protobuf::Message* message, std::mt19937& random) {
   const google::protobuf::Reflection& reflection = *message->GetReflection();
   std::vector<const google::protobuf::FieldDescriptor*> fields;

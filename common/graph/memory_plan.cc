@@ -42,7 +42,7 @@ class Planner {
   }
 
  private:
-  // What gets an offset: one block, or several that work in place one after the other.
+  // The unit that gets an offset: one block, or several that work in place, one after the other.
   struct Storage {
     size_t bytes = 0;
     int begin = 0;
@@ -54,7 +54,7 @@ class Planner {
   int HostTime() const { return 1 + nodes_; }
   int BackwardTime(int step) const { return step_time_[step]; }
   bool RunsAgain(int node) const { return second_time_[node] > 0; }
-  // Whether backward finds the value where a second forward wrote it.
+  // Whether backward reads what a second forward wrote for the value.
   bool IsComputedAgain(int value) const {
     return producer_[value] >= 0 && RunsAgain(producer_[value]);
   }
@@ -81,7 +81,7 @@ class Planner {
       }
       const bool saves_much = node.saved_bytes > request_.value_bytes[node.output] / kSavedShare;
       if (node.backward_reads_output || saves_much) want(index);
-      for (size_t k = 0; k < again.size(); ++k) {  // grows
+      for (size_t k = 0; k < again.size(); ++k) {  // `again` grows in the loop
         for (int input : request_.nodes[again[k]].inputs) want(producer_[input]);
       }
       std::sort(again.begin(), again.end());
@@ -162,7 +162,7 @@ class Planner {
     NewStorage(&plan_.second_workspace[i], node.workspace_bytes, time, time);
   }
 
-  // In place where the node can and nothing reads its input any more. `second`: by its second
+  // In place if the node supports it and its input has no later reader. `second`: by the second
   // forward.
   int PlaceOutput(const PlanNode& node, int time, bool second, Block* block, int end) {
     const size_t bytes = request_.value_bytes[node.output];
@@ -179,7 +179,7 @@ class Planner {
     return NewStorage(block, bytes, time, end);
   }
 
-  // The gradient of a node's output was placed by the steps before; it lives until this step.
+  // The gradient of a node's output was placed by earlier steps; it lives until this step.
   void PlaceGradients(int step) {
     const BackwardStep& backward = request_.backward[step];
     const PlanNode& node = request_.nodes[backward.node];
@@ -217,7 +217,7 @@ class Planner {
     }
   }
 
-  // Greedy, in two orders: the largest first, or the earliest first. Neither is always better.
+  // Greedy, in two orders: largest first and earliest first. Neither is always better.
   void AssignOffsets() {
     std::vector<int> order(storages_.size());
     std::iota(order.begin(), order.end(), 0);
@@ -238,7 +238,7 @@ class Planner {
     }
   }
 
-  // Each storage at the lowest offset that is free while it lives. Returns the arena's size.
+  // Puts each storage at the lowest offset that is free while it lives. Returns the arena's size.
   size_t OffsetsInOrder(const std::vector<int>& order, std::vector<size_t>* offsets) const {
     offsets->assign(storages_.size(), 0);
     std::vector<int> placed;  // by offset
@@ -266,13 +266,13 @@ class Planner {
 
   const PlanRequest& request_;
   const int nodes_;
-  MemoryPlan plan_;  // sized once: Storage::blocks points into it
+  MemoryPlan plan_;  // never resized: Storage::blocks points into it
   std::vector<Storage> storages_;
   std::vector<int> producer_;          // by value: node; -1: none
-  std::vector<int> second_time_;       // by node, of its second forward; 0: none
+  std::vector<int> second_time_;       // by node: time of its second forward; 0: none
   std::vector<int> step_time_;         // by backward step
-  std::vector<int> node_step_time_;    // by node, of its backward step; 0: none
-  std::vector<int> last_read_;         // by value: time; of what forward wrote
+  std::vector<int> node_step_time_;    // by node: time of its backward step; 0: none
+  std::vector<int> last_read_;         // by value: last read of what forward wrote
   std::vector<int> second_last_read_;  // ... of what the second forward wrote
   std::vector<int> value_storage_;     // by value; -1: none
   std::vector<int> second_storage_;    // ... of what the second forward wrote

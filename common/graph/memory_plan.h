@@ -1,12 +1,13 @@
-// Where everything of one micro-batch lies in one arena: activations, gradients, what forward saves
-// for backward, scratch. Planned ahead, so that a step allocates nothing.
+// Plans one arena for everything that a micro-batch needs: activations, gradients, what forward
+// saves for backward, scratch. Planned ahead, so that a step allocates nothing.
 //
 // Activation checkpointing (Chen et al. 2016): a node may be *dropped*. What its forward wrote then
-// lives only as long as forward reads it; backward runs that forward once more, right before the
-// first step that needs it. Which nodes to drop is chosen in common/graph/recompute.h.
+// lives only until forward's last read; backward runs that forward once more, right before the
+// first step that needs it. common/graph/recompute.h chooses which nodes to drop.
 //
-// Offsets come from liveness: two blocks may overlap only when they are never needed at one time
-// (greedy by size, Pisarchyk and Lee 2020). An operator that can work in place does, where its
+// Offsets come from liveness: two blocks may overlap only if they are never live at the same time
+// (greedy by size, Pisarchyk and Lee 2020). An operator that can work in place does so if its input
+// is not needed again. Pure and deterministic: the same request gives the same plan.
 // input is not needed again. Pure and deterministic: the same request gives the same plan.
 #ifndef STARLING_COMMON_GRAPH_MEMORY_PLAN_H_
 #define STARLING_COMMON_GRAPH_MEMORY_PLAN_H_
@@ -20,12 +21,12 @@ namespace starling {
 
 inline constexpr size_t kBlockAlignment = 64;
 
-// What the planner must know of a node's kernel.
+// What the planner must know about a node's kernel.
 struct PlanNode {
   std::vector<int> inputs;         // values
   int output = 0;                  // value
-  size_t saved_bytes = 0;          // from its forward to its backward
-  size_t workspace_bytes = 0;      // scratch, during its forward and again during its backward
+  size_t saved_bytes = 0;          // live from its forward to its backward
+  size_t workspace_bytes = 0;      // scratch, in its forward and again in its backward
   bool forward_in_place = false;   // output may be the buffer of inputs[0]
   bool backward_in_place = false;  // the gradient of inputs[0] may be the buffer of the output's
   std::vector<bool> backward_reads_input;
@@ -33,19 +34,19 @@ struct PlanNode {
 };
 
 struct PlanRequest {
-  std::vector<size_t> value_bytes;     // of each value, and of its gradient
+  std::vector<size_t> value_bytes;     // of each value and of its gradient
   std::vector<PlanNode> nodes;         // execution order
   std::vector<BackwardStep> backward;  // empty: forward only
-  std::vector<int> host_reads;         // values that are read between forward and backward
+  std::vector<int> host_reads;         // values that the host reads between forward and backward
   std::vector<bool> dropped;           // by node; empty: none
 };
 
-// A dropped node's `saved` is kept where it is at most this share of the output's size and nothing
-// else wants the node's second forward.
-inline constexpr size_t kSavedShare = 4;  // one in so many
+// A dropped node's `saved` is kept if it is at most 1/kSavedShare of the output's size and nothing
+// else needs the node's second forward.
+inline constexpr size_t kSavedShare = 4;
 
 // Live at times [begin, end]. Time 0 is the copy of the inputs, 1 + i the forward of node i, then
-// one for the host's reads, then one for each second forward and backward step, as they come.
+// one for the host's reads, then one for each second forward and backward step, in their order.
 struct Block {
   size_t offset = 0;
   size_t bytes = 0;  // 0: no such block
@@ -61,20 +62,20 @@ struct MemoryPlan {
   std::vector<Block> forward_workspace;   // by node
   std::vector<Block> backward_workspace;  // by backward step
   std::vector<std::vector<Block>> aside;  // by backward step and input: gradients to be added
-  // By backward step: the nodes whose forward runs again before it, in this order; a node once.
+  // By backward step: the nodes whose forward runs again before it, in this order, each once.
   std::vector<std::vector<int>> again;
-  // Where backward steps and second forwards find values and what was saved: those above, or, of a
-  // node that runs again, where its second forward writes them.
+  // Where backward steps and second forwards find values and saved data: in the blocks above or,
+  // for a node that runs again, where its second forward writes.
   std::vector<Block> backward_values;   // by value
   std::vector<Block> backward_saved;    // by node
-  std::vector<Block> second_workspace;  // by node, of its second forward
+  std::vector<Block> second_workspace;  // by node, for its second forward
   size_t peak_bytes = 0;                // the arena's size
 
   friend bool operator==(const MemoryPlan&, const MemoryPlan&) = default;
 };
 
-// Values that work in place share offset and bytes with their source; their `begin` and `end` are
-// their own.
+// Values that work in place share offset and bytes with their source, but have their own `begin`
+// and `end`.
 MemoryPlan PlanMemory(const PlanRequest& request);
 
 }  // namespace starling

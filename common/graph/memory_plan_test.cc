@@ -41,7 +41,7 @@ TEST(MemoryPlanTest, WorksInPlaceAndKnowsLifetimes) {
   EXPECT_EQ(plan.gradients[2].begin, 7);
   EXPECT_EQ(plan.gradients[2].end, 8);
   EXPECT_EQ(plan.gradients[1].end, 9);
-  EXPECT_EQ(plan.gradients[0].bytes, 0u);  // nobody wants the input's
+  EXPECT_EQ(plan.gradients[0].bytes, 0u);  // the input needs no gradient
   EXPECT_EQ(plan.gradients[4].bytes, 0u);  // starts in the loss
   EXPECT_EQ(plan.backward_workspace[3].bytes, 16 * kByte);
   // 28 live at once in conv's backward: input 4, gradient 8, workspace 16.
@@ -90,7 +90,7 @@ TEST(MemoryPlanTest, ADroppedNodeRunsAgainBeforeTheFirstStepThatNeedsIt) {
 
 TEST(MemoryPlanTest, OnlyWhatWasSavedIsKeptWhereItIsSmall) {
   PlanRequest request = SmallNet();
-  request.nodes[2].backward_reads_input = {false};  // nothing but `saved` is read
+  request.nodes[2].backward_reads_input = {false};  // backward reads only `saved`
   request.nodes[1].backward_reads_output = false;
   request.dropped = {false, true, false, false};
   request.nodes[1].saved_bytes = request.value_bytes[2] / kSavedShare;
@@ -134,7 +134,8 @@ PlanRequest RandomRequest(std::mt19937& random) {
   for (int i = 0; i < count; ++i) {
     PlanNode node;
     node.output = i + 1;
-    // Mostly chains, some branches and joins; equal sizes often, so that in place happens.
+    // Mostly chains, with some branches and joins; sizes are often equal, so that nodes work in
+    // place.
     node.inputs.push_back(pick(4) == 0 ? pick(i + 1) : i);
     if (pick(3) == 0) node.inputs.push_back(pick(i + 1));
     request.value_bytes.push_back(pick(2) == 0 ? 1 + pick(1000)
@@ -159,7 +160,7 @@ PlanRequest RandomRequest(std::mt19937& random) {
   return request;
 }
 
-// Runs the plan: every block holds a tag from its writer; every read must find the tag.
+// Runs the plan: each write tags its block, and every read must find the writer's tag.
 class Interpreter {
  public:
   Interpreter(const PlanRequest& request, const MemoryPlan& plan)
@@ -198,7 +199,7 @@ class Interpreter {
                const std::vector<Block>& workspace) {
     const PlanNode& node = request_.nodes[i];
     Write(workspace[i], 9);
-    // An operator reads while it writes: only an allowed in-place output may touch its input.
+    // Inputs must survive the forward: only an allowed in-place output may overlap its input.
     for (int input : node.inputs) Expect(values[input], ValueTag(input), "forward input");
     const Block& output = values[node.output];
     Write(saved[i], SavedTag(i));
@@ -255,7 +256,7 @@ class Interpreter {
 
   const PlanRequest& request_;
   const MemoryPlan& plan_;
-  std::vector<uint32_t> memory_;  // a tag per byte
+  std::vector<uint32_t> memory_;  // one tag per byte
 };
 
 TEST(MemoryPlanTest, RandomGraphsNeverOverwriteWhatIsStillNeeded) {
@@ -273,8 +274,8 @@ TEST(MemoryPlanTest, RandomGraphsNeverOverwriteWhatIsStillNeeded) {
     }
     for (const std::vector<int>& nodes : plan.again) again += static_cast<int>(nodes.size());
   }
-  EXPECT_GT(in_place, 100);  // the property was tested on plans that reuse
-  EXPECT_GT(again, 500);     // ... and that compute again
+  EXPECT_GT(in_place, 100);  // the random plans do reuse memory
+  EXPECT_GT(again, 500);     // ... and do recompute
 }
 
 }  // namespace

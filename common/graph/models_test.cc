@@ -1,4 +1,4 @@
-// The builtins: published parameter counts, names, shapes, what their arguments change.
+// The builtins: published parameter counts, names, shapes, and the effect of their arguments.
 #include <cmath>
 #include <set>
 #include <string>
@@ -44,7 +44,7 @@ std::string Error(const char* name, const ModelInput& input, const Arguments& ar
   return std::string(BuildBuiltin(name, arguments.map, input).status().message());
 }
 
-// Published counts leave batch norm's statistics out.
+// Published counts exclude batch norm's statistics.
 int64_t Trainable(const Graph& graph) {
   int64_t elements = 0;
   const absl::StatusOr<ResolvedGraph> resolved = Validate(graph);
@@ -137,7 +137,7 @@ TEST(ModelsTest, InitialisationIsTorchvisionsAndGpt2s) {
   EXPECT_DOUBLE_EQ(Find(resnet, "fc.weight").init().value(), 1 / std::sqrt(512.0));
   const Graph mobile = Build("mobilenet_v2", kImagenet);
   EXPECT_DOUBLE_EQ(Find(mobile, "features.1.conv.0.0.weight").init().value(),
-                   std::sqrt(2.0 / (32 * 9)));  // depthwise: PyTorch's fan-out does not see groups
+                   std::sqrt(2.0 / (32 * 9)));  // depthwise: PyTorch's fan-out ignores groups
   EXPECT_DOUBLE_EQ(Find(mobile, "classifier.1.weight").init().value(), 0.01);
   const Graph gpt = Build("gpt2", Tokens(16, 50), Arguments().Int("depth", 8));
   EXPECT_DOUBLE_EQ(Find(gpt, "wte.weight").init().value(), 0.02);
@@ -166,7 +166,7 @@ TEST(ModelsTest, ArgumentsChangeTheModel) {
     return Build("gpt2", Tokens(16, 50), arguments).nodes_size();
   };
   EXPECT_EQ(nodes(Arguments().Int("depth", 3)) - nodes(Arguments().Int("depth", 2)), 13);
-  // Dropout behind the embeddings and twice in each block.
+  // Dropout after the embeddings and twice in each block.
   EXPECT_EQ(nodes(Arguments().Int("depth", 2).Float("dropout", 0.1)),
             nodes(Arguments().Int("depth", 2)) + 5);
   const Graph large = Build("gpt2", Tokens(16, 50),

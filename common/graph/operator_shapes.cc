@@ -1,4 +1,4 @@
-// Shapes and parameters of the operators: InferShape, InferParameters and what they check.
+// Shapes and parameters of the operators: InferShape, InferParameters and their checks.
 #include <algorithm>
 #include <cmath>
 
@@ -53,7 +53,7 @@ absl::StatusOr<Dims> WindowedShape(OpKind kind, const OperatorAttributes& attrib
   }
   Dims output = {conv ? attributes.out_channels : input[0], 0, 0};
   for (int axis = 0; axis < 2; ++axis) {
-    // Sizes are at most 2^16 here, so nothing overflows.
+    // Sizes are at most 2^16 here: no overflow.
     const int64_t kernel = attributes.dilation[axis] * (attributes.kernel[axis] - 1) + 1;
     const int64_t padding = attributes.padding[axis];
     if (!conv && 2 * padding > kernel) {
@@ -91,7 +91,7 @@ absl::StatusOr<Dims> ConcatShape(const OperatorAttributes& attributes,
       return Expected(absl::StrCat("inputs that differ in axis ", attributes.axis, " only"),
                       absl::StrCat(DimsToString(inputs[0]), " and ", DimsToString(input)));
     }
-    output[attributes.axis] += input[attributes.axis];  // of checked dimensions
+    output[attributes.axis] += input[attributes.axis];  // dimensions are checked: no overflow
   }
   return output;
 }
@@ -270,7 +270,7 @@ Initializer Init(Initializer::Kind kind, double value) {
   return init;
 }
 
-// Kaiming-uniform with a = sqrt(5), as PyTorch initialises weights; its biases use the same bound.
+// Kaiming-uniform with a = sqrt(5), as PyTorch initializes weights; its biases use the same bound.
 Initializer UniformByFanIn(int64_t fan_in) {
   return Init(Initializer::UNIFORM, 1.0 / std::sqrt(static_cast<double>(fan_in)));
 }

@@ -175,7 +175,7 @@ std::string Meaning(const AttributeSpec& spec) {
   return absl::StrCat(spec.name, " (", spec.meaning, ") to be ", type, " in [", range, "]");
 }
 
-// The attribute's numbers; empty when it has another type.
+// The attribute's numbers; empty if it has another type.
 std::vector<double> Numbers(const AttributeSpec& spec, const Attribute& attribute) {
   if (attribute.has_i()) return {static_cast<double>(attribute.i())};
   if (attribute.has_f() && spec.type == AttributeType::kFloat) return {attribute.f()};

@@ -22,7 +22,7 @@ bool IsProduct(OpKind kind) {
   }
 }
 
-// The nodes behind which one value alone crosses to later nodes; the last node is one.
+// The nodes after which a single value crosses to later nodes; the last node is one of them.
 std::vector<int> SingleValueCuts(const ResolvedGraph& graph) {
   const int nodes = static_cast<int>(graph.nodes.size());
   std::vector<int> ending(nodes, 0);  // values whose last consumer is the node
@@ -39,13 +39,13 @@ std::vector<int> SingleValueCuts(const ResolvedGraph& graph) {
   return cuts;
 }
 
-// Between the products of two blocks: the cut with the smallest value, the first of equals, so that
-// what is cheap to compute from a product's output lies behind it.
+// Cuts between the products of two blocks at the smallest value, the first of equals, so that the
+// cheap nodes after a product are in the next block.
 std::vector<int> BlockEnds(const ResolvedGraph& graph, const std::vector<bool>& product) {
   const auto elements = [&](int cut) { return graph.values[graph.nodes[cut].output].elements; };
   std::vector<int> ends;
   int begin = 0;
-  int best = -1;  // where the block ends, if another one follows; -1: it has no product yet
+  int best = -1;  // where the block ends if another one follows; -1: no product yet
   for (int cut : SingleValueCuts(graph)) {
     const auto end = product.begin() + cut + 1;
     if (std::find(product.begin() + begin, end, true) != end) {
@@ -62,10 +62,10 @@ std::vector<int> BlockEnds(const ResolvedGraph& graph, const std::vector<bool>& 
 
 enum class Keep : uint8_t { kAll, kProducts, kEnd };
 
-// Runs of blocks, each kept in its own way.
+// Runs of blocks. Each run has its own Keep.
 class Runs {
  public:
-  // `length`: blocks in a run.
+  // blocks per run
   Runs(const RecomputeOutline& outline, const PlanRequest& request, int length)
       : outline_(outline), host_read_(request.nodes.size(), false) {
     for (size_t i = length; i < outline.block_ends.size(); i += length) {
@@ -80,7 +80,7 @@ class Runs {
   }
 
   size_t count() const { return ends_.size(); }
-  // The runs whose second forward costs most for the memory that it frees come first.
+  // The runs in order of recompute cost per byte freed, the most expensive first.
   const std::vector<int>& by_worth() const { return by_worth_; }
 
   std::vector<bool> Dropped(const std::vector<Keep>& keep) const {
@@ -96,7 +96,7 @@ class Runs {
     return dropped;
   }
 
-  // All in one way, but for the last: dropping it whole would free nothing for long.
+  // All runs alike but the last: dropping that one whole would free memory only briefly.
   std::vector<Keep> All(Keep rest, Keep last) const {
     std::vector<Keep> keep(ends_.size(), rest);
     keep.back() = last;
@@ -128,8 +128,9 @@ class Runs {
   std::vector<int> by_worth_;
 };
 
-// Looks for the cheapest choice within a budget. It makes some hundred plans of a graph of usual
-// size; a plan's time grows with the square of the graph's, so a vast graph gets fewer of them.
+// Searches for the cheapest choice within a budget. It makes some hundred plans for a graph of
+// usual size. A plan's time grows with the square of the graph's size, so huge graphs get fewer
+// plans.
 class Search {
  public:
   Search(const RecomputeOutline& outline, const PlanRequest& request, size_t bytes)
@@ -138,7 +139,7 @@ class Search {
         bytes_(bytes),
         plans_left_(std::max(kPlansMin, kNodePairs / Square(request.nodes.size()))) {}
 
-  // nullopt: nothing is within the budget.
+  // nullopt: no choice fits the budget.
   std::optional<std::vector<bool>> Run() {
     request_.dropped.clear();
     if (Fits()) return request_.dropped;
@@ -166,13 +167,13 @@ class Search {
     best_share_ = share;
   }
 
-  // Lets as many runs as possible, in order of their worth, keep so much, and no less than they do.
+  // Makes as many runs as possible, in order of worth, keep at least what `to` keeps.
   void Loosen(const Runs& runs, Keep to, std::vector<Keep>* keep) {
     const auto with = [&](size_t count) {
       std::vector<Keep> loose = *keep;
       for (size_t i = 0; i < count; ++i) {
         Keep& run = loose[runs.by_worth()[i]];
-        run = std::min(run, to);  // kAll is the least
+        run = std::min(run, to);  // kAll is the lowest value
       }
       return loose;
     };
@@ -189,7 +190,7 @@ class Search {
     return Fits();
   }
 
-  // False, too, where no more plans are to be made.
+  // Also false if no more plans may be made.
   bool Fits() {
     if (plans_left_ == 0) return false;
     --plans_left_;

@@ -32,8 +32,8 @@ ResolvedGraph Gpt(int64_t depth) {
   return Builtin("gpt2", input, {{"depth", depth}, {"heads", 4}, {"width", 64}});
 }
 
-// As a device without formats and scratch would have it, one sample at a time. Products read their
-// inputs in backward, pointwise operators their output.
+// As for a device without formats and scratch, one sample at a time. In backward, products read
+// their inputs and pointwise operators their output.
 PlanRequest RequestFor(const ResolvedGraph& graph, const RecomputeOutline& outline) {
   PlanRequest request;
   for (const ResolvedValue& value : graph.values) {
@@ -82,7 +82,7 @@ std::vector<std::string> BlockEndNames(const ResolvedGraph& graph) {
 TEST(RecomputeTest, BlocksEndWhereOneValueCrosses) {
   EXPECT_THAT(BlockEndNames(Gpt(2)), ElementsAre("wte", "h.0.attn.add", "h.0.mlp.add",
                                                  "h.1.attn.add", "h.1.mlp.add", "loss"));
-  // The stem with its pool, 16 residual blocks (the last with the pool behind it), the classifier.
+  // The stem with its pool, 16 residual blocks (the last with the final pool), the classifier.
   const ResolvedGraph resnet = Builtin("resnet50", {.sample_shape = {3, 64, 64}, .classes = 10});
   EXPECT_EQ(OutlineRecompute(resnet).block_ends.size(), 18u);
 }
@@ -159,7 +159,7 @@ TEST(RecomputeTest, AnImpossibleBudgetIsRefusedWithWhatIsPossible) {
 }
 
 TEST(RecomputeTest, AGraphWithHardlyAnyCutIsDroppedLightly) {
-  std::vector<LayerDescription> layers;  // two towers beside each other: one cut, below the second
+  std::vector<LayerDescription> layers;  // two parallel towers: one cut, where they join
   std::string left = "input", right = "input";
   for (int i = 0; i < 6; ++i) {
     for (std::string* tower : {&left, &right}) {

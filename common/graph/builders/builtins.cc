@@ -1,4 +1,4 @@
-// The table of builtins: names, arguments, and how arguments become options.
+// The table of builtins: their names and arguments, and how arguments become options.
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -42,7 +42,7 @@ const BuiltinArgument kWidthFactor = {"widthFactor",
                                       {},
                                       "mobilenet_v2, shufflenet_v2: scales the channels"};
 
-// In the order of the table's entries, so that the job file's schema shows them together.
+// In the order in which the job file's schema shows them.
 const std::vector<Builtin>& Table() {
   static const auto* const table = new std::vector<Builtin>{
       {"mlp", "linear layers with ReLU", {kHidden}},
@@ -153,7 +153,7 @@ absl::Status CheckArguments(const Builtin& builtin, const BuiltinArguments& argu
   return absl::OkStatus();
 }
 
-// Reads checked arguments; what is not given keeps its default.
+// Reads checked arguments; an option without an argument keeps its default.
 class Reader {
  public:
   explicit Reader(const BuiltinArguments& arguments) : arguments_(arguments) {}

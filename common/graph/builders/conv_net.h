@@ -1,4 +1,4 @@
-// What the builders of convolutional nets share. Internal to common/graph/builders.
+// Shared by the builders of convolutional nets. Internal to common/graph/builders.
 #ifndef STARLING_COMMON_GRAPH_BUILDERS_CONV_NET_H_
 #define STARLING_COMMON_GRAPH_BUILDERS_CONV_NET_H_
 
@@ -17,13 +17,13 @@ struct Conv {
   int64_t groups = 1;
 };
 
-// Kaiming-normal by fan-out, as torchvision initialises residual nets (He et al. 2015).
+// Kaiming-normal by fan-out, as torchvision initializes residual nets (He et al. 2015).
 inline Initializer KaimingFanOut(const Conv& conv) {
   return Normal(
       std::sqrt(2.0 / static_cast<double>(conv.out_channels * conv.kernel * conv.kernel)));
 }
 
-// A convolution without bias that keeps the size but for its stride, then batch norm.
+// A convolution without bias, padded so that only its stride changes the size, then batch norm.
 inline std::string ConvNorm(GraphBuilder& net, const std::string& conv_name,
                             const std::string& norm_name, const std::string& input,
                             const Conv& conv, const Parameters& parameters) {
@@ -38,7 +38,7 @@ inline std::string ConvNorm(GraphBuilder& net, const std::string& conv_name,
   return net.Add("batchnorm", norm_name, {x});
 }
 
-// As many outputs as were asked for, or as the labels want.
+// The requested number of outputs, or else what the labels need.
 inline int64_t OutputsOr(int64_t classes, const ModelInput& input) {
   if (classes > 0) return classes;
   if (input.label_type == INT32) return input.classes;

@@ -1,4 +1,4 @@
-// The models that BuildBuiltin makes, a family to a file. Internal to common/graph/builders.
+// The models that BuildBuiltin makes, one family per file. Internal to common/graph/builders.
 #ifndef STARLING_COMMON_GRAPH_BUILDERS_FAMILIES_H_
 #define STARLING_COMMON_GRAPH_BUILDERS_FAMILIES_H_
 
@@ -13,9 +13,10 @@ absl::StatusOr<Graph> Mlp(const ModelInput& input, const MlpOptions& options,
                           const std::string& loss);
 absl::StatusOr<Graph> Lenet(const ModelInput& input, const std::string& loss);
 
-// He et al. 2016, "Deep residual learning", as torchvision builds it (the stride of a bottleneck is
-// in its 3x3 convolution), with torchvision's names and initialisation. The ImageNet stem is a 7x7
-// convolution of stride 2 and a max pool, for images of 224; the CIFAR stem a 3x3 of stride 1.
+// He et al. 2016, "Deep residual learning", as torchvision builds it (a bottleneck's stride is in
+// its 3x3 convolution), with torchvision's names and initialization. The ImageNet stem is a 7x7
+// convolution with stride 2 and a max pool, for 224x224 images; the CIFAR stem is a 3x3 with stride
+// 1.
 struct ResnetOptions {
   int depth = 18;  // 18, 34 or 50
   bool cifar_stem = false;
@@ -34,7 +35,7 @@ struct MobilenetV2Options {
 absl::StatusOr<Graph> MobilenetV2(const ModelInput& input, const MobilenetV2Options& options,
                                   const std::string& loss);
 
-// Ma et al. 2018, "ShuffleNet V2", as torchvision builds it, of width factor 0.5, 1, 1.5 or 2.
+// Ma et al. 2018, "ShuffleNet V2", as torchvision builds it. Width factor 0.5, 1, 1.5 or 2.
 struct ShufflenetV2Options {
   double width_factor = 1;
   int64_t classes = 0;
@@ -43,14 +44,14 @@ absl::StatusOr<Graph> ShufflenetV2(const ModelInput& input, const ShufflenetV2Op
                                    const std::string& loss);
 
 // Radford et al. 2019, "GPT-2": pre-norm transformer blocks, learned positions, GELU in its tanh
-// form. GPT-2's initialisation: normal with deviation 0.02, residual projections scaled by
-// 1/sqrt(2 * depth), biases 0. Linear weights are [out, in], as PyTorch's. Dropout, where there is
-// some, follows the embeddings and each residual branch; attention weights have none.
+// form. GPT-2's initialization: normal with deviation 0.02, residual projections scaled by 1/sqrt(2
+// * depth), biases 0. Linear weights are [out, in], as in PyTorch. Dropout, if any, follows the
+// embeddings and each residual branch; attention weights have none.
 struct Gpt2Options {
   int64_t depth = 12;
   int64_t heads = 12;
   int64_t width = 768;
-  int64_t context = 0;     // positions that the table has; 0: the sample's
+  int64_t context = 0;     // positions in the table; 0: the sample's
   int64_t vocabulary = 0;  // 0: the data's
   bool tied_head = true;   // the head's weight is the token table
   double dropout = 0;

@@ -42,7 +42,7 @@ class Gpt2Builder {
                     {.init = {{"weight", Normal(deviation)}, {"bias", Constant(0)}}});
   }
 
-  // So that the residual stream's variance does not grow with the depth.
+  // Keeps the residual stream's variance from growing with the depth.
   double ResidualDeviation() const {
     return kDeviation / std::sqrt(2.0 * static_cast<double>(options_.depth));
   }

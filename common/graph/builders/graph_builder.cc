@@ -32,7 +32,7 @@ Initializer Init(Initializer::Kind kind, double value) {
   return init;
 }
 
-// What a loss takes for its labels: fp32 losses want the labels in the shape of a vector.
+// The labels' shape for the loss: fp32 losses take a vector even where a label is a scalar.
 Dims LabelShape(const ModelInput& input) {
   if (input.label_type == FLOAT32 && input.label_shape.empty()) return {1};
   return input.label_shape;
@@ -44,7 +44,7 @@ std::string RoleNames(absl::Span<const ParameterSpec> specs) {
   });
 }
 
-// As a job file writes it: softmax_cross_entropy is softmaxCrossEntropy.
+// The job file's spelling: softmax_cross_entropy is softmaxCrossEntropy.
 std::string LossName(const std::string& op) {
   std::string name;
   bool upper = false;
@@ -211,7 +211,7 @@ absl::StatusOr<Graph> GraphBuilder::Finish(const std::string& loss_op, const std
   loss->set_op(loss_op);
   loss->add_inputs(logits);
   if (rule->inputs.size() == 2) loss->add_inputs(kLabelsValue);
-  // The model may know more classes than the data shows.
+  // The model may have more classes than the data shows.
   const Dims outputs = shape(logits);
   if (classified) {
     graph_.set_classes(outputs.empty() ? input_.classes : std::max(outputs.back(), input_.classes));

@@ -1,5 +1,5 @@
-// Puts a graph together node by node: infers shapes, makes parameters, keeps the first error.
-// Internal to common/graph/builders.
+// Builds a graph node by node: infers shapes, creates parameters, keeps the first error. Internal
+// to common/graph/builders.
 #ifndef STARLING_COMMON_GRAPH_BUILDERS_GRAPH_BUILDER_H_
 #define STARLING_COMMON_GRAPH_BUILDERS_GRAPH_BUILDER_H_
 
@@ -19,10 +19,10 @@ inline constexpr char kLossName[] = "loss";
 
 using Attributes = std::map<std::string, LayerAttribute>;
 
-// How a node's parameters differ from the operator's own.
+// How a node's parameters differ from the operator's defaults.
 struct Parameters {
   std::map<std::string, Initializer> init = {};  // by role: "weight"
-  // Uses this node's parameters, role by role, instead of new ones.
+  // Shares this node's parameters, role by role, instead of creating new ones.
   std::string of = "";
 };
 
@@ -30,20 +30,20 @@ Initializer Constant(double value);
 Initializer Uniform(double bound);
 Initializer Normal(double standard_deviation);
 
-// Not thread-safe. After an error everything does nothing, and Finish says what it was.
+// Not thread-safe. After an error all calls are no-ops, and Finish returns the error.
 class GraphBuilder {
  public:
   GraphBuilder(std::string name, const ModelInput& input);
 
   // Appends a node that reads `inputs` (the graph's input or earlier nodes) and returns its name.
-  // Parameters are called NAME.ROLE.
+  // Its parameters are named NAME.ROLE.
   std::string Add(const std::string& op, const std::string& name,
                   const std::vector<std::string>& inputs, const Attributes& attributes = {},
                   const Parameters& parameters = {});
 
-  // Of a value; empty after an error.
+  // A value's shape; empty after an error.
   Dims shape(const std::string& value) const;
-  // The next error says that it was of layer `index`, on this line of the job file (0: unknown).
+  // The line of the job file that the next errors name (0: unknown).
   void SetPlace(int line) { line_ = line; }
   void Fail(const absl::Status& status);
   bool ok() const { return status_.ok(); }
@@ -65,7 +65,7 @@ class GraphBuilder {
   absl::Status status_;
   int line_ = 0;
   std::map<std::string, Dims> shapes_;
-  std::map<std::string, std::vector<std::string>> parameters_of_;  // names, by node
+  std::map<std::string, std::vector<std::string>> parameters_of_;  // parameter names by node
 };
 
 }  // namespace starling::builders

@@ -1,4 +1,4 @@
-// `layers:` and the small builtins that are lists of layers: mlp, lenet; and counter.
+// `layers:`, the small builtins that are lists of layers (mlp, lenet), and counter.
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +14,7 @@ namespace {
 
 using builders::GraphBuilder;
 
-// How many outputs the last layer has, as the labels say.
+// The number of outputs of the last layer, from the labels.
 int64_t OutputsFor(const ModelInput& input) {
   if (input.label_type == INT32) return input.classes;
   return input.label_shape.empty() ? 1 : input.label_shape.back();
@@ -59,7 +59,7 @@ absl::StatusOr<Graph> BuildCounter(int64_t samples) {
   Graph graph;
   graph.set_name("counter");
   graph.mutable_input()->set_name(builders::kInputName);
-  graph.mutable_input()->add_shape(1);  // the row's index once more; nothing reads it
+  graph.mutable_input()->add_shape(1);  // the row's index again; nothing reads it
   Parameter* const parameter = graph.add_parameters();
   parameter->set_name("counter");
   parameter->add_shape(samples);

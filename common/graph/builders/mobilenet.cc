@@ -5,13 +5,13 @@
 namespace starling::builders {
 namespace {
 
-// To the nearest multiple of 8, but never down by more than a tenth.
+// Rounds to the nearest multiple of 8, but never down by more than a tenth.
 int64_t Rounded(double channels) {
   const int64_t rounded = std::max<int64_t>(8, static_cast<int64_t>(channels + 4) / 8 * 8);
   return static_cast<double>(rounded) < 0.9 * channels ? rounded + 8 : rounded;
 }
 
-// NAME.0 a convolution, NAME.1 its batch norm.
+// The convolution NAME.0 and its batch norm NAME.1.
 std::string ConvNormAt(GraphBuilder& net, const std::string& conv, const std::string& norm,
                        const std::string& input, const Conv& shape) {
   return ConvNorm(net, conv, norm, input, shape, {.init = {{"weight", KaimingFanOut(shape)}}});
@@ -24,7 +24,7 @@ std::string ConvNormRelu6(GraphBuilder& net, const std::string& name, const std:
   return net.Add("clip", absl::StrCat(name, ".2"), {x}, {{"minimum", 0.0}, {"maximum", 6.0}});
 }
 
-// Expansion 1x1, depthwise 3x3, linear 1x1; a shortcut where the shape stays.
+// Expansion 1x1, depthwise 3x3, linear 1x1; with a shortcut if the shape is unchanged.
 std::string InvertedResidual(GraphBuilder& net, const std::string& name, const std::string& input,
                              int64_t out_channels, int64_t stride, int64_t expansion) {
   const Dims shape = net.shape(input);

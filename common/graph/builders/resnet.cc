@@ -15,7 +15,7 @@ std::string Relu(GraphBuilder& net, const std::string& name, const std::string& 
   return net.Add("relu", name, {input});
 }
 
-// A block's input, or its projection where the shape changes.
+// A block's input, projected if the shape changes.
 std::string Shortcut(GraphBuilder& net, const std::string& prefix, const std::string& input,
                      int64_t out_channels, int64_t stride) {
   const Dims shape = net.shape(input);

@@ -5,7 +5,7 @@
 namespace starling::builders {
 namespace {
 
-// NAME.at a convolution, NAME.(at + 1) its batch norm, and ReLU where there is one.
+// The convolution NAME.at, its batch norm NAME.(at + 1) and, optionally, ReLU.
 std::string Layer(GraphBuilder& net, const std::string& name, int at, const std::string& input,
                   const Conv& conv, bool relu) {
   const std::string x =
