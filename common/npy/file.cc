@@ -1,4 +1,4 @@
-// Files: the header's frame, the data, and their sizes.
+// Files: the frame around the header, the data, and their sizes.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ absl::Status In(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
-// Where the header lies, from the first bytes of a file.
+// Where the header lies, from the file's first bytes.
 struct Frame {
   size_t begin = 0;
   size_t bytes = 0;
@@ -74,7 +74,7 @@ absl::StatusOr<uint64_t> DataBytes(const Header& header) {
   return bytes;
 }
 
-// The header, and whether `file_bytes` are just what it wants.
+// Parses the header and checks that `file_bytes` is exactly the size that it implies.
 absl::StatusOr<Header> CheckedHeader(absl::string_view text, uint64_t begin, uint64_t file_bytes) {
   STARLING_ASSIGN_OR_RETURN(Header header, ParseHeader(text));
   STARLING_ASSIGN_OR_RETURN(const uint64_t wanted, DataBytes(header));
@@ -101,7 +101,7 @@ class Descriptor {
   const int fd_;
 };
 
-// All of `out` from `offset`; the file's size was known, so an early end is an error of the system.
+// Reads all of `out` at `offset`. The file's size is known, so an early end is a system error.
 absl::Status ReadAt(int fd, uint64_t offset, absl::Span<uint8_t> out, const std::string& path) {
   while (!out.empty()) {
     const ssize_t got = pread(fd, out.data(), out.size(), static_cast<off_t>(offset));

@@ -1,4 +1,4 @@
-// The header: a Python dict literal, of which just what NumPy writes is understood.
+// The header: a Python dict literal, of which only NumPy's own subset is parsed.
 #include <limits>
 #include <map>
 #include <utility>
@@ -121,7 +121,7 @@ class HeaderParser {
   // "()", "(3,)", "(3, 4)", "(3, 4,)".
   absl::Status ShapeTuple() {
     STARLING_RETURN_IF_ERROR(Expect('('));
-    bool comma = true;  // before the next dimension
+    bool comma = true;  // required before the next dimension
     while (!Take(')')) {
       if (!comma) return Malformed("',' or ')' in the shape", Next());
       STARLING_ASSIGN_OR_RETURN(const int64_t dim, Dimension());

@@ -1,12 +1,12 @@
 // NumPy's file format for one array
-// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): what goes into
-// `starling predict`, and what comes out.
+// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): input and output of
+// `starling predict`.
 //
 // "\x93NUMPY", version (major, minor), header length (u16 in version 1, u32 in version 2, both
 // little-endian), the header (a Python dict of descr, fortran_order and shape, padded with blanks
 // and ended by a newline), then the elements in C order.
 //
-// Pure functions but for ReadFile and WriteFile; safe from any thread.
+// Thread-safe. Pure, except for ReadFile and WriteFile.
 #ifndef STARLING_COMMON_NPY_NPY_H_
 #define STARLING_COMMON_NPY_NPY_H_
 
@@ -26,12 +26,12 @@ inline constexpr size_t kHeaderBytesMax = 64 << 10;
 inline constexpr size_t kDimsMax = 16;
 inline constexpr uint64_t kDataBytesMax = uint64_t{8} << 30;
 
-// Little-endian, as written: "<f4", "<f8", "<i4", "<i8", "|u1". Others are refused by name.
+// Little-endian, as written: "<f4", "<f8", "<i4", "<i8", "|u1". Others are rejected by name.
 enum class DType : uint8_t { kF32, kF64, kI32, kI64, kU8 };
 
 const char* DTypeName(DType dtype);   // "<f4"
 const char* DTypeWords(DType dtype);  // "float32"
-size_t DTypeBytes(DType dtype);       // of one element
+size_t DTypeBytes(DType dtype);       // per element
 
 struct Array {
   DType dtype = DType::kF32;
@@ -39,7 +39,7 @@ struct Array {
   std::vector<uint8_t> bytes;  // in C order
 
   int64_t elements() const;
-  // The elements' memory, for its own type only; aligned as operator new aligns.
+  // The elements, for their own type only; aligned as by operator new.
   template <typename T>
   const T* as() const {
     return reinterpret_cast<const T*>(bytes.data());
@@ -51,26 +51,25 @@ struct Header {
   std::vector<int64_t> shape;
 };
 
-// The text of a header. kInvalidArgument: not such a dict, a key that is missing, unknown or there
-// twice, a dtype that is not supported, Fortran order, a negative, too large or superfluous
-// dimension.
+// Parses a header. kInvalidArgument: not such a dict; a missing, unknown or duplicate key; an
+// unsupported dtype; Fortran order; a dimension that is negative, too large or one too many.
 absl::StatusOr<Header> ParseHeader(absl::string_view text);
 
-// Magic, version 1 (2 where it is too long), length and header, padded so that the data is aligned
-// to 64 bytes.
+// Magic, version 1 (2 if the header is too long), length and header, padded so that the data is
+// aligned to 64 bytes.
 std::string EncodeHeader(const Header& header);
 
-// A whole file. kInvalidArgument: as ParseHeader, and another magic or version, a header that is
-// cut short or too long, fewer or more bytes of data than the shape wants.
+// Parses a whole file. kInvalidArgument: as ParseHeader; another magic or version; a header that is
+// cut short or too long; fewer or more bytes of data than the shape implies.
 absl::StatusOr<Array> Parse(absl::Span<const uint8_t> file);
 
-// As Parse, with the path. kNotFound; kResourceExhausted: more than `data_bytes_max` of data,
-// before memory is asked for; kUnavailable: the system's error.
+// As Parse; errors have the path. kNotFound; kResourceExhausted: more than `data_bytes_max` of
+// data, checked before allocating; kUnavailable: the system's error.
 absl::StatusOr<Array> ReadFile(const std::string& path, uint64_t data_bytes_max = kDataBytesMax);
 
-// Writes beside `path` and renames (a device or a pipe is written in place), so that a reader sees
-// the old file or the whole new one; after an error (kUnavailable) nothing remains. CHECK: the
-// bytes are those of the shape.
+// Writes to a temporary file beside `path` and renames it (a device or a pipe is written in place),
+// so that a reader sees the old file or the whole new one. After an error (kUnavailable) nothing
+// remains. CHECKs that the bytes match the shape.
 absl::Status WriteFile(const std::string& path, const Array& array);
 
 }  // namespace starling::npy

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
-// A file of version 1 with that header, as it is, and that many bytes of data.
+// A file of version 1 with this header, verbatim, and `data_bytes` bytes of data.
 std::string File(const std::string& header, size_t data_bytes) {
   std::string file("\x93NUMPY\x01\x00", 8);
   file.push_back(static_cast<char>(header.size() & 0xff));
