@@ -17,8 +17,8 @@ namespace starling {
 namespace {
 
 constexpr ParameterKind kKindsInOrder[] = {TRAINABLE, STATISTIC, FROZEN};
-// A slice closes at an operator's end once it holds this fraction of the model, so that small
-// models overlap.
+// A slice that holds this fraction of the model closes at an operator's end, so that small models
+// overlap communication with compute, too.
 constexpr uint64_t kOperatorEndFraction = 8;
 
 absl::Status BadParameter(const Parameter& parameter, const std::string& what) {
@@ -53,7 +53,7 @@ absl::Status CheckKind(const Parameter& parameter) {
   return absl::OkStatus();
 }
 
-// The index of the first node that reads each parameter; -1 where none does.
+// The index of the first node that reads each parameter; -1: none.
 std::vector<int> FirstReaders(const Graph& graph) {
   absl::btree_map<std::string, int> readers;
   for (int n = 0; n < graph.nodes_size(); ++n) {
@@ -68,9 +68,9 @@ std::vector<int> FirstReaders(const Graph& graph) {
   return result;
 }
 
-// Appends parameters to slices, one kind after the other. Of each class of parameters (a group; for
-// statistics a momentum) one slice is open: the classes meet in forward order, slices do not mix
-// them.
+// Appends parameters to slices, one kind after the other. Each class of parameters (a group; for
+// statistics a momentum) has one open slice: classes alternate in forward order, but a slice holds
+// only one class.
 class Packer {
  public:
   Packer(const Graph& graph, const Optimizer& optimizer, Layout* layout)
@@ -93,7 +93,7 @@ class Packer {
     }
   }
 
-  // When all kinds are packed.
+  // Call once all kinds are packed.
   void PlaceInFlatBuffer() {
     uint64_t end = 0;
     for (Slice& slice : layout_.slices) {
@@ -118,7 +118,7 @@ class Packer {
     return static_cast<uint32_t>(limits::kSliceElementsMax) - At(index).elements;
   }
 
-  // A parameter's slices follow each other, so that it is contiguous in the flat buffer.
+  // A parameter's slices are adjacent, so that it is contiguous in the flat buffer.
   bool MayTake(const Open& open, uint32_t param) {
     const bool operator_ended = readers_[param] != open.last_reader;
     if (operator_ended && At(open.slice).elements >= early_close_) return false;
@@ -161,7 +161,7 @@ class Packer {
   absl::btree_map<Class, Open> open_;
 };
 
-// Bin of each item: largest first, to the least loaded bin; ties to the lowest index.
+// The bin of each item: largest first, to the least loaded bin; ties to the lowest index.
 std::vector<uint32_t> LargestFirst(absl::Span<const uint64_t> sizes) {
   std::vector<uint32_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
@@ -170,7 +170,7 @@ std::vector<uint32_t> LargestFirst(absl::Span<const uint64_t> sizes) {
   return order;
 }
 
-// The bin of each size: the largest first, to the bin with the least sum, ties to the first.
+// The bin of each size: largest first, to the bin with the smallest sum; ties to the first.
 std::vector<uint32_t> Balance(const std::vector<uint64_t>& sizes, size_t bins) {
   std::vector<uint64_t> load(bins, 0);
   std::vector<uint32_t> bin_of(sizes.size());
@@ -193,7 +193,7 @@ void MakePartitions(Layout* layout) {
   }
 }
 
-// Little-endian, fixed widths, lengths before contents: no two layouts have one encoding.
+// Little-endian, fixed widths, lengths before contents: different layouts have different encodings.
 class CanonicalEncoder {
  public:
   void Add(uint64_t value) {
@@ -236,7 +236,7 @@ uint64_t DigestOf(const Graph& graph, const Layout& layout) {
   return encoder.Digest();
 }
 
-// [begin, end) as maximal aligned ranges, ascending.
+// Splits [begin, end) into maximal aligned ranges, ascending.
 Subtrees AlignedPieces(uint32_t begin, uint32_t end) {
   Subtrees pieces;
   while (begin < end) {

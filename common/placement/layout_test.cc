@@ -97,7 +97,7 @@ TEST(LayoutTest, LenetIsSixTrainableSlicesAndOneOfStatistics) {
 TEST(LayoutTest, ASliceClosesAtAnOperatorsEndOnceItHoldsAnEighth) {
   Graph graph;
   AddLayer(&graph, "a", {10, 10}, 10);  // 110 of 250 elements: closes
-  AddLayer(&graph, "b", {2, 4}, 2);     // 10: below an eighth, goes on
+  AddLayer(&graph, "b", {2, 4}, 2);     // 10: below an eighth, stays open
   AddLayer(&graph, "c", {12, 10}, 10);
   const Layout layout = MakeLayout(graph).value();
   CheckInvariants(graph, layout);
@@ -206,7 +206,7 @@ TEST(GroupsTest, SlicesHoldOneGroupEach) {
     of_vectors += slice.group == 0 ? 1 : 0;
   }
   EXPECT_EQ(of_vectors, 1);              // all four biases
-  EXPECT_EQ(layout.slices[1].group, 0);  // where the first one is met
+  EXPECT_EQ(layout.slices[1].group, 0);  // where the first bias is
   EXPECT_EQ(layout.slices[1].elements, 32u + 64 + 128 + 10);
 }
 
@@ -230,7 +230,7 @@ TEST(GroupsTest, AGlobThatMatchesNothingIsRefused) {
   EXPECT_THAT(MakeLayout(Lenet(), optimizer).status().message(),
               HasSubstr("optimizer.groups[0]: \"conv3.*\" matches no trainable parameter"));
   optimizer.clear_groups();
-  AddGroup(&optimizer, "norm.*");  // there, but not trained
+  AddGroup(&optimizer, "norm.*");  // exists, but is not trained
   EXPECT_FALSE(MakeLayout(Lenet(), optimizer).ok());
 }
 
@@ -261,7 +261,7 @@ TEST(AssignPartitionsTest, BalancedOverAnyNumberOfShards) {
   }
 }
 
-// What the shards hold decides between equals: small jobs do not all lie on the first shard.
+// Total load breaks ties, so small jobs do not all go to the first shard.
 TEST(AssignPartitionsTest, SmallJobsGoWhereLeastIs) {
   Graph graph;
   AddLayer(&graph, "big", {64, 48}, 1);
@@ -319,7 +319,7 @@ TEST(AssignSubtreesTest, CoversExactlyOnceAlignedBalancedAndRotating) {
         }
         EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), micro_batches);
       }
-      // Over as many steps as there are members, each has carried the same.
+      // Over as many steps as there are members, all carry the same load.
       for (const uint64_t carried : total) EXPECT_EQ(carried, micro_batches);
     }
   }

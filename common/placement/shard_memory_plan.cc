@@ -9,19 +9,19 @@ namespace starling {
 
 namespace {
 
-// What a partition keeps of an item that is open, without a bit for each slice: an entry of a tree
-// for a range of covered items behind it, and one for those that only some slices cover.
+// What a partition keeps per open item, apart from one bit per slice: a tree entry for a range of
+// covered items after it, and one for items that only some slices cover.
 constexpr uint64_t kOpenItemBytes = 128;
 
-// Buffers of a slice's size for sums that wait for their siblings. Each member sends at most two
-// ranges per level of the tree, and ranges are disjoint.
+// Slice-sized buffers for sums that wait for their siblings. Each member sends at most two ranges
+// per level of the tree, and ranges are disjoint.
 uint64_t SumBuffers(const JobSpec& spec) {
   const uint64_t leaves = spec.batch().micro_batches();
   const uint64_t ranges = 2 * spec.workers_max() * static_cast<uint64_t>(std::bit_width(leaves));
   return std::min(leaves, ranges) / 2 + 1;
 }
 
-bool PlansSums(const JobSpec& spec) {  // a guard ends in BSP
+bool PlansSums(const JobSpec& spec) {  // a guard may end in BSP
   return spec.policy().kind() == Policy::BSP || spec.policy().has_guard();
 }
 
