@@ -13,7 +13,7 @@
 namespace starling {
 namespace {
 
-// Offsets in bytes. The gaps are reserved: written as zero, and refused when they are not.
+// Offsets in bytes. The gaps are reserved: written as zero, and rejected otherwise.
 namespace at {
 constexpr size_t kMagic = 0;
 constexpr size_t kVersion = 4;
@@ -92,7 +92,7 @@ bool AllZero(const uint8_t* begin, const uint8_t* end) {
   return true;
 }
 
-// What says that these bytes are a header of ours at all, before any other field is trusted.
+// Checks that the bytes are one of our headers at all, before any other field is trusted.
 absl::Status CheckEnvelope(absl::Span<const uint8_t> bytes) {
   if (bytes.size() < limits::kFrameHeaderBytes) {
     return Refuse("length", absl::StrCat("at least ", limits::kFrameHeaderBytes, " bytes"),
@@ -181,7 +181,7 @@ absl::Status CheckLossScale(const FrameHeader& h) {
   return Refuse("loss scale", absl::StrCat("at most 2^", LossScale::kMostLog2), h.loss_scale_log2);
 }
 
-// A refused report comes back as an error, which says whose it was.
+// A rejected report is answered with an ERROR frame, which carries its reporter.
 absl::Status CheckDecision(const FrameHeader& h) {
   if (h.type != FrameType::kDecision) {
     if (std::bit_cast<uint64_t>(h.scalar) != 0) {

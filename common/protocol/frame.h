@@ -1,9 +1,9 @@
-// The data plane's frame: a fixed header, then the raw payload. Final from the first version.
+// The data plane's frame: a fixed header, then the raw payload. Its layout is final.
 //
 // Layout: 192 bytes, little-endian, offsets in frame.cc, zero where unused, CRC32C of the first 188
-// bytes in the last 4. A receiver refuses another magic, version, type, kind or codec, a payload
-// whose length is not `payload_bytes`, and a header whose CRC is wrong; it never trusts a size
-// before that.
+// bytes in the last 4. A receiver rejects an unknown magic, version, type, kind or codec, a payload
+// whose length is not `payload_bytes`, and a header with a wrong CRC; it trusts no size before
+// these checks.
 #ifndef STARLING_COMMON_PROTOCOL_FRAME_H_
 #define STARLING_COMMON_PROTOCOL_FRAME_H_
 
@@ -24,18 +24,18 @@ enum class FrameType : uint8_t {
   kPush = 1,  // worker -> shard: a contribution
   // Worker -> shard: unit `clock` of `key.work` is complete; or ENTER, PARK (flags).
   kClose = 2,
-  kCredit = 3,  // receiver -> sender: `elements` bytes left its budget
+  kCredit = 3,  // receiver -> sender: `elements` bytes of credit are free again
   kAck = 4,     // shard -> worker: push or close is durable (see `answer`)
-  // Worker -> shard: wants the slice at `clock`; stays until answered or superseded.
+  // Worker -> shard: requests the slice at `clock`; pending until answered or superseded.
   kPull = 5,
   kValue = 6,       // shard -> worker: the slice
   kReplicate = 7,   // primary -> backup: a record (no sender until replication exists)
-  kDecision = 8,    // partition -> partition 0: a step's norm; and back: what the step is scaled by
+  kDecision = 8,    // partition -> partition 0: a step's norm; and back: the step's scale
   kActivation = 9,  // reserved: pipeline parallelism
-  kError = 10,      // shard -> worker: refused, see `answer` and the text in the payload
+  kError = 10,      // shard -> worker: rejected, see `answer` and the text in the payload
 };
 
-// The greatest number above: types are numbered from 1 without a gap.
+// The highest number above: types are numbered from 1 without gaps.
 inline constexpr uint8_t kFrameTypeLast = 10;
 
 const char* FrameTypeName(FrameType type);  // "push"
@@ -47,31 +47,30 @@ enum class Codec : uint8_t { kFp32 = 1, kFp16 = 2, kBf16 = 3, kInt8 = 4 };
 enum class Answer : uint8_t {
   kNone = 0,
   kCounted = 1,         // ack: counted now
-  kAlreadyCounted = 2,  // ack: an earlier attempt was
-  // Fenced: what is stale. Nothing was changed. The worker drops the request.
+  kAlreadyCounted = 2,  // ack: an earlier attempt was counted
+  // Fenced: the named field is stale. Nothing changed. The worker drops the request.
   kStaleRun = 10,
-  kStaleView = 11,         // `view` of the answer says the current one: reconnect
+  kStaleView = 11,         // the answer's `view` is the current one: reconnect
   kStaleIncarnation = 12,  // origin is not in the roster: rejoin with a new incarnation
   kNotHosted = 13,         // the partition is not here (or not yet): retry with a deadline
-  // Refused: the request is wrong.
+  // Rejected: the request is wrong.
   kBadFrame = 20,
   kBadDigest = 21,   // the payload differs from its digest: send again
   kNonFinite = 22,   // NaN or Inf: the job stops
   kOverBudget = 23,  // a byte or count budget is exceeded
-  kStaleClock = 24,  // BSP: that version is gone; `clock` says the current one
+  kStaleClock = 24,  // BSP: that version is gone; `clock` is the current one
 };
 
 namespace frame_flags {
-// Close: replica becomes active; the ack's clock says where.
+// Close: the replica becomes active; the ack's clock is its position.
 inline constexpr uint16_t kEnter = 1;
-inline constexpr uint16_t kPark = 2;  // close: replica leaves the minimum
-// Close: tick to `clock` without work (after entering behind).
+inline constexpr uint16_t kPark = 2;  // close: the replica leaves the minimum
+// Close: advance to `clock` without work (after entering behind).
 inline constexpr uint16_t kSkip = 4;
-inline constexpr uint16_t kReader = 8;    // pull by a client: no replica; never waits
+inline constexpr uint16_t kReader = 8;    // pull by a reader: not a replica; never waits
 inline constexpr uint16_t kVersion = 16;  // with kReader, in BSP: exactly the version `clock`
-inline constexpr uint16_t kSkipped =
-    32;  // push, decision: the gradient overflowed in fp16, and counts
-         // as zero (docs/protocol.md, section 10)
+// Push, decision: the fp16 gradient overflowed, and counts as zero (docs/protocol.md, section 10).
+inline constexpr uint16_t kSkipped = 32;
 }  // namespace frame_flags
 
 struct FrameHeader {
@@ -85,28 +84,28 @@ struct FrameHeader {
   PartitionId partition;
   ViewNumber view;
   RosterNumber roster;
-  PolicyNumber policy;  // that the sender follows; an answer repeats it
+  PolicyNumber policy;  // the sender's; an answer repeats it
   Origin origin;
   uint64_t request_id = 0;  // per stream, chosen by the requester; the answer repeats it
 
   uint32_t samples = 0;  // in the contribution
   Clock clock = 0;       // push, close: the unit; pull: the clock to compute at; value: see docs
-  Lsn base_lsn;          // push: position of the value it was computed from; value: its position
-  Lsn min_lsn;           // pull: never answer with less than this
+  Lsn base_lsn;  // push: position of the value that it was computed from; value: its position
+  Lsn min_lsn;   // pull: the answer must not be older than this
 
   // Decisions only (docs/protocol.md, section 9); `clock` is the job's step.
-  PartitionId reporter;  // who reports, or is answered
+  PartitionId reporter;  // the partition that reports, or is answered
   double scalar = 0;     // report: the squared norm; answer: the scale. Finite, not negative
 
-  uint32_t held_us = 0;  // value alone: for how long the shard held the pull back
+  uint32_t held_us = 0;  // value only: how long the shard held the pull back
 
-  // fp16: the logarithm to base 2 of what the loss was scaled by (push), or is to be (value of
-  // kLossScaleSlice). The gradient on the wire is divided by it.
+  // fp16: log2 of the loss scale: the one used (push), or the next one (value of kLossScaleSlice).
+  // The gradient on the wire is already divided by it.
   uint8_t loss_scale_log2 = 0;
 
   uint32_t elements = 0;
   uint32_t payload_bytes = 0;
-  uint64_t digest = 0;  // XXH3-64 of the payload; 0 when there is none
+  uint64_t digest = 0;  // XXH3-64 of the payload; 0: no payload
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
@@ -114,11 +113,11 @@ struct FrameHeader {
 // Writes exactly kFrameHeaderBytes at `out`.
 void EncodeFrameHeader(const FrameHeader& header, uint8_t* out);
 
-// kInvalidArgument names the field, what was expected and what came. Does not look at the payload.
+// kInvalidArgument names the field, what was expected and what came. Does not check the payload.
 absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out);
 
-// "push slice 3 of job 7.0 work train 0:[128,132) by worker 2.17 attempt 1 clock 32": for logs and
-// goldens.
+// For logs and golden files: "push slice 3 of job 7.0 work train 0:[128,132) by worker 2.17 attempt
+// 1 clock 32".
 std::string FrameToString(const FrameHeader& header);
 
 }  // namespace starling

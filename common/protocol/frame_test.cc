@@ -160,7 +160,7 @@ TEST(Frame, NamesWhatIsWrong) {
       {"work first", [](Bytes* b) { (*b)[40] = 129; }},
       {"payload_bytes", [](Bytes* b) { (*b)[128] = 243; }},
       {"payload_bytes", [](Bytes* b) { (*b)[131] = 1; }},
-      {"payload_bytes", [](Bytes* b) { (*b)[7] = 0; }},  // no payload, but its size
+      {"payload_bytes", [](Bytes* b) { (*b)[7] = 0; }},  // no payload, but a size
       {"elements", [](Bytes* b) { (*b)[126] = 0x10; }},
   };
   for (const Case& c : cases) {
@@ -201,8 +201,8 @@ TEST(Frame, AnyFlippedBitIsRefused) {
   }
 }
 
-// Random bytes, with and without a valid envelope: either refused, or accepted and then encoded
-// to the same bytes.
+// Random bytes, with and without a valid envelope: either rejected, or accepted and then encoded to
+// the same bytes.
 TEST(Frame, RandomBytesNeverCrash) {
   std::mt19937_64 random(20240101);
   int accepted = 0;

@@ -30,13 +30,13 @@ using ShardId = Id<struct ShardIdTag, uint32_t>;          // durable per shard n
 using WorkerId = Id<struct WorkerIdTag, uint32_t>;        // durable per worker name; 0: none
 using ReplicaId = Id<struct ReplicaIdTag, uint32_t>;      // one copy of the model; 0: none
 using LeaseId = Id<struct LeaseIdTag, uint64_t>;
-using BufferId = Id<struct BufferIdTag, uint64_t>;  // a payload held by the adaptor; 0: none
+using BufferId = Id<struct BufferIdTag, uint64_t>;  // a payload that the host holds; 0: none
 
-using Incarnation = Id<struct IncarnationTag, uint64_t>;  // a process's (re)registration
-using Generation = Id<struct GenerationTag, uint64_t>;    // a coordinator's start
+using Incarnation = Id<struct IncarnationTag, uint64_t>;  // one registration of a process
+using Generation = Id<struct GenerationTag, uint64_t>;    // one start of a coordinator
 using ViewNumber = Id<struct ViewNumberTag, uint64_t>;
 using RosterNumber = Id<struct RosterNumberTag, uint64_t>;
-// Of a job's consistency policy; 0: the job file's.
+// Numbers a job's consistency policies; 0: the job file's.
 using PolicyNumber = Id<struct PolicyNumberTag, uint32_t>;
 // Position in a partition's log; 0: before the first.
 using Lsn = Id<struct LsnTag, uint64_t>;

@@ -20,12 +20,12 @@ inline constexpr uint32_t kStalenessMax = 10'000;
 inline constexpr uint32_t kWorkersPerJobMax = 4096;
 inline constexpr uint32_t kEpochsMax = 1'000'000;
 inline constexpr int64_t kSamplesMax = int64_t{1} << 40;
-// A request's; the next one can still be counted.
+// The highest clock of a request; the next one can still be counted.
 inline constexpr int64_t kClockMax = int64_t{1} << 62;
-// Of a full epoch. Its lease ids have 36 bits for it (lease_id.h), and a job's steps are exact in a
-// double.
+// Steps of a full epoch. Its lease ids have 36 bits for it (lease_id.h), and a job's steps are
+// exact in a double.
 inline constexpr uint64_t kStepsPerEpochMax = uint64_t{1} << 32;
-inline constexpr uint32_t kLeasesPerWorkerMax = 256;  // that it holds at a time
+inline constexpr uint32_t kLeasesPerWorkerMax = 256;  // held at one time
 static_assert(kClockMax >= kEpochsMax * kSamplesMax, "a job's steps have a clock each");
 static_assert(kEpochsMax * kStepsPerEpochMax <= uint64_t{1} << 53,
               "a job's steps are exact in a double");
@@ -37,15 +37,15 @@ inline constexpr size_t kFrameHeaderBytes = 192;
 inline constexpr size_t kFramePayloadBytesMax = 4 * size_t{kSliceElementsMax};
 inline constexpr size_t kFrameBytesMax = kFrameHeaderBytes + kFramePayloadBytesMax;
 inline constexpr size_t kStreamInFlightBytesMax = 8 * kFrameBytesMax;  // credit per stream
-// Received on one stream and not yet handled: beyond either, nothing more is read from it.
+// Frames received on one stream and not yet handled: beyond either limit, reading pauses.
 inline constexpr size_t kStreamFramesUnhandledMax = 4096;
 // Headers, and payloads that need no credit.
 inline constexpr size_t kStreamUncreditedBytesMax = 4 << 20;
 inline constexpr size_t kControlMessageBytesMax = 64 << 20;
-// A shard's report, and its orders, end with the change that passes it.
+// A shard's report or orders end with the change that passes this.
 inline constexpr size_t kControlChangesBytesMax = 8 << 20;
-inline constexpr size_t kMetricsPerReportMax = 4096;  // units that a worker has finished
-// Those that no coordinator has taken; beyond, the oldest are given up.
+inline constexpr size_t kMetricsPerReportMax = 4096;  // finished units of a worker
+// Metrics that no coordinator has taken yet; beyond this, the oldest are dropped.
 inline constexpr size_t kMetricsWaitingMax = 65'536;
 static_assert(kFrameHeaderBytes + kFramePayloadBytesMax <= kFrameBytesMax);
 static_assert(kStreamInFlightBytesMax >= 2 * kFrameBytesMax,
@@ -54,15 +54,15 @@ static_assert(kFrameBytesMax < kControlMessageBytesMax);
 static_assert(2 * kControlChangesBytesMax < kControlMessageBytesMax,
               "so far the last change has room");
 
-// ---- Requests that wait in a partition ----
+// ---- Pending requests of a partition ----
 inline constexpr size_t kParkedFramesPerConnectionMax = 4096;  // for a roster, a view or an epoch
 inline constexpr size_t kParkedBytesPerConnectionMax = 64 << 20;
-inline constexpr size_t kParkedBytesPerShardMax = 512 << 20;  // of all partitions and connections
-inline constexpr size_t kJoinedRetriesMax = 64;               // of one contribution
+inline constexpr size_t kParkedBytesPerShardMax = 512 << 20;  // over all partitions and connections
+inline constexpr size_t kJoinedRetriesMax = 64;               // per contribution
 inline constexpr size_t kWaitingClosesPerReplicaMax = 1024;
 inline constexpr size_t kRecentRecordsKept = 256;
-inline constexpr size_t kCoveredRangesReportedMax = 1024;  // of a partition; the lowest ones
-inline constexpr uint64_t kReaderFramesQueuedMax = 1024;   // of a stream that only reads
+inline constexpr size_t kCoveredRangesReportedMax = 1024;  // per partition; the lowest ones
+inline constexpr uint64_t kReaderFramesQueuedMax = 1024;   // per stream of a reader
 inline constexpr size_t kLagBuckets = 32;
 static_assert(kParkedBytesPerConnectionMax >= kStreamInFlightBytesMax, "a full stream can wait");
 static_assert(kParkedBytesPerShardMax >= 8 * kParkedBytesPerConnectionMax);
@@ -71,22 +71,22 @@ static_assert(kParkedBytesPerShardMax >= 8 * kParkedBytesPerConnectionMax);
 inline constexpr size_t kNameBytesMax = 128;
 inline constexpr size_t kJobFileBytesMax = 1 << 20;
 inline constexpr size_t kJobsMax = 10'000;
-inline constexpr size_t kListEntriesMax = 1000;   // of one page of a list
+inline constexpr size_t kListEntriesMax = 1000;   // per page of a list
 inline constexpr size_t kListBytesMax = 2 << 20;  // a page ends with the entry that passes this
-inline constexpr uint32_t kPolicyChangesWaitingMax = 4;  // of a job
+inline constexpr uint32_t kPolicyChangesWaitingMax = 4;  // per job
 inline constexpr uint32_t kPoliciesPerJobMax = 256;
 inline constexpr uint64_t kWarningsPerJobMax = 20;
 inline constexpr size_t kLogEntriesPerJobMax = 10'000;
-// Of a job; neighbours are merged when there are more.
+// Per job; neighbours are merged when there are more.
 inline constexpr size_t kCurvePointsMax = 512;
 inline constexpr size_t kJobSpecBytesMax = 4 << 20;  // with its model resolved
-inline constexpr size_t kSubmissionsMax = 8;         // whose data is being looked at
-// Of a message from a daemon; the rest is cut off.
+inline constexpr size_t kSubmissionsMax = 8;         // whose data is being inspected
+// A message from a daemon; longer text is cut off.
 inline constexpr size_t kFaultBytesMax = 4096;
 inline constexpr size_t kPathBytesMax = 4096;
 inline constexpr size_t kAddressBytesMax = 512;
-inline constexpr size_t kDeviceBytesMax = 1024;  // what a worker says it computes on
-inline constexpr size_t kDaemonsMax = 16'384;    // names, of each kind
+inline constexpr size_t kDeviceBytesMax = 1024;  // a worker's description of its device
+inline constexpr size_t kDaemonsMax = 16'384;    // names of each kind
 static_assert(kSubmissionsMax * kJobSpecBytesMax < kControlMessageBytesMax,
               "all fit into one worker's orders");
 static_assert(2 * kListBytesMax <= 4 << 20,

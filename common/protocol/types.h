@@ -13,8 +13,8 @@
 
 namespace starling {
 
-// One life of a job's parameters. The era grows by one with each restore or rollback, so that
-// nothing from before can count after.
+// One life of a job's parameters. Each restore or rollback increments the era, so that nothing from
+// before it can count after it.
 struct RunId {
   JobUid job;
   uint32_t era = 0;
@@ -28,7 +28,7 @@ struct RunId {
 enum class WorkPurpose : uint8_t { kNone = 0, kTrain = 1, kEvaluate = 2, kOuter = 3 };
 
 // An aligned range of micro-batch ids in one epoch's pass: `count` is a power of two and divides
-// `first`. With 2^k micro-batches a step, step s of the epoch is the range [s*2^k, (s+1)*2^k).
+// `first`. With 2^k micro-batches per step, step s of the epoch is the range [s*2^k, (s+1)*2^k).
 struct WorkRange {
   WorkPurpose purpose = WorkPurpose::kNone;
   uint32_t epoch = 0;
@@ -41,8 +41,8 @@ struct WorkRange {
   }
 };
 
-// The idempotency key of a contribution (G1). Who sent it, and how often, is Origin: for fencing
-// and blame only.
+// The idempotency key of a contribution (G1). Its sender and attempt are in Origin, for fencing and
+// blame only.
 struct ContributionKey {
   RunId run;
   SliceId slice;
@@ -73,7 +73,7 @@ struct ConsistencyPolicy {
   friend constexpr auto operator<=>(const ConsistencyPolicy&, const ConsistencyPolicy&) = default;
 };
 
-// The job's policy with this number: of all global batches from `step` on, until the next one's.
+// The job's policy with this number: for all global batches from `step` until the next policy's.
 struct PolicyAt {
   PolicyNumber number;
   ConsistencyPolicy policy;
@@ -94,14 +94,13 @@ struct RosterList {
   std::vector<RosterMember> members;  // ascending replica
 };
 
-// What the primary decided for one update, computed once and written into the record, so that a
-// backup repeats instead of deciding.
+// The primary's decisions for one update, computed once and written into the record, so that a
+// backup repeats them.
 struct UpdateScalars {
   float rate = 0;    // learning rate of the contribution's step, for the slice's group
-  float scale = 1;   // B / samples where the batch is short
+  float scale = 1;   // B / samples, for a short batch
   double decay = 0;  // weight decay of the slice's group
-  int64_t t = 0;     // Adam's step: updates of this slice so far, this one included; skipped
-                     // ones do not count
+  int64_t t = 0;     // Adam's step: updates of this slice including this one, without skipped ones
   uint64_t lag = 0;  // updates of this slice between the pull it was computed from and now
 };
 
@@ -114,7 +113,7 @@ enum class RecordKind : uint8_t {
   kCut = 6
 };
 
-// What happens at one point of a partition's log: the atomic unit of everything.
+// One event in a partition's log: the atomic unit of everything.
 struct LogRecord {
   Lsn lsn;
   ViewNumber view;
@@ -122,15 +121,15 @@ struct LogRecord {
   // kApply: the slice, the work it covers (BSP: the whole step), the payload and its scalars.
   SliceId slice;
   WorkRange work;
-  Origin origin;  // kApply in SSP and async, kClose; skipped: who overflowed
-  // KClose: the unit closed, or with kEnter and kSkip where the replica is now.
+  Origin origin;  // kApply in SSP and async, kClose; skipped: the worker that overflowed
+  // kClose: the closed unit or, with kEnter and kSkip, the replica's new position.
   Clock clock = 0;
   uint16_t flags = 0;  // kClose: frame_flags
   UpdateScalars scalars;
-  uint64_t digest = 0;  // kApply of one contribution: of its payload; 0 for a sum of several
-  // kApply, kDecision: the gradient overflowed in fp16, and nothing changes but what was counted.
+  uint64_t digest = 0;  // kApply of one contribution: its payload's; 0 for a sum of several
+  // kApply, kDecision: the gradient overflowed in fp16: it counts as covered, but changes no value.
   bool skipped = false;
-  LossScale::State loss_scale;  // kApply of kLossScaleSlice, in fp16: once this record is applied
+  LossScale::State loss_scale;  // kApply of kLossScaleSlice, in fp16: the state after this record
   // kRoster, kPolicy, kCut (work.epoch).
   RosterNumber roster;
   PolicyAt policy;
