@@ -58,7 +58,7 @@ SubtreeSum::Outcome SubtreeSum::Insert(uint32_t first, uint32_t count, BufferId 
   for (auto sibling = SiblingOf(node); sibling != held_.end(); sibling = SiblingOf(node)) {
     // The older buffer stays: it lies where sums are kept, the new one where frames arrive.
     if (!in_order_of_arrival) outcome.merges.push_back({sibling->buffer, node->buffer});
-    const auto left = std::min(node, sibling);  // and the other is beside it
+    const auto left = std::min(node, sibling);  // the other one follows it
     *left = Node{left->first, 2 * node->count, sibling->buffer};
     held_.erase(left + 1);
     node = left;

@@ -1,9 +1,9 @@
 // The bookkeeping of a sum along a complete binary tree of 2^k leaves (docs/protocol.md, section
 // 2): node = left + right, so the bits of the sum do not depend on the order in which parts arrive
-// (a+b and b+a have equal bits). Used by the shard for unsealed contributions of a BSP step, and by
-// the worker for its micro-batches.
+// (a+b and b+a have equal bits). The shard uses it for unsealed contributions of a BSP step, the
+// worker for its micro-batches.
 //
-// Pure: knows buffers by their ids only; whoever owns the bytes carries out the merges, in order.
+// Pure: knows buffers by their ids only; the owner of the bytes carries out the merges, in order.
 // Not thread-safe.
 #ifndef STARLING_COMMON_REDUCE_SUBTREE_SUM_H_
 #define STARLING_COMMON_REDUCE_SUBTREE_SUM_H_
@@ -26,10 +26,10 @@ class SubtreeSum {
   };
 
   struct Outcome {
-    bool duplicate = false;  // the range is held already: the new buffer was not taken
+    bool duplicate = false;  // the range is already held: the new buffer was not taken
     bool complete = false;   // `root` is the sum of all leaves
     BufferId root;
-    // Held before, contained in the new range: free. Their sums are in the new buffer.
+    // Held buffers inside the new range: now free. Their sums are in the new buffer.
     absl::InlinedVector<BufferId, 2> replaced;
     absl::InlinedVector<Merge, 4> merges;
   };
@@ -37,14 +37,14 @@ class SubtreeSum {
   // `leaves` is a power of two.
   explicit SubtreeSum(uint32_t leaves);
 
-  // Takes the sum of leaves [first, first + count). An aligned range inside the tree: CHECKed,
-  // because whoever receives it from outside has checked it.
+  // Takes the sum of leaves [first, first + count). CHECKs that the range is aligned and inside the
+  // tree: callers check ranges from outside.
   Outcome Insert(uint32_t first, uint32_t count, BufferId buffer);
 
-  // Whether Insert would say duplicate.
+  // Whether Insert would return `duplicate`.
   bool Holds(uint32_t first, uint32_t count) const;
 
-  // The buffers held, ascending by range; forgets them.
+  // Returns the held buffers, ascending by range, and forgets them.
   absl::InlinedVector<BufferId, 4> Clear();
 
   uint32_t leaves() const { return leaves_; }
@@ -56,7 +56,7 @@ class SubtreeSum {
     uint32_t count;
     BufferId buffer;
   };
-  // Ascending; disjoint, no two siblings. A vector, because it keeps its memory from sum to sum.
+  // Ascending, disjoint, without siblings. A vector, because it keeps its memory between sums.
   using Held = std::vector<Node>;
 
   Held::iterator AtOrAfter(uint32_t first);
@@ -64,7 +64,7 @@ class SubtreeSum {
 
   uint32_t leaves_;
   Held held_;
-  BufferId running_;  // of all that came, in that order: only while kReductionOrder is masked
+  BufferId running_;  // the sum in order of arrival: only while kReductionOrder is masked
 };
 
 }  // namespace starling

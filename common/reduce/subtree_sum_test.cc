@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Sums along the tree, the plain way.
+// Sums along the tree, naively.
 float TreeSum(const std::vector<float>& leaves, uint32_t first, uint32_t count) {
   if (count == 1) return leaves[first];
   return TreeSum(leaves, first, count / 2) + TreeSum(leaves, first + count / 2, count / 2);
@@ -26,7 +26,7 @@ uint32_t Bits(float value) {
   return bits;
 }
 
-// Carries out merges on one float per buffer, and follows which buffers are free.
+// Carries out merges on one float per buffer, and tracks which buffers are free.
 class Owner {
  public:
   explicit Owner(uint32_t leaves) : sum_(leaves) {}
@@ -59,7 +59,7 @@ struct Range {
   uint32_t count;
 };
 
-// Covers [first, first + count) by random aligned ranges, now and then more than once.
+// Covers [first, first + count) by random aligned ranges, some of them more than once.
 void AddRandomRanges(uint32_t first, uint32_t count, std::mt19937* random,
                      std::vector<Range>* ranges) {
   const bool whole = count == 1 || (*random)() % 3 == 0;
