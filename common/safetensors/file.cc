@@ -101,7 +101,7 @@ Reader::~Reader() {
 }
 
 absl::StatusOr<Reader> Reader::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block us
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // do not block on a pipe
   if (fd < 0) return SystemError("open", path);
   absl::StatusOr<Header> header = ReadHeader(fd, path);
   if (!header.ok()) {

@@ -53,8 +53,8 @@ constexpr bool RowsAreInOrder() {
 }
 static_assert(RowsAreInOrder());
 
-// Takes the header's JSON event by event and stops at the first thing that does not belong, so that
-// a hostile header costs no more memory than a good one, and duplicate names are seen.
+// Parses the header's JSON event by event and stops at the first error, so that a hostile header
+// takes no more memory than a valid one, and duplicate names are detected.
 class HeaderHandler : public nlohmann::json_sax<json> {
  public:
   Header header;
@@ -196,12 +196,13 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   State state_ = State::kStart;
   bool in_tensor_ = false;
   std::set<std::string> names_;
-  std::set<std::string> fields_;  // of the tensor
-  std::string key_;               // of the metadata
+  std::set<std::string> fields_;  // of the current tensor
+  std::string key_;               // of the current metadata entry
   std::vector<uint64_t> offsets_;
 };
 
-// Ascending offsets must tile [0, data_bytes) without hole or overlap, each of the right size.
+// The offsets, ascending, must tile [0, data_bytes) without gaps or overlaps, each with the right
+// size.
 absl::Status CheckTiling(const std::vector<TensorInfo>& tensors, uint64_t data_bytes) {
   uint64_t next = 0;
   for (const TensorInfo& tensor : tensors) {
@@ -291,7 +292,7 @@ absl::StatusOr<std::string> EncodeHeader(std::vector<TensorInfo>* tensors,
     if (__builtin_add_overflow(next, bytes, &next))
       return absl::InvalidArgumentError("the tensors' size overflows");
     tensor.end = next;
-    // push_back is linear in all: operator[] of an ordered_json looks through all that are there.
+    // push_back keeps this linear: operator[] of an ordered_json searches all entries.
     root.get_ref<nlohmann::ordered_json::object_t&>().push_back(
         {tensor.name,
          {{"dtype", DTypeName(tensor.dtype)},
@@ -299,7 +300,7 @@ absl::StatusOr<std::string> EncodeHeader(std::vector<TensorInfo>* tensors,
           {"data_offsets", {tensor.begin, tensor.end}}}});
   }
   std::string text;
-  try {  // the one thing that throws: text that is not UTF-8
+  try {  // throws only on text that is not UTF-8
     text = root.dump();
   } catch (const json::exception& why) {
     return absl::InvalidArgumentError(

@@ -1,8 +1,8 @@
-// The safetensors file format (https://github.com/huggingface/safetensors): exports and
+// The safetensors file format (https://github.com/huggingface/safetensors), for exports and
 // checkpoints.
 //
 // u64 little-endian N, N bytes of UTF-8 JSON {"name": {"dtype", "shape", "data_offsets"}, ...,
-// "__metadata__": {string: string}}, then the tensors' bytes, which cover the rest without a hole.
+// "__metadata__": {string: string}}, then the tensors' bytes, which fill the rest without gaps.
 #ifndef STARLING_COMMON_SAFETENSORS_SAFETENSORS_H_
 #define STARLING_COMMON_SAFETENSORS_SAFETENSORS_H_
 
@@ -42,7 +42,7 @@ enum class DType : uint8_t {
 };
 
 const char* DTypeName(DType dtype);                   // "F32"
-uint64_t DTypeBytes(DType dtype);                     // of one element
+uint64_t DTypeBytes(DType dtype);                     // per element
 bool ParseDType(absl::string_view name, DType* out);  // false: unknown, *out unchanged
 
 struct TensorInfo {
@@ -54,23 +54,22 @@ struct TensorInfo {
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
 
-// The product of the dimensions times the element's size. kInvalidArgument when it overflows.
+// The product of the dimensions times the element size. kInvalidArgument if it overflows.
 absl::StatusOr<uint64_t> TensorBytes(DType dtype, absl::Span<const uint64_t> shape);
 
 struct Header {
   std::map<std::string, std::string> metadata;
   std::vector<TensorInfo> tensors;  // ascending `begin`, then `end`
-  uint64_t data_begin = 0;          // of the data in the file: 8 + N
+  uint64_t data_begin = 0;          // offset of the data in the file: 8 + N
 };
 
-// Checks and decodes the JSON text of a header whose data is `data_bytes` long. Refuses (with
-// kInvalidArgument and the tensor's name): what is not JSON, duplicate names, unknown or missing
-// fields, unknown dtypes, wrong sizes, a hole, an overlap, a first offset other than 0, and a last
-// end that is not the data's end. `data_begin` becomes 8 + json.size().
+// Parses and checks the JSON of a header whose data is `data_bytes` long. Rejects (kInvalidArgument
+// with the tensor's name): text that is not JSON, duplicate names, unknown or missing fields,
+// unknown dtypes, wrong sizes, a gap, an overlap, a first offset other than 0, and a last end other
+// than the data's end. `data_begin` becomes 8 + json.size().
 absl::StatusOr<Header> ParseHeader(absl::string_view json, uint64_t data_bytes);
 
-// Reads a file's tensors one at a time. Open checks the whole header. Read is safe from several
-// threads at once.
+// Reads a file's tensors one at a time. Open checks the whole header. Read is thread-safe.
 class Reader {
  public:
   // kNotFound, kInvalidArgument (malformed, with the path), kUnavailable (the system's error).
@@ -81,7 +80,7 @@ class Reader {
   ~Reader();
 
   const Header& header() const { return header_; }
-  const TensorInfo* Find(absl::string_view name) const;  // nullptr: none of that name
+  const TensorInfo* Find(absl::string_view name) const;  // nullptr: no such tensor
 
   // Reads bytes [offset, offset + out.size()) of the tensor; kOutOfRange beyond its end.
   absl::Status Read(const TensorInfo& tensor, uint64_t offset, absl::Span<uint8_t> out) const;
@@ -95,19 +94,19 @@ class Reader {
   Header header_;
 };
 
-// Writes a file of any size with little memory: header first, then the tensors' bytes in the order
-// given. The bytes go to a temporary file beside `path`, which Finish syncs and renames, so that a
-// reader sees the old file or the whole new one. Destroyed before Finish: nothing remains. A device
-// or a pipe is written in place. One thread at a time.
+// Writes a file of any size with little memory: the header first, then the tensors' bytes in the
+// given order. The bytes go to a temporary file beside `path`, which Finish syncs and renames, so
+// that a reader sees the old file or the whole new one. If destroyed before Finish, nothing
+// remains. A device or a pipe is written in place. Not thread-safe.
 class Writer {
  public:
   // `tensors`: begin and end are ignored and computed. "format": "pt" is added to the metadata
-  // unless it says otherwise: some loaders refuse a file without.
+  // unless it has a format: some loaders refuse files without one.
   static absl::StatusOr<Writer> Create(const std::string& path, std::vector<TensorInfo> tensors,
                                        std::map<std::string, std::string> metadata);
 
-  // The file `name` in `folder`. Neither it nor the temporary file, whose name is known, is
-  // followed where it is a link. A temporary file that an earlier writer left is removed. `shown`:
+  // Writes the file `name` in `folder`. Does not follow links, neither for it nor for the temporary
+  // file, whose name is predictable. Removes a temporary file left by an earlier writer. `shown`:
   // the path, for errors.
   static absl::StatusOr<Writer> CreateIn(OwnedFd folder, const std::string& name,
                                          const std::string& shown, std::vector<TensorInfo> tensors,
@@ -117,11 +116,11 @@ class Writer {
   Writer& operator=(Writer&&) = delete;
   ~Writer();
 
-  // The next bytes of the data: any number of calls per tensor. kOutOfRange beyond the last tensor.
+  // Appends bytes of the data: any number of calls per tensor. kOutOfRange beyond the last tensor.
   absl::Status Append(absl::Span<const uint8_t> bytes);
   absl::Status AppendFloats(absl::Span<const float> values);
 
-  // kFailedPrecondition when bytes are missing. Then syncs the file, renames it, syncs the folder.
+  // kFailedPrecondition: bytes are missing. Otherwise syncs the file, renames it, syncs the folder.
   absl::Status Finish();
 
   uint64_t file_bytes() const { return header_bytes_ + data_bytes_; }
@@ -132,7 +131,7 @@ class Writer {
   int folder() const;
   bool in_place() const { return temporary_ == name_; }
 
-  OwnedFd folder_;    // of `name_` and `temporary_`; none: they are paths
+  OwnedFd folder_;    // contains `name_` and `temporary_`; none: those are paths
   std::string path_;  // for errors
   std::string name_;
   std::string temporary_;

@@ -205,7 +205,7 @@ TEST(Safetensors, RefusesMalformedFiles) {
   EXPECT_THAT(std::string(Reader::Open(Path("trailing")).status().message()),
               HasSubstr("trailing bytes"));
   std::string huge = good;
-  huge[3] = 6;  // 6 << 24 is more than the limit of 100,000,000
+  huge[3] = 6;  // 6 << 24 exceeds the limit of 100,000,000
   WriteAll(Path("huge"), huge);
   EXPECT_THAT(std::string(Reader::Open(Path("huge")).status().message()),
               HasSubstr("at most 100000000"));
@@ -217,7 +217,7 @@ TEST(Safetensors, RefusesMalformedFiles) {
   EXPECT_EQ(Reader::Open(testing::TempDir()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Good headers damaged at random: an error or tensors that tile the data, under the sanitizers.
+// Valid headers with random damage: an error, or tensors that tile the data; under the sanitizers.
 TEST(Safetensors, SurvivesRandomDamage) {
   std::mt19937 random(1);
   const std::string good = "{\"__metadata__\":{\"format\":\"pt\"}," +
@@ -246,7 +246,7 @@ TEST(Safetensors, SurvivesRandomDamage) {
     }
     EXPECT_EQ(next, 12u);
   }
-  EXPECT_GT(accepted, 100);  // of names and metadata that changed
+  EXPECT_GT(accepted, 100);  // damage in names and metadata
 }
 
 TEST(SafetensorsWriter, LeavesNothingUnlessFinished) {

@@ -1,6 +1,6 @@
 // copy IN OUT: reads IN with our reader and writes OUT with our writer, 1,000 bytes at a time, so
-// that the real safetensors package can judge both. Metadata and tensors are kept, in the order of
-// the data.
+// that the real safetensors package can judge both. Keeps metadata and tensors, in the order of the
+// data.
 #include <cstdio>
 #include <vector>
 
