@@ -9,10 +9,10 @@
 
 namespace starling {
 
-// Immutable; safe from any thread. Computed in double precision, rounded to float once.
+// Immutable; thread-safe. Computed in double precision, rounded to float once.
 class LearningRate {
  public:
-  // `total_steps` is the whole job's (JobSteps, common/data_plan/job_steps.h): where cosine ends.
+  // `total_steps` is the whole job's (JobSteps, common/data_plan/job_steps.h): cosine ends there.
   // kInvalidArgument names the field: a rate that is negative or not finite, every_steps below 1, a
   // negative warmup_steps, no kind.
   static absl::StatusOr<LearningRate> Make(const Schedule& schedule, uint64_t total_steps);

@@ -45,7 +45,7 @@ TEST(LearningRateTest, CosineGoesFromPeakToFloorAfterWarmup) {
   const LearningRate rate = Make(schedule, 120);
   EXPECT_FLOAT_EQ(rate.At(9), 0.5f);
   EXPECT_EQ(rate.At(20), 1.0f);
-  EXPECT_FLOAT_EQ(rate.At(70), 0.6f);  // half of the way
+  EXPECT_FLOAT_EQ(rate.At(70), 0.6f);  // halfway
   EXPECT_FLOAT_EQ(rate.At(45), 0.2 + 0.8 * (1 + std::sqrt(0.5)) / 2);
   EXPECT_FLOAT_EQ(rate.At(120), 0.2f);
   EXPECT_FLOAT_EQ(rate.At(500), 0.2f);

@@ -8,7 +8,7 @@ namespace starling {
 
 float LossScale::scale() const { return std::ldexp(1.0f, state_.log2); }
 
-// At the upper bound steps are counted no further: the next change can only be down.
+// At the upper bound clean steps are no longer counted: the next change can only be down.
 void LossScale::Clean() {
   if (state_.log2 == kMostLog2) return;
   if (++state_.clean < kCleanSteps) return;

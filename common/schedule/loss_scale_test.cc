@@ -32,7 +32,7 @@ TEST(LossScaleTest, CleanStepsInARowDouble) {
   scale.Clean();
   EXPECT_EQ(scale.scale(), 131072);
   CleanSteps(scale, LossScale::kCleanSteps - 1);
-  EXPECT_TRUE(Overflow(scale));  // they begin anew
+  EXPECT_TRUE(Overflow(scale));  // the clean steps start over
   EXPECT_EQ(scale.scale(), 65536);
   CleanSteps(scale, LossScale::kCleanSteps - 1);
   EXPECT_EQ(scale.scale(), 65536);
@@ -62,7 +62,7 @@ TEST(LossScaleTest, AnOverflowForEverEnds) {
               HasSubstr("step 17, by worker 3, overflowed with the loss scaled by 1, the least"));
 }
 
-// Workers that all computed with one scale, and all overflowed, say one thing.
+// Workers that all used one scale, and all overflowed, halve it once.
 TEST(LossScaleTest, AnOverflowUnderAGreaterScaleWasAnswered) {
   LossScale scale;
   EXPECT_TRUE(scale.Overflow(16));
@@ -70,7 +70,7 @@ TEST(LossScaleTest, AnOverflowUnderAGreaterScaleWasAnswered) {
   EXPECT_EQ(scale.scale(), 32768);
   EXPECT_TRUE(scale.Overflow(15));
   EXPECT_EQ(scale.scale(), 16384);
-  // Computed before the scale was doubled: it is too great for sure.
+  // Computed before the scale was doubled: it is certainly too large.
   EXPECT_TRUE(scale.Overflow(10));
   EXPECT_EQ(scale.scale(), 8192);
   while (Overflow(scale)) {
@@ -79,7 +79,7 @@ TEST(LossScaleTest, AnOverflowUnderAGreaterScaleWasAnswered) {
   EXPECT_FALSE(scale.Overflow(0));
 }
 
-// Whoever takes the state over in the middle goes on as the first one does.
+// A copy of the state taken midway continues like the original.
 TEST(LossScaleTest, TheStateIsAllThereIs) {
   std::mt19937 random(7);
   LossScale scale;
