@@ -4,7 +4,6 @@
 // A change is repeated until the coordinator has taken a report that contains it, and all reports
 // before that: reports may be lost, late or reordered. The first report to a coordinator is
 // complete, and replaces what that coordinator knew.
-// knows begins anew with it.
 #ifndef STARLING_COMMON_CONTROL_SHARD_REPORTS_H_
 #define STARLING_COMMON_CONTROL_SHARD_REPORTS_H_
 

@@ -8,7 +8,6 @@
 // Offsets come from liveness: two blocks may overlap only if they are never live at the same time
 // (greedy by size, Pisarchyk and Lee 2020). An operator that can work in place does so if its input
 // is not needed again. Pure and deterministic: the same request gives the same plan.
-// input is not needed again. Pure and deterministic: the same request gives the same plan.
 #ifndef STARLING_COMMON_GRAPH_MEMORY_PLAN_H_
 #define STARLING_COMMON_GRAPH_MEMORY_PLAN_H_
 
