@@ -20,11 +20,11 @@ struct MethodRow {
 };
 
 constexpr MethodRow kMethods[] = {
-    // What daemons tell the coordinator.
+    // Daemons to the coordinator.
     {"/starling.CoordinatorService/Register", {kWorker, kShard}},
     {"/starling.CoordinatorService/ReportWorker", {kWorker}},
     {"/starling.CoordinatorService/ReportShard", {kShard}},
-    // What people ask of it.
+    // Clients to the coordinator.
     {"/starling.CoordinatorService/Submit", {kClient}},
     {"/starling.CoordinatorService/GetJob", {kClient}},
     {"/starling.CoordinatorService/ListJobs", {kClient}},
@@ -36,15 +36,15 @@ constexpr MethodRow kMethods[] = {
     {"/starling.CoordinatorService/Logs", {kClient}},
     {"/starling.CoordinatorService/Curves", {kClient}},
     {"/starling.CoordinatorService/Explain", {kClient}},
-    // The data plane. What may go over the stream: SendersOf.
+    // The data plane. SendersOf decides which frames may go over the stream.
     {"/starling.ParameterServer/Exchange", {kClient, kWorker, kShard, kCoordinator}},
-    // What every daemon answers. Echo is called by who was told to measure.
+    // Served by every daemon. The daemon that measures a path calls Echo.
     {"/starling.Daemon/Info", kAllRoles},
     {"/starling.Daemon/Echo", kAllRoles},
     {"/starling.Daemon/Spans", {kClient, kCoordinator}},
     {"/starling.Daemon/Node", {kClient, kCoordinator}},
     {"/starling.Daemon/Measure", {kClient, kCoordinator}},
-    // gRPC's own.
+    // gRPC's own services.
     {"/grpc.health.v1.Health/Check", kAllRoles},
     {"/grpc.health.v1.Health/Watch", kAllRoles},
     {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", {kClient}},
@@ -84,7 +84,7 @@ RoleSet SendersOf(FrameType type) {
   switch (type) {
     case FrameType::kPush: return {kWorker};
     case FrameType::kClose: return {kWorker};
-    // Those others': CheckFrameSender.
+    // Non-worker pulls: CheckFrameSender.
     case FrameType::kPull: return {kWorker, kClient, kCoordinator};
     case FrameType::kDecision: return {kShard};
     case FrameType::kCredit: return {kWorker, kClient, kShard, kCoordinator};
@@ -92,7 +92,7 @@ RoleSet SendersOf(FrameType type) {
     case FrameType::kAck: return {};
     case FrameType::kValue: return {};
     case FrameType::kError: return {};
-    // Nobody sends them yet.
+    // Not sent yet.
     case FrameType::kReplicate: return {};
     case FrameType::kActivation: return {};
   }

@@ -1,5 +1,5 @@
-// Who may make which call, and send which frame: the one table that every server asks before it
-// looks at anything else. A method or a type of frame without a row here is nobody's.
+// The access table: which roles may make which call and send which frame. Every server checks it
+// before anything else. A method or frame type without a row is refused to all.
 #ifndef STARLING_COMMON_TRANSPORT_ACCESS_H_
 #define STARLING_COMMON_TRANSPORT_ACCESS_H_
 
@@ -35,21 +35,23 @@ class RoleSet {
 inline constexpr RoleSet kAllRoles = {PeerRole::kClient, PeerRole::kWorker, PeerRole::kShard,
                                       PeerRole::kCoordinator};
 
-// Of "/package.Service/Method"; empty: no such method.
+// `method` is "/package.Service/Method"; empty result: no such method.
 RoleSet CallersOf(absl::string_view method);
 
 // Whether the method may be called without an identity in the metadata: health and reflection,
-// which tools call that are not ours. Over TLS the certificate says who calls, here as everywhere.
+// which are called by tools that are not ours. Over TLS the certificate identifies the caller, as
+// for all calls.
 bool IsGeneralMethod(absl::string_view method);
 
-// kPermissionDenied says who may, and who asked; kUnimplemented: no such method.
+// kPermissionDenied names the allowed roles and the caller's; kUnimplemented: no such method.
 absl::Status CheckCall(absl::string_view method, PeerRole caller);
 
-// Who may send such a frame to a shard. CREDIT is the transport's own, in both directions.
+// The roles that may send such a frame to a shard. CREDIT belongs to the transport itself, in both
+// directions.
 RoleSet SendersOf(FrameType type);
 
-// Of a frame that arrived at a shard: kPermissionDenied says who may send it, and who did. A client
-// may only read: its pulls carry the reader's flag.
+// Checks a frame that arrived at a shard. kPermissionDenied names the allowed roles and the
+// sender's. A client may only read: its pulls carry the reader flag.
 absl::Status CheckFrameSender(const FrameHeader& header, PeerRole sender);
 
 }  // namespace starling

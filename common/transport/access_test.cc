@@ -37,7 +37,7 @@ TEST(Access, WorkersPushAndShardsDecide) {
     header.type = static_cast<FrameType>(type);
     for (const PeerRole role : kPeerRoles) {
       const absl::Status status = CheckFrameSender(header, role);
-      // Readers' pulls have a flag.
+      // Readers' pulls carry a flag.
       const bool reader = header.type == FrameType::kPull && role != PeerRole::kWorker;
       EXPECT_EQ(status.ok(), SendersOf(header.type).has(role) && !reader)
           << FrameTypeName(header.type) << " " << PeerRoleName(role);

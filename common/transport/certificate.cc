@@ -18,8 +18,8 @@ namespace starling {
 namespace {
 
 constexpr absl::string_view kScheme = "starling://";
-constexpr size_t kShownMax = 200;  // of what a stranger wrote
-// What libraries call "112 bits": RSA of 2048 bits, no SHA-1.
+constexpr size_t kShownMax = 200;  // of text from a peer
+// OpenSSL's "112 bits": RSA of at least 2048 bits, no SHA-1.
 constexpr int kSecurityLevel = 2;
 
 template <typename T, void (*kFree)(T*)>
@@ -45,7 +45,7 @@ Bio Reading(absl::string_view text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// A password that nobody is asked for.
+// Supplies an empty password, so that OpenSSL does not prompt for one.
 int NoPassword(char*, int, int, void*) { return 0; }
 
 int Occurrences(absl::string_view text, absl::string_view what) {
@@ -54,7 +54,7 @@ int Occurrences(absl::string_view text, absl::string_view what) {
   return found;
 }
 
-// All of them, or an error: one that was left out would be missed only once it is needed.
+// All of them, or an error: a skipped certificate would be missed only when it is needed.
 absl::StatusOr<std::vector<Certificate>> ReadAll(absl::string_view pem) {
   ERR_clear_error();
   std::vector<Certificate> all;
@@ -71,7 +71,7 @@ absl::StatusOr<std::vector<Certificate>> ReadAll(absl::string_view pem) {
                                                  " in it cannot be read: it is damaged"));
 }
 
-// At least one.
+// At least one certificate.
 absl::StatusOr<std::vector<Certificate>> ReadSome(absl::string_view pem) {
   absl::StatusOr<std::vector<Certificate>> all = ReadAll(pem);
   if (all.ok() && all->empty()) {
@@ -94,7 +94,7 @@ absl::Time TimeOf(const ASN1_TIME* time) {
   return absl::FromTM(broken, absl::UTCTimeZone());
 }
 
-// What a stranger wrote, as it may stand in a message.
+// Text from a peer, made safe for a message.
 std::string Shown(absl::string_view text) {
   std::string shown;
   for (const char c : text.substr(0, kShownMax)) shown += c >= ' ' && c <= '~' ? c : '?';
@@ -182,7 +182,7 @@ class OpenSslAuthorities final : public CertificateAuthorities {
     X509_VERIFY_PARAM* const parameters = X509_STORE_CTX_get0_param(context.get());
     X509_VERIFY_PARAM_set_time(parameters, absl::ToTimeT(now));
     X509_VERIFY_PARAM_set_auth_level(parameters, kSecurityLevel);
-    // An authority below a root may be all that is trusted.
+    // The only trusted authority may be one below a root.
     X509_VERIFY_PARAM_set_flags(parameters, X509_V_FLAG_PARTIAL_CHAIN);
     if (X509_verify_cert(context.get()) == 1) return std::nullopt;
     const int error = X509_STORE_CTX_get_error(context.get());

@@ -94,7 +94,7 @@ TEST_F(Judged, None) { EXPECT_EQ(Check(""), HandshakeRefusal::kNoCertificate); }
 
 TEST_F(Judged, Nonsense) { EXPECT_EQ(Check("nonsense"), HandshakeRefusal::kInvalid); }
 
-// The same name, and another key: a name proves nothing.
+// The same name with another key: a name proves nothing.
 TEST_F(Judged, AnotherAuthority) {
   const TestAuthority other;
   EXPECT_EQ(Check(other.Issue(kWorker).certificate), HandshakeRefusal::kUnknownAuthority) << text_;
@@ -124,8 +124,8 @@ TEST(Authorities, NonsenseIsRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// During a change of authorities both are trusted.
-// A bundle that was cut off, or whose middle is damaged, must not lose an authority silently.
+// A bundle trusts both authorities during a rotation. If it is truncated or damaged in the middle,
+// it must not lose an authority silently.
 TEST(Authorities, OneThatIsDamagedIsNotLeftOut) {
   const TestAuthority one("one"), two("two");
   const std::string& good = one.certificate();

@@ -58,7 +58,7 @@ void Set(int fd, int level, int option, int value) {
   setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-// What is accepted has these options, too.
+// Accepted sockets inherit these options.
 OwnedFd ListenAt(const addrinfo& where) {
   OwnedFd fd(socket(where.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.open()) return fd;
@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<ConnectionListener>> ConnectionListener::Listen(
   auto listener = absl::WrapUnique(new ConnectionListener);
   listener->stop_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   int error = 0;
-  // The wildcard of IPv6 takes both kinds, where the machine has IPv6.
+  // The IPv6 wildcard accepts both kinds, if the machine has IPv6.
   for (const std::string& name :
        host == "0.0.0.0" ? std::vector<std::string>{"::", host} : std::vector<std::string>{host}) {
     const absl::StatusOr<Addresses> found = Resolve(name, port);
@@ -163,7 +163,7 @@ int ConnectionListener::AcceptSome(int listener, const Take& take) {
       return errno;
     } else if (errno == EAGAIN) {
       return 0;
-    }  // otherwise that one is gone again
+    }  // otherwise the peer is gone already
   }
   return 0;
 }

@@ -1,6 +1,5 @@
-// Listens, and hands over the connections that come. gRPC's own listener ends for good with the
-// first accept that fails, as it does when the process has run out of file descriptors; this one
-// waits.
+// Listens and hands over incoming connections. gRPC's own listener stops for good at the first
+// failed accept, such as when the process is out of file descriptors; this one waits.
 #ifndef STARLING_COMMON_TRANSPORT_CONNECTION_LISTENER_H_
 #define STARLING_COMMON_TRANSPORT_CONNECTION_LISTENER_H_
 
@@ -15,21 +14,21 @@
 
 namespace starling {
 
-// While file descriptors (WhyNoDescriptors) or the system's memory are short nothing is accepted:
-// peers wait in the system's queue, and the log says so once. Looks again every 100 ms.
+// While file descriptors (WhyNoDescriptors) or the system's memory are short, accepts nothing:
+// peers wait in the system's backlog, and the log says so once. Retries every 100 ms.
 class ConnectionListener {
  public:
-  // Takes a non-blocking socket, to be closed by it; on the listener's thread.
+  // Takes ownership of a non-blocking socket. Called on the listener's thread.
   using Take = std::function<void(int listener_fd, int fd)>;
 
-  // "host:port" or "[v6]:port"; all addresses of the host, 0.0.0.0 with IPv6, too. Port 0: a free
-  // one. kUnavailable: cannot listen, with the system's reason. Peers may connect from now on, and
-  // are accepted from Start on.
+  // "host:port" or "[v6]:port"; listens on all addresses of the host, and for 0.0.0.0 on IPv6, too.
+  // Port 0: a free port. kUnavailable: cannot listen, with the system's reason. Peers may connect
+  // as soon as this returns, and are accepted after Start.
   static absl::StatusOr<std::unique_ptr<ConnectionListener>> Listen(const std::string& address);
-  ~ConnectionListener();  // Stop()
+  ~ConnectionListener();  // calls Stop()
 
   void Start(Take take);
-  // Nothing is taken any more when this returns, and nobody listens. Idempotent.
+  // When this returns, the port is closed and `take` is not called again. Idempotent.
   void Stop();
 
   int port() const { return port_; }
@@ -37,7 +36,7 @@ class ConnectionListener {
  private:
   ConnectionListener() = default;
   void Run(const Take& take);
-  // 0, or the system's reason why it has no room for a connection, as errno.
+  // Returns 0, or an errno that says why the system has no room for a connection.
   static int AcceptSome(int listener, const Take& take);
 
   std::vector<OwnedFd> listeners_;

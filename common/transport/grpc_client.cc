@@ -14,7 +14,7 @@ namespace {
 
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
 
-// The streams of one client that are not over yet.
+// A client's streams that are not over yet.
 class LiveStreams {
  public:
   void Add(std::shared_ptr<GrpcStream> stream) {
@@ -41,12 +41,12 @@ class LiveStreams {
   std::set<std::shared_ptr<GrpcStream>> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A worker's handler may be late for a moment. (A server has a stream for each worker, and handles
-// frames as they come.)
+// A worker's handler may be late for a moment. (A server has one stream per worker, and handles
+// frames as they arrive.)
 constexpr size_t kReceiptsAtFirst = 32;
 
-// Attempts one after the other until one is accepted, refused, or the deadline comes.
-// `attempt_mutex_` guards what another thread's Close touches; the rest belongs to the queue's
+// Makes one attempt after another until one is accepted or refused, or the deadline passes.
+// `attempt_mutex_` guards what Close on another thread touches; all else belongs to the queue's
 // thread.
 class ClientStream final : public GrpcStream {
  public:
@@ -91,7 +91,7 @@ class ClientStream final : public GrpcStream {
   void OnReadsDone() override { call_->Finish(&status_, Tag(Method(&ClientStream::OnFinished))); }
 
   void Attempt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(attempt_mutex_) {
-    call_.reset();  // lives in the memory of the context's call
+    call_.reset();  // lives in memory of the context's call
     context_ = std::make_unique<grpc::ClientContext>();
     AddIdentity(self_, context_.get());
     call_ = stub_.PrepareCall(context_.get(), kExchangeMethod, queue_);

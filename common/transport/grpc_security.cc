@@ -43,11 +43,11 @@ absl::StatusOr<CertificateOwner> OwnerOf(const std::vector<absl::string_view>& u
                                                   self.cluster, ", got one of ", OwnerUri(*owner)));
 }
 
-// Judges certificates in gRPC's place, which checks that the peer has the key: so a refusal has a
-// reason that can be counted. Asked on gRPC's threads, once per handshake.
+// Verifies certificates in place of gRPC, which checks that the peer has the key: so that a refusal
+// has a reason that can be counted. Called on gRPC threads, once per handshake.
 class Verifier final : public ExternalCertificateVerifier {
  public:
-  // `servers` are the roles of those who may be called; nothing: we are called.
+  // `servers`: the roles that may be called; nullopt: this process is the server.
   Verifier(std::shared_ptr<const LinkSecurity> security, std::optional<RoleSet> servers)
       : security_(std::move(security)), servers_(servers) {}
 
@@ -64,7 +64,7 @@ class Verifier final : public ExternalCertificateVerifier {
         View(request.peer_cert()), View(request.peer_cert_full_chain()),
         servers_.has_value() ? CertificateUse::kServer : CertificateUse::kClient);
     if (refusal.has_value()) return absl::UnauthenticatedError(refusal->text);
-    if (!servers_.has_value()) return absl::OkStatus();  // its calls are judged, one by one
+    if (!servers_.has_value()) return absl::OkStatus();  // each call is checked later
     std::vector<absl::string_view> uris;
     for (const grpc::string_ref& uri : request.uri_names()) uris.push_back(View(uri));
     const absl::StatusOr<CertificateOwner> owner = OwnerOf(uris, security_->self());
@@ -78,7 +78,7 @@ class Verifier final : public ExternalCertificateVerifier {
   const std::optional<RoleSet> servers_;
 };
 
-// One for all links of a process: each has a thread.
+// One for all links of a process: each one has a thread.
 std::shared_ptr<FileWatcherCertificateProvider> ProviderOf(const LinkSecurity& security) {
   return std::static_pointer_cast<FileWatcherCertificateProvider>(
       security.Shared([&files = security.files()]() -> std::shared_ptr<void> {
@@ -95,7 +95,7 @@ void SetUp(grpc::experimental::TlsCredentialsOptions* options,
       ExternalCertificateVerifier::Create<Verifier>(security, servers));
 }
 
-// The values of a property of a connection.
+// The values of a connection's property.
 std::vector<absl::string_view> Property(const grpc_auth_context* context, const char* name) {
   std::vector<absl::string_view> values;
   grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(context, name);
@@ -105,7 +105,7 @@ std::vector<absl::string_view> Property(const grpc_auth_context* context, const 
   return values;
 }
 
-// Answers each call's first question. Its state outlives the server's.
+// The first check of each call. Its state outlives the server's.
 class Gate {
  public:
   explicit Gate(std::shared_ptr<const LinkSecurity> security) : security_(std::move(security)) {}
@@ -113,7 +113,7 @@ class Gate {
   static void Process(void* gate, grpc_auth_context* context, const grpc_metadata* metadata,
                       size_t count, grpc_process_auth_metadata_done_cb done, void* argument) {
     CallFacts call;
-    bool identity = false, version = false, protocol = false;  // seen
+    bool identity = false, version = false, protocol = false;  // present
     for (size_t i = 0; i < count; ++i) {
       const absl::string_view key = View(metadata[i].key);
       const absl::string_view value = View(metadata[i].value);
@@ -142,7 +142,7 @@ class Gate {
   const std::shared_ptr<const LinkSecurity> security_;
 };
 
-// gRPC's own C++ credentials take no gate where they are plain.
+// gRPC's plain C++ credentials have no hook for a gate.
 class GatedCredentials final : public grpc::ServerCredentials {
  public:
   GatedCredentials(grpc_server_credentials* credentials,
@@ -169,8 +169,8 @@ std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(
   if (!UsesTls(security.get())) return grpc::InsecureChannelCredentials();
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(ProviderOf(*security));
-  options.watch_root_certs();              // or gRPC wants the system's
-  options.set_verify_server_certs(false);  // the verifier does, and says why not
+  options.watch_root_certs();              // else gRPC uses the system's
+  options.set_verify_server_certs(false);  // the verifier does, with a reason
   SetUp(&options, security, servers);
   return grpc::experimental::TlsCredentials(options);
 }
@@ -182,7 +182,7 @@ std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
   }
   grpc::experimental::TlsServerCredentialsOptions options(ProviderOf(*security));
   SetUp(&options, security, std::nullopt);
-  // Asked for, and not verified, nor required: that is the verifier's to refuse, and to count.
+  // Requests a certificate but neither verifies nor requires it: the verifier refuses, and counts.
   options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
   return std::make_shared<GatedCredentials>(
       grpc_tls_server_credentials_create(options.c_credentials_options()), security);

@@ -1,5 +1,5 @@
-// gRPC's credentials for our links, and the gate that every call to a server of ours goes through.
-// Internal to common/transport; includes gRPC.
+// gRPC credentials for our links, and the gate for every call to one of our servers. Internal to
+// common/transport; includes gRPC.
 #ifndef STARLING_COMMON_TRANSPORT_GRPC_SECURITY_H_
 #define STARLING_COMMON_TRANSPORT_GRPC_SECURITY_H_
 
@@ -16,30 +16,30 @@
 
 namespace starling {
 
-// For a channel to a process of one of the roles `servers`: over TLS, one with another certificate
-// is not talked to.
+// For a channel to a process with one of the roles `servers`. Over TLS, a peer with a certificate
+// of another role is refused.
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(
     std::shared_ptr<const LinkSecurity> security, RoleSet servers);
 
-// For a port. Every call to it, of any service, is judged by JudgeCall before anything else sees
-// it.
+// For a port. JudgeCall checks every call to any of its services before anything else sees the
+// call.
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
     std::shared_ptr<const LinkSecurity> security);
 
-// What is known of a call before it is looked at.
+// What is known about a call before it is dispatched.
 struct CallFacts {
   absl::string_view method;
-  std::vector<absl::string_view> certificate_uris;  // of its connection
-  absl::string_view identity;                       // metadata; empty: none
+  std::vector<absl::string_view> certificate_uris;  // of the connection
+  absl::string_view identity;                       // from the metadata; empty: none
   absl::string_view version;
   absl::string_view protocol;
-  absl::string_view repeated;  // one of these keys that came more than once; empty: none did
+  absl::string_view repeated;  // the key among these that occurs more than once; empty: none
 };
 
-// kPermissionDenied: over TLS, a certificate of another cluster or of no role, or one of another
+// kPermissionDenied: over TLS, a certificate of another cluster, without a role, or with another
 // role than the call's identity; a role that may not call the method; an identity, version or
-// protocol that is given twice, whatever it says: who reads one and who reads the other would
-// disagree. kUnauthenticated, kFailedPrecondition: as CheckPeer. kUnimplemented: no such method.
+// protocol that is given twice, even with equal values (readers could pick different ones).
+// kUnauthenticated, kFailedPrecondition: as CheckPeer. kUnimplemented: no such method.
 absl::Status JudgeCall(const CallFacts& call, const LinkSecurity* security);
 
 }  // namespace starling

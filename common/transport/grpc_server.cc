@@ -24,7 +24,7 @@ namespace {
 
 using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 
-// Far more than cancelled calls take to be over, and then the queue to hand back what is left.
+// Far longer than cancelled calls need to end and the queue needs to return their operations.
 constexpr absl::Duration kQuietDeadline = absl::Seconds(10);
 constexpr absl::Duration kDrainDeadline = absl::Seconds(10);
 
@@ -33,9 +33,9 @@ class ServerImpl;
 // How long a peer may take for the frame that is being written when the stream ends.
 constexpr absl::Duration kLastWriteTimeout = absl::Seconds(1);
 
-// A stream as its server sees it. When we end it, the call is finished as soon as no write is under
-// way, so that the peer sees the status; it is cancelled when that takes too long, or when the peer
-// is gone.
+// The server's side of a stream. When we end it, the call is finished as soon as no write is in
+// flight, so that the peer sees the status; it is cancelled if that takes too long or the peer is
+// gone.
 class ServerStream final : public GrpcStream {
  public:
   explicit ServerStream(ServerImpl* server, const SendQueue::Options& queue)
@@ -43,9 +43,9 @@ class ServerStream final : public GrpcStream {
 
   void Request();  // waits for the next call
   void Refuse(const absl::Status& why) { End(why, true); }
-  // Of a call that came: what is begun fails soon. On any thread.
+  // Cancels an accepted call: its pending operations fail soon. Thread-safe.
   void Cancel() { context_.TryCancel(); }
-  // What it waits for, for the log.
+  // What the stream waits for, for the log.
   std::string Describe() const;
 
  private:
@@ -62,7 +62,7 @@ class ServerStream final : public GrpcStream {
       absl::MutexLock lock(&end_mutex_);
       end_ = why;
       local_ = local;
-      if (sending_metadata_) return;  // OnMetadataSent goes on
+      if (sending_metadata_) return;  // OnMetadataSent continues
     }
     FinishCall();
   }
@@ -94,20 +94,20 @@ class ServerStream final : public GrpcStream {
   mutable absl::Mutex end_mutex_;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(end_mutex_);
   bool sending_metadata_ ABSL_GUARDED_BY(end_mutex_) = false;
-  // How the call ends is settled: it is being finished, or was cancelled because of a write under
-  // way.
+  // The end of the call is settled: it is being finished, or was cancelled because of a write in
+  // flight.
   bool settled_ ABSL_GUARDED_BY(end_mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(end_mutex_) = false;
-  bool awaits_write_ ABSL_GUARDED_BY(end_mutex_) = false;  // and finishes then
-  bool local_ ABSL_GUARDED_BY(end_mutex_) = false;         // we end it: the peer shall hear why
+  bool awaits_write_ ABSL_GUARDED_BY(end_mutex_) = false;  // and finishes after it
+  bool local_ ABSL_GUARDED_BY(end_mutex_) = false;  // we end the stream: the peer is told why
   grpc::Alarm write_alarm_;
-  // Written by the queue's thread only.
+  // Written only on the queue's thread.
   std::atomic<bool> reads_done_ = true;  // until the first read
   std::atomic<bool> finished_ = false;
   std::atomic<bool> over_ = false;
 };
 
-// The queue's thread keeps it alive, and with it what a queue that is not empty may still touch.
+// Kept alive by the queue's thread, with all that the queue may still touch until it is empty.
 class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
  public:
   explicit ServerImpl(RpcServer::Options options) : options_(std::move(options)) {}
@@ -131,11 +131,11 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
                                grpc_limits::kHandshakeTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, grpc_limits::kConnectionIdleMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, grpc_limits::kConcurrentStreamsMax);
-    // Streams carry frames, and what is called beside them is no larger than two.
+    // Streams carry frames, and other calls are no larger than two frames.
     builder.SetMaxReceiveMessageSize(static_cast<int>(
         options_.accept ? 2 * limits::kFrameBytesMax : limits::kControlMessageBytesMax));
     builder.SetMaxSendMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
-    // An answer that nobody reads holds a thread, and itself in memory.
+    // An answer that the peer does not read holds a thread and its memory.
     builder.SetResourceQuota(
         grpc::ResourceQuota("starling").SetMaxThreads(grpc_limits::kServerThreadsMax));
     builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
@@ -193,7 +193,7 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
     thread_.join();
   }
 
-  // Waits for one more call, unless the server is closing.
+  // Accepts one more call, unless the server is closing.
   void RequestNext() {
     {
       absl::MutexLock lock(&mutex_);
@@ -213,7 +213,7 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
   grpc::AsyncGenericService* generic() { return &generic_; }
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
 
-  // False once the server is closing.
+  // False: the server is closing.
   bool Add(std::shared_ptr<ServerStream> stream) {
     absl::MutexLock lock(&mutex_);
     if (closing_) return false;
@@ -226,8 +226,8 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
   }
 
  private:
-  // gRPC fails the requests that it has when it shuts down: one that is just being made would wait
-  // for ever.
+  // gRPC fails the requests that it has when it shuts down. One that is made at that moment would
+  // wait forever, so this waits until none is.
   std::set<std::shared_ptr<ServerStream>> BeginClosing() {
     const auto made = [this] { return requesting_ == 0; };
     absl::MutexLock lock(&mutex_);
@@ -240,16 +240,16 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
     return streams_;
   }
 
-  // Nothing may be begun on a queue that is shut down, and every stream that is not over, and every
-  // request for a call, may begin something. All calls are cancelled by now: it takes a moment.
+  // No operation may start on a queue that is shut down, and every live stream and every request
+  // for a call may start one. All calls are cancelled by now, so this is quick.
   bool AwaitQuiet() {
     const auto quiet = [this] { return requests_ == 0 && streams_.empty(); };
     absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithTimeout(absl::Condition(&quiet), kQuietDeadline);
   }
 
-  // What gRPC does not hand back is not waited for: its queue stays as it is, with its thread,
-  // until the process ends.
+  // Gives up waiting for what gRPC does not return: its queue and thread stay until the process
+  // exits.
   void Abandon() {
     absl::MutexLock lock(&mutex_);
     spdlog::error(
@@ -273,7 +273,7 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
 
   absl::Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  int requests_ ABSL_GUARDED_BY(mutex_) = 0;    // calls waited for, or being accepted
+  int requests_ ABSL_GUARDED_BY(mutex_) = 0;    // pending, or being accepted
   int requesting_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, not yet made
   std::set<std::shared_ptr<ServerStream>> streams_ ABSL_GUARDED_BY(mutex_);
   absl::Notification drained_;
@@ -337,7 +337,7 @@ void ServerStream::OnMetadataSent(bool) {
     ending = end_.has_value();
   }
   if (ending) FinishCall();
-  Open();  // a stream that has ended reads, too: that read is its last
+  Open();  // an ended stream reads once more: its last read
 }
 
 void ServerStream::FinishCall() {
@@ -373,7 +373,7 @@ void ServerStream::OverIfDone() {
   if (over_ || !reads_done_ || writing()) return;
   {
     absl::MutexLock lock(&end_mutex_);
-    // Whoever ends it comes to that, and what it begins then comes back here.
+    // The thread that ends the stream gets there, and the operations that it starts lead back here.
     if (!settled_) return;
     if (finishing_ && !finished_) return;
   }

@@ -11,8 +11,8 @@
 namespace starling {
 namespace {
 
-// Credit is given back in lumps of at least this. Far below the limit, so that a sender never
-// starves for credit that the receiver holds back.
+// Credit is returned in lumps of at least this size. It is far below the limit, so that a sender
+// never starves for credit that the receiver holds back.
 constexpr size_t kCreditLumpBytes = 256 << 10;
 static_assert(kCreditLumpBytes + limits::kFramePayloadBytesMax <= limits::kStreamInFlightBytesMax);
 
@@ -20,7 +20,7 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Calls a method of a stream; for what happens once in its life, or seldom.
+// Calls a method of a stream, for events that happen once or seldom.
 class MethodTag : public CompletionTag {
  public:
   using Method = void (GrpcStream::*)(bool ok);
@@ -46,7 +46,7 @@ class GrpcStream::OwnTag : public CompletionTag {
     return static_cast<CompletionTag*>(this);
   }
   void Run(bool ok) override {
-    // The method may hand this in anew.
+    // The method may reuse this tag.
     const std::shared_ptr<GrpcStream> stream = std::move(stream_);
     (stream.get()->*method_)(ok);
   }
@@ -56,7 +56,7 @@ class GrpcStream::OwnTag : public CompletionTag {
   std::shared_ptr<GrpcStream> stream_;
 };
 
-// Keeps a payload's bytes until gRPC drops the slice that is made of them.
+// Keeps a payload's bytes until gRPC drops the slice made of them.
 struct KeptPayload {
   std::shared_ptr<const void> keep;
   std::shared_ptr<KeptPayload> self;
@@ -90,10 +90,10 @@ void ServeCompletions(grpc::CompletionQueue* queue) {
   }
 }
 
-// Pieces that a receipt has room for from the first, and for which it keeps the room.
+// Pieces that a receipt reserves at first, and the most for which it keeps memory.
 constexpr size_t kPiecesUsual = 16, kPiecesKeptMax = 1024;
 
-// Keeps a received payload's memory. At the end the frame is handled, and its credit goes back.
+// Owns a received payload's memory. Its end marks the frame as handled and returns the credit.
 struct Receipt {
   std::vector<grpc::Slice> slices;
   std::vector<ReceivedPayload::Piece> pieces;  // of the slices, without the header
@@ -103,7 +103,7 @@ struct Receipt {
 
   Receipt() { Reserve(kPiecesUsual); }
 
-  // Room for a frame in so many pieces.
+  // Reserves memory for a frame of `count` pieces.
   void Reserve(size_t count) {
     slices.reserve(count);
     pieces.reserve(count);
@@ -180,7 +180,7 @@ FrameStream::Stats GrpcStream::stats() const {
   return stats;
 }
 
-// After each change of what there is to send.
+// Called after each change of the send queue.
 void GrpcStream::CountSending() {
   const bool sending = !ended_ && (writing_payload_bytes_ > 0 || queue_.payload_bytes() > 0);
   if (sending == sending_since_.has_value()) return;
@@ -263,7 +263,7 @@ absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
                                                    limits::kFrameHeaderBytes, " to ",
                                                    limits::kFrameBytesMax, ", not ", length));
   }
-  receipt->Reserve(most_pieces_);  // so each soon has room for the most that came so far
+  receipt->Reserve(most_pieces_);  // so all soon have room for the most pieces so far
   if (!buffer->Dump(&receipt->slices).ok()) return absl::InternalError("cannot read the buffer");
   buffer->Clear();
   most_pieces_ = std::clamp(std::bit_ceil(receipt->slices.size()), most_pieces_, kPiecesKeptMax);
@@ -343,7 +343,7 @@ void GrpcStream::Handled(uint32_t credit, uint32_t uncredited) {
   if (credit > 0) Pump();
 }
 
-// Starts the next write, if none is under way and there is something that may be sent.
+// Starts the next write, if none is in flight and a frame may be sent.
 void GrpcStream::Pump() {
   std::optional<OutgoingFrame> next;
   {
@@ -374,7 +374,7 @@ void GrpcStream::OnWritten(bool ok) {
     writing_payload_bytes_ = 0;
     CountSending();
   }
-  // Where the write failed, the read will, too, and says that the stream is over.
+  // If the write failed, the read will, too, and report the end of the stream.
   if (ended()) {
     OnWritesDone();
   } else if (ok) {
@@ -384,7 +384,7 @@ void GrpcStream::OnWritten(bool ok) {
 
 void GrpcStream::End(const absl::Status& why, bool local) {
   bool resume = false;
-  std::vector<OutgoingFrame> dropped;  // now, for their memory; without the mutex
+  std::vector<OutgoingFrame> dropped;  // destroyed at once, for their memory, without the mutex
   {
     absl::MutexLock lock(&mutex_);
     if (ended_) return;
@@ -396,13 +396,13 @@ void GrpcStream::End(const absl::Status& why, bool local) {
   }
   dropped.clear();
   StartEnd(why, local);
-  if (resume) Read();  // fails, and so says that reading is over
+  if (resume) Read();  // fails, and so reports the end of reading
 }
 
 void GrpcStream::Finished(const absl::Status& status) {
   std::shared_ptr<StreamHandler> handler;
   absl::Status why = status.ok() ? absl::UnavailableError("the peer ended the stream") : status;
-  std::vector<OutgoingFrame> dropped;  // released without the mutex
+  std::vector<OutgoingFrame> dropped;  // destroyed without the mutex
   {
     absl::MutexLock lock(&mutex_);
     ended_ = true;

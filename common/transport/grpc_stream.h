@@ -1,4 +1,4 @@
-// What both ends of a gRPC stream share: the send queue, credit, parsing, and the end. Internal to
+// What both ends of a gRPC stream share: send queue, credit, parsing, and ending. Internal to
 // common/transport; includes gRPC.
 #ifndef STARLING_COMMON_TRANSPORT_GRPC_STREAM_H_
 #define STARLING_COMMON_TRANSPORT_GRPC_STREAM_H_
@@ -19,8 +19,8 @@ namespace starling {
 
 inline constexpr char kExchangeMethod[] = "/starling.ParameterServer/Exchange";
 
-// What a completion queue hands back. Run is called once for each time that it was handed in;
-// whether it is deleted then is its own business.
+// What a completion queue returns. Run is called once for each time that the tag was handed in; the
+// tag decides whether it is deleted then.
 class CompletionTag {
  public:
   virtual ~CompletionTag() = default;
@@ -33,13 +33,13 @@ void ServeCompletions(grpc::CompletionQueue* queue);
 struct Receipt;
 struct KeptPayload;
 
-// Life: made; Open() once the peer is there; from then on one Read (none while the handler has too
-// much to do: paused_) and at most one Write are under way; the first failure, ours or theirs, ends
-// it (End, StartEnd); the subclass finishes the call, and Finished() reports it. Completions run on
-// the queue's one thread; Send, Close and the release of payloads on any.
+// Life cycle: created; Open() once the peer is there; then one read (none while paused_: the
+// handler has too much to do) and at most one write are in flight; the first failure on either side
+// ends the stream (End, StartEnd); the subclass finishes the call, and Finished() reports it.
+// Completions run on the queue's one thread; Send, Close and the release of payloads on any thread.
 class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcStream> {
  public:
-  // `receipts`: that so many received frames are not yet handled is no reason to allocate.
+  // `receipts`: preallocated for received frames that are not yet handled.
   GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHandler> handler,
              size_t receipts);
   ~GrpcStream() override;
@@ -50,15 +50,15 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   Stats stats() const override;
 
  protected:
-  void* Tag(void (GrpcStream::*method)(bool ok));  // keeps this stream alive until it ran
+  void* Tag(void (GrpcStream::*method)(bool ok));  // keeps the stream alive until it runs
 
   // The call's own operations.
   virtual void StartRead(grpc::ByteBuffer* buffer, void* tag) = 0;
   virtual void StartWrite(const grpc::ByteBuffer& buffer, void* tag) = 0;
-  // The stream shall end with `why`: make outstanding operations fail soon, and let the call
-  // finish. Called once, without the mutex, on any thread. `local`: as in End.
+  // The stream must end with `why`: make outstanding operations fail soon, and let the call finish.
+  // Called once, without the mutex, on any thread. `local`: as in End.
   virtual void StartEnd(const absl::Status& why, bool local) = 0;
-  // After End, on the queue's thread: the last read, or the last write, is over.
+  // After End, on the queue's thread: the last read or the last write is over.
   virtual void OnReadsDone() = 0;
   virtual void OnWritesDone() {}
 
@@ -67,12 +67,12 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   void Open();
   void Finished(const absl::Status& status);  // the call is over: tells the handler
   std::shared_ptr<StreamHandler> handler() const;
-  // Ends the stream once; `local`: we decided it, so that `why` is its status, whatever the call
-  // says.
+  // Ends the stream once. `local`: we decided it, so `why` is its status, whatever the call's
+  // status is.
   void End(const absl::Status& why, bool local);
   bool ended() const;
   bool writing() const;
-  bool paused() const;  // reads nothing, since its handler has too much to do
+  bool paused() const;  // not reading: the handler has too much to do
 
  private:
   friend struct Receipt;
@@ -88,12 +88,12 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   void Read();
   grpc::ByteBuffer ToByteBuffer(OutgoingFrame frame);
 
-  // At most one read and one write are under way: each has a tag for all of its kind.
+  // At most one read and one write are in flight: one tag each is enough.
   const std::unique_ptr<OwnTag> read_tag_, write_tag_;
   ObjectPool<Receipt> receipts_;
   ObjectPool<KeptPayload> kept_;
-  grpc::ByteBuffer incoming_;  // of the read under way
-  size_t most_pieces_ = 0;     // that a frame came in, about; the queue's thread's
+  grpc::ByteBuffer incoming_;  // for the read in flight
+  size_t most_pieces_ = 0;     // about the most pieces of a frame; the queue's thread's
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<StreamHandler> handler_ ABSL_GUARDED_BY(mutex_);
@@ -105,15 +105,15 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status local_end_ ABSL_GUARDED_BY(mutex_);
   size_t credit_ ABSL_GUARDED_BY(mutex_) = limits::kStreamInFlightBytesMax;
-  size_t held_ ABSL_GUARDED_BY(mutex_) = 0;        // received and not yet given back as credit
+  size_t held_ ABSL_GUARDED_BY(mutex_) = 0;        // received and not yet returned as credit
   size_t returnable_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, released by the handler
-  // Received, and their payload not yet dropped.
+  // Received, with a payload that is not yet dropped.
   size_t unhandled_frames_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t uncredited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, but for tensors
-  // No read is under way, since there are too many of these.
+  size_t uncredited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, other than tensors
+  // No read is in flight because of too many unhandled frames or bytes.
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   Stats stats_ ABSL_GUARDED_BY(mutex_);
-  // Since when there is a payload to send.
+  // Since when there has been a payload to send.
   std::optional<std::chrono::steady_clock::time_point> sending_since_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -15,10 +15,10 @@
 namespace starling {
 namespace {
 
-// What a character takes in the metadata that carries it.
+// Bytes that a character takes in the metadata.
 size_t WireBytes(char c) { return c >= ' ' && c <= '~' && c != '%' ? 1 : 3; }
 
-// The longest beginning that fits, with a mark that it is not all.
+// The longest prefix that fits, with a mark that text is missing.
 std::string CutForWire(absl::string_view text) {
   size_t wire = 0, size = 0;
   while (size < text.size() && wire + WireBytes(text[size]) <= grpc_limits::kErrorWireBytesMax) {
@@ -54,7 +54,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, grpc_limits::kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // Despite its name: how long an attempt to connect may take. A busy machine needs more than a
+  // Despite its name: the timeout of an attempt to connect. A busy machine needs more than a
   // moment.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
@@ -62,7 +62,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetMaxReceiveMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
   arguments.SetMaxSendMessageSize(static_cast<int>(limits::kControlMessageBytesMax));
   const bool allowed = CheckPeerAddress(address, security.get()).ok();
-  // Said outright, or a host that is called unix or ipv4 would be taken for the kind of its target.
+  // Explicit, or gRPC takes a host named unix or ipv4 for a kind of target.
   const std::string target =
       absl::StartsWith(address, "[") ? address : absl::StrCat("dns:///", address);
   return grpc::CreateCustomChannel(

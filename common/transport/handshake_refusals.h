@@ -1,4 +1,4 @@
-// What a process's server refused, counted: for its metrics.
+// Counts what this process's server refused, for its metrics.
 #ifndef STARLING_COMMON_TRANSPORT_HANDSHAKE_REFUSALS_H_
 #define STARLING_COMMON_TRANSPORT_HANDSHAKE_REFUSALS_H_
 
@@ -13,10 +13,10 @@ namespace starling {
 // Why a TLS handshake was refused.
 enum class HandshakeRefusal : uint8_t {
   kNoCertificate = 0,
-  kUnknownAuthority = 1,  // nobody whom we trust has signed it
+  kUnknownAuthority = 1,  // no trusted authority has signed it
   kExpired = 2,
   kNotYetValid = 3,
-  // Anything else: another purpose, a weak key, a text that is no certificate.
+  // Anything else: another purpose, a weak key, a text that is not a certificate.
   kInvalid = 4,
 };
 
@@ -24,7 +24,7 @@ inline constexpr HandshakeRefusal kHandshakeRefusals[] = {
     HandshakeRefusal::kNoCertificate, HandshakeRefusal::kUnknownAuthority,
     HandshakeRefusal::kExpired, HandshakeRefusal::kNotYetValid, HandshakeRefusal::kInvalid};
 
-// "no_certificate", "unknown_authority", "expired", "not_yet_valid", "invalid": a metric's label.
+// A metric's label: "no_certificate", "unknown_authority", "expired", "not_yet_valid", "invalid".
 inline const char* HandshakeRefusalName(HandshakeRefusal refusal) {
   switch (refusal) {
     case HandshakeRefusal::kNoCertificate: return "no_certificate";
@@ -39,14 +39,14 @@ inline const char* HandshakeRefusalName(HandshakeRefusal refusal) {
 // Counters only grow. Thread-safe.
 class RefusalCounters {
  public:
-  // Connections that ended at the TLS handshake.
+  // Connections that failed in the TLS handshake.
   void CountHandshake(HandshakeRefusal reason) {
     handshakes_[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
   }
   uint64_t handshakes(HandshakeRefusal reason) const {
     return handshakes_[static_cast<size_t>(reason)].load(std::memory_order_relaxed);
   }
-  // Calls, and streams that ended, because their caller's role or cluster may not do that.
+  // Calls refused, and streams ended, because the caller's role or cluster may not do that.
   void CountCall() { calls_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
 

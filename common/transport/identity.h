@@ -1,9 +1,9 @@
-// Who is calling. Every call between processes carries an identity, a version and a protocol number
-// in its metadata; a server refuses a call without them, by name.
+// The identity of a caller. Every call between processes carries an identity, a version and a
+// protocol number in its metadata; a server refuses a call without them, by name.
 //
-// An identity is what the caller says of itself. Over TLS its role is also in its certificate
-// (certificate.h), and the two must agree (call_gate.h); without TLS nothing but its word says who
-// it is, which is why only loopback is spoken to then, unless --insecure asks for more.
+// An identity is the caller's own claim. Over TLS its role is also in its certificate
+// (certificate.h), and the two must agree (grpc_security.h). Without TLS nothing backs the claim,
+// so only loopback is allowed then, unless --insecure permits more.
 #ifndef STARLING_COMMON_TRANSPORT_IDENTITY_H_
 #define STARLING_COMMON_TRANSPORT_IDENTITY_H_
 
@@ -43,16 +43,16 @@ inline constexpr char kIdentityKey[] = "starling-identity";
 inline constexpr char kVersionKey[] = "starling-version";
 inline constexpr char kProtocolKey[] = "starling-protocol";
 
-// 1 to limits::kNameBytesMax letters, digits, '.', '_' and '-', a letter or digit first.
+// 1 to limits::kNameBytesMax letters, digits, '.', '_' and '-', starting with a letter or digit.
 // `what` names the thing in the error ("job name").
 absl::Status CheckName(absl::string_view what, absl::string_view name);
 
 std::string IdentityToString(const Identity& identity);  // "worker:worker-0"
 absl::StatusOr<Identity> ParseIdentity(absl::string_view text);
 
-// Reads a peer's metadata; `lookup` returns a key's value, empty where it is missing.
-// kUnauthenticated: no identity, or not one of ours. kFailedPrecondition: another protocol; names
-// both sides' versions.
+// Reads a peer's metadata; `lookup` returns a key's value, or empty if it is missing.
+// kUnauthenticated: no identity, or an invalid one. kFailedPrecondition: another protocol version;
+// names both sides' versions.
 absl::StatusOr<PeerIdentity> CheckPeer(
     const std::function<absl::string_view(absl::string_view)>& lookup);
 

@@ -21,7 +21,7 @@
 namespace starling {
 namespace {
 
-// Between the replacement of a certificate and of its key; and how often they are read until then.
+// The most time between the replacements of a certificate and its key; reads repeat until then.
 constexpr absl::Duration kReplacedWithin = absl::Seconds(2);
 constexpr absl::Duration kReadAgainAfter = absl::Milliseconds(20);
 constexpr absl::Duration kWatchPeriod = absl::Seconds(1);
@@ -48,8 +48,8 @@ absl::Status InFile(const char* flag, const std::string& path, const absl::Statu
   return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, ": ", status.message()));
 }
 
-// A name or an IPv4 address, or an IPv6 address in brackets: nothing that gRPC takes for a target
-// of another kind (unix:/path, dns://server/name, several addresses).
+// A name, an IPv4 address, or an IPv6 address in brackets: nothing that gRPC takes for another kind
+// of target (unix:/path, dns://server/name, several addresses).
 bool IsHost(absl::string_view host) {
   if (absl::ConsumePrefix(&host, "[")) {
     in6_addr address = {};
@@ -114,8 +114,8 @@ absl::StatusOr<std::shared_ptr<const LinkSecurity>> LinkSecurity::Tls(
   std::shared_ptr<LinkSecurity> security(new LinkSecurity(Mode::kTls));
   security->files_ = files;
   security->self_ = self;
-  // Whoever replaces the files does it one after another: a key that does not fit its certificate
-  // is read again for a while.
+  // Tools replace the files one after another, so a key that does not match its certificate is read
+  // again for a while.
   const absl::Time until = MonotonicNow() + kReplacedWithin;
   for (;;) {
     STARLING_ASSIGN_OR_RETURN(security->contents_, security->ReadFiles());
@@ -146,7 +146,7 @@ absl::StatusOr<LinkSecurity::Contents> LinkSecurity::ReadFiles() const {
   return contents;
 }
 
-// In both directions: a daemon calls others, and is called.
+// Checks both directions: a daemon is a client and a server.
 absl::Status LinkSecurity::CheckOwn(const Contents& contents,
                                     const CertificateAuthorities& authorities) const {
   for (const CertificateUse use : {CertificateUse::kClient, CertificateUse::kServer}) {
@@ -182,8 +182,8 @@ absl::Status LinkSecurity::Install(const Contents& contents) {
   return absl::OkStatus();
 }
 
-// gRPC watches the files of key and certificate itself. This reads them, too, so that the log says
-// what has become of them, and keeps the authorities by which peers are judged.
+// gRPC watches the key and certificate files itself. This thread reads them, too, so that the log
+// reports changes, and maintains the authorities by which peers are verified.
 void LinkSecurity::Watch() {
   std::string said;
   for (;;) {

@@ -1,5 +1,5 @@
-// How this process protects its links: mutual TLS, or loopback alone, or nothing at all because it
-// was told so. docs/security.md says what follows from each. No gRPC type shows.
+// How this process protects its links: mutual TLS, loopback only, or not at all (on request).
+// docs/security.md has the consequences. Exposes no gRPC type.
 #ifndef STARLING_COMMON_TRANSPORT_LINK_SECURITY_H_
 #define STARLING_COMMON_TRANSPORT_LINK_SECURITY_H_
 
@@ -21,23 +21,23 @@
 
 namespace starling {
 
-// PEM files. They are read again when they change.
+// PEM files. They are reloaded when they change.
 struct TlsFiles {
-  std::string certificate;  // of this process, then those between it and the authority
-  std::string key;          // without a password
-  std::string authorities;  // whom this process trusts, on both sides of a link
+  std::string certificate;  // of this process, then the intermediates up to the authority
+  std::string key;          // unencrypted
+  std::string authorities;  // trusted on both sides of a link
 };
 
-// What is shared by all links of a process. Thread-safe.
+// State shared by all links of a process. Thread-safe.
 class LinkSecurity {
  public:
-  // Not null, but plain: what a null pointer to a LinkSecurity means, too.
+  // Plain, loopback only; never null. A null pointer to a LinkSecurity means the same.
   static std::shared_ptr<const LinkSecurity> Loopback();
   // Plain, at any address.
   static std::shared_ptr<const LinkSecurity> Insecure();
-  // kInvalidArgument, with the file and what to do: a file is not there or not what it should be,
-  // key and certificate do not belong together, the certificate has expired, or is of another
-  // cluster or role than `self`.
+  // kInvalidArgument, with the file and the remedy: a file is missing or malformed, key and
+  // certificate do not match, the certificate has expired, or its cluster or role is not that of
+  // `self`.
   static absl::StatusOr<std::shared_ptr<const LinkSecurity>> Tls(const TlsFiles& files,
                                                                  const CertificateOwner& self);
   ~LinkSecurity();
@@ -49,19 +49,19 @@ class LinkSecurity {
   const CertificateOwner& self() const { return self_; }      // with TLS
   const TlsFiles& files() const { return files_; }            // with TLS
 
-  // What this process's server has refused.
+  // What this process's server refused.
   RefusalCounters& refusals() const { return refusals_; }
 
-  // With TLS: whether the peer's certificate is one of an authority that is trusted now. A
-  // handshake of a caller that is refused is counted, and logged now and then.
+  // With TLS: checks that a currently trusted authority has signed the peer's certificate. Refused
+  // callers are counted, and logged now and then.
   std::optional<CertificateAuthorities::Refusal> CheckCertificate(absl::string_view leaf_pem,
                                                                   absl::string_view chain_pem,
                                                                   CertificateUse use) const;
 
-  // When this process's own certificate ends; without TLS, never.
+  // When this process's own certificate expires; without TLS, never.
   absl::Time valid_until() const;
 
-  // For common/transport: what it makes once, and shares among all links.
+  // For common/transport: an object made once and shared by all links.
   std::shared_ptr<void> Shared(const std::function<std::shared_ptr<void>()>& make) const;
 
  private:
@@ -80,7 +80,7 @@ class LinkSecurity {
   void Watch();
 
   const Mode mode_;
-  TlsFiles files_;  // constant, as is:
+  TlsFiles files_;  // constant, like self_
   CertificateOwner self_;
   mutable RefusalCounters refusals_;
 
@@ -90,19 +90,18 @@ class LinkSecurity {
   mutable absl::Time complained_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar stopping_;
-  // Its own: `make` takes locks of gRPC, under which gRPC asks CheckCertificate, which takes
-  // mutex_.
+  // Separate: `make` takes gRPC locks, under which gRPC calls CheckCertificate, which takes mutex_.
   mutable absl::Mutex shared_mutex_;
   mutable std::shared_ptr<void> shared_ ABSL_GUARDED_BY(shared_mutex_);
-  Contents contents_;  // the watching thread's, once it runs
+  Contents contents_;  // owned by the watcher thread once it runs
   std::thread watcher_;
 };
 
-// Null and plain are the same: at loopback addresses alone.
+// Null and plain mean the same: loopback addresses only.
 inline bool UsesTls(const LinkSecurity* security) { return security != nullptr && security->tls(); }
 
-// Whether a process may listen there, or open a link to there. kInvalidArgument: not "host:port",
-// or, without TLS and without --insecure, not a loopback address (127.x.x.x, [::1], localhost):
+// Whether a process may listen on the address, or connect to it. kInvalidArgument: not "host:port",
+// or, without TLS and --insecure, not a loopback address (127.x.x.x, [::1], localhost); the message
 // says why, and what to do.
 absl::Status CheckListenAddress(absl::string_view address, const LinkSecurity* security = nullptr);
 absl::Status CheckPeerAddress(absl::string_view address, const LinkSecurity* security = nullptr);

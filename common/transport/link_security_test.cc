@@ -34,7 +34,7 @@ TEST(Addresses, OnlyLoopbackWithoutTls) {
   for (const char* name : {"starling-coordinator:7070", "a_b.example.org:1", "[fd00::1]:80"}) {
     EXPECT_TRUE(CheckPeerAddress(name, insecure.get()).ok()) << name;
   }
-  // The last are targets that gRPC would take for more than a host and a port.
+  // The last ones are targets that gRPC would take for more than a host and a port.
   for (const char* bad : {"127.0.0.1",
                           "127.0.0.1:x",
                           ":7070",
@@ -124,8 +124,8 @@ TEST_F(Files, EachMistakeIsNamedWithItsFile) {
   }
 }
 
-// The certificate first, as by tools that replace one file after the other. The key is a pipe,
-// whose reader gets the old one and finds the new one in its place.
+// The certificate is replaced first, as by tools that replace one file after the other. The key is
+// a pipe: its reader gets the old key, and then finds the new one in its place.
 TEST_F(Files, AKeyThatIsJustBeingReplacedIsWaitedFor) {
   const TestCertificate before = authority_.Issue(kShard), after = authority_.Issue(kShard);
   const TlsFiles files = WriteTlsFiles(folder_, after, authority_.certificate());
@@ -146,7 +146,7 @@ TEST_F(Files, NewAuthoritiesAreTakenUp) {
   const TlsFiles files = WriteTlsFiles(folder_, authority_.Issue(kShard), authority_.certificate());
   const auto security = LinkSecurity::Tls(files, kShard);
   ASSERT_TRUE(security.ok()) << security.status();
-  const TestAuthority other("other authority");  // told apart by their names
+  const TestAuthority other("other authority");  // authorities are identified by name
   const std::string stranger = other.Issue({"prod", PeerRole::kWorker}).certificate;
   EXPECT_TRUE((*security)->CheckCertificate(stranger, "", CertificateUse::kClient).has_value());
   EXPECT_EQ((*security)->refusals().handshakes(HandshakeRefusal::kUnknownAuthority), 1u);
@@ -159,7 +159,7 @@ TEST_F(Files, NewAuthoritiesAreTakenUp) {
   }
 }
 
-// What is bad is not taken up, and what was good stays.
+// Invalid files are not loaded, and the valid ones stay in use.
 TEST_F(Files, BadOnesAreNot) {
   const TlsFiles files = WriteTlsFiles(folder_, authority_.Issue(kShard), authority_.certificate());
   const auto security = LinkSecurity::Tls(files, kShard);
@@ -171,7 +171,7 @@ TEST_F(Files, BadOnesAreNot) {
   };
   const TestAuthority other;
   WriteTlsFiles(folder_, other.Issue(wish(100)), authority_.certificate());
-  const absl::Time bad_until = absl::Now() + absl::Seconds(5);  // time enough to look at them
+  const absl::Time bad_until = absl::Now() + absl::Seconds(5);  // enough time to read them
   while (absl::Now() < bad_until) {
     ASSERT_EQ((*security)->valid_until(), before);
     absl::SleepFor(absl::Milliseconds(100));

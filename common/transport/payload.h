@@ -1,4 +1,4 @@
-// A frame's payload on its way out and on its way in. Neither copies bytes.
+// A frame's payload, outgoing and incoming. Neither copies bytes.
 #ifndef STARLING_COMMON_TRANSPORT_PAYLOAD_H_
 #define STARLING_COMMON_TRANSPORT_PAYLOAD_H_
 
@@ -11,23 +11,23 @@
 
 namespace starling {
 
-// Bytes to send, where they lie. They must not change until the last copy of `keep` is gone; the
-// transport drops its copies once it has no more use for the bytes, sent or not, on any thread.
-// A deleter of `keep` must be quick and must not call the stream.
+// Bytes to send, in place. They must not change until the last copy of `keep` is gone. The
+// transport drops its copies once it no longer needs the bytes, sent or not, on any thread. The
+// deleter of `keep` must be quick and must not call the stream.
 struct OutgoingPayload {
   absl::Span<const uint8_t> bytes;
   std::shared_ptr<const void> keep;
 };
 
-// Bytes received, where they lie: pieces whose borders fall anywhere, also within a float. Freely
-// copied (all copies share the bytes). The bytes stay, and count against the sender's credit, until
-// the last copy is gone; so who needs them for long copies them out. Thread-compatible.
+// Received bytes, in place: pieces with arbitrary boundaries, even within a float. Copies are cheap
+// and share the bytes. The bytes stay in memory, and count against the sender's credit, until the
+// last copy is gone, so copy them out to keep them for long. Thread-compatible.
 class ReceivedPayload {
  public:
   using Piece = absl::Span<const uint8_t>;
 
   ReceivedPayload() = default;
-  // `owner` keeps the pieces, and the memory that they are of.
+  // `owner` keeps the pieces, and the memory they refer to, alive.
   ReceivedPayload(absl::Span<const Piece> pieces, std::shared_ptr<const void> owner)
       : pieces_(pieces), owner_(std::move(owner)) {
     for (const Piece& piece : pieces_) size_ += piece.size();
@@ -36,7 +36,7 @@ class ReceivedPayload {
   size_t size() const { return size_; }
   absl::Span<const Piece> pieces() const { return pieces_; }
 
-  // Copies all bytes; `out` holds size() bytes.
+  // Copies all bytes to `out`, which has room for size() bytes.
   void CopyTo(void* out) const {
     auto* to = static_cast<uint8_t*>(out);
     for (const Piece& piece : pieces_) {

@@ -18,7 +18,7 @@ TEST(ReceivedPayload, CopiesWhereverThePiecesAreCut) {
     std::iota(floats.begin(), floats.end(), 0.5f);
     const size_t bytes = count * sizeof(float);
     std::vector<uint8_t> memory(bytes + 3);
-    uint8_t* const start = memory.data() + round % 4;  // also unaligned
+    uint8_t* const start = memory.data() + round % 4;  // aligned and unaligned
     std::memcpy(start, floats.data(), bytes);
     std::vector<ReceivedPayload::Piece> pieces;
     for (size_t at = 0; at < bytes;) {

@@ -1,4 +1,4 @@
-// What a stream has still to send, and in which order. Pure; not thread-safe.
+// A stream's outgoing frames and their order. Pure; not thread-safe.
 #ifndef STARLING_COMMON_TRANSPORT_SEND_QUEUE_H_
 #define STARLING_COMMON_TRANSPORT_SEND_QUEUE_H_
 
@@ -28,9 +28,9 @@ struct OutgoingFrame {
 };
 
 // Two lanes. Negative urgency is for small frames that must never wait: acks, errors, closes. The
-// other lane goes by urgency, lowest first, and among equals by age, so that a frame never
-// overtakes an older one of the same urgency (a PULL the PUSH before it). A frame that needs credit
-// and has none holds up its lane.
+// other lane sends the lowest urgency first, and equal urgencies in order of age, so that a frame
+// never overtakes an older one of the same urgency (a PULL the PUSH before it). A frame that needs
+// credit and has none blocks its lane.
 class SendQueue {
  public:
   struct Options {
@@ -38,16 +38,16 @@ class SendQueue {
     size_t frames_max = 1 << 18;
   };
 
-  // There is room for so many in each lane from the begin: a peer that is slow for a moment, late
-  // in a job, is no reason to allocate.
+  // Preallocated in each lane, so that a peer that is slow for a moment, late in a job, causes no
+  // allocation.
   static constexpr size_t kFramesAtFirst = 64;
 
   explicit SendQueue(const Options& options);
 
-  // kResourceExhausted, and the frame is not taken, when the queue is full.
+  // kResourceExhausted: the queue is full, and the frame is not taken.
   absl::Status Push(OutgoingFrame frame, int64_t urgency);
 
-  // The next frame that may be sent with `credit` bytes left, if any.
+  // The next frame that may be sent with `credit` bytes left; nullopt: none.
   std::optional<OutgoingFrame> Pop(size_t credit);
 
   size_t payload_bytes() const { return payload_bytes_; }
@@ -55,7 +55,7 @@ class SendQueue {
 
  private:
   const Options options_;
-  std::pmr::unsynchronized_pool_resource memory_;  // of what waits: used again
+  std::pmr::unsynchronized_pool_resource memory_;  // for queued frames; reused
   std::pmr::deque<OutgoingFrame> first_ = RoomyDeque<OutgoingFrame>(kFramesAtFirst, &memory_);
   std::pmr::map<std::pair<int64_t, uint64_t>, OutgoingFrame> ordered_{&memory_};  // by urgency, age
   uint64_t next_ = 0;

@@ -1,5 +1,5 @@
-// Streams of frames between processes (docs/protocol.md, section 6): what the data plane sees of
-// the network. Implemented over gRPC; no gRPC type shows.
+// Streams of frames between processes (docs/protocol.md, section 6): the data plane's view of the
+// network. Implemented over gRPC.
 #ifndef STARLING_COMMON_TRANSPORT_TRANSPORT_H_
 #define STARLING_COMMON_TRANSPORT_TRANSPORT_H_
 
@@ -23,21 +23,21 @@ class Service;
 
 namespace starling {
 
-// Receives what happens on one stream. All calls come one after the other on a thread of the
-// transport, which serves all streams: they must be quick and must not block.
+// Receives the events of one stream. Calls come one at a time, on a transport thread that serves
+// all streams: they must be quick and must not block.
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;
   // The peer has accepted the stream. Client side only.
   virtual void OnUp() {}
-  // In the order in which they were sent. The header is well-formed and the payload has its length;
-  // the digest is not yet checked. The frame is handled, and the peer gets credit for the payload,
-  // when the payload's last copy is gone, also where it is empty: who posts a frame to another
-  // thread takes it along. Beyond limits::kStreamFramesUnhandledMax or kStreamUncreditedBytesMax
-  // nothing more is read until some are handled, so no frame may wait for a later one with its
-  // payload in hand.
+  // Frames come in the order in which they were sent. The header is well-formed and the payload has
+  // its length; the digest is not checked yet. The frame counts as handled, and the peer gets its
+  // credit back, when the payload's last copy is gone, even if it is empty: code that posts a frame
+  // to another thread must pass the payload along. Beyond limits::kStreamFramesUnhandledMax or
+  // kStreamUncreditedBytesMax reading pauses until some frames are handled, so a handler must not
+  // hold a payload while it waits for a later frame.
   virtual void OnFrame(const FrameHeader& header, ReceivedPayload payload) = 0;
-  // The stream is over; nothing more comes. Not called after FrameStream::Close.
+  // The stream is over; no more calls. Not called after FrameStream::Close.
   virtual void OnDown(const absl::Status& status) = 0;
 };
 
@@ -46,22 +46,22 @@ class FrameStream {
  public:
   virtual ~FrameStream() = default;
 
-  // Queues a frame; never blocks. Negative urgency, for small frames alone, goes before everything;
-  // then the lowest urgency, equals in order (SendQueue). Frames sent before OnUp wait for it. At
-  // most limits::kStreamInFlightBytesMax of tensor bytes are under way; the rest waits here. On
-  // error the frame is dropped: kUnavailable when the stream is over, kResourceExhausted when the
-  // queue is full (then Close: a frame is missing). Checks that payload.bytes has
-  // header.payload_bytes bytes.
+  // Queues a frame; never blocks. Negative urgency, for small frames only, goes first; then the
+  // lowest urgency, equals in order (SendQueue). Frames sent before OnUp wait for it. At most
+  // limits::kStreamInFlightBytesMax of tensor bytes are in flight; the rest waits here. On error
+  // the frame is dropped: kUnavailable if the stream is over, kResourceExhausted if the queue is
+  // full (then Close: a frame is missing). CHECKs that payload.bytes has header.payload_bytes
+  // bytes.
   virtual absl::Status Send(const FrameHeader& header, OutgoingPayload payload,
                             int64_t urgency) = 0;
   absl::Status Send(const FrameHeader& header) { return Send(header, {}, -1); }
 
-  // Ends the stream and drops what is queued. A server's peer sees `why`, unless a frame is being
-  // written that it does not take within 1 s: that is cut off, and it sees kCancelled. No callback
-  // begins after this returned, except one that is running already. Idempotent.
+  // Ends the stream and drops queued frames. A server's peer sees `why`, unless it does not take
+  // the frame being written within 1 s: that frame is cut off, and the peer sees kCancelled. No
+  // callback starts after this returns, but one may still be running. Idempotent.
   virtual void Close(const absl::Status& why) = 0;
 
-  // Who is at the other end; empty on the client side before OnUp.
+  // The other end; empty on the client side before OnUp.
   virtual PeerIdentity peer() const = 0;
 
   struct Stats {
@@ -70,7 +70,7 @@ class FrameStream {
     size_t writing_payload_bytes = 0;  // handed to the network, which has not taken all of it
     uint64_t sent_payload_bytes = 0;
     uint64_t received_payload_bytes = 0;
-    // For so long at least one payload was being written, or waited for that.
+    // Total time during which at least one payload was being written, or waited to be.
     double sending_seconds = 0;
   };
   virtual Stats stats() const = 0;
@@ -78,18 +78,18 @@ class FrameStream {
 
 struct ConnectOptions {
   std::string address;                          // "host:port"
-  std::string whom;                             // for errors: "shard ps-0"
-  PeerRole role = PeerRole::kShard;             // another is not talked to
+  std::string whom;                             // names the peer in errors: "shard ps-0"
+  PeerRole role = PeerRole::kShard;             // a peer with another role is refused
   absl::Duration deadline = absl::Seconds(10);  // for the peer's acceptance, over all attempts
   SendQueue::Options queue = {};
 };
 
-// Opens streams; one thread serves them all. Thread-safe.
+// Opens streams; one thread serves all of them. Thread-safe.
 class StreamClient {
  public:
-  virtual ~StreamClient() = default;  // closes all streams; must not be called from a callback
-  // Returns at once and keeps trying until the deadline. Then, or when the peer refuses, OnDown
-  // says for whom it waited, at which address, how long, and the last error.
+  virtual ~StreamClient() = default;  // closes all streams; not from a callback
+  // Returns at once and retries until the deadline. Then, or when the peer refuses, OnDown gets an
+  // error with the peer, its address, the time waited and the last error.
   virtual std::shared_ptr<FrameStream> Connect(const ConnectOptions& options,
                                                std::shared_ptr<StreamHandler> handler) = 0;
 };
@@ -98,10 +98,10 @@ std::unique_ptr<StreamClient> MakeStreamClient(
     const Identity& self, std::shared_ptr<const LinkSecurity> security = nullptr);
 
 // A process's gRPC server: streams, plain services, health and reflection on one port. Every call
-// is judged by its caller's role first (access.h). Thread-safe.
+// is checked against its caller's role first (access.h). Thread-safe.
 class RpcServer {
  public:
-  // Called on the transport's thread for each new stream. An error is what the peer gets.
+  // Called on the transport's thread for each new stream. An error is sent to the peer.
   using Accept = std::function<absl::StatusOr<std::shared_ptr<StreamHandler>>(
       std::shared_ptr<FrameStream> stream, const PeerIdentity& peer)>;
 
@@ -118,8 +118,7 @@ class RpcServer {
   virtual int port() const = 0;
   virtual std::string address() const = 0;    // "127.0.0.1:40123"
   virtual void SetServing(bool serving) = 0;  // what the health service answers
-  // Refuses new calls, closes streams, and waits for running calls until `grace`, then cancels
-  // them.
+  // Refuses new calls, closes streams, waits up to `grace` for running calls, then cancels them.
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 

@@ -28,7 +28,7 @@
 namespace starling {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // only ever reached by a failure
+constexpr absl::Duration kLong = absl::Seconds(30);  // reached only on failure
 
 FrameHeader Bulk(uint64_t id, uint32_t elements) {
   FrameHeader header;
@@ -53,7 +53,7 @@ OutgoingPayload Floats(uint32_t n, float first = 0) {
   return {absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(values->data()), 4 * n), values};
 }
 
-// Remembers what happened.
+// Records what happened.
 class Recorder : public StreamHandler {
  public:
   struct Frame {
@@ -89,7 +89,7 @@ class Recorder : public StreamHandler {
     kept.swap(kept_);
   }
 
-  // Only the oldest; what comes is still kept.
+  // Releases only the oldest; new ones are still kept.
   void LetOneGo() {
     ReceivedPayload oldest;
     absl::MutexLock lock(&mutex_);
@@ -157,7 +157,7 @@ class Transport : public testing::Test {
     server_.reset();
   }
 
-  // A stream that is up, with its server side.
+  // An open stream and its server side.
   struct Pair {
     std::shared_ptr<Recorder> here = std::make_shared<Recorder>();
     std::shared_ptr<FrameStream> stream;
@@ -178,7 +178,7 @@ class Transport : public testing::Test {
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<StreamClient> client_;
   absl::Mutex mutex_;
-  bool keep_all_ = false;  // what is received keeps its credit
+  bool keep_all_ = false;  // received payloads keep their credit
   std::vector<std::shared_ptr<FrameStream>> accepted_;
   std::vector<std::shared_ptr<Recorder>> handlers_;
 };
@@ -234,7 +234,7 @@ TEST_F(Transport, SlowReaderBoundsWhatIsUnderWayAndControlStillPasses) {
   EXPECT_EQ(pair.stream->stats().queued_frames, kFrames - kCredit);
   EXPECT_LE(pair.stream->stats().sent_payload_bytes, limits::kStreamInFlightBytesMax);
   const double sending = pair.stream->stats().sending_seconds;
-  EXPECT_GT(pair.stream->stats().sending_seconds, sending);  // it goes on while payloads wait
+  EXPECT_GT(pair.stream->stats().sending_seconds, sending);  // still counts while payloads wait
   pair.there->LetGo();
   pair.there->AwaitFrames(kFrames + 1);
 }
@@ -247,14 +247,14 @@ TEST_F(Transport, NothingToSendTakesNoTime) {
   EXPECT_EQ(pair.stream->stats().sending_seconds, 0);
   ASSERT_TRUE(pair.stream->Send(Bulk(2, 16), Floats(16), 0).ok());
   pair.there->AwaitFrames(2);
-  double seen = 0;  // stands still once the write is over
+  double seen = 0;  // stops growing once the write is over
   do {
     seen = pair.stream->stats().sending_seconds;
   } while (pair.stream->stats().sending_seconds != seen);
   EXPECT_GT(seen, 0);
 }
 
-// Frames that need no credit are bounded, too: beyond the limit they stay with their sender.
+// Frames that need no credit are bounded, too: beyond the limit they stay with the sender.
 TEST_F(Transport, WhatIsNotHandledHoldsUpReading) {
   Pair pair = Connect();
   pair.there->Keep();
@@ -301,14 +301,14 @@ TEST_F(Transport, AStreamThatIsHeldUpCanBeEndedByBoth) {
       EXPECT_EQ(pair.here->AwaitDown().code(), absl::StatusCode::kResourceExhausted);
     } else {
       pair.stream->Close(absl::CancelledError("bye"));
-      pair.there->LetGo();  // reads on, and finds the end
+      pair.there->LetGo();  // reading resumes, and finds the end
       EXPECT_FALSE(pair.there->AwaitDown().ok());
     }
   }
 }
 
-// Reading goes on, on one thread, while the stream ends on another: the read is begun before or
-// behind the call's end, and fails there.
+// Reading resumes on one thread while the stream ends on another: the read starts before or after
+// the call's end, and fails.
 TEST_F(Transport, AStreamThatIsHeldUpEndsWhileItIsLetGo) {
   constexpr size_t kMost = limits::kStreamFramesUnhandledMax;
   for (int i = 0; i < 20; ++i) {
@@ -399,7 +399,7 @@ TEST_F(Transport, ClientCloseIsSeenByTheServerAndNotByItself) {
   pair.stream->Close(absl::CancelledError("bye"));
   EXPECT_FALSE(pair.there->AwaitDown().ok());
   client_.reset();
-  EXPECT_EQ(pair.here.use_count(), 1);  // dropped without OnDown
+  EXPECT_EQ(pair.here.use_count(), 1);  // released without OnDown
 }
 
 TEST_F(Transport, RefusalIsNotRetried) {
@@ -430,7 +430,7 @@ TEST_F(Transport, NobodyThereNamesWhomWhereHowLongAndLastError) {
   }
 }
 
-// Accepts connections and never says a word.
+// Accepts connections but never answers.
 TEST_F(Transport, SilentPeerRunsIntoTheDeadline) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
@@ -470,7 +470,7 @@ TEST_F(Transport, ConnectsOnceThePeerComesUp) {
   EXPECT_EQ(there->AwaitFrames(1)[0].header.request_id, 5u);
 }
 
-// A server that stops while callers come and talk: nothing is begun on a queue that is shut down.
+// A server stops while callers come and talk: no operation starts on a queue that is shut down.
 TEST_F(Transport, StopsWhileCallersComeAndTalk) {
   for (int round = 0; round < 40; ++round) {
     std::atomic<int> accepted = 0;
@@ -504,7 +504,7 @@ TEST_F(Transport, PortInUseSaysSo) {
   EXPECT_NE(status.message().find(server_->address()), absl::string_view::npos) << status;
 }
 
-// Idle connections take all descriptors; they go, and a newcomer gets in.
+// Idle connections take all descriptors; they close, and a new peer gets in.
 TEST_F(Transport, AcceptsAgainWhenThereAreDescriptors) {
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -524,7 +524,7 @@ TEST_F(Transport, AcceptsAgainWhenThereAreDescriptors) {
       idle.push_back(std::move(fd));
   }
   EXPECT_THAT(WhyNoDescriptors(), testing::HasSubstr("out of file descriptors"));
-  // To the very last: gRPC's own listener would end here.
+  // All of them: gRPC's own listener would end here.
   std::vector<OwnedFd> all;
   for (;;) {
     OwnedFd fd(open("/", O_PATH));
@@ -535,7 +535,7 @@ TEST_F(Transport, AcceptsAgainWhenThereAreDescriptors) {
   all.pop_back();
   waiting.Reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(connect(waiting.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0) << "it waits";
-  absl::SleepFor(absl::Milliseconds(300));  // so long that the server has looked
+  absl::SleepFor(absl::Milliseconds(300));  // long enough for the server to check
   all.clear();
   idle.clear();
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -553,7 +553,7 @@ TEST(ListenAddress, OnlyLoopback) {
   }
 }
 
-// Calls of the raw method by hand: what other programs might send.
+// Calls the raw method by hand, as other programs might.
 class RawCaller : public Transport {
  protected:
   absl::Status Call(bool identity, const std::string& protocol, const std::string& message,
@@ -639,7 +639,7 @@ TEST_F(RawCaller, MalformedFramesEndTheStreamByName) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
     EXPECT_NE(status.message().find(field), absl::string_view::npos) << status;
   }
-  // And the server lives on.
+  // The server is still alive.
   Connect();
 }
 

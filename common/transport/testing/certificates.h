@@ -1,4 +1,4 @@
-// An authority that signs what a test asks for, good or bad.
+// An authority that signs what a test requests, good or bad.
 #ifndef STARLING_COMMON_TRANSPORT_TESTING_CERTIFICATES_H_
 #define STARLING_COMMON_TRANSPORT_TESTING_CERTIFICATES_H_
 
@@ -14,11 +14,11 @@
 namespace starling {
 
 struct TestCertificate {
-  std::string certificate;  // PEM, as is:
+  std::string certificate;  // PEM, like `key`
   std::string key;
 };
 
-// Checks that all goes well: a test that has no certificates has nothing to test.
+// CHECKs every step: a test without certificates has nothing to test.
 class TestAuthority {
  public:
   explicit TestAuthority(const std::string& name = "test authority");
@@ -43,7 +43,7 @@ class TestAuthority {
   std::string certificate_;
 };
 
-// Writes the three files into the folder, over what is there, and returns their names.
+// Writes the three files into the folder, replacing existing ones, and returns their names.
 TlsFiles WriteTlsFiles(const std::string& folder, const TestCertificate& own,
                        const std::string& authorities);
 
