@@ -1,4 +1,4 @@
-// What an EventLoop runs: a function without arguments, called once.
+// The unit of work of an EventLoop: a function without arguments, called once.
 #ifndef STARLING_COMMON_EVENT_LOOP_TASK_H_
 #define STARLING_COMMON_EVENT_LOOP_TASK_H_
 
@@ -10,9 +10,8 @@
 
 namespace starling {
 
-// As std::function<void()>, but for what it captures: that need not be copyable, and up to
-// kBytesInline of it lie in the task itself, so that posting a frame with its header allocates
-// nothing.
+// Like std::function<void()>, except that its captures need not be copyable, and up to kBytesInline
+// of them are stored in the task itself, so that posting a frame with its header does not allocate.
 class Task {
  public:
   static constexpr size_t kBytesInline = 384;
@@ -38,7 +37,7 @@ class Task {
   }
   ~Task() { Drop(); }
 
-  // There is a function.
+  // Requires a function.
   void operator()() { verbs_->run(bytes_); }
 
  private:
@@ -78,7 +77,7 @@ class Task {
     }
   }
 
-  const Verbs* verbs_ = nullptr;  // nullptr: there is no function
+  const Verbs* verbs_ = nullptr;  // nullptr: no function
   alignas(std::max_align_t) std::byte bytes_[kBytesInline];
 };
 

@@ -9,7 +9,7 @@
 namespace starling {
 namespace {
 
-// Runs, moves and drops a task that captures `bytes` more than a counter.
+// Runs, moves and drops a task that captures `bytes` besides a counter.
 template <size_t bytes>
 void Check() {
   const auto counter = std::make_shared<int>(0);

@@ -57,7 +57,7 @@ bool ThreadedLoop::InLoop() const { return std::this_thread::get_id() == thread_
 void ThreadedLoop::Run() {
   for (;;) {
     Task task;
-    bool dropped = false;  // a timer of a loop that stops: destroyed unrun, and without the mutex
+    bool dropped = false;  // a timer of a stopping loop: destroyed unrun, without the mutex
     {
       MutexLock lock(&mutex_);
       for (;;) {

@@ -21,7 +21,7 @@ namespace {
 std::atomic<int64_t> wall_ahead_seconds = 0;
 }  // namespace
 
-// In place of the C library's: a wall clock that can be set.
+// Replaces the C library's: a wall clock that can be set.
 extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
   const long result = syscall(SYS_clock_gettime, clock, time);
   if (clock == CLOCK_REALTIME) time->tv_sec += wall_ahead_seconds;
@@ -44,13 +44,13 @@ TEST(ThreadedLoop, RunsTasksInOrderOnOneThread) {
       });
     }
     EXPECT_FALSE(loop.InLoop());
-  }  // stops: what was posted is run
+  }  // stops the loop, which runs what was posted
   ASSERT_EQ(order.size(), 1000u);
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(order[i], i);
   EXPECT_NE(thread, std::this_thread::get_id());
 }
 
-// Somebody sets the clock back by an hour.
+// The wall clock is set back by an hour.
 TEST(ThreadedLoop, TimersDoNotFollowTheWallClock) {
   ThreadedLoop loop("test");
   std::atomic<int> ticks = 0;
@@ -61,7 +61,7 @@ TEST(ThreadedLoop, TimersDoNotFollowTheWallClock) {
   loop.Post(tick);
   const absl::Time before = absl::Now();
   wall_ahead_seconds = -3600;
-  while (absl::Now() > before) absl::SleepFor(absl::Milliseconds(10));  // Abseil looks now and then
+  while (absl::Now() > before) absl::SleepFor(absl::Milliseconds(10));  // Abseil looks rarely
   const int then = ticks;
   const absl::Time deadline = MonotonicNow() + absl::Seconds(30);
   while (ticks < then + 3 && MonotonicNow() < deadline) absl::SleepFor(absl::Milliseconds(10));

@@ -1,4 +1,4 @@
-"""NumPy reads what our writer wrote, and our reader what NumPy wrote."""
+"""NumPy reads our writer's files, and our reader reads NumPy's."""
 
 import os
 import subprocess

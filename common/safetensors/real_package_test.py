@@ -1,4 +1,4 @@
-"""The real safetensors package reads what our writer wrote, and our reader what the package wrote."""
+"""The safetensors package reads our writer's files, and our reader reads the package's."""
 
 import os
 import subprocess

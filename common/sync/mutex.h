@@ -1,7 +1,7 @@
-// Mutex, MutexLock and CondVar: the standard library's, with annotations for thread safety.
+// Mutex, MutexLock and CondVar: the standard library's, with thread-safety annotations.
 // ThreadSanitizer sees into them (not into Debian's Abseil, which is not instrumented), and waits
-// with a deadline do not follow the wall clock, as Abseil's do. Use these, not Abseil's, where a
-// wait has a deadline and in code that ThreadSanitizer is to judge.
+// with a deadline use the monotonic clock (Abseil's use the wall clock). Use these, not Abseil's,
+// for waits with a deadline and in code that is tested under ThreadSanitizer.
 #ifndef STARLING_COMMON_SYNC_MUTEX_H_
 #define STARLING_COMMON_SYNC_MUTEX_H_
 
@@ -42,13 +42,13 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 
 class CondVar {
  public:
-  // The caller holds `mutex`. Wakes spuriously: call it in a loop over the condition.
+  // The caller holds `mutex`. May wake spuriously: call it in a loop over the condition.
   void Wait(Mutex* mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
   }
-  // As Wait. True when `deadline`, a time of MonotonicNow's, has passed.
+  // As Wait. True: `deadline` (a MonotonicNow time) has passed.
   bool WaitWithDeadline(Mutex* mutex, absl::Time deadline) {
     if (deadline == absl::InfiniteFuture()) {
       Wait(mutex);

@@ -13,7 +13,7 @@ void AddScalar(absl::string_view tag, double value, Event* event) {
   added->set_simple_value(static_cast<float>(value));
 }
 
-// Leads are integers: lead i has the bucket that ends at i + 0.5. The last of all is "or more".
+// Leads are integers: lead i has the bucket that ends at i + 0.5. The last bucket is "or more".
 void AddStaleness(const CurvePoint& point, Event* event) {
   HistogramProto histogram;
   for (int lead = 0; lead < point.staleness_histogram_size(); ++lead) {

@@ -18,7 +18,7 @@
 namespace starling::tensorboard {
 namespace {
 
-constexpr int kNamesTried = 1000;  // files of one process in one second
+constexpr int kNamesTried = 1000;  // files per process and second
 
 void AppendLittleEndian(uint64_t value, int bytes, std::string* out) {
   for (int i = 0; i < bytes; ++i) out->push_back(static_cast<char>(value >> (8 * i)));
@@ -49,7 +49,7 @@ absl::Status CannotWriteIn(const std::string& folder) {
       absl::StrCat("cannot write in ", folder, ": ", std::strerror(errno)));
 }
 
-// A file in the open folder `fd` of a name that nobody has, open for appending.
+// Creates a file with an unused name in the open folder `fd`, for appending.
 absl::StatusOr<OwnedFd> OpenNew(int fd, const std::string& folder, absl::Time now,
                                 std::string* name) {
   const std::string stem = absl::StrFormat("events.out.tfevents.%010d.%s.%d.",
@@ -76,7 +76,7 @@ std::string RecordFrame(absl::string_view data) {
 }
 
 absl::Status CheckFolder(int fd, const std::string& folder) {
-  // One that others made there is never opened.
+  // Never opens an existing file.
   for (int i = 0; i < kNamesTried; ++i) {
     const std::string name = absl::StrCat(".starling-", getpid(), "-", i);
     const OwnedFd file(openat(fd, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

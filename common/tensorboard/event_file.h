@@ -17,30 +17,29 @@
 
 namespace starling::tensorboard {
 
-// length (u64), masked CRC32C of it (u32), data, masked CRC32C of that (u32); little-endian.
+// length (u64), its masked CRC32C (u32), data, its masked CRC32C (u32); little-endian.
 std::string RecordFrame(absl::string_view data);
 
-// Writes and removes a file in the open folder `fd`, which errors call `folder`. May block as long
-// as the file system does.
+// Writes and removes a file in the open folder `fd`; errors call it `folder`. Blocks as the file
+// system does.
 absl::Status CheckFolder(int fd, const std::string& folder);
 
-// One new file in a folder. It can be read while it is written; a process that dies leaves at most
-// one record that is cut short, which readers leave out. Not thread-safe. Blocks as the file system
-// does.
+// One new file in a folder. It can be read while it is written; if the process dies, at most the
+// last record is cut short, and readers skip it. Not thread-safe. Blocks as the file system does.
 class EventFile {
  public:
-  // events.out.tfevents.SECONDS.HOST.PID.N, with the format's first record, then "the session
-  // starts at `step`": readers forget what older files of the folder say of that step and later
-  // ones. Makes the folder where it is not there.
+  // Creates events.out.tfevents.SECONDS.HOST.PID.N with the format's first record, then a record
+  // "the session starts at `step`": readers then ignore what older files in the folder have for
+  // that step and later ones. Creates the folder if it is missing.
   static absl::StatusOr<std::unique_ptr<EventFile>> Create(const std::string& folder, uint64_t step,
                                                            absl::Time now);
-  // The same in the open folder `fd`, which paths and errors call `folder`.
+  // As Create, in the open folder `fd`; paths and errors call it `folder`.
   static absl::StatusOr<std::unique_ptr<EventFile>> CreateIn(int fd, const std::string& folder,
                                                              uint64_t step, absl::Time now);
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  // After an error the file ends behind its last whole record, and may be appended to again.
+  // After an error the file ends with its last whole record; Append may be called again.
   absl::Status Append(const Event& event);
 
   const std::string& path() const { return path_; }
@@ -50,7 +49,7 @@ class EventFile {
 
   const OwnedFd fd_;
   const std::string path_;
-  int64_t bytes_ = 0;  // of whole records
+  int64_t bytes_ = 0;  // in whole records
 };
 
 }  // namespace starling::tensorboard

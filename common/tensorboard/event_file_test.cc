@@ -53,7 +53,7 @@ std::vector<Event> Read(const std::string& path) {
 }
 
 TEST(RecordFrame, HasLengthsAndMaskedChecksums) {
-  // CRC32C of "123456789" is 0xE3069283; its mask by hand.
+  // CRC32C of "123456789" is 0xE3069283; its mask is computed by hand.
   const std::string frame = RecordFrame("123456789");
   ASSERT_EQ(frame.size(), 8u + 4 + 9 + 4);
   EXPECT_EQ(LittleEndian(frame, 0, 8), 9u);
@@ -80,7 +80,7 @@ TEST(EventFile, BeginsWithVersionAndSession) {
   EXPECT_EQ(events[1].session_log().status(), SessionLog::START);
   EXPECT_EQ(events[1].step(), 17);
   EXPECT_EQ(events[2].SerializeAsString(), event.SerializeAsString());
-  // Another of the same second has another name.
+  // A second file in the same second gets another name.
   const auto second = EventFile::Create(folder, 0, now);
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_NE((*second)->path(), (*file)->path());
@@ -106,7 +106,7 @@ TEST(EventFile, AFolderThatCannotBeWrittenIsNamed) {
   EXPECT_THAT(std::string(gone.message()), HasSubstr(folder));
 }
 
-// A disk that is full for a moment: the record is not there, those before and after are.
+// The disk is full for a moment: that record is missing, those before and after it are there.
 TEST(EventFile, AnAppendThatFailsLeavesWholeRecords) {
   auto file = EventFile::Create(Folder("full"), 0, absl::UnixEpoch());
   ASSERT_TRUE(file.ok()) << file.status();

@@ -1,4 +1,4 @@
-"""The real tensorboard package reads what our writer wrote."""
+"""The tensorboard package reads our writer's files."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ class RealPackageTest(unittest.TestCase):
 
     def test_scalars_and_a_session_that_was_resumed(self):
         steps = (10, 20, 30, 40)
-        losses = (1.0, 1.0, 0.1, 0.1)  # the second session's word counts from step 30 on
+        losses = (1.0, 1.0, 0.1, 0.1)  # the second session counts from step 30 on
         expected = {
             "loss/train": losses,
             "accuracy/train": [1 - loss / 8 for loss in losses],

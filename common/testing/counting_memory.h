@@ -1,4 +1,4 @@
-// Counts what std::pmr's containers take from the heap.
+// Counts the allocations of std::pmr containers.
 #ifndef STARLING_COMMON_TESTING_COUNTING_MEMORY_H_
 #define STARLING_COMMON_TESTING_COUNTING_MEMORY_H_
 
@@ -8,8 +8,8 @@
 
 namespace starling {
 
-// While it lives it is the default resource: of containers and pools that are made meanwhile, and
-// must be gone before it. One at a time; counting is thread-safe.
+// The default memory resource for its lifetime. Containers and pools created meanwhile use it, and
+// must be destroyed before it. Only one may exist at a time; counting is thread-safe.
 class CountingMemory : public std::pmr::memory_resource {
  public:
   CountingMemory() : before_(std::pmr::set_default_resource(this)) {}

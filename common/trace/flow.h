@@ -8,8 +8,8 @@
 
 namespace starling {
 
-// The same for all contributions to one update of a slice: those of one step, of `micro_batches`
-// micro-batches. Never 0. (A mix of SplitMix64's finalizer, Steele et al. 2014, over the fields.)
+// The same for all contributions to one update of a slice: those of one step of `micro_batches`
+// micro-batches. Never 0. (SplitMix64's finalizer, Steele et al. 2014, over the fields.)
 inline uint64_t FlowOf(const RunId& run, SliceId slice, const WorkRange& work,
                        uint32_t micro_batches) {
   uint64_t hash = 0;

@@ -1,6 +1,6 @@
-// What a daemon did lately, as spans of time, in a bounded ring: the newest overwrite the oldest,
-// and what was lost is counted. Read through Daemon.Spans (proto/daemon.proto, whose Span has these
-// fields) and made into a trace by tools.
+// A daemon's recent spans in a bounded ring: the newest overwrite the oldest, and overwritten spans
+// are counted. Read through Daemon.Spans (proto/daemon.proto, whose Span has these fields); tools
+// turn them into a trace.
 //
 // Thread-safe. Recording takes a short lock and allocates nothing.
 #ifndef STARLING_COMMON_TRACE_SPAN_RING_H_
@@ -25,7 +25,7 @@ enum class SpanCategory : uint8_t {
   kApply,
   kWait,
   kCopy,
-  kDevice,  // what ran on a device that runs behind the host
+  kDevice,  // work on a device that runs asynchronously
 };
 
 // "data", "forward", ...
@@ -34,7 +34,7 @@ absl::string_view SpanCategoryName(SpanCategory category);
 struct TraceSpan {
   static constexpr size_t kNameBytes = 48;
 
-  std::array<char, kNameBytes> name_bytes = {};  // truncated where longer; ends with 0
+  std::array<char, kNameBytes> name_bytes = {};  // truncated if longer; ends with 0
   SpanCategory category = SpanCategory::kData;
   uint64_t begin_us = 0;  // SpanRing::NowMicros
   uint64_t duration_us = 0;
@@ -46,7 +46,7 @@ struct TraceSpan {
   absl::string_view name() const { return name_bytes.data(); }
 };
 
-// What there is to say besides name and time.
+// Details beyond name and time.
 struct SpanDetail {
   int64_t clock = 0;
   uint32_t slice = 0;
@@ -61,20 +61,20 @@ class SpanRing {
   SpanRing(const SpanRing&) = delete;
   SpanRing& operator=(const SpanRing&) = delete;
 
-  // Microseconds of this process's steady clock.
+  // Microseconds on this process's monotonic clock.
   static uint64_t NowMicros();
 
   void Record(absl::string_view name, SpanCategory category, uint64_t begin_us, uint64_t end_us,
               const SpanDetail& detail = {});
 
   struct Snapshot {
-    std::vector<TraceSpan> spans;  // in the order of recording
-    uint64_t dropped = 0;          // of those asked for: overwritten before this call
+    std::vector<TraceSpan> spans;  // in order of recording
+    uint64_t dropped = 0;          // requested, but overwritten before this call
     uint64_t recorded = 0;         // since the start
   };
 
-  // The spans that end after `after_us` and are not among the first `after` that were recorded. A
-  // number that is greater than all were counted by another process: it is taken as 0.
+  // The spans that end after `after_us`, without the first `after` that were recorded. An `after`
+  // above the total was counted by another process, and is taken as 0.
   Snapshot Read(uint64_t after_us, uint64_t after = 0) const;
 
  private:

@@ -17,7 +17,7 @@ JobSpec PreprocessingOf(const JobSpec& spec) {
   return out;
 }
 
-// What a program that reads only the file needs to use the model.
+// What a program needs to use the model if it reads only the file.
 std::map<std::string, std::string> ModelMetadata(const JobReply& job, const ReadPoint& point) {
   const auto all = ToJson(PreprocessingOf(job.spec()));
   nlohmann::ordered_json kept;

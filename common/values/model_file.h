@@ -1,6 +1,5 @@
-// A job's values as a safetensors file that says itself which model they are of, and how inputs
-// become the model's: what `starling export` and spec.output write. The same values give the same
-// bytes.
+// A job's values as a self-describing safetensors file, with the model and the preprocessing of its
+// inputs: written by `starling export` and spec.output. The same values give the same bytes.
 #ifndef STARLING_COMMON_VALUES_MODEL_FILE_H_
 #define STARLING_COMMON_VALUES_MODEL_FILE_H_
 
@@ -22,12 +21,12 @@ namespace starling {
 inline constexpr char kModelKey[] = "model";
 inline constexpr char kPreprocessingKey[] = "preprocessing";
 
-// What `spec`, with its model resolved, says of how inputs become the model's.
+// The parts of `spec` (model resolved) that define how inputs are preprocessed.
 JobSpec PreprocessingOf(const JobSpec& spec);
 
 std::map<std::string, std::string> ModelMetadata(const JobReply& job, const ReadPoint& point);
 
-// In the order of the flat buffer, so that slices can be written as they come.
+// In the order of the flat buffer, so that slices can be written as they arrive.
 std::vector<safetensors::TensorInfo> ModelTensors(const Graph& model, const Layout& layout);
 
 }  // namespace starling

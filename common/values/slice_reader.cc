@@ -25,7 +25,7 @@ std::string ShardText(const View& view) {
   return absl::StrCat("shard ", view.primary(), " at ", view.primary_address());
 }
 
-// What has arrived, from all shards.
+// Slices that have arrived, from all shards.
 class Arrivals {
  public:
   explicit Arrivals(const Layout& layout) : layout_(layout) {}
@@ -54,7 +54,7 @@ class Arrivals {
     arrived_.SignalAll();
   }
 
-  // kDeadlineExceeded without a word where it did not come.
+  // kDeadlineExceeded with an empty message if it did not arrive.
   absl::StatusOr<std::vector<float>> Take(SliceId slice, absl::Time deadline,
                                           const std::atomic<bool>* stop) {
     MutexLock lock(&mutex_);
@@ -131,7 +131,7 @@ absl::StatusOr<ReadPoint> ValuesAtTheEnd(const JobReply& job) {
                      " and has no parameters (see: starling describe job ", name, ")"));
   }
   ReadPoint point;
-  std::map<std::string, std::vector<uint32_t>> gone;  // by how
+  std::map<std::string, std::vector<uint32_t>> gone;  // partitions by cause of loss
   std::set<std::string> unknown;                      // shards
   for (const PartitionValues& values : job.values()) {
     if (!values.gone().empty()) {

@@ -1,5 +1,5 @@
-// Reads a job's parameters from its shards, as a reader that is no member of the job
-// (docs/protocol.md, section 3). What is read of each partition is the coordinator's to say.
+// Reads a job's parameters from its shards, as a reader that is not a member of the job
+// (docs/protocol.md, section 3). The coordinator decides what is read of each partition.
 #ifndef STARLING_COMMON_VALUES_SLICE_READER_H_
 #define STARLING_COMMON_VALUES_SLICE_READER_H_
 
@@ -20,26 +20,26 @@
 namespace starling {
 
 struct ReadPoint {
-  // The copy made at the cut of this epoch; unset: the values as they are, which stand still once
-  // the job has ended.
+  // The copy made at this epoch's cut; unset: the current values, which no longer change once the
+  // job has ended.
   absl::optional<uint32_t> epoch;
-  // Without `epoch`: by partition, exactly the values after so many steps; others: the newest.
+  // Without `epoch`: by partition, exactly the values after this many steps; others: the newest.
   std::map<uint32_t, uint64_t> versions;
 };
 
-// What is read of a job that is over, as the coordinator says (JobReply.values).
-// kFailedPrecondition: it never had values. kDataLoss: they are gone, and with which shard.
-// kUnavailable: not all shards have told their last of it yet, and which: try again.
+// What to read of a job that is over, as the coordinator says (JobReply.values).
+// kFailedPrecondition: it never had values. kDataLoss: they are lost; names the shard.
+// kUnavailable: some shards have not reported their final state yet; names them; retry.
 absl::StatusOr<ReadPoint> ValuesAtTheEnd(const JobReply& job);
 
 using SliceConsumer =
     std::function<absl::Status(const Slice& slice, absl::Span<const float> values)>;
 
-// Hands over every slice of the layout once, in ascending order, on the calling thread, with a
-// bounded number of them in memory. Ends with the consumer's first error, with kAborted where a
-// shard refuses (in its words), kUnavailable where one is not reached, kDataLoss where bytes and
-// digest differ, and kDeadlineExceeded (says for which slice of which shard it waited) at
-// `deadline`, a time of MonotonicNow's. kCancelled, soon, once `stop` is true; it may be nullptr.
+// Passes every slice of the layout to `consume` once, in ascending order, on the calling thread,
+// with a bounded number of slices in memory. Returns the consumer's first error; kAborted with the
+// shard's text if a shard refuses; kUnavailable if one is unreachable; kDataLoss if bytes and
+// digest differ; kDeadlineExceeded at `deadline` (a MonotonicNow time), with the slice and shard
+// that it waited for; kCancelled soon after `stop` becomes true. `stop` may be nullptr.
 absl::Status ReadSlices(StreamClient& client, const JobReply& job, const Layout& layout,
                         const ReadPoint& point, absl::Time deadline, const SliceConsumer& consume,
                         const std::atomic<bool>* stop = nullptr);

@@ -31,7 +31,7 @@ JobReply Ended(int partitions) {
 
 TEST(ValuesAtTheEndTest, EachPartitionIsReadAsTheCoordinatorSays) {
   JobReply job = Ended(3);
-  // The job file's: counts for nothing.
+  // The job file's policy, which is ignored.
   job.mutable_spec()->mutable_policy()->set_kind(Policy::BSP);
   job.mutable_values(1)->set_version(411);
   const auto point = ValuesAtTheEnd(job);
@@ -61,8 +61,7 @@ TEST(ValuesAtTheEndTest, WhatIsNotKnownYetNamesWhoHasNotReported) {
   EXPECT_TRUE(absl::IsFailedPrecondition(ValuesAtTheEnd(Ended(0)).status()));
 }
 
-// protobuf keeps a map in an order that depends on where it lies in memory: models that are equal
-// must give equal text all the same.
+// protobuf's order of map entries depends on addresses: equal models must still give equal text.
 TEST(ModelMetadataTest, EqualModelsGiveEqualBytes) {
   std::set<std::string> texts;
   for (int i = 0; i < 30; ++i) {

@@ -1,4 +1,4 @@
-// Which Starling this is.
+// The version of Starling.
 #ifndef STARLING_COMMON_VERSION_VERSION_H_
 #define STARLING_COMMON_VERSION_VERSION_H_
 
@@ -10,8 +10,7 @@ namespace starling {
 // The release, as MAJOR.MINOR.PATCH. Thread-safe; lives as long as the process.
 std::string_view ReleaseVersion();
 
-// The number of the protocol between daemons (docs/protocol.md). Peers with another one are
-// refused.
+// The protocol version between daemons (docs/protocol.md). Peers with another one are refused.
 uint32_t ProtocolVersion();
 
 }  // namespace starling

@@ -1,5 +1,5 @@
-// write FOLDER: two event files, as of a job that was resumed at step 30, for the test with the
-// real package. Values are what tensorboard/real_package_test.py expects.
+// write FOLDER: writes two event files, as for a job resumed at step 30, for the test with the real
+// package. tensorboard/real_package_test.py expects these values.
 #include <iostream>
 
 #include "common/tensorboard/curve_events.h"
@@ -28,8 +28,8 @@ absl::Status Write(const std::string& folder) {
   for (const uint64_t start : {0, 30}) {
     auto file = EventFile::Create(folder, start, now);
     if (!file.ok()) return file.status();
-    // The first session wrote steps 10 to 40; the second goes on behind 20, and says 30 and 40
-    // anew.
+    // The first session wrote steps 10 to 40; the second resumes after 20, and writes 30 and 40
+    // again.
     for (uint64_t step = start == 0 ? 10 : 30; step <= 40; step += 10) {
       const absl::Status status = (*file)->Append(PointEvent(Point(step, start == 0 ? 1.0 : 0.1)));
       if (!status.ok()) return status;
