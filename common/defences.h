@@ -1,6 +1,6 @@
 // The defences behind the promises G1 to G7, one name each. A test-only build (-DSTARLING_MUTANTS)
-// can mask one at a time, to prove that the checker of its promise bites. In every other build
-// DefenceMasked is a constant false and the mask does not exist.
+// can mask one at a time, to prove that the checker of its promise detects the gap. In every other
+// build DefenceMasked is a constant false and the mask does not exist.
 #ifndef STARLING_COMMON_DEFENCES_H_
 #define STARLING_COMMON_DEFENCES_H_
 
@@ -13,13 +13,13 @@ enum class Defence : uint8_t {
   kDedup,                // covered work is not counted again
   kDigest,               // a payload that differs from its digest is not applied
   kJoin,                 // a retry that arrives while the original runs joins it
-  kIncarnationFence,     // who is not in the roster changes nothing
-  kRunFence,             // what is from another run changes nothing
-  kViewFence,            // what is from another view changes nothing
+  kIncarnationFence,     // a member that is not in the roster changes nothing
+  kRunFence,             // a frame of another run changes nothing
+  kViewFence,            // a frame of another view changes nothing
   kRequiredClock,        // a pull waits until the slowest replica is close enough
-  kMinLsn,               // a pull is never answered with less than the puller saw
-  kJoinerClock,          // a joiner enters at the minimum of the active, not below
-  kBatchKey,             // the key is the batch, not who sends it
+  kMinLsn,               // a pull's answer is never older than what the puller saw
+  kJoinerClock,          // a joiner enters at the minimum of the active replicas, not below
+  kBatchKey,             // the key is the batch, not its sender
   kReductionOrder,       // only siblings merge
   kFiniteCheck,          // NaN and Inf are not applied
   kCommitBeforeApply,    // nothing is applied or acked before the backup has it
@@ -28,15 +28,15 @@ enum class Defence : uint8_t {
   kGeneration,           // orders of an older coordinator change nothing
   kCoordinatorPersist,   // the coordinator's state is durable before anyone sees it
   kEvaluationRangeOnce,  // a range's evaluation counts once
-  kPolicyHold,           // a policy begins behind all that any member has begun
-  kPolicyDrain,          // a partition switches when all before the policy's step is applied
+  kPolicyHold,           // a policy starts after every unit that any member has started
+  kPolicyDrain,          // a partition switches once all before the policy's step is applied
   kPolicyFence,          // requests of an earlier policy do not count under a later one
   kDecisionHold,         // a sealed sum waits for its step's decision
   kDecisionStep,         // a decision about another step changes nothing
   kReportOnce,           // a partition's norm counts once, however often it is reported
   kReportStep,           // a norm of another step does not count
   kReportRepeat,         // a report is repeated until it is answered
-  kSkipTogether,         // a step of which one slice overflowed is skipped by all
+  kSkipTogether,         // a step is skipped by all slices if one overflowed
   kCount,
 };
 
@@ -78,7 +78,7 @@ namespace internal_defences {
 inline std::atomic<uint64_t> mask{0};
 }  // namespace internal_defences
 
-// Until the next call, `defence` alone is masked; kCount: none is.
+// Masks only `defence` until the next call; kCount: masks none.
 inline void MaskDefence(Defence defence) {
   internal_defences::mask =
       defence == Defence::kCount ? 0 : uint64_t{1} << static_cast<int>(defence);
