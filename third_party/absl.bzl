@@ -1,6 +1,6 @@
 """Abseil's libraries."""
 
-# All of Abseil but its flags. The linker keeps only the libraries in use.
+# All of Abseil except its flags. The linker keeps only the libraries in use.
 ABSL_LIBS = [
     "bad_any_cast_impl",
     "bad_optional_access",

@@ -1,5 +1,5 @@
-// One small call into each system library: a missing or wrong package fails
-// here, by name, and not somewhere in the middle of the build.
+// One small call into each system library: a missing or wrong package fails here, by name, and not
+// somewhere in the middle of the build.
 #include <Random123/philox.h>
 #include <benchmark/benchmark.h>
 #include <gmock/gmock.h>

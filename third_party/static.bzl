@@ -1,22 +1,22 @@
-"""Linking with Debian's static archives, by the options of the one link that wants it.
+"""Link options for a binary that links Debian's static archives.
 
-What the libraries of //third_party name as -lNAME stays on the command line, behind these options,
-and finds nothing left to resolve: --as-needed drops it. So the objects are the same as everywhere.
+The -lNAME options of //third_party stay on the command line after these options, but have nothing
+left to resolve, so --as-needed drops them. The object files are the same as for other binaries.
 """
 
 load("//third_party:absl.bzl", "ABSL_LIBS")
 
-# The last line is what gRPC's archives use. A group needs no order.
+# The last line has the dependencies of gRPC's archives. Order does not matter in a group.
 _ARCHIVES = [
     "grpc++_reflection", "grpc++", "grpc", "gpr", "protobuf",
     "yaml-cpp", "sqlite3", "turbojpeg",
     "address_sorting", "upb", "re2", "cares", "ssl", "crypto", "z",
 ]
 
-# All but oneDNN, spdlog, fmt and xxhash's dispatch, of which Debian has no archives, and the
-# compiler's own libraries. For programs: Abseil's archives are not made for shared objects. Nothing
-# of the archives is shown, so that a shared object with an Abseil of its own does not find halves of
-# this one.
+# All libraries except the compiler's own and those without archives in Debian: oneDNN, spdlog, fmt
+# and xxhash's dispatch. For programs only: Abseil's archives are not built for shared objects. The
+# archives' symbols are not exported, so that a shared object with its own Abseil does not bind to
+# parts of this one.
 STATIC_LINKOPTS = (
     ["-Wl,--as-needed", "-Wl,--start-group"] +
     ["-l:lib%s.a" % name for name in _ARCHIVES + ["absl_" + name for name in ABSL_LIBS]] +

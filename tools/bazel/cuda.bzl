@@ -1,11 +1,11 @@
-"""Targets that need NVIDIA's toolkit: real where @cuda_toolkit has found it, else empty."""
+"""Targets that need NVIDIA's toolkit; empty if @cuda_toolkit has not found it."""
 
 load("@cuda_toolkit//:toolkit.bzl", "CUDA", "NVCC")
 load("//tools/bazel:defs.bzl", "starling_cc_binary", "starling_cc_library", "starling_cc_test")
 
 _LIBRARIES = ["@cuda_toolkit//:cuda"]
 
-# Machine code for Hopper, and PTX, which drivers compile for what is newer.
+# Machine code for Hopper, and PTX, which drivers compile for newer GPUs.
 _NVCC_FLAGS = " ".join([
     "-ccbin /usr/bin/g++",
     "-std=c++20",
@@ -16,18 +16,26 @@ _NVCC_FLAGS = " ".join([
     "-I.",
 ])
 
-def starling_cuda_library(name, visibility = None, srcs = [], cuda_srcs = [], cuda_hdrs = [], hdrs = [], deps = [], **kwargs):
-    """A starling_cc_library that may include the toolkit's headers, and files for nvcc.
+def starling_cuda_library(
+        name,
+        visibility = None,
+        srcs = [],
+        cuda_srcs = [],
+        cuda_hdrs = [],
+        hdrs = [],
+        deps = [],
+        **kwargs):
+    """A starling_cc_library that may include the toolkit's headers and have files for nvcc.
 
     Args:
-      name: its name.
-      visibility: as ever.
-      srcs: for g++.
+      name: the library's name.
+      visibility: as for any target.
+      srcs: files for g++.
       cuda_srcs: .cu files, for nvcc.
-      cuda_hdrs: what they include beyond hdrs.
-      hdrs: for all of them.
-      deps: as ever; nvcc does not see their headers.
-      **kwargs: starling_cc_library's.
+      cuda_hdrs: headers that only the .cu files include.
+      hdrs: headers for all files.
+      deps: as for any library; nvcc does not see their headers.
+      **kwargs: passed to starling_cc_library.
     """
     if not CUDA:
         native.cc_library(name = name, visibility = visibility)
@@ -53,9 +61,9 @@ def starling_cuda_library(name, visibility = None, srcs = [], cuda_srcs = [], cu
     )
 
 def starling_cuda_shared_object(name, exports, deps, libraries = "$$ORIGIN/lib", visibility = None):
-    """A shared object of the libraries in `deps`, which shows what the linker script `exports` names.
+    """A shared object of the libraries in `deps`; the linker script `exports` selects its symbols.
 
-    It looks for NVIDIA's libraries in `libraries` first: what tools/gpu_bundle.sh puts beside it.
+    It looks for NVIDIA's libraries in `libraries` first, where tools/gpu_bundle.sh puts them.
     """
     if CUDA:
         starling_cc_binary(
@@ -73,6 +81,6 @@ def starling_cuda_shared_object(name, exports, deps, libraries = "$$ORIGIN/lib",
         native.filegroup(name = name, visibility = visibility)
 
 def starling_cuda_test(name, **kwargs):
-    """A starling_cc_test of what only exists with the toolkit; without it there is no such test."""
+    """A starling_cc_test that exists only with the toolkit."""
     if CUDA:
         starling_cc_test(name = name, **kwargs)

@@ -1,18 +1,18 @@
-"""@cuda_toolkit: NVIDIA's CUDA toolkit with cuDNN, where the machine has them, else nothing.
+"""@cuda_toolkit: NVIDIA's CUDA toolkit with cuDNN if the machine has them, else empty.
 
-cuDNN's front end is headers of its own, which tools/setup.sh unpacks.
-Looked for in CUDA_HOME, else where nvcc on the PATH belongs to, else in /usr/local/cuda. A machine
-without them builds all the rest. CUDA_HOME=none builds without them on a machine that has them.
+The toolkit is searched in CUDA_HOME, else where the nvcc on the PATH belongs, else in
+/usr/local/cuda. cuDNN's front end is a separate set of headers, which tools/setup.sh unpacks. A
+machine without them builds everything else. CUDA_HOME=none builds without them on any machine.
 
-@cuda_toolkit//:toolkit.bzl holds CUDA (True where there is a toolkit) and NVCC (its compiler's path);
-@cuda_toolkit//:cuda and :cudnn_frontend are its libraries, which exist where CUDA is True.
+@cuda_toolkit//:toolkit.bzl defines CUDA (True: there is a toolkit) and NVCC (its compiler's path);
+@cuda_toolkit//:cuda and :cudnn_frontend are its libraries, which exist if CUDA is True.
 """
 
 _CUDA_MAJOR = 13
 _CUDNN_MAJOR = 9
 
 def _defined(ctx, header, macro):
-    """The integer that a header defines; 0: it does not, or there is no such header."""
+    """The integer that a header defines for `macro`; 0: no such definition or header."""
     if not header.exists:
         return 0
     for line in ctx.read(header).splitlines():
@@ -38,7 +38,7 @@ def _find(ctx):
     return prefix if prefix.get_child("bin").get_child("nvcc").exists else None
 
 def _frontend(ctx):
-    """The folder with cudnn_frontend.h; None: tools/setup.sh has not been here."""
+    """The folder with cudnn_frontend.h; None: tools/setup.sh has not run."""
     home = ctx.os.environ.get("HOME", "")
     cache = ctx.os.environ.get("XDG_CACHE_HOME", "") or home + "/.cache"
     if not cache.startswith("/"):
@@ -85,9 +85,12 @@ def _cuda_toolkit_impl(ctx):
         ctx.file("toolkit.bzl", "CUDA = False\nNVCC = \"\"\n")
         ctx.file("BUILD.bazel", "")
         return
-    ctx.file("toolkit.bzl", "CUDA = True\nNVCC = \"%s\"\n" % home.get_child("bin").get_child("nvcc"))
+    ctx.file(
+        "toolkit.bzl",
+        "CUDA = True\nNVCC = \"%s\"\n" % home.get_child("bin").get_child("nvcc"),
+    )
     ctx.symlink(home.get_child("include"), "include")
-    ctx.symlink(_frontend(ctx), "cudnn/include")  # its headers name that folder
+    ctx.symlink(_frontend(ctx), "cudnn/include")  # its headers include by this path
     ctx.file("BUILD.bazel", _LIBRARIES.format(lib = home.get_child("lib64")))
 
 cuda_toolkit = repository_rule(

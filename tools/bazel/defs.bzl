@@ -1,24 +1,24 @@
 """C++ targets with Starling's compiler flags.
 
-The flags that change numbers are fixed here for every target: results must
-not depend on the machine that compiled them, so neither -march=native nor
--ffast-math, and no silent fusing of multiply and add.
+The flags that affect numerics are fixed here for every target. Results must not depend on the
+machine that compiled them, so there is no -march=native, no -ffast-math, and no implicit fusing of
+multiply and add.
 """
 
 COPTS = [
     "-Wall",
     "-Wextra",
     "-Werror",
-    # GCC 12 sees it inside Abseil's and the standard library's headers.
+    # GCC 12 has false positives in Abseil's and the standard library's headers.
     "-Wno-maybe-uninitialized",
-    # Designated initializers name what they set; the rest is its default on purpose.
+    # Designated initializers leave the other fields at their defaults on purpose.
     "-Wno-missing-field-initializers",
     "-ffp-contract=off",
     "-fno-math-errno",
 ]
 
 def starling_cc_library(name, copts = [], **kwargs):
-    """A cc_library with Starling's flags; takes all of cc_library's arguments."""
+    """A cc_library with Starling's flags; takes all cc_library arguments."""
     native.cc_library(
         name = name,
         copts = COPTS + copts,
@@ -27,7 +27,7 @@ def starling_cc_library(name, copts = [], **kwargs):
     )
 
 def starling_cc_binary(name, copts = [], **kwargs):
-    """A cc_binary with Starling's flags; takes all of cc_binary's arguments."""
+    """A cc_binary with Starling's flags; takes all cc_binary arguments."""
     native.cc_binary(
         name = name,
         copts = COPTS + copts,
@@ -35,11 +35,10 @@ def starling_cc_binary(name, copts = [], **kwargs):
     )
 
 def starling_cc_test(name, copts = [], deps = [], size = "small", **kwargs):
-    """A GoogleTest; main(), gtest and gmock come with it.
+    """A GoogleTest with main(), gtest and gmock.
 
-    Tags that tools/test.sh knows: "no-sanitize" (leave out of the asan run),
-    "tsan" (run under ThreadSanitizer, too; not for what uses gRPC or
-    absl::Mutex, whose libraries ThreadSanitizer cannot see into).
+    Tags for tools/test.sh: "no-sanitize" (not in the asan run); "tsan" (also run under
+    ThreadSanitizer; not for code that uses gRPC or absl::Mutex, which are not instrumented).
     """
     native.cc_test(
         name = name,
@@ -51,7 +50,7 @@ def starling_cc_test(name, copts = [], deps = [], size = "small", **kwargs):
     )
 
 def starling_cc_benchmark(name, copts = [], deps = [], testonly = True, **kwargs):
-    """A Google Benchmark binary; main() comes with it. Run it with `bazel run`."""
+    """A Google Benchmark binary with main(). Run it with `bazel run`."""
     native.cc_binary(
         name = name,
         testonly = testonly,

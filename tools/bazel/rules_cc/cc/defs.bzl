@@ -1,4 +1,4 @@
-"""Stands in for rules_cc: the rules that Bazel 4 has built in."""
+"""Replaces rules_cc with the rules that are built into Bazel 4."""
 
 cc_library = native.cc_library
 cc_binary = native.cc_binary
