@@ -23,7 +23,7 @@ bool IsToken(absl::string_view text) {
   });
 }
 
-// Anything but visible characters, spaces, tabs and line ends.
+// Whether `text` has anything other than visible characters, spaces, tabs and line ends.
 bool HasControlCharacter(absl::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) < ' ' && c != '\t' && c != '\r' && c != '\n') ||
@@ -70,7 +70,7 @@ HttpParse ParseRequestLine(absl::string_view line) {
   return parse;
 }
 
-// What is wrong with a header line; empty: nothing.
+// The error in a header line; empty: none.
 std::string CheckHeader(absl::string_view line) {
   const size_t colon = line.find(':');
   if (colon == absl::string_view::npos || !IsToken(line.substr(0, colon))) {

@@ -16,7 +16,7 @@ class ShardOrderBook {
  public:
   struct Changes {
     std::vector<ShardJob> jobs;     // changed jobs, whole; `job` is set only once per run
-    std::vector<uint64_t> dropped;  // uids of jobs of which nothing is kept
+    std::vector<uint64_t> dropped;  // uids of jobs to drop entirely
   };
 
   // Takes orders that are newer than all taken before, and for the same incarnation.
