@@ -3,7 +3,7 @@
 #
 #   tools/setup.sh [--tests] [--pictures] [--peers]
 #
-# --tests adds what only tests need: shellcheck, shfmt, openssl, curl, iproute2,
+# --tests adds what only tests need: clang-format-16, shellcheck, shfmt, openssl, curl, iproute2,
 # mount, mmdebstrap, and a Python environment with numpy, safetensors and tensorboard, which judge our
 # files from the outside, and with kubernetes-validate and Debian's kubectl
 # 1.20, which judge our manifests (36 MB to fetch, 180 MB on disk), and Debian's
@@ -26,7 +26,7 @@ build_packages=(
   libcli11-dev libsqlite3-dev zlib1g-dev libxxhash-dev libssl-dev
   libdnnl-dev librandom123-dev libturbojpeg0-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
-test_packages=(python3 python3-venv shellcheck shfmt mmdebstrap openssl curl iproute2 mount)
+test_packages=(python3 python3-venv clang-format-16 shellcheck shfmt mmdebstrap openssl curl iproute2 mount)
 picture_packages=(chromium fonts-dejavu-core)
 peer_packages=(python3 python3-venv python3-dev)
 judge_requirements=(
