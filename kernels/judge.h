@@ -1,4 +1,4 @@
-// Judging predictions on the host: for devices whose memory it reaches.
+// Judges predictions on the host, for devices whose memory the host can access.
 #ifndef STARLING_KERNELS_JUDGE_H_
 #define STARLING_KERNELS_JUDGE_H_
 
@@ -8,7 +8,7 @@
 
 namespace starling {
 
-// As Device::CountCorrect, at once. Pure.
+// As Device::CountCorrect, but synchronous. Pure.
 void CountCorrectOnHost(const Judgement& judgement, const float* logits, const void* labels,
                         uint32_t* correct);
 

@@ -1,4 +1,4 @@
-// One step of an optimizer, element by element, for the CPU's loops and for nvcc's kernels.
+// One optimizer step, element by element, shared by the CPU's loops and nvcc's kernels.
 #ifndef STARLING_KERNELS_OPTIMIZER_STEP_H_
 #define STARLING_KERNELS_OPTIMIZER_STEP_H_
 
@@ -12,13 +12,13 @@
 
 namespace starling {
 
-// The same for every element w, in fp32:
+// For every element w, in fp32:
 //   g = scale * gradient + decay * w
 //   kMomentum   v = momentum * v + g; w -= rate * v                             v: slot0
 //   kAdam       m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g * g;
 //               w = keep * w - rate * m / (root * sqrt(v) + epsilon)            m, v: slot0, slot1
 //   kStatistic  w = (1 - momentum) * w + momentum * g                           no slots
-// server/shard/apply/update.h says where they come from.
+// server/shard/apply/update.h says where the coefficients come from.
 struct OptimizerStep {
   enum Kind { kMomentum, kAdam, kStatistic };
   Kind kind = kMomentum;
@@ -26,7 +26,7 @@ struct OptimizerStep {
   float decay = 0;
   float rate = 0;
   float momentum = 0;
-  float beta1 = 0, beta2 = 0, keep = 1, root = 1, epsilon = 0;  // of kAdam
+  float beta1 = 0, beta2 = 0, keep = 1, root = 1, epsilon = 0;  // kAdam
 };
 
 STARLING_HOST_DEVICE inline void MomentumStep(const OptimizerStep& step, float gradient, float& w,

@@ -1,5 +1,5 @@
-// Works out one operator's geometry: collects its facts; the first error wins and makes every later
-// step a no-op. Private to kernels/geometry*.cc, which hold its methods by family of operators.
+// Computes one operator's geometry. Collects the spec's facts; the first error wins and turns later
+// steps into no-ops. Private to kernels/geometry*.cc, which define its methods by operator family.
 #ifndef STARLING_KERNELS_RESOLVER_H_
 #define STARLING_KERNELS_RESOLVER_H_
 
@@ -21,10 +21,10 @@ class GeometryResolver {
  public:
   explicit GeometryResolver(const OperatorSpec& spec) : spec_(spec) {}
 
-  // Once.
+  // Called once.
   absl::StatusOr<OperatorGeometry> Resolve();
 
-  // How many inputs and parameters an operator has, and the method that knows the rest.
+  // How many inputs and parameters an operator has, and the method that resolves the rest.
   struct Row {
     const char* name;
     OperatorGeometry::Op op;
@@ -72,7 +72,7 @@ class GeometryResolver {
   }
   void ExpectShape(const char* what, const Shape& given, const Shape& expected);
   void ExpectRank(const char* what, const Shape& given, size_t rank);
-  // The operator works on a sample's rows, so a sample needs a dimension.
+  // The operator works on a sample's rows, so a sample needs at least one dimension.
   bool HasRows();
   void ExpectSameInputs();
 
@@ -87,7 +87,7 @@ class GeometryResolver {
   // Attribute "axis" of a sample, as an axis of the value; 0 after a failure.
   int64_t Axis();
   bool MeanReduction(bool otherwise);
-  // An attribute that must be there, and equal `expected`.
+  // An attribute that must be present and equal to `expected`.
   void ExpectCount(const char* name, int64_t expected);
 
   void CheckCounts(const Row& row);

@@ -1,5 +1,4 @@
-// What differs from one micro-batch to the next in what operators compute. Host code and kernels
-// alike.
+// The inputs of operators that change with each micro-batch. For host code and kernels alike.
 #ifndef STARLING_KERNELS_STEP_VALUES_H_
 #define STARLING_KERNELS_STEP_VALUES_H_
 
@@ -7,8 +6,8 @@
 
 namespace starling {
 
-// In device memory, where calls are captured once and launched again: their arguments stay as they
-// were then, and what lies here is read when they run.
+// In device memory, for calls that are captured once and launched many times: their arguments are
+// frozen, but this is read when they run.
 struct StepValues {
   uint32_t step = 0;         // RandomKey::step
   uint32_t micro_batch = 0;  // RandomKey::micro_batch

@@ -1,4 +1,4 @@
-// A device on which parameters can be trained without a server: what a GPU is, beside a Device.
+// A device that can also train parameters without a server: a GPU is one, besides being a Device.
 #ifndef STARLING_KERNELS_UPDATING_DEVICE_H_
 #define STARLING_KERNELS_UPDATING_DEVICE_H_
 
@@ -14,8 +14,8 @@ namespace starling {
 class UpdatingDevice {
  public:
   virtual ~UpdatingDevice() = default;
-  // Orders on `stream`: w and slots, `elements` floats each in device memory, take one step, in
-  // place. Slots that step.kind does not have are null.
+  // Orders one in-place step of w and its slots on `stream`, `elements` floats each in device
+  // memory. Slots that step.kind does not have are null.
   virtual absl::Status Update(const OptimizerStep& step, const float* gradient, float* w,
                               float* slot0, float* slot1, size_t elements, Stream& stream) = 0;
 };

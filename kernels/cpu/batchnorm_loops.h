@@ -1,5 +1,5 @@
-// What batch norm's loops work on: a value's channels in groups, their sums in double, and what
-// each channel is scaled by. Private to kernels/cpu.
+// What batch norm's loops work on: a value's channels in groups, their sums in double, and each
+// channel's scaling factors. Private to kernels/cpu.
 #ifndef STARLING_KERNELS_CPU_BATCHNORM_LOOPS_H_
 #define STARLING_KERNELS_CPU_BATCHNORM_LOOPS_H_
 
@@ -10,22 +10,22 @@
 
 namespace starling {
 
-// Values whose sum in float goes into one in double.
+// How many values are summed in float before the sum is added to one in double.
 inline constexpr int64_t kFloatSums = 16;
 
-// A piece fits the nearest cache three times, and holds whole sums of floats in every format.
+// A piece fits the L1 cache three times and holds a whole number of float sums in every format.
 inline constexpr int64_t kPieceFloats = 4096;
 static_assert(kPieceFloats / 16 % kFloatSums == 0);
 
-// Some of a value's channels, at most 16, which are computed on their own while they lie in the
-// cache. Channel c of `width` is at base + c; its next point is point_stride on, and after `points`
-// of them follows the next of `runs`.
+// At most 16 of a value's channels, processed together while they are in the cache. Channel c of
+// `width` is at base + c; its next point is point_stride further; after `points` points comes the
+// next of `runs`.
 struct Group {
   int64_t channel, width, base, runs, run_stride, points, point_stride;
   int64_t count() const { return runs * points; }
 };
 
-// One number for each channel of a group; those past the value's last channel are zero.
+// One number per channel of a group; those past the value's last channel are zero.
 struct Row {
   alignas(64) float at[16] = {};
 };
@@ -33,11 +33,11 @@ struct Sums {
   alignas(64) double plain[16] = {}, product[16] = {};
 };
 
-// The value's channels in groups, in whatever format. With points side by side (plain planes) a
-// group is one channel.
+// The value's channels in groups, for any format. If points are contiguous (plain planes), a group
+// is one channel.
 std::vector<Group> GroupsOf(const Shape& shape, ValueFormat format);
 
-// Points of a group, `stride` floats apart.
+// A group's points, `stride` floats apart.
 struct Points {
   const float* at;
   int64_t stride;
@@ -48,16 +48,15 @@ struct Points {
 void SumPoints(int64_t width, Points a, Points b, const Row& shift_a, const Row& shift_b,
                int64_t points, Sums* sums);
 
-// What each channel's elements are scaled by.
+// Each channel's scaling factors.
 struct Factors {
   Row mean, scale, offset, slope;
 };
 
-// y = (x - mean) * scale + offset, for `points` of `width` channels; y's are as far apart as x's.
+// y = (x - mean) * scale + offset, for `points` of `width` channels; y has the stride of x.
 void Normalize(Points x, const Factors& f, int64_t points, int64_t width, float* y);
 
-// dx = (dy - offset - (x - mean) * slope) * scale; dx's are as far apart as x's. `dy` and `dx` may
-// be one.
+// dx = (dy - offset - (x - mean) * slope) * scale; dx has the stride of x. `dy` and `dx` may alias.
 void Denormalize(Points x, Points dy, const Factors& f, int64_t points, int64_t width, float* dx);
 
 }  // namespace starling

@@ -1,4 +1,4 @@
-// The CPU as a device: oneDNN for what is heavy, plain loops for the rest.
+// The CPU as a device: oneDNN for the heavy operators, plain loops for the rest.
 #ifndef STARLING_KERNELS_CPU_CPU_DEVICE_H_
 #define STARLING_KERNELS_CPU_CPU_DEVICE_H_
 
@@ -9,10 +9,10 @@
 
 namespace starling {
 
-// Calls run inline on the calling thread, helped by spec.kernel_threads - 1 OpenMP threads that
-// belong to it; so N threads with streams of their own compute N micro-batches at once. Results
-// depend on the instruction set and on spec.kernel_threads only, whatever the OMP_* and ONEDNN_*
-// environment says. fp32 only. kFailedPrecondition: the CPU lacks SSE4.1.
+// Calls run inline on the calling thread, helped by its own spec.kernel_threads - 1 OpenMP threads,
+// so N threads with a stream each compute N micro-batches at once. Results depend only on the
+// instruction set and on spec.kernel_threads, whatever the OMP_* and ONEDNN_* environment says.
+// fp32 only. kFailedPrecondition: the CPU lacks SSE4.1.
 absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice();
 
 }  // namespace starling

@@ -1,5 +1,5 @@
-// What loops over floats share: ranges for kernel threads, sums of fixed order, padding. Private to
-// kernels/cpu.
+// Shared by loops over floats: ranges for kernel threads, sums in a fixed order, padding. Private
+// to kernels/cpu.
 #ifndef STARLING_KERNELS_CPU_LOOPS_H_
 #define STARLING_KERNELS_CPU_LOOPS_H_
 
@@ -10,17 +10,16 @@
 
 namespace starling {
 
-// Sixteen floats, at any float's address: one register of AVX-512, and lanes of their own
-// elsewhere.
+// Sixteen floats at any float-aligned address: one AVX-512 register, separate lanes elsewhere.
 typedef float Lanes16 __attribute__((vector_size(64), aligned(4), may_alias));
 inline constexpr int64_t kLanes = 16;
 
-// Elements below which a second thread costs more than it brings.
+// With fewer elements a second thread costs more than it gains.
 inline constexpr int64_t kParallelElements = 1 << 14;
 
-// Calls fn(begin, end) for contiguous ranges that make up [0, count), one on each of `threads`
-// OpenMP threads; inline where the whole is small (`elements`). What fn computes for an index must
-// not depend on its range. fn may not throw.
+// Calls fn(begin, end) for contiguous ranges that cover [0, count), one on each of `threads` OpenMP
+// threads; inline if `elements` is small. What fn computes for an index must not depend on its
+// range. fn must not throw.
 template <typename Fn>
 void ParallelRanges(int threads, int64_t count, int64_t elements, Fn fn) {
   const int64_t parts = elements < kParallelElements ? 1 : std::min<int64_t>(threads, count);
@@ -38,25 +37,25 @@ void ParallelRanges(int threads, int64_t count, int64_t elements, Fn fn) {
 float SumOf(const float* x, int64_t count);
 float SumOfProducts(const float* a, const float* b, int64_t count);
 float SumOfSquares(const float* x, float mean, int64_t count);  // of (x - mean)^2
-float MaximumOf(const float* x, int64_t count);                 // NaN may be overlooked
+float MaximumOf(const float* x, int64_t count);                 // may ignore NaN
 
-// y[i] = exp(x[i] - shift); x and y may be one.
+// y[i] = exp(x[i] - shift); x and y may alias.
 void ExpOf(const float* x, float shift, float* y, int64_t count);
 
 // x[i] *= factor.
 void ScaleBy(float factor, float* x, int64_t count);
 
-// y += added (null: 0), then, with `relu`, max(y, 0), in `rows` rows of `width` floats that are
-// `stride` apart in both. NaN goes through.
+// y += added (unless null), then, with `relu`, max(y, 0), in `rows` rows of `width` floats that are
+// `stride` apart in both. NaN propagates.
 void AddAndRectify(const float* added, bool relu, int64_t rows, int64_t width, int64_t stride,
                    float* y);
 
-// to = y > 0 ? dy : 0, the gradient before a ReLU that gave y; rows of y and dy are `stride` apart,
-// those of `to` stride_to.
+// to = y > 0 ? dy : 0, the gradient before a ReLU whose output is y; rows of y and dy are `stride`
+// apart, those of `to` stride_to.
 void GateRows(const float* y, const float* dy, int64_t rows, int64_t width, int64_t stride,
               float* to, int64_t stride_to);
 
-// Makes the elements that pad a value's format zero.
+// Zeroes the elements that pad a value's format.
 void ZeroPadding(const Shape& shape, ValueFormat format, float* data);
 
 }  // namespace starling

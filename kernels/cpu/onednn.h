@@ -1,5 +1,5 @@
-// What the CPU's kernels share: value formats, oneDNN calls bound to buffers, scratch offsets,
-// exceptions turned into Status. Private to kernels/cpu.
+// Shared by the CPU's kernels: value formats, oneDNN calls bound to buffers, scratch offsets,
+// exceptions converted to Status. Private to kernels/cpu.
 #ifndef STARLING_KERNELS_CPU_ONEDNN_H_
 #define STARLING_KERNELS_CPU_ONEDNN_H_
 
@@ -16,8 +16,8 @@
 #include "kernels/device.h"
 #include "kernels/geometry.h"
 
-// A function in one version per instruction set, chosen when the program starts. Only for
-// arithmetic whose order the source fixes: every version gives the same bits.
+// A function in one version per instruction set, chosen at program start. Only for arithmetic whose
+// order the source fixes: every version gives the same bits.
 #if defined(__x86_64__) && !defined(STARLING_SANITIZED)
 #define STARLING_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -29,7 +29,7 @@ namespace starling {
 using MemoryDesc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
 
-// Streams run inline: there is nothing to wait for.
+// Streams run inline, so there is nothing to wait for.
 class CpuEvent : public Event {
  public:
   absl::Status Synchronize() override { return absl::OkStatus(); }
@@ -47,30 +47,30 @@ class CpuStream : public Stream {
   dnnl::stream stream_;
 };
 
-// Makes primitives that are created or run on this thread use exactly `threads` OpenMP threads,
-// whatever OMP_NUM_THREADS, OMP_DYNAMIC or OMP_MAX_ACTIVE_LEVELS say. Cheap when nothing changed.
+// Makes primitives created or run on this thread use exactly `threads` OpenMP threads, whatever
+// OMP_NUM_THREADS, OMP_DYNAMIC or OMP_MAX_ACTIVE_LEVELS say. Cheap if nothing changed.
 void UseKernelThreads(int threads);
 
-// The layouts that values may have on the CPU: the low byte of ValueFormat::id. Above it is the
-// type that their numbers are stored in, 0 for fp32.
+// The layouts of values on the CPU: the low byte of ValueFormat::id. The bits above it are the type
+// in which the numbers are stored, 0 for fp32.
 enum CpuFormat : uint32_t { kPlain = 0, kChannelsLast = 1, kBlocked8 = 2, kBlocked16 = 3 };
 
 DataType StoredType(ValueFormat format);
-// The same layout with another type; as fp32 it is the layout alone.
+// The same layout with another type; for fp32 it is the layout alone.
 ValueFormat StoredAs(ValueFormat format, DataType type);
 inline ValueFormat LayoutOf(ValueFormat format) { return StoredAs(format, DataType::kFp32); }
 dnnl::memory::data_type DnnlType(DataType type);
 
-// The memory of a value. Only values of four dimensions have other layouts than plain.
+// A value's memory descriptor. Only four-dimensional values have layouts other than plain.
 absl::StatusOr<MemoryDesc> DescOf(const Shape& shape, ValueFormat format);
 MemoryDesc PlainDesc(const Shape& shape, DataType type = DataType::kFp32);
-// The format that is exactly `desc`; nothing: none of ours.
+// The format that is exactly `desc`, or nullopt if none of ours is.
 std::optional<ValueFormat> FormatOf(const Shape& shape, const MemoryDesc& desc);
 
-// kInternal with the operator's name, from an exception of oneDNN.
+// kInternal with the operator's name, from a oneDNN exception.
 absl::Status DnnlError(const OperatorSpec& spec, const dnnl::error& error);
 
-// Attributes of every primitive: scratch memory comes from us, fp32 stays fp32.
+// The attributes of every primitive: we provide the scratch memory, fp32 stays fp32.
 dnnl::primitive_attr DefaultAttr();
 
 // Offsets of 64-byte aligned pieces of one workspace.
@@ -87,11 +87,11 @@ class ScratchPlan {
   size_t size_ = 0;
 };
 
-// A primitive with its memory objects, made once; only addresses change from call to call.
+// A primitive with its memory objects, created once; only addresses change between calls.
 class DnnlCall {
  public:
   DnnlCall() = default;
-  // `pd` was made with DefaultAttr(); its scratchpad is taken from `plan`.
+  // `pd` was created with DefaultAttr(); its scratchpad is taken from `plan`.
   template <typename PrimitiveDesc>
   DnnlCall(const dnnl::primitive& primitive, const PrimitiveDesc& pd, const dnnl::engine& engine,
            ScratchPlan& plan)
@@ -114,7 +114,7 @@ class DnnlCall {
   }
   void Run(const CpuStream& stream, void* workspace) {
     if (scratch_) Bind(DNNL_ARG_SCRATCHPAD, static_cast<char*>(workspace) + *scratch_);
-    // Not primitive::execute, which makes this list anew for each call.
+    // Not primitive::execute, which rebuilds this list on each call.
     dnnl::error::wrap_c_api(
         dnnl_primitive_execute(primitive_.get(), stream.dnnl().get(),
                                static_cast<int>(arguments_.size()), arguments_.data()),
@@ -125,24 +125,24 @@ class DnnlCall {
   dnnl::primitive primitive_;
   dnnl::engine engine_;
   std::vector<dnnl::memory> memories_;
-  std::vector<dnnl_exec_arg_t> arguments_;  // by memory
+  std::vector<dnnl_exec_arg_t> arguments_;  // one per memory object
   std::optional<size_t> scratch_;
 };
 
-// A buffer that lies in one layout while a primitive wants another: a place in the workspace and a
-// reorder, or nothing at all where the layouts agree.
+// A buffer in one layout for a primitive that wants another: a place in the workspace and a
+// reorder, or nothing if the layouts agree.
 class Staging {
  public:
   Staging() = default;
-  // A reorder from `from` to `to`; whichever of them is the primitive's lies in the workspace.
+  // A reorder from `from` to `to`; the primitive's side of it lies in the workspace.
   Staging(const MemoryDesc& from, const MemoryDesc& to, const MemoryDesc& staged,
           const dnnl::engine& engine, ScratchPlan& plan);
 
-  // For a primitive's input: brings `data` into the wanted layout and says where it is.
+  // For a primitive's input: brings `data` into the wanted layout and returns its place.
   const void* In(const void* data, const CpuStream& stream, void* workspace);
   // For its output: where to write, before it runs...
   void* Place(void* data, void* workspace) const;
-  // ...and the way to `data`, after it ran.
+  // ...and the reorder to `data`, after it ran.
   void Out(void* data, const CpuStream& stream, void* workspace);
 
  private:
@@ -166,11 +166,11 @@ class CpuKernel : public OperatorKernel {
   absl::Status Backward(const BackwardArgs& args, Stream& stream) final;
 
  protected:
-  // Sizes and formats of the inputs come from the spec (checked before). Backward reads nothing
-  // and the output is plain, until the subclass says otherwise.
+  // Sizes and formats of the inputs come from the spec (already checked). Until the subclass says
+  // otherwise, Backward reads nothing and the output is plain.
   CpuKernel(const OperatorSpec& spec, const OperatorGeometry& geometry);
 
-  // What Run cannot take of its inputs' contents; nothing has been written yet.
+  // Rejects input contents that Run cannot process, before anything is written.
   virtual absl::Status Check(const ForwardArgs&) const { return absl::OkStatus(); }
   // May throw dnnl::error.
   virtual void Run(const ForwardArgs& args, const CpuStream& stream) = 0;
@@ -181,7 +181,7 @@ class CpuKernel : public OperatorKernel {
 
   const OperatorSpec spec_;
   const OperatorGeometry geometry_;
-  ValueFormat input_format_;  // of inputs[0]
+  ValueFormat input_format_;  // the format of inputs[0]
   MemoryDesc input_desc_;
   MemoryDesc output_desc_;
 };
@@ -189,23 +189,24 @@ class CpuKernel : public OperatorKernel {
 // to[i] += from[i].
 void AddFloats(float* to, const float* from, size_t count);
 
-// Throws dnnl_unimplemented where oneDNN has for `type` only its reference implementation, which is
-// far slower than a fast one of fp32 behind conversions.
+// Throws dnnl_unimplemented if oneDNN has only its reference implementation for `type`, which is
+// far slower than a fast fp32 one behind conversions.
 template <typename PrimitiveDesc>
 void WantFast(DataType type, const PrimitiveDesc& pd) {
   if (type == DataType::kFp32 || std::strncmp(pd.impl_info_str(), "ref", 3) != 0) return;
   throw dnnl::error(dnnl_unimplemented, "only a reference implementation");
 }
 
-// Whether Winograd's F(4x4, 3x3) (Lavin and Gray 2016) is worth asking for: it computes 16 outputs
-// from 36 products instead of 144, but transforms inputs, weights and outputs, so it wants many
-// channels, and many tiles for each weight. A function of the shape alone, as the bits must be.
+// Whether Winograd's F(4x4, 3x3) (Lavin and Gray 2016) is worth requesting: it computes 16 outputs
+// with 36 products instead of 144, but transforms inputs, weights and outputs, so it needs many
+// channels, and many tiles per weight. A function of the shape alone, because the bits must be,
+// too.
 bool FavoursWinograd(const Geometry2d& p);
 
-// One per group of operators. `geometry` is ResolveGeometry(spec); formats are known ones. All take
-// a spec of fp32, whose values are stored so; convolution, pooling, linear and reorder also one of
-// bf16, and batch norm one of any type in which all of its inputs are stored, in one format. May
-// throw dnnl::error; dnnl_unimplemented: not in this type.
+// One per group of operators. `geometry` is ResolveGeometry(spec); formats are known ones. All
+// accept an fp32 spec with values stored as fp32. Convolution, pooling, linear and reorder also
+// accept bf16; batch norm also accepts any type in which all of its inputs are stored, in one
+// format. May throw dnnl::error; dnnl_unimplemented: not in this type.
 using CpuKernelPtr = std::unique_ptr<OperatorKernel>;
 CpuKernelPtr MakeConvolution(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakePooling(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
@@ -219,7 +220,7 @@ CpuKernelPtr MakeConcat(const OperatorSpec&, const OperatorGeometry&, const dnnl
 CpuKernelPtr MakeSlice(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeReorder(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeNegativeSum(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-// These take plain inputs only; linear in any type that oneDNN multiplies.
+// These accept plain inputs only; linear in any type that oneDNN multiplies.
 CpuKernelPtr MakeLinear(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
 CpuKernelPtr MakeLayerNorm(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeGatherRows(const OperatorSpec&, const OperatorGeometry&);
@@ -229,22 +230,22 @@ CpuKernelPtr MakeAttention(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec&, const OperatorGeometry&);
 CpuKernelPtr MakeElementwiseLoss(const OperatorSpec&, const OperatorGeometry&);
 
-// `inner`, which computes in fp32 on values of the same layouts as those of `spec`, behind
-// conversions of the values that are stored in another type. Its output is stored in spec.type,
+// Wraps `inner`, which computes in fp32 on values of the same layouts as those of `spec`, in
+// conversions of the values that are stored in another type. The output is stored in spec.type
 // unless `plain_output`.
 CpuKernelPtr MakeStored(const OperatorSpec& spec, CpuKernelPtr inner, bool plain_output);
 
-// The same for an operator on single elements, in pieces, each by a kernel that `make` makes of a
-// spec of fp32; nullptr: it is none, or its inputs differ in layout.
+// The same for an elementwise operator, in pieces, each computed by a kernel that `make` creates
+// from an fp32 spec. nullptr: it is not elementwise, or its inputs differ in layout.
 CpuKernelPtr MakeStoredPieces(const OperatorSpec& spec, const OperatorGeometry& geometry,
                               absl::FunctionRef<CpuKernelPtr(const OperatorSpec&)> make);
 
-// Whether every input of `spec` is plain; or has that layout, in whatever type.
+// Whether every input of `spec` is plain; or has that layout, in any type.
 bool AllPlain(const OperatorSpec& spec);
 bool AllPlainLayouts(const OperatorSpec& spec);
-// `inner`, made for plain inputs, behind reorders of the inputs that are not.
+// Wraps `inner`, which takes plain inputs, in reorders of the inputs that are not plain.
 CpuKernelPtr MakePlainInputs(const OperatorSpec&, CpuKernelPtr inner, const dnnl::engine&);
-// `inner`, whose output is not plain, with a plain output.
+// Wraps `inner`, whose output is not plain, so that its output is.
 CpuKernelPtr MakePlainOutput(const OperatorSpec&, CpuKernelPtr inner, const dnnl::engine&);
 
 }  // namespace starling

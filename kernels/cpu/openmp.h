@@ -4,11 +4,11 @@
 
 namespace starling {
 
-// Makes OpenMP's idle threads sleep, where they would spin for milliseconds on processors that
-// other lanes, and shards on the same machine, could use. First thing in main(): libgomp reads
-// OMP_WAIT_POLICY when it is loaded and offers no call, so unless the variable is set, this sets it
-// and runs the program anew in the same process (same id, arguments and open files). Where that
-// fails, nothing changes but the waiting.
+// Makes idle OpenMP threads sleep instead of spinning for milliseconds on CPUs that other lanes, or
+// shards on the same machine, could use. Call first in main(): libgomp reads OMP_WAIT_POLICY when
+// it is loaded and offers no call, so unless the variable is set, this sets it and re-executes the
+// program in the same process (same pid, arguments and open files). If that fails, only the waiting
+// differs.
 void SleepWhenIdle(char** argv);
 
 }  // namespace starling

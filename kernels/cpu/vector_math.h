@@ -1,19 +1,19 @@
 // exp, tanh, erf and the logistic function as straight-line float arithmetic, which the compiler
-// turns into vectors inside loops (STARLING_VECTOR_CLONES) and which gives the same bits for every
-// instruction set. NaN goes through. Private to kernels/cpu.
+// vectorizes inside loops (STARLING_VECTOR_CLONES) and which gives the same bits for every
+// instruction set. NaN propagates. Private to kernels/cpu.
 #ifndef STARLING_KERNELS_CPU_VECTOR_MATH_H_
 #define STARLING_KERNELS_CPU_VECTOR_MATH_H_
 
 #include <bit>
 #include <cstdint>
 
-// A function that takes the instruction set of the one that calls it.
+// A function compiled for its caller's instruction set.
 #define STARLING_INLINE inline __attribute__((always_inline))
 
 namespace starling {
 
-// Relative error below 2e-7 in [-87.3, 88.3]; beyond, the value at the end of that range. Cody and
-// Waite's reduction by ln 2 in two parts, Moshier's polynomial (Cephes, expf).
+// Relative error below 2e-7 in [-87.3, 88.3]; clamped to the value at the end of that range beyond.
+// Cody and Waite's reduction by ln 2 in two parts, Moshier's polynomial (Cephes, expf).
 STARLING_INLINE float VectorExp(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   x = x < -87.3f ? -87.3f : x;
@@ -34,8 +34,8 @@ STARLING_INLINE float VectorExp(float x) {
 
 STARLING_INLINE float VectorSigmoid(float x) { return 1.0f / (1.0f + VectorExp(-x)); }
 
-// Relative error below 1e-6: an odd rational minimax function on [-7.9, 7.9], beyond which tanh is
-// 1 in float.
+// Relative error below 1e-6: an odd rational minimax function on [-7.9, 7.9]; beyond it, tanh is 1
+// in float.
 STARLING_INLINE float VectorTanh(float x) {
   x = x < -7.90531110763549805f ? -7.90531110763549805f : x;
   x = x > 7.90531110763549805f ? 7.90531110763549805f : x;
@@ -54,7 +54,7 @@ STARLING_INLINE float VectorTanh(float x) {
   return x * p / q;
 }
 
-// Relative error below 2e-6; likewise, on [-4, 4].
+// Relative error below 2e-6; an odd rational minimax function on [-4, 4].
 STARLING_INLINE float VectorErf(float x) {
   x = x < -4.0f ? -4.0f : x;
   x = x > 4.0f ? 4.0f : x;

@@ -1,4 +1,4 @@
-// Scratch memory for NVIDIA's libraries, which want it at multiples of 256 bytes. Ours begins at
+// Scratch memory for NVIDIA's libraries, which require multiples of 256 bytes. Ours starts at
 // multiples of 64.
 #ifndef STARLING_KERNELS_CUDA_ALIGNMENT_H_
 #define STARLING_KERNELS_CUDA_ALIGNMENT_H_
@@ -10,7 +10,7 @@ namespace starling::cuda {
 
 inline constexpr size_t kScratchAlignment = 256;
 
-// What to ask for, so that `bytes` remain behind AlignedScratch.
+// How much to request so that `bytes` remain behind AlignedScratch.
 inline constexpr size_t ScratchBytes(size_t bytes) {
   return bytes == 0 ? 0 : bytes + kScratchAlignment - 1;
 }
@@ -20,7 +20,7 @@ inline bool IsAlignedForProducts(const void* memory) {
   return reinterpret_cast<uintptr_t>(memory) % 16 == 0;
 }
 
-// The first place in it that is aligned.
+// The first aligned address in it.
 inline void* AlignedScratch(void* memory) {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   return reinterpret_cast<void*>((address + kScratchAlignment - 1) & ~(kScratchAlignment - 1));

@@ -1,4 +1,4 @@
-// Sums over the rows of a matrix, column by column (columns.h). For .cu files.
+// Column sums over the rows of a matrix (columns.h). For .cu files.
 #ifndef STARLING_KERNELS_CUDA_COLUMNS_CUH_
 #define STARLING_KERNELS_CUDA_COLUMNS_CUH_
 
@@ -8,13 +8,13 @@
 
 namespace starling::cuda {
 
-// Two numbers of an element, or their sums.
+// Two numbers per element, or their sums.
 struct Two {
   double first, second;
 };
 
 // partial[chunk][column] = sums of pair(row, column). Neighbouring threads take neighbouring
-// columns, so each load of 32 threads is one stretch of memory.
+// columns, so the loads of 32 threads coalesce.
 template <typename Pair>
 __global__ void ColumnChunksKernel(ColumnPlan plan, Pair pair, Two* partial) {
   __shared__ Two sums[kTileRows][kTileColumns];
@@ -40,7 +40,7 @@ __global__ void ColumnChunksKernel(ColumnPlan plan, Pair pair, Two* partial) {
   partial[blockIdx.y * plan.columns + column] = sum;
 }
 
-// finish(column, sums).
+// Calls finish(column, sums).
 template <typename Finish>
 __global__ void ColumnFinishKernel(ColumnPlan plan, const Two* partial, Finish finish) {
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -53,7 +53,7 @@ __global__ void ColumnFinishKernel(ColumnPlan plan, const Two* partial, Finish f
   finish(column, sum);
 }
 
-// `pair` gives the float2 of an element, `finish` takes the sums of a column. `workspace`:
+// `pair` returns the float2 of an element, `finish` takes the sums of a column. `workspace`:
 // plan.workspace_bytes(), aligned to 16 bytes.
 template <typename Pair, typename Finish>
 cudaError_t SumColumns(const ColumnPlan& plan, Pair pair, Finish finish, void* workspace,

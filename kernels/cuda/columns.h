@@ -1,5 +1,5 @@
-// Sums over the rows of a matrix, column by column: how they are cut up. Host code alone. Sums are
-// in double and in a fixed order, so a value gives the same bits every time.
+// Column sums over the rows of a matrix: how the work is split. Host code only. Sums are in double
+// and in a fixed order, so a value gives the same bits every time.
 #ifndef STARLING_KERNELS_CUDA_COLUMNS_H_
 #define STARLING_KERNELS_CUDA_COLUMNS_H_
 
@@ -21,13 +21,13 @@ struct ColumnPlan {
   int64_t rows_per_chunk = 0;
 
   int64_t tiles() const { return (columns + kTileColumns - 1) / kTileColumns; }
-  // Of the chunks' sums: two numbers for each column.
+  // For the chunks' sums: two numbers per column.
   size_t workspace_bytes() const {
     return static_cast<size_t>(chunks * columns) * 2 * sizeof(double);
   }
 };
 
-// As many chunks as fill the GPU, none of them so small that adding up costs more.
+// As many chunks as fill the GPU, but none so small that adding them up costs more.
 inline ColumnPlan PlanColumns(int64_t rows, int64_t columns) {
   constexpr int64_t kBlocksWanted = 132 * 8;
   constexpr int64_t kRowsMin = 8 * kTileRows;

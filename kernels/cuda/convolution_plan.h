@@ -1,4 +1,5 @@
-// What is asked of cuDNN for a convolution, and what plans are kept by. Pure functions.
+// What is requested from cuDNN for a convolution, and the keys under which plans are cached. Pure
+// functions.
 #ifndef STARLING_KERNELS_CUDA_CONVOLUTION_PLAN_H_
 #define STARLING_KERNELS_CUDA_CONVOLUTION_PLAN_H_
 
@@ -13,12 +14,12 @@ namespace starling::cuda {
 
 enum class Pass : int { kForward, kInputGradient, kWeightGradient };
 
-// Two convolutions with equal keys use one plan.
+// Convolutions with equal keys share a plan.
 struct ConvolutionKey {
   Pass pass = Pass::kForward;
   Element element = Element::kFloat;
-  bool channels_last = false;  // of values and of the weight
-  bool tf32 = false;           // floats may be rounded to tf32 before they are multiplied
+  bool channels_last = false;  // values and the weight
+  bool tf32 = false;           // floats may be rounded to tf32 before multiplication
   // [N, C, H, W], [O, C / groups, kh, kw], [N, O, oh, ow]
   std::array<int64_t, 4> input = {}, weight = {}, output = {};
   std::array<int64_t, 2> stride = {}, padding = {}, dilation = {};
@@ -26,7 +27,7 @@ struct ConvolutionKey {
   friend auto operator<=>(const ConvolutionKey&, const ConvolutionKey&) = default;
 };
 
-// Of the fields of the same names.
+// As ConvolutionKey's fields of the same names.
 struct PlanFreedom {
   bool tf32 = false, tune = false;
 };
@@ -46,7 +47,7 @@ inline ConvolutionKey KeyOf(const Geometry2d& p, Pass pass, Element element, boo
           .tune = freedom.tune};
 }
 
-// How far apart neighbours along each axis of [a, b, c, d] lie: row-major, or as [a, c, d, b].
+// Strides along the axes [a, b, c, d]: row-major, or as [a, c, d, b].
 inline std::array<int64_t, 4> StridesOf(const std::array<int64_t, 4>& size, bool channels_last) {
   const int64_t sample = size[1] * size[2] * size[3];
   if (channels_last) return {sample, 1, size[3] * size[1], size[1]};

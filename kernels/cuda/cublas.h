@@ -1,5 +1,5 @@
-// cuBLASLt, loaded when there is a GPU: the library alone is hundreds of megabytes, which machines
-// without one need neither have nor map.
+// cuBLASLt, loaded only if there is a GPU: the library is hundreds of megabytes, which machines
+// without a GPU need neither install nor map.
 #ifndef STARLING_KERNELS_CUDA_CUBLAS_H_
 #define STARLING_KERNELS_CUDA_CUBLAS_H_
 
@@ -32,10 +32,11 @@
 
 namespace starling::cuda {
 
-// The library's functions and a handle. Thread-safe: products say their stream.
+// The library's functions and a handle. Thread-safe: each product names its stream.
 class CublasLt {
  public:
-  // kFailedPrecondition: the library, or a function of it, is not found (says which).
+  // kFailedPrecondition: the library, or one of its functions, is not found (the message says
+  // which).
   static absl::StatusOr<std::shared_ptr<const CublasLt>> Load();
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
@@ -55,7 +56,7 @@ class CublasLt {
   cublasLtHandle_t handle_ = nullptr;
 };
 
-// One product, with its algorithm chosen. Sums are made in one order: the same bits every time.
+// One product, with its algorithm chosen. Sums are added in one order: the same bits every time.
 // One call at a time.
 class Gemm {
  public:
@@ -67,8 +68,8 @@ class Gemm {
   Gemm& operator=(const Gemm&) = delete;
 
   size_t workspace_bytes() const { return ScratchBytes(workspace_bytes_); }
-  // `bias` is null where the spec has none, and `sum`, which is aligned to 16 bytes, where it keeps
-  // none.
+  // `bias` is null if the spec has none; `sum`, aligned to 16 bytes, is null if the spec does not
+  // keep it.
   absl::Status Run(const void* a, const void* b, void* d, const void* bias, void* workspace,
                    CudaStream& stream, void* sum = nullptr);
 

@@ -1,4 +1,4 @@
-// One GPU of NVIDIA as a device.
+// One NVIDIA GPU as a device.
 #ifndef STARLING_KERNELS_CUDA_CUDA_DEVICE_H_
 #define STARLING_KERNELS_CUDA_CUDA_DEVICE_H_
 
@@ -9,8 +9,8 @@
 
 namespace starling::cuda {
 
-// The first GPU that the driver shows. kFailedPrecondition: there is none that can be used, and why
-// (survey.h).
+// The first GPU that the driver lists. kFailedPrecondition: no GPU can be used; the message says
+// why (survey.h).
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice();
 
 }  // namespace starling::cuda

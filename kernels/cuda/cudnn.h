@@ -1,5 +1,5 @@
-// cuDNN's graph API, loaded when there is a GPU. Its front end, which takes long to compile, is
-// seen by cudnn.cc alone.
+// cuDNN's graph API, loaded only if there is a GPU. Only cudnn.cc includes its front end, which is
+// slow to compile.
 #ifndef STARLING_KERNELS_CUDA_CUDNN_H_
 #define STARLING_KERNELS_CUDA_CUDNN_H_
 
@@ -26,14 +26,14 @@ class ConvolutionPlan {
                            CudaStream& stream) const = 0;
 };
 
-// Where a call of attention finds its values, which lie as the key says, aligned to 16 bytes.
+// Where an attention call finds its values, laid out as the key says, aligned to 16 bytes.
 struct AttentionValues {
   const void* query = nullptr;
   const void* key = nullptr;
   const void* value = nullptr;
   void* output = nullptr;       // forward writes it, backward reads it
   float* statistics = nullptr;  // the same; null: forward writes none
-  // Backward alone: read, and written.
+  // Backward only: read, then written.
   const void* grad_output = nullptr;
   void* grad_query = nullptr;
   void* grad_key = nullptr;
@@ -49,28 +49,27 @@ class AttentionPlan {
                            CudaStream& stream) const = 0;
 };
 
-// Thread-safe. Outlives its plans, and CUDA graphs that their calls were captured into.
+// Thread-safe. Outlives its plans and the CUDA graphs that captured their calls.
 class Cudnn {
  public:
-  // `library` as dlopen takes it. kFailedPrecondition: it is not found, or of another major version
-  // than 9.
+  // `library` as for dlopen. kFailedPrecondition: it is not found, or its major version is not 9.
   static absl::StatusOr<std::unique_ptr<Cudnn>> Load(const std::string& library = "libcudnn.so.9");
   virtual ~Cudnn() = default;
 
-  // The plan of `key`, made when it is asked for first, which takes up to seconds. Plans add up in
-  // one order, and in float without rounding inputs, unless the key allows tf32. It is the
-  // heuristics' first; with key.tune the fastest of several, which run for that on memory allocated
-  // as long, if there is some. kUnimplemented: cuDNN has none.
+  // The plan of `key`, created at the first request, which may take seconds. Plans add in one
+  // order, and in float without rounding inputs unless the key allows tf32. The plan is the
+  // heuristics' first choice; with key.tune, the fastest of several, which are timed on memory
+  // allocated for that time, if there is enough. kUnimplemented: cuDNN has none.
   virtual absl::StatusOr<std::shared_ptr<const ConvolutionPlan>> Plan(
       const ConvolutionKey& key) = 0;
   // In bfloat16 and half. What cuDNN refuses is kUnimplemented, too.
   virtual absl::StatusOr<std::shared_ptr<const AttentionPlan>> Plan(const AttentionKey& key) = 0;
 };
 
-// Whether the front end takes the description of a convolution, as far as it can say without a GPU;
-// cuDNN must have been loaded, if in vain. For tests.
+// Whether the front end accepts the description of a convolution, as far as it can tell without a
+// GPU. An attempt to load cuDNN, even a failed one, must come first. For tests.
 absl::Status ValidateConvolution(const ConvolutionKey& key);
-// The same of attention, on a GPU of Hopper's kind. kUnimplemented: it does not take this shape.
+// The same for attention, on a Hopper GPU. kUnimplemented: it does not accept this shape.
 absl::Status ValidateAttention(const AttentionKey& key);
 
 }  // namespace starling::cuda

@@ -1,4 +1,4 @@
-// What kernels share: elements as floats, 16 bytes at a time, sums over a warp and a block in a
+// Shared by kernels: elements as floats, 16 bytes at a time; sums over a warp and a block in a
 // fixed order. For .cu files.
 #ifndef STARLING_KERNELS_CUDA_DEVICE_MATH_CUH_
 #define STARLING_KERNELS_CUDA_DEVICE_MATH_CUH_
@@ -32,7 +32,7 @@ __device__ inline __half FromFloat<__half>(float x) {
   return __float2half_rn(x);
 }
 
-// As many elements as one load or store of 16 bytes moves.
+// As many elements as one 16-byte load or store moves.
 template <typename T>
 struct alignas(16) Pack {
   static constexpr int kCount = 16 / sizeof(T);
@@ -52,8 +52,8 @@ cudaError_t WithType(Element element, F f) {
   return cudaErrorInvalidValue;
 }
 
-// Blocks of `threads` for `count` pieces of work in a grid-stride loop: enough to fill the GPU a
-// few times over, and no more.
+// Blocks of `threads` for `count` work items in a grid-stride loop: enough to fill the GPU a few
+// times over, and no more.
 inline unsigned BlocksFor(int64_t count, int threads) {
   constexpr int64_t kBlocksMax = 132 * 16;
   return static_cast<unsigned>(std::clamp<int64_t>((count + threads - 1) / threads, 1, kBlocksMax));
@@ -72,8 +72,8 @@ __device__ inline float WarpMax(float value) {
   return value;
 }
 
-// Of a block of at most 1024 threads, a multiple of 32; all threads get the result. `scratch`: 32
-// values in shared memory, which may be used again at once.
+// Reduces over a block of at most 1024 threads, a multiple of 32; all threads get the result.
+// `scratch`: 32 values in shared memory, reusable at once.
 template <typename T, typename Combine>
 __device__ inline T BlockReduce(T value, T neutral, T* scratch, Combine warp_reduce) {
   value = warp_reduce(value);

@@ -1,5 +1,5 @@
-// Convolution by its definition, for what cuDNN has no plan for: in any layout, of any groups and
-// dilation, many times slower than a plan. Kernels order work on a stream and return the launch's
+// Convolution by its definition, for shapes without a cuDNN plan: any layout, groups and dilation,
+// many times slower than a plan. These functions order kernels on a stream and return the launch's
 // error. Pointers are device memory.
 #ifndef STARLING_KERNELS_CUDA_DIRECT_H_
 #define STARLING_KERNELS_CUDA_DIRECT_H_
@@ -12,7 +12,7 @@
 
 namespace starling::cuda {
 
-// The sizes of a value, and how far apart neighbours along each axis lie.
+// A value's sizes and strides.
 struct DirectTensor {
   int64_t size[4] = {};
   int64_t step[4] = {};
@@ -24,7 +24,7 @@ struct DirectShape {
   int64_t stride[2] = {1, 1}, padding[2] = {}, dilation[2] = {1, 1};
 };
 
-// All of one type. Sums are float, of the weight's gradient double, each in one order.
+// All of one type. Sums are in float, those of the weight's gradient in double, each in one order.
 cudaError_t LaunchDirectForward(Element element, const DirectShape& shape, const void* x,
                                 const void* w, void* y, cudaStream_t stream);
 cudaError_t LaunchDirectInputGradient(Element element, const DirectShape& shape, const void* w,

@@ -1,4 +1,4 @@
-// A convolution's plan that needs no library.
+// A convolution plan that needs no library.
 #ifndef STARLING_KERNELS_CUDA_DIRECT_CONVOLUTION_H_
 #define STARLING_KERNELS_CUDA_DIRECT_CONVOLUTION_H_
 
@@ -12,7 +12,7 @@ namespace starling::cuda {
 
 DirectShape DirectShapeOf(const ConvolutionKey& key);
 
-// For every key; without a workspace.
+// For every key; needs no workspace.
 std::shared_ptr<const ConvolutionPlan> MakeDirectConvolution(const ConvolutionKey& key);
 
 }  // namespace starling::cuda

@@ -1,5 +1,4 @@
-// The types that elements of values have on the GPU. For host code and kernels alike, so it
-// includes nothing.
+// The element types of values on the GPU. For host code and kernels alike, so it includes nothing.
 #ifndef STARLING_KERNELS_CUDA_ELEMENT_H_
 #define STARLING_KERNELS_CUDA_ELEMENT_H_
 

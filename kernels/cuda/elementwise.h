@@ -1,6 +1,6 @@
-// Kernels that compute each element from the elements at the same place. They order work on a
-// stream and return the launch's error. Pointers are device memory; those of values are 64-byte
-// aligned, and an output may be an input.
+// Elementwise kernels. These functions order kernels on a stream and return the launch's error.
+// Pointers are device memory; those of values are 64-byte aligned, and an output may alias an
+// input.
 #ifndef STARLING_KERNELS_CUDA_ELEMENTWISE_H_
 #define STARLING_KERNELS_CUDA_ELEMENTWISE_H_
 
@@ -21,14 +21,14 @@ struct ActivationOf {
   float minimum = 0, maximum = 0;  // kClip
 };
 
-// Whether the gradient is computed from the output; else from the input.
+// Whether the gradient is computed from the output, not from the input.
 inline constexpr bool GradientReadsOutput(Activation kind) {
   return kind == Activation::kRelu || kind == Activation::kSigmoid || kind == Activation::kTanh;
 }
 
 cudaError_t LaunchActivation(const ActivationOf& f, Element element, const void* x, void* y,
                              int64_t count, cudaStream_t stream);
-// `kept`: what GradientReadsOutput says.
+// `kept`: the input or output, as GradientReadsOutput says.
 cudaError_t LaunchActivationGradient(const ActivationOf& f, Element element, const void* kept,
                                      const void* dy, void* dx, int64_t count, cudaStream_t stream);
 
@@ -43,15 +43,15 @@ cudaError_t LaunchAddToChannels(Element element, void* y, const float* bias, int
 // y = x * factor.
 cudaError_t LaunchScale(Element element, float factor, const void* x, void* y, int64_t count,
                         cudaStream_t stream);
-// y = value; times the loss scale of `values`, where that is not null.
+// y = value; times the loss scale of `values` unless that is null.
 cudaError_t LaunchFill(float value, const StepValues* values, float* y, int64_t count,
                        cudaStream_t stream);
 // *to = values.
 cudaError_t LaunchSetStepValues(const StepValues& values, StepValues* to, cudaStream_t stream);
 
-// Elements of x, counted as in kernels/random.h, whose random word is below `threshold` become 0,
-// the others times `scale`. Bit i % 8 of mask[i / 8] says which were kept. The key's step and
-// micro-batch are those of `values`, where that is not null.
+// Elements of x, indexed as in kernels/random.h, whose random word is below `threshold` become 0;
+// the others are multiplied by `scale`. Bit i % 8 of mask[i / 8] says which were kept. The key's
+// step and micro-batch are replaced by those of `values` unless that is null.
 cudaError_t LaunchDropout(Element element, const PhiloxKey& key, const StepValues* values,
                           uint32_t threshold, float scale, const void* x, void* y, uint8_t* mask,
                           int64_t count, cudaStream_t stream);

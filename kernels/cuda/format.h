@@ -1,8 +1,8 @@
-// How values lie in the GPU's memory, and which operator wants them how. Pure functions.
+// How values lie in GPU memory, and which formats each operator wants. Pure functions.
 //
-// A value's elements are float, bfloat16 or half. One of four dimensions is [N, C, H, W] in that
-// order, or with channels last, [N, H, W, C]: what tensor cores like best. Others are row-major.
-// Nothing is padded.
+// A value's elements are float, bfloat16 or half. A four-dimensional value is [N, C, H, W] in that
+// order, or channels last, [N, H, W, C], which tensor cores prefer. Others are row-major. Nothing
+// is padded.
 #ifndef STARLING_KERNELS_CUDA_FORMAT_H_
 #define STARLING_KERNELS_CUDA_FORMAT_H_
 
@@ -19,34 +19,35 @@ namespace starling::cuda {
 
 struct Format {
   Element element = Element::kFloat;
-  bool channels_last = false;  // of four dimensions only
+  bool channels_last = false;  // four-dimensional values only
 
   bool plain() const { return element == Element::kFloat && !channels_last; }
   friend bool operator==(const Format&, const Format&) = default;
 };
 
 Element ElementOf(DataType type);
-// `format` is one of this device's.
+// `format` must be one of this device's.
 Element ElementOf(ValueFormat format);
 
 ValueFormat ToValueFormat(const Format& format);
-// kInvalidArgument: no format of this device, or channels last of a value without four dimensions.
+// kInvalidArgument: not a format of this device, or channels last without four dimensions.
 absl::StatusOr<Format> FromValueFormat(const Shape& shape, ValueFormat format);
 
 size_t ValueBytes(const Shape& shape, const Format& format);
 
-// Sizes of the axes as they lie in memory, slowest first, and where axis `axis` of the shape is
-// there.
+// Sizes of the axes in memory order, slowest first; and the position of the shape's axis `axis`
+// among them.
 Shape MemoryShape(const Shape& shape, const Format& format);
 int64_t MemoryAxis(int64_t axis, const Format& format);
 
-// What an operator's kernel takes and gives. Labels and indices are plain.
+// What an operator's kernel takes and returns. Labels and indices are plain.
 struct FormatPlan {
   std::vector<Format> inputs;
   Format output;
 };
 
-// `given`: of the inputs as they come. Operators that work in any layout take that of the first.
+// `given`: the inputs' formats as they come. Operators that work in any layout use the first
+// input's.
 FormatPlan PlanFormats(const OperatorSpec& spec, const OperatorGeometry& geometry,
                        const std::vector<Format>& given);
 

@@ -1,5 +1,4 @@
-// Products of matrices, and how cuBLASLt, which counts columns first, is to see them. Pure
-// functions.
+// Matrix products, and how they are described to cuBLASLt, which is column-major. Pure functions.
 #ifndef STARLING_KERNELS_CUDA_GEMM_LAYOUT_H_
 #define STARLING_KERNELS_CUDA_GEMM_LAYOUT_H_
 
@@ -10,35 +9,35 @@
 namespace starling::cuda {
 
 // D = alpha * A * B (+ bias), for `batch` matrices: A is m x k, B k x n, D m x n, all row-major.
-// With `gelu`, D = gelu(alpha * A * B (+ bias)) in GPT-2's form, of one matrix.
+// With `gelu`, D = gelu(alpha * A * B (+ bias)) in GPT-2's form, for one matrix.
 struct GemmSpec {
   int64_t m = 0, n = 0, k = 0;
-  bool transpose_a = false;  // A lies as k x m
-  bool transpose_b = false;  // B lies as n x k
-  // From one row, as it lies, to the next, in elements; 0: they are side by side.
+  bool transpose_a = false;  // A is stored as k x m
+  bool transpose_b = false;  // B is stored as n x k
+  // Elements from one stored row to the next; 0: rows are contiguous.
   int64_t row_a = 0, row_b = 0, row_d = 0;
   int64_t batch = 1;
   int64_t step_a = 0, step_b = 0, step_d = 0;  // from one matrix of the batch to the next
-  Element input = Element::kFloat;             // of A and B
+  Element input = Element::kFloat;             // A and B
   Element output = Element::kFloat;
-  bool tf32 = false;  // floats may be rounded to tf32 before they are multiplied
+  bool tf32 = false;  // floats may be rounded to tf32 before multiplication
   bool bias = false;  // n elements of D's type, added to each row
   bool gelu = false;
-  bool keeps_sum = false;  // with gelu: what goes into it is written, too, m x n side by side
+  bool keeps_sum = false;  // with gelu: also writes gelu's input, m x n, contiguous
   int alignment = 16;      // of A and B, in bytes
   int alignment_d = 16;    // of D
   float alpha = 1;
 };
 
-// A matrix whose columns lie side by side, `ld` elements from one to the next.
+// A matrix with contiguous columns, `ld` elements from one to the next.
 struct ColumnMajor {
   int64_t rows = 0, columns = 0, ld = 0;
   bool transpose = false;
   friend bool operator==(const ColumnMajor&, const ColumnMajor&) = default;
 };
 
-// The same product, turned over: D' = B' * A'. A row-major matrix is, column by column, its own
-// transpose; so B comes first, and a bias along D's rows is one along the columns of D'.
+// The same product, transposed: D' = B' * A'. A row-major matrix read column by column is its own
+// transpose, so B comes first, and a bias along D's rows is one along the columns of D'.
 struct TurnedGemm {
   ColumnMajor first, second, result;
 };
@@ -54,9 +53,9 @@ inline TurnedGemm Turn(const GemmSpec& g) {
 
 inline bool RoundsToTf32(const GemmSpec& g) { return g.tf32 && g.input == Element::kFloat; }
 
-// Whether cuBLASLt is to be asked for gelu in its epilogue. It writes sums in rows that begin every
-// multiple of 8 elements. Floats get a kernel of our own: how exact the epilogue's tanh is, is said
-// nowhere, and only in two bytes does the rounding of the result hide it.
+// Whether to request gelu in cuBLASLt's epilogue. The epilogue writes sums in rows that start at
+// multiples of 8 elements. Floats use a kernel of our own: the accuracy of the epilogue's tanh is
+// not documented, and only rounding the result to two bytes hides it.
 inline bool GeluFitsEpilogue(const GemmSpec& g) {
   return g.output != Element::kFloat && (!g.keeps_sum || g.n % 8 == 0);
 }

@@ -1,4 +1,4 @@
-// What the GPU's operators share. Private to kernels/cuda.
+// Shared by the GPU's operators. Private to kernels/cuda.
 #ifndef STARLING_KERNELS_CUDA_KERNEL_H_
 #define STARLING_KERNELS_CUDA_KERNEL_H_
 
@@ -18,7 +18,7 @@ namespace starling::cuda {
 class CublasLt;
 class Cudnn;
 
-// Offsets of pieces of one block of memory, aligned to 256 bytes.
+// Offsets of pieces of one memory block, aligned to 256 bytes.
 class Pieces {
  public:
   size_t Take(size_t bytes) {
@@ -41,7 +41,7 @@ const T* PieceAt(const void* memory, size_t offset) {
   return reinterpret_cast<const T*>(static_cast<const char*>(memory) + offset);
 }
 
-// An operator whose inputs lie as `plan` says. Backward reads nothing until the subclass says so.
+// An operator whose inputs lie as `plan` says. Backward reads nothing unless the subclass says so.
 class CudaKernel : public OperatorKernel {
  public:
   absl::Status Forward(const ForwardArgs& args, Stream& stream) final;
@@ -56,7 +56,7 @@ class CudaKernel : public OperatorKernel {
 
   int64_t output_count() const { return ElementCount(spec_.output_shape); }
   Element element() const { return plan_.output.element; }
-  // `bytes` from one place on the device to another, which may be the same.
+  // Copies `bytes` within the device; a no-op if both places are the same.
   absl::Status Copy(void* to, const void* from, size_t bytes, CudaStream& stream) const;
 
   const OperatorSpec spec_;
@@ -66,7 +66,7 @@ class CudaKernel : public OperatorKernel {
 
 using CudaKernelPtr = std::unique_ptr<OperatorKernel>;
 
-// One per group of operators. `geometry` is ResolveGeometry(spec), `plan` PlanFormats' for it.
+// One per group of operators. `geometry` is ResolveGeometry(spec), `plan` is PlanFormats' result.
 CudaKernelPtr MakeActivation(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
 CudaKernelPtr MakeDropout(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
 CudaKernelPtr MakeArithmetic(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
@@ -95,7 +95,7 @@ absl::StatusOr<CudaKernelPtr> MakeLinear(const OperatorSpec&, const OperatorGeom
 absl::StatusOr<CudaKernelPtr> MakeMatMul(const OperatorSpec&, const OperatorGeometry&,
                                          const FormatPlan&,
                                          const std::shared_ptr<const CublasLt>& library);
-// From products of matrices, in every type and shape. `refusal`: cuDNN's own, kUnimplemented.
+// Computed as matrix products, for every type and shape. `refusal`: cuDNN's own, kUnimplemented.
 absl::StatusOr<CudaKernelPtr> MakeAttention(const OperatorSpec&, const OperatorGeometry&,
                                             const FormatPlan&,
                                             const std::shared_ptr<const CublasLt>& library,
@@ -110,8 +110,8 @@ absl::StatusOr<CudaKernelPtr> MakeConvolution(const OperatorSpec&, const Operato
 absl::StatusOr<CudaKernelPtr> MakeFusedAttention(const OperatorSpec&, const OperatorGeometry&,
                                                  const FormatPlan&, Cudnn& cudnn);
 
-// `inner`, which takes and gives what `plan` says, for inputs and an output that lie as `given` and
-// `output` say.
+// Wraps `inner`, which takes and returns the formats of `plan`, for inputs in the formats `given`
+// and an output in the format `output`.
 CudaKernelPtr MakeConverting(const OperatorSpec& spec, const FormatPlan& plan,
                              const std::vector<Format>& given, const Format& output,
                              CudaKernelPtr inner);

@@ -1,5 +1,5 @@
-// Kernels that move elements: between layouts and types, and from one order of axes to another.
-// They order work on a stream and return the launch's error. Pointers are device memory.
+// Kernels that move elements between layouts, types and orders of axes. These functions order
+// kernels on a stream and return the launch's error. Pointers are device memory.
 #ifndef STARLING_KERNELS_CUDA_MOVEMENT_H_
 #define STARLING_KERNELS_CUDA_MOVEMENT_H_
 
@@ -11,25 +11,25 @@
 
 namespace starling::cuda {
 
-// to[b][c][r] = from[b][r][c]: `batch` matrices [rows, columns] are transposed. With one column, or
-// one row, it changes nothing but the type.
+// to[b][c][r] = from[b][r][c]: transposes `batch` matrices [rows, columns]. With one column or one
+// row only the type changes.
 cudaError_t LaunchTranspose(Element from_element, const void* from, Element to_element, void* to,
                             int64_t batch, int64_t rows, int64_t columns, cudaStream_t stream);
 
-// The same elements in another type, in the same order.
+// The same elements in the same order, converted to another type.
 cudaError_t LaunchCast(Element from_element, const void* from, Element to_element, void* to,
                        int64_t count, cudaStream_t stream);
 
 inline constexpr int kAxesMax = 8;
 
-// The output's axes: size, and how far apart neighbours lie in the input.
+// The output's axes: their sizes and their strides in the input.
 struct AxisOrder {
   int axes = 0;
   int64_t size[kAxesMax] = {};
   int64_t stride[kAxesMax] = {};
 };
 
-// to, row-major of `order`'s sizes, = elements of `from` that `order` names.
+// to = the elements of `from` that `order` names, row-major in `order`'s sizes.
 cudaError_t LaunchPermute(Element element, const AxisOrder& order, const void* from, void* to,
                           int64_t count, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// The random words of kernels/random.h, for kernels. Host code and kernels alike.
+// The random words of kernels/random.h, for host code and kernels alike.
 #ifndef STARLING_KERNELS_CUDA_PHILOX_H_
 #define STARLING_KERNELS_CUDA_PHILOX_H_
 

@@ -1,4 +1,4 @@
-// Which of several plans for the same work is taken, by how long they took. Pure functions.
+// Chooses among several plans for the same work by their run times. Pure functions.
 #ifndef STARLING_KERNELS_CUDA_PLAN_TIMING_H_
 #define STARLING_KERNELS_CUDA_PLAN_TIMING_H_
 
@@ -8,20 +8,20 @@
 
 namespace starling::cuda {
 
-// A plan must beat the heuristics' first choice by this factor: less is noise, and not worth other
-// bits.
+// A plan must beat the heuristics' first choice by this factor: less is noise, and does not justify
+// other bits.
 inline constexpr float kWorthwhile = 0.97f;
 
-// The middle one; of an even number of times, the later of the middle two. `times` is not empty.
+// The middle one; of an even number of times, the larger of the middle two. `times` is not empty.
 inline float Median(std::vector<float> times) {
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
   return *middle;
 }
 
-// The index of the plan to take. `times`: of each plan, in the heuristics' order, its runs' times;
-// none: it failed. The least median wins, of equal ones the first; 0 unless that is worthwhile, or
-// where no plan ran.
+// The index of the plan to use. `times`: each plan's run times, in the heuristics' order; none: it
+// failed. The smallest median wins, the first among equals; 0 if the gain is not worthwhile or no
+// plan ran.
 inline size_t Fastest(const std::vector<std::vector<float>>& times) {
   size_t best = times.size();
   float least = 0;

@@ -1,5 +1,5 @@
-// Kernels on planes with channels last, [N, H, W, C]: batch norm and pooling. They order work on a
-// stream and return the launch's error. Pointers are device memory.
+// Kernels on planes with channels last, [N, H, W, C]: batch norm and pooling. These functions order
+// kernels on a stream and return the launch's error. Pointers are device memory.
 #ifndef STARLING_KERNELS_CUDA_PLANES_H_
 #define STARLING_KERNELS_CUDA_PLANES_H_
 
@@ -13,23 +13,23 @@
 
 namespace starling::cuda {
 
-// ---- Batch norm, of rows of C channels -------------------------------------------------------
+// ---- Batch norm, on rows of C channels --------------------------------------------------------
 
-// Of each channel: mean, biased variance, 1 / sqrt(variance + epsilon).
+// Per channel: mean, biased variance, 1 / sqrt(variance + epsilon).
 struct BatchStatistics {
   float* mean = nullptr;
   float* variance = nullptr;
   float* scale = nullptr;
 };
 
-// Of the batch. `workspace`: plan.workspace_bytes(); plan's columns are the channels.
+// Over the batch. `workspace`: plan.workspace_bytes(); plan's columns are the channels.
 cudaError_t LaunchBatchStatistics(Element element, const void* x, const ColumnPlan& plan,
                                   float epsilon, const BatchStatistics& to, void* workspace,
                                   cudaStream_t stream);
 // scale = 1 / sqrt(variance + epsilon).
 cudaError_t LaunchInverseRoot(const float* variance, float epsilon, int64_t channels, float* scale,
                               cudaStream_t stream);
-// What normalising reads of each channel; [channels] all of them.
+// What normalisation reads per channel; each is [channels].
 struct ChannelFactors {
   const float* mean = nullptr;
   const float* scale = nullptr;
@@ -37,13 +37,14 @@ struct ChannelFactors {
   const float* bias = nullptr;  // not read by gradients
 };
 
-// y = (x - mean) * scale * weight + bias, plus `other` unless that is null; with `relu`, no less
-// than 0. y may be x, or `other`.
+// y = (x - mean) * scale * weight + bias, plus `other` unless that is null; with `relu`, max(0, y).
+// y may alias x or `other`.
 cudaError_t LaunchNormalize(Element element, const void* x, const void* other, bool relu,
                             const ChannelFactors& factors, const ColumnPlan& plan, void* y,
                             cudaStream_t stream);
 
-// Below, dy counts only where y > 0; everywhere, where y is null (there was no ReLU).
+// In the functions below dy counts only where y > 0, or everywhere if y is null (there was no
+// ReLU).
 
 // sums: of dy, and of dy * (x - mean) * scale; both [channels]. They are the gradients of bias and
 // weight.
@@ -51,7 +52,7 @@ cudaError_t LaunchBatchNormSums(Element element, const void* x, const void* y, c
                                 const ChannelFactors& factors, const ColumnPlan& plan,
                                 float* dy_sums, float* product_sums, void* workspace,
                                 cudaStream_t stream);
-// Gradients of x and of `other`; either may be null. dx may be dy.
+// Gradients of x and of `other`; either may be null. dx may alias dy.
 cudaError_t LaunchBatchNormGradient(Element element, const void* x, const void* y, const void* dy,
                                     const ChannelFactors& factors, const float* dy_sums,
                                     const float* product_sums, const ColumnPlan& plan, void* dx,
@@ -67,7 +68,7 @@ struct PoolShape {
   int64_t padding_height = 0, padding_width = 0;
 };
 
-// `at`: of each output, which element of its window is the first maximum (row by row, padding
+// `at`: for each output, which element of its window is the first maximum (row by row, padding
 // counted); kept for the gradient, or null. At most 65,536 elements in a window.
 cudaError_t LaunchMaxPool(Element element, const PoolShape& shape, const void* x, void* y,
                           uint16_t* at, cudaStream_t stream);

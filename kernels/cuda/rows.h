@@ -1,5 +1,6 @@
-// Kernels on matrices, row by row: layer norm, softmax cross-entropy, losses between values, sums
-// of rows. They order work on a stream and return the launch's error. Pointers are device memory.
+// Row-wise kernels on matrices: layer norm, softmax cross-entropy, losses between values, row sums.
+// These functions order kernels on a stream and return the launch's error. Pointers are device
+// memory.
 #ifndef STARLING_KERNELS_CUDA_ROWS_H_
 #define STARLING_KERNELS_CUDA_ROWS_H_
 
@@ -18,7 +19,7 @@ namespace starling::cuda {
 cudaError_t LaunchLayerNorm(Element element, const void* x, const float* weight, const float* bias,
                             float epsilon, int64_t rows, int64_t columns, void* y, float* mean,
                             float* scale, cudaStream_t stream);
-// dx may be dy.
+// dx may alias dy.
 cudaError_t LaunchLayerNormGradient(Element element, const void* x, const float* weight,
                                     const float* mean, const float* scale, const void* dy,
                                     int64_t rows, int64_t columns, void* dx, cudaStream_t stream);
@@ -37,7 +38,8 @@ cudaError_t LaunchColumnSums(Element element, const void* x, const ColumnPlan& p
 cudaError_t LaunchSoftmaxCrossEntropy(const float* logits, const int32_t* labels, int64_t rows,
                                       int64_t columns, float* losses, float* log_sums,
                                       cudaStream_t stream);
-// Times `scale` and, where `values` is not null, its loss scale; NaN for a label out of range.
+// Multiplied by `scale` and, unless `values` is null, by its loss scale; NaN for a label out of
+// range.
 cudaError_t LaunchSoftmaxCrossEntropyGradient(const float* logits, const int32_t* labels,
                                               const float* log_sums, float scale,
                                               const StepValues* values, int64_t rows,
@@ -45,31 +47,31 @@ cudaError_t LaunchSoftmaxCrossEntropyGradient(const float* logits, const int32_t
                                               cudaStream_t stream);
 
 // Adds 1 to correct[r / period] for each row r whose label is the index of its greatest logit, the
-// first of equals.
+// first among equals.
 cudaError_t LaunchCountGreatest(const float* logits, const int32_t* labels, int64_t rows,
                                 int64_t columns, int64_t period, uint32_t* correct,
                                 cudaStream_t stream);
-// Adds 1 to correct[i / period] for each logit i that is above 0 as its label is above 0.5.
+// Adds 1 to correct[i / period] for each logit i that is above 0 exactly if its label is above 0.5.
 cudaError_t LaunchCountSigns(const float* logits, const float* labels, int64_t count,
                              int64_t period, uint32_t* correct, cudaStream_t stream);
 
 enum class RowSum { kSum, kSquaredError, kBinaryCrossEntropy };
 
-// sums[r] = factor times the sum over row r of x; of (x - label)^2; of the binary cross-entropy of
+// sums[r] = factor times the sum over row r of: x; (x - label)^2; or the binary cross-entropy of
 // logits x and labels. `labels` is null for kSum.
 cudaError_t LaunchRowSums(RowSum kind, const float* x, const float* labels, float factor,
                           int64_t rows, int64_t columns, float* sums, cudaStream_t stream);
-// The gradient of `scale` times that sum, and times the loss scale of `values`, where that is not
-// null; kSum's is LaunchFill.
+// The gradient of `scale` times that sum, times the loss scale of `values` unless that is null. For
+// kSum use LaunchFill.
 cudaError_t LaunchRowSumsGradient(RowSum kind, const float* x, const float* labels, float scale,
                                   const StepValues* values, int64_t count, float* gradient,
                                   cudaStream_t stream);
 
 // p = softmax over each row of scores [rows, columns]; `causal`: row r of each `period` rows sees
-// columns 0..r % period, the others become 0. p may be scores, if it is of floats.
+// columns 0..r % period, the others become 0. p may alias scores if it is float.
 cudaError_t LaunchSoftmax(const float* scores, bool causal, int64_t period, int64_t rows,
                           int64_t columns, Element element, void* p, cudaStream_t stream);
-// ds = p * (dp - sum over the row of p * dp) * scale; ds may be dp, if it is of floats.
+// ds = p * (dp - sum over the row of p * dp) * scale; ds may alias dp if it is float.
 cudaError_t LaunchSoftmaxGradient(Element element, const void* p, const float* dp, float scale,
                                   int64_t rows, int64_t columns, void* ds, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Errors of CUDA as absl::Status.
+// CUDA errors as absl::Status.
 #ifndef STARLING_KERNELS_CUDA_STATUS_H_
 #define STARLING_KERNELS_CUDA_STATUS_H_
 
@@ -9,13 +9,13 @@
 
 namespace starling::cuda {
 
-// Whether nothing works on the GPU any more for this process, whatever is called: it fell off the
-// bus, a kernel crashed, its memory is damaged.
+// Whether every further call on the GPU fails for this process: it fell off the bus, a kernel
+// crashed, its memory is corrupt.
 bool DeviceIsLost(cudaError_t error);
 
-// `call` is the call's text, of which its name is said. kUnavailable: the device is lost.
-// kResourceExhausted: no memory. kInternal: any other error. A later call does not report the same
-// error again, but for a lost device's.
+// `call` is the text of the call; the message says its name. kUnavailable: the device is lost.
+// kResourceExhausted: no memory. kInternal: any other error. Clears the error, so that later calls
+// do not report it again, unless the device is lost.
 absl::Status CudaStatus(cudaError_t error, const char* call);
 
 }  // namespace starling::cuda

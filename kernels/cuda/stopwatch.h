@@ -1,4 +1,4 @@
-// What it takes to time work on a GPU. Private to cudnn.cc.
+// Timing of work on a GPU. Private to cudnn.cc.
 #ifndef STARLING_KERNELS_CUDA_STOPWATCH_H_
 #define STARLING_KERNELS_CUDA_STOPWATCH_H_
 
@@ -15,7 +15,7 @@
 
 namespace starling::cuda {
 
-// A block of the GPU's memory, zeroed, for as long as plans are timed.
+// A block of GPU memory, zeroed, for as long as plans are timed.
 class Scratch {
  public:
   static absl::StatusOr<std::unique_ptr<Scratch>> Allocate(size_t bytes, CudaStream& stream) {
@@ -57,7 +57,7 @@ class Stopwatch {
     STARLING_RETURN_IF_CUDA_ERROR(cudaEventRecord(begin_, stream.get()));
     return absl::OkStatus();
   }
-  // Waits for the stream. Milliseconds.
+  // Waits for the stream. In milliseconds.
   absl::StatusOr<float> End(CudaStream& stream) {
     float milliseconds = 0;
     STARLING_RETURN_IF_CUDA_ERROR(cudaEventRecord(end_, stream.get()));
@@ -70,8 +70,8 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-// While it lives, memory may be allocated and waited for on this thread though another one captures
-// a stream, and neither disturbs the other.
+// While it lives, this thread may allocate and wait for memory while another thread captures a
+// stream; neither disturbs the other.
 class BesideCaptures {
  public:
   BesideCaptures() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
@@ -80,7 +80,7 @@ class BesideCaptures {
   BesideCaptures& operator=(const BesideCaptures&) = delete;
 
  private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the one before
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // afterwards, the previous mode
 };
 
 }  // namespace starling::cuda

@@ -1,4 +1,4 @@
-// A stream of the GPU, and what kernels tell the host through it.
+// A GPU stream, and what kernels report to the host through it.
 #ifndef STARLING_KERNELS_CUDA_STREAM_H_
 #define STARLING_KERNELS_CUDA_STREAM_H_
 
@@ -15,11 +15,11 @@
 
 namespace starling::cuda {
 
-// Where a kernel that meets an index outside its table leaves it: a word of pinned host memory.
-// Shared by the operator, whose kernel writes, and the streams that it runs on, which look.
+// Where a kernel reports an index outside its table: a word of pinned host memory. Shared by the
+// operator, whose kernel writes it, and the streams that it runs on, which read it.
 class IndexWatch {
  public:
-  // Of the operator `name` (`op`), whose table has `rows` rows, and whose samples have `sample`
+  // For the operator `name` (`op`), whose table has `rows` rows and whose samples have `sample`
   // positions.
   static absl::StatusOr<std::shared_ptr<IndexWatch>> Create(const std::string& name,
                                                             const std::string& op, int64_t rows,
@@ -30,7 +30,8 @@ class IndexWatch {
 
   // For the kernel: 0, or (position + 1) << 32 | index.
   uint64_t* word() const { return word_; }
-  // What was met since the last call; to be called when the stream is idle. kOutOfRange.
+  // Returns kOutOfRange if an index was reported since the last call. Call it when the stream is
+  // idle.
   absl::Status Take();
 
  private:
@@ -57,7 +58,7 @@ class CudaEvent : public Event {
   const cudaEvent_t event_;
 };
 
-// A graph, ready to be launched.
+// A CUDA graph, ready to be launched.
 class CudaGraph : public Captured {
  public:
   explicit CudaGraph(cudaGraphExec_t graph) : graph_(graph) {}
@@ -78,13 +79,13 @@ class CudaStream : public Stream {
   absl::Status Wait(Event& event) override;
   // kOutOfRange: a kernel met an index outside its table. kUnavailable: the GPU is lost.
   absl::Status Synchronize() override;
-  // The thread's own calls are restrained meanwhile; other threads may allocate, wait and copy.
+  // Restricts only the calling thread's other calls; other threads may allocate, wait and copy.
   absl::Status BeginCapture() override;
   absl::StatusOr<std::unique_ptr<Captured>> EndCapture() override;
   absl::Status Launch(Captured& captured) override;
 
   cudaStream_t get() const { return stream_; }
-  // Synchronize asks it from here on.
+  // From here on, Synchronize checks `watch`.
   void Watch(const std::shared_ptr<IndexWatch>& watch);
 
  private:

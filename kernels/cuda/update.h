@@ -1,4 +1,4 @@
-// An optimizer's step on parameters in device memory.
+// An optimizer step on parameters in device memory.
 #ifndef STARLING_KERNELS_CUDA_UPDATE_H_
 #define STARLING_KERNELS_CUDA_UPDATE_H_
 
@@ -10,7 +10,8 @@
 
 namespace starling::cuda {
 
-// Orders Device::Update on a stream and returns the launch's error. Pointers are device memory.
+// Orders UpdatingDevice::Update on a stream and returns the launch's error. Pointers are device
+// memory.
 cudaError_t LaunchUpdate(const OptimizerStep& step, const float* gradient, float* w, float* slot0,
                          float* slot1, int64_t count, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// The reference by family of operators; reference.cc chooses.
+// The reference by operator family; reference.cc dispatches.
 #ifndef STARLING_KERNELS_REFERENCE_FAMILIES_H_
 #define STARLING_KERNELS_REFERENCE_FAMILIES_H_
 
@@ -8,14 +8,14 @@
 namespace starling {
 
 // pointwise.cc: gelu, sigmoid, tanh, clip, mul; mean_squared_error and binary_cross_entropy, whose
-// gradient is times `scale`.
+// gradient is multiplied by `scale`.
 Doubles PointwiseForward(const OperatorGeometry& g, const Doubles& x);
 Doubles PointwiseBackward(const OperatorGeometry& g, const Doubles& x, const Doubles& dy);
 Doubles Product(const Doubles& a, const Doubles& b);
 Doubles ElementwiseLossForward(const OperatorGeometry& g, const ReferenceArgs& args);
 Doubles ElementwiseLossBackward(const OperatorGeometry& g, const ReferenceArgs& args, double scale);
 
-// layout.cc: concat, slice, transpose; global_avgpool2d.
+// layout.cc: concat, slice, transpose, global_avgpool2d.
 Doubles ConcatForward(const OperatorGeometry& g, const OperatorSpec& spec,
                       const ReferenceArgs& args);
 ReferenceGradients ConcatBackward(const OperatorGeometry& g, const OperatorSpec& spec,

@@ -1,4 +1,4 @@
-// Convolution and pooling of the reference.
+// The reference's convolution and pooling.
 #ifndef STARLING_KERNELS_REFERENCE_PLANES_H_
 #define STARLING_KERNELS_REFERENCE_PLANES_H_
 

@@ -1,4 +1,4 @@
-// Every operator once more, in double and in plain loops: what the fast ones are judged by.
+// A reference of every operator, in double and in plain loops, by which the fast ones are judged.
 #ifndef STARLING_KERNELS_REFERENCE_REFERENCE_H_
 #define STARLING_KERNELS_REFERENCE_REFERENCE_H_
 
@@ -11,7 +11,7 @@ namespace starling {
 
 using Doubles = std::vector<double>;
 
-// Row-major values; labels and indices as whole numbers.
+// Row-major values; labels and indices are whole numbers.
 struct ReferenceArgs {
   std::vector<Doubles> inputs;
   std::vector<Doubles> parameters;
@@ -27,7 +27,7 @@ struct ReferenceGradients {
 // Pure functions. Errors: ResolveGeometry's.
 absl::StatusOr<Doubles> ReferenceForward(const OperatorSpec& spec, const ReferenceArgs& args);
 
-// grad_output is not read for losses. Computes what it needs of the forward pass anew.
+// grad_output is ignored for losses. Recomputes what it needs of the forward pass.
 absl::StatusOr<ReferenceGradients> ReferenceBackward(const OperatorSpec& spec,
                                                      const ReferenceArgs& args,
                                                      const Doubles& grad_output);

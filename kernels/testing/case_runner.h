@@ -1,4 +1,4 @@
-// Runs operator cases on a device and brings the results into plain order.
+// Runs operator cases on a device and converts the results to plain order.
 #ifndef STARLING_KERNELS_TESTING_CASE_RUNNER_H_
 #define STARLING_KERNELS_TESTING_CASE_RUNNER_H_
 
@@ -13,7 +13,7 @@
 
 namespace starling {
 
-// Device memory, filled with NaN, so that a hole or a stale read shows.
+// Device memory filled with NaN, so that holes and stale reads show.
 class Buffer {
  public:
   Buffer(Device& device, Stream& stream, size_t bytes);
@@ -40,24 +40,24 @@ struct Outcome {
   }
 };
 
-// Which of a case's inputs first go through an operator that changes nothing, so that they have a
-// format of the device's, and so have their gradients; never labels.
+// Which of a case's inputs first go through an identity operator, so that they and their gradients
+// have a format of the device's; never labels.
 //   kNone    none: as the graph's inputs
-//   kStored  all of two dimensions or more, through a reshape: plain, in the type of the case
-//   kFirst, kAll  through a convolution, whose layout the device likes; planes only
-// With kStored, and in bf16 and fp16 with kAll, the output and its gradient are in the device's
-// format, too, and brought into plain order behind the operator.
+//   kStored  all of two dimensions or more, through a reshape: plain, in the case's type
+//   kFirst, kAll  through a convolution, which chooses the device's preferred layout; planes only
+// With kStored, and in bf16 and fp16 with kAll, the output and its gradient have the device's
+// format, too, and are converted to plain order after the operator.
 enum class Formatted { kNone, kStored, kFirst, kAll };
 
 // How many of a case's inputs can be formatted.
 int PlaneInputs(const OperatorCase& test_case);
 
-// Where calls find what differs from step to step: the step and micro-batch of random numbers, and
-// the loss scale. With kMemory the arguments say something else.
+// Where calls read what differs from step to step: the step and micro-batch of random numbers, and
+// the loss scale. With kMemory the arguments hold other values.
 enum class StepValuesIn { kArguments, kMemory };
 
-// Runs one case forward and backward, computed in `type`. `in_place`: in one buffer, where the
-// kernel says it can.
+// Runs one case forward and backward, computed in `type`. `in_place`: in one buffer if the kernel
+// allows it.
 class CaseRunner {
  public:
   CaseRunner(Device& device, const OperatorCase& test_case, Formatted formatted, int threads,
@@ -65,23 +65,24 @@ class CaseRunner {
 
   const OperatorKernel* kernel() const { return kernel_.get(); }
 
-  // What the operator is really given: the values that come to it in two bytes are rounded.
-  // `plain`: so are those that come in fp32, of a device that rounds them on their way in, so that
-  // they mean the same to it. Labels are not.
+  // What the operator actually receives: the values that reach it in two bytes are rounded.
+  // `plain`: those that reach it in fp32 are rounded, too, for a device that rounds them on entry,
+  // so that both mean the same to it. Labels are never rounded.
   ReferenceArgs Given(ReferenceArgs args, bool plain = false) const;
   Doubles GivenGradient(Doubles grad_output, bool plain = false) const;
 
-  // Without this: in the arguments, and the loss is not scaled.
+  // By default they are in the arguments, and the loss is not scaled.
   void SetStepValues(StepValuesIn where, float loss_scale);
-  // From here on Run captures the operator's calls, which it has made before, and launches those.
+  // From here on Run captures the operator's calls, which it has already run once, and launches
+  // those.
   void Capture() { captures_ = true; }
   Outcome Run(const ReferenceArgs& args, const Doubles& grad_output);
 
-  // All of the output's buffer, padding included, in the layout that the operator prefers.
+  // The whole output buffer, padding included, in the operator's preferred layout.
   std::vector<float> RawOutput(const ReferenceArgs& args);
 
  private:
-  // An operator that gives its input back, in another format.
+  // An operator that returns its input in another format.
   struct Identity {
     std::unique_ptr<OperatorKernel> kernel;
     BufferPtr weight, work;  // a reshape has no weight
@@ -92,7 +93,7 @@ class CaseRunner {
   Identity Complete(const OperatorSpec& spec);
   BufferPtr Through(const Identity& identity, const void* from);
   BufferPtr Back(const Identity& identity, const void* gradient);
-  // As the numbers of `type` mean, which is that of the case.
+  // Rounded to the case's `type`.
   Doubles Rounded(const Doubles& values) const;
   BufferPtr New(size_t bytes) { return std::make_unique<Buffer>(device_, *stream_, bytes); }
   BufferPtr Upload(const Doubles& values, bool integers, size_t offset = 0);
@@ -111,17 +112,17 @@ class CaseRunner {
   const bool in_place_;
   bool captures_ = false;
   std::unique_ptr<OperatorKernel> kernel_;
-  std::vector<Identity> identities_;  // of each input; without a kernel: plain
-  Identity exit_;                     // of the output; without a kernel: it is plain
+  std::vector<Identity> identities_;  // one per input; no kernel: plain
+  Identity exit_;                     // the output's; no kernel: plain
   BufferPtr work_, saved_, output_;
   StepValues step_values_;
-  BufferPtr step_values_there_;  // null: in the arguments
+  BufferPtr step_values_there_;  // null: they are in the arguments
   std::vector<BufferPtr> inputs_, parameters_;
   std::vector<const void*> input_data_;
   std::vector<const float*> parameter_data_;
 };
 
-// The gradient that a case starts backward with; not read by losses.
+// The gradient with which a case starts backward; ignored by losses.
 Doubles GradOutput(const OperatorCase& test_case);
 
 }  // namespace starling

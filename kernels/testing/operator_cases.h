@@ -1,4 +1,4 @@
-// The operators and shapes on which every device is judged.
+// The operators and shapes with which every device is tested.
 #ifndef STARLING_KERNELS_TESTING_OPERATOR_CASES_H_
 #define STARLING_KERNELS_TESTING_OPERATOR_CASES_H_
 
@@ -15,25 +15,25 @@ namespace starling {
 struct OperatorCase {
   std::string label;  // letters, digits, underscores; unique
   OperatorSpec spec;
-  int64_t classes = 0;  // labels or indices, which are the last input, are in [0, classes); 0: none
-  // As large as a device's algorithm needs; what the reference does with it, smaller cases show.
+  int64_t classes = 0;  // labels or indices, the last input, are in [0, classes); 0: none
+  // Large enough to reach a device's algorithm; smaller cases check the reference.
   bool large = false;
-  // What a device must claim to take this operator; nullptr: every device does.
+  // What a device must claim to accept this operator; nullptr: every device does.
   bool Fusions::*fusion = nullptr;
   bool TakenBy(const Device& device) const { return fusion == nullptr || device.fusions().*fusion; }
   bool loss() const;  // has no grad_output
-  // Whether input i holds labels or indices: plain, and without a gradient.
+  // Whether input i holds labels or indices: plain, without a gradient.
   bool labels(size_t i) const;
 };
 
 // For GoogleTest's messages.
 inline void PrintTo(const OperatorCase& c, std::ostream* out) { *out << c.label; }
 
-// Every operator: batch 1, prime sizes, strides, paddings, dilations, groups, channels that fill no
-// vector, with and without bias, training and inference.
+// Every operator: batch 1, prime sizes, strides, paddings, dilations, groups, channel counts that
+// do not fill a vector, with and without bias, training and inference.
 std::vector<OperatorCase> OperatorCases();
 
-// The same values for the same case, on every machine.
+// The same values for the same case on every machine.
 ReferenceArgs RandomArgs(const OperatorCase& test_case);
 Doubles RandomDoubles(int64_t count, uint64_t seed);
 

@@ -1,4 +1,4 @@
-// What nvcc gives kernels, for g++: included in front of each .cu file that rewrite.py has turned
+// What nvcc provides to kernels, for g++: included before each .cu file that rewrite.py has turned
 // into C++.
 #ifndef STARLING_KERNELS_CUDA_EMULATION_DEVICE_CODE_H_
 #define STARLING_KERNELS_CUDA_EMULATION_DEVICE_CODE_H_
@@ -39,13 +39,13 @@ T Shuffle(uint32_t mask, T value, int lane_mask, int line) {
   return value;
 }
 
-// `__shared__ float x[2][3];` has become `auto& x = Shared<float[2][3]>(...);`.
+// rewrite.py turns `__shared__ float x[2][3];` into `auto& x = Shared<float[2][3]>(...);`.
 template <typename T>
 T& Shared(const char* file, int line) {
   return *static_cast<T*>(SharedMemory(sizeof(T), file, line));
 }
 
-// `kernel` is called with copies of the arguments, as the GPU gets them.
+// `kernel` is called with copies of the arguments, as on the GPU.
 template <typename Kernel, typename... Args>
 void Launch(const char* name, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
             Kernel kernel, Args... args) {

@@ -1,4 +1,4 @@
-// Stands in for cub's: asked without memory it says how much it wants; the sort is stable.
+// Stands in for cub's: called without memory it returns the size that it needs; the sort is stable.
 #ifndef STARLING_KERNELS_CUDA_EMULATION_CUB_DEVICE_DEVICE_RADIX_SORT_CUH_
 #define STARLING_KERNELS_CUDA_EMULATION_CUB_DEVICE_DEVICE_RADIX_SORT_CUH_
 
