@@ -1,5 +1,5 @@
-// A stream for copies beside what lanes compute, and a thread that sees each of them through.
-// Private to the executor, on devices whose memory the host does not reach.
+// A stream for copies that run beside the lanes' computation, and a thread that waits for each copy
+// to complete. Private to the executor, for devices whose memory the host cannot access.
 #ifndef STARLING_WORKER_EXECUTOR_COPY_QUEUE_H_
 #define STARLING_WORKER_EXECUTOR_COPY_QUEUE_H_
 
@@ -21,10 +21,10 @@
 
 namespace starling {
 
-// Used by one thread at a time, beside its own. Copies pass in the order of the calls.
+// Used by one thread at a time, besides its own thread. Copies run in the order of the calls.
 class CopyQueue {
  public:
-  // A finished sum, for whom it is to be told of.
+  // A finished sum, and the sink to notify of it.
   struct Sum {
     GradientSink* sink = nullptr;
     size_t range = 0;
@@ -39,28 +39,29 @@ class CopyQueue {
 
   // `device` and `spans` outlive the queue.
   static absl::StatusOr<std::unique_ptr<CopyQueue>> Create(Device* device, SpanRing* spans);
-  ~CopyQueue();  // after Drain
+  ~CopyQueue();  // call Drain first
   CopyQueue(const CopyQueue&) = delete;
   CopyQueue& operator=(const CopyQueue&) = delete;
 
-  // Nothing is under way. The clock is for spans.
+  // Must be called with no copy under way. The clock is for spans.
   void Begin(Clock clock) { clock_ = clock; }
 
-  // To the host, once `lane` has run what was ordered on it so far; then, on the queue's thread,
-  // sum.sink->Ready. What the calls ordered before failed with: nothing is ready any more.
+  // Copies to the host once `lane` has run the work ordered on it so far; then the queue's thread
+  // calls sum.sink->Ready. Returns the failure of an earlier call, after which no sum becomes
+  // ready.
   absl::Status Out(const Block& block, Stream& lane, const Sum& sum);
-  // To the device, once the mark of `free` was passed (null: at once), and sets that of `arrived`.
-  // `name` and `slice` are for the span.
+  // Copies to the device once the mark of `free` was passed (null: at once), then sets that of
+  // `arrived`. `name` and `slice` are for the span.
   absl::Status In(absl::Span<const Block> blocks, Event* free, Event& arrived, const char* name,
                   SliceId slice);
 
-  // What comes next on `lane` runs behind all copies so far.
+  // Makes later work on `lane` run after all copies so far.
   absl::Status MakeStreamWait(Stream& lane);
-  // To set marks behind all copies so far.
+  // For setting marks after all copies so far.
   Stream& stream() { return *stream_; }
 
-  // Returns when all copies have passed, and Ready has returned for those that could be told. The
-  // first failure since the last call.
+  // Returns when all copies have completed and Ready has returned for each successful one. Returns
+  // the first failure since the last call.
   absl::Status Drain();
 
  private:
@@ -69,7 +70,7 @@ class CopyQueue {
     Event* passed = nullptr;
     const char* name = nullptr;
     uint64_t ordered_us = 0;
-    Sum sum;  // no sink: nobody is told
+    Sum sum;  // no sink: no notification
   };
 
   CopyQueue(Device* device, SpanRing* spans) : device_(device), spans_(spans) {}
@@ -77,19 +78,20 @@ class CopyQueue {
   absl::Status Finish(Copy copy);
   absl::StatusOr<Event*> TakeEvent();
   void Run();
-  // Waits for it; says whether it passed.
+  // Waits for it; returns whether it succeeded.
   absl::Status See(const Copy& copy);
 
   Device* const device_;
   SpanRing* const spans_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Event> copied_;  // of MakeStreamWait
+  std::unique_ptr<Event> copied_;  // for MakeStreamWait
   Clock clock_ = 0;
-  uint64_t last_us_ = 0;  // the thread's: when the last copy had passed
+  uint64_t last_us_ = 0;  // the thread's: when the last copy completed
 
   Mutex mutex_;
   CondVar changed_;
-  std::vector<std::unique_ptr<Event>> events_ ABSL_GUARDED_BY(mutex_);  // the most ever needed
+  std::vector<std::unique_ptr<Event>> events_
+      ABSL_GUARDED_BY(mutex_);  // as many as were ever needed
   std::vector<Event*> free_ ABSL_GUARDED_BY(mutex_);
   std::vector<Copy> ordered_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;

@@ -20,7 +20,7 @@ class DeviceMemory {
     if (memory_ != nullptr) device_->Free(memory_);
   }
 
-  // Once. Clears the memory, so its pages are there before the first step.
+  // Called once. Clears the memory, so that its pages exist before the first step.
   absl::Status Allocate(Device* device, size_t bytes, Stream& stream) {
     device_ = device;
     bytes_ = bytes;

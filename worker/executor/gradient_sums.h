@@ -19,22 +19,22 @@
 
 namespace starling {
 
-// Add is thread-safe; Begin is not, and needs that no Add runs.
+// Add is thread-safe; Begin is not, and must not run concurrently with Add.
 //
-// A sum that waits for its sibling lies in the sink's buffer of the slice or, where that is taken
-// by another sum of the same range, in one of the spare flat buffers. Whoever finishes the second
-// of two siblings adds; the last addition ends in the sink's buffer.
+// A sum that waits for its sibling lies in the sink's buffer of the slice or, if another sum of the
+// same range occupies that, in one of the spare flat buffers. The lane that completes the second of
+// two siblings adds them; the last addition ends in the sink's buffer.
 //
-// Where the host does not reach device memory, no sum lies in the sink's buffer but the last, which
-// is copied there by the lane's CopyQueue; and Add waits for nothing that it orders. What one lane
-// adds to another's sum is ordered behind it by an event of the sum; a spare buffer is free as soon
-// as the work that reads it is ordered, and whoever takes it orders its own behind that, by an
-// event of the buffer.
+// If the host cannot access device memory, only the final sum reaches the sink's buffer, copied by
+// the lane's CopyQueue, and Add does not wait for the work that it orders. A lane's addition to
+// another lane's sum is ordered after it by the sum's event. A spare buffer is free as soon as the
+// work that reads it is ordered; the lane that takes it next orders its work after that, by the
+// buffer's event.
 class GradientSums {
  public:
-  // How many flat buffers there are besides the sink's: a bound on the sums that wait at one time.
-  // Of each pair of siblings one waits; and since lanes take micro-batches in order,
-  // log2(micro_batches) for the finished ones and as many again around each one under way.
+  // The number of flat buffers besides the sink's: an upper bound on the sums that wait
+  // concurrently. One of each pair of siblings waits; since lanes take micro-batches in order, that
+  // is log2(micro_batches) for the finished ones and as many again around each one under way.
   // `in_sink`: whether one of them can wait in the sink's buffer.
   static size_t SpareBuffers(uint32_t micro_batches, int lanes, bool in_sink);
 
@@ -45,16 +45,15 @@ class GradientSums {
   GradientSums(const GradientSums&) = delete;
   GradientSums& operator=(const GradientSums&) = delete;
 
-  // All that earlier units ordered has passed.
+  // All work ordered by earlier units must have run.
   absl::Status Begin(absl::Span<const WorkRange> ranges);
 
-  // Adds micro-batch `leaf` of the range: `gradient` has the slice's elements, and must stay as it
-  // is until `stream` and `out` have passed the call. `samples` counts those of the micro-batch.
-  // When it was the last, sink.Ready is called: at once or, where there is an `out` (the host does
-  // not reach device memory), by that. `waited_us` grows by the time spent in sink.Acquire, or in
-  // waiting until another lane's was over. kCancelled: the sink gave no buffer. What the device
-  // fails with leaves a sum of which nobody knows what it lacks: every later Add of the unit fails
-  // with it.
+  // Adds micro-batch `leaf` of the range. `gradient` has the slice's elements and must not change
+  // until `stream` and `out` have passed the call. `samples` counts those of the micro-batch. After
+  // the last addition sink.Ready is called: at once or, if there is an `out` (the host cannot
+  // access device memory), by `out`. `waited_us` grows by the time spent in sink.Acquire, or in
+  // waiting for another lane's Acquire. kCancelled: the sink returned no buffer. After a device
+  // error the sum is undefined; every later Add of the unit returns that error.
   absl::Status Add(size_t range, uint32_t leaf, SliceId slice, const float* gradient,
                    uint32_t samples, GradientSink& sink, Stream& stream, CopyQueue* out,
                    uint64_t* waited_us);
@@ -65,14 +64,15 @@ class GradientSums {
     Mutex mutex;
     std::unique_ptr<SubtreeSum> sum ABSL_GUARDED_BY(mutex);
     std::vector<float*> where ABSL_GUARDED_BY(mutex);  // by buffer id - 1; nullptr: the lane's own
-    // Spare buffers that nothing needs any more once the streams have passed what was ordered.
+    // Spare buffers that are free once the streams have passed the ordered work.
     std::vector<float*> done ABSL_GUARDED_BY(mutex);
-    // Where the host does not reach device memory: behind what `last_lane` added. Null: nobody did.
+    // If the host cannot access device memory: set after what `last_lane` added. Null: nothing was
+    // added.
     std::unique_ptr<Event> added ABSL_GUARDED_BY(mutex);
     Stream* last_lane ABSL_GUARDED_BY(mutex) = nullptr;
     float* pushed ABSL_GUARDED_BY(mutex) = nullptr;  // the sink's buffer
     uint32_t samples ABSL_GUARDED_BY(mutex) = 0;
-    // When `pushed` was asked for, and when it came (SpanRing::NowMicros).
+    // When `pushed` was requested, and when it came (SpanRing::NowMicros).
     uint64_t asked_us ABSL_GUARDED_BY(mutex) = 0;
     uint64_t got_us ABSL_GUARDED_BY(mutex) = 0;
   };
@@ -83,28 +83,29 @@ class GradientSums {
   // A flat buffer.
   struct Spare {
     float* memory = nullptr;
-    // By slice: behind the last work that reads it. None where the host reaches device memory: that
-    // has run when it is given back.
+    // By slice: set after the last work that reads it. Empty if the host can access device memory:
+    // that work has run when the buffer is given back.
     std::vector<std::unique_ptr<Event>> read;
   };
 
   absl::Status AllocateSpare();
-  // Add, once there is the sink's buffer (`first`: it came just now). Whether it holds the sum,
-  // which the sink is to be told; by `out`, it is told already.
+  // The part of Add that has the sink's buffer (`first`: it has just come). Returns whether the
+  // buffer holds the final sum, of which the caller must notify the sink; with `out` that is
+  // already arranged.
   absl::StatusOr<bool> Insert(Slot& slot, bool first, size_t range, uint32_t leaf, SliceId slice,
                               const float* gradient, GradientSink& sink, Stream& stream,
                               CopyQueue* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
-  // Where a sum that must wait is to lie, for work on `stream`; `first` of its range and slice.
+  // Where a waiting sum goes, for work on `stream`; `first` of its range and slice.
   absl::StatusOr<float*> PlaceFor(const Slot& slot, bool first, SliceId slice, Stream& stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex) {
     if (first && in_sink_) return slot.pushed;
     return TakeSpare(slice, stream);
   }
-  // What comes next on `stream` runs behind what other lanes added to the slot; and theirs, that
-  // comes later, behind what `stream` has so far.
+  // Orders later work on `stream` after what other lanes added to the slot, and their later work
+  // after what `stream` has so far.
   absl::Status FollowOthers(Slot& slot, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
   absl::Status LeadOthers(Slot& slot, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
-  // What was ordered last reads `done` on this stream.
+  // Gives back `done`, which only the work ordered last on this stream still reads.
   absl::Status GiveBackDone(Slot& slot, SliceId slice, Stream& stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex);
   absl::Status Merge(Slot& slot, const SubtreeSum::Merge& merge, SliceId slice,
@@ -119,14 +120,15 @@ class GradientSums {
 
   const Layout& layout_;
   Device* const device_;
-  const bool in_sink_;  // the device adds in the sink's buffers
+  const bool in_sink_;  // the device adds directly in the sink's buffers
   std::vector<Spare> spare_;
   std::vector<std::vector<std::unique_ptr<Slot>>>
       slots_;  // by range, then slice; grows, never shrinks
 
   Mutex mutex_;
-  std::vector<std::vector<Spare*>> free_ ABSL_GUARDED_BY(mutex_);  // by slice: whose piece is free
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the unit's first Insert that failed
+  std::vector<std::vector<Spare*>> free_
+      ABSL_GUARDED_BY(mutex_);                    // by slice: spares whose piece is free
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // the unit's first failed Insert
 };
 
 }  // namespace starling

@@ -1,4 +1,4 @@
-// Which steps of a micro-batch are ordered together. Private to the executor.
+// Which steps of a micro-batch are launched together. Private to the executor.
 #ifndef STARLING_WORKER_EXECUTOR_GRAPH_SEGMENTS_H_
 #define STARLING_WORKER_EXECUTOR_GRAPH_SEGMENTS_H_
 
@@ -21,28 +21,27 @@ struct GraphSegment {
   friend bool operator==(const GraphSegment&, const GraphSegment&) = default;
 };
 
-// Where steps are captured and launched together, copies cannot begin or be waited for inside a
-// segment. A cut costs the device the begin of one more launch, some microseconds, and lets the
-// copies before it run beside what comes behind it: so there is one for each kSegmentBytesMin,
-// which take longer than that over any bus, and, since a longer wait for the last 1 / kSegmentesMax
-// of all bytes is not seen, no more of them than about kSegmentesMax.
+// If steps are captured and launched together, copies cannot start or be waited for inside a graph
+// segment. A cut costs the device the start of one more launch, some microseconds, and lets the
+// copies before it overlap with the work after it. So there is one cut per kSegmentBytesMin, whose
+// copy takes longer than that over any bus, but no more than about kSegmentesMax: a longer wait for
+// the last 1 / kSegmentesMax of all bytes does not matter.
 inline constexpr uint64_t kSegmentBytesMin = 1 << 20;
 inline constexpr uint64_t kSegmentesMax = 16;
 
-// Forward: `first_read[i]` bytes of parameters are read by step i, and by none before it. A segment
-// waits for all that it reads, and so ends in front of a step that reads more, when it reads enough
-// itself.
+// Forward: step i is the first to read `first_read[i]` bytes of parameters. A segment waits for all
+// that it reads, so once it reads enough it ends before the next step that reads more.
 std::vector<GraphSegment> CutBeforeReads(absl::Span<const uint64_t> first_read);
-// Backward: `complete[i]` bytes of gradients are complete behind step i. They leave at the
-// segment's end, which comes as soon as they are enough.
+// Backward: `complete[i]` bytes of gradients are complete after step i. They are sent at the
+// segment's end, which comes as soon as there are enough of them.
 std::vector<GraphSegment> CutBehindGradients(absl::Span<const uint64_t> complete);
 
-// All that lanes order, cut.
+// All steps that lanes order, cut into segments.
 struct GraphSegments {
-  bool captured = false;  // whether it is captured; else each step is a segment
+  bool captured = false;  // whether segments are captured; if not, each step is one
   std::vector<GraphSegment> forward;
-  std::vector<GraphSegment> backward;  // of DeriveBackward's steps
-  // Of their spans: "forward conv1", "backward fc..pool".
+  std::vector<GraphSegment> backward;  // DeriveBackward's steps
+  // Span names: "forward conv1", "backward fc..pool".
   std::vector<std::string> forward_names;
   std::vector<std::string> backward_names;
 };

@@ -1,4 +1,4 @@
-// How much of a device's memory a job takes, as the device says. Private to the executor.
+// How much of a device's memory a job uses, according to the device. Private to the executor.
 #ifndef STARLING_WORKER_EXECUTOR_MEMORY_PEAK_H_
 #define STARLING_WORKER_EXECUTOR_MEMORY_PEAK_H_
 
@@ -14,12 +14,12 @@
 
 namespace starling {
 
-// Looks now and then: what was taken and given back in between is not seen, and what other
-// processes take is. Begin and Look by one thread at a time; bytes() by any.
+// Samples now and then: memory taken and released between samples is missed, and other processes'
+// memory is included. Begin and Sample are called by one thread at a time; bytes() by any.
 class MemoryPeak {
  public:
-  // From here on. `device` outlives this. Where the host reaches its memory the process's own is
-  // all that there is: nothing is measured.
+  // Starts measuring. `device` outlives this. If the host can access its memory, that is the
+  // process's own and nothing is measured.
   absl::Status Begin(Device* device) {
     if (device->host_reaches_memory()) return absl::OkStatus();
     STARLING_ASSIGN_OR_RETURN(const MemoryBytes memory, device->Memory());
@@ -28,8 +28,8 @@ class MemoryPeak {
     return absl::OkStatus();
   }
 
-  // Cheap enough for each unit: asks the device in the first ones, where libraries load their code
-  // and work is captured, and then once a second.
+  // Cheap enough for each unit: queries the device in the first ones, when libraries load their
+  // code and work is captured, and then once a second.
   absl::Status Sample() {
     if (device_ == nullptr) return absl::OkStatus();
     const uint64_t now_us = SpanRing::NowMicros();
@@ -43,7 +43,7 @@ class MemoryPeak {
     return absl::OkStatus();
   }
 
-  // The most that was taken since Begin; 0: not measured.
+  // The most that was used since Begin; 0: not measured.
   size_t bytes() const { return bytes_; }
 
  private:

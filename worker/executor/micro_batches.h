@@ -1,5 +1,5 @@
-// The micro-batches of the unit under way: which is the next one, and what they add up to. Private
-// to the executor.
+// The micro-batches of the current unit: which comes next, and what they add up to. Private to the
+// executor.
 #ifndef STARLING_WORKER_EXECUTOR_MICRO_BATCHES_H_
 #define STARLING_WORKER_EXECUTOR_MICRO_BATCHES_H_
 
@@ -16,13 +16,13 @@
 
 namespace starling {
 
-// One of them, which one lane computes.
+// A micro-batch that one lane computes.
 struct Taken {
-  uint64_t index = 0;  // in the unit
+  uint64_t index = 0;  // within the unit
   size_t range = 0;
-  uint64_t leaf = 0;  // in the range
+  uint64_t leaf = 0;  // within the range
   uint64_t id = 0;
-  MicroBatch batch;  // whoever takes it fills this in
+  MicroBatch batch;  // filled in by the lane that took it
 };
 
 // What a micro-batch adds to its range's result.
@@ -32,24 +32,24 @@ struct Outcome {
   uint64_t correct = 0;
 };
 
-// Take is thread-safe; an outcome is one thread's; all else is called while no lane runs.
+// Take is thread-safe; an outcome belongs to one thread; the rest is called while no lane runs.
 class MicroBatches {
  public:
   // `ranges` stays valid while the unit runs.
   void Begin(absl::Span<const WorkRange> ranges);
-  // Of the unit.
+  // In the unit.
   size_t count() const { return outcomes_.size(); }
 
-  // The next one; none, where all are taken.
+  // The next one, or nullopt if all are taken.
   std::optional<Taken> Take();
   Outcome& outcome(uint64_t index) { return outcomes_[index]; }
 
-  // By range, micro-batches summed in the order of their ids.
+  // By range; micro-batches are summed in the order of their ids.
   void Sum(absl::InlinedVector<RangeResult, 8>* results) const;
 
  private:
   absl::Span<const WorkRange> ranges_;
-  std::vector<uint64_t> ends_;  // micro-batches before the end of each range
+  std::vector<uint64_t> ends_;  // for each range, how many micro-batches come before its end
   std::vector<Outcome> outcomes_;
   std::atomic<uint64_t> next_{0};
 };

@@ -1,4 +1,4 @@
-// What a micro-batch came to, brought from the device. Private to the executor.
+// Reads a micro-batch's outcome from the device. Private to the executor.
 #ifndef STARLING_WORKER_EXECUTOR_OUTCOME_READER_H_
 #define STARLING_WORKER_EXECUTOR_OUTCOME_READER_H_
 
@@ -18,20 +18,20 @@
 
 namespace starling {
 
-// A lane's: used by one thread at a time.
+// One per lane: used by one thread at a time.
 class OutcomeReader {
  public:
-  // What it takes of the pool, for micro-batches of at most so many samples.
+  // What it takes from the pool, for micro-batches of at most `samples`.
   static size_t PinnedBytes(const JobMemory& memory, int64_t samples) {
     return PinnedPool::PieceBytes(LossBytes(samples)) +
            PinnedPool::PieceBytes(memory.judged_bytes(samples));
   }
 
-  // Once. All outlive this.
+  // Called once. All arguments outlive this.
   absl::Status Allocate(Device* device, const JobMemory& memory, int64_t samples,
                         PinnedPool* pinned, Stream& stream);
 
-  // Behind the program's forward, which was ordered on the stream: waits for it.
+  // Called after the program's forward was ordered on the stream; waits for it.
   absl::StatusOr<Outcome> Read(const Program& program, Stream& stream);
 
  private:
@@ -40,12 +40,12 @@ class OutcomeReader {
   Device* device_ = nullptr;
   const ResolvedGraph* graph_ = nullptr;
   float* losses_ = nullptr;      // pinned
-  DeviceMemory judged_;          // by sample: right predictions
+  DeviceMemory judged_;          // correct predictions per sample
   uint32_t* correct_ = nullptr;  // the same, pinned
 };
 
-// Runs forward once more, of what is loaded: "conv2 (conv2d)", the first whose output is not
-// finite; empty where each is.
+// Runs forward again on what is loaded. Returns the first operator whose output is not finite, as
+// "conv2 (conv2d)"; empty if there is none.
 absl::StatusOr<std::string> FirstNonFinite(const ResolvedGraph& graph, Device* device,
                                            const RandomKey& random, Program& program,
                                            Stream& stream);

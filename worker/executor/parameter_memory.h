@@ -1,5 +1,5 @@
-// Parameters in host memory, where their owner writes them, and where the device reads them: the
-// same memory, or a copy of it. Private to the executor.
+// Parameters in host memory, where their owner writes them, and in the memory that the device
+// reads: the same memory or a copy. Private to the executor.
 #ifndef STARLING_WORKER_EXECUTOR_PARAMETER_MEMORY_H_
 #define STARLING_WORKER_EXECUTOR_PARAMETER_MEMORY_H_
 
@@ -25,20 +25,20 @@ class ParameterMemory {
   ParameterMemory(const ParameterMemory&) = delete;
   ParameterMemory& operator=(const ParameterMemory&) = delete;
 
-  // Once; all zero. `device` and `spans` outlive this.
+  // Called once; clears the memory. `device` and `spans` outlive this.
   absl::Status Allocate(Device* device, const Layout& layout, SpanRing* spans);
 
   float* host() const { return host_; }  // null before Allocate
   float* device() const { return memory_.as<float>(); }
 
-  // Before a unit, and when its lanes have stopped: returns when no copy is under way, the first of
-  // whose failures it says.
+  // Call before a unit, and when its lanes have stopped. Returns when no copy is under way, with
+  // the first failure of those that were.
   void BeginUnit(Clock clock);
   absl::Status EndUnit();
 
-  // The slice's elements are as they stay for now: makes them the device's values, for work that is
-  // ordered on `lane` after the call. Each lane calls it, once in a unit; the first orders the
-  // copy, and sets `*ready`. The host's are read until `lane` has passed the call.
+  // Makes the slice's current elements the device's values, for work ordered on `lane` after the
+  // call; they must not change until `lane` has passed it. Each lane calls this once per unit; the
+  // first call orders the copy and sets `*ready`.
   absl::Status Install(const Slice& slice, std::atomic<bool>* ready, Stream& lane);
 
  private:
@@ -46,9 +46,9 @@ class ParameterMemory {
 
   Device* owner_ = nullptr;
   DeviceMemory memory_;
-  float* host_ = nullptr;  // memory_'s own, or a block of AllocateHost's
+  float* host_ = nullptr;  // memory_'s own, or a block from AllocateHost
 
-  // Where there are copies.
+  // Used only with copies.
   Mutex mutex_;
   std::unique_ptr<CopyQueue> in_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Event>> arrived_;  // by slice

@@ -1,5 +1,5 @@
-// The graph compiled for one lane and one size of micro-batch: kernels, a memory plan, and every
-// pointer bound beforehand. For the executor and worker/inference.
+// The graph compiled for one lane and one micro-batch size: kernels, a memory plan, and all
+// pointers bound in advance. For the executor and worker/inference.
 #ifndef STARLING_WORKER_EXECUTOR_PROGRAM_H_
 #define STARLING_WORKER_EXECUTOR_PROGRAM_H_
 
@@ -19,12 +19,12 @@
 namespace starling {
 
 struct ProgramOptions {
-  int64_t samples = 1;  // of the micro-batch
+  int64_t samples = 1;  // in the micro-batch
   bool training = true;
   int kernel_threads = 1;
   int64_t global_batch = 1;
-  Recompute recompute;              // activations that backward computes again; training only
-  DataType type = DataType::kFp32;  // of values, but for inputs, labels, logits and losses
+  Recompute recompute;              // activations that backward recomputes; training only
+  DataType type = DataType::kFp32;  // of values except inputs, labels, logits and losses
   bool tf32 = false;                // with kFp32: OperatorSpec::tf32
   bool tune = false;                // as OperatorSpec::tune
 };
@@ -32,47 +32,47 @@ struct ProgramOptions {
 // Used by one thread at a time.
 class Program {
  public:
-  // `graph` and `device` outlive the program. `twin`, if any, was made with the same arguments: its
-  // memory plan is taken over instead of being made again. kInvalidArgument: the device refuses an
-  // operator, or the graph does not go with options.recompute, or no choice of what is computed
-  // again is within its budget.
+  // `graph` and `device` outlive the program. `twin`, if not null, was created with the same
+  // arguments; its memory plan is reused. kInvalidArgument: the device refuses an operator, the
+  // graph does not support options.recompute, or no recomputation fits its budget.
   static absl::StatusOr<std::unique_ptr<Program>> Create(const ResolvedGraph& graph, Device* device,
                                                          const ProgramOptions& options,
                                                          const Program* twin = nullptr);
 
-  // What Bind's arena must hold; programs that never run at one time may share it.
+  // The size of Bind's arena; programs that never run concurrently may share it.
   size_t arena_bytes() const { return plan_.peak_bytes + kBlockAlignment + shared_bytes_; }
   // The plan's part of it: activations, their gradients, what forward saves, scratch.
   size_t activation_bytes() const { return plan_.peak_bytes; }
-  // The other part: gradients of shared parameters that are to be added, in training.
+  // The other part, in training: gradients of shared parameters that must be added.
   static size_t SharedGradientBytes(const ResolvedGraph& graph);
   // How much of forward runs again in backward, by estimated cost: 0 to 1.
   double recomputed_share() const;
 
   // `parameters` and `gradients` (training only) are flat buffers in the order of `layout`.
-  // `values`, if not null, is device memory that counts instead of what Forward and Backward are
-  // given of it.
+  // `values`, if not null, is device memory that replaces the corresponding arguments of Forward
+  // and Backward.
   void Bind(char* arena, const Layout& layout, const float* parameters, float* gradients,
             const StepValues* values = nullptr);
 
-  // Copies a micro-batch in; `inputs` may be null where the graph does not read them.
+  // Copies a micro-batch in; `inputs` may be null if the graph does not read them.
   absl::Status Load(const void* inputs, const void* labels, Stream& stream);
   // As Load, from device memory.
   absl::Status LoadFromDevice(const void* inputs, const void* labels, Stream& stream);
-  // Of a micro-batch; 0 where the graph does not read them.
+  // Per micro-batch; 0 if the graph does not read inputs.
   size_t input_bytes() const { return LoadedBytes(kInputValue); }
   size_t label_bytes() const { return LoadedBytes(kLabelValue); }
   absl::Status Forward(int node, const RandomKey& random, Stream& stream);
   // The nodes that must run again before that step, in this order, each by ForwardAgain.
   const std::vector<int>& again(int step) const { return plan_.again[step]; }
-  // `random` is Forward's, of the same micro-batch: the same numbers come again.
+  // `random` must be that of Forward for the same micro-batch, so that its random numbers repeat.
   absl::Status ForwardAgain(int node, const RandomKey& random, Stream& stream);
-  // Step of backward_steps(). The gradient of a parameter is complete after the step of its first
-  // user, the last one in backward's order; those of several users were added in that order.
-  // `loss_scale` multiplies the gradients of all values, and so those of trainable parameters.
+  // A step of backward_steps(). A parameter's gradient is complete after the step of its first user
+  // in forward order, which is the last in backward's; those of several users are added in
+  // backward's order. `loss_scale` multiplies the gradients of all values, and so those of
+  // trainable parameters.
   absl::Status Backward(int step, double loss_scale, Stream& stream);
 
-  // A line for each reason why operators are computed more slowly than the device could.
+  // A line for each reason why operators do not use the device's faster path.
   std::vector<std::string> slower_operators() const;
 
   const std::vector<BackwardStep>& backward_steps() const { return backward_; }
@@ -105,7 +105,7 @@ class Program {
     std::vector<void*> grad_inputs;
     std::vector<float*> grad_parameters;
     void* workspace = nullptr;
-    std::vector<Addition> additions;  // of values and parameters that several operators read
+    std::vector<Addition> additions;  // for values and parameters that several operators read
   };
 
   Program(const ResolvedGraph& graph, Device* device, const ProgramOptions& options)
@@ -118,12 +118,12 @@ class Program {
   absl::Status Plan();
   absl::Status RunForward(int node, const BoundNode& bound, const RandomKey& random,
                           Stream& stream);
-  // `values`, `saved`, `workspace`: of the plan.
+  // `values`, `saved`, `workspace`: from the plan.
   BoundNode BindNode(int node, char* arena, const Layout& layout, const float* parameters,
                      const std::vector<Block>& values, const std::vector<Block>& saved,
                      const std::vector<Block>& workspace) const;
   void BindStep(int step, char* arena);
-  // `written`: the parameters whose gradient an earlier step writes.
+  // `written`: the parameters whose gradients earlier steps write.
   void BindParameterGradients(int step, char* arena, const Layout& layout, float* gradients,
                               std::vector<bool>* written);
 
@@ -135,10 +135,10 @@ class Program {
   std::vector<ValueFormat> value_formats_;
   std::vector<BackwardStep> backward_;
   MemoryPlan plan_;
-  size_t shared_bytes_ = 0;  // behind the plan's: gradients of shared parameters, to be added
+  size_t shared_bytes_ = 0;  // after the plan's: gradients of shared parameters, to be added
 
-  std::vector<BoundNode> nodes_;       // as forward finds them
-  std::vector<BoundNode> late_nodes_;  // ... as backward does, and forward when it runs again
+  std::vector<BoundNode> nodes_;       // for forward
+  std::vector<BoundNode> late_nodes_;  // for backward, and for forward when it runs again
   std::vector<BoundStep> steps_;
   void* input_ = nullptr;  // null: nothing reads it
   void* labels_ = nullptr;

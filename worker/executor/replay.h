@@ -1,5 +1,5 @@
-// Computing replayed as timed waits: real threads, real pushes of real size, no arithmetic. For
-// tests and benches, which need the time of many lanes and have few processors.
+// Replays computation as timed waits: real threads, real pushes of real size, no arithmetic. For
+// tests and benches that need the timing of many lanes but have few CPUs.
 #ifndef STARLING_WORKER_EXECUTOR_REPLAY_H_
 #define STARLING_WORKER_EXECUTOR_REPLAY_H_
 
@@ -11,7 +11,7 @@
 
 namespace starling {
 
-// How long a micro-batch of any size takes; 0 is allowed.
+// How long a micro-batch of any size takes; may be 0.
 struct ReplayedCompute {
   absl::Duration forward;
   absl::Duration backward;
@@ -20,11 +20,12 @@ struct ReplayedCompute {
 // "0.02s,0.04s": forward and backward. kInvalidArgument says what was expected and what came.
 absl::StatusOr<ReplayedCompute> ParseReplayedCompute(const std::string& text);
 
-// The waits of one thread. What one takes too long, the next ones are shorter by, so that many
-// short ones are as long as they say.
+// The waits of one thread. If one overruns, the next ones are shortened, so that many short waits
+// add up to the requested time.
 class ReplayWait {
  public:
-  // Sleeps. `stopped` is asked at the end and every 20 ms; true ends the wait, and returns false.
+  // Sleeps. `stopped` is polled at the end and every 20 ms; if it returns true, the wait ends and
+  // returns false.
   bool For(absl::Duration time, absl::FunctionRef<bool()> stopped);
 
  private:

@@ -10,8 +10,8 @@
 
 namespace starling {
 
-// Which slices each node's parameters lie in, which of them get a gradient from it, and how many
-// backward steps each slice waits for: none, where it is frozen.
+// Which slices hold each node's parameters, which of them get a gradient from it, and for how many
+// backward steps each slice waits: none if it is frozen.
 struct SliceUse {
   std::vector<std::vector<SliceId>> read_by_node;
   std::vector<std::vector<SliceId>> pushed_by_node;

@@ -1,4 +1,4 @@
-// What is said of operators that a device computes more slowly than it could.
+// Describes the operators that do not use a device's faster path.
 #ifndef STARLING_WORKER_EXECUTOR_SLOWER_OPERATORS_H_
 #define STARLING_WORKER_EXECUTOR_SLOWER_OPERATORS_H_
 
@@ -8,9 +8,8 @@
 
 namespace starling {
 
-// `operators`: (name of the node, OperatorKernel::slower_because, which may be empty), in the
-// graph's order. A line for each reason, in the order of their first nodes: "attn0 and 11 more:
-// REASON".
+// `operators`: (node name, OperatorKernel::slower_because, which may be empty), in graph order.
+// Returns a line per reason, in the order of their first nodes: "attn0 and 11 more: REASON".
 std::vector<std::string> DescribeSlower(
     const std::vector<std::pair<std::string, std::string>>& operators);
 

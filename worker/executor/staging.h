@@ -1,6 +1,5 @@
-// Where a lane's micro-batches wait for their turn, where the host does not reach device memory: in
-// pinned memory, and from there on the device, copied while the one before is computed. Private to
-// the executor.
+// Where a lane's micro-batches wait if the host cannot access device memory: in pinned memory and
+// then on the device, copied while the previous one is computed. Private to the executor.
 #ifndef STARLING_WORKER_EXECUTOR_STAGING_H_
 #define STARLING_WORKER_EXECUTOR_STAGING_H_
 
@@ -17,7 +16,7 @@
 
 namespace starling {
 
-// Host memory from which copies run fastest, in one block: pieces are taken once, and never freed.
+// Host memory from which copies are fastest, in one block: pieces are taken once and never freed.
 class PinnedPool {
  public:
   PinnedPool() = default;
@@ -27,13 +26,13 @@ class PinnedPool {
     if (memory_ != nullptr) device_->FreeHost(memory_);
   }
 
-  // What a piece of so many bytes takes of the pool.
+  // What a piece of `bytes` takes from the pool.
   static size_t PieceBytes(size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
-  // Once.
+  // Called once.
   absl::Status Allocate(Device* device, size_t bytes);
-  // Aligned to 64 bytes. There must be so much left.
+  // Aligned to 64 bytes. At least that much must be left.
   char* Take(size_t bytes);
   size_t bytes() const { return bytes_; }
 
@@ -48,12 +47,13 @@ class PinnedPool {
 // Used by one thread at a time: Stage, then Load, then Stage.
 class InputStaging {
  public:
-  // Of micro-batches of at most so many bytes: of device memory, and of pinned memory.
+  // For micro-batches of at most these bytes; the same amount of device memory and of pinned
+  // memory.
   static size_t Bytes(size_t input_bytes, size_t label_bytes) {
     return PinnedPool::PieceBytes(input_bytes) + PinnedPool::PieceBytes(label_bytes);
   }
 
-  // `pinned`: Bytes() of host memory. All outlive this.
+  // `pinned`: Bytes() of host memory. All arguments outlive this.
   static absl::StatusOr<std::unique_ptr<InputStaging>> Create(Device* device, SpanRing* spans,
                                                               char* pinned, size_t input_bytes,
                                                               size_t label_bytes);
@@ -61,21 +61,21 @@ class InputStaging {
   void BeginUnit(Clock clock) { in_->Begin(clock); }
   absl::Status EndUnit() { return in_->Drain(); }
 
-  // Brings what `program` reads of the batch to the device, beside what is computed there. Returns
-  // when it is in pinned memory.
+  // Copies what `program` reads of the batch to the device while it computes. Returns when the
+  // batch is in pinned memory.
   absl::Status Stage(const Program& program, const MicroBatch& batch);
-  // Into `program`'s own memory, for work that is ordered on `lane` after the call.
+  // Copies into `program`'s own memory, for work ordered on `lane` after the call.
   absl::Status Load(Program& program, Stream& lane);
 
  private:
   InputStaging(char* pinned, size_t label_begin) : pinned_(pinned), label_begin_(label_begin) {}
 
   char* const pinned_;        // inputs, then labels; memory_ as well
-  const size_t label_begin_;  // where labels begin
+  const size_t label_begin_;  // where labels start
   DeviceMemory memory_;
   std::unique_ptr<CopyQueue> in_;
-  std::unique_ptr<Event> arrived_;  // behind the last Stage's copies
-  std::unique_ptr<Event> taken_;    // behind the last Load's
+  std::unique_ptr<Event> arrived_;  // set after the last Stage's copies
+  std::unique_ptr<Event> taken_;    // set after the last Load's
 };
 
 }  // namespace starling

@@ -11,12 +11,12 @@
 
 namespace starling {
 
-// Thread-safe. Times are microseconds of one steady clock.
+// Thread-safe. Times are microseconds of one monotonic clock.
 class UnitTimes {
  public:
   explicit UnitTimes(int lanes) : lanes_(lanes) {}
 
-  // Each written by its lane.
+  // Each is written by its lane.
   LaneTimes& lane(int lane) { return lanes_[lane]; }
 
   void Begin(uint64_t now_us);
@@ -27,8 +27,8 @@ class UnitTimes {
  private:
   std::vector<LaneTimes> lanes_;
   mutable Mutex mutex_;
-  uint64_t ended_us_ ABSL_GUARDED_BY(mutex_) = 0;  // of units that ended
-  uint64_t begin_us_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: none is under way
+  uint64_t ended_us_ ABSL_GUARDED_BY(mutex_) = 0;  // of completed units
+  uint64_t begin_us_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: none under way
 };
 
 }  // namespace starling

@@ -19,7 +19,7 @@
 
 namespace starling {
 
-// Inputs are fp32 or tokens, labels classes or fp32 targets: the other one is empty.
+// Inputs are fp32 or tokens, labels are classes or fp32 targets; the unused vectors are empty.
 struct Samples32 {
   int64_t elements = 0;  // per sample
   std::vector<float> inputs;
@@ -32,13 +32,13 @@ struct Samples32 {
   }
 };
 
-// Standard normal inputs; the label is that of the nearest of `classes` random directions.
+// Standard normal inputs; the label is the nearest of `classes` random directions.
 Samples32 MakeSamples(int64_t count, int64_t elements, int64_t classes, uint32_t seed);
 
-// Tokens in [0, vocabulary); the label of each is the one behind it.
+// Tokens in [0, vocabulary); each label is the next token.
 Samples32 MakeTokens(int64_t count, int64_t positions, int64_t vocabulary, uint32_t seed);
 
-// Micro-batch id i has the samples [i * size, (i + 1) * size), fewer or none beyond the end.
+// Micro-batch id i has the samples [i * size, (i + 1) * size), fewer or none past the end.
 class MemoryBatches : public BatchSource {
  public:
   MemoryBatches(const Samples32* samples, int64_t size) : samples_(samples), size_(size) {}
@@ -49,7 +49,7 @@ class MemoryBatches : public BatchSource {
   const int64_t size_;
 };
 
-// Keeps every range's gradient as one flat vector, 0 where frozen; fails the test where the
+// Keeps each range's gradient as one flat vector, 0 for frozen slices; fails the test if the
 // contract is broken.
 class CollectingSink : public GradientSink {
  public:
@@ -60,18 +60,18 @@ class CollectingSink : public GradientSink {
   void Overflowed() override { overflowed = true; }
 
   std::atomic<bool> overflowed = false;
-  // Called at each Ready, outside of the lock.
+  // Called at each Ready, without holding the lock.
   std::function<void(size_t range, SliceId slice)> on_ready;
 
   std::vector<float> gradient(size_t range);
-  uint32_t samples(size_t range);  // as told with slice 0
+  uint32_t samples(size_t range);  // as passed with slice 0
   bool complete(size_t range);     // all slices that are not frozen are ready
   size_t ready_slices();
 
  private:
   struct Entry {
     std::vector<float> values;        // the executor's until Ready
-    std::vector<float> ready_values;  // what they were then
+    std::vector<float> ready_values;  // their copy at that time
     bool ready = false;
     uint32_t samples = 0;
   };
@@ -89,15 +89,15 @@ struct TestModel {
   std::unique_ptr<SpanRing> spans;
   std::unique_ptr<Executor> executor;
 
-  // Fills the live parameters as their initialisers say, from a plain generator.
+  // Fills the live parameters according to their initialisers, from a simple generator.
   void Initialise(uint32_t seed);
   absl::Span<float> live() {
     return {executor->live_parameters(), static_cast<size_t>(layout.elements)};
   }
 };
 
-// What a test's models compute on: the CPU or, in a target of another `deps`, a device that is like
-// a GPU (cpu_test_device.cc, far_test_device.cc).
+// The device of a test's models: the CPU or, in targets with other `deps`, a device like a GPU
+// (cpu_test_device.cc, far_test_device.cc).
 std::unique_ptr<Device> MakeTestDevice();
 
 TestModel MakeTestModel(Graph graph, const ExecutorOptions& options,
