@@ -1,4 +1,4 @@
-// Which batch a job should have on this machine: what fits, by plan; what is fast, by trial.
+// Recommends a job's batch on this machine: what fits, by planning; what is fast, by measuring.
 #ifndef STARLING_WORKER_ADVICE_BATCH_ADVISOR_H_
 #define STARLING_WORKER_ADVICE_BATCH_ADVISOR_H_
 
@@ -19,21 +19,21 @@
 
 namespace starling {
 
-// Batches are varied by the samples of a micro-batch; their number stays as the job has it.
-// Used by one thread at a time.
+// Varies the samples of a micro-batch and keeps the job's number of micro-batches. Used by one
+// thread at a time.
 class BatchAdvisor {
  public:
   struct Options {
-    int lanes = 1;                           // as a worker has them; LanesOn says how many are used
-    size_t bytes_max = 0;                    // that a job may plan
-    absl::Duration time = absl::Seconds(2);  // that a batch is measured for, at least
+    int lanes = 1;                           // a worker's lanes; LanesOn decides how many are used
+    size_t bytes_max = 0;                    // what a job may plan
+    absl::Duration time = absl::Seconds(2);  // the least time for which a batch is measured
   };
   struct Largest {
-    int64_t samples = 0;  // of a micro-batch
+    int64_t samples = 0;  // per micro-batch
     JobMemory::Planned planned;
   };
 
-  // `spec` has its model resolved, and `data` is its training data. `device` outlives this.
+  // `spec` has its model resolved; `data` is its training data. `device` outlives this.
   static absl::StatusOr<std::unique_ptr<BatchAdvisor>> Create(const JobSpec& spec,
                                                               std::shared_ptr<const DataSet> data,
                                                               const Options& options,
@@ -43,18 +43,19 @@ class BatchAdvisor {
   uint32_t micro_batches() const { return executor_.micro_batches; }
   const ResolvedGraph& graph() const { return graph_; }
 
-  // The greatest micro-batch that fits: no more than a step's share of the training data. Plans a
-  // program for each size that it tries, twice the logarithm of what fits: seconds to a minute.
+  // The largest micro-batch that fits, at most a step's share of the training data. Plans a program
+  // for each size that it tries, twice the logarithm of the result: seconds to a minute.
   // kResourceExhausted: none fits.
   absl::StatusOr<Largest> LargestThatFits(const Recompute& recompute) const;
 
-  // Powers of two up to `largest`, and `own`, where it is not above: ascending.
+  // Powers of two up to `largest`, and `own` if it is not above; ascending.
   static std::vector<int64_t> SizesToTry(int64_t largest, int64_t own);
 
-  // Trains steps of micro-batches of so many real samples, held in memory, with parameters drawn
-  // anew and left as they are: forward, backward and sums; without data loading and network. The
-  // median over the steps after the first. Takes options.time, and two steps at least.
-  // kFailedPrecondition: a loss is not finite. Else the errors of Executor::Create and Gather.
+  // Trains steps of micro-batches of `samples` real samples, held in memory, with newly drawn
+  // parameters that are not updated: forward, backward and sums, without data loading or network.
+  // Returns the median over the steps after the first. Takes options.time, and at least two steps.
+  // kFailedPrecondition: a loss is not finite. Other errors are those of Executor::Create and
+  // Gather.
   absl::StatusOr<double> SamplesPerSecond(int64_t samples, const Recompute& recompute) const;
 
  private:

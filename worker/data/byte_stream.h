@@ -1,5 +1,5 @@
-// A file's bytes from beginning to end, inflated on the way where it is gzip (by its magic, not its
-// name). Any number of gzip members, as the format allows.
+// A file's bytes in order, inflated if it is gzip (by its magic, not its name). Any number of gzip
+// members, as the format allows.
 #ifndef STARLING_WORKER_DATA_BYTE_STREAM_H_
 #define STARLING_WORKER_DATA_BYTE_STREAM_H_
 
@@ -16,8 +16,8 @@ struct z_stream_s;
 
 namespace starling {
 
-// One thread at a time. Blocks on the disk. Errors name the path: kNotFound, kUnavailable (the
-// system's error), kInvalidArgument (a truncated or corrupt gzip stream, not a regular file).
+// Used by one thread at a time. Blocks on the disk. Errors name the path: kNotFound, kUnavailable
+// (the system's error), kInvalidArgument (a truncated or corrupt gzip stream, not a regular file).
 class ByteStream {
  public:
   static absl::StatusOr<std::unique_ptr<ByteStream>> Open(const std::string& path);
@@ -25,12 +25,12 @@ class ByteStream {
   ByteStream(const ByteStream&) = delete;
   ByteStream& operator=(const ByteStream&) = delete;
 
-  // Fills `out` and returns how much: less than all of it only at the end. Never makes more than
-  // `out` holds, so whoever bounds `out` bounds what a decompression bomb can do.
+  // Fills `out` and returns the number of bytes, which is less than its size only at the end. Never
+  // inflates more than `out` holds, so bounding `out` bounds a decompression bomb.
   absl::StatusOr<size_t> Read(absl::Span<uint8_t> out);
 
-  // The most that can still come out: exact for a plain file, an upper bound (deflate's greatest
-  // ratio) for gzip. Only before the first Read.
+  // The most that can still come: exact for a plain file, an upper bound (deflate's maximum ratio)
+  // for gzip. Only before the first Read.
   uint64_t bytes_max() const;
 
   bool gzip() const { return inflate_ != nullptr; }

@@ -1,4 +1,4 @@
-// Samples that are images, side by side in one picture.
+// Image samples side by side in one picture.
 #ifndef STARLING_WORKER_DATA_CONTACT_SHEET_H_
 #define STARLING_WORKER_DATA_CONTACT_SHEET_H_
 
@@ -18,10 +18,10 @@ struct Picture {
   std::vector<uint8_t> rgb;
 };
 
-// The first 64 samples (or as many as there are), 8 in a row, augmented where `draw` is given,
-// small ones enlarged, large ones reduced as they come. Values within [0, 1] keep their brightness;
-// others are scaled from least to greatest. `data` is not normalised. kInvalidArgument: samples are
-// no images of 1 or 3 channels.
+// The first 64 samples (or fewer, if there are), 8 in a row, augmented if `draw` is given; small
+// ones are enlarged, large ones reduced. Values within [0, 1] keep their brightness; others are
+// scaled from minimum to maximum. `data` is not normalised. kInvalidArgument: samples are not
+// images of 1 or 3 channels.
 absl::StatusOr<Picture> MakeContactSheet(const DataSet& data, const AugmentDraw* draw);
 
 // The bytes of a PNG file (8-bit RGB), or of a binary PPM.

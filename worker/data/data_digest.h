@@ -1,4 +1,4 @@
-// Whether two workers see the same data.
+// Tells whether two workers see the same data.
 #ifndef STARLING_WORKER_DATA_DATA_DIGEST_H_
 #define STARLING_WORKER_DATA_DATA_DIGEST_H_
 
@@ -10,9 +10,9 @@
 namespace starling {
 
 // XXH3-64 of what the data sets indexed when they were opened (DataSet::index_digest), and of
-// samples with their labels that `seed` draws: 32 of `train` and 16 of `test`, which may be null.
-// Where files lie, how many threads read, and what is found corrupt elsewhere does not matter.
-// Never 0. Reads 64 MiB of samples at most. Errors as DataSet::Gather.
+// samples and labels that `seed` draws: 32 of `train` and 16 of `test`, which may be null. Does not
+// depend on where files lie, on the number of reading threads, or on corruption found elsewhere.
+// Never 0. Reads at most 64 MiB of samples. Errors as DataSet::Gather.
 absl::StatusOr<uint64_t> DataDigest(const DataSet& train, const DataSet* test, uint64_t seed);
 
 }  // namespace starling

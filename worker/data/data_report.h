@@ -1,4 +1,4 @@
-// What a data set holds, for people.
+// A readable summary of a data set.
 #ifndef STARLING_WORKER_DATA_DATA_REPORT_H_
 #define STARLING_WORKER_DATA_DATA_REPORT_H_
 
@@ -11,7 +11,7 @@
 
 namespace starling {
 
-// Of values: fp32 samples or labels. Mean and standard deviation of the population.
+// For fp32 samples or labels. Population mean and standard deviation.
 struct ValueRange {
   double least = 0;
   double greatest = 0;
@@ -21,21 +21,21 @@ struct ValueRange {
 
 struct DataReport {
   int64_t samples = 0;
-  int64_t looked_at = 0;  // the first ones
+  int64_t looked_at = 0;  // the first this many
   SampleFormat format;
-  std::vector<ValueRange> channels;  // per channel where samples are images, else one; fp32 only
-  std::vector<ValueRange> labels;    // per element; fp32 labels only
-  // One class per sample: samples of each. Tokens: how often each occurs among the inputs.
+  std::vector<ValueRange> channels;  // fp32 only; per channel if samples are images, else one
+  std::vector<ValueRange> labels;    // fp32 labels only; per element
+  // With one class per sample: samples per class. Tokens: occurrences of each among the inputs.
   std::vector<int64_t> histogram;
   std::vector<std::string> class_names;
-  std::vector<std::string> rows;  // the first samples in short
+  std::vector<std::string> rows;  // the first samples, abbreviated
   CorruptSamples corrupt;
 };
 
-// Looks at the first `samples_max` samples (0: at all), as training would without augmentation.
+// Examines the first `samples_max` samples (0: all), as training sees them without augmentation.
 absl::StatusOr<DataReport> MakeDataReport(const DataSet& data, int64_t samples_max, int64_t rows);
 
-// The report as text, a line for each fact.
+// The report as text, one fact per line.
 std::string ReportText(const DataReport& report);
 
 }  // namespace starling

@@ -1,4 +1,4 @@
-// JPEG images in WebDataset's tar files, read and decoded as they are needed.
+// JPEG images in WebDataset tar files, read and decoded on demand.
 #ifndef STARLING_WORKER_DATA_IMAGE_DATA_SET_H_
 #define STARLING_WORKER_DATA_IMAGE_DATA_SET_H_
 
@@ -18,11 +18,11 @@ namespace starling {
 // A sample is [3 or 1, height, width]. Each call to Gather decodes on its caller's thread, with a
 // decoder of its own.
 //
-// Corrupt images. Those whose header cannot be read are left out of the index. One that turns out
-// to be damaged when it is decoded is replaced by the next sample, with its label, that can be
-// decoded: which one that is, depends on the files alone, so every worker makes the same batch, and
-// an epoch has as many samples as before. Both kinds are counted; more than the source's
-// corrupt_max of them, and Open or Gather fails, naming the first ones.
+// Corrupt images. An image whose header cannot be read is left out of the index. One that proves
+// damaged when it is decoded is replaced by the next sample, with its label, that can be decoded;
+// this depends on the files alone, so every worker makes the same batch, and an epoch has as many
+// samples as before. Both kinds are counted; if there are more than the source's corrupt_max, Open
+// or Gather fails and names the first ones.
 class ImageDataSet : public DataSet {
  public:
   static absl::StatusOr<std::shared_ptr<const DataSet>> Open(const DataSource::WebDataset& source,
@@ -38,18 +38,18 @@ class ImageDataSet : public DataSet {
   uint64_t index_digest() const override;
   absl::Span<const std::string> class_names() const override { return index_.class_names; }
 
-  // For benches: reads and decodes sample `id` as Gather does, without what follows.
+  // For benches: reads and decodes sample `id` as Gather does, without the steps after that.
   absl::Status ReadAndDecode(int64_t id) const;
 
  private:
-  // What decoding needs, lent to one call at a time.
+  // Decoding state, lent to one call at a time.
   struct Scratch {
     JpegDecoder decoder;
     std::vector<uint8_t> file;
     JpegPixels pixels;
     std::vector<uint8_t> resized;
   };
-  // The pixels of a decoded image that make up a sample.
+  // The part of a decoded image that becomes a sample.
   struct Window {
     const uint8_t* first = nullptr;
     int64_t row_stride = 0;
@@ -61,7 +61,7 @@ class ImageDataSet : public DataSet {
   std::unique_ptr<Scratch> Borrow() const;
   void GiveBack(std::unique_ptr<Scratch> scratch) const;
   absl::Status Decode(const ImageEntry& entry, Scratch* scratch) const;
-  // Decodes sample `id`, or the one that replaces it, whose entry is returned.
+  // Decodes sample `id` or its replacement, and returns the entry of the one decoded.
   absl::StatusOr<const ImageEntry*> DecodeGood(int64_t id, Scratch* scratch) const;
   Window Fit(Scratch* scratch) const;
   absl::Status NoteCorrupt(int64_t id, const std::string& why) const;
@@ -71,7 +71,7 @@ class ImageDataSet : public DataSet {
   const ImageIndex index_;
   const DataWarning warn_;  // may be null
   int channels_ = 3;
-  JpegSize size_;  // of a sample
+  JpegSize size_;  // a sample's
   PixelScale scale_;
   Augmenter augmenter_;
 

@@ -1,4 +1,4 @@
-// Batches made in the background, ahead of the step that takes them.
+// Prepares batches in the background, ahead of the step that takes them.
 #ifndef STARLING_WORKER_DATA_LOADER_H_
 #define STARLING_WORKER_DATA_LOADER_H_
 
@@ -23,17 +23,17 @@
 
 namespace starling {
 
-// One micro-batch, gathered and normalised. The memory is a 64-byte aligned buffer of the loader's
-// pool, to which it returns with the handle; a handle may outlive the loader.
+// One micro-batch, gathered and normalised. Its memory is a 64-byte aligned buffer of the loader's
+// pool, to which the handle returns it; a handle may outlive the loader.
 struct StagedBatch {
   WorkRange work;  // count = 1
-  // Samples in the order of the epoch: of each pair of spans, the one of the data set's type has
+  // Samples in the epoch's order. In each pair of spans, the one of the data set's type has
   // samples() x elements, and the other is empty.
   absl::Span<float> inputs;
   absl::Span<int32_t> tokens;
   absl::Span<int32_t> labels;
   absl::Span<float> targets;
-  absl::Span<int64_t> sample_ids;  // samples(): rows of the data set
+  absl::Span<int64_t> sample_ids;  // samples() of them: rows of the data set
 
   int64_t samples() const {
     return static_cast<int64_t>(sample_ids.size());
@@ -59,19 +59,19 @@ struct LoaderOptions {
   uint64_t seed = 0;
   uint32_t global_batch = 0;
   uint32_t micro_batches = 0;
-  // Of staged batches and of those being made; at least one is always staged.
+  // For staged batches and those being prepared; at least one is always staged.
   uint64_t read_ahead_bytes_max = 64 << 20;
   int threads = 1;  // at most kLoaderThreadsMax
-  // As many micro-batches will be asked for at one time: buffers for what of them fits read-ahead,
-  // and for a step that is computed, are made at once. More are made as they are needed.
+  // How many micro-batches will be requested at once. Buffers for those that fit the read-ahead,
+  // and for one step under computation, are preallocated; more are allocated as needed.
   uint32_t asked_at_once = 0;
-  SpanRing* spans = nullptr;  // where gathering is recorded; may be null; outlives the loader
+  SpanRing* spans = nullptr;  // records gathering; may be null; outlives the loader
 };
 
-// Makes the micro-batches of training (shuffled by seed and epoch, common/data_plan/epoch_order.h,
-// and augmented) and of evaluation (in the order of the file, and not), by the cut of
-// common/data_plan/batch_plan.h. Ranges asked for by Prefetch are staged in that order by
-// background threads, which also decode. Thread-safe.
+// Prepares the micro-batches of training (shuffled by seed and epoch,
+// common/data_plan/epoch_order.h, and augmented) and of evaluation (in file order, not augmented),
+// as cut by common/data_plan/batch_plan.h. Background threads stage the ranges requested by
+// Prefetch, in that order, and also decode. Thread-safe.
 class Loader {
  public:
   // `test` may be null: then there is nothing to evaluate. kInvalidArgument: see BatchPlan::Make,
@@ -79,33 +79,33 @@ class Loader {
   static absl::StatusOr<std::unique_ptr<Loader>> Create(std::shared_ptr<const DataSet> train,
                                                         std::shared_ptr<const DataSet> test,
                                                         const LoaderOptions& options);
-  ~Loader();  // cancels, and waits for a batch that is being gathered
+  ~Loader();  // cancels, and waits for batches being gathered
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Asks for all micro-batches of `work`, behind what was asked for before. What is staged is kept
-  // until taken or cleared: ask once for what will be taken. Never blocks. kInvalidArgument: a
-  // purpose that has no data, or ids beyond the epoch.
+  // Requests all micro-batches of `work`, after earlier requests. Staged batches are kept until
+  // taken or cleared, so request only what will be taken, once. Never blocks. kInvalidArgument: a
+  // purpose without data, or ids beyond the epoch.
   absl::Status Prefetch(const WorkRange& work);
 
-  // Takes micro-batch `work` (count = 1). Not staged yet: gathers it at once, in the caller's
-  // thread and whatever the read-ahead. Being gathered: waits for it, kDeadlineExceeded at
-  // `deadline` (of MonotonicNow's). kCancelled after Cancel, also for a waiter. kInvalidArgument as
-  // Prefetch. What DataSet::Gather failed with comes from here, once for each batch; the next Take
-  // tries again.
+  // Takes micro-batch `work` (count = 1). If it is not staged yet, gathers it at once on the
+  // caller's thread, regardless of the read-ahead. If it is being gathered, waits:
+  // kDeadlineExceeded at `deadline` (on the clock of MonotonicNow). kCancelled after Cancel, also
+  // while waiting. kInvalidArgument as in Prefetch. Returns an error of DataSet::Gather once per
+  // batch; the next Take tries again.
   absl::StatusOr<BatchHandle> Take(const WorkRange& work, absl::Time deadline);
 
-  // Forgets what was asked for and what is staged (not what was taken).
+  // Discards requests and staged batches (not taken ones).
   void Clear();
 
-  // Wakes every waiter; Take fails from now on. Idempotent.
+  // Wakes every waiting thread; Take fails from now on. Idempotent.
   void Cancel();
 
-  // For metrics. How many Takes found their batch staged, and how many had to gather or wait.
+  // For metrics: how many Takes found their batch staged, and how many had to gather or wait.
   struct Counts {
     uint64_t ready = 0;
     uint64_t waited = 0;
-    uint64_t buffers = 0;  // allocated so far: constant in a steady state
+    uint64_t buffers = 0;  // allocated so far; constant in a steady state
   };
   Counts counts() const;
 
@@ -132,13 +132,13 @@ class Loader {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  // Of these three: used again.
+  // Pools the memory of the next three.
   std::pmr::unsynchronized_pool_resource memory_ ABSL_GUARDED_BY(mutex_);
-  // In order; split as they are worked off.
+  // In order; split as they are processed.
   std::pmr::deque<WorkRange> wanted_ ABSL_GUARDED_BY(mutex_){&memory_};
   std::pmr::set<WorkRange> gathering_ ABSL_GUARDED_BY(mutex_){&memory_};
   std::pmr::map<WorkRange, absl::StatusOr<BatchHandle>> staged_ ABSL_GUARDED_BY(mutex_){&memory_};
-  uint64_t ahead_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staged_ and of what threads gather
+  uint64_t ahead_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staged_ and of batches being gathered
   uint64_t clears_ ABSL_GUARDED_BY(mutex_) = 0;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   Counts counts_ ABSL_GUARDED_BY(mutex_);

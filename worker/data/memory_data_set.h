@@ -1,4 +1,4 @@
-// Samples kept in memory as they were in the file (MNIST: 47 MB), gathered and normalised from
+// Samples kept in memory in the file's format (MNIST: 47 MB), and gathered and normalised from
 // there.
 #ifndef STARLING_WORKER_DATA_MEMORY_DATA_SET_H_
 #define STARLING_WORKER_DATA_MEMORY_DATA_SET_H_
@@ -15,7 +15,7 @@ namespace starling {
 // Immutable; safe from any number of threads.
 class MemoryDataSet : public DataSet {
  public:
-  // At least one sample. `file` is named in errors about labels.
+  // At least one sample. Errors about labels name `file`.
   static absl::StatusOr<std::shared_ptr<const DataSet>> Make(Samples samples,
                                                              const std::string& file,
                                                              const Normalize& normalize,

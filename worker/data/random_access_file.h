@@ -1,4 +1,4 @@
-// A regular file, read at any place, or kept in memory.
+// A regular file, read at any offset, or kept in memory.
 #ifndef STARLING_WORKER_DATA_RANDOM_ACCESS_FILE_H_
 #define STARLING_WORKER_DATA_RANDOM_ACCESS_FILE_H_
 
@@ -14,8 +14,8 @@
 
 namespace starling {
 
-// Safe from any number of threads, but for Keep. Errors name the path: kNotFound, kUnavailable (the
-// system's error), kInvalidArgument (not a regular file, or shorter than it should be).
+// Safe from any number of threads, except Keep. Errors name the path: kNotFound, kUnavailable (the
+// system's error), kInvalidArgument (not a regular file, or shorter than expected).
 class RandomAccessFile {
  public:
   static absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(const std::string& path);
@@ -24,19 +24,19 @@ class RandomAccessFile {
   RandomAccessFile& operator=(const RandomAccessFile&) = delete;
 
   // Fills `out` with the bytes from `offset` on. Blocks on the disk. kInvalidArgument: the file
-  // ends before that.
+  // ends earlier.
   absl::Status ReadAt(uint64_t offset, absl::Span<uint8_t> out) const;
 
-  // Reads the file into memory, and closes it: it is served from there. Before others use it. A
-  // small read at a place of its own costs a call into the system, several microseconds on some
+  // Reads the file into memory and closes it; reads are served from there. Call before other
+  // threads use it. Avoids a system call per small random read, several microseconds on some
   // machines.
   absl::Status Keep();
 
-  // Bytes of a file that is kept, valid as long as this; none where it is not, or ends before that.
+  // Bytes of a kept file, valid as long as this; nullopt if it is not kept or ends earlier.
   std::optional<absl::Span<const uint8_t>> Kept(uint64_t offset, uint64_t bytes) const;
 
   const std::string& path() const { return path_; }
-  uint64_t bytes() const { return bytes_; }  // when it was opened
+  uint64_t bytes() const { return bytes_; }  // at the time of opening
 
  private:
   RandomAccessFile(std::string path, int fd, uint64_t bytes)

@@ -1,4 +1,4 @@
-// Scaling of images in integers, the same bits everywhere.
+// Integer image scaling with the same bits everywhere.
 #ifndef STARLING_WORKER_DATA_RESIZE_H_
 #define STARLING_WORKER_DATA_RESIZE_H_
 
@@ -9,11 +9,12 @@
 
 namespace starling {
 
-// The size by which an image of `from` just covers `to`: one side is equal, the other at least so.
+// The size at which an image of `from` just covers `to`: one side is equal, the other at least
+// equal.
 JpegSize CoverSize(JpegSize from, JpegSize to);
 
-// The middle `window` of `in` scaled to size `scaled`, bilinear between pixel centres, weights of
-// 1/256. Rows of interleaved channels, dense. No side of `window` is beyond `scaled`'s.
+// The central `window` of `in` scaled to size `scaled`: bilinear between pixel centres, weights in
+// 1/256. Dense rows of interleaved channels. No side of `window` exceeds that of `scaled`.
 void ResizeCenter(const JpegPixels& in, JpegSize scaled, JpegSize window,
                   std::vector<uint8_t>* out);
 

@@ -1,4 +1,4 @@
-// The members of a tar file, by reading their headers only.
+// Lists the members of a tar file by reading only their headers.
 #ifndef STARLING_WORKER_DATA_TAR_READER_H_
 #define STARLING_WORKER_DATA_TAR_READER_H_
 
@@ -18,8 +18,8 @@ struct TarMember {
   uint64_t bytes = 0;
 };
 
-// Reads of a file that mostly go forward, a block at a time, and little where they jump. One thread
-// at a time.
+// Mostly sequential reads of a file, a block at a time, but small reads after a jump. Used by one
+// thread at a time.
 class BlockReader {
  public:
   explicit BlockReader(const RandomAccessFile& file) : file_(file) {}
@@ -29,7 +29,7 @@ class BlockReader {
   absl::StatusOr<absl::Span<const uint8_t>> At(uint64_t offset, size_t count);
 
   static constexpr size_t kBlockBytes = 64 << 10;
-  static constexpr size_t kHeaderBytes = 4 << 10;  // read where the last block does not go on
+  static constexpr size_t kHeaderBytes = 4 << 10;  // read when not continuing the last block
 
  private:
   const RandomAccessFile& file_;
@@ -37,14 +37,14 @@ class BlockReader {
   std::vector<uint8_t> block_;
 };
 
-// One thread at a time. ustar, with GNU's long names and sizes and pax' path and size. Refused,
-// with the file's name and the offset: a wrong checksum, a member beyond the file's end, no end
-// mark (a truncated file), links and devices, a name of more than 4 KiB.
+// Used by one thread at a time. Supports ustar, with GNU's long names and sizes and pax path and
+// size. Refuses, naming the file and the offset: a wrong checksum, a member beyond the file's end,
+// no end mark (a truncated file), links and devices, a name of more than 4 KiB.
 class TarReader {
  public:
   TarReader(const RandomAccessFile& file, BlockReader* reader) : file_(file), reader_(*reader) {}
 
-  // The next regular file; nothing at the end. Folders are passed over.
+  // The next regular file, or nullopt at the end. Directories are skipped.
   absl::StatusOr<absl::optional<TarMember>> Next();
 
  private:
@@ -62,7 +62,7 @@ class TarReader {
   const RandomAccessFile& file_;
   BlockReader& reader_;
   uint64_t at_ = 0;
-  // What an extension says of the next member.
+  // What an extension header says about the next member.
   std::string long_name_;
   absl::optional<uint64_t> long_bytes_;
 };

@@ -17,25 +17,25 @@
 namespace starling {
 
 struct PredictorOptions {
-  int64_t batch = 64;      // samples computed at once
-  int kernel_threads = 1;  // threads inside a batch: results may depend on it, in the last bits
+  int64_t batch = 64;      // samples computed together
+  int kernel_threads = 1;  // threads inside a batch; may affect the last bits of results
 };
 
 // Used by one thread at a time.
 class Predictor {
  public:
   // `device` outlives the predictor; `model` is copied to it. kInvalidArgument: the device refuses
-  // an operator; kResourceExhausted: it has not enough memory.
+  // an operator. kResourceExhausted: it has too little memory.
   static absl::StatusOr<std::unique_ptr<Predictor>> Create(const SavedModel& model,
                                                            const PredictorOptions& options,
                                                            Device* device);
 
   int64_t batch() const { return options_.batch; }
-  size_t input_elements() const { return input_elements_; }    // of one sample
-  size_t output_elements() const { return output_elements_; }  // of one sample
+  size_t input_elements() const { return input_elements_; }    // per sample
+  size_t output_elements() const { return output_elements_; }  // per sample
 
-  // `inputs`: `samples` samples, at most a batch, of four bytes an element, as Preprocessor makes
-  // them. `outputs`: samples x output_elements(): what the loss would read (logits).
+  // `inputs`: `samples` samples, at most a batch, of four-byte elements, as Preprocessor makes
+  // them. `outputs`: samples x output_elements(): the input of the loss (logits).
   absl::Status Predict(const void* inputs, int64_t samples, float* outputs);
 
  private:
@@ -48,13 +48,13 @@ class Predictor {
   Device* const device_;
   size_t input_elements_ = 0;
   size_t output_elements_ = 0;
-  int last_node_ = 0;  // that the output depends on
+  int last_node_ = 0;  // the last node that the output depends on
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Program> program_;
   DeviceMemory parameters_;
   DeviceMemory arena_;
-  std::vector<float> inputs_;    // a whole batch; padded with zeros
-  std::vector<float> outputs_;   // of a whole batch
+  std::vector<float> inputs_;    // a whole batch, padded with zeros
+  std::vector<float> outputs_;   // a whole batch
   std::vector<int32_t> labels_;  // zeros, which nothing reads
 };
 

@@ -1,6 +1,6 @@
-// A trained model, ready to be used: its graph, its values, and how its inputs were preprocessed.
+// A trained model, ready for use: its graph, its values, and how its inputs were preprocessed.
 //
-// Kept apart from the cluster: files and memory only.
+// Independent of the cluster: files and memory only.
 #ifndef STARLING_WORKER_INFERENCE_SAVED_MODEL_H_
 #define STARLING_WORKER_INFERENCE_SAVED_MODEL_H_
 
@@ -20,28 +20,27 @@ struct SavedModel {
   Graph graph;
   ResolvedGraph resolved;
   Layout layout;
-  std::vector<float>
-      values;             // the flat buffer: layout.elements, in the order of layout; or none yet
-  JobSpec preprocessing;  // train, test, normalize and sample_shape; the rest is unset
+  std::vector<float> values;  // the flat buffer: layout.elements, in the order of layout; or empty
+  JobSpec preprocessing;      // train, test, normalize and sample_shape; the rest is unset
 };
 
-// The graph of spec.model, without values: it may be larger than the file at hand, or than memory.
-// kInvalidArgument: it is no valid graph.
+// The graph of spec.model without values, because it may be larger than the file or than memory.
+// kInvalidArgument: it is not a valid graph.
 absl::StatusOr<SavedModel> MakeModel(const JobSpec& spec);
 
-// Whether the file says itself which model it is.
+// Whether the file itself names its model.
 bool HasModel(const safetensors::Reader& file);
 
-// A file of `starling export`. kInvalidArgument: it names no model, or one that this version cannot
-// read; or as ReadValues.
+// A file from `starling export`. kInvalidArgument: it names no model, or one that this version
+// cannot read; or as ReadValues.
 absl::StatusOr<SavedModel> LoadModel(const safetensors::Reader& file);
 
-// What keeps the file's tensors from being the parameters of the graph: every one that is missing,
-// of another type or shape, or unknown to the graph (but for PyTorch's num_batches_tracked).
+// Why the file's tensors cannot be the parameters of the graph: each one that is missing, of
+// another type or shape, or unknown to the graph (except PyTorch's num_batches_tracked).
 std::vector<std::string> Mismatches(const safetensors::Reader& file, const ResolvedGraph& graph);
 
-// Makes model->values from the tensors of the same names. kInvalidArgument: there are mismatches;
-// it says the first ten. kResourceExhausted: no memory.
+// Fills model->values from the tensors of the same names. kInvalidArgument: there are mismatches;
+// the message lists the first ten. kResourceExhausted: no memory.
 absl::Status ReadValues(const safetensors::Reader& file, SavedModel* model);
 
 }  // namespace starling

@@ -1,4 +1,4 @@
-// Data files for tests, made on the spot.
+// Creates data files for tests.
 #ifndef STARLING_WORKER_DATA_TESTING_FILES_H_
 #define STARLING_WORKER_DATA_TESTING_FILES_H_
 
@@ -20,8 +20,8 @@ inline std::string WriteFile(const std::string& name, const std::string& bytes) 
   return path;
 }
 
-// The same as a file of its own, so that the system does not hurry to save one that was
-// overwritten: for tests that write many.
+// The same as a new file, which avoids the flush that the system does for an overwritten one: for
+// tests that write many.
 inline std::string WriteNewFile(const std::string& name, const std::string& bytes) {
   std::remove((testing::TempDir() + "/" + name).c_str());
   return WriteFile(name, bytes);
@@ -106,7 +106,7 @@ inline DataSource TokenSource(const std::string& path, uint32_t context, uint32_
   return source;
 }
 
-// The values as little-endian numbers of type T, one after the other.
+// The values as little-endian numbers of type T, contiguous.
 template <typename T>
 std::string Packed(const std::vector<T>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));

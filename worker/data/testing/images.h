@@ -1,4 +1,4 @@
-// JPEG images and tar files for tests, made on the spot.
+// Creates JPEG images and tar files for tests.
 #ifndef STARLING_WORKER_DATA_TESTING_IMAGES_H_
 #define STARLING_WORKER_DATA_TESTING_IMAGES_H_
 
@@ -55,7 +55,7 @@ inline std::vector<uint8_t> Decoded(const std::string& jpeg, int height, int wid
   return out;
 }
 
-// The same image, its header whole, its data ended in the middle.
+// The same image with an intact header and truncated data.
 inline std::string DamagedBody(std::string jpeg) {
   const size_t scan = jpeg.find("\xff\xda");
   return jpeg.replace((scan + jpeg.size()) / 2, 2, "\xff\xd9");
