@@ -1,5 +1,5 @@
 // One suite for every device: each operator, forward and backward, against the reference; and the
-// reference against finite differences of itself.
+// reference against its own finite differences.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -29,11 +29,11 @@
 namespace starling {
 namespace {
 
-// How far a result may be from the reference's, in norm. fp32: the sums of the longest rows. Else
-// roundings of the type itself are all that counts: of what goes in (parameters and the graph's
-// inputs, where the device multiplies in the type), of the output, and of what backward reads.
+// How far a result may be from the reference's, in norm. In fp32, rounding in the sums of the
+// longest rows. Otherwise only roundings of the type itself count: of inputs (parameters and the
+// graph's inputs, if the device multiplies in the type), of the output, and of what backward reads.
 double Tolerance(DataType type) { return type == DataType::kFp32 ? 1e-5 : 4 * UnitRoundoff(type); }
-// With tf32, where it is rounded to: 11 bits, with the one that is not stored.
+// With tf32, rounding of the products' inputs to 11 bits, including the hidden one.
 constexpr double kTf32Tolerance = 4.0 / (1 << 11);
 
 double NormRelative(const Doubles& got, const Doubles& expected) {
@@ -46,10 +46,10 @@ double NormRelative(const Doubles& got, const Doubles& expected) {
   return norm == 0 ? std::sqrt(difference) : std::sqrt(difference / norm);
 }
 
-// ---- The device that is judged ---------------------------------------------------------------
+// ---- The device under test --------------------------------------------------------------------
 
-// "cpu"; "gpu", the machine's, in the shared object that workers open; "emulated", the same kernels
-// and host code on the CPU; "far", which stands in for a GPU's memory and streams.
+// "cpu"; "gpu", this machine's, from the shared object that workers open; "emulated", the same
+// kernels and host code on the CPU; "far", the fake discrete device.
 std::string DeviceName() {
   const char* const name = std::getenv("STARLING_CONFORMANCE_DEVICE");
   return name == nullptr ? "cpu" : name;
@@ -74,7 +74,7 @@ const absl::StatusOr<std::unique_ptr<Device>>& Opened() {
 }
 Device& TheDevice() { return **Opened(); }
 
-// A machine without a GPU is no failure; that nothing was judged must not look like success either.
+// A machine without a GPU is not a failure, but a run without tests must not look like success.
 class NeedsDevice : public ::testing::Environment {
  public:
   void SetUp() override {
@@ -86,7 +86,7 @@ class NeedsDevice : public ::testing::Environment {
     const std::string why(Opened().status().message());
     ASSERT_EQ(DeviceName(), "gpu") << why;
     std::printf("NOT RUN: conformance on a GPU: %s\n", why.c_str());
-    std::exit(EXIT_SUCCESS);  // GoogleTest would count what it skips here as passed
+    std::exit(EXIT_SUCCESS);  // GoogleTest would count skipped tests as passed
   }
 };
 [[maybe_unused]] const auto* const kNeedsDevice =
@@ -112,7 +112,7 @@ std::string Label(const Parameter& p) {
 }
 void PrintTo(const Parameter& p, std::ostream* out) { *out << Label(p); }
 
-// Which a device may compute from less than fp32 when it is allowed.
+// Whether a device may compute it from less than fp32 when allowed.
 bool Multiplies(const OperatorCase& c) {
   static const std::set<std::string> kProducts = {"conv2d", "linear", "matmul", "attention"};
   return kProducts.contains(c.spec.op);
@@ -169,15 +169,15 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
   const auto& [test_case, formatted, threads, in_place, type] = GetParam();
   CaseRunner runner(TheDevice(), test_case, formatted, threads, in_place, type);
   ASSERT_NE(runner.kernel(), nullptr);
-  // A GPU's operators take nothing but their own type: which of two values is greater, or whether
-  // one is clipped, is for what is left of it.
+  // A GPU's operators accept only their own type: which of two values is greater, or whether one is
+  // clipped, depends on what rounding leaves.
   const bool narrows = DeviceName() == "gpu" || DeviceName() == "emulated";
   const ReferenceArgs args = runner.Given(RandomArgs(test_case), narrows);
   const Doubles grad_output = runner.GivenGradient(GradOutput(test_case), narrows);
   const bool rounds = test_case.spec.tf32 && DeviceName() == "gpu";
   const double tolerance = rounds ? kTf32Tolerance : Tolerance(type);
   const Outcome got = runner.Run(args, grad_output);
-  // What passes by a detour must not look as if the fast way did.
+  // A case that takes a slower path must not pass as if it had taken the fast one.
   if (const std::string& why = runner.kernel()->slower_because(); !why.empty()) {
     std::printf("NOT THE FAST WAY: %s, %s: %s\n", test_case.spec.op.c_str(), DataTypeName(type),
                 why.c_str());
@@ -239,7 +239,7 @@ INSTANTIATE_TEST_SUITE_P(Device, ConformanceTest, ::testing::ValuesIn(Parameters
 
 class GradientTest : public ::testing::TestWithParam<OperatorCase> {};
 
-// What the analytic gradient is the gradient of: a loss's scaled sum, else <grad_output, output>.
+// The scalar whose gradient the analytic one is: a loss's scaled sum, else <grad_output, output>.
 double Objective(const OperatorCase& c, const ReferenceArgs& args, const Doubles& grad_output) {
   const Doubles y = *ReferenceForward(c.spec, args);
   double sum = 0;
@@ -276,7 +276,7 @@ void CheckGradient(const OperatorCase& c, ReferenceArgs args, const Doubles& gra
 
 TEST_P(GradientTest, IsTheFiniteDifference) {
   const OperatorCase& c = GetParam();
-  if (!c.spec.training || c.large) return;  // has no gradient, or one that smaller cases have
+  if (!c.spec.training || c.large) return;  // no gradient, or one that smaller cases cover
   const ReferenceArgs args = RandomArgs(c);
   const Doubles grad_output = GradOutput(c);
   const ReferenceGradients gradients = *ReferenceBackward(c.spec, args, grad_output);
@@ -353,7 +353,7 @@ TEST(RefusalTest, AnIndexOutsideTheTableIsAnError) {
     args.output = output.data();
     args.workspace = work.data();
     absl::Status status = kernel->Forward(args, *stream);
-    status.Update(stream->Synchronize());  // where a device that runs behind the host says it
+    status.Update(stream->Synchronize());  // where an asynchronous device reports it
     EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
     EXPECT_NE(status.message().find(absl::StrCat("'wte' (embedding): position 1 of sample 1 in its "
                                                  "micro-batch holds ",
@@ -363,8 +363,7 @@ TEST(RefusalTest, AnIndexOutsideTheTableIsAnError) {
   }
 }
 
-// ---- How streams wait for each other
-// -------------------------------------------------------------
+// ---- How streams wait for each other ----------------------------------------------------------
 
 TEST(StreamTest, WaitsForWhatTheOtherHasPassed) {
   const std::unique_ptr<Stream> first = *TheDevice().CreateStream();
@@ -387,7 +386,7 @@ TEST(StreamTest, WaitsForWhatTheOtherHasPassed) {
     ASSERT_TRUE(TheDevice().Copy(to.data(), from.data(), bytes, *second).ok());
     ASSERT_TRUE(second->Record(*read).ok());
     ASSERT_TRUE(TheDevice().CopyFromDevice(got.data(), to.data(), bytes, *second).ok());
-    ASSERT_TRUE(second->Record(*written).ok());  // the first stream's mark is not needed any more
+    ASSERT_TRUE(second->Record(*written).ok());  // the first stream's mark is no longer needed
     ASSERT_TRUE(written->Synchronize().ok());
     ASSERT_EQ(got, values);
   }
@@ -395,7 +394,7 @@ TEST(StreamTest, WaitsForWhatTheOtherHasPassed) {
   EXPECT_TRUE(second->Synchronize().ok());
 }
 
-// Captured once, launched twice: with what lies in memory at each launch.
+// Captured once, launched twice, each time with what memory holds at the launch.
 TEST(StreamTest, LaunchesWhatItCaptured) {
   if (!TheDevice().captures()) GTEST_SKIP() << "this device captures nothing";
   const std::unique_ptr<Stream> stream = *TheDevice().CreateStream();
@@ -428,10 +427,9 @@ TEST(StreamTest, LaunchesWhatItCaptured) {
   }
 }
 
-// ---- What differs from step to step
-// ---------------------------------------------------------------
+// ---- What differs from step to step -----------------------------------------------------------
 
-// In device memory it counts as it does in arguments, which then say something else.
+// Values in device memory have the same effect as in arguments, which hold others meanwhile.
 TEST(StepValuesTest, AreReadFromMemory) {
   int cases = 0;
   for (const OperatorCase& c : OperatorCases()) {
@@ -453,11 +451,10 @@ TEST(StepValuesTest, AreReadFromMemory) {
   EXPECT_GT(cases, 4);
 }
 
-// ---- What operators do with padding and with NaN
-// -------------------------------------------------
+// ---- What operators do with padding and with NaN ----------------------------------------------
 
-// Seventeen channels fill no block: whatever the operator makes of zero, padding stays zero, so
-// that the whole buffer sums up to the value.
+// Seventeen channels do not fill a block. Whatever the operator makes of zero, padding must stay
+// zero, so the sum over the whole buffer equals that over the value.
 TEST(PaddingTest, StaysZero) {
   int judged = 0;
   for (const OperatorCase& c : OperatorCases()) {
@@ -479,8 +476,7 @@ TEST(PaddingTest, StaysZero) {
   EXPECT_GT(judged, 90);
 }
 
-// ---- Predictions
-// ---------------------------------------------------------------------------------
+// ---- Predictions ------------------------------------------------------------------------------
 
 std::vector<uint32_t> CountCorrect(const Judgement& judgement, const std::vector<float>& logits,
                                    const void* labels) {
@@ -530,7 +526,7 @@ TEST(JudgementTest, SignsPredict) {
   EXPECT_EQ(CountCorrect({2, 3, 0, true}, logits, labels.data()), (std::vector<uint32_t>{2, 2}));
 }
 
-// Three steps of an optimizer, where the device takes them: a GPU does.
+// Three optimizer steps, on devices that can run them: a GPU can.
 class UpdateTest : public ::testing::TestWithParam<OptimizerStep::Kind> {};
 
 TEST_P(UpdateTest, IsTheReferences) {
@@ -545,7 +541,7 @@ TEST_P(UpdateTest, IsTheReferences) {
                               .keep = 0.99f,
                               .root = 1.5f,
                               .epsilon = 1e-3f};
-  constexpr size_t kCount = 100'003;  // neither a warp's multiple, nor a block's
+  constexpr size_t kCount = 100'003;  // not a multiple of a warp or block
   std::vector<float> gradient(kCount), first(kCount);
   for (size_t i = 0; i < kCount; ++i) {
     gradient[i] = std::sin(static_cast<float>(i));

@@ -1,4 +1,4 @@
-// A lane's results are its own: they depend on no other thread, whatever the machine's load.
+// A lane's results depend on no other thread, whatever the machine's load.
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,14 +12,14 @@
 namespace starling {
 namespace {
 
-// ThreadSanitizer does not see OpenMP's barriers, so it judges lanes of one thread.
+// ThreadSanitizer does not understand OpenMP's barriers, so it checks lanes of one thread.
 #ifdef STARLING_TSAN
 const std::vector<int> kKernelThreads = {1};
 #else
 const std::vector<int> kKernelThreads = {1, 2};
 #endif
 
-// Six lanes at once, on a machine that may have fewer cores.
+// Six concurrent lanes, on a machine that may have fewer cores.
 TEST(DeterminismTest, ConcurrentLanesComputeTheSameBits) {
   const std::unique_ptr<Device> device = *CreateCpuDevice();
   std::vector<OperatorCase> cases = OperatorCases();

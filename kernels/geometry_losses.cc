@@ -1,4 +1,4 @@
-// Geometry of the losses: one number for each sample.
+// Geometry of the losses: one number per sample.
 #include "kernels/resolver.h"
 
 namespace starling {

@@ -8,13 +8,13 @@
 #include <immintrin.h>
 #endif
 
-// A function that takes the instruction set of the one that calls it.
+// A function compiled for its caller's instruction set.
 #define STARLING_INLINE inline __attribute__((always_inline))
 
 namespace starling {
 namespace {
 
-constexpr uint32_t kInfinity = 0x7f800000;  // of fp32, as are the next ones
+constexpr uint32_t kInfinity = 0x7f800000;  // fp32, as are the next ones
 constexpr uint32_t kMagnitude = 0x7fffffff;
 constexpr uint32_t kRebias = 112u << 23;        // fp16's exponent 0 is fp32's 112
 constexpr uint32_t kFp16Overflow = 0x477ff000;  // 65,520: halfway between 65,504 and 2^16
@@ -146,7 +146,7 @@ const HalfVersion& Fastest() {
   return version;
 }
 
-// No number has all of the bits that `mask` has.
+// Whether no number has all bits of `mask` set.
 template <typename Bits>
 bool NoneHas(Bits mask, const void* numbers, size_t bytes) {
   const char* const from = static_cast<const char*>(numbers);
@@ -176,7 +176,7 @@ void Widen(DataType type, const uint16_t* from, float* to, int64_t count) {
 }
 
 void AddNarrow(DataType type, const uint16_t* from, uint16_t* to, int64_t count) {
-  constexpr int64_t kBlock = 1024;  // both blocks stay in the first cache
+  constexpr int64_t kBlock = 1024;  // both blocks stay in the L1 cache
   float sum[kBlock], more[kBlock];
   for (int64_t at = 0; at < count; at += kBlock) {
     const int64_t some = std::min(kBlock, count - at);

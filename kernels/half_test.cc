@@ -12,7 +12,7 @@
 namespace starling {
 namespace {
 
-// What the number means, by the definition of the format: `mantissa` bits after the hidden one.
+// The number's value by the format's definition: `mantissa` bits after the hidden one.
 double Meaning(uint16_t bits, int mantissa) {
   const int exponent_bits = 15 - mantissa, bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = (bits >> mantissa) & ((1 << exponent_bits) - 1);
@@ -27,7 +27,7 @@ double Meaning(uint16_t bits, int mantissa) {
 
 int Mantissa(DataType type) { return type == DataType::kBf16 ? 7 : 10; }
 
-// Nearest, ties to even, by looking at the two neighbours of x >= 0.
+// Nearest, ties to even, by comparing the two neighbours of x >= 0.
 uint16_t NearestTo(double x, DataType type) {
   const int mantissa = Mantissa(type);
   const auto infinity = static_cast<uint16_t>(((1 << (15 - mantissa)) - 1) << mantissa);
@@ -37,7 +37,7 @@ uint16_t NearestTo(double x, DataType type) {
     const auto middle = static_cast<uint16_t>((low + high) / 2);
     (Meaning(middle, mantissa) <= x ? low : high) = middle;
   }
-  // Rounding knows no end of the range: the number after the last one would be infinity's place.
+  // Rounding treats the range as unbounded: the next number would be in infinity's place.
   const double above = high == infinity ? 2 * Meaning(low, mantissa) - Meaning(low - 1, mantissa)
                                         : Meaning(high, mantissa);
   const double down = x - Meaning(low, mantissa), up = above - x;
@@ -85,7 +85,7 @@ TEST_P(HalfTest, EveryNumberIsWidenedExactlyAndComesBack) {
   }
 }
 
-// Numbers about every rounding boundary, of either sign, and any bits at all.
+// Numbers around every rounding boundary, of either sign, and arbitrary bits.
 std::vector<float> Samples(DataType type) {
   std::vector<float> samples;
   const int mantissa = Mantissa(type);
@@ -150,7 +150,7 @@ TEST_P(HalfTest, EveryVersionGivesTheSameBits) {
   }
 }
 
-// Nothing behind the last number is touched, whatever the count and the address.
+// Nothing after the last number is written, for any count and address.
 TEST_P(HalfTest, EveryLengthAndAddress) {
   const DataType type = GetParam();
   for (const HalfVersion& version : HalfVersions()) {

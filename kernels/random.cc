@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "four mask bytes are made as one word");
 
-constexpr int kLanes = 16;  // blocks at a time, so that the compiler makes vectors of them
+constexpr int kLanes = 16;  // blocks at a time, so that the compiler vectorizes
 
 // Random123's philox.h, written over lanes: R(A) = mulhilo(A), key bumped between rounds.
 void Philox(const RandomKey& key, uint32_t first_block, uint32_t words[4][kLanes]) {
@@ -48,8 +48,8 @@ void Philox(const RandomKey& key, uint32_t first_block, uint32_t words[4][kLanes
 // Integers only: every path gives the same bytes.
 
 #if defined(__x86_64__)
-// Eight blocks in the low halves of 64-bit lanes: one vpmuludq is eight products, and what is left
-// in the high halves is never read.
+// Eight blocks in the low halves of 64-bit lanes: one vpmuludq is eight products, and leftovers in
+// the high halves are never read.
 __attribute__((target("avx512f"))) void MaskAvx512(const RandomKey& key, uint32_t threshold,
                                                    int64_t tiles, uint8_t* keep) {
   const __m512i m0 = _mm512_set1_epi64(0xD2511F53), m1 = _mm512_set1_epi64(0xCD9E8D57);

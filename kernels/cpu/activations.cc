@@ -87,8 +87,8 @@ STARLING_VECTOR_CLONES void ClipBackwardLoop(const float* y, float minimum, floa
   }
 }
 
-// GELU's slope is no function of its output, so Backward reads the input; the others' is, and that
-// of clip too: the output lies strictly inside exactly where the input does.
+// GELU's slope is not a function of its output, so Backward reads the input. The others' is,
+// including clip's: the output lies strictly inside the range exactly if the input does.
 class Activation : public CpuKernel {
  public:
   Activation(const OperatorSpec& spec, const OperatorGeometry& geometry)
@@ -108,7 +108,7 @@ class Activation : public CpuKernel {
     const float* const x = static_cast<const float*>(args.inputs[0]);
     float* const y = static_cast<float*>(args.output);
     ForRanges([&](int64_t at, int64_t count) { Forward(x + at, y + at, count); });
-    if (geometry_.op == Op::kSigmoid || geometry_.op == Op::kClip) {  // they move zeros
+    if (geometry_.op == Op::kSigmoid || geometry_.op == Op::kClip) {  // they change zeros
       ZeroPadding(spec_.output_shape, output_format_, y);
     }
   }

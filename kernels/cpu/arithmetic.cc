@@ -18,7 +18,7 @@ STARLING_VECTOR_CLONES void ProductLoop(const float* a, const float* b, float* y
   for (int64_t i = 0; i < count; ++i) y[i] = a[i] * b[i];
 }
 
-// The second input, where its format differs, is staged in the first one's.
+// If the second input's format differs, it is staged in the first one's.
 class Arithmetic : public CpuKernel {
  public:
   Arithmetic(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine)
@@ -40,7 +40,7 @@ class Arithmetic : public CpuKernel {
     Loop(sum_, args.inputs[0], input_.In(args.inputs[1], stream, args.workspace), args.output);
   }
 
-  // The second input's gradient first: the first one's may lie where grad_output does.
+  // The second input's gradient first: the first one's may share grad_output's buffer.
   void RunBackward(const BackwardArgs& args, const CpuStream& stream) override {
     void* const workspace = args.workspace;
     if (void* const to = args.grad_inputs[1]; to != nullptr) {
@@ -64,7 +64,7 @@ class Arithmetic : public CpuKernel {
     });
   }
 
-  // The gradient of one input: grad_output, times the other input where there is one.
+  // The gradient of one input: grad_output, times the other input if there is one.
   void Write(const void* grad_output, const void* other, void* to) const {
     if (other != nullptr) {
       Loop(false, grad_output, other, to);

@@ -1,7 +1,7 @@
 // Scaled dot-product attention (Vaswani et al. 2017). One head at a time, a block of queries at a
-// time, so that a block's T weights per query stay in the cache and no T x T matrix is ever kept:
-// Backward computes the weights anew from their row's maximum and sum, which is all that Forward
-// saves (as in FlashAttention, Dao et al. 2022). Keys that no query of a block sees are left out.
+// time, so that a block's T weights per query stay in the cache and no T x T matrix is stored:
+// Backward recomputes the weights from their row's maximum and sum, which is all that Forward saves
+// (as in FlashAttention, Dao et al. 2022). Keys that no query of a block sees are skipped.
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
@@ -29,10 +29,10 @@ struct Matrix {
   int64_t stride;
 };
 
-// Its rows from `row` on.
+// Its rows starting at `row`.
 Matrix From(Matrix m, int64_t row) { return {m.data + row * m.stride, m.stride}; }
 
-// c = alpha op(a) op(b) + beta c, with c m x n and k products an element.
+// c = alpha op(a) op(b) + beta c, where c is m x n and each element sums k products.
 void Multiply(char op_a, char op_b, int64_t m, int64_t n, int64_t k, float alpha, Matrix a,
               Matrix b, float beta, Matrix c) {
   const dnnl_status_t status = dnnl_sgemm(op_a, op_b, m, n, k, alpha, a.data, a.stride, b.data,
@@ -51,8 +51,8 @@ class Attention : public CpuKernel {
  private:
   // Keys that the queries before `end` see.
   int64_t Keys(int64_t end) const { return geometry_.causal ? end : length_; }
-  // A head's part of a value whose rows are `stride` floats apart and begin `skip` floats late. No
-  // value, no part.
+  // A head's part of a value whose rows are `stride` floats apart and start `skip` floats in. A
+  // null value gives a null part.
   Matrix HeadOf(const void* value, int64_t head, int64_t stride, int64_t skip) const {
     if (value == nullptr) return {nullptr, stride};
     float* const data = const_cast<float*>(static_cast<const float*>(value));
@@ -63,7 +63,7 @@ class Attention : public CpuKernel {
   Matrix HeadOf(const void* output, int64_t head) const {
     return HeadOf(output, head, features_, 0);
   }
-  // Likewise of query (0), key (1) or value (2), which lie apart or side by side.
+  // Likewise for query (0), key (1) or value (2), which are separate or packed side by side.
   template <typename Values>
   Matrix HeadOf(const Values& inputs, int which, int64_t head) const {
     return geometry_.packed ? HeadOf(inputs[0], head, 3 * features_, which * features_)
@@ -72,7 +72,7 @@ class Attention : public CpuKernel {
   // Calls fn(head of the micro-batch, a thread's scratch).
   template <typename Fn>
   void ForEachHead(void* workspace, Fn fn) const;
-  // `row`'s weights from its scores: exp(score - maximum), zero where nothing is seen.
+  // Turns `row`'s scores into weights: exp(score - maximum), zero for unseen keys.
   void Exponentiate(int64_t query, int64_t keys, float maximum, float* row) const;
   void HeadForward(const ForwardArgs& args, int64_t head, float* scratch) const;
   void HeadBackward(const BackwardArgs& args, int64_t head, float* scratch) const;
@@ -80,7 +80,7 @@ class Attention : public CpuKernel {
   const int64_t length_, features_, width_;
   const int64_t block_;  // queries
   const float scale_;
-  size_t scratch_bytes_ = 0;  // of one thread
+  size_t scratch_bytes_ = 0;  // per thread
 };
 
 Attention::Attention(const OperatorSpec& spec, const OperatorGeometry& geometry)
@@ -161,9 +161,9 @@ void Attention::RunBackward(const BackwardArgs& args, const CpuStream&) {
               [&](int64_t head, float* scratch) { HeadBackward(args, head, scratch); });
 }
 
-// With the weights P = softmax(S), S = scale Q K^T and dP = dO V^T: dV = P^T dO,
-// dS = P (dP - sum of a row of P dP), dQ = scale dS K, dK = scale dS^T Q. The last block of queries
-// goes first: it sees every key, so it begins the sums of dK and dV.
+// With the weights P = softmax(S), S = scale Q K^T and dP = dO V^T: dV = P^T dO, dS = P (dP - sum
+// of a row of P dP), dQ = scale dS K, dK = scale dS^T Q. The last block of queries goes first: it
+// sees every key, so it initialises the sums of dK and dV.
 void Attention::HeadBackward(const BackwardArgs& args, int64_t head, float* weights) const {
   const Matrix query = HeadOf(args.inputs, 0, head), key = HeadOf(args.inputs, 1, head),
                value = HeadOf(args.inputs, 2, head), dy = HeadOf(args.grad_output, head),

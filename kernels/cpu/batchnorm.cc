@@ -1,7 +1,7 @@
-// Batch norm (Ioffe and Szegedy 2015), with sums in double. A sum in float of tens of thousands of
-// values that lie on one side of zero (an image's background) is wrong by 1e-5 or more, and the
-// gradients of what comes before are small differences of such sums. Here only sixteen values at a
-// time are summed in float, which is as fast as memory delivers them.
+// Batch norm (Ioffe and Szegedy 2015), with sums in double. A float sum of tens of thousands of
+// values on one side of zero (an image's background) is wrong by 1e-5 or more, and the gradients of
+// earlier layers are small differences of such sums. Here only sixteen values at a time are summed
+// in float, which is as fast as memory delivers them.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,8 +16,8 @@ namespace {
 
 enum Parameter { kWeight = 0, kBias = 1, kMean = 2, kVariance = 3 };
 
-// Points of `width` channels, `stride` apart, as rows of numbers that lie side by side: one row, if
-// they all do.
+// Points of `width` channels, `stride` apart, as rows of contiguous numbers: one row if all are
+// contiguous.
 struct Rows {
   int64_t count, width;
 };
@@ -27,10 +27,10 @@ Rows RowsOf(int64_t points, int64_t width, int64_t stride) {
 
 // Keeps its input's format. `saved` holds the micro-batch's mean, then its biased variance.
 //
-// What is fused behind it, an addition and a ReLU, is done piece by piece while the piece lies in
-// the nearest cache: forward behind the normalisation, backward (the ReLU's gate) before the sums,
-// and once more before the result. So are, for values of two bytes, their conversions: a piece is
-// widened where it is read, and rounded where it is written.
+// The fused addition and ReLU are applied piece by piece while the piece is in the L1 cache: in
+// forward after the normalisation, in backward (the ReLU's gate) before the sums and again before
+// the result. Two-byte values are converted the same way: a piece is widened when it is read and
+// rounded when it is written.
 class BatchNorm : public CpuKernel {
  public:
   BatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine);
@@ -43,8 +43,8 @@ class BatchNorm : public CpuKernel {
   struct alignas(64) Piece {
     float at[kPieceFloats];
   };
-  // The gradient behind the fused operators, and where the added value's gradient goes (null: it is
-  // not wanted, or there already).
+  // The gradient after the fused operators, and where the added value's gradient goes (null: not
+  // wanted, or already there).
   struct Outer {
     const void* y;
     const void* dy;
@@ -53,37 +53,37 @@ class BatchNorm : public CpuKernel {
 
   bool fused() const { return geometry_.relu || adds_; }
   bool stored() const { return spec_.type != DataType::kFp32; }
-  // Channels of a group that are the value's.
+  // How many of a group's channels belong to the value.
   int64_t Used(const Group& g) const { return std::min(g.width, channels_ - g.channel); }
   template <typename Fn>
   void ForEachGroup(Fn fn) const;
-  // Calls fn(offset in the value, points) for all of a group's points, run by run; where something
-  // is fused or converted, piece by piece.
+  // Calls fn(offset in the value, points) for all of a group's points, run by run; piece by piece
+  // if anything is fused or converted.
   template <typename Fn>
   void ForEachPiece(const Group& g, Fn fn) const;
-  // Points of a value: where they lie, or widened into `piece`.
+  // Points of a value: in place, or widened into `piece`.
   Points Read(const Group& g, const void* value, int64_t at, int64_t points, Piece* piece) const;
-  // Where such points are to be written: into the value, or into `piece`, as far apart as those
-  // that Read gives...
+  // Where such points must be written: into the value, or into `piece`, with the stride of Read's
+  // result...
   float* Place(void* value, int64_t at, Piece* piece) const {
     return stored() ? piece->at : static_cast<float*>(value) + at;
   }
-  // ...and their way from there into the value, rounded.
+  // ...and how they then get into the value, rounded.
   void Write(const Group& g, const Piece& piece, int64_t at, int64_t points, void* value) const;
-  // The shifted values' sums, and those of their squares, of all points; those of the first `few`.
+  // The sums of the shifted values and of their squares over all points, or over the first `few`.
   Sums SumSquares(const Group& g, const void* x, const Row& shift) const;
   Sums SumFirst(const Group& g, const void* x, int64_t few) const;
   void Measure(const Group& g, const void* x, float* saved) const;
   void GroupForward(const ForwardArgs& args, const void* added, const Group& g) const;
   void GroupBackward(const BackwardArgs& args, const Outer& outer, const Group& g) const;
-  // The gradient of what the normalisation gave, in `piece` or where it lies anyway.
+  // The gradient of the normalisation's output, in `piece` or in place.
   Points Gate(const Group& g, const Outer& outer, int64_t at, int64_t points, Piece* piece) const;
   void WriteStatistics(const BackwardArgs& args) const;
 
   const int64_t channels_;
   const bool adds_;
   const std::vector<Group> groups_;
-  Staging added_, added_gradient_;  // where the added value has another format
+  Staging added_, added_gradient_;  // if the added value has another format
 };
 
 BatchNorm::BatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
@@ -168,8 +168,8 @@ Sums BatchNorm::SumFirst(const Group& g, const void* x, int64_t few) const {
   return sums;
 }
 
-// One pass about a guess, the mean of the first run's points; where that was far from the mean, so
-// that the variance is a small difference, a second one about the mean.
+// One pass around a guess, the mean of the first run's points. If that was so far from the mean
+// that the variance is a small difference, a second pass around the mean.
 void BatchNorm::Measure(const Group& g, const void* x, float* saved) const {
   const double count = static_cast<double>(g.count());
   const int64_t few = std::min<int64_t>(g.points, kPieceFloats / 16);

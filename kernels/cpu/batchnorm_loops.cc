@@ -9,7 +9,7 @@
 namespace starling {
 namespace {
 
-// Vectors by width; as members, because a template argument would lose their alignment.
+// Vector types by width; as members, because a template argument would lose their alignment.
 struct Wide {
   typedef Lanes16 Lanes;
   typedef double Doubles __attribute__((vector_size(128), aligned(8), may_alias));
@@ -57,7 +57,7 @@ STARLING_VECTOR_CLONES void SumLanes8(const float* a, const float* b, const Row&
   SumLanes<Half>(a, b, shift_a, shift_b, points, stride_a, stride_b, sums);
 }
 
-// One channel, its points side by side.
+// One channel with contiguous points.
 STARLING_VECTOR_CLONES void SumPlane(const float* a, const float* b, float shift_a, float shift_b,
                                      int64_t points, Sums* sums) {
   Wide::Doubles plain = {}, product = {};
@@ -97,7 +97,7 @@ void SumFew(const float* a, const float* b, const Row& shift_a, const Row& shift
 }
 
 // y = (x - mean) * scale + offset; or, with dy, whose points are stride_dy apart,
-// y = (dy - offset - (x - mean) * slope) * scale. `dy` and `y` may be one.
+// y = (dy - offset - (x - mean) * slope) * scale. `dy` and `y` may alias.
 template <bool kGradient, typename Vectors>
 STARLING_INLINE void MapLanes(const float* x, const float* dy, int64_t stride_dy, const Factors& f,
                               int64_t points, int64_t stride, float* y) {

@@ -12,7 +12,7 @@ using Conv = dnnl::convolution_forward;
 using ConvData = dnnl::convolution_backward_data;
 using ConvWeights = dnnl::convolution_backward_weights;
 
-// What `make` makes with Winograd's algorithm, if that is wanted and oneDNN has it for this CPU, or
+// What `make` creates with Winograd's algorithm, if that is wanted and oneDNN has it for this CPU,
 // else with the direct one.
 template <typename Make>
 auto WithAlgorithm(bool winograd, Make make) {
@@ -26,9 +26,9 @@ auto WithAlgorithm(bool winograd, Make make) {
   return make(algorithm::convolution_direct);
 }
 
-// Every direction asks oneDNN for its favourite layouts; the weights are laid out anew in each call
-// (they are small beside the activations), activations only where neighbours disagree. In bf16 both
-// are converted by the same reorders; sums are of fp32, and so are the weights' gradients.
+// Every direction requests oneDNN's preferred layouts. Weights are reordered in each call (they are
+// small compared to activations), activations only if neighbours disagree. In bf16 the same
+// reorders convert both; sums are fp32, and so are the weights' gradients.
 class Convolution : public CpuKernel {
  public:
   Convolution(const OperatorSpec& spec, const OperatorGeometry& geometry,
@@ -39,7 +39,7 @@ class Convolution : public CpuKernel {
   void RunBackward(const BackwardArgs& args, const CpuStream& stream) override;
 
  private:
-  // In the type that is multiplied.
+  // In the type used for multiplication.
   MemoryDesc AnyDesc(const memory::dims& dims) const {
     return MemoryDesc(dims, DnnlType(spec_.type), Tag::any);
   }
@@ -59,7 +59,7 @@ class Convolution : public CpuKernel {
   Staging data_dst_, data_weights_, data_src_;
   DnnlCall grad_;
   Staging grad_src_, grad_dst_, grad_weights_;
-  // Where the weight's or bias's gradient goes when only the other is asked for.
+  // Scratch for the weight's or bias's gradient if only the other is requested.
   size_t unwanted_[2] = {};
 };
 

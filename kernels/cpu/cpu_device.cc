@@ -21,8 +21,8 @@ namespace {
 using Op = OperatorGeometry::Op;
 
 constexpr size_t kAlignment = 64;
-// Large blocks in huge pages: a pass over activations of many megabytes would otherwise miss the
-// address cache at every page of 4 KiB, twice as dearly in a virtual machine.
+// Large blocks use huge pages: otherwise a pass over many megabytes of activations would miss the
+// TLB at every 4 KiB page, at twice the cost in a virtual machine.
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kHugeBytesMin = 2 * kHugePage;
 
@@ -40,12 +40,12 @@ std::string IsaName(dnnl::cpu_isa isa) {
   }
 }
 
-// Whether bf16 is worth more than room: below, oneDNN would compute it by conversions of its own.
+// Whether bf16 saves more than memory: on lesser CPUs oneDNN emulates it with conversions.
 bool MultipliesBf16(dnnl::cpu_isa isa) {
   return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
 }
 
-// Its output is fp32, in whatever type the operator computes.
+// Its output is fp32, whatever type the operator computes in.
 bool IsLoss(Op op) {
   return op == Op::kSoftmaxCrossEntropy || op == Op::kMeanSquaredError ||
          op == Op::kBinaryCrossEntropy || op == Op::kNegativeSum;
@@ -72,7 +72,7 @@ class CpuDevice : public Device {
     if (memory == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
     }
-    // A wish: where the system has no huge pages, nothing changes.
+    // A hint: without huge pages nothing changes.
     if (alignment == kHugePage) static_cast<void>(madvise(memory, rounded, MADV_HUGEPAGE));
     return memory;
   }
@@ -163,7 +163,7 @@ absl::Status CheckFormats(const OperatorSpec& spec, const OperatorGeometry& geom
   return absl::OkStatus();
 }
 
-// Operators that take values as they come.
+// Operators that accept values in any format.
 CpuKernelPtr CpuDevice::MakeOfAnyFormat(const OperatorSpec& spec,
                                         const OperatorGeometry& geometry) const {
   switch (geometry.op) {
@@ -190,7 +190,7 @@ CpuKernelPtr CpuDevice::MakeOfAnyFormat(const OperatorSpec& spec,
   }
 }
 
-// And those that want rows one after another.
+// Operators that need contiguous rows.
 CpuKernelPtr CpuDevice::MakeOfPlain(const OperatorSpec& spec,
                                     const OperatorGeometry& geometry) const {
   switch (geometry.op) {
@@ -216,15 +216,15 @@ CpuKernelPtr CpuDevice::Make(const OperatorSpec& spec, const OperatorGeometry& g
   return MakePlainInputs(spec, MakeOfPlain(inside, geometry), engine_);
 }
 
-// The output made plain, if the spec asks for it.
+// Makes the output plain if the spec requests it.
 CpuKernelPtr CpuDevice::MakePlain(const OperatorSpec& spec, CpuKernelPtr kernel) const {
   if (!spec.plain_output || kernel->output_format().plain()) return kernel;
   return MakePlainOutput(spec, std::move(kernel), engine_);
 }
 
-// The operators that read and write two bytes themselves: our batch norm, and in bf16 those that
-// oneDNN computes by the CPU's own instructions, or moves. nullptr: it is none of them, or of a
-// shape that is faster in fp32 behind conversions.
+// Operators that read and write two-byte values themselves: our batch norm, and in bf16 those that
+// oneDNN computes with the CPU's own instructions, or moves. nullptr: it is none of them, or its
+// shape is faster in fp32 behind conversions.
 CpuKernelPtr CpuDevice::MakeNative(const OperatorSpec& spec,
                                    const OperatorGeometry& geometry) const {
   if (spec.type == DataType::kFp32) return nullptr;
@@ -237,8 +237,8 @@ CpuKernelPtr CpuDevice::MakeNative(const OperatorSpec& spec,
     return MakeBatchNorm(spec, geometry, engine_);
   }
   if (spec.type != DataType::kBf16 || !multiplies_bf16_) return nullptr;
-  // Without matrix instructions bf16 has twice fp32's products at best, and Winograd's algorithm,
-  // which oneDNN has in fp32 alone, needs less than half of them.
+  // Without matrix instructions bf16 has at best twice fp32's products per second, and Winograd's
+  // algorithm, which oneDNN has only in fp32, needs less than half of them.
   if (geometry.op == Op::kConv2d && !multiplies_matrices_ && FavoursWinograd(geometry.plane)) {
     return nullptr;
   }
@@ -265,7 +265,7 @@ CpuKernelPtr CpuDevice::MakeNative(const OperatorSpec& spec,
   }
 }
 
-// Every operator, computed in fp32, in whatever type its values are stored.
+// Every operator, computed in fp32, for values stored in any type.
 CpuKernelPtr CpuDevice::MakeOfFp32(const OperatorSpec& spec,
                                    const OperatorGeometry& geometry) const {
   OperatorSpec inside = spec;
@@ -311,7 +311,7 @@ absl::StatusOr<std::unique_ptr<OperatorKernel>> CpuDevice::CreateOperator(
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice() {
-  // Too late, and without effect, once a kernel was compiled: then an earlier call did it.
+  // Has no effect once a kernel was compiled; then an earlier call has set it.
   static_cast<void>(dnnl_set_cpu_isa_hints(dnnl_cpu_isa_no_hints));
   try {
     return std::make_unique<CpuDevice>();

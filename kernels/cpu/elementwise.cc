@@ -1,4 +1,4 @@
-// Addition, ReLU and dropout. The latter two keep their input's format: elements that pad it are
+// Addition, ReLU and dropout. ReLU and dropout keep their input's format: its padding elements are
 // zero and stay zero.
 #include <algorithm>
 #include <bit>
@@ -7,8 +7,8 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/random.h"
 
-// One float per element, each on its own: every clone gives the same bits. `ivdep`: buffers are the
-// same one (in place) or apart, never shifted.
+// Each float is computed independently: every clone gives the same bits. `ivdep`: buffers are
+// identical (in place) or disjoint, never shifted.
 namespace starling {
 
 STARLING_VECTOR_CLONES void AddFloats(float* to, const float* from, size_t count) {
@@ -17,7 +17,7 @@ STARLING_VECTOR_CLONES void AddFloats(float* to, const float* from, size_t count
 
 namespace {
 
-// NaN goes through, so that it is found: a comparison with NaN is false.
+// NaN propagates, so that it is found: a comparison with NaN is false.
 STARLING_VECTOR_CLONES void ReluLoop(const float* x, float* y, size_t count) {
 #pragma GCC ivdep
   for (size_t i = 0; i < count; ++i) y[i] = x[i] <= 0 ? 0 : x[i];
@@ -33,7 +33,7 @@ STARLING_VECTOR_CLONES void DropoutLoop(const uint8_t* keep, float scale, const 
                                         float* to, size_t count) {
 #pragma GCC ivdep
   for (size_t i = 0; i < count; ++i) {
-    const uint32_t kept = 0u - keep[i];  // all bits or none
+    const uint32_t kept = 0u - keep[i];  // all bits set or none
     to[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(from[i] * scale) & kept);
   }
 }
@@ -59,8 +59,8 @@ class Relu : public CpuKernel {
   }
 };
 
-// `saved` holds a byte for each element, 1 where it is kept, in the order of the input's format;
-// the random numbers come channels last.
+// `saved` holds a byte per element, 1 if it is kept, in the order of the input's format; the random
+// numbers come channels last.
 class Dropout : public CpuKernel {
  public:
   Dropout(const OperatorSpec& spec, const OperatorGeometry& geometry)
@@ -101,7 +101,7 @@ class Dropout : public CpuKernel {
     DropoutLoop(keep, scale_, from, to, output_bytes_ / sizeof(float));
   }
 
-  // Bytes from [N, H*W, C] into [N, C/block, H*W, block]; a block past C is 0. Plain is block 1.
+  // From [N, H*W, C] into [N, C/block, H*W, block]; entries past C are 0. Plain is block 1.
   void Permute(const uint8_t* drawn, uint8_t* keep) const {
     const Shape& shape = spec_.input_shapes[0];
     const int64_t channels = shape[1], plane = shape[2] * shape[3];
@@ -126,7 +126,7 @@ class Dropout : public CpuKernel {
   }
 
   const float scale_;
-  bool in_order_ = true;  // the format is the order of the random numbers
+  bool in_order_ = true;  // the format has the order of the random numbers
 };
 
 }  // namespace

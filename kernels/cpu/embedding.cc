@@ -79,7 +79,7 @@ class PositionEmbedding : public CpuKernel {
     }
   }
 
-  // Sample after sample; rows that no position uses get a gradient of zero.
+  // Sample by sample; rows that no position uses get a zero gradient.
   void RunBackward(const BackwardArgs& args, const CpuStream&) override {
     const float* from = static_cast<const float*>(args.grad_output);
     if (float* const rows = args.grad_parameters[0]; rows != nullptr) {
@@ -91,7 +91,7 @@ class PositionEmbedding : public CpuKernel {
   }
 
  private:
-  const int64_t sample_;  // elements of one
+  const int64_t sample_;  // elements of one sample
 };
 
 }  // namespace

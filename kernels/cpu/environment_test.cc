@@ -1,5 +1,5 @@
 // Run with OMP_NUM_THREADS=7, OMP_DYNAMIC=true, OMP_MAX_ACTIVE_LEVELS=0, OMP_THREAD_LIMIT=3:
-// results must depend on OperatorSpec::kernel_threads alone.
+// results must depend only on OperatorSpec::kernel_threads.
 #include <omp.h>
 
 #include <cstdlib>

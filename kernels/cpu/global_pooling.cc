@@ -64,7 +64,8 @@ class GlobalAvgPool : public CpuKernel {
   }
 
  private:
-  // fn(the block's offset in the planes, its first channel's in the rows, channels in it).
+  // Calls fn(the block's offset in the planes, its first channel's offset in the rows, its
+  // channels).
   template <typename Fn>
   void ForEachBlock(Fn fn) const {
     const int64_t blocks = (channels_ + lanes_ - 1) / lanes_;

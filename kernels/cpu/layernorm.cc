@@ -1,5 +1,5 @@
-// Layer norm (Ba et al. 2016). A row fits the nearest cache, so it is read three times from there:
-// its mean, its variance about that mean, and the result.
+// Layer norm (Ba et al. 2016). A row fits the L1 cache, so it is read from there three times: for
+// its mean, for its variance around that mean, and for the result.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,8 @@
 namespace starling {
 namespace {
 
-// Rows whose share of the weight's gradient is summed at once: whatever the threads, the same sums.
+// Rows whose contributions to the weight's gradient are summed together, independently of the
+// threads, so that the sums are always the same.
 constexpr int64_t kChunkRows = 64;
 
 STARLING_VECTOR_CLONES void NormalizeRow(const float* x, float mean, float inverse,
@@ -19,7 +20,7 @@ STARLING_VECTOR_CLONES void NormalizeRow(const float* x, float mean, float inver
   for (int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * inverse * weight[i] + bias[i];
 }
 
-// Adds a row to the weight's and bias's gradients, and leaves dy * weight and the normal form.
+// Adds a row to the weight's and bias's gradients; outputs dy * weight and the normalised row.
 STARLING_VECTOR_CLONES void SumRow(const float* x, const float* dy, float mean, float inverse,
                                    const float* weight, float* dweight, float* dbias,
                                    float* weighted, float* normal, int64_t count) {
@@ -43,7 +44,7 @@ STARLING_VECTOR_CLONES void AddToDoubles(const float* from, double* to, int64_t 
   for (int64_t i = 0; i < count; ++i) to[i] += double{from[i]};
 }
 
-// `saved` holds a row's mean and 1 / sqrt(variance + epsilon), row after row.
+// `saved` holds each row's mean and 1 / sqrt(variance + epsilon).
 class LayerNorm : public CpuKernel {
  public:
   LayerNorm(const OperatorSpec& spec, const OperatorGeometry& geometry)
@@ -102,7 +103,7 @@ class LayerNorm : public CpuKernel {
   }
 
  private:
-  // Of a chunk: the weight's and the bias's gradients, and two rows of scratch.
+  // A chunk's gradients of the weight and bias, and two rows of scratch.
   float* Partial(const BackwardArgs& args, int64_t chunk) const {
     char* const at = static_cast<char*>(args.workspace) + partial_;
     return reinterpret_cast<float*>(at + chunk * chunk_bytes_);

@@ -10,10 +10,10 @@ using Inner = dnnl::inner_product_forward;
 using InnerData = dnnl::inner_product_backward_data;
 using InnerWeights = dnnl::inner_product_backward_weights;
 
-// Everything plain: the weights are as large as a large layer's activations, so a layout of
+// Everything is plain: the weights are as large as a large layer's activations, so a layout of
 // oneDNN's own would cost two passes over them in each call. Forward is a matmul with the weights
 // read as a transposed matrix: on such operands it is up to 1.4 times as fast as an inner product.
-// In bf16 the weights, and whatever else is fp32, are converted first; sums are of fp32, and so are
+// In bf16 the weights, and all else that is fp32, are converted first; sums are fp32, and so are
 // the parameters' gradients.
 class Linear : public CpuKernel {
  public:
@@ -26,14 +26,14 @@ class Linear : public CpuKernel {
  private:
   void PlanBackward(const dnnl::engine& engine);
 
-  // The input and the output as matrices: one row of features after another. As they are stored,
-  // and in the type that is multiplied.
+  // The input and the output as matrices of one feature row per line, as stored and in the type
+  // used for multiplication.
   MemoryDesc rows_in_, rows_out_;
   MemoryDesc factor_in_, factor_out_, factor_weights_;
   MemoryDesc weights_, bias_;
   DnnlCall forward_, data_, grad_;
   Staging forward_in_, forward_weights_, data_out_, data_weights_, grad_in_, grad_out_;
-  // Where the weight's or bias's gradient goes when only the other is asked for.
+  // Scratch for the weight's or bias's gradient if only the other is requested.
   size_t unwanted_[2] = {};
 };
 
@@ -72,7 +72,7 @@ Linear::Linear(const OperatorSpec& spec, const OperatorGeometry& geometry,
 
 void Linear::PlanBackward(const dnnl::engine& engine) {
   ScratchPlan plan;
-  const Inner::primitive_desc forward(  // a hint that backward's descriptors ask for
+  const Inner::primitive_desc forward(  // a hint that backward's descriptors require
       Inner::desc(prop_kind::forward_training, factor_in_, factor_weights_, factor_out_),
       DefaultAttr(), engine);
   const InnerData::primitive_desc data_pd(InnerData::desc(rows_in_, factor_weights_, factor_out_),

@@ -6,7 +6,7 @@
 namespace starling {
 namespace {
 
-// The sixteen lanes, then what fills none.
+// Sums the sixteen lanes, then the remainder.
 STARLING_INLINE float AddUp(const Lanes16& lanes, float rest) {
   float sums[kLanes];
   for (int64_t i = 0; i < kLanes; ++i) sums[i] = lanes[i];

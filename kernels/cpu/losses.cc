@@ -1,4 +1,4 @@
-// Losses: one number for each sample, and where gradients start.
+// Losses: one number per sample, where gradients start.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,7 +16,7 @@ double LossScale(const OperatorGeometry& geometry, const BackwardArgs& args) {
   return geometry.mean_reduction ? scale / static_cast<double>(args.global_batch) : scale;
 }
 
-// `saved` holds the maximum of a row of logits and the sum of exp(logit - maximum), row after row.
+// `saved` holds the maximum of each row of logits and the sum of exp(logit - maximum).
 class SoftmaxCrossEntropy : public CpuKernel {
  public:
   SoftmaxCrossEntropy(const OperatorSpec& spec, const OperatorGeometry& geometry)
@@ -85,7 +85,7 @@ class SoftmaxCrossEntropy : public CpuKernel {
   const int64_t positions_;  // of a sample
 };
 
-// Mean squared error and binary cross-entropy: both in double, element by element.
+// Mean squared error and binary cross-entropy, both in double, element by element.
 class ElementwiseLoss : public CpuKernel {
  public:
   ElementwiseLoss(const OperatorSpec& spec, const OperatorGeometry& geometry)
@@ -120,7 +120,7 @@ class ElementwiseLoss : public CpuKernel {
  private:
   double Loss(double x, double label) const {
     if (squared_) return (x - label) * (x - label);
-    const double positive = x > 0 ? x : x < 0 ? 0 : x;  // NaN goes through
+    const double positive = x > 0 ? x : x < 0 ? 0 : x;  // NaN propagates
     return positive + std::log1p(std::exp(-std::abs(x))) - x * label;
   }
   double Slope(double x, double label) const {

@@ -1,4 +1,4 @@
-// Products of batches of matrices, all plain; transposed operands are read as they lie.
+// Batched matrix products, all plain; transposed operands are read in place.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -17,7 +17,7 @@ MemoryDesc Transposed(const MemoryDesc& desc) {
 }
 
 // Y = A B, with A [N, M, K], B [N, K, L] or its transpose, Y [N, M, L]: dA = dY B^T, dB = A^T dY,
-// or (B transposed) dY^T A. Leading dimensions are one.
+// or (B transposed) dY^T A. Leading dimensions are merged into one.
 class MatMul : public CpuKernel {
  public:
   MatMul(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine)

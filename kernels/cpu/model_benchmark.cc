@@ -1,7 +1,7 @@
-// Where a step of whole models spends its time on the CPU, one kernel thread a lane.
+// Where a step of whole models spends its time on the CPU, with one kernel thread per lane.
 //   bazel run -c opt //kernels/cpu:model_benchmark -- [--lanes=N] [--seconds=S] [MODEL...]
-// For each model: samples a second (of all lanes together) and samples a second of processor time,
-// which neighbours disturb less; then each operator's milliseconds of processor time in one step's
+// For each model: samples per second (of all lanes together) and samples per second of CPU time,
+// which other processes disturb less; then each operator's milliseconds of CPU time in one step's
 // forward and backward pass, and the slowest nodes.
 #include <algorithm>
 #include <chrono>
@@ -37,14 +37,14 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Of the calling thread.
+// The calling thread's CPU time.
 double ProcessorMilliseconds() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
 }
 
-// Floats in [-0.1, 0.1), aligned as a device's memory is.
+// Floats in [-0.1, 0.1), aligned like a device's memory.
 using Floats = std::unique_ptr<float[], decltype(&std::free)>;
 
 Floats MakeFloats(size_t bytes) {
@@ -76,7 +76,7 @@ struct Value {
   bool wants_gradient = true;
 };
 
-// One lane: every value has a buffer of its own, nothing is computed in place.
+// One lane: every value has its own buffer, nothing is computed in place.
 class Net {
  public:
   explicit Net(int64_t batch) : batch_(batch), device_(*CreateCpuDevice()) {
@@ -105,7 +105,7 @@ class Net {
     return static_cast<int>(values_.size()) - 1;
   }
 
-  // Adds a node and gives its output.
+  // Adds a node and returns its output.
   int Add(const std::string& op, const std::vector<int>& inputs, Shape sample,
           std::vector<Shape> parameters = {}, AttributeMap attributes = {});
 
@@ -223,8 +223,7 @@ void Net::Backward(Node& node) {
   node.backward_ms += ProcessorMilliseconds() - begin;
 }
 
-// ---- The models
-// ----------------------------------------------------------------------------------
+// ---- The models -------------------------------------------------------------------------------
 
 int64_t Dim(const Net& net, int value, int axis) { return net.shape(value)[axis]; }
 
@@ -307,7 +306,7 @@ int InvertedResidual(Net& net, int x, int64_t channels, int64_t stride, int64_t 
   return stride == 1 && Dim(net, x, 1) == channels ? Same(net, "add", {y, x}) : y;
 }
 
-// MobileNet-v2 with the strides that 32 x 32 pixels leave.
+// MobileNet-v2 with strides adapted to 32 x 32 pixels.
 std::unique_ptr<Net> Mobilenet() {
   auto net = std::make_unique<Net>(16);
   int x = BatchNorm(*net, Conv(*net, net->FloatInput({3, 32, 32}), 32, 3, 1, 1));
@@ -371,8 +370,7 @@ constexpr Model kModels[] = {
     {"gpt", "6 layers of width 192, 6 heads, 128 tokens, batch 16", Gpt},
 };
 
-// ---- What it prints
-// ------------------------------------------------------------------------------
+// ---- The report -------------------------------------------------------------------------------
 
 double SamplesPerSecond(const Model& model, int lanes, double seconds, std::unique_ptr<Net>* first,
                         int* steps) {

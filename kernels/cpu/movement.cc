@@ -7,8 +7,8 @@
 namespace starling {
 namespace {
 
-// A value's memory about one of its axes: [outer][axis units][inner], in the order of its format.
-// A unit of a blocked format's channels is a block.
+// A value's memory split at one axis: [outer][axis units][inner], in the order of its format. In a
+// blocked format a unit of channels is a block.
 struct Runs {
   int64_t outer = 1, axis = 1, inner = 1;
   int64_t run() const { return axis * inner; }
@@ -46,7 +46,7 @@ void CopyRuns(int64_t outer, int64_t run, const float* from, int64_t from_stride
   }
 }
 
-// All inputs in one format, whose blocks no boundary divides.
+// All inputs have one format, and no boundary splits its blocks.
 class Concat : public CpuKernel {
  public:
   Concat(const OperatorSpec& spec, const OperatorGeometry& geometry)
@@ -91,7 +91,7 @@ class Concat : public CpuKernel {
   std::vector<Runs> parts_;
 };
 
-// In a format whose blocks the slice's ends do not divide.
+// In a format whose blocks the slice's ends do not split.
 class Slice : public CpuKernel {
  public:
   Slice(const OperatorSpec& spec, const OperatorGeometry& geometry)
@@ -129,11 +129,11 @@ class Slice : public CpuKernel {
 
  private:
   const Runs whole_, part_;
-  int64_t offset_ = 0;  // of the slice in a run
+  int64_t offset_ = 0;  // the slice's, within a run
 };
 
-// One reorder between the input's memory, seen with its axes permuted, and the plain output. With
-// the axes in order (flatten, reshape), a plain input is copied, or nothing happens in place. The
+// One reorder from the input's memory, viewed with its axes permuted, to the plain output. With the
+// axes in order (flatten, reshape) a plain input is copied, or nothing is done if in place. The
 // output has the input's type.
 class Reorder : public CpuKernel {
  public:
@@ -193,7 +193,7 @@ class Reorder : public CpuKernel {
   DnnlCall forward_, backward_;
 };
 
-// The spec with every input plain.
+// The spec with all inputs plain.
 OperatorSpec Plain(OperatorSpec spec) {
   spec.input_formats.clear();
   return spec;

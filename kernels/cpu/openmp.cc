@@ -10,7 +10,7 @@ namespace starling {
 void SleepWhenIdle(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   if (setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0) != 0) return;
-  // By its own path: under the link's name, the process would be called "exe".
+  // Uses the program's real path: under the link's name, the process would be called "exe".
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
   if (length <= 0) return;

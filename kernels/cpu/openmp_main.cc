@@ -1,4 +1,4 @@
-// For openmp_test: says how it was started, and its arguments.
+// For openmp_test: prints how it was started, and its arguments.
 #include <omp.h>
 #include <unistd.h>
 

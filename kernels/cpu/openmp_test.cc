@@ -9,7 +9,7 @@
 namespace starling {
 namespace {
 
-// What a shell command prints, libgomp's report of its settings (OMP_DISPLAY_ENV) included.
+// A shell command's output, including libgomp's report of its settings (OMP_DISPLAY_ENV).
 std::string Output(const std::string& environment, int* status) {
   const std::string command = "env " + environment +
                               " OMP_DISPLAY_ENV=true sh -c 'echo shell $$; exec "

@@ -6,7 +6,7 @@
 namespace starling {
 namespace {
 
-// Runs `inner`, which was made for plain inputs, behind reorders of those that are not.
+// Runs `inner`, which takes plain inputs, after reorders of the inputs that are not plain.
 class PlainInputs : public OperatorKernel {
  public:
   PlainInputs(const OperatorSpec& spec, CpuKernelPtr inner, const dnnl::engine& engine)
@@ -76,7 +76,7 @@ class PlainInputs : public OperatorKernel {
   const OperatorSpec spec_;
   const CpuKernelPtr inner_;
   std::vector<Staging> inputs_, gradients_;
-  std::vector<const void*> read_;  // of the call under way
+  std::vector<const void*> read_;  // of the current call
   std::vector<void*> written_;
 };
 

@@ -6,7 +6,7 @@
 namespace starling {
 namespace {
 
-// Runs `inner` between two reorders. Its own output is kept in `saved` if its backward reads it.
+// Runs `inner` between two reorders. Keeps its own output in `saved` if its backward reads it.
 class PlainOutput : public OperatorKernel {
  public:
   PlainOutput(const OperatorSpec& spec, CpuKernelPtr inner, const dnnl::engine& engine)

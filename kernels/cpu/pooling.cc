@@ -10,8 +10,8 @@ using dnnl::prop_kind;
 using Pool = dnnl::pooling_v2_forward;
 using PoolBackward = dnnl::pooling_v2_backward;
 
-// Keeps its input's format, and its type. Maximum: `saved` is oneDNN's workspace, the positions of
-// the maxima.
+// Keeps its input's format and type. Maximum: `saved` is oneDNN's workspace, the positions of the
+// maxima.
 class Pooling : public CpuKernel {
  public:
   Pooling(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine);
@@ -36,7 +36,7 @@ Pooling::Pooling(const OperatorSpec& spec, const OperatorGeometry& geometry,
   const memory::dims kernel = {p.kernel_height, p.kernel_width};
   const memory::dims dilation = {0, 0};
   const memory::dims padding = {p.padding_height, p.padding_width};
-  // oneDNN wants the padding behind the last window, which may be shorter or longer.
+  // oneDNN wants the padding after the last window, which may differ from the one before the first.
   const memory::dims after = {
       (p.out_height - 1) * p.stride_height + p.kernel_height - p.in_height - p.padding_height,
       (p.out_width - 1) * p.stride_width + p.kernel_width - p.in_width - p.padding_width};

@@ -1,4 +1,4 @@
-// Mixed precision for every operator at once: values are stored in two bytes, and computed in fp32.
+// Mixed precision for any operator: values are stored in two bytes and computed in fp32.
 #include <algorithm>
 #include <utility>
 
@@ -9,8 +9,8 @@
 namespace starling {
 namespace {
 
-// Runs `inner`, which computes in fp32: what it reads is widened into the workspace, and what it
-// wrote there is rounded once, on its way out. Nothing happens to values that are stored in fp32.
+// Runs `inner`, which computes in fp32: its inputs are widened into the workspace, and its results
+// are rounded once on their way out. Values stored in fp32 are passed through.
 class Stored : public OperatorKernel {
  public:
   Stored(const OperatorSpec& spec, CpuKernelPtr inner, bool plain_output);
@@ -19,12 +19,12 @@ class Stored : public OperatorKernel {
   absl::Status Backward(const BackwardArgs& args, Stream& stream) override;
 
  private:
-  // A buffer outside, and where its numbers lie in the workspace while inner works on them.
+  // An external buffer, and where its numbers lie in the workspace while inner uses them.
   struct Value {
     DataType type = DataType::kFp32;
     int64_t count = 0;
     size_t forward = 0;   // offset, unless it is stored in fp32
-    size_t backward = 0;  // likewise; where backward reads it
+    size_t backward = 0;  // likewise, if backward reads it
     size_t gradient = 0;  // likewise
     bool wide() const { return type == DataType::kFp32; }
     size_t bytes() const { return static_cast<size_t>(count) * DataTypeBytes(type); }
@@ -37,13 +37,13 @@ class Stored : public OperatorKernel {
   static float* At(void* workspace, size_t offset) {
     return reinterpret_cast<float*>(static_cast<char*>(workspace) + offset);
   }
-  // `stored` itself where it is fp32 or null, else its numbers, widened to `offset`.
+  // `stored` itself if it is fp32 or null, else its numbers widened to `offset`.
   const void* In(const Value& value, const void* stored, void* workspace, size_t offset) const;
-  // Where inner is to write what belongs to `stored`.
+  // Where inner must write what belongs to `stored`.
   static void* Place(const Value& value, void* stored, void* workspace, size_t offset) {
     return value.wide() || stored == nullptr ? stored : At(workspace, offset);
   }
-  // And the way there.
+  // Brings the result there.
   void Out(const Value& value, void* stored, void* workspace, size_t offset) const;
 
   const int threads_;
@@ -51,7 +51,7 @@ class Stored : public OperatorKernel {
   const CpuKernelPtr inner_;
   std::vector<Value> inputs_;
   Value output_;
-  // Of the call under way; members, so that a call allocates nothing.
+  // For the current call; members, so that a call allocates nothing.
   std::vector<const void*> read_;
   std::vector<void*> written_;
 };
@@ -82,7 +82,7 @@ Stored::Stored(const OperatorSpec& spec, CpuKernelPtr inner, bool plain_output)
   if (training_) PlanBackward();
 }
 
-// Inner's own workspace comes first. Where inner can work in place, so it does in ours.
+// Inner's own workspace comes first. If inner can work in place, so can this.
 void Stored::PlanForward() {
   ScratchPlan plan;
   plan.Take(inner_->workspace_bytes());
@@ -147,7 +147,7 @@ absl::Status Stored::Forward(const ForwardArgs& args, Stream& stream) {
 }
 
 absl::Status Stored::Backward(const BackwardArgs& args, Stream& stream) {
-  if (!training_) return inner_->Backward(args, stream);  // says so
+  if (!training_) return inner_->Backward(args, stream);  // returns the error
   UseKernelThreads(threads_);
   void* const workspace = args.workspace;
   for (size_t i = 0; i < inputs_.size(); ++i) {

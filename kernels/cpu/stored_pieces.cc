@@ -1,5 +1,5 @@
-// Mixed precision for operators that compute each element on its own: piece by piece, so that what
-// is fp32 never leaves the first cache, and memory sees two bytes a number.
+// Mixed precision for elementwise operators: piece by piece, so that fp32 data never leaves the L1
+// cache, and memory traffic is two bytes per number.
 #include <algorithm>
 #include <utility>
 
@@ -12,11 +12,11 @@ namespace {
 
 using Op = OperatorGeometry::Op;
 
-constexpr int64_t kPieceElements = 2048;  // 8 KiB as fp32, of each value that is at work
+constexpr int64_t kPieceElements = 2048;  // 8 KiB as fp32, for each value in use
 static_assert(kPieceElements < kParallelElements);
 
-// Whether each element of the output is a function of the inputs' elements at its place. Zeros that
-// pad a format stay zeros, but for those of sigmoid and clip.
+// Whether each output element depends only on the inputs' elements at its place. Zeros that pad a
+// format stay zeros, except with sigmoid and clip.
 bool IsPointwise(Op op, bool padded) {
   switch (op) {
     case Op::kRelu:
@@ -42,7 +42,7 @@ OperatorSpec PieceOf(const OperatorSpec& spec, int64_t count) {
 
 class StoredPieces : public OperatorKernel {
  public:
-  // `make`: the kernel of a piece.
+  // `make` creates the kernel of a piece.
   StoredPieces(const OperatorSpec& spec, int64_t count,
                absl::FunctionRef<CpuKernelPtr(const OperatorSpec&)> make);
 
@@ -50,9 +50,9 @@ class StoredPieces : public OperatorKernel {
   absl::Status Backward(const BackwardArgs& args, Stream& stream) override;
 
  private:
-  // What one thread works with.
+  // One thread's working set.
   struct Worker {
-    CpuKernelPtr whole, rest;  // of a piece; of the last one, where it is shorter
+    CpuKernelPtr whole, rest;  // for a piece; for the last one, if it is shorter
     std::vector<const void*> read;
     std::vector<void*> written;
     absl::Status status;
@@ -62,18 +62,18 @@ class StoredPieces : public OperatorKernel {
   template <typename Fn>
   absl::Status ForPieces(void* workspace, Fn fn);
   // A piece of a value that is stored in `type`: where its numbers are as fp32, which is `scratch`
-  // or the value's own memory; and what brings them back.
+  // or the value's own memory; and the way back.
   static const float* In(DataType type, const void* stored, int64_t first, int64_t count,
                          float* scratch);
   static float* Place(DataType type, void* stored, int64_t first, float* scratch);
   static void Out(DataType type, const float* from, void* stored, int64_t first, int64_t count);
-  // The pieces that a thread has in fp32 at one time.
+  // A thread's fp32 pieces.
   float* Scratch(float* scratch, size_t i) const { return scratch + i * kPieceElements; }
 
   const int threads_;
   const bool training_;
   const int64_t count_;
-  std::vector<DataType> types_;  // of the inputs
+  std::vector<DataType> types_;  // the inputs'
   DataType output_type_;
   std::vector<Worker> workers_;
 };
@@ -171,7 +171,7 @@ absl::Status StoredPieces::Forward(const ForwardArgs& args, Stream& stream) {
 }
 
 absl::Status StoredPieces::Backward(const BackwardArgs& args, Stream& stream) {
-  if (!training_) return workers_[0].whole->Backward(args, stream);  // says so
+  if (!training_) return workers_[0].whole->Backward(args, stream);  // returns the error
   return ForPieces(args.workspace, [&](Worker& worker, float* scratch, OperatorKernel& kernel,
                                        int64_t first, int64_t count) {
     const size_t inputs = types_.size();

@@ -8,7 +8,7 @@
 namespace starling {
 namespace {
 
-// The largest relative error over `count` points evenly spread over [from, to].
+// The largest relative error over `count` points evenly spaced over [from, to].
 double WorstError(float (*fast)(float), double (*exact)(double), double from, double to) {
   constexpr int kCount = 200001;
   double worst = 0;

@@ -1,6 +1,6 @@
-// Attention from products of matrices, all heads of a sample at once: in float, and where cuDNN has
-// none of its own (fused_attention.cc). In two bytes, too, scores and their gradients are in float
-// until the softmax is over: differences of large numbers.
+// Attention as matrix products, all heads of a sample at once: for float, and where cuDNN has no
+// attention of its own (fused_attention.cc). Even for two-byte values, scores and their gradients
+// stay in float until after the softmax, because they are differences of large numbers.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -13,15 +13,15 @@
 namespace starling::cuda {
 namespace {
 
-// How a matrix of [T, width] or [T, T] for each head lies in memory.
+// The memory layout of each head's [T, width] or [T, T] matrix.
 struct HeadMatrices {
   int64_t row = 0;   // from one row to the next, in elements
   int64_t step = 0;  // from one head to the next
   Element element = Element::kFloat;
 };
 
-// softmax(Q K^T / sqrt(width)) V. What is of T x T lies in the workspace, for one sample; backward
-// computes the weights again, so that nothing of that size is kept.
+// softmax(Q K^T / sqrt(width)) V. T x T matrices lie in the workspace, for one sample; backward
+// recomputes the weights, so that nothing of that size is kept.
 class AttentionKernel : public CudaKernel {
  public:
   AttentionKernel(const OperatorSpec& spec, const OperatorGeometry& g, const FormatPlan& plan,
@@ -30,7 +30,7 @@ class AttentionKernel : public CudaKernel {
         width_(g.inputs / g.heads),
         input_row_(g.packed ? 3 * g.inputs : g.inputs),
         scale_(1 / std::sqrt(static_cast<float>(width_))) {
-    if (element() == Element::kFloat) return;  // for which there is nothing faster
+    if (element() == Element::kFloat) return;  // nothing is faster for it
     slower_because_ = absl::StrCat("attention by products of matrices: ", refusal.message());
   }
 
@@ -104,15 +104,15 @@ class AttentionKernel : public CudaKernel {
     return absl::OkStatus();
   }
 
-  // Of what is handed to products: samples, heads and the parts of a packed row begin where they
-  // begin.
+  // Of the operands of products: samples, heads and the parts of a packed row start at these
+  // multiples.
   int Alignment() const {
     const int bytes = ElementBytes(element());
     const auto rest = [bytes](int64_t elements) { return static_cast<int>(elements * bytes % 16); };
     return std::gcd(std::gcd(16, rest(width_)), rest(geometry_.rows * geometry_.inputs));
   }
 
-  // Query, key or value of sample n.
+  // Sample n's query, key or value.
   const void* Input(absl::Span<const void* const> inputs, Which which, int64_t n) const {
     return At(inputs[geometry_.packed ? 0 : which], InputIndex(which, n));
   }
@@ -133,7 +133,7 @@ class AttentionKernel : public CudaKernel {
   }
   void* Scratch(void* workspace) const { return PieceAt(workspace, scratch_); }
 
-  // softmax(scale Q K^T) of sample n.
+  // softmax(scale Q K^T) for sample n.
   absl::Status Weights(absl::Span<const void* const> inputs, int64_t n, void* workspace,
                        CudaStream& stream) {
     float* const scores = PieceAt<float>(workspace, float_);
@@ -175,10 +175,10 @@ class AttentionKernel : public CudaKernel {
                               stream);
   }
 
-  const int64_t width_;      // of a head
-  const int64_t input_row_;  // elements from one position's query to the next one's
+  const int64_t width_;      // per head
+  const int64_t input_row_;  // elements from one position's query to the next
   const float scale_;
-  size_t scratch_bytes_ = 0;  // of one product at a time
+  size_t scratch_bytes_ = 0;  // for one product at a time
   // In the workspace: scores, later the weights' gradients, in float; weights; scores' gradients.
   size_t float_ = 0, weights_ = 0, score_gradient_ = 0, scratch_ = 0;
   std::unique_ptr<Gemm> scores_, output_;

@@ -1,6 +1,6 @@
-// Batch norm with sums in double: of tens of thousands of values on one side of zero a sum in float
-// would be wrong by 1e-5, and gradients are small differences of such sums. The values themselves
-// move through memory once for the sums and once for the result.
+// Batch norm with sums in double: a float sum of tens of thousands of values on one side of zero
+// would be wrong by 1e-5, and gradients are small differences of such sums. The values are read
+// once for the sums and once for the result.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/planes.h"
@@ -8,7 +8,7 @@
 namespace starling::cuda {
 namespace {
 
-// Of x less the channel's first element, which is near its mean: no digits are lost in the squares.
+// Sums x minus the channel's first element, which is near its mean: the squares lose no digits.
 template <typename T>
 struct ShiftedPair {
   const T* x;
@@ -34,7 +34,7 @@ struct StoreStatistics {
   }
 };
 
-// dy where the ReLU let its input through.
+// dy where the ReLU passed its input.
 template <typename T>
 __device__ float Passed(const T* y, const T* dy, int64_t i) {
   return y == nullptr || ToFloat(y[i]) > 0.0f ? ToFloat(dy[i]) : 0.0f;
@@ -69,7 +69,7 @@ __global__ void InverseRootKernel(const float* variance, float epsilon, int64_t 
   if (c < channels) scale[c] = 1.0f / sqrtf(variance[c] + epsilon);
 }
 
-// A thread keeps to its column, whose factors it reads once.
+// Each thread stays in its column and reads its factors once.
 template <typename T, typename Map>
 __global__ void MapColumnsKernel(ColumnPlan plan, Map map) {
   const int64_t column = int64_t{blockIdx.x} * kTileColumns + threadIdx.x;
@@ -121,7 +121,7 @@ struct Gradient {
     return {factors.mean[c], scale, scale * factors.weight[c], dy_sums[c] / rows,
             product_sums[c] / rows};
   }
-  // dy is read before dx, which may lie there, is written.
+  // Reads dy before writing dx, which may alias it.
   __device__ void Apply(const Factors& f, int64_t i) const {
     const float g = Passed(y, dy, i);
     if (dother != nullptr) dother[i] = FromFloat<T>(g);

@@ -6,7 +6,7 @@
 namespace starling::cuda {
 namespace {
 
-// Brings a value from one layout and type into another.
+// Converts a value from one layout and type to another.
 absl::Status Convert(const Shape& shape, const Format& from_format, const void* from,
                      const Format& to_format, void* to, CudaStream& stream) {
   const int64_t count = ElementCount(shape);
@@ -23,8 +23,7 @@ absl::Status Convert(const Shape& shape, const Format& from_format, const void* 
   return absl::OkStatus();
 }
 
-// A value as it comes, and as the inner kernel wants it: nothing to do, or a place in the
-// workspace.
+// A value as it comes and as the inner kernel wants it: a no-op, or a place in the workspace.
 class Staged {
  public:
   Staged(const Shape& shape, const Format& outside, const Format& inside, Pieces& pieces)
@@ -122,7 +121,7 @@ class ConvertingKernel : public OperatorKernel {
   const CudaKernelPtr inner_;
   std::vector<Staged> inputs_, gradients_;
   std::vector<Staged> output_;  // the value, its gradient
-  // Of the call under way: a call allocates nothing.
+  // For the current call; members, so that a call allocates nothing.
   std::vector<const void*> inner_inputs_;
   std::vector<void*> inner_gradients_;
 };

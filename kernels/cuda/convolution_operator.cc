@@ -1,6 +1,6 @@
-// Convolution: cuDNN's. In bfloat16 and half with channels last, on tensor cores; in float
-// row-major, where cuDNN has plans that round nothing; tf32 allows the others, too. What it has no
-// plan for goes by kernels of our own.
+// Convolution with cuDNN. In bfloat16 and half, channels last, on tensor cores; in float,
+// row-major, where cuDNN has plans that round nothing; tf32 allows the others, too. Our own kernels
+// compute what it has no plan for.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -51,7 +51,7 @@ class ConvolutionKernel : public CudaKernel {
     }
     Pieces work;
     weight_ = work.Take(static_cast<size_t>(p_.out_channels * filter()) * ElementBytes(element()));
-    // Sums over channels want them last.
+    // Sums over channels need them last.
     if (spec_.training && p_.bias && !plan_.output.channels_last) {
       turned_ = work.Take(output_bytes_);
     }
@@ -103,10 +103,12 @@ class ConvolutionKernel : public CudaKernel {
  private:
   int64_t out_points() const { return p_.out_height * p_.out_width; }
   int64_t window() const { return p_.kernel_height * p_.kernel_width; }
-  int64_t filter() const { return p_.in_channels / p_.groups * window(); }  // elements of one
+  int64_t filter() const {
+    return p_.in_channels / p_.groups * window();
+  }  // elements of one filter
   ColumnPlan columns() const { return PlanColumns(p_.batch * out_points(), p_.out_channels); }
 
-  // Into the values' type and layout, aligned.
+  // Converts to the values' type and layout, aligned.
   absl::Status StageWeight(const float* weight, void* workspace, CudaStream& stream) const {
     void* const place = PieceAt(workspace, weight_);
     if (!plan_.output.channels_last) {

@@ -13,7 +13,7 @@ namespace starling::cuda {
 namespace {
 
 constexpr char kLibrary[] = "libcublasLt.so.13";
-constexpr uint64_t kWorkspaceBytesMax = 32 << 20;  // what cuBLAS advises for Hopper
+constexpr uint64_t kWorkspaceBytesMax = 32 << 20;  // cuBLAS's recommendation for Hopper
 constexpr uintptr_t kSumAlignment = 16;
 
 cudaDataType_t TypeOf(Element element) {
@@ -129,7 +129,7 @@ absl::Status Gemm::DescribeEpilogue(const GemmSpec& spec) {
   if (!spec.keeps_sum) return absl::OkStatus();
   STARLING_RETURN_IF_CUBLAS_ERROR(*library_, MatmulDescSetAttribute, product_,
                                   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &spec.n, sizeof(spec.n));
-  // The choice of an algorithm looks at the alignment of this pointer, and at nothing behind it.
+  // The algorithm's choice depends only on this pointer's alignment; nothing is read through it.
   const auto* const aligned = reinterpret_cast<const void*>(kSumAlignment);
   STARLING_RETURN_IF_CUBLAS_ERROR(*library_, MatmulDescSetAttribute, product_,
                                   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aligned,
@@ -151,7 +151,7 @@ absl::Status Gemm::Choose(const GemmSpec& spec) {
         "cublasLtMatmulPreferenceSetAttribute");
   };
   STARLING_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytesMax));
-  // Not in place, where parts of a sum are added as they come.
+  // Excludes in-place reduction, which adds partial sums in order of arrival.
   const uint32_t in_order =
       CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   STARLING_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, in_order));
@@ -165,7 +165,7 @@ absl::Status Gemm::Choose(const GemmSpec& spec) {
   int found = 0;
   const cublasStatus_t status = library_->MatmulAlgoGetHeuristic(
       library_->handle(), product_, first_, second_, result_, result_, created, 1, &best, &found);
-  // An epilogue that it does not have for these types may be a value that it does not know.
+  // It may report an epilogue that it lacks for these types as an invalid value.
   const bool refused =
       status == CUBLAS_STATUS_NOT_SUPPORTED || (spec.gelu && status == CUBLAS_STATUS_INVALID_VALUE);
   if (refused || (status == CUBLAS_STATUS_SUCCESS && found == 0)) {

@@ -38,7 +38,7 @@ Survey LookAround() {
   return survey;
 }
 
-// Threads need not choose the GPU: the first is what each begins with.
+// Threads need not select the GPU: the first is each thread's default.
 class CudaDevice : public Device, public UpdatingDevice {
  public:
   CudaDevice(const Survey& survey, std::shared_ptr<const CublasLt> library,
@@ -67,7 +67,7 @@ class CudaDevice : public Device, public UpdatingDevice {
                                                      ": ", left.available, " of ", left.total,
                                                      " are free"));
   }
-  // Waits for what runs; nothing can be done about what fails here.
+  // Waits for running work; errors here cannot be handled.
   void Free(void* memory) override { static_cast<void>(cudaFree(memory)); }
 
   absl::StatusOr<MemoryBytes> Memory() override {
@@ -76,14 +76,14 @@ class CudaDevice : public Device, public UpdatingDevice {
     return bytes;
   }
 
-  // Pinned, so that copies are the copy engines' and run beside kernels.
+  // Pinned, so that copy engines do the copies beside kernels.
   absl::StatusOr<void*> AllocateHost(size_t bytes) override {
     void* memory = nullptr;
     const cudaError_t error =
         cudaHostAlloc(&memory, std::max<size_t>(bytes, 1), cudaHostAllocDefault);
     absl::Status status = CudaStatus(error, "cudaHostAlloc");
     if (status.ok()) return memory;
-    // The latter where the system does not let so many pages be pinned.
+    // The second error: the system does not allow that many pinned pages.
     if (error != cudaErrorMemoryAllocation && error != cudaErrorOperatingSystem) return status;
     return absl::ResourceExhaustedError(
         absl::StrCat("no pinned memory for ", bytes, " bytes: ", status.message()));
@@ -255,7 +255,7 @@ absl::StatusOr<std::unique_ptr<OperatorKernel>> CudaDevice::CreateOperator(
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice() {
   const Survey survey = LookAround();
   STARLING_RETURN_IF_ERROR(CheckSurvey(survey));
-  // A thread that waits sleeps: loaders and shards beside it have work for the processor.
+  // Waiting threads sleep, because loaders and shards on this machine need the CPU.
   STARLING_RETURN_IF_CUDA_ERROR(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
   STARLING_ASSIGN_OR_RETURN(std::shared_ptr<const CublasLt> library, CublasLt::Load());
   STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Cudnn> cudnn, Cudnn::Load());

@@ -22,7 +22,7 @@
 #include "kernels/cuda/status.h"
 #include "kernels/cuda/stopwatch.h"
 
-// Where the front end looks for cuDNN's functions.
+// Where the front end finds cuDNN's functions.
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;
 }
@@ -35,10 +35,10 @@ namespace fe = cudnn_frontend;
 constexpr size_t kMajor = 9;
 constexpr int64_t kWorkspaceBytesMax = 256 << 20;
 
-// Of candidates for a tuned plan, and timed runs of each after one that is not timed.
+// Candidates for a tuned plan, and timed runs of each after an untimed one.
 constexpr size_t kCandidatesMax = 4;
 constexpr int kTimedRuns = 5, kCallsOfRun = 8;
-// The oldest GPU that the kernels are compiled for, where there is none to ask.
+// The oldest GPU that the kernels are compiled for, used if there is none to ask.
 constexpr int kHopper = 90;
 
 absl::Status Lost(const std::string& text) {
@@ -54,8 +54,9 @@ absl::Status Said(fe::error_t error, const char* call) {
   return absl::InternalError(text);
 }
 
-// While a plan is made. That memory ran out must not look like a refusal: another plan, which this
-// worker alone would then take, may give other bits. Only the text tells cuDNN's errors apart.
+// Errors during planning. Running out of memory must not look like a refusal: this worker alone
+// would then use another plan, which may give other bits. Only the text distinguishes cuDNN's
+// errors.
 absl::Status SaidOfPlan(fe::error_t error, const char* call) {
   const std::string text = absl::StrCat("cuDNN, ", call, ": ", error.get_message());
   if (error.is_good()) return absl::OkStatus();
@@ -66,7 +67,7 @@ absl::Status SaidOfPlan(fe::error_t error, const char* call) {
     case fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED:
       return absl::UnimplementedError(text);
     case fe::error_code_t::CUDNN_BACKEND_API_FAILED:
-      // A bad parameter is one that this version does not take: shapes were checked before.
+      // A bad parameter is one that this version does not support: shapes were checked before.
       if (absl::StrContains(text, "NOT_SUPPORTED") || absl::StrContains(text, "BAD_PARAM")) {
         return absl::UnimplementedError(text);
       }
@@ -83,8 +84,8 @@ absl::Status Said(cudnnStatus_t status, const char* call) {
   return absl::InternalError(text);
 }
 
-// The front end throws where it does not find a library or a function, and at some graphs that it
-// has nothing for.
+// The front end throws if it does not find a library or function, and for some graphs that it does
+// not support.
 template <typename F>
 absl::Status Guarded(F f) {
   try {
@@ -113,24 +114,24 @@ std::vector<int64_t> ListOf(const std::array<int64_t, kSize>& array) {
   return std::vector<int64_t>(array.begin(), array.end());
 }
 
-// A handle, which one thread at a time gives a stream and work.
+// A handle; one thread at a time assigns a stream and uses it.
 struct Handle {
-  int sm_version = kHopper;  // of the GPU; set before the first plan
+  int sm_version = kHopper;  // the GPU's; set before the first plan
   absl::Mutex mutex;
   cudnnHandle_t handle ABSL_GUARDED_BY(mutex) = nullptr;
 };
 
-// A graph, and the plan that was chosen for it. What a subclass adds describes the graph.
+// A graph, and the plan chosen for it. Subclasses describe the graph.
 class PlannedGraph {
  protected:
   using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
   using Sizes = std::array<int64_t, 4>;
-  // A tensor of the graph, by its number there, and its place in memory.
+  // A tensor of the graph, by its number there, and its memory address.
   struct Place {
     int64_t tensor = 0;
     const void* memory = nullptr;
   };
-  // How many bytes of memory a tensor takes.
+  // A tensor's size in bytes.
   struct Extent {
     int64_t tensor = 0;
     size_t bytes = 0;
@@ -165,8 +166,8 @@ class PlannedGraph {
 
   absl::Status Validate() { return SaidOfPlan(graph_.validate(), "validate"); }
 
-  // Of a described graph: the heuristics' first plan without what is barred, or the fastest of
-  // several, if `tuned` says the tensors.
+  // For a described graph, chooses the heuristics' first plan that uses nothing barred, or the
+  // fastest of several if `tuned` lists the tensors.
   absl::Status Choose(const std::vector<fe::HeurMode_t>& heuristics,
                       const std::vector<fe::NumericalNote_t>& barred,
                       absl::Span<const Extent> tuned) {
@@ -181,7 +182,7 @@ class PlannedGraph {
     STARLING_RETURN_IF_ERROR(BuildPlans(tuned.empty() ? 1 : kCandidatesMax, &built));
     chosen_ = built[0];
     if (built.size() > 1) {
-      // What fails here leaves the heuristics' choice.
+      // On a failure the heuristics' choice remains.
       const absl::StatusOr<int64_t> fastest = FastestOf(built, tuned);
       if (fastest.ok()) chosen_ = *fastest;
     }
@@ -236,7 +237,7 @@ class PlannedGraph {
                 "execute");
   }
 
-  // Of plans that are built. Blocks for as long as they take.
+  // Times built plans. Blocks as long as they take.
   absl::StatusOr<int64_t> FastestOf(const std::vector<int64_t>& plans,
                                     absl::Span<const Extent> extents)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
@@ -267,15 +268,15 @@ class PlannedGraph {
     return plans[Fastest(times)];
   }
 
-  // None: cuDNN does not run it. An error: the GPU does not work.
+  // Empty: cuDNN does not run it. An error: the GPU does not work.
   absl::StatusOr<std::vector<float>> TimesOf(int64_t plan, absl::Span<const Place> places,
                                              void* workspace, CudaStream& stream,
                                              Stopwatch& watch) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
     std::vector<float> times;
     for (int run = 0; run <= kTimedRuns; ++run) {
-      // Launching one takes the host longer than a small convolution takes the GPU: behind the
-      // first of several, others wait already.
+      // Launching a small convolution takes the host longer than running it takes the GPU, so
+      // several are queued after the first.
       const int calls = run == 0 ? 1 : kCallsOfRun;
       bool ran = true;
       STARLING_RETURN_IF_ERROR(watch.Begin(stream));
@@ -283,7 +284,7 @@ class PlannedGraph {
         ran = ran && ExecutePlan(plan, places, workspace, stream).ok();
       STARLING_ASSIGN_OR_RETURN(const float milliseconds, watch.End(stream));
       if (!ran) return std::vector<float>();
-      // The first loads the kernel, too.
+      // The first run also loads the kernel.
       if (run > 0) times.push_back(milliseconds / static_cast<float>(calls));
     }
     return times;
@@ -291,7 +292,7 @@ class PlannedGraph {
 
   int64_t chosen_ = 0;
   size_t workspace_bytes_ = 0;
-  // One call at a time fills it, under the handle's mutex; kept, so that a call allocates nothing.
+  // Filled by one call at a time, under the handle's mutex; kept, so that a call allocates nothing.
   mutable std::unordered_map<int64_t, void*> pointers_;
 };
 
@@ -304,7 +305,7 @@ class PlanOfConvolution : public ConvolutionPlan, private PlannedGraph {
     return Guarded([&] {
       Describe();
       std::vector<fe::NumericalNote_t> barred = {fe::NumericalNote_t::NONDETERMINISTIC};
-      // Tensor cores round its inputs to tf32; others, to less.
+      // Tensor cores round its inputs to tf32; down-conversion, to less.
       if (key_.element == Element::kFloat) {
         if (!key_.tf32) barred.push_back(fe::NumericalNote_t::TENSOR_CORE);
         barred.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
@@ -378,8 +379,8 @@ class PlanOfAttention : public AttentionPlan, private PlannedGraph {
   PlanOfAttention(std::shared_ptr<Handle> handle, const AttentionKey& key)
       : PlannedGraph(std::move(handle)), key_(key) {}
 
-  // Nothing is barred: that backward adds up in one order is asked of the operator itself, and its
-  // engine is one that could do otherwise.
+  // Nothing is barred: deterministic backward is requested from the operator itself, and its engine
+  // is one that can also be nondeterministic.
   absl::Status Build() {
     return Guarded([&]() -> absl::Status {
       const size_t version = fe::detail::get_backend_version();
@@ -416,7 +417,7 @@ class PlanOfAttention : public AttentionPlan, private PlannedGraph {
   }
 
  private:
-  // Forward has the first four or five, backward all.
+  // Forward uses the first four or five, backward all.
   enum Tensor : int64_t {
     kQuery = 1,
     kKey,
@@ -454,7 +455,7 @@ class PlanOfAttention : public AttentionPlan, private PlannedGraph {
         graph_.sdpa(Input(kQuery), Input(kKey), Input(kValue),
                     Of<fe::graph::SDPA_attributes>()
                         .set_generate_stats(key_.statistics)
-                        // One engine whatever the mask and the version; backward has no other.
+                        // The same engine for every mask and version; backward has no other.
                         .set_implementation(fe::AttentionImplementation_t::COMPOSITE));
     Made(output, kOutput, key_.element, ValueSize(key_), OutputStrides(key_));
     if (!key_.statistics) return;
@@ -511,7 +512,7 @@ class CudnnOfFrontEnd : public Cudnn {
   }
 
  private:
-  // What is known of a key: its plan, or why cuDNN has none.
+  // What is known for a key: its plan, or why cuDNN has none.
   template <typename Key, typename Plan>
   using Plans = std::map<Key, absl::StatusOr<std::shared_ptr<const Plan>>>;
 
@@ -525,7 +526,7 @@ class CudnnOfFrontEnd : public Cudnn {
     return plans.emplace(key, status).first->second;
   }
 
-  // The front end would look for it in a CUDA runtime beside ours, which need not be there.
+  // The front end would look for it in a second CUDA runtime, which may not exist.
   absl::Status AskVersionOfGpu() {
     int device = 0, major = 0, minor = 0;
     STARLING_RETURN_IF_CUDA_ERROR(cudaGetDevice(&device));
@@ -537,7 +538,7 @@ class CudnnOfFrontEnd : public Cudnn {
     return absl::OkStatus();
   }
 
-  // Before version 9 it counted 8907, since then 91900.
+  // Version 8.9.7 is 8907; since version 9, 9.19.0 is 91900.
   static absl::Status CheckVersion(void* library, const std::string& name) {
     const auto version_of =
         reinterpret_cast<decltype(&::cudnnGetVersion)>(dlsym(library, "cudnnGetVersion"));

@@ -1,5 +1,5 @@
-// What of cuDNN can be judged without a GPU: which library is taken, and whether the front end
-// takes our descriptions of convolutions.
+// What can be tested of cuDNN without a GPU: which library is loaded, and whether the front end
+// accepts our descriptions of convolutions.
 #include "kernels/cuda/cudnn.h"
 
 #include "gmock/gmock.h"
@@ -24,7 +24,7 @@ TEST(CudnnTest, AnotherMajorVersionIsRefused) {
 }
 
 TEST(CudnnTest, DescriptionsOfConvolutionsAreTaken) {
-  static_cast<void>(Cudnn::Load());  // without a GPU it cannot make a handle, but is loaded
+  static_cast<void>(Cudnn::Load());  // without a GPU it cannot create a handle, but is loaded
   const Geometry2d shapes[] = {
       {.batch = 2,
        .in_channels = 16,

@@ -1,5 +1,5 @@
-// A thread for each output, or for each element of the input's gradient; a block for each element
-// of the weight's gradient, whose sum is over the batch. Nothing is added atomically.
+// One thread per output, or per element of the input's gradient; one block per element of the
+// weight's gradient, which is summed over the batch. No atomic additions.
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/direct.h"
 
@@ -37,8 +37,7 @@ __device__ int64_t IndexOf(const DirectTensor& t, const Place& p) {
 
 __device__ int64_t GroupsOf(const DirectShape& s) { return s.x.size[1] / s.w.size[1]; }
 
-// Where the window's element k of output o lies in the input, along one axis (0: height); may be
-// outside.
+// The input position of element k of output o's window, along one axis (0: height); may be outside.
 __device__ int64_t InputAt(const DirectShape& s, int axis, int64_t o, int64_t k) {
   return o * s.stride[axis] - s.padding[axis] + k * s.dilation[axis];
 }

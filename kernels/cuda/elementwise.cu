@@ -1,5 +1,5 @@
-// Each thread moves 16 bytes at a time: these kernels do as much as memory delivers, and arithmetic
-// hides behind it.
+// Each thread moves 16 bytes at a time: these kernels are limited by memory bandwidth, which hides
+// the arithmetic.
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/elementwise.h"
 
@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 struct Relu {
   __device__ float operator()(float x) const { return x <= 0.0f ? 0.0f : x; }
 };
-struct ReluGradient {  // of the output
+struct ReluGradient {  // from the output
   __device__ float operator()(float y, float dy) const { return y > 0.0f ? dy : 0.0f; }
 };
 
@@ -80,7 +80,7 @@ struct Scale {
   __device__ float operator()(float x) const { return x * factor; }
 };
 
-// The first `packs` packs as such, what is left one by one.
+// Processes the first `packs` packs as a whole, the rest one by one.
 template <typename T, typename F>
 __global__ void UnaryKernel(const T* x, T* y, int64_t count, int64_t packs, F f) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
@@ -162,7 +162,7 @@ __global__ void FillKernel(float value, const StepValues* values, float* y, int6
 
 __global__ void SetStepValuesKernel(StepValues values, StepValues* to) { *to = values; }
 
-constexpr int kGroup = 8;  // elements of a thread: two blocks of words, one byte of the mask
+constexpr int kGroup = 8;  // elements per thread: two blocks of words, one byte of the mask
 
 template <typename T>
 __global__ void DropoutKernel(PhiloxKey key, const StepValues* values, uint32_t threshold,

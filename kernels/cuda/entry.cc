@@ -1,4 +1,4 @@
-// What libstarling_cuda.so shows (kernels/cuda/abi.h): nothing else of it is visible (exports.lds).
+// The exports of libstarling_cuda.so (kernels/cuda/abi.h): nothing else is visible (exports.lds).
 #include "kernels/cuda/abi.h"
 #include "kernels/cuda/cuda_device.h"
 

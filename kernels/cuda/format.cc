@@ -9,7 +9,7 @@ using Op = OperatorGeometry::Op;
 
 constexpr uint32_t kFormats = 6;
 
-// Where the channels of [N, C, H, W] and what follows them are in [N, H, W, C].
+// The order of the axes of [N, C, H, W] in [N, H, W, C].
 constexpr int64_t kAxisWithChannelsLast[] = {0, 3, 1, 2};
 
 bool IsPlane(const Shape& shape) { return shape.size() == 4; }
@@ -66,12 +66,12 @@ FormatPlan PlanFormats(const OperatorSpec& spec, const OperatorGeometry& geometr
     return FormatPlan{std::vector<Format>(spec.input_shapes.size(), inputs), output};
   };
   switch (geometry.op) {
-    // cuDNN has plans that round nothing for row-major planes.
+    // cuDNN's plans that round nothing are for row-major planes.
     case Op::kConv2d: return spec.type == DataType::kFp32 ? all(rows, rows) : all(planes, planes);
     case Op::kMaxPool2d:
     case Op::kAvgPool2d:
     case Op::kBatchNorm:
-    // Random numbers are counted channels last.
+    // Random numbers are indexed channels last.
     case Op::kDropout: return all(planes, planes);
     case Op::kGlobalAvgPool2d: return all(planes, rows);
     case Op::kRelu:
@@ -96,7 +96,7 @@ FormatPlan PlanFormats(const OperatorSpec& spec, const OperatorGeometry& geometr
     case Op::kFlatten: return all(rows, rows);
     case Op::kEmbedding:
     case Op::kGatherRows: return all(Format{}, rows);
-    // Losses are computed in float, whatever their inputs are.
+    // Losses are computed in float, whatever their inputs' type.
     case Op::kSoftmaxCrossEntropy:
     case Op::kMeanSquaredError:
     case Op::kBinaryCrossEntropy:

@@ -1,5 +1,5 @@
-// Attention as one operation of cuDNN, forward and backward: scores stay on the chip, in float, and
-// of each row only the log-sum-exp is kept for backward. Strides say where heads lie, so nothing is
+// Attention as one cuDNN operation, forward and backward: scores stay on the chip, in float, and
+// only each row's log-sum-exp is kept for backward. Strides describe the heads, so nothing is
 // copied.
 #include <algorithm>
 
@@ -9,8 +9,8 @@
 namespace starling::cuda {
 namespace {
 
-// Of scores that backward keeps at once, to add up in one order: the plan for so many samples is
-// called until all are done.
+// The scores that deterministic backward may keep at once: the plan for that many samples is called
+// until all are done.
 constexpr int64_t kScoreBytesMax = 256 << 20;
 
 class FusedAttentionKernel : public CudaKernel {
@@ -54,7 +54,7 @@ class FusedAttentionKernel : public CudaKernel {
     return absl::OkStatus();
   }
 
-  // Query's, key's and value's gradients come together; those that are not wanted go into the
+  // The gradients of query, key and value are computed together; unwanted ones go into the
   // workspace.
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (std::all_of(args.grad_inputs.begin(), args.grad_inputs.end(),
@@ -80,9 +80,9 @@ class FusedAttentionKernel : public CudaKernel {
   size_t Bytes(int64_t elements) const {
     return static_cast<size_t>(elements) * ElementBytes(element());
   }
-  // Elements of a sample whose positions hold so many parts.
+  // Elements per sample, if a position holds that many parts.
   int64_t Sample(int64_t parts) const { return parts * geometry_.rows * geometry_.inputs; }
-  // Where sample n's part begins in its input.
+  // Where sample n's part starts in its input.
   size_t OffsetOf(Which which, int64_t n) const {
     return geometry_.packed ? Bytes(n * Sample(3) + which * geometry_.inputs)
                             : Bytes(n * Sample(1));
@@ -103,7 +103,7 @@ class FusedAttentionKernel : public CudaKernel {
     return PieceAt<float>(saved, statistics_[static_cast<size_t>(n / samples_)]);
   }
 
-  const int64_t samples_;  // of one call; divides the micro-batch
+  const int64_t samples_;  // per call; divides the micro-batch
   std::shared_ptr<const AttentionPlan> forward_, backward_;
   std::vector<size_t> statistics_;     // of each call, in what is saved
   size_t unwanted_ = 0, scratch_ = 0;  // in the workspace

@@ -14,7 +14,7 @@ int64_t At(const Numbers& data, const ColumnMajor& m, int64_t row, int64_t colum
   return m.transpose ? data[row * m.ld + column] : data[column * m.ld + row];
 }
 
-// What cuBLASLt computes of the turned product.
+// What cuBLASLt computes for the transposed product.
 Numbers Compute(const TurnedGemm& t, const Numbers& a, const Numbers& b, int64_t k, size_t size) {
   Numbers d(size, -1);
   for (int64_t row = 0; row < t.result.rows; ++row) {

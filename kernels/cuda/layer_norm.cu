@@ -1,4 +1,4 @@
-// Layer norm: a warp per row. The second and third pass over a row find it in the cache.
+// Layer norm: a warp per row. The second and third pass over a row hit the cache.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/rows.h"
@@ -6,7 +6,7 @@
 namespace starling::cuda {
 namespace {
 
-constexpr int kWarps = 8;  // rows of a block
+constexpr int kWarps = 8;  // rows per block
 
 unsigned RowBlocks(int64_t rows) { return BlocksFor(rows, kWarps); }
 

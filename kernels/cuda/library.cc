@@ -22,13 +22,13 @@ namespace {
 
 constexpr size_t kErrorBytes = 2048;
 
-// "/usr/bin"; empty: the system does not say.
+// "/usr/bin"; empty if the system does not say.
 std::string ProgramFolder() {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
 }
 
-// What to hand to dlopen.
+// What to pass to dlopen.
 std::string Place(const std::string& path) {
   if (!path.empty()) return path;
   std::error_code error;
@@ -47,14 +47,15 @@ absl::Status NotFound(const std::string& path) {
 
 absl::StatusOr<void*> Load(const std::string& given) {
   std::error_code error;
-  // The loader looks for a name without a folder in places of its own.
+  // The loader searches its own directories for a name without a folder.
   const std::string path = given.empty() ? "" : std::filesystem::absolute(given, error).string();
   const std::string place = Place(path);
   if (!path.empty() && !std::filesystem::exists(path, error)) return NotFound(given);
   if (void* const library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   const char* const said = dlerror();
   const std::string why = said == nullptr ? "the loader says no more" : said;
-  // "NAME: cannot open shared object file": without a folder it is what was looked for.
+  // "NAME: cannot open shared object file": without a folder, the missing file is the one searched
+  // for.
   if (place == kCudaLibraryName && absl::StartsWith(why, absl::StrCat(kCudaLibraryName, ":"))) {
     return NotFound(path);
   }
@@ -95,7 +96,7 @@ absl::StatusOr<std::unique_ptr<Device>> Open(const std::string& path) {
   return absl::WrapUnique(device);
 }
 
-// What a thread that may never end leaves behind.
+// State shared with a thread that may never end.
 struct Opening {
   Mutex mutex;
   CondVar ended;

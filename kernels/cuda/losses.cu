@@ -1,4 +1,4 @@
-// Softmax and losses: a block per row, of one warp where rows are short.
+// Softmax and losses: a block per row, of a single warp if rows are short.
 #include <cmath>
 
 #include "kernels/cuda/device_math.cuh"
@@ -60,7 +60,7 @@ __global__ void CrossEntropyGradientKernel(const float* logits, const int32_t* l
   }
 }
 
-// Of two columns the one with the greater logit; of equals the first.
+// Of two columns, the one with the greater logit; of equals, the first.
 struct Candidate {
   float logit;
   int64_t column;
@@ -71,7 +71,7 @@ __device__ Candidate Better(const Candidate& a, const Candidate& b) {
   return second ? b : a;
 }
 
-// A warp per row. Sums of integers are the same in any order.
+// A warp per row. Integer sums are the same in any order.
 __global__ void CountGreatestKernel(const float* logits, const int32_t* labels, int64_t rows,
                                     int64_t columns, int64_t period, uint32_t* correct) {
   const int64_t stride = int64_t{gridDim.x} * (blockDim.x / 32);

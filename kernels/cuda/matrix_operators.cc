@@ -1,5 +1,5 @@
-// Linear and matmul. Products are cuBLASLt's, in the type of the values with sums in float; in
-// float, no tensor core rounds anything, unless tf32 allows it.
+// Linear and matmul. cuBLASLt computes the products in the values' type, with sums in float; for
+// float no tensor core rounds anything unless tf32 allows it.
 #include <algorithm>
 #include <utility>
 
@@ -14,8 +14,8 @@
 namespace starling::cuda {
 namespace {
 
-// Parameters lie where they lie: a copy in the workspace is aligned, and of the values' type. Where
-// they are both, they are taken as they are.
+// Parameters may lie at any address. Copied to the workspace to be aligned and of the values' type;
+// used in place if they are both.
 class StagedParameter {
  public:
   StagedParameter(int64_t count, Element element, Pieces& work)
@@ -38,9 +38,8 @@ class StagedParameter {
   const size_t offset_;
 };
 
-// With GELU behind it: in cuBLASLt's epilogue where that has it, else in a kernel of its own.
-// Training keeps what went into GELU, the sum, in `saved`; backward makes its gradient of it in
-// that place.
+// Optionally followed by GELU: in cuBLASLt's epilogue if it has that, else in a separate kernel.
+// Training keeps GELU's input, the sum, in `saved`; backward overwrites it with its gradient.
 class LinearKernel : public CudaKernel {
  public:
   LinearKernel(const OperatorSpec& spec, const OperatorGeometry& g, const FormatPlan& plan)
@@ -104,7 +103,7 @@ class LinearKernel : public CudaKernel {
 
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     void* const scratch = PieceAt(args.workspace, scratch_);
-    const void* gradient = args.grad_output;  // of the sum
+    const void* gradient = args.grad_output;  // the sum's gradient
     if (geometry_.gelu) {
       STARLING_RETURN_IF_CUDA_ERROR(LaunchActivationGradient(
           kGelu, element(), args.saved, gradient, args.saved, output_count(), stream.get()));
@@ -148,17 +147,18 @@ class LinearKernel : public CudaKernel {
     return absl::OkStatus();
   }
 
-  Pieces work_;  // before what takes pieces of it
+  Pieces work_;  // declared before its users
   const StagedParameter weight_, bias_;
   const ColumnPlan columns_;
-  size_t scratch_ = 0;  // in the workspace: of one product, or sum, at a time
+  size_t scratch_ = 0;  // in the workspace: for one product or sum at a time
   bool gelu_in_epilogue_ = false;
   std::unique_ptr<Gemm> forward_, input_gradient_;
-  // By where the gradient lies, which the parameters before it say: the same in every step.
+  // Chosen by the gradient's alignment, which depends on the parameters before it: the same every
+  // step.
   std::unique_ptr<Gemm> weight_gradient_, weight_gradient_anywhere_;
 };
 
-// C = scale * A * B, with B or its transpose.
+// C = scale * A * B, or A times the transpose of B.
 class MatMulKernel : public CudaKernel {
  public:
   MatMulKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan)
@@ -170,10 +170,10 @@ class MatMulKernel : public CudaKernel {
         forward_, Create(library, {.m = m, .n = n, .k = k, .transpose_b = geometry_.transpose_b}));
     workspace_bytes_ = forward_->workspace_bytes();
     if (!spec_.training) return absl::OkStatus();
-    // dA = dC B^T, of which B^T is what lies there where B is taken transposed.
+    // dA = dC B^T; if B is used transposed, B^T is what is stored.
     STARLING_ASSIGN_OR_RETURN(
         first_, Create(library, {.m = m, .n = k, .k = n, .transpose_b = !geometry_.transpose_b}));
-    // dB = A^T dC; or, transposed, dC^T A.
+    // dB = A^T dC; if transposed, dC^T A.
     STARLING_ASSIGN_OR_RETURN(
         second_, Create(library, geometry_.transpose_b
                                      ? GemmSpec{.m = n, .n = k, .k = m, .transpose_a = true}

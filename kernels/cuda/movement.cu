@@ -8,15 +8,15 @@ constexpr int kThreads = 256;
 constexpr int kTile = 32;
 constexpr int kTileStep = 8;
 
-// Through a tile in shared memory, so that both sides are read and written in stretches; the extra
-// column keeps a tile's column in different banks.
+// Goes through a tile in shared memory, so that reads and writes both coalesce; the extra column
+// puts a tile's column into different banks.
 template <typename From, typename To>
 __global__ void TransposeKernel(const From* from, To* to, int64_t batch, int64_t rows,
                                 int64_t columns) {
   __shared__ float tile[kTile][kTile + 1];
   const int64_t column_begin = int64_t{blockIdx.x} * kTile;
   const int64_t row_tiles = (rows + kTile - 1) / kTile;
-  // Batch and tiles of rows share an axis of the grid, whose others are short.
+  // Batch and row tiles share one axis of the grid, because its other axes are short.
   for (int64_t work = blockIdx.y; work < batch * row_tiles; work += gridDim.y) {
     const int64_t b = work / row_tiles, row_begin = work % row_tiles * kTile;
     const From* const in = from + b * rows * columns;

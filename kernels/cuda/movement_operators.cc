@@ -10,7 +10,7 @@
 namespace starling::cuda {
 namespace {
 
-// Reshape and flatten: the same bytes.
+// Reshape and flatten: the bytes are unchanged.
 class ReshapeKernel : public CudaKernel {
  public:
   ReshapeKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan)
@@ -28,7 +28,7 @@ class ReshapeKernel : public CudaKernel {
   }
 };
 
-// How far apart neighbours along each axis lie, row-major.
+// Row-major strides.
 std::vector<int64_t> StridesOf(const Shape& shape) {
   std::vector<int64_t> strides(shape.size(), 1);
   for (size_t i = shape.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
@@ -69,7 +69,7 @@ class TransposeKernel : public CudaKernel {
   AxisOrder forward_, backward_;
 };
 
-// A part of an axis is, in memory, a stretch of each of `stretches()` equally long ones.
+// A part of an axis is, in memory, a piece of each of `stretches()` equally long contiguous runs.
 class StretchesKernel : public CudaKernel {
  protected:
   StretchesKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
@@ -85,7 +85,7 @@ class StretchesKernel : public CudaKernel {
   size_t BytesOf(const Shape& shape) const {
     return static_cast<size_t>(MemoryShape(shape, plan_.output)[axis_]) * row_bytes_;
   }
-  // `width` bytes from each stretch of `from_pitch` to each of `to_pitch`.
+  // Copies `width` bytes from each run of `from_pitch` to each of `to_pitch`.
   absl::Status CopyStretches(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                              size_t width, CudaStream& stream) const {
     if (stretches_ == 1) return Copy(to, from, width, stream);
@@ -97,7 +97,7 @@ class StretchesKernel : public CudaKernel {
 
   const int64_t axis_;
   int64_t stretches_ = 1;
-  size_t row_bytes_ = 0;  // of one place on the axis
+  size_t row_bytes_ = 0;  // of one position on the axis
 };
 
 class ConcatKernel : public StretchesKernel {
@@ -155,7 +155,7 @@ class SliceKernel : public StretchesKernel {
   }
 
  private:
-  const size_t begin_;  // of the axis' part, in a stretch
+  const size_t begin_;  // where the part starts in a run
 };
 
 }  // namespace

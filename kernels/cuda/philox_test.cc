@@ -8,7 +8,7 @@
 namespace starling::cuda {
 namespace {
 
-// The mask that a GPU makes is, bit for bit, the CPU's.
+// The GPU's mask equals the CPU's, bit for bit.
 TEST(PhiloxTest, DropsWhatTheCpuDrops) {
   constexpr int64_t kCount = 1003;
   constexpr double kRate = 0.3;

@@ -11,7 +11,7 @@ using Op = OperatorGeometry::Op;
 
 enum Parameter { kWeight = 0, kBias = 1, kMean = 2, kVariance = 3 };
 
-// With a second input that is added to what is normalised, with a ReLU behind it, both or neither.
+// Optionally with a second input that is added to the normalised value, and optionally with a ReLU.
 class BatchNormKernel : public CudaKernel {
  public:
   BatchNormKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
@@ -102,8 +102,8 @@ class BatchNormKernel : public CudaKernel {
 
   const ColumnPlan columns_;
   const size_t channel_bytes_;
-  size_t mean_ = 0, variance_ = 0;  // in `saved`
-  size_t scale_ = 0;                // in `saved`; without training in the workspace
+  size_t mean_ = 0, variance_ = 0;                    // in `saved`
+  size_t scale_ = 0;                                  // in `saved`; for inference in the workspace
   size_t sums_ = 0, dy_sums_ = 0, product_sums_ = 0;  // in the workspace
 };
 

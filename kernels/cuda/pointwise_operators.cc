@@ -1,4 +1,4 @@
-// Activations, dropout, add and mul: in any layout, each element from those at the same place.
+// Activations, dropout, add and mul: elementwise, in any layout.
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/random.h"
@@ -121,7 +121,7 @@ class MulKernel : public CudaKernel {
                                                  args.output, output_count(), stream.get()));
     return absl::OkStatus();
   }
-  // The first input's last: it may lie where the output's gradient is.
+  // The first input's gradient last: it may alias the output's.
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     for (int i : {1, 0}) {
       if (args.grad_inputs[i] == nullptr) continue;

@@ -1,5 +1,5 @@
-// Pooling with channels last: neighbouring threads take neighbouring channels. Gradients are
-// gathered by the input's elements from the windows that hold them, so nothing is added atomically.
+// Pooling with channels last: neighbouring threads take neighbouring channels. Each input element
+// gathers its gradient from the windows that contain it, so there are no atomic additions.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/planes.h"
@@ -32,7 +32,7 @@ __device__ int64_t OutputIndex(const PoolShape& s, const Place& p) {
   return ((p.n * s.out_height + p.y) * s.out_width + p.x) * s.channels + p.c;
 }
 
-// Calls visit(input's place, offset in the window) for the window of output `o`, padding left out.
+// Calls visit(input position, offset in the window) for the window of output `o`, without padding.
 template <typename Visit>
 __device__ void ForEachInWindow(const PoolShape& s, const Place& o, Visit visit) {
   for (int64_t ky = 0; ky < s.kernel_height; ++ky) {
@@ -46,7 +46,8 @@ __device__ void ForEachInWindow(const PoolShape& s, const Place& o, Visit visit)
   }
 }
 
-// Calls visit(output's place, offset in its window) for the windows that hold input `i`, in order.
+// Calls visit(output position, offset in its window) for the windows that contain input `i`, in
+// order.
 template <typename Visit>
 __device__ void ForEachWindowOf(const PoolShape& s, const Place& i, Visit visit) {
   const int64_t y = i.y + s.padding_height, x = i.x + s.padding_width;
@@ -118,8 +119,8 @@ __global__ void AveragePoolGradientKernel(PoolShape s, int64_t count, float shar
   }
 }
 
-// A block: 32 channels of one sample, 8 threads to each. Samples are along the grid's x, which
-// alone goes beyond 65,535.
+// A block handles 32 channels of one sample with 8 threads each. Samples are along the grid's x,
+// the only axis that may exceed 65,535.
 template <typename T>
 __global__ void GlobalAverageKernel(const T* x, int64_t points, int64_t channels, T* y) {
   __shared__ float sums[kTileRows][kTileColumns];

@@ -39,7 +39,7 @@ class LayerNormKernel : public CudaKernel {
                         args.output, mean, scale, stream.get()));
     return absl::OkStatus();
   }
-  // The input's gradient last: it may lie where the output's is.
+  // The input's gradient last: it may alias the output's.
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     const float* const mean = PieceAt<float>(args.saved, mean_);
     const float* const scale = PieceAt<float>(args.saved, scale_);
@@ -60,7 +60,7 @@ class LayerNormKernel : public CudaKernel {
   size_t mean_ = 0, scale_ = 0;  // in `saved`
 };
 
-// Embedding and gather_rows, which takes indices out of range.
+// Embedding, and gather_rows, which accepts indices out of range.
 class TableKernel : public CudaKernel {
  public:
   TableKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan,
@@ -90,7 +90,7 @@ class TableKernel : public CudaKernel {
   }
 
  private:
-  const std::shared_ptr<IndexWatch> watch_;  // null: no index is wrong
+  const std::shared_ptr<IndexWatch> watch_;  // null: no index is an error
 };
 
 class PositionKernel : public CudaKernel {
@@ -125,12 +125,12 @@ class PositionKernel : public CudaKernel {
   }
 
  private:
-  const int64_t sample_;  // elements of one
+  const int64_t sample_;  // elements of one sample
   const ColumnPlan columns_;
 };
 
-// What the kernels' argument has of the loss scale: they multiply by that of args.values
-// themselves, which gives the same bits, since it is a power of two.
+// The loss scale passed as an argument. With args.values the kernels multiply by the scale there
+// instead, which gives the same bits because it is a power of two.
 double ScaleArgument(const BackwardArgs& args) {
   return args.values != nullptr ? 1 : args.loss_scale;
 }
@@ -214,7 +214,7 @@ class ValueLossKernel : public CudaKernel {
 
  private:
   const RowSum kind_;
-  const double factor_;  // of the sum over a sample
+  const double factor_;  // multiplies a sample's sum
 };
 
 }  // namespace

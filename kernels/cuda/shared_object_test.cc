@@ -1,5 +1,5 @@
-// The shared object, opened as a program opens it. On a machine without a GPU it says why there is
-// none; it never ends the process.
+// The shared object, opened as a program opens it. On a machine without a GPU it reports why there
+// is none; it never ends the process.
 #include <string>
 
 #include "gmock/gmock.h"

@@ -35,7 +35,7 @@ bool DeviceIsLost(cudaError_t error) {
 
 absl::Status CudaStatus(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return absl::OkStatus();
-  static_cast<void>(cudaGetLastError());  // the next call's error is its own
+  static_cast<void>(cudaGetLastError());  // so that the next call reports only its own error
   const absl::string_view whole = call;
   const absl::string_view name = whole.substr(0, whole.find('('));
   const std::string text =

@@ -38,7 +38,7 @@ absl::Status IndexWatch::Take() {
       " (the table's rows): use data of this vocabulary, or a larger table"));
 }
 
-// A thread that waits sleeps.
+// A waiting thread sleeps.
 absl::StatusOr<std::unique_ptr<CudaEvent>> CudaEvent::Create(bool timed) {
   cudaEvent_t event = nullptr;
   const unsigned flags = cudaEventBlockingSync | (timed ? 0u : cudaEventDisableTiming);
@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create() {
   return absl::WrapUnique(new CudaStream(stream));
 }
 
-// Nothing can be done about what fails here.
+// Errors here cannot be handled.
 CudaStream::~CudaStream() {
   static_cast<void>(cudaStreamSynchronize(stream_));
   static_cast<void>(cudaStreamDestroy(stream_));
@@ -76,14 +76,14 @@ absl::Status CudaStream::Wait(Event& event) {
   return absl::OkStatus();
 }
 
-// All watches are read in any case, so that what one of them saw is said once, and of this work.
+// Always reads all watches, so that each index error is reported once, for the work that caused it.
 absl::Status CudaStream::Synchronize() {
   absl::Status first = CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   for (const std::shared_ptr<IndexWatch>& watch : watches_) first.Update(watch->Take());
   return first;
 }
 
-// Nothing can be done about what fails here.
+// Errors here cannot be handled.
 CudaGraph::~CudaGraph() { static_cast<void>(cudaGraphExecDestroy(graph_)); }
 
 absl::Status CudaStream::BeginCapture() {
@@ -93,7 +93,7 @@ absl::Status CudaStream::BeginCapture() {
 
 absl::StatusOr<std::unique_ptr<Captured>> CudaStream::EndCapture() {
   cudaGraph_t captured = nullptr;
-  // Without a graph where a call spoiled the capture; the stream captures no more in any case.
+  // Fails if a call has invalidated the capture; either way the stream stops capturing.
   STARLING_RETURN_IF_CUDA_ERROR(cudaStreamEndCapture(stream_, &captured));
   const auto destroy = [](cudaGraph_t graph) { static_cast<void>(cudaGraphDestroy(graph)); };
   const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, decltype(destroy)> graph(captured,
@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Captured>> CudaStream::EndCapture() {
   cudaGraphExec_t ready = nullptr;
   STARLING_RETURN_IF_CUDA_ERROR(cudaGraphInstantiate(&ready, captured, 0));
   auto launchable = std::make_unique<CudaGraph>(ready);
-  // Or the first launch would take longer, and say that there is no memory for it.
+  // Otherwise the first launch would take longer, and would be the one to run out of memory.
   STARLING_RETURN_IF_CUDA_ERROR(cudaGraphUpload(ready, stream_));
   return launchable;
 }

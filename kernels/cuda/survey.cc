@@ -14,7 +14,7 @@ absl::Status CheckSurvey(const Survey& survey) {
         "no NVIDIA driver is installed (libcuda.so.1 is not found): expected one for CUDA ",
         VersionText(survey.toolkit), " or newer; in a container, the runtime must pass it on"));
   }
-  // Within one major version older drivers do.
+  // Drivers older than the toolkit work within one major version.
   if (survey.driver / 1000 < survey.toolkit / 1000) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the NVIDIA driver is too old: it knows CUDA up to ", VersionText(survey.driver),

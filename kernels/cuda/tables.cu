@@ -1,6 +1,5 @@
-// A table's gradient without atomic additions, whose order would differ from run to run: positions
-// are sorted by index (stably, so that those of one row stay in order), and one block adds up each
-// row's.
+// A table's gradient without atomic additions, whose order would differ between runs: positions are
+// sorted by index (stably, so that those of one row stay in order), and one block sums each row's.
 #include <cub/device/device_radix_sort.cuh>
 
 #include <cmath>
@@ -20,7 +19,7 @@ __global__ void GatherKernel(const int32_t* indices, const float* table, int64_t
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
     const int32_t index = indices[i];
     const bool good = index >= 0 && index < rows;
-    // One store: position and index are of the same element.
+    // A single store, so that position and index belong to the same element.
     if (!good && bad != nullptr && threadIdx.x == 0) {
       *static_cast<volatile uint64_t*>(bad) =
           static_cast<uint64_t>(i + 1) << 32 | static_cast<uint32_t>(index);
@@ -43,7 +42,7 @@ __global__ void KeysKernel(const int32_t* indices, int64_t count, int64_t rows, 
   }
 }
 
-// The block at a run's first position sums the run; the others have nothing to do.
+// The block at a run's first position sums the run; the others exit.
 template <typename T>
 __global__ void RunsKernel(const uint32_t* keys, const uint32_t* positions, const T* dy,
                            int64_t count, int64_t rows, int64_t width, float* table) {
@@ -76,7 +75,7 @@ struct Scratch {
   size_t total() const { return 4 * array_bytes + sort_bytes; }
 };
 
-// Bits that tell 0..rows apart.
+// How many bits distinguish 0..rows.
 int KeyBits(int64_t rows) {
   int bits = 1;
   while (bits < 32 && (int64_t{1} << bits) <= rows) ++bits;

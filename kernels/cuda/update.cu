@@ -1,4 +1,4 @@
-// One pass over w, its slots and the gradient: memory's bandwidth is the limit, and neighbouring
+// One pass over w, its slots and the gradient: memory bandwidth is the limit, and neighbouring
 // threads read neighbouring floats.
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/update.h"

@@ -3,7 +3,7 @@
 namespace starling {
 namespace {
 
-// A shape about one of its axes: [outer, axis, inner].
+// A shape split at one axis: [outer, axis, inner].
 struct Split {
   int64_t outer = 1, axis = 1, inner = 1;
 };
@@ -17,7 +17,7 @@ Split SplitAt(const Shape& shape, int64_t axis) {
   return s;
 }
 
-// Copies [outer, from.axis, inner] to rows of `to` from `at` on, or back.
+// Copies [outer, from.axis, inner] to the rows of `to` starting at `at`, or back.
 void Place(const Split& part, const Split& whole, int64_t at, const Doubles* from, Doubles* to,
            bool gather) {
   for (int64_t o = 0; o < part.outer; ++o) {

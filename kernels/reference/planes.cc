@@ -7,8 +7,8 @@ int64_t InIndex(const Geometry2d& p, int64_t n, int64_t c, int64_t y, int64_t x)
   return ((n * p.in_channels + c) * p.in_height + y) * p.in_width + x;
 }
 
-// Calls visit(output index, input index, weight index) for each product of a
-// convolution; padding is left out.
+// Calls visit(output index, input index, weight index) for each product of a convolution, without
+// padding.
 template <typename Visit>
 void ForEachProduct(const Geometry2d& p, Visit visit) {
   const int64_t in_group = p.in_channels / p.groups;

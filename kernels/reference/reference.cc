@@ -30,7 +30,7 @@ Doubles LinearSums(const OperatorGeometry& g, const ReferenceArgs& args) {
   return y;
 }
 
-// The GELU behind a linear.
+// The GELU that follows a linear.
 OperatorGeometry GeluBehind() {
   OperatorGeometry gelu;
   gelu.op = Op::kGelu;
@@ -128,7 +128,7 @@ ReferenceGradients BatchNormBackward(const OperatorGeometry& g, const ReferenceA
   return gradients;
 }
 
-// Both directions: dropout is linear.
+// For both directions: dropout is linear.
 Doubles Dropout(const OperatorGeometry& g, const OperatorSpec& spec, const RandomKey& key,
                 Doubles x) {
   if (!spec.training) return x;

@@ -7,7 +7,7 @@
 namespace starling {
 namespace {
 
-// The normal form of one row, and 1 / sqrt(variance + epsilon).
+// One row's normalised values; returns 1 / sqrt(variance + epsilon).
 double Normalize(const double* row, int64_t count, double epsilon, Doubles* normal) {
   double mean = 0, variance = 0;
   for (int64_t i = 0; i < count; ++i) mean += row[i] / static_cast<double>(count);
@@ -62,7 +62,7 @@ Doubles Weights(const OperatorGeometry& g, const Head& head, const ReferenceArgs
   return weights;
 }
 
-// Query, key and value, apart.
+// Splits packed input into query, key and value.
 ReferenceArgs Unpacked(const OperatorGeometry& g, ReferenceArgs args) {
   if (!g.packed) return args;
   const Doubles all = std::move(args.inputs[0]);

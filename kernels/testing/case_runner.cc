@@ -11,7 +11,7 @@
 namespace starling {
 namespace {
 
-// Parameters lie 4 bytes off alignment, as they do in the middle of a slice.
+// Parameters lie 4 bytes off alignment, as in the middle of a slice.
 constexpr size_t kOffset = sizeof(float);
 
 }  // namespace
@@ -215,7 +215,7 @@ absl::Status CaseRunner::Order(absl::FunctionRef<absl::Status()> call) {
   STARLING_RETURN_IF_ERROR(stream_->BeginCapture());
   const absl::Status called = call();
   const absl::StatusOr<std::unique_ptr<Captured>> captured = stream_->EndCapture();
-  STARLING_RETURN_IF_ERROR(called);  // says more than that the capture is spoiled
+  STARLING_RETURN_IF_ERROR(called);  // more specific than that the capture failed
   STARLING_RETURN_IF_ERROR(captured.status());
   STARLING_RETURN_IF_ERROR(stream_->Launch(**captured));
   return stream_->Synchronize();
@@ -291,7 +291,7 @@ ReferenceGradients CaseRunner::Backward(const ReferenceArgs& args, const void* o
                                         const Doubles& grad_output) {
   BufferPtr dy = Upload(grad_output, false);
   if (exit_.kernel) dy = Back(exit_, dy->data());
-  const BufferPtr work = New(kernel_->workspace_bytes());  // nothing survives in the workspace
+  const BufferPtr work = New(kernel_->workspace_bytes());  // nothing in the workspace survives
   std::vector<BufferPtr> input_grads, parameter_grads;
   std::vector<void*> input_targets;
   std::vector<float*> parameter_targets;

@@ -25,8 +25,8 @@
 namespace starling {
 namespace {
 
-// Blocks of two halves: whose addresses are handed out, and which no one may touch; and where the
-// numbers are. Thread-safe.
+// Blocks of two halves: one whose addresses are handed out and must not be touched, and one that
+// holds the numbers. Thread-safe.
 class FarMemory {
  public:
   // `bytes`: FarOptions::memory_bytes.
@@ -62,7 +62,7 @@ class FarMemory {
     blocks_.erase(block);
   }
 
-  // Where there is a bound.
+  // Set if there is a limit.
   std::optional<MemoryBytes> bytes() {
     if (total_ == 0) return std::nullopt;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -95,7 +95,7 @@ class FarMemory {
   const size_t total_;
   std::mutex mutex_;
   size_t used_ = 0;
-  std::map<char*, size_t> blocks_;  // from a block's begin to the size of its halves
+  std::map<char*, size_t> blocks_;  // from a block's start to the size of its halves
 };
 
 int64_t SteadyNanos() {
@@ -106,7 +106,8 @@ absl::Status Lost() { return absl::UnavailableError("the device is lost"); }
 
 using Work = std::function<absl::Status(Stream&)>;
 
-// A stream's works, numbered from 1. Thread-safe, but that one thread at a time orders.
+// A stream's work items, numbered from 1. Thread-safe, except that one thread at a time orders
+// work.
 class WorkQueue {
  public:
   WorkQueue(std::unique_ptr<Stream> inner, std::shared_ptr<FarFault> fault)
@@ -122,9 +123,9 @@ class WorkQueue {
     const std::lock_guard<std::mutex> lock(mutex_);
     return ordered_;
   }
-  // Returns when the works up to that number have run, or never will.
+  // Returns when all work up to that number has run, or never will.
   virtual void RunTo(uint64_t number) = 0;
-  // Nothing is ordered any more.
+  // No more work is ordered.
   virtual void Close() = 0;
   // The first failure since the last call.
   absl::Status TakeFailure() {
@@ -133,7 +134,7 @@ class WorkQueue {
   }
 
  protected:
-  // Of the oldest work, which there is. `lock` holds mutex_, but while it runs.
+  // Runs the oldest work item, which must exist. `lock` holds mutex_, except while it runs.
   void RunOldest(std::unique_lock<std::mutex>& lock) {
     const Work work = std::move(works_.front());
     works_.pop_front();
@@ -152,7 +153,8 @@ class WorkQueue {
   absl::Status failure_;
 };
 
-// FarRuns::kLate. `running` is held by the one thread of the device that runs works, of any stream.
+// FarRuns::kLate. `running` is held by the single thread of the device that runs work, for any
+// stream.
 class LateQueue : public WorkQueue {
  public:
   LateQueue(std::unique_ptr<Stream> inner, std::shared_ptr<FarFault> fault,
@@ -219,12 +221,12 @@ class BesideQueue : public WorkQueue {
 
   std::condition_variable changed_;
   bool closed_ = false;
-  std::thread thread_;  // the last: it uses the rest
+  std::thread thread_;  // last: it uses the rest
 };
 
 class FarEvent : public Event {
  public:
-  // A number of a queue's, or of none.
+  // A number in a queue, or in none.
   struct Mark {
     std::shared_ptr<WorkQueue> queue;
     uint64_t number = 0;
@@ -233,7 +235,7 @@ class FarEvent : public Event {
     }
   };
 
-  // When a stream passed the mark that was set last, in steady nanoseconds; 0: none yet.
+  // When a stream passed the mark that was set last, in monotonic nanoseconds; 0: not yet.
   using Passed = std::atomic<int64_t>;
 
   FarEvent(std::shared_ptr<FarFault> fault, bool timed)
@@ -242,7 +244,7 @@ class FarEvent : public Event {
   absl::Status Synchronize() override {
     const absl::Status status = fault_->Call();
     mark().Pass();
-    // What was in front of the mark may have been dropped meanwhile.
+    // Work before the mark may have been dropped meanwhile.
     return fault_->lost() ? Lost() : status;
   }
   void Set(Mark mark) {
@@ -253,7 +255,7 @@ class FarEvent : public Event {
     const std::lock_guard<std::mutex> lock(mutex_);
     return mark_;
   }
-  // Null: it is not timed.
+  // Null: not a timed event.
   const std::shared_ptr<Passed>& passed() const { return passed_; }
 
  private:
@@ -306,7 +308,7 @@ class FarStream : public Stream {
     return absl::OkStatus();
   }
   bool capturing() const { return capturing_; }
-  // What a capture does not take.
+  // For calls that a capture does not accept.
   absl::Status OrderNow(Work work) {
     CheckNotCapturing();
     return Order(std::move(work));
@@ -372,7 +374,7 @@ class FarStream : public Stream {
   const std::function<int64_t()> clock_;
   bool capturing_ = false, failing_ = false, refusing_ = false;
   std::thread::id capturer_;
-  std::vector<Work> works_;  // of the capture
+  std::vector<Work> works_;  // the capture's
 };
 
 FarStream& Far(Stream& stream) { return static_cast<FarStream&>(stream); }
@@ -432,7 +434,7 @@ class FarKernel : public OperatorKernel {
   }
 
  private:
-  // A GPU's libraries load their code at the first call, which a capture does not take.
+  // A GPU's libraries load their code at the first call, which a capture does not accept.
   static void CheckRanBefore(const FarStream& stream, bool* ran) {
     ABSL_RAW_CHECK(*ran || !stream.capturing(), "the first call of an operator is captured");
     *ran = true;
@@ -589,7 +591,7 @@ class FakeDiscreteDevice : public Device, public UpdatingDevice {
     return [this, to, from, bytes](Stream& inner) { return inner_->Copy(to, from, bytes, inner); };
   }
 
-  // Of all streams that there are.
+  // The queues of all existing streams.
   std::vector<std::shared_ptr<WorkQueue>> Queues() {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<std::shared_ptr<WorkQueue>> queues;

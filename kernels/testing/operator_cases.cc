@@ -71,7 +71,7 @@ OperatorCase BatchNorm(const std::string& label, const Shape& in, double epsilon
               {{"epsilon", epsilon}});
 }
 
-// With a second input, and a ReLU, behind it.
+// Followed by an addition, a ReLU, or both.
 OperatorCase Fused(OperatorCase c, bool add, bool relu) {
   c.label += absl::StrCat(add ? "_add" : "", relu ? "_relu" : "");
   if (add) c.spec.input_shapes.push_back(c.spec.input_shapes[0]);
@@ -161,8 +161,8 @@ OperatorCase Several(std::string label, std::string op, std::vector<Shape> input
 }
 
 void AddElementwise(std::vector<OperatorCase>& cases) {
-  // One element, no whole vector, planes with padding channels, planes of whole blocks, and enough
-  // for two threads.
+  // One element, less than a vector, planes with padding channels, planes of whole blocks, and
+  // enough for two threads.
   for (const Shape& shape :
        {Shape{1, 1}, Shape{5, 37}, Shape{2, 17, 5, 3}, Shape{2, 32, 3, 3}, Shape{3, 7, 11, 101}}) {
     const std::string at = "_" + Text(shape);
@@ -236,7 +236,7 @@ void AddMovement(std::vector<OperatorCase>& cases) {
   cases.push_back(Transpose({3, 5, 7}, {1, 0}));
   cases.push_back(Transpose({2, 17, 3, 5}, {2, 0, 1}));
   cases.push_back(Transpose({2, 16, 4, 4}, {0, 2, 1}));
-  cases.push_back(Transpose({2, 2, 29, 3, 5}, {1, 0, 2, 3}));  // a channel shuffle's
+  cases.push_back(Transpose({2, 2, 29, 3, 5}, {1, 0, 2, 3}));  // a channel shuffle
   cases.push_back(Transpose({1, 7}, {0}));
   cases.push_back(Reshape({2, 19, 3, 5}, {2, 3, 5, 19}, {3, 5, 19}));
   cases.push_back(Reshape({2, 32, 3, 5}, {2, 2, 16, 3, 5}, {2, 16, -1, 5}));
@@ -256,7 +256,7 @@ OperatorCase LinearRows(const Shape& in, int64_t outputs, bool bias) {
   return Case(absl::StrCat("linear_", Text(in), "_to_", outputs), "linear", in, out, parameters);
 }
 
-// With GPT-2's GELU behind it.
+// Followed by GPT-2's GELU.
 OperatorCase LinearGelu(const Shape& in, int64_t outputs, bool bias) {
   OperatorCase c = LinearRows(in, outputs, bias);
   c.label += absl::StrCat(bias ? "" : "_no_bias", "_gelu");
@@ -312,7 +312,7 @@ void AddRows(std::vector<OperatorCase>& cases) {
   cases.push_back(LinearRows({2, 5, 7}, 11, true));
   cases.push_back(LinearRows({3, 17, 64}, 192, false));
   cases.push_back(LinearRows({2, 16, 3, 5}, 13, true));
-  // Rows that begin at multiples of 8 elements, and others.
+  // Rows that start at multiples of 8 elements, and others.
   for (const int64_t outputs : {24, 13}) {
     for (const bool bias : {true, false}) {
       cases.push_back(LinearGelu({2, 5, 16}, outputs, bias));
@@ -334,7 +334,7 @@ void AddRows(std::vector<OperatorCase>& cases) {
     cases.push_back(PackedAttention({3, 7, 10}, 2, causal));
     cases.push_back(PackedAttention({2, 130, 24}, 3, causal));
   }
-  // As a GPT's, on whose heads a GPU has an attention of its own; heads of 5 above it has none for.
+  // Like a GPT's heads, for which a GPU has fused attention; it has none for the heads of 5 above.
   for (OperatorCase c : {Attention({2, 128, 128}, 2, true), PackedAttention({2, 128, 128}, 2, true),
                          Attention({1, 128, 128}, 2, false)}) {
     c.large = true;
@@ -448,7 +448,7 @@ std::vector<OperatorCase> OperatorCases() {
 Doubles RandomDoubles(int64_t count, uint64_t seed) {
   std::mt19937_64 bits(seed);  // its sequence is fixed by the standard; the distributions' are not
   Doubles values(count);
-  // Multiples of 2^-20 in [-2, 2): exact in float, ties as good as never.
+  // Multiples of 2^-20 in [-2, 2): exact in float, practically without ties.
   for (double& v : values) v = static_cast<double>(bits() >> 42) / (1 << 20) - 2;
   return values;
 }

@@ -27,7 +27,7 @@ constexpr int kThreadsMax = 1024, kWarp = 32;
 constexpr size_t kStackBytes = 128 << 10;
 constexpr size_t kPage = 4096;
 
-// `bytes` in front of a page that ends the process.
+// `bytes` before a page that ends the process when touched.
 char* MapWithGuard(size_t bytes) {
   void* const memory =
       mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -36,7 +36,7 @@ char* MapWithGuard(size_t bytes) {
   return static_cast<char*>(memory);
 }
 
-// Contexts are entered once; from then on _setjmp and _longjmp switch, without a system call.
+// Contexts are entered once; after that _setjmp and _longjmp switch without a system call.
 struct Fiber {
   jmp_buf at;
   ucontext_t context;
@@ -44,7 +44,8 @@ struct Fiber {
 };
 
 struct Warp {
-  uint64_t values[2][kWarp];  // of this shuffle and of the one before, which some have yet to read
+  uint64_t
+      values[2][kWarp];  // of this shuffle and the previous one, which some lanes have yet to read
   int turn = 0, arrived = 0, line = 0;
 };
 
@@ -55,7 +56,7 @@ struct SharedVariable {
   char* begin;
 };
 
-// The block that a host thread runs. A thread's rank is its place in the launch's order.
+// The block that a host thread runs. A thread's rank is its position in the launch's order.
 class Machine {
  public:
   void Run(const char* kernel, dim3 grid, dim3 block, const std::function<void()>& body) {
@@ -136,7 +137,7 @@ class Machine {
     return variable.begin;
   }
 
-  // In a signal's handler.
+  // Called in a signal handler.
   void Report(const char* what, const void* address) const {
     if (kernel_ == nullptr) return;
     char text[512];
@@ -203,14 +204,14 @@ class Machine {
     SwitchTo(fiber_of_[rank]);
   }
 
-  // The thread waits, or another one goes first.
+  // The current thread waits, or one of lower rank is ready.
   void Reschedule() {
     const int next = FirstReady();
     if (next < 0) Deadlock();
     if (next != rank_) Go(next);
   }
 
-  // A fiber: one thread that has not begun after the other.
+  // A fiber's body: runs unstarted threads, one after the other.
   void Loop() {
     for (;;) {
       (*body_)();
@@ -242,7 +243,7 @@ class Machine {
     Prepare(*fiber);
     return fiber;
   }
-  // These two return twice, so they keep nothing in registers for long.
+  // These two functions return twice, so they must not keep values in registers across the call.
   [[gnu::noinline]] static void Prepare(Fiber& fiber) {
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = MapWithGuard(kStackBytes);
@@ -304,7 +305,7 @@ class Machine {
   size_t shared_count_ = 0, shared_bytes_ = 0;
 };
 
-// Never freed: fibers hold stacks, and host threads that launch are few.
+// Never freed: fibers hold stacks, and few host threads launch.
 thread_local Machine* machine = nullptr;
 
 Machine& TheMachine() {
@@ -321,7 +322,7 @@ void OnSignal(int signal, siginfo_t* info, void*) {
                            : "does what is undefined: misaligned, an index out of range, overflow",
                     info->si_addr);
   }
-  ::signal(signal, SIG_DFL);  // the instruction runs again, and ends the process
+  ::signal(signal, SIG_DFL);  // the instruction runs again and ends the process
 }
 
 void WatchSignals() {

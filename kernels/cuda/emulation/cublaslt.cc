@@ -1,6 +1,5 @@
 // Stands in for NVIDIA's libcublasLt.so.13: the functions that kernels/cuda/cublas.h names.
-// Products are those of their definition, with sums in float; what cublasLt.h says must hold is
-// checked.
+// Computes products by definition, with sums in float, and checks the requirements in cublasLt.h.
 #include <cublasLt.h>
 
 #include <cmath>
@@ -48,10 +47,10 @@ struct Preference {
   uint32_t alignments[4] = {256, 256, 256, 256};
 };
 
-// In the opaque words of cublasLtMatmulAlgo_t.
+// Stored in the opaque words of cublasLtMatmulAlgo_t.
 struct Algorithm {
   uint64_t workspace_bytes;
-  uint32_t alignments[4];  // of A, B, C, D
+  uint32_t alignments[4];  // for A, B, C, D
 };
 
 template <typename T>
@@ -61,8 +60,7 @@ cublasStatus_t Set(T* to, const void* from, size_t bytes) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// A call that no version could take is a fault of ours, and must not pass for an algorithm that is
-// missing.
+// A call that no version could accept is our bug, and must not pass as a missing algorithm.
 cublasStatus_t Refuse(cublasStatus_t status, const char* why) {
   std::fprintf(stderr, "emulated cuBLASLt: %s\n", why);
   if (status == CUBLAS_STATUS_INVALID_VALUE) std::abort();
@@ -238,7 +236,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   }
 }
 
-// One algorithm, which wants more workspace for larger results.
+// One algorithm, which requests more workspace for larger results.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,

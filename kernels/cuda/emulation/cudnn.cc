@@ -1,5 +1,5 @@
-// Stands in for kernels/cuda/cudnn.cc: convolutions and attention as their definitions say, sums in
-// float. It refuses the attention that cuDNN refuses.
+// Stands in for kernels/cuda/cudnn.cc: convolutions and attention by definition, with sums in
+// float. Refuses the attention that cuDNN refuses.
 #include "kernels/cuda/cudnn.h"
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 
 using Sizes = std::array<int64_t, 4>;
 
-// A tensor in float, and how to find an element.
+// A float tensor with strides.
 struct Tensor {
   std::vector<float> values;
   Sizes strides;
@@ -70,7 +70,7 @@ class Convolution : public ConvolutionPlan {
     Tensor in = Load<T>(x, key_.input, key_.pass != Pass::kInputGradient);
     Tensor weight = Load<T>(w, key_.weight, key_.pass != Pass::kWeightGradient);
     Tensor out = Load<T>(y, key_.output, key_.pass != Pass::kForward);
-    const int64_t channels = key_.weight[1];  // of a group
+    const int64_t channels = key_.weight[1];  // per group
     const int64_t filters = key_.output[1] / (key_.input[1] / channels);
     for (int64_t n = 0; n < key_.output[0]; ++n) {
       for (int64_t o = 0; o < key_.output[1]; ++o) {
@@ -127,7 +127,7 @@ class Attention : public AttentionPlan {
  private:
   static constexpr size_t kScratch = 1000;
 
-  // [T, width] of a sample's head.
+  // [T, width] of one head of a sample.
   template <typename T>
   std::vector<float> Load(const void* from, const Sizes& strides, int64_t head) const {
     std::vector<float> matrix(key_.positions * key_.width);
@@ -200,7 +200,7 @@ class Attention : public AttentionPlan {
 class EmulatedCudnn : public Cudnn {
  public:
   absl::StatusOr<std::shared_ptr<const ConvolutionPlan>> Plan(const ConvolutionKey& key) override {
-    // Or what is computed without it would not run here.
+    // Otherwise the code for shapes without a plan would never run here.
     if (key.weight[1] != key.input[1]) {
       return absl::UnimplementedError("the emulated cuDNN has no plan for groups");
     }

@@ -1,4 +1,4 @@
-// That the emulation finds what it is there to find, and computes what is right.
+// The emulation finds the errors that it is meant to find, and computes correctly.
 #include <cstdlib>
 #include <numeric>
 #include <string>
@@ -19,7 +19,7 @@ struct SumAll {
   }
 };
 
-// y = x, turned round through shared memory.
+// y = x, reversed through shared memory.
 __global__ void ReverseKernel(const float* x, float* y, bool barrier) {
   __shared__ float tile[kThreads];
   tile[threadIdx.x] = x[threadIdx.x];
@@ -27,7 +27,7 @@ __global__ void ReverseKernel(const float* x, float* y, bool barrier) {
   y[threadIdx.x] = tile[kThreads - 1 - threadIdx.x];
 }
 
-// sums[k] = sum of (k + 1) * x. Without a barrier behind each use, a warp that is ahead overwrites
+// sums[k] = sum of (k + 1) * x. Without a barrier after each use, a warp that is ahead overwrites
 // what others have yet to read.
 __global__ void SumsKernel(const float* x, float* sums, bool barrier) {
   __shared__ float scratch[32];
@@ -184,7 +184,7 @@ TEST_F(EmulationDeathTest, MemoryOutsideOfAnAllocation) {
     StoreKernel<<<1, 1, 0, stream_>>>(static_cast<float*>(memory), i);
     static_cast<void>(cudaFree(memory));
   };
-  EXPECT_DEATH(write_and_free(15), "something wrote");  // too near for a page to tell
+  EXPECT_DEATH(write_and_free(15), "something wrote");  // too close for the guard page
   EXPECT_DEATH(write_and_free(-1), "something wrote");
 }
 

@@ -1,5 +1,5 @@
-// Kernels at sizes where a block, or a thread, has more than one turn: grids are no larger than
-// some number of blocks.
+// Kernels at sizes where a block or thread loops more than once, because the number of blocks in a
+// grid is limited.
 #include <cuda_runtime_api.h>
 
 #include <cmath>
@@ -16,9 +16,9 @@ namespace starling::cuda {
 namespace {
 
 constexpr Element kFloat = Element::kFloat;
-constexpr int64_t kBlocksMax = 132 * 16;  // of BlocksFor, in device_math.cuh
+constexpr int64_t kBlocksMax = 132 * 16;  // the limit of BlocksFor, in device_math.cuh
 
-// Device memory with values in it.
+// Device memory with initial values.
 template <typename T = float>
 class Values {
  public:
@@ -64,7 +64,7 @@ std::vector<float> Numbers(int64_t count) {
 }
 
 TEST_F(LaunchesTest, Elementwise) {
-  const int64_t count = kBlocksMax * 256 * 4 + 1029;  // packs of 4, and a rest
+  const int64_t count = kBlocksMax * 256 * 4 + 1029;  // packs of 4, and a remainder
   const std::vector<float> numbers = Numbers(count);
   const Values a(numbers, stream_), sum(count, stream_);
   ASSERT_EQ(LaunchAdd(kFloat, a.data(), a.data(), sum.data(), count, stream_), cudaSuccess);
@@ -85,7 +85,7 @@ TEST_F(LaunchesTest, TransposeOfMoreTilesThanAGridIsHigh) {
   }
 }
 
-// A block per row, of one warp and of several.
+// A block per row, of one warp or several.
 TEST_F(LaunchesTest, RowsOfBlocks) {
   const int64_t rows = kBlocksMax + 30, classes = 3;
   for (int64_t columns : {37, 300}) {
@@ -198,7 +198,7 @@ TEST_F(LaunchesTest, Tables) {
   EXPECT_EQ(table.Read(), sums);  // in the order of the positions, so the same bits
 }
 
-// The sorted positions lie right behind the sorted keys, and the first of them is such a key.
+// The sorted positions come right after the sorted keys, and the first of them equals such a key.
 TEST_F(LaunchesTest, TheLastRunOfATableEnds) {
   const Values<int32_t> indices(std::vector<int32_t>(64, 0), stream_);
   const Values table(2, stream_), dy(std::vector<float>(64, 1.0f), stream_);

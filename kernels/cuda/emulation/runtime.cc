@@ -47,7 +47,7 @@ class Memory {
   cudaError_t Allocate(void** memory, size_t bytes, bool device) {
     const size_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     std::lock_guard lock(mutex_);
-    // What would begin at a multiple of 256 by its size does so every other time only.
+    // Where sizes alone would align each block to 256 bytes, only every other one is.
     const size_t shift = padded % 256 == 0 && (shifts_ = !shifts_) ? kAlignment : 0;
     const size_t pages = (padded + shift + kPage - 1) / kPage * kPage;
     if (device && used_ + padded > kTotalBytes) return cudaErrorMemoryAllocation;
@@ -81,7 +81,7 @@ class Memory {
     return cudaSuccess;
   }
 
-  // Whether [data, data + bytes) is in one allocation on the device, or in nothing that is there.
+  // Whether [data, data + bytes) is in one allocation on the device, or in no known allocation.
   bool Is(bool device, const void* data, size_t bytes) {
     std::lock_guard lock(mutex_);
     const char* const begin = static_cast<const char*>(data);
@@ -156,7 +156,7 @@ cudaError_t Order(cudaStream_t stream, std::function<void()> work) {
   return stream->Order(std::move(work));
 }
 
-// What is refused while a capture is under way that this thread must not disturb.
+// The error for calls that are forbidden during a capture, unless this thread cannot disturb one.
 cudaError_t Unsafe() {
   const bool own = local_captures > 0 && capture_mode != cudaStreamCaptureModeRelaxed;
   const bool disturbs = own || (global_captures > 0 && capture_mode == cudaStreamCaptureModeGlobal);
@@ -189,7 +189,7 @@ using starling::emulation::Work;
 
 struct CUevent_st {
   unsigned flags = 0;
-  std::shared_ptr<Capture> capture;  // that it was recorded into
+  std::shared_ptr<Capture> capture;  // into which it was recorded
   std::optional<std::chrono::steady_clock::time_point> passed;
 };
 struct CUgraph_st {

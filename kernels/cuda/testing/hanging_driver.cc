@@ -1,4 +1,4 @@
-// Of this build, on a machine whose driver does not answer.
+// This build, on a machine whose driver does not answer.
 #include <unistd.h>
 
 #include "kernels/cuda/abi.h"

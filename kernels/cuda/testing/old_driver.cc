@@ -1,4 +1,4 @@
-// Of this build, on a machine whose driver is too old.
+// This build, on a machine whose driver is too old.
 #include "kernels/cuda/abi.h"
 #include "kernels/cuda/survey.h"
 

@@ -1,4 +1,4 @@
-// What it needs is of another version, or missing.
+// Depends on something of another version, or missing.
 extern "C" {
 
 int cudnn_of_another_version();
