@@ -1,4 +1,4 @@
-"""Turns a .cu or .cuh file into C++ for device_code.h: launches and shared arrays, nothing else.
+"""Turns a .cu or .cuh file into C++ for device_code.h: only launches and shared arrays.
 
     Kernel<T><<<grid, block, shared, stream>>>(args);   becomes   Launch("Kernel", ..., args);
     __shared__ float tile[32][33];                      becomes   auto& tile = Shared<...>(...);
@@ -9,7 +9,7 @@ import sys
 
 
 def closing(text, at):
-    """Where the parenthesis that opens at `at` is closed."""
+    """The index of the parenthesis that closes the one at `at`."""
     depth = 0
     for i in range(at, len(text)):
         depth += {"(": 1, ")": -1}.get(text[i], 0)
