@@ -1,5 +1,5 @@
-// Steps that are launched as captured work, on a device that stands in for a GPU, against the same
-// steps call by call on the CPU: the same bits.
+// Steps launched as captured work on a fake discrete device compute the same bits as the same steps
+// call by call on the CPU.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -25,9 +25,9 @@ namespace starling {
 namespace {
 
 constexpr int64_t kClasses = 3;
-constexpr int kForward = 3, kBackward = 2;  // segments of Net()
+constexpr int kForward = 3, kBackward = 2;  // graph segments of Net()
 
-// Statistics, random numbers, and parameters of several MiB, so that there is more than one
+// Statistics, random numbers, and parameters of several MiB, so that there is more than one graph
 // segment.
 Graph Net() {
   const std::vector<LayerDescription> layers = {
@@ -51,7 +51,7 @@ Graph Net() {
   return BuildLayers({{2, 8, 8}, kClasses}, layers).value();
 }
 
-// Values are there, and the loss is scaled by what the test says.
+// Values are ready, and the test sets the loss scale.
 class ScalingGate : public OpenGate {
  public:
   explicit ScalingGate(double scale) : scale_(scale) {}
@@ -115,7 +115,7 @@ class CaptureTest : public ::testing::TestWithParam<Case> {
     return result.ranges[0].loss_sum + 1e3 * static_cast<double>(result.ranges[0].correct);
   }
 
-  // Steps that change the parameters, each followed by an evaluation.
+  // Runs steps that change the parameters, each followed by an evaluation.
   void ExpectTheSameBits(TestModel& far, const ExecutorOptions& options, uint64_t first,
                          uint64_t steps) {
     TestModel near = Near(options);
@@ -141,22 +141,22 @@ class CaptureTest : public ::testing::TestWithParam<Case> {
   FarCaptures captures_;
 };
 
-// Masks of dropout change with step and micro-batch, the loss scale with the step. All is captured
-// by the end of the second one.
+// Dropout masks change with step and micro-batch, the loss scale with the step. Everything is
+// captured by the end of the second step.
 TEST_P(CaptureTest, LaunchesComputeTheSameBits) {
   TestModel far = Far(Options());
   ExpectTheSameBits(far, Options(), 0, 3);
   const int launched = captures_.launched;
   EXPECT_GT(launched, 0);
-  // Of each lane: two sizes, to train and to evaluate.
+  // Per lane: two sizes, for training and evaluation.
   const int most = GetParam().lanes * 2 * (2 * kForward + kBackward);
   EXPECT_LE(captures_.begun, most);
   EXPECT_EQ(captures_.alive, captures_.begun);
-  if (GetParam().lanes > 1) return;  // who takes the short micro-batch is a matter of time
+  if (GetParam().lanes > 1) return;  // which lane takes the short micro-batch depends on timing
   EXPECT_EQ(captures_.begun, most);
   ExpectTheSameBits(far, Options(), 3, 1);
   EXPECT_EQ(captures_.begun, most) << "captured again";
-  // 6 whole micro-batches, a short one and an empty one, trained and evaluated.
+  // 6 whole micro-batches and a short one; the empty one launches nothing. Trained and evaluated.
   EXPECT_EQ(captures_.launched - launched, 7 * (2 * kForward + kBackward));
 }
 
@@ -180,7 +180,7 @@ TEST_P(CaptureTest, RecomputesTheSameBits) {
 TEST_P(CaptureTest, AFailedCaptureIsNotTriedAgain) {
   ExecutorOptions options = Options();
   options.lanes = 1;
-  // In forward, in backward, and in a later program's; at its end, or because of a call in it.
+  // In forward, in backward, and in a later program; at the capture's end, or at a call in it.
   for (const int failing : {0, kForward, kForward + kBackward}) {
     for (std::atomic<int>* const how : {&captures_.fail_at, &captures_.refuse_at}) {
       SCOPED_TRACE(failing);
@@ -212,8 +212,7 @@ TEST_P(CaptureTest, CapturesOnlyWhereItMay) {
   EXPECT_EQ(captures_.launched, 0);
 }
 
-// Gives each slice its value when it is asked for, and not before; the last one when something has
-// been ordered already.
+// Releases each slice only when it is requested, and the last one only after work was ordered.
 class LateGate : public SliceGate {
  public:
   LateGate(TestModel* model, const std::vector<float>* values) : model_(model), values_(values) {
@@ -255,7 +254,7 @@ class LateGate : public SliceGate {
   std::set<uint32_t> given_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A segment is launched when all slices that it reads are there, and others do not wait for them.
+// A segment is launched once the slices that it reads are ready; other slices do not delay it.
 TEST_P(CaptureTest, ASegmentWaitsForItsSlicesAlone) {
   TestModel near = Near(Options()), far = Far(Options());
   std::vector<float> values(near.live().begin(), near.live().end());
@@ -270,8 +269,8 @@ TEST_P(CaptureTest, ASegmentWaitsForItsSlicesAlone) {
   EXPECT_GT(captures_.launched, 0);
 }
 
-// A loss that is not finite: in fp16 it adds nothing; else the layer is found, though it was
-// launched with others. What comes next is as ever.
+// A loss that is not finite adds nothing in fp16; otherwise the layer is found, even though it was
+// launched with others. Later steps are unaffected.
 TEST_P(CaptureTest, SaysWhatIsNotFinite) {
   Samples32 bad = samples_;
   bad.inputs[9 * bad.elements] = std::numeric_limits<float>::quiet_NaN();

@@ -63,7 +63,7 @@ absl::Status CopyQueue::Finish(Copy copy) {
   return failure_;
 }
 
-// One that an error keeps from coming back is made anew, that is all.
+// An event that is not returned because of an error is simply replaced.
 absl::StatusOr<Event*> CopyQueue::TakeEvent() {
   MutexLock lock(&mutex_);
   if (free_.empty()) {
@@ -111,7 +111,7 @@ void CopyQueue::Run() {
   }
 }
 
-// The span is what the host sees: from when the copy could begin, to when it had passed.
+// The span as the host sees it: from when the copy could start to when it completed.
 absl::Status CopyQueue::See(const Copy& copy) {
   uint64_t begin_us = std::max(copy.ordered_us, last_us_);
   if (copy.may_begin != nullptr) {

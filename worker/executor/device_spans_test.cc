@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kTick = 1'000'000'000;  // microseconds: longer than the test
 
-// A device whose clock shows one tick more each time it is read, from somewhere.
+// A device whose clock starts anywhere and advances one tick each time it is read.
 class DeviceSpansTest : public ::testing::Test {
  protected:
   DeviceSpansTest()
@@ -49,13 +49,13 @@ class DeviceSpansTest : public ::testing::Test {
   DeviceSpans spans_;
 };
 
-// Each begins one tick behind what came before it, and takes one: on the host's clock, whose time
+// Each span starts one tick after the previous one and takes one tick, on the host's clock, which
 // was between `before` and `after` when the device's was read.
 TEST_F(DeviceSpansTest, AreTheDevicesTimesOnTheHostsClock) {
   uint64_t before = SpanRing::NowMicros();
   ASSERT_TRUE(spans_.Begin(7).ok());
   uint64_t after = SpanRing::NowMicros();
-  for (int round = 0; round < 3; ++round) {  // Report compares the clocks anew
+  for (int round = 0; round < 3; ++round) {  // Report compares the clocks again
     Order("first");
     Order("second");
     const uint64_t next = SpanRing::NowMicros();
@@ -88,7 +88,7 @@ TEST_F(DeviceSpansTest, BeginForgetsWhatWasNotReported) {
   EXPECT_EQ(spans[0].clock, 2);
 }
 
-// Spans are no reason to fail: without times there are none from then on.
+// Spans never cause a failure: once times are missing, no further spans are recorded.
 TEST_F(DeviceSpansTest, GoesOnWithoutTimes) {
   ASSERT_TRUE(spans_.Begin(1).ok());
   Order("a");

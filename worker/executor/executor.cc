@@ -30,29 +30,29 @@
 namespace starling {
 namespace {
 
-// A lane's own: nothing here is touched by another thread while a unit runs.
+// A lane's own state: no other thread touches it while a unit runs.
 struct Lane {
   std::unique_ptr<Stream> stream;
   DeviceMemory arena;
   DeviceMemory gradients;    // flat; of one micro-batch
-  DeviceMemory step_values;  // of the micro-batch under way; where work is captured
+  DeviceMemory step_values;  // of the current micro-batch; only if work is captured
   std::vector<std::unique_ptr<LaneProgram>> train;  // by ExecutorOptions::train_samples
   std::vector<std::unique_ptr<LaneProgram>> evaluate;
-  std::optional<Taken> taken;  // the next one
-  // By slice: its value is there for what the lane orders in this unit.
+  std::optional<Taken> taken;  // the next micro-batch
+  // By slice: whether work that the lane orders in this unit sees its value.
   std::vector<char> sees;
-  std::vector<int> steps_left;  // by slice, of the micro-batch under way
+  std::vector<int> steps_left;  // by slice, for the current micro-batch
   OutcomeReader outcome;
   ReplayWait replay;
   uint64_t slice_wait_us = 0;
   uint64_t ack_wait_us = 0;
   LaneTimes* times = nullptr;
   std::unique_ptr<DeviceSpans> device_spans;
-  // Where the host does not reach device memory.
-  std::unique_ptr<CopyQueue> out;  // of sums
+  // If the host cannot access device memory.
+  std::unique_ptr<CopyQueue> out;  // for sums
   std::unique_ptr<InputStaging> inputs;
-  std::unique_ptr<Event> computed;  // behind the last backward that was ordered
-  bool computing = false;           // ... which nobody has waited for yet
+  std::unique_ptr<Event> computed;  // set after the last backward that was ordered
+  bool computing = false;           // ... and has not been waited for yet
 };
 
 class ExecutorImpl : public Executor {
@@ -104,7 +104,7 @@ class ExecutorImpl : public Executor {
   std::vector<std::string> slower_operators() const override {
     const auto& programs = lanes_[0]->train.empty() ? lanes_[0]->evaluate : lanes_[0]->train;
     std::vector<std::string> lines;
-    for (const auto& program : programs) {  // a short micro-batch may be another case
+    for (const auto& program : programs) {  // a short micro-batch may differ
       for (std::string& line : program->program().slower_operators()) {
         if (std::find(lines.begin(), lines.end(), line) == lines.end()) {
           lines.push_back(std::move(line));
@@ -132,7 +132,7 @@ class ExecutorImpl : public Executor {
   }
 
  private:
-  // One call of Train or Evaluate. Constant while lanes run, but for what says otherwise.
+  // One call of Train or Evaluate. Constant while lanes run, unless a field says otherwise.
   struct UnderWay {
     const Unit* unit = nullptr;
     BatchSource* batches = nullptr;
@@ -145,13 +145,13 @@ class ExecutorImpl : public Executor {
   absl::Status CompileLane(Lane& lane) {
     STARLING_ASSIGN_OR_RETURN(lane.stream, device_->CreateStream());
     lane.device_spans = std::make_unique<DeviceSpans>(device_, spans_, lane.stream.get());
-    const Lane& first = *lanes_[0];  // perhaps this one
+    const Lane& first = *lanes_[0];  // may be this lane
     STARLING_RETURN_IF_ERROR(
         CreatePrograms(options_.train_samples, true, first.train, &lane.train));
     return CreatePrograms(options_.evaluate_samples, false, first.evaluate, &lane.evaluate);
   }
 
-  // The lanes share nothing but parameters and sums; a lane's programs share one arena.
+  // The lanes share only parameters and sums; a lane's programs share one arena.
   absl::Status PlanBytes() {
     for (const auto* programs : {&lanes_[0]->train, &lanes_[0]->evaluate}) {
       for (const auto& program : *programs) {
@@ -200,7 +200,7 @@ class ExecutorImpl : public Executor {
     return OutcomeReader::PinnedBytes(memory_, samples_max_) + memory_.staging_bytes(samples_max_);
   }
 
-  // `first`: those of the first lane, where that is another one.
+  // `first`: the first lane's programs, if that is another lane.
   absl::Status CreatePrograms(const std::vector<int64_t>& sizes, bool training,
                               const std::vector<std::unique_ptr<LaneProgram>>& first,
                               std::vector<std::unique_ptr<LaneProgram>>* out) {
@@ -257,7 +257,7 @@ class ExecutorImpl : public Executor {
     threads_.Run([this](int lane) { RunLane(*lanes_[lane]); });
     if (const absl::Status status = parameters().EndUnit(); !status.ok()) Fail(status);
     if (sink != nullptr) times_.End(SpanRing::NowMicros());
-    // Nothing else comes of a device that does not say, unless it is lost.
+    // A failed memory query is ignored unless the device is lost.
     if (const absl::Status status = peak_.Sample(); absl::IsUnavailable(status)) Fail(status);
     return Finish(result);
   }
@@ -283,7 +283,7 @@ class ExecutorImpl : public Executor {
     return run_.stop || (run_.unit->cancelled != nullptr && *run_.unit->cancelled);
   }
 
-  // The first failure counts.
+  // Keeps the first failure.
   void Fail(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (failure_.ok()) failure_ = status;
@@ -293,7 +293,7 @@ class ExecutorImpl : public Executor {
   void RunLane(Lane& lane) {
     if (run_.sink != nullptr) lane.times->Begin(SpanRing::NowMicros());
     if (const absl::Status status = RunMicroBatches(lane); !status.ok()) Fail(status);
-    // What was ordered reads and writes memory of the sink's, and parameters.
+    // Pending work reads and writes the sink's memory and parameters.
     if (const absl::Status status = Idle(lane); !status.ok()) Fail(status);
     if (lane.out != nullptr) {
       if (const absl::Status status = lane.out->Drain(); !status.ok()) Fail(status);
@@ -305,7 +305,7 @@ class ExecutorImpl : public Executor {
     lane.times->End();
   }
 
-  // Waits for what was ordered.
+  // Waits for pending work.
   static absl::Status Idle(Lane& lane) {
     STARLING_RETURN_IF_ERROR(lane.stream->Synchronize());
     return lane.device_spans->Report();
@@ -321,7 +321,7 @@ class ExecutorImpl : public Executor {
     }
   }
 
-  // The unit's next micro-batch, if there is one left.
+  // Takes the unit's next micro-batch, if any is left.
   absl::Status TakeNext(Lane& lane) {
     std::optional<Taken> next = run_.micro_batches.Take();
     if (!next.has_value()) return absl::OkStatus();
@@ -341,8 +341,8 @@ class ExecutorImpl : public Executor {
     return lane.inputs->Stage(program->program(), batch);
   }
 
-  // The next one travels while the device computes what was ordered. Taking it may block: nothing
-  // more of the present one is to be ordered then.
+  // Copies the next micro-batch while the device computes. Taking it may block, so all work of the
+  // current one must have been ordered.
   absl::Status TakeAhead(Lane& lane) {
     return lane.inputs == nullptr ? absl::OkStatus() : TakeNext(lane);
   }
@@ -358,8 +358,8 @@ class ExecutorImpl : public Executor {
     const MicroBatch& batch = taken.batch;
     if (batch.samples == 0) {
       if (run_.sink == nullptr) return absl::OkStatus();
-      // Nothing is read, but a push before the step's values are there would be of a step too
-      // early.
+      // Nothing is read, but a push before the step's values are ready would belong to an earlier
+      // step.
       for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
         STARLING_RETURN_IF_ERROR(WaitForSlices(lane, node));
       }
@@ -391,8 +391,8 @@ class ExecutorImpl : public Executor {
     return TakeAhead(lane);
   }
 
-  // Forward is ordered, and the device still computes backward of the micro-batch before: that is
-  // what this time is for.
+  // Counts the wait for the previous micro-batch's backward, which the device may still compute
+  // after this forward was ordered.
   absl::Status CountBackward(Lane& lane) {
     if (!std::exchange(lane.computing, false)) return absl::OkStatus();
     STARLING_RETURN_IF_ERROR(lane.computed->Synchronize());
@@ -440,7 +440,7 @@ class ExecutorImpl : public Executor {
 
   ParameterMemory& parameters() { return run_.sink != nullptr ? live_ : snapshot_; }
 
-  // Brings the slice's value to where lanes read it; the first of several lanes does.
+  // Brings the slice's value to where lanes read it; the first lane to call this does the copy.
   absl::Status InstallSlice(Lane& lane, SliceId slice) {
     lane.sees[slice.value] = true;
     if (run_.unit->values_on_device) {
@@ -451,7 +451,7 @@ class ExecutorImpl : public Executor {
                                 *lane.stream);
   }
 
-  // For captured work that comes next on the lane's stream.
+  // For captured work that follows on the lane's stream.
   absl::Status SetStepValues(Lane& lane, const RandomKey& random, double loss_scale) {
     if (!segments_.captured) return absl::OkStatus();
     const StepValues values = {random.step, random.micro_batch, static_cast<float>(loss_scale)};
@@ -503,7 +503,7 @@ class ExecutorImpl : public Executor {
     return Outcome{static_cast<double>(n), static_cast<uint64_t>(n), 0};
   }
 
-  // Computes the micro-batch once more, to find the layer.
+  // Computes the micro-batch again to find the layer.
   absl::Status ReportNonFinite(Lane& lane, Program& program, const MicroBatch& batch,
                                const RandomKey& random) {
     STARLING_RETURN_IF_ERROR(program.Load(batch.inputs, batch.labels, *lane.stream));
@@ -518,7 +518,7 @@ class ExecutorImpl : public Executor {
     return absl::OkStatus();
   }
 
-  // The gradient of the micro-batch before may still be leaving.
+  // The previous micro-batch's gradient may still be on its way out.
   absl::Status WaitForGradients(Lane& lane) {
     return lane.out == nullptr ? absl::OkStatus() : lane.out->MakeStreamWait(*lane.stream);
   }
@@ -555,11 +555,12 @@ class ExecutorImpl : public Executor {
     return absl::OkStatus();
   }
 
-  // What forward dropped and the step needs. Parameters that it reads are as they were: a slice's
-  // owner may change them once its gradient is ready, which is after its nodes' own steps.
+  // Recomputes what forward dropped and the step needs. The parameters that it reads are unchanged:
+  // a slice's owner may change them only once its gradient is ready, which is after the steps of
+  // its own nodes.
   absl::Status ComputeAgain(Lane& lane, Program& program, const RandomKey& random, int step) {
-    if (options_.replay) return absl::OkStatus();     // is in the time of backward
-    if (segments_.captured) return absl::OkStatus();  // is in the segment
+    if (options_.replay) return absl::OkStatus();     // included in the time of backward
+    if (segments_.captured) return absl::OkStatus();  // included in the segment
     for (int node : program.again(step)) {
       if (Stopped()) return Abandoned();
       const uint64_t begin = SpanRing::NowMicros();
@@ -574,14 +575,14 @@ class ExecutorImpl : public Executor {
 
   bool scales_loss() const { return options_.type == DataType::kFp16; }
 
-  // What the loss's gradient would make of all others says nothing: whoever takes the sums skips
-  // them.
+  // The loss's gradient would make all others meaningless, so it is not computed; the update skips
+  // the unit's sums.
   absl::Status AddOverflow(Lane& lane, size_t range, uint64_t leaf, const MicroBatch& batch) {
     run_.sink->Overflowed();
     return AddNothing(lane, range, leaf, static_cast<uint32_t>(batch.samples));
   }
 
-  // A micro-batch without samples, or without a gradient, contributes +0.0, added like any other.
+  // A micro-batch without samples or gradient contributes +0.0, added like any other.
   absl::Status AddNothing(Lane& lane, size_t range, uint64_t leaf, uint32_t samples) {
     STARLING_RETURN_IF_ERROR(WaitForGradients(lane));
     STARLING_RETURN_IF_ERROR(
@@ -621,8 +622,8 @@ class ExecutorImpl : public Executor {
   CaptureSwitch captures_;
   std::vector<std::string> again_names_;
 
-  size_t arena_bytes_ = 0, activation_bytes_ = 0;  // of one lane
-  int64_t samples_max_ = 0;                        // of a micro-batch
+  size_t arena_bytes_ = 0, activation_bytes_ = 0;  // per lane
+  int64_t samples_max_ = 0;                        // per micro-batch
   size_t planned_bytes_ = 0;
   MemoryPeak peak_;
   PinnedPool pinned_;
@@ -632,7 +633,7 @@ class ExecutorImpl : public Executor {
   std::unique_ptr<GradientSums> sums_;
 
   UnderWay run_;
-  const std::unique_ptr<std::atomic<bool>[]> slice_ready_;  // by slice, of the unit under way
+  const std::unique_ptr<std::atomic<bool>[]> slice_ready_;  // by slice, in the current unit
 
   UnitTimes times_;
 
@@ -642,7 +643,7 @@ class ExecutorImpl : public Executor {
   std::string bad_layer_ ABSL_GUARDED_BY(mutex_);
   uint64_t bad_micro_batch_ ABSL_GUARDED_BY(mutex_) = 0;
 
-  Lanes threads_;  // the last: its threads stop before the rest goes
+  Lanes threads_;  // last: its threads stop before the rest is destroyed
 };
 
 absl::Status CheckOptions(const ResolvedGraph& graph, const Layout& layout,
@@ -672,8 +673,8 @@ DataType TypeOf(Precision precision) {
 }
 
 int LanesOn(const Device& device, int lanes, uint32_t micro_batches) {
-  // Where a device computes behind the host, one lane computes while the other's losses and
-  // gradients leave. More would only take memory.
+  // On an asynchronous device, one lane computes while the other's losses and gradients are copied
+  // out. More lanes would only use memory.
   constexpr int kFarLanesMax = 2;
   if (!device.host_reaches_memory()) lanes = std::min(lanes, kFarLanesMax);
   return static_cast<int>(std::min<int64_t>(lanes, micro_batches));

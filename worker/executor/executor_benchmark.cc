@@ -2,7 +2,7 @@
 //
 //   bazel run -c opt //worker/executor:executor_benchmark
 //
-// Arguments: lanes, threads inside one micro-batch. The same work for all: 4 micro-batches of 32.
+// Arguments: lanes, threads inside one micro-batch. Always the same work: 4 micro-batches of 32.
 #include "benchmark/benchmark.h"
 #include "common/graph/builders.h"
 #include "worker/executor/executor.h"

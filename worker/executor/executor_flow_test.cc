@@ -1,4 +1,4 @@
-// What the executor promises about time: what waits for what, what leaves early, what stops.
+// What the executor promises about timing: what waits for what, what is pushed early, what stops.
 #include <thread>
 
 #include "common/graph/builders.h"
@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kClasses = 3;
 constexpr absl::Duration kDeadline = absl::Seconds(30);
 
-// Four linear layers, each in slices of its own (each is more than an eighth of the model).
+// Four linear layers, each in its own slices (each is more than an eighth of the model).
 Graph DeepMlp() { return BuildMlp({{64}, kClasses}, {.hidden = {64, 64, 64}}).value(); }
 
 ExecutorOptions Options(int lanes) {
@@ -82,7 +82,7 @@ TEST_F(FlowTest, AnOperatorWaitsOnlyForItsOwnSlices) {
   EXPECT_GT(result_.slice_wait_seconds, 0);
 }
 
-// The shard has not sealed the step before yet: a push would be refused as too early.
+// Until the shard has sealed the previous step, it would refuse a push as too early.
 TEST_F(FlowTest, AnEmptyMicroBatchWaitsForTheValuesToo) {
   class ClosedGate : public SliceGate {
    public:
@@ -97,7 +97,7 @@ TEST_F(FlowTest, AnEmptyMicroBatchWaitsForTheValuesToo) {
   EXPECT_TRUE(absl::IsCancelled(status)) << status;
 }
 
-// Has a buffer for a slice only when the one before it has left.
+// Has a buffer for a slice only once the previous slice was pushed.
 class ImpatientSink : public CollectingSink {
  public:
   using CollectingSink::CollectingSink;
@@ -155,7 +155,7 @@ TEST_F(FlowTest, AnAbandonedGateEndsTheUnit) {
 
 TEST_F(FlowTest, CancellingStopsBetweenOperators) {
   std::atomic<bool> cancelled{false};
-  // Cancels in the middle of forward: nothing later runs.
+  // Cancels in the middle of forward: nothing runs after that.
   LateGate gate(model_.layout.parameters[4].first_slice, [&] {
     cancelled = true;
     return true;
@@ -178,7 +178,7 @@ TEST_F(FlowTest, ASinkWithoutABufferEndsTheUnit) {
             absl::StatusCode::kCancelled);
 }
 
-// Waits in every place where a lane can, in each by the clock that the times are taken from.
+// Waits wherever a lane can wait, always on the clock that measures the times.
 class SlowWorld : public BatchSource, public SliceGate, public CollectingSink {
  public:
   SlowWorld(MemoryBatches* batches, const Layout* layout)
@@ -236,7 +236,7 @@ TEST_F(OneLaneFlowTest, WhatIsUnderWayIsPending) {
   EXPECT_GE(model_.executor->times().values, 0.002);
 }
 
-// A sink with one buffer per slice, which is free again some time after Ready.
+// A sink with one buffer per slice, which becomes free again some time after Ready.
 class OneBufferSink : public GradientSink {
  public:
   explicit OneBufferSink(const Layout& layout) {
@@ -281,7 +281,7 @@ TEST_F(FlowTest, RangesThatWaitForTheSameBufferDoNotDeadlock) {
 }
 
 TEST_F(FlowTest, MemoryIsPlannedAheadAndShared) {
-  // Live parameters, per lane gradients and arena, and one spare buffer for the waiting sums.
+  // Live parameters, per-lane gradients and arena, and one spare buffer for waiting sums.
   const size_t flat = model_.layout.elements * sizeof(float);
   EXPECT_GE(model_.executor->planned_bytes(), 4 * flat);
   EXPECT_LT(model_.executor->planned_bytes(), 4 * flat + 2 * (64 << 10));

@@ -1,4 +1,5 @@
-// Whole random nets through the executor, against the same nets in double, operator by operator.
+// Whole random nets through the executor, compared with the same nets in double, operator by
+// operator.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -18,7 +19,7 @@ namespace starling {
 namespace {
 
 constexpr int64_t kClasses = 4;
-constexpr int64_t kSamples = 6;  // of a micro-batch
+constexpr int64_t kSamples = 6;  // per micro-batch
 constexpr int64_t kGlobal = 12;
 constexpr uint64_t kSeed = 3;
 
@@ -151,7 +152,7 @@ std::vector<LayerDescription> RandomLayers(std::mt19937& random, bool image) {
   return layers;
 }
 
-// Trains two micro-batches once, and compares loss and gradients with the reference.
+// Trains two micro-batches once and compares loss and gradients with the reference.
 void ExpectAgreement(const Graph& graph, const Samples32& samples) {
   SCOPED_TRACE(graph.ShortDebugString());
   ExecutorOptions options;
@@ -180,7 +181,7 @@ void ExpectAgreement(const Graph& graph, const Samples32& samples) {
       error += std::pow(output.gradients[0][i] - expected.gradient[i], 2);
       norm += expected.gradient[i] * expected.gradient[i];
     }
-    // The floor is for gradients that are 0 but for rounding (a bias before batch norm).
+    // The floor is for gradients that are 0 except for rounding (a bias before batch norm).
     EXPECT_LT(std::sqrt(error), 1e-4 * std::sqrt(norm) + 3e-6 * std::sqrt(whole))
         << model.resolved.parameters[p].name;
   }
@@ -200,7 +201,7 @@ TEST(ExecutorReferenceTest, RandomNetsAgreeWithTheReference) {
   EXPECT_GT(nets, 40);
 }
 
-// Layers that read any values before them; what nobody read is joined in the end.
+// Layers that read arbitrary earlier values; values that were not read are joined at the end.
 class BranchedNet {
  public:
   explicit BranchedNet(uint32_t seed) : random_(seed) {}

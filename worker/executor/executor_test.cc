@@ -54,7 +54,7 @@ std::vector<float> Plus(const std::vector<float>& a, const std::vector<float>& b
   return sum;
 }
 
-// Sums along the tree of the leaves' gradients, each computed alone.
+// Sums along the tree of the leaves' gradients, each computed on its own.
 std::vector<float> TreeSum(const std::vector<std::vector<float>>& leaves, size_t first,
                            size_t count) {
   if (count == 1) return leaves[first];
@@ -72,7 +72,7 @@ TEST(ExecutorTest, BitsDependNeitherOnLanesNorOnHowTheRangeIsSplit) {
   const std::vector<float> expected = TreeSum(leaves, 0, 8);
   for (int lanes : {1, 2, 3, 5}) {
     TestModel model = MakeTestModel(ConvNet(true), ConvOptions(lanes));
-    for (int round = 0; round < 5; ++round) {  // other schedules
+    for (int round = 0; round < 5; ++round) {  // different schedules
       const TrainOutput whole = TrainOnce(model, batches, {TrainRange(0, 8)}, 3);
       EXPECT_TRUE(SameBits(whole.gradients[0], expected)) << lanes << " lanes";
       EXPECT_EQ(whole.result.ranges[0].samples, 26u);
@@ -87,7 +87,7 @@ TEST(ExecutorTest, BitsDependNeitherOnLanesNorOnHowTheRangeIsSplit) {
 }
 
 TEST(ExecutorTest, TheOrderOfTheSumMattersToTheBits) {
-  // Otherwise the test above would pass whatever the order.
+  // Otherwise the test above would pass in any order.
   const Samples32 samples = MakeSamples(32, 64, kClasses, 2);
   MemoryBatches batches(&samples, 4);
   TestModel model = MakeTestModel(ConvNet(true), ConvOptions(2));
@@ -134,7 +134,7 @@ TEST(ExecutorTest, GradientsAgreeWithFiniteDifferences) {
     const ParameterPlace& place = model.layout.parameters[p];
     double error = 0, norm = 0;
     for (uint64_t i = place.flat_begin; i < place.flat_begin + place.elements; ++i) {
-      // Small, so that no ReLU or maximum changes sides; the noise of fp32 losses is averaged out.
+      // Small enough that no ReLU or maximum changes sides; the noise of fp32 losses averages out.
       constexpr float kStep = 2e-3f;
       const float value = model.live()[i];
       model.live()[i] = value + kStep;
@@ -147,14 +147,14 @@ TEST(ExecutorTest, GradientsAgreeWithFiniteDifferences) {
       norm += gradient[i] * gradient[i];
       ++checked;
     }
-    // A convolution's bias before batch norm has no effect: its gradient is nothing but rounding.
+    // A convolution's bias before batch norm has no effect: its gradient is only rounding.
     EXPECT_LT(std::sqrt(error), 0.02 * std::sqrt(norm) + 2e-3) << model.resolved.parameters[p].name;
   }
   EXPECT_EQ(checked, 36 + 4 + 4 + 4 + 3 * 36 + 3);
 }
 
 TEST(ExecutorTest, StatisticsAreWeightedBySamples) {
-  // Without anything before it, batch norm's statistics are those of the data.
+  // As the first layer, batch norm has the data's statistics.
   const std::vector<LayerDescription> layers = {{"batchnorm", "norm", {}}, {"linear", "fc", {}}};
   const Samples32 samples = MakeSamples(6, 2, kClasses, 4);
   MemoryBatches batches(&samples, 4);
@@ -173,7 +173,7 @@ TEST(ExecutorTest, StatisticsAreWeightedBySamples) {
 
 TEST(ExecutorTest, CounterAddsOneToEachRow) {
   Samples32 samples;
-  samples.elements = 0;  // the rows come as labels
+  samples.elements = 0;  // the labels hold the row indices
   for (int i = 0; i < 16; ++i) samples.labels.push_back(15 - i);
   MemoryBatches batches(&samples, 4);
   ExecutorOptions options = ConvOptions(2);
@@ -207,7 +207,7 @@ TEST(ExecutorTest, AnMlpLearns) {
   }
   EXPECT_GT(first, 0.9);
   EXPECT_LT(last, 0.1);
-  // Evaluation reads the snapshot, and nothing else.
+  // Evaluation reads only the snapshot.
   OpenGate gate;
   UnitResult result;
   const std::vector<WorkRange> ranges = {{WorkPurpose::kEvaluate, 0, 0, 4}};
@@ -251,12 +251,12 @@ TEST(ExecutorTest, ANonFiniteLossNamesTheFirstBadLayer) {
   EXPECT_FALSE(result.finite);
   EXPECT_EQ(result.bad_layer, "fc2 (linear)");
   EXPECT_EQ(sink.ready_slices(), 0u);
-  // The executor is as good as before.
+  // The executor still works.
   model.Initialise(1);
   EXPECT_TRUE(TrainOnce(model, batches, ranges).result.finite);
 }
 
-// A batch may take minutes; each operator is a sign of life.
+// A batch may take minutes; each operator counts as progress.
 TEST(ExecutorTest, TellsThatItGetsOnWithinABatch) {
   const Samples32 samples = MakeSamples(16, 10, kClasses, 9);
   MemoryBatches batches(&samples, 16);
@@ -337,7 +337,7 @@ TEST(ExecutorTest, FrozenParametersGetNoGradientAndNothingBeforeThemIsComputed) 
                   free.layout.parameters[p].elements,
                   model.live().data() + model.layout.parameters[p].flat_begin);
     }
-    // The sink of the harness fails where a frozen slice is pushed.
+    // The harness's sink fails if a frozen slice is pushed.
     const std::vector<float> gradient = TrainOnce(model, batches, {TrainRange(0, 8)}).gradients[0];
     const size_t steps = DeriveBackward(Differentiable(model.resolved),
                                         static_cast<int>(model.resolved.values.size()))

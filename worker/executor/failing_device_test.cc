@@ -1,5 +1,5 @@
-// A device of which one call fails, or from one call on all, whichever it is: who adds gradients,
-// and the executor around it, says so, tells no sum that is wrong, and neither aborts nor hangs.
+// A device on which one call fails, or all calls from one on, for every position of that call:
+// GradientSums and the executor report it, never pass on a wrong sum, and neither abort nor hang.
 #include <cstring>
 #include <limits>
 #include <map>
@@ -26,7 +26,7 @@ constexpr uint32_t kMicroBatches = 8;
 constexpr int kLanes = 2;
 constexpr int64_t kFeatures = 6, kClasses = 3, kSamples = 2;
 
-// Sums of four, of two and of one.
+// Sums of four, two and one.
 std::vector<WorkRange> Ranges() { return {TrainRange(0, 4), TrainRange(4, 2), TrainRange(7, 1)}; }
 
 Graph Net() {
@@ -38,7 +38,7 @@ Graph Net() {
   return BuildLayers({{kFeatures}, kClasses}, layers).value();
 }
 
-// Knows the sums, flat by range, and holds what it is told of against them.
+// Knows the expected sums, flat by range, and compares what it is given with them.
 class JudgingSink : public GradientSink {
  public:
   // Both outlive the sink.
@@ -95,7 +95,7 @@ class FailingDeviceTest : public ::testing::TestWithParam<Case> {
   static absl::StatusCode Code() {
     return GetParam().lost ? absl::StatusCode::kUnavailable : absl::StatusCode::kInternal;
   }
-  // Calls test(n) with the n-th call failing, for all n, until none does any more.
+  // Calls test(n) with the n-th call failing, for all n, until no call fails.
   template <typename Test>
   void ForEachCall(const Test& test) {
     uint64_t call = 0;
@@ -108,8 +108,8 @@ class FailingDeviceTest : public ::testing::TestWithParam<Case> {
     EXPECT_GT(call, 10u);
   }
 
-  // A call that fails while work is captured need not be the unit's failure: the work is ordered
-  // call by call then. A device that is lost is.
+  // A call that fails during a capture need not fail the unit, because the work is then ordered
+  // call by call. Losing the device does.
   void ExpectFailure(const absl::Status& status) {
     if (!fault_->struck()) {
       EXPECT_TRUE(status.ok()) << status;
@@ -121,7 +121,7 @@ class FailingDeviceTest : public ::testing::TestWithParam<Case> {
   std::shared_ptr<FarFault> fault_;
 };
 
-// What two lanes need to add; one thread plays both, so it chooses who comes when.
+// What two lanes need to add; one thread plays both, so it chooses their order.
 struct TwoLanes {
   explicit TwoLanes(std::unique_ptr<Device> on)
       : device(std::move(on)), layout(MakeLayout(Net()).value()) {
@@ -146,7 +146,7 @@ struct TwoLanes {
     for (float* gradient : gradients) device->Free(gradient);
   }
 
-  // Along the tree: of leaves [first, first + count).
+  // Along the tree, over leaves [first, first + count).
   std::vector<float> SumOf(uint64_t first, uint32_t count) const {
     if (count == 1) return values[first];
     std::vector<float> sum = SumOf(first, count / 2);
@@ -160,8 +160,8 @@ struct TwoLanes {
     return all;
   }
 
-  // A unit, in which siblings come one right after the other, the `first` lane's before: its first
-  // failure. A lane stops when it meets one.
+  // A unit in which siblings follow each other directly, the `first` lane's before the other's.
+  // Returns its first failure. A lane stops when it meets one.
   absl::Status Add(int first, GradientSink& sink) {
     const std::vector<WorkRange> ranges = Ranges();
     absl::Status failure = sums->Begin(ranges);
@@ -214,7 +214,7 @@ TEST_P(FailingDeviceTest, ASumThatLacksAnAdditionIsNobodys) {
       EXPECT_EQ(status.code(), fault_->struck() ? Code() : absl::StatusCode::kOk) << status;
       EXPECT_TRUE(sink.complete() || !status.ok());
       if (!fault_->struck()) return;
-      // The next unit knows nothing of it, but where there is no device any more.
+      // The next unit is unaffected, unless the device is lost.
       const absl::Status next = lanes.Add(first, again);
       EXPECT_EQ(next.ok(), !fault_->lost()) << next;
       EXPECT_EQ(again.complete(), next.ok());

@@ -1,5 +1,5 @@
-// The executor on a device whose memory the host cannot reach, and which runs behind the host,
-// against the same device without either: the same bits.
+// The executor on an asynchronous device whose memory the host cannot access computes the same bits
+// as on the underlying device.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -25,7 +25,7 @@ LayerDescription Conv(const std::string& name) {
           {{"out_channels", int64_t{8}}, {"kernel", int64_t{3}}, {"padding", int64_t{1}}}};
 }
 
-// Statistics, random numbers, a value of two readers, and parameters of two users.
+// Statistics, random numbers, a value with two readers, and parameters with two users.
 Graph Net() {
   const std::vector<LayerDescription> layers = {
       Conv("stem"),
@@ -71,7 +71,7 @@ class FakeDiscreteDeviceTest : public ::testing::TestWithParam<Case> {
   }
 };
 
-// Steps that change the parameters, whole and in ranges of other sizes, one of them a single
+// Steps that change the parameters, as a whole and in ranges of other sizes, one of them a single
 // micro-batch, one empty at its end; then an evaluation.
 TEST_P(FakeDiscreteDeviceTest, ComputesTheSameBits) {
   const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
@@ -111,9 +111,9 @@ TEST_P(FakeDiscreteDeviceTest, ComputesTheSameBits) {
   EXPECT_EQ(losses[1], losses[0]);
 }
 
-// Gives parameters of a clock only while the unit may read them, and takes each gradient as it
-// leaves: what still reads a slice's parameters behind its last Ready, or writes a buffer behind
-// its own, is found.
+// Shows a step's parameters only while the unit may read them, and takes each gradient when it is
+// ready. Detects reads of a slice's parameters after its last Ready, and writes to a buffer after
+// its own.
 class Owner : public SliceGate, public CollectingSink {
  public:
   Owner(TestModel* model, const std::vector<float>* values, size_t ranges)
@@ -145,7 +145,8 @@ class Owner : public SliceGate, public CollectingSink {
   const std::vector<float>* const values_;
   const size_t ranges_;
   Mutex mutex_;
-  std::map<uint32_t, size_t> given_ ABSL_GUARDED_BY(mutex_);  // how many ranges' gradients left
+  std::map<uint32_t, size_t> given_
+      ABSL_GUARDED_BY(mutex_);  // how many ranges' gradients are ready
 };
 
 TEST_P(FakeDiscreteDeviceTest, AReadySliceIsItsOwnersAgain) {
@@ -182,8 +183,8 @@ TEST_P(FakeDiscreteDeviceTest, CopiesAreInTheTimeline) {
   EXPECT_EQ(copies, expected);
 }
 
-// Each operator is there twice: when it was ordered, and when it ran, which is not before. What ran
-// is in its lane's order.
+// Each operator appears twice: when it was ordered, and when it ran, which is not earlier. Those
+// that ran are in their lane's order.
 TEST_P(FakeDiscreteDeviceTest, WhatRanIsInTheTimeline) {
   const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
   MemoryBatches batches(&samples, 4);
@@ -192,7 +193,7 @@ TEST_P(FakeDiscreteDeviceTest, WhatRanIsInTheTimeline) {
   for (const TraceSpan& span : near.spans->Read(0).spans) {
     EXPECT_NE(span.category, SpanCategory::kDevice) << span.name();
   }
-  using Lane = std::map<std::string, std::vector<uint64_t>>;  // by name: when each began
+  using Lane = std::map<std::string, std::vector<uint64_t>>;  // by name: when each started
   std::map<uint64_t, Lane> ordered, ran;
   for (const TraceSpan& span : far.spans->Read(0).spans) {
     const std::string name(span.name());
@@ -214,7 +215,7 @@ TEST_P(FakeDiscreteDeviceTest, WhatRanIsInTheTimeline) {
   }
 }
 
-// What a job takes is the device's to say, and about what was planned.
+// What a job uses is measured by the device, and is about what was planned.
 TEST_P(FakeDiscreteDeviceTest, SaysWhatItTookOfTheDevice) {
   const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
   MemoryBatches batches(&samples, 4);
@@ -232,8 +233,9 @@ TEST_P(FakeDiscreteDeviceTest, WhatWaitsForItsTurnIsPlannedAndPinned) {
   const TestModel near = Model(/*far=*/false), far = Model(/*far=*/true);
   const size_t flat = far.layout.elements * sizeof(float);
   const size_t lanes = GetParam().lanes;
-  const size_t staged = 4 * (2 * 8 * 8 + 1) * sizeof(float);  // inputs and labels of a micro-batch
-  // A sum may wait in the sink's buffer where the host reaches device memory: one flat buffer less.
+  const size_t staged = 4 * (2 * 8 * 8 + 1) * sizeof(float);  // a micro-batch's inputs and labels
+  // If the host can access device memory, a sum may wait in the sink's buffer: one flat buffer
+  // less.
   EXPECT_GE(far.executor->planned_bytes(), near.executor->planned_bytes() + flat + lanes * staged);
   EXPECT_LT(far.executor->planned_bytes(),
             near.executor->planned_bytes() + flat + lanes * (staged + 2 * 64));
@@ -241,8 +243,8 @@ TEST_P(FakeDiscreteDeviceTest, WhatWaitsForItsTurnIsPlannedAndPinned) {
   EXPECT_GE(far.executor->pinned_bytes(), 2 * flat + lanes * staged);
 }
 
-// Stops where each lane has something under way, wherever that is; then all is as if nothing had
-// been.
+// Stops while each lane has work under way, wherever that is; afterwards everything works as
+// before.
 TEST_P(FakeDiscreteDeviceTest, AnAbandonedUnitLeavesNothingUnderWay) {
   const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
   MemoryBatches batches(&samples, 4);

@@ -39,13 +39,13 @@ class Fuser {
   }
 
  private:
-  // The node of this kind that makes the value for one reader only; -1: there is none.
+  // The node of this kind that produces the value for a single reader; -1: there is none.
   int SoleProducer(int value, OpKind kind) const {
     const int producer = producers_[value];
     return producer >= 0 && readers_[value] == 1 && nodes_[producer].kind == kind ? producer : -1;
   }
 
-  // Such a batch norm that can take one more operator behind it.
+  // Such a batch norm to which one more operator can be fused.
   int OpenBatchNorm(int value) const {
     const int norm = SoleProducer(value, OpKind::kBatchNorm);
     if (norm < 0 || !fusions_.batchnorm || nodes_[norm].attributes.relu) return -1;
@@ -57,8 +57,8 @@ class Fuser {
     return norm;
   }
 
-  // `first`, which now makes what `last` made, in the place of `last`, where all that it reads is
-  // there.
+  // Moves `first`, which now produces the output of `last`, to the place of `last`, where all its
+  // inputs exist.
   void Join(int first, int last) {
     nodes_[first].output = nodes_[last].output;
     nodes_[last] = std::move(nodes_[first]);
@@ -127,7 +127,7 @@ class Fuser {
     readers_[whole] -= 2;
   }
 
-  // The nodes that are left, numbered anew, and their values.
+  // The remaining nodes and their values, renumbered.
   ResolvedGraph Compact() {
     ResolvedGraph graph = given_;
     std::vector<int> places(values_.size(), -1);
@@ -161,11 +161,11 @@ class Fuser {
 
   const ResolvedGraph& given_;
   const Fusions fusions_;
-  std::vector<ResolvedNode> nodes_;    // in the given graph's places and values
+  std::vector<ResolvedNode> nodes_;    // with the places and values of the given graph
   std::vector<ResolvedValue> values_;  // their shapes; the rest is as given
   std::vector<bool> gone_;             // by node
   std::vector<int> producers_;         // by value; -1: input and labels
-  std::vector<int> readers_;           // by value: how many, predictions among them
+  std::vector<int> readers_;           // by value: how many, including predictions
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ const ResolvedNode& Find(const ResolvedGraph& graph, const std::string& name) {
                        [&](const ResolvedNode& node) { return node.name == name; });
 }
 
-// What Validate guarantees of any graph, in the places that Fuse rewrites.
+// What Validate guarantees for any graph, where Fuse rewrites it.
 void ExpectConsistent(const ResolvedGraph& graph) {
   ASSERT_EQ(graph.values.size(), graph.nodes.size() + 2);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -64,8 +64,8 @@ TEST(FuseTest, ABatchNormTakesWhatIsBehindIt) {
   const ResolvedGraph given = Builtin("resnet18", arguments, {{3, 32, 32}, 10});
   const ResolvedGraph fused = Fuse(given, kAll);
   ExpectConsistent(fused);
-  // 17 ReLUs and 8 additions are gone: what is left is 20 convolutions, their batch norms, and the
-  // pool, the classifier and the loss.
+  // 17 ReLUs and 8 additions are gone; 20 convolutions, their batch norms, the pool, the classifier
+  // and the loss remain.
   EXPECT_EQ(given.nodes.size(), 68u);
   EXPECT_EQ(fused.nodes.size(), 43u);
 
@@ -99,7 +99,7 @@ TEST(FuseTest, AReluWaitsForTheMaximum) {
                                         "flatten", "fc1", "relu3", "dropout2", "fc2", "loss"));
   EXPECT_EQ(fused.values[Find(fused, "pool").output].shape, (Dims{64, 12, 12}));
   EXPECT_EQ(fused.values[Find(fused, "pool").output].elements, 64 * 12 * 12);
-  // Random numbers stay those of the graph as given.
+  // Random numbers stay those of the given graph.
   EXPECT_EQ(Find(fused, "dropout2").number, Find(given, "dropout2").number);
 }
 

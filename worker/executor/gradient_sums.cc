@@ -93,7 +93,7 @@ absl::Status GradientSums::Add(size_t range, uint32_t leaf, SliceId slice, const
     }
     const bool first = slot.pushed == nullptr;
     if (first) {
-      // Others of this sum wait for the same buffer, so they may as well wait for the mutex.
+      // Other lanes with this sum need the same buffer, so they may as well wait for the mutex.
       slot.asked_us = SpanRing::NowMicros();
       slot.pushed = sink.Acquire(range, slice);
       slot.got_us = SpanRing::NowMicros();
@@ -137,7 +137,7 @@ absl::StatusOr<bool> GradientSums::Insert(Slot& slot, bool first, size_t range, 
   }
   float* const sum = slot.where[outcome.root.value - 1];
   if (out != nullptr) {
-    // Null where it is the gradient of one micro-batch, which lies nowhere else.
+    // Null for the gradient of a single micro-batch, which is stored nowhere else.
     const CopyQueue::Block block = {slot.pushed, sum == nullptr ? gradient : sum, bytes(slice)};
     STARLING_RETURN_IF_ERROR(out->Out(block, stream, {&sink, range, slice, slot.samples}));
     if (sum != nullptr) slot.done.push_back(sum);
@@ -149,8 +149,8 @@ absl::StatusOr<bool> GradientSums::Insert(Slot& slot, bool first, size_t range, 
   return true;
 }
 
-// Adding is commutative, so where the sum lies is ours to choose: never in the lane's own buffer,
-// and in the sink's if one of both is.
+// Addition is commutative, so we choose where the sum lies: never in the lane's own buffer, and in
+// the sink's if one of the two is.
 absl::Status GradientSums::Merge(Slot& slot, const SubtreeSum::Merge& merge, SliceId slice,
                                  const float* gradient, Stream& stream) {
   float* into = slot.where[merge.into.value - 1];

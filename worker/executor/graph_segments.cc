@@ -20,7 +20,7 @@ std::vector<GraphSegment> OneByOne(int steps) {
   return segments;
 }
 
-// `node_of(i)`: of step i.
+// `node_of(i)`: the node of step i.
 template <typename NodeOf>
 std::vector<std::string> Names(absl::string_view what, const std::vector<GraphSegment>& segments,
                                const ResolvedGraph& graph, NodeOf node_of) {

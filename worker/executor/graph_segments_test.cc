@@ -18,15 +18,15 @@ TEST(SegmentesTest, WhatIsSmallIsOneSegment) {
   EXPECT_TRUE(CutBehindGradients({}).empty());
 }
 
-// Forward ends a segment in front of the next step that waits, and not before those that do not.
+// In forward, a segment ends before the next step that waits, and not before steps that do not.
 TEST(SegmentesTest, ForwardEndsInFrontOfWhatItWouldWaitFor) {
   EXPECT_EQ(CutBeforeReads({kMin, 0, 0, kMin / 2, kMin / 2, 0, kMin}),
             (std::vector<GraphSegment>{{0, 3}, {3, 6}, {6, 7}}));
   EXPECT_EQ(CutBeforeReads({0, 0, 3 * kMin, 0, 0}), (std::vector<GraphSegment>{{0, 5}}));
 }
 
-// Backward ends one right behind the step that completes enough; what comes last is one in any
-// case.
+// In backward, a segment ends right after the step that completes enough; the rest always forms
+// one.
 TEST(SegmentesTest, BackwardEndsBehindWhatMayLeave) {
   EXPECT_EQ(CutBehindGradients({0, kMin, 0, 0, kMin / 2, kMin / 2, 0, 0}),
             (std::vector<GraphSegment>{{0, 2}, {2, 6}, {6, 8}}));

@@ -92,7 +92,7 @@ std::string JobMemory::WhatFits(size_t arena_bytes, int64_t samples,
          "memory is needed";
 }
 
-// The greatest batch that fits, found by halving.
+// The largest batch that fits, found by bisection.
 std::string JobMemory::SmallerBatch(int64_t samples, const Recompute& recompute) const {
   for (samples /= 2; samples >= 1; samples /= 2) {
     const absl::StatusOr<Planned> planned = Plan(samples, recompute);
@@ -105,11 +105,11 @@ std::string JobMemory::SmallerBatch(int64_t samples, const Recompute& recompute)
   return "";
 }
 
-// The same batch, with the activations that memory has room for.
+// The same batch, with a budget for the activations that fits the memory.
 std::string JobMemory::MoreRecomputing(size_t arena_bytes, int64_t samples) const {
   const size_t over = BytesWith(arena_bytes, samples) - options_.bytes_max;
   const size_t over_per_lane = (over + options_.lanes - 1) / options_.lanes;
-  // The arena is a little more than its activations, whatever these are.
+  // The arena exceeds its activations by a constant.
   const size_t beside = kBlockAlignment + Program::SharedGradientBytes(graph_);
   if (arena_bytes <= over_per_lane + beside) return "";
   Recompute recompute;

@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<Captured>> Capture(Stream& stream,
   STARLING_RETURN_IF_ERROR(stream.BeginCapture());
   const absl::Status called = calls();
   absl::StatusOr<std::unique_ptr<Captured>> captured = stream.EndCapture();
-  if (!called.ok()) return called;  // says more than that the capture is spoiled
+  if (!called.ok()) return called;  // more specific than that the capture failed
   return captured;
 }
 
@@ -67,13 +67,13 @@ absl::Status LaneProgram::Order(Slot& slot, Stream& stream,
   if (slot.captured != nullptr) return stream.Launch(*slot.captured);
   if (!slot.ran) {
     const absl::Status status = calls();
-    slot.ran = status.ok();  // else not all of it has run
+    slot.ran = status.ok();  // otherwise not all of it has run
     return status;
   }
   absl::StatusOr<std::unique_ptr<Captured>> captured = Capture(stream, calls);
   if (!captured.ok()) {
-    // Libraries may say of a call that a capture does not take what they say of a lost device. One
-    // that is lost says so again.
+    // Libraries may report a call that a capture does not accept like a lost device. A device that
+    // is really lost reports it again.
     const absl::Status status = calls();
     if (!absl::IsUnavailable(status)) captures_->TurnOff(captured.status());
     return status;

@@ -1,4 +1,4 @@
-// The executor with values of two bytes.
+// The executor with two-byte values.
 #include <cmath>
 #include <memory>
 #include <string>
@@ -15,7 +15,7 @@ namespace starling {
 namespace {
 
 constexpr int64_t kClasses = 3;
-constexpr int64_t kSamples = 8;  // of a micro-batch
+constexpr int64_t kSamples = 8;  // per micro-batch
 
 LayerDescription Conv(const std::string& name, int64_t channels) {
   return {"conv2d",
@@ -23,7 +23,7 @@ LayerDescription Conv(const std::string& name, int64_t channels) {
           {{"out_channels", channels}, {"kernel", int64_t{3}}, {"padding", int64_t{1}}}};
 }
 
-// A value that two operators read, and parameters that two share: gradients are added.
+// A value that two operators read, and parameters that two share: their gradients are added.
 Graph ResidualNet() {
   const std::vector<LayerDescription> layers = {
       Conv("stem", 8),
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Types, PrecisionTest, ::testing::Values(DataType::kBf16
                            return std::string(DataTypeName(info.param));
                          });
 
-// Computes on the CPU; keeps what it is asked for.
+// Computes on the CPU and records the requested operators.
 class RecordingDevice : public Device {
  public:
   explicit RecordingDevice(std::vector<OperatorSpec>* specs)
@@ -167,7 +167,7 @@ TEST(Tf32Test, IsAllowedToEveryOperatorOfTrainingAndEvaluation) {
   }
 }
 
-// fp16 ends at 65,504, where bf16 and fp32 go on.
+// fp16 overflows beyond 65,504, where bf16 and fp32 do not.
 TEST(OverflowTest, ALossThatIsNotFiniteIsSaidInFp16AndStopsNothing) {
   const Samples32 samples = MakeSamples(4 * kSamples, 2 * 8 * 8, kClasses, 3);
   MemoryBatches batches(&samples, kSamples);
@@ -186,8 +186,8 @@ TEST(OverflowTest, ALossThatIsNotFiniteIsSaidInFp16AndStopsNothing) {
     UnitResult result;
     const std::vector<WorkRange> ranges = {TrainRange(0, 4)};
     ASSERT_TRUE(model.executor->Train({ranges}, batches, gate, sink, &result).ok());
-    // Training skips what overflows: the loss scale is lowered, which does not help here, until the
-    // job stops.
+    // Training skips a step that overflows and lowers the loss scale, which does not help here,
+    // until the job stops.
     EXPECT_TRUE(result.finite);
     EXPECT_EQ(sink.overflowed, type == DataType::kFp16);
     EXPECT_TRUE(sink.complete(0));
@@ -196,7 +196,7 @@ TEST(OverflowTest, ALossThatIsNotFiniteIsSaidInFp16AndStopsNothing) {
   }
 }
 
-// fp16 alone scales; what comes out is the gradient times the scale, but for statistics.
+// Only fp16 scales; the result is the gradient times the scale, except for statistics.
 TEST(ScaledLossTest, MultipliesTheGradientsOfWhatIsTrained) {
   class Scaled : public OpenGate {
    public:

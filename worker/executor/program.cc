@@ -19,7 +19,7 @@ Shape WithBatch(int64_t samples, const Dims& dims) {
 
 std::vector<int64_t> Pair(const std::array<int64_t, 2>& pair) { return {pair[0], pair[1]}; }
 
-// What the kernel needs beyond its shapes. `output` is the node's, without the batch.
+// What the kernel needs besides its shapes. `output` is the node's, without the batch.
 AttributeMap KernelAttributes(const ResolvedNode& node, const Dims& output) {
   const OperatorAttributes& a = node.attributes;
   const auto flag = [](bool set) { return int64_t{set ? 1 : 0}; };
@@ -89,7 +89,7 @@ OperatorSpec KernelSpec(const ResolvedGraph& graph, int node, const ProgramOptio
   for (int parameter : resolved.parameters) {
     spec.parameter_shapes.push_back(graph.parameters[parameter].shape);
   }
-  // A table of scalars is, to the kernel, one of rows of one element.
+  // To the kernel, a table of scalars has rows of one element.
   if (resolved.kind == OpKind::kGatherRows) spec.parameter_shapes[0].push_back(1);
   spec.output_shape = WithBatch(options.samples, graph.values[resolved.output].shape);
   spec.tune = options.tune;
@@ -176,8 +176,8 @@ double Program::recomputed_share() const {
   return RecomputedShare(OutlineRecompute(graph_), plan_);
 }
 
-// Backward writes a gradient where it belongs; a parameter's second user, in backward's order,
-// writes it aside, and so does every further one.
+// Backward writes a gradient in place; the second and each further user of a parameter, in
+// backward's order, writes it to a separate buffer.
 size_t Program::SharedGradientBytes(const ResolvedGraph& graph) {
   size_t most = 0;
   for (const ResolvedNode& node : graph.nodes) {

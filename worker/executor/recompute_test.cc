@@ -37,8 +37,8 @@ struct Family {
 };
 
 constexpr int64_t kPositions = 8, kVocabulary = 11, kClasses = 3;
-// Of an image: so large that what is kept for backward outweighs the workspace of one operator,
-// also where the CPU must widen bf16.
+// An image's side: large enough that what is kept for backward outweighs one operator's workspace,
+// even where the CPU must widen bf16.
 constexpr int64_t kSide = 16;
 
 Graph Gpt(double dropout) {
@@ -62,7 +62,7 @@ LayerDescription Conv(const char* name, int64_t channels,
           inputs};
 }
 
-// Convolutions with batch norm, pools and dropout, one behind the other.
+// A chain of convolutions with batch norm, pools and dropout.
 Graph Chain() {
   const std::vector<LayerDescription> layers = {
       Conv("conv1", 8),
@@ -91,7 +91,7 @@ Graph Chain() {
   return BuildLayers({{2, kSide, kSide}, kClasses}, layers).value();
 }
 
-// Blocks that branch and join: by sums, products, slices and concatenation.
+// Blocks that branch and join with sums, products, slices and concatenation.
 Graph Branched() {
   const auto half = [](int64_t begin) -> std::map<std::string, LayerAttribute> {
     return {{"axis", int64_t{0}}, {"begin", begin}, {"length", int64_t{4}}};
@@ -148,12 +148,12 @@ ExecutorOptions Options(int lanes, const Recompute& recompute, DataType type = D
 TrainOutput Train(const Family& family, const ExecutorOptions& options, size_t* bytes) {
   TestModel model = MakeTestModel(family.graph, options);
   MemoryBatches batches(&family.samples, 4);
-  TrainOnce(model, batches, {TrainRange(0, 8)}, 2);  // leaves its traces in the arena
+  TrainOnce(model, batches, {TrainRange(0, 8)}, 2);  // leaves old data in the arena
   *bytes = model.executor->planned_bytes();
   return TrainOnce(model, batches, {TrainRange(4, 4), TrainRange(0, 4)}, 3);
 }
 
-// Every run length, and budgets that cannot be met without computing something again.
+// Every run length, and budgets that require recomputation.
 std::vector<Recompute> PoliciesFor(const Family& family, DataType type) {
   const ResolvedGraph graph = Validate(family.graph).value();
   const auto device = CreateCpuDevice().value();
@@ -162,11 +162,12 @@ std::vector<Recompute> PoliciesFor(const Family& family, DataType type) {
   const JobMemory memory(graph, layout, options, device.get());
   std::vector<Recompute> policies;
   const size_t blocks = OutlineRecompute(memory.graph()).block_ends.size();
-  EXPECT_EQ(OutlineRecompute(graph).block_ends.size(), blocks);  // which the job file is held to
+  EXPECT_EQ(OutlineRecompute(graph).block_ends.size(),
+            blocks);  // which the job file is checked against
   for (uint32_t run = 1; run < blocks; ++run) policies.push_back(EveryBlocks(run));
   const size_t activations = memory.Plan(4, Recompute())->activation_bytes;
   size_t budgets = 0;
-  for (size_t percent : {92, 85, 65}) {  // as far as it goes
+  for (size_t percent : {92, 85, 65}) {  // down to the minimum
     const Recompute budget = Within(activations * percent / 100);
     if (!memory.Plan(4, budget).ok() || !memory.Plan(2, budget).ok()) continue;
     policies.push_back(budget);
@@ -249,7 +250,7 @@ TEST(RecomputeTest, EvaluationIsAsItWas) {
   }
 }
 
-// A slice's values may be overwritten as soon as its gradient is ready: what runs again must not
+// A slice's values may be overwritten as soon as its gradient is ready, so recomputation must not
 // read them after that.
 TEST(RecomputeTest, ParametersAreNotReadOnceTheirGradientIsReady) {
   for (const Family& family : Families()) {
@@ -292,7 +293,7 @@ Graph LargeGpt() {
   return BuildBuiltin("gpt2", arguments, input).value();
 }
 
-// Plans of one micro-batch; nothing is allocated.
+// Plans for one micro-batch; nothing is allocated.
 void ExpectHalf(const char* name, const Graph& graph, int64_t samples, const Recompute& policy) {
   const ResolvedGraph resolved = Validate(graph).value();
   const Layout layout = MakeLayout(graph, Optimizer::default_instance()).value();
@@ -310,7 +311,7 @@ void ExpectHalf(const char* name, const Graph& graph, int64_t samples, const Rec
       static_cast<double>(none->activation_bytes) / (1 << 20), 100 * some->recomputed_share);
   EXPECT_LE(2 * some->activation_bytes, none->activation_bytes);
   EXPECT_EQ(none->recomputed_share, 0);
-  // A budget of half is kept, and costs no more.
+  // A budget of half is met, at no higher cost.
   const auto half = memory.Plan(samples, Within(none->activation_bytes / 2));
   ASSERT_TRUE(half.ok()) << half.status();
   EXPECT_LE(2 * half->activation_bytes, none->activation_bytes);
@@ -319,8 +320,8 @@ void ExpectHalf(const char* name, const Graph& graph, int64_t samples, const Rec
               100 * half->recomputed_share);
 }
 
-// A real one's costs are numbers, and of the graph that the device computes: it has less values
-// than the graph as given.
+// The costs of a real GPT are numbers, and apply to the graph that the device computes, which has
+// fewer values than the given one.
 TEST(RecomputePlanTest, AFusedGptIsOutlinedByItself) {
   const auto device = CreateCpuDevice().value();
   const ResolvedGraph given = Validate(LargeGpt()).value();
@@ -364,7 +365,7 @@ TEST(RecomputePlanTest, TheRefusalSaysWhichRecomputingWouldFit) {
   const std::string before = "the same batch with recompute.activationBytes ";
   ASSERT_THAT(message, AllOf(HasSubstr(before), HasSubstr("; batch.global ")));
   options.recompute = Within(std::stoull(message.substr(message.find(before) + before.size())));
-  EXPECT_TRUE(create().ok()) << create();  // as it said
+  EXPECT_TRUE(create().ok()) << create();  // as the message said
 }
 
 }  // namespace

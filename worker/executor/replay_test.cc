@@ -26,7 +26,7 @@ TEST(ReplayWaitTest, CatchesUpWithWhatWaitsTookTooLong) {
   const absl::Time begin = absl::Now();
   for (int i = 0; i < 200; ++i)
     EXPECT_TRUE(wait.For(absl::Microseconds(500), [] { return false; }));
-  // Never shorter in sum than what the last wait may be shorter by. (Longer it may be: machines
+  // The sum is short by at most what the last wait may be shortened by. (It may be longer: machines
   // stall.)
   EXPECT_GE(absl::Now() - begin, absl::Milliseconds(99));
 }
@@ -63,7 +63,7 @@ TEST_F(ReplayTest, LanesWaitAndTheGradientsAreZero) {
   EXPECT_EQ(output.gradients[0], std::vector<float>(model_.layout.elements, 0.0f));
   EXPECT_EQ(output.result.ranges[0].samples, 16u);
   EXPECT_EQ(output.result.ranges[0].loss_sum, 16.0);
-  // As if it were computed: the same spans.
+  // The same spans as for real computation.
   int forward = 0, backward = 0;
   for (const TraceSpan& span : model_.spans->Read(0).spans) {
     forward += span.category == SpanCategory::kForward;

@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<InputStaging>> InputStaging::Create(Device* devic
 }
 
 absl::Status InputStaging::Stage(const Program& program, const MicroBatch& batch) {
-  // The batch before must have left pinned memory. As a rule it has, a micro-batch ago.
+  // The previous batch must have left pinned memory. Usually it did, a micro-batch ago.
   STARLING_RETURN_IF_ERROR(arrived_->Synchronize());
   absl::InlinedVector<CopyQueue::Block, 2> blocks;
   const auto stage = [&](size_t begin, const void* from, size_t bytes) {
