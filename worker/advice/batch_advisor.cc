@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<FixedBatches>> Gather(const DataSet& data, int64_
   return batch;
 }
 
-// Takes gradients and forgets them.
+// Accepts gradients and discards them.
 class Buffers : public GradientSink {
  public:
   explicit Buffers(const Layout& layout) : layout_(layout), memory_(AllocateFloats(size())) {}
@@ -45,7 +45,7 @@ class Buffers : public GradientSink {
   const std::shared_ptr<float> memory_;
 };
 
-// Values as the graph's initialisers say, but not those that a shard would draw.
+// Values as the graph's initialisers define them, but not the ones that a shard would draw.
 void Initialise(const ResolvedGraph& graph, const Layout& layout, float* values) {
   std::mt19937 random(1);
   for (size_t p = 0; p < graph.parameters.size(); ++p) {
@@ -110,7 +110,8 @@ absl::StatusOr<BatchAdvisor::Largest> BatchAdvisor::LargestThatFits(
   };
   int64_t too_many = most + 1;
   for (int64_t samples = 1; samples <= most; samples *= 2) {
-    // One that is too small for an operator (a batch norm of one value) says nothing of others.
+    // A refusal of a size too small for an operator (a batch norm of one value) says nothing about
+    // others.
     if (fits(samples) || absl::IsInvalidArgument(refusal)) continue;
     too_many = samples;
     break;
@@ -153,7 +154,7 @@ absl::StatusOr<double> BatchAdvisor::SamplesPerSecond(int64_t samples,
   if (!sink.ok()) return absl::ResourceExhaustedError("no memory for the sums of gradients");
   OpenGate gate;
   const std::vector<WorkRange> ranges = {{WorkPurpose::kTrain, 0, 0, executor_.micro_batches}};
-  // The first step warms caches and pages; where work is captured, the second captures it.
+  // The first step warms caches and pages; with capturing, the second step captures.
   const size_t warm_steps = device_->captures() ? 2 : 1;
   std::vector<double> seconds;
   const auto begin = std::chrono::steady_clock::now();

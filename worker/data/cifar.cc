@@ -43,7 +43,7 @@ absl::Status TooMuch(const std::string& path, uint64_t bytes, const DataLimits& 
                                                    limits.decoded_bytes_max));
 }
 
-// What the size alone says; that of a gzip stream is not known before it was read.
+// Checks what the size alone shows; that of a gzip stream is unknown until it was read.
 absl::Status CheckSize(const ByteStream& in, const Edition& edition, uint64_t before,
                        const DataLimits& limits) {
   if (in.gzip()) return absl::OkStatus();

@@ -15,7 +15,7 @@ using data_testing::WriteFile;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A record: labels, then every byte of channel c is 10 * c + mark.
+// A record: labels, then channels of bytes, all 10 * c + mark in channel c.
 std::string Record(const std::string& labels, int mark) {
   std::string out = labels;
   for (int c = 0; c < 3; ++c) out += std::string(1024, static_cast<char>(10 * c + mark));
@@ -90,11 +90,11 @@ TEST(Cifar, NamesFileAndRecord) {
   EXPECT_THAT(
       Error(Source({WriteFile("c.bin", good)}), absl::StatusCode::kResourceExhausted, options),
       HasSubstr("3073 bytes of data in all, more than the limit of 3000"));
-  // CIFAR-100's records taken for CIFAR-10's: the sizes do not fit.
+  // CIFAR-100's records read as CIFAR-10's: the sizes do not fit.
   EXPECT_THAT(Error(Source({WriteFile("c.bin", Record({1, 2}, 5))})), HasSubstr("another format"));
 }
 
-// A sparse file of a terabyte would take minutes to read, and all of the machine's memory.
+// Reading a sparse file of a terabyte would take minutes, and all of the machine's memory.
 TEST(Cifar, ALargeFileIsRefusedByItsSize) {
   constexpr uint64_t kRecords = uint64_t{1} << 28;
   const std::string sparse = WriteFile("sparse.bin", Record({1}, 5));

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kColumns = 8;
 constexpr int64_t kImagesMax = 64;
-constexpr int64_t kTileMin = 64;   // smaller images are enlarged to about that
-constexpr int64_t kTileMax = 256;  // larger ones are reduced to at most that
+constexpr int64_t kTileMin = 64;   // smaller images are enlarged to about this
+constexpr int64_t kTileMax = 256;  // larger ones are reduced to at most this
 constexpr int64_t kGap = 2;
 constexpr uint8_t kBackground = 128;
 
@@ -44,8 +44,8 @@ Tones TonesBetween(float least, float greatest) {
   return least < greatest ? Tones{least, greatest} : Tones{least, least + 1};
 }
 
-// How an image becomes a tile: `shrink` x `shrink` pixels are averaged, or each is drawn `zoom`
-// times.
+// How an image becomes a tile: `shrink` x `shrink` pixels are averaged, or each pixel is drawn as
+// `zoom` x `zoom`.
 struct Tiling {
   int64_t channels = 0, height = 0, width = 0;  // of an image
   int64_t shrink = 1;
@@ -92,7 +92,7 @@ absl::StatusOr<Picture> MakeContactSheet(const DataSet& data, const AugmentDraw*
   const int64_t images = std::min(kImagesMax, data.samples());
   const Tiling tiling(shape);
   std::vector<float> image(data.sample_elements());
-  std::vector<float> labels(data.label_elements());  // of any type: not looked at
+  std::vector<float> labels(data.label_elements());  // of any type, because they are ignored
   std::vector<float> tiles(images * tiling.elements());
   for (int64_t i = 0; i < images; ++i) {
     STARLING_RETURN_IF_ERROR(data.Gather({i}, draw, image.data(), labels.data()));
@@ -136,7 +136,7 @@ std::string EncodePng(const Picture& picture) {
   }
   uLongf bytes = compressBound(rows.size());
   std::string data(bytes, '\0');
-  // Fails only for a buffer that is too small.
+  // Fails only if the buffer is too small.
   compress(reinterpret_cast<Bytef*>(data.data()), &bytes,
            reinterpret_cast<const Bytef*>(rows.data()), rows.size());
   data.resize(bytes);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;
 
-// Without the quotes around it.
+// Without surrounding quotes.
 absl::string_view Unquoted(absl::string_view text) {
   text = absl::StripAsciiWhitespace(text);
   if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
@@ -86,7 +86,7 @@ class CsvParser {
     return absl::OkStatus();
   }
 
-  // Before a row is taken: what it adds.
+  // Checks that the limit allows one more row.
   absl::Status Reserve() const {
     const uint64_t bytes = sizeof(float) * (samples_.floats.size() + columns_.features +
                                             samples_.targets.size() + columns_.labels) +
@@ -167,7 +167,7 @@ class CsvParser {
   int64_t line_ = 0;
 };
 
-// Feeds the lines that are complete in `pending` and keeps the rest.
+// Parses the complete lines in `pending` and keeps the rest.
 absl::Status TakeLines(std::string& pending, const DataLimits& limits, CsvParser& parser) {
   size_t begin = 0;
   for (size_t end; (end = pending.find('\n', begin)) != std::string::npos; begin = end + 1) {
@@ -188,7 +188,7 @@ absl::StatusOr<Samples> Parse(const DataSource::Csv& csv, const DataLimits& limi
     STARLING_RETURN_IF_ERROR(TakeLines(pending, limits, parser));
   }
   if (!pending.empty())
-    STARLING_RETURN_IF_ERROR(parser.Line(pending));  // a last line without its end
+    STARLING_RETURN_IF_ERROR(parser.Line(pending));  // a last line without a line end
   return parser.Finish();
 }
 

@@ -19,7 +19,7 @@ std::string Shown(const std::vector<std::string>& names) {
   return absl::StrCat(absl::StrJoin(first, ", "), names.size() > kNamesShown ? ", ..." : "");
 }
 
-// Gives columns their kinds, each one at most once.
+// Assigns kinds to columns, at most one each.
 class Resolver {
  public:
   explicit Resolver(const std::vector<std::string>& names) : names_(names), taken_(names.size()) {

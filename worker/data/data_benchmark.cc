@@ -1,5 +1,5 @@
-// Images per second of one core: shuffle, gather, normalise MNIST-sized batches. The limit beside
-// it is the same bytes moved by memcpy (784 in, 3,136 out per image).
+// Images per second on one core: shuffle, gather and normalise MNIST-sized batches. Next to it, the
+// limit: the same bytes moved by memcpy (784 in, 3,136 out per image).
 #include <benchmark/benchmark.h>
 
 #include <cstring>

@@ -11,9 +11,9 @@ namespace {
 
 constexpr int kTrainSamples = 32;
 constexpr int kTestSamples = 16;
-constexpr int64_t kElementsMax = 16 << 20;  // of the drawn samples of one part, of 4 bytes each
+constexpr int64_t kElementsMax = 16 << 20;  // in one part's drawn samples, of 4 bytes each
 
-// Appends what there is of one part. Integers are little-endian, as all supported machines are.
+// Appends one part's data. Integers are little-endian, as on all supported machines.
 absl::Status AddPart(const DataSet& data, int draws, uint64_t seed,
                      std::vector<uint64_t>* digests) {
   const SampleFormat& format = data.format();

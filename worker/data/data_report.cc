@@ -14,11 +14,11 @@ namespace {
 
 constexpr int64_t kValuesShown = 8;
 constexpr int64_t kTextShown = 60;
-constexpr int64_t kClassesMax = 1 << 20;  // of a histogram
+constexpr int64_t kClassesMax = 1 << 20;  // in a histogram
 constexpr size_t kClassesShown = 20;
 constexpr int64_t kBytes = 256;
 
-// One sample's elements; which of the two are in use, its format says.
+// One sample's elements; its format says which of the two vectors is used.
 struct Elements {
   std::vector<float> values;
   std::vector<int32_t> numbers;
@@ -87,7 +87,7 @@ std::string RangeText(const ValueRange& range) {
 std::string HistogramText(const DataReport& report) {
   std::vector<std::string> parts;
   for (size_t c = 0; c < report.histogram.size() && parts.size() < kClassesShown; ++c) {
-    // Tokens that do not occur.
+    // Skips tokens that do not occur.
     if (report.histogram[c] == 0 && report.format.type == INT32) continue;
     parts.push_back(absl::StrCat(ClassText(static_cast<int64_t>(c), report.class_names), ": ",
                                  report.histogram[c]));

@@ -91,14 +91,14 @@ TEST(ContactSheet, ReducesLargeImages) {
   const DataSource source = IdxSource(WriteFile("large.idx", Images(3, 600, 300)),
                                       WriteFile("large-labels.idx", Labels(3)));
   const Picture sheet = *MakeContactSheet(*Open(source), nullptr);
-  // A third in each direction, so that the longer one has at most 256.
+  // Reduced to a third in each direction, so that the longer side is at most 256.
   EXPECT_EQ(sheet.width, 3 * (100 + 2) + 2);
   EXPECT_EQ(sheet.height, 200 + 2 + 2);
   // The mean of bytes 0 to 2, 300 to 302 and 600 to 602.
   EXPECT_EQ(sheet.rgb[3 * (2 * sheet.width + 2)], 45);
 }
 
-// Read back by hand, as a reader of PNG must: signature, chunks with their CRC, zlib, filters.
+// Parsed by hand, as a PNG reader must: signature, chunks with their CRC, zlib, filters.
 TEST(ContactSheet, PngAndPpm) {
   Picture picture{2, 3, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}};
   const std::string rgb(picture.rgb.begin(), picture.rgb.end());

@@ -44,7 +44,7 @@ class CounterDataSet : public DataSet {
   }
 };
 
-// The rows that `part` names; empty: all.
+// The rows that `part` selects; empty: all.
 absl::StatusOr<std::vector<int64_t>> RowsOfPart(const DataSource::Csv& csv,
                                                 const Samples& samples) {
   const double fraction = csv.holdout_fraction();
@@ -53,7 +53,7 @@ absl::StatusOr<std::vector<int64_t>> RowsOfPart(const DataSource::Csv& csv,
         csv.path(), ": holdout fraction: expected at least 0 and less than 1, got ", fraction));
   }
   if (csv.part() == DataSource::Csv::PART_ALL) return std::vector<int64_t>();
-  // Rows without a class are all of one.
+  // Rows without a class form one stratum.
   std::vector<int32_t> strata = samples.labels;
   strata.resize(samples.count());
   const std::vector<int64_t> held_out = HeldOutRows(strata, fraction, csv.holdout_seed());
@@ -105,7 +105,7 @@ absl::StatusOr<std::vector<int64_t>> Reshaped(const std::vector<int64_t>& from,
                                               const std::vector<int64_t>& shape) {
   if (shape.empty()) return from;
   int64_t wanted = 1;
-  for (int64_t dim : from) wanted *= dim;  // checked by the reader, which holds as many
+  for (int64_t dim : from) wanted *= dim;  // cannot overflow: the reader holds that many elements
   int64_t elements = 1;
   for (int64_t dim : shape) {
     if (dim < 1 || __builtin_mul_overflow(elements, dim, &elements)) elements = -1;

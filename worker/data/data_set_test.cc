@@ -97,7 +97,7 @@ TEST(DataSet, ReshapesSamples) {
   std::vector<float> inputs(4);
   int32_t label;
   Gather(**data, {0}, inputs.data(), &label);
-  EXPECT_THAT(inputs, ElementsAre(0, 1, 1, 2));  // two channels of two
+  EXPECT_THAT(inputs, ElementsAre(0, 1, 1, 2));  // two channels of two values
   EXPECT_THAT(Error(source, {}, {.sample_shape = {2, 3}}),
               HasSubstr("sample shape [2, 3]: expected 4 elements"));
   EXPECT_THAT(Error(source, {}, {.sample_shape = {-4}}), HasSubstr("expected 4 elements"));
@@ -174,7 +174,7 @@ TEST(DataSet, CountersSamplesAreTheirIndices) {
   EXPECT_THAT(Error(DataSource()), HasSubstr("no data source"));
 }
 
-// ---- The digest by which workers show that they see the same data ----
+// ---- The digest by which workers check that they see the same data ----
 
 uint64_t DigestOf(const DataSource& train, uint64_t seed = 7, const DataSource* test = nullptr) {
   const auto data = DataSet::Open(train, {}, {});
@@ -207,7 +207,7 @@ TEST(DataDigest, IsOfTheContentsAndNotOfThePlace) {
   EXPECT_NE(DigestOf(CsvOf("one.csv", rows), 7, &other), both);
 }
 
-// Tokens stay on the disk: samples drawn by the seed stand for them.
+// Tokens stay on the disk: samples drawn by the seed represent them.
 TEST(DataDigest, OfAFileThatStaysOnTheDiskIsOfDrawnSamples) {
   std::string text;
   for (int i = 0; i < 40'000; ++i) text.push_back(static_cast<char>('a' + i * i % 23));
@@ -291,7 +291,7 @@ TEST(InspectData, ALabelThatOnlyTheTestSetHasIsRefusedByName) {
   spec.mutable_test()->mutable_csv()->set_header(true);
   EXPECT_THAT(InspectData(spec).error(), HasSubstr("test.csv: line 2 has label 77"));
 
-  // Of a part of the file, the line is still the file's.
+  // With a part of the file, the line number is still the file's.
   spec = CsvJob("1,0\n1,0\n", "1,0\n1,0\n1,0\n1,5\n1,5\n");
   spec.mutable_test()->mutable_csv()->set_part(DataSource::Csv::PART_TRAIN);
   spec.mutable_test()->mutable_csv()->set_holdout_fraction(0.4);
@@ -349,7 +349,8 @@ TEST(DataSet, ReadsTheRealMnist) {
       EXPECT_EQ(label, 5);
     }
   }
-  EXPECT_NEAR(sum / (60'000 * 784.0), 0, 1e-3);  // that is what 0.1307 and 0.3081 are
+  EXPECT_NEAR(sum / (60'000 * 784.0), 0,
+              1e-3);  // 0.1307 and 0.3081 are the mean and standard deviation
   EXPECT_NEAR(squares / (60'000 * 784.0), 1, 1e-3);
 }
 

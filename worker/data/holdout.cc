@@ -10,7 +10,7 @@
 namespace starling {
 namespace {
 
-constexpr uint32_t kPurpose = 0x484F4C44;  // "HOLD": keeps these draws apart from all others
+constexpr uint32_t kPurpose = 0x484F4C44;  // "HOLD": separates these draws from all others
 
 uint64_t Hash(uint64_t seed, int64_t row) {
   const r123::Philox4x32::key_type key = {

@@ -33,7 +33,7 @@ absl::StatusOr<uint32_t> ReadWord(ByteStream& in) {
   return uint32_t{word[0]} << 24 | uint32_t{word[1]} << 16 | uint32_t{word[2]} << 8 | word[3];
 }
 
-// The product of the sizes in the header, if the file can hold it and we may.
+// The product of the sizes in the header, if the file can hold it and the limits allow it.
 absl::StatusOr<uint64_t> CheckedSize(const ByteStream& in, absl::Span<const int64_t> dims,
                                      uint64_t header_bytes, const DataLimits& limits) {
   uint64_t size = 1;

@@ -95,7 +95,8 @@ std::unique_ptr<ImageDataSet::Scratch> ImageDataSet::Borrow() const {
 void ImageDataSet::GiveBack(std::unique_ptr<Scratch> scratch) const {
   const size_t bytes =
       scratch->file.capacity() + scratch->pixels.bytes.capacity() + scratch->resized.capacity();
-  if (bytes > kScratchBytesKept) return;  // one unusually large image, or it would be kept for good
+  if (bytes > kScratchBytesKept)
+    return;  // so that an unusually large image does not stay in memory
   MutexLock lock(&mutex_);
   free_.push_back(std::move(scratch));
 }
@@ -207,7 +208,8 @@ absl::Status ImageDataSet::NoteCorrupt(int64_t id, const std::string& why) const
       return corrupt_.count > source_.corrupt_max() ? TooManyCorrupt(corrupt_) : absl::OkStatus();
     }
   }
-  const std::string name = index_.NameOf(index_.entries[id], source_);  // walks the tar file
+  const std::string name =
+      index_.NameOf(index_.entries[id], source_);  // reads the tar file's headers
   bool news = false;
   absl::Status status;
   {

@@ -104,7 +104,7 @@ TEST(WebDataset, DecodesIntoPlanes) {
 
 TEST(WebDataset, KeysExtensionsAndShards) {
   const std::string image = Jpeg(kHeight, kWidth, 1);
-  // Upper case, folders, more dots, a member of another purpose, a sample of another purpose, names
+  // Upper case, directories, more dots, a member of another kind, a sample of another kind, names
   // to skip, the label before the image; a shard's end ends a sample.
   const std::string one = WriteFile("1.tar", Tar({{"__meta__.json", "{}"},
                                                   {"./a/x.JPG", image},
@@ -127,7 +127,7 @@ TEST(WebDataset, KeysExtensionsAndShards) {
       HasSubstr("1.tar: sample a/x: expected a label that is a class number >= 0, got \"?\""));
 }
 
-// They are read by several threads.
+// Several threads read them.
 TEST(WebDataset, ManyShardsAreInTheirOrderAndTheFirstErrorCounts) {
   std::vector<std::string> shards;
   std::vector<int> labels;
@@ -165,7 +165,7 @@ TEST(WebDataset, ClassNames) {
   EXPECT_THAT(data->class_names(), ElementsAre("bird", "cat", "dog"));
   EXPECT_EQ(At(*data, 0).label, 1);
   EXPECT_EQ(At(*data, 1).label, 2);
-  EXPECT_EQ(At(*data, 2).label, 1);  // a number will do
+  EXPECT_EQ(At(*data, 2).label, 1);  // a number is accepted
   source.mutable_webdataset()->set_classes(WriteFile("classes.txt", "bird\ncat\n"));
   EXPECT_THAT(Error(source), HasSubstr("sample b: unknown class \"dog\": "));
   EXPECT_THAT(Error(source), HasSubstr("classes.txt lists 2: bird, cat"));
@@ -202,7 +202,7 @@ TEST(WebDataset, RefusesSamplesThatAreNotWhole) {
             absl::StatusCode::kNotFound);
 }
 
-// Of two shards that are read at one time, either may be the one that there is room for.
+// If two shards are read concurrently, either may be the one that fits.
 TEST(WebDataset, FromMemoryAndFromItsFilesTheSame) {
   const std::string one = WriteFile("kept-1.tar", Tar(Good(3)));
   const std::string two = WriteFile("kept-2.tar", Tar(Good(2)));
@@ -261,7 +261,7 @@ TEST(WebDataset, ADamagedImageIsReplacedByTheNext) {
   EXPECT_THAT(data->corrupt().names[0], HasSubstr("w.tar: 001.jpg: "));
   ASSERT_EQ(warnings.size(), 3u);
   EXPECT_THAT(warnings[0], HasSubstr("w.tar: 001.jpg: corrupt image replaced by the next one"));
-  // In another order, by another worker: the same.
+  // The same in another order, by another worker.
   const auto other = Open(source);
   EXPECT_EQ(At(*other, 3).pixels, zero.pixels);
   EXPECT_EQ(At(*other, 1).pixels, zero.pixels);
@@ -274,7 +274,7 @@ TEST(WebDataset, ADamagedImageIsReplacedByTheNext) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("3 corrupt images, more than the 2 that corruptMax allows"));
-  // For good.
+  // It keeps failing.
   EXPECT_FALSE(limited->Gather({1}, nullptr, sample.pixels.data(), &sample.label).ok());
 
   files[0].second = DamagedBody(files[0].second);
@@ -284,8 +284,8 @@ TEST(WebDataset, ADamagedImageIsReplacedByTheNext) {
       HasSubstr("no image can be decoded"));
 }
 
-// Whatever is found corrupt, by whichever reads it first, two workers agree; and they do not agree
-// about other images of the same sizes.
+// Whatever is found corrupt, by whichever worker reads it first, two workers agree; and they
+// disagree about other images of the same sizes.
 TEST(WebDataset, TheDigestIsTheSameForTheSameFiles) {
   Files files = Good(8);
   files[4].second = DamagedBody(files[4].second);
@@ -379,8 +379,8 @@ DataSetOptions Augmented(uint32_t padding, bool flip) {
   return options;
 }
 
-// From the definition: sample pixel (y, x), mirrored or not, is image pixel (y + down, x + right),
-// or black.
+// By definition: sample pixel (y, x), mirrored or not, is image pixel (y + down, x + right), or
+// black.
 std::vector<float> Placed(const std::vector<float>& planes, const Placement& placement) {
   std::vector<float> out;
   for (int c = 0; c < 3; ++c) {
@@ -427,7 +427,7 @@ TEST(Augment, IsAPureFunctionOfSeedEpochAndSample) {
                other.mirrored == first.mirrored);
 }
 
-// Pinned: a job that is resumed under a later release must see the same images.
+// Pinned: a job that is resumed by a later release must see the same images.
 TEST(Augment, DoesNotChangeBetweenReleases) {
   const Augmenter augmenter = *Augmenter::Make(Augmented(4, true).augment, {3, 32, 32});
   std::vector<int64_t> found;

@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<std::string>> ReadClasses(const std::string& path) {
   return names;
 }
 
-// What is the same for all shards. Read by their threads.
+// What all shards share; read by their threads.
 struct IndexPlan {
   IndexPlan(const DataSource::WebDataset& source, const DataLimits& limits,
             const std::vector<std::string>& class_names)
@@ -79,15 +79,15 @@ struct IndexPlan {
     for (size_t i = 0; i < names.size(); ++i) classes[names[i]] = static_cast<int32_t>(i);
   }
 
-  const uint64_t entries_max;     // of all shards
-  const uint64_t kept_bytes_max;  // of all shards
+  const uint64_t entries_max;     // for all shards
+  const uint64_t kept_bytes_max;  // for all shards
   const std::string image;
   const std::string label;
   const std::string classes_path;
   const std::vector<std::string>& names;
   absl::flat_hash_map<std::string, int32_t> classes;
   mutable std::atomic<uint64_t> entries = 0;
-  mutable std::atomic<uint64_t> bytes = 0;  // of the shards that were opened
+  mutable std::atomic<uint64_t> bytes = 0;  // of the shards opened so far
 };
 
 struct ShardIndex {
@@ -96,7 +96,7 @@ struct ShardIndex {
   CorruptSamples corrupt;
 };
 
-// Builds one shard's index, one member after the other.
+// Builds one shard's index, member by member.
 class Indexer {
  public:
   Indexer(const IndexPlan& plan, uint32_t shard) : plan_(plan), shard_(shard) {}
@@ -119,7 +119,7 @@ class Indexer {
   }
 
  private:
-  // What was found of one sample.
+  // What was found for one sample.
   struct Sample {
     std::string key;
     std::vector<std::string> extensions;
@@ -197,7 +197,7 @@ class Indexer {
 
   absl::Status FinishSample() {
     Sample sample = std::exchange(sample_, Sample());
-    if (!sample.image && !sample.label) return absl::OkStatus();  // of another purpose
+    if (!sample.image && !sample.label) return absl::OkStatus();  // of another kind
     if (!sample.image || !sample.label) {
       sample_.key = sample.key;
       return Error("it has no member .", sample.image ? plan_.label : plan_.image, "; it has ",
@@ -249,7 +249,7 @@ absl::StatusOr<ShardIndex> ReadShard(const IndexPlan& plan, uint32_t shard,
   }
 }
 
-// Of all shards in their order; those behind the first that cannot be read may be missing. Headers
+// The indexes of all shards, in order; those after the first unreadable one may be missing. Headers
 // lie far apart, so a thread mostly waits for the disk.
 std::vector<absl::StatusOr<ShardIndex>> ReadShards(const IndexPlan& plan,
                                                    const std::vector<std::string>& paths) {

@@ -28,7 +28,7 @@ std::string Text(const std::vector<int64_t>& shape, ElementType type) {
   return absl::StrCat(TypeText(type), " ", ShapeText(shape));
 }
 
-// Whether `data` is what `model` takes; the model's labels are checked where they were resolved.
+// Whether `model` accepts `data`; the model's labels are checked where they are resolved.
 absl::Status CheckInput(const Value& model, const SampleFormat& data) {
   const std::vector<int64_t> wanted(model.shape().begin(), model.shape().end());
   const ElementType type = model.type() == INT32 ? INT32 : FLOAT32;
@@ -52,7 +52,7 @@ absl::Status CheckAlike(const SampleFormat& train, const SampleFormat& test) {
   return absl::OkStatus();
 }
 
-// Outputs that the job itself asks for; 0: as many as the data has classes.
+// The number of outputs that the job itself requests; 0: as many as the data has classes.
 int64_t ClassesOfModel(const JobSpec& spec) {
   int64_t classes = spec.model().classes();
   const ModelSource& source = spec.model_source();
@@ -64,8 +64,8 @@ int64_t ClassesOfModel(const JobSpec& spec) {
   return outputs == last.end() ? classes : std::max(classes, outputs->second.i());
 }
 
-// Classes come from the training set: a label that only the test set has is never learned. Most
-// likely it is wrong.
+// Classes come from the training set: a label that occurs only in the test set is never learned,
+// and most likely wrong.
 absl::Status CheckTestLabels(const DataSet& train, const DataSet& test, const JobSpec& spec,
                              Inspection* out) {
   constexpr size_t kNamedMax = 5;
@@ -104,7 +104,7 @@ void Describe(const DataSet& train, Inspection* out) {
   out->set_vocabulary(format.vocabulary);
 }
 
-// Looks at the first images, and says which were corrupt.
+// Reads the first images and reports corrupt ones.
 absl::Status Probe(const char* part, const DataSet& data, const DataLimits& limits,
                    Inspection* out) {
   const absl::Status status = data.Probe(limits.probe_bytes_max);
@@ -118,7 +118,7 @@ absl::Status Probe(const char* part, const DataSet& data, const DataLimits& limi
   return absl::OkStatus();
 }
 
-// As workers of the job make it: they open the test set where it is evaluated.
+// As the job's workers compute it: they open the test set if it is evaluated.
 absl::Status AddDigest(const JobSpec& spec, const DataSet& train, const DataSet* test,
                        Inspection* out) {
   if (spec.evaluate().every_epochs() == 0) test = nullptr;

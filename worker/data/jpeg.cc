@@ -11,17 +11,17 @@
 namespace starling {
 namespace {
 
-// Damage ends an image at once, and so do scans without number.
+// Damage ends decoding at once, and so do unreasonably many scans.
 constexpr int kFlags = TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS;
 
-int Reduced(int side, int eighths) { return (side * eighths + 7) / 8; }  // as the library rounds
+int Reduced(int side, int eighths) { return (side * eighths + 7) / 8; }  // the library's rounding
 
-// Markers, the bytes behind 0xFF.
+// Markers: the byte after 0xFF.
 constexpr uint8_t kStartOfImage = 0xD8;
 constexpr uint8_t kEndOfImage = 0xD9;
 constexpr uint8_t kStartOfScan = 0xDA;
 
-bool IsFrameHeader(uint8_t marker) {  // SOF0 to SOF15; three codes between are something else
+bool IsFrameHeader(uint8_t marker) {  // SOF0 to SOF15; three codes in between mean something else
   return marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
 }
 
@@ -38,7 +38,7 @@ absl::StatusOr<JpegSize> SizeInFrame(absl::Span<const uint8_t> segment) {
 }  // namespace
 
 absl::StatusOr<JpegSize> FindJpegSize(uint64_t bytes, const JpegBytes& read) {
-  // 0xFF, marker, length, and of a frame: precision, height, width.
+  // 0xFF, marker, length, and for a frame: precision, height, width.
   constexpr size_t kSegmentHead = 9;
   if (bytes < 2 + kSegmentHead) return absl::DataLossError("too short for a JPEG image");
   STARLING_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> start, read(0, 2));
@@ -83,7 +83,7 @@ absl::Status JpegDecoder::Decode(absl::Span<const uint8_t> jpeg, JpegSize stored
   out->size = ReducedSize(stored, at_least);
   out->channels = channels;
   out->bytes.resize(static_cast<size_t>(out->size.height) * out->size.width * channels);
-  // The library writes no more than the size that it is given.
+  // The library writes at most the size that it is given.
   if (tjDecompress2(handle_, jpeg.data(), jpeg.size(), out->bytes.data(), out->size.width,
                     out->size.width * channels, out->size.height,
                     channels == 1 ? TJPF_GRAY : TJPF_RGB, kFlags) == 0) {

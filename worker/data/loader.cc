@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 constexpr size_t kBatchBytesMax = size_t{4} << 30;
-constexpr size_t kElementBytes = 4;  // of samples and labels of any type
+constexpr size_t kElementBytes = 4;  // samples and labels of any type
 
 struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
@@ -34,7 +34,7 @@ absl::Span<T> SpanAt(uint8_t* bytes, int64_t n, bool used) {
 
 }  // namespace
 
-// Buffers that are not in use. Thread-safe.
+// Free buffers. Thread-safe.
 class BatchPool {
  public:
   // Buffers hold `samples_max` samples of `data`'s format: enough for training and for evaluation.
@@ -47,7 +47,7 @@ class BatchPool {
         label_bytes_(Aligned(samples_max * label_elements_ * kElementBytes)),
         bytes_(input_bytes_ + label_bytes_ + Aligned(samples_max * sizeof(int64_t))) {}
 
-  // A batch of `samples`, its spans set and its contents not.
+  // A batch of `samples`, with its spans set but not its contents.
   StagedBatch* Get(int64_t samples) {
     std::unique_ptr<Buffer> buffer = Pop();
     if (buffer->memory == nullptr) Allocate(*buffer);
@@ -62,7 +62,7 @@ class BatchPool {
     return buffer.release();
   }
 
-  // Makes buffers, without touching their memory.
+  // Allocates buffers without touching their memory.
   void Reserve(uint64_t count) {
     MutexLock lock(&mutex_);
     for (free_.reserve(count); free_.size() < count; ++allocated_) {
@@ -93,7 +93,8 @@ class BatchPool {
     MutexLock lock(&mutex_);
     if (free_.empty()) {
       ++allocated_;
-      if (free_.capacity() < allocated_) free_.reserve(2 * allocated_);  // so that Put never does
+      if (free_.capacity() < allocated_)
+        free_.reserve(2 * allocated_);  // so that Put never allocates
       return std::make_unique<Buffer>();
     }
     std::unique_ptr<Buffer> buffer = std::move(free_.back());
@@ -209,7 +210,7 @@ absl::StatusOr<BatchHandle> Loader::Gather(const WorkRange& work) const {
   const AugmentDraw draw{options_.seed, work.epoch};
   const absl::Status status = source.data->Gather(batch->sample_ids, shuffled ? &draw : nullptr,
                                                   batch->input_data(), batch->label_data());
-  // The file was good when it was opened.
+  // The file was valid when it was opened, so it has changed.
   if (absl::IsInvalidArgument(status)) return absl::DataLossError(status.message());
   STARLING_RETURN_IF_ERROR(status);
   if (options_.spans != nullptr) {
@@ -226,7 +227,7 @@ absl::Status Loader::Prefetch(const WorkRange& work) {
   return absl::OkStatus();
 }
 
-// Takes the first micro-batch off wanted_ that is neither staged nor being gathered.
+// Removes from wanted_ the first micro-batch that is neither staged nor being gathered.
 bool Loader::NextWanted(WorkRange* work) {
   while (!wanted_.empty()) {
     WorkRange& range = wanted_.front();
@@ -246,7 +247,7 @@ bool Loader::NextWanted(WorkRange* work) {
   return false;
 }
 
-// Removes one micro-batch from wanted_, where it is still there: it is being taken.
+// Removes a micro-batch that is being taken from wanted_, if it is still there.
 void Loader::DropWanted(const WorkRange& work) {
   for (auto range = wanted_.begin(); range != wanted_.end(); ++range) {
     if (range->purpose != work.purpose || range->epoch != work.epoch || work.first < range->first ||
@@ -313,7 +314,7 @@ absl::StatusOr<BatchHandle> Loader::Take(const WorkRange& work, absl::Time deadl
 }
 
 void Loader::Clear() {
-  std::vector<absl::StatusOr<BatchHandle>> dropped;  // returned to the pool after the lock
+  std::vector<absl::StatusOr<BatchHandle>> dropped;  // returned to the pool after unlocking
   MutexLock lock(&mutex_);
   wanted_.clear();
   gathering_.clear();

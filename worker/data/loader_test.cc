@@ -85,7 +85,7 @@ TEST(Loader, NumbersAsLabels) {
             (std::vector<float>{2.5, 5, 3.5, 7}));
   EXPECT_TRUE(batch->labels.empty());
   EXPECT_EQ(batch->label_data(), batch->targets.data());
-  // A part of the rows keeps its labels.
+  // With a part of the rows, labels stay with their rows.
   source.mutable_csv()->set_part(DataSource::Csv::PART_HOLDOUT);
   source.mutable_csv()->set_holdout_fraction(0.5);
   const auto part = *DataSet::Open(source, {}, {});
@@ -138,7 +138,7 @@ TEST(Loader, EvaluationIsInOrder) {
 }
 
 TEST(Loader, WhatWasNotAskedForIsGatheredAtOnce) {
-  const auto loader = MakeLoader({.threads = 0});  // no one else could
+  const auto loader = MakeLoader({.threads = 0});  // no other thread could
   ASSERT_TRUE(loader->Prefetch(Train(0, 0, 4)).ok());
   for (uint64_t id : {2, 0, 3, 1, 9}) {
     EXPECT_EQ((*loader->Take(Train(0, id), Soon()))->work.first, id);
@@ -148,12 +148,12 @@ TEST(Loader, WhatWasNotAskedForIsGatheredAtOnce) {
 }
 
 TEST(Loader, ReadsNoFurtherAheadThanItMay) {
-  // A batch of 4 samples takes 4 * (4 + 4 + 8) = 64 bytes: two of them fit.
+  // A batch of 4 samples takes 4 * (4 + 4 + 8) = 64 bytes: two fit.
   const auto loader = MakeLoader({.read_ahead_bytes_max = 130});
   ASSERT_TRUE(loader->Prefetch(Train(0, 0, 24)).ok());
   for (uint64_t id = 0; id < 24; ++id) ASSERT_TRUE(loader->Take(Train(0, id), Soon()).ok());
-  EXPECT_LE(loader->counts().buffers, 3u);  // two ahead and one in hand
-  // Smaller than one batch: one at a time, all the same.
+  EXPECT_LE(loader->counts().buffers, 3u);  // two ahead and one taken
+  // Even if it is smaller than one batch, one at a time is staged.
   const auto tiny = MakeLoader({.read_ahead_bytes_max = 1});
   ASSERT_TRUE(tiny->Prefetch(Train(0, 0, 24)).ok());
   for (uint64_t id = 0; id < 24; ++id) ASSERT_TRUE(tiny->Take(Train(0, id), Soon()).ok());
@@ -161,8 +161,8 @@ TEST(Loader, ReadsNoFurtherAheadThanItMay) {
 }
 
 TEST(Loader, MakesTheBuffersThatItWillNeedAtOnce) {
-  // Of the 8 that are asked for at one time 4 fit, and 4 are of a step; the third batch may be
-  // begun while the second is full.
+  // Of the 8 requested at once 4 fit, and 4 are for a step; the third batch may be started while
+  // the second is full.
   const auto loader = MakeLoader({.read_ahead_bytes_max = 200, .asked_at_once = 8});
   const uint64_t buffers = loader->counts().buffers;
   EXPECT_EQ(buffers, 8u);

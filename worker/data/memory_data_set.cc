@@ -12,7 +12,7 @@
 namespace starling {
 namespace {
 
-// Of integer labels: greatest + 1.
+// For integer labels: the greatest + 1.
 absl::StatusOr<int64_t> Classes(const Samples& samples, const std::string& file, int64_t most) {
   const auto greatest = std::max_element(samples.labels.begin(), samples.labels.end());
   const int64_t classes = std::max<int64_t>(*greatest + int64_t{1}, samples.class_names.size());

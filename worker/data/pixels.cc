@@ -11,7 +11,7 @@
 namespace starling {
 namespace {
 
-constexpr uint32_t kPurpose = 0x4155474D;  // "AUGM": keeps these draws apart from all others
+constexpr uint32_t kPurpose = 0x4155474D;  // "AUGM": separates these draws from all others
 
 }  // namespace
 

@@ -22,7 +22,7 @@ absl::StatusOr<std::vector<uint8_t>> Read(const RandomAccessFile& file, uint64_t
   return out;
 }
 
-// Kept or not.
+// Whether the file is kept or not.
 void ExpectReads(const RandomAccessFile& file) {
   EXPECT_THAT(*Read(file, 0, 5), ElementsAre('a', 'b', 'c', 'd', 'e'));
   EXPECT_THAT(*Read(file, 3, 2), ElementsAre('d', 'e'));

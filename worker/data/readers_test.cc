@@ -24,7 +24,7 @@ using testing::HasSubstr;
 
 const DataLimits kLimits;
 
-// `status` has the code, and its message names `path` and says `what`.
+// `status` has the code, and its message names `path` and contains `what`.
 void ExpectError(const absl::Status& status, absl::StatusCode code, const std::string& path,
                  const std::string& what) {
   EXPECT_EQ(status.code(), code) << status;
@@ -101,7 +101,7 @@ TEST_F(IdxTest, TrailingBytes) {
 TEST_F(IdxTest, CorruptGzip) {
   const std::string good = Gzip(Images(3, 2, 4));
   int refused = 0;
-  for (size_t i = 10; i < good.size(); ++i) {  // behind gzip's header, whose time and name are free
+  for (size_t i = 10; i < good.size(); ++i) {  // after gzip's header, whose time and name may vary
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 0x55);
     const absl::Status status = Read(bad);
@@ -121,7 +121,7 @@ TEST_F(IdxTest, SizesThatCannotBe) {
   ExpectInvalid(Read(Idx({0, 2, 4}, "")), path_, "empty");
   ExpectInvalid(Read(Idx({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, "x")), path_, "overflow");
   ExpectInvalid(Read(Idx({0xFFFFFFFF, 1000, 1000}, "x")), path_, "truncated");
-  // A gzip file could never inflate to that, so nothing is allocated to try.
+  // A gzip file of this size cannot inflate to that, so nothing is allocated.
   ExpectInvalid(Read(Gzip(Idx({0xFFFFFFFF, 1000, 1000}, "x"))), path_, "truncated");
 }
 
@@ -132,7 +132,7 @@ TEST_F(IdxTest, LimitsAndBombs) {
               "limit of 23");
   small.decoded_bytes_max = 24;
   EXPECT_TRUE(Read(Images(3, 2, 4), small).ok());
-  // 64 MB of zeros behind 24 bytes that the header asks for: inflating stops after one more.
+  // 64 MB of zeros after the 24 bytes that the header specifies: inflating stops one byte later.
   ExpectInvalid(Read(Gzip(Images(3, 2, 4) + std::string(64 << 20, '\0')), small), path_,
                 "trailing bytes");
 }
@@ -163,7 +163,7 @@ class CsvTest : public testing::Test {
     csv_.set_path(path_);
     return ReadCsv(csv_, limits);
   }
-  // The error of a schema.
+  // The error message for a schema.
   std::string Error(const std::string& text) { return std::string(Read(text).status().message()); }
 
   DataSource::Csv csv_;
@@ -237,7 +237,7 @@ TEST_F(CsvTest, ColumnsByName) {
   EXPECT_THAT(samples->targets, ElementsAre(100, 1.5f, 150, -2));
   EXPECT_TRUE(samples->labels.empty());
   EXPECT_EQ(samples->count(), 2);
-  // Features in the order given; what nobody names is left out; labels in theirs.
+  // Features in the given order; unnamed columns are left out; labels in their own order.
   csv_.clear_ignore();
   csv_.clear_label();
   csv_.add_label("rent");
@@ -307,8 +307,8 @@ TEST_F(CsvTest, LimitsAndBombs) {
   ExpectInvalid(Read(gzip.substr(0, gzip.size() / 2)).status(), path_, "truncated");
 }
 
-// Bytes of good files flipped, cut, doubled and joined at random: any status, but no crash (the
-// sanitizers look on) and never samples that do not fit together.
+// Bytes of valid files flipped, cut, doubled and joined at random: any status, but no crash
+// (sanitizers check), and never inconsistent samples.
 TEST(Readers, SurviveRandomDamage) {
   std::mt19937 random(1);
   const std::string csv = "0,1.5,-2,0\n16,1e-3,3,9\n";

@@ -5,17 +5,17 @@
 namespace starling {
 namespace {
 
-constexpr int64_t kOne = 256;  // weights' unit
+constexpr int64_t kOne = 256;  // the unit of weights
 
 struct Tap {
   int64_t low;     // index of the pixel before
-  int64_t high;    // and behind
+  int64_t high;    // and of the one after
   int64_t weight;  // of `high`, in 1/kOne
 };
 
-// Where pixel `i` of `scaled` pixels lies between those of `stored`.
+// The position of pixel `i` of `scaled` pixels between those of `stored`.
 Tap TapAt(int64_t i, int64_t stored, int64_t scaled) {
-  // ((i + 1/2) * stored / scaled - 1/2), in units of 1/kOne, within the image.
+  // ((i + 1/2) * stored / scaled - 1/2), in units of 1/kOne, clamped to the image.
   const int64_t at = std::clamp<int64_t>(((2 * i + 1) * stored * kOne / scaled - kOne) / 2, 0,
                                          (stored - 1) * kOne);
   const int64_t low = at / kOne;
@@ -33,7 +33,7 @@ void Taps(int64_t stored, int64_t scaled, int64_t window, std::vector<Tap>* taps
 JpegSize CoverSize(JpegSize from, JpegSize to) {
   const int64_t by_height = int64_t{to.height} * from.width;
   const int64_t by_width = int64_t{to.width} * from.height;
-  if (by_height >= by_width) {  // the height decides
+  if (by_height >= by_width) {  // the height determines the scale
     const int64_t width = (by_height + from.height / 2) / from.height;
     return {to.height, static_cast<int>(std::max<int64_t>(width, to.width))};
   }
@@ -45,7 +45,7 @@ void ResizeCenter(const JpegPixels& in, JpegSize scaled, JpegSize window,
                   std::vector<uint8_t>* out) {
   const int64_t channels = in.channels;
   const int64_t row = in.size.width * channels;
-  thread_local std::vector<Tap> rows, columns;  // kept for the thread's next image
+  thread_local std::vector<Tap> rows, columns;  // reused for the thread's next image
   Taps(in.size.height, scaled.height, window.height, &rows);
   Taps(in.size.width, scaled.width, window.width, &columns);
   out->resize(static_cast<size_t>(window.height) * window.width * channels);

@@ -26,13 +26,14 @@ constexpr size_t kTypeAt = 156;
 constexpr Place kMagic{257, 5};
 constexpr Place kPrefix{345, 155};
 
-// Text up to its zero byte.
+// The text up to its zero byte.
 std::string TextAt(absl::Span<const uint8_t> header, Place place) {
   const char* begin = reinterpret_cast<const char*>(header.data()) + place.at;
   return std::string(begin, strnlen(begin, place.bytes));
 }
 
-// Octal digits between spaces and zero bytes; or, with the top bit set, a big-endian number (GNU).
+// Octal digits padded with spaces and zero bytes; or, with the top bit set, a big-endian number
+// (GNU).
 absl::optional<uint64_t> NumberAt(absl::Span<const uint8_t> header, Place place) {
   uint64_t value = 0;
   const uint8_t* digits = header.data() + place.at;
@@ -52,7 +53,7 @@ absl::optional<uint64_t> NumberAt(absl::Span<const uint8_t> header, Place place)
   return value;
 }
 
-// The sum of all bytes, those of the sum itself taken as spaces; some writers add signed bytes.
+// The sum of all bytes, with the checksum's own as spaces; some writers sum signed bytes.
 bool ChecksumGood(absl::Span<const uint8_t> header) {
   const auto stored = NumberAt(header, kChecksum);
   int64_t unsigned_sum = 0;
@@ -74,7 +75,7 @@ uint64_t Padded(uint64_t bytes) { return (bytes + kUnit - 1) / kUnit * kUnit; }
 absl::StatusOr<absl::Span<const uint8_t>> BlockReader::At(uint64_t offset, size_t count) {
   if (offset < begin_ || offset + count > begin_ + block_.size()) {
     const uint64_t left = offset < file_.bytes() ? file_.bytes() - offset : 0;
-    // Behind a large member only a header is wanted; small ones lie within one block.
+    // After a large member only a header is needed; small members lie within one block.
     const bool onward = offset >= begin_ && offset <= begin_ + block_.size();
     const size_t wanted = onward ? kBlockBytes : kHeaderBytes;
     block_.resize(std::max<uint64_t>(std::min<uint64_t>(left, wanted), count));
@@ -131,7 +132,7 @@ absl::StatusOr<std::string> TarReader::ReadExtension(const TarMember& member) {
   return std::string(bytes.begin(), bytes.end());
 }
 
-// Records "LENGTH KEY=VALUE\n", where LENGTH counts the whole record.
+// Records "LENGTH KEY=VALUE\n", where LENGTH includes the whole record.
 absl::Status TarReader::TakePax(const std::string& records) {
   absl::string_view rest = records;
   while (!rest.empty() && rest[0] != '\0') {

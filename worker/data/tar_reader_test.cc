@@ -50,7 +50,7 @@ std::string Error(const std::string& tar) {
 }
 
 TEST(TarReader, ListsFilesAndPassesOverFolders) {
-  const std::string large(100'000, 'x');  // beyond the reader's block
+  const std::string large(100'000, 'x');  // larger than the reader's block
   const Listing listing =
       List(TarFile("d/", "", '5') + Tar({{"d/a.jpg", "first"}, {"b", ""}, {"c.bin", large}}));
   EXPECT_TRUE(listing.status.ok()) << listing.status;
@@ -63,13 +63,13 @@ TEST(TarReader, LongNamesAndSizes) {
   const std::string gnu =
       TarFile("././@LongLink", name + '\0', 'L') + Tar({{name.substr(0, 100), "x"}});
   EXPECT_THAT(List(gnu).names, ElementsAre(name));
-  // With its length and a space before: 164 bytes.
+  // With its length and a space before it: 164 bytes.
   const std::string record = "path=" + name + "\n";
   const std::string pax = TarFile("PaxHeader", "164 " + record + "18 comment=abcdef\n", 'x') +
                           Tar({{"short", "x"}, {"next", "y"}});
   ASSERT_EQ(record.size() + 4, 164u);
   EXPECT_THAT(List(pax).names, ElementsAre(name, "next"));
-  // A size as GNU writes large ones: big-endian behind a set bit.
+  // A large size in GNU's form: big-endian, with the top bit set.
   std::string header = TarHeader("big", 0);
   header.replace(124, 12, std::string("\x80\0\0\0\0\0\0\0\0\0\0\x03", 12));
   unsigned sum = 0;

@@ -18,7 +18,7 @@ constexpr size_t kHeaderBytes = 256 * sizeof(int32_t);
 constexpr int64_t kByteTokens = 256;
 constexpr int64_t kContextMax = 1 << 24;
 constexpr int64_t kScanTokens = 1 << 20;
-// A sample is read in pieces of so many tokens: on the stack, 8 KiB in all.
+// A sample is read in pieces of this many tokens: on the stack, 8 KiB in all.
 constexpr int64_t kWindowTokens = 1 << 10;
 constexpr int64_t kTokenBytesMax = 4;
 
@@ -66,8 +66,8 @@ absl::StatusOr<std::shared_ptr<const DataSet>> TokenDataSet::OpenText(
               options);
 }
 
-// A file without a header that we know has none: no tokens begin like one by chance, as 20240520 is
-// 55448 (beyond every published vocabulary of 16 bits), then 308, then 1, then 0.
+// A file without a known header has none: tokens do not start like one by chance, because 20240520
+// is 55448 (beyond every published 16-bit vocabulary), then 308, then 1, then 0.
 absl::StatusOr<TokenDataSet::Layout> TokenDataSet::LayoutOf(const RandomAccessFile& file,
                                                             uint32_t vocabulary) {
   Layout layout{.width = 2, .vocabulary = vocabulary};
@@ -158,7 +158,7 @@ absl::StatusOr<std::shared_ptr<TokenDataSet>> TokenDataSet::Make(
   return out;
 }
 
-// Reads from the part's begin to token `end`, or less of it, for Read's checks alone.
+// Reads from the part's start to token `end`, or less, only for Read's checks.
 absl::Status TokenDataSet::Scan(int64_t end, uint64_t bytes_max) const {
   if (layout_.vocabulary >= kByteTokens && layout_.width == 1) return absl::OkStatus();
   end = std::min<int64_t>(end, begin_ + static_cast<int64_t>(bytes_max / layout_.width));
@@ -185,7 +185,7 @@ absl::Status TokenDataSet::Read(int64_t begin, int64_t count, uint8_t* scratch,
   } else {
     Widen<uint32_t>(scratch, count, out);
   }
-  // As unsigned numbers, so that a token beyond int32 is out of the vocabulary, too.
+  // As unsigned numbers, so that a token beyond int32 is also outside the vocabulary.
   uint32_t greatest = 0;
   for (int64_t i = 0; i < count; ++i) greatest = std::max(greatest, static_cast<uint32_t>(out[i]));
   if (greatest < static_cast<uint32_t>(layout_.vocabulary)) return absl::OkStatus();

@@ -38,7 +38,7 @@ std::string Error(const DataSource& source, const DataSetOptions& options = {}) 
 
 TEST(Text, EachWindowIsLabelledWithTheNextByte) {
   const auto data = *DataSet::Open(TextSource(WriteFile("t.txt", "abcdefgh\xff"), 3), {}, {});
-  EXPECT_EQ(data->samples(), 2);  // "abc|d" and "def|g"; "gh\xff" has no byte behind it
+  EXPECT_EQ(data->samples(), 2);  // "abc|d" and "def|g"; "gh\xff" has no next byte
   EXPECT_EQ(data->format().type, INT32);
   EXPECT_EQ(data->format().label_type, INT32);
   EXPECT_EQ(data->format().vocabulary, 256);
@@ -46,7 +46,7 @@ TEST(Text, EachWindowIsLabelledWithTheNextByte) {
   EXPECT_THAT(data->sample_shape(), ElementsAre(3));
   EXPECT_THAT(data->format().label_shape, ElementsAre(3));
   EXPECT_EQ(WindowAt(*data, 1), Window({'d', 'e', 'f'}, {'e', 'f', 'g'}));
-  // Bytes are 0 to 255, whatever `char` is.
+  // Bytes are 0 to 255, whether `char` is signed or not.
   const auto last = *DataSet::Open(TextSource(WriteFile("t.txt", "abcdefgh\xff"), 8), {}, {});
   EXPECT_EQ(WindowAt(*last, 0).second.back(), 255);
 }
@@ -56,7 +56,7 @@ TEST(Text, StrideAndPart) {
   const auto overlapping = *DataSet::Open(TextSource(path, 4, 1), {}, {});
   EXPECT_EQ(overlapping->samples(), 6);
   EXPECT_EQ(WindowAt(*overlapping, 5), Window({'5', '6', '7', '8'}, {'6', '7', '8', '9'}));
-  // The two parts share nothing: the label behind the first part's last window is its own byte.
+  // The two parts share nothing: the label after the first part's last window is its own byte.
   const auto train = *DataSet::Open(TextSource(path, 4, 1, 0, 0.5), {}, {});
   EXPECT_EQ(train->samples(), 1);
   EXPECT_EQ(WindowAt(*train, 0), Window({'0', '1', '2', '3'}, {'1', '2', '3', '4'}));
@@ -127,7 +127,7 @@ TEST(Tokens, OutOfTheVocabulary) {
   const std::string path = WriteFile("o.bin", Packed<uint16_t>({1, 2, 3, 700, 4, 5}));
   EXPECT_THAT(Error(TokenSource(path, 2, 600)),
               HasSubstr("o.bin: token 3 is 700, expected less than 600, the vocabulary"));
-  // Beyond what is looked through at the start, it is found when it is read.
+  // Beyond the part that is scanned at opening, it is found when it is read.
   DataSetOptions blind;
   blind.limits.token_scan_bytes_max = 4;
   const auto data = *DataSet::Open(TokenSource(path, 2, 600), {}, blind);
@@ -135,9 +135,9 @@ TEST(Tokens, OutOfTheVocabulary) {
   std::vector<int32_t> labels(2);
   EXPECT_THAT(std::string(data->Gather({1}, nullptr, inputs.data(), labels.data()).message()),
               HasSubstr("token 3 is 700"));
-  // A part that does not hold it is good.
+  // A part that does not contain it is valid.
   EXPECT_TRUE(DataSet::Open(TokenSource(path, 2, 600, 0, 0, 0.5), {}, {}).ok());
-  // Beyond int32 is no negative token.
+  // A value beyond int32 is not a negative token.
   const std::string huge = WriteFile(
       "h.bin", TokenHeader(20240801, 7, 3) + Packed<uint32_t>({1, 0x80000001u, 0xffffffffu}));
   EXPECT_THAT(Error(TokenSource(huge, 1, 50'257)), HasSubstr("token 2 is 4294967295"));
@@ -162,7 +162,7 @@ TEST(Tokens, RefusesFilesThatAreNotWhole) {
               HasSubstr("expected tokens of 4 bytes each, got 6 bytes"));
 }
 
-// Whatever the bytes are: a clear error, or tokens that are all in the vocabulary.
+// For any bytes: a clear error, or only tokens in the vocabulary.
 TEST(Tokens, RandomDamageNeverGetsThrough) {
   std::mt19937 random(7);
   std::string good = TokenHeader(20240801, 7, 64);

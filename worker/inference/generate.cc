@@ -17,7 +17,7 @@ absl::Status Generate(const LanguageModel& model, absl::Span<const int32_t> prom
   }
   const size_t context = static_cast<size_t>(model.context);
   const size_t vocabulary = static_cast<size_t>(model.vocabulary);
-  // The newest tokens; behind them zeros, which no earlier position looks at.
+  // The newest tokens, then zeros, which no earlier position depends on.
   std::vector<int32_t> window(context, 0);
   size_t used = std::min(prompt.size(), context);
   std::copy(prompt.end() - static_cast<ptrdiff_t>(used), prompt.end(), window.begin());

@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// After token t comes t + 1, for sure; notes the windows that it was shown.
+// After token t always comes t + 1; records the windows that it was given.
 class Counting {
  public:
   LanguageModel model() {

@@ -1,4 +1,4 @@
-// A model as one that continues sequences, once it was seen not to look ahead.
+// A model as a language model, once a trial has shown that it does not look ahead.
 #include <algorithm>
 #include <cmath>
 
@@ -9,10 +9,10 @@
 namespace starling {
 namespace {
 
-// More than rounding, less than what one token more or less does to logits.
+// More than rounding, less than the effect of one token on logits.
 constexpr double kSameLogits = 1e-3;
 
-// Whether the first position's logits stay when all later tokens change.
+// Whether the first position's logits stay the same when all later tokens change.
 absl::Status LooksNotAhead(const LanguageModel& model) {
   if (model.context < 2) return absl::OkStatus();
   const size_t row = static_cast<size_t>(model.logits);
@@ -24,7 +24,7 @@ absl::Status LooksNotAhead(const LanguageModel& model) {
   }
   STARLING_RETURN_IF_ERROR(model.forward(tokens, absl::MakeSpan(after)));
   for (size_t i = 0; i < row; ++i) {
-    if (std::isnan(before[i])) break;  // not this function's finding: generating names it
+    if (std::isnan(before[i])) break;  // not an error here: generation reports it
     if (std::abs(before[i] - after[i]) <= kSameLogits * (1 + std::abs(before[i]))) continue;
     return absl::InvalidArgumentError(
         "the model looks ahead: a position's output changes with later tokens, so it cannot "
@@ -34,8 +34,7 @@ absl::Status LooksNotAhead(const LanguageModel& model) {
   return absl::OkStatus();
 }
 
-// A table or a head may have rows for more tokens than there are, so that their number is a round
-// one.
+// A table or a head may have more rows than there are tokens, to make their number round.
 int64_t KnownTokens(const SavedModel& model, int64_t logits) {
   int64_t known = logits;
   for (const ResolvedNode& node : model.resolved.nodes) {

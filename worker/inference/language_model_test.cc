@@ -1,4 +1,4 @@
-// Models of tokens: what they read, and whether they look ahead.
+// Token models: what they accept, and whether they look ahead.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kContext = 6;
 constexpr int64_t kVocabulary = 8;
 
-// Embeddings, positions, attention of one head, and logits; values that are no pattern.
+// Embeddings, positions, attention with one head, and logits; values without a pattern.
 SavedModel TokenModel(bool causal, int64_t rows = kVocabulary, int64_t logits = kVocabulary) {
   ModelInput input{.sample_shape = {kContext}, .classes = kVocabulary, .sample_type = INT32};
   input.label_shape = {kContext};
@@ -68,7 +68,7 @@ TEST_F(LanguageModelTest, ACausalModelGenerates) {
   EXPECT_EQ(generated, 10);
 }
 
-// Tables and heads are filled up to round numbers.
+// Tables and heads are padded to round numbers.
 TEST_F(LanguageModelTest, KnowsTheTokensOfItsDataNotThePadding) {
   const auto padded = Make(TokenModel(true, kVocabulary, kVocabulary + 3));
   ASSERT_TRUE(padded.ok()) << padded.status();

@@ -1,4 +1,4 @@
-// A file to a model, an array to inputs, and inputs to outputs.
+// From a file to a model, from an array to inputs, and from inputs to outputs.
 #include "worker/inference/predictor.h"
 
 #include <gmock/gmock.h>
@@ -43,9 +43,9 @@ float Weight(size_t i) { return 0.25f * static_cast<float>(static_cast<int>(i % 
 struct FileOptions {
   bool with_model = true;
   safetensors::DType dtype = safetensors::DType::kF32;
-  int64_t more_rows = 0;       // of the first tensor
-  std::string leave_out = "";  // a tensor
-  std::string add = "";        // a tensor of one element
+  int64_t more_rows = 0;       // added to the first tensor
+  std::string leave_out = "";  // name of a tensor
+  std::string add = "";        // name of a tensor with one element
 };
 
 class InferenceTest : public ::testing::Test {
@@ -106,7 +106,7 @@ TEST_F(InferenceTest, AnExportIsLoadedWithItsPreprocessing) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->resolved.classes, 3);
   EXPECT_EQ(model->preprocessing.normalize().mean(0), 0.25);
-  // 24 weights, 4 biases, 12 weights, 3 biases, each where the layout has it.
+  // 24 weights, 4 biases, 12 weights, 3 biases, in the order of the layout.
   size_t at = 0;
   for (size_t p = 0; p < model->resolved.parameters.size(); ++p) {
     const ParameterPlace& place = model->layout.parameters[p];
@@ -164,7 +164,7 @@ TEST_F(InferenceTest, BytesAreScaledAndNormalised) {
   const float scale = static_cast<float>(1.0 / 255.0 / 0.5);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(out[i], static_cast<float>(250 + i) * scale - 0.5f);
 
-  // Floats are in [0, 1] already.
+  // Floats are already in [0, 1].
   const auto floats = Numbers<double>(npy::DType::kF64, {1, 1, 2, 3}, {0, 0.25, 0.5, 0.75, 1, 2});
   ASSERT_TRUE(preprocessor->Check(floats).ok());
   ASSERT_TRUE(preprocessor->Apply(floats, 0, 1, out.data()).ok());
@@ -227,7 +227,8 @@ TEST_F(InferenceTest, WhatReadsLabelsPredictsNothing) {
               HasSubstr("nothing to predict"));
 }
 
-// Computed by hand in double precision; batches with a short last one give each sample the same.
+// Computed by hand in double precision; each sample's result is the same in batches with a short
+// last one.
 TEST_F(InferenceTest, PredictsAsByHandWhateverTheBatch) {
   const SavedModel model = *LoadModel(Write(MlpSpec()));
   constexpr int kSamples = 5;

@@ -42,7 +42,7 @@ int64_t Integer(const npy::Array& array, int64_t index) {
 
 bool IsFloat(npy::DType dtype) { return dtype == npy::DType::kF32 || dtype == npy::DType::kF64; }
 
-// The fewest rows of a table that the input's tokens are looked up in.
+// The least number of rows of a table that the input's tokens index.
 int64_t Vocabulary(const SavedModel& model) {
   int64_t rows = 0;
   for (const ResolvedNode& node : model.resolved.nodes) {
@@ -147,7 +147,7 @@ absl::Status Preprocessor::Apply(const npy::Array& array, int64_t first, int64_t
   if (kind_ == SampleKind::kTokens) {
     return TakeTokens(array, first, count, static_cast<int32_t*>(out));
   }
-  // As DataSet::Gather: one multiplication, rounded, and one addition.
+  // As in DataSet::Gather: one multiplication, rounded, and one addition.
   const bool bytes = kind_ == SampleKind::kPixels && array.dtype == npy::DType::kU8;
   const double unit = bytes ? 1.0 / 255.0 : 1.0;
   const int64_t channels = std::max<int64_t>(1, static_cast<int64_t>(mean_.size()));

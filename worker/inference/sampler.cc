@@ -37,7 +37,7 @@ int64_t SampleToken(absl::Span<const float> logits, const SamplerOptions& option
     if (left < weights[i]) return candidates[i];
     left -= weights[i];
   }
-  return greatest;  // only rounding leads here
+  return greatest;  // reached only through rounding
 }
 
 double SamplerUniform(uint64_t seed, uint64_t index) {

@@ -48,7 +48,7 @@ TEST(Sampler, TopKDrawsFromTheGreatestOnly) {
   EXPECT_EQ(SampleToken(logits, {.top_k = 2}, 0.374), 1);
   EXPECT_EQ(SampleToken(logits, {.top_k = 2}, 0.376), 3);
   EXPECT_EQ(SampleToken(logits, {.top_k = 1}, 0.0), 3);
-  // Of the three equal ones the lowest token is the third.
+  // Of the three equal logits, the lowest token is the third.
   EXPECT_EQ(SampleToken(logits, {.top_k = 3}, 0.1), 0);
   EXPECT_EQ(SampleToken(logits, {.top_k = 5}, 0.9999999), 4);
 }

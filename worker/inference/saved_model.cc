@@ -38,7 +38,7 @@ std::string ShapeText(absl::Span<const uint64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// What keeps the tensor from being the parameter's values; empty: nothing.
+// Why the tensor cannot be the parameter's values; empty if it can.
 std::string Problem(const safetensors::TensorInfo* tensor, const ResolvedParameter& parameter) {
   const std::string expected = absl::StrCat("F32 ", DimsToString(parameter.shape));
   if (tensor == nullptr)
@@ -103,7 +103,7 @@ absl::Status ReadValues(const safetensors::Reader& file, SavedModel* model) {
         "the file's tensors are not those of the model: ", absl::StrJoin(problems, "; "),
         more > 0 ? absl::StrCat("; and ", more, " more") : ""));
   }
-  try {  // as many as the file has
+  try {  // the allocation has the size that the file claims
     model->values.assign(model->layout.elements, 0);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
