@@ -41,8 +41,8 @@ class Stream {
   virtual ~Stream() = default;
   // Sets the mark after all work so far.
   virtual absl::Status Record(Event& event) = 0;
-  // Later work runs once the stream has passed the mark at its current place: setting `event` again
-  // does not change that. A no-op if the mark is not set. Does not block the caller.
+  // Later work on this stream runs once the mark's current place has been passed; setting `event`
+  // again does not change that. A no-op if the mark is not set. Does not block the caller.
   virtual absl::Status Wait(Event& event) = 0;
   // Blocks until all work so far has run. kInternal: some of it failed. kOutOfRange: an operator
   // met an index outside its table. kUnavailable: the device is lost, and all later work on it

@@ -2,8 +2,8 @@
 //
 // A value (an operator's input or output) is a block of device memory whose first dimension is the
 // micro-batch. The device chooses its *format*: plain means row-major float32 of the value's shape;
-// any other format is opaque outside the device (blocked channels, channels last, bf16, ...), which
-// knows only its size in bytes. The producer chooses; every operator of a device accepts what any
+// any other (blocked channels, channels last, bf16, ...) is opaque outside the device, where only
+// its size in bytes is known. The producer chooses; every operator of a device accepts what any
 // other of its operators produces; a value's gradient has the value's format. Graph inputs and
 // labels are always plain. OperatorSpec::plain_output makes a value plain if something outside the
 // device reads it.
@@ -101,11 +101,10 @@ struct BackwardArgs {
   const void* grad_output = nullptr;         // null for a loss, where the gradient starts
   absl::Span<void* const> grad_inputs;       // null: not wanted. Overwritten, in the input's format
   absl::Span<float* const> grad_parameters;  // null: not wanted. Overwritten, never added to; plain
-  void* saved =
-      nullptr;  // Forward's. Not read after this call, so it may serve as scratch once read
+  void* saved = nullptr;  // Forward's. Not read after this call, so it may be overwritten
   void* workspace = nullptr;
-  // Samples in the whole step, not in this micro-batch. A loss with reduction "mean" scales by 1 /
-  // global_batch; batch norm weights its statistics by n / global_batch (n: this micro-batch).
+  // Samples in the whole step, not in this micro-batch. A loss with reduction "mean" scales by
+  // 1 / global_batch; batch norm weights its statistics by n / global_batch (n: this micro-batch).
   int64_t global_batch = 1;
   // Multiplies the gradient of a loss; other operators ignore it. A power of two.
   double loss_scale = 1;

@@ -199,8 +199,7 @@ void WantFast(DataType type, const PrimitiveDesc& pd) {
 
 // Whether Winograd's F(4x4, 3x3) (Lavin and Gray 2016) is worth requesting: it computes 16 outputs
 // with 36 products instead of 144, but transforms inputs, weights and outputs, so it needs many
-// channels, and many tiles per weight. A function of the shape alone, because the bits must be,
-// too.
+// channels, and many tiles per weight. Depends only on the shape, because the bits must.
 bool FavoursWinograd(const Geometry2d& p);
 
 // One per group of operators. `geometry` is ResolveGeometry(spec); formats are known ones. All

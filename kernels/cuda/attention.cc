@@ -104,8 +104,7 @@ class AttentionKernel : public CudaKernel {
     return absl::OkStatus();
   }
 
-  // Of the operands of products: samples, heads and the parts of a packed row start at these
-  // multiples.
+  // Alignment in bytes of products' operands: where samples, heads and parts of packed rows start.
   int Alignment() const {
     const int bytes = ElementBytes(element());
     const auto rest = [bytes](int64_t elements) { return static_cast<int>(elements * bytes % 16); };

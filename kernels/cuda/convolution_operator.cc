@@ -103,9 +103,8 @@ class ConvolutionKernel : public CudaKernel {
  private:
   int64_t out_points() const { return p_.out_height * p_.out_width; }
   int64_t window() const { return p_.kernel_height * p_.kernel_width; }
-  int64_t filter() const {
-    return p_.in_channels / p_.groups * window();
-  }  // elements of one filter
+  // Elements of one filter.
+  int64_t filter() const { return p_.in_channels / p_.groups * window(); }
   ColumnPlan columns() const { return PlanColumns(p_.batch * out_points(), p_.out_channels); }
 
   // Converts to the values' type and layout, aligned.

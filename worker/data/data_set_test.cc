@@ -349,8 +349,7 @@ TEST(DataSet, ReadsTheRealMnist) {
       EXPECT_EQ(label, 5);
     }
   }
-  EXPECT_NEAR(sum / (60'000 * 784.0), 0,
-              1e-3);  // 0.1307 and 0.3081 are the mean and standard deviation
+  EXPECT_NEAR(sum / (60'000 * 784.0), 0, 1e-3);  // so 0.1307 and 0.3081 fit the data
   EXPECT_NEAR(squares / (60'000 * 784.0), 1, 1e-3);
 }
 

@@ -95,8 +95,7 @@ std::unique_ptr<ImageDataSet::Scratch> ImageDataSet::Borrow() const {
 void ImageDataSet::GiveBack(std::unique_ptr<Scratch> scratch) const {
   const size_t bytes =
       scratch->file.capacity() + scratch->pixels.bytes.capacity() + scratch->resized.capacity();
-  if (bytes > kScratchBytesKept)
-    return;  // so that an unusually large image does not stay in memory
+  if (bytes > kScratchBytesKept) return;  // the memory of an unusually large image is freed
   MutexLock lock(&mutex_);
   free_.push_back(std::move(scratch));
 }
@@ -208,8 +207,7 @@ absl::Status ImageDataSet::NoteCorrupt(int64_t id, const std::string& why) const
       return corrupt_.count > source_.corrupt_max() ? TooManyCorrupt(corrupt_) : absl::OkStatus();
     }
   }
-  const std::string name =
-      index_.NameOf(index_.entries[id], source_);  // reads the tar file's headers
+  const std::string name = index_.NameOf(index_.entries[id], source_);  // reads the tar file
   bool news = false;
   absl::Status status;
   {

@@ -93,8 +93,7 @@ class BatchPool {
     MutexLock lock(&mutex_);
     if (free_.empty()) {
       ++allocated_;
-      if (free_.capacity() < allocated_)
-        free_.reserve(2 * allocated_);  // so that Put never allocates
+      if (free_.capacity() < allocated_) free_.reserve(2 * allocated_);  // Put never allocates
       return std::make_unique<Buffer>();
     }
     std::unique_ptr<Buffer> buffer = std::move(free_.back());

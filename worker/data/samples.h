@@ -60,10 +60,10 @@ absl::StatusOr<Samples> ReadCifar(const DataSource::Cifar& cifar, const DataLimi
 // Quotes are stripped from names only. Errors name the line and column.
 absl::StatusOr<Samples> ReadCsv(const DataSource::Csv& csv, const DataLimits& limits);
 
-// The rows that are held out, ascending. Of each class with c rows these are floor(fraction * c +
-// 0.5) rows, those with the smallest h(seed, row) (ties to the lower row), where h is the first two
-// words (low, then high) of Philox4x32-10 of counter (row low, row high, 0, 0x484F4C44) and key
-// (seed low, seed high).
+// The rows that are held out, ascending. Of each class with c rows these are
+// floor(fraction * c + 0.5) rows, those with the smallest h(seed, row) (ties to the lower row),
+// where h is the first two words (low, then high) of Philox4x32-10 of counter (row low, row high,
+// 0, 0x484F4C44) and key (seed low, seed high).
 std::vector<int64_t> HeldOutRows(absl::Span<const int32_t> labels, double fraction, uint64_t seed);
 
 }  // namespace starling

@@ -90,8 +90,7 @@ class CopyQueue {
 
   Mutex mutex_;
   CondVar changed_;
-  std::vector<std::unique_ptr<Event>> events_
-      ABSL_GUARDED_BY(mutex_);  // as many as were ever needed
+  std::vector<std::unique_ptr<Event>> events_ ABSL_GUARDED_BY(mutex_);  // grows, never shrinks
   std::vector<Event*> free_ ABSL_GUARDED_BY(mutex_);
   std::vector<Copy> ordered_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;

@@ -145,8 +145,7 @@ class Owner : public SliceGate, public CollectingSink {
   const std::vector<float>* const values_;
   const size_t ranges_;
   Mutex mutex_;
-  std::map<uint32_t, size_t> given_
-      ABSL_GUARDED_BY(mutex_);  // how many ranges' gradients are ready
+  std::map<uint32_t, size_t> given_ ABSL_GUARDED_BY(mutex_);  // ranges whose gradient is ready
 };
 
 TEST_P(FakeDiscreteDeviceTest, AReadySliceIsItsOwnersAgain) {

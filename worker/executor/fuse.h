@@ -9,7 +9,7 @@
 
 namespace starling {
 
-// * batchnorm, then add, then relu, either of which may be absent, become one batchnorm
+// * batchnorm, followed by add, by relu, or by add and then relu, becomes one batchnorm
 //   (`fusions.batchnorm`), unless its statistics are frozen. It has the batchnorm's name, a second
 //   input if it adds, and attributes.relu if it rectifies.
 // * linear, then gelu in GPT-2's form, become one linear with attributes.gelu

@@ -126,9 +126,8 @@ class GradientSums {
       slots_;  // by range, then slice; grows, never shrinks
 
   Mutex mutex_;
-  std::vector<std::vector<Spare*>> free_
-      ABSL_GUARDED_BY(mutex_);                    // by slice: spares whose piece is free
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // the unit's first failed Insert
+  std::vector<std::vector<Spare*>> free_ ABSL_GUARDED_BY(mutex_);  // by slice
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);                   // the unit's first failed Insert
 };
 
 }  // namespace starling

@@ -162,8 +162,7 @@ std::vector<Recompute> PoliciesFor(const Family& family, DataType type) {
   const JobMemory memory(graph, layout, options, device.get());
   std::vector<Recompute> policies;
   const size_t blocks = OutlineRecompute(memory.graph()).block_ends.size();
-  EXPECT_EQ(OutlineRecompute(graph).block_ends.size(),
-            blocks);  // which the job file is checked against
+  EXPECT_EQ(OutlineRecompute(graph).block_ends.size(), blocks);  // as the job file is checked
   for (uint32_t run = 1; run < blocks; ++run) policies.push_back(EveryBlocks(run));
   const size_t activations = memory.Plan(4, Recompute())->activation_bytes;
   size_t budgets = 0;

@@ -44,8 +44,8 @@ struct Fiber {
 };
 
 struct Warp {
-  uint64_t
-      values[2][kWarp];  // of this shuffle and the previous one, which some lanes have yet to read
+  // This shuffle's and the previous one's, which some lanes have yet to read.
+  uint64_t values[2][kWarp];
   int turn = 0, arrived = 0, line = 0;
 };
 
