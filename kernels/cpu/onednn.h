@@ -244,7 +244,7 @@ bool AllPlain(const OperatorSpec& spec);
 bool AllPlainLayouts(const OperatorSpec& spec);
 // Wraps `inner`, which takes plain inputs, in reorders of the inputs that are not plain.
 CpuKernelPtr MakePlainInputs(const OperatorSpec&, CpuKernelPtr inner, const dnnl::engine&);
-// Wraps `inner`, whose output is not plain, so that its output is.
+// Wraps `inner`, whose output is not plain, in a reorder that makes it plain.
 CpuKernelPtr MakePlainOutput(const OperatorSpec&, CpuKernelPtr inner, const dnnl::engine&);
 
 }  // namespace starling

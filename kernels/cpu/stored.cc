@@ -82,7 +82,7 @@ Stored::Stored(const OperatorSpec& spec, CpuKernelPtr inner, bool plain_output)
   if (training_) PlanBackward();
 }
 
-// Inner's own workspace comes first. If inner can work in place, so can this.
+// Inner's own workspace comes first. If inner can work in place, so can this kernel.
 void Stored::PlanForward() {
   ScratchPlan plan;
   plan.Take(inner_->workspace_bytes());

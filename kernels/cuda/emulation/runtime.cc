@@ -156,7 +156,7 @@ cudaError_t Order(cudaStream_t stream, std::function<void()> work) {
   return stream->Order(std::move(work));
 }
 
-// The error for calls that are forbidden during a capture, unless this thread cannot disturb one.
+// For calls that captures forbid: an error if this thread would disturb one that is under way.
 cudaError_t Unsafe() {
   const bool own = local_captures > 0 && capture_mode != cudaStreamCaptureModeRelaxed;
   const bool disturbs = own || (global_captures > 0 && capture_mode == cudaStreamCaptureModeGlobal);
