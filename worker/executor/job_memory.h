@@ -42,13 +42,13 @@ class JobMemory {
   // waiting sums.
   size_t flat_buffers() const;
   size_t flat_bytes() const { return layout_.elements * sizeof(float); }
-  // The counts of correct predictions, one per sample; 0 if none are judged.
+  // For the counts of correct predictions, one per sample; 0 if none are judged.
   size_t judged_bytes(int64_t samples) const;
 
-  // The StepValues of a lane; 0 if nothing is captured.
+  // For a lane's StepValues; 0 if nothing is captured.
   size_t step_values_bytes() const;
 
-  // Inputs and labels, in plain order.
+  // For inputs and labels, in plain order.
   size_t input_bytes(int64_t samples) const;
   size_t label_bytes(int64_t samples) const;
   // Per lane, for a micro-batch staged on the device, and as much again in pinned memory; 0 if the
