@@ -11,7 +11,7 @@ namespace {
 
 uint64_t Enough(absl::Span<const uint64_t> bytes) {
   const uint64_t all = std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
-  return std::max(kSegmentBytesMin, (all + kSegmentesMax - 1) / kSegmentesMax);
+  return std::max(kSegmentBytesMin, (all + kSegmentsMax - 1) / kSegmentsMax);
 }
 
 std::vector<GraphSegment> OneByOne(int steps) {

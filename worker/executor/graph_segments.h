@@ -24,10 +24,10 @@ struct GraphSegment {
 // If steps are captured and launched together, copies cannot start or be waited for inside a graph
 // segment. A cut costs the device the start of one more launch, some microseconds, and lets the
 // copies before it overlap with the work after it. So there is one cut per kSegmentBytesMin, whose
-// copy takes longer than that over any bus, but no more than about kSegmentesMax: a longer wait for
-// the last 1 / kSegmentesMax of all bytes does not matter.
+// copy takes longer than that over any bus, but no more than about kSegmentsMax: a longer wait for
+// the last 1 / kSegmentsMax of all bytes does not matter.
 inline constexpr uint64_t kSegmentBytesMin = 1 << 20;
-inline constexpr uint64_t kSegmentesMax = 16;
+inline constexpr uint64_t kSegmentsMax = 16;
 
 // Forward: step i is the first to read `first_read[i]` bytes of parameters. A segment waits for all
 // that it reads, so once it reads enough it ends before the next step that reads more.

@@ -8,27 +8,26 @@ double Number(const std::atomic<Integer>& value) {
   return static_cast<double>(value.load(std::memory_order_relaxed));
 }
 
-void AddJob(const std::string& job, const ShardJobMetrics& metrics, admin::MetricsText& metrics) {
+void AddJob(const std::string& job, const ShardJobMetrics& metrics, admin::MetricsText& text) {
   const admin::MetricsText::Labels labels = {{"job_name", job}};
-  metrics.Histogram("starling_ps_push_seconds",
-                    "From a push's arrival until its bytes are verified.", labels,
-                    metrics.push.counts());
-  metrics.Histogram("starling_ps_pull_seconds",
-                    "For how long a training pull was held back until its value was sent.", labels,
-                    metrics.pull.counts());
-  metrics.Histogram("starling_ps_apply_seconds", "Computing one update of one slice.", labels,
-                    metrics.apply.counts());
-  metrics.Counter("starling_ps_queue_seconds_total",
-                  "From pushes' arrivals until their partitions' threads took them up, summed.",
-                  labels, 1e-6 * Number(metrics.queue_us));
-  metrics.Counter("starling_ps_received_bytes_total", "Payloads of pushes.", labels,
-                  Number(metrics.received_bytes));
-  metrics.Counter("starling_ps_sent_bytes_total", "Payloads of values.", labels,
-                  Number(metrics.sent_bytes));
-  metrics.Gauge("starling_ps_parameter_bytes", "Parameters that this shard holds.", labels,
-                Number(metrics.parameter_bytes));
-  metrics.Gauge("starling_ps_partitions", "Partitions that this shard holds.", labels,
-                Number(metrics.partitions));
+  text.Histogram("starling_ps_push_seconds", "From a push's arrival until its bytes are verified.",
+                 labels, metrics.push.counts());
+  text.Histogram("starling_ps_pull_seconds",
+                 "For how long a training pull was held back until its value was sent.", labels,
+                 metrics.pull.counts());
+  text.Histogram("starling_ps_apply_seconds", "Computing one update of one slice.", labels,
+                 metrics.apply.counts());
+  text.Counter("starling_ps_queue_seconds_total",
+               "From pushes' arrivals until their partitions' threads took them up, summed.",
+               labels, 1e-6 * Number(metrics.queue_us));
+  text.Counter("starling_ps_received_bytes_total", "Payloads of pushes.", labels,
+               Number(metrics.received_bytes));
+  text.Counter("starling_ps_sent_bytes_total", "Payloads of values.", labels,
+               Number(metrics.sent_bytes));
+  text.Gauge("starling_ps_parameter_bytes", "Parameters that this shard holds.", labels,
+             Number(metrics.parameter_bytes));
+  text.Gauge("starling_ps_partitions", "Partitions that this shard holds.", labels,
+             Number(metrics.partitions));
 }
 
 }  // namespace
@@ -39,14 +38,14 @@ void ShardMetrics::Show(const std::string& job,
   jobs_[job] = metrics;
 }
 
-void ShardMetrics::AddMetrics(admin::MetricsText& metrics) const {
+void ShardMetrics::AddMetrics(admin::MetricsText& text) const {
   MutexLock lock(&mutex_);
   for (auto it = jobs_.begin(); it != jobs_.end();) {
     const std::shared_ptr<const ShardJobMetrics> metrics = it->second.lock();
     if (metrics == nullptr) {
       it = jobs_.erase(it);
     } else {
-      AddJob(it->first, *metrics, metrics);
+      AddJob(it->first, *metrics, text);
       ++it;
     }
   }
