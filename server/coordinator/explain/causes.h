@@ -1,5 +1,5 @@
-// What `starling explain` can name: one row a cause. docs/diagnosis.md shows the same table, and a
-// test holds the two together.
+// The causes that `starling explain` can name, one row each. A test keeps the table in
+// docs/diagnosis.md equal to this one.
 #ifndef STARLING_SERVER_COORDINATOR_EXPLAIN_CAUSES_H_
 #define STARLING_SERVER_COORDINATOR_EXPLAIN_CAUSES_H_
 
@@ -10,15 +10,15 @@ namespace starling::explain {
 
 struct Cause {
   absl::string_view word;     // stable: scripts read it
-  absl::string_view unit;     // of the figure; empty: there is none
-  absl::string_view meaning;  // and what the figure is
+  absl::string_view unit;     // of the figure; empty: the cause has none
+  absl::string_view meaning;  // including what the figure is
   absl::string_view remedy;   // what to try
 };
 
-// The gravest first: what stops a job, then what slows it.
+// Gravest first: what stops a job, then what slows it.
 absl::Span<const Cause> Causes();
 
-// `word` is of the table.
+// `word` must be in the table.
 const Cause& CauseOf(absl::string_view word);
 
 }  // namespace starling::explain

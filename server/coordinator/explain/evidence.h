@@ -1,5 +1,5 @@
-// What the coordinator knows of a job when somebody asks what is wrong with it. Made by its core
-// (core/on_explain.cc), judged by Explain.
+// What the coordinator knows of a job when a user asks what is wrong with it. The core collects it
+// (core/on_explain.cc); Explain judges it.
 #ifndef STARLING_SERVER_COORDINATOR_EXPLAIN_EVIDENCE_H_
 #define STARLING_SERVER_COORDINATOR_EXPLAIN_EVIDENCE_H_
 
@@ -11,27 +11,27 @@
 
 namespace starling::explain {
 
-// All times in seconds.
+// All times are in seconds.
 
 struct LinkEvidence {
   std::string shard;        // its name
-  LinkStatus link;          // counters: what they grew by within the worker's window
-  double down_seconds = 0;  // since it was first reported down; 0: it is up
+  LinkStatus link;          // its counters hold the growth within the worker's window
+  double down_seconds = 0;  // since it was first reported down; 0: up
 };
 
 struct WorkerEvidence {
   std::string name;
   std::string address;
-  bool member = false;           // false: it was chosen, and is not ready yet
+  bool member = false;           // false: chosen but not ready yet
   double silent_seconds = 0;     // since its last report
-  double preparing_seconds = 0;  // since it was chosen, where it is no member
-  double window_seconds = 0;     // that `times` and `links` span, up to its last report
-  StepTimes times;               // what they grew by
+  double preparing_seconds = 0;  // since it was chosen; 0 for members
+  double window_seconds = 0;     // span of `times` and `links`, up to its last report
+  StepTimes times;               // growth within the window
   std::vector<LinkEvidence> links;
   std::string trouble;  // see WorkerReport
 };
 
-// A member that was lost and has not come back.
+// A member that was lost and has not returned.
 struct LostEvidence {
   std::string name;
   std::string address;
@@ -39,27 +39,27 @@ struct LostEvidence {
   double silent_seconds = 0;  // since its last report
 };
 
-// A worker that had no memory for the job, which does without it.
+// A worker without enough memory for the job, which runs without it.
 struct SetAsideEvidence {
   std::string name;
   std::string address;
   std::string why;
-  bool no_memory = true;  // `why` has the sizes; otherwise it cannot serve the job at all
+  bool no_memory = true;  // `why` has the sizes; false: it cannot serve the job at all
 };
 
 struct ShardEvidence {
   std::string name;
   std::string address;
   double silent_seconds = 0;
-  uint32_t cores = 0;        // of its machine; 0: not known
+  uint32_t cores = 0;        // of its machine; 0: unknown
   std::string trouble = {};  // see ShardReport
 };
 
 struct PartitionEvidence {
   uint32_t partition = 0;
   std::string shard;          // its name
-  double window_seconds = 0;  // that `times` span
-  PartitionTimes times;       // what they grew by
+  double window_seconds = 0;  // span of `times`
+  PartitionTimes times;       // growth within the window
 };
 
 struct Evidence {
@@ -69,21 +69,21 @@ struct Evidence {
   double pending_seconds = 0;  // since it was submitted, while PENDING
   double running_seconds = 0;
   uint64_t steps = 0;          // done
-  double stalled_seconds = 0;  // since the last one, or since it began to run
-  // Since its first worker joined or its last one left, or since it began to run.
+  double stalled_seconds = 0;  // since the last step, or since the job started to run
+  // Since its first worker joined or its last one left, or since it started to run.
   double staffed_seconds = 0;
   bool evaluating = false;
-  double evaluation_stalled_seconds = 0;  // since something of it was granted, or done
+  double evaluation_stalled_seconds = 0;  // since an item was last granted or finished
   Policy policy;                          // in force
-  double policy_change_seconds = 0;       // since one was asked for that is not in force; 0: none
+  double policy_change_seconds = 0;       // since a change was asked for that is pending; 0: none
   std::string next_policy;                // "ssp(2)"
-  double recovering_seconds = 0;          // since the coordinator's start; 0: not (any more)
-  std::vector<std::string> unheard;       // "worker-1 (10.0.0.3:7071)": what it waits for
-  double liveness_seconds = 0;            // silence after which a daemon is given up
+  double recovering_seconds = 0;          // since the coordinator's start; 0: recovery is over
+  std::vector<std::string> unheard;       // "worker-1 (10.0.0.3:7071)": not heard of yet
+  double liveness_seconds = 0;            // silence after which a daemon is considered lost
   uint32_t workers_min = 0;
   uint32_t workers_max = 0;
-  uint32_t micro_batches = 0;           // of a step
-  std::vector<WorkerEvidence> workers;  // that serve it or get ready to
+  uint32_t micro_batches = 0;           // per step
+  std::vector<WorkerEvidence> workers;  // that serve it or prepare to
   std::vector<LostEvidence> lost;
   std::vector<SetAsideEvidence> set_aside;
   std::vector<ShardEvidence> shards;  // that hold its partitions

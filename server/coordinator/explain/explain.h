@@ -9,22 +9,22 @@
 
 namespace starling::explain {
 
-// A phase counts as a cause when at least this share of a step goes into it.
+// A phase counts as a cause when it takes at least this share of a step.
 inline constexpr double kPhaseShareMin = 0.3;
-// A worker is slow when it takes so many times as long for a sample as the median of the others.
+// A worker is slow when its time per sample is at least this multiple of the others' median.
 inline constexpr double kSlowWorkerRatioMin = 1.5;
-// A partition or shard stands out when it takes so many times as long as the median of the others.
+// A partition or shard is an outlier when its time is at least this multiple of the others' median.
 inline constexpr double kOutlierRatioMin = 2;
-// A worker that has done fewer steps within its window says nothing about speed yet.
+// A worker with fewer steps in its window is not judged for speed yet.
 inline constexpr uint64_t kUnitsMin = 3;
-// Findings of one cause that are told.
+// At most this many findings of one cause are reported.
 inline constexpr int kFindingsPerCauseMax = 3;
 
-// The gravest first; empty: nothing is wrong, or it is too early to say. Causes: causes.h.
+// Gravest first. Empty: nothing is wrong, or it is too early to tell. Causes: causes.h.
 std::vector<Finding> Explain(const Evidence& evidence);
 
 // Where the time of a step goes, in the order data, compute, pull, wait, push, idle: medians over
-// the members. Empty: too early to say.
+// the members. Empty: too early to tell.
 std::vector<PhaseShare> Phases(const Evidence& evidence);
 
 }  // namespace starling::explain

@@ -13,7 +13,7 @@
 namespace starling::explain {
 namespace {
 
-// The job goes so much slower that each worker has its 100 steps done only after so long.
+// Slows the job down: each worker takes `window_seconds` for its 100 steps.
 void Stretch(Evidence& evidence, double window_seconds) {
   for (WorkerEvidence& worker : evidence.workers) worker.window_seconds = window_seconds;
   for (PartitionEvidence& partition : evidence.partitions)
@@ -31,7 +31,7 @@ std::string Causes(const std::vector<Finding>& findings) {
   return causes;
 }
 
-// The first finding; it is also the only one.
+// Returns the first finding, which must be the only one.
 Finding Only(const Evidence& evidence, const std::string& cause) {
   const std::vector<Finding> findings = Explain(evidence);
   EXPECT_EQ(Causes(findings), cause + " ");
@@ -67,7 +67,7 @@ TEST(ExplainTest, PhasesSayWhereTheTimeGoes) {
   EXPECT_NEAR(phases[1].share(), 0.85, 1e-9);
 }
 
-// One of two lanes had nothing to do, so means over lanes are half of what it took.
+// One of two lanes is idle, so means over lanes are half of the real time.
 TEST(ExplainTest, PhasesAreStretchedToTheClockOnTheWall) {
   Evidence evidence = HealthyJob();
   for (WorkerEvidence& worker : evidence.workers) {
@@ -289,7 +289,7 @@ TEST(ExplainTest, AWorkerThatIsSlowForItsData) {
   ExpectSays(finding, "waiting for data");
 }
 
-// Its steps are longer because there is more in them.
+// Its steps take longer because they have more samples.
 TEST(ExplainTest, AWorkerWithMoreSamplesIsNotSlow) {
   Evidence evidence = HealthyJob();
   StepTimes& times = evidence.workers[2].times;
@@ -358,7 +358,7 @@ TEST(ExplainTest, ShardQueue) {
   Evidence evidence = HealthyJob();
   AddToAll(evidence, "wait", 0.4);
   for (int partition : {0, 1}) evidence.partitions[partition].times.set_queue(0.4 * 300);
-  // What waits there is answered late, and its credit comes back late.
+  // What queues there is answered late, and so its credit comes back late.
   for (WorkerEvidence& worker : evidence.workers) {
     worker.links[0].link.set_round_trip_seconds(0.4);
     worker.links[0].link.set_sending_seconds(0.5 * worker.window_seconds);
@@ -389,7 +389,7 @@ TEST(ExplainTest, SaturatedLinkToTheWorker) {
   const Finding finding = Only(evidence, "saturated-link");
   EXPECT_NEAR(finding.figure(), 2e8 / 40, 1);
   ExpectSays(finding, "to the worker it carries 5 MB/s");
-  link.set_round_trip_seconds(0.4);  // it is one long way
+  link.set_round_trip_seconds(0.4);  // one long round trip
   EXPECT_EQ(Only(evidence, "far-link").subject(), "worker-1 -> shard-0");
 }
 
@@ -456,7 +456,7 @@ TEST(ExplainTest, Idle) {
   ExpectSays(finding, "being evaluated");
 }
 
-// ---- Order and number -----------------------------------------------------------------------
+// ---- Order and count ------------------------------------------------------------------------
 
 TEST(ExplainTest, WhatStopsComesBeforeWhatSlows) {
   Evidence evidence = HealthyJob();

@@ -1,4 +1,4 @@
-// Internal to this folder: findings while they are collected, and words for figures.
+// Internal to this folder: collects findings and formats figures.
 #ifndef STARLING_SERVER_COORDINATOR_EXPLAIN_FINDINGS_H_
 #define STARLING_SERVER_COORDINATOR_EXPLAIN_FINDINGS_H_
 
@@ -10,19 +10,19 @@
 
 namespace starling::explain {
 
-// How much a finding weighs: what stops the job comes before what slows it; then the share of the
-// time that is lost, from 0 to 1.
+// The weight of a finding: what stops the job ranks before what slows it, then by the share of time
+// that is lost, from 0 to 1.
 enum class Weight { kSlows = 0, kStops = 1 };
 
 class Findings {
  public:
-  // `text` is one sentence without its full stop, `cause` a word of causes.h.
+  // `text` is one sentence without its full stop; `cause` is a word of causes.h.
   void Add(absl::string_view cause, const std::string& subject, double figure, std::string text,
            Weight weight, double lost = 1);
 
   bool empty() const { return findings_.empty(); }
   bool Has(absl::string_view cause) const;
-  std::vector<Finding> Take();  // the gravest first; at most kFindingsPerCauseMax of a cause
+  std::vector<Finding> Take();  // gravest first; at most kFindingsPerCauseMax per cause
 
  private:
   struct Weighed {
@@ -33,9 +33,9 @@ class Findings {
   std::vector<Weighed> findings_;
 };
 
-// stops.cc: what keeps it from going on, or from going on with all that it had.
+// stops.cc: what keeps the job from running, or from running with all its members.
 void FindStops(const Evidence& evidence, Findings& findings);
-// slows.cc: what the time of its steps says.
+// slows.cc: what its step times show.
 void FindSlows(const Evidence& evidence, Findings& findings);
 
 std::string TimeText(double seconds);     // "12.3 ms", "4.21 s", "312 s"

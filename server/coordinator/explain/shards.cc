@@ -11,7 +11,7 @@
 namespace starling::explain {
 namespace {
 
-constexpr uint32_t kOwnerThreadsMax = 8;  // of a shard: one a core, no more
+constexpr uint32_t kOwnerThreadsMax = 8;  // of a shard: at most one per core
 
 double WorkOf(const PartitionTimes& times) { return times.verify() + times.apply(); }
 
@@ -89,7 +89,7 @@ void ShardLoads::FindBusy(const Named& shard, Findings& findings) {
                  Weight::kSlows, shard.second.load);
     return;
   }
-  if (std::exchange(apply_bound_, true)) return;  // the busiest stands for all
+  if (std::exchange(apply_bound_, true)) return;  // the busiest shard stands for all
   findings.Add(
       "apply-bound", shard.first, seconds,
       absl::StrFormat("applying updates holds up the steps: shard %s takes %s for an update "
@@ -125,7 +125,8 @@ bool ShardLoads::FindHotPartition(const Named& shard, Findings& findings) const 
   return true;
 }
 
-// By its updates and by its bytes: neither few large ones nor many small ones make a shard slow.
+// Judged both per update and per byte: neither a few large updates nor many small ones make a shard
+// slow.
 bool ShardLoads::IsSlow(const Named& shard, double* others) const {
   std::vector<double> updates, bytes;
   for (const Named& other : shards_) {

@@ -1,5 +1,4 @@
-// Internal to this folder: what shards do in a step, and which of them, or which partition, holds
-// it up.
+// Internal to this folder: what shards do during a step, and which shard or partition holds it up.
 #ifndef STARLING_SERVER_COORDINATOR_EXPLAIN_SHARDS_H_
 #define STARLING_SERVER_COORDINATOR_EXPLAIN_SHARDS_H_
 
@@ -14,28 +13,28 @@ namespace starling::explain {
 
 class ShardLoads {
  public:
-  // `step_seconds`: of a worker's mean step.
+  // `step_seconds`: a worker's mean step.
   ShardLoads(const Evidence& evidence, double step_seconds);
 
-  // Neither its updates nor its queue take a part of the step that shows.
+  // Neither its updates nor its queue take a noticeable part of the step.
   bool KeepsUp(const std::string& shard) const;
 
-  // Call where workers wait for what shards do.
+  // Call only when workers wait for shards.
   void Find(Findings& findings);
   bool found() const { return found_; }
 
  private:
   struct Partition {
     const PartitionEvidence* evidence = nullptr;
-    double busy = 0;  // share of the time in which it is verified and updated
+    double busy = 0;  // share of the window spent on verifying and updating
   };
   struct Shard {
     std::string address;
     std::vector<Partition> partitions;
-    double seconds = 0;  // of work, in all
+    double seconds = 0;  // of work, in total
     double updates = 0;
     double bytes = 0;
-    double queued = 0;  // seconds, over pushes
+    double queued = 0;  // seconds, summed over pushes
     double pushes = 0;
     double load = 0;  // of its busiest thread, 0 to 1
     double per_update() const { return updates > 0 ? seconds / updates : 0; }

@@ -1,5 +1,5 @@
-// What slows a job. First what is slow by itself: a worker, data, a shard, a link. Only where none
-// of these is found, what workers wait for is named as it shows.
+// What slows a job. Primary causes come first: a worker, data, a shard, a link. Only when none is
+// found are the workers' waits themselves named.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -28,7 +28,7 @@ std::string OfStep(double seconds, const MeanStep& step) {
                       ShareText(seconds / step.total()), ")");
 }
 
-// The step in the middle by what `get` says of it.
+// The median step by `get`.
 template <typename Get>
 const MeanStep& Middle(const Steps& steps, Get get) {
   std::vector<const MeanStep*> sorted;
@@ -80,15 +80,15 @@ std::string LinkText(const MeanStep& step, const LinkEvidence& link) {
                       link.link.address(), ")");
 }
 
-// One way of a link.
+// One direction of a link.
 struct Way {
   const char* text = "";
   double bytes = 0;
-  double seconds = 0;  // in which it was in use
+  double seconds = 0;  // of use
 };
 
-// The way that is in use for longer. Values on a long way are on their way for long, too: what
-// makes it full is that a step's take several times as long as one.
+// The direction that is in use for longer. On a long link values are in flight for long, too, so
+// the way back counts as full only when a step's values take several round trips.
 Way BusierWay(const MeanStep& step, const LinkStatus& link) {
   const Way there{"to the shard", static_cast<double>(link.sent_bytes()), link.sending_seconds()};
   const Way back{"to the worker", static_cast<double>(link.received_bytes()),
@@ -110,7 +110,7 @@ void FindFullLink(const MeanStep& step, const LinkEvidence& evidence, Findings& 
                Weight::kSlows, busy);
 }
 
-// A step that hides nothing takes a push and its acknowledgement, and a pull and its value.
+// A step that overlaps nothing takes one push with its acknowledgement and one pull with its value.
 void FindFarLink(const MeanStep& step, const LinkEvidence& evidence, Findings& findings) {
   const double round_trip = evidence.link.round_trip_seconds();
   const double share = 2 * round_trip / step.total();
@@ -122,21 +122,21 @@ void FindFarLink(const MeanStep& step, const LinkEvidence& evidence, Findings& f
       Weight::kSlows, std::min(1.0, share));
 }
 
-// A shard that does not keep up does not take what is sent to it, and answers late.
+// A link is not blamed for a shard that does not keep up: it takes input slowly and answers late.
 void FindSlowLinks(const Steps& steps, const ShardLoads& shards, Findings& findings) {
   for (const MeanStep& step : steps) {
     if (step.waits() < kPhaseShareMin * step.total()) continue;
     for (const LinkEvidence& link : step.worker->links) {
       if (shards.KeepsUp(link.shard)) FindFullLink(step, link, findings);
     }
-    if (findings.Has("saturated-link")) continue;  // which answers late, too
+    if (findings.Has("saturated-link")) continue;  // a full link answers late, too
     for (const LinkEvidence& link : step.worker->links) {
       if (shards.KeepsUp(link.shard)) FindFarLink(step, link, findings);
     }
   }
 }
 
-// ---- What workers wait for, as it shows -----------------------------------------------------
+// ---- What workers wait for, when no primary cause is found ----------------------------------
 
 double PushLatency(const WorkerEvidence& worker) {
   double seconds = 0;
@@ -171,7 +171,7 @@ void FindLateValues(const Steps& steps, Findings& findings) {
                Weight::kSlows, share);
 }
 
-// BSP gives every member whole micro-batches; who has one more changes from step to step.
+// BSP gives every member whole micro-batches; which member has one more changes from step to step.
 double LostToUnevenShares(const Evidence& evidence, size_t members) {
   if (evidence.policy.kind() != Policy::BSP || evidence.micro_batches == 0 || members == 0)
     return 0;
@@ -202,7 +202,8 @@ void FindWaits(const Evidence& evidence, const Steps& steps, Findings& findings)
   const MeanStep& behind =
       *std::min_element(steps.begin(), steps.end(),
                         [](const MeanStep& a, const MeanStep& b) { return a.wait < b.wait; });
-  // Who hardly waits is who is waited for; where all wait, updates are late on their way.
+  // The worker that hardly waits is the one that others wait for; when all wait, updates arrive
+  // late.
   const bool known = behind.wait < longest.wait / 2;
   const std::string who = known ? absl::StrCat("worker ", behind.worker->name, ", which is behind")
                                 : std::string("updates that come late");
@@ -236,7 +237,7 @@ void FindSlows(const Evidence& evidence, Findings& findings) {
   if (waits >= kPhaseShareMin) shards.Find(findings);
   FindSlowLinks(steps, shards, findings);
   FindIdle(evidence, steps, findings);
-  // A slow worker, or what is wrong with a shard or a link, shows in all waits behind it.
+  // A slow worker, or a problem of a shard or a link, shows in all waits behind it.
   const bool explained = slow_worker || shards.found() || findings.Has("saturated-link") ||
                          findings.Has("far-link") || findings.Has("missing-worker") ||
                          findings.Has("missing-shard") || findings.Has("broken-link") ||

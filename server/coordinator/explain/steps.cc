@@ -8,9 +8,9 @@
 namespace starling::explain {
 namespace {
 
-// Lanes that had no micro-batch are in no phase, so means over lanes are too small by the share of
-// lanes that were used: phases are stretched to the wall-clock time that units took. A part of
-// `push` is within units, the rest between them.
+// Lanes without a micro-batch are in no phase, so means over lanes are too small by the share of
+// lanes that were used: phases are scaled to the elapsed time of the units. One part of `push` is
+// within units, the rest between them.
 double Stretch(const StepTimes& times) {
   const double others =
       times.data() + times.forward() + times.backward() + times.pull() + times.wait();

@@ -8,10 +8,10 @@
 
 namespace starling::explain {
 
-// One worker's mean step within its window, in seconds of the wall clock.
+// A worker's mean step within its window, in seconds of elapsed time.
 struct MeanStep {
   const WorkerEvidence* worker = nullptr;
-  double samples = 0;  // of a step
+  double samples = 0;  // per step
   double data = 0;
   double compute = 0;
   double pull = 0;
@@ -21,14 +21,14 @@ struct MeanStep {
 
   double waits() const { return pull + wait + push; }
   double total() const { return data + compute + waits() + idle; }
-  // Of a sample: what it took by the worker's own doing.
+  // Seconds per sample for the worker's own work.
   double own_per_sample() const { return (data + compute) / samples; }
 };
 
-// Of the members that have done kUnitsMin steps within their window.
+// One for each member that has done kUnitsMin steps within its window.
 std::vector<MeanStep> MeanSteps(const Evidence& evidence);
 
-// 0 where there are none.
+// 0 for no values.
 double Median(std::vector<double> values);
 template <typename T, typename Get>
 double MedianOf(const std::vector<T>& all, Get get) {

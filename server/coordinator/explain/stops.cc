@@ -8,14 +8,14 @@
 namespace starling::explain {
 namespace {
 
-// A daemon that has been silent for so large a part of the time after which it is given up.
+// A daemon counts as silent after this share of the time after which it is considered lost.
 constexpr double kSilentShare = 0.5;
 constexpr double kRecoveringSecondsMin = 1;
 constexpr double kPreparingSecondsMin = 15;
 constexpr double kPolicyChangeSecondsMin = 3;
 constexpr double kStalledSecondsMin = 30;
-constexpr double kStalledStepsMin = 10;       // as long as so many steps usually take
-constexpr double kFirstStepSecondsMin = 120;  // where there was none yet
+constexpr double kStalledStepsMin = 10;       // as long as this many steps usually take
+constexpr double kFirstStepSecondsMin = 120;  // before the first step
 constexpr double kEvaluationSecondsMin = 120;
 constexpr double kNoWorkersSecondsMin = 1;
 
@@ -40,7 +40,7 @@ void FindSilentShards(const Evidence& evidence, Findings& findings) {
   }
 }
 
-// What its streams last said, where they say anything.
+// The last error of its streams, if there is one.
 std::string LastError(const WorkerEvidence& worker) {
   for (const LinkEvidence& link : worker.links) {
     if (!link.link.last_error().empty()) {
@@ -51,7 +51,8 @@ std::string LastError(const WorkerEvidence& worker) {
   return "";
 }
 
-// What the job lacks by each of `missing` workers, beside those that serve it or will soon.
+// The share of the job that each of `missing` workers would do, beside those that serve it or will
+// soon.
 double ShareOfEach(size_t others, size_t missing) {
   return others == 0 ? 1.0 : 1.0 / static_cast<double>(others + missing);
 }
@@ -97,7 +98,7 @@ void FindBrokenLinks(const Evidence& evidence, Findings& findings) {
   }
 }
 
-// What a daemon says that it cannot send or receive.
+// What daemons report that they cannot send or receive.
 void FindUndelivered(const Evidence& evidence, Findings& findings) {
   const auto find = [&](const std::string& role, const std::string& name,
                         const std::string& address, const std::string& trouble) {
@@ -126,12 +127,12 @@ void FindNoWorkers(const Evidence& evidence, Findings& findings) {
   findings.Add("no-workers", evidence.job, since,
                absl::StrCat("the job has had no worker for ", TimeText(since),
                             ", and needs at least ", evidence.workers_min),
-               Weight::kStops, 0.5);  // behind who is missing
+               Weight::kStops, 0.5);  // ranks behind the missing workers
 }
 
 void FindSetAside(const Evidence& evidence, Findings& findings) {
-  const size_t others = evidence.workers.size();  // those that prepare it, too
-  if (others >= evidence.workers_max) return;     // they do what it would
+  const size_t others = evidence.workers.size();  // including those that prepare
+  if (others >= evidence.workers_max) return;     // they do its share
   for (const SetAsideEvidence& worker : evidence.set_aside) {
     findings.Add(
         worker.no_memory ? "no-memory" : "set-aside", worker.name, 0,
@@ -164,14 +165,14 @@ void FindEndlessEvaluation(const Evidence& evidence, Findings& findings) {
                Weight::kStops, 0.1);
 }
 
-// Where nothing else is known to stop it.
+// Only when nothing else is known to stop the job.
 void FindNoProgress(const Evidence& evidence, Findings& findings) {
   if (!findings.empty() || Members(evidence) == 0) return;
   if (evidence.evaluating) return FindEndlessEvaluation(evidence, findings);
   const double usual = evidence.steps == 0 ? kFirstStepSecondsMin / kStalledStepsMin
                                            : (evidence.running_seconds - evidence.stalled_seconds) /
                                                  static_cast<double>(evidence.steps);
-  // Before it had a worker it could not finish any.
+  // Without a worker it could not finish any step.
   const double patience = std::max(kStalledSecondsMin, kStalledStepsMin * usual);
   if (std::min(evidence.stalled_seconds, evidence.staffed_seconds) < patience) return;
   const std::string before = evidence.steps == 0
@@ -205,10 +206,10 @@ void FindStops(const Evidence& evidence, Findings& findings) {
                        evidence.reason),
           Weight::kStops);
     case RUNNING: break;
-    default: return;  // it is over, as it should be
+    default: return;  // the job ended as it should
   }
   if (evidence.recovering_seconds > 0)
-    return FindRecovery(evidence, findings);  // nothing else is known
+    return FindRecovery(evidence, findings);  // nothing else is known during recovery
   FindSilentShards(evidence, findings);
   FindMissingWorkers(evidence, findings);
   FindBrokenLinks(evidence, findings);
@@ -216,7 +217,7 @@ void FindStops(const Evidence& evidence, Findings& findings) {
   FindNoWorkers(evidence, findings);
   FindPolicyChange(evidence, findings);
   FindNoProgress(evidence, findings);
-  FindSetAside(evidence, findings);  // which does not stop those that have it
+  FindSetAside(evidence, findings);  // does not stop the workers that serve it
 }
 
 }  // namespace starling::explain

@@ -5,7 +5,7 @@
 namespace starling::explain {
 namespace {
 
-// Of a link: a stream that was opened anew counts from 0.
+// For one link. A reopened stream counts from 0.
 LinkStatus Since(const LinkStatus& now, const LinkStatus& before) {
   const bool anew = now.sent_bytes() < before.sent_bytes() || now.pushes() < before.pushes() ||
                     now.received_bytes() < before.received_bytes() || now.pulls() < before.pulls();

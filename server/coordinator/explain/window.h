@@ -1,4 +1,4 @@
-// Counters of a daemon, as they grew of late.
+// Recent growth of a daemon's counters.
 #ifndef STARLING_SERVER_COORDINATOR_EXPLAIN_WINDOW_H_
 #define STARLING_SERVER_COORDINATOR_EXPLAIN_WINDOW_H_
 
@@ -12,33 +12,33 @@
 
 namespace starling::explain {
 
-// What a worker counts while it serves a job. Counters of a link that was opened anew begin at 0.
+// What a worker counts while it serves a job. The counters of a reopened link start at 0.
 struct WorkerCounters {
   StepTimes times;
   std::vector<LinkStatus> links;
 };
 
-// What `now` has more than `before`; the rest as in `now`.
+// The counters of `now` less those of `before`; all else as in `now`.
 WorkerCounters Since(const WorkerCounters& now, const WorkerCounters& before);
 PartitionTimes Since(const PartitionTimes& now, const PartitionTimes& before);
 
-// How much was done: windows are so wide that they hold several.
+// The amount of work. A window is wide enough to hold several units.
 inline uint64_t UnitsOf(const WorkerCounters& counters) { return counters.times.units(); }
 inline uint64_t UnitsOf(const PartitionTimes& times) { return times.pushes(); }
 
-inline constexpr absl::Duration kWindowMin = absl::Seconds(15);  // half of the widest usual one
-inline constexpr absl::Duration kWindowMax = absl::Minutes(30);  // the same, where steps are long
+inline constexpr absl::Duration kWindowMin = absl::Seconds(15);  // half of the usual maximum
+inline constexpr absl::Duration kWindowMax = absl::Minutes(30);  // the same for long steps
 inline constexpr uint64_t kWindowUnits = 5;
 
-// The last counters and two older ones: the window goes from the older of these to the last. It is
-// kWindowMin to twice that wide, wider where less than kWindowUnits are done in that time, and
-// begins and ends with the end of a unit, so that it holds whole ones. Constant memory. One thread
-// at a time.
+// Keeps the last counters and two older ones; the window spans from the oldest to the last. It is
+// one to two times kWindowMin wide, wider if fewer than kWindowUnits units are done in that time.
+// It starts and ends with the end of a unit, so it holds whole units. Constant memory. Not
+// thread-safe.
 template <typename Counters>
 class Window {
  public:
-  // Where less is done than before, the daemon began anew, and so does the window. It does not hold
-  // the first unit, which waits for the job to be made ready.
+  // If less is done than before, the daemon has restarted, and the window restarts, too. The window
+  // excludes the first unit, which includes preparing the job.
   void Take(Counters counters, absl::Time now) {
     if (UnitsOf(counters) == 0) return Clear();
     if (!last_ || UnitsOf(counters) < UnitsOf(last_->counters)) {
@@ -56,8 +56,8 @@ class Window {
 
   void Clear() { last_ = middle_ = base_ = std::nullopt; }
 
-  // Zero, and nothing: no unit was done since the first counters, or none for so long that what was
-  // before says nothing any more.
+  // Zero and empty if no unit was done since the first counters, or if the last one is so old that
+  // the window is stale.
   absl::Duration Span(absl::Time now) const {
     return Fresh(now) ? last_->time - base_->time : absl::ZeroDuration();
   }
@@ -74,7 +74,7 @@ class Window {
     return last_ && now - last_->time <= std::max(2 * kWindowMin, last_->time - base_->time);
   }
 
-  std::optional<Snapshot> last_, middle_, base_;  // all or none
+  std::optional<Snapshot> last_, middle_, base_;  // all set or none
 };
 
 }  // namespace starling::explain

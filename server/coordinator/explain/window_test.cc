@@ -16,7 +16,7 @@ WorkerCounters Counters(uint64_t units, double forward) {
 
 class WindowTest : public testing::Test {
  protected:
-  // A report a second, `units` of work and `forward` seconds in each.
+  // One report a second, with `units` units of work and `forward` seconds in each.
   void Run(int seconds, uint64_t units, double forward) {
     for (int i = 0; i < seconds; ++i) {
       now_ += absl::Seconds(1);

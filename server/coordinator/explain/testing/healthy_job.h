@@ -1,4 +1,4 @@
-// Evidence of a job with which nothing is wrong, to be spoilt by tests.
+// Evidence of a healthy job, for tests to modify.
 #ifndef STARLING_SERVER_COORDINATOR_EXPLAIN_TESTING_HEALTHY_JOB_H_
 #define STARLING_SERVER_COORDINATOR_EXPLAIN_TESTING_HEALTHY_JOB_H_
 
@@ -9,8 +9,8 @@
 
 namespace starling::explain {
 
-// Three workers and two shards of two partitions each, under SSP(2), watched for 20 s in which each
-// worker did 100 steps of 32 samples: 170 ms of computing, 30 ms of all else.
+// Three workers and two shards of two partitions each, under SSP(2), observed for 20 s in which
+// each worker did 100 steps of 32 samples: 170 ms of computing and 30 ms of everything else.
 inline Evidence HealthyJob() {
   constexpr int kSteps = 100;
   Evidence evidence;
@@ -77,7 +77,7 @@ inline Evidence HealthyJob() {
   return evidence;
 }
 
-// Every step of `worker` takes so much longer in one phase.
+// Every step of `worker` takes `seconds_per_step` longer in `phase`.
 inline void AddToPhase(WorkerEvidence& worker, const std::string& phase, double seconds_per_step) {
   StepTimes& times = worker.times;
   const double more = seconds_per_step * static_cast<double>(times.units());
