@@ -1,4 +1,4 @@
-// What an owner last said, for those who may not wait for it for long.
+// Caches an owner's last answer for readers that cannot wait long for a new one.
 #ifndef STARLING_SERVER_COORDINATOR_ADMIN_BOARD_H_
 #define STARLING_SERVER_COORDINATOR_ADMIN_BOARD_H_
 
@@ -16,21 +16,21 @@
 
 namespace starling {
 
-// Asks only when somebody wants to know, and at most once per `max_age`: however often it is looked
-// at, the owner has little to do. Thread-safe.
+// Asks the owner on demand, and at most once per `max_age`, so frequent reads do not load the
+// owner. Thread-safe.
 template <typename T>
 class Board {
  public:
   using Answer = std::function<void(std::shared_ptr<const T>)>;
-  // Asks the owner; the answer may come at once or later, on any thread, or never. nullptr: there
-  // is none.
+  // Asks the owner. The answer may come at once or later, on any thread, or never. nullptr: the
+  // owner has no value.
   using Ask = std::function<void(Answer)>;
 
   Board(Ask ask, absl::Duration max_age, absl::Duration patience)
       : ask_(std::move(ask)), max_age_(max_age), patience_(patience) {}
 
-  // Not older than `max_age`. nullptr: the owner did not answer within `patience` of the question,
-  // or had no answer.
+  // Blocks until `patience` after the question at most. The value is not older than `max_age`.
+  // nullptr: the owner did not answer in time or has no value.
   std::shared_ptr<const T> Get() {
     const absl::Time now = MonotonicNow();
     {
@@ -40,7 +40,7 @@ class Board {
         state_->asked = true;
         state_->asked_at = now;
       } else {
-        return Await();  // the answer to an earlier question is still to come
+        return Await();  // an earlier question is still pending
       }
     }
     ask_([state = state_](std::shared_ptr<const T> value) { Take(*state, std::move(value)); });
@@ -52,7 +52,7 @@ class Board {
   struct State {
     Mutex mutex;
     CondVar answered;
-    bool asked ABSL_GUARDED_BY(mutex) = false;  // and not answered
+    bool asked ABSL_GUARDED_BY(mutex) = false;  // a question is pending
     absl::Time asked_at ABSL_GUARDED_BY(mutex);
     absl::Time as_of ABSL_GUARDED_BY(mutex) = absl::InfinitePast();
     std::shared_ptr<const T> value ABSL_GUARDED_BY(mutex);
@@ -66,7 +66,7 @@ class Board {
     state.answered.SignalAll();
   }
 
-  // An owner that is silent is waited for once, not by each who looks.
+  // The deadline counts from the question, so readers share one wait for a silent owner.
   std::shared_ptr<const T> Await() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) {
     const absl::Time until = state_->asked_at + patience_;
     while (state_->asked) {
@@ -78,11 +78,11 @@ class Board {
   const Ask ask_;
   const absl::Duration max_age_;
   const absl::Duration patience_;
-  // An answer may come when we are gone.
+  // Shared with pending questions: an answer may arrive after the board is destroyed.
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// Boards by name: of the `kept` names that were asked for last. Not thread-safe.
+// Boards by name, for the `kept` most recently requested names. Not thread-safe.
 template <typename T>
 class Boards {
  public:
@@ -90,7 +90,7 @@ class Boards {
 
   Boards(size_t kept, Make make) : kept_(kept), make_(std::move(make)) {}
 
-  // As Board::Get, of the board with this name.
+  // As Board::Get, for the board of this name.
   std::shared_ptr<const T> Get(const std::string& name) {
     const auto known = std::find_if(boards_.begin(), boards_.end(),
                                     [&](const auto& entry) { return entry.first == name; });
@@ -103,7 +103,7 @@ class Boards {
     return boards_.front().second.Get();
   }
 
-  // Forgets the names of which `gone` is true.
+  // Drops the boards whose name satisfies `gone`.
   void EraseIf(const std::function<bool(const std::string&)>& gone) {
     boards_.remove_if([&](const auto& entry) { return gone(entry.first); });
   }
@@ -111,7 +111,7 @@ class Boards {
  private:
   const size_t kept_;
   const Make make_;
-  std::list<std::pair<std::string, Board<T>>> boards_;  // who was asked for last comes first
+  std::list<std::pair<std::string, Board<T>>> boards_;  // most recently requested first
 };
 
 }  // namespace starling

@@ -91,7 +91,7 @@ TEST(Boards, ThoseThatWereAskedForLastAreKept) {
   });
   for (const char* name : {"a", "b", "a", "c", "a"}) EXPECT_EQ(*boards.Get(name), name[0]);
   EXPECT_EQ(asked, "abc");
-  boards.Get("b");  // gave way to c
+  boards.Get("b");  // evicted by c
   EXPECT_EQ(asked, "abcb");
   boards.EraseIf([](const std::string& name) { return name == "a"; });
   boards.Get("b");

@@ -14,7 +14,7 @@ constexpr const char* kWorkerStates[] = {"idle",     "preparing", "training", "e
 constexpr const char* kShardStates[] = {"ready", "lost", "unknown"};
 constexpr JobState kJobStates[] = {PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED};
 
-// Of states in which nobody is there is a series, too: an alert can tell 0 from nothing.
+// States without members have a series, too, so that an alert can tell 0 from a missing series.
 template <typename State>
 uint64_t CountOf(const std::map<State, uint64_t>& counts, const State& state) {
   const auto it = counts.find(state);
@@ -76,7 +76,7 @@ void AddJob(const JobStatus& job, MetricsText& metrics) {
   gauge("starling_job_parameters", "Parameters of the model.",
         static_cast<double>(job.parameters()));
   gauge("starling_job_train_loss", "Training loss of late.", job.train_loss());
-  const bool runs = job.state() == RUNNING;  // else its status has averages
+  const bool runs = job.state() == RUNNING;  // an ended job's status has averages
   gauge("starling_job_samples_per_second", "Samples that the members compute in a second.",
         runs ? job.samples_per_second() : 0);
   gauge("starling_job_overlap_ratio",

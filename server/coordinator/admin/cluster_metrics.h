@@ -1,4 +1,4 @@
-// What a coordinator tells scrapers (docs/metrics.md).
+// The coordinator's metrics (docs/metrics.md).
 #ifndef STARLING_SERVER_COORDINATOR_ADMIN_CLUSTER_METRICS_H_
 #define STARLING_SERVER_COORDINATOR_ADMIN_CLUSTER_METRICS_H_
 
@@ -7,7 +7,8 @@
 
 namespace starling {
 
-// Of workers and shards, and of the jobs of the view: those that live, and the few that ended last.
+// Adds metrics of workers and shards, and of the jobs in the view: the live ones and the few that
+// ended last.
 void AddClusterMetrics(const ClusterView& view, admin::MetricsText& metrics);
 
 }  // namespace starling

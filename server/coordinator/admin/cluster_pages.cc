@@ -18,10 +18,10 @@ namespace {
 using admin::HttpRequest;
 using admin::HttpResponse;
 
-// The page looks every two seconds, scrapers less often.
+// The page polls every two seconds, scrapers less often.
 constexpr absl::Duration kMaxAge = absl::Milliseconds(500);
 constexpr absl::Duration kPatience = absl::Seconds(1);
-constexpr size_t kCurvesKept = 8;  // of the jobs that were asked for last
+constexpr size_t kCurvesKept = 8;  // for the most recently requested jobs
 
 HttpResponse JsonResponse(std::string body) {
   HttpResponse response;
@@ -64,7 +64,7 @@ void AskForCurves(CoordinatorHost* host, const std::string& job,
       });
 }
 
-// What was made of an answer, until there is another one. T is what is made.
+// Caches what `render` makes of an answer until the answer changes. T is the rendered type.
 template <typename Answer, typename T>
 class Rendered {
  public:
@@ -80,7 +80,7 @@ class Rendered {
   T made_;
 };
 
-// Used on the admin port's thread.
+// Used on the admin port's thread only.
 class ClusterPages {
  public:
   explicit ClusterPages(CoordinatorHost* host)
@@ -130,7 +130,7 @@ class ClusterPages {
   Board<ClusterView> cluster_;
   Rendered<ClusterView, std::string> status_;
   Rendered<ClusterView, admin::MetricsText> metrics_;
-  Boards<CurvesReply> curves_;  // of jobs that are there
+  Boards<CurvesReply> curves_;  // of existing jobs only
 };
 
 HttpResponse StatusPage() {

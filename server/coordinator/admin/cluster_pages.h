@@ -1,4 +1,5 @@
-// The coordinator on its admin port: metrics, the status page, and what that fetches.
+// The coordinator's pages on its admin port: metrics, the status page, and the data that it
+// fetches.
 #ifndef STARLING_SERVER_COORDINATOR_ADMIN_CLUSTER_PAGES_H_
 #define STARLING_SERVER_COORDINATOR_ADMIN_CLUSTER_PAGES_H_
 
@@ -7,10 +8,10 @@
 
 namespace starling {
 
-//   /             the status page: one file that fetches the others, every two seconds
+//   /             the status page: one file that fetches the others every two seconds
 //   /status.json  jobs, workers and shards
 //   /curves.json?job=NAME
-// From here on the coordinator is ready. Both outlive Admin::BeginShutdown.
+// Marks the coordinator as ready. `host` and `admin` must outlive Admin::BeginShutdown.
 void ShowCluster(CoordinatorHost* host, admin::Admin* admin);
 
 }  // namespace starling

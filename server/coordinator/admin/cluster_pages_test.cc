@@ -1,4 +1,4 @@
-// The coordinator's pages over loopback, with the real core behind them.
+// Tests the coordinator's pages over loopback, with the real core behind them.
 #include "server/coordinator/admin/cluster_pages.h"
 
 #include <gmock/gmock.h>
@@ -79,7 +79,7 @@ TEST_F(ClusterPagesTest, WhoRegistersIsShown) {
   EXPECT_THAT(Ask("/metrics"), HasSubstr("starling_coordinator_shards{state=\"ready\"}"));
 }
 
-// One file, in which nothing is fetched but from here, and no other script runs.
+// The page is one file: it fetches from its own origin only, and runs only its own script.
 TEST_F(ClusterPagesTest, ThePageIsSelfContained) {
   const std::string reply = Ask("/");
   EXPECT_EQ(Header(reply, "Content-Type"), "text/html; charset=utf-8");
@@ -108,7 +108,7 @@ TEST_F(ClusterPagesTest, CurvesOfNoJob) {
 TEST_F(ClusterPagesTest, ACoordinatorThatIsClosedIsSaid) {
   host_->BeginShutdown();
   EXPECT_THAT(Ask("/status.json"), StartsWith("HTTP/1.1 503 "));
-  // No series at all would say that there are no jobs.
+  // A scrape without any series would say that there are no jobs.
   EXPECT_THAT(Ask("/metrics"), StartsWith("HTTP/1.1 503 "));
   EXPECT_THAT(Ask("/metrics"), HasSubstr("\r\n\r\nthe coordinator's thread does not answer: "));
 }

@@ -7,7 +7,7 @@
 namespace starling {
 
 std::string PageNonce() {
-  std::random_device entropy;  // the system's
+  std::random_device entropy;  // the system's entropy source
   std::string nonce;
   for (int i = 0; i < 4; ++i) absl::StrAppend(&nonce, absl::Hex(entropy(), absl::kZeroPad8));
   return nonce;

@@ -1,4 +1,4 @@
-// The word by which a browser knows the page's own script from any other.
+// The nonce by which a browser recognizes the page's own script.
 #ifndef STARLING_SERVER_COORDINATOR_ADMIN_PAGE_NONCE_H_
 #define STARLING_SERVER_COORDINATOR_ADMIN_PAGE_NONCE_H_
 
@@ -6,7 +6,7 @@
 
 namespace starling {
 
-// 128 random bits as hexadecimal digits; another one at each call.
+// Returns 128 random bits as hexadecimal digits, different at each call.
 std::string PageNonce();
 
 }  // namespace starling

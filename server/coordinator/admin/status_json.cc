@@ -70,7 +70,7 @@ Json ShardJson(const ShardStatus& shard) {
           {"seconds_since_report", shard.seconds_since_report()}};
 }
 
-// Of all, also those that are not listed.
+// Counts everything, including what is not listed.
 Json CountsJson(const ClusterView& view) {
   Json jobs = Json::object();
   for (const auto& [state, count] : view.job_counts) jobs[JobState_Name(state)] = count;

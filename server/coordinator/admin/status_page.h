@@ -1,4 +1,4 @@
-// page.html, as a string of the program.
+// page.html as a string.
 #ifndef STARLING_SERVER_COORDINATOR_ADMIN_STATUS_PAGE_H_
 #define STARLING_SERVER_COORDINATOR_ADMIN_STATUS_PAGE_H_
 
