@@ -1,4 +1,4 @@
-// A StateStore that lasts as long as the process: for tests and the simulator.
+// A StateStore that lives as long as the process: for tests and the simulator.
 #ifndef STARLING_SERVER_COORDINATOR_STORE_MEMORY_STORE_H_
 #define STARLING_SERVER_COORDINATOR_STORE_MEMORY_STORE_H_
 

@@ -9,7 +9,7 @@
 namespace starling {
 namespace {
 
-// In the file's header: whose file it is (sqlite's application_id, "Strl"), and its layout.
+// The file's header names its application (sqlite's application_id, "Strl") and its schema.
 constexpr int kApplicationId = 0x5374726C;
 constexpr int kSchema = 1;
 
@@ -55,7 +55,7 @@ SqliteStore::~SqliteStore() {
 
 absl::Status SqliteStore::Initialize() {
   sqlite3_extended_result_codes(db_, 1);
-  // The order matters: the lock is taken with the first access in WAL mode.
+  // The order matters: in WAL mode the lock is taken with the first access.
   STARLING_RETURN_IF_ERROR(Execute("PRAGMA locking_mode = EXCLUSIVE"));
   STARLING_RETURN_IF_ERROR(CheckSchema());
   STARLING_RETURN_IF_ERROR(Execute("PRAGMA journal_mode = WAL"));
@@ -87,7 +87,7 @@ absl::Status SqliteStore::CheckSchema() {
       ReadInt(db_, "SELECT count(*) FROM sqlite_schema", &tables) != SQLITE_OK) {
     return Error("read");
   }
-  // New, or its first opening was cut short.
+  // New, or its first opening was interrupted.
   if (application == 0 && tables == 0) return absl::OkStatus();
   if (application != kApplicationId) {
     return absl::DataLossError(
@@ -107,12 +107,12 @@ absl::Status SqliteStore::Apply(const StoreBatch& batch) {
   STARLING_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE"));
   absl::Status status = Write(batch);
   if (status.ok()) status = Execute("COMMIT");
-  // The original error is the one to report, whatever becomes of this.
+  // The original error is reported, whether or not the rollback succeeds.
   if (!status.ok()) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
   return status.ok() ? CheckInPlace() : status;
 }
 
-// What is stored in a file that has no name any more is lost with the process.
+// Data stored in an unlinked file is lost with the process.
 absl::Status SqliteStore::CheckInPlace() const {
   int moved = 0;
   sqlite3_file_control(db_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);

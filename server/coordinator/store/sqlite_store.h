@@ -1,4 +1,4 @@
-// A StateStore in one SQLite file (and its -wal beside it): the coordinator's default.
+// A StateStore in one SQLite file, with its -wal beside it: the coordinator's default.
 #ifndef STARLING_SERVER_COORDINATOR_STORE_SQLITE_STORE_H_
 #define STARLING_SERVER_COORDINATOR_STORE_SQLITE_STORE_H_
 
@@ -12,13 +12,13 @@ struct sqlite3_stmt;
 
 namespace starling {
 
-// Write-ahead log with synchronous=FULL: a batch is on the disk when Apply returns. The file is
-// locked for as long as the store is open, so that two coordinators cannot share it.
+// Write-ahead log with synchronous=FULL: a batch is on disk when Apply returns. The file is locked
+// while the store is open, so two coordinators cannot share it.
 class SqliteStore : public StateStore {
  public:
-  // Creates the file if it is not there (not its folder). kDataLoss: not a state file, or damaged;
-  // kFailedPrecondition: of another schema, or open in another process; each names the file and
-  // says what to do.
+  // Creates the file, but not its folder, if it does not exist. kDataLoss: not a state file, or
+  // damaged; kFailedPrecondition: another schema, or open in another process. The message names the
+  // file and what to do.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& path);
   ~SqliteStore() override;
   SqliteStore(const SqliteStore&) = delete;

@@ -11,24 +11,24 @@
 
 namespace starling {
 
-// One atomic change: all of it is stored, or nothing. A key stands in it at most once.
+// One atomic change: all of it is stored, or nothing. Each key occurs at most once.
 struct StoreBatch {
   std::map<std::string, std::string> puts;
-  std::vector<std::string> deletes;  // a key that is not there is no error
+  std::vector<std::string> deletes;  // an absent key is not an error
   bool empty() const { return puts.empty() && deletes.empty(); }
 };
 
 using StoreSnapshot = std::map<std::string, std::string>;
 
-// One owner at a time: not thread-safe. Implementations: memory (tests, simulator), SQLite.
+// Not thread-safe. Implementations: memory (tests, simulator), SQLite.
 class StateStore {
  public:
   virtual ~StateStore() = default;
 
-  // Atomic, and durable when it returns OK. After an error the state is as before the call.
+  // Atomic, and durable when it returns OK. After an error the state is unchanged.
   virtual absl::Status Apply(const StoreBatch& batch) = 0;
 
-  // Everything that is stored.
+  // Returns everything that is stored.
   virtual absl::StatusOr<StoreSnapshot> Load() = 0;
 };
 

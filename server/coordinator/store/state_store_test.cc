@@ -1,4 +1,5 @@
-// What every StateStore promises, over all implementations; then what only the one in a file does.
+// The contract of every StateStore, for all implementations; then what only the one in a file
+// promises.
 #include "server/coordinator/store/state_store.h"
 
 #include <sqlite3.h>
@@ -82,7 +83,7 @@ TEST(SqliteStore, IsDurableAfterReopening) {
   EXPECT_EQ(*MustOpen(path)->Load(), (StoreSnapshot{{"a", "1"}}));
 }
 
-// As `kill -9` leaves it: the files are copied while the store is open, its log not folded in yet.
+// The state after `kill -9`: the files are copied while the store is open, before a checkpoint.
 TEST(SqliteStore, WhatWasAppliedSurvivesAKill) {
   const std::string folder = NewFolder();
   auto store = MustOpen(folder + "/state.db");
@@ -98,7 +99,7 @@ TEST(SqliteStore, WhatWasAppliedSurvivesAKill) {
             (StoreSnapshot{{"counter", "99"}, {"other", "99"}}));
 }
 
-// The log is cut anywhere: each batch is there as a whole or not at all.
+// The log is cut at any byte: each batch is there as a whole or not at all.
 TEST(SqliteStore, ABatchIsAtomicWhereverTheLogIsTorn) {
   const std::string folder = NewFolder();
   auto store = MustOpen(folder + "/state.db");
