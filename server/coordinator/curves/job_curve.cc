@@ -14,7 +14,7 @@ double Weighted(double a, double weight_a, double b, double weight_b) {
   return weight > 0 ? (a * weight_a + b * weight_b) / weight : b;
 }
 
-// `begin`: the seconds at which `a` begins.
+// `begin`: the start of `a`, in seconds.
 CurvePoint Merged(const CurvePoint& a, const CurvePoint& b, double begin) {
   const double seconds_a = a.seconds() - begin;
   const double seconds_b = b.seconds() - a.seconds();
@@ -109,8 +109,8 @@ CurvePoint JobCurve::Add(const Moment& moment) {
   return point;
 }
 
-// The histogram counts from the job's begin: what the points have is subtracted. Nothing is lost
-// thus where points are, with a coordinator that was killed.
+// The histogram counts from the job's start, so the counts in earlier points are subtracted. Counts
+// since the last stored point thus survive a killed coordinator.
 void JobCurve::SetStaleness(const Moment& moment, CurvePoint& point) {
   std::vector<uint64_t> fresh = moment.staleness;
   for (const CurvePoint& old : points_) {
@@ -125,8 +125,8 @@ void JobCurve::SetStaleness(const Moment& moment, CurvePoint& point) {
   const bool grew = moment.staleness_max > seen_max_;
   seen_max_ = std::max(seen_max_, moment.staleness_max);
   if (fresh.empty()) return;
-  // What is in the last bucket of all was that lead, or more; how much more is known of a lead that
-  // was the greatest so far, and of no other.
+  // The last bucket holds that lead or more. How much more is known only of a lead that is the
+  // greatest so far.
   point.set_staleness_max(fresh.size() == buckets && grew
                               ? std::max<uint64_t>(buckets - 1, moment.staleness_max)
                               : fresh.size() - 1);

@@ -1,7 +1,7 @@
-// What a job has done, as a bounded series of points over its steps (proto/coordinator.proto,
-// CurvePoint). A point is added when there are new steps and half a second has passed; when there
-// are too many, each two neighbours become one, and from then on points are made half as often. So
-// a long job's curve is coarser than a short one's, but as even.
+// A job's progress as a bounded series of points over its steps (proto/coordinator.proto,
+// CurvePoint). A point is added when there are new steps and half a second has passed. When there
+// are too many points, each pair of neighbours is merged, and from then on points are added half as
+// often. A long job's curve is thus coarser than a short one's, but as even.
 #ifndef STARLING_SERVER_COORDINATOR_CURVES_JOB_CURVE_H_
 #define STARLING_SERVER_COORDINATOR_CURVES_JOB_CURVE_H_
 
@@ -22,37 +22,37 @@ class JobCurve {
   // `points_max` is even and at least 2.
   explicit JobCurve(size_t points_max = limits::kCurvePointsMax);
 
-  // Goes on from points that were stored: ascending steps, at most points_max of them (others are
-  // left out), after `merges` merges.
+  // Continues from stored points: ascending steps, at most points_max points (the rest are
+  // dropped), after `merges` merges.
   void Restore(std::vector<CurvePoint> points, uint32_t merges);
 
-  // What finished work of training reported; it counts for the next point.
+  // Adds what finished training work reported; it counts for the next point.
   void Observe(double loss_sum, uint64_t samples, uint64_t correct);
 
-  // Whether there is something for a point at this moment. `last`: none will come after it, so that
-  // neither the period nor a loss is waited for.
+  // Whether a point is due at this moment. `last`: no point will follow, so neither the period nor
+  // a loss is waited for.
   bool Due(uint64_t step, double seconds, bool last) const;
 
-  // How the job stands.
+  // The job's state at one moment.
   struct Moment {
     uint64_t step = 0;   // global batches finished
-    double seconds = 0;  // since the job began to run
+    double seconds = 0;  // since the job started to run
     double unix_seconds = 0;
     double samples_per_step = 0;
     double learning_rate = 0;
     double hidden_share = 0;
-    int64_t labels_per_sample = 0;    // that are right or wrong; 0: none, and no accuracy
-    std::vector<uint64_t> staleness;  // pulls answered at each lead since the job's begin
-    uint64_t staleness_max = 0;       // greatest lead since the job's begin
+    int64_t labels_per_sample = 0;    // that are right or wrong; 0: none, so no accuracy
+    std::vector<uint64_t> staleness;  // pulls answered at each lead since the job's start
+    uint64_t staleness_max = 0;       // greatest lead since the job's start
   };
-  // Adds the point that ends at `moment`, and returns it as it is before any merging. Only where
+  // Adds the point that ends at `moment` and returns it as it is before any merge. Call only when
   // Due.
   CurvePoint Add(const Moment& moment);
 
   const std::vector<CurvePoint>& points() const { return points_; }
   uint32_t merges() const { return merges_; }
 
-  // What is not stored yet: points [first_unsaved, size). Merging makes all of them new.
+  // Points [first_unsaved, size) are not stored yet. A merge makes all points unsaved.
   size_t first_unsaved() const { return saved_; }
   void MarkSaved() { saved_ = points_.size(); }
 
@@ -65,7 +65,7 @@ class JobCurve {
   uint32_t merges_ = 0;
   size_t saved_ = 0;
 
-  uint64_t seen_max_ = 0;  // the greatest lead since the job's begin, at the last point
+  uint64_t seen_max_ = 0;  // the greatest lead since the job's start, as of the last point
 
   // Reported since the last point.
   double loss_sum_ = 0;

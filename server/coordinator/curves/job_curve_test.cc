@@ -121,7 +121,7 @@ TEST(JobCurve, ALeadOfLongAgoIsNoLaterPointsGreatest) {
 TEST(JobCurve, NeighboursAreMergedWhenItIsFull) {
   JobCurve curve(4);
   for (int i = 1; i <= 4; ++i) {
-    // Losses 1, 2, 3, 4 over 1, 3, 1, 3 samples, 1 s and 3 s apart in turn.
+    // Losses 1, 2, 3, 4 over 1, 3, 1, 3 samples, alternately 1 s and 3 s apart.
     const uint64_t samples = i % 2 == 1 ? 1 : 3;
     curve.Observe(i * static_cast<double>(samples), samples, i % 2 == 1 ? 1 : 0);
     JobCurve::Moment moment = At(i, i % 2 == 1 ? 2 * (i - 1) + 1 : 2 * i);
@@ -141,7 +141,7 @@ TEST(JobCurve, NeighboursAreMergedWhenItIsFull) {
   EXPECT_THAT(Histogram(first), ElementsAre(2));
   EXPECT_THAT(Histogram(curve.points()[1]), ElementsAre(2, 1));
   EXPECT_EQ(curve.points()[1].staleness_max(), 1u);
-  // From now on half as often.
+  // From now on points are half as frequent.
   curve.Observe(1, 1, 1);
   EXPECT_FALSE(curve.Due(5, 100, false));
   EXPECT_FALSE(curve.Due(6, 8.9, false));
