@@ -1,5 +1,5 @@
-// A lease's number says what it covers, so that a coordinator that starts again, and knows nothing
-// of leases, understands WorkerReport.leases_held. Unique within a job's era for 2,047 attempts.
+// A lease id encodes what the lease covers, so that a restarted coordinator, which knows nothing of
+// leases, understands WorkerReport.leases_held. Unique within a job's era for 2,047 attempts.
 #ifndef STARLING_SERVER_COORDINATOR_LEASES_LEASE_ID_H_
 #define STARLING_SERVER_COORDINATOR_LEASES_LEASE_ID_H_
 
@@ -34,7 +34,7 @@ constexpr uint32_t LeaseAttempt(uint64_t id) {
   return static_cast<uint32_t>(id >> (kLeaseItemBits + kLeaseEpochBits)) & kLeaseAttemptsMax;
 }
 
-// Whether the lease is one of this pass.
+// Whether the lease belongs to this pass.
 constexpr bool LeaseIsOf(uint64_t id, Purpose purpose, uint32_t epoch) {
   return id != 0 && LeaseAttempt(id) != 0 &&
          MakeLeaseId(purpose, epoch, LeaseItem(id), LeaseAttempt(id)) == id;

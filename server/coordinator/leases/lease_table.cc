@@ -12,10 +12,10 @@ namespace {
 
 constexpr double kSmoothing = 0.3;    // weight of the newest measurement
 constexpr double kSecondsMin = 1e-6;  // per item: keeps shares finite
-constexpr size_t kKeptByTheSlow = 2;  // one in work and one being read
-constexpr uint64_t kSlowStart = 2;    // items ahead for each one done, until all speeds are known
-// One who says that it did more than so many times items_max that no shard covers gets nothing more
-// until they do. Far above what is done between two reports of a shard.
+constexpr size_t kKeptByTheSlow = 2;  // one in progress and one being read
+constexpr uint64_t kSlowStart = 2;    // items ahead per finished item until all speeds are known
+// A worker gets nothing more while it has reported more than this multiple of items_max as done
+// that no shard covers. Far above what is done between two reports of a shard.
 constexpr uint64_t kUnconfirmedFactor = 64;
 
 }  // namespace
@@ -84,7 +84,7 @@ void LeaseTable::Finished(uint32_t worker, uint64_t item, absl::Time now) {
   Measure(worker, own ? 1 : 0);
 }
 
-// Nobody holds the item any more. Returns whether this worker did.
+// Ends any worker's hold of the item. Returns whether `worker` held it.
 bool LeaseTable::End(uint32_t worker, uint64_t item, uint32_t attempt) {
   bool own = false;
   if (const auto holder = holder_.find(item); holder != holder_.end()) {
@@ -126,7 +126,7 @@ void LeaseTable::SetEnd(uint64_t end) {
   }
 }
 
-// Whether the worker holds this lease, or did until another one took it.
+// Whether the worker holds this lease, or did until another worker took it.
 bool LeaseTable::MayEnd(uint32_t id, uint64_t lease) {
   Worker& worker = workers_.at(id);
   const uint64_t item = LeaseItem(lease);
@@ -168,7 +168,7 @@ void LeaseTable::Covered(uint64_t begin, uint64_t end) {
   covered_.MarkRange(begin, end);
 }
 
-// The report is settled: true, or not believed any more.
+// Drops a report: it is confirmed or no longer believed.
 void LeaseTable::Confirm(std::map<uint64_t, Reported>::iterator report) {
   const auto worker = workers_.find(report->second.worker);
   if (worker != workers_.end() && worker->second.unconfirmed > 0) --worker->second.unconfirmed;
@@ -260,7 +260,7 @@ bool LeaseTable::HasFree() {
   return next_ < end_ || (!free_.empty() && free_.begin()->first < end_);
 }
 
-// What is assumed of a worker that was not measured yet: the mean of the others.
+// The speed assumed of an unmeasured worker: the mean of the others.
 double LeaseTable::DefaultSeconds() const {
   double sum = 0;
   int count = 0;
@@ -295,7 +295,7 @@ uint64_t LeaseTable::Target(const Worker& worker, double default_seconds) const 
   return static_cast<uint64_t>(std::max(1.0, std::min(ahead, share)));
 }
 
-// The one that would run dry first gets the next item.
+// The worker that would run dry first gets the next item.
 bool LeaseTable::GrantFree() {
   const double default_seconds = DefaultSeconds();
   std::map<uint32_t, uint64_t> targets;
@@ -338,7 +338,7 @@ bool LeaseTable::TakeFromSlow() {
       const double own = dry.seconds_per_item.value_or(default_seconds);
       const double after = static_cast<double>(dry.held.size() + 1) * own;
       Worker* last = nullptr;
-      double last_ends = after;  // worth it only if the item is done sooner here
+      double last_ends = after;  // worth it only if the item is done sooner by `dry`
       for (auto& [other_id, other] : workers_) {
         if (other_id == id || other.held.size() <= kKeptByTheSlow) continue;
         const double ends = static_cast<double>(other.held.size()) *

@@ -78,7 +78,7 @@ TEST(LeaseTable, HoldsTwiceWhatItHasDoneWhileAnotherIsNotMeasured) {
   table.Done(1, {table.Held(1)[0].id(), table.Held(1)[1].id()}, later);
   table.Grant();
   EXPECT_THAT(HeldItems(table, 1), ElementsAre(4, 5, 6, 7));
-  // All are measured: both get their 30 s, alternately.
+  // All are measured: both get their 30 s of work, alternately.
   table.Done(2, {table.Held(2)[0].id(), table.Held(2)[1].id()}, later);
   table.Grant();
   const std::vector<uint64_t> first = HeldItems(table, 1);
@@ -188,14 +188,14 @@ TEST(LeaseTable, AWorkerEndsItsOwnLeasesAlone) {
   EXPECT_EQ(table.Done(3, {others}, kStart), 0u) << "it takes no part";
   EXPECT_THAT(HeldItems(table, 2), ElementsAre(1, 3));
   EXPECT_EQ(table.done_count(), 0u);
-  // Of what was its own before it left the roster, too.
+  // Also ignored: what the worker held before it left the roster.
   const uint64_t lost = FirstLease(table, 1);
   table.RemoveWorker(1);
   table.AddWorker(1, kStart, std::nullopt);
   EXPECT_EQ(table.Done(1, {lost}, kStart), 0u);
 }
 
-// It says that it has done items 0 and 1; shards cover item 1 alone.
+// The worker reports items 0 and 1 as done; shards cover only item 1.
 TEST(LeaseTable, WhatIsReportedDoneAndNotCoveredIsGrantedAgain) {
   LeaseTable table(Items(4));
   table.AddWorker(1, kStart, std::nullopt);
@@ -231,8 +231,8 @@ TEST(LeaseTable, WhoIsNeverConfirmedGetsNoMore) {
   EXPECT_TRUE(table.Grant());
 }
 
-// After a coordinator's start in an epoch of four thousand million items: what is looked at goes
-// with what is open.
+// After a coordinator's restart in an epoch of four billion items: the cost depends on the open
+// items only.
 TEST(LeaseTable, ALongPassIsNotWalkedThrough) {
   constexpr uint64_t kItems = uint64_t{1} << 32;
   LeaseTable table(Items(kItems));
@@ -265,7 +265,7 @@ TEST(LeaseTable, AfterARestartOnlyWhatIsNeitherHeldNorCoveredIsGranted) {
   table.Covered(0, 1);
   table.Covered(2, 3);
   table.Adopt(1, MakeLeaseId(TRAIN, 3, 3, 7));
-  table.Adopt(2, MakeLeaseId(TRAIN, 3, 3, 8));  // somebody else holds it
+  table.Adopt(2, MakeLeaseId(TRAIN, 3, 3, 8));  // another worker holds it
   table.Adopt(2, MakeLeaseId(TRAIN, 3, 2, 1));  // covered
   table.Adopt(2, MakeLeaseId(TRAIN, 2, 4, 1));  // another epoch
   table.Grant();
@@ -322,7 +322,7 @@ TEST(LeaseTable, TheSlowKeepsTwo) {
   EXPECT_EQ(table.held_count(2), 0u);
 }
 
-// Plays a whole epoch in simulated time: workers of different speed do what they hold, in order,
+// Plays a whole epoch in simulated time: workers of different speeds do what they hold, in order,
 // and report at once. Returns how long each was without work before the last item was done.
 std::map<uint32_t, double> IdleSeconds(uint64_t items, const std::map<uint32_t, double>& seconds) {
   LeaseTable table(Items(items));
@@ -366,7 +366,7 @@ TEST(LeaseTable, NobodyRunsDryBeforeTheEndWhoeverIsSlow) {
   for (const uint64_t items : {7u, 50u, 400u, 3000u}) {
     for (const double slow : {0.1, 0.35, 1.0}) {
       const auto idle = IdleSeconds(items, {{1, 0.1}, {2, 0.1}, {3, slow}});
-      // At most what the slow one needs for the two items that it keeps.
+      // At most what the slow worker needs for the two items that it keeps.
       for (const auto& [id, seconds] : idle) {
         EXPECT_LE(seconds, 2 * slow + 0.1) << items << " items, worker " << id << ", slow " << slow;
       }
