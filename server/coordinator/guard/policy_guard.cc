@@ -10,9 +10,9 @@ namespace starling {
 namespace {
 
 constexpr double kLevelWindows = 64;    // over which the level follows a rise
-constexpr double kLeastLevel = 1. / 6;  // of the first one
-constexpr double kFalling = 0.8;        // the newer half's median below so much of the older one's
-// A shard tells the greatest lag of its last 64 updates, so one late update is seen for so long.
+constexpr double kLeastLevel = 1. / 6;  // as a share of the first level
+constexpr double kFalling = 0.8;        // ratio of the newer half's median to the older half's
+// A shard reports the greatest lag of its last 64 updates: one late update is visible that long.
 constexpr uint64_t kLagRemembered = 64;
 
 double Median(std::vector<double> values) {
@@ -59,7 +59,7 @@ void PolicyGuard::AddBatch(double loss) {
   if (window_.size() < options_.window()) return;
   const double median = Median({window_.begin(), window_.end()});
   if (trend_.first == 0) trend_.first = trend_.level = median;
-  // What is above the limit counts as the limit: an explosion must not become usual.
+  // A median above the limit counts as the limit: an explosion must not become the norm.
   const double rise =
       (std::min(median, Limit()) - trend_.level) / (kLevelWindows * options_.window());
   trend_.level = std::min(median, trend_.level + rise);

@@ -37,7 +37,7 @@ const Policy kBsp = Of(Policy::BSP);
 
 void See(PolicyGuard& guard, double loss) { guard.Observe(loss * kBatch, kBatch); }
 
-// The batch after which the guard first speaks.
+// The batch after which the guard first acts.
 std::optional<size_t> SpeaksAt(PolicyGuard& guard, const std::vector<double>& losses,
                                const Policy& policy = kAsync) {
   for (size_t i = 0; i < losses.size(); ++i) {
@@ -62,7 +62,7 @@ TEST(PolicyGuard, TightensWhereARealRunDivergesBeforeItIsLost) {
   PolicyGuard fast(Options(), kBatch);
   const auto at = SpeaksAt(fast, loss_curves::kDiverging);
   ASSERT_TRUE(at.has_value());
-  EXPECT_GE(*at, 40u);  // there was nothing to see before
+  EXPECT_GE(*at, 40u);  // nothing is visible before
   EXPECT_LE(*at, 60u);  // its units die after batch 140
   const Tightening tightening = *fast.Judge(kAsync);
   EXPECT_EQ(tightening.policy.kind(), Policy::SSP);
