@@ -1,6 +1,6 @@
-// GB/s of the kernels over a working set far beyond the caches, with DRAM bytes counted as in one
-// pass in place (momentum, nesterov and adagrad 20, Adam and LAMB 28 per element), against a triad
-// of the same size measured in the same run.
+// GB/s of the kernels over a working set far larger than the caches, against a triad of the same
+// size measured in the same run. DRAM bytes are counted as for one pass in place (momentum,
+// nesterov and adagrad 20, Adam and LAMB 28 per element).
 #include <random>
 #include <vector>
 
@@ -11,7 +11,7 @@
 namespace starling {
 namespace {
 
-constexpr size_t kElements = 24 << 20;        // 96 MiB a stream
+constexpr size_t kElements = 24 << 20;        // 96 MiB per stream
 constexpr size_t kSliceElements = 256 << 10;  // one frame's
 
 struct Memory {
@@ -65,7 +65,7 @@ void BM_Nesterov(benchmark::State& state) {
 void BM_Adagrad(benchmark::State& state) {
   RunRule(state, {.kind = UpdateRule::kAdagrad, .epsilon = 1e-10}, 20);
 }
-// Norms and step read the slice again, from the caches as far as it fits them.
+// Norms and step read the slice again, from the caches as far as it fits.
 void BM_Lamb(benchmark::State& state) {
   RunRule(state,
           {.kind = UpdateRule::kLamb,
@@ -86,7 +86,7 @@ void BM_MomentumClipped(benchmark::State& state) {
 }
 
 void BM_Triad(
-    benchmark::State& state) {  // a = b + s * c: 3 streams read (one for ownership) and one written
+    benchmark::State& state) {  // a = b + s * c: reads 3 streams (one for ownership), writes one
   Memory& m = SharedMemory();
   for (auto _ : state) {
     for (size_t i = 0; i < kElements; ++i) m.slot0[i] = m.value[i] + 0.5f * m.gradient[i];

@@ -48,7 +48,7 @@ absl::Status Unreadable(const Graph& graph, absl::string_view why) {
 }
 
 absl::Status ReadAll(const Graph& graph, int file, uint64_t offset, uint64_t bytes, char* out) {
-  static_assert(std::endian::native == std::endian::little);  // as the file is
+  static_assert(std::endian::native == std::endian::little);  // as in the file
   while (bytes > 0) {
     const ssize_t got = pread(file, out, bytes, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
@@ -113,7 +113,7 @@ absl::Status FirstValues::Make(const Slice& slice, float* out) {
 
 absl::StatusOr<FirstValues::OpenFile> FirstValues::Open() const {
   const int fd =
-      // A pipe must not block us.
+      // O_NONBLOCK: opening a pipe must not block.
       open(graph_.init_file().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Unreadable(graph_, std::strerror(errno));
   OpenFile file(fd, {});

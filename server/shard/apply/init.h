@@ -1,5 +1,5 @@
-// First values of parameters, made on the shard: functions of (job's seed, parameter's name,
-// element index) alone, so that neither slicing nor placement changes them, and nobody uploads
+// Initial parameter values, computed on the shard as functions of (job's seed, parameter's name,
+// element index) alone, so that neither slicing nor placement changes them and no client uploads
 // noise.
 //
 // Philox4x64-10 (Salmon et al. 2011, Random123) with the key (seed, XXH3-64 of the name) and the
@@ -20,29 +20,29 @@
 
 namespace starling {
 
-// out[i] = first value of element begin + i of the parameter, for i in [0, length). Computed in
+// out[i] = initial value of element begin + i of the parameter, for i in [0, length). Computed in
 // double, rounded once. An initializer without kind is CONSTANT 0. Thread-safe.
 void InitParameter(uint64_t seed, absl::string_view name, const Initializer& init, uint64_t begin,
                    uint64_t length, float* out);
 
-// First values of a job's slices, also where they come from the graph's file. Thread-safe: one for
-// all of the job's partitions, so that each parameter's bytes in the file are compared once, not by
-// each partition that has a part of it.
+// Initial values of a job's slices, including those read from the graph's file. Thread-safe. All of
+// the job's partitions share one, so each parameter's bytes in the file are compared once, not once
+// per partition that has a part of it.
 class FirstValues {
  public:
-  // `graph` outlives this.
+  // `graph` must outlive this.
   FirstValues(uint64_t seed, const Graph& graph) : seed_(seed), graph_(graph) {}
   FirstValues(const FirstValues&) = delete;
   FirstValues& operator=(const FirstValues&) = delete;
 
-  // `out` has slice.elements elements. kFailedPrecondition: the file is not there, cannot be read,
-  // or does not hold the bytes that the job was accepted with; says which parameter. The file is
-  // open during the call alone; while one call compares a parameter, others that need the file
-  // wait.
+  // `out` has slice.elements elements. kFailedPrecondition: the file does not exist, cannot be
+  // read, or lacks the bytes with which the job was accepted; the message names the parameter. The
+  // file is open only during the call. While one call compares a parameter, others that need the
+  // file wait.
   absl::Status Make(const Slice& slice, float* out);
 
  private:
-  // What tells a file from one that was written in its place.
+  // Tells a file from one that replaced it.
   struct FileId {
     uint64_t device = 0;
     uint64_t inode = 0;

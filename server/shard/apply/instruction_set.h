@@ -1,4 +1,4 @@
-// Which of the equal paths through the kernels to take. All give the same bits.
+// Selects one of the equivalent kernel paths. All give the same bits.
 #ifndef STARLING_SERVER_SHARD_APPLY_INSTRUCTION_SET_H_
 #define STARLING_SERVER_SHARD_APPLY_INSTRUCTION_SET_H_
 
@@ -8,9 +8,9 @@ namespace starling {
 
 enum class InstructionSet { kPortable, kAvx2, kAvx512 };
 
-// The widest that this CPU has.
+// The widest that this CPU supports.
 InstructionSet BestInstructionSet();
-// All that it has.
+// All that this CPU supports.
 std::vector<InstructionSet> UsableInstructionSets();
 const char* InstructionSetName(InstructionSet set);
 

@@ -1,4 +1,4 @@
-// The squared norm of a gradient, with its finite check.
+// The squared norm of a gradient and its finite check.
 #ifndef STARLING_SERVER_SHARD_APPLY_MEASURE_H_
 #define STARLING_SERVER_SHARD_APPLY_MEASURE_H_
 

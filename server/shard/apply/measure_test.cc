@@ -30,7 +30,7 @@ TEST(MeasureTest, ThreeFourFive) {
   }
 }
 
-// The largest floats there are do not overflow, and neither instruction set nor cut changes a bit.
+// The largest finite floats do not overflow, and neither instruction set nor cut changes a bit.
 TEST(MeasureTest, TheBitsDoNotDependOnTheWay) {
   std::vector<float> values(70'001);
   for (size_t i = 0; i < values.size(); ++i)

@@ -1,4 +1,4 @@
-// Received bytes where they lie: pieces whose boundaries need not be aligned to elements.
+// Received bytes in place: pieces whose boundaries need not be aligned to elements.
 #ifndef STARLING_SERVER_SHARD_APPLY_PAYLOAD_H_
 #define STARLING_SERVER_SHARD_APPLY_PAYLOAD_H_
 
@@ -11,9 +11,9 @@
 namespace starling {
 
 using PayloadPiece = absl::Span<const uint8_t>;
-using Payload = absl::Span<const PayloadPiece>;  // little-endian fp32 elements, one after the other
+using Payload = absl::Span<const PayloadPiece>;  // consecutive little-endian fp32 elements
 
-// A float anywhere in memory.
+// A float at any address.
 typedef float UnalignedFloat __attribute__((aligned(1), may_alias));
 
 size_t PayloadBytes(Payload payload);

@@ -11,7 +11,7 @@
 namespace starling {
 namespace {
 
-// A run is taken while its gradient is in the second-level cache at most.
+// A run's gradient fits in the second-level cache.
 constexpr size_t kRunElements = 8 << 10;
 
 using Blocks = absl::Span<const uint32_t>;
@@ -37,7 +37,7 @@ void ForEachBlockRun(Payload payload, Blocks blocks, const Fn& run) {
   });
 }
 
-// What multiplies each block's gradient so that it is not longer than the rule allows.
+// The factor for each block's gradient that brings its norm within clip_norm.
 absl::InlinedVector<double, 8> Shrinks(const UpdateRule& rule, const UpdateScalars& scalars,
                                        Payload gradient, const UpdateKernels& kernels) {
   absl::InlinedVector<NormLanes, 8> lanes(rule.blocks.size(), NormLanes{});
@@ -52,7 +52,7 @@ absl::InlinedVector<double, 8> Shrinks(const UpdateRule& rule, const UpdateScala
   return shrinks;
 }
 
-// The moments are updated, `out` still has the old values.
+// The moments are updated; `out` still has the old values.
 void StepLamb(const UpdateRule& rule, const UpdateConstants& constants,
               const UpdateKernels& kernels, const SliceMemory& memory) {
   size_t first = 0;
@@ -107,7 +107,7 @@ void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload g
   const auto whole = static_cast<uint32_t>(memory.elements);
   const bool clipped = rule.clip_norm > 0;
   const Blocks blocks = clipped ? Blocks(rule.blocks) : Blocks(&whole, 1);
-  absl::InlinedVector<UpdateConstants, 2> constants;  // by block
+  absl::InlinedVector<UpdateConstants, 2> constants;  // one per block
   if (clipped) {
     for (const double shrink : Shrinks(rule, scalars, gradient, kernels))
       constants.emplace_back(rule, scalars, shrink);

@@ -1,8 +1,8 @@
 // One optimizer update of one slice; and sums of contributions.
 //
 // All paths are equal in every bit: each element is a fixed sequence of multiply, add, subtract,
-// divide and square root in fp32, none of them fused or approximated; where elements meet, in
-// norms, they are summed in fp64 in fixed lanes (update_kernels.h).
+// divide and square root in fp32, none of them fused or approximated. Norms are summed over
+// elements in fp64 in fixed lanes (update_kernels.h).
 //   g = gradient * scale                 (+ decay * w: all but adamw and lamb)
 //   sgd        w -= rate * g
 //   momentum   v = momentum * v + g; w -= rate * v
@@ -15,13 +15,13 @@
 //              (Kingma and Ba 2015)
 //   adamw      the same, with w scaled by (1 - rate * decay) first     (Loshchilov and Hutter 2019)
 //   lamb       r = (m / (1 - beta1^t)) / (sqrt(v) / sqrt(1 - beta2^t) + epsilon) + decay * w;
-//              w -= rate * |w| / |r| * r, norms over a block; 1 for |w| / |r| where one of them is 0
+//              w -= rate * |w| / |r| * r, norms over a block; 1 for |w| / |r| where one is 0
 //              (You et al. 2020, Algorithm 2 with phi(x) = x)
 //   statistic  w = (1 - momentum) * w + momentum * g
 // What depends on the step but not on the element is computed once, in double, and rounded to fp32.
 //
 // A block is the part of one parameter that lies in the slice: all of it, unless the parameter has
-// more elements than fit one slice. Clipping scales a block's g by clip_norm / |g| where |g| is
+// more elements than fit in one slice. Clipping scales a block's g by clip_norm / |g| if |g| is
 // larger.
 #ifndef STARLING_SERVER_SHARD_APPLY_UPDATE_H_
 #define STARLING_SERVER_SHARD_APPLY_UPDATE_H_
@@ -46,20 +46,20 @@ struct UpdateRule {
   double epsilon = 0;
   float first_slot0 = 0;         // adagrad: h before the first update; others: 0
   bool trust_ratio = false;      // lamb: false takes 1 for |w| / |r|
-  double clip_norm = 0;          // of a block; 0: none
-  std::vector<uint32_t> blocks;  // elements of each, in order; sum: the slice's
+  double clip_norm = 0;          // per block; 0: none
+  std::vector<uint32_t> blocks;  // elements of each, in order; their sum is the slice's
 
-  // fp32 values per element besides the value itself: 0, 1 or 2.
+  // fp32 values per element in addition to the value itself: 0, 1 or 2.
   int slots() const;
 };
 
-// The rule for one of the job's slices, which is not frozen. kInvalidArgument names a field of the
+// The rule for one of the job's slices that is not frozen. kInvalidArgument names a field of the
 // optimizer or of clip that is out of range: momentum and betas in [0, 1), epsilon > 0, decay >= 0.
 absl::StatusOr<UpdateRule> MakeUpdateRule(const JobSpec& spec, const Slice& slice);
 
-// Where a slice's fp32 elements lie. `in` and `out` are equal (SSP, async) or do not overlap (BSP,
-// the two versions); slots are updated in place, those that the rule does not have are nullptr.
-// Before the first update slot0 holds first_slot0, slot1 zeros.
+// Where a slice's fp32 elements are. `in` and `out` are equal (SSP, async) or do not overlap (BSP,
+// the two versions). Slots are updated in place; slots that the rule lacks are nullptr. Before the
+// first update slot0 holds first_slot0, slot1 zeros.
 struct SliceMemory {
   const float* in = nullptr;
   float* out = nullptr;
@@ -73,7 +73,7 @@ void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload g
                  const SliceMemory& memory, InstructionSet set = BestInstructionSet());
 
 // into[i] += from[i], over the elements of `from`. Returns the first element whose sum is NaN or
-// infinite, -1: none.
+// infinite; -1: none.
 int64_t AddPayload(Payload from, float* into, InstructionSet set = BestInstructionSet());
 
 // to[i] = from[i].

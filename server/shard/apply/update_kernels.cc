@@ -8,8 +8,8 @@ namespace {
 
 #define STARLING_INLINE __attribute__((always_inline)) inline
 
-// Each element is independent and the loads and stores of one index may meet (in == out), so the
-// compiler is told that there is no dependence between different indices.
+// Elements are independent, but the load and the store of one index may alias (in == out): tells
+// the compiler that different indices do not depend on each other.
 template <typename Math>
 STARLING_INLINE void UpdateLoop(const UpdateConstants& constants, const UpdateRun& r) {
   const UpdateConstants c = constants;  // in registers: no store below can change it
@@ -40,7 +40,7 @@ STARLING_INLINE void AddLoop(const UnalignedFloat* from, float* into, size_t cou
   for (size_t i = 0; i < count; ++i) into[i] = into[i] + from[i];
 }
 
-// Eight lanes each, as wide as the target's registers or in several of them.
+// Eight lanes each, in one register of the target or several.
 typedef float EightFloats __attribute__((vector_size(32)));
 typedef double EightDoubles __attribute__((vector_size(64)));
 

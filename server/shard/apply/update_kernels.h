@@ -1,4 +1,4 @@
-// The loops of an update, compiled for each instruction set; for update.cc and nothing else.
+// The loops of an update, compiled for each instruction set. Only for update.cc.
 #ifndef STARLING_SERVER_SHARD_APPLY_UPDATE_KERNELS_H_
 #define STARLING_SERVER_SHARD_APPLY_UPDATE_KERNELS_H_
 
@@ -9,7 +9,7 @@
 
 namespace starling {
 
-// Elements of one block that lie together.
+// Contiguous elements of one block.
 struct UpdateRun {
   const UnalignedFloat* gradient;
   const float* in;
@@ -36,7 +36,7 @@ struct UpdateKernels {
   void (*add)(const UnalignedFloat* from, float* into, size_t count);
   // `begin`: the first element's index in its block.
   void (*add_squares)(const UnalignedFloat* from, size_t count, size_t begin, NormLanes& lanes);
-  // Over a whole block, whose moments are those after the update.
+  // Over a whole block, with the moments after the update.
   void (*lamb_norms)(const UpdateConstants&, const float* w, const float* m, const float* v,
                      size_t count, BlockNorms& norms);
   void (*lamb_step)(const UpdateConstants&, float rate, float* w, const float* m, const float* v,

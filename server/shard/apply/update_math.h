@@ -1,4 +1,4 @@
-// The element-wise formulas of update.h, for the kernels and nothing else.
+// The element-wise formulas of update.h. Only for the kernels.
 #ifndef STARLING_SERVER_SHARD_APPLY_UPDATE_MATH_H_
 #define STARLING_SERVER_SHARD_APPLY_UPDATE_MATH_H_
 
@@ -8,9 +8,9 @@
 
 namespace starling {
 
-// What is the same for all elements of a block's update.
+// Everything that is constant over the elements of a block's update.
 struct UpdateConstants {
-  // `shrink` multiplies the gradient: 1, or less where it is clipped.
+  // `shrink` multiplies the gradient: 1, or less if it is clipped.
   UpdateConstants(const UpdateRule& rule, const UpdateScalars& scalars, double shrink);
 
   float scale;
@@ -28,7 +28,7 @@ struct UpdateConstants {
   float lamb_moment;  // 1 / (1 - beta1^t)
 };
 
-// Each updates w, and slots, in place; they are inlined into one loop per instruction set.
+// Each updates w and the slots in place; they are inlined into one loop per instruction set.
 struct SgdMath {
   static constexpr int kSlots = 0;
   static inline void Step(const UpdateConstants& c, float g, float& w, float&, float&) {
@@ -75,7 +75,7 @@ struct AdamMath {
   }
 };
 
-// The moments alone: w waits until the block's norms are known.
+// Updates the moments only: w waits until the block's norms are known.
 struct LambMath {
   static constexpr int kSlots = 2;
   static inline void Step(const UpdateConstants& c, float g, float&, float& m, float& v) {
@@ -83,7 +83,7 @@ struct LambMath {
     m = c.beta1 * m + c.beta1_rest * g;
     v = c.beta2 * v + c.beta2_rest * (g * g);
   }
-  // What rate and trust ratio multiply.
+  // The vector r that rate and trust ratio multiply.
   static inline float Direction(const UpdateConstants& c, float w, float m, float v) {
     return (c.lamb_moment * m) / (__builtin_sqrtf(v) * c.adam_root + c.epsilon) + c.own_decay * w;
   }

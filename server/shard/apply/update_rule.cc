@@ -1,4 +1,4 @@
-// MakeUpdateRule: from the job's optimizer to what one slice's updates need.
+// MakeUpdateRule: derives what one slice's updates need from the job's optimizer.
 #include <cmath>
 
 #include "absl/strings/str_cat.h"

@@ -37,7 +37,7 @@ std::vector<float> RandomGradient(size_t count, std::mt19937* random) {
   return gradient;
 }
 
-// The formulas of update.h, in double. For lamb `ratio` is |w| / |r|.
+// The formulas of update.h, in double. For lamb, `ratio` is |w| / |r|.
 struct Reference {
   double w, s0, s1;
 
@@ -67,7 +67,7 @@ struct Reference {
     w -= c.rate * AdamStep(rule, c, g);
   }
 
-  // Of lamb; the moments are updated.
+  // lamb's r; updates the moments.
   double Direction(const UpdateRule& rule, const UpdateScalars& c, double gradient) {
     return AdamStep(rule, c, gradient * c.scale) + c.decay * w;
   }
@@ -83,7 +83,7 @@ struct Reference {
   }
 };
 
-// Parameters' parts of `count` elements.
+// Splits `count` elements into blocks.
 std::vector<uint32_t> Blocks(size_t count) {
   std::vector<uint32_t> blocks;
   for (const size_t size : {3, 40, 100, 5000}) {
@@ -118,13 +118,13 @@ std::vector<UpdateRule> AllRules(size_t count) {
   return rules;
 }
 
-// Those whose elements meet in norms.
+// Rules that need norms over blocks.
 std::vector<UpdateRule> BlockRules(size_t count) {
   std::vector<UpdateRule> rules;
   for (UpdateRule rule : AllRules(count)) {
     rule.trust_ratio = rule.kind == UpdateRule::kLamb;
     if (rule.trust_ratio) rules.push_back(rule);
-    rule.clip_norm = 0.9;  // below some of the blocks' norms, above that of the first
+    rule.clip_norm = 0.9;  // below the norms of some blocks, above that of the first
     if (rule.kind != UpdateRule::kStatistic) rules.push_back(rule);
   }
   return rules;
@@ -207,7 +207,7 @@ TEST(UpdateTest, AllPathsAreBitwiseEqual) {
           EXPECT_TRUE(SameBits(in_place.slot0, expected.slot0));
           EXPECT_TRUE(SameBits(in_place.slot1, expected.slot1));
           EXPECT_TRUE(SameBits(out, expected.value));
-          EXPECT_TRUE(SameBits(other.value, before.value));  // the old version stays
+          EXPECT_TRUE(SameBits(other.value, before.value));  // the old version is unchanged
           EXPECT_TRUE(SameBits(other.slot0, expected.slot0));
         }
       }
@@ -253,7 +253,7 @@ double Norm(const std::vector<double>& values) {
   return std::sqrt(sum);
 }
 
-// Of elements [begin, begin + count), as lamb updates one block.
+// lamb's update of one block, elements [begin, begin + count).
 std::vector<double> LambInDouble(const UpdateRule& rule, const UpdateScalars& scalars,
                                  const State& before, const std::vector<float>& gradient,
                                  size_t begin, size_t count) {
@@ -280,7 +280,7 @@ TEST(UpdateTest, LambStepsAsFarAsEachParameterIsLong) {
   rule.blocks = Blocks(kCount);
   const UpdateScalars scalars{.rate = 0.05f, .scale = 1.25f, .decay = 0.02, .t = 3, .lag = 0};
   State before = RandomState(kCount, &random);
-  for (size_t i = 0; i < rule.blocks[0]; ++i) before.value[i] = 0;  // has no length: ratio 1
+  for (size_t i = 0; i < rule.blocks[0]; ++i) before.value[i] = 0;  // norm 0: ratio 1
   for (size_t i = rule.blocks[0]; i < rule.blocks[0] + rule.blocks[1]; ++i)
     before.value[i] *= 100;  // blocks do not share their ratios
   const std::vector<float> gradient = RandomGradient(kCount, &random);
@@ -301,7 +301,7 @@ TEST(UpdateTest, LambStepsAsFarAsEachParameterIsLong) {
 TEST(UpdateTest, EachParameterIsClippedByItself) {
   const UpdateRule rule = {.kind = UpdateRule::kSgd, .clip_norm = 5, .blocks = {2, 3, 1}};
   State state{std::vector<float>(6, 0), {}, {}};
-  // With the scale the norms are 10, 2 and 5: one is halved, the others stay.
+  // After the scale the norms are 10, 2 and 5: one is halved, the others are unchanged.
   const std::vector<float> gradient = {3, 4, 1, 0, 0, -2.5f};
   std::mt19937 random(5);
   Apply(rule, {.rate = 1, .scale = 2}, CutPayload(gradient, 3, &random).payload(), &state,

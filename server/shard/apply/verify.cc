@@ -4,7 +4,7 @@
 
 #define XXH_STATIC_LINKING_ONLY  // the state lives on the stack
 #if defined(__x86_64__)
-#include "xxh_x86dispatch.h"  // the widest instructions that the CPU has
+#include "xxh_x86dispatch.h"  // the widest instructions of this CPU
 #else
 #include "xxhash.h"
 #endif
@@ -13,11 +13,11 @@ namespace starling {
 namespace {
 
 constexpr uint32_t kExponent = 0x7f800000;  // all ones: infinite or NaN
-constexpr size_t kBlockBytes = 16 << 10;    // well inside the first-level cache
+constexpr size_t kBlockBytes = 16 << 10;    // well within the first-level cache
 
 typedef uint32_t UnalignedBits __attribute__((aligned(1), may_alias));
 
-// A plain reduction, so that the compiler makes it as wide as the target allows.
+// A plain reduction, which the compiler vectorizes as wide as the target allows.
 __attribute__((always_inline)) inline bool AnyNonFinite(const UnalignedBits* bits, size_t count) {
   uint32_t found = 0;
   for (size_t i = 0; i < count; ++i) found |= (bits[i] & kExponent) == kExponent ? 1u : 0u;
@@ -56,7 +56,7 @@ int64_t FirstIn(Check check, const UnalignedBits* bits, size_t count) {
   return bad;
 }
 
-// Follows the elements through blocks that may begin and end inside one.
+// Tracks elements across blocks that may start and end inside one.
 class FiniteScan {
  public:
   explicit FiniteScan(Check check) : check_(check) {}

@@ -14,8 +14,7 @@ struct PayloadVerdict {
   int64_t first_non_finite = -1;  // first element that is NaN or infinite; -1: none
 };
 
-// Thread-safe. The payload is taken block by block, so that the second look at each byte comes from
-// the cache.
+// Thread-safe. Works block by block, so that the second read of each byte hits the cache.
 PayloadVerdict VerifyPayload(Payload payload, InstructionSet set = BestInstructionSet());
 
 // The first of `count` values that is NaN or infinite; -1: none. Thread-safe.
