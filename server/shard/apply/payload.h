@@ -19,8 +19,8 @@ typedef float UnalignedFloat __attribute__((aligned(1), may_alias));
 size_t PayloadBytes(Payload payload);
 
 // Calls run(const UnalignedFloat* values, size_t first_element, size_t count) over the payload's
-// elements in order, in runs of at most `max_run`; an element that lies in two pieces is a run of
-// its own. Bytes behind the last whole element are left out.
+// elements in order, in runs of at most `max_run`. An element that spans two pieces is a run of its
+// own. Bytes after the last whole element are ignored.
 template <typename Run>
 void ForEachRun(Payload payload, size_t max_run, const Run& run) {
   uint8_t carry[sizeof(float)];
