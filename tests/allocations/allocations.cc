@@ -22,7 +22,7 @@
 #include "google/protobuf/descriptor.h"
 
 extern "C" {
-// glibc's own.
+// glibc's own functions.
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
 void* __libc_realloc(void* memory, size_t bytes);
@@ -36,14 +36,14 @@ namespace {
 constexpr size_t kFramesMax = 40;
 constexpr size_t kStacksMax = 1 << 14;
 
-// In static memory, so that counting allocates nothing.
+// In static memory, so that counting does not allocate.
 struct Stack {
   std::array<void*, kFramesMax> frames;
   int depth = 0;  // 0: free
   uint64_t calls = 0;
   uint64_t bytes = 0;
 };
-std::array<Stack, kStacksMax> stacks;  // a hash table, by frames; under `busy`
+std::array<Stack, kStacksMax> stacks;  // a hash table keyed by frames; under `busy`
 uint64_t lost = 0;                     // under `busy`
 std::atomic_flag busy = ATOMIC_FLAG_INIT;
 std::atomic<bool> armed{false};
@@ -59,7 +59,7 @@ class Hold {
 };
 
 size_t HashOf(void* const* frames, int depth) {
-  uint64_t hash = 14695981039346656037u;  // FNV-1a, by words
+  uint64_t hash = 14695981039346656037u;  // FNV-1a over words
   for (int i = 0; i < depth; ++i) {
     hash = (hash ^ reinterpret_cast<uintptr_t>(frames[i])) * 1099511628211u;
   }
@@ -107,14 +107,14 @@ inline void Freed(void* memory) {
   in_use.fetch_sub(static_cast<int64_t>(malloc_usable_size(memory)), std::memory_order_relaxed);
 }
 
-// The unwinder loads a library at its first use; that must not happen within a malloc.
+// The unwinder loads a library at its first use, which must not happen inside malloc.
 [[maybe_unused]] const bool unwinder_is_loaded = [] {
   void* frame = nullptr;
   return backtrace(&frame, 1) > 0;
 }();
 
 struct OfLibrary {
-  absl::string_view prefix;  // of the file's name
+  absl::string_view prefix;  // of the file name
   const char* owner;
 };
 constexpr OfLibrary kLibraries[] = {
@@ -133,7 +133,7 @@ constexpr absl::string_view kPassedOver[] = {"std::",
                                              "operator new",
                                              "starling::allocations::"};
 
-// "starling::WorkerReport::MergeFrom" is a method of what protoc generated.
+// True for "starling::WorkerReport::MergeFrom" and other methods that protoc generated.
 bool IsGenerated(absl::string_view function) {
   constexpr absl::string_view kOurs = "starling::";
   if (!absl::ConsumePrefix(&function, kOurs)) return false;
@@ -144,7 +144,7 @@ bool IsGenerated(absl::string_view function) {
 
 struct Frame {
   std::string function;
-  const char* owner = nullptr;  // nullptr: passed over
+  const char* owner = nullptr;  // nullptr: skipped
 };
 
 const char* OwnerIn(bool executable, absl::string_view file, absl::string_view function) {
@@ -158,7 +158,7 @@ const char* OwnerIn(bool executable, absl::string_view file, absl::string_view f
   for (absl::string_view prefix : kPassedOver) {
     if (absl::StartsWith(function, prefix)) return nullptr;
   }
-  if (backend) {  // what has no name that can be read counts as in the executable: not as others'
+  if (backend) {  // unnamed frames count as ours, as in the executable
     if (absl::StartsWith(function, "_ZNSt") || absl::StartsWith(function, "_ZSt")) return nullptr;
     const bool ours = absl::StartsWith(function, "starling::") || function == "?" ||
                       absl::StrContains(function, "8starling");
@@ -177,7 +177,7 @@ const char* OwnerIn(bool executable, absl::string_view file, absl::string_view f
 Frame Describe(void* pc) {
   Frame frame;
   Dl_info here = {}, there = {};
-  void* const call = static_cast<char*>(pc) - 1;  // the return address may be another function's
+  void* const call = static_cast<char*>(pc) - 1;  // the return address may be in the next function
   if (dladdr(call, &there) == 0 || there.dli_fname == nullptr) return frame;
   const bool executable =
       dladdr(reinterpret_cast<void*>(&Describe), &here) != 0 && here.dli_fbase == there.dli_fbase;
@@ -237,7 +237,7 @@ Report Read() {
 
 }  // namespace starling::allocations
 
-// ---- What the program and its libraries call -------------------------------------------------
+// ---- Called by the program and its libraries -------------------------------------------------
 
 extern "C" {
 

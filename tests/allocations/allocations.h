@@ -1,20 +1,19 @@
-// Counts calls of malloc and its kin, by who made them. For tests: link this into a program, and
-// its malloc, calloc, realloc, aligned_alloc, posix_memalign and free are these, for libraries,
-// too; operator new and delete come here through libstdc++. Not with a sanitizer, which has its
-// own.
+// Counts calls of malloc and its kin by caller. For tests: a program that links this gets its
+// malloc, calloc, realloc, aligned_alloc, posix_memalign and free from here, and so do its
+// libraries; operator new and delete come here through libstdc++. Not for sanitizers, which have
+// their own malloc.
 //
-// While armed, each call's stack is kept. Who made the call is the innermost frame that is not
-// passed over, so what a library allocates is the library's, whoever called it:
+// While armed, each call's stack is recorded. The caller is the innermost frame that is not
+// skipped, so an allocation by a library belongs to the library, whatever code called it:
 //
-// * frames in the shared libraries of oneDNN, gRPC, protobuf, CUDA (with cuDNN and cuBLAS) and the
-//   image
-//   decoder are theirs; of those in our executable, functions of the namespaces grpc and
-//   google::protobuf, and methods of generated messages and stubs; of those in libstarling_cuda.so,
-//   which has
-//   CUDA's runtime compiled in, all but namespace starling's are CUDA's;
-// * passed over, in libraries and where they are compiled in: libc, libstdc++, Abseil, spdlog, fmt,
-//   libgomp, and every library that is not named here: what they allocate is their caller's;
-// * all else in our executable is ours, and so is a stack of nothing but what is passed over.
+// * Frames in the shared libraries of oneDNN, gRPC, protobuf, CUDA (with cuDNN and cuBLAS) and the
+//   image decoder belong to these. In our executable, functions of the namespaces grpc and
+//   google::protobuf and methods of generated messages and stubs belong to gRPC and protobuf. In
+//   libstarling_cuda.so, which has CUDA's runtime compiled in, everything outside namespace
+//   starling belongs to CUDA.
+// * Skipped, both in libraries and compiled in: libc, libstdc++, Abseil, spdlog, fmt, libgomp, and
+//   every library not named here. Their allocations belong to their callers.
+// * Everything else in our executable is ours, and so is a stack of skipped frames only.
 #ifndef STARLING_TESTS_ALLOCATIONS_ALLOCATIONS_H_
 #define STARLING_TESTS_ALLOCATIONS_ALLOCATIONS_H_
 
@@ -24,12 +23,12 @@
 
 namespace starling::allocations {
 
-// Counts from now on; what was counted before is forgotten. Async-signal-safe. Not while armed.
+// Starts counting from zero. Async-signal-safe. Call only while disarmed.
 void Arm();
 // Stops counting. Async-signal-safe.
 void Disarm();
 
-// Bytes that were allocated and not freed, by whomever, as malloc rounds them. Always counted.
+// Bytes allocated and not freed by any code, as malloc rounds them. Counted even while disarmed.
 int64_t BytesInUse();
 
 // Calls from one stack.
@@ -42,12 +41,12 @@ struct Calls {
 
 struct Report {
   std::vector<Calls> calls;  // most calls first
-  uint64_t lost = 0;         // calls whose stack found no room; no report is whole that has some
+  uint64_t lost = 0;         // calls whose stack did not fit; unless 0, the report is incomplete
 
   uint64_t CallsOf(const std::string& owner) const;
 };
 
-// What was counted between Arm and Disarm. Allocates; not while armed.
+// What was counted between Arm and Disarm. Allocates; call only while disarmed.
 Report Read();
 
 }  // namespace starling::allocations

@@ -10,10 +10,10 @@
 
 namespace starling {
 
-// Not in the unnamed namespace, so that their names are as written here.
+// Outside the unnamed namespace, so that symbols have the names written here.
 __attribute__((noinline)) void* TakeBytes(size_t bytes) {
   void* const memory = std::malloc(bytes);
-  *static_cast<volatile char*>(memory) = 0;  // or its caller would seem to have called malloc
+  *static_cast<volatile char*>(memory) = 0;  // prevents a tail call, which would hide this frame
   return memory;
 }
 __attribute__((noinline)) void GrowVector(std::vector<int>& numbers) {
@@ -26,7 +26,7 @@ __attribute__((noinline)) void FillMessage(WorkerReport& report, const std::stri
 namespace allocations {
 namespace {
 
-// Calls from stacks that begin in a function whose name has `name` in it.
+// Calls from stacks that start in a function whose name contains `name`.
 uint64_t CallsFrom(const Report& report, const std::string& owner, const std::string& name) {
   uint64_t calls = 0;
   for (const Calls& of_stack : report.calls) {
@@ -57,7 +57,7 @@ TEST(AllocationsTest, CountsEachKindOfCall) {
   std::free(std::aligned_alloc(64, 128));
   ASSERT_EQ(posix_memalign(&memory, 64, 128), 0);
   std::free(memory);
-  int* volatile number = new int(4);  // volatile, or the compiler leaves both out
+  int* volatile number = new int(4);  // volatile, or the compiler elides both
   delete number;
   Disarm();
   EXPECT_EQ(Read().CallsOf("ours"), 6);
@@ -79,7 +79,7 @@ TEST(AllocationsTest, ProtobufsCallsAreItsOwn) {
   Disarm();
   const Report counted = Read();
   EXPECT_EQ(counted.CallsOf("ours"), 0) << counted.calls[0].stack[0];
-  EXPECT_GE(counted.CallsOf("protobuf"), 3);  // the message, its place, its string
+  EXPECT_GE(counted.CallsOf("protobuf"), 3);  // the message, its slot, its string
 }
 
 TEST(AllocationsTest, CountsAllThreads) {

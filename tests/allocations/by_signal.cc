@@ -1,10 +1,10 @@
-// For a whole program: SIGUSR1 begins to count, SIGUSR2 ends it, and what was counted is written to
-// allocations.json in the program's folder, as one object:
+// For a whole program: SIGUSR1 starts counting, SIGUSR2 stops it and writes the counts to
+// allocations.json in the program's working directory, as one object:
 //
 //   {"lost": 0, "in_use": [bytes, ...], "calls": [{"owner": "gRPC", "calls": 12, "bytes": 3456,
 //    "stack": ["innermost", ...]}, ...]}
 //
-// in_use: what was in use, every few milliseconds while counting.
+// in_use: bytes in use, sampled every few milliseconds while counting.
 #include <semaphore.h>
 #include <signal.h>
 #include <unistd.h>
@@ -57,7 +57,7 @@ void Write(const std::vector<int64_t>& in_use) {
   std::rename("allocations.json.new", "allocations.json");
 }
 
-// Samples while counting, and writes when it ends.
+// Samples while counting, and writes the file when counting stops.
 void Serve() {
   std::vector<int64_t> in_use;
   in_use.reserve(kSamplesMax);
