@@ -1,10 +1,11 @@
 """contained_cluster.py ROOTS: runs the containers of deploy/kubernetes/base in unpacked roots.
 
-ROOTS/server and ROOTS/worker are what the images hold. Each container of the rendered manifests runs
-as Kubernetes would run it: its own command line, as process 1 of its namespace, user 10001, no
-capabilities, a root that is read-only, the Secret and the ConfigMap mounted. Pods stand on addresses
-of loopback of their own; names that the cluster's DNS would know stand in /etc/hosts. Then the probes
-are asked, the example Job runs to its end, and all get SIGTERM and must end in time, with status 0.
+ROOTS/server and ROOTS/worker are the images' contents. Each container of the rendered manifests
+runs as Kubernetes would run it: its own command line, as process 1 of its namespace, user 10001, no
+capabilities, a read-only root, the Secret and the ConfigMap mounted. Each pod has a loopback
+address of its own; names that the cluster's DNS would resolve are in /etc/hosts. Then the probes
+are called, the example Job runs to its end, and all containers get SIGTERM and must end in time,
+with status 0.
 """
 
 import os
@@ -58,7 +59,7 @@ class Pod:
         return [put(text) for text in (*self.container["command"], *self.container.get("args", []))]
 
     def mounts(self, objects):
-        """(source folder, place, read-only) of each volume, made as Kubernetes would."""
+        """(source folder, mount point, read-only) of each volume, created as Kubernetes would."""
         volumes = {volume["name"]: volume for volume in self.spec.get("volumes", [])}
         for mount in self.container["volumeMounts"]:
             source = self.scratch / mount["name"]
@@ -121,7 +122,7 @@ class Pod:
         log.close()
 
     def process_1(self):
-        """The contained process, seen from outside."""
+        """The contained process, as seen from outside."""
         pid = self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
@@ -162,7 +163,7 @@ class Pod:
                 raise RuntimeError(f"{self.name}: expected {pattern!r} in\n{status}")
 
     def terminate(self):
-        """SIGTERM; seconds until the end, which must be within the grace, with status 0."""
+        """Sends SIGTERM; returns seconds until the exit, within the grace period, status 0."""
         begin = time.monotonic()
         os.kill(self.process_1(), signal.SIGTERM)
         status = self.process.wait(self.spec["terminationGracePeriodSeconds"])
@@ -172,7 +173,7 @@ class Pod:
 
 
 def pods_of(objects):
-    """A coordinator, the shards, the workers; every one of the manifests' replicas."""
+    """A coordinator, the shards and the workers: all replicas of the manifests."""
     pods = []
     for key in (
         ("StatefulSet", "starling-coordinator"),
@@ -209,7 +210,7 @@ def run(pods, objects):
     example = manifests.render(manifests.debian_kubectl(), "example-job")
     job = Pod(example["Job", "example-training"], "example-training", "127.0.1.99")
     pods.append(job)
-    for attempt in ("first", "again"):  # a pod in the place of an evicted one finds the job there
+    for attempt in ("first", "again"):  # the pod that replaces an evicted one finds the job there
         job.start(example)
         if job.process.wait(DEADLINE) != 0:
             raise RuntimeError(

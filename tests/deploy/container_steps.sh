@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The steps of deploy/containers/Containerfile in unpacked Debian roots, without a container engine, and
-# then the command lines of deploy/kubernetes in them (contained_cluster.py).
+# The steps of deploy/containers/Containerfile in unpacked Debian roots, without a container engine,
+# and then the command lines of deploy/kubernetes in them (contained_cluster.py).
 #
 #   container_steps.sh PYTHON
 #
 # PYTHON is the judges' (tools/setup.sh --tests). Needs root, mmdebstrap, the machine's apt
-# configuration, and 6 GB. Builds from the sources of this checkout with the user's Bazel cache, so it
-# takes minutes where they were built before, and an hour where not. Exit status: 0 all went as it
-# should; 77 could not run.
+# configuration, and 6 GB. Builds from the sources of this checkout with the user's Bazel cache, so
+# it takes minutes after an earlier build and an hour otherwise. Exit status: 0 all steps succeeded;
+# 77 could not run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -15,7 +15,7 @@ if [[ $EUID -ne 0 ]] || ! command -v mmdebstrap >/dev/null; then
   echo "container_steps: needs root and mmdebstrap (tools/setup.sh --tests)" >&2
   exit 77
 fi
-# Mounts of its own, which end with it.
+# A mount namespace, so that mounts end with the script.
 if [[ "${STARLING_STEPS_MOUNTS:-}" != own ]]; then
   STARLING_STEPS_MOUNTS=own exec unshare --mount --propagation private -- tests/deploy/container_steps.sh "$@"
 fi
@@ -30,7 +30,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# new_root NAME: a bare Debian 12, as the images begin with.
+# new_root NAME: a bare Debian 12, from which the images start.
 new_root() {
   local root="$roots/$1" place
   if [[ -d "$roots/base" ]]; then
@@ -41,7 +41,7 @@ new_root() {
     cp -rL /etc/apt/. "$root/etc/apt/"
     if [[ -d /usr/local/share/ca-certificates && -d /etc/ssl/certs ]]; then
       mkdir -p "$root/etc/ssl"
-      cp -rL /etc/ssl/certs "$root/etc/ssl/" # for a package server behind TLS
+      cp -rL /etc/ssl/certs "$root/etc/ssl/" # for package servers behind TLS
     fi
     return
   fi
@@ -49,7 +49,7 @@ new_root() {
   for place in proc dev sys; do mount --rbind "/$place" "$root/$place"; done
 }
 
-# inside NAME COMMAND...: in the root, without this machine's environment.
+# inside NAME COMMAND...: runs in the root, without this machine's environment.
 inside() {
   local root="$roots/$1"
   shift

@@ -1,5 +1,5 @@
-"""deploy/containers: which packages the images need, and what the Containerfile promises. Standard
-library only."""
+"""deploy/containers: which packages the images need, and what the Containerfile promises.
+Standard library only."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ def run(*command):
 
 
 def closure(packages):
-    """The packages and all that they depend on, as far as they are installed."""
+    """The packages and all their dependencies, as far as they are installed."""
     depends = {}
     for line in run(
         "dpkg-query", "-W", "-f", "${Package}\t${Pre-Depends}, ${Depends}\n"
@@ -37,7 +37,7 @@ def closure(packages):
 
 
 def owners(paths):
-    """Library -> packages. dpkg knows some files below /usr, others without."""
+    """Library -> packages. dpkg lists some files with their /usr prefix, others without."""
     names = [name for path in paths for name in {path, "/usr" + path, path.removeprefix("/usr")}]
     found = {}
     for line in run("dpkg-query", "--search", *names).stdout.splitlines():

@@ -1,4 +1,5 @@
-"""What docs and manifests must not say again: sentences that no reader could parse, and claims that are not true any more."""
+"""What docs and manifests must not say again: sentences that readers cannot parse, and claims
+that are no longer true."""
 
 import unittest
 from pathlib import Path
@@ -14,7 +15,7 @@ STALE = ["there is no CUDA backend yet", "The CUDA backend has no operators yet"
 
 
 def texts(folder):
-    """(path, text in one line, without the marks of comments) of each file that a reader reads."""
+    """(path, text in one line, without comment marks) of each file meant for readers."""
     for path in sorted(Path(folder).rglob("*")):
         if path.is_file() and path.suffix in (".md", ".yaml", "") and "BUILD" not in path.name:
             lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Every command line of the manifests is one that the real program takes, certificates included."""
+"""The real programs accept every command line of the manifests, certificates included."""
 
 import os
 import re
@@ -16,7 +16,7 @@ PROGRAMS = {
     "starling-ps": "server/shard/starling-ps",
     "starling-worker": "worker/starling-worker",
 }
-# What Kubernetes would put for the variables.
+# What Kubernetes would substitute for the variables.
 VARIABLES = {
     "POD_NAME": "starling-shard-0",
     "POD_NAMESPACE": "starling",
@@ -42,7 +42,7 @@ class Flags(unittest.TestCase):
         )
 
     def print_config(self, program, role, arguments):
-        """Runs the program with such arguments; the certificates are those of the role."""
+        """Runs the program with these arguments and the role's certificates."""
 
         def local(argument):
             argument = re.sub(r"\$\((\w+)\)", lambda m: VARIABLES[m.group(1)], argument)
@@ -86,7 +86,7 @@ class Flags(unittest.TestCase):
                 self.print_config(program, role, [*arguments, wrong]).returncode, 0, wrong
             )
         another = "shard" if role == "worker" else "worker"
-        others = self.print_config(program, another, arguments)  # the certificates of another role
+        others = self.print_config(program, another, arguments)  # another role's certificates
         self.assertNotEqual(others.returncode, 0)
 
 

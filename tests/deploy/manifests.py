@@ -1,7 +1,7 @@
 """Renders deploy/kubernetes with each kubectl at hand.
 
-kustomize refuses files behind links that leave its folder, and in Bazel's tests every file is such a
-link, so what is rendered is a copy.
+kustomize refuses links that leave its folder, and in Bazel's tests every file is such a link, so a
+copy is rendered.
 """
 
 import functools
@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(os.path.abspath(ROOT)) / "deploy" / "kubernetes"
 
-# Every folder that people apply.
+# Every folder that users apply.
 FOLDERS = (
     "base",
     "network-policy",
@@ -32,12 +32,13 @@ FOLDERS = (
     "overlays/with-service-monitor",
     "overlays/with-cert-manager",
 )
-# Those of them that are whole clusters.
+# The folders that are whole clusters.
 CLUSTERS = tuple(folder for folder in FOLDERS if folder == "base" or folder.startswith("overlays/"))
 
 
 def debian_kubectl():
-    """Debian 12's kubectl 1.20, which tools/setup.sh --tests unpacks beside the judges' environment."""
+    """Debian 12's kubectl 1.20, which tools/setup.sh --tests unpacks beside the judges'
+    environment."""
     path = Path(sys.executable).parents[2] / "kubectl-1.20" / "kubectl"
     return str(path) if path.exists() else None
 
@@ -49,7 +50,7 @@ def current_kubectl():
 
 @functools.cache
 def copy():
-    """The manifests as plain files."""
+    """Copies the manifests to plain files."""
     folder = Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))) / "kubernetes"
     shutil.copytree(SOURCE, folder)
     return folder
@@ -76,19 +77,19 @@ def render(kubectl, folder):
 
 
 def pod_template(document):
-    """The pod template of a workload; None for what is none."""
+    """The pod template of a workload; None for other objects."""
     if document["kind"] in ("StatefulSet", "Deployment", "Job"):
         return document["spec"]["template"]
     return None
 
 
 def workloads(objects):
-    """The objects that start pods."""
+    """Objects that start pods."""
     return [document for document in objects.values() if pod_template(document)]
 
 
 def matches(selector, labels):
-    """Whether a selector of matchLabels, or a Service's plain one, chooses such labels."""
+    """Whether a selector, by matchLabels or a Service's plain one, matches the labels."""
     assert "matchExpressions" not in selector, selector
     wanted = (
         selector.get("matchLabels", {}) if "matchLabels" in selector or not selector else selector

@@ -1,4 +1,4 @@
-"""deploy/kubernetes: what kubectl renders is valid, and its parts find each other.
+"""deploy/kubernetes: kubectl renders valid objects, and their references resolve.
 
 Rendered by Debian's kubectl 1.20 and, where the machine has one, by its own.
 """
@@ -21,9 +21,9 @@ import manifests
 from manifests import CLUSTERS, FOLDERS, matches, pod_template, workloads
 
 HERE = Path(__file__).parent
-# The oldest that kubernetes-validate has schemas of, and one of those that clouds offer today.
+# The oldest that kubernetes-validate has schemas for, and one that clouds offer today.
 KUBERNETES_VERSIONS = ("1.25", "1.34")
-# Secrets that people make (docs/operations.md), or cert-manager.
+# Secrets that users (docs/operations.md) or cert-manager create.
 TLS_SECRETS = {f"starling-{role}-tls" for role in ("coordinator", "shard", "worker", "client")}
 
 
@@ -32,7 +32,7 @@ def objects_of(folder):
 
 
 def everything():
-    """All objects of all folders, with the folder: pairs."""
+    """(folder, object) for all objects of all folders."""
     return [(folder, document) for folder in FOLDERS for document in objects_of(folder).values()]
 
 
@@ -109,7 +109,7 @@ class Schemas(unittest.TestCase):
 
 
 class Connections(unittest.TestCase):
-    """Selectors match labels, names of ports exist, and so do volumes and what they mount."""
+    """Selectors match labels; referenced ports, volumes and mounts exist."""
 
     def pods(self, folder):
         return [pod_template(document) for document in workloads(objects_of(folder))]
@@ -259,7 +259,7 @@ class Connections(unittest.TestCase):
 
 
 class Security(unittest.TestCase):
-    """What the "restricted" standard of pod security asks for, and what we promise beyond it."""
+    """What the "restricted" standard of pod security requires, and what we promise beyond it."""
 
     def test_pods_are_restricted(self):
         for folder in (*CLUSTERS, "example-job"):
@@ -296,7 +296,7 @@ class Security(unittest.TestCase):
                     for variable in container.get("env", []):
                         self.assertNotIn("secretKeyRef", variable.get("valueFrom", {}))
                     for mount in container["volumeMounts"]:
-                        # Kubernetes never renews a file that is mounted by subPath.
+                        # Kubernetes never updates a file that is mounted by subPath.
                         self.assertNotIn("subPath", mount)
 
     def test_nothing_of_a_cluster_runs_without_tls(self):
@@ -335,7 +335,7 @@ class NetworkPolicies(unittest.TestCase):
         numbers = {port_names(pod["spec"]["containers"][0])["rpc"] for pod in self.pods}
         self.assertEqual({port["port"] for port in out["ports"]}, numbers)
         for peer in (*rule["from"], *out["to"]):
-            self.assertEqual(set(peer), {"podSelector"})  # of this namespace alone
+            self.assertEqual(set(peer), {"podSelector"})  # of this namespace only
             for pod in (*self.pods, self.client):
                 self.assertTrue(matches(peer["podSelector"], pod["metadata"]["labels"]))
 
@@ -452,7 +452,7 @@ class Overlays(unittest.TestCase):
         ]
         self.assertEqual(len(wanted), 4)
         for name in ("starling-coordinator", "starling-shard"):
-            # One term, so that all of it must hold.
+            # One term, so that all of its parts must hold.
             self.assertEqual(
                 terms("StatefulSet", name), [[(key, "NotIn", values) for key, values in wanted]]
             )

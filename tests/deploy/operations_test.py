@@ -1,7 +1,7 @@
-"""Runs every command of docs/operations.md, in its order, in one shell.
+"""Runs every command of docs/operations.md, in order, in one shell.
 
-The daemons and the client are the real ones; kubectl is Debian's, against a stand-in for the API. Of
-the addresses in the document only the ports are changed, to free ones.
+The daemons and the client are the real ones; kubectl is Debian's, against a stand-in for the API.
+Of the addresses in the document only the ports are replaced, by free ones.
 """
 
 import base64
@@ -35,7 +35,7 @@ def blocks_of(document):
 
 
 class Shell:
-    """One bash in which blocks run after each other; its daemons end with it."""
+    """One bash that runs blocks one after the other; its daemons end with it."""
 
     def __init__(self, directory, environment):
         self.process = subprocess.Popen(
@@ -50,7 +50,8 @@ class Shell:
         self.blocks = 0
 
     def run(self, block):
-        """Its output, and that of daemons meanwhile. AssertionError with it, if a command fails."""
+        """Returns the output, including that of daemons meanwhile. AssertionError with the
+        output if a command fails."""
         self.blocks += 1
         mark = f"@@ end of block {self.blocks}"
         self.process.stdin.write(f"{{\n{block}\n}} </dev/null\necho '{mark}'\n".encode())
@@ -67,7 +68,7 @@ class Shell:
         return output.decode(errors="replace")
 
     def end(self, pids):
-        """Ends the shell, and the processes `pids`, which it started."""
+        """Ends the shell and the processes `pids`, which it started."""
         self.process.kill()
         self.process.wait()
         for pid in pids:
@@ -124,7 +125,8 @@ class Operations(unittest.TestCase):
             r"127\.0\.0\.1:(\d+)", lambda m: f"127.0.0.1:{self.ports[m.group(1)]}", block
         )
         if "port-forward" in block:
-            # All but the tunnel itself: the stand-in has no streams. It asks the Service, then its pod.
+            # Tests all but the tunnel itself, since the stand-in has no streams: it asks for the
+            # Service, then for its pod.
             output = self.shell.run(f"if {block}\nthen false; fi")
             self.assertIn("error upgrading connection: the stand-in has no portforward", output)
             return output
@@ -171,7 +173,7 @@ class Operations(unittest.TestCase):
 
     def after_drain(self, _):
         pods = self.api.names("pods", "starling")
-        self.assertFalse(self.workers & set(pods))  # others are in their place
+        self.assertFalse(self.workers & set(pods))  # replaced by others
         self.assertEqual(
             self.api.get("pods", "starling", "starling-shard-0")["metadata"]["uid"], self.shard
         )
@@ -197,7 +199,7 @@ class Operations(unittest.TestCase):
             trusted = (certs / role / "ca.crt").read_text()
             self.assertEqual(trusted.count("BEGIN CERTIFICATE"), authorities)
             self.shell.run(f"openssl verify -CAfile certs/authority.crt certs/{role}/tls.crt")
-        # Until all have read their files anew.
+        # Until all daemons have reloaded their files.
         time.sleep(5)
         self.shell.run(
             "for i in $(seq 120); do if starling get workers; then break; fi; sleep 0.5; done"

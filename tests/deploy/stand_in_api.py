@@ -4,9 +4,9 @@
         subprocess.run(["kubectl", "--kubeconfig", api.kubeconfig, "apply", "-k", ...])
         api.get("deployments", "starling", "starling-worker")
 
-It stores what is created, lists by label, gives workloads their pods at once, all of them running and
-ready, and completes Jobs. Evictions keep to disruption budgets of maxUnavailable 0. It has no streams
-into pods (port-forward, exec, logs). Thread-safe.
+It stores what is created, lists by label, gives workloads their pods at once, all of them running
+and ready, and completes Jobs. Evictions respect disruption budgets of maxUnavailable 0. It has no
+streams into pods (port-forward, exec, logs). Thread-safe.
 """
 
 import base64
@@ -55,13 +55,13 @@ class Refused(Exception):
 
 
 def chosen(selector, labels):
-    """Whether a labelSelector in text, k=v,..., matches."""
+    """Whether a labelSelector, as the text k=v,..., matches."""
     pairs = [pair.replace("==", "=").split("=", 1) for pair in selector.split(",") if pair]
     return all(labels.get(key) == value for key, value in pairs)
 
 
 def merged(old, patch):
-    """RFC 7386, which is what kubectl's patches of our objects come to."""
+    """RFC 7386, to which kubectl's patches of our objects amount."""
     if not isinstance(patch, dict):
         return patch
     result = dict(old) if isinstance(old, dict) else {}
@@ -74,7 +74,7 @@ def merged(old, patch):
 
 
 class Store:
-    """Objects by (plural, namespace, name). Calls are made under one lock."""
+    """Objects by (plural, namespace, name). All calls are made under one lock."""
 
     def __init__(self):
         self.objects = {}
@@ -152,7 +152,7 @@ class Store:
         self.delete("pods", namespace, name)
 
     def reconcile(self, plural, namespace, document):
-        """What the controllers do, in no time."""
+        """Does what the controllers do, at once."""
         if plural not in ("deployments", "statefulsets", "jobs"):
             return
         metadata, spec = document["metadata"], document["spec"]
@@ -358,7 +358,7 @@ class Handler(BaseHTTPRequestHandler):
                 body["data"] = {**body.get("data", {}), **data}
             return store.put(plural, namespace, body)
         if query.get("watch") in ("true", "1"):
-            return b""  # ends at once, with no news: what is there was listed before
+            return b""  # ends at once, without events: existing objects were listed before
         return {
             "kind": kind + "List",
             "apiVersion": version,
@@ -433,7 +433,7 @@ class StandInApi:
         self.folder.cleanup()
 
     def get(self, plural, namespace, name):
-        """The object as it is now; None."""
+        """The current object, or None."""
         with self.server.store.lock:
             return copy.deepcopy(self.server.store.objects.get((plural, namespace, name)))
 
