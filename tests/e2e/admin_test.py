@@ -1,4 +1,5 @@
-"""The admin ports of real daemons: metrics as documented, health, readiness, pages, bad company."""
+"""The admin ports of real daemons: metrics as documented, health, readiness, pages, and bad
+requests."""
 
 import http.client
 import json
@@ -23,8 +24,8 @@ ROLES = {
 
 
 def endless(name, folder):
-    """A job that trains until it is cancelled, evaluated after each of many short epochs; in fp16, which has
-    figures of its own."""
+    """A job that trains until it is cancelled, evaluated after each of many short epochs; in
+    fp16, which has metrics of its own."""
     images, labels = write_idx(folder, samples=640)
     data = {"idx": {"images": images, "labels": labels}}
     job = job_file(
@@ -213,7 +214,7 @@ class Admin(unittest.TestCase):
                 try:
                     answers.append(cluster.ask("leaving", "/metrics")[0])
                 except (urllib.error.URLError, ConnectionError, http.client.HTTPException):
-                    answers.append(None)  # nobody listens there any more
+                    answers.append(None)  # the port is closed
                     return
 
         scrapers = [threading.Thread(target=scrape_on) for _ in range(4)]

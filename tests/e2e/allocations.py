@@ -1,12 +1,12 @@
-"""What a worker allocates while it trains, by who calls malloc: nothing in our own code.
+"""What a worker allocates while it trains, by caller of malloc: nothing in our own code.
 
     allocations.py [--steps N] [--stacks N] [--cuda-library FILE]
 
-Needs STARLING_DATA with mnist/ and tinyshakespeare/. A worker whose malloc counts (tests/allocations)
-trains lenet on MNIST and a small GPT on text, each over 2 shards under SSP(1). After a warm-up, N steps
-are counted. Prints who called how often, and what was in use; exit status 1 unless our own code called
-never and what is in use does not grow. On the CPU; with FILE on the GPU, of whose memory no more is taken then
-than before either.
+Needs STARLING_DATA with mnist/ and tinyshakespeare/. A worker whose malloc counts
+(tests/allocations) trains lenet on MNIST and a small GPT on text, each over 2 shards under SSP(1).
+After a warm-up, N steps are counted. Prints the callers with their counts, and the bytes in use;
+exit status 1 unless our own code never called and the bytes in use do not grow. Runs on the CPU, or
+with FILE on the GPU, whose memory use must not grow either.
 """
 
 import argparse
@@ -21,12 +21,12 @@ from tests.e2e.trained import submit
 
 WORKER = "tests/allocations/counting-worker"
 OWNERS = ("ours", "oneDNN", "gRPC", "protobuf", "image decoder", "CUDA")
-# Steps before counting: pools and rings have then grown to what they need.
+# Steps before counting, by which pools and rings have grown to their final size.
 WARM_UP = 300
-# What is in use comes and goes with gRPC's buffers; it grows where the median of the last third of the
-# samples is above the first's by more than this.
+# Bytes in use fluctuate with gRPC's buffers. They grow if the median of the last third of the
+# samples exceeds that of the first third by more than this.
 GROWTH_SHARE, GROWTH_BYTES = 0.01, 256 << 10
-# A worker looks at the GPU's memory once a second, and reports as often.
+# A worker samples the GPU's memory once a second, and reports as often.
 DEVICE_SECONDS = 2.5
 
 
@@ -41,18 +41,18 @@ def counting_cluster(cuda_library=None):
 
 
 def device_peak(cluster):
-    """The most that was taken of the GPU's memory so far, in bytes."""
+    """The GPU's peak memory use so far, in bytes."""
     time.sleep(DEVICE_SECONDS)
     return int(cluster.get("workers")[0]["memory"]["devicePeakBytes"])
 
 
 def count(cluster, job, steps, warm_up=WARM_UP, timeout=300):
-    """Counts in `worker-0` for at least `steps` steps of `job`; returns what it wrote, with "steps"."""
+    """Counts in `worker-0` for at least `steps` steps of `job`; returns counts and "steps"."""
     path = cluster.directory / "allocations.json"
     path.unlink(missing_ok=True)
     cluster.wait_progress(job, step=warm_up, timeout=timeout)
     cluster.kill("worker-0", signal.SIGUSR1)
-    begin = cluster.describe(job)["step"]  # counting began before this, and ends after the next
+    begin = cluster.describe(job)["step"]  # counting started before this, and ends after the next
     end = cluster.wait_progress(job, step=begin + steps, timeout=timeout)
     if end["state"] != "RUNNING":
         raise RuntimeError(
@@ -71,7 +71,7 @@ def calls_by_owner(counted):
 
 
 def growth(counted):
-    """Bytes, and how many are allowed."""
+    """(growth in bytes, allowed bytes)."""
     samples = counted["in_use"]
     third = len(samples) // 3
     first, last = statistics.median(samples[:third]), statistics.median(samples[-third:])
@@ -79,7 +79,7 @@ def growth(counted):
 
 
 def describe(job, counted, stacks):
-    """Lines for people."""
+    """The report as lines of text."""
     calls = calls_by_owner(counted)
     grown, allowed = growth(counted)
     first = statistics.median(counted["in_use"])
@@ -116,7 +116,7 @@ def main():
     }
     figures, good = [], True
     for name, (example, settings) in jobs.items():
-        taken = []  # of the GPU, before and after
+        taken = []  # from the GPU, before and after
         with counting_cluster(options.cuda_library) as cluster:
             submit(cluster, example, name, settings)
             if options.cuda_library:

@@ -1,4 +1,4 @@
-"""Training allocates nothing in our own code once it is warm: small nets over 2 shards."""
+"""A warm worker trains without allocations in our own code: small nets over 2 shards."""
 
 import os
 import pathlib
@@ -19,8 +19,8 @@ class Allocations(unittest.TestCase):
         name = job["metadata"]["name"]
         with counting_cluster() as cluster:
             cluster.submit(job)
-            # Pools grow to the most that was ever under way, on a busy machine perhaps after the
-            # warm-up: that is over some time. What a step allocates is there each time.
+            # Pools grow to the greatest number in flight, on a busy machine perhaps after the
+            # warm-up, but not for ever. What a step allocates appears every time.
             for last in (False, False, True):
                 counted = count(cluster, name, steps=100, warm_up=200)
                 lines = "\n".join(describe(name, counted, stacks=40))

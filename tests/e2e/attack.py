@@ -1,9 +1,9 @@
-"""A job under attack: 100 stalled clients and 200 junk connections a second, on all ports of all daemons.
+"""A job under attack on all ports: 100 stalled clients and 200 junk connections a second.
 
-Computing is replayed as timed waits, so that the machine's processors are idle for the most part and
-what is measured is the daemons' patience. The attack is on and off in turns, on one cluster over mutual
-TLS. Printed: the median step time of each turn, the processors' load without the attack, how much memory
-the daemons took; then `figure:`. Exit status 1: a bound does not hold.
+Computing is replayed as timed waits, so the machine's processors are mostly idle and the daemons'
+patience is what is measured. The attack is on and off in turns, on one cluster over mutual TLS.
+Prints the median step time of each turn, the processors' load without the attack and the memory
+that the daemons gained, then `figure:`. Exit status 1: a bound does not hold.
 """
 
 import argparse
@@ -31,7 +31,7 @@ JUNK_LEAST = 10_000
 
 
 def busy_share(before, after):
-    """Share of the processors' time that was not idle between two readings."""
+    """The share of processor time that was not idle between two readings."""
     total = sum(after) - sum(before)
     idle = after[3] + after[4] - before[3] - before[4]
     return 1 - idle / total
@@ -49,7 +49,7 @@ def resident_mib(process):
 
 
 def step_times(cluster, address, begin_clock):
-    """Seconds between the beginnings of a worker's steps since `begin_clock`, and the last clock."""
+    """Seconds between the starts of a worker's steps since `begin_clock`, and the last clock."""
     folder = cluster.directory / "tls" / "client"
     output = subprocess.run(
         [

@@ -94,7 +94,7 @@ class Browser:
         return page
 
     def call(self, method, parameters=None, session=None, timeout=120):
-        """The command's result; what the pages say meanwhile goes to them."""
+        """The command's result; events that arrive meanwhile go to their pages."""
         self._last += 1
         number = self._last
         command = {"id": number, "method": method, "params": parameters or {}}
@@ -125,8 +125,8 @@ class Browser:
 
 
 class Page:
-    """`complaints`: errors and warnings of its console, exceptions, and requests that failed.
-    `requests`: what it asked for."""
+    """`complaints`: errors and warnings of its console, exceptions, and failed requests.
+    `requests`: the URLs that it requested."""
 
     def __init__(self, browser, session):
         self.browser, self.session = browser, session
@@ -156,14 +156,14 @@ class Page:
             self.requests.append(said["request"]["url"])
 
     def evaluate(self, expression):
-        """The value of a JavaScript expression. The page's own policy does not hinder it."""
+        """The value of a JavaScript expression. The page's own policy does not block it."""
         result = self.call("Runtime.evaluate", {"expression": expression, "returnByValue": True})
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
     def wait_for(self, expression, timeout=120):
-        """Until the expression is true; returns its value."""
+        """Waits until the expression is true; returns its value."""
         deadline = time.monotonic() + timeout
         while not (value := self.evaluate(expression)):
             if time.monotonic() > deadline:
@@ -174,7 +174,7 @@ class Page:
         return value
 
     def picture(self, path, full=True):
-        """A PNG of the whole page, or of what is in view."""
+        """A PNG of the whole page or of the visible part."""
         data = self.call(
             "Page.captureScreenshot", {"format": "png", "captureBeyondViewport": full}
         )["data"]

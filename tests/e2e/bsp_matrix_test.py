@@ -1,9 +1,9 @@
-"""BSP is bitwise the same for any number of workers and shards, and with a worker killed (G3).
+"""BSP gives the same bits for any number of workers and shards, and with a worker killed (G3).
 
-A small net with convolution, batch norm, dropout and Adam, on data whose last batch is short; and the
-same with LAMB, groups of parameters and clipping.
-Default: a few points of the matrix. --full: 1 to 4 workers x 1 and 3 shards, different numbers of
-micro-batches in parallel, and a kill -9 on the way.
+A small net with convolution, batch norm, dropout and Adam, on data whose last batch is short; and
+the same with LAMB, parameter groups and clipping. Default: a few points of the matrix. --full: 1 to
+4 workers x 1 and 3 shards, different numbers of micro-batches in parallel, and a kill -9 on the
+way.
 """
 
 import argparse

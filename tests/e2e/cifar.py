@@ -3,8 +3,8 @@
     cifar.py [--epochs N] [--workers N]      trains, evaluates on the full test set
     cifar.py --bitwise [--steps N]           the first steps in BSP: 2 workers against 1
 
-Needs STARLING_DATA with cifar10/. Prints `figure: ...`; exit status 1 unless the accuracy is at least
-0.50 within 40 minutes, or the SHA-256 of both runs are equal.
+Needs STARLING_DATA with cifar10/. Prints `figure: ...`; exit status 1 unless the accuracy is at
+least 0.50 within 40 minutes, or the SHA-256 of both runs are equal.
 """
 
 import argparse

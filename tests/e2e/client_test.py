@@ -1,4 +1,4 @@
-"""The client finds a coordinator that comes up a moment later."""
+"""The client waits for a coordinator that starts a moment later."""
 
 import subprocess
 import time

@@ -1,9 +1,10 @@
-"""The wall clock of each daemon is set, one way and the other, by an hour, while jobs run.
+"""Each daemon's wall clock is set back and forth by an hour while jobs run.
 
-Each daemon has a wall clock of the test's own (wall_clock.c, preloaded); its monotonic clock is left
-alone. A job with stop.wallTime runs all the while, beside one that trains for ever; after each step one
-more is submitted, trained over streams that are opened then, and its output written. Printed at the end:
-`figure:`. Exit status 1: a job ended early or late, stood still, or a daemon was given up.
+Each daemon has its own settable wall clock (wall_clock.c, preloaded); its monotonic clock is not
+changed. A job with stop.wallTime runs throughout, beside one that trains for ever. After each clock
+step another job is submitted, trained over newly opened streams, and its output written. Prints
+`figure:` at the end. Exit status 1: a job ended early or late or stood still, or a daemon was
+considered lost.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from tests.e2e.bsp_matrix_test import write_idx  # noqa: E402
 from tests.e2e.cluster import Cluster, job_file, wait_until  # noqa: E402
 
 HOUR = 3600
-STEPS = (HOUR, -HOUR, -HOUR, HOUR)  # ends where it began
+STEPS = (HOUR, -HOUR, -HOUR, HOUR)  # ends where it started
 LATE_MAX_SECONDS = 3
 
 
@@ -65,7 +66,7 @@ class ClockedCluster(Cluster):
 
 
 def identities(cluster):
-    """Who is there, by name; raises when one was given up."""
+    """The registered daemons, by name; raises if one is considered lost."""
     there = {}
     for kind in ("shards", "workers"):
         for daemon in cluster.get(kind):
@@ -76,7 +77,8 @@ def identities(cluster):
 
 
 def check_clocks(cluster, off):
-    """That daemons' clocks differ by an hour, or that none does, as they measure it themselves."""
+    """Checks that daemons' clocks, as they measure them, differ by an hour, or that none
+    differs."""
     said = cluster.cli("doctor").stdout
     if bool(re.search(r"its clock is 3(599|600)\.\d+ s (ahead|behind)", said)) != off:
         raise AssertionError(
@@ -85,7 +87,7 @@ def check_clocks(cluster, off):
 
 
 def train_and_write(cluster, name):
-    """A job from its submission to its file."""
+    """Takes one job from its submission to its output file."""
     job = job_file(
         name,
         {"builtin": "counter"},

@@ -5,8 +5,8 @@
         cluster.kill("worker-1")                 # kill -9
         assert cluster.wait("job") == 0
 
-Each daemon is a child with a log file of its own under `cluster.directory`, which is kept, and
-named, when the block ends with an exception. Nothing survives the block. Standard library only.
+Each daemon is a child process with its own log file under `cluster.directory`, which is kept, and
+printed, when the block ends with an exception. Nothing survives the block. Standard library only.
 """
 
 import json
@@ -27,11 +27,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Timeout(Exception):
-    """A condition that did not come true in time; says which, and what was seen last."""
+    """A condition did not become true in time; names it and the last value seen."""
 
 
 def wait_until(condition, timeout, what, interval=0.05):
-    """Polls `condition` until it returns something true, which is returned."""
+    """Polls `condition` until it returns something true, and returns that."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
@@ -43,7 +43,7 @@ def wait_until(condition, timeout, what, interval=0.05):
 
 
 def binary(label):
-    """The path of a built binary: from the runfiles of a Bazel test, else from bazel-bin."""
+    """The path of a built binary: in the runfiles of a Bazel test, else in bazel-bin."""
     for base in (
         Path(os.environ.get("TEST_SRCDIR", "/nonexistent")) / "starling",
         ROOT / "bazel-bin",
@@ -55,7 +55,7 @@ def binary(label):
 
 
 def protocol_number():
-    """What the daemons were built to speak."""
+    """The protocol version that the daemons were built with."""
     version = subprocess.run(
         [binary("server/shard/starling-ps"), "--version"],
         capture_output=True,
@@ -80,14 +80,14 @@ class Cluster:
         self.shards = shards
         self.workers = workers
         self.worker_flags = list(worker_flags)
-        self.flags_of = flags_of or {}  # name -> more flags
-        self.tls = tls  # mutual TLS, with certificates of its own
+        self.flags_of = flags_of or {}  # name -> additional flags
+        self.tls = tls  # mutual TLS, with certificates made for this cluster
         self.worker_binary = worker_binary
         self.processes = {}
         self.directory = Path(tempfile.mkdtemp(prefix="starling-e2e-"))
         self.coordinator = None
 
-    # ---- Life -------------------------------------------------------------------------------
+    # ---- Lifetime ---------------------------------------------------------------------------
 
     def __enter__(self):
         try:
@@ -113,7 +113,7 @@ class Cluster:
                 print("\n".join(log.read_text(errors="replace").splitlines()[-25:]))
 
     def stop(self, keep=False):
-        """Workers first, so that they can leave in good order; then shards; then the coordinator."""
+        """Stops workers first, so that they leave in good order; the coordinator last."""
         for prefix in ("worker", "shard", "coordinator", ""):
             group = [
                 p
@@ -143,7 +143,7 @@ class Cluster:
     # ---- Certificates ------------------------------------------------------------------------
 
     def make_certificates(self, *more):
-        """New ones for all roles, in place of those that there are."""
+        """Issues new ones for all roles, replacing existing ones."""
         subprocess.run(
             [str(ROOT / "tools/make_certs.sh"), str(self.directory / "tls"), *more],
             check=True,
@@ -164,7 +164,7 @@ class Cluster:
         ]
 
     def start_coordinator(self):
-        """Starts it, or starts it again on its state and its old port."""
+        """Starts it, or restarts it with its state and its old port."""
         port_file = self.directory / "coordinator.port"
         listen = self.coordinator or "127.0.0.1:0"
         port_file.unlink(missing_ok=True)
@@ -222,19 +222,20 @@ class Cluster:
         self._start_daemon(name, "worker", self.worker_binary, [*self.worker_flags, *more])
 
     def kill(self, name, sig=signal.SIGKILL):
-        """Sends `sig` and, where it is deadly at once, reaps the process."""
+        """Sends `sig`; reaps the process if the signal kills at once."""
         self.processes[name].send_signal(sig)
         if sig == signal.SIGKILL:
             self.processes[name].wait()
 
     def restart_coordinator(self):
-        """kill -9, and again on its state; returns when it answers."""
+        """kill -9 and a restart with its state; returns when it answers."""
         self.kill("coordinator")
         self.start_coordinator()
         wait_until(lambda: self.cli("get", "jobs").returncode == 0, 30, "the coordinator to answer")
 
     def disturb(self, job, worker):
-        """Early in the job, kill -9 of a worker, which stays away, and of the coordinator, which does not."""
+        """Early in the job, kill -9 of a worker, which stays away, and of the coordinator, which
+        is restarted."""
         self.wait_progress(job, step=4)
         self.kill(worker)
         self.wait_progress(job, step=12)
@@ -307,7 +308,7 @@ class Cluster:
         return self._json("describe", "job", job)["status"]
 
     def submit(self, job, *more):
-        """Submits a dict in the job file's schema; raises with the client's words if refused."""
+        """Submits a dict in the job file's schema; raises with the client's message if refused."""
         path = self.directory / f"{job['metadata']['name']}.json"
         path.write_text(json.dumps(job))  # JSON is YAML
         result = self.cli("submit", "-f", str(path), *more)
@@ -320,7 +321,8 @@ class Cluster:
         return self.cli("wait", job, "--timeout", f"{timeout}s", timeout=timeout + 30).returncode
 
     def wait_progress(self, job, epoch=0, step=1, timeout=120):
-        """Until the job has begun `epoch` and finished `step` steps in all; the status seen."""
+        """Waits until the job has started `epoch` and finished `step` steps in all; returns the
+        status."""
 
         def there():
             status = self.describe(job)
@@ -339,7 +341,7 @@ class Cluster:
         return tensors
 
     def try_export(self, job):
-        """As export; None where there is nothing to export at this moment."""
+        """As export; None while there is nothing to export."""
         return self._export(job)[0]
 
     def _export(self, job):
@@ -384,7 +386,7 @@ def floats(tensor):
 
 
 def free_port():
-    """A port that nobody listens on now."""
+    """A port with no listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -20,7 +20,7 @@ POLICIES = ({"bsp": {}}, {"ssp": {"staleness": 2}}, {"async": {}})
 
 class Counter(unittest.TestCase):
     def check_rows(self, cluster, expected_epochs):
-        """Exports the newest cut; returns its number of epochs, after checking all rows."""
+        """Exports the newest cut and checks all rows; returns its number of epochs."""
         tensors = wait_until(lambda: cluster.try_export("counter"), 30, "a copy of the parameters")
         rows = floats(tensors["counter"])
         self.assertEqual(len(rows), SAMPLES)

@@ -1,9 +1,9 @@
-"""What a real job's curves are, read by others: TensorBoard's event files by the tensorboard package, the SVG by an
-XML reader.
+"""A real job's curves as other programs read them: TensorBoard's event files by the tensorboard
+package, the SVG by an XML reader.
 
-A job with `tensorboard:` trains while its coordinator is killed and started again. The package lists, for each
-curve, the same steps and values as `starling metrics -o json`: from the coordinator's own files, across the
-restart, and from those of `starling metrics --tensorboard`. Prints `figure: ...`.
+A job with `tensorboard:` trains while its coordinator is killed and restarted. For each curve the
+package lists the same steps and values as `starling metrics -o json`: from the coordinator's own
+files, across the restart, and from those of `starling metrics --tensorboard`. Prints `figure: ...`.
 """
 
 import json
@@ -49,7 +49,7 @@ class CurvesTest(unittest.TestCase):
         return cluster.submit(job)
 
     def compare(self, folder, curves):
-        """How many values the package lists; all of them are the curves'."""
+        """The number of values that the package lists; all of them match the curves."""
         events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "histograms": 0})
         events.Reload()
         self.assertEqual(set(events.Tags()["scalars"]), {*SCALARS, *TESTS})
@@ -98,7 +98,7 @@ class CurvesTest(unittest.TestCase):
             cluster.kill("coordinator")
             cluster.start_coordinator()
             self.assertEqual(cluster.wait("drawn", 240), 0, cluster.describe("drawn"))
-            # The last points are on their way to the disk when the job has ended.
+            # When the job has ended, its last points may not be on disk yet.
             files = wait_until(
                 lambda: len(list(runs.iterdir())) >= 2 and list(runs.iterdir()),
                 60,

@@ -1,6 +1,6 @@
-"""Who computes on what: workers with a GPU, without one, and jobs that say which they want.
+"""Which worker computes on what: workers with a GPU, without one, and jobs that ask for either.
 
-The GPU is the CPU behind the interface of libstarling_cuda.so, and behind memory that ends the worker
+The GPU is the CPU behind the interface of libstarling_cuda.so, with memory that kills the worker
 when the host touches it, so this runs anywhere.
 """
 
@@ -36,7 +36,7 @@ def log(cluster, name):
 
 
 def gpu_of(size):
-    """Workers that are started in the block have a GPU with so many bytes."""
+    """Workers that are started in the block have a GPU with this many bytes."""
     return mock.patch.dict(os.environ, CPU_AS_GPU_BYTES=str(size))
 
 
@@ -59,7 +59,7 @@ class Device(unittest.TestCase):
             self.assertEqual(cluster.exit_status("worker-1"), 1)
             self.assertIn("--device gpu: there is no ", log(cluster, "worker-1"))
             if not pathlib.Path("/dev/nvidiactl").exists():
-                with Cluster(workers=1) as plain:  # which nobody told of a GPU
+                with Cluster(workers=1) as plain:  # without a GPU
                     self.assertIn(
                         "info  worker worker-0: computes on the CPU, because",
                         log(plain, "worker-0"),
@@ -72,7 +72,8 @@ class Device(unittest.TestCase):
             )
 
     def test_what_a_gpu_did_is_seen(self):
-        """A job's share of its memory, and in a trace what it computed when, beside copies and what was ordered."""
+        """A job's share of its memory, and in a trace what it computed and when, beside copies
+        and launches."""
         with tempfile.TemporaryDirectory() as folder, gpu_of(256 << 20), Cluster(
             workers=1, worker_flags=[*GPU, "--lanes", "1"]
         ) as cluster:
@@ -103,7 +104,7 @@ class Device(unittest.TestCase):
         trace = Trace(document)
         rows = {name for (what, _, _), name in trace.names.items() if what == "thread_name"}
         self.assertLessEqual({"lane 0", "device 0", "copies 0"}, rows)
-        # What was ordered in the recording has run in it, but at its ends.
+        # What was launched within the recording also ran within it, except at its edges.
         ran = collections.Counter(span["name"] for span in trace.of("device", "worker "))
         ordered = collections.Counter(
             span["name"]
@@ -126,7 +127,7 @@ class Device(unittest.TestCase):
             self.assertIn('prepared job "gpu"', log(cluster, "worker-1"))
 
     def test_a_job_larger_than_the_gpu(self):
-        """Refused before its first step, with sizes and what would fit; and that does."""
+        """Refused before its first step, with sizes and a batch that would fit, and does."""
         batch = {"global": 2048, "microBatches": 4}
         needs = r"worker-0: the job needs ([\d.]+) MiB here with batch\.global 2048 in micro-batches of 512 .*, "
         with tempfile.TemporaryDirectory() as directory:
@@ -156,7 +157,7 @@ class Device(unittest.TestCase):
             with gpu_of(1 << 20), Cluster(workers=1, worker_flags=GPU) as cluster:
                 (needed,) = refused(cluster, needs + r"but 0\.9 MiB are allowed: ")
 
-            # A little too small. Nine tenths of its memory are for the job.
+            # Slightly too small. Nine tenths of the GPU's memory are for the job.
             fits = 0.95 * needed
             with gpu_of(int(fits / 0.9 * (1 << 20))), Cluster(
                 workers=1, worker_flags=GPU
@@ -174,7 +175,7 @@ class Device(unittest.TestCase):
                 self.assertEqual(
                     train(cluster, "smaller", {"global": int(smaller), "microBatches": 4}), 0
                 )
-                # As large as the GPU again: of the job before it nothing is left there.
+                # Needs the whole GPU again: nothing of the job before it is left there.
                 self.assertEqual(
                     train(cluster, "again", batch, recompute={"activationBytes": int(activations)}),
                     0,

@@ -1,4 +1,5 @@
-"""`starling doctor` on real processes: a cluster on one machine, then one whose worker is gone without a word."""
+"""`starling doctor` on real processes: a cluster on one machine, then one that lost a worker
+without notice."""
 
 import json
 import unittest
@@ -17,7 +18,7 @@ class DoctorTest(unittest.TestCase):
             self.assertEqual(subjects, {f"worker-{w} -> shard-{s}" for w in (0, 1) for s in (0, 1)})
             cluster.kill("worker-1")
             result = cluster.cli("doctor")
-            if "worker-1" in result.stdout:  # unless the coordinator has given it up already
+            if "worker-1" in result.stdout:  # unless the coordinator already considers it lost
                 self.assertEqual(result.returncode, 1, result.stdout)
                 self.assertIn("FAIL  reach, worker-1: ", result.stdout)
                 self.assertIn("FAIL  reach-back, worker-1: ", result.stdout)

@@ -1,7 +1,8 @@
-"""A worker's CUDA backend from end to end, on the emulated runtime (kernels/cuda/emulation), beside a worker on a CPU.
+"""A worker's CUDA backend end to end, on the emulated runtime (kernels/cuda/emulation), beside a
+worker on a CPU.
 
-Its kernels compute in a job of two shards; what it took of the GPU's memory stays as it is. Where the CUDA
-toolkit's headers are.
+Its kernels compute in a job of two shards, and its GPU memory use does not change. Needs the CUDA
+toolkit's headers.
 """
 
 import tempfile
@@ -22,7 +23,7 @@ except FileNotFoundError:
 )
 class EmulatedGpu(unittest.TestCase):
     def train(self, precision, flags_of):
-        """The loss at the end, with two workers."""
+        """The final loss, with two workers."""
         with tempfile.TemporaryDirectory() as folder, Cluster(
             shards=2, workers=2, flags_of=flags_of
         ) as cluster:

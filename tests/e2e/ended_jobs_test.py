@@ -1,8 +1,8 @@
-"""Jobs that are over keep nobody from going on, however long their specifications are.
+"""Ended jobs block nothing, however long their specifications are.
 
-So many jobs of 4 MiB that all of them together do not fit into a message end beside one that trains.
-It finishes epochs all the time, also after the coordinator was killed; their shard has freed what only
-training needs, and each can be exported and deleted.
+Jobs of 4 MiB, so many that together they do not fit into a message, end beside one that trains. It
+keeps finishing epochs, even after the coordinator was killed. The shard has freed what only
+training needs, and each ended job can be exported and deleted.
 """
 
 import unittest
@@ -11,7 +11,7 @@ from tests.e2e import scrape
 from tests.e2e.cluster import Cluster, floats, job_file, wait_until
 from tests.e2e.past import large_file
 
-JOBS = 19  # 76 MiB; a message has 64
+JOBS = 19  # 76 MiB; a message has at most 64
 SAMPLES = 8
 
 
@@ -40,7 +40,7 @@ class EndedJobs(unittest.TestCase):
             self.epochs_go_on(cluster)
             self.assertEqual([shard["state"] for shard in cluster.get("shards")], ["ready"])
 
-            # Of each there is one version of its values, and no series.
+            # Each has one version of its values and no metric series.
             def metrics():
                 return scrape.parse(cluster.ask("shard-0", "/metrics")[2])
 

@@ -1,10 +1,10 @@
-"""SSP(2) and SSP(4) against BSP at equal samples: 4 workers, an MLP on MNIST and a small GPT, three seeds each.
+"""SSP(2) and SSP(4) against BSP at equal samples: an MLP on MNIST and a small GPT.
 
     equal_samples.py [--seeds N] [--gpt-steps N] [--epochs N]
 
-Needs STARLING_DATA with mnist/ and tinyshakespeare/. Prints a table of the means over the seeds, then
-`figure: ...`; exit status 1 unless on MNIST the accuracy is within 0.3 points of BSP's, and for the GPT
-the validation loss within 1 %, above or below.
+Needs STARLING_DATA with mnist/ and tinyshakespeare/. 4 workers, three seeds each. Prints a table of
+the means over the seeds, then `figure: ...`; exit status 1 unless on MNIST the accuracy is within
+0.3 points of BSP's, and for the GPT the validation loss is within 1 %, above or below.
 """
 
 import argparse
@@ -22,7 +22,7 @@ MNIST = {
     "model": "{builtin: mlp, hidden: [256, 128]}",
     "optimizer": "{sgd: {learningRate: {cosine: {peak: 0.1, warmupSteps: 200}}}}",
 }
-# Momentum 0 and a small rate: docs/consistency.md says why.
+# Momentum 0 and a small rate: docs/consistency.md explains why.
 SMALL_GPT = {
     "model.depth": 2,
     "model.width": 64,

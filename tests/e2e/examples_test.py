@@ -1,8 +1,8 @@
-"""Every job file of examples/, shortened, on a real cluster; and what it trained is used once.
+"""Runs every job file of examples/, shortened, on a real cluster, and uses each result once.
 
-Each example has a line in EXAMPLES: what shortens it, what it reads, and what is done with its result.
-Data that a user brings (CSV, CIFAR's binary files, tokens) is made up here; examples on STARLING_DATA's
-data are skipped, and named, without it. Standard library only.
+Each example has a line in EXAMPLES: what shortens it, what it reads, and what is done with its
+result. Data that a user brings (CSV, CIFAR's binary files, tokens) is made up here; examples that
+use STARLING_DATA are skipped, and named, without it. Standard library only.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ class Example:
     settings: dict  # what shortens it
     needs: str = ""  # a folder of STARLING_DATA
     made: tuple = ()  # (environment variable, function that makes what it names)
-    accuracy: bool = True  # a classifier: it prints one
+    accuracy: bool = True  # a classifier: it prints its accuracy
     generate: tuple = ()  # arguments of `starling generate`
     predict: tuple = ()  # (dtype, sample shape) of made-up input for `starling predict`
 
@@ -79,7 +79,7 @@ def write_tokens(folder):
 
 
 def write_tars(*names):
-    """Makes tar files of the first 24 of CIFAR-10's test images, 32 x 32."""
+    """Makes tar files of the first 24 test images of CIFAR-10, 32 x 32."""
 
     def write(folder):
         with tarfile.open(Path(DATA) / "cifar10/test-00000.tar") as source:

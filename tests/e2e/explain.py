@@ -2,11 +2,11 @@
 
     explain.py [--only CAUSE] [--healthy N]
 
-Computing is replayed as timed waits, and waits are injected into workers and shards, so that hardly any processor is
-needed. Each case's cause must be named in the first sentence, with a figure within 10 % of the injected one, and
-each healthy job must have nothing wrong: its epochs have ten steps and are all evaluated, and it is
-asked about every 5 s for half a minute. Prints a row for each, then `figure: ...`; exit status 1
-where one misses.
+Computing is replayed as timed waits, and waits are injected into workers and shards, so the test
+needs hardly any processor time. Each case's cause must be named in the first sentence, with a
+figure within 10 % of the injected one. Each healthy job, whose epochs have ten steps and are all
+evaluated, is explained every 5 s for half a minute and must have nothing wrong. Prints a row for
+each, then `figure: ...`; exit status 1 if any misses.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tests.e2e.slow_link import SlowLink, raw_rate
 
 FORWARD, BACKWARD = 0.05, 0.1
 WITHIN = 0.10
-STEPS = 24  # before it is asked
+STEPS = 24  # before explain is called
 AT_ONCE = 5  # healthy jobs, each on two workers of its own
 ASK_EVERY, ASK_FOR = 5, 30  # seconds
 
@@ -41,16 +41,14 @@ class Case:
     policy: dict = field(default_factory=lambda: {"bsp": {}})
     workers: int = 2
     shards: int = 1
-    flags: dict = field(
-        default_factory=dict
-    )  # name -> flags; "worker-*" for those that have none of their own
-    kill: str = ""  # after STEPS; the figure is the time since
-    link: dict = field(default_factory=dict)  # of SlowLink: what lies between workers and shard-0
+    flags: dict = field(default_factory=dict)  # name -> flags; "worker-*": for all without an entry
+    kill: str = ""  # killed after STEPS; the figure is the time since
+    link: dict = field(default_factory=dict)  # of SlowLink, between workers and shard-0
     hidden: tuple = (32, 16)
     steps: int = STEPS
 
 
-SLOW = 0.45  # seconds, three times what a micro-batch computes
+SLOW = 0.45  # seconds, three times the computing of a micro-batch
 
 CASES = [
     Case(
@@ -89,7 +87,7 @@ CASES = [
     Case("far-link", 2 * SLOW, link={"delay": SLOW}),
     Case(
         "saturated-link", 8e6, link={"bytes_per_second": 8e6}, hidden=(3072, 1536), steps=10
-    ),  # 20 MB a step
+    ),  # 20 MB per step
     Case(
         "missing-worker",
         0,
@@ -127,7 +125,7 @@ def slowed_cluster(case):
 
 
 def endless_job(name, images, labels, policy, workers, hidden=(32, 16)):
-    """One micro-batch for each worker and step; no evaluation; never at its end."""
+    """One micro-batch per worker and step; no evaluation; never ends."""
     micro_batches = 1 << (workers - 1).bit_length() if "bsp" in policy else 1
     return job_file(
         name,
@@ -141,7 +139,7 @@ def endless_job(name, images, labels, policy, workers, hidden=(32, 16)):
 
 
 def explain(cluster, job):
-    """The reply of `starling explain`, and its exit status."""
+    """The reply of `starling explain` and its exit status."""
     result = cluster.cli("explain", job, "-o", "json")
     if result.returncode not in (0, 1) or not result.stdout:
         raise RuntimeError(f"explain: exit {result.returncode}: {result.stderr}")
@@ -149,7 +147,7 @@ def explain(cluster, job):
 
 
 def provoke(case, images, labels):
-    """The first finding about a job that the case slows down, and the figure that it should have."""
+    """The first finding about a job that the case slows down, and the figure that is expected."""
     with slowed_cluster(case) as cluster:
         cluster.submit(
             endless_job("slowed", images, labels, case.policy, case.workers, case.hidden)
@@ -161,7 +159,7 @@ def provoke(case, images, labels):
         if case.kill:
             cluster.kill(case.kill)
             killed = time.monotonic()
-            time.sleep(12)  # what is measured is this time
+            time.sleep(12)  # this time is what explain measures
         reply, status = explain(cluster, "slowed")
         if case.kill:
             expected = time.monotonic() - killed
@@ -170,7 +168,7 @@ def provoke(case, images, labels):
 
 
 def judge(case, reply, status, text, expected):
-    """What misses; empty: nothing."""
+    """The mismatches; empty: none."""
     if not reply["findings"]:
         return "nothing wrong"
     first = reply["findings"][0]
@@ -208,7 +206,7 @@ HEALTHY = [{"bsp": {}}, {"ssp": {"staleness": 2}}, {"async": {}}]
 
 
 def healthy_job(name, train, test, policy):
-    """Two workers; an epoch is all of `train`, and evaluated."""
+    """Two workers; an epoch is all of `train`, and is evaluated."""
     job = endless_job(name, *train, policy, 2)
     job["spec"]["data"]["test"] = {"idx": {"images": test[0], "labels": test[1]}}
     job["spec"]["evaluate"] = {"everyEpochs": 1}
@@ -216,7 +214,7 @@ def healthy_job(name, train, test, policy):
 
 
 def complaint(cluster, name):
-    """What explain says of a job; empty: that nothing is wrong, and where the time goes."""
+    """What explain complains of; empty: nothing is wrong, and it shows where the time goes."""
     reply, status = explain(cluster, name)
     if status == 0 and not reply["findings"] and len(reply["phases"]) == 6:
         text = cluster.cli("explain", name).stdout
@@ -226,7 +224,7 @@ def complaint(cluster, name):
 
 
 def ask_often(cluster, names):
-    """Each job's complaints over half a minute, with when they were made."""
+    """Each job's complaints over half a minute, with their times."""
     complaints = {name: [] for name in names}
     begin = time.monotonic()
     for after in range(0, ASK_FOR + 1, ASK_EVERY):
@@ -238,7 +236,7 @@ def ask_often(cluster, names):
 
 
 def run_healthy(count, train, test):
-    """Jobs with nothing wrong with them of which explain says so each time; several at once."""
+    """The number of healthy jobs that explain calls healthy every time; several run at once."""
     clean = done = 0
     with slowed_cluster(Case("", 0, workers=2 * AT_ONCE, shards=2)) as cluster:
         while done < count:

@@ -1,6 +1,7 @@
-"""`starling explain` on real processes: a healthy job, one that is slowed down, one that lost a worker, one that waits.
+"""`starling explain` on real processes: jobs that are healthy, slow, short of a worker, or waiting.
 
-Timings are not judged here (machines stall), but waits cannot be shorter than what was injected: explain.py measures.
+Timings are not judged here (machines stall), but waits cannot be shorter than the injected ones.
+explain.py measures them.
 """
 
 import tempfile
@@ -18,7 +19,7 @@ class ExplainTest(unittest.TestCase):
         self.images, self.labels = write_idx(folder.name, samples=6400)
 
     def first_finding(self, cluster, cause):
-        """Of the job `slowed`, as soon as `cause` is the first."""
+        """The first finding about the job `slowed`, as soon as its cause is `cause`."""
 
         def there():
             reply, status = explain(cluster, "slowed")

@@ -1,7 +1,7 @@
-"""An exported model gives a NumPy program the very accuracy that `starling wait` printed.
+"""From an exported model NumPy computes exactly the accuracy that `starling wait` printed.
 
-Default: a CNN with batch norm and dropout on made-up images. --full DIGITS.csv.gz: examples/digits_mlp.yaml
-on the UCI handwritten digits, whose accuracy must be at least 0.96. NumPy.
+Default: a CNN with batch norm and dropout on made-up images. --full DIGITS.csv.gz:
+examples/digits_mlp.yaml on the UCI handwritten digits, whose accuracy must be at least 0.96. NumPy.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from tests.e2e.bsp_matrix_test import write_idx
 from tests.e2e.cluster import ROOT, Cluster, job_file
 
 DIGITS = None
-LEAST = 0.96  # of the digits
+LEAST = 0.96  # for the digits
 
 LAYERS = [
     {"conv2d": {"out_channels": 8, "kernel": 3, "padding": 1, "name": "conv1"}},
@@ -82,8 +82,8 @@ class ExportAccuracy(unittest.TestCase):
                 )
             )
             accuracy = self.compare(cluster, "images", [images, labels])
-            self.assertGreater(accuracy, 0.2)  # it learned something; by chance 0.1
-            self.assertLess(accuracy, 1.0)  # and something is left to disagree on
+            self.assertGreater(accuracy, 0.2)  # it learned something; chance is 0.1
+            self.assertLess(accuracy, 1.0)  # some errors remain, so results could differ
 
     def digits(self):
         os.environ["STARLING_DIGITS"] = DIGITS

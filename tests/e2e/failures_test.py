@@ -1,4 +1,4 @@
-"""Bad input and dead processes: a clear error, the right exit status, and nothing else lost."""
+"""Bad input and dead processes: a clear error, the right exit status, and no other losses."""
 
 import copy
 import signal
@@ -75,7 +75,7 @@ class Failures(unittest.TestCase):
         with Cluster(shards=1, workers=1) as cluster:
             for policy in ({"bsp": {}}, {"ssp": {"staleness": 1}}, {"async": {}}):
                 name = f"nan-{next(iter(policy))}"
-                # A linear net: its weights grow without a bound until they overflow.
+                # A linear net: its weights grow without bound until they overflow.
                 layers = [
                     "flatten",
                     {"linear": {"out_features": 16, "name": "fc1"}},
@@ -95,7 +95,7 @@ class Failures(unittest.TestCase):
                 reason = cluster.describe(name)["reason"]
                 for word in ("step", "worker-0"):
                     self.assertIn(word, reason)
-                cluster.export(name)  # the last good parameters are kept
+                cluster.export(name)  # keeps the last good parameters
             cluster.submit(self.job("after"))
             self.assertEqual(cluster.wait("after"), 0)
 
@@ -166,7 +166,7 @@ class Failures(unittest.TestCase):
                 print(f"{name} stopped in {time.monotonic() - begin:.1f} s")
 
     def test_sigterm_to_all_at_once(self):
-        # Nobody is left to answer anybody: each gives up in time.
+        # No daemon is left to answer another: each gives up in time.
         for policy in ({"bsp": {}}, {"ssp": {"staleness": 2}}):
             with Cluster(shards=2, workers=2) as cluster:
                 cluster.submit(

@@ -1,7 +1,7 @@
-"""Coordinator and shard run out of file descriptors by idle connections, for a while.
+"""Idle connections exhaust the file descriptors of coordinator and shard for a while.
 
-Printed at the end: `figure:`. Exit status 1: one of them did not accept again in time, or its
-`readyz` did not say no meanwhile.
+Prints `figure:` at the end. Exit status 1: a daemon did not accept again in time, or its `readyz`
+did not fail meanwhile.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from tests.e2e.cluster import Cluster, job_file, wait_until  # noqa: E402
 
 AGAIN_MAX_SECONDS = 2
 LIMIT = 400
-IDLE = 700  # more than the limit: the rest waits to be accepted
+IDLE = 700  # more than the limit: the rest wait to be accepted
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
@@ -32,7 +32,7 @@ class PoorCluster(Cluster):
 
 
 def answers(address, timeout):
-    """Whether a new connection is served: HTTP/2's first frame comes back."""
+    """Whether a new connection is served: HTTP/2's first frame arrives."""
     try:
         with socket.create_connection(address, timeout) as peer:
             peer.sendall(PREFACE)
@@ -42,7 +42,7 @@ def answers(address, timeout):
 
 
 def top_up(address, idle):
-    """Idle connections, again where they were hung up on."""
+    """Idle connections, reopened when closed by the daemon."""
     for peer in list(idle):
         try:
             if peer.recv(1) == b"":
@@ -129,7 +129,8 @@ def main():
                 f"{name} accepts after {again:.2f} s, is ready after {ready:.2f} s, "
                 f"said no {said_no} of {asked} times"
             )
-            # The admin port is asked between two looks at the connections: all but a few.
+            # The admin port is asked between two checks of the connections: all but a few must
+            # fail.
             holds = holds and again <= AGAIN_MAX_SECONDS and said_no >= 0.8 * asked
         status = cluster.describe("beside")
         print(f"figure: {'; '.join(figures)}; the job beside is {status['state']}")

@@ -1,7 +1,7 @@
-"""precision: fp16 on real processes: gradients that overflow are skipped, and the loss scale goes down.
+"""precision: fp16 on real processes: gradients that overflow are skipped, and the loss scale drops.
 
-The net doubles its activations a few times, and so the gradients on their way back: what begins with the
-loss scaled by 65536 passes fp16's 65504 at once.
+The net doubles its activations a few times, and thus the gradients on the way back: with the loss
+scaled by 65536 they exceed fp16's 65504 at once.
 """
 
 import tempfile
@@ -44,7 +44,7 @@ def make_job(name, data, doublings, **more):
 
 class Fp16(unittest.TestCase):
     def skipped(self, status):
-        """Some steps were, not all; the scale is down by as many halvings."""
+        """Some steps were skipped, not all; the scale was halved as often."""
         skipped = int(status["skippedSteps"])
         self.assertGreater(skipped, 0)
         self.assertLess(skipped, int(status["steps"]) // 2)

@@ -1,6 +1,6 @@
 """`starling generate` continues what a model has learned: texts and tokens that repeat.
 
-A tiny GPT learns a cycle, so what must follow any piece of it is known. NumPy.
+A tiny GPT learns a cycle, so the continuation of any piece of it is known. NumPy.
 """
 
 import struct
@@ -24,7 +24,7 @@ class Generate(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def train(self, cluster, name, source):
-        # The stride is prime to the cycle's length, so that every phase of it is seen.
+        # The stride is coprime to the cycle's length, so that every phase of it occurs.
         for kind in source.values():
             kind |= {"context": CONTEXT, "stride": 5}
         cluster.submit(
@@ -58,7 +58,7 @@ class Generate(unittest.TestCase):
         with Cluster(shards=2, workers=2) as cluster:
             export = self.train(cluster, "text", {"text": {"path": str(path)}})
             text = CYCLE * 6
-            # Shorter and longer than the context, and far beyond it: the window slides.
+            # Shorter and longer than the context, and far beyond it, so that the window slides.
             for begin, prompt_bytes in ((0, 12), (4, 60)):
                 prompt = text[begin : begin + prompt_bytes]
                 written = self.generate(
@@ -108,7 +108,7 @@ class Generate(unittest.TestCase):
             self.agrees_with_predict(cluster, export, text)
 
     def agrees_with_predict(self, cluster, export, text):
-        """The likeliest next byte is that of predict's logits at the last position."""
+        """The likeliest next byte matches predict's logits at the last position."""
         window = np.frombuffer(text[:CONTEXT].encode(), np.uint8)[None]
         np.save(self.folder / "x.npy", window)
         result = cluster.cli(

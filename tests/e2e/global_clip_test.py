@@ -1,4 +1,4 @@
-"""A job that clips its whole gradient: one scale for each step, the same bits on any cluster.
+"""A job that clips its whole gradient: one scale per step, the same bits on any cluster.
 
 The first step is compared with the formula (PyTorch's clip_grad_norm_), computed here in doubles.
 """
@@ -65,7 +65,7 @@ class GlobalClip(unittest.TestCase):
         norm = 0.25
         with tempfile.TemporaryDirectory() as directory, Cluster(shards=2, workers=1) as cluster:
             data = write_idx(directory, samples=256)
-            start = self.one_step(cluster, "start", data, 1e-30)  # too little to move a float
+            start = self.one_step(cluster, "start", data, 1e-30)  # too small to change a float
             free = self.one_step(cluster, "free", data, 1.0)
             clipped = self.one_step(cluster, "clipped", data, 1.0, norm)
             loose = self.one_step(cluster, "loose", data, 1.0, 1000.0)

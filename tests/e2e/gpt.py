@@ -1,9 +1,10 @@
-"""examples/shakespeare_gpt.yaml: a GPT on the bytes of tinyshakespeare, the last tenth for validation.
+"""examples/shakespeare_gpt.yaml: a GPT on the bytes of tinyshakespeare, a tenth for validation.
 
     gpt.py [--epochs N]
 
-Needs STARLING_DATA with tinyshakespeare/. Prints a sample of what the model writes, then `figure: ...`;
-exit status 1 unless the validation loss is at most 1.65 nats per byte within 30 minutes.
+Needs STARLING_DATA with tinyshakespeare/. Prints a sample of the model's output, then
+`figure: ...`; exit status 1 unless the validation loss is at most 1.65 nats per byte within 30
+minutes.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""Training with stale updates, left alone and watched by a guard.
+"""Training with stale updates, with and without a guard.
 
     guard.py [--seeds N]
 
-Needs STARLING_DATA with mnist/. Four workers train an MLP on MNIST under async with momentum 0.9, while
---inject-push-delay holds each push back for 20 ms: an update is applied some seven updates after its values
-were pulled. The rate grows through all five epochs, which BSP bears and stale updates do not, and
-training diverges. The same job with `guard: {lossFactor: 1.5}` is tightened, and learns. Prints each
-run's accuracy and policies, then `figure: ...`; exit status 1 unless every accuracy is below 0.50
-without the guard and at least 0.95 with it.
+Needs STARLING_DATA with mnist/. Four workers train an MLP on MNIST under async with momentum 0.9,
+while --inject-push-delay delays each push by 20 ms: an update is applied some seven updates after
+its values were pulled. The rate grows through all five epochs; BSP tolerates that, stale updates do
+not, and training diverges. The same job with `guard: {lossFactor: 1.5}` is tightened, and learns.
+Prints each run's accuracy and policies, then `figure: ...`; exit status 1 unless every accuracy is
+below 0.50 without the guard and at least 0.95 with it.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def mnist(part):
 
 
 def train(cluster, seed, guarded):
-    """Test accuracy after the last epoch; 0 where the job failed, as with a loss that is not finite."""
+    """Test accuracy after the last epoch; 0 if the job failed, for example by a NaN loss."""
     name = f"{'guarded' if guarded else 'alone'}-{seed}"
     data = {
         "train": mnist("train"),

@@ -1,7 +1,7 @@
 """A guard tightens a running job's policy by itself, step by step, and says why.
 
-Pushes are held back, so that updates come later than the limit that the job gives; the figures at which
-a loss makes it act are tested beside it, and measured by guard.py.
+Pushes are delayed, so that updates come later than the job's limit. The losses at which a guard
+acts are covered by its unit test and measured by guard.py.
 """
 
 import re

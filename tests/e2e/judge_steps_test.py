@@ -1,8 +1,9 @@
 """What a worker of a real cluster computes, step by step, agrees with the independent trainer.
 
-One worker, one shard, BSP: the worker writes down 201 steps of each job, and tests/judge/trainer.py
-judges loss, gradients and updates of 200 of them. Default: a few steps of one net; --full: an MLP and
-a CNN with batch norm, each with SGD, momentum and AdamW, on MNIST where STARLING_DATA has it. NumPy.
+One worker, one shard, BSP: the worker records 201 steps of each job, and tests/judge/trainer.py
+judges loss, gradients and updates of 200 of them. Default: a few steps of one net; --full: an MLP
+and a CNN with batch norm, each with SGD, momentum and AdamW, on MNIST where STARLING_DATA has it.
+NumPy.
 """
 
 import argparse
@@ -21,7 +22,7 @@ FULL = False
 
 NETS = {
     "mlp": {"builtin": "mlp", "hidden": [64, 32]},
-    # No bias before a batch norm: its gradient is rounding alone.
+    # No bias before a batch norm: its gradient is only rounding.
     "cnn": {
         "layers": [
             {
@@ -73,7 +74,7 @@ def data_section(directory):
 
 class JudgeSteps(unittest.TestCase):
     def judge(self, data, net, optimizer, steps):
-        """Runs a job and judges `steps` of its steps; returns the judge's words and exit status."""
+        """Runs a job and judges `steps` of its steps; returns the judge's output and status."""
         with tempfile.TemporaryDirectory() as record:
             flags = ["--lanes", "2", "--record-steps", record, "--record-limit", str(steps + 1)]
             with Cluster(shards=1, workers=1, worker_flags=flags) as cluster:

@@ -1,4 +1,4 @@
-"""`starling local`: a cluster of real processes that is started, watched over, and stopped."""
+"""`starling local` starts, supervises and stops a cluster of real processes."""
 
 import json
 import os
@@ -90,7 +90,7 @@ class LocalClusterTest(unittest.TestCase):
         self.assertIn(f"runs already in {self.state}", second.stderr)
         self.assertIn(address, second.stderr)
 
-        # Without any flag the client finds it.
+        # The client finds it without any flag.
         self.starling("submit", "-f", str(self.home / "job.yaml"), "--watch")
         job = json.loads(self.starling("describe", "job", "count", "-o", "json").stdout)
         self.assertEqual(job["status"]["state"], "SUCCEEDED")
@@ -153,7 +153,7 @@ class LocalClusterTest(unittest.TestCase):
             lambda: (self.incarnation("worker-0") or 0) > before, 30, "worker-0 to register again"
         )
 
-        # The coordinator comes back where it was.
+        # The coordinator comes back at the same address.
         os.kill(coordinator, signal.SIGKILL)
         wait_until(
             lambda: self.pid("coordinator") not in (None, coordinator), 20, "another coordinator"
@@ -162,7 +162,7 @@ class LocalClusterTest(unittest.TestCase):
             lambda: self.starling("get", "jobs", expect=None).returncode == 0, 30, "the coordinator"
         )
         self.assertEqual((self.state / "address").read_text().strip(), address)
-        # It takes jobs as soon as a worker has reported to it.
+        # It accepts jobs as soon as a worker has reported to it.
         job = str(self.home / "job.yaml")
         wait_until(
             lambda: self.starling("submit", "-f", job, "--dry-run", expect=None).returncode == 0,
@@ -177,7 +177,7 @@ class LocalClusterTest(unittest.TestCase):
         supervisor = int(Path(f"/proc/{pids[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
         os.kill(supervisor, signal.SIGKILL)
         wait_until(lambda: not any(alive(pid) for pid in pids), 10, "all to end")
-        # What it left behind is no obstacle.
+        # Its leftovers are no obstacle.
         self.up()
 
     def test_ctrl_c_stops_a_cluster_in_the_foreground(self):

@@ -1,4 +1,4 @@
-"""The bench's trainer without a parameter server learns: a limit that does not train is no limit."""
+"""The bench's trainer without a parameter server learns; otherwise it is no upper bound."""
 
 import json
 import re

@@ -2,9 +2,9 @@
 
     mnist.py [--epochs N] [--seeds N] [--policies ssp,bsp,async]
 
-Needs STARLING_DATA with mnist/. SSP(2) with three seeds, BSP and async with one each; prints each run's
-test accuracy and throughput, then `figure: ...`. Exit status 1 unless the median of SSP(2)'s is at
-least 0.990 and each other's at least 0.988.
+Needs STARLING_DATA with mnist/. SSP(2) with three seeds, BSP and async with one each; prints each
+run's test accuracy and throughput, then `figure: ...`. Exit status 1 unless the median of SSP(2)'s
+is at least 0.990 and each other's at least 0.988.
 """
 
 import argparse

@@ -1,6 +1,7 @@
-"""Nets with branches, shared and frozen parameters and files to start from, over a real cluster.
+"""Nets with branches, shared and frozen parameters and initial values from files.
 
-Each net is computed by two workers and two shards, and by one of each: the same bits (G3).
+Each net is computed on a real cluster by two workers and two shards, and by one of each: the same
+bits (G3).
 """
 
 import json
@@ -12,7 +13,7 @@ from pathlib import Path
 from tests.e2e.bsp_matrix_test import write_idx
 from tests.e2e.cluster import Cluster, job_file, parameters_sha256
 
-# A residual block of one's own, whose second half uses the first one's convolution again.
+# A custom residual block whose second half reuses the first half's convolution.
 BRANCHED = [
     {"conv2d": {"out_channels": 6, "kernel": 3, "padding": 1, "name": "stem"}},
     {"batchnorm": {"name": "norm"}},
@@ -105,7 +106,7 @@ class Models(unittest.TestCase):
             )
             model = {"layers": BRANCHED, "init": str(path), "freeze": ["stem.*", "norm.*"]}
 
-            # A worker dies on the way; two are needed for a start, one to go on.
+            # A worker dies on the way; the job needs two to start and one to continue.
             job = job_file("second", model, data, workers={"min": 1, "max": 2}, stop={"epochs": 30})
             cluster.submit(job)
             cluster.wait_progress("second", step=5)
@@ -116,14 +117,14 @@ class Models(unittest.TestCase):
                 frozen = name.startswith(("stem.", "norm."))
                 self.assertEqual(tensor == first[name], frozen, name)
 
-            # With a rate of 0 the export is the file, to the bit.
+            # With a rate of 0 the export equals the file, bit by bit.
             del model["freeze"]
             still = job_file("still", model, data, optimizer={"sgd": {"learningRate": 1e-30}})
             for name, tensor in self.run_job(cluster, still).items():
                 if "running" not in name:
                     self.assertEqual(tensor, first[name], name)
 
-            # All that does not fit is said at once, and the job is not taken.
+            # All mismatches are reported at once, and the job is not accepted.
             wrong = {name: (shape, data) for name, (_, shape, data) in first.items()}
             wrong["extra"] = wrong.pop("fc.bias")
             wrong["stem.weight"] = ((6, 9), wrong["stem.weight"][1])

@@ -1,9 +1,9 @@
-"""A cluster in which every daemon has a network and a view of files of its own, over TLS.
+"""A cluster in which every daemon has its own network and its own view of files, over TLS.
 
-Each daemon runs in a network namespace with one address, on a bridge that stands in a namespace of its
-own, and in a mount namespace in which it finds its own folder at /srv/starling and nothing of the
-others'. Only the workers' folders hold the data. The host's network is not touched. Needs root, ip and
-unshare; skips itself, with a reason, where a namespace cannot be made.
+Each daemon runs in a network namespace with one address, on a bridge in a namespace of its own, and
+in a mount namespace that shows its own folder at /srv/starling and nothing of the others. Only the
+workers' folders hold the data. The host's network is not touched. Needs root, ip and unshare; skips
+itself, with a reason, where a namespace cannot be made.
 """
 
 import json
@@ -58,7 +58,7 @@ def why_not():
 
 
 class NamespaceCluster(Cluster):
-    """Every daemon, and the client, in namespaces of its own."""
+    """Every daemon, and the client, in its own namespaces."""
 
     def __init__(self, **more):
         super().__init__(tls=True, **more)
@@ -94,7 +94,7 @@ class NamespaceCluster(Cluster):
             )
 
     def _add_host(self, name, role):
-        """A network with one address, and a folder with the role's certificates."""
+        """Makes a network with one address, and a folder with the role's certificates."""
         if name in self.addresses:
             return
         number = len(self.addresses) + 1
@@ -128,7 +128,7 @@ class NamespaceCluster(Cluster):
         return self.directory / "homes" / name
 
     def inside(self, name, command):
-        """The command as a process of that host: its network, its folder at HOME, and no other's."""
+        """The command as a process of that host, with its network and its folder at HOME only."""
         view = (
             f'mount -t tmpfs none /srv && mkdir {HOME} && mount --bind "$1" {HOME} && '
             f'mount -t tmpfs none "$2" && cd {HOME} && shift 2 && exec "$@"'
@@ -241,7 +241,7 @@ class Namespaces(unittest.TestCase):
         with NamespaceCluster(shards=2, workers=2) as cluster:
             for name in ("worker-0", "worker-1"):
                 write_idx(cluster.home_of(name), 120)
-            # Nobody sees what is not its own, nor an address that is not.
+            # No daemon sees another's files or addresses.
             for name in ("client", "coordinator", "shard-0", "worker-0"):
                 seen = run(
                     *cluster.inside(

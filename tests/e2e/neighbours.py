@@ -1,11 +1,12 @@
-"""A healthy job beside one neighbour after another that misbehaves, and a real BSP job beside the same.
+"""A healthy job beside one misbehaving neighbour after another, and a real BSP job beside the same.
 
     neighbours.py [--window SECONDS] [--turns N]
 
-The healthy job waits instead of computing, so that its speed says what others take from it and not how
-many cores there are. Its samples/s are measured with each neighbour and without it, in turns; medians
-count. Then a BSP job that computes is trained alone and beside all of them. Prints `figure: ...`; exit
-status 1 unless each ratio is at least 0.9 and the trained bits are the same. Standard library only.
+The healthy job waits instead of computing, so its speed shows what others take from it rather than
+how many cores there are. Its samples/s are measured with each neighbour and without it, in turns;
+medians count. Then a BSP job that computes is trained alone and beside all of them. Prints
+`figure: ...`; exit status 1 unless each ratio is at least 0.9 and the trained bits are the same.
+Standard library only.
 """
 
 import argparse
@@ -36,8 +37,8 @@ HIDDEN = [
     512,
     128,
 ]  # slice 0 of the job, in partition 0, has 256 KiB: more than HTTP/2's first window
-LONG_EPOCH_BYTES = 1_000_000_000  # a sample, and a step, for each
-# Each process sees the file in its own working directory, so each may see another one.
+LONG_EPOCH_BYTES = 1_000_000_000  # one sample, and one step, per byte
+# Each process opens the file in its own working directory, so each may see a different one.
 TABLE = "/proc/self/cwd/table.csv"
 ROWS = 4096
 
@@ -52,7 +53,7 @@ def table(seed):
 
 
 class Scene(Cluster):
-    """Two workers of the healthy job's, which wait instead of computing. Others' jobs bring their own."""
+    """Two workers for the healthy job, which wait instead of computing. Others bring their own."""
 
     def __init__(self, pace="0.02s,0.02s"):
         flags = {f"worker-{i}": ["--replay-compute", pace] for i in range(2)} if pace else {}
@@ -86,7 +87,7 @@ class Scene(Cluster):
             )
 
     def start_bad_stranger(self, name, text, *flags, why=""):
-        """One that is set aside by the healthy job; returns once it was, this time."""
+        """A worker that the healthy job sets aside; returns once that has happened again."""
         said = f"goes on without {name}: {why}"
         count = lambda: self.cli("logs", "healthy").stdout.count(said)
         before = count()
@@ -94,7 +95,7 @@ class Scene(Cluster):
         wait_until(lambda: count() > before, 90, f"'{said}' in the log of healthy")
 
     def stop_stranger(self, name):
-        """Which no job needs."""
+        """Stops a worker that no job needs."""
         self.processes[name].kill()
         self.processes[name].wait()
 
@@ -140,7 +141,7 @@ def small(name, **workers):
     )
 
 
-# ---- Neighbours: each begins with the scene, and returns what ends it ----
+# ---- Neighbours: each takes the scene and returns what ends it ----
 
 
 def never_starts(scene):
@@ -152,7 +153,7 @@ def many_submissions(scene):
     names = [f"flood-{i}" for i in range(SUBMISSIONS)]
     pool = concurrent.futures.ThreadPoolExecutor(SUBMISSIONS)
     answers = [pool.submit(scene.submit, small(name)) for name in names]
-    scene.start_stranger("worker-2", None)  # without the table it serves these jobs alone
+    scene.start_stranger("worker-2", None)  # without the table it serves these jobs only
 
     def end():
         for answer in answers:
@@ -272,7 +273,7 @@ NEIGHBOURS = [
 
 
 def ratio(scene, neighbour, options):
-    """Median of the healthy job's speed with the neighbour, over that without it."""
+    """The healthy job's median speed with the neighbour, over that without it."""
     without, beside = [], []
     for _ in range(options.turns):
         without.append(scene.samples_per_second("healthy", options.window))

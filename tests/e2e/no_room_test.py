@@ -1,4 +1,4 @@
-"""A worker that has no memory for a job: the job trains with the others, and says why."""
+"""A worker lacks memory for a job: the job trains on the others, and says why."""
 
 import unittest
 

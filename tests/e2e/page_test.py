@@ -1,6 +1,6 @@
-"""A real browser looks at the status page beside a training job.
+"""A real browser shows the status page beside a training job.
 
-Skips itself where there is no Chromium (tools/setup.sh --pictures).
+Skips itself without Chromium (tools/setup.sh --pictures).
 """
 
 import sys
@@ -10,7 +10,7 @@ from tests.e2e import browser
 from tests.e2e.admin_test import endless
 from tests.e2e.cluster import Cluster
 
-# A name may have no markup in it (CheckName); what a person reads as a reason may have.
+# A name cannot contain markup (CheckName); a reason can.
 VIEWS = {
     "desk": {"width": 1200, "height": 900},
     "dark": {"width": 1200, "height": 900, "dark": True},

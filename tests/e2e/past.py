@@ -1,9 +1,9 @@
-"""What is over costs what goes on nothing: thousands of jobs that have ended and are kept.
+"""Ended jobs do not slow live ones down: thousands of jobs that have ended and are kept.
 
-First: so many one-step jobs on one cluster, retention off. After 100 of them and at the end it is
-measured what a job, a report, orders, a scrape and a list cost, and how much memory each daemon took
-meanwhile for each job, without the values that it keeps. Then: a job that trains beside 100 submissions
-of 4 MiB each, which are kept. Printed: a table; then `figure:`. Exit status 1: a bound does not hold.
+First: thousands of one-step jobs on one cluster, without retention. After 100 of them and at the
+end the cost of a job, a report, orders, a scrape and a list is measured, and the memory that each
+daemon gained per job, without the values that it keeps. Then: a job trains beside 100 submissions
+of 4 MiB each, which are kept. Prints a table, then `figure:`. Exit status 1: a bound does not hold.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from tests.e2e import scrape  # noqa: E402
 from tests.e2e.cluster import Cluster, binary, job_file  # noqa: E402
 
 RATIO_MAX = 1.25
-MEMORY_MAX = 4096  # bytes for each job that has ended
+MEMORY_MAX = 4096  # bytes per ended job
 SECONDS_MAX = 25 * 60
 RATE_MIN = 0.95
 GAP_MAX = 0.5  # seconds between two acknowledgements
@@ -65,7 +65,7 @@ def total(metrics, name, **labels):
 
 
 def run_job(cluster, name):
-    """Seconds from the submission to the end, as a client that follows the log sees them."""
+    """Seconds from submission to end, as seen by a client that follows the log."""
     begin = time.monotonic()
     cluster.submit(one_step(name))
     log = cluster.cli("logs", name, "--follow", timeout=300)
@@ -81,7 +81,7 @@ def run_many(cluster, begin, end):
 
 
 class Moment:
-    """What things cost with so many jobs kept."""
+    """The costs with this many jobs kept."""
 
     def __init__(self, cluster, label):
         before = scrape.parse(cluster.ask("coordinator", "/metrics")[2])
@@ -105,7 +105,7 @@ class Moment:
         self.costs["first page of get jobs, s"] = statistics.median(
             self.list_jobs(cluster) for _ in range(15)
         )
-        time.sleep(5)  # what was freed goes back
+        time.sleep(5)  # freed memory is returned
         self.memory = {name: resident_bytes(process) for name, process in cluster.processes.items()}
         for name in self.memory:
             if name.startswith("shard"):
@@ -167,7 +167,7 @@ def many_small(jobs):
 
 
 class Acknowledgements(threading.Thread):
-    """When a worker's pushes were acknowledged, from what it recorded of late, read again and again."""
+    """When a worker's pushes were acknowledged, from repeated reads of its recent spans."""
 
     def __init__(self, address):
         super().__init__(daemon=True)
@@ -194,7 +194,7 @@ class Acknowledgements(threading.Thread):
 
 
 def large_file(cluster, name):
-    """A job whose specification is nearly 4 MiB, from a file of a quarter of that: YAML has aliases."""
+    """A job whose specification is nearly 4 MiB, from a file a quarter as large (YAML aliases)."""
     spec = one_step(name)["spec"]
     path = cluster.directory / f"{name}.yaml"
     path.write_text(
@@ -264,7 +264,7 @@ def few_large(jobs, seconds):
 
 
 def rate(metrics):
-    """Samples a second, over a second."""
+    """Samples per second, over one second."""
     name = "starling_worker_samples_total"
     begin, first = time.monotonic(), total(metrics(), name)
     time.sleep(1)

@@ -1,6 +1,6 @@
 """Makes the pictures of docs/images/ from a real run: LeNet on MNIST, two workers, SSP(2).
 
-Run by tools/pictures.sh. Arguments: the folder for the pictures.
+Run by tools/pictures.sh. Argument: the folder for the pictures.
 """
 
 import os
@@ -13,7 +13,7 @@ from tests.e2e.page_test import VIEWS
 
 
 def mnist_job(name, folder):
-    """Trains for longer than the pictures take."""
+    """A job that trains for longer than the pictures take."""
 
     def idx(split):
         return {

@@ -2,9 +2,9 @@
 
     policy_switch.py [--epochs N]
 
-Needs STARLING_DATA with mnist/. The changes are asked for after a fifth, two fifths and three fifths of
-the steps. Prints what the job's log says of them, then `figure: ...`; exit status 1 unless the accuracy
-is at least 0.985 and the log names the clock of each change.
+Needs STARLING_DATA with mnist/. The changes are requested after a fifth, two fifths and three
+fifths of the steps. Prints the job's log lines about them, then `figure: ...`; exit status 1 unless
+the accuracy is at least 0.985 and the log names the clock of each change.
 """
 
 import argparse

@@ -1,9 +1,10 @@
-"""examples/mnist_cnn.yaml in two bytes against fp32: the same jobs, the same samples in the same order.
+"""examples/mnist_cnn.yaml in two-byte floats against fp32: the same jobs, the same samples in
+order.
 
     precision.py [--epochs N] [--seeds N]
 
-Needs STARLING_DATA with mnist/. BSP on 2 shards and 2 workers, so that precision is all that differs
-between two runs of one seed. Prints each run, then `figure: ...`; exit status 1 unless the mean test
+Needs STARLING_DATA with mnist/. BSP on 2 shards and 2 workers, so that two runs of one seed differ
+in precision only. Prints each run, then `figure: ...`; exit status 1 unless the mean test
 accuracies over the seeds of bf16 and of fp16 are within 0.2 points of fp32's, above or below.
 """
 

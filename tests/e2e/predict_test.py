@@ -1,7 +1,7 @@
-"""`starling predict` says what NumPy computes from the exported file, and its accuracy is the printed one.
+"""`starling predict` prints what NumPy computes from the exported file, and the same accuracy.
 
-Default: examples/digits_mlp.yaml on made-up digits, and a CNN with batch norm and dropout on made-up images.
---full DIGITS.csv.gz: the former on the UCI handwritten digits. NumPy.
+Default: examples/digits_mlp.yaml on made-up digits, and a CNN with batch norm and dropout on
+made-up images. --full DIGITS.csv.gz: the former on the UCI handwritten digits. NumPy.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Predict(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def predict(self, cluster, model, x, *more):
-        """The array that `starling predict` writes; or, where it fails, the CompletedProcess."""
+        """The array that `starling predict` writes; the CompletedProcess if it fails."""
         np.save(self.folder / "x.npy", x)
         result = cluster.cli(
             "predict",
@@ -60,7 +60,7 @@ class Predict(unittest.TestCase):
         return np.load(self.folder / "y.npy") if result.returncode == 0 else result
 
     def trained(self, cluster, job):
-        """(the printed accuracy, the exported file)"""
+        """(the printed accuracy, the exported file)."""
         result = cluster.cli("wait", job, "--timeout", "300s", timeout=330)
         self.assertEqual(result.returncode, 0, result.stderr)
         cluster.export(job)
@@ -68,7 +68,7 @@ class Predict(unittest.TestCase):
         return printed, cluster.directory / f"{job}.safetensors"
 
     def by_numpy(self, export, x):
-        """Logits for samples that are normalised already."""
+        """Logits for samples that are already normalised."""
         metadata, parameters = safetensors_file.read(export)
         return network.Network(proto_json.loads(metadata["model"])).logits(parameters, x)
 

@@ -1,4 +1,5 @@
-"""A real Prometheus scrapes a training cluster, and every expression of the dashboard has data there.
+"""A real Prometheus scrapes a training cluster, and every expression of the dashboard has data
+there.
 
 STARLING_PROMETHEUS is the folder with Debian's prometheus and promtool (tools/setup.sh --tests).
 """
@@ -22,7 +23,7 @@ JOB = "watched"
 
 
 def dashboard_expressions():
-    """As Grafana sends them, with its variables filled in."""
+    """The dashboard's expressions as Grafana sends them, with its variables filled in."""
     dashboard = json.loads((ROOT / "deploy/monitoring/dashboard.json").read_text())
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
@@ -63,18 +64,18 @@ class Prometheus:
             )
 
     def ask(self, path, **parameters):
-        """The API's answer; None where it does not answer (yet)."""
+        """The API's answer; None if it does not answer (yet)."""
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=30) as reply:
                 return json.load(reply)["data"]
         except OSError as error:
-            if hasattr(error, "read"):  # it refuses the question
+            if hasattr(error, "read"):  # it rejects the query
                 raise RuntimeError(f"{parameters}: {error.read().decode()}") from error
             return None
 
     def query(self, expression):
-        """The samples' values at this moment, without those that are no number."""
+        """The samples' current values, without NaN and infinity."""
         data = self.ask("query", query=expression) or {"result": []}
         values = [float(sample["value"][1]) for sample in data["result"]]
         return [value for value in values if not math.isnan(value)]

@@ -1,4 +1,4 @@
-"""Real processes over mutual TLS: training, certificates that change meanwhile, and who is kept out."""
+"""Real processes over mutual TLS: training, certificate rotation, and callers that are refused."""
 
 import argparse
 import contextlib
@@ -33,7 +33,7 @@ def counter_job(name, epochs=1):
 
 
 def failed_pushes(cluster):
-    """What the workers say of streams that broke and of requests that were refused."""
+    """What the workers log of broken streams and refused requests."""
     return [
         line
         for log in cluster.directory.glob("worker-*.log")
@@ -43,7 +43,7 @@ def failed_pushes(cluster):
 
 
 class NewLinks:
-    """Asks for the shards, over a new link each time, until it is stopped."""
+    """Lists the shards, over a new link each time, until it is stopped."""
 
     def __init__(self, cluster):
         self.made = 0
@@ -91,7 +91,8 @@ class Protected(unittest.TestCase):
                     "counter", step=(rotation + 1) * EPOCHS * SAMPLES // 8 // (ROTATIONS + 2)
                 )
                 cluster.make_certificates()
-                # A worker leaves in good order, and another comes while not all have the new ones.
+                # One worker leaves in good order and another joins before all have the new
+                # certificates.
                 cluster.kill("worker-1", signal.SIGTERM)
                 self.assertEqual(cluster.exit_status("worker-1", 30), 0)
                 cluster.start_worker("worker-1")
@@ -109,7 +110,7 @@ class Protected(unittest.TestCase):
                 f"{len(failed)} failed pushes; {links.made} clients' links and {ROTATIONS} "
                 f"workers' meanwhile, {len(links.failed)} failed"
             )
-            # A daemon that comes now finds its way with what is new.
+            # A daemon that starts now works with the new certificates.
             cluster.start_worker("worker-9")
             wait_until(
                 lambda: any(

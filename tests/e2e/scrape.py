@@ -8,7 +8,7 @@ ROW = re.compile(r'^\| `(starling_\w+)` \| (\w+) \|([^|]*)\|([^|]*)\|')
 
 
 def parse(text):
-    """Metric -> (type, [(sample's name, labels, value)]); raises where the text is malformed."""
+    """Metric -> (type, [(sample's name, labels, value)]); raises if the text is malformed."""
     metrics, current = {}, None
     for line in text.splitlines():
         if line.startswith("# HELP "):
@@ -29,7 +29,7 @@ def parse(text):
 
 
 def value(metrics, name, **labels):
-    """The one sample of that name that has these labels."""
+    """The one sample of that name with these labels."""
     found = [
         v
         for _, samples in metrics.values()

@@ -1,7 +1,7 @@
 """Runs every command of docs/security.md, in order, as one shell would.
 
-Ports are replaced by free ones, and the programs are those that were built. A line that begins with
-"!" must fail; every other must succeed.
+Ports are replaced by free ones, and programs by the built ones. A line that starts with "!" must
+fail; every other must succeed.
 """
 
 import os
@@ -18,7 +18,7 @@ set -eu
 exec 2>&1
 trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
 """
-# What the page leaves out: daemons take a moment.
+# What the page omits: daemons take a moment to start.
 WAIT_FOR_SHARDS = """
 for attempt in $(seq 300); do starling get shards -o json | grep -q '"ready"' && break; sleep 0.2; done
 starling get shards -o json | grep -q '"ready"'
@@ -69,7 +69,7 @@ class SecurityDoc(unittest.TestCase):
                 check=False,
             )
         self.assertEqual(result.returncode, 0, result.stdout)
-        self.assertIn("\nall done\n", result.stdout)  # then the daemons take their leave
+        self.assertIn("\nall done\n", result.stdout)  # then the daemons shut down
         self.assertIn("URI:starling://lab/worker", result.stdout)
 
     def setUp(self):

@@ -1,5 +1,6 @@
-"""The policy of a running job changes, BSP to SSP(3) to async to BSP, while real processes train; and while
-a worker is killed. Each batch counts once, and the log says at which clock each policy took effect.
+"""The policy of a running job changes, BSP to SSP(3) to async to BSP, while real processes train
+and a worker is killed. Each batch counts once, and the log says at which clock each policy took
+effect.
 """
 
 import re
@@ -21,7 +22,7 @@ class SetPolicy(unittest.TestCase):
         self.data = {"train": {"idx": {"images": images, "labels": labels}}}
 
     def change(self, cluster, job, setting):
-        """Returns the clock at which it is in force; until then others may die."""
+        """Returns the clock at which it is in force; daemons may be killed until then."""
         result = cluster.cli("set", job, f"consistency={setting}")
         self.assertEqual(result.returncode, 0, result.stderr)
         number = int(re.search(r"policy (\d+)", result.stderr).group(1))
@@ -62,7 +63,7 @@ class SetPolicy(unittest.TestCase):
                     f"policy {number}, {TEXTS[setting]}, is in force from clock {clocks[number]} ",
                     log,
                 )
-            # Two in a row, then an end.
+            # Two changes in a row, then the end.
             self.change(cluster, "live", "ssp:1")
             number, in_force = self.change(cluster, "live", "bsp")
             wait_until(in_force, 60, "the second of two changes")

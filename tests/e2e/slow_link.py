@@ -1,10 +1,10 @@
-"""A TCP proxy with a rate and a delay: what a slow or a far network does to a link.
+"""A TCP proxy with a rate and a delay: the effect of a slow or distant network on a link.
 
     with SlowLink(target="127.0.0.1:7071", bytes_per_second=4e6) as link:
         ... connect to link.address instead ...
 
-Each connection has the rate in each direction, for itself; `delay` is added in each direction. What is late (sleeps
-end late, threads take turns) is made up for, BURST bytes of it. Standard library only.
+Each connection has its own rate in each direction; `delay` is added in each direction. Lateness
+(sleeps end late, threads take turns) is made up for, up to BURST bytes. Standard library only.
 """
 
 import selectors
@@ -14,10 +14,10 @@ import time
 from collections import deque
 
 CHUNK = 16 << 10
-# Small, so that what a sender believes to have sent is what has passed.
+# Small, so that what a sender considers sent has really passed.
 BUFFER = 64 << 10
 BURST = 64 << 10
-QUEUED_MAX = 64 << 20  # under way in a delay
+QUEUED_MAX = 64 << 20  # in flight within a delay
 
 
 def split(address):
@@ -26,7 +26,7 @@ def split(address):
 
 
 class Direction:
-    """Bytes from one socket to another, paced."""
+    """Copies bytes from one socket to another, paced."""
 
     def __init__(self, source, sink, rate, delay):
         self.source, self.sink, self.rate, self.delay = source, sink, rate, delay
@@ -37,7 +37,7 @@ class Direction:
 
     def read(self):
         try:
-            free = 0.0  # when the wire is free again
+            free = 0.0  # when the wire is next free
             while True:
                 data = self.source.recv(CHUNK)
                 if not data:
@@ -88,7 +88,7 @@ class SlowLink:
         self.delay = delay
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if self.rate:  # before listen: accepted sockets take it over
+        if self.rate:  # before listen: accepted sockets inherit it
             self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
             self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
         self.listener.bind(("127.0.0.1", 0))
@@ -139,7 +139,7 @@ class SlowLink:
 
 
 def raw_rate(link, size):
-    """Bytes/s that a plain transfer of `size` bytes reaches over a link, whose target this sets for itself."""
+    """Bytes/s of a plain transfer of `size` bytes over a link, whose target this sets."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         link.target = f"127.0.0.1:{server.getsockname()[1]}"

@@ -1,5 +1,5 @@
-// spans ADDRESS [CERTIFICATE KEY AUTHORITIES]: what a daemon recorded lately (proto/daemon.proto,
-// SpansReply), as JSON; over TLS with a client's files.
+// spans ADDRESS [CERTIFICATE KEY AUTHORITIES]: prints a daemon's recent spans (proto/daemon.proto,
+// SpansReply) as JSON; with a client's files, over TLS.
 #include <google/protobuf/util/json_util.h>
 
 #include <iostream>

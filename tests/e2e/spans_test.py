@@ -1,11 +1,11 @@
 """Recorded spans of a real step show communication hidden behind computing.
 
-Two shards, one worker, BSP, and a wide MLP (5.8 million parameters, 23 MB each way in a step): the first
-layer's slices are pushed last, and needed first. In a step the first push leaves before backward ends,
-and the first forward operator starts before the last pull has arrived: the first layer's slices overtook
-others. (A net whose slices are all back before backward ends, like lenet over loopback, has nothing left
-to overtake.) Each push has its apply, on some shard, by flow id. Default: at least one step shows it;
---full: the median step does.
+Two shards, one worker, BSP, and a wide MLP (5.8 million parameters, 23 MB each way in a step): the
+first layer's slices are pushed last and needed first. In a step the first push leaves before
+backward ends, and the first forward operator starts before the last pull has arrived: the first
+layer's slices overtook others. (A net whose slices are all back before backward ends, like lenet
+over loopback, has nothing left to overtake.) Each push has its apply, on some shard, by flow id.
+Default: at least one step shows it; --full: the median step does.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from tests.e2e.cluster import Cluster, binary, job_file
 
 FULL = False
 STEPS = 40
-WARM = 5  # the first steps, in which memory is touched for the first time
+WARM = 5  # the first steps, which touch memory for the first time
 
 
 def spans_of(address):
-    """A daemon's spans as dicts with numbers; none may have been lost."""
+    """A daemon's spans as dicts with numbers; none may be lost."""
     result = subprocess.run(
         [binary("tests/e2e/spans"), address], capture_output=True, text=True, check=True
     )
@@ -102,7 +102,7 @@ class Spans(unittest.TestCase):
         self.check_flows(steps, shards)
 
     def check_flows(self, steps, shards):
-        """Each push of a step is joined with exactly one apply, which lies behind its beginning."""
+        """Each push of a step is joined with exactly one apply, which does not begin before it."""
         applies = defaultdict(list)
         for span in shards:
             if span["category"] == "apply":

@@ -1,7 +1,8 @@
-"""The staleness bound holds with a straggler, and a stopped worker neither blocks nor corrupts (G2).
+"""The staleness bound holds with a straggler, and a stopped worker neither blocks nor corrupts
+(G2).
 
-The straggler is a real worker that is stopped nine tenths of the time. --full stops a worker for
-60 s; by default it is stopped until the coordinator has taken it off the roster.
+The straggler is a real worker that is stopped nine tenths of the time. --full stops a worker for 60
+s; by default it is stopped until the coordinator has taken it off the roster.
 """
 
 import argparse
@@ -72,7 +73,8 @@ class Staleness(unittest.TestCase):
             )
 
     def stop_and_continue(self, cluster, seconds):
-        """Stops worker-1 until it was taken off the roster and others went on; then until it rejoined."""
+        """Stops worker-1 until it is off the roster and others have made progress; then until it
+        rejoined."""
 
         def incarnation(state):
             return [
@@ -101,9 +103,10 @@ class Staleness(unittest.TestCase):
 
     def test_a_stopped_worker_is_fenced_and_rejoins(self):
         with Cluster(shards=2, workers=2) as cluster:
-            # Large slices and little computing, so that it is likely to be stopped with pushes under way. What
-            # it has to say when it goes on races with the coordinator's word that it was taken off; where
-            # that was quicker, there was nothing to refuse, and the worker is stopped again.
+            # Large slices and little computing, so it is likely to be stopped with pushes in
+            # flight. After it resumes, its pushes race with the coordinator's order that takes it
+            # off the roster. If the order is first, there is nothing to refuse, and the worker is
+            # stopped again.
             cluster.submit(
                 self.job("stopped", epochs=100000, model={"builtin": "mlp", "hidden": [1024, 1024]})
             )

@@ -1,4 +1,4 @@
-"""Readers that ask for values and read nothing: their streams are closed, and the job is exact (H4)."""
+"""Readers request values and read nothing: their streams are closed, and the job is exact (H4)."""
 
 import re
 import sys
@@ -44,7 +44,7 @@ class StalledReaders(unittest.TestCase):
             ports.remove(cluster.admin_port("shard-0"))
             readers = []
             self.addCleanup(lambda: [reader.close() for reader in readers])
-            for _ in range(READERS):  # of a version each
+            for _ in range(READERS):  # one version each
                 step = int(cluster.describe("counter")["step"])
                 readers.append(
                     stalled_reader(("127.0.0.1", ports[0]), protocol_number(), int(status["uid"]))
@@ -53,7 +53,8 @@ class StalledReaders(unittest.TestCase):
             self.assertEqual(
                 cluster.describe("counter")["state"], "RUNNING", "the readers came too late"
             )
-            # Each held a slice of a version of its own, six times the budget: the worst had to go.
+            # Each pinned a slice of a different version, six times the budget: the worst were
+            # closed.
             wait_until(
                 lambda: self.old_values(cluster) <= BUDGET,
                 60,

@@ -1,4 +1,4 @@
-"""Connections that mean no good: silent, junk, and calls whose answers nobody reads. Standard library."""
+"""Hostile connections: silent, junk, and calls whose answers are never read. Standard library."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def listening_ports(pid):
-    """The TCP ports that a process listens on, whatever they are for."""
+    """All TCP ports on which a process listens."""
     inodes = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -31,7 +31,8 @@ def listening_ports(pid):
 
 
 def client_context(folder):
-    """TLS as a client of the cluster whose certificates lie in `folder`; asks nobody who it is."""
+    """TLS as a client of the cluster whose certificates are in `folder`; does not verify the
+    server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -59,7 +60,7 @@ def _http2_frame(kind, flags, stream, payload):
 
 
 def _open_exchange(address, protocol, stream, scheme="https"):
-    """The headers of a call of Exchange, by the client "stalled"."""
+    """The headers of an Exchange call by the client "stalled"."""
     headers = b"".join(
         _header(*pair)
         for pair in (
@@ -101,7 +102,8 @@ def _reader_pull(job_uid, piece, partition, view):
 
 
 def stalled_reader(address, protocol, job_uid, piece=0, partition=0, view=1):
-    """A client of a cluster without TLS that asks for a slice and reads nothing: returns its connection."""
+    """Requests a slice as a client of a cluster without TLS and reads nothing; returns the
+    connection."""
     connection = connect(address)
     connection.sendall(
         _HTTP2_BEGINNING
@@ -114,7 +116,7 @@ def stalled_reader(address, protocol, job_uid, piece=0, partition=0, view=1):
 
 
 def open_streams(connection, address, protocol, streams=10):
-    """HTTP/2's beginning, and calls of Exchange with half a frame each: then nothing more."""
+    """HTTP/2's preface, and calls of Exchange with half a frame each: then nothing more."""
     connection.sendall(_HTTP2_BEGINNING)
     for i in range(streams):
         connection.sendall(_open_exchange(address, protocol, 2 * i + 1))
@@ -129,9 +131,9 @@ def connect(address):
 
 
 class Stalled:
-    """Clients that hold connections and do nothing with them: a third says nothing at all, a third
-    shows a client's certificate and says nothing more, a third opens calls that it leaves half said.
-    On admin ports, which are plain HTTP, two thirds leave a request half said."""
+    """Clients that hold connections and do nothing with them: a third sends nothing at all, a
+    third shows a client's certificate and sends nothing more, a third opens calls and leaves
+    them incomplete. On admin ports, which are plain HTTP, two thirds leave a request incomplete."""
 
     def __init__(self, addresses, context, protocol, count, admin_ports=()):
         self.connections = []
@@ -156,8 +158,8 @@ class Stalled:
 
 
 class Junk:
-    """Connections that send random bytes and go, at a rate, on all addresses in turn. `made` counts
-    those that sent all of them."""
+    """Connections that send random bytes and close, at a rate, on all addresses in turn. `made`
+    counts those that sent all of them."""
 
     def __init__(self, addresses, per_second):
         self.addresses = addresses

@@ -1,11 +1,12 @@
-"""Checks a trace of `starling trace`: the file, not what wrote it. Standard library only.
+"""Checks a trace of `starling trace`: the file, not its writer. Standard library only.
 
     trace_check.py TRACE.json
 
-* It is what Perfetto reads: events with the fields that their phase asks for, named processes and threads.
-* On each thread spans nest: two are apart, or one is inside the other. A thread has one row: a
+* Perfetto can read it: events have the fields that their phase needs, processes and threads have
+  names.
+* On each thread spans nest: two are disjoint, or one contains the other. A thread has one row: a
   second one, "lane 0 (2)", is where `starling trace` puts what did not nest. Only pushes and pulls
-  are many at a time.
+  may overlap.
 * Every push of a worker has its apply on a shard, by flow, and an arrow that ends there.
 * Cause comes before effect: no apply begins more than 1 ms before its push.
 """
@@ -20,7 +21,7 @@ SEVERAL_ROWS = ("push under way", "pull under way")
 
 
 class Trace:
-    """A trace's events by what they are."""
+    """A trace's events by kind."""
 
     def __init__(self, document):
         self.events = document["traceEvents"]
@@ -52,7 +53,7 @@ class Trace:
 
 
 def check_form(trace):
-    """What is not as the format has it."""
+    """Violations of the format."""
     needs = {
         "X": ("name", "cat", "ts", "dur", "pid", "tid"),
         "M": ("name", "pid", "args"),
@@ -82,7 +83,7 @@ def check_form(trace):
 
 
 def check_nesting(trace):
-    """Spans of one thread that overlap, and neither is inside the other."""
+    """Spans of one thread that overlap without nesting."""
     threads = defaultdict(list)
     for span in trace.spans:
         threads[span["pid"], span["tid"]].append(span)
@@ -104,7 +105,7 @@ def check_nesting(trace):
 
 
 def check_rows(trace):
-    """Rows that a thread has beside its first one: what is on them overlaps what is on that."""
+    """Extra rows of a thread: their spans overlap those of its first row."""
     faults = []
     for (what, pid, _), row in trace.names.items():
         more = re.fullmatch(r"(.*) \(\d+\)", row or "") if what == "thread_name" else None
@@ -147,7 +148,7 @@ def check_flows(trace, slack):
 
 
 def check(document, slack=SLACK_MICROS):
-    """All faults, as sentences; none: the trace is good."""
+    """All faults, as sentences; empty: the trace is good."""
     trace = Trace(document)
     return check_form(trace) or check_nesting(trace) + check_rows(trace) + check_flows(trace, slack)
 

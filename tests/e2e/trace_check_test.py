@@ -1,4 +1,4 @@
-"""The checker of traces finds each fault that it is there for."""
+"""The trace checker finds each fault that it is meant to find."""
 
 import copy
 import unittest

@@ -1,8 +1,8 @@
 """`starling trace` of a real job whose daemons' clocks differ by up to 1 s (--inject-clock-offset).
 
-The checker (trace_check.py) finds no fault, and each clock's estimate is within the error that the trace states
-for it, and within 1 ms with --full. All processes run on one machine, on one steady clock: what was injected is
-what is to be found. A job that has ended is refused.
+The checker (trace_check.py) finds no fault, and each clock's estimate is within the error that the
+trace states for it, and within 1 ms with --full. All processes run on one machine with one
+monotonic clock, so the estimates must match the injected offsets. A job that has ended is refused.
 """
 
 import argparse
@@ -66,7 +66,7 @@ class TraceTest(unittest.TestCase):
             off = abs(process["clockOffsetMicros"] - round(seconds * 1e6))
             self.assertLessEqual(off, process["clockErrorMicros"] + 1, name)
             worst, stated = max(worst, off), max(stated, process["clockErrorMicros"])
-        # Two clocks that are both as far off as they say, and in opposite directions.
+        # Two clocks may both be off by their stated error, in opposite directions.
         faults = check(document, LIMIT_MICROS if FULL else max(LIMIT_MICROS, 2 * stated))
         self.assertEqual(faults, [])
         trace = Trace(document)
@@ -75,7 +75,8 @@ class TraceTest(unittest.TestCase):
             categories, {"forward", "backward", "push", "pull", "apply", "wait"}
         )
         clocks = {push["args"]["clock"] for push in trace.pushes}
-        # Reports say how far the job is, ten times a second: the edges are off by the steps of that time.
+        # Reports carry the job's progress ten times a second: the edges are off by the steps of
+        # that time.
         self.assertGreaterEqual(len(clocks), STEPS // 2)
         print(
             f"figure: {len(trace.pushes)} pushes with their applies in {len(clocks)} steps, {len(faults)} faults; "

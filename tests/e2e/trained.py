@@ -1,4 +1,4 @@
-"""Runs job files of examples/ on a cluster, for acceptance: what came out, and how long it took.
+"""Runs job files of examples/ on a cluster, for acceptance; returns results and durations.
 
 Standard library only.
 """

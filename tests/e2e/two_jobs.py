@@ -1,9 +1,10 @@
-"""Two jobs at once on one cluster: each one's parameters have the SHA-256 of its solo run, in BSP.
+"""Two concurrent jobs on one cluster: each one's parameters have the SHA-256 of its solo run, in
+BSP.
 
     two_jobs.py [--epochs N]
 
-Two different nets on made-up images, on 2 shards and 2 workers, one for each. Prints `figure: ...`; exit
-status 1 unless both agree, and both were at work at one time.
+Two different nets on made-up images, on 2 shards and 2 workers, one per job. Prints `figure: ...`;
+exit status 1 unless both digests agree and both jobs were seen running at the same time.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def solo(name, data, epochs):
 
 
 def together(data, epochs):
-    """(digests, whether both were seen at work at one time)"""
+    """(digests, whether both jobs were seen running at the same time)."""
     with Cluster(shards=2, workers=2) as cluster:
         for name in JOBS:
             submit(cluster, name, data, epochs)

@@ -1,18 +1,18 @@
-"""Whatever happens to a job but the loss of a shard, its values can be read, and are those that were trained.
+"""Unless a shard is lost, a job's values stay readable and are those that were trained.
 
     values.py [--jobs N] [--seed S]
 
-A random walk: small jobs over all policies, one after the other, on real processes, while policies are set,
-jobs cancelled, workers drained and killed, and the coordinator killed. Of each job the values are exported
-twice, to the same bytes, and judged:
+A random walk: small jobs over all policies, one after the other, on real processes, while policies
+are set, jobs cancelled, workers drained and killed, and the coordinator killed. Each job's values
+are exported twice, to the same bytes, and judged:
 
-* counter: row i is the number of times that sample i counted. A job that succeeded has each sample once per
-  epoch. One that was cancelled has complete epochs and at most one sample more; where it ended in BSP,
-  exactly the samples of the steps that the file names.
+* counter: row i is the number of times that sample i counted. A job that succeeded has each sample
+  once per epoch. A cancelled one has complete epochs and at most one sample more; if it ended in
+  BSP, exactly the samples of the steps that the file names.
 * BSP: the bits of an undisturbed job that stops at the step that the file names.
 
-At the end the coordinator is killed once more, and all files are made again, to the same bytes. Then a shard
-is killed: now each answer names it, and says that the values are gone.
+At the end the coordinator is killed once more, and all files are exported again, to the same bytes.
+Then a shard is killed: now each answer names it, and says that the values are gone.
 """
 
 import argparse
@@ -37,12 +37,12 @@ POLICIES = {
     "ssp:3": {"ssp": {"staleness": 3}},
     "async": {"async": {}},
 }
-SAMPLES, BATCH = 300_000, 6_000  # of the counter: two slices, 50 steps to an epoch
-IMAGES, IMAGE_BATCH = 1600, 32  # 50 steps to an epoch
+SAMPLES, BATCH = 300_000, 6_000  # of the counter: two slices, 50 steps per epoch
+IMAGES, IMAGE_BATCH = 1600, 32  # 50 steps per epoch
 
 
 class Wrong(Exception):
-    """Values that cannot be had, or are not what was trained."""
+    """Values are missing or are not what was trained."""
 
 
 def metadata(path):
@@ -62,7 +62,7 @@ class Walk:
         self.images = {"train": {"idx": {"images": images, "labels": labels}}}
         self.files = {}  # job -> sha256 of its file
         self.references = {}  # steps -> sha256 of the parameters of an undisturbed BSP job
-        self.counts = {}  # what happened -> how often
+        self.counts = {}  # event -> count
 
     def count(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -70,7 +70,7 @@ class Walk:
     # ---- Files ------------------------------------------------------------------------------
 
     def export(self, job):
-        """The file; raises with the client's words."""
+        """Exports the file; raises with the client's message."""
         path = self.folder / f"{job}.safetensors"
         path.unlink(missing_ok=True)
         result = self.cluster.cli("export", job, "--format", "safetensors", "-o", str(path))
@@ -84,7 +84,7 @@ class Walk:
         return digest, path
 
     def output(self, job):
-        """The file of spec.output, when it is there."""
+        """The file of spec.output, once it exists."""
 
         def done():
             output = self.cluster.describe(job).get("output", {})
@@ -121,7 +121,7 @@ class Walk:
         return job
 
     def reference(self, steps):
-        """What undisturbed training in BSP makes of so many steps."""
+        """The digest after this many steps of undisturbed training in BSP."""
         if steps not in self.references:
             job = self.job("reference", "bsp", counter=False, epochs=100)
             job["spec"]["stop"]["steps"] = steps
@@ -163,7 +163,7 @@ class Walk:
             raise Wrong(f"{job}: other bits at step {steps} than an undisturbed job's")
         return self.count("bitwise")
 
-    # ---- What happens to them -----------------------------------------------------------------
+    # ---- Events -------------------------------------------------------------------------------
 
     def disturb(self, job, may_set):
         """One event in the life of a job."""
@@ -184,7 +184,7 @@ class Walk:
             if result.returncode != 0 and "is over" not in result.stderr:
                 raise Wrong(f"{job}: set: {result.stderr}")
         elif kind == "cancel":
-            self.cluster.cli("cancel", job)  # it may be over
+            self.cluster.cli("cancel", job)  # it may have ended already
         elif kind in ("drain", "kill worker"):
             name = f"worker-{self.random.randrange(WORKERS)}"
             self.cluster.kill(name, signal.SIGTERM if kind == "drain" else signal.SIGKILL)
@@ -203,7 +203,7 @@ class Walk:
         has_output = self.random.random() < 0.3
         if has_output:
             spec["spec"]["output"] = f"walk/{job}.safetensors"
-        # Right after a coordinator's start no worker has reported yet.
+        # Right after a coordinator's restart no worker has reported yet.
         wait_until(lambda: self.try_submit(spec), 60, f"{job} to be accepted")
         for _ in range(self.random.randrange(5)):
             self.disturb(job, may_set=not bits)
@@ -248,7 +248,7 @@ class Walk:
                 raise Wrong(f"{job}: other bytes after a coordinator's restart")
 
     def lose_a_shard(self):
-        """Every job has a part there, or is on the other shard alone and can still be had."""
+        """Every job has a part there, or is on the other shard only and still readable."""
         self.cluster.kill("shard-1")
         wait_until(
             lambda: any(
@@ -276,7 +276,7 @@ class Walk:
 
 
 def walk(jobs, seed):
-    """Raises Wrong; otherwise what happened."""
+    """Raises Wrong; otherwise returns the counts of events."""
     folder = tempfile.mkdtemp(prefix="starling-values-")
     outputs = Path(folder) / "outputs"
     outputs.mkdir()

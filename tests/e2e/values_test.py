@@ -1,4 +1,4 @@
-"""A few jobs of the walk in values.py; and the cases that it was made of, one by one."""
+"""A few jobs of the walk in values.py; and the cases that motivated it, one by one."""
 
 import hashlib
 import tempfile

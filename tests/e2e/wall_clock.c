@@ -1,7 +1,7 @@
 // Preloaded into a daemon by clock.py: a wall clock that the test can set while the process runs.
-// CLOCK_REALTIME is ahead by the seconds in the file WALL_CLOCK_FILE (an int64_t, shared); all other
-// clocks are left alone. Waits until a time of that clock behave as the kernel's: they look at it
-// again and again.
+// CLOCK_REALTIME is ahead by the seconds in the file WALL_CLOCK_FILE (an int64_t, shared); all
+// other clocks are unchanged. Waits until a CLOCK_REALTIME deadline react to a changed clock as the
+// kernel's do: they poll it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -83,7 +83,7 @@ static struct timespec Soon(clockid_t clock) {
   return at;
 }
 
-// Abseil waits so.
+// Abseil waits through futex.
 long syscall(long number, ...) {
   if (real_syscall == NULL) Init();
   va_list list;
@@ -106,7 +106,7 @@ long syscall(long number, ...) {
   return -1;
 }
 
-// May wake early, as ever.
+// Spurious wake-ups are allowed.
 int pthread_cond_timedwait(pthread_cond_t* restrict condition, pthread_mutex_t* restrict mutex,
                            const struct timespec* restrict deadline) {
   if (real_timedwait == NULL) Init();
