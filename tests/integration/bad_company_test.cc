@@ -1,11 +1,12 @@
-// Non-finite gradients, clients that push, workers that speak for others, specifications by hand.
+// Non-finite gradients, clients that push, workers that impersonate others, hand-made
+// specifications.
 #include "tests/integration/hand_cluster.h"
 
 namespace starling {
 namespace {
 
-// A NaN in the last slice's gradient of step 1: the slices before have sealed it, and the job ends.
-// What a reader gets is step 1's beginning, for all slices.
+// A NaN in the last slice's gradient of step 1: the slices before it have sealed the step, and the
+// job ends. A reader gets the values of step 1's start, for all slices.
 TEST_F(ClusterTest, ABspJobThatEndsInAStepIsReadAsItWasBefore) {
   ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::BSP));
   worker_->Enter();
@@ -29,7 +30,7 @@ TEST_F(ClusterTest, ABspJobThatEndsInAStepIsReadAsItWasBefore) {
   EXPECT_EQ(reader.PullAll(1, frame_flags::kReader | frame_flags::kVersion), before);
 }
 
-// Whatever a client sends, it cannot change a job's parameters.
+// No frame of a client can change a job's parameters.
 TEST_F(ClusterTest, AClientMayOnlyRead) {
   ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::SSP));
   worker_->Enter();
@@ -42,7 +43,7 @@ TEST_F(ClusterTest, AClientMayOnlyRead) {
   };
   const Slice& slice = worker_->layout().slices[0];
   OutgoingPayload payload;
-  // In the name of a member.
+  // On behalf of a member.
   const FrameHeader push =
       worker_->PushHeader(slice, 0, 0, std::vector<float>(slice.elements, 1.0f), &payload);
   EXPECT_EQ(reader()->SendToTheEnd(push, payload).code(), absl::StatusCode::kPermissionDenied);
@@ -57,7 +58,7 @@ class LateFrames : public ClusterTest {
   ShardInjections Injections() override { return {.queue_wait = absl::Seconds(3)}; }
 };
 
-// The frame waits for its owner's thread when the job is deleted: its sender hears of it at once.
+// The frame is queued for its owner thread when the job is deleted: its sender is answered at once.
 TEST_F(LateFrames, AFrameBehindADroppedPartitionIsAnswered) {
   ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::SSP));
   const Slice& slice = worker_->layout().slices[0];
@@ -75,7 +76,7 @@ TEST_F(LateFrames, AFrameBehindADroppedPartitionIsAnswered) {
   EXPECT_NE(answer.text.find("is not hosted here"), std::string::npos) << answer.text;
 }
 
-// A worker that takes another's place in a frame is told so; the other goes on.
+// A worker that uses another's name in a frame is refused; the other continues.
 TEST_F(ClusterTest, NoWorkerSpeaksForAnother) {
   ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::SSP));
   worker_->Enter();
@@ -89,7 +90,7 @@ TEST_F(ClusterTest, NoWorkerSpeaksForAnother) {
   ASSERT_NO_FATAL_FAILURE(worker_->Step(0, 0));
 }
 
-// Job specifications made by hand, past the client: the daemons refuse or run them, and live.
+// Hand-made job specifications that bypass the client: the daemons refuse or run them, and survive.
 TEST_F(ClusterTest, NoSpecificationEndsADaemon) {
   worker_->Register();
   const auto submit = [&](const JobSpec& spec) {
@@ -154,7 +155,7 @@ TEST_F(ClusterTest, NoSpecificationEndsADaemon) {
         Node& node = *g.add_nodes();
         node.set_name("n");
         node.set_op("linear");
-        node.add_inputs("n");  // itself
+        node.add_inputs("n");  // its own input
         (*node.mutable_attributes())["out_features"].set_i(3);
       }),
       graph([](Graph& g) {
@@ -168,7 +169,7 @@ TEST_F(ClusterTest, NoSpecificationEndsADaemon) {
     const absl::Status status = submit(spec);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << "spoiler " << i << ": " << status;
   }
-  // Far more steps than a lifetime has is no mistake.
+  // More steps than could ever run are not an error.
   JobSpec endless = Spec("endless", Policy::SSP);
   endless.mutable_stop()->set_steps(UINT64_MAX);
   const absl::Status status = submit(endless);

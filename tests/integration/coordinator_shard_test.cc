@@ -1,5 +1,5 @@
-// What is pushed is counted once and what is pulled is exactly that; who asks for more than it
-// reads is cut off.
+// Pushes count once, and pulls return exactly what was pushed. A client that requests more than it
+// reads is disconnected.
 #include "tests/integration/hand_cluster.h"
 
 namespace starling {
@@ -37,7 +37,7 @@ TEST_P(CoordinatorShardTest, WhatIsPushedIsWhatIsPulledAndTheJobEnds) {
   EXPECT_EQ(status.coverage_min(), kSteps);
   EXPECT_EQ(status.coverage_max(), kSteps);
 
-  // A finished job's parameters stay, for readers.
+  // A finished job's parameters stay available to readers.
   HandWorker reader(server_->address(), {PeerRole::kClient, "reader"});
   reader.ReadAs(*worker_);
   EXPECT_EQ(reader.PullAll(0, frame_flags::kReader), after);
@@ -78,13 +78,13 @@ TEST_P(CoordinatorShardTest, WrongRequestsAreRefusedByName) {
   EXPECT_NE(refused.text.find(worker_->orders().job().spec().model().parameters(0).name()),
             std::string::npos)
       << refused.text;
-  // The job stops, says why, and keeps what it had.
+  // The job stops, says why, and keeps its parameters.
   const absl::Time deadline = absl::Now() + kLong;
   while (Status("job").state() == RUNNING && absl::Now() < deadline) worker_->Report();
   EXPECT_EQ(Status("job").state(), FAILED);
 }
 
-// Answers nothing and lets nothing go.
+// Never answers and never releases a payload.
 class Hoarder : public StreamHandler {
  public:
   void OnFrame(const FrameHeader&, ReceivedPayload payload) override {
@@ -121,17 +121,17 @@ TEST_P(CoordinatorShardTest, WhoAsksForMoreThanItReadsIsCutOff) {
   pull.flags = frame_flags::kReader;
   uint64_t values = 0;
   for (const Slice& each : worker_->layout().slices) values += each.elements * sizeof(float);
-  // The window, what may wait, and what more is surely too much.
+  // Clearly more than the window plus what may be queued.
   const uint64_t pulls =
       2 * (2 * limits::kStreamInFlightBytesMax + 2 * values) / (slice.elements * sizeof(float));
   for (uint64_t i = 0; i < pulls; ++i) {
-    if (!stream->Send(pull).ok()) break;  // it is over already
+    if (!stream->Send(pull).ok()) break;  // the stream has ended
   }
   const absl::Status status = hoarder->AwaitDown();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_NE(status.message().find("asks for more than it reads"), absl::string_view::npos)
       << status;
-  // The others go on.
+  // The others continue.
   ASSERT_NO_FATAL_FAILURE(worker_->Step(0, 0));
 }
 

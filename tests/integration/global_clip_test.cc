@@ -1,13 +1,13 @@
-// The decision round of a job whose whole gradient is clipped, on one shard and on two.
+// The decision round of a job that clips its whole gradient, on one shard and on two.
 #include "tests/integration/hand_cluster.h"
 
 namespace starling {
 namespace {
 
-// Every gradient is 1 everywhere: its norm is the root of the number of parameters.
+// Every gradient is 1 everywhere: its norm is the square root of the number of parameters.
 class GlobalClipTest : public ClusterTest {
  protected:
-  // All values after 12 steps, with so many shards.
+  // All values after 12 steps on this many shards.
   std::vector<float> Train(int shards) {
     for (int i = 1; i < shards; ++i) AddShard(absl::StrCat("ps-", i));
     AwaitShards();

@@ -1,5 +1,5 @@
-// The real coordinator and real shards in one process, over real gRPC, and a worker written by
-// hand: it says and asks exactly what a test wants.
+// The real coordinator and real shards in one process, over real gRPC, with a hand-driven worker:
+// it sends exactly what a test wants.
 #ifndef STARLING_TESTS_INTEGRATION_HAND_CLUSTER_H_
 #define STARLING_TESTS_INTEGRATION_HAND_CLUSTER_H_
 
@@ -34,7 +34,7 @@
 
 namespace starling {
 
-inline constexpr absl::Duration kLong = absl::Seconds(60);  // only ever reached by a failure
+inline constexpr absl::Duration kLong = absl::Seconds(60);  // reached only by failures
 inline constexpr uint64_t kSamples = 40;
 inline constexpr uint32_t kBatch = 4;
 inline constexpr uint32_t kMicroBatches = 4;
@@ -65,7 +65,7 @@ inline JobSpec Spec(const std::string& name, Policy::Kind policy, uint32_t hidde
   return spec;
 }
 
-// Answers of a shard, by request.
+// A shard's answers, by request.
 class Mailbox : public StreamHandler {
  public:
   struct Letter {
@@ -91,7 +91,7 @@ class Mailbox : public StreamHandler {
     down_ = status;
   }
 
-  // How the stream ended, which it is to do.
+  // Blocks until the stream has ended, which is expected; returns its status.
   absl::Status AwaitDown() {
     absl::MutexLock lock(&mutex_);
     const auto over = [&] { return down_.has_value(); };
@@ -186,7 +186,7 @@ class HandWorker {
   size_t shards() const { return stream_of_.size(); }
 
   absl::Status Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) {
-    // A partition that is not there is asked for somewhere.
+    // A request for a partition that does not exist goes to an arbitrary shard.
     const auto partition = static_cast<int>(header.partition.value);
     const View& view = connected_.views(partition < connected_.views_size() ? partition : 0);
     return stream_of_.at(view.primary_address())->Send(header, std::move(payload), urgency);
@@ -211,7 +211,7 @@ class HandWorker {
             step % kSteps * kMicroBatches, kMicroBatches};
   }
 
-  // Of a frame for which the shard is to end the stream.
+  // Sends a frame that must make the shard end the stream.
   absl::Status SendToTheEnd(const FrameHeader& header, OutgoingPayload payload = {}) {
     EXPECT_TRUE(Send(header, std::move(payload), 0).ok());
     return mail_->AwaitDown();
@@ -247,7 +247,7 @@ class HandWorker {
     for (uint32_t p = 0; p < layout_.partitions.size(); ++p) {
       FrameHeader enter = Header(FrameType::kClose, PartitionId(p), 0);
       enter.flags = frame_flags::kEnter;
-      // The shard may hear of the job after its worker: then it is asked again.
+      // The shard may learn of the job after its worker does: then the request is repeated.
       Mailbox::Letter ack = Ask(enter, {}, -1);
       for (const absl::Time deadline = absl::Now() + kLong;
            ack.header.answer == Answer::kNotHosted && absl::Now() < deadline;) {
@@ -262,7 +262,7 @@ class HandWorker {
     return clock;
   }
 
-  // One step: all slices pushed, all partitions closed.
+  // One step: pushes all slices and closes all partitions.
   void Step(uint64_t step, Clock clock) {
     std::vector<uint64_t> requests;
     for (const Slice& slice : layout_.slices) {
@@ -292,7 +292,7 @@ class HandWorker {
     return Ask(pull, {}, slice.id.value);
   }
 
-  // The answers to one push of each slice, in a step of which some may be refused.
+  // The answers to one push per slice, in a step of which some pushes may be refused.
   std::vector<Answer> PushAll(uint64_t step, const std::function<float(size_t slice)>& gradient) {
     std::vector<Answer> answers;
     for (size_t s = 0; s < layout_.slices.size(); ++s) {
@@ -320,7 +320,7 @@ class HandWorker {
     return flat;
   }
 
-  // The same job, read by somebody who is no member.
+  // Reads the same job without being a member.
   void ReadAs(const HandWorker& other) {
     orders_ = other.connected_;
     Connect();
@@ -346,7 +346,7 @@ class HandWorker {
 class ClusterTest : public testing::Test {
  protected:
   void SetUp() override {
-    // A worker by hand is silent as long as the test does something else, on whatever machine.
+    // A hand-driven worker is silent while the test does something else, on slow machines, too.
     auto host = CoordinatorHost::Start({.liveness = kLong}, std::make_unique<MemoryStore>(),
                                        [](const absl::Status& status) { FAIL() << status; });
     ASSERT_TRUE(host.ok()) << host.status();
@@ -368,10 +368,10 @@ class ClusterTest : public testing::Test {
         MakeChannel(server_->address(), SecurityOf(PeerRole::kClient), {PeerRole::kCoordinator}));
   }
 
-  // How processes of this role protect their links. One object for each role.
+  // How processes of this role protect their links. One object per role.
   virtual std::shared_ptr<const LinkSecurity> SecurityOf(PeerRole) { return nullptr; }
 
-  // Waits of its shards.
+  // Waits injected into the shards.
   virtual ShardInjections Injections() { return {}; }
 
   void AddShard(const std::string& name) {
@@ -385,7 +385,7 @@ class ClusterTest : public testing::Test {
     shards_.push_back(*std::move(shard));
   }
 
-  // As many of them as were added are registered.
+  // Blocks until all added shards are registered.
   void AwaitShards() {
     const absl::Time deadline = absl::Now() + kLong;
     for (int ready = 0; ready < static_cast<int>(shards_.size());) {
@@ -444,7 +444,8 @@ class ClusterTest : public testing::Test {
   }
   JobStatus Status(const std::string& job) { return Described(job).status(); }
 
-  // Submitted, accepted, and the worker a member with a stream to the shard.
+  // Submits the job; returns when it is accepted and the worker is a member with streams to the
+  // shards.
   void BeginJob(Policy::Kind policy, uint32_t hidden = 8) { BeginJob(Spec("job", policy, hidden)); }
   void BeginJob(const JobSpec& spec) {
     worker_->Register();

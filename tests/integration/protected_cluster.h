@@ -1,5 +1,4 @@
-// The hand-driven cluster over mutual TLS, and strangers who call it with certificates of every
-// kind.
+// The hand-driven cluster over mutual TLS, and callers with certificates of every kind.
 #ifndef STARLING_TESTS_INTEGRATION_PROTECTED_CLUSTER_H_
 #define STARLING_TESTS_INTEGRATION_PROTECTED_CLUSTER_H_
 
@@ -35,7 +34,7 @@ class ProtectedClusterTest : public ClusterTest {
     return security;
   }
 
-  // A new certificate of the role, and those whom it trusts.
+  // Issues a new certificate for the role, with the authorities that it trusts.
   TlsFiles Renew(PeerRole role, const std::string& authorities) {
     return WriteTlsFiles(testing::TempDir() + "/" + PeerRoleName(role),
                          authority_.Issue({kCluster, role}), authorities);
@@ -45,7 +44,7 @@ class ProtectedClusterTest : public ClusterTest {
   std::map<PeerRole, std::shared_ptr<const LinkSecurity>> securities_;
 };
 
-// A channel of one who does not ask whom it calls, with this certificate, or with none.
+// A channel with this certificate, or with none, that does not verify the server.
 inline std::shared_ptr<grpc::Channel> StrangerChannel(const std::string& address,
                                                       const TestCertificate* certificate) {
   static const auto* const anybody = new TestAuthority("asked by nobody");
@@ -65,8 +64,8 @@ inline std::shared_ptr<grpc::Channel> StrangerChannel(const std::string& address
   return grpc::CreateCustomChannel(address, grpc::experimental::TlsCredentials(options), arguments);
 }
 
-// Calls the method, sends one message, and reads to the end: how the call ended. A method that
-// answers and ends well is kOk. `before` and `after`: metadata beside the identity's.
+// Calls the method, sends one message, and reads to the end; returns the call's status. kOk if the
+// method answers and ends well. `before` and `after`: metadata around the identity's.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 inline absl::Status StrangerCalls(const std::shared_ptr<grpc::Channel>& channel,
                                   const std::string& method, const Identity& identity,

@@ -1,6 +1,6 @@
-// Every method and every type of frame, against every caller who may not: refused at the handshake
-// and counted, or denied, and nothing has changed. Rows are held to the protobuf descriptors and to
-// the frame types: who adds one adds a row.
+// Every method and every frame type, against every caller that is not allowed: refused and counted
+// at the handshake, or denied, and nothing has changed. Rows are checked against the protobuf
+// descriptors and the frame types, so a new method or type needs a row.
 #include <google/protobuf/descriptor.h>
 
 #include "common/transport/access.h"
@@ -15,7 +15,7 @@ constexpr PeerRole kClient = PeerRole::kClient;
 constexpr PeerRole kWorker = PeerRole::kWorker;
 constexpr PeerRole kShard = PeerRole::kShard;
 
-// Who may call what: written down here a second time, by hand.
+// Which roles may call each method: written down here a second time, by hand.
 const std::map<std::string, RoleSet>& MethodRows() {
   static const auto* const rows = new std::map<std::string, RoleSet>{
       {"/starling.CoordinatorService/Register", {kWorker, kShard}},
@@ -45,12 +45,12 @@ const std::map<std::string, RoleSet>& MethodRows() {
   return *rows;
 }
 
-// Who may send what to a shard.
+// Which roles may send each frame type to a shard.
 const std::map<FrameType, RoleSet>& FrameRows() {
   static const auto* const rows = new std::map<FrameType, RoleSet>{
       {FrameType::kPush, {kWorker}},
       {FrameType::kClose, {kWorker}},
-      {FrameType::kPull, {kWorker}},  // but for readers, below
+      {FrameType::kPull, {kWorker}},  // except for readers, below
       {FrameType::kCredit, {kClient, kWorker, kShard, PeerRole::kCoordinator}},
       {FrameType::kDecision, {kShard}},
       {FrameType::kAck, {}},
@@ -62,7 +62,7 @@ const std::map<FrameType, RoleSet>& FrameRows() {
   return *rows;
 }
 
-// All methods of our protocol: the services of these files.
+// All methods of our protocol: those of the services in these files.
 std::vector<std::string> DeclaredMethods() {
   std::vector<std::string> methods;
   const auto* const pool = google::protobuf::DescriptorPool::generated_pool();
@@ -114,7 +114,7 @@ std::string Frame(const FrameHeader& header, const OutgoingPayload& payload = {}
 
 class Matrix : public ProtectedClusterTest {
  protected:
-  // Callers who do not come past the handshake, and the reason under which they are counted.
+  // Callers that fail the handshake, and the reason under which they are counted.
   struct Stranger {
     std::string name;
     std::optional<TestCertificate> certificate;
@@ -127,7 +127,7 @@ class Matrix : public ProtectedClusterTest {
         {"expired", authority_.IssueExpired({kCluster, role}), HandshakeRefusal::kExpired}};
   }
 
-  // A running job after its first step, and what is known of it.
+  // Runs a job to the end of its first step, and records its state.
   void SetUp() override {
     ProtectedClusterTest::SetUp();
     ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::SSP));
@@ -168,7 +168,7 @@ class Matrix : public ProtectedClusterTest {
     return state;
   }
 
-  // Waits until the shard's last report has come: figures of the same moment.
+  // Waits for the shard's last report, so that all metrics are of the same moment.
   void ExpectNothingChanged() {
     ASSERT_NO_FATAL_FAILURE(worker_->Report());
     const State now = Seen();
@@ -178,7 +178,7 @@ class Matrix : public ProtectedClusterTest {
     EXPECT_EQ(now.job.status().roster(), before_.job.status().roster());
     EXPECT_EQ(now.job.status().policies_size(), before_.job.status().policies_size());
     EXPECT_EQ(now.job.spec().SerializeAsString(), before_.job.spec().SerializeAsString());
-    // The worker goes on where it was.
+    // The worker continues where it was.
     ASSERT_NO_FATAL_FAILURE(worker_->Step(1, 1));
   }
 
@@ -196,7 +196,7 @@ class Matrix : public ProtectedClusterTest {
   State before_;
 };
 
-// What a stranger says when it gets the chance: a message that any method can read.
+// A stranger's message, in case it gets through: any method can parse it.
 constexpr char kEmpty[] = "";
 
 TEST_F(Matrix, MethodsRefuseStrangersAtTheHandshakeAndCountThem) {
@@ -233,7 +233,7 @@ TEST_F(Matrix, MethodsDenyTheWrongRole) {
             << status;
         ++refused;
       }
-      // A certificate of one role, and the word of another.
+      // A certificate of one role, and an identity that claims another.
       for (const PeerRole claimed : kPeerRoles) {
         if (claimed == role) continue;
         const absl::Status status = StrangerCalls(channel, method, {claimed, "w-0"}, kEmpty);
@@ -270,8 +270,8 @@ TEST_F(Matrix, MethodsDenyTheWrongClusterAndNoOwner) {
   ExpectNothingChanged();
 }
 
-// What the gate judges must be what the service reads, so nothing may be said twice: neither
-// another identity nor the same, before one's own nor after it. Exchange has the member's frame.
+// The gate must judge the identity that the service reads, so none may be given twice: neither
+// another nor the same, before the real one or after it. Exchange carries the member's frame.
 TEST_F(Matrix, MethodsDenyAnIdentityGivenTwice) {
   const Slice& slice = worker_->layout().slices[0];
   OutgoingPayload payload;
@@ -306,7 +306,7 @@ TEST_F(Matrix, MethodsDenyAnIdentityGivenTwice) {
   ExpectNothingChanged();
 }
 
-// Frames in the name of the member, as its own stream would carry them.
+// Frames on behalf of the member, as its own stream would carry them.
 TEST_F(Matrix, FramesOfStrangersAreRefusedOrDeniedByType) {
   const std::string exchange = "/starling.ParameterServer/Exchange";
   const Slice& slice = worker_->layout().slices[0];
@@ -346,8 +346,8 @@ TEST_F(Matrix, FramesOfStrangersAreRefusedOrDeniedByType) {
   ExpectNothingChanged();
 }
 
-// The other direction: whoever has a certificate of the cluster, but of another role, is not talked
-// to.
+// The other direction: clients refuse a server with a certificate of the cluster but of another
+// role.
 TEST_F(Matrix, NobodyTalksToAServerOfAnotherRole) {
   for (const PeerRole role : kPeerRoles) {
     auto impostor = StartRpcServer({.listen = "127.0.0.1:0",

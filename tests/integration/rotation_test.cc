@@ -6,7 +6,7 @@ namespace {
 
 class Rotation : public ProtectedClusterTest {
  protected:
-  // New certificates for everybody, whom everybody trusts; returns when all have taken them up.
+  // Issues new certificates to all roles, each trusted by all; returns when all are in use.
   void Rotate(const TestAuthority& signer, const std::string& authorities, int hours) {
     for (const auto& [role, security] : securities_) {
       const TestCertificate own = signer.Issue(
@@ -24,8 +24,8 @@ class Rotation : public ProtectedClusterTest {
   }
 };
 
-// Every push of every step is counted at its first attempt, over the stream that was opened at the
-// beginning, while certificates and authorities come and go.
+// Every push of every step counts at its first attempt, over the stream opened at the start, while
+// certificates and authorities change.
 TEST_F(Rotation, NoPushFails) {
   ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::SSP));
   worker_->Enter();
@@ -48,7 +48,7 @@ TEST_F(Rotation, NoPushFails) {
   ASSERT_NO_FATAL_FAILURE(train(2));
   EXPECT_EQ(SecurityOf(PeerRole::kShard)->refusals().calls(), 0u);
 
-  // New connections use what is new, once gRPC has read it, too.
+  // New connections use the new certificates once gRPC has read them, too.
   const absl::Time deadline = absl::Now() + kLong;
   absl::Status status = absl::UnknownError("not asked yet");
   while (!status.ok()) {
@@ -60,7 +60,7 @@ TEST_F(Rotation, NoPushFails) {
     ListJobsReply reply;
     status = FromGrpc(CoordinatorService::NewStub(channel)->ListJobs(&context, {}, &reply));
   }
-  // And what is old is refused.
+  // The old certificate is refused.
   const TestCertificate old = authority_.Issue({kCluster, PeerRole::kClient});
   const auto channel = StrangerChannel(server_->address(), &old);
   EXPECT_EQ(
