@@ -1,4 +1,4 @@
-"""Data files read and prepared with nothing but NumPy. Shares no code with the product."""
+"""Reads and prepares data files with nothing but NumPy. Shares no code with the product."""
 
 import gzip
 import math
@@ -24,7 +24,7 @@ def read_idx(path):
 
 
 def read_csv(path):
-    """(values, labels) of rows of numbers whose last is the label."""
+    """(values, labels) of rows of numbers, the last of which is the label."""
     with open_any(path) as file:
         rows = np.loadtxt(file, delimiter=",", ndmin=2)
     return rows[:, :-1], rows[:, -1].astype(int)
@@ -41,7 +41,8 @@ def philox4x32(counter, key):
 
 
 def held_out_rows(labels, fraction, seed):
-    """Of each class with c rows, the floor(fraction * c + 0.5) with the least hash of (seed, row)."""
+    """From each class of c rows, the floor(fraction * c + 0.5) with the lowest hash of (seed,
+    row)."""
 
     def hash_of(row):
         low, high = philox4x32(
@@ -57,7 +58,7 @@ def held_out_rows(labels, fraction, seed):
 
 
 def part_of_csv(source, labels):
-    """The rows that a DataSource.Csv (as JSON) means."""
+    """The rows that a DataSource.Csv (as JSON) selects."""
     part = source.get("part", "PART_ALL")
     everything = np.arange(len(labels))
     if part == "PART_ALL":

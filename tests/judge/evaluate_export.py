@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The accuracy of an exported model, from the file and the data alone.
 
-    evaluate_export.py EXPORT.safetensors IMAGES LABELS      (IDX, also .gz)
-    evaluate_export.py EXPORT.safetensors ROWS.csv           (also .gz; the part held out is found again)
+    evaluate_export.py EXPORT.safetensors IMAGES LABELS    (IDX, also .gz)
+    evaluate_export.py EXPORT.safetensors ROWS.csv         (also .gz; recomputes the part held out)
 
-Prints `test_accuracy=0.xxxx`. Needs NumPy only, computes in float64, shares no code with the product.
+Prints `test_accuracy=0.xxxx`. Needs NumPy only, computes in float64, shares no code with the
+product.
 
-Of the export's metadata it reads `model`, the Graph, and `preprocessing`, {"train": DataSource, "test":
-DataSource, "normalize": Normalize}: protobuf JSON of proto/model.proto and proto/job.proto.
+From the export's metadata it reads `model`, the Graph, and `preprocessing`, {"train": DataSource,
+"test": DataSource, "normalize": Normalize}: protobuf JSON of proto/model.proto and proto/job.proto.
 """
 
 import os
@@ -15,7 +16,7 @@ import sys
 
 os.environ.setdefault(
     "OPENBLAS_NUM_THREADS", "1"
-)  # before NumPy: threads that spin slow a busy machine
+)  # before NumPy: spinning threads slow a busy machine
 
 import datasets
 import network

@@ -1,4 +1,4 @@
-"""evaluate_export.py on small files whose accuracy is known."""
+"""evaluate_export.py on small files with a known accuracy."""
 
 import contextlib
 import gzip
@@ -121,7 +121,7 @@ class Philox(unittest.TestCase):
             [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
         )
 
-    def test_the_same_rows_as_worker_data(self):  # worker/data/readers_test.cc names the same ones
+    def test_the_same_rows_as_worker_data(self):  # worker/data/readers_test.cc has the same rows
         self.assertEqual(
             list(datasets.held_out_rows(np.zeros(20, int), 0.25, 7)), [0, 1, 9, 12, 14]
         )

@@ -1,7 +1,7 @@
 """The net in float64: forward, loss and gradients of a Graph (proto/model.proto, as JSON).
 
-Written from the definitions of the operators, for the eye to check, and checked by finite differences
-(network_test.py). Shares no code with the product.
+Written from the definitions of the operators, to be checked by eye, and tested with finite
+differences (network_test.py). Shares no code with the product.
 """
 
 import numpy as np
@@ -31,8 +31,9 @@ class Operator:
         self.node = node
 
     def kinks(self, _bound):
-        """Where the input of the last forward lies so close to a kink of this operator that float32 may
-        have been on its other side: flat indices of the output, distance at most bound * rms(input).
+        """Where the input of the last forward is so close to a kink of this operator that float32
+        may have been on its other side: flat indices of the output, distance at most bound *
+        rms(input).
         """
         return []
 
@@ -46,7 +47,7 @@ def rms(x):
 
 
 class Windows(Operator):
-    """What convolution and pooling share: [N,C,H,W] as windows [N,C,kh,kw,H',W']."""
+    """Shared by convolution and pooling: [N,C,H,W] as windows [N,C,kh,kw,H',W']."""
 
     def __init__(self, node):
         super().__init__(node)
@@ -65,7 +66,7 @@ class Windows(Operator):
         return out
 
     def join(self, windows, shape):
-        """The transpose of split: adds up what each element of x is worth in the windows it is in."""
+        """The transpose of split: sums the values of each element of x over its windows."""
         (kh, kw), (sh, sw), (ph, pw) = self.kernel, self.stride, self.padding
         n, c, h, w = shape
         out = np.zeros((n, c, h + 2 * ph, w + 2 * pw))
@@ -105,12 +106,13 @@ class MaxPool2d(Windows):
         windows = self.split(inputs[0], fill=-np.inf)
         n, c, kh, kw, h, w = windows.shape
         windows = windows.reshape(n, c, kh * kw, h, w)
-        self.first = windows.argmax(2)[:, :, None]  # among equals the first, row by row
+        self.first = windows.argmax(2)[:, :, None]  # the first of equals, row by row
         self.windows, self.scale = windows, rms(inputs[0])
         return np.take_along_axis(windows, self.first, 2)[:, :, 0]
 
     def kinks(self, bound):
-        """Equals do not count: in them lie the same inputs, and it does not matter which is taken."""
+        """Equals are not kinks: they come from the same inputs, so it does not matter which is
+        taken."""
         if self.windows.shape[2] < 2:
             return []
         second, first = np.moveaxis(np.partition(self.windows, -2, axis=2)[:, :, -2:], 2, 0)
@@ -155,7 +157,7 @@ class BatchNorm(Operator):
     def forward(self, inputs, parameters, training):
         x = inputs[0]
         self.axes = (0,) if x.ndim == 2 else (0, 2, 3)
-        self.spread = (None, slice(None)) + (None,) * (x.ndim - 2)  # [C] against x
+        self.spread = (None, slice(None)) + (None,) * (x.ndim - 2)  # [C], to broadcast over x
         self.weight, bias, running_mean, running_variance = parameters
         self.mean, self.variance = running_mean, running_variance
         if training:
@@ -284,7 +286,7 @@ class Network:
         return self.run(parameters, x, unused, training=False)[self.graph["logits"]]
 
     def kinks(self, bound):
-        """Of the last micro-batch: [(node's name, index)]."""
+        """Those of the last micro-batch: [(node's name, index)]."""
         return [
             (node["name"], index)
             for node, operator in self.nodes
@@ -292,9 +294,9 @@ class Network:
         ]
 
     def contribution(self, parameters, x, labels, global_batch, crossed=()):
-        """One micro-batch: the sum of its losses, and for each parameter the gradient of (1/B) times
-        that sum, or for a statistic (n/B) times the batch's mean or variance. At the kinks `crossed` the
-        derivative is that of the other side."""
+        """One micro-batch: the sum of its losses, and for each parameter the gradient of (1/B)
+        times that sum, or for a statistic (n/B) times the batch's mean or variance. At the kinks
+        `crossed` the derivative is that of the other side."""
         gradients = {name: np.zeros_like(parameters[name]) for name in self.used}
         if len(x) == 0:
             return 0.0, gradients
@@ -304,7 +306,7 @@ class Network:
         flowing = {self.nodes[-1][0]["name"]: np.full(len(x), 1.0 / global_batch)}
         for node, operator in reversed(self.nodes):
             if node["name"] not in flowing:
-                continue  # nothing that the loss depends on reads it
+                continue  # the loss does not depend on it
             dinputs, dparameters = operator.backward(flowing.pop(node["name"]))
             for name, gradient in zip(node.get("inputs", []), dinputs):
                 if gradient is not None:

@@ -1,4 +1,5 @@
-"""The judge's own gradients against finite differences, and its operators against plain examples."""
+"""The judge's own gradients against finite differences, and its operators against simple
+examples."""
 
 import unittest
 import unittest.mock
@@ -43,7 +44,7 @@ def graph(shape, nodes, statistics=(), logits="", loss="softmax_cross_entropy"):
 
 class FiniteDifferences(unittest.TestCase):
     def check(self, net_graph, shapes, samples=5, classes=4, micro_batches=1, seed=3):
-        """Every parameter's gradient, in three random directions."""
+        """Checks every parameter's gradient in three random directions."""
         random = np.random.default_rng(seed)
         net = network.Network(net_graph)
         parameters = {name: random.standard_normal(shape) for name, shape in shapes.items()}
@@ -133,7 +134,7 @@ class FiniteDifferences(unittest.TestCase):
         }
         net_graph = graph([2, 4, 4], nodes, statistics=("nmean", "nvar", "mmean", "mvar"))
         self.check(net_graph, shapes, samples=7)
-        self.check(net_graph, shapes, samples=7, micro_batches=2)  # statistics of each micro-batch
+        self.check(net_graph, shapes, samples=7, micro_batches=2)  # statistics per micro-batch
 
     def test_a_value_that_the_loss_does_not_depend_on(self):
         nodes = [
@@ -241,7 +242,7 @@ class Examples(unittest.TestCase):
         pool = network.MaxPool2d(node("p", "maxpool2d", ["input"], kernel=2))
         x = np.array([1, 5, 5 - 1e-7, 2, 3, 3, 1, 0]).reshape(
             1, 2, 2, 2
-        )  # the two equal ones are no kink
+        )  # the two equal values are not a kink
         pool.forward([x], [], True)
         self.assertEqual(list(pool.kinks(1e-6)), [0])
         self.assertEqual(

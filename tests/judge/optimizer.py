@@ -7,7 +7,8 @@ import numpy as np
 
 
 def learning_rate(schedule, step, steps):
-    """The rate of job step `step`; `steps` is the whole job's length, which only cosine needs."""
+    """The rate at step `step` of the job; `steps` is the whole job's length, needed by cosine
+    only."""
     warmup = int(schedule.get("warmup_steps", 0))
     if "step" in schedule:
         every = schedule["step"]
@@ -32,7 +33,7 @@ def length(array):
 
 
 def clipped(gradients, clip):
-    """Each gradient, or all together, scaled down to the norm allowed."""
+    """Gradients scaled down, each or all together, to the allowed norm."""
     most = clip["norm"]
     if clip["scope"] == "PARAMETER":
         return {
@@ -48,9 +49,10 @@ def clipped(gradients, clip):
 
 
 class Optimizer:
-    """Keeps its own slots (momentum, h, m, v), fed by the judge's own gradients, from the job's step 0 on.
+    """Keeps its own slots (momentum, h, m, v), fed by the judge's own gradients, from step 0 of the
+    job.
 
-    A parameter is one block: its record has no parameter of more than one slice's elements.
+    A parameter is one block: no recorded parameter has more elements than a slice.
     """
 
     KINDS = ("sgd", "momentum", "nesterov", "adagrad", "adam", "adamw", "lamb")
@@ -62,7 +64,8 @@ class Optimizer:
         self.updates = 0
 
     def group(self, name, w):
-        """The first group that has the parameter; a group without settings of its own if none has."""
+        """The first group that contains the parameter; otherwise a group without settings of its
+        own."""
         for group in self.spec.get("groups", []):
             globs = group.get("match", [])
             if (
@@ -74,7 +77,8 @@ class Optimizer:
         return {}
 
     def step(self, parameters, gradients, step, steps):
-        """The parameters after the update; both arguments are {name: array}, parameters of trainable ones."""
+        """The parameters after the update. Both arguments are {name: array}; only trainable ones
+        change."""
         rate = learning_rate(self.spec["learning_rate"], step, steps)
         self.updates += 1
         gradients = {name: gradients[name] for name in parameters}

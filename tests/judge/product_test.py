@@ -1,5 +1,5 @@
-"""The product's executor and updates agree with the judge, step by step: every optimizer on an MLP and
-a CNN with batch norm, with micro-batches in parallel, short and empty ones."""
+"""The product's executor and updates agree with the judge, step by step: every optimizer on an
+MLP and a CNN with batch norm, with parallel, short and empty micro-batches."""
 
 import contextlib
 import io

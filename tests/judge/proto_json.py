@@ -1,4 +1,5 @@
-"""Protobuf JSON with either spelling of a field: `holdout_seed` as in the .proto file, or `holdoutSeed`."""
+"""Protobuf JSON with either spelling of a field: `holdout_seed`, as in the .proto file, or
+`holdoutSeed`."""
 
 import json
 import re

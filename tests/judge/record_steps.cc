@@ -1,7 +1,7 @@
 // record_steps FOLDER MODEL OPTIMIZER CLIP: trains a small net with the product's executor and the
-// shard's update, in one process, and records each step for tests/judge/trainer.py: what a worker
-// records of a real job, without the cluster around it. MODEL: mlp | cnn; OPTIMIZER: one of the
-// job file's, with groups; CLIP: none | parameter.
+// shard's update, in one process, and records each step for tests/judge/trainer.py, as a worker of
+// a real job does, but without a cluster. MODEL: mlp | cnn; OPTIMIZER: one of the job file's, with
+// groups; CLIP: none | parameter.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 namespace starling {
 namespace {
 
-constexpr int64_t kSamples = 150;  // the epoch's last step has 22: an 8, an 8, a 6 and an empty one
+constexpr int64_t kSamples = 150;  // the epoch's last step has 22: 8, 8, 6 and an empty one
 constexpr uint32_t kGlobal = 32;
 constexpr uint32_t kMicroBatches = 4;
 constexpr int64_t kClasses = 5;
@@ -197,7 +197,7 @@ class Recorder {
     return metadata;
   }
 
-  // What the shard does with a step's sum.
+  // Does what the shard does with a step's sum.
   void Update(uint64_t step, const TrainOutput& out) {
     UpdateScalars scalars;
     const float rate = rate_.At(static_cast<int64_t>(step));
@@ -225,7 +225,7 @@ class Recorder {
   const BatchPlan plan_ = BatchPlan::Make(kSamples, kGlobal, kMicroBatches).value();
   TestModel model_;
   Samples32 samples_;
-  std::vector<UpdateRule> rules_;  // by slice
+  std::vector<UpdateRule> rules_;  // one per slice
   std::vector<float> slots_[2];
 };
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run_python.sh FILE: runs a unittest with the judges' Python; ends with `N passed, M failed`.
+# run_python.sh FILE: runs a unittest with the judges' Python; its last line is
+# `N passed, M failed`.
 set -euo pipefail
 
 if [[ ! -x "${STARLING_JUDGE_PYTHON:-}" ]]; then

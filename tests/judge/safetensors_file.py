@@ -1,4 +1,4 @@
-"""A safetensors file read with nothing but NumPy. Shares no code with the product."""
+"""Reads a safetensors file with nothing but NumPy. Shares no code with the product."""
 
 import json
 import struct
@@ -9,7 +9,7 @@ DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "u1"}
 
 
 def read(path):
-    """Returns (metadata, {name: array}); floats come as float64."""
+    """Returns (metadata, {name: array}); floats are float64."""
     with open(path, "rb") as file:
         data = file.read()
     (size,) = struct.unpack_from("<Q", data)

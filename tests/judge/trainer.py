@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
-"""An independent trainer in float64, which judges the steps that a worker recorded.
+"""An independent trainer in float64 that judges the steps that a worker recorded.
 
     trainer.py RECORD_DIR
 
 RECORD_DIR holds step-000000.safetensors and following, one per step, from the job's first step on:
   param/NAME      the parameter before the step
   input, label    the step's samples, in the order of its micro-batches
-  grad/NAME       the step's contribution: of a trainable parameter the gradient of (1/B) * sum of the
-                  losses, of a statistic the sum of (n_m/B) * statistic_m over micro-batches
+  grad/NAME       the step's contribution: for a trainable parameter the gradient of (1/B) * sum of
+                  the losses, for a statistic the sum of (n_m/B) * statistic_m over micro-batches
   loss            the mean loss of the step's samples
-  metadata        model, optimizer, batch: protobuf JSON; micro_batch_samples: "[32, 32]"; for a cosine
-                  schedule also steps, the length of the job; clip where gradients are clipped
+  metadata        model, optimizer, batch: protobuf JSON; micro_batch_samples: "[32, 32]"; for a
+                  cosine schedule also steps, the length of the job; clip if gradients are clipped
 
-At each step it starts from the recorded parameters and computes loss, gradients and the update itself;
-the update is compared with the next step's recorded parameters. Momentum, m and v are the judge's own,
-fed by its own gradients. Prints the worst figures, and exits with 1 when one is beyond its bound:
-loss 1e-5 relative; gradients and parameters 1e-4, relative in norm. A gradient whose norm is below 1e-6
-of all gradients' together is compared with that instead: it is zero but for rounding (the bias of a
-convolution before a batch norm).
+At each step it starts from the recorded parameters and computes loss, gradients and the update
+itself; the update is compared with the next step's recorded parameters. Momentum, m and v are the
+judge's own, fed by its own gradients. Prints the worst errors, and exits with 1 if one is beyond
+its bound: loss 1e-5 relative; gradients and parameters 1e-4, relative in norm. A gradient whose
+norm is below 1e-6 of all gradients' together is compared with that norm instead: it is zero but for
+rounding (the bias of a convolution before a batch norm).
 
-ReLU and max pooling have kinks. Where an input lies within KINK of one, float32 may be on its other side,
-and both derivatives are right: only there, and only in a step that misses otherwise, the judge takes the
-side on which it agrees better. How often is printed.
+ReLU and max pooling have kinks. Where an input lies within KINK of one, float32 may be on its other
+side, and both derivatives are right. Only there, and only in a step that misses otherwise, the
+judge takes the side that agrees better. It prints how often.
 """
 
 import glob
@@ -31,7 +31,7 @@ import sys
 
 os.environ.setdefault(
     "OPENBLAS_NUM_THREADS", "1"
-)  # before NumPy: threads that spin slow a busy machine
+)  # before NumPy: spinning threads slow a busy machine
 
 import numpy as np
 
@@ -42,13 +42,13 @@ import safetensors_file
 
 LOSS_BOUND = 1e-5
 NORM_BOUND = 1e-4
-ZERO_GRADIENT = 1e-6  # of the norm of all gradients
-KINK = 1e-5  # of the root mean square of the operator's input
+ZERO_GRADIENT = 1e-6  # relative to the norm of all gradients
+KINK = 1e-5  # relative to the root mean square of the operator's input
 KINKS_MAX = 64  # tried in one step
 
 
 class Worst:
-    """The greatest error of one kind and where it was."""
+    """The greatest error of one kind, and where it occurred."""
 
     def __init__(self, what, bound):
         self.what, self.bound, self.error, self.where, self.count = what, bound, 0.0, "", 0
@@ -112,7 +112,7 @@ class Judge:
         self.crossed = self.crossed_steps = 0
 
     def judge(self, number, step):
-        """Compares loss and gradients; returns the parameters that the update must give."""
+        """Compares loss and gradients; returns the parameters that the update must produce."""
         batches = list(step.micro_batches())
         parts = [
             self.net.contribution(step.parameters, x, labels, self.global_batch)
@@ -145,7 +145,8 @@ class Judge:
         return errors
 
     def settle(self, step, batches, parts):
-        """The sum of the micro-batches' gradients, on the record's side of kinks if it misses otherwise."""
+        """The sum of the micro-batches' gradients, on the record's side of kinks if it misses
+        otherwise."""
 
         def total(parts):
             return {name: sum(part[name] for part in parts) for name in parts[0]}
@@ -194,7 +195,7 @@ class Judge:
 
 
 def run(folder):
-    """The judge, after all recorded steps; each file is read once."""
+    """Judges all recorded steps and returns the judge; each file is read once."""
     paths = sorted(glob.glob(os.path.join(folder, "step-*.safetensors")))
     expected_names = [f"step-{i:06d}.safetensors" for i in range(len(paths))]
     if [os.path.basename(path) for path in paths] != expected_names or len(paths) < 2:

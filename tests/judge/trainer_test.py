@@ -74,7 +74,7 @@ ADAMW = {
 
 
 def plain_update(kind, w, g, slots, t, rate=0.01):
-    """One step, written out once more."""
+    """One step, written out independently."""
     if kind == "sgd":
         return w - rate * g
     if kind == "momentum":
@@ -107,7 +107,7 @@ def record(folder, spec, kind, steps=6, spoil=None):
     parameters["n.var"] = np.ones(4, np.float32)
     slots = {name: {} for name in SHAPES}
     for number in range(steps):
-        sizes = [4, 4, 4, 4] if number % 3 != 2 else [4, 3, 0, 0]  # a short step now and then
+        sizes = [4, 4, 4, 4] if number % 3 != 2 else [4, 3, 0, 0]  # an occasional short step
         n = sum(sizes)
         x = random.standard_normal((n, 1, 6, 6)).astype(np.float32)
         labels = random.integers(0, 3, n).astype(np.int32)
@@ -197,7 +197,7 @@ class Trainer(unittest.TestCase):
 
     def test_the_other_side_of_a_kink_is_right_too(self):
         def crossed(bound):
-            """Step 3's gradients with the derivative at one kink that matters the other way."""
+            """Flips step 3's derivative at one kink that matters."""
 
             def spoil(number, tensors):
                 if number != 3:
@@ -217,7 +217,7 @@ class Trainer(unittest.TestCase):
 
             return spoil
 
-        # With random inputs nothing is as near to a kink as 1e-5: the same difference far from one is wrong.
+        # Random inputs are never within 1e-5 of a kink: the same difference far from one is wrong.
         status, out = self.judge(spoil=crossed(0.1))
         self.assertEqual(status, 1)
         self.assertIn("kinks on whose other side float32 was: 0, in 0 steps", out)
@@ -231,7 +231,7 @@ class Trainer(unittest.TestCase):
 
     def test_a_wrong_update(self):
         for name in ("c.weight", "l.weight", "l.bias"):
-            # Step 2 does not lead there, and step 3 does not lead from there to step 4.
+            # Step 2 does not lead there, nor step 3 from there to step 4.
             status, out = self.spoiled(f"param/{name}", 1.0003)
             self.assertEqual(status, 1)
             self.assertRegex(
