@@ -1,6 +1,6 @@
-// A data race on purpose, through the project's own Mutex: one thread forgets it. ThreadSanitizer
-// must say so; if it does not, its other verdicts are worth nothing. Built by tools/accept.sh
-// alone.
+// A deliberate data race through the project's own Mutex: one thread does not lock it.
+// ThreadSanitizer must report it; otherwise its other verdicts are worthless. Built only by
+// tools/accept.sh.
 #include <thread>
 
 #include "common/sync/mutex.h"
