@@ -96,9 +96,9 @@ class Pod:
             if read_only:
                 steps.append(f"mount -o remount,bind,ro {self.root}{place}")
         steps.append(
-            f'exec /usr/sbin/chroot {self.root} setpriv --no-new-privs --reuid {context["runAsUser"]} '
-            f'--regid {context["runAsGroup"]} --clear-groups --inh-caps=-all --bounding-set=-all '
-            '"$@"'
+            f'exec /usr/sbin/chroot {self.root} setpriv --no-new-privs --reuid '
+            f'{context["runAsUser"]} --regid {context["runAsGroup"]} --clear-groups '
+            '--inh-caps=-all --bounding-set=-all "$@"'
         )
         log = open(ROOTS / f"{self.name}.log", "wb")
         self.process = subprocess.Popen(

@@ -17,7 +17,8 @@ if [[ $EUID -ne 0 ]] || ! command -v mmdebstrap >/dev/null; then
 fi
 # A mount namespace, so that mounts end with the script.
 if [[ "${STARLING_STEPS_MOUNTS:-}" != own ]]; then
-  STARLING_STEPS_MOUNTS=own exec unshare --mount --propagation private -- tests/deploy/container_steps.sh "$@"
+  STARLING_STEPS_MOUNTS=own exec unshare --mount --propagation private -- \
+    tests/deploy/container_steps.sh "$@"
 fi
 python=$1
 roots=$(mktemp -d "${TMPDIR:-/tmp}/starling-containers.XXXXXX")
@@ -53,7 +54,8 @@ new_root() {
 inside() {
   local root="$roots/$1"
   shift
-  env -i PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 chroot "$root" "$@"
+  env -i PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
+    chroot "$root" "$@"
 }
 
 new_root base

@@ -5,11 +5,20 @@ import unittest
 from pathlib import Path
 
 UNREADABLE = [
-    "The number of classes, which no job file says, is the one with which the model's tensors are the file's.",
+    (
+        "The number of classes, which no job file says, is the one with which the model's tensors "
+        "are the file's."
+    ),
     "Where two attempts at one item differ, each slice has what its own attempt said.",
     "What is not possible is refused with the least that is.",
-    "Whatever starts them must wait 30 s after SIGTERM before it kills a worker, and 15 s the others.",
-    "and to BSP where a shard has no memory for the sums that wait for their siblings, which only a job that begins in BSP",
+    (
+        "Whatever starts them must wait 30 s after SIGTERM before it kills a worker, and 15 s the "
+        "others."
+    ),
+    (
+        "and to BSP where a shard has no memory for the sums that wait for their siblings, which "
+        "only a job that begins in BSP"
+    ),
 ]
 STALE = ["there is no CUDA backend yet", "The CUDA backend has no operators yet"]
 

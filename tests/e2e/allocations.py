@@ -86,7 +86,8 @@ def describe(job, counted, stacks):
     yield (
         f"{job}: {counted['steps']} steps; calls of malloc: "
         + ", ".join(f"{owner} {number}" for owner, number in calls.items())
-        + f"; {first / 2**20:.1f} MiB in use, {grown / 2**10:+.1f} KiB (allowed: {allowed / 2**10:.0f})"
+        + f"; {first / 2**20:.1f} MiB in use, {grown / 2**10:+.1f} KiB "
+        f"(allowed: {allowed / 2**10:.0f})"
     )
     for stack in [s for s in counted["calls"] if s["owner"] == "ours"][:stacks]:
         yield f"  ours: {stack['calls']} calls, {stack['bytes']} bytes"

@@ -110,7 +110,8 @@ def main():
         times, busy, grown = {False: [], True: []}, [], {}
         junk_made = junk_failed = 0
         print(
-            f"ports: {len(addresses)}\n{'round':>5} {'attack':>6} {'step':>8} {'steps':>6} {'busy':>5}"
+            f"ports: {len(addresses)}\n{'round':>5} {'attack':>6} {'step':>8} {'steps':>6} "
+            f"{'busy':>5}"
         )
         for turn in range(2 * arguments.rounds):
             attacked = (turn + turn // 2) % 2 == 1  # off on, on off, ...
@@ -135,8 +136,8 @@ def main():
             if not attacked:
                 busy.append(share)
             print(
-                f"{turn // 2:>5} {'on' if attacked else 'off':>6} {times[attacked][-1] * 1e3:>6.1f}ms "
-                f"{len(steps):>6} {share:>5.2f}",
+                f"{turn // 2:>5} {'on' if attacked else 'off':>6} "
+                f"{times[attacked][-1] * 1e3:>6.1f}ms {len(steps):>6} {share:>5.2f}",
                 flush=True,
             )
         state = cluster.describe("attacked")["state"]
@@ -146,8 +147,8 @@ def main():
     ratio = statistics.median(times[True]) / statistics.median(times[False])
     growth = max(grown.values())
     print(
-        f"figure: ratio of median step times {ratio:.3f}, processors {statistics.median(busy):.2f} busy without "
-        f"the attack, {junk_made} junk connections and {junk_failed} that failed, "
+        f"figure: ratio of median step times {ratio:.3f}, processors {statistics.median(busy):.2f} "
+        f"busy without the attack, {junk_made} junk connections and {junk_failed} that failed, "
         f"memory grew by {growth:.0f} MiB at most, job {state}"
     )
     holds = (

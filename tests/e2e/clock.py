@@ -166,9 +166,9 @@ def main():
         status = cluster.describe("timed")
         late = abs(took - limit)
         print(
-            f"figure: {len(daemons) * len(STEPS)} steps of an hour at {len(daemons)} daemons, no death, "
-            f"at least {slowest:.1f} steps/s after each; wallTime {limit} s ended after {took:.1f} s "
-            f"({status['reason']}), running {status['runningSeconds']:.1f} s"
+            f"figure: {len(daemons) * len(STEPS)} steps of an hour at {len(daemons)} daemons, no "
+            f"death, at least {slowest:.1f} steps/s after each; wallTime {limit} s ended after "
+            f"{took:.1f} s ({status['reason']}), running {status['runningSeconds']:.1f} s"
         )
         return (
             0

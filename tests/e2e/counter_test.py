@@ -75,7 +75,8 @@ class Counter(unittest.TestCase):
                     seen = self.run_one(cluster, seed, policy)
                     runs += 1
                     print(
-                        f"seed {seed} {next(iter(policy))}: cuts read while running: {sorted(seen)}",
+                        f"seed {seed} {next(iter(policy))}: cuts read while running: "
+                        f"{sorted(seen)}",
                         flush=True,
                     )
         print(f"figure: {runs} runs, every row exact at every cut read")

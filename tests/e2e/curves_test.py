@@ -115,8 +115,8 @@ class CurvesTest(unittest.TestCase):
             ours = self.compare(exported, curves)
             self.check_pictures(cluster, folder)
         print(
-            f"figure: {theirs} values of {len(files)} files, across a coordinator's restart, and {ours} of the client's: "
-            f"all equal to those of starling metrics"
+            f"figure: {theirs} values of {len(files)} files, across a coordinator's restart, and "
+            f"{ours} of the client's: all equal to those of starling metrics"
         )
 
     def last_step(self, folder):

@@ -129,7 +129,10 @@ class Device(unittest.TestCase):
     def test_a_job_larger_than_the_gpu(self):
         """Refused before its first step, with sizes and a batch that would fit, and does."""
         batch = {"global": 2048, "microBatches": 4}
-        needs = r"worker-0: the job needs ([\d.]+) MiB here with batch\.global 2048 in micro-batches of 512 .*, "
+        needs = (
+            r"worker-0: the job needs ([\d.]+) MiB here with batch\.global 2048 in "
+            r"micro-batches of 512 .*, "
+        )
         with tempfile.TemporaryDirectory() as directory:
             images, labels = write_idx(directory, samples=2048)
 
@@ -164,10 +167,9 @@ class Device(unittest.TestCase):
             ) as cluster:
                 again, allowed, activations, recomputing, smaller, smaller_needs = refused(
                     cluster,
-                    needs
-                    + r"but ([\d.]+) MiB are allowed: the same batch with recompute\.activationBytes "
-                    r"(\d+) would need ([\d.]+) MiB, .*; batch\.global (\d+) with batch\.microBatches 4 would need "
-                    r"([\d.]+) MiB",
+                    needs + r"but ([\d.]+) MiB are allowed: the same batch with "
+                    r"recompute\.activationBytes (\d+) would need ([\d.]+) MiB, .*; "
+                    r"batch\.global (\d+) with batch\.microBatches 4 would need ([\d.]+) MiB",
                 )
                 self.assertEqual(again, needed)
                 self.assertAlmostEqual(allowed, fits, delta=0.11)

@@ -71,8 +71,8 @@ def main():
     points = {p: 100 * (means["mnist", p] - means["mnist", "bsp"]) for p in ("ssp2", "ssp4")}
     percent = {p: 100 * (means["gpt", p] / means["gpt", "bsp"] - 1) for p in ("ssp2", "ssp4")}
     print(
-        f"figure: against BSP: MNIST SSP(2) {points['ssp2']:+.2f}, SSP(4) {points['ssp4']:+.2f} points; "
-        f"GPT SSP(2) {percent['ssp2']:+.2f} %, SSP(4) {percent['ssp4']:+.2f} %"
+        f"figure: against BSP: MNIST SSP(2) {points['ssp2']:+.2f}, SSP(4) {points['ssp4']:+.2f} "
+        f"points; GPT SSP(2) {percent['ssp2']:+.2f} %, SSP(4) {percent['ssp4']:+.2f} %"
     )
     good = all(abs(difference) <= POINTS for difference in points.values())
     return 0 if good and all(abs(difference) <= PERCENT for difference in percent.values()) else 1

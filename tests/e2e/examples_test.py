@@ -46,7 +46,7 @@ def write_digits(folder):
 
 
 def write_cifar(folder):
-    """Six files of 128 records: a label, then 3,072 bytes of noise around the label's brightness."""
+    """Six files of 128 records: a label, then 3,072 bytes of noise around its brightness."""
     source = random.Random(6)
     for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
         with open(folder / name, "wb") as file:

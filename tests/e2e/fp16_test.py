@@ -79,7 +79,8 @@ class Fp16(unittest.TestCase):
             for shards, workers, kill in [(1, 1, False), (3, 2, False), (2, 2, True)]:
                 seen[shards, workers, kill] = self.run_bsp(data, shards, workers, kill)
         print(
-            f"figure: {seen[1, 1, False][1]} steps skipped, {len(set(seen.values()))} results of {len(seen)} runs"
+            f"figure: {seen[1, 1, False][1]} steps skipped, {len(set(seen.values()))} results of "
+            f"{len(seen)} runs"
         )
         self.assertEqual(len(set(seen.values())), 1, seen)
 

@@ -81,7 +81,8 @@ class GlobalClip(unittest.TestCase):
             for before, g, after in zip(start[key], gradient[key], clipped[key]):
                 worst = max(worst, abs(before - factor * g - after))
         print(
-            f"figure: gradient of norm {length:.4f}, factor {factor:.6f}, greatest difference {worst:.2e}"
+            f"figure: gradient of norm {length:.4f}, factor {factor:.6f}, greatest difference "
+            f"{worst:.2e}"
         )
         self.assertLess(worst, 1e-6)
         for key in set(start) - set(trained):

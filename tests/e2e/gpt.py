@@ -43,8 +43,8 @@ def main():
         )
         print(written.stdout if written.returncode == 0 else written.stderr, flush=True)
     print(
-        f"figure: validation loss {result.test_loss:.4f} nats per byte, {result.seconds / 60:.1f} minutes, "
-        f"{result.status['parameters']:,} parameters"
+        f"figure: validation loss {result.test_loss:.4f} nats per byte, {result.seconds / 60:.1f} "
+        f"minutes, {result.status['parameters']:,} parameters"
     )
     return (
         0

@@ -54,8 +54,8 @@ def train(cluster, policy, seed, epochs):
         f"{epoch['testAccuracy']:.4f}" for epoch in status["epochsDone"] if epoch.get("evaluated")
     )
     print(
-        f"{policy} seed {seed}: test accuracy {accuracy:.4f} (by epoch: {by_epoch}), {seconds:.0f} s in all, "
-        f"{60000 * epochs / seconds:.0f} samples/s",
+        f"{policy} seed {seed}: test accuracy {accuracy:.4f} (by epoch: {by_epoch}), {seconds:.0f} "
+        f"s in all, {60000 * epochs / seconds:.0f} samples/s",
         flush=True,
     )
     return accuracy

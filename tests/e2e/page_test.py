@@ -42,7 +42,8 @@ class Page(unittest.TestCase):
             self.assertNotEqual(backgrounds["desk"], backgrounds["dark"])
             self.check_loss_of_the_coordinator(cluster, page)
             print(
-                f"figure: {len(VIEWS)} views (desk, dark, phone), 0 console errors, all figures refreshed"
+                f"figure: {len(VIEWS)} views (desk, dark, phone), 0 console errors, all figures "
+                "refreshed"
             )
 
     def check_content(self, page):

@@ -257,8 +257,8 @@ def few_large(jobs, seconds):
         print("failed:", failed[0], f"and {len(failed) - 1} more")
     share = min(statistics.median(during), statistics.median(after)) / statistics.median(before)
     text = (
-        f"{jobs - len(failed)} jobs of 4 MiB kept: samples/s at {share:.3f} of before, the longest gap "
-        f"between acknowledgements {gap:.2f} s"
+        f"{jobs - len(failed)} jobs of 4 MiB kept: samples/s at {share:.3f} of before, the longest "
+        f"gap between acknowledgements {gap:.2f} s"
     )
     return not failed and share >= RATE_MIN and gap <= GAP_MAX and state == "RUNNING", text
 

@@ -50,7 +50,8 @@ def main():
     found = [name for name, _ in in_force] == [name for _, _, name in CHANGES]
     clocks = ", ".join(f"{name} from {clock}" for name, clock in in_force)
     print(
-        f"figure: accuracy {result.accuracy:.4f} after {options.epochs} epochs; {clocks or 'no change'} of {steps} steps"
+        f"figure: accuracy {result.accuracy:.4f} after {options.epochs} epochs; "
+        f"{clocks or 'no change'} of {steps} steps"
     )
     return 0 if result.accuracy >= LEAST_ACCURACY and found else 1
 

@@ -51,8 +51,8 @@ def main():
         }
     points = {precision: 100 * (mean - means["fp32"]) for precision, mean in means.items()}
     print(
-        f"figure: bf16 {points['bf16']:+.2f} and fp16 {points['fp16']:+.2f} points against fp32's {means['fp32']:.4f}, "
-        f"means of {options.seeds} seeds after {options.epochs} epochs"
+        f"figure: bf16 {points['bf16']:+.2f} and fp16 {points['fp16']:+.2f} points against fp32's "
+        f"{means['fp32']:.4f}, means of {options.seeds} seeds after {options.epochs} epochs"
     )
     return 0 if max(abs(difference) for difference in points.values()) <= POINTS else 1
 

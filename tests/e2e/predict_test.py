@@ -79,7 +79,8 @@ class Predict(unittest.TestCase):
         accuracy = f"{(y.argmax(1) == labels).mean():.4f}"
         self.assertEqual(accuracy, printed)
         print(
-            f"figure: outputs within {worst:.1e} of NumPy's, accuracy {accuracy}, printed {printed}",
+            f"figure: outputs within {worst:.1e} of NumPy's, accuracy {accuracy}, "
+            f"printed {printed}",
             flush=True,
         )
 

@@ -108,8 +108,9 @@ class PrometheusTest(unittest.TestCase):
             self.check_alerts(prometheus)
             self.check_deletion(cluster, prometheus)
             print(
-                f"\nfigure: {len(DAEMONS)} daemons scraped, promtool has nothing to say, {expressions} of "
-                f"{expressions} expressions of the dashboard have data, 0 series of a deleted job are left"
+                f"\nfigure: {len(DAEMONS)} daemons scraped, promtool has nothing to say, "
+                f"{expressions} of {expressions} expressions of the dashboard have data, 0 series "
+                "of a deleted job are left"
             )
 
     def check_metrics(self, cluster):

@@ -145,7 +145,8 @@ class Protected(unittest.TestCase):
             client[-1] = cluster.coordinator
             refused(
                 cluster.tls_flags("worker"),
-                says="expected a certificate of starling://starling/client, got one of starling://starling/worker",
+                says="expected a certificate of starling://starling/client, "
+                "got one of starling://starling/worker",
             )
             refused([*cluster.tls_flags("client"), "--cluster", "other"], says="--cluster")
             refused(cluster.tls_flags("client")[:2], says="belong together")
@@ -176,7 +177,8 @@ class Protected(unittest.TestCase):
             self.assertEqual(set(floats(cluster.export("counter")["counter"])), {2.0})
             self.assertEqual(failed_pushes(cluster), [])
             print(
-                f"\nfigure: {IDLE} idle connections on each of {len(ports)} ports, and the job succeeded"
+                f"\nfigure: {IDLE} idle connections on each of {len(ports)} ports, and the job "
+                "succeeded"
             )
 
     def test_insecure_is_said_in_every_status(self):

@@ -89,11 +89,13 @@ class Spans(unittest.TestCase):
         ):
             print(
                 f"first {what}, us: median {statistics.median(leads):.0f}, "
-                f"least {min(leads)}, most {max(leads)}, in {sum(lead > 0 for lead in leads)} of {len(leads)} steps"
+                f"least {min(leads)}, most {max(leads)}, in {sum(lead > 0 for lead in leads)} of "
+                f"{len(leads)} steps"
             )
         print(
-            f"figure: first push {statistics.median(early_push):.0f} us before backward's end, first forward "
-            f"{statistics.median(early_forward):.0f} us before the last pull (medians of {len(early_push)} steps)",
+            f"figure: first push {statistics.median(early_push):.0f} us before backward's end, "
+            f"first forward {statistics.median(early_forward):.0f} us before the last pull "
+            f"(medians of {len(early_push)} steps)",
             flush=True,
         )
         worth = statistics.median if FULL else max

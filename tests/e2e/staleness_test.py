@@ -122,8 +122,8 @@ class Staleness(unittest.TestCase):
             self.assertTrue(refused, "no stale request was ever refused")
             self.assertLessEqual(int(cluster.describe("stopped")["stalenessMax"]), 2)
             print(
-                f"figure: stopped for {longest:.0f} s, {tries} stops until a stale request was refused, "
-                "rejoined each time"
+                f"figure: stopped for {longest:.0f} s, {tries} stops until a stale request was "
+                "refused, rejoined each time"
             )
             self.assertEqual(cluster.cli("cancel", "stopped").returncode, 0)
 

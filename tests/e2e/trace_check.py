@@ -97,7 +97,8 @@ def check_nesting(trace):
             end = span["ts"] + span["dur"]
             if open_ends and end > open_ends[-1]:
                 faults.append(
-                    f"{span['name']} at {span['ts']} on {thread} ends behind the span that it began in"
+                    f"{span['name']} at {span['ts']} on {thread} ends behind the span that it "
+                    "began in"
                 )
                 continue
             open_ends.append(end)
@@ -164,7 +165,8 @@ def main():
     for fault in faults[:50]:
         print(fault)
     print(
-        f"{len(trace.spans)} spans, {len(trace.pushes)} pushes, {len(trace.applies)} applies, {len(faults)} faults"
+        f"{len(trace.spans)} spans, {len(trace.pushes)} pushes, {len(trace.applies)} applies, "
+        f"{len(faults)} faults"
     )
     return 1 if faults else 0
 

@@ -79,9 +79,9 @@ class TraceTest(unittest.TestCase):
         # that time.
         self.assertGreaterEqual(len(clocks), STEPS // 2)
         print(
-            f"figure: {len(trace.pushes)} pushes with their applies in {len(clocks)} steps, {len(faults)} faults; "
-            f"clocks that are {min(OFFSETS.values())} to {max(OFFSETS.values())} s off are put right within "
-            f"{worst / 1000:.3f} ms"
+            f"figure: {len(trace.pushes)} pushes with their applies in {len(clocks)} steps, "
+            f"{len(faults)} faults; clocks that are {min(OFFSETS.values())} to "
+            f"{max(OFFSETS.values())} s off are put right within {worst / 1000:.3f} ms"
         )
         if FULL:
             self.assertLessEqual(worst, LIMIT_MICROS)

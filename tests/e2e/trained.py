@@ -23,8 +23,8 @@ class Result:
     def __str__(self):
         accuracy = "" if self.accuracy != self.accuracy else f"test accuracy {self.accuracy:.4f}, "
         return (
-            f"{self.name}: {accuracy}test loss {self.test_loss:.4f}, train loss {self.train_loss:.4f}, "
-            f"{self.seconds:.0f} s"
+            f"{self.name}: {accuracy}test loss {self.test_loss:.4f}, train loss "
+            f"{self.train_loss:.4f}, {self.seconds:.0f} s"
         )
 
 

@@ -80,7 +80,8 @@ def main():
         print(f"{name}: alone {alone[name]}, with the other {joint[name]}")
     equal = sum(alone[name] == joint[name] for name in JOBS)
     print(
-        f"figure: {equal} of {len(JOBS)} SHA-256 equal those of solo runs, {'at' if overlapped else 'not at'} one time"
+        f"figure: {equal} of {len(JOBS)} SHA-256 equal those of solo runs, "
+        f"{'at' if overlapped else 'not at'} one time"
     )
     return 0 if equal == len(JOBS) and overlapped else 1
 

@@ -194,7 +194,8 @@ class Dropout(Operator):
     def forward(self, inputs, parameters, training):
         if training and attribute(self.node, "rate", 0.5) > 0:
             raise NotImplementedError(
-                f"{self.node['name']}: which elements dropout takes is not recorded; train with rate 0"
+                f"{self.node['name']}: which elements dropout takes is not recorded; train with "
+                "rate 0"
             )
         return inputs[0]
 

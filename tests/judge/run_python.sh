@@ -14,6 +14,8 @@ status=0
 "$STARLING_JUDGE_PYTHON" "$@" 2>&1 | tee "$log" || status=$?
 ran=$(sed -n 's/^Ran \([0-9]*\) tests\{0,1\} in .*/\1/p' "$log")
 bad=0
-for count in $(sed -n 's/^FAILED (\(.*\))$/\1/p' "$log" | tr -cs '0-9' ' '); do bad=$((bad + count)); done
+for count in $(sed -n 's/^FAILED (\(.*\))$/\1/p' "$log" | tr -cs '0-9' ' '); do
+  bad=$((bad + count))
+done
 echo "$((${ran:-0} - bad)) passed, $bad failed"
 exit "$status"

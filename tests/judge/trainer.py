@@ -63,7 +63,10 @@ class Worst:
 
     def __str__(self):
         verdict = "ok" if self.good() else "MISS" if self.count else "MISS: nothing was compared"
-        return f"{self.what}: worst {self.error:.3g} at {self.where}, bound {self.bound:g}, {self.count} compared: {verdict}"
+        return (
+            f"{self.what}: worst {self.error:.3g} at {self.where}, bound {self.bound:g}, "
+            f"{self.count} compared: {verdict}"
+        )
 
 
 def norm(array):

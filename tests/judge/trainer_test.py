@@ -236,7 +236,8 @@ class Trainer(unittest.TestCase):
             self.assertEqual(status, 1)
             self.assertRegex(
                 out,
-                rf"updated parameter: worst 0.0003\d* at step [23], {name}, bound 0.0001, 35 compared: MISS",
+                rf"updated parameter: worst 0.0003\d* at step [23], {name}, bound 0.0001, 35 "
+                r"compared: MISS",
             )
 
     def test_a_gradient_of_nan_misses(self):
