@@ -1,4 +1,4 @@
-// Where the coordinator is.
+// Finds the coordinator's address.
 #ifndef STARLING_TOOLS_CLI_ADDRESS_H_
 #define STARLING_TOOLS_CLI_ADDRESS_H_
 
@@ -13,8 +13,8 @@ namespace starling::cli {
 // kFailedPrecondition when neither XDG_STATE_HOME nor HOME is set.
 absl::StatusOr<std::string> DefaultStateDirectory(const Context& context);
 
-// `given` (--coordinator or $STARLING_COORDINATOR), else the file that `local up` wrote.
-// kUnavailable when there is none of them: says where it looked and how to start a cluster.
+// `given` (--coordinator or $STARLING_COORDINATOR), else the address in the file that `local up`
+// wrote. kUnavailable if there is neither: says where it looked and how to start a cluster.
 absl::StatusOr<std::string> CoordinatorAddress(const std::string& given, const Context& context);
 
 }  // namespace starling::cli

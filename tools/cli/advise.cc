@@ -1,5 +1,5 @@
-// starling advise batch: what fits into the memory of what a worker here would compute on, and what
-// trains fastest there.
+// starling advise batch: what fits into the memory of the device that a worker here would use, and
+// what trains fastest on it.
 #include <algorithm>
 #include <thread>
 #include <vector>
@@ -24,11 +24,11 @@ namespace {
 using Rows = std::vector<std::vector<std::string>>;
 
 struct Trial {
-  int64_t samples = 0;  // of a micro-batch
+  int64_t samples = 0;  // per micro-batch
   double samples_per_second = 0;
 };
 
-// The job as the coordinator would have it after asking a worker on this machine.
+// The job as the coordinator would resolve it after asking a worker on this machine.
 absl::StatusOr<JobSpec> Resolved(const AdviseOptions& options, const Context& context) {
   STARLING_ASSIGN_OR_RETURN(JobSpec spec,
                             ReadJobFile(options.file, options.overrides, context.environment));
@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<BatchAdvisor>> MakeAdvisor(const JobSpec& spec,
   return BatchAdvisor::Create(spec, std::move(data), options, device);
 }
 
-// The job's own policy, none, and the one that every model with blocks can have.
+// The job's own policy, no recomputing, and the policy that works for every model with blocks.
 std::vector<Recompute> PoliciesToPlan(const JobSpec& spec, const ResolvedGraph& graph) {
   std::vector<Recompute> policies = {spec.recompute()};
   const auto add = [&](const Recompute& policy) {
@@ -90,7 +90,7 @@ absl::StatusOr<int64_t> PrintWhatFits(const BatchAdvisor& advisor,
   return own;
 }
 
-// Until two sizes in a row were no faster than the best.
+// Stops after two sizes in a row that are no faster than the best.
 absl::StatusOr<Trial> PrintWhatIsFast(const BatchAdvisor& advisor, const JobSpec& spec,
                                       int64_t largest, Context& context) {
   const int64_t own = spec.batch().global() / spec.batch().micro_batches();

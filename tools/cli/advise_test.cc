@@ -43,7 +43,7 @@ TEST_F(AdviseTest, PlansAndMeasures) {
                                   "\\(measured\\)\n")));
 }
 
-// The stand-in has a device's own memory, and lanes.
+// The fake device has its own memory and lanes.
 TEST_F(AdviseTest, OnAGpuItIsTheGpusMemoryAndLanes) {
   constexpr const char* kStandIn = "kernels/cuda/testing/libcpu_as_gpu.so";
   constexpr int64_t kBytes = 1 << 20;

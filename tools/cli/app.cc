@@ -22,7 +22,7 @@
 namespace starling::cli {
 namespace {
 
-// What the flags of all verbs are read into.
+// The values of all verbs' flags.
 struct Flags {
   DaemonFlags links;  // --coordinator, --tls-cert, ...
   bool print_config = false;
@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const Flags& flags, const Contex
   return context.connect(*address);
 }
 
-// One of a few words, of which each stands for a value.
+// One of a few words, each of which stands for a value.
 template <typename T>
 CLI::Validator OneOf(const std::vector<std::pair<std::string, T>>& values) {
   std::vector<std::string> words;
@@ -81,7 +81,7 @@ CLI::Validator OneOf(const std::vector<std::pair<std::string, T>>& values) {
   return validator;
 }
 
-// The same where the word is the value.
+// The same for words that are the values themselves.
 CLI::Validator Member(const std::vector<std::string>& words) {
   return CLI::Validator(
       [words](std::string& text) -> std::string {
@@ -91,7 +91,7 @@ CLI::Validator Member(const std::vector<std::string>& words) {
       "");
 }
 
-// "1GiB" as a number of bytes.
+// Converts "1GiB" to a number of bytes.
 std::string ReadBytes(std::string& text) {
   const auto bytes = config::ParseBytes(text);
   if (!bytes.ok()) return std::string(bytes.status().message());
@@ -135,7 +135,7 @@ class Parser {
   }
 
   int Run(std::vector<std::string> args, Context& context) {
-    std::reverse(args.begin(), args.end());  // as CLI11 wants them
+    std::reverse(args.begin(), args.end());  // CLI11 expects them reversed
     try {
       app_.parse(std::move(args));
       if (!action_ && !flags_.print_config) throw CLI::RequiredError::Subcommand(1);

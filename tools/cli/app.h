@@ -1,4 +1,4 @@
-// The command line: flags in, exit code out.
+// The command line: takes flags, returns the exit code.
 #ifndef STARLING_TOOLS_CLI_APP_H_
 #define STARLING_TOOLS_CLI_APP_H_
 
@@ -9,7 +9,7 @@
 
 namespace starling::cli {
 
-// `args` without the program's name. Prints what is wrong with them and returns kExitUsage, or runs
+// `args` exclude the program's name. Prints what is wrong with them and returns kExitUsage, or runs
 // the verb and returns its exit code.
 int RunApp(const std::vector<std::string>& args, Context& context);
 

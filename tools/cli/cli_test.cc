@@ -81,12 +81,12 @@ std::string Contents(const std::string& path) {
 }
 
 TEST_F(CliTest, TheManualHasTheSchemaAsItIs) {
-  // When this fails: put what `starling schema` prints into the page.
+  // If this fails, copy the output of `starling schema` into the page.
   EXPECT_THAT(Contents("docs/job_file.md"),
               HasSubstr("```yaml\n" + config::SchemaText(config::JobFileSchema()) + "```"));
 }
 
-// On this machine alone: nothing listens where the coordinator would.
+// Local only: nothing listens at the coordinator's address.
 TEST_F(CliTest, DataInspectShowsWhatAJobWouldTrainOn) {
   const std::string folder = ::testing::TempDir();
   std::ofstream(folder + "/rows.csv") << "0,16,4,8,1\n1,2,3,4,0\n16,0,0,16,1\n";
@@ -252,7 +252,7 @@ TEST_F(CliTest, AnEvaluatingJobsEpochsAreShownOnceTheyAreEvaluated) {
   JobStatus status = Running();
   AddEpoch(&status, 0.9);
   AddEpoch(&status, 0.9);
-  status.mutable_epochs_done(0)->set_evaluated(false);  // and never is
+  status.mutable_epochs_done(0)->set_evaluated(false);  // and never will be
   status.mutable_epochs_done(1)->set_evaluated(false);  // not yet
   JobReply reply = Reply(status);
   reply.mutable_spec()->mutable_evaluate()->set_every_epochs(2);
@@ -304,7 +304,7 @@ TEST_F(CliTest, SubmitsUnderAnotherName) {
   EXPECT_THAT(err_.str(), HasSubstr("submitted second"));
 }
 
-// Nothing is deleted for a submission that would be refused, or for one that lives.
+// No job is deleted for a submission that would be refused, nor is a live job.
 TEST_F(CliTest, ReplacesAJobThatHasEnded) {
   const std::vector<std::string> replace = {"submit", "-f", GoodJobFile(), "--replace"};
   EXPECT_EQ(Run(replace), 0) << "there is none: " << err_.str();
@@ -354,7 +354,7 @@ TEST_F(CliTest, AWatchOutlivesAShortAbsenceOfTheCoordinatorAndNotALongOne) {
 
 TEST_F(CliTest, OffATerminalProgressIsALineEveryTwoSeconds) {
   JobStatus status = Running();
-  for (int i = 0; i < 21; ++i) {  // a new step every 250 ms, for 5 s
+  for (int i = 0; i < 21; ++i) {  // a new step every 250 ms for 5 s
     status.set_step(100 + i);
     cluster_.jobs.push_back(Reply(status));
   }

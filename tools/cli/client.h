@@ -1,5 +1,4 @@
-// The coordinator as the client's verbs see it. Tests fake this interface; grpc_client.h is the
-// real one.
+// The coordinator's interface for the client's verbs. Tests fake it; grpc_client.h is the real one.
 #ifndef STARLING_TOOLS_CLI_CLIENT_H_
 #define STARLING_TOOLS_CLI_CLIENT_H_
 
@@ -11,8 +10,8 @@
 
 namespace starling::cli {
 
-// Every call has a deadline. kUnavailable says who was not reached, where, for how long, with which
-// last error, and what would start it. Other errors are the coordinator's own words. Not
+// Every call has a deadline. kUnavailable says which address was not reached, for how long, with
+// which last error, and what would start it. Other errors carry the coordinator's own message. Not
 // thread-safe.
 class Client {
  public:

@@ -23,7 +23,7 @@
 
 namespace {
 
-// A pipe that Ctrl-C writes to: what a sleeping verb wakes up from.
+// A pipe to which Ctrl-C writes, which wakes a sleeping verb.
 int interrupt_pipe[2] = {-1, -1};
 
 void OnInterrupt(int) {

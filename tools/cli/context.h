@@ -1,4 +1,4 @@
-// What a verb may touch of the world outside. main.cc wires the real one, tests a fake.
+// A verb's access to the outside world. client_main.cc wires the real one, tests a fake.
 #ifndef STARLING_TOOLS_CLI_CONTEXT_H_
 #define STARLING_TOOLS_CLI_CONTEXT_H_
 
@@ -23,23 +23,23 @@ namespace starling::cli {
 struct Context {
   std::ostream& out;                 // data
   std::ostream& err;                 // progress and errors
-  bool terminal = false;             // whether `err` is one: then progress is a live line
+  bool terminal = false;             // whether `err` is one; if so, progress is a live line
   int columns = 80;                  // of the terminal
-  std::string executable_directory;  // where this client's own binary lies
+  std::string executable_directory;  // the folder of this client's own binary
 
   std::function<absl::optional<std::string>(const std::string&)> environment;
   std::vector<std::string> environment_names;  // of all variables
   std::function<absl::Time()> now;
   std::function<uint64_t()> random;
-  // From now on Ctrl-C does not end the process, but the sleep below.
+  // After this Ctrl-C interrupts `sleep` instead of ending the process.
   std::function<void()> catch_interrupts;
-  // False as soon as Ctrl-C was pressed.
+  // Returns false as soon as Ctrl-C was pressed.
   std::function<bool(absl::Duration)> sleep;
-  // How those below protect their links: set by RunApp, before it calls them.
+  // How the functions below protect their links. RunApp sets it before it calls them.
   std::shared_ptr<const LinkSecurity> security;
   std::function<std::unique_ptr<Client>(const std::string& address)> connect;
   std::function<std::unique_ptr<DaemonPeer>(const std::string& address)> connect_daemon;
-  std::function<int64_t()> steady_micros;  // a clock that is never set
+  std::function<int64_t()> steady_micros;  // monotonic
   std::function<std::unique_ptr<Daemons>()> daemons;
   std::function<NodeReply()> describe_node;  // this machine
   // slice_reader.h's ReadSlices, over streams of its own.

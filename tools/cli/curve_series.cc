@@ -29,7 +29,7 @@ CurveSeries MakeSeries(const CurvesReply& curves) {
     Add(point.step(), static_cast<double>(point.staleness_max()), &all.staleness);
     Add(point.step(), point.hidden_share(), &all.hidden_share);
   }
-  // Quick epochs have results between two points of the curve.
+  // Quick epochs end between two points of the curve and still have results.
   std::vector<SeriesPoint> losses;
   auto point = all.train_loss.points.begin();
   uint64_t begin = 0;

@@ -21,7 +21,7 @@ struct Series {
   std::vector<SeriesPoint> points;  // ascending steps, finite values
 };
 
-// All that a job has; a series without points is one that it does not have (yet).
+// All series of a job; a series without points is one that the job lacks (so far).
 struct CurveSeries {
   Series train_loss, test_loss, train_accuracy, test_accuracy, learning_rate, samples_per_second,
       staleness, hidden_share;
@@ -29,9 +29,9 @@ struct CurveSeries {
 
 CurveSeries MakeSeries(const CurvesReply& curves);
 
-// `width` characters over the steps up to `last_step`, each as high as the mean of its
-// points between the series' least and greatest value ("▁" to "█"); a column without a point
-// repeats the one before, and one before the first point is a space.
+// `width` characters over the steps up to `last_step`, each as high as the mean of its points,
+// between the series' lowest and highest value ("▁" to "█"). A column without a point repeats the
+// previous one; before the first point columns are spaces.
 std::string Sparkline(const Series& series, uint64_t last_step, int width);
 
 // At most 5 significant digits: "0.13121", "1,533", "1.2e-07".

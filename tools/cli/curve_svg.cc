@@ -42,9 +42,9 @@ constexpr const char* kStyles[] = {"first", "second", "third", "fourth", "fifth"
 
 struct Panel {
   std::string title;
-  std::vector<const Series*> lines;  // as many as there are styles, at most
-  std::optional<double> top;         // the axis ends here at least
-  std::optional<double> bound;       // a dashed line
+  std::vector<const Series*> lines;  // at most as many as there are styles
+  std::optional<double> top;         // the axis extends at least to here
+  std::optional<double> bound;       // drawn as a dashed line
   bool from_zero = false;
 };
 
@@ -80,7 +80,7 @@ std::string Straight(double x1, double y1, double x2, double y2, const char* sty
                          x1, y1, x2, y2, style);
 }
 
-// A line, with dots where they are few enough to be told apart.
+// A line, with dots if the points are few enough to tell apart.
 std::string Curve(const Series& series, const Scale& x, const Scale& y, const std::string& style) {
   std::string points, dots;
   for (const SeriesPoint& point : series.points) {
@@ -172,7 +172,7 @@ uint64_t LastStep(const CurvesReply& curves, const CurveSeries& all) {
   return last;
 }
 
-// Four panels beneath a heading.
+// Four panels below a heading.
 std::string Picture(const std::string& name, const std::string& words,
                     const std::vector<Panel>& panels, uint64_t last) {
   std::string svg = absl::StrFormat(
@@ -203,8 +203,7 @@ std::string EscapeXml(const std::string& text) {
       case '"': out += "&quot;"; break;
       case '\'': out += "&#39;"; break;
       default:
-        out +=
-            static_cast<unsigned char>(c) < 0x20 ? ' ' : c;  // XML has no other control characters
+        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;  // XML allows no other controls
     }
   }
   return out;

@@ -9,15 +9,15 @@
 
 namespace starling::cli {
 
-// Loss, accuracy, throughput and staleness over steps, as an SVG that needs nothing else: no font,
-// script or style from outside; dark where the viewer is. Texts are escaped.
+// Loss, accuracy, throughput and staleness over steps, as a self-contained SVG: no external font,
+// script or style. Dark in viewers with a dark theme. Texts are escaped.
 std::string CurvesSvg(const CurvesReply& curves);
 
-// Train loss, test accuracy (test loss where no job has one), throughput and staleness of several
-// jobs, each in a colour of its own. At most kPlotJobsMax.
+// Train loss, test accuracy (test loss if no job has one), throughput and staleness of several
+// jobs, one colour per job. At most kPlotJobsMax jobs.
 std::string CompareSvg(const std::vector<CurvesReply>& jobs);
 
-// Some 2 to 7 round numbers (1, 2 or 5 times a power of ten apart) that span [low, high]; low <=
+// About 2 to 7 round numbers (1, 2 or 5 times a power of ten apart) that span [low, high]; low <=
 // high, finite.
 std::vector<double> AxisTicks(double low, double high);
 

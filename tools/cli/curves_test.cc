@@ -1,4 +1,4 @@
-// What the verbs make of a job's curves: metrics, plot.
+// The verbs that show a job's curves: metrics, plot.
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Eight points of 100 steps, a loss that halves, two epochs.
+// Eight points 100 steps apart, a loss that halves, two epochs.
 CurvesReply Curves() {
   CurvesReply curves;
   *curves.mutable_status() = Running();
@@ -103,7 +103,7 @@ TEST(Series, TakesWhatIsThereAndIsANumber) {
 
 TEST_F(CliTest, MetricsDrawsEachCurveWithItsLastValueAndRange) {
   cluster_.curves = {Curves()};
-  context_.columns = 58;  // eight are left for the line, which has at least ten
+  context_.columns = 58;  // leaves eight for the line, which has at least ten
   EXPECT_EQ(Run({"metrics", "digits"}), 0) << err_.str();
   EXPECT_THAT(out_.str(), StartsWith("digits  RUNNING  ssp(2)  step 812 of 2,345, "));
   EXPECT_THAT(out_.str(),

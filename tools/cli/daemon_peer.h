@@ -1,5 +1,4 @@
-// A daemon as `starling trace` sees it. Tests fake this interface; grpc_daemon_peer.h is the real
-// one.
+// A daemon's interface for `starling trace`. Tests fake it; grpc_daemon_peer.h is the real one.
 #ifndef STARLING_TOOLS_CLI_DAEMON_PEER_H_
 #define STARLING_TOOLS_CLI_DAEMON_PEER_H_
 
@@ -21,10 +20,10 @@ class DaemonPeer {
 
   struct Spans {
     std::vector<trace::RecordedSpan> spans;
-    uint64_t dropped = 0;   // of those asked for
-    uint64_t recorded = 0;  // since the process began
+    uint64_t dropped = 0;   // of the spans requested
+    uint64_t recorded = 0;  // since the process started
   };
-  // Those that end after `after_us` and are not among the first `after` that it recorded.
+  // The spans that end after `after_us`, without the first `after` that it recorded.
   virtual absl::StatusOr<Spans> ReadSpans(int64_t after_us, uint64_t after) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Daemons as the client's verbs see them: what each answers about itself. Tests fake this
-// interface; grpc_daemons.h is the real one.
+// The daemons' interface for the client's verbs: what each reports about itself. Tests fake it;
+// grpc_daemons.h is the real one.
 #ifndef STARLING_TOOLS_CLI_DAEMONS_H_
 #define STARLING_TOOLS_CLI_DAEMONS_H_
 
@@ -17,7 +17,7 @@ class Daemons {
 
   virtual absl::StatusOr<InfoReply> Info(const std::string& address) = 0;
   virtual absl::StatusOr<NodeReply> Node(const std::string& address) = 0;
-  // Asks the daemon at `address` to measure its path.
+  // Asks the daemon at `address` to measure its path to another.
   virtual absl::StatusOr<MeasureReply> Measure(const std::string& address,
                                                const MeasureRequest& request) = 0;
 };

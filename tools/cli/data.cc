@@ -1,4 +1,4 @@
-// starling data inspect: what a job would train on, looked at on this machine.
+// starling data inspect: shows what a job would train on, as seen on this machine.
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -28,7 +28,7 @@ absl::Status Report(const std::string& part, const DataSource& source, const Job
   return absl::OkStatus();
 }
 
-// The training images of the first epoch, as they are augmented.
+// Writes the training images of the first epoch, as augmented.
 absl::Status WriteSheet(const JobSpec& spec, const std::string& file) {
   const bool png = absl::EndsWithIgnoreCase(file, ".png");
   if (!png && !absl::EndsWithIgnoreCase(file, ".ppm")) {

@@ -1,4 +1,4 @@
-// starling describe: all that is known of one job, worker or shard.
+// starling describe: everything known about one job, worker or shard.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -126,7 +126,7 @@ Rows EpochRows(const JobStatus& status) {
   return rows;
 }
 
-// One that never changed needs no table.
+// A policy that never changed needs no table.
 std::string PoliciesText(const JobStatus& status) {
   if (status.policies_size() < 2) return "";
   Rows rows = {{"NUMBER", "POLICY", "FROM CLOCK", "STATE", "BY"}};
@@ -149,7 +149,7 @@ Rows JobWorkerRows(const std::string& job, const ListWorkersReply& workers) {
   for (const WorkerStatus& worker : workers.workers()) {
     if (worker.job() != job) continue;
     const MemoryUse& memory = worker.memory();
-    // Of the memory that the plan is of.
+    // The peak of the memory that the plan covers.
     const uint64_t peak =
         memory.device_peak_bytes() > 0 ? memory.device_peak_bytes() : memory.peak_bytes();
     const auto bytes = [](uint64_t count) { return count == 0 ? "-" : BytesText(count); };
@@ -160,7 +160,7 @@ Rows JobWorkerRows(const std::string& job, const ListWorkersReply& workers) {
   return rows;
 }
 
-// "0-3,7" of ascending numbers.
+// "0-3,7" for ascending numbers.
 std::string RangesText(const std::vector<uint32_t>& numbers) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < numbers.size();) {
@@ -210,7 +210,7 @@ int DescribeJob(const std::string& name, Format format, Client& client, Context&
   return kExitOk;
 }
 
-// Prints the one of `all` that is called `name`, field by field.
+// Prints the member of `all` with this name, field by field.
 template <typename All>
 int DescribeOne(const All& all, const char* kind, const std::string& name, Format format,
                 Context& context) {

@@ -21,12 +21,12 @@ namespace {
 
 constexpr size_t kPathsMax = 256;
 constexpr size_t kDaemonsAtOnce = 8;
-constexpr size_t kMeasurementsAtOnce = 2;  // a daemon does no more
+constexpr size_t kMeasurementsAtOnce = 2;  // a daemon's limit
 constexpr size_t kWorkersAtOnce = 4;
 constexpr uint64_t kPathBytes = 4 << 20;  // in each direction
 constexpr double kPathSeconds = 5;
 
-// Calls run(i) for i below `count`, so many at once.
+// Calls run(i) for i below `count`, `at_once` at a time.
 void InParallel(size_t count, size_t at_once, const std::function<void(size_t)>& run) {
   std::atomic<size_t> next = 0;
   std::vector<std::thread> threads;
@@ -54,7 +54,7 @@ absl::StatusOr<Survey> ListDaemons(const std::string& coordinator, Client& clien
   Survey survey;
   survey.daemons.push_back({"coordinator", COORDINATOR, coordinator});
   const auto add = [&](const auto& daemon, Role role) {
-    if (daemon.state() == "left") return;  // in good order
+    if (daemon.state() == "left") return;  // left in good order
     if (daemon.state() == "lost") {
       survey.lost.push_back({daemon.name(), role, daemon.address(), daemon.seconds_since_report()});
     } else {
@@ -84,7 +84,7 @@ void AskDaemons(const std::string& coordinator, Daemons& daemons, Survey& survey
   });
 }
 
-// Each worker's ways one after the other, a few workers at once.
+// Measures each worker's paths one after the other, a few workers at a time.
 void MeasurePaths(Daemons& daemons, Survey& survey) {
   std::map<const SurveyedDaemon*, std::vector<size_t>> of_worker;
   std::map<size_t, const SurveyedDaemon*> shard_of;

@@ -15,9 +15,9 @@
 namespace starling::cli {
 namespace {
 
-constexpr double kClockAheadMax = 0.25;  // seconds, beyond what the measurement leaves open
-constexpr double kDelayMax = 0.05;       // seconds, there and back
-constexpr double kFarDelay = 0.005;      // from here on the congestion control matters
+constexpr double kClockAheadMax = 0.25;  // seconds, beyond the measurement's error
+constexpr double kDelayMax = 0.05;       // seconds, round trip
+constexpr double kFarDelay = 0.005;      // from here on congestion control matters
 constexpr double kRateMin = 2e6;         // bytes a second
 constexpr uint64_t kAvailableBytesMin = 256 << 20;
 constexpr double kAvailableShareMin = 0.03;
@@ -50,7 +50,7 @@ std::string RateText(double bytes_per_second) {
 }
 
 void CheckMemory(const std::string& subject, const NodeReply& node, Checks& checks) {
-  if (node.memory_bytes() == 0 || node.available_bytes() == 0) return;  // not known
+  if (node.memory_bytes() == 0 || node.available_bytes() == 0) return;  // unknown
   const bool ok = node.available_bytes() >= kAvailableBytesMin &&
                   static_cast<double>(node.available_bytes()) >=
                       kAvailableShareMin * static_cast<double>(node.memory_bytes());
@@ -71,7 +71,7 @@ void CheckFiles(const std::string& subject, const NodeReply& node, Checks& check
       "raise the limit before the daemon starts: `ulimit -n 65536`, or LimitNOFILE of its unit");
 }
 
-// Where there is a GPU, all that its use needs must be there, too.
+// A machine with a GPU must have everything that using it needs.
 void CheckGpu(const std::string& subject, const NodeReply& node, Checks& checks) {
   if (node.gpus().empty() && node.driver().empty()) return;
   std::vector<std::string> missing;
@@ -161,7 +161,7 @@ void CheckCpuClass(const std::vector<SurveyedDaemon>& daemons, Checks& checks) {
              "for results that are bitwise the same, take workers of one class only");
 }
 
-// Gradients go one way and values the other: each end sends by its own.
+// Gradients go one way and values the other: each end uses its own congestion control.
 void CheckCongestionControl(const SurveyedPath& path,
                             const std::map<std::string, std::string>& congestion, Checks& checks) {
   bool ok = true;

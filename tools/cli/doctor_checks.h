@@ -1,4 +1,4 @@
-// What `starling doctor` makes of what it was told. Pure.
+// Judges the data that `starling doctor` collects. Pure.
 #ifndef STARLING_TOOLS_CLI_DOCTOR_CHECKS_H_
 #define STARLING_TOOLS_CLI_DOCTOR_CHECKS_H_
 
@@ -14,12 +14,12 @@ namespace starling::cli {
 struct SurveyedDaemon {
   std::string name;
   Role role = ROLE_UNSPECIFIED;
-  std::string address;   // as the coordinator tells it to others
-  absl::Status reached;  // from this client
+  std::string address;   // as the coordinator tells it to other daemons
+  absl::Status reached;  // by this client
   InfoReply info;
   NodeReply node;
-  absl::Status asked_back;  // whether the coordinator could be asked to measure its way there
-  MeasureReply back;        // that measurement; empty for the coordinator itself
+  absl::Status asked_back;  // whether the coordinator could be asked to measure
+  MeasureReply back;        // its path to this daemon; empty for the coordinator itself
 };
 
 struct SurveyedPath {
@@ -28,7 +28,7 @@ struct SurveyedPath {
   MeasureReply measured;
 };
 
-// The coordinator has given it up.
+// A daemon that the coordinator considers lost.
 struct LostDaemon {
   std::string name;
   Role role = ROLE_UNSPECIFIED;
@@ -40,7 +40,7 @@ struct Survey {
   std::vector<SurveyedDaemon> daemons;  // the coordinator first
   std::vector<LostDaemon> lost;
   std::vector<SurveyedPath> paths;  // from workers to shards
-  size_t paths_left_out = 0;        // beyond the bound on measurements
+  size_t paths_left_out = 0;        // beyond the limit on measurements
 };
 
 struct Check {
@@ -48,16 +48,16 @@ struct Check {
   std::string subject;  // a daemon, a path "worker-0 -> shard-1", or "cluster"
   bool ok = true;
   std::string text;    // what was found
-  std::string remedy;  // of one that failed
+  std::string remedy;  // if the check failed
 };
 
-// All checks, those that failed first.
+// All checks, failed ones first.
 std::vector<Check> CheckSurvey(const Survey& survey);
 
-// One machine by itself: memory, files, GPU.
+// Checks of one machine by itself: memory, files, GPU.
 std::vector<Check> CheckNode(const std::string& subject, const NodeReply& node);
 
-// What a machine is, for people to compare: nothing of it can fail.
+// Describes a machine, for users to compare; these rows cannot fail.
 std::vector<Check> NodeRows(const NodeReply& node, const std::string& instruction_set);
 
 }  // namespace starling::cli

@@ -1,4 +1,4 @@
-// starling doctor: a cluster that is fit, and each thing that may be wrong with it.
+// starling doctor: a healthy cluster, and each problem that it can have.
 #include "nlohmann/json.hpp"
 #include "tools/cli/doctor_checks.h"
 #include "tools/cli/exit_code.h"
@@ -32,7 +32,7 @@ MeasureReply FitPath(double delay = 0.0002, double rate = 1e9) {
   return reply;
 }
 
-// A coordinator, a shard and two workers on machines of their own.
+// A coordinator, a shard and two workers on separate machines.
 Survey FitSurvey() {
   Survey survey;
   const auto add = [&](const std::string& name, Role role, const std::string& address) {
@@ -51,7 +51,7 @@ Survey FitSurvey() {
   return survey;
 }
 
-// What failed, as "check, subject"; failures come first.
+// The failed checks, as "check, subject".
 std::vector<std::string> Failed(const Survey& survey) {
   std::vector<std::string> failed;
   bool passed = false;
@@ -88,7 +88,7 @@ TEST(DoctorChecks, WhoIsNotReached) {
 
 TEST(DoctorChecks, Addresses) {
   Survey survey = FitSurvey();
-  survey.daemons[1].node.set_advertised_address("10.9.9.9:1");  // not what others are told
+  survey.daemons[1].node.set_advertised_address("10.9.9.9:1");  // others are told another
   EXPECT_THAT(Failed(survey), ElementsAre("address, shard-0"));
   survey = FitSurvey();
   survey.daemons[1].address = "127.0.0.1:7071";  // and other machines take part
@@ -110,7 +110,7 @@ TEST(DoctorChecks, Clocks) {
   survey.daemons[3].back.set_clock_ahead_seconds(-0.4);
   EXPECT_THAT(Failed(survey), ElementsAre("clock, worker-1"));
   EXPECT_THAT(CheckSurvey(survey)[0].text, HasSubstr("0.400 s behind the coordinator's"));
-  survey.daemons[3].back.set_delay_seconds(0.5);  // it may as well be the way that is long
+  survey.daemons[3].back.set_delay_seconds(0.5);  // may equally be due to a long path
   EXPECT_THAT(Failed(survey), IsEmpty());
 }
 
@@ -193,7 +193,7 @@ TEST_F(DoctorTest, NothingIsWrong) {
   EXPECT_EQ(Run({"doctor"}), kExitOk);
   EXPECT_THAT(out_.str(), HasSubstr("ok    bandwidth, worker-0 -> shard-0: "));
   EXPECT_THAT(out_.str(), HasSubstr("\nnothing wrong: "));
-  EXPECT_THAT(out_.str(), Not(HasSubstr("worker-1")));  // it is gone, in good order
+  EXPECT_THAT(out_.str(), Not(HasSubstr("worker-1")));  // it left in good order
 }
 
 TEST_F(DoctorTest, WhatIsLostIsWrong) {

@@ -1,4 +1,4 @@
-// What the client's exit status means: part of its interface, for scripts.
+// The client's exit codes: part of its interface, for scripts.
 #ifndef STARLING_TOOLS_CLI_EXIT_CODE_H_
 #define STARLING_TOOLS_CLI_EXIT_CODE_H_
 
@@ -10,18 +10,19 @@ namespace starling::cli {
 enum ExitCode : int {
   kExitOk = 0,
   kExitError = 1,
-  kExitUsage = 2,  // wrong arguments, or a job that is not valid
+  kExitUsage = 2,  // wrong arguments, or an invalid job
   kExitJobFailed = 3,
   kExitJobCancelled = 4,
   kExitNotFound = 5,
-  kExitUnreachable = 6,  // the coordinator
+  kExitUnreachable = 6,  // the coordinator is unreachable
   kExitTimeout = 7,
 };
 
-// Of an error: kInvalidArgument, kNotFound and kUnavailable have their own, others are kExitError.
+// For an error: kInvalidArgument, kNotFound and kUnavailable have their own codes, others
+// kExitError.
 int ExitCodeFor(const absl::Status& status);
 
-// Of a job that ended: kExitError for a state that is not an end.
+// For a job that has ended; kExitError for a state that is not an end.
 int ExitCodeFor(JobState end);
 
 // SUCCEEDED, FAILED or CANCELLED.

@@ -12,7 +12,7 @@
 namespace starling::cli {
 namespace {
 
-// Another exit code than where the job, or the coordinator, is not found.
+// Avoids the exit codes of a job or coordinator that is not found.
 absl::Status OfFile(const absl::Status& status) {
   return status.ok() ? status : absl::InternalError(status.message());
 }

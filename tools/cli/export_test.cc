@@ -1,4 +1,4 @@
-// `starling export` against shards that are faked.
+// `starling export` against fake shards.
 #include <numeric>
 
 #include "common/safetensors/safetensors.h"
@@ -101,7 +101,7 @@ TEST_F(ExportTest, ARunningJobGivesItsNewestEvaluatedEpoch) {
   EXPECT_THAT(err_.str(), HasSubstr("after epoch 2"));
 }
 
-// What the job file says of BSP counts for nothing, nor does what it began with.
+// The job file's BSP setting does not matter, nor does the policy at the job's start.
 TEST_F(ExportTest, APartitionIsReadAtTheVersionThatTheCoordinatorSays) {
   reply_.mutable_spec()->mutable_policy()->set_kind(Policy::BSP);
   EXPECT_EQ(Export(), 0) << err_.str();
@@ -155,7 +155,7 @@ TEST_F(ExportTest, ACopyThatIsReplacedIsReadAnew) {
 
 TEST_F(ExportTest, AFailureLeavesNoFile) {
   refusals_ = {absl::UnavailableError("shard 2 at 127.0.0.1:9 is not there")};
-  EXPECT_EQ(Export(), 1);  // the coordinator is there: not kExitUnreachable
+  EXPECT_EQ(Export(), 1);  // the coordinator was reached: not kExitUnreachable
   EXPECT_THAT(err_.str(), HasSubstr("127.0.0.1:9"));
   EXPECT_FALSE(std::ifstream(path_).good());
 }

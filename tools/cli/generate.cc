@@ -31,7 +31,7 @@ bool IsByteLevel(const SavedModel& model, const LanguageModel& language) {
   return model.preprocessing.train().has_text() && language.vocabulary == kByteVocabulary;
 }
 
-// What the model continues: bytes of the prompt, or the tokens given.
+// What the model continues: the prompt's bytes or the given tokens.
 absl::StatusOr<std::vector<int32_t>> Prompt(const GenerateVerbOptions& options, bool bytes,
                                             int64_t vocabulary) {
   if (!options.tokens.empty()) return ParseTokens(options.tokens);
@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<int32_t>> Prompt(const GenerateVerbOptions& options, 
   return std::vector<int32_t>(begin, begin + options.prompt.size());
 }
 
-// Writes what is generated as it comes: bytes as they are, tokens as numbers.
+// Writes output as it is generated: bytes as they are, tokens as numbers.
 class Printer {
  public:
   Printer(bool bytes, std::ostream& out) : bytes_(bytes), out_(out) {}

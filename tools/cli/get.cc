@@ -1,4 +1,4 @@
-// starling get: lists of jobs, workers, shards.
+// starling get: lists jobs, workers and shards.
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -54,7 +54,7 @@ Rows ShardRows(const ListShardsReply& reply) {
   return rows;
 }
 
-// A list in JSON or YAML, entry by entry: all of it is never held.
+// Writes a list as JSON or YAML, entry by entry: never holds all of it.
 class ListWriter {
  public:
   ListWriter(Format format, Context& context) : format_(format), context_(context) {}
@@ -63,7 +63,7 @@ class ListWriter {
     const auto json = nlohmann::ordered_json::array({ToJson(entry)});
     if (format_ == Format::kYaml) {
       context_.out << YamlText(json);
-    } else {  // what an array of one has between its brackets
+    } else {  // the inside of a one-element array's brackets
       const std::string text = JsonText(json);
       context_.out << (count_ == 0 ? "[\n" : ",\n") << text.substr(2, text.size() - 5);
     }
@@ -89,7 +89,7 @@ int GetJobs(const ListOptions& list, Format format, Client& client, Context& con
   ListJobsRequest request;
   for (const JobState state : list.states) request.add_states(state);
   uint64_t listed = 0;
-  std::set<uint64_t> seen;  // one that ends between two pages is on both
+  std::set<uint64_t> seen;  // a job that ends between two pages is on both
   ListWriter writer(format, context);
   ListJobsReply table;
   for (;;) {

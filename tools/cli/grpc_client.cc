@@ -20,7 +20,7 @@ class GrpcClient : public Client {
         stub_(CoordinatorService::NewStub(channel_)) {}
 
   absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request) override {
-    // Safe to send again: the nonce tells the coordinator that it is the same.
+    // Safe to retry: the nonce makes it idempotent.
     return Call(&CoordinatorService::Stub::Submit, request, options_.submit_deadline);
   }
   absl::StatusOr<JobReply> GetJob(const std::string& name) override {
@@ -47,7 +47,7 @@ class GrpcClient : public Client {
   absl::Status DeleteJob(const std::string& name) override {
     const absl::Status status =
         Call(&CoordinatorService::Stub::DeleteJob, Named(name), options_.call_deadline).status();
-    // An earlier attempt did it, and its answer was lost.
+    // An earlier attempt succeeded, and its answer was lost.
     return absl::IsNotFound(status) && attempts_ > 1 ? absl::OkStatus() : status;
   }
   absl::StatusOr<SetPolicyReply> SetPolicy(const SetPolicyRequest& request) override {
@@ -81,7 +81,7 @@ class GrpcClient : public Client {
                                                                               Reply*),
                              const Request& request, absl::Duration deadline) {
     const absl::Time begin = MonotonicNow();
-    std::string first;  // error: why it goes down is said before it is gone
+    std::string first;  // why a coordinator shuts down arrives before it is gone
     for (attempts_ = 1;; ++attempts_) {
       grpc::ClientContext context;
       AddIdentity({PeerRole::kClient, "cli"}, &context);
@@ -89,7 +89,7 @@ class GrpcClient : public Client {
       Reply reply;
       const absl::Status status = FromGrpc((stub_.get()->*method)(&context, request, &reply));
       if (status.ok()) return reply;
-      // No call is cancelled here: it is what a coordinator that goes down leaves of one.
+      // No call is cancelled here: kCancelled means that the coordinator went down during the call.
       const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
                                absl::IsCancelled(status);
       if (absl::IsUnimplemented(status)) return NoCoordinatorThere();
@@ -97,14 +97,14 @@ class GrpcClient : public Client {
       if (first.empty()) first = std::string(status.message());
       if (MonotonicNow() - begin >= options_.patience)
         return Unreachable(status, first, MonotonicNow() - begin);
-      // Not asleep: gRPC makes connections only while somebody waits for it.
+      // Waits on the channel instead of sleeping: gRPC connects only while a caller waits.
       const absl::Time next = MonotonicNow() + kRetryInterval;
       channel_->WaitForConnected(GrpcDeadline(kRetryInterval));
       absl::SleepFor(next - MonotonicNow());
     }
   }
 
-  // The first page, with the entries of all others added.
+  // The first page, with the entries of all other pages appended.
   template <typename Request, typename Reply, typename Add>
   absl::StatusOr<Reply> AllPages(grpc::Status (CoordinatorService::Stub::*method)(
                                      grpc::ClientContext*, const Request&, Reply*),
@@ -136,7 +136,7 @@ class GrpcClient : public Client {
                      "last error: ", std::string(last.message()), ".\n", Advice(last)));
   }
 
-  // By what gRPC says where one side speaks TLS and the other does not.
+  // Judges by gRPC's error text when one side speaks TLS and the other does not.
   std::string Advice(const absl::Status& last) const {
     const bool tls = UsesTls(options_.security.get());
     if (!tls && absl::StrContains(last.message(), "Socket closed")) {
@@ -156,7 +156,7 @@ class GrpcClient : public Client {
   const GrpcClientOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<CoordinatorService::Stub> stub_;
-  int attempts_ = 0;  // of the last call
+  int attempts_ = 0;  // of the latest call
 };
 
 }  // namespace

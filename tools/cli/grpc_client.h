@@ -14,10 +14,10 @@ namespace starling::cli {
 struct GrpcClientOptions {
   std::string address;
   std::shared_ptr<const LinkSecurity> security = nullptr;
-  // How long an unreachable coordinator is tried: it may be on its way up again.
+  // How long to retry an unreachable coordinator: it may be restarting.
   absl::Duration patience = absl::Seconds(3);
   absl::Duration call_deadline = absl::Seconds(10);
-  absl::Duration submit_deadline = absl::Minutes(6);  // a worker looks at the data first
+  absl::Duration submit_deadline = absl::Minutes(6);  // a worker inspects the data first
 };
 
 // Connects with the first call.

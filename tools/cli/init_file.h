@@ -1,4 +1,4 @@
-// What a client says of the file that a job starts from (model.init).
+// The client's description of a job's file of initial values (model.init).
 #ifndef STARLING_TOOLS_CLI_INIT_FILE_H_
 #define STARLING_TOOLS_CLI_INIT_FILE_H_
 
@@ -7,10 +7,9 @@
 
 namespace starling::cli {
 
-// Reads all of the safetensors file that spec.model_source.init names, if it names one, and notes
-// its tensors: names, types, shapes, places and digests. Whether they are the model's, the
-// coordinator says, which knows the model. Blocks as long as reading takes. kInvalidArgument names
-// the file and what is wrong with it.
+// If spec.model_source.init names a safetensors file, reads all of it and records its tensors:
+// names, types, shapes, places and digests. The coordinator, which knows the model, checks that
+// they match it. Blocks while reading. kInvalidArgument names the file and what is wrong with it.
 absl::Status ReadInitFile(JobSpec* spec);
 
 }  // namespace starling::cli

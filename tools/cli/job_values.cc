@@ -10,18 +10,18 @@ namespace starling::cli {
 namespace {
 
 constexpr absl::Duration kReadDeadline = absl::Minutes(5);
-constexpr int kAttempts = 3;  // a copy may be replaced by the next epoch's while it is read
+constexpr int kAttempts = 3;  // the next epoch's copy may replace one while it is read
 constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(300);  // shards report what changed
-// Shards tell the last of a job shortly after its end; after a coordinator's start they report
-// first.
+// Shards report a job's final state shortly after its end, or, after a coordinator's restart, with
+// their first report.
 constexpr absl::Duration kSettlePatience = absl::Seconds(10);
 
-// The coordinator was reached: another exit code than where it was not.
+// The coordinator was reached, so the exit code must differ from kExitUnreachable.
 absl::Status NotUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) ? absl::InternalError(status.message()) : status;
 }
 
-// The end's values, or the newest epoch's copy.
+// The values at the job's end, or the newest epoch's copy.
 absl::StatusOr<ReadPoint> WhatToRead(const JobReply& job) {
   const JobStatus& status = job.status();
   if (status.state() != RUNNING) return ValuesAtTheEnd(job);

@@ -1,4 +1,4 @@
-// A job's parameters, from its shards: what export and predict begin with.
+// Reads a job's parameters from its shards, for export and predict.
 #ifndef STARLING_TOOLS_CLI_JOB_VALUES_H_
 #define STARLING_TOOLS_CLI_JOB_VALUES_H_
 
@@ -12,21 +12,21 @@
 
 namespace starling::cli {
 
-// Called with the job and the point that is about to be read; it calls `read` once, and gets every
-// slice of the layout in ascending order.
+// Called with the job and the point to be read. It calls `read` once, and gets every slice of the
+// layout in ascending order.
 using JobValuesUser = std::function<absl::Status(
     const JobReply& job, const ReadPoint& point, const Layout& layout,
     const std::function<absl::Status(const SliceConsumer& consume)>& read)>;
 
-// Reads the values at the job's end, or while it runs those of the newest epoch that was evaluated;
-// begins again, a few times, where that copy was replaced while it was read, and waits a little
-// where shards have not told the last of an ended job yet. kFailedPrecondition: the job has
-// neither. kDataLoss: they are gone, with which shard. Never kUnavailable for a shard (kInternal):
-// the coordinator was reached.
+// Reads the values at the job's end or, while it runs, those of the newest evaluated epoch. Retries
+// a few times if that copy is replaced while it is read, and waits briefly for shards that have not
+// reported an ended job's final state yet. kFailedPrecondition: the job has neither. kDataLoss: the
+// values are gone; names the shard. A shard's failure is kInternal, never kUnavailable, since the
+// coordinator was reached.
 absl::Status ReadJobValues(const std::string& name, Client& client, Context& context,
                            const JobValuesUser& use);
 
-// ", as they were after epoch 3", or nothing.
+// ", as they were after epoch 3", or empty.
 std::string PointText(const ReadPoint& point);
 
 }  // namespace starling::cli

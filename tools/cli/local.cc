@@ -20,7 +20,7 @@
 namespace starling::cli {
 namespace {
 
-// The stopping cluster's 5 s, and some.
+// The stopping cluster's 5 s plus a margin.
 constexpr absl::Duration kDownPatience = absl::Seconds(8);
 constexpr uint32_t kJobsShown = 8;
 
@@ -32,7 +32,7 @@ absl::StatusOr<local::StateDirectory> Directory(const std::string& flag, const C
   return local::StateDirectory(std::filesystem::absolute(flag).lexically_normal().string());
 }
 
-// "starling local down", for the cluster in the folder that `flag` names.
+// "starling local down" for the cluster in the folder that `flag` names.
 std::string DownCommand(const std::string& flag) {
   if (flag.empty()) return "starling local down";
   const bool plain =
@@ -52,7 +52,7 @@ absl::Status RunsAlready(const local::StateDirectory& directory, pid_t holder,
       ").\nStop it with: ", DownCommand(flag), ", or choose another folder with --state"));
 }
 
-// Who has registered, and is not lost.
+// The daemons that are registered and not lost.
 absl::StatusOr<std::set<std::string>> Registered(Client& client) {
   std::set<std::string> names;
   STARLING_ASSIGN_OR_RETURN(const ListShardsReply shards, client.ListShards());
@@ -84,7 +84,7 @@ absl::StatusOr<std::string> JobsIn(std::initializer_list<JobState> states, Clien
                       more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
-// What ends with the cluster, and what stays.
+// Says what ends with the cluster and what stays.
 void SayWhatEnds(const local::StateDirectory& directory, Context& context) {
   const auto address = directory.ReadAddress();
   if (!address.ok()) return;
@@ -118,7 +118,7 @@ class StreamAnnouncer : public local::Announcer {
   Context& context_;
 };
 
-// The supervisor's whole life. Returns its exit code.
+// Runs the supervisor to its end. Returns its exit code.
 int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directory,
                   const local::Binaries& binaries, Context& context, local::Announcer& announcer) {
   const auto fail = [&](const absl::Status& status) {
@@ -127,7 +127,7 @@ int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directo
     return ExitCodeFor(status);
   };
   local::HoldSignals();
-  // Its daemons listen there, whatever other clusters do.
+  // This cluster's daemons use loopback without TLS, whatever other clusters use.
   context.security = LinkSecurity::Loopback();
   const auto lock = local::InstanceLock::Take(directory.LockPath());
   if (!lock.ok()) return fail(lock.status());

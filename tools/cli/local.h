@@ -1,4 +1,4 @@
-// starling local up | down: a cluster on this machine (tools/local does the work).
+// starling local up | down: a cluster on this machine (implemented by tools/local).
 #ifndef STARLING_TOOLS_CLI_LOCAL_H_
 #define STARLING_TOOLS_CLI_LOCAL_H_
 
@@ -14,15 +14,15 @@ struct LocalUpOptions {
   bool detach = false;
   bool no_restart = false;
   int port = 0;
-  std::string binary_directory;  // empty: found beside the client
+  std::string binary_directory;  // empty: next to the client
   std::string state_directory;   // empty: the default
 };
 
-// Starts the cluster, waits until all have registered (says for whom), prints address=... on out,
-// and then, unless `detach`, keeps it running until Ctrl-C.
+// Starts the cluster, waits until all daemons have registered (says which are missing), prints
+// address=... on out, and then, unless `detach`, keeps it running until Ctrl-C.
 int RunLocalUp(const LocalUpOptions& options, Context& context);
 
-// Stops it. kExitOk also when none runs.
+// Stops it. kExitOk even if none runs.
 int RunLocalDown(const std::string& state_directory, Context& context);
 
 }  // namespace starling::cli

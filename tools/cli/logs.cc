@@ -1,11 +1,11 @@
-// starling logs: what the coordinator noted about a job.
+// starling logs: the coordinator's notes about a job.
 #include "tools/cli/exit_code.h"
 #include "tools/cli/verbs.h"
 
 namespace starling::cli {
 
 int RunLogs(const std::string& name, bool follow, Client& client, Context& context) {
-  constexpr double kFollowSeconds = 5;  // held by the coordinator until there is news
+  constexpr double kFollowSeconds = 5;  // the coordinator holds the answer until there is news
   LogsRequest request;
   request.set_name(name);
   for (;;) {

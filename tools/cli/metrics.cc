@@ -1,4 +1,4 @@
-// starling metrics: how a job's loss, accuracy, throughput and staleness went.
+// starling metrics: a job's loss, accuracy, throughput and staleness over time.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -85,7 +85,7 @@ absl::Status WriteEvents(const std::string& folder, const CurvesReply& curves, C
   return absl::OkStatus();
 }
 
-// On a terminal in place, else one report below the other.
+// Updates in place on a terminal; otherwise prints one report after the other.
 int Watch(const std::string& name, Client& client, Context& context) {
   context.catch_interrupts();
   absl::Time reached = context.now();

@@ -1,4 +1,4 @@
-// The client's two ways over the network, gRPC calls and streams of frames, against real servers.
+// The client's two network paths, gRPC calls and frame streams, against real servers.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class FakeService : public CoordinatorService::Service {
     if (deletes_++ == 0) return ToGrpc(absl::UnavailableError("connection reset"));
     return ToGrpc(absl::NotFoundError("no such job"));
   }
-  // The same submission is tried again until it is answered.
+  // The same submission is retried until it is answered.
   grpc::Status Submit(grpc::ServerContext*, const SubmitRequest* request,
                       SubmitReply* reply) override {
     nonces_.push_back(request->nonce());
@@ -171,7 +171,7 @@ class FakeShard {
         XXH3_64bits(values->data(), header.payload_bytes) + (slice.id.value == damaged_ ? 1 : 0);
     const absl::Span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(values->data()),
                                           header.payload_bytes);
-    // A reader that got a damaged slice, or none, may have left before its next pull is answered.
+    // A reader that got a damaged slice, or none, may leave before its next pull is answered.
     const bool may_leave = damaged_ < layout_.slices.size() || refused_ < layout_.slices.size();
     const absl::Status sent = stream.Send(header, {bytes, values}, 0);
     ASSERT_TRUE(sent.ok() || (may_leave && absl::IsUnavailable(sent))) << sent;

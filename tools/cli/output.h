@@ -1,4 +1,4 @@
-// Protocol messages as tables, JSON and YAML for people and scripts. Pure.
+// Protocol messages as tables, JSON and YAML for users and scripts. Pure.
 #ifndef STARLING_TOOLS_CLI_OUTPUT_H_
 #define STARLING_TOOLS_CLI_OUTPUT_H_
 
@@ -19,7 +19,7 @@ std::string YamlText(const nlohmann::ordered_json& value);  // ends with a newli
 // Columns padded with spaces, two between; no trailing spaces; the first row is the heading.
 std::string TableText(const std::vector<std::vector<std::string>>& rows);
 
-// What is wrong with the cluster: "warning: ..." a line.
+// The cluster's warnings, one line "warning: ..." each.
 std::string WarningsText(const google::protobuf::RepeatedPtrField<std::string>& warnings);
 
 std::string CountText(uint64_t count);         // 1199882 -> "1,199,882"

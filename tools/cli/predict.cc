@@ -1,4 +1,4 @@
-// starling predict: what a model makes of an array of samples.
+// starling predict: applies a model to an array of samples.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,10 +17,10 @@
 namespace starling::cli {
 namespace {
 
-constexpr int64_t kBatchBytes = 64 << 20;  // of inputs or outputs, at most, computed at once
+constexpr int64_t kBatchBytes = 64 << 20;  // limit of inputs or outputs per batch
 constexpr int64_t kBatchMax = 64;
 
-// All samples' outputs, one after the other.
+// The outputs of all samples, concatenated.
 absl::StatusOr<std::vector<float>> Outputs(const SavedModel& model, const npy::Array& input,
                                            int threads) {
   STARLING_ASSIGN_OR_RETURN(const Preprocessor preprocessor, Preprocessor::Create(model));
@@ -65,7 +65,7 @@ npy::Array Floats(std::vector<int64_t> shape, const std::vector<float>& values) 
   return array;
 }
 
-// The greatest of each row; of equals the first, as accuracy counts.
+// The index of each row's greatest value; the first of equals, as accuracy counts.
 npy::Array Classes(std::vector<int64_t> shape, const std::vector<float>& values, size_t classes) {
   shape.pop_back();
   npy::Array array{npy::DType::kI64, std::move(shape), {}};

@@ -33,7 +33,7 @@ std::string StalenessText(uint64_t now, uint64_t bound) {
 
 std::string EpochText(uint32_t epoch, const JobStatus& status) {
   if (status.epochs() >= limits::kEpochsMax) return CountText(uint64_t{epoch} + 1);
-  // Behind the last epoch none is open any more.
+  // After the last epoch none is in progress.
   return absl::StrCat(CountText(std::min(uint64_t{epoch} + 1, uint64_t{status.epochs()})), "/",
                       CountText(status.epochs()));
 }
@@ -47,7 +47,7 @@ std::string PositionText(const JobStatus& status, const char* separator) {
 
 namespace {
 
-// How a running job's numbers are named.
+// The labels of a running job's numbers.
 struct Words {
   const char* separator;
   const char* samples;

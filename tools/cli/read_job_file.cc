@@ -17,7 +17,7 @@ namespace {
 constexpr char kStandardInput[] = "-";
 
 absl::StatusOr<std::string> ReadStandardInput() {
-  std::string text(limits::kJobFileBytesMax + 1, '\0');  // one more shows that there is too much
+  std::string text(limits::kJobFileBytesMax + 1, '\0');  // one more reveals excess
   std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(std::cin.gcount());
   if (text.size() <= limits::kJobFileBytesMax) return text;
@@ -27,7 +27,7 @@ absl::StatusOr<std::string> ReadStandardInput() {
 
 std::vector<std::string> MatchingFiles(const std::string& pattern) {
   std::error_code error;
-  // A file may have a name that looks like a pattern.
+  // A file's name may look like a pattern.
   if (std::filesystem::exists(pattern, error)) return {pattern};
   glob_t found = {};
   std::vector<std::string> files;
@@ -63,7 +63,7 @@ absl::StatusOr<JobSpec> ReadJobFile(const std::string& file,
   const auto text = ReadFile(file);
   if (!text.ok()) return text.status();
   config::JobFileOptions parse;
-  // Of "-": the working one.
+  // For "-", the working directory.
   parse.directory = std::filesystem::absolute(file).parent_path().string();
   parse.environment = environment;
   parse.matching_files = MatchingFiles;

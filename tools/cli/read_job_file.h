@@ -1,4 +1,4 @@
-// A job file from the disk.
+// Reads a job file from disk.
 #ifndef STARLING_TOOLS_CLI_READ_JOB_FILE_H_
 #define STARLING_TOOLS_CLI_READ_JOB_FILE_H_
 
@@ -14,8 +14,8 @@ namespace starling::cli {
 
 using Environment = std::function<absl::optional<std::string>(const std::string& name)>;
 
-// Relative paths in it start at its folder; `overrides`: see config::JobFileOptions. Its model is
-// not resolved. kInvalidArgument names the file, and what is wrong with it.
+// Relative paths in it are relative to its folder; `overrides`: see config::JobFileOptions. Does
+// not resolve the model. kInvalidArgument names the file and what is wrong with it.
 absl::StatusOr<JobSpec> ReadJobFile(const std::string& file,
                                     const std::vector<std::string>& overrides,
                                     const Environment& environment);

@@ -1,4 +1,4 @@
-// starling set: a setting of a running job.
+// starling set: changes a setting of a running job.
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-// What the verbs show and change of jobs that exist: get, describe, logs, set, cancel, delete.
+// The verbs that show and change existing jobs: get, describe, logs, set, cancel, delete.
 #include <limits>
 
 #include "nlohmann/json.hpp"

@@ -1,4 +1,4 @@
-// starling submit: a job file to the coordinator.
+// starling submit: sends a job file to the coordinator.
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr absl::Duration kSayEvery = absl::Seconds(10);
 
-// A worker looks at the data first, which takes minutes where there is much of it.
+// A worker inspects the data first, which takes minutes for large data.
 absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request, Client& client, Context& context) {
   absl::Notification answered;
   std::thread waiting([&] {
@@ -33,9 +33,8 @@ absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request, Client& client,
   return reply;
 }
 
-// Deletes the job of that name if there is one that is over. What is to come in its place is
-// checked first, by a dry run: a submission that would be refused costs nobody the parameters of
-// the one before.
+// Deletes the ended job of that name, if there is one. A dry run checks the new job first, so that
+// a submission that would be refused does not cost the old job's parameters.
 absl::Status MakePlace(const SubmitRequest& submission, Client& client, Context& context) {
   const std::string& name = submission.spec().name();
   const auto there = client.GetJob(name);
@@ -50,7 +49,7 @@ absl::Status MakePlace(const SubmitRequest& submission, Client& client, Context&
   check.set_dry_run(true);
   if (const auto reply = Submit(check, client, context); !reply.ok()) return reply.status();
   const absl::Status deleted = client.DeleteJob(name);
-  if (absl::IsNotFound(deleted)) return absl::OkStatus();  // another client was first
+  if (absl::IsNotFound(deleted)) return absl::OkStatus();  // another client deleted it first
   if (!deleted.ok()) return deleted;
   context.err << "deleted " << name << " (" << JobState_Name(there->status().state()) << ")\n";
   return absl::OkStatus();

@@ -22,19 +22,19 @@ namespace starling::cli {
 namespace {
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
-constexpr absl::Duration kAppliesWait = absl::Seconds(5);      // for those of the last pushes
-constexpr absl::Duration kUnreachableMax = absl::Seconds(30);  // of the coordinator
+constexpr absl::Duration kAppliesWait = absl::Seconds(5);      // for the applies of the last pushes
+constexpr absl::Duration kUnreachableMax = absl::Seconds(30);  // the coordinator's
 constexpr size_t kSpansMax = 500'000;
 constexpr int kClockTripsMin = 16;
 constexpr int kClockTripsMax = 200;
 constexpr int64_t kClockErrorGoodMicros = 100;
-constexpr int64_t kClockErrorMaxMicros = 1000;  // above: said
+constexpr int64_t kClockErrorMaxMicros = 1000;  // larger errors are reported
 
-// One daemon of the job, and what it has told.
+// One daemon of the job and what it has reported.
 struct Source {
   std::unique_ptr<DaemonPeer> peer;
   trace::ProcessSpans process;
-  uint64_t cursor = 0;  // spans that it had recorded at the last read
+  uint64_t cursor = 0;  // number of spans that it had recorded at the last read
   bool lost = false;
 };
 
@@ -136,7 +136,7 @@ class Tracer {
     source.lost = true;
   }
 
-  // Asks for the time until the answer came quickly enough.
+  // Asks for the time until an answer comes quickly enough.
   void Estimate(Source& source) {
     for (int i = 0; i < kClockTripsMax && !source.lost; ++i) {
       if (i >= kClockTripsMin && source.process.clock.error() <= kClockErrorGoodMicros) return;
@@ -148,7 +148,7 @@ class Tracer {
     }
   }
 
-  // From now on only what is new.
+  // Skips what was recorded so far.
   void SkipThePast(Source& source) {
     if (source.lost) return;
     const auto spans = source.peer->ReadSpans(std::numeric_limits<int64_t>::max(), 0);
@@ -171,7 +171,7 @@ class Tracer {
     }
   }
 
-  // Until the job has done so many steps more, has ended, or Ctrl-C was pressed.
+  // Waits until the job has done the requested steps or has ended, or Ctrl-C was pressed.
   absl::Status WaitForSteps() {
     context_.catch_interrupts();
     absl::StatusOr<JobReply> job = client_.GetJob(options_.name);

@@ -1,4 +1,4 @@
-// starling trace, against daemons whose clocks differ and whose answers take a while.
+// starling trace, against daemons whose clocks differ and whose answers take time.
 #include <filesystem>
 #include <map>
 
@@ -12,14 +12,14 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int64_t kTripMicros = 80;  // there and back
+constexpr int64_t kTripMicros = 80;  // a round trip
 
-// A daemon with a clock of its own; what it records is a function of the time.
+// A daemon with its own clock; its recorded spans are a function of the time.
 struct FakeDaemon {
   int64_t offset = 0;
   bool worker = false;
   absl::Status down;
-  uint64_t lost = 0;  // of each read
+  uint64_t lost = 0;  // in each read
   bool applies = true;
 };
 
@@ -67,7 +67,7 @@ class TraceTest : public CliTest {
   int64_t Micros() { return absl::ToUnixMicros(now_) + 10'000'000; }
   void Pass(int64_t micros) { now_ += absl::Microseconds(micros); }
 
-  // A push each 10 ms and its apply 3 ms later; on the worker a forward pass beside it.
+  // A push every 10 ms, its apply 3 ms later, and a forward pass on the worker meanwhile.
   class Peer : public DaemonPeer {
    public:
     Peer(TraceTest* test, const std::string& address)

@@ -23,7 +23,7 @@ absl::Status In(const std::string& path, const absl::Status& status) {
                      : absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
-// What a worker would have seen in the job's data.
+// What a worker would find in the job's data.
 Inspection Guess(const JobSpec& spec, std::vector<int64_t> sample_shape, uint64_t classes) {
   Inspection out;
   out.set_train_samples(1);
@@ -73,7 +73,7 @@ absl::StatusOr<SavedModel> Describe(const JobSpec& spec, const std::vector<int64
   size_t fewest = 0;
   for (uint64_t classes : Candidates(spec, file)) {
     JobSpec resolved = spec;
-    resolved.mutable_model_source()->clear_init();  // the file at hand has the values
+    resolved.mutable_model_source()->clear_init();  // the given file has the values
     absl::Status status = ResolveModel(Guess(spec, sample_shape, classes), resolved);
     auto model = status.ok() ? MakeModel(resolved) : absl::StatusOr<SavedModel>(status);
     if (!model.ok()) {
@@ -100,7 +100,7 @@ absl::StatusOr<SavedModel> FromFile(const ModelChoice& choice,
     if (!model.ok()) return In(choice.model, model.status());
     return model;
   }
-  // Where its data lies does not matter here.
+  // The location of its data does not matter here.
   const Environment environment = [&](const std::string& name) {
     const auto value = context.environment(name);
     return value ? value : absl::optional<std::string>(absl::StrCat("/", name));
@@ -112,7 +112,7 @@ absl::StatusOr<SavedModel> FromFile(const ModelChoice& choice,
   return model;
 }
 
-// The shards lay a job out by its optimizer's groups, too: each parameter moves by itself.
+// A job's layout depends on its optimizer's groups, too, so each parameter is moved separately.
 void Rearrange(const std::vector<float>& from, const Layout& layout, SavedModel* model) {
   model->values.resize(model->layout.elements);
   for (size_t i = 0; i < layout.parameters.size(); ++i) {

@@ -13,20 +13,20 @@
 
 namespace starling::cli {
 
-// Whether it names a file and not a job, whose names have neither dots nor slashes.
+// Whether `model` names a file rather than a job, whose name has neither dots nor slashes.
 bool IsFile(const std::string& model);
 
 // Loads `choice.model`: a file of `starling export`; any safetensors file, with the job file that
 // describes its model; or a job that has parameters, as `starling export` would read them.
 //
-// A job file does not say how many classes there are, nor, for some formats, a sample's shape:
-// `sample_shape` is that of the user's input, and the classes are those with which the model's
-// tensors are the file's.
+// A job file does not give the number of classes, nor, for some formats, a sample's shape.
+// `sample_shape` is that of the user's input; the number of classes is the one for which the
+// model's tensors match the file's.
 absl::StatusOr<SavedModel> UseModel(const ModelChoice& choice,
                                     const std::vector<int64_t>& sample_shape,
                                     const Connector& connect, Context& context);
 
-// The threads to compute with: as many as asked for, or one per core.
+// The number of compute threads: as requested, or one per core.
 int ComputeThreads(int asked);
 
 }  // namespace starling::cli

@@ -16,7 +16,7 @@ constexpr absl::Duration kPollInterval = absl::Milliseconds(250);
 constexpr absl::Duration kLineInterval = absl::Seconds(2);
 constexpr absl::Duration kUnreachableMax = absl::Seconds(30);
 
-// Writes lines and, on a terminal, one line below them that changes in place.
+// Writes lines and, on a terminal, one line below them that is updated in place.
 class ProgressWriter {
  public:
   explicit ProgressWriter(Context& context) : context_(context) {}
@@ -26,7 +26,7 @@ class ProgressWriter {
     context_.err << line << "\n" << std::flush;
   }
 
-  // Shown at once on a terminal; elsewhere when it says something new and the interval is over.
+  // On a terminal, shows the line at once; otherwise only if it is new and the interval is over.
   void Progress(std::string line) {
     if (context_.terminal) {
       if (context_.columns > 1) line = line.substr(0, context_.columns - 1);
@@ -81,7 +81,7 @@ int WatchJob(const std::string& name, absl::Time deadline, Client& client, Conte
       const JobStatus& status = reply->status();
       const bool evaluates = reply->spec().evaluate().every_epochs() > 0;
       for (const EpochResult& result : status.epochs_done()) {
-        // An epoch's losses come before its evaluation.
+        // An epoch's losses arrive before its evaluation.
         if (evaluates && !result.evaluated()) continue;
         if (shown.insert(result.epoch()).second) {
           progress.Line(absl::StrCat(name, "  ", EpochLine(result, status)));

@@ -1,4 +1,4 @@
-// Follows a job to its end: what `submit --watch` and `wait` share.
+// Follows a job to its end, for `submit --watch` and `wait`.
 #ifndef STARLING_TOOLS_CLI_WATCH_H_
 #define STARLING_TOOLS_CLI_WATCH_H_
 
@@ -10,11 +10,11 @@
 
 namespace starling::cli {
 
-// Progress on context.err: a live line on a terminal, else a line every two seconds; in both a line
-// per epoch, or per evaluation where the job evaluates. Ends with the job (its exit code;
-// test_accuracy=... on out where it succeeded and evaluated), at `deadline` (kExitTimeout), with
-// Ctrl-C (kExitOk; the job goes on, and it says how to come back), or when the coordinator was not
-// reached for 30 s (kExitUnreachable).
+// Shows progress on context.err: a live line on a terminal, otherwise a line every two seconds; in
+// both cases a line per epoch, or per evaluation if the job evaluates. Returns when the job ends
+// (its exit code; test_accuracy=... on out if it succeeded and evaluated), at `deadline`
+// (kExitTimeout), on Ctrl-C (kExitOk; the job continues, and it says how to follow it again), or
+// when the coordinator was unreachable for 30 s (kExitUnreachable).
 int WatchJob(const std::string& name, absl::Time deadline, Client& client, Context& context);
 
 }  // namespace starling::cli

@@ -1,4 +1,4 @@
-// A coordinator that is faked, and the command line in front of it: for tests of the verbs.
+// A fake coordinator with the command line in front of it, for tests of the verbs.
 #ifndef STARLING_TOOLS_CLI_TESTING_CLI_FIXTURE_H_
 #define STARLING_TOOLS_CLI_TESTING_CLI_FIXTURE_H_
 
@@ -55,17 +55,17 @@ inline void AddEpoch(JobStatus* status, double accuracy) {
   result->set_seconds(9.13);
 }
 
-// Answers from what the test put in, and notes what was asked.
+// Answers with what the test sets, and records the requests.
 struct FakeCluster {
   std::vector<SubmitRequest> submitted;
   absl::StatusOr<SubmitReply> submit_reply = SubmitReply();
-  std::deque<absl::StatusOr<JobReply>> jobs;  // the last one stays
+  std::deque<absl::StatusOr<JobReply>> jobs;  // the last one is repeated
   ListJobsReply job_list;
   uint32_t page_max = 1000;
   std::vector<ListJobsRequest> lists_asked;
   ListWorkersReply workers;
   ListShardsReply shards;
-  std::deque<absl::StatusOr<CurvesReply>> curves;  // the last one stays
+  std::deque<absl::StatusOr<CurvesReply>> curves;  // the last one is repeated
   std::deque<LogsReply> logs;
   std::vector<LogsRequest> logs_asked;
   absl::Status cancel, remove;
@@ -73,12 +73,12 @@ struct FakeCluster {
   std::vector<SetPolicyRequest> set;
   absl::StatusOr<SetPolicyReply> set_reply = SetPolicyReply();
   absl::StatusOr<ExplainReply> explained = ExplainReply();
-  // By address; who is not in here is not reached.
+  // By address; other addresses are unreachable.
   std::map<std::string, InfoReply> infos;
   std::map<std::string, NodeReply> nodes;
-  // By who measures, and where to.
+  // By the daemon that measures, and its target.
   std::map<std::pair<std::string, std::string>, MeasureReply> measured;
-  std::string address;  // that was connected to
+  std::string address;  // the address that was connected to
 };
 
 class FakeClient : public Client {
@@ -94,7 +94,7 @@ class FakeClient : public Client {
     if (cluster_.jobs.size() > 1) cluster_.jobs.pop_front();
     return reply;
   }
-  // Pages of job_list; `next` is the number of jobs before it.
+  // Pages of job_list; `next` is the number of jobs before the page.
   absl::StatusOr<ListJobsReply> ListJobs(const ListJobsRequest& request) override {
     cluster_.lists_asked.push_back(request);
     ListJobsReply page;
