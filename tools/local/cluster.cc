@@ -21,15 +21,15 @@ namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 constexpr absl::Duration kSayInterval = absl::Seconds(5);
-// Since the beginning of the end: workers finish their units with shards that are there, and
-// deregister with a coordinator that is there.
+// From the start of the stop: workers finish their units while the shards are up, and deregister
+// while the coordinator is up.
 constexpr absl::Duration kWorkersStop = absl::Milliseconds(2500);
 constexpr absl::Duration kShardsStop = absl::Milliseconds(4000);
 constexpr absl::Duration kAllStop = absl::Seconds(5);
 
 bool IsStop(int signal) { return signal != SIGCHLD; }
 
-// The port that a daemon wrote down when it last started, "0" if none; the file is removed.
+// The port that a daemon recorded when it last started, or "0"; removes the file.
 std::string TakePort(const std::string& path) {
   const std::string port = ReadSmallFile(path).value_or("");
   unlink(path.c_str());
@@ -73,9 +73,8 @@ absl::Status Cluster::Launch(Daemon& daemon) {
                                                             : options_.binaries.worker;
   const std::string port_path = directory.PortPath(daemon.name);
   const std::string admin_path = directory.AdminPortPath(daemon.name);
-  // A daemon that is started again listens where it did: from the same address, the coordinator
-  // takes it for the successor at once instead of waiting for the old one's silence; and who looks
-  // at its admin port finds it.
+  // A restarted daemon listens at its old address. The coordinator thus takes it for the successor
+  // at once instead of waiting for the old one's silence, and its admin port stays where it was.
   const bool again = daemon.started != absl::InfinitePast();
   const std::string port = again ? TakePort(port_path) : "0";
   const std::string admin_port = again ? TakePort(admin_path) : "0";
@@ -92,7 +91,8 @@ absl::Status Cluster::Launch(Daemon& daemon) {
                                    absl::StrCat("127.0.0.1:", admin_port)};
   if (coordinator) {
     argv.insert(argv.end(), {"--state", directory.CoordinatorStatePath(),
-                             // Clients and daemons here are the same user's: one may not do more.
+                             // Clients and daemons belong to the same user here, so clients may
+                             // write wherever the user may.
                              "--tensorboard-root", "/", "--output-root", directory.OutputsPath()});
   } else {
     argv.insert(argv.end(), {"--coordinator", address_});
@@ -261,7 +261,7 @@ absl::StatusOr<Binaries> FindBinaries(const std::string& binary_directory,
   Binaries found;
   struct Wanted {
     const char* name;
-    const char* folder;  // in the source tree
+    const char* folder;  // the folder in the source tree
     std::string* path;
   };
   for (const Wanted& wanted :

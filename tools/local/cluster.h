@@ -24,44 +24,44 @@ struct Binaries {
   std::string worker;
 };
 
-// Looks in `binary_directory` when it is not empty; else beside the client, as in an installation,
-// and where Bazel leaves them relative to it. kNotFound says what is missing, where it looked, and
-// how to build it.
+// Looks in `binary_directory` if it is not empty; otherwise next to the client, as in an
+// installation, and where Bazel puts them relative to it. kNotFound says what is missing, where it
+// looked, and how to build it.
 absl::StatusOr<Binaries> FindBinaries(const std::string& binary_directory,
                                       const std::string& client_directory);
 
 struct ClusterOptions {
-  StateDirectory directory;  // absolute; created, its lock held by the caller
+  StateDirectory directory;  // absolute; exists, and the caller holds its lock
   Binaries binaries;
   int shards = 2;
   int workers = 2;
   int port = 0;         // the coordinator's; 0: any free one
-  bool restart = true;  // what dies is started again
+  bool restart = true;  // restarts daemons that die
   absl::Duration start_deadline = absl::Seconds(30);
   // The names of the daemons that have registered with the coordinator at this address. May block
-  // for a second or so.
+  // for about a second.
   std::function<absl::StatusOr<std::set<std::string>>(const std::string& address)> registered;
-  std::function<void(const std::string& line)> say;  // progress, for people
-  // The state folder is gone; asked about once a second. May be empty.
+  std::function<void(const std::string& line)> say;  // progress, for the user
+  // Whether the state folder is gone; called about once a second. May be empty.
   std::function<bool()> orphaned;
 };
 
-// Used on the main thread alone, with signals held (process.h). The processes are named
-// coordinator, shard-0, shard-1, ..., worker-0, ...
+// Main thread only, with signals held (process.h). The processes are named coordinator, shard-0,
+// shard-1, ..., worker-0, ...
 class Cluster {
  public:
   explicit Cluster(ClusterOptions options);
   ~Cluster();  // Stop()
 
-  // Starts all processes, and returns when all have registered. kCancelled: a stop signal came;
-  // kUnavailable: a process ended at its start (with its last words); kDeadlineExceeded: for whom
-  // it waited, and how long. On error everything is stopped again.
+  // Starts all processes; blocks until all have registered. kCancelled: a stop signal came;
+  // kUnavailable: a process ended while starting (with its last log lines); kDeadlineExceeded:
+  // names the missing daemons and the time waited. On error everything is stopped again.
   absl::Status Start();
 
-  // Starts dead processes again, until SIGINT, SIGTERM or SIGHUP comes, or the cluster is orphaned.
+  // Restarts dead processes until SIGINT, SIGTERM or SIGHUP comes or the cluster is orphaned.
   void Supervise();
 
-  // SIGTERM to the workers, then to the shards, then to the coordinator; what is left after 5 s, or
+  // SIGTERM to the workers, then to the shards, then to the coordinator. What is left after 5 s, or
   // at a second stop signal, is killed. Idempotent.
   void Stop();
 
@@ -74,7 +74,7 @@ class Cluster {
   struct Daemon {
     std::string name;
     Role role;
-    pid_t pid = -1;  // -1: does not run
+    pid_t pid = -1;  // -1: not running
     absl::Time started = absl::InfinitePast();
     absl::Time start_again = absl::InfiniteFuture();
     RestartBackoff backoff;
@@ -84,13 +84,13 @@ class Cluster {
   absl::Status Launch(Daemon& daemon);
   absl::Status WaitForAddress(absl::Time deadline);
   absl::Status WaitForRegistration(absl::Time deadline);
-  absl::Status WaitBriefly(absl::Duration patience);  // while starting: no death is forgiven
+  absl::Status WaitBriefly(absl::Duration patience);  // while starting: any death is an error
   void OnDeath(Daemon& daemon, int wait_status);
   void LaunchDue();
   void Signal(Role role, int signal);
   bool AnyRuns() const;
   void WaitForEnd(absl::Time deadline, const std::set<Role>& roles);
-  // Reaps; calls `dead` for each that ended.
+  // Reaps ended processes; calls `dead` for each.
   void Reap(const std::function<void(Daemon&, int wait_status)>& dead);
 
   const ClusterOptions options_;

@@ -17,7 +17,7 @@
 namespace starling::local {
 namespace {
 
-// One line per announcement: a letter that says which, then the text.
+// One line per announcement: a letter for the kind, then the text.
 class PipeAnnouncer : public Announcer {
  public:
   explicit PipeAnnouncer(int fd) : fd_(fd) {}
@@ -39,10 +39,10 @@ class PipeAnnouncer : public Announcer {
   void Write(char which, std::string line) {
     if (fd_ < 0) return;
     for (char& c : line) {
-      if (c == '\n') c = '\r';  // a line of several lines stays one announcement
+      if (c == '\n') c = '\r';  // keeps a multi-line text one announcement
     }
     line = absl::StrCat(std::string(1, which), line, "\n");
-    // Nobody may be reading any more; SIGPIPE is ignored.
+    // The reader may be gone; SIGPIPE is ignored.
     [[maybe_unused]] const auto written = write(fd_, line.data(), line.size());
   }
   int fd_;

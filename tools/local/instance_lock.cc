@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-extern "C" {  // glibc 2.36 forgets to say so
+extern "C" {  // missing from the header of glibc 2.36
 #include <sys/pidfd.h>
 }
 
@@ -81,7 +81,7 @@ absl::StatusOr<bool> StopLockHolder(const std::string& path, absl::Duration pati
   STARLING_ASSIGN_OR_RETURN(const pid_t holder, LockHolder(path));
   if (holder == 0) return false;
   const int pidfd = pidfd_open(holder, 0);
-  // It held the lock before and holds it after pidfd_open: the descriptor is its own.
+  // It held the lock before and after pidfd_open, so the descriptor is that process's.
   const auto still = LockHolder(path);
   absl::StatusOr<bool> free = true;
   if (pidfd >= 0 && still.ok() && *still == holder) {

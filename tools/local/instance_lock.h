@@ -1,5 +1,5 @@
-// One supervisor per state folder, found by its lock and not by a process id that may have been
-// reused.
+// One supervisor per state folder, identified by its lock rather than by a process id, which may
+// have been reused.
 #ifndef STARLING_TOOLS_LOCAL_INSTANCE_LOCK_H_
 #define STARLING_TOOLS_LOCAL_INSTANCE_LOCK_H_
 
@@ -13,8 +13,8 @@
 
 namespace starling::local {
 
-// Held until destroyed or until the process ends, however it ends. Not inherited by fork: take it
-// in the process that stays.
+// Held until destroyed or until the process ends in any way. Not inherited by fork: take it in the
+// process that stays.
 class InstanceLock {
  public:
   // kAlreadyExists names the process that holds it.
@@ -24,7 +24,7 @@ class InstanceLock {
   InstanceLock& operator=(InstanceLock&&) = delete;
   ~InstanceLock();
 
-  // False: the file was deleted meanwhile, so nobody else meets this lock.
+  // False: the file was deleted meanwhile, so no other process sees this lock.
   bool in_place() const;
 
  private:
@@ -32,12 +32,12 @@ class InstanceLock {
   int fd_;
 };
 
-// The process that holds the lock; 0: none. Never in the process that holds it: looking would let
-// go.
+// The process that holds the lock; 0: none. Never call it in the process that holds the lock: it
+// would release it.
 absl::StatusOr<pid_t> LockHolder(const std::string& path);
 
-// Sends SIGTERM to the holder, and SIGKILL to one that still holds it after `patience`; returns
-// when the lock is free. False: nobody held it. kDeadlineExceeded: it is held all the same.
+// Sends SIGTERM to the holder, and SIGKILL if it still holds the lock after `patience`; blocks
+// until the lock is free. False: the lock was not held. kDeadlineExceeded: it is still held.
 absl::StatusOr<bool> StopLockHolder(const std::string& path, absl::Duration patience);
 
 }  // namespace starling::local

@@ -41,7 +41,7 @@ class LocalTest : public ::testing::Test {
     unsetenv("FAKE_DAEMON_STUBBORN");
   }
 
-  // All whose process runs count as registered, `never` apart.
+  // Every daemon with a running process counts as registered, except `never`.
   ClusterOptions Options(const std::string& never = "") {
     ClusterOptions options{.directory = *directory_,
                            .binaries = {FakeDaemon(), FakeDaemon(), FakeDaemon()}};
@@ -71,7 +71,7 @@ class LocalTest : public ::testing::Test {
 
 bool Runs(pid_t pid) { return pid > 0 && kill(pid, 0) == 0; }
 
-// Of one process: -1 would be all that there are.
+// Signals one process only: -1 would mean all processes.
 bool Kill(pid_t pid, int signal) { return pid > 0 && kill(pid, signal) == 0; }
 
 TEST_F(LocalTest, StartsAllAndStopsAll) {
@@ -121,7 +121,7 @@ TEST_F(LocalTest, AStopSignalWhileStartingStopsAll) {
   EXPECT_EQ(Pid("coordinator"), -1);
 }
 
-// Runs Supervise in a child, as the lock and the signals are the process's.
+// Runs Supervise in a child, since lock and signals belong to a process.
 class Supervised {
  public:
   explicit Supervised(ClusterOptions options) {
@@ -224,13 +224,13 @@ TEST_F(LocalTest, NoProcessOutlivesASupervisorThatIsKilled) {
   }));
 }
 
-// Each finds those that it still needs.
+// Each still finds the daemons that it needs.
 TEST_F(LocalTest, WorkersStopBeforeShardsAndTheCoordinatorLast) {
   const std::string log = directory_->root() + "/ends";
   setenv("FAKE_DAEMON_LOG", log.c_str(), 1);
   Cluster cluster(Options());
   ASSERT_TRUE(cluster.Start().ok());
-  // They hold signals from then on.
+  // They hold signals once these files exist.
   for (const char* name : {"shard-0", "shard-1", "worker-0", "worker-1"}) {
     ASSERT_TRUE(Eventually([&] { return fs::exists(directory_->PortPath(name)); })) << name;
   }
@@ -248,7 +248,7 @@ TEST_F(LocalTest, AStubbornProcessIsKilledWithinFiveSeconds) {
   setenv("FAKE_DAEMON_STUBBORN", "worker-1", 1);
   Cluster cluster(Options());
   ASSERT_TRUE(cluster.Start().ok());
-  // From then on.
+  // It holds signals once this file exists.
   ASSERT_TRUE(Eventually([&] { return fs::exists(directory_->PortPath("worker-1")); }));
   const pid_t stubborn = Pid("worker-1");
   // A second stop signal ends the patience at once.

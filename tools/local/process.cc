@@ -23,8 +23,8 @@ sigset_t HeldSignals() {
   return set;
 }
 
-// What people set for their client, or for other clusters, is not for the daemons of this one:
-// their flags say who they are, where they listen, and how.
+// Variables that users set for their client, or for other clusters, must not reach this cluster's
+// daemons, whose flags give their names, addresses and settings.
 std::vector<char*> DaemonEnvironment() {
   constexpr absl::string_view kNotTheirs[] = {"STARLING_ADVERTISE_ADDRESS=",
                                               "STARLING_CLUSTER=",
@@ -42,7 +42,7 @@ std::vector<char*> DaemonEnvironment() {
   return kept;
 }
 
-// In the child, between fork and exec: nothing but async-signal-safe calls.
+// In the child, between fork and exec: async-signal-safe calls only.
 [[noreturn]] void RunChild(char** argv, char** environment, int input, int log, pid_t parent,
                            int error_pipe) {
   sigset_t none;
@@ -51,7 +51,7 @@ std::vector<char*> DaemonEnvironment() {
   signal(SIGPIPE, SIG_DFL);
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it ended before the line above
+  if (getppid() != parent) _exit(1);  // it ended before the prctl
   dup2(input, STDIN_FILENO);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);

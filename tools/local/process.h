@@ -14,8 +14,8 @@
 namespace starling::local {
 
 // Starts argv[0] (a path), with its output appended to `log_path` and its input read from
-// `input_path`, in a process group of its own, so that Ctrl-C reaches only us. The kernel kills it
-// when the calling thread ends: call it on the main thread. kNotFound, kUnavailable with the
+// `input_path`, in its own process group, so that Ctrl-C reaches only the caller. The kernel kills
+// it when the calling thread ends: call it on the main thread. kNotFound, kUnavailable with the
 // system's reason.
 absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::string& log_path,
                             const std::string& input_path = "/dev/null");
@@ -23,11 +23,11 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::str
 // "exited with status 1", "was killed by signal 9".
 std::string ExitText(int wait_status);
 
-// From now on SIGINT, SIGTERM, SIGHUP and SIGCHLD wait to be taken by TakeSignal. Before any thread
-// is started.
+// Blocks SIGINT, SIGTERM, SIGHUP and SIGCHLD from now on, for TakeSignal. Call before any thread is
+// started.
 void HoldSignals();
 
-// The next of the held signals; nullopt after `patience`.
+// The next held signal; nullopt after `patience`.
 absl::optional<int> TakeSignal(absl::Duration patience);
 
 }  // namespace starling::local

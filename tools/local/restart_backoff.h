@@ -1,4 +1,4 @@
-// When a process that died is started again. Pure.
+// The delay before a dead process is restarted. Pure.
 #ifndef STARLING_TOOLS_LOCAL_RESTART_BACKOFF_H_
 #define STARLING_TOOLS_LOCAL_RESTART_BACKOFF_H_
 
@@ -8,8 +8,8 @@
 
 namespace starling::local {
 
-// 0.25 s after the first death, twice as long after each further one, 15 s at most; from the start
-// again for a process that had run for 30 s.
+// 0.25 s after the first death, doubled after each further one, at most 15 s. Resets for a process
+// that ran for 30 s.
 class RestartBackoff {
  public:
   absl::Duration OnDeath(absl::Duration lived) {

@@ -1,12 +1,12 @@
-// The folder of a local cluster: what is where in it.
+// The folder of a local cluster and its layout.
 //
 //   lock                held by the supervisor while the cluster runs
 //   address             the coordinator's host:port, while the cluster runs
 //   coordinator/        the coordinator's durable state
-//   outputs/            what jobs with spec.output wrote; stays when a cluster ends
+//   outputs/            what jobs with spec.output wrote; kept when a cluster ends
 //   logs/NAME.log       each daemon's log, and the supervisor's
 //   run/NAME.pid        each running daemon's process id
-//   run/NAME.address    where it listens, as it says itself
+//   run/NAME.address    its listening address, written by itself
 #ifndef STARLING_TOOLS_LOCAL_STATE_DIRECTORY_H_
 #define STARLING_TOOLS_LOCAL_STATE_DIRECTORY_H_
 
@@ -17,7 +17,7 @@
 
 namespace starling::local {
 
-// Thread-safe; holds nothing but the path.
+// Thread-safe; holds only the path.
 class StateDirectory {
  public:
   explicit StateDirectory(std::string root) : root_(std::move(root)) {}
@@ -36,11 +36,11 @@ class StateDirectory {
     return root_ + "/run/" + name + ".admin";
   }
 
-  // Makes the folder and those in it, readable by nobody else. kUnavailable with the system's
-  // reason.
+  // Creates the folder and its subfolders, accessible to the user only. kUnavailable with the
+  // system's reason.
   absl::Status Create() const;
 
-  // Removes what earlier clusters left, logs and outputs apart. Only with the lock held.
+  // Removes what earlier clusters left, except logs and outputs. Requires the lock.
   absl::Status Clear() const;
 
   // kNotFound: no cluster runs here.
@@ -53,10 +53,10 @@ class StateDirectory {
 // The whole file without surrounding white space; kNotFound.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
 
-// Whole or not at all: a temporary file, renamed.
+// Atomic: writes a temporary file and renames it.
 absl::Status WriteSmallFile(const std::string& path, const std::string& text);
 
-// The file's last lines, each indented by two spaces; empty when there is none.
+// The file's last lines, each indented by two spaces; empty if it does not exist.
 std::string LastLines(const std::string& path, int count);
 
 }  // namespace starling::local

@@ -1,6 +1,6 @@
-// Stands in for a daemon in the supervisor's tests: takes the daemons' flags, writes its address,
-// and waits for SIGTERM. $FAKE_DAEMON_FAILS names one that ends at once, $FAKE_DAEMON_STUBBORN one
-// that ignores SIGTERM.
+// A fake daemon for the supervisor's tests: takes the daemons' flags, writes its address, and waits
+// for SIGTERM. $FAKE_DAEMON_FAILS names one that exits at once, $FAKE_DAEMON_STUBBORN one that
+// ignores SIGTERM.
 #include <signal.h>
 #include <unistd.h>
 
