@@ -1,6 +1,6 @@
-// Where another process's clock stands, from round trips: asked and answered by our clock, and what
-// theirs showed in between (as NTP does, Mills 1991). Half of a round trip bounds what the estimate
-// is off.
+// Estimates another process's clock from round trips: when a request was sent and answered by our
+// clock, and the time that theirs showed in between (as NTP does, Mills 1991). Half a round trip
+// bounds the error.
 #ifndef STARLING_TOOLS_TRACE_CLOCK_ESTIMATE_H_
 #define STARLING_TOOLS_TRACE_CLOCK_ESTIMATE_H_
 
@@ -9,29 +9,29 @@
 
 namespace starling::trace {
 
-// Microseconds throughout. Pure; not thread-safe.
+// All times in microseconds. Pure; not thread-safe.
 class ClockEstimate {
  public:
-  // One that is answered before it was asked is not taken.
+  // Ignores a trip that was answered before it was asked.
   void Add(int64_t asked, int64_t answered, int64_t theirs);
 
-  // What is added from now on belongs to another end of the trace: between the best trip before and
-  // the best one from now on their clock may run slower or faster than ours, steadily.
+  // Trips added from now on belong to the other end of the trace. Between the best trips of the two
+  // rounds their clock may drift against ours at a constant rate.
   void BeginSecondRound();
 
   bool known() const { return first_.has_value(); }
 
-  // The greatest that it may be off, in either direction. Only where known.
+  // The greatest error in either direction. Only if known.
   int64_t error() const;
-  // Their clock less ours, when ours shows `ours`. Only where known.
+  // Their clock minus ours when ours shows `ours`. Only if known.
   int64_t OffsetAt(int64_t ours) const;
-  // When theirs shows `theirs`, ours shows this. Never runs backwards. Only where known.
+  // Our clock when theirs shows `theirs`. Monotonic. Only if known.
   int64_t ToOurs(int64_t theirs) const;
   int64_t ToTheirs(int64_t ours) const { return ours + OffsetAt(ours); }
 
  private:
   struct Trip {
-    int64_t ours = 0;  // in the middle
+    int64_t ours = 0;  // the trip's middle
     int64_t theirs = 0;
     int64_t error = 0;
   };

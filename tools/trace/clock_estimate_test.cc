@@ -33,7 +33,7 @@ TEST(ClockEstimate, TheirClockMayBeBehindOurs) {
   EXPECT_EQ(clock.ToOurs(0), 1'000'000);
 }
 
-// 200 parts in a million are 12 ms in a minute.
+// 200 parts per million are 12 ms per minute.
 TEST(ClockEstimate, DriftBetweenTheTwoRoundsIsTakenOut) {
   const auto theirs = [](int64_t ours) { return ours + 700'000 + ours / 5000; };
   ClockEstimate clock;

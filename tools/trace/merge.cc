@@ -15,7 +15,7 @@ bool IsPush(const ProcessSpans& process, const RecordedSpan& span) {
   return process.worker && span.category == "push" && span.flow != 0;
 }
 
-// On our clock. Its end is converted as well, so that what nested nests.
+// Converts to our clock, the end as well, so that nested spans stay nested.
 RecordedSpan OnOurClock(const ProcessSpans& process, RecordedSpan span) {
   const int64_t begin = process.clock.ToOurs(span.begin_us);
   span.duration_us =
@@ -39,10 +39,10 @@ std::set<uint64_t> FlowsOfPushes(const std::vector<ProcessSpans>& processes, con
   return flows;
 }
 
-// What lies on rows of its own: (what, thread).
+// The key of a group of rows: (kind, thread).
 using Group = std::pair<std::string, uint64_t>;
 
-// A worker's pushes and pulls are no thread's work: they are under way, many at a time.
+// A worker's pushes and pulls belong to no thread: many are in flight at a time.
 Group GroupOf(const ProcessSpans& process, const RecordedSpan& span) {
   const bool moves = span.category == "push" || span.category == "pull";
   if (process.worker && moves) return {absl::StrCat(span.category, " under way"), 0};
@@ -52,7 +52,7 @@ Group GroupOf(const ProcessSpans& process, const RecordedSpan& span) {
   return {span.category == "device" ? "device" : "lane", span.thread};
 }
 
-// The first row on which a span nests, of rows whose spans come by begin, the longer first.
+// Finds the first row on which a span nests. Spans come in order of begin, the longer first.
 class Rows {
  public:
   size_t Place(int64_t begin, int64_t end) {
@@ -68,7 +68,7 @@ class Rows {
   size_t count() const { return open_.size(); }
 
  private:
-  std::vector<std::vector<int64_t>> open_;  // per row: ends of what is open, innermost last
+  std::vector<std::vector<int64_t>> open_;  // per row: ends of open spans, innermost last
 };
 
 void AddGroup(size_t process, const std::string& name, std::vector<RecordedSpan> spans,

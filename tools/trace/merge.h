@@ -1,5 +1,5 @@
-// Spans of several processes, each by its own clock, as one trace on one clock: rows on which spans
-// nest, and an arrow from each push to its apply. Pure.
+// Merges the spans of several processes, each by its own clock, into one trace on one clock: rows
+// on which spans nest, and an arrow from each push to its apply. Pure.
 #ifndef STARLING_TOOLS_TRACE_MERGE_H_
 #define STARLING_TOOLS_TRACE_MERGE_H_
 
@@ -26,11 +26,11 @@ struct RecordedSpan {
 
 struct ProcessSpans {
   std::string name;
-  bool worker = false;  // else a shard
+  bool worker = false;  // false: a shard
   std::string address;
   ClockEstimate clock;  // known
   std::vector<RecordedSpan> spans;
-  uint64_t dropped = 0;  // were overwritten before they were read
+  uint64_t dropped = 0;  // overwritten before they were read
 };
 
 // By our clock.
@@ -46,7 +46,7 @@ struct Trace {
   };
   struct Slice {
     size_t row = 0;
-    RecordedSpan span;  // begin_us: from the window's begin
+    RecordedSpan span;  // begin_us counts from the window's start
   };
   struct Arrow {
     size_t push = 0;  // indices of slices
@@ -57,12 +57,11 @@ struct Trace {
   std::vector<Arrow> arrows;
 };
 
-// What begins within the window, and the applies of pushes that do. What a thread did lies on its
-// row; what was under way at the same time, such as pushes, on as many rows as it takes for spans
-// to nest.
+// The spans that begin within the window, and the applies of pushes that do. A thread's spans are
+// on its row. Concurrent spans, such as pushes, use as many rows as they need to nest.
 Trace Merge(const std::vector<ProcessSpans>& processes, const Window& window);
 
-// Pushes that begin within the window and whose apply is not among the spans.
+// The number of pushes that begin within the window and whose apply is not among the spans.
 size_t PushesWithoutApply(const std::vector<ProcessSpans>& processes, const Window& window);
 
 }  // namespace starling::trace

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Our clock plus `offset` is theirs.
+// Their clock is ours plus `offset`.
 ProcessSpans Process(const std::string& name, bool worker, int64_t offset) {
   ProcessSpans process{.name = name, .worker = worker, .address = "127.0.0.1:1"};
   process.clock.Add(0, 20, 10 + offset);
@@ -63,7 +63,7 @@ TEST(Merge, PutsCopiesOnRowsOfTheirOwn) {
   EXPECT_THAT(RowNames(Merge({worker}, {0, 1000})), ElementsAre("copies 0", "copies 1", "lane 0"));
 }
 
-// By one thread: it orders forward, and the device computes it meanwhile.
+// One thread launches the forward pass while the device computes it.
 TEST(Merge, PutsWhatRanOnADeviceOnARowOfItsOwn) {
   ProcessSpans worker = Process("w", true, 0);
   worker.spans = {Span("forward a", "forward", 100, 110), Span("forward a", "device", 105, 200),
@@ -97,7 +97,7 @@ TEST(Merge, AStepOfSeveralWorkersHasAnArrowForEach) {
   EXPECT_EQ(Merge({a, b, shard}, {0, 100}).arrows.size(), 2u);
 }
 
-// A shard's check of a push carries the same flow, and is none.
+// A shard's check of a push carries the same flow, but is no push.
 TEST(Merge, WhatAShardDoesWithAPushIsNoPush) {
   ProcessSpans shard = Process("s", false, 0);
   shard.spans = {Span("push", "push", 10, 20, 1, 4), Span("apply", "apply", 30, 40, 1, 4)};

@@ -13,7 +13,7 @@ std::string Text(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// One event a line, so that a trace of many is not held as a tree of values.
+// One event per line, so that a long trace is not held as a tree of values.
 class Events {
  public:
   void Add(const Json& event) {
@@ -37,7 +37,7 @@ class Events {
   std::string text_;
 };
 
-// Ids of processes and threads begin at 1: some readers take 0 for the idle thread.
+// Process and thread ids start at 1: some readers take 0 for the idle thread.
 Json At(const Trace& trace, size_t slice) {
   const size_t row = trace.slices[slice].row;
   return {{"ts", trace.slices[slice].span.begin_us},
@@ -51,7 +51,7 @@ Json Arguments(const RecordedSpan& span) {
       span.category == "wait") {
     arguments["slice"] = span.slice;
   }
-  // As text: JSON's numbers do not hold 64 bits everywhere.
+  // As text: JSON numbers do not hold 64 bits everywhere.
   if (span.flow != 0) arguments["flow"] = absl::StrFormat("%016x", span.flow);
   return arguments;
 }
