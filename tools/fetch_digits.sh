@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the path of the UCI handwritten digits (1,797 rows), which Debian's package python3-sklearn
-# carries; fetches and unpacks it, without installing it, if it is not there yet (2 MB).
+# contains. Fetches and unpacks them (2 MB), without installing the package, if they are missing.
 #
 #   tools/fetch_digits.sh
 set -euo pipefail
@@ -24,7 +24,7 @@ HELP
   dpkg-deb -x "$unpacked"/python3-sklearn_*.deb "$unpacked"
   found="$unpacked/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
   gzip -t "$found"
-  # Renamed last, so that what is there is whole.
+  # Renamed last, so that an existing file is complete.
   mkdir -p "$folder"
   cp "$found" "$folder/new.$$"
   mv "$folder/new.$$" "$digits"

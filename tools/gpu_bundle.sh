@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Builds the bundle that checks and measures a machine where nothing is installed
-# (docs/gpu_bundle.md): one folder to copy there, whose run_gpu.sh does all.
+# (docs/gpu_bundle.md): one folder to copy there, whose run_gpu.sh does everything.
 #
 #   tools/gpu_bundle.sh DIR
 #
-# DIR must not exist, or be empty. Fails where the folder has 60 MB or more, or where a program in it
-# needs a library that neither it nor the system's C library brings. The last line says its size.
+# DIR must not exist, or be empty. Fails if the folder has 60 MB or more, or if a program in it
+# needs a library that neither the bundle nor the system's C library brings. The last line gives
+# its size.
 set -euo pipefail
 
 if (($# != 1)) || [[ "$1" == -* ]]; then
@@ -21,14 +22,15 @@ if [[ -n "$(ls -A "$bundle")" ]]; then
 fi
 most_bytes=60000000
 
-bazel build --ui_event_filters=-info,-debug //tools/bundle:starling-bundle //tools/bundle:starling-unpack \
+bazel build --ui_event_filters=-info,-debug //tools/bundle:starling-bundle \
+  //tools/bundle:starling-unpack \
   //worker:libstarling_cuda.so >&2
 
 built=bazel-bin/tools/bundle
 install -m 755 "$built/starling-bundle" "$built/starling-unpack" tools/bundle/run_gpu.sh "$bundle"
 install -m 644 tools/bench/torch_peer.py "$bundle"
 programs=("$bundle/starling-bundle")
-# Without the toolkit the target is empty, and what lies there is of an earlier build.
+# Without the toolkit the target is empty, and an existing output is from an earlier build.
 if [[ -n "$(bazel query --ui_event_filters=-info,-debug --noshow_progress \
   'kind(cc_binary, //worker:libstarling_cuda.so)')" ]]; then
   install -m 755 bazel-bin/worker/libstarling_cuda.so "$bundle"
@@ -41,15 +43,15 @@ commit=$(git rev-parse --verify --quiet HEAD) || commit="unknown"
 [[ -z "$(git status --porcelain 2>/dev/null)" ]] || commit+=" with changes"
 echo "$commit" >"$bundle/COMMIT"
 
-# What the C library's package brings, and NVIDIA's, which a machine with a GPU has.
+# What the C library's package brings, and NVIDIA's libraries, which a machine with a GPU has.
 from_elsewhere='^(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libcuda|libcudart|libcudnn.*|libcublas|libcublasLt|libnvrtc)\.so'
 
-# needed FILE...: the sonames that the files ask for, but for those.
+# needed FILE...: the sonames that the files need, except for those.
 needed() {
   readelf -d "$@" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u | grep -vE "$from_elsewhere" || true
 }
 
-# All that is needed by what is needed, compressed.
+# Copies all needed libraries, transitively, compressed.
 mkdir "$bundle/packed"
 mapfile -t missing < <(needed "${programs[@]}")
 while ((${#missing[@]} > 0)); do

@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
 # Makes certificates for a cluster, signed by an authority of its own. For tests and trials: the
-# authority's key lies beside what it signs. docs/security.md says what a certificate must hold.
+# authority's key is kept beside what it signs. docs/security.md says what a certificate must hold.
 #
 #   tools/make_certs.sh FOLDER [--cluster NAME] [--days N] [ROLE ...]
 #   tools/make_certs.sh FOLDER [--cluster NAME] [--days N] --new-authority|--use-new|--forget-old
 #
 # Writes FOLDER/ROLE/tls.crt, tls.key and ca.crt for each ROLE (client, worker, shard, coordinator;
-# without any: all four), as --tls-cert, --tls-key and --tls-ca want them. The authority is
+# without any: all four), for --tls-cert, --tls-key and --tls-ca. The authority is
 # FOLDER/authority.crt and authority.key, made the first time. Called again it signs new
-# certificates in place of the old ones, which running processes take up.
+# certificates, which replace the old ones and which running processes take up.
 #
-# --cluster NAME    whose certificates they are (default: starling)
-# --days N          how long they are good (default: 30)
+# --cluster NAME    the certificates' cluster (default: starling)
+# --days N          how long they are valid (default: 30)
 #
-# A new authority takes three calls, for all roles. Between two of them all processes must have
-# taken up what the one before made: who is behind would meet a certificate that it does not trust.
+# A new authority takes three calls, each for all roles. Between two calls all processes must have
+# taken up the result of the one before: a process that lags would meet a certificate that it does
+# not trust.
 #
 # --new-authority   ca.crt trusts a new one as well; the old one still signs
 # --use-new         the new one signs; ca.crt still trusts both
-# --forget-old      ca.crt trusts the new one alone
+# --forget-old      ca.crt trusts the new one only
 #
 # FOLDER/.gitignore keeps all of it out of a repository.
 #
@@ -69,7 +70,7 @@ key() { openssl ecparam -name prime256v1 -genkey -noout -out "$1"; }
 make_authority() {
   local name=$1
   key "$folder/$name.key.new"
-  # Each has a name of its own, so that two can be told apart.
+  # Each has its own name, so that two can be told apart.
   openssl req -x509 -new -key "$folder/$name.key.new" -sha256 -days $((days * 10)) \
     -subj "/O=$cluster/CN=authority $(date -u +%Y-%m-%dT%H:%M:%S.%NZ)" \
     -addext "basicConstraints=critical,CA:TRUE,pathlen:0" -addext "keyUsage=critical,keyCertSign" \
@@ -78,8 +79,8 @@ make_authority() {
   mv "$folder/$name.crt.new" "$folder/$name.crt"
 }
 
-# FOLDER/ROLE is a link to the newest of ROLE's folders, so that its three files change at once. The one
-# before stays: somebody may be reading it.
+# FOLDER/ROLE is a link to the newest of ROLE's folders, so that its three files change at once. The
+# previous folder stays: a process may be reading it.
 make_certificate() {
   local role=$1 usage=clientAuth into before other
   into=$(mktemp -d "$folder/.$1.XXXXXX")

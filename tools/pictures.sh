@@ -3,9 +3,9 @@
 #
 #   tools/pictures.sh [FOLDER]
 #
-# Trains on MNIST ($STARLING_DATA/mnist) for a few minutes and looks at the
-# status page with a browser (tools/setup.sh --pictures). Exit status: 0 made;
-# 77 something that it needs is not there (it says what).
+# Trains on MNIST ($STARLING_DATA/mnist) for a few minutes and opens the status page in a browser
+# (tools/setup.sh --pictures). Exit status: 0 made; 77 something that it needs is missing (it says
+# what).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=${1:-docs/images}

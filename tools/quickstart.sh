@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# From a fresh Debian 12 to a trained model: installs, builds, starts a cluster
-# on this machine, trains on real data, kills a worker on the way, reports,
-# and stops everything.
+# From a fresh Debian 12 to a trained model: installs, builds, starts a cluster on this machine,
+# trains on real data, kills a worker on the way, reports, and stops everything.
 #
 #   tools/quickstart.sh
 #
-# Trains on MNIST where $STARLING_DATA/mnist has it, else on the UCI
-# handwritten digits. Its cluster has a folder of its own: one that already
-# runs is not touched. Exit status 0 only if the model was trained.
+# Trains on MNIST if $STARLING_DATA/mnist has it, otherwise on the UCI handwritten digits. Its
+# cluster has its own folder, so a cluster that already runs is not touched. Exit status 0 only if
+# the model was trained.
 set -euo pipefail
 if (($# > 0)); then
   echo "usage: tools/quickstart.sh" >&2
@@ -31,7 +30,7 @@ begin_phase() {
   printf '[%d/%d %4ds] %s\n' "$phase" "$phases" $((SECONDS - began)) "$*"
 }
 
-# quietly COMMAND...: output to the log; on failure its end is shown.
+# quietly COMMAND...: sends output to the log; on failure shows the end of it.
 quietly() {
   local status=0
   echo "== $*" >>"$log"
@@ -43,7 +42,7 @@ quietly() {
   fi
 }
 
-# A Bazel server that was running before stays; ours goes.
+# A Bazel server that was already running stays; ours is shut down.
 bazel_server_runs() {
   local pid
   pid=$(cat "$HOME/.cache/bazel/_bazel_$(id -un)/$(printf %s "$PWD" | md5sum | cut -d' ' -f1)/server/server.pid.txt" \
@@ -126,7 +125,7 @@ if [[ "$job" == mnist-cnn ]]; then
 fi
 quietly "$client" submit -f "$file" "${steps[@]}"
 
-# In the background: kill -9 of one worker, once a third of the steps are done.
+# In the background: kill -9 of one worker once a third of the steps are done.
 kill_a_worker() {
   local status done_steps=0 all_steps=1 pid
   until ((all_steps > 1 && 3 * done_steps >= all_steps)); do

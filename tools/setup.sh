@@ -1,22 +1,20 @@
 #!/usr/bin/env bash
-# Installs what a build needs, on Debian 12. Quick when everything is there.
+# Installs what a build needs, on Debian 12. Quick if everything is installed.
 #
 #   tools/setup.sh [--tests] [--pictures] [--peers]
 #
 # --tests adds what only tests need: clang-format-16, shellcheck, shfmt, openssl, curl, iproute2,
-# mount, mmdebstrap, and a Python environment with numpy, safetensors and tensorboard, which judge our
-# files from the outside, and with kubernetes-validate and Debian's kubectl
-# 1.20, which judge our manifests (36 MB to fetch, 180 MB on disk), and Debian's
-# prometheus and promtool, which judge our metrics and alerts (20 MB, 100 MB on
-# disk).
-# --pictures adds a browser, which looks at the status page (tools/pictures.sh).
-# --peers adds PyTorch, beside which tools/bench.sh compute measures, in a Python
-# environment of its own (3 GB to fetch, 5.4 GB on disk, most of it libraries of
-# CUDA, without which PyPI's build does not load), and what torch.compile needs.
+# mount, mmdebstrap; a Python environment with numpy, safetensors and tensorboard, which judge our
+# files independently, and with kubernetes-validate, which with Debian's kubectl 1.20 judges our
+# manifests (36 MB to fetch, 180 MB on disk); and Debian's prometheus and promtool, which judge our
+# metrics and alerts (20 MB, 100 MB on disk).
+# --pictures adds a browser, which opens the status page (tools/pictures.sh).
+# --peers adds PyTorch, with which tools/bench.sh compute compares, in a separate Python environment
+# (3 GB to fetch, 5.4 GB on disk, mostly CUDA libraries, without which PyPI's build does not load),
+# and what torch.compile needs.
 #
-# Exit status: 0 ready; 1 a command must be run by hand (it is printed), or
-# PyTorch could not be installed;
-# 2 another system, or a wrong argument.
+# Exit status: 0 ready; 1 a command must be run by hand (it is printed), or PyTorch could not be
+# installed; 2 another system, or a wrong argument.
 set -euo pipefail
 
 build_packages=(
@@ -32,9 +30,9 @@ peer_packages=(python3 python3-venv python3-dev)
 judge_requirements=(
   numpy==1.26.4 safetensors==0.4.5 kubernetes-validate==1.37.0 absl-py==2.5.1 protobuf==7.36.2
 )
-# Without what they depend on: 6 MB instead of 20 for what reads event files.
+# Without dependencies: 6 MB instead of 20 to read event files.
 judge_bare_requirements=(tensorboard==2.18.0)
-# What they depend on beyond Python's own packages, torch itself pins.
+# All other dependencies are pinned by torch itself.
 peer_requirements=(
   torch==2.15.0 numpy==2.4.6 filelock==4.2.11 fsspec==2026.9.0 jinja2==3.1.6 markupsafe==3.0.4
   mpmath==1.3.0 networkx==3.6.1 setuptools==84.2.1 sympy==1.14.0 typing-extensions==4.16.0
@@ -78,7 +76,7 @@ EOF
   exit 2
 }
 
-# Prints those of its arguments that are not installed.
+# Prints the arguments that are not installed.
 missing_packages() {
   local installed
   installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2>/dev/null |
@@ -103,9 +101,9 @@ EOF
   fi
 }
 
-# make_environment FOLDER REQUIREMENT... [--bare REQUIREMENT...]: a Python environment; the bare ones come
-# without what they depend on. Made beside the one there is, and put in its place only when it is whole.
-# Status 1: something could not be installed, which is said.
+# make_environment FOLDER REQUIREMENT... [--bare REQUIREMENT...]: a Python environment; the bare
+# ones come without their dependencies. Built beside the existing one, which it replaces only when
+# complete. Status 1: something could not be installed, which is said.
 make_environment() {
   local folder=$1 fresh="$1.new" all
   local -a whole=() bare=()
@@ -136,8 +134,8 @@ make_environment() {
   fi
 }
 
-# unpack FOLDER PACKAGE PROGRAM...: Debian's programs, unpacked and not installed: the machine may have
-# others, which stay those on the PATH, and a service is not started.
+# unpack FOLDER PACKAGE PROGRAM...: unpacks Debian's programs without installing them: the machine
+# may have others, which stay on the PATH, and no service is started.
 unpack() {
   local folder=$1 package=$2 scratch program
   shift 2
@@ -166,7 +164,7 @@ has_cuda_toolkit() {
   [[ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]] || command -v nvcc >/dev/null
 }
 
-# The headers through which kernels/cuda speaks to cuDNN: out of a wheel that is not installed.
+# The headers through which kernels/cuda uses cuDNN, from a wheel that is not installed.
 unpack_cudnn_frontend() {
   local stamp="$cudnn_frontend/version" scratch
   [[ -f "$stamp" && "$(<"$stamp")" == "$cudnn_frontend_version" ]] && return
@@ -202,7 +200,7 @@ mapfile -t missing < <(missing_packages "${packages[@]}")
 if ((${#missing[@]} > 0)); then install_packages "${missing[@]}"; fi
 if has_cuda_toolkit; then unpack_cudnn_frontend; fi
 if $with_tests; then
-  # Tests that need the judges skip themselves, with a reason, where there is none.
+  # Tests that need the judges skip themselves, with a reason, if there are none.
   make_environment "$judge" "${judge_requirements[@]}" --bare "${judge_bare_requirements[@]}" ||
     echo "setup: the tests that need these will be skipped, or fail with what was installed before" >&2
   unpack "$kubectl" kubernetes-client kubectl

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs shellcheck on the files given.
+# Runs shellcheck on the given files.
 set -euo pipefail
 if ! command -v shellcheck >/dev/null; then
   echo "SKIPPED: shellcheck is not installed (tools/setup.sh --tests)"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Simulates whole clusters, one thread and one seed each, under faults (tests/sim/).
-#   tools/sim.sh --seeds N [--seed FIRST]   N seeds; prints what was reached; 1 on a violation or a zero
+#   tools/sim.sh --seeds N [--seed FIRST]   N seeds; prints what was reached; 1: a violation or a zero
 #   tools/sim.sh --mutants                  masks each defence in turn: its own checker must bite
 set -eu
 cd "$(dirname "$0")/.."
@@ -19,8 +19,7 @@ for argument in "$@"; do
 done
 [ $# -gt 0 ] || usage
 
-# $config is one word or none.
-# shellcheck disable=SC2086
+# $config is one word or empty. shellcheck disable=SC2086
 bazel build $config //tests/sim:sim
 # shellcheck disable=SC2086
 exec "$(bazel info $config bazel-bin 2>/dev/null)/tests/sim/sim" "$@"
