@@ -12,7 +12,7 @@
 namespace starling {
 namespace {
 
-// kernels/conformance_test.cc, which is linked in.
+// Defined in kernels/conformance_test.cc, which is linked in.
 int ConformanceMain(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -1,4 +1,4 @@
-// The programs that starling-bundle is, by name.
+// The programs contained in starling-bundle, by name.
 #ifndef STARLING_TOOLS_BUNDLE_APPLETS_H_
 #define STARLING_TOOLS_BUNDLE_APPLETS_H_
 
@@ -8,14 +8,14 @@
 namespace starling {
 
 struct Applet {
-  const char* name;  // what it is called by: as the program's name, or as its first argument
-  const char* what;  // for people
+  const char* name;  // matches the program's own name or its first argument
+  const char* what;  // description for users
   int (*main)(int argc, char** argv);
 };
 
 absl::Span<const Applet> Applets();
 
-// nullptr: there is none of that name.
+// nullptr: no program has this name.
 const Applet* FindApplet(absl::string_view name);
 
 }  // namespace starling

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every program of the bundle is there, by its first argument and by its own name.
+# Every program of the bundle runs by its first argument and by its own name.
 set -euo pipefail
 bundle=$PWD/$1
 names=(starling starling-coordinator starling-ps starling-worker conformance compute_bench local_trainer
@@ -18,7 +18,7 @@ for name in "${names[@]}"; do
   by_argument=$("$bundle" "$name" --help) || fail "$name --help: status $?"
   by_name=$("$TEST_TMPDIR/$name" --help) || fail "the link $name --help: status $?"
   [[ -n "$by_argument" ]] || fail "$name --help prints nothing"
-  # GoogleTest's help names the program's path.
+  # GoogleTest's help contains the program's path.
   [[ "$name" == conformance || "$by_argument" == "$by_name" ]] || fail "$name: the link prints another help"
 done
 
@@ -30,7 +30,7 @@ status=0
 "$bundle" 2>/dev/null || status=$?
 ((status == 2)) || fail "no program: status $status, expected 2"
 
-# Linked in, but for what Debian has no archives of, and the compiler's.
+# All libraries are linked in, except those without a static library in Debian and the compiler's.
 others=$(readelf -d "$bundle" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
   grep -vE '^(libdnnl|libgomp|libspdlog|libfmt|libxxhash|libstdc\+\+|libgcc_s|libm|libc|ld-linux-x86-64)\.so' || true)
 [[ -z "$others" ]] || fail "needs shared libraries that were to be linked in: $others"

@@ -15,7 +15,7 @@ struct Net {
   const char* model;
   int64_t batch;
   int side;     // of an image; 0: tokens
-  int classes;  // of labels, which are bytes; or kinds of tokens
+  int classes;  // of labels, which are bytes; or distinct tokens
   int context;
   const char* optimizer;
 };
@@ -25,7 +25,7 @@ constexpr Net kNets[] = {
     {"lenet", "builtin: lenet", 128, 28, 10, 0, kMomentum},
     {"resnet50", "builtin: resnet50, classes: 1000", 256, 224, 256, 0, kMomentum},
     {"gpt2", "builtin: gpt2", 16, 0, 50257, 1024, kAdamW}};
-constexpr int64_t kSteps = 4;  // of an epoch
+constexpr int64_t kSteps = 4;  // per epoch
 
 void PutBigEndian(uint32_t value, std::ofstream& file) {
   for (int shift = 24; shift >= 0; shift -= 8) file.put(static_cast<char>(value >> shift));
@@ -64,7 +64,7 @@ absl::Status WriteTokens(const Net& net, const std::string& path) {
   return Written(file, path);
 }
 
-// Writes them, and returns what the job says of them.
+// Writes the data, and returns the job file's description of it.
 absl::StatusOr<std::string> WriteData(const Net& net, const std::string& prefix) {
   if (net.side == 0) {
     const std::string tokens = absl::StrCat(prefix, "-tokens.bin");

@@ -15,7 +15,7 @@
 namespace starling {
 namespace {
 
-// As the client, a worker and the coordinator read it.
+// The job as the client, a worker and the coordinator read it.
 JobSpec Resolved(const BenchJob& job) {
   std::ostringstream text;
   text << std::ifstream(job.file).rdbuf();
@@ -33,7 +33,7 @@ JobSpec Resolved(const BenchJob& job) {
 }
 
 TEST(BenchJobTest, IsTheNetOfTheTable) {
-  // Images have one channel here: of ResNet-50's first convolution two thirds are missing.
+  // Images have one channel here, so two thirds of ResNet-50's first convolution are missing.
   const std::map<std::string, int64_t> missing = {
       {"lenet", 0}, {"resnet50", 2 * 64 * 7 * 7}, {"gpt2", 0}};
   for (const auto& [name, parameters] : missing) {

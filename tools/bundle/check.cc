@@ -38,13 +38,13 @@ using bundle::Where;
 
 using Json = nlohmann::ordered_json;
 
-// Of all parts together, less than the 8 minutes that a machine is asked for: what is stopped then
-// still has to be told. Parts that are named have their own limits alone.
+// For all parts together: less than the 8 minutes requested of a machine, since stopped parts still
+// have to be reported. Parts that are named have only their own limits.
 constexpr absl::Duration kPatience = absl::Seconds(435);
-// What is kept for the servers behind the table, whose length PyTorch's compiler decides.
+// Reserved for the servers after the table, whose duration depends on PyTorch's compiler.
 constexpr absl::Duration kServersPatience = absl::Seconds(140);
 
-// A line `NAME: TEXT` each. In a process of its own, with which its memory on the GPU ends.
+// Prints lines `NAME: TEXT`. Run in a separate process, whose end frees its memory on the GPU.
 int PrintGpu() {
   const auto gpu = OpenCudaDevice("");
   const bundle::GpuVersions versions = bundle::LookAtVersions();
@@ -97,8 +97,8 @@ const char* VerdictText(Outcome::Verdict verdict) {
   return "";
 }
 
-// Runs parts, counts, and keeps what is known so far in a file, so that a run that is killed has
-// told of the parts before.
+// Runs parts, counts their outcomes, and keeps the results so far in a file, so that a killed run
+// has still reported its finished parts.
 class Report {
  public:
   Report(const Gpu& gpu, const std::string& commit, std::string json_path)
@@ -166,7 +166,7 @@ class Report {
   void WriteJson() const {
     if (path_.empty()) return;
     std::ofstream file(path_);
-    // A path or a program's last words may hold bytes that are no UTF-8.
+    // A path or a program's last output may contain bytes that are not UTF-8.
     file << json_.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
     file.close();
     if (!file) std::fprintf(stderr, "check: cannot write %s\n", path_.c_str());
@@ -178,27 +178,27 @@ class Report {
   Tally on_cpu_ = {}, on_gpu_ = {};
 };
 
-// A part by its name on the command line: "compute resnet50" is {"compute", {"resnet50"}}.
+// A part named on the command line: "compute resnet50" is {"compute", {"resnet50"}}.
 struct Wanted {
   std::string name;
   std::vector<std::string> nets;
 };
 
 struct CheckOptions {
-  std::vector<Wanted> parts;  // empty: all but those that only run when they are named
+  std::vector<Wanted> parts;  // empty: all except those that run only if named
   std::string on;             // "cpu" or "gpu"; empty: both
   bundle::TorchPython torch;
-  std::string sanitizer;  // compute-sanitizer; empty: there is none
-  std::string json;       // file; empty: none
+  std::string sanitizer;  // path of compute-sanitizer; empty: none
+  std::string json;       // output file; empty: none
 };
 
-// What `check` can run, and how long at most.
+// A part that `check` can run, with its time limit.
 struct PartKind {
   const char* name;
   absl::Duration limit;
   bool on_cpu;
   bool nets;     // may be followed by nets
-  bool by_name;  // runs only when it is named
+  bool by_name;  // runs only if named
 };
 constexpr PartKind kParts[] = {
     {"check", absl::Seconds(75), false, false, false},
@@ -258,7 +258,7 @@ bool Check(Site site, const CheckOptions& options) {
   std::printf("starling %s, %u cores, GPU: %s\n", std::string(ReleaseVersion()).c_str(),
               std::thread::hardware_concurrency(), gpu.text.c_str());
   std::printf("%s\n", gpu.VersionsText().c_str());
-  // tools/gpu_bundle.sh writes it beside the program.
+  // tools/gpu_bundle.sh writes it next to the program.
   std::string commit =
       bundle::ReadFile(site.program.substr(0, site.program.rfind('/')) + "/COMMIT");
   absl::StripTrailingAsciiWhitespace(&commit);
@@ -268,7 +268,7 @@ bool Check(Site site, const CheckOptions& options) {
   const auto run = [&](const PartKind& kind, Where where, const std::vector<std::string>& nets) {
     const bool on_gpu = where == Where::kGpu;
     if (!options.on.empty() && options.on != (on_gpu ? "gpu" : "cpu")) return;
-    if (!on_gpu && (!kind.on_cpu || !nets.empty())) return;  // nets are measured on the GPU
+    if (!on_gpu && (!kind.on_cpu || !nets.empty())) return;  // nets are measured on the GPU only
     site.deadline = std::min(absl::Now() + kind.limit, end);
     const absl::Time until = all ? std::min(site.deadline, end - kServersPatience) : site.deadline;
     std::string name = kind.name;

@@ -12,9 +12,9 @@ namespace starling::bundle {
 namespace {
 
 constexpr int kTrainImages = 2000, kTestImages = 500;
-constexpr double kLeastAccuracy = 0.9;  // of ten classes
+constexpr double kLeastAccuracy = 0.9;  // over ten classes
 
-// Two residual blocks of few channels: seconds on one core.
+// Two residual blocks with few channels: takes seconds on one core.
 constexpr char kCpuModel[] = R"(
     layers:
       - conv2d: {out_channels: 8, kernel: 3, stride: 2, padding: 1, bias: false}

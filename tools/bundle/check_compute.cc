@@ -19,9 +19,9 @@
 namespace starling::bundle {
 namespace {
 
-constexpr int kThreadsMax = 8;  // of compute_bench
+constexpr int kThreadsMax = 8;  // compute_bench's limit
 
-// A power of two, as the bench wants it.
+// compute_bench requires a power of two.
 int Threads() {
   const int cores = std::max(1u, std::thread::hardware_concurrency());
   int threads = 1;
@@ -63,7 +63,7 @@ struct GpuFigure {
   const char* precision;
   const char* layout;  // PyTorch's
 };
-// In the order of what they are worth: time may not be enough for all, but kFirst are begun anyway.
+// In order of importance: time may not suffice for all, but the first kFirst are started anyway.
 constexpr int kFirst = 2;
 constexpr GpuFigure kGpuFigures[] = {
     {"resnet50", "bf16", "channels_last"}, {"gpt2", "bf16", "contiguous"},
@@ -74,10 +74,11 @@ constexpr GpuFigure kGpuFigures[] = {
 };
 constexpr int kTurns = 3;
 constexpr double kTurnSeconds = 3, kWarmUpSeconds = 1;
-// What a figure may take: mostly PyTorch compiles. Where less is left, it is not begun.
+// The time limit of a figure, mostly for PyTorch's compiler. With less time left, it is not
+// started.
 constexpr absl::Duration kFigurePatience = absl::Seconds(100);
 
-// PyTorch brings its own libraries, and finds them by its own path.
+// PyTorch brings its own libraries, and needs its own library path.
 absl::StatusOr<std::unique_ptr<Contender>> StartTorch(const Site& site, const TorchPython& python,
                                                       const std::string& log) {
   const char* const set = std::getenv("LD_LIBRARY_PATH");
@@ -100,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Contender>> WarmTorch(const Site& site, const Tor
   return torch;
 }
 
-// Both sides in turns; of processes of their own, with which the GPU's memory is given back.
+// Measures both sides in turns, each in its own process, whose end frees its GPU memory.
 absl::StatusOr<Figure> MeasureGpuFigure(const Site& site, const TorchPython& python,
                                         const GpuFigure& figure) {
   const std::string name = absl::StrCat(figure.net, "-", figure.precision);
@@ -115,7 +116,7 @@ absl::StatusOr<Figure> MeasureGpuFigure(const Site& site, const TorchPython& pyt
     absl::StatusOr<std::unique_ptr<Contender>> peer = WarmTorch(site, python, name, torch_asked);
     if (peer.ok()) {
       torch = *std::move(peer);
-    } else {  // it may lack a compiler, or memory: ours is a figure without it, too
+    } else {  // it may lack a compiler or memory: our figure counts without it, too
       std::printf("  %s: no PyTorch: %s\n", name.c_str(),
                   std::string(peer.status().message()).c_str());
     }
@@ -182,7 +183,7 @@ Outcome MeasureGpu(const Site& site, const GpuBench& bench) {
     if (measured.ok()) {
       Print(*measured);
       outcome.figures.push_back(*std::move(measured));
-    } else {  // it may be too large for this GPU, and the next not
+    } else {  // it may be too large for this GPU while the next one fits
       failures.push_back(absl::StrCat(figure.net, " ", figure.precision, ": ",
                                       std::string(measured.status().message())));
     }

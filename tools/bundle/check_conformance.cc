@@ -21,10 +21,10 @@ constexpr int kProcessesMax = 16;
 
 struct Counts {
   int passed = 0, failed = 0;
-  int summaries = 0;  // of compute-sanitizer
+  int summaries = 0;  // printed by compute-sanitizer
 };
 
-// GoogleTest's own summary and compute-sanitizer's; prints which failed.
+// Reads GoogleTest's own summary and compute-sanitizer's; prints the failed tests.
 Counts ReadCounts(const std::string& log) {
   static const std::regex kPassed(R"(^\[  PASSED  \] (\d+) tests?\.)");
   static const std::regex kFailed(R"(^\[  FAILED  \] (\S+), where)");
@@ -46,8 +46,8 @@ Counts ReadCounts(const std::string& log) {
 
 constexpr int kSanitizerFound = 9;  // exit status
 
-// The suite, spread over a process for each core, each started as `prefix` followed by it; the logs
-// are named `log`-0 and so on.
+// Runs the suite, spread over one process per core, each started by `prefix` followed by the test's
+// command. The logs are named `log`-0 and so on.
 Outcome RunSuite(const Site& site, Where where, const std::string& log,
                  const std::vector<std::string>& prefix) {
   const absl::Time begin = absl::Now();

@@ -21,13 +21,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr absl::Duration kMeasured = absl::Seconds(15);  // of each side
-// What a net may take: both sides begin and warm up, too. Where less is left, it is not begun.
+constexpr absl::Duration kMeasured = absl::Seconds(15);  // on each side
+// The time limit of a net, including both sides' start and warm-up. With less time left, it is not
+// started.
 constexpr absl::Duration kNetPatience = absl::Seconds(65);
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(250);
-constexpr uint64_t kWarmUpSteps = 10;  // local_trainer has as many
+constexpr uint64_t kWarmUpSteps = 10;  // as many as local_trainer
 
-// What the client prints, by a process for each command.
+// Runs each command of the client in a process and returns its output.
 class Client {
  public:
   Client(const Site& site, std::string address) : site_(site), address_(std::move(address)) {}
@@ -71,7 +72,7 @@ absl::StatusOr<uint64_t> Steps(Client& client, const std::string& job) {
   return absl::InternalError(absl::StrCat("expected a step in the status, got ", step.dump()));
 }
 
-// The next moment at which the job is seen to have got further, `at_least` so far.
+// The moment at which the job was seen to have done `steps`.
 struct Seen {
   uint64_t steps;
   absl::Time when;
@@ -89,8 +90,8 @@ absl::StatusOr<Seen> WaitForStep(const Site& site, Client& client, const std::st
   }
 }
 
-// Samples per second of a cluster's job, which is then gone. From one step that was seen to come to
-// another: what the coordinator hears late, it hears late twice.
+// Samples per second of a cluster's job; ends the job. Measured between two observed changes of the
+// step, so the coordinator's delay affects both ends alike.
 absl::StatusOr<double> ClusterRate(const Site& site, Client& client, const BenchJob& job) {
   STARLING_RETURN_IF_ERROR(client.Run({"submit", "-f", job.file}).status());
   STARLING_ASSIGN_OR_RETURN(Seen first, WaitForStep(site, client, job.name, kWarmUpSteps));
@@ -99,7 +100,7 @@ absl::StatusOr<double> ClusterRate(const Site& site, Client& client, const Bench
   STARLING_ASSIGN_OR_RETURN(const uint64_t then, Steps(client, job.name));
   STARLING_ASSIGN_OR_RETURN(const Seen last, WaitForStep(site, client, job.name, then + 1));
   STARLING_RETURN_IF_ERROR(client.Run({"cancel", job.name}).status());
-  for (;;) {  // until the worker has given back the GPU's memory
+  for (;;) {  // until the worker has freed its GPU memory
     STARLING_ASSIGN_OR_RETURN(const Json workers, client.Ask({"get", "workers"}));
     bool idle = true;
     for (const Json& worker : workers) idle = idle && worker.value("state", "") == "idle";

@@ -59,7 +59,7 @@ absl::StatusOr<double> Contender::Rate(const std::string& request) {
       absl::StrCat(name_, " answers '", request, "' by ", answer.dump(), ": expected units"));
 }
 
-// Answers have times of their own, so it does not matter when they are read.
+// Answers contain their own times, so it does not matter when they are read.
 absl::StatusOr<Json> Contender::Answer() {
   for (;;) {
     int status = 0;

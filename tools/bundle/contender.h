@@ -1,4 +1,4 @@
-// A process that is asked how fast it trains, in turns with another one.
+// A process that measures its training speed on request, in turns with another.
 #ifndef STARLING_TOOLS_BUNDLE_CONTENDER_H_
 #define STARLING_TOOLS_BUNDLE_CONTENDER_H_
 
@@ -15,15 +15,15 @@
 
 namespace starling::bundle {
 
-// compute_bench or torch_peer.py: says in one line of JSON what it is, then answers each line of
-// its input with {"units": ..., "seconds": ...}. Used on the main thread.
+// compute_bench or torch_peer.py: describes itself in one line of JSON, then answers each line of
+// its input with {"units": ..., "seconds": ...}. Main thread only.
 class Contender {
  public:
-  // Blocks until it has said what it is. `name` is its log's. kInternal with its last words,
+  // Blocks until it has described itself. `name` names its log. kInternal with its last output,
   // kDeadlineExceeded at the site's deadline.
   static absl::StatusOr<std::unique_ptr<Contender>> Start(const Site& site, const std::string& name,
                                                           const std::vector<std::string>& argv);
-  ~Contender();  // ends its input and, where that does not end it soon, kills it
+  ~Contender();  // ends its input, and kills it if it does not end soon
   Contender(const Contender&) = delete;
   Contender& operator=(const Contender&) = delete;
 
@@ -37,8 +37,8 @@ class Contender {
 
   const Site& site_;
   const std::string name_;
-  int input_ = -1;  // both ends of a FIFO, so that it is open while nobody writes
-  pid_t pid_ = -1;  // -1: has ended
+  int input_ = -1;  // both ends of a FIFO, which keeps it open without a writer
+  pid_t pid_ = -1;  // -1: it has ended
   size_t answers_ = 0;
   nlohmann::json about_;
 };

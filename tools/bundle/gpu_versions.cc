@@ -11,7 +11,7 @@
 namespace starling::bundle {
 namespace {
 
-// The function of a library, or nullptr where the loader finds no such library.
+// The library's function, or nullptr if the loader does not find the library.
 template <typename Function>
 Function* Find(const char* library, const char* name) {
   void* const handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kSide = 32, kChannels = 3, kClasses = 10, kPeriod = 16;
 
-// Steps of a wave along rows and columns, and how much of it each channel has.
+// Phase steps of a wave along rows and columns, and its amplitude per channel.
 struct Kind {
   int down, right;
   std::array<int, kChannels> colour;
@@ -24,7 +24,7 @@ constexpr Kind kKinds[kClasses] = {
     {1, 1, {1, 1, 4}}, {1, -1, {4, 1, 1}}, {1, -1, {1, 1, 4}}, {0, 2, {1, 4, 1}}, {2, 0, {1, 4, 1}},
 };
 
-// -8 to 8, there and back in one period: whole numbers, so that it is the same on every machine.
+// A triangle wave between -8 and 8, in integers, so that it is the same on every machine.
 int Wave(int at) {
   const int phase = ((at % kPeriod) + kPeriod) % kPeriod;
   return phase < kPeriod / 2 ? 2 * phase - 8 : 24 - 2 * phase;

@@ -1,4 +1,4 @@
-// Images that are made, not loaded, and can be told apart.
+// Generated images of distinguishable classes.
 #ifndef STARLING_TOOLS_BUNDLE_IMAGES_H_
 #define STARLING_TOOLS_BUNDLE_IMAGES_H_
 
@@ -9,9 +9,9 @@
 
 namespace starling {
 
-// Writes `count` images into a file of CIFAR-10's binary edition (data.train: {cifar: ...}), ten
-// classes in turn. A class is a wave's direction and colour; its place, strength and noise are
-// drawn from `seed`, so that files of two seeds share no image. The same bytes everywhere.
+// Writes `count` images into a file of CIFAR-10's binary format (data.train: {cifar: ...}), ten
+// classes in turn. A class is a wave's direction and colour; its phase, strength and noise are
+// drawn from `seed`, so files of two seeds share no image. The bytes are the same on every machine.
 // kUnavailable: the file cannot be written.
 absl::Status WriteImages(const std::string& path, int count, uint32_t seed);
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr absl::Duration kStopPatience = absl::Seconds(15);
 
-// The daemons by their names, as `starling local up --bin-dir` looks for them.
+// Links the daemons by their names, as `starling local up --bin-dir` expects them.
 absl::Status LinkDaemons(const std::string& program, const std::string& folder) {
   for (const char* name : {"starling-coordinator", "starling-ps", "starling-worker"}) {
     if (symlink(program.c_str(), absl::StrCat(folder, "/", name).c_str()) != 0) {

@@ -13,8 +13,8 @@
 
 namespace starling::bundle {
 
-// `starling local up` with two shards and a worker, which stays in the foreground, and all that it
-// started; the destructor stops them. Used on the main thread.
+// Runs `starling local up` in the foreground, with two shards and a worker; the destructor stops
+// all its processes. Main thread only.
 class LocalCluster {
  public:
   // `log`: the name of its output's file.
@@ -23,8 +23,8 @@ class LocalCluster {
   LocalCluster& operator=(const LocalCluster&) = delete;
   ~LocalCluster();
 
-  // Once; `folder` is there, and for the cluster's files. Returns the coordinator's address when
-  // all have registered. kInternal: with its last words.
+  // Call once; `folder` exists and is for the cluster's files. Returns the coordinator's address
+  // when all daemons have registered. kInternal: with its last output.
   absl::StatusOr<std::string> Begin(const std::string& folder);
 
  private:
@@ -35,7 +35,7 @@ class LocalCluster {
 
 absl::Status MakeFolder(const std::string& folder);
 
-// What the pattern's first group matches first; empty: nothing.
+// The first match of the pattern's first group; empty: none.
 std::string Find(const std::string& text, const char* pattern);
 
 }  // namespace starling::bundle

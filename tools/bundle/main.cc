@@ -1,6 +1,6 @@
 // starling-bundle: several programs in one file, for machines where nothing is installed
-// (docs/gpu_bundle.md). Which one it is says the name that it is called by, as a link to it has, or
-// its first argument.
+// (docs/gpu_bundle.md). The name by which it is called, for example through a link, or its first
+// argument selects the program.
 #include <cstdio>
 #include <string>
 

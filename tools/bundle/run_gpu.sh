@@ -4,18 +4,18 @@
 #   run_gpu.sh [PART...] [--on cpu|gpu] [--json FILE]
 #
 # A PART is check, conformance, cluster, compute [NET...], servers [NET...], memcheck or racecheck,
-# as in `run_gpu.sh check conformance compute resnet50`. Each has a time limit of its own, which it
-# prints. Without a PART all but the last two run, in less than 8 minutes. The last line says what
-# holds; --json writes the same for programs. Exit status 0: nothing failed.
+# as in `run_gpu.sh check conformance compute resnet50`. Each has its own time limit, which it
+# prints. Without a PART all but the last two run, in less than 8 minutes. The last line gives the
+# verdict; --json writes the same for programs. Exit status 0: nothing failed.
 #
-# Needs a shell, dirname and tr, and for GPUs NVIDIA's driver, CUDA 13's libraries and cuDNN 9, which
-# it looks for: where the loader looks, in the toolkit (CUDA_HOME, /usr/local/cuda), and in python3's
-# packages, whose PyTorch is measured, too. Without a GPU the CPU's part runs, and the rest prints NOT
-# RUN.
+# Needs a shell, dirname and tr, and for GPUs NVIDIA's driver, CUDA 13's libraries and cuDNN 9. It
+# looks for these where the loader does, in the toolkit (CUDA_HOME, /usr/local/cuda), and in the
+# packages of python3, whose PyTorch is measured, too. Without a GPU only the CPU's part runs, and
+# the rest prints NOT RUN.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 
-# folder_with LIBRARY FOLDER...: the first of the folders that has it; else nothing.
+# folder_with LIBRARY FOLDER...: the first of the folders that contains it; otherwise nothing.
 folder_with() {
   library=$1
   shift
@@ -27,7 +27,7 @@ folder_with() {
   done
 }
 
-# One a line: the folders of libraries that python3's packages of NVIDIA's brought.
+# The library folders of python3's NVIDIA packages, one per line.
 wheel_folders() {
   command -v python3 >/dev/null || return 0
   python3 - <<'PYTHON' 2>/dev/null || true
@@ -56,7 +56,7 @@ for library in libcudart.so.13 libcudnn.so.9 libcublas.so.13 libcublasLt.so.13 l
   case $loader in
     *"$library"*) continue ;;
   esac
-  # The loader's own path first; then what is split at blanks on purpose.
+  # The loader's own path first. The lists are split at blanks on purpose.
   # shellcheck disable=SC2046,SC2086
   folder=$(folder_with "$library" $(echo "$path" | tr : ' ') $folders $wheels)
   if [ -z "$folder" ]; then
@@ -69,7 +69,7 @@ for library in libcudart.so.13 libcudnn.so.9 libcublas.so.13 libcublasLt.so.13 l
   esac
 done
 
-# PyTorch brings its own libraries, and is to find no others than before.
+# PyTorch brings its own libraries, and must find no others than before.
 torch=""
 torch_path=${LD_LIBRARY_PATH:-}
 if command -v python3 >/dev/null &&

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run_gpu.sh passes its arguments on, and finds libraries and compute-sanitizer where they may be. In the
-# bundle's place is a program that prints what it is given.
+# run_gpu.sh passes its arguments on, and finds libraries and compute-sanitizer wherever they may
+# be. A program that prints its arguments stands in for the bundle.
 set -euo pipefail
 place="$TEST_TMPDIR/place"
 mkdir -p "$place/bundle" "$place/programs"
@@ -10,7 +10,7 @@ cat >"$place/bundle/starling-unpack" <<'PROGRAM'
 echo "path $LD_LIBRARY_PATH"
 for argument in "$@"; do echo "argument $argument"; done
 PROGRAM
-# The loader knows no library of NVIDIA's, whatever this machine has.
+# The loader knows no NVIDIA library, whatever this machine has.
 printf '#!/bin/sh\n' >"$place/programs/ldconfig"
 chmod +x "$place/bundle/starling-unpack" "$place/programs/ldconfig"
 
@@ -20,7 +20,8 @@ fail() {
   exit 1
 }
 
-# run NAME=VALUE... -- ARGUMENT...: into $output, with this machine's programs and no more environment.
+# run NAME=VALUE... -- ARGUMENT...: output into $output; this machine's programs, no other
+# environment.
 run() {
   local -a settings=()
   while [[ "$1" != -- ]]; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the bundle measures on a GPU, with the CPU behind a GPU's memory in its place, and with a program
-# that answers as PyTorch's peer does.
+# The bundle's GPU measurements, with a CPU that simulates a GPU's memory, and with a program that
+# answers like PyTorch's peer.
 set -euo pipefail
 folder="$TEST_TMPDIR/bundle"
 mkdir "$folder"
@@ -22,7 +22,7 @@ fail() {
   exit 1
 }
 
-# check_gpu ARGUMENT...: into $output.
+# check_gpu ARGUMENT...: output into $output.
 check_gpu() {
   output=$("$folder/starling-bundle" check --on gpu "$@") || fail "check --on gpu $*: $output"
   echo "$output"
@@ -36,7 +36,7 @@ for precision in bf16 fp32; do
   pattern="^figure lenet-$precision ours=$number tflops=$number torch=200\.0 ratio=$number "
   pattern+="least=$number greatest=$number version=stand-in$"
   [[ "$line" =~ $pattern ]] || fail "expected ours, torch and their ratio, got: $line"
-  # PyTorch's place is always as fast, so the ratio of medians is the median of ratios.
+  # PyTorch's stand-in has a constant speed, so the ratio of medians is the median of ratios.
   awk '{ for (i = 3; i <= NF; ++i) { split($i, pair, "="); of[pair[1]] = pair[2] }
          difference = of["ratio"] - of["ours"] / of["torch"]
          exit !(of["ours"] > 0 && of["least"] <= of["ratio"] && of["ratio"] <= of["greatest"] &&
@@ -45,7 +45,7 @@ done
 [[ "$(tail -n 1 <<<"$output")" == "bundle: CPU: 0 passed, 0 failed. GPU: 2 passed, 0 failed" ]] ||
   fail "the last line says: $(tail -n 1 <<<"$output")"
 
-# What is left for programs to read.
+# The report for programs.
 judge() { python3 -c "import json, sys; report = json.load(open(sys.argv[1])); parts = report['parts']; assert $1, report" "$json" ||
   fail "the report is not as expected: $1"; }
 judge '[part["name"] for part in parts] == ["check gpu", "compute lenet gpu"]'
@@ -58,7 +58,7 @@ check_gpu servers lenet
 grep -qE "^figure servers-lenet-bf16 servers=$number local=$number ratio=$number$" <<<"$output" ||
   fail "no figure of servers"
 
-# memcheck wants compute-sanitizer; its summary, its finds, and its absence.
+# memcheck requires compute-sanitizer: its summary, its errors, and its absence.
 check_gpu memcheck
 grep -q '^memcheck gpu: NOT RUN: no compute-sanitizer' <<<"$output" || fail "expected NOT RUN without a sanitizer"
 cat >"$folder/sanitizer" <<'SANITIZER'

@@ -1,9 +1,9 @@
-// starling-unpack: makes a bundle ready to run, and runs it (docs/gpu_bundle.md).
+// starling-unpack: prepares a bundle and runs it (docs/gpu_bundle.md).
 //
 //   starling-unpack [PROGRAM ARGUMENT...]
 //
-// Unpacks packed/NAME.gz of its own folder into lib/NAME beside it, and then becomes
-// `starling-bundle PROGRAM ARGUMENT...`. Linked statically: it is what runs where nothing else can.
+// Unpacks packed/NAME.gz of its own folder into lib/NAME beside it, and then executes
+// `starling-bundle PROGRAM ARGUMENT...`. Linked statically, so it runs where nothing else can.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -43,7 +43,7 @@ void WriteAll(int file, const char* bytes, size_t count, const std::string& path
   }
 }
 
-// Renamed last, so that what is there is whole.
+// Renamed last, so that an existing file is complete.
 void Unpack(const std::string& packed, const std::string& path) {
   const gzFile in = gzopen(packed.c_str(), "rb");
   if (in == nullptr) Fail("cannot open " + packed);
