@@ -2,12 +2,12 @@
 # Benches: each measures its own limit in the same run and prints the ratio.
 #
 #   tools/bench.sh overhead [--tls] [--rounds N] [--seconds S] [--lanes N]
-#       1 worker + 2 shards against the same worker with a local update; --tls: and what mutual TLS costs
+#       1 worker + 2 shards against the same worker with a local update; --tls: also the cost of TLS
 #   tools/bench.sh data [--rounds N] [--seconds S]
 #       MNIST batches against memcpy; tar and JPEG against libturbojpeg alone; augmentation apart
 #   tools/bench.sh compute [--precision fp32|bf16] [--rounds N] [--seconds S] [--threads N]
-#       training lenet, resnet18 and a GPT on the CPU, beside PyTorch (tools/setup.sh --peers) and the
-#       matrix products that this machine reaches
+#       training lenet, resnet18 and a GPT on the CPU, against PyTorch (tools/setup.sh --peers) and
+#       the matrix products that this machine reaches
 #
 # STARLING_DATA is the folder with the datasets, which compute does not need.
 set -euo pipefail
@@ -29,6 +29,7 @@ if [[ "$bench" == data ]]; then
   bazel build --ui_event_filters=-info,-debug //tools/bench:data_bench >&2
   exec bazel-bin/tools/bench/data_bench "$@"
 fi
-bazel build --ui_event_filters=-info,-debug //tools/bench/... //tools/cli:starling //worker:starling-worker \
+bazel build --ui_event_filters=-info,-debug //tools/bench/... //tools/cli:starling \
+  //worker:starling-worker \
   //server/shard:starling-ps //server/coordinator:starling-coordinator >&2
 exec python3 "tools/bench/$bench.py" "$@"

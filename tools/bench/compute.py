@@ -1,9 +1,9 @@
-"""How fast the CPU trains: lenet, resnet18 and a GPT beside PyTorch and the machine's limit.
+"""How fast the CPU trains lenet, resnet18 and a GPT, against PyTorch and the machine's limit.
 
 A sample counts when its forward pass, its backward pass and its share of the step are done.
 Starling (compute_bench) and PyTorch (torch_peer.py) are two processes that take turns in one run,
-with as many threads each; PyTorch in the best of its variants, which take turns before that. The
-limit is what oneDNN's matrix products reach on the same threads, in the same turns. See
+with as many threads each; PyTorch in the fastest of its variants, which are compared first. The
+limit is the speed of oneDNN's matrix products on the same threads, in the same turns. See
 docs/performance.md.
 """
 
@@ -35,9 +35,9 @@ CHOOSING_ROUNDS = 3
 
 
 class Contender:
-    """A process that answers each line with what it did in so many seconds."""
+    """A process that answers each line with the work that it did in that many seconds."""
 
-    ANSWER_SECONDS = 600  # a net that is asked for the first time is made and compiled
+    ANSWER_SECONDS = 600  # a net's first request builds and compiles it
 
     def __init__(self, name, command, env=None):
         self._name = name
@@ -86,7 +86,7 @@ def spread(values):
 
 
 def precisions(instruction_set):
-    """What this CPU multiplies."""
+    """The types that this CPU multiplies."""
     return ("fp32", "bf16") if "bf16" in instruction_set or "amx" in instruction_set else ("fp32",)
 
 

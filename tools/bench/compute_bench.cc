@@ -1,19 +1,19 @@
-// Starling's side of tools/bench.sh compute: one process that trains the nets on memory's data and
-// is asked line by line, so that it can take turns with another one.
+// Starling's side of tools/bench.sh compute: one process that trains nets on data in memory, on
+// request line by line, so that it can take turns with another process.
 //
 //   compute_bench THREADS   (a power of two, at most 8)
 //   compute_bench gpu [plain]
 //
-// On the CPU there is a lane for each thread, and for each lane one micro-batch of a step. On the
-// GPU there is one lane, a step is one micro-batch, its samples are copied there in each step, and
-// parameters and the optimizer's state stay there; with `plain` each kernel is launched by itself
+// On the CPU there is one lane per thread, and one micro-batch of a step per lane. On the GPU there
+// is one lane and a step is one micro-batch; its samples are copied there in each step, and
+// parameters and the optimizer's state stay there. With `plain` kernels are launched one by one
 // instead of in CUDA graphs.
 //
-// Prints, as JSON, one line that says what it is; then answers each line "WHAT PRECISION SECONDS"
-// of standard input, WHAT being a net's name or, on the CPU, "matmul" and PRECISION fp32 or bf16,
-// with {"units": U, "seconds": S}: U samples trained, or floating-point operations of oneDNN's
-// matrix product, in S seconds. A net is made, and the first steps done, when it is first asked
-// for. Ends with the input.
+// Prints one line of JSON that describes it. Then it answers each line "WHAT PRECISION SECONDS" of
+// standard input, where WHAT is a net's name or, on the CPU, "matmul", and PRECISION is fp32 or
+// bf16, with {"units": U, "seconds": S}: U samples trained, or floating-point operations of
+// oneDNN's matrix product, in S seconds. A net's first request builds it and does its first steps.
+// Ends at the end of the input.
 #include "tools/bench/compute_bench.h"
 
 #include <omp.h>
@@ -55,7 +55,7 @@ struct Measured {
   double seconds = 0;
 };
 
-// Calls `step`, which says how many units it did, until `seconds` have passed.
+// Calls `step`, which returns the units it did, until `seconds` have passed.
 template <typename Step>
 absl::StatusOr<Measured> Repeat(double seconds, Step step) {
   Measured measured;
@@ -95,7 +95,7 @@ absl::StatusOr<std::unique_ptr<FixedBatches>> RandomSamples(const ComputeNet& ne
   return samples;
 }
 
-// A net with its parameters, its data and its optimizer's state.
+// A net with its parameters, data and optimizer state.
 class Trainer {
  public:
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(ComputeNet net, DataType type, int lanes,
@@ -138,7 +138,7 @@ class Trainer {
     options.lanes = lanes;
     options.type = type;
     options.capture = capture;
-    options.tune = true;  // as jobs under SSP are: where there is a choice, while the net is made
+    options.tune = true;  // like jobs under SSP: chooses by measurement when the net is made
     options.seed = net_.spec.seed();
     STARLING_ASSIGN_OR_RETURN(executor_,
                               Executor::Create(graph_, layout_, options, device, &spans_));
@@ -152,7 +152,7 @@ class Trainer {
     for (const Slice& slice : layout_.slices) {
       STARLING_RETURN_IF_ERROR(first.Make(slice, executor_->live_parameters() + slice.flat_begin));
     }
-    // The first loads libraries' code, the second captures.
+    // The first step loads libraries' code, the second captures.
     STARLING_RETURN_IF_ERROR(Step().status());
     return Step().status();
   }
@@ -168,12 +168,12 @@ class Trainer {
   int64_t step_ = 0;
 };
 
-// The ceiling: oneDNN's products of square matrices of one type into fp32, one of its own on each
-// thread.
+// The ceiling: oneDNN's products of square matrices of one type into fp32, one per thread at a
+// time.
 class MatMuls {
  public:
   MatMuls(DataType type, int threads) : threads_(threads), engine_(dnnl::engine::kind::cpu, 0) {
-    omp_set_num_threads(1);  // inside a product, on this thread
+    omp_set_num_threads(1);  // threads per product on this thread
     const dnnl::memory::desc factor = Square(
         type == DataType::kBf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32);
     const dnnl::memory::desc product = Square(dnnl::memory::data_type::f32);
@@ -201,7 +201,7 @@ class MatMuls {
     }
     for (std::thread& thread : threads) thread.join();
     Measured sum = measured[0];
-    for (int i = 1; i < threads_; ++i) {  // the rates add up
+    for (int i = 1; i < threads_; ++i) {  // rates add up
       sum.units += measured[i].units * sum.seconds / measured[i].seconds;
     }
     return sum;
@@ -214,9 +214,9 @@ class MatMuls {
     return {{kSide, kSide}, type, dnnl::memory::format_tag::ab};
   }
 
-  // Of the same small number everywhere.
+  // A matrix filled with one small number.
   dnnl::memory Filled(const dnnl::memory::desc& desc) const {
-    constexpr uint16_t kSmall = 0x3c00;  // in bf16 1 / 128; twice in fp32 about that
+    constexpr uint16_t kSmall = 0x3c00;  // 1 / 128 in bf16; two make about that in fp32
     dnnl::memory memory(desc, engine_);
     std::fill_n(static_cast<uint16_t*>(memory.get_data_handle()), desc.get_size() / 2, kSmall);
     return memory;
@@ -225,12 +225,12 @@ class MatMuls {
   const int threads_;
   const dnnl::engine engine_;
   dnnl::matmul matmul_;
-  std::vector<std::array<dnnl::memory, 3>> memory_;  // of each thread
+  std::vector<std::array<dnnl::memory, 3>> memory_;  // per thread
 };
 
 class Bench {
  public:
-  // `threads`: of the CPU; 0: `device` is a GPU. `capture`: whether that launches CUDA graphs.
+  // `threads`: of the CPU; 0: `device` is a GPU. `capture`: whether it uses CUDA graphs.
   Bench(int threads, bool capture, std::unique_ptr<Device> device)
       : threads_(threads), capture_(capture), device_(std::move(device)) {}
 

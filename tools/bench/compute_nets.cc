@@ -34,7 +34,7 @@ absl::StatusOr<ComputeNet> Resnet18() {
   return net;
 }
 
-// One of `arguments`, on `context` tokens below `vocabulary`.
+// A GPT by `arguments`, on `context` tokens below `vocabulary`.
 absl::StatusOr<ComputeNet> GptOf(const BuiltinArguments& arguments, int64_t context,
                                  int64_t vocabulary, uint32_t batch) {
   ComputeNet net;
@@ -79,7 +79,7 @@ absl::StatusOr<ComputeNet> Resnet50() {
 struct Entry {
   const char* name;
   absl::StatusOr<ComputeNet> (*make)();
-  bool small = true;  // enough to be trained on a CPU
+  bool small = true;  // small enough to train on a CPU
 };
 constexpr Entry kNets[] = {{"lenet", Lenet},
                            {"resnet18", Resnet18},
@@ -87,7 +87,7 @@ constexpr Entry kNets[] = {{"lenet", Lenet},
                            {"resnet50", Resnet50, false},
                            {"gpt2", Gpt2, false}};
 
-// Of one sample's forward pass.
+// For one sample's forward pass.
 double ForwardFlops(const ResolvedGraph& graph, const ResolvedNode& node) {
   const auto elements = [&](int value) {
     return static_cast<double>(graph.values[value].elements);
@@ -96,7 +96,7 @@ double ForwardFlops(const ResolvedGraph& graph, const ResolvedNode& node) {
     case OpKind::kConv2d:
     case OpKind::kLinear: {
       const Dims& weight = graph.parameters[node.parameters[0]].shape;
-      double products = 2;  // of one output element
+      double products = 2;  // per output element
       for (size_t i = 1; i < weight.size(); ++i) products *= static_cast<double>(weight[i]);
       return products * elements(node.output);
     }

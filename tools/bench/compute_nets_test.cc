@@ -12,7 +12,7 @@ double FlopsOf(const char* name) {
 }
 
 TEST(ComputeNetsTest, CountsEveryProductOnceForEachPass) {
-  // conv1 reads the images, which want no gradient: two passes. All else: three.
+  // conv1 reads the images, which need no gradient: two passes. Everything else: three.
   const double conv1 = 2.0 * 26 * 26 * 32 * 9;
   const double conv2 = 2.0 * 24 * 24 * 64 * 32 * 9;
   const double linear = 2.0 * (9216 * 128 + 128 * 10);
@@ -26,7 +26,7 @@ TEST(ComputeNetsTest, CausalAttentionCountsWhatIsSeen) {
   EXPECT_EQ(FlopsOf("gpt"), 3 * (linear + attention));
 }
 
-// What torch_peer.py's nets have, too.
+// torch_peer.py's nets must match.
 TEST(ComputeNetsTest, AreTheNetsThatOthersMean) {
   const std::map<std::string, int64_t> expected = {{"lenet", 1'199'882},
                                                    {"resnet18", 11'173'962},

@@ -1,4 +1,4 @@
-// tools/bench.sh data: how fast samples are made, each figure beside its own limit, in turns.
+// tools/bench.sh data: how fast samples are made, each rate against its own limit, in turns.
 #include <time.h>
 #include <turbojpeg.h>
 
@@ -24,15 +24,15 @@ namespace {
 
 constexpr int64_t kBatch = 128;
 
-// One thing that is measured: makes some samples and says how many.
+// One thing to measure: makes some samples and returns how many.
 struct Contender {
   std::string name;
   std::function<absl::StatusOr<int64_t>()> run;
-  std::vector<double> rates = {};  // samples/s, one for each round
+  std::vector<double> rates = {};  // samples/s, one per round
 };
 
-// CPU time of this thread: what one core does, whoever else wants it meanwhile. Files are in the
-// page cache.
+// CPU time of this thread: what one core does, whatever else runs on it. Files are in the page
+// cache.
 double CpuSeconds() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -44,7 +44,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// All contenders for `seconds` of CPU time each, in turns, `rounds` times.
+// Runs all contenders for `seconds` of CPU time each, in turns, `rounds` times.
 absl::Status Measure(std::vector<Contender>& contenders, int rounds, double seconds) {
   for (int round = 0; round < rounds; ++round) {
     for (Contender& contender : contenders) {
@@ -62,7 +62,7 @@ absl::Status Measure(std::vector<Contender>& contenders, int rounds, double seco
   return absl::OkStatus();
 }
 
-// Rates, and beside them the ratio to the first contender, round by round.
+// Prints rates, and the ratio to the first contender, round by round.
 void Print(const char* title, const std::vector<Contender>& contenders) {
   std::printf("%s\n", title);
   for (const Contender& contender : contenders) {

@@ -19,7 +19,7 @@ bool Known(const UpdateRule& rule) {
   }
 }
 
-// What is the same for all elements, in double and rounded once, as the shards have it.
+// What is constant over the elements, in double and rounded once, as on the shards.
 OptimizerStep StepOf(const UpdateRule& rule, const UpdateScalars& scalars) {
   OptimizerStep step;
   step.scale = scalars.scale;
@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<DeviceLocalUpdate>> DeviceLocalUpdate::Create(con
       return absl::UnimplementedError(
           "a local update on a device: expected sgd, momentum, adam or adamw without clipping");
     }
-    // sgd is momentum of 0, whose v is the gradient.
+    // sgd is momentum with factor 0, whose v is the gradient.
     const int slots = state.rule.kind == UpdateRule::kSgd ? 1 : state.rule.slots();
     if (slots > 0) {
       STARLING_ASSIGN_OR_RETURN(state.slot0, update->Zeros(slice.elements, *stream));

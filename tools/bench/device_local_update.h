@@ -1,4 +1,4 @@
-// What shards do with gradients, where they were computed: nothing leaves the device.
+// Does the shards' work where the gradients were computed: nothing leaves the device.
 #ifndef STARLING_TOOLS_BENCH_DEVICE_LOCAL_UPDATE_H_
 #define STARLING_TOOLS_BENCH_DEVICE_LOCAL_UPDATE_H_
 
@@ -17,14 +17,14 @@
 
 namespace starling {
 
-// The sink of units of one micro-batch: orders the optimizer's step on the stream that computed the
-// gradient. Used by one thread. It outlives no stream that it was called with and that still runs.
+// The sink of units of one micro-batch: launches the optimizer's step on the stream that computed
+// the gradient. Not thread-safe. Must not be destroyed while a stream that it was called with still
+// runs.
 class DeviceLocalUpdate : public LocalStep, private DeviceUpdate {
  public:
-  // `spec`, `layout` and `device` outlive this. kInvalidArgument: the optimizer's settings are out
-  // of range; kUnimplemented: it is none of sgd, momentum, adam, adamw without clipping,
-  // or the device does not update.
-  // kResourceExhausted.
+  // `spec`, `layout` and `device` must outlive this. kInvalidArgument: the optimizer's settings are
+  // out of range; kUnimplemented: it is none of sgd, momentum, adam, adamw without clipping, or the
+  // device does not update; kResourceExhausted: the device lacks memory.
   static absl::StatusOr<std::unique_ptr<DeviceLocalUpdate>> Create(const JobSpec& spec,
                                                                    const Layout& layout,
                                                                    Device* device);
@@ -50,16 +50,16 @@ class DeviceLocalUpdate : public LocalStep, private DeviceUpdate {
 
   const Layout& layout_;
   Device* const device_;
-  UpdatingDevice* const updating_;  // the same
+  UpdatingDevice* const updating_;  // the same device
   std::vector<SliceState> slices_;
 };
 
-// The step that goes with the device: DeviceLocalUpdate where the host does not reach its memory,
-// else LocalUpdate on `parameters`. Errors as theirs.
+// The step that suits the device: DeviceLocalUpdate if the host does not reach its memory,
+// otherwise LocalUpdate on `parameters`. Returns their errors.
 absl::StatusOr<std::unique_ptr<LocalStep>> MakeLocalStep(const JobSpec& spec, const Layout& layout,
                                                          Device* device, float* parameters);
 
-// A trainer's unit of that step, the first of which is 0; `range` outlives it.
+// A trainer's unit of that step, counted from 0; `range` must outlive it.
 Unit LocalUnit(const WorkRange& range, int64_t step, LocalStep& update);
 
 }  // namespace starling

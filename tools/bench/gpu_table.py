@@ -1,4 +1,4 @@
-"""Writes the table of docs/benchmarks/gpu.md from what run_gpu.sh printed.
+"""Writes the table of docs/benchmarks/gpu.md from the output of run_gpu.sh.
 
     bundle/run_gpu.sh | tee output; python3 tools/bench/gpu_table.py COMMIT <output
 

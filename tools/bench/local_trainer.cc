@@ -1,10 +1,10 @@
-// Trains a job in one process with no parameter server at all: the same data, executor and update
-// kernels, gradients applied where they were summed. What `tools/bench.sh overhead` measures
-// against.
+// Trains a job in one process without a parameter server: the same data, executor and update
+// kernels, with gradients applied where they were summed. The upper bound of
+// `tools/bench.sh overhead`.
 //
 //   local_trainer JOB_FILE LANES STEPS   prints: samples_per_second=... loss=...
-//   local_trainer JOB_FILE gpu STEPS     the same on the GPU, where parameters then stay: one lane, and
-//                                        a step must be one micro-batch
+//   local_trainer JOB_FILE gpu STEPS     the same on the GPU, where parameters then stay: one lane,
+//                                        and a step must be one micro-batch
 #include "tools/bench/local_trainer.h"
 
 #include <algorithm>

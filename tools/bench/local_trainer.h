@@ -1,4 +1,4 @@
-// What a job's training is without servers.
+// A job's training without servers.
 #ifndef STARLING_TOOLS_BENCH_LOCAL_TRAINER_H_
 #define STARLING_TOOLS_BENCH_LOCAL_TRAINER_H_
 

@@ -1,4 +1,4 @@
-// What shards do with gradients, in the process that computed them: no server, no stream.
+// Does the shards' work in the process that computed the gradients: no server, no stream.
 #ifndef STARLING_TOOLS_BENCH_LOCAL_UPDATE_H_
 #define STARLING_TOOLS_BENCH_LOCAL_UPDATE_H_
 
@@ -15,19 +15,19 @@
 
 namespace starling {
 
-// A step of training without a server: the sink of its unit.
+// A training step without a server: the sink of its unit.
 class LocalStep : public GradientSink {
  public:
-  // `spec` outlives this.
+  // `spec` must outlive this.
   explicit LocalStep(const JobSpec& spec) : spec_(spec) {}
-  // What the units until the next call are: step `step`, with this learning rate. Between units.
+  // Units until the next call belong to step `step`, with this learning rate. Call between units.
   void BeginStep(int64_t step, double rate) {
     step_ = step;
     rate_ = rate;
   }
 
  protected:
-  // Of this step, for the slice's sum over so many samples.
+  // The scalars of this step for the slice's sum over `samples` samples.
   UpdateScalars ScalarsFor(const Slice& slice, uint32_t samples) const;
 
  private:
@@ -37,11 +37,11 @@ class LocalStep : public GradientSink {
 };
 
 // Updates a slice's values in place as soon as its gradient is summed, with the shards' kernels.
-// Ready may be called by several lanes at once, for different slices; the rest by one thread,
-// between units.
+// Several lanes may call Ready at once, for different slices; all else is for one thread, between
+// units.
 class LocalUpdate : public LocalStep {
  public:
-  // `spec` and `layout` outlive this, and so do `parameters`, the flat buffer of layout.elements.
+  // `spec`, `layout` and `parameters`, the flat buffer of layout.elements, must outlive this.
   // kInvalidArgument: the optimizer's settings are out of range.
   static absl::StatusOr<std::unique_ptr<LocalUpdate>> Create(const JobSpec& spec,
                                                              const Layout& layout,

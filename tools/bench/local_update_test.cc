@@ -1,4 +1,4 @@
-// A step on the device is the step that shards take.
+// A step on the device equals the shards' step.
 #include <cmath>
 #include <memory>
 #include <random>
@@ -21,7 +21,7 @@ constexpr int64_t kSamples = 8, kClasses = 4;
 
 JobSpec Spec(const std::string& optimizer) {
   JobSpec spec;
-  // Statistics, whose update is another; and enough layers for several slices.
+  // Has statistics, whose update is different, and enough layers for several slices.
   *spec.mutable_model() =
       BuildLayers({{2, 6, 6}, kClasses},
                   {{"conv2d", "conv", {{"out_channels", int64_t{6}}, {"kernel", int64_t{3}}}},
@@ -55,7 +55,7 @@ ExecutorOptions Options() {
   return options;
 }
 
-// The losses of some steps, each with its step's values.
+// The losses of some steps, each with its step's values. `far`: on a fake discrete device.
 std::vector<double> Losses(const JobSpec& spec, bool far) {
   std::unique_ptr<Device> device = CreateCpuDevice().value();
   if (far) device = MakeFakeDiscreteDevice(std::move(device));

@@ -1,8 +1,9 @@
-"""What the parameter server costs: 1 worker + 2 shards against the same worker with a local update.
+"""The cost of the parameter server: 1 worker + 2 shards against the same worker with a local
+update.
 
 lenet (1,199,882 parameters), MNIST, batch 128, SSP(0), the same number of threads; docs/benchmarks.
-The two take turns in one run, so that a machine that drifts drifts for both. With --tls a cluster whose
-links are mutual TLS takes its turn, too.
+The two take turns in one run, so that drift of the machine affects both. With --tls a cluster over
+mutual TLS takes its turn, too.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""PyTorch's side of tools/bench.sh compute: the nets of compute_nets.h, asked line by line.
+"""PyTorch's side of tools/bench.sh compute: the nets of compute_nets.h, on request line by line.
 
     torch_peer.py THREADS [DEVICE]
 
-Runs in the environment of `tools/setup.sh --peers`, or wherever there is PyTorch; DEVICE is cpu, or
-cuda, for which there are two nets more. Prints, as JSON, one line that says what it is; then answers
-each line "NET PRECISION MODE LAYOUT SECONDS" of standard input, PRECISION being fp32 or bf16 (by
-autocast) and MODE eager or compiled, with {"units": samples trained, "seconds": ...}. A net is made,
-compiled and stepped a few times when it is first asked for. Ends with the input.
+Runs in the environment of `tools/setup.sh --peers`, or in any with PyTorch. DEVICE is cpu, or cuda,
+which has two more nets. Prints one line of JSON that describes it. Then it answers each line "NET
+PRECISION MODE LAYOUT SECONDS" of standard input, where PRECISION is fp32 or bf16 (by autocast) and
+MODE is eager or compiled, with {"units": samples trained, "seconds": ...}. A net's first request
+builds it, compiles it and does a few steps. Ends at the end of the input.
 """
 
 import json
@@ -168,7 +168,7 @@ NETS = {
     "resnet18": (Resnet18, lambda: torch.randn(64, 3, 32, 32), (64,), 10, sgd),
     "gpt": (Gpt, lambda: torch.randint(256, (8, 256)), (8, 256), 256, adamw),
 }
-# What a CPU would take minutes for.
+# Nets that would take a CPU minutes.
 CUDA_NETS = {
     "resnet50": (Resnet50, lambda: torch.randn(256, 3, 224, 224), (256,), 1000, sgd),
     "gpt2": (
@@ -182,7 +182,7 @@ CUDA_NETS = {
 
 
 def trainer(name, precision, mode, layout, device):
-    """A function that does one step, or on cuda has it done, and says how many samples it was."""
+    """Returns a function that does one step, or on cuda launches it, and returns its samples."""
     torch.manual_seed(1)
     nets = NETS | CUDA_NETS if device == "cuda" else NETS
     make, make_input, label_shape, classes, optimizer_of = nets[name]
@@ -211,7 +211,7 @@ def trainer(name, precision, mode, layout, device):
 
 
 def finish(device):
-    """Waits for what the device was given to do."""
+    """Waits for the device to finish."""
     if device == "cuda":
         torch.cuda.synchronize()
 
@@ -221,7 +221,7 @@ def main():
     device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
     torch.set_default_device(device)
     torch.backends.cudnn.benchmark = True
-    # fp32 is fp32 on both sides: no tensor core takes part.
+    # fp32 means fp32 on both sides: no tensor cores.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     print(json.dumps({"version": torch.__version__}), flush=True)
     trainers = {}
