@@ -3,21 +3,19 @@
 #
 #   tools/accept.sh SUITE [--only LINE] [--again] [--bundle DIR]
 #
-# A suite is a folder under tools/accept/ with a file `lines` (one row per
-# line: id | description | bound) and a script `<id>.sh` for each. A script
-# runs in the repository's root, prints `figure: ...` with what it measured,
-# and exits with 0 (the bound holds), 75 (NOT RUN: it judges hardware that this
-# machine lacks, and the figure says why), 77 (could not run: a miss), or
-# another status (a miss). What else it prints is kept and its place is printed.
+# A suite is a folder under tools/accept/ with a file `lines` (one row per line: id | description |
+# bound) and a script `<id>.sh` for each line. A script runs in the repository's root, prints
+# `figure: ...` with its measurement, and exits with 0 (the bound holds), 75 (NOT RUN: it judges
+# hardware that this machine lacks, and the figure says why), 77 (could not run: a miss), or another
+# status (a miss). Its other output is kept, and the path is printed.
 #
-# Verdicts of a clean tree are kept per commit, outside of the tree, and used
-# again unless --again is given. A verdict counts for the commit that it was
-# measured at and for no other: where the tree changed meanwhile, the line is a
-# miss and nothing is kept. The last line says which lines were not run.
+# Verdicts of a clean tree are kept per commit, outside the tree, and reused unless --again is
+# given. A verdict counts only for the commit at which it was measured: if the tree changed
+# meanwhile, the line is a miss and nothing is kept. The last line says which lines were not run.
 #
-# --bundle DIR judges this machine's GPU by a bundle that was built elsewhere
-# (tools/gpu_bundle.sh): only the lines in the suite's file `bundle_lines`, which
-# need neither Bazel nor a network. Nothing is kept; DIR/COMMIT says what is judged.
+# --bundle DIR judges this machine's GPU by a bundle that was built elsewhere (tools/gpu_bundle.sh):
+# only the lines in the suite's file `bundle_lines`, which need neither Bazel nor a network. Nothing
+# is kept; DIR/COMMIT says what is judged.
 # Exit status: 0 no miss, 1 any miss, 2 usage.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -53,7 +51,7 @@ done
 folder="tools/accept/$suite"
 [[ -n "$suite" && -f "$folder/lines" ]] || usage
 
-# The commit of a clean tree; else "uncommitted".
+# The commit of a clean tree; otherwise "uncommitted".
 tree() {
   local commit changes
   if commit=$(git rev-parse --verify --quiet HEAD) 2>/dev/null &&
@@ -81,7 +79,7 @@ clean=false
 store="${XDG_CACHE_HOME:-$HOME/.cache}/starling/accept/$suite/$at"
 mkdir -p "$store"
 
-# measure ID: runs its script, and leaves `verdict|figure` in $store/ID.
+# measure ID: runs its script, and writes `verdict|figure` to $store/ID.
 measure() {
   local id=$1 status=0 figure verdict now
   local log="$store/$id.log"

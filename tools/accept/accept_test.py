@@ -1,4 +1,4 @@
-"""tools/accept.sh in a small repository of its own: verdicts, and what they count for."""
+"""tools/accept.sh in a small repository of its own: verdicts, and when they count."""
 
 import os
 import shutil

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# To be sourced: a root that has the files of Debian's package libc6 alone, and commands run in it, in
-# namespaces of their own without a network.
+# To be sourced: makes a root with only the files of Debian's package libc6, and runs commands in
+# it, in separate namespaces without a network.
 
-# bare_root FOLDER: makes it there.
+# bare_root FOLDER: makes the root there.
 bare_root() {
   local root=$1 path programs
   mkdir -p "$root/proc" "$root/dev" "$root/tmp"
@@ -20,7 +20,7 @@ bare_root() {
   echo "the root has $(find "$root" -name '*.so*' ! -type d | wc -l) libraries of libc6 and no program"
 }
 
-# in_bare_root FOLDER COMMAND...: only loopback has to be brought up from here.
+# in_bare_root FOLDER COMMAND...: the loopback interface must be brought up from outside the root.
 in_bare_root() {
   # shellcheck disable=SC2016
   unshare --user --map-root-user --mount --pid --net --fork bash -euc '

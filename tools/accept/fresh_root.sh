@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# fresh_root.sh [OPTION...]: in a fresh Debian 12 root with git alone: the
-# quickstart, a second time too, and `tools/test.sh OPTION...`. Takes about an
-# hour on 2 cores. Needs root, mmdebstrap, and the machine's own apt configuration.
+# fresh_root.sh [OPTION...]: in a fresh Debian 12 root with only git installed, runs the quickstart,
+# twice, and `tools/test.sh OPTION...`. Takes about an hour on 2 cores. Needs root, mmdebstrap, and
+# the machine's own apt configuration.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -12,11 +12,11 @@ fi
 root=$(mktemp -d "${TMPDIR:-/tmp}/starling-root.XXXXXX")
 outputs=""
 cleanup() {
-  # Takes everything that is mounted beneath it along, also what a test mounted in there.
+  # Also unmounts everything below it, including mounts that a test left.
   umount -l "$root" || true
   rm -rf --one-file-system "$root" ${outputs:+"$outputs"}
 }
-# A mount of its own, as a real root is: `ip netns exec` asks for one.
+# A mount of its own, like a real root: `ip netns exec` requires one.
 mount --bind "$root" "$root"
 trap cleanup EXIT
 mount --make-private "$root"
@@ -31,22 +31,22 @@ for place in proc dev sys; do
 done
 git clone --quiet . "$root/starling"
 
-# How pip reaches packages from this machine goes along, and nothing else.
+# Passes on only the settings by which pip reaches packages from this machine.
 mapfile -t pip_settings < <(env | grep '^PIP_' || true)
 if [[ -f "${PIP_CERT:-}" ]]; then
   mkdir -p "$root$(dirname "$PIP_CERT")"
   cp -L "$PIP_CERT" "$root$PIP_CERT"
 fi
 
-# inside COMMAND: in the root, without this machine's environment; so its home, and with it Bazel's
-# caches, are the root's own, and nothing that was built here is used.
+# inside COMMAND: runs in the root, without this machine's environment. Its home, and thus Bazel's
+# caches, are the root's own, so nothing that was built here is used.
 inside() {
   env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 "${pip_settings[@]}" \
     chroot "$root" bash -c "cd /starling && $1"
 }
 
-# run NAME COMMAND: inside, with its output in $outputs/NAME, which is then shown. Not by way of
-# /dev/stderr, which would be opened anew and so emptied where it is a file.
+# run NAME COMMAND: runs inside, with its output in $outputs/NAME, which is then shown. Not through
+# /dev/stderr: if it is a file, opening it again truncates it.
 outputs=$(mktemp -d "${TMPDIR:-/tmp}/starling-root-outputs.XXXXXX")
 run() {
   local status=0

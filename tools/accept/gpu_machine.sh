@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# For lines that judge a GPU, to be sourced in the repository's root. Where the machine has none, the
-# script ends: NOT RUN. One that cannot be used is a miss.
+# To be sourced in the repository's root by lines that judge a GPU. Without a GPU the script ends:
+# NOT RUN. A GPU that cannot be used is a miss.
 #
 # $bundle is the bundle's folder: that of `tools/accept.sh gpu --bundle DIR`, so that a machine
-# without Bazel and without a network can be judged; else it is built. `part NAME...` runs parts of
-# it and leaves their report in $place/report.json; `report EXPRESSION` looks into that, and $gpu is
-# the GPU's name with its driver's and libraries' versions.
+# without Bazel and without a network can be judged; otherwise it is built. `part NAME...` runs
+# parts of it and writes their report to $place/report.json; `report EXPRESSION` reads that, and
+# $gpu is the GPU's name with the versions of its driver and libraries.
 set -euo pipefail
 # shellcheck source=tools/accept/has_gpu.sh
 source tools/accept/has_gpu.sh
@@ -21,14 +21,14 @@ if [[ -z "$bundle" ]]; then
   tools/gpu_bundle.sh "$bundle" >&2
 fi
 
-# part NAME...: its output is shown; $part_status is how it ended, $part_seconds how long it took.
+# part NAME...: shows its output; sets $part_status, and $part_seconds to its duration.
 part() {
   local began=$SECONDS
   rm -f "$place/report.json"
   part_status=0
-  # shellcheck disable=SC2034  # for those who source this
+  # shellcheck disable=SC2034  # for scripts that source this
   "$bundle/run_gpu.sh" "$@" --json "$place/report.json" >"$place/output" 2>&1 || part_status=$?
-  # shellcheck disable=SC2034  # for those who source this
+  # shellcheck disable=SC2034  # for scripts that source this
   part_seconds=$((SECONDS - began))
   cat "$place/output"
   if [[ ! -s "$place/report.json" ]]; then
@@ -37,8 +37,8 @@ part() {
   fi
 }
 
-# report EXPRESSION: a Python expression's value, in which `report` is the report, and part(NAME) and
-# figure(NAME, KEY) look into it; the latter is "none" where there is no such figure.
+# report EXPRESSION: a Python expression's value, where `report` is the report, and part(NAME) and
+# figure(NAME, KEY) read it; a missing figure is "none".
 report() {
   python3 - "$place/report.json" "$1" <<'PYTHON'
 import json
@@ -73,7 +73,7 @@ echo "GPU: $gpu"
 
 at_least() { awk -v figure="${1:-none}" -v bound="$2" 'BEGIN { exit !(figure + 0 >= bound && figure != "none") }'; }
 
-# need_torch: ends the script where there is no PyTorch to measure beside.
+# need_torch: ends the script if there is no PyTorch to compare with.
 need_torch() {
   if ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
     echo "figure: no PyTorch beside the GPU: there must be a python3 whose torch.cuda.is_available()"
@@ -81,7 +81,7 @@ need_torch() {
   fi
 }
 
-# against_torch NET BOUND: training in bf16 beside PyTorch's in the same run; ends the script.
+# against_torch NET BOUND: compares bf16 training with PyTorch's in the same run; ends the script.
 against_torch() {
   local name="$1-bf16" ratio
   need_torch

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# For lines that judge a GPU, to be sourced: where the machine has none of NVIDIA's, the script ends: NOT RUN.
-# Asked of the system, not of our program: a program that does not see a GPU that is there is a miss.
+# To be sourced by lines that judge a GPU: without an NVIDIA GPU the script ends: NOT RUN. Asks the
+# system rather than our program: a program that does not see an existing GPU is a miss.
 shopt -s nullglob
 gpus=(/dev/nvidia? /proc/driver/nvidia/gpus/*)
 shopt -u nullglob

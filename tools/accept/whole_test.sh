@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# whole_test.sh NOTE: runs tools/test.sh as it is, and judges its last line: nothing failed, and not
-# because hardly anything was there. The figure ends with NOTE.
+# whole_test.sh NOTE: runs tools/test.sh unchanged, and judges its last line: nothing failed, and
+# not because hardly any test ran. The figure ends with NOTE.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-least=5000 # test cases; conformance alone has so many
+least=5000 # test cases; conformance alone has as many
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 status=0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ResNet-18's first BSP steps: 2 workers, bit for bit as 1.
+# ResNet-18's first BSP steps: 2 workers give the same bits as 1.
 set -euo pipefail
 if [[ ! -d "${STARLING_DATA:-}/cifar10" ]]; then
   echo "figure: no CIFAR-10: set STARLING_DATA to the folder that has cifar10/"

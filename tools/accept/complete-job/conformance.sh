@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The conformance suite of operators: every one in it, forward and gradient, against the reference in
-# double precision, which is itself held against finite differences.
+# The conformance suite of operators: each one, forward and gradient, against the reference in
+# double precision, which is itself checked with finite differences.
 set -euo pipefail
 bazel build --ui_event_filters=-info,-debug //kernels:conformance_test >&2
 output=$(mktemp)

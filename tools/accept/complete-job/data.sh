@@ -7,7 +7,7 @@ if [[ ! -d "${STARLING_DATA:-}/mnist" || ! -d "${STARLING_DATA:-}/cifar10" ]]; t
 fi
 output=$(tools/bench.sh data)
 echo "$output"
-# rate NAME, ratio NAME: of that row, the medians.
+# rate NAME, ratio NAME: the medians in that row.
 rate() { sed -n "s|^  $1  *\([0-9]*\) /s.*|\1|p" <<<"$output"; }
 ratio() { sed -n "s|^  $1  *[0-9]* /s.* ratio \([0-9.]*\) .*|\1|p" <<<"$output"; }
 mnist=$(rate "shuffle, normalise, batch")

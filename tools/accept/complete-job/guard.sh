@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stale updates with and without the guard; the delay is injected by timed waits.
+# Stale updates with and without the guard; timed waits inject the delay.
 set -euo pipefail
 if [[ ! -d "${STARLING_DATA:-}/mnist" ]]; then
   echo "figure: no MNIST: set STARLING_DATA to the folder that has mnist/"

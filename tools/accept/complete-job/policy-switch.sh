@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The policy is changed three times while MNIST trains.
+# The policy changes three times while MNIST trains.
 set -euo pipefail
 if [[ ! -d "${STARLING_DATA:-}/mnist" ]]; then
   echo "figure: no MNIST: set STARLING_DATA to the folder that has mnist/"

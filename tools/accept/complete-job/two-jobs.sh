@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# Two jobs at once do not touch each other's bits.
+# Two concurrent jobs do not change each other's bits.
 set -euo pipefail
 exec tools/accept/e2e.sh two_jobs.py

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `tools/starling --version` answers within 0.10 s: the best of five, because
-# the first one also reads the binary from the disk.
+# `tools/starling --version` answers within 0.10 s: the best of five, because the first run also
+# reads the binary from disk.
 set -euo pipefail
 if [[ ! -x bazel-bin/tools/cli/starling ]]; then
   echo "figure: the client is not built"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each existing defence, masked alone, is caught by the checker of its promise.
+# Each defence, masked alone, is caught by the checker of its promise.
 set -euo pipefail
 status=0
 output=$(tools/sim.sh --mutants) || status=$?

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ASan + UBSan over all C++ tests; ThreadSanitizer over cores, executor and
-# simulator, without suppressions; and a planted race is caught.
+# ASan + UBSan over all C++ tests; ThreadSanitizer over cores, event loop and simulator, without
+# suppressions; and a planted race is caught.
 set -euo pipefail
 for config in asan tsan; do
   filter=-no-sanitize

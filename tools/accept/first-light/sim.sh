@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# 1,000 seeds of the simulated cluster in under 2 minutes, the build apart:
-# no violation, and everything that must be reached was reached.
+# 1,000 seeds of the simulated cluster in under 2 minutes, excluding the build: no violation, and
+# everything that must be reached was reached.
 set -euo pipefail
 bound_seconds=120
 bazel build --ui_event_filters=-info,-debug //tests/sim:sim >&2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test passes.
 set -uo pipefail
-# Not by way of /dev/stderr, which would be opened anew, and so emptied, where it is a file.
+# Not through /dev/stderr: if it is a file, opening it again truncates it.
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 status=0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The same as the line allocations, on this machine's GPU, and what is taken of its memory.
+# The same as the line allocations, on this machine's GPU, with the memory taken there.
 set -euo pipefail
 # shellcheck source=tools/accept/gpu_machine.sh
 source tools/accept/gpu_machine.sh

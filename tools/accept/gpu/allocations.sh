@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Who calls malloc in a worker that trains, after a warm-up. On the CPU: there is no device's memory apart.
+# Callers of malloc in a worker that trains, after a warm-up. On the CPU, which has no separate
+# device memory.
 set -euo pipefail
 if [[ ! -d "${STARLING_DATA:-}/mnist" || ! -d "${STARLING_DATA:-}/tinyshakespeare" ]]; then
   echo "figure: no data: set STARLING_DATA to the folder that has mnist/ and tinyshakespeare/"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All that the bundle's run_gpu.sh does on this machine with a GPU.
+# Everything that the bundle's run_gpu.sh does on this machine with a GPU.
 set -euo pipefail
 # shellcheck source=tools/accept/gpu_machine.sh
 source tools/accept/gpu_machine.sh
@@ -9,7 +9,7 @@ last=$(report 'report["last"]')
 echo "figure: ${last#bundle: } in $part_seconds s, on $gpu"
 ((part_status == 0 && part_seconds < 480))
 [[ "$last" == "bundle: "*" 0 failed"* && "$last" != *"NOT RUN"* ]]
-# A part passes, too, where PyTorch could not be measured, or where there was no time for all of it.
+# A part also passes if PyTorch could not be measured, or if there was no time for all of it.
 for name in resnet50-bf16 gpt2-bf16 servers-resnet50-bf16 servers-gpt2-bf16; do
   if [[ "$(report "figure('$name', 'ratio')")" == none ]]; then
     echo "figure: ${last#bundle: } in $part_seconds s, and no ratio of $name, on $gpu"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The bundle: made by one command, small enough, and its CPU part run in a root that has nothing but the
-# files of Debian's package libc6, in namespaces of its own without a network.
+# The bundle: made by one command, small enough, and its CPU part run in a root with only the files
+# of Debian's package libc6, in separate namespaces without a network.
 set -euo pipefail
 if ! unshare --user --map-root-user --mount --pid --net --fork true 2>/dev/null; then
   echo "figure: needs user namespaces (kernel.unprivileged_userns_clone)"
@@ -25,5 +25,5 @@ last=$(tail -n 1 "$place/output")
 echo "figure: $megabytes MB; on libc6 alone: ${last#bundle: }" | sed 's/NOT RUN: .*/NOT RUN/'
 ((status == 0))
 [[ "$last" == "bundle: CPU: 3 passed, 0 failed."* ]]
-# The GPU's shared object was opened, too, where there is one: what is missing is the driver.
+# The GPU's shared object, if there is one, was opened, too: only the driver is missing.
 [[ ! -f "$root/bundle/libstarling_cuda.so" || "$last" == *"no NVIDIA driver is installed"* ]]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Activation checkpointing: less memory by plan, and not one bit of a gradient changed.
+# Activation checkpointing: less memory by plan, and the same bits in every gradient.
 set -euo pipefail
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

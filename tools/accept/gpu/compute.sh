@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Training on the CPU beside PyTorch, which must be there (tools/setup.sh --peers), in fp32, and in
-# bf16 where the CPU multiplies it.
+# Training on the CPU against PyTorch, which must be installed (tools/setup.sh --peers), in fp32,
+# and in bf16 if the CPU multiplies it.
 set -euo pipefail
 declare -A bounds=([lenet]=1.2 [resnet18]=1.0 [gpt]=1.0)
 output=$(tools/bench.sh compute) || {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every operator in every type against the reference in double precision. In bf16 a second time,
-# without the CPU's instructions for it.
+# Every operator in every type against the reference in double precision. bf16 runs twice, the
+# second time without the CPU's bf16 instructions.
 set -euo pipefail
 tests=(conformance_test conformance_avx2_test)
 bazel build --ui_event_filters=-info,-debug "${tests[@]/#///kernels:}" >&2
@@ -15,7 +15,7 @@ for test in "${tests[@]}"; do
   fi
   env "${environment[@]}" "bazel-bin/kernels/$test" "${arguments[@]}" >"$output" 2>&1 || status=1
   grep -v '^\[ *\(RUN\|OK\) *\]' "$output" || true
-  # A filter that matches nothing ends well, too.
+  # A filter that matches nothing also exits with 0.
   if ! grep -q '^\[  PASSED  \] [1-9][0-9]* test' "$output"; then status=1; fi
   of_test=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests*\.$/\1/p' "$output")
   passed=$((passed + ${of_test:-0}))

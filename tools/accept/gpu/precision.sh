@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What storing and multiplying in two bytes does to what is learned.
+# The effect of storing and multiplying in two bytes on what is learned.
 set -euo pipefail
 if [[ ! -d "${STARLING_DATA:-}/mnist" ]]; then
   echo "figure: no MNIST: set STARLING_DATA to the folder that has mnist/"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What two shards on the same machine cost at staleness 1: ResNet-50 at batch 256 is judged, GPT-2 printed.
+# The cost of two shards on the same machine at staleness 1: ResNet-50 at batch 256 is judged, GPT-2
+# is only printed.
 set -euo pipefail
 # shellcheck source=tools/accept/gpu_machine.sh
 source tools/accept/gpu_machine.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# compute-sanitizer watches the conformance suite on this machine's GPU: accesses out of bounds or of
-# memory that is gone, and threads of a block that race.
+# compute-sanitizer checks the conformance suite on this machine's GPU: accesses that are out of
+# bounds or use freed memory, and races between threads of a block.
 set -euo pipefail
 # shellcheck source=tools/accept/gpu_machine.sh
 source tools/accept/gpu_machine.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests where the CUDA toolkit is, with a GPU or without.
+# All tests with the CUDA toolkit, with a GPU or without.
 set -euo pipefail
 built=$(bazel query --ui_event_filters=-info,-debug --noshow_progress \
   'kind(cc_binary, //worker:libstarling_cuda.so)')

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All tests as where there is no CUDA toolkit: its folders are hidden, nothing of it is built, and no test
-# program has any of it in it. In a mount namespace of its own, with the build's server in it.
+# All tests as on a machine without a CUDA toolkit: its folders are hidden, nothing of it is built,
+# and no test program contains any of it. Runs in a separate mount namespace with its own build
+# server.
 set -euo pipefail
 quiet=("--ui_event_filters=-info,-debug" --noshow_progress)
 if [[ "${1:-}" != hidden ]]; then
@@ -8,11 +9,11 @@ if [[ "${1:-}" != hidden ]]; then
   folders=(/usr/local/cuda*)
   if [[ -n "${CUDA_HOME:-}" && "$CUDA_HOME" != none ]]; then folders+=("$CUDA_HOME"); fi
   export HIDE="${folders[*]}"
-  bazel shutdown # one that sees the toolkit
+  bazel shutdown # the running server sees the toolkit
   trap 'bazel shutdown' EXIT
   user=()
   if ((EUID != 0)); then user=(--map-root-user); fi
-  export CUDA_HOME=none # so that the build looks again, and not at what it found before
+  export CUDA_HOME=none # makes the build look again instead of using what it found before
   unshare --mount "${user[@]}" "$0" hidden
   exit
 fi
@@ -39,7 +40,7 @@ while read -r file; do
   programs=$((programs + 1))
   needed=$(readelf -d "$root/$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
   if grep -qE '^lib(cuda|cudart|cudnn|cublas|cublasLt|nvrtc|starling_cuda)[._]' <<<"$needed" ||
-    grep -q __cudaRegisterFatBinary "$root/$file"; then # the latter: of the runtime that is linked in
+    grep -q __cudaRegisterFatBinary "$root/$file"; then # from the linked-in runtime
     echo "figure: $file has CUDA in it"
     exit 1
   fi

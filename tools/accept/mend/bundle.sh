@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Each part of the bundle by itself, in a root that has nothing but the files of Debian's package libc6: it
-# runs, or says NOT RUN with why, keeps its time, and what it reports is judged as JSON.
+# Each part of the bundle by itself, in a root with only the files of Debian's package libc6: it
+# runs, or prints NOT RUN with the reason, keeps its time limit, and its report is checked as JSON.
 set -euo pipefail
 if ! unshare --user --map-root-user --mount --pid --net --fork true 2>/dev/null; then
   echo "figure: needs user namespaces (kernel.unprivileged_userns_clone)"

@@ -1,10 +1,10 @@
-"""Judges cases.txt: every row has evidence, and every test that is named there passes.
+"""Judges cases.txt: every row has evidence, and every test that it names passes.
 
     cases.py            checks the rows and runs the tests on this tree
-    cases.py --rows     checks the rows alone
-    cases.py --prove    runs them on the commit before the mends, with today's tests, where each must fail
+    cases.py --rows     checks the rows only
+    cases.py --prove    runs today's tests on the commit before the mends, where each must fail
 
-Prints a line a row, and last `figure: ...`. Exit status 0: all hold.
+Prints one line per row, and last `figure: ...`. Exit status 0: all hold.
 """
 
 import argparse
@@ -30,7 +30,7 @@ Row = collections.namedtuple("Row", "id what kind text tests")
 
 
 def read_rows(text):
-    """The rows; raises ValueError with the line where one cannot be read."""
+    """The rows; raises ValueError with the line number if one cannot be read."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -74,7 +74,8 @@ Result = collections.namedtuple("Result", "passed cases log")
 
 
 def run_targets(root, targets):
-    """Builds and runs the targets; {target: Result}, without those that do not exist or do not build."""
+    """Builds and runs the targets; {target: Result}, without those that are missing or do not
+    build."""
     known = bazel(
         root,
         "query",
@@ -121,7 +122,8 @@ def run_targets(root, targets):
 
 
 def in_log(log, name):
-    """How unittest's log (verbosity 2) speaks of Class.test_name: "ok", "FAIL", ...; None: not at all."""
+    """The verdict on Class.test_name in unittest's log (verbosity 2): "ok", "FAIL", ...; None:
+    absent."""
     group, _, test = name.partition(".")
     match = re.search(
         rf"^{re.escape(test)} \(\S*\b{re.escape(group)}(?:\.{re.escape(test)})?\).*?"
@@ -133,7 +135,8 @@ def in_log(log, name):
 
 
 def in_source(root, target, name):
-    """Whether Class.test_name stands in the test's source, for tests whose log does not name them."""
+    """Whether the test's source contains Class.test_name, for tests whose log does not name
+    them."""
     package, _, target_name = target[2:].partition(":")
     source = root / package / f"{target_name}.py"
     group, _, test = name.partition(".")
@@ -159,7 +162,7 @@ def verdict(root, results, test):
 
 
 def judge(root, rows, wanted):
-    """How many rows are bad, and how often each verdict was."""
+    """The number of bad rows, and the count of each verdict."""
     verdicts = collections.Counter()
     results = run_targets(root, {test.target for row in rows for test in row.tests})
     bad = 0
@@ -206,7 +209,8 @@ def check_out_before(place):
 
 
 def prove(rows):
-    """Today's tests on the code before: each must fail, or not even build, for what it tests is not there."""
+    """Today's tests on the code before: each must fail, or not build, since the tested code is
+    missing."""
     place = tempfile.mkdtemp(prefix="starling-before.")
     os.rmdir(place)
     try:

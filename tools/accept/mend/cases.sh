@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cases.sh [--prove]: cases.txt, row by row: see cases.py.
+# cases.sh [--prove]: judges cases.txt row by row: see cases.py.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 judge="${XDG_CACHE_HOME:-$HOME/.cache}/starling/judge/bin/python3"

@@ -1,4 +1,4 @@
-"""How cases.py reads rows and logs; and that cases.txt itself can be read."""
+"""How cases.py reads rows and logs; and cases.txt itself can be read."""
 
 import unittest
 

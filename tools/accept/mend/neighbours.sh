@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# A healthy job beside neighbours that misbehave.
+# A healthy job beside misbehaving neighbours.
 set -euo pipefail
 exec tools/accept/e2e.sh neighbours.py

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The admin ports of real daemons, in good company and in bad.
+# The admin ports of real daemons, with good and bad requests.
 set -euo pipefail
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

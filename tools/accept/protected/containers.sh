@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The steps of the Containerfile without a container engine, and what they leave, run as Kubernetes would.
+# The steps of the Containerfile without a container engine; their results run as under Kubernetes.
 set -euo pipefail
 judge="${XDG_CACHE_HOME:-$HOME/.cache}/starling/judge/bin/python3"
 log=$(mktemp)

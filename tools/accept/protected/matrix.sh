@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rows come from the protobuf descriptors and the frame types; the test fails where one has no row.
+# Rows come from the protobuf descriptors and the frame types; the test fails if one has no row.
 set -euo pipefail
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Skips, which is a miss here, where no namespaces can be made.
+# Skips, which is a miss here, if no namespaces can be made.
 set -euo pipefail
 output=$(tools/accept/e2e.sh namespaces_test.py 2>&1) || { echo "$output"; echo "figure: failed"; exit 1; }
 echo "$output"

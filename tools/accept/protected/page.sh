@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A browser looks at the status page, and the pictures of the docs can be made.
+# A browser opens the status page, and the pictures of the docs can be made.
 set -euo pipefail
 if ! command -v chromium >/dev/null; then
   for picture in "$folder"/*.png; do

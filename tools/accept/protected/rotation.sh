@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# In one process over real gRPC, with a change of authorities; then real daemons.
+# In one process over real gRPC, with a change of authorities; then with real daemons.
 set -euo pipefail
 bazel test --nocache_test_results --test_output=errors //tests/integration:rotation_test
 exec tools/accept/e2e.sh protected_test.py --rotations 5 --epochs 12 \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What mutual TLS costs a job: a plain cluster and one over TLS in turns.
+# The cost of mutual TLS for a job: a plain cluster and one over TLS in turns.
 set -euo pipefail
 output=$(tools/bench.sh overhead --tls)
 echo "$output"
