@@ -59,7 +59,8 @@ def main():
     text = table(sys.stdin.read(), sys.argv[1], datetime.date.today().isoformat())
     if text is None:
         sys.exit(
-            "gpu_table: expected what run_gpu.sh prints on a machine with a GPU, found no figure in it"
+            "gpu_table: expected what run_gpu.sh prints on a machine with a GPU, found no figure "
+            "in it"
         )
     print(text)
 

@@ -115,13 +115,14 @@ def main():
     )
     print(
         f"overhead ratio: median {statistics.median(ratios):.3f} "
-        f"(min {min(ratios):.3f}, max {max(ratios):.3f}); hidden share {statistics.median(hidden):.2f}; "
-        f"limit: the local trainer of the same run; {cpu}"
+        f"(min {min(ratios):.3f}, max {max(ratios):.3f}); hidden share "
+        f"{statistics.median(hidden):.2f}; limit: the local trainer of the same run; {cpu}"
     )
     if prices:
         print(
             f"tls ratio: median {statistics.median(prices):.3f} of the plain cluster's samples/s "
-            f"(min {min(prices):.3f}, max {max(prices):.3f}); limit: the plain cluster of the same run"
+            f"(min {min(prices):.3f}, max {max(prices):.3f}); limit: the plain cluster of the same "
+            "run"
         )
     return 0
 

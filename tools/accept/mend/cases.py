@@ -172,7 +172,8 @@ def judge(root, rows, wanted):
         bad += not good
         verdicts.update(text for _, text in found)
         print(
-            f"{'   ' if good else 'BAD'} {row.id:5} {row.what[:70]:70} {row.text if not found else ''}"
+            f"{'   ' if good else 'BAD'} {row.id:5} {row.what[:70]:70} "
+            f"{row.text if not found else ''}"
         )
         for test, text in found:
             print(f"          {'' if wanted(text) else 'BAD '}{test.target} {test.name}: {text}")
@@ -223,9 +224,9 @@ def prove(rows):
         subprocess.run(["git", "worktree", "remove", "--force", place], cwd=ROOT, check=False)
     missing = verdicts[NOT_BUILT]
     print(
-        f"figure: {summary(rows)}; on {BEFORE} {bad} rows have a test that passes; {verdicts.total()} tests: "
-        f"{verdicts.total() - missing - verdicts['passed']} ran and failed, {missing} do not build, since what "
-        f"they call is not there"
+        f"figure: {summary(rows)}; on {BEFORE} {bad} rows have a test that passes; "
+        f"{verdicts.total()} tests: {verdicts.total() - missing - verdicts['passed']} ran and "
+        f"failed, {missing} do not build, since what they call is not there"
     )
     return bad
 
