@@ -64,7 +64,8 @@ tree() {
 
 if [[ -n "$bundle" ]]; then
   if [[ ! -f "$folder/bundle_lines" || ! -x "$bundle/run_gpu.sh" ]]; then
-    echo "accept: --bundle wants a suite that judges bundles (gpu) and a bundle's folder, with run_gpu.sh" >&2
+    echo "accept: --bundle wants a suite that judges bundles (gpu) and a bundle's folder," \
+      "with run_gpu.sh" >&2
     exit 2
   fi
   STARLING_BUNDLE=$(cd "$bundle" && pwd)

@@ -36,7 +36,8 @@ if [[ -n "$(bazel query --ui_event_filters=-info,-debug --noshow_progress \
   install -m 755 bazel-bin/worker/libstarling_cuda.so "$bundle"
   programs+=("$bundle/libstarling_cuda.so")
 else
-  echo "gpu_bundle: no CUDA toolkit here: the bundle has no libstarling_cuda.so, and uses no GPU" >&2
+  echo "gpu_bundle: no CUDA toolkit here: the bundle has no libstarling_cuda.so," \
+    "and uses no GPU" >&2
 fi
 
 commit=$(git rev-parse --verify --quiet HEAD) || commit="unknown"
@@ -48,7 +49,8 @@ from_elsewhere='^(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|lib
 
 # needed FILE...: the sonames that the files need, except for those.
 needed() {
-  readelf -d "$@" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u | grep -vE "$from_elsewhere" || true
+  readelf -d "$@" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u |
+    grep -vE "$from_elsewhere" || true
 }
 
 # Copies all needed libraries, transitively, compressed.

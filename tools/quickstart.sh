@@ -57,7 +57,9 @@ finish() {
   trap - EXIT
   trap '' INT TERM
   if [[ -n "$killer" ]]; then kill "$killer" 2>/dev/null || true; fi
-  if [[ -x "$client" ]]; then "$client" local down --state "$state/cluster" >>"$log" 2>&1 || true; fi
+  if [[ -x "$client" ]]; then
+    "$client" local down --state "$state/cluster" >>"$log" 2>&1 || true
+  fi
   if ! $bazel_ran && bazel_server_runs; then bazel shutdown >>"$log" 2>&1 || true; fi
   if ((status == 0)); then
     rm -rf "$state"
@@ -89,7 +91,8 @@ quietly bazel build --noshow_progress //tools/cli:starling \
 
 begin_phase "training data"
 mnist="${STARLING_DATA:-}/mnist"
-if [[ -n "${STARLING_DATA:-}" && -f "$mnist/train-images-idx3-ubyte.gz" && -f "$mnist/train-labels-idx1-ubyte.gz" &&
+if [[ -n "${STARLING_DATA:-}" && -f "$mnist/train-images-idx3-ubyte.gz" &&
+  -f "$mnist/train-labels-idx1-ubyte.gz" &&
   -f "$mnist/t10k-images-idx3-ubyte.gz" && -f "$mnist/t10k-labels-idx1-ubyte.gz" ]]; then
   job=mnist-cnn file=examples/mnist_cnn.yaml
   export STARLING_DATA
@@ -118,7 +121,8 @@ steps=()
 if [[ "$job" == mnist-cnn ]]; then
   quietly "$client" submit -f "$file" --watch --set metadata.name=speed-test --set stop.steps=60
   measured=$("$client" describe job speed-test -o json | number runningSeconds)
-  fitting=$(awk -v t="$measured" -v all="$train_seconds" 'BEGIN { n = int(60 * all / t); print (n > 2345 ? 2345 : n) }')
+  fitting=$(awk -v t="$measured" -v all="$train_seconds" \
+    'BEGIN { n = int(60 * all / t); print (n > 2345 ? 2345 : n) }')
   quietly "$client" delete speed-test
   steps=(--set "stop.steps=$fitting")
   say "60 steps took $measured s: training for $fitting steps, about $train_seconds s (5 epochs are 2,345)"
@@ -136,7 +140,8 @@ kill_a_worker() {
   if ((done_steps >= all_steps)); then return 1; fi
   pid=$(<"$state/cluster/run/worker-0.pid")
   kill -9 "$pid"
-  printf '\n       == kill -9 of worker-0 (process %s) at step %s: training goes on\n' "$pid" "$done_steps"
+  printf '\n       == kill -9 of worker-0 (process %s) at step %s: training goes on\n' \
+    "$pid" "$done_steps"
 }
 kill_a_worker >&2 &
 killer=$!
@@ -148,7 +153,8 @@ fi
 killer=""
 
 begin_phase "report"
-"$client" describe job "$job" | sed -n '/^\(Name\|State\|Policy\|Parameters\|Staleness\|Coverage\)/s/^/       /p'
+"$client" describe job "$job" |
+  sed -n '/^\(Name\|State\|Policy\|Parameters\|Staleness\|Coverage\)/s/^/       /p'
 say "worker-0 was started again: $("$client" get workers | awk '$1 == "worker-0" { print "incarnation " $6 ", " $2 }')"
 quietly "$client" local down --state "$state/cluster"
 say "all processes are stopped; $((SECONDS - began)) s in all"

@@ -123,7 +123,8 @@ make_environment() {
   if python3 -m venv "$fresh" &&
     "$fresh/bin/python3" -m pip install --quiet --disable-pip-version-check "${whole[@]}" &&
     { ((${#bare[@]} == 0)) ||
-      "$fresh/bin/python3" -m pip install --quiet --disable-pip-version-check --no-deps "${bare[@]}"; }; then
+      "$fresh/bin/python3" -m pip install --quiet --disable-pip-version-check --no-deps \
+        "${bare[@]}"; }; then
     rm -rf "$folder"
     mv -T "$fresh" "$folder"
     echo "$all" >"$folder/requirements"
@@ -202,7 +203,8 @@ if has_cuda_toolkit; then unpack_cudnn_frontend; fi
 if $with_tests; then
   # Tests that need the judges skip themselves, with a reason, if there are none.
   make_environment "$judge" "${judge_requirements[@]}" --bare "${judge_bare_requirements[@]}" ||
-    echo "setup: the tests that need these will be skipped, or fail with what was installed before" >&2
+    echo "setup: the tests that need these will be skipped," \
+      "or fail with what was installed before" >&2
   unpack "$kubectl" kubernetes-client kubectl
   unpack "$prometheus" prometheus prometheus promtool
 fi

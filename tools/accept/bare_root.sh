@@ -17,7 +17,8 @@ bare_root() {
     echo "figure: the root has programs: $programs"
     exit 1
   fi
-  echo "the root has $(find "$root" -name '*.so*' ! -type d | wc -l) libraries of libc6 and no program"
+  echo "the root has $(find "$root" -name '*.so*' ! -type d | wc -l) libraries of libc6" \
+    "and no program"
 }
 
 # in_bare_root FOLDER COMMAND...: the loopback interface must be brought up from outside the root.

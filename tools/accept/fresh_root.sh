@@ -67,7 +67,8 @@ run tests "tools/test.sh $*"
 inside "bazel shutdown" || true
 accuracy=$(accuracy_of first) again=$(accuracy_of second)
 tests=$(tail -n 1 "$outputs/tests")
-echo "figure: accuracy ${accuracy:-none}, first run ${first_seconds} s with the download, second ${second_seconds} s; $tests"
+echo "figure: accuracy ${accuracy:-none}, first run ${first_seconds} s with the download," \
+  "second ${second_seconds} s; $tests"
 awk -v a="${accuracy:-0}" -v b="${again:-0}" 'BEGIN { exit !(a >= 0.96 && b >= 0.96) }'
 ((second_seconds <= 60))
 [[ "$tests" =~ ^[0-9]+\ passed,\ 0\ failed ]]

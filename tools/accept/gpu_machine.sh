@@ -71,12 +71,16 @@ fi
 gpu=$(report 'part("check gpu")["text"]')
 echo "GPU: $gpu"
 
-at_least() { awk -v figure="${1:-none}" -v bound="$2" 'BEGIN { exit !(figure + 0 >= bound && figure != "none") }'; }
+at_least() {
+  awk -v figure="${1:-none}" -v bound="$2" \
+    'BEGIN { exit !(figure + 0 >= bound && figure != "none") }'
+}
 
 # need_torch: ends the script if there is no PyTorch to compare with.
 need_torch() {
   if ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-    echo "figure: no PyTorch beside the GPU: there must be a python3 whose torch.cuda.is_available()"
+    echo "figure: no PyTorch beside the GPU:" \
+      "there must be a python3 whose torch.cuda.is_available()"
     exit 77
   fi
 }

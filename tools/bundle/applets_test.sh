@@ -2,7 +2,8 @@
 # Every program of the bundle runs by its first argument and by its own name.
 set -euo pipefail
 bundle=$PWD/$1
-names=(starling starling-coordinator starling-ps starling-worker conformance compute_bench local_trainer
+names=(starling starling-coordinator starling-ps starling-worker conformance compute_bench
+  local_trainer
   check)
 
 fail() {
@@ -19,7 +20,8 @@ for name in "${names[@]}"; do
   by_name=$("$TEST_TMPDIR/$name" --help) || fail "the link $name --help: status $?"
   [[ -n "$by_argument" ]] || fail "$name --help prints nothing"
   # GoogleTest's help contains the program's path.
-  [[ "$name" == conformance || "$by_argument" == "$by_name" ]] || fail "$name: the link prints another help"
+  [[ "$name" == conformance || "$by_argument" == "$by_name" ]] ||
+    fail "$name: the link prints another help"
 done
 
 status=0

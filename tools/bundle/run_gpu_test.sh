@@ -29,7 +29,8 @@ run() {
     shift
   done
   shift
-  output=$(env -i PATH="$place/programs:/usr/bin:/bin" "${settings[@]}" "$place/bundle/run_gpu.sh" "$@" 2>&1) ||
+  output=$(env -i PATH="$place/programs:/usr/bin:/bin" "${settings[@]}" \
+    "$place/bundle/run_gpu.sh" "$@" 2>&1) ||
     fail "status $?"
 }
 path() { sed -n 's/^path //p' <<<"$output"; }
@@ -50,7 +51,8 @@ for folder in lib lib64 targets/x86_64-linux/lib; do
   touch "$toolkit/bin/compute-sanitizer"
   chmod +x "$toolkit/bin/compute-sanitizer"
   run CUDA_HOME="$toolkit" --
-  grep -qx "argument $toolkit/bin/compute-sanitizer" <<<"$output" || fail "did not find the sanitizer"
+  grep -qx "argument $toolkit/bin/compute-sanitizer" <<<"$output" ||
+    fail "did not find the sanitizer"
 done
 
 # Python's packages.

@@ -40,7 +40,8 @@ for precision in bf16 fp32; do
   awk '{ for (i = 3; i <= NF; ++i) { split($i, pair, "="); of[pair[1]] = pair[2] }
          difference = of["ratio"] - of["ours"] / of["torch"]
          exit !(of["ours"] > 0 && of["least"] <= of["ratio"] && of["ratio"] <= of["greatest"] &&
-                difference * difference < 1e-5) }' <<<"$line" || fail "figures contradict each other: $line"
+                difference * difference < 1e-5) }' <<<"$line" ||
+    fail "figures contradict each other: $line"
 done
 [[ "$(tail -n 1 <<<"$output")" == "bundle: CPU: 0 passed, 0 failed. GPU: 2 passed, 0 failed" ]] ||
   fail "the last line says: $(tail -n 1 <<<"$output")"
@@ -60,7 +61,8 @@ grep -qE "^figure servers-lenet-bf16 servers=$number local=$number ratio=$number
 
 # memcheck requires compute-sanitizer: its summary, its errors, and its absence.
 check_gpu memcheck
-grep -q '^memcheck gpu: NOT RUN: no compute-sanitizer' <<<"$output" || fail "expected NOT RUN without a sanitizer"
+grep -q '^memcheck gpu: NOT RUN: no compute-sanitizer' <<<"$output" ||
+  fail "expected NOT RUN without a sanitizer"
 cat >"$folder/sanitizer" <<'SANITIZER'
 #!/bin/sh
 [ "$1 $2 $3" = "--tool memcheck --error-exitcode" ] || exit 3
@@ -75,9 +77,11 @@ touch "$folder/errors"
 if output=$("$folder/starling-bundle" check memcheck --sanitizer "$folder/sanitizer"); then
   fail "memcheck passed although the sanitizer found errors"
 fi
-grep -q '^memcheck gpu: FAILED: .*sanitizer found errors' <<<"$output" || fail "does not say what the sanitizer found: $output"
+grep -q '^memcheck gpu: FAILED: .*sanitizer found errors' <<<"$output" ||
+  fail "does not say what the sanitizer found: $output"
 
 status=0
 "$folder/starling-bundle" check compute resnet49 2>"$folder/error" || status=$?
 ((status == 2)) || fail "an unknown net: status $status, expected 2"
-grep -q '"resnet49": expected parts (check, conformance, ' "$folder/error" || fail "does not say which parts there are"
+grep -q '"resnet49": expected parts (check, conformance, ' "$folder/error" ||
+  fail "does not say which parts there are"

@@ -13,5 +13,6 @@ ratio() { sed -n "s|^  $1  *[0-9]* /s.* ratio \([0-9.]*\) .*|\1|p" <<<"$output";
 mnist=$(rate "shuffle, normalise, batch")
 decode=$(ratio "read from the tar file and decode")
 augment=$(rate "read, decode, crop and flip, normalise, batch")
-echo "figure: MNIST ${mnist:-no} images/s; tar and decode ${decode:-no} of libturbojpeg's speed; augmented ${augment:-no} images/s"
+echo "figure: MNIST ${mnist:-no} images/s; tar and decode ${decode:-no} of libturbojpeg's speed;" \
+  "augmented ${augment:-no} images/s"
 awk -v m="${mnist:-0}" -v d="${decode:-0}" 'BEGIN { exit !(m >= 1e6 && d >= 0.90) }'

@@ -10,7 +10,8 @@ for config in asan tsan; do
 done
 status=0
 bazel build --config=tsan --ui_event_filters=-info,-debug //tests/sanitizers:planted_race >&2
-"$(bazel info --config=tsan bazel-bin 2>/dev/null)/tests/sanitizers/planted_race" 2>race.log >/dev/null || status=$?
+"$(bazel info --config=tsan bazel-bin 2>/dev/null)/tests/sanitizers/planted_race" \
+  2>race.log >/dev/null || status=$?
 caught=no
 grep -q "WARNING: ThreadSanitizer: data race" race.log && ((status != 0)) && caught=yes
 rm -f race.log

@@ -10,7 +10,8 @@ place=$(mktemp -d "${TMPDIR:-/tmp}/starling-bundle.XXXXXX")
 trap 'rm -rf --one-file-system "$place"' EXIT
 made=$(tools/gpu_bundle.sh "$place/bundle" | tail -n 1)
 echo "$made"
-megabytes=$(sed -nE 's/^bundle: .*, ([0-9]+) bytes .*/\1/p' <<<"$made" | awk '{ printf "%.1f", $1 / 1e6 }')
+megabytes=$(sed -nE 's/^bundle: .*, ([0-9]+) bytes .*/\1/p' <<<"$made" |
+  awk '{ printf "%.1f", $1 / 1e6 }')
 
 # shellcheck source=tools/accept/bare_root.sh
 source tools/accept/bare_root.sh

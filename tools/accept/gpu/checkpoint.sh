@@ -9,6 +9,7 @@ bazel test --nocache_test_results --test_output=all \
 cat "$log"
 planned=$(sed -nE 's/^planned: ([a-z0-9]+) everyBlocks: 1 ([0-9.]+) MiB of ([0-9.]+) MiB.*/\1 \2 \3/p' "$log" |
   awk '{ printf "%s%s %.2f", (NR > 1 ? ", " : ""), $1, $2 / $3 }')
-same=$(sed -nE 's/^same bits: ([0-9]+) policies.*/\1/p' "$log" | awk '{ n += $1 } END { print n + 0 }')
+same=$(sed -nE 's/^same bits: ([0-9]+) policies.*/\1/p' "$log" |
+  awk '{ n += $1 } END { print n + 0 }')
 echo "figure: ${planned:-no plans}; $same policies bitwise equal"
 ((status == 0)) && [[ -n "$planned" ]] && ((same > 0))

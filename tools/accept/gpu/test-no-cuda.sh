@@ -50,4 +50,5 @@ if ((programs < 100)); then
   echo "figure: looked at $programs test programs only, expected 100 or more"
   exit 1
 fi
-tools/accept/whole_test.sh "with the toolkit's folders hidden; none of $programs test programs has CUDA in it"
+tools/accept/whole_test.sh \
+  "with the toolkit's folders hidden; none of $programs test programs has CUDA in it"

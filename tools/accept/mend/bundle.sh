@@ -15,10 +15,12 @@ bare_root "$place/root"
 cp -r "$place/bundle" "$place/root/bundle"
 
 ran="" holds=true
-for part in check conformance cluster "compute" "compute resnet50" "compute gpt2" servers memcheck racecheck; do
+for part in check conformance cluster "compute" "compute resnet50" "compute gpt2" servers memcheck \
+  racecheck; do
   name=${part// /-}
   # shellcheck disable=SC2086  # two words
-  in_bare_root "$place/root" /bundle/starling-unpack check $part --json "/tmp/$name.json" >"$place/$name" 2>&1 || holds=false
+  in_bare_root "$place/root" /bundle/starling-unpack check $part --json "/tmp/$name.json" \
+    >"$place/$name" 2>&1 || holds=false
   cat "$place/$name"
   verdict=$(python3 - "$place/root/tmp/$name.json" "$part" <<'PYTHON'
 import json
@@ -29,7 +31,9 @@ wanted = sys.argv[2]
 assert report["parts"], "no part ran"
 for part in report["parts"]:
     assert part["name"].rsplit(" ", 1)[0] == wanted, f"{part['name']} ran, expected {wanted}"
-    assert part["seconds"] <= part["limit_seconds"] > 0, f"took {part['seconds']} s of {part['limit_seconds']}"
+    assert part["seconds"] <= part["limit_seconds"] > 0, (
+        f"took {part['seconds']} s of {part['limit_seconds']}"
+    )
     if part["verdict"] == "NOT RUN":
         assert len(part["text"]) > 10, "NOT RUN without a reason"
     else:

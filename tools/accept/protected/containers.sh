@@ -11,4 +11,5 @@ if ((status != 0)); then
   echo "figure: $(tail -n 1 "$log")"
   exit "$status"
 fi
-echo "figure: $(sed -n 's/^contained: //p' "$log"); $(sed -n 's/^size: starling-//p' "$log" | paste -sd ,)"
+echo "figure: $(sed -n 's/^contained: //p' "$log");" \
+  "$(sed -n 's/^size: starling-//p' "$log" | paste -sd ,)"

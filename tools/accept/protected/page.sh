@@ -16,5 +16,6 @@ tools/accept/e2e.sh page_test.py
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 tools/pictures.sh "$folder"
-echo "figure: 3 views without a console error, $(find "$folder" -name '*.png' -size +20k | wc -l) pictures"
+echo "figure: 3 views without a console error," \
+  "$(find "$folder" -name '*.png' -size +20k | wc -l) pictures"
 [[ $(find "$folder" -name '*.png' -size +20k | wc -l) -eq 3 ]]
