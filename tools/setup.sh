@@ -103,7 +103,7 @@ EOF
 
 # make_environment FOLDER REQUIREMENT... [--bare REQUIREMENT...]: a Python environment; the bare
 # ones come without their dependencies. Built beside the existing one, which it replaces only when
-# complete. Status 1: something could not be installed, which is said.
+# complete. Status 1: something could not be installed; says so.
 make_environment() {
   local folder=$1 fresh="$1.new" all
   local -a whole=() bare=()
