@@ -45,7 +45,8 @@ commit=$(git rev-parse --verify --quiet HEAD) || commit="unknown"
 echo "$commit" >"$bundle/COMMIT"
 
 # What the C library's package brings, and NVIDIA's libraries, which a machine with a GPU has.
-from_elsewhere='^(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libcuda|libcudart|libcudnn.*|libcublas|libcublasLt|libnvrtc)\.so'
+from_elsewhere='^(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv'
+from_elsewhere+='|libcuda|libcudart|libcudnn.*|libcublas|libcublasLt|libnvrtc)\.so'
 
 # needed FILE...: the sonames that the files need, except for those.
 needed() {

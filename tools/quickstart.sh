@@ -44,9 +44,9 @@ quietly() {
 
 # A Bazel server that was already running stays; ours is shut down.
 bazel_server_runs() {
-  local pid
-  pid=$(cat "$HOME/.cache/bazel/_bazel_$(id -un)/$(printf %s "$PWD" | md5sum | cut -d' ' -f1)/server/server.pid.txt" \
-    2>/dev/null) && kill -0 "$pid" 2>/dev/null
+  local base pid
+  base="$HOME/.cache/bazel/_bazel_$(id -un)/$(printf %s "$PWD" | md5sum | cut -d' ' -f1)"
+  pid=$(cat "$base/server/server.pid.txt" 2>/dev/null) && kill -0 "$pid" 2>/dev/null
 }
 bazel_ran=false
 if bazel_server_runs; then bazel_ran=true; fi
@@ -125,7 +125,8 @@ if [[ "$job" == mnist-cnn ]]; then
     'BEGIN { n = int(60 * all / t); print (n > 2345 ? 2345 : n) }')
   quietly "$client" delete speed-test
   steps=(--set "stop.steps=$fitting")
-  say "60 steps took $measured s: training for $fitting steps, about $train_seconds s (5 epochs are 2,345)"
+  say "60 steps took $measured s: training for $fitting steps," \
+    "about $train_seconds s (5 epochs are 2,345)"
 fi
 quietly "$client" submit -f "$file" "${steps[@]}"
 
@@ -155,7 +156,8 @@ killer=""
 begin_phase "report"
 "$client" describe job "$job" |
   sed -n '/^\(Name\|State\|Policy\|Parameters\|Staleness\|Coverage\)/s/^/       /p'
-say "worker-0 was started again: $("$client" get workers | awk '$1 == "worker-0" { print "incarnation " $6 ", " $2 }')"
+say "worker-0 was started again:" \
+  "$("$client" get workers | awk '$1 == "worker-0" { print "incarnation " $6 ", " $2 }')"
 quietly "$client" local down --state "$state/cluster"
 say "all processes are stopped; $((SECONDS - began)) s in all"
 say "next: examples/, tools/starling --help, README.md"

@@ -24,7 +24,9 @@ build_packages=(
   libcli11-dev libsqlite3-dev zlib1g-dev libxxhash-dev libssl-dev
   libdnnl-dev librandom123-dev libturbojpeg0-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
-test_packages=(python3 python3-venv clang-format-16 shellcheck shfmt mmdebstrap openssl curl iproute2 mount)
+test_packages=(
+  python3 python3-venv clang-format-16 shellcheck shfmt mmdebstrap openssl curl iproute2 mount
+)
 picture_packages=(chromium fonts-dejavu-core)
 peer_packages=(python3 python3-venv python3-dev)
 judge_requirements=(

@@ -20,7 +20,10 @@ trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
 """
 # What the page omits: daemons take a moment to start.
 WAIT_FOR_SHARDS = """
-for attempt in $(seq 300); do starling get shards -o json | grep -q '"ready"' && break; sleep 0.2; done
+for attempt in $(seq 300); do
+  starling get shards -o json | grep -q '"ready"' && break
+  sleep 0.2
+done
 starling get shards -o json | grep -q '"ready"'
 """
 

@@ -5,7 +5,8 @@ from tools.bench.gpu_table import table
 OUTPUT = """\
 starling 0.1.0, 16 cores, GPU: NVIDIA H100 80GB HBM3 (sm_90, CUDA 13.0)
 == compute gpu
-figure resnet50-bf16 ours=2900.0 tflops=71.3 torch=2790.5 ratio=1.039 least=1.031 greatest=1.042 version=2.9.0
+figure resnet50-bf16 ours=2900.0 tflops=71.3 torch=2790.5 ratio=1.039 \
+least=1.031 greatest=1.042 version=2.9.0
 figure gpt2-bf16 ours=400.1 tflops=300.0 torch=none ratio=none
 compute gpu: passed: 2 figures
 figure servers-resnet50-bf16 servers=2800.0 local=2890.0 ratio=0.969

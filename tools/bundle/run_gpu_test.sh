@@ -36,7 +36,7 @@ run() {
 path() { sed -n 's/^path //p' <<<"$output"; }
 
 run CUDA_HOME="$place/none" -- check compute resnet50 --json "/tmp/a b"
-expected=$'argument check\nargument check\nargument compute\nargument resnet50\nargument --json\nargument /tmp/a b'
+expected=$(printf 'argument %s\n' check check compute resnet50 --json '/tmp/a b')
 [[ "$(grep '^argument' <<<"$output")" == "$expected"* ]] || fail "expected its arguments in order"
 grep -q 'no libcudnn.so.9: looked' <<<"$output" || fail "does not say what it has not found"
 
