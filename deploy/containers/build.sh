@@ -3,8 +3,8 @@
 #
 #   build.sh OUT
 #
-# Leaves OUT/server and OUT/worker, each with bin/ and `packages`, the Debian packages that the programs
-# need to run. Needs root (it installs compilers) and Debian's package servers, nothing else.
+# Leaves OUT/server and OUT/worker, each with bin/ and `packages`, the Debian packages that the
+# programs need to run. Needs root (it installs compilers) and Debian's package servers.
 set -euo pipefail
 if (($# != 1)); then
   echo "usage: build.sh OUT" >&2

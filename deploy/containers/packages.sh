@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Prints the Debian packages of the libraries that programs are linked with, one a line, sorted.
+# Prints the Debian packages of the libraries that programs are linked with, one per line, sorted.
 #
 #   packages.sh PROGRAM...
 #
-# Only what the programs name themselves: the libraries of libraries come as dependencies of packages.
+# Lists direct dependencies only: apt installs the dependencies of these packages.
 set -euo pipefail
 if (($# == 0)); then
   echo "usage: packages.sh PROGRAM..." >&2
   exit 2
 fi
 
-# Where each library lies that a program names.
+# The path of each library that a program names.
 paths=()
 for program in "$@"; do
   found=$(ldd "$program")
@@ -28,7 +28,7 @@ for program in "$@"; do
 done
 mapfile -t paths < <(printf '%s\n' "${paths[@]}" | sort -u)
 
-# dpkg knows some files below /usr, others by the name that a link gives them.
+# dpkg knows some files by their path below /usr, others by their path through a symbolic link.
 owners=$(dpkg-query --search "${paths[@]}" "${paths[@]/#//usr}" "${paths[@]/#\/usr/}" 2>/dev/null || true)
 packages=()
 for path in "${paths[@]}"; do

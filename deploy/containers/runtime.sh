@@ -3,8 +3,8 @@
 #
 #   runtime.sh OUT/IMAGE
 #
-# Installs the packages and the programs, adds the user that they run as, and fails where a program
-# does not find all of its libraries.
+# Installs the packages and the programs, adds the user that they run as, and fails if a program
+# misses a library.
 set -euo pipefail
 if (($# != 1)) || [[ ! -f "$1/packages" ]]; then
   echo "usage: runtime.sh OUT/IMAGE, a folder that build.sh left" >&2

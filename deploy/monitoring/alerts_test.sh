@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# promtool's own checks of the alert rules, and their unit tests.
+# Runs promtool's checks of the alert rules, and their unit tests.
 set -euo pipefail
 cd deploy/monitoring
-# Each alert has a case, and a row in the docs.
+# Each alert needs a case, and a row in the docs.
 sed -n 's/^ *- alert: //p' alerts.yaml | while read -r alert; do
   grep -q "alertname: $alert\$" alerts_test.yaml || { echo "no case of $alert in alerts_test.yaml" && exit 1; }
   grep -q "^| \`$alert\` |" ../../docs/metrics.md || { echo "no $alert in docs/metrics.md" && exit 1; }
