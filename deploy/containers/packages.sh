@@ -17,7 +17,8 @@ for program in "$@"; do
   while read -r library; do
     path=$(awk -v library="${library##*/}" \
       '{ n = split($0, word, /[ \t]+/); for (i = 1; i <= n; i++) {
-         m = split(word[i], part, "/"); if (m > 1 && part[m] == library) { print word[i]; exit } } }' \
+         m = split(word[i], part, "/")
+         if (m > 1 && part[m] == library) { print word[i]; exit } } }' \
       <<<"$found")
     if [[ -z "$path" ]]; then
       echo "packages: $program needs $library, which is not on this machine" >&2
@@ -29,11 +30,13 @@ done
 mapfile -t paths < <(printf '%s\n' "${paths[@]}" | sort -u)
 
 # dpkg knows some files by their path below /usr, others by their path through a symbolic link.
-owners=$(dpkg-query --search "${paths[@]}" "${paths[@]/#//usr}" "${paths[@]/#\/usr/}" 2>/dev/null || true)
+owners=$(dpkg-query --search "${paths[@]}" "${paths[@]/#//usr}" "${paths[@]/#\/usr/}" \
+  2>/dev/null || true)
 packages=()
 for path in "${paths[@]}"; do
   package=$(awk -v path="${path#/usr}" \
-    '{ owned = $2; sub("^/usr", "", owned); if (owned == path) { sub(":.*", "", $1); print $1; exit } }' \
+    '{ owned = $2; sub("^/usr", "", owned)
+       if (owned == path) { sub(":.*", "", $1); print $1; exit } }' \
     <<<"$owners")
   if [[ -z "$package" ]]; then
     echo "packages: $path is of no Debian package" >&2

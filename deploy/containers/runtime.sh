@@ -14,7 +14,8 @@ image=$1
 mapfile -t packages <"$image/packages"
 
 apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" \
+  >/dev/null
 rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin
 
 install -t /usr/local/bin "$image/bin"/*

@@ -4,11 +4,14 @@ set -euo pipefail
 cd deploy/monitoring
 # Each alert needs a case, and a row in the docs.
 sed -n 's/^ *- alert: //p' alerts.yaml | while read -r alert; do
-  grep -q "alertname: $alert\$" alerts_test.yaml || { echo "no case of $alert in alerts_test.yaml" && exit 1; }
-  grep -q "^| \`$alert\` |" ../../docs/metrics.md || { echo "no $alert in docs/metrics.md" && exit 1; }
+  grep -q "alertname: $alert\$" alerts_test.yaml ||
+    { echo "no case of $alert in alerts_test.yaml" && exit 1; }
+  grep -q "^| \`$alert\` |" ../../docs/metrics.md ||
+    { echo "no $alert in docs/metrics.md" && exit 1; }
 done
 if [[ ! -x "${STARLING_PROMETHEUS:-}/promtool" ]]; then
-  echo "SKIPPED: no promtool: run tools/setup.sh --tests, and set STARLING_PROMETHEUS (tools/test.sh does both)"
+  echo "SKIPPED: no promtool: run tools/setup.sh --tests, and set STARLING_PROMETHEUS" \
+    "(tools/test.sh does both)"
   exit 0
 fi
 "$STARLING_PROMETHEUS/promtool" check rules --lint=all --lint-fatal alerts.yaml
