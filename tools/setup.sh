@@ -18,7 +18,7 @@
 set -euo pipefail
 
 build_packages=(
-  git g++ bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-skylib
+  git g++ mold bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-skylib
   protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev
   libabsl-dev libspdlog-dev libfmt-dev libyaml-cpp-dev nlohmann-json3-dev
   libcli11-dev libsqlite3-dev zlib1g-dev libxxhash-dev libssl-dev

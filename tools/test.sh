@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Sets up, builds everything, and runs every test.
+# Sets up, builds all programs, and runs every test.
 #
 #   tools/test.sh [--no-sanitizers]
 #
-# Then runs C++ tests again under AddressSanitizer and UBSan (all but those
-# tagged "no-sanitize") and those tagged "tsan" under ThreadSanitizer. The
+# Three runs (docs/testing.md): plain has the tests of programs and the C++
+# tests whose results depend on optimization; asan (AddressSanitizer and UBSan)
+# has all C++ tests but those tagged "no-sanitize"; tsan (ThreadSanitizer) has
+# those tagged "tsan". With --no-sanitizers, all tests run plain instead. The
 # last line is `N passed, M failed`: test cases, each counted once and passed
 # only if it passed in every configuration. Exit status 0 only if all is well.
 # Tests of real processes and sockets (real_processes below) that fail get one
@@ -58,12 +60,14 @@ run() {
   runs+=("$name:$status:$events/$name.json")
 }
 
-run plain
 if $sanitizers; then
+  run plain --build_tag_filters=-library,-sanitizers-only --test_tag_filters=-sanitizers-only
   run asan --config=asan --build_tests_only --test_lang_filters=cc \
     --test_tag_filters=-no-sanitize
   run tsan --config=tsan --build_tests_only --test_lang_filters=cc \
     --test_tag_filters=tsan
+else
+  run plain
 fi
 
 python3 tools/testing/report.py "${runs[@]}"

@@ -17,12 +17,16 @@ COPTS = [
     "-fno-math-errno",
 ]
 
-def starling_cc_library(name, copts = [], **kwargs):
-    """A cc_library with Starling's flags; takes all cc_library arguments."""
+def starling_cc_library(name, copts = [], tags = [], **kwargs):
+    """A cc_library with Starling's flags; takes all cc_library arguments.
+
+    Its tag "library" lets tools/test.sh build only the libraries that a program or test links.
+    """
     native.cc_library(
         name = name,
         copts = COPTS + copts,
         linkstatic = True,
+        tags = tags + ["library"],
         **kwargs
     )
 
@@ -34,17 +38,21 @@ def starling_cc_binary(name, copts = [], **kwargs):
         **kwargs
     )
 
-def starling_cc_test(name, copts = [], deps = [], size = "small", **kwargs):
+def starling_cc_test(name, copts = [], deps = [], size = "small", tags = [], **kwargs):
     """A GoogleTest with main(), gtest and gmock.
 
-    Tags for tools/test.sh: "no-sanitize" (not in the asan run); "tsan" (also run under
-    ThreadSanitizer; not for code that uses gRPC or absl::Mutex, which are not instrumented).
+    `bazel test` runs all tests. tools/test.sh runs each one under ASan and UBSan, and elsewhere as
+    its tags say (docs/testing.md): "plain" (also run without sanitizers: results or speed depend on
+    optimization); "tsan" (also run under ThreadSanitizer; not for code that uses gRPC or
+    absl::Mutex, which are not instrumented); "no-sanitize" (run without sanitizers only).
     """
+    runs_plain = "plain" in tags or "no-sanitize" in tags
     native.cc_test(
         name = name,
         size = size,
         copts = COPTS + copts,
         linkstatic = True,
+        tags = tags + ([] if runs_plain else ["sanitizers-only"]),
         deps = deps + ["//third_party:gtest_main"],
         **kwargs
     )

@@ -61,6 +61,7 @@ def starling_proto_library(
         # The reflection service needs the file's static registration, which no symbol refers to.
         alwayslink = grpc,
         linkstatic = True,
+        tags = ["library"],
         testonly = testonly,
         visibility = visibility,
         deps = deps + ["//third_party:grpc" if grpc else "//third_party:protobuf"],
