@@ -7,6 +7,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "common/admin/testing/http_client.h"
+#include "common/event_loop/threaded_loop.h"
 
 namespace starling::admin {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/event_loop/threaded_loop.h"
 
 namespace starling::admin {
 namespace {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/event_loop/threaded_loop.h"
+
 namespace starling {
 namespace {
 
