@@ -18,9 +18,7 @@ except FileNotFoundError:
     LIBRARY = None
 
 
-@unittest.skipIf(
-    LIBRARY is None, "NOT RUN: the emulation is not built, since there is no CUDA toolkit"
-)
+@unittest.skipIf(LIBRARY is None, "no CUDA toolkit, with whose headers the emulation is built")
 class EmulatedGpu(unittest.TestCase):
     def train(self, precision, flags_of):
         """The final loss, with two workers."""
@@ -78,4 +76,4 @@ class EmulatedGpu(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

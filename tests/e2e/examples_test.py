@@ -189,7 +189,6 @@ class Examples(unittest.TestCase):
     def run_example(self, name):
         example = EXAMPLES[name]
         if example.needs and not (Path(DATA) / example.needs).is_dir():
-            print(f"SKIPPED {name}: STARLING_DATA has no {example.needs}/", flush=True)
             self.skipTest(f"STARLING_DATA has no {example.needs}/")
         if example.made:
             variable, make = example.made
@@ -235,4 +234,4 @@ for file in EXAMPLES:
     add_test(file)
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

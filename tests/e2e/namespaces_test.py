@@ -234,7 +234,6 @@ class Namespaces(unittest.TestCase):
     def setUp(self):
         reason = why_not()
         if reason:
-            print(f"SKIPPED: {reason}", flush=True)
             self.skipTest(reason)
 
     def test_trains_to_success(self):
@@ -289,4 +288,4 @@ class Namespaces(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

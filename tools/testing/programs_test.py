@@ -201,11 +201,15 @@ def programs_of(packages):
     return programs
 
 
+NEEDS_SHFMT = unittest.skipUnless(
+    shutil.which("shfmt"), "shfmt is not installed (tools/setup.sh --tests)"
+)
+
+
 class ProgramsTest(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("dpkg-query"), "this is no Debian")
+    @NEEDS_SHFMT
     def test_every_program_has_a_package(self):
-        if not shutil.which("shfmt") or not shutil.which("dpkg-query"):
-            print("SKIPPED: shfmt is not installed (tools/setup.sh --tests), or this is no Debian")
-            self.skipTest("shfmt is not installed")
         builtins = set(run("bash", "-c", "compgen -b; compgen -k").split())
         known = builtins | set(ELSEWHERE) | unpacked_programs()
         known |= programs_of(with_dependencies(setup_packages() + ASSUMED))
@@ -236,9 +240,8 @@ class ProgramsTest(unittest.TestCase):
             "ELSEWHERE with a reason:\n" + "\n".join(missing),
         )
 
+    @NEEDS_SHFMT
     def test_reads_commands(self):
-        if not shutil.which("shfmt"):
-            return
         script = (
             'a | b && if c; then exec env X=1 d; fi; e() { f; }; e; x=$(g "$(h)"); command -v i; i\n'
             "cat <<EOF\nj k\nEOF\n'l' m; timeout 5s n; \"$o\" p; xargs -r q"
