@@ -4,6 +4,8 @@ import contextlib
 import io
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -71,7 +73,7 @@ class ReportTest(unittest.TestCase):
                 "failed: //a:clock Clock.Stops [plain]",
                 "skipped: //a:clock Clock.DISABLED_Old: disabled in the source",
                 "skipped: //a:clock Clock.Gpu: no GPU here",
-                "1 passed, 1 failed",
+                "1 passed, 1 failed, 2 skipped",
             ],
         )
 
@@ -83,27 +85,161 @@ class ReportTest(unittest.TestCase):
         xml = GOOGLE_XML.replace('<failure message="bad" type=""></failure>', "")
         _, lines = self.report(("asan", 3, [self.result("//a:b", "FAILED", xml)]))
         self.assertEqual(lines[0], "failed: //a:b the process [asan]: failed")
-        self.assertEqual(lines[-1], "2 passed, 1 failed")
+        self.assertEqual(lines[-1], "2 passed, 1 failed, 2 skipped")
 
-    def test_scripts_count_by_their_last_line_or_as_one(self):
+    def test_a_script_is_one_case(self):
         _, lines = self.report(
             (
                 "plain",
                 0,
                 [
-                    self.result("//a:many", "PASSED", BAZEL_XML, "x\n5 passed, 0 failed\n"),
                     self.result("//a:one", "PASSED", BAZEL_XML, "fine\n"),
-                    self.result("//a:none", "PASSED", BAZEL_XML, "SKIPPED: no torch\n"),
+                    self.result("//a:none", "PASSED", BAZEL_XML, "SKIPPED: no shellcheck\n"),
                 ],
             )
         )
-        self.assertEqual(lines, ["skipped: //a:none skip 1: no torch", "6 passed, 0 failed"])
+        self.assertEqual(
+            lines,
+            [
+                "skipped: //a:none said skip 1: no shellcheck",
+                "1 passed, 0 failed, 1 skipped",
+            ],
+        )
+
+    def unittest_report(self, status, body):
+        """The report on what unittest's own runner prints of a test with this body."""
+        program = self.file(f"import unittest\nclass T(unittest.TestCase):\n{body}\n")
+        with open(program, "a", encoding="utf-8") as file:
+            file.write("unittest.main(verbosity=2)\n")
+        run = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+        return self.report(
+            ("plain", 0 if run.returncode == 0 else 3, [self.python(status, run.stderr)])
+        )
+
+    def python(self, status, log):
+        return self.result("//a:b", status, BAZEL_XML, log)
+
+    def test_unittest_counts_by_method(self):
+        status, lines = self.unittest_report(
+            "PASSED",
+            " def test_a(self): pass\n"
+            " def test_b(self): pass\n"
+            " @unittest.skip('no torch')\n"
+            " def test_c(self): pass\n"
+            " def test_d(self): self.skipTest('no data')",
+        )
+        self.assertEqual(status, 0)
+        self.assertEqual(
+            lines,
+            [
+                "skipped: //a:b skip 2: no data",
+                "skipped: //a:b skip 1: no torch",
+                "2 passed, 0 failed, 2 skipped",
+            ],
+        )
+
+    def test_many_skips_for_one_reason_are_one_line(self):
+        cases = "".join(
+            f'<testcase name="T{i}" classname="Gpu"><skipped message="a.cc:1&#x0A;no GPU" /></testcase>'
+            for i in range(4)
+        )
+        xml = f'<testsuites timestamp="2020-01-01T00:00:00.000">{cases}</testsuites>'
+        _, lines = self.report(("plain", 0, [self.result("//a:b", "PASSED", xml)]))
+        self.assertEqual(lines, ["skipped: //a:b 4 cases: no GPU", "0 passed, 0 failed, 4 skipped"])
+
+    def test_a_unittest_that_skips_all_passes_nothing(self):
+        _, lines = self.unittest_report(
+            "PASSED",
+            " @classmethod\n"
+            " def setUpClass(cls): raise unittest.SkipTest('no GPU')\n"
+            " def test_a(self): pass",
+        )
+        self.assertEqual(lines[-1], "0 passed, 0 failed, 1 skipped")
+
+    def test_a_failing_unittest_is_named_once(self):
+        status, lines = self.unittest_report(
+            "FAILED",
+            " def test_a(self): pass\n"
+            " def test_b(self):\n"
+            "  for i in range(2):\n"
+            "   with self.subTest(i=i): self.fail()",
+        )
+        self.assertEqual(status, 1)
+        self.assertEqual(
+            lines,
+            ["failed: //a:b test_b (__main__.T.test_b) [plain]", "1 passed, 1 failed"],
+        )
+
+    def test_a_test_in_which_nothing_ran_fails(self):
+        status, lines = self.unittest_report("PASSED", " pass")
+        self.assertEqual((status, lines[-1]), (1, "0 passed, 1 failed"))
+        empty = '<testsuites tests="0" timestamp="2020-01-01T00:00:00.000" name="AllTests" />'
+        status, lines = self.report(("plain", 0, [self.result("//a:b", "PASSED", empty)]))
+        self.assertEqual((status, lines[-1]), (1, "0 passed, 1 failed"))
 
     def test_a_failing_script_fails_whatever_it_printed(self):
-        status, lines = self.report(
-            ("plain", 3, [self.result("//a:b", "FAILED", BAZEL_XML, "5 passed, 0 failed\n")])
+        for log in ("Ran 5 tests in 0.1s\n\nOK\n", "SKIPPED: no data\n"):
+            status, lines = self.report(("plain", 3, [self.python("FAILED", log)]))
+            self.assertEqual(status, 1)
+            self.assertEqual(lines[0], "failed: //a:b the test [plain]")
+
+    def conformance(self, label, device, results):
+        """Of a target that checks one combination for each of `results`."""
+        cases = "".join(
+            f'<testcase name="AgreesWithTheReference/{device}_{i}" status="run" result="completed"'
+            f' classname="Device/ConformanceTest">{result}</testcase>'
+            for i, result in enumerate(results)
         )
-        self.assertEqual((status, lines[-1]), (1, "5 passed, 1 failed"))
+        xml = (
+            '<testsuites timestamp="2020-01-01T00:00:00.000" name="AllTests">'
+            f'<testsuite name="S">{cases}<testcase name="Goes" status="run" classname="NanTest" />'
+            "</testsuite></testsuites>"
+        )
+        failed = any("failure" in result for result in results)
+        return self.result(label, "FAILED" if failed else "PASSED", xml)
+
+    def test_conformance_is_counted_apart(self):
+        skipped = '<skipped message="conformance_test.cc:9&#x0A;no NVIDIA driver"></skipped>'
+        cpu = self.conformance("//k:cpu", "cpu", ["", "", ""])
+        gpu = self.conformance("//k:gpu", "gpu", [skipped, skipped])
+        status, lines = self.report(("plain", 0, [cpu, gpu]))
+        self.assertEqual(status, 0)
+        self.assertEqual(
+            lines,
+            [
+                "skipped: //k:gpu 2 combinations: no NVIDIA driver",
+                "conformance: 3 combinations passed, 0 failed, 2 skipped",
+                "3 passed, 0 failed, 1 skipped",
+            ],
+        )
+
+    def test_one_combination_fails_its_suite(self):
+        bad = self.conformance("//k:cpu", "cpu", ["", '<failure message="far off"></failure>'])
+        status, lines = self.report(("plain", 3, [bad]))
+        self.assertEqual(status, 1)
+        self.assertEqual(
+            lines,
+            [
+                "failed: //k:cpu Device/ConformanceTest.AgreesWithTheReference/cpu_1 [plain]",
+                "conformance: 1 combinations passed, 1 failed",
+                "1 passed, 1 failed",
+            ],
+        )
+
+    def test_no_second_attempt_makes_up_for_a_crash(self):
+        for log in ("WARNING: ThreadSanitizer: data race (pid=1)", "a.cc:7] Check failed: x"):
+            status, lines = self.report(
+                (
+                    "plain",
+                    0,
+                    [
+                        self.result("//a:b", "FAILED", BAZEL_XML, log, attempt=1),
+                        self.result("//a:b", "PASSED", BAZEL_XML, attempt=2),
+                    ],
+                )
+            )
+            self.assertEqual((status, lines[-1]), (1, "1 passed, 1 failed"))
+            self.assertIn("flaky: //a:b [plain]: failed, and passed when run again", lines)
 
     def test_a_case_counts_once_and_passes_only_if_it_does_everywhere(self):
         good = self.result("//a:b", "PASSED", BAZEL_XML)
