@@ -59,9 +59,9 @@ runs=()
 notes='^INFO: (Invocation ID|Build option|Analyzed |Found |Elapsed time|'
 notes+='[0-9]+ process|Build Event|Build completed)|^(Loading|Analyzing): |^$'
 
-# Tests that start our programs: what else the machine does may fail them, so they get one more try,
-# and the report names those that needed it. Tests of threads in one process and sanitizers' runs get
-# none, which could hide a race.
+# Tests that start our programs: other work on the machine may fail them, so they get a second try,
+# and the report names those that needed it. Tests of threads in one process get none, nor do runs
+# under sanitizers: a second try could hide a race.
 retry_processes=--flaky_test_attempts='//(tests/(deploy|e2e)|tools/local):@2'
 
 # run NAME FLAG...: `bazel test` over the targets, remembered for the report.

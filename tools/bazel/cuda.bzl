@@ -81,7 +81,7 @@ def starling_cuda_shared_object(name, exports, deps, libraries = "$$ORIGIN/lib",
         native.filegroup(name = name, visibility = visibility)
 
 def starling_cuda_test(name, **kwargs):
-    """A starling_cc_test of what exists only with the toolkit; without it, the test skips itself."""
+    """A starling_cc_test that needs the toolkit; without it, the test skips itself."""
     if CUDA:
         starling_cc_test(name = name, **kwargs)
     else:

@@ -2,8 +2,8 @@
 
     changed.py [BASE]
 
-Compares the working tree, files that git does not know included, with the commit BASE; without one,
-with where the branch left main; on main itself with HEAD, or with HEAD~ if nothing differs from HEAD.
+Compares the working tree, untracked files included, with the commit BASE: by default, with the
+commit where the branch left main; on main itself, with HEAD, or HEAD~ if nothing differs from HEAD.
 Prints a line `GROUP //TARGET` for each test that depends on a changed file, by `bazel query`:
 
     asan         C++ tests that run under AddressSanitizer
@@ -45,7 +45,7 @@ def changed_files(base):
 
 
 def roots(files, exists):
-    """Bazel's patterns for what changed; `exists(path)` says whether a file of the tree is there."""
+    """Bazel patterns for what changed; `exists(path)` says whether the tree has a file."""
     patterns = set()
     for file in files:
         if BUILD_RULES.search(file):

@@ -1,10 +1,10 @@
-"""Every program that scripts, tests and documents call is brought by a package that tools/setup.sh installs.
+"""Packages that tools/setup.sh installs bring every program that scripts, tests and documents call.
 
-A machine on which somebody works has more than a fresh one, so a program that nobody brings is missed
-there only. Commands are read from shell scripts (by shfmt's syntax tree), from the lists that Python
-hands to subprocess, and from the sh blocks of Markdown files. What packages bring is asked of dpkg: the
-essential ones, git and ca-certificates, which the README asks for, and setup's, with all that they
-depend on. A program that a script looks for with `command -v` or shutil.which may be missing.
+A developer's machine has more than a fresh one, so a program that no package brings is missing only
+on the latter. Commands are read from shell scripts (by shfmt's syntax tree), from the lists that
+Python hands to subprocess, and from the sh blocks of Markdown files. dpkg says what packages bring:
+the essential ones, git and ca-certificates, which the README asks for, and setup's, with all their
+dependencies. A program that a script looks for with `command -v` or shutil.which may be missing.
 """
 
 import ast
@@ -88,7 +88,7 @@ def functions(script):
 
 
 def shell_commands(script):
-    """What a script calls but its own functions; raises CalledProcessError where shfmt cannot parse it."""
+    """What a script calls but its own functions; CalledProcessError: shfmt cannot parse it."""
     tree = parse(script)
     own = {node["Name"]["Value"] for node in nodes(tree) if node.get("Type") == "FuncDecl"}
     optional, called = set(), set()
@@ -110,7 +110,7 @@ def shell_commands(script):
 
 
 def python_commands(source):
-    """The names of programs that subprocess is handed as lists, less those that shutil.which looks for."""
+    """The programs in lists that subprocess gets, less those that shutil.which looks for."""
     called, optional = set(), set()
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not node.args:
@@ -243,11 +243,15 @@ class ProgramsTest(unittest.TestCase):
     @NEEDS_SHFMT
     def test_reads_commands(self):
         script = (
-            'a | b && if c; then exec env X=1 d; fi; e() { f; }; e; x=$(g "$(h)"); command -v i; i\n'
-            "cat <<EOF\nj k\nEOF\n'l' m; timeout 5s n; \"$o\" p; xargs -r q"
+            'a | b && if c; then exec env X=1 d; fi; e() { f; }; e; x=$(g "$(h)")\n'
+            "command -v i; i\ncat <<EOF\nj k\nEOF\n"
+            "'l' m; timeout 5s n; \"$o\" p; xargs -r q"
         )
         self.assertEqual(shell_commands(script), set("abcdfghlnq") | {"cat"})
-        source = 'subprocess.run(["a", "b"]); Popen(["c"]); run([x, "d"]); shutil.which("e"); call(["e"])'
+        source = (
+            'subprocess.run(["a", "b"]); Popen(["c"]); run([x, "d"])\n'
+            'shutil.which("e"); call(["e"])'
+        )
         self.assertEqual(python_commands(source), {"a", "c"})
         self.assertEqual(
             document_commands("```sh\na b\n```\n```\nc\n```\n```sh\nd <NAME>\ne\n```\n"), {"a", "e"}

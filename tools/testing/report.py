@@ -15,10 +15,10 @@ if it passes in every run in which it is not skipped, and is skipped only if no 
   with verbosity=2, so tests that can skip ask for that.
 * Any other script is one case. It skips by a line `SKIPPED: reason` and exit status 0; several such
   lines are several skipped cases.
-* Conformance: the suites in CONFORMANCE run one check for each combination of operator, type, layout
-  and device, thousands of them. They are counted in a line of their own, `conformance: C
-  combinations passed, ...`; the closing line counts each such suite of a target as one case, failed
-  if any combination failed.
+* Conformance: the suites in CONFORMANCE check each combination of operator, type, layout and
+  device, thousands of them. They are counted in a line of their own, `conformance: C combinations
+  passed, ...`; the closing line counts each such suite of a target as one case, failed if any
+  combination failed.
 
 A test in which no case ran and none was skipped fails, as does one that did not build. A test that
 failed and then passed is flaky: it counts as passed and is named, unless a failed attempt shows a
