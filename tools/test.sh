@@ -92,17 +92,15 @@ if $changed; then
   began=$SECONDS
   run_group end-to-end end-to-end "$retry_processes"
   echo "== end-to-end tests took $((SECONDS - began)) s"
+elif ! $sanitizers; then
+  run plain "$retry_processes"
 else
-  if ! $sanitizers; then
-    run plain "$retry_processes"
-  else
-    run plain "$retry_processes" --build_tag_filters=-library,-sanitizers-only \
-      --test_tag_filters=-sanitizers-only
-    run asan --config=asan --build_tests_only --test_lang_filters=cc \
-      --test_tag_filters=-no-sanitize
-    run tsan --config=tsan --build_tests_only --test_lang_filters=cc \
-      --test_tag_filters=tsan
-  fi
+  run plain "$retry_processes" --build_tag_filters=-library,-sanitizers-only \
+    --test_tag_filters=-sanitizers-only
+  run asan --config=asan --build_tests_only --test_lang_filters=cc \
+    --test_tag_filters=-no-sanitize
+  run tsan --config=tsan --build_tests_only --test_lang_filters=cc \
+    --test_tag_filters=tsan
 fi
 
 python3 tools/testing/report.py "${runs[@]}"
