@@ -26,9 +26,10 @@
 #include "common/version/version.h"
 #include "server/coordinator/admin/cluster_pages.h"
 #include "server/coordinator/host/coordinator_host.h"
+#include "server/coordinator/host/coordinator_service.h"
 #include "server/coordinator/store/sqlite_store.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 uint64_t DrawClusterId() {
@@ -122,12 +123,13 @@ absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_r
     return ReadSlices(*streams, job, layout, point, deadline, consume, &stop);
   };
   absl::StatusOr<std::unique_ptr<CoordinatorHost>> host = CoordinatorHost::Start(
-      options, *std::move(store),
-      [exit_request](const absl::Status& status) {
-        spdlog::critical("cannot store state, ending: {}", status.ToString());
-        exit_request->Request(kExitError);
-      },
-      read);
+      options, {.store = *std::move(store),
+                .on_fatal =
+                    [exit_request](const absl::Status& status) {
+                      spdlog::critical("cannot store state, ending: {}", status.ToString());
+                      exit_request->Request(kExitError);
+                    },
+                .read = read});
   if (!host.ok()) return host.status();
 
   const auto addresses = std::make_shared<DaemonAddresses>();
@@ -211,4 +213,4 @@ int CoordinatorMain(int argc, char** argv) {
   return kExitError;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -2,11 +2,11 @@
 #ifndef STARLING_SERVER_COORDINATOR_COORDINATOR_MAIN_H_
 #define STARLING_SERVER_COORDINATOR_COORDINATOR_MAIN_H_
 
-namespace starling {
+namespace starling::coordinator {
 
 // The whole program, with its exit status; first thing in main().
 int CoordinatorMain(int argc, char** argv);
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_COORDINATOR_MAIN_H_

@@ -1,3 +1,3 @@
 #include "server/coordinator/coordinator_main.h"
 
-int main(int argc, char** argv) { return starling::CoordinatorMain(argc, argv); }
+int main(int argc, char** argv) { return starling::coordinator::CoordinatorMain(argc, argv); }

@@ -28,6 +28,7 @@
 #include "common/transport/transport.h"
 #include "proto/coordinator_service.grpc.pb.h"
 #include "server/coordinator/host/coordinator_host.h"
+#include "server/coordinator/host/coordinator_service.h"
 #include "server/coordinator/store/memory_store.h"
 #include "server/shard/apply/verify.h"
 #include "server/shard/host/shard_runtime.h"
@@ -347,11 +348,12 @@ class ClusterTest : public testing::Test {
  protected:
   void SetUp() override {
     // A hand-driven worker is silent while the test does something else, on slow machines, too.
-    auto host = CoordinatorHost::Start({.liveness = kLong}, std::make_unique<MemoryStore>(),
-                                       [](const absl::Status& status) { FAIL() << status; });
+    auto host = coordinator::CoordinatorHost::Start(
+        {.liveness = kLong}, {.store = std::make_unique<coordinator::MemoryStore>(),
+                              .on_fatal = [](const absl::Status& status) { FAIL() << status; }});
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
-    service_ = MakeCoordinatorService(host_.get());
+    service_ = coordinator::MakeCoordinatorService(host_.get());
     const Identity self{PeerRole::kCoordinator, "coordinator"};
     daemon_ = MakeDaemonService({self, ""}, nullptr);
     auto server = StartRpcServer({.listen = "127.0.0.1:0",
@@ -461,7 +463,7 @@ class ClusterTest : public testing::Test {
     worker_->Connect();
   }
 
-  std::unique_ptr<CoordinatorHost> host_;
+  std::unique_ptr<coordinator::CoordinatorHost> host_;
   std::shared_ptr<grpc::Service> daemon_;
   std::shared_ptr<grpc::Service> service_;
   std::unique_ptr<RpcServer> server_;

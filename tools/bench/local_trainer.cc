@@ -73,7 +73,7 @@ absl::StatusOr<JobDescription> Describe(const std::string& path) {
   if (!inspection.error().empty()) return absl::InvalidArgumentError(inspection.error());
   job.set_train_samples(inspection.train_samples());
   job.set_test_samples(inspection.test_samples());
-  STARLING_RETURN_IF_ERROR(ResolveModel(inspection, *job.mutable_spec()));
+  STARLING_RETURN_IF_ERROR(coordinator::ResolveModel(inspection, *job.mutable_spec()));
   STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec()));
   job.set_layout_digest(layout.digest);
   job.set_partitions(static_cast<uint32_t>(layout.partitions.size()));

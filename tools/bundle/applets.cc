@@ -20,7 +20,7 @@ int ConformanceMain(int argc, char** argv) {
 
 constexpr Applet kApplets[] = {
     {"starling", "the client", cli::ClientMain},
-    {"starling-coordinator", "jobs, rosters, leases, results", CoordinatorMain},
+    {"starling-coordinator", "jobs, rosters, leases, results", coordinator::CoordinatorMain},
     {"starling-ps", "a parameter-server shard", ShardMain},
     {"starling-worker", "computes gradients", WorkerMain},
     {"conformance", "every operator against the reference", ConformanceMain},

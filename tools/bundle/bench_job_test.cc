@@ -27,7 +27,7 @@ JobSpec Resolved(const BenchJob& job) {
   const Inspection inspection = InspectData(*spec);
   EXPECT_EQ(inspection.error(), "");
   EXPECT_GE(inspection.train_samples(), static_cast<uint64_t>(job.batch));
-  const absl::Status status = ResolveModel(inspection, *spec);
+  const absl::Status status = coordinator::ResolveModel(inspection, *spec);
   EXPECT_TRUE(status.ok()) << status;
   return *std::move(spec);
 }

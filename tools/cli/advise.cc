@@ -34,7 +34,7 @@ absl::StatusOr<JobSpec> Resolved(const AdviseOptions& options, const Context& co
                             ReadJobFile(options.file, options.overrides, context.environment));
   const Inspection inspection = InspectData(spec);
   if (!inspection.error().empty()) return absl::InvalidArgumentError(inspection.error());
-  STARLING_RETURN_IF_ERROR(ResolveModel(inspection, spec));
+  STARLING_RETURN_IF_ERROR(coordinator::ResolveModel(inspection, spec));
   return spec;
 }
 

@@ -74,7 +74,7 @@ absl::StatusOr<SavedModel> Describe(const JobSpec& spec, const std::vector<int64
   for (uint64_t classes : Candidates(spec, file)) {
     JobSpec resolved = spec;
     resolved.mutable_model_source()->clear_init();  // the given file has the values
-    absl::Status status = ResolveModel(Guess(spec, sample_shape, classes), resolved);
+    absl::Status status = coordinator::ResolveModel(Guess(spec, sample_shape, classes), resolved);
     auto model = status.ok() ? MakeModel(resolved) : absl::StatusOr<SavedModel>(status);
     if (!model.ok()) {
       if (!best.ok()) best = std::move(model);

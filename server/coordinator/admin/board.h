@@ -14,7 +14,7 @@
 #include "common/base/clock.h"
 #include "common/sync/mutex.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // Asks the owner on demand, and at most once per `max_age`, so frequent reads do not load the
 // owner. Thread-safe.
@@ -114,6 +114,6 @@ class Boards {
   std::list<std::pair<std::string, Board<T>>> boards_;  // most recently requested first
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_ADMIN_BOARD_H_

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);
@@ -100,4 +100,4 @@ TEST(Boards, ThoseThatWereAskedForLastAreKept) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using admin::MetricsText;
@@ -115,4 +115,4 @@ void AddClusterMetrics(const ClusterView& view, MetricsText& metrics) {
   for (const JobStatus& job : view.jobs.jobs()) AddJob(job, metrics);
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

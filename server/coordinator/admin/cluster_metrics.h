@@ -5,12 +5,12 @@
 #include "common/admin/metrics_text.h"
 #include "server/coordinator/core/coordinator.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // Adds metrics of workers and shards, and of the jobs in the view: the live ones and the few that
 // ended last.
 void AddClusterMetrics(const ClusterView& view, admin::MetricsText& metrics);
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_ADMIN_CLUSTER_METRICS_H_

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -76,4 +76,4 @@ TEST(ClusterMetrics, AJobsFigures) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -12,7 +12,7 @@
 #include "server/coordinator/admin/status_json.h"
 #include "server/coordinator/admin/status_page.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using admin::HttpRequest;
@@ -43,8 +43,8 @@ constexpr char kSilent[] =
 HttpResponse Silent() { return ErrorResponse(503, kSilent); }
 
 void AskForCluster(CoordinatorHost* host, Board<ClusterView>::Answer answer) {
-  host->Call([](CallId call) { return OverviewEvent{call}; },
-             [answer = std::move(answer)](CoordinatorReply reply) {
+  host->Call([](CallId call) { return event::Overview{call}; },
+             [answer = std::move(answer)](CallReply reply) {
                ClusterView* const view = std::get_if<ClusterView>(&reply);
                answer(view == nullptr ? nullptr : std::make_shared<ClusterView>(std::move(*view)));
              });
@@ -56,9 +56,9 @@ void AskForCurves(CoordinatorHost* host, const std::string& job,
   request.set_name(job);
   host->Call(
       [request](CallId call) {
-        return CurvesEvent{call, request, /*brief=*/true};
+        return event::Curves{call, request, /*brief=*/true};
       },
-      [answer = std::move(answer)](CoordinatorReply reply) {
+      [answer = std::move(answer)](CallReply reply) {
         CurvesReply* const curves = std::get_if<CurvesReply>(&reply);
         answer(curves == nullptr ? nullptr : std::make_shared<CurvesReply>(std::move(*curves)));
       });
@@ -163,4 +163,4 @@ void ShowCluster(CoordinatorHost* host, admin::Admin* admin) {
   admin->SetReadiness([] { return std::string(); });
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -6,7 +6,7 @@
 #include "common/admin/admin.h"
 #include "server/coordinator/host/coordinator_host.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 //   /             the status page: one file that fetches the others every two seconds
 //   /status.json  jobs, workers and shards
@@ -14,6 +14,6 @@ namespace starling {
 // Marks the coordinator as ready. `host` and `admin` must outlive Admin::BeginShutdown.
 void ShowCluster(CoordinatorHost* host, admin::Admin* admin);
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_ADMIN_CLUSTER_PAGES_H_

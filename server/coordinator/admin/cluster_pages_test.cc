@@ -12,7 +12,7 @@
 #include "common/version/version.h"
 #include "server/coordinator/store/memory_store.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::EndsWith;
@@ -24,8 +24,9 @@ class ClusterPagesTest : public testing::Test {
  protected:
   ClusterPagesTest()
       : admin_(admin::Admin::Start("127.0.0.1:0", {PeerRole::kCoordinator, "coordinator"}).value()),
-        host_(CoordinatorHost::Start({}, std::make_unique<MemoryStore>(), [](const absl::Status&) {
-              }).value()) {
+        host_(CoordinatorHost::Start({}, {.store = std::make_unique<MemoryStore>(),
+                                          .on_fatal = [](const absl::Status&) {}})
+                  .value()) {
     ShowCluster(host_.get(), admin_.get());
   }
   ~ClusterPagesTest() override { admin_->BeginShutdown(); }
@@ -50,11 +51,9 @@ class ClusterPagesTest : public testing::Test {
     std::promise<bool> done;
     host_->Call(
         [&](CallId call) {
-          return RegisterEvent{call, request};
+          return event::Register{call, request};
         },
-        [&](CoordinatorReply reply) {
-          done.set_value(std::holds_alternative<RegisterReply>(reply));
-        });
+        [&](CallReply reply) { done.set_value(std::holds_alternative<RegisterReply>(reply)); });
     ASSERT_TRUE(done.get_future().get());
   }
 
@@ -114,4 +113,4 @@ TEST_F(ClusterPagesTest, ACoordinatorThatIsClosedIsSaid) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

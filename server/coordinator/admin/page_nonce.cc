@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 std::string PageNonce() {
   std::random_device entropy;  // the system's entropy source
@@ -13,4 +13,4 @@ std::string PageNonce() {
   return nonce;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

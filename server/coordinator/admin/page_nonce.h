@@ -4,11 +4,11 @@
 
 #include <string>
 
-namespace starling {
+namespace starling::coordinator {
 
 // Returns 128 random bits as hexadecimal digits, different at each call.
 std::string PageNonce();
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_ADMIN_PAGE_NONCE_H_

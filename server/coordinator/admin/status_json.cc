@@ -5,7 +5,7 @@
 
 #include "common/version/version.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -120,4 +120,4 @@ std::string CurvesJson(const CurvesReply& curves) {
   return Dump(json);
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -6,7 +6,7 @@
 
 #include "server/coordinator/core/coordinator.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // Jobs, workers and shards. Names are as users gave them; bytes that are not UTF-8 are replaced.
 std::string StatusJson(const ClusterView& view);
@@ -15,6 +15,6 @@ std::string StatusJson(const ClusterView& view);
 // `test_loss` are separate columns with one entry per evaluated epoch.
 std::string CurvesJson(const CurvesReply& curves);
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_ADMIN_STATUS_JSON_H_

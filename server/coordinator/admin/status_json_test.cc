@@ -5,7 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using Json = nlohmann::json;
@@ -91,4 +91,4 @@ TEST(CurvesJson, ComeAsColumns) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

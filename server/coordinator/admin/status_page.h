@@ -2,10 +2,10 @@
 #ifndef STARLING_SERVER_COORDINATOR_ADMIN_STATUS_PAGE_H_
 #define STARLING_SERVER_COORDINATOR_ADMIN_STATUS_PAGE_H_
 
-namespace starling {
+namespace starling::coordinator {
 
 extern const char kStatusPage[];
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_ADMIN_STATUS_PAGE_H_

@@ -7,7 +7,7 @@
 #include "absl/base/internal/raw_logging.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 // More than this is not packed: unpacking takes time, and everybody waits for a step.
@@ -112,4 +112,4 @@ void Coordinator::Core::Archive() {
   }
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -11,7 +11,7 @@
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -24,7 +24,7 @@ class CoordinatorCallsTest : public CoordinatorTest {
     SubmitRequest request;
     *request.mutable_spec() = spec;
     const CallId call = cluster.NewCall();
-    cluster.Step(SubmitEvent{call, request});
+    cluster.Step(event::Submit{call, request});
     return call;
   }
 };
@@ -77,7 +77,7 @@ TEST_F(CoordinatorCallsTest, WhatAWorkerFoundIsSaidWhenTheNextOneToLookDies) {
   ASSERT_EQ(cluster.Answer(call), nullptr);
   cluster.workers["worker-1"].alive = false;
   cluster.RunFor(absl::Seconds(10));
-  const CoordinatorReply* reply = cluster.Answer(call);
+  const CallReply* reply = cluster.Answer(call);
   ASSERT_NE(reply, nullptr);
   EXPECT_THAT(std::string(std::get<absl::Status>(*reply).message()),
               HasSubstr("/data/train.csv: no such file (workers asked: worker-0)"));
@@ -109,7 +109,7 @@ TEST_F(CoordinatorCallsTest, ADryRunLooksAtTheJobWhoeverHasItsName) {
   Workers(1);
   Submit(Ssp("a", 1, 1));
   cluster.workers["worker-0"].inspect_error = "/data/train.csv: no such file";
-  const CoordinatorReply wrong = cluster.Submit(Ssp("a", 1, 1), 7, /*dry_run=*/true);
+  const CallReply wrong = cluster.Submit(Ssp("a", 1, 1), 7, /*dry_run=*/true);
   EXPECT_THAT(std::string(std::get<absl::Status>(wrong).message()), HasSubstr("no such file"));
   cluster.workers["worker-0"].inspect_error = "";
   const auto right = std::get<SubmitReply>(cluster.Submit(Ssp("a", 1, 1), 8, /*dry_run=*/true));
@@ -129,7 +129,7 @@ TEST_F(CoordinatorCallsTest, ALookAtTheDataMayTakeMinutes) {
   // The one that looks dies, and nobody else is there.
   cluster.workers["worker-0"].alive = false;
   cluster.RunFor(absl::Seconds(25));
-  const CoordinatorReply* reply = cluster.Answer(call);
+  const CallReply* reply = cluster.Answer(call);
   ASSERT_NE(reply, nullptr);
   EXPECT_THAT(std::string(std::get<absl::Status>(*reply).message()),
               HasSubstr("no worker to look at the data for 15"));
@@ -161,7 +161,7 @@ TEST_F(CoordinatorCallsTest, ImpossibleValuesAreRefusedOnTheServerToo) {
   spec = Ssp("a", 1, 1);
   spec.add_sample_shape(5);
   EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("a sample of the data has 4"));
-  EXPECT_TRUE(std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>()).jobs().empty());
+  EXPECT_TRUE(std::get<ListJobsReply>(cluster.Ask<event::ListJobs>()).jobs().empty());
 }
 
 // Sent straight to the coordinator, past the client's checks: refused, with nothing left behind.
@@ -209,7 +209,7 @@ TEST_F(CoordinatorCallsTest, WhatNoJobFileCanSayIsRefusedToo) {
                 s.mutable_model()->add_nodes()->set_op("linear");
               }),
               HasSubstr("the name of a graph input"));
-  EXPECT_TRUE(std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>()).jobs().empty());
+  EXPECT_TRUE(std::get<ListJobsReply>(cluster.Ask<event::ListJobs>()).jobs().empty());
 }
 
 TEST_F(CoordinatorCallsTest, ACounterThatItsBatchesDoNotDivideIsRefused) {
@@ -245,7 +245,7 @@ TEST_F(CoordinatorCallsTest, NamesAndAddressesHaveALength) {
   request.set_name("long");
   request.set_address(std::string(10'000, '1'));
   request.mutable_version()->set_protocol(ProtocolVersion());
-  const auto reply = std::get<RegisterReply>(cluster.Ask<RegisterEvent>(request));
+  const auto reply = std::get<RegisterReply>(cluster.Ask<event::Register>(request));
   EXPECT_THAT(reply.refused(), HasSubstr("10000 bytes"));
 }
 
@@ -259,7 +259,7 @@ TEST_F(CoordinatorCallsTest, AJobThatNoWorkerGetsReadyForIsOver) {
   EXPECT_GE(cluster.now - begin, absl::Minutes(5));
   JobRequest request;
   request.set_name("a");
-  EXPECT_THAT(std::get<JobReply>(cluster.Ask<GetJobEvent>(request)).status().reason(),
+  EXPECT_THAT(std::get<JobReply>(cluster.Ask<event::GetJob>(request)).status().reason(),
               HasSubstr("worker-0 did not get ready within 5m"));
 }
 
@@ -271,30 +271,30 @@ TEST_F(CoordinatorCallsTest, AWaitForLogsThatIsNoNumberEndsAtOnce) {
   request.set_after(1'000'000);
   request.set_wait_seconds(std::nan(""));
   const absl::Time begin = cluster.now;
-  EXPECT_TRUE(std::get<LogsReply>(cluster.Ask<LogsEvent>(request)).entries().empty());
+  EXPECT_TRUE(std::get<LogsReply>(cluster.Ask<event::Logs>(request)).entries().empty());
   EXPECT_LT(cluster.now - begin, absl::Seconds(1));
 }
 
 TEST_F(CoordinatorCallsTest, ADryRunChecksEverythingAndLeavesNothing) {
   Workers(1);
-  const CoordinatorReply reply = cluster.Submit(Ssp("a", 1, 1), 7, true);
+  const CallReply reply = cluster.Submit(Ssp("a", 1, 1), 7, true);
   ASSERT_TRUE(std::holds_alternative<SubmitReply>(reply));
   EXPECT_EQ(std::get<SubmitReply>(reply).status().parameters(), 67u);
-  EXPECT_EQ(AskJob<GetJobEvent>("a").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(AskJob<event::GetJob>("a").code(), absl::StatusCode::kNotFound);
   cluster.workers["worker-0"].inspect_error = "truncated";
   EXPECT_TRUE(std::holds_alternative<absl::Status>(cluster.Submit(Ssp("a", 1, 1), 8, true)));
 }
 
 TEST_F(CoordinatorCallsTest, ARetriedSubmissionGetsTheSameJobAndAnotherOfItsNameIsRefused) {
   Workers(1);
-  const CoordinatorReply first = cluster.Submit(Ssp("a", 1, 1), 7);
-  const CoordinatorReply again = cluster.Submit(Ssp("a", 1, 1), 7);
+  const CallReply first = cluster.Submit(Ssp("a", 1, 1), 7);
+  const CallReply again = cluster.Submit(Ssp("a", 1, 1), 7);
   EXPECT_EQ(std::get<SubmitReply>(first).uid(), std::get<SubmitReply>(again).uid());
   const absl::Status other = SubmitError(Ssp("a", 1, 1));
   EXPECT_EQ(other.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(other.message()), HasSubstr("starling cancel a && starling delete a"));
   cluster.StartCoordinator();
-  const CoordinatorReply after = cluster.Submit(Ssp("a", 1, 1), 7);
+  const CallReply after = cluster.Submit(Ssp("a", 1, 1), 7);
   EXPECT_EQ(std::get<SubmitReply>(first).uid(), std::get<SubmitReply>(after).uid());
 }
 
@@ -303,14 +303,14 @@ TEST_F(CoordinatorCallsTest, CancelAndDelete) {
   cluster.AddShard("ps-0");
   Workers(1);
   Submit(Ssp("a", 1, 1));
-  const absl::Status running = AskJob<DeleteJobEvent>("a");
+  const absl::Status running = AskJob<event::DeleteJob>("a");
   EXPECT_EQ(running.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(running.message()), HasSubstr("cancel first"));
-  EXPECT_TRUE(AskJob<CancelJobEvent>("a").ok());
-  EXPECT_TRUE(AskJob<CancelJobEvent>("a").ok()) << "a retry";
+  EXPECT_TRUE(AskJob<event::CancelJob>("a").ok());
+  EXPECT_TRUE(AskJob<event::CancelJob>("a").ok()) << "a retry";
   EXPECT_TRUE(cluster.IsIn("a", CANCELLED));
-  EXPECT_TRUE(AskJob<DeleteJobEvent>("a").ok());
-  EXPECT_EQ(AskJob<CancelJobEvent>("a").code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(AskJob<event::DeleteJob>("a").ok());
+  EXPECT_EQ(AskJob<event::CancelJob>("a").code(), absl::StatusCode::kNotFound);
   Submit(Ssp("a", 1, 1));
   EXPECT_EQ(cluster.Status("a").uid(), 2u) << "uids are never used again";
 }
@@ -323,7 +323,7 @@ TEST_F(CoordinatorCallsTest, AnotherProtocolIsRefusedByName) {
   request.set_name("worker-9");
   request.mutable_version()->set_version("0.9.0");
   request.mutable_version()->set_protocol(ProtocolVersion() + 1);
-  const auto reply = std::get<RegisterReply>(cluster.Ask<RegisterEvent>(request));
+  const auto reply = std::get<RegisterReply>(cluster.Ask<event::Register>(request));
   const std::string ours = absl::StrCat(" and speaks protocol ", ProtocolVersion());
   const std::string theirs = absl::StrCat(" and speaks protocol ", ProtocolVersion() + 1);
   EXPECT_THAT(reply.refused(), AllOf(HasSubstr("worker-9 has version 0.9.0" + theirs),
@@ -363,7 +363,7 @@ TEST_F(CoordinatorCallsTest, AnOldCoordinatorIsNotServed) {
   report.set_sequence(1'000'000);
   report.set_generation(7);
   report.set_draining(true);
-  const CoordinatorReply reply = cluster.Ask<WorkerReportEvent>(report);
+  const CallReply reply = cluster.Ask<event::WorkerReport>(report);
   const auto* status = std::get_if<absl::Status>(&reply);
   ASSERT_NE(status, nullptr);
   EXPECT_THAT(std::string(status->message()), HasSubstr("generation 1, but 7 was seen"));
@@ -372,7 +372,7 @@ TEST_F(CoordinatorCallsTest, AnOldCoordinatorIsNotServed) {
 // Who was started with --insecure is named in every status, for as long as it is there.
 TEST_F(CoordinatorCallsTest, OpenLinksAreWarnedOf) {
   Workers(1);
-  EXPECT_EQ(std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>()).warnings_size(), 0);
+  EXPECT_EQ(std::get<ListJobsReply>(cluster.Ask<event::ListJobs>()).warnings_size(), 0);
   RegisterRequest request;
   request.set_role(SHARD);
   request.set_name("ps-0");
@@ -380,10 +380,10 @@ TEST_F(CoordinatorCallsTest, OpenLinksAreWarnedOf) {
   request.set_nonce(99);
   request.mutable_version()->set_protocol(ProtocolVersion());
   request.set_insecure(true);
-  EXPECT_EQ(std::get<RegisterReply>(cluster.Ask<RegisterEvent>(request)).refused(), "");
-  const auto jobs = std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>());
-  const auto workers = std::get<ListWorkersReply>(cluster.Ask<ListWorkersEvent>());
-  const auto shards = std::get<ListShardsReply>(cluster.Ask<ListShardsEvent>());
+  EXPECT_EQ(std::get<RegisterReply>(cluster.Ask<event::Register>(request)).refused(), "");
+  const auto jobs = std::get<ListJobsReply>(cluster.Ask<event::ListJobs>());
+  const auto workers = std::get<ListWorkersReply>(cluster.Ask<event::ListWorkers>());
+  const auto shards = std::get<ListShardsReply>(cluster.Ask<event::ListShards>());
   for (const auto& warnings : {jobs.warnings(), workers.warnings(), shards.warnings()}) {
     ASSERT_EQ(warnings.size(), 1);
     EXPECT_THAT(warnings[0], HasSubstr("ps-0 started with --insecure"));
@@ -397,12 +397,12 @@ TEST_F(CoordinatorCallsTest, AnOvertakenReportIsNotTaken) {
   report.set_incarnation(cluster.workers["worker-0"].identity.incarnation());
   report.set_sequence(50);
   report.set_clock(5);
-  cluster.Step(WorkerReportEvent{cluster.NewCall(), report});
+  cluster.Step(event::WorkerReport{cluster.NewCall(), report});
   report.set_sequence(49);
   report.set_draining(true);
   report.set_clock(4);
-  cluster.Step(WorkerReportEvent{cluster.NewCall(), report});
-  const auto workers = std::get<ListWorkersReply>(cluster.Ask<ListWorkersEvent>());
+  cluster.Step(event::WorkerReport{cluster.NewCall(), report});
+  const auto workers = std::get<ListWorkersReply>(cluster.Ask<event::ListWorkers>());
   EXPECT_EQ(workers.workers(0).state(), "idle");
   EXPECT_EQ(workers.workers(0).clock(), 5);
 }
@@ -415,24 +415,24 @@ TEST_F(CoordinatorCallsTest, AReportIsHeldUntilThereIsNewsAndATenthOfASecondAtMo
   report.set_generation(cluster.core->generation());
   report.set_sequence(1);
   const CallId first = cluster.NewCall();
-  cluster.Step(WorkerReportEvent{first, report});
+  cluster.Step(event::WorkerReport{first, report});
   ASSERT_NE(cluster.Answer(first), nullptr) << "orders that it has not seen";
   report.set_orders_seen(std::get<WorkerOrders>(*cluster.Answer(first)).version());
   report.set_sequence(2);
   const CallId held = cluster.NewCall();
-  cluster.Step(WorkerReportEvent{held, report});
+  cluster.Step(event::WorkerReport{held, report});
   EXPECT_EQ(cluster.Answer(held), nullptr);
   report.set_sequence(3);
   const CallId newer = cluster.NewCall();
-  cluster.Step(WorkerReportEvent{newer, report});
+  cluster.Step(event::WorkerReport{newer, report});
   ASSERT_NE(cluster.Answer(held), nullptr) << "a newer call of the same worker";
   EXPECT_TRUE(std::get<WorkerOrders>(*cluster.Answer(held)).unchanged());
   EXPECT_EQ(cluster.Answer(newer), nullptr);
   cluster.now += absl::Milliseconds(99);
-  cluster.Step(TickEvent{});
+  cluster.Tick();
   EXPECT_EQ(cluster.Answer(newer), nullptr);
   cluster.now += absl::Milliseconds(1);
-  cluster.Step(TickEvent{});
+  cluster.Tick();
   ASSERT_NE(cluster.Answer(newer), nullptr);
   EXPECT_EQ(std::get<WorkerOrders>(*cluster.Answer(newer)).sequence_taken(), 3u);
 }
@@ -442,12 +442,12 @@ TEST_F(CoordinatorCallsTest, LogsWaitForNews) {
   Submit(Ssp("a", 1, 1));
   LogsRequest request;
   request.set_name("a");
-  const auto seen = std::get<LogsReply>(cluster.Ask<LogsEvent>(request));
+  const auto seen = std::get<LogsReply>(cluster.Ask<event::Logs>(request));
   ASSERT_GT(seen.entries_size(), 0);
   request.set_after(seen.entries(seen.entries_size() - 1).number());
   request.set_wait_seconds(30);
   const CallId call = cluster.NewCall();
-  cluster.Step(LogsEvent{call, request});
+  cluster.Step(event::Logs{call, request});
   EXPECT_EQ(cluster.Answer(call), nullptr);
   cluster.AddShard("ps-0");
   ASSERT_NE(cluster.Answer(call), nullptr);
@@ -477,4 +477,4 @@ TEST(CoordinatorState, ARecordThatAJobNeedsIsMissed) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

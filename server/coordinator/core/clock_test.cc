@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -85,4 +85,4 @@ TEST_F(ClockTest, StepsThatWereDoneAreKeptWithTheEnd) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -9,7 +9,7 @@
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/core/records.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 Coordinator::Coordinator(std::unique_ptr<Core> core) : core_(std::move(core)) {}
 Coordinator::~Coordinator() = default;
@@ -22,13 +22,12 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(const Coordinat
   return std::unique_ptr<Coordinator>(new Coordinator(std::move(core)));
 }
 
-void Coordinator::Start(absl::Time now, absl::Time wall, CoordinatorSink& sink) {
-  core_->Start(now, wall, sink);
+void Coordinator::Start(absl::Time now, absl::Time wall, Actions& actions) {
+  core_->Start(now, wall, actions);
 }
 
-void Coordinator::Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall,
-                       CoordinatorSink& sink) {
-  core_->Step(event, now, wall, sink);
+void Coordinator::Step(const Event& event, absl::Time now, Actions& actions) {
+  core_->Step(event, now, actions);
 }
 
 bool Coordinator::AsksForFolder(const SubmitRequest& request) const {
@@ -39,9 +38,9 @@ uint64_t Coordinator::generation() const { return core_->generation(); }
 
 // ---- One step ----
 
-void Coordinator::Core::Start(absl::Time now, absl::Time wall, CoordinatorSink& sink) {
+void Coordinator::Core::Start(absl::Time now, absl::Time wall, Actions& actions) {
   now_ = last_step_ = started_ = now;
-  wall_ = wall;
+  wall_ahead_ = wall - now;
   cluster_.set_schema(records::kSchema);
   cluster_.set_generation(cluster_.generation() + 1);
   if (cluster_.cluster() == 0) cluster_.set_cluster(options_.new_cluster);
@@ -70,13 +69,11 @@ void Coordinator::Core::Start(absl::Time now, absl::Time wall, CoordinatorSink& 
     Log(job, absl::StrCat("coordinator started again, generation ", generation()));
   }
   Archive();
-  Flush(sink, false);
+  Flush(actions, false);
 }
 
-void Coordinator::Core::Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall,
-                             CoordinatorSink& sink) {
+void Coordinator::Core::Step(const Event& event, absl::Time now, Actions& actions) {
   now_ = std::max(now, now_);
-  wall_ = wall;
   NoticePause();
   Dispatch(event);
   // Scheduling and progress feed each other; both stop when nothing changes any more.
@@ -107,10 +104,10 @@ void Coordinator::Core::Step(const CoordinatorEvent& event, absl::Time now, absl
   }
   AnswerLogs();
   Archive();
-  Flush(sink, std::holds_alternative<TickEvent>(event));
+  Flush(actions, std::holds_alternative<event::Tick>(event));
 }
 
-void Coordinator::Core::Dispatch(const CoordinatorEvent& event) {
+void Coordinator::Core::Dispatch(const Event& event) {
   std::visit([this](const auto& e) { On(e); }, event);
 }
 
@@ -123,16 +120,20 @@ void Coordinator::Core::NoticePause() {
   for (auto& [id, shard] : shards_) shard.last_heard += pause;
 }
 
-void Coordinator::Core::Flush(CoordinatorSink& sink, bool tick) {
+void Coordinator::Core::Flush(Actions& actions, bool tick) {
   const bool persist = !DefenceMasked(Defence::kCoordinatorPersist) || tick;
-  if (persist && !batch_.empty()) sink.Persist(std::exchange(batch_, {}));
-  for (const CurveNews& news : std::exchange(curve_news_, {})) sink.WriteCurve(news);
-  for (const JobReply& job : std::exchange(outputs_, {})) sink.WriteOutput(job);
-  for (const std::string& sentence : std::exchange(sentences_, {})) sink.Log(sentence);
-  for (auto& [call, reply] : std::exchange(replies_, {})) sink.Reply(call, std::move(reply));
+  if (persist && !batch_.empty()) actions.push_back(action::Persist{std::exchange(batch_, {})});
+  for (CurveNews& news : curve_news_) actions.push_back(action::WriteCurve{std::move(news)});
+  for (JobReply& job : outputs_) actions.push_back(action::WriteOutput{std::move(job)});
+  for (std::string& sentence : sentences_) actions.push_back(action::Log{std::move(sentence)});
+  for (auto& [call, reply] : replies_) actions.push_back(action::Reply{call, std::move(reply)});
+  curve_news_.clear();
+  outputs_.clear();
+  sentences_.clear();
+  replies_.clear();
 }
 
-void Coordinator::Core::On(const CallGoneEvent& event) {
+void Coordinator::Core::On(const event::CallGone& event) {
   for (auto& [id, worker] : workers_) {
     if (worker.parked && worker.parked->call == event.call) worker.parked.reset();
   }
@@ -146,7 +147,7 @@ void Coordinator::Core::On(const CallGoneEvent& event) {
 
 // ---- Common ----
 
-void Coordinator::Core::Reply(CallId call, CoordinatorReply reply) {
+void Coordinator::Core::Reply(CallId call, CallReply reply) {
   replies_.emplace_back(call, std::move(reply));
 }
 
@@ -194,7 +195,7 @@ double Coordinator::Core::RunningSeconds(const Job& job) const {
 }
 
 std::string Coordinator::Core::WallTimeText() const {
-  return absl::FormatTime(absl::RFC3339_sec, wall_, absl::UTCTimeZone());
+  return absl::FormatTime(absl::RFC3339_sec, wall(), absl::UTCTimeZone());
 }
 
 void Coordinator::Core::SaveState(Job& job) {
@@ -209,4 +210,4 @@ void Coordinator::Core::SaveResult(const Job& job, uint32_t epoch) {
   batch_.puts[records::JobResult(job.uid(), epoch)] = job.results.at(epoch).SerializeAsString();
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -4,8 +4,8 @@
 // (tests/sim) are its adaptors; they decide nothing.
 //
 //   auto core = Coordinator::Create(options, *store->Load());
-//   (*core)->Start(now, wall, sink);
-//   (*core)->Step(WorkerReportEvent{call, report}, now, wall, sink);
+//   (*core)->Start(now, wall, actions);
+//   (*core)->Step(event::WorkerReport{call, report}, now, actions);
 #ifndef STARLING_SERVER_COORDINATOR_CORE_COORDINATOR_H_
 #define STARLING_SERVER_COORDINATOR_CORE_COORDINATOR_H_
 
@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,7 +27,7 @@
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/store/state_store.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // An RPC that waits for its answer; unique within the process, chosen by the adaptor, which must
 // also be ready to get the answer long after the event (report calls are held up to `report_hold`,
@@ -36,89 +37,96 @@ using CallId = Id<struct CallIdTag, uint64_t>;
 
 // ---- Events ---------------------------------------------------------------------------------
 
+namespace event {
+
 // `tensorboard`: whether the spec's folder for event files can be written; OK where nobody looked
 // (AsksForFolder).
-struct SubmitEvent {
+struct Submit {
   CallId call;
   SubmitRequest request;
   absl::Status tensorboard = absl::OkStatus();
 };
-struct GetJobEvent {
+struct GetJob {
   CallId call;
   JobRequest request;
 };
-struct ListJobsEvent {
+struct ListJobs {
   CallId call;
   ListJobsRequest request = {};
 };
-struct ListWorkersEvent {
+struct ListWorkers {
   CallId call;
   ListWorkersRequest request = {};
 };
-struct ListShardsEvent {
+struct ListShards {
   CallId call;
   ListShardsRequest request = {};
 };
-struct OverviewEvent {
+struct Overview {
   CallId call;
 };
-struct CancelJobEvent {
-  CallId call;
-  JobRequest request;
-};
-struct DeleteJobEvent {
+struct CancelJob {
   CallId call;
   JobRequest request;
 };
-struct SetPolicyEvent {
+struct DeleteJob {
+  CallId call;
+  JobRequest request;
+};
+struct SetPolicy {
   CallId call;
   SetPolicyRequest request;
 };
 // `brief`: of a job's epochs only evaluated ones, evenly, limits::kCurvePointsMax of them at most.
-struct CurvesEvent {
+struct Curves {
   CallId call;
   CurvesRequest request;
   bool brief = false;
 };
-struct LogsEvent {
+struct Logs {
   CallId call;
   LogsRequest request;
 };
-struct ExplainEvent {
+struct Explain {
   CallId call;
   ExplainRequest request;
 };
-struct RegisterEvent {
+struct Register {
   CallId call;
   RegisterRequest request;
 };
 // `caller`: the name that the connection's identity carries; empty where there is none (the
 // simulator).
-struct WorkerReportEvent {
+struct WorkerReport {
   CallId call;
-  WorkerReport report;
+  starling::WorkerReport report;
   std::string caller = {};
 };
-struct ShardReportEvent {
+struct ShardReport {
   CallId call;
-  ShardReport report;
+  starling::ShardReport report;
   std::string caller = {};
 };
-// The answer to CoordinatorSink::WriteOutput: the file's size, or why it could not be written.
-struct OutputWrittenEvent {
+// The answer to action::WriteOutput: the file's size, or why it could not be written.
+struct OutputWritten {
   uint64_t job = 0;  // uid
   absl::StatusOr<uint64_t> bytes;
 };
-struct CallGoneEvent {
+struct CallGone {
   CallId call;
-};                    // the caller hung up: the call needs no answer any more
-struct TickEvent {};  // at least every kCoordinatorTickPeriod
+};  // the caller hung up: the call needs no answer any more
+// At least every kCoordinatorTickPeriod.
+struct Tick {
+  absl::Time wall;
+};
 
-using CoordinatorEvent =
-    std::variant<SubmitEvent, GetJobEvent, ListJobsEvent, ListWorkersEvent, ListShardsEvent,
-                 OverviewEvent, CancelJobEvent, DeleteJobEvent, SetPolicyEvent, CurvesEvent,
-                 LogsEvent, ExplainEvent, RegisterEvent, WorkerReportEvent, ShardReportEvent,
-                 OutputWrittenEvent, CallGoneEvent, TickEvent>;
+}  // namespace event
+
+using Event = std::variant<event::Submit, event::GetJob, event::ListJobs, event::ListWorkers,
+                           event::ListShards, event::Overview, event::CancelJob, event::DeleteJob,
+                           event::SetPolicy, event::Curves, event::Logs, event::Explain,
+                           event::Register, event::WorkerReport, event::ShardReport,
+                           event::OutputWritten, event::CallGone, event::Tick>;
 
 inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 
@@ -142,10 +150,9 @@ struct ClusterView {
 };
 
 // The answer to a call: its reply message, or why not. Each call is answered at most once.
-using CoordinatorReply =
-    std::variant<absl::Status, SubmitReply, JobReply, ListJobsReply, ListWorkersReply,
-                 ListShardsReply, ClusterView, Empty, SetPolicyReply, CurvesReply, LogsReply,
-                 ExplainReply, RegisterReply, WorkerOrders, ShardOrders>;
+using CallReply = std::variant<absl::Status, SubmitReply, JobReply, ListJobsReply, ListWorkersReply,
+                               ListShardsReply, ClusterView, Empty, SetPolicyReply, CurvesReply,
+                               LogsReply, ExplainReply, RegisterReply, WorkerOrders, ShardOrders>;
 
 // News of a job's curve, for the event files that its spec asks for.
 struct CurveNews {
@@ -158,28 +165,42 @@ struct CurveNews {
   bool over = false;  // none will come after it
 };
 
-// Carries out actions, in the order in which they come.
-class CoordinatorSink {
- public:
-  virtual ~CoordinatorSink() = default;
+namespace action {
 
-  // StateStore::Apply. Durable when it returns: what comes next may tell others of it. A store that
-  // fails must end the process (the next start reads what is durable).
-  virtual void Persist(const StoreBatch& batch) = 0;
-
-  virtual void Reply(CallId call, CoordinatorReply reply) = 0;
-
-  // Must not block for the folder's sake. What cannot be written is lost to the files alone.
-  virtual void WriteCurve(const CurveNews& news) = 0;
-
-  // Writes job.spec.output beneath output_root from the values that job.values names, and answers
-  // with an OutputWrittenEvent. Must not block. Comes again after a restart where no answer was
-  // stored.
-  virtual void WriteOutput(const JobReply& job) = 0;
-
-  // For the daemon's own log, a sentence.
-  virtual void Log(absl::string_view sentence) = 0;
+// StateStore::Apply. Durable before the next action: that may tell others of it. A store that fails
+// must end the process; the next start reads what is durable.
+struct Persist {
+  StoreBatch batch;
 };
+
+struct Reply {
+  CallId call;
+  CallReply reply;
+};
+
+// Must not block for the folder. What cannot be written is missing from the files alone.
+struct WriteCurve {
+  CurveNews news;
+};
+
+// Writes job.spec.output beneath output_root from the values that job.values names, and answers
+// with event::OutputWritten. Must not block. Comes again after a restart where no answer was
+// stored.
+struct WriteOutput {
+  JobReply job;
+};
+
+// A sentence for the daemon's own log.
+struct Log {
+  std::string sentence;
+};
+
+}  // namespace action
+
+// To be carried out in order.
+using Action = std::variant<action::Persist, action::Reply, action::WriteCurve, action::WriteOutput,
+                            action::Log>;
+using Actions = std::vector<Action>;
 
 // ---- The core -------------------------------------------------------------------------------
 
@@ -247,7 +268,8 @@ struct CoordinatorOptions {
 //
 // One thread at a time. There are two clocks. `now` never goes back within a process, and means
 // nothing to the next one (MonotonicNow): silence, deadlines, leases and the running time of jobs
-// follow it. `wall` is what people are shown, and may jump either way (absl::Now).
+// follow it. `wall`, absl::Now at the start and at each tick, is what people are shown, and may jump
+// either way.
 class Coordinator {
  public:
   // From what the store holds; empty: a new cluster. kDataLoss names the record that cannot be
@@ -257,9 +279,10 @@ class Coordinator {
   ~Coordinator();
 
   // Once, before the first Step: takes the next generation.
-  void Start(absl::Time now, absl::Time wall, CoordinatorSink& sink);
+  void Start(absl::Time now, absl::Time wall, Actions& actions);
 
-  void Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall, CoordinatorSink& sink);
+  // Appends to `actions`.
+  void Step(const Event& event, absl::Time now, Actions& actions);
 
   // Whether only the submission's folder for event files is still to be looked at before the event
   // may come: all else that can be said at once is well. Otherwise the event may come at once.
@@ -275,6 +298,6 @@ class Coordinator {
   std::unique_ptr<Core> core_;
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_CORE_COORDINATOR_H_

@@ -10,7 +10,7 @@
 #include "server/coordinator/core/state.pb.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -45,10 +45,10 @@ TEST_F(CoordinatorTest, SubmitToFinish) {
   EXPECT_TRUE(std::is_sorted(cluster.roster_numbers.begin(), cluster.roster_numbers.end()));
   // The values stay on the shard until the job is deleted.
   EXPECT_TRUE(cluster.shards["ps-0"].reports.Holds(1));
-  EXPECT_TRUE(AskJob<DeleteJobEvent>("a").ok());
+  EXPECT_TRUE(AskJob<event::DeleteJob>("a").ok());
   cluster.RunFor(absl::Seconds(1));
   EXPECT_FALSE(cluster.shards["ps-0"].reports.Holds(1));
-  EXPECT_EQ(AskJob<GetJobEvent>("a").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(AskJob<event::GetJob>("a").code(), absl::StatusCode::kNotFound);
   for (const auto& [key, value] : cluster.store) EXPECT_FALSE(absl::StartsWith(key, "job/")) << key;
 }
 
@@ -211,7 +211,7 @@ TEST_F(CoordinatorTest, ACoordinatorThatWasStoppedItselfTakesNobodyOff) {
   Submit(Ssp("a", 1, 1));
   cluster.RunFor(absl::Seconds(1));
   cluster.now += absl::Seconds(60);
-  cluster.Step(TickEvent{});
+  cluster.Tick();
   EXPECT_EQ(cluster.Status("a").workers(), 1u);
 }
 
@@ -392,7 +392,7 @@ TEST_F(CoordinatorTest, AShardOfAnotherClusterIsRefusedByNameAndNotTold) {
   report.set_sequence(100);
   report.set_generation(ours.generation());
   report.set_cluster(ours.cluster());
-  const CoordinatorReply reply = other.Ask<ShardReportEvent>(report);
+  const CallReply reply = other.Ask<event::ShardReport>(report);
   const auto* refused = std::get_if<absl::Status>(&reply);
   ASSERT_NE(refused, nullptr);
   EXPECT_EQ(refused->code(), absl::StatusCode::kFailedPrecondition);
@@ -402,7 +402,7 @@ TEST_F(CoordinatorTest, AShardOfAnotherClusterIsRefusedByNameAndNotTold) {
   // A worker has nothing to lose: it joins.
   WorkerReport worker;
   worker.set_cluster(ours.cluster());
-  const CoordinatorReply orders = other.Ask<WorkerReportEvent>(worker);
+  const CallReply orders = other.Ask<event::WorkerReport>(worker);
   EXPECT_TRUE(std::get<WorkerOrders>(orders).rejoin());
 }
 
@@ -431,4 +431,4 @@ TEST_F(CoordinatorTest, ACosineThatNeverFallsIsWarnedAbout) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

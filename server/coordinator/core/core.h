@@ -23,15 +23,15 @@
 #include "server/coordinator/guard/policy_guard.h"
 #include "server/coordinator/leases/lease_table.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 class Coordinator::Core {
  public:
   Core(const CoordinatorOptions& options) : options_(options) {}
 
   absl::Status Load(const StoreSnapshot& snapshot);  // snapshot.cc
-  void Start(absl::Time now, absl::Time wall, CoordinatorSink& sink);
-  void Step(const CoordinatorEvent& event, absl::Time now, absl::Time wall, CoordinatorSink& sink);
+  void Start(absl::Time now, absl::Time wall, Actions& actions);
+  void Step(const Event& event, absl::Time now, Actions& actions);
   bool AsksForFolder(const SubmitRequest& request) const;
   uint64_t generation() const { return cluster_.generation(); }
 
@@ -260,24 +260,24 @@ class Coordinator::Core {
   void RestoreJob(Job& job);                     // snapshot.cc: what follows from the records
 
   // ---- Verbs: one file each ----
-  void On(const SubmitEvent& event);
-  void On(const GetJobEvent& event);
-  void On(const ListJobsEvent& event);
-  void On(const ListWorkersEvent& event);
-  void On(const ListShardsEvent& event);
-  void On(const OverviewEvent& event);
-  void On(const CancelJobEvent& event);
-  void On(const DeleteJobEvent& event);
-  void On(const SetPolicyEvent& event);
-  void On(const CurvesEvent& event);
-  void On(const LogsEvent& event);
-  void On(const ExplainEvent& event);
-  void On(const RegisterEvent& event);
-  void On(const WorkerReportEvent& event);
-  void On(const ShardReportEvent& event);
-  void On(const OutputWrittenEvent& event);
-  void On(const CallGoneEvent& event);
-  void On(const TickEvent& event);
+  void On(const event::Submit& event);
+  void On(const event::GetJob& event);
+  void On(const event::ListJobs& event);
+  void On(const event::ListWorkers& event);
+  void On(const event::ListShards& event);
+  void On(const event::Overview& event);
+  void On(const event::CancelJob& event);
+  void On(const event::DeleteJob& event);
+  void On(const event::SetPolicy& event);
+  void On(const event::Curves& event);
+  void On(const event::Logs& event);
+  void On(const event::Explain& event);
+  void On(const event::Register& event);
+  void On(const event::WorkerReport& event);
+  void On(const event::ShardReport& event);
+  void On(const event::OutputWritten& event);
+  void On(const event::CallGone& event);
+  void On(const event::Tick& event);
 
   // on_client.cc
   template <typename Daemons, typename Add>
@@ -360,7 +360,7 @@ class Coordinator::Core {
   bool RefuseStaleCoordinator(CallId call, uint64_t reported_generation);
   bool RefuseOtherCluster(CallId call, uint64_t reported_cluster);
   bool RefuseImpostor(CallId call, const Daemon& daemon, const std::string& caller);
-  void AnswerFenced(const Worker& worker, const WorkerReportEvent& event);
+  void AnswerFenced(const Worker& worker, const event::WorkerReport& event);
   void TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first);
   void Join(Worker& worker, Job& job);
   void TakeMembership(Worker& worker, bool first);  // first: of this generation
@@ -467,7 +467,7 @@ class Coordinator::Core {
   void TouchJob(const Job& job);  // its workers' and shards' orders may have changed
 
   // status.cc
-  // Those that a status has: all; the newest, and the newest that was evaluated; see CurvesEvent.
+  // Those that a status has: all; the newest, and the newest that was evaluated; see event::Curves.
   enum class Epochs { kAll, kNewest, kTested };
   JobStatus StatusOf(const Job& job, Epochs epochs = Epochs::kAll) const;
   JobStatus ListedStatusOf(const Job& job) const;
@@ -547,9 +547,9 @@ class Coordinator::Core {
   void ExpireSubmissions();
 
   // Common.
-  void Dispatch(const CoordinatorEvent& event);
+  void Dispatch(const Event& event);
   void NoticePause();
-  void Reply(CallId call, CoordinatorReply reply);
+  void Reply(CallId call, CallReply reply);
   void Log(Job& job, const std::string& text);
   void AnswerLogs();
   absl::Status NoSuchJob(const std::string& name) const;
@@ -559,11 +559,12 @@ class Coordinator::Core {
   int64_t RunningMicros(const Job& job) const;
   double RunningSeconds(const Job& job) const;
   void SaveState(Job& job);
+  absl::Time wall() const { return now_ + wall_ahead_; }  // for people only
   std::string WallTimeText() const;
   void SaveResult(const Job& job, uint32_t epoch);
   void Put(const std::string& key, std::string value);
   void Delete(const std::string& key);
-  void Flush(CoordinatorSink& sink, bool tick);
+  void Flush(Actions& actions, bool tick);
 
   // ---- Constant after construction ----
   const CoordinatorOptions options_;
@@ -600,9 +601,9 @@ class Coordinator::Core {
 
   // ---- Of the step that is being taken ----
   absl::Time now_;
-  absl::Time wall_;  // for people only
+  absl::Duration wall_ahead_;  // of now_, at the last tick
   StoreBatch batch_;
-  std::vector<std::pair<CallId, CoordinatorReply>> replies_;
+  std::vector<std::pair<CallId, CallReply>> replies_;
   std::vector<CurveNews> curve_news_;
   std::vector<JobReply> outputs_;
   std::vector<std::string> sentences_;
@@ -615,6 +616,6 @@ class Coordinator::Core {
   bool schedule_ = false;
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_CORE_CORE_H_

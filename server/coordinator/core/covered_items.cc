@@ -4,7 +4,7 @@
 
 #include "common/protocol/limits.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 ItemRanges CoveredItems(const PartitionStatus& status, uint64_t items) {
   ItemRanges ranges;
@@ -43,4 +43,4 @@ uint64_t CountItems(const ItemRanges& ranges) {
   return count;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -8,7 +8,7 @@
 
 #include "proto/coordinator.pb.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // Items [first, second), ascending and disjoint.
 using ItemRanges = std::vector<std::pair<uint64_t, uint64_t>>;
@@ -25,6 +25,6 @@ ItemRanges Intersection(const ItemRanges& a, const ItemRanges& b);
 
 uint64_t CountItems(const ItemRanges& ranges);
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_CORE_COVERED_ITEMS_H_

@@ -12,7 +12,7 @@
 #include "server/coordinator/core/state.pb.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
@@ -29,7 +29,7 @@ class CoordinatorCurvesTest : public CoordinatorTest {
     CurvesRequest request;
     request.set_name(job);
     request.set_after_step(after);
-    const CoordinatorReply reply = cluster.Ask<CurvesEvent>(request);
+    const CallReply reply = cluster.Ask<event::Curves>(request);
     EXPECT_TRUE(std::holds_alternative<CurvesReply>(reply)) << std::get<absl::Status>(reply);
     return std::get<CurvesReply>(reply);
   }
@@ -155,14 +155,14 @@ TEST_F(CoordinatorCurvesTest, ALongJobsRecordsAreAsFewAsItsPointsAndGoWithTheJob
   EXPECT_EQ(chunks(), (curves.points_size() + 63) / 64);
   cluster.StartCoordinator();
   ExpectWhole(Curves("a"), 6'000);
-  EXPECT_TRUE(AskJob<DeleteJobEvent>("a").ok());
+  EXPECT_TRUE(AskJob<event::DeleteJob>("a").ok());
   EXPECT_EQ(chunks(), 0);
 }
 
 TEST_F(CoordinatorCurvesTest, AJobThatFailsOrIsCancelledKeepsItsCurve) {
   Submit(Ssp("a", 1, 1));
   ASSERT_TRUE(RunToStep("a", 100));
-  EXPECT_TRUE(AskJob<CancelJobEvent>("a").ok());
+  EXPECT_TRUE(AskJob<event::CancelJob>("a").ok());
   const CurvesReply curves = Curves("a");
   EXPECT_EQ(curves.status().state(), CANCELLED);
   ExpectWhole(curves, curves.status().step());
@@ -199,12 +199,12 @@ TEST_F(CoordinatorCurvesTest, BriefAnswersHaveFewOfManyEpochs) {
   Submit(spec);
   ASSERT_TRUE(cluster.RunUntil([&] { return cluster.IsIn("a", SUCCEEDED); }, absl::Hours(1)));
   const auto check = [&] {
-    const auto jobs = std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>());
+    const auto jobs = std::get<ListJobsReply>(cluster.Ask<event::ListJobs>());
     ASSERT_EQ(jobs.jobs(0).epochs_done_size(), 1);
     EXPECT_EQ(jobs.jobs(0).epochs_done(0).epoch(), 600u);
     CurvesRequest request;
     request.set_name("a");
-    const auto curves = std::get<CurvesReply>(cluster.Ask<CurvesEvent>(request, true));
+    const auto curves = std::get<CurvesReply>(cluster.Ask<event::Curves>(request, true));
     ASSERT_EQ(curves.status().epochs_done_size(), 301);
     for (int i = 0; i < 301; ++i) {
       EXPECT_EQ(curves.status().epochs_done(i).step(), 2u * static_cast<uint64_t>(i) + 1);
@@ -224,7 +224,7 @@ TEST_F(CoordinatorCurvesTest, ABriefStatusHasTheNewestEpochAndTheNewestThatWasEv
   Submit(spec);
   const auto epochs = [&] {
     std::vector<uint32_t> epochs;
-    const auto jobs = std::get<ListJobsReply>(cluster.Ask<ListJobsEvent>());
+    const auto jobs = std::get<ListJobsReply>(cluster.Ask<event::ListJobs>());
     for (const EpochResult& result : jobs.jobs(0).epochs_done()) epochs.push_back(result.epoch());
     return epochs;
   };
@@ -267,7 +267,7 @@ TEST_F(CoordinatorCurvesTest, AFolderThatCannotBeWrittenOrIsInUseIsRefused) {
   spec.set_tensorboard("/runs/a");
   SubmitRequest request;
   *request.mutable_spec() = spec;
-  const CoordinatorReply reply = cluster.Ask<SubmitEvent>(
+  const CallReply reply = cluster.Ask<event::Submit>(
       request, absl::FailedPreconditionError("cannot write in /runs/a: Read-only file system"));
   ASSERT_TRUE(std::holds_alternative<absl::Status>(reply));
   EXPECT_EQ(std::get<absl::Status>(reply).code(), absl::StatusCode::kInvalidArgument);
@@ -334,7 +334,7 @@ TEST(CoordinatorCurvesRoot, WithoutOneNoFolderIsTaken) {
 TEST_F(CoordinatorCurvesTest, AnUnknownJobIsNotFound) {
   CurvesRequest request;
   request.set_name("nothing");
-  const CoordinatorReply reply = cluster.Ask<CurvesEvent>(request);
+  const CallReply reply = cluster.Ask<event::Curves>(request);
   ASSERT_TRUE(std::holds_alternative<absl::Status>(reply));
   EXPECT_EQ(std::get<absl::Status>(reply).code(), absl::StatusCode::kNotFound);
 }
@@ -362,4 +362,4 @@ TEST_F(CoordinatorCurvesTest, ADamagedCurveIsNamed) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

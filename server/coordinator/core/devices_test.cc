@@ -3,7 +3,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -92,4 +92,4 @@ TEST_F(DevicesTest, ALostGpuIsNone) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -4,7 +4,7 @@
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -19,7 +19,7 @@ class CoordinatorExplainTest : public CoordinatorTest {
   ExplainReply Explain(const std::string& job) {
     ExplainRequest request;
     request.set_name(job);
-    const CoordinatorReply reply = cluster.Ask<ExplainEvent>(request);
+    const CallReply reply = cluster.Ask<event::Explain>(request);
     const auto* explained = std::get_if<ExplainReply>(&reply);
     EXPECT_NE(explained, nullptr) << std::get<absl::Status>(reply);
     return explained == nullptr ? ExplainReply() : *explained;
@@ -52,7 +52,7 @@ class CoordinatorExplainTest : public CoordinatorTest {
 TEST_F(CoordinatorExplainTest, AJobThatIsNotThere) {
   ExplainRequest request;
   request.set_name("nobody");
-  const CoordinatorReply reply = cluster.Ask<ExplainEvent>(request);
+  const CallReply reply = cluster.Ask<event::Explain>(request);
   EXPECT_TRUE(absl::IsNotFound(std::get<absl::Status>(reply)));
 }
 
@@ -251,7 +251,7 @@ TEST_F(CoordinatorExplainTest, APolicyChangeThatIsHeldUp) {
   SetPolicyRequest request;
   request.set_name("a");
   request.mutable_policy()->set_kind(Policy::BSP);
-  cluster.Ask<SetPolicyEvent>(request);
+  cluster.Ask<event::SetPolicy>(request);
   cluster.RunFor(absl::Seconds(10));
   const ExplainReply reply = Explain("a");
   ASSERT_GE(reply.findings_size(), 1);
@@ -294,7 +294,7 @@ TEST_F(CoordinatorExplainTest, ANewJobsCountersBeginAnew) {
   Train(1);
   JobRequest request;
   request.set_name("a");
-  cluster.Ask<CancelJobEvent>(request);
+  cluster.Ask<event::CancelJob>(request);
   EXPECT_EQ(Cause("a"), "");
   cluster.workers["worker-0"].times.Clear();
   Submit(Ssp("b", 1, 1));
@@ -304,4 +304,4 @@ TEST_F(CoordinatorExplainTest, ANewJobsCountersBeginAnew) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -8,7 +8,7 @@
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kForgetPeriod = absl::Seconds(1);
@@ -124,4 +124,4 @@ absl::Status Coordinator::Core::NoSuchJob(const std::string& name) const {
       deleted != deleted_lately_.rend() ? deleted->second : "`starling get jobs` lists them"));
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

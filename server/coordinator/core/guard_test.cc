@@ -5,7 +5,7 @@
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -90,7 +90,7 @@ TEST_F(CoordinatorGuardTest, ItsTrendSurvivesARestart) {
     cluster.train_loss = 5;
     cluster.StartCoordinator();
     ASSERT_TRUE(RunToPolicy(name, "ssp(3)")) << cluster.JobLog(name);
-    ASSERT_TRUE(AskJob<CancelJobEvent>(name).ok());
+    ASSERT_TRUE(AskJob<event::CancelJob>(name).ok());
   }
 }
 
@@ -116,4 +116,4 @@ TEST_F(CoordinatorGuardTest, MoreWorkersThanABspStepHasPartsAreRefused) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -8,7 +8,7 @@
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/core/records.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // A new job, or one from the store. Its name and state are known.
 void Coordinator::Core::Enlist(const Job& job) {
@@ -108,4 +108,4 @@ void Coordinator::Core::CountView(uint64_t uid, const Archived::Partition& on, i
       static_cast<uint64_t>(sign) * (over ? on.elements * sizeof(float) : on.bytes);
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -8,7 +8,7 @@
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 std::vector<Coordinator::Core::Worker*> Coordinator::Core::Serving(uint64_t job) {
   std::vector<Worker*> serving;
   for (auto& [id, worker] : workers_) {
@@ -280,4 +280,4 @@ void Coordinator::Core::LoseShard(Shard& shard, const std::string& why) {
   schedule_ = true;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

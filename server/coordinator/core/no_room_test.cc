@@ -3,7 +3,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -245,4 +245,4 @@ TEST_F(NoRoomTest, AWaitingJobTakesNobodyWhomItCannotUse) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

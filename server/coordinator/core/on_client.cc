@@ -11,7 +11,7 @@
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr double kLogsWaitSecondsMax = 60;
@@ -56,7 +56,7 @@ class PageRoom {
 
 }  // namespace
 
-void Coordinator::Core::On(const GetJobEvent& event) {
+void Coordinator::Core::On(const event::GetJob& event) {
   const Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   JobReply reply = DescribeJob(*job);
@@ -66,7 +66,7 @@ void Coordinator::Core::On(const GetJobEvent& event) {
 
 // Those that live come first, then those that are over; the newest first of each. A job that ends
 // between two pages may be on both.
-void Coordinator::Core::On(const ListJobsEvent& event) {
+void Coordinator::Core::On(const event::ListJobs& event) {
   const std::string& after = event.request.page().after();
   const bool ended_only = absl::StartsWith(after, kEndedToken);
   uint64_t last = std::numeric_limits<uint64_t>::max();
@@ -115,7 +115,7 @@ absl::StatusOr<std::string> Coordinator::Core::AddPage(const Page& page, const D
   return std::string();
 }
 
-void Coordinator::Core::On(const ListWorkersEvent& event) {
+void Coordinator::Core::On(const event::ListWorkers& event) {
   ListWorkersReply reply;
   auto next = AddPage(event.request.page(), workers_, [&](const Worker& worker) -> const auto& {
     return *reply.add_workers() = StatusOf(worker);
@@ -126,7 +126,7 @@ void Coordinator::Core::On(const ListWorkersEvent& event) {
   Reply(event.call, std::move(reply));
 }
 
-void Coordinator::Core::On(const ListShardsEvent& event) {
+void Coordinator::Core::On(const event::ListShards& event) {
   ListShardsReply reply;
   auto next = AddPage(event.request.page(), shards_, [&](const Shard& shard) -> const auto& {
     return *reply.add_shards() = StatusOf(shard);
@@ -137,7 +137,7 @@ void Coordinator::Core::On(const ListShardsEvent& event) {
   Reply(event.call, std::move(reply));
 }
 
-void Coordinator::Core::On(const OverviewEvent& event) {
+void Coordinator::Core::On(const event::Overview& event) {
   ClusterView view;
   view.time = now_;
   view.generation = generation();
@@ -177,7 +177,7 @@ void Coordinator::Core::On(const OverviewEvent& event) {
   Reply(event.call, std::move(view));
 }
 
-void Coordinator::Core::On(const CancelJobEvent& event) {
+void Coordinator::Core::On(const event::CancelJob& event) {
   Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   if (job->over() && job->state.state() != CANCELLED) {
@@ -189,7 +189,7 @@ void Coordinator::Core::On(const CancelJobEvent& event) {
   Reply(event.call, Empty());
 }
 
-void Coordinator::Core::On(const DeleteJobEvent& event) {
+void Coordinator::Core::On(const event::DeleteJob& event) {
   Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   if (!job->over()) {
@@ -208,7 +208,7 @@ void Coordinator::Core::On(const DeleteJobEvent& event) {
   Reply(event.call, Empty());
 }
 
-void Coordinator::Core::On(const LogsEvent& event) {
+void Coordinator::Core::On(const event::Logs& event) {
   const Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   const double asked = event.request.wait_seconds();
@@ -232,4 +232,4 @@ void Coordinator::Core::AnswerLogs() {
   });
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -10,7 +10,7 @@
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/core/records.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kCurveSavePeriod = absl::Seconds(5);
@@ -34,7 +34,7 @@ std::vector<uint64_t> Leads(const std::vector<std::optional<PartitionStatus>>& p
 
 }  // namespace
 
-void Coordinator::Core::On(const CurvesEvent& event) {
+void Coordinator::Core::On(const event::Curves& event) {
   const Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   CurvesReply reply;
@@ -58,8 +58,8 @@ void Coordinator::Core::AdvanceCurve(Job& job, bool last) {
   const uint64_t step = StepsDone(job);
   if (!last && step == JobStepsOf(job)) return;
   if (!job.curve.Due(step, seconds, last)) return;
-  const absl::Time wall = wall_ - (now_ - until);
-  const CurvePoint point = job.curve.Add(CurveMoment(job, step, seconds, wall));
+  const absl::Time at = wall() - (now_ - until);
+  const CurvePoint point = job.curve.Add(CurveMoment(job, step, seconds, at));
   TellCurve(job, &point, nullptr);
   if (now_ - job.curve_saved >= kCurveSavePeriod) SaveCurve(job);
 }
@@ -148,4 +148,4 @@ void Coordinator::Core::TellCurveAgain(const Job& job) {
   }
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

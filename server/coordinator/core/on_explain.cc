@@ -11,7 +11,7 @@
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/explain/explain.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr size_t kDeparturesMax = 64;  // of a job
@@ -23,7 +23,7 @@ double Coordinator::Core::SecondsSince(absl::Time time) const {
   return std::max(0.0, absl::ToDoubleSeconds(now_ - time));
 }
 
-void Coordinator::Core::On(const ExplainEvent& event) {
+void Coordinator::Core::On(const event::Explain& event) {
   const Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   const explain::Evidence evidence = GatherEvidence(*job);
@@ -220,4 +220,4 @@ void Coordinator::Core::AddShards(const Job& job, explain::Evidence& evidence) c
   }
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

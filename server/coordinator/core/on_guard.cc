@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 // Between two times that the trend is stored. Its level follows a rise over 64.
@@ -67,4 +67,4 @@ bool Coordinator::Core::KeepTrend(Job& job) {
   return true;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -8,7 +8,7 @@
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 std::string Coordinator::Core::OutputPath(const JobSpec& spec) const {
   if (options_.output_root.empty()) return spec.output();  // of another coordinator before
@@ -76,11 +76,11 @@ void Coordinator::Core::EndOutput(Job& job, const absl::StatusOr<uint64_t>& byte
   Log(job, absl::StrCat("its values were not written to ", output.path(), ": ", output.error()));
 }
 
-void Coordinator::Core::On(const OutputWrittenEvent& event) {
+void Coordinator::Core::On(const event::OutputWritten& event) {
   auto it = jobs_.find(event.job);
   if (it == jobs_.end() || it->second.state.output().state() != OutputStatus::WRITING) return;
   EndOutput(it->second, event.bytes);
   SaveState(it->second);
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

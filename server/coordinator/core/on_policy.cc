@@ -15,7 +15,7 @@
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/leases/lease_id.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr int kNoncesPerPolicyMax = 64;
@@ -128,7 +128,7 @@ absl::Status Coordinator::Core::CheckPolicyChange(const Job& job, const Policy& 
   return absl::OkStatus();
 }
 
-void Coordinator::Core::On(const SetPolicyEvent& event) {
+void Coordinator::Core::On(const event::SetPolicy& event) {
   const SetPolicyRequest& request = event.request;
   Job* job = FindJob(request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(request.name()));
@@ -256,4 +256,4 @@ void Coordinator::Core::DropTrainingTable(Job& job) {
   job.training.reset();
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

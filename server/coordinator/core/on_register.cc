@@ -7,7 +7,7 @@
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kProofOfLife = absl::Seconds(1);
@@ -76,7 +76,7 @@ Coordinator::Core::Daemon* Coordinator::Core::FindByName(Role role, const std::s
   return nullptr;
 }
 
-void Coordinator::Core::On(const RegisterEvent& event) {
+void Coordinator::Core::On(const event::Register& event) {
   const RegisterRequest& request = event.request;
   if (!Knows(request.role(), request.name())) MakePlaceForName(request.role());
   const std::string refused = WhyRefused(request);
@@ -188,4 +188,4 @@ void Coordinator::Core::ResolveRegistration(const Daemon& owner) {
   Reply(pending.call, std::move(reply));
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -8,9 +8,9 @@
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 
-void Coordinator::Core::On(const ShardReportEvent& event) {
+void Coordinator::Core::On(const event::ShardReport& event) {
   const ShardReport& report = event.report;
   if (RefuseOtherCluster(event.call, report.cluster())) return;
   if (RefuseStaleCoordinator(event.call, report.generation())) return;
@@ -120,4 +120,4 @@ void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& statu
   advance_.insert(job.uid());
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

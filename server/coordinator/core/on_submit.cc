@@ -15,7 +15,7 @@
 #include "server/coordinator/core/resolve_model.h"
 #include "server/coordinator/leases/lease_id.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 namespace {
 
@@ -140,7 +140,7 @@ bool Coordinator::Core::AsksForFolder(const SubmitRequest& request) const {
          submissions_.count(name) == 0 && CheckSubmission(request).ok();
 }
 
-void Coordinator::Core::On(const SubmitEvent& event) {
+void Coordinator::Core::On(const event::Submit& event) {
   const SubmitRequest& request = event.request;
   const std::string& name = request.spec().name();
   // A dry run says what else is wrong, too, whoever has the name.
@@ -312,7 +312,7 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
         "stop.steps, too"));
   }
   job.stored.set_submit_nonce(submission.request.nonce());
-  job.stored.set_submitted_us(absl::ToUnixMicros(wall_));
+  job.stored.set_submitted_us(absl::ToUnixMicros(wall()));
   job.pending_since = now_;
   return job;
 }
@@ -339,4 +339,4 @@ void Coordinator::Core::Accept(Job accepted, CallId call) {
   Reply(call, std::move(reply));
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 // Of a job's running time a crash of the coordinator forgets no more.
@@ -16,7 +16,8 @@ constexpr absl::Duration kPendingPeriod = absl::Seconds(1);
 
 }  // namespace
 
-void Coordinator::Core::On(const TickEvent&) {
+void Coordinator::Core::On(const event::Tick& event) {
+  wall_ahead_ = event.wall - now_;
   LoseTheSilent();
   SetAsideWhoHangs();
   for (auto& [id, worker] : workers_) {
@@ -161,4 +162,4 @@ void Coordinator::Core::ExpireSubmissions() {
   }
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

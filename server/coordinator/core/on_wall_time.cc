@@ -10,7 +10,7 @@
 #include "common/data_plan/job_steps.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr char kBy[] = "wallTime is over";
@@ -40,7 +40,7 @@ void Coordinator::Core::EndTraining(Job& job, uint64_t step) {
     result.set_epoch(epoch);
     result.set_seconds(static_cast<double>(RunningMicros(job) - job.state.epoch_opened_us()) / 1e6);
     result.set_step(step);
-    result.set_unix_seconds(absl::ToDoubleSeconds(wall_ - absl::UnixEpoch()));
+    result.set_unix_seconds(absl::ToDoubleSeconds(wall() - absl::UnixEpoch()));
     UpdateTrainLoss(job, epoch);
     SaveResult(job, epoch);
     Log(job, absl::StrFormat("epoch %d ends at step %d: train loss %.4f", epoch + 1, step,
@@ -62,4 +62,4 @@ std::optional<uint32_t> Coordinator::Core::LastEpochToTest(const Job& job) {
   return epoch;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -12,7 +12,7 @@
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/leases/lease_id.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr double kLossSmoothing = 0.05;  // what a global batch weighs
@@ -51,7 +51,7 @@ bool Coordinator::Core::RefuseImpostor(CallId call, const Daemon& daemon,
   return true;
 }
 
-void Coordinator::Core::On(const WorkerReportEvent& event) {
+void Coordinator::Core::On(const event::WorkerReport& event) {
   const WorkerReport& report = event.report;
   // It holds no values: it may join this cluster, under a number of its own.
   if (report.cluster() != 0 && report.cluster() != cluster_.cluster()) {
@@ -80,7 +80,7 @@ void Coordinator::Core::On(const WorkerReportEvent& event) {
 }
 
 // One that has left in good order needs no new incarnation: it only waits to be let go.
-void Coordinator::Core::AnswerFenced(const Worker& worker, const WorkerReportEvent& event) {
+void Coordinator::Core::AnswerFenced(const Worker& worker, const event::WorkerReport& event) {
   if (!event.report.drained()) return TellToRejoin(event.call, WORKER);
   WorkerOrders orders;
   orders.set_generation(generation());
@@ -227,4 +227,4 @@ void Coordinator::Core::TakeFault(Worker& worker, const Fault& fault) {
   SetAside(worker, *job, fault.kind(), text);
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

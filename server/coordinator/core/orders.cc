@@ -7,7 +7,7 @@
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 namespace {
 
@@ -361,4 +361,4 @@ void Coordinator::Core::TellToRejoin(CallId call, Role role) {
   Reply(call, std::move(orders));
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -12,7 +12,7 @@
 #include "server/coordinator/core/state.pb.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
@@ -48,7 +48,7 @@ class PastTest : public CoordinatorTest {
     request.mutable_page()->set_size(size);
     request.mutable_page()->set_after(after);
     for (const JobState state : states) request.add_states(state);
-    const CoordinatorReply reply = cluster.Ask<ListJobsEvent>(request);
+    const CallReply reply = cluster.Ask<event::ListJobs>(request);
     const auto* jobs = std::get_if<ListJobsReply>(&reply);
     EXPECT_NE(jobs, nullptr) << std::get<absl::Status>(reply);
     return jobs != nullptr ? *jobs : ListJobsReply();
@@ -58,7 +58,7 @@ class PastTest : public CoordinatorTest {
     for (const JobStatus& job : reply.jobs()) names.push_back(job.name());
     return names;
   }
-  ClusterView Overview() { return std::get<ClusterView>(cluster.Ask<OverviewEvent>()); }
+  ClusterView Overview() { return std::get<ClusterView>(cluster.Ask<event::Overview>()); }
 };
 
 // ---- Lists ----
@@ -87,7 +87,7 @@ TEST_F(PastTest, JobsAreListedByPages) {
   EXPECT_THAT(Names(Jobs(0)), ElementsAre("waits", "runs", "c", "b", "a"));
   ListJobsRequest request;
   request.mutable_page()->set_after("rubbish");
-  const CoordinatorReply reply = cluster.Ask<ListJobsEvent>(request);
+  const CallReply reply = cluster.Ask<event::ListJobs>(request);
   EXPECT_EQ(std::get<absl::Status>(reply).code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -123,7 +123,7 @@ TEST_F(PastTest, WorkersAreListedByPages) {
   request.mutable_page()->set_size(2);
   std::vector<std::string> names;
   do {
-    const auto page = std::get<ListWorkersReply>(cluster.Ask<ListWorkersEvent>(request));
+    const auto page = std::get<ListWorkersReply>(cluster.Ask<event::ListWorkers>(request));
     EXPECT_LE(page.workers_size(), 2);
     for (const WorkerStatus& worker : page.workers()) names.push_back(worker.name());
     request.mutable_page()->set_after(page.next());
@@ -131,7 +131,7 @@ TEST_F(PastTest, WorkersAreListedByPages) {
   EXPECT_THAT(names, ElementsAre("worker-0", "worker-1", "worker-2", "worker-3", "worker-4"));
   ListShardsRequest shards;
   shards.mutable_page()->set_after("7");
-  EXPECT_EQ(std::get<ListShardsReply>(cluster.Ask<ListShardsEvent>(shards)).shards_size(), 0);
+  EXPECT_EQ(std::get<ListShardsReply>(cluster.Ask<event::ListShards>(shards)).shards_size(), 0);
 }
 
 // ---- The admin port ----
@@ -150,14 +150,14 @@ TEST_F(PastTest, TheOverviewIsBoundedAndCountsAll) {
 
 TEST_F(PastTest, AShardsFiguresFollowWhatIsKeptThere) {
   const auto shard = [&] {
-    return std::get<ListShardsReply>(cluster.Ask<ListShardsEvent>()).shards(0);
+    return std::get<ListShardsReply>(cluster.Ask<event::ListShards>()).shards(0);
   };
   RunQuick("a");
   RunQuick("b");
   const uint32_t each = shard().partitions() / 2;
   ASSERT_GT(each, 0u);
   EXPECT_EQ(shard().value_bytes(), 2 * 100 * each);
-  EXPECT_EQ(AskJob<DeleteJobEvent>("a"), absl::OkStatus());
+  EXPECT_EQ(AskJob<event::DeleteJob>("a"), absl::OkStatus());
   EXPECT_EQ(shard().partitions(), each);
   EXPECT_EQ(shard().value_bytes(), 100 * each);
   cluster.StartCoordinator();
@@ -226,7 +226,7 @@ TEST_F(PastTest, AJobThatWasDeletedWhileItsShardWasAwayIsDropped) {
   cluster.shards["ps-0"].alive = false;  // for a moment
   JobRequest request;
   request.set_name("quick");
-  cluster.Ask<DeleteJobEvent>(request);
+  cluster.Ask<event::DeleteJob>(request);
   cluster.StartCoordinator();  // which does not know that job at all
   cluster.shards["ps-0"].alive = true;
   cluster.RunFor(absl::Seconds(1));
@@ -270,10 +270,10 @@ TEST_F(PastTest, WhatIsArchivedIsSaidAsBefore) {
     ExplainRequest explain;
     explain.set_name(name);
     return std::vector<std::string>{
-        std::get<JobReply>(cluster.Ask<GetJobEvent>(job)).DebugString(),
-        std::get<CurvesReply>(cluster.Ask<CurvesEvent>(curves)).DebugString(),
-        std::get<LogsReply>(cluster.Ask<LogsEvent>(logs)).DebugString(),
-        std::get<ExplainReply>(cluster.Ask<ExplainEvent>(explain)).DebugString()};
+        std::get<JobReply>(cluster.Ask<event::GetJob>(job)).DebugString(),
+        std::get<CurvesReply>(cluster.Ask<event::Curves>(curves)).DebugString(),
+        std::get<LogsReply>(cluster.Ask<event::Logs>(logs)).DebugString(),
+        std::get<ExplainReply>(cluster.Ask<event::Explain>(explain)).DebugString()};
   };
   RunQuick("a");
   cluster.RunFor(absl::Seconds(1));
@@ -295,7 +295,7 @@ TEST_F(PastTest, WhatIsArchivedIsLostWithItsShard) {
   for (const char* name : {"a", "b", "c"}) {
     JobRequest request;
     request.set_name(name);
-    const auto job = std::get<JobReply>(cluster.Ask<GetJobEvent>(request));
+    const auto job = std::get<JobReply>(cluster.Ask<event::GetJob>(request));
     EXPECT_THAT(job.values(0).gone(), HasSubstr("lost with shard ps-0"));
     EXPECT_THAT(job.status().reason(), HasSubstr("lost partition"));
   }
@@ -331,11 +331,11 @@ TEST_F(RetentionTest, BeyondItsNumberTheOldestIsDeletedAndThatIsSaidBefore) {
   EXPECT_EQ(Jobs(0).total(), 10u);
   EXPECT_EQ(cluster.store.count(records::Job(1)), 0u);
   EXPECT_EQ(cluster.store.count(records::JobState(1)), 0u);
-  const absl::Status gone = AskJob<GetJobEvent>("a0");
+  const absl::Status gone = AskJob<event::GetJob>("a0");
   EXPECT_EQ(gone.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(gone.message()),
               HasSubstr("retention deleted it (--keep-ended-jobs 10)"));
-  EXPECT_EQ(AskJob<GetJobEvent>("a1"), absl::OkStatus());
+  EXPECT_EQ(AskJob<event::GetJob>("a1"), absl::OkStatus());
   EXPECT_EQ(Warnings(), "");
   RunQuick("a0");  // the name is free
 }
@@ -357,8 +357,8 @@ TEST_F(RetentionTest, ByTimeToo) {
   RunQuick("b");
   cluster.StartCoordinator();  // what passed before counts
   cluster.RunFor(absl::Seconds(61));
-  EXPECT_THAT(std::string(AskJob<GetJobEvent>("a").message()), HasSubstr("--keep-ended-for 2m"));
-  EXPECT_EQ(AskJob<GetJobEvent>("b"), absl::OkStatus());
+  EXPECT_THAT(std::string(AskJob<event::GetJob>("a").message()), HasSubstr("--keep-ended-for 2m"));
+  EXPECT_EQ(AskJob<event::GetJob>("b"), absl::OkStatus());
 }
 
 TEST_F(RetentionTest, AClockThatGoesBackMakesNoJobTheOldest) {
@@ -382,7 +382,7 @@ TEST_F(RetentionTest, OffKeepsAll) {
 
 TEST_F(PastTest, WhoLeftIsKnownAsThatAfterARestartAndForgotten) {
   const auto state = [&](const std::string& name) {
-    const auto reply = std::get<ListWorkersReply>(cluster.Ask<ListWorkersEvent>());
+    const auto reply = std::get<ListWorkersReply>(cluster.Ask<event::ListWorkers>());
     for (const WorkerStatus& worker : reply.workers()) {
       if (worker.name() == name) return worker.state();
     }
@@ -419,13 +419,13 @@ TEST_F(PastTest, AShardIsForgottenWhenNoKeptJobHadValuesThere) {
   cluster.AddShard("ps-1");
   const auto shards = [&] {
     std::vector<std::string> names;
-    const auto reply = std::get<ListShardsReply>(cluster.Ask<ListShardsEvent>());
+    const auto reply = std::get<ListShardsReply>(cluster.Ask<event::ListShards>());
     for (const ShardStatus& shard : reply.shards()) names.push_back(shard.name());
     return names;
   };
   cluster.RunFor(absl::Seconds(80));
   EXPECT_THAT(shards(), ElementsAre("ps-0", "ps-1"));
-  EXPECT_EQ(AskJob<DeleteJobEvent>("a"), absl::OkStatus());
+  EXPECT_EQ(AskJob<event::DeleteJob>("a"), absl::OkStatus());
   cluster.RunFor(absl::Seconds(2));
   EXPECT_THAT(shards(), ElementsAre("ps-1"));
   cluster.StartCoordinator();
@@ -453,8 +453,8 @@ TEST_F(PastTest, AJobOfAnotherLayoutStopsNoCoordinator) {
   EXPECT_THAT(cluster.Status("runs").reason(), HasSubstr("laid out by another version"));
   cluster.workers["worker-0"].idle_hands = false;
   EXPECT_TRUE(Ends("waits", SUCCEEDED)) << cluster.Status("waits").reason();
-  EXPECT_EQ(AskJob<DeleteJobEvent>("ended"), absl::OkStatus());
-  EXPECT_EQ(AskJob<DeleteJobEvent>("runs"), absl::OkStatus());
+  EXPECT_EQ(AskJob<event::DeleteJob>("ended"), absl::OkStatus());
+  EXPECT_EQ(AskJob<event::DeleteJob>("runs"), absl::OkStatus());
   cluster.StartCoordinator();
   EXPECT_EQ(Jobs(0).total(), 1u);
 }
@@ -480,4 +480,4 @@ TEST_F(PastTest, AveragesAreShownAndNothingChangesWithARestart) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

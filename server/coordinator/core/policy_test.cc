@@ -3,30 +3,30 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
 
 class CoordinatorPolicyTest : public CoordinatorTest {
  protected:
-  CoordinatorReply Set(const std::string& job, Policy::Kind kind, uint32_t staleness = 0,
-                       uint64_t nonce = 0) {
+  CallReply Set(const std::string& job, Policy::Kind kind, uint32_t staleness = 0,
+                uint64_t nonce = 0) {
     SetPolicyRequest request;
     request.set_name(job);
     request.mutable_policy()->set_kind(kind);
     request.mutable_policy()->set_staleness(staleness);
     request.set_nonce(nonce);
-    return cluster.Ask<SetPolicyEvent>(request);
+    return cluster.Ask<event::SetPolicy>(request);
   }
   absl::Status SetError(const std::string& job, Policy::Kind kind, uint32_t staleness = 0) {
-    const CoordinatorReply reply = Set(job, kind, staleness);
+    const CallReply reply = Set(job, kind, staleness);
     const auto* status = std::get_if<absl::Status>(&reply);
     return status == nullptr ? absl::OkStatus() : *status;
   }
   uint64_t SetNumber(const std::string& job, Policy::Kind kind, uint32_t staleness = 0,
                      uint64_t nonce = 0) {
-    const CoordinatorReply reply = Set(job, kind, staleness, nonce);
+    const CallReply reply = Set(job, kind, staleness, nonce);
     return std::get<SetPolicyReply>(reply).number();
   }
   bool Begins(uint64_t step) {
@@ -191,10 +191,10 @@ TEST_F(CoordinatorPolicyTest, RefusedWithTheReason) {
   EXPECT_THAT(std::string(SetError("clipped", Policy::BSP).message()),
               HasSubstr("clip.scope worker"));
   EXPECT_EQ(cluster.Status("clipped").policies_size(), 1);
-  EXPECT_TRUE(AskJob<CancelJobEvent>("a").ok());
+  EXPECT_TRUE(AskJob<event::CancelJob>("a").ok());
   EXPECT_THAT(std::string(SetError("a", Policy::ASYNC).message()),
               HasSubstr("is over (CANCELLED)"));
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

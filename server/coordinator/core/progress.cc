@@ -10,7 +10,7 @@
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/core/covered_items.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 // While members say that items are done which shards do not cover yet, coverage is looked at this
@@ -63,7 +63,7 @@ void Coordinator::Core::CutEpoch(Job& job) {
   result.set_epoch(epoch);
   result.set_seconds(static_cast<double>(RunningMicros(job) - job.state.epoch_opened_us()) / 1e6);
   result.set_step(StepsDone(job));
-  result.set_unix_seconds(absl::ToDoubleSeconds(wall_ - absl::UnixEpoch()));
+  result.set_unix_seconds(absl::ToDoubleSeconds(wall() - absl::UnixEpoch()));
   UpdateTrainLoss(job, epoch);
   SaveResult(job, epoch);
   if (epoch > 0 && job.train_sums.contains(epoch - 1)) {
@@ -256,7 +256,7 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
   TellCurve(job, nullptr, nullptr, true);
   job.state.set_steps_done(StepsDone(job));
   job.state.set_running_us(RunningMicros(job));
-  job.state.set_ended_us(absl::ToUnixMicros(wall_));
+  job.state.set_ended_us(absl::ToUnixMicros(wall()));
   job.ended_at = now_;
   if (job.has_loss) job.state.set_train_loss(job.loss);
   SetState(job, state);
@@ -288,4 +288,4 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
   schedule_ = true;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -4,7 +4,7 @@
 
 #include "common/defences.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 bool RangeSums::Add(const StepMetrics& metrics) {
   const uint64_t first = metrics.work().first();
@@ -60,4 +60,4 @@ std::vector<std::pair<uint64_t, uint64_t>> RangeSums::Ranges() const {
   return ranges;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

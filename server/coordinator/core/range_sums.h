@@ -11,7 +11,7 @@
 #include "common/data_plan/coverage.h"
 #include "proto/coordinator.pb.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // Ranges are aligned, so two of them are either disjoint or nested. One inside a range that is here
 // is ignored; one that contains others replaces them. Sums are taken in the order of the ranges,
@@ -63,6 +63,6 @@ class RangeSums {
   uint64_t ids_ = 0;
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_CORE_RANGE_SUMS_H_

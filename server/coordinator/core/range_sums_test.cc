@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 StepMetrics Range(uint64_t first, uint32_t count, double loss, uint64_t samples = 10) {
@@ -93,4 +93,4 @@ TEST(RangeSums, NothingGivesZero) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -13,7 +13,7 @@
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/resolve_model_values.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 absl::StatusOr<LayerDescription> ReadLayer(const ModelSource::Layer& layer) {
@@ -105,4 +105,4 @@ absl::Status ResolveModel(const Inspection& inspection, JobSpec& spec) {
   return CheckRecompute(OutlineRecompute(graph), spec.recompute());
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -6,13 +6,13 @@
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // Sets spec.model from spec.model_source; a spec that comes with a graph and no source keeps it.
 // kInvalidArgument says what does not fit: layers, the sample's shape, the number of classes, names
 // to freeze, tensors to start from, blocks to recompute.
 absl::Status ResolveModel(const Inspection& inspection, JobSpec& spec);
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_H_

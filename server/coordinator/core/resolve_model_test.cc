@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using testing::AllOf;
@@ -194,4 +194,4 @@ TEST(ResolveModelTest, MoreClassesThanTheModelHasAreRefused) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -10,7 +10,7 @@
 #include "common/base/glob.h"
 #include "common/graph/operators.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr size_t kMismatchesShown = 50;
@@ -87,4 +87,4 @@ absl::Status InitFromFile(const InitFile& file, Graph* graph) {
       absl::StrJoin(mismatches, "\n  "), count > kMismatchesShown ? "\n  ..." : ""));
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "proto/model.pb.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // Makes the parameters that fit one of `source.freeze` FROZEN. kInvalidArgument names a glob that
 // fits none, with some names that there are.
@@ -16,6 +16,6 @@ absl::Status FreezeParameters(const ModelSource& source, Graph* graph);
 // lists every mismatch.
 absl::Status InitFromFile(const InitFile& file, Graph* graph);
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_VALUES_H_

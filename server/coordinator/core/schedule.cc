@@ -12,7 +12,7 @@
 #include "common/placement/layout.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr size_t kHoldersShown = 4;
@@ -242,7 +242,7 @@ void Coordinator::Core::StartJob(Job& job, const std::vector<Worker*>& workers,
   SetState(job, RUNNING);
   job.state.clear_reason();
   job.state.mutable_roster()->set_number(1);
-  job.state.set_started_us(absl::ToUnixMicros(wall_));
+  job.state.set_started_us(absl::ToUnixMicros(wall()));
   job.running_since = now_;
   SaveState(job);
   Log(job, absl::StrCat("starts on ",
@@ -359,4 +359,4 @@ std::string Coordinator::Core::WaitsFor(const Job& job) const {
                       Count(least - std::min(supply.available(), least), "more worker"));
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -3,7 +3,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -66,8 +66,8 @@ TEST_F(ScheduleTest, NoWorkerIdlesForAJobThatWaitsForAnother) {
       cluster.Status("two").reason(),
       "needs 2 workers (workers.min) and can have 0 of the cluster's 2, of which job one keeps 1, "
       "job three keeps 1: waits for 2 more workers");
-  EXPECT_TRUE(AskJob<CancelJobEvent>("three").ok());
-  EXPECT_TRUE(AskJob<CancelJobEvent>("one").ok());
+  EXPECT_TRUE(AskJob<event::CancelJob>("three").ok());
+  EXPECT_TRUE(AskJob<event::CancelJob>("one").ok());
   EXPECT_TRUE(Ends("two", SUCCEEDED));
 }
 
@@ -116,7 +116,7 @@ TEST_F(ScheduleTest, AJobThatIsPassedForLongHasItsTurn) {
       SubmitLong("small-" + std::to_string(next++), 1, 1);
       cluster.RunFor(absl::Seconds(4));
       if (cluster.IsIn("small-" + std::to_string(oldest), RUNNING)) {
-        EXPECT_TRUE(AskJob<CancelJobEvent>("small-" + std::to_string(oldest)).ok());
+        EXPECT_TRUE(AskJob<event::CancelJob>("small-" + std::to_string(oldest)).ok());
       }
       cluster.RunFor(absl::Seconds(0.2));
     }
@@ -147,7 +147,7 @@ TEST_F(ScheduleTest, ATurnEnds) {
   SubmitLong("first", 1, 1);
   Submit(Ssp("three", 3, 3));
   SubmitLong("weeks", 1, 1);
-  EXPECT_TRUE(AskJob<CancelJobEvent>("first").ok());
+  EXPECT_TRUE(AskJob<event::CancelJob>("first").ok());
   cluster.RunFor(absl::Seconds(62));
   Submit(Ssp("later", 1, 1));
   EXPECT_EQ(
@@ -200,7 +200,7 @@ TEST_F(ScheduleTest, OfAHundredSubmissionsAtOnceNoneIsRefused) {
     calls.push_back(cluster.NewCall());
     SubmitRequest request;
     *request.mutable_spec() = Ssp("job-" + std::to_string(i), 1, 1);
-    cluster.Step(SubmitEvent{calls.back(), request});
+    cluster.Step(event::Submit{calls.back(), request});
   }
   for (const CallId call : calls) {
     EXPECT_TRUE(std::holds_alternative<SubmitReply>(cluster.Await(call)));
@@ -219,7 +219,7 @@ TEST_F(ScheduleTest, SmallJobsAreSpreadOverShards) {
   for (int i = 0; i < 20; ++i) {
     JobRequest request;
     request.set_name("job-" + std::to_string(i));
-    const CoordinatorReply reply = cluster.Ask<GetJobEvent>(request);
+    const CallReply reply = cluster.Ask<event::GetJob>(request);
     for (const View& view : std::get<JobReply>(reply).views())
       first[view.primary()] += view.partition() == 0;
   }
@@ -228,4 +228,4 @@ TEST_F(ScheduleTest, SmallJobsAreSpreadOverShards) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

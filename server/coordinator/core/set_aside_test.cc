@@ -3,7 +3,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -44,7 +44,7 @@ TEST_F(SetAsideTest, ANewcomerThatCannotServeHarmsNoJob) {
               HasSubstr("goes on without worker-2: worker worker-2: /data has no files\n"));
   ExplainRequest request;
   request.set_name("a");
-  const CoordinatorReply reply = cluster.Ask<ExplainEvent>(request);
+  const CallReply reply = cluster.Ask<event::Explain>(request);
   EXPECT_EQ(std::get<ExplainReply>(reply).findings(0).cause(), "set-aside");
   Submit(Ssp("b", 1, 1));  // takes one that can
   ASSERT_TRUE(Ends("b", SUCCEEDED));
@@ -288,4 +288,4 @@ TEST_F(HangTest, WhoDoesNotGetReadyIsSetAsideToo) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -12,7 +12,7 @@
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/core/records.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 absl::Status Unreadable(const std::string& key) {
@@ -184,4 +184,4 @@ void Coordinator::Core::RestoreJob(Job& job) {
   job.recovering = !job.bsp() || !job.evaluations.empty();  // BSP trains without leases
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -10,7 +10,7 @@
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/core/covered_items.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr size_t kNamesShown = 8;
@@ -319,4 +319,4 @@ ShardStatus Coordinator::Core::StatusOf(const Shard& shard) const {
   return status;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

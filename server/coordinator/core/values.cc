@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/core/core.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 // Whether nothing changes the partition's values any more: it is told that the job has no member
@@ -83,7 +83,7 @@ void Coordinator::Core::LoseValues(Job& job, const Shard& shard,
                                    const std::string& why) {
   const std::string gone = absl::StrCat(
       "lost with shard ", shard.name(), " at ", shard.stored.registration().address(), " (", why,
-      ") at ", absl::FormatTime(absl::RFC3339_sec, wall_, absl::UTCTimeZone()));
+      ") at ", absl::FormatTime(absl::RFC3339_sec, wall(), absl::UTCTimeZone()));
   std::map<uint32_t, PartitionValues> values;
   for (PartitionValues& value : *job.state.mutable_values()) {
     values[value.partition()] = std::move(value);
@@ -99,4 +99,4 @@ void Coordinator::Core::LoseValues(Job& job, const Shard& shard,
   SettleValues(job);
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

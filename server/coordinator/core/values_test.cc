@@ -3,7 +3,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::AllOf;
@@ -23,14 +23,14 @@ class ValuesTest : public CoordinatorTest {
     SetPolicyRequest request;
     request.set_name(job);
     request.mutable_policy()->set_kind(kind);
-    const CoordinatorReply reply = cluster.Ask<SetPolicyEvent>(request);
+    const CallReply reply = cluster.Ask<event::SetPolicy>(request);
     ASSERT_TRUE(std::holds_alternative<SetPolicyReply>(reply)) << std::get<absl::Status>(reply);
   }
   void RunTo(uint64_t step) {
     ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() >= step; }));
   }
   void Cancel() {
-    ASSERT_TRUE(AskJob<CancelJobEvent>("a").ok());
+    ASSERT_TRUE(AskJob<event::CancelJob>("a").ok());
     ASSERT_TRUE(cluster.RunUntil([&] { return Known(); }));
   }
 
@@ -108,7 +108,7 @@ TEST_F(ValuesTest, EachPartitionIsReadByItsOwnPolicyWhereTheJobEndsInMidChange) 
 TEST_F(ValuesTest, WhatIsReadOfAnEndedJobIsDurable) {
   Submit(MiniCluster::Spec("a", Policy::BSP, 1, 1));
   RunTo(10);
-  ASSERT_TRUE(AskJob<CancelJobEvent>("a").ok());
+  ASSERT_TRUE(AskJob<event::CancelJob>("a").ok());
   EXPECT_THAT(Read(), Each("?")) << "pushes may still be on their way";
   cluster.StartCoordinator();
   EXPECT_THAT(Read(), Each("?"));
@@ -155,7 +155,7 @@ TEST_F(ValuesTest, AShardThatIsLostInMidJobTakesItsPartWithIt) {
 TEST_F(ValuesTest, AShardThatIsLostBeforeItToldTheLastHoldsNobodyUp) {
   Submit(Ssp("a", 1, 1));
   RunTo(10);
-  ASSERT_TRUE(AskJob<CancelJobEvent>("a").ok());
+  ASSERT_TRUE(AskJob<event::CancelJob>("a").ok());
   cluster.shards["ps-1"].alive = false;
   cluster.RunFor(absl::Seconds(2));
   EXPECT_FALSE(Known());
@@ -196,7 +196,7 @@ TEST_F(OutputTest, IsOrderedWhenAllValuesAreKnownAndAgainAfterARestartUntilItIsW
   for (const PartitionValues& values : cluster.outputs[0].values()) EXPECT_FALSE(values.unknown());
   cluster.StartCoordinator();
   ASSERT_EQ(cluster.outputs.size(), 2u);
-  cluster.Step(OutputWrittenEvent{1, 4096});
+  cluster.Step(event::OutputWritten{1, 4096});
   EXPECT_EQ(Output().state(), OutputStatus::WRITTEN);
   EXPECT_EQ(Output().bytes(), 4096u);
   cluster.StartCoordinator();
@@ -207,7 +207,7 @@ TEST_F(OutputTest, IsOrderedWhenAllValuesAreKnownAndAgainAfterARestartUntilItIsW
 TEST_F(OutputTest, AFailureIsShownAndTheJobStaysSucceeded) {
   Submit(WithOutput("a"));
   ASSERT_TRUE(cluster.RunUntil([&] { return Output().state() == OutputStatus::WRITING; }));
-  cluster.Step(OutputWrittenEvent{1, absl::InternalError("No space left on device")});
+  cluster.Step(event::OutputWritten{1, absl::InternalError("No space left on device")});
   EXPECT_EQ(Output().state(), OutputStatus::FAILED);
   EXPECT_EQ(Output().error(), "No space left on device");
   EXPECT_TRUE(cluster.IsIn("a", SUCCEEDED));
@@ -223,11 +223,11 @@ TEST_F(OutputTest, AJobIsNotDeletedBeforeItsFileIsThere) {
   Submit(WithOutput("a"));
   ASSERT_TRUE(cluster.RunUntil([&] { return Output().state() == OutputStatus::WRITING; }));
   cluster.RunFor(absl::Seconds(2));
-  EXPECT_THAT(std::string(AskJob<DeleteJobEvent>("a").message()),
+  EXPECT_THAT(std::string(AskJob<event::DeleteJob>("a").message()),
               HasSubstr("the values of job a are being written to /outputs/runs/a.safetensors"));
-  cluster.Step(OutputWrittenEvent{1, 4096});
+  cluster.Step(event::OutputWritten{1, 4096});
   cluster.RunFor(absl::Seconds(2));
-  EXPECT_THAT(std::string(AskJob<GetJobEvent>("a").message()), HasSubstr("--keep-ended-jobs 0"));
+  EXPECT_THAT(std::string(AskJob<event::GetJob>("a").message()), HasSubstr("--keep-ended-jobs 0"));
 }
 
 TEST_F(OutputTest, ADryRunMayNameTheFileOfTheJobThatItWouldReplace) {
@@ -265,4 +265,4 @@ TEST_F(OutputTest, IsRefusedWithoutARootAndWhereAnotherJobHasTheName) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -12,7 +12,7 @@
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -144,10 +144,10 @@ TEST_F(WallTimeTest, WhileItEndsItsPolicyStays) {
   SetPolicyRequest request;
   request.set_name("a");
   request.mutable_policy()->set_kind(Policy::BSP);
-  const CoordinatorReply reply = cluster.Ask<SetPolicyEvent>(request);
+  const CallReply reply = cluster.Ask<event::SetPolicy>(request);
   ASSERT_TRUE(std::holds_alternative<absl::Status>(reply));
   EXPECT_THAT(std::string(std::get<absl::Status>(reply).message()), HasSubstr("wallTime is over"));
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -6,7 +6,7 @@
 
 #include "absl/base/internal/raw_logging.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 double Weighted(double a, double weight_a, double b, double weight_b) {
@@ -145,4 +145,4 @@ void JobCurve::MergeNeighbours() {
   saved_ = 0;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -12,7 +12,7 @@
 #include "common/protocol/limits.h"
 #include "proto/coordinator.pb.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // Pure and deterministic. Not thread-safe.
 class JobCurve {
@@ -73,6 +73,6 @@ class JobCurve {
   uint64_t correct_ = 0;
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_CURVES_JOB_CURVE_H_

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
@@ -228,4 +228,4 @@ TEST(JobCurve, AClockThatWasSetBackMakesNoNegativeTimes) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr double kLevelWindows = 64;    // over which the level follows a rise
@@ -105,4 +105,4 @@ std::optional<std::string> PolicyGuard::WhyLag() const {
                       " batches on end; the limit is ", options_.lag());
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -18,7 +18,7 @@
 
 #include "proto/job.pb.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 struct Tightening {
   Policy policy;       // kind and staleness
@@ -74,6 +74,6 @@ class PolicyGuard {
   uint64_t late_batches_ = 0;  // consecutive, with a lag above the limit
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_GUARD_POLICY_GUARD_H_

@@ -10,7 +10,7 @@
 
 #include "server/coordinator/guard/testing/loss_curves.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -206,4 +206,4 @@ TEST(PolicyGuard, ALagAboveTheLimitTightens) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

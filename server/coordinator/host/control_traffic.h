@@ -7,7 +7,7 @@
 
 #include "common/admin/metrics_text.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // Of workers or of shards. Thread-safe.
 class ControlTraffic {
@@ -35,6 +35,6 @@ class ControlTraffic {
   std::atomic<uint64_t> order_bytes_ = 0;
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_HOST_CONTROL_TRAFFIC_H_

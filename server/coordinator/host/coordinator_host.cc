@@ -6,11 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "common/base/clock.h"
 #include "common/protocol/limits.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kFolderDeadline = absl::Seconds(10);
@@ -18,42 +16,39 @@ constexpr absl::Duration kFolderDeadline = absl::Seconds(10);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
-    const CoordinatorOptions& options, std::unique_ptr<StateStore> store,
-    std::function<void(const absl::Status&)> on_fatal, ReadValues read) {
-  absl::StatusOr<StoreSnapshot> snapshot = store->Load();
+    const CoordinatorOptions& options, Parts parts) {
+  absl::StatusOr<StoreSnapshot> snapshot = parts.store->Load();
   if (!snapshot.ok()) return snapshot.status();
   absl::StatusOr<std::unique_ptr<Coordinator>> core = Coordinator::Create(options, *snapshot);
   if (!core.ok()) return core.status();
-  std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(
-      options, *std::move(core), std::move(store), std::move(on_fatal), std::move(read)));
-  std::promise<absl::Status> started;
-  host->loop_.Post([&] {
-    host->core_->Start(MonotonicNow(), absl::Now(), *host);
-    host->generation_ = host->core_->generation();
-    host->Tick();
-    started.set_value(host->closed_);
-  });
-  if (absl::Status status = started.get_future().get(); !status.ok()) return status;
+  std::unique_ptr<CoordinatorHost> host(
+      new CoordinatorHost(options, *std::move(core), std::move(parts)));
+  // Nothing was posted to the loop yet, so the core is still this thread's.
+  Actions actions;
+  host->core_->Start(host->loop_->Now(), host->wall_(), actions);
+  host->generation_ = host->core_->generation();
+  host->CarryOut(std::move(actions));
+  if (!host->closed_.ok()) return host->closed_;
+  host->loop_->Post([host = host.get()] { host->Tick(); });
   return host;
 }
 
 CoordinatorHost::CoordinatorHost(const CoordinatorOptions& options,
-                                 std::unique_ptr<Coordinator> core,
-                                 std::unique_ptr<StateStore> store,
-                                 std::function<void(const absl::Status&)> on_fatal, ReadValues read)
-    : on_fatal_(std::move(on_fatal)),
+                                 std::unique_ptr<Coordinator> core, Parts parts)
+    : on_fatal_(std::move(parts.on_fatal)),
+      wall_(std::move(parts.wall)),
       core_(std::move(core)),
-      store_(std::move(store)),
-      curves_(options.tensorboard_root),
-      outputs_(options.output_root, std::move(read)),
-      loop_("coordinator") {}
+      store_(std::move(parts.store)),
+      curves_(options.tensorboard_root, parts.make_loop),
+      outputs_(options.output_root, std::move(parts.read), parts.make_loop),
+      loop_(parts.make_loop("coordinator")) {}
 
 CoordinatorHost::~CoordinatorHost() { Stop(); }
 
 CallId CoordinatorHost::Call(MakeEvent make_event, Done done) {
   const CallId call(next_call_.fetch_add(1));
   auto shared = std::make_shared<Done>(std::move(done));
-  const bool posted = loop_.Post([this, call, make_event = std::move(make_event), shared] {
+  const bool posted = loop_->Post([this, call, make_event = std::move(make_event), shared] {
     if (!closed_.ok()) return (*shared)(closed_);
     waiting_.emplace(call, std::move(*shared));
     Step(make_event(call));
@@ -65,10 +60,10 @@ CallId CoordinatorHost::Call(MakeEvent make_event, Done done) {
 CallId CoordinatorHost::Submit(const SubmitRequest& request, Done done) {
   const CallId call(next_call_.fetch_add(1));
   auto shared = std::make_shared<Done>(std::move(done));
-  const bool posted = loop_.Post([this, call, request, shared] {
+  const bool posted = loop_->Post([this, call, request, shared] {
     if (!closed_.ok()) return (*shared)(closed_);
     waiting_.emplace(call, std::move(*shared));
-    if (!core_->AsksForFolder(request)) return Step(SubmitEvent{call, request});
+    if (!core_->AsksForFolder(request)) return Step(event::Submit{call, request});
     AskForFolder(call, request);
   });
   if (!posted) (*shared)(absl::UnavailableError("the coordinator is shutting down"));
@@ -85,32 +80,32 @@ void CoordinatorHost::AskForFolder(CallId call, const SubmitRequest& request) {
                             "looked at on the coordinator's machine: try again in a moment")));
   }
   ++folders_asked_;
-  const EventLoop::TimerId timer = loop_.PostAfter(kFolderDeadline, [this, call, folder] {
+  const EventLoop::TimerId timer = loop_->PostAfter(kFolderDeadline, [this, call, folder] {
     Answer(call, absl::DeadlineExceededError(absl::StrCat(
                      "tensorboard: whether event files can be written to ", folder,
                      " was not found out within ", absl::FormatDuration(kFolderDeadline),
                      ": its disk hangs, on the coordinator's machine")));
   });
   curves_.Check(folder, [this, call, timer, request](absl::Status status) {
-    loop_.Post([this, call, timer, request, status = std::move(status)] {
+    loop_->Post([this, call, timer, request, status = std::move(status)] {
       --folders_asked_;
-      loop_.Cancel(timer);
-      if (waiting_.count(call) > 0) Step(SubmitEvent{call, request, status});
+      loop_->Cancel(timer);
+      if (waiting_.count(call) > 0) Step(event::Submit{call, request, status});
     });
   });
 }
 
 void CoordinatorHost::Gone(CallId call) {
-  loop_.Post([this, call] {
+  loop_->Post([this, call] {
     if (waiting_.count(call) == 0) return;
-    if (closed_.ok()) Step(CallGoneEvent{call});
+    if (closed_.ok()) Step(event::CallGone{call});
     Answer(call, absl::CancelledError("the caller hung up"));
   });
 }
 
 void CoordinatorHost::BeginShutdown() {
   std::promise<void> done;
-  const bool posted = loop_.Post([&] {
+  const bool posted = loop_->Post([&] {
     AnswerAll(absl::UnavailableError("the coordinator is shutting down"));
     done.set_value();
   });
@@ -121,22 +116,30 @@ void CoordinatorHost::Stop() {
   BeginShutdown();
   outputs_.Stop();
   curves_.Stop();
-  loop_.Stop();
+  loop_->Stop();
 }
 
-void CoordinatorHost::Step(const CoordinatorEvent& event) {
-  core_->Step(event, MonotonicNow(), absl::Now(), *this);
+void CoordinatorHost::Step(const Event& event) {
+  Actions actions;
+  core_->Step(event, loop_->Now(), actions);
+  CarryOut(std::move(actions));
+}
+
+void CoordinatorHost::CarryOut(Actions actions) {
+  for (Action& action : actions) {
+    if (!closed_.ok()) return;
+    std::visit([this](auto& typed) { Do(typed); }, action);
+  }
 }
 
 void CoordinatorHost::Tick() {
   if (!closed_.ok()) return;
-  Step(TickEvent{});
-  loop_.PostAfter(kCoordinatorTickPeriod, [this] { Tick(); });
+  Step(event::Tick{wall_()});
+  loop_->PostAfter(kCoordinatorTickPeriod, [this] { Tick(); });
 }
 
-void CoordinatorHost::Persist(const StoreBatch& batch) {
-  if (!closed_.ok()) return;
-  const absl::Status status = store_->Apply(batch);
+void CoordinatorHost::Do(const action::Persist& action) {
+  const absl::Status status = store_->Apply(action.batch);
   if (status.ok()) return;
   // Nothing that follows may be seen: it is not durable.
   AnswerAll(absl::UnavailableError(
@@ -144,26 +147,22 @@ void CoordinatorHost::Persist(const StoreBatch& batch) {
   on_fatal_(status);
 }
 
-void CoordinatorHost::Reply(CallId call, CoordinatorReply reply) {
-  if (closed_.ok()) Answer(call, std::move(reply));
+void CoordinatorHost::Do(action::Reply& action) { Answer(action.call, std::move(action.reply)); }
+
+void CoordinatorHost::Do(const action::WriteCurve& action) { curves_.Write(action.news); }
+
+void CoordinatorHost::Do(const action::WriteOutput& action) {
+  outputs_.Write(action.job,
+                 [this, uid = action.job.status().uid()](absl::StatusOr<uint64_t> bytes) {
+                   loop_->Post([this, event = event::OutputWritten{uid, std::move(bytes)}] {
+                     if (closed_.ok()) Step(event);
+                   });
+                 });
 }
 
-void CoordinatorHost::WriteCurve(const CurveNews& news) {
-  if (closed_.ok()) curves_.Write(news);
-}
+void CoordinatorHost::Do(const action::Log& action) { spdlog::info("{}", action.sentence); }
 
-void CoordinatorHost::WriteOutput(const JobReply& job) {
-  if (!closed_.ok()) return;
-  outputs_.Write(job, [this, uid = job.status().uid()](absl::StatusOr<uint64_t> bytes) {
-    loop_.Post([this, event = OutputWrittenEvent{uid, std::move(bytes)}] {
-      if (closed_.ok()) Step(event);
-    });
-  });
-}
-
-void CoordinatorHost::Log(absl::string_view sentence) { spdlog::info("{}", std::string(sentence)); }
-
-void CoordinatorHost::Answer(CallId call, CoordinatorReply reply) {
+void CoordinatorHost::Answer(CallId call, CallReply reply) {
   const auto it = waiting_.find(call);
   if (it == waiting_.end()) return;
   const Done done = std::move(it->second);
@@ -176,4 +175,4 @@ void CoordinatorHost::AnswerAll(const absl::Status& status) {
   while (!waiting_.empty()) Answer(waiting_.begin()->first, status);
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

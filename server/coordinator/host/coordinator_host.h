@@ -9,6 +9,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/admin/health.h"
 #include "common/event_loop/threaded_loop.h"
 #include "server/coordinator/core/coordinator.h"
@@ -17,25 +19,27 @@
 #include "server/coordinator/host/output_writer.h"
 #include "server/coordinator/store/state_store.h"
 
-namespace grpc {
-class Service;
-}
+namespace starling::coordinator {
 
-namespace starling {
-
-class CoordinatorHost final : private CoordinatorSink {
+class CoordinatorHost {
  public:
+  struct Parts {
+    std::unique_ptr<StateStore> store;
+    // Called once, on the host's thread, when the store fails: from then on every call is answered
+    // with kUnavailable, and the process must end.
+    std::function<void(const absl::Status&)> on_fatal;
+    ReadValues read = nullptr;  // for spec.output
+    MakeEventLoop make_loop = ThreadedLoop::Make;
+    std::function<absl::Time()> wall = absl::Now;  // thread-safe; for people only
+  };
   // Answers one call; runs once, on the host's thread.
-  using Done = std::function<void(CoordinatorReply)>;
-  using MakeEvent = std::function<CoordinatorEvent(CallId)>;
+  using Done = std::function<void(CallReply)>;
+  using MakeEvent = std::function<Event(CallId)>;
 
-  // Reads the store and starts the core. `on_fatal` is called, once, when the store fails: from
-  // then on every call is answered kUnavailable, and the process must end. `read` is for
-  // spec.output.
-  static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
-      const CoordinatorOptions& options, std::unique_ptr<StateStore> store,
-      std::function<void(const absl::Status&)> on_fatal, ReadValues read = nullptr);
-  ~CoordinatorHost() override;  // Stop()
+  // Reads the store and starts the core, on the caller's thread.
+  static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(const CoordinatorOptions& options,
+                                                                Parts parts);
+  ~CoordinatorHost();  // Stop()
 
   // Thread-safe. The id is for Gone.
   CallId Call(MakeEvent make_event, Done done);
@@ -45,7 +49,7 @@ class CoordinatorHost final : private CoordinatorSink {
   // The caller hung up. Its `done` runs with kCancelled, unless it ran already. Thread-safe.
   void Gone(CallId call);
 
-  // Answers everything that waits, now and later, with kUnavailable. Thread-safe, blocks shortly.
+  // Answers every pending call, and all later ones, with kUnavailable. Thread-safe, blocks shortly.
   void BeginShutdown();
   // BeginShutdown, and ends the thread. What was answered before is durable.
   void Stop();
@@ -56,26 +60,27 @@ class CoordinatorHost final : private CoordinatorSink {
   ControlTraffic& worker_traffic() { return worker_traffic_; }
   ControlTraffic& shard_traffic() { return shard_traffic_; }
 
-  void WatchWith(admin::Health* health) { health->Watch(&loop_, "coordinator"); }
+  void WatchWith(admin::Health* health) { health->Watch(loop_.get(), "coordinator"); }
 
  private:
   CoordinatorHost(const CoordinatorOptions& options, std::unique_ptr<Coordinator> core,
-                  std::unique_ptr<StateStore> store,
-                  std::function<void(const absl::Status&)> on_fatal, ReadValues read);
+                  Parts parts);
 
-  void Persist(const StoreBatch& batch) override;
-  void Reply(CallId call, CoordinatorReply reply) override;
-  void WriteCurve(const CurveNews& news) override;
-  void WriteOutput(const JobReply& job) override;
-  void Log(absl::string_view sentence) override;
+  void Step(const Event& event);
+  void CarryOut(Actions actions);
+  void Do(const action::Persist& action);
+  void Do(action::Reply& action);
+  void Do(const action::WriteCurve& action);
+  void Do(const action::WriteOutput& action);
+  void Do(const action::Log& action);
 
-  void Step(const CoordinatorEvent& event);
   void Tick();
   void AskForFolder(CallId call, const SubmitRequest& request);
-  void Answer(CallId call, CoordinatorReply reply);
+  void Answer(CallId call, CallReply reply);
   void AnswerAll(const absl::Status& status);
 
   const std::function<void(const absl::Status&)> on_fatal_;
+  const std::function<absl::Time()> wall_;
   uint64_t generation_ = 0;  // constant after Start
   std::atomic<uint64_t> next_call_ = 1;
   ControlTraffic worker_traffic_;
@@ -85,18 +90,14 @@ class CoordinatorHost final : private CoordinatorSink {
   std::unique_ptr<Coordinator> core_;
   std::unique_ptr<StateStore> store_;
   std::map<CallId, Done> waiting_;
-  size_t folders_asked_ = 0;  // checks under way, those of calls that were answered included
+  size_t folders_asked_ = 0;  // checks in progress, those of answered calls included
   absl::Status closed_;       // not OK: no more steps; what every call gets
 
   CurveWriter curves_;
   OutputWriter outputs_;
-  ThreadedLoop loop_;  // last: its thread ends first
+  std::unique_ptr<EventLoop> loop_;  // last: its thread ends first
 };
 
-// The service in proto/coordinator_service.proto; for RpcServer::Options::services. Every call must
-// carry an identity; daemons must register under the name and role that they carry.
-std::shared_ptr<grpc::Service> MakeCoordinatorService(CoordinatorHost* host);
-
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_HOST_COORDINATOR_HOST_H_

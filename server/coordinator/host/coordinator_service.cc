@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/transport/grpc_util.h"
 #include "proto/coordinator_service.grpc.pb.h"
-#include "server/coordinator/host/coordinator_host.h"
+#include "server/coordinator/host/coordinator_service.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 ControlTraffic& TrafficOf(CoordinatorHost* host, PeerRole role) {
@@ -48,7 +48,7 @@ class CallReactor final : public grpc::ServerUnaryReactor {
 
  private:
   CoordinatorHost::Done Answer(Reply* reply) {
-    return [this, reply](CoordinatorReply answer) {
+    return [this, reply](CallReply answer) {
       if (Reply* const message = std::get_if<Reply>(&answer)) {
         *reply = std::move(*message);
         CountOrders(*reply, host_);
@@ -90,16 +90,16 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
           absl::StrCat(IdentityToString(peer->identity), " cannot register as ",
                        RoleName(request->role()), " ", request->name())));
     }
-    return Start<RegisterEvent>(peer.status(), request, reply);
+    return Start<event::Register>(peer.status(), request, reply);
   }
 
   Reactor* ReportWorker(Context* context, const WorkerReport* request,
                         WorkerOrders* reply) override {
-    return StartReport<WorkerReportEvent>(*context, PeerRole::kWorker, request, reply);
+    return StartReport<event::WorkerReport>(*context, PeerRole::kWorker, request, reply);
   }
 
   Reactor* ReportShard(Context* context, const ShardReport* request, ShardOrders* reply) override {
-    return StartReport<ShardReportEvent>(*context, PeerRole::kShard, request, reply);
+    return StartReport<event::ShardReport>(*context, PeerRole::kShard, request, reply);
   }
 
   Reactor* Submit(Context* context, const SubmitRequest* request, SubmitReply* reply) override {
@@ -109,47 +109,47 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
   }
 
   Reactor* GetJob(Context* context, const JobRequest* request, JobReply* reply) override {
-    return Start<GetJobEvent>(CheckCaller(*context).status(), request, reply);
+    return Start<event::GetJob>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* ListJobs(Context* context, const ListJobsRequest* request,
                     ListJobsReply* reply) override {
-    return Start<ListJobsEvent>(CheckCaller(*context).status(), request, reply);
+    return Start<event::ListJobs>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* ListWorkers(Context* context, const ListWorkersRequest* request,
                        ListWorkersReply* reply) override {
-    return Start<ListWorkersEvent>(CheckCaller(*context).status(), request, reply);
+    return Start<event::ListWorkers>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* ListShards(Context* context, const ListShardsRequest* request,
                       ListShardsReply* reply) override {
-    return Start<ListShardsEvent>(CheckCaller(*context).status(), request, reply);
+    return Start<event::ListShards>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* CancelJob(Context* context, const JobRequest* request, Empty* reply) override {
-    return Start<CancelJobEvent>(CheckCaller(*context).status(), request, reply);
+    return Start<event::CancelJob>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* DeleteJob(Context* context, const JobRequest* request, Empty* reply) override {
-    return Start<DeleteJobEvent>(CheckCaller(*context).status(), request, reply);
+    return Start<event::DeleteJob>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* SetPolicy(Context* context, const SetPolicyRequest* request,
                      SetPolicyReply* reply) override {
-    return Start<SetPolicyEvent>(CheckCaller(*context).status(), request, reply);
+    return Start<event::SetPolicy>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* Curves(Context* context, const CurvesRequest* request, CurvesReply* reply) override {
-    return Start<CurvesEvent>(CheckCaller(*context).status(), request, reply);
+    return Start<event::Curves>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* Logs(Context* context, const LogsRequest* request, LogsReply* reply) override {
-    return Start<LogsEvent>(CheckCaller(*context).status(), request, reply);
+    return Start<event::Logs>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* Explain(Context* context, const ExplainRequest* request, ExplainReply* reply) override {
-    return Start<ExplainEvent>(CheckCaller(*context).status(), request, reply);
+    return Start<event::Explain>(CheckCaller(*context).status(), request, reply);
   }
 
  private:
@@ -188,4 +188,4 @@ std::shared_ptr<grpc::Service> MakeCoordinatorService(CoordinatorHost* host) {
   return std::make_shared<CoordinatorGrpcService>(host);
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -24,9 +24,10 @@
 #include "proto/coordinator_service.grpc.pb.h"
 #include "server/coordinator/core/testing/mini_cluster.h"
 #include "server/coordinator/host/coordinator_host.h"
+#include "server/coordinator/host/coordinator_service.h"
 #include "server/coordinator/store/memory_store.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);
@@ -51,9 +52,9 @@ class CoordinatorServiceTest : public testing::Test {
   void SetUp() override {
     CoordinatorOptions options;
     options.tensorboard_root = testing::TempDir();
-    auto host =
-        CoordinatorHost::Start(options, std::make_unique<FailingStore>(&store_fails_),
-                               [this](const absl::Status& status) { fatal_.set_value(status); });
+    auto host = CoordinatorHost::Start(
+        options, {.store = std::make_unique<FailingStore>(&store_fails_),
+                  .on_fatal = [this](const absl::Status& status) { fatal_.set_value(status); }});
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
     service_ = MakeCoordinatorService(host_.get());
@@ -239,4 +240,4 @@ TEST_F(CoordinatorServiceTest, StoreThatFailsAnswersNobodyAndEndsTheProcess) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

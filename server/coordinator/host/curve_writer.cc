@@ -11,16 +11,17 @@
 #include "common/base/status_macros.h"
 #include "common/tensorboard/curve_events.h"
 
-namespace starling {
+namespace starling::coordinator {
 
-CurveWriter::CurveWriter(const std::string& root) : root_(root), loop_("curves") {}
+CurveWriter::CurveWriter(const std::string& root, const MakeEventLoop& make_loop)
+    : root_(root), loop_(make_loop("curves")) {}
 
 CurveWriter::~CurveWriter() { Stop(); }
 
-void CurveWriter::Stop() { loop_.Stop(); }
+void CurveWriter::Stop() { loop_->Stop(); }
 
 void CurveWriter::Check(const std::string& folder, std::function<void(absl::Status)> done) {
-  loop_.Post([this, folder, done = std::move(done)] {
+  loop_->Post([this, folder, done = std::move(done)] {
     const absl::StatusOr<OwnedFd> opened = OpenFolder(folder);
     done(opened.ok() ? tensorboard::CheckFolder(opened->get(), folder) : opened.status());
   });
@@ -50,7 +51,7 @@ void CurveWriter::Write(const CurveNews& news) {
     return;
   }
   ++waiting_;
-  loop_.Post([this, news] {
+  loop_->Post([this, news] {
     --waiting_;
     behind_ = false;
     Carry(news);
@@ -85,4 +86,4 @@ absl::Status CurveWriter::Append(const CurveNews& news, Job& job) const {
   return event ? job.file->Append(*event) : absl::OkStatus();
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

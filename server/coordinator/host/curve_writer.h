@@ -17,7 +17,7 @@
 #include "common/tensorboard/event_file.h"
 #include "server/coordinator/core/coordinator.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // Thread-safe. No call blocks but Stop.
 class CurveWriter {
@@ -26,7 +26,8 @@ class CurveWriter {
 
   // Writes to no folder that does not lie beneath `root`, and follows no link beneath it
   // (BeneathRoot); empty: to none at all.
-  explicit CurveWriter(const std::string& root);
+  explicit CurveWriter(const std::string& root,
+                       const MakeEventLoop& make_loop = ThreadedLoop::Make);
   ~CurveWriter();  // Stop()
 
   // Whether files can be written to `folder`, which is made where it is not there but may be.
@@ -55,9 +56,9 @@ class CurveWriter {
 
   std::map<uint64_t, Job> jobs_;  // the loop's thread only
 
-  ThreadedLoop loop_;  // last: its thread ends first
+  const std::unique_ptr<EventLoop> loop_;  // last: its thread ends first
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_HOST_CURVE_WRITER_H_

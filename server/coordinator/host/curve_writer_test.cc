@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/tensorboard/curve_events.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 class CurveWriterTest : public testing::Test {
@@ -195,4 +195,4 @@ TEST_F(CurveWriterTest, NewsThatWaitForTheDiskAreBounded) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

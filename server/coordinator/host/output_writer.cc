@@ -9,7 +9,7 @@
 #include "common/safetensors/safetensors.h"
 #include "common/values/model_file.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kReadDeadline = absl::Hours(1);  // all attempts
@@ -25,8 +25,8 @@ absl::StatusOr<OwnedFd> OpenFolderOf(const std::string& root, absl::string_view 
 
 }  // namespace
 
-OutputWriter::OutputWriter(std::string root, ReadValues read)
-    : root_(std::move(root)), read_(std::move(read)), loop_("outputs") {}
+OutputWriter::OutputWriter(std::string root, ReadValues read, const MakeEventLoop& make_loop)
+    : root_(std::move(root)), read_(std::move(read)), loop_(make_loop("outputs")) {}
 
 OutputWriter::~OutputWriter() { Stop(); }
 
@@ -36,11 +36,11 @@ void OutputWriter::Stop() {
     stop_ = true;
     stops_.SignalAll();
   }
-  loop_.Stop();
+  loop_->Stop();
 }
 
 void OutputWriter::Write(const JobReply& job, Done done) {
-  loop_.Post([this, job, done = std::move(done)] {
+  loop_->Post([this, job, done = std::move(done)] {
     absl::StatusOr<uint64_t> bytes = AttemptUntilShardsAreThere(job);
     if (!stop_) done(std::move(bytes));
   });
@@ -84,4 +84,4 @@ absl::StatusOr<uint64_t> OutputWriter::Attempt(const JobReply& job, absl::Time d
   return writer->file_bytes();
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

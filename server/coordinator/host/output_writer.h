@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,7 +18,7 @@
 #include "common/values/slice_reader.h"
 #include "proto/coordinator.pb.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // ReadSlices, over streams in the coordinator's name. Ends soon with kCancelled once `stop` is
 // true.
@@ -31,7 +32,8 @@ class OutputWriter {
   using Done = std::function<void(absl::StatusOr<uint64_t> bytes)>;
 
   // Writes beneath `root`, following no link there; empty: to nowhere.
-  OutputWriter(std::string root, ReadValues read);
+  OutputWriter(std::string root, ReadValues read,
+               const MakeEventLoop& make_loop = ThreadedLoop::Make);
   ~OutputWriter();  // Stop()
 
   // Writes the file that job.spec.output names: to a temporary file beside it, which is synced and
@@ -51,9 +53,9 @@ class OutputWriter {
   std::atomic<bool> stop_ = false;
   Mutex mutex_;
   CondVar stops_;
-  ThreadedLoop loop_;  // last: its thread ends first
+  const std::unique_ptr<EventLoop> loop_;  // last: its thread ends first
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_HOST_OUTPUT_WRITER_H_

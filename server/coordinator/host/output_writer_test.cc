@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/safetensors/safetensors.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 namespace fs = std::filesystem;
@@ -150,4 +150,4 @@ TEST_F(OutputWriterTest, StoppingGivesUpWithoutAnAnswer) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -8,7 +8,7 @@
 #include "common/protocol/limits.h"
 #include "proto/coordinator.pb.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // Bits, from the top: 1 purpose (1: evaluation), 11 attempt, 16 epoch, 36 item. Never 0, since
 // attempts start at 1.
@@ -40,6 +40,6 @@ constexpr bool LeaseIsOf(uint64_t id, Purpose purpose, uint32_t epoch) {
          MakeLeaseId(purpose, epoch, LeaseItem(id), LeaseAttempt(id)) == id;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_LEASES_LEASE_ID_H_

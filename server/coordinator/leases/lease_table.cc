@@ -7,7 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "server/coordinator/leases/lease_id.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr double kSmoothing = 0.3;    // weight of the newest measurement
@@ -363,4 +363,4 @@ bool LeaseTable::TakeFromSlow() {
   return changed;
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -16,7 +16,7 @@
 #include "common/protocol/limits.h"
 #include "proto/coordinator.pb.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 struct LeaseTableOptions {
   Purpose purpose = TRAIN;
@@ -155,6 +155,6 @@ class LeaseTable {
   absl::Time now_;                         // of the last call that passed it
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_LEASES_LEASE_TABLE_H_

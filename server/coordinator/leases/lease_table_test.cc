@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/leases/lease_id.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
@@ -375,4 +375,4 @@ TEST(LeaseTable, NobodyRunsDryBeforeTheEndWhoeverIsSlow) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

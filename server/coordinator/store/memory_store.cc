@@ -1,6 +1,6 @@
 #include "server/coordinator/store/memory_store.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 absl::Status MemoryStore::Apply(const StoreBatch& batch) {
   for (const auto& [key, value] : batch.puts) records_[key] = value;
@@ -8,4 +8,4 @@ absl::Status MemoryStore::Apply(const StoreBatch& batch) {
   return absl::OkStatus();
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -4,7 +4,7 @@
 
 #include "server/coordinator/store/state_store.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 class MemoryStore : public StateStore {
  public:
@@ -15,6 +15,6 @@ class MemoryStore : public StateStore {
   StoreSnapshot records_;
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_STORE_MEMORY_STORE_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 // The file's header names its application (sqlite's application_id, "Strl") and its schema.
@@ -189,4 +189,4 @@ absl::Status SqliteStore::Error(const std::string& doing) const {
   }
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

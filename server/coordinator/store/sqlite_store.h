@@ -10,7 +10,7 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
-namespace starling {
+namespace starling::coordinator {
 
 // Write-ahead log with synchronous=FULL: a batch is on disk when Apply returns. The file is locked
 // while the store is open, so two coordinators cannot share it.
@@ -44,6 +44,6 @@ class SqliteStore : public StateStore {
   sqlite3_stmt* delete_ = nullptr;
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_STORE_SQLITE_STORE_H_

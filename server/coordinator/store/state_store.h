@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 // One atomic change: all of it is stored, or nothing. Each key occurs at most once.
 struct StoreBatch {
@@ -32,6 +32,6 @@ class StateStore {
   virtual absl::StatusOr<StoreSnapshot> Load() = 0;
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_STORE_STATE_STORE_H_

@@ -15,7 +15,7 @@
 #include "server/coordinator/store/memory_store.h"
 #include "server/coordinator/store/sqlite_store.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -192,4 +192,4 @@ TEST(SqliteStore, AMissingFolderIsNamed) {
 }
 
 }  // namespace
-}  // namespace starling
+}  // namespace starling::coordinator

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/mini_cluster.h"
 
-namespace starling {
+namespace starling::coordinator {
 
 class CoordinatorTest : public ::testing::Test {
  protected:
@@ -16,11 +16,11 @@ class CoordinatorTest : public ::testing::Test {
     for (int i = 0; i < count; ++i) cluster.AddWorker("worker-" + std::to_string(i));
   }
   void Submit(const JobSpec& spec) {
-    const CoordinatorReply reply = cluster.Submit(spec);
+    const CallReply reply = cluster.Submit(spec);
     ASSERT_TRUE(std::holds_alternative<SubmitReply>(reply)) << std::get<absl::Status>(reply);
   }
   absl::Status SubmitError(const JobSpec& spec) {
-    const CoordinatorReply reply = cluster.Submit(spec);
+    const CallReply reply = cluster.Submit(spec);
     const auto* status = std::get_if<absl::Status>(&reply);
     return status == nullptr ? absl::OkStatus() : *status;
   }
@@ -31,7 +31,7 @@ class CoordinatorTest : public ::testing::Test {
   absl::Status AskJob(const std::string& name) {
     JobRequest request;
     request.set_name(name);
-    const CoordinatorReply reply = cluster.Ask<Event>(request);
+    const CallReply reply = cluster.Ask<Event>(request);
     const auto* status = std::get_if<absl::Status>(&reply);
     return status == nullptr ? absl::OkStatus() : *status;
   }
@@ -49,6 +49,6 @@ class CoordinatorTest : public ::testing::Test {
   MiniCluster cluster;
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_CORE_TESTING_COORDINATOR_FIXTURE_H_

@@ -9,7 +9,7 @@
 #include "server/coordinator/core/records.h"
 #include "server/coordinator/core/state.pb.h"
 
-namespace starling {
+namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kRound = absl::Milliseconds(50);
@@ -41,24 +41,36 @@ void MiniCluster::StartCoordinator() {
   auto created = Coordinator::Create(options, store);
   ASSERT_TRUE(created.ok()) << created.status();
   core = *std::move(created);
-  core->Start(now, now + wall_ahead, *this);
+  Actions actions;
+  core->Start(now, now + wall_ahead, actions);
+  CarryOut(std::move(actions));
   for (auto& [name, worker] : workers) worker.call = CallId();  // the connections broke
   for (auto& [name, shard] : shards) shard.call = CallId();
 }
 
-void MiniCluster::Step(const CoordinatorEvent& event) {
-  core->Step(event, now, now + wall_ahead, *this);
+void MiniCluster::Step(const Event& event) {
+  Actions actions;
+  core->Step(event, now, actions);
+  CarryOut(std::move(actions));
 }
 
-const CoordinatorReply* MiniCluster::Answer(CallId call) const {
+void MiniCluster::Tick() { Step(event::Tick{now + wall_ahead}); }
+
+void MiniCluster::CarryOut(Actions actions) {
+  for (Action& action : actions) {
+    std::visit([this](auto& typed) { Do(typed); }, action);
+  }
+}
+
+const CallReply* MiniCluster::Answer(CallId call) const {
   auto it = answers_.find(call.value);
   return it == answers_.end() ? nullptr : &it->second;
 }
 
-CoordinatorReply MiniCluster::Await(CallId call) {
+CallReply MiniCluster::Await(CallId call) {
   RunUntil([&] { return Answer(call) != nullptr; }, absl::Minutes(10));
-  const CoordinatorReply* reply = Answer(call);
-  return reply != nullptr ? *reply : CoordinatorReply(absl::DeadlineExceededError("no answer"));
+  const CallReply* reply = Answer(call);
+  return reply != nullptr ? *reply : CallReply(absl::DeadlineExceededError("no answer"));
 }
 
 RegisterReply MiniCluster::Register(Role role, const std::string& name, const std::string& address,
@@ -72,7 +84,7 @@ RegisterReply MiniCluster::Register(Role role, const std::string& name, const st
   request.set_device(gpu ? "a GPU (sm_90)" : "cpu (avx2), because there is no driver");
   request.mutable_version()->set_version(options_.version);
   request.mutable_version()->set_protocol(options_.protocol);
-  return std::get<RegisterReply>(Ask<RegisterEvent>(request));
+  return std::get<RegisterReply>(Ask<event::Register>(request));
 }
 
 void MiniCluster::AddWorker(const std::string& name, bool gpu) {
@@ -105,7 +117,7 @@ void MiniCluster::Round() {
     if (shard.alive) Report(shard);
   }
   now += kRound;
-  Step(TickEvent{});
+  Tick();
 }
 
 bool MiniCluster::RunUntil(const std::function<bool()>& condition, absl::Duration limit) {
@@ -124,7 +136,7 @@ void MiniCluster::RunFor(absl::Duration time) {
 // ---- Workers ----
 
 void MiniCluster::Report(MiniWorker& worker) {
-  if (const CoordinatorReply* reply = Answer(worker.call); reply != nullptr) {
+  if (const CallReply* reply = Answer(worker.call); reply != nullptr) {
     if (const auto* orders = std::get_if<WorkerOrders>(reply)) TakeOrders(worker, *orders);
     worker.call = CallId();
   }
@@ -168,9 +180,9 @@ void MiniCluster::Report(MiniWorker& worker) {
     for (const LinkStatus& link : worker.links) *report.add_links() = link;
   }
   const CallId held = std::exchange(worker.call, NewCall());
-  Step(WorkerReportEvent{worker.call, report});
+  Step(event::WorkerReport{worker.call, report});
   for (const CallId call : {held, worker.call}) {
-    const CoordinatorReply* reply = Answer(call);
+    const CallReply* reply = Answer(call);
     if (reply == nullptr) continue;
     if (const auto* orders = std::get_if<WorkerOrders>(reply)) TakeOrders(worker, *orders);
     if (call == worker.call) worker.call = CallId();
@@ -370,7 +382,7 @@ PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
 
 void MiniCluster::Report(MiniShard& shard) {
   const auto take = [&] {
-    const CoordinatorReply* reply = Answer(shard.call);
+    const CallReply* reply = Answer(shard.call);
     if (reply == nullptr) return;
     shard.call = CallId();
     if (const auto* orders = std::get_if<ShardOrders>(reply)) TakeOrders(shard, *orders);
@@ -396,7 +408,7 @@ void MiniCluster::Report(MiniShard& shard) {
   shard.reports.Fill(shard.sequence, report);
   report_bytes = report.ByteSizeLong();
   shard.call = NewCall();
-  Step(ShardReportEvent{shard.call, report});
+  Step(event::ShardReport{shard.call, report});
   take();
 }
 
@@ -424,18 +436,18 @@ JobSpec MiniCluster::Spec(const std::string& name, Policy::Kind policy, uint32_t
   return spec;
 }
 
-CoordinatorReply MiniCluster::Submit(const JobSpec& spec, uint64_t nonce, bool dry_run) {
+CallReply MiniCluster::Submit(const JobSpec& spec, uint64_t nonce, bool dry_run) {
   SubmitRequest request;
   *request.mutable_spec() = spec;
   request.set_nonce(nonce);
   request.set_dry_run(dry_run);
-  return Ask<SubmitEvent>(request);
+  return Ask<event::Submit>(request);
 }
 
 JobReply MiniCluster::Get(const std::string& job) {
   JobRequest request;
   request.set_name(job);
-  const CoordinatorReply reply = Ask<GetJobEvent>(request);
+  const CallReply reply = Ask<event::GetJob>(request);
   const auto* got = std::get_if<JobReply>(&reply);
   return got != nullptr ? *got : JobReply();
 }
@@ -443,7 +455,7 @@ JobReply MiniCluster::Get(const std::string& job) {
 std::string MiniCluster::JobLog(const std::string& job) {
   LogsRequest request;
   request.set_name(job);
-  const CoordinatorReply reply = Ask<LogsEvent>(request);
+  const CallReply reply = Ask<event::Logs>(request);
   std::string text;
   if (const auto* logs = std::get_if<LogsReply>(&reply)) {
     for (const LogEntry& entry : logs->entries()) absl::StrAppend(&text, entry.text(), "\n");
@@ -453,7 +465,8 @@ std::string MiniCluster::JobLog(const std::string& job) {
 
 // ---- CoordinatorSink ----
 
-void MiniCluster::Persist(const StoreBatch& batch) {
+void MiniCluster::Do(const action::Persist& action) {
+  const StoreBatch& batch = action.batch;
   ASSERT_FALSE(batch.empty());
   for (const auto& [key, value] : batch.puts) store[key] = value;
   for (const std::string& key : batch.deletes) {
@@ -475,7 +488,8 @@ void MiniCluster::CheckDurable(const Run& run, const Roster* roster, uint32_t ep
   EXPECT_LE(epoch, state.epoch());
 }
 
-void MiniCluster::Reply(CallId call, CoordinatorReply reply) {
+void MiniCluster::Do(action::Reply& action) {
+  auto& [call, reply] = action;
   if (const auto* orders = std::get_if<WorkerOrders>(&reply)) {
     CheckDurable(orders->run(), orders->roster_unchanged() ? nullptr : &orders->roster(),
                  orders->epoch());
@@ -496,4 +510,4 @@ void MiniCluster::Reply(CallId call, CoordinatorReply reply) {
   EXPECT_TRUE(answers_.emplace(call.value, std::move(reply)).second) << "a call was answered twice";
 }
 
-}  // namespace starling
+}  // namespace starling::coordinator

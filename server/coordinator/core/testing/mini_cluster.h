@@ -16,9 +16,9 @@
 #include "common/control/shard_reports.h"
 #include "server/coordinator/core/coordinator.h"
 
-namespace starling {
+namespace starling::coordinator {
 
-class MiniCluster : public CoordinatorSink {
+class MiniCluster {
  public:
   struct MiniWorker {
     RegisterReply identity;
@@ -84,17 +84,18 @@ class MiniCluster : public CoordinatorSink {
   void StartCoordinator();  // on what the store holds
   // From the next start on.
   void UseOptions(CoordinatorOptions options) { options_ = std::move(options); }
-  void Step(const CoordinatorEvent& event);
+  void Step(const Event& event);
+  void Tick();
   // The answer, or nullptr while the call is held.
-  const CoordinatorReply* Answer(CallId call) const;
+  const CallReply* Answer(CallId call) const;
   // Steps with a new call and returns its answer at once, or after rounds while it is held.
   template <typename Event, typename... Request>
-  CoordinatorReply Ask(const Request&... request) {
+  CallReply Ask(const Request&... request) {
     const CallId call = NewCall();
     Step(Event{call, request...});
     return Await(call);
   }
-  CoordinatorReply Await(CallId call);
+  CallReply Await(CallId call);
   CallId NewCall() { return CallId(++last_call_); }
 
   // ---- Daemons ----
@@ -114,18 +115,11 @@ class MiniCluster : public CoordinatorSink {
   // ---- Questions ----
   static JobSpec Spec(const std::string& name, Policy::Kind policy, uint32_t workers_min,
                       uint32_t workers_max);
-  CoordinatorReply Submit(const JobSpec& spec, uint64_t nonce = 0, bool dry_run = false);
+  CallReply Submit(const JobSpec& spec, uint64_t nonce = 0, bool dry_run = false);
   JobReply Get(const std::string& job);
   JobStatus Status(const std::string& job) { return Get(job).status(); }
   bool IsIn(const std::string& job, JobState state) { return Status(job).state() == state; }
   std::string JobLog(const std::string& job);  // one sentence a line
-
-  // ---- CoordinatorSink ----
-  void Persist(const StoreBatch& batch) override;
-  void Reply(CallId call, CoordinatorReply reply) override;
-  void Log(absl::string_view) override {}
-  void WriteCurve(const CurveNews& news) override { curve_news.push_back(news); }
-  void WriteOutput(const JobReply& job) override { outputs.push_back(job); }
 
   absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   absl::Duration wall_ahead;  // of `now`
@@ -151,6 +145,12 @@ class MiniCluster : public CoordinatorSink {
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
 
  private:
+  void CarryOut(Actions actions);
+  void Do(const action::Persist& action);
+  void Do(action::Reply& action);
+  void Do(const action::WriteCurve& action) { curve_news.push_back(action.news); }
+  void Do(const action::WriteOutput& action) { outputs.push_back(action.job); }
+  void Do(const action::Log&) {}
   void Report(MiniWorker& worker);
   void Report(MiniShard& shard);
   static void Grow(const StepTimes& pace, StepTimes& times);
@@ -168,9 +168,9 @@ class MiniCluster : public CoordinatorSink {
   std::map<uint64_t, uint64_t> policies_;  // by job uid: the number that its partitions follow
   uint64_t last_call_ = 0;
   uint64_t last_nonce_ = 0;
-  std::map<uint64_t, CoordinatorReply> answers_;
+  std::map<uint64_t, CallReply> answers_;
 };
 
-}  // namespace starling
+}  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_CORE_TESTING_MINI_CLUSTER_H_
