@@ -119,18 +119,17 @@ const Workload& Cluster::WorkloadOf(const std::string& job_name) const {
 }
 
 void Cluster::Register(Process* caller, const RegisterRequest& request,
-                       std::function<void(std::optional<RegisterReply>)> done) {
-  Call<RegisterReply>(
+                       std::function<void(absl::StatusOr<RegisterReply>)> done) {
+  CallForStatus<RegisterReply>(
       caller, 0,
       [request](CallId call) {
         return RegisterEvent{call, request};
       },
-      [this, request, done](std::optional<RegisterReply> reply) {
-        if (reply.has_value() && reply->refused().empty()) {
+      [this, request, done](absl::StatusOr<RegisterReply> reply) {
+        if (reply.ok() && reply->refused().empty()) {
           control_.OnRegistered(request.nonce(), reply->id(), Incarnation(reply->incarnation()));
-          return done(std::move(reply));
         }
-        done(std::nullopt);
+        done(std::move(reply));
       });
 }
 

@@ -14,6 +14,7 @@
 #include "tests/sim/coordinator_node.h"
 #include "tests/sim/network.h"
 #include "tests/sim/shard_node.h"
+#include "tests/sim/sim_streams.h"
 #include "tests/sim/worker_node.h"
 #include "tests/sim/workload.h"
 #include "tests/sim/world.h"
@@ -36,6 +37,7 @@ class Cluster {
 
   World& world() { return world_; }
   Network& network() { return network_; }
+  SimStreams& streams() { return streams_; }
   CoordinatorNode& coordinator() { return coordinator_; }
 
   // Of the first job: 0 if it did not succeed.
@@ -46,27 +48,41 @@ class Cluster {
   JobTruth* Truth(const JobDescription& job);
   const Workload& WorkloadOf(const std::string& job_name) const;
 
+  // Not registered: kUnavailable where no answer came, or the coordinator's refusal.
   void Register(Process* caller, const RegisterRequest& request,
-                std::function<void(std::optional<RegisterReply>)> done);
+                std::function<void(absl::StatusOr<RegisterReply>)> done);
 
-  // A call that is answered with Reply, or with nothing (lost, refused, too late).
+  // A call that is answered with Reply, or with a status: the coordinator's, or kUnavailable where
+  // no answer came in time.
   template <typename Reply>
-  void Call(Process* caller, uint64_t generation_seen, CoordinatorNode::MakeEvent event,
-            std::function<void(std::optional<Reply>)> done) {
+  void CallForStatus(Process* caller, uint64_t generation_seen, CoordinatorNode::MakeEvent event,
+                     std::function<void(absl::StatusOr<Reply>)> done) {
     network_.Call<CoordinatorReply>(
         caller, &coordinator_,
         [this, generation_seen, event](std::function<void(CoordinatorReply)> answer) {
           coordinator_.Serve(event, generation_seen, std::move(answer));
         },
         [this, done](std::optional<CoordinatorReply> reply) {
-          if (reply.has_value() && std::holds_alternative<Reply>(*reply)) {
+          if (!reply.has_value()) return done(absl::UnavailableError("no answer"));
+          if (std::holds_alternative<Reply>(*reply)) {
             return done(std::get<Reply>(std::move(*reply)));
           }
-          if (reply.has_value() && std::holds_alternative<absl::Status>(*reply)) {
-            OnRefusedCall(std::get<absl::Status>(*reply));
-          }
-          done(std::nullopt);
+          const absl::Status* const refused = std::get_if<absl::Status>(&*reply);
+          if (refused == nullptr) return done(absl::InternalError("another reply"));
+          OnRefusedCall(*refused);
+          done(*refused);
         });
+  }
+
+  // A call that is answered with Reply, or with nothing (lost, refused, too late).
+  template <typename Reply>
+  void Call(Process* caller, uint64_t generation_seen, CoordinatorNode::MakeEvent event,
+            std::function<void(std::optional<Reply>)> done) {
+    CallForStatus<Reply>(caller, generation_seen, std::move(event),
+                         [done](absl::StatusOr<Reply> reply) {
+                           if (!reply.ok()) return done(std::nullopt);
+                           done(*std::move(reply));
+                         });
   }
 
  private:
@@ -104,6 +120,7 @@ class Cluster {
   const ClusterShape shape_;
   World world_;
   Network network_;
+  SimStreams streams_{&world_, &network_};
   ControlTruth control_;
   CoordinatorNode coordinator_;
   std::vector<std::unique_ptr<ShardNode>> shards_;

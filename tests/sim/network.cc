@@ -18,6 +18,7 @@ Network::StreamPtr Network::Open(End worker, End shard) {
   stream->id = ++streams_;
   stream->ends[0] = std::move(worker);
   stream->ends[1] = std::move(shard);
+  open_[stream->id] = stream;
   return stream;
 }
 
@@ -60,13 +61,17 @@ void Network::Deliver(const StreamPtr& stream, int to, const Message& message) {
   }
   world_->Trace(static_cast<uint64_t>(message.header.type) << 8 | to,
                 message.header.request_id ^ stream->id << 32);
-  end.deliver(message);
+  const auto deliver = end.deliver;  // may close the stream
+  deliver(message);
 }
 
-void Network::TellDown(const StreamPtr& stream, int end, absl::Duration delay) {
-  world_->After(delay, stream->ends[end].process, [stream, end] {
+void Network::TellDown(const StreamPtr& stream, int end, absl::Duration delay,
+                       const absl::Status& why) {
+  world_->After(delay, stream->ends[end].process, [stream, end, why] {
     if (std::exchange(stream->down[end], true)) return;
-    if (stream->ends[end].process->life == stream->ends[end].life) stream->ends[end].down();
+    End gone = std::move(stream->ends[end]);
+    stream->ends[end] = {gone.process, gone.life, nullptr, nullptr};
+    if (gone.process->life == gone.life) gone.down(why);
   });
 }
 
@@ -74,14 +79,52 @@ void Network::Cut(const StreamPtr& stream) {
   if (std::exchange(stream->cut, true)) return;
   world_->Count("fault: cut stream");
   for (int end = 0; end < 2; ++end) {
-    TellDown(stream, end, world_->random().Between(absl::ZeroDuration(), absl::Milliseconds(5)));
+    TellDown(stream, end, world_->random().Between(absl::ZeroDuration(), absl::Milliseconds(5)),
+             absl::UnavailableError("the stream was cut"));
   }
 }
 
-void Network::Close(const StreamPtr& stream, int end) {
+void Network::Close(const StreamPtr& stream, int end, const absl::Status& why) {
   stream->cut = true;
-  stream->down[end] = true;
-  TellDown(stream, 1 - end, world_->random().Between(absl::ZeroDuration(), absl::Milliseconds(20)));
+  if (std::exchange(stream->down[end], true)) return;
+  const End gone = std::move(stream->ends[end]);
+  stream->ends[end] = {gone.process, gone.life, nullptr, nullptr};
+  open_.erase(stream->id);
+  TellDown(stream, 1 - end, world_->random().Between(absl::ZeroDuration(), absl::Milliseconds(20)),
+           why);
+}
+
+std::vector<Network::StreamPtr> Network::StreamsOf(const Process* process) {
+  std::vector<StreamPtr> streams;
+  for (auto it = open_.begin(); it != open_.end();) {
+    StreamPtr stream = it->second.lock();
+    it = stream == nullptr ? open_.erase(it) : std::next(it);
+    if (stream == nullptr) continue;
+    if (stream->ends[0].process == process || stream->ends[1].process == process)
+      streams.push_back(std::move(stream));
+  }
+  return streams;
+}
+
+void Network::CutAllOf(const Process* process) {
+  for (const StreamPtr& stream : StreamsOf(process)) Cut(stream);
+}
+
+void Network::CloseAllOf(const Process* process) {
+  for (const StreamPtr& stream : StreamsOf(process)) {
+    for (int end = 0; end < 2; ++end) {
+      if (stream->ends[end].process == process) Close(stream, end);
+    }
+  }
+}
+
+// Ends know their streams.
+Network::~Network() {
+  for (const auto& [id, open] : open_) {
+    const StreamPtr stream = open.lock();
+    if (stream == nullptr) continue;
+    for (End& end : stream->ends) const End gone = std::move(end);
+  }
 }
 
 }  // namespace starling::sim

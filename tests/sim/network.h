@@ -7,13 +7,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/protocol/frame.h"
+#include "common/transport/payload.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/world.h"
 
@@ -37,11 +40,18 @@ struct Message {
   ValuesPtr payload;
   std::string text;
   ValueTruth truth;  // kValue
+  // Of a FrameStream, in place of `payload` and `text`: read where they lie when the message
+  // arrives, as a network does that has not sent them before.
+  OutgoingPayload bytes;
+  uint64_t bytes_digest = 0;    // when they were given away
+  std::function<void()> wrote;  // the network has no more use for `bytes`
+  bool accepted = false;        // no frame: the server has accepted the stream
 };
 
 class Network {
  public:
   explicit Network(World* world) : world_(world) {}
+  ~Network();  // nothing is delivered any more
 
   NetworkFaults& faults() { return faults_; }
 
@@ -50,7 +60,8 @@ class Network {
     Process* process = nullptr;
     uint32_t life = 0;
     std::function<void(const Message&)> deliver;
-    std::function<void()> down;  // at most once; nothing is delivered after it
+    // At most once; nothing is delivered after it, and both functions are destroyed.
+    std::function<void(const absl::Status&)> down;
   };
   class Stream {
    public:
@@ -71,7 +82,13 @@ class Network {
   // Both ends learn of it, at different times; what is under way until then may still arrive.
   void Cut(const StreamPtr& stream);
   // One end is gone (crash, disconnect): it hears nothing any more; the other learns of it.
-  void Close(const StreamPtr& stream, int end);
+  void Close(const StreamPtr& stream, int end,
+             const absl::Status& why = absl::UnavailableError("the peer is gone"));
+
+  // All streams with an end at `process`.
+  void CutAllOf(const Process* process);
+  // The process has died.
+  void CloseAllOf(const Process* process);
 
   // A frame between shards about a decision: lost, doubled, late, in any order. `deliver` runs at
   // the receiver.
@@ -129,10 +146,12 @@ class Network {
 
  private:
   void Deliver(const StreamPtr& stream, int to, const Message& message);
-  void TellDown(const StreamPtr& stream, int end, absl::Duration delay);
+  void TellDown(const StreamPtr& stream, int end, absl::Duration delay, const absl::Status& why);
+  std::vector<StreamPtr> StreamsOf(const Process* process);
 
   World* const world_;
   NetworkFaults faults_;
+  std::map<uint64_t, std::weak_ptr<Stream>> open_;  // by id; some that are gone
   uint64_t streams_ = 0;
   uint64_t decision_frames_ = 0;
   uint64_t last_decision_frame_ = 0;  // delivered

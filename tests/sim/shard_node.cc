@@ -63,9 +63,9 @@ void ShardNode::Register() {
   request.set_nonce(nonce_);
   request.mutable_version()->set_version("0.1.0");
   request.mutable_version()->set_protocol(ProtocolVersion());
-  cluster_->Register(this, request, [this, nonce = nonce_](std::optional<RegisterReply> reply) {
+  cluster_->Register(this, request, [this, nonce = nonce_](absl::StatusOr<RegisterReply> reply) {
     if (registered_ || nonce != nonce_) return;
-    if (!reply.has_value()) {
+    if (!reply.ok() || !reply->refused().empty()) {
       return world_->After(absl::Milliseconds(100), this, [this, nonce] {
         if (!registered_ && nonce == nonce_) Register();
       });

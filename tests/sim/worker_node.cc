@@ -127,8 +127,9 @@ void WorkerNode::Do(action::Register& a) {
   request.set_nonce(Mix(Mix(seed_, life), a.registration));
   request.mutable_version()->set_version("0.1.0");
   request.mutable_version()->set_protocol(ProtocolVersion());
-  cluster_->Register(this, request, [this](std::optional<RegisterReply> reply) {
-    if (!reply.has_value()) return Step(event::RegisterFailed{absl::UnavailableError("no answer")});
+  cluster_->Register(this, request, [this](absl::StatusOr<RegisterReply> reply) {
+    if (!reply.ok() || !reply->refused().empty())
+      return Step(event::RegisterFailed{absl::UnavailableError("no answer")});
     id_ = WorkerId(reply->id());
     incarnation_ = Incarnation(reply->incarnation());
     generation_ = std::max(generation_, reply->generation());
@@ -168,7 +169,7 @@ void WorkerNode::Do(action::Connect& a) {
                         const auto stream = place->lock();
                         if (stream != nullptr) OnMessage(shard, stream->id, m);
                       },
-                      [this, shard, place] {
+                      [this, shard, place](const absl::Status&) {
                         const auto stream = place->lock();
                         const auto open = streams_.find(shard);
                         if (stream == nullptr || open == streams_.end() || open->second != stream)
@@ -181,7 +182,7 @@ void WorkerNode::Do(action::Connect& a) {
                                         if (const auto stream = place->lock())
                                           node->OnFrame(stream, m);
                                       },
-                                      [node, place] {
+                                      [node, place](const absl::Status&) {
                                         if (const auto stream = place->lock()) node->OnDown(stream);
                                       }};
                   const Network::StreamPtr stream =

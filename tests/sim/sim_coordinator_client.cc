@@ -1,0 +1,80 @@
+#include "tests/sim/sim_coordinator_client.h"
+
+#include <map>
+#include <utility>
+
+#include "tests/sim/cluster.h"
+
+namespace starling::sim {
+namespace {
+
+class SimCoordinatorClient final : public CoordinatorClient {
+ public:
+  SimCoordinatorClient(Cluster* cluster, Process* process, uint64_t seed)
+      : cluster_(cluster), process_(process), life_(process->life), seed_(Mix(seed, life_)) {}
+
+  ~SimCoordinatorClient() override {
+    const bool died = !process_->alive || process_->life != life_;
+    const auto cancels = std::move(*cancels_);
+    cancels_->clear();
+    for (const auto& [call, cancel] : cancels) {
+      if (!died) cancel();
+    }
+  }
+
+  void Register(const RegisterRequest& request, absl::Duration, Done<RegisterReply> done) override {
+    RegisterRequest sent = request;
+    sent.set_host(process_->name);
+    sent.set_cores(1);
+    const uint64_t drawn = nonces_.size();
+    sent.set_nonce(nonces_.try_emplace(request.nonce(), Mix(seed_, drawn)).first->second);
+    cluster_->Register(process_, sent, Track(std::move(done)));
+  }
+  void ReportWorker(const WorkerReport& report, absl::Duration, Done<WorkerOrders> done) override {
+    cluster_->CallForStatus<WorkerOrders>(
+        process_, report.generation(),
+        [report](CallId call) {
+          return WorkerReportEvent{call, report};
+        },
+        Track(std::move(done)));
+  }
+  void ReportShard(const ShardReport& report, absl::Duration, Done<ShardOrders> done) override {
+    cluster_->CallForStatus<ShardOrders>(
+        process_, report.generation(),
+        [report](CallId call) {
+          return ShardReportEvent{call, report};
+        },
+        Track(std::move(done)));
+  }
+
+ private:
+  // `done` for whichever comes first: the answer, or the end of this client.
+  template <typename Reply>
+  Done<Reply> Track(Done<Reply> done) {
+    const uint64_t call = ++last_call_;
+    auto held = std::make_shared<Done<Reply>>(std::move(done));
+    cancels_->emplace(call, [held] { (*held)(absl::CancelledError("the client is gone")); });
+    return [cancels = cancels_, call, held](absl::StatusOr<Reply> reply) {
+      if (cancels->erase(call) > 0) (*held)(std::move(reply));
+    };
+  }
+
+  Cluster* const cluster_;
+  Process* const process_;
+  const uint32_t life_;
+  const uint64_t seed_;
+  std::map<uint64_t, uint64_t> nonces_;  // what is sent in place of each
+  uint64_t last_call_ = 0;
+  // By call.
+  const std::shared_ptr<std::map<uint64_t, std::function<void()>>> cancels_ =
+      std::make_shared<std::map<uint64_t, std::function<void()>>>();
+};
+
+}  // namespace
+
+std::unique_ptr<CoordinatorClient> MakeSimCoordinatorClient(Cluster* cluster, Process* process,
+                                                            uint64_t seed) {
+  return std::make_unique<SimCoordinatorClient>(cluster, process, seed);
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,22 @@
+// A daemon's calls to its coordinator, over the simulated network.
+#ifndef STARLING_TESTS_SIM_SIM_COORDINATOR_CLIENT_H_
+#define STARLING_TESTS_SIM_SIM_COORDINATOR_CLIENT_H_
+
+#include <memory>
+
+#include "common/daemon/coordinator_client.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+class Cluster;
+
+// Calls of this life of `process`. What a request says of the machine, and the nonces that it draws,
+// are replaced: they are functions of `seed` and of the process's life. A caller has given up after
+// Network::kCallDeadline, if not before.
+std::unique_ptr<CoordinatorClient> MakeSimCoordinatorClient(Cluster* cluster, Process* process,
+                                                            uint64_t seed);
+
+}  // namespace starling::sim
+
+#endif  // STARLING_TESTS_SIM_SIM_COORDINATOR_CLIENT_H_

@@ -1,0 +1,356 @@
+#include "tests/sim/sim_streams.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/version/version.h"
+
+namespace starling::sim {
+namespace {
+
+constexpr absl::Duration kRetryPeriod = absl::Milliseconds(100);
+
+uint64_t DigestOf(absl::Span<const uint8_t> bytes) {
+  return bytes.empty() ? 0 : XXH3_64bits(bytes.data(), bytes.size());
+}
+
+PeerIdentity PeerOf(const Identity& self) {
+  return {self, std::string(ReleaseVersion()), ProtocolVersion()};
+}
+
+}  // namespace
+
+// One end. The link is there once the server has accepted.
+class SimFrameStream final : public FrameStream,
+                             public std::enable_shared_from_this<SimFrameStream> {
+ public:
+  // `end`: which one of the link's: 0 the client, 1 the server.
+  SimFrameStream(SimStreams* streams, Process* process, int end, const PeerIdentity& peer,
+                 const SendQueue::Options& queue)
+      : streams_(streams),
+        process_(process),
+        life_(process->life),
+        end_(end),
+        peer_(peer),
+        queue_(queue) {}
+
+  using FrameStream::Send;
+  absl::Status Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) override {
+    if (payload.bytes.size() != header.payload_bytes) {
+      return absl::InternalError(absl::StrCat("a header says ", header.payload_bytes,
+                                              " payload bytes, there are ", payload.bytes.size()));
+    }
+    if (over_) return absl::UnavailableError("the stream is over");
+    if (absl::Status pushed = queue_.Push({header, std::move(payload)}, urgency); !pushed.ok())
+      return pushed;
+    if (up_) Pump();
+    return absl::OkStatus();
+  }
+
+  void Close(const absl::Status& why) override {
+    if (std::exchange(over_, true)) return;
+    const std::shared_ptr<StreamHandler> handler = std::move(handler_);
+    DropQueue();
+    if (link_ != nullptr) streams_->network_->Close(link_, end_, why);
+  }
+
+  PeerIdentity peer() const override { return peer_; }
+
+  Stats stats() const override {
+    Stats stats;
+    stats.queued_frames = queue_.frames();
+    stats.queued_payload_bytes = queue_.payload_bytes();
+    stats.writing_payload_bytes = writing_bytes_;
+    stats.sent_payload_bytes = sent_bytes_;
+    stats.received_payload_bytes = received_bytes_;
+    return stats;
+  }
+
+  // ---- For SimStreams ----
+  struct Options {
+    ConnectOptions connect;
+    Identity self;
+  };
+  Options options;  // the client's
+
+  void SetHandler(std::shared_ptr<StreamHandler> handler) { handler_ = std::move(handler); }
+  bool over() const { return over_; }
+  bool linked() const { return link_ != nullptr; }
+  Process* process() const { return process_; }
+  bool alive() const { return process_->alive && process_->life == life_; }
+
+  void Link(Network::StreamPtr link, bool up) {
+    link_ = std::move(link);
+    up_ = up;
+    if (up_) Pump();
+  }
+  Network::End MakeEnd() {
+    return {process_, life_,
+            [self = shared_from_this()](const Message& message) { self->Deliver(message); },
+            [self = shared_from_this()](const absl::Status& why) { self->Down(why); }};
+  }
+  void SetOther(std::weak_ptr<SimFrameStream> other) { other_ = std::move(other); }
+  // The peer is a bare end, which gets values and texts in the message.
+  void SetBarePeer() { bare_peer_ = true; }
+
+  void Down(const absl::Status& why) {
+    if (std::exchange(over_, true)) return;
+    const std::shared_ptr<StreamHandler> handler = std::move(handler_);
+    DropQueue();
+    handler->OnDown(why);
+  }
+  // Calls nothing.
+  void Abandon() {
+    over_ = true;
+    const std::shared_ptr<StreamHandler> handler = std::move(handler_);
+    DropQueue();
+  }
+
+ private:
+  // What the receiver holds; its sender gets credit when it is gone.
+  struct Received {
+    std::vector<uint8_t> bytes;
+    std::vector<ReceivedPayload::Piece> pieces;
+    std::weak_ptr<SimFrameStream> sender;  // expired: needs no credit
+
+    ~Received() {
+      const std::shared_ptr<SimFrameStream> to = sender.lock();
+      if (to == nullptr || to->over_) return;
+      to->streams_->world_->After(to->streams_->network_->Delay(), to->process_,
+                                  [to, size = bytes.size()] { to->TakeCredit(size); });
+    }
+  };
+
+  void TakeCredit(size_t bytes) {
+    in_flight_ -= std::min(in_flight_, bytes);
+    if (!over_) Pump();
+  }
+
+  void DropQueue() {
+    while (queue_.Pop(SIZE_MAX).has_value()) {
+    }
+  }
+
+  void Pump() {
+    while (std::optional<OutgoingFrame> frame =
+               queue_.Pop(streams_->window_ - std::min(streams_->window_, in_flight_))) {
+      Message message;
+      message.header = frame->header;
+      if (frame->header.type == FrameType::kValue && end_ == 1 && streams_->observer_ != nullptr)
+        message.truth = streams_->observer_->OnValueSent(*process_, frame->header);
+      const absl::Span<const uint8_t> bytes = frame->payload.bytes;
+      if (bare_peer_) {
+        FillBare(bytes, &message);
+      } else if (NeedsCredit(frame->header)) {
+        in_flight_ += bytes.size();
+      }
+      writing_bytes_ += bytes.size();
+      message.bytes_digest = DigestOf(bytes);
+      message.bytes = std::move(frame->payload);
+      message.wrote = [self = weak_from_this(), size = bytes.size()] {
+        if (const auto sender = self.lock()) {
+          sender->writing_bytes_ -= size;
+          sender->sent_bytes_ += size;
+        }
+      };
+      streams_->network_->Send(link_, 1 - end_, std::move(message));
+    }
+  }
+
+  static void FillBare(absl::Span<const uint8_t> bytes, Message* message) {
+    if (message->header.kind == PayloadKind::kText) {
+      message->text.assign(bytes.begin(), bytes.end());
+    } else if (!bytes.empty()) {
+      const auto* values = reinterpret_cast<const float*>(bytes.data());
+      message->payload = std::make_shared<Values>(values, values + bytes.size() / sizeof(float));
+    }
+  }
+
+  // In pieces whose borders fall anywhere.
+  ReceivedPayload Receive(const Message& message) {
+    absl::Span<const uint8_t> bytes = message.bytes.bytes;
+    if (message.payload != nullptr) {
+      bytes = {reinterpret_cast<const uint8_t*>(message.payload->data()),
+               message.payload->size() * sizeof(float)};
+    }
+    auto received = std::make_shared<Received>();
+    received->bytes.assign(bytes.begin(), bytes.end());
+    if (NeedsCredit(message.header)) received->sender = other_;
+    received_bytes_ += bytes.size();
+    Random& random = streams_->world_->random();
+    absl::Span<const uint8_t> left = received->bytes;
+    while (!left.empty()) {
+      const size_t cut =
+          random.Chance(0.8) ? left.size() : 1 + random.Below(static_cast<uint64_t>(left.size()));
+      received->pieces.push_back(left.subspan(0, cut));
+      left.remove_prefix(cut);
+    }
+    const absl::Span<const ReceivedPayload::Piece> pieces = received->pieces;
+    return {pieces, std::move(received)};
+  }
+
+  void Deliver(const Message& message) {
+    if (message.wrote) message.wrote();
+    if (over_) return;
+    const std::shared_ptr<StreamHandler> handler = handler_;
+    if (message.accepted) {
+      up_ = true;
+      handler->OnUp();
+      if (!over_) Pump();
+      return;
+    }
+    if (message.payload == nullptr && DigestOf(message.bytes.bytes) != message.bytes_digest) {
+      streams_->world_->Violate(Promise::kG1,
+                                absl::StrCat("bytes of a frame changed before it arrived: ",
+                                             FrameToString(message.header)));
+    }
+    FrameHeader header = message.header;
+    ReceivedPayload payload = Receive(message);
+    header.payload_bytes = static_cast<uint32_t>(payload.size());
+    if (message.payload != nullptr)
+      header.elements = static_cast<uint32_t>(message.payload->size());
+    uint8_t encoded[limits::kFrameHeaderBytes];
+    EncodeFrameHeader(header, encoded);
+    FrameHeader decoded;
+    if (absl::Status status = DecodeFrameHeader(encoded, &decoded); !status.ok()) {
+      streams_->world_->Violate(Promise::kG8, absl::StrCat("a frame is not well-formed: ",
+                                                           std::string(status.message())));
+      return;
+    }
+    if (streams_->observer_ != nullptr)
+      streams_->observer_->OnDelivered(*process_, end_ == 1, decoded, payload, message.truth);
+    handler->OnFrame(decoded, std::move(payload));
+  }
+
+  SimStreams* const streams_;
+  Process* const process_;
+  const uint32_t life_;
+  const int end_;
+  const PeerIdentity peer_;
+  SendQueue queue_;
+  std::shared_ptr<StreamHandler> handler_;
+  Network::StreamPtr link_;
+  std::weak_ptr<SimFrameStream> other_;
+  bool bare_peer_ = false;
+  bool up_ = false;
+  bool over_ = false;
+  size_t in_flight_ = 0;
+  size_t writing_bytes_ = 0;
+  uint64_t sent_bytes_ = 0;
+  uint64_t received_bytes_ = 0;
+};
+
+class SimStreams::Client final : public StreamClient {
+ public:
+  Client(SimStreams* streams, Process* process, const Identity& self)
+      : streams_(streams), process_(process), self_(self) {}
+  ~Client() override {
+    for (const auto& known : opened_) {
+      if (const auto stream = known.lock()) stream->Close(absl::CancelledError("shutting down"));
+    }
+  }
+
+  std::shared_ptr<FrameStream> Connect(const ConnectOptions& options,
+                                       std::shared_ptr<StreamHandler> handler) override {
+    auto stream = std::make_shared<SimFrameStream>(
+        streams_, process_, 0, PeerOf({options.role, options.address}), options.queue);
+    stream->options = {options, self_};
+    stream->SetHandler(std::move(handler));
+    streams_->streams_.push_back(stream);
+    std::erase_if(opened_, [](const auto& known) { return known.expired(); });
+    opened_.push_back(stream);
+    streams_->world_->After(
+        streams_->network_->Delay(), process_,
+        [streams = streams_, stream, deadline = streams_->world_->now() + options.deadline] {
+          streams->Attempt(stream, deadline);
+        });
+    return stream;
+  }
+
+ private:
+  SimStreams* const streams_;
+  Process* const process_;
+  const Identity self_;
+  std::vector<std::weak_ptr<SimFrameStream>> opened_;
+};
+
+SimStreams::~SimStreams() {
+  for (const auto& known : streams_) {
+    if (const auto stream = known.lock()) stream->Abandon();
+  }
+}
+
+void SimStreams::Listen(Process* process, const std::string& address, RpcServer::Accept accept) {
+  listeners_[address] = {process, process->life, std::move(accept)};
+}
+
+std::unique_ptr<StreamClient> SimStreams::MakeClient(Process* process, const Identity& self) {
+  return std::make_unique<Client>(this, process, self);
+}
+
+SimStreams::Listener* SimStreams::FindListener(const std::string& address) {
+  const auto it = listeners_.find(address);
+  if (it == listeners_.end()) return nullptr;
+  const Listener& listener = it->second;
+  return listener.process->alive && listener.process->life == listener.life ? &it->second : nullptr;
+}
+
+void SimStreams::Attempt(const std::shared_ptr<SimFrameStream>& stream, absl::Time deadline) {
+  if (stream->over() || stream->linked()) return;
+  const ConnectOptions& options = stream->options.connect;
+  if (world_->now() >= deadline) {
+    return stream->Down(absl::UnavailableError(
+        absl::StrCat("waited for ", options.whom, " at ", options.address, ": nothing answers")));
+  }
+  if (Listener* const listener = FindListener(options.address)) {
+    world_->After(network_->Delay(), listener->process, [this, stream] { ReachServer(stream); });
+  }
+  world_->After(kRetryPeriod, stream->process(),
+                [this, stream, deadline] { Attempt(stream, deadline); });
+}
+
+void SimStreams::ReachServer(const std::shared_ptr<SimFrameStream>& client) {
+  if (client->over() || client->linked() || !client->alive()) return;
+  Listener* const listener = FindListener(client->options.connect.address);
+  if (listener == nullptr) return;
+  const PeerIdentity peer = PeerOf(client->options.self);
+  auto server =
+      std::make_shared<SimFrameStream>(this, listener->process, 1, peer, SendQueue::Options());
+  streams_.push_back(server);
+  const Network::StreamPtr link = network_->Open(client->MakeEnd(), server->MakeEnd());
+  client->SetOther(server);
+  server->SetOther(client);
+  client->Link(link, /*up=*/false);
+  server->Link(link, /*up=*/true);
+  auto handler = listener->accept(server, peer);
+  if (!handler.ok()) return server->Close(handler.status());
+  server->SetHandler(*std::move(handler));
+  Message accepted;
+  accepted.accepted = true;
+  network_->Send(link, 0, std::move(accepted));
+}
+
+Network::StreamPtr SimStreams::ConnectBare(const std::string& address, const Identity& self,
+                                           Network::End end) {
+  Listener* const listener = FindListener(address);
+  if (listener == nullptr) return nullptr;
+  const PeerIdentity peer = PeerOf(self);
+  auto server =
+      std::make_shared<SimFrameStream>(this, listener->process, 1, peer, SendQueue::Options());
+  streams_.push_back(server);
+  server->SetBarePeer();
+  Network::StreamPtr link = network_->Open(std::move(end), server->MakeEnd());
+  server->Link(link, /*up=*/true);
+  auto handler = listener->accept(server, peer);
+  if (!handler.ok()) {
+    server->Close(handler.status());
+    return nullptr;
+  }
+  server->SetHandler(*std::move(handler));
+  return link;
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,83 @@
+// The transport on the simulated network: what common/transport does over gRPC.
+#ifndef STARLING_TESTS_SIM_SIM_STREAMS_H_
+#define STARLING_TESTS_SIM_SIM_STREAMS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/transport/transport.h"
+#include "tests/sim/network.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+// What checkers see of the frames on all streams between FrameStreams.
+class StreamObserver {
+ public:
+  virtual ~StreamObserver() = default;
+  // A server's VALUE is given to the stream: what it really is goes along with it.
+  virtual ValueTruth OnValueSent(const Process& /*by*/, const FrameHeader& /*header*/) {
+    return {};
+  }
+  // Right before the receiver's handler gets the frame. `server`: the receiver is the server.
+  virtual void OnDelivered(const Process& /*to*/, bool /*server*/, const FrameHeader& /*header*/,
+                           const ReceivedPayload& /*payload*/, const ValueTruth& /*truth*/) {}
+};
+
+class SimFrameStream;
+
+// All streams of a cluster. The other end of a server's stream may also be a bare Network::End
+// (ConnectBare).
+class SimStreams {
+ public:
+  SimStreams(World* world, Network* network) : world_(world), network_(network) {}
+  ~SimStreams();  // ends all streams; calls nothing
+  SimStreams(const SimStreams&) = delete;
+  SimStreams& operator=(const SimStreams&) = delete;
+
+  void SetObserver(StreamObserver* observer) { observer_ = observer; }
+
+  // A flow window in place of limits::kStreamInFlightBytesMax: payload bytes on their way, or with
+  // a receiver that has not dropped them, of one direction of a stream.
+  void SetWindow(size_t bytes) { window_ = bytes; }
+
+  // `process` takes streams at `address`, in this life of it alone.
+  void Listen(Process* process, const std::string& address, RpcServer::Accept accept);
+  void StopListening(const std::string& address) { listeners_.erase(address); }
+
+  // Streams of this life of `process`.
+  std::unique_ptr<StreamClient> MakeClient(Process* process, const Identity& self);
+
+  // Connects `end` to a server's FrameStream at once. nullptr: nothing listens, or it refuses.
+  Network::StreamPtr ConnectBare(const std::string& address, const Identity& self,
+                                 Network::End end);
+
+ private:
+  friend class SimFrameStream;
+  class Client;
+  struct Listener {
+    Process* process = nullptr;
+    uint32_t life = 0;
+    RpcServer::Accept accept;
+  };
+
+  // nullptr: nothing listens there.
+  Listener* FindListener(const std::string& address);
+  void Attempt(const std::shared_ptr<SimFrameStream>& stream, absl::Time deadline);
+  void ReachServer(const std::shared_ptr<SimFrameStream>& stream);
+
+  World* const world_;
+  Network* const network_;
+  StreamObserver* observer_ = nullptr;
+  size_t window_ = limits::kStreamInFlightBytesMax;
+  std::map<std::string, Listener> listeners_;
+  std::vector<std::weak_ptr<SimFrameStream>> streams_;
+};
+
+}  // namespace starling::sim
+
+#endif  // STARLING_TESTS_SIM_SIM_STREAMS_H_
