@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "spdlog/spdlog.h"
 
 namespace starling::sim {
 namespace {
@@ -22,6 +23,7 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
       network_(&world_),
       control_(&world_),
       coordinator_(&world_, &control_) {
+  spdlog::set_level(spdlog::level::off);  // the hosts log as daemons do
   for (int i = 0; i < shape.shards; ++i) {
     shards_.push_back(
         std::make_unique<ShardNode>(this, absl::StrCat("ps-", i), Mix(seed, 1000 + i)));
@@ -122,8 +124,8 @@ void Cluster::Register(Process* caller, const RegisterRequest& request,
                        std::function<void(absl::StatusOr<RegisterReply>)> done) {
   CallForStatus<RegisterReply>(
       caller, 0,
-      [request](CallId call) {
-        return RegisterEvent{call, request};
+      [request](coordinator::CallId call) {
+        return coordinator::event::Register{call, request};
       },
       [this, request, done](absl::StatusOr<RegisterReply> reply) {
         if (reply.ok() && reply->refused().empty()) {
@@ -146,14 +148,14 @@ void Cluster::Submit(size_t i) {
   SubmitRequest request;
   *request.mutable_spec() = job.workload.spec;
   request.set_nonce(job.nonce);
-  Call<SubmitReply>(
-      &client_, 0,
-      [request](CallId call) {
-        return SubmitEvent{call, request};
+  CallWith<SubmitReply>(
+      &client_,
+      [this, request](CoordinatorNode::Answer answer) {
+        coordinator_.ServeSubmit(request, std::move(answer));
       },
-      [this, i](std::optional<SubmitReply> reply) {
+      [this, i](absl::StatusOr<SubmitReply> reply) {
         if (jobs_[i].uid != 0) return;
-        if (!reply.has_value()) {
+        if (!reply.ok()) {
           return world_.After(kPollPeriod, &client_, [this, i] { Submit(i); });
         }
         jobs_[i].uid = reply->uid();
@@ -184,8 +186,8 @@ void Cluster::SetPolicy(size_t i, const Policy& policy, uint64_t nonce) {
   request.set_nonce(nonce);
   Call<SetPolicyReply>(
       &client_, 0,
-      [request](CallId call) {
-        return SetPolicyEvent{call, request};
+      [request](coordinator::CallId call) {
+        return coordinator::event::SetPolicy{call, request};
       },
       [this, i, policy, nonce](std::optional<SetPolicyReply> reply) {
         if (jobs_[i].over) return;
@@ -206,8 +208,8 @@ void Cluster::Poll(size_t i) {
   request.set_name(jobs_[i].workload.spec.name());
   Call<JobReply>(
       &client_, 0,
-      [request](CallId call) {
-        return GetJobEvent{call, request};
+      [request](coordinator::CallId call) {
+        return coordinator::event::GetJob{call, request};
       },
       [this, i](std::optional<JobReply> reply) {
         const bool over = reply.has_value() && reply->status().state() != PENDING &&
@@ -256,7 +258,7 @@ void Cluster::Finish(size_t i, const JobStatus& status) {
 
 void Cluster::ListJobs() {
   Call<ListJobsReply>(
-      &client_, 0, [](CallId call) { return ListJobsEvent{call}; },
+      &client_, 0, [](coordinator::CallId call) { return coordinator::event::ListJobs{call}; },
       [this](std::optional<ListJobsReply> reply) {
         if (!reply.has_value()) {
           return world_.After(kPollPeriod, &client_, [this] { ListJobs(); });

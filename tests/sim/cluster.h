@@ -57,12 +57,21 @@ class Cluster {
   template <typename Reply>
   void CallForStatus(Process* caller, uint64_t generation_seen, CoordinatorNode::MakeEvent event,
                      std::function<void(absl::StatusOr<Reply>)> done) {
-    network_.Call<CoordinatorReply>(
-        caller, &coordinator_,
-        [this, generation_seen, event](std::function<void(CoordinatorReply)> answer) {
+    CallWith<Reply>(
+        caller,
+        [this, generation_seen, event](CoordinatorNode::Answer answer) {
           coordinator_.Serve(event, generation_seen, std::move(answer));
         },
-        [this, done](std::optional<CoordinatorReply> reply) {
+        std::move(done));
+  }
+
+  // The same, where `serve` hands the call to the coordinator.
+  template <typename Reply>
+  void CallWith(Process* caller, std::function<void(CoordinatorNode::Answer)> serve,
+                std::function<void(absl::StatusOr<Reply>)> done) {
+    network_.Call<coordinator::CallReply>(
+        caller, &coordinator_, std::move(serve),
+        [this, done](std::optional<coordinator::CallReply> reply) {
           if (!reply.has_value()) return done(absl::UnavailableError("no answer"));
           if (std::holds_alternative<Reply>(*reply)) {
             return done(std::get<Reply>(std::move(*reply)));

@@ -1,19 +1,20 @@
 #include "tests/sim/coordinator_node.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/sim/sim_loop.h"
 
 namespace starling::sim {
 namespace {
 
 constexpr absl::Duration kZombieLife = absl::Seconds(3);
 
-}  // namespace
-
 // Short, so that much happens in little simulated time. The relations are those of the defaults.
-CoordinatorOptions SimCoordinatorOptions() {
-  CoordinatorOptions options;
+coordinator::CoordinatorOptions SimCoordinatorOptions() {
+  coordinator::CoordinatorOptions options;
   options.overview_ended = 0;  // all are archived at once
   options.liveness = absl::Milliseconds(1500);
   options.start_grace = absl::Seconds(1);
@@ -24,73 +25,98 @@ CoordinatorOptions SimCoordinatorOptions() {
   return options;
 }
 
+}  // namespace
+
+class CoordinatorNode::Instance {
+ public:
+  explicit Instance(CoordinatorNode* node) : node_(node) {
+    process.name = node->name;
+    process.alive = true;
+    process.life = 1;
+  }
+
+  // False: the process died before this action, which does not happen.
+  bool Counts() {
+    if (!process.alive) return false;
+    if (node_->instance_.get() != this || node_->actions_left_ < 0) return true;
+    if (node_->actions_left_-- > 0) return true;
+    node_->world_->Count("fault: coordinator crash within a step");
+    node_->Crash();
+    return false;
+  }
+
+  Process process;
+  std::unique_ptr<coordinator::CoordinatorHost> host;
+
+ private:
+  CoordinatorNode* const node_;
+};
+
+class CoordinatorNode::Store final : public coordinator::StateStore {
+ public:
+  Store(CoordinatorNode* node, std::weak_ptr<Instance> instance)
+      : node_(node), instance_(std::move(instance)) {}
+
+  absl::StatusOr<coordinator::StoreSnapshot> Load() override { return node_->store_; }
+
+  absl::Status Apply(const coordinator::StoreBatch& batch) override {
+    const std::shared_ptr<Instance> instance = instance_.lock();
+    if (instance == nullptr || !instance->Counts()) return absl::AbortedError("the process died");
+    if (instance != node_->instance_) return absl::OkStatus();  // a zombie's own state
+    if (std::exchange(node_->store_fails_, false)) {
+      node_->world_->Count("fault: a store that fails");
+      return absl::DataLossError("the disk is broken");
+    }
+    for (const std::string& key : batch.deletes) node_->store_.erase(key);
+    for (const auto& [key, value] : batch.puts) node_->store_[key] = value;
+    return absl::OkStatus();
+  }
+
+ private:
+  CoordinatorNode* const node_;
+  const std::weak_ptr<Instance> instance_;
+};
+
 CoordinatorNode::CoordinatorNode(World* world, ControlTruth* truth) : world_(world), truth_(truth) {
   name = "coordinator";
 }
 
-// The process died before this action: it, and all that follow, do not happen.
-bool CoordinatorNode::Instance::Counts() {
-  if (dead) return false;
-  if (zombie_ || node_->instance_.get() != this) return true;
-  if (node_->actions_left_ < 0) return true;
-  if (node_->actions_left_-- > 0) return true;
-  dead = true;
-  return false;
-}
-
-void CoordinatorNode::Instance::Persist(const StoreBatch& batch) {
-  if (!Counts() || node_->instance_.get() != this) return;
-  for (const std::string& key : batch.deletes) node_->store_.erase(key);
-  for (const auto& [key, value] : batch.puts) node_->store_[key] = value;
-}
-
-void CoordinatorNode::Instance::Reply(CallId call, CoordinatorReply reply) {
-  if (!Counts()) return;
-  const auto it = calls.find(call);
-  if (it == calls.end()) return;
-  Answer answer = std::move(it->second);
-  calls.erase(it);
-  answer(std::move(reply));
+CoordinatorNode::~CoordinatorNode() {
+  for (const auto& instance : {instance_, zombie_}) {
+    if (instance != nullptr) instance->process.alive = false;
+  }
 }
 
 void CoordinatorNode::Start() {
   ++life;
   alive = true;
   actions_left_ = -1;
-  instance_ = std::make_shared<Instance>(this, false);
-  auto core = Coordinator::Create(SimCoordinatorOptions(), store_);
-  if (!core.ok()) {
+  store_fails_ = false;
+  const auto instance = std::make_shared<Instance>(this);
+  instance_ = instance;
+  auto host = coordinator::CoordinatorHost::Start(
+      SimCoordinatorOptions(), {.store = std::make_unique<Store>(this, instance),
+                                .on_fatal =
+                                    [this, weak = std::weak_ptr(instance)](const absl::Status&) {
+                                      const auto failed = weak.lock();
+                                      if (failed != nullptr && failed == instance_) Crash();
+                                    },
+                                .make_loop = MakeSimLoops(world_, &instance->process),
+                                .wall = [this] { return world_->wall(); }});
+  if (!host.ok()) {
     world_->Violate(Promise::kG5, absl::StrCat("the coordinator cannot start on its own state: ",
-                                               std::string(core.status().message())));
-    alive = false;
-    return;
+                                               std::string(host.status().message())));
+    return Kill(std::exchange(instance_, nullptr));
   }
-  instance_->core = *std::move(core);
-  core_ = instance_->core.get();
-  core_->Start(world_->now(), world_->wall(), *instance_);
-  truth_->OnStarted(Generation(core_->generation()));
-  Tick(instance_, absl::InfiniteFuture());
+  instance->host = *std::move(host);
+  truth_->OnStarted(Generation(instance->host->generation()));
 }
 
-void CoordinatorNode::Tick(std::shared_ptr<Instance> instance, absl::Time until) {
-  // A zombie's ticks are the world's: the process slot lives on in another life.
-  world_->After(kCoordinatorTickPeriod, instance == zombie_ ? nullptr : this,
-                [this, instance, until] {
-                  if (instance->dead || world_->now() > until) return;
-                  Step(instance, TickEvent{});
-                  Tick(instance, until);
-                });
-}
-
-void CoordinatorNode::Step(const std::shared_ptr<Instance>& instance,
-                           const CoordinatorEvent& event) {
-  if (instance->dead) return;
-  world_->Trace(event.index(), 1);
-  instance->core->Step(event, world_->now(), world_->wall(), *instance);
-  if (instance->dead && instance == instance_ && alive) {
-    world_->Count("fault: coordinator crash within a step");
-    Crash();
-  }
+// Its host may be running just now, and is destroyed behind that.
+void CoordinatorNode::Kill(const std::shared_ptr<Instance>& instance) {
+  instance->process.alive = false;
+  if (instance_ == nullptr || instance_ == instance) alive = false;
+  world_->After(absl::ZeroDuration(), nullptr, [instance] { instance->host.reset(); });
 }
 
 void CoordinatorNode::Crash() {
@@ -98,29 +124,49 @@ void CoordinatorNode::Crash() {
   alive = false;
   ++life;
   actions_left_ = -1;
-  core_ = nullptr;
-  if (std::exchange(leave_zombie_, false) && !instance_->dead) {
+  const std::shared_ptr<Instance> instance = std::exchange(instance_, nullptr);
+  const bool whole = instance->host != nullptr;
+  if (std::exchange(leave_zombie_, false) && whole) {
     world_->Count("fault: zombie coordinator");
-    zombie_ = std::exchange(instance_, nullptr);
-    zombie_->calls.clear();
-    Tick(zombie_, world_->now() + kZombieLife);
-    world_->After(kZombieLife, nullptr, [z = zombie_] { z->dead = true; });
+    if (zombie_ != nullptr) Kill(zombie_);
+    zombie_ = instance;
+    world_->After(kZombieLife, nullptr, [this, instance] { Kill(instance); });
     return;
   }
-  instance_->dead = true;
+  Kill(instance);
+}
+
+void CoordinatorNode::PauseUntil(absl::Time time) {
+  paused_until = std::max(paused_until, time);
+  if (instance_ != nullptr) instance_->process.paused_until = paused_until;
+}
+
+uint64_t CoordinatorNode::generation() const {
+  return instance_ == nullptr || instance_->host == nullptr ? 0 : instance_->host->generation();
+}
+
+coordinator::CoordinatorHost::Done CoordinatorNode::CountedAnswer(
+    const std::shared_ptr<Instance>& instance, Answer answer) {
+  return [weak = std::weak_ptr(instance), answer = std::move(answer)](auto reply) {
+    const std::shared_ptr<Instance> from = weak.lock();
+    if (from != nullptr && from->Counts()) answer(std::move(reply));
+  };
 }
 
 void CoordinatorNode::Serve(const MakeEvent& event, uint64_t generation_seen, Answer answer) {
   std::shared_ptr<Instance> instance = instance_;
   const bool knows = generation_seen != 0 && generation_seen == generation();
-  if (zombie_ != nullptr && !zombie_->dead && knows && world_->random().Chance(0.1)) {
+  if (zombie_ != nullptr && zombie_->process.alive && knows && world_->random().Chance(0.1)) {
     world_->Count("calls that reached a zombie coordinator");
     instance = zombie_;
   }
-  if (instance == nullptr || instance->dead) return;
-  const CallId call(++last_call_);
-  instance->calls[call] = std::move(answer);
-  Step(instance, event(call));
+  if (instance == nullptr || instance->host == nullptr) return;
+  instance->host->Call(event, CountedAnswer(instance, std::move(answer)));
+}
+
+void CoordinatorNode::ServeSubmit(const SubmitRequest& request, Answer answer) {
+  if (instance_ == nullptr || instance_->host == nullptr) return;
+  instance_->host->Submit(request, CountedAnswer(instance_, std::move(answer)));
 }
 
 }  // namespace starling::sim

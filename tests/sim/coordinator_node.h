@@ -1,75 +1,60 @@
-// The coordinator's process: the real core on a store in memory. A crash keeps what was persisted.
+// The coordinator's process: the real host on simulated loops and a store in memory. A crash keeps
+// what was persisted.
 #ifndef STARLING_TESTS_SIM_COORDINATOR_NODE_H_
 #define STARLING_TESTS_SIM_COORDINATOR_NODE_H_
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <vector>
 
-#include "server/coordinator/core/coordinator.h"
+#include "server/coordinator/host/coordinator_host.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/network.h"
 #include "tests/sim/world.h"
 
 namespace starling::sim {
 
+// What the network reaches is this process; each start of it runs as a process of its own, so that
+// one may outlive the next start as a zombie.
 class CoordinatorNode : public Process {
  public:
-  using Answer = std::function<void(CoordinatorReply)>;
-  using MakeEvent = std::function<CoordinatorEvent(CallId)>;
+  using Answer = std::function<void(coordinator::CallReply)>;
+  using MakeEvent = coordinator::CoordinatorHost::MakeEvent;
 
   CoordinatorNode(World* world, ControlTruth* truth);
+  ~CoordinatorNode();
 
   void Start();
   void Crash();
-  // Crashes in the middle of a step, after so many of its actions were carried out.
+  // Crashes in the middle of what follows, after so many more of its writes and answers.
   void CrashAfterActions(int actions) { actions_left_ = actions; }
-  // The process before this one goes on for a while, on state of its own that nobody will read
-  // again.
+  // The running process goes on for a while after its crash, on a state that is never read again.
   void LeaveZombie() { leave_zombie_ = true; }
+  // The next write fails; the process ends, as it must.
+  void FailStore() { store_fails_ = true; }
+  void PauseUntil(absl::Time time);
 
+  // A call, which reaches a zombie if its caller knows that generation. `answer` runs at most once.
   void Serve(const MakeEvent& event, uint64_t generation_seen, Answer answer);
-  uint64_t generation() const { return core_ == nullptr ? 0 : core_->generation(); }
+  void ServeSubmit(const SubmitRequest& request, Answer answer);
+  uint64_t generation() const;
 
  private:
-  // One running core.
-  class Instance : public CoordinatorSink {
-   public:
-    Instance(CoordinatorNode* node, bool zombie) : node_(node), zombie_(zombie) {}
-    void Persist(const StoreBatch& batch) override;
-    void Reply(CallId call, CoordinatorReply reply) override;
-    void Log(absl::string_view) override {}
-    void WriteCurve(const CurveNews&) override {}
-    void WriteOutput(const JobReply&) override {}  // no job here asks for one
+  class Instance;
+  class Store;
 
-    bool Counts();  // false: the process died before this action
-
-    std::unique_ptr<Coordinator> core;
-    std::map<CallId, Answer> calls;
-    bool dead = false;
-
-   private:
-    CoordinatorNode* const node_;
-    const bool zombie_;
-    friend class CoordinatorNode;
-  };
-
-  void Step(const std::shared_ptr<Instance>& instance, const CoordinatorEvent& event);
-  void Tick(std::shared_ptr<Instance> instance, absl::Time until);
+  void Kill(const std::shared_ptr<Instance>& instance);
+  coordinator::CoordinatorHost::Done CountedAnswer(const std::shared_ptr<Instance>& instance,
+                                                   Answer answer);
 
   World* const world_;
   ControlTruth* const truth_;
-  StoreSnapshot store_;
+  coordinator::StoreSnapshot store_;
   std::shared_ptr<Instance> instance_;
   std::shared_ptr<Instance> zombie_;
-  Coordinator* core_ = nullptr;
-  uint64_t last_call_ = 0;
   int actions_left_ = -1;
   bool leave_zombie_ = false;
+  bool store_fails_ = false;
 };
-
-CoordinatorOptions SimCoordinatorOptions();
 
 }  // namespace starling::sim
 

@@ -91,7 +91,10 @@ void Cluster::CrashCoordinator() {
   if (!coordinator_.alive) return;
   Random& random = world_.random();
   if (random.Chance(0.3)) coordinator_.LeaveZombie();
-  if (random.Chance(0.5)) {
+  if (random.Chance(0.1)) {
+    coordinator_.FailStore();
+    world_.After(absl::Milliseconds(100), nullptr, [this] { coordinator_.Crash(); });
+  } else if (random.Chance(0.5)) {
     coordinator_.CrashAfterActions(static_cast<int>(random.Below(6)));
     world_.After(absl::Milliseconds(100), nullptr, [this] { coordinator_.Crash(); });
   } else {
@@ -136,9 +139,9 @@ void Cluster::Pause() {
     process = Pick(random, shards_).get();
     world_.Count("fault: paused shard");
   } else {
-    process = &coordinator_;
     if (random.Chance(0.3)) time = random.Between(absl::Seconds(1), absl::Seconds(3));
     world_.Count("fault: paused coordinator");
+    return coordinator_.PauseUntil(world_.now() + time);
   }
   process->paused_until = std::max(process->paused_until, world_.now() + time);
 }

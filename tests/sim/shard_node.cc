@@ -104,8 +104,8 @@ void ShardNode::Report() {
   CoordinatorNode& coordinator = cluster_->coordinator();
   cluster_->Call<ShardOrders>(
       this, generation_,
-      [report](CallId call) {
-        return ShardReportEvent{call, report};
+      [report](coordinator::CallId call) {
+        return coordinator::event::ShardReport{call, report};
       },
       [this, incarnation = incarnation_](std::optional<ShardOrders> orders) {
         if (!registered_ || incarnation != incarnation_) return;

@@ -33,16 +33,16 @@ class SimCoordinatorClient final : public CoordinatorClient {
   void ReportWorker(const WorkerReport& report, absl::Duration, Done<WorkerOrders> done) override {
     cluster_->CallForStatus<WorkerOrders>(
         process_, report.generation(),
-        [report](CallId call) {
-          return WorkerReportEvent{call, report};
+        [report](coordinator::CallId call) {
+          return coordinator::event::WorkerReport{call, report};
         },
         Track(std::move(done)));
   }
   void ReportShard(const ShardReport& report, absl::Duration, Done<ShardOrders> done) override {
     cluster_->CallForStatus<ShardOrders>(
         process_, report.generation(),
-        [report](CallId call) {
-          return ShardReportEvent{call, report};
+        [report](coordinator::CallId call) {
+          return coordinator::event::ShardReport{call, report};
         },
         Track(std::move(done)));
   }

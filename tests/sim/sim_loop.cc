@@ -79,7 +79,7 @@ void TakeTurn(const std::shared_ptr<State>& state, absl::Duration after) {
 }  // namespace
 
 bool SimLoop::Post(Task task) {
-  if (state_->stopped) return false;
+  if (state_->stopped || !state_->alive()) return false;
   state_->tasks.push_back(std::move(task));
   TakeTurn(state_, Hop(state_->world->random()));
   return true;

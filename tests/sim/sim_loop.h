@@ -25,7 +25,7 @@ class SimLoop final : public EventLoop {
   bool Post(Task task) override;
   TimerId PostAt(absl::Time when, Task task) override;
   bool Cancel(TimerId timer) override;
-  // In a process that has died, what was posted is destroyed unrun.
+  // In a process that has died, what was posted is destroyed unrun, and posting fails.
   void Stop() override;
   bool InLoop() const override;
 

@@ -141,8 +141,8 @@ void WorkerNode::Do(action::Report& a) {
   const Incarnation incarnation(a.report.incarnation());
   cluster_->Call<WorkerOrders>(
       this, a.report.generation(),
-      [report = std::move(a.report)](CallId call) {
-        return WorkerReportEvent{call, report};
+      [report = std::move(a.report)](coordinator::CallId call) {
+        return coordinator::event::WorkerReport{call, report};
       },
       [this, incarnation](std::optional<WorkerOrders> orders) {
         if (!orders.has_value())
