@@ -18,8 +18,8 @@
 
 namespace starling {
 
-// Posting allocates nothing while no more than kTasksAtFirst tasks wait, and no more tasks or timers
-// than waited before, except for what a task captures beyond Task::kBytesInline.
+// Posting allocates nothing while no more than kTasksAtFirst tasks wait, and no more tasks or
+// timers than waited before, except for captures beyond Task::kBytesInline.
 class ThreadedLoop final : public EventLoop {
  public:
   // Bursts come late, too, when there is no time to allocate.

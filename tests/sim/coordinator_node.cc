@@ -47,6 +47,7 @@ class CoordinatorNode::Instance {
 
   Process process;
   std::unique_ptr<coordinator::CoordinatorHost> host;
+  bool zombie = false;
 
  private:
   CoordinatorNode* const node_;
@@ -90,6 +91,7 @@ CoordinatorNode::~CoordinatorNode() {
 void CoordinatorNode::Start() {
   ++life;
   alive = true;
+  paused_until = absl::InfinitePast();
   actions_left_ = -1;
   store_fails_ = false;
   const auto instance = std::make_shared<Instance>(this);
@@ -130,6 +132,7 @@ void CoordinatorNode::Crash() {
     world_->Count("fault: zombie coordinator");
     if (zombie_ != nullptr) Kill(zombie_);
     zombie_ = instance;
+    instance->zombie = true;
     world_->After(kZombieLife, nullptr, [this, instance] { Kill(instance); });
     return;
   }
@@ -147,9 +150,11 @@ uint64_t CoordinatorNode::generation() const {
 
 coordinator::CoordinatorHost::Done CoordinatorNode::CountedAnswer(
     const std::shared_ptr<Instance>& instance, Answer answer) {
-  return [weak = std::weak_ptr(instance), answer = std::move(answer)](auto reply) {
+  return [weak = std::weak_ptr(instance), zombie = instance->zombie,
+          answer = std::move(answer)](auto reply) {
     const std::shared_ptr<Instance> from = weak.lock();
-    if (from != nullptr && from->Counts()) answer(std::move(reply));
+    if (from == nullptr || from->zombie != zombie) return;  // the connection broke with the crash
+    if (from->Counts()) answer(std::move(reply));
   };
 }
 

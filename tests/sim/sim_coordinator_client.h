@@ -11,9 +11,9 @@ namespace starling::sim {
 
 class Cluster;
 
-// Calls of this life of `process`. What a request says of the machine, and the nonces that it draws,
-// are replaced: they are functions of `seed` and of the process's life. A caller has given up after
-// Network::kCallDeadline, if not before.
+// Calls of this life of `process`. What a request says of the machine, and its nonces, are replaced
+// by functions of `seed` and of the process's life. Calls time out after Network::kCallDeadline at
+// the latest.
 std::unique_ptr<CoordinatorClient> MakeSimCoordinatorClient(Cluster* cluster, Process* process,
                                                             uint64_t seed);
 
