@@ -83,8 +83,8 @@ run_group() {
 }
 
 if $changed; then
-  affected=$(python3 tools/testing/changed.py "${base[@]}")
   began=$SECONDS
+  affected=$(python3 tools/testing/changed.py "${base[@]}")
   run_group asan asan --config=asan
   run_group tsan tsan --config=tsan
   run_group plain plain

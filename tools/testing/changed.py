@@ -8,7 +8,7 @@ Prints a line `GROUP //TARGET` for each test that depends on a changed file, by 
 
     asan         C++ tests that run under AddressSanitizer
     tsan         those of them that run under ThreadSanitizer, too
-    plain        C++ tests that a sanitizer cannot run, and scripts that start no program of ours
+    plain        C++ tests that run without sanitizers, and scripts that start no program of ours
     end-to-end   scripts that start our programs
 
 What is compared goes to stderr. A change of how things are built affects every test.
@@ -82,13 +82,14 @@ def groups(patterns):
     listed = f'set({" ".join(sorted(tests))})'
     native = query(f'kind("cc_test rule", {listed})')
     unsanitized = query(f'attr(tags, "\\bno-sanitize\\b", {listed})')
+    optimized = query(f'attr(tags, "\\bplain\\b", {listed})')
     threads = query(f'attr(tags, "\\btsan\\b", {listed})')
     programs = query(f'rdeps({listed}, kind("cc_binary rule", deps({listed}) intersect //...))')
     end_to_end = (tests - native) & programs
     return {
         "asan": native - unsanitized,
         "tsan": native & threads,
-        "plain": (native & unsanitized) | (tests - native - end_to_end),
+        "plain": (native & (unsanitized | optimized)) | (tests - native - end_to_end),
         "end-to-end": end_to_end,
     }
 
@@ -100,7 +101,7 @@ def main(arguments):
     base = arguments[0] if arguments else default_base()
     files = changed_files(base)
     found = groups(roots(files, os.path.exists)) if files else {}
-    count = sum(len(labels) for group, labels in found.items() if group != "tsan")
+    count = len(set().union(*found.values()))
     print(
         f"{len(files)} files differ from {base[:12]}, {count} tests depend on them", file=sys.stderr
     )
