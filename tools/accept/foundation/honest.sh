@@ -67,7 +67,7 @@ else
       "$scratch.output"; then
     wrong+="; conformance without a GPU: status $status, $last"
   fi
-  skipped+=", conformance without a GPU ${last##*, }"
+  skipped+=", conformance without a GPU $(sed -n 's/.*, \([0-9]*\) skipped/\1/p' <<<"$last")"
 fi
 
 # ---- Races ----
