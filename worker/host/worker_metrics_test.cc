@@ -10,9 +10,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 std::string Text(const WorkerMetrics& metrics) {
-  admin::MetricsText metrics;
-  metrics.AddMetrics(metrics);
-  return metrics.Text();
+  admin::MetricsText text;
+  metrics.AddMetrics(text);
+  return text.Text();
 }
 
 TEST(WorkerMetrics, AreOfTheJobThatIsServed) {
