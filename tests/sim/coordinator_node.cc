@@ -29,7 +29,7 @@ coordinator::CoordinatorOptions SimCoordinatorOptions() {
 
 class CoordinatorNode::Instance {
  public:
-  explicit Instance(CoordinatorNode* node) : node_(node) {
+  explicit Instance(CoordinatorNode* node) : process(node->processes_.emplace_back()), node_(node) {
     process.name = node->name;
     process.alive = true;
     process.life = 1;
@@ -45,7 +45,7 @@ class CoordinatorNode::Instance {
     return false;
   }
 
-  Process process;
+  Process& process;
   std::unique_ptr<coordinator::CoordinatorHost> host;
   bool zombie = false;
 

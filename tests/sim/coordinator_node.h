@@ -3,6 +3,7 @@
 #ifndef STARLING_TESTS_SIM_COORDINATOR_NODE_H_
 #define STARLING_TESTS_SIM_COORDINATOR_NODE_H_
 
+#include <deque>
 #include <functional>
 #include <memory>
 
@@ -49,6 +50,7 @@ class CoordinatorNode : public Process {
   World* const world_;
   ControlTruth* const truth_;
   coordinator::StoreSnapshot store_;
+  std::deque<Process> processes_;  // of all starts: the world may still refer to them
   std::shared_ptr<Instance> instance_;
   std::shared_ptr<Instance> zombie_;
   int actions_left_ = -1;
