@@ -1,6 +1,6 @@
 // Runs the tasks posted to it one at a time, in order: the owner of a pure core and of everything
-// else that two threads must not touch. Hosts are given their loops, so that the simulator runs them
-// in one thread on simulated time.
+// else that two threads must not touch. Hosts are given their loops, so that the simulator runs
+// them in one thread on simulated time.
 #ifndef STARLING_COMMON_EVENT_LOOP_EVENT_LOOP_H_
 #define STARLING_COMMON_EVENT_LOOP_EVENT_LOOP_H_
 

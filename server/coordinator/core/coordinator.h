@@ -268,8 +268,8 @@ struct CoordinatorOptions {
 //
 // One thread at a time. There are two clocks. `now` never goes back within a process, and means
 // nothing to the next one (MonotonicNow): silence, deadlines, leases and the running time of jobs
-// follow it. `wall`, absl::Now at the start and at each tick, is what people are shown, and may jump
-// either way.
+// follow it. `wall`, absl::Now at the start and at each tick, is what people are shown, and may
+// jump either way.
 class Coordinator {
  public:
   // From what the store holds; empty: a new cluster. kDataLoss names the record that cannot be
