@@ -29,7 +29,7 @@ coordinator::CoordinatorOptions SimCoordinatorOptions() {
 
 class CoordinatorNode::Instance {
  public:
-  explicit Instance(CoordinatorNode* node) : process(node->processes_.emplace_back()), node_(node) {
+  explicit Instance(CoordinatorNode* node) : node_(node) {
     process.name = node->name;
     process.alive = true;
     process.life = 1;
@@ -45,7 +45,7 @@ class CoordinatorNode::Instance {
     return false;
   }
 
-  Process& process;
+  Process process;
   std::unique_ptr<coordinator::CoordinatorHost> host;
   bool zombie = false;
 
@@ -83,8 +83,9 @@ CoordinatorNode::CoordinatorNode(World* world, ControlTruth* truth) : world_(wor
 }
 
 CoordinatorNode::~CoordinatorNode() {
-  for (const auto& instance : {instance_, zombie_}) {
-    if (instance != nullptr) instance->process.alive = false;
+  for (const auto& instance : instances_) {
+    instance->process.alive = false;
+    instance->host.reset();
   }
 }
 
@@ -96,6 +97,7 @@ void CoordinatorNode::Start() {
   store_fails_ = false;
   const auto instance = std::make_shared<Instance>(this);
   instance_ = instance;
+  instances_.push_back(instance);
   auto host = coordinator::CoordinatorHost::Start(
       SimCoordinatorOptions(), {.store = std::make_unique<Store>(this, instance),
                                 .on_fatal =
@@ -118,7 +120,9 @@ void CoordinatorNode::Start() {
 void CoordinatorNode::Kill(const std::shared_ptr<Instance>& instance) {
   instance->process.alive = false;
   if (instance_ == nullptr || instance_ == instance) alive = false;
-  world_->After(absl::ZeroDuration(), nullptr, [instance] { instance->host.reset(); });
+  world_->After(absl::ZeroDuration(), nullptr, [weak = std::weak_ptr(instance)] {
+    if (const auto killed = weak.lock()) killed->host.reset();
+  });
 }
 
 void CoordinatorNode::Crash() {
@@ -133,7 +137,9 @@ void CoordinatorNode::Crash() {
     if (zombie_ != nullptr) Kill(zombie_);
     zombie_ = instance;
     instance->zombie = true;
-    world_->After(kZombieLife, nullptr, [this, instance] { Kill(instance); });
+    world_->After(kZombieLife, nullptr, [this, weak = std::weak_ptr(instance)] {
+      if (const auto killed = weak.lock()) Kill(killed);
+    });
     return;
   }
   Kill(instance);

@@ -3,9 +3,9 @@
 #ifndef STARLING_TESTS_SIM_COORDINATOR_NODE_H_
 #define STARLING_TESTS_SIM_COORDINATOR_NODE_H_
 
-#include <deque>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "server/coordinator/host/coordinator_host.h"
 #include "tests/sim/checker.h"
@@ -50,7 +50,7 @@ class CoordinatorNode : public Process {
   World* const world_;
   ControlTruth* const truth_;
   coordinator::StoreSnapshot store_;
-  std::deque<Process> processes_;  // of all starts: the world may still refer to them
+  std::vector<std::shared_ptr<Instance>> instances_;  // all starts: the world may refer to them
   std::shared_ptr<Instance> instance_;
   std::shared_ptr<Instance> zombie_;
   int actions_left_ = -1;
