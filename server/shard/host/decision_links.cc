@@ -80,9 +80,8 @@ class DecisionLinks::Link final : public StreamHandler, public std::enable_share
   std::map<Reporter, FrameHeader> waiting_ ABSL_GUARDED_BY(mutex_);  // not answered on this stream
 };
 
-DecisionLinks::DecisionLinks(const Identity& self, std::shared_ptr<const LinkSecurity> security,
-                             Callbacks callbacks)
-    : callbacks_(std::move(callbacks)), client_(MakeStreamClient(self, std::move(security))) {}
+DecisionLinks::DecisionLinks(std::unique_ptr<StreamClient> client, Callbacks callbacks)
+    : callbacks_(std::move(callbacks)), client_(std::move(client)) {}
 
 DecisionLinks::~DecisionLinks() { Stop(); }
 

@@ -24,8 +24,7 @@ class DecisionLinks {
     // A report for a partition of this very shard.
     std::function<void(const FrameHeader& report)> local;
   };
-  DecisionLinks(const Identity& self, std::shared_ptr<const LinkSecurity> security,
-                Callbacks callbacks);
+  DecisionLinks(std::unique_ptr<StreamClient> client, Callbacks callbacks);
   ~DecisionLinks();  // Stop()
 
   // Where this process listens: reports for it take no stream.

@@ -104,7 +104,7 @@ class Decider {
 TEST(DecisionLinksTest, ReportsGoOutAndAnswersComeBack) {
   Decider decider;
   Answers answers;
-  DecisionLinks links(kSelf, nullptr, answers.Callbacks());
+  DecisionLinks links(MakeStreamClient(kSelf), answers.Callbacks());
   links.Send(Report(3, 0));  // nobody knows where to: lost
   links.SetDeciders({{JobUid(7), decider.address()}});
   links.Send(Report(3, 2));
@@ -123,7 +123,7 @@ TEST(DecisionLinksTest, ReportsGoOutAndAnswersComeBack) {
 TEST(DecisionLinksTest, ABrokenStreamIsToldAndOpenedAgain) {
   Decider decider;
   Answers answers;
-  DecisionLinks links(kSelf, nullptr, answers.Callbacks());
+  DecisionLinks links(MakeStreamClient(kSelf), answers.Callbacks());
   links.SetDeciders({{JobUid(7), decider.address()}});
   links.Send(Report(3, 4));
   const Answers::Answer broken = answers.Await(1);
@@ -144,7 +144,7 @@ TEST(DecisionLinksTest, WhoDoesNotAnswerIsNamed) {
     address = decider.address();
   }
   Answers answers;
-  DecisionLinks links(kSelf, nullptr, answers.Callbacks());
+  DecisionLinks links(MakeStreamClient(kSelf), answers.Callbacks());
   links.SetDeciders({{JobUid(7), address}});
   links.Send(Report(3, 0));
   const Answers::Answer answer = answers.Await(1);
@@ -157,7 +157,7 @@ TEST(DecisionLinksTest, WhoDoesNotAnswerIsNamed) {
 
 TEST(DecisionLinksTest, ItsOwnReportsStayHere) {
   Answers answers;
-  DecisionLinks links(kSelf, nullptr, answers.Callbacks());
+  DecisionLinks links(MakeStreamClient(kSelf), answers.Callbacks());
   links.SetOwnAddress("127.0.0.1:1");
   links.SetDeciders({{JobUid(7), "127.0.0.1:1"}});
   links.Send(Report(3, 5));

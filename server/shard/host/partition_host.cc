@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/clock.h"
 #include "common/base/memory.h"
 #include "common/base/status_macros.h"
 #include "common/trace/flow.h"
@@ -39,6 +37,19 @@ bool OnlyOurs(const std::shared_ptr<float>& data) {
   return true;
 }
 
+// Since its making: by the owner's clock, and for spans.
+class Stopwatch {
+ public:
+  explicit Stopwatch(const EventLoop* clock) : clock_(clock) {}
+  absl::Duration elapsed() const { return clock_->Now() - begin_; }
+  uint64_t begin_us() const { return begin_us_; }
+
+ private:
+  const EventLoop* const clock_;
+  const absl::Time begin_ = clock_->Now();
+  const uint64_t begin_us_ = SpanRing::NowMicros();
+};
+
 absl::StatusOr<std::shared_ptr<float>> Allocate(ShardMemory& from, size_t elements) {
   std::shared_ptr<float> memory = from.Allocate(elements);
   if (memory == nullptr) {
@@ -50,26 +61,24 @@ absl::StatusOr<std::shared_ptr<float>> Allocate(ShardMemory& from, size_t elemen
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PartitionHost>> PartitionHost::Create(
-    std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self,
-    std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report, SendReport send_report) {
-  STARLING_ASSIGN_OR_RETURN(PartitionConfig config,
-                            MakePartitionConfig(plan->description, plan->layout, partition, self));
-  std::unique_ptr<PartitionHost> host(new PartitionHost(std::move(plan), std::move(config),
-                                                        std::move(memory), spans, std::move(report),
-                                                        std::move(send_report)));
+    std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, Environment environment) {
+  STARLING_ASSIGN_OR_RETURN(
+      PartitionConfig config,
+      MakePartitionConfig(plan->description, plan->layout, partition, environment.self));
+  std::unique_ptr<PartitionHost> host(
+      new PartitionHost(std::move(plan), std::move(config), std::move(environment)));
   STARLING_RETURN_IF_ERROR(host->MakeFirstValues());
   host->PublishIfDue(false);
   return host;
 }
 
 PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
-                             std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report,
-                             SendReport send_report)
+                             Environment environment)
     : plan_(std::move(plan)),
-      memory_(std::move(memory)),
-      spans_(spans),
-      report_(std::move(report)),
-      send_report_(std::move(send_report)),
+      environment_(std::move(environment)),
+      owner_(environment_.owner),
+      memory_(environment_.memory.get()),
+      spans_(environment_.spans),
       micro_batches_(config.micro_batches),
       two_versions_(plan_->bsp()),
       core_(std::move(config)) {
@@ -82,6 +91,8 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
 }
 
 PartitionHost::~PartitionHost() {
+  if (environment_.observer != nullptr) environment_.observer->OnGone(core_);
+  if (paused_.has_value()) owner_->Cancel(paused_->timer);
   for (const auto& [id, store] : slices_) {
     for (const Value* value : {&store.versions[0], &store.versions[1], &store.cut})
       LetGo(store, *value);
@@ -102,16 +113,14 @@ std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_
   std::map<SliceId, EndedPartition::Slice> slices;
   for (auto& [id, store] : slices_) {
     const bool chosen = position.version.has_value() && store.slice->kind != FROZEN;
-    size_t kept = chosen ? *position.version % 2 : two_versions_ ? store.current : 0;
-    // Out of memory in mid-switch to BSP: the values are where they were.
-    if (store.versions[kept].data == nullptr) kept = store.current;
+    const size_t kept = chosen ? *position.version % 2 : two_versions_ ? store.current : 0;
     Value& value = store.versions[kept];
     if (store.cut.data == value.data) store.cut = {};  // it is not an old value
     slices[id] = {std::move(value.data), static_cast<uint32_t>(store.slice->elements),
                   value.digest};
     value = {};
   }
-  return std::make_unique<EndedPartition>(position, std::move(slices), memory_);
+  return std::make_unique<EndedPartition>(position, std::move(slices), environment_.memory);
 }
 
 absl::Status PartitionHost::MakeFirstValues() {
@@ -121,7 +130,7 @@ absl::Status PartitionHost::MakeFirstValues() {
     store.rule = &plan_->rules[id.value];
     const size_t elements = store.slice->elements;
     STARLING_ASSIGN_OR_RETURN(store.versions[0].data, Allocate(*memory_, elements));
-    STARLING_RETURN_IF_ERROR(plan_->first_values->Make(*store.slice, store.versions[0].data.get()));
+    STARLING_RETURN_IF_ERROR(plan_->first_values(*store.slice, store.versions[0].data.get()));
     if (store.slice->kind == FROZEN) continue;
     if (two_versions_) {
       STARLING_ASSIGN_OR_RETURN(store.versions[1].data, Allocate(*memory_, elements));
@@ -137,17 +146,17 @@ absl::Status PartitionHost::MakeFirstValues() {
 }
 
 void PartitionHost::OnFrame(std::shared_ptr<ShardConnection> connection, const FrameHeader& header,
-                            ReceivedPayload payload, uint64_t arrived_us) {
+                            ReceivedPayload payload, absl::Time arrived) {
   if (!fault_.empty()) return SendRefusal(*connection, header, Answer::kNotHosted, fault_);
   const ConnectionId id = connection->id();
   connections_.try_emplace(id, std::move(connection));
   if (header.type == FrameType::kPush) {
-    const uint64_t queued_us = SpanRing::NowMicros() - arrived_us;
+    const absl::Duration queued = owner_->Now() - arrived;
     ++times_.pushes;
     times_.received_bytes += payload.size();
-    times_.queue_us += queued_us;
+    times_.queue += queued;
     plan_->metrics->received_bytes += payload.size();
-    plan_->metrics->queue_us += queued_us;
+    plan_->metrics->queue_us += static_cast<uint64_t>(absl::ToInt64Microseconds(queued));
   }
   BufferId buffer;
   bool may_wait = true;
@@ -156,7 +165,7 @@ void PartitionHost::OnFrame(std::shared_ptr<ShardConnection> connection, const F
     if (may_wait) waiting_bytes_ += payload.size();
     buffer = BufferId(++last_buffer_);
     const size_t elements = payload.size() / sizeof(float);
-    buffers_.emplace(buffer, Buffer{std::move(payload), nullptr, elements, header, arrived_us});
+    buffers_.emplace(buffer, Buffer{std::move(payload), nullptr, elements, header, arrived});
     new_buffers_.push_back(buffer);
   }
   Handle(FrameReceived{id, header, buffer, may_wait});
@@ -176,6 +185,7 @@ void PartitionHost::OnDecision(const FrameHeader& answer, std::string text) {
 }
 
 void PartitionHost::OnTick() {
+  if (paused_.has_value()) return;
   Handle(ShardTick{});
   changed_ = changed_ || core_.HoldsTrainingPulls();
   PublishIfDue(true);
@@ -183,16 +193,25 @@ void PartitionHost::OnTick() {
 
 void PartitionHost::Handle(PartitionEvent event) {
   if (!fault_.empty()) return PublishIfDue(false);
-  last_now_ = MonotonicNow();
   if (!std::holds_alternative<ShardTick>(event)) changed_ = true;
-  events_.push_back(std::move(event));
-  while (!events_.empty() && fault_.empty()) {
-    const PartitionEvent next = std::move(events_.front());
-    events_.pop_front();
-    Carry(next);
+  arrived_.push_back(std::move(event));
+  if (!paused_.has_value()) HandleWaiting();
+}
+
+void PartitionHost::HandleWaiting() {
+  const absl::Time now = owner_->Now();
+  while (fault_.empty() && !paused_.has_value()) {
+    std::deque<PartitionEvent>& from = events_.empty() ? arrived_ : events_;
+    if (from.empty()) break;
+    const PartitionEvent next = std::move(from.front());
+    from.pop_front();
+    PartitionActions actions;
+    core_.Step(next, now, actions);
+    if (environment_.observer != nullptr) environment_.observer->OnStep(core_, next, actions);
+    Carry(std::move(actions), 0);
   }
-  for (const BufferId id : new_buffers_) MoveToOwnMemory(id);
-  new_buffers_.clear();
+  if (paused_.has_value()) return;
+  MoveNewBuffers();
   const uint64_t waiting = core_.parked_bytes();
   memory_->ReturnWaiting(waiting_bytes_ - waiting);
   waiting_bytes_ = waiting;
@@ -207,15 +226,34 @@ void PartitionHost::Handle(PartitionEvent event) {
   PublishIfDue(false);
 }
 
-void PartitionHost::Carry(const PartitionEvent& event) {
-  core_.Step(event, last_now_, actions_);
-  PartitionActions actions;
-  actions.swap(actions_);
-  for (const PartitionAction& action : actions) {
-    std::visit([this](const auto& a) { Do(a); }, action);
-    if (!std::holds_alternative<SendFrame>(action)) changed_ = true;
-    if (!fault_.empty()) return;
+void PartitionHost::Carry(PartitionActions actions, size_t next) {
+  for (; next < actions.size(); ++next) {
+    std::visit([this](const auto& a) { Do(a); }, actions[next]);
+    if (missing_ > 0) return Pause(std::move(actions), next);
+    memory_deadline_ = absl::InfinitePast();
+    if (!std::holds_alternative<SendFrame>(actions[next])) changed_ = true;
   }
+}
+
+// Nothing of the action was done. No job ends because streams hold what they do not send: those end
+// first, and what they were just sending comes back soon.
+void PartitionHost::Pause(PartitionActions actions, size_t next) {
+  constexpr absl::Duration kLookAgainAfter = absl::Milliseconds(1);
+  const absl::Time now = owner_->Now();
+  if (memory_deadline_ == absl::InfinitePast() && relieved_)
+    memory_deadline_ = now + ShardMemory::kClosedAfter;
+  if (now >= memory_deadline_) return OutOfMemory();
+  missing_ = 0;
+  relieved_ = false;
+  paused_ = Paused{std::move(actions), next};
+  paused_->timer = owner_->PostAfter(kLookAgainAfter, [this] { Resume(); });
+}
+
+void PartitionHost::Resume() {
+  Paused paused = *std::move(paused_);
+  paused_.reset();
+  Carry(std::move(paused.actions), paused.next);
+  if (!paused_.has_value()) HandleWaiting();
 }
 
 void PartitionHost::PublishIfDue(bool tick) {
@@ -224,7 +262,7 @@ void PartitionHost::PublishIfDue(bool tick) {
   AddTimes(status);
   if (!fault_.empty()) status.set_fault(fault_);
   status.set_bsp_bytes_more(plan_->BspBytesMore(core_.config().partition));
-  report_(status, at_once_);
+  environment_.report(status, at_once_);
   at_once_ = false;
   changed_ = false;
 }
@@ -234,33 +272,50 @@ void PartitionHost::AddTimes(PartitionStatus& status) const {
   times.set_pushes(times_.pushes);
   times.set_received_bytes(times_.received_bytes);
   times.set_sent_bytes(times_.sent_bytes);
-  times.set_queue(1e-6 * static_cast<double>(times_.queue_us));
-  times.set_verify(1e-6 * static_cast<double>(times_.verify_us));
-  times.set_apply(1e-6 * static_cast<double>(times_.apply_us));
+  times.set_queue(absl::ToDoubleSeconds(times_.queue));
+  times.set_verify(absl::ToDoubleSeconds(times_.verify));
+  times.set_apply(absl::ToDoubleSeconds(times_.apply));
   times.set_applies(times_.applies);
 }
 
-// What the core keeps beyond the event: sums that wait for siblings, frames that wait for orders.
-// False, and they stay where they are, where there is no memory.
-bool PartitionHost::MoveToOwnMemory(BufferId id) {
-  const auto it = buffers_.find(id);
-  if (it == buffers_.end() || it->second.own != nullptr) return true;
-  Buffer& buffer = it->second;
-  buffer.own = AllocateOrRelieve((buffer.received.size() + sizeof(float) - 1) / sizeof(float));
+// False, and it stays where it is, where there is no memory; `relieve`: streams may be closed for
+// it.
+bool PartitionHost::MoveToOwnMemory(Buffer& buffer, bool relieve) {
+  if (buffer.own != nullptr) return true;
+  const size_t elements = (buffer.received.size() + sizeof(float) - 1) / sizeof(float);
+  buffer.own = relieve ? AllocateOrRelieve(elements) : memory_->Allocate(elements);
   if (buffer.own == nullptr) return false;
   buffer.received.CopyTo(buffer.own.get());
   buffer.received = ReceivedPayload();
   return true;
 }
 
+// What the core keeps beyond the event: sums that wait for siblings, frames that wait for orders.
+// What finds no memory keeps the sender's credit, and is tried again behind the next event.
+void PartitionHost::MoveNewBuffers() {
+  std::erase_if(new_buffers_, [this](BufferId id) {
+    const auto it = buffers_.find(id);
+    return it == buffers_.end() || MoveToOwnMemory(it->second, /*relieve=*/false);
+  });
+}
+
 // Nothing was changed: the values are those of the last update. What is still to be done of the
 // step is not, so the core must not be asked again.
-void PartitionHost::OutOfMemory(size_t elements) {
+void PartitionHost::OutOfMemory() {
   fault_ = absl::StrCat(
-      "the shard has no memory for ", elements, " elements more (", memory_->allocated() >> 20,
+      "the shard has no memory for ", missing_, " elements more (", memory_->allocated() >> 20,
       " MiB are in use): add shards, or memory, or look for readers that do not read");
   spdlog::error("job {} partition {} stopped: {}", plan_->description.spec().name(),
                 core_.config().partition.value, fault_);
+  missing_ = 0;
+  for (const PartitionEvent& event : arrived_) {
+    const auto* const frame = std::get_if<FrameReceived>(&event);
+    if (frame == nullptr) continue;
+    const auto connection = connections_.find(frame->connection);
+    if (connection == connections_.end()) continue;
+    SendRefusal(*connection->second, frame->header, Answer::kNotHosted, fault_);
+  }
+  arrived_.clear();
   events_.clear();
   at_once_ = true;
 }
@@ -276,39 +331,43 @@ PartitionHost::SliceStore& PartitionHost::Store(SliceId slice) { return slices_.
 
 void PartitionHost::Do(const Verify& action) {
   const Buffer& buffer = buffers_.at(action.payload);
-  const uint64_t begin = SpanRing::NowMicros();
+  const Stopwatch watch(owner_);
   WithPayload(buffer, [&](Payload payload) {
     const PayloadVerdict verdict = VerifyPayload(payload);
     events_.push_back(Verified{action.payload, verdict.digest, verdict.first_non_finite});
   });
-  const uint64_t end = SpanRing::NowMicros();
-  times_.verify_us += end - begin;
-  plan_->metrics->push.ObserveMicros(end - buffer.arrived_us);
-  spans_->Record(absl::StrCat("push slice ", action.slice.value), SpanCategory::kPush, begin, end,
+  times_.verify += watch.elapsed();
+  plan_->metrics->push.ObserveMicros(
+      static_cast<uint64_t>(absl::ToInt64Microseconds(owner_->Now() - buffer.arrived)));
+  spans_->Record(absl::StrCat("push slice ", action.slice.value), SpanCategory::kPush,
+                 watch.begin_us(), SpanRing::NowMicros(),
                  {buffer.header.clock, action.slice.value,
                   FlowOf(plan_->run, action.slice, buffer.header.key.work, micro_batches_)});
 }
 
 void PartitionHost::Do(const MergeSums& action) {
   Buffer& into = buffers_.at(action.into);
-  if (!MoveToOwnMemory(action.into)) return OutOfMemory(into.elements);
-  const uint64_t begin = SpanRing::NowMicros();
+  if (!MoveToOwnMemory(into, /*relieve=*/true)) {
+    missing_ = into.elements;
+    return;
+  }
+  const Stopwatch watch(owner_);
   WithPayload(buffers_.at(action.from), [&](Payload payload) {
     into.first_non_finite = AddPayload(payload, into.own.get());
   });
-  times_.apply_us += SpanRing::NowMicros() - begin;
+  times_.apply += watch.elapsed();
 }
 
 void PartitionHost::Do(const Measure& action) {
-  const uint64_t begin = SpanRing::NowMicros();
+  const Stopwatch watch(owner_);
   WithPayload(buffers_.at(action.payload), [&](Payload payload) {
     const PayloadMeasure measure = MeasurePayload(payload);
     events_.push_back(Measured{action.payload, measure.norm2, measure.first_non_finite});
   });
-  times_.verify_us += SpanRing::NowMicros() - begin;
+  times_.verify += watch.elapsed();
 }
 
-void PartitionHost::Do(const ReportNorm& action) { send_report_(action.header); }
+void PartitionHost::Do(const ReportNorm& action) { environment_.send_report(action.header); }
 
 void PartitionHost::Do(const Replicate& action) {
   // Orders with a backup are refused before they reach the core.
@@ -323,23 +382,16 @@ std::shared_ptr<float> PartitionHost::Writable(const Value& value, size_t elemen
   return AllocateOrRelieve(elements, &value.data);
 }
 
-// `reuse`, if given, as soon as no stream has it, or new memory. No job ends because streams hold
-// what they do not send: they end first. Blocks for kClosedAfter at most.
+// `reuse`, if given, as soon as no stream has it, or new memory, for which streams are closed where
+// there is none: nullptr, and relieved_, where what those hold is not free yet.
 std::shared_ptr<float> PartitionHost::AllocateOrRelieve(size_t elements,
                                                         const std::shared_ptr<float>* reuse) {
   const auto take = [&] {
     return reuse != nullptr && OnlyOurs(*reuse) ? *reuse : memory_->Allocate(elements);
   };
   std::shared_ptr<float> memory = take();
-  bool closed = false;
   while (memory == nullptr && memory_->CloseWorst(elements * sizeof(float), /*any=*/true)) {
-    closed = true;
-    memory = take();
-  }
-  const auto deadline =
-      std::chrono::steady_clock::now() + absl::ToChronoSeconds(ShardMemory::kClosedAfter);
-  while (closed && memory == nullptr && std::chrono::steady_clock::now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(1));
+    relieved_ = true;
     memory = take();
   }
   return memory;
@@ -362,13 +414,16 @@ void PartitionHost::Do(const ApplyNow& action) {
     events_.push_back(Applied{action.record.lsn, first_non_finite});
     return;
   }
-  const uint64_t begin = SpanRing::NowMicros();
-  if (apply_wait_ > absl::ZeroDuration()) absl::SleepFor(apply_wait_);
+  const Stopwatch watch(owner_);
   SliceStore& store = Store(action.record.slice);
   const uint32_t into = two_versions_ ? (action.version + 1) % 2 : 0;
   const Value& from = store.versions[two_versions_ ? action.version % 2 : 0];
   std::shared_ptr<float> out = Writable(store.versions[into], store.slice->elements);
-  if (out == nullptr) return OutOfMemory(store.slice->elements);
+  if (out == nullptr) {
+    missing_ = store.slice->elements;
+    return;
+  }
+  if (environment_.apply_wait > absl::ZeroDuration()) absl::SleepFor(environment_.apply_wait);
   if (action.record.skipped) {
     if (out != from.data)
       std::memcpy(out.get(), from.data.get(), store.slice->elements * sizeof(float));
@@ -383,22 +438,38 @@ void PartitionHost::Do(const ApplyNow& action) {
   store.versions[into] = Value{std::move(out), 0};
   store.current = into;
   events_.push_back(Applied{action.record.lsn});
-  const uint64_t end = SpanRing::NowMicros();
-  times_.apply_us += end - begin;
+  const absl::Duration took = watch.elapsed();
+  times_.apply += took;
   ++times_.applies;
-  plan_->metrics->apply.ObserveMicros(end - begin);
+  plan_->metrics->apply.ObserveMicros(static_cast<uint64_t>(absl::ToInt64Microseconds(took)));
   spans_->Record(absl::StrCat("apply slice ", action.record.slice.value), SpanCategory::kApply,
-                 begin, end,
+                 watch.begin_us(), SpanRing::NowMicros(),
                  {action.record.clock, action.record.slice.value,
                   FlowOf(plan_->run, action.record.slice, action.record.work, micro_batches_)});
 }
 
+// All of it, before anything is moved. False: there is none for missing_ elements; what was taken is
+// kept for when it is tried again.
+bool PartitionHost::TakeMemoryForTwoVersions() {
+  for (const auto& [id, store] : slices_) {
+    if (store.slice->kind == FROZEN) continue;
+    std::shared_ptr<float>& second = second_versions_[id];
+    if (second == nullptr) second = AllocateOrRelieve(store.slice->elements);
+    if (second != nullptr) continue;
+    missing_ = store.slice->elements;
+    return false;
+  }
+  return true;
+}
+
 // The newest value goes to where the next policy looks for it.
 void PartitionHost::Do(const SwitchPolicy& action) {
+  const bool kept = two_versions_ == action.two_versions;  // it is there already
+  if (!kept && action.two_versions && !TakeMemoryForTwoVersions()) return;
   spdlog::info("job {} partition {} follows policy {} from step {}",
                plan_->description.spec().name(), core_.config().partition.value,
                action.number.value, action.version);
-  if (two_versions_ == action.two_versions) return;  // it is there already
+  if (kept) return;
   two_versions_ = action.two_versions;
   for (auto& [id, store] : slices_) {
     if (store.slice->kind == FROZEN) continue;
@@ -409,10 +480,10 @@ void PartitionHost::Do(const SwitchPolicy& action) {
     store.versions[store.current] = std::move(newest);
     if (!action.two_versions) continue;
     Value& other = store.versions[1 - store.current];
-    other.data = AllocateOrRelieve(store.slice->elements);
-    if (other.data == nullptr) return OutOfMemory(store.slice->elements);
+    other.data = std::move(second_versions_.at(id));
     std::memset(other.data.get(), 0, store.slice->elements * sizeof(float));
   }
+  second_versions_.clear();
 }
 
 // The copy is a reference: the next update of a slice that is kept so goes to new memory.

@@ -15,38 +15,51 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/event_loop/event_loop.h"
 #include "common/trace/span_ring.h"
 #include "common/transport/transport.h"
 #include "server/shard/core/partition.h"
 #include "server/shard/host/ended_partition.h"
+#include "server/shard/host/partition_observer.h"
 #include "server/shard/host/shard_connection.h"
 #include "server/shard/host/shard_job.h"
 #include "server/shard/host/shard_memory.h"
 
 namespace starling {
 
-// One thread at a time: that of the partition's owner.
+// On the partition's owner alone, an event loop.
+//
+// Where an action needs memory that closed streams are about to leave, the partition pauses: what
+// comes meanwhile waits, and the other partitions of its owner go on. When memory does not come, the
+// partition stops: it reports a fault, which fails the job, and refuses every frame.
 class PartitionHost {
  public:
-  // Makes the first values. `spans` outlives the host. `report` is called with the partition's
-  // status when it changed in a way that the coordinator waits for (ready, orders taken, a cut, a
-  // fault), and otherwise at ticks. kResourceExhausted: no memory for the values. When `memory`
-  // runs out later, the partition stops: it reports a fault, which fails the job, and refuses every
-  // frame.
-  using Report = std::function<void(const PartitionStatus& status, bool at_once)>;
-  // Takes the partition's norm to where the job decides; what comes back goes to OnDecision.
-  using SendReport = std::function<void(const FrameHeader& report)>;
+  // All of it outlives the host.
+  struct Environment {
+    EventLoop* owner = nullptr;  // and the clock
+    ShardId self;
+    std::shared_ptr<ShardMemory> memory;
+    SpanRing* spans = nullptr;
+    // Called with the partition's status when it changed in a way that the coordinator waits for
+    // (ready, orders taken, a cut, a fault), and otherwise at ticks.
+    std::function<void(const PartitionStatus& status, bool at_once)> report;
+    // Takes the partition's norm to where the job decides; what comes back goes to OnDecision.
+    std::function<void(const FrameHeader& report)> send_report;
+    PartitionObserver* observer = nullptr;  // none in a process that serves
+    absl::Duration apply_wait;              // injected: each update takes so much longer
+  };
+
+  // Makes the first values. kResourceExhausted: no memory for them.
   static absl::StatusOr<std::unique_ptr<PartitionHost>> Create(
-      std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, ShardId self,
-      std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report, SendReport send_report);
+      std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, Environment environment);
   ~PartitionHost();
 
   PartitionHost(const PartitionHost&) = delete;
   PartitionHost& operator=(const PartitionHost&) = delete;
 
-  // `arrived_us`: when the transport had it (SpanRing::NowMicros).
+  // `arrived`: when the transport had it, by the owner's clock.
   void OnFrame(std::shared_ptr<ShardConnection> connection, const FrameHeader& header,
-               ReceivedPayload payload, uint64_t arrived_us);
+               ReceivedPayload payload, absl::Time arrived);
   void OnConnectionDown(ConnectionId connection);
   void OnOrders(OrdersReceived orders);
   void OnDecision(const FrameHeader& answer, std::string text);
@@ -54,8 +67,6 @@ class PartitionHost {
   // The job is over, and `keep_version` is what is read of partitions in BSP. This host is of no
   // use then: destroying it frees all else.
   std::unique_ptr<EndedPartition> End(std::optional<uint64_t> keep_version);
-  // For tests: from now on each update takes so much longer.
-  void InjectApplyWait(absl::Duration wait) { apply_wait_ = wait; }
 
  private:
   // A value that is never written while anybody else reads it: who sends or keeps it holds `data`,
@@ -81,7 +92,7 @@ class PartitionHost {
     std::shared_ptr<float> own;
     size_t elements = 0;
     FrameHeader header;
-    uint64_t arrived_us = 0;
+    absl::Time arrived;
     int64_t first_non_finite = -1;  // of a sum that was merged here: element, or -1
   };
 
@@ -90,21 +101,32 @@ class PartitionHost {
     uint64_t pushes = 0;
     uint64_t received_bytes = 0;
     uint64_t sent_bytes = 0;
-    uint64_t queue_us = 0;
-    uint64_t verify_us = 0;
-    uint64_t apply_us = 0;
+    absl::Duration queue;
+    absl::Duration verify;
+    absl::Duration apply;
     uint64_t applies = 0;
   };
 
+  // Actions of a step, from `next` on, that wait for memory.
+  struct Paused {
+    PartitionActions actions;
+    size_t next = 0;
+    absl::Time deadline;  // then there is none
+    EventLoop::TimerId timer = 0;
+  };
+
   PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
-                std::shared_ptr<ShardMemory> memory, SpanRing* spans, Report report,
-                SendReport send_report);
+                Environment environment);
 
   absl::Status MakeFirstValues();
   void Handle(PartitionEvent event);
-  void Carry(const PartitionEvent& event);
-  bool MoveToOwnMemory(BufferId id);
-  void OutOfMemory(size_t elements);
+  void HandleWaiting();
+  void Carry(PartitionActions actions, size_t next);
+  void Pause(PartitionActions actions, size_t next);
+  void Resume();
+  bool MoveToOwnMemory(Buffer& buffer, bool relieve);
+  void MoveNewBuffers();
+  void OutOfMemory();
   void PublishIfDue(bool tick);
   void AddTimes(PartitionStatus& status) const;
 
@@ -126,29 +148,34 @@ class PartitionHost {
   std::shared_ptr<float> Writable(const Value& value, size_t elements);
   std::shared_ptr<float> AllocateOrRelieve(size_t elements,
                                            const std::shared_ptr<float>* reuse = nullptr);
+  bool TakeMemoryForTwoVersions();
   void LetGo(const SliceStore& store, const Value& value);
   // Calls fn(Payload) with the buffer's bytes.
   template <typename Fn>
   void WithPayload(const Buffer& buffer, Fn&& fn);
 
   const std::shared_ptr<const ShardJobPlan> plan_;
-  const std::shared_ptr<ShardMemory> memory_;
+  const Environment environment_;
+  EventLoop* const owner_;
+  ShardMemory* const memory_;
   SpanRing* const spans_;
-  const Report report_;
-  const SendReport send_report_;
   const uint32_t micro_batches_;
-  absl::Duration apply_wait_;
 
   bool two_versions_;  // of what is not frozen
   Partition core_;
   std::map<SliceId, SliceStore> slices_;
   std::map<BufferId, Buffer> buffers_;
   uint64_t last_buffer_ = 0;
-  std::vector<BufferId> new_buffers_;  // received in the event under way
+  std::vector<BufferId> new_buffers_;  // received, and not in memory of our own
   std::map<ConnectionId, std::shared_ptr<ShardConnection>> connections_;
-  std::deque<PartitionEvent> events_;
-  PartitionActions actions_;
-  absl::Time last_now_ = absl::InfinitePast();
+  std::deque<PartitionEvent> arrived_;
+  std::deque<PartitionEvent> events_;  // answers to the actions of the one under way: they go first
+  size_t missing_ = 0;     // elements that the action under way has no memory for
+  bool relieved_ = false;  // and streams were closed for it
+  absl::Time memory_deadline_ =
+      absl::InfinitePast();  // of that action; past: it has not waited yet
+  std::map<SliceId, std::shared_ptr<float>> second_versions_;  // for a switch to BSP
+  std::optional<Paused> paused_;
 
   uint64_t value_bytes_ = 0;    // of one version of all slices
   uint64_t waiting_bytes_ = 0;  // reserved of memory_

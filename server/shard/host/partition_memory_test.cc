@@ -112,6 +112,53 @@ TEST_F(PartitionMemoryTest, AReaderThatHoldsTheMemoryEndsAndThePartitionGoesOn) 
   EXPECT_EQ(memory_->allocated(), memory_limit_);
 }
 
+// What a closed stream was just sending is not free at once: the partition waits for it, and what
+// comes meanwhile waits behind it.
+TEST_F(PartitionMemoryTest, WhatAClosedStreamWasSendingIsWaitedFor) {
+  Start(Policy::SSP);
+  memory_limit_ = memory_->allocated();
+  Restart(Policy::SSP);
+  Pull(0);
+  FakeConnection::Sent kept = Last();
+  connection_->sent.clear();
+  const auto stream = std::make_shared<FakeStream>(
+      ValueStream::Load{.reads_only = true, .bytes = 5 << 20, .stalled_seconds = 3}, [] {});
+  memory_->AddStream(stream);
+  Push(1, Step(0, 0), 1);
+  Pull(0);
+  loop_.Advance(ShardMemory::kClosedAfter / 2);
+  EXPECT_TRUE(stream->over());
+  EXPECT_TRUE(connection_->sent.empty());
+  host_->OnTick();
+  EXPECT_EQ(kept.First(), 0) << "it is not written while it is being sent";
+  kept = {};
+  loop_.Advance(absl::Milliseconds(2));
+  ASSERT_EQ(connection_->sent.size(), 2u);
+  EXPECT_EQ(connection_->sent[0].header.answer, Answer::kCounted);
+  EXPECT_EQ(connection_->sent[1].header.type, FrameType::kValue);
+  EXPECT_EQ(connection_->sent[1].First(), -1);
+  EXPECT_EQ(status_.fault(), "");
+}
+
+// And not for long: then the partition stops, and refuses what came meanwhile.
+TEST_F(PartitionMemoryTest, WhereWhatAClosedStreamWasSendingStaysThePartitionStops) {
+  Start(Policy::SSP);
+  memory_limit_ = memory_->allocated();
+  Restart(Policy::SSP);
+  Pull(0);
+  const FakeConnection::Sent kept = Last();
+  connection_->sent.clear();
+  const auto stream = std::make_shared<FakeStream>(
+      ValueStream::Load{.reads_only = true, .bytes = 5 << 20, .stalled_seconds = 3}, [] {});
+  memory_->AddStream(stream);
+  Push(1, Step(0, 0), 1);
+  Pull(0);
+  loop_.Advance(ShardMemory::kClosedAfter + absl::Milliseconds(2));
+  EXPECT_NE(status_.fault().find("no memory"), std::string::npos) << status_.fault();
+  ASSERT_EQ(connection_->sent.size(), 1u);
+  EXPECT_EQ(Last().header.answer, Answer::kNotHosted);
+}
+
 // Values that were replaced and are still to be sent have a budget, whatever memory there is.
 TEST_F(PartitionMemoryTest, TheWorstStreamsEndFirstWhereOldValuesTakeTooMuch) {
   const uint64_t value = kRows * sizeof(float);
@@ -178,11 +225,7 @@ TEST_F(PartitionMemoryTest, WithoutMemoryForASumThePartitionStopsByName) {
 TEST_F(PartitionMemoryTest, WithoutMemoryForItsFirstValuesThereIsNoPartition) {
   Start(Policy::SSP);
   memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{.bytes_max = 1});
-  EXPECT_EQ(PartitionHost::Create(
-                plan_, PartitionId(0), ShardId(1), memory_, &spans_,
-                [](const PartitionStatus&, bool) {}, [](const FrameHeader&) {})
-                .status()
-                .code(),
+  EXPECT_EQ(PartitionHost::Create(plan_, PartitionId(0), Environment()).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 

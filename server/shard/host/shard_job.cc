@@ -35,7 +35,11 @@ absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDe
     plan->rules.push_back(rule);
   }
   const JobSpec& spec = plan->description.spec();
-  plan->first_values = std::make_unique<FirstValues>(spec.seed(), spec.model());
+  // It refers to the plan's own description.
+  const auto values = std::make_shared<FirstValues>(spec.seed(), spec.model());
+  plan->first_values = [values](const Slice& slice, float* out) {
+    return values->Make(slice, out);
+  };
   return std::shared_ptr<const ShardJobPlan>(std::move(plan));
 }
 

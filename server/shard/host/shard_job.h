@@ -4,6 +4,7 @@
 #define STARLING_SERVER_SHARD_HOST_SHARD_JOB_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,8 +21,9 @@ struct ShardJobPlan {
   JobDescription description;
   RunId run;
   Layout layout;
-  std::vector<UpdateRule> rules;              // by slice; frozen ones have kSgd, never used
-  std::unique_ptr<FirstValues> first_values;  // of `description`, which it refers to; thread-safe
+  std::vector<UpdateRule> rules;  // by slice; frozen ones have kSgd, never used
+  // Writes a slice's first values to `out` (FirstValues::Make). Thread-safe.
+  std::function<absl::Status(const Slice& slice, float* out)> first_values;
   const std::shared_ptr<ShardJobMetrics> metrics = std::make_shared<ShardJobMetrics>();
 
   bool bsp() const { return description.spec().policy().kind() == Policy::BSP; }
@@ -40,6 +42,8 @@ struct ShardJobPlan {
 // kFailedPrecondition: this build cuts the model differently than the coordinator's.
 // kInvalidArgument: a field of the description is impossible.
 absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDescription& job);
+using MakePlan =
+    std::function<absl::StatusOr<std::shared_ptr<const ShardJobPlan>>(const JobDescription& job)>;
 
 }  // namespace starling
 

@@ -50,16 +50,16 @@ bool ShardMemory::CloseWorst(uint64_t bytes, bool any) {
     ++count;
   }
   MutexLock lock(&mutex_);
-  const auto now = std::chrono::steady_clock::now();
+  const absl::Time now = options_.now();
   if (now >= closed_until_) closed_ = 0;
   closed_ += count;
-  if (count > 0) closed_until_ = now + absl::ToChronoSeconds(kClosedAfter);
+  if (count > 0) closed_until_ = now + kClosedAfter;
   return count > 0;
 }
 
 uint64_t ShardMemory::BytesOfClosed() {
   MutexLock lock(&mutex_);
-  if (std::chrono::steady_clock::now() >= closed_until_) closed_ = 0;
+  if (options_.now() >= closed_until_) closed_ = 0;
   return closed_ * limits::kFramePayloadBytesMax;
 }
 

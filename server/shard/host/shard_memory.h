@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/memory.h"
 #include "common/protocol/limits.h"
 #include "common/sync/mutex.h"
@@ -45,7 +46,8 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   struct Options {
     uint64_t bytes_max = std::numeric_limits<uint64_t>::max();  // of Allocate
     uint64_t waiting_bytes_max = limits::kParkedBytesPerShardMax;
-    uint64_t old_values_bytes_max = 0;  // of bytes_max
+    uint64_t old_values_bytes_max = 0;               // of bytes_max
+    std::function<absl::Time()> now = MonotonicNow;  // thread-safe
   };
   // Of the memory that is available: at the start, what all tensors may take; when a job comes,
   // what its plan may.
@@ -167,7 +169,7 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   Mutex mutex_;
   std::vector<std::weak_ptr<ValueStream>> streams_ ABSL_GUARDED_BY(mutex_);
   uint64_t closed_ ABSL_GUARDED_BY(mutex_) = 0;  // until closed_until_
-  std::chrono::steady_clock::time_point closed_until_ ABSL_GUARDED_BY(mutex_);
+  absl::Time closed_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 }  // namespace starling

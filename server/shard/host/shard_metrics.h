@@ -33,7 +33,7 @@ class ShardMetrics {
   // (the job was deleted and submitted again) the later one's are shown.
   void Show(const std::string& job, const std::shared_ptr<const ShardJobMetrics>& metrics);
 
-  void AddMetrics(admin::MetricsText& metrics) const;
+  void AddMetrics(admin::MetricsText& text) const;
 
  private:
   mutable Mutex mutex_;

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/clock.h"
 #include "common/daemon/daemon.h"
 
 namespace starling {
@@ -35,12 +34,13 @@ ShardReporter::ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient>
     : loop_(loop),
       options_(std::move(options)),
       callbacks_(std::move(callbacks)),
+      reports_(options_.report_bytes_max),
       readiness_(absl::StrCat("registers with the coordinator at ", options_.coordinator)),
       client_(std::move(client)) {}
 
 void ShardReporter::Start() {
   request_ = MakeRegisterRequest(options_.self, options_.address, options_.insecure);
-  silent_since_ = MonotonicNow();
+  silent_since_ = loop_->Now();
   silent_ = true;
   complained_ = silent_since_;
   Register();
@@ -60,7 +60,7 @@ void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
                                                        ": ", reply->refused()));
   }
   if (!reply.ok()) {
-    const absl::Time now = MonotonicNow();
+    const absl::Time now = loop_->Now();
     if (Refused(reply.status())) return callbacks_.on_failed(reply.status());
     if (!ever_registered_ && now - silent_since_ >= options_.register_deadline) {
       return callbacks_.on_failed(absl::DeadlineExceededError(
@@ -89,7 +89,7 @@ void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
 }
 
 void ShardReporter::Complain(const absl::Status& status) {
-  const absl::Time now = MonotonicNow();
+  const absl::Time now = loop_->Now();
   if (!silent_) {
     silent_ = true;
     silent_since_ = now;

@@ -14,6 +14,7 @@
 #include "common/daemon/coordinator_client.h"
 #include "common/event_loop/event_loop.h"
 #include "common/protocol/ids.h"
+#include "common/protocol/limits.h"
 
 namespace starling {
 
@@ -26,6 +27,7 @@ class ShardReporter {
     std::string address;                                   // at which others reach this shard
     bool insecure = false;                                 // its links are plain beyond loopback
     absl::Duration register_deadline = absl::Seconds(60);  // for the first registration
+    size_t report_bytes_max = limits::kControlChangesBytesMax;  // ShardReports
   };
 
   struct Callbacks {

@@ -1,9 +1,4 @@
-// A parameter-server shard: partitions owned by threads, frames taken to their owners, orders of
-// the coordinator carried out.
-//
-// Threads: the transport's thread reads frames and posts each to its partition's owner; the owners
-// (EventLoops) hold all partitions, each partition on one of them, and touch them without locks;
-// the control thread talks to the coordinator. Only the table of routes is shared, under a mutex.
+// A parameter-server shard as a process's part: a ShardHost on threads and gRPC.
 #ifndef STARLING_SERVER_SHARD_HOST_SHARD_RUNTIME_H_
 #define STARLING_SERVER_SHARD_HOST_SHARD_RUNTIME_H_
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/event_loop/testing/manual_loop.h"
 #include "common/graph/builders.h"
 #include "server/shard/apply/verify.h"
 #include "server/shard/host/partition_host.h"
@@ -83,22 +84,29 @@ class PartitionHostTest : public testing::Test {
     plan_ = MakeShardJobPlan(job).value();
     // The slices of partition 0 alone.
     slice_ = plan_->layout.slices[plan_->layout.partitions[0][0].value];
-    auto host = PartitionHost::Create(
-        plan_, PartitionId(0), ShardId(1), memory_, &spans_,
-        [this](const PartitionStatus& status, bool at_once) {
-          status_ = status;
-          if (at_once) ++urgent_reports_;
-        },
-        [this](const FrameHeader& norm) { norms_.push_back(norm); });
+    auto host = PartitionHost::Create(plan_, PartitionId(0), Environment());
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
     Orders(0, 0);
     for (uint32_t worker = 1; worker <= 2; ++worker) {
       FrameHeader enter = Header(FrameType::kClose, worker);
       enter.flags = frame_flags::kEnter;
-      host_->OnFrame(connection_, enter, {}, SpanRing::NowMicros());
+      host_->OnFrame(connection_, enter, {}, loop_.Now());
       ASSERT_EQ(Last().header.type, FrameType::kAck);
     }
+  }
+
+  PartitionHost::Environment Environment() {
+    return {.owner = &loop_,
+            .self = ShardId(1),
+            .memory = memory_,
+            .spans = &spans_,
+            .report =
+                [this](const PartitionStatus& status, bool at_once) {
+                  status_ = status;
+                  if (at_once) ++urgent_reports_;
+                },
+            .send_report = [this](const FrameHeader& norm) { norms_.push_back(norm); }};
   }
 
   // Anew, with no more memory than memory_limit_.
@@ -161,7 +169,7 @@ class PartitionHostTest : public testing::Test {
     header.digest = VerifyPayload(pieces).digest;
     const std::weak_ptr<const void> watch = memory;
     ReceivedPayload payload(pieces, std::move(memory));
-    host_->OnFrame(connection_, header, std::move(payload), SpanRing::NowMicros() - queued_us_);
+    host_->OnFrame(connection_, header, std::move(payload), loop_.Now() - queued_);
     return watch;
   }
 
@@ -177,14 +185,14 @@ class PartitionHostTest : public testing::Test {
   void Pull(Clock clock) {
     FrameHeader header = Header(FrameType::kPull, 1);
     header.clock = clock;
-    host_->OnFrame(connection_, header, {}, SpanRing::NowMicros());
+    host_->OnFrame(connection_, header, {}, loop_.Now());
   }
 
   void PullCut(uint32_t epoch) {
     FrameHeader header = Header(FrameType::kPull, 1);
     header.key.work.purpose = WorkPurpose::kEvaluate;
     header.key.work.epoch = epoch;
-    host_->OnFrame(connection_, header, {}, SpanRing::NowMicros());
+    host_->OnFrame(connection_, header, {}, loop_.Now());
   }
 
   FakeConnection::Sent& Last() { return connection_->sent.back(); }
@@ -193,6 +201,7 @@ class PartitionHostTest : public testing::Test {
     return {WorkPurpose::kTrain, epoch, uint64_t{step} * 4, 4};
   }
 
+  ManualLoop loop_;
   SpanRing spans_;
   std::shared_ptr<ShardMemory> memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{});
   std::shared_ptr<const ShardJobPlan> plan_;
@@ -203,7 +212,7 @@ class PartitionHostTest : public testing::Test {
   double clip_norm_ = 0;
   Precision precision_ = PRECISION_FP32;
   uint16_t push_flags_ = 0;
-  uint64_t queued_us_ = 0;  // before their turn came, pushes waited at least so long
+  absl::Duration queued_;  // before their turn came, pushes waited at least so long
   Clip::Scope clip_scope_ = Clip::GLOBAL;
   std::vector<FrameHeader> norms_;  // reported
   PartitionStatus status_;

@@ -1,4 +1,4 @@
-#include "server/shard/host/orders.h"
+#include "server/shard/core/orders.h"
 
 #include <algorithm>
 

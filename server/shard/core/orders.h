@@ -1,6 +1,6 @@
 // The coordinator's orders in the words of the partition core.
-#ifndef STARLING_SERVER_SHARD_HOST_ORDERS_H_
-#define STARLING_SERVER_SHARD_HOST_ORDERS_H_
+#ifndef STARLING_SERVER_SHARD_CORE_ORDERS_H_
+#define STARLING_SERVER_SHARD_CORE_ORDERS_H_
 
 #include <cstdint>
 
@@ -14,4 +14,4 @@ OrdersReceived ToPartitionOrders(const ShardJob& job, const PartitionOrders& par
 
 }  // namespace starling
 
-#endif  // STARLING_SERVER_SHARD_HOST_ORDERS_H_
+#endif  // STARLING_SERVER_SHARD_CORE_ORDERS_H_

@@ -1,0 +1,225 @@
+#include "server/shard/core/shard.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "server/shard/core/orders.h"
+
+namespace starling::shard {
+namespace {
+
+std::string KeyText(const PartitionKey& key) {
+  return absl::StrCat("job ", key.first.value, " partition ", key.second.value);
+}
+
+struct Text {
+  std::string operator()(const action::Plan& a) const {
+    return absl::StrCat("plan job ", a.job.run().job_uid());
+  }
+  std::string operator()(const action::Forget& a) const {
+    return absl::StrCat("forget the plan of job ", a.job.value);
+  }
+  std::string operator()(const action::Create& a) const {
+    return absl::StrCat("create ", KeyText(a.key), " as instance ", a.instance.value, ", view ",
+                        a.orders.view.value);
+  }
+  std::string operator()(const action::Order& a) const {
+    return absl::StrCat("order ", KeyText(a.key), ", view ", a.orders.view.value);
+  }
+  std::string operator()(const action::End& a) const {
+    return absl::StrCat("end ", KeyText(a.key),
+                        a.keep_version ? absl::StrCat(", keep version ", *a.keep_version) : "");
+  }
+  std::string operator()(const action::Shelve& a) const {
+    return absl::StrCat("shelve job ", a.job.value);
+  }
+  std::string operator()(const action::Drop& a) const {
+    return absl::StrCat("drop ", KeyText(a.key));
+  }
+  std::string operator()(const action::ReturnMemory&) const { return "return memory"; }
+  std::string operator()(const action::Learn& a) const {
+    return absl::StrCat("learn ", a.names.size(), " names, ", a.deciders.size(), " deciders");
+  }
+  std::string operator()(const action::HoldRun& a) const {
+    return absl::StrCat("hold run ", a.run.job_uid(), ".", a.run.era());
+  }
+  std::string operator()(const action::Report& a) const {
+    return absl::StrCat("report job ", a.status.run().job_uid(), " partition ",
+                        a.status.partition(), a.at_once ? " at once" : "",
+                        a.status.fault().empty() ? "" : ": ", a.status.fault());
+  }
+  std::string operator()(const action::ReportEnd& a) const {
+    return absl::StrCat("report the end of job ", a.run.job_uid(), ", which keeps ", a.value_bytes,
+                        " bytes");
+  }
+  std::string operator()(const action::ReportNothingOfPartition& a) const {
+    return absl::StrCat("report nothing of ", KeyText(a.key));
+  }
+  std::string operator()(const action::ReportNothingOfJob& a) const {
+    return absl::StrCat("report nothing of job ", a.job.value);
+  }
+};
+
+}  // namespace
+
+std::string ToString(const Action& action) { return std::visit(Text(), action); }
+
+void Shard::Step(const Event& event, std::vector<Action>& actions) {
+  actions_ = &actions;
+  std::visit([this](const auto& e) { On(e); }, event);
+  actions_ = nullptr;
+}
+
+void Shard::On(const event::Orders& event) {
+  const ShardOrderBook::Changes changes = book_.Take(event.orders);
+  Learn();
+  for (const uint64_t uid : changes.dropped) DropJob(JobUid(uid));
+  for (const ShardJob& orders : changes.jobs) {
+    Do(action::HoldRun{orders.run()});
+    orders.over() ? EndJob(orders) : TakeJob(orders, Generation(event.orders.generation()));
+  }
+}
+
+void Shard::Learn() {
+  action::Learn learn;
+  for (const auto& [uid, job] : book_.jobs()) {
+    if (job.has_decider()) learn.deciders[JobUid(uid)] = job.decider().primary_address();
+    for (const Member& member : job.roster().members())
+      learn.names[WorkerId(member.worker())] = member.name();
+  }
+  Do(std::move(learn));
+}
+
+void Shard::TakeJob(const ShardJob& orders, Generation generation) {
+  const JobUid uid(orders.run().job_uid());
+  auto it = jobs_.find(uid);
+  if (it == jobs_.end()) {
+    if (!orders.has_job()) return;  // it came once, and the job was refused
+    it = jobs_.try_emplace(uid).first;
+    it->second.run = orders.run();
+    Do(action::Plan{orders});
+  }
+  Job& job = it->second;
+  if (job.stage == Stage::kRunning) return TakePartitions(job, orders, generation);
+  if (job.stage != Stage::kPlanning) return;
+  job.orders = orders;
+  job.generation = generation;
+}
+
+void Shard::On(const event::Planned& event) {
+  const auto it = jobs_.find(event.job);
+  if (it == jobs_.end() || it->second.stage != Stage::kPlanning) return;
+  const ShardJob orders = std::move(it->second.orders);
+  if (!event.status.ok()) {
+    for (const PartitionOrders& partition : orders.partitions())
+      Refuse(orders, partition, event.status);
+    jobs_.erase(it);
+    return;
+  }
+  it->second.stage = Stage::kRunning;
+  TakePartitions(it->second, orders, it->second.generation);
+}
+
+void Shard::TakePartitions(Job& job, const ShardJob& orders, Generation generation) {
+  const JobUid uid(job.run.job_uid());
+  std::set<PartitionId> wanted;
+  for (const PartitionOrders& partition : orders.partitions()) {
+    const PartitionKey key(uid, PartitionId(partition.partition()));
+    wanted.insert(key.second);
+    if (partition.view().backup() != 0) {
+      Refuse(orders, partition, absl::UnimplementedError("this release keeps no backups"));
+      continue;
+    }
+    OrdersReceived received = ToPartitionOrders(orders, partition, generation.value);
+    if (job.partitions.contains(key.second)) {
+      Do(action::Order{key, std::move(received)});
+      continue;
+    }
+    const InstanceId instance(++last_instance_.value);
+    job.partitions[key.second] = instance;
+    Do(action::Create{key, instance, std::move(received)});
+  }
+  for (auto it = job.partitions.begin(); it != job.partitions.end();) {
+    const PartitionKey key(uid, it->first);
+    it = wanted.contains(key.second) ? std::next(it) : job.partitions.erase(it);
+    if (wanted.contains(key.second)) continue;
+    Do(action::Drop{key});
+    Do(action::ReportNothingOfPartition{key});
+  }
+}
+
+void Shard::Refuse(const ShardJob& orders, const PartitionOrders& partition,
+                   const absl::Status& why) {
+  action::Report report;
+  report.at_once = true;
+  *report.status.mutable_run() = orders.run();
+  report.status.set_partition(partition.partition());
+  report.status.set_view(partition.view().number());
+  report.status.set_fault(std::string(why.message()));
+  Do(std::move(report));
+}
+
+void Shard::On(const event::News& event) {
+  if (IsCurrent(event.key, event.instance)) Do(action::Report{event.status, event.at_once});
+}
+
+// Orders to end may come twice.
+void Shard::EndJob(const ShardJob& orders) {
+  const JobUid uid(orders.run().job_uid());
+  Job& job = jobs_[uid];
+  if (job.stage == Stage::kEnding) return;
+  if (job.stage == Stage::kEnded) return Do(action::ReportEnd{job.run, job.value_bytes});
+  job.run = orders.run();
+  job.stage = Stage::kEnding;
+  job.orders.Clear();
+  job.not_ended = job.partitions.size();
+  Do(action::Forget{uid});
+  if (job.partitions.empty()) return FinishEnd(job);
+  std::optional<uint64_t> keep;
+  if (orders.has_keep_version()) keep = orders.keep_version();
+  for (const auto& [partition, instance] : job.partitions)
+    Do(action::End{{uid, partition}, instance, keep});
+}
+
+void Shard::On(const event::Ended& event) {
+  if (!IsCurrent(event.key, event.instance)) return;
+  Job& job = jobs_.at(event.key.first);
+  job.value_bytes += event.value_bytes;
+  if (--job.not_ended == 0) FinishEnd(job);
+}
+
+void Shard::FinishEnd(Job& job) {
+  job.stage = Stage::kEnded;
+  Do(action::Shelve{JobUid(job.run.job_uid())});
+  Do(action::ReportEnd{job.run, job.value_bytes});
+  Do(action::ReturnMemory{});
+}
+
+void Shard::DropJob(JobUid uid) {
+  if (const auto it = jobs_.find(uid); it != jobs_.end()) {
+    for (const auto& [partition, instance] : it->second.partitions)
+      Do(action::Drop{{uid, partition}});
+    jobs_.erase(it);
+  }
+  Do(action::Forget{uid});
+  Do(action::ReportNothingOfJob{uid});
+  Do(action::ReturnMemory{});
+}
+
+void Shard::On(const event::GivenUp&) {
+  book_.Clear();
+  for (const auto& [uid, job] : jobs_) {
+    for (const auto& [partition, instance] : job.partitions) Do(action::Drop{{uid, partition}});
+    Do(action::Forget{uid});
+  }
+  jobs_.clear();
+}
+
+bool Shard::IsCurrent(const PartitionKey& key, InstanceId instance) const {
+  const auto job = jobs_.find(key.first);
+  if (job == jobs_.end()) return false;
+  const auto partition = job->second.partitions.find(key.second);
+  return partition != job->second.partitions.end() && partition->second == instance;
+}
+
+}  // namespace starling::shard

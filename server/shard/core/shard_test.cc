@@ -1,0 +1,166 @@
+#include "server/shard/core/shard.h"
+
+#include <gtest/gtest.h>
+
+namespace starling::shard {
+namespace {
+
+constexpr uint64_t kJob = 7;
+
+class ShardTest : public testing::Test {
+ protected:
+  static ShardJob Running(std::vector<uint32_t> partitions, bool described = false) {
+    ShardJob job;
+    job.mutable_run()->set_job_uid(kJob);
+    if (described) job.mutable_job()->mutable_run()->set_job_uid(kJob);
+    for (const uint32_t partition : partitions) {
+      PartitionOrders& orders = *job.add_partitions();
+      orders.set_partition(partition);
+      orders.mutable_view()->set_number(1);
+    }
+    return job;
+  }
+  static ShardJob Over() {
+    ShardJob job;
+    job.mutable_run()->set_job_uid(kJob);
+    job.set_over(true);
+    job.set_keep_version(4);
+    return job;
+  }
+  static ShardOrders Of(const ShardJob& job) {
+    ShardOrders orders;
+    orders.set_generation(1);
+    *orders.add_jobs() = job;
+    return orders;
+  }
+  static ShardOrders Dropped() {
+    ShardOrders orders;
+    orders.add_dropped()->set_job_uid(kJob);
+    return orders;
+  }
+  static PartitionKey Key(uint32_t partition) { return {JobUid(kJob), PartitionId(partition)}; }
+
+  std::vector<std::string> Step(const Event& event) {
+    actions_.clear();
+    shard_.Step(event, actions_);
+    std::vector<std::string> texts;
+    for (const Action& action : actions_) {
+      if (!std::holds_alternative<action::Learn>(action)) texts.push_back(ToString(action));
+    }
+    return texts;
+  }
+
+  void Host(std::vector<uint32_t> partitions) {
+    Step(event::Orders{Of(Running(std::move(partitions), true))});
+    Step(event::Planned{JobUid(kJob), absl::OkStatus()});
+  }
+
+  static event::News News(uint32_t partition, uint64_t instance) {
+    event::News news{Key(partition), InstanceId(instance), {}, false};
+    news.status.mutable_run()->set_job_uid(kJob);
+    news.status.set_partition(partition);
+    return news;
+  }
+
+  Shard shard_;
+  std::vector<Action> actions_;
+};
+
+using Texts = std::vector<std::string>;
+
+TEST_F(ShardTest, PlansAJobBeforeItsPartitionsAreCreated) {
+  EXPECT_EQ(Step(event::Orders{Of(Running({0, 2}, true))}), (Texts{"hold run 7.0", "plan job 7"}));
+  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::OkStatus()}),
+            (Texts{"create job 7 partition 0 as instance 1, view 1",
+                   "create job 7 partition 2 as instance 2, view 1"}));
+  EXPECT_EQ(Step(event::Orders{Of(Running({0, 2}))}),
+            (Texts{"hold run 7.0", "order job 7 partition 0, view 1",
+                   "order job 7 partition 2, view 1"}));
+}
+
+TEST_F(ShardTest, AJobThatDoesNotFitIsRefusedOnceAndForAll) {
+  Step(event::Orders{Of(Running({0, 2}, true))});
+  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::ResourceExhaustedError("too large")}),
+            (Texts{"report job 7 partition 0 at once: too large",
+                   "report job 7 partition 2 at once: too large"}));
+  EXPECT_EQ(Step(event::Orders{Of(Running({0, 2}))}), (Texts{"hold run 7.0"}));
+}
+
+TEST_F(ShardTest, AViewWithABackupIsRefused) {
+  ShardJob job = Running({0}, true);
+  job.mutable_partitions(0)->mutable_view()->set_backup(3);
+  Step(event::Orders{Of(job)});
+  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::OkStatus()}),
+            (Texts{"report job 7 partition 0 at once: this release keeps no backups"}));
+}
+
+TEST_F(ShardTest, APartitionThatIsNotListedIsDropped) {
+  Host({0, 2});
+  EXPECT_EQ(Step(event::Orders{Of(Running({2}))}),
+            (Texts{"hold run 7.0", "order job 7 partition 2, view 1", "drop job 7 partition 0",
+                   "report nothing of job 7 partition 0"}));
+  EXPECT_EQ(Step(News(2, 2)), (Texts{"report job 7 partition 2"}));
+  EXPECT_EQ(Step(News(0, 1)), (Texts{})) << "it is dropped";
+}
+
+TEST_F(ShardTest, WhatAnInstanceSaysBehindItsDropIsNotTheNextOnes) {
+  Host({0});
+  Step(event::Orders{Of(Running({}))});
+  EXPECT_EQ(Step(event::Orders{Of(Running({0}))}),
+            (Texts{"hold run 7.0", "create job 7 partition 0 as instance 2, view 1"}));
+  EXPECT_EQ(Step(News(0, 1)), (Texts{}));
+  EXPECT_EQ(Step(News(0, 2)), (Texts{"report job 7 partition 0"}));
+}
+
+TEST_F(ShardTest, AJobsEndIsReportedOnceAllItsPartitionsHaveEnded) {
+  Host({0, 2});
+  EXPECT_EQ(Step(event::Orders{Of(Over())}), (Texts{"hold run 7.0", "forget the plan of job 7",
+                                                    "end job 7 partition 0, keep version 4",
+                                                    "end job 7 partition 2, keep version 4"}));
+  EXPECT_EQ(Step(event::Ended{Key(2), InstanceId(2), 100}), (Texts{}));
+  EXPECT_EQ(Step(event::Orders{Of(Over())}), (Texts{"hold run 7.0"})) << "it was ordered twice";
+  EXPECT_EQ(
+      Step(event::Ended{Key(0), InstanceId(1), 20}),
+      (Texts{"shelve job 7", "report the end of job 7, which keeps 120 bytes", "return memory"}));
+  EXPECT_EQ(Step(event::Orders{Of(Over())}),
+            (Texts{"hold run 7.0", "report the end of job 7, which keeps 120 bytes"}));
+  EXPECT_EQ(Step(event::Orders{Of(Running({0, 2}))}), (Texts{"hold run 7.0"})) << "it is over";
+  EXPECT_EQ(Step(event::Orders{Dropped()}),
+            (Texts{"drop job 7 partition 0", "drop job 7 partition 2", "forget the plan of job 7",
+                   "report nothing of job 7", "return memory"}));
+}
+
+TEST_F(ShardTest, AJobThatIsDroppedWhileItEndsIsForgotten) {
+  Host({0});
+  Step(event::Orders{Of(Over())});
+  Step(event::Orders{Dropped()});
+  EXPECT_EQ(Step(event::Ended{Key(0), InstanceId(1), 100}), (Texts{}));
+}
+
+TEST_F(ShardTest, AJobOfWhichNothingIsHereEndsAtOnce) {
+  EXPECT_EQ(Step(event::Orders{Of(Over())}),
+            (Texts{"hold run 7.0", "forget the plan of job 7", "shelve job 7",
+                   "report the end of job 7, which keeps 0 bytes", "return memory"}));
+}
+
+TEST_F(ShardTest, WhoIsGivenUpKeepsNothing) {
+  Host({0});
+  EXPECT_EQ(Step(event::GivenUp{}), (Texts{"drop job 7 partition 0", "forget the plan of job 7"}));
+  EXPECT_EQ(Step(News(0, 1)), (Texts{}));
+  EXPECT_EQ(Step(event::Orders{Of(Running({0}, true))}), (Texts{"hold run 7.0", "plan job 7"}));
+}
+
+TEST_F(ShardTest, LearnsWhoIsWhoAndWhereIsDecided) {
+  ShardJob job = Running({0}, true);
+  Member& member = *job.mutable_roster()->add_members();
+  member.set_worker(3);
+  member.set_name("worker-3");
+  job.mutable_decider()->set_primary_address("127.0.0.1:1");
+  Step(event::Orders{Of(job)});
+  const auto& learn = std::get<action::Learn>(actions_.front());
+  EXPECT_EQ(learn.names.at(WorkerId(3)), "worker-3");
+  EXPECT_EQ(learn.deciders.at(JobUid(kJob)), "127.0.0.1:1");
+}
+
+}  // namespace
+}  // namespace starling::shard

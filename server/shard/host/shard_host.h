@@ -1,0 +1,141 @@
+// A parameter-server shard, but for the network that it stands on: partitions owned by event loops,
+// frames taken to their owners, orders of the coordinator carried out.
+//
+// Threads: the transport's reads frames and posts each to its partition's owner; the owners hold all
+// partitions, each partition on one of them, and touch them without locks; the control loop decides
+// which partitions exist (shard::Shard) and talks to the coordinator. Only the table of routes is
+// shared, under a mutex.
+#ifndef STARLING_SERVER_SHARD_HOST_SHARD_HOST_H_
+#define STARLING_SERVER_SHARD_HOST_SHARD_HOST_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/admin/admin.h"
+#include "common/daemon/coordinator_client.h"
+#include "common/event_loop/event_loop.h"
+#include "common/trace/span_ring.h"
+#include "common/transport/link_security.h"
+#include "common/transport/transport.h"
+#include "server/shard/core/shard.h"
+#include "server/shard/host/connection.h"
+#include "server/shard/host/decision_links.h"
+#include "server/shard/host/injections.h"
+#include "server/shard/host/routes.h"
+#include "server/shard/host/shard_job.h"
+#include "server/shard/host/shard_memory.h"
+#include "server/shard/host/shard_metrics.h"
+#include "server/shard/host/shard_reporter.h"
+
+namespace starling {
+
+class ShardHost {
+ public:
+  struct Options {
+    Identity self;
+    std::string coordinator;  // address; for messages
+    std::shared_ptr<const LinkSecurity> security = nullptr;
+    int owner_threads = 2;
+    absl::Duration register_deadline = absl::Seconds(60);
+    size_t report_bytes_max = limits::kControlChangesBytesMax;  // ShardReports
+    ShardInjections inject;                                     // of tests
+  };
+
+  // What it stands on. All functions are thread-safe.
+  struct Environment {
+    MakeEventLoop make_loop;
+    std::function<uint64_t()> available_memory;  // bytes: AvailableMemoryBytes
+    std::function<void()> return_memory;         // ReturnFreedMemory
+    MakePlan make_plan = MakeShardJobPlan;
+    SpanRing* spans = nullptr;              // outlives the host
+    PartitionObserver* observer = nullptr;  // outlives the host; of tests
+    // Called once, when the shard cannot go on: no coordinator for `register_deadline`, or refused
+    // by it; then the process should end.
+    std::function<void(const absl::Status&)> on_failed;
+  };
+
+  // `streams`: to shards that decide.
+  ShardHost(const Options& options, Environment environment, std::unique_ptr<StreamClient> streams);
+  ~ShardHost();  // Stop()
+
+  ShardHost(const ShardHost&) = delete;
+  ShardHost& operator=(const ShardHost&) = delete;
+
+  // Begins to register, as reached at `address`. Once. Streams may come before.
+  void Start(const std::string& address, std::unique_ptr<CoordinatorClient> coordinator);
+
+  // RpcServer::Accept.
+  absl::StatusOr<std::shared_ptr<StreamHandler>> Accept(std::shared_ptr<FrameStream> stream,
+                                                        const PeerIdentity& peer);
+
+  // Lets the admin port show this shard; until Admin::BeginShutdown, which comes before StopControl.
+  void ShowOn(admin::Admin* admin);
+
+  const ShardMemory& memory() const { return *memory_; }
+
+  // Makes no new work: nothing is reported any more, and no orders are taken. Idempotent.
+  void StopControl();
+  // Ends threads; the server of the streams has ended them. Idempotent.
+  void Stop();
+
+ private:
+  ShardMemory::Options MemoryOptions() const;
+  uint64_t ForJobs(uint64_t available) const;
+  absl::Status CheckMemory(const ShardJobPlan& plan, const ShardJob& job) const;
+  void Tick(EventLoop* owner);
+
+  // Any thread.
+  void TakeDecision(const FrameHeader& answer, std::string text);
+  void TakeLocalReport(const FrameHeader& report);
+
+  // The control loop's.
+  void Step(shard::Event event);
+  void Do(const shard::action::Plan& action);
+  void Do(const shard::action::Forget& action);
+  void Do(const shard::action::Create& action);
+  void Do(const shard::action::Order& action);
+  void Do(const shard::action::End& action);
+  void Do(const shard::action::Shelve& action);
+  void Do(const shard::action::Drop& action);
+  void Do(const shard::action::ReturnMemory& action);
+  void Do(const shard::action::Learn& action);
+  void Do(const shard::action::HoldRun& action);
+  void Do(const shard::action::Report& action);
+  void Do(const shard::action::ReportEnd& action);
+  void Do(const shard::action::ReportNothingOfPartition& action);
+  void Do(const shard::action::ReportNothingOfJob& action);
+
+  const Options options_;
+  const Environment environment_;
+  std::unique_ptr<EventLoop> control_;
+  std::vector<std::unique_ptr<EventLoop>> owners_;
+  const std::shared_ptr<ShardMemory> memory_;
+  Routes routes_;
+  ShardMetrics metrics_;
+  std::atomic<uint64_t> next_connection_ = 1;
+  const std::shared_ptr<LocalConnection> local_;
+  DecisionLinks links_;
+  std::atomic<bool> control_stopped_ = false;
+  std::atomic<bool> stopped_ = false;
+
+  // The control loop's.
+  shard::Shard core_;
+  std::deque<shard::Event> events_;  // that wait for the one under way
+  bool stepping_ = false;
+  ShardId id_;
+  std::map<JobUid, std::shared_ptr<const ShardJobPlan>> plans_;  // of jobs that are not over
+  bool returns_memory_ = false;                                  // is posted
+  std::unique_ptr<ShardReporter> reporter_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_HOST_SHARD_HOST_H_
