@@ -21,7 +21,10 @@ std::string Text(const WorkRange& work) {
 }  // namespace
 
 JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription& description)
-    : world_(world), workload_(workload), layout_(MakeLayout(description.spec()).value()) {
+    : world_(world),
+      workload_(workload),
+      run_{JobUid(description.run().job_uid()), description.run().era()},
+      layout_(MakeLayout(description.spec()).value()) {
   slices_.resize(layout_.slices.size());
   if (workload->partitions == 0) return;
   // Small models have one slice to a partition; several, and none, must do as well.
@@ -187,9 +190,7 @@ void JobTruth::OnApplied(PartitionId partition, const LogRecord& record, const F
   ++slice.applied;
 }
 
-void JobTruth::OnSum(SliceId slice, const WorkRange& work, const Values& sum) {
-  double norm2 = 0;
-  for (const float v : sum) norm2 += static_cast<double>(v) * v;
+void JobTruth::OnNorm(SliceId slice, const WorkRange& work, double norm2) {
   norms2_[ItemKey(work, workload_->spec.batch().micro_batches())][slice] = norm2;
 }
 
@@ -224,10 +225,20 @@ void JobTruth::CheckScale(const LogRecord& record) const {
 // The copy for evaluation is the epoch's end, not more and not less.
 void JobTruth::OnCut(SliceId slice, uint32_t epoch, const Values& values) {
   if (workload_->gradient != GradientKind::kCounting || workload_->poisoned) return;
-  if (values == ExpectedAfter(slice, epoch + 1)) return;
+  const auto [it, fresh] = cuts_.try_emplace({slice, epoch});
+  if (fresh) it->second = ExpectedAfter(slice, epoch + 1);
+  if (values == it->second) return;
   world_->Violate(Promise::kG7,
                   absl::StrCat("the copy at the cut of epoch ", epoch, " of slice ", slice.value,
                                " is not the sum of the epoch's contributions"));
+}
+
+void JobTruth::OnVersionRead(SliceId slice, uint64_t version, const Values& values) {
+  if (workload_->gradient != GradientKind::kCounting || workload_->poisoned) return;
+  if (values == ExpectedAtStep(slice, version)) return;
+  world_->Violate(Promise::kG1,
+                  absl::StrCat("a client that read version ", version, " of slice ", slice.value,
+                               " did not get the sum of the steps before"));
 }
 
 ValueTruth JobTruth::OnValueSent(PartitionId partition, SliceId slice, uint64_t version,
@@ -435,12 +446,13 @@ void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus
 }
 
 // What was counted before it failed was counted once.
-void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobStatus& status) {
+void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobReply& reply) {
+  const JobStatus& status = reply.status();
   over_ = true;
   CheckFinite(values);
   const std::string& why = status.reason();
   const bool lost_shard = why.find("lost partition") != std::string::npos;
-  if (workload_->poisoned && !lost_shard && served_) {
+  if (workload_->poisoned && !lost_shard && served_ && status.state() == FAILED) {
     world_->Count("jobs stopped by NaN");
     if (why.find("step") == std::string::npos || why.find("worker") == std::string::npos) {
       world_->Violate(Promise::kFinite, absl::StrCat("the reason names no step and worker: ", why));
@@ -455,8 +467,12 @@ void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobStatus& s
   }
   if (workload_->gradient != GradientKind::kCounting) return;
   const uint32_t micro = workload_->spec.batch().micro_batches();
+  std::set<PartitionId> exact;  // what is read of them was checked when it was sent
+  for (const PartitionValues& partition : reply.values()) {
+    if (partition.has_version()) exact.insert(PartitionId(partition.partition()));
+  }
   for (size_t s = 0; s < slices_.size(); ++s) {
-    if (values[s] == nullptr) continue;
+    if (values[s] == nullptr || exact.contains(layout_.slices[s].partition)) continue;
     std::vector<std::pair<WorkRange, int>> times;
     for (const auto& [key, count] : slices_[s].times) {
       if (slices_[s].skipped.contains(key)) continue;
@@ -489,6 +505,8 @@ void ControlTruth::OnSubmitted(uint64_t uid, const std::string& name) {
   if (it->second != name)
     world_->Violate(Promise::kG5, absl::StrCat("uid ", uid, " was given twice"));
 }
+
+void ControlTruth::OnDeleted(uint64_t uid) { submitted_.erase(uid); }
 
 void ControlTruth::OnListed(const std::vector<std::pair<uint64_t, std::string>>& jobs,
                             Generation generation) {

@@ -41,6 +41,7 @@ class JobTruth {
 
   const Workload& workload() const { return *workload_; }
   const Layout& layout() const { return layout_; }
+  RunId run() const { return run_; }
   ConsistencyPolicy PolicyOf(PolicyNumber number) const;
 
   // ---- Shards ----
@@ -50,10 +51,12 @@ class JobTruth {
   void OnPolicyOrdered(PartitionId partition, const PolicyAt& policy);
   void OnPolicySwitched(PartitionId partition, PolicyNumber number);
   void OnApplied(PartitionId partition, const LogRecord& record, const FrameHeader& push);
-  // The step's gradient of one slice, whole; where the job clips.
-  void OnSum(SliceId slice, const WorkRange& work, const Values& sum);
-  // The epoch's copy was made, of these values.
+  // The squared norm of a step's gradient of one slice, whole; where the job clips.
+  void OnNorm(SliceId slice, const WorkRange& work, double norm2);
+  // The epoch's copy is read, and has these values.
   void OnCut(SliceId slice, uint32_t epoch, const Values& values);
+  // BSP: exactly this version is read by a client.
+  void OnVersionRead(SliceId slice, uint64_t version, const Values& values);
   ValueTruth OnValueSent(PartitionId partition, SliceId slice, uint64_t version, Lsn lsn) const;
 
   // ---- Workers ----
@@ -69,7 +72,7 @@ class JobTruth {
 
   // ---- The end ----
   void OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus& status);
-  void OnFailed(const std::vector<ValuesPtr>& values, const JobStatus& status);
+  void OnFailed(const std::vector<ValuesPtr>& values, const JobReply& reply);
   uint64_t final_hash() const { return final_hash_; }
   bool over() const { return over_; }
   bool served() const { return served_; }  // some partition has heard of a member
@@ -105,8 +108,10 @@ class JobTruth {
 
   World* const world_;
   const Workload* const workload_;
+  const RunId run_;
   Layout layout_;
   std::vector<SliceTruth> slices_;
+  std::map<std::pair<SliceId, uint32_t>, Values> cuts_;                        // expected, by epoch
   std::map<std::pair<uint32_t, uint64_t>, std::map<SliceId, double>> norms2_;  // by item
   std::map<PartitionId, RosterList> rosters_;
   std::map<PolicyNumber, PolicyAt> policies_;    // as ordered
@@ -133,6 +138,7 @@ class ControlTruth {
   void OnStarted(Generation generation);
   void OnRegistered(uint64_t nonce, uint32_t id, Incarnation incarnation);
   void OnSubmitted(uint64_t uid, const std::string& name);  // acked
+  void OnDeleted(uint64_t uid);                             // acked
   void OnListed(const std::vector<std::pair<uint64_t, std::string>>& jobs, Generation generation);
 
  private:

@@ -13,7 +13,9 @@
 #include "tests/sim/checker.h"
 #include "tests/sim/coordinator_node.h"
 #include "tests/sim/network.h"
-#include "tests/sim/shard_node.h"
+#include "tests/sim/reader.h"
+#include "tests/sim/shard_process.h"
+#include "tests/sim/shard_watch.h"
 #include "tests/sim/sim_streams.h"
 #include "tests/sim/worker_node.h"
 #include "tests/sim/workload.h"
@@ -25,7 +27,8 @@ struct ClusterShape {
   int shards = 2;
   int workers = 3;
   bool faults = true;
-  bool second_job = false;
+  int jobs = 1;
+  bool in_turn = false;  // each is submitted when the one before is over
 };
 
 class Cluster {
@@ -44,8 +47,10 @@ class Cluster {
   uint64_t final_hash() const;
 
   // ---- For the nodes ----
-  ShardNode* ShardAt(const std::string& address);
+  ShardWatch& watch() { return watch_; }
   JobTruth* Truth(const JobDescription& job);
+  // Of a job that Truth was asked for.
+  JobTruth* TruthOf(JobUid job);
   const Workload& WorkloadOf(const std::string& job_name) const;
 
   // Not registered: kUnavailable where no answer came, or the coordinator's refusal.
@@ -99,7 +104,14 @@ class Cluster {
     Workload workload;
     uint64_t nonce = 0;
     uint64_t uid = 0;
+    std::optional<absl::Duration> cancel_after;  // its submission
+    std::optional<absl::Duration> read_every;    // by a client, while it runs
+    bool to_delete = false;
+    int calls = 0;  // under way, that name the job
     bool over = false;
+    bool deleted = false;
+    JobReply end;              // what the coordinator says of it once it is over
+    uint64_t value_bytes = 0;  // that shards keep of it
     std::unique_ptr<JobTruth> truth;
   };
 
@@ -108,9 +120,19 @@ class Cluster {
   void Poll(size_t job);
   void PlanSwitches(size_t job);
   void SetPolicy(size_t job, const Policy& policy, uint64_t nonce);
-  void Finish(size_t job, const JobStatus& status);
+  void OnEnd(size_t job, const JobReply& reply);
+  void Finish(size_t job, const JobReply& reply, const std::vector<ValuesPtr>& values);
   void ListJobs();
   bool AllOver() const;
+
+  // client.cc
+  void PlanCalls(size_t job);
+  void Cancel(size_t job);
+  void ReadNow(size_t job);
+  void Delete(size_t job);
+  void ReadDeleted(size_t job, int times);
+  void Settle();
+  std::string WhyNotSettled() const;
 
   // faults.cc
   void PlanFaults();
@@ -132,11 +154,15 @@ class Cluster {
   SimStreams streams_{&world_, &network_};
   ControlTruth control_;
   CoordinatorNode coordinator_;
-  std::vector<std::unique_ptr<ShardNode>> shards_;
+  ShardWatch watch_{this};
+  std::vector<std::unique_ptr<ShardProcess>> shards_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
   std::vector<ClientJob> jobs_;
   Process client_;
+  std::unique_ptr<Reader> reader_;
   bool listed_ = false;
+  int last_reads_ = 0;  // of jobs that are deleted, under way
+  bool settled_ = false;
 
   absl::Time heal_at_;
   absl::Duration fault_interval_;

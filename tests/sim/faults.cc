@@ -114,7 +114,7 @@ void Cluster::CrashCoordinator() {
 void Cluster::CrashShard() {
   if (!may_crash_shard_ || std::exchange(shard_crashed_, true)) return;
   world_.Count("fault: shard crash");
-  ShardNode* shard = Pick(world_.random(), shards_).get();
+  ShardProcess* shard = Pick(world_.random(), shards_).get();
   shard->Crash();
   world_.After(absl::Milliseconds(300), nullptr, [shard] { shard->Start(); });
 }

@@ -139,16 +139,22 @@ class SimFrameStream final : public FrameStream,
                queue_.Pop(streams_->window_ - std::min(streams_->window_, in_flight_))) {
       Message message;
       message.header = frame->header;
-      if (frame->header.type == FrameType::kValue && end_ == 1 && streams_->observer_ != nullptr)
-        message.truth = streams_->observer_->OnValueSent(*process_, frame->header);
       const absl::Span<const uint8_t> bytes = frame->payload.bytes;
+      if (frame->header.type == FrameType::kValue && end_ == 1 && streams_->observer_ != nullptr)
+        message.truth = streams_->observer_->OnValueSent(*process_, frame->header, bytes);
       if (bare_peer_) {
         FillBare(bytes, &message);
       } else if (NeedsCredit(frame->header)) {
         in_flight_ += bytes.size();
       }
-      writing_bytes_ += bytes.size();
       message.bytes_digest = DigestOf(bytes);
+      if (between_shards()) {
+        sent_bytes_ += bytes.size();
+        message.bytes = std::move(frame->payload);
+        SendDecision(std::move(message));
+        continue;
+      }
+      writing_bytes_ += bytes.size();
       message.bytes = std::move(frame->payload);
       message.wrote = [self = weak_from_this(), size = bytes.size()] {
         if (const auto sender = self.lock()) {
@@ -158,6 +164,18 @@ class SimFrameStream final : public FrameStream,
       };
       streams_->network_->Send(link_, 1 - end_, std::move(message));
     }
+  }
+
+  bool between_shards() const {
+    return (end_ == 0 ? options.self.role : peer_.identity.role) == PeerRole::kShard;
+  }
+
+  // Reports and decisions may be lost, doubled and late, beyond what a stream does to them.
+  void SendDecision(Message message) {
+    const std::shared_ptr<SimFrameStream> to = other_.lock();
+    if (to == nullptr) return;
+    streams_->network_->SendDecision(to->process_,
+                                     [to, held = std::move(message)] { to->Deliver(held); });
   }
 
   static void FillBare(absl::Span<const uint8_t> bytes, Message* message) {
@@ -203,7 +221,7 @@ class SimFrameStream final : public FrameStream,
       return;
     }
     if (message.payload == nullptr && DigestOf(message.bytes.bytes) != message.bytes_digest) {
-      streams_->world_->Violate(Promise::kG1,
+      streams_->world_->Violate(Promise::kBytes,
                                 absl::StrCat("bytes of a frame changed before it arrived: ",
                                              FrameToString(message.header)));
     }

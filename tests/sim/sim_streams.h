@@ -20,7 +20,8 @@ class StreamObserver {
  public:
   virtual ~StreamObserver() = default;
   // A server's VALUE is given to the stream: what it really is goes along with it.
-  virtual ValueTruth OnValueSent(const Process& /*by*/, const FrameHeader& /*header*/) {
+  virtual ValueTruth OnValueSent(const Process& /*by*/, const FrameHeader& /*header*/,
+                                 absl::Span<const uint8_t> /*bytes*/) {
     return {};
   }
   // Right before the receiver's handler gets the frame. `server`: the receiver is the server.

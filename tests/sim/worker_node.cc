@@ -154,44 +154,33 @@ void WorkerNode::Do(action::Report& a) {
 void WorkerNode::Do(action::Connect& a) {
   const uint64_t number = ++connects_;
   connecting_[a.shard] = number;
-  world_->After(cluster_->network().Delay(), this,
-                [this, number, shard = a.shard, address = a.address] {
-                  const auto it = connecting_.find(shard);
-                  if (it == connecting_.end() || it->second != number) return;
-                  connecting_.erase(it);
-                  ShardNode* node = cluster_->ShardAt(address);
-                  if (node == nullptr || !node->alive)
-                    return Step(event::StreamDown{shard, absl::UnavailableError("refused")});
-                  auto place = std::make_shared<std::weak_ptr<Network::Stream>>();
-                  Network::End mine{
-                      this, life,
-                      [this, shard, place](const Message& m) {
-                        const auto stream = place->lock();
-                        if (stream != nullptr) OnMessage(shard, stream->id, m);
-                      },
-                      [this, shard, place](const absl::Status&) {
-                        const auto stream = place->lock();
-                        const auto open = streams_.find(shard);
-                        if (stream == nullptr || open == streams_.end() || open->second != stream)
-                          return;
-                        streams_.erase(open);
-                        Step(event::StreamDown{shard, absl::UnavailableError("cut")});
-                      }};
-                  Network::End theirs{node, node->life,
-                                      [node, place](const Message& m) {
-                                        if (const auto stream = place->lock())
-                                          node->OnFrame(stream, m);
-                                      },
-                                      [node, place](const absl::Status&) {
-                                        if (const auto stream = place->lock()) node->OnDown(stream);
-                                      }};
-                  const Network::StreamPtr stream =
-                      cluster_->network().Open(std::move(mine), std::move(theirs));
-                  *place = stream;
-                  node->OnConnected(stream);
-                  streams_[shard] = stream;
-                  Step(event::StreamUp{shard});
-                });
+  world_->After(
+      cluster_->network().Delay(), this, [this, number, shard = a.shard, address = a.address] {
+        const auto it = connecting_.find(shard);
+        if (it == connecting_.end() || it->second != number) return;
+        connecting_.erase(it);
+        auto place = std::make_shared<std::weak_ptr<Network::Stream>>();
+        Network::End mine{
+            this, life,
+            [this, shard, place](const Message& m) {
+              const auto stream = place->lock();
+              if (stream != nullptr) OnMessage(shard, stream->id, m);
+            },
+            [this, shard, place](const absl::Status&) {
+              const auto stream = place->lock();
+              const auto open = streams_.find(shard);
+              if (stream == nullptr || open == streams_.end() || open->second != stream) return;
+              streams_.erase(open);
+              Step(event::StreamDown{shard, absl::UnavailableError("cut")});
+            }};
+        const Network::StreamPtr stream =
+            cluster_->streams().ConnectBare(address, {PeerRole::kWorker, name}, std::move(mine));
+        if (stream == nullptr)
+          return Step(event::StreamDown{shard, absl::UnavailableError("refused")});
+        *place = stream;
+        streams_[shard] = stream;
+        Step(event::StreamUp{shard});
+      });
 }
 
 void WorkerNode::Do(action::Disconnect& a) {

@@ -16,6 +16,9 @@ const char* PromiseName(Promise promise) {
     case Promise::kG8: return "G8 progress";
     case Promise::kFinite: return "finite values";
     case Promise::kDecision: return "one decision a step";
+    case Promise::kAnswer: return "reads are answered";
+    case Promise::kBytes: return "bytes under way stay";
+    case Promise::kMemory: return "memory comes back";
   }
   return "?";
 }

@@ -54,7 +54,20 @@ struct Process {
   uint64_t last_call_served = 0;
 };
 
-enum class Promise { kG1, kG2, kG3, kG5, kG6, kG7, kG8, kFinite, kDecision };
+enum class Promise {
+  kG1,
+  kG2,
+  kG3,
+  kG5,
+  kG6,
+  kG7,
+  kG8,
+  kFinite,
+  kDecision,
+  kAnswer,
+  kBytes,
+  kMemory,
+};
 const char* PromiseName(Promise promise);
 
 struct Violation {

@@ -1,0 +1,133 @@
+#include "tests/sim/shard_watch.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/cluster.h"
+
+namespace starling::sim {
+
+void ShardWatch::OnStep(const Partition& core, const PartitionEvent& event,
+                        const PartitionActions& actions) {
+  Watched& watched = watched_[&core];
+  if (watched.number == 0) {
+    watched.number = ++last_number_;
+    watched.truth = cluster_->TruthOf(core.config().run.job);
+  }
+  On(core, watched, event);
+  for (const PartitionAction& action : actions) On(core, watched, action);
+}
+
+void ShardWatch::OnGone(const Partition& core) {
+  Count(core.counters());
+  watched_.erase(&core);
+}
+
+void ShardWatch::On(const Partition& core, Watched& watched, const PartitionEvent& event) {
+  World& world = cluster_->world();
+  const PartitionId partition = core.config().partition;
+  if (const auto* orders = std::get_if<OrdersReceived>(&event)) {
+    watched.view = std::max(watched.view, orders->view);
+    watched.truth->OnRoster(partition, orders->roster);
+    watched.truth->OnPolicyOrdered(partition, orders->policy);
+  } else if (const auto* frame = std::get_if<FrameReceived>(&event)) {
+    if (frame->payload.value != 0) watched.pushes[frame->payload] = frame->header;
+  } else if (const auto* measured = std::get_if<Measured>(&event)) {
+    watched.truth->OnNorm(watched.measured.at(measured->payload),
+                          watched.pushes.at(measured->payload).key.work, measured->norm2);
+    watched.measured.erase(measured->payload);
+  } else if (const auto* applied = std::get_if<Applied>(&event)) {
+    const auto record = watched.applying.extract(applied->lsn);
+    if (record.empty() || applied->first_non_finite >= 0) return;
+    watched.truth->OnApplied(partition, record.mapped().first, record.mapped().second);
+    world.Trace(applied->lsn.value, record.mapped().first.work.first);
+  }
+}
+
+void ShardWatch::On(const Partition& core, Watched& watched, const PartitionAction& action) {
+  World& world = cluster_->world();
+  const PartitionId partition = core.config().partition;
+  if (const auto* verify = std::get_if<Verify>(&action)) {
+    watched.truth->OnAccepted(partition, watched.pushes.at(verify->payload), core.config().run,
+                              watched.view);
+  } else if (const auto* measure = std::get_if<Measure>(&action)) {
+    watched.measured[measure->payload] = measure->slice;
+  } else if (const auto* apply = std::get_if<ApplyNow>(&action)) {
+    watched.applying[apply->record.lsn] = {apply->record, watched.pushes.at(apply->payload)};
+  } else if (const auto* policy = std::get_if<SwitchPolicy>(&action)) {
+    watched.truth->OnPolicySwitched(partition, policy->number);
+  } else if (const auto* value = std::get_if<SendValue>(&action)) {
+    versions_[KeyOf(value->header)] = value->version;
+  } else if (const auto* release = std::get_if<Release>(&action)) {
+    watched.pushes.erase(release->buffer);
+  } else if (std::holds_alternative<CopyForCut>(action)) {
+    world.Count("copies for evaluation");
+  } else if (std::holds_alternative<MergeSums>(action)) {
+    world.Count("merged subtrees");
+  } else if (std::holds_alternative<ReportFault>(action)) {
+    world.Count("partitions that stopped themselves");
+  } else if (std::holds_alternative<Replicate>(action)) {
+    world.Violate(Promise::kG8, "a record is replicated although no view has a backup");
+  }
+}
+
+ShardWatch::PullKey ShardWatch::KeyOf(const FrameHeader& value) {
+  return {value.key.run, value.partition, value.origin.incarnation, value.request_id,
+          value.key.slice};
+}
+
+ValueTruth ShardWatch::OnValueSent(const Process&, const FrameHeader& header,
+                                   absl::Span<const uint8_t> bytes) {
+  JobTruth* const truth = cluster_->TruthOf(header.key.run.job);
+  const auto version = versions_.extract(KeyOf(header));
+  const auto* const floats = reinterpret_cast<const float*>(bytes.data());
+  const Values values(floats, floats + bytes.size() / sizeof(float));
+  if (header.key.work.purpose == WorkPurpose::kEvaluate)
+    truth->OnCut(header.key.slice, header.key.work.epoch, values);
+  ValueTruth value = truth->OnValueSent(header.partition, header.key.slice,
+                                        version.empty() ? 0 : version.mapped(), header.base_lsn);
+  value.run = header.key.run;
+  const bool exact = (header.flags & frame_flags::kReader) != 0 &&
+                     (header.flags & frame_flags::kVersion) != 0 &&
+                     truth->PolicyOf(value.policy).kind == PolicyKind::kBsp;
+  if (exact) truth->OnVersionRead(header.key.slice, static_cast<uint64_t>(header.clock), values);
+  return value;
+}
+
+void ShardWatch::Count(const PartitionCounters& c) {
+  World& world = cluster_->world();
+  world.Count("dedup hits", c.already_counted);
+  world.Count("joined retries", c.joined);
+  world.Count("blocked pulls", c.blocked_pulls);
+  world.Count("superseded pulls", c.superseded_pulls);
+  world.Count("frames that waited for orders", c.parked);
+  world.Count("fenced requests", c.fenced);
+  world.Count("refused requests", c.refused);
+  world.Count("replaced subtrees", c.replaced_sums);
+  world.Count("duplicate subtrees", c.duplicate_sums);
+  world.Count("sealed steps", c.sealed);
+  world.Count("cuts", c.cuts);
+  world.Count("requests of an earlier policy", c.earlier_policy);
+  world.Count("held sums", c.held_sums);
+  world.Count("decisions", c.decisions);
+  world.Count("repeated reports", c.repeated_reports);
+  world.Count("duplicate reports", c.duplicate_reports);
+  world.Count("stale decisions", c.stale_decisions);
+}
+
+std::string ShardWatch::ToString() const {
+  std::map<uint64_t, std::string> texts;
+  for (const auto& [core, watched] : watched_) {
+    const PartitionStatus status = core->Status();
+    texts[watched.number] = absl::StrCat(
+        " [job ", core->config().run.job.value, " partition ", core->config().partition.value,
+        " epoch ", status.epoch(), " cut ", status.cut_epochs(), " covered ",
+        status.covered_floor(), " roster ", status.roster(), " policy ", status.policy(), " begun ",
+        status.begun_steps(), " clocks ", status.clock_min(), "-", status.clock_max(), "]");
+  }
+  std::string all = "partitions:";
+  for (const auto& [number, text] : texts) absl::StrAppend(&all, text);
+  return all;
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,59 @@
+// Tells the checkers what the shards' partitions do: what they are told and decide, and the values
+// that they send.
+#ifndef STARLING_TESTS_SIM_SHARD_WATCH_H_
+#define STARLING_TESTS_SIM_SHARD_WATCH_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "server/shard/host/partition_observer.h"
+#include "tests/sim/checker.h"
+#include "tests/sim/sim_streams.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+class Cluster;
+
+class ShardWatch final : public PartitionObserver, public StreamObserver {
+ public:
+  explicit ShardWatch(Cluster* cluster) : cluster_(cluster) {}
+
+  void OnStep(const Partition& core, const PartitionEvent& event,
+              const PartitionActions& actions) override;
+  void OnGone(const Partition& core) override;
+  ValueTruth OnValueSent(const Process& by, const FrameHeader& header,
+                         absl::Span<const uint8_t> bytes) override;
+
+  // The partitions that are hosted now.
+  std::string ToString() const;
+
+ private:
+  struct Watched {
+    uint64_t number = 0;  // never used again
+    JobTruth* truth = nullptr;
+    ViewNumber view;
+    std::map<BufferId, FrameHeader> pushes;  // received and not released
+    std::map<BufferId, SliceId> measured;    // sums that are being measured
+    std::map<Lsn, std::pair<LogRecord, FrameHeader>> applying;
+  };
+  // Of a pull: the partition, who pulls, its request.
+  using PullKey = std::tuple<RunId, PartitionId, Incarnation, uint64_t, SliceId>;
+
+  static PullKey KeyOf(const FrameHeader& value);
+  void On(const Partition& core, Watched& watched, const PartitionEvent& event);
+  void On(const Partition& core, Watched& watched, const PartitionAction& action);
+  void Count(const PartitionCounters& counters);
+
+  Cluster* const cluster_;
+  uint64_t last_number_ = 0;
+  std::map<const Partition*, Watched> watched_;
+  std::map<PullKey, uint64_t> versions_;  // of values that are about to be sent
+};
+
+}  // namespace starling::sim
+
+#endif  // STARLING_TESTS_SIM_SHARD_WATCH_H_
