@@ -37,6 +37,10 @@ enum class Defence : uint8_t {
   kReportStep,           // a norm of another step does not count
   kReportRepeat,         // a report is repeated until it is answered
   kSkipTogether,         // a step is skipped by all slices if one overflowed
+  kHostAnswer,           // a frame for a partition that is not on the shard is refused
+  kDrop,                 // a dropped partition is not found again, and frees its memory
+  kValueInUse,           // a value that a stream has still to send is not overwritten
+  kKeepVersion,          // a BSP job that is over keeps the version that is read
   kCount,
 };
 
@@ -67,7 +71,11 @@ constexpr const char* DefenceName(Defence defence) {
                                     "report-once",
                                     "report-step",
                                     "report-repeat",
-                                    "skip-together"};
+                                    "skip-together",
+                                    "host-answer",
+                                    "drop",
+                                    "value-in-use",
+                                    "keep-version"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];
 }

@@ -34,8 +34,8 @@ void Cluster::Cancel(size_t i) {
   ++jobs_[i].calls;
   Call<Empty>(
       &client_, 0,
-      [request = Named(jobs_[i].workload)](CallId call) {
-        return CancelJobEvent{call, request};
+      [request = Named(jobs_[i].workload)](coordinator::CallId call) {
+        return coordinator::event::CancelJob{call, request};
       },
       [this, i](std::optional<Empty> reply) {
         --jobs_[i].calls;
@@ -52,8 +52,8 @@ void Cluster::ReadNow(size_t i) {
   ++job.calls;
   CallForStatus<JobReply>(
       &client_, 0,
-      [request = Named(job.workload)](CallId call) {
-        return GetJobEvent{call, request};
+      [request = Named(job.workload)](coordinator::CallId call) {
+        return coordinator::event::GetJob{call, request};
       },
       [this, i](absl::StatusOr<JobReply> reply) {
         --jobs_[i].calls;
@@ -84,16 +84,16 @@ void Cluster::Delete(size_t i) {
   if (jobs_[i].calls > 0) {
     return world_.After(kPeriod, &client_, [this, i] { Delete(i); });
   }
-  network_.Call<CoordinatorReply>(
+  network_.Call<coordinator::CallReply>(
       &client_, &coordinator_,
-      [this, request = Named(jobs_[i].workload)](std::function<void(CoordinatorReply)> answer) {
+      [this, request = Named(jobs_[i].workload)](CoordinatorNode::Answer answer) {
         coordinator_.Serve(
-            [request](CallId call) {
-              return DeleteJobEvent{call, request};
+            [request](coordinator::CallId call) {
+              return coordinator::event::DeleteJob{call, request};
             },
             0, std::move(answer));
       },
-      [this, i](std::optional<CoordinatorReply> reply) {
+      [this, i](std::optional<coordinator::CallReply> reply) {
         const absl::Status* const refused =
             reply.has_value() ? std::get_if<absl::Status>(&*reply) : nullptr;
         // Not found: it is deleted, and the reply was lost.

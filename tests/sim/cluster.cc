@@ -250,9 +250,12 @@ void Cluster::OnEnd(size_t i, const JobReply& reply) {
   }
   reader_->Read(reply, truth->layout(), *point,
                 [this, i, reply, again](absl::StatusOr<std::vector<ValuesPtr>> values) {
-                  if (values.ok()) return Finish(i, reply, *values);
+                  if (values.ok()) {
+                    world_.Count("jobs that were read at their end");
+                    return Finish(i, reply, *values);
+                  }
                   if (absl::IsDeadlineExceeded(values.status())) {
-                    world_.Violate(Promise::kG8,
+                    world_.Violate(Promise::kAnswer,
                                    absl::StrCat(reply.status().name(), ": ",
                                                 std::string(values.status().message())));
                   }

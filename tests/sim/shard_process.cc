@@ -9,11 +9,6 @@
 #include "tests/sim/sim_loop.h"
 
 namespace starling::sim {
-namespace {
-
-constexpr size_t kReportBytes = 300;  // so little that reports come in parts
-
-}  // namespace
 
 ShardProcess::ShardProcess(Cluster* cluster, const std::string& process_name, uint64_t seed,
                            uint64_t memory_bytes)
@@ -30,7 +25,7 @@ void ShardProcess::Start() {
   const Identity self{PeerRole::kShard, name};
   host_ = std::make_unique<ShardHost>(
       ShardHost::Options{
-          .self = self, .coordinator = "coordinator", .report_bytes_max = kReportBytes},
+          .self = self, .coordinator = "coordinator", .report_bytes_max = kSimReportBytes},
       ShardHost::Environment{
           .make_loop = MakeSimLoops(&world, this),
           .available_memory =

@@ -39,6 +39,7 @@ class SimCoordinatorClient final : public CoordinatorClient {
         Track(std::move(done)));
   }
   void ReportShard(const ShardReport& report, absl::Duration, Done<ShardOrders> done) override {
+    if (report.ByteSizeLong() > kSimReportBytes) cluster_->world().Count("reports that were full");
     cluster_->CallForStatus<ShardOrders>(
         process_, report.generation(),
         [report](coordinator::CallId call) {

@@ -17,6 +17,9 @@ class Cluster;
 std::unique_ptr<CoordinatorClient> MakeSimCoordinatorClient(Cluster* cluster, Process* process,
                                                             uint64_t seed);
 
+// So many bytes of changes that shards' reports come in parts.
+inline constexpr size_t kSimReportBytes = 300;
+
 }  // namespace starling::sim
 
 #endif  // STARLING_TESTS_SIM_SIM_COORDINATOR_CLIENT_H_

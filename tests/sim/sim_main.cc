@@ -71,7 +71,12 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "frames that waited for orders",
                                       "jobs stopped by NaN",
                                       "jobs stopped by overflows",
-                                      "jobs that ended on a shard",
+                                      "jobs that were cancelled",
+                                      "jobs that were deleted",
+                                      "jobs that were read at their end",
+                                      "reads of a job that runs",
+                                      "reads that broke off",
+                                      "reads that were refused",
                                       "jobs that failed with their shard",
                                       "joined retries",
                                       "merged subtrees",
@@ -81,7 +86,7 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "pushes sent again",
                                       "refused requests",
                                       "repeated reports",
-                                      "reports in parts",
+                                      "reports that were full",
                                       "replaced subtrees",
                                       "requests of an earlier policy",
                                       "roster changes",
@@ -167,7 +172,8 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kJoin:
     case Defence::kIncarnationFence:
     case Defence::kRunFence:
-    case Defence::kViewFence: return Promise::kG1;
+    case Defence::kViewFence:
+    case Defence::kKeepVersion: return Promise::kG1;
     case Defence::kRequiredClock:
     case Defence::kMinLsn:
     case Defence::kJoinerClock:
@@ -188,6 +194,9 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kReportStep:
     case Defence::kSkipTogether: return Promise::kDecision;
     case Defence::kReportRepeat: return Promise::kG8;
+    case Defence::kHostAnswer: return Promise::kAnswer;
+    case Defence::kDrop: return Promise::kMemory;
+    case Defence::kValueInUse: return Promise::kBytes;
     case Defence::kCommitBeforeApply:
     case Defence::kCount: return std::nullopt;
   }

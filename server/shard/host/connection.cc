@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/defences.h"
 #include "common/transport/access.h"
 
 namespace starling {
@@ -104,6 +105,7 @@ void Connection::End(const absl::Status& why) {
 
 // It never was, is not any more, or could not be made.
 void Connection::RefuseNotHosted(const FrameHeader& header) {
+  if (DefenceMasked(Defence::kHostAnswer)) return;
   SendRefusal(*this, header, Answer::kNotHosted,
               absl::StrCat("partition ", header.partition.value, " of job ",
                            header.key.run.job.value, " is not hosted here"));

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "common/base/memory.h"
 #include "common/base/status_macros.h"
+#include "common/defences.h"
 #include "common/trace/flow.h"
 #include "server/shard/apply/measure.h"
 #include "server/shard/apply/verify.h"
@@ -32,7 +33,7 @@ absl::Span<const uint8_t> AsBytes(const float* values, size_t elements) {
 // Also true when the last other holder, on another thread, has just let go; then its reads came
 // before our writes.
 bool OnlyOurs(const std::shared_ptr<float>& data) {
-  if (data.use_count() != 1) return false;
+  if (data.use_count() != 1 && !DefenceMasked(Defence::kValueInUse)) return false;
   std::atomic_thread_fence(std::memory_order_acquire);
   return true;
 }
@@ -93,6 +94,7 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
 PartitionHost::~PartitionHost() {
   if (environment_.observer != nullptr) environment_.observer->OnGone(core_);
   if (paused_.has_value()) owner_->Cancel(paused_->timer);
+  RefuseArrived("the partition is not hosted here any more");
   for (const auto& [id, store] : slices_) {
     for (const Value* value : {&store.versions[0], &store.versions[1], &store.cut})
       LetGo(store, *value);
@@ -113,7 +115,9 @@ std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_
   std::map<SliceId, EndedPartition::Slice> slices;
   for (auto& [id, store] : slices_) {
     const bool chosen = position.version.has_value() && store.slice->kind != FROZEN;
-    const size_t kept = chosen ? *position.version % 2 : two_versions_ ? store.current : 0;
+    const size_t kept = chosen && !DefenceMasked(Defence::kKeepVersion) ? *position.version % 2
+                        : two_versions_                                 ? store.current
+                                                                        : 0;
     Value& value = store.versions[kept];
     if (store.cut.data == value.data) store.cut = {};  // it is not an old value
     slices[id] = {std::move(value.data), static_cast<uint32_t>(store.slice->elements),
@@ -308,16 +312,21 @@ void PartitionHost::OutOfMemory() {
   spdlog::error("job {} partition {} stopped: {}", plan_->description.spec().name(),
                 core_.config().partition.value, fault_);
   missing_ = 0;
+  RefuseArrived(fault_);
+  events_.clear();
+  at_once_ = true;
+}
+
+// What came while the partition was paused.
+void PartitionHost::RefuseArrived(const std::string& why) {
   for (const PartitionEvent& event : arrived_) {
     const auto* const frame = std::get_if<FrameReceived>(&event);
     if (frame == nullptr) continue;
     const auto connection = connections_.find(frame->connection);
     if (connection == connections_.end()) continue;
-    SendRefusal(*connection->second, frame->header, Answer::kNotHosted, fault_);
+    SendRefusal(*connection->second, frame->header, Answer::kNotHosted, why);
   }
   arrived_.clear();
-  events_.clear();
-  at_once_ = true;
 }
 
 template <typename Fn>

@@ -127,6 +127,7 @@ class PartitionHost {
   bool MoveToOwnMemory(Buffer& buffer, bool relieve);
   void MoveNewBuffers();
   void OutOfMemory();
+  void RefuseArrived(const std::string& why);
   void PublishIfDue(bool tick);
   void AddTimes(PartitionStatus& status) const;
 
@@ -170,8 +171,8 @@ class PartitionHost {
   std::map<ConnectionId, std::shared_ptr<ShardConnection>> connections_;
   std::deque<PartitionEvent> arrived_;
   std::deque<PartitionEvent> events_;  // answers to the actions of the one under way: they go first
-  size_t missing_ = 0;     // elements that the action under way has no memory for
-  bool relieved_ = false;  // and streams were closed for it
+  size_t missing_ = 0;                 // elements that the action under way has no memory for
+  bool relieved_ = false;              // and streams were closed for it
   absl::Time memory_deadline_ =
       absl::InfinitePast();  // of that action; past: it has not waited yet
   std::map<SliceId, std::shared_ptr<float>> second_versions_;  // for a switch to BSP

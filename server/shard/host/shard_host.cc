@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/defences.h"
 
 namespace starling {
 
@@ -232,6 +233,7 @@ void ShardHost::Do(const action::End& a) {
 void ShardHost::Do(const action::Shelve& a) { routes_.Shelve(a.job); }
 
 void ShardHost::Do(const action::Drop& a) {
+  if (DefenceMasked(Defence::kDrop)) return;
   std::shared_ptr<HostedPartition> partition = routes_.Remove(a.key);
   EventLoop* const owner = partition->owner;
   owner->Post([partition = std::move(partition)] { partition->Clear(); });
