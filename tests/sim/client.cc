@@ -1,5 +1,5 @@
-// What clients do with jobs beside submitting them: cancel, read, delete; and what must be left once
-// all is over.
+// What clients do with jobs after submitting them: cancel, read and delete; and what shards must
+// hold once all jobs are over.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

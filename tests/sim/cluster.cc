@@ -273,8 +273,8 @@ void Cluster::Finish(size_t i, const JobReply& reply, const std::vector<ValuesPt
   if (job.to_delete) Delete(i);
   if (shape_.in_turn && i + 1 < jobs_.size())
     world_.After(absl::ZeroDuration(), &client_, [this, i] { Submit(i + 1); });
-  // A job that nobody has served may fail where nobody who is free has memory for it; never one
-  // that somebody has served, since another one had no memory.
+  // A job that no worker has served may fail if no free worker has memory for it; one that a worker
+  // has served never fails because another worker has no memory.
   const bool no_memory = status.state() == FAILED &&
                          absl::StrContains(status.reason(), kNoMemory) &&
                          (job.truth == nullptr || !job.truth->served());

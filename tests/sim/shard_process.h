@@ -33,7 +33,7 @@ class ShardProcess : public Process {
   Cluster* const cluster_;
   const uint64_t seed_;
   const uint64_t memory_bytes_;
-  SpanRing spans_{16};  // nobody reads them
+  SpanRing spans_{16};  // never read
   std::unique_ptr<ShardHost> host_;
 };
 

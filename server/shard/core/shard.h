@@ -4,9 +4,9 @@
 //   std::vector<Action> actions;
 //   shard.Step(event::Orders{orders}, actions);
 //
-// A partition is known by its key, and by an instance of its own from its creation to its drop: what
-// an instance says after its drop is ignored. A job that is over keeps the instances that it had,
-// until it is dropped.
+// Each creation of a partition is an instance of its own, until the partition is dropped. What an
+// instance reports after that is ignored. A job that is over keeps its instances until it is
+// dropped.
 #ifndef STARLING_SERVER_SHARD_CORE_SHARD_H_
 #define STARLING_SERVER_SHARD_CORE_SHARD_H_
 
@@ -96,7 +96,7 @@ struct Shelve {
 struct Drop {
   PartitionKey key;
 };
-// Memory was, or will soon be, freed that nobody here takes again.
+// Memory is being freed that this shard does not need again soon.
 struct ReturnMemory {};
 // Of jobs that run: who is which worker, and where each job is decided about.
 struct Learn {

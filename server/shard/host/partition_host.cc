@@ -385,7 +385,7 @@ void PartitionHost::Do(const Replicate& action) {
   std::abort();
 }
 
-// Where the next value may be written: in place, or new memory while somebody still reads the old;
+// Where the next value may be written: in place, or new memory while the old one is still read;
 // nullptr where there is none.
 std::shared_ptr<float> PartitionHost::Writable(const Value& value, size_t elements) {
   return AllocateOrRelieve(elements, &value.data);
@@ -457,8 +457,8 @@ void PartitionHost::Do(const ApplyNow& action) {
                   FlowOf(plan_->run, action.record.slice, action.record.work, micro_batches_)});
 }
 
-// All of it, before anything is moved. False: there is none for missing_ elements; what was taken is
-// kept for when it is tried again.
+// Takes all of it before anything is moved. False: there is no memory for missing_ elements; what
+// was taken is kept for the next attempt.
 bool PartitionHost::TakeMemoryForTwoVersions() {
   for (const auto& [id, store] : slices_) {
     if (store.slice->kind == FROZEN) continue;

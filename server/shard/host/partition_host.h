@@ -29,9 +29,9 @@ namespace starling {
 
 // On the partition's owner alone, an event loop.
 //
-// Where an action needs memory that closed streams are about to leave, the partition pauses: what
-// comes meanwhile waits, and the other partitions of its owner go on. When memory does not come, the
-// partition stops: it reports a fault, which fails the job, and refuses every frame.
+// A partition pauses when an action needs memory that closed streams are about to free. Events wait
+// meanwhile, and the owner's other partitions continue. If the memory does not come, the partition
+// stops: it reports a fault, which fails the job, and refuses every frame.
 class PartitionHost {
  public:
   // All of it outlives the host.

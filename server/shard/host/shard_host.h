@@ -1,10 +1,10 @@
 // A parameter-server shard, but for the network that it stands on: partitions owned by event loops,
 // frames taken to their owners, orders of the coordinator carried out.
 //
-// Threads: the transport's reads frames and posts each to its partition's owner; the owners hold all
-// partitions, each partition on one of them, and touch them without locks; the control loop decides
-// which partitions exist (shard::Shard) and talks to the coordinator. Only the table of routes is
-// shared, under a mutex.
+// Threads: the transport's thread reads frames and posts each to its partition's owner. Each
+// partition is on one owner, which touches it without locks. The control loop decides which
+// partitions exist (shard::Shard) and talks to the coordinator. Only the table of routes is shared,
+// under a mutex.
 #ifndef STARLING_SERVER_SHARD_HOST_SHARD_HOST_H_
 #define STARLING_SERVER_SHARD_HOST_SHARD_HOST_H_
 
@@ -76,7 +76,7 @@ class ShardHost {
   absl::StatusOr<std::shared_ptr<StreamHandler>> Accept(std::shared_ptr<FrameStream> stream,
                                                         const PeerIdentity& peer);
 
-  // Lets the admin port show this shard; until Admin::BeginShutdown, which comes before StopControl.
+  // Shows this shard on the admin port until Admin::BeginShutdown, which comes before StopControl.
   void ShowOn(admin::Admin* admin);
 
   const ShardMemory& memory() const { return *memory_; }
