@@ -175,7 +175,6 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kViewFence:
     case Defence::kKeepVersion: return Promise::kG1;
     case Defence::kRequiredClock:
-    case Defence::kMinLsn:
     case Defence::kJoinerClock:
     case Defence::kPolicyHold:
     case Defence::kPolicyDrain:
@@ -197,6 +196,8 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kHostAnswer: return Promise::kAnswer;
     case Defence::kDrop: return Promise::kMemory;
     case Defence::kValueInUse: return Promise::kBytes;
+    // One owner applies in order what it acknowledges: only another primary can be behind.
+    case Defence::kMinLsn:
     case Defence::kCommitBeforeApply:
     case Defence::kCount: return std::nullopt;
   }
