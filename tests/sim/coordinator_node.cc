@@ -16,7 +16,7 @@ constexpr absl::Duration kZombieLife = absl::Seconds(3);
 coordinator::CoordinatorOptions SimCoordinatorOptions() {
   coordinator::CoordinatorOptions options;
   options.overview_ended = 0;  // all are archived at once
-  options.liveness = absl::Milliseconds(1500);
+  options.liveness = absl::Milliseconds(2000);
   options.start_grace = absl::Seconds(1);
   options.inspect_deadline = options.inspector_wait = absl::Seconds(3);
   options.release_deadline = absl::Seconds(4);
