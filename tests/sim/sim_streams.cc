@@ -106,6 +106,7 @@ class SimFrameStream final : public FrameStream,
   void Abandon() {
     over_ = true;
     const std::shared_ptr<StreamHandler> handler = std::move(handler_);
+    link_ = nullptr;  // its ends refer to the streams
     DropQueue();
   }
 
