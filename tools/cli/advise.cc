@@ -1,14 +1,18 @@
-// starling advise batch: what fits into the memory of the device that a worker here would use, and
-// what trains fastest on it.
+// starling advise batch: what fits into the memory of the device that a worker here would use, by
+// plan, and what trains fastest on it, by real steps. Needs no coordinator.
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/config/bytes.h"
 #include "common/graph/recompute.h"
 #include "server/coordinator/core/resolve_model.h"
+#include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
 #include "tools/cli/read_job_file.h"
@@ -20,6 +24,16 @@
 
 namespace starling::cli {
 namespace {
+
+struct AdviseOptions {
+  std::string file;
+  std::vector<std::string> overrides;  // --set
+  int lanes = 0;                       // 0: one per core, as in a worker
+  int64_t memory_bytes = 0;            // that a job may plan; 0: nine tenths of what is available
+  std::string device = "auto";         // as a worker's --device
+  std::string cuda_library;            // as a worker's
+  int seconds = 2;                     // to measure each batch size
+};
 
 using Rows = std::vector<std::vector<std::string>>;
 
@@ -145,11 +159,46 @@ absl::Status Advise(const AdviseOptions& options, Context& context) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
 int RunAdviseBatch(const AdviseOptions& options, Context& context) {
   const absl::Status status = Advise(options, context);
   return status.ok() ? kExitOk : Fail(status, context);
+}
+
+// Converts "1GiB" to a number of bytes.
+std::string ReadBytes(std::string& text) {
+  const auto bytes = config::ParseBytes(text);
+  if (!bytes.ok()) return std::string(bytes.status().message());
+  text = absl::StrCat(*bytes);
+  return "";
+}
+
+}  // namespace
+
+void AddAdvise(CommandLine& line) {
+  const auto options = std::make_shared<AdviseOptions>();
+  CLI::App* batch = line.Verb(
+      "batch", "the largest batch that fits, and the fastest (measured)",
+      [options](Context& context) { return RunAdviseBatch(*options, context); },
+      line.Group("advise", "how a job would do best on this machine"));
+  AddJobFile(batch, "the job file", &options->file, &options->overrides);
+  batch->add_option("--lanes", options->lanes, "micro-batches computed at once (else one per core)")
+      ->check(CLI::Range(1, 1024));
+  batch
+      ->add_option("--memory-bytes", options->memory_bytes,
+                   "that a job may plan, as 8GiB (else nine tenths of what is available)")
+      ->transform(CLI::Validator(ReadBytes, ""));
+  batch
+      ->add_option("--device", options->device,
+                   "as a worker's: auto (a GPU where there is one), gpu, cpu; the job's own wish "
+                   "counts, too")
+      ->check(Member({"auto", "gpu", "cpu"}))
+      ->capture_default_str();
+  batch->add_option("--cuda-library", options->cuda_library,
+                    "the shared object that computes on a GPU (else beside this program, or as "
+                    "the loader finds it)");
+  batch->add_option("--seconds", options->seconds, "that each batch is measured for, at least")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str();
 }
 
 }  // namespace starling::cli

@@ -43,6 +43,9 @@ TEST_F(CliTest, WrongUsageIsSaidInWords) {
        "see: starling get --help\n"},
       {{"get", "jobs", "-o", "jsn"},
        "--output: expected one of table, json, yaml, got \"jsn\"; did you mean \"json\"?"},
+      {{"get", "jobs", "--state", "runing"},
+       "--state: expected one of pending, running, succeeded, failed, cancelled, got \"runing\"; "
+       "did you mean \"running\"?"},
       {{"gett"}, "starling: unknown verb \"gett\"; did you mean \"get\"?\nsee: starling --help\n"},
       {{"get", "jobs", "--coordinater", "a"},
        "starling: unknown flag --coordinater; did you mean \"--coordinator\"?"},

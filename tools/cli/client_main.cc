@@ -18,8 +18,6 @@
 #include "common/daemon/settings.h"
 #include "tools/cli/app.h"
 #include "tools/cli/grpc_client.h"
-#include "tools/cli/grpc_daemon_peer.h"
-#include "tools/cli/grpc_daemons.h"
 
 namespace {
 
@@ -90,9 +88,6 @@ int starling::cli::ClientMain(int argc, char** argv) {
   context.environment_names = starling::EnvironmentNames();
   context.connect = [&context](const std::string& address) {
     return starling::cli::MakeGrpcClient({.address = address, .security = context.security});
-  };
-  context.connect_daemon = [&context](const std::string& address) {
-    return starling::cli::MakeGrpcDaemonPeer(address, context.security);
   };
   context.steady_micros = [] {
     return std::chrono::duration_cast<std::chrono::microseconds>(

@@ -15,7 +15,6 @@
 #include "common/transport/link_security.h"
 #include "common/values/slice_reader.h"
 #include "tools/cli/client.h"
-#include "tools/cli/daemon_peer.h"
 #include "tools/cli/daemons.h"
 
 namespace starling::cli {
@@ -38,7 +37,6 @@ struct Context {
   // How the functions below protect their links. RunApp sets it before it calls them.
   std::shared_ptr<const LinkSecurity> security;
   std::function<std::unique_ptr<Client>(const std::string& address)> connect;
-  std::function<std::unique_ptr<DaemonPeer>(const std::string& address)> connect_daemon;
   std::function<int64_t()> steady_micros;  // monotonic
   std::function<std::unique_ptr<Daemons>()> daemons;
   std::function<NodeReply()> describe_node;  // this machine

@@ -9,6 +9,8 @@
 
 namespace starling::cli {
 
+inline constexpr int kPlotJobsMax = 6;  // as many as there are colours
+
 // Loss, accuracy, throughput and staleness over steps, as a self-contained SVG: no external font,
 // script or style. Dark in viewers with a dark theme. Texts are escaped.
 std::string CurvesSvg(const CurvesReply& curves);

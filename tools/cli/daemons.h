@@ -1,5 +1,5 @@
 // The daemons' interface for the client's verbs: what each reports about itself. Tests fake it;
-// grpc_daemons.h is the real one.
+// grpc_client.h is the real one.
 #ifndef STARLING_TOOLS_CLI_DAEMONS_H_
 #define STARLING_TOOLS_CLI_DAEMONS_H_
 
@@ -10,7 +10,8 @@
 
 namespace starling::cli {
 
-// Every call has a deadline. Errors say which address was not reached, and why. Thread-safe.
+// Every call has a deadline. Errors say which address was not reached, and why. Keeps
+// its connections. Thread-safe.
 class Daemons {
  public:
   virtual ~Daemons() = default;
@@ -20,6 +21,9 @@ class Daemons {
   // Asks the daemon at `address` to measure its path to another.
   virtual absl::StatusOr<MeasureReply> Measure(const std::string& address,
                                                const MeasureRequest& request) = 0;
+  // Spans by the daemon's own clock, of which Info tells the time.
+  virtual absl::StatusOr<SpansReply> Spans(const std::string& address,
+                                           const SpansRequest& request) = 0;
 };
 
 }  // namespace starling::cli

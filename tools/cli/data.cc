@@ -2,10 +2,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/read_job_file.h"
 #include "tools/cli/verbs.h"
@@ -14,6 +18,14 @@
 
 namespace starling::cli {
 namespace {
+
+struct DataInspectOptions {
+  std::string file;
+  std::vector<std::string> overrides;  // --set
+  std::string sheet;                   // .png or .ppm; empty: none
+  int64_t samples = 10'000;            // to inspect; 0: all
+  int64_t rows = 3;
+};
 
 absl::Status Report(const std::string& part, const DataSource& source, const JobSpec& spec,
                     const DataInspectOptions& options, Context& context) {
@@ -48,8 +60,6 @@ absl::Status WriteSheet(const JobSpec& spec, const std::string& file) {
       absl::StrCat("cannot write ", file, ": ", std::strerror(errno)));
 }
 
-}  // namespace
-
 int RunDataInspect(const DataInspectOptions& options, Context& context) {
   const auto spec = ReadJobFile(options.file, options.overrides, context.environment);
   if (!spec.ok()) return Fail(spec.status(), context);
@@ -58,6 +68,25 @@ int RunDataInspect(const DataInspectOptions& options, Context& context) {
     status = Report("data.test", spec->test(), *spec, options, context);
   if (status.ok() && !options.sheet.empty()) status = WriteSheet(*spec, options.sheet);
   return status.ok() ? kExitOk : Fail(status, context);
+}
+
+}  // namespace
+
+void AddData(CommandLine& line) {
+  const auto options = std::make_shared<DataInspectOptions>();
+  CLI::App* inspect = line.Verb(
+      "inspect", "counts, shapes, ranges, classes and a few rows",
+      [options](Context& context) { return RunDataInspect(*options, context); },
+      line.Group("data", "what a job trains on"));
+  AddJobFile(inspect, "the job file", &options->file, &options->overrides);
+  inspect->add_option("--sheet", options->sheet,
+                      "writes the first images into one picture, .png or .ppm");
+  inspect->add_option("--samples", options->samples, "looks at so many; 0: at all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  inspect->add_option("--rows", options->rows, "shows so many")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
 }
 
 }  // namespace starling::cli

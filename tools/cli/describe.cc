@@ -2,12 +2,16 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/graph/recompute.h"
+#include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
 #include "tools/cli/progress.h"
@@ -229,8 +233,6 @@ int DescribeOne(const All& all, const char* kind, const std::string& name, Forma
       context);
 }
 
-}  // namespace
-
 int RunDescribe(Kind kind, const std::string& name, Format format, Client& client,
                 Context& context) {
   if (kind == Kind::kJob) return DescribeJob(name, format, client, context);
@@ -244,6 +246,25 @@ int RunDescribe(Kind kind, const std::string& name, Format format, Client& clien
   if (!reply.ok()) return Fail(reply.status(), context);
   context.err << WarningsText(reply->warnings());
   return DescribeOne(reply->shards(), "shard", name, format, context);
+}
+
+}  // namespace
+
+void AddDescribe(CommandLine& line) {
+  struct Options {
+    Kind kind = Kind::kJob;
+    std::string name;
+    Format format = Format::kTable;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App* describe = line.ClientVerb("describe", "all about one job, worker or shard",
+                                       [options](Client& client, Context& context) {
+                                         return RunDescribe(options->kind, options->name,
+                                                            options->format, client, context);
+                                       });
+  AddKind(describe, &options->kind);
+  AddName(describe, "its name", &options->name);
+  AddFormat(describe, &options->format);
 }
 
 }  // namespace starling::cli

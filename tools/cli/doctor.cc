@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/cpu_device.h"
 #include "nlohmann/json.hpp"
+#include "tools/cli/command_line.h"
 #include "tools/cli/doctor_checks.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
@@ -154,8 +155,6 @@ int Print(const std::vector<Check>& checks, size_t paths_left_out, Format format
   return status;
 }
 
-}  // namespace
-
 int RunDoctor(const std::string& coordinator, Format format, Client& client, Context& context) {
   auto survey = ListDaemons(coordinator, client);
   if (!survey.ok()) return Fail(survey.status(), context);
@@ -172,6 +171,28 @@ int RunDoctorOfNode(Format format, Context& context) {
   for (Check& row : NodeRows(node, cpu.ok() ? (*cpu)->instruction_set() : ""))
     checks.push_back(std::move(row));
   return Print(checks, 0, format, context);
+}
+
+}  // namespace
+
+void AddDoctor(CommandLine& line) {
+  struct Options {
+    bool node = false;
+    Format format = Format::kTable;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App* doctor = line.Verb(
+      "doctor", "whether machines and network are fit for a job (exit status 1: a check failed)",
+      [&line, options](Context& context) {
+        if (options->node) return RunDoctorOfNode(options->format, context);
+        const auto address = line.Coordinator(context);
+        if (!address.ok()) return Fail(address.status(), context);
+        const auto client = line.Connect(context);
+        if (!client.ok()) return Fail(client.status(), context);
+        return RunDoctor(*address, options->format, **client, context);
+      });
+  doctor->add_flag("--node", options->node, "this machine by itself, without a cluster");
+  AddFormat(doctor, &options->format);
 }
 
 }  // namespace starling::cli

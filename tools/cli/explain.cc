@@ -1,10 +1,12 @@
-// starling explain: why a job is slow or stuck.
+// starling explain: why a job is slow or stuck. starling logs: the coordinator's notes about it.
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
 #include "tools/cli/verbs.h"
@@ -40,8 +42,6 @@ std::string Text(const ExplainReply& reply) {
   return text;
 }
 
-}  // namespace
-
 int RunExplain(const std::string& name, Format format, Client& client, Context& context) {
   const auto reply = client.Explain(name);
   if (!reply.ok()) return Fail(reply.status(), context);
@@ -52,6 +52,49 @@ int RunExplain(const std::string& name, Format format, Client& client, Context& 
     context.out << (format == Format::kJson ? JsonText(json) : YamlText(json));
   }
   return reply->findings().empty() ? kExitOk : kExitError;
+}
+
+int RunLogs(const std::string& name, bool follow, Client& client, Context& context) {
+  constexpr double kFollowSeconds = 5;  // the coordinator holds the answer until there is news
+  LogsRequest request;
+  request.set_name(name);
+  for (;;) {
+    const auto reply = client.Logs(request);
+    if (!reply.ok()) return Fail(reply.status(), context);
+    for (const LogEntry& entry : reply->entries()) {
+      context.out << entry.time() << "  " << entry.text() << "\n";
+      request.set_after(entry.number());
+    }
+    context.out << std::flush;
+    const bool all = reply->entries().empty();
+    if (all && (!follow || IsEnd(reply->state()))) return kExitOk;
+    request.set_wait_seconds(follow && !IsEnd(reply->state()) ? kFollowSeconds : 0);
+  }
+}
+
+}  // namespace
+
+void AddExplain(CommandLine& line) {
+  struct Options {
+    std::string name;
+    Format format = Format::kTable;
+    bool follow = false;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App* explain =
+      line.ClientVerb("explain", "why a job is slow or stuck (exit status 1: something is wrong)",
+                      [options](Client& client, Context& context) {
+                        return RunExplain(options->name, options->format, client, context);
+                      });
+  AddName(explain, "the job", &options->name);
+  AddFormat(explain, &options->format);
+  CLI::App* logs =
+      line.ClientVerb("logs", "what the coordinator noted about a job",
+                      [options](Client& client, Context& context) {
+                        return RunLogs(options->name, options->follow, client, context);
+                      });
+  AddName(logs, "the job", &options->name);
+  logs->add_flag("-f,--follow", options->follow, "until the job has ended");
 }
 
 }  // namespace starling::cli

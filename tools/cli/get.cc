@@ -1,11 +1,15 @@
 // starling get: lists jobs, workers and shards.
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
 #include "tools/cli/progress.h"
@@ -13,6 +17,13 @@
 
 namespace starling::cli {
 namespace {
+
+// For lists of jobs; workers and shards are always listed completely.
+struct ListOptions {
+  bool all = false;
+  uint64_t limit = 50;           // unless `all`
+  std::vector<JobState> states;  // only these; empty: all
+};
 
 using Rows = std::vector<std::vector<std::string>>;
 
@@ -136,8 +147,6 @@ int Print(const absl::StatusOr<Reply>& reply, const char* list, Format format, M
   return kExitOk;
 }
 
-}  // namespace
-
 int RunGet(Kind kind, const ListOptions& list, Format format, Client& client, Context& context) {
   switch (kind) {
     case Kind::kJob: return GetJobs(list, format, client, context);
@@ -145,6 +154,37 @@ int RunGet(Kind kind, const ListOptions& list, Format format, Client& client, Co
     case Kind::kShard: return Print(client.ListShards(), "shards", format, ShardRows, context);
   }
   return kExitError;
+}
+
+}  // namespace
+
+void AddGet(CommandLine& line) {
+  struct Options {
+    Kind kind = Kind::kJob;
+    ListOptions list;
+    Format format = Format::kTable;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App* get = line.ClientVerb(
+      "get", "list jobs, workers or shards", [options](Client& client, Context& context) {
+        return RunGet(options->kind, options->list, options->format, client, context);
+      });
+  AddKind(get, &options->kind);
+  CLI::Option* all = get->add_flag("--all", options->list.all, "all jobs, however many");
+  get->add_option("--limit", options->list.limit,
+                  "so many jobs, those that live and the newest first")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->capture_default_str()
+      ->excludes(all);
+  get->add_option("--state", options->list.states,
+                  "jobs that are pending, running, succeeded, failed or cancelled; repeatable")
+      ->allow_extra_args(false)
+      ->transform(OneOf<JobState>({{"pending", PENDING},
+                                   {"running", RUNNING},
+                                   {"succeeded", SUCCEEDED},
+                                   {"failed", FAILED},
+                                   {"cancelled", CANCELLED}}));
+  AddFormat(get, &options->format);
 }
 
 }  // namespace starling::cli

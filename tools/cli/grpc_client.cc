@@ -1,11 +1,18 @@
 #include "tools/cli/grpc_client.h"
 
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/transport/grpc_util.h"
 #include "proto/coordinator_service.grpc.pb.h"
+#include "proto/daemon.grpc.pb.h"
 
 namespace starling::cli {
 namespace {
@@ -159,10 +166,65 @@ class GrpcClient : public Client {
   int attempts_ = 0;  // of the latest call
 };
 
+constexpr absl::Duration kDaemonDeadline = absl::Seconds(5);
+
+class GrpcDaemons : public Daemons {
+ public:
+  explicit GrpcDaemons(std::shared_ptr<const LinkSecurity> security)
+      : security_(std::move(security)) {}
+
+  absl::StatusOr<InfoReply> Info(const std::string& address) override {
+    return Call<InfoReply>(&Daemon::Stub::Info, address, InfoRequest(), kDaemonDeadline);
+  }
+  absl::StatusOr<NodeReply> Node(const std::string& address) override {
+    return Call<NodeReply>(&Daemon::Stub::Node, address, NodeRequest(), kDaemonDeadline);
+  }
+  absl::StatusOr<MeasureReply> Measure(const std::string& address,
+                                       const MeasureRequest& request) override {
+    return Call<MeasureReply>(&Daemon::Stub::Measure, address, request,
+                              kDaemonDeadline + absl::Seconds(request.deadline_seconds()));
+  }
+
+  absl::StatusOr<SpansReply> Spans(const std::string& address,
+                                   const SpansRequest& request) override {
+    return Call<SpansReply>(&Daemon::Stub::Spans, address, request, kDaemonDeadline);
+  }
+
+ private:
+  template <typename Reply, typename Request>
+  absl::StatusOr<Reply> Call(grpc::Status (Daemon::Stub::*method)(grpc::ClientContext*,
+                                                                  const Request&, Reply*),
+                             const std::string& address, const Request& request,
+                             absl::Duration deadline) {
+    grpc::ClientContext context;
+    AddIdentity({PeerRole::kClient, "cli"}, &context);
+    context.set_deadline(GrpcDeadline(deadline));
+    Reply reply;
+    const absl::Status status = FromGrpc((StubOf(address)->*method)(&context, request, &reply));
+    if (status.ok()) return reply;
+    return absl::Status(status.code(), absl::StrCat(address, ": ", std::string(status.message())));
+  }
+
+  Daemon::Stub* StubOf(const std::string& address) {
+    absl::MutexLock lock(&mutex_);
+    std::unique_ptr<Daemon::Stub>& stub = stubs_[address];
+    if (stub == nullptr) stub = Daemon::NewStub(MakeChannel(address, security_));
+    return stub.get();
+  }
+
+  const std::shared_ptr<const LinkSecurity> security_;
+  absl::Mutex mutex_;
+  std::map<std::string, std::unique_ptr<Daemon::Stub>> stubs_ ABSL_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 std::unique_ptr<Client> MakeGrpcClient(const GrpcClientOptions& options) {
   return std::make_unique<GrpcClient>(options);
+}
+
+std::unique_ptr<Daemons> MakeGrpcDaemons(std::shared_ptr<const LinkSecurity> security) {
+  return std::make_unique<GrpcDaemons>(std::move(security));
 }
 
 }  // namespace starling::cli

@@ -1,4 +1,4 @@
-// The coordinator over gRPC.
+// The coordinator and the daemons over gRPC.
 #ifndef STARLING_TOOLS_CLI_GRPC_CLIENT_H_
 #define STARLING_TOOLS_CLI_GRPC_CLIENT_H_
 
@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "common/transport/link_security.h"
 #include "tools/cli/client.h"
+#include "tools/cli/daemons.h"
 
 namespace starling::cli {
 
@@ -22,6 +23,9 @@ struct GrpcClientOptions {
 
 // Connects with the first call.
 std::unique_ptr<Client> MakeGrpcClient(const GrpcClientOptions& options);
+
+// Connects to a daemon with the first call to it. One attempt a call.
+std::unique_ptr<Daemons> MakeGrpcDaemons(std::shared_ptr<const LinkSecurity> security);
 
 }  // namespace starling::cli
 

@@ -1,21 +1,25 @@
-// starling local up | down.
+// starling local up | down: a cluster on this machine (tools/local).
 #include "tools/cli/local.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
+#include <memory>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
-#include "tools/cli/address.h"
+#include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/verbs.h"
 #include "tools/local/cluster.h"
 #include "tools/local/detach.h"
 #include "tools/local/instance_lock.h"
 #include "tools/local/process.h"
+#include "tools/local/state_directory.h"
 
 namespace starling::cli {
 namespace {
@@ -23,6 +27,25 @@ namespace {
 // The stopping cluster's 5 s plus a margin.
 constexpr absl::Duration kDownPatience = absl::Seconds(8);
 constexpr uint32_t kJobsShown = 8;
+
+struct LocalUpOptions {
+  int shards = 2;
+  int workers = 2;
+  bool detach = false;
+  bool no_restart = false;
+  int port = 0;
+  std::string binary_directory;  // empty: next to the client
+  std::string state_directory;   // empty: the default
+};
+
+// ${XDG_STATE_HOME:-~/.local/state}/starling/local.
+absl::StatusOr<std::string> DefaultStateDirectory(const Context& context) {
+  const auto state = context.environment("XDG_STATE_HOME");
+  if (state && !state->empty()) return absl::StrCat(*state, "/starling/local");
+  const auto home = context.environment("HOME");
+  if (home && !home->empty()) return absl::StrCat(*home, "/.local/state/starling/local");
+  return absl::FailedPreconditionError("neither XDG_STATE_HOME nor HOME is set: give --state DIR");
+}
 
 absl::StatusOr<local::StateDirectory> Directory(const std::string& flag, const Context& context) {
   if (flag.empty()) {
@@ -160,8 +183,8 @@ int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directo
   return kExitOk;
 }
 
-}  // namespace
-
+// Starts the cluster, waits until all daemons have registered (says which are missing), prints
+// address=... on out, and then, unless `detach`, keeps it running until Ctrl-C.
 int RunLocalUp(const LocalUpOptions& options, Context& context) {
   const auto directory = Directory(options.state_directory, context);
   if (!directory.ok()) return Fail(directory.status(), context);
@@ -188,6 +211,7 @@ int RunLocalUp(const LocalUpOptions& options, Context& context) {
   return *code;
 }
 
+// Stops it. kExitOk even if none runs.
 int RunLocalDown(const std::string& state_directory, Context& context) {
   const auto directory = Directory(state_directory, context);
   if (!directory.ok()) return Fail(directory.status(), context);
@@ -201,6 +225,51 @@ int RunLocalDown(const std::string& state_directory, Context& context) {
   context.err << (*stopped ? "stopped the local cluster in " : "no local cluster runs in ")
               << directory->root() << "\n";
   return kExitOk;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> CoordinatorAddress(const std::string& given, const Context& context) {
+  if (!given.empty()) return given;
+  STARLING_ASSIGN_OR_RETURN(const std::string directory, DefaultStateDirectory(context));
+  const auto address = local::StateDirectory(directory).ReadAddress();
+  if (address.ok()) return address;
+  return absl::UnavailableError(absl::StrCat(
+      "no coordinator is known: --coordinator is not given, STARLING_COORDINATOR is not set, and "
+      "no local "
+      "cluster runs (",
+      directory, ").\nStart one with: starling local up --shards 2 --workers 2 --detach"));
+}
+
+void AddLocal(CommandLine& line) {
+  const auto options = std::make_shared<LocalUpOptions>();
+  const auto add_state = [&](CLI::App* verb) {
+    verb->add_option("--state", options->state_directory,
+                     "its folder: address, logs, state (else ~/.local/state/starling/local)");
+  };
+  CLI::App* group = line.Group("local", "a cluster on this machine");
+  CLI::App* up = line.Verb(
+      "up", "start one, and keep its processes running",
+      [options](Context& context) { return RunLocalUp(*options, context); }, group);
+  up->add_option("--shards", options->shards, "parameter-server shards")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  up->add_option("--workers", options->workers, "workers")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  up->add_flag("--detach", options->detach,
+               "return once it runs; stop it with: starling local down");
+  up->add_flag("--no-restart", options->no_restart, "leave dead processes dead");
+  up->add_option("--port", options->port, "the coordinator's; 0: any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  up->add_option("--bin-dir", options->binary_directory,
+                 "where the daemons' binaries are (else beside this one)");
+  add_state(up);
+  add_state(line.Verb(
+      "down", "stop it",
+      [options](Context& context) { return RunLocalDown(options->state_directory, context); },
+      group));
 }
 
 }  // namespace starling::cli

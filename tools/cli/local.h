@@ -1,29 +1,17 @@
-// starling local up | down: a cluster on this machine (implemented by tools/local).
+// Finds the coordinator, which may be that of `starling local`.
 #ifndef STARLING_TOOLS_CLI_LOCAL_H_
 #define STARLING_TOOLS_CLI_LOCAL_H_
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "tools/cli/context.h"
 
 namespace starling::cli {
 
-struct LocalUpOptions {
-  int shards = 2;
-  int workers = 2;
-  bool detach = false;
-  bool no_restart = false;
-  int port = 0;
-  std::string binary_directory;  // empty: next to the client
-  std::string state_directory;   // empty: the default
-};
-
-// Starts the cluster, waits until all daemons have registered (says which are missing), prints
-// address=... on out, and then, unless `detach`, keeps it running until Ctrl-C.
-int RunLocalUp(const LocalUpOptions& options, Context& context);
-
-// Stops it. kExitOk even if none runs.
-int RunLocalDown(const std::string& state_directory, Context& context);
+// `given` (--coordinator or $STARLING_COORDINATOR), else the address in the file that `local up`
+// wrote. kUnavailable if there is neither: says where it looked and how to start a cluster.
+absl::StatusOr<std::string> CoordinatorAddress(const std::string& given, const Context& context);
 
 }  // namespace starling::cli
 

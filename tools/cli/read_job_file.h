@@ -1,4 +1,4 @@
-// Reads a job file from disk.
+// Reads a job file, and the files that it describes to the coordinator, from disk.
 #ifndef STARLING_TOOLS_CLI_READ_JOB_FILE_H_
 #define STARLING_TOOLS_CLI_READ_JOB_FILE_H_
 
@@ -19,6 +19,11 @@ using Environment = std::function<absl::optional<std::string>(const std::string&
 absl::StatusOr<JobSpec> ReadJobFile(const std::string& file,
                                     const std::vector<std::string>& overrides,
                                     const Environment& environment);
+
+// If spec.model_source.init names a safetensors file, reads all of it and records its tensors:
+// names, types, shapes, places and digests. The coordinator, which knows the model, checks that
+// they match it. Blocks while reading. kInvalidArgument names the file and what is wrong with it.
+absl::Status ReadInitFile(JobSpec* spec);
 
 }  // namespace starling::cli
 

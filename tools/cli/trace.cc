@@ -4,14 +4,17 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <limits>
+#include <memory>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/special_file.h"
 #include "common/base/status_macros.h"
+#include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
 #include "tools/cli/verbs.h"
@@ -20,6 +23,12 @@
 
 namespace starling::cli {
 namespace {
+
+struct TraceOptions {
+  std::string name;
+  uint64_t steps = 10;
+  std::string file;
+};
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
 constexpr absl::Duration kAppliesWait = absl::Seconds(5);      // for the applies of the last pushes
@@ -32,16 +41,26 @@ constexpr int64_t kClockErrorMaxMicros = 1000;  // larger errors are reported
 
 // One daemon of the job and what it has reported.
 struct Source {
-  std::unique_ptr<DaemonPeer> peer;
   trace::ProcessSpans process;
   uint64_t cursor = 0;  // number of spans that it had recorded at the last read
   bool lost = false;
 };
 
+trace::RecordedSpan Recorded(const Span& span) {
+  return {.name = span.name(),
+          .category = span.category(),
+          .begin_us = static_cast<int64_t>(span.begin_us()),
+          .duration_us = static_cast<int64_t>(span.duration_us()),
+          .thread = span.thread(),
+          .clock = span.clock(),
+          .slice = span.slice(),
+          .flow = span.flow()};
+}
+
 class Tracer {
  public:
   Tracer(const TraceOptions& options, Client& client, Context& context)
-      : options_(options), client_(client), context_(context) {}
+      : options_(options), client_(client), context_(context), daemons_(context.daemons()) {}
 
   absl::Status Run() {
     STARLING_ASSIGN_OR_RETURN(const JobReply job, client_.GetJob(options_.name));
@@ -126,7 +145,6 @@ class Tracer {
 
   void AddSource(const std::string& name, bool worker, const std::string& address) {
     Source& source = sources_.emplace_back();
-    source.peer = context_.connect_daemon(address);
     source.process = {.name = name, .worker = worker, .address = address, .clock = {}, .spans = {}};
   }
 
@@ -141,33 +159,41 @@ class Tracer {
     for (int i = 0; i < kClockTripsMax && !source.lost; ++i) {
       if (i >= kClockTripsMin && source.process.clock.error() <= kClockErrorGoodMicros) return;
       const int64_t asked = context_.steady_micros();
-      const absl::StatusOr<int64_t> theirs = source.peer->Clock();
+      const absl::StatusOr<InfoReply> theirs = daemons_->Info(source.process.address);
       const int64_t answered = context_.steady_micros();
       if (!theirs.ok()) return Lose(source, theirs.status());
-      source.process.clock.Add(asked, answered, *theirs);
+      source.process.clock.Add(asked, answered, static_cast<int64_t>(theirs->now_us()));
     }
+  }
+
+  // The spans that end after `after_us` and were not read before.
+  absl::StatusOr<SpansReply> ReadSpans(const Source& source, uint64_t after_us) {
+    SpansRequest request;
+    request.set_after_us(after_us);
+    request.set_after(source.cursor);
+    return daemons_->Spans(source.process.address, request);
   }
 
   // Skips what was recorded so far.
   void SkipThePast(Source& source) {
     if (source.lost) return;
-    const auto spans = source.peer->ReadSpans(std::numeric_limits<int64_t>::max(), 0);
+    const auto spans = ReadSpans(source, std::numeric_limits<int64_t>::max());
     if (!spans.ok()) return Lose(source, spans.status());
-    source.cursor = spans->recorded;
+    source.cursor = spans->recorded();
   }
 
   void Collect() {
     for (Source& source : sources_) {
       if (source.lost) continue;
-      auto read = source.peer->ReadSpans(0, source.cursor);
+      const auto read = ReadSpans(source, 0);
       if (!read.ok()) {
         Lose(source, read.status());
         continue;
       }
-      source.cursor = read->recorded;
-      source.process.dropped += read->dropped;
-      spans_ += read->spans.size();
-      std::move(read->spans.begin(), read->spans.end(), std::back_inserter(source.process.spans));
+      source.cursor = read->recorded();
+      source.process.dropped += read->dropped();
+      spans_ += static_cast<size_t>(read->spans_size());
+      for (const Span& span : read->spans()) source.process.spans.push_back(Recorded(span));
     }
   }
 
@@ -255,6 +281,7 @@ class Tracer {
   const TraceOptions& options_;
   Client& client_;
   Context& context_;
+  const std::unique_ptr<Daemons> daemons_;
   std::vector<Source> sources_;
   std::vector<trace::ProcessSpans> merged_;
   trace::Window window_;
@@ -263,11 +290,23 @@ class Tracer {
   bool ended_ = false;
 };
 
-}  // namespace
-
 int RunTrace(const TraceOptions& options, Client& client, Context& context) {
   const absl::Status status = Tracer(options, client, context).Run();
   return status.ok() ? kExitOk : Fail(status, context);
+}
+
+}  // namespace
+
+void AddTrace(CommandLine& line) {
+  const auto options = std::make_shared<TraceOptions>();
+  CLI::App* trace = line.ClientVerb(
+      "trace", "record what a running job's processes do, for ui.perfetto.dev",
+      [options](Client& client, Context& context) { return RunTrace(*options, client, context); });
+  AddName(trace, "the job", &options->name);
+  trace->add_option("--steps", options->steps, "of the job, from now on")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  trace->add_option("-o,--output", options->file, "the .json file")->required();
 }
 
 }  // namespace starling::cli

@@ -27,9 +27,7 @@ class TraceTest : public CliTest {
  protected:
   void SetUp() override {
     context_.steady_micros = [this] { return Micros(); };
-    context_.connect_daemon = [this](const std::string& address) {
-      return std::make_unique<Peer>(this, address);
-    };
+    context_.daemons = [this] { return std::make_unique<TracedDaemons>(this, cluster_); };
     daemons_["w:1"] = {.offset = 700'000, .worker = true};
     daemons_["s:1"] = {.offset = -400'000};
     for (const auto& [name, state] :
@@ -68,50 +66,57 @@ class TraceTest : public CliTest {
   void Pass(int64_t micros) { now_ += absl::Microseconds(micros); }
 
   // A push every 10 ms, its apply 3 ms later, and a forward pass on the worker meanwhile.
-  class Peer : public DaemonPeer {
+  class TracedDaemons : public FakeDaemons {
    public:
-    Peer(TraceTest* test, const std::string& address)
-        : test_(test), daemon_(test->daemons_.at(address)) {}
-    absl::StatusOr<int64_t> Clock() override {
+    TracedDaemons(TraceTest* test, const FakeCluster& cluster)
+        : FakeDaemons(cluster), test_(test) {}
+
+    absl::StatusOr<InfoReply> Info(const std::string& address) override {
+      const FakeDaemon& daemon = test_->daemons_.at(address);
       test_->Pass(kTripMicros / 2);
-      const int64_t theirs = test_->Micros() + daemon_.offset;
+      InfoReply reply;
+      reply.set_now_us(static_cast<uint64_t>(test_->Micros() + daemon.offset));
       test_->Pass(kTripMicros / 2);
-      if (!daemon_.down.ok()) return daemon_.down;
-      return theirs;
+      if (!daemon.down.ok()) return daemon.down;
+      return reply;
     }
-    absl::StatusOr<Spans> ReadSpans(int64_t after_us, uint64_t after) override {
-      if (!daemon_.down.ok()) return daemon_.down;
-      Spans all;
+    absl::StatusOr<SpansReply> Spans(const std::string& address,
+                                     const SpansRequest& request) override {
+      const FakeDaemon& daemon = test_->daemons_.at(address);
+      if (!daemon.down.ok()) return daemon.down;
+      SpansReply all;
       for (int64_t at = 10'000'000; at + 5000 <= test_->Micros(); at += 10'000) {
         const auto flow = static_cast<uint64_t>(at);
-        if (daemon_.worker) {
-          Record("forward a", "forward", at, 2000, 0, &all);
-          Record("push slice 1", "push", at + 1000, 4000, flow, &all);
-        } else if (daemon_.applies) {
-          Record("apply slice 1", "apply", at + 4000, 500, flow, &all);
+        const int64_t begin = at + daemon.offset;
+        if (daemon.worker) {
+          Record("forward a", "forward", begin, 2000, 0, &all);
+          Record("push slice 1", "push", begin + 1000, 4000, flow, &all);
+        } else if (daemon.applies) {
+          Record("apply slice 1", "apply", begin + 4000, 500, flow, &all);
         }
       }
-      Spans asked{
-          .spans = {}, .dropped = after == 0 ? 0 : daemon_.lost, .recorded = all.spans.size()};
-      for (size_t i = after; i < all.spans.size(); ++i) {
-        if (all.spans[i].begin_us + all.spans[i].duration_us > after_us)
-          asked.spans.push_back(all.spans[i]);
+      SpansReply asked;
+      asked.set_dropped(request.after() == 0 ? 0 : daemon.lost);
+      asked.set_recorded(static_cast<uint64_t>(all.spans_size()));
+      for (int i = static_cast<int>(request.after()); i < all.spans_size(); ++i) {
+        if (all.spans(i).begin_us() + all.spans(i).duration_us() > request.after_us())
+          *asked.add_spans() = all.spans(i);
       }
       return asked;
     }
 
    private:
-    void Record(const char* name, const char* category, int64_t at, int64_t duration, uint64_t flow,
-                Spans* spans) {
-      spans->spans.push_back({.name = name,
-                              .category = category,
-                              .begin_us = at + daemon_.offset,
-                              .duration_us = duration,
-                              .thread = 1,
-                              .flow = flow});
+    static void Record(const char* name, const char* category, int64_t begin, uint64_t duration,
+                       uint64_t flow, SpansReply* spans) {
+      Span& span = *spans->add_spans();
+      span.set_name(name);
+      span.set_category(category);
+      span.set_begin_us(static_cast<uint64_t>(begin));
+      span.set_duration_us(duration);
+      span.set_thread(1);
+      span.set_flow(flow);
     }
     TraceTest* const test_;
-    const FakeDaemon& daemon_;
   };
 
   std::string File() { return absl::StrCat(std::getenv("TEST_TMPDIR"), "/trace.json"); }

@@ -123,9 +123,9 @@ void Rearrange(const std::vector<float>& from, const Layout& layout, SavedModel*
   }
 }
 
-absl::StatusOr<SavedModel> FromJob(const std::string& name, const Connector& connect,
+absl::StatusOr<SavedModel> FromJob(const std::string& name, const CommandLine& line,
                                    Context& context) {
-  STARLING_ASSIGN_OR_RETURN(const auto client, connect());
+  STARLING_ASSIGN_OR_RETURN(const auto client, line.Connect(context));
   SavedModel model;
   const auto collect = [&](const JobReply& job, const ReadPoint& point, const Layout& layout,
                            const auto& read) -> absl::Status {
@@ -144,20 +144,31 @@ absl::StatusOr<SavedModel> FromJob(const std::string& name, const Connector& con
   return model;
 }
 
+// A job's name has neither dots nor slashes.
+bool IsFile(const std::string& model) { return model.find_first_of("./") != std::string::npos; }
+
 }  // namespace
 
-bool IsFile(const std::string& model) { return model.find_first_of("./") != std::string::npos; }
+void AddModelChoice(CLI::App* verb, ModelChoice* choice) {
+  verb->add_option("MODEL", choice->model,
+                   "a job, or a safetensors file (whose name has a dot or a slash)")
+      ->required();
+  verb->add_option("-f,--file", choice->job_file,
+                   "the job file, for a file without an embedded model");
+  verb->add_option("--threads", choice->threads, "that compute (else one per core)")
+      ->check(CLI::Range(1, 256));
+}
 
 absl::StatusOr<SavedModel> UseModel(const ModelChoice& choice,
                                     const std::vector<int64_t>& sample_shape,
-                                    const Connector& connect, Context& context) {
+                                    const CommandLine& line, Context& context) {
   if (IsFile(choice.model)) return FromFile(choice, sample_shape, context);
   if (!choice.job_file.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(choice.model, " is a job, which knows its model: leave out -f ",
                      choice.job_file, ", or give a file (./", choice.model, ")"));
   }
-  return FromJob(choice.model, connect, context);
+  return FromJob(choice.model, line, context);
 }
 
 int ComputeThreads(int asked) {

@@ -7,14 +7,20 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/cli/command_line.h"
 #include "tools/cli/context.h"
-#include "tools/cli/verbs.h"
 #include "worker/inference/saved_model.h"
 
 namespace starling::cli {
 
-// Whether `model` names a file rather than a job, whose name has neither dots nor slashes.
-bool IsFile(const std::string& model);
+// A file of tensors or a job, and what computes with it.
+struct ModelChoice {
+  std::string model;
+  std::string job_file;  // -f: describes the model of a file without such a description
+  int threads = 0;       // 0: one per core
+};
+// Adds the argument MODEL, -f and --threads, which fill `choice`.
+void AddModelChoice(CLI::App* verb, ModelChoice* choice);
 
 // Loads `choice.model`: a file of `starling export`; any safetensors file, with the job file that
 // describes its model; or a job that has parameters, as `starling export` would read them.
@@ -24,7 +30,7 @@ bool IsFile(const std::string& model);
 // model's tensors match the file's.
 absl::StatusOr<SavedModel> UseModel(const ModelChoice& choice,
                                     const std::vector<int64_t>& sample_shape,
-                                    const Connector& connect, Context& context);
+                                    const CommandLine& line, Context& context);
 
 // The number of compute threads: as requested, or one per core.
 int ComputeThreads(int asked);

@@ -164,6 +164,9 @@ class FakeDaemons : public Daemons {
                                        const MeasureRequest& request) override {
     return Find(cluster_.measured, {address, request.address()}, address);
   }
+  absl::StatusOr<SpansReply> Spans(const std::string& address, const SpansRequest&) override {
+    return absl::UnavailableError(absl::StrCat(address, ": connection refused"));
+  }
 
  private:
   template <typename Key, typename Reply>

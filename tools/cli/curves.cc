@@ -1,20 +1,38 @@
-// starling metrics: a job's loss, accuracy, throughput and staleness over time.
+// starling metrics, starling plot: how a job's loss, accuracy, throughput and staleness went.
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/tensorboard/curve_events.h"
 #include "common/tensorboard/event_file.h"
+#include "tools/cli/command_line.h"
 #include "tools/cli/curve_series.h"
+#include "tools/cli/curve_svg.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
 #include "tools/cli/verbs.h"
 
 namespace starling::cli {
 namespace {
+
+struct MetricsOptions {
+  std::string name;
+  Format format = Format::kTable;
+  bool watch = false;       // repeats every second until the job has ended
+  std::string tensorboard;  // a folder for event files; empty: none
+};
 
 constexpr absl::Duration kWatchInterval = absl::Seconds(1);
 constexpr absl::Duration kUnreachableMax = absl::Seconds(30);
@@ -106,8 +124,6 @@ int Watch(const std::string& name, Client& client, Context& context) {
   }
 }
 
-}  // namespace
-
 int RunMetrics(const MetricsOptions& options, Client& client, Context& context) {
   if (options.watch) return Watch(options.name, client, context);
   const auto curves = client.Curves(options.name);
@@ -122,6 +138,72 @@ int RunMetrics(const MetricsOptions& options, Client& client, Context& context) 
     case Format::kYaml: context.out << YamlText(ToJson(*curves)); break;
   }
   return kExitOk;
+}
+
+int RunPlot(const std::vector<std::string>& names, const std::string& file, Client& client,
+            Context& context) {
+  if (!absl::EndsWith(file, ".svg")) {
+    return Fail(absl::InvalidArgumentError(
+                    absl::StrCat("-o: expected a name that ends with .svg, got ", file)),
+                context);
+  }
+  std::vector<CurvesReply> all;
+  size_t points = 0;
+  for (const std::string& name : names) {
+    auto curves = client.Curves(name);
+    if (!curves.ok()) return Fail(curves.status(), context);
+    if (curves->points_size() == 0) {
+      return Fail(absl::FailedPreconditionError(absl::StrCat(
+                      "job ", name, " has no curve yet (", JobState_Name(curves->status().state()),
+                      "): points come with the first finished steps")),
+                  context);
+    }
+    points += MakeSeries(*curves).train_loss.points.size();
+    all.push_back(*std::move(curves));
+  }
+  std::ofstream out(file, std::ios::binary | std::ios::trunc);
+  out << (all.size() == 1 ? CurvesSvg(all[0]) : CompareSvg(all));
+  out.close();
+  if (!out) {
+    return Fail(absl::FailedPreconditionError(
+                    absl::StrCat("cannot write ", file, ": ", std::strerror(errno))),
+                context);
+  }
+  context.err << "wrote " << points << " points of " << absl::StrJoin(names, ", ") << " to " << file
+              << "\n";
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddCurves(CommandLine& line) {
+  const auto options = std::make_shared<MetricsOptions>();
+  CLI::App* metrics =
+      line.ClientVerb("metrics", "how a job's loss, accuracy, throughput and staleness went",
+                      [options](Client& client, Context& context) {
+                        return RunMetrics(*options, client, context);
+                      });
+  AddName(metrics, "the job", &options->name);
+  AddFormat(metrics, &options->format);
+  metrics->add_flag("--watch", options->watch, "again each second, until the job has ended")
+      ->excludes("-o");
+  metrics
+      ->add_option("--tensorboard", options->tensorboard,
+                   "a folder: write TensorBoard's event files there")
+      ->excludes("-o")
+      ->excludes("--watch");
+
+  const auto names = std::make_shared<std::vector<std::string>>();
+  const auto file = std::make_shared<std::string>();
+  CLI::App* plot = line.ClientVerb("plot", "draw a job's curves, or those of several to compare",
+                                   [names, file](Client& client, Context& context) {
+                                     return RunPlot(*names, *file, client, context);
+                                   });
+  plot->add_option("NAME", *names, "the jobs")
+      ->required()
+      ->expected(1, kPlotJobsMax)
+      ->check(CheckUtf8);
+  plot->add_option("-o,--output", *file, "the .svg file")->required();
 }
 
 }  // namespace starling::cli

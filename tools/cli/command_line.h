@@ -1,0 +1,97 @@
+// The command line into which each verb registers itself and its flags.
+#ifndef STARLING_TOOLS_CLI_COMMAND_LINE_H_
+#define STARLING_TOOLS_CLI_COMMAND_LINE_H_
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/nearest_name.h"
+#include "common/daemon/daemon.h"
+#include "common/daemon/settings.h"
+#include "tools/cli/client.h"
+#include "tools/cli/context.h"
+
+namespace starling::cli {
+
+// Not thread-safe.
+class CommandLine {
+ public:
+  // A verb's code, called once the command line and the settings are read. It owns the variables
+  // that the verb's flags fill, and returns the exit code.
+  using Action = std::function<int(Context& context)>;
+  using ClientAction = std::function<int(Client& client, Context& context)>;
+  // May throw CLI::ParseError for what CLI11 cannot check itself.
+  using Check = std::function<void()>;
+
+  CommandLine();
+
+  // A verb of the program, or of `group`.
+  CLI::App* Verb(const std::string& name, const std::string& help, Action action,
+                 CLI::App* group = nullptr, Check check = nullptr);
+  // The same for an action that needs the coordinator: connects first.
+  CLI::App* ClientVerb(const std::string& name, const std::string& help, ClientAction action,
+                       Check check = nullptr);
+  // Of verbs; the user names one of them.
+  CLI::App* Group(const std::string& name, const std::string& help);
+
+  // For actions. The coordinator's address as the user gave it, or the local cluster's.
+  absl::StatusOr<std::string> Coordinator(const Context& context) const;
+  absl::StatusOr<std::unique_ptr<Client>> Connect(const Context& context) const;
+
+  // Reads `args` (without the program's name) and runs the verb. Returns the exit code.
+  int Run(std::vector<std::string> args, Context& context);
+
+ private:
+  absl::Status TakeSettings(Context& context);
+
+  CLI::App app_;
+  Settings settings_{&app_};
+  DaemonFlags links_;  // --coordinator, --tls-cert, ...
+  bool print_config_ = false;
+  Action action_;  // of the verb that was named
+};
+
+enum class Format { kTable, kJson, kYaml };
+enum class Kind { kJob, kWorker, kShard };
+
+// Flags that several verbs have. The variables must live as long as the verb's action.
+void AddName(CLI::App* verb, const std::string& help, std::string* name);  // the argument NAME
+void AddFormat(CLI::App* verb, Format* format);                            // -o, --output
+void AddKind(CLI::App* verb, Kind* kind);                                  // the argument KIND
+void AddJobFile(CLI::App* verb, const std::string& help, std::string* file,
+                std::vector<std::string>* overrides);  // -f, --set
+
+// One of a few words, each of which stands for a value; upper and lower case are the same.
+template <typename T>
+CLI::Validator OneOf(const std::vector<std::pair<std::string, T>>& values) {
+  std::vector<std::string> words;
+  for (const auto& [word, value] : values) words.push_back(word);
+  return CLI::Validator(
+      [values, words](std::string& text) -> std::string {
+        for (const auto& [word, value] : values) {
+          if (!absl::EqualsIgnoreCase(text, word)) continue;
+          text = absl::StrCat(static_cast<int>(value));
+          return "";
+        }
+        return absl::StrCat("expected one of ", absl::StrJoin(words, ", "), ", got \"", text, "\"",
+                            DidYouMean(text, words));
+      },
+      "");
+}
+// One of these words.
+CLI::Validator Member(const std::vector<std::string>& words);
+// Text that is UTF-8.
+std::string CheckUtf8(const std::string& text);
+
+}  // namespace starling::cli
+
+#endif  // STARLING_TOOLS_CLI_COMMAND_LINE_H_
