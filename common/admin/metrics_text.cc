@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include "absl/base/internal/raw_logging.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/check.h"
 
 namespace starling::admin {
 namespace {
@@ -39,7 +39,7 @@ void AppendSample(absl::string_view name, const MetricsText::Labels& labels,
 std::string* MetricsText::Samples(absl::string_view name, absl::string_view type,
                                   absl::string_view help) {
   Family& family = families_[std::string(name)];
-  ABSL_RAW_CHECK(family.type.empty() || family.type == type, "a metric has two types");
+  STARLING_CHECK(family.type.empty() || family.type == type, "a metric has two types");
   family.type = type;
   if (family.help.empty()) {
     family.help = absl::StrReplaceAll(help, {{"\\", "\\\\"}, {"\n", "\\n"}});
@@ -76,7 +76,7 @@ void MetricsText::Histogram(absl::string_view name, absl::string_view help, cons
 void MetricsText::Add(const MetricsText& other) {
   for (const auto& [name, family] : other.families_) {
     Family& mine = families_[name];
-    ABSL_RAW_CHECK(mine.type.empty() || mine.type == family.type, "a metric has two types");
+    STARLING_CHECK(mine.type.empty() || mine.type == family.type, "a metric has two types");
     mine.type = family.type;
     mine.help = family.help;
     mine.samples += family.samples;

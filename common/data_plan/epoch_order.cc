@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "absl/base/internal/raw_logging.h"
+#include "common/base/check.h"
 #include "common/protocol/limits.h"
 
 namespace starling {
@@ -17,7 +17,7 @@ constexpr uint32_t kPurpose = 0x4F524452;  // "ORDR"
 
 EpochOrder::EpochOrder(uint64_t seed, uint32_t epoch, int64_t samples)
     : samples_(static_cast<uint64_t>(samples)) {
-  ABSL_RAW_CHECK(samples >= 1 && samples <= limits::kSamplesMax, "samples out of range");
+  STARLING_CHECK(samples >= 1 && samples <= limits::kSamplesMax, "samples out of range");
   const int bits = std::bit_width(samples_ - 1);
   low_bits_ = bits / 2;
   low_mask_ = (uint64_t{1} << low_bits_) - 1;

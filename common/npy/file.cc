@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstring>
 
-#include "absl/base/internal/raw_logging.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/check.h"
 #include "common/base/special_file.h"
 #include "common/base/status_macros.h"
 #include "common/npy/npy.h"
@@ -174,7 +174,7 @@ absl::StatusOr<Array> ReadFile(const std::string& path, uint64_t data_bytes_max)
 absl::Status WriteFile(const std::string& path, const Array& array) {
   const Header header{array.dtype, array.shape};
   const auto wanted = DataBytes(header);
-  ABSL_RAW_CHECK(wanted.ok() && *wanted == array.bytes.size(), "bytes of another shape");
+  STARLING_CHECK(wanted.ok() && *wanted == array.bytes.size(), "bytes of another shape");
   const bool in_place = IsSpecialFile(path);
   std::string temporary = path + ".XXXXXX";
   const Descriptor file(in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)

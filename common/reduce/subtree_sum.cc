@@ -5,13 +5,13 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/base/internal/raw_logging.h"
+#include "common/base/check.h"
 #include "common/defences.h"
 
 namespace starling {
 
 SubtreeSum::SubtreeSum(uint32_t leaves) : leaves_(leaves) {
-  ABSL_RAW_CHECK(std::has_single_bit(leaves), "leaves must be a power of two");
+  STARLING_CHECK(std::has_single_bit(leaves), "leaves must be a power of two");
 }
 
 bool SubtreeSum::Holds(uint32_t first, uint32_t count) const {
@@ -36,7 +36,7 @@ SubtreeSum::Held::iterator SubtreeSum::SiblingOf(Held::iterator node) {
 }
 
 SubtreeSum::Outcome SubtreeSum::Insert(uint32_t first, uint32_t count, BufferId buffer) {
-  ABSL_RAW_CHECK(
+  STARLING_CHECK(
       std::has_single_bit(count) && first % count == 0 && uint64_t{first} + count <= leaves_,
       "range is not an aligned subtree");
   Outcome outcome;

@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/internal/raw_logging.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "kernels/updating_device.h"
 
@@ -46,7 +46,7 @@ class FarMemory {
     void* const block = mmap(nullptr, 2 * rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED) return absl::ResourceExhaustedError("no memory");
     char* const begin = static_cast<char*>(block);
-    ABSL_RAW_CHECK(mprotect(begin + rounded, rounded, PROT_READ | PROT_WRITE) == 0, "mprotect");
+    STARLING_CHECK(mprotect(begin + rounded, rounded, PROT_READ | PROT_WRITE) == 0, "mprotect");
     blocks_[begin] = rounded;
     used_ += rounded;
     return block;
@@ -56,7 +56,7 @@ class FarMemory {
     if (memory == nullptr) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto block = blocks_.find(static_cast<char*>(memory));
-    ABSL_RAW_CHECK(block != blocks_.end(), "freed what is not the device's");
+    STARLING_CHECK(block != blocks_.end(), "freed what is not the device's");
     munmap(block->first, 2 * block->second);
     used_ -= block->second;
     blocks_.erase(block);
@@ -76,10 +76,10 @@ class FarMemory {
     char* const address = const_cast<char*>(reinterpret_cast<const char*>(far));
     const std::lock_guard<std::mutex> lock(mutex_);
     auto block = blocks_.upper_bound(address);
-    ABSL_RAW_CHECK(block != blocks_.begin(),
+    STARLING_CHECK(block != blocks_.begin(),
                    "an operator was given memory that is not the device's");
     --block;
-    ABSL_RAW_CHECK(address < block->first + block->second,
+    STARLING_CHECK(address < block->first + block->second,
                    "an operator was given memory that is not the device's");
     return reinterpret_cast<T*>(address + block->second);
   }
@@ -165,7 +165,7 @@ class LateQueue : public WorkQueue {
     const std::lock_guard<std::recursive_mutex> one_at_a_time(*running_);
     std::unique_lock<std::mutex> lock(mutex_);
     if (ran_ >= number) return;
-    ABSL_RAW_CHECK(!under_way_, "two streams wait for each other");
+    STARLING_CHECK(!under_way_, "two streams wait for each other");
     under_way_ = true;
     while (ran_ < number && !works_.empty()) RunOldest(lock);
     under_way_ = false;
@@ -296,7 +296,7 @@ class FarStream : public Stream {
   absl::Status Order(Work work) {
     STARLING_RETURN_IF_ERROR(fault_->Call());
     if (capturing_) {
-      ABSL_RAW_CHECK(std::this_thread::get_id() == capturer_, "another thread's capture");
+      STARLING_CHECK(std::this_thread::get_id() == capturer_, "another thread's capture");
       if (refusing_) {
         failing_ = true;
         return absl::UnavailableError("the capture does not take this call");
@@ -325,7 +325,7 @@ class FarStream : public Stream {
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<Captured>> EndCapture() override {
-    ABSL_RAW_CHECK(capturing_ && std::this_thread::get_id() == capturer_,
+    STARLING_CHECK(capturing_ && std::this_thread::get_id() == capturer_,
                    "no capture of this thread");
     capturing_ = false;
     std::vector<Work> works = std::exchange(works_, {});
@@ -366,7 +366,7 @@ class FarStream : public Stream {
   }
 
  private:
-  void CheckNotCapturing() const { ABSL_RAW_CHECK(!capturing_, "a capture takes no such call"); }
+  void CheckNotCapturing() const { STARLING_CHECK(!capturing_, "a capture takes no such call"); }
 
   const std::shared_ptr<WorkQueue> queue_;
   const std::shared_ptr<FarFault> fault_;
@@ -436,7 +436,7 @@ class FarKernel : public OperatorKernel {
  private:
   // A GPU's libraries load their code at the first call, which a capture does not accept.
   static void CheckRanBefore(const FarStream& stream, bool* ran) {
-    ABSL_RAW_CHECK(*ran || !stream.capturing(), "the first call of an operator is captured");
+    STARLING_CHECK(*ran || !stream.capturing(), "the first call of an operator is captured");
     *ran = true;
   }
 
@@ -522,9 +522,9 @@ class FakeDiscreteDevice : public Device, public UpdatingDevice {
     int64_t passed[2] = {};
     for (int i = 0; i < 2; ++i) {
       FarEvent& event = static_cast<FarEvent&>(i == 0 ? from : to);
-      ABSL_RAW_CHECK(event.passed() != nullptr, "an event that is not timed");
+      STARLING_CHECK(event.passed() != nullptr, "an event that is not timed");
       passed[i] = *event.passed();
-      ABSL_RAW_CHECK(passed[i] != 0, "asked when a mark was passed, which may not have been yet");
+      STARLING_CHECK(passed[i] != 0, "asked when a mark was passed, which may not have been yet");
     }
     return 1e-3 * static_cast<double>(passed[1] - passed[0]);
   }

@@ -27,7 +27,6 @@ class ClockEstimate {
   int64_t OffsetAt(int64_t ours) const;
   // Our clock when theirs shows `theirs`. Monotonic. Only if known.
   int64_t ToOurs(int64_t theirs) const;
-  int64_t ToTheirs(int64_t ours) const { return ours + OffsetAt(ours); }
 
  private:
   struct Trip {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <utility>
 
-#include "absl/base/internal/raw_logging.h"
+#include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "worker/executor/lane_times.h"
 
@@ -120,7 +120,7 @@ absl::StatusOr<bool> GradientSums::Insert(Slot& slot, bool first, size_t range, 
                                           SliceId slice, const float* gradient, GradientSink& sink,
                                           Stream& stream, CopyQueue* out) {
   const SubtreeSum::Outcome outcome = slot.sum->Insert(leaf, 1, BufferId(leaf + 1));
-  ABSL_RAW_CHECK(!outcome.duplicate && outcome.replaced.empty(), "a micro-batch was added twice");
+  STARLING_CHECK(!outcome.duplicate && outcome.replaced.empty(), "a micro-batch was added twice");
   STARLING_RETURN_IF_ERROR(FollowOthers(slot, stream));
   for (const SubtreeSum::Merge& merge : outcome.merges) {
     STARLING_RETURN_IF_ERROR(Merge(slot, merge, slice, gradient, stream));
@@ -144,7 +144,7 @@ absl::StatusOr<bool> GradientSums::Insert(Slot& slot, bool first, size_t range, 
     STARLING_RETURN_IF_ERROR(GiveBackDone(slot, slice, out->stream()));
     return false;
   }
-  ABSL_RAW_CHECK(sum == slot.pushed, "the range's sum is not in the sink's buffer");
+  STARLING_CHECK(sum == slot.pushed, "the range's sum is not in the sink's buffer");
   STARLING_RETURN_IF_ERROR(GiveBackDone(slot, slice, stream));
   return true;
 }
@@ -156,7 +156,7 @@ absl::Status GradientSums::Merge(Slot& slot, const SubtreeSum::Merge& merge, Sli
   float* into = slot.where[merge.into.value - 1];
   float* from = slot.where[merge.from.value - 1];
   if (into == nullptr || from == slot.pushed) std::swap(into, from);
-  ABSL_RAW_CHECK(into != nullptr, "two sums in one buffer");
+  STARLING_CHECK(into != nullptr, "two sums in one buffer");
   STARLING_RETURN_IF_ERROR(
       device_->Add(into, from == nullptr ? gradient : from, elements(slice), stream));
   if (from != nullptr) slot.done.push_back(from);
@@ -181,7 +181,7 @@ absl::Status GradientSums::GiveBackDone(Slot& slot, SliceId slice, Stream& strea
     const auto spare = std::find_if(spare_.begin(), spare_.end(), [&](const Spare& candidate) {
       return PieceOf(candidate, slice) == buffer;
     });
-    ABSL_RAW_CHECK(spare != spare_.end(), "a buffer that was given back is no spare one");
+    STARLING_CHECK(spare != spare_.end(), "a buffer that was given back is no spare one");
     if (!in_sink_) STARLING_RETURN_IF_ERROR(stream.Record(*spare->read[slice.value]));
     MutexLock lock(&mutex_);
     free_[slice.value].push_back(&*spare);
@@ -195,7 +195,7 @@ absl::StatusOr<float*> GradientSums::TakeSpare(SliceId slice, Stream& stream) {
   {
     MutexLock lock(&mutex_);
     std::vector<Spare*>& free = free_[slice.value];
-    ABSL_RAW_CHECK(!free.empty(), "more sums wait than were planned for");
+    STARLING_CHECK(!free.empty(), "more sums wait than were planned for");
     spare = free.back();
     free.pop_back();
   }

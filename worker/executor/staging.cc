@@ -3,9 +3,9 @@
 #include <cstring>
 #include <vector>
 
-#include "absl/base/internal/raw_logging.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/memory/memory.h"
+#include "common/base/check.h"
 #include "common/base/status_macros.h"
 
 namespace starling {
@@ -21,7 +21,7 @@ absl::Status PinnedPool::Allocate(Device* device, size_t bytes) {
 char* PinnedPool::Take(size_t bytes) {
   char* const piece = memory_ + taken_;
   taken_ += PieceBytes(bytes);
-  ABSL_RAW_CHECK(taken_ <= bytes_, "more pinned memory is taken than was planned");
+  STARLING_CHECK(taken_ <= bytes_, "more pinned memory is taken than was planned");
   return piece;
 }
 

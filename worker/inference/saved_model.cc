@@ -63,10 +63,6 @@ absl::StatusOr<SavedModel> MakeModel(const JobSpec& spec) {
   return model;
 }
 
-bool HasModel(const safetensors::Reader& file) {
-  return file.header().metadata.count(kModelKey) > 0;
-}
-
 absl::StatusOr<SavedModel> LoadModel(const safetensors::Reader& file) {
   Graph graph;
   STARLING_RETURN_IF_ERROR(FromJson(file, kModelKey, &graph));

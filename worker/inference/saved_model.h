@@ -28,9 +28,6 @@ struct SavedModel {
 // kInvalidArgument: it is not a valid graph.
 absl::StatusOr<SavedModel> MakeModel(const JobSpec& spec);
 
-// Whether the file itself names its model.
-bool HasModel(const safetensors::Reader& file);
-
 // A file from `starling export`. kInvalidArgument: it names no model, or one that this version
 // cannot read; or as ReadValues.
 absl::StatusOr<SavedModel> LoadModel(const safetensors::Reader& file);

@@ -58,7 +58,6 @@ std::string LossName(const std::string& op) {
 }  // namespace
 
 Initializer Constant(double value) { return Init(Initializer::CONSTANT, value); }
-Initializer Uniform(double bound) { return Init(Initializer::UNIFORM, bound); }
 Initializer Normal(double standard_deviation) {
   return Init(Initializer::NORMAL, standard_deviation);
 }

@@ -27,7 +27,6 @@ struct Parameters {
 };
 
 Initializer Constant(double value);
-Initializer Uniform(double bound);
 Initializer Normal(double standard_deviation);
 
 // Not thread-safe. After an error all calls are no-ops, and Finish returns the error.

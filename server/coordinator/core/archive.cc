@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/base/internal/raw_logging.h"
+#include "common/base/check.h"
 #include "server/coordinator/core/core.h"
 
 namespace starling::coordinator {
@@ -82,7 +82,7 @@ Coordinator::Core::Archived Coordinator::Core::Pack(Job& job) {
 
 void Coordinator::Core::Unpack(const Archived& archived, Job& job) {
   ArchivedJob packed;
-  ABSL_RAW_CHECK(packed.ParseFromString(archived.bytes), "what was packed can be unpacked");
+  STARLING_CHECK(packed.ParseFromString(archived.bytes), "what was packed can be unpacked");
   job.stored = std::move(*packed.mutable_stored());
   job.state = std::move(*packed.mutable_state());
   for (EpochResult& result : *packed.mutable_results()) {

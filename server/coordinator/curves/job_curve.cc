@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/base/internal/raw_logging.h"
+#include "common/base/check.h"
 
 namespace starling::coordinator {
 namespace {
@@ -47,7 +47,7 @@ CurvePoint Merged(const CurvePoint& a, const CurvePoint& b, double begin) {
 }  // namespace
 
 JobCurve::JobCurve(size_t points_max) : points_max_(points_max) {
-  ABSL_RAW_CHECK(points_max >= 2 && points_max % 2 == 0, "points_max must be even");
+  STARLING_CHECK(points_max >= 2 && points_max % 2 == 0, "points_max must be even");
 }
 
 void JobCurve::Restore(std::vector<CurvePoint> points, uint32_t merges) {
@@ -79,7 +79,7 @@ bool JobCurve::Due(uint64_t step, double seconds, bool last) const {
 
 CurvePoint JobCurve::Add(const Moment& moment) {
   const CurvePoint before = points_.empty() ? CurvePoint() : points_.back();
-  ABSL_RAW_CHECK(moment.step > before.step(), "a point without a step");
+  STARLING_CHECK(moment.step > before.step(), "a point without a step");
   CurvePoint point;
   point.set_step(moment.step);
   point.set_steps(moment.step - before.step());

@@ -1,8 +1,9 @@
 #include "server/coordinator/explain/causes.h"
 
 #include <algorithm>
+#include <iterator>
 
-#include "absl/base/internal/raw_logging.h"
+#include "common/base/check.h"
 
 namespace starling::explain {
 namespace {
@@ -85,7 +86,7 @@ absl::Span<const Cause> Causes() { return kCauses; }
 const Cause& CauseOf(absl::string_view word) {
   const auto it = std::find_if(std::begin(kCauses), std::end(kCauses),
                                [word](const Cause& cause) { return cause.word == word; });
-  ABSL_RAW_CHECK(it != std::end(kCauses), "a cause that is not in the table");
+  STARLING_CHECK(it != std::end(kCauses), "a cause that is not in the table");
   return *it;
 }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/base/internal/raw_logging.h"
 #include "absl/container/inlined_vector.h"
+#include "common/base/check.h"
 #include "server/shard/apply/update_kernels.h"
 #include "server/shard/apply/verify.h"
 
@@ -101,7 +101,7 @@ UpdateConstants::UpdateConstants(const UpdateRule& rule, const UpdateScalars& sc
 
 void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient,
                  const SliceMemory& memory, InstructionSet set) {
-  ABSL_RAW_CHECK(PayloadBytes(gradient) == memory.elements * sizeof(float),
+  STARLING_CHECK(PayloadBytes(gradient) == memory.elements * sizeof(float),
                  "gradient and slice differ in size");
   const UpdateKernels& kernels = UpdateKernelsFor(set);
   const auto whole = static_cast<uint32_t>(memory.elements);
@@ -138,11 +138,6 @@ int64_t AddPayload(Payload from, float* into, InstructionSet set) {
     if (bad >= 0) first_non_finite = static_cast<int64_t>(first) + bad;
   });
   return first_non_finite;
-}
-
-void CopyPayload(Payload from, float* to) {
-  auto* bytes = reinterpret_cast<uint8_t*>(to);
-  for (const PayloadPiece piece : from) bytes = std::copy(piece.begin(), piece.end(), bytes);
 }
 
 }  // namespace starling

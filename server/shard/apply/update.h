@@ -76,9 +76,6 @@ void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload g
 // infinite; -1: none.
 int64_t AddPayload(Payload from, float* into, InstructionSet set = BestInstructionSet());
 
-// to[i] = from[i].
-void CopyPayload(Payload from, float* to);
-
 }  // namespace starling
 
 #endif  // STARLING_SERVER_SHARD_APPLY_UPDATE_H_
