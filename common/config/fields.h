@@ -30,10 +30,6 @@ inline Field Group(std::string key, T type, std::string help, std::vector<Field>
           .children = std::move(children)};
 }
 
-inline Field NotBuilt(std::string key, std::string help) {
-  return {.key = std::move(key), .type = T::kString, .help = std::move(help), .built = false};
-}
-
 }  // namespace starling::config
 
 #endif  // STARLING_COMMON_CONFIG_FIELDS_H_

@@ -129,7 +129,6 @@ Field ModelField() {
                 Leaf("builtin", T::kString, "", names),
                 Leaf("layers", T::kLayers, "",
                      "a list of layers: - conv2d: {out_channels: 32, kernel: 3}"),
-                NotBuilt("onnx", "a model file"),
                 Leaf("init", T::kString, "",
                      "a safetensors file to start from, visible to the shards under the same path"),
                 Leaf("freeze", T::kStringList, "[]",
@@ -185,7 +184,6 @@ Field SpecField() {
                  Group("ssp", T::kMap, "workers at most `staleness` steps apart",
                        {Leaf("staleness", T::kInteger, "", "0 or more", true)}),
                  Group("async", T::kMap, "nobody waits; staleness is measured", {}), GuardField()}),
-          NotBuilt("transfer", "gradient compression"),
           Leaf("precision", T::kString, "fp32",
                "of activations and their gradients: fp32, bf16 or fp16, whose loss is scaled"),
           Leaf("tf32", T::kBoolean, "false",
@@ -197,10 +195,7 @@ Field SpecField() {
                       "auto (a GPU where a worker has one), cpu, or gpu (only workers that have "
                       "one)")}),
           Group("evaluate", T::kMap, "measure accuracy on data.test",
-                {Leaf("everyEpochs", T::kInteger, "1", "and always after the last epoch"),
-                 NotBuilt("metrics", "which metrics; accuracy and loss are always measured"),
-                 NotBuilt("keep", "keeps the best parameters")}),
-          NotBuilt("checkpoint", "saves state to files"),
+                {Leaf("everyEpochs", T::kInteger, "1", "and always after the last epoch")}),
           Leaf("output", T::kString, "",
                "safetensors file that the coordinator writes when the job succeeds, beneath its "
                "--output-root"),
@@ -210,7 +205,6 @@ Field SpecField() {
                 {Leaf("epochs", T::kInteger, "1", "passes over the data"),
                  Leaf("steps", T::kInteger, "", "global batches; the last epoch is cut short"),
                  Leaf("wallTime", T::kDuration, "", "running time")}),
-          NotBuilt("maxRestarts", "restarts after a failure"),
       },
       true);
 }

@@ -126,11 +126,6 @@ absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::str
       return absl::InvalidArgumentError(
           absl::StrCat(Where(entry.first, child_path), ": given twice"));
     }
-    if (!child->built) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(Where(entry.first, child_path),
-                       ": not built yet in this version; remove the key (", child->help, ")"));
-    }
     const bool nothing = entry.second.IsNull();
     STARLING_RETURN_IF_ERROR(nothing ? CheckNothing(entry.first, *child, child_path)
                                      : CheckField(entry.second, *child, child_path));
@@ -185,8 +180,8 @@ void AppendText(const Field& field, std::string indent, std::string* out) {
     if (!group || child.children.empty()) absl::StrAppend(&line, " ", child.default_text);
     if (child.type == FieldType::kMap && child.children.empty()) absl::StrAppend(&line, "{}");
     line.resize(std::max<size_t>(line.size() + 1, 44), ' ');
-    absl::StrAppend(&line, "# ", TypeName(child.type), child.required ? ", required" : "",
-                    child.built ? "" : ", not built yet", ": ", child.help, "\n");
+    absl::StrAppend(&line, "# ", TypeName(child.type), child.required ? ", required" : "", ": ",
+                    child.help, "\n");
     absl::StrAppend(out, line);
     indent.assign(indent.size(), ' ');
     AppendText(child, indent + (child.type == FieldType::kMapList ? "  - " : "  "), out);

@@ -37,7 +37,6 @@ struct Field {
   std::string default_text;  // as a user would write it; empty: none
   std::string help;          // one line
   bool required = false;
-  bool built = true;    // false: known, but refused by name as not built yet
   bool beside = false;  // in a one-of: not an alternative, allowed with each
   std::vector<Field> children;
   // The map may also be written as a number (learningRate: 0.1 is {constant: 0.1}).
@@ -47,9 +46,8 @@ struct Field {
 // The root: a map of apiVersion, kind, metadata, spec.
 const Field& JobFileSchema();
 
-// kInvalidArgument for the first unknown key, wrong type, key that is not built, missing required
-// key, or second alternative of a one-of; the message has the line, the path and, for a typo, "did
-// you mean".
+// kInvalidArgument for the first unknown key, wrong type, missing required key, or second
+// alternative of a one-of; the message has the line, the path and, for a typo, "did you mean".
 absl::Status CheckStructure(const YAML::Node& root, const Field& schema);
 
 // The whole schema as commented YAML: keys, types, defaults, one line of help each.
