@@ -131,10 +131,6 @@ class Validator {
       return Invalid(rule->loss ? "a loss must be the last node, and the only loss"
                                 : "the last node must be a loss");
     }
-    if (node.stage() != 0) {
-      return Invalid(
-          absl::StrCat("expected stage 0 (pipelines are not built yet), got ", node.stage()));
-    }
     ResolvedNode resolved;
     resolved.name = node.name();
     resolved.kind = rule->kind;

@@ -250,12 +250,6 @@ Subtrees AlignedPieces(uint32_t begin, uint32_t end) {
 
 }  // namespace
 
-uint32_t Layout::PartitionElements(PartitionId partition) const {
-  uint32_t sum = 0;
-  for (const SliceId slice : partitions[partition.value]) sum += slices[slice.value].elements;
-  return sum;
-}
-
 absl::StatusOr<Layout> MakeLayout(const Graph& graph, const Optimizer& optimizer) {
   if (graph.parameters_size() == 0) {
     return absl::InvalidArgumentError(

@@ -65,8 +65,6 @@ struct Layout {
   std::vector<std::vector<SliceId>> partitions;  // slices of each partition, ascending
   uint64_t elements = 0;                         // in the flat buffer
   uint64_t digest = 0;  // XXH3-64 of all of the above and the parameters' names
-
-  uint32_t PartitionElements(PartitionId partition) const;
 };
 
 // The layout of `graph`; only the groups of `optimizer` matter. kInvalidArgument names the

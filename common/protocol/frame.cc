@@ -119,7 +119,7 @@ absl::Status CheckEnums(const uint8_t* p) {
   if (p[at::kKind] > 4) return Refuse("kind", "0 to 4", p[at::kKind]);
   if (p[at::kCodec] < 1 || p[at::kCodec] > 4) return Refuse("codec", "1 to 4", p[at::kCodec]);
   if (!KnownAnswer(p[at::kAnswer])) return Refuse("answer", "a known one", p[at::kAnswer]);
-  if (p[at::kPurpose] > 3) return Refuse("work purpose", "0 to 3", p[at::kPurpose]);
+  if (p[at::kPurpose] > 2) return Refuse("work purpose", "0 to 2", p[at::kPurpose]);
   const uint16_t flags = Load16(p + at::kFlags);
   if ((flags & ~kKnownFlags) != 0) return Refuse("flags", "known ones", flags);
   if (!AllZero(p + at::kReserved1, p + at::kEpoch) || !AllZero(p + at::kReserved2, p + at::kCrc)) {
@@ -211,7 +211,6 @@ const char* PurposeName(WorkPurpose purpose) {
     case WorkPurpose::kNone: return "none";
     case WorkPurpose::kTrain: return "train";
     case WorkPurpose::kEvaluate: return "evaluate";
-    case WorkPurpose::kOuter: return "outer";
   }
   return "unknown";
 }

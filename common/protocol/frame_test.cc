@@ -149,7 +149,7 @@ TEST(Frame, NamesWhatIsWrong) {
       {"codec", [](Bytes* b) { (*b)[8] = 5; }},
       {"answer", [](Bytes* b) { (*b)[9] = 3; }},
       {"flags", [](Bytes* b) { (*b)[11] = 0x80; }},
-      {"work purpose", [](Bytes* b) { (*b)[28] = 4; }},
+      {"work purpose", [](Bytes* b) { (*b)[28] = 3; }},
       {"reserved", [](Bytes* b) { (*b)[30] = 1; }},
       {"scalar", [](Bytes* b) { (*b)[144] = 1; }},
       {"reporter", [](Bytes* b) { (*b)[152] = 1; }},

@@ -25,7 +25,7 @@ struct RunId {
   }
 };
 
-enum class WorkPurpose : uint8_t { kNone = 0, kTrain = 1, kEvaluate = 2, kOuter = 3 };
+enum class WorkPurpose : uint8_t { kNone = 0, kTrain = 1, kEvaluate = 2 };
 
 // An aligned range of micro-batch ids in one epoch's pass: `count` is a power of two and divides
 // `first`. With 2^k micro-batches per step, step s of the epoch is the range [s*2^k, (s+1)*2^k).

@@ -221,8 +221,7 @@ absl::StatusOr<CertificateOwner> ParseOwnerUri(absl::string_view uri) {
 absl::StatusOr<CertificateFacts> ReadCertificate(absl::string_view pem) {
   STARLING_ASSIGN_OR_RETURN(const std::vector<Certificate> all, ReadSome(pem));
   X509* const first = all[0].get();
-  return CertificateFacts{SubjectOf(first), TimeOf(X509_get0_notBefore(first)),
-                          TimeOf(X509_get0_notAfter(first)), OwnerOf(first)};
+  return CertificateFacts{SubjectOf(first), TimeOf(X509_get0_notAfter(first)), OwnerOf(first)};
 }
 
 absl::Status CheckKey(absl::string_view certificate_pem, absl::string_view key_pem) {

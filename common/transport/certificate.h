@@ -33,7 +33,6 @@ absl::StatusOr<CertificateOwner> ParseOwnerUri(absl::string_view uri);
 // One certificate, parsed from PEM.
 struct CertificateFacts {
   std::string subject;  // RFC 2253 format, at most 200 characters
-  absl::Time not_before;
   absl::Time not_after;
   // kPermissionDenied: not exactly one URI, or a URI of another form.
   absl::StatusOr<CertificateOwner> owner;

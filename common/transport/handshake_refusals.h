@@ -24,18 +24,6 @@ inline constexpr HandshakeRefusal kHandshakeRefusals[] = {
     HandshakeRefusal::kNoCertificate, HandshakeRefusal::kUnknownAuthority,
     HandshakeRefusal::kExpired, HandshakeRefusal::kNotYetValid, HandshakeRefusal::kInvalid};
 
-// A metric's label: "no_certificate", "unknown_authority", "expired", "not_yet_valid", "invalid".
-inline const char* HandshakeRefusalName(HandshakeRefusal refusal) {
-  switch (refusal) {
-    case HandshakeRefusal::kNoCertificate: return "no_certificate";
-    case HandshakeRefusal::kUnknownAuthority: return "unknown_authority";
-    case HandshakeRefusal::kExpired: return "expired";
-    case HandshakeRefusal::kNotYetValid: return "not_yet_valid";
-    case HandshakeRefusal::kInvalid: return "invalid";
-  }
-  return "invalid";
-}
-
 // Counters only grow. Thread-safe.
 class RefusalCounters {
  public:

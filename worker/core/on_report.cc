@@ -49,7 +49,6 @@ WorkerReport Session::Core::MakeReport() {
   report.mutable_run()->set_job_uid(job.run.job.value);
   report.mutable_run()->set_era(job.run.era);
   report.set_prepared(job.prepared);
-  report.set_roster_seen(job.roster.number.value);
   report.set_clock(job.clock);
   for (const auto* queue : {&job.evaluation, &job.training}) {
     for (const Lease& lease : *queue) report.add_leases_held(lease.id());

@@ -265,7 +265,7 @@ TEST(Loader, RefusesWorkThatThereIsNot) {
   EXPECT_FALSE(loader->Prefetch(Train(0, 0, 0)).ok());
   EXPECT_FALSE(loader->Prefetch(Eval(8)).ok());
   EXPECT_FALSE(
-      loader->Prefetch({.purpose = WorkPurpose::kOuter, .epoch = 0, .first = 0, .count = 1}).ok());
+      loader->Prefetch({.purpose = WorkPurpose::kNone, .epoch = 0, .first = 0, .count = 1}).ok());
   EXPECT_FALSE(loader->Take(Train(0, 0, 2), Soon()).ok());
   EXPECT_FALSE(loader->Take(Train(0, 100), Soon()).ok());
   const auto no_test =

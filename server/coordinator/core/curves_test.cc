@@ -25,10 +25,9 @@ class CoordinatorCurvesTest : public CoordinatorTest {
     cluster.AddShard("ps-0");
     Workers(1);
   }
-  CurvesReply Curves(const std::string& job, uint64_t after = 0) {
+  CurvesReply Curves(const std::string& job) {
     CurvesRequest request;
     request.set_name(job);
-    request.set_after_step(after);
     const CallReply reply = cluster.Ask<event::Curves>(request);
     EXPECT_TRUE(std::holds_alternative<CurvesReply>(reply)) << std::get<absl::Status>(reply);
     return std::get<CurvesReply>(reply);
@@ -97,17 +96,6 @@ TEST_F(CoordinatorCurvesTest, TellsLossRateAndThroughputToTheLastStep) {
   EXPECT_EQ(curves.status().epochs_done(0).step(), 200u);
   EXPECT_EQ(curves.status().epochs_done(1).step(), 400u);
   EXPECT_GT(curves.status().epochs_done(0).unix_seconds(), 1.7e9);
-}
-
-TEST_F(CoordinatorCurvesTest, OnlyWhatComesAfterAStep) {
-  Submit(Ssp("a", 1, 1));
-  ASSERT_TRUE(Ends("a", SUCCEEDED));
-  const CurvesReply all = Curves("a");
-  ASSERT_GE(all.points_size(), 3);
-  const CurvesReply rest = Curves("a", all.points(1).step());
-  ASSERT_EQ(rest.points_size(), all.points_size() - 2);
-  EXPECT_EQ(rest.points(0).step(), all.points(2).step());
-  EXPECT_EQ(Curves("a", 400).points_size(), 0);
 }
 
 TEST_F(CoordinatorCurvesTest, SurvivesARestartButForTheLastSeconds) {

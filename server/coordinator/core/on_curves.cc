@@ -39,9 +39,7 @@ void Coordinator::Core::On(const event::Curves& event) {
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   CurvesReply reply;
   *reply.mutable_status() = StatusOf(*job, event.brief ? Epochs::kTested : Epochs::kAll);
-  for (const CurvePoint& point : job->curve.points()) {
-    if (point.step() > event.request.after_step()) *reply.add_points() = point;
-  }
+  for (const CurvePoint& point : job->curve.points()) *reply.add_points() = point;
   Reply(event.call, std::move(reply));
 }
 

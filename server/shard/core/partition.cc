@@ -150,7 +150,6 @@ PartitionStatus Partition::Status() const {
   status.set_partition(config_.partition.value);
   status.set_view(view_.value);
   status.set_roster(roster_.value);
-  status.set_ready(true);
   status.set_lsn(log_.applied().value);
   status.set_state_digest(log_.state_digest());
   status.set_epoch(open_epoch_);

@@ -145,7 +145,6 @@ TEST_F(PartitionHostTest, AFrameThatWaitsForItsEpochKeepsNoCreditAndIsCountedLat
 
 TEST_F(PartitionHostTest, ReportsAtOnceWhatTheCoordinatorWaitsFor) {
   Start(Policy::SSP);
-  EXPECT_TRUE(status_.ready());
   const int before = urgent_reports_;
   Push(1, Step(0, 0), 1);
   EXPECT_EQ(urgent_reports_, before) << "an update can wait for the tick";

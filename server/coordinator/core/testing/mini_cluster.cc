@@ -345,7 +345,6 @@ PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
   status.set_partition(partition);
   status.set_fault(shard.refuses);
   if (!shard.refuses.empty()) return status;
-  status.set_ready(true);
   status.set_epoch(orders.epoch());
   status.set_value_bytes(100);
   *status.mutable_times() = shard.times;
