@@ -28,7 +28,7 @@
 namespace starling::cli {
 namespace {
 
-// ---- export --------------------------------------------------------------------------------------
+// ---- export -----------------------------------------------------------------------------------
 
 // Avoids the exit codes of a job or coordinator that is not found.
 absl::Status OfFile(const absl::Status& status) {
@@ -61,7 +61,7 @@ int RunExport(const std::string& name, const std::string& file, Client& client, 
   return kExitOk;
 }
 
-// ---- predict -------------------------------------------------------------------------------------
+// ---- predict ----------------------------------------------------------------------------------
 
 enum class PredictAs { kOutputs, kProbabilities, kClasses };
 
@@ -172,7 +172,7 @@ int RunPredict(const PredictOptions& options, const CommandLine& line, Context& 
   return kExitOk;
 }
 
-// ---- generate ------------------------------------------------------------------------------------
+// ---- generate ---------------------------------------------------------------------------------
 
 struct GenerateVerbOptions {
   ModelChoice choice;
