@@ -17,13 +17,72 @@ COPTS = [
     "-fno-math-errno",
 ]
 
-def starling_cc_library(name, copts = [], tags = [], **kwargs):
+# Sources in one compile of a unity build: fewer parse headers more often, more leave cores idle.
+_UNITY_SOURCES_MAX = 12
+
+# In a unity build GCC takes a .cc for a header, whose classes must not use its unnamed namespace.
+_UNITY_COPTS = select({
+    "//tools/bazel:sanitized": ["-Wno-subobject-linkage"],
+    "//conditions:default": [],
+})
+
+def _unity(name, srcs, apart):
+    """Under sanitizers, sources that are compiled as one.
+
+    Args:
+      name: of the target.
+      srcs: its sources and headers.
+      apart: sources that are compiled alone.
+    Returns: (srcs for the target, its textual headers).
+    """
+    sources = [src for src in srcs if src.endswith(".cc") and src not in apart]
+    units = []
+    for first in range(0, len(sources), _UNITY_SOURCES_MAX):
+        unit = "unity_%d/%s.cc" % (first // _UNITY_SOURCES_MAX, name)
+        included = [
+            native.package_name() + "/" + source
+            for source in sources[first:first + _UNITY_SOURCES_MAX]
+        ]
+        native.genrule(
+            name = unit.replace("/", "_").replace(".cc", ""),
+            outs = [unit],
+            cmd = "printf '#include \"%s\"\\n' " + " ".join(included) + " >$@",
+            tags = ["library"],
+            visibility = ["//visibility:private"],
+        )
+        units.append(unit)
+    others = [src for src in srcs if src not in sources]
+    return (
+        select({"//tools/bazel:sanitized": units + others, "//conditions:default": srcs}),
+        select({"//tools/bazel:sanitized": sources, "//conditions:default": []}),
+    )
+
+def starling_cc_library(
+        name,
+        srcs = [],
+        textual_hdrs = [],
+        copts = [],
+        tags = [],
+        unity = False,
+        apart = [],
+        **kwargs):
     """A cc_library with Starling's flags; takes all cc_library arguments.
 
     Its tag "library" lets tools/test.sh build only the libraries that a program or test links.
+
+    Args:
+      unity: under sanitizers, compile the sources together, which saves most of the time that
+        headers take. Then no two of them define the same name in an unnamed namespace.
+      apart: the sources for which that does not hold.
     """
+    if unity:
+        srcs, sources = _unity(name, srcs, apart)
+        copts = copts + _UNITY_COPTS
+        textual_hdrs = textual_hdrs + sources
     native.cc_library(
         name = name,
+        srcs = srcs,
+        textual_hdrs = textual_hdrs,
         copts = COPTS + copts,
         linkstatic = True,
         tags = tags + ["library"],
@@ -38,18 +97,40 @@ def starling_cc_binary(name, copts = [], **kwargs):
         **kwargs
     )
 
-def starling_cc_test(name, copts = [], deps = [], size = "small", tags = [], **kwargs):
+def starling_cc_test(
+        name,
+        srcs = [],
+        copts = [],
+        deps = [],
+        size = "small",
+        tags = [],
+        unity = False,
+        apart = [],
+        **kwargs):
     """A GoogleTest with main(), gtest and gmock.
 
     `bazel test` runs all tests. tools/test.sh runs each one under ASan and UBSan, and elsewhere as
     its tags say (docs/testing.md): "plain" (also run without sanitizers: results or speed depend on
     optimization); "tsan" (also run under ThreadSanitizer; not for code that uses gRPC or
     absl::Mutex, which are not instrumented); "no-sanitize" (run without sanitizers only).
+    `unity` and `apart` are those of starling_cc_library.
     """
     runs_plain = "plain" in tags or "no-sanitize" in tags
+    if unity:
+        srcs, sources = _unity(name, srcs, apart)
+        copts = copts + _UNITY_COPTS
+        native.cc_library(
+            name = name + "_sources",
+            testonly = True,
+            textual_hdrs = sources,
+            tags = ["library"],
+            visibility = ["//visibility:private"],
+        )
+        deps = deps + [":%s_sources" % name]
     native.cc_test(
         name = name,
         size = size,
+        srcs = srcs,
         copts = COPTS + copts,
         linkstatic = True,
         tags = tags + ([] if runs_plain else ["sanitizers-only"]),
