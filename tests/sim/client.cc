@@ -124,12 +124,15 @@ void Cluster::ReadDeleted(size_t i, int times) {
 // Of jobs that are over shards keep the values, and of those that are deleted nothing.
 std::string Cluster::WhyNotSettled() const {
   uint64_t kept = 0;
+  bool all_known = true;
   for (const ClientJob& job : jobs_) {
-    if (!job.deleted) kept += job.value_bytes;
+    if (job.deleted) continue;
+    kept += job.value_bytes;
+    all_known = all_known && !job.values_lost;
   }
   uint64_t allocated = 0;
   for (const auto& shard : shards_) allocated += shard->allocated();
-  if (allocated == kept || shard_crashed_) return "";
+  if (allocated == kept || shard_crashed_ || !all_known) return "";
   return absl::StrCat("shards have ", allocated, " bytes, and jobs that are over ", kept);
 }
 

@@ -13,6 +13,10 @@ namespace {
 // G8: once faults have healed, jobs end within this time.
 constexpr absl::Duration kProgressBound = absl::Seconds(60);
 constexpr absl::Duration kPollPeriod = absl::Milliseconds(100);
+// Of a reader that keeps what it reads: a slice or two are on their way, and may be kept from being
+// freed.
+constexpr size_t kSmallWindowBytes = 256;
+constexpr uint64_t kFewOldValuesBytes = 256;
 
 }  // namespace
 
@@ -24,9 +28,12 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
       control_(&world_),
       coordinator_(&world_, &control_) {
   spdlog::set_level(spdlog::level::off);  // the hosts log as daemons do
+  const bool slow_reader = shape.faults && Random(Mix(seed, 950)).Chance(0.1);
+  const std::optional<uint64_t> old_values =
+      slow_reader ? std::optional<uint64_t>(kFewOldValuesBytes) : std::nullopt;
   for (int i = 0; i < shape.shards; ++i) {
     shards_.push_back(std::make_unique<ShardProcess>(this, absl::StrCat("ps-", i),
-                                                     Mix(seed, 1000 + i), uint64_t{1} << 40));
+                                                     Mix(seed, 1000 + i), old_values));
   }
   for (int i = 0; i < shape.workers; ++i) {
     workers_.push_back(
@@ -57,6 +64,11 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
   client_.life = 1;
   reader_ = std::make_unique<Reader>(this, "reader");
   streams_.SetObserver(&watch_);
+  if (slow_reader) {
+    streams_.SetWindow(kSmallWindowBytes);
+    reader_->set_hold_for(absl::Milliseconds(500));
+    for (ClientJob& job : jobs_) job.read_every = absl::Milliseconds(50);
+  }
 }
 
 void Cluster::Run() {
@@ -240,12 +252,14 @@ void Cluster::OnEnd(size_t i, const JobReply& reply) {
   if (absl::IsUnavailable(point.status())) return again();  // not all shards have told their last
   if (!point.ok()) {
     // They are lost with a shard, or never were there.
+    const bool failed = reply.status().state() != SUCCEEDED;
     const bool may_be =
-        absl::IsDataLoss(point.status()) ? shard_crashed_ : reply.status().state() != SUCCEEDED;
+        absl::IsDataLoss(point.status()) ? shard_crashed_ || (shard_exhausted_ && failed) : failed;
     if (!may_be) {
       world_.Violate(Promise::kG1, absl::StrCat("values of ", reply.status().name(), " are gone: ",
                                                 std::string(point.status().message())));
     }
+    jobs_[i].values_lost = true;
     return Finish(i, reply, std::vector<ValuesPtr>(truth->layout().slices.size()));
   }
   reader_->Read(reply, truth->layout(), *point,
@@ -281,7 +295,11 @@ void Cluster::Finish(size_t i, const JobReply& reply, const std::vector<ValuesPt
   if (no_memory) world_.Count("jobs that found no memory");
   const bool cancelled = status.state() == CANCELLED && job.cancel_after.has_value();
   if (cancelled) world_.Count("jobs that were cancelled");
-  const bool excused = cancelled || job.workload.poisoned || shard_crashed_ || no_memory ||
+  const bool exhausted = shard_exhausted_ && status.state() == FAILED &&
+                         absl::StrContains(status.reason(), "no memory for ");
+  if (exhausted) world_.Count("jobs whose shard had no memory");
+  const bool excused = cancelled || exhausted || job.workload.poisoned || shard_crashed_ ||
+                       no_memory ||
                        job.workload.overflows_from != std::numeric_limits<uint64_t>::max();
   if (status.state() != SUCCEEDED && !excused) {
     world_.Violate(Promise::kG8,

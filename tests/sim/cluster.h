@@ -112,6 +112,7 @@ class Cluster {
     bool deleted = false;
     JobReply end;              // what the coordinator says of it once it is over
     uint64_t value_bytes = 0;  // that shards keep of it
+    bool values_lost = false;  // of a partition; shards keep the others
     std::unique_ptr<JobTruth> truth;
   };
 
@@ -142,6 +143,7 @@ class Cluster {
   void CrashWorker();
   void CrashCoordinator();
   void CrashShard();
+  void ExhaustShard();
   void StepWall();
   void Pause();
   void DrainWorker();
@@ -168,6 +170,8 @@ class Cluster {
   absl::Duration fault_interval_;
   bool may_crash_shard_ = false;
   bool shard_crashed_ = false;
+  bool may_exhaust_shard_ = false;
+  bool shard_exhausted_ = false;  // a shard had no memory for a while
 };
 
 // One seed, with the reference run where bits must be equal.

@@ -172,7 +172,12 @@ void CoordinatorNode::Serve(const MakeEvent& event, uint64_t generation_seen, An
     instance = zombie_;
   }
   if (instance == nullptr || instance->host == nullptr) return;
-  instance->host->Call(event, CountedAnswer(instance, std::move(answer)));
+  const coordinator::CallId call =
+      instance->host->Call(event, CountedAnswer(instance, std::move(answer)));
+  if (!world_->random().Chance(0.002)) return;
+  world_->Count("abandoned calls");
+  world_->After(absl::Milliseconds(1), &instance->process,
+                [instance, call] { instance->host->Gone(call); });
 }
 
 void CoordinatorNode::ServeSubmit(const SubmitRequest& request, Answer answer) {

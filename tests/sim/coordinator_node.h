@@ -35,6 +35,7 @@ class CoordinatorNode : public Process {
   void PauseUntil(absl::Time time);
 
   // A call, which reaches a zombie if its caller knows that generation. `answer` runs at most once.
+  // Its caller may hang up before it is answered.
   void Serve(const MakeEvent& event, uint64_t generation_seen, Answer answer);
   void ServeSubmit(const SubmitRequest& request, Answer answer);
   uint64_t generation() const;

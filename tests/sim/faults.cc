@@ -30,6 +30,7 @@ void Cluster::PlanFaults() {
       Pick(random, std::vector<absl::Duration>{absl::Milliseconds(40), absl::Milliseconds(150),
                                                absl::Milliseconds(600)});
   may_crash_shard_ = random.Chance(0.04);
+  may_exhaust_shard_ = random.Chance(0.1);
   heal_at_ = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(8));
   NextFault();
   world_.After(heal_at_ - world_.now(), nullptr, [this] { Heal(); });
@@ -45,8 +46,8 @@ void Cluster::NextFault() {
     };
     static constexpr Row kRows[] = {{23, &Cluster::CutWorker},   {25, &Cluster::Pause},
                                     {20, &Cluster::CrashWorker}, {15, &Cluster::CrashCoordinator},
-                                    {8, &Cluster::DrainWorker},  {7, &Cluster::CrashShard},
-                                    {2, &Cluster::StepWall}};
+                                    {8, &Cluster::DrainWorker},  {4, &Cluster::CrashShard},
+                                    {3, &Cluster::ExhaustShard}, {2, &Cluster::StepWall}};
     uint64_t at = world_.random().Below(100);
     for (const Row& row : kRows) {
       if (at < static_cast<uint64_t>(row.weight)) {
@@ -117,6 +118,19 @@ void Cluster::CrashShard() {
   ShardProcess* shard = Pick(world_.random(), shards_).get();
   shard->Crash();
   world_.After(absl::Milliseconds(300), nullptr, [shard] { shard->Start(); });
+}
+
+// For a moment, or for longer than the shard waits for readers to free what they hold. What finds
+// none then ends its job; a job that found some first trains on.
+void Cluster::ExhaustShard() {
+  if (!may_exhaust_shard_) return;
+  world_.Count("fault: shard without memory");
+  shard_exhausted_ = true;
+  Random& random = world_.random();
+  Pick(random, shards_)->no_memory_until =
+      world_.now() + (random.Chance(0.3)
+                          ? ShardMemory::kClosedAfter + absl::Milliseconds(500)
+                          : random.Between(absl::Milliseconds(5), absl::Milliseconds(500)));
 }
 
 // Somebody sets the coordinator's clock.

@@ -8,16 +8,18 @@
 namespace starling::sim {
 namespace {
 
-// Longer than shards pause.
-constexpr absl::Duration kReadDeadline = absl::Seconds(10);
+// Longer than shards pause, and than a reader that holds all its slices one by one takes.
+constexpr absl::Duration kReadDeadline = absl::Seconds(20);
 
 }  // namespace
 
 // One read, until all slices are here or something went wrong.
 class Reader::Reading : public std::enable_shared_from_this<Reading> {
  public:
-  Reading(const JobReply& job, const Layout& layout, const ReadPoint& point, Done done)
-      : job_(job),
+  Reading(Reader* reader, const JobReply& job, const Layout& layout, const ReadPoint& point,
+          Done done)
+      : reader_(reader),
+        job_(job),
         layout_(layout),
         point_(point),
         values_(layout.slices.size()),
@@ -57,10 +59,13 @@ class Reader::Reading : public std::enable_shared_from_this<Reading> {
       reading_->OnFrame(header, payload);
     }
     void OnDown(const absl::Status& status) override {
+      if (absl::IsResourceExhausted(status)) world().Count("streams closed for their memory");
       reading_->End(absl::UnavailableError(std::string(status.message())));
     }
 
    private:
+    World& world() { return reading_->reader_->cluster_->world(); }
+
     const std::shared_ptr<Reading> reading_;
   };
 
@@ -85,6 +90,8 @@ class Reader::Reading : public std::enable_shared_from_this<Reading> {
 
   void OnFrame(const FrameHeader& header, const ReceivedPayload& payload) {
     if (done_ == nullptr) return;
+    if (reader_->hold_for_ > absl::ZeroDuration())
+      reader_->cluster_->world().After(reader_->hold_for_, reader_, [payload] {});
     if (header.type != FrameType::kValue) {
       std::string text(payload.size(), '\0');
       payload.CopyTo(text.data());
@@ -98,6 +105,7 @@ class Reader::Reading : public std::enable_shared_from_this<Reading> {
     if (arrived_ == values_.size()) End(values_);
   }
 
+  Reader* const reader_;
   const JobReply job_;
   const Layout layout_;
   const ReadPoint point_;
@@ -120,7 +128,7 @@ Reader::~Reader() {
 }
 
 void Reader::Read(const JobReply& job, const Layout& layout, const ReadPoint& point, Done done) {
-  const auto reading = std::make_shared<Reading>(job, layout, point, std::move(done));
+  const auto reading = std::make_shared<Reading>(this, job, layout, point, std::move(done));
   cluster_->world().After(kReadDeadline, this, [reading] {
     reading->End(absl::DeadlineExceededError("a pull was not answered"));
   });

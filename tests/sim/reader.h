@@ -24,6 +24,9 @@ class Reader : public Process {
   Reader(Cluster* cluster, const std::string& process_name);
   ~Reader();
 
+  // What is read is kept for so long, and with it the stream's credit.
+  void set_hold_for(absl::Duration time) { hold_for_ = time; }
+
   using Done = std::function<void(absl::StatusOr<std::vector<ValuesPtr>>)>;
   // All slices of the layout, at `point`, from where `job` says that they are. `done` runs once:
   // kAborted: a shard refused, in its words; kUnavailable: a stream ended; kDeadlineExceeded: a
@@ -34,6 +37,7 @@ class Reader : public Process {
   class Reading;
 
   Cluster* const cluster_;
+  absl::Duration hold_for_;
   std::unique_ptr<StreamClient> client_;
 };
 

@@ -9,10 +9,15 @@
 #include "tests/sim/sim_loop.h"
 
 namespace starling::sim {
+namespace {
+
+constexpr uint64_t kMemoryBytes = uint64_t{1} << 40;
+
+}  // namespace
 
 ShardProcess::ShardProcess(Cluster* cluster, const std::string& process_name, uint64_t seed,
-                           uint64_t memory_bytes)
-    : cluster_(cluster), seed_(seed), memory_bytes_(memory_bytes) {
+                           std::optional<uint64_t> old_values_bytes_max)
+    : cluster_(cluster), seed_(seed), old_values_bytes_max_(old_values_bytes_max) {
   name = process_name;
 }
 
@@ -21,16 +26,23 @@ ShardProcess::~ShardProcess() { Crash(); }
 void ShardProcess::Start() {
   ++life;
   alive = true;
+  no_memory_until = absl::InfinitePast();
   World& world = cluster_->world();
   const Identity self{PeerRole::kShard, name};
   host_ = std::make_unique<ShardHost>(
-      ShardHost::Options{
-          .self = self, .coordinator = "coordinator", .report_bytes_max = kSimReportBytes},
+      ShardHost::Options{.self = self,
+                         .coordinator = "coordinator",
+                         .report_bytes_max = kSimReportBytes,
+                         .inject = {.old_values_bytes_max = old_values_bytes_max_}},
       ShardHost::Environment{
           .make_loop = MakeSimLoops(&world, this),
-          .available_memory =
-              [this] { return memory_bytes_ - std::min(memory_bytes_, allocated()); },
+          .available_memory = [this] { return kMemoryBytes - std::min(kMemoryBytes, allocated()); },
           .return_memory = [] {},
+          .allocate = [this, &world](size_t elements) -> std::shared_ptr<float> {
+            if (world.now() >= no_memory_until) return AllocateFloats(elements);
+            world.Count("allocations that failed");
+            return nullptr;
+          },
           .make_plan = [this](const JobDescription& job) { return MakePlan(job); },
           .spans = &spans_,
           .observer = &cluster_->watch(),

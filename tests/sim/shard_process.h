@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/trace/span_ring.h"
@@ -16,9 +17,9 @@ class Cluster;
 
 class ShardProcess : public Process {
  public:
-  // `memory_bytes`: what is available to its tensors.
+  // `old_values_bytes_max`: what readers may keep it from freeing.
   ShardProcess(Cluster* cluster, const std::string& process_name, uint64_t seed,
-               uint64_t memory_bytes);
+               std::optional<uint64_t> old_values_bytes_max);
   ~ShardProcess();
 
   void Start();
@@ -27,12 +28,15 @@ class ShardProcess : public Process {
   // Bytes of all its tensors.
   uint64_t allocated() const { return host_ == nullptr ? 0 : host_->memory().allocated(); }
 
+  // Other processes take what memory there is: until then, allocations fail.
+  absl::Time no_memory_until = absl::InfinitePast();
+
  private:
   absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakePlan(const JobDescription& job);
 
   Cluster* const cluster_;
   const uint64_t seed_;
-  const uint64_t memory_bytes_;
+  const std::optional<uint64_t> old_values_bytes_max_;
   SpanRing spans_{16};  // never read
   std::unique_ptr<ShardHost> host_;
 };

@@ -109,7 +109,8 @@ ShardMemory::Options ShardHost::MemoryOptions() const {
   const uint64_t most = ShardMemory::ShareOf(environment_.available_memory());
   return {.bytes_max = most,
           .old_values_bytes_max = options_.inject.old_values_bytes_max.value_or(most / 8),
-          .now = [clock = control_.get()] { return clock->Now(); }};
+          .now = [clock = control_.get()] { return clock->Now(); },
+          .allocate = environment_.allocate};
 }
 
 void ShardHost::Tick(EventLoop* owner) {

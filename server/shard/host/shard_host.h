@@ -54,6 +54,7 @@ class ShardHost {
     MakeEventLoop make_loop;
     std::function<uint64_t()> available_memory;  // bytes: AvailableMemoryBytes
     std::function<void()> return_memory;         // ReturnFreedMemory
+    std::function<std::shared_ptr<float>(size_t)> allocate = AllocateFloats;
     MakePlan make_plan = MakeShardJobPlan;
     SpanRing* spans = nullptr;              // outlives the host
     PartitionObserver* observer = nullptr;  // outlives the host; of tests

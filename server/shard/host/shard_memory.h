@@ -46,8 +46,9 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   struct Options {
     uint64_t bytes_max = std::numeric_limits<uint64_t>::max();  // of Allocate
     uint64_t waiting_bytes_max = limits::kParkedBytesPerShardMax;
-    uint64_t old_values_bytes_max = 0;               // of bytes_max
-    std::function<absl::Time()> now = MonotonicNow;  // thread-safe
+    uint64_t old_values_bytes_max = 0;                                        // of bytes_max
+    std::function<absl::Time()> now = MonotonicNow;                           // thread-safe
+    std::function<std::shared_ptr<float>(size_t)> allocate = AllocateFloats;  // thread-safe
   };
   // Of the memory that is available: at the start, what all tensors may take; when a job comes,
   // what its plan may.
@@ -62,7 +63,7 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   std::shared_ptr<float> Allocate(size_t elements) {
     const uint64_t bytes = elements * sizeof(float);
     if (!Take(allocated_, bytes, options_.bytes_max)) return nullptr;
-    std::shared_ptr<float> memory = AllocateFloats(elements);
+    std::shared_ptr<float> memory = options_.allocate(elements);
     if (memory == nullptr) {
       allocated_ -= bytes;
       return nullptr;
