@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 class CoordinatorCallsTest : public CoordinatorTest {
  protected:
-  // The call, which is held while a worker looks at the data.
+  // Returns the call, which is held while a worker looks at the data.
   CallId BeginToSubmit(const JobSpec& spec) {
     SubmitRequest request;
     *request.mutable_spec() = spec;
@@ -48,7 +48,7 @@ TEST_F(CoordinatorCallsTest, ASubmissionNeedsAWorkerThatLooksAtTheData) {
   cluster.workers["worker-0"].inspect_error = "";
   const absl::Time begin = cluster.now;
   const absl::Status late = SubmitError(Ssp("a", 1, 1));
-  // Not kDeadlineExceeded: that is what a client sees of a coordinator that does not answer.
+  // Not kDeadlineExceeded: clients take that for a coordinator that does not answer.
   EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(late.message()),
               HasSubstr("worker-0 has not looked at the data within 5m"));
@@ -119,14 +119,14 @@ TEST_F(CoordinatorCallsTest, ADryRunLooksAtTheJobWhoeverHasItsName) {
   EXPECT_EQ(SubmitError(Ssp("a", 1, 1)).code(), absl::StatusCode::kAlreadyExists);
 }
 
-// As an index of a million images does.
+// The index of a million images takes that long.
 TEST_F(CoordinatorCallsTest, ALookAtTheDataMayTakeMinutes) {
   Workers(1);
   cluster.workers["worker-0"].inspects = false;
   const CallId call = BeginToSubmit(Ssp("a", 1, 1));
   cluster.RunFor(absl::Minutes(4));
   ASSERT_EQ(cluster.Answer(call), nullptr);
-  // The one that looks dies, and nobody else is there.
+  // The worker that looks at the data dies, and there is no other.
   cluster.workers["worker-0"].alive = false;
   cluster.RunFor(absl::Seconds(25));
   const CallReply* reply = cluster.Answer(call);
@@ -369,7 +369,7 @@ TEST_F(CoordinatorCallsTest, AnOldCoordinatorIsNotServed) {
   EXPECT_THAT(std::string(status->message()), HasSubstr("generation 1, but 7 was seen"));
 }
 
-// Who was started with --insecure is named in every status, for as long as it is there.
+// A daemon that was started with --insecure is named in every status while it lives.
 TEST_F(CoordinatorCallsTest, OpenLinksAreWarnedOf) {
   Workers(1);
   EXPECT_EQ(std::get<ListJobsReply>(cluster.Ask<event::ListJobs>()).warnings_size(), 0);

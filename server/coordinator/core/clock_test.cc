@@ -1,4 +1,4 @@
-// Two clocks: what is measured follows the one that never jumps, what people are shown the other.
+// Two clocks: measurements follow the monotonic clock, what people see follows the wall clock.
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -34,7 +34,7 @@ TEST_F(ClockTest, StepsOfTheWallClockEndNoJobAndLoseNobody) {
   EXPECT_TRUE(cluster.IsIn("a", RUNNING)) << cluster.JobLog("a");
   EXPECT_EQ(cluster.Status("a").workers(), 2u);
   EXPECT_NEAR(cluster.Status("a").running_seconds(), 10, 0.3);
-  // A worker that is really gone is missed as soon as ever, whichever way the clock was set.
+  // A worker that is really gone is missed as soon as before, whichever way the clock was set.
   cluster.workers["worker-1"].alive = false;
   cluster.wall_ahead -= absl::Hours(1);
   cluster.RunFor(absl::Seconds(6));
@@ -50,7 +50,7 @@ TEST_F(ClockTest, PeopleAreShownTheWallClock) {
             absl::FormatTime(absl::RFC3339_sec, cluster.now - absl::Hours(1), absl::UTCTimeZone()));
 }
 
-// The clock of the next coordinator has another beginning, and the wall clock was set meanwhile.
+// The next coordinator's monotonic clock starts elsewhere, and the wall clock was set meanwhile.
 TEST_F(ClockTest, RunningTimeGoesOnAfterARestart) {
   cluster.RunFor(absl::Seconds(19));
   for (const absl::Duration step : {absl::Hours(30), -absl::Hours(50)}) {

@@ -1,4 +1,4 @@
-// Whole lives of jobs, as transcripts: what happens, and what the job's log says about it.
+// Whole lives of jobs, as transcripts: what happens, and what the job's log says.
 #include "server/coordinator/core/coordinator.h"
 
 #include <algorithm>
@@ -95,7 +95,7 @@ TEST_F(CoordinatorTest, ADeadWorkersLeasesGoToOthers) {
   EXPECT_EQ(cluster.workers["worker-0"].orders.run().job_uid(), 0u);
 }
 
-// Its word is held against what the shards have, and the epoch ends.
+// Its reports are compared with what the shards have, and the epoch ends.
 TEST_F(CoordinatorTest, WhatIsOnlySaidToBeDoneIsDoneAgain) {
   cluster.train_samples = 400;
   cluster.AddShard("ps-0");

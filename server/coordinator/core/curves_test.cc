@@ -1,4 +1,4 @@
-// What the coordinator tells of a job's past, and that it outlives the coordinator.
+// What the coordinator shows of a job's past, also after a restart.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -111,7 +111,7 @@ TEST_F(CoordinatorCurvesTest, SurvivesARestartButForTheLastSeconds) {
   EXPECT_EQ(before.points(after.points_size() - 1).SerializeAsString(), last.SerializeAsString());
   ASSERT_TRUE(Ends("a", SUCCEEDED));
   ExpectWhole(Curves("a"), 2000);
-  // One that is over is stored to its last step.
+  // A job that is over is stored to its last step.
   const std::string whole = Curves("a").points(Curves("a").points_size() - 1).SerializeAsString();
   const int points = Curves("a").points_size();
   cluster.StartCoordinator();
@@ -179,7 +179,7 @@ TEST_F(CoordinatorCurvesTest, AJobWithAFolderForEventFilesHasEachPointAndTestWri
   EXPECT_TRUE(curves.status().epochs_done(1).evaluated());
 }
 
-// Who asks twice a second makes the coordinator's thread copy little, however long the job is.
+// A client that asks twice a second makes the coordinator copy little, however long the job is.
 TEST_F(CoordinatorCurvesTest, BriefAnswersHaveFewOfManyEpochs) {
   cluster.train_samples = cluster.test_samples = 4;  // a step an epoch
   JobSpec spec = Ssp("a", 1, 1);
@@ -274,7 +274,7 @@ TEST_F(CoordinatorCurvesTest, AFolderThatCannotBeWrittenOrIsInUseIsRefused) {
               HasSubstr("tensorboard: expected an absolute path"));
 }
 
-// Nobody looks at a disk for what is refused anyway, nor for a dry run.
+// The disk is not looked at for what is refused anyway, or for a dry run.
 TEST_F(CoordinatorCurvesTest, AFolderIsLookedAtOnlyForAJobThatIsGoodOtherwise) {
   const JobSpec good = [&] {
     JobSpec spec = Ssp("a", 1, 1);

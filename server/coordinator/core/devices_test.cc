@@ -1,4 +1,4 @@
-// Jobs that say what they are to be computed on.
+// Jobs that ask for a device.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"

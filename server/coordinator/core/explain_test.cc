@@ -1,4 +1,4 @@
-// What the core knows of a job when somebody asks what is wrong: the judging is tested beside it.
+// The evidence that the core gathers on a job. How it is judged is tested in ../explain.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/coordinator.h"

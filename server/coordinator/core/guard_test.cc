@@ -1,4 +1,4 @@
-// What a job's guard does to its policy: what it knows is the workers' and shards' reports.
+// What a job's guard does to its policy, given the reports of workers and shards.
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -94,7 +94,7 @@ TEST_F(CoordinatorGuardTest, ItsTrendSurvivesARestart) {
   }
 }
 
-// A level of the first window alone would allow what is usual by now.
+// The first window's level alone would allow what is usual by now.
 TEST_F(CoordinatorGuardTest, WhatIsStoredOfItsTrendFollowsTheLoss) {
   cluster.train_samples = 4000;
   cluster.train_loss = 10;

@@ -55,7 +55,7 @@ TEST_F(NoRoomTest, WhatFitsNowhereFailsBeforeItsFirstStepWithTheSizes) {
   ASSERT_TRUE(Ends("a", FAILED));
   EXPECT_THAT(cluster.Status("a").reason(), HasSubstr(": the job needs 3 GiB"));
   EXPECT_EQ(cluster.Status("a").step(), 0u);
-  // Each was asked once, but for the last, which may have met the others' memory.
+  // Each was asked once, except the last: the others' memory may have been in its way.
   EXPECT_EQ(Said("a", "goes on without"), 2) << cluster.JobLog("a");
   EXPECT_LE(Said("a", "tries again"), 1) << cluster.JobLog("a");
 }
@@ -73,7 +73,7 @@ TEST_F(NoRoomTest, TheLastOfThoseThatPreparedTogetherTriesAgainAlone) {
   AddTiny("worker-1");
   Submit(Ssp("a", 2, 2));
   ASSERT_TRUE(cluster.RunUntil([&] { return Said("a", "tries again") > 0; }));
-  // It was the other's memory that was in the way.
+  // The other worker's memory was in the way.
   for (auto& [name, worker] : cluster.workers) worker.no_room.clear();
   ASSERT_TRUE(Ends("a", SUCCEEDED));
   EXPECT_EQ(Said("a", "tries again, as others prepared the job at the same time, worker-"), 1);
@@ -115,7 +115,7 @@ TEST_F(NoRoomTest, AJobThatWasServedWaitsForAWorkerWithRoom) {
   ASSERT_TRUE(Ends("a", SUCCEEDED));
 }
 
-// Two on one GPU: the one that was set aside finds memory when the other one is gone.
+// Two on one GPU: the one that is set aside finds memory when the other is gone.
 TEST_F(NoRoomTest, WhenAnotherOneIsGoneWhoWasSetAsideIsAskedAgain) {
   Workers(1);
   Submit(Ssp("a", 1, 2));
@@ -129,8 +129,8 @@ TEST_F(NoRoomTest, WhenAnotherOneIsGoneWhoWasSetAsideIsAskedAgain) {
   EXPECT_GT(cluster.workers["worker-1"].items, 0u);
 }
 
-// Nobody is left who might serve a job that nobody served: that is said, though the last one did
-// not refuse.
+// No worker is left that might serve a job that was never served: it fails with that reason,
+// although the last worker did not refuse.
 TEST_F(NoRoomTest, AJobWhoseLastCandidateIsGoneBeforeItServedFails) {
   AddTiny("worker-0");
   cluster.AddWorker("worker-1");
@@ -142,7 +142,7 @@ TEST_F(NoRoomTest, AJobWhoseLastCandidateIsGoneBeforeItServedFails) {
   EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("worker worker-0: the job needs 3 GiB"));
 }
 
-// Another job is not disturbed for a try, which comes when that is over.
+// Another job is not disturbed for a retry, which waits until that job is over.
 TEST_F(NoRoomTest, ATryTakesNobodyFromAnotherJob) {
   Workers(2);
   Submit(Ssp("a", 2, 2));
@@ -167,7 +167,7 @@ TEST_F(NoRoomTest, ATryTakesNobodyFromAnotherJob) {
   EXPECT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 2; }));
 }
 
-// It is cut where a character ends: what is stored must be readable again.
+// It is cut at the end of a character: the record must be readable again.
 TEST_F(NoRoomTest, ALongMessageIsCutAndStored) {
   AddTiny("worker-0");
   std::string& why = cluster.workers["worker-0"].no_room;
@@ -198,7 +198,7 @@ TEST_F(NoRoomTest, AfterARestartItIsTriedAndSetAsideAgain) {
   EXPECT_TRUE(Ends("a", SUCCEEDED));
 }
 
-// Its orders to let the job go were not stored: for the coordinator that starts again it is a
+// Its orders to let the job go were not stored: after a restart the coordinator takes it for a
 // member.
 TEST_F(NoRoomTest, AMemberThatHasNoneAnyMoreLeavesTheRoster) {
   Workers(2);

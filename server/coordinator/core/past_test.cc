@@ -1,4 +1,4 @@
-// What is over: it is listed page by page, and costs what goes on nothing.
+// Jobs that are over: they are listed page by page, and cost running jobs nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ TEST_F(PastTest, JobsAreListedByPages) {
   EXPECT_EQ(std::get<absl::Status>(reply).code(), absl::StatusCode::kInvalidArgument);
 }
 
-// However long texts are, a page passes through a client's limits.
+// A page stays within a client's limits, however long its texts are.
 TEST_F(PastTest, APageHasAnEndInBytesToo) {
   Workers(1);
   for (int i = 0; i < 3; ++i) {
@@ -170,8 +170,7 @@ TEST_F(PastTest, AShardsFiguresFollowWhatIsKeptThere) {
 
 // ---- Retention ----
 
-// H1, E2 and M7 of the trials: the whole of what was, ended jobs included, was told again at each
-// change.
+// Each change used to repeat the orders of all jobs, ended ones included.
 TEST_F(PastTest, AJobIsDescribedOnceToADaemonAndEndedJobsAreNotSpokenOf) {
   for (int i = 0; i < 20; ++i) RunQuick(absl::StrCat("quick-", i));
   cluster.RunFor(absl::Seconds(2));
@@ -188,7 +187,7 @@ TEST_F(PastTest, AJobIsDescribedOnceToADaemonAndEndedJobsAreNotSpokenOf) {
   EXPECT_LT(cluster.report_bytes, 2000u);
   EXPECT_LT(cluster.orders_bytes, 2000u);
 
-  // Nor after a coordinator's restart.
+  // Nor after a restart of the coordinator.
   cluster.StartCoordinator();
   const uint64_t before = cluster.Status("long").step();
   ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("long").step() > before + 5; }));
@@ -197,14 +196,13 @@ TEST_F(PastTest, AJobIsDescribedOnceToADaemonAndEndedJobsAreNotSpokenOf) {
   EXPECT_EQ(shard.ended, 20);
   EXPECT_LT(cluster.report_bytes, 2000u);
 
-  // A shard that comes back has nothing, and is told nothing of what it had.
+  // A shard that comes back holds nothing, and is told nothing about what it held.
   cluster.AddShard("ps-0");
   cluster.RunFor(absl::Seconds(1));
   for (uint64_t uid = 1; uid <= 20; ++uid) EXPECT_FALSE(cluster.shards["ps-0"].reports.Holds(uid));
 }
 
-// What is known of a job that is over is what was known at its end, and a shard need not say it
-// again.
+// A job that is over keeps what was known at its end; shards need not report it again.
 TEST_F(PastTest, TheFiguresOfAJobThatIsOverStay) {
   RunQuick("quick");
   cluster.RunFor(absl::Seconds(1));
@@ -234,7 +232,7 @@ TEST_F(PastTest, AJobThatWasDeletedWhileItsShardWasAwayIsDropped) {
   EXPECT_TRUE(cluster.shards["ps-0"].reports.Holds(2));
 }
 
-// 30 jobs whose descriptions are 1 MiB each come in parts, and none is left out.
+// 30 jobs with descriptions of 1 MiB each come in parts, and none is left out.
 TEST_F(PastTest, OrdersThatDoNotFitIntoAMessageComeInParts) {
   for (int i = 0; i < 30; ++i) {
     JobSpec spec = Ssp(absl::StrCat("wide-", i), 1, 1);
@@ -258,7 +256,7 @@ TEST_F(PastTest, OrdersThatDoNotFitIntoAMessageComeInParts) {
 
 // ---- The archive ----
 
-// All that is said of a job.
+// Everything that clients see of a job.
 TEST_F(PastTest, WhatIsArchivedIsSaidAsBefore) {
   const auto all = [&](const std::string& name) {
     JobRequest job;

@@ -78,7 +78,7 @@ TEST_F(CoordinatorPolicyTest, ARetryOfWhatWasInForceAlreadyUndoesNothing) {
   EXPECT_EQ(cluster.Status("a").policies_size(), 2);
 }
 
-// It begins nothing more of the job that it leaves, but may take long to finish.
+// It starts nothing more of the job that it leaves, but may take long to finish.
 TEST_F(CoordinatorPolicyTest, AWorkerOnItsWayToAnotherJobIsNotWaitedFor) {
   cluster.train_samples = 400;
   cluster.AddShard("ps-0");

@@ -60,7 +60,7 @@ TEST(RangeSums, RangesThatAreNotAlignedAreIgnored) {
   EXPECT_EQ(sums.ids(), 0u);
 }
 
-// Beyond what is kept one by one nothing changes: no bit of the sum, and no range counts twice.
+// Folding changes nothing: no bit of the sum, and no range counts twice.
 TEST(RangeSums, ALongPassIsSummedUpAsItGoes) {
   RangeSums all;
   RangeSums few(10);

@@ -27,7 +27,7 @@ std::string FirstNames(const Graph& graph) {
   return absl::StrCat(absl::StrJoin(names, ", "), graph.parameters_size() > 6 ? ", ..." : "");
 }
 
-// Empty: the tensor fits the parameter.
+// Why the tensor does not fit the parameter; empty: it does.
 std::string Mismatch(const Parameter& parameter, const InitFile::Tensor& tensor) {
   const Dims wanted(parameter.shape().begin(), parameter.shape().end());
   const Dims found(tensor.shape().begin(), tensor.shape().end());

@@ -8,11 +8,11 @@
 namespace starling::coordinator {
 
 // Makes the parameters that fit one of `source.freeze` FROZEN. kInvalidArgument names a glob that
-// fits none, with some names that there are.
+// matches none, with some of the existing names.
 absl::Status FreezeParameters(const ModelSource& source, Graph* graph);
 
-// Lets all parameters start from the tensors of `file`, which must be the model's: the same names,
-// shapes and float32. PyTorch's counters "*.num_batches_tracked" are passed over. kInvalidArgument
+// Makes all parameters start from the tensors of `file`, which must be the model's: the same names,
+// shapes and float32. PyTorch's counters "*.num_batches_tracked" are ignored. kInvalidArgument
 // lists every mismatch.
 absl::Status InitFromFile(const InitFile& file, Graph* graph);
 

@@ -50,7 +50,7 @@ TEST_F(ScheduleTest, AJobThatCannotStartTakesNobodyAndLaterJobsPass) {
   EXPECT_TRUE(Has("base", 2));
 }
 
-// It would need the one that the job before it keeps.
+// It would need the worker that the job before it keeps.
 TEST_F(ScheduleTest, NoWorkerIdlesForAJobThatWaitsForAnother) {
   Workers(2);
   SubmitLong("one", 1, 1);
@@ -91,8 +91,8 @@ TEST_F(ScheduleTest, WorkersAreTakenFromTheYoungestOnlyWhenTheyAreEnough) {
       << "a free worker goes to who can use it, not to one that cannot start";
 }
 
-// Its workers are still letting go of a job that has ended: it starts with them, and no other job
-// gets them in between.
+// Its workers are still letting an ended job go: it starts with them, and no other job gets them in
+// between.
 TEST_F(ScheduleTest, WorkersOfAJobThatEndedGoToTheFirstThatWaits) {
   Workers(2);
   Submit(Ssp("a", 2, 2));
@@ -103,7 +103,7 @@ TEST_F(ScheduleTest, WorkersOfAJobThatEndedGoToTheFirstThatWaits) {
   EXPECT_EQ(cluster.Status("c").state(), PENDING);
 }
 
-// A stream of small jobs: each passes the one that needs all workers, until that has its turn.
+// A stream of small jobs passes the job that needs all workers, until that has its turn.
 TEST_F(ScheduleTest, AJobThatIsPassedForLongHasItsTurn) {
   Workers(2);
   SubmitLong("small-0", 1, 1);
@@ -129,7 +129,7 @@ TEST_F(ScheduleTest, AJobThatIsPassedForLongHasItsTurn) {
   EXPECT_THAT(cluster.JobLog("both"), HasSubstr("later jobs have passed it for long"));
 }
 
-// One that is in nobody's way but an earlier job's keeps nothing, however long it has waited.
+// A job behind an earlier job keeps nothing, however long it has waited.
 TEST_F(ScheduleTest, BehindAnEarlierJobThereIsNoTurn) {
   Workers(2);
   SubmitLong("weeks", 1, 1);
@@ -192,7 +192,7 @@ TEST_F(ScheduleTest, WhatFitsOnceOthersAreGoneWaits) {
   EXPECT_TRUE(Ends("second", SUCCEEDED));
 }
 
-// They wait for their turn to be looked at.
+// They wait until a worker can look at their data.
 TEST_F(ScheduleTest, OfAHundredSubmissionsAtOnceNoneIsRefused) {
   Workers(2);
   std::vector<CallId> calls;

@@ -1,4 +1,4 @@
-// Workers that cannot serve a job: it goes on without them, and only what nobody could do fails it.
+// Workers that cannot serve a job: it goes on without them, and fails only when none can serve it.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
@@ -85,7 +85,7 @@ TEST_F(SetAsideTest, WhatNobodyCanDoFailsWithAllReasons) {
             "no worker can serve the job: worker worker-0: no data; worker worker-1: no luck");
 }
 
-// One that another job has may come later, and does.
+// A worker that another job has may come later, and does.
 TEST_F(SetAsideTest, ABusyWorkerMayStillServe) {
   Workers(1);
   Submit(Ssp("a", 1, 1));
@@ -157,7 +157,7 @@ TEST_F(SetAsideTest, ANewIncarnationIsAskedAgain) {
   EXPECT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 2; }));
 }
 
-// The same number of samples, and other contents.
+// The same number of samples with other contents.
 TEST_F(SetAsideTest, AWorkerWithOtherDataDoesNotJoin) {
   Workers(2);
   for (auto& [name, worker] : cluster.workers) worker.data_digest = 0xAB;
@@ -197,7 +197,7 @@ TEST_F(SetAsideTest, AWorkerThatWasSetAsideIsTheLastToLookAtAJob) {
   EXPECT_EQ(cluster.workers["worker-1"].items, 0u);
 }
 
-// ---- Workers that report and do not get on ----
+// ---- Workers that report but make no progress ----
 
 CoordinatorOptions Hurried() {
   CoordinatorOptions options;
@@ -243,7 +243,7 @@ TEST_F(HangTest, ItIsSetAsideByNameAfterTheLongerOfBothTimes) {
       HasSubstr("goes on without worker-1, which cannot serve it: worker-1 reports, but its "
                 "computation has not got on for 301 s (a unit of this job takes 30 s there)"));
   EXPECT_THAT(cluster.JobLog("a"), HasSubstr("worker-1 left: it was set aside; its "));
-  // It is of no use to any job until it gets on.
+  // No job uses it until it makes progress.
   Submit(Ssp("b", 2, 2));
   EXPECT_THAT(cluster.Status("b").reason(), HasSubstr("the cluster has 1"));
 }

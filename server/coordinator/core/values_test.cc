@@ -1,4 +1,4 @@
-// What the coordinator says can be read of a job's values.
+// What can be read of a job's values.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
@@ -86,7 +86,7 @@ TEST_F(ValuesTest, TheLeastVersionIsReadWhereOneShardIsAStepAhead) {
   EXPECT_THAT(Read(), Each(std::to_string(steps)));
 }
 
-// One shard has heard that the next policy is in force, and the other has not, when the job ends.
+// When the job ends, one shard knows that the next policy is in force and the other does not.
 TEST_F(ValuesTest, EachPartitionIsReadByItsOwnPolicyWhereTheJobEndsInMidChange) {
   Submit(Ssp("a", 1, 1));
   RunTo(10);
@@ -151,7 +151,7 @@ TEST_F(ValuesTest, AShardThatIsLostInMidJobTakesItsPartWithIt) {
   EXPECT_THAT(Read(), ::testing::UnorderedElementsAre("newest", HasSubstr("lost with shard ps-0")));
 }
 
-// What the others have is settled when the last one that has not told its part is given up.
+// Values are settled when the last shard that has not sent its last report is lost.
 TEST_F(ValuesTest, AShardThatIsLostBeforeItToldTheLastHoldsNobodyUp) {
   Submit(Ssp("a", 1, 1));
   RunTo(10);

@@ -1,4 +1,4 @@
-// A job that wallTime stops: it ends at one step, which its reason names and its evaluation saw.
+// A job that wallTime stops ends at one step, which its reason names and its evaluation saw.
 #include <cstdint>
 #include <set>
 #include <string>
@@ -60,7 +60,7 @@ TEST_F(WallTimeTest, InBspToo) {
   EXPECT_EQ(cluster.Status("a").sealed_steps(), cluster.Status("a").step());
 }
 
-// Nothing is evaluated, so that nothing else is waited for.
+// Nothing is evaluated, so nothing else is waited for.
 TEST_F(WallTimeTest, WaitsForTheLastLosses) {
   JobSpec spec = MiniCluster::Spec("a", Policy::BSP, 1, 1);
   spec.clear_evaluate();
@@ -120,7 +120,7 @@ TEST_F(WallTimeTest, AJobOfWhichNothingWasDoneDidNotSucceed) {
   EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("wallTime was over before any of "));
 }
 
-// Its last epoch's, also where that was complete.
+// Evaluates its last epoch, also if that was complete.
 TEST_F(WallTimeTest, WaitsForTheLastLossesAtAnEpochsEndToo) {
   JobSpec spec = MiniCluster::Spec("a", Policy::BSP, 1, 1);
   spec.clear_evaluate();

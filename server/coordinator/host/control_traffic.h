@@ -1,4 +1,4 @@
-// How much daemons and the coordinator say to each other (docs/metrics.md).
+// Counts what daemons and the coordinator send each other (docs/metrics.md).
 #ifndef STARLING_SERVER_COORDINATOR_HOST_CONTROL_TRAFFIC_H_
 #define STARLING_SERVER_COORDINATOR_HOST_CONTROL_TRAFFIC_H_
 
@@ -9,7 +9,7 @@
 
 namespace starling::coordinator {
 
-// Of workers or of shards. Thread-safe.
+// For workers or for shards. Thread-safe.
 class ControlTraffic {
  public:
   void CountReport(uint64_t bytes) {

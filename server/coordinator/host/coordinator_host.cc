@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   if (!core.ok()) return core.status();
   std::unique_ptr<CoordinatorHost> host(
       new CoordinatorHost(options, *std::move(core), std::move(parts)));
-  // Nothing was posted to the loop yet, so the core is still this thread's.
+  // Nothing is posted to the loop yet: this thread still owns the core.
   Actions actions;
   host->core_->Start(host->loop_->Now(), host->wall_(), actions);
   host->generation_ = host->core_->generation();
@@ -72,7 +72,7 @@ CallId CoordinatorHost::Submit(const SubmitRequest& request, Done done) {
 
 void CoordinatorHost::AskForFolder(CallId call, const SubmitRequest& request) {
   const std::string folder = request.spec().tensorboard();
-  // A disk that hangs keeps those who were given up, too.
+  // While a disk hangs, checks whose calls timed out stay in progress.
   if (folders_asked_ >= limits::kSubmissionsMax) {
     return Answer(call, absl::ResourceExhaustedError(absl::StrCat(
                             "tensorboard: ", folders_asked_,
@@ -141,7 +141,7 @@ void CoordinatorHost::Tick() {
 void CoordinatorHost::Do(const action::Persist& action) {
   const absl::Status status = store_->Apply(action.batch);
   if (status.ok()) return;
-  // Nothing that follows may be seen: it is not durable.
+  // The actions that follow must not be seen: what they tell is not durable.
   AnswerAll(absl::UnavailableError(
       absl::StrCat("the coordinator cannot store its state: ", status.message())));
   on_fatal_(status);

@@ -1,5 +1,5 @@
-// Runs the coordinator's core: one thread owns it, events come from anywhere, its actions are
-// carried out in order. Decides nothing.
+// Runs the coordinator's core: one thread owns it, events come from any thread, actions are carried
+// out in order. Decides nothing.
 #ifndef STARLING_SERVER_COORDINATOR_HOST_COORDINATOR_HOST_H_
 #define STARLING_SERVER_COORDINATOR_HOST_COORDINATOR_HOST_H_
 
@@ -25,8 +25,8 @@ class CoordinatorHost {
  public:
   struct Parts {
     std::unique_ptr<StateStore> store;
-    // Called once, on the host's thread, when the store fails: from then on every call is answered
-    // with kUnavailable, and the process must end.
+    // Called once, on the host's thread, when the store fails: from then on every call fails with
+    // kUnavailable, and the process must end.
     std::function<void(const absl::Status&)> on_fatal;
     ReadValues read = nullptr;  // for spec.output
     MakeEventLoop make_loop = ThreadedLoop::Make;
@@ -41,17 +41,17 @@ class CoordinatorHost {
                                                                 Parts parts);
   ~CoordinatorHost();  // Stop()
 
-  // Thread-safe. The id is for Gone.
+  // Thread-safe. The returned id is for Gone.
   CallId Call(MakeEvent make_event, Done done);
-  // A submission: where the core asks for it, first looks whether its folder for event files can be
-  // written; kDeadlineExceeded where that is not known after 10 s.
+  // A submission. If the core asks for it, first checks whether the folder for event files can be
+  // written; kDeadlineExceeded if that is not known after 10 s.
   CallId Submit(const SubmitRequest& request, Done done);
   // The caller hung up. Its `done` runs with kCancelled, unless it ran already. Thread-safe.
   void Gone(CallId call);
 
-  // Answers every pending call, and all later ones, with kUnavailable. Thread-safe, blocks shortly.
+  // Answers every pending call, and all later ones, with kUnavailable. Thread-safe; blocks briefly.
   void BeginShutdown();
-  // BeginShutdown, and ends the thread. What was answered before is durable.
+  // BeginShutdown, and ends the thread. Earlier answers are durable.
   void Stop();
 
   uint64_t generation() const { return generation_; }
@@ -90,8 +90,8 @@ class CoordinatorHost {
   std::unique_ptr<Coordinator> core_;
   std::unique_ptr<StateStore> store_;
   std::map<CallId, Done> waiting_;
-  size_t folders_asked_ = 0;  // checks in progress, those of answered calls included
-  absl::Status closed_;       // not OK: no more steps; what every call gets
+  size_t folders_asked_ = 0;  // checks in progress, including those of answered calls
+  absl::Status closed_;       // not OK: no more steps, and every call gets this
 
   CurveWriter curves_;
   OutputWriter outputs_;

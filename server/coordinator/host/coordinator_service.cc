@@ -16,7 +16,7 @@ ControlTraffic& TrafficOf(CoordinatorHost* host, PeerRole role) {
 }
 
 template <typename Reply>
-void CountOrders(const Reply&, CoordinatorHost*) {}  // another call's answer
+void CountOrders(const Reply&, CoordinatorHost*) {}  // not an answer to a report
 template <>
 void CountOrders(const WorkerOrders& orders, CoordinatorHost* host) {
   host->worker_traffic().CountOrders(orders.ByteSizeLong());
@@ -26,7 +26,7 @@ void CountOrders(const ShardOrders& orders, CoordinatorHost* host) {
   host->shard_traffic().CountOrders(orders.ByteSizeLong());
 }
 
-// One call: lives until gRPC is done with it. It holds no thread while it waits.
+// One call. Lives until gRPC is done with it; holds no thread while it waits.
 template <typename Reply>
 class CallReactor final : public grpc::ServerUnaryReactor {
  public:
@@ -173,7 +173,7 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
   template <typename Event, typename Request, typename Reply>
   Reactor* Start(const absl::Status& allowed, const Request* request, Reply* reply) {
     if (!allowed.ok()) return new CallReactor<Reply>(allowed);
-    // Copied: the call may be over, and its request gone, before the event is made.
+    // A copy: the call may be over, and its request gone, before the event is made.
     return new CallReactor<Reply>(host_, reply, [request = *request](CallId call) {
       return Event{call, request};
     });

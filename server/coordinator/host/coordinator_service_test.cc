@@ -32,7 +32,7 @@ namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);
 
-// Fails from a given moment on.
+// A store that fails from a given moment on.
 class FailingStore final : public StateStore {
  public:
   explicit FailingStore(std::atomic<bool>* fails) : fails_(fails) {}
@@ -153,7 +153,7 @@ TEST_F(CoordinatorServiceTest, UnknownJobIsNotFound) {
   EXPECT_EQ(stub->GetJob(&context, request, &reply).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-// The disk is not touched for jobs that are refused anyway, nor for dry runs.
+// The disk is not touched for jobs that are refused anyway, or for dry runs.
 TEST_F(CoordinatorServiceTest, AFolderForEventFilesIsMadeForGoodJobsAlone) {
   const auto stub = CoordinatorService::NewStub(MakeChannel(server_->address()));
   const std::string root = testing::TempDir(), folder = absl::StrCat(root, "/events");

@@ -27,7 +27,7 @@ void CurveWriter::Check(const std::string& folder, std::function<void(absl::Stat
   });
 }
 
-// Made where it is not there.
+// Creates the folder if it is missing.
 absl::StatusOr<OwnedFd> CurveWriter::OpenFolder(const std::string& folder) const {
   const std::filesystem::path relative =
       std::filesystem::path(folder).lexically_normal().lexically_relative(
@@ -41,7 +41,7 @@ absl::StatusOr<OwnedFd> CurveWriter::OpenFolder(const std::string& folder) const
 }
 
 void CurveWriter::Write(const CurveNews& news) {
-  // The end of a job is always told: it closes a file.
+  // The end of a job is never dropped: it closes a file.
   if (waiting_ >= kWaitingMax && !news.over) {
     if (!behind_.exchange(true)) {
       spdlog::warn(

@@ -1,6 +1,5 @@
-// TensorBoard's event files of the jobs that ask for them, on a thread of its own: a disk that is
-// slow or full delays nobody, and what cannot be written is lost to the files, but not to the
-// coordinator's curves.
+// Writes TensorBoard's event files for jobs that ask for them, on a thread of its own: a slow or
+// full disk delays no call, and what cannot be written is missing from the files alone.
 #ifndef STARLING_SERVER_COORDINATOR_HOST_CURVE_WRITER_H_
 #define STARLING_SERVER_COORDINATOR_HOST_CURVE_WRITER_H_
 
@@ -19,31 +18,31 @@
 
 namespace starling::coordinator {
 
-// Thread-safe. No call blocks but Stop.
+// Thread-safe. Only Stop blocks.
 class CurveWriter {
  public:
-  static constexpr int kWaitingMax = 10'000;  // news that wait for the disk; more is left out
+  static constexpr int kWaitingMax = 10'000;  // news that wait for the disk; more are dropped
 
-  // Writes to no folder that does not lie beneath `root`, and follows no link beneath it
-  // (BeneathRoot); empty: to none at all.
+  // Writes only to folders beneath `root`, and follows no link there (BeneathRoot). Empty: writes
+  // nothing.
   explicit CurveWriter(const std::string& root,
                        const MakeEventLoop& make_loop = ThreadedLoop::Make);
   ~CurveWriter();  // Stop()
 
-  // Whether files can be written to `folder`, which is made where it is not there but may be.
-  // `done` runs once, on the writer's thread; never where the writer was stopped before.
+  // Whether files can be written to `folder`, which is created if it is missing and allowed. `done`
+  // runs once, on the writer's thread; never if the writer is stopped before.
   void Check(const std::string& folder, std::function<void(absl::Status)> done);
 
-  // Into the job's file, which is begun with its first news.
+  // Appends to the job's file, which is created for its first news.
   void Write(const CurveNews& news);
 
-  // What was given before is written, however long that takes.
+  // Writes everything that was given before, however long that takes.
   void Stop();
 
  private:
   struct Job {
     std::unique_ptr<tensorboard::EventFile> file;
-    bool failing = false;  // said already
+    bool failing = false;  // logged
   };
 
   void Carry(const CurveNews& news);
@@ -52,7 +51,7 @@ class CurveWriter {
 
   const std::string root_;
   std::atomic<int> waiting_ = 0;
-  std::atomic<bool> behind_ = false;  // said already
+  std::atomic<bool> behind_ = false;  // logged
 
   std::map<uint64_t, Job> jobs_;  // the loop's thread only
 

@@ -37,7 +37,7 @@ class CurveWriterTest : public testing::Test {
     writer.Check(folder, [&](absl::Status status) { done.set_value(std::move(status)); });
     return done.get_future().get();
   }
-  // Their texts, by name.
+  // The files' texts, by name.
   std::vector<std::string> Files() {
     std::map<std::string, std::string> texts;
     if (!std::filesystem::exists(folder_)) return {};
@@ -91,7 +91,7 @@ TEST_F(CurveWriterTest, ACoordinatorThatStartsAgainBeginsASession) {
     tensorboard::Event start;
     start.mutable_session_log()->set_status(tensorboard::SessionLog::START);
     start.set_step(31);
-    // Wall times differ: the part behind them is the same.
+    // Wall times differ; what follows them is the same.
     sessions += file.find(start.SerializeAsString()) != std::string::npos;
   }
   EXPECT_EQ(sessions, 1);
@@ -145,7 +145,7 @@ TEST_F(CurveWriterTest, NothingIsMadeOutsideOfItsRoot) {
   EXPECT_FALSE(Check(nowhere, root).ok());
 }
 
-// A folder becomes a link out of the root, over and over, also between any check and the opening.
+// A folder keeps turning into a link out of the root, also between any check and the opening.
 TEST_F(CurveWriterTest, ARaceForALinkLeadsNowhere) {
   const std::string root = absl::StrCat(folder_, "/root");
   const std::string beside = absl::StrCat(folder_, "/beside");

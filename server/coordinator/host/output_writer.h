@@ -1,5 +1,5 @@
-// The files that spec.output asks for, written from the shards' values as they come, on a thread of
-// its own: a disk or a shard that is slow delays nobody.
+// Writes the files that spec.output asks for, from the shards' values as they come, on a thread of
+// its own: a slow disk or shard delays no call.
 #ifndef STARLING_SERVER_COORDINATOR_HOST_OUTPUT_WRITER_H_
 #define STARLING_SERVER_COORDINATOR_HOST_OUTPUT_WRITER_H_
 
@@ -20,28 +20,27 @@
 
 namespace starling::coordinator {
 
-// ReadSlices, over streams in the coordinator's name. Ends soon with kCancelled once `stop` is
-// true.
+// ReadSlices, over streams in the coordinator's name. Returns kCancelled soon after `stop` is true.
 using ReadValues = std::function<absl::Status(
     const JobReply& job, const Layout& layout, const ReadPoint& point, absl::Time deadline,
     const SliceConsumer& consume, const std::atomic<bool>& stop)>;
 
-// Thread-safe. No call blocks but Stop.
+// Thread-safe. Only Stop blocks.
 class OutputWriter {
  public:
   using Done = std::function<void(absl::StatusOr<uint64_t> bytes)>;
 
-  // Writes beneath `root`, following no link there; empty: to nowhere.
+  // Writes beneath `root` and follows no link there. Empty: writes nothing.
   OutputWriter(std::string root, ReadValues read,
                const MakeEventLoop& make_loop = ThreadedLoop::Make);
   ~OutputWriter();  // Stop()
 
   // Writes the file that job.spec.output names: to a temporary file beside it, which is synced and
-  // renamed. What a writer before left of it is removed. `done` runs once, on the writer's thread,
-  // with the file's size or why it could not be written; never where the writer was stopped before.
+  // renamed. Removes what an earlier writer left of that. `done` runs once, on the writer's thread,
+  // with the file's size or the error; never if the writer is stopped before.
   void Write(const JobReply& job, Done done);
 
-  // Gives up what is being written, and what waits.
+  // Abandons the file that is being written, and those that wait.
   void Stop();
 
  private:

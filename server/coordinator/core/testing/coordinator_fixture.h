@@ -1,4 +1,4 @@
-// The fixture of the core's tests: a MiniCluster and what is asked of it often.
+// The fixture of the core's tests: a MiniCluster and common questions.
 #ifndef STARLING_SERVER_COORDINATOR_CORE_TESTING_COORDINATOR_FIXTURE_H_
 #define STARLING_SERVER_COORDINATOR_CORE_TESTING_COORDINATOR_FIXTURE_H_
 

@@ -264,7 +264,7 @@ void MiniCluster::DoWork(MiniWorker& worker) {
   }
 }
 
-// The first member does whole steps for everybody.
+// The first member does whole steps for all members.
 void MiniCluster::DoBspWork(MiniWorker& worker) {
   const WorkerOrders& orders = worker.orders;
   if (!orders.training_open() || orders.roster().members_size() == 0) return;
@@ -462,7 +462,7 @@ std::string MiniCluster::JobLog(const std::string& job) {
   return text;
 }
 
-// ---- CoordinatorSink ----
+// ---- Actions ----
 
 void MiniCluster::Do(const action::Persist& action) {
   const StoreBatch& batch = action.batch;
@@ -474,7 +474,7 @@ void MiniCluster::Do(const action::Persist& action) {
   }
 }
 
-// What anybody is told must be durable already.
+// Orders may tell only what is durable already.
 void MiniCluster::CheckDurable(const Run& run, const Roster* roster, uint32_t epoch) const {
   if (run.job_uid() == 0) return;
   auto stored = store.find(records::JobState(run.job_uid()));

@@ -1,6 +1,6 @@
-// For the core's own tests: a coordinator core on a store in memory, with workers and shards that
-// are as simple as can be (they do what orders say, one item a round, and never lose a message).
-// Faults of the network and real sessions and partitions are the business of tests/sim.
+// For the core's own tests: a coordinator core on a store in memory, with the simplest workers and
+// shards: they follow orders, do one item a round, and lose no message. Faults of the network and
+// real sessions and partitions are tested in tests/sim.
 #ifndef STARLING_SERVER_COORDINATOR_CORE_TESTING_MINI_CLUSTER_H_
 #define STARLING_SERVER_COORDINATOR_CORE_TESTING_MINI_CLUSTER_H_
 
@@ -31,7 +31,7 @@ class MiniCluster {
     bool idle_hands = false;    // reports, but does no work
     bool stuck = false;         // the same, and has begun the first of its leases
     bool holds_losses = false;  // does not report what it has finished
-    bool lies = false;          // says that training is done which it does not do
+    bool lies = false;          // reports training done that it does not do
     bool draining = false;
     bool drained = false;
     bool stubborn = false;  // never gives a job back
@@ -52,7 +52,7 @@ class MiniCluster {
     uint64_t generation = 0;
     uint64_t items = 0;  // done in all
     int described = 0;   // how often it was sent a job's description
-    // As reported with the job that it serves. Each round that it works in adds `pace` to `times`.
+    // As reported with the job that it serves. Each round of work adds `pace` to `times`.
     StepTimes times, pace;
     std::vector<LinkStatus> links;
   };
@@ -74,7 +74,7 @@ class MiniCluster {
     bool deaf = false;             // it follows no new policy
     std::string refuses;           // not empty: why it can hold no partition
     uint64_t sealed_ahead = 0;     // steps that they have sealed in BSP beyond those that count
-    // Of each of its partitions; a report adds `pace` to `times`.
+    // Of each of its partitions. Each report adds `pace` to `times`.
     PartitionTimes times, pace;
   };
 
@@ -88,7 +88,7 @@ class MiniCluster {
   void Tick();
   // The answer, or nullptr while the call is held.
   const CallReply* Answer(CallId call) const;
-  // Steps with a new call and returns its answer at once, or after rounds while it is held.
+  // Makes a new call and returns its answer, after as many rounds as it is held.
   template <typename Event, typename... Request>
   CallReply Ask(const Request&... request) {
     const CallId call = NewCall();
@@ -108,7 +108,7 @@ class MiniCluster {
   // ---- Time ----
   // One round of 50 ms: daemons report and work, the coordinator ticks.
   void Round();
-  // False when it did not come true within the time.
+  // False: it did not become true within the time.
   bool RunUntil(const std::function<bool()>& condition, absl::Duration limit = absl::Minutes(2));
   void RunFor(absl::Duration time);
 
@@ -130,15 +130,14 @@ class MiniCluster {
   uint64_t train_samples = 40;
   uint64_t test_samples = 20;
   double train_loss = 0.5;  // of each batch from here on
-  // Each micro-batch of a BSP step is told by itself, as by a worker of its own.
+  // Each micro-batch of a BSP step is reported separately, as by a worker of its own.
   bool bsp_in_parts = false;
   uint64_t recent_lag = 0;  // as shards report it, as are:
   uint64_t memory_room = uint64_t{1} << 40;
   uint64_t bsp_bytes_more = 0;  // of each partition
-  // By job uid: items of each epoch that are covered on all partitions, and how often each was
-  // counted.
+  // By job uid and epoch: items that are covered on all partitions, and how often each was counted.
   std::map<uint64_t, std::map<uint32_t, std::map<uint64_t, int>>> covered;
-  // Of the last report of a shard, and of the last orders to one.
+  // Of the last report of a shard and the last orders to one.
   size_t report_bytes = 0, orders_bytes = 0;
   std::vector<CurveNews> curve_news;
   std::vector<JobReply> outputs;         // that were to be written
