@@ -1,5 +1,5 @@
-// A job that is over is kept as bytes: whoever asks for it finds it unpacked until the step's end.
-// So it costs what it says: 2 KB, and its curve, epochs and log.
+// A job that is over is kept serialized, and unpacked on access until the step's end. It then costs
+// 2 KB, and its curve, epochs and log.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace starling::coordinator {
 namespace {
 
-// More than this is not packed: unpacking takes time, and everybody waits for a step.
+// Larger jobs are not packed: unpacking takes time, and a step blocks all callers.
 constexpr size_t kArchivedBytesMax = 256 << 10;
 
 }  // namespace
@@ -24,7 +24,7 @@ Coordinator::Core::Job* Coordinator::Core::FindJob(uint64_t uid) {
   return &it->second;
 }
 
-// Of those that are over, one that each overview has.
+// Whether each overview lists this job that is over.
 bool Coordinator::Core::IsNewest(const Job& job) const {
   const size_t newest = std::min(options_.overview_ended, ended_.size());
   if (newest == 0) return false;
@@ -32,8 +32,8 @@ bool Coordinator::Core::IsNewest(const Job& job) const {
          *std::prev(ended_.end(), static_cast<ptrdiff_t>(newest));
 }
 
-// Nothing of it changes by itself any more, and no shard is still to be told of it. The newest are
-// in every overview, and stay as they are.
+// The job no longer changes by itself, and no shard awaits orders for it. The newest jobs are in
+// every overview, and stay unpacked.
 bool Coordinator::Core::MayArchive(const Job& job) const {
   const bool settled = job.state.has_figures() || job.state.views().empty();
   if (!job.over() || !settled || job.state.output().state() == OutputStatus::WRITING) return false;
@@ -102,7 +102,7 @@ void Coordinator::Core::Unpack(const Archived& archived, Job& job) {
   RestoreJob(job);
 }
 
-// Those that the step unpacked or ended.
+// Packs the jobs that the step unpacked or ended.
 void Coordinator::Core::Archive() {
   for (const uint64_t uid : std::exchange(unpacked_, {})) {
     const auto it = jobs_.find(uid);

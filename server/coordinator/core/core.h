@@ -66,7 +66,7 @@ class Coordinator::Core {
 
   struct Worker : Daemon {
     WorkerReport report;  // the last one taken
-    // What orders_version says, and since which version, of what is left out where it was seen.
+    // The content of orders_version, and the version in which each part that may be left out came.
     struct Told {
       uint64_t job = 0;                // uid
       uint64_t views = 0, roster = 0;  // numbers
@@ -77,27 +77,27 @@ class Coordinator::Core {
     Told told;
     uint64_t job = 0;        // ordered to serve
     uint64_t member_of = 0;  // in whose roster it is
-    // Orders from hold_version on say: begin nothing (of the job whose member it is), until this
-    // policy's step is decided; 0: they do not.
+    // From hold_version on, the orders tell the worker to start no work of the job whose member it
+    // is until the step of this policy is decided; 0: they do not.
     uint64_t hold_policy = 0;
     uint64_t hold_version = 0;
-    uint64_t ordered_at = 0;   // grows: who came to its job last
-    absl::Time release_since;  // member of a job that it is not ordered to serve any more
+    uint64_t ordered_at = 0;   // grows with each order: the largest came to its job last
+    absl::Time release_since;  // member of a job that it is no longer ordered to serve
     uint64_t counted_job = 0;  // whose counters these are
     explain::Window<explain::WorkerCounters> counters;
     std::map<uint32_t, absl::Time> links_down;  // by shard: since when
-    // This incarnation cannot serve a job, and is not ordered to it again.
+    // Why this incarnation is not ordered to serve a job again.
     struct Aside {
       uint32_t era = 0;                            // of the job
       uint64_t at = 0;                             // when, as ordered_at counts
-      Fault::Kind kind = Fault::KIND_UNSPECIFIED;  // unspecified: it did not get on
+      Fault::Kind kind = Fault::KIND_UNSPECIFIED;  // unspecified: it made no progress
       std::string why;
-      bool ask_again = false;                      // the cause may be gone: when it is idle
-      absl::Time ask_at = absl::InfiniteFuture();  // then it is asked again
-      int times = 0;                               // that it did not get on
+      bool ask_again = false;                      // once it is idle: the cause may be gone
+      absl::Time ask_at = absl::InfiniteFuture();  // sets ask_again
+      int times = 0;                               // how often it made no progress
     };
     std::map<uint64_t, Aside> aside;  // by job
-    bool slow_to_look = false;        // at a submission's data: did not answer the last time
+    bool slow_to_look = false;        // it did not answer the last request to inspect data in time
     bool releasing() const { return member_of != 0 && job != member_of; }
     bool idle() const {
       return live() && job == 0 && member_of == 0 && !report.draining() &&
@@ -107,30 +107,29 @@ class Coordinator::Core {
 
   struct Shard : Daemon {
     std::optional<uint64_t> memory_room;  // bytes, as it last reported
-    uint64_t named_by = 0;       // views of kept jobs that name it, of whichever incarnation
-    uint64_t partitions = 0;     // of these, of this incarnation
-    uint64_t elements = 0;       // in those
-    uint64_t planned_bytes = 0;  // of those
-    std::string trouble;         // see ShardReport
+    uint64_t named_by = 0;                // views of kept jobs that name any incarnation of it
+    uint64_t partitions = 0;              // of these views: name this incarnation
+    uint64_t elements = 0;                // in those partitions
+    uint64_t planned_bytes = 0;           // for those partitions
+    std::string trouble;                  // see ShardReport
 
-    // Orders travel as changes. What it was ordered of a job, and since which version of its
-    // orders.
+    // Orders travel as changes: the latest orders for a job, and the version of each part.
     struct Told {
       Run run;
       uint64_t views = 0, roster = 0;  // numbers
       std::string rest;
       uint64_t described_at = 0, views_at = 0, roster_at = 0, changed_at = 0;
     };
-    std::map<uint64_t, Told> told;         // by uid: of jobs that have not ended there
+    std::map<uint64_t, Told> told;         // by uid: jobs that have not ended on the shard
     std::map<uint64_t, uint64_t> changed;  // uids by Told::changed_at
-    std::map<uint64_t, Run> dropped;       // by version; until that was seen
-    // What it holds, as it last said; `whole`: it has said all since this coordinator's start.
+    std::map<uint64_t, Run> dropped;       // by version, until the shard has seen it
+    // What it last reported to hold; `whole`: all, since this coordinator's start.
     std::map<uint64_t, HeldJob> held;
     bool whole = false;
     uint64_t value_bytes = 0;  // sum over `held`
   };
 
-  struct Departure {  // of a member that was lost
+  struct Departure {  // a member that was lost
     std::string address;
     std::string why;
     absl::Time last_heard;
@@ -140,7 +139,7 @@ class Coordinator::Core {
     std::optional<LeaseTable> leases;
     RangeSums sums;
   };
-  // What of an evaluation moves: who holds how much of it changes, and so does what is done.
+  // The progress of an evaluation: items done, and items held by each worker.
   struct EvaluationSeen {
     uint32_t epoch = 0;
     uint64_t done = 0;                  // items
@@ -162,44 +161,44 @@ class Coordinator::Core {
     std::optional<LeaseTable> training;          // of state.epoch; SSP and async
     std::map<uint32_t, Evaluation> evaluations;  // epochs that have ended and are not yet evaluated
     std::map<uint32_t, RangeSums> train_sums;
-    // The first step whose losses come to this coordinator: those before went to an earlier one.
-    // None: not all partitions have said what they cover.
+    // The first step whose losses this coordinator receives; an earlier coordinator received those
+    // before. None: some partition has not reported its coverage.
     std::optional<uint64_t> losses_from = 0;
-    std::map<uint32_t, double> seconds_per_item;  // of workers, over passes
-    bool recovering = false;                      // right after a start: grants wait for reports
-    bool coverage_changed = false;                // free items may turn out to be covered
+    std::map<uint32_t, double> seconds_per_item;  // by worker; survives the lease tables
+    bool recovering = false;        // after a start: no grants until all have reported
+    bool coverage_changed = false;  // free items may turn out to be covered
     absl::Time pending_since;
     absl::Time running_since;  // when state.running_us was last brought up to date
-    absl::Time coverage_read;  // what shards cover, into `training`
+    absl::Time coverage_read;  // when the shards' coverage was last marked in `training`
     absl::Time last_cut;
     double loss = 0;  // smoothed
     bool has_loss = false;
-    std::optional<PolicyGuard> guard;  // of a job that asks for one
+    std::optional<PolicyGuard> guard;  // if the job has one
     uint64_t windows_kept = 0;         // what the guard had seen when its trend was stored
-    uint64_t guarded_policy = 0;       // the number of the one that it judges
-    JobCurve curve;  // durable, but for what the last seconds before a crash added
+    uint64_t guarded_policy = 0;       // number of the policy that it judges
+    JobCurve curve;                    // durable, except for the last seconds before a crash
     absl::Time curve_saved;
-    uint32_t curve_chunks = 0;   // records that are stored of it
+    uint32_t curve_chunks = 0;   // its stored records
     uint64_t curve_session = 0;  // the first step that this coordinator has not read from the store
-    absl::Time ended_at;         // of a job that is over
-    std::string unreadable;      // not empty: why this version cannot make sense of its layout
+    absl::Time ended_at;         // if the job is over
+    std::string unreadable;      // why this version cannot read its layout; empty: it can
     std::optional<int64_t> labels_per_sample;
     std::deque<LogEntry> log;
     uint64_t last_log = 0;
     // What explanations need.
     std::vector<explain::Window<PartitionTimes>> partition_counters;
-    std::map<std::string, Departure> departed;  // by name, until they are back
-    absl::Time policy_asked;                    // when its newest policy was asked for
+    std::map<std::string, Departure> departed;  // by name, until the worker is back
+    absl::Time policy_asked;                    // when its newest policy was requested
     absl::Time staffed;  // when its first worker joined or its last one left, whichever was later
     uint64_t steps_seen = 0;
-    absl::Time stepped;                             // when the last of them was finished
-    std::optional<EvaluationSeen> evaluation_seen;  // of the first that is under way
+    absl::Time stepped;                             // when the last step finished
+    std::optional<EvaluationSeen> evaluation_seen;  // the first evaluation in progress
     absl::Time evaluation_moved;                    // when that last changed
 
     std::string inspector;      // the worker that looked at the data; empty after a restart
-    bool told_waiting = false;  // the log says what it waits for
+    bool told_waiting = false;  // the log tells what it waits for
     bool has_turn = false;      // PENDING: see MayHaveTurn
-    // When all who might serve it were set aside.
+    // Since when all workers that could serve it are set aside.
     absl::Time unserved_since = absl::InfiniteFuture();
 
     uint64_t uid() const { return stored.description().run().job_uid(); }
@@ -216,7 +215,7 @@ class Coordinator::Core {
     bool bsp() const { return policy().policy().kind() == Policy::BSP; }
   };
 
-  // A job that is over, packed.
+  // A job that is over, serialized.
   struct Archived {
     struct Partition {
       uint32_t shard = 0;
@@ -229,20 +228,20 @@ class Coordinator::Core {
     std::string bytes;  // an ArchivedJob
   };
 
-  struct Submission {  // a worker is looking at its data
+  struct Submission {  // a worker inspects its data
     CallId call;
     SubmitRequest request;
     uint64_t inspect = 0;
     uint32_t worker = 0;                           // 0: none found yet
     std::map<uint32_t, std::string> refused_by;    // names of workers that cannot serve it, by id
-    absl::Status error;                            // what the first of them said
-    absl::Time deadline = absl::InfiniteFuture();  // once a worker was asked
-    absl::Time without_worker;                     // since when, if there is none
+    absl::Status error;                            // the first one's error
+    absl::Time deadline = absl::InfiniteFuture();  // set when a worker is asked
+    absl::Time without_worker;                     // since when no worker could be asked
 
     absl::Status Refusal() const;
   };
 
-  struct PendingRegistration {  // waits to learn whether the name's owner lives
+  struct PendingRegistration {  // waits until the name's owner proves alive or is lost
     CallId call;
     RegisterRequest request;
     absl::Time since;
@@ -336,7 +335,7 @@ class Coordinator::Core {
                  bool over = false);
   void TellCurveAgain(const Job& job);
 
-  // on_explain.cc: evidence is noted as it comes, and gathered when somebody asks
+  // on_explain.cc: evidence is recorded on arrival, and gathered on request
   void NoteCounters(Worker& worker);
   void NoteCounters(Job& job, uint32_t partition) const;
   void NoteDeparture(const Worker& worker, const std::string& why);
@@ -375,7 +374,7 @@ class Coordinator::Core {
   void CountViews(const Shard& shard, uint64_t uid, int sign);  // those of one job
   void TakePartition(Shard& shard, const PartitionStatus& status);
 
-  // members.cc: rosters and who serves which job
+  // members.cc: rosters, and which worker serves which job
   void AddMember(Job& job, Worker& worker);
   void RemoveMember(Worker& worker, const std::string& why);
   void Order(Worker& worker, uint64_t job);
@@ -396,12 +395,12 @@ class Coordinator::Core {
   static bool MayServe(const Worker& worker, const Job& job);
   static bool MayTake(const Worker& worker, const Job& job);
   bool IsFree(const Worker& worker) const;
-  // Workers that may serve a job: those that are free, and what running jobs have of them.
+  // Workers that may serve a job: free ones, and those of running jobs.
   struct Supply {
     struct Holder {
       uint32_t has = 0;     // workers of any kind
-      uint32_t usable = 0;  // of these: may serve the job
-      uint32_t spare = 0;   // of these: beyond the holder's min
+      uint32_t usable = 0;  // of these, that may serve the job
+      uint32_t spare = 0;   // of these, beyond the holder's min
     };
     uint32_t free = 0;
     std::map<uint64_t, Holder> holders;  // by job
@@ -458,7 +457,7 @@ class Coordinator::Core {
   uint64_t NextVersion(Daemon& daemon) const;
   bool IsOn(uint64_t uid, const Shard& shard) const;
   void Park(Daemon& daemon, CallId call, uint64_t orders_seen, Role role);
-  void Settle(Worker& worker);  // new orders? answers the held report if there is news
+  void Settle(Worker& worker);  // if the orders changed, answers the parked report
   void Settle(Shard& shard);
   void AnswerHeld(Worker& worker);
   bool KeepsOldOrders(const Worker& worker);
@@ -467,7 +466,7 @@ class Coordinator::Core {
   void TouchJob(const Job& job);  // its workers' and shards' orders may have changed
 
   // status.cc
-  // Those that a status has: all; the newest, and the newest that was evaluated; see event::Curves.
+  // Which epochs a status lists: all, the newest, or the newest evaluated; see event::Curves.
   enum class Epochs { kAll, kNewest, kTested };
   JobStatus StatusOf(const Job& job, Epochs epochs = Epochs::kAll) const;
   JobStatus ListedStatusOf(const Job& job) const;
@@ -508,11 +507,11 @@ class Coordinator::Core {
   bool IsNewest(const Job& job) const;
   bool MayArchive(const Job& job) const;
   static Archived::Partition OnShard(const Job& job, const View& view);
-  static Archived Pack(Job& job);  // which is of no use then
+  static Archived Pack(Job& job);  // leaves the job empty
   void Unpack(const Archived& archived, Job& job);
   void Archive();
 
-  // forget.cc: what is gone, and what is over, is not kept for ever
+  // forget.cc: lost daemons and jobs that are over are deleted after a while
   void ForgetDaemons();
   void ForgetJobs();
   void MakePlaceForName(Role role);
@@ -525,15 +524,15 @@ class Coordinator::Core {
   std::string RetentionText() const;
   std::string KeptUntil(const Job& job) const;
 
-  // values.cc: what is read of a job's values Of each partition, ascending; empty before the job
-  // ran. Those of a job that is over stand still once they are settled; until then the partitions
-  // whose shards have not told their last are unknown.
+  // values.cc: the readable values of a job's partitions, ascending; empty before the job ran.
+  // Values of a job that is over are final once settled; until then, a partition whose shard has
+  // not sent its last report is unknown.
   std::vector<PartitionValues> ValuesOf(const Job& job) const;
-  // The version that is read of all partitions in BSP. Nothing: none is in BSP, or not all have
-  // reported.
+  // The version at which all BSP partitions are read. None: no partition is in BSP, or some have
+  // not reported.
   std::optional<uint64_t> SealedSteps(const Job& job) const;
-  // The job is over, and state.values says what is read of each partition: shards need keep no
-  // more.
+  // The job is over, and state.values has the readable version of each partition: shards may free
+  // the rest.
   static bool ValuesSettled(const Job& job);
   void SettleValues(Job& job);
   void LoseValues(Job& job, const Shard& shard, const std::vector<uint32_t>& partitions,
@@ -573,23 +572,23 @@ class Coordinator::Core {
   StoredCluster cluster_;
   std::map<uint32_t, Worker> workers_;
   std::map<uint32_t, Shard> shards_;
-  std::map<uint64_t, Job> jobs_;          // by uid: those that may change, and those at hand
-  std::map<uint64_t, Archived> archive_;  // the others, which are over
+  std::map<uint64_t, Job> jobs_;          // by uid: those that may change, and unpacked ones
+  std::map<uint64_t, Archived> archive_;  // the others: over, and packed
 
   // ---- Volatile ----
-  // Of jobs_ and archive_.
+  // Indexes of jobs_ and archive_.
   std::map<std::string, uint64_t> by_name_;
   std::map<std::string, std::string> by_output_;  // names, by the file that the job writes
   std::map<JobState, std::set<uint64_t>> by_state_;
-  // That are over, in the order in which they ended.
+  // Jobs that are over, by ended_number and uid.
   std::set<std::pair<uint64_t, uint64_t>> ended_;
 
   std::map<std::string, Submission> submissions_;  // by job name
   std::map<std::pair<Role, std::string>, PendingRegistration> registrations_;
   std::vector<PendingLogs> logs_;
-  absl::Time forgets_at_;  // what is to be forgotten is looked for then
+  absl::Time forgets_at_;  // when ForgetDaemons runs next
   bool retention_acted_ = false;
-  // By retention: name, why and when.
+  // Deleted by retention: name, and why and when.
   std::deque<std::pair<std::string, std::string>> deleted_lately_;
   uint64_t workers_lost_ = 0, shards_lost_ = 0, jobs_failed_ = 0;  // see ClusterView
   uint64_t last_inspect_ = 0;
@@ -599,7 +598,7 @@ class Coordinator::Core {
   absl::Time last_step_;
   absl::Time started_;
 
-  // ---- Of the step that is being taken ----
+  // ---- The current step ----
   absl::Time now_;
   absl::Duration wall_ahead_;  // of now_, at the last tick
   StoreBatch batch_;
@@ -608,11 +607,11 @@ class Coordinator::Core {
   std::vector<JobReply> outputs_;
   std::vector<std::string> sentences_;
   std::set<uint32_t> touched_workers_;
-  std::set<uint32_t> touched_shards_;  // that have a new report, or of which:
-  // Shard and job: the orders may have changed.
+  std::set<uint32_t> touched_shards_;  // with a new report
+  // Shard and job whose orders may have changed.
   std::set<std::pair<uint32_t, uint64_t>> touched_jobs_;
   std::set<uint64_t> advance_;   // jobs
-  std::set<uint64_t> unpacked_;  // jobs that are over and at hand, and may be archived
+  std::set<uint64_t> unpacked_;  // jobs that are over, and may be archived
   bool schedule_ = false;
 };
 

@@ -1,5 +1,4 @@
-// What is gone is forgotten after a while: names of daemons, and by the cluster's rule of retention
-// jobs that are over.
+// After a while, names of lost daemons are forgotten, and retention deletes jobs that are over.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -58,7 +57,7 @@ void Coordinator::Core::ForgetDaemons() {
   ForgetSome(shards_, kForgottenAtOnce, false);
 }
 
-// Where all names are taken, one that is gone makes room before its time.
+// When all names are taken, a lost daemon is forgotten early.
 void Coordinator::Core::MakePlaceForName(Role role) {
   if (role == WORKER && workers_.size() >= limits::kDaemonsMax) ForgetSome(workers_, 1, true);
   if (role == SHARD && shards_.size() >= limits::kDaemonsMax) ForgetSome(shards_, 1, true);
@@ -71,7 +70,7 @@ std::string Coordinator::Core::KeptUntil(const Job& job) const {
   return Time(absl::FromUnixMicros(job.state.ended_us()) + options_.keep_ended_for);
 }
 
-// Before it acts for the first time.
+// A warning before retention acts for the first time; empty: none.
 std::string Coordinator::Core::RetentionText() const {
   const size_t keep = options_.keep_ended_jobs;
   if (keep == std::numeric_limits<size_t>::max() || retention_acted_ ||

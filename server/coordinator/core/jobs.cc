@@ -1,5 +1,4 @@
-// Which jobs there are. What is done for an event or a tick looks at jobs that live, by these
-// indexes, and never at all that are kept.
+// The indexes of jobs. Events and ticks use them to visit live jobs only, never all kept jobs.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -27,14 +26,14 @@ void Coordinator::Core::SetState(Job& job, JobState state) {
     job.state.set_ended_number(ended_.empty() ? 1 : ended_.rbegin()->first + 1);
     ended_.emplace(job.state.ended_number(), job.uid());
     unpacked_.insert(job.uid());
-    // It may be the first that is not of the newest any more.
+    // The oldest of the newest jobs now leaves that group.
     const auto newest = static_cast<ptrdiff_t>(options_.overview_ended);
     if (std::ssize(ended_) > newest) unpacked_.insert(std::prev(ended_.end(), newest + 1)->second);
   }
   if (state == FAILED) ++jobs_failed_;
 }
 
-// With all its records; whoever follows its log is told that it is gone.
+// Deletes all its records, and answers the calls that follow its log.
 void Coordinator::Core::Forget(Job& job) {
   const uint64_t uid = job.uid();
   for (const auto& [epoch, result] : job.results) Delete(records::JobResult(uid, epoch));
@@ -88,7 +87,7 @@ uint64_t Coordinator::Core::OlderThan(uint64_t uid, const std::vector<JobState>&
   return newest;
 }
 
-// What shards hold is counted as it changes: `sign` 1 adds what the view says, -1 takes it away.
+// Updates the shard's totals: `sign` 1 adds the view, -1 removes it.
 void Coordinator::Core::CountView(const Job& job, const View& view, int sign) {
   CountView(job.uid(), OnShard(job, view), sign);
 }
@@ -101,7 +100,7 @@ void Coordinator::Core::CountView(uint64_t uid, const Archived::Partition& on, i
   if (on.incarnation != shard.stored.incarnation()) return;
   shard.partitions += static_cast<uint64_t>(sign);
   shard.elements += static_cast<uint64_t>(sign) * on.elements;
-  // Where it has said that the job has ended there, only values are left.
+  // If the shard has reported that the job has ended there, only values are left.
   const auto held = shard.held.find(uid);
   const bool over = held != shard.held.end() && held->second.over();
   shard.planned_bytes +=

@@ -17,7 +17,7 @@ std::vector<Coordinator::Core::Worker*> Coordinator::Core::Serving(uint64_t job)
   return serving;
 }
 
-// The worker shall serve `job` (0: nothing). It enters or leaves the roster when it says so.
+// Orders the worker to serve `job` (0: none). Its own reports make it enter or leave the roster.
 void Coordinator::Core::Order(Worker& worker, uint64_t job) {
   worker.job = job;
   worker.ordered_at = ++last_order_;
@@ -53,7 +53,7 @@ void Coordinator::Core::AddMember(Job& job, Worker& worker) {
   std::sort(roster.mutable_members()->begin(), roster.mutable_members()->end(),
             [](const Member& a, const Member& b) { return a.replica() < b.replica(); });
   worker.member_of = job.uid();
-  // How often a worker did not get on counts on.
+  // The count of times without progress is kept.
   if (const auto it = worker.aside.find(job.uid());
       it != worker.aside.end() && it->second.times == 0) {
     worker.aside.erase(it);
@@ -103,12 +103,12 @@ bool Coordinator::Core::IsSetAside(const Worker& worker, const Job& job) {
   const auto it = worker.aside.find(job.uid());
   if (it == worker.aside.end() || it->second.era != job.stored.description().run().era())
     return false;
-  // No other job loses it for a try.
+  // A retry must not take the worker from another job.
   return !it->second.ask_again || (worker.job != 0 && worker.job != job.uid());
 }
 
-// A worker that served the job left it, or one that prepared it is lost: what it took of a GPU's
-// memory is free again, and workers that had none are asked once more.
+// A worker that served or prepared the job left it: its GPU memory is free again, so workers that
+// were set aside for lack of memory are asked once more.
 void Coordinator::Core::AskAgain(uint64_t uid) {
   Job* job = FindRunning(uid);
   if (job == nullptr) return;
@@ -128,8 +128,8 @@ std::vector<const Coordinator::Core::Worker*> Coordinator::Core::SetAsideFor(con
   return workers;
 }
 
-// Serves the job, prepares it, or may come to it: also from another job, and one that is not heard
-// of since a start.
+// Whether a worker other than `but` serves or prepares the job, or could: also one that serves
+// another job, or has not reported since the start.
 bool Coordinator::Core::OthersMayServe(const Job& job, const Worker* but) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const Worker& worker = entry.second;
@@ -140,13 +140,12 @@ bool Coordinator::Core::OthersMayServe(const Job& job, const Worker* but) const 
   });
 }
 
-// The job goes on without the worker. One that nobody has served yet, and nobody else is there for,
-// is over. One that was served waits, as where all of its workers were lost: what it learned counts
-// for more.
+// The job goes on without the worker. Without any other worker, a job that was never served fails;
+// one that was served waits, as if all its workers were lost, to keep what it has learned.
 void Coordinator::Core::SetAside(Worker& worker, Job& job, Fault::Kind kind,
                                  const std::string& why) {
   const bool others = OthersMayServe(job, &worker);
-  // Workers that share a GPU and prepare at one time may each find its memory taken by the others.
+  // Workers that share a GPU and prepare at once may each find its memory taken by the others.
   const std::vector<const Worker*> before = SetAsideFor(job);
   const bool crowded = std::any_of(before.begin(), before.end(), [&](const Worker* other) {
     const Worker::Aside& aside = other->aside.at(job.uid());
@@ -180,8 +179,8 @@ void Coordinator::Core::SetAside(Worker& worker, Job& job, Fault::Kind kind,
   EndUnserved(job);
 }
 
-// Nobody serves the job, and all who might were set aside. Memory may come free, and a worker that
-// did not get on may do so again; other causes last, unless a worker that is gone comes back
+// Ends a job without members if all workers that could serve it are set aside for lasting causes.
+// Lack of memory and lack of progress may pass; other causes last, unless a lost worker returns
 // without them.
 void Coordinator::Core::EndUnserved(Job& job) {
   const std::vector<const Worker*> aside = SetAsideFor(job);
@@ -212,7 +211,7 @@ std::string Coordinator::Core::WhyNobodyServes(const Job& job) const {
               limits::kFaultBytesMax));
 }
 
-// This incarnation of the worker is over: killed, silent, or gone in good order.
+// Ends this incarnation of the worker: it was killed, fell silent, or left in good order.
 void Coordinator::Core::LoseWorker(Worker& worker, const std::string& why) {
   if (worker.fenced()) return;
   worker.stored.set_fenced(true);

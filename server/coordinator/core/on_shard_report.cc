@@ -1,5 +1,5 @@
-// A shard says what it holds and how its partitions stand: what has changed since a report that was
-// taken.
+// A shard reports what it holds and the state of its partitions, as changes since the last report
+// that was taken.
 #include <algorithm>
 #include <utility>
 
@@ -24,7 +24,7 @@ void Coordinator::Core::On(const event::ShardReport& event) {
   if (!shard.heard) schedule_ = true;
   shard.heard = true;
   shard.last_heard = now_;
-  // Meant for the coordinator before: the answer tells it to say all.
+  // A report to the previous coordinator is not taken: the answer asks for a whole report.
   const bool ours = report.generation() >= generation();
   if (ours && report.sequence() > shard.sequence) {
     shard.sequence = report.sequence();
@@ -39,7 +39,7 @@ void Coordinator::Core::On(const event::ShardReport& event) {
   ResolveRegistration(shard);
 }
 
-// Orders are changes of what it holds, so there are none before it has said all.
+// Orders are changes of what the shard holds, so it gets none before it has reported all.
 void Coordinator::Core::TakeHeld(Shard& shard, const ShardReport& report) {
   if (report.whole()) {
     shard.whole = false;
@@ -57,7 +57,7 @@ void Coordinator::Core::TakeHeld(Shard& shard, const ShardReport& report) {
   for (const auto& [uid, held] : shard.held) touched_jobs_.emplace(shard.id(), uid);
 }
 
-// What is planned there follows what is held.
+// The planned sizes depend on what is held.
 void Coordinator::Core::CountViews(const Shard& shard, uint64_t uid, int sign) {
   if (const auto archived = archive_.find(uid); archived != archive_.end()) {
     for (const Archived::Partition& on : archived->second.on) {
@@ -79,7 +79,7 @@ void Coordinator::Core::SetHeld(Shard& shard, const HeldJob& held) {
   shard.value_bytes += held.value_bytes() - known.value_bytes();
   known = held;
   CountViews(shard, uid, 1);
-  // It may be of a job that was deleted, or have ended there.
+  // The job may be deleted, or have ended on the shard.
   touched_jobs_.emplace(shard.id(), uid);
 }
 

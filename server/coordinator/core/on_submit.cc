@@ -49,7 +49,7 @@ absl::Status NameIsTaken(const std::string& name, JobState state, bool over) {
                    over ? "" : absl::StrCat("cancel ", name, " && starling "), "delete ", name));
 }
 
-// What does not hinder the job and may not be meant.
+// Warns of what does not prevent the job but may be a mistake.
 void NoteWarnings(const JobSpec& spec, const Inspection& inspection, StoredJob& job) {
   for (const std::string& warning : config::UnusedKeys(spec)) job.add_warnings(warning);
   const int more = inspection.warnings_size() - static_cast<int>(limits::kWarningsPerJobMax);
@@ -85,7 +85,7 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
   return absl::OkStatus();
 }
 
-// A job that needs GPUs fails where nobody has one, instead of waiting for one that may never come.
+// A job that needs a GPU fails if no worker has one, instead of waiting for one.
 absl::Status Coordinator::Core::CheckDevice(const JobSpec& spec) const {
   if (spec.device() != DEVICE_GPU) return absl::OkStatus();
   std::vector<std::string> without;
@@ -105,7 +105,7 @@ absl::Status Coordinator::Core::CheckDevice(const JobSpec& spec) const {
       ". Start a worker on a machine with a GPU, or submit with workers.device: auto"));
 }
 
-// Looks at no disk: what the path is there, links included, is for CurveWriter to see.
+// Reads no disk: CurveWriter checks the path itself, links included.
 absl::Status Coordinator::Core::CheckTensorboard(const JobSpec& spec) const {
   const std::string& folder = spec.tensorboard();
   if (folder.empty()) return absl::OkStatus();
@@ -143,7 +143,7 @@ bool Coordinator::Core::AsksForFolder(const SubmitRequest& request) const {
 void Coordinator::Core::On(const event::Submit& event) {
   const SubmitRequest& request = event.request;
   const std::string& name = request.spec().name();
-  // A dry run says what else is wrong, too, whoever has the name.
+  // A dry run also reports other errors, even if the name is taken.
   if (Job* job = FindJob(name); job != nullptr && !request.dry_run()) {
     if (request.nonce() != 0 && job->stored.submit_nonce() == request.nonce()) {
       SubmitReply reply;
@@ -180,7 +180,7 @@ void Coordinator::Core::On(const event::Submit& event) {
   submission.inspect = (generation() << 32) + ++last_inspect_;
   submission.without_worker = now_;
   const bool alone = !AskWorkerToInspect(submission);
-  // Right after a start the workers that there were may only not have reported yet.
+  // Right after a start, known workers may not have reported yet.
   const bool may_report =
       !workers_.empty() && now_ < started_ + options_.liveness + options_.start_grace;
   if (alone && !may_report) {
@@ -190,9 +190,9 @@ void Coordinator::Core::On(const event::Submit& event) {
   }
 }
 
-// Preferably one that serves what it is given, and is idle. False: none is alive that has not
-// looked yet. Leaves worker = 0 then, and while as many submissions are being looked at as fit into
-// the orders of one worker: it is this one's turn later.
+// Prefers an idle worker that was not slow or set aside. False: no live worker is left to ask.
+// Leaves worker = 0 then, and while as many submissions are being inspected as fit into the orders
+// of one worker: this one gets its turn later.
 bool Coordinator::Core::AskWorkerToInspect(Submission& submission) {
   if (std::exchange(submission.worker, 0) != 0) submission.without_worker = now_;
   const auto asked = std::count_if(submissions_.begin(), submissions_.end(),
@@ -223,8 +223,7 @@ absl::Status Coordinator::Core::Submission::Refusal() const {
                                                  absl::StrJoin(refused_by, ", ", name), ")"));
 }
 
-// One worker may lack what the others have: it takes a few to refuse a job, where there are so
-// many.
+// One worker may lack what the others have: several must refuse a job, if there are several.
 void Coordinator::Core::RefuseSubmission(const std::string& key, const absl::Status& error) {
   Submission& submission = submissions_.at(key);
   touched_workers_.insert(submission.worker);

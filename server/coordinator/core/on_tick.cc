@@ -10,7 +10,7 @@
 namespace starling::coordinator {
 namespace {
 
-// Of a job's running time a crash of the coordinator forgets no more.
+// A crash of the coordinator loses at most this much of a job's running time.
 constexpr absl::Duration kRunningSavePeriod = absl::Seconds(10);
 constexpr absl::Duration kPendingPeriod = absl::Seconds(1);
 
@@ -55,7 +55,7 @@ void Coordinator::Core::On(const event::Tick& event) {
   }
 }
 
-// It lives, but does not get ready: another may.
+// The worker is live, but does not get ready: another one may.
 void Coordinator::Core::TakeBack(Worker& worker) {
   const std::string text = absl::StrCat(
       worker.name(), " did not get ready within ", absl::FormatDuration(options_.prepare_deadline),
@@ -67,7 +67,7 @@ void Coordinator::Core::TakeBack(Worker& worker) {
   schedule_ = true;
 }
 
-// It reports, and its computation does not get on. What waits for others is not blamed for them.
+// The worker reports, but its computation makes no progress. Waiting for others does not count.
 bool Coordinator::Core::Hangs(const Worker& worker) const {
   const Activity& activity = worker.report.activity();
   return activity.kind() == Activity::COMPUTING &&
@@ -93,7 +93,7 @@ void Coordinator::Core::SetAsideWhoHangs() {
   }
 }
 
-// A worker that did not get on has let the job go: it is asked again a while later.
+// A worker that made no progress and has released the job is asked again a while later.
 void Coordinator::Core::LetAskAgain(Worker& worker) const {
   if (worker.report.run().job_uid() != 0 || Hangs(worker)) return;
   for (auto& [uid, aside] : worker.aside) {

@@ -42,7 +42,7 @@ bool Coordinator::Core::RefuseOtherCluster(CallId call, uint64_t reported_cluste
   return true;
 }
 
-// Nobody reports for another: that would keep a dead one alive, or take a live one's place.
+// A daemon may not report for another: that would keep a dead one alive or replace a live one.
 bool Coordinator::Core::RefuseImpostor(CallId call, const Daemon& daemon,
                                        const std::string& caller) {
   if (caller.empty() || caller == daemon.name()) return false;
@@ -53,7 +53,7 @@ bool Coordinator::Core::RefuseImpostor(CallId call, const Daemon& daemon,
 
 void Coordinator::Core::On(const event::WorkerReport& event) {
   const WorkerReport& report = event.report;
-  // It holds no values: it may join this cluster, under a number of its own.
+  // A worker holds no values: it may join this cluster under a new number.
   if (report.cluster() != 0 && report.cluster() != cluster_.cluster()) {
     return TellToRejoin(event.call, WORKER);
   }
@@ -79,7 +79,7 @@ void Coordinator::Core::On(const event::WorkerReport& event) {
   ResolveRegistration(worker);
 }
 
-// One that has left in good order needs no new incarnation: it only waits to be let go.
+// A worker that left in good order needs no new incarnation: it only waits for an answer.
 void Coordinator::Core::AnswerFenced(const Worker& worker, const event::WorkerReport& event) {
   if (!event.report.drained()) return TellToRejoin(event.call, WORKER);
   WorkerOrders orders;
@@ -114,7 +114,7 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
       const auto& done = report.leases_done();
       job->training->Done(worker.id(), absl::MakeConstSpan(done.data(), done.size()), now_);
     }
-    // An evaluation that is done without its sums: they went to the coordinator before this one.
+    // Evaluation leases done without their sums: the previous coordinator received those.
     for (auto& [epoch, evaluation] : job->evaluations) {
       if (!evaluation.leases) continue;
       for (const uint64_t lease : report.leases_done())
@@ -161,7 +161,7 @@ void Coordinator::Core::TakeMembership(Worker& worker, bool first) {
   }
 }
 
-// It is ready. Its data must be the job's: a file of the same length may have other contents.
+// The worker is prepared. Its data must be the job's: a file may differ at the same length.
 void Coordinator::Core::Join(Worker& worker, Job& job) {
   const uint64_t expected = job.stored.description().data_digest();
   if (expected == 0 || worker.report.data_digest() == expected) return AddMember(job, worker);
@@ -194,8 +194,7 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
       if (!job.train_sums[work.epoch()].Add(metrics) || metrics.samples() == 0) continue;
       const double loss = metrics.loss_sum() / static_cast<double>(metrics.samples());
       if (!std::isfinite(loss)) continue;
-      // A part of a batch weighs as its part, so that it does not matter how many workers share
-      // one.
+      // A part of a batch has the weight of its share, however many workers share the batch.
       const double batches =
           static_cast<double>(metrics.samples()) / static_cast<double>(job.spec().batch().global());
       const double weight = -std::expm1(batches * std::log1p(-kLossSmoothing));
@@ -215,8 +214,8 @@ std::string Coordinator::Core::FaultText(const Fault& fault, const std::string& 
                       " without saying more: see its log");
 }
 
-// A worker speaks for the job that it is ordered to serve, and for no other; one that was taken off
-// says it until it has the orders. Values that are not finite are the job's fault, all else the
+// Only faults of the job that the worker is ordered to serve count; a worker that was taken off
+// repeats its fault until it has the orders. Non-finite values are the job's fault, all others the
 // worker's.
 void Coordinator::Core::TakeFault(Worker& worker, const Fault& fault) {
   Job* job = FindRunning(fault.run().job_uid());

@@ -11,7 +11,7 @@ namespace starling::coordinator {
 
 namespace {
 
-// What a daemon needs of it.
+// Copies the fields that a daemon needs.
 void CopyPolicy(const PolicyRecord& from, PolicyRecord* to) {
   to->set_number(from.number());
   *to->mutable_policy() = from.policy();
@@ -36,7 +36,7 @@ uint64_t Coordinator::Core::NextVersion(Daemon& daemon) const {
 
 // ---- Workers ----
 
-// All but what is left out where it was seen: AddUnseen.
+// All parts that are always sent; AddUnseen adds those that the worker has not seen.
 WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker) {
   WorkerOrders orders;
   for (const auto& [name, submission] : submissions_) {
@@ -67,7 +67,7 @@ void Coordinator::Core::SetPolicyOrders(const Job& job, WorkerOrders& orders) {
   orders.set_hold(job.holds());
 }
 
-// A new version, where the orders have changed.
+// Takes a new version if the orders have changed.
 void Coordinator::Core::NoteOrders(Worker& worker) {
   const WorkerOrders orders = BuildOrders(worker);
   const Job* job = worker.job == 0 ? nullptr : FindRunning(worker.job);
@@ -105,7 +105,7 @@ void Coordinator::Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrd
   }
   if (!orders.has_run()) return;
   const Job& job = jobs_.at(worker.told.job);
-  // One that serves the job has its description from the coordinator before this one.
+  // A worker that serves the job has its description from the previous coordinator.
   const Run& run = worker.report.run();
   const bool serves = run.job_uid() == orders.run().job_uid() && run.era() == orders.run().era();
   if (worker.told.job_at > seen && !serves) *orders.mutable_job() = job.stored.description();
@@ -117,7 +117,7 @@ void Coordinator::Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrd
 
 // ---- Shards ----
 
-// Whether it hosts a part of the job, as this incarnation.
+// Whether this incarnation of the shard hosts a partition of the job.
 bool Coordinator::Core::IsOn(uint64_t uid, const Shard& shard) const {
   if (const auto archived = archive_.find(uid); archived != archive_.end()) {
     const auto& on = archived->second.on;
@@ -133,7 +133,7 @@ bool Coordinator::Core::IsOn(uint64_t uid, const Shard& shard) const {
   });
 }
 
-// All but its description, views and roster. Once it is settled what is read, the rest is freed.
+// All but its description, views and roster. Once its values are settled, shards free the rest.
 ShardJob Coordinator::Core::BuildShardJob(const Job& job) const {
   ShardJob orders;
   *orders.mutable_run() = job.stored.description().run();
@@ -172,13 +172,13 @@ void Coordinator::Core::NoteDropped(Shard& shard, uint64_t uid) {
   shard.dropped[NextVersion(shard)] = run;
 }
 
-// A new version, where the orders of the job have changed. One that has not said what it holds is
-// told nothing yet.
+// Takes a new version if the orders for the job have changed. A shard that has not reported all
+// that it holds gets no orders yet.
 void Coordinator::Core::NoteOrders(Shard& shard, uint64_t uid) {
   if (!shard.whole || shard.fenced()) return;
   if (!IsOn(uid, shard)) return NoteDropped(shard, uid);
   const auto held = shard.held.find(uid);
-  // It has ended there: nothing is left to say.
+  // The job has ended on the shard: no orders are left.
   if (held != shard.held.end() && held->second.over()) {
     if (const auto told = shard.told.find(uid); told != shard.told.end()) {
       shard.changed.erase(told->second.changed_at);
@@ -198,7 +198,7 @@ void Coordinator::Core::NoteOrders(Shard& shard, uint64_t uid) {
   if (!fresh) shard.changed.erase(told.changed_at);
   const uint64_t version = NextVersion(shard);
   told.run = orders.run();
-  // The coordinator before this one has described what it holds.
+  // The previous coordinator has described what the shard holds.
   if (fresh) told.described_at = held == shard.held.end() ? version : 0;
   if (fresh || told.views != job.views_number) told.views_at = version;
   if (fresh || told.roster != roster) told.roster_at = version;
@@ -223,7 +223,7 @@ uint64_t Coordinator::Core::OldestUnseen(const Shard::Told& told, uint64_t seen)
   return oldest;
 }
 
-// As much as fits, the oldest first. The orders have the version up to which nothing is left out.
+// As many as fit, the oldest first. The version of the orders is the last one that is complete.
 void Coordinator::Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders) {
   std::map<uint64_t, uint64_t> changes;  // jobs by version; 0: dropped
   for (auto it = shard.changed.upper_bound(seen); it != shard.changed.end(); ++it) {
@@ -281,8 +281,8 @@ void Coordinator::Core::Park(Daemon& daemon, CallId call, uint64_t orders_seen, 
   (role == WORKER ? touched_workers_ : touched_shards_).insert(daemon.id());
 }
 
-// Right after a start, what a member was told before stands until all members have reported: it may
-// hold leases that this coordinator does not know of yet.
+// After a start, a member keeps its old orders until all members have reported: it may hold leases
+// that this coordinator does not know yet.
 bool Coordinator::Core::KeepsOldOrders(const Worker& worker) {
   const Job* job = FindRunning(worker.member_of);
   return job != nullptr && job->recovering && worker.parked && worker.parked->orders_seen != 0;
@@ -291,8 +291,7 @@ bool Coordinator::Core::KeepsOldOrders(const Worker& worker) {
 void Coordinator::Core::Settle(Worker& worker) {
   if (worker.fenced()) return;
   NoteOrders(worker);
-  // One that is on its way to another job begins nothing of the one that it leaves, by the same
-  // orders.
+  // The same orders also stop a worker that leaves a job from starting work of that job.
   const Job* job = FindRunning(worker.releasing() ? worker.member_of : worker.job);
   const uint64_t holds = job != nullptr && job->holds() ? job->next_policy()->number() : 0;
   if (holds != worker.hold_policy) {
@@ -312,8 +311,7 @@ void Coordinator::Core::Settle(Shard& shard) {
 void Coordinator::Core::AnswerHeld(Worker& worker) {
   const bool keeps_old = KeepsOldOrders(worker);
   const ParkedCall parked = *std::exchange(worker.parked, std::nullopt);
-  // What was meant for the coordinator before does not say what the worker has: the next report
-  // does.
+  // A report to the previous coordinator does not tell what the worker has; its next report does.
   const bool unchanged = keeps_old || parked.orders_seen == worker.orders_version ||
                          worker.report.generation() < generation();
   WorkerOrders orders;

@@ -1,5 +1,4 @@
-// A running job's way: epochs, cuts, leases, evaluation, the end (docs/protocol.md, sections 4 and
-// 5).
+// A running job's progress: epochs, cuts, leases, evaluation, end (docs/protocol.md, 4 and 5).
 #include <algorithm>
 #include <utility>
 
@@ -13,8 +12,7 @@
 namespace starling::coordinator {
 namespace {
 
-// While members say that items are done which shards do not cover yet, coverage is looked at this
-// often.
+// How often coverage is read while members have reported items done that shards do not cover yet.
 constexpr absl::Duration kCoverageReadPeriod = absl::Milliseconds(100);
 
 }  // namespace
@@ -25,8 +23,8 @@ void Coordinator::Core::Advance(Job& job) {
     Log(job, "all its workers and shards have reported: goes on");
     TouchJob(job);
   }
-  // The next epoch opens at once, unless an evaluation is still under way of an epoch before:
-  // shards keep the copy of one epoch.
+  // The next epoch opens at once, unless an earlier epoch is still being evaluated: shards keep the
+  // copy of one epoch only.
   AdvanceCurve(job, false);
   while (job.running() && AllCut(job) &&
          (job.evaluations.empty() || job.evaluations.begin()->first >= job.state.epoch())) {
@@ -41,7 +39,7 @@ void Coordinator::Core::Advance(Job& job) {
   FinishIfDone(job);
 }
 
-// Whether all that could hold or cover work has said so since the coordinator's start.
+// Whether all members and partitions have reported since the coordinator's start.
 bool Coordinator::Core::Recovered(const Job& job) const {
   for (const Member& member : job.state.roster().members()) {
     if (!workers_.at(member.worker()).heard) return false;
@@ -133,7 +131,7 @@ void Coordinator::Core::GrantEvaluation(Job& job) {
   }
 }
 
-// Lets the members in, with what they hold already, and tops them up.
+// Adds the members with the leases that they already hold, and grants more.
 void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
   bool changed = false;
   for (const Member& member : job.state.roster().members()) {
@@ -153,15 +151,15 @@ void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
     }
     if (worker.releasing() || worker.report.draining()) table.StopGranting(worker.id());
   }
-  // While members hold, what they have and what they did is only taken down.
+  // While members hold, nothing is granted.
   const bool holds = table.options().purpose == TRAIN && job.holds();
   if ((holds || !table.Grant()) && !changed) return;
   for (const Member& member : job.state.roster().members())
     touched_workers_.insert(member.worker());
 }
 
-// What all partitions cover needs nobody any more; what members say is done, and some partition
-// does not cover, is done again. False: not all partitions have said how they stand in this epoch.
+// Marks items that all partitions cover as done; items that members reported done, but some
+// partition does not cover, are done again. False: some partition has not reported this epoch.
 bool Coordinator::Core::MarkCovered(Job& job, LeaseTable& table) {
   const uint64_t items = table.options().items;
   ItemRanges covered = {{0, items}};
@@ -224,7 +222,7 @@ void Coordinator::Core::FinishIfDone(Job& job) {
   const uint32_t epochs = JobEpochs(job.spec(), job.samples());
   const bool stopped = job.state.epoch() < epochs;
   if (stopped && !job.state.stopping() && !abandoned) return;
-  // The last losses may still be on their way.
+  // The last losses may still be in flight.
   const uint64_t full = StepsInFullEpoch(job.spec(), job.samples());
   const uint64_t training_end = job.state.training_end();
   uint32_t last = epochs - 1;
@@ -277,7 +275,7 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
   job.training.reset();
   job.evaluations.clear();
   job.train_sums.clear();
-  // What explains a running job is of no use any more.
+  // Evidence is only kept of running jobs.
   job.partition_counters = {};
   job.departed.clear();
   job.seconds_per_item.clear();

@@ -1,4 +1,4 @@
-// What can be read of a job's values, and at which version: docs/protocol.md, section 3.
+// Which of a job's values can be read, and at which version: docs/protocol.md, section 3.
 //
 // The policy in force at a partition decides, and a partition in BSP is one that says how many
 // steps it has sealed. Slices in BSP are at most one step apart and each keeps its last two
@@ -13,9 +13,8 @@
 namespace starling::coordinator {
 namespace {
 
-// Whether nothing changes the partition's values any more: it is told that the job has no member
-// (what is held of one step may still be applied, which leaves the version before in place), or has
-// stopped.
+// Whether the partition's values are final: its shard knows that the job has no member (a pending
+// step may still be applied, which keeps the version before), or the partition has stopped.
 bool IsFinal(const PartitionStatus& status, const Roster& last) {
   return status.roster() >= last.number() || !status.fault().empty();
 }
@@ -65,7 +64,7 @@ std::optional<uint64_t> Coordinator::Core::SealedSteps(const Job& job) const {
   return sealed;
 }
 
-// Once, when all shards have told the last of the job, or are lost.
+// Acts once, when all shards have sent the last report of the job or are lost.
 void Coordinator::Core::SettleValues(Job& job) {
   if (!job.over() || job.state.views().empty() || job.state.has_figures()) return;
   std::vector<PartitionValues> values = ValuesOf(job);
