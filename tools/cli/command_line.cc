@@ -12,7 +12,8 @@
 namespace starling::cli {
 
 CommandLine::CommandLine()
-    : app_("Trains models on a cluster that losing any process does not stop.", "starling") {
+    : app_("Trains models on a cluster; losing a worker or the coordinator ends no job.",
+           "starling") {
   app_.require_subcommand(0, 1);
   app_.fallthrough();
   app_.set_version_flag("--version", absl::StrCat("starling ", std::string(ReleaseVersion())));
