@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -118,7 +117,7 @@ absl::Status ReadInjections(const WorkerFlags& flags, WorkerHostOptions* options
   return absl::OkStatus();
 }
 
-absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit_status) {
+absl::StatusOr<int> Serve(const WorkerFlags& flags, DaemonExit* exit_request) {
   const Identity self{PeerRole::kWorker, flags.daemon.name};
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
                             StartAdminPort(flags.daemon, self));
@@ -168,9 +167,7 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
                                             .accept = {}}));
   STARLING_ASSIGN_OR_RETURN(const std::string address,
                             AdvertisedAddress(flags.daemon.advertise_address, server->address()));
-  if (!flags.daemon.port_file.empty()) {
-    STARLING_RETURN_IF_ERROR(WritePortFile(flags.daemon.port_file, server->port()));
-  }
+  STARLING_RETURN_IF_ERROR(WritePortFile(flags.daemon.port_file, server->port()));
   spdlog::info("version {} is reached at {}, computes on {} with {} lanes",
                std::string(ReleaseVersion()), address, devices.Name(), options.job.lanes);
 
@@ -197,11 +194,11 @@ absl::Status Serve(const WorkerFlags& flags, DaemonExit* exit_request, int* exit
       spdlog::warn("did not drain within {}", absl::FormatDuration(kDrainDeadline));
     if (drained.has_value() && drained->signal == 0) reason = *drained;
   }
-  *exit_status = reason.exit_status;
   admin->BeginShutdown();
   EndWithin(kTeardownDeadline, reason.exit_status);
   server->Shutdown(kShutdownGrace);
-  return reason.signal == 0 ? ended : absl::OkStatus();
+  if (reason.signal == 0) STARLING_RETURN_IF_ERROR(ended);
+  return reason.exit_status;
 }
 
 }  // namespace
@@ -246,15 +243,7 @@ int WorkerMain(int argc, char** argv) {
         &flags.replay_compute, false, true}},
       &flags.daemon);
   if (ends.has_value()) return *ends;
-  RaiseFileLimit();
-  absl::Status status = SetUpLogging(PeerRole::kWorker, flags.daemon.name, flags.daemon.log_level,
-                                     flags.daemon.log_format);
-  if (status.ok()) LogWarnings(flags.daemon);
-  int exit_status = kExitOk;
-  if (status.ok()) status = Serve(flags, &exit_request, &exit_status);
-  if (status.ok()) return exit_status;
-  std::cerr << "starling-worker: " << std::string(status.message()) << std::endl;
-  return kExitError;
+  return RunDaemon(PeerRole::kWorker, flags.daemon, [&] { return Serve(flags, &exit_request); });
 }
 
 }  // namespace starling

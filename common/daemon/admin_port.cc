@@ -10,9 +10,7 @@ absl::StatusOr<std::unique_ptr<admin::Admin>> StartAdminPort(const DaemonFlags& 
                                                              const Identity& self) {
   STARLING_ASSIGN_OR_RETURN(std::unique_ptr<admin::Admin> admin,
                             admin::Admin::Start(flags.admin_address, self));
-  if (!flags.admin_port_file.empty()) {
-    STARLING_RETURN_IF_ERROR(WritePortFile(flags.admin_port_file, admin->port()));
-  }
+  STARLING_RETURN_IF_ERROR(WritePortFile(flags.admin_port_file, admin->port()));
   spdlog::info("the admin port is http://{}/ (metrics, healthz, readyz)", admin->address());
   return admin;
 }

@@ -158,10 +158,6 @@ absl::StatusOr<std::string> AdvertisedAddress(absl::string_view advertise,
   return absl::StrCat(host, ":", port);
 }
 
-void LogWarnings(const DaemonFlags& flags) {
-  for (const std::string& warning : flags.warnings) spdlog::warn("{}", warning);
-}
-
 void RaiseFileLimit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -254,7 +250,22 @@ absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::str
   return absl::OkStatus();
 }
 
+int RunDaemon(PeerRole role, const DaemonFlags& flags,
+              const std::function<absl::StatusOr<int>()>& serve) {
+  RaiseFileLimit();
+  absl::Status status = SetUpLogging(role, flags.name, flags.log_level, flags.log_format);
+  if (status.ok()) {
+    for (const std::string& warning : flags.warnings) spdlog::warn("{}", warning);
+    const absl::StatusOr<int> exit_status = serve();
+    if (exit_status.ok()) return *exit_status;
+    status = exit_status.status();
+  }
+  std::cerr << ProgramOf(role) << ": " << std::string(status.message()) << std::endl;
+  return kExitError;
+}
+
 absl::Status WritePortFile(const std::string& path, int port) {
+  if (path.empty()) return absl::OkStatus();
   const std::string temporary = absl::StrCat(path, ".", getpid());
   {
     std::ofstream out(temporary, std::ios::trunc);

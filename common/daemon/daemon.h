@@ -4,16 +4,18 @@
 //     TuneMalloc();
 //     DaemonExit exit_request;                  // before any thread starts
 //     DaemonFlags flags; ParseDaemonFlags(...);
-//     SetUpLogging(PeerRole::kShard, flags.name, flags.log_level, flags.log_format);
-//     LogWarnings(flags);
-//     ... start ...; WritePortFile(...)
-//     exit_request.Wait();                      // SIGTERM, SIGINT, or Request
-//     ... drain, stop ...
+//     return RunDaemon(PeerRole::kShard, flags, [&]() -> absl::StatusOr<int> {
+//       ... start ...; WritePortFile(...)
+//       const int exit_status = exit_request.Wait().exit_status;  // SIGTERM, SIGINT, or Request
+//       ... drain, stop ...
+//       return exit_status;
+//     });
 //   }
 #ifndef STARLING_COMMON_DAEMON_DAEMON_H_
 #define STARLING_COMMON_DAEMON_DAEMON_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,7 +57,7 @@ struct DaemonFlags {
 
   // Set by ParseDaemonFlags.
   std::shared_ptr<const LinkSecurity> security;  // never null
-  std::vector<std::string> warnings;             // for LogWarnings
+  std::vector<std::string> warnings;             // logged by RunDaemon
 };
 
 // Reads the settings of a daemon of this role from its command line and the environment
@@ -87,9 +89,6 @@ absl::StatusOr<std::shared_ptr<const LinkSecurity>> MakeLinkSecurity(const Daemo
 absl::StatusOr<std::string> AdvertisedAddress(absl::string_view advertise,
                                               absl::string_view listening);
 
-// Call after SetUpLogging. Warns of variables that no program reads and of unprotected links.
-void LogWarnings(const DaemonFlags& flags);
-
 // Shown wherever the state of a cluster with plain links is shown.
 inline constexpr char kInsecureWarning[] =
     "started with --insecure: anyone who reaches its port can read and change everything";
@@ -104,7 +103,13 @@ void RaiseFileLimit();
 absl::Status SetUpLogging(PeerRole role, const std::string& name, const std::string& level,
                           const std::string& format = "text");
 
-// Writes the port in decimal and a newline, atomically.
+// Raises the limit on open files, sets up logging, logs `flags.warnings` (variables that no program
+// reads, unprotected links), and calls `serve`. Returns the process's exit status: what `serve`
+// returns, or kExitError if it fails, after printing its error.
+int RunDaemon(PeerRole role, const DaemonFlags& flags,
+              const std::function<absl::StatusOr<int>()>& serve);
+
+// Writes the port in decimal and a newline, atomically; does nothing if `path` is empty.
 absl::Status WritePortFile(const std::string& path, int port);
 
 // "no coordinator at 127.0.0.1:7070 for 12s; last error: ...; start one with:

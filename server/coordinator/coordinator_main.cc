@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <cstring>
-#include <iostream>
 #include <limits>
 #include <memory>
 #include <random>
@@ -94,8 +93,7 @@ absl::Status CheckRoot(absl::string_view flag, const std::string& root) {
       absl::StrCat(flag, ": expected an absolute path, got \"", root, "\""));
 }
 
-absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_request,
-                   int* exit_status) {
+absl::StatusOr<int> Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_request) {
   const DaemonFlags& flags = coordinator_flags.daemon;
   const std::string& state = coordinator_flags.state;
   STARLING_RETURN_IF_ERROR(CheckRoot("--tensorboard-root", coordinator_flags.tensorboard_root));
@@ -107,8 +105,7 @@ absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_r
   }
   const Identity self{PeerRole::kCoordinator, flags.name};
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin, StartAdminPort(flags, self));
-  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenState(state);
-  if (!store.ok()) return store.status();
+  STARLING_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, OpenState(state));
   CoordinatorOptions options;
   options.insecure = flags.security->insecure();
   options.tensorboard_root = coordinator_flags.tensorboard_root;
@@ -122,15 +119,16 @@ absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_r
     const std::unique_ptr<StreamClient> streams = MakeStreamClient(self, security);
     return ReadSlices(*streams, job, layout, point, deadline, consume, &stop);
   };
-  absl::StatusOr<std::unique_ptr<CoordinatorHost>> host = CoordinatorHost::Start(
-      options, {.store = *std::move(store),
-                .on_fatal =
-                    [exit_request](const absl::Status& status) {
-                      spdlog::critical("cannot store state, ending: {}", status.ToString());
-                      exit_request->Request(kExitError);
-                    },
-                .read = read});
-  if (!host.ok()) return host.status();
+  STARLING_ASSIGN_OR_RETURN(
+      const std::unique_ptr<CoordinatorHost> host,
+      CoordinatorHost::Start(options, {.store = std::move(store),
+                                       .on_fatal =
+                                           [exit_request](const absl::Status& status) {
+                                             spdlog::critical("cannot store state, ending: {}",
+                                                              status.ToString());
+                                             exit_request->Request(kExitError);
+                                           },
+                                       .read = read}));
 
   const auto addresses = std::make_shared<DaemonAddresses>();
   const std::shared_ptr<grpc::Service> daemon =
@@ -141,34 +139,29 @@ absl::Status Serve(const CoordinatorFlags& coordinator_flags, DaemonExit* exit_r
                          .addresses = addresses,
                          .security = flags.security},
                         nullptr);
-  const std::shared_ptr<grpc::Service> service = MakeCoordinatorService(host->get());
-  absl::StatusOr<std::unique_ptr<RpcServer>> server =
-      StartRpcServer({.listen = flags.listen,
-                      .security = flags.security,
-                      .self = self,
-                      .services = {daemon.get(), service.get()},
-                      .accept = {}});
-  if (!server.ok()) return server.status();
+  const std::shared_ptr<grpc::Service> service = MakeCoordinatorService(host.get());
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
+                            StartRpcServer({.listen = flags.listen,
+                                            .security = flags.security,
+                                            .self = self,
+                                            .services = {daemon.get(), service.get()},
+                                            .accept = {}}));
   STARLING_ASSIGN_OR_RETURN(const std::string advertised,
-                            AdvertisedAddress(flags.advertise_address, (*server)->address()));
-  addresses->Set({(*server)->address(), advertised, ""});
-  if (!flags.port_file.empty()) {
-    if (absl::Status status = WritePortFile(flags.port_file, (*server)->port()); !status.ok()) {
-      return status;
-    }
-  }
+                            AdvertisedAddress(flags.advertise_address, server->address()));
+  addresses->Set({server->address(), advertised, ""});
+  STARLING_RETURN_IF_ERROR(WritePortFile(flags.port_file, server->port()));
   spdlog::info("version {} listens on {}, is reached at {}, state in {}, generation {}",
-               std::string(ReleaseVersion()), (*server)->address(), advertised, state,
-               (*host)->generation());
-  ShowCluster(host->get(), admin.get());
+               std::string(ReleaseVersion()), server->address(), advertised, state,
+               host->generation());
+  ShowCluster(host.get(), admin.get());
 
-  *exit_status = exit_request->Wait().exit_status;
+  const int exit_status = exit_request->Wait().exit_status;
   spdlog::info("shutting down");
   admin->BeginShutdown();
-  (*host)->BeginShutdown();
-  (*server)->Shutdown(kShutdownGrace);
-  (*host)->Stop();
-  return absl::OkStatus();
+  host->BeginShutdown();
+  server->Shutdown(kShutdownGrace);
+  host->Stop();
+  return exit_status;
 }
 
 }  // namespace
@@ -202,15 +195,8 @@ int CoordinatorMain(int argc, char** argv) {
         &coordinator_flags.keep_ended_for}},
       &flags);
   if (ends.has_value()) return *ends;
-  RaiseFileLimit();
-  absl::Status status =
-      SetUpLogging(PeerRole::kCoordinator, flags.name, flags.log_level, flags.log_format);
-  if (status.ok()) LogWarnings(flags);
-  int exit_status = kExitOk;
-  if (status.ok()) status = Serve(coordinator_flags, &exit_request, &exit_status);
-  if (status.ok()) return exit_status;
-  std::cerr << "starling-coordinator: " << std::string(status.message()) << std::endl;
-  return kExitError;
+  return RunDaemon(PeerRole::kCoordinator, flags,
+                   [&] { return Serve(coordinator_flags, &exit_request); });
 }
 
 }  // namespace starling::coordinator

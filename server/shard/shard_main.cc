@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -26,7 +25,7 @@ struct ShardFlags {
   std::string inject_old_values;
 };
 
-absl::Status Serve(const ShardFlags& shard_flags, DaemonExit* exit_request, int* exit_status) {
+absl::StatusOr<int> Serve(const ShardFlags& shard_flags, DaemonExit* exit_request) {
   const DaemonFlags& flags = shard_flags.daemon;
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
                             StartAdminPort(flags, {PeerRole::kShard, flags.name}));
@@ -54,26 +53,21 @@ absl::Status Serve(const ShardFlags& shard_flags, DaemonExit* exit_request, int*
   options.coordinator = flags.coordinator;
   options.clock_offset = flags.clock_offset;
   options.owner_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 8);
-  absl::StatusOr<std::unique_ptr<ShardRuntime>> shard =
-      StartShard(options, [exit_request](const absl::Status& status) {
-        spdlog::critical("{}", std::string(status.message()));
-        exit_request->Request(kExitError);
-      });
-  if (!shard.ok()) return shard.status();
-  if (!flags.port_file.empty()) {
-    if (absl::Status status = WritePortFile(flags.port_file, (*shard)->port()); !status.ok()) {
-      return status;
-    }
-  }
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<ShardRuntime> shard,
+                            StartShard(options, [exit_request](const absl::Status& status) {
+                              spdlog::critical("{}", std::string(status.message()));
+                              exit_request->Request(kExitError);
+                            }));
+  STARLING_RETURN_IF_ERROR(WritePortFile(flags.port_file, shard->port()));
   // Nothing returns from here on before BeginShutdown: the admin port outlives the shard it asks.
-  (*shard)->ShowOn(admin.get());
+  shard->ShowOn(admin.get());
   spdlog::info("version {} is reached at {}, coordinator {}", std::string(ReleaseVersion()),
-               (*shard)->address(), flags.coordinator);
-  *exit_status = exit_request->Wait().exit_status;
+               shard->address(), flags.coordinator);
+  const int exit_status = exit_request->Wait().exit_status;
   spdlog::info("shutting down");
   admin->BeginShutdown();
-  (*shard)->Stop();
-  return absl::OkStatus();
+  shard->Stop();
+  return exit_status;
 }
 
 }  // namespace
@@ -95,15 +89,7 @@ int ShardMain(int argc, char** argv) {
         &flags.inject_old_values, false, true}},
       &flags.daemon);
   if (ends.has_value()) return *ends;
-  RaiseFileLimit();
-  absl::Status status = SetUpLogging(PeerRole::kShard, flags.daemon.name, flags.daemon.log_level,
-                                     flags.daemon.log_format);
-  if (status.ok()) LogWarnings(flags.daemon);
-  int exit_status = kExitOk;
-  if (status.ok()) status = Serve(flags, &exit_request, &exit_status);
-  if (status.ok()) return exit_status;
-  std::cerr << "starling-ps: " << std::string(status.message()) << std::endl;
-  return kExitError;
+  return RunDaemon(PeerRole::kShard, flags.daemon, [&] { return Serve(flags, &exit_request); });
 }
 
 }  // namespace starling
