@@ -4,14 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/base/special_file.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "common/npy/npy.h"
 
@@ -24,11 +23,6 @@ constexpr size_t kFrameBytesMax = kMagicBytes + 2 + 4;  // magic, version, the l
 
 absl::Status Invalid(absl::string_view message) {
   return absl::InvalidArgumentError(absl::StrCat("npy: ", message));
-}
-
-absl::Status SystemError(const std::string& path, const char* what) {
-  const std::string text = absl::StrCat(path, ": cannot ", what, ": ", std::strerror(errno));
-  return errno == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
 }
 
 absl::Status In(const std::string& path, const absl::Status& status) {
@@ -87,45 +81,6 @@ absl::StatusOr<Header> CheckedHeader(absl::string_view text, uint64_t begin, uin
   return header;
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
-// Reads all of `out` at `offset`. The file's size is known, so an early end is a system error.
-absl::Status ReadAt(int fd, uint64_t offset, absl::Span<uint8_t> out, const std::string& path) {
-  while (!out.empty()) {
-    const ssize_t got = pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return SystemError(path, "read");
-    if (got == 0) return absl::UnavailableError(absl::StrCat(path, ": became shorter while read"));
-    offset += static_cast<uint64_t>(got);
-    out.remove_prefix(static_cast<size_t>(got));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status WriteAll(int fd, const void* data, size_t bytes, const std::string& path) {
-  const char* from = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t put = write(fd, from, bytes);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return SystemError(path, "write");
-    from += put;
-    bytes -= static_cast<size_t>(put);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<Array> Parse(absl::Span<const uint8_t> file) {
@@ -139,22 +94,19 @@ absl::StatusOr<Array> Parse(absl::Span<const uint8_t> file) {
 }
 
 absl::StatusOr<Array> ReadFile(const std::string& path, uint64_t data_bytes_max) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return SystemError(path, "open");
-  struct stat info = {};
-  if (fstat(file.get(), &info) != 0) return SystemError(path, "look at");
-  if (!S_ISREG(info.st_mode)) return In(path, Invalid("expected a regular file"));
-  const uint64_t file_bytes = static_cast<uint64_t>(info.st_size);
+  STARLING_ASSIGN_OR_RETURN(const RegularFile file, OpenRegularFile(path));
+  const int fd = file.fd.get();
+  const uint64_t file_bytes = file.bytes;
 
   std::vector<uint8_t> head(std::min<uint64_t>(file_bytes, kFrameBytesMax));
-  STARLING_RETURN_IF_ERROR(ReadAt(file.get(), 0, absl::MakeSpan(head), path));
+  STARLING_RETURN_IF_ERROR(ReadWithin(fd, 0, absl::MakeSpan(head), path));
   const auto frame = ReadFrame(head);
   if (!frame.ok()) return In(path, frame.status());
   if (file_bytes - frame->begin < frame->bytes) {
     return In(path, Invalid("the file ends within the header"));
   }
   std::vector<uint8_t> text(frame->bytes);
-  STARLING_RETURN_IF_ERROR(ReadAt(file.get(), frame->begin, absl::MakeSpan(text), path));
+  STARLING_RETURN_IF_ERROR(ReadWithin(fd, frame->begin, absl::MakeSpan(text), path));
   const auto header = CheckedHeader({reinterpret_cast<const char*>(text.data()), text.size()},
                                     frame->begin, file_bytes);
   if (!header.ok()) return In(path, header.status());
@@ -167,7 +119,7 @@ absl::StatusOr<Array> ReadFile(const std::string& path, uint64_t data_bytes_max)
                                                      file_bytes - data_begin, ": split the array"));
   }
   array.bytes.resize(file_bytes - data_begin);
-  STARLING_RETURN_IF_ERROR(ReadAt(file.get(), data_begin, absl::MakeSpan(array.bytes), path));
+  STARLING_RETURN_IF_ERROR(ReadWithin(fd, data_begin, absl::MakeSpan(array.bytes), path));
   return array;
 }
 
@@ -177,18 +129,20 @@ absl::Status WriteFile(const std::string& path, const Array& array) {
   STARLING_CHECK(wanted.ok() && *wanted == array.bytes.size(), "bytes of another shape");
   const bool in_place = IsSpecialFile(path);
   std::string temporary = path + ".XXXXXX";
-  const Descriptor file(in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
-                                 : mkostemp(temporary.data(), O_CLOEXEC));
-  if (file.get() < 0) return SystemError(path, "create");
+  const OwnedFd file(in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
+                              : mkostemp(temporary.data(), O_CLOEXEC));
+  if (!file.open()) return SystemError("create", path);
   const std::string head = EncodeHeader(header);
   absl::Status status;
-  if (!in_place && fchmod(file.get(), 0644) != 0) status = SystemError(path, "chmod");
-  if (status.ok()) status = WriteAll(file.get(), head.data(), head.size(), path);
-  if (status.ok()) status = WriteAll(file.get(), array.bytes.data(), array.bytes.size(), path);
+  if (!in_place && fchmod(file.get(), 0644) != 0) status = SystemError("chmod", path);
+  if (status.ok()) status = WriteAll(file.get(), head, path);
+  const absl::string_view data(reinterpret_cast<const char*>(array.bytes.data()),
+                               array.bytes.size());
+  if (status.ok()) status = WriteAll(file.get(), data, path);
   if (in_place) return status;
-  if (status.ok() && fsync(file.get()) != 0) status = SystemError(path, "write");
+  if (status.ok() && fsync(file.get()) != 0) status = SystemError("write", path);
   if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
-    status = SystemError(path, "write");
+    status = SystemError("write", path);
   }
   if (!status.ok()) unlink(temporary.c_str());
   return status;

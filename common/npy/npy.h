@@ -64,7 +64,7 @@ std::string EncodeHeader(const Header& header);
 absl::StatusOr<Array> Parse(absl::Span<const uint8_t> file);
 
 // As Parse; errors have the path. kNotFound; kResourceExhausted: more than `data_bytes_max` of
-// data, checked before allocating; kUnavailable: the system's error.
+// data, checked before allocating; kDataLoss: became shorter; or SystemError (files.h).
 absl::StatusOr<Array> ReadFile(const std::string& path, uint64_t data_bytes_max = kDataBytesMax);
 
 // Writes to a temporary file beside `path` and renames it (a device or a pipe is written in place),

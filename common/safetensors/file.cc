@@ -2,66 +2,28 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/special_file.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "common/safetensors/safetensors.h"
 
 namespace starling::safetensors {
 namespace {
 
-absl::Status SystemError(absl::string_view what, const std::string& path) {
-  const int error = errno;
-  const std::string text = absl::StrCat(what, " ", path, ": ", std::strerror(error));
-  if (error == ENOENT) return absl::NotFoundError(text);
-  if (error == ENOSPC || error == EDQUOT) return absl::ResourceExhaustedError(text);
-  return absl::UnavailableError(text);
-}
-
-absl::Status PReadAll(int fd, const std::string& path, uint64_t offset, absl::Span<uint8_t> out) {
-  while (!out.empty()) {
-    const ssize_t n = pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return SystemError("read", path);
-    if (n == 0) return absl::DataLossError(absl::StrCat(path, " became shorter while it was read"));
-    offset += n;
-    out.remove_prefix(n);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status WriteAll(int fd, const std::string& path, absl::Span<const uint8_t> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return SystemError("write", path);
-    bytes.remove_prefix(n);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status SyncFolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return SystemError("open", folder);
-  const absl::Status status = fsync(fd) == 0 ? absl::OkStatus() : SystemError("sync", folder);
-  close(fd);
-  return status;
+  const OwnedFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.open()) return SystemError("open", folder);
+  return fsync(fd.get()) == 0 ? absl::OkStatus() : SystemError("sync", folder);
 }
 
-absl::StatusOr<Header> ReadHeader(int fd, const std::string& path) {
-  struct stat info;
-  if (fstat(fd, &info) != 0) return SystemError("stat", path);
-  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError("expected a regular file");
-  const uint64_t file_bytes = static_cast<uint64_t>(info.st_size);
+absl::StatusOr<Header> ReadHeader(int fd, uint64_t file_bytes, const std::string& path) {
   if (file_bytes < 8) return absl::InvalidArgumentError("expected at least 8 bytes: truncated");
   uint8_t length[8];
-  STARLING_RETURN_IF_ERROR(PReadAll(fd, path, 0, length));
+  STARLING_RETURN_IF_ERROR(ReadWithin(fd, 0, absl::MakeSpan(length), path));
   uint64_t header_bytes = 0;
   for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | length[i];
   if (header_bytes > kHeaderBytesMax) {
@@ -74,43 +36,25 @@ absl::StatusOr<Header> ReadHeader(int fd, const std::string& path) {
                                                    file_bytes - 8));
   }
   std::string json(header_bytes, '\0');
-  STARLING_RETURN_IF_ERROR(
-      PReadAll(fd, path, 8, absl::MakeSpan(reinterpret_cast<uint8_t*>(json.data()), json.size())));
+  STARLING_RETURN_IF_ERROR(ReadWithin(
+      fd, 8, absl::MakeSpan(reinterpret_cast<uint8_t*>(json.data()), json.size()), path));
   return ParseHeader(json, file_bytes - 8 - header_bytes);
 }
 
 }  // namespace
 
-Reader::Reader(std::string path, int fd, Header header)
-    : path_(std::move(path)), fd_(fd), header_(std::move(header)) {}
-
-Reader::Reader(Reader&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      header_(std::move(other.header_)) {}
-
-Reader& Reader::operator=(Reader&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(fd_, other.fd_);
-  std::swap(header_, other.header_);
-  return *this;
-}
-
-Reader::~Reader() {
-  if (fd_ >= 0) close(fd_);
-}
+Reader::Reader(std::string path, OwnedFd fd, Header header)
+    : path_(std::move(path)), fd_(std::move(fd)), header_(std::move(header)) {}
 
 absl::StatusOr<Reader> Reader::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // do not block on a pipe
-  if (fd < 0) return SystemError("open", path);
-  absl::StatusOr<Header> header = ReadHeader(fd, path);
+  STARLING_ASSIGN_OR_RETURN(RegularFile file, OpenRegularFile(path));
+  absl::StatusOr<Header> header = ReadHeader(file.fd.get(), file.bytes, path);
   if (!header.ok()) {
-    close(fd);
     if (!absl::IsInvalidArgument(header.status())) return header.status();
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": not a safetensors file: ", header.status().message()));
   }
-  return Reader(path, fd, *std::move(header));
+  return Reader(path, std::move(file.fd), *std::move(header));
 }
 
 const TensorInfo* Reader::Find(absl::string_view name) const {
@@ -127,7 +71,7 @@ absl::Status Reader::Read(const TensorInfo& tensor, uint64_t offset,
     return absl::OutOfRangeError(absl::StrCat("tensor \"", tensor.name, "\" has ", bytes,
                                               " bytes: cannot read ", out.size(), " at ", offset));
   }
-  return PReadAll(fd_, path_, header_.data_begin + tensor.begin + offset, out);
+  return ReadWithin(fd_.get(), header_.data_begin + tensor.begin + offset, out, path_);
 }
 
 absl::StatusOr<std::vector<float>> Reader::ReadFloats(absl::string_view name) const {
@@ -198,9 +142,7 @@ absl::Status Writer::Begin(std::vector<TensorInfo> tensors,
   header_bytes_ = header.size();
   data_bytes_ = tensors.empty() ? 0 : tensors.back().end;
   if (!in_place() && fchmod(file_.get(), 0644) != 0) return SystemError("chmod", path_);
-  return WriteAll(
-      file_.get(), path_,
-      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(header.data()), header.size()));
+  return WriteAll(file_.get(), header, path_);
 }
 
 absl::Status Writer::Append(absl::Span<const uint8_t> bytes) {
@@ -209,7 +151,8 @@ absl::Status Writer::Append(absl::Span<const uint8_t> bytes) {
                                               " bytes, got at least ",
                                               bytes.size() - (data_bytes_ - written_), " more"));
   }
-  STARLING_RETURN_IF_ERROR(WriteAll(file_.get(), path_, bytes));
+  STARLING_RETURN_IF_ERROR(
+      WriteAll(file_.get(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path_));
   written_ += bytes.size();
   return absl::OkStatus();
 }

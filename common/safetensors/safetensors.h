@@ -75,10 +75,6 @@ class Reader {
   // kNotFound, kInvalidArgument (malformed, with the path), kUnavailable (the system's error).
   static absl::StatusOr<Reader> Open(const std::string& path);
 
-  Reader(Reader&& other) noexcept;
-  Reader& operator=(Reader&& other) noexcept;
-  ~Reader();
-
   const Header& header() const { return header_; }
   const TensorInfo* Find(absl::string_view name) const;  // nullptr: no such tensor
 
@@ -87,10 +83,10 @@ class Reader {
   absl::StatusOr<std::vector<float>> ReadFloats(absl::string_view name) const;  // F32 only
 
  private:
-  Reader(std::string path, int fd, Header header);
+  Reader(std::string path, OwnedFd fd, Header header);
 
   std::string path_;
-  int fd_ = -1;
+  OwnedFd fd_;
   Header header_;
 };
 

@@ -266,7 +266,7 @@ TEST(SafetensorsWriter, LeavesNothingUnlessFinished) {
 
 TEST(SafetensorsWriter, ADeviceIsWrittenInPlace) {
   const absl::Status full = Writer::Create("/dev/full", {{.name = "a", .shape = {1}}}, {}).status();
-  EXPECT_EQ(full.message(), "write /dev/full: No space left on device");
+  EXPECT_EQ(full.message(), "cannot write /dev/full: No space left on device");
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   auto null = Writer::Create("/dev/null", {{.name = "a", .shape = {1}}}, {});
   ASSERT_TRUE(null.ok()) << null.status();

@@ -1,12 +1,8 @@
 #include "worker/data/byte_stream.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 
@@ -19,39 +15,26 @@ namespace {
 constexpr size_t kInputBytes = 256 << 10;
 constexpr uint64_t kDeflateRatioMax = 1032;  // 258 bytes of output for 2 bits of input
 
-absl::Status SystemError(absl::string_view what, const std::string& path) {
-  const int error = errno;
-  const std::string text = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
-  return error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
-}
-
 }  // namespace
 
-ByteStream::ByteStream(std::string path, int fd, uint64_t file_bytes)
-    : path_(std::move(path)), fd_(fd), file_bytes_(file_bytes) {}
+ByteStream::ByteStream(std::string path, RegularFile file)
+    : path_(std::move(path)), file_(std::move(file)) {}
 
 ByteStream::~ByteStream() {
   if (inflate_ != nullptr) inflateEnd(inflate_.get());
-  close(fd_);
 }
 
 absl::StatusOr<std::unique_ptr<ByteStream>> ByteStream::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
-  if (fd < 0) return SystemError("open", path);
-  struct stat info;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    close(fd);
-    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a regular file"));
-  }
-  std::unique_ptr<ByteStream> stream(new ByteStream(path, fd, static_cast<uint64_t>(info.st_size)));
+  STARLING_ASSIGN_OR_RETURN(RegularFile file, OpenRegularFile(path));
+  std::unique_ptr<ByteStream> stream(new ByteStream(path, std::move(file)));
   STARLING_RETURN_IF_ERROR(stream->Start());
   return stream;
 }
 
 absl::Status ByteStream::Start() {
   uint8_t magic[2] = {};
-  const ssize_t n = pread(fd_, magic, sizeof(magic), 0);
-  if (n < 0) return SystemError("read", path_);
+  STARLING_ASSIGN_OR_RETURN(const size_t n,
+                            ReadFileAt(file_.fd.get(), 0, absl::MakeSpan(magic), path_));
   if (n < 2 || magic[0] != 0x1F || magic[1] != 0x8B) return absl::OkStatus();
   input_.resize(kInputBytes);
   auto stream = std::make_unique<z_stream>();
@@ -64,31 +47,25 @@ absl::Status ByteStream::Start() {
 }
 
 uint64_t ByteStream::bytes_max() const {
-  uint64_t most = file_bytes_;
-  if (gzip() && __builtin_mul_overflow(file_bytes_, kDeflateRatioMax, &most)) {
+  uint64_t most = file_.bytes;
+  if (gzip() && __builtin_mul_overflow(file_.bytes, kDeflateRatioMax, &most)) {
     return std::numeric_limits<uint64_t>::max();
   }
   return most;
 }
 
-absl::StatusOr<size_t> ByteStream::ReadFile(uint8_t* out, size_t size) {
-  size_t got = 0;
-  while (got < size) {
-    const ssize_t n = read(fd_, out + got, size - got);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return SystemError("read", path_);
-    if (n == 0) break;
-    got += static_cast<size_t>(n);
-  }
+absl::StatusOr<size_t> ByteStream::ReadFile(absl::Span<uint8_t> out) {
+  STARLING_ASSIGN_OR_RETURN(const size_t got, ReadFileAt(file_.fd.get(), position_, out, path_));
+  position_ += got;
   return got;
 }
 
 absl::StatusOr<size_t> ByteStream::Read(absl::Span<uint8_t> out) {
-  return gzip() ? Inflate(out) : ReadFile(out.data(), out.size());
+  return gzip() ? Inflate(out) : ReadFile(out);
 }
 
 absl::Status ByteStream::Refill() {
-  STARLING_ASSIGN_OR_RETURN(const size_t n, ReadFile(input_.data(), input_.size()));
+  STARLING_ASSIGN_OR_RETURN(const size_t n, ReadFile(absl::MakeSpan(input_)));
   inflate_->next_in = input_.data();
   inflate_->avail_in = static_cast<uInt>(n);
   file_ended_ = n == 0;

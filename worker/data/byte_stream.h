@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/files.h"
 
 struct z_stream_s;
 
@@ -37,15 +38,15 @@ class ByteStream {
   const std::string& path() const { return path_; }
 
  private:
-  ByteStream(std::string path, int fd, uint64_t file_bytes);
+  ByteStream(std::string path, RegularFile file);
   absl::Status Start();
-  absl::StatusOr<size_t> ReadFile(uint8_t* out, size_t size);
+  absl::StatusOr<size_t> ReadFile(absl::Span<uint8_t> out);
   absl::StatusOr<size_t> Inflate(absl::Span<uint8_t> out);
   absl::Status Refill();
 
   const std::string path_;
-  const int fd_;
-  const uint64_t file_bytes_;
+  const RegularFile file_;
+  uint64_t position_ = 0;                // the next byte of the file to read
   std::vector<uint8_t> input_;           // read, not yet inflated
   std::unique_ptr<z_stream_s> inflate_;  // gzip only
   bool file_ended_ = false;

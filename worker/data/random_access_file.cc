@@ -1,54 +1,24 @@
 #include "worker/data/random_access_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace starling {
-namespace {
-
-absl::Status SystemError(absl::string_view what, const std::string& path) {
-  const int error = errno;
-  const std::string text = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
-  return error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> RandomAccessFile::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
-  if (fd < 0) return SystemError("open", path);
-  struct stat info;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    close(fd);
-    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a regular file"));
-  }
-  return std::unique_ptr<RandomAccessFile>(
-      new RandomAccessFile(path, fd, static_cast<uint64_t>(info.st_size)));
-}
-
-RandomAccessFile::~RandomAccessFile() { Close(); }
-
-void RandomAccessFile::Close() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
+  STARLING_ASSIGN_OR_RETURN(RegularFile file, OpenRegularFile(path));
+  return std::unique_ptr<RandomAccessFile>(new RandomAccessFile(path, std::move(file)));
 }
 
 absl::Status RandomAccessFile::Keep() {
   if (is_kept_) return absl::OkStatus();
-  std::vector<uint8_t> all(bytes_);
+  std::vector<uint8_t> all(bytes());
   STARLING_RETURN_IF_ERROR(ReadAt(0, absl::MakeSpan(all)));
   kept_ = std::move(all);
   is_kept_ = true;
-  Close();
+  file_.fd.Reset();
   return absl::OkStatus();
 }
 
@@ -72,16 +42,8 @@ absl::Status RandomAccessFile::ReadAt(uint64_t offset, absl::Span<uint8_t> out) 
     std::copy(kept->begin(), kept->end(), out.begin());
     return absl::OkStatus();
   }
-  size_t got = 0;
-  while (got < out.size()) {
-    const ssize_t n =
-        pread(fd_, out.data() + got, out.size() - got, static_cast<off_t>(offset + got));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return SystemError("read", path_);
-    if (n == 0) return Truncated(offset, out.size(), got);
-    got += static_cast<size_t>(n);
-  }
-  return absl::OkStatus();
+  STARLING_ASSIGN_OR_RETURN(const size_t got, ReadFileAt(file_.fd.get(), offset, out, path_));
+  return got == out.size() ? absl::OkStatus() : Truncated(offset, out.size(), got);
 }
 
 }  // namespace starling

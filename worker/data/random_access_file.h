@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/files.h"
 
 namespace starling {
 
@@ -19,7 +20,6 @@ namespace starling {
 class RandomAccessFile {
  public:
   static absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(const std::string& path);
-  ~RandomAccessFile();
   RandomAccessFile(const RandomAccessFile&) = delete;
   RandomAccessFile& operator=(const RandomAccessFile&) = delete;
 
@@ -36,18 +36,16 @@ class RandomAccessFile {
   std::optional<absl::Span<const uint8_t>> Kept(uint64_t offset, uint64_t bytes) const;
 
   const std::string& path() const { return path_; }
-  uint64_t bytes() const { return bytes_; }  // at the time of opening
+  uint64_t bytes() const { return file_.bytes; }  // at the time of opening
 
  private:
-  RandomAccessFile(std::string path, int fd, uint64_t bytes)
-      : path_(std::move(path)), fd_(fd), bytes_(bytes) {}
+  RandomAccessFile(std::string path, RegularFile file)
+      : path_(std::move(path)), file_(std::move(file)) {}
 
-  void Close();
   absl::Status Truncated(uint64_t offset, size_t expected, size_t got) const;
 
   const std::string path_;
-  int fd_;  // -1: closed
-  const uint64_t bytes_;
+  RegularFile file_;  // closed if it is kept
   bool is_kept_ = false;
   std::vector<uint8_t> kept_;
 };

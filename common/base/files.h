@@ -1,0 +1,44 @@
+// Files by their descriptors: what readers and writers of whole files share. Thread-safe. Reading
+// and writing block on the disk. Errors name the path.
+#ifndef STARLING_COMMON_BASE_FILES_H_
+#define STARLING_COMMON_BASE_FILES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/base/owned_fd.h"
+
+namespace starling {
+
+// "cannot open /a/b: No such file or directory", from `doing`, `path` and errno. kNotFound,
+// kResourceExhausted (no space is left) or kUnavailable.
+absl::Status SystemError(absl::string_view doing, absl::string_view path);
+
+struct RegularFile {
+  OwnedFd fd;
+  uint64_t bytes = 0;  // at the time of opening
+};
+
+// Opens for reading. SystemError, or kInvalidArgument: not a regular file.
+absl::StatusOr<RegularFile> OpenRegularFile(const std::string& path);
+
+// Reads from `offset` and returns the number of bytes, which is less than the size of `out` only at
+// the file's end.
+absl::StatusOr<size_t> ReadFileAt(int fd, uint64_t offset, absl::Span<uint8_t> out,
+                                  const std::string& path);
+// Fills `out`, which lies within the file's size. kDataLoss: the file became shorter.
+absl::Status ReadWithin(int fd, uint64_t offset, absl::Span<uint8_t> out, const std::string& path);
+
+absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path);
+
+// Whether `path` is a device, a pipe or a socket, which must be written in place: renaming a
+// temporary file over it would replace it.
+bool IsSpecialFile(const std::string& path);
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_BASE_FILES_H_

@@ -1,0 +1,60 @@
+#include "common/base/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string PathOf(const std::string& name) { return absl::StrCat(testing::TempDir(), "/", name); }
+
+TEST(Files, ReadsWhatWasWritten) {
+  const std::string path = PathOf("written");
+  {
+    const OwnedFd out(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600));
+    ASSERT_TRUE(WriteAll(out.get(), "0123456789", path).ok());
+  }
+  const auto file = OpenRegularFile(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->bytes, 10u);
+  std::vector<uint8_t> out(4);
+  ASSERT_TRUE(ReadWithin(file->fd.get(), 6, absl::MakeSpan(out), path).ok());
+  EXPECT_EQ(std::string(out.begin(), out.end()), "6789");
+  const auto got = ReadFileAt(file->fd.get(), 8, absl::MakeSpan(out), path);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(*got, 2u);
+  const absl::Status beyond = ReadWithin(file->fd.get(), 7, absl::MakeSpan(out), path);
+  EXPECT_TRUE(absl::IsDataLoss(beyond)) << beyond;
+}
+
+TEST(Files, ErrorsNameThePathAndTheCause) {
+  const absl::Status missing = OpenRegularFile("/no/such/file").status();
+  EXPECT_TRUE(absl::IsNotFound(missing));
+  EXPECT_EQ(missing.message(), "cannot open /no/such/file: No such file or directory");
+  const absl::Status folder = OpenRegularFile(testing::TempDir()).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(folder));
+  EXPECT_THAT(std::string(folder.message()), HasSubstr("expected a regular file"));
+  const std::string pipe = PathOf("pipe");
+  ASSERT_TRUE(mkfifo(pipe.c_str(), 0600) == 0 || errno == EEXIST);
+  EXPECT_TRUE(absl::IsInvalidArgument(OpenRegularFile(pipe).status()));
+  const OwnedFd full(open("/dev/full", O_WRONLY));
+  EXPECT_TRUE(absl::IsResourceExhausted(WriteAll(full.get(), "0", "/dev/full")));
+}
+
+TEST(Files, DevicesAndPipesAreSpecial) {
+  EXPECT_TRUE(IsSpecialFile("/dev/null"));
+  EXPECT_FALSE(IsSpecialFile(testing::TempDir()));
+  EXPECT_FALSE(IsSpecialFile("/no/such/file"));
+}
+
+}  // namespace
+}  // namespace starling
