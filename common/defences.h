@@ -41,6 +41,11 @@ enum class Defence : uint8_t {
   kDrop,                 // a dropped partition is not found again, and frees its memory
   kValueInUse,           // a value that a stream has still to send is not overwritten
   kKeepVersion,          // a BSP job that is over keeps the version that is read
+  kBufferUntilAck,       // a gradient's buffer is not reused before its push is acked
+  kSendAgain,            // a reopened stream gets every unanswered frame again
+  kOpenStream,           // an answer of a closed stream is ignored
+  kReaders,              // a value waits while an abandoned unit reads its copy
+  kMemoryFirst,          // a job is opened only after the one before has freed its memory
   kCount,
 };
 
@@ -75,7 +80,12 @@ constexpr const char* DefenceName(Defence defence) {
                                     "host-answer",
                                     "drop",
                                     "value-in-use",
-                                    "keep-version"};
+                                    "keep-version",
+                                    "buffer-until-ack",
+                                    "send-again",
+                                    "open-stream",
+                                    "readers",
+                                    "memory-first"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];
 }

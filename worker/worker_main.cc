@@ -20,11 +20,15 @@
 #include "common/daemon/daemon_service.h"
 #include "common/daemon/malloc.h"
 #include "common/daemon/node.h"
+#include "common/event_loop/threaded_loop.h"
 #include "common/protocol/limits.h"
 #include "common/transport/transport.h"
 #include "common/version/version.h"
 #include "kernels/cpu/openmp.h"
+#include "worker/host/compute_thread.h"
 #include "worker/host/devices.h"
+#include "worker/host/job_opener.h"
+#include "worker/host/step_recorder.h"
 #include "worker/host/worker_host.h"
 
 namespace starling {
@@ -97,19 +101,19 @@ absl::Status ReadInjected(const std::string& flag, const std::string& text, cons
   return absl::OkStatus();
 }
 
-absl::Status ReadInjections(const WorkerFlags& flags, WorkerHostOptions* options) {
+absl::Status ReadInjections(const WorkerFlags& flags, WorkerHostOptions* host,
+                            ExecutorJobOptions* job) {
   STARLING_RETURN_IF_ERROR(ReadInjected("--inject-push-delay", flags.inject_push_delay,
-                                        "each push is held back for", &options->push_delay));
+                                        "each push is held back for", &host->push_delay));
   STARLING_RETURN_IF_ERROR(ReadInjected("--inject-data-wait", flags.inject_data_wait,
-                                        "each micro-batch's data come later by",
-                                        &options->job.data_wait));
+                                        "each micro-batch's data come later by", &job->data_wait));
   if (flags.replay_compute.empty()) return absl::OkStatus();
   const auto replay = ParseReplayedCompute(flags.replay_compute);
   if (!replay.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--replay-compute: ", replay.status().message()));
   }
-  options->job.replay = *replay;
+  job->replay = *replay;
   spdlog::warn(
       "--replay-compute: nothing is computed or learned; a micro-batch waits {} for forward and {} "
       "for backward",
@@ -122,29 +126,30 @@ absl::StatusOr<int> Serve(const WorkerFlags& flags, DaemonExit* exit_request) {
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
                             StartAdminPort(flags.daemon, self));
   WorkerHostOptions options;
-  options.name = flags.daemon.name;
+  options.session.name = flags.daemon.name;
   options.coordinator = flags.daemon.coordinator;
-  options.job.lanes = std::max(1u, std::thread::hardware_concurrency());
+  ExecutorJobOptions job;
+  job.lanes = std::max(1u, std::thread::hardware_concurrency());
   if (!flags.lanes.empty()) {
-    STARLING_ASSIGN_OR_RETURN(options.job.lanes, PositiveInteger("--lanes", flags.lanes, 1024));
+    STARLING_ASSIGN_OR_RETURN(job.lanes, PositiveInteger("--lanes", flags.lanes, 1024));
   }
   if (!flags.memory_bytes.empty()) {
-    STARLING_ASSIGN_OR_RETURN(options.job.memory_bytes,
-                              Bytes("--memory-bytes", flags.memory_bytes));
+    STARLING_ASSIGN_OR_RETURN(job.memory_bytes, Bytes("--memory-bytes", flags.memory_bytes));
   }
   if (flags.cuda_graphs != "on" && flags.cuda_graphs != "off") {
     return absl::InvalidArgumentError(
         absl::StrCat("--cuda-graphs: expected on or off, got \"", flags.cuda_graphs, "\""));
   }
-  options.job.capture = flags.cuda_graphs == "on";
+  job.capture = flags.cuda_graphs == "on";
   STARLING_ASSIGN_OR_RETURN(const double timeout, config::ParseDuration(flags.coordinator_timeout));
   options.coordinator_timeout = absl::Seconds(timeout);
-  STARLING_RETURN_IF_ERROR(ReadInjections(flags, &options));
+  STARLING_RETURN_IF_ERROR(ReadInjections(flags, &options, &job));
   std::unique_ptr<StepRecorder> recorder;
   if (!flags.record_steps.empty()) {
     STARLING_ASSIGN_OR_RETURN(const int64_t limit,
                               PositiveInteger("--record-limit", flags.record_limit, 1'000'000));
     recorder = std::make_unique<StepRecorder>(flags.record_steps, limit);
+    job.recorder = recorder.get();
   }
 
   STARLING_ASSIGN_OR_RETURN(const WorkerDevices devices, WorkerDevices::Open(flags.device));
@@ -169,26 +174,31 @@ absl::StatusOr<int> Serve(const WorkerFlags& flags, DaemonExit* exit_request) {
                             AdvertisedAddress(flags.daemon.advertise_address, server->address()));
   STARLING_RETURN_IF_ERROR(WritePortFile(flags.daemon.port_file, server->port()));
   spdlog::info("version {} is reached at {}, computes on {} with {} lanes",
-               std::string(ReleaseVersion()), address, devices.Name(), options.job.lanes);
+               std::string(ReleaseVersion()), address, devices.Name(), job.lanes);
 
   addresses->Set({server->address(), address, flags.daemon.coordinator});
   options.registration = MakeRegisterRequest(self, address, flags.daemon.security->insecure());
   options.registration.set_gpu(devices.has_gpu());
   options.registration.set_device(devices.Description().substr(0, limits::kDeviceBytesMax));
   absl::Status ended;  // written before the request to exit is made
-  WorkerHost runtime(options,
-                     MakeCoordinatorClient(options.coordinator, self, flags.daemon.security),
-                     MakeStreamClient(self, flags.daemon.security), &devices, &spans,
-                     recorder.get(), [&](const absl::Status& status) {
-                       ended = status;
-                       exit_request->Request(status.ok() ? kExitOk : kExitError);
-                     });
-  runtime.ShowOn(admin.get());
-  runtime.Start();
+  WorkerHostParts parts;
+  parts.session = ThreadedLoop::Make("session");
+  parts.coordinator = MakeCoordinatorClient(options.coordinator, self, flags.daemon.security);
+  parts.streams = MakeStreamClient(self, flags.daemon.security);
+  parts.opener = std::make_unique<BackgroundJobOpener>(job, &devices, &spans);
+  parts.runner = [](UnitListener* listener, Progress* progress) {
+    return std::make_unique<ComputeThread>(listener, progress);
+  };
+  WorkerHost host(options, std::move(parts), &spans, [&](const absl::Status& status) {
+    ended = status;
+    exit_request->Request(status.ok() ? kExitOk : kExitError);
+  });
+  host.ShowOn(admin.get());
+  host.Start();
   DaemonExit::Reason reason = exit_request->Wait();
   if (reason.signal != 0) {
     spdlog::info("draining: finishing the unit under way; a second signal ends at once");
-    runtime.Drain();
+    host.Drain();
     const auto drained = exit_request->WaitUntil(MonotonicNow() + kDrainDeadline);
     if (!drained.has_value())
       spdlog::warn("did not drain within {}", absl::FormatDuration(kDrainDeadline));

@@ -30,7 +30,7 @@
 #include "tools/bench/device_local_update.h"
 #include "worker/data/data_set.h"
 #include "worker/executor/local_run.h"
-#include "worker/host/served_job.h"
+#include "worker/host/executor_job.h"
 
 namespace starling {
 namespace {
@@ -88,13 +88,13 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
                             lanes > 0 ? CreateCpuDevice() : OpenCudaDevice(""));
   SpanRing spans;
   STARLING_ASSIGN_OR_RETURN(
-      const std::shared_ptr<ServedJob> job,
-      ServedJob::Open(description, {.lanes = std::max(1, lanes)}, device.get(), &spans));
+      const std::shared_ptr<ExecutorJob> job,
+      ExecutorJob::Open(description, {.lanes = std::max(1, lanes)}, device.get(), &spans));
   const JobSpec& spec = description.spec();
   FirstValues first_values(spec.seed(), spec.model());
   for (const Slice& slice : job->layout().slices) {
     STARLING_RETURN_IF_ERROR(
-        first_values.Make(slice, job->parameters(session::Params::kLive) + slice.flat_begin));
+        first_values.Make(slice, job->executor().live_parameters() + slice.flat_begin));
   }
   const uint64_t per_epoch = StepsInFullEpoch(spec, description.train_samples());
   STARLING_ASSIGN_OR_RETURN(const LearningRate rate,
@@ -106,7 +106,7 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
   };
   STARLING_ASSIGN_OR_RETURN(
       const std::unique_ptr<LocalStep> update,
-      MakeLocalStep(spec, job->layout(), device.get(), job->parameters(session::Params::kLive)));
+      MakeLocalStep(spec, job->layout(), device.get(), job->executor().live_parameters()));
   OpenGate gate;
   UnitResult result;
   uint64_t samples = 0;

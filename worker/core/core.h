@@ -204,9 +204,9 @@ class Session::Core {
   void On(const event::StreamDown& e);
   void SyncStreams();
   void DisconnectAll();
-  void Transmit(uint64_t id, Request& request);
+  void Transmit(Request& request);
   void SendAgainDue();
-  Request& NewRequest(RequestKind kind, FrameType type, PartitionId partition, uint64_t* id);
+  Request& NewRequest(RequestKind kind, FrameType type, PartitionId partition);
 
   // on_frame.cc
   void On(const event::Frame& e);
@@ -226,7 +226,6 @@ class Session::Core {
   void SendParks();
   void SendToAll(RequestKind kind, uint16_t flags);
   void BecomeActive();
-  void BecomeParked() {}
   void Resync();
 
   // on_unit.cc

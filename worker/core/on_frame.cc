@@ -131,7 +131,7 @@ void Session::Core::OnRefused(uint64_t id, const event::Frame& e) {
       if (DropStaleEvaluation(id)) return;
       break;
     case Answer::kBadDigest:
-      if (++request.bad_digests < kBadDigestsMax) return Transmit(id, request);
+      if (++request.bad_digests < kBadDigestsMax) return Transmit(request);
       return Break(
           Fault::DAMAGED,
           absl::StrCat("worker ", options_.name, ": ", request.bad_digests, " copies of ",

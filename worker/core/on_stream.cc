@@ -1,6 +1,7 @@
 // Streams to the shards, and everything that is open on them.
 #include <algorithm>
 
+#include "common/defences.h"
 #include "worker/core/core.h"
 
 namespace starling::session {
@@ -56,10 +57,10 @@ void Session::Core::On(const event::StreamUp& e) {
   it->second.up = true;
   it->second.connecting = false;
   it->second.retry.Succeeded();
-  if (!job_.has_value()) return;
+  if (!job_.has_value() || DefenceMasked(Defence::kSendAgain)) return;
   for (auto& [id, request] : job_->requests) {
     const auto view = job_->views.find(request.header.partition);
-    if (view != job_->views.end() && view->second.primary() == e.shard.value) Transmit(id, request);
+    if (view != job_->views.end() && view->second.primary() == e.shard.value) Transmit(request);
   }
 }
 
@@ -75,7 +76,7 @@ void Session::Core::On(const event::StreamDown& e) {
 
 // A request keeps its id, its bytes and what it says; only the view may be a newer one, and a
 // pull's lower bound. Without a stream it waits for StreamUp.
-void Session::Core::Transmit(uint64_t, Request& request) {
+void Session::Core::Transmit(Request& request) {
   request.again = absl::InfiniteFuture();
   const auto view = job_->views.find(request.header.partition);
   if (view == job_->views.end()) return;
@@ -92,19 +93,18 @@ void Session::Core::Transmit(uint64_t, Request& request) {
 void Session::Core::SendAgainDue() {
   if (!job_.has_value()) return;
   for (auto& [id, request] : job_->requests) {
-    if (request.again <= now_) Transmit(id, request);
+    if (request.again <= now_) Transmit(request);
   }
 }
 
 // The caller fills in the rest of the header, and calls Transmit.
-Request& Session::Core::NewRequest(RequestKind kind, FrameType type, PartitionId partition,
-                                   uint64_t* id) {
-  *id = next_request_++;
-  Request& request = job_->requests[*id];
+Request& Session::Core::NewRequest(RequestKind kind, FrameType type, PartitionId partition) {
+  const uint64_t id = next_request_++;
+  Request& request = job_->requests[id];
   request.kind = kind;
   FrameHeader& h = request.header;
   h.type = type;
-  h.request_id = *id;
+  h.request_id = id;
   h.partition = partition;
   h.key.run = job_->run;
   h.roster = job_->roster.number;

@@ -14,8 +14,7 @@ void Session::Core::On(const event::SliceGradient& e) {
   JobState& job = *job_;
   Unit& unit = it->second;
   const SliceShape& shape = job.slices[e.slice.value];
-  uint64_t id;
-  Request& push = NewRequest(RequestKind::kPush, FrameType::kPush, shape.partition, &id);
+  Request& push = NewRequest(RequestKind::kPush, FrameType::kPush, shape.partition);
   push.buffer = e.buffer;
   push.unit = unit.id;
   FrameHeader& h = push.header;
@@ -31,7 +30,7 @@ void Session::Core::On(const event::SliceGradient& e) {
   h.elements = shape.elements;
   h.payload_bytes = shape.elements * sizeof(float);
   ++unit.pushes_open;
-  Transmit(id, push);
+  Transmit(push);
   if (++unit.arrived[e.slice.value] < unit.ranges.size()) return;
   const bool more = !job.bsp() || static_cast<uint64_t>(unit.clock + 1) < job.steps_in_job;
   if (more && !WindingDown()) Want(e.slice, Params::kLive, unit.clock + 1);
@@ -40,15 +39,14 @@ void Session::Core::On(const event::SliceGradient& e) {
 
 void Session::Core::SendClose(Unit& unit, PartitionId partition) {
   if (!unit.closes) return;
-  uint64_t id;
-  Request& close = NewRequest(RequestKind::kClose, FrameType::kClose, partition, &id);
+  Request& close = NewRequest(RequestKind::kClose, FrameType::kClose, partition);
   close.unit = unit.id;
   close.header.key.work = unit.item;
   close.header.origin.attempt = unit.lease.attempt();
   close.header.clock = unit.clock;
   --unit.partitions_left;
   ++unit.closes_open;
-  Transmit(id, close);
+  Transmit(close);
 }
 
 void Session::Core::On(const event::UnitComputed& e) {

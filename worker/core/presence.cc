@@ -23,14 +23,14 @@ void Session::Core::StepPresence() {
   struct Row {
     Presence from;
     bool (Core::*when)() const;
-    void (Core::*act)();
+    void (Core::*act)();  // nullptr: nothing
     Presence to;
   };
   static constexpr Row kRows[] = {
       {Presence::kParked, &Core::WantsToEnter, &Core::SendEnters, Presence::kEntering},
       {Presence::kEntering, &Core::AllAnswered, &Core::BecomeActive, Presence::kActive},
       {Presence::kActive, &Core::WantsToLeave, &Core::SendParks, Presence::kParking},
-      {Presence::kParking, &Core::AllAnswered, &Core::BecomeParked, Presence::kParked},
+      {Presence::kParking, &Core::AllAnswered, nullptr, Presence::kParked},
   };
   if (!job_.has_value()) return;
   if (job_->phase != JobPhase::kServing && job_->phase != JobPhase::kLeaving) return;
@@ -39,7 +39,7 @@ void Session::Core::StepPresence() {
     for (const Row& row : kRows) {
       if (row.from != job_->presence || !(this->*row.when)()) continue;
       job_->presence = row.to;
-      (this->*row.act)();
+      if (row.act != nullptr) (this->*row.act)();
       moved = true;
       break;
     }
@@ -62,11 +62,10 @@ void Session::Core::SendParks() {
 void Session::Core::SendToAll(RequestKind kind, uint16_t flags) {
   job_->answers_left = job_->description.partitions();
   for (uint32_t p = 0; p < job_->description.partitions(); ++p) {
-    uint64_t id;
-    Request& request = NewRequest(kind, FrameType::kClose, PartitionId(p), &id);
+    Request& request = NewRequest(kind, FrameType::kClose, PartitionId(p));
     request.header.flags = flags;
     request.header.clock = job_->clock;
-    Transmit(id, request);
+    Transmit(request);
   }
 }
 
@@ -84,11 +83,10 @@ void Session::Core::BecomeActive() {
   const Clock start = job.clock = found.value_or(job.clock);
   for (const auto& [partition, clock] : job.entered_at) {
     if (clock >= start) continue;
-    uint64_t id;
-    Request& request = NewRequest(RequestKind::kSkip, FrameType::kClose, partition, &id);
+    Request& request = NewRequest(RequestKind::kSkip, FrameType::kClose, partition);
     request.header.flags = frame_flags::kSkip;
     request.header.clock = start;
-    Transmit(id, request);
+    Transmit(request);
   }
   if (job.bsp() && static_cast<uint64_t>(start) >= job.steps_in_job) return;
   for (uint32_t s = 0; s < job.slices.size(); ++s) Want(SliceId(s), Params::kLive, start);

@@ -235,18 +235,17 @@ void Session::Core::Want(SliceId slice, Params params, Clock clock) {
   if (held.request != 0 && held.wanted == clock && held.version != clock) return;
   if (held.request != 0) Drop(held.request);
   if (held.version == clock) return;
-  uint64_t id;
   Request& pull =
-      NewRequest(RequestKind::kPull, FrameType::kPull, job.slices[slice.value].partition, &id);
+      NewRequest(RequestKind::kPull, FrameType::kPull, job.slices[slice.value].partition);
   pull.header.key.slice = slice;
   if (live) {
     pull.header.clock = clock;
   } else {
     pull.header.key.work = {WorkPurpose::kEvaluate, static_cast<uint32_t>(clock), 0, 1};
   }
-  held.request = id;
+  held.request = pull.header.request_id;
   held.wanted = clock;
-  Transmit(id, pull);
+  Transmit(pull);
 }
 
 void Session::Core::TellPrefetch() {

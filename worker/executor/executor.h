@@ -31,6 +31,7 @@
 #include "common/trace/span_ring.h"
 #include "kernels/device.h"
 #include "proto/job.pb.h"
+#include "worker/executor/executor_times.h"
 #include "worker/executor/replay.h"
 
 namespace starling {
@@ -159,20 +160,6 @@ struct UnitResult {
   uint64_t bad_micro_batch = 0;   // its id
   double slice_wait_seconds = 0;  // spent in SliceGate, averaged over lanes
   double ack_wait_seconds = 0;    // likewise, in GradientSink::Acquire
-};
-
-// Where the time of training units went since the executor was created, in seconds, averaged over
-// its lanes. Counters only grow, except `pending`. The time that lanes wait for each other at a
-// unit's end is part of `total` only.
-struct ExecutorTimes {
-  double total = 0;     // from a unit's start to its end
-  double data = 0;      // in BatchSource, also while the device computes
-  double forward = 0;   // on an asynchronous device: until the loss is available
-  double backward = 0;  // including the sums
-  double values = 0;    // in SliceGate, less `held`
-  double held = 0;
-  double push = 0;     // in GradientSink::Acquire
-  double pending = 0;  // in the current phase, which is counted when it ends
 };
 
 // How many of `lanes` lanes a worker uses for a job on `device`: at most one per micro-batch, and

@@ -1,4 +1,4 @@
-// What a BufferId of the session stands for: bytes that the runtime holds.
+// What a BufferId of the session stands for: bytes that the host holds.
 #ifndef STARLING_WORKER_HOST_BUFFER_TABLE_H_
 #define STARLING_WORKER_HOST_BUFFER_TABLE_H_
 
@@ -12,19 +12,16 @@
 #include "common/protocol/ids.h"
 #include "common/transport/payload.h"
 #include "worker/host/gradient_pool.h"
-#include "worker/host/slice_versions.h"
+#include "worker/host/parameter_copy.h"
 
 namespace starling {
 
-struct HeldGradient {
-  std::shared_ptr<GradientBuffer> buffer;
-  uint64_t digest = 0;
-};
-struct HeldValue {
+// A value that arrived, until it is installed.
+struct ArrivedValue {
   ReceivedPayload payload;
   SliceArrival arrival;
 };
-using HeldBuffer = std::variant<HeldGradient, HeldValue>;
+using HeldBuffer = std::variant<std::shared_ptr<GradientBuffer>, ArrivedValue>;
 
 // Used by one thread.
 class BufferTable {
@@ -34,10 +31,16 @@ class BufferTable {
     held_.emplace(id, std::move(buffer));
     return id;
   }
-  // nullptr: no such buffer.
-  const HeldBuffer* Find(BufferId id) const {
+  // There is such a buffer, and it is a gradient.
+  const std::shared_ptr<GradientBuffer>& Gradient(BufferId id) const {
+    return std::get<std::shared_ptr<GradientBuffer>>(held_.at(id));
+  }
+  // There is such a buffer, and it is a value: the caller's from now on.
+  ArrivedValue TakeValue(BufferId id) {
     const auto it = held_.find(id);
-    return it == held_.end() ? nullptr : &it->second;
+    ArrivedValue value = std::get<ArrivedValue>(std::move(it->second));
+    held_.erase(it);
+    return value;
   }
   void Release(BufferId id) { held_.erase(id); }
   size_t size() const { return held_.size(); }

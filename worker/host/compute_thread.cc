@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "common/base/clock.h"
 #include "common/base/memory.h"
 #include "common/sync/mutex.h"
+#include "worker/host/push_sink.h"
 #include "worker/host/step_recorder.h"
 
 namespace starling {
@@ -18,7 +18,7 @@ namespace {
 // Batches of one unit; they live until the unit ends.
 class UnitBatches : public BatchSource {
  public:
-  UnitBatches(ServedJob& job, const std::atomic<bool>& cancelled, Progress* progress,
+  UnitBatches(ExecutorJob& job, const std::atomic<bool>& cancelled, Progress* progress,
               std::pmr::memory_resource* memory)
       : loader_(job.loader()),
         wait_(job.data_wait()),
@@ -56,19 +56,14 @@ class UnitBatches : public BatchSource {
   TakenBatches taken_;
 };
 
-class VersionGate : public SliceGate {
+// Lets the executor read the copy of the parameters that the unit is computed from.
+class UnitGate : public SliceGate {
  public:
-  VersionGate(ServedJob& job, const session::action::Compute& compute, Progress* progress)
-      : progress_(progress),
-        layout_(job.layout()),
-        versions_(job.versions(compute.params)),
-        live_(compute.params == session::Params::kLive),
-        version_(compute.clock) {}
+  UnitGate(ParameterCopy& copy, Clock version, Progress* progress)
+      : progress_(progress), copy_(copy), version_(version) {}
   bool Wait(SliceId slice, uint64_t* held_us) override {
-    // A frozen slice's live value has version 0, and never another.
-    const bool frozen = live_ && layout_.slices[slice.value].kind == FROZEN;
     progress_->BeginWait();
-    const bool there = versions_.Wait(slice, frozen ? 0 : version_, held_us);
+    const bool there = copy_.Wait(slice, version_, held_us);
     progress_->EndWait();
     return there;
   }
@@ -76,24 +71,23 @@ class VersionGate : public SliceGate {
   // Kept from the first call on: once the slice's last sum is delivered it may get its next value.
   int LossScaleLog2() {
     MutexLock lock(&mutex_);
-    if (loss_scale_log2_ < 0) loss_scale_log2_ = versions_.LossScaleLog2(kLossScaleSlice);
+    if (loss_scale_log2_ < 0) loss_scale_log2_ = copy_.LossScaleLog2();
     return loss_scale_log2_;
   }
 
  private:
   Progress* const progress_;
-  const Layout& layout_;
-  SliceVersions& versions_;
-  const bool live_;
+  ParameterCopy& copy_;
   const Clock version_;
   Mutex mutex_;
   int loss_scale_log2_ ABSL_GUARDED_BY(mutex_) = -1;  // -1: not asked for
 };
 
-PushSink::Options SinkOptions(const ServedJob& job, const session::action::Compute& compute,
-                              VersionGate& gate, Progress* progress) {
+PushSink::Options SinkOptions(const ExecutorJob& job, const session::action::Compute& compute,
+                              UnitGate& gate, Progress* progress) {
   const JobSpec& spec = job.description().spec();
   PushSink::Options options;
+  options.unit = compute.unit;
   options.most = job.push_buffers_max();
   if (spec.clip().scope() == Clip::WORKER) options.clip_norm = spec.clip().norm();
   options.batch = spec.batch().global();
@@ -106,8 +100,8 @@ PushSink::Options SinkOptions(const ServedJob& job, const session::action::Compu
 
 }  // namespace
 
-ComputeThread::ComputeThread(ComputeListener listener, StepRecorder* recorder, Progress* progress)
-    : listener_(std::move(listener)), recorder_(recorder), progress_(progress), loop_("compute") {}
+ComputeThread::ComputeThread(UnitListener* listener, Progress* progress)
+    : listener_(listener), progress_(progress), loop_("compute") {}
 
 ComputeThread::~ComputeThread() {
   if (current_ != nullptr) Abandon(current_->compute.unit);
@@ -116,7 +110,7 @@ ComputeThread::~ComputeThread() {
 
 void ComputeThread::Start(std::shared_ptr<ServedJob> job, session::action::Compute compute) {
   std::shared_ptr<Task> task = tasks_.Get();
-  task->job = std::move(job);
+  task->job = std::static_pointer_cast<ExecutorJob>(std::move(job));
   task->compute = std::move(compute);
   task->cancelled = false;
   current_ = task;
@@ -134,10 +128,7 @@ void ComputeThread::Release() {
   current_.reset();
 }
 
-void ComputeThread::WaitUntilStopped() {
-  absl::Notification stopped;
-  if (loop_.Post([&stopped] { stopped.Notify(); })) stopped.WaitForNotification();
-}
+void ComputeThread::WhenStopped(std::function<void()> stopped) { loop_.Post(std::move(stopped)); }
 
 void ComputeThread::ReturnMemory() {
   loop_.Post([] { ReturnFreedMemory(); });
@@ -145,53 +136,72 @@ void ComputeThread::ReturnMemory() {
 
 void ComputeThread::Run(const std::shared_ptr<Task>& task) {
   Compute(task);
-  listener_.on_stopped(task->compute.unit);
+  listener_->OnStopped(task->compute.unit);
 }
 
 void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
-  ServedJob& job = *task->job;
+  ExecutorJob& job = *task->job;
   const session::action::Compute& compute = task->compute;
   if (task->cancelled) return;
   job.Resume();
   // An Abandon between the two lines above was undone by Resume: look again.
   if (task->cancelled) return;
-  listener_.on_begin(compute.unit);
+  listener_->OnBegin();
   progress_->BeginUnit();
 
   UnitBatches batches(job, task->cancelled, progress_, &batch_memory_);
-  VersionGate gate(job, compute, progress_);
+  UnitGate gate(job.copy(compute.params), compute.clock, progress_);
   Unit unit;
   unit.ranges = compute.ranges;
   unit.job_step = compute.job_step;
   unit.clock = compute.clock;
   unit.cancelled = &task->cancelled;
   unit.moved = [this] { progress_->Moved(); };
-  FinishedUnit finished;
-  finished.unit = compute.unit;
+  UnitResult result;
+  absl::Status status;
   if (compute.purpose == WorkPurpose::kTrain) {
     PushSink sink(
         job.layout(), job.gradients(), SinkOptions(job, compute, gate, progress_),
-        [&](PushedGradient gradient) {
+        [this, &task](const session::event::SliceGradient& gradient,
+                      std::shared_ptr<GradientBuffer> buffer) {
           progress_->Moved();
-          listener_.on_gradient(FinishedGradient{std::move(gradient), compute.unit});
+          if (StepRecorder* const recorder = task->job->recorder(); recorder != nullptr) {
+            recorder->Gradient(gradient.slice, task->compute.clock,
+                               absl::MakeConstSpan(buffer->data, buffer->elements));
+          }
+          listener_->OnGradient(gradient, std::move(buffer));
         },
         &push_memory_);
-    finished.status = job.executor().Train(unit, batches, gate, sink, &finished.result);
-    if (finished.status.ok() && finished.result.finite && !task->cancelled) sink.Finish();
-    if (absl::IsCancelled(finished.status) && sink.failed() && !task->cancelled) {
-      finished.status = absl::ResourceExhaustedError("no memory for the gradients of a unit");
+    status = job.executor().Train(unit, batches, gate, sink, &result);
+    if (status.ok() && result.finite && !task->cancelled) sink.Finish();
+    if (absl::IsCancelled(status) && sink.failed() && !task->cancelled) {
+      status = absl::ResourceExhaustedError("no memory for the gradients of a unit");
     }
-    if (recorder_ != nullptr && finished.status.ok() && finished.result.finite) {
-      recorder_->Batches(compute, batches.taken(), finished.result);
+    if (job.recorder() != nullptr && status.ok() && result.finite) {
+      job.recorder()->Batches(compute, batches.taken(), result);
     }
   } else {
-    finished.status = job.executor().Evaluate(unit, batches, gate, &finished.result);
+    status = job.executor().Evaluate(unit, batches, gate, &result);
   }
-  const bool whole_unit = finished.status.ok() && compute.purpose == WorkPurpose::kTrain;
-  progress_->EndUnit(
-      whole_unit ? finished.result.slice_wait_seconds + finished.result.ack_wait_seconds : -1);
-  finished.device_lost = !finished.status.ok() && job.DeviceLost();
-  if (!task->cancelled) listener_.on_unit(std::move(finished));
+  const bool whole_unit = status.ok() && compute.purpose == WorkPurpose::kTrain;
+  progress_->EndUnit(whole_unit ? result.slice_wait_seconds + result.ack_wait_seconds : -1);
+  if (!task->cancelled) Tell(*task, status, std::move(result));
+}
+
+void ComputeThread::Tell(const Task& task, const absl::Status& status, UnitResult result) {
+  const session::UnitId unit = task.compute.unit;
+  const absl::Duration waited = absl::Seconds(result.slice_wait_seconds + result.ack_wait_seconds);
+  if (!status.ok()) {
+    return listener_->OnFailed({unit, status, task.job->DeviceLost()}, waited);
+  }
+  session::event::UnitComputed computed;
+  computed.unit = unit;
+  computed.finite = result.finite;
+  computed.bad_layer = std::move(result.bad_layer);
+  for (const RangeResult& range : result.ranges) {
+    computed.metrics.push_back({range.loss_sum, range.samples, range.correct});
+  }
+  listener_->OnComputed(std::move(computed), waited);
 }
 
 }  // namespace starling

@@ -34,30 +34,39 @@ JobDescription CounterJob() {
   return job;
 }
 
+// Says when a unit has begun.
+class BeginListener : public UnitListener {
+ public:
+  void OnBegin() override { began.Notify(); }
+  void OnGradient(session::event::SliceGradient, std::shared_ptr<GradientBuffer>) override {}
+  void OnComputed(session::event::UnitComputed, absl::Duration) override {}
+  void OnFailed(session::event::UnitFailed, absl::Duration) override {}
+  void OnStopped(session::UnitId) override {}
+
+  absl::Notification began;
+};
+
 // The next job is planned with the memory that is free then: the one before must be gone.
 TEST(ComputeThread, KeepsNothingOfAJobThatIsClosed) {
   const std::unique_ptr<Device> device = CreateCpuDevice().value();
   SpanRing spans;
-  auto job = ServedJob::Open(CounterJob(), ServedJobOptions(), device.get(), &spans);
+  auto job = ExecutorJob::Open(CounterJob(), ExecutorJobOptions(), device.get(), &spans);
   ASSERT_TRUE(job.ok()) << job.status();
-  const std::weak_ptr<ServedJob> held = *job;
-  absl::Notification began;
-  ComputeListener listener;
-  listener.on_begin = [&](session::UnitId) { began.Notify(); };
-  listener.on_gradient = [](FinishedGradient) {};
-  listener.on_unit = [](FinishedUnit) {};
-  listener.on_stopped = [](session::UnitId) {};
+  const std::weak_ptr<ExecutorJob> held = *job;
+  BeginListener listener;
   Progress progress;
-  ComputeThread compute(std::move(listener), nullptr, &progress);
+  ComputeThread compute(&listener, &progress);
   session::action::Compute unit;
   unit.unit = session::UnitId(1);
   unit.ranges = {{WorkPurpose::kTrain, 0, 0, 4}};
   compute.Start(*job, unit);
-  began.WaitForNotification();  // it waits for values that nobody sends
+  listener.began.WaitForNotification();  // it waits for values that never come
   while (progress.Now().kind() != Activity::WAITING) absl::SleepFor(absl::Milliseconds(1));
   compute.Release();
   *job = nullptr;
-  compute.WaitUntilStopped();
+  absl::Notification stopped;
+  compute.WhenStopped([&stopped] { stopped.Notify(); });
+  stopped.WaitForNotification();
   EXPECT_TRUE(held.expired());
   EXPECT_EQ(progress.Now().kind(), Activity::IDLE);
 }

@@ -55,7 +55,7 @@ std::shared_ptr<GradientBuffer> GradientPool::Acquire(const std::shared_ptr<Grad
     data = static_cast<float*>(*memory);
   }
   std::shared_ptr<GradientBuffer> loan = pool->loans_.Get();
-  *loan = {data, elements, id, pool};
+  *loan = {data, elements, id, 0, pool};
   return loan;
 }
 

@@ -23,6 +23,7 @@ struct GradientBuffer {
   float* data = nullptr;
   uint32_t elements = 0;
   SliceId slice;
+  uint64_t digest = 0;  // XXH3-64 of its bytes, once they are complete
   std::shared_ptr<GradientPool> pool;
 
   void Recycle();  // of ObjectPool: returns it

@@ -53,83 +53,85 @@ float* PushSink::Acquire(size_t range, SliceId slice) {
 }
 
 void PushSink::Ready(size_t range, SliceId slice, uint32_t samples) {
-  PushedGradient gradient;
-  gradient.range = static_cast<uint32_t>(range);
-  gradient.slice = slice;
-  gradient.samples = samples;
+  Sum sum;
+  sum.gradient.unit = options_.unit;
+  sum.gradient.range = static_cast<uint32_t>(range);
+  sum.gradient.slice = slice;
+  sum.gradient.samples = samples;
   {
     MutexLock lock(&mutex_);
     const auto held = held_.find({range, slice});
-    gradient.buffer = std::move(held->second);
+    sum.buffer = std::move(held->second);
     held_.erase(held);
   }
-  if (options_.loss_scale_log2 != nullptr) Unscale(gradient);
+  if (options_.loss_scale_log2 != nullptr) Unscale(sum);
   if (options_.clip_norm > 0 || options_.whole) {
     MutexLock lock(&mutex_);
-    kept_.push_back(std::move(gradient));
+    kept_.push_back(std::move(sum));
     return;
   }
-  Send(std::move(gradient));
+  Send(std::move(sum));
 }
 
 // Dividing by a power of two is exact here: gradients that are made of products of fp16 numbers are
 // far above fp32's least. So a sum of ranges has the same bits, whichever of them were divided
 // together.
-void PushSink::Unscale(PushedGradient& gradient) {
-  gradient.loss_scale_log2 = options_.loss_scale_log2();
-  const bool scaled = layout_.slices[gradient.slice.value].kind == TRAINABLE;
-  const float inverse = scaled ? std::ldexp(1.0f, -gradient.loss_scale_log2) : 1.0f;
-  float* const values = gradient.buffer->data;
+void PushSink::Unscale(Sum& sum) {
+  const int log2 = options_.loss_scale_log2();
+  sum.gradient.loss_scale_log2 = static_cast<uint8_t>(log2);
+  const float inverse = Trainable(sum) ? std::ldexp(1.0f, -log2) : 1.0f;
+  float* const values = sum.buffer->data;
   bool finite = true;
-  for (uint32_t i = 0; i < gradient.buffer->elements; ++i) {
+  for (uint32_t i = 0; i < sum.buffer->elements; ++i) {
     finite &= std::abs(values[i]) <= std::numeric_limits<float>::max();  // NaN is not
     values[i] *= inverse;
   }
   if (!finite) overflowed_ = true;
-  if (overflowed_) Skip(gradient);
+  if (overflowed_) Skip(sum);
 }
 
-void PushSink::Skip(PushedGradient& gradient) {
-  std::fill_n(gradient.buffer->data, gradient.buffer->elements, 0.0f);
-  gradient.skipped = true;
+void PushSink::Skip(Sum& sum) {
+  std::fill_n(sum.buffer->data, sum.buffer->elements, 0.0f);
+  sum.gradient.skipped = true;
 }
 
-void PushSink::Send(PushedGradient gradient) {
-  gradient.digest = XXH3_64bits(gradient.buffer->data, gradient.buffer->elements * sizeof(float));
-  deliver_(std::move(gradient));
+void PushSink::Send(Sum sum) {
+  sum.buffer->digest = XXH3_64bits(sum.buffer->data, sum.buffer->elements * sizeof(float));
+  deliver_(sum.gradient, std::move(sum.buffer));
 }
 
 float PushSink::Shrink(uint32_t range) const {
   // Summed by slice, whatever became ready first.
   std::pmr::map<SliceId, double> squares(kept_.get_allocator().resource());
   uint32_t samples = 0;
-  for (const PushedGradient& gradient : kept_) {
-    if (gradient.range != range || layout_.slices[gradient.slice.value].kind != TRAINABLE) continue;
-    squares[gradient.slice] = SumOfSquares(gradient.buffer->data, gradient.buffer->elements);
-    samples = gradient.samples;
+  for (const Sum& sum : kept_) {
+    if (sum.gradient.range != range || !Trainable(sum)) continue;
+    squares[sum.gradient.slice] = SumOfSquares(sum.buffer->data, sum.buffer->elements);
+    samples = sum.gradient.samples;
   }
-  double sum = 0;
-  for (const auto& [slice, of_slice] : squares) sum += of_slice;
-  if (options_.clip_norm == 0 || samples == 0 || !std::isfinite(sum)) return 1;
-  const double norm = std::sqrt(sum) * options_.batch / samples;
+  double total = 0;
+  for (const auto& [slice, of_slice] : squares) total += of_slice;
+  if (options_.clip_norm == 0 || samples == 0 || !std::isfinite(total)) return 1;
+  const double norm = std::sqrt(total) * options_.batch / samples;
   return norm > options_.clip_norm ? static_cast<float>(options_.clip_norm / norm) : 1;
 }
 
 void PushSink::Finish() {
   if (overflowed_) {
-    for (PushedGradient& gradient : kept_) Skip(gradient);
+    for (Sum& sum : kept_) Skip(sum);
   }
   std::pmr::map<uint32_t, float> shrinks(kept_.get_allocator().resource());
-  for (const PushedGradient& gradient : kept_) {
-    if (shrinks.count(gradient.range) == 0) shrinks[gradient.range] = Shrink(gradient.range);
+  for (const Sum& sum : kept_) {
+    const uint32_t range = sum.gradient.range;
+    if (shrinks.count(range) == 0) shrinks[range] = Shrink(range);
   }
-  for (PushedGradient& gradient : kept_) {
-    const float shrink = shrinks[gradient.range];
-    if (shrink != 1 && layout_.slices[gradient.slice.value].kind == TRAINABLE) {
-      float* const values = gradient.buffer->data;
-      for (uint32_t i = 0; i < gradient.buffer->elements; ++i) values[i] *= shrink;
+  for (Sum& sum : kept_) {
+    const float shrink = shrinks[sum.gradient.range];
+    if (shrink != 1 && Trainable(sum)) {
+      float* const values = sum.buffer->data;
+      for (uint32_t i = 0; i < sum.buffer->elements; ++i) values[i] *= shrink;
     }
-    Send(std::move(gradient));
+    Send(std::move(sum));
   }
   kept_.clear();
 }

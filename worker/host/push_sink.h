@@ -13,29 +13,20 @@
 
 #include "common/placement/layout.h"
 #include "common/sync/mutex.h"
+#include "worker/core/events.h"
 #include "worker/executor/executor.h"
 #include "worker/host/gradient_pool.h"
 #include "worker/host/progress.h"
 
 namespace starling {
 
-// A finished sum on its way to the session.
-struct PushedGradient {
-  uint32_t range = 0;
-  SliceId slice;
-  std::shared_ptr<GradientBuffer> buffer;
-  uint64_t digest = 0;  // XXH3-64 of its bytes
-  uint32_t samples = 0;
-  int loss_scale_log2 = 0;  // it is divided by two to the power of this
-  bool skipped = false;     // zero, since a gradient of the unit overflowed
-};
-
-// Of one training unit. Delivers each gradient as soon as it is ready; or, where the worker clips
+// The sink of one training unit. Delivers each gradient as soon as it is ready; or, where the worker clips
 // its whole contribution, or is to know that all of it is finite, all of them when the unit is
 // computed.
 class PushSink : public GradientSink {
  public:
   struct Options {
+    session::UnitId unit;
     int most = 1;  // buffers of a slice that may be on loan (PushBuffersMax)
     // Of the trainable part of each range, rescaled to a full batch; 0: none.
     double clip_norm = 0;
@@ -46,8 +37,10 @@ class PushSink : public GradientSink {
     bool whole = false;  // fp16: an overflow skips all of the unit, not only what comes after it
     Progress* progress = nullptr;  // told of waits for buffers; may be null; outlives the sink
   };
-  // Called by the executor's threads; must be quick.
-  using Deliver = std::function<void(PushedGradient)>;
+  // Takes a finished sum: the session's event, but for its buffer's id, and the buffer with its
+  // digest. Called by the executor's threads; must be quick.
+  using Deliver =
+      std::function<void(const session::event::SliceGradient&, std::shared_ptr<GradientBuffer>)>;
 
   // `layout` outlives the sink, and so does `memory`, for what it notes: used by one thread at a
   // time, and by the sink alone while there is one.
@@ -67,9 +60,16 @@ class PushSink : public GradientSink {
   bool failed() const { return failed_; }
 
  private:
-  void Send(PushedGradient gradient);
-  void Unscale(PushedGradient& gradient);
-  static void Skip(PushedGradient& gradient);
+  struct Sum {
+    session::event::SliceGradient gradient;
+    std::shared_ptr<GradientBuffer> buffer;
+  };
+  void Send(Sum sum);
+  void Unscale(Sum& sum);
+  static void Skip(Sum& sum);
+  bool Trainable(const Sum& sum) const {
+    return layout_.slices[sum.gradient.slice.value].kind == TRAINABLE;
+  }
   // What multiplies the range's gradients.
   float Shrink(uint32_t range) const;
 
@@ -82,7 +82,7 @@ class PushSink : public GradientSink {
   Mutex mutex_;
   std::pmr::map<std::pair<size_t, SliceId>, std::shared_ptr<GradientBuffer>> held_
       ABSL_GUARDED_BY(mutex_);
-  std::pmr::vector<PushedGradient> kept_;  // written under mutex_, read in Finish when no lane runs
+  std::pmr::vector<Sum> kept_;  // written under mutex_, read in Finish when no lane runs
 };
 
 }  // namespace starling

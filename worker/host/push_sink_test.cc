@@ -26,21 +26,33 @@ Layout ThreeSlices() {
   return layout;
 }
 
+constexpr session::UnitId kUnit(7);
+
+struct Pushed {
+  session::event::SliceGradient gradient;
+  std::shared_ptr<GradientBuffer> buffer;
+};
+
 class PushSinkTest : public testing::Test {
  protected:
   void Make(double clip_norm) {
     sink_ = std::make_unique<PushSink>(
-        layout_, pool_, PushSink::Options{.most = 2, .clip_norm = clip_norm, .batch = 8},
-        [this](PushedGradient gradient) { pushed_.push_back(std::move(gradient)); });
+        layout_, pool_,
+        PushSink::Options{.unit = kUnit, .most = 2, .clip_norm = clip_norm, .batch = 8}, Deliver());
   }
   // fp16, with the loss scaled by 8.
   void MakeScaled(bool whole, double clip_norm = 0) {
-    PushSink::Options options{.most = 2, .clip_norm = clip_norm, .batch = 8};
+    PushSink::Options options{.unit = kUnit, .most = 2, .clip_norm = clip_norm, .batch = 8};
     options.loss_scale_log2 = [] { return 3; };
     options.whole = whole;
-    sink_ = std::make_unique<PushSink>(layout_, pool_, options, [this](PushedGradient gradient) {
-      pushed_.push_back(std::move(gradient));
-    });
+    sink_ = std::make_unique<PushSink>(layout_, pool_, options, Deliver());
+  }
+  PushSink::Deliver Deliver() {
+    return [this](const session::event::SliceGradient& gradient,
+                  std::shared_ptr<GradientBuffer> buffer) {
+      EXPECT_EQ(gradient.unit, kUnit);
+      pushed_.push_back({gradient, std::move(buffer)});
+    };
   }
   void Compute(uint32_t slice, float a, float b, uint32_t samples = 8) {
     float* const data = sink_->Acquire(0, SliceId(slice));
@@ -51,7 +63,7 @@ class PushSinkTest : public testing::Test {
   }
   std::vector<float> Values(size_t index) const {
     const GradientBuffer& buffer = *pushed_.at(index).buffer;
-    EXPECT_EQ(pushed_.at(index).digest, XXH3_64bits(buffer.data, 2 * sizeof(float)));
+    EXPECT_EQ(buffer.digest, XXH3_64bits(buffer.data, 2 * sizeof(float)));
     return {buffer.data, buffer.data + 2};
   }
 
@@ -59,7 +71,7 @@ class PushSinkTest : public testing::Test {
   const Layout layout_ = ThreeSlices();
   const std::shared_ptr<GradientPool> pool_ =
       std::make_shared<GradientPool>(layout_, device_.get());
-  std::vector<PushedGradient> pushed_;
+  std::vector<Pushed> pushed_;
   std::unique_ptr<PushSink> sink_;
 };
 
@@ -67,8 +79,8 @@ TEST_F(PushSinkTest, WithoutClippingEachGradientLeavesAtOnce) {
   Make(0);
   Compute(1, 30, 40);
   ASSERT_EQ(pushed_.size(), 1u);
-  EXPECT_EQ(pushed_[0].slice, SliceId(1));
-  EXPECT_EQ(pushed_[0].samples, 8u);
+  EXPECT_EQ(pushed_[0].gradient.slice, SliceId(1));
+  EXPECT_EQ(pushed_[0].gradient.samples, 8u);
   EXPECT_THAT(Values(0), ElementsAre(30, 40));
   sink_->Finish();
   EXPECT_EQ(pushed_.size(), 1u);
@@ -128,8 +140,8 @@ TEST_F(PushSinkTest, Fp16IsDividedByTheLossScaleButForStatistics) {
   ASSERT_EQ(pushed_.size(), 2u);
   EXPECT_THAT(Values(0), ElementsAre(1, -0.375));
   EXPECT_THAT(Values(1), ElementsAre(8, 1));
-  EXPECT_EQ(pushed_[0].loss_scale_log2, 3);
-  EXPECT_FALSE(pushed_[0].skipped);
+  EXPECT_EQ(pushed_[0].gradient.loss_scale_log2, 3);
+  EXPECT_FALSE(pushed_[0].gradient.skipped);
 }
 
 TEST_F(PushSinkTest, AnOverflowIsAZeroThatSaysSo) {
@@ -141,9 +153,9 @@ TEST_F(PushSinkTest, AnOverflowIsAZeroThatSaysSo) {
     Compute(2, 1, 1);  // whatever comes later of the unit
     ASSERT_EQ(pushed_.size(), 3u);
     EXPECT_THAT(Values(0), ElementsAre(2, 1));
-    EXPECT_FALSE(pushed_[0].skipped) << "it had left already";
+    EXPECT_FALSE(pushed_[0].gradient.skipped) << "it had left already";
     for (size_t i : {1, 2}) {
-      EXPECT_TRUE(pushed_[i].skipped);
+      EXPECT_TRUE(pushed_[i].gradient.skipped);
       EXPECT_THAT(Values(i), ElementsAre(0, 0));
     }
   }
@@ -159,7 +171,7 @@ TEST_F(PushSinkTest, AWholeContributionIsSkippedOrIsNot) {
     EXPECT_TRUE(pushed_.empty());
     sink_->Finish();
     ASSERT_EQ(pushed_.size(), 3u);
-    for (const PushedGradient& gradient : pushed_) EXPECT_EQ(gradient.skipped, overflows);
+    for (const Pushed& pushed : pushed_) EXPECT_EQ(pushed.gradient.skipped, overflows);
     const std::vector<float> expected =
         overflows ? std::vector<float>{0, 0} : std::vector<float>{2, 1};
     EXPECT_EQ(Values(1), expected);
@@ -173,7 +185,7 @@ TEST_F(PushSinkTest, ANonFiniteLossSkipsToo) {
   Compute(0, 0, 0);
   sink_->Finish();
   ASSERT_EQ(pushed_.size(), 2u);
-  for (const PushedGradient& gradient : pushed_) EXPECT_TRUE(gradient.skipped);
+  for (const Pushed& pushed : pushed_) EXPECT_TRUE(pushed.gradient.skipped);
 }
 
 TEST_F(PushSinkTest, Fp16IsClippedAsItIsPushed) {

@@ -1,87 +1,87 @@
-// Everything that a worker holds of the job it serves: data, executor, parameters, push buffers.
+// A job as the host serves it, and what opens jobs: what the host knows of data, devices and
+// memory. Implemented by executor_job.h and job_opener.h, and by the simulator.
 #ifndef STARLING_WORKER_HOST_SERVED_JOB_H_
 #define STARLING_WORKER_HOST_SERVED_JOB_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
-#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "common/graph/graph.h"
 #include "common/placement/layout.h"
 #include "common/protocol/types.h"
-#include "common/trace/span_ring.h"
-#include "kernels/device.h"
 #include "proto/coordinator.pb.h"
 #include "worker/core/events.h"
-#include "worker/data/loader.h"
-#include "worker/executor/executor.h"
-#include "worker/host/devices.h"
-#include "worker/host/gradient_pool.h"
-#include "worker/host/slice_versions.h"
+#include "worker/executor/executor_times.h"
+#include "worker/host/parameter_copy.h"
 
 namespace starling {
 
-struct ServedJobOptions {
-  int lanes = 1;
-  uint64_t read_ahead_bytes_max = 64 << 20;
-  uint64_t memory_bytes = 0;  // that a job's executor may plan; 0: nine tenths of what is available
-  bool capture = true;        // ExecutorOptions::capture
-  // Of tests and benches.
-  std::optional<ReplayedCompute> replay;  // instead of computing
-  absl::Duration data_wait;               // each micro-batch is handed over so much later
+// Bytes; device_peak: see Executor::device_peak_bytes.
+struct JobMemory {
+  uint64_t planned = 0;
+  uint64_t activations = 0;
+  uint64_t pinned = 0;
+  uint64_t resident_peak = 0;  // of the process
+  uint64_t device_peak = 0;
 };
 
-// Made on a background thread, then shared by the session's and the computing thread; each member
-// says who may use it by its own contract.
+// Made by a JobOpener, used by the session's thread, and by the UnitRunner that goes with the
+// opener, which holds it until the last unit has stopped.
 class ServedJob {
  public:
-  // Opens the data, resolves graph and layout, plans memory: blocks for seconds.
-  // kFailedPrecondition: this build lays the job out differently than the coordinator's. Else the
-  // errors of the parts.
-  static absl::StatusOr<std::shared_ptr<ServedJob>> Open(const JobDescription& description,
-                                                         const ServedJobOptions& options,
-                                                         Device* device, SpanRing* spans);
+  virtual ~ServedJob() = default;
+  ServedJob(const ServedJob&) = delete;
+  ServedJob& operator=(const ServedJob&) = delete;
 
   const JobDescription& description() const { return description_; }
-  RunId run() const;
-  const ResolvedGraph& graph() const { return graph_; }
   const Layout& layout() const { return layout_; }
+  RunId run() const;
   std::vector<session::SliceShape> SliceShapes() const;
 
-  absl::Duration data_wait() const { return data_wait_; }
-  // Of the data that it opened (worker/data/data_digest.h).
-  uint64_t data_digest() const { return data_digest_; }
-  Loader& loader() { return *loader_; }
-  Executor& executor() { return *executor_; }
-  const std::shared_ptr<GradientPool>& gradients() { return gradients_; }
-  int push_buffers_max() const {
-    return PushBuffersMax(description_.spec().batch().micro_batches());
-  }
-  SliceVersions& versions(session::Params params);
-  float* parameters(session::Params params);
-  // Whether what the job is computed on is gone for good, as it says itself.
-  bool DeviceLost() const { return IsLost(*device_); }
+  virtual ParameterCopy& copy(session::Params params) = 0;
 
-  // Makes a unit that computes, or waits, return soon; Resume before the next.
-  void Cancel();
-  void Resume();
+  // Has the range's micro-batches read ahead of time, after those that were asked for before. Never
+  // blocks.
+  virtual absl::Status Prefetch(const WorkRange& range) = 0;
+  // What was asked for is not wanted any more.
+  virtual void ClearPrefetched() = 0;
+
+  // Of the data that it opened (worker/data/data_digest.h).
+  virtual uint64_t data_digest() const = 0;
+  virtual JobMemory memory() const = 0;
+  virtual ExecutorTimes times() const = 0;
+  // For logs: why some operators are computed more slowly than the device could.
+  virtual std::vector<std::string> slower_operators() const = 0;
+
+ protected:
+  ServedJob(JobDescription description, Layout layout)
+      : description_(std::move(description)), layout_(std::move(layout)) {}
 
  private:
-  ServedJob() = default;
+  const JobDescription description_;
+  const Layout layout_;
+};
 
-  Device* device_ = nullptr;
-  JobDescription description_;
-  ResolvedGraph graph_;
-  Layout layout_;
-  absl::Duration data_wait_;
-  uint64_t data_digest_ = 0;
-  std::unique_ptr<Loader> loader_;
-  std::shared_ptr<GradientPool> gradients_;
-  std::unique_ptr<SliceVersions> live_;
-  std::unique_ptr<SliceVersions> snapshot_;
-  std::unique_ptr<Executor> executor_;
+struct OpenedJob {
+  absl::StatusOr<std::shared_ptr<ServedJob>> job;
+  bool device_lost = false;  // with an error: nothing can be computed in this process any more
+};
+
+// Opens jobs and looks at data, one after another. Calls return at once; what they ask for takes as
+// long as reading files does. `done` is called once, on any thread, unless the opener ends before.
+class JobOpener {
+ public:
+  virtual ~JobOpener() = default;  // waits for what is under way
+
+  // Opens the data, resolves graph and layout, plans memory. kFailedPrecondition: this build lays
+  // the job out differently than the coordinator's. Else the errors of the parts.
+  virtual void Open(const JobDescription& description, std::function<void(OpenedJob)> done) = 0;
+
+  virtual void Inspect(const JobSpec& spec, std::function<void(Inspection)> done) = 0;
 };
 
 }  // namespace starling

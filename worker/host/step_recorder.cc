@@ -32,21 +32,21 @@ absl::Span<const uint8_t> Bytes(const T* data, size_t count) {
 
 }  // namespace
 
-void StepRecorder::BeginJob(std::shared_ptr<const ServedJob> job) {
+void StepRecorder::BeginJob(const JobDescription& description, const Layout& layout) {
   MutexLock lock(&mutex_);
-  job_ = std::move(job);
+  description_ = description;
+  layout_ = layout;
   open_.clear();
   written_.clear();
 }
 
 StepRecorder::Step* StepRecorder::Find(Clock clock) {
-  if (job_ == nullptr || clock < 0 || clock >= steps_ || written_.count(clock) > 0) return nullptr;
+  if (clock < 0 || clock >= steps_ || written_.count(clock) > 0) return nullptr;
   auto [it, fresh] = open_.try_emplace(clock);
   if (fresh) {
-    const Layout& layout = job_->layout();
-    it->second.values.resize(layout.elements);
-    it->second.gradients.resize(layout.elements);
-    for (const Slice& slice : layout.slices) {
+    it->second.values.resize(layout_.elements);
+    it->second.gradients.resize(layout_.elements);
+    for (const Slice& slice : layout_.slices) {
       it->second.values_missing.insert(slice.id);
       if (slice.kind != FROZEN) it->second.gradients_missing.insert(slice.id);
     }
@@ -59,7 +59,7 @@ void StepRecorder::Value(SliceId slice, Clock clock, absl::Span<const float> val
   Step* step = Find(clock);
   if (step == nullptr) return;
   std::copy(value.begin(), value.end(),
-            step->values.begin() + job_->layout().slices[slice.value].flat_begin);
+            step->values.begin() + layout_.slices[slice.value].flat_begin);
   step->values_missing.erase(slice);
   WriteIfComplete(clock);
 }
@@ -69,7 +69,7 @@ void StepRecorder::Gradient(SliceId slice, Clock clock, absl::Span<const float> 
   Step* step = Find(clock);
   if (step == nullptr) return;
   std::copy(gradient.begin(), gradient.end(),
-            step->gradients.begin() + job_->layout().slices[slice.value].flat_begin);
+            step->gradients.begin() + layout_.slices[slice.value].flat_begin);
   step->gradients_missing.erase(slice);
   WriteIfComplete(clock);
 }
@@ -111,8 +111,7 @@ void StepRecorder::WriteIfComplete(Clock clock) {
 absl::Status StepRecorder::Write(Clock clock, const Step& step) {
   using safetensors::DType;
   using safetensors::TensorInfo;
-  const JobSpec& spec = job_->description().spec();
-  const Layout& layout = job_->layout();
+  const JobSpec& spec = description_.spec();
   std::vector<TensorInfo> tensors;
   for (const char* prefix : {"param/", "grad/"}) {
     for (const Parameter& parameter : spec.model().parameters()) {
@@ -142,7 +141,7 @@ absl::Status StepRecorder::Write(Clock clock, const Step& step) {
       {"model", Json(spec.model())},
       {"optimizer", Json(spec.optimizer())},
       {"batch", Json(spec.batch())},
-      {"steps", absl::StrCat(JobSteps(spec, job_->description().train_samples()))},
+      {"steps", absl::StrCat(JobSteps(spec, description_.train_samples()))},
       {"clock", absl::StrCat(clock)},
       {"micro_batch_samples",
        absl::StrCat("[", absl::StrJoin(step.micro_batch_samples, ", "), "]")}};
@@ -152,7 +151,7 @@ absl::Status StepRecorder::Write(Clock clock, const Step& step) {
       safetensors::Writer::Create(absl::StrFormat("%s/step-%06d.safetensors", directory_, clock),
                                   tensors, metadata));
   for (const std::vector<float>* flat : {&step.values, &step.gradients}) {
-    for (const ParameterPlace& place : layout.parameters) {
+    for (const ParameterPlace& place : layout_.parameters) {
       STARLING_RETURN_IF_ERROR(writer.AppendFloats(
           absl::MakeConstSpan(*flat).subspan(place.flat_begin, place.elements)));
     }

@@ -19,11 +19,12 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/placement/layout.h"
 #include "common/sync/mutex.h"
+#include "proto/coordinator.pb.h"
 #include "worker/core/events.h"
 #include "worker/data/loader.h"
 #include "worker/executor/executor.h"
-#include "worker/host/served_job.h"
 
 namespace starling {
 
@@ -36,8 +37,8 @@ class StepRecorder {
   StepRecorder(std::string directory, int64_t steps)
       : directory_(std::move(directory)), steps_(steps) {}
 
-  // Null: there is none any more.
-  void BeginJob(std::shared_ptr<const ServedJob> job);
+  // What is recorded from now on is of this job.
+  void BeginJob(const JobDescription& description, const Layout& layout);
 
   // The slice's value at `clock`.
   void Value(SliceId slice, Clock clock, absl::Span<const float> value);
@@ -66,7 +67,8 @@ class StepRecorder {
   const std::string directory_;
   const int64_t steps_;
   Mutex mutex_;
-  std::shared_ptr<const ServedJob> job_ ABSL_GUARDED_BY(mutex_);
+  JobDescription description_ ABSL_GUARDED_BY(mutex_);
+  Layout layout_ ABSL_GUARDED_BY(mutex_);
   std::map<Clock, Step> open_ ABSL_GUARDED_BY(mutex_);
   std::map<Clock, bool> written_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,17 +1,16 @@
 #include "worker/host/worker_host.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "common/base/clock.h"
-#include "common/base/memory.h"
 #include "common/base/reserve_nodes.h"
 #include "common/daemon/daemon.h"
+#include "common/defences.h"
 #include "common/trace/flow.h"
 #include "spdlog/spdlog.h"
-#include "worker/data/data_set.h"
 #include "worker/host/payload_digest.h"
 
 namespace starling {
@@ -27,112 +26,87 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(2);
 constexpr absl::Duration kRegisterTimeout = absl::Seconds(12);
 constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
 constexpr absl::Duration kMeterWindow = absl::Seconds(2);
+constexpr session::Params kBothCopies[] = {session::Params::kLive, session::Params::kSnapshot};
 
-session::SessionOptions MakeSessionOptions(const WorkerHostOptions& options) {
-  session::SessionOptions session;
-  session.name = options.name;
-  return session;
+// A time of the loop's on the clock of SpanRing.
+uint64_t SpanMicros(absl::Time time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(ToSteady(time).time_since_epoch())
+      .count();
 }
 
 }  // namespace
 
-// Hands a stream's callbacks to the session's thread, tagged with the connection that they belong
+// Hands a stream's callbacks to the session's loop, tagged with the connection that they belong
 // to.
 class WorkerHost::ShardStream : public StreamHandler {
  public:
-  ShardStream(WorkerHost* runtime, ShardId shard, uint64_t connection)
-      : runtime_(runtime), shard_(shard), connection_(connection) {}
+  ShardStream(WorkerHost* host, ShardId shard, uint64_t connection)
+      : host_(host), shard_(shard), connection_(connection) {}
 
   void OnUp() override {
-    runtime_->loop_.Post([runtime = runtime_, shard = shard_, connection = connection_] {
-      if (!runtime->IsCurrent(shard, connection)) return;
-      runtime->links_.Up(shard);
-      runtime->Step(event::StreamUp{shard});
+    host_->loop_->Post([host = host_, shard = shard_, connection = connection_] {
+      if (!host->IsCurrent(shard, connection)) return;
+      host->links_.Up(shard);
+      host->Step(event::StreamUp{shard});
     });
   }
   void OnFrame(const FrameHeader& header, ReceivedPayload payload) override {
-    runtime_->loop_.Post([runtime = runtime_, shard = shard_, connection = connection_, header,
-                          payload = std::move(payload)]() mutable {
-      runtime->OnFrame(shard, connection, header, std::move(payload));
+    host_->loop_->Post([host = host_, shard = shard_, connection = connection_, header,
+                        payload = std::move(payload)]() mutable {
+      host->OnFrame(shard, connection, header, std::move(payload));
     });
   }
   void OnDown(const absl::Status& status) override {
-    runtime_->loop_.Post([runtime = runtime_, shard = shard_, connection = connection_, status] {
-      runtime->OnStreamDown(shard, connection, status);
+    host_->loop_->Post([host = host_, shard = shard_, connection = connection_, status] {
+      host->OnStreamDown(shard, connection, status);
     });
   }
 
   uint64_t connection() const { return connection_; }
-  // Session's thread.
+  // The session's loop only.
   std::shared_ptr<FrameStream> stream;
 
  private:
-  WorkerHost* const runtime_;
+  WorkerHost* const host_;
   const ShardId shard_;
   const uint64_t connection_;
 };
 
-WorkerHost::WorkerHost(WorkerHostOptions options, std::unique_ptr<CoordinatorClient> coordinator,
-                       std::unique_ptr<StreamClient> streams, const WorkerDevices* devices,
-                       SpanRing* spans, StepRecorder* recorder,
+WorkerHost::WorkerHost(WorkerHostOptions options, WorkerHostParts parts, SpanRing* spans,
                        std::function<void(absl::Status)> on_exit)
     : options_(std::move(options)),
-      devices_(devices),
       spans_(spans),
-      recorder_(recorder),
+      watch_(parts.watch),
       on_exit_(std::move(on_exit)),
-      session_(MakeSessionOptions(options_)),
+      session_(options_.session),
       meter_(kMeterWindow),
       readiness_(absl::StrCat("registers with the coordinator at ", options_.coordinator)),
-      started_(MonotonicNow()),
-      loop_("session"),
-      background_("background"),
-      coordinator_(std::move(coordinator)),
-      stream_client_(std::move(streams)) {
-  ComputeListener listener;
-  listener.on_begin = [this](session::UnitId) {
-    loop_.Post([this] { meter_.UnitBegan(MonotonicNow()); });
-  };
-  listener.on_gradient = [this](FinishedGradient gradient) {
-    loop_.Post(
-        [this, gradient = std::move(gradient)]() mutable { OnGradient(std::move(gradient)); });
-  };
-  listener.on_unit = [this](FinishedUnit unit) {
-    loop_.Post([this, unit = std::move(unit)]() mutable { OnUnit(std::move(unit)); });
-  };
-  listener.on_stopped = [this](session::UnitId unit) {
-    loop_.Post([this, unit] {
-      for (const action::InstallValue& value : gate_.Stopped(unit)) Install(value);
-    });
-  };
-  compute_ = std::make_unique<ComputeThread>(std::move(listener), recorder_, &progress_);
-}
+      started_(parts.session->Now()),
+      progress_([loop = parts.session.get()] { return SpanMicros(loop->Now()); }),
+      loop_(std::move(parts.session)),
+      runner_(parts.runner(this, &progress_)),
+      opener_(std::move(parts.opener)),
+      stream_client_(std::move(parts.streams)),
+      coordinator_(std::move(parts.coordinator)),
+      opening_(loop_.get(), opener_.get(), runner_.get(),
+               [this](const JobDescription& description, OpenedJob opened) {
+                 OnOpened(description, std::move(opened));
+               }) {}
 
-WorkerHost::~WorkerHost() {
-  // From here on the session asks for nothing, so what it would ask may go.
-  absl::Notification silent;
-  loop_.Post([this, &silent] {
-    exited_ = true;
-    silent.Notify();
-  });
-  silent.WaitForNotification();
-  coordinator_.reset();
-  stream_client_.reset();
-  background_.Stop();
-  compute_.reset();
-  loop_.Stop();
-}
+// From when the loop has stopped on the session asks for nothing, and nothing that it asked for
+// reaches it, so all of that may go.
+WorkerHost::~WorkerHost() { loop_->Stop(); }
 
 void WorkerHost::Start() {
-  loop_.Post([this] { Tick(); });
+  loop_->Post([this] { Tick(); });
 }
 
 void WorkerHost::Drain() {
-  loop_.Post([this] { Step(event::Drain{}); });
+  loop_->Post([this] { Step(event::Drain{}); });
 }
 
 void WorkerHost::ShowOn(admin::Admin* admin) {
-  admin->health().Watch(&loop_, "session");
+  admin->health().Watch(loop_.get(), "session");
   admin->SetReadiness([this] { return readiness_.WhyNot(); });
   admin->AddMetricsOf([this](admin::MetricsText& metrics) { metrics_.AddMetrics(metrics); });
 }
@@ -140,15 +114,17 @@ void WorkerHost::ShowOn(admin::Admin* admin) {
 void WorkerHost::Tick() {
   if (exited_) return;
   Step(event::Tick{});
-  loop_.PostAfter(kTick, [this] { Tick(); });
+  loop_->PostAfter(kTick, [this] { Tick(); });
 }
 
 void WorkerHost::Step(session::Event event) {
   if (exited_) return;
-  session_.Step(event, MonotonicNow(), [this](session::Action&& next) {
+  if (watch_ != nullptr) watch_->OnEvent(session_, event);
+  session_.Step(event, loop_->Now(), [this](session::Action&& next) {
+    if (watch_ != nullptr) watch_->OnAction(next);
     std::visit([this](auto&& typed) { Carry(std::move(typed)); }, std::move(next));
   });
-  activity_.Become(session_.activity(), MonotonicNow());
+  activity_.Become(session_.activity(), loop_->Now());
 }
 
 // ---- Coordinator ----------------------------------------------------------------------------
@@ -160,10 +136,10 @@ void WorkerHost::Carry(action::Register action) {
   RegisterRequest request = options_.registration;
   request.set_nonce(request.nonce() + action.registration);
   coordinator_->Register(request, kRegisterTimeout, [this](absl::StatusOr<RegisterReply> reply) {
-    loop_.Post([this, reply = std::move(reply)] {
+    loop_->Post([this, reply = std::move(reply)] {
       if (!reply.ok()) return OnRegisterFailed(reply.status());
       registered_once_ = true;
-      last_answer_ = MonotonicNow();
+      last_answer_ = loop_->Now();
       if (!reply->refused().empty()) {
         return Step(event::RegisterFailed{absl::FailedPreconditionError(reply->refused())});
       }
@@ -177,7 +153,7 @@ void WorkerHost::Carry(action::Register action) {
 }
 
 void WorkerHost::OnRegisterFailed(const absl::Status& status) {
-  const absl::Time now = MonotonicNow();
+  const absl::Time now = loop_->Now();
   const std::string text = NoCoordinator(options_.coordinator, now - started_, status);
   if (!registered_once_ && now - started_ > options_.coordinator_timeout) {
     return Carry(action::Exit{absl::UnavailableError(text)});
@@ -192,7 +168,7 @@ void WorkerHost::OnRegisterFailed(const absl::Status& status) {
 }
 
 void WorkerHost::OnReportFailed(const absl::Status& status) {
-  const absl::Time now = MonotonicNow();
+  const absl::Time now = loop_->Now();
   // What does not fit into a message will not fit the next time.
   if (absl::IsResourceExhausted(status)) {
     trouble_ = absl::StrCat("reports to the coordinator at ", options_.coordinator,
@@ -206,7 +182,7 @@ void WorkerHost::OnReportFailed(const absl::Status& status) {
 }
 
 void WorkerHost::Carry(action::Report action) {
-  const absl::Time now = MonotonicNow();
+  const absl::Time now = loop_->Now();
   action.report.set_hidden_share(meter_.hidden_share(now));
   action.report.set_samples_per_second(meter_.samples_per_second(now));
   AddTimes(now, &action.report);
@@ -215,9 +191,9 @@ void WorkerHost::Carry(action::Report action) {
   const Incarnation incarnation(action.report.incarnation());
   coordinator_->ReportWorker(action.report, kCallTimeout,
                              [this, incarnation](absl::StatusOr<WorkerOrders> orders) {
-                               loop_.Post([this, incarnation, orders = std::move(orders)] {
+                               loop_->Post([this, incarnation, orders = std::move(orders)] {
                                  if (orders.ok()) {
-                                   last_answer_ = MonotonicNow();
+                                   last_answer_ = loop_->Now();
                                    if (!std::exchange(trouble_, "").empty()) readiness_.Set("");
                                    Step(event::Orders{incarnation, *orders});
                                  } else {
@@ -238,12 +214,13 @@ void WorkerHost::AddTimes(absl::Time now, WorkerReport* report) {
   *report->mutable_activity() = progress_.Now();
   if (job_ == nullptr || !report->has_run()) return;
   if (report->prepared()) report->set_data_digest(job_->data_digest());
+  const JobMemory used = job_->memory();
   MemoryUse& memory = *report->mutable_memory();
-  memory.set_planned_bytes(job_->executor().planned_bytes());
-  memory.set_activation_bytes(job_->executor().planned_activation_bytes());
-  memory.set_peak_bytes(PeakResidentBytes());
-  memory.set_device_peak_bytes(job_->executor().device_peak_bytes());
-  const ExecutorTimes spent = job_->executor().times();
+  memory.set_planned_bytes(used.planned);
+  memory.set_activation_bytes(used.activations);
+  memory.set_peak_bytes(used.resident_peak);
+  memory.set_device_peak_bytes(used.device_peak);
+  const ExecutorTimes spent = job_->times();
   StepTimes& times = *report->mutable_times();
   times.set_units(units_);
   times.set_samples(samples_);
@@ -280,7 +257,7 @@ void WorkerHost::Carry(action::Disconnect action) {
   it->second->stream->Close(absl::CancelledError("the worker is done here"));
   streams_.erase(it);
   links_.Forget(action.shard);
-  meter_.Forget(action.shard, MonotonicNow());
+  meter_.Forget(action.shard, loop_->Now());
 }
 
 bool WorkerHost::IsCurrent(ShardId shard, uint64_t connection) const {
@@ -293,13 +270,13 @@ void WorkerHost::OnStreamDown(ShardId shard, uint64_t connection, const absl::St
   spdlog::warn("stream to shard {} is down: {}", shard.value, status.ToString());
   links_.Down(shard, streams_.at(shard)->stream->stats(), status.ToString());
   streams_.erase(shard);
-  meter_.Forget(shard, MonotonicNow());
+  meter_.Forget(shard, loop_->Now());
   Step(event::StreamDown{shard, status});
 }
 
 void WorkerHost::OnFrame(ShardId shard, uint64_t connection, const FrameHeader& header,
                          ReceivedPayload payload) {
-  if (!IsCurrent(shard, connection)) return;
+  if (!IsCurrent(shard, connection) && !DefenceMasked(Defence::kOpenStream)) return;
   event::Frame frame{shard, header, BufferId(), ""};
   const SliceArrival arrival = Answered(shard, header);
   if (header.type == FrameType::kValue) {
@@ -309,7 +286,7 @@ void WorkerHost::OnFrame(ShardId shard, uint64_t connection, const FrameHeader& 
                           absl::DataLossError(absl::StrCat("digest of ", FrameToString(header),
                                                            " differs from its bytes")));
     }
-    frame.buffer = buffers_.Add(HeldValue{std::move(payload), arrival});
+    frame.buffer = buffers_.Add(ArrivedValue{std::move(payload), arrival});
   } else if (header.kind == PayloadKind::kText) {
     frame.text.resize(payload.size());
     payload.CopyTo(frame.text.data());
@@ -323,21 +300,21 @@ void WorkerHost::Carry(action::Send action) {
   if (it == streams_.end()) return;  // its StreamDown is on the way to the session
   OutgoingPayload payload;
   if (action.buffer.value != 0) {
-    const auto* gradient = std::get_if<HeldGradient>(buffers_.Find(action.buffer));
+    const std::shared_ptr<GradientBuffer>& gradient = buffers_.Gradient(action.buffer);
     action.header.digest = gradient->digest;
-    payload.bytes = absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(gradient->buffer->data),
-                                        gradient->buffer->elements * sizeof(float));
-    payload.keep = gradient->buffer;
+    payload.bytes = absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(gradient->data),
+                                        gradient->elements * sizeof(float));
+    payload.keep = gradient;
   }
   Remember(action.shard, action.header);
   if (options_.push_delay <= absl::ZeroDuration() || action.header.type != FrameType::kPush) {
     return Transmit(action.shard, action.header, std::move(payload));
   }
-  loop_.PostAfter(options_.push_delay,
-                  [this, shard = action.shard, connection = it->second->connection(),
-                   header = action.header, payload = std::move(payload)]() mutable {
-                    if (IsCurrent(shard, connection)) Transmit(shard, header, std::move(payload));
-                  });
+  loop_->PostAfter(options_.push_delay,
+                   [this, shard = action.shard, connection = it->second->connection(),
+                    header = action.header, payload = std::move(payload)]() mutable {
+                     if (IsCurrent(shard, connection)) Transmit(shard, header, std::move(payload));
+                   });
 }
 
 // There is a stream to the shard.
@@ -351,7 +328,7 @@ void WorkerHost::Transmit(ShardId shard, const FrameHeader& header, OutgoingPayl
   if (!sent.ok() && !absl::IsUnavailable(sent)) {
     stream->stream->Close(sent);
     // After the step that sent this: the session must not be stepped from within.
-    loop_.Post([this, shard, connection = stream->connection(), sent] {
+    loop_->Post([this, shard, connection = stream->connection(), sent] {
       OnStreamDown(shard, connection, sent);
     });
   }
@@ -367,93 +344,78 @@ void WorkerHost::Remember(ShardId shard, const FrameHeader& header) {
     const std::pair<ShardId, uint64_t> request(shard, header.request_id);
     auto& newest = newest_pull_[{header.key.slice, evaluation}];
     if (newest != request && open_requests_.erase(newest) > 0) {
-      meter_.Answered(newest.first, newest.second, MonotonicNow());
+      meter_.Answered(newest.first, newest.second, loop_->Now());
     }
     newest = request;
   }
   open_requests_[{shard, header.request_id}] = {.type = header.type,
-                                                .begin_us = SpanRing::NowMicros(),
+                                                .begin = loop_->Now(),
                                                 .clock = header.clock,
                                                 .slice = header.key.slice,
                                                 .flow = flow};
-  if (header.type != FrameType::kClose) meter_.Sent(shard, header.request_id, MonotonicNow());
+  if (header.type != FrameType::kClose) meter_.Sent(shard, header.request_id, loop_->Now());
 }
 
 SliceArrival WorkerHost::Answered(ShardId shard, const FrameHeader& header) {
-  const uint64_t now_us = SpanRing::NowMicros();
+  const absl::Time now = loop_->Now();
+  const uint64_t now_us = SpanMicros(now);
   const auto it = open_requests_.find({shard, header.request_id});
   if (it == open_requests_.end()) return {now_us, now_us, 0};
   const OpenRequest request = it->second;
+  const uint64_t begin_us = SpanMicros(request.begin);
   open_requests_.erase(it);
   if (header.type != FrameType::kError) {
-    links_.Answered(shard, request.type, request.slice,
-                    absl::Microseconds(now_us - request.begin_us),
-                    absl::Microseconds(header.held_us), MonotonicNow());
+    links_.Answered(shard, request.type, request.slice, now - request.begin,
+                    absl::Microseconds(header.held_us), now);
   }
   if (request.type != FrameType::kClose) {
     const bool push = request.type == FrameType::kPush;
     spans_->Record(absl::StrCat(push ? "push slice " : "pull slice ", request.slice.value),
-                   push ? SpanCategory::kPush : SpanCategory::kPull, request.begin_us, now_us,
+                   push ? SpanCategory::kPush : SpanCategory::kPull, begin_us, now_us,
                    {.clock = request.clock, .slice = request.slice.value, .flow = request.flow});
-    meter_.Answered(shard, header.request_id, MonotonicNow());
+    meter_.Answered(shard, header.request_id, now);
   }
-  return {request.begin_us, now_us, header.held_us};
+  return {begin_us, now_us, header.held_us};
 }
 
 // ---- Jobs and data --------------------------------------------------------------------------
 
 void WorkerHost::Carry(action::Prepare action) {
   progress_.BecomePreparing();
-  background_.Post([this, number = ++last_prepare_, description = std::move(action.job)] {
-    compute_->WaitUntilStopped();  // the job before leaves its memory
-    // So does one that was closed while it was prepared: the loop drops it before it comes to this.
-    absl::Notification dropped;
-    bool closed = false;
-    if (!loop_.Post([&] {
-          closed = number != last_prepare_;
-          dropped.Notify();
-        })) {
-      return;
-    }
-    dropped.WaitForNotification();
-    if (closed) return;
-    ReturnFreedMemory();
-    ForgetPeakResidentBytes();
-    const absl::StatusOr<Device*> device = devices_->For(description.spec().device());
-    const std::string shared = device.ok() ? SharedMemoryNotice(**device) : "";
-    if (!shared.empty()) spdlog::warn("{}", shared);
-    auto job = device.ok() ? ServedJob::Open(description, options_.job, *device, spans_)
-                           : absl::StatusOr<std::shared_ptr<ServedJob>>(device.status());
-    const bool lost = !job.ok() && device.ok() && IsLost(**device);
-    loop_.Post([this, number, description, job = std::move(job), lost] {
-      if (number != last_prepare_) return;  // closed meanwhile, and perhaps prepared anew
-      event::JobPrepared prepared;
-      prepared.run = {JobUid(description.run().job_uid()), description.run().era()};
-      if (job.ok()) {
-        job_ = *job;
-        progress_.BecomeServing();
-        asked_.clear();
-        units_ = samples_ = 0;
-        metrics_.BeginJob(description.spec().name());
-        activity_.Begin(session_.activity(), MonotonicNow());
-        prepared.slices = job_->SliceShapes();
-        ReserveRequests(session::RequestsAtFirst(prepared.slices.size()));
-        if (recorder_ != nullptr) recorder_->BeginJob(job_);
-        spdlog::info("prepared job \"{}\": {} slices, {} bytes planned, and {} pinned",
-                     description.spec().name(), prepared.slices.size(),
-                     job_->executor().planned_bytes(), job_->executor().pinned_bytes());
-        for (const std::string& line : job_->executor().slower_operators()) {
-          spdlog::warn("job \"{}\" could be faster here: {}", description.spec().name(), line);
-        }
-      } else {
-        prepared.status = job.status();
-        prepared.device_lost = lost;
-        spdlog::error("cannot serve job \"{}\"{}: {}", description.spec().name(),
-                      lost ? ", and leaves the cluster" : "", job.status().ToString());
-      }
-      Step(std::move(prepared));
-    });
-  });
+  opening_.Open(std::move(action.job));
+}
+
+void WorkerHost::OnOpened(const JobDescription& description, OpenedJob opened) {
+  event::JobPrepared prepared;
+  prepared.run = {JobUid(description.run().job_uid()), description.run().era()};
+  if (opened.job.ok()) {
+    BeginJob(*std::move(opened.job));
+    prepared.slices = job_->SliceShapes();
+  } else {
+    prepared.status = opened.job.status();
+    prepared.device_lost = opened.device_lost;
+    spdlog::error("cannot serve job \"{}\"{}: {}", description.spec().name(),
+                  opened.device_lost ? ", and leaves the cluster" : "", prepared.status.ToString());
+  }
+  Step(std::move(prepared));
+}
+
+void WorkerHost::BeginJob(std::shared_ptr<ServedJob> job) {
+  job_ = std::move(job);
+  progress_.BecomeServing();
+  asked_.clear();
+  units_ = samples_ = 0;
+  const std::string& name = job_->description().spec().name();
+  metrics_.BeginJob(name);
+  activity_.Begin(session_.activity(), loop_->Now());
+  const size_t slices = job_->layout().slices.size();
+  ReserveRequests(session::RequestsAtFirst(slices));
+  const JobMemory memory = job_->memory();
+  spdlog::info("prepared job \"{}\": {} slices, {} bytes planned, and {} pinned", name, slices,
+               memory.planned, memory.pinned);
+  for (const std::string& line : job_->slower_operators()) {
+    spdlog::warn("job \"{}\" could be faster here: {}", name, line);
+  }
 }
 
 void WorkerHost::ReserveRequests(size_t requests) {
@@ -464,25 +426,24 @@ void WorkerHost::ReserveRequests(size_t requests) {
 }
 
 void WorkerHost::Carry(action::CloseJob action) {
-  ++last_prepare_;
+  opening_.Close();
   progress_.BecomeIdle();
   if (job_ != nullptr && job_->run() == action.run) {
-    compute_->Release();
+    Carry(action::ForgetValues{});  // frames that wait for the unit are let go
+    runner_->Release();
     job_.reset();
-    if (recorder_ != nullptr) recorder_->BeginJob(nullptr);
     metrics_.EndJob();
   }
   open_requests_.clear();
   newest_pull_.clear();
-  ReleaseForgotten(/*snapshot_too=*/true);
-  compute_->ReturnMemory();
+  runner_->ReturnMemory();
 }
 
 void WorkerHost::Carry(action::Inspect action) {
-  background_.Post([this, request = std::move(action.request)] {
-    Inspection inspection = InspectData(request.spec());
-    inspection.set_request(request.request());
-    loop_.Post([this, inspection = std::move(inspection)] { Step(event::Inspected{inspection}); });
+  opener_->Inspect(action.request.spec(), [this, request = action.request.request()](
+                                              Inspection inspection) {
+    inspection.set_request(request);
+    loop_->Post([this, inspection = std::move(inspection)] { Step(event::Inspected{inspection}); });
   });
 }
 
@@ -493,12 +454,12 @@ void WorkerHost::Carry(action::Prefetch action) {
   };
   const bool stale = !absl::c_all_of(asked_, wanted);
   if (stale) {
-    job_->loader().Clear();
+    job_->ClearPrefetched();
     asked_.clear();
   }
   for (const WorkRange& range : action.ranges) {
     if (!asked_.insert(range).second) continue;
-    const absl::Status status = job_->loader().Prefetch(range);
+    const absl::Status status = job_->Prefetch(range);
     if (!status.ok()) spdlog::error("cannot stage batches: {}", status.ToString());
   }
 }
@@ -507,86 +468,73 @@ void WorkerHost::Carry(action::Prefetch action) {
 
 void WorkerHost::Carry(action::Compute action) {
   for (const WorkRange& range : action.ranges) asked_.erase(range);
-  computing_ = action;
-  gate_.Started(action.unit, action.params);
-  compute_->Start(job_, std::move(action));
+  computing_ = action.purpose;
+  job_->copy(action.params).BeginUnit(action.unit);
+  runner_->Start(job_, std::move(action));
 }
 
 void WorkerHost::Carry(action::Abandon action) {
-  gate_.Abandoned(action.unit);
-  compute_->Abandon(action.unit);
+  for (const session::Params params : kBothCopies) job_->copy(params).AbandonUnit(action.unit);
+  runner_->Abandon(action.unit);
 }
 
-void WorkerHost::OnGradient(FinishedGradient gradient) {
-  if (recorder_ != nullptr && gradient.unit == computing_.unit) {
-    recorder_->Gradient(gradient.slice, computing_.clock,
-                        absl::MakeConstSpan(gradient.buffer->data, gradient.buffer->elements));
-  }
-  event::SliceGradient ready;
-  ready.unit = gradient.unit;
-  ready.range = gradient.range;
-  ready.slice = gradient.slice;
-  ready.samples = gradient.samples;
-  ready.loss_scale_log2 = static_cast<uint8_t>(gradient.loss_scale_log2);
-  ready.skipped = gradient.skipped;
-  ready.buffer = buffers_.Add(HeldGradient{std::move(gradient.buffer), gradient.digest});
-  Step(ready);
+void WorkerHost::OnBegin() {
+  loop_->Post([this] { meter_.UnitBegan(loop_->Now()); });
 }
 
-void WorkerHost::OnUnit(FinishedUnit unit) {
-  uint64_t samples = 0;
-  for (const RangeResult& range : unit.result.ranges) samples += range.samples;
-  const double waited = unit.result.slice_wait_seconds + unit.result.ack_wait_seconds;
-  const bool train = computing_.purpose == WorkPurpose::kTrain;
-  meter_.UnitEnded(absl::Seconds(waited), train ? samples : 0, MonotonicNow());
-  if (!unit.status.ok()) {
+void WorkerHost::OnGradient(event::SliceGradient gradient, std::shared_ptr<GradientBuffer> buffer) {
+  loop_->Post([this, gradient, buffer = std::move(buffer)]() mutable {
+    // Masked: the memory is given back at the end of this.
+    const std::shared_ptr<GradientBuffer> alias(std::shared_ptr<void>(), buffer.get());
+    gradient.buffer = buffers_.Add(DefenceMasked(Defence::kBufferUntilAck) ? alias : buffer);
+    Step(gradient);
+  });
+}
+
+void WorkerHost::OnComputed(event::UnitComputed unit, absl::Duration waited) {
+  loop_->Post([this, unit = std::move(unit), waited]() mutable {
+    uint64_t samples = 0;
+    for (const event::RangeMetrics& range : unit.metrics) samples += range.samples;
+    CountUnit(samples, waited);
+    Step(std::move(unit));
+  });
+}
+
+void WorkerHost::CountUnit(uint64_t samples, absl::Duration waited) {
+  const bool train = computing_ == WorkPurpose::kTrain;
+  meter_.UnitEnded(waited, train ? samples : 0, loop_->Now());
+  if (!train) return;
+  ++units_;
+  samples_ += samples;
+  if (job_ != nullptr) metrics_.Unit(job_->times(), samples);
+}
+
+void WorkerHost::OnFailed(event::UnitFailed unit, absl::Duration waited) {
+  loop_->Post([this, unit = std::move(unit), waited]() mutable {
+    meter_.UnitEnded(waited, 0, loop_->Now());
     if (unit.device_lost) spdlog::error("leaves the cluster: {}", unit.status.ToString());
-    return Step(event::UnitFailed{unit.unit, unit.status, unit.device_lost});
-  }
-  if (train) {
-    ++units_;
-    samples_ += samples;
-    if (job_ != nullptr) metrics_.Unit(job_->executor().times(), samples);
-  }
-  event::UnitComputed computed;
-  computed.unit = unit.unit;
-  computed.finite = unit.result.finite;
-  computed.bad_layer = unit.result.bad_layer;
-  for (const RangeResult& range : unit.result.ranges) {
-    computed.metrics.push_back({range.loss_sum, range.samples, range.correct});
-  }
-  Step(std::move(computed));
+    Step(std::move(unit));
+  });
+}
+
+void WorkerHost::OnStopped(session::UnitId unit) {
+  loop_->Post([this, unit] {
+    if (job_ == nullptr) return;  // the unit's job is closed
+    for (const session::Params params : kBothCopies) job_->copy(params).EndUnit(unit);
+  });
 }
 
 void WorkerHost::Carry(action::InstallValue action) {
-  if (gate_.Admit(action)) Install(action);
-}
-
-void WorkerHost::ReleaseForgotten(bool snapshot_too) {
-  for (const action::InstallValue& value : gate_.Forget(snapshot_too))
-    buffers_.Release(value.buffer);
-}
-
-void WorkerHost::Install(const action::InstallValue& action) {
-  const auto* value = std::get_if<HeldValue>(buffers_.Find(action.buffer));
-  if (job_ != nullptr) {
-    const Slice& slice = job_->layout().slices[action.slice.value];
-    float* to = job_->parameters(action.params) + slice.flat_begin;
-    value->payload.CopyTo(to);
-    if (recorder_ != nullptr && action.params == session::Params::kLive) {
-      recorder_->Value(action.slice, action.clock, absl::MakeConstSpan(to, slice.elements));
-    }
-    job_->versions(action.params)
-        .Set(action.slice, action.clock, value->arrival, action.loss_scale_log2);
-  }
-  buffers_.Release(action.buffer);
+  ArrivedValue value = buffers_.TakeValue(action.buffer);
+  job_->copy(action.params)
+      .Install({action.slice, action.clock, action.loss_scale_log2, std::move(value.payload),
+                value.arrival});
 }
 
 void WorkerHost::Carry(action::ForgetValues action) {
-  ReleaseForgotten(action.snapshot_too);
   if (job_ == nullptr) return;
-  job_->versions(session::Params::kLive).Forget();
-  if (action.snapshot_too) job_->versions(session::Params::kSnapshot).Forget();
+  job_->copy(session::Params::kLive).Forget();
+  if (action.snapshot_too) job_->copy(session::Params::kSnapshot).Forget();
 }
 
 void WorkerHost::Carry(action::ReleaseBuffer action) { buffers_.Release(action.buffer); }

@@ -1,5 +1,5 @@
-// The adaptor around a worker's session (worker/core): turns streams, coordinator, executor and
-// loader into events, and carries out actions in order. It decides nothing.
+// The adaptor around a worker's session (worker/core): turns streams, coordinator, computing and
+// data into events, and carries out actions in order. It decides nothing.
 #ifndef STARLING_WORKER_HOST_WORKER_HOST_H_
 #define STARLING_WORKER_HOST_WORKER_HOST_H_
 
@@ -14,44 +14,60 @@
 #include "common/admin/admin.h"
 #include "common/admin/readiness.h"
 #include "common/daemon/coordinator_client.h"
-#include "common/event_loop/threaded_loop.h"
+#include "common/event_loop/event_loop.h"
 #include "common/trace/span_ring.h"
 #include "common/transport/transport.h"
 #include "worker/core/session.h"
 #include "worker/host/buffer_table.h"
-#include "worker/host/compute_thread.h"
-#include "worker/host/devices.h"
-#include "worker/host/install_gate.h"
+#include "worker/host/job_opening.h"
 #include "worker/host/link_meter.h"
 #include "worker/host/overlap_meter.h"
 #include "worker/host/progress.h"
 #include "worker/host/served_job.h"
-#include "worker/host/step_recorder.h"
 #include "worker/host/time_spent.h"
+#include "worker/host/unit_runner.h"
 #include "worker/host/worker_metrics.h"
 
 namespace starling {
 
 struct WorkerHostOptions {
-  std::string name;
+  session::SessionOptions session;                         // its name is the worker's
   RegisterRequest registration;                            // its nonce is the process's
   std::string coordinator;                                 // address, for messages
   absl::Duration coordinator_timeout = absl::Seconds(60);  // without a first registration: give up
-  // Each push is held back for so long; of tests, which need stale updates.
+  // For tests, which need stale updates: each push is held back for so long.
   absl::Duration push_delay;
-  ServedJobOptions job;
 };
 
-// Threads: the session's (an EventLoop, which owns everything here that is not said to be
-// another's), the computing one and the executor's other lanes and copiers, one that opens jobs and
-// inspects data, and the transport's. See docs/thread_model.md.
-class WorkerHost {
+// Sees what a host's session hears and asks for, in order, on the session's loop.
+class SessionWatch {
  public:
-  // Pointers outlive the runtime; `recorder` may be null. `on_exit` is called once, on the
-  // session's thread, when the session has ended; destroying the runtime there is not allowed.
-  WorkerHost(WorkerHostOptions options, std::unique_ptr<CoordinatorClient> coordinator,
-             std::unique_ptr<StreamClient> streams, const WorkerDevices* devices, SpanRing* spans,
-             StepRecorder* recorder, std::function<void(absl::Status)> on_exit);
+  virtual void OnEvent(const session::Session& session, const session::Event& event) = 0;
+  // Before it is carried out.
+  virtual void OnAction(const session::Action& action) = 0;
+
+ protected:
+  ~SessionWatch() = default;
+};
+
+// What a host works with, and owns.
+struct WorkerHostParts {
+  std::unique_ptr<EventLoop> session;  // runs the host
+  std::unique_ptr<CoordinatorClient> coordinator;
+  std::unique_ptr<StreamClient> streams;
+  std::unique_ptr<JobOpener> opener;
+  MakeUnitRunner runner;
+  SessionWatch* watch = nullptr;  // not owned; may be null; outlives the host
+};
+
+// Runs on the session's loop, which owns everything here that is not said to be another's. Which
+// threads there are besides is the parts' business: see docs/thread_model.md.
+class WorkerHost final : private UnitListener {
+ public:
+  // `spans` outlives the host. `on_exit` is called once, on the session's loop, when the session
+  // has ended; destroying the host there is not allowed.
+  WorkerHost(WorkerHostOptions options, WorkerHostParts parts, SpanRing* spans,
+             std::function<void(absl::Status)> on_exit);
   ~WorkerHost();
   WorkerHost(const WorkerHost&) = delete;
   WorkerHost& operator=(const WorkerHost&) = delete;
@@ -67,7 +83,7 @@ class WorkerHost {
   class ShardStream;
   struct OpenRequest {                  // that was sent: for spans and meters
     FrameType type = FrameType::kPush;  // or kPull, kClose
-    uint64_t begin_us = 0;
+    absl::Time begin;
     Clock clock = 0;
     SliceId slice;
     uint64_t flow = 0;
@@ -104,18 +120,25 @@ class WorkerHost {
   SliceArrival Answered(ShardId shard, const FrameHeader& header);
   void ReserveRequests(size_t requests);
   void AddTimes(absl::Time now, WorkerReport* report);
-  void Install(const session::action::InstallValue& action);
-  void ReleaseForgotten(bool snapshot_too);
-  void OnGradient(FinishedGradient gradient);
-  void OnUnit(FinishedUnit unit);
+  void OnOpened(const JobDescription& description, OpenedJob opened);
+  void BeginJob(std::shared_ptr<ServedJob> job);
+  // Of training, or of evaluation: the samples of a unit whose lanes waited for so long.
+  void CountUnit(uint64_t samples, absl::Duration waited);
+
+  // UnitListener: each posts to the session's loop.
+  void OnBegin() override;
+  void OnGradient(session::event::SliceGradient gradient,
+                  std::shared_ptr<GradientBuffer> buffer) override;
+  void OnComputed(session::event::UnitComputed unit, absl::Duration waited) override;
+  void OnFailed(session::event::UnitFailed unit, absl::Duration waited) override;
+  void OnStopped(session::UnitId unit) override;
 
   const WorkerHostOptions options_;
-  const WorkerDevices* const devices_;
   SpanRing* const spans_;
-  StepRecorder* const recorder_;
+  SessionWatch* const watch_;  // may be null
   const std::function<void(absl::Status)> on_exit_;
 
-  // The session's thread only.
+  // The session's loop only.
   std::pmr::unsynchronized_pool_resource
       memory_;  // of what comes and goes with each unit: used again
   session::Session session_;
@@ -131,11 +154,9 @@ class WorkerHost {
   // The newest pull of each slice (second: for evaluation): it replaces the one before, which is
   // not answered.
   std::map<std::pair<SliceId, bool>, std::pair<ShardId, uint64_t>> newest_pull_;
-  uint64_t last_prepare_ = 0;  // what an older one prepared is dropped
   std::shared_ptr<ServedJob> job_;
-  std::pmr::set<WorkRange> asked_{&memory_};  // of the loader
-  session::action::Compute computing_;
-  InstallGate gate_;
+  std::pmr::set<WorkRange> asked_{&memory_};  // to be read ahead
+  WorkPurpose computing_ = WorkPurpose::kTrain;
   WorkerMetrics metrics_;       // any thread
   admin::Readiness readiness_;  // any thread
   bool exited_ = false;
@@ -145,13 +166,15 @@ class WorkerHost {
   absl::Time last_complaint_ = absl::InfinitePast();
   std::string trouble_;  // see WorkerReport
 
-  // What calls back: destroyed first, in the destructor.
-  Progress progress_;
-  ThreadedLoop loop_;
-  ThreadedLoop background_;
-  std::unique_ptr<ComputeThread> compute_;
-  std::unique_ptr<CoordinatorClient> coordinator_;
+  Progress progress_;  // any thread
+
+  // What calls back: ended in this order's reverse.
+  const std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<UnitRunner> runner_;
+  std::unique_ptr<JobOpener> opener_;
   std::unique_ptr<StreamClient> stream_client_;
+  std::unique_ptr<CoordinatorClient> coordinator_;
+  JobOpening opening_;
 };
 
 }  // namespace starling

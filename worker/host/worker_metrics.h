@@ -10,7 +10,7 @@
 #include "common/admin/metrics_text.h"
 #include "common/sync/mutex.h"
 #include "proto/coordinator.pb.h"
-#include "worker/executor/executor.h"
+#include "worker/executor/executor_times.h"
 
 namespace starling {
 

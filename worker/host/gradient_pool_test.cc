@@ -1,3 +1,5 @@
+#include "worker/host/gradient_pool.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -8,9 +10,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/trace/span_ring.h"
-#include "worker/host/gradient_pool.h"
-#include "worker/host/slice_versions.h"
 
 namespace starling {
 namespace {
@@ -96,8 +95,9 @@ TEST(GradientPool, ReusesWhatCameBack) {
   EXPECT_EQ(device.allocated, 0);
 }
 
-// Of three workers one dies. Who held [2,4) and [4,5) of eight micro-batches gets [0,2) besides:
-// neither push is acked before that third one is there, so its buffer must not wait for them.
+// Of three workers one dies. The one that held [2,4) and [4,5) of eight micro-batches gets
+// [0,2) besides: neither push is acked before that third one is there, so its buffer must not wait
+// for them.
 TEST(GradientPool, EveryPartOfABspStepFitsBeforeAnyIsAcked) {
   CountingDevice device;
   const auto pool = std::make_shared<GradientPool>(TwoSlices(), &device);
@@ -147,59 +147,6 @@ TEST(GradientPool, WithoutMemoryNothingIsOnLoan) {
   EXPECT_EQ(GradientPool::Acquire(pool, SliceId(0), 1), nullptr);
   device.exhausted = false;
   EXPECT_NE(GradientPool::Acquire(pool, SliceId(0), 1), nullptr);
-}
-
-TEST(SliceVersions, WaitsForTheVersion) {
-  SliceVersions versions(2);
-  versions.Set(SliceId(1), 6);
-  bool got = false;
-  std::thread waiter([&] {
-    uint64_t held_us = 0;
-    got = versions.Wait(SliceId(1), 7, &held_us);
-  });
-  versions.Set(SliceId(0), 7);  // another slice's
-  versions.Set(SliceId(1), 7);
-  waiter.join();
-  EXPECT_TRUE(got);
-}
-
-TEST(SliceVersions, CancelWakesWaitersUntilResumed) {
-  SliceVersions versions(1);
-  bool got = true;
-  uint64_t held_us = 0;
-  std::thread waiter([&] { got = versions.Wait(SliceId(0), 0, &held_us); });
-  versions.Cancel();
-  waiter.join();
-  EXPECT_FALSE(got);
-  versions.Set(SliceId(0), 0);
-  EXPECT_FALSE(versions.Wait(SliceId(0), 0, &held_us));
-  versions.Resume();
-  EXPECT_TRUE(versions.Wait(SliceId(0), 0, &held_us));
-}
-
-// Asked at 1000, there at 1100; 60 of the 100 it was held: [1020, 1080).
-TEST(HeldShare, IsThePartOfTheWaitInWhichTheShardHeldThePull) {
-  const SliceArrival arrival{1000, 1100, 60};
-  EXPECT_EQ(HeldShare(990, 1101, arrival), 60u);   // from before it was asked for
-  EXPECT_EQ(HeldShare(1050, 1101, arrival), 30u);  // came when half of it was over
-  EXPECT_EQ(HeldShare(1085, 1101, arrival), 0u);   // came when it was on its way
-  EXPECT_EQ(HeldShare(1200, 1210, arrival), 0u);   // it was there
-  EXPECT_EQ(HeldShare(990, 1101, {1000, 1100, 0}), 0u);
-  EXPECT_EQ(HeldShare(990, 1101, {1000, 1100, 500}), 100u);  // more than there was: clipped
-  EXPECT_EQ(HeldShare(990, 1101, {}), 0u);
-}
-
-TEST(SliceVersions, AWaitSaysHowMuchOfItTheShardHeld) {
-  SliceVersions versions(1);
-  uint64_t held_us = 0;
-  std::thread waiter([&] { EXPECT_TRUE(versions.Wait(SliceId(0), 3, &held_us)); });
-  const uint64_t now = SpanRing::NowMicros();
-  versions.Set(SliceId(0), 3, {now, now + 60'000'000, 60'000'000});
-  waiter.join();
-  EXPECT_LE(held_us, SpanRing::NowMicros() - now);
-  uint64_t again_us = UINT64_MAX;
-  EXPECT_TRUE(versions.Wait(SliceId(0), 3, &again_us));
-  EXPECT_LT(again_us, 60'000'000u);
 }
 
 }  // namespace

@@ -1,0 +1,91 @@
+// A job on an executor: its data, parameters and push buffers.
+#ifndef STARLING_WORKER_HOST_EXECUTOR_JOB_H_
+#define STARLING_WORKER_HOST_EXECUTOR_JOB_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/graph/graph.h"
+#include "common/placement/layout.h"
+#include "common/trace/span_ring.h"
+#include "kernels/device.h"
+#include "proto/coordinator.pb.h"
+#include "worker/data/loader.h"
+#include "worker/executor/executor.h"
+#include "worker/host/devices.h"
+#include "worker/host/gradient_pool.h"
+#include "worker/host/served_job.h"
+
+namespace starling {
+
+class StepRecorder;
+
+struct ExecutorJobOptions {
+  int lanes = 1;
+  uint64_t read_ahead_bytes_max = 64 << 20;
+  uint64_t memory_bytes = 0;  // that a job's executor may plan; 0: nine tenths of what is available
+  bool capture = true;        // ExecutorOptions::capture
+  StepRecorder* recorder = nullptr;  // of what is computed; may be null; outlives the job
+  // For tests and benches.
+  std::optional<ReplayedCompute> replay;  // instead of computing
+  absl::Duration data_wait;               // each micro-batch is handed over so much later
+};
+
+// Each member says who may use it by its own contract.
+class ExecutorJob final : public ServedJob {
+ public:
+  // Blocks for seconds. Errors as JobOpener::Open. `device` and `spans` outlive the job.
+  static absl::StatusOr<std::shared_ptr<ExecutorJob>> Open(const JobDescription& description,
+                                                           const ExecutorJobOptions& options,
+                                                           Device* device, SpanRing* spans);
+
+  ParameterCopy& copy(session::Params params) override;
+  absl::Status Prefetch(const WorkRange& range) override { return loader_->Prefetch(range); }
+  void ClearPrefetched() override { loader_->Clear(); }
+  uint64_t data_digest() const override { return data_digest_; }
+  JobMemory memory() const override;
+  ExecutorTimes times() const override { return executor_->times(); }
+  std::vector<std::string> slower_operators() const override {
+    return executor_->slower_operators();
+  }
+
+  absl::Duration data_wait() const { return data_wait_; }
+  StepRecorder* recorder() const { return recorder_; }  // may be null
+  Loader& loader() { return *loader_; }
+  Executor& executor() { return *executor_; }
+  const std::shared_ptr<GradientPool>& gradients() { return gradients_; }
+  int push_buffers_max() const {
+    return PushBuffersMax(description().spec().batch().micro_batches());
+  }
+  // Whether what the job is computed on is gone for good, as it says itself.
+  bool DeviceLost() const { return IsLost(*device_); }
+
+  // Makes a unit that computes, or waits, return soon; Resume before the next. Thread-safe.
+  void Cancel();
+  void Resume();
+
+ private:
+  ExecutorJob(const JobDescription& description, Layout layout)
+      : ServedJob(description, std::move(layout)) {}
+  absl::Status OpenExecutor(const ExecutorJobOptions& options, SpanRing* spans);
+
+  Device* device_ = nullptr;
+  ResolvedGraph graph_;
+  absl::Duration data_wait_;
+  StepRecorder* recorder_ = nullptr;
+  uint64_t data_digest_ = 0;
+  std::unique_ptr<Loader> loader_;
+  std::shared_ptr<GradientPool> gradients_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<ParameterCopy> live_, snapshot_;
+};
+
+}  // namespace starling
+
+#endif  // STARLING_WORKER_HOST_EXECUTOR_JOB_H_
