@@ -28,6 +28,7 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
       control_(&world_),
       coordinator_(&world_, &control_) {
   spdlog::set_level(spdlog::level::off);  // the hosts log as daemons do
+  streams_.SetObserver(this);
   const bool slow_reader = shape.faults && Random(Mix(seed, 950)).Chance(0.1);
   const std::optional<uint64_t> old_values =
       slow_reader ? std::optional<uint64_t>(kFewOldValuesBytes) : std::nullopt;
@@ -49,7 +50,6 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
   // Draws from numbers of its own.
   if (shape.faults && Random(Mix(seed, 920)).Chance(0.3)) {
     workers_[0]->ShareDeviceWith(workers_[1].get());
-    workers_[1]->ShareDeviceWith(workers_[0].get());
   }
   for (int i = 0; i < shape.jobs; ++i) {
     ClientJob& job = jobs_.emplace_back();
@@ -63,7 +63,6 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
   client_.alive = true;
   client_.life = 1;
   reader_ = std::make_unique<Reader>(this, "reader");
-  streams_.SetObserver(&watch_);
   if (slow_reader) {
     streams_.SetWindow(kSmallWindowBytes);
     reader_->set_hold_for(absl::Milliseconds(500));
@@ -111,6 +110,24 @@ bool Cluster::AllOver() const {
   return std::all_of(jobs_.begin(), jobs_.end(), [](const ClientJob& job) {
     return job.over && (job.deleted || !job.to_delete);
   });
+}
+
+void Cluster::OnSending(const Process& by, const Network::StreamPtr& link, Message* message) {
+  for (const auto& worker : workers_) {
+    if (worker.get() == &by) worker->wire().OnSending(link, message);
+  }
+}
+
+ValueTruth Cluster::OnValueSent(const Process& by, const FrameHeader& header,
+                                absl::Span<const uint8_t> bytes) {
+  return watch_.OnValueSent(by, header, bytes);
+}
+
+void Cluster::OnDelivered(const Process& to, bool, const FrameHeader& header,
+                          const ReceivedPayload&, const ValueTruth& truth) {
+  for (const auto& worker : workers_) {
+    if (worker.get() == &to) worker->wire().OnDelivered(header, truth);
+  }
 }
 
 JobTruth* Cluster::Truth(const JobDescription& description) {

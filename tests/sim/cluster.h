@@ -31,7 +31,7 @@ struct ClusterShape {
   bool in_turn = false;  // each is submitted when the one before is over
 };
 
-class Cluster {
+class Cluster : private StreamObserver {
  public:
   Cluster(uint64_t seed, const ClusterShape& shape);
 
@@ -100,6 +100,12 @@ class Cluster {
   }
 
  private:
+  void OnSending(const Process& by, const Network::StreamPtr& link, Message* message) override;
+  ValueTruth OnValueSent(const Process& by, const FrameHeader& header,
+                         absl::Span<const uint8_t> bytes) override;
+  void OnDelivered(const Process& to, bool server, const FrameHeader& header,
+                   const ReceivedPayload& payload, const ValueTruth& truth) override;
+
   struct ClientJob {
     Workload workload;
     uint64_t nonce = 0;
@@ -140,6 +146,7 @@ class Cluster {
   void NextFault();
   void Heal();
   void CutWorker();
+  void HangWorker();
   void CrashWorker();
   void CrashCoordinator();
   void CrashShard();

@@ -22,6 +22,8 @@ coordinator::CoordinatorOptions SimCoordinatorOptions() {
   options.release_deadline = absl::Seconds(4);
   options.metrics_wait = absl::Milliseconds(500);
   options.lease_ahead = absl::Milliseconds(300);
+  options.hang_least = absl::Seconds(1);
+  options.hang_rest = absl::Seconds(1);
   return options;
 }
 

@@ -44,10 +44,10 @@ void Cluster::NextFault() {
       int weight;
       void (Cluster::*happen)();
     };
-    static constexpr Row kRows[] = {{23, &Cluster::CutWorker},   {25, &Cluster::Pause},
-                                    {20, &Cluster::CrashWorker}, {15, &Cluster::CrashCoordinator},
-                                    {8, &Cluster::DrainWorker},  {4, &Cluster::CrashShard},
-                                    {3, &Cluster::ExhaustShard}, {2, &Cluster::StepWall}};
+    static constexpr Row kRows[] = {
+        {21, &Cluster::CutWorker},   {2, &Cluster::HangWorker},        {25, &Cluster::Pause},
+        {20, &Cluster::CrashWorker}, {15, &Cluster::CrashCoordinator}, {8, &Cluster::DrainWorker},
+        {4, &Cluster::CrashShard},   {3, &Cluster::ExhaustShard},      {2, &Cluster::StepWall}};
     uint64_t at = world_.random().Below(100);
     for (const Row& row : kRows) {
       if (at < static_cast<uint64_t>(row.weight)) {
@@ -71,6 +71,19 @@ void Cluster::CrashWorker() {
   world_.Count("fault: worker crash");
   worker->Crash();
   Revive(worker, world_.random().Between(absl::Milliseconds(5), absl::Milliseconds(2500)));
+}
+
+// It reports as before. A supervisor restarts it a while later.
+void Cluster::HangWorker() {
+  WorkerNode* worker = Pick(world_.random(), workers_).get();
+  if (!worker->alive) return;
+  world_.Count("fault: worker hangs");
+  worker->Hang();
+  const absl::Duration after = world_.random().Between(absl::Seconds(1), absl::Seconds(5));
+  world_.After(after, worker, [this, worker] {
+    worker->Crash();
+    Revive(worker, absl::Milliseconds(100));
+  });
 }
 
 void Cluster::Revive(WorkerNode* worker, absl::Duration after) {

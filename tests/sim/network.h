@@ -37,11 +37,10 @@ struct NetworkFaults {
 
 struct Message {
   FrameHeader header;
-  ValuesPtr payload;
-  std::string text;
-  ValueTruth truth;  // kValue
-  // Of a FrameStream, in place of `payload` and `text`: read where they lie when the message
-  // arrives, as a network does that has not sent them before.
+  ValuesPtr payload;  // of frames that are damaged or forged under way
+  ValueTruth truth;   // kValue
+  // In place of `payload`. Read where they lie when the message arrives, as a network does that has
+  // not sent them before.
   OutgoingPayload bytes;
   uint64_t bytes_digest = 0;    // when they were given away
   std::function<void()> wrote;  // the network has no more use for `bytes`

@@ -44,10 +44,13 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "fault: zombie coordinator",
                                       "calls that reached a zombie coordinator",
                                       "fault: SIGTERM",
+                                      "fault: worker hangs",
+                                      "fault: computing hangs",
                                       "fault: shard crash",
                                       "fault: shard without memory",
                                       "fault: slow worker",
                                       "fault: corrupted payload",
+                                      "fault: corrupted value",
                                       "fault: push of another era",
                                       "fault: push of an old view",
                                       "fault: push of the next epoch",
@@ -196,7 +199,12 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kReportOnce:
     case Defence::kReportStep:
     case Defence::kSkipTogether: return Promise::kDecision;
-    case Defence::kReportRepeat: return Promise::kG8;
+    case Defence::kReportRepeat:
+    case Defence::kSendAgain: return Promise::kG8;
+    case Defence::kBufferUntilAck: return Promise::kBuffer;
+    case Defence::kOpenStream: return Promise::kStream;
+    case Defence::kReaders: return Promise::kReads;
+    case Defence::kMemoryFirst: return Promise::kOneJob;
     case Defence::kHostAnswer: return Promise::kAnswer;
     case Defence::kDrop: return Promise::kMemory;
     case Defence::kValueInUse: return Promise::kBytes;

@@ -93,8 +93,6 @@ class SimFrameStream final : public FrameStream,
             [self = shared_from_this()](const absl::Status& why) { self->Down(why); }};
   }
   void SetOther(std::weak_ptr<SimFrameStream> other) { other_ = std::move(other); }
-  // The peer is a bare end, which gets values and texts in the message.
-  void SetBarePeer() { bare_peer_ = true; }
 
   void Down(const absl::Status& why) {
     if (std::exchange(over_, true)) return;
@@ -143,11 +141,7 @@ class SimFrameStream final : public FrameStream,
       const absl::Span<const uint8_t> bytes = frame->payload.bytes;
       if (frame->header.type == FrameType::kValue && end_ == 1 && streams_->observer_ != nullptr)
         message.truth = streams_->observer_->OnValueSent(*process_, frame->header, bytes);
-      if (bare_peer_) {
-        FillBare(bytes, &message);
-      } else if (NeedsCredit(frame->header)) {
-        in_flight_ += bytes.size();
-      }
+      if (NeedsCredit(frame->header)) in_flight_ += bytes.size();
       message.bytes_digest = DigestOf(bytes);
       if (between_shards()) {
         sent_bytes_ += bytes.size();
@@ -163,8 +157,28 @@ class SimFrameStream final : public FrameStream,
           sender->sent_bytes_ += size;
         }
       };
+      if (streams_->observer_ != nullptr) {
+        if (end_ == 0) {
+          streams_->observer_->OnSending(*process_, link_, &message);
+        } else if (message.header.type == FrameType::kValue && !bytes.empty() &&
+                   peer_.identity.role == PeerRole::kWorker &&
+                   streams_->world_->random().Chance(streams_->network_->faults().corrupt)) {
+          Damage(&message);
+        }
+      }
       streams_->network_->Send(link_, 1 - end_, std::move(message));
     }
+  }
+
+  // Flips a value; the header's digest stays. No value has come, as far as checkers know.
+  void Damage(Message* message) {
+    const absl::Span<const uint8_t> bytes = message->bytes.bytes;
+    auto values = std::make_shared<Values>(bytes.size() / sizeof(float));
+    std::copy(bytes.begin(), bytes.end(), reinterpret_cast<uint8_t*>(values->data()));
+    (*values)[streams_->world_->random().Below(values->size())] += 1;
+    message->payload = std::move(values);
+    message->truth = {};
+    streams_->world_->Count("fault: corrupted value");
   }
 
   bool between_shards() const {
@@ -177,15 +191,6 @@ class SimFrameStream final : public FrameStream,
     if (to == nullptr) return;
     streams_->network_->SendDecision(to->process_,
                                      [to, held = std::move(message)] { to->Deliver(held); });
-  }
-
-  static void FillBare(absl::Span<const uint8_t> bytes, Message* message) {
-    if (message->header.kind == PayloadKind::kText) {
-      message->text.assign(bytes.begin(), bytes.end());
-    } else if (!bytes.empty()) {
-      const auto* values = reinterpret_cast<const float*>(bytes.data());
-      message->payload = std::make_shared<Values>(values, values + bytes.size() / sizeof(float));
-    }
   }
 
   // In pieces whose borders fall anywhere.
@@ -226,13 +231,9 @@ class SimFrameStream final : public FrameStream,
                                 absl::StrCat("bytes of a frame changed before it arrived: ",
                                              FrameToString(message.header)));
     }
-    FrameHeader header = message.header;
     ReceivedPayload payload = Receive(message);
-    header.payload_bytes = static_cast<uint32_t>(payload.size());
-    if (message.payload != nullptr)
-      header.elements = static_cast<uint32_t>(message.payload->size());
     uint8_t encoded[limits::kFrameHeaderBytes];
-    EncodeFrameHeader(header, encoded);
+    EncodeFrameHeader(message.header, encoded);
     FrameHeader decoded;
     if (absl::Status status = DecodeFrameHeader(encoded, &decoded); !status.ok()) {
       streams_->world_->Violate(Promise::kG8, absl::StrCat("a frame is not well-formed: ",
@@ -253,7 +254,6 @@ class SimFrameStream final : public FrameStream,
   std::shared_ptr<StreamHandler> handler_;
   Network::StreamPtr link_;
   std::weak_ptr<SimFrameStream> other_;
-  bool bare_peer_ = false;
   bool up_ = false;
   bool over_ = false;
   size_t in_flight_ = 0;
@@ -350,26 +350,6 @@ void SimStreams::ReachServer(const std::shared_ptr<SimFrameStream>& client) {
   Message accepted;
   accepted.accepted = true;
   network_->Send(link, 0, std::move(accepted));
-}
-
-Network::StreamPtr SimStreams::ConnectBare(const std::string& address, const Identity& self,
-                                           Network::End end) {
-  Listener* const listener = FindListener(address);
-  if (listener == nullptr) return nullptr;
-  const PeerIdentity peer = PeerOf(self);
-  auto server =
-      std::make_shared<SimFrameStream>(this, listener->process, 1, peer, SendQueue::Options());
-  streams_.push_back(server);
-  server->SetBarePeer();
-  Network::StreamPtr link = network_->Open(std::move(end), server->MakeEnd());
-  server->Link(link, /*up=*/true);
-  auto handler = listener->accept(server, peer);
-  if (!handler.ok()) {
-    server->Close(handler.status());
-    return nullptr;
-  }
-  server->SetHandler(*std::move(handler));
-  return link;
 }
 
 }  // namespace starling::sim

@@ -24,6 +24,9 @@ class StreamObserver {
                                  absl::Span<const uint8_t> /*bytes*/) {
     return {};
   }
+  // Right before a client's frame leaves on `link`; may change it, and send others before it.
+  virtual void OnSending(const Process& /*by*/, const Network::StreamPtr& /*link*/,
+                         Message* /*message*/) {}
   // Right before the receiver's handler gets the frame. `server`: the receiver is the server.
   virtual void OnDelivered(const Process& /*to*/, bool /*server*/, const FrameHeader& /*header*/,
                            const ReceivedPayload& /*payload*/, const ValueTruth& /*truth*/) {}
@@ -31,8 +34,7 @@ class StreamObserver {
 
 class SimFrameStream;
 
-// All streams of a cluster. The other end of a server's stream may also be a bare Network::End
-// (ConnectBare).
+// All streams of a cluster.
 class SimStreams {
  public:
   SimStreams(World* world, Network* network) : world_(world), network_(network) {}
@@ -52,10 +54,6 @@ class SimStreams {
 
   // Streams of this life of `process`.
   std::unique_ptr<StreamClient> MakeClient(Process* process, const Identity& self);
-
-  // Connects `end` to a server's FrameStream at once. nullptr: nothing listens, or it refuses.
-  Network::StreamPtr ConnectBare(const std::string& address, const Identity& self,
-                                 Network::End end);
 
  private:
   friend class SimFrameStream;

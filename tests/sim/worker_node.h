@@ -1,106 +1,67 @@
-// A worker's process: the real session core, and an executor whose work takes simulated time.
+// A worker's process: the host that ships, on simulated loops, streams and calls, with an executor
+// whose work takes simulated time.
 #ifndef STARLING_TESTS_SIM_WORKER_NODE_H_
 #define STARLING_TESTS_SIM_WORKER_NODE_H_
 
-#include <map>
+#include <cstdint>
 #include <memory>
-#include <optional>
+#include <set>
 #include <string>
-#include <vector>
 
-#include "tests/sim/checker.h"
-#include "tests/sim/network.h"
+#include "common/trace/span_ring.h"
+#include "tests/sim/fake_executor.h"
+#include "tests/sim/worker_wire.h"
 #include "tests/sim/world.h"
-#include "worker/core/session.h"
+#include "worker/host/worker_host.h"
 
 namespace starling::sim {
 
 class Cluster;
 
-// What a job that found no memory anywhere fails with.
-inline constexpr char kNoMemory[] = "the neighbour has the device's memory";
-
-class WorkerNode : public Process {
+class WorkerNode : public Process, private SessionWatch {
  public:
   WorkerNode(Cluster* cluster, const std::string& process_name, uint64_t seed);
+  // The process dies: nothing of it runs any more.
+  ~WorkerNode() {
+    alive = false;
+    ++life;
+  }
 
   void Start();
   void Crash();
   void Drain();  // SIGTERM
   bool exited() const { return exited_; }
+  // It goes on to report, but what it computes next does not end.
+  void Hang() { executor_.Hang(); }
 
   // How long a micro-batch takes.
-  void set_micro_batch_time(absl::Duration time) { micro_batch_time_ = time; }
+  void set_micro_batch_time(absl::Duration time) { executor_.set_micro_batch_time(time); }
 
   // Both compute on one device, which has memory for one of them at a time.
-  void ShareDeviceWith(WorkerNode* other) { neighbour_ = other; }
+  void ShareDeviceWith(WorkerNode* other) { executor_.ShareDeviceWith(other->executor_); }
 
   void CutStreams();
+  WorkerWire& wire() { return wire_; }
   std::string ToString() const;
 
  private:
-  struct Held {
-    ValuesPtr values;
-    Clock version = -1;
-    uint8_t loss_scale_log2 = 0;
-  };
-  struct Job {
-    RunId run;
-    JobTruth* truth = nullptr;
-    std::vector<Held> copies[2];  // by Params
-    std::optional<session::action::Compute> unit;
-    bool running = false;
-    bool has_memory = true;  // of its device: takes it, or has taken it
-  };
-
-  void Step(session::Event event);
-  void Tick();
-  void Do(session::action::Register& a);
-  void Do(session::action::Report& a);
-  void Do(session::action::Connect& a);
-  void Do(session::action::Disconnect& a);
-  void Do(session::action::Send& a);
-  void Do(session::action::Prepare& a);
-  void Do(session::action::CloseJob& a);
-  void Do(session::action::Inspect& a);
-  void Do(session::action::Prefetch& a);
-  void Do(session::action::Compute& a);
-  void Do(session::action::Abandon& a);
-  void Do(session::action::InstallValue& a);
-  void Do(session::action::ForgetValues& a);
-  void Do(session::action::ReleaseBuffer& a);
-  void Do(session::action::Exit& a);
-
-  bool HasMemory() const { return alive && job_.has_value() && job_->has_memory; }
-  void OnMessage(ShardId shard, uint64_t stream, const Message& message);
-  void Track(const FrameHeader& sent);
-  void MaybeRun();
-  void RunTraining(const std::vector<ValuesPtr>& values);
-  void RunEvaluation();
-  void Forge(const Network::StreamPtr& stream, const session::action::Send& a);
+  void OnEvent(const session::Session& session, const session::Event& event) override;
+  void OnAction(const session::Action& action) override;
+  void OnExit(const absl::Status& status);
 
   Cluster* const cluster_;
   World* const world_;
   const uint64_t seed_;
-  absl::Duration micro_batch_time_ = absl::Milliseconds(2);
-  WorkerNode* neighbour_ = nullptr;  // on the same device
+  WorkerWire wire_;
+  FakeExecutor executor_;
+  SpanRing spans_{16};
 
-  std::unique_ptr<session::Session> session_;
   bool exited_ = false;
-  WorkerId id_;
-  Incarnation incarnation_;
-  uint64_t generation_ = 0;  // the highest that it heard of
-  std::map<ShardId, Network::StreamPtr> streams_;
-  std::map<ShardId, uint64_t> connecting_;
-  uint64_t connects_ = 0;
-  std::map<BufferId, ValuesPtr> buffers_;
-  std::map<BufferId, ValueTruth> truths_;
-  std::map<uint64_t, FrameHeader> pushes_;  // sent, by request
-  std::map<uint64_t, Lsn> pulls_;           // their lower bounds, by request
-  uint64_t last_buffer_ = 0;
-  std::optional<Job> job_;
-  PolicyNumber policy_;    // of the frames that it sends
-  bool entering_ = false;  // ENTER was sent, and no pull after it
+  uint64_t generation_ = 0;                    // the highest that it heard of
+  bool old_orders_ = false;                    // the event is orders of an older one
+  std::set<ShardId> up_;                       // streams, as the session knows
+  const session::Session* session_ = nullptr;  // the host's
+  std::unique_ptr<WorkerHost> host_;
 };
 
 }  // namespace starling::sim

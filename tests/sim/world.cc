@@ -19,6 +19,10 @@ const char* PromiseName(Promise promise) {
     case Promise::kAnswer: return "reads are answered";
     case Promise::kBytes: return "bytes under way stay";
     case Promise::kMemory: return "memory comes back";
+    case Promise::kBuffer: return "the same bytes again";
+    case Promise::kStream: return "answers of open streams";
+    case Promise::kReads: return "values stay while read";
+    case Promise::kOneJob: return "one job in memory";
   }
   return "?";
 }

@@ -66,6 +66,10 @@ enum class Promise {
   kDecision,
   kAnswer,
   kBytes,
+  kBuffer,
+  kStream,
+  kReads,
+  kOneJob,
   kMemory,
 };
 const char* PromiseName(Promise promise);

@@ -38,9 +38,9 @@ struct SliceValue {
   SliceArrival arrival;
 };
 
-// A slice is overwritten only where no unit reads the older value. The session asks for nothing
-// else of a unit that it wants; an abandoned unit stops soon, but not at once, and until then values
-// wait here, in order.
+// A slice is overwritten only when no unit reads the older value. The session sees to that for the
+// units that it wants. An abandoned unit stops soon, but not at once; until then values wait here,
+// in order.
 class ParameterCopy {
  public:
   // Told of each value when it is in the copy, on the thread that installs.
@@ -54,7 +54,7 @@ class ParameterCopy {
 
   // The unit may read the copy from now on, until EndUnit.
   void BeginUnit(session::UnitId unit);
-  // Nobody wants the unit: it stops soon. One that has stopped, or never began, changes nothing.
+  // The unit is not wanted any more: it stops soon. No effect if it has stopped, or never began.
   void AbandonUnit(session::UnitId unit);
   // The unit reads nothing any more: what waited for it is installed.
   void EndUnit(session::UnitId unit);

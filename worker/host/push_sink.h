@@ -20,9 +20,9 @@
 
 namespace starling {
 
-// The sink of one training unit. Delivers each gradient as soon as it is ready; or, where the worker clips
-// its whole contribution, or is to know that all of it is finite, all of them when the unit is
-// computed.
+// The sink of one training unit. Delivers each gradient as soon as it is ready. Where the worker
+// clips its whole contribution, or must know that all of it is finite, it delivers all of them when
+// the unit is computed.
 class PushSink : public GradientSink {
  public:
   struct Options {
