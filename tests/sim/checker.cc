@@ -241,8 +241,8 @@ void JobTruth::OnVersionRead(SliceId slice, uint64_t version, const Values& valu
                                " did not get the sum of the steps before"));
 }
 
-ValueTruth JobTruth::OnValueSent(PartitionId partition, SliceId slice, uint64_t version,
-                                 Lsn lsn) const {
+ValueTruth JobTruth::OnValueAnswered(PartitionId partition, SliceId slice, uint64_t version,
+                                     Lsn lsn) const {
   ValueTruth truth;
   truth.version = version;
   truth.applied = slices_[slice.value].applied;
@@ -452,7 +452,8 @@ void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobReply& re
   CheckFinite(values);
   const std::string& why = status.reason();
   const bool lost_shard = why.find("lost partition") != std::string::npos;
-  if (workload_->poisoned && !lost_shard && served_ && status.state() == FAILED) {
+  const bool no_memory = why.find("no memory for ") != std::string::npos;
+  if (workload_->poisoned && !lost_shard && !no_memory && served_ && status.state() == FAILED) {
     world_->Count("jobs stopped by NaN");
     if (why.find("step") == std::string::npos || why.find("worker") == std::string::npos) {
       world_->Violate(Promise::kFinite, absl::StrCat("the reason names no step and worker: ", why));

@@ -57,7 +57,7 @@ class JobTruth {
   void OnCut(SliceId slice, uint32_t epoch, const Values& values);
   // BSP: exactly this version is read by a client.
   void OnVersionRead(SliceId slice, uint64_t version, const Values& values);
-  ValueTruth OnValueSent(PartitionId partition, SliceId slice, uint64_t version, Lsn lsn) const;
+  ValueTruth OnValueAnswered(PartitionId partition, SliceId slice, uint64_t version, Lsn lsn) const;
 
   // ---- Workers ----
   void OnEntered(WorkerId worker, Incarnation incarnation, Clock clock, PolicyNumber policy);

@@ -57,7 +57,9 @@ void ShardWatch::On(const Partition& core, Watched& watched, const PartitionActi
   } else if (const auto* policy = std::get_if<SwitchPolicy>(&action)) {
     watched.truth->OnPolicySwitched(partition, policy->number);
   } else if (const auto* value = std::get_if<SendValue>(&action)) {
-    versions_[KeyOf(value->header)] = value->version;
+    const FrameHeader& h = value->header;
+    values_[KeyOf(h)] =
+        watched.truth->OnValueAnswered(partition, h.key.slice, value->version, h.base_lsn);
   } else if (const auto* release = std::get_if<Release>(&action)) {
     watched.pushes.erase(release->buffer);
   } else if (std::holds_alternative<CopyForCut>(action)) {
@@ -79,13 +81,15 @@ ShardWatch::PullKey ShardWatch::KeyOf(const FrameHeader& value) {
 ValueTruth ShardWatch::OnValueSent(const Process&, const FrameHeader& header,
                                    absl::Span<const uint8_t> bytes) {
   JobTruth* const truth = cluster_->TruthOf(header.key.run.job);
-  const auto version = versions_.extract(KeyOf(header));
   const auto* const floats = reinterpret_cast<const float*>(bytes.data());
   const Values values(floats, floats + bytes.size() / sizeof(float));
   if (header.key.work.purpose == WorkPurpose::kEvaluate)
     truth->OnCut(header.key.slice, header.key.work.epoch, values);
-  ValueTruth value = truth->OnValueSent(header.partition, header.key.slice,
-                                        version.empty() ? 0 : version.mapped(), header.base_lsn);
+  // A partition that ended answers without its core.
+  const auto answered = values_.extract(KeyOf(header));
+  ValueTruth value = answered.empty() ? truth->OnValueAnswered(header.partition, header.key.slice,
+                                                               0, header.base_lsn)
+                                      : answered.mapped();
   value.run = header.key.run;
   const bool exact = (header.flags & frame_flags::kReader) != 0 &&
                      (header.flags & frame_flags::kVersion) != 0 &&

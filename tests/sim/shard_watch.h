@@ -51,7 +51,7 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   Cluster* const cluster_;
   uint64_t last_number_ = 0;
   std::map<const Partition*, Watched> watched_;
-  std::map<PullKey, uint64_t> versions_;  // of values that are about to be sent
+  std::map<PullKey, ValueTruth> values_;  // that were answered and are still to be sent
 };
 
 }  // namespace starling::sim
