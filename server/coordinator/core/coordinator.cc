@@ -206,8 +206,4 @@ void Coordinator::Core::SaveState(Job& job) {
   batch_.puts[records::JobState(job.uid())] = job.state.SerializeAsString();
 }
 
-void Coordinator::Core::SaveResult(const Job& job, uint32_t epoch) {
-  batch_.puts[records::JobResult(job.uid(), epoch)] = job.results.at(epoch).SerializeAsString();
-}
-
 }  // namespace starling::coordinator

@@ -109,7 +109,7 @@ class Coordinator::Core {
     std::optional<uint64_t> memory_room;  // bytes, as it last reported
     uint64_t named_by = 0;                // views of kept jobs that name any incarnation of it
     uint64_t partitions = 0;              // of these views: name this incarnation
-    uint64_t elements = 0;                // in those partitions
+    uint64_t elements = 0;                // in those partitions partitions
     uint64_t planned_bytes = 0;           // for those partitions
     std::string trouble;                  // see ShardReport
 
@@ -127,6 +127,10 @@ class Coordinator::Core {
     std::map<uint64_t, HeldJob> held;
     bool whole = false;
     uint64_t value_bytes = 0;  // sum over `held`
+
+    bool hosts(const View& view) const {  // as this incarnation
+      return view.primary() == id() && view.primary_incarnation() == stored.incarnation();
+    }
   };
 
   struct Departure {  // a member that was lost
@@ -207,6 +211,7 @@ class Coordinator::Core {
     uint64_t samples() const { return stored.description().train_samples(); }
     bool running() const { return state.state() == RUNNING; }
     bool over() const { return state.state() != RUNNING && state.state() != PENDING; }
+    std::vector<LeaseTable*> lease_tables();  // progress.cc: evaluations before training
     // on_policy.cc
     const PolicyRecord& policy() const;  // in force
     PolicyRecord* next_policy();
@@ -353,6 +358,7 @@ class Coordinator::Core {
   Daemon* FindByName(Role role, const std::string& name);
   void Admit(const RegisterRequest& request, CallId call);
   void AnswerRegistration(const Daemon& daemon, CallId call);
+  void AnswerRegistration(RegisterReply reply, CallId call);
   void ResolveRegistration(const Daemon& owner);  // it has reported, or is lost
 
   // on_worker_report.cc
@@ -386,8 +392,8 @@ class Coordinator::Core {
   void EndUnserved(Job& job);
   std::string WhyNobodyServes(const Job& job) const;
   std::vector<const Worker*> SetAsideFor(const Job& job) const;
-  void LoseWorker(Worker& worker, const std::string& why);
-  void LoseShard(Shard& shard, const std::string& why);
+  void Lose(Worker& worker, const std::string& why);
+  void Lose(Shard& shard, const std::string& why);
   std::vector<Worker*> Serving(uint64_t job);
 
   // schedule.cc
@@ -434,7 +440,10 @@ class Coordinator::Core {
   static uint64_t EvaluationItems(const Job& job);
   void JoinTable(Job& job, LeaseTable& table);
   bool MarkCovered(Job& job, LeaseTable& table);
-  void UpdateTrainLoss(Job& job, uint32_t epoch);
+  EpochResult& RecordEpoch(Job& job, uint32_t epoch, uint64_t step);
+  void SaveTrainLoss(Job& job, uint32_t epoch);
+  LeaseTableOptions TableOptions(const Job& job, Purpose purpose, uint32_t epoch,
+                                 uint64_t items) const;
   void FinishIfDone(Job& job);
   void End(Job& job, JobState state, const std::string& reason);
   bool Recovered(const Job& job) const;
@@ -456,13 +465,30 @@ class Coordinator::Core {
   static bool HasChanges(const Shard& shard, uint64_t seen);
   uint64_t NextVersion(Daemon& daemon) const;
   bool IsOn(uint64_t uid, const Shard& shard) const;
-  void Park(Daemon& daemon, CallId call, uint64_t orders_seen, Role role);
+  std::set<uint64_t> JobsOn(const Shard& shard) const;
+  template <typename D>
+  void Park(D& daemon, CallId call, uint64_t orders_seen) {
+    if (daemon.parked) AnswerHeld(daemon);  // only the newest call of a daemon is held
+    daemon.parked = ParkedCall{call, now_ + options_.report_hold, orders_seen};
+  }
   void Settle(Worker& worker);  // if the orders changed, answers the parked report
   void Settle(Shard& shard);
   void AnswerHeld(Worker& worker);
   bool KeepsOldOrders(const Worker& worker);
   void AnswerHeld(Shard& shard);
-  void TellToRejoin(CallId call, Role role);
+  template <typename Answer>
+  Answer NewAnswer() const {  // names the coordinator
+    Answer answer;
+    answer.set_generation(generation());
+    answer.set_cluster(cluster_.cluster());
+    return answer;
+  }
+  template <typename Orders>
+  void TellToRejoin(CallId call) {
+    Orders orders = NewAnswer<Orders>();
+    orders.set_rejoin(true);
+    Reply(call, std::move(orders));
+  }
   void TouchJob(const Job& job);  // its workers' and shards' orders may have changed
 
   // status.cc
@@ -560,7 +586,6 @@ class Coordinator::Core {
   void SaveState(Job& job);
   absl::Time wall() const { return now_ + wall_ahead_; }  // for people only
   std::string WallTimeText() const;
-  void SaveResult(const Job& job, uint32_t epoch);
   void Put(const std::string& key, std::string value);
   void Delete(const std::string& key);
   void Flush(Actions& actions, bool tick);

@@ -25,10 +25,7 @@ void Coordinator::Core::Order(Worker& worker, uint64_t job) {
   touched_workers_.insert(worker.id());
   if (worker.releasing()) {
     if (Job* left = FindRunning(worker.member_of); left != nullptr) {
-      if (left->training) left->training->StopGranting(worker.id());
-      for (auto& [epoch, evaluation] : left->evaluations) {
-        if (evaluation.leases) evaluation.leases->StopGranting(worker.id());
-      }
+      for (LeaseTable* table : left->lease_tables()) table->StopGranting(worker.id());
     }
   }
 }
@@ -81,11 +78,8 @@ void Coordinator::Core::RemoveMember(Worker& worker, const std::string& why) {
     if (const auto seconds = job->training->SecondsPerItem(worker.id())) {
       job->seconds_per_item[worker.id()] = *seconds;
     }
-    leases += job->training->RemoveWorker(worker.id());
   }
-  for (auto& [epoch, evaluation] : job->evaluations) {
-    if (evaluation.leases) leases += evaluation.leases->RemoveWorker(worker.id());
-  }
+  for (LeaseTable* table : job->lease_tables()) leases += table->RemoveWorker(worker.id());
   job->coverage_changed = true;
   SaveState(*job);
   std::string text = absl::StrCat(worker.name(), " left: ", why);
@@ -212,7 +206,7 @@ std::string Coordinator::Core::WhyNobodyServes(const Job& job) const {
 }
 
 // Ends this incarnation of the worker: it was killed, fell silent, or left in good order.
-void Coordinator::Core::LoseWorker(Worker& worker, const std::string& why) {
+void Coordinator::Core::Lose(Worker& worker, const std::string& why) {
   if (worker.fenced()) return;
   worker.stored.set_fenced(true);
   worker.stored.set_left(worker.report.drained());
@@ -225,7 +219,7 @@ void Coordinator::Core::LoseWorker(Worker& worker, const std::string& why) {
   if (left != job) AskAgain(left);
   sentences_.push_back(absl::StrCat(worker.name(), " is gone: ", why));
   if (worker.parked) {
-    TellToRejoin(worker.parked->call, WORKER);
+    TellToRejoin<WorkerOrders>(worker.parked->call);
     worker.parked.reset();
   }
   for (auto& [name, submission] : submissions_) {
@@ -235,29 +229,21 @@ void Coordinator::Core::LoseWorker(Worker& worker, const std::string& why) {
 }
 
 // Until shards are replicated, what it hosted is lost.
-void Coordinator::Core::LoseShard(Shard& shard, const std::string& why) {
+void Coordinator::Core::Lose(Shard& shard, const std::string& why) {
   if (shard.fenced()) return;
   shard.stored.set_fenced(true);
   Save(shard);
   sentences_.push_back(absl::StrCat(shard.name(), " is gone: ", why));
   if (shard.parked) {
-    TellToRejoin(shard.parked->call, SHARD);
+    TellToRejoin<ShardOrders>(shard.parked->call);
     shard.parked.reset();
   }
-  std::set<uint64_t> hosted;
-  for (const auto& [uid, job] : jobs_) {
-    if (IsOn(uid, shard)) hosted.insert(uid);
-  }
-  for (const auto& [uid, archived] : archive_) {
-    if (IsOn(uid, shard)) hosted.insert(uid);
-  }
-  for (const uint64_t uid : hosted) {
+  for (const uint64_t uid : JobsOn(shard)) {
     Job& job = *FindJob(uid);
     std::vector<uint32_t> lost;
     uint64_t elements = 0;
     for (const View& view : job.state.views()) {
-      if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
-        continue;
+      if (!shard.hosts(view)) continue;
       lost.push_back(view.partition());
       elements += job.partition_elements[view.partition()];
     }

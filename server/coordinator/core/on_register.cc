@@ -82,12 +82,8 @@ void Coordinator::Core::On(const event::Register& event) {
   const std::string refused = WhyRefused(request);
   if (!refused.empty()) {
     RegisterReply reply;
-    reply.set_generation(generation());
-    reply.set_cluster(cluster_.cluster());
     reply.set_refused(refused);
-    reply.mutable_version()->set_version(options_.version);
-    reply.mutable_version()->set_protocol(options_.protocol);
-    return Reply(event.call, std::move(reply));
+    return AnswerRegistration(std::move(reply), event.call);
   }
   Daemon* owner = FindByName(request.role(), request.name());
   if (owner == nullptr || owner->fenced()) return Admit(request, event.call);
@@ -120,8 +116,8 @@ void Coordinator::Core::Admit(const RegisterRequest& request, CallId call) {
     }
   } else if (!daemon->fenced()) {
     const std::string why = "it was started again";
-    if (request.role() == WORKER) LoseWorker(workers_.at(daemon->id()), why);
-    if (request.role() == SHARD) LoseShard(shards_.at(daemon->id()), why);
+    if (request.role() == WORKER) Lose(workers_.at(daemon->id()), why);
+    if (request.role() == SHARD) Lose(shards_.at(daemon->id()), why);
   }
   cluster_.set_last_incarnation(cluster_.last_incarnation() + 1);
   SaveCluster();
@@ -160,6 +156,10 @@ void Coordinator::Core::AnswerRegistration(const Daemon& daemon, CallId call) {
   RegisterReply reply;
   reply.set_id(daemon.id());
   reply.set_incarnation(daemon.stored.incarnation());
+  AnswerRegistration(std::move(reply), call);
+}
+
+void Coordinator::Core::AnswerRegistration(RegisterReply reply, CallId call) {
   reply.set_generation(generation());
   reply.set_cluster(cluster_.cluster());
   reply.mutable_version()->set_version(options_.version);
@@ -178,14 +178,10 @@ void Coordinator::Core::ResolveRegistration(const Daemon& owner) {
   registrations_.erase(it);
   if (owner.fenced()) return Admit(pending.request, pending.call);
   RegisterReply reply;
-  reply.set_generation(generation());
-  reply.set_cluster(cluster_.cluster());
   reply.set_refused(absl::StrCat("the name ", owner.name(), " is in use by a live process at ",
                                  owner.stored.registration().address(),
                                  ": choose another name, or stop that process"));
-  reply.mutable_version()->set_version(options_.version);
-  reply.mutable_version()->set_protocol(options_.protocol);
-  Reply(pending.call, std::move(reply));
+  AnswerRegistration(std::move(reply), pending.call);
 }
 
 }  // namespace starling::coordinator

@@ -17,7 +17,7 @@ void Coordinator::Core::On(const event::ShardReport& event) {
   auto it = shards_.find(report.shard());
   if (it == shards_.end() || it->second.fenced() ||
       it->second.stored.incarnation() != report.incarnation()) {
-    return TellToRejoin(event.call, SHARD);
+    return TellToRejoin<ShardOrders>(event.call);
   }
   Shard& shard = it->second;
   if (RefuseImpostor(event.call, shard, event.caller)) return;
@@ -34,7 +34,8 @@ void Coordinator::Core::On(const event::ShardReport& event) {
     TakeHeld(shard, report);
     for (const PartitionStatus& status : report.partitions()) TakePartition(shard, status);
   }
-  Park(shard, event.call, report.orders_seen(), SHARD);
+  Park(shard, event.call, report.orders_seen());
+  touched_shards_.insert(shard.id());
   if (!ours || report.more()) AnswerHeld(shard);
   ResolveRegistration(shard);
 }
@@ -48,12 +49,7 @@ void Coordinator::Core::TakeHeld(Shard& shard, const ShardReport& report) {
   for (const HeldJob& held : report.held()) SetHeld(shard, held);
   if (shard.whole || report.more()) return;
   shard.whole = true;
-  for (const auto& [uid, job] : jobs_) {
-    if (IsOn(uid, shard)) touched_jobs_.emplace(shard.id(), uid);
-  }
-  for (const auto& [uid, archived] : archive_) {
-    if (IsOn(uid, shard)) touched_jobs_.emplace(shard.id(), uid);
-  }
+  for (const uint64_t uid : JobsOn(shard)) touched_jobs_.emplace(shard.id(), uid);
   for (const auto& [uid, held] : shard.held) touched_jobs_.emplace(shard.id(), uid);
 }
 
@@ -103,8 +99,7 @@ void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& statu
     return;
   }
   const View& view = job.state.views(static_cast<int>(partition));
-  if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
-    return;
+  if (!shard.hosts(view)) return;
   std::optional<PartitionStatus>& known = job.partitions[partition];
   known = status;
   if (job.running()) NoteCounters(job, partition);

@@ -26,8 +26,8 @@ void Coordinator::Core::On(const event::Tick& event) {
       aside.ask_again = schedule_ = true;
     }
     if (worker.releasing() && now_ - worker.release_since > options_.release_deadline) {
-      LoseWorker(worker, absl::StrCat("did not give its job back within ",
-                                      absl::FormatDuration(options_.release_deadline)));
+      Lose(worker, absl::StrCat("did not give its job back within ",
+                                absl::FormatDuration(options_.release_deadline)));
     }
     const bool preparing = worker.job != 0 && worker.member_of == 0 && !worker.fenced();
     if (preparing && now_ - worker.release_since > options_.prepare_deadline) TakeBack(worker);
@@ -103,27 +103,20 @@ void Coordinator::Core::LetAskAgain(Worker& worker) const {
 }
 
 void Coordinator::Core::LoseTheSilent() {
-  const auto silent = [this](const Daemon& daemon) {
-    return !daemon.fenced() && now_ - daemon.last_heard > options_.liveness;
+  std::vector<const Daemon*> lost;
+  const auto look_at = [&](auto& daemons, uint64_t& count) {
+    for (auto& [id, daemon] : daemons) {
+      const absl::Duration silent = now_ - daemon.last_heard;
+      if (daemon.fenced() || silent <= options_.liveness) continue;
+      Lose(daemon, daemon.heard
+                       ? absl::StrFormat("no report for %.1f s", absl::ToDoubleSeconds(silent))
+                       : "not heard of since the coordinator started");
+      ++count;
+      lost.push_back(&daemon);
+    }
   };
-  const auto why = [this](const Daemon& daemon) {
-    return daemon.heard ? absl::StrFormat("no report for %.1f s",
-                                          absl::ToDoubleSeconds(now_ - daemon.last_heard))
-                        : std::string("not heard of since the coordinator started");
-  };
-  std::vector<Daemon*> lost;
-  for (auto& [id, worker] : workers_) {
-    if (!silent(worker)) continue;
-    LoseWorker(worker, why(worker));
-    ++workers_lost_;
-    lost.push_back(&worker);
-  }
-  for (auto& [id, shard] : shards_) {
-    if (!silent(shard)) continue;
-    LoseShard(shard, why(shard));
-    ++shards_lost_;
-    lost.push_back(&shard);
-  }
+  look_at(workers_, workers_lost_);
+  look_at(shards_, shards_lost_);
   for (const Daemon* daemon : lost) ResolveRegistration(*daemon);
 }
 

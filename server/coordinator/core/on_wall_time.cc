@@ -36,13 +36,7 @@ void Coordinator::Core::EndTraining(Job& job, uint64_t step) {
   job.last_cut = now_;
   const uint32_t epoch = job.state.epoch();
   if (step > epoch * StepsInFullEpoch(job.spec(), job.samples())) {  // a part of it was done
-    EpochResult& result = job.results[epoch];
-    result.set_epoch(epoch);
-    result.set_seconds(static_cast<double>(RunningMicros(job) - job.state.epoch_opened_us()) / 1e6);
-    result.set_step(step);
-    result.set_unix_seconds(absl::ToDoubleSeconds(wall() - absl::UnixEpoch()));
-    UpdateTrainLoss(job, epoch);
-    SaveResult(job, epoch);
+    const EpochResult& result = RecordEpoch(job, epoch, step);
     Log(job, absl::StrFormat("epoch %d ends at step %d: train loss %.4f", epoch + 1, step,
                              result.train_loss()));
   }

@@ -55,12 +55,12 @@ void Coordinator::Core::On(const event::WorkerReport& event) {
   const WorkerReport& report = event.report;
   // A worker holds no values: it may join this cluster under a new number.
   if (report.cluster() != 0 && report.cluster() != cluster_.cluster()) {
-    return TellToRejoin(event.call, WORKER);
+    return TellToRejoin<WorkerOrders>(event.call);
   }
   if (RefuseStaleCoordinator(event.call, report.generation())) return;
   auto it = workers_.find(report.worker());
   if (it == workers_.end() || it->second.stored.incarnation() != report.incarnation()) {
-    return TellToRejoin(event.call, WORKER);
+    return TellToRejoin<WorkerOrders>(event.call);
   }
   Worker& worker = it->second;
   if (RefuseImpostor(event.call, worker, event.caller)) return;
@@ -74,17 +74,16 @@ void Coordinator::Core::On(const event::WorkerReport& event) {
   }
   if (first) schedule_ = true;
   if (worker.fenced()) return AnswerFenced(worker, event);
-  Park(worker, event.call, report.orders_seen(), WORKER);
+  Park(worker, event.call, report.orders_seen());
+  touched_workers_.insert(worker.id());
   if (report.generation() < generation()) AnswerHeld(worker);
   ResolveRegistration(worker);
 }
 
 // A worker that left in good order needs no new incarnation: it only waits for an answer.
 void Coordinator::Core::AnswerFenced(const Worker& worker, const event::WorkerReport& event) {
-  if (!event.report.drained()) return TellToRejoin(event.call, WORKER);
-  WorkerOrders orders;
-  orders.set_generation(generation());
-  orders.set_cluster(cluster_.cluster());
+  if (!event.report.drained()) return TellToRejoin<WorkerOrders>(event.call);
+  WorkerOrders orders = NewAnswer<WorkerOrders>();
   orders.set_version(worker.orders_version + 1);
   orders.set_sequence_taken(event.report.sequence());
   Reply(event.call, std::move(orders));
@@ -123,13 +122,13 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
     advance_.insert(uid);
   }
   if (report.draining() && !was_draining && worker.member_of != 0) {
-    if (Job* job = FindRunning(worker.member_of); job != nullptr) {
+    if (Job* job = FindRunning(worker.member_of)) {
       Log(*job, absl::StrCat(worker.name(),
                              " was asked to stop: it finishes what it is doing and leaves"));
     }
   }
   if (report.drained()) {
-    LoseWorker(worker, "it has left in good order");
+    Lose(worker, "it has left in good order");
     return;
   }
   TakeMembership(worker, first);

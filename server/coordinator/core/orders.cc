@@ -49,13 +49,8 @@ WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker) {
   const uint32_t epochs = JobEpochs(job->spec(), job->samples());
   orders.set_epoch(std::min(job->state.epoch(), epochs - 1));
   orders.set_training_open(job->state.epoch() < epochs && !job->state.stopping());
-  for (const auto& [epoch, evaluation] : job->evaluations) {  // before training
-    if (!evaluation.leases) continue;
-    for (Lease& lease : evaluation.leases->Held(worker.id()))
-      *orders.add_leases() = std::move(lease);
-  }
-  if (job->training) {
-    for (Lease& lease : job->training->Held(worker.id())) *orders.add_leases() = std::move(lease);
+  for (LeaseTable* table : job->lease_tables()) {
+    for (Lease& lease : table->Held(worker.id())) *orders.add_leases() = std::move(lease);
   }
   return orders;
 }
@@ -128,9 +123,20 @@ bool Coordinator::Core::IsOn(uint64_t uid, const Shard& shard) const {
   const auto job = jobs_.find(uid);
   if (job == jobs_.end()) return false;
   const auto& views = job->second.state.views();
-  return std::any_of(views.begin(), views.end(), [&](const View& view) {
-    return view.primary() == shard.id() && view.primary_incarnation() == shard.stored.incarnation();
-  });
+  return std::any_of(views.begin(), views.end(),
+                     [&](const View& view) { return shard.hosts(view); });
+}
+
+std::set<uint64_t> Coordinator::Core::JobsOn(const Shard& shard) const {
+  std::set<uint64_t> hosted;
+  const auto add = [&](const auto& jobs) {
+    for (const auto& [uid, job] : jobs) {
+      if (IsOn(uid, shard)) hosted.insert(uid);
+    }
+  };
+  add(jobs_);
+  add(archive_);
+  return hosted;
 }
 
 // All but its description, views and roster. Once its values are settled, shards free the rest.
@@ -262,8 +268,7 @@ void Coordinator::Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t see
   orders.set_partitions_unchanged(told.views_at <= seen);
   if (orders.partitions_unchanged()) return;
   for (const View& view : job.state.views()) {
-    if (view.primary() != shard.id() || view.primary_incarnation() != shard.stored.incarnation())
-      continue;
+    if (!shard.hosts(view)) continue;
     PartitionOrders* partition = orders.add_partitions();
     partition->set_partition(view.partition());
     *partition->mutable_view() = view;
@@ -271,15 +276,6 @@ void Coordinator::Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t see
 }
 
 // ---- Reports that are held ----
-
-void Coordinator::Core::Park(Daemon& daemon, CallId call, uint64_t orders_seen, Role role) {
-  if (daemon.parked) {  // only the newest call of a daemon is held
-    if (role == WORKER) AnswerHeld(workers_.at(daemon.id()));
-    if (role == SHARD) AnswerHeld(shards_.at(daemon.id()));
-  }
-  daemon.parked = ParkedCall{call, now_ + options_.report_hold, orders_seen};
-  (role == WORKER ? touched_workers_ : touched_shards_).insert(daemon.id());
-}
 
 // After a start, a member keeps its old orders until all members have reported: it may hold leases
 // that this coordinator does not know yet.
@@ -334,29 +330,12 @@ void Coordinator::Core::AnswerHeld(Shard& shard) {
     NoteOrders(shard, it->second);
   }
   const ParkedCall parked = *std::exchange(shard.parked, std::nullopt);
-  ShardOrders orders;
+  ShardOrders orders = NewAnswer<ShardOrders>();
   orders.set_version(parked.orders_seen);
   AddChanges(shard, parked.orders_seen, orders);
-  orders.set_generation(generation());
-  orders.set_cluster(cluster_.cluster());
   orders.set_unchanged(orders.version() == parked.orders_seen);
   orders.set_sequence_taken(shard.sequence);
   Reply(parked.call, std::move(orders));
-}
-
-void Coordinator::Core::TellToRejoin(CallId call, Role role) {
-  if (role == WORKER) {
-    WorkerOrders orders;
-    orders.set_generation(generation());
-    orders.set_cluster(cluster_.cluster());
-    orders.set_rejoin(true);
-    return Reply(call, std::move(orders));
-  }
-  ShardOrders orders;
-  orders.set_generation(generation());
-  orders.set_cluster(cluster_.cluster());
-  orders.set_rejoin(true);
-  Reply(call, std::move(orders));
 }
 
 }  // namespace starling::coordinator

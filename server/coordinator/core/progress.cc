@@ -57,16 +57,9 @@ bool Coordinator::Core::AllCut(const Job& job) const {
 
 void Coordinator::Core::CutEpoch(Job& job) {
   const uint32_t epoch = job.state.epoch();
-  EpochResult& result = job.results[epoch];
-  result.set_epoch(epoch);
-  result.set_seconds(static_cast<double>(RunningMicros(job) - job.state.epoch_opened_us()) / 1e6);
-  result.set_step(StepsDone(job));
-  result.set_unix_seconds(absl::ToDoubleSeconds(wall() - absl::UnixEpoch()));
-  UpdateTrainLoss(job, epoch);
-  SaveResult(job, epoch);
+  const EpochResult& result = RecordEpoch(job, epoch, StepsDone(job));
   if (epoch > 0 && job.train_sums.contains(epoch - 1)) {
-    UpdateTrainLoss(job, epoch - 1);
-    SaveResult(job, epoch - 1);
+    SaveTrainLoss(job, epoch - 1);
     job.train_sums.erase(epoch - 1);
   }
   Log(job, absl::StrFormat("epoch %d is complete: train loss %.4f, %.1f s", epoch + 1,
@@ -83,22 +76,34 @@ void Coordinator::Core::CutEpoch(Job& job) {
   TouchJob(job);
 }
 
+std::vector<LeaseTable*> Coordinator::Core::Job::lease_tables() {
+  std::vector<LeaseTable*> tables;
+  for (auto& [epoch, evaluation] : evaluations) {
+    if (evaluation.leases) tables.push_back(&*evaluation.leases);
+  }
+  if (training) tables.push_back(&*training);
+  return tables;
+}
+
+LeaseTableOptions Coordinator::Core::TableOptions(const Job& job, Purpose purpose, uint32_t epoch,
+                                                  uint64_t items) const {
+  LeaseTableOptions options;
+  options.purpose = purpose;
+  options.epoch = epoch;
+  options.items = items;
+  options.micro_batches = job.spec().batch().micro_batches();
+  options.ahead = options_.lease_ahead;
+  options.items_min = options_.lease_items_min;
+  options.items_max = options_.lease_items_max;
+  return options;
+}
+
 void Coordinator::Core::GrantTraining(Job& job) {
   const uint64_t items = StepsInEpoch(job.spec(), job.samples(), job.state.epoch());
   if (job.bsp() || items == 0) return;
   if (job.state.stopping()) return;
   const bool fresh = !job.training;
-  if (fresh) {
-    LeaseTableOptions options;
-    options.purpose = TRAIN;
-    options.epoch = job.state.epoch();
-    options.items = items;
-    options.micro_batches = job.spec().batch().micro_batches();
-    options.ahead = options_.lease_ahead;
-    options.items_min = options_.lease_items_min;
-    options.items_max = options_.lease_items_max;
-    job.training.emplace(options);
-  }
+  if (fresh) job.training.emplace(TableOptions(job, TRAIN, job.state.epoch(), items));
   const bool due =
       job.training->unconfirmed() > 0 && now_ >= job.coverage_read + kCoverageReadPeriod;
   if (fresh || job.coverage_changed || due) job.coverage_changed = !MarkCovered(job, *job.training);
@@ -114,17 +119,10 @@ uint64_t Coordinator::Core::EvaluationItems(const Job& job) {
 void Coordinator::Core::GrantEvaluation(Job& job) {
   for (auto& [epoch, evaluation] : job.evaluations) {
     if (!evaluation.leases) {
-      LeaseTableOptions options;
-      options.purpose = EVALUATE;
-      options.epoch = epoch;
-      options.items = EvaluationItems(job);
-      options.micro_batches = job.spec().batch().micro_batches();
-      options.ahead = options_.lease_ahead;
-      options.items_min = options_.lease_items_min;
-      options.items_max = options_.lease_items_max;
-      evaluation.leases.emplace(options);
+      const uint64_t micro_batches = job.spec().batch().micro_batches();
+      evaluation.leases.emplace(TableOptions(job, EVALUATE, epoch, EvaluationItems(job)));
       for (const auto& [begin, end] : evaluation.sums.Ranges()) {  // of whole items
-        evaluation.leases->Covered(begin / options.micro_batches, end / options.micro_batches);
+        evaluation.leases->Covered(begin / micro_batches, end / micro_batches);
       }
     }
     JoinTable(job, *evaluation.leases);
@@ -179,11 +177,24 @@ bool Coordinator::Core::MarkCovered(Job& job, LeaseTable& table) {
   return true;
 }
 
-void Coordinator::Core::UpdateTrainLoss(Job& job, uint32_t epoch) {
-  auto sums = job.train_sums.find(epoch);
-  auto result = job.results.find(epoch);
-  if (sums == job.train_sums.end() || result == job.results.end()) return;
-  result->second.set_train_loss(sums->second.Sum().loss());
+// The epoch ended before `step`.
+EpochResult& Coordinator::Core::RecordEpoch(Job& job, uint32_t epoch, uint64_t step) {
+  EpochResult& result = job.results[epoch];
+  result.set_epoch(epoch);
+  result.set_seconds(static_cast<double>(RunningMicros(job) - job.state.epoch_opened_us()) / 1e6);
+  result.set_step(step);
+  result.set_unix_seconds(absl::ToDoubleSeconds(wall() - absl::UnixEpoch()));
+  SaveTrainLoss(job, epoch);
+  return result;
+}
+
+// Saves the epoch's result, if there is one, with the loss of what has been reported until now.
+void Coordinator::Core::SaveTrainLoss(Job& job, uint32_t epoch) {
+  const auto sums = job.train_sums.find(epoch);
+  const auto result = job.results.find(epoch);
+  if (result == job.results.end()) return;
+  if (sums != job.train_sums.end()) result->second.set_train_loss(sums->second.Sum().loss());
+  batch_.puts[records::JobResult(job.uid(), epoch)] = result->second.SerializeAsString();
 }
 
 void Coordinator::Core::FinishIfDone(Job& job) {
@@ -205,8 +216,7 @@ void Coordinator::Core::FinishIfDone(Job& job) {
     }
     result.set_evaluated(true);
     NoteTested(job, epoch);
-    UpdateTrainLoss(job, epoch);
-    SaveResult(job, epoch);
+    SaveTrainLoss(job, epoch);
     TellCurve(job, nullptr, &result);
     Log(job, absl::StrFormat("epoch %d: test loss %.4f%s (%d samples)", epoch + 1, total.loss(),
                              accuracy, total.samples));
@@ -237,8 +247,7 @@ void Coordinator::Core::FinishIfDone(Job& job) {
   const uint64_t told = sums == job.train_sums.end() ? 0 : sums->second.ids();
   const bool complete = told >= steps * job.spec().batch().micro_batches();
   if (!complete && !abandoned && now_ < job.last_cut + options_.metrics_wait) return;
-  UpdateTrainLoss(job, last);
-  if (job.results.contains(last)) SaveResult(job, last);
+  SaveTrainLoss(job, last);
   if (!stopped) return End(job, SUCCEEDED, "");
   const uint64_t done = StepsDone(job);
   if (done == 0)
