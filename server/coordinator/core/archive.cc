@@ -24,20 +24,15 @@ Coordinator::Core::Job* Coordinator::Core::FindJob(uint64_t uid) {
   return &it->second;
 }
 
-// Whether each overview lists this job that is over.
-bool Coordinator::Core::IsNewest(const Job& job) const {
-  const size_t newest = std::min(options_.overview_ended, ended_.size());
-  if (newest == 0) return false;
-  return std::pair(job.state.ended_number(), job.uid()) >=
-         *std::prev(ended_.end(), static_cast<ptrdiff_t>(newest));
-}
-
 // The job no longer changes by itself, and no shard awaits orders for it. The newest jobs are in
 // every overview, and stay unpacked.
 bool Coordinator::Core::MayArchive(const Job& job) const {
   const bool settled = job.state.has_figures() || job.state.views().empty();
   if (!job.over() || !settled || job.state.output().state() == OutputStatus::WRITING) return false;
-  if (IsNewest(job)) return false;
+  const auto newest = static_cast<ptrdiff_t>(std::min(options_.overview_ended, ended_.size()));
+  if (newest > 0 &&
+      std::pair(job.state.ended_number(), job.uid()) >= *std::prev(ended_.end(), newest))
+    return false;
   const auto is_told = [&](const View& view) {
     const auto shard = shards_.find(view.primary());
     return shard != shards_.end() && !shard->second.fenced() &&

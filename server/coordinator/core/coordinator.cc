@@ -45,8 +45,7 @@ void Coordinator::Core::Start(absl::Time now, absl::Time wall, Actions& actions)
   cluster_.set_generation(cluster_.generation() + 1);
   if (cluster_.cluster() == 0) cluster_.set_cluster(options_.new_cluster);
   SaveCluster();
-  for (auto& [id, worker] : workers_) worker.last_heard = now + options_.start_grace;
-  for (auto& [id, shard] : shards_) shard.last_heard = now + options_.start_grace;
+  ForEachDaemon([&](Daemon& daemon) { daemon.last_heard = now + options_.start_grace; });
   for (auto& [uid, job] : jobs_) {
     job.running_since = now;
     if (job.over()) {
@@ -75,7 +74,7 @@ void Coordinator::Core::Start(absl::Time now, absl::Time wall, Actions& actions)
 void Coordinator::Core::Step(const Event& event, absl::Time now, Actions& actions) {
   now_ = std::max(now, now_);
   NoticePause();
-  Dispatch(event);
+  std::visit([this](const auto& e) { On(e); }, event);
   // Scheduling and progress feed each other; both stop when nothing changes any more.
   while (schedule_ || !advance_.empty()) {
     if (schedule_) {
@@ -107,17 +106,12 @@ void Coordinator::Core::Step(const Event& event, absl::Time now, Actions& action
   Flush(actions, std::holds_alternative<event::Tick>(event));
 }
 
-void Coordinator::Core::Dispatch(const Event& event) {
-  std::visit([this](const auto& e) { On(e); }, event);
-}
-
 // A coordinator that was stopped itself (SIGSTOP, a laptop's lid) has heard nobody meanwhile.
 void Coordinator::Core::NoticePause() {
   const absl::Duration pause = now_ - last_step_;
   last_step_ = now_;
   if (pause <= options_.liveness / 4) return;
-  for (auto& [id, worker] : workers_) worker.last_heard += pause;
-  for (auto& [id, shard] : shards_) shard.last_heard += pause;
+  ForEachDaemon([&](Daemon& daemon) { daemon.last_heard += pause; });
 }
 
 void Coordinator::Core::Flush(Actions& actions, bool tick) {
@@ -134,12 +128,9 @@ void Coordinator::Core::Flush(Actions& actions, bool tick) {
 }
 
 void Coordinator::Core::On(const event::CallGone& event) {
-  for (auto& [id, worker] : workers_) {
-    if (worker.parked && worker.parked->call == event.call) worker.parked.reset();
-  }
-  for (auto& [id, shard] : shards_) {
-    if (shard.parked && shard.parked->call == event.call) shard.parked.reset();
-  }
+  ForEachDaemon([&](Daemon& daemon) {
+    if (daemon.parked && daemon.parked->call == event.call) daemon.parked.reset();
+  });
   std::erase_if(registrations_, [&](const auto& entry) { return entry.second.call == event.call; });
   std::erase_if(submissions_, [&](const auto& entry) { return entry.second.call == event.call; });
   std::erase_if(logs_, [&](const PendingLogs& logs) { return logs.call == event.call; });
@@ -154,7 +145,7 @@ void Coordinator::Core::Reply(CallId call, CallReply reply) {
 void Coordinator::Core::Log(Job& job, const std::string& text) {
   LogEntry entry;
   entry.set_number(++job.last_log);
-  entry.set_time(WallTimeText());
+  entry.set_time(TimeText(wall()));
   entry.set_text(text);
   job.log.push_back(std::move(entry));
   if (job.log.size() > limits::kLogEntriesPerJobMax) job.log.pop_front();
@@ -194,8 +185,8 @@ double Coordinator::Core::RunningSeconds(const Job& job) const {
   return static_cast<double>(RunningMicros(job)) / 1e6;
 }
 
-std::string Coordinator::Core::WallTimeText() const {
-  return absl::FormatTime(absl::RFC3339_sec, wall(), absl::UTCTimeZone());
+std::string Coordinator::Core::TimeText(absl::Time time) {
+  return absl::FormatTime(absl::RFC3339_sec, time, absl::UTCTimeZone());
 }
 
 void Coordinator::Core::SaveState(Job& job) {

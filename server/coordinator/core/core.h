@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/data_plan/job_steps.h"
 #include "common/placement/layout.h"
 #include "server/coordinator/core/coordinator.h"
+#include "server/coordinator/core/partition_reports.h"
 #include "server/coordinator/core/range_sums.h"
 #include "server/coordinator/core/records.h"
 #include "server/coordinator/core/state.pb.h"
@@ -43,10 +45,36 @@ class Coordinator::Core {
                              StoredCurves& curves);
 
   // ---- State ----
+  struct Job;
+
   struct ParkedCall {  // a report that is held until there is news
     CallId call;
     absl::Time until;
     uint64_t orders_seen = 0;
+  };
+
+  // The latest orders for a job, and the version in which each part came that orders leave out for
+  // a daemon that has seen that version: the job's description, its views and its roster.
+  class Told {
+   public:
+    // Whether these are the orders for `job` (null: for none). `rest`: what is never left out.
+    bool Is(const Job* job, const std::string& rest) const;
+    // `described`: the daemon has the job's description from the previous coordinator.
+    void Tell(const Job* job, std::string rest, uint64_t version, bool described);
+    const Run& run() const { return run_; }
+    uint64_t version() const { return version_; }
+    bool ViewsUnseen(uint64_t seen) const { return views_at_ > seen; }
+    // The oldest version of what a daemon that has seen `seen` has not seen.
+    uint64_t OldestUnseen(uint64_t seen) const;
+    // The description and the roster, as far as they are unseen.
+    template <typename Orders>
+    void AddUnseen(const Job& job, uint64_t seen, bool described, Orders& orders) const;
+
+   private:
+    Run run_;
+    uint64_t views_ = 0, roster_ = 0;  // numbers
+    std::string rest_;
+    uint64_t described_at_ = 0, views_at_ = 0, roster_at_ = 0, version_ = 0;
   };
 
   struct Daemon {
@@ -65,18 +93,11 @@ class Coordinator::Core {
   };
 
   struct Worker : Daemon {
-    WorkerReport report;  // the last one taken
-    // The content of orders_version, and the version in which each part that may be left out came.
-    struct Told {
-      uint64_t job = 0;                // uid
-      uint64_t views = 0, roster = 0;  // numbers
-      std::string rest;
-      uint64_t job_at = 0, views_at = 0, roster_at = 0;
-      std::map<uint64_t, uint64_t> inspect_at;  // by request
-    };
-    Told told;
-    uint64_t job = 0;        // ordered to serve
-    uint64_t member_of = 0;  // in whose roster it is
+    WorkerReport report;                      // the last one taken
+    Told told;                                // the content of orders_version
+    std::map<uint64_t, uint64_t> inspect_at;  // by request: the version in which it came
+    uint64_t job = 0;                         // ordered to serve
+    uint64_t member_of = 0;                   // in whose roster it is
     // From hold_version on, the orders tell the worker to start no work of the job whose member it
     // is until the step of this policy is decided; 0: they do not.
     uint64_t hold_policy = 0;
@@ -113,15 +134,8 @@ class Coordinator::Core {
     uint64_t planned_bytes = 0;           // for those partitions
     std::string trouble;                  // see ShardReport
 
-    // Orders travel as changes: the latest orders for a job, and the version of each part.
-    struct Told {
-      Run run;
-      uint64_t views = 0, roster = 0;  // numbers
-      std::string rest;
-      uint64_t described_at = 0, views_at = 0, roster_at = 0, changed_at = 0;
-    };
     std::map<uint64_t, Told> told;         // by uid: jobs that have not ended on the shard
-    std::map<uint64_t, uint64_t> changed;  // uids by Told::changed_at
+    std::map<uint64_t, uint64_t> changed;  // uids by Told::version
     std::map<uint64_t, Run> dropped;       // by version, until the shard has seen it
     // What it last reported to hold; `whole`: all, since this coordinator's start.
     std::map<uint64_t, HeldJob> held;
@@ -158,9 +172,8 @@ class Coordinator::Core {
 
     std::vector<uint32_t> tested;  // ascending: epochs whose results are evaluated
     std::vector<uint64_t> partition_elements;
-    std::vector<uint64_t> partition_bytes;  // planned
-    // As last reported by their shards; none when over and settled.
-    std::vector<std::optional<PartitionStatus>> partitions;
+    std::vector<uint64_t> partition_bytes;       // planned
+    PartitionReports partitions;                 // none when over and settled
     uint64_t views_number = 1;                   // grows with each change of the views
     std::optional<LeaseTable> training;          // of state.epoch; SSP and async
     std::map<uint32_t, Evaluation> evaluations;  // epochs that have ended and are not yet evaluated
@@ -175,8 +188,7 @@ class Coordinator::Core {
     absl::Time running_since;  // when state.running_us was last brought up to date
     absl::Time coverage_read;  // when the shards' coverage was last marked in `training`
     absl::Time last_cut;
-    double loss = 0;  // smoothed
-    bool has_loss = false;
+    std::optional<double> loss;        // smoothed
     std::optional<PolicyGuard> guard;  // if the job has one
     uint64_t windows_kept = 0;         // what the guard had seen when its trend was stored
     uint64_t guarded_policy = 0;       // number of the policy that it judges
@@ -209,6 +221,12 @@ class Coordinator::Core {
     const JobSpec& spec() const { return stored.description().spec(); }
     const std::string& name() const { return spec().name(); }
     uint64_t samples() const { return stored.description().train_samples(); }
+    // Its steps, as common/data_plan/job_steps.h counts them.
+    uint32_t epochs() const { return JobEpochs(spec(), samples()); }
+    uint64_t steps() const { return JobSteps(spec(), samples()); }
+    uint64_t epoch_steps() const { return StepsInFullEpoch(spec(), samples()); }
+    uint64_t steps_in(uint32_t epoch) const { return StepsInEpoch(spec(), samples(), epoch); }
+    bool evaluates_at(uint32_t epoch) const { return EvaluatesAt(spec(), samples(), epoch); }
     bool running() const { return state.state() == RUNNING; }
     bool over() const { return state.state() != RUNNING && state.state() != PENDING; }
     std::vector<LeaseTable*> lease_tables();  // progress.cc: evaluations before training
@@ -284,8 +302,8 @@ class Coordinator::Core {
   void On(const event::Tick& event);
 
   // on_client.cc
-  template <typename Daemons, typename Add>
-  absl::StatusOr<std::string> AddPage(const Page& page, const Daemons& daemons, const Add& add);
+  template <typename List, typename Event, typename Daemons, typename Add>
+  void ReplyWithPage(const Event& event, const Daemons& daemons, const Add& add);
 
   // on_submit.cc
   absl::Status CheckSubmission(const SubmitRequest& request) const;
@@ -354,8 +372,7 @@ class Coordinator::Core {
 
   // on_register.cc
   std::string WhyRefused(const RegisterRequest& request) const;
-  bool Knows(Role role, const std::string& name) const;
-  Daemon* FindByName(Role role, const std::string& name);
+  const Daemon* FindByName(Role role, const std::string& name) const;
   void Admit(const RegisterRequest& request, CallId call);
   void AnswerRegistration(const Daemon& daemon, CallId call);
   void AnswerRegistration(RegisterReply reply, CallId call);
@@ -370,7 +387,6 @@ class Coordinator::Core {
   void Join(Worker& worker, Job& job);
   void TakeMembership(Worker& worker, bool first);  // first: of this generation
   void TakeMetrics(Job& job, const WorkerReport& report);
-  static std::string FaultText(const Fault& fault, const std::string& who);
   void TakeFault(Worker& worker, const Fault& fault);
 
   // on_shard_report.cc
@@ -433,7 +449,6 @@ class Coordinator::Core {
 
   // progress.cc: epochs, cuts, leases, evaluation, the end
   void Advance(Job& job);
-  bool AllCut(const Job& job) const;
   void CutEpoch(Job& job);
   void GrantTraining(Job& job);
   void GrantEvaluation(Job& job);
@@ -446,23 +461,19 @@ class Coordinator::Core {
                                  uint64_t items) const;
   void FinishIfDone(Job& job);
   void End(Job& job, JobState state, const std::string& reason);
-  bool Recovered(const Job& job) const;
 
   // status.cc
   static std::string PolicyText(const Policy& policy);  // "ssp(2)"
 
   // orders.cc
-  static void SetPolicyOrders(const Job& job, WorkerOrders& orders);
   WorkerOrders BuildOrders(const Worker& worker);
   void NoteOrders(Worker& worker);
   void AddUnseen(const Worker& worker, uint64_t seen, WorkerOrders& orders) const;
   ShardJob BuildShardJob(const Job& job) const;
   void NoteOrders(Shard& shard, uint64_t uid);
   void NoteDropped(Shard& shard, uint64_t uid);
-  static uint64_t OldestUnseen(const Shard::Told& told, uint64_t seen);
   void AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders);
   void AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& orders);
-  static bool HasChanges(const Shard& shard, uint64_t seen);
   uint64_t NextVersion(Daemon& daemon) const;
   bool IsOn(uint64_t uid, const Shard& shard) const;
   std::set<uint64_t> JobsOn(const Shard& shard) const;
@@ -502,6 +513,8 @@ class Coordinator::Core {
   std::string ReasonOf(const Job& job) const;
   static void AddEpochs(const Job& job, Epochs epochs, JobStatus& status);
   static void NoteTested(Job& job, uint32_t epoch);
+  template <typename Status>
+  Status DaemonStatus(const Daemon& daemon) const;  // what all daemons have
   WorkerStatus StatusOf(const Worker& worker) const;
   ShardStatus StatusOf(const Shard& shard) const;
   template <typename Reply>
@@ -515,7 +528,6 @@ class Coordinator::Core {
   void AddShardMetrics(const Job& job, JobStatus& status) const;
   static void AddReported(const Job& job, JobStatus& status);
   uint64_t StepsDone(const Job& job) const;
-  static uint64_t JobStepsOf(const Job& job);
 
   // jobs.cc
   void Enlist(const Job& job);
@@ -525,12 +537,12 @@ class Coordinator::Core {
   Job* FindJob(uint64_t uid);  // archive.cc
   Job* FindRunning(uint64_t uid);
   std::vector<Job*> JobsIn(JobState state);  // ascending uid
+  const std::set<uint64_t>& UidsIn(JobState state) const;
   uint64_t OlderThan(uint64_t uid, const std::vector<JobState>& states) const;
   void CountView(const Job& job, const View& view, int sign);
   void CountView(uint64_t uid, const Archived::Partition& on, int sign);
 
   // archive.cc
-  bool IsNewest(const Job& job) const;
   bool MayArchive(const Job& job) const;
   static Archived::Partition OnShard(const Job& job, const View& view);
   static Archived Pack(Job& job);  // leaves the job empty
@@ -572,8 +584,12 @@ class Coordinator::Core {
   void ExpireSubmissions();
 
   // Common.
-  void Dispatch(const Event& event);
   void NoticePause();
+  template <typename Do>
+  void ForEachDaemon(const Do& act) {
+    for (auto& [id, worker] : workers_) act(worker);
+    for (auto& [id, shard] : shards_) act(shard);
+  }
   void Reply(CallId call, CallReply reply);
   void Log(Job& job, const std::string& text);
   void AnswerLogs();
@@ -585,7 +601,7 @@ class Coordinator::Core {
   double RunningSeconds(const Job& job) const;
   void SaveState(Job& job);
   absl::Time wall() const { return now_ + wall_ahead_; }  // for people only
-  std::string WallTimeText() const;
+  static std::string TimeText(absl::Time time);
   void Put(const std::string& key, std::string value);
   void Delete(const std::string& key);
   void Flush(Actions& actions, bool tick);

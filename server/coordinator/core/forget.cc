@@ -14,10 +14,6 @@ constexpr absl::Duration kForgetPeriod = absl::Seconds(1);
 constexpr size_t kForgottenAtOnce = 100;  // jobs, and daemons of each kind: a step stays short
 constexpr size_t kDeletedRemembered = 1000;
 
-std::string Time(absl::Time time) {
-  return absl::FormatTime(absl::RFC3339_sec, time, absl::UTCTimeZone());
-}
-
 }  // namespace
 
 // ---- Daemons ----
@@ -67,7 +63,7 @@ void Coordinator::Core::MakePlaceForName(Role role) {
 
 std::string Coordinator::Core::KeptUntil(const Job& job) const {
   if (!job.over() || options_.keep_ended_for == absl::InfiniteDuration()) return "";
-  return Time(absl::FromUnixMicros(job.state.ended_us()) + options_.keep_ended_for);
+  return TimeText(absl::FromUnixMicros(job.state.ended_us()) + options_.keep_ended_for);
 }
 
 // A warning before retention acts for the first time; empty: none.
@@ -103,7 +99,7 @@ void Coordinator::Core::ForgetJobs() {
     if (AwaitsOutput(job)) continue;
     ++count;
     retention_acted_ = true;
-    const std::string ended = Time(absl::FromUnixMicros(job.state.ended_us()));
+    const std::string ended = TimeText(absl::FromUnixMicros(job.state.ended_us()));
     sentences_.push_back(absl::StrCat("retention (", rule, "): deleted job ", job.name(),
                                       ", which was ", JobState_Name(job.state.state()), " since ",
                                       ended));

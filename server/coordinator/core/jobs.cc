@@ -69,9 +69,15 @@ Coordinator::Core::Job* Coordinator::Core::FindRunning(uint64_t uid) {
   return it != jobs_.end() && it->second.running() ? &it->second : nullptr;
 }
 
+const std::set<uint64_t>& Coordinator::Core::UidsIn(JobState state) const {
+  static const std::set<uint64_t> none;
+  const auto uids = by_state_.find(state);
+  return uids == by_state_.end() ? none : uids->second;
+}
+
 std::vector<Coordinator::Core::Job*> Coordinator::Core::JobsIn(JobState state) {
   std::vector<Job*> jobs;
-  for (const uint64_t uid : by_state_[state]) jobs.push_back(&jobs_.at(uid));
+  for (const uint64_t uid : UidsIn(state)) jobs.push_back(&jobs_.at(uid));
   return jobs;
 }
 
@@ -79,10 +85,9 @@ std::vector<Coordinator::Core::Job*> Coordinator::Core::JobsIn(JobState state) {
 uint64_t Coordinator::Core::OlderThan(uint64_t uid, const std::vector<JobState>& states) const {
   uint64_t newest = 0;
   for (const JobState state : states) {
-    const auto uids = by_state_.find(state);
-    if (uids == by_state_.end()) continue;
-    const auto it = uids->second.lower_bound(uid);
-    if (it != uids->second.begin()) newest = std::max(newest, *std::prev(it));
+    const std::set<uint64_t>& uids = UidsIn(state);
+    const auto it = uids.lower_bound(uid);
+    if (it != uids.begin()) newest = std::max(newest, *std::prev(it));
   }
   return newest;
 }

@@ -38,13 +38,8 @@ void Coordinator::Core::AddMember(Job& job, Worker& worker) {
   member.set_worker(worker.id());
   member.set_incarnation(worker.stored.incarnation());
   member.set_name(worker.name());
-  if (!job.bsp()) {
-    int64_t joined = 0;
-    for (const auto& status : job.partitions) {
-      if (status) joined = std::max(joined, status->clock_min());
-    }
-    member.set_joined_clock(joined);
-  }
+  if (!job.bsp())
+    member.set_joined_clock(job.partitions.Max(int64_t{0}, &PartitionStatus::clock_min));
   if (roster.members().empty()) job.staffed = now_;
   *roster.add_members() = member;
   std::sort(roster.mutable_members()->begin(), roster.mutable_members()->end(),

@@ -1,5 +1,6 @@
 // What people ask about jobs and daemons, and the end of jobs that they want.
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -100,41 +101,34 @@ void Coordinator::Core::On(const event::ListJobs& event) {
   Reply(event.call, std::move(reply));
 }
 
-// Entries in the order of their ids, from behind `page.after` on. Returns the next page's `after`.
-template <typename Daemons, typename Add>
-absl::StatusOr<std::string> Coordinator::Core::AddPage(const Page& page, const Daemons& daemons,
-                                                       const Add& add) {
+// Entries in the order of their ids, from behind `page.after` on.
+template <typename List, typename Event, typename Daemons, typename Add>
+void Coordinator::Core::ReplyWithPage(const Event& event, const Daemons& daemons, const Add& add) {
+  const std::string& after = event.request.page().after();
   uint32_t last = 0;
-  if (!page.after().empty() && !absl::SimpleAtoi(page.after(), &last)) return BadPage(page.after());
-  PageRoom room(page);
+  if (!after.empty() && !absl::SimpleAtoi(after, &last)) return Reply(event.call, BadPage(after));
+  List reply;
+  PageRoom room(event.request.page());
   for (auto it = daemons.upper_bound(last); it != daemons.end(); ++it) {
-    if (room.full()) return absl::StrCat(last);
-    room.Take(add(it->second));
+    if (room.full()) {
+      reply.set_next(absl::StrCat(last));
+      break;
+    }
+    auto* entry = std::invoke(add, reply);
+    *entry = StatusOf(it->second);
+    room.Take(*entry);
     last = it->first;
   }
-  return std::string();
+  AddWarnings(reply);
+  Reply(event.call, std::move(reply));
 }
 
 void Coordinator::Core::On(const event::ListWorkers& event) {
-  ListWorkersReply reply;
-  auto next = AddPage(event.request.page(), workers_, [&](const Worker& worker) -> const auto& {
-    return *reply.add_workers() = StatusOf(worker);
-  });
-  if (!next.ok()) return Reply(event.call, next.status());
-  reply.set_next(*std::move(next));
-  AddWarnings(reply);
-  Reply(event.call, std::move(reply));
+  ReplyWithPage<ListWorkersReply>(event, workers_, &ListWorkersReply::add_workers);
 }
 
 void Coordinator::Core::On(const event::ListShards& event) {
-  ListShardsReply reply;
-  auto next = AddPage(event.request.page(), shards_, [&](const Shard& shard) -> const auto& {
-    return *reply.add_shards() = StatusOf(shard);
-  });
-  if (!next.ok()) return Reply(event.call, next.status());
-  reply.set_next(*std::move(next));
-  AddWarnings(reply);
-  Reply(event.call, std::move(reply));
+  ReplyWithPage<ListShardsReply>(event, shards_, &ListShardsReply::add_shards);
 }
 
 void Coordinator::Core::On(const event::Overview& event) {

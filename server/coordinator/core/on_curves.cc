@@ -20,18 +20,6 @@ uint32_t Chunks(size_t points) {
   return static_cast<uint32_t>((points + kCurveChunkPoints - 1) / kCurveChunkPoints);
 }
 
-// Pulls at each lead, over all partitions.
-std::vector<uint64_t> Leads(const std::vector<std::optional<PartitionStatus>>& partitions) {
-  std::vector<uint64_t> leads;
-  for (const auto& status : partitions) {
-    if (!status) continue;
-    leads.resize(std::max<size_t>(leads.size(), static_cast<size_t>(status->lag_histogram_size())));
-    for (int i = 0; i < status->lag_histogram_size(); ++i)
-      leads[static_cast<size_t>(i)] += status->lag_histogram(i);
-  }
-  return leads;
-}
-
 }  // namespace
 
 void Coordinator::Core::On(const event::Curves& event) {
@@ -46,15 +34,14 @@ void Coordinator::Core::On(const event::Curves& event) {
 // The point with the job's last step is made at the job's end, when the last losses have come.
 void Coordinator::Core::AdvanceCurve(Job& job, bool last) {
   if (job.state.started_us() == 0) return;
-  const bool trained = job.state.epoch() >= JobEpochs(job.spec(), job.samples());
+  const bool trained = job.state.epoch() >= job.epochs();
   const bool cut_seen = job.last_cut != absl::Time();
   const absl::Time until =
       last && trained && cut_seen ? job.last_cut : now_;  // an evaluation may have followed
   const double seconds = RunningSeconds(job) - absl::ToDoubleSeconds(now_ - until);
-  if (!last && !job.curve.Due(JobStepsOf(job) + 1, seconds, false))
-    return;  // quick: most of the time
+  if (!last && !job.curve.Due(job.steps() + 1, seconds, false)) return;  // quick: most of the time
   const uint64_t step = StepsDone(job);
-  if (!last && step == JobStepsOf(job)) return;
+  if (!last && step == job.steps()) return;
   if (!job.curve.Due(step, seconds, last)) return;
   const absl::Time at = wall() - (now_ - until);
   const CurvePoint point = job.curve.Add(CurveMoment(job, step, seconds, at));
@@ -68,20 +55,18 @@ JobCurve::Moment Coordinator::Core::CurveMoment(Job& job, uint64_t step, double 
   moment.step = step;
   moment.seconds = seconds;
   moment.unix_seconds = absl::ToDoubleSeconds(wall - absl::UnixEpoch());
-  const uint64_t epoch_steps = std::max<uint64_t>(1, StepsInFullEpoch(job.spec(), job.samples()));
+  const uint64_t epoch_steps = std::max<uint64_t>(1, job.epoch_steps());
   moment.samples_per_step = static_cast<double>(job.samples()) / static_cast<double>(epoch_steps);
-  const auto rate = LearningRate::Make(job.spec().optimizer().learning_rate(), JobStepsOf(job));
+  const auto rate = LearningRate::Make(job.spec().optimizer().learning_rate(), job.steps());
   if (rate.ok()) moment.learning_rate = rate->At(static_cast<int64_t>(step) - 1);
   if (!job.labels_per_sample) job.labels_per_sample = JudgedLabels(job.spec().model());
   moment.labels_per_sample = *job.labels_per_sample;
   JobStatus status;
   AddWorkerMetrics(job, status);
   moment.hidden_share = status.hidden_share();
-  moment.staleness = Leads(job.partitions);
-  for (const auto& partition : job.partitions) {
-    if (partition)
-      moment.staleness_max = std::max<uint64_t>(moment.staleness_max, partition->lag_max());
-  }
+  AddReported(job, status);
+  moment.staleness.assign(status.lag_histogram().begin(), status.lag_histogram().end());
+  moment.staleness_max = status.staleness_max();
   return moment;
 }
 

@@ -114,16 +114,16 @@ explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
   evidence.running_seconds = RunningSeconds(job);
   const absl::Time began = now_ - absl::Seconds(evidence.running_seconds);
   evidence.steps = StepsDone(job);
-  evidence.stalled_seconds =
-      SecondsSince(job.stepped == absl::Time() ? std::max(began, started_) : job.stepped);
-  evidence.staffed_seconds =
-      SecondsSince(job.staffed == absl::Time() ? std::max(began, started_) : job.staffed);
+  const auto since = [&](absl::Time time) {  // not noted: since the job or the coordinator started
+    return SecondsSince(time == absl::Time() ? std::max(began, started_) : time);
+  };
+  evidence.stalled_seconds = since(job.stepped);
+  evidence.staffed_seconds = since(job.staffed);
   evidence.evaluating = !job.evaluations.empty();
   if (job.evaluation_seen) evidence.evaluation_stalled_seconds = SecondsSince(job.evaluation_moved);
   evidence.policy = job.policy().policy();
   if (const PolicyRecord* next = job.next_policy(); next != nullptr) {
-    evidence.policy_change_seconds = SecondsSince(
-        job.policy_asked == absl::Time() ? std::max(began, started_) : job.policy_asked);
+    evidence.policy_change_seconds = since(job.policy_asked);
     evidence.next_policy = PolicyText(next->policy());
   }
   AddMembers(job, evidence);

@@ -27,12 +27,10 @@ PolicyGuard* Coordinator::Core::GuardOf(Job& job) {
 void Coordinator::Core::WatchLag(Job& job) {
   PolicyGuard* guard = GuardOf(job);
   if (guard == nullptr) return;
-  uint64_t lag = 0;
-  for (const auto& status : job.partitions) {
-    if (status && status->policy() == job.policy().number())
-      lag = std::max(lag, status->recent_lag());
-  }
-  guard->ObserveLag(lag);
+  const auto lag = [policy = job.policy().number()](const PartitionStatus& status) {
+    return status.policy() == policy ? status.recent_lag() : 0;
+  };
+  guard->ObserveLag(job.partitions.Max(uint64_t{0}, lag));
 }
 
 void Coordinator::Core::AdvanceGuard(Job& job) {

@@ -168,7 +168,7 @@ void Coordinator::Core::AddPolicy(Job& job, const Policy& policy, const std::str
   record.set_number(number);
   *record.mutable_policy() = policy;
   record.set_by(by);
-  record.set_time(WallTimeText());
+  record.set_time(TimeText(wall()));
   job.policy_asked = now_;
   Log(job, absl::StrCat("policy ", number, ", ", PolicyText(policy), ", was asked for: ", by));
   if (!job.running()) {  // nothing was done under the one before
@@ -191,12 +191,10 @@ void Coordinator::Core::AdvancePolicy(Job& job) {
                             ", takes effect at clock ", *step, ": no worker has begun it"));
       TouchJob(job);
     }
-    const bool drained = std::all_of(
-        job.partitions.begin(), job.partitions.end(),
-        [&](const auto& status) { return status && status->policy() >= next->number(); });
-    if (!drained) return;
+    if (!job.partitions.All([&](const auto& status) { return status.policy() >= next->number(); }))
+      return;
     next->set_in_force(true);
-    next->set_time(WallTimeText());
+    next->set_time(TimeText(wall()));
     SaveState(job);
     DropTrainingTable(job);
     job.coverage_changed = true;
@@ -213,13 +211,13 @@ void Coordinator::Core::AdvancePolicy(Job& job) {
 // from them).
 std::optional<uint64_t> Coordinator::Core::DecideStep(const Job& job, uint64_t number) const {
   const uint64_t epoch = job.state.epoch();
-  const uint64_t before = epoch * StepsInFullEpoch(job.spec(), job.samples());
+  const uint64_t before = epoch * job.epoch_steps();
   uint64_t step = std::max(before, job.policy().step());
   const bool anyhow = DefenceMasked(Defence::kPolicyHold);
-  for (const auto& status : job.partitions) {
-    if (!status || status->roster() < job.state.roster().number()) return std::nullopt;
-    if (!anyhow) step = std::max(step, status->begun_steps());
-  }
+  const uint64_t roster = job.state.roster().number();
+  if (!job.partitions.All([&](const auto& status) { return status.roster() >= roster; }))
+    return std::nullopt;
+  if (!anyhow) step = job.partitions.Max(step, &PartitionStatus::begun_steps);
   for (const Member& member : job.state.roster().members()) {
     const Worker& worker = workers_.at(member.worker());
     const bool holds =
@@ -235,14 +233,14 @@ std::optional<uint64_t> Coordinator::Core::DecideStep(const Job& job, uint64_t n
     }
   }
   if (job.training) step = std::max(step, before + job.training->DoneEnd());
-  return std::min(step, JobSteps(job.spec(), job.samples()));
+  return std::min(step, job.steps());
 }
 
 // Items of the open epoch that are of the policy in force.
 uint64_t Coordinator::Core::ItemsOfPolicy(const Job& job, uint64_t items) {
   const PolicyRecord* next = job.next_policy();
   if (next == nullptr || !next->has_step()) return items;
-  const uint64_t before = job.state.epoch() * StepsInFullEpoch(job.spec(), job.samples());
+  const uint64_t before = job.state.epoch() * job.epoch_steps();
   return next->step() <= before ? 0 : std::min(items, next->step() - before);
 }
 

@@ -42,7 +42,7 @@ std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const 
                         " bytes what it computes on; expected at most ", limits::kDeviceBytesMax);
   }
   const size_t names = request.role() == WORKER ? workers_.size() : shards_.size();
-  if (names >= limits::kDaemonsMax && !Knows(request.role(), request.name())) {
+  if (names >= limits::kDaemonsMax && FindByName(request.role(), request.name()) == nullptr) {
     return absl::StrCat(
         names,
         " names are known, and that is the most: use one of a daemon that is gone, or "
@@ -57,35 +57,26 @@ std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const 
   return "";
 }
 
-bool Coordinator::Core::Knows(Role role, const std::string& name) const {
-  const auto has_name = [&](const auto& entry) { return entry.second.name() == name; };
-  return role == WORKER ? std::any_of(workers_.begin(), workers_.end(), has_name)
-                        : std::any_of(shards_.begin(), shards_.end(), has_name);
-}
-
-Coordinator::Core::Daemon* Coordinator::Core::FindByName(Role role, const std::string& name) {
-  if (role == WORKER) {
-    for (auto& [id, worker] : workers_) {
-      if (worker.name() == name) return &worker;
-    }
-  } else {
-    for (auto& [id, shard] : shards_) {
-      if (shard.name() == name) return &shard;
-    }
-  }
-  return nullptr;
+const Coordinator::Core::Daemon* Coordinator::Core::FindByName(Role role,
+                                                               const std::string& name) const {
+  const auto in = [&](const auto& daemons) -> const Daemon* {
+    const auto it = std::find_if(daemons.begin(), daemons.end(),
+                                 [&](const auto& entry) { return entry.second.name() == name; });
+    return it == daemons.end() ? nullptr : &it->second;
+  };
+  return role == WORKER ? in(workers_) : in(shards_);
 }
 
 void Coordinator::Core::On(const event::Register& event) {
   const RegisterRequest& request = event.request;
-  if (!Knows(request.role(), request.name())) MakePlaceForName(request.role());
+  if (FindByName(request.role(), request.name()) == nullptr) MakePlaceForName(request.role());
   const std::string refused = WhyRefused(request);
   if (!refused.empty()) {
     RegisterReply reply;
     reply.set_refused(refused);
     return AnswerRegistration(std::move(reply), event.call);
   }
-  Daemon* owner = FindByName(request.role(), request.name());
+  const Daemon* owner = FindByName(request.role(), request.name());
   if (owner == nullptr || owner->fenced()) return Admit(request, event.call);
   const RegisterRequest& known = owner->stored.registration();
   if (known.nonce() == request.nonce()) return AnswerRegistration(*owner, event.call);
@@ -103,22 +94,17 @@ void Coordinator::Core::On(const event::Register& event) {
 }
 
 void Coordinator::Core::Admit(const RegisterRequest& request, CallId call) {
-  Daemon* daemon = FindByName(request.role(), request.name());
-  if (daemon == nullptr) {
-    if (request.role() == WORKER) {
-      cluster_.set_last_worker(cluster_.last_worker() + 1);
-      daemon = &workers_[cluster_.last_worker()];
-      daemon->stored.set_id(cluster_.last_worker());
-    } else {
-      cluster_.set_last_shard(cluster_.last_shard() + 1);
-      daemon = &shards_[cluster_.last_shard()];
-      daemon->stored.set_id(cluster_.last_shard());
-    }
-  } else if (!daemon->fenced()) {
-    const std::string why = "it was started again";
-    if (request.role() == WORKER) Lose(workers_.at(daemon->id()), why);
-    if (request.role() == SHARD) Lose(shards_.at(daemon->id()), why);
-  }
+  const bool is_worker = request.role() == WORKER;
+  const Daemon* known = FindByName(request.role(), request.name());
+  if (known == nullptr && is_worker) cluster_.set_last_worker(cluster_.last_worker() + 1);
+  if (known == nullptr && !is_worker) cluster_.set_last_shard(cluster_.last_shard() + 1);
+  const uint32_t id = known != nullptr ? known->id()
+                      : is_worker      ? cluster_.last_worker()
+                                       : cluster_.last_shard();
+  Daemon* daemon = is_worker ? static_cast<Daemon*>(&workers_[id]) : &shards_[id];
+  daemon->stored.set_id(id);
+  if (known != nullptr && is_worker) Lose(workers_.at(id), "it was started again");
+  if (known != nullptr && !is_worker) Lose(shards_.at(id), "it was started again");
   cluster_.set_last_incarnation(cluster_.last_incarnation() + 1);
   SaveCluster();
 
@@ -129,13 +115,14 @@ void Coordinator::Core::Admit(const RegisterRequest& request, CallId call) {
   daemon->heard = true;
   daemon->last_heard = now_;
   daemon->sequence = 0;
-  if (request.role() == WORKER) {
-    Worker& worker = workers_.at(daemon->id());
+  if (is_worker) {
+    Worker& worker = workers_.at(id);
     worker.report = WorkerReport();
     worker.told = {};
+    worker.inspect_at.clear();
     Save(worker);
   } else {
-    Shard& shard = shards_.at(daemon->id());
+    Shard& shard = shards_.at(id);
     // What views name is of the incarnation before.
     shard.partitions = shard.elements = shard.planned_bytes = shard.value_bytes = 0;
     shard.told.clear();

@@ -100,16 +100,13 @@ void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& statu
   }
   const View& view = job.state.views(static_cast<int>(partition));
   if (!shard.hosts(view)) return;
-  std::optional<PartitionStatus>& known = job.partitions[partition];
-  known = status;
+  const PartitionStatus& known = job.partitions.Take(status);
   if (job.running()) NoteCounters(job, partition);
-  std::string& fault = *job.partitions[partition]->mutable_fault();
-  fault.resize(CutUtf8(fault, limits::kFaultBytesMax).size());
   if (job.over()) SettleValues(job);
   if (!job.running()) return;
-  if (!status.fault().empty()) {
+  if (!known.fault().empty()) {
     return End(job, FAILED,
-               absl::StrCat("partition ", partition, " on ", shard.name(), ": ", fault));
+               absl::StrCat("partition ", partition, " on ", shard.name(), ": ", known.fault()));
   }
   WatchLag(job);
   advance_.insert(job.uid());

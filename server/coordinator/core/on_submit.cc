@@ -121,9 +121,7 @@ absl::Status Coordinator::Core::CheckTensorboard(const JobSpec& spec) const {
                      ", the coordinator's --tensorboard-root, got ", folder));
   }
   for (const JobState state : {PENDING, RUNNING}) {
-    const auto uids = by_state_.find(state);
-    if (uids == by_state_.end()) continue;
-    for (const uint64_t uid : uids->second) {
+    for (const uint64_t uid : UidsIn(state)) {
       const Job& job = jobs_.at(uid);
       if (job.spec().tensorboard() != folder) continue;
       return absl::InvalidArgumentError(absl::StrCat("tensorboard: job ", job.name(),
@@ -305,7 +303,7 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   if (spec.optimizer().learning_rate().has_cosine() && spec.stop().wall_time_seconds() > 0 &&
       spec.stop().epochs() == limits::kEpochsMax && spec.stop().steps() == 0) {
     job.stored.add_warnings(absl::StrCat(
-        "learningRate: cosine falls over the job's ", JobStepsOf(job),
+        "learningRate: cosine falls over the job's ", job.steps(),
         " steps, since stop has "
         "wallTime alone, and so stays at its peak until wallTime is over: give stop.epochs or "
         "stop.steps, too"));
@@ -326,9 +324,8 @@ void Coordinator::Core::Accept(Job accepted, CallId call) {
   batch_.puts[records::Job(uid)] = job.stored.SerializeAsString();
   SaveState(job);
   Log(job, absl::StrCat("accepted: ", job.samples(), " training samples, ", job.stored.parameters(),
-                        " parameters in ", job.partitions.size(), " partitions, ",
-                        JobSteps(job.spec(), job.samples()), " steps in ",
-                        JobEpochs(job.spec(), job.samples()), " epochs"));
+                        " parameters in ", job.partitions.size(), " partitions, ", job.steps(),
+                        " steps in ", job.epochs(), " epochs"));
   for (const std::string& warning : job.stored.warnings())
     Log(job, absl::StrCat("warning: ", warning));
   Schedule();  // now, so that the answer says whether it runs or what it waits for

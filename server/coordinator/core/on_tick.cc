@@ -50,7 +50,7 @@ void Coordinator::Core::On(const event::Tick& event) {
     const uint64_t done = StepsDone(job);
     NoteSteps(job, done);
     NoteEvaluation(job);
-    const bool training = done < JobStepsOf(job);
+    const bool training = done < job.steps();
     if (limit > 0 && !IsStopped(job) && training && RunningSeconds(job) >= limit) StopTraining(job);
   }
 }

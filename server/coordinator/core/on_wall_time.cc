@@ -30,12 +30,12 @@ void Coordinator::Core::StopTraining(Job& job) {
 // A policy is in force from `step` on; if it is the one by which the job is stopped, none of its
 // steps is done.
 void Coordinator::Core::EndTraining(Job& job, uint64_t step) {
-  if (!IsStopped(job) || job.next_policy() != nullptr || step >= JobStepsOf(job)) return;
+  if (!IsStopped(job) || job.next_policy() != nullptr || step >= job.steps()) return;
   job.state.set_stopping(true);
   job.state.set_training_end(step);
   job.last_cut = now_;
   const uint32_t epoch = job.state.epoch();
-  if (step > epoch * StepsInFullEpoch(job.spec(), job.samples())) {  // a part of it was done
+  if (step > epoch * job.epoch_steps()) {  // a part of it was done
     const EpochResult& result = RecordEpoch(job, epoch, step);
     Log(job, absl::StrFormat("epoch %d ends at step %d: train loss %.4f", epoch + 1, step,
                              result.train_loss()));
@@ -48,9 +48,9 @@ void Coordinator::Core::EndTraining(Job& job, uint64_t step) {
 // The epoch whose values are those of a job that was stopped, where they are still to be evaluated.
 std::optional<uint32_t> Coordinator::Core::LastEpochToTest(const Job& job) {
   const uint64_t end = job.state.training_end();
-  const uint32_t epochs = JobEpochs(job.spec(), job.samples());
-  if (end == 0 || !EvaluatesAt(job.spec(), job.samples(), epochs - 1)) return std::nullopt;
-  const auto epoch = static_cast<uint32_t>((end - 1) / StepsInFullEpoch(job.spec(), job.samples()));
+  const uint32_t epochs = job.epochs();
+  if (end == 0 || !job.evaluates_at(epochs - 1)) return std::nullopt;
+  const auto epoch = static_cast<uint32_t>((end - 1) / job.epoch_steps());
   const auto result = job.results.find(epoch);
   if (result != job.results.end() && result->second.evaluated()) return std::nullopt;
   return epoch;

@@ -187,7 +187,7 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
     } else if (work.purpose() == TRAIN) {
       const bool wanted =
           work.epoch() == job.state.epoch() || work.epoch() + 1 == job.state.epoch();
-      const uint64_t ids = StepsInEpoch(job.spec(), job.samples(), work.epoch()) * micro_batches;
+      const uint64_t ids = job.steps_in(work.epoch()) * micro_batches;
       const bool exists = work.first() < ids && work.count() <= ids - work.first();
       if (!wanted || !exists || !std::isfinite(metrics.loss_sum())) continue;
       if (!job.train_sums[work.epoch()].Add(metrics) || metrics.samples() == 0) continue;
@@ -197,20 +197,11 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
       const double batches =
           static_cast<double>(metrics.samples()) / static_cast<double>(job.spec().batch().global());
       const double weight = -std::expm1(batches * std::log1p(-kLossSmoothing));
-      job.loss = job.has_loss ? job.loss + weight * (loss - job.loss) : loss;
-      job.has_loss = true;
+      job.loss = job.loss ? *job.loss + weight * (loss - *job.loss) : loss;
       job.curve.Observe(metrics.loss_sum(), metrics.samples(), metrics.correct());
       if (PolicyGuard* guard = GuardOf(job)) guard->Observe(metrics.loss_sum(), metrics.samples());
     }
   }
-}
-
-std::string Coordinator::Core::FaultText(const Fault& fault, const std::string& who) {
-  if (!fault.message().empty()) {
-    return std::string(CutUtf8(fault.message(), limits::kFaultBytesMax));
-  }
-  return absl::StrCat(who, " reported a fault of kind ", Fault::Kind_Name(fault.kind()),
-                      " without saying more: see its log");
 }
 
 // Only faults of the job that the worker is ordered to serve count; a worker that was taken off
@@ -220,7 +211,11 @@ void Coordinator::Core::TakeFault(Worker& worker, const Fault& fault) {
   Job* job = FindRunning(fault.run().job_uid());
   if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;
   if (worker.job != job->uid()) return;
-  const std::string text = FaultText(fault, worker.name());
+  const std::string text =
+      fault.message().empty()
+          ? absl::StrCat(worker.name(), " reported a fault of kind ",
+                         Fault::Kind_Name(fault.kind()), " without saying more: see its log")
+          : std::string(CutUtf8(fault.message(), limits::kFaultBytesMax));
   if (fault.kind() == Fault::NON_FINITE) return End(*job, FAILED, text);
   SetAside(worker, *job, fault.kind(), text);
 }

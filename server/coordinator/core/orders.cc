@@ -28,6 +28,42 @@ void Coordinator::Core::TouchJob(const Job& job) {
   for (const View& view : job.state.views()) touched_jobs_.emplace(view.primary(), job.uid());
 }
 
+bool Coordinator::Core::Told::Is(const Job* job, const std::string& rest) const {
+  if (job == nullptr) return run_.job_uid() == 0 && rest_ == rest;
+  return run_.job_uid() == job->uid() && views_ == job->views_number &&
+         roster_ == job->state.roster().number() && rest_ == rest;
+}
+
+void Coordinator::Core::Told::Tell(const Job* job, std::string rest, uint64_t version,
+                                   bool described) {
+  version_ = version;
+  rest_ = std::move(rest);
+  if (job == nullptr) return run_.Clear();
+  const bool fresh = run_.job_uid() != job->uid();
+  if (fresh) described_at_ = described ? 0 : version;
+  if (fresh || views_ != job->views_number) views_at_ = version;
+  if (fresh || roster_ != job->state.roster().number()) roster_at_ = version;
+  run_ = job->stored.description().run();
+  views_ = job->views_number;
+  roster_ = job->state.roster().number();
+}
+
+uint64_t Coordinator::Core::Told::OldestUnseen(uint64_t seen) const {
+  uint64_t oldest = version_;
+  for (const uint64_t at : {described_at_, views_at_, roster_at_}) {
+    if (at > seen) oldest = std::min(oldest, at);
+  }
+  return oldest;
+}
+
+template <typename Orders>
+void Coordinator::Core::Told::AddUnseen(const Job& job, uint64_t seen, bool described,
+                                        Orders& orders) const {
+  if (described_at_ > seen && !described) *orders.mutable_job() = job.stored.description();
+  orders.set_roster_unchanged(roster_at_ <= seen);
+  if (!orders.roster_unchanged()) *orders.mutable_roster() = job.state.roster();
+}
+
 // Versions grow across a coordinator's restarts, too.
 uint64_t Coordinator::Core::NextVersion(Daemon& daemon) const {
   daemon.orders_version = std::max(daemon.orders_version, generation() << 32) + 1;
@@ -45,8 +81,11 @@ WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker) {
   Job* job = worker.job == 0 ? nullptr : FindRunning(worker.job);
   if (job == nullptr) return orders;
   *orders.mutable_run() = job->stored.description().run();
-  SetPolicyOrders(*job, orders);
-  const uint32_t epochs = JobEpochs(job->spec(), job->samples());
+  CopyPolicy(job->policy(), orders.mutable_policy());
+  const PolicyRecord* next = job->next_policy();
+  if (next != nullptr && next->has_step()) orders.set_policy_end(next->step());
+  orders.set_hold(job->holds());
+  const uint32_t epochs = job->epochs();
   orders.set_epoch(std::min(job->state.epoch(), epochs - 1));
   orders.set_training_open(job->state.epoch() < epochs && !job->state.stopping());
   for (LeaseTable* table : job->lease_tables()) {
@@ -55,59 +94,37 @@ WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker) {
   return orders;
 }
 
-void Coordinator::Core::SetPolicyOrders(const Job& job, WorkerOrders& orders) {
-  CopyPolicy(job.policy(), orders.mutable_policy());
-  const PolicyRecord* next = job.next_policy();
-  if (next != nullptr && next->has_step()) orders.set_policy_end(next->step());
-  orders.set_hold(job.holds());
-}
-
 // Takes a new version if the orders have changed.
 void Coordinator::Core::NoteOrders(Worker& worker) {
   const WorkerOrders orders = BuildOrders(worker);
   const Job* job = worker.job == 0 ? nullptr : FindRunning(worker.job);
-  const uint64_t uid = job == nullptr ? 0 : job->uid();
-  const uint64_t views = job == nullptr ? 0 : job->views_number;
-  const uint64_t roster = job == nullptr ? 0 : job->state.roster().number();
   std::string rest = orders.SerializeAsString();
-  Worker::Told& told = worker.told;
-  const bool same = worker.orders_version != 0 && told.job == uid && told.views == views &&
-                    told.roster == roster && told.rest == rest;
-  if (same) return;
+  if (worker.orders_version != 0 && worker.told.Is(job, rest)) return;
   const uint64_t version = NextVersion(worker);
-  if (told.job != uid || told.job_at == 0) told.job_at = told.views_at = told.roster_at = version;
-  if (told.views != views) told.views_at = version;
-  if (told.roster != roster) told.roster_at = version;
-  told.job = uid;
-  told.views = views;
-  told.roster = roster;
-  told.rest = std::move(rest);
-  std::map<uint64_t, uint64_t> inspect_at;
+  worker.told.Tell(job, std::move(rest), version, false);
+  std::map<uint64_t, uint64_t> inspect_at = std::exchange(worker.inspect_at, {});
   for (const InspectRequest& request : orders.inspect()) {
-    const auto known = told.inspect_at.find(request.request());
-    inspect_at[request.request()] = known == told.inspect_at.end() ? version : known->second;
+    const auto known = inspect_at.find(request.request());
+    worker.inspect_at[request.request()] = known == inspect_at.end() ? version : known->second;
   }
-  told.inspect_at = std::move(inspect_at);
 }
 
 void Coordinator::Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrders& orders) const {
   for (InspectRequest& request : *orders.mutable_inspect()) {
-    if (worker.told.inspect_at.at(request.request()) <= seen) continue;
+    if (worker.inspect_at.at(request.request()) <= seen) continue;
     for (const auto& [name, submission] : submissions_) {
       if (submission.inspect == request.request())
         *request.mutable_spec() = submission.request.spec();
     }
   }
   if (!orders.has_run()) return;
-  const Job& job = jobs_.at(worker.told.job);
+  const Job& job = jobs_.at(worker.told.run().job_uid());
   // A worker that serves the job has its description from the previous coordinator.
   const Run& run = worker.report.run();
   const bool serves = run.job_uid() == orders.run().job_uid() && run.era() == orders.run().era();
-  if (worker.told.job_at > seen && !serves) *orders.mutable_job() = job.stored.description();
-  orders.set_views_unchanged(worker.told.views_at <= seen);
+  worker.told.AddUnseen(job, seen, serves, orders);
+  orders.set_views_unchanged(!worker.told.ViewsUnseen(seen));
   if (!orders.views_unchanged()) *orders.mutable_views() = job.state.views();
-  orders.set_roster_unchanged(worker.told.roster_at <= seen);
-  if (!orders.roster_unchanged()) *orders.mutable_roster() = job.state.roster();
 }
 
 // ---- Shards ----
@@ -150,7 +167,7 @@ ShardJob Coordinator::Core::BuildShardJob(const Job& job) const {
   }
   const PolicyRecord* next = job.next_policy();
   CopyPolicy(next != nullptr && next->has_step() ? *next : job.policy(), orders.mutable_policy());
-  const uint32_t epochs = JobEpochs(job.spec(), job.samples());
+  const uint32_t epochs = job.epochs();
   orders.set_epoch(std::min(job.state.epoch(), epochs - 1));
   // Copies stay until they are evaluated, the last one until the job is over.
   uint32_t keep = std::min(job.state.epoch(), epochs - 1);
@@ -169,9 +186,9 @@ void Coordinator::Core::NoteDropped(Shard& shard, uint64_t uid) {
   const auto told = shard.told.find(uid);
   const auto held = shard.held.find(uid);
   if (told == shard.told.end() && held == shard.held.end()) return;
-  const Run run = told != shard.told.end() ? told->second.run : held->second.run();
+  const Run run = told != shard.told.end() ? told->second.run() : held->second.run();
   if (told != shard.told.end()) {
-    shard.changed.erase(told->second.changed_at);
+    shard.changed.erase(told->second.version());
     shard.told.erase(told);
   }
   DropHeld(shard, uid);
@@ -187,53 +204,27 @@ void Coordinator::Core::NoteOrders(Shard& shard, uint64_t uid) {
   // The job has ended on the shard: no orders are left.
   if (held != shard.held.end() && held->second.over()) {
     if (const auto told = shard.told.find(uid); told != shard.told.end()) {
-      shard.changed.erase(told->second.changed_at);
+      shard.changed.erase(told->second.version());
       shard.told.erase(told);
       unpacked_.insert(uid);  // it may have waited for this
     }
     return;
   }
   const Job& job = *FindJob(uid);
-  const ShardJob orders = BuildShardJob(job);
-  std::string rest = orders.SerializeAsString();
-  Shard::Told& told = shard.told[uid];
-  const uint64_t roster = job.state.roster().number();
-  const bool fresh = told.changed_at == 0;
-  if (!fresh && told.views == job.views_number && told.roster == roster && told.rest == rest)
-    return;
-  if (!fresh) shard.changed.erase(told.changed_at);
-  const uint64_t version = NextVersion(shard);
-  told.run = orders.run();
+  std::string rest = BuildShardJob(job).SerializeAsString();
+  Told& told = shard.told[uid];
+  if (told.Is(&job, rest)) return;
+  shard.changed.erase(told.version());
   // The previous coordinator has described what the shard holds.
-  if (fresh) told.described_at = held == shard.held.end() ? version : 0;
-  if (fresh || told.views != job.views_number) told.views_at = version;
-  if (fresh || told.roster != roster) told.roster_at = version;
-  told.views = job.views_number;
-  told.roster = roster;
-  told.rest = std::move(rest);
-  told.changed_at = version;
-  shard.changed[version] = uid;
-}
-
-bool Coordinator::Core::HasChanges(const Shard& shard, uint64_t seen) {
-  return shard.changed.upper_bound(seen) != shard.changed.end() ||
-         shard.dropped.upper_bound(seen) != shard.dropped.end();
-}
-
-// The oldest version of what the shard has not seen of the job.
-uint64_t Coordinator::Core::OldestUnseen(const Shard::Told& told, uint64_t seen) {
-  uint64_t oldest = told.changed_at;
-  for (const uint64_t at : {told.described_at, told.views_at, told.roster_at}) {
-    if (at > seen) oldest = std::min(oldest, at);
-  }
-  return oldest;
+  told.Tell(&job, std::move(rest), NextVersion(shard), held != shard.held.end());
+  shard.changed[told.version()] = uid;
 }
 
 // As many as fit, the oldest first. The version of the orders is the last one that is complete.
 void Coordinator::Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders) {
   std::map<uint64_t, uint64_t> changes;  // jobs by version; 0: dropped
   for (auto it = shard.changed.upper_bound(seen); it != shard.changed.end(); ++it) {
-    changes[OldestUnseen(shard.told.at(it->second), seen)] = it->second;
+    changes[shard.told.at(it->second).OldestUnseen(seen)] = it->second;
   }
   for (auto it = shard.dropped.upper_bound(seen); it != shard.dropped.end(); ++it)
     changes[it->first] = 0;
@@ -259,13 +250,11 @@ void Coordinator::Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrder
 void Coordinator::Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen,
                                   ShardJob& orders) {
   const Job& job = *FindJob(uid);
-  const Shard::Told& told = shard.told.at(uid);
+  const Told& told = shard.told.at(uid);
   orders = BuildShardJob(job);
   if (orders.over()) return;
-  if (told.described_at > seen) *orders.mutable_job() = job.stored.description();
-  orders.set_roster_unchanged(told.roster_at <= seen);
-  if (!orders.roster_unchanged()) *orders.mutable_roster() = job.state.roster();
-  orders.set_partitions_unchanged(told.views_at <= seen);
+  told.AddUnseen(job, seen, false, orders);
+  orders.set_partitions_unchanged(!told.ViewsUnseen(seen));
   if (orders.partitions_unchanged()) return;
   for (const View& view : job.state.views()) {
     if (!shard.hosts(view)) continue;
@@ -301,7 +290,11 @@ void Coordinator::Core::Settle(Worker& worker) {
 }
 
 void Coordinator::Core::Settle(Shard& shard) {
-  if (shard.parked && HasChanges(shard, shard.parked->orders_seen)) AnswerHeld(shard);
+  if (!shard.parked) return;
+  const uint64_t seen = shard.parked->orders_seen;
+  if (shard.changed.upper_bound(seen) != shard.changed.end() ||
+      shard.dropped.upper_bound(seen) != shard.dropped.end())
+    AnswerHeld(shard);
 }
 
 void Coordinator::Core::AnswerHeld(Worker& worker) {
@@ -310,14 +303,12 @@ void Coordinator::Core::AnswerHeld(Worker& worker) {
   // A report to the previous coordinator does not tell what the worker has; its next report does.
   const bool unchanged = keeps_old || parked.orders_seen == worker.orders_version ||
                          worker.report.generation() < generation();
-  WorkerOrders orders;
+  WorkerOrders orders = NewAnswer<WorkerOrders>();
   if (!unchanged) {
     NoteOrders(worker);
-    orders = BuildOrders(worker);
+    orders.MergeFrom(BuildOrders(worker));
     AddUnseen(worker, parked.orders_seen, orders);
   }
-  orders.set_generation(generation());
-  orders.set_cluster(cluster_.cluster());
   orders.set_version(unchanged ? parked.orders_seen : worker.orders_version);
   orders.set_unchanged(unchanged);
   orders.set_sequence_taken(worker.sequence);

@@ -7,7 +7,6 @@
 #include "common/data_plan/job_steps.h"
 #include "common/graph/graph.h"
 #include "server/coordinator/core/core.h"
-#include "server/coordinator/core/covered_items.h"
 
 namespace starling::coordinator {
 namespace {
@@ -18,7 +17,10 @@ constexpr absl::Duration kCoverageReadPeriod = absl::Milliseconds(100);
 }  // namespace
 
 void Coordinator::Core::Advance(Job& job) {
-  if (job.recovering && Recovered(job)) {
+  const auto& members = job.state.roster().members();
+  const auto heard = [&](const Member& member) { return workers_.at(member.worker()).heard; };
+  if (job.recovering && job.partitions.AllReported() &&
+      std::all_of(members.begin(), members.end(), heard)) {
     job.recovering = false;
     Log(job, "all its workers and shards have reported: goes on");
     TouchJob(job);
@@ -26,7 +28,10 @@ void Coordinator::Core::Advance(Job& job) {
   // The next epoch opens at once, unless an earlier epoch is still being evaluated: shards keep the
   // copy of one epoch only.
   AdvanceCurve(job, false);
-  while (job.running() && AllCut(job) &&
+  const auto is_cut = [&](const PartitionStatus& status) {
+    return status.cut_epochs() > job.state.epoch();
+  };
+  while (job.running() && job.state.epoch() < job.epochs() && job.partitions.All(is_cut) &&
          (job.evaluations.empty() || job.evaluations.begin()->first >= job.state.epoch())) {
     CutEpoch(job);
   }
@@ -39,22 +44,6 @@ void Coordinator::Core::Advance(Job& job) {
   FinishIfDone(job);
 }
 
-// Whether all members and partitions have reported since the coordinator's start.
-bool Coordinator::Core::Recovered(const Job& job) const {
-  for (const Member& member : job.state.roster().members()) {
-    if (!workers_.at(member.worker()).heard) return false;
-  }
-  return std::all_of(job.partitions.begin(), job.partitions.end(),
-                     [](const auto& status) { return status.has_value(); });
-}
-
-bool Coordinator::Core::AllCut(const Job& job) const {
-  if (job.state.epoch() >= JobEpochs(job.spec(), job.samples())) return false;
-  return std::all_of(job.partitions.begin(), job.partitions.end(), [&](const auto& status) {
-    return status && status->cut_epochs() > job.state.epoch();
-  });
-}
-
 void Coordinator::Core::CutEpoch(Job& job) {
   const uint32_t epoch = job.state.epoch();
   const EpochResult& result = RecordEpoch(job, epoch, StepsDone(job));
@@ -64,13 +53,13 @@ void Coordinator::Core::CutEpoch(Job& job) {
   }
   Log(job, absl::StrFormat("epoch %d is complete: train loss %.4f, %.1f s", epoch + 1,
                            result.train_loss(), result.seconds()));
-  if (EvaluatesAt(job.spec(), job.samples(), epoch)) job.evaluations[epoch];
+  if (job.evaluates_at(epoch)) job.evaluations[epoch];
   DropTrainingTable(job);
   job.state.set_epoch(epoch + 1);
   job.state.set_epoch_opened_us(RunningMicros(job));
   job.last_cut = now_;
   KeepTrend(job);
-  if (job.has_loss) job.state.set_train_loss(job.loss);
+  if (job.loss) job.state.set_train_loss(*job.loss);
   SaveState(job);
   SaveCurve(job);
   TouchJob(job);
@@ -99,7 +88,7 @@ LeaseTableOptions Coordinator::Core::TableOptions(const Job& job, Purpose purpos
 }
 
 void Coordinator::Core::GrantTraining(Job& job) {
-  const uint64_t items = StepsInEpoch(job.spec(), job.samples(), job.state.epoch());
+  const uint64_t items = job.steps_in(job.state.epoch());
   if (job.bsp() || items == 0) return;
   if (job.state.stopping()) return;
   const bool fresh = !job.training;
@@ -159,17 +148,11 @@ void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
 // Marks items that all partitions cover as done; items that members reported done, but some
 // partition does not cover, are done again. False: some partition has not reported this epoch.
 bool Coordinator::Core::MarkCovered(Job& job, LeaseTable& table) {
-  const uint64_t items = table.options().items;
-  ItemRanges covered = {{0, items}};
-  uint64_t known = items;
-  for (const auto& status : job.partitions) {
-    if (!status || status->epoch() != job.state.epoch()) return false;
-    covered = Intersection(covered, CoveredItems(*status, items));
-    known = std::min(known, CoverageKnownUpTo(*status, items));
-  }
-  for (const auto& [begin, end] : covered) table.Covered(begin, end);
+  const auto coverage = job.partitions.CoveredByAll(job.state.epoch(), table.options().items);
+  if (!coverage) return false;
+  for (const auto& [begin, end] : coverage->covered) table.Covered(begin, end);
   job.coverage_read = now_;
-  if (const uint64_t again = table.TakeBack(known, now_); again > 0) {
+  if (const uint64_t again = table.TakeBack(coverage->known, now_); again > 0) {
     Log(job,
         absl::StrCat(again, " steps were reported done, and shards do not have them after ",
                      absl::FormatDuration(table.options().cover_wait), ": they are done again"));
@@ -224,24 +207,22 @@ void Coordinator::Core::FinishIfDone(Job& job) {
     TouchJob(job);
     advance_.insert(job.uid());  // the next cut may have waited for this
   }
-  const bool known = std::all_of(job.partitions.begin(), job.partitions.end(),
-                                 [](const auto& status) { return status.has_value(); });
+  const bool known = job.partitions.AllReported();
   if (known && !job.losses_from) job.losses_from = StepsDone(job);
   const bool abandoned = IsStopped(job) && known && Serving(job.uid()).empty();
   if (!job.running() || (!job.evaluations.empty() && !abandoned)) return;
-  const uint32_t epochs = JobEpochs(job.spec(), job.samples());
+  const uint32_t epochs = job.epochs();
   const bool stopped = job.state.epoch() < epochs;
   if (stopped && !job.state.stopping() && !abandoned) return;
   // The last losses may still be in flight.
-  const uint64_t full = StepsInFullEpoch(job.spec(), job.samples());
+  const uint64_t full = job.epoch_steps();
   const uint64_t training_end = job.state.training_end();
   uint32_t last = epochs - 1;
   if (stopped)
     last = training_end > 0 ? static_cast<uint32_t>((training_end - 1) / full) : job.state.epoch();
   const uint64_t epoch_begin = last * full;
   const uint64_t begin = std::max(epoch_begin, job.losses_from.value_or(0));
-  const uint64_t end =
-      stopped ? training_end : epoch_begin + StepsInEpoch(job.spec(), job.samples(), last);
+  const uint64_t end = stopped ? training_end : epoch_begin + job.steps_in(last);
   const uint64_t steps = std::max(end, begin) - begin;
   auto sums = job.train_sums.find(last);
   const uint64_t told = sums == job.train_sums.end() ? 0 : sums->second.ids();
@@ -251,10 +232,9 @@ void Coordinator::Core::FinishIfDone(Job& job) {
   if (!stopped) return End(job, SUCCEEDED, "");
   const uint64_t done = StepsDone(job);
   if (done == 0)
-    return End(
-        job, FAILED,
-        absl::StrCat("wallTime was over before any of ", JobStepsOf(job), " steps was done"));
-  End(job, SUCCEEDED, absl::StrCat("stopped by wallTime at step ", done, " of ", JobStepsOf(job)));
+    return End(job, FAILED,
+               absl::StrCat("wallTime was over before any of ", job.steps(), " steps was done"));
+  End(job, SUCCEEDED, absl::StrCat("stopped by wallTime at step ", done, " of ", job.steps()));
 }
 
 void Coordinator::Core::End(Job& job, JobState state, const std::string& reason) {
@@ -265,7 +245,7 @@ void Coordinator::Core::End(Job& job, JobState state, const std::string& reason)
   job.state.set_running_us(RunningMicros(job));
   job.state.set_ended_us(absl::ToUnixMicros(wall()));
   job.ended_at = now_;
-  if (job.has_loss) job.state.set_train_loss(job.loss);
+  if (job.loss) job.state.set_train_loss(*job.loss);
   SetState(job, state);
   job.state.set_reason(reason);
   if (job.state.roster().members_size() > 0) {

@@ -204,9 +204,7 @@ void Coordinator::Core::LookAtPending() {
 }
 
 const Coordinator::Core::Job* Coordinator::Core::JobWithTurn() const {
-  const auto pending = by_state_.find(PENDING);
-  if (pending == by_state_.end()) return nullptr;
-  for (const uint64_t uid : pending->second) {
+  for (const uint64_t uid : UidsIn(PENDING)) {
     if (const Job& job = jobs_.at(uid); job.has_turn) return &job;
   }
   return nullptr;
@@ -258,13 +256,11 @@ void Coordinator::Core::StartJob(Job& job, const std::vector<Worker*>& workers,
 std::vector<ShardLoad> Coordinator::Core::LiveShards(bool alone) const {
   // Planned, and not yet taken out of the room that was reported.
   std::map<uint32_t, uint64_t> coming;
-  if (const auto running = by_state_.find(RUNNING); running != by_state_.end()) {
-    for (const uint64_t uid : running->second) {
-      const Job& job = jobs_.at(uid);
-      for (const View& view : job.state.views()) {
-        if (job.partitions[view.partition()]) continue;
-        coming[view.primary()] += job.partition_bytes[view.partition()];
-      }
+  for (const uint64_t uid : UidsIn(RUNNING)) {
+    const Job& job = jobs_.at(uid);
+    for (const View& view : job.state.views()) {
+      if (job.partitions[view.partition()]) continue;
+      coming[view.primary()] += job.partition_bytes[view.partition()];
     }
   }
   std::vector<ShardLoad> shards;

@@ -57,7 +57,7 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
       return planned;
     } else if (!planned.ok()) {  // an upgrade: the job is over, or ends when the coordinator starts
       job.unreadable = std::string(planned.message());
-      job.partitions.assign(static_cast<size_t>(job.state.views_size()), std::nullopt);
+      job.partitions = PartitionReports(static_cast<size_t>(job.state.views_size()));
       job.partition_elements.assign(job.partitions.size(), 0);
       job.partition_bytes.assign(job.partitions.size(), 0);
     }
@@ -148,7 +148,7 @@ absl::Status Coordinator::Core::PlanPartitions(Job& job) {
     }
   }
   job.stored.set_parameters(layout.elements);
-  job.partitions.assign(layout.partitions.size(), std::nullopt);
+  job.partitions = PartitionReports(layout.partitions.size());
   job.partition_elements.clear();
   job.partition_bytes.clear();
   for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
@@ -164,10 +164,7 @@ absl::Status Coordinator::Core::PlanPartitions(Job& job) {
 }
 
 void Coordinator::Core::RestoreJob(Job& job) {
-  if (job.state.has_train_loss()) {
-    job.loss = job.state.train_loss();
-    job.has_loss = true;
-  }
+  if (job.state.has_train_loss()) job.loss = job.state.train_loss();
   if (!job.running()) return;
   for (const Member& member : job.state.roster().members()) {
     Worker& worker = workers_[member.worker()];
@@ -177,7 +174,7 @@ void Coordinator::Core::RestoreJob(Job& job) {
   for (uint32_t epoch = 0; epoch < job.state.epoch(); ++epoch) {
     auto result = job.results.find(epoch);
     const bool evaluated = result != job.results.end() && result->second.evaluated();
-    if (!evaluated && EvaluatesAt(job.spec(), job.samples(), epoch)) job.evaluations[epoch];
+    if (!evaluated && job.evaluates_at(epoch)) job.evaluations[epoch];
   }
   if (const std::optional<uint32_t> last = LastEpochToTest(job)) job.evaluations[*last];
   job.losses_from.reset();

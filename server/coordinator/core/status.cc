@@ -8,16 +8,11 @@
 #include "common/data_plan/job_steps.h"
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
-#include "server/coordinator/core/covered_items.h"
 
 namespace starling::coordinator {
 namespace {
 
 constexpr size_t kNamesShown = 8;
-
-std::string Time(int64_t micros) {
-  return absl::FormatTime(absl::RFC3339_sec, absl::FromUnixMicros(micros), absl::UTCTimeZone());
-}
 
 // "a, b and 3 more"
 std::string Listed(std::vector<std::string> names) {
@@ -37,25 +32,13 @@ std::string Coordinator::Core::PolicyText(const Policy& policy) {
   }
 }
 
-uint64_t Coordinator::Core::JobStepsOf(const Job& job) {
-  return JobSteps(job.spec(), job.samples());
-}
-
 // Steps that count on all partitions; of a job that is over, those that did at its end.
 uint64_t Coordinator::Core::StepsDone(const Job& job) const {
   if (job.over() && job.state.has_steps_done()) return job.state.steps_done();
-  const uint64_t items = StepsInEpoch(job.spec(), job.samples(), job.state.epoch());
-  uint64_t open = job.partitions.empty() || job.state.state() == PENDING ? 0 : items;
-  for (const auto& status : job.partitions) {
-    uint64_t covered = 0;
-    if (status && status->cut_epochs() > job.state.epoch())
-      covered = items;
-    else if (status && status->epoch() == job.state.epoch())
-      covered = CountItems(CoveredItems(*status, items));
-    open = std::min(open, covered);
-  }
-  return std::min(job.state.epoch() * StepsInFullEpoch(job.spec(), job.samples()) + open,
-                  JobStepsOf(job));
+  const uint32_t epoch = job.state.epoch();
+  const uint64_t open =
+      job.state.state() == PENDING ? 0 : job.partitions.CountCovered(epoch, job.steps_in(epoch));
+  return std::min(epoch * job.epoch_steps() + open, job.steps());
 }
 
 void Coordinator::Core::NoteTested(Job& job, uint32_t epoch) {
@@ -115,16 +98,14 @@ JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
   status.set_state(job.state.state());
   status.set_reason(ReasonOf(job));
   status.set_era(job.stored.description().run().era());
-  status.set_epochs(JobEpochs(job.spec(), job.samples()));
+  status.set_epochs(job.epochs());
   status.set_epoch(std::min(job.state.epoch(), status.epochs()));
   status.set_step(StepsDone(job));
-  status.set_steps(JobStepsOf(job));
-  status.set_train_loss(job.loss);
+  status.set_steps(job.steps());
+  status.set_train_loss(
+      job.loss.value_or(job.results.empty() ? 0 : job.results.rbegin()->second.train_loss()));
   AddEpochs(job, epochs, status);
-  if (epochs == Epochs::kAll) *status.mutable_warnings() = job.stored.warnings();
-  if (!job.has_loss && !job.results.empty())
-    status.set_train_loss(job.results.rbegin()->second.train_loss());
-  status.set_submitted(Time(job.stored.submitted_us()));
+  status.set_submitted(TimeText(absl::FromUnixMicros(job.stored.submitted_us())));
   status.set_running_seconds(RunningSeconds(job));
   status.set_parameters(job.stored.parameters());
   *status.mutable_warnings() = job.stored.warnings();
@@ -141,7 +122,7 @@ JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
 
 // Of a job that is over: over the time that it ran.
 void Coordinator::Core::AddAverages(const Job& job, JobStatus& status) const {
-  const uint64_t epoch_steps = std::max<uint64_t>(1, StepsInFullEpoch(job.spec(), job.samples()));
+  const uint64_t epoch_steps = std::max<uint64_t>(1, job.epoch_steps());
   const double samples =
       static_cast<double>(status.step() / epoch_steps * job.samples() +
                           status.step() % epoch_steps * job.spec().batch().global());
@@ -181,7 +162,7 @@ void Coordinator::Core::AddPolicies(const Job& job, JobStatus& status) {
     const PolicyRecord& record = policies[i].record();
     *status.add_policies() = record;
     const bool ends = i + 1 < policies.size() && policies[i + 1].record().in_force();
-    const uint64_t end = ends ? policies[i + 1].record().step() : JobStepsOf(job);
+    const uint64_t end = ends ? policies[i + 1].record().step() : job.steps();
     const bool any_step = record.in_force() && record.step() < end;  // is done under it
     if (record.policy().kind() == Policy::BSP || !any_step || !status.reproducible()) continue;
     status.set_reproducible(false);
@@ -240,23 +221,28 @@ void Coordinator::Core::AddReported(const Job& job, JobStatus& status) {
     status.set_coverage_min(first ? partition->applied_min()
                                   : std::min(status.coverage_min(), partition->applied_min()));
     status.set_coverage_max(std::max(status.coverage_max(), partition->applied_max()));
-    status.set_coverage_expected(
-        StepsInEpoch(job.spec(), job.samples(), partition->cut_epochs() - 1));
+    status.set_coverage_expected(job.steps_in(partition->cut_epochs() - 1));
     first = false;
   }
 }
 
+template <typename Status>
+Status Coordinator::Core::DaemonStatus(const Daemon& daemon) const {
+  Status status;
+  status.set_id(daemon.id());
+  status.set_name(daemon.name());
+  status.set_address(daemon.stored.registration().address());
+  status.set_incarnation(daemon.stored.incarnation());
+  status.set_version(daemon.stored.registration().version().version());
+  status.set_seconds_since_report(absl::ToDoubleSeconds(now_ - daemon.last_heard));
+  return status;
+}
+
 WorkerStatus Coordinator::Core::StatusOf(const Worker& worker) const {
-  WorkerStatus status;
-  status.set_id(worker.id());
-  status.set_name(worker.name());
-  status.set_address(worker.stored.registration().address());
-  status.set_incarnation(worker.stored.incarnation());
-  status.set_version(worker.stored.registration().version().version());
+  WorkerStatus status = DaemonStatus<WorkerStatus>(worker);
   status.set_clock(worker.report.clock());
   status.set_trouble(std::string(CutUtf8(worker.report.trouble(), limits::kFaultBytesMax)));
   if (worker.report.has_memory()) *status.mutable_memory() = worker.report.memory();
-  status.set_seconds_since_report(absl::ToDoubleSeconds(now_ - worker.last_heard));
   const uint64_t uid = worker.member_of != 0 ? worker.member_of : worker.job;
   auto job = jobs_.find(uid);
   if (job != jobs_.end()) status.set_job(job->second.name());
@@ -305,13 +291,7 @@ std::vector<std::string> Coordinator::Core::Warnings() const {
 }
 
 ShardStatus Coordinator::Core::StatusOf(const Shard& shard) const {
-  ShardStatus status;
-  status.set_id(shard.id());
-  status.set_name(shard.name());
-  status.set_address(shard.stored.registration().address());
-  status.set_incarnation(shard.stored.incarnation());
-  status.set_version(shard.stored.registration().version().version());
-  status.set_seconds_since_report(absl::ToDoubleSeconds(now_ - shard.last_heard));
+  ShardStatus status = DaemonStatus<ShardStatus>(shard);
   status.set_state(StateOf(shard));
   status.set_partitions(static_cast<uint32_t>(shard.partitions));
   status.set_value_bytes(shard.value_bytes);

@@ -80,9 +80,9 @@ void Coordinator::Core::SettleValues(Job& job) {
 void Coordinator::Core::LoseValues(Job& job, const Shard& shard,
                                    const std::vector<uint32_t>& partitions,
                                    const std::string& why) {
-  const std::string gone = absl::StrCat(
-      "lost with shard ", shard.name(), " at ", shard.stored.registration().address(), " (", why,
-      ") at ", absl::FormatTime(absl::RFC3339_sec, wall(), absl::UTCTimeZone()));
+  const std::string gone =
+      absl::StrCat("lost with shard ", shard.name(), " at ", shard.stored.registration().address(),
+                   " (", why, ") at ", TimeText(wall()));
   std::map<uint32_t, PartitionValues> values;
   for (PartitionValues& value : *job.state.mutable_values()) {
     values[value.partition()] = std::move(value);
