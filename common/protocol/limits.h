@@ -54,6 +54,9 @@ static_assert(kFrameBytesMax < kControlMessageBytesMax);
 static_assert(2 * kControlChangesBytesMax < kControlMessageBytesMax,
               "so far the last change has room");
 
+// ---- The log ----
+inline constexpr size_t kRecordBytesMax = 128 << 10;  // encoded, without its payload
+
 // ---- Pending requests of a partition ----
 inline constexpr size_t kParkedFramesPerConnectionMax = 4096;  // for a roster, a view or an epoch
 inline constexpr size_t kParkedBytesPerConnectionMax = 64 << 20;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "common/protocol/ids.h"
-#include "common/schedule/loss_scale.h"
 
 namespace starling {
 
@@ -92,6 +91,7 @@ struct RosterMember {
 struct RosterList {
   RosterNumber number;
   std::vector<RosterMember> members;  // ascending replica
+  friend bool operator==(const RosterList&, const RosterList&) = default;
 };
 
 // The primary's decisions for one update, computed once and written into the record, so that a
@@ -102,37 +102,7 @@ struct UpdateScalars {
   double decay = 0;  // weight decay of the slice's group
   int64_t t = 0;     // Adam's step: updates of this slice including this one, without skipped ones
   uint64_t lag = 0;  // updates of this slice between the pull it was computed from and now
-};
-
-enum class RecordKind : uint8_t {
-  kApply = 1,
-  kClose = 2,
-  kDecision = 3,
-  kRoster = 4,
-  kPolicy = 5,
-  kCut = 6
-};
-
-// One event in a partition's log: the atomic unit of everything.
-struct LogRecord {
-  Lsn lsn;
-  ViewNumber view;
-  RecordKind kind = RecordKind::kApply;
-  // kApply: the slice, the work it covers (BSP: the whole step), the payload and its scalars.
-  SliceId slice;
-  WorkRange work;
-  Origin origin;  // kApply in SSP and async, kClose; skipped: the worker that overflowed
-  // kClose: the closed unit or, with kEnter and kSkip, the replica's new position.
-  Clock clock = 0;
-  uint16_t flags = 0;  // kClose: frame_flags
-  UpdateScalars scalars;
-  uint64_t digest = 0;  // kApply of one contribution: its payload's; 0 for a sum of several
-  // kApply, kDecision: the gradient overflowed in fp16: it counts as covered, but changes no value.
-  bool skipped = false;
-  LossScale::State loss_scale;  // kApply of kLossScaleSlice, in fp16: the state after this record
-  // kRoster, kPolicy, kCut (work.epoch).
-  RosterNumber roster;
-  PolicyAt policy;
+  friend bool operator==(const UpdateScalars&, const UpdateScalars&) = default;
 };
 
 }  // namespace starling

@@ -81,7 +81,7 @@ void JobTruth::CheckPushedScale(const FrameHeader& push) {
 
 // fp16: a step is skipped by all slices or by none, and if any of its gradients overflowed. In SSP
 // and async slices may hold different attempts, each of which was skipped, or was not, as a whole.
-void JobTruth::CheckSkipped(const LogRecord& record, const FrameHeader& push) {
+void JobTruth::CheckSkipped(const Record& record, const FrameHeader& push) {
   if (workload_->spec.precision() != PRECISION_FP16) return;
   const auto key = ItemKey(record.work, workload_->spec.batch().micro_batches());
   bool expected = (push.flags & frame_flags::kSkipped) != 0;
@@ -175,7 +175,7 @@ void JobTruth::OnPolicySwitched(PartitionId partition, PolicyNumber number) {
 }
 
 // G6: each item once for each slice.
-void JobTruth::OnApplied(PartitionId partition, const LogRecord& record, const FrameHeader& push) {
+void JobTruth::OnApplied(PartitionId partition, const Record& record, const FrameHeader& push) {
   CheckSkipped(record, push);
   if (!record.skipped) CheckScale(record);
   SliceTruth& slice = slices_[record.slice.value];
@@ -196,7 +196,7 @@ void JobTruth::OnNorm(SliceId slice, const WorkRange& work, double norm2) {
 
 // All slices of a step are scaled by what its whole gradient says, and nothing is applied before
 // that is known.
-void JobTruth::CheckScale(const LogRecord& record) const {
+void JobTruth::CheckScale(const Record& record) const {
   if (workload_->spec.clip().scope() != Clip::GLOBAL) return;
   if (layout_.slices[record.slice.value].kind != TRAINABLE) return;
   const auto step = norms2_.find(ItemKey(record.work, workload_->spec.batch().micro_batches()));

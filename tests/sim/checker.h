@@ -13,6 +13,7 @@
 
 #include "common/placement/layout.h"
 #include "common/protocol/frame.h"
+#include "common/protocol/record.h"
 #include "common/protocol/types.h"
 #include "tests/sim/workload.h"
 #include "tests/sim/world.h"
@@ -50,7 +51,7 @@ class JobTruth {
   void OnAccepted(PartitionId partition, const FrameHeader& push, RunId run, ViewNumber view);
   void OnPolicyOrdered(PartitionId partition, const PolicyAt& policy);
   void OnPolicySwitched(PartitionId partition, PolicyNumber number);
-  void OnApplied(PartitionId partition, const LogRecord& record, const FrameHeader& push);
+  void OnApplied(PartitionId partition, const Record& record, const FrameHeader& push);
   // The squared norm of a step's gradient of one slice, whole; where the job clips.
   void OnNorm(SliceId slice, const WorkRange& work, double norm2);
   // The epoch's copy is read, and has these values.
@@ -94,10 +95,10 @@ class JobTruth {
   };
 
   void CheckPushedScale(const FrameHeader& push);
-  void CheckSkipped(const LogRecord& record, const FrameHeader& push);
+  void CheckSkipped(const Record& record, const FrameHeader& push);
   bool Counts(SliceId slice, uint32_t epoch, uint64_t first) const;
   Values ExpectedAfter(SliceId slice, uint32_t epochs) const;
-  void CheckScale(const LogRecord& record) const;
+  void CheckScale(const Record& record) const;
   bool IsMember(Incarnation incarnation) const;
   bool Counted(SliceId slice, const WorkRange& item, size_t before) const;
   uint64_t JobStep(const WorkRange& work) const;

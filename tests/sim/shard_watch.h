@@ -38,7 +38,7 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
     ViewNumber view;
     std::map<BufferId, FrameHeader> pushes;  // received and not released
     std::map<BufferId, SliceId> measured;    // sums that are being measured
-    std::map<Lsn, std::pair<LogRecord, FrameHeader>> applying;
+    std::map<Lsn, std::pair<Record, FrameHeader>> applying;
   };
   // Of a pull: the partition, who pulls, its request.
   using PullKey = std::tuple<RunId, PartitionId, Incarnation, uint64_t, SliceId>;

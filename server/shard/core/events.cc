@@ -59,7 +59,7 @@ std::string RequestText(const FrameHeader& h) {
   }
 }
 
-std::string RecordText(const LogRecord& r) {
+std::string RecordText(const Record& r) {
   switch (r.kind) {
     case RecordKind::kApply:
       if (r.skipped) {
@@ -74,7 +74,7 @@ std::string RecordText(const LogRecord& r) {
       return absl::StrFormat("lsn %d %s r%d clock %d", r.lsn.value, CloseName(r.flags),
                              r.origin.replica.value, r.clock);
     case RecordKind::kRoster:
-      return absl::StrFormat("lsn %d roster %d", r.lsn.value, r.roster.value);
+      return absl::StrFormat("lsn %d roster %d", r.lsn.value, r.roster.number.value);
     case RecordKind::kPolicy:
       return absl::StrFormat("lsn %d policy %d: %d(%d) at step %d", r.lsn.value,
                              r.policy.number.value, static_cast<int>(r.policy.policy.kind),

@@ -12,6 +12,7 @@
 
 #include "common/protocol/frame.h"
 #include "common/protocol/ids.h"
+#include "common/protocol/record.h"
 #include "common/protocol/types.h"
 
 namespace starling {
@@ -122,14 +123,14 @@ struct ReportNorm {
 // Send the record and its payload to the backup; answer with BackupHas. Only in views with a
 // backup.
 struct Replicate {
-  LogRecord record;
+  Record record;
   BufferId payload;  // kApply only
 };
 
 // One update of the slice; answer with Applied. BSP: out of place, from value buffer
 // `version % 2` into `(version + 1) % 2`. SSP and async: in place (version is 0).
 struct ApplyNow {
-  LogRecord record;
+  Record record;
   BufferId payload;
   uint64_t version = 0;
 };

@@ -20,7 +20,7 @@ class HeldStep {
  public:
   struct Sum {
     // As it will be applied, but for the decision; skipped: a part of it overflowed.
-    LogRecord record;
+    Record record;
     BufferId payload;
     PartitionLog::Waiters waiters;
     std::optional<double> norm2;  // once measured; 0 where it is not clipped

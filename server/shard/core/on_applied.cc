@@ -6,8 +6,7 @@
 
 namespace starling {
 
-void Partition::Order(LogRecord record, BufferId payload, Waiters waiters,
-                      PartitionActions& actions) {
+void Partition::Order(Record record, BufferId payload, Waiters waiters, PartitionActions& actions) {
   record.view = view_;
   const PartitionLog::Entry& entry = log_.Append(std::move(record), payload, std::move(waiters));
   if (backup_.value == 0) {
@@ -58,7 +57,7 @@ void Partition::OnApplied(const Applied& applied, PartitionActions& actions) {
   PartitionLog::Entry* entry = log_.Find(lsn);
   if (entry == nullptr || entry->applied || entry->record.kind != RecordKind::kApply) return;
   if (applied.first_non_finite >= 0) return RefuseSum(*entry, applied.first_non_finite, actions);
-  const LogRecord record = entry->record;
+  const Record record = entry->record;
   const BufferId payload = entry->payload;
   Waiters waiters = std::move(entry->waiters);
   if (!log_.MarkApplied(lsn)) return;

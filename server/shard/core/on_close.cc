@@ -95,7 +95,7 @@ void Partition::OrderClose(ReplicaId id, const Waiter& waiter, PartitionActions&
     changes = replica.active;
   }
   if (!changes) return Ack(waiter, Answer::kAlreadyCounted, log_.applied(), replica.clock, actions);
-  LogRecord record;
+  Record record;
   record.kind = RecordKind::kClose;
   record.work = request.key.work;
   record.origin = request.origin;
@@ -105,7 +105,7 @@ void Partition::OrderClose(ReplicaId id, const Waiter& waiter, PartitionActions&
 }
 
 void Partition::CommitClose(const PartitionLog::Entry& entry, PartitionActions& actions) {
-  const LogRecord& record = entry.record;
+  const Record& record = entry.record;
   const ClockTable::Replica* replica = clocks_.Find(record.origin.replica);
   if (replica == nullptr) return;  // a later roster is without it
   if (!clocks_.IsMember(record.origin) && !DefenceMasked(Defence::kIncarnationFence)) return;

@@ -21,14 +21,14 @@ void Partition::TryCut(PartitionActions& actions) {
   // While the last copy is evaluated, its memory is in use: orders will say when it is not.
   if (NeedsCopy(epoch) && copy_.has_value() && *copy_ >= discard_cuts_before_) return;
   cut_ordered_ = true;
-  LogRecord record;
+  Record record;
   record.kind = RecordKind::kCut;
   record.work.purpose = WorkPurpose::kTrain;
   record.work.epoch = epoch;
   Order(std::move(record), BufferId(), {}, actions);
 }
 
-void Partition::CommitCut(const LogRecord& record, PartitionActions& actions) {
+void Partition::CommitCut(const Record& record, PartitionActions& actions) {
   const uint32_t epoch = record.work.epoch;
   applied_min_ =
       updated_slices_ == 0 ? config_.StepsIn(epoch) : std::numeric_limits<uint64_t>::max();

@@ -13,7 +13,7 @@ namespace starling {
 
 // ---- The partition that waits -----------------------------------------------------------------
 
-void Partition::Hold(LogRecord record, BufferId sum, Waiters waiters, PartitionActions& actions) {
+void Partition::Hold(Record record, BufferId sum, Waiters waiters, PartitionActions& actions) {
   ++counters_.held_sums;
   std::optional<double> norm2;
   if (FindSlice(record.slice)->info.clipped) {
@@ -180,7 +180,7 @@ void Partition::OrderDecision(PartitionActions& actions) {
                        static_cast<uint64_t>(step) % steps * micro, config_.micro_batches};
   const double samples = static_cast<double>(config_.SamplesIn(item));
   ++counters_.decisions;
-  LogRecord record;
+  Record record;
   record.kind = RecordKind::kDecision;
   record.clock = step;
   const StepReport whole = decider_->Decide();
@@ -194,7 +194,7 @@ void Partition::OrderDecision(PartitionActions& actions) {
   Order(std::move(record), BufferId(), {}, actions);
 }
 
-void Partition::CommitDecision(const LogRecord& record, PartitionActions& actions) {
+void Partition::CommitDecision(const Record& record, PartitionActions& actions) {
   decided_ = {record.clock, record.scalars.scale, std::nullopt};
   if (record.skipped) decided_->skipped = record.origin;
   for (const auto& [partition, waiter] : std::exchange(reporters_, {}))

@@ -39,9 +39,9 @@ void Partition::TakeRoster(const RosterList& roster, PartitionActions& actions) 
   clocks_.TakeRoster(roster);
   absl::erase_if(streams_,
                  [this](const auto& stream) { return clocks_.Find(stream.first) == nullptr; });
-  LogRecord record;
+  Record record;
   record.kind = RecordKind::kRoster;
-  record.roster = roster.number;
+  record.roster = roster;
   Order(std::move(record), BufferId(), {}, actions);
   if (!DefenceMasked(Defence::kIncarnationFence)) {
     RefuseWaiting(Answer::kStaleIncarnation,

@@ -26,7 +26,7 @@ bool Partition::FoldOutcome(SliceId slice, bool skipped, int log2, int64_t step,
   return false;
 }
 
-void Partition::NoteLossScale(const SliceState& slice, const LogRecord& record, Lsn before) {
+void Partition::NoteLossScale(const SliceState& slice, const Record& record, Lsn before) {
   if (!keeps_loss_scale() || record.slice != kLossScaleSlice) return;
   loss_scale_log2_[slice.applied % 2] =
       record.lsn > before ? record.loss_scale.log2 : loss_scale_log2_[(slice.applied + 1) % 2];

@@ -47,7 +47,7 @@ void Partition::TryPolicy(PartitionActions& actions) {
   was_bsp_ = bsp();
   policy_ = *std::exchange(next_policy_, std::nullopt);
   lags_.clear();
-  LogRecord record;
+  Record record;
   record.kind = RecordKind::kPolicy;
   record.policy = policy_;
   Order(std::move(record), BufferId(), {}, actions);

@@ -86,13 +86,15 @@ UpdateScalars Partition::DecideScalars(const SliceState& slice, const WorkRange&
 void Partition::OrderContribution(BufferId payload, PartitionActions& actions) {
   const FrameHeader& header = in_flight_.at(payload).header;
   SliceState& slice = *FindSlice(header.key.slice);
-  LogRecord record;
+  Record record;
   record.kind = RecordKind::kApply;
   record.slice = header.key.slice;
   record.work = header.key.work;
   record.origin = header.origin;
   record.clock = header.clock;
+  record.samples = header.samples;
   record.scalars = DecideScalars(slice, header.key.work, header.samples, header.base_lsn);
+  record.elements = slice.info.elements;
   record.digest = header.digest;
   record.skipped = (header.flags & frame_flags::kSkipped) != 0;
   record.loss_scale = loss_scale_.state();
@@ -144,12 +146,14 @@ void Partition::AddToTree(BufferId payload, PartitionActions& actions) {
 
 void Partition::Seal(SliceState& slice, const FrameHeader& last, BufferId sum,
                      PartitionActions& actions) {
-  LogRecord record;
+  Record record;
   record.kind = RecordKind::kApply;
   record.slice = slice.info.id;
   record.work = ItemRange(last.key.work);
   record.clock = JobStep(record.work);
-  record.scalars = DecideScalars(slice, record.work, config_.SamplesIn(record.work), Lsn());
+  record.samples = static_cast<uint32_t>(config_.SamplesIn(record.work));
+  record.scalars = DecideScalars(slice, record.work, record.samples, Lsn());
+  record.elements = slice.info.elements;
   record.digest = last.key.work.count == config_.micro_batches ? last.digest : 0;
   if (const std::optional<Origin> by = std::exchange(slice.overflowed, std::nullopt)) {
     record.skipped = true;

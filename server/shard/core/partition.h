@@ -41,7 +41,8 @@ class PartitionStatus;  // proto/coordinator.proto
 inline constexpr absl::Duration kShardTickPeriod = absl::Milliseconds(100);
 // A frame of a later roster, view, policy or epoch waits this long for the orders that explain it.
 inline constexpr absl::Duration kParkedFrameDeadline = absl::Seconds(10);
-// Who decides for the whole job; how often it is asked, and how long it may be silent.
+// The partition that decides for the whole job; how often it is asked, and how long it may be
+// silent.
 inline constexpr PartitionId kDecidingPartition(0);
 inline constexpr absl::Duration kReportPeriod = absl::Milliseconds(500);
 inline constexpr absl::Duration kDecisionDeadline = absl::Seconds(60);
@@ -198,7 +199,7 @@ class Partition {
                               Lsn base) const;
 
   // on_decision.cc
-  void Hold(LogRecord record, BufferId sum, Waiters waiters, PartitionActions& actions);
+  void Hold(Record record, BufferId sum, Waiters waiters, PartitionActions& actions);
   void OnMeasured(const Measured& measured, PartitionActions& actions);
   void RefuseHeld(PartitionActions& actions);
   std::string OverflowText(SliceId slice, int64_t element, int64_t step) const;
@@ -207,7 +208,7 @@ class Partition {
   void OnDecision(const DecisionReceived& decision, PartitionActions& actions);
   void OnReport(const FrameReceived& frame, PartitionActions& actions);
   void OrderDecision(PartitionActions& actions);
-  void CommitDecision(const LogRecord& record, PartitionActions& actions);
+  void CommitDecision(const Record& record, PartitionActions& actions);
   void AnswerReport(const Waiter& waiter, Answer answer, const StepDecision& decision,
                     PartitionActions& actions);
 
@@ -215,11 +216,11 @@ class Partition {
   bool keeps_loss_scale() const;
   bool FoldOutcome(SliceId slice, bool skipped, int log2, int64_t step, const Origin& origin,
                    PartitionActions& actions);
-  void NoteLossScale(const SliceState& slice, const LogRecord& record, Lsn before);  // its lsn
+  void NoteLossScale(const SliceState& slice, const Record& record, Lsn before);  // its lsn
   int LossScaleOf(SliceId slice, uint64_t version) const;
 
   // on_applied.cc
-  void Order(LogRecord record, BufferId payload, Waiters waiters, PartitionActions& actions);
+  void Order(Record record, BufferId payload, Waiters waiters, PartitionActions& actions);
   void Advance(PartitionActions& actions);
   void OnApplied(const Applied& applied, PartitionActions& actions);
   void RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite, PartitionActions& actions);
@@ -269,7 +270,7 @@ class Partition {
   // on_cut.cc
   bool NeedsCopy(uint32_t epoch) const;
   void TryCut(PartitionActions& actions);
-  void CommitCut(const LogRecord& record, PartitionActions& actions);
+  void CommitCut(const Record& record, PartitionActions& actions);
   void OpenCoverage(uint32_t epoch);
 
   // partition.cc

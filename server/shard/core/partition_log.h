@@ -5,10 +5,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 
 #include "absl/container/inlined_vector.h"
 #include "common/protocol/frame.h"
-#include "common/protocol/types.h"
+#include "common/protocol/record.h"
 #include "server/shard/core/events.h"
 
 namespace starling {
@@ -24,14 +25,14 @@ class PartitionLog {
   using Waiters = absl::InlinedVector<Waiter, 1>;
 
   struct Entry {
-    LogRecord record;
+    Record record;
     BufferId payload;  // kApply only
     Waiters waiters;
     bool applied = false;
   };
 
   // Gives the record its position. The entry is valid until the next call.
-  Entry& Append(LogRecord record, BufferId payload, Waiters waiters);
+  Entry& Append(Record record, BufferId payload, Waiters waiters);
 
   // The oldest entry that is committed and was not handed out yet; nullptr: none. Stays valid until
   // MarkApplied.
@@ -47,21 +48,20 @@ class PartitionLog {
 
   Lsn ordered() const { return ordered_; }
   Lsn committed() const { return committed_; }
-  Lsn applied() const { return applied_; }           // all records up to here are
-  uint64_t state_digest() const { return digest_; }  // of all ordered records
-  const std::deque<LogRecord>& recent() const {
-    return recent_;
-  }  // the last applied ones, ascending
+  Lsn applied() const { return applied_; }                      // all records up to here are
+  uint64_t state_digest() const { return digest_; }             // of all ordered records
+  const std::deque<Record>& recent() const { return recent_; }  // the last applied ones, ascending
   std::deque<Entry>& pending() { return pending_; }
 
  private:
   std::deque<Entry> pending_;  // positions (applied_, ordered_], without holes
-  std::deque<LogRecord> recent_;
+  std::deque<Record> recent_;
   Lsn ordered_;
   Lsn committed_;
   Lsn handed_out_;
   Lsn applied_;
   uint64_t digest_ = 0;
+  std::string encoded_;  // the newest record; its memory is used again
 };
 
 }  // namespace starling

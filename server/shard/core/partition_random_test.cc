@@ -164,7 +164,7 @@ class RandomCompany {
       verifying_.erase(verifying_.begin() + static_cast<std::ptrdiff_t>(i));
       Feed(Verified{buffer, Pick(8) == 0 ? 6u : 5u, -1});
     } else if (!applying_.empty()) {
-      const LogRecord record = applying_.front();
+      const Record record = applying_.front();
       applying_.pop_front();
       Feed(Applied{record.lsn});
     }
@@ -183,7 +183,7 @@ class RandomCompany {
       EXPECT_EQ(live_.at(merge->into) & live_.at(merge->from), 0u);
       live_.at(merge->into) |= live_.at(merge->from);
     } else if (const auto* apply = std::get_if<ApplyNow>(&action)) {
-      const LogRecord& record = apply->record;
+      const Record& record = apply->record;
       EXPECT_EQ(live_.at(apply->payload), (uint64_t{1} << kMicroBatches) - 1);
       std::set<uint64_t>& applied = applied_[record.slice.value];
       if (bsp_) {
@@ -226,7 +226,7 @@ class RandomCompany {
 
   std::map<BufferId, uint64_t> live_;  // which micro-batches the buffer is the sum of
   std::vector<BufferId> verifying_;
-  std::deque<LogRecord> applying_;
+  std::deque<Record> applying_;
   std::map<uint32_t, std::set<uint64_t>> applied_;
   bool copied_ = false;
 };
