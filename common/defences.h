@@ -105,9 +105,14 @@ inline bool DefenceMasked(Defence defence) {
   return (internal_defences::mask.load(std::memory_order_relaxed) >> static_cast<int>(defence)) & 1;
 }
 
+inline bool AnyDefenceMasked() {
+  return internal_defences::mask.load(std::memory_order_relaxed) != 0;
+}
+
 #else
 
 constexpr bool DefenceMasked(Defence) { return false; }
+constexpr bool AnyDefenceMasked() { return false; }
 
 #endif
 

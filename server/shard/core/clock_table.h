@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "common/protocol/types.h"
@@ -51,6 +53,15 @@ class ClockTable {
     Replica& replica = replicas_.at(id);
     replica.clock = clock;
     replica.active = active;
+    Recompute();
+  }
+
+  // `replicas` ascending; with none active the minimum and the maximum are as given.
+  void Restore(const std::vector<Replica>& replicas, Clock min, Clock max) {
+    replicas_.clear();
+    for (const Replica& replica : replicas) replicas_.emplace(replica.member.replica, replica);
+    min_ = min;
+    max_ = max;
     Recompute();
   }
 

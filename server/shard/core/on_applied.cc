@@ -1,13 +1,25 @@
-// The way of a record through the log: ordered, committed, applied. docs/protocol.md, section 2.
+// The way of a record through the log: ordered, committed, carried out, and taking effect.
+// docs/protocol.md, section 11.
+#include <string>
 #include <utility>
 
+#include "absl/base/internal/raw_logging.h"
 #include "common/defences.h"
 #include "server/shard/core/partition.h"
 
 namespace starling {
 
+// A partition's own record fits its own state: anything else is a bug, and must not spread.
+void Partition::MustRepeat(const Record& record, PartitionState& state) {
+  const absl::Status fits = state.Repeat(record);
+  if (!fits.ok()) ABSL_RAW_LOG(FATAL, "%s", std::string(fits.message()).c_str());
+}
+
 void Partition::Order(Record record, BufferId payload, Waiters waiters, PartitionActions& actions) {
+  record.lsn = Lsn(ordered_.lsn().value + 1);
   record.view = view_;
+  MustRepeat(record, ordered_);
+  NoteOrdered(record);
   const PartitionLog::Entry& entry = log_.Append(std::move(record), payload, std::move(waiters));
   if (backup_.value == 0) {
     log_.CommitUpTo(log_.ordered());
@@ -17,22 +29,46 @@ void Partition::Order(Record record, BufferId payload, Waiters waiters, Partitio
   Advance(actions);
 }
 
+// What can be decided now that this record is ordered.
+void Partition::NoteOrdered(const Record& record) {
+  if (decider_.has_value() && decider_->step() != ordered_.next_decision())
+    decider_->BeginAt(ordered_.next_decision());
+  if (record.kind != RecordKind::kApply) return;
+  const uint32_t epoch = record.work.epoch;
+  if (!ordered_.AllCover(epoch, config_.ItemOf(record.work))) return;
+  recheck_closes_ = true;
+  recheck_cut_ = recheck_cut_ || ordered_.Complete(epoch);
+}
+
 void Partition::Advance(PartitionActions& actions) {
-  while (PartitionLog::Entry* entry = log_.NextToApply()) {
-    switch (entry->record.kind) {
-      case RecordKind::kApply: {
-        const uint64_t version = bsp() ? static_cast<uint64_t>(entry->record.clock) : 0;
-        actions.push_back(ApplyNow{entry->record, entry->payload, version});
-        continue;  // until the adaptor says so
-      }
-      case RecordKind::kClose: CommitClose(*entry, actions); break;
-      case RecordKind::kCut: CommitCut(entry->record, actions); break;
-      case RecordKind::kDecision: CommitDecision(entry->record, actions); break;
-      default: break;  // rosters and policies count from the moment they are ordered
+  while (true) {
+    if (std::optional<PartitionLog::Entry> entry = log_.TakeDone()) {
+      TakeEffect(*std::move(entry), actions);
+      continue;
     }
-    log_.MarkApplied(entry->record.lsn);
-    if (std::exchange(lsn_blocked_, false)) recheck_pulls_ = true;
+    PartitionLog::Entry* entry = log_.HandOut();
+    if (entry == nullptr) return;
+    if (entry->record.kind != RecordKind::kApply) {
+      entry->done = true;  // the adaptor has no part in it
+      continue;
+    }
+    const uint64_t version = applied_.bsp() ? static_cast<uint64_t>(entry->record.clock) : 0;
+    actions.push_back(ApplyNow{entry->record, entry->payload, version});
   }
+}
+
+void Partition::TakeEffect(PartitionLog::Entry entry, PartitionActions& actions) {
+  const std::optional<uint32_t> copy_before = applied_.copy();
+  MustRepeat(entry.record, applied_);
+  switch (entry.record.kind) {
+    case RecordKind::kApply: FinishApply(entry, actions); break;
+    case RecordKind::kClose: FinishClose(entry, actions); break;
+    case RecordKind::kDecision: FinishDecision(actions); break;
+    case RecordKind::kRoster: recheck_closes_ = recheck_pulls_ = true; break;
+    case RecordKind::kPolicy: FinishPolicy(actions); break;
+    case RecordKind::kCut: FinishCut(copy_before, actions); break;
+  }
+  if (std::exchange(lsn_blocked_, false)) recheck_pulls_ = true;
 }
 
 void Partition::OnBackupHas(Lsn lsn, PartitionActions& actions) {
@@ -40,59 +76,38 @@ void Partition::OnBackupHas(Lsn lsn, PartitionActions& actions) {
   Advance(actions);
 }
 
-// Nothing of it is applied, and nothing ever will be: the partition has stopped.
+// Nothing of it is applied, and nothing behind it ever takes effect: the partition has stopped.
 void Partition::RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite,
                           PartitionActions& actions) {
   if (fault_.empty()) {
-    fault_ = OverflowText(entry.record.slice, first_non_finite, JobStep(entry.record.work));
+    fault_ = OverflowText(entry.record.slice, first_non_finite, config_.JobStep(entry.record.work));
     actions.push_back(ReportFault{fault_, Origin()});
   }
-  for (const Waiter& waiter : std::exchange(entry.waiters, {}))
-    Refuse(waiter, Answer::kNonFinite, fault_, actions, waiter.request.clock);
+  for (PartitionLog::Entry& behind : log_.pending()) {
+    if (behind.record.kind != RecordKind::kApply || behind.record.lsn < entry.record.lsn) continue;
+    for (const Waiter& waiter : std::exchange(behind.waiters, {}))
+      Refuse(waiter, Answer::kNonFinite, fault_, actions, waiter.request.clock);
+  }
   actions.push_back(Release{entry.payload});
 }
 
 void Partition::OnApplied(const Applied& applied, PartitionActions& actions) {
-  const Lsn lsn = applied.lsn;
-  PartitionLog::Entry* entry = log_.Find(lsn);
-  if (entry == nullptr || entry->applied || entry->record.kind != RecordKind::kApply) return;
+  PartitionLog::Entry* entry = log_.Find(applied.lsn);
+  if (entry == nullptr || entry->done || entry->record.kind != RecordKind::kApply) return;
   if (applied.first_non_finite >= 0) return RefuseSum(*entry, applied.first_non_finite, actions);
-  const Record record = entry->record;
-  const BufferId payload = entry->payload;
-  Waiters waiters = std::move(entry->waiters);
-  if (!log_.MarkApplied(lsn)) return;
-
-  SliceState& slice = *FindSlice(record.slice);
-  // Of a slice that is applied out of order the newest record counts: what is sent is all of them.
-  const Lsn before = slice.version_lsn[slice.applied % 2];
-  ++slice.applied;
-  slice.version_lsn[slice.applied % 2] = std::max(lsn, before);
-  NoteLossScale(slice, record, before);
-  if (!bsp()) waiters = TakeInFlight(payload).waiters;
-  if (DefenceMasked(Defence::kBatchKey))
-    counted_from_[InFlightKey(record.slice, record.work)] = record.origin.replica;
-  MarkCovered(slice, record.work);
-  for (const Waiter& waiter : waiters)
-    Ack(waiter, Answer::kCounted, lsn, waiter.request.clock, actions);
-  actions.push_back(Release{payload});
-  if (next_policy_.has_value()) recheck_policy_ = true;
-  if (bsp()) TryPullsOf(record.slice, actions);
-  if (std::exchange(lsn_blocked_, false)) recheck_pulls_ = true;
+  if (log_.MarkDone(applied.lsn)) Advance(actions);
 }
 
-void Partition::MarkCovered(SliceState& slice, const WorkRange& work) {
-  const uint64_t item = ItemOf(work);
-  ++slice.applied_in_epoch;
-  if (CoversItem(slice, work.epoch, item)) return;  // counted twice: a defence is masked
-  const auto partly = partly_covered_.try_emplace({work.epoch, item}).first;
-  partly->second.slices.resize((updated_slices_ + 63) / 64);
-  partly->second.slices[slice.index / 64] |= uint64_t{1} << (slice.index % 64);
-  if (++partly->second.count < updated_slices_) return;
-  partly_covered_.erase(partly);
-  Coverage& all = all_covered_.try_emplace(work.epoch, config_.StepsIn(work.epoch)).first->second;
-  all.Mark(item);
-  recheck_closes_ = true;
-  recheck_cut_ = recheck_cut_ || all.complete();
+void Partition::FinishApply(PartitionLog::Entry& entry, PartitionActions& actions) {
+  const Record& record = entry.record;
+  if (in_flight_.contains(entry.payload)) entry.waiters = TakeInFlight(entry.payload).waiters;
+  if (DefenceMasked(Defence::kBatchKey))
+    counted_from_[InFlightKey(record.slice, record.work)] = record.origin.replica;
+  for (const Waiter& waiter : entry.waiters)
+    Ack(waiter, Answer::kCounted, record.lsn, waiter.request.clock, actions);
+  actions.push_back(Release{entry.payload});
+  if (next_policy_.has_value()) recheck_policy_ = true;
+  if (applied_.bsp()) TryPullsOf(record.slice, actions);
 }
 
 }  // namespace starling

@@ -26,11 +26,13 @@ void Partition::OnClose(const FrameReceived& frame, PartitionActions& actions) {
   queue.push_back({frame.connection, header});
 }
 
+// While a policy is ordered that has not taken effect, closes of the one before wait for it.
 void Partition::TryCloses(PartitionActions& actions) {
+  if (ordered_.policy().number != applied_.policy().number) return;
   for (auto& [id, queue] : closes_) {
     for (bool progress = true; progress;) {
       progress = false;
-      const ClockTable::Replica* replica = clocks_.Find(id);
+      const ClockTable::Replica* replica = ordered_.clocks().Find(id);
       if (replica == nullptr) break;
       bool behind_others = false;
       for (auto it = queue.begin(); it != queue.end(); ++it) {
@@ -55,34 +57,36 @@ bool Partition::CloseIsReady(const ClockTable::Replica& replica, const FrameHead
   if (request.flags & (frame_flags::kEnter | frame_flags::kSkip)) return true;
   if (request.clock < replica.clock) return true;
   return request.clock == replica.clock &&
-         AllCover(request.key.work.epoch, ItemOf(request.key.work));
+         ordered_.AllCover(request.key.work.epoch, config_.ItemOf(request.key.work));
 }
 
 Clock Partition::EnterClock(ReplicaId id) const {
-  if (bsp()) return static_cast<Clock>(LeastSealed());
-  const ClockTable::Replica& replica = *clocks_.Find(id);
+  if (ordered_.bsp()) return static_cast<Clock>(ordered_.LeastUpdates());
+  const ClockTable::Replica& replica = *ordered_.clocks().Find(id);
   const Clock own = std::max(replica.member.joined, replica.clock);
-  return DefenceMasked(Defence::kJoinerClock) ? replica.clock : std::max(own, clocks_.min());
+  return DefenceMasked(Defence::kJoinerClock) ? replica.clock
+                                              : std::max(own, ordered_.clocks().min());
 }
 
 // What a skip may name: where the replica may stand at another partition. It is ahead there by what
 // it closed in the open epoch, and by closes of the epoch before that are still on their way here.
 Clock Partition::SkipClockMax(const ClockTable::Replica& replica) const {
-  Clock reached = std::max({replica.clock, replica.member.joined, clocks_.max()});
-  if (bsp()) reached = std::max(reached, static_cast<Clock>(LeastSealed()));
+  Clock reached = std::max({replica.clock, replica.member.joined, ordered_.clocks().max()});
+  if (ordered_.bsp()) reached = std::max(reached, static_cast<Clock>(ordered_.LeastUpdates()));
   return reached + static_cast<Clock>(config_.StepsIn(open_epoch_)) +
          static_cast<Clock>(limits::kWaitingClosesPerReplicaMax);
 }
 
 void Partition::OrderClose(ReplicaId id, const Waiter& waiter, PartitionActions& actions) {
   const FrameHeader& request = waiter.request;
-  const ClockTable::Replica& replica = *clocks_.Find(id);
-  Clock clock = request.clock;
-  bool changes = clock == replica.clock;
+  const ClockTable::Replica& replica = *ordered_.clocks().Find(id);
+  Clock clock = request.clock + 1;
+  bool changes = request.clock == replica.clock;
   if (request.flags & frame_flags::kEnter) {
     clock = EnterClock(id);
     changes = !replica.active || clock != replica.clock;
   } else if (request.flags & frame_flags::kSkip) {
+    clock = request.clock;
     if (const Clock most = SkipClockMax(replica); clock > most) {
       return Refuse(waiter, Answer::kBadFrame,
                     absl::StrCat("skip to clock ", clock, "; the replica is at ", replica.clock,
@@ -94,36 +98,37 @@ void Partition::OrderClose(ReplicaId id, const Waiter& waiter, PartitionActions&
     clock = replica.clock;
     changes = replica.active;
   }
-  if (!changes) return Ack(waiter, Answer::kAlreadyCounted, log_.applied(), replica.clock, actions);
+  if (!changes) return AnswerKnownClose(id, waiter, actions);
   Record record;
   record.kind = RecordKind::kClose;
-  record.work = request.key.work;
   record.origin = request.origin;
   record.clock = clock;
   record.flags = request.flags;
   Order(std::move(record), BufferId(), {waiter}, actions);
 }
 
-void Partition::CommitClose(const PartitionLog::Entry& entry, PartitionActions& actions) {
-  const Record& record = entry.record;
-  const ClockTable::Replica* replica = clocks_.Find(record.origin.replica);
-  if (replica == nullptr) return;  // a later roster is without it
-  if (!clocks_.IsMember(record.origin) && !DefenceMasked(Defence::kIncarnationFence)) return;
-  Clock clock = std::max(replica->clock, record.clock);
-  bool active = replica->active;
-  if (record.flags & frame_flags::kEnter) {
-    active = true;
-    clock = record.clock;
-  } else if (record.flags & frame_flags::kPark) {
-    active = false;
-  } else if ((record.flags & frame_flags::kSkip) == 0) {
-    clock = std::max(replica->clock, record.clock + 1);
+// It changes nothing that is ordered already; but what is not committed yet must not be acked.
+void Partition::AnswerKnownClose(ReplicaId id, const Waiter& waiter, PartitionActions& actions) {
+  PartitionLog::Entry* newest = nullptr;
+  for (PartitionLog::Entry& entry : log_.pending()) {
+    if (entry.record.kind == RecordKind::kClose && entry.record.origin.replica == id)
+      newest = &entry;
   }
-  clocks_.Set(record.origin.replica, clock, active);
+  if (newest == nullptr) {
+    const Clock clock = ordered_.clocks().Find(id)->clock;
+    return Ack(waiter, Answer::kAlreadyCounted, log_.applied(), clock, actions);
+  }
+  if (AddWaiter(newest->waiters, waiter, limits::kJoinedRetriesMax)) return;
+  Refuse(waiter, Answer::kOverBudget,
+         absl::StrCat(newest->waiters.size(), " closes wait for this one already: try again"),
+         actions, waiter.request.clock);
+}
+
+void Partition::FinishClose(const PartitionLog::Entry& entry, PartitionActions& actions) {
   recheck_pulls_ = true;
   recheck_closes_ = true;
   for (const Waiter& waiter : entry.waiters)
-    Ack(waiter, Answer::kCounted, record.lsn, clock, actions);
+    Ack(waiter, Answer::kCounted, entry.record.lsn, entry.record.clock, actions);
 }
 
 }  // namespace starling

@@ -34,14 +34,13 @@ void Partition::OnMeasured(const Measured& measured, PartitionActions& actions) 
   if (!fault_.empty()) return;
   fault_ = OverflowText(sum->record.slice, measured.first_non_finite, held_.step());
   actions.push_back(ReportFault{fault_, Origin()});
-  RefuseHeld(actions);
+  RefuseHeld(Answer::kNonFinite, fault_, actions);
 }
 
-// The partition has stopped.
-void Partition::RefuseHeld(PartitionActions& actions) {
+void Partition::RefuseHeld(Answer answer, const std::string& text, PartitionActions& actions) {
   for (auto& [slice, held] : held_.Take()) {
     for (const Waiter& waiter : held.waiters)
-      Refuse(waiter, Answer::kNonFinite, fault_, actions, waiter.request.clock);
+      Refuse(waiter, answer, text, actions, waiter.request.clock);
     actions.push_back(Release{held.payload});
   }
 }
@@ -103,18 +102,16 @@ void Partition::OnDecision(const DecisionReceived& decision, PartitionActions& a
   }
   const bool skipped = (h.flags & frame_flags::kSkipped) != 0;
   // All of a step were computed with the present scale.
+  LossScale::State loss_scale;
   if (held_.Find(kLossScaleSlice) != nullptr &&
-      !FoldOutcome(kLossScaleSlice, skipped, loss_scale_.state().log2, held_.step(), h.origin,
-                   actions)) {
-    return RefuseHeld(actions);
+      !NextLossScale(kLossScaleSlice, skipped, ordered_.loss_scale().log2, held_.step(), h.origin,
+                     &loss_scale, actions)) {
+    return RefuseHeld(Answer::kNonFinite, fault_, actions);
   }
   for (auto& [slice, sum] : held_.Take()) {
     if (!DefenceMasked(Defence::kSkipTogether)) sum.record.skipped = skipped;
-    if (sum.record.skipped) {
-      sum.record.origin = h.origin;
-      ++FindSlice(slice)->skipped;
-    }
-    sum.record.loss_scale = loss_scale_.state();
+    if (sum.record.skipped) sum.record.origin = h.origin;
+    if (slice == kLossScaleSlice) sum.record.loss_scale = loss_scale;
     sum.record.scalars.scale *= static_cast<float>(h.scalar);
     Order(std::move(sum.record), sum.payload, std::move(sum.waiters), actions);
   }
@@ -150,11 +147,11 @@ void Partition::OnReport(const FrameReceived& frame, PartitionActions& actions) 
       return OrderDecision(actions);
     case StepDecider::Outcome::kDecided:
       ++counters_.duplicate_reports;
-      if (!decided_.has_value() || decided_->step != h.clock) {  // ordered and not committed yet
-        reporters_.insert_or_assign(h.reporter, waiter);
+      if (!applied_.decided().has_value() || applied_.decided()->step != h.clock) {
+        reporters_.insert_or_assign(h.reporter, waiter);  // it has not taken effect yet
         return;
       }
-      return AnswerReport(waiter, Answer::kCounted, *decided_, actions);
+      return AnswerReport(waiter, Answer::kCounted, *applied_.decided(), actions);
     case StepDecider::Outcome::kOtherStep:
       return refuse(Answer::kStaleClock, absl::StrCat("step ", h.clock, "; step ", decider_->step(),
                                                       " is decided next"));
@@ -194,11 +191,9 @@ void Partition::OrderDecision(PartitionActions& actions) {
   Order(std::move(record), BufferId(), {}, actions);
 }
 
-void Partition::CommitDecision(const Record& record, PartitionActions& actions) {
-  decided_ = {record.clock, record.scalars.scale, std::nullopt};
-  if (record.skipped) decided_->skipped = record.origin;
+void Partition::FinishDecision(PartitionActions& actions) {
   for (const auto& [partition, waiter] : std::exchange(reporters_, {}))
-    AnswerReport(waiter, Answer::kCounted, *decided_, actions);
+    AnswerReport(waiter, Answer::kCounted, *applied_.decided(), actions);
 }
 
 void Partition::AnswerReport(const Waiter& waiter, Answer answer, const StepDecision& decision,

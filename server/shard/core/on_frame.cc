@@ -73,7 +73,7 @@ Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {
                             " bytes; a close or a pull has no payload"));
   }
   if (h.type == FrameType::kClose) return CheckClose(h);
-  const SliceState* slice = FindSlice(h.key.slice);
+  const SliceWork* slice = FindSlice(h.key.slice);
   if (slice == nullptr) {
     return bad(absl::StrCat("slice ", h.key.slice.value, " is not in partition ",
                             config_.partition.value));
@@ -116,18 +116,19 @@ Partition::Verdict Partition::CheckWork(const FrameHeader& h) const {
     return bad(absl::StrCat("[", work.first, ", +", work.count, ") is not an aligned subtree of ",
                             config_.micro_batches, " micro-batches"));
   }
-  if (ItemOf(work) >= config_.StepsIn(work.epoch)) {
+  if (config_.ItemOf(work) >= config_.StepsIn(work.epoch)) {
     return bad(absl::StrCat("epoch ", work.epoch, " has ", config_.StepsIn(work.epoch),
-                            " steps; came step ", ItemOf(work)));
+                            " steps; came step ", config_.ItemOf(work)));
   }
-  const bool present = h.policy == policy_.number;  // of another one: it is not counted
-  if (present && !bsp() && work.count != config_.micro_batches) {
+  const bool present = h.policy == applied_.policy().number;  // of another one: it is not counted
+  if (present && !applied_.bsp() && work.count != config_.micro_batches) {
     return bad(absl::StrCat("the unit of work is a whole step of ", config_.micro_batches,
                             " micro-batches; came ", work.count));
   }
-  if (present && bsp() && h.type == FrameType::kClose && h.clock != JobStep(work)) {
-    return bad(
-        absl::StrCat("the clock of job step ", JobStep(work), " is that number; came ", h.clock));
+  if (present && applied_.bsp() && h.type == FrameType::kClose &&
+      h.clock != config_.JobStep(work)) {
+    return bad(absl::StrCat("the clock of job step ", config_.JobStep(work),
+                            " is that number; came ", h.clock));
   }
   if (h.type == FrameType::kPush && h.samples != config_.SamplesIn(work)) {
     return bad(
@@ -154,14 +155,15 @@ Partition::Verdict Partition::CheckFences(const FrameHeader& h) const {
     }
     if (h.view > view_) return {Verdict::kPark, Answer::kNone, ""};
   }
-  if (IsReaderPull(h) || clocks_.IsMember(h.origin) || DefenceMasked(Defence::kIncarnationFence))
-    return h.policy > policy_.number && IsTrainingRequest(h)
+  if (IsReaderPull(h) || ordered_.clocks().IsMember(h.origin) ||
+      DefenceMasked(Defence::kIncarnationFence))
+    return h.policy > applied_.policy().number && IsTrainingRequest(h)
                ? Verdict{Verdict::kPark, Answer::kNone, ""}
                : Verdict{};
-  if (h.roster > roster_) return {Verdict::kPark, Answer::kNone, ""};
-  return {
-      Verdict::kRefuse, Answer::kStaleIncarnation,
-      absl::StrCat(ProcessText(h.origin), " is not in roster ", roster_.value, ": register again")};
+  if (h.roster > ordered_.roster()) return {Verdict::kPark, Answer::kNone, ""};
+  return {Verdict::kRefuse, Answer::kStaleIncarnation,
+          absl::StrCat(ProcessText(h.origin), " is not in roster ", ordered_.roster().value,
+                       ": register again")};
 }
 
 void Partition::Park(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions) {
@@ -212,8 +214,8 @@ void Partition::ExpireParked(absl::Time now, PartitionActions& actions) {
                 "waited ", absl::FormatDuration(kParkedFrameDeadline), " for view ",
                 parked.frame.header.view.value, ", roster ", parked.frame.header.roster.value,
                 ", policy ", parked.frame.header.policy.value, ", epoch ",
-                parked.frame.header.key.work.epoch, "; here are ", view_.value, ", ", roster_.value,
-                ", ", policy_.number.value, ", ", open_epoch_,
+                parked.frame.header.key.work.epoch, "; here are ", view_.value, ", ",
+                applied_.roster().value, ", ", applied_.policy().number.value, ", ", open_epoch_,
                 next_policy_.has_value() ? absl::StrCat(", and policy ", next_policy_->number.value,
                                                         " begins at step ", next_policy_->step)
                                          : "",
@@ -224,14 +226,14 @@ void Partition::ExpireParked(absl::Time now, PartitionActions& actions) {
   std::erase_if(parked_, expired);
 }
 
-bool Partition::AddWaiter(Waiters& waiters, const FrameReceived& frame, size_t limit) {
+bool Partition::AddWaiter(Waiters& waiters, const Waiter& added, size_t limit) {
   for (const Waiter& waiter : waiters) {  // the network's duplicate of one request
-    if (waiter.connection == frame.connection &&
-        waiter.request.request_id == frame.header.request_id)
+    if (waiter.connection == added.connection &&
+        waiter.request.request_id == added.request.request_id)
       return true;
   }
   if (waiters.size() >= limit) return false;
-  waiters.push_back({frame.connection, frame.header});
+  waiters.push_back(added);
   return true;
 }
 

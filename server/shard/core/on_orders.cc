@@ -13,7 +13,7 @@ void Partition::OnOrders(const OrdersReceived& orders, PartitionActions& actions
   generation_ = std::max(generation_, orders.generation);
   if (orders.view > view_) TakeView(orders, actions);
   if (primary_ != config_.self) return;  // somebody else decides
-  if (orders.roster.number > roster_) TakeRoster(orders.roster, actions);
+  if (orders.roster.number > ordered_.roster()) TakeRoster(orders.roster, actions);
   TakePolicy(orders, actions);
   TakeEpoch(orders);
 }
@@ -23,9 +23,7 @@ void Partition::TakeView(const OrdersReceived& orders, PartitionActions& actions
   primary_ = orders.primary;
   backup_ = orders.backup;
   if (primary_ != config_.self) {
-    RefuseWaiting(Answer::kStaleView,
-                  absl::StrCat("view ", view_.value, " is on shard ", primary_.value), /*all=*/true,
-                  actions);
+    StepDown(absl::StrCat("view ", view_.value, " is on shard ", primary_.value), actions);
   } else if (backup_.value ==
              0) {  // the coordinator has made it durable that this copy stands alone
     log_.CommitUpTo(log_.ordered());
@@ -34,18 +32,43 @@ void Partition::TakeView(const OrdersReceived& orders, PartitionActions& actions
   recheck_parked_ = true;
 }
 
+// Another shard is the primary now. What was not committed never happened, and the peers send it
+// there; what was, takes effect here as there.
+void Partition::StepDown(const std::string& text, PartitionActions& actions) {
+  RefuseWaiting(Answer::kStaleView, text, /*all=*/true, actions);
+  const auto refuse = [&](const Waiters& waiters, BufferId payload) {
+    for (const Waiter& waiter : waiters)
+      Refuse(waiter, Answer::kStaleView, text, actions, waiter.request.clock);
+    if (payload.value != 0) actions.push_back(Release{payload});
+  };
+  for (PartitionLog::Entry& entry : log_.DropUncommitted()) {
+    if (in_flight_.contains(entry.payload)) entry.waiters = TakeInFlight(entry.payload).waiters;
+    refuse(entry.waiters, entry.payload);
+  }
+  RefuseHeld(Answer::kStaleView, text, actions);
+  for (auto& [id, slice] : slices_) {
+    refuse(std::exchange(slice.unsealed, {}), BufferId());
+    for (const BufferId part : slice.tree.Clear()) actions.push_back(Release{part});
+    slice.overflowed.reset();
+  }
+  for (const auto& [partition, waiter] : std::exchange(reporters_, {}))
+    refuse({waiter}, BufferId());
+  ordered_ = applied_;
+  for (const PartitionLog::Entry& entry : log_.pending()) MustRepeat(entry.record, ordered_);
+  if (decider_.has_value()) decider_->BeginAt(ordered_.next_decision());
+}
+
 void Partition::TakeRoster(const RosterList& roster, PartitionActions& actions) {
-  roster_ = roster.number;
-  clocks_.TakeRoster(roster);
-  absl::erase_if(streams_,
-                 [this](const auto& stream) { return clocks_.Find(stream.first) == nullptr; });
   Record record;
   record.kind = RecordKind::kRoster;
   record.roster = roster;
   Order(std::move(record), BufferId(), {}, actions);
+  absl::erase_if(streams_, [this](const auto& stream) {
+    return ordered_.clocks().Find(stream.first) == nullptr;
+  });
   if (!DefenceMasked(Defence::kIncarnationFence)) {
     RefuseWaiting(Answer::kStaleIncarnation,
-                  absl::StrCat("not in roster ", roster_.value, ": register again"),
+                  absl::StrCat("not in roster ", roster.number.value, ": register again"),
                   /*all=*/false, actions);
   }
   recheck_parked_ = recheck_closes_ = recheck_pulls_ = true;
@@ -69,7 +92,7 @@ void Partition::RefuseWaiting(Answer answer, const std::string& text, bool all,
   const auto refused = [&](const Waiter& waiter) {
     const bool reader = waiter.request.type == FrameType::kPull &&
                         (waiter.request.flags & frame_flags::kReader) != 0;
-    if (!all && (reader || clocks_.IsMember(waiter.request.origin))) return false;
+    if (!all && (reader || ordered_.clocks().IsMember(waiter.request.origin))) return false;
     Refuse(waiter, answer, text, actions, waiter.request.clock);
     return true;
   };

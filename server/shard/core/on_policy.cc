@@ -17,10 +17,11 @@ void Partition::TakePolicy(const OrdersReceived& orders, PartitionActions& actio
     next_in_force_ = recheck_policy_ = true;
     return;
   }
-  const PolicyNumber newest = next_policy_.has_value() ? next_policy_->number : policy_.number;
+  const PolicyNumber newest =
+      next_policy_.has_value() ? next_policy_->number : applied_.policy().number;
   if (policy.number <= newest || !fault_.empty()) return;
   // The coordinator has seen what was begun here; no member begins anything beyond.
-  const uint64_t least = std::max(policy_.step, begun_steps_);
+  const uint64_t least = std::max(applied_.policy().step, begun_steps_);
   if ((policy.step < least || policy.step > config_.steps) &&
       !DefenceMasked(Defence::kPolicyHold)) {
     fault_ = absl::StrCat("policy ", policy.number.value, " was ordered to take effect at step ",
@@ -36,25 +37,24 @@ void Partition::TakePolicy(const OrdersReceived& orders, PartitionActions& actio
 bool Partition::IsDrained(uint64_t step) const {
   if (DefenceMasked(Defence::kPolicyDrain)) return true;
   if (!in_flight_.empty()) return false;
-  return updated_slices_ == 0 || CoveredSteps() >= step;
+  return updated_slices_ == 0 || applied_.CoveredSteps() >= step;
 }
 
 void Partition::TryPolicy(PartitionActions& actions) {
   if (!next_policy_.has_value() || !IsDrained(next_policy_->step)) return;
   if (drained_for_ != next_policy_->number) ++counters_.drains;
   drained_for_ = next_policy_->number;
-  if (!next_in_force_) return;
-  was_bsp_ = bsp();
-  policy_ = *std::exchange(next_policy_, std::nullopt);
-  lags_.clear();
+  if (!next_in_force_ || ordered_.policy().number >= next_policy_->number) return;
   Record record;
   record.kind = RecordKind::kPolicy;
-  record.policy = policy_;
+  record.policy = *next_policy_;
   Order(std::move(record), BufferId(), {}, actions);
-  if (decider_.has_value() && bsp()) decider_->BeginAt(static_cast<Clock>(policy_.step));
-  // A clock beyond every member's; everybody enters again, under the new policy.
-  clocks_.ParkAll(static_cast<Clock>(policy_.step));
-  actions.push_back(SwitchPolicy{policy_.number, bsp(), policy_.step});
+}
+
+void Partition::FinishPolicy(PartitionActions& actions) {
+  const PolicyAt& policy = applied_.policy();
+  if (next_policy_.has_value() && next_policy_->number <= policy.number) next_policy_.reset();
+  actions.push_back(SwitchPolicy{policy.number, applied_.bsp(), policy.step});
   for (const auto& [replica, queue] : closes_) {
     for (const Waiter& waiter : queue) AnswerEarlierPolicy(waiter, actions);
   }
@@ -70,7 +70,7 @@ bool Partition::IsTrainingRequest(const FrameHeader& header) {
 }
 
 bool Partition::IsOfEarlierPolicy(const FrameHeader& header) const {
-  return header.policy < policy_.number && IsTrainingRequest(header) &&
+  return header.policy < applied_.policy().number && IsTrainingRequest(header) &&
          !DefenceMasked(Defence::kPolicyFence);
 }
 
@@ -81,17 +81,19 @@ void Partition::AnswerEarlierPolicy(const Waiter& waiter, PartitionActions& acti
   ++counters_.earlier_policy;
   if (request.type == FrameType::kPull) return;
   Clock clock = request.clock;
-  if ((request.flags & frame_flags::kEnter) && was_bsp_) clock = static_cast<Clock>(policy_.step);
+  if ((request.flags & frame_flags::kEnter) && applied_.was_bsp())
+    clock = static_cast<Clock>(applied_.policy().step);
   Ack(waiter, Answer::kAlreadyCounted, log_.applied(), clock, actions);
 }
 
 void Partition::OnEarlierPolicy(const FrameReceived& frame, PartitionActions& actions) {
   const FrameHeader& header = frame.header;
   if (header.type == FrameType::kPush && !Covers(*FindSlice(header.key.slice), header)) {
-    return Refuse(frame,
-                  {Verdict::kRefuse, Answer::kStaleClock,
-                   absl::StrCat("policy ", header.policy.value, " ended at step ", policy_.step)},
-                  actions);
+    return Refuse(
+        frame,
+        {Verdict::kRefuse, Answer::kStaleClock,
+         absl::StrCat("policy ", header.policy.value, " ended at step ", applied_.policy().step)},
+        actions);
   }
   AnswerEarlierPolicy({frame.connection, header}, actions);
   if (frame.payload.value != 0) actions.push_back(Release{frame.payload});

@@ -29,20 +29,23 @@ void Partition::OnPull(const FrameReceived& frame, PartitionActions& actions) {
 Partition::PullState Partition::TryPull(const WaitingPull& pull, PartitionActions& actions) {
   const FrameHeader& request = pull.request;
   if (request.key.work.purpose == WorkPurpose::kEvaluate) return TryEvaluationPull(pull, actions);
-  const SliceState& slice = *FindSlice(request.key.slice);
+  const PartitionConfig::SliceInfo& info = FindSlice(request.key.slice)->info;
   const bool reader = (request.flags & frame_flags::kReader) != 0;
-  const bool exact = reader && bsp() && (request.flags & frame_flags::kVersion) != 0;
-  if (exact && slice.info.updated) return ReadVersion(pull, actions);
-  if (reader || !slice.info.updated) {
-    SendSlice(pull, ValueSource::kCurrent, bsp() ? slice.applied : 0, log_.applied(), actions);
+  const bool exact = reader && applied_.bsp() && (request.flags & frame_flags::kVersion) != 0;
+  if (exact && info.updated) return ReadVersion(pull, actions);
+  if (reader || !info.updated) {
+    SendSlice(pull, ValueSource::kCurrent, NewestVersion(info.id), log_.applied(), actions);
     return PullState::kAnswered;
   }
-  if (bsp()) return TryBspPull(pull, actions);
-  const ClockTable::Replica* replica = clocks_.Find(request.origin.replica);
-  if (replica != nullptr && !replica->active) return PullState::kWait;
+  if (applied_.bsp()) return TryBspPull(pull, actions);
+  const ReplicaId puller = request.origin.replica;
+  const ClockTable::Replica* replica = applied_.clocks().Find(puller);
+  const bool joins = replica == nullptr && ordered_.clocks().Find(puller) != nullptr;
+  if (joins || (replica != nullptr && !replica->active)) return PullState::kWait;
+  const ConsistencyPolicy& policy = applied_.policy().policy;
   const bool close_enough =
-      policy_.policy.kind == PolicyKind::kAsync ||
-      clocks_.min() >= request.clock - static_cast<Clock>(policy_.policy.staleness);
+      policy.kind == PolicyKind::kAsync ||
+      applied_.clocks().min() >= request.clock - static_cast<Clock>(policy.staleness);
   if (!close_enough && !DefenceMasked(Defence::kRequiredClock)) return PullState::kWait;
   if (log_.applied() < request.min_lsn && !DefenceMasked(Defence::kMinLsn)) {
     lsn_blocked_ = true;
@@ -52,9 +55,19 @@ Partition::PullState Partition::TryPull(const WaitingPull& pull, PartitionAction
   return PullState::kAnswered;
 }
 
+// BSP: of those that are sealed and applied; elsewhere there is but one.
+uint64_t Partition::NewestVersion(SliceId slice) const {
+  return applied_.bsp() ? applied_.slice(slice).updates : 0;
+}
+
 // After n applied seals versions n and n-1 are there, until the next apply begins to overwrite n-1.
+bool Partition::IsGone(const SliceWork& slice, uint64_t version) const {
+  return version + 1 < Sealed(slice) || version < applied_.policy().step;
+}
+
 Partition::PullState Partition::TryBspPull(const WaitingPull& pull, PartitionActions& actions) {
-  const SliceState& slice = *FindSlice(pull.request.key.slice);
+  const SliceWork& slice = *FindSlice(pull.request.key.slice);
+  const SliceState& state = applied_.slice(slice.info.id);
   auto version = static_cast<uint64_t>(pull.request.clock);
   if (version > config_.steps) {
     Refuse(pull, Answer::kBadFrame,
@@ -62,33 +75,34 @@ Partition::PullState Partition::TryBspPull(const WaitingPull& pull, PartitionAct
            pull.request.clock);
     return PullState::kAnswered;
   }
-  if (version > slice.applied) {
+  if (version > state.updates) {
     if (!DefenceMasked(Defence::kRequiredClock)) return PullState::kWait;
-    version = slice.applied;
+    version = state.updates;
   }
-  if (version + 1 < slice.ordered || version < policy_.step) {
+  if (IsGone(slice, version)) {
     Refuse(pull, Answer::kStaleClock,
            absl::StrCat("version ", version, " is gone: slice ", pull.request.key.slice.value,
-                        " has sealed ", slice.ordered),
-           actions, static_cast<Clock>(slice.applied));
+                        " has sealed ", Sealed(slice)),
+           actions, static_cast<Clock>(state.updates));
     return PullState::kAnswered;
   }
-  SendSlice(pull, ValueSource::kCurrent, version, slice.version_lsn[version % 2], actions);
+  SendSlice(pull, ValueSource::kCurrent, version, state.version_lsn[version % 2], actions);
   return PullState::kAnswered;
 }
 
 // Slices are at most one step apart, so the least number of sealed steps is a version that all
 // have.
 Partition::PullState Partition::ReadVersion(const WaitingPull& pull, PartitionActions& actions) {
-  const SliceState& slice = *FindSlice(pull.request.key.slice);
+  const SliceWork& slice = *FindSlice(pull.request.key.slice);
+  const SliceState& state = applied_.slice(slice.info.id);
   const auto version = static_cast<uint64_t>(pull.request.clock);
-  if (version > slice.applied || version + 1 < slice.ordered || version < policy_.step) {
+  if (version > state.updates || IsGone(slice, version)) {
     Refuse(pull, Answer::kStaleClock,
            absl::StrCat("version ", version, " is not here: slice ", slice.info.id.value,
-                        " has sealed ", slice.applied),
-           actions, static_cast<Clock>(slice.applied));
+                        " has sealed ", state.updates),
+           actions, static_cast<Clock>(state.updates));
   } else {
-    SendSlice(pull, ValueSource::kCurrent, version, slice.version_lsn[version % 2], actions);
+    SendSlice(pull, ValueSource::kCurrent, version, state.version_lsn[version % 2], actions);
   }
   return PullState::kAnswered;
 }
@@ -103,26 +117,29 @@ Partition::PullState Partition::TryEvaluationPull(const WaitingPull& pull,
   }
   const bool stopped =
       training_end_.value_or(0) > 0 && epoch == (*training_end_ - 1) / config_.FullSteps();
-  if (!stopped && epoch >= cut_epochs_ && (pull.request.flags & frame_flags::kReader) == 0)
+  if (!stopped && epoch >= applied_.cut_epochs() &&
+      (pull.request.flags & frame_flags::kReader) == 0)
     return PullState::kWait;
   if (stopped || (epoch + 1 == config_.Epochs() &&
-                  epoch < cut_epochs_)) {  // nothing changes the values any more
-    const SliceState& slice = *FindSlice(pull.request.key.slice);
-    SendSlice(pull, ValueSource::kCurrent, bsp() ? slice.applied : 0, log_.applied(), actions);
+                  epoch < applied_.cut_epochs())) {  // nothing changes the values any more
+    SendSlice(pull, ValueSource::kCurrent, NewestVersion(pull.request.key.slice), log_.applied(),
+              actions);
     return PullState::kAnswered;
   }
   if (late_copy_ == epoch) {
     actions.push_back(CopyForCut{epoch});
     late_copy_.reset();
   }
-  if (copy_ != epoch) {
-    Refuse(pull, Answer::kStaleClock,
-           absl::StrCat("there is no copy of epoch ", epoch, "; epochs cut: ", cut_epochs_,
-                        ", copy held: ", copy_.has_value() ? absl::StrCat(*copy_) : "none"),
-           actions, cut_epochs_);
+  const std::optional<uint32_t> copy = applied_.copy();
+  if (copy != epoch) {
+    Refuse(
+        pull, Answer::kStaleClock,
+        absl::StrCat("there is no copy of epoch ", epoch, "; epochs cut: ", applied_.cut_epochs(),
+                     ", copy held: ", copy.has_value() ? absl::StrCat(*copy) : "none"),
+        actions, applied_.cut_epochs());
     return PullState::kAnswered;
   }
-  SendSlice(pull, ValueSource::kCutCopy, epoch, copy_lsn_, actions);
+  SendSlice(pull, ValueSource::kCutCopy, epoch, applied_.copy_lsn(), actions);
   return PullState::kAnswered;
 }
 
@@ -152,15 +169,17 @@ void Partition::SendSlice(const WaitingPull& pull, ValueSource source, uint64_t 
   send.header.elements = FindSlice(pull.request.key.slice)->info.elements;
   send.header.base_lsn = position;
   if (source == ValueSource::kCurrent) {
-    const uint64_t held = bsp() ? version : FindSlice(pull.request.key.slice)->applied;
-    send.header.loss_scale_log2 = static_cast<uint8_t>(LossScaleOf(pull.request.key.slice, held));
+    const SliceId slice = pull.request.key.slice;
+    const uint64_t held = applied_.bsp() ? version : applied_.slice(slice).updates;
+    send.header.loss_scale_log2 = static_cast<uint8_t>(LossScaleOf(slice, held));
   }
   send.header.held_us = static_cast<uint32_t>(std::clamp<int64_t>(
       absl::ToInt64Microseconds(now_ - pull.since), 0, std::numeric_limits<uint32_t>::max()));
   const bool training = IsTrainingRequest(pull.request);
   // How far the puller is ahead of the slowest: that is what the gate bounds. A BSP value is exact.
-  const uint64_t lag =
-      training && !bsp() ? clocks_.Lead(pull.request.origin.replica, pull.request.clock) : 0;
+  const uint64_t lag = training && !applied_.bsp()
+                           ? applied_.clocks().Lead(pull.request.origin.replica, pull.request.clock)
+                           : 0;
   send.header.samples = static_cast<uint32_t>(std::min<uint64_t>(lag, UINT32_MAX));
   actions.push_back(std::move(send));
   if (!training) return;

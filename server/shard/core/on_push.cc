@@ -9,7 +9,7 @@ namespace starling {
 
 void Partition::OnPush(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions) {
   const FrameHeader& header = frame.header;
-  SliceState& slice = *FindSlice(header.key.slice);
+  SliceWork& slice = *FindSlice(header.key.slice);
   if (Covers(slice, header)) {
     Ack({frame.connection, header}, Answer::kAlreadyCounted, log_.applied(), header.clock, actions);
     actions.push_back(Release{frame.payload});
@@ -20,69 +20,60 @@ void Partition::OnPush(const FrameReceived& frame, absl::Time deadline, Partitio
     return Park(frame, deadline, actions);
   if (!fault_.empty())
     return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_}, actions);
-  if (OpensTooMuch(header.key.work.epoch, ItemOf(header.key.work))) {
+  if (OpensTooMuch(header.key.work.epoch, config_.ItemOf(header.key.work))) {
     return Refuse(frame,
                   {Verdict::kRefuse, Answer::kOverBudget,
                    absl::StrCat(config_.open_items_max, " steps of epoch ", header.key.work.epoch,
-                                " are open already, and step ", ItemOf(header.key.work),
+                                " are open already, and step ", config_.ItemOf(header.key.work),
                                 " is none of them: try again when steps before it are done")},
                   actions);
   }
-  // Nobody can compute a step before the one that waits for its decision.
-  const uint64_t steps = slice.ordered - (held_.Find(slice.info.id) != nullptr ? 1 : 0);
-  if (bsp() && JobStep(header.key.work) > static_cast<int64_t>(steps)) {
+  // No worker can compute the step behind one that is not ordered, or waits for its decision.
+  const uint64_t steps = ordered_.slice(slice.info.id).updates;
+  if (ordered_.bsp() && config_.JobStep(header.key.work) > static_cast<int64_t>(steps)) {
     Refuse({frame.connection, header}, Answer::kStaleClock,
-           absl::StrCat("step ", JobStep(header.key.work), "; slice ", header.key.slice.value,
-                        " has sealed ", steps),
+           absl::StrCat("step ", config_.JobStep(header.key.work), "; slice ",
+                        header.key.slice.value, " has sealed ", steps),
            actions, static_cast<Clock>(steps));
     actions.push_back(Release{frame.payload});
     return;
   }
-  begun_steps_ = std::max(begun_steps_, static_cast<uint64_t>(JobStep(header.key.work)) + 1);
+  begun_steps_ =
+      std::max(begun_steps_, static_cast<uint64_t>(config_.JobStep(header.key.work)) + 1);
   in_flight_.try_emplace(frame.payload, InFlight{header, {Waiter{frame.connection, header}}});
   in_flight_by_key_.insert_or_assign(InFlightKey(header.key.slice, header.key.work), frame.payload);
   actions.push_back(Verify{header.key.slice, frame.payload});
 }
 
-bool Partition::Covers(const SliceState& slice, const FrameHeader& header) const {
+bool Partition::Covers(const SliceWork& slice, const FrameHeader& header) const {
   if (DefenceMasked(Defence::kDedup)) return false;
   const WorkRange& work = header.key.work;
-  if (DefenceMasked(Defence::kBatchKey) && !bsp()) {
+  if (DefenceMasked(Defence::kBatchKey) && !applied_.bsp()) {
     const auto it = counted_from_.find(InFlightKey(header.key.slice, work));
     return it != counted_from_.end() && it->second == header.origin.replica;
   }
-  if (work.epoch < cut_epochs_) return true;
-  return CoversItem(slice, work.epoch, ItemOf(work));
-}
-
-bool Partition::CoversItem(const SliceState& slice, uint32_t epoch, uint64_t item) const {
-  const auto all = all_covered_.find(epoch);
-  if (all != all_covered_.end() && all->second.Has(item)) return true;
-  const auto partly = partly_covered_.find({epoch, item});
-  return partly != partly_covered_.end() &&
-         (partly->second.slices[slice.index / 64] >> (slice.index % 64) & 1) != 0;
+  return applied_.Covers(slice.info.id, work.epoch, config_.ItemOf(work));
 }
 
 // Members that keep to their leases do not get here. What is open already, and the item that holds
 // up all others, may always come, so the rest gets on.
 bool Partition::OpensTooMuch(uint32_t epoch, uint64_t item) const {
-  const auto all = all_covered_.find(epoch);
-  const size_t ranges = all == all_covered_.end() ? 0 : all->second.ranges().size();
-  if (partly_covered_.size() + ranges < config_.open_items_max) return false;
-  const bool lowest = all != all_covered_.end() && all->second.floor() == item;
-  return !lowest && partly_covered_.count({epoch, item}) == 0;
+  if (ordered_.OpenItems(epoch) < config_.open_items_max) return false;
+  const Coverage* all = ordered_.CoverageOf(epoch);
+  const bool lowest = all != nullptr && all->floor() == item;
+  return !lowest && !ordered_.IsOpen(epoch, item);
 }
 
 bool Partition::EpochMustWait(uint32_t epoch) const {
   if (DefenceMasked(Defence::kEpochGate)) return false;
-  return epoch > open_epoch_ || epoch > cut_epochs_;
+  return epoch > open_epoch_ || epoch > applied_.cut_epochs();
 }
 
 // Nothing of the step at which the next policy begins, or beyond, is taken under the one before:
 // who pushes it has not held, and hears so when the policy is in force.
 bool Partition::PolicyMustEnd(const WorkRange& work) const {
   return next_policy_.has_value() && !DefenceMasked(Defence::kPolicyHold) &&
-         static_cast<uint64_t>(JobStep(work)) >= next_policy_->step;
+         static_cast<uint64_t>(config_.JobStep(work)) >= next_policy_->step;
 }
 
 // Many retries may meet one contribution; a BSP step has up to 2M different ranges besides.
@@ -92,7 +83,7 @@ size_t Partition::WaitersMax() const {
 
 void Partition::TakeWaiter(Waiters& waiters, const FrameReceived& frame,
                            PartitionActions& actions) {
-  if (!AddWaiter(waiters, frame, WaitersMax())) {
+  if (!AddWaiter(waiters, {frame.connection, frame.header}, WaitersMax())) {
     return Refuse(
         frame,
         {Verdict::kRefuse, Answer::kOverBudget,
@@ -102,21 +93,21 @@ void Partition::TakeWaiter(Waiters& waiters, const FrameReceived& frame,
   actions.push_back(Release{frame.payload});
 }
 
-// The seal that is held, or ordered and not applied yet; nullptr: none, or it may never be.
-Partition::Waiters* Partition::FindSeal(const SliceState& slice, const WorkRange& work) {
+// The seal that is held, or ordered and without effect yet; nullptr: none, or it may never be.
+Partition::Waiters* Partition::FindSeal(const SliceWork& slice, const WorkRange& work) {
   HeldStep::Sum* held = held_.Find(slice.info.id);
-  if (held != nullptr && held->record.work == ItemRange(work)) return &held->waiters;
+  if (held != nullptr && held->record.work == config_.ItemRange(work)) return &held->waiters;
   if (!fault_.empty()) return nullptr;
   for (PartitionLog::Entry& entry : log_.pending()) {
     if (entry.record.kind == RecordKind::kApply && entry.record.slice == slice.info.id &&
-        entry.record.work == ItemRange(work) && !entry.applied) {
+        entry.record.work == config_.ItemRange(work)) {
       return &entry.waiters;
     }
   }
   return nullptr;
 }
 
-bool Partition::Join(const FrameReceived& frame, SliceState& slice, PartitionActions& actions) {
+bool Partition::Join(const FrameReceived& frame, SliceWork& slice, PartitionActions& actions) {
   if (DefenceMasked(Defence::kJoin)) return false;
   const FrameHeader& header = frame.header;
   const auto key = in_flight_by_key_.find(InFlightKey(header.key.slice, header.key.work));
@@ -136,17 +127,17 @@ bool Partition::Join(const FrameReceived& frame, SliceState& slice, PartitionAct
     TakeWaiter(original.waiters, frame, actions);
     return true;
   }
-  if (!bsp()) return false;
+  if (!ordered_.bsp()) return false;
   const WorkRange& work = header.key.work;
-  if (JobStep(work) == static_cast<int64_t>(slice.ordered) &&
+  const auto sealed = static_cast<int64_t>(Sealed(slice));
+  if (config_.JobStep(work) == sealed &&
       slice.tree.Holds(static_cast<uint32_t>(work.first % config_.micro_batches), work.count)) {
     ++counters_.joined;
     ++counters_.duplicate_sums;
     TakeWaiter(slice.unsealed, frame, actions);
     return true;
   }
-  Waiters* seal =
-      JobStep(work) < static_cast<int64_t>(slice.ordered) ? FindSeal(slice, work) : nullptr;
+  Waiters* seal = config_.JobStep(work) < sealed ? FindSeal(slice, work) : nullptr;
   if (seal == nullptr) return false;
   ++counters_.joined;
   TakeWaiter(*seal, frame, actions);

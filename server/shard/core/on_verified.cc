@@ -8,12 +8,6 @@
 #include "server/shard/core/partition.h"
 
 namespace starling {
-namespace {
-
-constexpr size_t kLagsRemembered = 64;
-constexpr size_t kUpdatesRemembered = 128;  // a greater lag is told as this one
-
-}  // namespace
 
 void Partition::OnVerified(const Verified& verified, PartitionActions& actions) {
   if (next_policy_.has_value()) recheck_policy_ = true;
@@ -30,7 +24,7 @@ void Partition::OnVerified(const Verified& verified, PartitionActions& actions) 
     fault_ = absl::StrCat(
         "worker ", header.origin.worker.value, " sent a gradient that is not finite for ",
         config_.name_of_element(header.key.slice, static_cast<uint32_t>(verified.first_non_finite)),
-        " in step ", JobStep(header.key.work));
+        " in step ", config_.JobStep(header.key.work));
     actions.push_back(ReportFault{fault_, header.origin});
   }
   if (!fault_.empty()) return RefuseInFlight(verified.payload, Answer::kNonFinite, fault_, actions);
@@ -38,12 +32,7 @@ void Partition::OnVerified(const Verified& verified, PartitionActions& actions) 
     return RefuseInFlight(verified.payload, Answer::kStaleView,
                           absl::StrCat("view ", view_.value, " is elsewhere"), actions);
   }
-  if (bsp()) return AddToTree(verified.payload, actions);
-  const bool skipped = (header.flags & frame_flags::kSkipped) != 0;
-  if (!FoldOutcome(header.key.slice, skipped, header.loss_scale_log2, JobStep(header.key.work),
-                   header.origin, actions)) {
-    return RefuseInFlight(verified.payload, Answer::kNonFinite, fault_, actions);
-  }
+  if (ordered_.bsp()) return AddToTree(verified.payload, actions);
   OrderContribution(verified.payload, actions);
 }
 
@@ -65,54 +54,51 @@ void Partition::RefuseInFlight(BufferId payload, Answer answer, const std::strin
   actions.push_back(Release{payload});
 }
 
-UpdateScalars Partition::DecideScalars(const SliceState& slice, const WorkRange& item,
+UpdateScalars Partition::DecideScalars(const SliceWork& slice, const WorkRange& item,
                                        uint64_t samples, Lsn base) const {
   UpdateScalars scalars;
-  scalars.rate =
-      static_cast<float>(static_cast<double>(config_.rate(JobStep(item))) * slice.info.rate_scale);
+  scalars.rate = static_cast<float>(static_cast<double>(config_.rate(config_.JobStep(item))) *
+                                    slice.info.rate_scale);
   scalars.decay = slice.info.decay;
   if (samples > 0 && samples < config_.batch) {
     scalars.scale =
         static_cast<float>(static_cast<double>(config_.batch) / static_cast<double>(samples));
   }
-  scalars.t = static_cast<int64_t>(slice.ordered - slice.skipped + 1);
-  // The updates behind `base` are a suffix of those remembered.
-  const auto first_after = std::upper_bound(slice.recent.begin(), slice.recent.end(), base);
-  scalars.lag = bsp() ? 0 : static_cast<uint64_t>(slice.recent.end() - first_after);
+  const SliceState& state = ordered_.slice(slice.info.id);
+  scalars.t = static_cast<int64_t>(state.updates - state.skipped + 1);
+  scalars.lag = ordered_.bsp() ? 0 : ordered_.LagOf(slice.info.id, base);
   return scalars;
 }
 
 // It stays in flight until it is applied, so that retries can join.
 void Partition::OrderContribution(BufferId payload, PartitionActions& actions) {
   const FrameHeader& header = in_flight_.at(payload).header;
-  SliceState& slice = *FindSlice(header.key.slice);
+  const SliceWork& slice = *FindSlice(header.key.slice);
   Record record;
   record.kind = RecordKind::kApply;
   record.slice = header.key.slice;
   record.work = header.key.work;
-  record.origin = header.origin;
-  record.clock = header.clock;
   record.samples = header.samples;
   record.scalars = DecideScalars(slice, header.key.work, header.samples, header.base_lsn);
   record.elements = slice.info.elements;
   record.digest = header.digest;
+  record.origin = header.origin;
+  record.clock = header.clock;
   record.skipped = (header.flags & frame_flags::kSkipped) != 0;
-  record.loss_scale = loss_scale_.state();
-  lags_.push_back(record.scalars.lag);
-  if (lags_.size() > kLagsRemembered) lags_.pop_front();
-  ++slice.ordered;
-  if (record.skipped) ++slice.skipped;
-  slice.recent.push_back(Lsn(log_.ordered().value + 1));
-  if (slice.recent.size() > kUpdatesRemembered) slice.recent.pop_front();
+  if (!NextLossScale(record.slice, record.skipped, header.loss_scale_log2,
+                     config_.JobStep(record.work), header.origin, &record.loss_scale, actions)) {
+    return RefuseInFlight(payload, Answer::kNonFinite, fault_, actions);
+  }
   Order(std::move(record), payload, {}, actions);
 }
 
 void Partition::AddToTree(BufferId payload, PartitionActions& actions) {
   InFlight part = TakeInFlight(payload);
-  SliceState& slice = *FindSlice(part.header.key.slice);
+  SliceWork& slice = *FindSlice(part.header.key.slice);
   const WorkRange& work = part.header.key.work;
   // While it was verified its step may have been sealed by ranges that contain it.
-  if (JobStep(work) < static_cast<int64_t>(slice.ordered) && !DefenceMasked(Defence::kDedup)) {
+  if (config_.JobStep(work) < static_cast<int64_t>(Sealed(slice)) &&
+      !DefenceMasked(Defence::kDedup)) {
     Waiters* seal = FindSeal(slice, work);
     for (const Waiter& waiter : part.waiters) {
       if (seal == nullptr) {
@@ -144,13 +130,13 @@ void Partition::AddToTree(BufferId payload, PartitionActions& actions) {
   if (outcome.complete) Seal(slice, part.header, outcome.root, actions);
 }
 
-void Partition::Seal(SliceState& slice, const FrameHeader& last, BufferId sum,
+void Partition::Seal(SliceWork& slice, const FrameHeader& last, BufferId sum,
                      PartitionActions& actions) {
   Record record;
   record.kind = RecordKind::kApply;
   record.slice = slice.info.id;
-  record.work = ItemRange(last.key.work);
-  record.clock = JobStep(record.work);
+  record.work = config_.ItemRange(last.key.work);
+  record.clock = config_.JobStep(record.work);
   record.samples = static_cast<uint32_t>(config_.SamplesIn(record.work));
   record.scalars = DecideScalars(slice, record.work, record.samples, Lsn());
   record.elements = slice.info.elements;
@@ -159,7 +145,6 @@ void Partition::Seal(SliceState& slice, const FrameHeader& last, BufferId sum,
     record.skipped = true;
     record.origin = *by;
   }
-  ++slice.ordered;
   ++counters_.sealed;
   Waiters waiters;
   waiters.swap(slice.unsealed);

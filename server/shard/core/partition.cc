@@ -11,17 +11,14 @@
 
 namespace starling {
 
-Partition::Partition(PartitionConfig config) : config_(std::move(config)) {
-  policy_.policy = config_.policy;
+Partition::Partition(PartitionConfig config)
+    : config_(std::move(config)), applied_(&config_), ordered_(applied_) {
   for (const PartitionConfig::SliceInfo& info : config_.slices) {
-    slices_.try_emplace(info.id, info, updated_slices_, config_.micro_batches);
+    slices_.try_emplace(info.id, info, config_.micro_batches);
     updated_slices_ += info.updated ? 1 : 0;
     decided_slices_ += info.decided ? 1 : 0;
   }
-  if (!config_.reporters.empty() && config_.partition == kDecidingPartition) {
-    decider_.emplace(config_.reporters);
-  }
-  OpenCoverage(0);
+  if (config_.Decides()) decider_.emplace(config_.reporters);
 }
 
 void Partition::Step(const PartitionEvent& event, absl::Time now, PartitionActions& actions) {
@@ -60,44 +57,18 @@ void Partition::Settle(absl::Time now, PartitionActions& actions) {
   TryReport(now, actions);
 }
 
-Partition::SliceState* Partition::FindSlice(SliceId id) {
+Partition::SliceWork* Partition::FindSlice(SliceId id) {
   const auto it = slices_.find(id);
   return it == slices_.end() ? nullptr : &it->second;
 }
 
-const Partition::SliceState* Partition::FindSlice(SliceId id) const {
+const Partition::SliceWork* Partition::FindSlice(SliceId id) const {
   const auto it = slices_.find(id);
   return it == slices_.end() ? nullptr : &it->second;
 }
 
-WorkRange Partition::ItemRange(const WorkRange& work) const {
-  return {work.purpose, work.epoch, ItemOf(work) * config_.micro_batches, config_.micro_batches};
-}
-
-int64_t Partition::JobStep(const WorkRange& work) const {
-  return static_cast<int64_t>(work.epoch * config_.FullSteps() + ItemOf(work));
-}
-
-uint64_t Partition::LeastSealed() const {
-  if (updated_slices_ == 0) return std::min(config_.steps, cut_epochs_ * config_.FullSteps());
-  uint64_t least = config_.steps;
-  for (const auto& [id, slice] : slices_) {
-    if (slice.info.updated) least = std::min(least, slice.applied);
-  }
-  return least;
-}
-
-// All steps of the job below are covered on every updated slice, this one is not.
-uint64_t Partition::CoveredSteps() const {
-  const auto it = all_covered_.find(cut_epochs_);
-  const uint64_t open = it == all_covered_.end() ? 0 : it->second.floor();
-  return std::min(config_.steps, cut_epochs_ * config_.FullSteps() + open);
-}
-
-bool Partition::AllCover(uint32_t epoch, uint64_t item) const {
-  if (epoch < cut_epochs_ || updated_slices_ == 0) return true;
-  const auto it = all_covered_.find(epoch);
-  return it != all_covered_.end() && it->second.Has(item);
+uint64_t Partition::Sealed(const SliceWork& slice) const {
+  return ordered_.slice(slice.info.id).updates + (held_.Find(slice.info.id) != nullptr ? 1 : 0);
 }
 
 FrameHeader Partition::AnswerTo(const FrameHeader& request, FrameType type, Answer answer) const {
@@ -109,7 +80,7 @@ FrameHeader Partition::AnswerTo(const FrameHeader& request, FrameType type, Answ
   header.key.run = config_.run;
   header.partition = config_.partition;
   header.view = view_;
-  header.roster = roster_;
+  header.roster = applied_.roster();
   header.policy = request.policy;
   header.origin = request.origin;
   header.request_id = request.request_id;
@@ -149,45 +120,44 @@ PartitionStatus Partition::Status() const {
   status.mutable_run()->set_era(config_.run.era);
   status.set_partition(config_.partition.value);
   status.set_view(view_.value);
-  status.set_roster(roster_.value);
+  status.set_roster(applied_.roster().value);
   status.set_lsn(log_.applied().value);
-  status.set_state_digest(log_.state_digest());
+  status.set_state_digest(applied_.digest());
   status.set_epoch(open_epoch_);
-  status.set_cut_epochs(cut_epochs_);
-  if (cut_epochs_ > open_epoch_ || updated_slices_ == 0) {
+  status.set_cut_epochs(applied_.cut_epochs());
+  if (applied_.cut_epochs() > open_epoch_ || updated_slices_ == 0) {
     status.set_covered_floor(config_.StepsIn(open_epoch_));
-  } else if (const auto it = all_covered_.find(open_epoch_); it != all_covered_.end()) {
-    status.set_covered_floor(it->second.floor());
-    for (const auto& [begin, end] : it->second.ranges()) {
+  } else if (const Coverage* covered = applied_.CoverageOf(open_epoch_); covered != nullptr) {
+    status.set_covered_floor(covered->floor());
+    for (const auto& [begin, end] : covered->ranges()) {
       if (status.covered_ranges_size() >= 2 * static_cast<int>(limits::kCoveredRangesReportedMax))
         break;
       status.add_covered_ranges(begin);
       status.add_covered_ranges(end);
     }
   }
-  status.set_applied_min(applied_min_);
-  status.set_applied_max(applied_max_);
-  status.set_clock_min(clocks_.min());
-  status.set_clock_max(clocks_.max());
+  status.set_applied_min(applied_.applied_min());
+  status.set_applied_max(applied_.applied_max());
+  status.set_clock_min(applied_.clocks().min());
+  status.set_clock_max(applied_.clocks().max());
   status.set_lag_max(lag_max_);
   for (const uint64_t count : lag_histogram_) status.add_lag_histogram(count);
   uint64_t elements = 0;
   for (const auto& [id, slice] : slices_) elements += slice.info.elements;
   status.set_value_bytes(elements * sizeof(float));
-  if (bsp() && updated_slices_ > 0) status.set_sealed_steps(LeastSealed());
-  status.set_policy(std::max(policy_.number, drained_for_).value);
+  if (applied_.bsp() && updated_slices_ > 0) status.set_sealed_steps(applied_.LeastUpdates());
+  status.set_policy(std::max(applied_.policy().number, drained_for_).value);
   status.set_begun_steps(begun_steps_);
-  if (!lags_.empty()) status.set_recent_lag(*std::max_element(lags_.begin(), lags_.end()));
+  status.set_recent_lag(applied_.recent_lag());
   absl::Duration held = pulls_held_for_;
   for (const auto& [key, pull] : pulls_) {
     if (IsTrainingRequest(pull.request)) held += now_ - pull.since;
   }
   status.mutable_times()->set_gate(absl::ToDoubleSeconds(held));
   status.mutable_times()->set_pulls(values_sent_);
-  if (keeps_loss_scale()) {
-    const SliceState& slice = *FindSlice(kLossScaleSlice);
-    status.set_loss_scale(std::ldexp(1.0, LossScaleOf(kLossScaleSlice, slice.applied)));
-    status.set_skipped_steps(skipped_steps_);
+  if (config_.KeepsLossScale()) {
+    status.set_loss_scale(std::ldexp(1.0, applied_.loss_scale().log2));
+    status.set_skipped_steps(applied_.skipped_steps());
   }
   status.set_fault(fault_);
   return status;

@@ -23,15 +23,14 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
-#include "common/data_plan/coverage.h"
 #include "common/protocol/limits.h"
 #include "common/protocol/types.h"
 #include "common/reduce/subtree_sum.h"
-#include "server/shard/core/clock_table.h"
 #include "server/shard/core/events.h"
 #include "server/shard/core/held_step.h"
 #include "server/shard/core/partition_config.h"
 #include "server/shard/core/partition_log.h"
+#include "server/shard/core/partition_state.h"
 #include "server/shard/core/step_decider.h"
 
 namespace starling {
@@ -41,9 +40,7 @@ class PartitionStatus;  // proto/coordinator.proto
 inline constexpr absl::Duration kShardTickPeriod = absl::Milliseconds(100);
 // A frame of a later roster, view, policy or epoch waits this long for the orders that explain it.
 inline constexpr absl::Duration kParkedFrameDeadline = absl::Seconds(10);
-// The partition that decides for the whole job; how often it is asked, and how long it may be
-// silent.
-inline constexpr PartitionId kDecidingPartition(0);
+// How often the partition that decides is asked, and how long it may be silent.
 inline constexpr absl::Duration kReportPeriod = absl::Milliseconds(500);
 inline constexpr absl::Duration kDecisionDeadline = absl::Seconds(60);
 inline constexpr int64_t kUnansweredReportsMax = 120;  // kDecisionDeadline / kReportPeriod
@@ -93,7 +90,10 @@ class Partition {
   const PartitionConfig& config() const { return config_; }
   const PartitionCounters& counters() const { return counters_; }
   const PartitionLog& log() const { return log_; }
-  const ClockTable& clocks() const { return clocks_; }
+  // As of the last record that took effect: what peers are answered from.
+  const PartitionState& applied() const { return applied_; }
+  // As of the last record that is ordered: what is decided from.
+  const PartitionState& ordered() const { return ordered_; }
   // Payload of the frames that wait for orders.
   uint64_t parked_bytes() const;
 
@@ -101,27 +101,14 @@ class Partition {
   using Waiter = PartitionLog::Waiter;
   using Waiters = PartitionLog::Waiters;
 
-  struct SliceState {
-    SliceState(const PartitionConfig::SliceInfo& info, uint32_t index, uint32_t leaves)
-        : info(info), index(index), tree(leaves) {}
+  // What of a slice is no record yet.
+  struct SliceWork {
+    SliceWork(const PartitionConfig::SliceInfo& info, uint32_t leaves) : info(info), tree(leaves) {}
 
     PartitionConfig::SliceInfo info;
-    uint32_t index;        // among the updated ones
-    uint64_t ordered = 0;  // updates; BSP: versions sealed
-    uint64_t applied = 0;
-    uint64_t applied_in_epoch = 0;
-    std::array<Lsn, 2> version_lsn;    // BSP: of the update that made version v, at v % 2
-    std::deque<Lsn> recent;            // of the last updates, to tell a contribution's lag
-    SubtreeSum tree;                   // BSP: of step `ordered`
-    Waiters unsealed;                  // BSP: whose contributions are in the tree
+    SubtreeSum tree;                   // BSP: of step Sealed()
+    Waiters unsealed;                  // BSP: of contributions in the tree
     std::optional<Origin> overflowed;  // BSP: by whom a contribution in the tree is zero
-    uint64_t skipped = 0;              // of `ordered`
-  };
-
-  // An item that some updated slices cover, and others do not.
-  struct PartlyCovered {
-    absl::InlinedVector<uint64_t, 1> slices;  // bit i % 64 of word i / 64: SliceState.index i does
-    uint32_t count = 0;                       // of these bits that are set
   };
 
   // A contribution that is verified, or ordered and not applied yet (SSP and async).
@@ -160,7 +147,7 @@ class Partition {
     friend auto operator<=>(const PullKey&, const PullKey&) = default;
   };
 
-  static bool AddWaiter(Waiters& waiters, const FrameReceived& frame, size_t limit);
+  static bool AddWaiter(Waiters& waiters, const Waiter& added, size_t limit);
   static void Forget(Waiters& waiters, ConnectionId connection);
 
   // on_frame.cc
@@ -177,11 +164,10 @@ class Partition {
 
   // on_push.cc
   void OnPush(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
-  bool Covers(const SliceState& slice, const FrameHeader& header) const;
-  bool CoversItem(const SliceState& slice, uint32_t epoch, uint64_t item) const;
+  bool Covers(const SliceWork& slice, const FrameHeader& header) const;
   bool OpensTooMuch(uint32_t epoch, uint64_t item) const;
-  bool Join(const FrameReceived& frame, SliceState& slice, PartitionActions& actions);
-  Waiters* FindSeal(const SliceState& slice, const WorkRange& work);
+  bool Join(const FrameReceived& frame, SliceWork& slice, PartitionActions& actions);
+  Waiters* FindSeal(const SliceWork& slice, const WorkRange& work);
   void TakeWaiter(Waiters& waiters, const FrameReceived& frame, PartitionActions& actions);
   size_t WaitersMax() const;
   bool EpochMustWait(uint32_t epoch) const;
@@ -194,38 +180,39 @@ class Partition {
   void OrderContribution(BufferId payload, PartitionActions& actions);
   void AddToTree(BufferId payload, PartitionActions& actions);
   InFlight TakeInFlight(BufferId payload);
-  void Seal(SliceState& slice, const FrameHeader& last, BufferId sum, PartitionActions& actions);
-  UpdateScalars DecideScalars(const SliceState& slice, const WorkRange& item, uint64_t samples,
+  void Seal(SliceWork& slice, const FrameHeader& last, BufferId sum, PartitionActions& actions);
+  UpdateScalars DecideScalars(const SliceWork& slice, const WorkRange& item, uint64_t samples,
                               Lsn base) const;
 
   // on_decision.cc
   void Hold(Record record, BufferId sum, Waiters waiters, PartitionActions& actions);
   void OnMeasured(const Measured& measured, PartitionActions& actions);
-  void RefuseHeld(PartitionActions& actions);
+  void RefuseHeld(Answer answer, const std::string& text, PartitionActions& actions);
   std::string OverflowText(SliceId slice, int64_t element, int64_t step) const;
   void TryReport(absl::Time now, PartitionActions& actions);
   void StopWaiting(PartitionActions& actions);
   void OnDecision(const DecisionReceived& decision, PartitionActions& actions);
   void OnReport(const FrameReceived& frame, PartitionActions& actions);
   void OrderDecision(PartitionActions& actions);
-  void CommitDecision(const Record& record, PartitionActions& actions);
+  void FinishDecision(PartitionActions& actions);
   void AnswerReport(const Waiter& waiter, Answer answer, const StepDecision& decision,
                     PartitionActions& actions);
 
   // on_overflow.cc
-  bool keeps_loss_scale() const;
-  bool FoldOutcome(SliceId slice, bool skipped, int log2, int64_t step, const Origin& origin,
-                   PartitionActions& actions);
-  void NoteLossScale(const SliceState& slice, const Record& record, Lsn before);  // its lsn
+  bool NextLossScale(SliceId slice, bool skipped, int log2, int64_t step, const Origin& origin,
+                     LossScale::State* next, PartitionActions& actions);
   int LossScaleOf(SliceId slice, uint64_t version) const;
 
   // on_applied.cc
+  static void MustRepeat(const Record& record, PartitionState& state);
   void Order(Record record, BufferId payload, Waiters waiters, PartitionActions& actions);
+  void NoteOrdered(const Record& record);
   void Advance(PartitionActions& actions);
+  void TakeEffect(PartitionLog::Entry entry, PartitionActions& actions);
   void OnApplied(const Applied& applied, PartitionActions& actions);
   void RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite, PartitionActions& actions);
   void OnBackupHas(Lsn lsn, PartitionActions& actions);
-  void MarkCovered(SliceState& slice, const WorkRange& work);
+  void FinishApply(PartitionLog::Entry& entry, PartitionActions& actions);
 
   // on_close.cc
   void OnClose(const FrameReceived& frame, PartitionActions& actions);
@@ -233,7 +220,8 @@ class Partition {
   bool CloseIsReady(const ClockTable::Replica& replica, const FrameHeader& request,
                     bool behind_others) const;
   void OrderClose(ReplicaId replica, const Waiter& waiter, PartitionActions& actions);
-  void CommitClose(const PartitionLog::Entry& entry, PartitionActions& actions);
+  void AnswerKnownClose(ReplicaId replica, const Waiter& waiter, PartitionActions& actions);
+  void FinishClose(const PartitionLog::Entry& entry, PartitionActions& actions);
   Clock EnterClock(ReplicaId replica) const;
   Clock SkipClockMax(const ClockTable::Replica& replica) const;
 
@@ -242,6 +230,8 @@ class Partition {
   PullState TryPull(const WaitingPull& pull, PartitionActions& actions);
   PullState TryEvaluationPull(const WaitingPull& pull, PartitionActions& actions);
   PullState TryBspPull(const WaitingPull& pull, PartitionActions& actions);
+  uint64_t NewestVersion(SliceId slice) const;
+  bool IsGone(const SliceWork& slice, uint64_t version) const;
   PullState ReadVersion(const WaitingPull& pull, PartitionActions& actions);
   void TryPullsOf(SliceId slice, PartitionActions& actions);
   void TryAllPulls(PartitionActions& actions);
@@ -253,6 +243,7 @@ class Partition {
   // on_orders.cc
   void OnOrders(const OrdersReceived& orders, PartitionActions& actions);
   void TakeView(const OrdersReceived& orders, PartitionActions& actions);
+  void StepDown(const std::string& text, PartitionActions& actions);
   void TakeRoster(const RosterList& roster, PartitionActions& actions);
   void TakeEpoch(const OrdersReceived& orders);
   // Refuses waiting closes and pulls of those that are not members (`all`: of everybody).
@@ -261,6 +252,7 @@ class Partition {
   // on_policy.cc
   void TakePolicy(const OrdersReceived& orders, PartitionActions& actions);
   void TryPolicy(PartitionActions& actions);
+  void FinishPolicy(PartitionActions& actions);
   bool IsDrained(uint64_t step) const;
   static bool IsTrainingRequest(const FrameHeader& header);
   bool IsOfEarlierPolicy(const FrameHeader& header) const;
@@ -268,22 +260,14 @@ class Partition {
   void AnswerEarlierPolicy(const Waiter& waiter, PartitionActions& actions);
 
   // on_cut.cc
-  bool NeedsCopy(uint32_t epoch) const;
   void TryCut(PartitionActions& actions);
-  void CommitCut(const Record& record, PartitionActions& actions);
-  void OpenCoverage(uint32_t epoch);
+  void FinishCut(std::optional<uint32_t> copy_before, PartitionActions& actions);
 
   // partition.cc
   void Settle(absl::Time now, PartitionActions& actions);
-  SliceState* FindSlice(SliceId id);
-  const SliceState* FindSlice(SliceId id) const;
-  bool bsp() const { return policy_.policy.kind == PolicyKind::kBsp; }
-  uint64_t ItemOf(const WorkRange& work) const { return work.first / config_.micro_batches; }
-  WorkRange ItemRange(const WorkRange& work) const;
-  int64_t JobStep(const WorkRange& work) const;
-  uint64_t LeastSealed() const;
-  uint64_t CoveredSteps() const;
-  bool AllCover(uint32_t epoch, uint64_t item) const;
+  SliceWork* FindSlice(SliceId id);
+  const SliceWork* FindSlice(SliceId id) const;
+  uint64_t Sealed(const SliceWork& slice) const;  // BSP: steps, those that are held included
   FrameHeader AnswerTo(const FrameHeader& request, FrameType type, Answer answer) const;
   void Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock,
            PartitionActions& actions);
@@ -295,29 +279,23 @@ class Partition {
   uint32_t updated_slices_ = 0;
   uint32_t decided_slices_ = 0;
 
-  // What was ordered.
+  // What the coordinator ordered.
   Generation generation_;
   ViewNumber view_;
   ShardId primary_;
   ShardId backup_;
-  RosterNumber roster_;
-  PolicyAt policy_;                      // in force
   std::optional<PolicyAt> next_policy_;  // followed once it is in force
   bool next_in_force_ = false;
   PolicyNumber drained_for_;  // all before its step is applied
-  bool was_bsp_ = false;      // the policy before
   uint32_t open_epoch_ = 0;
   uint32_t discard_cuts_before_ = 0;
 
   PartitionLog log_;
-  ClockTable clocks_;
+  PartitionState applied_;
+  PartitionState ordered_;
   // The newest of each member.
   absl::btree_map<ReplicaId, std::pair<Incarnation, ConnectionId>> streams_;
-  absl::btree_map<SliceId, SliceState> slices_;
-  // By epoch; of the open one: items covered on every updated slice, and those on some. What is
-  // open is bounded (config_.open_items_max), so memory does not go with the items of an epoch.
-  absl::btree_map<uint32_t, Coverage> all_covered_;
-  absl::btree_map<std::pair<uint32_t, uint64_t>, PartlyCovered> partly_covered_;
+  absl::btree_map<SliceId, SliceWork> slices_;
   absl::btree_map<BufferId, InFlight> in_flight_;
   absl::btree_map<InFlightKey, BufferId> in_flight_by_key_;
   absl::btree_map<InFlightKey, ReplicaId> counted_from_;  // kept only while kBatchKey is masked
@@ -333,26 +311,11 @@ class Partition {
   HeldStep held_;
   std::optional<StepDecider> decider_;              // of the partition that decides
   absl::btree_map<PartitionId, Waiter> reporters_;  // who waits for the decision under way
-  std::optional<StepDecision> decided_;             // the last one committed
 
-  // The loss scale, in the partition of kLossScaleSlice.
-  LossScale loss_scale_;  // as of the last record that is ordered
-  // As version_lsn.
-  std::array<int, 2> loss_scale_log2_ = {LossScale::kFirstLog2, LossScale::kFirstLog2};
-  uint64_t skipped_steps_ = 0;  // applied
-
-  // Cuts.
-  uint32_t cut_epochs_ = 0;  // epochs [0, cut_epochs_) are cut
   // The job's steps from here on are not done: nothing changes any more.
   std::optional<uint64_t> training_end_;
-  bool cut_ordered_ = false;
-  std::optional<uint32_t> copy_;  // the epoch of the live copy
-  Lsn copy_lsn_;
-  uint64_t applied_min_ = 0;
-  uint64_t applied_max_ = 0;
 
-  uint64_t begun_steps_ = 0;   // no contribution of a later step of the job came
-  std::deque<uint64_t> lags_;  // of the last updates under this policy
+  uint64_t begun_steps_ = 0;  // no contribution of a later step of the job came
 
   // What the event changed, and Settle has to look at again.
   bool recheck_cut_ = false;

@@ -264,6 +264,23 @@ TEST(PartitionBspTest, ASumThatOverflowsIsNotAppliedAndStopsTheJob) {
   EXPECT_THAT(t.Text(), HasSubstr("error #5 non-finite"));
 }
 
+// What is in the tree is no record: its workers send it to the next primary.
+TEST(PartitionBspTest, APrimaryThatLosesItsViewGivesUpWhatIsNotSealed) {
+  Transcript t(Bsp());
+  t.Begin(2);
+  t.Verify(t.Push(1, 0, 0, 0, 2));
+  t.Text();
+  OrdersReceived orders = t.Base();
+  orders.view = ViewNumber(2);
+  orders.primary = ShardId(2);
+  t.Step(orders);
+  EXPECT_EQ(t.Text(), R"(
+orders generation 1 view 2 roster 0: epoch 0
+  c1 error #3 stale-view clock 0 lsn 0: view 2 is on shard 2
+  release b3
+)");
+}
+
 // A job that ends in the middle of a step: slice 0 has sealed it, slice 1 never will. What both
 // have is the version before, and a reader gets exactly that.
 TEST(PartitionBspTest, AReaderGetsTheVersionThatAllSlicesHave) {
@@ -352,13 +369,13 @@ TEST(PartitionBspTest, TheStateDigestTellsLogsApart) {
   Transcript a(Bsp());
   Transcript b(Bsp());
   for (Transcript* t : {&a, &b}) t->Begin(2);
-  EXPECT_EQ(a.partition().log().state_digest(), b.partition().log().state_digest());
+  EXPECT_EQ(a.partition().applied().digest(), b.partition().applied().digest());
   a.Contribute(1, 0, 0, 0, 4);
   b.Contribute(1, 0, 0, 0, 4);
-  EXPECT_EQ(a.partition().log().state_digest(), b.partition().log().state_digest());
+  EXPECT_EQ(a.partition().applied().digest(), b.partition().applied().digest());
   a.Mark(1, frame_flags::kPark);
   b.Mark(2, frame_flags::kPark);
-  EXPECT_NE(a.partition().log().state_digest(), b.partition().log().state_digest());
+  EXPECT_NE(a.partition().applied().digest(), b.partition().applied().digest());
   EXPECT_EQ(a.partition().log().recent().back().lsn, Lsn(5));
 }
 

@@ -99,6 +99,11 @@ uint64_t PartitionConfig::SamplesIn(const WorkRange& work) const {
   return end - begin;
 }
 
+bool PartitionConfig::KeepsLossScale() const {
+  return scales_loss && !slices.empty() && slices.front().id == kLossScaleSlice &&
+         slices.front().updated;
+}
+
 absl::StatusOr<ConsistencyPolicy> PolicyFromProto(const Policy& policy) {
   switch (policy.kind()) {
     case Policy::BSP: return ConsistencyPolicy{PolicyKind::kBsp, 0};

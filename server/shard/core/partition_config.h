@@ -18,6 +18,9 @@ class JobDescription;  // proto/coordinator.proto
 class Policy;          // proto/job.proto
 struct Layout;         // common/placement/layout.h
 
+// Of a job, the one that decides about whole steps.
+inline constexpr PartitionId kDecidingPartition(0);
+
 struct PartitionConfig {
   struct SliceInfo {
     SliceId id;
@@ -54,6 +57,18 @@ struct PartitionConfig {
   uint64_t FullSteps() const { return (samples + batch - 1) / batch; }  // S
   uint32_t Epochs() const { return static_cast<uint32_t>((steps + FullSteps() - 1) / FullSteps()); }
   uint64_t StepsIn(uint32_t epoch) const;  // 0 beyond the last epoch
+  // `work` lies in one step: which of its epoch, all of it, and which of the job.
+  uint64_t ItemOf(const WorkRange& work) const { return work.first / micro_batches; }
+  WorkRange ItemRange(const WorkRange& work) const {
+    return {work.purpose, work.epoch, ItemOf(work) * micro_batches, micro_batches};
+  }
+  int64_t JobStep(const WorkRange& work) const {
+    return static_cast<int64_t>(work.epoch * FullSteps() + ItemOf(work));
+  }
+  // Whether the values are copied at the epoch's cut. After the last one they are the copy.
+  bool NeedsCopy(uint32_t epoch) const { return evaluates_at(epoch) && epoch + 1 < Epochs(); }
+  bool KeepsLossScale() const;  // of the job
+  bool Decides() const { return partition == kDecidingPartition && !reporters.empty(); }
   // Samples of the micro-batches of `work`.
   uint64_t SamplesIn(const WorkRange& work) const;
 };

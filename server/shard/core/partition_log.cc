@@ -1,23 +1,29 @@
 #include "server/shard/core/partition_log.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/defences.h"
 #include "common/protocol/limits.h"
 
 namespace starling {
+
 PartitionLog::Entry& PartitionLog::Append(Record record, BufferId payload, Waiters waiters) {
-  record.lsn = ordered_ = Lsn(ordered_.value + 1);
-  EncodeRecord(record, &encoded_);
-  digest_ = LogDigest(digest_, encoded_);
+  ordered_ = record.lsn;
   return pending_.emplace_back(Entry{std::move(record), payload, std::move(waiters), false});
 }
 
-PartitionLog::Entry* PartitionLog::NextToApply() {
+void PartitionLog::CommitUpTo(Lsn lsn) {
+  if (lsn > committed_) committed_ = std::min(lsn, ordered_);
+}
+
+PartitionLog::Entry* PartitionLog::HandOut() {
   const Lsn limit = DefenceMasked(Defence::kCommitBeforeApply) ? ordered_ : committed_;
   if (handed_out_ >= limit) return nullptr;
-  handed_out_ = Lsn(handed_out_.value + 1);
-  return Find(handed_out_);
+  Entry* next = Find(Lsn(handed_out_.value + 1));
+  if (next->record.kind != RecordKind::kApply && handed_out_ != applied_) return nullptr;
+  handed_out_ = next->record.lsn;
+  return next;
 }
 
 PartitionLog::Entry* PartitionLog::Find(Lsn lsn) {
@@ -25,21 +31,32 @@ PartitionLog::Entry* PartitionLog::Find(Lsn lsn) {
   return &pending_[lsn.value - applied_.value - 1];
 }
 
-bool PartitionLog::MarkApplied(Lsn lsn) {
+bool PartitionLog::MarkDone(Lsn lsn) {
   Entry* entry = Find(lsn);
-  if (entry == nullptr || lsn > handed_out_ || entry->applied) return false;
-  entry->applied = true;
-  while (!pending_.empty() && pending_.front().applied) {
-    applied_ = pending_.front().record.lsn;
-    recent_.push_back(std::move(pending_.front().record));
-    if (recent_.size() > limits::kRecentRecordsKept) recent_.pop_front();
-    pending_.pop_front();
-  }
+  if (entry == nullptr || lsn > handed_out_ || entry->done) return false;
+  entry->done = true;
   return true;
 }
 
-void PartitionLog::CommitUpTo(Lsn lsn) {
-  if (lsn > committed_) committed_ = lsn < ordered_ ? lsn : ordered_;
+std::optional<PartitionLog::Entry> PartitionLog::TakeDone() {
+  if (pending_.empty() || !pending_.front().done) return std::nullopt;
+  Entry entry = std::move(pending_.front());
+  pending_.pop_front();
+  applied_ = entry.record.lsn;
+  recent_.push_back(entry.record);
+  if (recent_.size() > limits::kRecentRecordsKept) recent_.pop_front();
+  return entry;
+}
+
+std::deque<PartitionLog::Entry> PartitionLog::DropUncommitted() {
+  std::deque<Entry> dropped;
+  const Lsn last = std::max(committed_, handed_out_);
+  while (!pending_.empty() && pending_.back().record.lsn > last) {
+    dropped.push_front(std::move(pending_.back()));
+    pending_.pop_back();
+  }
+  ordered_ = std::min(ordered_, std::max(last, applied_));
+  return dropped;
 }
 
 }  // namespace starling

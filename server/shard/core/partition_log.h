@@ -1,11 +1,12 @@
-// A partition's log: ordered, then committed (the backup has it, or there is none), then applied.
-// Holds the records that are not applied yet and the last ones that were, and a digest over all.
+// The records of a partition that have not taken effect, each with its waiters, and the last ones
+// that have. A record is ordered, then committed (the backup has it, or there is none), then
+// carried out, and takes effect when all before it have.
 #ifndef STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 #define STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 
 #include <cstdint>
 #include <deque>
-#include <string>
+#include <optional>
 
 #include "absl/container/inlined_vector.h"
 #include "common/protocol/frame.h"
@@ -17,7 +18,7 @@ namespace starling {
 // Not thread-safe.
 class PartitionLog {
  public:
-  // Somebody who is owed an answer.
+  // A request that is owed an answer.
   struct Waiter {
     ConnectionId connection;
     FrameHeader request;
@@ -28,29 +29,35 @@ class PartitionLog {
     Record record;
     BufferId payload;  // kApply only
     Waiters waiters;
-    bool applied = false;
+    bool done = false;  // carried out
   };
 
-  // Gives the record its position. The entry is valid until the next call.
+  // The record has the next position. The entry is valid until the next call.
   Entry& Append(Record record, BufferId payload, Waiters waiters);
-
-  // The oldest entry that is committed and was not handed out yet; nullptr: none. Stays valid until
-  // MarkApplied.
-  Entry* NextToApply();
-
-  // The entry of a record that is not applied yet; nullptr: no such.
-  Entry* Find(Lsn lsn);
-
-  // Returns false if `lsn` was never handed out, or is applied already.
-  bool MarkApplied(Lsn lsn);
 
   void CommitUpTo(Lsn lsn);
 
+  // The oldest entry that is committed and was not handed out yet; nullptr: none. Updates are
+  // handed out ahead of each other's end; anything else waits until all before it took effect, and
+  // updates behind it wait for it. Stays valid until it takes effect.
+  Entry* HandOut();
+
+  // The entry of a record that has not taken effect; nullptr: no such.
+  Entry* Find(Lsn lsn);
+
+  // It is carried out. Returns false if `lsn` was never handed out, or is done already.
+  bool MarkDone(Lsn lsn);
+
+  // The oldest entry, which takes effect now; nullopt: it is not done, or there is none.
+  std::optional<Entry> TakeDone();
+
+  // Forgets what is ordered and neither committed nor handed out: it never happened.
+  std::deque<Entry> DropUncommitted();
+
   Lsn ordered() const { return ordered_; }
-  Lsn committed() const { return committed_; }
-  Lsn applied() const { return applied_; }                      // all records up to here are
-  uint64_t state_digest() const { return digest_; }             // of all ordered records
-  const std::deque<Record>& recent() const { return recent_; }  // the last applied ones, ascending
+  Lsn applied() const { return applied_; }  // all records up to here took effect
+  // The last ones that took effect, ascending.
+  const std::deque<Record>& recent() const { return recent_; }
   std::deque<Entry>& pending() { return pending_; }
 
  private:
@@ -60,8 +67,6 @@ class PartitionLog {
   Lsn committed_;
   Lsn handed_out_;
   Lsn applied_;
-  uint64_t digest_ = 0;
-  std::string encoded_;  // the newest record; its memory is used again
 };
 
 }  // namespace starling

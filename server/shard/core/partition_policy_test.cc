@@ -49,8 +49,8 @@ TEST(PartitionPolicyTest, SaysWhenAllBeforeTheStepIsAppliedAndSwitchesWhenItIsIn
   EXPECT_THAT(t.Text(), HasSubstr("  switch to policy 1: one version, newest 2\n"));
   EXPECT_EQ(t.partition().log().recent().back().kind, RecordKind::kPolicy);
   // Everybody stands at the policy's clock, and enters there.
-  EXPECT_EQ(t.partition().clocks().min(), 2);
-  EXPECT_FALSE(t.partition().clocks().any_active());
+  EXPECT_EQ(t.partition().applied().clocks().min(), 2);
+  EXPECT_FALSE(t.partition().applied().clocks().any_active());
   t.set_policy(1);
   t.Mark(1, frame_flags::kEnter);
   EXPECT_THAT(t.Text(), HasSubstr("counted clock 2"));
@@ -108,7 +108,7 @@ TEST(PartitionPolicyTest, RequestsOfTheEarlierPolicyChangeNothing) {
   t.Push(2, 0, 0, 4, 4);  // a step of the new policy: nobody begins that under the old one
   EXPECT_THAT(t.Text(), HasSubstr("policy 0 ended at step 1"));
   EXPECT_EQ(t.partition().log().ordered(), before);
-  EXPECT_FALSE(t.partition().clocks().any_active());
+  EXPECT_FALSE(t.partition().applied().clocks().any_active());
 }
 
 TEST(PartitionPolicyTest, NothingBeyondTheStepIsTakenBeforeTheSwitch) {
@@ -126,7 +126,7 @@ TEST(PartitionPolicyTest, NothingBeyondTheStepIsTakenBeforeTheSwitch) {
     t.Text();
     Change(t, 1, kAsync, 1);
     EXPECT_THAT(t.Text(), HasSubstr("policy 0 ended at step 1"));
-    EXPECT_EQ(t.partition().clocks().min(), 1);
+    EXPECT_EQ(t.partition().applied().clocks().min(), 1);
   }
 }
 

@@ -1,6 +1,6 @@
 // The partition core in random company: workers that duplicate, retry, reconnect, die and come
 // back, and an adaptor that takes its time. Whatever happens, each item counts once, each buffer is
-// released once, and all work is done in the end.
+// released once, all work is done in the end, and who repeats the records has the same state.
 #include <deque>
 #include <map>
 #include <random>
@@ -52,6 +52,10 @@ class RandomCompany {
     events_ += absl::ToInt64Milliseconds(kParkedFrameDeadline);
     Feed(ShardTick());  // what still waits for a roster is refused
     const PartitionStatus status = core_.Status();
+    EXPECT_EQ(core_.ordered().Write(), core_.applied().Write());
+    PartitionState read(&core_.config());
+    ASSERT_TRUE(read.Read(core_.applied().Write()).ok());
+    EXPECT_EQ(read.Write(), core_.applied().Write());
     EXPECT_EQ(status.applied_min(), kSteps);
     EXPECT_EQ(status.applied_max(), kSteps);
     EXPECT_EQ(status.fault(), "");
@@ -174,6 +178,23 @@ class RandomCompany {
     PartitionActions actions;
     core_.Step(event, absl::UnixEpoch() + absl::Milliseconds(++events_), actions);
     for (const PartitionAction& action : actions) Do(action);
+    RepeatRecords();
+  }
+
+  // A second state, which has nothing but the bytes of the records.
+  void RepeatRecords() {
+    if (core_.log().applied() == repeated_.lsn()) return;
+    for (const Record& record : core_.log().recent()) {
+      if (record.lsn <= repeated_.lsn()) continue;
+      std::string bytes;
+      EncodeRecord(record, &bytes);
+      const absl::StatusOr<Record> decoded = DecodeRecord(bytes);
+      ASSERT_TRUE(decoded.ok()) << decoded.status();
+      const absl::Status fits = repeated_.Repeat(*decoded);
+      ASSERT_TRUE(fits.ok()) << fits;
+    }
+    EXPECT_EQ(repeated_.digest(), core_.applied().digest());
+    EXPECT_EQ(repeated_.Write(), core_.applied().Write());
   }
 
   void Do(const PartitionAction& action) {
@@ -215,6 +236,7 @@ class RandomCompany {
 
   const bool bsp_;
   Partition core_;
+  PartitionState repeated_{&core_.config()};
   std::mt19937 random_;
   std::map<uint32_t, Process> processes_;
   uint64_t roster_ = 0;

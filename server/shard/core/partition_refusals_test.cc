@@ -155,7 +155,7 @@ TEST(PartitionRefusalsTest, AClockThatNoUnitHasIsRefused) {
   t.Contribute(1, 0, 0, 0, 4);
   t.Close(1, limits::kClockMax + 1, 0, 0, 4);
   EXPECT_THAT(t.Text(), HasSubstr("bad-frame"));
-  EXPECT_EQ(t.partition().clocks().min(), 0);
+  EXPECT_EQ(t.partition().applied().clocks().min(), 0);
 }
 
 // Readers are no members: what they ask for never stands in the place of a training pull.

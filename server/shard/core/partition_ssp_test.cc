@@ -210,7 +210,7 @@ TEST(PartitionSspTest, AnOldStreamDoesNotUndoWhatCameOnANewer) {
   park.flags = frame_flags::kPark;
   t.Send(park, 7);
   t.Step(ConnectionDown{ConnectionId(7)});
-  EXPECT_TRUE(t.partition().clocks().any_active());
+  EXPECT_TRUE(t.partition().applied().clocks().any_active());
   EXPECT_EQ(t.partition().counters().superseded_pulls, 0u);
 }
 
@@ -242,7 +242,7 @@ c2 r2.1 skip clock 4
 c1 r1.1 park clock 0
   c1 ack #12 counted clock 3 lsn 12
 )");
-  EXPECT_EQ(t.partition().clocks().min(), 4);
+  EXPECT_EQ(t.partition().applied().clocks().min(), 4);
 }
 
 TEST(PartitionSspTest, ParkingWaitsForTheUnitsClosedBefore) {
@@ -367,15 +367,53 @@ c1 r1.1 push s0 0:[0,4) b2
 verified b2
   replicate lsn 3 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0
 c1 r1.1 close clock 0 0:[0,4)
+  replicate lsn 4 close r1 clock 1
 backup has lsn 3
   lsn 3 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0 b2 version 0
 applied lsn 3
   c1 ack #2 counted clock 0 lsn 3
   release b2
-  replicate lsn 4 close r1 clock 0
 backup has lsn 4
   c1 ack #3 counted clock 1 lsn 4
 )");
+}
+
+// What was ordered never happened; a close that came twice was not acked before it was committed.
+TEST(PartitionSspTest, APrimaryThatLosesItsViewForgetsWhatTheBackupHasNot) {
+  Transcript t(Ssp(0));
+  t.Begin(1);
+  OrdersReceived orders = t.Base();
+  orders.view = ViewNumber(2);
+  orders.backup = ShardId(2);
+  orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
+  t.Quietly([&] { t.Step(orders); });
+  t.set_view(2);
+  t.Verify(t.Push(1, 0, 0, 0, 4));
+  t.Close(1, 0, 0, 0, 4);
+  t.Close(1, 0, 0, 0, 4);
+  EXPECT_EQ(t.partition().ordered().lsn(), Lsn(4));
+  EXPECT_EQ(t.partition().ordered().clocks().min(), 1);
+  EXPECT_EQ(t.partition().applied().clocks().min(), 0);
+  orders.view = ViewNumber(3);
+  orders.primary = ShardId(2);
+  orders.backup = ShardId(1);
+  t.Step(orders);
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[0,4) b2
+  verify s0 b2
+verified b2
+  replicate lsn 3 apply s0 0:[0,4) rate 0.5 scale 1 t 1 lag 0
+c1 r1.1 close clock 0 0:[0,4)
+  replicate lsn 4 close r1 clock 1
+c1 r1.1 close clock 0 0:[0,4)
+orders generation 1 view 3 roster 1: r1.1 epoch 0
+  c1 error #2 stale-view clock 0 lsn 0: view 3 is on shard 2
+  release b2
+  c1 error #3 stale-view clock 0 lsn 0: view 3 is on shard 2
+  c1 error #4 stale-view clock 0 lsn 0: view 3 is on shard 2
+)");
+  EXPECT_EQ(t.partition().ordered().Write(), t.partition().applied().Write());
+  EXPECT_EQ(t.partition().applied().lsn(), Lsn(2));
 }
 
 }  // namespace

@@ -119,8 +119,9 @@ class Transcript {
   void Contribute(uint32_t replica, uint32_t slice, uint32_t epoch, uint64_t first,
                   uint32_t count) {
     const std::string before = text_;
+    const uint64_t lsn = partition_.log().ordered().value + 1;  // a cut may be ordered behind it
     Verify(Push(replica, slice, epoch, first, count));
-    Apply(partition_.log().ordered().value);
+    Apply(lsn);
     text_ = before;
   }
   void Quietly(const std::function<void()>& steps) {

@@ -1,0 +1,353 @@
+#include "server/shard/core/partition_state.h"
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/protocol/frame.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "xxhash.h"
+
+namespace starling {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kElements = 10;
+
+// Two epochs of four steps; slices 0 and 1 are updated, slice 2 is frozen.
+PartitionConfig Config(PolicyKind policy = PolicyKind::kBsp) {
+  PartitionConfig config;
+  config.run = {JobUid(7), 1};
+  config.self = ShardId(1);
+  config.slices = {{SliceId(0), kElements}, {SliceId(1), kElements}, {SliceId(2), 3, false}};
+  config.samples = 32;
+  config.batch = 8;
+  config.micro_batches = 4;
+  config.steps = 8;
+  config.policy = {policy, policy == PolicyKind::kSsp ? 1U : 0U};
+  config.scales_loss = true;
+  config.reporters = {PartitionId(0), PartitionId(1)};
+  config.rate = [](int64_t) { return 0.5F; };
+  config.evaluates_at = [](uint32_t) { return true; };
+  config.name_of_element = [](SliceId, uint32_t) { return std::string("w"); };
+  return config;
+}
+
+Record Base(RecordKind kind) {
+  Record record;
+  record.kind = kind;
+  record.view = ViewNumber(1);
+  return record;
+}
+
+Record Roster(uint64_t number, const std::vector<uint32_t>& replicas) {
+  Record record = Base(RecordKind::kRoster);
+  record.roster.number = RosterNumber(number);
+  for (const uint32_t r : replicas)
+    record.roster.members.push_back({ReplicaId(r), WorkerId(r), Incarnation(1), 0});
+  return record;
+}
+
+Record Close(uint32_t replica, uint16_t flags, Clock clock) {
+  Record record = Base(RecordKind::kClose);
+  record.origin = {ReplicaId(replica), WorkerId(replica), Incarnation(1), 0};
+  record.flags = flags;
+  record.clock = clock;
+  return record;
+}
+
+// Of step `step` of the job, which makes `t` updates.
+Record Apply(uint32_t slice, uint64_t step, int64_t t) {
+  Record record = Base(RecordKind::kApply);
+  record.slice = SliceId(slice);
+  record.work = {WorkPurpose::kTrain, static_cast<uint32_t>(step / 4), step % 4 * 4, 4};
+  record.samples = 8;
+  record.elements = kElements;
+  record.clock = static_cast<Clock>(step);
+  record.scalars.t = t;
+  return record;
+}
+
+Record Decision(Clock step) {
+  Record record = Base(RecordKind::kDecision);
+  record.clock = step;
+  record.scalars.scale = 0.5F;
+  return record;
+}
+
+Record Policy(uint32_t number, PolicyKind kind, uint64_t step) {
+  Record record = Base(RecordKind::kPolicy);
+  record.policy = {PolicyNumber(number), {kind, 0}, step};
+  return record;
+}
+
+Record Cut(uint32_t epoch) {
+  Record record = Base(RecordKind::kCut);
+  record.work.purpose = WorkPurpose::kTrain;
+  record.work.epoch = epoch;
+  return record;
+}
+
+// The next position is filled in.
+absl::Status Repeat(PartitionState& state, Record record) {
+  record.lsn = Lsn(state.lsn().value + 1);
+  return state.Repeat(record);
+}
+
+void RepeatAll(PartitionState& state, const std::vector<Record>& records) {
+  for (const Record& record : records) {
+    const absl::Status fits = Repeat(state, record);
+    ASSERT_TRUE(fits.ok()) << fits;
+  }
+}
+
+// Two members that entered; step 0 is done by slice 0, skipped, and by slice 1, step 1 by slice 0.
+std::vector<Record> SomeRecords() {
+  Record skipped = Apply(0, 0, 1);
+  skipped.skipped = true;
+  skipped.loss_scale = {15, 0};
+  Record other = Apply(1, 0, 1);
+  other.skipped = true;
+  Record next = Apply(0, 1, 1);
+  next.loss_scale = {15, 1};
+  return {Roster(3, {1, 2}),
+          Close(1, frame_flags::kEnter, 0),
+          Close(2, frame_flags::kEnter, 0),
+          Decision(0),
+          skipped,
+          other,
+          Close(1, 0, 1),
+          next};
+}
+
+TEST(PartitionStateTest, RecordsChangeWhatTheySay) {
+  const PartitionConfig config = Config();
+  PartitionState state(&config);
+  RepeatAll(state, SomeRecords());
+  EXPECT_EQ(state.lsn(), Lsn(8));
+  EXPECT_EQ(state.view(), ViewNumber(1));
+  EXPECT_EQ(state.roster(), RosterNumber(3));
+  EXPECT_EQ(state.clocks().min(), 0);
+  EXPECT_EQ(state.clocks().max(), 1);
+  EXPECT_EQ(state.slice(SliceId(0)).updates, 2U);
+  EXPECT_EQ(state.slice(SliceId(0)).skipped, 1U);
+  EXPECT_EQ(state.slice(SliceId(0)).version_lsn[0], Lsn(8));
+  EXPECT_EQ(state.LeastUpdates(), 1U);
+  EXPECT_EQ(state.CoveredSteps(), 1U);
+  EXPECT_TRUE(state.Covers(SliceId(0), 0, 1));
+  EXPECT_FALSE(state.Covers(SliceId(1), 0, 1));
+  EXPECT_EQ(state.OpenItems(0), 1U);
+  EXPECT_EQ(state.loss_scale(), (LossScale::State{15, 1}));
+  EXPECT_EQ(state.loss_scale_log2(0), 15);
+  EXPECT_EQ(state.skipped_steps(), 1U);
+  EXPECT_EQ(state.decided()->scale, 0.5F);
+  EXPECT_EQ(state.next_decision(), 1);
+}
+
+TEST(PartitionStateTest, AnEpochIsCutAndThePolicyChanges) {
+  const PartitionConfig config = Config();
+  PartitionState state(&config);
+  RepeatAll(state, {Roster(1, {1}), Close(1, frame_flags::kEnter, 0)});
+  for (uint64_t step = 0; step < 4; ++step)
+    RepeatAll(state, {Apply(0, step, static_cast<int64_t>(step) + 1),
+                      Apply(1, step, static_cast<int64_t>(step) + 1)});
+  EXPECT_TRUE(state.Complete(0));
+  RepeatAll(state, {Cut(0), Policy(1, PolicyKind::kAsync, 4)});
+  EXPECT_EQ(state.cut_epochs(), 1U);
+  EXPECT_EQ(state.copy(), 0U);
+  EXPECT_EQ(state.copy_lsn(), Lsn(11));
+  EXPECT_EQ(state.applied_min(), 4U);
+  EXPECT_FALSE(state.bsp());
+  EXPECT_TRUE(state.was_bsp());
+  EXPECT_FALSE(state.clocks().any_active());
+  EXPECT_EQ(state.clocks().min(), 4);
+  Record late = Apply(0, 6, 5);
+  late.scalars.lag = 2;
+  RepeatAll(state, {late});
+  EXPECT_EQ(state.recent_lag(), 2U);
+  EXPECT_EQ(state.LagOf(SliceId(0), Lsn(12)), 1U);
+  EXPECT_EQ(state.LagOf(SliceId(0), Lsn(13)), 0U);
+  EXPECT_FALSE(state.Complete(1));
+}
+
+TEST(PartitionStateTest, TheDigestIsOfTheRecordsAsEncoded) {
+  const PartitionConfig config = Config();
+  PartitionState state(&config);
+  uint64_t digest = 0;
+  for (Record record : SomeRecords()) {
+    record.lsn = Lsn(state.lsn().value + 1);
+    std::string bytes;
+    EncodeRecord(record, &bytes);
+    digest = LogDigest(digest, bytes);
+    ASSERT_TRUE(state.Repeat(record).ok());
+    EXPECT_EQ(state.digest(), digest);
+  }
+}
+
+TEST(PartitionStateTest, WhatIsWrittenIsReadBackAndGoesOnAlike) {
+  const PartitionConfig config = Config();
+  PartitionState state(&config);
+  PartitionState other(&config);
+  for (const Record& record : SomeRecords()) {
+    ASSERT_TRUE(Repeat(state, record).ok());
+    const std::string bytes = state.Write();
+    ASSERT_TRUE(other.Read(bytes).ok());
+    EXPECT_EQ(other.Write(), bytes);
+  }
+  for (PartitionState* s : {&state, &other})
+    RepeatAll(*s, {Apply(1, 1, 1), Close(2, frame_flags::kPark, 0), Roster(4, {1})});
+  EXPECT_EQ(other.Write(), state.Write());
+  EXPECT_EQ(other.digest(), state.digest());
+}
+
+struct Misfit {
+  const char* why;  // of the message
+  Record record;
+};
+
+Record With(Record record, const std::function<void(Record&)>& change) {
+  change(record);
+  return record;
+}
+
+// Each could be sent, and is a record of some log; none of them fits this one.
+TEST(PartitionStateTest, RecordsThatDoNotFitAreRefusedWithoutAChange) {
+  const std::vector<Misfit> all = {
+      {"expected position 9", With(Apply(1, 1, 1), [](Record& r) { r.lsn = Lsn(8); })},
+      {"expected position 9", With(Apply(1, 1, 1), [](Record& r) { r.lsn = Lsn(10); })},
+      {"expected view 1 or later", With(Apply(1, 1, 1), [](Record& r) { r.view = {}; })},
+      {"expected a slice that partition 0 updates", Apply(5, 1, 1)},
+      {"expected a slice that partition 0 updates", Apply(2, 1, 1)},
+      {"expected elements 10, not 9", With(Apply(1, 1, 1), [](Record& r) { r.elements = 9; })},
+      {"expected a whole step", With(Apply(1, 1, 1), [](Record& r) { r.work.count = 2; })},
+      {"expected a whole step", With(Apply(1, 1, 1), [](Record& r) { r.work.first = 16; })},
+      {"expected a whole step", With(Apply(1, 1, 1), [](Record& r) { r.work.epoch = 2; })},
+      {"expected a whole step",
+       With(Apply(1, 1, 1), [](Record& r) { r.work.purpose = WorkPurpose::kOuter; })},
+      {"expected samples 8, not 7", With(Apply(1, 1, 1), [](Record& r) { r.samples = 7; })},
+      {"expected epoch 0, not 1", Apply(1, 4, 1)},
+      {"expected a step that slice 1 does not cover", Apply(1, 0, 1)},
+      {"expected step 2, not 1", With(Apply(0, 2, 2), [](Record& r) { r.clock = 1; })},
+      {"expected step 1, not 2", Apply(1, 2, 1)},
+      {"expected t 1, not 2", Apply(1, 1, 2)},
+      {"expected a member of roster 3, not replica 4", Close(4, frame_flags::kEnter, 0)},
+      {"expected a member of roster 3, not replica 1 on worker 1.9",
+       With(Close(1, 0, 2), [](Record& r) { r.origin.incarnation = Incarnation(9); })},
+      {"expected clock 2, not 3", Close(1, 0, 3)},
+      {"expected clock 1, not 0", Close(1, frame_flags::kPark, 0)},
+      {"expected a clock above 1, not 1", Close(1, frame_flags::kSkip, 1)},
+      {"expected decision about step 1, not 0", Decision(0)},
+      {"expected a roster above 3, not 3", Roster(3, {1})},
+      {"expected a policy above 0, not 0", Policy(0, PolicyKind::kSsp, 1)},
+      {"expected a policy from step 0 to 1, not 2", Policy(1, PolicyKind::kSsp, 2)},
+      {"expected cut of epoch 0, not 1", Cut(1)},
+      {"expected a cut of an epoch that is covered", Cut(0)},
+  };
+  const PartitionConfig config = Config();
+  PartitionState state(&config);
+  RepeatAll(state, SomeRecords());
+  const std::string before = state.Write();
+  for (const Misfit& misfit : all) {
+    const absl::Status fits =
+        misfit.record.lsn.value != 0 ? state.Repeat(misfit.record) : Repeat(state, misfit.record);
+    EXPECT_FALSE(fits.ok()) << misfit.why;
+    EXPECT_THAT(std::string(fits.message()), HasSubstr(misfit.why));
+    EXPECT_EQ(state.Write(), before) << misfit.why;
+  }
+  RepeatAll(state, {Apply(1, 1, 1)});
+}
+
+TEST(PartitionStateTest, APartitionRefusesWhatItsJobHasNot) {
+  PartitionConfig config = Config();
+  config.scales_loss = false;
+  config.reporters.clear();
+  PartitionState state(&config);
+  Record skipped = Apply(0, 0, 1);
+  skipped.skipped = true;
+  EXPECT_THAT(std::string(Repeat(state, skipped).message()), HasSubstr("no skipped work"));
+  EXPECT_THAT(std::string(Repeat(state, Decision(0)).message()),
+              HasSubstr("expected no decision, in partition 0"));
+  EXPECT_EQ(state.lsn(), Lsn());
+}
+
+// ---- Bytes ----
+
+void Seal(std::string* bytes) {
+  const uint64_t digest = XXH3_64bits(bytes->data(), bytes->size() - 8);
+  std::memcpy(bytes->data() + bytes->size() - 8, &digest, sizeof(digest));
+}
+
+TEST(PartitionStateTest, DamagedBytesAreRefusedWithoutAChange) {
+  const PartitionConfig config = Config();
+  PartitionState state(&config);
+  RepeatAll(state, SomeRecords());
+  const std::string bytes = state.Write();
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    std::string cut = bytes.substr(0, size);
+    EXPECT_FALSE(state.Read(cut).ok()) << size;
+    if (size < 8) continue;
+    Seal(&cut);  // whose end is missing, too
+    EXPECT_FALSE(state.Read(cut).ok()) << size;
+  }
+  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    std::string flipped = bytes;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
+    EXPECT_FALSE(state.Read(flipped).ok()) << bit;
+  }
+  EXPECT_FALSE(state.Read(bytes + bytes).ok());
+  EXPECT_EQ(state.Write(), bytes);
+}
+
+// Whatever bytes say with a digest that is right: they are refused, or they are a state.
+TEST(PartitionStateTest, WhatIsReadIsWrittenAlike) {
+  const PartitionConfig config = Config();
+  PartitionState state(&config);
+  RepeatAll(state, SomeRecords());
+  const std::string bytes = state.Write();
+  int refused = 0;
+  for (size_t at = 0; at + 8 < bytes.size(); ++at) {
+    for (const uint8_t value : {0, 1, 2, 127, 255}) {
+      std::string changed = bytes;
+      changed[at] = static_cast<char>(value);
+      Seal(&changed);
+      PartitionState read(&config);
+      const absl::Status status = read.Read(changed);
+      if (status.ok()) {
+        EXPECT_EQ(read.Write(), changed) << at;
+      } else {
+        ++refused;
+        EXPECT_THAT(std::string(status.message()), HasSubstr("partition state: "));
+      }
+    }
+  }
+  EXPECT_GT(refused, 500);
+}
+
+TEST(PartitionStateTest, BytesOfAnotherPartitionOrReleaseAreRefusedByName) {
+  const PartitionConfig config = Config();
+  const std::string bytes = PartitionState(&config).Write();
+  PartitionConfig other = Config();
+  other.partition = PartitionId(1);
+  EXPECT_EQ(PartitionState(&other).Read(bytes).message(),
+            "partition state: partition must be 1, not 0; it is of another partition: read that "
+            "one's own");
+  other = Config();
+  other.run.era = 2;
+  EXPECT_THAT(std::string(PartitionState(&other).Read(bytes).message()),
+              HasSubstr("era must be 2, not 1"));
+  other = Config();
+  other.slices.pop_back();
+  EXPECT_THAT(std::string(PartitionState(&other).Read(bytes).message()),
+              HasSubstr("slices must be 2, not 3"));
+  std::string newer = bytes;
+  newer[4] = 2;
+  Seal(&newer);
+  EXPECT_EQ(PartitionState(&config).Read(newer).message(),
+            "partition state: version must be 1, not 2; read it with the release that wrote it");
+}
+
+}  // namespace
+}  // namespace starling
