@@ -24,6 +24,7 @@ constexpr size_t kBytesAt = 8;       // where the envelope says how long it all 
 constexpr size_t kEnvelopeBytes = 28;
 constexpr size_t kCrcBytes = sizeof(uint32_t);
 constexpr size_t kMemberBytes = 24;
+constexpr size_t kUsualBytes = 160;  // enough for all but rosters
 static_assert(kEnvelopeBytes + kCrcBytes + 12 + limits::kWorkersPerJobMax * kMemberBytes <=
                   limits::kRecordBytesMax,
               "the largest roster fits");
@@ -319,6 +320,7 @@ absl::Status CheckEnvelope(absl::string_view bytes) {
 void EncodeRecord(const Record& record, std::string* out) {
   const Kind& kind = RowOf(record.kind);
   out->clear();
+  out->reserve(kUsualBytes);
   ByteWriter writer(out);
   writer.Put(kRecordMagic);
   writer.Put(kRecordVersion);

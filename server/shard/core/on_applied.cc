@@ -49,7 +49,7 @@ void Partition::Advance(PartitionActions& actions) {
     PartitionLog::Entry* entry = log_.HandOut();
     if (entry == nullptr) return;
     if (entry->record.kind != RecordKind::kApply) {
-      entry->done = true;  // the adaptor has no part in it
+      entry->done = true;  // the host has no part in it
       continue;
     }
     const uint64_t version = applied_.bsp() ? static_cast<uint64_t>(entry->record.clock) : 0;
