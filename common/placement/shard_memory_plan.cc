@@ -12,6 +12,8 @@ namespace {
 // What a partition keeps per open item, apart from one bit per slice: a tree entry for a range of
 // covered items after it, and one for items that only some slices cover.
 constexpr uint64_t kOpenItemBytes = 128;
+// A partition keeps its state twice: as ordered, and as it took effect.
+constexpr uint64_t kStates = 2;
 
 // Slice-sized buffers for sums that wait for their siblings. Each member sends at most two ranges
 // per level of the tree, and ranges are disjoint.
@@ -56,7 +58,7 @@ uint64_t PlannedPartitionBytes(const JobSpec& spec, uint64_t samples, const Layo
     bytes += buffers * slice.elements * sizeof(float);
   }
   const uint64_t slices = layout.partitions[partition.value].size();
-  return bytes + OpenItemsMax(spec, samples) * (kOpenItemBytes + slices / 8);
+  return bytes + kStates * OpenItemsMax(spec, samples) * (kOpenItemBytes + slices / 8);
 }
 
 uint64_t BspPartitionBytesMore(const JobSpec& spec, const Layout& layout, PartitionId partition) {
