@@ -76,18 +76,22 @@ void Partition::OnBackupHas(Lsn lsn, PartitionActions& actions) {
   Advance(actions);
 }
 
-// Nothing of it is applied, and nothing behind it ever takes effect: the partition has stopped.
+// Nothing of it is applied, and nothing behind it takes effect: what waits for that is refused.
 void Partition::RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite,
                           PartitionActions& actions) {
   if (fault_.empty()) {
     fault_ = OverflowText(entry.record.slice, first_non_finite, config_.JobStep(entry.record.work));
     actions.push_back(ReportFault{fault_, Origin()});
   }
-  for (PartitionLog::Entry& behind : log_.pending()) {
-    if (behind.record.kind != RecordKind::kApply || behind.record.lsn < entry.record.lsn) continue;
-    for (const Waiter& waiter : std::exchange(behind.waiters, {}))
+  log_stopped_ = true;
+  const auto refuse = [&](const auto& waiters) {
+    for (const Waiter& waiter : waiters)
       Refuse(waiter, Answer::kNonFinite, fault_, actions, waiter.request.clock);
+  };
+  for (PartitionLog::Entry& behind : log_.pending()) {
+    if (behind.record.lsn >= entry.record.lsn) refuse(std::exchange(behind.waiters, {}));
   }
+  for (const auto& [replica, queue] : std::exchange(closes_, {})) refuse(queue);
   actions.push_back(Release{entry.payload});
 }
 

@@ -10,6 +10,7 @@ namespace starling {
 
 void Partition::OnClose(const FrameReceived& frame, PartitionActions& actions) {
   const FrameHeader& header = frame.header;
+  if (log_stopped_) return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_}, actions);
   std::deque<Waiter>& queue = closes_[header.origin.replica];
   recheck_closes_ = true;
   for (Waiter& waiter : queue) {

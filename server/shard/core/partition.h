@@ -328,7 +328,8 @@ class Partition {
   std::optional<uint32_t> late_copy_;  // only while kCutBeforeNext is masked
 
   std::string fault_;
-  absl::Time now_;  // of the event under way
+  bool log_stopped_ = false;  // by that fault: some record will never take effect
+  absl::Time now_;            // of the event under way
   // Training pulls that are over were held back for so long, summed.
   absl::Duration pulls_held_for_;
   uint64_t values_sent_ = 0;  // answers to training pulls

@@ -264,6 +264,24 @@ TEST(PartitionBspTest, ASumThatOverflowsIsNotAppliedAndStopsTheJob) {
   EXPECT_THAT(t.Text(), HasSubstr("error #5 non-finite"));
 }
 
+// The clock behind a sum that overflowed never ticks.
+TEST(PartitionBspTest, ClosesBehindASumThatOverflowsAreRefused) {
+  Transcript t(Bsp());
+  t.Begin(2);
+  t.Quietly([&] {
+    for (uint32_t r : {1, 2}) t.Verify(t.Push(r, 0, 0, 2 * (r - 1), 2));
+    t.Close(1, 0, 0, 0, 4);
+    t.Close(1, 1, 0, 4, 4);  // of a step that is not sealed
+  });
+  EXPECT_EQ(t.partition().log().ordered(), Lsn(5));
+  t.Step(Applied{Lsn(4), 5});
+  const std::string text = t.Text();
+  EXPECT_THAT(text, HasSubstr("c1 error #5 non-finite"));
+  EXPECT_THAT(text, HasSubstr("c1 error #6 non-finite"));
+  t.Close(2, 0, 0, 0, 4);
+  EXPECT_THAT(t.Text(), HasSubstr("c2 error #7 non-finite"));
+}
+
 // What is in the tree is no record: its workers send it to the next primary.
 TEST(PartitionBspTest, APrimaryThatLosesItsViewGivesUpWhatIsNotSealed) {
   Transcript t(Bsp());
