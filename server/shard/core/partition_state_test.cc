@@ -1,10 +1,14 @@
 #include "server/shard/core/partition_state.h"
 
+#include <cstdio>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "common/base/crc32c.h"
 #include "common/protocol/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -39,7 +43,7 @@ PartitionConfig Config(PolicyKind policy = PolicyKind::kBsp) {
 Record Base(RecordKind kind) {
   Record record;
   record.kind = kind;
-  record.view = ViewNumber(1);
+  record.view = ViewNumber(2);
   return record;
 }
 
@@ -128,7 +132,7 @@ TEST(PartitionStateTest, RecordsChangeWhatTheySay) {
   PartitionState state(&config);
   RepeatAll(state, SomeRecords());
   EXPECT_EQ(state.lsn(), Lsn(8));
-  EXPECT_EQ(state.view(), ViewNumber(1));
+  EXPECT_EQ(state.view(), ViewNumber(2));
   EXPECT_EQ(state.roster(), RosterNumber(3));
   EXPECT_EQ(state.clocks().min(), 0);
   EXPECT_EQ(state.clocks().max(), 1);
@@ -203,6 +207,23 @@ TEST(PartitionStateTest, WhatIsWrittenIsReadBackAndGoesOnAlike) {
   EXPECT_EQ(other.digest(), state.digest());
 }
 
+std::string Encoded(const Record& record) {
+  std::string bytes;
+  EncodeRecord(record, &bytes);
+  return bytes;
+}
+
+// Printed, so that acceptance can list what is refused.
+void ExpectRefused(PartitionState& state, const std::string& bytes, const char* why) {
+  const std::string before = state.Write();
+  const absl::StatusOr<Record> record = DecodeRecord(bytes);
+  const absl::Status refused = record.ok() ? state.Repeat(*record) : record.status();
+  EXPECT_FALSE(refused.ok()) << why;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(why));
+  EXPECT_EQ(state.Write(), before) << why;
+  std::printf("refused without a change: %s\n", std::string(refused.message()).c_str());
+}
+
 struct Misfit {
   const char* why;  // of the message
   Record record;
@@ -218,7 +239,7 @@ TEST(PartitionStateTest, RecordsThatDoNotFitAreRefusedWithoutAChange) {
   const std::vector<Misfit> all = {
       {"expected position 9", With(Apply(1, 1, 1), [](Record& r) { r.lsn = Lsn(8); })},
       {"expected position 9", With(Apply(1, 1, 1), [](Record& r) { r.lsn = Lsn(10); })},
-      {"expected view 1 or later", With(Apply(1, 1, 1), [](Record& r) { r.view = {}; })},
+      {"expected view 2 or later", With(Apply(1, 1, 1), [](Record& r) { r.view = ViewNumber(1); })},
       {"expected a slice that partition 0 updates", Apply(5, 1, 1)},
       {"expected a slice that partition 0 updates", Apply(2, 1, 1)},
       {"expected elements 10, not 9", With(Apply(1, 1, 1), [](Record& r) { r.elements = 9; })},
@@ -226,7 +247,7 @@ TEST(PartitionStateTest, RecordsThatDoNotFitAreRefusedWithoutAChange) {
       {"expected a whole step", With(Apply(1, 1, 1), [](Record& r) { r.work.first = 16; })},
       {"expected a whole step", With(Apply(1, 1, 1), [](Record& r) { r.work.epoch = 2; })},
       {"expected a whole step",
-       With(Apply(1, 1, 1), [](Record& r) { r.work.purpose = WorkPurpose::kOuter; })},
+       With(Apply(1, 1, 1), [](Record& r) { r.work.purpose = WorkPurpose::kEvaluate; })},
       {"expected samples 8, not 7", With(Apply(1, 1, 1), [](Record& r) { r.samples = 7; })},
       {"expected epoch 0, not 1", Apply(1, 4, 1)},
       {"expected a step that slice 1 does not cover", Apply(1, 0, 1)},
@@ -249,14 +270,86 @@ TEST(PartitionStateTest, RecordsThatDoNotFitAreRefusedWithoutAChange) {
   const PartitionConfig config = Config();
   PartitionState state(&config);
   RepeatAll(state, SomeRecords());
-  const std::string before = state.Write();
   for (const Misfit& misfit : all) {
-    const absl::Status fits =
-        misfit.record.lsn.value != 0 ? state.Repeat(misfit.record) : Repeat(state, misfit.record);
-    EXPECT_FALSE(fits.ok()) << misfit.why;
-    EXPECT_THAT(std::string(fits.message()), HasSubstr(misfit.why));
-    EXPECT_EQ(state.Write(), before) << misfit.why;
+    Record record = misfit.record;
+    if (record.lsn.value == 0) record.lsn = Lsn(9);
+    ExpectRefused(state, Encoded(record), misfit.why);
   }
+  RepeatAll(state, {Apply(1, 1, 1)});
+}
+
+// Writes the length and the CRC again, so that only what was changed is wrong.
+std::string Sealed(std::string bytes) {
+  const auto size = static_cast<uint32_t>(bytes.size());
+  std::memcpy(bytes.data() + 8, &size, sizeof(size));
+  const uint32_t crc =
+      Crc32c(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size() - 4));
+  std::memcpy(bytes.data() + bytes.size() - 4, &crc, sizeof(crc));
+  return bytes;
+}
+
+template <typename T>
+std::string With(std::string bytes, size_t at, T value) {
+  std::memcpy(bytes.data() + at, &value, sizeof(value));
+  return bytes;
+}
+
+std::string Flipped(std::string bytes, size_t at) {
+  bytes[at] = static_cast<char>(bytes[at] ^ 4);
+  return bytes;
+}
+
+// Each is the next record but for its damage.
+TEST(PartitionStateTest, DamagedRecordsAreRefusedWithoutAChange) {
+  const PartitionConfig config = Config();
+  PartitionState state(&config);
+  RepeatAll(state, SomeRecords());
+  const auto next = [](Record record) {
+    record.lsn = Lsn(9);
+    return record;
+  };
+  const Record apply = next(Apply(1, 1, 1));
+  const auto changed = [&](const std::function<void(Record&)>& change) {
+    return Encoded(With(apply, change));
+  };
+  const std::string bytes = Encoded(apply);
+  const size_t size = bytes.size();
+  const std::string roster = Encoded(next(Roster(4, {1, 2})));
+  struct Damage {
+    const char* why;  // of the message
+    std::string bytes;
+  };
+  const std::vector<Damage> all = {
+      {"length must be 32 to 131072, not 0", ""},
+      {"length must be the", bytes.substr(0, size / 2)},
+      {"length must be the", bytes.substr(0, size - 1)},
+      {"length must be the", bytes + bytes},
+      {"magic must be", std::string(size, '\0')},
+      {"magic must be", Sealed(With(bytes, 0, uint32_t{0x474C5453}))},  // a frame's
+      {"CRC must be", Flipped(bytes, 12)},                              // the position
+      {"CRC must be", Flipped(bytes, 28)},                              // the slice
+      {"CRC must be", Flipped(bytes, size - 5)},                        // the payload's digest
+      {"CRC must be", Flipped(bytes, size - 1)},
+      {"version must be 1, not 2", Sealed(With(bytes, 4, uint16_t{2}))},
+      {"kind must be 1 to 6, not 7", Sealed(With(bytes, 6, uint8_t{7}))},
+      {"flags of kind 1 must be 0 to 1, not 2", Sealed(With(bytes, 7, uint8_t{2}))},
+      {"the fields must be as long as those of kind 2", Sealed(With(bytes, 6, uint8_t{2}))},
+      {"the fields must be as long as those of kind 1", Sealed(bytes.substr(0, size - 4))},
+      {"view must be 1 or more", changed([](Record& r) { r.view = {}; })},
+      {"lsn must be 1 or more", changed([](Record& r) { r.lsn = {}; })},
+      {"rate must be finite",
+       changed([](Record& r) { r.scalars.rate = std::numeric_limits<float>::quiet_NaN(); })},
+      {"scale must be finite and not negative", changed([](Record& r) { r.scalars.scale = -1; })},
+      {"work count must be a power of two", changed([](Record& r) { r.work.count = 3; })},
+      {"clock must be 0 to", changed([](Record& r) { r.clock = -1; })},
+      {"loss scale must be", changed([](Record& r) { r.loss_scale.log2 = 25; })},
+      {"elements must be 1 to", changed([](Record& r) { r.elements = 0; })},
+      {"members must be 0 to 4096, not 4294967295", Sealed(With(roster, 36, UINT32_MAX))},
+      {"a roster's replica must be above 1",
+       Encoded(With(next(Roster(4, {1, 2})),
+                    [](Record& r) { r.roster.members[1] = r.roster.members[0]; }))},
+  };
+  for (const Damage& damage : all) ExpectRefused(state, damage.bytes, damage.why);
   RepeatAll(state, {Apply(1, 1, 1)});
 }
 
