@@ -46,6 +46,10 @@ enum class Defence : uint8_t {
   kOpenStream,           // an answer of a closed stream is ignored
   kReaders,              // a value waits while an abandoned unit reads its copy
   kMemoryFirst,          // a job is opened only after the one before has freed its memory
+  kRecordScalars,        // a record has the scalars of its update
+  kRecordClock,          // a record has the clock at which its replica enters
+  kStateClocks,          // the members' clocks are written with a partition's state
+  kSlotsByRecords,       // only records of updates change the optimizer's state
   kCount,
 };
 
@@ -85,7 +89,11 @@ constexpr const char* DefenceName(Defence defence) {
                                     "send-again",
                                     "open-stream",
                                     "readers",
-                                    "memory-first"};
+                                    "memory-first",
+                                    "record-scalars",
+                                    "record-clock",
+                                    "state-clocks",
+                                    "slots-by-records"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];
 }
@@ -105,14 +113,16 @@ inline bool DefenceMasked(Defence defence) {
   return (internal_defences::mask.load(std::memory_order_relaxed) >> static_cast<int>(defence)) & 1;
 }
 
-inline bool AnyDefenceMasked() {
-  return internal_defences::mask.load(std::memory_order_relaxed) != 0;
+// Masks one of those that keep a partition from wrong decisions: all ahead of those of records.
+inline bool DecisionsUnguarded() {
+  constexpr uint64_t kOfDecisions = (uint64_t{1} << static_cast<int>(Defence::kRecordScalars)) - 1;
+  return (internal_defences::mask.load(std::memory_order_relaxed) & kOfDecisions) != 0;
 }
 
 #else
 
 constexpr bool DefenceMasked(Defence) { return false; }
-constexpr bool AnyDefenceMasked() { return false; }
+constexpr bool DecisionsUnguarded() { return false; }
 
 #endif
 

@@ -12,6 +12,7 @@
 #include "common/base/byte_io.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
+#include "common/defences.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/limits.h"
 #include "xxhash.h"
@@ -70,7 +71,7 @@ WorkRange GetWork(ByteReader& in) {
 }
 
 absl::Status CheckWork(const WorkRange& work) {
-  STARLING_RETURN_IF_ERROR(CheckRange<int>("work purpose", 1, 3, static_cast<int>(work.purpose)));
+  STARLING_RETURN_IF_ERROR(CheckRange<int>("work purpose", 1, 2, static_cast<int>(work.purpose)));
   STARLING_RETURN_IF_ERROR(
       CheckRange<uint32_t>("work epoch", 0, limits::kEpochsMax - 1, work.epoch));
   if (!std::has_single_bit(work.count) || work.count > limits::kMicroBatchesMax) {
@@ -113,7 +114,7 @@ void PutApply(ByteWriter& out, const Record& r) {
   out.Put(r.samples);
   Put(out, r.origin);
   out.Put(r.clock);
-  out.Put(r.scalars.rate);
+  out.Put(DefenceMasked(Defence::kRecordScalars) ? 0.0F : r.scalars.rate);
   out.Put(r.scalars.scale);
   out.Put(r.scalars.decay);
   out.Put(r.scalars.t);
@@ -160,8 +161,9 @@ absl::Status GetApply(ByteReader& in, Record* r) {
 }
 
 void PutClose(ByteWriter& out, const Record& r) {
+  const bool enters = (r.flags & frame_flags::kEnter) != 0;
   Put(out, r.origin);
-  out.Put(r.clock);
+  out.Put(enters && DefenceMasked(Defence::kRecordClock) ? Clock{0} : r.clock);
   out.Put(r.flags);
 }
 

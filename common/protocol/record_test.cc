@@ -236,7 +236,7 @@ TEST(RecordTest, WhatNoPartitionWritesIsRefusedByName) {
       {"the fields must be as long as", With(Cut(), kKindAt, uint8_t{1})},
       {"the fields must be as long as", Without(Apply(), 1)},
       {"the fields must be as long as", Without(Close(0), 2)},
-      {"work purpose must be 1 to 3, not 9", With(Apply(), kFieldsAt + 4, uint8_t{9})},
+      {"work purpose must be 1 to 2, not 9", With(Apply(), kFieldsAt + 4, uint8_t{9})},
       {"work epoch must be 0 to",
        Encoded(Changed(Apply(), [](Record& r) { r.work.epoch = limits::kEpochsMax; }))},
       {"work count must be a power of two",

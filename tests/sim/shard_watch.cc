@@ -7,20 +7,37 @@
 
 namespace starling::sim {
 
+ShardWatch::Watched& ShardWatch::WatchedOf(const Partition& core) {
+  Watched& watched = watched_[&core];
+  if (watched.number > 0) return watched;
+  watched.number = ++last_number_;
+  watched.truth = cluster_->TruthOf(core.config().run.job);
+  watched.repeater = std::make_unique<Repeater>(&cluster_->world(), core.config(), *watched.truth);
+  return watched;
+}
+
 void ShardWatch::OnStep(const Partition& core, const PartitionEvent& event,
                         const PartitionActions& actions) {
-  Watched& watched = watched_[&core];
-  if (watched.number == 0) {
-    watched.number = ++last_number_;
-    watched.truth = cluster_->TruthOf(core.config().run.job);
-  }
+  Watched& watched = WatchedOf(core);
   On(core, watched, event);
   for (const PartitionAction& action : actions) On(core, watched, action);
 }
 
-void ShardWatch::OnGone(const Partition& core) {
+void ShardWatch::OnCarriedOut(const Partition& core, const Record& record, Payload payload,
+                              const HostedSlice& slice) {
+  WatchedOf(core).repeater->OnCarriedOut(record, payload, slice);
+}
+
+void ShardWatch::OnEffect(const Partition& core, const Record& record) {
+  WatchedOf(core).repeater->OnEffect(core, record);
+}
+
+void ShardWatch::OnGone(const Partition& core, absl::Span<const HostedSlice> slices) {
+  const auto watched = watched_.extract(&core);
+  if (watched.empty()) return;
   Count(core.counters());
-  watched_.erase(&core);
+  cluster_->world().Count("records that took effect", core.applied().lsn().value);
+  watched.mapped().repeater->OnGone(core, slices);
 }
 
 void ShardWatch::On(const Partition& core, Watched& watched, const PartitionEvent& event) {

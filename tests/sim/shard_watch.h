@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "server/shard/host/partition_observer.h"
 #include "tests/sim/checker.h"
+#include "tests/sim/repeater.h"
 #include "tests/sim/sim_streams.h"
 #include "tests/sim/world.h"
 
@@ -24,7 +26,10 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
 
   void OnStep(const Partition& core, const PartitionEvent& event,
               const PartitionActions& actions) override;
-  void OnGone(const Partition& core) override;
+  void OnCarriedOut(const Partition& core, const Record& record, Payload payload,
+                    const HostedSlice& slice) override;
+  void OnEffect(const Partition& core, const Record& record) override;
+  void OnGone(const Partition& core, absl::Span<const HostedSlice> slices) override;
   ValueTruth OnValueSent(const Process& by, const FrameHeader& header,
                          absl::Span<const uint8_t> bytes) override;
 
@@ -35,6 +40,7 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   struct Watched {
     uint64_t number = 0;  // never used again
     JobTruth* truth = nullptr;
+    std::unique_ptr<Repeater> repeater;
     ViewNumber view;
     std::map<BufferId, FrameHeader> pushes;  // received and not released
     std::map<BufferId, SliceId> measured;    // sums that are being measured
@@ -44,6 +50,7 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   using PullKey = std::tuple<RunId, PartitionId, Incarnation, uint64_t, SliceId>;
 
   static PullKey KeyOf(const FrameHeader& value);
+  Watched& WatchedOf(const Partition& core);
   void On(const Partition& core, Watched& watched, const PartitionEvent& event);
   void On(const Partition& core, Watched& watched, const PartitionAction& action);
   void Count(const PartitionCounters& counters);

@@ -92,6 +92,13 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "pushes sent again",
                                       "refused requests",
                                       "repeated reports",
+                                      "repeated: bytes of slots compared",
+                                      "repeated: bytes of states compared",
+                                      "repeated: bytes of values compared",
+                                      "repeated: earlier versions compared",
+                                      "repeated: positions compared",
+                                      "repeated: states compared at the end",
+                                      "repeated: updates compared",
                                       "reports that were full",
                                       "replaced subtrees",
                                       "requests of an earlier policy",
@@ -208,6 +215,10 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kHostAnswer: return Promise::kAnswer;
     case Defence::kDrop: return Promise::kMemory;
     case Defence::kValueInUse: return Promise::kBytes;
+    case Defence::kRecordScalars:
+    case Defence::kRecordClock:
+    case Defence::kStateClocks:
+    case Defence::kSlotsByRecords: return Promise::kRepeat;
     // One owner applies in order what it acknowledges: only another primary can be behind.
     case Defence::kMinLsn:
     case Defence::kCommitBeforeApply:

@@ -23,6 +23,7 @@ const char* PromiseName(Promise promise) {
     case Promise::kStream: return "answers of open streams";
     case Promise::kReads: return "values stay while read";
     case Promise::kOneJob: return "one job in memory";
+    case Promise::kRepeat: return "records are repeated";
   }
   return "?";
 }

@@ -71,6 +71,7 @@ enum class Promise {
   kReads,
   kOneJob,
   kMemory,
+  kRepeat,
 };
 const char* PromiseName(Promise promise);
 

@@ -37,6 +37,10 @@ class RepeatedValues {
   // the payload is not the record's; nothing is changed then.
   absl::Status Repeat(const Record& record, Payload payload);
 
+  // Of a slice that was added. Valid until the next call of AddSlice; Repeat changes them in place.
+  absl::Span<const float> Values(SliceId id) const { return slices_.at(id).values; }
+  absl::Span<const float> Slot(SliceId id, size_t i) const { return slices_.at(id).slots[i]; }
+
   uint64_t Digest() const;  // of all slices, ascending
 
  private:

@@ -60,6 +60,7 @@ void Partition::Advance(PartitionActions& actions) {
 void Partition::TakeEffect(PartitionLog::Entry entry, PartitionActions& actions) {
   const std::optional<uint32_t> copy_before = applied_.copy();
   MustRepeat(entry.record, applied_);
+  if (effect_observer_) effect_observer_(entry.record);
   switch (entry.record.kind) {
     case RecordKind::kApply: FinishApply(entry, actions); break;
     case RecordKind::kClose: FinishClose(entry, actions); break;

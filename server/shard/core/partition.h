@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -83,6 +84,11 @@ class Partition {
 
   // Workers wait for values: the status says for how long, so it changes with time alone.
   bool HoldsTrainingPulls() const;
+
+  // `observer` is called within Step for each record that takes effect, once applied() has it.
+  void ObserveEffects(std::function<void(const Record&)> observer) {
+    effect_observer_ = std::move(observer);
+  }
 
   // For the shard's report to the coordinator.
   PartitionStatus Status() const;
@@ -278,6 +284,7 @@ class Partition {
   const PartitionConfig config_;
   uint32_t updated_slices_ = 0;
   uint32_t decided_slices_ = 0;
+  std::function<void(const Record&)> effect_observer_;  // empty: none
 
   // What the coordinator ordered.
   Generation generation_;

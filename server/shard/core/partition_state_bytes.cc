@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/byte_io.h"
 #include "common/base/status_macros.h"
+#include "common/defences.h"
 #include "common/protocol/limits.h"
 #include "server/shard/core/partition_state.h"
 #include "xxhash.h"
@@ -106,7 +107,7 @@ std::string PartitionState::Write() const {
     out.Put(replica.member.worker.value);
     out.Put(replica.member.incarnation.value);
     out.Put(replica.member.joined);
-    out.Put(replica.clock);
+    out.Put(DefenceMasked(Defence::kStateClocks) ? Clock{0} : replica.clock);
     out.Put(static_cast<uint8_t>(replica.active));
   }
 

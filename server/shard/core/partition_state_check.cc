@@ -74,7 +74,7 @@ absl::Status PartitionState::CheckApply(const Record& record) const {
   }
   STARLING_RETURN_IF_ERROR(
       CheckEqual<uint64_t>(record, "samples", config_->SamplesIn(work), record.samples));
-  if (AnyDefenceMasked()) return absl::OkStatus();
+  if (DecisionsUnguarded()) return absl::OkStatus();
   return CheckOrder(record, it->second.state);
 }
 
@@ -98,7 +98,7 @@ absl::Status PartitionState::CheckOrder(const Record& record, const SliceState& 
 
 absl::Status PartitionState::CheckClose(const Record& record) const {
   const ClockTable::Replica* replica = clocks_.Find(record.origin.replica);
-  if (replica == nullptr || (!clocks_.IsMember(record.origin) && !AnyDefenceMasked())) {
+  if (replica == nullptr || (!clocks_.IsMember(record.origin) && !DecisionsUnguarded())) {
     return Refuse(record, absl::StrCat("a member of roster ", roster_.value),
                   OriginText(record.origin));
   }
@@ -117,7 +117,7 @@ absl::Status PartitionState::CheckDecision(const Record& record) const {
     return Refuse(record, absl::StrCat("no decision, in partition ", config_->partition.value),
                   "one");
   }
-  if (AnyDefenceMasked()) return absl::OkStatus();
+  if (DecisionsUnguarded()) return absl::OkStatus();
   return CheckEqual(record, "decision about step", next_decision_, record.clock);
 }
 
@@ -126,7 +126,7 @@ absl::Status PartitionState::CheckPolicy(const Record& record) const {
     return Refuse(record, absl::StrCat("a policy above ", policy_.number.value),
                   absl::StrCat(record.policy.number.value));
   }
-  if (AnyDefenceMasked()) return absl::OkStatus();
+  if (DecisionsUnguarded()) return absl::OkStatus();
   const uint64_t most = updated_slices_ == 0 ? config_->steps : CoveredSteps();
   if (record.policy.step >= policy_.step && record.policy.step <= most) return absl::OkStatus();
   return Refuse(record, absl::StrCat("a policy from step ", policy_.step, " to ", most),

@@ -89,10 +89,13 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
   memory_->AddHosted(value_bytes_);
   plan_->metrics->parameter_bytes += static_cast<int64_t>(value_bytes_);
   ++plan_->metrics->partitions;
+  if (environment_.observer == nullptr) return;
+  core_.ObserveEffects(
+      [this](const Record& record) { environment_.observer->OnEffect(core_, record); });
 }
 
 PartitionHost::~PartitionHost() {
-  if (environment_.observer != nullptr) environment_.observer->OnGone(core_);
+  ObserveGone();
   if (paused_.has_value()) owner_->Cancel(paused_->timer);
   RefuseArrived("the partition is not hosted here any more");
   for (const auto& [id, store] : slices_) {
@@ -107,6 +110,7 @@ PartitionHost::~PartitionHost() {
 
 // A partition that stopped for want of memory has the values of its last update.
 std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_version) {
+  ObserveGone();
   const PartitionStatus status = core_.Status();
   EndedPartition::Position position{
       core_.config().run,        core_.config().partition,
@@ -228,6 +232,23 @@ void PartitionHost::HandleWaiting() {
     at_once_ = true;
   }
   PublishIfDue(false);
+}
+
+HostedSlice PartitionHost::Hosted(SliceId id, const SliceStore& store) {
+  const auto floats = [&](const std::shared_ptr<float>& data) {
+    return absl::MakeConstSpan(data.get(), data == nullptr ? 0 : store.slice->elements);
+  };
+  return {id,
+          floats(store.versions[store.current].data),
+          floats(store.versions[1 - store.current].data),
+          {floats(store.slot0), floats(store.slot1)}};
+}
+
+void PartitionHost::ObserveGone() const {
+  if (environment_.observer == nullptr) return;
+  std::vector<HostedSlice> slices;
+  for (const auto& [id, store] : slices_) slices.push_back(Hosted(id, store));
+  environment_.observer->OnGone(core_, slices);
 }
 
 void PartitionHost::Carry(PartitionActions actions, size_t next) {
@@ -446,6 +467,12 @@ void PartitionHost::Do(const ApplyNow& action) {
   if (out != store.versions[into].data) LetGo(store, store.versions[into]);
   store.versions[into] = Value{std::move(out), 0};
   store.current = into;
+  if (environment_.observer != nullptr) {
+    WithPayload(buffers_.at(action.payload), [&](Payload payload) {
+      environment_.observer->OnCarriedOut(core_, action.record, payload,
+                                          Hosted(action.record.slice, store));
+    });
+  }
   events_.push_back(Applied{action.record.lsn});
   const absl::Duration took = watch.elapsed();
   times_.apply += took;
@@ -497,7 +524,11 @@ void PartitionHost::Do(const SwitchPolicy& action) {
 
 // The copy is a reference: the next update of a slice that is kept so goes to new memory.
 void PartitionHost::Do(const CopyForCut&) {
-  for (auto& [id, store] : slices_) store.cut = store.versions[store.current];
+  for (auto& [id, store] : slices_) {
+    store.cut = store.versions[store.current];
+    if (DefenceMasked(Defence::kSlotsByRecords) && store.slot0 != nullptr)
+      store.slot0.get()[0] += 1;
+  }
 }
 
 void PartitionHost::Do(const DropCopy&) {

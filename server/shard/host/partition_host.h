@@ -121,6 +121,8 @@ class PartitionHost {
   absl::Status MakeFirstValues();
   void Handle(PartitionEvent event);
   void HandleWaiting();
+  static HostedSlice Hosted(SliceId id, const SliceStore& store);
+  void ObserveGone() const;
   void Carry(PartitionActions actions, size_t next);
   void Pause(PartitionActions actions, size_t next);
   void Resume();
