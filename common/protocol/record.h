@@ -1,6 +1,5 @@
 // A record: what happens at one point of a partition's log, and the atomic unit of everything. It
-// says all that whoever repeats it needs (docs/protocol.md, section 11), so a repeater decides
-// nothing.
+// has all that a repeater needs (docs/protocol.md, section 11), so a repeater decides nothing.
 //
 // A record has one encoding, on the wire and on a disk. Little-endian, fields one behind the other:
 //   magic u32, version u16, kind u8, flags u8, bytes u32 (all of the encoding), lsn u64, view u64,

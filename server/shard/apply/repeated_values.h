@@ -17,7 +17,7 @@
 namespace starling {
 
 // A digest over slices in the order in which they are added: of each its value, then the slots that
-// its rule has. Whoever repeated the same records has the same one, in place or out of place.
+// its rule has. The same records give the same one, applied in place or out of place.
 class ValuesDigest {
  public:
   void Add(absl::Span<const float> values);

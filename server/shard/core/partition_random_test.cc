@@ -1,6 +1,6 @@
 // The partition core in random company: workers that duplicate, retry, reconnect, die and come
 // back, and an adaptor that takes its time. Whatever happens, each item counts once, each buffer is
-// released once, all work is done in the end, and who repeats the records has the same state.
+// released once, all work is done in the end, and a repeater of the records has the same state.
 #include <deque>
 #include <map>
 #include <random>

@@ -1,6 +1,6 @@
 // Everything that the records of a partition's log change, and nothing else: docs/protocol.md,
-// section 11. One place changes it, Repeat, for whoever decided the records and whoever only has
-// them; so the same records make the same state, and Write gives the same bytes.
+// section 11. One place changes it, Repeat, both where the records are decided and where they are
+// only repeated, so the same records make the same state, and Write gives the same bytes.
 //
 //   PartitionState state(&config);
 //   absl::Status fits = state.Repeat(record);  // position state.lsn() + 1

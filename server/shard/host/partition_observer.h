@@ -27,8 +27,8 @@ class PartitionObserver {
   // The core has stepped; `actions` are about to be carried out.
   virtual void OnStep(const Partition& core, const PartitionEvent& event,
                       const PartitionActions& actions) = 0;
-  // The record of an ApplyNow is carried out with these bytes: `slice` is as it leaves it. `payload`
-  // is valid during the call.
+  // The record of an ApplyNow is carried out with these bytes, which are valid during the call:
+  // `slice` is as it leaves it.
   virtual void OnCarriedOut(const Partition& core, const Record& record, Payload payload,
                             const HostedSlice& slice) = 0;
   // The record has taken effect: core.applied() is as it leaves it. Within the core's step, ahead
