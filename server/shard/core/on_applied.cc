@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/base/internal/raw_logging.h"
+#include "common/base/check.h"
 #include "common/defences.h"
 #include "server/shard/core/partition.h"
 
@@ -12,7 +12,7 @@ namespace starling {
 // A partition's own record fits its own state: anything else is a bug, and must not spread.
 void Partition::MustRepeat(const Record& record, PartitionState& state) {
   const absl::Status fits = state.Repeat(record);
-  if (!fits.ok()) ABSL_RAW_LOG(FATAL, "%s", std::string(fits.message()).c_str());
+  STARLING_CHECK(fits.ok(), std::string(fits.message()).c_str());
 }
 
 void Partition::Order(Record record, BufferId payload, Waiters waiters, PartitionActions& actions) {
