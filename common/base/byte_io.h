@@ -1,4 +1,7 @@
-// Little-endian fields one behind the other: appended to a string, and read back within bounds.
+// Little-endian fields one behind the other: appended to a string, and read back within bounds. A
+// type says once which fields it has, for both ways, in its own namespace:
+//   template <typename IO, LikeType<Pair> T>
+//   void Fields(IO& io, T& pair) { io(pair.first, pair.second); }
 #ifndef STARLING_COMMON_BASE_BYTE_IO_H_
 #define STARLING_COMMON_BASE_BYTE_IO_H_
 
@@ -6,29 +9,57 @@
 #include <concepts>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <type_traits>
 
 #include "absl/strings/string_view.h"
 
 namespace starling {
 
+template <typename T, typename U>
+concept LikeType = std::same_as<std::remove_const_t<T>, U>;
+
+// What stands there with its own bits: numbers, enumerations, and ids, which are one `value`.
+template <typename T>
+concept PlainField =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> ||
+    (std::is_trivially_copyable_v<T> && requires(T id) { requires sizeof(T) == sizeof(id.value); });
+
 // Not thread-safe. `out` outlives it.
 class ByteWriter {
  public:
-  explicit ByteWriter(std::string* out) : out_(out) {}
-
-  template <std::integral T>
-  void Put(T value) {
+  explicit ByteWriter(std::string* out) : out_(out) {
     static_assert(std::endian::native == std::endian::little);
-    char bytes[sizeof(T)];
-    std::memcpy(bytes, &value, sizeof(T));
-    out_->append(bytes, sizeof(T));
   }
-  // The bits, so that a number comes back as exactly the same one.
-  void Put(float value) { Put(std::bit_cast<uint32_t>(value)); }
-  void Put(double value) { Put(std::bit_cast<uint64_t>(value)); }
+
+  template <typename... T>
+  void operator()(const T&... fields) {
+    (Put(fields), ...);
+  }
+  // Their number as u32, and each.
+  template <typename List>
+  void Each(const List& list) {
+    Put(static_cast<uint32_t>(list.size()));
+    for (const auto& item : list) Put(item);
+  }
 
  private:
+  template <typename T>
+  void Put(const T& field) {
+    if constexpr (PlainField<T>) {
+      out_->append(reinterpret_cast<const char*>(&field), sizeof(T));
+    } else {
+      Fields(*this, field);
+    }
+  }
+  // Whether it is there, and it, or what a new one is.
+  template <typename T>
+  void Put(const std::optional<T>& field) {
+    Put(field.has_value());
+    Put(field.value_or(T()));
+  }
+
   std::string* const out_;
 };
 
@@ -38,25 +69,42 @@ class ByteReader {
  public:
   explicit ByteReader(absl::string_view bytes) : bytes_(bytes) {}
 
-  template <std::integral T>
-  T Get() {
-    T value = 0;
-    if (bytes_.size() < sizeof(T)) {
-      ok_ = false;
-      bytes_ = {};
-      return value;
-    }
-    std::memcpy(&value, bytes_.data(), sizeof(T));
-    bytes_.remove_prefix(sizeof(T));
-    return value;
+  template <typename... T>
+  void operator()(T&... fields) {
+    (Take(fields), ...);
   }
-  float GetFloat() { return std::bit_cast<float>(Get<uint32_t>()); }
-  double GetDouble() { return std::bit_cast<double>(Get<uint64_t>()); }
+  template <PlainField T>
+  T Get() {
+    T field{};
+    Take(field);
+    return field;
+  }
 
   bool ok() const { return ok_; }
   size_t left() const { return bytes_.size(); }
 
  private:
+  template <typename T>
+  void Take(T& field) {
+    if constexpr (std::same_as<T, bool>) {
+      field = Get<uint8_t>() != 0;
+    } else if constexpr (PlainField<T>) {
+      ok_ = ok_ && bytes_.size() >= sizeof(T);
+      field = T{};
+      if (!ok_) return;
+      std::memcpy(&field, bytes_.data(), sizeof(T));
+      bytes_.remove_prefix(sizeof(T));
+    } else {
+      Fields(*this, field);
+    }
+  }
+  template <typename T>
+  void Take(std::optional<T>& field) {
+    const bool has = Get<bool>();
+    Take(field.emplace());
+    if (!has) field.reset();
+  }
+
   absl::string_view bytes_;
   bool ok_ = true;
 };

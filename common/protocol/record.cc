@@ -9,10 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/base/byte_io.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 #include "common/defences.h"
+#include "common/protocol/fields.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/limits.h"
 #include "xxhash.h"
@@ -54,22 +54,6 @@ absl::Status CheckNumber(absl::string_view field, double came, double most) {
 
 // ---- What several kinds have --------------------------------------------------------------------
 
-void Put(ByteWriter& out, const WorkRange& work) {
-  out.Put(static_cast<uint8_t>(work.purpose));
-  out.Put(work.epoch);
-  out.Put(work.first);
-  out.Put(work.count);
-}
-
-WorkRange GetWork(ByteReader& in) {
-  WorkRange work;
-  work.purpose = static_cast<WorkPurpose>(in.Get<uint8_t>());
-  work.epoch = in.Get<uint32_t>();
-  work.first = in.Get<uint64_t>();
-  work.count = in.Get<uint32_t>();
-  return work;
-}
-
 absl::Status CheckWork(const WorkRange& work) {
   STARLING_RETURN_IF_ERROR(CheckRange<int>("work purpose", 1, 2, static_cast<int>(work.purpose)));
   STARLING_RETURN_IF_ERROR(
@@ -86,131 +70,64 @@ absl::Status CheckWork(const WorkRange& work) {
                               work.first);
 }
 
-void Put(ByteWriter& out, const Origin& origin) {
-  out.Put(origin.replica.value);
-  out.Put(origin.worker.value);
-  out.Put(origin.incarnation.value);
-  out.Put(origin.attempt);
-}
-
-Origin GetOrigin(ByteReader& in) {
-  Origin origin;
-  origin.replica = ReplicaId(in.Get<uint32_t>());
-  origin.worker = WorkerId(in.Get<uint32_t>());
-  origin.incarnation = Incarnation(in.Get<uint64_t>());
-  origin.attempt = in.Get<uint32_t>();
-  return origin;
-}
-
 absl::Status CheckClock(absl::string_view field, Clock clock) {
   return CheckRange<int64_t>(field, 0, limits::kClockMax + 1, clock);
 }
 
-// ---- The fields of each kind, in order ----------------------------------------------------------
+// ---- The fields of each kind, in order, and what they may be -----------------------------------
 
-void PutApply(ByteWriter& out, const Record& r) {
-  out.Put(r.slice.value);
-  Put(out, r.work);
-  out.Put(r.samples);
-  Put(out, r.origin);
-  out.Put(r.clock);
-  out.Put(DefenceMasked(Defence::kRecordScalars) ? 0.0F : r.scalars.rate);
-  out.Put(r.scalars.scale);
-  out.Put(r.scalars.decay);
-  out.Put(r.scalars.t);
-  out.Put(r.scalars.lag);
-  out.Put(r.loss_scale.log2);
-  out.Put(r.loss_scale.clean);
-  out.Put(r.elements);
-  out.Put(r.digest);
-}
+constexpr auto kApplyFields = [](auto& io, auto& r) {
+  io(r.slice, r.work, r.samples, r.origin, r.clock, r.scalars.rate, r.scalars.scale,
+     r.scalars.decay, r.scalars.t, r.scalars.lag, r.loss_scale.log2, r.loss_scale.clean, r.elements,
+     r.digest);
+};
 
-absl::Status GetApply(ByteReader& in, Record* r) {
-  r->slice = SliceId(in.Get<uint32_t>());
-  r->work = GetWork(in);
-  r->samples = in.Get<uint32_t>();
-  r->origin = GetOrigin(in);
-  r->clock = in.Get<int64_t>();
-  r->scalars.rate = in.GetFloat();
-  r->scalars.scale = in.GetFloat();
-  r->scalars.decay = in.GetDouble();
-  r->scalars.t = in.Get<int64_t>();
-  r->scalars.lag = in.Get<uint64_t>();
-  r->loss_scale.log2 = in.Get<int32_t>();
-  r->loss_scale.clean = in.Get<uint32_t>();
-  r->elements = in.Get<uint32_t>();
-  r->digest = in.Get<uint64_t>();
-  if (!in.ok()) return absl::OkStatus();  // the length is judged once, by the caller
-  STARLING_RETURN_IF_ERROR(CheckWork(r->work));
-  STARLING_RETURN_IF_ERROR(CheckRange<uint32_t>("samples", 0, limits::kGlobalBatchMax, r->samples));
-  STARLING_RETURN_IF_ERROR(CheckClock("clock", r->clock));
-  if (!std::isfinite(r->scalars.rate)) {
-    return Refuse("rate", "finite", absl::StrCat(r->scalars.rate));
-  }
+absl::Status CheckApply(const Record& r) {
+  STARLING_RETURN_IF_ERROR(CheckWork(r.work));
+  STARLING_RETURN_IF_ERROR(CheckRange<uint32_t>("samples", 0, limits::kGlobalBatchMax, r.samples));
+  STARLING_RETURN_IF_ERROR(CheckClock("clock", r.clock));
+  if (!std::isfinite(r.scalars.rate)) return Refuse("rate", "finite", absl::StrCat(r.scalars.rate));
   constexpr double kAny = std::numeric_limits<double>::infinity();
-  STARLING_RETURN_IF_ERROR(CheckNumber("scale", r->scalars.scale, kAny));
-  STARLING_RETURN_IF_ERROR(CheckNumber("decay", r->scalars.decay, kAny));
-  STARLING_RETURN_IF_ERROR(CheckRange<int64_t>("t", 1, limits::kClockMax, r->scalars.t));
-  if (LossScale scale; !scale.Restore(r->loss_scale)) {
+  STARLING_RETURN_IF_ERROR(CheckNumber("scale", r.scalars.scale, kAny));
+  STARLING_RETURN_IF_ERROR(CheckNumber("decay", r.scalars.decay, kAny));
+  STARLING_RETURN_IF_ERROR(CheckRange<int64_t>("t", 1, limits::kClockMax, r.scalars.t));
+  if (LossScale scale; !scale.Restore(r.loss_scale)) {
     return Refuse("loss scale",
                   absl::StrCat("2^", LossScale::kLeastLog2, " to 2^", LossScale::kMostLog2,
                                " behind fewer than ", LossScale::kCleanSteps, " clean steps"),
-                  absl::StrCat("2^", r->loss_scale.log2, " behind ", r->loss_scale.clean));
+                  absl::StrCat("2^", r.loss_scale.log2, " behind ", r.loss_scale.clean));
   }
-  return CheckRange<uint32_t>("elements", 1, limits::kSliceElementsMax, r->elements);
+  return CheckRange<uint32_t>("elements", 1, limits::kSliceElementsMax, r.elements);
 }
 
-void PutClose(ByteWriter& out, const Record& r) {
-  const bool enters = (r.flags & frame_flags::kEnter) != 0;
-  Put(out, r.origin);
-  out.Put(enters && DefenceMasked(Defence::kRecordClock) ? Clock{0} : r.clock);
-  out.Put(r.flags);
-}
+constexpr auto kCloseFields = [](auto& io, auto& r) { io(r.origin, r.clock, r.flags); };
 
-absl::Status GetClose(ByteReader& in, Record* r) {
-  r->origin = GetOrigin(in);
-  r->clock = in.Get<int64_t>();
-  r->flags = in.Get<uint16_t>();
-  if (!in.ok()) return absl::OkStatus();
+absl::Status CheckClose(const Record& r) {
   constexpr uint16_t kKnown = frame_flags::kEnter | frame_flags::kPark | frame_flags::kSkip;
-  if ((r->flags & ~kKnown) != 0 || std::popcount(r->flags) > 1) {
-    return Refuse("close flags", "none, or one of enter, park, skip", absl::StrCat(r->flags));
+  if ((r.flags & ~kKnown) != 0 || std::popcount(r.flags) > 1) {
+    return Refuse("close flags", "none, or one of enter, park, skip", absl::StrCat(r.flags));
   }
-  return CheckClock("clock", r->clock);
+  return CheckClock("clock", r.clock);
 }
 
-void PutDecision(ByteWriter& out, const Record& r) {
-  Put(out, r.origin);
-  out.Put(r.clock);
-  out.Put(r.scalars.scale);
-}
+constexpr auto kDecisionFields = [](auto& io, auto& r) { io(r.origin, r.clock, r.scalars.scale); };
 
-absl::Status GetDecision(ByteReader& in, Record* r) {
-  r->origin = GetOrigin(in);
-  r->clock = in.Get<int64_t>();
-  r->scalars.scale = in.GetFloat();
-  if (!in.ok()) return absl::OkStatus();
-  if (!r->skipped && r->origin != Origin()) {
+absl::Status CheckDecision(const Record& r) {
+  if (!r.skipped && r.origin != Origin()) {
     return Refuse("origin", "0 where the step is not skipped",
-                  absl::StrCat(r->origin.replica.value));
+                  absl::StrCat(r.origin.replica.value));
   }
-  STARLING_RETURN_IF_ERROR(CheckNumber("scale", r->scalars.scale, 1));
-  return CheckClock("step", r->clock);
+  STARLING_RETURN_IF_ERROR(CheckNumber("scale", r.scalars.scale, 1));
+  return CheckClock("step", r.clock);
 }
 
-void PutRoster(ByteWriter& out, const Record& r) {
-  out.Put(r.roster.number.value);
-  out.Put(static_cast<uint32_t>(r.roster.members.size()));
-  for (const RosterMember& member : r.roster.members) {
-    out.Put(member.replica.value);
-    out.Put(member.worker.value);
-    out.Put(member.incarnation.value);
-    out.Put(member.joined);
-  }
+void WriteRoster(ByteWriter& out, const Record& r) {
+  out(r.roster.number);
+  out.Each(r.roster.members);
 }
 
-absl::Status GetRoster(ByteReader& in, Record* r) {
-  r->roster.number = RosterNumber(in.Get<uint64_t>());
+absl::Status ReadRoster(ByteReader& in, Record* r) {
+  in(r->roster.number);
   const auto count = in.Get<uint32_t>();
   if (!in.ok()) return absl::OkStatus();
   STARLING_RETURN_IF_ERROR(CheckRange<uint32_t>("members", 0, limits::kWorkersPerJobMax, count));
@@ -218,67 +135,63 @@ absl::Status GetRoster(ByteReader& in, Record* r) {
     return Refuse("a roster", absl::StrCat(count * kMemberBytes, " bytes for ", count, " members"),
                   absl::StrCat(in.left()));
   }
-  r->roster.members.reserve(count);
-  for (uint32_t i = 0; i < count; ++i) {
-    RosterMember member;
-    member.replica = ReplicaId(in.Get<uint32_t>());
-    member.worker = WorkerId(in.Get<uint32_t>());
-    member.incarnation = Incarnation(in.Get<uint64_t>());
-    member.joined = in.Get<int64_t>();
+  ReplicaId before;
+  r->roster.members.resize(count);
+  for (RosterMember& member : r->roster.members) {
+    in(member);
     STARLING_RETURN_IF_ERROR(CheckClock("joined", member.joined));
-    if (i > 0 && member.replica <= r->roster.members.back().replica) {
-      return Refuse("a roster's replica",
-                    absl::StrCat("above ", r->roster.members.back().replica.value),
+    if (&member != r->roster.members.data() && member.replica <= before) {
+      return Refuse("a roster's replica", absl::StrCat("above ", before.value),
                     absl::StrCat(member.replica.value));
     }
-    r->roster.members.push_back(member);
+    before = member.replica;
   }
   return absl::OkStatus();
 }
 
-void PutPolicy(ByteWriter& out, const Record& r) {
-  out.Put(r.policy.number.value);
-  out.Put(static_cast<uint8_t>(r.policy.policy.kind));
-  out.Put(r.policy.policy.staleness);
-  out.Put(r.policy.step);
-}
+constexpr auto kPolicyFields = [](auto& io, auto& r) { io(r.policy); };
 
-absl::Status GetPolicy(ByteReader& in, Record* r) {
-  r->policy.number = PolicyNumber(in.Get<uint32_t>());
-  r->policy.policy.kind = static_cast<PolicyKind>(in.Get<uint8_t>());
-  r->policy.policy.staleness = in.Get<uint32_t>();
-  r->policy.step = in.Get<uint64_t>();
-  if (!in.ok()) return absl::OkStatus();
+absl::Status CheckPolicy(const Record& r) {
   STARLING_RETURN_IF_ERROR(
-      CheckRange<int>("policy kind", 1, 3, static_cast<int>(r->policy.policy.kind)));
+      CheckRange<int>("policy kind", 1, 3, static_cast<int>(r.policy.policy.kind)));
   STARLING_RETURN_IF_ERROR(
-      CheckRange<uint32_t>("staleness", 0, limits::kStalenessMax, r->policy.policy.staleness));
+      CheckRange<uint32_t>("staleness", 0, limits::kStalenessMax, r.policy.policy.staleness));
   return CheckRange<uint64_t>("policy step", 0, limits::kEpochsMax * limits::kStepsPerEpochMax,
-                              r->policy.step);
+                              r.policy.step);
 }
 
-void PutCut(ByteWriter& out, const Record& r) { out.Put(r.work.epoch); }
+constexpr auto kCutFields = [](auto& io, auto& r) { io(r.work.epoch); };
 
-absl::Status GetCut(ByteReader& in, Record* r) {
-  r->work.purpose = WorkPurpose::kTrain;
-  r->work.epoch = in.Get<uint32_t>();
-  return CheckRange<uint32_t>("epoch", 0, limits::kEpochsMax - 1, r->work.epoch);
+absl::Status CheckCut(const Record& r) {
+  return CheckRange<uint32_t>("epoch", 0, limits::kEpochsMax - 1, r.work.epoch);
+}
+
+template <auto kFields>
+void Write(ByteWriter& out, const Record& r) {
+  kFields(out, r);
+}
+
+// Too few bytes: the length is judged once, by the caller.
+template <auto kFields, auto kCheck>
+absl::Status Read(ByteReader& in, Record* r) {
+  kFields(in, *r);
+  return in.ok() ? kCheck(*r) : absl::OkStatus();
 }
 
 struct Kind {
-  RecordKind kind;
   bool may_skip;
-  void (*put)(ByteWriter& out, const Record& record);
-  absl::Status (*get)(ByteReader& in, Record* record);
+  void (*write)(ByteWriter& out, const Record& record);
+  absl::Status (*read)(ByteReader& in, Record* record);
 };
 
 constexpr Kind kKinds[] = {
-    {RecordKind::kApply, true, PutApply, GetApply},
-    {RecordKind::kClose, false, PutClose, GetClose},
-    {RecordKind::kDecision, true, PutDecision, GetDecision},
-    {RecordKind::kRoster, false, PutRoster, GetRoster},
-    {RecordKind::kPolicy, false, PutPolicy, GetPolicy},
-    {RecordKind::kCut, false, PutCut, GetCut},
+    // by RecordKind, from 1
+    {true, Write<kApplyFields>, Read<kApplyFields, CheckApply>},
+    {false, Write<kCloseFields>, Read<kCloseFields, CheckClose>},
+    {true, Write<kDecisionFields>, Read<kDecisionFields, CheckDecision>},
+    {false, WriteRoster, ReadRoster},
+    {false, Write<kPolicyFields>, Read<kPolicyFields, CheckPolicy>},
+    {false, Write<kCutFields>, Read<kCutFields, CheckCut>},
 };
 
 const Kind& RowOf(RecordKind kind) { return kKinds[static_cast<size_t>(kind) - 1]; }
@@ -324,17 +237,22 @@ void EncodeRecord(const Record& record, std::string* out) {
   out->clear();
   out->reserve(kUsualBytes);
   ByteWriter writer(out);
-  writer.Put(kRecordMagic);
-  writer.Put(kRecordVersion);
-  writer.Put(static_cast<uint8_t>(record.kind));
-  writer.Put(kind.may_skip && record.skipped ? kSkippedFlag : uint8_t{0});
-  writer.Put(uint32_t{0});  // bytes, once they are known
-  writer.Put(record.lsn.value);
-  writer.Put(record.view.value);
-  kind.put(writer, record);
+  writer(kRecordMagic, kRecordVersion, record.kind,
+         kind.may_skip && record.skipped ? kSkippedFlag : uint8_t{0},
+         uint32_t{0},  // bytes, once they are known
+         record.lsn, record.view);
+  if (DefenceMasked(Defence::kRecordScalars) || DefenceMasked(Defence::kRecordClock)) {
+    Record masked = record;
+    if (DefenceMasked(Defence::kRecordScalars)) masked.scalars.rate = 0;
+    if (DefenceMasked(Defence::kRecordClock) && (record.flags & frame_flags::kEnter) != 0)
+      masked.clock = 0;
+    kind.write(writer, masked);
+  } else {
+    kind.write(writer, record);
+  }
   const auto bytes = static_cast<uint32_t>(out->size() + kCrcBytes);
   std::memcpy(out->data() + kBytesAt, &bytes, sizeof(bytes));
-  writer.Put(CrcOf(*out));
+  writer(CrcOf(*out));
 }
 
 absl::StatusOr<Record> DecodeRecord(absl::string_view bytes) {
@@ -350,12 +268,12 @@ absl::StatusOr<Record> DecodeRecord(absl::string_view bytes) {
       CheckRange<int>(absl::StrCat("flags of kind ", kind), 0, row.may_skip ? 1 : 0, flags));
   record.skipped = flags == kSkippedFlag;
   in.Get<uint32_t>();  // bytes
-  record.lsn = Lsn(in.Get<uint64_t>());
-  record.view = ViewNumber(in.Get<uint64_t>());
+  in(record.lsn, record.view);
   if (record.lsn.value == 0) return Refuse("lsn", "1 or more", "0");
   if (record.view.value == 0) return Refuse("view", "1 or more", "0");
+  if (record.kind == RecordKind::kCut) record.work.purpose = WorkPurpose::kTrain;
   const size_t body = in.left();
-  STARLING_RETURN_IF_ERROR(row.get(in, &record));
+  STARLING_RETURN_IF_ERROR(row.read(in, &record));
   if (!in.ok() || in.left() != 0) {
     return Refuse("the fields",
                   absl::StrCat("as long as those of kind ", kind, " in version ", kRecordVersion),

@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/testing/memory_only_device.h"
 
 namespace starling {
 namespace {
@@ -26,45 +27,12 @@ TEST(WorkerDevicesTest, AGpuIsTakenWhereThereIsOne) {
 }
 
 // A GPU of which somebody else holds a part, or that is lost.
-class PartlyTaken : public Device {
+class PartlyTaken : public MemoryOnlyDevice {
  public:
   explicit PartlyTaken(absl::StatusOr<MemoryBytes> memory) : memory_(memory) {}
   std::string name() const override { return "a GPU"; }
-  std::string instruction_set() const override { return "none"; }
   bool host_reaches_memory() const override { return false; }
   absl::StatusOr<MemoryBytes> Memory() override { return memory_; }
-  absl::StatusOr<void*> Allocate(size_t) override { return absl::UnimplementedError(""); }
-  void Free(void*) override {}
-  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
-    return absl::UnimplementedError("");
-  }
-  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status Copy(void*, const void*, size_t, Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
-  absl::Status CountCorrect(const Judgement&, const float*, const void*, uint32_t*,
-                            Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status Add(float*, const float*, size_t, Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  DataType TypeOf(ValueFormat) const override { return DataType::kFp32; }
-  absl::Status AddValues(void*, const void*, size_t, ValueFormat, Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(const OperatorSpec&) override {
-    return absl::UnimplementedError("");
-  }
 
  private:
   const absl::StatusOr<MemoryBytes> memory_;

@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/testing/memory_only_device.h"
 
 namespace starling {
 namespace {
 
 // Counts what is allocated; can run out of memory.
-class CountingDevice : public Device {
+class CountingDevice : public MemoryOnlyDevice {
  public:
   std::string name() const override { return "counting"; }
-  std::string instruction_set() const override { return "none"; }
   bool host_reaches_memory() const override { return true; }
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     if (exhausted) return absl::ResourceExhaustedError("no memory");
@@ -28,37 +28,6 @@ class CountingDevice : public Device {
   void Free(void* memory) override {
     --allocated;
     std::free(memory);
-  }
-  absl::StatusOr<MemoryBytes> Memory() override { return absl::UnimplementedError(""); }
-  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
-    return absl::UnimplementedError("");
-  }
-  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status CopyToDevice(void*, const void*, size_t, Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status CopyFromDevice(void*, const void*, size_t, Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
-  absl::Status CountCorrect(const Judgement&, const float*, const void*, uint32_t*,
-                            Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status Add(float*, const float*, size_t, Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status Copy(void*, const void*, size_t, Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  DataType TypeOf(ValueFormat) const override { return DataType::kFp32; }
-  absl::Status AddValues(void*, const void*, size_t, ValueFormat, Stream&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(const OperatorSpec&) override {
-    return absl::UnimplementedError("");
   }
 
   std::atomic<int> allocated = 0;

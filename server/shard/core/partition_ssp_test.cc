@@ -345,9 +345,8 @@ TEST(PartitionSspTest, WhatWaitsIsBudgeted) {
   EXPECT_THAT(t.Text(), ::testing::Not(HasSubstr("error")));
 }
 
-// With a backup in the view a record is applied when the backup has it.
-TEST(PartitionSspTest, NothingIsAppliedBeforeTheBackupHasIt) {
-  Transcript t(Ssp(0));
+// One member, in a view with a backup. Returns the orders that said so.
+OrdersReceived BeginWithBackup(Transcript& t) {
   t.Begin(1);
   OrdersReceived orders = t.Base();
   orders.view = ViewNumber(2);
@@ -355,6 +354,13 @@ TEST(PartitionSspTest, NothingIsAppliedBeforeTheBackupHasIt) {
   orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
   t.Quietly([&] { t.Step(orders); });
   t.set_view(2);
+  return orders;
+}
+
+// With a backup in the view a record is applied when the backup has it.
+TEST(PartitionSspTest, NothingIsAppliedBeforeTheBackupHasIt) {
+  Transcript t(Ssp(0));
+  BeginWithBackup(t);
   const uint64_t push = t.Push(1, 0, 0, 0, 4);
   t.Verify(push);
   t.Close(1, 0, 0, 0, 4);
@@ -381,13 +387,7 @@ backup has lsn 4
 // What was ordered never happened; a close that came twice was not acked before it was committed.
 TEST(PartitionSspTest, APrimaryThatLosesItsViewForgetsWhatTheBackupHasNot) {
   Transcript t(Ssp(0));
-  t.Begin(1);
-  OrdersReceived orders = t.Base();
-  orders.view = ViewNumber(2);
-  orders.backup = ShardId(2);
-  orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
-  t.Quietly([&] { t.Step(orders); });
-  t.set_view(2);
+  OrdersReceived orders = BeginWithBackup(t);
   t.Verify(t.Push(1, 0, 0, 0, 4));
   t.Close(1, 0, 0, 0, 4);
   t.Close(1, 0, 0, 0, 4);

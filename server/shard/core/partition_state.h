@@ -145,7 +145,11 @@ class PartitionState {
   absl::Status CheckPolicy(const Record& record) const;
   absl::Status CheckCut(const Record& record) const;
 
-  // partition_state_bytes.cc
+  // partition_state_bytes.cc; State: this class, const to be written
+  template <typename IO, typename State>
+  static void FirstFields(IO& io, State& s);
+  template <typename IO, typename State>
+  static void LastFields(IO& io, State& s);
   absl::Status ReadFields(ByteReader& in);
   absl::Status ReadClocks(ByteReader& in);
   absl::Status ReadSlices(ByteReader& in);
