@@ -1,11 +1,17 @@
 #include "server/shard/core/orders.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace starling {
 
-OrdersReceived ToPartitionOrders(const ShardJob& job, const PartitionOrders& partition,
-                                 uint64_t generation) {
+absl::StatusOr<OrdersReceived> ToPartitionOrders(const ShardJob& job,
+                                                 const PartitionOrders& partition,
+                                                 uint64_t generation) {
+  if (partition.view().backup() != 0)
+    return absl::UnimplementedError("this release keeps no backups");
   OrdersReceived orders;
   orders.generation = Generation(generation);
   orders.view = ViewNumber(partition.view().number());
@@ -16,8 +22,16 @@ OrdersReceived ToPartitionOrders(const ShardJob& job, const PartitionOrders& par
     orders.roster.members.push_back({ReplicaId(member.replica()), WorkerId(member.worker()),
                                      Incarnation(member.incarnation()), member.joined_clock()});
   }
-  std::sort(orders.roster.members.begin(), orders.roster.members.end(),
-            [](const RosterMember& a, const RosterMember& b) { return a.replica < b.replica; });
+  std::vector<RosterMember>& members = orders.roster.members;
+  std::sort(members.begin(), members.end());
+  const auto twice = std::adjacent_find(
+      members.begin(), members.end(),
+      [](const RosterMember& a, const RosterMember& b) { return a.replica == b.replica; });
+  if (twice != members.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("roster ", orders.roster.number.value,
+                                                   " has replica ", twice->replica.value,
+                                                   " twice: its coordinator is damaged"));
+  }
   ConsistencyPolicy& policy = orders.policy.policy;
   switch (job.policy().policy().kind()) {
     case Policy::SSP: policy.kind = PolicyKind::kSsp; break;

@@ -4,13 +4,16 @@
 
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "proto/coordinator.pb.h"
 #include "server/shard/core/events.h"
 
 namespace starling {
 
-OrdersReceived ToPartitionOrders(const ShardJob& job, const PartitionOrders& partition,
-                                 uint64_t generation);
+// kInvalidArgument, kUnimplemented: they cannot be followed; says why.
+absl::StatusOr<OrdersReceived> ToPartitionOrders(const ShardJob& job,
+                                                 const PartitionOrders& partition,
+                                                 uint64_t generation);
 
 }  // namespace starling
 

@@ -126,18 +126,19 @@ void Shard::TakePartitions(Job& job, const ShardJob& orders, Generation generati
   for (const PartitionOrders& partition : orders.partitions()) {
     const PartitionKey key(uid, PartitionId(partition.partition()));
     wanted.insert(key.second);
-    if (partition.view().backup() != 0) {
-      Refuse(orders, partition, absl::UnimplementedError("this release keeps no backups"));
+    absl::StatusOr<OrdersReceived> received =
+        ToPartitionOrders(orders, partition, generation.value);
+    if (!received.ok()) {
+      Refuse(orders, partition, received.status());
       continue;
     }
-    OrdersReceived received = ToPartitionOrders(orders, partition, generation.value);
     if (job.partitions.contains(key.second)) {
-      Do(action::Order{key, std::move(received)});
+      Do(action::Order{key, *std::move(received)});
       continue;
     }
     const InstanceId instance(++last_instance_.value);
     job.partitions[key.second] = instance;
-    Do(action::Create{key, instance, std::move(received)});
+    Do(action::Create{key, instance, *std::move(received)});
   }
   for (auto it = job.partitions.begin(); it != job.partitions.end();) {
     const PartitionKey key(uid, it->first);

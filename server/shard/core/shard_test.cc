@@ -94,6 +94,19 @@ TEST_F(ShardTest, AViewWithABackupIsRefused) {
             (Texts{"report job 7 partition 0 at once: this release keeps no backups"}));
 }
 
+TEST_F(ShardTest, ARosterWithAReplicaTwiceIsRefused) {
+  ShardJob job = Running({0}, true);
+  for (const uint32_t worker : {1, 2}) {
+    Member& member = *job.mutable_roster()->add_members();
+    member.set_replica(5);
+    member.set_worker(worker);
+  }
+  Step(event::Orders{Of(job)});
+  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::OkStatus()}),
+            (Texts{"report job 7 partition 0 at once: roster 0 has replica 5 twice: its "
+                   "coordinator is damaged"}));
+}
+
 TEST_F(ShardTest, APartitionThatIsNotListedIsDropped) {
   Host({0, 2});
   EXPECT_EQ(Step(event::Orders{Of(Running({2}))}),
