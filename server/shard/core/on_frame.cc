@@ -10,10 +10,6 @@
 namespace starling {
 namespace {
 
-bool IsReaderPull(const FrameHeader& header) {
-  return header.type == FrameType::kPull && (header.flags & frame_flags::kReader) != 0;
-}
-
 std::string ProcessText(const Origin& origin) {
   return absl::StrCat("worker ", origin.worker.value, " incarnation ", origin.incarnation.value);
 }
@@ -73,6 +69,10 @@ Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {
                             " bytes; a close or a pull has no payload"));
   }
   if (h.type == FrameType::kClose) return CheckClose(h);
+  const uint16_t known = h.type == FrameType::kPush ? frame_flags::kSkipped
+                                                    : frame_flags::kReader | frame_flags::kVersion;
+  if ((h.flags & ~known) != 0)
+    return bad(absl::StrCat("flags ", h.flags, " of a ", FrameTypeName(h.type)));
   const SliceWork* slice = FindSlice(h.key.slice);
   if (slice == nullptr) {
     return bad(absl::StrCat("slice ", h.key.slice.value, " is not in partition ",

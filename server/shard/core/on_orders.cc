@@ -90,9 +90,8 @@ void Partition::TakeEpoch(const OrdersReceived& orders) {
 void Partition::RefuseWaiting(Answer answer, const std::string& text, bool all,
                               PartitionActions& actions) {
   const auto refused = [&](const Waiter& waiter) {
-    const bool reader = waiter.request.type == FrameType::kPull &&
-                        (waiter.request.flags & frame_flags::kReader) != 0;
-    if (!all && (reader || ordered_.clocks().IsMember(waiter.request.origin))) return false;
+    if (!all && (IsReaderPull(waiter.request) || ordered_.clocks().IsMember(waiter.request.origin)))
+      return false;
     Refuse(waiter, answer, text, actions, waiter.request.clock);
     return true;
   };

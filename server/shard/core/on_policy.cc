@@ -64,9 +64,10 @@ void Partition::FinishPolicy(PartitionActions& actions) {
   recheck_parked_ = true;
 }
 
+// Readers and evaluation are of no policy.
 bool Partition::IsTrainingRequest(const FrameHeader& header) {
-  return header.key.work.purpose != WorkPurpose::kEvaluate &&
-         (header.flags & frame_flags::kReader) == 0;
+  return header.type != FrameType::kPull ||
+         (header.key.work.purpose != WorkPurpose::kEvaluate && !IsReaderPull(header));
 }
 
 bool Partition::IsOfEarlierPolicy(const FrameHeader& header) const {

@@ -260,6 +260,9 @@ class Partition {
   void TryPolicy(PartitionActions& actions);
   void FinishPolicy(PartitionActions& actions);
   bool IsDrained(uint64_t step) const;
+  static bool IsReaderPull(const FrameHeader& header) {
+    return header.type == FrameType::kPull && (header.flags & frame_flags::kReader) != 0;
+  }
   static bool IsTrainingRequest(const FrameHeader& header);
   bool IsOfEarlierPolicy(const FrameHeader& header) const;
   void OnEarlierPolicy(const FrameReceived& frame, PartitionActions& actions);

@@ -131,6 +131,28 @@ TEST(PartitionRefusalsTest, MalformedFramesAreRefusedWithWhatWasExpected) {
   EXPECT_EQ(t.partition().counters().refused, 14u);
 }
 
+// A reader's pull is of no policy; nothing else becomes so by the same flag, or as evaluation.
+TEST(PartitionRefusalsTest, FlagsOfOtherFramesAreRefused) {
+  Transcript t(Ssp(0));
+  t.Begin(1);
+  FrameHeader push = t.PushHeader(1, 0, 0, 0, 4);
+  push.flags = frame_flags::kReader;
+  push.policy = PolicyNumber(1);  // which is not in force
+  t.Send(push);
+  EXPECT_THAT(t.Text(), HasSubstr("bad-frame clock 0 lsn 0: flags 8 of a push"));
+  FrameHeader pull = t.Header(FrameType::kPull, 1);
+  pull.flags = frame_flags::kEnter;
+  t.Send(pull);
+  EXPECT_THAT(t.Text(), HasSubstr("bad-frame clock 0 lsn 0: flags 1 of a pull"));
+  FrameHeader park = t.Header(FrameType::kClose, 1);
+  park.flags = frame_flags::kPark;
+  park.policy = PolicyNumber(1);
+  park.key.work.purpose = WorkPurpose::kEvaluate;
+  t.Send(park);
+  EXPECT_EQ(t.partition().counters().parked, 1u);
+  EXPECT_TRUE(t.partition().applied().clocks().any_active());
+}
+
 TEST(PartitionRefusalsTest, ACloseOrAPullHasNoPayload) {
   Transcript t(Ssp(0));
   t.Begin(1);
