@@ -93,6 +93,8 @@ void Partition::RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite,
     if (behind.record.lsn >= entry.record.lsn) refuse(std::exchange(behind.waiters, {}));
   }
   for (const auto& [replica, queue] : std::exchange(closes_, {})) refuse(queue);
+  for (const auto& [partition, waiter] : std::exchange(reporters_, {})) refuse(Waiters{waiter});
+  RefuseHeld(Answer::kNonFinite, fault_, actions);
   actions.push_back(Release{entry.payload});
 }
 

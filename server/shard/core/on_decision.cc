@@ -10,6 +10,11 @@
 #include "server/shard/core/partition.h"
 
 namespace starling {
+namespace {
+
+constexpr char kNotFp16[] = "a skipped step; the job's precision is not fp16";
+
+}  // namespace
 
 // ---- The partition that waits -----------------------------------------------------------------
 
@@ -101,6 +106,7 @@ void Partition::OnDecision(const DecisionReceived& decision, PartitionActions& a
     return held_.Refused(absl::StrCat("a scale of ", h.scalar, "; expected 0 to 1"));
   }
   const bool skipped = (h.flags & frame_flags::kSkipped) != 0;
+  if (skipped && !config_.scales_loss) return held_.Refused(kNotFp16);
   // All of a step were computed with the present scale.
   LossScale::State loss_scale;
   if (held_.Find(kLossScaleSlice) != nullptr &&
@@ -133,9 +139,16 @@ void Partition::OnReport(const FrameReceived& frame, PartitionActions& actions) 
     return refuse(Answer::kStaleView, absl::StrCat("view ", h.view.value, "; here is ", view_.value,
                                                    " on shard ", primary_.value));
   }
+  if (log_stopped_) return refuse(Answer::kNonFinite, fault_);
+  if (h.clock >= static_cast<Clock>(config_.steps)) {
+    return refuse(Answer::kBadFrame,
+                  absl::StrCat("step ", h.clock, "; the job has ", config_.steps, " steps"));
+  }
+  const bool skipped = (h.flags & frame_flags::kSkipped) != 0;
+  if (skipped && !config_.scales_loss) return refuse(Answer::kBadFrame, kNotFp16);
   const Waiter waiter{frame.connection, h};
   StepReport report{h.scalar, std::nullopt};
-  if ((h.flags & frame_flags::kSkipped) != 0) report.overflowed = h.origin;
+  if (skipped) report.overflowed = h.origin;
   switch (decider_->Report(h.reporter, h.clock, report)) {
     case StepDecider::Outcome::kWaits: reporters_.insert_or_assign(h.reporter, waiter); return;
     case StepDecider::Outcome::kRepeated:

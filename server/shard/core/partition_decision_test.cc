@@ -256,6 +256,59 @@ c12 r0.0 report of p2 step 0 norm2 9
   EXPECT_EQ(t.partition().log().recent().back().clock, 0);
 }
 
+TEST(PartitionDecisionTest, WhatTheJobHasNotIsNeitherReportedNorDecided) {
+  Transcript decider(Clipped(0, 0, 3));
+  decider.Begin(1);
+  FrameHeader skipped = Report(decider, 1, 0, 9);
+  skipped.flags = frame_flags::kSkipped;
+  decider.Send(skipped, 11);
+  EXPECT_THAT(decider.Text(), HasSubstr("bad-frame clock 0 lsn 0: a skipped step; the job's "
+                                        "precision is not fp16"));
+  decider.Send(Report(decider, 1, 8, 9), 11);
+  EXPECT_THAT(decider.Text(), HasSubstr("bad-frame clock 8 lsn 0: step 8; the job has 8 steps"));
+
+  Transcript reporter(Clipped(1, 1, 2));
+  reporter.Begin(1);
+  const uint64_t push = reporter.Push(1, 0, 0, 0, 4);
+  reporter.Verify(push);
+  reporter.Step(Measured{BufferId(push), 9});
+  DecisionReceived decision = Decision(reporter, 0, 1);
+  decision.header.flags = frame_flags::kSkipped;
+  reporter.Text();
+  reporter.Step(decision);
+  EXPECT_EQ(reporter.Text(), "\ndecided step 0 scale 1 skipped\n");
+  reporter.Step(Decision(reporter, 0, 1));
+  EXPECT_THAT(reporter.Text(), HasSubstr("apply s0"));
+}
+
+// What is held, and who waits for a decision, hears when no record takes effect any more.
+TEST(PartitionDecisionTest, ASumThatOverflowedInMergingRefusesWhatIsBehindIt) {
+  Transcript t(Clipped(0, 1, 2));
+  t.Begin(1);
+  const auto report = [&](Clock step) {
+    t.Send(Report(t, 0, step, 1), 10);
+    t.Send(Report(t, 1, step, 1), 11);
+  };
+  const uint64_t first = t.Push(1, 0, 0, 0, 4);
+  t.Verify(first);
+  t.Step(Measured{BufferId(first), 1});
+  report(0);
+  t.Step(Decision(t, 0, 1));
+  const Lsn sum = t.partition().log().ordered();
+  const uint64_t second = t.Push(1, 0, 0, 4, 4);
+  t.Verify(second);  // is held
+  t.Send(Report(t, 1, 1, 1), 11);
+  t.Text();
+  t.Step(Applied{sum, 3});
+  const std::string text = t.Text();
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("c1 error #", first, " non-finite")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("c1 error #", second, " non-finite")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("release b", second)));
+  EXPECT_THAT(text, HasSubstr("c11 error #"));
+  report(1);
+  EXPECT_THAT(t.Text(), HasSubstr("c10 error #"));
+}
+
 TEST(PartitionDecisionTest, AReportIsFenced) {
   Transcript t(Clipped(0, 0, 3));
   t.Send(Report(t, 1, 0, 9), 11);  // no orders yet

@@ -117,6 +117,10 @@ absl::Status PartitionState::CheckDecision(const Record& record) const {
     return Refuse(record, absl::StrCat("no decision, in partition ", config_->partition.value),
                   "one");
   }
+  if (record.clock >= static_cast<Clock>(config_->steps)) {
+    return Refuse(record, absl::StrCat("a step below ", config_->steps),
+                  absl::StrCat(record.clock));
+  }
   if (DecisionsUnguarded()) return absl::OkStatus();
   return CheckEqual(record, "decision about step", next_decision_, record.clock);
 }

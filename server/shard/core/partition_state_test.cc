@@ -261,6 +261,7 @@ TEST(PartitionStateTest, RecordsThatDoNotFitAreRefusedWithoutAChange) {
       {"expected clock 1, not 0", Close(1, frame_flags::kPark, 0)},
       {"expected a clock above 1, not 1", Close(1, frame_flags::kSkip, 1)},
       {"expected decision about step 1, not 0", Decision(0)},
+      {"expected a step below 8, not 8", Decision(8)},
       {"expected a roster above 3, not 3", Roster(3, {1})},
       {"expected a policy above 0, not 0", Policy(0, PolicyKind::kSsp, 1)},
       {"expected a policy from step 0 to 1, not 2", Policy(1, PolicyKind::kSsp, 2)},
