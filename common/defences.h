@@ -113,10 +113,12 @@ inline bool DefenceMasked(Defence defence) {
   return (internal_defences::mask.load(std::memory_order_relaxed) >> static_cast<int>(defence)) & 1;
 }
 
-// Masks one of those that keep a partition from wrong decisions: all ahead of those of records.
+// Masks one of those that keep a partition from wrong decisions: any but those of records.
 inline bool DecisionsUnguarded() {
-  constexpr uint64_t kOfDecisions = (uint64_t{1} << static_cast<int>(Defence::kRecordScalars)) - 1;
-  return (internal_defences::mask.load(std::memory_order_relaxed) & kOfDecisions) != 0;
+  const bool of_records =
+      DefenceMasked(Defence::kRecordScalars) || DefenceMasked(Defence::kRecordClock) ||
+      DefenceMasked(Defence::kStateClocks) || DefenceMasked(Defence::kSlotsByRecords);
+  return internal_defences::mask.load(std::memory_order_relaxed) != 0 && !of_records;
 }
 
 #else

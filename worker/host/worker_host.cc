@@ -484,9 +484,11 @@ void WorkerHost::OnBegin() {
 
 void WorkerHost::OnGradient(event::SliceGradient gradient, std::shared_ptr<GradientBuffer> buffer) {
   loop_->Post([this, gradient, buffer = std::move(buffer)]() mutable {
+    using Buffer = std::shared_ptr<GradientBuffer>;
     // Masked: the memory is given back at the end of this.
-    const std::shared_ptr<GradientBuffer> alias(std::shared_ptr<void>(), buffer.get());
-    gradient.buffer = buffers_.Add(DefenceMasked(Defence::kBufferUntilAck) ? alias : buffer);
+    gradient.buffer = buffers_.Add(DefenceMasked(Defence::kBufferUntilAck)
+                                       ? Buffer(std::shared_ptr<void>(), buffer.get())
+                                       : buffer);
     Step(gradient);
   });
 }

@@ -130,7 +130,7 @@ class Coordinator::Core {
     std::optional<uint64_t> memory_room;  // bytes, as it last reported
     uint64_t named_by = 0;                // views of kept jobs that name any incarnation of it
     uint64_t partitions = 0;              // of these views: name this incarnation
-    uint64_t elements = 0;                // in those partitions partitions
+    uint64_t elements = 0;                // in those partitions
     uint64_t planned_bytes = 0;           // for those partitions
     std::string trouble;                  // see ShardReport
 
